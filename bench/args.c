@@ -47,7 +47,7 @@ static const char usage[] =
     "                   BMI_memalloc; huge over TCP); default user\n"
     "  --extent SIZE    list: bytes of a segment (default 2K; size 512K)\n"
     "  --stride SIZE    list: from segment to segment (default: twice the extent)\n"
-    "  --split N        list: segments of one operation, at most 64 (default 64)\n"
+    "  --split N        list: segments of one operation, at most 4096 (default 64)\n"
     "  --holes N        list: so many of the gaps between segments are unmapped (the client's\n"
     "                   user memory; not over TCP)\n"
     "  --alone          list: without the same bytes in one piece beside it\n"

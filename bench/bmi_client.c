@@ -133,7 +133,7 @@ static int bmi_open(char *const *servers, unsigned count, const char *options, v
     *state = client;
     if (!client)
         return fail(why, "out of memory");
-    lastline_begin(&client->last);
+    lastline_begin(&client->last, false);
     rc = BMI_initialize(NULL, NULL, 0, NULL);
     if (rc < 0) {
         fail(why, "BMI does not start: %s", bmi_status_string(rc));
@@ -335,6 +335,21 @@ static int bmi_counters(void *state, int server, char *text, size_t size, char *
         return server_text(client, &client->session[server], JOB_COUNTERS, text, size, why);
     inspect_counters(client->session[0].addr, true, text, size);
     return 0;
+}
+
+void bmi_tell_ignored(const void *state)
+{
+    const struct bmi_client *client = state;
+    const char *key = NULL;
+
+    for (unsigned i = 0; !key && i < client->servers; i++)
+        key = inspect_ignored(client->session[i].addr);
+    if (key)
+        fprintf(
+            stderr,
+            "bmi-perf: there is no option \"%s\", it does nothing; bmi-perf --options lists "
+            "them all\n",
+            key);
 }
 
 int bmi_metrics(void *state, char *text, size_t size, char *why)

@@ -370,7 +370,7 @@ int bmi_serve(const char *address, const char *options, uint64_t memory,
     }
     memcpy(server.network, address, (size_t)(scheme_end - address));
     snprintf(method, sizeof method, "bmi_%.*s", (int)(scheme_end - address), address);
-    lastline_begin(&last);
+    lastline_begin(&last, true);
     rc = BMI_initialize(method, address, BMI_INIT_SERVER | BMI_AUTO_REF_COUNT, copy);
     lastline_get(&last, said);
     lastline_end(&last);
@@ -380,6 +380,8 @@ int bmi_serve(const char *address, const char *options, uint64_t memory,
                  strerror(bmi_error_to_errno(rc)), *said ? "; " : "", said);
         return -1;
     }
+    if (*said)
+        fprintf(stderr, "bmi-perf: %s\n", said);
     rc = BMI_open_context(&server.context);
     if (rc >= 0) {
         int port = 0;

@@ -533,7 +533,7 @@ int main(int argc, char **argv)
     }
     waitpid(child, &status, 0);
     for (int i = 0; i < 2; i++) {
-        snprintf(file, sizeof(file), "%s/node-%d", dir, i);
+        snprintf(file, sizeof(file), "%s/records-%d", dir, i);
         unlink(file);
     }
     rmdir(dir);

@@ -20,11 +20,13 @@ struct flow_op {
     bmi_size_t size;  /* bytes of the piece */
     uint64_t message; /* its number in the phase */
     int segments;
-    void *base[JOB_MAX_SEGMENTS];
-    bmi_size_t length[JOB_MAX_SEGMENTS];
+    void **base;        /* of the flow's bases … */
+    bmi_size_t *length; /* … and lengths */
 };
 _Static_assert(sizeof(struct flow_op) <= JOB_PLACE_BYTES,
                "a place needs more than is accounted for");
+_Static_assert(sizeof(void *) + sizeof(bmi_size_t) <= JOB_SEGMENT_BYTES,
+               "a segment needs more than is accounted for");
 
 struct flow {
     struct flow_config config;
@@ -35,6 +37,8 @@ struct flow {
     unsigned char *memory;
     struct flow_op *ring;
     uint64_t places;
+    void **bases; /* the segments of all places, each place's in a row */
+    bmi_size_t *lengths;
     uint64_t phase, total, limit; /* messages */
     uint64_t posted, ended;       /* operations */
     uint64_t place, message;      /* of the next one to be posted */
@@ -122,7 +126,7 @@ static bool has_holes(const struct flow *flow)
 struct flow *flow_new(const struct flow_config *config)
 {
     struct flow *flow = calloc(1, sizeof *flow);
-    uint64_t place;
+    uint64_t place, segments;
 
     if (!flow)
         return NULL;
@@ -133,11 +137,14 @@ struct flow *flow_new(const struct flow_config *config)
     flow->footprint = job_footprint(&flow->job, config->noncontiguous);
     flow->buffers = job_buffers(&flow->job, config->window);
     flow->places = config->window * flow->pieces;
+    segments = job_segments(&flow->job, config->noncontiguous);
     flow->ring = calloc(flow->places, sizeof *flow->ring);
+    flow->bases = calloc(flow->places * segments, sizeof *flow->bases);
+    flow->lengths = calloc(flow->places * segments, sizeof *flow->lengths);
     flow->memory = memory_get(flow, memory_size(flow));
     if (flow->memory && has_holes(flow))
         unmap_holes(flow, false);
-    if (!flow->ring || !flow->memory) {
+    if (!flow->ring || !flow->bases || !flow->lengths || !flow->memory) {
         flow_free(flow);
         return NULL;
     }
@@ -145,6 +152,8 @@ struct flow *flow_new(const struct flow_config *config)
         struct flow_op *op = &flow->ring[place];
         op->pending.done = flow_op_done;
         op->flow = flow;
+        op->base = flow->bases + place * segments;
+        op->length = flow->lengths + place * segments;
         op->piece = (unsigned)(place % flow->pieces);
         op->size = (bmi_size_t)job_piece_size(&flow->job, op->piece);
         lay_out(flow, op, place / flow->pieces % flow->buffers);
@@ -163,6 +172,8 @@ void flow_free(struct flow *flow)
                     flow->config.sending ? BMI_SEND : BMI_RECV);
     else
         memory_free(flow->memory, memory_size(flow), flow->job.memory == JOB_HUGE);
+    free(flow->bases);
+    free(flow->lengths);
     free(flow->ring);
     free(flow);
 }

@@ -22,6 +22,13 @@ static struct rme *engine_of(BMI_addr_t addr)
     return BMI_get_info(addr, SHIM_GET_ENGINE, &rme) < 0 ? NULL : rme;
 }
 
+const char *inspect_ignored(BMI_addr_t addr)
+{
+    struct rme *rme = engine_of(addr);
+
+    return rme ? rme_option_ignored(rme) : NULL;
+}
+
 /* ---- Counters ---- */
 
 /* Adds a line; false, and nothing of it, when there is no room. */
@@ -38,8 +45,8 @@ static bool add_line(char *text, size_t size, size_t *used, const char *name, ui
     return true;
 }
 
-/* "send.rendezvous.moving<65536ns": those of a stage that took less than that, and at least
- * half of it. */
+/* "send.rendezvous_read.moving<65536ns": those of a stage that took less than that, and at
+ * least half of it. */
 static bool add_stage(char *text, size_t size, size_t *used, const struct rme_stage *stage)
 {
     char name[64];
@@ -116,7 +123,7 @@ void inspect_print_difference(FILE *out, const char *who, const char *before, co
     struct line old, new;
     bool any = false, more;
 
-    fprintf(out, json ? "{\"counters\": \"%s\"" : "counters of %s, as they changed:\n", who);
+    fprintf(out, json ? "  {\"counters\": \"%s\"" : "counters of %s, as they changed:\n", who);
     /* The later text has every line of the earlier one, in its order, and maybe more. */
     more = next_line(&before, &old);
     while (next_line(&after, &new)) {
@@ -131,7 +138,7 @@ void inspect_print_difference(FILE *out, const char *who, const char *before, co
         any = true;
     }
     if (json)
-        fprintf(out, "}\n");
+        fprintf(out, "}");
     else if (!any)
         fprintf(out, "  none: its method is not one of ours\n");
 }
@@ -163,6 +170,7 @@ static void print_session(BMI_addr_t addr, struct rme *rme, const char *address)
     } rows[] = {
         {"rx_size", ""},
         {"eager_max", ""},
+        {"fast_pool", ""},
         {"credits", ""},
         {"eager_window", ""},
         {"xfer_ops", ""},
@@ -201,6 +209,8 @@ int inspect_session(const char *address, const char *options)
     int rc = bmi_transport.open(servers, 1, options, &state, why);
 
     if (!rc)
+        bmi_tell_ignored(state);
+    if (!rc)
         rc = bmi_transport.prepare(state, &job, (struct part){0, 1}, why);
     if (!rc && BMI_addr_lookup(&addr, address, NULL) >= 0 && engine_of(addr))
         print_session(addr, engine_of(addr), address);
@@ -221,11 +231,13 @@ int inspect_server(const char *address, const char *options)
     int rc = text ? bmi_transport.open(servers, 1, options, &state, why) : -1;
 
     if (!rc)
+        bmi_tell_ignored(state);
+    if (!rc)
         rc = bmi_metrics(state, text, SESSION_METRICS_MAX, why);
     if (rc)
         fprintf(stderr, "bmi-perf: %s\n", why);
-    else if (fputs(text, stdout) < 0 || fflush(stdout))
-        rc = -1;
+    else
+        fputs(text, stdout);
     if (state)
         bmi_transport.close(state);
     free(text);
@@ -272,7 +284,12 @@ int inspect_explain(const char *what, const char *address, const char *options)
         BMI_finalize();
     }
     free(copy);
-    if (!rme)
+    if (!rme && address && rc == -BMI_ENOPROTOOPT)
+        fprintf(stderr,
+                "bmi-perf: %s is of no network that we have; give an address like "
+                "ib://host:port or elan4://node:context\n",
+                address);
+    else if (!rme)
         fprintf(stderr, "bmi-perf: the engine does not start: %s\n", bmi_status_string(rc));
     return rme ? 0 : 1;
 }

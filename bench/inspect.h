@@ -26,9 +26,14 @@ int inspect_metrics(BMI_addr_t addr, const char *network, char *text, size_t siz
  */
 size_t inspect_counters(BMI_addr_t addr, bool stages, char *text, size_t size);
 
-/* Prints what changed between two such texts, one counter a line, or as one JSON object. */
+/* Prints what changed between two such texts, one counter a line, or as one JSON object, which
+ * does not end its line. */
 void inspect_print_difference(FILE *out, const char *who, const char *before, const char *after,
                               bool json);
+
+/* The option that the engine behind this address has warned of, as there is none of that name;
+ * NULL: there was none.  The text is the engine's. */
+const char *inspect_ignored(BMI_addr_t addr);
 
 /* The modes --options, --explain SIZE[xN] [ADDR], --session ADDR and --counters ADDR.  Each
  * returns the exit status. */

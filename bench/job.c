@@ -104,10 +104,12 @@ const char *job_check(const struct job *job)
     if (job->extent) {
         if (job->size % job->extent || !job->size)
             return "the size must be a multiple of the extent";
-        if (job->stride < job->extent || job->stride > JOB_MAX_SIZE)
+        if (job->stride < job->extent)
             return "the stride must be at least the extent";
+        if (job->stride > JOB_MAX_SIZE)
+            return "the stride is limited to 1 GiB";
         if (job->split < 1 || job->split > JOB_MAX_SEGMENTS)
-            return "an operation has 1 to 64 segments";
+            return "an operation has 1 to 4096 segments";
         if (job->size / job->extent > JOB_MAX_SIZE / job->stride)
             return "the strided memory of a message is limited to 1 GiB";
     }
@@ -147,6 +149,16 @@ uint64_t job_piece_size(const struct job *job, unsigned piece)
     return piece + 1 < job_pieces(job) ? whole : job->size - whole * piece;
 }
 
+uint64_t job_segments(const struct job *job, bool noncontiguous)
+{
+    uint64_t all;
+
+    if (!noncontiguous || !job->extent)
+        return 1;
+    all = job->size / job->extent;
+    return all < job->split ? all : job->split;
+}
+
 uint64_t job_buffers(const struct job *job, uint64_t window)
 {
     if (job->pool)
@@ -177,8 +189,9 @@ uint64_t job_memory(const struct job *job)
         job->test == JOB_PINGPONG && job->window < 2 ? 2 : job->window; /* exchange.c */
     uint64_t flows = job->test == JOB_STREAM && job->direction != JOB_BOTH ? 1 : 2;
     uint64_t messages = (job_footprint(job, true) + job->reply) * job_buffers(job, window);
+    uint64_t place = JOB_PLACE_BYTES + job_segments(job, true) * JOB_SEGMENT_BYTES;
 
-    return flows * (messages + window * job_pieces(job) * JOB_PLACE_BYTES);
+    return flows * (messages + window * job_pieces(job) * place);
 }
 
 uint64_t job_bytes(const struct job *job)

@@ -17,12 +17,15 @@
 #define JOB_MAX_SIZE     ((uint64_t)1 << 30) /* bytes of one message */
 #define JOB_MAX_WINDOW   4096                /* messages in flight */
 #define JOB_MAX_POOL     ((uint64_t)1 << 20)
-#define JOB_MAX_SEGMENTS 64 /* segments of one operation, as in PVFS2's flows */
+#define JOB_SEGMENTS     64   /* segments of one operation by default, as in PVFS2's flows */
+#define JOB_MAX_SEGMENTS 4096 /* at most so many */
 #define JOB_MAX_MEMORY                                                                         \
     ((uint64_t)1                                                                               \
      << 31) /* bytes of a job on one side; servers have a bound of their own below */
-#define JOB_PLACE_BYTES                                                                        \
-    1200 /* at most so many for each operation of the window, to keep account of it */
+/* At most so many for each operation of the window, the engine's account of it among them, and
+ * for each of its segments. */
+#define JOB_PLACE_BYTES   1200
+#define JOB_SEGMENT_BYTES 16
 
 enum job_test {
     JOB_PINGPONG, /* one message there, one back */
@@ -85,6 +88,9 @@ const char *job_check(const struct job *job);
 /* Operations that make one message, and the bytes of its piece `piece` (0 … pieces-1). */
 unsigned job_pieces(const struct job *job);
 uint64_t job_piece_size(const struct job *job, unsigned piece);
+
+/* Segments of one operation, at most, on a side whose memory is contiguous, or not. */
+uint64_t job_segments(const struct job *job, bool noncontiguous);
 
 /* Messages that have memory of their own: of a window of `window`, or the pool. */
 uint64_t job_buffers(const struct job *job, uint64_t window);

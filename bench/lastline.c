@@ -9,17 +9,20 @@
 static void keep(void *arg, char kind, const char *line)
 {
     struct lastline *last = arg;
+    size_t used;
 
     if (kind != 'E')
         return;
     pthread_mutex_lock(&last->lock);
-    snprintf(last->text, sizeof last->text, "%s", line);
+    used = last->all ? strlen(last->text) : 0;
+    snprintf(last->text + used, sizeof last->text - used, "%s%s", used ? "; " : "", line);
     pthread_mutex_unlock(&last->lock);
 }
 
-void lastline_begin(struct lastline *last)
+void lastline_begin(struct lastline *last, bool all)
 {
     pthread_mutex_init(&last->lock, NULL);
+    last->all = all;
     last->text[0] = 0;
     gossip_set_sink(keep, last);
 }

@@ -3,6 +3,9 @@
 # For the scripts of bench/, which source it after setting `build`: temporary folder, servers, the device, perftest.  Everything
 # started here is ended, and the folder removed, when the script ends.
 : "${build:?}"
+# Whatever the locale of the user, figures have a decimal point, here and in what is started.
+export LC_ALL=C
+unset CDPATH # cd goes where it is told, and says nothing
 # The script again, with 64 ports of its own, from FIRST_PORT on.
 [ -n "${FIRST_PORT-}" ] || exec "$build/with-ports" "$0" "$@"
 [ -z "${RNR_COUNTERS-}" ] || export EMUVERBS_COUNTERS_DIR=$RNR_COUNTERS # see .ci/rnr
@@ -15,6 +18,11 @@ pids=() # of servers
 
 say() { printf '%s\n' "$me: $*"; }
 die() { printf '%s\n' "$me: $*" >&2; exit 1; }
+
+# Refuses what is no whole number, or 0.
+need_number() { # NAME VALUE
+    [[ $2 =~ ^[1-9][0-9]*$ ]] || die "$1 must be a number from 1 on, not '$2'"
+}
 
 # Ends those of these processes that this shell has started and that still run, and waits for all of them.  The number of one that has
 # ended may be somebody else's by now.
@@ -103,9 +111,18 @@ start() { # LOG COMMAND...
     return 1
 }
 
+# A number of the measurement in $work/json, the first of that name.  Status 1 when there is none.
+field() {
+    local value
+    value=$(sed -n "s/.*\"$1\": \[\{0,1\}\([0-9.]*\).*/\1/p" "$work/json" | head -n 1)
+    [ -n "$value" ] && echo "$value"
+}
+# What a command prints, which is a figure.  Status 1 when it fails, or prints nothing.
+figure() { # COMMAND...
+    local value
+    value=$("$@") && [ -n "$value" ] && echo "$value"
+}
 # The median of a file of numbers, one a line.
-# A number of the measurement in $work/json, the first of that name.
-field() { sed -n "s/.*\"$1\": \[\{0,1\}\([0-9.]*\).*/\1/p" "$work/json" | head -n 1; }
 median() { sort -n "$1" | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2 }'; }
 
 # One run of a perftest program between two processes here, on port FIRST_PORT + PORT: MB/s (10^6 bytes; it reports units of 2^20
@@ -126,8 +143,9 @@ perftest() { # PROGRAM SIZE COUNT [PORT]
     wait "$server"
     unset 'pids[-1]'
     [ "$rc" = 0 ] || { cat "$work/perftest" "$work/perftest.server" >&2; return 1; }
-    awk -v s="$2" -v p="$1" '$1 == s && p ~ /_bw$/ && NF >= 4 { printf "%.1f\n", $4 * 1.048576 }
-        $1 == s && p ~ /_lat$/ && NF >= 5 { print $5 }' "$work/perftest"
+    awk -v s="$2" -v p="$1" '$1 == s && p ~ /_bw$/ && NF >= 4 { printf "%.1f\n", $4 * 1.048576; found = 1 }
+        $1 == s && p ~ /_lat$/ && NF >= 5 { print $5; found = 1 }
+        END { exit !found }' "$work/perftest"
 }
 
 # Uses that many MiB of the folder's memory and gives them back.  In a virtual machine memory that nobody used for a while is not

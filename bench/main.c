@@ -11,6 +11,7 @@
 #include "bench/tcp_server.h"
 #include "bench/tcp_store.h"
 #include "bench/transport.h"
+#include "embedded/program/program.h"
 
 static volatile sig_atomic_t stop;
 
@@ -40,8 +41,8 @@ static int mode_server(const struct args *args)
 
     if (args->npositional != 1)
         return wrong_use("server takes one address");
+    program_catch(SIGINT, on_signal);
     sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
     return report(
         bmi_serve(args->positional[0], args->bmi_options, args->server_memory, &stop, why),
         why);
@@ -90,28 +91,45 @@ static const struct {
     {"tcp-store", mode_tcp_store}, {"tcp-put", mode_tcp_copy},      {"tcp-get", mode_tcp_copy},
 };
 
+/* Figures are printed as JSON, and nothing else. */
+static bool json_is_for(const struct args *args, size_t mode)
+{
+    return !args->json || modes[mode].run == mode_measure || modes[mode].run == mode_idle;
+}
+
+static int run(const struct args *args)
+{
+    bool looks = args->options || args->explain || args->session || !*args->mode;
+
+    if (args->json && looks)
+        return wrong_use("--json is for modes that measure");
+    if (args->options)
+        return inspect_options();
+    if (args->explain)
+        return args->npositional <= 1
+                   ? inspect_explain(args->explain, args->positional[0], args->bmi_options)
+                   : wrong_use("--explain takes one address at most");
+    if (args->counters && !*args->mode)
+        return args->npositional == 1 ? inspect_server(args->positional[0], args->bmi_options)
+                                      : wrong_use("--counters takes a mode, or one address");
+    if (args->session)
+        return args->npositional == 1 ? inspect_session(args->positional[0], args->bmi_options)
+                                      : wrong_use("--session takes one address");
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (!strcmp(args->mode, modes[i].name))
+            return json_is_for(args, i) ? modes[i].run(args)
+                                        : wrong_use("--json is for modes that measure");
+    return wrong_use(*args->mode ? "no such mode" : "no mode was given");
+}
+
 int main(int argc, char **argv)
 {
     struct args args;
-    size_t i;
-    int rc = args_parse(&args, argc, argv);
+    int rc;
 
-    if (rc)
-        return rc < 0 ? 2 : 0;
-    if (args.options)
-        return inspect_options();
-    if (args.explain)
-        return args.npositional <= 1
-                   ? inspect_explain(args.explain, args.positional[0], args.bmi_options)
-                   : wrong_use("--explain takes one address at most");
-    if (args.counters && !*args.mode)
-        return args.npositional == 1 ? inspect_server(args.positional[0], args.bmi_options)
-                                     : wrong_use("--counters takes a mode, or one address");
-    if (args.session)
-        return args.npositional == 1 ? inspect_session(args.positional[0], args.bmi_options)
-                                     : wrong_use("--session takes one address");
-    for (i = 0; i < sizeof modes / sizeof *modes; i++)
-        if (!strcmp(args.mode, modes[i].name))
-            return modes[i].run(&args);
-    return wrong_use(*args.mode ? "no such mode" : "no mode was given");
+    if (!program_streams())
+        return 1;
+    rc = args_parse(&args, argc, argv);
+    rc = rc == 0 ? run(&args) : rc < 0 ? 2 : 0;
+    return rc ? rc : !program_output("bmi-perf", "");
 }

@@ -76,7 +76,7 @@ static void job_list(struct job *job, const struct args *args)
     job_bw(job, args);
     job->extent = args->extent ? args->extent : 2048;
     job->stride = args->stride ? args->stride : 2 * job->extent;
-    job->split = args->split ? args->split : JOB_MAX_SEGMENTS;
+    job->split = args->split ? args->split : JOB_SEGMENTS;
     job->both = args->both;
     job->holes = args->holes;
 }
@@ -247,6 +247,24 @@ static int get_counters(struct workers *workers, unsigned servers,
     return workers_counters(workers, -1, text[0], SESSION_TEXT_MAX, why);
 }
 
+/* As JSON it is one array: the measurements, then the counters.  `text` has those of before,
+ * then those of after. */
+static void print_all(const struct args *args, const struct workers_config *config,
+                      const struct plan *plan, unsigned texts, char (*text)[SESSION_TEXT_MAX])
+{
+    if (args->json)
+        printf("[\n");
+    (args->json ? series_print_json : series_print)(stdout, plan->series, plan->count);
+    for (unsigned i = 0; args->counters && i < texts; i++) {
+        if (args->json)
+            printf(",\n");
+        inspect_print_difference(stdout, i ? config->servers[SIDE_BMI][i - 1] : "client",
+                                 text[i], text[texts + i], args->json);
+    }
+    if (args->json)
+        printf("\n]\n");
+}
+
 static int measure(const struct args *args, const struct workers_config *config,
                    struct plan *plan)
 {
@@ -267,10 +285,7 @@ static int measure(const struct args *args, const struct workers_config *config,
     if (rc) {
         fprintf(stderr, "bmi-perf: %s\n", why);
     } else {
-        (args->json ? series_print_json : series_print)(stdout, plan->series, plan->count);
-        for (i = 0; args->counters && i < texts; i++)
-            inspect_print_difference(stdout, i ? config->servers[SIDE_BMI][i - 1] : "client",
-                                     text[i], text[texts + i], args->json);
+        print_all(args, config, plan, texts, text);
         for (i = 0; i < plan->count; i++)
             bad += plan->series[i].bad;
     }

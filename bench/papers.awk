@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # For bench/papers: of bench/papers.ratios and an item's raw data, what stands on the page.  Variables: what (table: medians with
 # least and most; ratios: beside the paper's; control: the series that was measured twice; data: for gnuplot), item, xs, series,
-# x_label, unit, control, link (if given, all but TCP was measured over a model of a link).
+# x_label, unit, control, link (if given, all but TCP was measured over a model of a link), emulated (if given, over the devices of which
+# the causes of papers.ratios are).
 BEGIN { nx = split(xs, x, " "); ns = split(series, name, " ") }
 FNR == NR {
     if (/^#/ || !NF) next
     split($0, f, /[ \t]*\|[ \t]*/)
-    if (f[1] == item) { rows++; for (i = 2; i <= 7; i++) row[rows, i] = f[i] }
+    if (f[1] == item) { rows++; for (i = 2; i <= 8; i++) row[rows, i] = f[i] }
     next
 }
 /^#/ { next }
@@ -70,6 +71,13 @@ function pick(a, b, at,    i, best, m) {
     return best
 }
 
+# Why a ratio is below the number in what the paper says, where that is known.
+function cause(i,    paper) {
+    paper = row[i, 3]
+    if (emulated == "" || row[i, 8] == "" || !match(paper, /[0-9][0-9.]*/)) return ""
+    return median() < substr(paper, RSTART, RLENGTH) + 0 ? "; lower: " row[i, 8] : ""
+}
+
 function ratios(    i, at) {
     if (!rows) return
     print "| ratio | the paper's | where | ours |"
@@ -82,8 +90,8 @@ function ratios(    i, at) {
         at = pick(row[i, 5], row[i, 6], row[i, 7])
         collect_ratio(row[i, 5], row[i, 6], at)
         printf "| %s | %s | %s | ", row[i, 2], row[i, 3], row[i, 4]
-        if (n) printf "%s (%s to %s), %s over %s%s |\n", show(median()), show(sorted[1]), show(sorted[n]), row[i, 5], row[i, 6],
-            at == "-" ? "" : " at " at
+        if (n) printf "%s (%s to %s), %s over %s%s%s |\n", show(median()), show(sorted[1]), show(sorted[n]), row[i, 5], row[i, 6],
+            at == "-" ? "" : " at " at, cause(i)
         else print "not measured |"
     }
     print ""

@@ -176,7 +176,6 @@ void series_print_json(FILE *out, const struct series *series, unsigned count)
     const struct series *first = series;
     unsigned i;
 
-    fprintf(out, "[\n");
     for (i = 0; i < count; i++) {
         const struct series *s = &series[i];
         struct spread spread = spread_of(s->value, s->rounds);
@@ -199,7 +198,6 @@ void series_print_json(FILE *out, const struct series *series, unsigned count)
         print_values(out, "client_cores", s->client_cpu, s->rounds);
         fprintf(out, ", ");
         print_values(out, "server_cores", s->server_cpu, s->rounds);
-        fprintf(out, "}%s\n", i + 1 < count ? "," : "");
+        fprintf(out, "}%s", i + 1 < count ? ",\n" : "");
     }
-    fprintf(out, "]\n");
 }

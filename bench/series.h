@@ -37,7 +37,7 @@ int series_run(struct series *series, unsigned count, unsigned rounds, struct wo
 
 double series_median(const double *value, unsigned count);
 
-/* Prints them as a table, or as JSON (one array of objects). */
+/* Prints them as a table, or as the objects of a JSON array, without its brackets. */
 void series_print(FILE *out, const struct series *series, unsigned count);
 void series_print_json(FILE *out, const struct series *series, unsigned count);
 

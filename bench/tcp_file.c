@@ -125,6 +125,7 @@ int tcp_copy(bool put, const char *path, const char *name, char *const *servers,
     struct share share[MAX_SERVERS];
     struct stat stat;
     unsigned i;
+    char byte;
     int rc, file = put ? open(path, O_RDONLY | O_CLOEXEC)
                        : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 
@@ -132,6 +133,11 @@ int tcp_copy(bool put, const char *path, const char *name, char *const *servers,
         snprintf(why, WHY_SIZE, "%s: %s", path, strerror(errno));
         if (file >= 0)
             close(file);
+        return -1;
+    }
+    if (put && stat.st_size == 0 && pread(file, &byte, 1, 0) > 0) { /* as in /proc */
+        snprintf(why, WHY_SIZE, "%s: its size is not known; copy it to a file first", path);
+        close(file);
         return -1;
     }
     for (i = 0; i < count; i++)

@@ -52,6 +52,9 @@ struct transport {
 
 extern const struct transport bmi_transport, tcp_transport;
 
+/* Of bmi_transport: an option that there is not is named on standard error. */
+void bmi_tell_ignored(const void *state);
+
 /* Of bmi_transport: what its first server counts, as Prometheus reads it. */
 int bmi_metrics(void *state, char *text, size_t size, char *why);
 

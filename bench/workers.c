@@ -65,17 +65,22 @@ static bool move(int fd, void *data, size_t size, bool sending)
 
 struct child {
     const struct workers_config *config;
+    bool first; /* it speaks for all of them */
     const struct transport *transport[SIDES];
     void *state[SIDES]; /* opened when first needed */
 };
 
 static int child_open(struct child *child, enum side side, char *why)
 {
+    int rc;
+
     if (child->state[side])
         return 0;
-    return child->transport[side]->open(child->config->servers[side],
-                                        child->config->count[side], child->config->options,
-                                        &child->state[side], why);
+    rc = child->transport[side]->open(child->config->servers[side], child->config->count[side],
+                                      child->config->options, &child->state[side], why);
+    if (!rc && side == SIDE_BMI && child->first)
+        bmi_tell_ignored(child->state[side]);
+    return rc;
 }
 
 static int obey(struct child *child, const struct command *command, struct answer *answer)
@@ -98,9 +103,10 @@ static int obey(struct child *child, const struct command *command, struct answe
     return -1;
 }
 
-static int child_main(const struct workers_config *config, int fd)
+static int child_main(const struct workers_config *config, bool first, int fd)
 {
-    struct child child = {.config = config, .transport = {&bmi_transport, &tcp_transport}};
+    struct child child = {
+        .config = config, .first = first, .transport = {&bmi_transport, &tcp_transport}};
     struct answer *answer = calloc(1, sizeof *answer);
     struct command command;
     int side;
@@ -147,7 +153,7 @@ static int start_one(struct workers *workers, char *why)
         for (i = 0; i < workers->count; i++)
             close(workers->worker[i].fd);
         close(pair[0]);
-        _exit(child_main(&workers->config, pair[1]));
+        _exit(child_main(&workers->config, workers->count == 0, pair[1]));
     }
     close(pair[1]);
     worker->fd = pair[0];

@@ -10,6 +10,22 @@
 
 #include "bmi_elan4/elan.h"
 
+/* The generation that is asked for. */
+static uint64_t whom(const struct rme_link *l)
+{
+    return l->met ? l->met : l->generation;
+}
+
+static void gone(struct rme_link *l)
+{
+    if (!l->met) {
+        elan_link_dead(l);
+        return;
+    }
+    elan_owner_died(l->f, l->vp, l->met);
+    elan_link_down(l, -ECONNREFUSED);
+}
+
 void elan_ask_step(struct rme_link *l, int64_t now)
 {
     struct bmi_elan4_card theirs;
@@ -20,9 +36,12 @@ void elan_ask_step(struct rme_link *l, int64_t now)
     bmi_elan4_call_end(l->question);
     l->question = NULL;
     l->f->callings--;
-    if (rc == -ECONNREFUSED ||
-        (rc == 0 && theirs.vp == l->vp && theirs.generation != l->generation))
-        elan_link_dead(l);
+    if (rc == -ECONNREFUSED || (rc == 0 && theirs.vp == l->vp && theirs.generation != whom(l)))
+        gone(l);
+    else if (rc == 0 && theirs.vp == l->vp) {
+        l->answers++;
+        l->asked = now;
+    }
 }
 
 void elan_ask(struct rme_link *l, int64_t now)
@@ -34,7 +53,7 @@ void elan_ask(struct rme_link *l, int64_t now)
 
     if (l->passive || l->question || (l->asked && now - l->asked < ELAN_ASK_MS) ||
         bmi_elan4_place(&f->nic->range, (int)l->vp, &node, &context) < 0 ||
-        node == f->nic->node ||
+        (node == f->nic->node && !l->met) || /* the log tells */
         bmi_elan4_servers_find(f->servers, &f->nic->range, node, context, &where) < 0 ||
         where.queue)
         return;
@@ -43,7 +62,7 @@ void elan_ask(struct rme_link *l, int64_t now)
     int rc = bmi_elan4_call_begin((struct sockaddr *)&where.tcp, where.tcp_length, &card,
                                   &l->question);
     if (rc == -ECONNREFUSED)
-        elan_link_dead(l);
+        gone(l);
     if (rc < 0)
         return;
     f->callings++;

@@ -41,6 +41,7 @@
 #define ELAN_LOOK_MS     25 /* whether a peer that takes no messages is still there */
 /* the same, asked at a server's desk; from one question to the next, too */
 #define ELAN_ASK_MS    500
+#define ELAN_ANSWERS   2    /* of a desk, after which a queue that takes nothing has no way */
 #define ELAN_KEPT_MOST 1024 /* buffers of unfinished DMAs, with which new links are refused */
 #define ELAN_STRAYS    256  /* refusals that are remembered for peers, a power of two */
 
@@ -67,7 +68,11 @@ struct elan_tx {
     uint64_t ahead;         /* bytes of that piece before it */
     bool over;              /* DONE has come */
     bool kept;              /* an orphan in quarantine */
-    bool answer;            /* to somebody who has no link */
+    /* of its place alone: it was had again by what is said there, without landing */
+    bool bound;
+    uint64_t lost;                /* the last generation that it was for then; 0: not known */
+    LIST_ENTRY(elan_tx) at_place; /* free ones of the place */
+    bool answer;                  /* to somebody who has no link */
     /* where its packets go, and how many of them were refused there: they set no event */
     unsigned vp;
     E4_Addr queue;
@@ -104,8 +109,20 @@ struct elan_move {
     uint64_t generation;
     E4_Addr queue, low, high;
     int64_t until;
+    bool bound; /* of that place alone, as a packet may be */
+    uint64_t lost;
+    LIST_ENTRY(elan_move) at_place;
 };
 TAILQ_HEAD(elan_moves, elan_move);
+
+/* A buffer or a transfer is had again without having landed at a process of that generation.
+ * It may have been before; `lost` is the latest of them, or 0 if one is not known. */
+static inline void elan_bind(bool *bound, uint64_t *lost, uint64_t generation)
+{
+    if (!*bound || generation == 0 || (*lost != 0 && *lost < generation))
+        *lost = generation;
+    *bound = true;
+}
 
 struct elan_rx {
     struct elan_rx *next;
@@ -151,7 +168,7 @@ struct rme_link {
     const char *why; /* what else is known of that, or NULL; constant */
     int64_t until;   /* ENDING: when it is given up */
     int64_t looked;  /* when the log was last asked about the peer */
-    int64_t asked;   /* … and its desk */
+    int64_t asked;   /* … and its desk, or when that answered */
     void *owner;
     uint32_t number; /* here */
     /* the peer */
@@ -164,6 +181,13 @@ struct rme_link {
     uint8_t hello[ELAN_HELLO_MAX]; /* the peer's when `heard`; before that, our own */
     size_t hello_length;
     struct bmi_elan4_call *call, *question; /* for its card; whether it is the same process */
+    /* GREETING: of the process that its desk told of, how often that has answered since, that
+     * HELLO waits until its queue takes what others sent there, and, when it took HELLO, when
+     * its desk is asked next, after which pause */
+    uint64_t met;
+    uint32_t answers;
+    bool unsaid;
+    int64_t due, pause;
     /* out */
     struct elan_txs lent, queued, sent;
     uint32_t tx_used, next_seq;
@@ -196,6 +220,8 @@ struct elan_owner {
     bool dead;            /* it is known to be */
     uint64_t seen;        /* the last one that packets came from; when the first and the last */
     int64_t first, last;  /* of these came */
+    LIST_HEAD(, elan_tx) tx; /* free ones of the place alone */
+    LIST_HEAD(, elan_move) move;
 };
 
 /* A peer that is to be told that a link was given up. */
@@ -223,9 +249,9 @@ struct rme_fabric {
     struct elan_share places; /* links that others asked for */
     uint32_t next_index;
     struct elan_links links, eventful, dirty, ready, sending;
-    struct elan_links ending, resting; /* those that end; and of these the silent ones */
-    int64_t rested;                    /* when they were last looked at */
-    uint32_t callings, wanting;
+    struct elan_links ending, resting;     /* those that end; and of these the silent ones */
+    int64_t rested;                        /* when they were last looked at */
+    uint32_t callings, wanting, greetings; /* links whose `met` is not 0 */
     struct elan_owings owed;
     /* the last of `strays`, and for each process how many of them it has been told, or NULL */
     struct elan_stray stray[ELAN_STRAYS];
@@ -235,7 +261,8 @@ struct rme_fabric {
     bool died;                /* since the last look at them */
     /* in quarantine, without a link; buffers in all that may be */
     uint32_t kept_moves, kept_most;
-    /* as of the last poll: after how many ms a sleeper is to look again; 0: need not */
+    /* as of the last poll, or elan_look_soon() after it: after how many ms a sleeper is to look
+     * again; 0: need not */
     _Atomic int restless;
     _Atomic int hint; /* a sleeper saw something at the descriptors of greet.c */
     /* out */
@@ -245,6 +272,10 @@ struct rme_fabric {
     uint32_t nmove, move_room;
     struct elan_share active; /* transfers that are with the interface */
     struct elan_moves move_free;
+    /* free ones of some place alone, the oldest first; and how many of each there may be */
+    struct elan_txs tx_spare;
+    struct elan_moves move_spare;
+    uint32_t tx_spares, move_spares, spares_most;
     /* events of the poll that is under way */
     struct rme_event *out;
     int used, max;
@@ -255,6 +286,13 @@ struct rme_fabric {
 };
 
 extern const struct rme_option_row elan_options[];
+
+/* The link's server is greeted no longer. */
+static inline void elan_greeted(struct rme_link *l)
+{
+    l->f->greetings -= l->met != 0;
+    l->met = 0;
+}
 
 /* The link is among those that have something to tell, */
 static inline void elan_link_eventful(struct rme_link *l)
@@ -301,6 +339,8 @@ int64_t elan_now(void);
 int elan_op_arm(struct rme_fabric *f);
 void elan_op_wait(struct rme_fabric *f, int timeout_ms);
 void elan_op_wake(struct rme_fabric *f);
+/* Something waits from now on for what only a poll finds: a sleep without a limit ends. */
+void elan_look_soon(struct rme_fabric *f);
 int elan_wait_open(struct rme_fabric *f);
 void elan_wait_close(struct rme_fabric *f);
 int elan_watch(struct rme_fabric *f, int fd, uint32_t events);
@@ -381,6 +421,8 @@ int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
 void elan_tx_message(struct rme_link *l, struct elan_tx *tx);
 /* Those who found no buffer are told when there is one. */
 void elan_tx_rooms(struct rme_fabric *f);
+/* A free one of its place alone. */
+void elan_tx_spare(struct rme_fabric *f, struct elan_tx *tx);
 /* Back to the free ones. */
 static inline void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
 {
@@ -388,7 +430,10 @@ static inline void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
     f->answers -= tx->answer;
     tx->answer = false;
     tx->link = NULL;
-    TAILQ_INSERT_HEAD(&f->tx_free, tx, next);
+    if (tx->bound)
+        elan_tx_spare(f, tx);
+    else
+        TAILQ_INSERT_HEAD(&f->tx_free, tx, next);
 }
 
 /* One that belonged to the link is free again. */
@@ -424,6 +469,8 @@ bool elan_measure(struct rme_fabric *f, struct rme_piece_costs *out);
 /* out.c */
 void elan_op_flush(struct rme_fabric *f);
 void elan_tx_landed(struct rme_fabric *f);
+/* Packets of nobody that are over are free again; `now` is 0 where time does not matter. */
+void elan_tx_sweep(struct rme_fabric *f, int64_t now);
 /* What is queued and not begun is forgotten; with `all` what was begun or sent is nobody's
  * until it lands. */
 void elan_tx_drop(struct rme_link *l, bool all);
@@ -437,6 +484,8 @@ bool elan_tx_restless(const struct rme_fabric *f);
 void elan_tx_close(struct rme_fabric *f);
 
 /* link.c */
+/* The link goes to another state; the one place that sets it, where the probe is. */
+void elan_link_step(struct rme_link *l, enum elan_state state);
 /* The link is over: LINK_DOWN follows, and nothing else. */
 void elan_link_down(struct rme_link *l, int error);
 void elan_link_end(struct rme_link *l, int error);
@@ -453,12 +502,15 @@ void elan_link_left(struct rme_link *l);
 /* An ending one is looked at now and then only. */
 void elan_link_rest(struct rme_link *l);
 void elan_op_free(struct rme_link *l);
+/* That process has the place, so those that had it before are dead; the next poll ends their
+ * links. */
+void elan_owners_before(struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* Ends the links of processes that have been found dead. */
 void elan_owners_check(struct rme_fabric *f);
 
 /* ask.c */
-/* Asks a server of another node, at its desk, whether it is still the process of this link; if
- * not, the link is down. */
+/* Asks a server of another node, or one that is greeted, at its desk, whether it is still the
+ * process of this link; if not, the link is down. */
 void elan_ask(struct rme_link *l, int64_t now);
 /* Goes on with that. An answer that does not come says nothing. */
 void elan_ask_step(struct rme_link *l, int64_t now);

@@ -4,7 +4,8 @@
  * the verdict. A card is smaller than any socket's buffer, so it is sent as a whole or the
  * connection is given up. Visitors that say nothing are sent away after a time; as long as all
  * places are taken, nobody else is let in, so that they cost the server a bounded number of
- * descriptors.
+ * descriptors. Nor is anybody while the process, or the system, has no descriptor for one:
+ * those who knock would wake the server without end, so it looks again after a pause.
  */
 #include "bmi_elan4/exchange.h"
 
@@ -29,7 +30,8 @@ struct visitor {
 struct bmi_elan4_desk {
     int listener, epoll;
     unsigned count;
-    bool shut; /* the listener is not looked at */
+    bool shut;     /* the listener is not looked at */
+    int64_t again; /* when it is, though no visitor leaves; 0: then only */
     struct bmi_elan4_card mine;
     struct visitor visitor[BMI_ELAN4_VISITORS];
 };
@@ -108,32 +110,51 @@ unsigned bmi_elan4_desk_port(const struct bmi_elan4_desk *d)
                                          : ((struct sockaddr_in *)&a)->sin_port);
 }
 
+static void open_up(struct bmi_elan4_desk *d)
+{
+    if (d->shut && watch(d, EPOLL_CTL_MOD, d->listener, LISTENER, EPOLLIN) == 0) {
+        d->shut = false;
+        d->again = 0;
+    }
+}
+
+static void shut_up(struct bmi_elan4_desk *d, int64_t again)
+{
+    if (!d->shut && watch(d, EPOLL_CTL_MOD, d->listener, LISTENER, 0) == 0)
+        d->shut = true;
+    d->again = again;
+}
+
 static void leave(struct bmi_elan4_desk *d, struct visitor *v)
 {
     close(v->fd); /* the epoll forgets it */
     v->fd = -1;
     d->count--;
-    if (d->shut && watch(d, EPOLL_CTL_MOD, d->listener, LISTENER, EPOLLIN) == 0)
-        d->shut = false;
+    open_up(d);
 }
 
 static void let_in(struct bmi_elan4_desk *d, int64_t now)
 {
+    int error = 0;
+
     for (uint32_t i = 0; i < BMI_ELAN4_VISITORS; i++) {
         struct visitor *v = &d->visitor[i];
         if (v->fd >= 0)
             continue;
         int fd = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0)
+        if (fd < 0) {
+            error = errno;
             break;
+        }
         *v = (struct visitor){.fd = fd, .until = now + BMI_ELAN4_VISIT_MS};
         d->count++;
         if (watch(d, EPOLL_CTL_ADD, fd, i, EPOLLIN) < 0)
             leave(d, v);
     }
-    if (d->count == BMI_ELAN4_VISITORS && !d->shut &&
-        watch(d, EPOLL_CTL_MOD, d->listener, LISTENER, 0) == 0)
-        d->shut = true;
+    if (d->count == BMI_ELAN4_VISITORS)
+        shut_up(d, 0);
+    else if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM)
+        shut_up(d, now + BMI_ELAN4_PAUSE_MS);
 }
 
 /* True when our card went out. */
@@ -171,8 +192,10 @@ int bmi_elan4_desk_serve(struct bmi_elan4_desk *d, int64_t now)
 {
     struct epoll_event e[BMI_ELAN4_VISITORS + 1];
     int given = 0, n = epoll_wait(d->epoll, e, BMI_ELAN4_VISITORS + 1, 0);
-    bool knock = false;
+    bool knock = d->again && now >= d->again;
 
+    if (knock)
+        open_up(d);
     for (int i = 0; i < n; i++) {
         if (e[i].data.u32 == LISTENER)
             knock = true;
@@ -189,7 +212,7 @@ int bmi_elan4_desk_serve(struct bmi_elan4_desk *d, int64_t now)
 
 int64_t bmi_elan4_desk_deadline(const struct bmi_elan4_desk *d)
 {
-    int64_t first = -1;
+    int64_t first = d->again ? d->again : -1;
 
     for (int i = 0; i < BMI_ELAN4_VISITORS && d->count; i++)
         if (d->visitor[i].fd >= 0 && (first < 0 || d->visitor[i].until < first))

@@ -14,6 +14,7 @@
 
 #define BMI_ELAN4_VISITORS 16   /* at a desk at a time; the others wait in the kernel's queue */
 #define BMI_ELAN4_VISIT_MS 2000 /* for one of them */
+#define BMI_ELAN4_PAUSE_MS 100  /* until the next is let in when there was no descriptor */
 
 struct bmi_elan4_desk;
 struct bmi_elan4_call;

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/remedy.h"
 #include "bmi_elan4/bmi_elan4.h"
 #include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
@@ -68,6 +69,7 @@ static int open_nic(struct rme_fabric *f)
     struct bmi_elan4_nic_config config = {.folder = log_folder(f)};
     uint32_t slots = (uint32_t)rme_option(f->config.options, "elan_slots");
     uint32_t room = f->config.rx_size > ELAN_HELLO_MAX ? f->config.rx_size : ELAN_HELLO_MAX;
+    const char *fewer = "lower elan_slots";
     char why[300] = "";
     int node = -1, rc;
 
@@ -86,9 +88,9 @@ static int open_nic(struct rme_fabric *f)
         return -EADDRNOTAVAIL;
     }
     f->packets_most = elan_packets(room);
-    /* twice what there may be: what is an orphan is not counted */
+    /* twice what there may be, and a half: what is an orphan, or a spare one, is not counted */
     config.main_bytes = (size_t)slots * 2 * BMI_ELAN4_SLOT +
-                        (size_t)2 * f->tx_most * (room + (f->packets_most + 1) * 2048) +
+                        (size_t)5 * f->tx_most / 2 * (room + (f->packets_most + 1) * 2048) +
                         ((size_t)4 << 20);
     config.sdram_bytes = (size_t)2 << 20;
     rc = bmi_elan4_nic_open(&config, &f->nic, why, sizeof(why));
@@ -103,7 +105,8 @@ static int open_nic(struct rme_fabric *f)
     }
     rc = bmi_elan4_inbox_open(f->nic, slots, &f->inbox);
     if (rc < 0) {
-        elan_log(f, RME_LOG_ERROR, "no memory for %u slots; lower elan_slots", slots);
+        elan_log(f, RME_LOG_ERROR, "an input queue of %u slots: %s; %s", slots, strerror(-rc),
+                 rc == -ENOMEM ? fewer : rme_remedy(rc, fewer));
         return rc;
     }
     bmi_elan4_card_fill(&f->card, &f->nic->range, config.key, f->nic->node, f->nic->context,
@@ -118,6 +121,7 @@ static int open_desk(struct rme_fabric *f)
     const char *env = getenv(BMI_ELAN4_SERVER_ENV);
     struct bmi_elan4_where where;
     struct bmi_elan4_nic *nic = f->nic;
+    const char *why_not;
     char why[300] = "";
     int rc;
 
@@ -126,6 +130,10 @@ static int open_desk(struct rme_fabric *f)
     rc = bmi_elan4_servers_new(text, &f->servers, why, sizeof(why));
     if (rc < 0)
         return bad(f, "elan_servers", text, why);
+    why_not = bmi_elan4_servers_why(f->servers);
+    if (*why_not)
+        elan_log(f, RME_LOG_WARN, "%s; it is looked up again when its server is asked for",
+                 why_not);
     if (!f->config.listen)
         return 0;
     rc = bmi_elan4_servers_find(f->servers, &nic->range, nic->node, nic->context, &where);
@@ -133,6 +141,8 @@ static int open_desk(struct rme_fabric *f)
              "server elan4://%d:%d; clients may be told " BMI_ELAN4_SERVER_ENV "=%d:%d=0x%llx",
              nic->node, nic->context, nic->node, nic->context,
              (unsigned long long)f->card.queue);
+    if (rc < 0 && rc != -ENOENT && rc != -EINVAL) /* it is our own host */
+        return bad(f, "elan_servers", text, why_not);
     if (rc < 0 || where.queue)
         return 0;
     rc = bmi_elan4_desk_open((struct sockaddr *)&where.tcp, where.tcp_length, &f->card,
@@ -192,6 +202,7 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     f->config = *config;
     f->epoll_fd = f->wake_fd = -1;
     f->tx_most = (uint32_t)rme_option(config->options, "elan_tx_buffers");
+    f->spares_most = f->tx_most / 2;
     f->kept_most = f->tx_most < ELAN_KEPT_MOST ? f->tx_most : ELAN_KEPT_MOST;
     f->tx_per_link = (uint32_t)rme_option(config->options, "elan_tx_per_link");
     f->active.most = (uint32_t)rme_option(config->options, "elan_transfers");
@@ -205,6 +216,7 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
                                 .max_piece = UINT64_C(1) << 40,
                                 .max_regs = UINT32_MAX,
                                 .has_read = true,
+                                .look_ms = ELAN_ASK_MS,
                                 .open_memory = true};
     TAILQ_INIT(&f->links);
     TAILQ_INIT(&f->eventful);
@@ -217,6 +229,8 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     TAILQ_INIT(&f->tx_free);
     TAILQ_INIT(&f->orphans);
     TAILQ_INIT(&f->move_free);
+    TAILQ_INIT(&f->tx_spare);
+    TAILQ_INIT(&f->move_spare);
     int rc = open_nic(f);
     if (rc == 0)
         rc = open_desk(f);
@@ -262,8 +276,9 @@ static bool is_there(uintptr_t base, size_t length, int advice)
 }
 
 /*
- * The interface has all memory of the process. What a peer adds to an address is the key. An
- * address where no memory is would cost the link, so it is found out here if it can be.
+ * The interface has all memory of the process. What a peer adds to an address is the key, and
+ * may be 0. We need none ourselves: ours says that there is a registration. An address where no
+ * memory is would cost the link, so it is found out here if it can be.
  */
 static int elan_reg(struct rme_fabric *f, void *base, size_t length, unsigned access,
                     struct rme_mr *mr)
@@ -278,7 +293,7 @@ static int elan_reg(struct rme_fabric *f, void *base, size_t length, unsigned ac
                       : MADV_POPULATE_READ))
         return -EFAULT;
     *mr = (struct rme_mr){
-        .base = (uintptr_t)base, .length = length, .rkey = at - (uintptr_t)base};
+        .base = (uintptr_t)base, .length = length, .lkey = 1, .rkey = at - (uintptr_t)base};
     return 0;
 }
 

@@ -13,6 +13,15 @@
  * seen when another one has the context. Who knows an address only learns none; so where a
  * packet has waited for a while to be taken no other is sent, and there are never more than a
  * few.
+ *
+ * A desk is reached by another network than the queue. Where that one takes nothing for a while
+ * the desk is asked again, and once more half a second after it has answered: a server that
+ * answers there runs, and takes what is in its queue, so what does not come to it in half a
+ * second from then on either has no way. One that is stopped, or slow, does not answer, and is
+ * waited for.
+ *
+ * Where the queue took HELLO, and no answer comes, the desk is asked again, too, with pauses
+ * that double: the server may have died meanwhile, and nothing that is under way tells so.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -32,7 +41,7 @@ static void name_of(struct rme_link *l)
 
 static void link_up(struct rme_link *l)
 {
-    l->state = ELAN_UP_STATE;
+    elan_link_step(l, ELAN_UP_STATE);
     l->tell_up = true;
     elan_link_eventful(l);
     elan_refusals_tell(l);
@@ -47,9 +56,10 @@ static void say_hello(struct rme_link *l, uint64_t generation)
     struct bmi_elan4_card card = l->f->card;
 
     card.wanted = l->vp;
-    l->state = ELAN_GREETING_STATE;
+    elan_link_step(l, ELAN_GREETING_STATE);
     /* who has a generation lives; of others nobody could tell when its packet is over */
     if (generation == 0 && elan_tx_waits(l->f, l->vp, l->queue, elan_now())) {
+        l->why = "its input queue takes nothing";
         elan_link_down(l, -ETIMEDOUT);
         return;
     }
@@ -74,6 +84,27 @@ static void refused(struct rme_link *l, uint32_t verdict)
     elan_link_down(l, verdict_error(verdict));
 }
 
+static void greet_now(struct rme_link *l)
+{
+    l->unsaid = false;
+    l->pause = ELAN_ASK_MS;
+    l->due = elan_now() + l->pause;
+    say_hello(l, l->met);
+}
+
+/* A server whose desk told of it. What waits there already stands for HELLO: of those that
+ * never land there are a few only. */
+static void greet(struct rme_link *l, uint64_t generation)
+{
+    l->met = generation;
+    l->f->greetings++;
+    l->answers = 0;
+    l->unsaid = elan_tx_waits(l->f, l->vp, l->queue, elan_now());
+    elan_link_step(l, ELAN_GREETING_STATE);
+    if (!l->unsaid)
+        greet_now(l);
+}
+
 /* Goes on with a call to a desk. */
 static void call_step(struct rme_link *l)
 {
@@ -94,7 +125,30 @@ static void call_step(struct rme_link *l)
     } else {
         l->queue = theirs.queue;
         elan_see(l->f, l->vp, theirs.generation);
-        say_hello(l, theirs.generation);
+        greet(l, theirs.generation);
+    }
+}
+
+/* What was sent to that queue may not come there, or not be answered. */
+static void greet_step(struct rme_link *l, int64_t now)
+{
+    if (!elan_tx_waits(l->f, l->vp, l->queue, now)) {
+        l->answers = 0;
+        if (l->unsaid) {
+            greet_now(l);
+        } else if (now >= l->due) {
+            l->pause *= 2;
+            l->due = now + l->pause;
+            elan_ask(l, now);
+        }
+    } else if (l->answers < ELAN_ANSWERS) {
+        elan_ask(l, now);
+    } else if (now - l->asked >= ELAN_ASK_MS) {
+        l->why =
+            "its desk answers, but its input queue takes nothing: see whether the network "
+            "and its routes lead from this node there, and, of the software Elan4, whether "
+            "both run under emuelan4 with the same EMUELAN4_DIR";
+        elan_link_down(l, -EHOSTUNREACH);
     }
 }
 
@@ -104,12 +158,14 @@ void elan_greet_calls(struct rme_fabric *f, int64_t now)
 
     if (f->desk)
         bmi_elan4_desk_serve(f->desk, now);
-    for (l = TAILQ_FIRST(&f->links); l && f->callings; l = after) {
+    for (l = TAILQ_FIRST(&f->links); l && f->callings + f->greetings; l = after) {
         after = TAILQ_NEXT(l, all);
         if (l->call)
             call_step(l);
         else if (l->question)
             elan_ask_step(l, now);
+        else if (l->met)
+            greet_step(l, now);
     }
 }
 
@@ -146,10 +202,17 @@ static int find(struct rme_link *l, const struct rme_addr_part *at)
 
     snprintf(l->name, sizeof(l->name), "%d:%d", node, context);
     if (rc < 0) {
-        l->why = rc == -ENOENT
-                     ? "where that server is met is not known; name it in the option "
-                       "elan_servers or in " BMI_ELAN4_SERVER_ENV
-                     : "it is not among the processes of elan_nodes and elan_contexts";
+        switch (rc) {
+        case -ENOENT:
+            l->why = "where that server is met is not known; name it in the option "
+                     "elan_servers or in " BMI_ELAN4_SERVER_ENV;
+            break;
+        case -EINVAL:
+            l->why = "it is not among the processes of elan_nodes and elan_contexts";
+            break;
+        default:
+            l->why = bmi_elan4_servers_why(f->servers);
+        }
         return -EHOSTUNREACH;
     }
     l->vp = (unsigned)bmi_elan4_vp(&f->nic->range, node, context);
@@ -183,7 +246,7 @@ int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
     if (!l)
         return -ENOMEM;
     l->owner = owner;
-    l->state = ELAN_FINDING_STATE;
+    elan_link_step(l, ELAN_FINDING_STATE);
     memcpy(l->hello, hello, length);
     l->hello_length = length;
     int rc = elan_op_rx_reserve(l, rx);
@@ -228,13 +291,14 @@ static void hello(struct rme_fabric *f, const struct elan_packet *p,
         reject(f, theirs, p->arg, verdict);
         return;
     }
+    elan_owners_before(f, theirs->vp, theirs->generation);
     l = elan_kept_full(f, theirs) ? NULL : elan_link_new(f);
     if (!l) {
         reject(f, theirs, p->arg, BMI_ELAN4_FULL);
         return;
     }
     l->passive = true;
-    l->state = ELAN_REQUESTED_STATE;
+    elan_link_step(l, ELAN_REQUESTED_STATE);
     l->vp = theirs->vp;
     l->queue = theirs->queue;
     l->generation = theirs->generation;
@@ -274,6 +338,10 @@ void elan_op_reject(struct rme_link *l, const void *data, size_t length)
 {
     struct elan_packet p = {.kind = ELAN_REJECT, .link = l->peer_number, .to = l->generation};
 
+    if (l->state == ELAN_DOWN_STATE) { /* nor is LINK_DOWN told, if it still is to be */
+        elan_op_free(l);
+        return;
+    }
     if (l->state == ELAN_REQUESTED_STATE)
         elan_tx_answer(l->f, l->vp, l->queue, &p, data,
                        length < ELAN_HELLO_MAX ? length : ELAN_HELLO_MAX);
@@ -290,6 +358,8 @@ static void accepted(struct rme_link *l, const struct elan_packet *p,
         elan_link_broken(l, "an answer that nobody asked for");
         return;
     }
+    elan_greeted(l);
+    elan_owners_before(l->f, theirs->vp, theirs->generation);
     l->queue = theirs->queue;
     l->generation = theirs->generation;
     l->peer_number = p->arg;

@@ -77,7 +77,7 @@ void elan_leave(struct rme_fabric *f)
     for (int ms = ELAN_RESTLESS_MS; unheard(f) && elan_now() < until;
          ms = ms < ELAN_LOOK_MS ? ms + 1 : ms) {
         nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
-        elan_tx_landed(f); /* its buffers may be what is owed waits for */
+        elan_tx_sweep(f, elan_now()); /* its buffers may be what is owed waits for */
         elan_links_tell(f);
     }
 }

@@ -31,6 +31,7 @@
 
 #include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
+#include "base/probe.h"
 
 /* Among those that end, in one of two lists. */
 static void list_ending(struct rme_link *l, bool rest)
@@ -56,6 +57,12 @@ void elan_link_rest(struct rme_link *l)
     list_ending(l, true);
 }
 
+void elan_link_step(struct rme_link *l, enum elan_state state)
+{
+    rme_probe_fabric_link(l->number, (int)l->state, (int)state);
+    l->state = state;
+}
+
 void elan_link_down(struct rme_link *l, int error)
 {
     struct rme_fabric *f = l->f;
@@ -75,11 +82,12 @@ void elan_link_down(struct rme_link *l, int error)
         l->question = NULL;
         f->callings--;
     }
+    elan_greeted(l);
     if (l->kept) {
         l->kept = false;
         f->config.stats->value[RME_C_QUARANTINED]--;
     }
-    l->state = ELAN_DOWN_STATE;
+    elan_link_step(l, ELAN_DOWN_STATE);
     if (!l->error)
         l->error = error;
     f->table[l->number % ELAN_LINKS] = NULL;
@@ -109,7 +117,7 @@ void elan_link_end(struct rme_link *l, int error)
     if (l->state != ELAN_UP_STATE)
         return;
     l->error = error;
-    l->state = ELAN_ENDING_STATE;
+    elan_link_step(l, ELAN_ENDING_STATE);
     l->until = elan_now() + l->f->drain_ms;
     list_ending(l, false);
     elan_tx_drop(l, false);
@@ -195,6 +203,19 @@ void elan_op_free(struct rme_link *l)
     free(l);
 }
 
+/* A clock that was set back may give the later process the smaller number: then nothing is said
+ * of the one before it. */
+void elan_owners_before(struct rme_fabric *f, unsigned vp, uint64_t generation)
+{
+    struct rme_link *l;
+
+    TAILQ_FOREACH(l, &f->links, all)
+        if (l->vp == vp && l->generation && l->generation < generation) {
+            l->dead = true;
+            f->died = true;
+        }
+}
+
 void elan_owners_check(struct rme_fabric *f)
 {
     struct rme_link *l, *after;
@@ -202,8 +223,9 @@ void elan_owners_check(struct rme_fabric *f)
     f->died = false;
     for (l = TAILQ_FIRST(&f->links); l; l = after) {
         after = TAILQ_NEXT(l, all);
-        if ((l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE) &&
-            elan_owner_dead(f, l->vp, l->generation))
+        if ((l->state == ELAN_REQUESTED_STATE || l->state == ELAN_UP_STATE ||
+             l->state == ELAN_ENDING_STATE) &&
+            (l->dead || elan_owner_dead(f, l->vp, l->generation)))
             elan_link_dead(l);
     }
 }

@@ -27,6 +27,7 @@ struct rme_link *elan_link_new(struct rme_fabric *f)
     if (!f->nonce[index])
         f->nonce[index] = 1;
     l->f = f;
+    l->state = ELAN_DOWN_STATE; /* until elan_link_step */
     l->number = f->nonce[index] * ELAN_LINKS + index;
     f->table[index] = l;
     TAILQ_INIT(&l->lent);
@@ -63,10 +64,23 @@ bool elan_link_orphaned(struct rme_link *l)
     return elan_owner_gone(l->f, l->vp, l->generation);
 }
 
+static uint32_t beyond(uint32_t n, uint32_t most)
+{
+    return n > most ? n - most : 0;
+}
+
+/* Of DMAs that have not ended, with spare ones beyond what there may be of them. */
+static uint32_t kept_buffers(const struct rme_fabric *f)
+{
+    return f->norphans + f->kept_moves + beyond(f->tx_spares, f->spares_most) +
+           beyond(f->move_spares, f->spares_most);
+}
+
 bool elan_kept_full(struct rme_fabric *f, const struct bmi_elan4_card *theirs)
 {
     int64_t now = elan_now();
-    bool all = f->norphans + f->kept_moves >= f->kept_most;
+    uint32_t kept = kept_buffers(f);
+    bool all = kept >= f->kept_most;
 
     if (!all && !(theirs && (elan_place_full(f, theirs->vp) ||
                              elan_owner_full(f, theirs->vp, theirs->generation))))
@@ -78,7 +92,7 @@ bool elan_kept_full(struct rme_fabric *f, const struct bmi_elan4_card *theirs)
         elan_log(f, RME_LOG_ERROR,
                  "no new connections: %u buffers wait for DMAs, most likely to processes that "
                  "are gone; start this process anew, or raise elan_tx_buffers",
-                 f->norphans + f->kept_moves);
+                 kept);
     else
         elan_log(f, RME_LOG_WARN,
                  "no connection with process %u: it, and those that had its context before, "

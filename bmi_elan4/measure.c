@@ -15,17 +15,16 @@
 #include <sys/mman.h>
 
 #include "base/timer.h"
+#include "base/trial.h"
 #include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
 
-#define PIECES     16
-#define PIECE      2048u
-#define APART      4096u
-#define AREA       ((size_t)PIECES * APART)
-#define RUNS       8
-#define BUDGET_NS  5000000u  /* no run begins after it, */
-#define RUNS_LEAST 2         /* but for so many */
-#define LATE_NS    50000000u /* a DMA that ends later does not end */
+#define PIECES    16
+#define PIECE     2048u
+#define APART     4096u
+#define AREA      ((size_t)PIECES * APART)
+#define BUDGET_NS 5000000u
+#define LATE_NS   50000000u /* a DMA that ends later does not end */
 
 enum shape { WRITTEN, WRITTEN_APART, READ, READ_APART, SHAPES };
 
@@ -66,7 +65,7 @@ static void probe_close(struct probe *p)
     compat_free_sdram(nic->alloc, p->event);
 }
 
-static void post(struct probe *p, enum shape shape, unsigned i, uint64_t bytes)
+static void post(struct probe *p, uint32_t shape, unsigned i, uint64_t bytes)
 {
     struct bmi_elan4_nic *nic = p->f->nic;
     E4_DMA d = {.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, 0, 16),
@@ -85,8 +84,9 @@ static void post(struct probe *p, enum shape shape, unsigned i, uint64_t bytes)
 }
 
 /* Nanoseconds from the first post to the last event; 0: it did not come. */
-static uint64_t run(struct probe *p, enum shape shape)
+static uint64_t run(void *arg, uint32_t shape)
 {
+    struct probe *p = arg;
     bool apart = shape == WRITTEN_APART || shape == READ_APART;
     unsigned dmas = apart ? PIECES : 1;
     uint64_t begin = rme_now_ns();
@@ -124,19 +124,14 @@ static struct rme_piece_costs piece_costs(const uint64_t best[SHAPES])
 bool elan_measure(struct rme_fabric *f, struct rme_piece_costs *out)
 {
     struct probe p = {.f = f};
-    uint64_t best[SHAPES] = {0}, end;
+    struct rme_trial trial = {SHAPES, 1, 2, 8, 0};
+    uint64_t best[SHAPES];
     bool done;
 
     probe_open(&p);
-    done = p.event && p.word && p.memory != MAP_FAILED && p.reads;
-    end = rme_now_ns() + BUDGET_NS;
-    for (int i = 0; done && (i <= RUNS_LEAST || (i <= RUNS && rme_now_ns() < end)); i++)
-        for (enum shape shape = WRITTEN; done && shape < SHAPES; shape++) {
-            uint64_t took = run(&p, shape);
-            done = took != 0;
-            if (i <= 1 || took < best[shape]) /* the first is not counted */
-                best[shape] = took;
-        }
+    trial.until = rme_now_ns() + BUDGET_NS;
+    done = p.event && p.word && p.memory != MAP_FAILED && p.reads &&
+           rme_trial(&trial, run, &p, best);
     if (done)
         *out = piece_costs(best);
     probe_close(&p);

@@ -55,11 +55,41 @@ static void unmake(struct rme_fabric *f, struct elan_move *m)
     free(m);
 }
 
-/* One that nobody uses. NULL: there is no memory for more. */
-static struct elan_move *take(struct rme_fabric *f)
+static void unlist_spare(struct rme_fabric *f, struct elan_move *m)
 {
-    struct elan_move *m = TAILQ_FIRST(&f->move_free);
+    TAILQ_REMOVE(&f->move_spare, m, next);
+    LIST_REMOVE(m, at_place);
+    f->move_spares--;
+}
 
+/* It is free for its place alone (out.c). */
+static void spare(struct rme_fabric *f, struct elan_move *m)
+{
+    struct elan_move *old;
+
+    TAILQ_INSERT_TAIL(&f->move_spare, m, next);
+    LIST_INSERT_HEAD(&f->owner[m->vp].move, m, at_place);
+    if (++f->move_spares <= f->spares_most)
+        return;
+    TAILQ_FOREACH(old, &f->move_spare, next)
+        if (elan_succeeded(f, old->vp, old->lost)) {
+            unlist_spare(f, old);
+            old->bound = false;
+            TAILQ_INSERT_HEAD(&f->move_free, old, next);
+            return;
+        }
+}
+
+/* One that nobody uses. NULL: there is no memory for more. */
+static struct elan_move *take(struct rme_fabric *f, unsigned vp)
+{
+    struct elan_move *m = LIST_FIRST(&f->owner[vp].move);
+
+    if (m) {
+        unlist_spare(f, m);
+        return m;
+    }
+    m = TAILQ_FIRST(&f->move_free);
     if (m) {
         TAILQ_REMOVE(&f->move_free, m, next);
         return m;
@@ -154,7 +184,7 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
     struct elan_move *m = NULL;
     uint64_t dma[7];
 
-    if (elan_share_take(&f->active, l->vp) && !(m = take(f)))
+    if (elan_share_take(&f->active, l->vp) && !(m = take(f, l->vp)))
         elan_share_give(&f->active, l->vp);
     if (!m)
         return false;
@@ -164,6 +194,7 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
     m->use++;
     m->since = 0;
     m->link = l;
+    m->vp = l->vp;
     m->x = x;
     m->place = place;
     m->serial = ++l->serial;
@@ -446,7 +477,21 @@ static void over(struct rme_fabric *f, struct elan_move *m)
     m->x = NULL;
     m->link = NULL;
     m->place = NULL;
-    TAILQ_INSERT_HEAD(&f->move_free, m, next);
+    if (m->bound)
+        spare(f, m);
+    else
+        TAILQ_INSERT_HEAD(&f->move_free, m, next);
+}
+
+/* Nothing of it is under way, as somebody says who may lie. */
+static void over_by_word(struct rme_fabric *f, struct elan_move *m)
+{
+    struct elan_tx *note = m->note && m->note != &m->own ? m->note : NULL;
+
+    elan_bind(&m->bound, &m->lost, m->generation);
+    if (note)
+        elan_bind(&note->bound, &note->lost, m->generation);
+    over(f, m);
 }
 
 void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
@@ -512,14 +557,14 @@ void elan_move_refused(struct rme_fabric *f, unsigned vp, enum bmi_elan4_trap_ki
         if (at >= m->low && at < m->high && EVENT_COUNT(m->data) < 0 && !elan_move_stuck(m)) {
             m->refused++;
             if (elan_move_stuck(m)) /* so its notification does not go out either */
-                over(f, m);
+                over_by_word(f, m);
             return;
         }
         if (at == m->queue && m->note && EVENT_COUNT(m->data) >= 0 &&
             EVENT_COUNT(m->told) < 0) {
             m->refused++;
             if (-EVENT_COUNT(m->told) / 32 == (int32_t)m->refused)
-                over(f, m);
+                over_by_word(f, m);
             return;
         }
     }
@@ -529,10 +574,12 @@ void elan_moves_check(struct rme_fabric *f, int64_t now)
 {
     for (uint32_t i = 0; i < f->nmove; i++) {
         struct elan_move *m = f->move[i];
-        if (m->kept &&
-            ((m->until && now >= m->until) ||
-             (now - m->since >= f->quarantine_ms && elan_succeeded(f, m->vp, m->generation))))
+        if (!m->kept)
+            continue;
+        if (m->until && now >= m->until)
             over(f, m);
+        else if (now - m->since >= f->quarantine_ms && elan_succeeded(f, m->vp, m->generation))
+            over_by_word(f, m);
     }
 }
 

@@ -18,6 +18,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/remedy.h"
 #include "bmi_elan4/compat.h"
 
 #define RAIL 0
@@ -100,8 +101,9 @@ static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *
     for (int c = first; c <= last && rc == -EBUSY; c++)
         rc = attach_at(nic, config->key, c);
     if (rc == -EBUSY && first == last)
-        snprintf(why, size, "context %d of node %d is in use by another process", first,
-                 nic->node);
+        snprintf(why, size,
+                 "context %d of node %d, where this process is, is in use by another process",
+                 first, nic->node);
     else if (rc == -EBUSY)
         snprintf(
             why, size,
@@ -177,7 +179,8 @@ int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_ela
     nic->range = *r;
     nic->trap_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (nic->trap_fd < 0) {
-        rc = failed(-errno, why, size, "a descriptor", "raise the limit of open files");
+        rc = -errno;
+        failed(rc, why, size, "a descriptor", rme_remedy(rc, "see what the kernel says"));
         free(nic);
         return rc;
     }

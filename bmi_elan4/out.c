@@ -10,7 +10,12 @@
  * oldest that has not landed.
  *
  * A DMA cannot be taken back. The memory of what has not landed when its link ends belongs to
- * nobody, among the orphans, until it lands or the context is left.
+ * nobody, among the orphans, until it lands or the context is left. That it will not land is
+ * known by what is said at its place only: a peer says what it refused, or that it is another
+ * process than before. It may lie, and the DMA may end when the buffer has long been used for
+ * something else; so such a buffer is used again for that place alone, where nobody else is
+ * harmed. With very many of them the oldest are free for all, if another process has been seen
+ * there for long.
  */
 #include <stdlib.h>
 
@@ -74,8 +79,10 @@ void elan_op_flush(struct rme_fabric *f)
     for (l = TAILQ_FIRST(&f->dirty); l; l = after) {
         after = TAILQ_NEXT(l, dirty_next);
         any = true;
-        if (l->state != ELAN_DOWN_STATE && !advance(l))
+        if (l->state != ELAN_DOWN_STATE && !advance(l)) {
+            elan_look_soon(f);
             continue;
+        }
         TAILQ_REMOVE(&f->dirty, l, dirty_next);
         l->dirty = false;
     }
@@ -169,28 +176,35 @@ static bool orphan_over(const struct rme_fabric *f, const struct elan_tx *tx, in
            (now - tx->since >= f->quarantine_ms && elan_succeeded(f, tx->vp, tx->generation));
 }
 
+void elan_tx_sweep(struct rme_fabric *f, int64_t now)
+{
+    struct elan_tx *tx, *then;
+
+    for (tx = TAILQ_FIRST(&f->orphans); tx; tx = then) {
+        then = TAILQ_NEXT(tx, next);
+        if (!orphan_over(f, tx, now))
+            continue;
+        if (!has_landed(f, tx))
+            elan_bind(&tx->bound, &tx->lost, tx->generation);
+        TAILQ_REMOVE(&f->orphans, tx, next);
+        f->norphans--;
+        if (tx->kept)
+            f->config.stats->value[RME_C_QUARANTINED]--;
+        tx->kept = false;
+        elan_tx_give(f, tx);
+    }
+}
+
 void elan_tx_landed(struct rme_fabric *f)
 {
     struct rme_link *l, *after;
-    struct elan_tx *tx, *then;
-    int64_t now = f->norphans && f->polls % 64 == 0 ? elan_now() : 0;
 
     for (l = TAILQ_FIRST(&f->sending); l; l = after) {
         after = TAILQ_NEXT(l, sending_next);
         landed_of(l);
     }
-    if (f->polls % 64 == 0 || f->wanting)
-        for (tx = TAILQ_FIRST(&f->orphans); tx; tx = then) {
-            then = TAILQ_NEXT(tx, next);
-            if (!orphan_over(f, tx, now))
-                continue;
-            TAILQ_REMOVE(&f->orphans, tx, next);
-            f->norphans--;
-            if (tx->kept)
-                f->config.stats->value[RME_C_QUARANTINED]--;
-            tx->kept = false;
-            elan_tx_give(f, tx);
-        }
+    if (f->norphans && (f->polls % 64 == 0 || f->wanting))
+        elan_tx_sweep(f, f->polls % 64 == 0 ? elan_now() : 0);
     if (f->wanting)
         elan_tx_rooms(f);
 }
@@ -218,6 +232,10 @@ void elan_tx_drop(struct rme_link *l, bool all)
         else
             elan_tx_unuse(l, tx);
     }
+    if (l->tx_wanted) {
+        l->tx_wanted = false;
+        l->f->wanting--;
+    }
     if (!all)
         return;
     while ((tx = TAILQ_FIRST(&l->sent)) != NULL) {
@@ -238,19 +256,15 @@ void elan_tx_drop(struct rme_link *l, bool all)
         l->sending = false;
         TAILQ_REMOVE(&l->f->sending, l, sending_next);
     }
-    if (l->tx_wanted) {
-        l->tx_wanted = false;
-        l->f->wanting--;
-    }
 }
 
 void elan_tx_close(struct rme_fabric *f)
 {
-    struct elan_txs *lists[] = {&f->tx_free, &f->orphans};
+    struct elan_txs *lists[] = {&f->tx_free, &f->tx_spare, &f->orphans};
     struct elan_tx *tx;
 
     /* their memory goes with the context */
-    for (unsigned i = 0; i < 2; i++)
+    for (unsigned i = 0; i < 3; i++)
         while ((tx = TAILQ_FIRST(lists[i])) != NULL) {
             TAILQ_REMOVE(lists[i], tx, next);
             free(tx);

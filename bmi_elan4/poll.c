@@ -45,7 +45,8 @@ static int restless(const struct rme_fabric *f)
         return ELAN_RESTLESS_MS;
     if (!TAILQ_EMPTY(&f->ending)) /* in the order of their beginnings */
         return until_next_look(TAILQ_LAST(&f->ending, elan_links));
-    return !TAILQ_EMPTY(&f->resting) || !TAILQ_EMPTY(&f->owed) ? ELAN_LOOK_MS : 0;
+    return !TAILQ_EMPTY(&f->resting) || !TAILQ_EMPTY(&f->owed) || f->greetings ? ELAN_LOOK_MS
+                                                                               : 0;
 }
 
 int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)

@@ -17,10 +17,10 @@
  * What a dead process was still to get meets the next owner of its context, whose interface
  * refuses it in the same way. The owner has no link with the sender yet, perhaps; so refusals
  * are remembered, and each process is told once what it has not been told when it has a link.
- * So a sender gets its buffers back (out.c, move.c). It is not said whose DMA it was; with
- * several senders one may count a refusal of another's, and take for ended what is refused a
- * moment later. What an owner was refused that died itself before it could say so comes back
- * with time (elan_succeeded).
+ * So a sender gets its buffers back (out.c, move.c), for that place alone, as it may be untrue.
+ * It is not said whose DMA it was; with several senders one may count a refusal of another's,
+ * and take for ended what is refused a moment later. What an owner was refused that died itself
+ * before it could say so comes back with time (elan_succeeded).
  *
  * Of very many traps some are lost, and a peer that sends to nowhere for fun is not the
  * occasion for as many packets: then a transfer that was refused meanwhile waits until its

@@ -186,7 +186,9 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
         return;
     }
     struct rme_link *l = elan_link_of(f, p.link);
-    if (l && (p.from != l->vp || (l->state == ELAN_REQUESTED_STATE && p.kind != ELAN_NOBODY)))
+    /* a peer that has no answer yet knows no number of ours; and the host may be about to
+     * answer, by the event of this very poll */
+    if (l && (p.from != l->vp || l->state == ELAN_REQUESTED_STATE))
         return;
     if (l && f->norphans + f->kept_moves && l->generation)
         elan_see(f, l->vp, l->generation);

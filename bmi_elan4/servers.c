@@ -1,24 +1,46 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The table of servers. A host name that cannot be looked up when the table is read is looked
+ * up again when its server is asked for: by a thread, as that may take long and who asks must
+ * not wait. Its result is taken by whoever asks next. A lookup belongs to its entry and to its
+ * thread; whoever leaves it last frees it, so a table may go while lookups hang.
+ */
 #include "bmi_elan4/servers.h"
 
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/thread.h"
+
 #define ENTRY_MAX 300
+
+struct lookup {
+    atomic_int users;
+    atomic_bool over; /* then: */
+    int gai, error;   /* error: as errno, of EAI_SYSTEM */
+    struct sockaddr_storage tcp;
+    socklen_t tcp_length;
+    char host[ENTRY_MAX], port[8];
+};
 
 struct entry {
     int node, context; /* -1: any */
     unsigned port;
     struct bmi_elan4_where where; /* its port is that of the first process */
+    struct lookup *lookup;        /* NULL: `where` is known */
+    bool asked;                   /* a thread looks it up */
+    int gai, error;               /* of the last lookup that is over */
 };
 
 struct bmi_elan4_servers {
     size_t count;
+    char why[2 * ENTRY_MAX]; /* the last name that could not be looked up */
     struct entry entry[];
 };
 
@@ -50,24 +72,111 @@ static bool read_who(const char *at, const char *stop, struct entry *e)
     return e->node >= 0 && (!colon || e->context >= 0);
 }
 
-static int look_up(char *host, const char *port, struct entry *e)
+static void leave(struct lookup *l)
+{
+    if (atomic_fetch_sub(&l->users, 1) == 1)
+        free(l);
+}
+
+static void look_up(struct lookup *l)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
+
+    l->gai = getaddrinfo(l->host, l->port, &hints, &list);
+    l->error = errno;
+    if (l->gai != 0)
+        return;
+    memcpy(&l->tcp, list->ai_addr, list->ai_addrlen);
+    l->tcp_length = list->ai_addrlen;
+    freeaddrinfo(list);
+}
+
+static void *look_up_again(void *arg)
+{
+    struct lookup *l = arg;
+
+    look_up(l);
+    atomic_store(&l->over, true);
+    leave(l);
+    return NULL;
+}
+
+/* The lookup is over. True: its entry knows where its server is; else why not. */
+static bool take(struct entry *e)
+{
+    struct lookup *l = e->lookup;
+
+    e->gai = l->gai;
+    e->error = l->error;
+    if (l->gai != 0)
+        return false;
+    e->where.tcp = l->tcp;
+    e->where.tcp_length = l->tcp_length;
+    e->lookup = NULL;
+    leave(l);
+    return true;
+}
+
+static void say_why(const struct entry *e, char *why, size_t size)
+{
+    snprintf(why, size, "the host %s of the table of servers: %s", e->lookup->host,
+             e->gai == EAI_SYSTEM ? strerror(e->error) : gai_strerror(e->gai));
+}
+
+/* 0: it is known; -EAGAIN: a lookup is under way; else none could be begun. */
+static int know(struct bmi_elan4_servers *s, struct entry *e)
+{
+    struct lookup *l = e->lookup;
+    pthread_t thread;
+
+    if (l && e->asked && atomic_load(&l->over)) {
+        e->asked = false;
+        if (take(e))
+            return 0;
+    }
+    if (!l)
+        return 0;
+    say_why(e, s->why, sizeof(s->why));
+    if (e->asked)
+        return -EAGAIN;
+    atomic_store(&l->over, false);
+    atomic_fetch_add(&l->users, 1);
+    int rc = rme_thread_start(&thread, look_up_again, l);
+    if (rc < 0) {
+        leave(l);
+        return rc;
+    }
+    pthread_detach(thread);
+    e->asked = true;
+    return -EAGAIN;
+}
+
+/* At first, while nobody waits. A name that nobody knows is no error yet; it is in `why`. */
+static int look_up_first(char *host, const char *port, struct entry *e, char *why, size_t size)
+{
     size_t n = strlen(host);
 
     if (n > 1 && host[0] == '[' && host[n - 1] == ']') {
         host[n - 1] = 0;
         host++;
     }
-    if (!*host || getaddrinfo(host, port, &hints, &list) != 0)
-        return -ENOENT;
-    memcpy(&e->where.tcp, list->ai_addr, list->ai_addrlen);
-    e->where.tcp_length = list->ai_addrlen;
-    freeaddrinfo(list);
+    if (!*host)
+        return -EINVAL;
+    e->lookup = calloc(1, sizeof(*e->lookup));
+    if (!e->lookup) {
+        snprintf(why, size, "no memory");
+        return -ENOMEM;
+    }
+    atomic_init(&e->lookup->users, 1);
+    snprintf(e->lookup->host, sizeof(e->lookup->host), "%s", host);
+    snprintf(e->lookup->port, sizeof(e->lookup->port), "%s", port);
+    look_up(e->lookup);
+    if (!take(e))
+        say_why(e, why, size);
     return 0;
 }
 
-static int read_where(char *text, struct entry *e)
+static int read_where(char *text, struct entry *e, char *why, size_t size)
 {
     char *colon, *end;
 
@@ -82,7 +191,7 @@ static int read_where(char *text, struct entry *e)
         return -EINVAL;
     *colon = 0;
     e->port = (unsigned)port;
-    return look_up(text, colon + 1, e);
+    return look_up_first(text, colon + 1, e, why, size);
 }
 
 static int read_entry(const char *at, size_t length, struct entry *e, char *why, size_t size)
@@ -99,10 +208,8 @@ static int read_entry(const char *at, size_t length, struct entry *e, char *why,
     text[length] = 0;
     char *equals = strchr(text, '='), *where = equals ? equals + 1 : text;
     const char *who = equals ? text : anybody, *end = equals ? equals : &anybody[1];
-    int rc = read_who(who, end, e) ? read_where(where, e) : -EINVAL;
-    if (rc == -ENOENT)
-        snprintf(why, size, "%.*s: no such host", (int)length, at);
-    else if (rc < 0)
+    int rc = read_who(who, end, e) ? read_where(where, e, why, size) : -EINVAL;
+    if (rc == -EINVAL)
         snprintf(why, size,
                  "%.*s: it must be [WHO=]WHERE, WHO *, NODE or NODE:CONTEXT, WHERE 0xADDRESS "
                  "or HOST:PORT",
@@ -124,9 +231,10 @@ int bmi_elan4_servers_new(const char *text, struct bmi_elan4_servers **out, char
     }
     for (; s->count < count; s->count++) {
         size_t length = strcspn(text, ",");
-        int rc = read_entry(text, length, &s->entry[s->count], why, size);
+        int rc = read_entry(text, length, &s->entry[s->count], s->why, sizeof(s->why));
         if (rc < 0) {
-            free(s);
+            snprintf(why, size, "%s", s->why);
+            bmi_elan4_servers_free(s);
             return rc;
         }
         text += length + 1;
@@ -137,7 +245,15 @@ int bmi_elan4_servers_new(const char *text, struct bmi_elan4_servers **out, char
 
 void bmi_elan4_servers_free(struct bmi_elan4_servers *s)
 {
+    for (size_t i = 0; i < s->count; i++)
+        if (s->entry[i].lookup)
+            leave(s->entry[i].lookup);
     free(s);
+}
+
+const char *bmi_elan4_servers_why(const struct bmi_elan4_servers *s)
+{
+    return s->why;
 }
 
 static int set_port(struct bmi_elan4_where *where, unsigned port)
@@ -151,16 +267,16 @@ static int set_port(struct bmi_elan4_where *where, unsigned port)
     return 0;
 }
 
-int bmi_elan4_servers_find(const struct bmi_elan4_servers *s, const struct bmi_elan4_range *r,
+int bmi_elan4_servers_find(struct bmi_elan4_servers *s, const struct bmi_elan4_range *r,
                            int node, int context, struct bmi_elan4_where *where)
 {
-    const struct entry *best = NULL;
+    struct entry *best = NULL;
     int best_rank = -1, vp = bmi_elan4_vp(r, node, context);
 
     if (vp < 0)
         return -EINVAL;
     for (size_t i = 0; i < s->count; i++) {
-        const struct entry *e = &s->entry[i];
+        struct entry *e = &s->entry[i];
         int rank = (e->node >= 0) + (e->context >= 0);
         if ((e->node >= 0 && e->node != node) || (e->context >= 0 && e->context != context))
             continue;
@@ -171,6 +287,9 @@ int bmi_elan4_servers_find(const struct bmi_elan4_servers *s, const struct bmi_e
     }
     if (!best)
         return -ENOENT;
+    int rc = know(s, best);
+    if (rc < 0)
+        return rc;
     *where = best->where;
     if (where->queue)
         return 0;

@@ -31,16 +31,21 @@ struct bmi_elan4_where {
 
 /*
  * Reads the text; names of hosts are looked up here, which may take its time. 0, or -EINVAL,
- * -ENOENT (no such host), -ENOMEM, with the reason in `why`. An empty text is a table of
- * nobody.
+ * -ENOMEM, with the reason in `why`. An empty text is a table of nobody. Where a name cannot be
+ * looked up the table is good for the others, and bmi_elan4_servers_why() says so.
  */
 int bmi_elan4_servers_new(const char *text, struct bmi_elan4_servers **out, char *why,
                           size_t size);
 void bmi_elan4_servers_free(struct bmi_elan4_servers *s);
 
+/* Which name could not be looked up last, and why; "": none. As long as the table, until the
+ * next call of find. */
+const char *bmi_elan4_servers_why(const struct bmi_elan4_servers *s);
+
 /* 0; -ENOENT: the table has nobody there; -EINVAL: that process is outside of the range, or its
- * port is. */
-int bmi_elan4_servers_find(const struct bmi_elan4_servers *s, const struct bmi_elan4_range *r,
+ * port is; -EAGAIN: its host's name could not be looked up, and is looked up once more; a later
+ * call may know it. Other errors where that is impossible. Never waits. */
+int bmi_elan4_servers_find(struct bmi_elan4_servers *s, const struct bmi_elan4_range *r,
                            int node, int context, struct bmi_elan4_where *where);
 
 #endif

@@ -47,7 +47,7 @@ static struct elan_tx *find(struct rme_fabric *f, uint32_t most)
         TAILQ_REMOVE(&f->tx_free, tx, next);
         return tx;
     }
-    if (f->tx_count - f->norphans >= most || !(tx = calloc(1, sizeof(*tx))))
+    if (f->tx_count - f->norphans - f->tx_spares >= most || !(tx = calloc(1, sizeof(*tx))))
         return NULL;
     if (elan_tx_make(f, tx,
                      f->config.rx_size > ELAN_HELLO_MAX ? f->config.rx_size : ELAN_HELLO_MAX) <
@@ -59,13 +59,39 @@ static struct elan_tx *find(struct rme_fabric *f, uint32_t most)
     return tx;
 }
 
+static void unlist_spare(struct rme_fabric *f, struct elan_tx *tx)
+{
+    TAILQ_REMOVE(&f->tx_spare, tx, next);
+    LIST_REMOVE(tx, at_place);
+    f->tx_spares--;
+}
+
+void elan_tx_spare(struct rme_fabric *f, struct elan_tx *tx)
+{
+    struct elan_tx *old;
+
+    TAILQ_INSERT_TAIL(&f->tx_spare, tx, next);
+    LIST_INSERT_HEAD(&f->owner[tx->vp].tx, tx, at_place);
+    if (++f->tx_spares <= f->spares_most)
+        return;
+    TAILQ_FOREACH(old, &f->tx_spare, next)
+        if (elan_succeeded(f, old->vp, old->lost)) {
+            unlist_spare(f, old);
+            old->bound = false;
+            TAILQ_INSERT_HEAD(&f->tx_free, old, next);
+            return;
+        }
+}
+
 /* One for that process, which has it until elan_tx_give(). */
 static struct elan_tx *take(struct rme_fabric *f, uint32_t most, unsigned vp,
                             uint64_t generation)
 {
-    struct elan_tx *tx = find(f, most);
+    struct elan_tx *tx = LIST_FIRST(&f->owner[vp].tx);
 
-    if (!tx)
+    if (tx)
+        unlist_spare(f, tx);
+    else if (!(tx = find(f, most)))
         return NULL;
     tx->vp = vp;
     tx->generation = generation;
@@ -88,9 +114,10 @@ void *elan_op_tx_get(struct rme_link *l)
     struct elan_tx *tx = may_have(l) ? take(f, f->tx_most, l->vp, l->generation) : NULL;
 
     if (!tx) {
-        if (!l->tx_wanted) {
+        if (l->state == ELAN_UP_STATE && !l->tx_wanted) { /* others never have one again */
             l->tx_wanted = true;
             f->wanting++;
+            elan_look_soon(f);
         }
         return NULL;
     }
@@ -116,7 +143,8 @@ void elan_tx_rooms(struct rme_fabric *f)
 
     TAILQ_FOREACH(l, &f->links, all)
         if (l->tx_wanted && may_have(l) &&
-            (!TAILQ_EMPTY(&f->tx_free) || f->tx_count - f->norphans < f->tx_most)) {
+            (!TAILQ_EMPTY(&f->tx_free) || !LIST_EMPTY(&f->owner[l->vp].tx) ||
+             f->tx_count - f->norphans - f->tx_spares < f->tx_most)) {
             l->tx_wanted = false;
             f->wanting--;
             l->tell_room = true;

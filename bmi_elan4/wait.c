@@ -7,6 +7,10 @@
  * is in one epoll with that for wake(), that for traps, and those of greet.c. While the inbox
  * is armed its packets are left to its sleeper, which hands them back before it makes the
  * descriptor readable.
+ *
+ * What only a look finds is looked for every few milliseconds while somebody waits for it. That
+ * may begin while another thread sleeps already, without a limit: elan_look_soon() ends its
+ * sleep.
  */
 #include <errno.h>
 #include <string.h>
@@ -14,6 +18,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/remedy.h"
 #include "bmi_elan4/elan.h"
 
 enum { AT_INBOX, AT_WAKE, AT_TRAP, AT_GREET };
@@ -44,8 +49,8 @@ int elan_wait_open(struct rme_fabric *f)
     if (rc == 0 && f->desk)
         rc = watch(f, bmi_elan4_desk_fd(f->desk), EPOLLIN, AT_GREET);
     if (rc < 0)
-        elan_log(f, RME_LOG_ERROR,
-                 "no descriptor to sleep on: %s; raise the limit of open files", strerror(-rc));
+        elan_log(f, RME_LOG_ERROR, "no descriptor to sleep on: %s; %s", strerror(-rc),
+                 rme_remedy(rc, "see what the kernel says"));
     return rc;
 }
 
@@ -87,4 +92,12 @@ void elan_op_wait(struct rme_fabric *f, int timeout_ms)
 void elan_op_wake(struct rme_fabric *f)
 {
     eventfd_write(f->wake_fd, 1);
+}
+
+void elan_look_soon(struct rme_fabric *f)
+{
+    if (atomic_load(&f->restless) != 0) /* a sleeper looks by itself */
+        return;
+    atomic_store(&f->restless, ELAN_RESTLESS_MS);
+    elan_op_wake(f);
 }

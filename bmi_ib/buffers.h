@@ -153,6 +153,8 @@ struct ib_tx_pool {
     uint32_t per_link;  /* most that one link may hold */
     uint32_t quiet;     /* buffers held by requests that no signalled request covers */
     uint32_t quiet_max; /* beyond it every request is signalled */
+    uint32_t kept_free; /* for links that have nothing under way; likewise when it is used */
+    uint64_t look_at;   /* for links that are stuck, while there is none for others */
 };
 
 #endif

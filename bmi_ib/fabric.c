@@ -254,7 +254,7 @@ static int arm(struct rme_fabric *f)
 {
     int error = 0;
     for (unsigned i = 0; i < f->rails && !error; i++)
-        error = f->railed && f->rail[i]->dev.dead ? 0 : ib_arm(f->rail[i]);
+        error = ib_arm(f->rail[i]);
     return error;
 }
 
@@ -278,6 +278,8 @@ static uint64_t link_key(struct rme_link *l, uint64_t rkey)
     const struct ibv_mr *m = ib_rkey_mr(l->f, rkey);
     const struct ibv_mr *s =
         m && ib_stripe_wanted(l, m->length) ? ib_rkey_mr(l->side->f, rkey) : NULL;
+    if (s && !l->f->caps.windows)
+        l->keyed = l->side->f->number + 1;
     return (m ? m->rkey : 0) | (m && s ? (uint64_t)s->rkey << 32 : 0);
 }
 

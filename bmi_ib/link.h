@@ -60,15 +60,18 @@ struct rme_link {
     uint32_t tx_held;  /* send buffers in the engine's or the device's hands for this link */
     uint32_t tx_quiet; /* those covered by no signalled request */
     uint32_t read_depth;
-    struct ib_rx_queue rxq;        /* without shared receives */
-    uint32_t rx_promised;          /* to this link, whichever queue serves it */
+    struct ib_rx_queue rxq; /* without shared receives */
+    uint32_t rx_promised;   /* to this link, whichever queue serves it */
+    uint32_t tx_seen;       /* requests complete when others last lacked buffers (tx.c) */
     struct ib_window_list windows; /* open, or being closed */
     /* Striping (stripe.c): a link's side is a link of its own on another rail, which the engine
      * does not know.  Each names the other; NULL: there is none. */
     struct rme_link *side, *main;
     bool is_side;
-    bool may_stripe;           /* it has a side, or could have one */
-    bool last_by_side;         /* the last striped transfer went there */
+    bool may_stripe;   /* it has a side, or could have one */
+    bool last_by_side; /* the last striped transfer went there */
+    uint8_t keyed;    /* 1 + the rail of whose keys the peer has some, as its side's (side.c) */
+    uint8_t tx_still; /* how often tx_seen was the same */
     struct ib_xfer_queue held; /* notifications and messages that wait for the side */
     uint32_t gate;             /* what the side has to pass before a message may go */
     uint32_t entered, passed;  /* of a side: entries of its queue, ever, and complete */

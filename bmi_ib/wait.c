@@ -15,7 +15,13 @@
  *
  * Lost wake-ups: arm() asks each queue for an event, the engine polls all of them once more and
  * sleeps only if that found nothing. A completion after the request makes the channel readable,
- * so the sleep ends at once.  A queue stays armed until its event was fetched.
+ * so the sleep ends at once.  A queue stays armed until its event was fetched.  What a link has
+ * to tell that no poll of its rail can have told yet writes the descriptor of wake().
+ *
+ * A device that has failed ends no sleep for long.  What it flushes is waited for as usual;
+ * when its queue pairs are gone the last event is fetched, none is asked for any more, and that
+ * it refuses to be asked is no failure.  The descriptors of one that was removed say for ever
+ * that they are in error, and nothing else: such a one is not waited for any more.
  */
 #include <errno.h>
 #include <poll.h>
@@ -154,20 +160,39 @@ int ib_poll(struct rme_fabric *f, struct rme_event *events, int max)
 
 /* ---- Sleeping ---- */
 
+/* The device has failed, and completes nothing any more. */
+static bool is_silent(const struct rme_fabric *f)
+{
+    return f->dev.dead && TAILQ_EMPTY(&f->draining) && TAILQ_EMPTY(&f->waning);
+}
+
 int ib_arm(struct rme_fabric *f)
 {
     comp_events(f);  /* what came in while we polled */
     f->cq_alone = 0; /* the poll that follows is the last one before the sleep */
+    if (is_silent(f))
+        return 0;
     for (unsigned i = 0; i < f->cqs; i++) {
         struct ib_cq *c = &f->cq[i];
         if (c->armed || c->broken)
             continue;
         int ret = ibv_req_notify_cq(c->cq, 0);
-        if (ret)
+        if (ret && !f->dev.dead) /* else its links wait for their time, drain_timeout_ms */
             return ib_error(ret);
-        c->armed = true;
+        c->armed = !ret;
     }
     return 0;
+}
+
+/* A descriptor of a device says that it is in error, and has nothing to read. */
+static void unwatch(struct rme_fabric *head, const struct epoll_event *event)
+{
+    const struct rme_fabric *rail = head->rail[event->data.u32 >> 8];
+    unsigned hint = event->data.u32 & 0xff;
+    if (hint == 0)
+        epoll_ctl(head->sleep_fd, EPOLL_CTL_DEL, rail->comp->fd, NULL);
+    else if (hint == IB_HINT_ASYNC)
+        epoll_ctl(head->sleep_fd, EPOLL_CTL_DEL, rail->dev.ctx->async_fd, NULL);
 }
 
 void ib_wait(struct rme_fabric *f, int timeout_ms)
@@ -181,6 +206,8 @@ void ib_wait(struct rme_fabric *f, int timeout_ms)
         hint &= IB_HINT_CM | IB_HINT_ASYNC | IB_HINT_PROBE;
         if (hint)
             atomic_fetch_or(&f->rail[event[i].data.u32 >> 8]->hint, hint);
+        if (event[i].events & (EPOLLERR | EPOLLHUP) && !(event[i].events & EPOLLIN))
+            unwatch(f, &event[i]);
     }
     if (woken & IB_HINT_WAKE) {
         eventfd_t count;

@@ -38,7 +38,8 @@
  * the device touches no memory on behalf of that link any more: neither by what we posted nor
  * by what the peer does with keys (it has ended what was under way).  Transfers and messages
  * still queued are gone without an event of their own; the engine accounts for them at
- * LINK_DOWN.  All resources of the link are released by link_free().
+ * LINK_DOWN.  All resources of the link are released by link_free().  A request that is over
+ * before it was answered has no LINK_DOWN: the answer fails.
  */
 #ifndef RME_FABRIC_H
 #define RME_FABRIC_H
@@ -113,6 +114,10 @@ struct rme_caps {
      * has taken needs none of ours: the device reads that memory no more, or only to send the
      * same place again, which the peer ignores. */
     bool quiet;
+    /* link_probe() tells soon whether a peer is there whose answer is waited for, and is to be
+     * called after so many ms of silence, and after twice that, till a probe is due; 0: only
+     * then */
+    uint32_t look_ms;
 };
 
 /* Nanoseconds that a transfer takes longer, */
@@ -122,8 +127,8 @@ struct rme_piece_costs {
     uint32_t read_ns;    /* and how much longer than that if it reads */
 };
 
-/* A registration.  Keys are opaque to the engine; rkey is for expose(), or goes to the peer
- * where there are no windows. */
+/* A registration.  Keys are opaque to the engine, never both 0; rkey is for expose(), or goes
+ * to the peer where there are no windows. */
 struct rme_mr {
     void *handle;
     uintptr_t base;
@@ -282,7 +287,8 @@ struct rme_fabric_ops {
     /* Refuses a request, with data for the peer; the link is freed by this call. */
     void (*link_reject)(struct rme_link *link, const void *hello, size_t length);
     /* Starts to end a link in any state.  LINK_DOWN follows from a later poll, soon, also when
-     * the peer is silent. */
+     * the peer is silent.  The engine ends the wait() of another thread after this, and after
+     * link_connect(). */
     void (*link_disconnect)(struct rme_link *link, int error);
     /*
      * Work waits, and nothing was heard of the peer for a while. A network that says of a peer
@@ -370,7 +376,8 @@ struct rme_fabric_ops {
     void (*wait)(struct rme_fabric *f, int timeout_ms);
     /* Ends a wait(), present or next (no lock held). */
     void (*wake)(struct rme_fabric *f);
-    /* Milliseconds until the fabric wants a poll() for its own timers, -1 for never. */
+    /* Milliseconds until the fabric wants a poll(), for its own timers or for what ends no
+     * wait(); -1 for never. */
     int (*deadline)(struct rme_fabric *f);
 };
 

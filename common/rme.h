@@ -12,14 +12,15 @@
  *  - results are 0 or a negative errno; sizes are bytes; times are milliseconds;
  *  - no function waits for a peer.  Only functions with a `wait_ms` argument sleep, and no
  *    longer than that;
- *  - host callbacks (log, below) are called without the engine's lock held;
+ *  - host callbacks are called without the engine's lock held, but for `dropped` (below);
  *  - an engine belongs to the process that opened it.  In a child by fork() its calls do
  *    nothing and fail, with -ENODEV where they return an error, and rme_close gives nothing up;
  *    the parent goes on undisturbed.  A child may open an engine of its own.
  *
  * An operation that was accepted ends exactly once: it is reported by one of the rme_test
  * functions with success or an error, whatever happens to the peer, the device or the engine's
- * other users.
+ * other users.  If its context has been closed `dropped` is called instead, and if its engine
+ * is, nothing.
  */
 #ifndef RME_H
 #define RME_H
@@ -61,12 +62,17 @@ struct rme_config {
     bool options_are_mine; /* they are for nobody else: an unknown key is warned of */
     rme_log_fn log;        /* NULL: nothing is logged */
     void *log_arg;
+    /* NULL, or called once for each operation that is over and will not be reported, as its
+     * context has been closed; `user` is the operation's, and the host's again.  The engine's
+     * lock is held: it calls no function of the engine and waits for nobody who does. */
+    void (*dropped)(void *arg, void *user);
+    void *dropped_arg;
 };
 
 /*
  * Opens an engine.  On failure *out is untouched, nothing stays behind, and one error line has
  * gone to the log.  Errors: -EINVAL a wrong option value, -ENODEV no usable device,
- * -EADDRINUSE, -EADDRNOTAVAIL, -ENOMEM.
+ * -EADDRINUSE, -EADDRNOTAVAIL, -ENOMEM, -EMFILE, -ENFILE.
  */
 RME_API int rme_open(const struct rme_config *config, struct rme **out);
 
@@ -110,6 +116,10 @@ RME_API const char *rme_addr_name(const struct rme_addr *addr);
  * that came to us). */
 RME_API bool rme_addr_is_dead(const struct rme_addr *addr);
 
+/* True once it is dead and rme_test_unexpected has reported all messages of it, also those that
+ * were complete but not to be reported yet.  To free it before loses them. */
+RME_API bool rme_addr_is_over(const struct rme_addr *addr);
+
 /*
  * Does the peer match "host", "a.b.c.d" or a network with `netmask` leading bits?  `pattern`
  * may carry a scheme.  1 yes, 0 no (also when not parsable, or when we never connected it).  A
@@ -135,7 +145,8 @@ RME_API void *rme_addr_host(const struct rme_addr *addr);
 /* Opens context `ctx` (0 … RME_MAX_CONTEXTS-1).  -EINVAL out of range, -EEXIST open already. */
 RME_API int rme_context_open(struct rme *rme, int ctx);
 
-/* Closes it.  Operations of it go on and are dropped when they end. */
+/* Closes it.  Operations of it go on, and are dropped when they end; those that have ended and
+ * were not fetched, before this returns. */
 RME_API void rme_context_close(struct rme *rme, int ctx);
 
 /* ---- Operations ---- */
@@ -295,19 +306,22 @@ RME_API int rme_session_get(struct rme *rme, struct rme_addr *addr, int index,
                             struct rme_counter *out);
 
 /*
- * How long operations stayed in a stage of their life.  One operation in sample_ops (an option)
- * is watched, and counted when its outcome is reported; sends that are complete when they are
- * posted are no operations.  One that stays in a stage for more than a second may be given up
- * for another, and is not counted then (times.c).  count[i] have taken less than 2^(i+1)
- * nanoseconds, and not less than 2^i but for i = 0; the last class has no end.  `index` runs
- * from 0 over what is not empty; -ENOENT at the end.  An index may mean another row when
- * something new has happened.
+ * How long operations stayed in a stage of their life: in a state, or "registering", which is
+ * the time that threads took to register its memory, within those states.  One operation in
+ * sample_ops (an option) is watched, and counted when its outcome is reported; sends that are
+ * complete when they are posted are no operations.  One that stays in a stage for more than a
+ * second may be given up for another, and is not counted then (times.c).  count[i] have taken
+ * less than 2^(i+1) nanoseconds, and not less than 2^i but for i = 0; the last class has no
+ * end.  `index` runs from 0 over what is not empty; -ENOENT at the end.  An index may mean
+ * another row when something new has happened.
  */
 #define RME_TIME_CLASSES 36
 
 struct rme_stage {
-    const char *kind;     /* of operation: send, receive, ... */
-    const char *protocol; /* that moved its data, or would have */
+    const char *kind; /* of operation: send, receive, ... */
+    /* by which its message went: eager, fast (written into memory that was lent),
+     * rendezvous_write, rendezvous_read; none: it failed or was cancelled */
+    const char *protocol;
     const char *stage;
     uint64_t count[RME_TIME_CLASSES];
     uint64_t spent_ns; /* in that stage by all of them */
@@ -326,6 +340,10 @@ RME_API void rme_print_options(FILE *out, const struct rme_fabric_ops *fabric);
 
 /* Value of an option as this engine uses it; -ENOENT unknown. */
 RME_API int rme_option_get(struct rme *rme, const char *name, int64_t *value);
+
+/* The first key of its options that the engine warned of when it started, as nobody takes it;
+ * NULL: there was none.  The text is the engine's. */
+RME_API const char *rme_option_ignored(const struct rme *rme);
 
 /* What a key that this engine gives to a peer opens, in words.  The fabric's options and its
  * device decide. */

@@ -24,6 +24,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/remedy.h"
 #include "bmi_ib/device/device.h"
 
 int ib_errno(void)
@@ -108,6 +109,12 @@ static uint32_t quirk_message_ns(const struct ibv_device_attr *attr)
 static void log_no_device(struct rme_fabric *f, int error)
 {
     const char *cause = "the kernel knows none";
+    const char *limit = rme_remedy(error, NULL);
+    if (limit) {
+        ib_log(f, RME_LOG_ERROR, "the RDMA devices cannot be listed: %s; %s", strerror(-error),
+               limit);
+        return;
+    }
     if (access("/dev/infiniband/rdma_cm", F_OK) != 0)
         cause = "/dev/infiniband/rdma_cm does not exist";
     else if (access("/dev/infiniband/rdma_cm", R_OK | W_OK) != 0)
@@ -255,10 +262,9 @@ static int learn(struct rme_fabric *f)
     };
     int error = try_sizes(f, &cap);
     if (error || cap.max_send_wr < 3 || cap.max_recv_wr < 3) {
-        ib_log(f, RME_LOG_ERROR,
-               "device %s grants no queue pair: %s; too many are in use, or the memlock limit "
-               "is low",
-               d->name, strerror(error ? -error : EINVAL));
+        ib_log(f, RME_LOG_ERROR, "device %s grants no queue pair: %s; %s", d->name,
+               strerror(error ? -error : EINVAL),
+               rme_remedy(error, "too many are in use, or the memlock limit is low"));
         return error ? error : -ENODEV;
     }
     d->sq_depth = cap.max_send_wr - 1; /* one stays for the marker that ends a drain */
@@ -307,8 +313,9 @@ int ib_device_list(struct rme_fabric *f)
     f->dev.all = rdma_get_devices(&n);
     if (f->dev.all && n > 0)
         return 0;
-    log_no_device(f, f->dev.all ? -ENODEV : ib_errno());
-    return -ENODEV;
+    int error = f->dev.all ? -ENODEV : ib_errno();
+    log_no_device(f, error);
+    return rme_remedy(error, NULL) ? error : -ENODEV;
 }
 
 /* Opens the device that was chosen.  On failure ib_device_close undoes what was done. */

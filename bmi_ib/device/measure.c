@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What pieces cost the device: one more segment of an RDMA write, one more write of a chain.
- * A queue pair that is connected to itself writes the same bytes three ways: as one piece,
- * gathered from pieces on pages of their own, and by a write for each piece to pages of their
- * own.  The differences are what the pieces cost; of a few runs of each the best counts, not
- * the first, taken in turn, so that a disturbance meets all three.
+ * What pieces cost the device: one more segment of an RDMA write, one more write of a chain,
+ * one more read of a chain.  A queue pair that is connected to itself writes the same bytes
+ * three ways: as one piece, gathered from pieces on pages of their own, and by a write for each
+ * piece to pages of their own; and reads them as one piece, and by a read for each.  The
+ * differences are what the pieces cost.
  *
  * The queue pair, its completion queue and its memory are this measurement's alone and are gone
  * when it returns.  Whatever fails (a device that has no path to itself, no room for a queue
@@ -15,24 +15,23 @@
 #include <sys/mman.h>
 
 #include "base/timer.h"
+#include "base/trial.h"
 #include "bmi_ib/device/device.h"
 
-#define PIECES     16u
-#define PIECE      2048u
-#define APART      4096u
-#define AREA       ((size_t)PIECES * APART)
-#define RUNS       8
-#define BUDGET_NS  5000000u  /* no run begins after it, */
-#define RUNS_LEAST 2         /* but for so many */
-#define LATE_NS    50000000u /* a completion that is later does not come */
+#define PIECES    16u
+#define PIECE     2048u
+#define APART     4096u
+#define AREA      ((size_t)PIECES * APART)
+#define BUDGET_NS 5000000u
+#define LATE_NS   50000000u /* a completion that is later does not come */
 
-enum shape { PLAIN, GATHERED, CHAINED, SHAPES };
+enum shape { PLAIN, GATHERED, CHAINED, READ, READ_CHAINED, SHAPES };
 
 struct probe {
     struct ibv_cq *cq;
     struct ibv_qp *qp;
     struct ibv_mr *mr;
-    char *memory; /* pieces that are read; behind them AREA bytes that are written */
+    char *memory; /* pieces on this side; behind them AREA bytes for the other one */
     uint32_t pieces;
 };
 
@@ -81,7 +80,10 @@ static uint8_t own_address(struct rme_fabric *f, struct ibv_ah_attr *ah, enum ib
 static bool connect_to_itself(struct rme_fabric *f, struct ibv_qp *qp)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
-                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+                               .qp_access_flags =
+                                   IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+                               .max_rd_atomic = f->dev.read_depth,
+                               .max_dest_rd_atomic = f->dev.read_depth,
                                .dest_qp_num = qp->qp_num,
                                .min_rnr_timer = 12,
                                .timeout = 14,
@@ -121,8 +123,9 @@ static bool probe_open(struct rme_fabric *f, struct probe *p)
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (p->pieces < 2 || p->memory == MAP_FAILED)
         return false;
-    p->mr = ibv_reg_mr(f->dev.pd, p->memory, 2 * AREA,
-                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    p->mr =
+        ibv_reg_mr(f->dev.pd, p->memory, 2 * AREA,
+                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
     p->cq = p->mr ? ibv_create_cq(f->dev.ctx, PIECES, NULL, NULL, 0) : NULL;
     attr.send_cq = attr.recv_cq = p->cq;
     p->qp = p->cq ? ibv_create_qp(f->dev.pd, &attr) : NULL;
@@ -141,31 +144,41 @@ static void probe_close(struct probe *p)
         munmap(p->memory, 2 * AREA);
 }
 
-/* Nanoseconds from the post to the completion; 0: it failed. */
-static uint64_t run(struct probe *p, enum shape shape)
+/* One work request of so many segments for the whole, or one for each piece. */
+static void prepare(const struct probe *p, enum shape shape, struct ibv_send_wr *wr,
+                    struct ibv_sge *sge)
 {
+    bool chained = shape == CHAINED || shape == READ_CHAINED;
+    bool reads = shape == READ || shape == READ_CHAINED;
+    uint32_t requests = chained ? p->pieces : 1;
+    uintptr_t near = (uintptr_t)p->memory, far = near + AREA;
+    for (uint32_t i = 0; i < p->pieces; i++)
+        sge[i] =
+            (struct ibv_sge){.addr = near + (uintptr_t)i * (shape == GATHERED ? APART : PIECE),
+                             .length = PIECE,
+                             .lkey = p->mr->lkey};
+    if (shape == PLAIN || shape == READ)
+        sge[0].length = p->pieces * PIECE;
+    for (uint32_t i = 0; i < requests; i++) {
+        wr[i] = (struct ibv_send_wr){.next = i + 1 < requests ? &wr[i + 1] : NULL,
+                                     .sg_list = &sge[i],
+                                     .num_sge = shape == GATHERED ? (int)p->pieces : 1,
+                                     .opcode = reads ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+                                     .send_flags = i + 1 < requests ? 0 : IBV_SEND_SIGNALED};
+        wr[i].wr.rdma.remote_addr = far + (uintptr_t)i * APART;
+        wr[i].wr.rdma.rkey = p->mr->rkey;
+    }
+}
+
+/* Nanoseconds from the post to the completion; 0: it failed. */
+static uint64_t run(void *arg, uint32_t shape)
+{
+    struct probe *p = arg;
     struct ibv_send_wr wr[PIECES], *bad;
     struct ibv_sge sge[PIECES];
     struct ibv_wc wc = {.status = IBV_WC_GENERAL_ERR};
-    uintptr_t from = (uintptr_t)p->memory, to = from + AREA;
-    uint32_t writes = shape == CHAINED ? p->pieces : 1;
     int n;
-    for (uint32_t i = 0; i < p->pieces; i++)
-        sge[i] =
-            (struct ibv_sge){.addr = from + (uintptr_t)i * (shape == GATHERED ? APART : PIECE),
-                             .length = PIECE,
-                             .lkey = p->mr->lkey};
-    if (shape == PLAIN)
-        sge[0].length = p->pieces * PIECE;
-    for (uint32_t i = 0; i < writes; i++) {
-        wr[i] = (struct ibv_send_wr){.next = i + 1 < writes ? &wr[i + 1] : NULL,
-                                     .sg_list = &sge[i],
-                                     .num_sge = shape == GATHERED ? (int)p->pieces : 1,
-                                     .opcode = IBV_WR_RDMA_WRITE,
-                                     .send_flags = i + 1 < writes ? 0 : IBV_SEND_SIGNALED};
-        wr[i].wr.rdma.remote_addr = to + (uintptr_t)i * APART;
-        wr[i].wr.rdma.rkey = p->mr->rkey;
-    }
+    prepare(p, shape, wr, sge);
     uint64_t begin = rme_now_ns();
     if (ibv_post_send(p->qp, wr, &bad))
         return 0;
@@ -184,19 +197,18 @@ static uint32_t each(const struct probe *p, uint64_t longer, uint64_t plain)
 bool ib_measure(struct rme_fabric *f, struct rme_piece_costs *out)
 {
     struct probe p = {.memory = MAP_FAILED};
-    uint64_t best[SHAPES] = {0}, end;
+    uint64_t best[SHAPES] = {0};
     bool done = probe_open(f, &p);
-    end = rme_now_ns() + BUDGET_NS;
-    for (int i = 0; done && (i <= RUNS_LEAST || (i <= RUNS && rme_now_ns() < end)); i++)
-        for (enum shape shape = PLAIN; done && shape < SHAPES; shape++) {
-            uint64_t took = run(&p, shape);
-            done = took != 0;
-            if (i <= 1 || took < best[shape]) /* the first is not counted */
-                best[shape] = took;
-        }
-    if (done)
+    struct rme_trial trial = {f->dev.read_depth ? SHAPES : READ, 1, 2, 8,
+                              rme_now_ns() + BUDGET_NS};
+    done = done && rme_trial(&trial, run, &p, best);
+    if (done) {
+        uint32_t writes = each(&p, best[CHAINED], best[PLAIN]);
+        uint32_t reads = each(&p, best[READ_CHAINED], best[READ]);
         *out = (struct rme_piece_costs){.segment_ns = each(&p, best[GATHERED], best[PLAIN]),
-                                        .request_ns = each(&p, best[CHAINED], best[PLAIN])};
+                                        .request_ns = writes,
+                                        .read_ns = reads > writes ? reads - writes : 0};
+    }
     probe_close(&p);
     return done;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The fabric's tunables: one table for parsing, `--options` and the man page. */
+/* The fabric's tunables: one table for parsing and `bmi-perf --options`. */
 #include <stdio.h>
 #include <string.h>
 #include "bmi_ib/device/device.h"
@@ -75,6 +75,13 @@ const struct rme_option_row ib_options[] = {
     {"tx_buffers", "count", 1024, 32, 1 << 20, "Send buffers shared by all connections.", NULL},
     {"tx_per_link", "count", 128, 8, 1 << 20,
      "Send buffers one connection may hold, so that a dead peer starves nobody.", NULL},
+    {"tx_stuck_ms", "ms", 20000, 0, 3600 * 1000,
+     "While seven eighths of the send buffers are held (the rest is for connections that have "
+     "nothing under way) and a connection waits for one: another that holds half of its share "
+     "of them, or more, and whose peer has taken nothing for so long, ends.  As the device "
+     "tells of several messages together, a peer counts as alive that takes one each eighth of "
+     "this time.  0: none ends.",
+     NULL},
     {"expose", "name", 0, 0, 0,
      "What a key that a peer is given opens to it: operation, exactly the bytes of one "
      "operation, to that peer, until the operation ends (by memory windows of type 2; on "
@@ -90,7 +97,8 @@ const struct rme_option_row ib_options[] = {
      "off"},
     {"windows", "count", 4096, 16, 1 << 20,
      "Memory windows that may be open at a time, as far as the device allows; what needs more "
-     "waits.",
+     "waits.  One of several peers has at most an eighth of what it leaves to the others, and "
+     "in any case what one message needs at a time.",
      NULL},
     {"ack_timeout", "exponent", 0, 0, 31,
      "A request is repeated when it was not acknowledged within 4.096 us times two to this "

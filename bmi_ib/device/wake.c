@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+#include "base/remedy.h"
 #include "bmi_ib/device/device.h"
 
 int ib_nonblocking(int fd)
@@ -25,8 +26,8 @@ int ib_wake_open(struct rme_fabric *f)
     if (f->wake_fd >= 0 && f->sleep_fd >= 0)
         return 0;
     int error = ib_errno();
-    ib_log(f, RME_LOG_ERROR, "no descriptor to sleep on: %s; raise the limit of open files",
-           strerror(-error));
+    ib_log(f, RME_LOG_ERROR, "no descriptor to sleep on: %s; %s", strerror(-error),
+           rme_remedy(error, "see what the kernel says"));
     return error;
 }
 

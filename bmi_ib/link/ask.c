@@ -116,5 +116,7 @@ void ib_link_disconnect(struct rme_link *l, int error)
 
 void ib_link_free(struct rme_link *l)
 {
+    struct rme_fabric *f = l->f;
     ib_link_destroy(l);
+    ib_rx_renew(f);
 }

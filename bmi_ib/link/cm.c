@@ -21,6 +21,7 @@
  */
 #include <errno.h>
 #include <string.h>
+#include "base/remedy.h"
 #include "bmi_ib/link/links.h"
 
 /* InfiniBand's reasons for a reject; 28, "consumer", means that rdma_reject was called. */
@@ -46,9 +47,8 @@ int ib_cm_open(struct rme_fabric *f)
     f->cm = rdma_create_event_channel();
     int error = f->cm ? ib_nonblocking(f->cm->fd) : ib_errno();
     if (error)
-        ib_log(f, RME_LOG_ERROR,
-               "no rdma_cm event channel: %s; is /dev/infiniband/rdma_cm accessible?",
-               strerror(-error));
+        ib_log(f, RME_LOG_ERROR, "no rdma_cm event channel: %s; %s", strerror(-error),
+               rme_remedy(error, "is /dev/infiniband/rdma_cm accessible?"));
     return error;
 }
 
@@ -299,6 +299,20 @@ int ib_reject_error(int status, const void *data, size_t length)
     }
 }
 
+/* Asking again does not help where a software device lacks the right. */
+static int unreachable_error(int status)
+{
+    switch (status) {
+    case -ENETUNREACH:
+    case -EHOSTUNREACH:
+        return -EHOSTUNREACH;
+    case -EPERM:
+        return -EACCES;
+    default:
+        return -ETIMEDOUT;
+    }
+}
+
 /* The peer does not want the link that we ask for, or no longer wants the one that it asked
  * for. */
 static void rejected(struct rme_link *l, const struct cm_note *n)
@@ -378,9 +392,7 @@ static void dispatch(struct rme_fabric *f, const struct cm_note *n)
         return;
     case RDMA_CM_EVENT_UNREACHABLE:
         if (l)
-            failed(l, n,
-                   n->status == -ENETUNREACH || n->status == -EHOSTUNREACH ? -EHOSTUNREACH
-                                                                           : -ETIMEDOUT);
+            failed(l, n, unreachable_error(n->status));
         return;
     case RDMA_CM_EVENT_REJECTED:
         if (l)

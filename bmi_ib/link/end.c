@@ -63,6 +63,8 @@ static void part(struct rme_link *l)
 void ib_link_destroy(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
+    if (l->state == IB_NAMING)
+        ib_resolve_forget(f, l->handle);
     if (l->drained)
         leave_drained(l);
     if (l->qp)
@@ -172,6 +174,17 @@ static void take_along(struct rme_link *l)
         ib_link_fail(l->main, l->error, true);
 }
 
+/* A request is over that the engine has heard of and not answered: it may be in the array that
+ * the engine gets from this poll, as several rails fill one.  The engine is told by the answer,
+ * which fails; LINK_DOWN is for links that were accepted, and nobody's here. */
+static void take_back(struct rme_link *l, int error)
+{
+    l->error = error;
+    rdma_destroy_id(l->id);
+    l->id = NULL;
+    ib_link_state_set(l, IB_ENDING);
+}
+
 /*
  * The link is lost, for this reason; the first one counts.  `deliver`: what the peer sent
  * before still reaches the engine.
@@ -182,6 +195,8 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
     case IB_NAMING:
     case IB_ADDRESSING:
     case IB_ROUTING:
+        if (l->state == IB_NAMING)
+            ib_resolve_forget(l->f, l->handle);
         l->error = error;
         settle(l);
         break;
@@ -190,8 +205,7 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
             ib_link_destroy(l);
             break;
         }
-        l->error = error;
-        settle(l);
+        take_back(l, error);
         break;
     case IB_CONNECTING:
     case IB_ACCEPTING:
@@ -311,7 +325,9 @@ int ib_link_deadline(struct rme_fabric *f)
 {
     const struct rme_link *draining = TAILQ_FIRST(&f->draining),
                           *waning = TAILQ_FIRST(&f->waning), *way = TAILQ_FIRST(&f->ways);
-    uint64_t first = ib_probe_deadline(f), now;
+    uint64_t first = ib_probe_deadline(f), look = ib_tx_deadline(f), now;
+    if (look < first)
+        first = look;
     if (f->drained || f->resume) /* or what another rail let go on after it was polled */
         return 0;
     if (draining && draining->drain_end < first)

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include "bmi_ib/link/links.h"
+#include "base/probe.h"
 
 const char *const ib_link_state_name[] = {
 #define IB_LINK_NAME(id, name) [IB_##id] = name,
@@ -63,9 +64,11 @@ void ib_link_state_set(struct rme_link *l, enum ib_link_state state)
     l->f->head->connecting += (unsigned)is_rising(state) - (unsigned)is_rising(l->state);
     if (!is_rising(state))
         ib_link_way(l, false);
-    if (l->state != state)
+    if (l->state != state) {
         ib_log(l->f, RME_LOG_DEBUG, "%s: %s -> %s", l->peer, ib_link_state_name[l->state],
                ib_link_state_name[state]);
+        rme_probe_fabric_link(l->handle, (int)l->state, (int)state);
+    }
     l->state = state;
 }
 
@@ -79,9 +82,11 @@ static void event_done(struct rme_link *l)
 
 void ib_link_down(struct rme_link *l)
 {
-    if (!l->event_down)
-        TAILQ_INSERT_TAIL(&l->f->downs, l, down_entry);
+    if (l->event_down)
+        return;
     l->event_down = true;
+    TAILQ_INSERT_TAIL(&l->f->downs, l, down_entry);
+    ib_tells(l->f);
 }
 
 static const char by_tcp[] =

@@ -30,7 +30,7 @@ void ib_side_wanted(struct rme_link *l);
 /* Is a request for a side? */
 bool ib_side_is(const uint8_t *data, size_t length);
 /* A peer asks by this rail for the side of a link: that link.  NULL: there is none, or it gets
- * none now: it has one, which is over then. */
+ * none now: it has one, which is over then, or had one by another rail and keys of that. */
 struct rme_link *ib_side_asked(const struct rme_fabric *rail, const uint8_t *request);
 /* They know each other from now on. */
 void ib_side_join(struct rme_link *l, struct rme_link *side);
@@ -132,6 +132,8 @@ void ib_resolver_close(struct rme_fabric *f);
 void ib_sockaddr_text(const void *sa, char *text, size_t size);
 int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out);
 int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle);
+/* Its link needs no name any more: it is not looked up if nobody has begun to. */
+void ib_resolve_forget(const struct rme_fabric *f, uint32_t handle);
 /* Takes one result out: 1 and the link's rail and handle with either *out or *error, or 0.
  * *why: the resolver's words for an error of its own, else NULL. */
 int ib_resolve_result(struct rme_fabric *f, struct rme_fabric **rail, uint32_t *handle,

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/remedy.h"
 #include "bmi_ib/link/links.h"
 
 static in_port_t *port_of(struct sockaddr *sa)
@@ -124,7 +125,7 @@ static int bind_wildcards(struct rme_fabric *f, const struct rme_addr_part *part
 
 static void log_refusal(struct rme_fabric *f, const char *host, const char *port, int error)
 {
-    const char *remedy = "check the host part of the address";
+    const char *remedy = rme_remedy(error, "check the host part of the address");
     if (error == -EADDRINUSE)
         remedy = "another process listens there; choose another port or stop it";
     else if (error == -EACCES)

@@ -97,18 +97,45 @@ static int table(const struct ib_device *d, struct ibv_gid_entry **out)
     return *out ? (int)ibv_query_gid_table(d->ctx, *out, most + 1, 0) : -ENOMEM;
 }
 
+/* May connections leave by it, whatever is wished? */
+static bool is_usable(struct rme_fabric *f, const struct ibv_gid_entry *e)
+{
+    uint32_t port = (uint32_t)ib_option(f, "ib_port");
+
+    return (!port || e->port_num == port) && e->gid_type != IBV_GID_TYPE_IB;
+}
+
 /* The first GID that is as wished.  Among those of one address rdma_cm chooses itself. */
 static const struct ibv_gid_entry *find(struct rme_fabric *f, const struct wish *w,
                                         const struct ibv_gid_entry *entry, int n)
 {
-    uint32_t port = (uint32_t)ib_option(f, "ib_port");
-
     for (int i = 0; i < n; i++)
-        if ((!port || entry[i].port_num == port) && entry[i].gid_type != IBV_GID_TYPE_IB &&
+        if (is_usable(f, &entry[i]) &&
             (w->by_index ? entry[i].gid_index == w->index
                          : memcmp(&entry[i].gid, &w->gid, sizeof(w->gid)) == 0))
             return &entry[i];
     return NULL;
+}
+
+/* "index=address" of those that could be wished for, as many as there is room for. */
+static void usable_text(struct rme_fabric *f, const struct ibv_gid_entry *entry, int n,
+                        char *text, size_t size)
+{
+    char name[INET6_ADDRSTRLEN];
+    size_t len = 0;
+
+    snprintf(text, size, "none that is an IP address");
+    for (int i = 0; i < n; i++) {
+        if (!is_usable(f, &entry[i]))
+            continue;
+        if (len + sizeof(name) + 16 > size) {
+            snprintf(text + len, size - len, ", and more");
+            return;
+        }
+        gid_text(&entry[i].gid, name, sizeof(name));
+        len += (size_t)snprintf(text + len, size - len, "%s%u=%s", len ? ", " : "",
+                                entry[i].gid_index, name);
+    }
 }
 
 int ib_path_open(struct rme_fabric *f)
@@ -140,10 +167,12 @@ int ib_path_open(struct rme_fabric *f)
         ib_log(f, RME_LOG_INFO, "connections leave by GID %u of port %u, %s", found->gid_index,
                found->port_num, name);
     } else {
+        char has[320];
+        usable_text(f, entry, n, has, sizeof(has));
         ib_log(f, one && f->railed ? RME_LOG_INFO : RME_LOG_ERROR,
-               "gid=%s: no port of device %s has it; show_gids or `rdma` lists them, and on "
+               "gid=%s: no port of device %s has it, by index or address; it has %s. On "
                "InfiniBand the options device and ib_port choose the port",
-               text, f->dev.name);
+               text, f->dev.name, has);
     }
     free(entry);
     return found || (one && f->railed) ? 0 : -ENODEV;

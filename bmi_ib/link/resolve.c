@@ -2,12 +2,17 @@
 /*
  * resolve.c - host names without blocking anybody.
  *
- * Numeric addresses are translated at once.  A name goes to a worker thread, made when the
- * first name comes; its result waits in a list, the hint bit and the wake descriptor tell
- * poll() of it.  A lookup cannot be interrupted: when the fabric closes during one, the thread
- * is left behind with the resolver's memory and frees it when the lookup returns.
+ * Numeric addresses are translated at once.  A name goes to a worker thread, one of a few; its
+ * result waits in a list, the hint bit and the wake descriptor tell poll() of it.  A lookup may
+ * hang for long, so a worker is made when all there are may be busy, and a name that one of
+ * them looks up is no other's: who asks for it again waits for the next lookup, and names that
+ * nobody answers for keep as many workers as there are such names, not as often as they are
+ * asked for.  A name whose link has gone is not looked up any more.
  *
- * The mutex guards everything in the structure.  The worker touches the fabric (hint, wake
+ * A lookup cannot be interrupted: when the fabric closes during some, their threads are left
+ * behind with the resolver's memory, and the last of them frees it.
+ *
+ * The mutex guards everything in the structure.  A worker touches the fabric (hint, wake
  * descriptor) only while it holds the mutex and `fabric` is set; closing clears it under the
  * mutex.
  */
@@ -31,12 +36,21 @@ struct job {
 };
 STAILQ_HEAD(job_list, job);
 
+#define WORKERS 8
+
+struct worker {
+    struct ib_resolver *resolver;
+    pthread_t thread;
+    const struct job *at; /* its lookup is running; NULL: it is idle */
+};
+
 struct ib_resolver {
     pthread_mutex_t mutex;
     pthread_cond_t work;
-    pthread_t thread;
-    bool started;
-    bool busy;                 /* a lookup is running */
+    struct worker worker[WORKERS];
+    unsigned workers, idle;
+    unsigned waiting;          /* in todo */
+    unsigned users;            /* once closed: who closes, and those left behind */
     struct rme_fabric *fabric; /* NULL: closed */
     struct job_list todo, results;
 };
@@ -104,29 +118,62 @@ static void resolver_free(struct ib_resolver *r)
     free(r);
 }
 
-static void *worker(void *arg)
+/* One of those that use a closed resolver goes; unlocks the mutex. */
+static void leave(struct ib_resolver *r)
 {
-    struct ib_resolver *r = arg;
+    bool last = --r->users == 0;
+
+    pthread_mutex_unlock(&r->mutex);
+    if (last)
+        resolver_free(r);
+}
+
+static bool is_looked_up(const struct ib_resolver *r, const char *host)
+{
+    for (unsigned i = 0; i < r->workers; i++)
+        if (r->worker[i].at && strcmp(r->worker[i].at->host, host) == 0)
+            return true;
+    return false;
+}
+
+/* The first name that no worker has. */
+static struct job *next_job(struct ib_resolver *r)
+{
+    struct job *j;
+
+    STAILQ_FOREACH(j, &r->todo, next)
+        if (!is_looked_up(r, j->host)) {
+            STAILQ_REMOVE(&r->todo, j, job, next);
+            r->waiting--;
+            return j;
+        }
+    return NULL;
+}
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    struct ib_resolver *r = w->resolver;
+
     pthread_mutex_lock(&r->mutex);
     while (r->fabric) {
-        struct job *j = STAILQ_FIRST(&r->todo);
+        struct job *j = next_job(r);
         if (!j) {
             pthread_cond_wait(&r->work, &r->mutex);
             continue;
         }
-        STAILQ_REMOVE_HEAD(&r->todo, next);
-        r->busy = true;
+        w->at = j;
+        r->idle--;
         pthread_mutex_unlock(&r->mutex);
         int gai = getaddrinfo(j->host, j->port, &hints_stream, &j->found);
         j->error = lookup_error(gai);
         j->why = gai == EAI_SYSTEM ? NULL : gai_strerror(gai);
         pthread_mutex_lock(&r->mutex);
-        r->busy = false;
+        w->at = NULL;
+        r->idle++;
         STAILQ_INSERT_TAIL(&r->results, j, next);
-        if (!r->fabric) { /* closed during the lookup: this thread was detached and is the last
-                             user */
-            pthread_mutex_unlock(&r->mutex);
-            resolver_free(r);
+        if (!r->fabric) { /* closed during the lookup: this thread was detached */
+            leave(r);
             return NULL;
         }
         atomic_fetch_or(&r->fabric->hint, IB_HINT_NAME);
@@ -158,16 +205,38 @@ void ib_resolver_close(struct rme_fabric *f)
     f->resolver = NULL;
     pthread_mutex_lock(&r->mutex);
     r->fabric = NULL;
-    bool leave = r->busy;
-    if (leave)
-        pthread_detach(r->thread);
-    pthread_cond_signal(&r->work);
+    r->users = 1;
+    bool left[WORKERS] = {false};
+    for (unsigned i = 0; i < r->workers; i++) {
+        left[i] = r->worker[i].at != NULL;
+        if (left[i]) {
+            pthread_detach(r->worker[i].thread);
+            r->users++;
+        }
+    }
+    pthread_cond_broadcast(&r->work);
     pthread_mutex_unlock(&r->mutex);
-    if (leave)
-        return;
-    if (r->started)
-        pthread_join(r->thread, NULL);
-    resolver_free(r);
+    for (unsigned i = 0; i < r->workers; i++)
+        if (!left[i])
+            pthread_join(r->worker[i].thread, NULL);
+    pthread_mutex_lock(&r->mutex);
+    leave(r);
+}
+
+/* One worker more if all there are may be busy; an error where there is none at all. */
+static int hire(struct ib_resolver *r)
+{
+    struct worker *w = &r->worker[r->workers];
+
+    if (r->waiting < r->idle || r->workers == WORKERS)
+        return 0;
+    *w = (struct worker){.resolver = r};
+    int error = rme_thread_start(&w->thread, work, w);
+    if (error)
+        return r->workers ? 0 : error;
+    r->workers++;
+    r->idle++;
+    return 0;
 }
 
 int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle)
@@ -182,20 +251,37 @@ int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, u
     j->host = memcpy(j + 1, host, h);
     j->port = memcpy(j->host + h, port, p);
 
-    int error = 0;
     pthread_mutex_lock(&r->mutex);
-    if (!r->started) {
-        error = rme_thread_start(&r->thread, worker, r);
-        r->started = !error;
-    }
+    int error = hire(r);
     if (!error) {
         STAILQ_INSERT_TAIL(&r->todo, j, next);
+        r->waiting++;
         pthread_cond_signal(&r->work);
     }
     pthread_mutex_unlock(&r->mutex);
     if (error)
         job_free(j);
     return error;
+}
+
+void ib_resolve_forget(const struct rme_fabric *f, uint32_t handle)
+{
+    struct ib_resolver *r = f->head->resolver;
+    struct job *j;
+
+    if (!r)
+        return;
+    pthread_mutex_lock(&r->mutex);
+    STAILQ_FOREACH(j, &r->todo, next)
+        if (j->rail == f && j->handle == handle)
+            break;
+    if (j) {
+        STAILQ_REMOVE(&r->todo, j, job, next);
+        r->waiting--;
+    }
+    pthread_mutex_unlock(&r->mutex);
+    if (j)
+        job_free(j);
 }
 
 int ib_resolve_result(struct rme_fabric *f, struct rme_fabric **rail, uint32_t *handle,

@@ -20,6 +20,11 @@
  * room.  How a side is lost, and when its link goes with it, is told in queue/stripe.c; both
  * are drained like any link.  LINK_DOWN of a link waits until its side is gone.
  *
+ * A key that a peer has for a side is of the device that the side was on.  Without memory
+ * windows a link does not end with a side that is lost, though the peer may hold such keys; so
+ * once it was given one, later sides of the link are over the same rail.  Where that cannot be,
+ * there is none.
+ *
  * The offer, behind IB_HELLO_MAX bytes for the engine: magic (4 bytes), handle (4), secret
  * (8), addresses (1), 0 (1), port (2), and for each address its family, 4 or 6, and 16 bytes.
  * The request: its first 16 bytes, with a magic of its own.  See also doc/wire-protocol.md.
@@ -150,13 +155,19 @@ static bool get_address(const uint8_t *at, const uint8_t *port, struct sockaddr_
     return out->ss_family != 0;
 }
 
+/* Do the keys that the peer may have for a side hold on this rail? */
+static bool fits(const struct rme_link *l, const struct rme_fabric *rail)
+{
+    return !l->keyed || l->keyed == rail->number + 1;
+}
+
 /* Another rail than the link's that is in the network of this address. */
 static struct rme_fabric *near_rail(const struct rme_link *l, const struct sockaddr *sa)
 {
     const struct rme_fabric *head = l->f->head;
     for (unsigned i = 1; i < head->rails; i++) {
         struct rme_fabric *rail = head->rail[(l->f->number + i) % head->rails];
-        if (ib_rail_usable(rail) && ib_rail_source(rail, sa))
+        if (ib_rail_usable(rail) && fits(l, rail) && ib_rail_source(rail, sa))
             return rail;
     }
     return NULL;
@@ -273,7 +284,7 @@ struct rme_link *ib_side_asked(const struct rme_fabric *rail, const uint8_t *req
 {
     struct rme_link *l = named(rail, request);
     if (!l || !l->side)
-        return l;
+        return l && fits(l, rail) ? l : NULL;
     ib_log(l->f, RME_LOG_INFO, "%s: the peer has lost its second way, which ends", l->peer);
     ib_link_fail(l->side, -ECONNRESET, false);
     return NULL;

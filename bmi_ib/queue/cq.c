@@ -11,6 +11,7 @@
  */
 #include <errno.h>
 #include <string.h>
+#include "base/remedy.h"
 #include "bmi_ib/queue/queue.h"
 
 #define CQ_FIRST 8192 /* completions of the first queue: 60 connections */
@@ -74,8 +75,8 @@ int ib_cq_open(struct rme_fabric *f)
     if (!error)
         error = cq_create(f, first + (f->srq ? f->srq_depth : 0), 1);
     if (error)
-        ib_log(f, RME_LOG_ERROR, "device %s gives no completion queue: %s", f->dev.name,
-               strerror(-error));
+        ib_log(f, RME_LOG_ERROR, "device %s gives no completion queue: %s; %s", f->dev.name,
+               strerror(-error), rme_remedy(error, "too many are in use"));
     return error;
 }
 

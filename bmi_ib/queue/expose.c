@@ -29,6 +29,16 @@ static struct ib_window *open_one(struct rme_link *l, const struct rme_range *ra
     return w;
 }
 
+/* Is all of it registered on this rail?  Not if its device had failed by then, be it that we
+ * have not been told. */
+static bool is_there(const struct rme_fabric *rail, const struct rme_range *range, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (range[i].length && !ib_rkey_mr(rail, range[i].rkey))
+            return false;
+    return true;
+}
+
 /* Will so many windows of the side open the same? */
 static bool side_opens(struct rme_link *l, const struct rme_range *range, uint32_t n,
                        uint32_t wanted)
@@ -36,12 +46,8 @@ static bool side_opens(struct rme_link *l, const struct rme_range *range, uint32
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < n; i++)
         bytes += range[i].length;
-    if (!ib_stripe_wanted(l, bytes))
-        return false;
-    for (uint32_t i = 0; i < n; i++)
-        if (range[i].length && !ib_rkey_mr(l->side->f, range[i].rkey))
-            return false;
-    return ib_windows_ensure(l->side->f, wanted) == 0;
+    return ib_stripe_wanted(l, bytes) && is_there(l->side->f, range, n) &&
+           ib_windows_ensure(l->side->f, wanted) == 0;
 }
 
 int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access)
@@ -51,6 +57,14 @@ int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned 
         wanted += range[i].length != 0;
     if (l->state >= IB_DRAINING || ib_windows_ensure(l->f, wanted))
         return -EAGAIN;
+    if (!is_there(l->f, range, n)) {
+        ib_log(l->f, RME_LOG_WARN,
+               "%s: memory cannot be opened to it, as it is not registered on device %s, which "
+               "has failed; another connection takes another device",
+               l->peer, l->f->dev.name);
+        l->f->reports->failed(l, -ENODEV, true);
+        return -EAGAIN; /* as of any link that is lost */
+    }
     bool both = l->may_stripe && side_opens(l, range, n, wanted);
     for (uint32_t i = 0; i < n; i++) {
         range[i].key = 0;

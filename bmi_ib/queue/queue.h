@@ -35,6 +35,8 @@ static inline bool ib_rx_must_post(const struct rme_fabric *f, const struct ib_r
 int ib_rx_post(struct rme_fabric *f, struct rme_link *l);
 struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id);
 void ib_rx_forget(struct rme_link *l);
+/* A link has been freed; acts when it was the last. */
+void ib_rx_renew(struct rme_fabric *f);
 void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, bool is_imm,
                     uint32_t value);
 void ib_rx_failed(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx);
@@ -61,7 +63,10 @@ bool ib_window_emit(struct rme_fabric *f, struct rme_link *l, struct rme_xfer *x
 int ib_tx_open(struct rme_fabric *f);
 void ib_tx_close(struct rme_fabric *f);
 void ib_tx_release(struct rme_fabric *f, struct ib_tx *tx);
+/* Tells who waits for a buffer; where there is none, sees to it that there will be. */
 void ib_tx_rooms(struct rme_fabric *f);
+/* When that is looked at again; UINT64_MAX: nobody waits. */
+uint64_t ib_tx_deadline(const struct rme_fabric *f);
 void ib_tx_forget(struct rme_link *l);
 
 void *ib_tx_get(struct rme_link *l);
@@ -150,6 +155,15 @@ static inline void ib_link_dirty(struct rme_link *l)
     TAILQ_INSERT_TAIL(&l->f->dirty, l, dirty_entry);
 }
 
+/* A link of this rail has something to tell, which the rail's own poll does.  Made outside of
+ * it, by a call of the engine's or by the head's look at rdma_cm, it may come after the last
+ * poll before a sleep, or during one, and no descriptor has it: so it ends the sleep. */
+static inline void ib_tells(struct rme_fabric *f)
+{
+    if (!f->out)
+        ib_wake(f);
+}
+
 /* Has a link something to tell?  `which` is one of its event_* flags; link/ delivers it. */
 static inline void ib_link_event(struct rme_link *l, bool *which)
 {
@@ -157,6 +171,7 @@ static inline void ib_link_event(struct rme_link *l, bool *which)
     if (!l->in_events) {
         l->in_events = true;
         TAILQ_INSERT_TAIL(&l->f->eventful, l, event_entry);
+        ib_tells(l->f);
     }
 }
 

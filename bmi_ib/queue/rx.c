@@ -20,7 +20,8 @@
  *
  * Memory is got in slabs, and goes back in slabs when the queue pair of a link is gone, if more
  * of them are without use than a part of those in use: what 3,000 links had of their own is not
- * kept for the next ones.
+ * kept for the next ones.  What many links were promised of a shared queue stays posted there
+ * until the last link has gone; then a new queue takes its place.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -28,9 +29,10 @@
 #include "bmi_ib/queue/queue.h"
 #include "bmi_ib/queue/wr_id.h"
 
-#define SLACK_SHARED 16 /* receives beyond the promise, of the shared queue */
-#define SLACK_OWN    8  /* of each connection where we connect, once as many are promised */
-#define SRQ_LEAST    64 /* receives of a shared queue, however little may be locked */
+#define SLACK_SHARED 16  /* receives beyond the promise, of the shared queue */
+#define SLACK_OWN    8   /* of each connection where we connect, once as many are promised */
+#define SRQ_LEAST    64  /* receives of a shared queue, however little may be locked */
+#define RENEW_LEAST  512 /* receives of a shared queue without links that are worth a new one */
 #define UNUSED_PART  4 /* slabs without use that are kept: this part of those in use, and one */
 
 /* ---- The pool ---- */
@@ -453,6 +455,35 @@ void ib_rx_forget(struct rme_link *l)
     pool_shrink(f);
 }
 
+static struct ibv_srq *make_srq(struct rme_fabric *f, uint32_t depth)
+{
+    struct ibv_srq_init_attr attr = {.srq_context = f, .attr = {.max_wr = depth, .max_sge = 1}};
+    return ibv_create_srq(f->dev.pd, &attr);
+}
+
+/* The last link has gone.  No receive can be taken back from a queue, but a queue that no queue
+ * pair has can go; where that fails the old one stays. */
+void ib_rx_renew(struct rme_fabric *f)
+{
+    struct ib_rx_queue *q = &f->rxq;
+    if (!f->srq || !TAILQ_EMPTY(&f->links) || q->posted - q->chained < RENEW_LEAST)
+        return;
+    struct ibv_srq *old = f->srq, *fresh = make_srq(f, f->srq_depth);
+    if (!fresh)
+        return;
+    if (ibv_destroy_srq(old)) {
+        ibv_destroy_srq(fresh);
+        return;
+    }
+    f->srq = fresh;
+    for (uint32_t s = 0; s < f->rx.slabs; s++)
+        for (uint32_t i = 0; f->rx.slab[s] && i < f->slab; i++)
+            if (f->rx.slab[s]->rx[i].state == IB_RX_POSTED)
+                pool_put(f, &f->rx.slab[s]->rx[i]);
+    q->posted = q->chained;
+    pool_shrink(f);
+}
+
 /* ---- Open and close ---- */
 
 static bool want_srq(struct rme_fabric *f, const char *mode)
@@ -502,8 +533,7 @@ int ib_rx_open(struct rme_fabric *f)
     if (depth > (uint32_t)f->dev.attr.max_cqe / 2) /* each completion queue has room for all */
         depth = (uint32_t)f->dev.attr.max_cqe / 2;
     depth = affordable(f, depth);
-    struct ibv_srq_init_attr attr = {.srq_context = f, .attr = {.max_wr = depth, .max_sge = 1}};
-    f->srq = ibv_create_srq(f->dev.pd, &attr);
+    f->srq = make_srq(f, depth);
     if (!f->srq) {
         ib_log(f, RME_LOG_WARN,
                "device %s gives no shared receive queue: %s; each connection gets its own "

@@ -22,7 +22,8 @@
  *
  * Failure.  A side that is lost with something under way, or with memory open to the peer,
  * takes its link with it, as a lost queue pair of the link's own does.  Else the link lives on
- * without.  The link's end ends its side, too, and LINK_DOWN comes after both (link/side.c).
+ * without, and its next side is over the same rail where the peer may have keys of that.  The
+ * link's end ends its side, too, and LINK_DOWN comes after both (link/side.c).
  */
 #include <stdlib.h>
 #include "bmi_ib/queue/queue.h"

@@ -10,6 +10,14 @@
  *
  * The first slab is made at open: while the fabric lives there is always a buffer that comes
  * back.
+ *
+ * That of a peer that takes nothing never does, and a few such peers could hold all that there
+ * are.  So the last eighth is for links that have nothing under way: they find one each,
+ * however much a few others would have.  And while a link waits that may have one, all links
+ * are looked at now and then.  One whose queue pair has completed nothing for tx_stuck_ms,
+ * though something is to complete, and that has half of an equal share of the buffers or more,
+ * ends: the one that is stuck for the longest, one at a look, as its buffers may do.  While
+ * nobody waits, nothing of that is looked at.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -45,6 +53,7 @@ static int pool_grow(struct rme_fabric *f)
     }
     p->nfree += f->slab;
     p->quiet_max = p->slabs * f->slab / 4;
+    p->kept_free = p->slabs * f->slab / 8;
     return 0;
 }
 
@@ -68,15 +77,30 @@ void ib_tx_close(struct rme_fabric *f)
     f->tx = (struct ib_tx_pool){.slab = NULL};
 }
 
-static bool may_take(const struct rme_link *l)
+/* Buffers that come back when something completes which is to: not those of requests that no
+ * signalled one covers, as an idle link has some. */
+static uint32_t to_come(const struct rme_link *l)
 {
-    return l->tx_held < l->f->tx.per_link;
+    return l->state == IB_UP ? l->tx_held - l->tx_quiet : 0;
+}
+
+/* How many of a pool that cannot grow stay free when this link has taken one. */
+static uint32_t left_by(const struct rme_link *l)
+{
+    bool alone = TAILQ_NEXT(TAILQ_FIRST(&l->f->links), all_entry) == NULL;
+    return alone || to_come(l) == 0 ? 0 : l->f->tx.kept_free;
+}
+
+/* `told`: of how many others have been told just now. */
+static bool may_take(const struct rme_link *l, uint32_t told)
+{
+    return l->tx_held < l->f->tx.per_link && l->f->tx.nfree > left_by(l) + told;
 }
 
 void *ib_tx_get(struct rme_link *l)
 {
     struct ib_tx_pool *p = &l->f->tx;
-    if (may_take(l) && (p->free || pool_grow(l->f) == 0)) {
+    if (may_take(l, 0) || (l->tx_held < p->per_link && pool_grow(l->f) == 0)) {
         struct ib_tx *tx = p->free;
         p->free = tx->next;
         p->nfree--;
@@ -106,19 +130,85 @@ void ib_tx_put(struct rme_link *l, void *data)
     ib_tx_release(l->f, ib_tx_of(data));
 }
 
-/* Tells links that wait for a buffer, at most as many as there are buffers. */
+/* ---- Links that are stuck ---- */
+
+#define LOOKS 8 /* in tx_stuck_ms */
+
+/* Somebody waits who does not hold what one link may. */
+static bool somebody_lacks(const struct rme_fabric *f)
+{
+    const struct rme_link *l;
+    TAILQ_FOREACH(l, &f->tx_waiters, room_entry)
+        if (l->tx_held < f->tx.per_link && f->tx.nfree <= left_by(l))
+            return true;
+    return false;
+}
+
+static bool is_starved(const struct rme_fabric *f)
+{
+    return f->tx.nfree <= f->tx.kept_free && somebody_lacks(f);
+}
+
+/* Looks at a link.  Was nothing completed for so many looks, of a side neither? */
+static bool is_stuck(struct rme_link *l)
+{
+    uint32_t done = l->ring.tail + (l->side ? l->side->ring.tail : 0);
+    bool still = done == l->tx_seen;
+    l->tx_seen = done;
+    l->tx_still = still && to_come(l) ? l->tx_still + (l->tx_still < UINT8_MAX) : 0;
+    return l->tx_still > LOOKS;
+}
+
+static void end_stuck(struct rme_fabric *f)
+{
+    struct rme_link *l, *worst = NULL;
+    uint64_t links = 0, all = (uint64_t)f->tx.slabs * f->slab;
+    TAILQ_FOREACH(l, &f->links, all_entry)
+        links++;
+    TAILQ_FOREACH(l, &f->links, all_entry)
+        if (is_stuck(l) && to_come(l) * links * 2 >= all &&
+            (!worst || l->tx_still > worst->tx_still))
+            worst = l;
+    if (!worst)
+        return;
+    ib_log(f, RME_LOG_WARN,
+           "%s: it has taken nothing for %lld ms or more (option tx_stuck_ms), it holds %u of "
+           "%llu send buffers, and others wait for one: the connection ends",
+           worst->peer, (long long)ib_option(f, "tx_stuck_ms"), worst->tx_held,
+           (unsigned long long)all);
+    f->reports->failed(worst, -ETIMEDOUT, true);
+}
+
+/* Somebody waits for a buffer, and there is none for him. */
+static void look(struct rme_fabric *f)
+{
+    uint64_t now = ib_now_ms(), patience = (uint64_t)ib_option(f, "tx_stuck_ms");
+    if (patience == 0 || now < f->tx.look_at)
+        return;
+    f->tx.look_at = now + (patience + LOOKS - 1) / LOOKS;
+    end_stuck(f);
+}
+
+uint64_t ib_tx_deadline(const struct rme_fabric *f)
+{
+    return is_starved(f) && ib_option(f, "tx_stuck_ms") ? f->tx.look_at : UINT64_MAX;
+}
+
+/* Tells links that wait for a buffer, at most as many as find one. */
 void ib_tx_rooms(struct rme_fabric *f)
 {
-    uint32_t budget = f->tx.nfree;
+    uint32_t told = 0;
     struct rme_link *l, *next;
-    for (l = TAILQ_FIRST(&f->tx_waiters); l && budget; l = next) {
+    if (is_starved(f))
+        look(f);
+    for (l = TAILQ_FIRST(&f->tx_waiters); l && told < f->tx.nfree; l = next) {
         next = TAILQ_NEXT(l, room_entry);
-        if (!may_take(l))
+        if (!may_take(l, told))
             continue;
         TAILQ_REMOVE(&f->tx_waiters, l, room_entry);
         l->want_tx = false;
         ib_link_event(l, &l->event_room);
-        budget--;
+        told++;
     }
 }
 

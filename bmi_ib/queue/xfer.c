@@ -128,7 +128,8 @@ static void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *e
     if (holds) {
         l->tx_quiet++;
         f->tx.quiet++;
-        signal = signal || f->tx.quiet > f->tx.quiet_max || l->tx_quiet > f->tx.per_link / 4;
+        signal = signal || f->tx.quiet > f->tx.quiet_max || l->tx_quiet > f->tx.per_link / 4 ||
+                 f->tx.nfree <= f->tx.kept_free;
     }
     if (signal)
         signal_request(l, wr);
@@ -187,6 +188,15 @@ static struct ibv_send_wr *next_request(struct ib_batch *b)
     return wr;
 }
 
+/* More waits behind what was built.  Of a link that holds many buffers each request is told of,
+ * so that it is seen what its peer takes (tx.c). */
+static void signal_last(struct rme_link *l, struct ib_batch *b)
+{
+    unsigned first = l->tx_held > l->f->tx.per_link / 2 ? 0 : b->wrs - 1;
+    for (unsigned i = first; i < b->wrs; i++)
+        signal_request(l, &b->wr[i]);
+}
+
 /* Segments that the next request of x needs. */
 static uint32_t segments_of(const struct rme_xfer *x)
 {
@@ -229,7 +239,7 @@ bool ib_xfer_build(struct rme_link *l)
             build_transfer(l, next_request(b), x);
     }
     if (x && b->wrs)
-        signal_request(l, &b->wr[b->wrs - 1]);
+        signal_last(l, b);
     return full;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The inside of struct rme_addr, for addr.c (its text, the host's word, rme_addr_is_dead) and
- * the engine (its peer, rme_addr_free, rme_addr_match).  Fabrics see addr.h only.
+ * the engine (its peer, rme_addr_free, rme_addr_is_over, rme_addr_match).  Fabrics see addr.h
+ * only.
  *
  * Lifetime: `refs` counts the host's reference (from rme_addr_parse or rme_addr_new_passive
  * until rme_addr_free) and one of whoever keeps the pointer longer, as a peer does.  The text

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The engine's tunables.  To add one, add a row; parsing, printing and the man page follow from
+/* The engine's tunables.  To add one, add a row; parsing and `bmi-perf --options` follow from
  * it. */
 #include "base/options.h"
 
@@ -13,7 +13,8 @@ const struct rme_option_row rme_engine_options[] = {
     {"rx_size", "bytes", 4608, 1 * KIB, 64 * KIB,
      "Payload of one receive and one send buffer; the message header comes on top.  Larger "
      "ones send larger messages in one go and pin more memory for each connection.  The "
-     "default takes 4 KiB and what a file system's request says of them.",
+     "default takes 4 KiB and what a file system's request says of them.  A process that may "
+     "lock less than 1 MiB has 1008 bytes, and a network with smaller messages what they take.",
      NULL},
     {"eager_max", "bytes", 64 * KIB, 0, 64 * KIB,
      "Largest expected payload sent whole in one buffer, if it fits.  The send of such a "
@@ -88,7 +89,8 @@ const struct rme_option_row rme_engine_options[] = {
      NULL},
     {"fast_pool", "bytes", 16 * MIB, 0, 1 * TIB,
      "Such memory for all peers together.  When nothing is left, who would have some waits "
-     "for it in turn: idle holders give theirs back, and where all are busy the longest one.",
+     "for it in turn: idle holders give theirs back, and where all are busy the longest one.  "
+     "It is a sixteenth of what the process may lock at most.",
      NULL},
     {"heavy_ops", "count", 64, 1, 1 << 20,
      "A server that has more messages to move by RDMA counts as heavily loaded: its clients "
@@ -102,7 +104,7 @@ const struct rme_option_row rme_engine_options[] = {
      "wait less; large ones need it to cover the network's rate times the time to wake up.",
      NULL},
     {"xfer_ops", "count", 256, 1, 1 << 20,
-     "RDMA transfers outstanding in the process; more wait.", NULL},
+     "RDMA transfers outstanding in the process; more wait, but each peer may have one.", NULL},
 
     {"sample_ops", "count", 61, 0, 1 << 30,
      "One operation in so many is watched, and the time in each of its stages counted; 0 none. "
@@ -164,8 +166,8 @@ const struct rme_option_row rme_engine_options[] = {
      "was full has room for as many again when nothing waits.",
      NULL},
     {"zone_bytes", "bytes", -1, -1, 64 * TIB,
-     "Bound of registered zone memory (buffers handed out and bounce buffers); -1 derives it "
-     "from RLIMIT_MEMLOCK.",
+     "Bound of registered zone memory (buffers handed out and bounce buffers), 8 KiB at least; "
+     "-1 derives it from RLIMIT_MEMLOCK.",
      NULL},
     {"zone_keep_bytes", "bytes", 64 * MIB, 0, 64 * TIB,
      "Idle zone memory that stays registered; more is given back to the system.", NULL},

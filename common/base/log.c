@@ -99,6 +99,19 @@ void rme_log_put(struct rme_log *log, enum rme_log_level level, const char *form
     va_end(args);
 }
 
+void rme_log_say(const struct rme_log *log, enum rme_log_level level, const char *format, ...)
+{
+    char text[RME_LOG_LINE];
+    va_list args;
+
+    if (log == NULL || log->fn == NULL)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    log->fn(log->arg, level, text);
+}
+
 void rme_log_from_fabric(void *arg, enum rme_log_level level, const char *format, ...)
 {
     va_list args;

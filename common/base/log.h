@@ -31,7 +31,15 @@ void rme_log_free(struct rme_log *log);
 void rme_log_put(struct rme_log *log, enum rme_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The same with the signature of rme_fabric_config.log; arg is the struct rme_log. */
+/*
+ * Hands a line to the host at once, past the lines that wait, which are the parent's.  For a
+ * child by fork: it takes no lock, as nobody may release that there.  No lock of the engine may
+ * be held.  log may be NULL.
+ */
+void rme_log_say(const struct rme_log *log, enum rme_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* rme_log_put with the signature of rme_fabric_config.log; arg is the struct rme_log. */
 void rme_log_from_fabric(void *arg, enum rme_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

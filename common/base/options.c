@@ -16,6 +16,7 @@ struct value {
     const struct rme_option_row *row;
     size_t length; /* of its name */
     int64_t number;
+    bool asked; /* the number was set, and is no default */
     char string[STRING_MAX];
 };
 
@@ -166,6 +167,7 @@ static int set_number(struct value *value, const char *text, char *why, size_t s
         return -EINVAL;
     }
     value->number = number;
+    value->asked = true;
     return 0;
 }
 
@@ -243,6 +245,16 @@ int rme_option_find(const struct rme_options *options, const char *name, int64_t
         return -ENOENT;
     *out = value->number;
     return 0;
+}
+
+bool rme_option_cap(struct rme_options *options, const char *name, int64_t most)
+{
+    struct value *value = find(options, name, strlen(name));
+
+    if (value == NULL || value->number <= most)
+        return false;
+    value->number = most;
+    return value->asked;
 }
 
 int64_t rme_option(const struct rme_options *options, const char *name)

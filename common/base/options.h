@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Tunables: one table per owner (the engine, each fabric), from which parsing, `--options` and
- * the man page come.  Values are integers (switches are 0 and 1; choices are named) or short
- * strings.
+ * Tunables: one table per owner (the engine, each fabric), from which parsing and `bmi-perf
+ * --options`, which is their manual, come.  Values are integers (switches are 0 and 1; choices
+ * are named) or short strings.
  */
 #ifndef RME_OPTIONS_H
 #define RME_OPTIONS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -48,6 +49,10 @@ const char *rme_options_stranger(const struct rme_options *options, const char *
 int64_t rme_option(const struct rme_options *options, const char *name);
 const char *rme_option_string(const struct rme_options *options, const char *name);
 int rme_option_find(const struct rme_options *options, const char *name, int64_t *value);
+
+/* A number that shall be no larger, as more cannot be had.  True: somebody has asked for more.
+ */
+bool rme_option_cap(struct rme_options *options, const char *name, int64_t most);
 
 /* The engine's own table. */
 extern const struct rme_option_row rme_engine_options[];

@@ -47,4 +47,15 @@ static inline void rme_probe_link(uint32_t serial, int from, int to)
 #endif
 }
 
+/* Likewise the network's own link below it, with the states of that network; `number` is its
+ * name there. */
+static inline void rme_probe_fabric_link(uint32_t number, int from, int to)
+{
+#ifdef RME_HAS_PROBES
+    DTRACE_PROBE3(rme, fabric_link_step, number, from, to);
+#else
+    (void)number, (void)from, (void)to;
+#endif
+}
+
 #endif

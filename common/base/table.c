@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/draw.h"
 #include "base/table.h"
 
 #define CHAINS_MAX (1u << 22)
@@ -11,6 +12,7 @@ int rme_table_init(struct rme_table *table, uint32_t chains)
     table->chain = calloc(chains, sizeof(struct rme_keyed *));
     table->mask = chains - 1;
     table->used = 0;
+    table->factor = rme_draw() | 1;
     return table->chain != NULL ? 0 : -ENOMEM;
 }
 
@@ -51,7 +53,8 @@ void rme_table_grow(struct rme_table *table)
         struct rme_keyed *node = reversed(table->chain[i]);
 
         while (node != NULL) {
-            struct rme_keyed **head = &chain[rme_table_hash(node->key, node->kind) & mask];
+            struct rme_keyed **head =
+                &chain[rme_table_hash(table, node->key, node->kind) & mask];
             struct rme_keyed *next = node->next;
 
             rme_table_chain(head, node);

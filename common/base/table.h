@@ -20,8 +20,9 @@ struct rme_keyed {
 
 struct rme_table {
     struct rme_keyed **chain;
-    uint32_t mask; /* chains - 1 */
-    uint32_t used; /* nodes */
+    uint32_t mask;   /* chains - 1 */
+    uint32_t used;   /* nodes */
+    uint64_t factor; /* odd, and drawn: nobody can choose keys that share a chain */
 };
 
 /* -ENOMEM.  `chains` is a power of 2. */
@@ -32,21 +33,21 @@ void rme_table_clear(struct rme_table *table);
 /* More chains, if there is memory for them. */
 void rme_table_grow(struct rme_table *table);
 
-/* The finalizer of a 64-bit mix: all bits of the key reach the low bits. */
-static inline uint32_t rme_table_hash(uint64_t key, uint32_t kind)
+/* Its chain.  For a drawn odd factor the bits above the 32nd of the product are a universal
+ * hash: any two keys share one of N chains with a probability of 2/N at most. */
+static inline uint32_t rme_table_hash(const struct rme_table *table, uint64_t key,
+                                      uint32_t kind)
 {
     key += (uint64_t)kind << 62;
-    key ^= key >> 33;
-    key *= 0xff51afd7ed558ccdULL;
-    key ^= key >> 29;
-    return (uint32_t)(key >> 32) ^ (uint32_t)key;
+    key ^= key >> 32;
+    return (uint32_t)(key * table->factor >> 32);
 }
 
 /* NULL: it is not there. */
 static inline struct rme_keyed *rme_table_find(const struct rme_table *table, uint64_t key,
                                                uint32_t kind)
 {
-    struct rme_keyed *node = table->chain[rme_table_hash(key, kind) & table->mask];
+    struct rme_keyed *node = table->chain[rme_table_hash(table, key, kind) & table->mask];
 
     while (node != NULL && (node->key != key || node->kind != kind))
         node = node->next;
@@ -71,7 +72,7 @@ static inline void rme_table_put(struct rme_table *table, struct rme_keyed *node
 
     if (table->used > table->mask)
         rme_table_grow(table);
-    head = &table->chain[rme_table_hash(key, kind) & table->mask];
+    head = &table->chain[rme_table_hash(table, key, kind) & table->mask];
     node->key = key;
     node->kind = kind;
     rme_table_chain(head, node);

@@ -28,9 +28,9 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
+#include "base/draw.h"
 #include "engine/engine.h"
 #include "proto/arrive.h"
 #include "proto/rndv.h"
@@ -189,8 +189,7 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->heavy_ops = (uint64_t)rme_option(o, "heavy_ops");
     t->invite = rme_option(o, "invite") != 0;
     t->fast_bytes = (uint32_t)rme_option(o, "fast_bytes");
-    t->fast_pool =
-        rme_least((uint64_t)rme_option(o, "fast_pool"), rme_pin_budget() / FAST_SHARE);
+    t->fast_pool = (uint64_t)rme_option(o, "fast_pool");
     t->idle_ms = (uint32_t)rme_option(o, "zone_idle_ms");
     t->xfers_peer = (uint32_t)rme_option(o, "xfer_ops_peer");
     t->xfers = (uint32_t)rme_option(o, "xfer_ops");
@@ -221,17 +220,58 @@ static uint64_t bound(const struct rme_options *options, const char *name, unsig
                                    : budget / (share * 2);
 }
 
+/* A number of the options is no larger than that; who asked for more is told why, and what to
+ * do. */
+static void cap(struct rme *rme, const char *name, uint64_t most, const char *cause,
+                const char *remedy)
+{
+    long long asked = (long long)rme_option(rme->options, name);
+
+    if (rme_option_cap(rme->options, name, (int64_t)most))
+        rme_log_put(rme->log, RME_LOG_WARN, "option %s=%lld: %s, so %llu is used; %s", name,
+                    asked, cause, (unsigned long long)most, remedy);
+}
+
+/* What may be locked bounds buffers, and what is lent of them. */
+static void cap_by_budget(struct rme *rme)
+{
+    static const char remedy[] = "raise the memlock limit (ulimit -l)";
+    uint64_t budget = rme_pin_budget();
+
+    if (budget < TIGHT_BYTES)
+        cap(rme, "rx_size", TIGHT_RX_SIZE - RME_WIRE_HEADER_SIZE,
+            "this process may lock less than 1 MiB", remedy);
+    cap(rme, "fast_pool", budget / FAST_SHARE,
+        "that is more than a sixteenth of what this process may lock", remedy);
+}
+
 /* A misspelt option would be taken for another network's, where there could be one. */
 static void warn_of_stranger(struct rme *rme, const char *text)
 {
     size_t length;
     const char *key = rme_options_stranger(rme->options, text, &length);
 
-    if (key != NULL)
-        rme_log_put(
-            rme->log, RME_LOG_WARN,
-            "there is no option \"%.*s\", it does nothing; bmi-perf --options lists them all",
-            (int)length, key);
+    if (key == NULL)
+        return;
+    rme->ignored = strndup(key, length);
+    rme_log_put(
+        rme->log, RME_LOG_WARN,
+        "there is no option \"%.*s\", it does nothing; bmi-perf --options lists them all",
+        (int)length, key);
+}
+
+/* What the engine itself needs of zones fits. */
+static bool check_zones(struct rme *rme)
+{
+    int64_t value = rme_option(rme->options, "zone_bytes");
+
+    if (value < 0 || value >= (int64_t)RME_RESERVES_LEAST)
+        return true;
+    rme_log_put(rme->log, RME_LOG_ERROR,
+                "option zone_bytes=%lld: the engine needs %u bytes of it for itself; set it to "
+                "that or more, or to -1",
+                (long long)value, RME_RESERVES_LEAST);
+    return false;
 }
 
 static int open_options(struct rme *rme, const struct rme_config *config)
@@ -249,11 +289,10 @@ static int open_options(struct rme *rme, const struct rme_config *config)
     }
     if (config->options != NULL && config->options_are_mine)
         warn_of_stranger(rme, config->options);
-    if (!read_names(rme))
+    if (!read_names(rme) || !check_zones(rme))
         return -EINVAL;
+    cap_by_budget(rme);
     read_tuning(&rme->tuning, rme->options);
-    if (rme_pin_budget() < TIGHT_BYTES)
-        rme->tuning.rx_size = TIGHT_RX_SIZE;
     if (rme->tuning.credits_max < rme->tuning.credits)
         rme->tuning.credits_max = rme->tuning.credits;
     return 0;
@@ -277,8 +316,11 @@ static int open_fabric(struct rme *rme, const struct rme_config *config)
     if (error != 0)
         return error;
     rme->caps = rme->ops->caps(rme->fabric);
-    if (rme->caps->max_message != 0 && rme->caps->max_message < rme->tuning.rx_size)
+    if (rme->caps->max_message != 0 && rme->caps->max_message < rme->tuning.rx_size) {
         rme->tuning.rx_size = rme->caps->max_message;
+        cap(rme, "rx_size", rme->caps->max_message - RME_WIRE_HEADER_SIZE,
+            "the network's messages are smaller", "ask for no more");
+    }
     shared = rme->caps->shared_rx;
     rme->credit_pool.limit =
         shared == 0 && !rme->caps->keeps_rx ? UINT32_MAX : rme->tuning.credits_pool;
@@ -358,6 +400,7 @@ static void free_engine(struct rme *rme)
     rme_match_clear(&rme->operations->match);
     rme_timers_clear(&rme->timers);
     rme_options_free(rme->options);
+    free(rme->ignored);
     rme_log_free(rme->log);
     pthread_mutex_destroy(&rme->lock);
     free(rme_engine(rme));
@@ -391,16 +434,6 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
         close_fabric(rme);
     }
     return error;
-}
-
-/* Another number each time. */
-static uint64_t new_incarnation(void)
-{
-    uint64_t number;
-
-    if (getrandom(&number, sizeof(number), GRND_NONBLOCK) != (ssize_t)sizeof(number))
-        number = rme_now() * 1000003 + (uint64_t)getpid();
-    return number;
 }
 
 static void init_rings(struct rme *rme)
@@ -451,9 +484,11 @@ int rme_open(const struct rme_config *config, struct rme **out)
     pthread_mutex_init(&rme->lock, NULL);
     init_rings(rme);
     rme_op_table_init(&rme->operations->table);
+    rme->operations->dropped = config->dropped;
+    rme->operations->dropped_arg = config->dropped_arg;
     rme->ops = config->fabric;
     rme->server = config->listen != NULL;
-    rme->incarnation = new_incarnation();
+    rme->incarnation = rme_draw();
     rme->jitter = rme->incarnation;
     error = open_parts(rme, config);
     if (error != 0) {

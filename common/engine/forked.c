@@ -49,7 +49,6 @@ void rme_forked_explain(struct rme *rme)
     if (rme_engine(rme)->told)
         return;
     rme_engine(rme)->told = true;
-    rme_log_put(rme->log, RME_LOG_ERROR, why, (long)getpid());
-    rme_log_drain(rme->log);
+    rme_log_say(rme->log, RME_LOG_ERROR, why, (long)getpid());
     syslog(LOG_DAEMON | LOG_ERR, why, (long)getpid());
 }

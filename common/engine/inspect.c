@@ -24,6 +24,24 @@ void rme_addr_free(struct rme_addr *addr)
     rme_addr_put(addr);
 }
 
+/* A peer that is dead but not DEAD has a link that is not down yet. */
+bool rme_addr_is_over(const struct rme_addr *addr)
+{
+    struct rme *rme = atomic_load(&addr->engine);
+    const struct rme_peer *peer;
+    bool over;
+
+    if (!rme_addr_is_dead(addr))
+        return false;
+    if (rme == NULL || rme_forked(rme))
+        return true;
+    rme_lock(rme);
+    peer = addr->peer;
+    over = peer == NULL || (peer->state == RME_PEER_DEAD && !rme->user->is_needed(peer));
+    rme_unlock(rme);
+    return over;
+}
+
 int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask)
 {
     struct rme *rme = atomic_load(&addr->engine);
@@ -48,22 +66,22 @@ int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask
 
 struct reach_wait {
     struct rme_waiter waiter;
-    struct rme_addr *addr;
+    struct rme_peer *peer;
     int outcome;
 };
 
 /* "Ready" is 1 as soon as the outcome is known; connecting that has failed leaves the peer
- * idle. */
+ * idle, and nothing else does while somebody waits for a link. */
 static int reach_ready(struct rme *rme, struct rme_waiter *waiter)
 {
     struct reach_wait *wait = rme_entry(waiter, struct reach_wait, waiter);
-    struct rme_peer *peer = wait->addr->peer;
+    const struct rme_peer *peer = wait->peer;
 
     (void)rme;
-    if (peer != NULL && peer->state == RME_PEER_UP)
-        wait->outcome = 0;
-    else if (peer == NULL || peer->state == RME_PEER_DEAD)
+    if (peer->state == RME_PEER_DEAD || peer->dropped)
         wait->outcome = -ECONNRESET;
+    else if (peer->state == RME_PEER_UP)
+        wait->outcome = 0;
     else if (peer->state == RME_PEER_IDLE)
         wait->outcome = rme_peer_connect_error(peer->last_part_error);
     return wait->outcome != -EINPROGRESS;
@@ -71,19 +89,29 @@ static int reach_ready(struct rme *rme, struct rme_waiter *waiter)
 
 int rme_addr_reach(struct rme *rme, struct rme_addr *addr, int wait_ms)
 {
-    struct reach_wait wait = {.addr = addr, .outcome = -EINPROGRESS};
+    struct reach_wait wait = {.outcome = -EINPROGRESS};
     struct rme_peer *peer;
     int error = 0;
 
+    if (rme_forked(rme))
+        return -ENODEV;
     rme_lock(rme);
     peer = rme_peer_of(rme, addr, &error);
-    if (peer != NULL)
+    if (peer != NULL) {
+        peer->pins++;
+        peer->reaching++;
         rme_peer_work(peer);
+    }
     rme_unlock(rme);
     if (peer == NULL)
         return error;
+    wait.peer = peer;
     rme_waiter_init(&wait.waiter, RME_WAIT_ANY, reach_ready);
     rme_wait(rme, &wait.waiter, wait_ms);
+    rme_lock(rme);
+    peer->reaching--;
+    rme_peer_unpin(peer);
+    rme_unlock(rme);
     return wait.outcome;
 }
 
@@ -190,7 +218,13 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
     X("zone_bytes", "bytes", "of memory handed out that can be registered",                    \
       rme->tuning.zone_bytes)                                                                  \
     X("polls_us", "us", "that a wait of ours polls now before it sleeps, as it paid of late",  \
-      rme_wait_polls_us(rme))
+      rme_wait_polls_us(rme))                                                                  \
+    X("cache_entries", "pieces",                                                               \
+      "of the host's memory, of at most unit_bytes each, that stay registered; 0: none do",    \
+      rme_mreg_entries(rme->mreg))                                                             \
+    X("piece_bytes", "bytes",                                                                  \
+      "in one piece, or more, are used in place and stay registered; 0: costs decide",         \
+      rme_mreg_caches(rme->mreg) ? rme->tuning.pack_threshold : 0)
 
 int rme_session_get(struct rme *rme, struct rme_addr *addr, int index, struct rme_counter *out)
 {
@@ -239,6 +273,11 @@ int rme_stage_get(struct rme *rme, int index, struct rme_stage *out)
 int rme_option_get(struct rme *rme, const char *name, int64_t *value)
 {
     return rme_option_find(rme->options, name, value);
+}
+
+const char *rme_option_ignored(const struct rme *rme)
+{
+    return rme->ignored;
 }
 
 const char *rme_key_opens(const struct rme *rme)
@@ -316,7 +355,7 @@ void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
     send.eager_max = recv.eager_max = rme_plan_eager_max(
         &rme->costs, rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);
     send.fast_max = rme_fast_most(rme, RME_EXPECTED);
-    send.gathers = recv.gathers = rme_fast_gathers(rme, segments);
+    send.gathers = recv.gathers = rme_fast_gathers(rme, segments, false);
     send.send = rme_rndv_side(rme, segments, false, true);
     send.recv = rme_rndv_far_side(rme, !rme->server);
     recv.recv = rme_rndv_side(rme, 1, false, false);

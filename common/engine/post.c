@@ -64,14 +64,14 @@ static struct rme_op *new_op(struct rme_peer *peer, enum rme_op_kind kind,
         return NULL;
     op->kind = (uint8_t)kind;
     op->ctx = (uint8_t)ctx;
+    op->turn = peer->rme->operations->ctx[ctx].turn;
     op->tag = tag;
-    op->peer = peer;
     op->user = user;
     op->total = (uint64_t)total;
     op->nseg = list_segs(list, op->seg);
     rme_times_begin(&peer->rme->operations->times, op);
     rme_probe_op_new(op->id, op->kind, op->total);
-    rme_node_append(&peer->ops, &op->of_peer);
+    rme_op_attach(op, peer);
     return op;
 }
 
@@ -150,8 +150,10 @@ int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list 
     if (op != NULL)
         slot = rme_match_get(&rme->operations->match, rme_match_key(peer->serial, tag));
     if (slot == NULL) {
-        if (op != NULL)
+        if (op != NULL) {
             rme_op_leave(rme, op, false);
+            rme_peer_unpin(peer);
+        }
         rme_unlock(rme);
         return -ENOMEM;
     }

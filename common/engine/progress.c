@@ -122,6 +122,8 @@ static void handle(struct rme *rme, const struct rme_event *event)
         rme_peer_up(peer, event);
         break;
     case RME_EV_LINK_DOWN:
+        if (peer == NULL) /* a request that nobody has answered */
+            break;
         if (peer->state == RME_PEER_UP)
             rme_defer_end(peer);
         rme_peer_down(peer, event);
@@ -141,7 +143,9 @@ static void handle(struct rme *rme, const struct rme_event *event)
             moved(rme, event->xfer);
         break;
     case RME_EV_CLOSED:
-        if (!rme_fast_closed(peer, event->closed))
+        if (rme_fast_closed(peer, event->closed))
+            rme_windows_free(rme);
+        else
             rme_unit_closed(rme, event->closed);
         rme_defer_run(peer);
         break;

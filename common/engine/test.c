@@ -34,8 +34,9 @@ void rme_context_close(struct rme *rme, int ctx)
     c = &rme->operations->ctx[ctx];
     rme_lock(rme);
     c->open = false;
+    c->turn++;
     while (!rme_node_alone(&c->done))
-        rme_op_leave(rme, rme_entry(c->done.next, struct rme_op, link), false);
+        rme_op_drop(rme, rme_entry(c->done.next, struct rme_op, link));
     rme_unlock(rme);
 }
 

@@ -10,8 +10,10 @@
  * and sleeps only if that poll found nothing; an event after arm() ends wait().  What comes
  * from another thread: it takes the lock, and sees either `sleeping` and wakes the leader, or a
  * leader that will look at its condition before it sets `sleeping`, as between that look and
- * the sleep the lock is not released but by setting it.  wake() also ends a wait() that has not
- * begun yet.
+ * the sleep the lock is not released but by setting it.  It wakes the leader when it leaves, or
+ * before it follows.  So it does when it has asked for a link, or ended one: what the fabric
+ * has to say of that may come without an event.  wake() also ends a wait() that has not begun
+ * yet.
  *
  * How long it polls.  For spin_us, a few times what a wake-up takes: an exchange that takes
  * longer has little to gain.  Only for a part of it, about a wake-up, when others take the
@@ -92,11 +94,15 @@ static uint64_t offer_least(void)
  * somebody taken it? */
 static bool offer_again(struct rme_engine *e)
 {
+    uint64_t took;
     bool taken;
 
     if (e->offer_ns == 0)
         e->offer_ns = offer_least();
-    taken = offer() > TAKEN * e->offer_ns;
+    took = offer();
+    if (TAKEN * took < e->offer_ns) /* somebody wanted it all the time when that was learnt */
+        e->offer_ns = took;
+    taken = took > TAKEN * e->offer_ns;
     if (taken)
         e->offer_skip = 0;
     else if (e->offer_skip < OFFER_SKIP)
@@ -325,10 +331,24 @@ static int follow(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bo
     return look(rme, waiter, over);
 }
 
+/* Wakes the leader if something was made ready for it, as this thread will not leave soon.
+ * True: the lock was released meanwhile. */
+static bool pass_wake(struct rme *rme)
+{
+    if (!rme->wake)
+        return false;
+    rme->wake = false;
+    pthread_mutex_unlock(&rme->lock);
+    rme->ops->wake(rme->fabric);
+    rme_lock(rme);
+    return true;
+}
+
 /* Registers ahead of its use what the host gave a hint about: there is nothing else to do.
  * Others may lead meanwhile. */
 static int warm(struct rme *rme, struct rme_waiter *waiter, bool *over)
 {
+    (void)pass_wake(rme);
     pthread_mutex_unlock(&rme->lock);
     rme_mreg_warm(rme->mreg);
     rme_lock(rme);
@@ -356,10 +376,14 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
         n = warm(rme, waiter, &over);
     if (!over && wait_ms > 0) {
         until = rme_now() + (uint64_t)wait_ms;
-        do
-            n = rme->leader == NULL ? lead(rme, waiter, until, &over)
-                                    : follow(rme, waiter, until, &over);
-        while (!over && rme_now() < until);
+        do {
+            if (rme->leader == NULL)
+                n = lead(rme, waiter, until, &over);
+            else if (pass_wake(rme))
+                n = look(rme, waiter, &over);
+            else
+                n = follow(rme, waiter, until, &over);
+        } while (!over && rme_now() < until);
         if (rme->leader == NULL && !rme_node_alone(&rme->followers))
             pthread_cond_signal(&rme_entry(rme->followers.next, struct rme_waiter, link)->cond);
     }

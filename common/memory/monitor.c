@@ -65,6 +65,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "memory/monitor.h"
@@ -85,6 +86,7 @@ struct rme_monitor {
     int stop; /* an eventfd that ends the thread */
     pthread_t thread;
     atomic_bool broken;
+    atomic_bool left;             /* the thread is the only one that has it */
     pthread_mutex_t watch_lock;   /* one at a time registers and unregisters */
     pthread_mutex_t read_lock;    /* guards the list; one at a time reads and tells */
     pthread_mutex_t log_lock;     /* guards the log */
@@ -203,7 +205,7 @@ static void *watch_events(void *arg)
     while (!atomic_load(&monitor->broken)) {
         if (poll(fds, 2, -1) < 0)
             continue;
-        if (fds[1].revents != 0)
+        if (fds[1].revents != 0 || atomic_load(&monitor->left))
             return NULL;
         pump(monitor);
     }
@@ -283,12 +285,29 @@ static void give_back(struct rme_monitor *monitor)
     }
 }
 
+/*
+ * Wakes the thread for its end.  False: the program has closed what it had not opened, as one
+ * that becomes a daemon may, and the number may be that of something else by now.  Nobody can
+ * wake the thread then, and nobody may close its descriptors again.
+ */
+static bool tell_to_stop(const struct rme_monitor *monitor)
+{
+    struct stat st;
+
+    return fstat(monitor->stop, &st) == 0 && (st.st_mode & S_IFMT) == 0 &&
+           eventfd_write(monitor->stop, 1) == 0;
+}
+
 static void monitor_free(struct rme_monitor *monitor)
 {
     give_back(monitor);
-    (void)eventfd_write(monitor->stop, 1);
-    pthread_join(monitor->thread, NULL);
-    destroy(monitor);
+    if (tell_to_stop(monitor)) {
+        pthread_join(monitor->thread, NULL);
+        destroy(monitor);
+        return;
+    }
+    atomic_store(&monitor->left, true); /* it sleeps on, and its memory is its own */
+    pthread_detach(monitor->thread);
 }
 
 static void hold_root(void)

@@ -7,8 +7,9 @@
  *
  * Failure path.  When a group is refused, it may be because of its holes: few segments are
  * registered one by one; for many the kernel is asked where the holes are, and groups end there
- * (holes.c).  When one segment is refused, the cache gives up what it does not need and it is
- * tried once more; then all that this call registered is released again, and the caller copies.
+ * (holes.c).  When one segment is refused, the cache gives up what it does not need, that and
+ * what died before is deregistered, and the segment is tried once more; then all that this call
+ * registered is released again, and the caller copies.
  *
  * What a peer is shown.  Where the key of a registration opens all of it (no windows), memory
  * with a remote right is registered exactly: no holes and no rest of a page.  And where it
@@ -63,25 +64,20 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
     return 0;
 }
 
-/* The cache gives up what it does not need.  False: that is nothing. */
-static bool drop_unused(struct rme_mreg *mreg)
+/* The cache gives up what it does not need; that and what died before is deregistered. */
+static void drop_unused(struct rme_mreg *mreg)
 {
-    bool dropped;
-
     pthread_mutex_lock(&mreg->lock);
-    dropped = mreg_cache_drop_unused(mreg);
+    mreg_cache_drop_unused(mreg);
     pthread_mutex_unlock(&mreg->lock);
-    if (dropped)
-        rme_mreg_reap(mreg);
-    return dropped;
+    rme_mreg_reap(mreg);
 }
 
 void rme_mreg_free(struct rme_mreg *mreg)
 {
     if (mreg == NULL)
         return;
-    (void)drop_unused(mreg);
-    rme_mreg_reap(mreg); /* ends the watches, for which the monitor is needed */
+    drop_unused(mreg); /* ends the watches, for which the monitor is needed */
     mreg_cache_close(mreg);
     mreg_demand_close(mreg);
     pthread_mutex_destroy(&mreg->reap_lock);
@@ -97,6 +93,11 @@ bool rme_mreg_caches(const struct rme_mreg *mreg)
 uint64_t rme_mreg_bound(const struct rme_mreg *mreg)
 {
     return mreg->config.max_bytes;
+}
+
+uint64_t rme_mreg_entries(const struct rme_mreg *mreg)
+{
+    return rme_mreg_caches(mreg) ? mreg->config.max_entries : 0;
 }
 
 /* ---- what is registered already ---- */
@@ -216,6 +217,15 @@ static struct region *region_new(const struct rme_mreg *mreg, struct rme_mseg *c
     return region;
 }
 
+/* To the whole pages that a cached region has, unless it is exact. */
+static void widen(const struct rme_mreg *mreg, struct region *region)
+{
+    if (region->exact)
+        return;
+    region->start = page_down(mreg, region->start);
+    region->end = page_up(mreg, region->end);
+}
+
 /* Registers a region, into the cache if it goes there; else exactly its range, for this
  * operation alone. */
 static int register_region(struct rme_mreg *mreg, struct region *region, bool quiet)
@@ -226,11 +236,8 @@ static int register_region(struct rme_mreg *mreg, struct region *region, bool qu
     if (rme_mreg_caches(mreg) && !rme_pin_alone(pin, region->access)) {
         uintptr_t start = region->start, end = region->end;
 
-        if (!region->exact) {
-            region->start = page_down(mreg, start);
-            region->end = page_up(mreg, end);
-        }
-        ret = mreg_cache_register(mreg, region);
+        widen(mreg, region);
+        ret = mreg_cache_register(mreg, region, NULL);
         if (ret == 0)
             return 0;
         region->start = start;
@@ -264,15 +271,17 @@ static int register_group(struct rme_mreg *mreg, struct rme_mseg **seg, uint32_t
     return 0;
 }
 
-/* One segment: a refusal makes the cache give up what it can, and is then final. */
+/* One segment: a refusal makes the cache give up what it can and the dead go, and is then
+ * final. */
 static int register_one(struct rme_mreg *mreg, struct rme_mseg **seg, unsigned access,
                         struct rme_mreg_hold *hold)
 {
-    int ret = register_group(mreg, seg, 1, access, rme_mreg_caches(mreg), hold);
+    bool again = rme_mreg_caches(mreg) || rme_mreg_wants_reap(mreg);
+    int ret = register_group(mreg, seg, 1, access, again, hold);
 
-    if (ret == 0 || !rme_mreg_caches(mreg))
+    if (ret == 0 || !again)
         return ret;
-    (void)drop_unused(mreg);
+    drop_unused(mreg);
     return register_group(mreg, seg, 1, access, false, hold);
 }
 
@@ -512,74 +521,37 @@ void rme_mreg_make_room(struct rme_mreg *mreg)
 
 void rme_mreg_hint(struct rme_mreg *mreg, const void *start, size_t length, unsigned access)
 {
-    uint64_t bound = mreg->config.max_bytes / HINT_SHARE;
-
     if (!rme_mreg_caches(mreg) || length == 0 || length > UINTPTR_MAX - (uintptr_t)start)
         return;
-    pthread_mutex_lock(&mreg->lock);
-    if (mreg->hints < HINTS && mreg->hint_bytes < bound) {
-        struct hint *hint = &mreg->hint[mreg->hints];
-
-        hint->start = (uintptr_t)start;
-        hint->length =
-            length < bound - mreg->hint_bytes ? length : (size_t)(bound - mreg->hint_bytes);
-        hint->access = implied(access);
-        if (mreg->config.pin->each)
-            hint->access &= ~RME_ACCESS_REMOTE;
-        mreg->hint_bytes += hint->length;
-        atomic_store_explicit(&mreg->hints, mreg->hints + 1, memory_order_relaxed);
-    }
-    pthread_mutex_unlock(&mreg->lock);
-}
-
-bool rme_mreg_wants_warming(const struct rme_mreg *mreg)
-{
-    return atomic_load_explicit(&mreg->hints, memory_order_relaxed) != 0;
-}
-
-/* Takes the oldest hint.  False: there is none. */
-static bool take_hint(struct rme_mreg *mreg, struct hint *out)
-{
-    bool any;
-
-    pthread_mutex_lock(&mreg->lock);
-    any = mreg->hints > 0;
-    if (any) {
-        *out = mreg->hint[0];
-        mreg->hint_bytes -= out->length;
-        atomic_store_explicit(&mreg->hints, mreg->hints - 1, memory_order_relaxed);
-        memmove(&mreg->hint[0], &mreg->hint[1], mreg->hints * sizeof(mreg->hint[0]));
-    }
-    pthread_mutex_unlock(&mreg->lock);
-    return any;
-}
-
-/* Has the transfer begun that the hint was about?  Then it registers what it needs itself. */
-static bool is_late(struct rme_mreg *mreg, const struct hint *hint)
-{
-    bool late;
-
-    pthread_mutex_lock(&mreg->lock);
-    late = rme_itree_overlap(&mreg->index, hint->start, hint->start + hint->length) != NULL;
-    pthread_mutex_unlock(&mreg->lock);
-    return late;
+    if (mreg->config.zone != NULL && rme_zone_owns(mreg->config.zone, start, length))
+        return;
+    access = implied(access);
+    if (mreg->config.pin->each)
+        access &= ~RME_ACCESS_REMOTE;
+    mreg_hint_add(mreg, (uintptr_t)start, length, access);
 }
 
 void rme_mreg_warm(struct rme_mreg *mreg)
 {
-    struct rme_mreg_hold *hold;
     struct rme_mseg seg, *segs = &seg;
+    struct region *region;
     struct hint hint;
+    bool died;
 
-    if (!take_hint(mreg, &hint))
+    if (!mreg_hint_oldest(mreg, &hint))
         return;
     seg = (struct rme_mseg){.base = (void *)hint.start, .length = hint.length};
-    if (resolve_zones(mreg, &seg, 1, hint.access, true) == 0 || is_late(mreg, &hint))
+    region = region_new(mreg, &segs, 1, hint.access);
+    if (region == NULL)
         return;
-    hold = hold_new(1);
-    if (hold == NULL)
+    widen(mreg, region);
+    if (mreg_cache_register(mreg, region, &hint) != 0) { /* nobody needs it yet */
+        free(region);
         return;
-    (void)register_group(mreg, &segs, 1, hint.access, true, hold); /* refused: nothing held */
-    if (rme_mreg_release(mreg, hold))
+    }
+    pthread_mutex_lock(&mreg->lock);
+    died = mreg_cache_put(mreg, region);
+    pthread_mutex_unlock(&mreg->lock);
+    if (died)
         rme_mreg_reap(mreg);
 }

@@ -102,7 +102,8 @@ void rme_mreg_make_room(struct rme_mreg *mreg);
 
 /*
  * A range will soon be used with these rights.  Only remembered, and that of a few ranges, and
- * of them as many bytes as leave most of the cache to others; does nothing without a cache.
+ * of them as many bytes as leave most of the cache to others; does nothing without a cache,
+ * nor for a block of the zone.  Forgotten when the range is seen to be unmapped or discarded.
  * Never fails, any lock.  rme_mreg_warm registers the oldest that was named, if its use has not
  * begun meanwhile: for who has nothing better to do.  No lock held.
  */
@@ -115,5 +116,7 @@ bool rme_mreg_caches(const struct rme_mreg *mreg);
 
 /* Bytes that the cache may hold. */
 uint64_t rme_mreg_bound(const struct rme_mreg *mreg);
+/* Registrations that it may hold; 0: it is not in use. */
+uint64_t rme_mreg_entries(const struct rme_mreg *mreg);
 
 #endif

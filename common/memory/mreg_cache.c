@@ -11,6 +11,11 @@
  * memory is still watched: that finds what the events do not tell, or not yet (monitor.c).  It
  * concerns that region alone, so while something is unmapped the rest serves.
  *
+ * What is discarded (MADV_DONTNEED) the kernel tells of first, and takes away after that event
+ * was read: a region that is entered in between has pages that go, and nothing tells of it.
+ * The host does not discard what an operation has, but it may well discard what a hint of its
+ * is about.  So the event drops the hint, and a hint is taken and its region entered in one go.
+ *
  * Memory that comes on demand needs none of that: its region is found as long as the kernel
  * says that there is memory which it may be used for (demand.c).
  *
@@ -22,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/remedy.h"
 #include "memory/mreg_int.h"
 
 /* of its bytes, which a cache that was full has free when nothing else is to be done */
@@ -77,6 +83,7 @@ static void gone(void *arg, uintptr_t start, uintptr_t end)
 
     while ((node = rme_itree_overlap(&mreg->index, start, end)) != NULL)
         lose(mreg, region_of(node));
+    mreg_hints_drop(mreg, start, end);
 }
 
 void mreg_cache_open(struct rme_mreg *mreg)
@@ -92,12 +99,14 @@ void mreg_cache_open(struct rme_mreg *mreg)
     ret = rme_monitor_join(&mreg->watcher, &mreg->monitor);
     if (ret != 0) {
         mreg->monitor = NULL;
-        rme_log_put(mreg->config.pin->log, RME_LOG_WARN,
-                    "the registration cache is off: unmaps cannot be watched (userfaultfd: "
-                    "%s); memory is registered for "
-                    "each operation; a kernel from 5.14 on allows it to everyone, a container "
-                    "may have to (seccomp, /proc)",
-                    strerror(-ret));
+        rme_log_put(
+            mreg->config.pin->log, RME_LOG_WARN,
+            "the registration cache is off: unmaps cannot be watched (userfaultfd: "
+            "%s); memory is registered for each operation; %s",
+            strerror(-ret),
+            rme_remedy(ret,
+                       "a kernel from 5.14 on allows it to everyone, a container may have to "
+                       "(seccomp, /proc)"));
     }
 }
 
@@ -211,13 +220,10 @@ static bool evict(struct rme_mreg *mreg)
     return true;
 }
 
-bool mreg_cache_drop_unused(struct rme_mreg *mreg)
+void mreg_cache_drop_unused(struct rme_mreg *mreg)
 {
-    bool any = false;
-
     while (evict(mreg))
-        any = true;
-    return any;
+        ;
 }
 
 /* Gives up unused regions until `more` bytes fit, and some more of them then, so that they can
@@ -278,15 +284,16 @@ static void replace_lesser(struct rme_mreg *mreg, const struct region *region)
     }
 }
 
-/* Enters a region that is not live yet.  False: no room. */
-static bool enter(struct rme_mreg *mreg, struct region *region)
+/* Enters a region that is not live yet.  False: no room, or it is not wanted any more. */
+static bool enter(struct rme_mreg *mreg, struct region *region, const struct hint *hint)
 {
     bool room;
 
     pthread_mutex_lock(&mreg->lock);
     if (!mreg->follows)
         rme_monitor_catch_up(mreg->monitor, &mreg->watcher); /* later news are of this one */
-    room = make_room(mreg, region->end - region->start);
+    room = (hint == NULL || mreg_hint_take(mreg, hint)) &&
+           make_room(mreg, region->end - region->start);
     if (room)
         index_region(mreg, region);
     pthread_mutex_unlock(&mreg->lock);
@@ -360,11 +367,11 @@ static bool watch_all(struct rme_mreg *mreg, struct region *region)
     return false;
 }
 
-int mreg_cache_register(struct rme_mreg *mreg, struct region *region)
+int mreg_cache_register(struct rme_mreg *mreg, struct region *region, const struct hint *hint)
 {
     int ret;
 
-    if (!enter(mreg, region))
+    if (!enter(mreg, region, hint))
         return -EAGAIN;
     if (!mreg->follows && !watch_all(mreg, region))
         return -EAGAIN;

@@ -119,17 +119,31 @@ bool mreg_cache_put(struct rme_mreg *mreg, struct region *region);
 
 /*
  * Registers a region (start, end, access and spans filled in) into the cache, with one hold.
+ * `hint`: no operation has this memory, but there was a hint about it, which is taken; NULL for
+ * an operation.
  * -EAGAIN: it cannot be cached (bounds, not private anonymous memory), register it for the
- * operation alone.
+ * operation alone; or the hint has been dropped, or comes too late.
  * Other errors are those of the registration.
  */
-int mreg_cache_register(struct rme_mreg *mreg, struct region *region);
+int mreg_cache_register(struct rme_mreg *mreg, struct region *region, const struct hint *hint);
 
-/* With the lock held: gives up all unused regions.  False: there were none. */
-bool mreg_cache_drop_unused(struct rme_mreg *mreg);
+/* With the lock held: gives up all unused regions. */
+void mreg_cache_drop_unused(struct rme_mreg *mreg);
 
 /* With the lock held: gives up unused regions until those that come next need not make room. */
 void mreg_cache_make_room(struct rme_mreg *mreg);
+
+/* Remembers a hint, or as much of it as leaves most of the cache to others; no lock held.
+ * mreg_hint_oldest: the one that waits longest goes on waiting.  False: there is none. */
+void mreg_hint_add(struct rme_mreg *mreg, uintptr_t start, size_t length, unsigned access);
+bool mreg_hint_oldest(struct rme_mreg *mreg, struct hint *out);
+
+/* With the lock held: takes a hint that was there before.  False: it is not any more, or the
+ * use has begun that it was about, which registers what it needs itself. */
+bool mreg_hint_take(struct rme_mreg *mreg, const struct hint *hint);
+
+/* With the lock held: drops the hints about memory that is not what it was. */
+void mreg_hints_drop(struct rme_mreg *mreg, uintptr_t start, uintptr_t end);
 
 /* Does a hole that is known lie in a range between two segments?  No lock held. */
 bool mreg_hole_between(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access);

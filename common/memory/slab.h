@@ -21,8 +21,9 @@ struct rme_slab {
     size_t size;  /* of its blocks together */
     size_t block; /* bytes of a block */
     int class;
-    uint64_t all;  /* a bit for each block */
-    uint64_t free; /* a bit for each free block */
+    uint64_t all;   /* a bit for each block */
+    uint64_t free;  /* a bit for each free block */
+    unsigned holds; /* transfers that may still use a block of it, see rme_zone_hold */
     bool registered;
     struct rme_mr mr;
     bool readable; /* by peers, with the key of `to_read` */

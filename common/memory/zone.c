@@ -2,9 +2,10 @@
 /*
  * Normal path.  A slab is a mapping with one registration, cut into 1 to 64 blocks of one size;
  * a bit for each block says whether it is free.  Slabs with free blocks wait in the list of
- * their class, registered ones in front; a slab without blocks in use is idle and can serve any
- * class of its slab size.  Large requests are slabs of one block.  Allocation looks at list
- * heads only: it takes constant time.  Release finds the slab in a tree of their addresses.
+ * their class, registered ones in front; a slab without blocks in use that no transfer holds is
+ * idle and can serve any class of its slab size.  Large requests are slabs of one block.
+ * Allocation looks at list heads only: it takes constant time.  Release finds the slab in a
+ * tree of their addresses.
  *
  * Growing.  The lock is dropped while a slab is mapped and registered, because both can take
  * long.  The bytes are counted against the bound before that, so threads that grow at the same
@@ -52,10 +53,10 @@ struct rme_zone {
     struct rme_zone_config config;
     pthread_mutex_t lock; /* guards the rest; a leaf in the lock order */
     size_t max_slab;      /* becomes smaller when the system refuses to register that much */
-    struct slab_list partial[CLASSES]; /* some blocks free, some in use */
+    struct slab_list partial[CLASSES]; /* some blocks free, some in use, or the slab held */
     struct slab_list
         idle[IDLE_LISTS];    /* all blocks free; a list for each slab size, most recent first */
-    struct slab_list full;   /* all blocks in use */
+    struct slab_list full;   /* all blocks in use, or a large slab that is held */
     struct rme_itree places; /* where the slabs are */
     uint64_t held;           /* bytes counted against the bound: registered or about to be */
     uint64_t cut[CLASSES + 1]; /* bytes of the slabs that are cut for a class, idle or not */
@@ -119,7 +120,7 @@ static bool shape_for(const struct rme_zone *zone, size_t size, struct rme_slab 
 
 static bool is_idle(const struct rme_slab *slab)
 {
-    return slab->free == slab->all;
+    return slab->free == slab->all && slab->holds == 0;
 }
 
 static struct slab_list *idle_list(struct rme_zone *zone, const struct rme_slab *shape)
@@ -134,7 +135,7 @@ static struct slab_list *list_of(struct rme_zone *zone, const struct rme_slab *s
 {
     if (is_idle(slab))
         return idle_list(zone, slab);
-    return slab->free == 0 ? &zone->full : &zone->partial[slab->class];
+    return slab->free == 0 || slab->class == LARGE ? &zone->full : &zone->partial[slab->class];
 }
 
 /* Is there anything to give back? */
@@ -436,12 +437,19 @@ void *rme_zone_try(struct rme_zone *zone, size_t size)
     return alloc(zone, size, false);
 }
 
-/* The slab in whose block in use the range lies, NULL if none.  Lock held. */
-static struct rme_slab *slab_of(const struct rme_zone *zone, const void *start, size_t length)
+/* The slab in whose mapping an address is, NULL if none.  Lock held. */
+static struct rme_slab *slab_at(const struct rme_zone *zone, const void *start)
 {
     uintptr_t at = (uintptr_t)start;
     struct rme_inode *node = rme_itree_overlap(&zone->places, at, at + 1);
-    struct rme_slab *slab = node != NULL ? rme_entry(node, struct rme_slab, place) : NULL;
+
+    return node != NULL ? rme_entry(node, struct rme_slab, place) : NULL;
+}
+
+/* The slab in whose block in use the range lies, NULL if none.  Lock held. */
+static struct rme_slab *slab_of(const struct rme_zone *zone, const void *start, size_t length)
+{
+    struct rme_slab *slab = slab_at(zone, start);
 
     return slab != NULL && rme_slab_in_use(slab, start, length) ? slab : NULL;
 }
@@ -576,4 +584,28 @@ bool rme_zone_owns(struct rme_zone *zone, const void *start, size_t length)
     owns = slab_of(zone, start, length) != NULL;
     pthread_mutex_unlock(&zone->lock);
     return owns;
+}
+
+bool rme_zone_hold(struct rme_zone *zone, const void *start, size_t length)
+{
+    struct rme_slab *slab;
+
+    pthread_mutex_lock(&zone->lock);
+    slab = slab_of(zone, start, length);
+    if (slab != NULL)
+        slab->holds++;
+    pthread_mutex_unlock(&zone->lock);
+    return slab != NULL;
+}
+
+void rme_zone_drop(struct rme_zone *zone, const void *start)
+{
+    struct rme_slab *slab;
+
+    pthread_mutex_lock(&zone->lock);
+    slab = slab_at(zone, start);
+    delist(zone, slab);
+    slab->holds--;
+    enlist(zone, slab);
+    pthread_mutex_unlock(&zone->lock);
 }

@@ -7,7 +7,7 @@
  * Threads: every function may be called from any thread, with no lock of the engine held,
  * because a slab may have to be registered; the zone has its own lock, which is not held while
  * registering.  rme_zone_find and rme_zone_owns only look and may be called with the engine's
- * lock held, as may rme_zone_try and rme_zone_put.
+ * lock held, as may rme_zone_try, rme_zone_put, rme_zone_hold and rme_zone_drop.
  */
 #ifndef RME_ZONE_H
 #define RME_ZONE_H
@@ -84,5 +84,13 @@ int rme_zone_show(struct rme_zone *zone, const void *start, size_t length, unsig
 
 /* Does the range lie inside one block in use, registered or not? */
 bool rme_zone_owns(struct rme_zone *zone, const void *start, size_t length);
+
+/*
+ * For a transfer that may outlast its block: the slab of a range inside one block in use stays
+ * mapped and registered until rme_zone_drop of the same start, also when the block is given
+ * back before.  False: the range is in no block in use, and nothing is held.
+ */
+bool rme_zone_hold(struct rme_zone *zone, const void *start, size_t length);
+void rme_zone_drop(struct rme_zone *zone, const void *start);
 
 #endif

@@ -32,11 +32,17 @@
  * closed.  What waits for a receive of the other host, which may take for ever (an offer, an
  * invitation), has at most half of them and is left out when it finds none.  So those that are
  * left belong to peers that move data and need no window for that: they come back.
+ *
+ * Those of a peer that moves nothing do not, and many receives can be opened to it.  So one
+ * that is not the only peer has at most an eighth of what it leaves to the others, its first
+ * unit apart: that is opened as soon as there are windows for it.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "move/move.h"
+
+#define SHARE 8 /* how many times what it has a peer leaves to others */
 
 #define REMOTE (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)
 
@@ -87,15 +93,37 @@ static int open_unit(struct rme_peer *peer, struct rme_unit *unit)
     return error;
 }
 
+/* May so many windows more be open for messages of the peer? */
+static bool is_within_share(const struct rme_peer *peer, uint32_t more)
+{
+    const struct rme *rme = peer->rme;
+    uint64_t wanted = (uint64_t)peer->windows + more;
+    uint64_t used = (uint64_t)rme->offered + rme->windows + more;
+
+    return peer->windows == 0 || rme->stats.value[RME_C_PEERS] <= 1 ||
+           wanted * SHARE + used <= rme->caps->windows;
+}
+
+static int open_in_turn(struct rme_peer *peer, struct rme_unit *unit)
+{
+    int error = is_within_share(peer, unit->nmseg) ? open_unit(peer, unit) : -EAGAIN;
+
+    if (error == 0) {
+        peer->windows += unit->nrange;
+        peer->rme->windows += unit->nrange;
+    }
+    return error;
+}
+
 bool rme_unit_open(struct rme_peer *peer, struct rme_unit *unit)
 {
     struct rme *rme = peer->rme;
-    int error = has_windows(rme) && unit->nrange == 0 ? open_unit(peer, unit) : 0;
+    int error = has_windows(rme) && unit->nrange == 0 ? open_in_turn(peer, unit) : 0;
 
     if (error == 0)
         return true;
     if (error != -EAGAIN)
-        rme_peer_fail(peer, error, "no memory for the description of what is open to it");
+        rme_peer_fail(peer, error, "a window of our memory cannot be opened to it");
     else if (rme_node_alone(&peer->window_turn))
         rme_node_append(&rme->window_turn, &peer->window_turn);
     return false;
@@ -158,6 +186,10 @@ const struct rme_control_kind rme_control_window = {.send = send_window};
 
 void rme_unit_forget(struct rme *rme, struct rme_unit *unit)
 {
+    if (unit->offered == 0) {
+        unit->op->peer->windows -= unit->nrange;
+        rme->windows -= unit->nrange;
+    }
     rme->offered -= unit->offered;
     unit->offered = 0;
     unit->nrange = 0;

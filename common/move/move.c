@@ -3,7 +3,9 @@
  * Transfers of the side that moves: each covers what the next unit of ours and the next window
  * of the peer have in common, cut into work requests (split.c) and handed to the fabric in
  * order.  Throttles bound what is outstanding: transfers for each peer and for the process
- * [004 5.1], and bytes for each peer; what waits, waits in peer->xferq.
+ * [004 5.1], and bytes for each peer; what waits, waits in peer->xferq.  A peer with none under
+ * way may have one whatever the process has: peers that take nothing keep theirs for ever, and
+ * would keep all others from theirs.
  *
  * Bytes are bounded for the sake of small messages: these cannot pass what the device has, be
  * it written by us or read from the peer.  So a transfer has half the bound (option
@@ -135,6 +137,7 @@ static bool build(struct rme *rme, struct rme_op *op, struct rme_unit *unit,
     move->op = op;
     move->unit = unit;
     move->posted = false;
+    move->missed = false;
     move->reported = false;
     move->end = r->at + length;
     move->xfer = (struct rme_xfer){.read = read,
@@ -163,9 +166,8 @@ bool rme_move_whole(const struct rme *rme, uint64_t bytes)
 void rme_move_start(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
-    uint64_t bound = rme->tuning.xfer_bytes;
-    uint64_t most = r->whole ? op->size : bound / 2;
-    uint64_t made = bound * rme_peer_lanes(op->peer, most);
+    uint64_t most = rme_move_most(rme, op);
+    uint64_t made = rme->tuning.xfer_bytes * rme_peer_lanes(op->peer, most);
 
     while (!rme_node_alone(&r->openings) && r->move_bytes < made) {
         struct rme_opening *opening = rme_entry(r->openings.next, struct rme_opening, link);
@@ -240,14 +242,38 @@ bool rme_move_room(const struct rme_peer *peer, uint64_t bytes)
            (peer->xfers == 0 || peer->xfer_bytes + bytes <= most);
 }
 
+bool rme_move_has_turn(const struct rme_peer *peer)
+{
+    return peer->xfers == 0 || peer->rme->xfers < peer->rme->tuning.xfers;
+}
+
+/* The first one that need not wait for the reserve block.  Those of other ops may go past one
+ * that does, but not past one that had its turn at the block and could not be posted: they may
+ * be what it lacked then, room or a credit, and would be again.  NULL: there is none. */
+static struct rme_move *next_move(const struct rme_peer *peer)
+{
+    for (struct rme_node *node = peer->xferq.next; node != &peer->xferq; node = node->next) {
+        struct rme_move *move = rme_entry(node, struct rme_move, link);
+
+        if (!rme_unit_waits(peer->rme, move->unit))
+            return move;
+        if (move->missed)
+            return NULL;
+    }
+    return NULL;
+}
+
 bool rme_move_push(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
-    struct rme_move *move = rme_entry(peer->xferq.next, struct rme_move, link);
+    struct rme_move *move = next_move(peer);
 
+    if (move == NULL)
+        return false;
+    move->missed = true;
     if (!rme_move_room(peer, move->xfer.bytes))
         return false;
-    if (rme->xfers >= rme->tuning.xfers) {
+    if (!rme_move_has_turn(peer)) {
         if (rme_node_alone(&peer->xfer_turn))
             rme_node_append(&rme->xfer_turn, &peer->xfer_turn);
         return false;
@@ -265,6 +291,7 @@ bool rme_move_push(struct rme_peer *peer)
         if (rme->caps->reports_apart && !move->xfer.ordered)
             peer->credit.apart++;
     }
+    rme_unit_posts(rme, move->unit);
     rme_node_remove(&move->link);
     rme_node_append(&peer->moving, &move->link);
     if (move->xfer.notify != RME_NOTIFY_NONE)

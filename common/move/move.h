@@ -39,7 +39,7 @@ struct rme_reserve {
 #define RME_UNIT_STATES(X)                                                                     \
     X(WORK, "work", "waits for a thread that registers or packs")                              \
     X(BUSY, "busy", "a thread registers or packs it, without the lock")                        \
-    X(TURN, "turn", "waits for a reserve block")                                               \
+    X(TURN, "turn", "waits for the reserve block that is opened to peers")                     \
     X(READY, "ready", "the device may use it")
 
 enum rme_unit_state {
@@ -91,6 +91,7 @@ struct rme_move {
     struct rme_unit *unit;
     struct rme_xfer xfer;
     bool posted;   /* the fabric has it */
+    bool missed;   /* it had its turn, and its peer no room or credit: none passes it */
     bool reported; /* the report behind it is posted, too */
     /* the peer cannot have taken it before it has taken so many (rme_credit.told) */
     uint32_t report;
@@ -186,14 +187,24 @@ bool rme_unit_next(struct rme *rme, struct rme_op *op);
 void rme_unit_free(struct rme *rme, struct rme_unit *unit);
 /* Copies out of the block what was received into it. */
 void rme_unit_unpack(struct rme *rme, struct rme_unit *unit);
+/* Is the reserve block in use, by another one, that a transfer of this unit needs, or one of
+ * its op before it?  The peer is kicked when it is not any more. */
+bool rme_unit_waits(struct rme *rme, const struct rme_unit *unit);
+/* A transfer of it is about to be posted, and it need not wait: from now on it has the block
+ * that it needs, with the data of a send. */
+void rme_unit_posts(struct rme *rme, struct rme_unit *unit);
 /* Registers the first unit of rme->work, with the lock released meanwhile. */
 void rme_unit_work(struct rme *rme);
 /* RME_EV_CLOSED. */
 void rme_unit_closed(struct rme *rme, struct rme_unit *unit);
+/* Windows may be free again: those that wait for them try. */
+void rme_windows_free(struct rme *rme);
 /* The link is down: what was being closed is closed. */
 void rme_units_lost(struct rme_peer *peer);
 void rme_unit_clear(struct rme *rme);
 int rme_reserve_open(struct rme *rme);
+/* What all its blocks have at the least, in bytes of zones. */
+#define RME_RESERVES_LEAST (RME_RESERVES * RME_ZONE_MIN_BLOCK)
 void rme_reserve_close(struct rme *rme);
 
 /* ---- expose.c ---- */
@@ -227,9 +238,17 @@ void rme_unit_describe(const struct rme_peer *peer, const struct rme_unit *unit,
 bool rme_move_whole(const struct rme *rme, uint64_t bytes);
 /* May the device have so many bytes besides what it has of this peer? */
 bool rme_move_room(const struct rme_peer *peer, uint64_t bytes);
+/* May the device have one more of this peer besides what it has of all? */
+bool rme_move_has_turn(const struct rme_peer *peer);
+/* Bytes of one transfer of the op at most. */
+static inline uint64_t rme_move_most(const struct rme *rme, const struct rme_op *op)
+{
+    return op->rndv->whole ? op->size : rme->tuning.xfer_bytes / 2;
+}
 /* Starts transfers that units and openings allow, as many as the device may have. */
 void rme_move_start(struct rme *rme, struct rme_op *op);
-/* Posts the first waiting transfer of a peer; false: throttled, or no credit or buffer. */
+/* Posts the first waiting transfer of a peer that has its memory; false: throttled, or no
+ * credit or buffer, or there is none. */
 bool rme_move_push(struct rme_peer *peer);
 /*
  * If the process's throttle has room, the next peer that waits for it is kicked.  Every push

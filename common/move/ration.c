@@ -64,6 +64,22 @@ uint64_t rme_ration(const struct rme_peer *peer, uint64_t length)
     return length;
 }
 
+/* What the peer has opened from where the next unit begins: how much of it one transfer can
+ * move. */
+static uint64_t one_transfer(const struct rme_op *op)
+{
+    const struct rme_rndv *r = op->rndv;
+
+    for (struct rme_node *node = r->openings.next; node != &r->openings; node = node->next) {
+        const struct rme_opening *opening = rme_entry(node, struct rme_opening, link);
+        uint64_t end = opening->offset + opening->length;
+
+        if (end > r->prepared)
+            return rme_least(end - r->prepared, rme_move_most(op->peer->rme, op));
+    }
+    return 0;
+}
+
 bool rme_ration_unit(const struct rme_op *op, struct rme_unit *unit, uint64_t rest)
 {
     struct rme *rme = op->peer->rme;
@@ -83,10 +99,8 @@ bool rme_ration_unit(const struct rme_op *op, struct rme_unit *unit, uint64_t re
     unit->length = rme_least(rest, rme->mover->reserve_size);
     if (op->state != RME_OP_MOVING)
         return true;
-    if (r->opened <= r->prepared)
-        return false; /* rme_rndv_open is followed by another attempt */
-    unit->length = rme_least(unit->length, r->opened - r->prepared);
-    return true;
+    unit->length = rme_least(unit->length, one_transfer(op));
+    return unit->length != 0; /* else rme_rndv_open is followed by another attempt */
 }
 
 bool rme_ration_cut(struct rme_op *op, uint64_t length)

@@ -11,10 +11,10 @@
  *  2. pack: a block of a zone (zone.h) and a copy.  Also what the planner wants for small
  *     lists.  A copy that takes long is made without the lock, as registering is.  Where there
  *     is no block of the size, or the peer has its share (ration.c), smaller ones are used.
- *  3. reserve: a block that the engine has kept for this since it was opened; one op uses it at
- *     a time, in turn.  It is for when nothing can be registered, so where there are no windows
- *     it has keys for peers from the beginning: these open the block for good, and nothing but
- *     such messages is ever in it.
+ *  3. reserve: a block that the engine has kept for this since it was opened; one unit uses it
+ *     at a time, in turn.  It is for when nothing can be registered, so where there are no
+ *     windows it has keys for peers from the beginning: these open the block for good, and
+ *     nothing but such messages is ever in it.
  *
  * When a way is refused, the unit and those after it are made again in the next way
  * (fall_back); what was moved before stays moved.  A device that refuses memory for want of
@@ -24,9 +24,10 @@
  *
  * Why there are two reserve blocks.  A block that is exposed is held until the peer has moved
  * data, and the peer may need its own block for that.  If exposing and moving shared one, two
- * processes could each hold theirs exposed and wait for the other's.  A block used for moving
- * is taken only for what the peer has opened already, and held until a device is done, which
- * needs nobody.  So movers always get their turn, and thereby exposers do.
+ * processes could each hold theirs exposed and wait for the other's.  The block used for moving
+ * is taken when the transfer of a unit, which is a single one, is posted (rme_unit_posts), and
+ * held until a device is done, which needs nobody; who lacks a credit has no block.  So movers
+ * always get their turn, and thereby exposers do.
  *
  * Registering, and packing of LONG_COPY or more, take place in rme_unit_work, called by
  * whichever thread is about to release the lock.  The unit is BUSY meanwhile and pins its op,
@@ -53,7 +54,7 @@
 #define LONG_COPY     (64u << 10)
 #define RESERVE_BYTES (64u << 10) /* what a reserve block should have */
 /* what it may have when the memlock limit is tight */
-#define RESERVE_BYTES_MIN RME_ZONE_MIN_BLOCK
+#define RESERVE_BYTES_MIN (RME_RESERVES_LEAST / RME_RESERVES)
 
 /* ---- Making ---- */
 
@@ -195,39 +196,72 @@ static void want_work(struct rme *rme, struct rme_unit *unit)
     rme_node_append(&rme->mover->work, &unit->queue);
 }
 
-static struct rme_reserve *reserve_of(struct rme *rme, const struct rme_op *op)
-{
-    return &rme->mover
-                ->reserve[op->state == RME_OP_EXPOSED ? RME_RESERVE_EXPOSE : RME_RESERVE_MOVE];
-}
-
-static void take_reserve(struct rme *rme, struct rme_reserve *reserve, struct rme_unit *unit)
+/* The unit is that block, as soon as it has it. */
+static void use_reserve(struct rme *rme, const struct rme_reserve *reserve,
+                        struct rme_unit *unit)
 {
     const struct rme_mr *mr = NULL;
 
-    reserve->user = unit;
     if (reserve->has_shown)
         mr = &reserve->shown[(unit->access & RME_ACCESS_REMOTE_WRITE) != 0];
     else
         /* it is there: rme_reserve_open */
         (void)rme_zone_find(rme->zone, reserve->block, unit->length, &mr);
     use_block(unit, reserve->block, mr);
+}
+
+static void take_reserve(struct rme *rme, struct rme_reserve *reserve, struct rme_unit *unit)
+{
+    reserve->user = unit;
+    use_reserve(rme, reserve, unit);
     rme_count(rme, RME_C_PACK_RESERVE);
     unit_ready(rme, unit);
 }
 
-/* The next unit waiting for the block of a class gets it. */
+/* The next unit that waits for the block to be exposed gets it.  Of those that wait to be moved
+ * whoever can post first, in this order. */
 static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
 {
-    struct rme_node *node = rme_node_take(&reserve->waiting);
-    struct rme_unit *unit;
+    struct rme_node *node;
 
     reserve->user = NULL;
-    if (node == NULL)
-        return;
-    unit = rme_entry(node, struct rme_unit, queue);
-    take_reserve(rme, reserve, unit);
-    unit->op->protocol->ready(rme, unit->op);
+    while (reserve->user == NULL && (node = rme_node_take(&reserve->waiting)) != NULL) {
+        struct rme_unit *unit = rme_entry(node, struct rme_unit, queue);
+
+        if (unit->state == RME_UNIT_TURN) {
+            take_reserve(rme, reserve, unit);
+            unit->op->protocol->ready(rme, unit->op);
+        } else {
+            rme_peer_kick(unit->op->peer);
+        }
+    }
+}
+
+bool rme_unit_waits(struct rme *rme, const struct rme_unit *unit)
+{
+    struct rme_reserve *reserve = &rme->mover->reserve[RME_RESERVE_MOVE];
+    struct rme_node *node = unit->op->rndv->units.next;
+
+    for (; reserve->user != NULL; node = node->next) {
+        struct rme_unit *each = rme_entry(node, struct rme_unit, link);
+
+        if (each->memory == RME_MEMORY_RESERVE && each != reserve->user) {
+            if (rme_node_alone(&each->queue))
+                rme_node_append(&reserve->waiting, &each->queue);
+            return true;
+        }
+        if (each == unit)
+            break;
+    }
+    return false;
+}
+
+void rme_unit_posts(struct rme *rme, struct rme_unit *unit)
+{
+    struct rme_reserve *reserve = &rme->mover->reserve[RME_RESERVE_MOVE];
+
+    if (unit->memory == RME_MEMORY_RESERVE && reserve->user == NULL)
+        take_reserve(rme, reserve, unit);
 }
 
 static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
@@ -259,7 +293,12 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
             want_work(rme, unit);
         break;
     case RME_MEMORY_RESERVE:
-        reserve = reserve_of(rme, op);
+        if (op->state != RME_OP_EXPOSED) { /* rme_unit_posts does the rest */
+            use_reserve(rme, &rme->mover->reserve[RME_RESERVE_MOVE], unit);
+            unit->state = RME_UNIT_READY;
+            break;
+        }
+        reserve = &rme->mover->reserve[RME_RESERVE_EXPOSE];
         if (reserve->user == NULL) {
             take_reserve(rme, reserve, unit);
         } else {
@@ -363,17 +402,22 @@ static bool let_go(struct rme *rme, const struct rme_op *op, struct rme_unit *un
 /* Gives back what it held; nothing of it is open or in use. */
 static void give_back(struct rme *rme, struct rme_unit *unit)
 {
-    for (int class = 0; class < RME_RESERVES; class ++) {
-        if (rme->mover->reserve[class].user == unit) {
-            unit->block = NULL;
-            unit_recycle(rme, unit);
-            pass_reserve(rme, &rme->mover->reserve[class]);
-            return;
-        }
-    }
-    if (let_go(rme, unit->op, unit))
+    struct rme_peer *peer = unit->op->peer;
+    struct rme_reserve *passed = NULL;
+
+    for (int class = 0; class < RME_RESERVES; class ++)
+        if (rme->mover->reserve[class].user == unit)
+            passed = &rme->mover->reserve[class];
+    if (unit->memory == RME_MEMORY_RESERVE)
+        unit->block = NULL;
+    else if (let_go(rme, unit->op, unit))
         unit->op->reap = true;
     unit_recycle(rme, unit);
+    if (passed == NULL)
+        return;
+    rme_node_remove(&peer->kick); /* others come first */
+    pass_reserve(rme, passed);
+    rme_peer_kick(peer);
 }
 
 void rme_unit_free(struct rme *rme, struct rme_unit *unit)
@@ -395,8 +439,7 @@ void rme_unit_free(struct rme *rme, struct rme_unit *unit)
         unit->gone = true; /* it waits until nothing of it is open */
 }
 
-/* Those that wait for windows try again. */
-static void windows_free(struct rme *rme)
+void rme_windows_free(struct rme *rme)
 {
     struct rme_node *node;
 
@@ -417,14 +460,14 @@ void rme_unit_closed(struct rme *rme, struct rme_unit *unit)
         op->peer->shutting--;
     }
     rme_op_unpin(rme, op);
-    windows_free(rme);
+    rme_windows_free(rme);
 }
 
 void rme_units_lost(struct rme_peer *peer)
 {
     while (!rme_node_alone(&peer->closing))
         rme_unit_closed(peer->rme, rme_entry(peer->closing.next, struct rme_unit, closing));
-    windows_free(peer->rme);
+    rme_windows_free(peer->rme);
 }
 
 /* The way in which the unit was to be made is refused: it and those after it are made again in
@@ -453,20 +496,32 @@ static void fall_back(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
 
 /* ---- Work without the lock ---- */
 
+/* If `spent` is not NULL it becomes the nanoseconds that this took. */
+static int register_segments(struct rme *rme, struct rme_unit *unit, uint64_t *spent)
+{
+    uint64_t begin = spent != NULL ? rme_now_ns() : 0;
+    int result =
+        rme_mreg_acquire(rme->mreg, unit->mseg, unit->nmseg, unit->access, &unit->hold);
+
+    if (spent != NULL)
+        *spent = rme_now_ns() - begin;
+    return result;
+}
+
 /* Registers, or finds a block.  No lock held; the unit is BUSY, so nobody else looks at its
  * memory. */
-static int make_usable(struct rme *rme, struct rme_unit *unit)
+static int make_usable(struct rme *rme, struct rme_unit *unit, uint64_t *spent)
 {
     const struct rme_mr *mr;
 
     if (unit->memory == RME_MEMORY_DIRECT)
-        return rme_mreg_acquire(rme->mreg, unit->mseg, unit->nmseg, unit->access, &unit->hold);
+        return register_segments(rme, unit, spent);
     if (unit->block == NULL)
         use_block(unit, rme_zone_alloc(rme->zone, unit->length), NULL);
     if (unit->block == NULL)
         return -ENOMEM;
     if (rme_pin_alone(&rme->pin, unit->access))
-        return rme_mreg_acquire(rme->mreg, unit->mseg, 1, unit->access, &unit->hold);
+        return register_segments(rme, unit, spent);
     if (rme_zone_show(rme->zone, unit->block, unit->length, unit->access, true, &mr) != 0)
         return -ENOMEM;
     use_block(unit, unit->block, mr);
@@ -474,9 +529,10 @@ static int make_usable(struct rme *rme, struct rme_unit *unit)
 }
 
 /* The same, and packs.  `op` is pinned; unit->op is not looked at, as it may be given up. */
-static int do_work(struct rme *rme, struct rme_unit *unit, const struct rme_op *op)
+static int do_work(struct rme *rme, struct rme_unit *unit, const struct rme_op *op,
+                   uint64_t *spent)
 {
-    int result = make_usable(rme, unit);
+    int result = make_usable(rme, unit, spent);
 
     if (result == 0 && packs_long(unit, op))
         pack(unit, op);
@@ -487,13 +543,16 @@ void rme_unit_work(struct rme *rme)
 {
     struct rme_unit *unit = rme_entry(rme_node_take(&rme->mover->work), struct rme_unit, queue);
     struct rme_op *op = unit->op;
+    bool watched = op->watch != NULL;
+    uint64_t spent = 0;
     int result;
 
     op->pins++;
     unit->state = RME_UNIT_BUSY;
     pthread_mutex_unlock(&rme->lock);
-    result = do_work(rme, unit, op);
+    result = do_work(rme, unit, op, watched ? &spent : NULL);
     rme_lock(rme);
+    rme_times_registered(op, spent);
     if (unit->op == NULL) {
         if (let_go(rme, op, unit))
             op->reap = true;

@@ -27,13 +27,22 @@ static void count_end(struct rme *rme, struct rme_op *op)
         rme_peer_count(op->peer, RME_C_BYTES_RECEIVED, op->size);
 }
 
+void rme_op_drop(struct rme *rme, struct rme_op *op)
+{
+    const struct rme_operations *all = rme->operations;
+
+    if (all->dropped != NULL)
+        all->dropped(all->dropped_arg, op->user);
+    rme_op_leave(rme, op, false);
+}
+
 void rme_ctx_publish(struct rme *rme, struct rme_op *op)
 {
     struct rme_ctx *c = &rme->operations->ctx[op->ctx];
 
     rme_op_step(rme, op, RME_OP_DONE);
-    if (!c->open) {
-        rme_op_leave(rme, op, false);
+    if (!c->open || op->turn != c->turn) {
+        rme_op_drop(rme, op);
         return;
     }
     rme_node_append(&c->done, &op->link);
@@ -51,6 +60,9 @@ void rme_op_leave_slot(struct rme *rme, struct rme_op *op)
  * well: order is kept. */
 static void finish(struct rme *rme, struct rme_op *op)
 {
+    struct rme_peer *peer = op->peer;
+    bool pulls = op->kind == RME_OP_PULL;
+
     if (op->protocol != NULL)
         op->protocol->freed(rme, op);
     rme_node_remove(&op->of_peer);
@@ -58,6 +70,8 @@ static void finish(struct rme *rme, struct rme_op *op)
         rme_node_append(&rme->operations->ended, &op->link);
     else
         rme_ctx_publish(rme, op);
+    if (!pulls) /* rme_unexp_pulled comes to its peer once more */
+        rme_peer_unpin(peer);
 }
 
 void rme_op_unpin(struct rme *rme, struct rme_op *op)

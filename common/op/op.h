@@ -76,6 +76,7 @@ struct rme_op {
     uint64_t total; /* bytes of its memory */
     uint64_t size;  /* bytes of the message, once known */
     int error;      /* once it ends */
+    uint32_t turn;  /* of its context when it was posted */
     /* threads, devices and peers that may still use its memory; it is DONE only at 0 */
     uint32_t pins;
     uint16_t closing; /* units of it that are being closed */

@@ -14,6 +14,7 @@
 /* A context: finished operations that wait for the host. */
 struct rme_ctx {
     _Atomic bool open;    /* changed under the engine's lock */
+    uint32_t turn;        /* how often it was closed: an op of before is not reported */
     struct rme_node done; /* to be reported */
     /* rme_protocols.unexpected_changes when a wait ended for unexpected messages */
     uint64_t unexpected_seen;
@@ -26,6 +27,9 @@ struct rme_operations {
     struct rme_match match; /* receives, and messages that have met none */
     struct rme_node ended;  /* ops that end after the next rme_mreg_reap */
     bool reaping;           /* a thread is at it, with older ones */
+    /* constant: the host's, see rme.h */
+    void (*dropped)(void *arg, void *user);
+    void *dropped_arg;
 };
 
 /* Logs a step that the table of op.c does not have. */
@@ -48,6 +52,14 @@ static inline void rme_op_leave(struct rme *rme, struct rme_op *op, bool reporte
     rme_probe_op_step(op->id, op->state, RME_OP_FREE);
     rme_op_recycle(&rme->operations->table, op);
 }
+/* It is one of the peer's, which it pins until it is finished. */
+static inline void rme_op_attach(struct rme_op *op, struct rme_peer *peer)
+{
+    op->peer = peer;
+    peer->pins++;
+    rme_node_append(&peer->ops, &op->of_peer);
+}
+
 /* The order that a send belongs to. */
 static inline enum rme_stream rme_op_stream(const struct rme_op *op)
 {
@@ -67,6 +79,8 @@ static inline bool rme_is_ending(const struct rme *rme)
     return rme->operations->reaping || !rme_node_alone(&rme->operations->ended);
 }
 
+/* Gives an op back that is over and whose context is closed: the host is told. */
+void rme_op_drop(struct rme *rme, struct rme_op *op);
 /* Queues a completion for the host. */
 void rme_ctx_publish(struct rme *rme, struct rme_op *op);
 

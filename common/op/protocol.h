@@ -13,7 +13,7 @@ struct rme_op;
 struct rme_protocols;
 
 /* What may arrive: a message of each type, but that an RTS of an unexpected message is a thing
- * of its own. */
+ * of its own, with a number that is no type. */
 #define RME_ARRIVAL_UNEXPECTED_RTS 0u
 #define RME_ARRIVALS               19u
 
@@ -31,8 +31,6 @@ enum rme_started {
 };
 
 struct rme_protocol {
-    const char *name;
-
     /* what it keeps for the process is set up */
     void (*init)(struct rme_protocols *protocols);
 

@@ -3,7 +3,8 @@
  * Normal path: new op -> rme_times_begin counts down, and one op in `every` gets a watch.  Each
  * step of its state adds the time since the last one to the state that it leaves.  When the
  * host has its outcome, the times are counted in the row of its kind and protocol, and the
- * watch is free again.
+ * watch is free again.  The protocol is set where its counter grows, so one that failed or was
+ * cancelled before that is in the row "none".
  *
  * Some ops end when the host likes: a receive may stay posted as long as its connection lives.
  * When all watches are in use, the one whose op has stayed longest in its state goes to the new
@@ -20,7 +21,6 @@
 
 #include "base/timer.h"
 #include "op/times.h"
-#include "op/protocol.h"
 
 void rme_times_init(struct rme_times *times, uint32_t every)
 {
@@ -51,7 +51,7 @@ void rme_times_sample(struct rme_times *times, struct rme_op *op)
             return;
         watch->op->watch = NULL;
     }
-    *watch = (struct rme_watch){.op = op, .since = now};
+    *watch = (struct rme_watch){.op = op, .since = now, .went = RME_PROTO_COUNT};
     op->watch = watch;
 }
 
@@ -61,8 +61,6 @@ void rme_times_step(struct rme_op *op)
 
     op->watch->spent[op->state] += now - op->watch->since;
     op->watch->since = now;
-    if (op->protocol != NULL)
-        op->watch->protocol = op->protocol->name;
 }
 
 unsigned rme_times_class(uint64_t ns)
@@ -72,14 +70,27 @@ unsigned rme_times_class(uint64_t ns)
     return class < RME_TIME_CLASSES ? class : RME_TIME_CLASSES - 1;
 }
 
-/* No protocol took it over: it was a message of one piece. */
+/* As rows are called. */
+static const char *name_of(enum rme_proto went)
+{
+    static const char *const names[] = {
+        [RME_PROTO_EAGER] = "eager",
+        [RME_PROTO_FAST] = "fast",
+        [RME_PROTO_RNDV_WRITE] = "rendezvous_write",
+        [RME_PROTO_RNDV_READ] = "rendezvous_read",
+        [RME_PROTO_COUNT] = "none",
+    };
+
+    return names[went];
+}
+
 static struct rme_times_row *row_of(struct rme_times *times, const struct rme_op *op)
 {
-    const char *protocol = op->watch->protocol != NULL ? op->watch->protocol : "eager";
+    enum rme_proto went = op->watch->went;
     struct rme_times_row *row;
 
     for (uint32_t i = 0; i < times->nrow; i++)
-        if (times->row[i]->kind == op->kind && times->row[i]->protocol == protocol)
+        if (times->row[i]->kind == op->kind && times->row[i]->went == went)
             return times->row[i];
     if (times->nrow == RME_TIMES_ROWS)
         return NULL;
@@ -87,7 +98,7 @@ static struct rme_times_row *row_of(struct rme_times *times, const struct rme_op
     if (row == NULL)
         return NULL;
     row->kind = op->kind;
-    row->protocol = protocol;
+    row->went = went;
     times->row[times->nrow++] = row;
     return row;
 }
@@ -97,7 +108,7 @@ bool rme_times_at(const struct rme_times *times, int index, struct rme_stage *ou
     for (uint32_t r = 0; r < times->nrow; r++) {
         const struct rme_times_row *row = times->row[r];
 
-        for (unsigned s = RME_OP_FREE + 1; s < RME_OP_STATE_COUNT; s++) {
+        for (unsigned s = RME_OP_FREE + 1; s < RME_STAGES; s++) {
             uint64_t any = 0;
 
             for (unsigned i = 0; i < RME_TIME_CLASSES; i++)
@@ -105,8 +116,8 @@ bool rme_times_at(const struct rme_times *times, int index, struct rme_stage *ou
             if (any == 0 || index-- > 0)
                 continue;
             out->kind = rme_op_kind_name(row->kind);
-            out->protocol = row->protocol;
-            out->stage = rme_op_state_name(s);
+            out->protocol = name_of(row->went);
+            out->stage = s == RME_STAGE_REGISTERING ? "registering" : rme_op_state_name(s);
             memcpy(out->count, row->count[s], sizeof(out->count));
             out->spent_ns = row->spent[s];
             return true;
@@ -122,7 +133,7 @@ void rme_times_end(struct rme_times *times, struct rme_op *op, bool reported)
 
     rme_times_step(op);
     row = reported ? row_of(times, op) : NULL;
-    for (unsigned s = RME_OP_FREE + 1; row != NULL && s < RME_OP_STATE_COUNT; s++)
+    for (unsigned s = RME_OP_FREE + 1; row != NULL && s < RME_STAGES; s++)
         if (watch->spent[s] > 0) {
             row->count[s][rme_times_class(watch->spent[s])]++;
             row->spent[s] += watch->spent[s];

@@ -13,6 +13,7 @@
 
 #include "fabric.h"
 #include "base/timer.h"
+#include "base/trial.h"
 #include "memory/mreg.h"
 #include "plan/plan.h"
 #include "plan/split.h"
@@ -26,10 +27,13 @@
 #define REG_PAGES  256u
 #define RUNS       8
 
-/* Nanoseconds, to be subtracted: a double has them exactly for months. */
-static double now_ns(void)
+/* The best of a few runs of one thing, in nanoseconds; 0: it failed. */
+static double best_of(rme_trial_run *run, void *arg, double budget)
 {
-    return (double)rme_now_ns();
+    struct rme_trial trial = {1, 0, 1, RUNS, rme_now_ns() + (uint64_t)budget};
+    uint64_t best;
+
+    return rme_trial(&trial, run, arg, &best) ? (double)best : 0;
 }
 
 /* Takes memory out of the processor's caches, if that can be done. */
@@ -45,66 +49,62 @@ static void flush(const char *memory, size_t bytes)
 #endif
 }
 
-/* Best time to copy so many bytes, in nanoseconds per byte; it is done at least once. */
-static double measure_copy(char *from, char *to, size_t bytes, bool cold, double end)
+struct copying {
+    char *from;
+    char *to;
+    size_t bytes;
+    bool cold;
+};
+
+static uint64_t copy(void *arg, uint32_t thing)
 {
-    double best = 0;
+    const struct copying *c = arg;
+    uint64_t start;
 
-    for (int run = 0; run == 0 || (run < RUNS && now_ns() < end); run++) {
-        double start, took;
-
-        if (cold)
-            flush(from, bytes);
-        start = now_ns();
-        memcpy(to, from, bytes);
-        __asm__ volatile("" : : "r"(to) : "memory"); /* the copy is not for nothing */
-        took = now_ns() - start;
-        if (best == 0 || took < best)
-            best = took;
-    }
-    return best / (double)bytes;
+    (void)thing;
+    if (c->cold)
+        flush(c->from, c->bytes);
+    start = rme_now_ns();
+    memcpy(c->to, c->from, c->bytes);
+    __asm__ volatile("" : : "r"(c->to) : "memory"); /* the copy is not for nothing */
+    return rme_now_ns() - start + 1;
 }
 
-/* Best time to copy the same bytes as pieces of a list; it is done at least once. */
-static double measure_list(char *from, char *to, double end)
+/* The same bytes as pieces of a list. */
+static uint64_t gather(void *arg, uint32_t thing)
 {
+    const struct copying *c = arg;
     struct rme_seg list[PIECES];
-    double best = 0;
+    uint64_t start;
 
+    (void)thing;
     for (size_t i = 0; i < PIECES; i++)
-        list[i] = (struct rme_seg){from + i * (WARM_BYTES / PIECES), WARM_BYTES / PIECES};
-    for (int run = 0; run == 0 || (run < RUNS && now_ns() < end); run++) {
-        double start = now_ns(), took;
-
-        rme_seg_gather(list, PIECES, 0, to, WARM_BYTES);
-        took = now_ns() - start;
-        if (best == 0 || took < best)
-            best = took;
-    }
-    return best;
+        list[i] = (struct rme_seg){c->from + i * (c->bytes / PIECES), c->bytes / PIECES};
+    start = rme_now_ns();
+    rme_seg_gather(list, PIECES, 0, c->to, c->bytes);
+    return rme_now_ns() - start + 1;
 }
 
-/* Best time of registration and deregistration of some bytes; 0: refused. */
-static double measure_reg(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
-                          void *base, size_t length, double end)
+struct registering {
+    const struct rme_fabric_ops *ops;
+    struct rme_fabric *fabric;
+    void *base;
+    size_t length;
+};
+
+static uint64_t reg_and_dereg(void *arg, uint32_t thing)
 {
-    double best = 0;
+    const struct registering *r = arg;
+    uint32_t demand = r->ops->caps(r->fabric)->on_demand ? RME_ACCESS_DEMAND : 0;
+    uint64_t start = rme_now_ns();
+    struct rme_mr mr;
 
-    for (int run = 0; run == 0 || (run < RUNS && now_ns() < end); run++) {
-        double start = now_ns(), took;
-        struct rme_mr mr;
-
-        if (ops->reg(fabric, base, length,
-                     RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE |
-                         (ops->caps(fabric)->on_demand ? RME_ACCESS_DEMAND : 0),
-                     &mr) != 0)
-            return 0;
-        ops->dereg(fabric, &mr);
-        took = now_ns() - start;
-        if (best == 0 || took < best)
-            best = took;
-    }
-    return best;
+    (void)thing;
+    if (r->ops->reg(r->fabric, r->base, r->length,
+                    RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE | demand, &mr) != 0)
+        return 0;
+    r->ops->dereg(r->fabric, &mr);
+    return rme_now_ns() - start + 1;
 }
 
 /* What an adapter does in no time that can be seen keeps its preset. */
@@ -122,11 +122,40 @@ static void measure_pieces(const struct rme_fabric_ops *ops, struct rme_fabric *
     out->read = pieces.read_ns;
 }
 
+static void measure_copies(char *memory, struct rme_costs *out)
+{
+    struct copying c = {memory, memory + COPY_BYTES, COPY_BYTES, true};
+    double cold = best_of(copy, &c, BUDGET_NS / 3), warm, list;
+
+    c.bytes = WARM_BYTES;
+    c.cold = false;
+    warm = best_of(copy, &c, BUDGET_NS / 6);
+    list = best_of(gather, &c, BUDGET_NS / 12);
+    out->copy_warm = warm / WARM_BYTES;
+    out->copy_piece = list > warm ? (list - warm) / PIECES : 0;
+    out->copy_cold = cold / COPY_BYTES;
+    if (out->copy_cold < out->copy_warm)
+        out->copy_cold = out->copy_warm;
+}
+
+static void measure_regs(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
+                         void *memory, struct rme_costs *out)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    struct registering r = {ops, fabric, memory, page};
+    double one = best_of(reg_and_dereg, &r, BUDGET_NS / 12), many;
+
+    r.length = REG_PAGES * page;
+    many = best_of(reg_and_dereg, &r, BUDGET_NS / 3);
+    if (one == 0 || many == 0)
+        return;
+    out->reg_page = many > one ? (many - one) / (REG_PAGES - 1) : 0;
+    out->reg_call = one > out->reg_page ? one - out->reg_page : one;
+}
+
 void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
                        bool measure, struct rme_costs *out)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    double end = now_ns() + BUDGET_NS, cold, warm, list, one, many;
     char *memory;
 
     *out = rme_costs_preset;
@@ -140,48 +169,35 @@ void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabr
     if (memory == MAP_FAILED)
         return;
     memset(memory, 1, 2 * COPY_BYTES);
-    cold =
-        measure_copy(memory, memory + COPY_BYTES, COPY_BYTES, true, now_ns() + BUDGET_NS / 3);
-    warm =
-        measure_copy(memory, memory + COPY_BYTES, WARM_BYTES, false, now_ns() + BUDGET_NS / 6);
-    if (warm > 0)
-        out->copy_warm = warm;
-    list = measure_list(memory, memory + COPY_BYTES, now_ns() + BUDGET_NS / 12);
-    if (warm > 0 && list > 0)
-        out->copy_piece = list > warm * WARM_BYTES ? (list - warm * WARM_BYTES) / PIECES : 0;
-    if (cold > 0)
-        out->copy_cold = cold > out->copy_warm ? cold : out->copy_warm;
-    one = measure_reg(ops, fabric, memory, page, now_ns() + BUDGET_NS / 12);
-    many = measure_reg(ops, fabric, memory, REG_PAGES * page, end);
-    if (one > 0 && many > 0) {
-        out->reg_page = many > one ? (many - one) / (REG_PAGES - 1) : 0;
-        out->reg_call = one > out->reg_page ? one - out->reg_page : one;
-    }
+    measure_copies(memory, out);
+    measure_regs(ops, fabric, memory, out);
     munmap(memory, 2 * COPY_BYTES);
 }
 
-/* Best time to find it, or pieces of it; 0: it is not there. */
-static double measure_find(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t pieces)
+struct finding {
+    struct rme_mreg *mreg;
+    struct rme_mseg *seg;
+    uint32_t pieces;
+};
+
+/* Fails when it is not there. */
+static uint64_t find(void *arg, uint32_t thing)
 {
-    double best = 0;
+    const struct finding *f = arg;
+    uint64_t start = rme_now_ns();
+    struct rme_mreg_hold *hold;
 
-    for (int run = 0; run < RUNS; run++) {
-        double start = now_ns(), took;
-        struct rme_mreg_hold *hold;
-
-        if (rme_mreg_try(mreg, seg, pieces, RME_ACCESS_LOCAL, &hold) != 0)
-            return 0;
-        (void)rme_mreg_release(mreg, hold);
-        took = now_ns() - start;
-        if (best == 0 || took < best)
-            best = took;
-    }
-    return best;
+    (void)thing;
+    if (rme_mreg_try(f->mreg, f->seg, f->pieces, RME_ACCESS_LOCAL, &hold) != 0)
+        return 0;
+    (void)rme_mreg_release(f->mreg, hold);
+    return rme_now_ns() - start + 1;
 }
 
 void rme_costs_measure_find(struct rme_mreg *mreg, struct rme_costs *out)
 {
     struct rme_mseg seg = {.length = WARM_BYTES}, list[FOUND];
+    struct finding one = {mreg, &seg, 1}, pieces = {mreg, list, FOUND};
     struct rme_mreg_hold *hold;
     double found, all;
 
@@ -193,13 +209,13 @@ void rme_costs_measure_find(struct rme_mreg *mreg, struct rme_costs *out)
         return;
     if (rme_mreg_acquire(mreg, &seg, 1, RME_ACCESS_LOCAL, &hold) == 0) {
         (void)rme_mreg_release(mreg, hold);
-        found = measure_find(mreg, &seg, 1);
+        found = best_of(find, &one, BUDGET_NS / 12);
         if (found > 0)
             out->find = found;
         for (uint32_t i = 0; i < FOUND; i++)
             list[i] = (struct rme_mseg){.base = (char *)seg.base + i * (WARM_BYTES / FOUND),
                                         .length = WARM_BYTES / FOUND / 2};
-        all = measure_find(mreg, list, FOUND);
+        all = best_of(find, &pieces, BUDGET_NS / 12);
         if (found > 0 && all > found)
             out->find_piece = (all - found) / (FOUND - 1);
     }

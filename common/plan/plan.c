@@ -32,12 +32,12 @@
 #include "plan/plan.h"
 
 #define PAGE 4096.0
-/* bytes of a message that is not in the processor's caches when it is copied */
+/* more bytes of copies than these are from and to memory: they do not stay in caches */
 #define COLD_FROM RME_PACK_UNIT
 /* up to here a copy is cheaper than a message on all devices: no measurement says otherwise;
  * default of rx_size */
 #define EAGER_LEAST 4608u
-#define LESS_FACTOR 4     /* work requests cost "far less": the others this many times … */
+#define LESS_FACTOR 3     /* work requests cost "far less": the others this many times … */
 #define LESS_LEAST  8     /* … and at least so many requests more */
 #define LIST_USES   8.0   /* uses of a list that its registration is kept for */
 #define CROWD_MOST  1024u /* messages under way, as far as rme_plan_explain looks */
@@ -108,13 +108,14 @@ static bool stays_registered(const struct rme_plan_in *in, const struct rme_plan
     return side->ready || (side->kept && least != 0 && in->bytes >= least);
 }
 
-/* Copying so much of the message. */
+/* Copying so much of it.  It goes into other buffers than the copies that there are. */
 static double copy_cost(const struct rme_plan_in *in, const struct rme_plan_side *side,
                         double bytes)
 {
     const struct rme_costs *costs = in->costs;
 
-    return bytes * (in->bytes > COLD_FROM ? costs->copy_cold : costs->copy_warm) +
+    return bytes *
+               (in->bytes + side->packed > COLD_FROM ? costs->copy_cold : costs->copy_warm) +
            (double)segments(side, false) * costs->copy_piece;
 }
 
@@ -169,12 +170,13 @@ static double cost_of_requests(const struct rme_costs *costs, enum rme_proto pro
     return n * (costs->post + (proto == RME_PROTO_RNDV_READ ? costs->read : 0));
 }
 
+/* What is kept was registered by units, too, and is used by them. */
 static uint64_t unit_of(const struct rme_plan_in *in, const struct rme_plan_side *side,
                         bool pack)
 {
     uint64_t unit = rme_plan_unit(in->unit, pack);
 
-    return (!pack && stays_registered(in, side)) || unit > in->bytes ? in->bytes : unit;
+    return (!pack && side->ready) || unit > in->bytes ? in->bytes : unit;
 }
 
 static double prepare_cost(const struct rme_plan_in *in, const struct rme_plan_side *side,
@@ -466,21 +468,25 @@ static void explain_side(FILE *out, const char *name, const struct rme_plan_in *
                          const struct rme_plan_side *side, enum rme_proto proto, bool pack,
                          const char *why)
 {
+    uint64_t unit = unit_of(in, side, pack);
+
     fprintf(out,
             "%-9s %" PRIu64 " segment%s%s, load %" PRIu64 " operations %" PRIu64 " bytes: ",
             name, side->segments, side->segments == 1 ? "" : "s",
             side->server ? ", server" : "", side->load_ops, side->load_bytes);
+    if (side->packed != 0)
+        fprintf(out, "with copies of %" PRIu64 " bytes already, ", side->packed);
     if (is_copied(proto) && !pack)
         fprintf(out, "gathered if it is registered, else copied, as %s\n", why);
     else if (is_copied(proto))
         fprintf(out, "copied, as %s\n", why);
     else
-        fprintf(out, "%s%s in units of %" PRIu64 " bytes, as %s\n",
+        fprintf(out, "%s%s in units of %" PRIu64 " bytes%s, as %s\n",
                 pack ? "copied" : "used in place",
                 pack || side->segments <= 1 || in->lists != RME_LISTS_SINGLE
                     ? ""
                     : ", each segment registered by itself,",
-                unit_of(in, side, pack), why);
+                unit, unit < in->bytes ? ", each with a request or more" : "", why);
 }
 
 static void explain_row(FILE *out, const struct rme_plan_in *in, enum rme_proto proto,

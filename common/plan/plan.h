@@ -77,6 +77,7 @@ struct rme_plan_side {
     bool server;
     uint64_t load_ops;   /* messages that it has to move by RDMA */
     uint64_t load_bytes; /* bytes of those */
+    uint64_t packed;     /* bytes of copies that it has already, as far as that is known */
 };
 
 struct rme_plan_in {

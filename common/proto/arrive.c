@@ -8,12 +8,14 @@
 
 static void take_message(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    uint32_t kind = message->type;
-    rme_arrived_fn arrived;
+    const rme_arrived_fn *takers = peer->rme->protocols->arrived;
+    uint32_t type = message->type;
+    rme_arrived_fn arrived = NULL;
 
-    if (kind == RME_WIRE_RTS && (message->flags & RME_WIRE_F_UNEXPECTED) != 0)
-        kind = RME_ARRIVAL_UNEXPECTED_RTS;
-    arrived = kind < RME_ARRIVALS ? peer->rme->protocols->arrived[kind] : NULL;
+    if (type == RME_WIRE_RTS && (message->flags & RME_WIRE_F_UNEXPECTED) != 0)
+        arrived = takers[RME_ARRIVAL_UNEXPECTED_RTS];
+    else if (type != RME_ARRIVAL_UNEXPECTED_RTS && type < RME_ARRIVALS)
+        arrived = takers[type];
     /* else it is optional, and its header has said all that we understand */
     if (arrived != NULL)
         arrived(peer, message);
@@ -106,10 +108,9 @@ static void bye(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     (void)message;
     peer->bye_in = true;
-    peer->rme->ops->link_disconnect(peer->link, -ECONNRESET);
+    rme_peer_disconnect(peer, -ECONNRESET);
 }
 
 const struct rme_protocol rme_protocol_link = {
-    .name = "link",
     .arrived = {[RME_WIRE_PING] = pinged, [RME_WIRE_PONG] = yielded, [RME_WIRE_BYE] = bye},
 };

@@ -84,6 +84,5 @@ bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now)
 }
 
 const struct rme_protocol rme_protocol_cancel = {
-    .name = "cancel",
     .arrived = {[RME_WIRE_CANCEL] = cancel_arrived},
 };

@@ -195,4 +195,4 @@ static void made(struct rme_peer *peer)
     rme_node_init(&peer->talk->deferred);
 }
 
-const struct rme_protocol rme_protocol_defer = {.name = "defer", .made = made, .left = left};
+const struct rme_protocol rme_protocol_defer = {.made = made, .left = left};

@@ -32,9 +32,10 @@
  * is reported, and the memory the host's again, when the write is complete here, or when the
  * peer shows that it has taken the message, which it cannot do before the device has read all
  * of it.  That is looked at before the message that shows it is taken, so the host hears of
- * its send before it hears an answer.  The registration is held until the write is complete in
- * any case, as a device may read once more what the network has lost the receipt of.  Such a
- * write is never quiet, as its host waits.  Where reports are apart the peer's word comes too
+ * its send before it hears an answer.  The registration, or the slab of a zone, is held until
+ * the write is complete in any case, as a device may read once more what the network has lost
+ * the receipt of.  What comes on demand no registration would hold: it is copied.  A write that
+ * gathers is never quiet, as its host waits.  Where reports are apart the peer's word comes too
  * late to keep that order, and everything is copied.
  *
  * In a crowd.  With many messages under way nobody waits for the two that a rendezvous has
@@ -156,7 +157,7 @@ static enum fit ask_planner(struct rme_peer *peer, const struct rme_seg *seg, ui
     struct rme_plan plan;
 
     in.fast_max = size;
-    in.gathers = rme_fast_gathers(rme, nseg);
+    in.gathers = rme_fast_gathers(rme, nseg, ready);
     in.send = rme_rndv_side(rme, nseg, ready, true);
     in.recv = rme_rndv_far_side(rme, (peer->hello.flags & RME_HELLO_F_SERVER) != 0);
     in.under_way = under_way(peer);
@@ -223,6 +224,7 @@ static struct rme_fast_write *write_new(struct rme_fast_hold *hold, uint64_t siz
     write->hold = hold;
     write->op = NULL;
     write->mreg = NULL;
+    write->zoned = 0;
     write->units = units + skip;
     write->bytes = (uint32_t)size + RME_WIRE_FAST_SIZE;
     hold->bytes += write->bytes;
@@ -308,8 +310,11 @@ static bool gather(struct rme *rme, struct rme_op *op, enum rme_stream stream)
     if (rme_mreg_try(rme->mreg, mseg, op->nseg, RME_ACCESS_LOCAL, &mreg) != 0)
         return false;
     (void)compose(op->peer, stream, op->size, op->tag, &write, &at);
-    for (uint32_t i = 0; i < op->nseg; i++)
+    for (uint32_t i = 0; i < op->nseg; i++) {
         write->seg[i + 1] = (struct rme_lseg){mseg[i].base, mseg[i].length, mseg[i].lkey};
+        if (rme_zone_hold(rme->zone, mseg[i].base, mseg[i].length))
+            write->zoned |= 1u << (i + 1);
+    }
     write->mreg = mreg;
     write->op = op;
     op->pins++;
@@ -317,6 +322,7 @@ static bool gather(struct rme *rme, struct rme_op *op, enum rme_stream stream)
     post(op->peer->talk->fast.held, write, at, RME_WIRE_FAST_SIZE, op->nseg + 1);
     rme_count(rme, RME_C_FAST_GATHERED);
     rme_send_eager(op->peer, stream, op->size);
+    rme_times_went(op, RME_PROTO_FAST);
     rme_send_leave(op);
     rme_op_end(rme, op, 0);
     return true;
@@ -360,6 +366,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
         return RME_START_GONE;
     if (!rme_fast_send(op->peer, stream, op->seg, op->nseg, op->size, op->tag))
         return RME_START_STUCK;
+    rme_times_went(op, RME_PROTO_FAST);
     rme_send_leave(op);
     rme_op_end(rme, op, 0);
     return RME_START_GONE;
@@ -398,7 +405,6 @@ static void down(struct rme_peer *peer)
 }
 
 const struct rme_protocol rme_protocol_fast = {
-    .name = "fast",
     .init = init,
     .start = start,
     .in_turn = fits,

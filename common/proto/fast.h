@@ -72,10 +72,12 @@ bool rme_fast_fits(struct rme_peer *peer, enum rme_stream stream, const struct r
 /* Likewise, and shall it be copied, so that its memory is the host's again at once? */
 bool rme_fast_copies(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
                      uint32_t nseg, uint64_t size, int32_t tag);
-/* May a message in so many pieces be written from where it is?  The header is one more. */
-static inline bool rme_fast_gathers(const struct rme *rme, uint64_t pieces)
+/* May a message in so many pieces be written from where it is?  The header is one more.
+ * `zoned`: it is one piece, in a zone; other memory has to stay pinned until it is written. */
+static inline bool rme_fast_gathers(const struct rme *rme, uint64_t pieces, bool zoned)
 {
-    return !rme->caps->reports_apart && pieces < RME_FAST_SEGS && pieces < rme->caps->max_sge;
+    return !rme->caps->reports_apart && pieces < RME_FAST_SEGS && pieces < rme->caps->max_sge &&
+           (zoned || !rme->pin.on_demand);
 }
 /* The peer, which has lent us memory, has said what it has taken: sends of which it is shown
  * are over. */

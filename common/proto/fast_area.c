@@ -51,7 +51,7 @@
 #define IN_VAIN    7u    /* times that WANTS is doubled */
 #define PAGE       4096u
 
-/* id, name, what it means */
+/* What becomes of an area, in this order. */
 enum area_state {
     AREA_WANTED,    /* there is no memory yet: the peer waits for it */
     AREA_MAKING,    /* it is mapped and registered, without the lock */
@@ -198,7 +198,7 @@ static bool open_area(struct rme_peer *peer, struct rme_fast_area *area)
         return false;
     error = rme->ops->expose(peer->link, &area->range, 1, RME_ACCESS_REMOTE_WRITE);
     if (error != 0 && error != -EAGAIN)
-        rme_peer_fail(peer, error, "no memory for the description of what is open to it");
+        rme_peer_fail(peer, error, "a window of our memory cannot be opened to it");
     area->open = error == 0;
     rme->offered += area->open;
     return area->open;

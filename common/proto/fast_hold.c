@@ -240,6 +240,10 @@ static void let_go(struct rme *rme, struct rme_fast_write *write)
     if (rme_mreg_release(rme->mreg, write->mreg) && write->op != NULL)
         write->op->reap = true;
     write->mreg = NULL;
+    for (uint32_t i = 1; i < RME_FAST_SEGS; i++)
+        if ((write->zoned >> i & 1) != 0)
+            rme_zone_drop(rme->zone, write->seg[i].base);
+    write->zoned = 0;
     end_send(rme, write);
 }
 

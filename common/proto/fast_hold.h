@@ -17,6 +17,7 @@ struct rme_fast_write {
     struct rme_fast_hold *hold;
     struct rme_op *op;          /* the send that ends with it; NULL: it has ended */
     struct rme_mreg_hold *mreg; /* of the host's memory */
+    uint32_t zoned;             /* a bit for each of its segments: its slab is held */
     uint32_t units;             /* of the ring */
     uint32_t bytes;
     uint32_t number; /* its place among the messages of the link: rme_credit.spent less apart */

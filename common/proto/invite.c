@@ -28,8 +28,9 @@
  *
  * Why order is kept.  No message of the tag may overtake the one that is written.  Therefore
  * that is handed to the fabric before the next message is looked at, whole, or the invitation
- * is declined.  Its immediate is ordered, as is that of a message whose RTS has crossed INVITE:
- * it must not come before that RTS.
+ * is declined; without memory to do so its CANCEL goes before the next message.  Its immediate
+ * is ordered, as is that of a message whose RTS has crossed INVITE: it must not come before
+ * that RTS.
  *
  * Why one invitation for a peer at a time.  It is there for the first message of an idle link.
  * Messages that follow closely hide the latency of each other's RTS, and by RTS the planner
@@ -85,7 +86,7 @@ static bool idle(const struct rme_peer *peer)
 {
     return peer->talk->invites.inviting == NULL && peer->load.ops == 0 &&
            rme_node_alone(&peer->xferq) && rme_node_alone(&peer->moving) &&
-           rme_node_alone(&peer->control);
+           rme_node_alone(&peer->control) && rme_node_alone(&peer->endings);
 }
 
 /* May an invitation go to the peer now? */
@@ -109,7 +110,7 @@ static bool worth_it(struct rme *rme, const struct rme_op *op)
                                      peer->load.ops, peer->load.bytes);
     in.recv = rme_rndv_own_side(rme, op);
     in.fast_max = rme_fast_given(peer) != 0 ? rme_fast_most(rme, RME_EXPECTED) : 0;
-    in.gathers = rme_fast_gathers(rme, in.send.segments);
+    in.gathers = rme_fast_gathers(rme, in.send.segments, in.send.ready);
     rme_plan(&in, &plan);
     return plan.invite;
 }

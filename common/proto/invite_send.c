@@ -23,14 +23,12 @@ struct invite_ack {
  */
 static bool nothing_before_it(const struct rme_peer *peer, uint64_t bytes)
 {
-    const struct rme *rme = peer->rme;
-
     return rme_node_alone(&peer->xferq) && rme_move_room(peer, bytes) &&
-           rme->xfers < rme->tuning.xfers;
+           rme_move_has_turn(peer);
 }
 
 /* The peer has opened memory for a message of this tag: writes into it, if it is for this one
- * and all is ready. */
+ * and all is ready.  Else rndv_send.c has the unit, for RTS. */
 static enum rme_started start(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
@@ -52,13 +50,8 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     if (rme_node_alone(&r->units) && !rme_unit_next(rme, op))
         return op->state == RME_OP_QUEUED ? RME_START_STUCK : RME_START_GONE;
     unit = rme_entry(r->units.next, struct rme_unit, link);
-    if (unit->state != RME_UNIT_READY || unit->length != op->size) {
-        if (!r->offers) { /* it would be held until the receiver answers */
-            rme_unit_free(rme, unit);
-            r->prepared = 0;
-        }
+    if (unit->state != RME_UNIT_READY || unit->length != op->size || rme_unit_waits(rme, unit))
         return RME_START_OTHER;
-    }
     if (peer->credit.exact && peer->credit.untold &&
         !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN))
         return RME_START_STUCK; /* an immediate cannot say what we have taken: defer.c */
@@ -72,6 +65,8 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     r->opened = op->size;
     r->whole = r->invited = true;
     rme_rndv_begin(rme, op, RME_OP_MOVING);
+    if (op->state != RME_OP_MOVING) /* no memory: its CANCEL goes before the next of its tag */
+        return RME_START_STUCK;
     while (!rme_node_alone(&peer->xferq) && rme_move_push(peer))
         continue;
     return RME_START_GONE;
@@ -172,7 +167,7 @@ static void taken_back(struct rme_peer *peer, uint32_t from)
     ack->control.kind = &ack_kind;
     ack->to = from;
     invites->acks++;
-    rme_node_append(&peer->control, &ack->control.link);
+    rme_node_append(&peer->endings, &ack->control.link);
     rme_peer_kick(peer);
 }
 
@@ -197,7 +192,6 @@ static void started(struct rme_peer *peer)
 }
 
 const struct rme_protocol rme_protocol_invitation = {
-    .name = "invitation",
     .start = start,
     .cancelled = cancelled,
     .arrived = {[RME_WIRE_INVITE] = arrived},

@@ -31,7 +31,8 @@ struct rme_message {
     struct rme_peer *peer;
     int32_t tag;
     bool is_rts;
-    uint8_t flags; /* of its header */
+    uint8_t flags;        /* of its header */
+    enum rme_proto proto; /* eager: how it came */
     /* RTS: the sender's handle; eager: the message's place (refuse.c) */
     uint32_t from;
     uint32_t shape;

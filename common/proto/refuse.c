@@ -98,5 +98,4 @@ static void refused(struct rme_peer *peer, const struct rme_wire_message *messag
                 strerror(-error));
 }
 
-const struct rme_protocol rme_protocol_refusal = {.name = "refusal",
-                                                  .arrived = {[RME_WIRE_REFUSED] = refused}};
+const struct rme_protocol rme_protocol_refusal = {.arrived = {[RME_WIRE_REFUSED] = refused}};

@@ -41,7 +41,8 @@
  * so an exposer that hears one gets no report after it.  A CANCEL_ACK without an op
  * (rme_rndv_send_ack) needs none: nothing was moved, or what was had its place before it
  * (invite.c).  And a CANCEL for an op that is over is ignored: what ended it was reported
- * before, or is on its way.
+ * before, or is on its way.  FIN and both of these go before all other control messages that
+ * wait (peer->endings): a CTS may wait for a window that only the end of an op closes.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -252,13 +253,16 @@ struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, boo
 {
     /* the peer shall write there: each piece is registered for itself */
     bool apart = rme->pin.each && !sends && segments > 1;
+    /* where each segment is a transfer, those are waited for, and copies made meanwhile */
+    bool meanwhile = rme->caps->segments_apart;
 
     return (struct rme_plan_side){.segments = segments,
                                   .ready = ready,
                                   .kept = !apart && rme_mreg_caches(rme->mreg),
                                   .server = rme->server,
                                   .load_ops = rme->load.ops,
-                                  .load_bytes = rme->load.bytes};
+                                  .load_bytes = rme->load.bytes,
+                                  .packed = meanwhile ? 0 : rme->mover->packed};
 }
 
 struct rme_plan_side rme_rndv_far_side(const struct rme *rme, bool server)
@@ -278,11 +282,14 @@ struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
 void rme_rndv_say(struct rme_op *op, unsigned what)
 {
     struct rme_rndv *r = op->rndv;
+    bool ends = what != RME_SAY_GO;
 
-    if (r->say == 0) {
-        rme_node_append(&op->peer->control, &r->control.link);
+    if (r->say == 0)
         op->pins++;
-    }
+    else if (ends)
+        rme_node_remove(&r->control.link);
+    if (r->say == 0 || ends)
+        rme_node_append(ends ? &op->peer->endings : &op->peer->control, &r->control.link);
     r->say |= (uint8_t)what;
     rme_peer_kick(op->peer);
 }
@@ -321,6 +328,14 @@ static void expose(struct rme_op *op)
     }
 }
 
+/* As many as may be ahead.  False: one cannot be made, and the op was given up for it. */
+static bool make_units(struct rme *rme, struct rme_op *op)
+{
+    while (rme_unit_next(rme, op))
+        continue;
+    return !op->rndv->stop;
+}
+
 void rme_rndv_advance(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
@@ -334,14 +349,12 @@ void rme_rndv_advance(struct rme *rme, struct rme_op *op)
         rme_send_ready(op);
         break;
     case RME_OP_MOVING:
-        while (rme_unit_next(rme, op))
-            continue;
-        rme_move_start(rme, op);
+        if (make_units(rme, op))
+            rme_move_start(rme, op);
         break;
     case RME_OP_EXPOSED:
-        while (rme_unit_next(rme, op))
-            continue;
-        expose(op);
+        if (make_units(rme, op))
+            expose(op);
         break;
     default:
         break;
@@ -524,11 +537,12 @@ static void cancel_acked(struct rme_peer *peer, const struct rme_wire_message *m
 
 /* ---- The end ---- */
 
-static void count_end(const struct rme_op *op)
+static void count_end(struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
     bool reads = op->rndv->reads;
 
+    rme_times_went(op, reads ? RME_PROTO_RNDV_READ : RME_PROTO_RNDV_WRITE);
     if (!rme_op_sends(op)) {
         rme_peer_count(peer, reads ? RME_C_RECVS_RNDV_READ : RME_C_RECVS_RNDV_WRITE, 1);
         return;
@@ -557,7 +571,6 @@ static void ended(struct rme *rme, struct rme_op *op)
 }
 
 const struct rme_protocol rme_protocol_rendezvous = {
-    .name = "rendezvous",
     .cancelled = cancelled,
     .arrived = {[RME_WIRE_CANCEL_ACK] = cancel_acked},
     .ready = rme_rndv_advance,

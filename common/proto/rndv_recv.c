@@ -122,6 +122,5 @@ void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
 }
 
 const struct rme_protocol rme_protocol_rndv_recv = {
-    .name = "rendezvous: receive",
     .arrived = {[RME_WIRE_OFFER] = offer_arrived},
 };

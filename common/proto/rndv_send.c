@@ -62,6 +62,19 @@ static void offer_nothing(struct rme *rme, struct rme_op *op, struct rme_unit *u
     op->rndv->access = RME_ACCESS_LOCAL;
 }
 
+/* An invitation that was not taken may have left a unit.  If RTS does not take it along it goes
+ * now: the receiver may answer, or have room for RTS, only much later. */
+static void drop_left_unit(struct rme *rme, struct rme_op *op)
+{
+    struct rme_unit *unit;
+
+    if (op->rndv == NULL || rme_node_alone(&op->rndv->units))
+        return;
+    unit = rme_entry(op->rndv->units.next, struct rme_unit, link);
+    if (!op->rndv->offers)
+        offer_nothing(rme, op, unit);
+}
+
 /* The first unit, which goes along with RTS; NULL with *wait: not ready yet, or there will be
  * none. */
 static struct rme_unit *offered_unit(struct rme *rme, struct rme_op *op, bool *wait)
@@ -133,6 +146,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     bool wait;
     void *tx;
 
+    drop_left_unit(rme, op);
     if (!in_turn(op))
         return RME_START_TURN;
     if (op->rndv == NULL && rme_rndv_plan_send(rme, op) != 0) {
@@ -168,6 +182,13 @@ static struct rme_op *answered(struct rme_peer *peer, uint32_t handle)
     return op;
 }
 
+/* Has the receiver read what RTS offered?  FIN may tell that before GO does; then the rest is
+ * read, too. */
+static bool is_read(const struct rme_op *op)
+{
+    return op->state == RME_OP_RTS && op->rndv->reads;
+}
+
 /* The receiver's memory is open: this is its first window, or the next one. */
 static void receiver_opened(struct rme_op *op, const struct rme_wire_message *message)
 {
@@ -191,7 +212,7 @@ static void cts_arrived(struct rme_peer *peer, const struct rme_wire_message *me
 {
     struct rme_op *op = answered(peer, message->to);
 
-    if (op == NULL || op->state == RME_OP_EXPOSED ||
+    if (op == NULL || op->state == RME_OP_EXPOSED || is_read(op) ||
         (op->state == RME_OP_MOVING && message->from != rme_rndv_peer_handle(op->rndv))) {
         rme_peer_protocol_error(peer, "a CTS for no send that waits for it");
         return;
@@ -207,6 +228,10 @@ void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
 
     if (op == NULL || op->state != RME_OP_RTS || op->size != invite->window)
         return;
+    if (is_read(op)) {
+        rme_peer_protocol_error(peer, "an INVITE for a send that it reads");
+        return;
+    }
     rme_count(peer->rme, RME_C_INVITES_TAKEN);
     op->rndv->invited = true;
     receiver_opened(op, invite);
@@ -253,7 +278,6 @@ static void fin_arrived(struct rme_peer *peer, const struct rme_wire_message *me
 }
 
 const struct rme_protocol rme_protocol_rndv_send = {
-    .name = "rendezvous: send",
     .start = start,
     .in_turn = in_turn,
     .arrived = {[RME_WIRE_CTS] = cts_arrived,

@@ -280,18 +280,21 @@ static void start(struct rme_peer *peer)
         continue;
 }
 
-/* Sends what is first in peer->control.  False: no credit or buffer. */
-static bool push_control(struct rme_peer *peer)
+/* Sends what waits there, in order, until something lacks a credit, a buffer or a window. */
+static void push_control(struct rme_peer *peer, struct rme_node *ring)
 {
-    struct rme_control *control = rme_entry(peer->control.next, struct rme_control, link);
+    while (!rme_node_alone(ring)) {
+        struct rme_control *control = rme_entry(ring->next, struct rme_control, link);
 
-    return control->kind->send(peer, control);
+        if (!control->kind->send(peer, control))
+            return;
+    }
 }
 
 static void push(struct rme_peer *peer)
 {
-    while (!rme_node_alone(&peer->control) && push_control(peer))
-        continue;
+    push_control(peer, &peer->endings);
+    push_control(peer, &peer->control);
     while (!rme_node_alone(&peer->xferq) && rme_move_push(peer))
         continue;
     if (peer->pong_due && rme_peer_send_header(peer, RME_WIRE_PONG, RME_CREDIT_CONTROL))

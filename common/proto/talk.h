@@ -21,6 +21,7 @@ enum rme_turn { RME_TURN_SMALL, RME_TURN_LARGE, RME_TURNS };
 struct rme_talk {
     bool small_next; /* of those in `turn`, where both could go */
     uint32_t posted; /* sends that were QUEUED, so far */
+    uint32_t links;  /* with it, so far */
     /* QUEUED sends, in order, but for those that let others pass (send.c) */
     struct rme_node sendq[RME_STREAMS];
     /* of those, the ones that wait for the peer's host, in order */

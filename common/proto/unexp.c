@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/arrive.h"
 #include "proto/message.h"
 #include "proto/rndv.h"
 #include "proto/unexp.h"
@@ -91,6 +92,7 @@ static void unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *
         rme_message_no_memory(peer);
         return;
     }
+    u->by_link = peer->talk->links;
     memcpy(u->buffer, message->payload, message->payload_length);
     rme_count_add(peer->rme, RME_C_BYTES_COPIED, message->payload_length);
     rme_peer_count(peer, RME_C_RECVS_EAGER, 1);
@@ -133,11 +135,10 @@ static bool pull(struct rme_peer *peer, struct rme_unexp *u)
     op->kind = RME_OP_PULL;
     op->state = RME_OP_FREE;
     op->tag = full->tag;
-    op->peer = peer;
     op->user = full;
     op->seg[0] = (struct rme_seg){full->buffer, full->size};
     op->total = full->size;
-    rme_node_append(&peer->ops, &op->of_peer);
+    rme_op_attach(op, peer);
     rme_op_step(rme, op, RME_OP_POSTED);
     peer->talk->pulled += pull_cost(full);
     peer->talk->rts_in[RME_UNEXPECTED_STREAM]--;
@@ -149,7 +150,7 @@ static bool pull(struct rme_peer *peer, struct rme_unexp *u)
 /* Pulls, in order, as long as there is room. */
 static void pull_more(struct rme_peer *peer)
 {
-    while (!rme_node_alone(&peer->talk->pulls) && peer->state == RME_PEER_UP) {
+    while (!rme_node_alone(&peer->talk->pulls) && rme_peer_listens(peer)) {
         struct rme_unexp *u = rme_entry(peer->talk->pulls.next, struct rme_unexp, waiting);
 
         if (peer->talk->pulled != 0 &&
@@ -210,7 +211,7 @@ void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
     rme_op_leave(rme, op, true);
     pass_on(peer);
     pull_more(peer);
-    rme_peer_release(peer);
+    rme_peer_unpin(peer);
 }
 
 /* The sender gives up a message that was not pulled yet. */
@@ -224,6 +225,7 @@ static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *canc
     unexp_free(rts->unexp);
     rts->unexp = NULL;
     rme_message_forget(rts);
+    pass_on(peer); /* those behind it */
     return true;
 }
 
@@ -245,7 +247,7 @@ struct rme_unexp *rme_unexp_take(struct rme *rme)
     if (u->pulled) {
         peer->talk->pulled -= pull_cost(u);
         pull_more(peer);
-    } else {
+    } else if (u->by_link == peer->talk->links) {
         rme_holding_took(&peer->holding[RME_UNEXPECTED_STREAM], u->size);
     }
     rme_table_put(&rme->protocols->lent, &u->lent, (uintptr_t)u->buffer, 0);
@@ -280,10 +282,11 @@ static void drop(struct rme_peer *peer, bool all)
     peer->talk->rts_in[RME_UNEXPECTED_STREAM] = 0;
 }
 
-/* What cannot be completed goes with the link. */
+/* What cannot be completed goes with the link; what is complete is in turn then. */
 static void left(struct rme_peer *peer)
 {
     drop(peer, false);
+    pass_on(peer);
 }
 
 /* Drops all messages of a peer, also those that could be delivered. */
@@ -318,6 +321,11 @@ static void made(struct rme_peer *peer)
     rme_node_init(&peer->talk->complete);
 }
 
+static void started(struct rme_peer *peer)
+{
+    peer->talk->links++;
+}
+
 /* Is one of its messages still to be delivered? */
 static bool is_needed(const struct rme_peer *peer)
 {
@@ -325,11 +333,11 @@ static bool is_needed(const struct rme_peer *peer)
 }
 
 const struct rme_protocol rme_protocol_unexpected = {
-    .name = "unexpected",
     .cancelled = cancelled,
     .arrived =
         {[RME_WIRE_UNEXPECTED] = unexp_arrived, [RME_ARRIVAL_UNEXPECTED_RTS] = rts_arrived},
     .made = made,
+    .started = started,
     .left = left,
     .unwanted = unwanted,
     .is_needed = is_needed,

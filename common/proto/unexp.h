@@ -18,6 +18,8 @@ struct rme_unexp {
     bool ready;   /* all bytes are here */
     bool dropped; /* the host does not want it any more; it is still being pulled */
     bool pulled;  /* it came by RTS */
+    /* not by RTS: which of the peer's links it came by, in whose window it counts */
+    uint32_t by_link;
     uint64_t size;
     size_t kept;             /* bytes in the account of the peer */
     struct rme_message *rts; /* not pulled yet */

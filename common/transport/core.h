@@ -64,6 +64,7 @@ struct rme {
     const struct rme_caps *caps;
     const struct rme_link_user *user; /* of the links: who is told what becomes of them */
     struct rme_options *options;
+    char *ignored; /* the first key of them that nobody takes; NULL: none */
     struct rme_tuning tuning;
     struct rme_costs costs;
     uint64_t incarnation;
@@ -94,7 +95,8 @@ struct rme {
     struct rme_node xfer_turn;   /* peers that wait for the process's throttle */
     uint32_t xfers;              /* our transfers outstanding */
     struct rme_node window_turn; /* peers that wait for windows, see expose.c */
-    uint32_t offered;            /* windows open for what may wait long */
+    uint32_t windows;            /* open for messages that are moved */
+    uint32_t offered;            /* and for what may wait long */
     struct rme_load load;        /* what we have to move */
     /* rendezvous whose data moves now, whoever moves it; and invitations */
     uint32_t under_way;

@@ -30,11 +30,12 @@
  * is not dead, so by default nothing waits for it.  peer_timeout_ms makes it count for sites
  * that prefer so, whether or not there was a credit for PING: a process that runs gives some
  * back by itself, unless we make it keep too much (keep.c); such a peer cannot be told from one
- * that is stopped.  One timer for each peer does all this.  Without work it rests: on a client
- * it is not set, so nothing ticks there; a server, which would never send anything to a client
- * that is gone, and keep all it has for it, probes after idle_keepalive_ms.  With the probe
- * each side asks for the receive buffers that the other one was granted while it was busy
- * (credit.c): so an idle link holds no more than at first.
+ * that is stopped.  A network that can tell by itself is asked before that (caps.look_ms).  One
+ * timer for each peer does all this.  Without work it rests: on a client it is not set, so
+ * nothing ticks there; a server, which would never send anything to a client that is gone, and
+ * keep all it has for it, probes after idle_keepalive_ms.  With the probe each side asks for
+ * the receive buffers that the other one was granted while it was busy (credit.c): so an idle
+ * link holds no more than at first.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -143,6 +144,7 @@ static void connect_part(struct rme_peer *peer)
 
         if (error == 0) {
             rme->nlink++;
+            rme_wait_link(rme);
             peer->error = 0;
             rme_peer_set_timer(peer, now + left / (uint64_t)(parts - peer->part) + 1);
             return;
@@ -167,6 +169,24 @@ static void connect_start(struct rme_peer *peer, uint64_t now)
     connect_part(peer);
 }
 
+/* Something was heard, or work has begun. */
+static void silence_begins(struct rme_peer *peer, uint64_t now)
+{
+    peer->heard_at = now;
+    peer->ping_sent = false;
+    peer->look_ms = peer->rme->caps->look_ms;
+}
+
+/* When to look again at a link of which nothing was heard, and for which a probe is due after
+ * `period`. */
+static uint64_t next_look(const struct rme_peer *peer, uint64_t now, uint32_t period)
+{
+    bool looks = peer->look_ms != 0 && !rme_node_alone(&peer->ops);
+    uint64_t due = peer->heard_at + (peer->look_ms < period ? peer->look_ms : period);
+
+    return looks && due > now ? due : now + period;
+}
+
 void rme_peer_work(struct rme_peer *peer)
 {
     uint64_t now;
@@ -185,9 +205,9 @@ void rme_peer_work(struct rme_peer *peer)
         if ((peer->timer.place == 0 || peer->timer_rests) &&
             peer->rme->tuning.keepalive_ms != 0 && !rme_node_alone(&peer->ops)) {
             peer->timer_rests = false;
-            peer->heard_at = rme_now();
-            peer->ping_sent = false;
-            rme_peer_set_timer(peer, peer->heard_at + peer->rme->tuning.keepalive_ms);
+            now = rme_now();
+            silence_begins(peer, now);
+            rme_peer_set_timer(peer, next_look(peer, now, peer->rme->tuning.keepalive_ms));
         }
         break;
     default:
@@ -271,7 +291,7 @@ static void bury(struct rme_peer *peer)
         rme_peer_step(peer, RME_PEER_IDLE);
         if (peer->dropped)
             rme_peer_release(peer);
-        else if (!rme_node_alone(&peer->ops) && !rme->closing)
+        else if ((!rme_node_alone(&peer->ops) || peer->reaching != 0) && !rme->closing)
             rme_peer_work(peer);
     }
 }
@@ -326,11 +346,12 @@ void rme_peer_down(struct rme_peer *peer, const struct rme_event *event)
 
 void rme_peer_drop(struct rme_peer *peer)
 {
+    peer->pins++;
     peer->dropped = true;
     peer->rme->user->unwanted(peer);
     rme_peer_fail(peer, -ECONNRESET, NULL);
     peer->rme->user->unreachable(peer, -ECONNRESET); /* what was posted for the next link */
-    rme_peer_release(peer);
+    rme_peer_unpin(peer);
 }
 
 /* ---- Time ---- */
@@ -367,8 +388,7 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
     if (period != 0) {
         if (peer->heard) {
             peer->heard = false;
-            peer->ping_sent = false;
-            peer->heard_at = now;
+            silence_begins(peer, now);
         } else if (peer->ping_sent && rme->tuning.peer_timeout_ms != 0 &&
                    now - peer->heard_at >= rme->tuning.peer_timeout_ms && can_answer(peer)) {
             rme_peer_fail(peer, -ETIMEDOUT, "it did not answer");
@@ -382,9 +402,13 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
             peer->ping_sent = true;
             if (rme->ops->link_probe)
                 rme->ops->link_probe(peer->link);
+        } else if (peer->look_ms != 0 && now - peer->heard_at >= peer->look_ms) {
+            peer->look_ms *= 2;
+            if (!peer->timer_rests)
+                rme->ops->link_probe(peer->link);
         }
-        if (next > now + period)
-            next = now + period;
+        if (next > next_look(peer, now, period))
+            next = next_look(peer, now, period);
     }
     if (next != UINT64_MAX)
         rme_peer_set_timer(peer, next);
@@ -415,7 +439,7 @@ void rme_peer_timer(struct rme_peer *peer, uint64_t now)
         break;
     case RME_PEER_CONNECTING:
         peer->error = -ETIMEDOUT;
-        peer->rme->ops->link_disconnect(peer->link, -ETIMEDOUT);
+        rme_peer_disconnect(peer, -ETIMEDOUT);
         break;
     case RME_PEER_ACCEPTING:
         rme_peer_fail(peer, -ETIMEDOUT, "it asked for a connection and did not complete it");

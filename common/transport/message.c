@@ -116,10 +116,12 @@ void rme_control_drop(struct rme_peer *peer)
 {
     struct rme_node *node;
 
+    rme_node_splice(&peer->control, &peer->endings);
     while ((node = rme_node_take(&peer->control)) != NULL) {
         struct rme_control *control = rme_entry(node, struct rme_control, link);
 
-        control->kind->drop(peer, control);
+        if (control->kind->drop != NULL)
+            control->kind->drop(peer, control);
     }
 }
 

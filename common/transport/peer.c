@@ -55,6 +55,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     rme_node_init(&peer->ops);
     rme_node_init(&peer->dying);
     rme_node_init(&peer->control);
+    rme_node_init(&peer->endings);
     rme_node_init(&peer->xferq);
     rme_node_init(&peer->moving);
     rme_node_init(&peer->keep_wait);
@@ -115,11 +116,17 @@ void rme_peer_release(struct rme_peer *peer)
 {
     bool forgotten = peer->dropped || (peer->passive && !peer->introduced);
 
-    if (peer->rme->closing || peer->link != NULL || !forgotten ||
+    if (peer->rme->closing || peer->link != NULL || !forgotten || peer->pins != 0 ||
         peer->rme->user->is_needed(peer))
         return;
     if (peer->dropped || peer->state == RME_PEER_DEAD)
         rme_peer_destroy(peer);
+}
+
+void rme_peer_unpin(struct rme_peer *peer)
+{
+    if (--peer->pins == 0)
+        rme_peer_release(peer);
 }
 
 void rme_peer_set_timer(struct rme_peer *peer, uint64_t when)
@@ -148,6 +155,12 @@ void rme_peer_leave(struct rme_peer *peer, int error)
     peer->error = error;
 }
 
+void rme_peer_disconnect(struct rme_peer *peer, int error)
+{
+    peer->rme->ops->link_disconnect(peer->link, error);
+    rme_wait_link(peer->rme);
+}
+
 void rme_peer_fail(struct rme_peer *peer, int error, const char *why)
 {
     struct rme *rme = peer->rme;
@@ -159,7 +172,7 @@ void rme_peer_fail(struct rme_peer *peer, int error, const char *why)
         rme_count(rme, RME_C_LINK_FAILURES);
     }
     rme_peer_leave(peer, error);
-    rme->ops->link_disconnect(peer->link, error);
+    rme_peer_disconnect(peer, error);
 }
 
 void rme_peer_protocol_error(struct rme_peer *peer, const char *why)

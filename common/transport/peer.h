@@ -55,11 +55,15 @@ struct rme_peer {
     bool bye_in;      /* the peer said it; the link goes down by its will */
     int error;        /* why the link is being closed */
 
-    struct rme_node of_engine;   /* in rme->peers */
-    struct rme_node kick;        /* in rme->kicked */
-    struct rme_node ops;         /* all ops that belong to this link or wait for one */
-    struct rme_node dying;       /* ops that end when the link is down */
-    struct rme_node control;     /* control messages that wait, in order (struct rme_control) */
+    struct rme_node of_engine; /* in rme->peers */
+    struct rme_node kick;      /* in rme->kicked */
+    struct rme_node ops;       /* all ops that belong to this link or wait for one */
+    struct rme_node dying;     /* ops that end when the link is down */
+    uint32_t pins;             /* ops that are not through with it, and calls */
+    uint32_t reaching;         /* calls that wait for a link, for which nothing is posted */
+    struct rme_node control;   /* control messages that wait, in order (struct rme_control) */
+    /* likewise, that end operations: before those, which may wait for windows of them */
+    struct rme_node endings;
     struct rme_node xferq;       /* transfers that wait, in order (struct rme_move) */
     struct rme_node moving;      /* transfers that the fabric has, in the order of posting */
     struct rme_host *host;       /* where it comes from, for what is kept (keep.c) */
@@ -70,6 +74,7 @@ struct rme_peer {
     struct rme_node window_turn; /* in rme->window_turn: waits for windows */
     struct rme_node closing;     /* units of which something is being closed */
     uint32_t shutting;           /* sends that end when it is; see expose.c */
+    uint32_t windows;            /* of rme->windows, open to it */
 
     struct rme_credit credit;
     /* messages and immediates of the peer that have arrived and are not taken yet */
@@ -99,6 +104,7 @@ struct rme_peer {
     uint64_t not_before;       /* no attempt before */
     uint64_t busy_by;          /* a peer that is busy is asked again until then; 0: it is not */
     uint32_t backoff_ms;
+    uint32_t look_ms;           /* after so much silence the fabric looks next (caps.look_ms) */
     uint64_t heard_at;          /* when the timer last saw `heard` */
     uint64_t cancel_by;         /* the earliest deadline of a cancel, or UINT64_MAX */
     uint64_t count[RME_C_PEER]; /* what stats counts of it */
@@ -137,7 +143,9 @@ static inline void rme_peer_kick(struct rme_peer *peer)
  * already.
  */
 void rme_peer_fail(struct rme_peer *peer, int error, const char *why);
-/* The same for a peer that broke the protocol. */
+/* Asks the fabric to end the link; somebody polls for LINK_DOWN. */
+void rme_peer_disconnect(struct rme_peer *peer, int error);
+/* The same as rme_peer_fail for a peer that broke the protocol. */
 void rme_peer_protocol_error(struct rme_peer *peer, const char *why);
 
 /* A cancel waits for the peer: bounds the time. */
@@ -168,17 +176,20 @@ void rme_peer_down(struct rme_peer *peer, const struct rme_event *event);
 
 /* The host has freed the address. */
 void rme_peer_drop(struct rme_peer *peer);
-/* Frees a peer without link once neither the host nor an unexpected message needs it. */
+/* Frees a peer without link once neither the host, an unexpected message nor an op needs it:
+ * one for which a thread registers or copies may outlive the link. */
 void rme_peer_release(struct rme_peer *peer);
+/* One op less needs it, which may have been the last. */
+void rme_peer_unpin(struct rme_peer *peer);
 /* Ends all its ops, whatever becomes of its link; frees it (rme_close). */
 void rme_peer_bury(struct rme_peer *peer);
 void rme_peer_destroy(struct rme_peer *peer);
 /* What the host hears of a link that could not be made. */
 int rme_peer_connect_error(int error);
 
-/* Something that waits in peer->control for credits. */
+/* Something that waits in peer->control or peer->endings for credits or windows. */
 struct rme_control_kind {
-    /* false: no credit or buffer; else it is out of the ring */
+    /* false: no credit, buffer or window; else it is out of the ring */
     bool (*send)(struct rme_peer *peer, struct rme_control *control);
     /* the link is given up; NULL: its op takes it out before */
     void (*drop)(struct rme_peer *peer, struct rme_control *control);
@@ -189,7 +200,7 @@ struct rme_control {
     const struct rme_control_kind *kind;
 };
 
-/* Forgets all that waits in peer->control. */
+/* Forgets all that waits there. */
 void rme_control_drop(struct rme_peer *peer);
 
 /* What a link tells those that use it, with the engine's lock held. */

@@ -37,5 +37,10 @@ static inline void rme_wait_notify(struct rme *rme, int what)
 }
 /* A deadline may have come nearer than the leader knows. */
 void rme_wait_deadline(struct rme *rme);
+/* A link was asked for, or is to end: what the fabric has to say of it may end no sleep. */
+static inline void rme_wait_link(struct rme *rme)
+{
+    rme->wake = rme->wake || rme->sleeping;
+}
 
 #endif

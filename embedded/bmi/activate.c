@@ -101,6 +101,15 @@ static bool is_only_one(const char *text, const struct bmi_method_ops *ops)
     return true;
 }
 
+/* The options for a method that this lookup starts: those of the lookup, or of BMI_initialize,
+ * which are for all methods of the program. *alone: they can be for no other. */
+static char *options_for(struct bmi_method_ops *ops, const char *text, char *options,
+                         bool *alone)
+{
+    *alone = options ? is_only_one(text, ops) : !bmi_static_methods[1];
+    return options ? options : bmi_core.options;
+}
+
 /*
  * Offers a string to the active methods, then to those that must be started for it, in the
  * order of the program's table.  A method that cannot start (no device) does not keep a later
@@ -122,8 +131,9 @@ static int find_method(const char *text, char *options, struct bmi_method_ops **
         *ops = bmi_static_methods[i];
         if (is_active(*ops) || !bmi_has_scheme(text, bmi_method_scheme(*ops)))
             continue;
-        int started =
-            bmi_activate(*ops, NULL, is_only_one(text, *ops) ? SHIM_OPTIONS_ALONE : 0, options);
+        bool alone;
+        char *its = options_for(*ops, text, options, &alone);
+        int started = bmi_activate(*ops, NULL, alone ? SHIM_OPTIONS_ALONE : 0, its);
         if (started == 0)
             *addr = (*ops)->method_addr_lookup(text);
         else if (ret == -BMI_ENOPROTOOPT)

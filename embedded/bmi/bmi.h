@@ -52,7 +52,7 @@ struct BMI_unexpected_info {
  * ("bmi_ib,bmi_tcp", "ib://host:3335,tcp://host:3334"; port 0 is any free one, BMI_TCP_GET_PORT
  * tells which).  A client may name methods to start at once, else they start when an address of
  * theirs is looked up.  `options` is one string for all methods: "key=value,key=value"; NULL
- * for none.
+ * for none.  It is copied, for those that start later; they say then what is wrong in it.
  *
  * -BMI_EINVAL bad arguments or an address that its method does not understand (BMI_addr_lookup
  * says -BMI_ENOPROTOOPT then), -BMI_ENOPROTOOPT no such method; else the method's error
@@ -73,8 +73,8 @@ void BMI_close_context(bmi_context_id context_id);
 
 /*
  * Finds or makes the address for a string.  Nothing is connected yet.  `bmi_opts` are options
- * for the method, if this lookup is what starts it.  -BMI_ENOPROTOOPT no method takes the
- * string, -BMI_ENAMETOOLONG.
+ * for the method, if this lookup is what starts it; NULL: those of BMI_initialize.
+ * -BMI_ENOPROTOOPT no method takes the string, -BMI_ENAMETOOLONG.
  */
 int BMI_addr_lookup(BMI_addr_t *new_addr, const char *id_string, char *bmi_opts);
 

@@ -9,7 +9,10 @@
  * Locks, in the order in which they may be taken:
  *   life     BMI_initialize and BMI_finalize; held from beginning to end
  *   methods  starting methods, opening and closing contexts; held while the method does so
- *   refs     the address table (refs.c); never held while a method is called
+ *   refs     the address table (refs.c); never held while a method is called; taken around a
+ *            fork (init.c).  The others are not: starting and stopping may take seconds.  A
+ *            child of a fork in the midst of that, or while another thread looks up a new
+ *            address or opens or closes a context, cannot use BMI, nor finalize it
  * Posting, testing and cancelling take none of the first two: the table of active methods only
  * grows while BMI is up, and the address they use is pinned (refs.h).
  */
@@ -30,6 +33,7 @@ struct bmi_core {
     atomic_int users; /* calls of BMI_initialize without their BMI_finalize */
     atomic_int flags; /* of the first of them */
     pthread_mutex_t methods;
+    char *options; /* of the first of them, own; NULL: none; for methods that start later */
     struct bmi_method_ops
         *active[BMI_MAX_METHODS]; /* [0 … active_count-1]; written before the count is */
     atomic_int active_count;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Start and stop of BMI, and contexts. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include "core.h"
 #include "gossip.h"
@@ -12,6 +13,26 @@ struct bmi_core bmi_core = {
     .methods = PTHREAD_MUTEX_INITIALIZER,
     .refs = {.lock = PTHREAD_MUTEX_INITIALIZER, .generation = 1},
 };
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&bmi_core.refs.lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&bmi_core.refs.lock);
+}
+
+/*
+ * A child has the address table whole and its lock free.  Before the methods do the same with
+ * their locks: who registers first is called last, so the table's lock is taken after theirs.
+ * No thread waits for one of theirs while it has it.
+ */
+static void guard_forks(void)
+{
+    (void)pthread_atfork(before_fork, after_fork, after_fork);
+}
 
 static int check_arguments(const char *method_list, const char *listen_addr, int flags)
 {
@@ -26,6 +47,18 @@ static int check_arguments(const char *method_list, const char *listen_addr, int
         return -BMI_EINVAL;
     }
     return 0;
+}
+
+static int keep_options(const char *options)
+{
+    bmi_core.options = options ? strdup(options) : NULL;
+    return options && !bmi_core.options ? -BMI_ENOMEM : 0;
+}
+
+static void drop_options(void)
+{
+    free(bmi_core.options);
+    bmi_core.options = NULL;
 }
 
 static bool is_one_name(const char *list)
@@ -59,8 +92,10 @@ static int start_listed(const char *name, size_t length, const char *listen_addr
 
 int BMI_initialize(const char *method_list, const char *listen_addr, int flags, char *options)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     int ret = 0;
 
+    (void)pthread_once(&once, guard_forks);
     pthread_mutex_lock(&bmi_core.life);
     if (bmi_is_up()) {
         atomic_fetch_add(&bmi_core.users, 1);
@@ -72,6 +107,7 @@ int BMI_initialize(const char *method_list, const char *listen_addr, int flags, 
     atomic_store(&bmi_core.flags, flags);
 
     pthread_mutex_lock(&bmi_core.methods);
+    ret = keep_options(options);
     const char *name = method_list ? method_list : "";
     if (is_one_name(name))
         flags |= SHIM_OPTIONS_ALONE;
@@ -84,8 +120,10 @@ int BMI_initialize(const char *method_list, const char *listen_addr, int flags, 
         gossip_err("BMI: the list of methods is empty\n");
         ret = -BMI_EINVAL;
     }
-    if (ret < 0)
+    if (ret < 0) {
         bmi_deactivate_all();
+        drop_options();
+    }
     pthread_mutex_unlock(&bmi_core.methods);
     if (ret < 0)
         bmi_refs_clear(&bmi_core.refs);
@@ -110,6 +148,7 @@ int BMI_finalize(void)
         atomic_store(&bmi_core.users, 0);
         pthread_mutex_lock(&bmi_core.methods);
         bmi_deactivate_all();
+        drop_options();
         atomic_store(&bmi_core.contexts, 0);
         pthread_mutex_unlock(&bmi_core.methods);
         /* Addresses are dropped when their methods have stopped, as OrangeFS does it. */

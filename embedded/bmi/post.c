@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Posting and cancelling: find the address, hand the operation to its method. */
+#include <stdbool.h>
 #include <stddef.h>
 #include "core.h"
 
-/* Pins the address of an operation.  0 or the error of the post. */
-static int begin(bmi_op_id_t *id, BMI_addr_t addr, bmi_context_id context, struct bmi_ref **ref)
+/* Pins the address of an operation whose memory is described well or badly.  0 or the error of
+ * the post. */
+static int begin(bmi_op_id_t *id, BMI_addr_t addr, bmi_context_id context, bool is_bad,
+                 struct bmi_ref **ref)
 {
     if (!id)
         return -BMI_EINVAL;
     *id = 0;
     if (!bmi_is_up())
         return -BMI_ENETDOWN;
-    if (!bmi_context_is_open(context))
+    if (is_bad || !bmi_context_is_open(context))
         return -BMI_EINVAL;
     *ref = bmi_refs_pin(&bmi_core.refs, addr);
     return *ref ? 0 : -BMI_EPROTO;
@@ -39,7 +42,7 @@ int BMI_post_send(bmi_op_id_t *id, BMI_addr_t dest, const void *buffer, bmi_size
                   bmi_context_id context_id, bmi_hint hints)
 {
     struct bmi_ref *ref;
-    int ret = is_bad_buffer(buffer, size) ? -BMI_EINVAL : begin(id, dest, context_id, &ref);
+    int ret = begin(id, dest, context_id, is_bad_buffer(buffer, size), &ref);
     if (ret < 0)
         return ret;
     return end(ref, ref->ops->post_send(id, ref->method_addr, buffer, size, buffer_type, tag,
@@ -52,7 +55,7 @@ int BMI_post_sendunexpected(bmi_op_id_t *id, BMI_addr_t dest, const void *buffer
                             bmi_hint hints)
 {
     struct bmi_ref *ref;
-    int ret = is_bad_buffer(buffer, size) ? -BMI_EINVAL : begin(id, dest, context_id, &ref);
+    int ret = begin(id, dest, context_id, is_bad_buffer(buffer, size), &ref);
     if (ret < 0)
         return ret;
     return end(ref,
@@ -65,8 +68,7 @@ int BMI_post_recv(bmi_op_id_t *id, BMI_addr_t src, void *buffer, bmi_size_t expe
                   void *user_ptr, bmi_context_id context_id, bmi_hint hints)
 {
     struct bmi_ref *ref;
-    int ret =
-        is_bad_buffer(buffer, expected_size) ? -BMI_EINVAL : begin(id, src, context_id, &ref);
+    int ret = begin(id, src, context_id, is_bad_buffer(buffer, expected_size), &ref);
     if (ret < 0)
         return ret;
     return end(ref,
@@ -80,9 +82,8 @@ int BMI_post_send_list(bmi_op_id_t *id, BMI_addr_t dest, const void *const *buff
                        bmi_context_id context_id, bmi_hint hints)
 {
     struct bmi_ref *ref;
-    int ret = is_bad_list(buffer_list, size_list, list_count, total_size)
-                  ? -BMI_EINVAL
-                  : begin(id, dest, context_id, &ref);
+    int ret = begin(id, dest, context_id,
+                    is_bad_list(buffer_list, size_list, list_count, total_size), &ref);
     if (ret < 0)
         return ret;
     return end(ref, ref->ops->post_send_list(id, ref->method_addr, buffer_list, size_list,
@@ -97,9 +98,8 @@ int BMI_post_recv_list(bmi_op_id_t *id, BMI_addr_t src, void *const *buffer_list
                        bmi_context_id context_id, bmi_hint hints)
 {
     struct bmi_ref *ref;
-    int ret = is_bad_list(buffer_list, size_list, list_count, total_expected_size)
-                  ? -BMI_EINVAL
-                  : begin(id, src, context_id, &ref);
+    int ret = begin(id, src, context_id,
+                    is_bad_list(buffer_list, size_list, list_count, total_expected_size), &ref);
     if (ret < 0)
         return ret;
     return end(ref, ref->ops->post_recv_list(id, ref->method_addr, buffer_list, size_list,
@@ -114,9 +114,8 @@ int BMI_post_sendunexpected_list(bmi_op_id_t *id, BMI_addr_t dest,
                                  void *user_ptr, bmi_context_id context_id, bmi_hint hints)
 {
     struct bmi_ref *ref;
-    int ret = is_bad_list(buffer_list, size_list, list_count, total_size)
-                  ? -BMI_EINVAL
-                  : begin(id, dest, context_id, &ref);
+    int ret = begin(id, dest, context_id,
+                    is_bad_list(buffer_list, size_list, list_count, total_size), &ref);
     if (ret < 0)
         return ret;
     return end(ref, ref->ops->post_sendunexpected_list(

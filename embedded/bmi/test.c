@@ -4,19 +4,25 @@
  *
  * With one method the call goes straight through.  With several, each is asked once without
  * waiting, beginning with another one each time so that none of them fills the caller's arrays
- * for ever.  Only when none has anything is the idle time spent, in equal shares, until one of
- * them has.  No method is ever skipped because another one is busy.
+ * for ever.  Only when none has anything is the idle time spent, in turn, until one has any:
+ * in slices that begin small and grow, as what comes to one waits for the slice of another.  A
+ * method that comes back long before its slice is over has something that this call does not
+ * fetch, as an unexpected message: then the call is over.  No method is ever skipped because
+ * another one is busy.
  *
  * An operation's id does not say whose it is; a method skips the ids of others.  So nothing
  * here looks behind an id, and a wrong one harms nobody.
  */
 #include <errno.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <time.h>
 #include "core.h"
 #include "gossip.h"
 
 #define UNEXPECTED_AT_ONCE 32
+#define SLICE_MOST_MS      8 /* what comes to one method waits for another at most so long */
+#define SLICE_TOLD_MS      4 /* to come back from a shorter one early says nothing */
 
 /* Asks one method, waiting up to idle_ms; returns how many results it added or a negative
  * error. */
@@ -28,6 +34,13 @@ static void wait_for_a_method(int idle_ms)
     const struct timespec one_ms = {.tv_nsec = 1000000};
     while (idle_ms-- > 0 && bmi_active_count() == 0)
         nanosleep(&one_ms, NULL);
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 /* Returns the number of results, or an error when there are none and a method failed. */
@@ -50,15 +63,19 @@ static int ask_all(ask_fn ask, void *call, int idle_ms)
         else
             error = n;
     }
-    for (int i = 0; i < methods && found == 0 && error == 0 && idle_ms > 0; i++) {
-        int left = methods - i;
-        int share = (idle_ms + left - 1) / left;
-        int n = ask(bmi_core.active[(turn + i) % methods], share, call);
+    for (int i = 0, slice = 1; found == 0 && error == 0 && idle_ms > 0; i++) {
+        int share = slice < idle_ms ? slice : idle_ms;
+        int64_t begin = now_ms();
+        int n = ask(bmi_core.active[(turn + (unsigned)i) % methods], share, call);
         if (n >= 0)
             found += n;
         else
             error = n;
         idle_ms -= share;
+        if (n == 0 && share >= SLICE_TOLD_MS && now_ms() - begin < share / 2)
+            break;
+        if (i % methods == methods - 1 && slice < SLICE_MOST_MS)
+            slice *= 2;
     }
     return found > 0 ? found : error;
 }

@@ -2,17 +2,20 @@
 /*
  * sized.c - an example: a program that sizes its buffers by what its session offers.
  *
- * It sends BYTES (100 MiB unless told otherwise) to a server, a second process of its own, and
- * asks the method about the session first:
+ * usage: sized [BYTES [own [OPTIONS]]]
+ *
+ * It sends BYTES (100 MiB unless told otherwise) to a server, a second process of its own, from
+ * memory of the method or its own, and asks the method about the session first:
  *
  *  - unit_bytes: large messages are registered and moved in units of this.  A message of two of
  *    them overlaps the registration of one with the transfer of the other, and a longer one
  *    gains nothing more.
  *  - transfer_bytes: what the device gets of one peer's data at a time.  Messages that together
  *    have twice that keep it busy.
- *  - zone_bytes: memory from BMI_memalloc is registered once, up to this; and cache_bytes, with
- *    which one's own memory stays registered.  What is larger than either would be registered
- *    again and again.
+ *  - zone_bytes: memory from BMI_memalloc is registered once, up to this.
+ *  - cache_bytes, and cache_entries: one's own memory stays registered up to so many bytes, and
+ *    so many units of unit_bytes at most.  Buffers that are more together would be registered
+ *    again and again; where there is no room for one, the method's memory is taken.
  *  - eager_bytes: what is left at the end, if it is no larger, goes in one buffer and needs no
  *    memory of its own once the post returned.
  *
@@ -165,7 +168,7 @@ static void tell(BMI_addr_t server, const void *what, bmi_size_t size)
 
 /* Sends as planned, each message from a slot that is free. */
 static void send_all(BMI_addr_t server, const struct plan *plan, struct slot *slot,
-                     unsigned slots)
+                     unsigned slots, enum bmi_buffer_type type)
 {
     bmi_op_id_t id;
 
@@ -179,8 +182,8 @@ static void send_all(BMI_addr_t server, const struct plan *plan, struct slot *sl
             s->buffer[at] = (char)byte_of(i, at);
         if (bytes == 0)
             break;
-        int rc = BMI_post_send(&id, server, s->buffer, (bmi_size_t)bytes, BMI_PRE_ALLOC,
-                               TAG_DATA, s, context, NULL);
+        int rc = BMI_post_send(&id, server, s->buffer, (bmi_size_t)bytes, type, TAG_DATA, s,
+                               context, NULL);
         must(rc >= 0, "BMI_post_send");
         s->busy = rc == 0;
     }
@@ -204,8 +207,34 @@ static void hear_thanks(BMI_addr_t server)
     tell(server, "end", 4);
 }
 
-static void client(int port, unsigned long long bytes)
+/* Bytes of our own memory that stay registered, in buffers of whole units. */
+static unsigned long long kept(BMI_addr_t peer)
 {
+    return least(attribute(peer, "cache_bytes"),
+                 attribute(peer, "cache_entries") * attribute(peer, "unit_bytes"));
+}
+
+static char *get_buffer(BMI_addr_t server, unsigned long long bytes, enum bmi_buffer_type type)
+{
+    char *buffer = type == BMI_PRE_ALLOC ? BMI_memalloc(server, (bmi_size_t)bytes, BMI_SEND)
+                                         : malloc((size_t)bytes);
+
+    must(buffer != NULL, "getting memory");
+    return buffer;
+}
+
+static void give_buffer(BMI_addr_t server, char *buffer, unsigned long long bytes,
+                        enum bmi_buffer_type type)
+{
+    if (type == BMI_PRE_ALLOC)
+        BMI_memfree(server, buffer, (bmi_size_t)bytes, BMI_SEND);
+    else
+        free(buffer);
+}
+
+static void client(int port, unsigned long long bytes, int own, char *options)
+{
+    enum bmi_buffer_type type = BMI_PRE_ALLOC;
     struct slot slot[MOST] = {{NULL, 0}};
     struct plan plan;
     BMI_addr_t server;
@@ -214,31 +243,35 @@ static void client(int port, unsigned long long bytes)
     must(BMI_initialize(NULL, NULL, 0, NULL) == 0, "BMI_initialize");
     must(BMI_open_context(&context) == 0, "BMI_open_context");
     snprintf(text, sizeof(text), "ib://127.0.0.1:%d", port);
-    must(BMI_addr_lookup(&server, text, NULL) == 0, "BMI_addr_lookup");
+    must(BMI_addr_lookup(&server, text, options) == 0, "BMI_addr_lookup");
     tell(server, "hello", 6); /* there is a session from now on */
 
     plan.bytes = 2 * attribute(server, "unit_bytes");
     unsigned long long busy = 2 * attribute(server, "transfer_bytes");
     unsigned slots = (unsigned)least(MOST, (busy + plan.bytes - 1) / plan.bytes + 1);
-    while (slots > 1 && slots * plan.bytes > attribute(server, "zone_bytes"))
+    unsigned long long room = own ? kept(server) : 0;
+    if (room >= plan.bytes)
+        type = BMI_EXT_ALLOC;
+    else
+        room = attribute(server, "zone_bytes");
+    while (slots > 1 && slots * plan.bytes > room)
         slots--;
     plan.count = bytes / plan.bytes;
     plan.rest = bytes % plan.bytes;
-    printf("%u buffers of %llu bytes; %llu messages of that, and one of %llu, %s\n", slots,
-           plan.bytes, plan.count, plan.rest,
+    printf("%u buffers of %llu bytes%s; %llu messages of that, and one of %llu, %s\n", slots,
+           plan.bytes, type == BMI_EXT_ALLOC ? " of its own" : "", plan.count, plan.rest,
            plan.rest <= attribute(server, "eager_bytes") ? "eagerly" : "by rendezvous");
     unsigned long long eager = attribute(server, "sends_eager");
     tell(server, &plan, sizeof(plan));
     for (unsigned i = 0; i < slots; i++)
-        must((slot[i].buffer = BMI_memalloc(server, (bmi_size_t)plan.bytes, BMI_SEND)) != NULL,
-             "BMI_memalloc");
-    send_all(server, &plan, slot, slots);
+        slot[i].buffer = get_buffer(server, plan.bytes, type);
+    send_all(server, &plan, slot, slots, type);
     eager = attribute(server, "sends_eager") - eager - 1; /* without the plan */
     hear_thanks(server); /* small sends were complete before they arrived */
     printf("sent %llu eagerly, %llu written by us, %llu read by the server\n", eager,
            attribute(server, "sends_rndv_write"), attribute(server, "sends_rndv_read"));
     for (unsigned i = 0; i < slots; i++)
-        BMI_memfree(server, slot[i].buffer, (bmi_size_t)plan.bytes, BMI_SEND);
+        give_buffer(server, slot[i].buffer, plan.bytes, type);
     BMI_close_context(context);
     must(BMI_finalize() == 0, "BMI_finalize");
 }
@@ -250,6 +283,7 @@ int main(int argc, char **argv)
     pid_t pid;
 
     must(bytes > 0, "BYTES");
+    must(argc <= 2 || strcmp(argv[2], "own") == 0, "the word own");
     must(pipe(way) == 0, "pipe");
     pid = fork(); /* before BMI starts */
     must(pid >= 0, "fork");
@@ -257,7 +291,7 @@ int main(int argc, char **argv)
         return serve(way[1]);
     close(way[1]);
     must(read(way[0], &port, sizeof(port)) == (ssize_t)sizeof(port), "the server");
-    client(port, bytes);
+    client(port, bytes, argc > 2, argc > 3 ? argv[3] : NULL);
     waitpid(pid, &status, 0);
     must(status == 0, "the server");
     return 0;

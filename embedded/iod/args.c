@@ -2,6 +2,7 @@
 #include "config.h"
 #include "embedded/iod/args.h"
 #include "embedded/iod/name.h"
+#include "embedded/program/program.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -20,11 +21,6 @@ void args_set_program(const char *argv0)
         program += 3;
 }
 
-const char *args_program(void)
-{
-    return program;
-}
-
 bool args_complain(const char *format, ...)
 {
     va_list args;
@@ -35,6 +31,23 @@ bool args_complain(const char *format, ...)
     va_end(args);
     fputc('\n', stderr);
     return false;
+}
+
+void args_ignored(const char *key)
+{
+    static bool told;
+
+    if (!told)
+        args_complain(
+            "there is no option \"%s\", it does nothing; bmi-perf --options lists them "
+            "all",
+            key);
+    told = true;
+}
+
+bool args_output(const char *rest)
+{
+    return program_output(program, rest);
 }
 
 #define OPTIONS_MAX 30
@@ -75,10 +88,10 @@ enum args_result args_read(int argc, char **argv, const struct option *options,
         switch (option) {
         case 'h':
             fputs(help, stdout);
-            return ARGS_DONE;
+            return args_output("") ? ARGS_DONE : ARGS_WRONG;
         case 'V':
             printf("%s (%s) %s\n", program, PACKAGE_NAME, PACKAGE_VERSION);
-            return ARGS_DONE;
+            return args_output("") ? ARGS_DONE : ARGS_WRONG;
         case '?':
             args_complain("'%s' is no option or lacks its value; see %s --help",
                           argv[optind - 1], program);

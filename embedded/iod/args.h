@@ -14,9 +14,15 @@
 /* Prints "<program>: <line>" on standard error.  Returns false, so that it can end a check. */
 bool args_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Complains once that there is no such key for --options. */
+void args_ignored(const char *key);
+
+/* Writes out what was printed on standard output.  If that fails, complains with `rest` behind
+ * the cause and the remedy, and returns false. */
+bool args_output(const char *rest);
+
 /* The program's name for messages; from argv[0]. */
 void args_set_program(const char *argv0);
-const char *args_program(void);
 
 /*
  * Walks the options of a command line.  `options` ends with a zero row; `val` of each is its

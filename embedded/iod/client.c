@@ -17,6 +17,9 @@
 #include "config.h"
 #include "embedded/iod/client.h"
 #include "embedded/iod/clock.h"
+#include "embedded/iod/text.h"
+#include "patches/orangefs/shim/shim-engine.h"
+#include "common/rme.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -26,11 +29,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define AGAIN_MS      500 /* before the second attempt */
-#define BUSY_MS       100 /* before a server at a bound is asked again */
-#define GIVE_UP_MS    500 /* how long each step of ending a failed session may take */
-#define FLOW_GRACE_MS 500 /* a server may explain why a flow broke */
-#define LOOK_MS       10  /* from look to look at how things stand while data moves */
+#define AGAIN_MS      500  /* before the second attempt */
+#define BUSY_MS       100  /* before a server at a bound is asked again */
+#define GIVE_UP_MS    500  /* how long each step of ending a failed session may take */
+#define FLOW_GRACE_MS 500  /* a server may explain why a flow broke */
+#define KEEP_MS       2000 /* from word to word to a server that has nothing to do */
+#define LOOK_MS       10   /* from look to look at how things stand while data moves */
 #define STOPPED_MS    500 /* longer than any wait between two looks: we did not run meanwhile */
 
 /* ---- failures ---- */
@@ -42,10 +46,7 @@ static bool fail_with(struct client *client, const char *lead, const char *forma
         if (at < sizeof client->why)
             vsnprintf(client->why + at, sizeof client->why - at, format, args);
         client->failed = true;
-        for (char *c = client->why; *c;
-             c++) /* one line, whatever a name or a server's text holds */
-            if ((unsigned char)*c < ' ' || *c == 127)
-                *c = '?';
+        text_no_controls(client->why); /* one line, whatever a name or a server's text holds */
     }
     return false;
 }
@@ -76,8 +77,15 @@ bool remote_fail(struct remote *remote, const char *format, ...)
 
 bool remote_lost(struct remote *remote, int error)
 {
+    const char *what = net_error_text(error);
+    char said[CLIENT_WHY];
+
     remote->lost = true;
-    return remote_fail(remote, "%s", net_error_text(error));
+    if (error != -EHOSTUNREACH && error != -ENETUNREACH)
+        return remote_fail(remote, "%s", what);
+    net_log_explain(&remote->client->log, error, said, sizeof said);
+    return strcmp(said, what) == 0 ? remote_fail(remote, "%s", what)
+                                   : remote_fail(remote, "%s: %s", what, said);
 }
 
 /* ---- one request ---- */
@@ -323,6 +331,21 @@ static void check_flow(struct remote *r, int64_t now)
         remote_lost(r, status.error);
 }
 
+/* A server would close as unused what it has open for us, while only others are at work: it
+ * hears of us.  Only where the last answer is not needed any more. */
+static void say_alive(struct remote *r, int64_t now)
+{
+    struct iod_request request = {
+        .op = IOD_OP_EXTENTS, .handle = r->handle, .from = IOD_SIZE_MAX}; /* there is nothing */
+    bool idle = r->state == REMOTE_IDLE ||
+                (r->state == REMOTE_ANSWERED &&
+                 (r->asked.op == IOD_OP_SEAL ||
+                  (r->asked.op == IOD_OP_EXTENTS && r->asked.from == IOD_SIZE_MAX)));
+
+    if (r->open && idle && !r->flow && now - r->heard_at >= KEEP_MS)
+        remote_ask(r, &request);
+}
+
 static void look_around(struct client *client)
 {
     int64_t now = clock_ms();
@@ -333,6 +356,7 @@ static void look_around(struct client *client)
     for (int i = 0; i < client->count && !client->failed; i++) {
         check_flow(client->remote[i], now);
         check_silence(client->remote[i], now);
+        say_alive(client->remote[i], now);
     }
     if (client->o.interrupted && *client->o.interrupted)
         client_fail(client, "interrupted; nothing was left behind, copy again when you like");
@@ -424,9 +448,9 @@ bool client_wait_answers(struct client *client)
     return client_wait(client, all_answered);
 }
 
-bool client_ask_all(struct client *client, const struct iod_request *request)
+static bool ask_some(struct client *client, const struct iod_request *request, int from, int to)
 {
-    for (int i = 0; i < client->count; i++) {
+    for (int i = from; i < to; i++) {
         struct remote *r = client->remote[i];
         struct iod_request own = *request;
 
@@ -438,6 +462,11 @@ bool client_ask_all(struct client *client, const struct iod_request *request)
             return false;
     }
     return client_wait_answers(client);
+}
+
+bool client_ask_all(struct client *client, const struct iod_request *request)
+{
+    return ask_some(client, request, 0, client->count);
 }
 
 static bool pause_is_over(struct client *client)
@@ -465,6 +494,22 @@ bool client_give_back(struct client *client)
     return client_wait_answers(client);
 }
 
+/* *full: one that is at a bound; else as it was. */
+static bool open_some(struct client *client, const struct iod_request *request, int from,
+                      int to, struct remote **full)
+{
+    for (int i = from; i < to; i++)
+        client->remote[i]->hasty = true;
+    if (!ask_some(client, request, from, to))
+        return false;
+    for (int i = from; i < to; i++) {
+        struct remote *r = client->remote[i];
+
+        *full = r->used && remote_at_bound(r) ? r : *full;
+    }
+    return true;
+}
+
 bool client_open_all(struct client *client, const struct iod_request *request)
 {
     int64_t deadline = clock_ms() + client->o.timeout_ms;
@@ -472,15 +517,9 @@ bool client_open_all(struct client *client, const struct iod_request *request)
 
     for (;;) {
         full = NULL;
-        for (int i = 0; i < client->count; i++)
-            client->remote[i]->hasty = true;
-        if (!client_ask_all(client, request))
+        if (!open_some(client, request, 0, 1, &full) ||
+            (!full && !open_some(client, request, 1, client->count, &full)))
             return false;
-        for (int i = 0; i < client->count; i++) {
-            struct remote *r = client->remote[i];
-
-            full = r->used && remote_at_bound(r) ? r : full;
-        }
         if (full && clock_ms() >= deadline)
             return remote_fail(full, "%.*s", (int)full->reply.text.length,
                                full->reply.text.text);
@@ -525,6 +564,18 @@ bool client_open(struct client *client, const struct client_options *options)
     return true;
 }
 
+/* A misspelt option is known when the network runs. */
+static void tell_ignored(const struct client *client, const struct remote *r)
+{
+    struct rme *rme = NULL;
+    const char *key = NULL;
+
+    if (client->o.ignored && BMI_get_info(r->addr, SHIM_GET_ENGINE, &rme) >= 0 && rme)
+        key = rme_option_ignored(rme);
+    if (key)
+        client->o.ignored(key);
+}
+
 static struct remote *add_remote(struct client *client, const char *uri)
 {
     struct remote *r = calloc(1, sizeof *r);
@@ -558,6 +609,7 @@ static struct remote *add_remote(struct client *client, const char *uri)
         goto failed;
     }
     free(options);
+    tell_ignored(client, r);
     client->remote[client->count++] = r;
     return r;
 

@@ -55,6 +55,8 @@ struct remote {
     uint8_t *reply_bytes;
     struct iod_reply reply; /* valid in REMOTE_ANSWERED, points into reply_bytes */
 
+    uint64_t unread; /* objects that it cannot read, of a list */
+
     /* the open object */
     bool open;
     uint64_t handle;
@@ -81,6 +83,8 @@ struct client_options {
     int timeout_ms;                           /* of silence */
     int threads;                              /* for the disk */
     void (*line)(const char *line);           /* takes what BMI says; NULL: nobody does */
+    void (*ignored)(const char *key);         /* takes a key of `options` that there is not, as
+                                                 often as a server is looked up; may be NULL */
     const volatile sig_atomic_t *interrupted; /* set by a signal; may be NULL */
 };
 
@@ -154,7 +158,8 @@ bool remote_at_bound(const struct remote *remote);
 bool client_ask_all(struct client *client, const struct iod_request *request);
 
 /*
- * The same for a request that opens something.  While one of them is at a bound nothing is kept
+ * The same for a request that opens something, at the first server before the others: the order
+ * of copies and removals needs that (store.h).  While one of them is at a bound nothing is kept
  * open at the others: two copies would wait for each other.
  */
 bool client_open_all(struct client *client, const struct iod_request *request);

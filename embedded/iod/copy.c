@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static void show_progress(struct client *client, void *arg)
 {
@@ -132,10 +133,16 @@ static bool start_chunk(struct copy *copy, struct remote *r)
 static bool file_failed(struct copy *copy, int error)
 {
     const char *remedy = "check the disk";
+    struct stat now;
 
-    if (error == -ENODATA)
-        return client_fail(&copy->client,
-                           "%s: it became shorter while it was copied; copy again", copy->path);
+    if (error == -ENODATA) {
+        bool shorter = fstat(copy->fd, &now) < 0 || (uint64_t)now.st_size < copy->size;
+
+        return client_fail(&copy->client, "%s: %s", copy->path,
+                           shorter ? "it became shorter while it was copied; copy again"
+                                   : "it has fewer bytes than its size says; copy it to a file "
+                                     "first, and that one");
+    }
     if (error == -ENOSPC || error == -EDQUOT)
         remedy = "free space there or choose another destination";
     else if (error == -EFBIG)
@@ -165,7 +172,9 @@ static bool step(struct copy *copy, struct remote *r)
     }
     if (r->flow)
         return false;
-    return r->at == r->extents.count || (start_chunk(copy, r) && false);
+    if (r->at < r->extents.count)
+        return start_chunk(copy, r) && false;
+    return r->state != REMOTE_ASKED; /* to keep it open */
 }
 
 static bool all_moved(struct client *client)
@@ -187,8 +196,10 @@ bool copy_data(struct copy *copy)
 
     if (error)
         return client_fail(client, "no memory for buffers; close other programs");
-    for (int i = 0; i < client->count; i++)
+    for (int i = 0; i < client->count; i++) {
+        client->remote[i]->state = REMOTE_IDLE; /* all answers so far are taken */
         copy->data += extent_list_bytes(&client->remote[i]->extents);
+    }
     progress_begin(&copy->progress, copy->o.bar, copy->data);
     client_wait(client, all_moved);
     progress_end(&copy->progress);

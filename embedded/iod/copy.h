@@ -35,7 +35,7 @@ struct copy {
     uint64_t data; /* bytes that had to be moved: without holes */
     uint64_t strip;
     int servers;
-    char note[CLIENT_WHY]; /* of a copy that succeeded; empty: nothing to say */
+    char note[CLIENT_WHY]; /* of what succeeded; empty: nothing to say */
 
     /* what copy_find() found */
     const char *address; /* where the object was named */

@@ -9,6 +9,8 @@
  *   - A server that has a part prepared above what has the name says so.  The first server of
  * that upload is asked for it: if it has it, it was decided; if it does not know it, it never
  * can be, and the part is given up; if its client is still at work, it is not looked at.
+ *   - Where nothing has the name, one may be prepared below that, which was decided: the first
+ * server has the name.
  *   - From any part one goes on to the first server of its upload.  If another, higher upload
  * has the name there, that one is it.
  *   - The other parts are asked for by upload.  Where one is prepared, asking commits it.  A
@@ -191,9 +193,8 @@ static bool give_up_pending(struct copy *copy, struct remote *r)
     return good;
 }
 
-/* The first server of the upload that is prepared at `r`, with that upload open, if it was
- * decided; else NULL. */
-static struct remote *decided(struct copy *copy, struct remote *r)
+/* The first server of the upload that is prepared at `r`; NULL: one cannot go there. */
+static struct remote *first_of_pending(struct copy *copy, struct remote *r)
 {
     struct args_list list = {0};
     struct remote *head = NULL;
@@ -202,11 +203,26 @@ static struct remote *decided(struct copy *copy, struct remote *r)
         may_go(copy, list.item[0]) && strcmp(list.item[0], r->uri) != 0)
         head = client_remote(&copy->client, list.item[0]);
     args_list_free(&list);
-    if (!head || head->lost || !open_if_there(copy, head, r->pending))
+    return head && !head->lost ? head : NULL;
+}
+
+/* It, with that upload open, if it was decided; else NULL. */
+static struct remote *decided(struct copy *copy, struct remote *r)
+{
+    struct remote *head = first_of_pending(copy, r);
+
+    if (!head || !open_if_there(copy, head, r->pending))
         return NULL;
     if (!head->open && head->reply.status == IOD_STALE)
         give_up_pending(copy, r);
     return head->open ? head : NULL;
+}
+
+static struct remote *below_pending(struct copy *copy, struct remote *r)
+{
+    struct remote *head = first_of_pending(copy, r);
+
+    return head && open_if_there(copy, head, 0) && head->open ? head : NULL;
 }
 
 /* ---- by what is recorded ---- */
@@ -292,6 +308,8 @@ static enum found look_from(struct copy *copy, struct remote **start)
         return FAILED;
     }
     head = at->pending ? decided(copy, at) : NULL;
+    if (!head && !at->open && !copy->client.failed)
+        head = below_pending(copy, at);
     if (copy->client.failed)
         return FAILED;
     at = head ? head : at;

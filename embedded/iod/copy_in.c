@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * A file to servers: open an upload at each, move the data, seal all, commit at the first one,
- * and when that has happened at the others.
+ * and when that has happened at the others.  Where what has been removed meanwhile stood above
+ * this copy, the first server does nothing, and all are sealed anew, above that (store.h).
  *
  * Until the first server commits, nothing has happened: on any failure all is given up.  Its
  * commit decides.  From the moment it is asked this client gives nothing up any more, and does
  * not let itself be interrupted: should it die, or a server, those who copy out complete what
  * was decided (copy_find.c).  So the copy succeeded when the first server has said so, whatever
- * becomes of the others.
+ * becomes of the others.  A first server whose disk failed may have decided, or not.
  */
 #include "config.h"
 #include "embedded/iod/copy.h"
@@ -15,14 +16,26 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define SEALS_MOST 1000 /* each but the first is for a removal */
+
+/* Of the commit at the first server. */
+enum decision {
+    WON,   /* it has this copy */
+    LOST,  /* it has one that another client made at the same time */
+    AGAIN, /* above this one stood another, which was removed: nothing has happened */
+    FAILED
+};
+
 static bool open_source(struct copy *copy, const char *source, struct stat *st)
 {
     struct client *client = &copy->client;
+    char byte;
 
     copy->path = source;
     copy->fd = open(source, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to hang on a FIFO */
@@ -37,6 +50,9 @@ static bool open_source(struct copy *copy, const char *source, struct stat *st)
         return client_fail(client, "%s: is a directory; copy its files one by one", source);
     if (!S_ISREG(st->st_mode))
         return client_fail(client, "%s: is not a regular file; copy a file", source);
+    if (st->st_size == 0 && pread(copy->fd, &byte, 1, 0) > 0) /* as in /proc */
+        return client_fail(
+            client, "%s: its size is not known; copy it to a file first, and that one", source);
     return true;
 }
 
@@ -128,33 +144,52 @@ static bool open_uploads(struct copy *copy, mode_t mode, uint64_t *upload)
     return true;
 }
 
-/* The first server decides.  *won: it has this copy, and not one that another client made at
- * the same time. */
-static bool commit_first(struct copy *copy, uint64_t upload, bool *won)
+/* Are the parts to be given up at the end? */
+static void keep_open(struct client *client, int from, bool open)
+{
+    for (int i = from; i < client->count; i++)
+        client->remote[i]->open = open;
+}
+
+/* After the rename, which decides, the folder is written out: that may have failed. */
+static bool disk_failed(const struct iod_reply *reply)
+{
+    return reply->status == IOD_IO || reply->status == IOD_NO_SPACE ||
+           reply->status == IOD_QUOTA || reply->status == IOD_READ_ONLY;
+}
+
+/* The first server decides. */
+static enum decision commit_first(struct copy *copy, uint64_t upload)
 {
     struct client *client = &copy->client;
     struct remote *first = client->remote[0];
     struct iod_request commit = {.op = IOD_OP_COMMIT, .handle = first->handle};
+    const volatile sig_atomic_t *interrupted = client->o.interrupted;
     char why[CLIENT_WHY];
 
-    if (client->o.interrupted && *client->o.interrupted)
-        return client_wait_answers(client); /* says so */
-    client->o.interrupted = NULL;
-    for (int i = 0; i < client->count; i++)
-        client->remote[i]->open = false; /* not to be given up */
-    if (remote_ask(first, &commit) && client_wait_answers(client)) {
-        *won = first->reply.upload == upload;
-        return true;
+    if (interrupted && *interrupted) {
+        client_wait_answers(client); /* says so */
+        return FAILED;
     }
-    if (first->state == REMOTE_ANSWERED) { /* it refused: nothing has happened */
-        for (int i = 0; i < client->count; i++)
-            client->remote[i]->open = true;
-        return false;
+    client->o.interrupted = NULL;
+    keep_open(client, 0, false);
+    if (remote_ask(first, &commit) && client_wait_answers(client)) {
+        if (first->reply.upload)
+            return first->reply.upload == upload ? WON : LOST;
+        first->version = first->reply.version;
+        client->o.interrupted = interrupted;
+        keep_open(client, 0, true);
+        return AGAIN;
+    }
+    if (first->state == REMOTE_ANSWERED && !disk_failed(&first->reply)) {
+        /* it refused: nothing has happened */
+        keep_open(client, 0, true);
+        return FAILED;
     }
     memcpy(why, client->why, sizeof why);
     client->failed = false;
-    return client_fail(client, "%.800s; the copy is there whole or not at all: copy again",
-                       why);
+    client_fail(client, "%.800s; the copy is there whole or not at all: copy again", why);
+    return FAILED;
 }
 
 static void commit_others(struct copy *copy)
@@ -176,19 +211,24 @@ static bool finish_uploads(struct copy *copy, uint64_t upload)
 {
     struct client *client = &copy->client;
     struct iod_request seal = {.op = IOD_OP_SEAL};
-    bool won = false;
+    enum decision decision = AGAIN;
 
-    for (int i = 0; i < client->count; i++)
-        if (client->remote[i]->version >= seal.version)
-            seal.version = client->remote[i]->version + 1;
-    if (!client_ask_all(client, &seal) || !commit_first(copy, upload, &won))
-        return false;
-    if (won)
+    for (int seals = 0; decision == AGAIN; seals++) {
+        if (seals == SEALS_MOST)
+            return remote_fail(client->remote[0],
+                               "the name is copied in and removed all the time; copy again");
+        for (int i = 0; i < client->count; i++)
+            if (client->remote[i]->version >= seal.version)
+                seal.version = client->remote[i]->version + 1;
+        if (!client_ask_all(client, &seal))
+            return false;
+        decision = commit_first(copy, upload);
+    }
+    if (decision == WON)
         commit_others(copy);
-    else /* the other parts were never needed */
-        for (int i = 1; i < client->count; i++)
-            client->remote[i]->open = true;
-    return true;
+    else if (decision == LOST) /* the other parts were never needed */
+        keep_open(client, 1, true);
+    return decision != FAILED;
 }
 
 static bool map_source(struct copy *copy, const char *source, struct extent_list *file)

@@ -6,18 +6,26 @@
  * gone, and the other parts only have to follow.  A part whose first server has nothing of that
  * name is what was left of a removal; naming its server removes it.  If the first server has a
  * higher upload, that one is the file, and all begins anew there.
+ *
+ * A part that cannot be read at the server that was named is removed there alone: it does not
+ * say where others are, and they are parts of a file without it.
  */
 #include "config.h"
 #include "embedded/iod/clock.h"
 #include "embedded/iod/copy.h"
+#include "embedded/iod/text.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#define NO_UPLOAD UINT64_MAX /* what is removed if it is no whole object, only then */
 
 enum removal { REMOVED, AGAIN, FAILED };
 
 /* What is to be removed, as its part at some server says. */
 struct target_upload {
     uint64_t upload;
+    bool damaged; /* nobody can tell, and what follows does not count */
     bool decided; /* else it is prepared there, and its first server knows more */
     struct args_list list;
 };
@@ -41,6 +49,9 @@ static bool find_upload(struct copy *copy, struct remote *at, struct target_uplo
 {
     if (!copy_open_at(copy, at, 0))
         return false;
+    t->damaged = at->reply.status == IOD_DAMAGED || at->reply.status == IOD_IO;
+    if (t->damaged)
+        return true;
     t->decided = at->open;
     t->upload = at->open ? at->upload : at->pending;
     if (!t->upload)
@@ -56,7 +67,8 @@ static bool find_upload(struct copy *copy, struct remote *at, struct target_uplo
     return copy_close_part(at);
 }
 
-/* The first server is asked.  AGAIN: *start has another upload. */
+/* The first server is asked.  AGAIN: *start has another upload, to which this one may have been
+ * lower, or, where it was only prepared and is not decided, was to come. */
 static enum removal remove_first(struct copy *copy, struct remote *head,
                                  const struct target_upload *t, struct remote **start)
 {
@@ -64,18 +76,23 @@ static enum removal remove_first(struct copy *copy, struct remote *head,
         return FAILED;
     if (head->reply.status == IOD_OK)
         return REMOVED;
-    if (!is_gone(head)) {
+    if (!is_gone(head) && (t->decided || head->reply.status != IOD_BUSY)) {
         copy_refused(head);
-        return FAILED;
-    }
-    if (!t->decided) {
-        remote_fail(head, "no such object; see what there is with bmi-ls");
         return FAILED;
     }
     if (!copy_open_at(copy, head, 0))
         return FAILED;
+    if (!head->open && head->reply.status != IOD_OK && head->reply.status != IOD_NOT_FOUND) {
+        copy_refused(head);
+        return FAILED;
+    }
     *start = head;
-    return head->open ? AGAIN : REMOVED;
+    if (head->open)
+        return AGAIN;
+    if (t->decided)
+        return REMOVED;
+    remote_fail(head, "no such object; see what there is with bmi-ls");
+    return FAILED;
 }
 
 static enum removal remove_others(struct copy *copy, struct remote *at,
@@ -107,6 +124,24 @@ left:
     return FAILED;
 }
 
+static enum removal remove_damaged(struct copy *copy, struct remote *at)
+{
+    if (!ask_removal(copy, at, NO_UPLOAD) || !client_wait_answers(&copy->client))
+        return FAILED;
+    if (at->reply.status == IOD_STALE)
+        return AGAIN;
+    if (!is_gone(at)) {
+        copy_refused(at);
+        return FAILED;
+    }
+    snprintf(copy->note, sizeof copy->note,
+             "%.300s/%.250s: was damaged, and is removed here alone; if it had parts at other "
+             "servers, remove them there",
+             at->uri, copy->name);
+    text_no_controls(copy->note);
+    return REMOVED;
+}
+
 static enum removal remove_from(struct copy *copy, struct remote **start)
 {
     struct target_upload t = {0};
@@ -115,6 +150,10 @@ static enum removal remove_from(struct copy *copy, struct remote **start)
 
     if (!find_upload(copy, at, &t))
         goto out;
+    if (t.damaged) {
+        result = remove_damaged(copy, at);
+        goto out;
+    }
     for (int i = t.list.count - 1; i >= 0 && head; i--) /* before anything is removed */
         head = copy_go(copy, at, t.list.item[i], (uint32_t)i);
     if (head)

@@ -6,6 +6,7 @@
 #include "embedded/iod/copy.h"
 #include "embedded/iod/json.h"
 #include "embedded/iod/name.h"
+#include "embedded/program/program.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -223,9 +224,9 @@ static void catch_signals(void)
     struct sigaction action = {.sa_handler = on_signal};
     struct sigaction ignore = {.sa_handler = SIG_IGN};
 
-    sigaction(SIGINT, &action, NULL);
+    program_catch(SIGINT, on_signal);
     sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
+    program_catch(SIGHUP, on_signal);
     sigaction(SIGPIPE, &ignore, NULL);
     sigaction(SIGXFSZ, &ignore, NULL); /* a file size limit is then an error of the write */
 }
@@ -241,10 +242,13 @@ int main(int argc, char **argv)
     };
     struct side from, to;
     static struct copy copy; /* large, and the only one */
-    enum args_result result = read_arguments(argc, argv, &s, &from, &to);
+    enum args_result result;
     double began;
     bool good;
 
+    if (!program_streams())
+        return 1;
+    result = read_arguments(argc, argv, &s, &from, &to);
     if (result != ARGS_READ) {
         args_list_free(&s.servers);
         access_free(s.allow);
@@ -253,6 +257,8 @@ int main(int argc, char **argv)
     s.copy.servers = &s.servers;
     s.copy.allow = s.allow;
     s.copy.bar = !s.quiet;
+    if (!s.quiet && !s.verbose) /* which says it with all that BMI says */
+        s.copy.client.ignored = args_ignored;
     catch_signals();
     if (s.verbose)
         fprintf(stderr, "bmi-cp: copying %s to %s\n", from.text, to.text);
@@ -267,5 +273,5 @@ int main(int argc, char **argv)
         args_complain("%s", copy.client.why);
     args_list_free(&s.servers);
     access_free(s.allow);
-    return good && fflush(stdout) == 0 ? 0 : 1;
+    return good && args_output("; the copy itself is complete") ? 0 : 1;
 }

@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void gauge(FILE *out, const char *name, const char *help, uint64_t value)
@@ -90,18 +91,27 @@ static int write_file(const char *name, const char *text, size_t length)
     return error;
 }
 
+/* A name beside the place that is drawn.  0 or -errno. */
+static int draw_name(const char *place, char *beside, size_t size)
+{
+    uint64_t name;
+
+    if (getrandom(&name, sizeof name, 0) != (ssize_t)sizeof name)
+        return -errno;
+    if (snprintf(beside, size, "%s.%016" PRIx64, place, name) >= (int)size)
+        return -ENAMETOOLONG;
+    return 0;
+}
+
 /* 0 or -errno. */
 static int export_to(struct server *server, const char *place)
 {
     char beside[PATH_MAX], *text;
     size_t length = 0;
-    uint64_t name;
-    int error;
+    int error = draw_name(place, beside, sizeof beside);
 
-    if (getrandom(&name, sizeof name, 0) != (ssize_t)sizeof name)
-        return -errno;
-    if (snprintf(beside, sizeof beside, "%s.%016" PRIx64, place, name) >= (int)sizeof beside)
-        return -ENAMETOOLONG;
+    if (error)
+        return error;
     text = make_text(server, &length);
     error = text ? write_file(beside, text, length) : -ENOMEM;
     free(text);
@@ -123,6 +133,62 @@ static void work_export(struct job *job)
                  error ? strerror(-error) : "can be written again");
     export->error = error;
     atomic_store(&export->busy, false);
+}
+
+/* Whose store has the file `place` in it, if one has?  What cannot be looked at is none. */
+static const char *whose(const char *place, const char *store)
+{
+    const char *slash = strrchr(place, '/');
+    struct stat parent, st;
+    char path[PATH_MAX];
+
+    if (!slash)
+        snprintf(path, sizeof path, ".");
+    else if (snprintf(path, sizeof path, "%.*s", (int)(slash - place) + 1, place) >=
+             (int)sizeof path)
+        return NULL;
+    if (stat(path, &parent) == 0 && stat(store, &st) == 0 && parent.st_dev == st.st_dev &&
+        parent.st_ino == st.st_ino)
+        return "the store";
+    return store_is(path) ? "the store of another bmi-iod" : NULL;
+}
+
+int server_export_check(const char *place, const char *store)
+{
+    const char *folder = whose(place, store);
+    char beside[PATH_MAX];
+    struct stat st;
+    int error;
+
+    if (!*place) {
+        log_line(LOG_ERRORS, "--metrics: '' is no file; give one like /tmp/iod.prom");
+        return -EINVAL;
+    }
+    if (lstat(place, &st) == 0 && !S_ISREG(st.st_mode)) {
+        log_line(LOG_ERRORS,
+                 "--metrics: %s is no regular file, and would be replaced by one; give another "
+                 "name",
+                 place);
+        return -EINVAL;
+    }
+    if (folder) {
+        log_line(LOG_ERRORS,
+                 "--metrics: %s is in %s, where an object may have that name; give a file in "
+                 "another folder",
+                 place, folder);
+        return -EINVAL;
+    }
+    error = draw_name(place, beside, sizeof beside);
+    if (!error)
+        error = write_file(beside, "", 0);
+    if (!error)
+        unlink(beside);
+    if (!error || error == -ENOSPC || error == -EDQUOT) /* there may be room later */
+        return 0;
+    log_line(LOG_ERRORS,
+             "--metrics: cannot write %s: %s; give a file in a folder that this user may write",
+             place, strerror(-error));
+    return error;
 }
 
 void server_export(struct server *server)

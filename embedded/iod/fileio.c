@@ -30,16 +30,6 @@ struct memory_cursor {
     size_t inside;
 };
 
-struct file_map file_map_plain(uint64_t base)
-{
-    struct file_map map = {
-        .layout = {.size = IOD_SIZE_MAX, .strip = IOD_STRIP_MAX, .index = 0, .count = 1},
-        .base = base,
-    };
-
-    return map;
-}
-
 /* Drops `n` bytes at the front. */
 static void batch_advance(struct batch *b, size_t n)
 {

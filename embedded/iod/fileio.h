@@ -18,9 +18,6 @@ struct file_map {
     uint64_t base;
 };
 
-/* The file is the object itself, behind `base` bytes. */
-struct file_map file_map_plain(uint64_t base);
-
 /* A file, and where the bytes of an object are in it. */
 struct file_part {
     int fd;

@@ -408,8 +408,11 @@ struct flow_status flow_status(struct flow *f)
     struct flow_status status;
 
     pthread_mutex_lock(&f->lock);
-    status = (struct flow_status){
-        .error = f->error, .side = f->side, .bytes = f->bytes, .moved_at = f->moved_at};
+    status = (struct flow_status){.error = f->error,
+                                  .side = f->side,
+                                  .bytes = f->bytes,
+                                  .moved_at = f->moved_at,
+                                  .stopped = f->stopped};
     for (uint32_t i = 0; i < f->c.depth; i++)
         status.waits_for_peer |= f->slot[i].state == SLOT_NET;
     status.only_disk =

@@ -63,6 +63,7 @@ struct flow_status {
     int64_t moved_at;    /* clock_ms() of the last progress */
     bool waits_for_peer; /* a message is posted and not complete */
     bool only_disk;      /* no message is posted, and none will be */
+    bool stopped;        /* nothing more is started */
 };
 
 struct flow_status flow_status(struct flow *flow);

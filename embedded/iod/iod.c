@@ -6,6 +6,7 @@
 #include "embedded/iod/log.h"
 #include "embedded/iod/proto.h"
 #include "embedded/iod/server.h"
+#include "embedded/program/program.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@ static void catch_signals(void)
 
     sigaction(SIGUSR1, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
+    program_catch(SIGINT, on_signal);
     sigaction(SIGPIPE, &ignore, NULL);
     sigaction(SIGXFSZ, &ignore, NULL); /* a file size limit is then an error of the write */
 }
@@ -218,10 +219,13 @@ int main(int argc, char **argv)
                    .client_timeout_ms = 60000},
         .grace_ms = 5000,
     };
-    enum args_result result = read_arguments(argc, argv, &s);
-    struct server *server;
+    enum args_result result;
+    struct server *server = NULL;
     int error;
 
+    if (!program_streams())
+        return 1;
+    result = read_arguments(argc, argv, &s);
     if (result != ARGS_READ) {
         access_free(s.allow);
         return result == ARGS_DONE ? 0 : 1;

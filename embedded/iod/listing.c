@@ -52,6 +52,7 @@ static bool take_answer(struct listing *l, struct remote *r)
     uint32_t at = 0;
 
     r->state = REMOTE_IDLE;
+    r->unread += r->reply.unread;
     snprintf(last, sizeof last, "%s", last_name(l, r));
     while (iod_entry_next(&r->reply.entries, &at, &entry)) {
         if (!add_part(l, r, &entry))

@@ -19,7 +19,8 @@ struct listing {
     size_t count, room;
 };
 
-/* Asks all these servers for all they have.  False: listing->client.why is one line. */
+/* Asks all these servers for all they have; what they cannot read themselves is missing, and
+ * counted in `unread` of each.  False: listing->client.why is one line. */
 bool listing_take(struct listing *listing, const struct client_options *options,
                   const struct args_list *servers);
 

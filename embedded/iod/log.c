@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "config.h"
 #include "embedded/iod/log.h"
+#include "embedded/iod/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -39,10 +40,7 @@ void log_line(enum log_level level, const char *format, ...)
     va_end(args);
     if (n < 0)
         return;
-    at += (size_t)n < sizeof line - at - 1 ? (size_t)n : sizeof line - at - 2;
-    for (size_t i = 0; i < at; i++) /* names come from clients: keep it one line */
-        if ((unsigned char)line[i] < ' ' || line[i] == 127)
-            line[i] = '?';
+    at = text_no_controls(line); /* names come from clients: keep it one line */
     line[at++] = '\n';
     if (write(STDERR_FILENO, line, at) < 0)
         return; /* nowhere left to say so */

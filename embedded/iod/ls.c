@@ -5,6 +5,8 @@
 #include "embedded/iod/args.h"
 #include "embedded/iod/json.h"
 #include "embedded/iod/listing.h"
+#include "embedded/iod/text.h"
+#include "embedded/program/program.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -53,10 +55,24 @@ static size_t group(const struct listing *l, size_t first)
     return n;
 }
 
+/* How many different parts these are, which are sorted: a server with two addresses may have
+ * said the same one twice. */
+static unsigned parts_of(const struct listing_part *part, size_t n)
+{
+    unsigned parts = 1;
+
+    for (size_t i = 1; i < n; i++)
+        parts += part[i].entry.layout.index != part[i - 1].entry.layout.index;
+    return parts;
+}
+
 static void print_name(const char *name)
 {
-    for (; *name; name++)
-        putchar((unsigned char)*name < ' ' || *name == 127 ? '?' : *name);
+    char text[IOD_NAME_MAX + 1];
+
+    snprintf(text, sizeof text, "%s", name);
+    text_no_controls(text);
+    fputs(text, stdout);
 }
 
 static void print_row(const struct listing_part *part, size_t n)
@@ -67,7 +83,7 @@ static void print_row(const struct listing_part *part, size_t n)
     struct tm tm;
 
     args_size_text(e->layout.strip, strip, sizeof strip);
-    snprintf(parts, sizeof parts, "%zu/%u", n, e->layout.count);
+    snprintf(parts, sizeof parts, "%u/%u", parts_of(part, n), e->layout.count);
     if (gmtime_r(&when, &tm))
         strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &tm);
     printf("%15llu %8s %7s %20s  ", (unsigned long long)e->layout.size, strip, parts, date);
@@ -87,7 +103,7 @@ static void print_object(const struct listing_part *part, size_t n, bool first)
     printf(", \"size\": %llu, \"strip\": %llu, \"servers\": %u, \"complete\": %s, "
            "\"upload\": \"%016llx\", \"mtime\": %llu, \"parts\": [",
            (unsigned long long)e->layout.size, (unsigned long long)e->layout.strip,
-           e->layout.count, n == e->layout.count ? "true" : "false",
+           e->layout.count, parts_of(part, n) == e->layout.count ? "true" : "false",
            (unsigned long long)e->upload, (unsigned long long)e->mtime);
     for (size_t i = 0; i < n; i++) {
         printf("%s{\"server\": ", i ? ", " : "");
@@ -117,6 +133,22 @@ static void print_all(struct listing *l, bool json)
     }
     if (json)
         printf("%s]\n", l->count ? "\n" : "");
+}
+
+/* False, with a line for each server, when the list is not all that there is. */
+static bool is_whole(const struct listing *l)
+{
+    bool whole = true;
+
+    for (int i = 0; i < l->client.count; i++) {
+        const struct remote *r = l->client.remote[i];
+
+        if (r->unread)
+            whole = args_complain("%s: the server cannot read %llu of its objects, which are "
+                                  "missing here; its log names them, causes and remedies",
+                                  r->uri, (unsigned long long)r->unread);
+    }
+    return whole;
 }
 
 /* ---- the program ---- */
@@ -165,19 +197,24 @@ static enum args_result read_arguments(int argc, char **argv, struct settings *s
 
 int main(int argc, char **argv)
 {
-    struct settings s = {.client = {.timeout_ms = 6000, .threads = 1}};
+    struct settings s = {.client = {.timeout_ms = 6000, .threads = 1, .ignored = args_ignored}};
     static struct listing l; /* the only one */
-    enum args_result result = read_arguments(argc, argv, &s);
-    bool good;
+    enum args_result result;
+    bool good, whole = true;
 
+    if (!program_streams())
+        return 1;
+    result = read_arguments(argc, argv, &s);
     if (result != ARGS_READ)
         return result == ARGS_DONE ? 0 : 1;
     good = listing_take(&l, &s.client, &s.servers);
-    if (good)
+    if (good) {
         print_all(&l, s.json); /* the addresses are the session's */
+        whole = is_whole(&l);
+    }
     listing_end(&l);
     if (!good)
         args_complain("%s", l.client.why);
     args_list_free(&s.servers);
-    return good && fflush(stdout) == 0 ? 0 : 1;
+    return good && args_output("") && whole ? 0 : 1;
 }

@@ -14,16 +14,17 @@
 static void keep_line(void *arg, char kind, const char *line)
 {
     struct net_log *log = arg;
-
+    void (*show)(const char *);
     size_t used;
 
     (void)kind;
     pthread_mutex_lock(&log->lock);
     used = strlen(log->text);
     snprintf(log->text + used, sizeof log->text - used, "%s%s", used ? "; " : "", line);
+    show = log->line;
     pthread_mutex_unlock(&log->lock);
-    if (log->line)
-        log->line(line);
+    if (show)
+        show(line);
 }
 
 void net_log_begin(struct net_log *log, void (*line)(const char *line))
@@ -32,6 +33,18 @@ void net_log_begin(struct net_log *log, void (*line)(const char *line))
     log->text[0] = 0;
     log->line = line;
     gossip_set_sink(keep_line, log);
+}
+
+void net_log_follow(struct net_log *log, void (*line)(const char *line))
+{
+    char text[sizeof log->text];
+
+    pthread_mutex_lock(&log->lock);
+    memcpy(text, log->text, sizeof text);
+    log->line = line;
+    pthread_mutex_unlock(&log->lock);
+    if (text[0])
+        line(text);
 }
 
 void net_log_end(struct net_log *log)

@@ -41,6 +41,8 @@ struct net_log {
 };
 
 void net_log_begin(struct net_log *log, void (*line)(const char *line));
+/* Gives what was said until now to `line`, in one, and what is said from now on. */
+void net_log_follow(struct net_log *log, void (*line)(const char *line));
 void net_log_end(struct net_log *log);
 
 /* Copies what was said, or else what net_error_text() says. */

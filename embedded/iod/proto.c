@@ -223,6 +223,7 @@ static void reply_body(struct wire *w, struct iod_reply *r)
         return;
     case IOD_OP_COMMIT:
         wire_u64(w, &r->upload);
+        wire_u64(w, &r->version);
         return;
     case IOD_OP_EXTENTS:
         wire_u64(w, &r->from);
@@ -439,6 +440,8 @@ int iod_reply_decode(const void *buf, size_t len, struct iod_reply *reply)
         return -EPROTO;
     reply->op = (enum iod_op)op;
     reply->status = (enum iod_status)status;
+    reply->unread = reply->flags >> IOD_UNREAD_SHIFT;
+    reply->flags &= (1u << IOD_UNREAD_SHIFT) - 1;
     reply_body(&w, reply);
     if (w.bad || w.left)
         return -EPROTO;
@@ -450,9 +453,11 @@ int64_t iod_reply_encode(const struct iod_reply *reply, void *buf, size_t size)
     struct iod_reply copy = *reply;
     struct wire w = {.out = buf, .left = size};
     uint32_t op = reply->op, length = 0, status = reply->status;
+    uint32_t unread = reply->unread < IOD_UNREAD_MOST ? reply->unread : IOD_UNREAD_MOST;
 
     if (!reply_ok(reply))
         return -EINVAL;
+    copy.flags |= unread << IOD_UNREAD_SHIFT;
     wire_head(&w, REPLY_MAGIC, &op, &length);
     wire_u32(&w, &status);
     wire_u32(&w, &copy.flags);
@@ -523,18 +528,6 @@ const char *iod_op_name(enum iod_op op)
     return "unknown";
 }
 
-int iod_status_errno(enum iod_status status)
-{
-    switch (status) {
-#define IOD_STATUS_CASE(id, number, error)                                                     \
-    case IOD_##id:                                                                             \
-        return error;
-        IOD_STATUSES(IOD_STATUS_CASE)
-#undef IOD_STATUS_CASE
-    }
-    return EPROTO;
-}
-
 enum iod_status iod_status_from_errno(int error)
 {
     if (error < 0)
@@ -547,6 +540,8 @@ enum iod_status iod_status_from_errno(int error)
 #undef IOD_STATUS_CASE
     case EPERM:
         return IOD_DENIED;
+    case EEXIST: /* two parts of one copy */
+        return IOD_INVALID;
     case ENFILE:
         return IOD_FILES;
     case ENODATA: /* the object's file ends too early */

@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define IOD_VERSION     3
+#define IOD_VERSION     4
 #define IOD_REQUEST_MAX 16384 /* bytes of a request: BMI's unexpected maximum */
 #define IOD_REPLY_MAX   65536 /* bytes of a reply */
 #define IOD_NAME_MAX    240   /* bytes of an object's name */
@@ -86,6 +86,11 @@ enum iod_status {
 #define IOD_FLAG_LATER                                                                         \
     4u /* with BUSY: a bound was met, nothing was done, ask the same again \
                              */
+
+/* Above the flags: how many objects a list leaves out as they cannot be read, at most so many.
+ * Programs of before do not look there. */
+#define IOD_UNREAD_SHIFT 16
+#define IOD_UNREAD_MOST  0xffffu
 
 /* Bytes inside a message (or of the caller, for encoding); not terminated. */
 struct iod_string {
@@ -169,17 +174,19 @@ struct iod_entry {
  * else does.  Otherwise:
  *
  *   PUT_OPEN  handle buffer_size buffers version (the highest that the name has there)
- *   COMMIT    upload (which one has the name now)
+ *   COMMIT    upload (which one has the name now; 0: none, seal above version, which was
+ *             removed meanwhile, and commit again) version
  *   GET_OPEN  handle buffer_size buffers layout upload version mode servers pending
  *             pending_servers; handle 0: nothing has the name, see pending
  *   EXTENTS   from (where to go on) extents
- *   LIST      entries
+ *   LIST      entries unread (objects that cannot be read, at most IOD_UNREAD_MOST)
  *   others    nothing
  */
 struct iod_reply {
     enum iod_op op;
     enum iod_status status;
     uint32_t flags;
+    uint32_t unread;
     uint64_t handle;
     uint64_t upload;
     uint64_t version;
@@ -218,7 +225,6 @@ bool iod_entry_append(const struct iod_entry *entry, uint8_t *buf, size_t size,
 bool iod_entry_next(const struct iod_entries *entries, uint32_t *at, struct iod_entry *entry);
 
 const char *iod_op_name(enum iod_op op);
-int iod_status_errno(enum iod_status status); /* a positive errno */
 enum iod_status iod_status_from_errno(
     int error); /* positive or negative errno; IOD_IO for strangers */
 struct iod_string iod_string_of(const char *text); /* NULL gives the empty string */

@@ -151,7 +151,8 @@ static const char *remedy(int error)
     case ENOMEM:
         return "give the server more memory or ask for fewer buffers";
     case ENAMETOOLONG:
-        return "choose a shorter name";
+        return "choose a shorter name: there is room for 255 bytes, and all but ASCII "
+               "letters, digits, '.', '_' and '-' take three each";
     case EBUSY:
         return "wait for other copies to end, or raise bmi-iod's --transfers";
     case EMFILE:
@@ -159,6 +160,7 @@ static const char *remedy(int error)
         return "raise the server's limit of open files (ulimit -n)";
     case EUCLEAN:
     case ENODATA:
+        return "copy the file in again, or remove it with bmi-rm";
     case ESTALE:
         return "copy the file in again";
     case ESHUTDOWN:
@@ -171,6 +173,10 @@ static const char *remedy(int error)
         return "copy again: the server was restarted or gave the transfer up";
     case EIO:
         return "check the server's disk and log";
+    case EISDIR:
+        return "move it out of the server's folder";
+    case EEXIST:
+        return "this server has two names in the list: name each server once";
     }
     return "are client and server of one release?";
 }
@@ -194,6 +200,10 @@ static const char *cause(int error)
         return "the object is damaged";
     case EIDRM:
         return "the server's folder was removed";
+    case EISDIR:
+        return "a folder, a link or another thing that is no file has this name in the store";
+    case EEXIST:
+        return "another part of this copy is here";
     }
     return strerror(error);
 }
@@ -230,22 +240,34 @@ void request_keep_alive(struct request *r)
 
 /* ---- doing it ---- */
 
+static void say_unread(void *arg, const char *name, int error)
+{
+    struct request *r = arg;
+
+    pthread_mutex_lock(&r->server->lock);
+    peer_log(r->peer, LOG_ERRORS, "%s: is not listed: %s; %s", name, cause(-error),
+             remedy(-error));
+    pthread_mutex_unlock(&r->server->lock);
+}
+
 static void work_list(struct request *r)
 {
     struct server *server = r->server; /* replying may end the request */
     struct iod_reply reply = {.op = IOD_OP_LIST};
+    struct store_unread unread = {.say = say_unread, .arg = r};
     uint8_t *packed = malloc(IOD_REPLY_MAX);
     bool more = false;
     int error = -ENOMEM;
 
     if (packed)
         error = store_list(server->store, &r->decoded.name, packed, IOD_REPLY_MAX - 64,
-                           &reply.entries, &more);
+                           &reply.entries, &more, &unread);
     pthread_mutex_lock(&server->lock);
     if (error) {
         request_refuse(r, error, "reading the store");
     } else {
         reply.flags = more ? IOD_FLAG_MORE : 0;
+        reply.unread = unread.count;
         request_reply(r, &reply);
     }
     pthread_mutex_unlock(&server->lock);

@@ -4,6 +4,7 @@
 #include "embedded/iod/args.h"
 #include "embedded/iod/copy.h"
 #include "embedded/iod/name.h"
+#include "embedded/program/program.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -21,7 +22,8 @@ static const char help[] =
     "usage: bmi-rm [OPTION]... ADDR/NAME...\n"
     "Removes files from bmi-iod.  A striped file goes from all of its servers, of which any "
     "may\n"
-    "be named; who is copying it out gets it whole.\n"
+    "be named; who is copying it out gets it whole.  A name that cannot be removed is told\n"
+    "of, and the others go.\n"
     "\n"
     "  -a, --allow HOST,...  go also to recorded servers on these hosts and networks "
     "(NET/BITS)\n"
@@ -70,7 +72,11 @@ static bool remove_one(const struct settings *s, const char *text)
     address[length] = 0;
     if (strchr(address, ','))
         return args_complain("%s: one address belongs before a name", text);
-    return copy_remove(&copy, &s->copy, address, name) || args_complain("%s", copy.client.why);
+    if (!copy_remove(&copy, &s->copy, address, name))
+        return args_complain("%s", copy.client.why);
+    if (copy.note[0])
+        args_complain("%s", copy.note);
+    return true;
 }
 
 int main(int argc, char **argv)
@@ -82,23 +88,29 @@ int main(int argc, char **argv)
         {0},
     };
     struct sigaction action = {.sa_handler = on_signal};
-    struct settings s = {
-        .copy = {.client = {.timeout_ms = 6000, .threads = 1, .interrupted = &interrupted},
-                 .buffers = 1,
-                 .buffer_size = IOD_BUFFER_MIN,
-                 .list = 1}};
-    enum args_result result = args_read(argc, argv, options, help, set_option, &s);
-    bool good = result == ARGS_READ;
+    struct settings s = {.copy = {.client = {.timeout_ms = 6000,
+                                             .threads = 1,
+                                             .interrupted = &interrupted,
+                                             .ignored = args_ignored},
+                                  .buffers = 1,
+                                  .buffer_size = IOD_BUFFER_MIN,
+                                  .list = 1}};
+    enum args_result result;
+    bool good, whole = true;
 
+    if (!program_streams())
+        return 1;
+    result = args_read(argc, argv, options, help, set_option, &s);
+    good = result == ARGS_READ;
     if (good && optind == argc)
         good = args_complain("no name given; give one or more like ib://host:port/name");
     s.copy.servers = &s.servers;
     s.copy.allow = s.allow;
-    sigaction(SIGINT, &action, NULL);
+    program_catch(SIGINT, on_signal);
+    program_catch(SIGHUP, on_signal);
     sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
-    for (int i = optind; good && i < argc; i++)
-        good = remove_one(&s, argv[i]);
+    for (int i = optind; good && i < argc && !interrupted; i++)
+        whole = remove_one(&s, argv[i]) && whole;
     access_free(s.allow);
-    return good || result == ARGS_DONE ? 0 : 1;
+    return (good && whole && !interrupted) || result == ARGS_DONE ? 0 : 1;
 }

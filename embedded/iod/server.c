@@ -37,7 +37,7 @@ static void check_transfer(struct transfer *t, int64_t now)
 
     if (t->flow)
         status = flow_status(t->flow);
-    if (status.waits_for_peer && !status.error && now - status.moved_at > limit) {
+    if (status.waits_for_peer && !status.stopped && now - status.moved_at > limit) {
         peer_log(t->peer, LOG_DECISIONS, "%s: no progress for %d s, given up", t->name,
                  limit / 1000);
         flow_cancel(t->flow, -ETIMEDOUT);
@@ -231,13 +231,33 @@ static int open_network(struct server *server, const struct server_config *c)
         if (error)
             net_close(server->context);
     }
-    server->log.line = log_bmi;
-    if (error) {
+    if (!error) {
+        net_log_follow(&server->log, log_bmi);
+    } else {
         net_log_explain(&server->log, error, text, sizeof text);
         net_log_end(&server->log);
         log_line(LOG_ERRORS, "cannot listen on %s: %s", c->listen, text);
     }
     return error;
+}
+
+/* What an earlier run left, and stays. */
+static void say_left(const struct store *store, const char *folder)
+{
+    const struct store_left *stuck = store_stuck(store), *bad = store_unreadable(store);
+
+    if (stuck->count)
+        log_line(
+            LOG_ERRORS,
+            "unfinished uploads of an earlier run that cannot be removed: %d in %s, like %s: "
+            "%s; remove them",
+            stuck->count, folder, stuck->file, strerror(-stuck->error));
+    if (bad->count)
+        log_line(LOG_ERRORS,
+                 "prepared parts of copies that cannot be read: %d in %s, like %s: %s; remove "
+                 "them, and copy the files in again",
+                 bad->count, folder, bad->file,
+                 bad->error == -EUCLEAN ? "it is damaged" : strerror(-bad->error));
 }
 
 static int open_store(struct server *server, const struct server_config *c)
@@ -248,9 +268,10 @@ static int open_store(struct server *server, const struct server_config *c)
         log_line(LOG_ERRORS, "cannot use %s: another bmi-iod uses it; give each its own folder",
                  c->folder);
     else if (error)
-        log_line(LOG_ERRORS,
-                 "cannot use %s: %s; --store needs a folder that this user may write",
-                 c->folder, strerror(-error));
+        log_line(LOG_ERRORS, "cannot use %s: %s; %s", c->folder, strerror(-error),
+                 error == -EMFILE || error == -ENFILE
+                     ? "raise the limit of open files (ulimit -n)"
+                     : "--store needs a folder that this user may write");
     else if (store_removed(server->store))
         log_line(LOG_DECISIONS, "removed %d unfinished uploads of an earlier run",
                  store_removed(server->store));
@@ -259,6 +280,8 @@ static int open_store(struct server *server, const struct server_config *c)
                  "%d parts of copies are prepared; who copies them out asks whether to "
                  "complete them",
                  store_prepared(server->store));
+    if (!error)
+        say_left(server->store, c->folder);
     return error;
 }
 
@@ -331,9 +354,12 @@ int server_port(const struct server *server)
 
 int server_open(const struct server_config *config, struct server **out)
 {
-    struct server *server = calloc(1, sizeof *server);
-    int error;
+    struct server *server;
+    int error = config->metrics ? server_export_check(config->metrics, config->folder) : 0;
 
+    if (error)
+        return error;
+    server = calloc(1, sizeof *server);
     if (!server) {
         log_line(LOG_ERRORS, "no memory; close other programs");
         return -ENOMEM;

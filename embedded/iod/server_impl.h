@@ -182,6 +182,11 @@ struct server {
 #define SERVER_COUNT(peer, name, n)                                                            \
     ((peer)->counters.name += (n), (peer)->server->counters.name += (n))
 
+/* export.c */
+/* May the file of metrics be kept there, with the store in this folder?  0, or -errno after a
+ * line that says why not. */
+int server_export_check(const char *place, const char *store);
+
 /* request.c; all with the lock held, but for request_arrived */
 void request_arrived(struct server *server, struct BMI_unexpected_info *info);
 void request_reply(struct request *request, const struct iod_reply *reply);

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,9 @@ int store_open_file(const struct store *store, const char *file)
 {
     int fd = openat(store->folder, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
-    return fd < 0 ? store_errno(store) : fd;
+    if (fd < 0)
+        return errno == ELOOP || errno == ENXIO ? -EISDIR : store_errno(store);
+    return fd;
 }
 
 int store_open(const char *folder, bool sync, struct store **out)
@@ -95,6 +98,15 @@ no_folder:
     return error;
 }
 
+bool store_is(const char *folder)
+{
+    char lock[PATH_MAX];
+    struct stat st;
+
+    return snprintf(lock, sizeof lock, "%s/" STORE_LOCK_FILE, folder) < (int)sizeof lock &&
+           lstat(lock, &st) == 0 && S_ISREG(st.st_mode);
+}
+
 void store_close(struct store *store)
 {
     uploads_free(store);
@@ -112,6 +124,16 @@ int store_removed(const struct store *store)
 int store_prepared(const struct store *store)
 {
     return store->found;
+}
+
+const struct store_left *store_stuck(const struct store *store)
+{
+    return &store->stuck;
+}
+
+const struct store_left *store_unreadable(const struct store *store)
+{
+    return &store->unreadable;
 }
 
 /* ---- objects ---- */
@@ -218,6 +240,47 @@ int object_extents(struct object *object, uint64_t from, size_t max, struct exte
 
 /* ---- uploads ---- */
 
+bool store_no_object(int error)
+{
+    return error == -ENOENT || error == -EUCLEAN || error == -EIO || error == -EISDIR;
+}
+
+/* Under the lock.  -EEXIST: another part of this copy is under way here, prepared, or has the
+ * name. */
+static int no_other_part(struct store *store, const char *file, const struct object_meta *meta)
+{
+    const struct upload *upload = upload_find(store, meta->name, meta->upload);
+    struct object_meta named;
+    int fd, error;
+
+    if (upload)
+        return upload->index != meta->layout.index ? -EEXIST : 0;
+    fd = store_open_file(store, file);
+    error = fd < 0 ? fd : store_read_head(fd, &named);
+    if (fd >= 0)
+        close(fd);
+    if (error)
+        return store_no_object(error) ? 0 : error;
+    return named.upload == meta->upload && named.layout.index != meta->layout.index ? -EEXIST
+                                                                                    : 0;
+}
+
+/* Makes the upload's file.  What could not be removed when the store was opened may have its
+ * number: then it takes the next.  A descriptor, or -errno. */
+static int create_file(struct store *store, struct upload *upload)
+{
+    for (;;) {
+        int fd =
+            openat(store->folder, upload->file, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+        if (fd >= 0 || errno != EEXIST)
+            return fd < 0 ? store_errno(store) : fd;
+        pthread_mutex_lock(&store->lock);
+        upload_take_file(store, upload);
+        pthread_mutex_unlock(&store->lock);
+    }
+}
+
 int store_create(struct store *store, const struct iod_string *name,
                  const struct object_meta *meta, struct object **out)
 {
@@ -231,16 +294,15 @@ int store_create(struct store *store, const struct iod_string *name,
     if (error)
         goto failed;
     pthread_mutex_lock(&store->lock);
-    object->upload = upload_add(store, &object->meta, object);
-    pthread_mutex_unlock(&store->lock);
-    if (!object->upload) {
+    error = no_other_part(store, object->file, &object->meta);
+    if (!error && !(object->upload = upload_add(store, &object->meta, object)))
         error = -ENOMEM;
+    pthread_mutex_unlock(&store->lock);
+    if (error)
         goto failed;
-    }
-    object->fd = openat(store->folder, object->upload->file,
-                        O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    object->fd = create_file(store, object->upload);
     if (object->fd < 0) {
-        error = store_errno(store);
+        error = object->fd;
         goto failed;
     }
     object_ready(object);
@@ -273,19 +335,28 @@ static int write_head(struct object *object)
     return 0;
 }
 
-uint64_t store_version(struct store *store, const struct iod_string *name)
+int store_version(struct store *store, const struct iod_string *name, uint64_t *version)
 {
-    struct object_meta meta;
+    char text[IOD_NAME_MAX + 1];
+    const struct upload *prepared;
     struct object *object;
-    uint64_t version = 0;
+    int error = name_text(name, text);
 
-    if (store_lookup(store, name, 0, &object) == 0) {
-        version = object->meta.version;
-        store_release(object, false);
-    }
-    if (store_pending(store, name, version, UINT64_MAX, &meta))
-        version = meta.version;
-    return version;
+    *version = 0;
+    if (error)
+        return error;
+    pthread_mutex_lock(&store->lock);
+    prepared = upload_highest(store, text, 0, 0); /* first: it may get the name meanwhile */
+    if (prepared)
+        *version = prepared->version;
+    pthread_mutex_unlock(&store->lock);
+    error = store_lookup(store, name, 0, &object);
+    if (error)
+        return store_no_object(error) ? 0 : error;
+    if (object->meta.version > *version)
+        *version = object->meta.version;
+    store_release(object, false);
+    return 0;
 }
 
 int store_seal(struct object *object, uint64_t version)
@@ -293,9 +364,20 @@ int store_seal(struct object *object, uint64_t version)
     struct store *store = object->store;
     struct iod_string name = iod_string_of(object->meta.name);
     struct blocks_scan scan = {0};
-    int error;
+    uint64_t last;
+    int error = store_version(store, &name, &last);
 
-    if (version == 0 || version > store_version(store, &name) + STORE_VERSION_STEP)
+    if (error)
+        return error;
+    pthread_mutex_lock(&store->lock);
+    if (!object->upload)
+        error = -ESTALE;
+    else if (object->upload->removed_version > last)
+        last = object->upload->removed_version;
+    pthread_mutex_unlock(&store->lock);
+    if (error)
+        return error;
+    if (version == 0 || version < object->meta.version || version > last + STORE_VERSION_STEP)
         return -EINVAL;
     error = blocks_walk(&object->blocks, &scan, 0, NULL);
     if (error)
@@ -308,22 +390,30 @@ int store_seal(struct object *object, uint64_t version)
     if (error)
         return error;
     pthread_mutex_lock(&store->lock);
-    object->upload->version = version;
-    if (object->meta.layout.index > 0)
+    if (object->upload)
+        object->upload->version = version;
+    else
+        error = -ESTALE;
+    if (!error && object->meta.layout.index > 0)
         error = upload_prepare(store, object->upload);
     pthread_mutex_unlock(&store->lock);
     return error;
 }
 
-int store_commit(struct object *object, uint64_t *upload)
+int store_commit(struct object *object, uint64_t *upload, uint64_t *version)
 {
     struct store *store = object->store;
+    struct upload *own;
     int error = 0;
 
     pthread_mutex_lock(&store->lock);
+    own = object->upload;
     *upload = object->meta.upload; /* somebody may have rolled it forward */
-    if (object->upload)
-        error = upload_commit(store, object->upload, object->file, &object->replaced, upload);
+    *version = own ? own->removed_version : 0;
+    if (own && own->index == 0 && upload_below_removed(own))
+        *upload = 0;
+    else if (own)
+        error = upload_commit(store, own, object->file, &object->replaced, upload);
     pthread_mutex_unlock(&store->lock);
     return error;
 }
@@ -335,10 +425,15 @@ int store_read_head(int fd, struct object_meta *meta)
     uint8_t head[STORE_HEAD];
     struct blocks blocks = {.base = STORE_HEAD};
     struct stat st;
-    ssize_t n = pread(fd, head, sizeof head, 0);
+    ssize_t n;
     int error;
 
-    if (n < 0 || fstat(fd, &st) < 0)
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode))
+        return -EISDIR;
+    n = pread(fd, head, sizeof head, 0);
+    if (n < 0)
         return -errno;
     if (n < STORE_HEAD)
         return -EUCLEAN;
@@ -382,6 +477,23 @@ static int roll_forward(struct store *store, const char *name, const char *file,
     return error ? error : now == number ? 0 : -ESTALE;
 }
 
+/* Another one has the name, or none.  A commit may have been at work since that was seen: the
+ * name is read again also where the upload is not here any more. */
+static int open_other(struct object *object, const char *name, uint64_t upload)
+{
+    int error = roll_forward(object->store, name, object->file, upload), named;
+
+    if (object->fd >= 0)
+        close(object->fd);
+    object->fd = -1;
+    if (error && error != -ESTALE)
+        return error;
+    named = open_named(object);
+    if (named == -ENOENT || (!named && object->meta.upload != upload))
+        return -ESTALE;
+    return named;
+}
+
 int store_lookup(struct store *store, const struct iod_string *name, uint64_t upload,
                  struct object **out)
 {
@@ -394,16 +506,8 @@ int store_lookup(struct store *store, const struct iod_string *name, uint64_t up
     if (error)
         return error;
     error = open_named(object);
-    if (upload && (error == -ENOENT || (!error && object->meta.upload != upload))) {
-        error = roll_forward(store, text, object->file, upload);
-        if (object->fd >= 0)
-            close(object->fd);
-        object->fd = -1;
-        if (!error)
-            error = open_named(object);
-        if (!error && object->meta.upload != upload)
-            error = -ESTALE;
-    }
+    if (upload && (store_no_object(error) || (!error && object->meta.upload != upload)))
+        error = open_other(object, text, upload);
     if (error) {
         store_release(object, false);
         return error;
@@ -413,26 +517,29 @@ int store_lookup(struct store *store, const struct iod_string *name, uint64_t up
     return 0;
 }
 
-bool store_pending(struct store *store, const struct iod_string *name, uint64_t version,
-                   uint64_t number, struct object_meta *meta)
+int store_pending(struct store *store, const struct iod_string *name, struct object_meta *meta)
 {
-    const struct upload *best = NULL;
+    const struct upload *best;
     char text[IOD_NAME_MAX + 1];
-    int fd = -1;
-    bool good;
+    int fd, error = name_text(name, text);
 
-    if (name_text(name, text) < 0)
-        return false;
+    if (error)
+        return error;
     pthread_mutex_lock(&store->lock);
-    best = upload_highest(store, text, version, number);
-    if (best)
-        fd = store_open_file(store, best->file);
+    best = upload_highest(store, text, 0, 0);
+    fd = best ? store_open_file(store, best->file) : -ENOENT;
     pthread_mutex_unlock(&store->lock);
-    if (fd < 0)
-        return false;
-    good = store_read_head(fd, meta) == 0;
-    close(fd);
-    return good;
+    if (fd >= 0)
+        error = store_read_head(fd, meta);
+    if (fd >= 0)
+        close(fd);
+    error = fd < 0 ? fd : error;
+    return store_no_object(error) ? -ENOENT : error;
+}
+
+bool store_above(const struct object_meta *a, const struct object_meta *b)
+{
+    return upload_above(a->version, a->upload, b->version, b->upload);
 }
 
 int store_forget(struct store *store, const struct iod_string *name, uint64_t number)
@@ -463,12 +570,14 @@ static int remove_named(struct store *store, const char *file, uint64_t number, 
     if (*fd < 0)
         return *fd == -ENOENT ? -ESTALE : *fd;
     error = store_read_head(*fd, &meta);
-    if (error)
+    if (error && error != -EUCLEAN && error != -EIO) /* which is a file, but no whole object */
         return error;
-    if (meta.upload != number)
+    if (!error && meta.upload != number)
         return -ESTALE;
     if (unlinkat(store->folder, file, 0) < 0)
         return store_errno(store);
+    if (!error)
+        upload_tell_removed(store, meta.name, meta.version, meta.upload);
     return store->sync && fsync(store->folder) < 0 ? -errno : 0;
 }
 

@@ -21,9 +21,15 @@
  * succeeds, so that whatever order the commits of several clients come in at the servers, the
  * same one stays everywhere.
  *
+ * A removal is decided at the first server, too, and the parts elsewhere go after it: for a
+ * while they keep out there whatever is lower.  So the first server decides for no upload that
+ * is lower than one removed since it began; its client seals it anew, above that one.  Who
+ * begins later, at the first server before the others, sees those parts, and comes above them.
+ *
  * All functions may block on the disk.  A store may be used by any number of threads; an object
  * by one at a time, except for object_read() and object_write().  Errors are -errno; -EIDRM:
- * the folder was removed, and nothing can be stored or found until the store is opened anew.
+ * the folder was removed, and nothing can be stored or found until the store is opened anew;
+ * -EISDIR: what stands under an object's name is no regular file, which the store never wrote.
  */
 #ifndef IOD_STORE_H
 #define IOD_STORE_H
@@ -58,22 +64,40 @@ struct object_meta {
  */
 int store_open(const char *folder, bool sync, struct store **out);
 void store_close(struct store *store);
+/* Is this folder the store of a server, of one that is not running, too? */
+bool store_is(const char *folder);
 int store_removed(const struct store *store);  /* unfinished uploads that store_open removed */
 int store_prepared(const struct store *store); /* prepared ones that it found */
 
-/* Begins an upload. */
+/* Files of an earlier run that stay, and why, of the first one. */
+struct store_left {
+    int count, error;
+    char file[256];
+};
+
+/* Unfinished uploads that store_open could not remove, and prepared ones that it could not
+ * read, which nobody can complete. */
+const struct store_left *store_stuck(const struct store *store);
+const struct store_left *store_unreadable(const struct store *store);
+
+/* Begins an upload.  -EEXIST: another part of the same copy is here, which would take the name
+ * from this one, or this one from it; the same part may begin again. */
 int store_create(struct store *store, const struct iod_string *name,
                  const struct object_meta *meta, struct object **out);
 
 /* The highest version that a name has here, prepared uploads included; 0: none. */
-uint64_t store_version(struct store *store, const struct iod_string *name);
+int store_version(struct store *store, const struct iod_string *name, uint64_t *version);
 
-/* Completes it: head, and what `sync` asks for.  -EINVAL: the version is 0 or too high. */
+/* Completes it: head, and what `sync` asks for.  Again with a higher version, where
+ * store_commit() asks for one.  -EINVAL: the version is 0, lower than before, or too high;
+ * -ESTALE: it is no upload any more, as somebody has committed it. */
 int store_seal(struct object *object, uint64_t version);
 
 /* Makes it the object of its name.  Only after store_seal().  *upload is the one that then has
- * the name: another one when this one came behind it. */
-int store_commit(struct object *object, uint64_t *upload);
+ * the name: another one when this one came behind it; 0: nothing was done, as one above it has
+ * been removed since it began.  Then it is to be sealed anew, above *version, with its other
+ * parts, and committed again. */
+int store_commit(struct object *object, uint64_t *upload, uint64_t *version);
 
 /*
  * Opens an object to read.  With `upload` 0 the one that has the name: -ENOENT.  Else that
@@ -84,19 +108,22 @@ int store_commit(struct object *object, uint64_t *upload);
 int store_lookup(struct store *store, const struct iod_string *name, uint64_t upload,
                  struct object **out);
 
-/* The highest prepared upload of a name, if it is above (version, upload).  False: there is
- * none. */
-bool store_pending(struct store *store, const struct iod_string *name, uint64_t version,
-                   uint64_t upload, struct object_meta *meta);
+/* The highest prepared upload of a name.  -ENOENT: there is none.  Who wants to know also what
+ * has the name looks that up afterwards: what gets the name in between is then seen twice. */
+int store_pending(struct store *store, const struct iod_string *name, struct object_meta *meta);
+
+/* Which of two uploads of a name stays. */
+bool store_above(const struct object_meta *a, const struct object_meta *b);
 
 /* Gives a prepared upload up, which its first server does not know.  -EBUSY: its client is
  * here. */
 int store_forget(struct store *store, const struct iod_string *name, uint64_t upload);
 
 /*
- * Removes what has the name, if it is that upload; who has it open keeps it until then.  Where
- * the upload is only prepared, it is committed before, as by store_lookup().  -ESTALE: it is
- * not here; -EBUSY: it is not here yet, its client still works on it.
+ * Removes what has the name, if it is that upload; who has it open keeps it until then.  A file
+ * that cannot be read as an object is removed whatever the upload, as nobody can tell it.
+ * Where the upload is only prepared, it is committed before, as by store_lookup().  -ESTALE: it
+ * is not here; -EBUSY: it is not here yet, its client still works on it.
  */
 int store_remove(struct store *store, const struct iod_string *name, uint64_t upload);
 
@@ -118,11 +145,21 @@ int object_extents(struct object *object, uint64_t from, size_t max, struct exte
 
 const struct object_meta *object_meta(const struct object *object);
 
+/* What has an object's name and cannot be read as one: damaged objects, foreign files, what the
+ * server may not read. */
+struct store_unread {
+    /* Takes a name and the error when the store has not said so before, or not lately. */
+    void (*say)(void *arg, const char *name, int error);
+    void *arg;
+    uint32_t count; /* how many there are among the names listed */
+};
+
 /*
  * Packs entries of the objects whose names sort behind `after` into `buf`, as many as fit.
- * Damaged objects and foreign files are left out.
+ * What cannot be read is left out and counted; what is no file, as lost+found of a file system,
+ * is nobody's object.
  */
 int store_list(struct store *store, const struct iod_string *after, uint8_t *buf, size_t size,
-               struct iod_entries *entries, bool *more);
+               struct iod_entries *entries, bool *more, struct store_unread *unread);
 
 #endif

@@ -26,6 +26,9 @@ struct upload {
     char name[IOD_NAME_MAX + 1];
     uint64_t version; /* 0: not sealed */
     uint64_t number;  /* the upload */
+    uint32_t index;   /* which part of the file it is */
+    /* the highest that had the name and was removed since this one began; 0: none */
+    uint64_t removed_version, removed_number;
     char file[40];
     bool prepared;        /* it outlives its client */
     struct object *owner; /* its client is here; NULL: gone */
@@ -36,9 +39,11 @@ struct store {
     int lock_fd;
     bool sync;
     int removed, found;
+    struct store_left stuck, unreadable;
     pthread_mutex_t lock; /* guards what follows */
     uint64_t files;       /* hidden files made so far: their names */
     struct upload *uploads[STORE_BUCKETS];
+    uint64_t unread[STORE_BUCKETS]; /* what was said of objects that cannot be read: hashes */
 };
 
 struct object {
@@ -56,24 +61,34 @@ struct object {
 /* store.c */
 /* -errno; -EIDRM where a file is not found as the folder itself was removed */
 int store_errno(const struct store *store);
+/* Is that what one gets where there is nothing, or something that is no whole object?  All else
+ * says nothing about what is there. */
+bool store_no_object(int error);
 int store_stream(const struct store *store, DIR **out); /* a fresh stream of the folder */
-int store_read_head(int fd, struct object_meta *meta);
-int store_open_file(const struct store *store, const char *file); /* to read; a descriptor */
+int store_read_head(int fd, struct object_meta *meta);  /* -EISDIR: it is no regular file */
+/* To read; a descriptor.  -EISDIR: it is a symbolic link or a socket. */
+int store_open_file(const struct store *store, const char *file);
 
 /* store_uploads.c; all but uploads_load() with the lock held */
 int uploads_load(struct store *store);
 void uploads_free(struct store *store);
 struct upload *upload_add(struct store *store, const struct object_meta *meta,
                           struct object *owner);
+void upload_take_file(struct store *store, struct upload *upload); /* another one, the next */
 struct upload *upload_find(struct store *store, const char *name, uint64_t number);
 struct upload *upload_highest(struct store *store, const char *name, uint64_t version,
                               uint64_t number); /* prepared, above these; NULL: none */
 void upload_remove(struct store *store, struct upload *upload); /* and its file */
+/* What had the name is removed, and all uploads of the name learn of it. */
+void upload_tell_removed(struct store *store, const char *name, uint64_t version,
+                         uint64_t number);
+bool upload_below_removed(const struct upload *upload);
 int upload_prepare(struct store *store, struct upload *upload);
 
-/* Gives the upload the name, unless a higher one has it; the upload is freed, and its owner has
+/* Gives the upload the name, unless a higher one has it, or, if it is another part than the
+ * first, had it and was removed since this one began; the upload is freed, and its owner has
  * none any more, unless it could not be renamed.  *replaced is a descriptor of what had the
- * name, or -1; *number who has it now. */
+ * name, or -1; *number the higher one of both. */
 int upload_commit(struct store *store, struct upload *upload, const char *file, int *replaced,
                   uint64_t *number);
 

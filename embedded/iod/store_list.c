@@ -64,44 +64,78 @@ static int collect_names(struct store *store, const struct iod_string *after,
     return error;
 }
 
-/* False when the object is not one, or gone by now. */
-static bool describe(struct store *store, const char *name, struct iod_entry *entry)
+/* 0 or -errno; -ENOENT: it is gone by now. */
+static int describe(struct store *store, const char *name, struct iod_entry *entry)
 {
     struct object *object;
     struct stat st;
-    bool good;
+    int error;
 
     entry->name = iod_string_of(name);
-    if (store_lookup(store, &entry->name, 0, &object) < 0)
-        return false;
-    good = fstat(object->fd, &st) == 0;
-    if (good) {
+    error = store_lookup(store, &entry->name, 0, &object);
+    if (error)
+        return error;
+    if (fstat(object->fd, &st) < 0) {
+        error = -errno;
+    } else {
         entry->layout = object->meta.layout;
         entry->upload = object->meta.upload;
         entry->stored = layout_object_size(&object->meta.layout);
         entry->mtime = (uint64_t)st.st_mtime;
     }
     store_release(object, false);
-    return good;
+    return error;
+}
+
+/* Says that an object cannot be read, unless that was said before.  Of many such objects some
+ * are said again: one is remembered for each bucket. */
+static void say_unread(struct store *store, const char *name, int error,
+                       struct store_unread *unread)
+{
+    uint64_t hash = UINT64_C(14695981039346656037) ^ (uint64_t)-error;
+    uint64_t *said;
+    bool known;
+
+    for (const char *c = name; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
+    said = &store->unread[hash % STORE_BUCKETS];
+    pthread_mutex_lock(&store->lock);
+    known = *said == hash;
+    *said = hash;
+    pthread_mutex_unlock(&store->lock);
+    if (!known)
+        unread->say(unread->arg, name, error);
 }
 
 int store_list(struct store *store, const struct iod_string *after, uint8_t *buf, size_t size,
-               struct iod_entries *entries, bool *more)
+               struct iod_entries *entries, bool *more, struct store_unread *unread)
 {
     struct names names = {0};
     struct iod_entry entry;
+    uint32_t since = 0; /* the last entry that fitted: what follows it is asked for again */
     int error = collect_names(store, after, &names);
 
     *more = false;
+    unread->count = 0;
     *entries = (struct iod_entries){.wire = buf};
     for (size_t i = 0; i < names.count && !error && !*more; i++) {
-        if (!describe(store, names.item[i], &entry))
-            continue;
-        if (iod_entry_append(&entry, buf, size, &entries->length))
+        int bad = describe(store, names.item[i], &entry);
+
+        if (bad == -EIDRM) {
+            error = bad;
+        } else if (bad && bad != -ENOENT && bad != -EISDIR) {
+            say_unread(store, names.item[i], bad, unread);
+            since++;
+        } else if (!bad && iod_entry_append(&entry, buf, size, &entries->length)) {
             entries->count++;
-        else
+            unread->count += since;
+            since = 0;
+        } else if (!bad) {
             *more = true;
+        }
     }
+    if (!*more)
+        unread->count += since;
     names_free(&names);
     return error;
 }

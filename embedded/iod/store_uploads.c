@@ -22,6 +22,12 @@ static struct upload **bucket_of(struct store *store, const char *name)
     return &store->uploads[hash % STORE_BUCKETS];
 }
 
+void upload_take_file(struct store *store, struct upload *upload)
+{
+    snprintf(upload->file, sizeof upload->file, STORE_UPLOAD "%llu",
+             (unsigned long long)store->files++);
+}
+
 struct upload *upload_add(struct store *store, const struct object_meta *meta,
                           struct object *owner)
 {
@@ -32,9 +38,9 @@ struct upload *upload_add(struct store *store, const struct object_meta *meta,
         return NULL;
     memcpy(upload->name, meta->name, sizeof upload->name);
     upload->number = meta->upload;
+    upload->index = meta->layout.index;
     upload->owner = owner;
-    snprintf(upload->file, sizeof upload->file, STORE_UPLOAD "%llu",
-             (unsigned long long)store->files++);
+    upload_take_file(store, upload);
     upload->next = *bucket;
     *bucket = upload;
     return upload;
@@ -84,6 +90,23 @@ void upload_remove(struct store *store, struct upload *upload)
     drop(store, upload);
 }
 
+void upload_tell_removed(struct store *store, const char *name, uint64_t version,
+                         uint64_t number)
+{
+    for (struct upload *u = *bucket_of(store, name); u; u = u->next)
+        if (strcmp(u->name, name) == 0 &&
+            upload_above(version, number, u->removed_version, u->removed_number)) {
+            u->removed_version = version;
+            u->removed_number = number;
+        }
+}
+
+bool upload_below_removed(const struct upload *upload)
+{
+    return upload_above(upload->removed_version, upload->removed_number, upload->version,
+                        upload->number);
+}
+
 int upload_prepare(struct store *store, struct upload *upload)
 {
     char file[sizeof upload->file];
@@ -115,27 +138,50 @@ int upload_commit(struct store *store, struct upload *upload, const char *file, 
                   uint64_t *number)
 {
     struct object_meta old;
-    int error = 0;
+    int error;
 
+    *replaced = -1;
+    *number = upload->number;
+    if (upload->index > 0 && upload_below_removed(upload)) {
+        *number = upload->removed_number;
+        upload_remove(store, upload);
+        return 0;
+    }
     /* Held open, the old object takes its time to go when it is closed, not now. */
     *replaced = store_open_file(store, file);
-    *number = upload->number;
-    if (*replaced >= 0 && store_read_head(*replaced, &old) == 0 &&
-        upload_above(old.version, old.upload, upload->version, upload->number)) {
+    error = *replaced < 0 ? *replaced : store_read_head(*replaced, &old);
+    if (error && !store_no_object(error))
+        goto failed;
+    if (!error && upload_above(old.version, old.upload, upload->version, upload->number)) {
         *number = old.upload;
         upload_remove(store, upload);
         return 0;
     }
-    if (renameat(store->folder, upload->file, store->folder, file) < 0)
-        return store_errno(store);
-    if (store->sync && fsync(store->folder) < 0)
-        error = -errno;
+    if (renameat(store->folder, upload->file, store->folder, file) < 0) {
+        error = store_errno(store);
+        goto failed;
+    }
+    error = store->sync && fsync(store->folder) < 0 ? -errno : 0;
     drop_lower(store, upload);
     drop(store, upload);
+    return error;
+
+failed:
+    if (*replaced >= 0)
+        close(*replaced);
+    *replaced = -1;
     return error;
 }
 
 /* ---- what an earlier run left ---- */
+
+static void stays(struct store_left *left, const char *file, int error)
+{
+    if (left->count++ > 0)
+        return;
+    left->error = error;
+    snprintf(left->file, sizeof left->file, "%s", file);
+}
 
 static int load_prepared(struct store *store, const char *file)
 {
@@ -147,16 +193,18 @@ static int load_prepared(struct store *store, const char *file)
 
     if (fd >= 0)
         close(fd);
-    if (error)
-        return 0; /* not one of ours, or damaged: it is left alone, and nobody meets it */
+    if (store->files <= n)
+        store->files = n + 1;
+    if (error) { /* not one of ours, or damaged: it is left alone, and nobody meets it */
+        stays(&store->unreadable, file, error);
+        return 0;
+    }
     upload = upload_add(store, &meta, NULL);
     if (!upload)
         return -ENOMEM;
     snprintf(upload->file, sizeof upload->file, "%s", file);
     upload->version = meta.version;
     upload->prepared = true;
-    if (store->files <= n)
-        store->files = n + 1;
     store->found++;
     return 0;
 }
@@ -170,11 +218,14 @@ int uploads_load(struct store *store)
     if (error)
         return error;
     while (!error && (entry = readdir(dir))) {
-        if (strncmp(entry->d_name, STORE_UPLOAD, strlen(STORE_UPLOAD)) == 0 &&
-            unlinkat(store->folder, entry->d_name, 0) == 0)
-            store->removed++;
-        else if (strncmp(entry->d_name, STORE_PREPARED, strlen(STORE_PREPARED)) == 0)
+        if (strncmp(entry->d_name, STORE_UPLOAD, strlen(STORE_UPLOAD)) == 0) {
+            if (unlinkat(store->folder, entry->d_name, 0) == 0)
+                store->removed++;
+            else
+                stays(&store->stuck, entry->d_name, -errno);
+        } else if (strncmp(entry->d_name, STORE_PREPARED, strlen(STORE_PREPARED)) == 0) {
             error = load_prepared(store, entry->d_name);
+        }
     }
     closedir(dir);
     return error;

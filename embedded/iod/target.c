@@ -137,6 +137,46 @@ static bool finish_step(const struct target *t, int result, const char *what, ch
                remedy(errno));
 }
 
+static int close_file(struct target *t)
+{
+    int fd = t->fd;
+
+    t->fd = -1;
+    return close(fd);
+}
+
+/* The folder that the file gets its name in.  A descriptor, or -1 with errno. */
+static int open_folder(const struct target *t)
+{
+    char folder[sizeof t->path];
+    const char *slash = strrchr(t->path, '/');
+
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - t->path) + 1 : 1,
+             slash ? t->path : ".");
+    return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* Renames; with `sync` the new name is on the disk then, too. */
+static bool take_name(struct target *t, bool sync, char *why, size_t size)
+{
+    int folder = sync ? open_folder(t) : -1;
+    bool good;
+
+    if (sync && folder < 0)
+        return say(why, size,
+                   "%s: cannot open its folder to write it to the disk: %s; get permission to "
+                   "read it, or copy without --fsync",
+                   t->path, strerror(errno));
+    good = finish_step(t, rename(t->temp, t->path), "give it its name", why, size);
+    if (good)
+        t->temp[0] = 0;
+    if (good && sync)
+        good = finish_step(t, fsync(folder), "write its name to the disk", why, size);
+    if (folder >= 0)
+        close(folder);
+    return good;
+}
+
 bool target_finish(struct target *t, uint64_t bytes, mode_t mode, bool sync, char *why,
                    size_t size)
 {
@@ -146,14 +186,12 @@ bool target_finish(struct target *t, uint64_t bytes, mode_t mode, bool sync, cha
         return true;
     mask = umask(0);
     umask(mask);
-    if (!finish_step(t, ftruncate(t->fd, (off_t)bytes), "set its size", why, size) ||
-        !finish_step(t, fchmod(t->fd, t->exists ? t->mode : mode & ~mask), "set its mode", why,
-                     size) ||
-        !finish_step(t, sync ? fsync(t->fd) : 0, "write it to the disk", why, size) ||
-        !finish_step(t, rename(t->temp, t->path), "give it its name", why, size))
-        return false;
-    t->temp[0] = 0;
-    return true;
+    return finish_step(t, ftruncate(t->fd, (off_t)bytes), "set its size", why, size) &&
+           finish_step(t, fchmod(t->fd, t->exists ? t->mode : mode & ~mask), "set its mode",
+                       why, size) &&
+           finish_step(t, sync ? fsync(t->fd) : 0, "write it to the disk", why, size) &&
+           finish_step(t, close_file(t), "write it", why, size) &&
+           take_name(t, sync, why, size);
 }
 
 void target_close(struct target *t)

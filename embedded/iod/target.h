@@ -30,7 +30,9 @@ bool target_find(struct target *target, const char *destination, const char *nam
 /* Makes the temporary file. */
 bool target_open(struct target *target, char *why, size_t size);
 
-/* Gives the file its size, its mode (`mode` less the umask if it is new) and its name. */
+/* Gives the file its size, its mode (`mode` less the umask if it is new) and its name.  With
+ * `sync` all that is on the disk; it has its name already when only that could not be written
+ * there. */
 bool target_finish(struct target *target, uint64_t bytes, mode_t mode, bool sync, char *why,
                    size_t size);
 

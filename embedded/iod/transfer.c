@@ -182,13 +182,17 @@ void work_put_open(struct request *r)
     const struct iod_request *q = &r->decoded;
     struct iod_reply reply = {.op = q->op};
     struct object_meta meta = {.layout = q->layout, .upload = q->upload, .mode = q->mode};
-    struct object *object;
+    struct object *object = NULL;
     struct transfer *t = NULL;
     int error;
 
     memcpy(meta.servers, q->servers.text, q->servers.length);
     error = store_create(server->store, &q->name, &meta, &object);
-    reply.version = store_version(server->store, &q->name);
+    if (!error) { /* not before: what is removed from now on the upload knows */
+        error = store_version(server->store, &q->name, &reply.version);
+        if (error)
+            store_release(object, true);
+    }
     pthread_mutex_lock(&server->lock);
     if (!error)
         t = transfer_new(r, object, true);
@@ -233,13 +237,17 @@ void work_get_open(struct request *r)
     struct object_meta pending;
     struct object *object = NULL;
     struct transfer *t = NULL;
+    int prepared = q->upload ? -ENOENT : store_pending(server->store, &q->name, &pending);
     int error = store_lookup(server->store, &q->name, q->upload, &object);
-    uint64_t version = object ? object_meta(object)->version : 0;
 
-    if (q->upload == 0 && store_pending(server->store, &q->name, version,
-                                        object ? object_meta(object)->upload : 0, &pending)) {
+    if (!prepared && (!object || store_above(&pending, object_meta(object)))) {
         reply.pending = pending.upload;
         reply.pending_servers = iod_string_of(pending.servers);
+    } else if (prepared && prepared != -ENOENT) {
+        if (object)
+            store_release(object, false);
+        object = NULL;
+        error = prepared;
     }
     pthread_mutex_lock(&server->lock);
     if (!error)
@@ -306,9 +314,7 @@ void work_seal(struct request *r)
     struct transfer *t = r->transfer;
     struct server *server = r->server;
     struct iod_reply reply = {.op = IOD_OP_SEAL};
-    int error = t->upload && !t->failed && !t->sealed
-                    ? store_seal(t->object, r->decoded.version)
-                    : -EINVAL;
+    int error = t->upload && !t->failed ? store_seal(t->object, r->decoded.version) : -EINVAL;
 
     pthread_mutex_lock(&server->lock);
     t->sealed |= error == 0;
@@ -349,10 +355,10 @@ void work_commit(struct request *r)
     struct transfer *t = r->transfer;
     struct server *server = r->server;
     struct iod_reply reply = {.op = IOD_OP_COMMIT};
-    int error = t->sealed ? store_commit(t->object, &reply.upload) : -EINVAL;
+    int error = t->sealed ? store_commit(t->object, &reply.upload, &reply.version) : -EINVAL;
 
     pthread_mutex_lock(&server->lock);
-    if (!error) {
+    if (!error && reply.upload) {
         t->committed = true;
         t->closing = true;
         SERVER_COUNT(t->peer, uploads, 1);

@@ -354,18 +354,27 @@ static void set_source_event(struct emu4_end *e, uint64_t event)
     }
 }
 
-/* Into the table, for the engine; with the table full the caller works until there is room. */
+static bool put(struct emu4_ctx *x, const uint64_t w[7], uint64_t done, uint64_t due)
+{
+    struct emu4_txn t;
+
+    emu4_lock(&t, &x->end);
+    bool is_put = emu4_table_put(&t, w, done, due, 0) >= 0 && emu4_txn_commit(&t);
+    emu4_unlock(&t);
+    return is_put;
+}
+
+/* Into the table, for the engine; with the table full the caller works first. If that makes no
+ * room, as all that is there may be refused for ever, it is kept beside the table. */
 static void put_off(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7], uint64_t done,
                     uint64_t due)
 {
-    for (;;) {
-        struct emu4_txn t;
-        emu4_lock(&t, &x->end);
-        bool put = emu4_table_put(&t, w, done, due, 0) >= 0 && emu4_txn_commit(&t);
-        emu4_unlock(&t);
-        if (put)
-            break;
+    if (!put(x, w, done, due)) {
         emu4_engine_run(p, UINT64_MAX);
+        if (!put(x, w, done, due) && !emu4_engine_keep(&x->end, w, done, due)) {
+            emu4_trap_now(&x->end, UTS_BAD_TRAP, UTS_DPROC, w[0], 0);
+            return;
+        }
     }
     if (due)
         emu4_engine_due(due);

@@ -11,6 +11,7 @@
  * Locks, outermost first:
  *   cmdq.lock              one command queue
  *   proc.lock              peers, contexts, the registry
+ *   kept DMAs' lock (engine.c)
  *   shm_ctx.lock           one context's state; in shared memory. Never two of them at a time.
  *   jobs' lock (engine.c), an allocator's lock
  * Nothing sleeps inside them but a thread that waits for a context's lock.
@@ -125,6 +126,7 @@ struct emu4_proc {
     struct emu4_knobs knobs;
     int pid;
     int seg_fd;
+    int folder_fd; /* of emu4_folder_enter() */
     struct emu4_peer self;
     char *arena;
     pthread_mutex_t lock;
@@ -154,6 +156,12 @@ uint32_t emu4_random(void);
 /* Bytes of the arena: an offset, or -1 when it is full. Takes proc.lock. */
 int64_t emu4_arena_take(struct emu4_proc *p, uint64_t bytes);
 void emu4_arena_give(struct emu4_proc *p, uint64_t off, uint64_t bytes);
+
+/* folder.c */
+/* A descriptor of the rendezvous folder's version, which stays open as long as this process is
+ * one of its network. -1 with errno, and a line that says why: others there are of another
+ * version (EPROTO), or there is no folder. */
+int emu4_folder_enter(void);
 
 /* registry.c: who has which context of which node */
 struct emu4_record {
@@ -263,7 +271,12 @@ int emu4_table_put(struct emu4_txn *t, const uint64_t w[7], uint64_t done, uint6
 enum table_to { TABLE_READY, TABLE_WAIT, TABLE_GONE };
 void emu4_table_move(struct emu4_txn *t, unsigned i, enum table_to to);
 /* Claims one that can run; -1 when there is none. */
-int emu4_table_claim(struct emu4_txn *t, bool waiting, uint64_t *next_due);
+/* `by`: of those that wait only what is due by then. */
+int emu4_table_claim(struct emu4_txn *t, bool waiting, uint64_t by, uint64_t *next_due);
+/* One that waits as it was refused, the next from there; -1: there is none. */
+int emu4_table_refused(const struct shm_ctx *c, unsigned from);
+/* A refused one waits: those that would go to the same place wait as long. */
+void emu4_table_wait_with(struct shm_ctx *c, unsigned i);
 bool emu4_table_idle(const struct shm_ctx *c);  /* nothing ready; any time, as a hint */
 bool emu4_table_waits(const struct shm_ctx *c); /* some wait; likewise */
 static inline bool emu4_bit(const uint64_t *map, unsigned i)
@@ -305,6 +318,11 @@ bool emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation);
 /* engine.c */
 /* Works for up to `budget` bytes; true when something is left that can run now. */
 bool emu4_engine_run(struct emu4_proc *p, uint64_t budget);
+/* The same for the engine's thread, which then looks at what else there is, and comes again. */
+void emu4_engine_serve(struct emu4_proc *p);
+/* One of ours waits until there is room in its table; false: nor is there memory. */
+bool emu4_engine_keep(const struct emu4_end *own, const uint64_t w[7], uint64_t done,
+                      uint64_t due);
 /* What a thread of the program moves itself. More than one DMA of `burst`, so that what that
  * sets off is done as well: to wake the engine's thread costs more than to do it. */
 uint64_t emu4_burst(const struct emu4_proc *p);

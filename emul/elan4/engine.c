@@ -15,17 +15,30 @@
  * A context of another process is forgotten when it has nothing to do; that is found and done
  * under its lock, under which others put in what they ask of it before they ask us to help.
  *
+ * How long one call works is bounded, whatever is refused: of those that wait it tries only
+ * what was due when it began, each once, and after a refusal those that would go to the same
+ * place wait as well. Else as many as fill a millisecond with their trying would keep whoever
+ * calls, with all of its locks, and the engine's thread from hearing that the peer has died.
+ * What a full table has no room for is kept in memory of ours, and takes turns with what was
+ * refused.
+ *
  * When the next of those that wait is due is known to all. Any thread may make that sooner, by
  * what it has put there or seen; only the engine's thread forgets it, when it has passed, and
  * looks then itself. So no time is forgotten that somebody else has seen meanwhile.
  */
 #include "emul/elan4/emu.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define JOBS          64
 #define LATE          EMU4_MARKS
 #define LATE_PAUSE_NS 10000000
+#define STEP_COST     1024  /* bytes that a step costs at least, */
+#define REFUSED_COST  16384 /* and one that is refused */
+#define TURNS         256   /* DMAs of a full table that are looked at in a round */
+#define SERVED_BYTES  (UINT64_C(4) << 20)
 
 /* What became of an entry of another process, which could not be written yet. */
 struct late {
@@ -33,6 +46,14 @@ struct late {
     struct emu4_claim claim;
     uint64_t done;
     enum dma_end r;
+};
+
+/* DMAs of ours that a full table has no room for. */
+struct kept_dma {
+    struct kept_dma *next;
+    struct shm_ctx *c;
+    uint32_t generation;
+    uint64_t w[7], done, due;
 };
 
 static struct {
@@ -44,10 +65,27 @@ static struct {
     _Atomic uint32_t marks;    /* a bit for each that is in use */
     _Atomic uint64_t late_due; /* when they are tried again */
     _Atomic uint64_t next_due;
-} engine = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_mutex_t kept_lock; /* outside of a context's */
+    struct kept_dma *kept_first, *kept_last;
+    _Atomic unsigned kept_count;
+    unsigned kept_turn;
+} engine = {.lock = PTHREAD_MUTEX_INITIALIZER, .kept_lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void list_kept(struct kept_dma *k)
+{
+    k->next = NULL;
+    if (engine.kept_first)
+        engine.kept_last->next = k;
+    else
+        engine.kept_first = k;
+    engine.kept_last = k;
+}
 
 void emu4_engine_forked(void)
 {
+    pthread_mutex_init(&engine.kept_lock, NULL);
+    engine.kept_first = NULL;
+    atomic_store(&engine.kept_count, 0);
     pthread_mutex_init(&engine.lock, NULL);
     atomic_store(&engine.count, 0);
     atomic_store(&engine.late_count, 0);
@@ -158,7 +196,7 @@ static bool settle(struct emu4_proc *p, struct emu4_txn *t, unsigned i, enum dma
 {
     struct emu4_end *e = t->e;
     struct shm_dma *d = &e->c->dma[i];
-    bool theirs = false; /* waits, and its owner does not know until when */
+    bool waits = false, theirs = false; /* its owner does not know until when */
 
     EMU4_TXN_SET(t, d->done, done);
     switch (r) {
@@ -178,6 +216,7 @@ static bool settle(struct emu4_proc *p, struct emu4_txn *t, unsigned i, enum dma
                 keep_sooner(next_due, due);
             else
                 theirs = true;
+            waits = true;
             break;
         }
         /* fall through */
@@ -191,6 +230,8 @@ static bool settle(struct emu4_proc *p, struct emu4_txn *t, unsigned i, enum dma
     }
     if (!emu4_txn_commit(t))
         return false;
+    if (waits)
+        emu4_table_wait_with(e->c, i);
     if (theirs) {
         atomic_store(&e->peer->seg->news, 1); /* it may be about to sleep */
         emu4_ring(e->peer);
@@ -333,9 +374,24 @@ static void drop_job(struct emu4_proc *p, const struct emu4_end *e)
         emu4_peer_put(p, e->peer);
 }
 
+/* What may be done in one go, */
+struct pass {
+    uint64_t budget; /* in bytes, */
+    uint64_t by;     /* and of what waits only what was due when it began */
+};
+
+/* No step is for nothing, least of all one that moves no data. */
+static void charge(struct pass *pass, enum dma_end r, uint64_t bytes)
+{
+    uint64_t least = r == DMA_NACK || r == DMA_ABSENT ? REFUSED_COST : STEP_COST;
+    uint64_t cost = bytes > least ? bytes : least;
+
+    pass->budget -= cost < pass->budget ? cost : pass->budget;
+}
+
 /* What it is asked to do for a context. */
 static void claimed_step(struct emu4_proc *p, struct emu4_end *e, struct late *late,
-                         const uint64_t w[7], uint64_t *budget, uint64_t *next_due)
+                         const uint64_t w[7], struct pass *pass, uint64_t *next_due)
 {
     bool own = e->peer->self;
 
@@ -353,7 +409,7 @@ static void claimed_step(struct emu4_proc *p, struct emu4_end *e, struct late *l
         emu4_unlock(&t);
     }
     late->r = emu4_dma_step(p, e, w, &late->done, p->knobs.slice, own ? NULL : &late->claim);
-    *budget -= late->done - before < *budget ? late->done - before : *budget;
+    charge(pass, late->r, late->done - before);
     if (late->r == DMA_DONE)
         count_end(w, own);
     if (!own && p->knobs.settle_late_us)
@@ -365,7 +421,7 @@ enum outcome { IDLE, RAN, BUSY };
 
 /* One step of a context. BUSY: its lock was not to be had, or none of our marks. IDLE: it has
  * nothing to do; if it is another process's we have forgotten it. */
-static enum outcome step(struct emu4_proc *p, struct emu4_end *e, uint64_t *budget,
+static enum outcome step(struct emu4_proc *p, struct emu4_end *e, struct pass *pass,
                          uint64_t *next_due)
 {
     bool own = e->peer->self, ran = false;
@@ -380,7 +436,7 @@ static enum outcome step(struct emu4_proc *p, struct emu4_end *e, uint64_t *budg
     }
     if (atomic_load(&e->c->attached) == e->generation) {
         ran = emu4_inbox_run(&t, 16);
-        i = emu4_table_claim(&t, own, &due);
+        i = emu4_table_claim(&t, own, pass->by, &due);
     }
     if (own)
         keep_sooner(next_due, due);
@@ -398,20 +454,20 @@ static enum outcome step(struct emu4_proc *p, struct emu4_end *e, uint64_t *budg
     struct late late = {
         .e = *e, .claim = {d->seq, (unsigned)i, (unsigned)mark}, .done = atomic_load(&d->done)};
     emu4_unlock(&t);
-    claimed_step(p, e, &late, w, budget, next_due);
+    claimed_step(p, e, &late, w, pass, next_due);
     return RAN;
 }
 
-static bool jobs_step(struct emu4_proc *p, uint64_t *budget, uint64_t *next_due)
+static bool jobs_step(struct emu4_proc *p, struct pass *pass, uint64_t *next_due)
 {
     struct emu4_end e;
     bool any = false;
 
-    for (unsigned i = 0; *budget && take_job(&e, i); i++) {
+    for (unsigned i = 0; pass->budget && take_job(&e, i); i++) {
         if (atomic_load(&e.peer->dead)) {
             drop_job(p, &e);
         } else {
-            enum outcome o = step(p, &e, budget, next_due);
+            enum outcome o = step(p, &e, pass, next_due);
             any |= o == RAN;
             /* what has to wait for room in its table, say, it finds itself */
             if (o == IDLE && (has_commands(e.c) || !emu4_table_idle(e.c)))
@@ -422,7 +478,86 @@ static bool jobs_step(struct emu4_proc *p, uint64_t *budget, uint64_t *next_due)
     return any;
 }
 
-bool emu4_engine_run(struct emu4_proc *p, uint64_t budget)
+static struct kept_dma *make_kept(struct shm_ctx *c, uint32_t generation, const uint64_t w[7],
+                                  uint64_t done, uint64_t due)
+{
+    struct kept_dma *k = malloc(sizeof(*k));
+
+    if (!k)
+        return NULL;
+    *k = (struct kept_dma){.c = c, .generation = generation, .done = done, .due = due};
+    memcpy(k->w, w, sizeof(k->w));
+    return k;
+}
+
+static bool put_kept(struct emu4_txn *t, const struct kept_dma *k)
+{
+    return emu4_table_put(t, k->w, k->done, k->due, 0) >= 0 && emu4_txn_commit(t);
+}
+
+/* It takes the place of one that was refused, which is kept instead: those that nobody takes
+ * leave room for others. False: there is none, or no memory. */
+static bool take_turns(struct emu4_txn *t, const struct kept_dma *k)
+{
+    int i = emu4_table_refused(k->c, engine.kept_turn++);
+    const struct shm_dma *d = &k->c->dma[i < 0 ? 0 : i];
+    struct kept_dma *other =
+        i < 0 ? NULL : make_kept(k->c, k->generation, d->word, atomic_load(&d->done), d->due);
+
+    if (!other)
+        return false;
+    emu4_table_move(t, (unsigned)i, TABLE_GONE);
+    if (!emu4_txn_commit(t)) {
+        free(other);
+        return false;
+    }
+    list_kept(other);
+    atomic_fetch_add(&engine.kept_count, 1);
+    return put_kept(t, k);
+}
+
+/* What the table of a context of ours had no room for goes into it, each in its turn; some of
+ * them at a time. */
+static void kept_step(struct emu4_proc *p, uint64_t *next_due)
+{
+    pthread_mutex_lock(&engine.kept_lock);
+    for (unsigned n = 0; n < TURNS && engine.kept_first; n++) {
+        struct kept_dma *k = engine.kept_first;
+        struct emu4_end e = {&p->self, k->c, k->generation};
+        struct emu4_txn t;
+
+        engine.kept_first = k->next;
+        emu4_lock(&t, &e);
+        bool gone = atomic_load(&k->c->attached) != k->generation;
+        bool put = gone || put_kept(&t, k) || take_turns(&t, k);
+        emu4_unlock(&t);
+        if (!put) {
+            list_kept(k);
+            continue;
+        }
+        if (!gone)
+            keep_sooner(next_due, k->due);
+        atomic_fetch_sub(&engine.kept_count, 1);
+        free(k);
+    }
+    pthread_mutex_unlock(&engine.kept_lock);
+}
+
+bool emu4_engine_keep(const struct emu4_end *own, const uint64_t w[7], uint64_t done,
+                      uint64_t due)
+{
+    struct kept_dma *k = make_kept(own->c, own->generation, w, done, due);
+
+    if (!k)
+        return false;
+    pthread_mutex_lock(&engine.kept_lock);
+    list_kept(k);
+    atomic_fetch_add(&engine.kept_count, 1);
+    pthread_mutex_unlock(&engine.kept_lock);
+    return true;
+}
+
+static void run(struct emu4_proc *p, struct pass *pass)
 {
     uint64_t next_due = 0;
 
@@ -433,22 +568,42 @@ bool emu4_engine_run(struct emu4_proc *p, uint64_t budget)
         else
             keep_sooner(&next_due, due); /* an earlier time may have taken its place */
     }
-    for (bool more = true; more && budget;) {
+    if (atomic_load(&engine.kept_count))
+        kept_step(p, &next_due);
+    for (bool more = true; more && pass->budget;) {
         more = false;
-        for (unsigned i = 0; i < EMU4_CTXS && budget; i++) {
+        for (unsigned i = 0; i < EMU4_CTXS && pass->budget; i++) {
             struct emu4_end e = {&p->self, &p->self.seg->ctx[i],
                                  atomic_load(&p->self.seg->ctx[i].attached)};
             if (!e.generation ||
                 (!has_commands(e.c) && emu4_table_idle(e.c) && !emu4_table_waits(e.c)))
                 continue;
-            more |= step(p, &e, &budget, &next_due) == RAN;
+            more |= step(p, &e, pass, &next_due) == RAN;
         }
         if (atomic_load(&engine.count) && may_help())
-            more |= jobs_step(p, &budget, &next_due);
+            more |= jobs_step(p, pass, &next_due);
     }
+    if (atomic_load(&engine.kept_count)) /* what was done last has made room */
+        kept_step(p, &next_due);
     if (next_due)
         emu4_engine_due(next_due);
+}
+
+bool emu4_engine_run(struct emu4_proc *p, uint64_t budget)
+{
+    struct pass pass = {.budget = budget, .by = emu4_now()};
+
+    run(p, &pass);
     return emu4_engine_has_work(p);
+}
+
+void emu4_engine_serve(struct emu4_proc *p)
+{
+    struct pass pass = {.budget = SERVED_BYTES, .by = emu4_now()};
+
+    run(p, &pass);
+    if (!pass.budget) /* not all contexts may have been looked at */
+        sooner(emu4_now());
 }
 
 void emu4_engine_due_passed(void)

@@ -38,12 +38,20 @@ bool emu4_process_gone(int pid)
     return gone;
 }
 
+/* Says once why a process cannot be reached, unless it is gone. */
 static void explain(int pid, int err)
 {
     static _Atomic bool said;
+    bool limit = err == EMFILE || err == ENFILE || err == ENOMEM;
 
-    if ((err != EPERM && err != EACCES) || atomic_exchange(&said, true))
+    if ((!limit && err != EPERM && err != EACCES) || atomic_exchange(&said, true))
         return;
+    if (limit) {
+        emu4_say("process %d cannot be reached: %s; every peer takes two descriptors and its "
+                 "memory's room of addresses (see ulimit -n, -v)",
+                 pid, strerror(err));
+        return;
+    }
     emu4_say(
         "the kernel forbids access to the memory of process %d. Remedy: run both as the same "
         "user, set /proc/sys/kernel/yama/ptrace_scope to 0, and in a container allow "
@@ -73,10 +81,19 @@ static int open_segment(const struct emu4_record *r)
     return fd;
 }
 
+/* Says once of one of another version, which joined without looking at the folder's. */
 static bool is_of(const struct shm_head *seg, const struct emu4_record *r)
 {
-    return seg->magic == EMU4_MAGIC && seg->version == EMU4_VERSION && seg->pid == r->pid &&
-           seg->incarnation == r->incarnation;
+    static _Atomic bool said;
+    uint32_t version = seg->version;
+
+    if (seg->magic != EMU4_MAGIC || seg->pid != r->pid || seg->incarnation != r->incarnation)
+        return false;
+    if (version != EMU4_VERSION && !atomic_exchange(&said, true))
+        emu4_say("process %d has version %u of this library, and this is version %u: they do "
+                 "not reach each other. Remedy: run both with the same version",
+                 r->pid, version, EMU4_VERSION);
+    return version == EMU4_VERSION;
 }
 
 /* Whether a place with that state may be had: first one that is free, then that of one who was
@@ -128,8 +145,10 @@ static struct emu4_peer *map(struct emu4_proc *p, const struct emu4_record *r)
         goto out;
     uint64_t size = (uint64_t)st.st_size;
     struct shm_head *seg = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (seg == MAP_FAILED)
+    if (seg == MAP_FAILED) {
+        explain(r->pid, errno);
         goto out;
+    }
     peer = calloc(1, sizeof(*peer));
     if (!peer || !is_of(seg, r))
         goto bad;
@@ -146,8 +165,10 @@ static struct emu4_peer *map(struct emu4_proc *p, const struct emu4_record *r)
         peer->arena_len > size - peer->arena_off)
         goto bad;
     peer->pidfd = pidfd_open_(r->pid);
-    if (peer->pidfd < 0)
+    if (peer->pidfd < 0) {
+        explain(r->pid, errno);
         goto bad;
+    }
     peer->user = enter(p, seg);
     if (!peer->user) {
         emu4_say("process %d has %u others already", r->pid, EMU4_USERS - 1);

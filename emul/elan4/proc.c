@@ -186,8 +186,11 @@ static struct emu4_proc *make(void)
     p->pid = getpid();
     p->next_tag = (uint32_t)true_random();
     pthread_mutex_init(&p->lock, NULL);
-    if (make_segment(p) < 0)
+    p->folder_fd = emu4_folder_enter();
+    if (p->folder_fd < 0)
         goto err_proc;
+    if (make_segment(p) < 0)
+        goto err_folder;
     emu4_counters = &p->self.seg->counters;
     if (emu4_service_start(p) < 0)
         goto err_segment;
@@ -201,6 +204,8 @@ err_segment:
     close(p->self.bell);
     munmap(p->self.seg, p->self.size);
     close(p->seg_fd);
+err_folder:
+    close(p->folder_fd);
 err_proc:
     pthread_mutex_destroy(&p->lock);
     free(p);

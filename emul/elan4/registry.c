@@ -32,7 +32,7 @@ static int open_node(unsigned node)
 {
     char path[300], name[32];
 
-    snprintf(name, sizeof(name), "node-%u", node);
+    snprintf(name, sizeof(name), "records-%u", node);
     if (emu4_path(path, sizeof(path), name) < 0)
         return -1;
     return open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);

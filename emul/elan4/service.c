@@ -171,14 +171,14 @@ static uint64_t sooner(uint64_t a, uint64_t b)
     return !a || (b && b < a) ? b : a;
 }
 
-/* All that can be done now. Returns when to look again, 0 for never. */
+/* What can be done in one go. Returns when to look again, 0 for never. */
 static uint64_t work(struct emu4_proc *p)
 {
     if (atomic_exchange(&p->self.seg->news, 0))
         meet_users(p);
     emu4_engine_due_passed();
     bool stalled = emu4_cmdqs_retry(p);
-    emu4_engine_run(p, UINT64_MAX); /* what is left is seen before we sleep */
+    emu4_engine_serve(p); /* what is left is seen before we sleep */
     emu4_traps_deliver(p);
     see_leaving(p);
     uint64_t due = emu4_engine_next_due();

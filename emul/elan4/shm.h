@@ -37,7 +37,7 @@
 #include "emul/elan4/counters.h"
 
 #define EMU4_MAGIC    UINT64_C(0x346e616c45756d65)
-#define EMU4_VERSION  6u
+#define EMU4_VERSION  7u    /* of what processes share, in the folder, too */
 #define EMU4_CTXS     16u   /* contexts of one process */
 #define EMU4_USERS    2048u /* processes that map one segment */
 #define EMU4_VPS      8192u

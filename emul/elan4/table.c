@@ -77,10 +77,11 @@ void emu4_table_move(struct emu4_txn *t, unsigned i, enum table_to to)
     }
 }
 
-/* One of those whose time has come; the soonest other one's time goes into `next_due`. */
-static int due_one(const struct shm_ctx *c, uint64_t *next_due)
+/* One of those whose time has come, each in its turn; the soonest other one's time goes into
+ * `next_due`. */
+static int due_one(const struct shm_ctx *c, uint64_t by, uint64_t *next_due)
 {
-    uint64_t now = 0;
+    unsigned from = c->get_cursor % EMU4_DMAS;
     int found = -1;
 
     *next_due = 0;
@@ -88,14 +89,51 @@ static int due_one(const struct shm_ctx *c, uint64_t *next_due)
         for (uint64_t bits = c->wait[w] & c->used[w]; bits; bits &= bits - 1) {
             unsigned i = w * 64 + (unsigned)__builtin_ctzll(bits);
             uint64_t due = c->dma[i].due;
-            if (!now)
-                now = emu4_now();
-            if (due <= now && found < 0)
+            if (due <= by && (found < 0 || ((unsigned)found < from && i >= from)))
                 found = (int)i;
-            else if (!*next_due || due < *next_due)
+            else if (due > by && (!*next_due || due < *next_due))
                 *next_due = due;
         }
     return found;
+}
+
+int emu4_table_refused(const struct shm_ctx *c, unsigned from)
+{
+    from %= EMU4_DMAS;
+    for (unsigned k = 0; k <= EMU4_WORDS; k++) {
+        unsigned w = (from / 64 + k) % EMU4_WORDS;
+        uint64_t bits = c->wait[w] & c->used[w];
+        if (k == 0)
+            bits &= ~UINT64_C(0) << (from % 64);
+        for (; bits; bits &= bits - 1) {
+            unsigned i = w * 64 + (unsigned)__builtin_ctzll(bits);
+            if (c->dma[i].backoff_us)
+                return (int)i;
+        }
+    }
+    return -1;
+}
+
+static bool same_place(const struct shm_dma *a, const struct shm_dma *b)
+{
+    bool queue = a->word[0] & DMA_QueueWrite;
+
+    return a->word[2] == b->word[2] && queue == (bool)(b->word[0] & DMA_QueueWrite) &&
+           (!queue || a->word[6] == b->word[6]);
+}
+
+void emu4_table_wait_with(struct shm_ctx *c, unsigned i)
+{
+    const struct shm_dma *d = &c->dma[i];
+
+    for (unsigned w = 0; w < EMU4_WORDS; w++)
+        for (uint64_t bits = c->wait[w] & c->used[w]; bits; bits &= bits - 1) {
+            struct shm_dma *o = &c->dma[w * 64 + (unsigned)__builtin_ctzll(bits)];
+            if (o == d || o->due > d->due || !same_place(o, d))
+                continue;
+            __atomic_store_n(&o->due, d->due, __ATOMIC_RELAXED);
+            __atomic_store_n(&o->backoff_us, d->backoff_us, __ATOMIC_RELAXED);
+        }
 }
 
 /* The oldest, where order is kept on purpose. */
@@ -131,14 +169,14 @@ static int ready_one(const struct shm_ctx *c)
     return -1;
 }
 
-int emu4_table_claim(struct emu4_txn *t, bool waiting, uint64_t *next_due)
+int emu4_table_claim(struct emu4_txn *t, bool waiting, uint64_t by, uint64_t *next_due)
 {
     struct shm_ctx *c = t->e->c;
     int i = -1;
 
     *next_due = 0;
     if (waiting)
-        i = due_one(c, next_due);
+        i = due_one(c, by, next_due);
     bool waited = i >= 0;
     if (!waited)
         i = ready_one(c);
@@ -150,7 +188,11 @@ int emu4_table_claim(struct emu4_txn *t, bool waiting, uint64_t *next_due)
     else
         change(t, c->ready, &c->ready_words, (unsigned)i, false);
     EMU4_TXN_SET(t, c->get_cursor, (uint64_t)(i + 1) % EMU4_DMAS);
-    return emu4_txn_commit(t) ? i : -1;
+    if (emu4_txn_commit(t))
+        return i;
+    if (waited)
+        *next_due = by; /* it waits still */
+    return -1;
 }
 
 bool emu4_table_idle(const struct shm_ctx *c)

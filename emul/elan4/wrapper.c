@@ -41,6 +41,17 @@ static void help(void)
     emu4_counters_help(stdout);
 }
 
+/* What was printed is on its way, or the reason is said. */
+static int printed(void)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    fprintf(stderr, "emuelan4: standard output: %s; direct it to where it can be written\n",
+            errno ? strerror(errno) : "not all could be written");
+    return 1;
+}
+
 static bool show_fd(const char *path, int pid)
 {
     struct stat st;
@@ -82,7 +93,7 @@ static int show(const char *text)
     closedir(dir);
     if (!shown)
         fprintf(stderr, "emuelan4: process %s does not run on emuelan4\n", text);
-    return !shown;
+    return shown ? printed() : 1;
 }
 
 /* Makes a folder and sets a variable to its full name. */
@@ -106,7 +117,7 @@ int main(int argc, char **argv)
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             help();
-            return 0;
+            return printed();
         }
         if (strcmp(argv[i], "--") == 0) {
             i++;

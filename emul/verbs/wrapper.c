@@ -50,6 +50,17 @@ static void help(void)
     emu_counters_help(stdout);
 }
 
+/* What was printed is on its way, or the reason is said. */
+static int printed(void)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    fprintf(stderr, "emuverbs: standard output: %s; direct it to where it can be written\n",
+            errno ? strerror(errno) : "not all could be written");
+    return 1;
+}
+
 /* Finds the library beside this program (build tree) or where it was installed. */
 static int find_library(char *path, size_t size)
 {
@@ -81,10 +92,26 @@ static int find_library(char *path, size_t size)
     return access(path, R_OK);
 }
 
+/* The number that a process has for itself, in the innermost of its PID namespaces. */
+static int own_number(int pid)
+{
+    char line[256];
+    int number = pid;
+
+    snprintf(line, sizeof(line), "/proc/%d/status", pid);
+    FILE *f = fopen(line, "re");
+    while (f && fgets(line, sizeof(line), f))
+        if (strncmp(line, "NSpid:", 6) == 0)
+            number = atoi(strrchr(line, '\t') ? strrchr(line, '\t') : line + 6);
+    if (f)
+        fclose(f);
+    return number;
+}
+
 static int show(const char *text)
 {
     char path[300], link[128], comm[64] = "";
-    int pid = atoi(text), ret = 1;
+    int pid = atoi(text), own = own_number(pid), ret = 1;
 
     snprintf(path, sizeof(path), "/proc/%d/comm", pid);
     FILE *f = fopen(path, "re");
@@ -113,7 +140,8 @@ static int show(const char *text)
             continue;
         }
         struct shm_head *seg = mmap(NULL, sizeof(*seg), PROT_READ, MAP_SHARED, fd, 0);
-        if (seg != MAP_FAILED && seg->magic == EMU_SHM_MAGIC) {
+        /* it has another's open while it maps that one */
+        if (seg != MAP_FAILED && seg->magic == EMU_SHM_MAGIC && seg->pid == own) {
             emu_counters_json(&seg->counters, pid, comm, stdout);
             ret = 0;
         }
@@ -122,7 +150,7 @@ static int show(const char *text)
     closedir(dir);
     if (ret)
         fprintf(stderr, "emuverbs: process %s does not run on emuverbs\n", text);
-    return ret;
+    return ret ? ret : printed();
 }
 
 /* Puts `first` at the head of a list in the environment. */
@@ -149,7 +177,7 @@ int main(int argc, char **argv)
     for (; i < argc && argv[i][0] == '-'; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             help();
-            return 0;
+            return printed();
         }
         if (strcmp(argv[i], "--show") == 0 && i + 1 < argc)
             return show(argv[i + 1]);
@@ -180,6 +208,14 @@ int main(int argc, char **argv)
     if (find_library(library, sizeof(library)) < 0) {
         fprintf(stderr, "emuverbs: %s was not found; set EMUVERBS_LIBRARY to its path\n",
                 LIBRARY);
+        return 2;
+    }
+    if (strpbrk(library, " :\t\n")) {
+        fprintf(stderr,
+                "emuverbs: %s cannot be preloaded: LD_PRELOAD takes a space or a colon for the "
+                "end of a name. Remedy: build or install at a path without them, or set "
+                "EMUVERBS_LIBRARY to a link at such a path\n",
+                library);
         return 2;
     }
     if (sysfs && view_make(library) < 0)

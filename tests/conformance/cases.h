@@ -196,6 +196,7 @@
     X(nothing_stays_open)                                                                      \
     X(cancelled_ones_are_shut)                                                                 \
     X(nothing_stays_registered_for_peers)                                                      \
+    X(windows_of_greedy_ones)                                                                  \
     X(few_windows_suffice)                                                                     \
     X(answer_waits_until_shut)                                                                 \
     X(counts_of_a_large_write)                                                                 \
@@ -208,6 +209,8 @@
     X(idle_engine_sleeps)                                                                      \
     X(idle_memory_goes_back)                                                                   \
     X(idle_server_of_100_clients)                                                              \
+    X(stages_are_by_protocol)                                                                  \
+    X(pool_as_the_session_says)                                                                \
     X(session_attributes_hold)
 
 /* What is explained and what is done: plan_test.c. */

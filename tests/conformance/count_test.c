@@ -501,6 +501,162 @@ static void packing_is_said(struct pair *p)
     }
 }
 
+/* Operations of this kind that went by this protocol and came to this stage. */
+static uint64_t staged(const struct node *n, const char *kind, const char *protocol,
+                       const char *stage)
+{
+    struct rme_stage s;
+    uint64_t sum = 0;
+
+    for (int i = 0; rme_stage_get(n->rme, i, &s) == 0; i++)
+        if (strcmp(s.kind, kind) == 0 && strcmp(s.protocol, protocol) == 0 &&
+            strcmp(s.stage, stage) == 0)
+            for (int class = 0; class < RME_TIME_CLASSES; class ++)
+                sum += s.count[class];
+    return sum;
+}
+
+/* Messages of this size, every other one before its receive is posted.  They are of many
+ * pieces, so each send is an operation. */
+static void exchange_pieces(struct pair *p, int64_t size, int count)
+{
+    struct blob out, in;
+
+    blob_split(&out, size, 12, 1);
+    blob_flat(&in, (size_t)size);
+    for (int i = 0; i < count; i++) {
+        struct op ops[2];
+
+        if (i % 2 == 0)
+            post_recv(&ops[0], p->server, p->to_client, &in, 5);
+        post_send(&ops[1], p->client, p->to_server, &out, 5);
+        assert_int_equal(ops[1].rc, 0);
+        if (i % 2 == 1) {
+            pump_times(30);
+            post_recv(&ops[0], p->server, p->to_client, &in, 5);
+        }
+        pump_until_all(ops, 2);
+        op_check(&ops[0], size);
+    }
+    blob_free(&out);
+    blob_free(&in);
+}
+
+/* What is in the rows of each protocol is what its counter has, whatever it is. */
+static void rows_are_counters(const struct node *n, const char *kind, const char *counted,
+                              uint64_t unexpected)
+{
+    static const char *const row[] = {"fast", "rendezvous_write", "rendezvous_read"};
+    static const char *const counter[] = {"fast", "rndv_write", "rndv_read"};
+    uint64_t count[3];
+    char name[64];
+
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof(name), "%s_%s", counted, counter[i]);
+        count[i] = node_counter(n, name);
+        assert_int_equal(staged(n, kind, row[i], "done"), count[i]);
+    }
+    snprintf(name, sizeof(name), "%s_eager", counted);
+    assert_int_equal(staged(n, kind, "eager", "done"),
+                     node_counter(n, name) - count[0] - unexpected);
+    assert_int_equal(staged(n, kind, "none", "done"), 0);
+}
+
+/* With each protocol forced, or lent memory that comes in the middle: a row has the messages
+ * that went by its protocol, and no other.  What is registered for each operation is timed;
+ * what failed went by none. */
+void stages_are_by_protocol(void **state)
+{
+    enum { COUNT = 12 };
+    static const struct {
+        const char *options;
+        int64_t size;
+    } row[] = {{"sample_ops=1,fast_bytes=0", 100},
+               {"sample_ops=1", 20000},
+               {"sample_ops=1,fast_bytes=0,regcache_entries=0,lists=group,rndv=write", 300000},
+               {"sample_ops=1,fast_bytes=0,rndv=read", 300000}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        struct pair p;
+        struct op op;
+        struct blob in;
+
+        bed_options(row[i].options);
+        pair_open(&p);
+        uint64_t before = node_counter(p.client, "registrations");
+        exchange_pieces(&p, row[i].size, COUNT);
+        rows_are_counters(p.client, "send", "sends", node_counter(p.client, "unexpected_sent"));
+        rows_are_counters(p.server, "receive", "recvs",
+                          node_counter(p.server, "unexpected_received"));
+        if (i == 2 && node_counter(p.client, "registrations") - before >= COUNT)
+            assert_int_equal(staged(p.client, "send", "rendezvous_write", "registering"),
+                             COUNT);
+        blob_flat(&in, 100);
+        post_recv(&op, p.server, p.to_client, &in, 6);
+        op_cancel(&op);
+        pump_until_reported(&op);
+        assert_int_equal(staged(p.server, "receive", "none", "done"), 1);
+        blob_free(&in);
+        node_close(p.client);
+        node_close(p.server);
+    }
+}
+
+/* Sends from each buffer of a pool in turn; registrations that the client made for that. */
+static uint64_t send_pool(struct pair *p, const struct blob *pool, int count)
+{
+    uint64_t before = node_counter(p->client, "registrations");
+    struct blob in;
+
+    blob_flat(&in, (size_t)pool[0].total);
+    for (int i = 0; i < count; i++) {
+        struct op ops[2];
+
+        post_recv(&ops[0], p->server, p->to_client, &in, i);
+        post_send(&ops[1], p->client, p->to_server, &pool[i], i);
+        pump_until_all(ops, 2);
+        op_check(&ops[0], pool[0].total);
+        op_check(&ops[1], pool[0].total);
+    }
+    blob_free(&in);
+    return node_counter(p->client, "registrations") - before;
+}
+
+/* A pool of buffers for which the session's cache_entries, of unit_bytes each, are enough stays
+ * registered; one buffer more, and none does. */
+void pool_as_the_session_says(void **state)
+{
+    enum { ENTRIES = 6, MOST = ENTRIES };
+    static struct blob pool[MOST];
+    struct pair p;
+
+    (void)state;
+    bed_options("regcache_entries=6,unit=64K,rndv=write,pack_threshold=5000,fast_bytes=0");
+    pair_open(&p);
+    uint64_t entries = node_attribute(p.client, p.to_server, "cache_entries");
+    uint64_t unit = node_attribute(p.client, p.to_server, "unit_bytes");
+    if (node_attribute(p.client, p.to_server, "cache_bytes") == 0) {
+        assert_int_equal(entries, 0);
+        assert_int_equal(node_attribute(p.client, p.to_server, "piece_bytes"), 0);
+        skip();
+    }
+    assert_int_equal(entries, ENTRIES);
+    assert_int_equal(node_attribute(p.client, p.to_server, "piece_bytes"), 5000);
+    int count = (int)(entries / 2); /* of two units each */
+    for (int i = 0; i <= count; i++) {
+        blob_flat(&pool[i], 2 * unit);
+        blob_fill(&pool[i], (uint64_t)i);
+    }
+    uint64_t first = send_pool(&p, pool, count);
+    assert_int_equal(send_pool(&p, pool, count), 0);
+    (void)send_pool(&p, pool, count + 1);
+    if (first > 0) /* else the device registers nothing */
+        assert_int_equal(send_pool(&p, pool, count + 1), entries + 2);
+    for (int i = 0; i <= count; i++)
+        blob_free(&pool[i]);
+}
+
 /*
  * What a session says of itself is so: a message of eager_bytes goes eagerly, and one that is
  * larger does not; what is counted for two clients of a server is its sum.

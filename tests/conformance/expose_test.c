@@ -5,6 +5,7 @@
  * fabric_test.c.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include "cases.h"
 #include "../fabric/loop.h"
@@ -265,6 +266,57 @@ void few_windows_suffice(void **state)
         bed_teardown(state);
         bed_setup(state);
     }
+}
+
+/* Clients that ask to write and then sleep have few of the windows: those who come last find
+ * some, as does one that does not sleep; and each gets on when it wakes. */
+void windows_of_greedy_ones(void **state)
+{
+    enum { GREEDY = 8, N = 12, SIZE = 100000 };
+    static struct blob out[GREEDY][N], in[GREEDY][N];
+    static struct op send[GREEDY][N], recv[GREEDY][N];
+    struct pair greedy[GREEDY], good;
+
+    (void)state;
+    bed_options("loop_windows=16,windows=16,fast_bytes=0,rndv=write,invite=0,eager_max=4K");
+    pair_open(&good);
+    pair_exchange(&good, SIZE, 1000);
+    for (int i = 0; i < GREEDY; i++) {
+        char name[32];
+
+        snprintf(name, sizeof name, "greedy%d", i);
+        greedy[i] = (struct pair){.client = node_open(name, NULL), .server = good.server};
+        greedy[i].to_server = node_dial(greedy[i].client, lane_uri(0));
+        pair_meet(&greedy[i]);
+        for (int k = 0; k < N; k++) {
+            blob_flat(&out[i][k], SIZE);
+            blob_flat(&in[i][k], SIZE);
+            blob_fill(&out[i][k], (uint64_t)(i * N + k));
+            post_send(&send[i][k], greedy[i].client, greedy[i].to_server, &out[i][k], k);
+        }
+    }
+    pump_times(100); /* the server has been asked */
+    for (int i = 0; i < GREEDY; i++) {
+        greedy[i].client->asleep = true;
+        for (int k = 0; k < N; k++)
+            post_recv(&recv[i][k], good.server, greedy[i].to_client, &in[i][k], k);
+    }
+    pump_times(100);
+    for (int n = 0; n < 10; n++)
+        pair_exchange(&good, SIZE, n);
+    for (int i = GREEDY - 1; i >= 0; i--) {
+        greedy[i].client->asleep = false;
+        pump_until_all(send[i], N);
+        pump_until_all(recv[i], N);
+        for (int k = 0; k < N; k++) {
+            op_check(&recv[i][k], SIZE);
+            blob_check(&in[i][k], (uint64_t)(i * N + k), SIZE);
+            blob_free(&out[i][k]);
+            blob_free(&in[i][k]);
+        }
+    }
+    pair_exchange(&good, SIZE, 1000);
+    nothing_open();
 }
 
 /* The receiver has read a send's memory and answers: the send is told first, though its memory

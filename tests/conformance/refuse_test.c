@@ -89,6 +89,7 @@ void send_larger_than_receive_is_told_afterwards(void **state)
 
     (void)state;
     open_and_hush(&p);
+    pair_exchange(&p, 100, 1); /* who has just met may wait for its first credits */
     blob_flat(&out, 300);
     blob_flat(&in, 299);
     for (int i = 0; i < 2; i++) {

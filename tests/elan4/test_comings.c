@@ -202,7 +202,11 @@ static void back_to_the_start(struct side *server)
     assert_int_equal(server->stats.value[RME_C_QUARANTINED], 0);
     TAILQ_FOREACH(tx, &f->tx_free, next)
         ntx++;
+    TAILQ_FOREACH(tx, &f->tx_spare, next)
+        ntx++;
     TAILQ_FOREACH(m, &f->move_free, next)
+        nmove++;
+    TAILQ_FOREACH(m, &f->move_spare, next)
         nmove++;
     assert_int_equal(ntx, f->tx_count);
     assert_int_equal(nmove, f->nmove);

@@ -165,6 +165,17 @@ static uint32_t fill(struct side *server, struct rme_link *l)
     return n;
 }
 
+/* What belongs to no link has landed: questions, that is, and what a test says by itself. */
+static void until_landed(struct side *s)
+{
+    uint64_t end = rme_now() + PATIENCE_MS;
+
+    while (s->f->norphans) {
+        assert_true(rme_now() < end);
+        poll_side(s);
+    }
+}
+
 static uint32_t out_at(const struct side *s, unsigned vp)
 {
     return s->f->owner[vp].out + s->f->owner[vp].former;
@@ -565,6 +576,73 @@ static void broken_while_ending(void **state)
     as_at_the_start(&server);
 }
 
+/* ---- Before the host's answer ---- */
+
+/* Two requests, of which the host has been told the first. */
+static void two_requests(struct side *server, struct side *client, struct rme_link *l[2])
+{
+    struct rme_event e;
+
+    begin(server, FOR_EVER);
+    on_node(1);
+    open_side(client, NULL, SMALL FOR_EVER);
+    dial(client, "elan4://0:2");
+    dial(client, "elan4://0:2");
+    until_landed(client);
+    assert_int_equal(ops->poll(server->f, &e, 1), 1);
+    assert_int_equal(e.type, RME_EV_LINK_REQUEST);
+    l[0] = TAILQ_FIRST(&server->f->links);
+    l[1] = TAILQ_NEXT(l[0], all);
+    assert_non_null(l[1]);
+}
+
+/* Who asks for a link cannot end it before it has an answer: the host may be about to give it
+ * in the very poll that takes what came. */
+static void nobody_before_the_answer(void **state)
+{
+    struct side server, client;
+    struct rme_link *l[2];
+    struct rme_event e[8];
+    (void)state;
+    two_requests(&server, &client, l);
+    struct elan_packet p = {
+        .kind = ELAN_NOBODY, .link = l[1]->number, .to = server.f->nic->generation};
+    assert_int_equal(elan_tx_alone(client.f, sh->vp, sh->queue, &p, NULL, NULL, 0), 0);
+    until_landed(&client);
+    assert_int_equal(ops->poll(server.f, e, 8), 1);
+    assert_int_equal(e[0].type, RME_EV_LINK_REQUEST);
+    assert_ptr_equal(e[0].link, l[1]);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ops->link_accept(l[i], "yes", 4, RX, &server), 0);
+    until(&client, &server, RME_EV_LINK_UP, 2);
+    until(&server, &client, RME_EV_LINK_UP, 2);
+    for (int i = 0; i < 2; i++)
+        ops->link_disconnect(l[i], -ESHUTDOWN);
+    until(&client, &server, RME_EV_LINK_DOWN, 2);
+    until(&server, &client, RME_EV_LINK_DOWN, 2);
+    close_side(&client);
+    as_at_the_start(&server);
+}
+
+/* A link that is down when it is rejected is free then, too. */
+static void rejected_when_it_is_down(void **state)
+{
+    struct side server, client;
+    struct rme_link *l[2];
+    struct rme_event e[8];
+    (void)state;
+    two_requests(&server, &client, l);
+    ops->link_disconnect(l[0], -ESHUTDOWN);
+    ops->link_reject(l[0], "no", 3);
+    assert_int_equal(ops->poll(server.f, e, 8), 1);
+    assert_ptr_equal(e[0].link, l[1]);
+    ops->link_reject(l[1], "no", 3);
+    assert_true(TAILQ_EMPTY(&server.f->links) && TAILQ_EMPTY(&server.f->eventful));
+    until(&client, &server, RME_EV_LINK_DOWN, 2);
+    close_side(&client);
+    as_at_the_start(&server);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -576,6 +654,8 @@ int main(void)
         cmocka_unit_test(transfers_of_others),
         cmocka_unit_test(nobody_on_a_used_link),
         cmocka_unit_test(broken_while_ending),
+        cmocka_unit_test(nobody_before_the_answer),
+        cmocka_unit_test(rejected_when_it_is_down),
     };
 
     sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

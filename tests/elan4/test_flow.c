@@ -434,6 +434,84 @@ static int forked_child(void)
     return run_beds(1, (bed_fn[]){forks});
 }
 
+/* ---- Very many that are refused ---- */
+
+#define REFUSED 6000 /* more than wait in a table */
+
+/* Takes nothing until it is asked to, or killed. */
+static void refuses(struct bed *b)
+{
+    bed_open(b, LOW);
+    unsigned char *mem = calloc(REFUSED, 64);
+    CHECK(mem && elan4_block_inputter(b->ctx, 1) == 0);
+    tell(b, 0, elan(b, mem));
+    if (told(b, 1) == 2)
+        kill(getpid(), SIGKILL);
+    CHECK(elan4_block_inputter(b->ctx, 0) == 0);
+    meet(b, 1, 2);
+    for (int i = 0; i < REFUSED; i++)
+        CHECK(mem[64 * i] == 7);
+}
+
+/* Writes to it, and what it sends to itself meanwhile: neither a flush nor a poll stays. */
+static E4_Event *write_refused(struct bed *b, volatile E4_uint64 *word)
+{
+    unsigned char *mem = malloc(64);
+    E4_Addr to = told(b, 0);
+
+    alarm(2 * SOON / 1000); /* whoever hangs fails */
+    bed_queue(b, 64);
+    memset(mem, 7, 64);
+    E4_Event *ev = word_event(b, word, REFUSED);
+    for (int i = 0; i < REFUSED; i++) {
+        run_dma(b,
+                dma(64, 0, vp_of(1, LOW), elan(b, mem), to + 64 * (E4_Addr)i, elan(b, ev), 0));
+        if (i % 100 == 99)
+            flush(b);
+    }
+    for (uint64_t n = 1; n <= 100; n++) {
+        send_number(b, elan(b, b->queue), n, 0);
+        flush(b);
+        CHECK(take_number(b, SOON) == n);
+        CHECK(word_quiet(b, word, 5));
+    }
+    return ev;
+}
+
+static void is_refused(struct bed *b)
+{
+    bed_open(b, LOW);
+    volatile E4_uint64 *word = main_mem(b, 64);
+    E4_Event *ev = write_refused(b, word);
+    CHECK(count_of(ev) == -32 * REFUSED);
+    tell(b, 1, 1);
+    CHECK(word_set(b, word, SOON));
+    meet(b, 1, 2);
+}
+
+/* The engine's thread hears of the death, though all of what waits is due again and again. */
+static void is_left(struct bed *b)
+{
+    bed_open(b, LOW);
+    write_refused(b, main_mem(b, 64));
+    tell(b, 1, 2);
+    for (uint64_t end = now_ms() + SOON; counter("peers_dead") == 0; usleep(1000))
+        CHECK(now_ms() < end);
+    send_number(b, elan(b, b->queue), 5, 0);
+    flush(b);
+    CHECK(take_number(b, SOON) == 5);
+}
+
+static int many_refused(void)
+{
+    return run_beds(2, (bed_fn[]){is_refused, refuses});
+}
+
+static int many_refused_by_a_dead_one(void)
+{
+    return run_beds_kill(2, (bed_fn[]){is_left, refuses}, 1);
+}
+
 int main(int argc, char **argv)
 {
     CASES_BEGIN;
@@ -447,5 +525,7 @@ int main(int argc, char **argv)
     CASE(idle());
     CASE(threads());
     CASE(forked_child());
+    CASE(many_refused());
+    CASE(many_refused_by_a_dead_one());
     CASES_END;
 }

@@ -144,7 +144,7 @@ static int scribbled(void)
 static void registry_one(struct bed *b)
 {
     char path[300];
-    snprintf(path, sizeof(path), "%s/node-1", getenv("EMUELAN4_DIR"));
+    snprintf(path, sizeof(path), "%s/records-1", getenv("EMUELAN4_DIR"));
     int fd = open(path, O_RDWR | O_CREAT, 0666);
     CHECK(fd >= 0);
     bed_open(b, LOW);
@@ -172,7 +172,7 @@ static void registry_one(struct bed *b)
 static void registry_two(struct bed *b)
 {
     char path[300];
-    snprintf(path, sizeof(path), "%s/node-1", getenv("EMUELAN4_DIR"));
+    snprintf(path, sizeof(path), "%s/records-1", getenv("EMUELAN4_DIR"));
     int fd = open(path, O_RDWR | O_CREAT, 0666);
     struct flock l = {.l_type = F_WRLCK, .l_start = LOW * 64, .l_len = 1};
     CHECK(fcntl(fd, F_SETLK, &l) == 0);

@@ -4,9 +4,11 @@
  * come back whatever ends their owners, messages find their queue, sleepers wake.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -14,6 +16,7 @@
 #include "bmi_elan4/exchange.h"
 #include "bmi_elan4/inbox.h"
 #include "bmi_elan4/servers.h"
+#include "emul/elan4/emu.h"
 #include "tests/elan4/bed.h"
 #include "tests/elan4/cases.h"
 
@@ -28,13 +31,10 @@ struct member {
     struct bmi_elan4_card card;
 };
 
-/* The log's folder: beside the emulation's files of the same names. */
+/* The log may lie in the emulation's own folder. */
 static const char *folder(void)
 {
-    static char path[200];
-
-    snprintf(path, sizeof(path), "%s/log", getenv("EMUELAN4_DIR"));
-    return path;
+    return getenv("EMUELAN4_DIR");
 }
 
 static int try_join(struct member *me, int context)
@@ -290,6 +290,125 @@ static void bystander(struct bed *b)
     (void)b;
 }
 
+/* ---- folders that others use ---- */
+
+static int in_folder(const char *name)
+{
+    char path[300];
+
+    snprintf(path, sizeof(path), "%s/%s", folder(), name);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    CHECK(fd >= 0);
+    return fd;
+}
+
+/* It cannot join: what it says about it has both words, and comes within a second. */
+static void refused_with(const char *word, const char *other)
+{
+    char text[1000] = "";
+    int pipes[2], saved = dup(2);
+    uint64_t start = now_ms();
+
+    CHECK(saved >= 0 && pipe(pipes) == 0 && dup2(pipes[1], 2) == 2);
+    ELAN4_CTX *ctx = elan4_init(0);
+    int err = errno;
+    CHECK(dup2(saved, 2) == 2);
+    CHECK(!ctx && err == EPROTO && now_ms() - start < 1000);
+    close(pipes[1]);
+    CHECK(read(pipes[0], text, sizeof(text) - 1) > 0);
+    fputs(text, stderr);
+    CHECK(strstr(text, word) && strstr(text, other) && strstr(text, folder()) &&
+          strstr(text, "Remedy: "));
+    CHECK(strchr(text, '\n') == text + strlen(text) - 1); /* one line */
+    close(pipes[0]);
+    close(saved);
+}
+
+/* Has the folder as a process of version 6 has it, until it is told to leave. */
+static void of_another_version(struct bed *b)
+{
+    int fd = in_folder("version");
+
+    CHECK(write(fd, "6\n", 2) == 2 && flock(fd, LOCK_SH) == 0);
+    tell(b, 0, 1);
+    told(b, 1);
+    close(fd);
+    tell(b, 2, 1);
+}
+
+static void of_this_version(struct bed *b)
+{
+    char text[16] = "", own[16];
+    struct member me;
+
+    told(b, 0);
+    refused_with("version 6", "EMUELAN4_DIR");
+    tell(b, 1, 1);
+    told(b, 2);
+    join(&me, BMI_ELAN4_CLIENT); /* what was left there is in nobody's way */
+    snprintf(own, sizeof(own), "%u\n", EMU4_VERSION);
+    CHECK(pread(in_folder("version"), text, sizeof(text) - 1, 0) > 0);
+    CHECK(strcmp(text, own) == 0);
+    leave(&me);
+}
+
+/* Owns context 3 of node 2 as the first versions did, until it is told to leave. */
+static void of_the_first_version(struct bed *b)
+{
+    struct emu4_record r = {.magic = EMU4_MAGIC, .pid = getpid()};
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 192, .l_len = 1};
+    int fd = in_folder("node-2");
+
+    CHECK(pwrite(fd, &r, sizeof(r), l.l_start) == sizeof(r) && fcntl(fd, F_SETLK, &l) == 0);
+    tell(b, 0, (uint64_t)getpid());
+    told(b, 1);
+    l.l_type = F_UNLCK; /* as when it is killed: what it wrote stays there */
+    CHECK(fcntl(fd, F_SETLK, &l) == 0);
+    tell(b, 2, 1);
+}
+
+static void beside_the_first_version(struct bed *b)
+{
+    char who[32];
+    struct member me;
+
+    snprintf(who, sizeof(who), "process %d ", (int)told(b, 0));
+    refused_with(who, "node-2");
+    tell(b, 1, 1);
+    told(b, 2);
+    join(&me, BMI_ELAN4_CLIENT);
+    leave(&me);
+}
+
+static int a_folder_of_another_version(void)
+{
+    return run_beds(2, (bed_fn[]){of_another_version, of_this_version});
+}
+
+static int a_folder_of_the_first_version(void)
+{
+    return run_beds(2, (bed_fn[]){of_the_first_version, beside_the_first_version});
+}
+
+/* Many who are new in a folder at once: each joins. */
+static void newcomer(struct bed *b)
+{
+    struct member me;
+
+    meet(b, 0, 12);
+    join(&me, BMI_ELAN4_CLIENT);
+    leave(&me);
+}
+
+static int all_new_at_once(void)
+{
+    bed_fn fn[12];
+
+    for (int i = 0; i < 12; i++)
+        fn[i] = newcomer;
+    return run_beds(12, fn);
+}
+
 static int greetings_to_the_queue(void)
 {
     static const bed_fn fn[] = {native_server, native_client, native_client, native_client};
@@ -321,5 +440,8 @@ int main(void)
     CASE(exchanges_over_tcp());
     CASE(contexts_come_back());
     CASE(the_heir_of_a_killed_client());
+    CASE(a_folder_of_another_version());
+    CASE(a_folder_of_the_first_version());
+    CASE(all_new_at_once());
     CASES_END;
 }

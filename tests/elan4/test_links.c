@@ -15,6 +15,7 @@
 #include "bmi_elan4/nic.h"
 #include "tests/elan4/scratch.h"
 #include "tests/elan4/sides.h"
+#include "tests/ports/ports.h"
 
 /* A server that nobody gave a port says where its queue is, and is met there. */
 static void met_at_the_queue(void **state)
@@ -115,6 +116,118 @@ static void hello_knows_whom_it_greets(void **state)
     close_side(&server);
 }
 
+/* A server with a desk, whose queue the network does not reach, and a client that has begun to
+ * greet it. */
+static void open_apart(struct side *server, struct side *client)
+{
+    static int port;
+    char where[60], options[80];
+
+    if (!port)
+        port = ports_take();
+    assert_true(port > 0);
+    snprintf(where, sizeof(where), "0:2=127.0.0.1:%d", port);
+    snprintf(options, sizeof(options), "elan_servers=%s", where);
+    open_side(server, "elan4://0:2", options);
+    assert_int_equal(elan4_block_inputter(server->f->nic->ctx, 1), 0);
+    open_side(client, NULL, options);
+    dial(client, "elan4://0:2");
+}
+
+static void until_greeting(struct side *server, struct side *client)
+{
+    for (uint64_t end = rme_now() + PATIENCE_MS; client->f->greetings == 0;) {
+        assert_true(rme_now() < end);
+        poll_side(client);
+        poll_side(server);
+    }
+}
+
+/* The desk answers and the queue takes nothing: that is said soon, however often it is tried,
+ * with one packet under way; and when there is a way it is taken. */
+static void no_way_to_the_queue(void **state)
+{
+    struct side server, client;
+    (void)state;
+    open_apart(&server, &client);
+    for (int i = 1; i <= 3; i++) {
+        uint64_t start = rme_now();
+        until(&client, &server, RME_EV_LINK_DOWN, i);
+        assert_in_range(rme_now() - start, i == 1 ? 3 * ELAN_ASK_MS - 1 : 2 * ELAN_ASK_MS - 1,
+                        2800);
+        assert_int_equal(client.error, -EHOSTUNREACH);
+        assert_non_null(strstr(client.why, "EMUELAN4_DIR"));
+        assert_int_equal(client.f->norphans, 1);
+        assert_int_equal(client.f->greetings, 0);
+        dial(&client, "elan4://0:2");
+    }
+    until_greeting(&server, &client);
+    assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
+    until(&client, &server, RME_EV_LINK_UP, 1);
+    assert_int_equal(client.f->greetings, 0);
+    part(&client, &server);
+    close_side(&client);
+    close_side(&server);
+}
+
+/* A server that does not run does not answer at its desk, either: it is waited for. */
+static void a_server_that_is_stopped(void **state)
+{
+    struct side server, client;
+    (void)state;
+    open_apart(&server, &client);
+    until_greeting(&server, &client);
+    for (uint64_t end = rme_now() + 3000; rme_now() < end;)
+        poll_side(&client);
+    assert_int_equal(client.count[RME_EV_LINK_DOWN], 0);
+    assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
+    until(&client, &server, RME_EV_LINK_UP, 1);
+    part(&client, &server);
+    close_side(&client);
+    close_side(&server);
+}
+
+/* The server goes when its queue has taken HELLO, or before; another process has its place. The
+ * client is told soon, not after the time that the host gives a connection. */
+static void another_server_is_met(bool taken)
+{
+    struct side server, client;
+    char options[80];
+
+    open_apart(&server, &client);
+    until_greeting(&server, &client);
+    if (taken)
+        assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
+    for (uint64_t end = rme_now() + PATIENCE_MS; taken && client.f->norphans;) {
+        assert_true(rme_now() < end);
+        poll_side(&client);
+    }
+    assert_int_equal(client.f->greetings, 1);
+    snprintf(options, sizeof(options), "elan_servers=%s",
+             rme_option_string(server.options, "elan_servers"));
+    close_side(&server);
+    open_side(&server, "elan4://0:2", options);
+    until(&client, &server, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(client.error, -ECONNREFUSED);
+    dial(&client, "elan4://0:2");
+    until(&client, &server, RME_EV_LINK_UP, 1);
+    part(&client, &server);
+    close_side(&client);
+    close_side(&server);
+}
+
+static void another_server_is_there(void **state)
+{
+    (void)state;
+    another_server_is_met(false);
+}
+
+static void another_server_after_a_request(void **state)
+{
+    (void)state;
+    another_server_is_met(true);
+}
+
 /* What the network counted has come so far; the process that counts it may be behind. */
 static void until_counted(struct side *a, struct side *b, const char *name, int64_t count)
 {
@@ -142,7 +255,8 @@ static void lists(void **state)
     (void)state;
     open_pair(&server, &client, "", "");
     assert_int_equal(ops->reg(server.f, there, sizeof(there), RME_ACCESS_REMOTE_WRITE, &mr), 0);
-    for (int i = 0; i < 200; i++) { /* what the connection still has to say */
+    assert_int_not_equal(mr.lkey, 0); /* the other is, where addresses are the process's */
+    for (int i = 0; i < 200; i++) {   /* what the connection still has to say */
         poll_side(&client);
         poll_side(&server);
     }
@@ -247,6 +361,74 @@ static void killed_client(void **state)
     close_side(&server);
 }
 
+/* A client of node 1, which dials; up: until it has a link, else until the server's queue has
+ * taken its request. */
+static void open_far(struct side *client, bool up)
+{
+    setenv("EMUELAN4_NODE", "1", 1);
+    open_side(client, NULL, "");
+    unsetenv("EMUELAN4_NODE");
+    dial(client, "elan4://0:2");
+    if (up)
+        until(client, NULL, RME_EV_LINK_UP, 1);
+    for (uint64_t end = rme_now() + PATIENCE_MS; client->f->norphans;) {
+        assert_true(rme_now() < end);
+        poll_side(client);
+    }
+}
+
+/* A client of another node is killed when nothing is under way to it, or before the server has
+ * looked at its request; whoever has its context next, and connects, shows that it is dead. */
+static void a_client_has_a_successor(bool up)
+{
+    struct side server, client;
+    int st;
+
+    open_side(&server, "elan4://0:2", "elan_dead_ms=3600000");
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    pid_t pid = fork_quietly();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        open_far(&client, up);
+        kill(getpid(), SIGKILL);
+    }
+    if (up)
+        until(&server, NULL, RME_EV_LINK_UP, 1);
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_true(WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL);
+    while (!TAILQ_EMPTY(&server.f->sending))
+        poll_side(&server);
+    open_far(&client, false); /* in the same context */
+    until(&client, &server, RME_EV_LINK_UP, 1);
+    uint64_t start = rme_now();
+    until(&server, &client, RME_EV_LINK_DOWN, 1);
+    assert_in_range(rme_now() - start, 0, 5000);
+    assert_int_equal(server.error, -ECONNRESET);
+    until(&server, &client, RME_EV_LINK_UP, up ? 2 : 1);
+    assert_string_equal(ops->link_peer(server.link), "1:3");
+    say(&server, "of this one");
+    until(&client, &server, RME_EV_RECV, 1);
+    assert_string_equal(client.text, "of this one");
+    elan_owners_before(server.f, server.link->vp, server.link->generation); /* not itself */
+    assert_false(server.f->died);
+    assert_int_equal(server.count[RME_EV_LINK_DOWN], 1);
+    part(&client, &server);
+    close_side(&client);
+    close_side(&server);
+}
+
+static void a_successor_of_an_idle_client(void **state)
+{
+    (void)state;
+    a_client_has_a_successor(true);
+}
+
+static void a_successor_of_one_that_asked(void **state)
+{
+    (void)state;
+    a_client_has_a_successor(false);
+}
+
 /* Anybody may write into the queue: what cannot be is dropped, or ends a link, and others
  * live. */
 static void rubbish(void **state)
@@ -305,6 +487,69 @@ static void rubbish(void **state)
     close_side(&server);
 }
 
+/* Who wants a buffer of a link that is up is told, and looked for each millisecond; on one that
+ * ends, or is down before the host has been told so, nobody waits for one. */
+static void a_buffer_of_a_link_that_ends(void **state)
+{
+    struct side server, client;
+    (void)state;
+    open_pair(&server, &client, "", "elan_tx_buffers=64,elan_tx_per_link=8");
+    while (ops->tx_get(client.link))
+        ;
+    assert_int_equal(client.f->wanting, 1);
+    ops->link_disconnect(client.link, -ESHUTDOWN);
+    assert_int_equal(client.f->wanting, 0);
+    assert_null(ops->tx_get(client.link));
+    assert_int_equal(client.f->wanting, 0);
+    elan_link_dead(server.link); /* as a probe finds it, outside of a poll */
+    assert_null(ops->tx_get(server.link));
+    assert_int_equal(server.f->wanting, 0);
+    until(&server, &client, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(server.f->wanting, 0);
+    close_side(&client);
+    close_side(&server);
+}
+
+/* ---- Sleeping ---- */
+
+/* What another thread posts during a sleep without a limit, and what does not go at once: there
+ * are no more of the packets that may be on their way, or of the link's buffers.  That they
+ * have landed is found by looking. */
+static void what_does_not_go_at_once_ends_a_sleep(void **state)
+{
+    const char *options[] = {"", "elan_tx_buffers=64,elan_tx_per_link=8"};
+    struct side server, client;
+    char *tx;
+    (void)state;
+    for (int few = 0; few < 2; few++) {
+        open_pair(&server, &client, "", options[few]);
+        uint64_t end = rme_now() + PATIENCE_MS;
+        for (int quiet = 0; quiet < 10; quiet = ops->deadline(client.f) < 0 ? quiet + 1 : 0) {
+            assert_true(rme_now() < end);
+            poll_side(&server);
+            poll_side(&client);
+        }
+        assert_int_equal(ops->arm(client.f), 0);
+        poll_side(&client);
+        int i;
+        for (i = 0; i < 25 && (tx = ops->tx_get(client.link)) != NULL; i++) {
+            strcpy(tx, "many");
+            ops->tx_send(client.link, tx, 4096);
+            ops->flush(client.f);
+        }
+        assert_int_equal(TAILQ_EMPTY(&client.f->dirty), few);
+        assert_int_equal(client.f->wanting, few);
+        uint64_t begin = rme_now();
+        ops->wait(client.f, PATIENCE_MS / 4);
+        assert_in_range(rme_now() - begin, 0, PATIENCE_MS / 8);
+        until(&server, &client, RME_EV_RECV, i);
+        until(&client, &server, RME_EV_TX_ROOM, few);
+        part(&client, &server);
+        close_side(&client);
+        close_side(&server);
+    }
+}
+
 /* ---- Leaving ---- */
 
 /* Takes packets again after a while. */
@@ -350,6 +595,30 @@ static void who_goes_at_once_is_heard(void **state)
 {
     (void)state;
     who_leaves_is_heard(false);
+}
+
+/* With more links than buffers, whatever number the last poll had: what was told to some lands,
+ * and its buffers are those of the others. */
+static void who_has_many_links_is_heard(void **state)
+{
+    enum { LINKS = 20 };
+    struct side server, client;
+    (void)state;
+    open_side(&server, "elan4://0:2", "elan_tx_per_link=8");
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    open_side(&client, NULL, "elan_drain_timeout_ms=10,elan_quarantine_ms=10");
+    for (int i = 1; i <= LINKS; i++) {
+        dial(&client, "elan4://0:2");
+        until(&client, &server, RME_EV_LINK_UP, i);
+        until(&server, &client, RME_EV_LINK_UP, i);
+    }
+    while (server.f->norphans || server.f->polls % 64 != 5)
+        poll_side(&server);
+    uint64_t start = rme_now();
+    close_side(&server);
+    assert_in_range(rme_now() - start, 0, 4500);
+    until(&client, NULL, RME_EV_LINK_DOWN, LINKS);
+    close_side(&client);
 }
 
 /* What pieces cost is measured, and to ask for one costs more than to write it. */
@@ -402,11 +671,20 @@ int main(void)
         cmocka_unit_test(refusals),
         cmocka_unit_test(nobody_answers),
         cmocka_unit_test(hello_knows_whom_it_greets),
+        cmocka_unit_test(no_way_to_the_queue),
+        cmocka_unit_test(a_server_that_is_stopped),
+        cmocka_unit_test(another_server_is_there),
+        cmocka_unit_test(another_server_after_a_request),
         cmocka_unit_test(lists),
         cmocka_unit_test(killed_client),
+        cmocka_unit_test(a_successor_of_an_idle_client),
+        cmocka_unit_test(a_successor_of_one_that_asked),
         cmocka_unit_test(rubbish),
+        cmocka_unit_test(a_buffer_of_a_link_that_ends),
+        cmocka_unit_test(what_does_not_go_at_once_ends_a_sleep),
         cmocka_unit_test(who_gave_up_is_heard),
         cmocka_unit_test(who_goes_at_once_is_heard),
+        cmocka_unit_test(who_has_many_links_is_heard),
         cmocka_unit_test(pieces_are_measured),
         cmocka_unit_test(a_measurement_does_not_end),
     };

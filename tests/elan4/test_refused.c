@@ -339,14 +339,194 @@ static void reads_of_others(void **state)
     close_side(&server);
 }
 
+/* ---- Lies about refusals ---- */
+
+/* Two pieces of the client's memory, at `there`, and a notification. */
+static struct rme_xfer two_pieces(struct field *f, uint8_t *there, struct side *client)
+{
+    assert_int_equal(
+        ops->reg(client->f, there, (size_t)2 * EACH, RME_ACCESS_REMOTE_WRITE, &f->mr), 0);
+    memset(f->here, 'A', sizeof(f->here));
+    for (int i = 0; i < 2; i++) {
+        f->seg[i] = (struct rme_lseg){f->here + (size_t)i * EACH, EACH, 0};
+        f->piece[i] =
+            (struct rme_piece){(uintptr_t)there + (size_t)i * EACH, f->mr.rkey, &f->seg[i], 1};
+    }
+    return (struct rme_xfer){.notify = RME_NOTIFY_IMM,
+                             .imm = 7,
+                             .piece = f->piece,
+                             .npiece = 2,
+                             .bytes = (uint64_t)2 * EACH};
+}
+
+/* All of a transfer and a message that are under way to it was refused, says a process. */
+static void lie(struct side *liar, struct rme_link *l, const struct field *f)
+{
+    E4_Addr at[3] = {f->piece[0].raddr + f->piece[0].rkey, f->piece[1].raddr + f->piece[1].rkey,
+                     bmi_elan4_inbox_queue(liar->f->inbox)};
+    struct elan_packet p = {.kind = ELAN_REFUSED,
+                            .link = l->number,
+                            .to = l->f->nic->generation,
+                            .arg = BMI_ELAN4_TRAP_SINK};
+    uint8_t body[sizeof(at)];
+
+    for (unsigned i = 0; i < sizeof(body); i++)
+        body[i] = (uint8_t)(at[i / 8] >> 8 * (i % 8));
+    assert_int_equal(
+        elan_tx_alone(liar->f, l->f->nic->vp, l->f->card.queue, &p, NULL, body, sizeof(body)),
+        0);
+}
+
+/* A server, and two clients that have nothing to take any more. The link of the first. */
+static struct rme_link *open_three(struct side *server, struct side *liar, struct side *other)
+{
+    open_side(server, "elan4://0:2",
+              "elan_dead_ms=3600000,elan_drain_timeout_ms=10,elan_quarantine_ms=50");
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    open_side(liar, NULL, FOR_EVER);
+    dial(liar, "elan4://0:2");
+    until(liar, server, RME_EV_LINK_UP, 1);
+    until(server, liar, RME_EV_LINK_UP, 1);
+    struct rme_link *first = server->link;
+    open_side(other, NULL, FOR_EVER);
+    dial(other, "elan4://0:2");
+    until(other, server, RME_EV_LINK_UP, 1);
+    until(server, other, RME_EV_LINK_UP, 2);
+    while (!TAILQ_EMPTY(&server->link->sent) || !TAILQ_EMPTY(&first->sent) ||
+           server->f->norphans)
+        poll_side(server);
+    return first;
+}
+
+/* Who says that what is under way to it was refused, and then takes it, harms nobody else: the
+ * events and buffers of that are used for its own place only. */
+static void a_lie_harms_nobody_else(void **state)
+{
+    static struct field to_liar, to_other;
+    struct side server, liar, other;
+    struct elan_tx *tx;
+    (void)state;
+    struct rme_link *first = open_three(&server, &liar, &other), *good = server.link;
+    unsigned vp = first->vp;
+
+    assert_int_equal(elan4_block_inputter(liar.f->nic->ctx, 1), 0);
+    struct rme_xfer x = two_pieces(&to_liar, to_liar.there, &liar);
+    server.link = first;
+    ops->xfer(first, &x);
+    say(&server, "you there?");
+    struct elan_move *m = TAILQ_FIRST(&first->moves);
+    assert_non_null(m);
+    elan_link_silent(first, elan_now());
+    until(&server, &other, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(server.f->kept_moves, 1);
+    dial(&liar, "elan4://0:2");
+    until(&server, &other, RME_EV_LINK_UP, 3);
+    lie(&liar, server.link, &to_liar);
+    for (uint64_t end = rme_now() + PATIENCE_MS;
+         server.f->kept_moves || LIST_EMPTY(&server.f->owner[vp].tx);) {
+        assert_true(rme_now() < end);
+        poll_side(&server);
+    }
+    assert_ptr_equal(LIST_FIRST(&server.f->owner[vp].move), m);
+    server.f->spares_most = 0; /* what lies there counts as what has not ended */
+    server.f->kept_most = server.f->norphans + server.f->tx_spares + server.f->move_spares;
+    assert_true(elan_kept_full(server.f, NULL));
+    server.f->kept_most++;
+    assert_false(elan_kept_full(server.f, NULL));
+    TAILQ_FOREACH(tx, &server.f->tx_free, next)
+        assert_false(tx->bound);
+
+    /* it goes on while somebody else's transfer is under way */
+    assert_int_equal(elan4_block_inputter(other.f->nic->ctx, 1), 0);
+    struct rme_xfer y = two_pieces(&to_other, to_other.there, &other);
+    ops->xfer(good, &y);
+    ops->flush(server.f);
+    struct elan_move *n = TAILQ_FIRST(&good->moves);
+    assert_non_null(n);
+    assert_ptr_not_equal(n, m);
+    assert_int_equal(EVENT_COUNT(n->data), -64);
+    assert_int_equal(elan4_block_inputter(liar.f->nic->ctx, 0), 0);
+    for (uint64_t end = rme_now() + PATIENCE_MS; EVENT_COUNT(m->data) < -32;) {
+        assert_true(rme_now() < end);
+        poll_side(&server);
+    }
+    assert_int_equal(EVENT_COUNT(n->data), -64);
+    assert_int_equal(elan4_block_inputter(other.f->nic->ctx, 0), 0);
+    until(&other, &server, RME_EV_IMM, 1);
+    assert_memory_equal(to_other.there, to_other.here, (size_t)2 * EACH);
+    close_side(&other);
+    close_side(&liar);
+    close_side(&server);
+}
+
+/* It lies again when it has come as a later process: the DMAs of both may end late, so the
+ * buffer is its place's until both are gone for long. */
+static void a_second_lie_harms_nobody_else(void **state)
+{
+    static struct field to_liar;
+    struct side server, liar, other;
+    struct elan_tx *tx = NULL, *one;
+    struct elan_move *m = NULL, *free_move;
+    (void)state;
+    struct rme_link *l = open_three(&server, &liar, &other);
+    unsigned vp = l->vp;
+    struct rme_xfer x = two_pieces(&to_liar, to_liar.there, &liar);
+
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(elan4_block_inputter(liar.f->nic->ctx, 1), 0);
+        server.link = l;
+        ops->xfer(l, &x);
+        say(&server, "you there?");
+        if (round) { /* those of the place, of which there are very many, say */
+            assert_ptr_equal(TAILQ_FIRST(&l->moves), m);
+            assert_ptr_equal(TAILQ_LAST(&l->sent, elan_txs), tx);
+            server.f->spares_most = 0;
+        }
+        m = TAILQ_FIRST(&l->moves);
+        tx = TAILQ_LAST(&l->sent, elan_txs);
+        elan_link_silent(l, elan_now());
+        until(&server, &other, RME_EV_LINK_DOWN, round + 1);
+        if (!round) {
+            liar.f->nic->generation += 1000;
+            liar.f->card.generation += 1000;
+        }
+        dial(&liar, "elan4://0:2");
+        until(&server, &other, RME_EV_LINK_UP, 3 + round);
+        l = server.link;
+        for (uint64_t end = rme_now() + PATIENCE_MS; server.f->kept_moves || tx->kept;) {
+            assert_true(rme_now() < end);
+            lie(&liar, l, &to_liar);
+            for (int i = 0; i < 200; i++)
+                poll_side(&server);
+        }
+        server.f->owner[vp].first -= 1000; /* it is there for longer than the quarantine */
+    }
+    assert_true(EVENT_COUNT(tx->event) < 0);
+    assert_true(tx->bound && m->bound);
+    TAILQ_FOREACH(one, &server.f->tx_free, next)
+        assert_ptr_not_equal(one, tx);
+    TAILQ_FOREACH(free_move, &server.f->move_free, next)
+        assert_ptr_not_equal(free_move, m);
+    close_side(&other);
+    close_side(&liar);
+    close_side(&server);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(write_from_nowhere),    cmocka_unit_test(write_to_nowhere),
-        cmocka_unit_test(read_to_nowhere),       cmocka_unit_test(read_from_nowhere),
-        cmocka_unit_test(silent_one_is_refused), cmocka_unit_test(refusal_wakes),
-        cmocka_unit_test(window_of_packets),     cmocka_unit_test(queue_of_reads),
-        cmocka_unit_test(read_cut_short),        cmocka_unit_test(reads_of_others),
+        cmocka_unit_test(write_from_nowhere),
+        cmocka_unit_test(write_to_nowhere),
+        cmocka_unit_test(read_to_nowhere),
+        cmocka_unit_test(read_from_nowhere),
+        cmocka_unit_test(silent_one_is_refused),
+        cmocka_unit_test(refusal_wakes),
+        cmocka_unit_test(window_of_packets),
+        cmocka_unit_test(queue_of_reads),
+        cmocka_unit_test(read_cut_short),
+        cmocka_unit_test(reads_of_others),
+        cmocka_unit_test(a_lie_harms_nobody_else),
+        cmocka_unit_test(a_second_lie_harms_nobody_else),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);

@@ -15,6 +15,7 @@ fi
 [ -n "${FIRST_PORT-}" ] || exec ./with-ports "$0" "$@"
 rounds=${1:-${FOREIGN_ROUNDS:-2}}
 port=$FIRST_PORT
+unset CDPATH
 here=$(cd "$(dirname "$0")" && pwd)
 emuverbs=$(realpath "$EMUVERBS")
 ran=0

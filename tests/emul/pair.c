@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Helpers of the software HCA's tests: processes, and short forms of the verbs. */
 #include "tests/emul/pair.h"
+#include "emul/verbs/base/shm.h"
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -408,4 +410,24 @@ int64_t counter(const char *name)
     int64_t v = fn(name);
     CHECK(v >= 0);
     return v;
+}
+
+struct shm_head *own_segment(void)
+{
+    char line[512];
+    struct shm_head *own = NULL;
+    FILE *maps = fopen("/proc/self/maps", "re");
+
+    CHECK(maps);
+    while (!own && fgets(line, sizeof(line), maps)) {
+        uintptr_t at;
+        if (!strstr(line, "memfd:emuverbs-") || sscanf(line, "%" SCNxPTR "-", &at) != 1)
+            continue;
+        struct shm_head *seg = (struct shm_head *)at;
+        if (seg->pid == getpid()) /* the others are its peers' */
+            own = seg;
+    }
+    fclose(maps);
+    CHECK(own);
+    return own;
 }

@@ -35,6 +35,8 @@
 
 #define BUF_SIZE (1 << 20)
 
+struct shm_head; /* emul/verbs/base/shm.h */
+
 struct side {
     int sock;   /* to the other process */
     pid_t peer; /* the other process, in the active one */
@@ -147,6 +149,8 @@ void pattern(unsigned char *p, size_t n, unsigned seed);
 bool is_pattern(const unsigned char *p, size_t n, unsigned seed);
 
 int64_t counter(const char *name);
+/* The segment of this process, whose device is open. */
+struct shm_head *own_segment(void);
 uint64_t now_ms(void);
 
 #endif

@@ -57,3 +57,11 @@ bool process_stop(pid_t pid)
     }
     return true;
 }
+
+bool thread_sleeps(pid_t tid)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)tid);
+    return state_of(path) == 'S';
+}

@@ -5,9 +5,75 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <signal.h>
 #include <sys/mman.h>
 
 #include "tests/emul/pair.h"
+
+static struct side *failing;
+
+/* A structure that is read up to here: its second half comes when the peer has failed the queue
+ * pair. */
+static void fail_it(int signal, siginfo_t *info, void *context)
+{
+    void *page = (void *)((uintptr_t)info->si_addr & ~(uintptr_t)4095);
+    (void)signal, (void)context;
+
+    CHECK_EQ(mprotect(page, 4096, PROT_READ | PROT_WRITE), 0);
+    CHECK_EQ(try_send(failing, 1, WRITE, 0, 16, IBV_SEND_SIGNALED, failing->raddr,
+                      failing->rkey ^ 2),
+             0);
+    expect_wc(failing->scq, 1, IBV_WC_REM_ACCESS_ERR);
+}
+
+/* A queue pair whose state is changed while its peer fails it has failed. */
+TEST(a_failure_is_not_overwritten)
+{
+    const int mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
+    struct sigaction fault = {.sa_sigaction = fail_it, .sa_flags = SA_SIGINFO};
+    struct side a = {0}, b = {0};
+
+    loop_open(&a, &b);
+    failing = &a;
+    struct ibv_qp_attr drain = {.qp_state = IBV_QPS_SQD};
+    CHECK_EQ(ibv_modify_qp(b.qp, &drain, IBV_QP_STATE), 0);
+    unsigned char *pages =
+        mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pages != MAP_FAILED);
+    struct ibv_qp_attr *attr =
+        (void *)(pages + 4096 - offsetof(struct ibv_qp_attr, qp_access_flags));
+    attr->qp_state = IBV_QPS_RTS;
+    CHECK_EQ(mprotect(pages + 4096, 4096, PROT_NONE), 0);
+    CHECK_EQ(sigaction(SIGSEGV, &fault, NULL), 0);
+    alarm(60);
+    CHECK_EQ(ibv_modify_qp(b.qp, attr, mask), EINVAL);
+    CHECK_EQ(qp_state(&b), IBV_QPS_ERR);
+    expect_async(&b, IBV_EVENT_QP_ACCESS_ERR, b.qp);
+    CHECK_EQ(munmap(pages, 8192), 0);
+    loop_close(&a, &b);
+}
+
+/* One that is to fail may have failed already. */
+TEST(a_failed_queue_pair_can_be_stopped)
+{
+    struct sigaction fault = {.sa_sigaction = fail_it, .sa_flags = SA_SIGINFO};
+    struct side a = {0}, b = {0};
+
+    loop_open(&a, &b);
+    failing = &a;
+    struct ibv_qp_attr *attr =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(attr != MAP_FAILED);
+    attr->qp_state = IBV_QPS_ERR;
+    CHECK_EQ(mprotect(attr, 4096, PROT_NONE), 0);
+    CHECK_EQ(sigaction(SIGSEGV, &fault, NULL), 0);
+    alarm(60);
+    CHECK_EQ(ibv_modify_qp(b.qp, attr, IBV_QP_STATE), 0);
+    CHECK_EQ(qp_state(&b), IBV_QPS_ERR);
+    expect_async(&b, IBV_EVENT_QP_ACCESS_ERR, b.qp);
+    CHECK_EQ(munmap(attr, 4096), 0);
+    loop_close(&a, &b);
+}
 
 /* A request that must fail at the requester with `status` and leave both QPs as said. */
 static void refused(enum ibv_wr_opcode op, uint64_t roff, uint32_t len, uint32_t rkey_xor,
@@ -242,6 +308,8 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
     const struct CMUnitTest tests[] = {
+        T(a_failure_is_not_overwritten),
+        T(a_failed_queue_pair_can_be_stopped),
         T(write_with_a_wrong_key),
         T(write_with_a_local_key),
         T(write_beyond_the_region),

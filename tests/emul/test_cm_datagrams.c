@@ -284,8 +284,8 @@ PASSIVE(endpoints)
     CHECK_EQ(id->qp->qp_type, IBV_QPT_UD);
     CHECK_EQ(rdma_accept(id, NULL), 0);
     meet(s);
+    rdma_destroy_ep(l); /* the request was acknowledged with the answer */
     rdma_destroy_ep(id);
-    rdma_destroy_ep(l);
     CHECK_EQ(counter("live_qp"), 0);
 }
 

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 
 #include "tests/emul/cm_help.h"
@@ -199,6 +200,15 @@ static struct rdma_cm_id *endpoint(bool passive, int port)
     rdma_freeaddrinfo(res);
     return id;
 }
+static void expect_retries(struct rdma_cm_id *id, int retries, int rnr_retries)
+{
+    struct ibv_qp_init_attr qi;
+    struct ibv_qp_attr qa;
+
+    CHECK_EQ(ibv_query_qp(id->qp, &qa, IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY, &qi), 0);
+    CHECK_EQ(qa.retry_cnt, retries);
+    CHECK_EQ(qa.rnr_retry, rnr_retries);
+}
 ACTIVE(endpoints_work_without_channels)
 {
     struct rdma_cm_id *id;
@@ -210,6 +220,14 @@ ACTIVE(endpoints_work_without_channels)
     meet(s);
     id = endpoint(false, PORT + 13);
     CHECK_EQ(rdma_connect(id, NULL), 0);
+    expect_retries(id, 7, 7);
+    CHECK_EQ(rdma_disconnect(id), 0);
+    rdma_destroy_ep(id);
+    /* larger counts are as many as there can be */
+    struct rdma_conn_param p = {.retry_count = 10, .rnr_retry_count = 9};
+    id = endpoint(false, PORT + 13);
+    CHECK_EQ(rdma_connect(id, &p), 0);
+    expect_retries(id, 7, 7);
     CHECK_EQ(rdma_disconnect(id), 0);
     rdma_destroy_ep(id);
     CHECK_EQ(counter("live_cm_id"), 0);
@@ -222,11 +240,15 @@ PASSIVE(endpoints_work_without_channels)
 
     CHECK_EQ(rdma_listen(l, 0), 0);
     meet(s);
-    CHECK_EQ(rdma_get_request(l, &id), 0);
-    CHECK(id->qp);
-    CHECK_EQ(rdma_accept(id, NULL), 0);
-    rdma_disconnect(id);
-    rdma_destroy_ep(id);
+    struct rdma_conn_param p = {.rnr_retry_count = 8};
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(rdma_get_request(l, &id), 0);
+        CHECK(id->qp);
+        CHECK_EQ(rdma_accept(id, i ? &p : NULL), 0);
+        expect_retries(id, 7, 7);
+        rdma_disconnect(id);
+        rdma_destroy_ep(id);
+    }
     rdma_destroy_ep(l);
     CHECK_EQ(counter("live_cm_id"), 0);
     CHECK_EQ(counter("live_cm_event"), 0);
@@ -324,6 +346,161 @@ TEST(a_channel_destroyed_under_its_readers)
     }
 }
 
+/* Asks for a connection, without waiting for an answer. */
+static struct rdma_cm_id *ask(int port)
+{
+    struct rdma_conn_param p = {.responder_resources = 2, .initiator_depth = 2};
+    struct rdma_cm_id *id = new_id(NULL);
+
+    resolve(id, "127.0.0.1", port);
+    give_qp(id);
+    CHECK_EQ(rdma_connect(id, &p), 0);
+    return id;
+}
+
+/* Nobody has fetched the request, its client has died, and then the listener goes: nothing
+ * is told of an id that nobody knows. */
+PAIR(a_listener_takes_its_requests_with_it, run_two)
+ACTIVE(a_listener_takes_its_requests_with_it)
+{
+    int st;
+
+    meet(s);
+    pid_t pid = fork();
+    if (pid == 0) {
+        ask(PORT + 20);
+        usleep(100000);
+        _exit(0);
+    }
+    CHECK_EQ(waitpid(pid, &st, 0), pid);
+    CHECK_EQ(st, 0);
+    struct rdma_cm_id *id = ask(PORT + 20); /* this one is still waiting */
+    meet(s);
+    CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 28);
+    drop(id);
+    meet(s);
+    all_gone();
+}
+PASSIVE(a_listener_takes_its_requests_with_it)
+{
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 20, 4);
+
+    meet(s);
+    meet(s);
+    usleep(200000); /* the end of the one and the request of the other are there */
+    drop(l);
+    CHECK(!readable(chan->fd, 200));
+    meet(s);
+    all_gone();
+}
+
+/* What has come for a listener goes with it to another channel. */
+static void take_over(struct side *s, struct rdma_cm_id *l)
+{
+    meet(s);
+    CHECK(readable(l->channel->fd, 60000));
+    struct rdma_event_channel *first = chan;
+    chan = rdma_create_event_channel();
+    CHECK(chan);
+    CHECK_EQ(rdma_migrate_id(l, chan), 0);
+    CHECK(l->channel == chan);
+    if (first)
+        rdma_destroy_event_channel(first);
+    struct rdma_cm_id *id = accept_one();
+    CHECK(id->channel == chan);
+    meet(s);
+    drop(id);
+    drop(l);
+    all_gone();
+}
+static void ask_and_wait(struct side *s)
+{
+    meet(s);
+    struct rdma_cm_id *id = ask(PORT + 21);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
+    meet(s);
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    drop(id);
+    all_gone();
+}
+PAIR(a_request_moves_with_its_listener, run_two)
+ACTIVE(a_request_moves_with_its_listener)
+{
+    ask_and_wait(s);
+}
+PASSIVE(a_request_moves_with_its_listener)
+{
+    take_over(s, listen_at("127.0.0.1", PORT + 21, 4));
+}
+PAIR(a_request_to_a_listener_of_its_own_channel_moves_with_it, run_two)
+ACTIVE(a_request_to_a_listener_of_its_own_channel_moves_with_it)
+{
+    ask_and_wait(s);
+}
+PASSIVE(a_request_to_a_listener_of_its_own_channel_moves_with_it)
+{
+    struct rdma_cm_id *l;
+
+    CHECK_EQ(rdma_create_id(NULL, &l, NULL, RDMA_PS_TCP), 0);
+    CHECK_EQ(rdma_bind_addr(l, at("127.0.0.1", PORT + 21)), 0);
+    CHECK_EQ(rdma_listen(l, 4), 0);
+    take_over(s, l);
+}
+
+TEST(to_move_where_one_is_changes_nothing)
+{
+    struct rdma_cm_id *id = new_id(NULL);
+
+    CHECK_EQ(rdma_resolve_addr(id, NULL, at("127.0.0.1", PORT), 1000), 0);
+    alarm(20); /* it hung */
+    CHECK_EQ(rdma_migrate_id(id, chan), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+    drop(id);
+    all_gone();
+}
+
+/*
+ * What was asked for before all else runs after the destructors of all libraries, as that of a
+ * library may that has a connection of its own. It ends the connection, and does not hang.
+ */
+static struct rdma_cm_id *kept;
+
+static void ends_it(int status, void *arg)
+{
+    (void)status, (void)arg;
+    if (!kept)
+        return;
+    alarm(60);
+    CHECK_EQ(rdma_disconnect(kept), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    drop(kept);
+}
+
+static void first(void)
+{
+    on_exit(ends_it, NULL); /* atexit() belongs to this program, which ends first */
+}
+__attribute__((section(".preinit_array"), used)) static void (*const before_all)(void) = first;
+
+PAIR(a_library_disconnects_when_the_program_ends, run_two)
+ACTIVE(a_library_disconnects_when_the_program_ends)
+{
+    meet(s);
+    kept = connect_to("127.0.0.1", PORT + 24);
+}
+PASSIVE(a_library_disconnects_when_the_program_ends)
+{
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 24, 1);
+
+    meet(s);
+    struct rdma_cm_id *id = accept_one();
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    CHECK_EQ(rdma_disconnect(id), 0);
+    drop(id);
+    drop(l);
+    all_gone();
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -339,6 +516,11 @@ int main(int argc, char **argv)
         T(endpoints_work_without_channels),
         T(ids_of_a_parent_process),
         T(a_channel_destroyed_under_its_readers),
+        T(a_listener_takes_its_requests_with_it),
+        T(a_request_moves_with_its_listener),
+        T(a_request_to_a_listener_of_its_own_channel_moves_with_it),
+        T(to_move_where_one_is_changes_nothing),
+        T(a_library_disconnects_when_the_program_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

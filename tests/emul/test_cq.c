@@ -8,9 +8,13 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "tests/emul/pair.h"
+#include "tests/emul/stop.h"
 
 #define RAW  IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
 #define WALL IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
@@ -84,6 +88,73 @@ TEST(completions_tell_when_they_came)
         CHECK_EQ(ibv_next_poll(ex), i < 2 ? 0 : ENOENT);
     }
     ibv_end_poll(ex);
+    side_close(&a);
+    side_close(&b);
+}
+
+struct turn {
+    struct ibv_cq_ex *ex;
+    _Atomic pid_t tid;
+    _Atomic bool in;
+    uint64_t got[2];
+};
+
+static void *waits_for_its_turn(void *arg)
+{
+    struct ibv_poll_cq_attr none = {0};
+    struct turn *t = arg;
+
+    atomic_store(&t->tid, gettid());
+    CHECK_EQ(ibv_start_poll(t->ex, &none), 0);
+    atomic_store(&t->in, true);
+    t->got[0] = t->ex->wr_id;
+    CHECK_EQ(ibv_next_poll(t->ex), 0);
+    t->got[1] = t->ex->wr_id;
+    CHECK_EQ(ibv_next_poll(t->ex), ENOENT);
+    ibv_end_poll(t->ex);
+    return NULL;
+}
+
+static void *finds_nothing(void *arg)
+{
+    struct ibv_poll_cq_attr none = {0};
+
+    CHECK_EQ(ibv_start_poll(arg, &none), ENOENT);
+    return NULL;
+}
+
+/* Who goes through a queue has it alone until the end; what one has another does not get. */
+TEST(an_extended_queue_is_one_threads_at_a_time)
+{
+    struct side a = {0}, b = {0};
+    struct ibv_poll_cq_attr none = {0}, unknown = {.comp_mask = 1};
+    struct turn t = {0};
+    pthread_t other;
+
+    side_open(&a);
+    side_open(&b);
+    t.ex = extended(&a, IBV_WC_STANDARD_FLAGS | RAW);
+    joined(&a, &b);
+    for (uint64_t i = 0; i < 4; i++)
+        post_send(&a, i, WRITE, 0, 8, 0);
+    alarm(60);
+    CHECK_EQ(ibv_start_poll(t.ex, &unknown), EINVAL);
+    CHECK_EQ(ibv_start_poll(t.ex, &none), 0);
+    uint64_t time = ibv_wc_read_completion_ts(t.ex);
+    CHECK_EQ(pthread_create(&other, NULL, waits_for_its_turn, &t), 0);
+    while (!atomic_load(&t.in) && !(atomic_load(&t.tid) && thread_sleeps(t.tid)))
+        usleep(1000);
+    CHECK(!atomic_load(&t.in));
+    CHECK_EQ(t.ex->wr_id, 0);
+    CHECK(ibv_wc_read_completion_ts(t.ex) == time);
+    CHECK_EQ(ibv_next_poll(t.ex), 0);
+    CHECK_EQ(t.ex->wr_id, 1);
+    ibv_end_poll(t.ex);
+    CHECK_EQ(pthread_join(other, NULL), 0);
+    CHECK(t.got[0] == 2 && t.got[1] == 3);
+    CHECK_EQ(ibv_start_poll(t.ex, &none), ENOENT); /* and has no turn */
+    CHECK_EQ(pthread_create(&other, NULL, finds_nothing, t.ex), 0);
+    CHECK_EQ(pthread_join(other, NULL), 0);
     side_close(&a);
     side_close(&b);
 }
@@ -609,6 +680,53 @@ TEST(events_go_with_their_queue)
     side_close(&s);
 }
 
+/*
+ * A place in a send queue is free when its completion has left the completion queue, which has
+ * no more places: who posts while another thread is polling overruns nothing. The post comes at
+ * the moment when the poll writes the completion, whose memory may not be written till then.
+ */
+static struct {
+    struct side *s;
+    struct ibv_wc *wc;
+    int err;
+} polled;
+
+static void post_meanwhile(int sig, siginfo_t *info, void *context)
+{
+    (void)sig;
+    (void)context;
+    CHECK(info->si_addr == (void *)polled.wc);
+    CHECK_EQ(mprotect(polled.wc, 4096, PROT_READ | PROT_WRITE), 0);
+    polled.err =
+        try_send(polled.s, 4, WRITE, 0, 8, IBV_SEND_SIGNALED, polled.s->raddr, polled.s->rkey);
+}
+
+TEST_UNWATCHED(a_free_place_has_left_the_queue)
+{
+    struct side a = {.cqe = 4, .max_wr = 4}, b = {0};
+    struct sigaction fault = {.sa_sigaction = post_meanwhile,
+                              .sa_flags = SA_SIGINFO | SA_RESETHAND};
+
+    alarm(60);
+    loop_open(&a, &b);
+    for (unsigned i = 0; i < 4; i++)
+        post_send(&a, i, WRITE, 0, 8, 0);
+    polled.s = &a;
+    polled.err = -1;
+    polled.wc = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(polled.wc != MAP_FAILED);
+    CHECK_EQ(sigaction(SIGSEGV, &fault, NULL), 0);
+    CHECK_EQ(ibv_poll_cq(a.scq, 1, polled.wc), 1);
+    CHECK(polled.wc->wr_id == 0 && polled.wc->status == IBV_WC_SUCCESS);
+    CHECK(polled.err == 0 || polled.err == ENOMEM); /* the place is free, or not yet */
+    for (unsigned i = 1; i < (polled.err ? 4 : 5); i++)
+        expect_wc(a.scq, i, IBV_WC_SUCCESS);
+    expect_none(a.scq);
+    CHECK_EQ(qp_state(&a), IBV_QPS_RTS);
+    CHECK_EQ(munmap(polled.wc, 4096), 0);
+    loop_close(&a, &b);
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -628,10 +746,12 @@ int main(int argc, char **argv)
         T(growing_under_a_thread_that_sends),
         T(what_moves_is_never_out_of_sight),
         T(completions_tell_when_they_came),
+        T(an_extended_queue_is_one_threads_at_a_time),
         T(the_clock_can_be_asked),
         T(what_an_extended_queue_has_not_is_refused),
         T(vectors),
         T(events_go_with_their_queue),
+        T(a_free_place_has_left_the_queue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

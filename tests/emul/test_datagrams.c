@@ -8,10 +8,14 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
+#include "emul/verbs/base/shm.h"
 #include "tests/emul/pair.h"
 #include "tests/emul/stop.h"
 
@@ -363,6 +367,161 @@ PASSIVE(killed_with_a_receive)
     send_until_killed(s);
 }
 
+/* A datagram gets through to the own queue pair, soon if not at once. */
+static void get_through(struct side *s)
+{
+    struct ibv_ah *ah = handle(s, gid_of(s), 1);
+    uint64_t end = now_ms() + 20000;
+    bool through = false;
+    struct ibv_wc wc;
+
+    while (!through) {
+        CHECK(now_ms() < end);
+        datagram(s, 7, ah, s->qp->qp_num, 0, 5);
+        while (ibv_poll_cq(s->rcq, 1, &wc) == 1)
+            through = through || (wc.status == IBV_WC_SUCCESS && wc.src_qp == s->qp->qp_num);
+    }
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+}
+
+static void kill_peer(struct side *s)
+{
+    CHECK_EQ(kill(s->peer, SIGKILL), 0);
+    while (!process_is_dead(s->peer))
+        usleep(1000);
+}
+
+/*
+ * Two threads of one process send their first. The one that greets the receiver comes to a halt
+ * before its greeting is in the inbox, which this process may not touch; the other must not go
+ * on without one: it is killed with the receiver's queue pair in its hands.
+ */
+static struct {
+    char *at;
+    size_t size;
+    atomic_int faults;
+    sem_t first;
+} inbox;
+
+static void at_the_inbox(int sig, siginfo_t *info, void *context)
+{
+    char *at = info->si_addr;
+
+    (void)sig;
+    (void)context;
+    CHECK(at >= inbox.at && at < inbox.at + inbox.size);
+    if (atomic_fetch_add(&inbox.faults, 1) == 0) {
+        sem_post(&inbox.first);
+        for (;;)
+            pause();
+    }
+    CHECK_EQ(mprotect(inbox.at, inbox.size, PROT_READ | PROT_WRITE), 0);
+}
+
+/* From now on who touches the inbox of the process in `slot` comes to at_the_inbox(). */
+static void guard_inbox(uint32_t slot)
+{
+    struct sigaction fault = {.sa_sigaction = at_the_inbox, .sa_flags = SA_SIGINFO};
+    char line[512], name[64];
+    uintptr_t from = 0;
+
+    snprintf(name, sizeof(name), "/memfd:emuverbs-%u ", slot);
+    FILE *maps = fopen("/proc/self/maps", "re");
+    CHECK(maps);
+    while (!from && fgets(line, sizeof(line), maps))
+        if (strstr(line, name))
+            from = strtoul(line, NULL, 16);
+    fclose(maps);
+    CHECK(from);
+    const struct shm_head *seg = (const struct shm_head *)from;
+    inbox.at = (char *)from + seg->inbox.off_cells;
+    inbox.size = seg->off_arena - seg->inbox.off_cells;
+    CHECK_EQ(sem_init(&inbox.first, 0, 0), 0);
+    CHECK_EQ(sigaction(SIGSEGV, &fault, NULL), 0);
+    CHECK_EQ(mprotect(inbox.at, inbox.size, PROT_NONE), 0);
+}
+
+static void *send_first(void *arg)
+{
+    struct sender *t = arg;
+
+    try_from(t->s, t->qp, 1, t->ah, t->to, 0, 8, IBV_SEND_SIGNALED);
+    return NULL;
+}
+
+PAIR(two_threads_begin, run_two_kill)
+ACTIVE(two_threads_begin)
+{
+    if (is_watched()) { /* valgrind takes the halt for a mistake */
+        kill_peer(s);
+        return;
+    }
+    open_ud(s);
+    for (unsigned i = 0; i < 8; i++)
+        post_recv(s, i, 65536, 1024);
+    meet_address(s);
+    meet(s);
+    usleep(300000); /* the second has the queue pair, or it is as if it had come later */
+    kill_peer(s);
+    get_through(s);
+    side_close(s);
+}
+PASSIVE(two_threads_begin)
+{
+    pthread_t thread;
+
+    while (is_watched())
+        pause();
+    setenv("EMUVERBS_TAKE_LATE_US", "1000000", 1);
+    open_ud(s);
+    struct address other = meet_address(s);
+    struct sender t = {s, s->qp, handle(s, other.gid, 1), other.qpn};
+    datagram(s, 0, t.ah, other.qpn ^ 1, 0, 8); /* for nobody: the process is known here now */
+    guard_inbox(other.qpn >> EMU_QP_BITS);
+    CHECK_EQ(pthread_create(&thread, NULL, send_first, &t), 0);
+    CHECK_EQ(sem_wait(&inbox.first), 0);
+    struct sender second = {s, ud_qp(s, NULL, 0), t.ah, t.to};
+    meet(s);
+    send_first(&second);
+    for (;;)
+        pause();
+}
+
+/* The receiver has no descriptor when it is greeted, and learns later that the sender died. */
+PAIR(greeted_without_a_descriptor, run_two_kill)
+ACTIVE(greeted_without_a_descriptor)
+{
+    struct rlimit limit, few;
+
+    open_ud(s);
+    for (unsigned i = 0; i < 8; i++)
+        post_recv(s, i, 65536, 1024);
+    meet_address(s);
+    int lowest = dup(0);
+    close(lowest);
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    few = limit;
+    few.rlim_cur = (rlim_t)lowest;
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    meet(s);
+    usleep(300000); /* the sender has the queue pair, or it is as if it had come later */
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    kill_peer(s);
+    get_through(s);
+    side_close(s);
+}
+PASSIVE(greeted_without_a_descriptor)
+{
+    setenv("EMUVERBS_TAKE_LATE_US", "1000000", 1);
+    open_ud(s);
+    struct address other = meet_address(s);
+    struct sender t = {s, s->qp, handle(s, other.gid, 1), other.qpn};
+    meet(s);
+    send_first(&t);
+    for (;;)
+        pause();
+}
+
 /* A receiver that is stopped gets its datagrams, as it gets everything else. */
 PAIR(stopped_receiver, run_two)
 ACTIVE(stopped_receiver)
@@ -641,11 +800,22 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        T(header),           T(header_on_ethernet),     T(ping_pong),
-        T(many_senders),     T(killed_sender),          T(killed_with_a_receive),
-        T(stopped_receiver), T(a_member_that_fails),    T(multicast),
-        T(shared_receives),  T(handle_destroyed_early), T(mistakes),
-        T(wr_interface),     T(memory_that_is_gone),
+        T(header),
+        T(header_on_ethernet),
+        T(ping_pong),
+        T(many_senders),
+        T(killed_sender),
+        T(killed_with_a_receive),
+        T(two_threads_begin),
+        T(greeted_without_a_descriptor),
+        T(stopped_receiver),
+        T(a_member_that_fails),
+        T(multicast),
+        T(shared_receives),
+        T(handle_destroyed_early),
+        T(mistakes),
+        T(wr_interface),
+        T(memory_that_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,9 +6,12 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 
+#include "emul/verbs/base/shm.h"
 #include "tests/emul/pair.h"
 #include "tests/emul/stop.h"
 
@@ -120,6 +123,245 @@ PASSIVE(a_completion_outlives_its_poster)
     post_send(s, 1, SEND, 0, 8, 0);
     for (;;)
         pause();
+}
+
+/* A poster dies when it has disarmed the queue and not raised the event, and another has done
+ * both since: each event wakes. */
+PAIR(each_event_wakes_when_a_poster_dies, run_two_kill)
+ACTIVE(each_event_wakes_when_a_poster_dies)
+{
+    struct ibv_cq *cq;
+    void *ctx;
+
+    s->use_chan = true;
+    side_open(s);
+    struct side own = *s; /* a second queue pair at the same queues */
+    struct ibv_qp_init_attr qi = {.send_cq = s->scq,
+                                  .recv_cq = s->rcq,
+                                  .qp_type = IBV_QPT_RC,
+                                  .cap = {.max_recv_wr = 1, .max_recv_sge = 1}};
+    own.qp = ibv_create_qp(s->pd, &qi);
+    CHECK(own.qp);
+    CHECK_EQ(qp_init(&own), 0);
+    post_recv(&own, 2, 0, 64);
+    post_recv(s, 1, 0, 64);
+    side_connect(s);
+    CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
+    meet(s);
+    expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
+    CHECK(!readable(s->chan->fd, 300));
+    CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
+    CHECK_EQ(qp_error(&own), 0);
+    expect_wc(s->rcq, 2, IBV_WC_WR_FLUSH_ERR);
+    CHECK(readable(s->chan->fd, 20000));
+    CHECK_EQ(kill(s->peer, SIGKILL), 0);
+    usleep(300000); /* its death is known, or it is as if it had come later */
+    for (int i = 0; i < 2; i++) {
+        CHECK(readable(s->chan->fd, 20000));
+        CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &ctx), 0);
+        CHECK(cq == s->rcq);
+        ibv_ack_cq_events(cq, 1);
+    }
+    CHECK(!readable(s->chan->fd, 300));
+    CHECK_EQ(ibv_destroy_qp(own.qp), 0);
+    side_close(s);
+}
+PASSIVE(each_event_wakes_when_a_poster_dies)
+{
+    setenv("EMUVERBS_NOTIFY_LATE_US", "60000000", 1);
+    side_open(s);
+    side_connect(s);
+    meet(s);
+    post_send(s, 1, SEND, 0, 8, 0);
+    for (;;)
+        pause();
+}
+
+/* A poster is late with waking: the channel has gone, and its number is the program's, which
+ * has an eventfd of its own there. */
+PAIR(a_late_wake_up_is_no_one_elses, run_two)
+ACTIVE(a_late_wake_up_is_no_one_elses)
+{
+    int own = eventfd(0, 0);
+
+    CHECK(own >= 0);
+    s->use_chan = true;
+    side_open(s);
+    post_recv(s, 1, 0, 64);
+    side_connect(s);
+    CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
+    meet(s);
+    expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
+    usleep(300000); /* the poster has found the channel */
+    int number = s->chan->fd;
+    side_close(s);
+    CHECK_EQ(dup2(own, number), number);
+    meet(s); /* it has done what it does */
+    CHECK(!readable(own, 0));
+}
+PASSIVE(a_late_wake_up_is_no_one_elses)
+{
+    setenv("EMUVERBS_SIGNAL_LATE_US", "1000000", 1);
+    side_open(s);
+    side_connect(s);
+    meet(s);
+    post_send(s, 1, SEND, 0, 8, 0);
+    meet(s);
+    side_close(s);
+}
+
+static void *send_one(void *side)
+{
+    post_send(side, 1, SEND, 0, 8, 0);
+    return NULL;
+}
+
+/* The same of a poster in the process itself. */
+TEST(a_late_wake_up_of_the_process_itself)
+{
+    struct side a = {0}, b = {.use_chan = true};
+    int own = eventfd(0, 0);
+    pthread_t thread;
+
+    CHECK(own >= 0);
+    setenv("EMUVERBS_SIGNAL_LATE_US", "1000000", 1);
+    loop_open(&a, &b);
+    post_recv(&b, 1, 0, 64);
+    CHECK_EQ(ibv_req_notify_cq(b.rcq, 0), 0);
+    CHECK_EQ(pthread_create(&thread, NULL, send_one, &a), 0);
+    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
+    usleep(300000);
+    int number = b.chan->fd;
+    side_close(&b);
+    CHECK_EQ(dup2(own, number), number);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK(!readable(own, 0));
+    side_close(&a);
+}
+
+/* A program has closed what wakes its service thread, and its number is a file of the program.
+ */
+PAIR(a_file_in_the_place_of_a_bell_is_not_rung, run_two)
+ACTIVE(a_file_in_the_place_of_a_bell_is_not_rung)
+{
+    int end[2];
+    char byte;
+
+    side_open(s);
+    int bell = own_segment()->bell_fd;
+    CHECK_EQ(pipe(end), 0);
+    side_connect(s);
+    CHECK_EQ(dup2(end[1], bell), bell);
+    meet(s);
+    expect_async(s, IBV_EVENT_QP_ACCESS_ERR, s->qp);
+    meet(s);
+    CHECK(!readable(end[0], 0));
+    close(bell);
+    close(end[1]);
+    CHECK(readable(end[0], 5000)); /* its end: the other process has none of it */
+    CHECK_EQ(read(end[0], &byte, 1), 0);
+    meet(s);
+    side_close(s);
+}
+PASSIVE(a_file_in_the_place_of_a_bell_is_not_rung)
+{
+    side_open(s);
+    side_connect(s);
+    meet(s);
+    CHECK_EQ(try_send(s, 1, WRITE, 0, 8, IBV_SEND_SIGNALED, s->raddr, s->rkey ^ 2), 0);
+    expect_wc(s->scq, 1, IBV_WC_REM_ACCESS_ERR);
+    meet(s);
+    meet(s);
+    side_close(s);
+}
+
+/*
+ * A poster dies between doing something to an object and telling its owner, who finds it: a
+ * queue pair that failed, a shared queue below its limit, a completion queue that was full.
+ */
+PAIR(what_a_poster_has_not_told_outlives_it, run_two_kill)
+ACTIVE(what_a_poster_has_not_told_outlives_it)
+{
+    struct ibv_srq_attr attr = {.srq_limit = 4};
+
+    s->use_srq = true;
+    side_open(s);
+    CHECK_EQ(ibv_modify_srq(s->srq, &attr, IBV_SRQ_LIMIT), 0);
+    side_connect(s);
+    const struct shm_head *seg = own_segment(); /* as a poster leaves it */
+    struct shm_qp *qp = shm_qp(seg, s->qp->qp_num);
+    atomic_store(&qp->why, IBV_EVENT_QP_ACCESS_ERR);
+    atomic_store(&qp->state, IBV_QPS_ERR);
+    atomic_store(&shm_srq(seg, s->srq->handle)->rq.limit, 0);
+    atomic_store(&shm_cq(seg, s->rcq->handle)->overrun, 1);
+    CHECK(!readable(s->ctx->async_fd, 300));
+    CHECK_EQ(kill(s->peer, SIGKILL), 0);
+    expect_async(s, IBV_EVENT_QP_ACCESS_ERR, s->qp);
+    expect_async(s, IBV_EVENT_SRQ_LIMIT_REACHED, s->srq);
+    expect_async(s, IBV_EVENT_CQ_ERR, s->rcq);
+    CHECK(!readable(s->ctx->async_fd, 300)); /* each once */
+    side_close(s);
+}
+PASSIVE(what_a_poster_has_not_told_outlives_it)
+{
+    side_open(s);
+    side_connect(s);
+    for (;;)
+        pause();
+}
+
+/* A message that a shared queue is below its limit, as a poster sends it. */
+static void say_below(struct shm_head *seg, uint32_t srq)
+{
+    struct shm_msg *m = shm_cell_get(seg, &seg->inbox, seg->slot);
+
+    CHECK(m);
+    m->kind = INBOX_SRQ_LIMIT;
+    m->index = srq;
+    CHECK_EQ(shm_ring_push(seg, &seg->inbox, m), SHM_PUSHED);
+}
+
+/* The next event, which is of a limit. */
+static void expect_limit(struct side *s, struct ibv_srq *srq)
+{
+    struct ibv_async_event e;
+
+    CHECK(readable(s->ctx->async_fd, 60000));
+    CHECK_EQ(ibv_get_async_event(s->ctx, &e), 0);
+    ibv_ack_async_event(&e);
+    CHECK_EQ(e.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+    CHECK(e.element.srq == srq);
+}
+
+/* The message of a limit that was reached comes when there is another: it is not of it. */
+TEST(a_limit_is_told_of_once)
+{
+    struct side s = {.use_srq = true};
+    struct ibv_srq_attr attr = {.srq_limit = 4};
+    struct ibv_srq_init_attr si = {.attr = {.max_wr = 16, .max_sge = 1}};
+    uint64_t one = 1;
+
+    side_open(&s);
+    struct shm_head *seg = own_segment();
+    struct ibv_srq *other = ibv_create_srq(s.pd, &si);
+    CHECK(other);
+    CHECK_EQ(ibv_modify_srq(s.srq, &attr, IBV_SRQ_LIMIT), 0);
+    CHECK(!readable(s.ctx->async_fd, 0));
+    atomic_store(&shm_srq(seg, s.srq->handle)->rq.limit, 0); /* as a poster leaves it */
+    CHECK_EQ(ibv_modify_srq(s.srq, &attr, IBV_SRQ_LIMIT), 0);
+    CHECK(readable(s.ctx->async_fd, 0)); /* before the message is there */
+    expect_limit(&s, s.srq);
+    CHECK_EQ(ibv_modify_srq(other, &attr, IBV_SRQ_LIMIT), 0);
+    atomic_store(&shm_srq(seg, other->handle)->rq.limit, 0);
+    say_below(seg, s.srq->handle);
+    say_below(seg, other->handle);
+    CHECK_EQ(write(seg->bell_fd, &one, sizeof(one)), sizeof(one));
+    expect_limit(&s, other); /* which was told of after the first */
+    CHECK(!readable(s.ctx->async_fd, 0));
+    CHECK_EQ(ibv_query_srq(s.srq, &attr), 0);
+    CHECK_EQ(attr.srq_limit, 4);
+    CHECK_EQ(ibv_destroy_srq(other), 0);
+    side_close(&s);
 }
 
 /*
@@ -252,6 +494,119 @@ PASSIVE(memory_that_is_deregistered_meanwhile)
     send_late(s);
 }
 
+/*
+ * A process is told to stop while a thread of it writes here. Its other threads stop at once,
+ * and this one when its copy is over: till then the memory is not given back.
+ */
+#define LARGE (512u << 20)
+
+struct target {
+    uint64_t at, rkey;
+};
+
+static unsigned char *large_memory(struct side *s, struct ibv_mr **mr)
+{
+    unsigned char *at =
+        mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    CHECK(at != MAP_FAILED);
+    *mr = ibv_reg_mr(s->pd, at, LARGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    CHECK(*mr);
+    return at;
+}
+
+PAIR(memory_is_kept_while_a_process_stops, run_two)
+ACTIVE(memory_is_kept_while_a_process_stops)
+{
+    struct ibv_mr *mr;
+
+    side_open(s);
+    volatile unsigned char *at = large_memory(s, &mr);
+    struct target target = {(uintptr_t)at, mr->rkey};
+    side_connect(s);
+    CHECK_EQ(write(s->sock, &target, sizeof(target)), sizeof(target));
+    while (!at[0])
+        ;
+    CHECK_EQ(kill(s->peer, SIGSTOP), 0);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    unsigned char last = at[LARGE - 1];
+    CHECK(process_stop(s->peer));
+    CHECK_EQ(at[LARGE - 1], last);
+    CHECK_EQ(kill(s->peer, SIGCONT), 0);
+    meet(s);
+    CHECK_EQ(munmap((void *)target.at, LARGE), 0);
+    side_close(s);
+}
+
+struct writer {
+    struct side *s;
+    struct ibv_mr *mr;
+    struct target to;
+};
+
+static void *write_all(void *arg)
+{
+    struct writer *w = arg;
+    struct ibv_sge sge = {(uintptr_t)w->mr->addr, LARGE, w->mr->lkey};
+    struct ibv_send_wr wr = {.wr_id = 1,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = WRITE,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
+
+    wr.wr.rdma.remote_addr = w->to.at;
+    wr.wr.rdma.rkey = (uint32_t)w->to.rkey;
+    CHECK_EQ(ibv_post_send(w->s->qp, &wr, &bad), 0);
+    return NULL;
+}
+
+PASSIVE(memory_is_kept_while_a_process_stops)
+{
+    struct writer w = {.s = s};
+    pthread_t thread;
+
+    side_open(s);
+    unsigned char *at = large_memory(s, &w.mr);
+    memset(at, 1, LARGE);
+    side_connect(s);
+    CHECK_EQ(read(s->sock, &w.to, sizeof(w.to)), sizeof(w.to));
+    CHECK_EQ(pthread_create(&thread, NULL, write_all, &w), 0);
+    CHECK_EQ(pthread_join(thread, NULL), 0); /* this thread waits, and stops at once */
+    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
+    meet(s);
+    CHECK_EQ(ibv_dereg_mr(w.mr), 0);
+    CHECK_EQ(munmap(at, LARGE), 0);
+    side_close(s);
+}
+
+/*
+ * A token that was taken away stays known when its process has gone, and another process may
+ * have the slot then: it does not begin with the same tokens.
+ */
+PAIR(no_process_begins_with_the_tokens_of_another, run_two)
+static void tell_serial(struct side *s, uint64_t *mine, uint64_t *other)
+{
+    side_open(s);
+    *mine = atomic_load(&own_segment()->serial);
+    CHECK_EQ(write(s->sock, mine, sizeof(*mine)), sizeof(*mine));
+    CHECK_EQ(read(s->sock, other, sizeof(*other)), sizeof(*other));
+    side_close(s);
+}
+ACTIVE(no_process_begins_with_the_tokens_of_another)
+{
+    uint64_t mine, other;
+
+    tell_serial(s, &mine, &other);
+    CHECK((mine > other ? mine - other : other - mine) > 1000000);
+}
+PASSIVE(no_process_begins_with_the_tokens_of_another)
+{
+    uint64_t mine, other;
+
+    tell_serial(s, &mine, &other);
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -263,10 +618,18 @@ int main(int argc, char **argv)
         T(a_wake_up_outlives_its_poster),
         T(an_event_is_counted_once),
         T(a_completion_outlives_its_poster),
+        T(each_event_wakes_when_a_poster_dies),
+        T(a_late_wake_up_is_no_one_elses),
+        T(a_late_wake_up_of_the_process_itself),
+        T(a_file_in_the_place_of_a_bell_is_not_rung),
+        T(what_a_poster_has_not_told_outlives_it),
+        T(a_limit_is_told_of_once),
         T(a_queue_destroyed_under_a_stopped_poster),
         T(memory_that_is_paged_on_demand_meanwhile),
         T(memory_that_is_unmapped_meanwhile),
         T(memory_that_is_deregistered_meanwhile),
+        T(memory_is_kept_while_a_process_stops),
+        T(no_process_begins_with_the_tokens_of_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,8 @@
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "tests/emul/cm_help.h"
 
@@ -269,6 +271,38 @@ TEST(a_device_that_fails_takes_its_own_with_it)
     loop_close(&c, &d);
 }
 
+static _Atomic bool armed;
+
+/* In place of the C library's, also for the library under test: the device fails here once. */
+__attribute__((visibility("default"))) int pthread_mutex_init(pthread_mutex_t *m,
+                                                              const pthread_mutexattr_t *a)
+{
+    int (*next)(pthread_mutex_t *, const pthread_mutexattr_t *) =
+        (int (*)(pthread_mutex_t *, const pthread_mutexattr_t *))(uintptr_t)dlsym(
+            RTLD_NEXT, "pthread_mutex_init");
+
+    if (atomic_exchange(&armed, false))
+        fail_device("emu0", 0);
+    return next(m, a);
+}
+
+/* A queue pair in the making is nobody's yet. */
+TEST(a_device_fails_while_a_queue_pair_is_made)
+{
+    struct side s = {0};
+
+    side_open(&s);
+    struct ibv_qp_init_attr qi = {
+        .send_cq = s.scq, .recv_cq = s.rcq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
+    CHECK_EQ(ibv_destroy_qp(s.qp), 0);
+    atomic_store(&armed, true);
+    s.qp = ibv_create_qp(s.pd, &qi);
+    CHECK(!atomic_load(&armed));
+    CHECK(s.qp);
+    CHECK_EQ(qp_init(&s), EIO);
+    side_close(&s);
+}
+
 /* A datagram from the second device to the first, and back by what it brought. */
 static void datagrams(bool separate)
 {
@@ -505,6 +539,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(separate_devices_reach_only_themselves),
         cmocka_unit_test(a_path_to_a_port_that_is_not_there_leads_nowhere),
         cmocka_unit_test(a_device_that_fails_takes_its_own_with_it),
+        cmocka_unit_test(a_device_fails_while_a_queue_pair_is_made),
         cmocka_unit_test(datagrams_go_from_device_to_device),
         cmocka_unit_test(datagrams_do_not_leave_a_separate_device),
         cmocka_unit_test(addresses_belong_to_devices_and_ports),

@@ -265,6 +265,70 @@ TEST(an_invalidation_waits_at_a_fence)
     loop_close(&a, &b);
 }
 
+/* Bytes of no region: an adapter's library would follow a null pointer, so the call refuses. */
+TEST(a_window_is_on_a_region)
+{
+    struct side a = {0}, b = {.access = RIGHTS};
+
+    loop_open(&a, &b);
+    struct ibv_mw *one = ibv_alloc_mw(b.pd, IBV_MW_TYPE_1), *mw = window(&b);
+    struct ibv_mw_bind request = {.bind_info = {NULL, (uintptr_t)b.buf, 4096, 0}};
+    struct ibv_mr *mr = b.mr;
+    CHECK(one);
+    CHECK_EQ(ibv_bind_mw(b.qp, one, &request), EINVAL);
+    b.mr = NULL;
+    CHECK_EQ(try_bind(&b, 1, mw, ibv_inc_rkey(mw->rkey), 0, 4096, IBV_ACCESS_REMOTE_WRITE,
+                      IBV_SEND_SIGNALED),
+             EINVAL);
+    b.mr = mr;
+    bind(&b, mw, 0, 4096); /* neither took part in it */
+    CHECK_EQ(ibv_dealloc_mw(one), 0);
+    CHECK_EQ(ibv_dealloc_mw(mw), 0);
+    loop_close(&a, &b);
+}
+
+static void connect_anew(struct side *a, struct side *b)
+{
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+
+    CHECK_EQ(ibv_modify_qp(a->qp, &reset, IBV_QP_STATE), 0);
+    CHECK_EQ(ibv_modify_qp(b->qp, &reset, IBV_QP_STATE), 0);
+    CHECK_EQ(qp_init(a), 0);
+    CHECK_EQ(qp_init(b), 0);
+    CHECK_EQ(qp_rtr(a, b->qp->qp_num), 0);
+    CHECK_EQ(qp_rtr(b, a->qp->qp_num), 0);
+    CHECK_EQ(qp_rts(a), 0);
+    CHECK_EQ(qp_rts(b), 0);
+}
+
+/* A bind that fails, or is never executed, is not the last of its window. */
+TEST(a_window_can_be_bound_after_a_failure)
+{
+    struct side a = {0}, b = {.access = RIGHTS};
+    struct ibv_mw_bind bind = {.wr_id = 1, .send_flags = IBV_SEND_SIGNALED};
+
+    loop_open(&a, &b);
+    struct ibv_mw *mw = ibv_alloc_mw(b.pd, IBV_MW_TYPE_1);
+    CHECK(mw);
+    for (int i = 0; i < 3; i++) {
+        bind.bind_info = (struct ibv_mw_bind_info){
+            b.mr, (uintptr_t)b.buf, i < 2 ? BUF_SIZE + 1 : 4096, IBV_ACCESS_REMOTE_WRITE};
+        if (i == 1)
+            CHECK_EQ(qp_error(&b), 0);
+        CHECK_EQ(ibv_bind_mw(b.qp, mw, &bind), 0);
+        expect_wc(b.scq, 1,
+                  i == 0   ? IBV_WC_MW_BIND_ERR
+                  : i == 1 ? IBV_WC_WR_FLUSH_ERR
+                           : IBV_WC_SUCCESS);
+        if (i < 2)
+            connect_anew(&a, &b);
+    }
+    CHECK_EQ(try_send(&a, 3, WRITE, 0, 64, IBV_SEND_SIGNALED, a.raddr, mw->rkey), 0);
+    expect_wc(a.scq, 3, IBV_WC_SUCCESS);
+    CHECK_EQ(ibv_dealloc_mw(mw), 0);
+    loop_close(&a, &b);
+}
+
 TEST(windows_by_the_newer_calls)
 {
     struct side a = {0}, b = {.access = RIGHTS};
@@ -315,6 +379,10 @@ TEST(windows_by_the_newer_calls)
     expect_wc(b.scq, 12, IBV_WC_REM_ACCESS_ERR);
     ibv_wr_start(ex);
     ibv_wr_bind_mw(ex, NULL, key, &info);
+    CHECK_EQ(ibv_wr_complete(ex), EINVAL);
+    info.mr = NULL;
+    ibv_wr_start(ex);
+    ibv_wr_bind_mw(ex, mine, ibv_inc_rkey(key), &info);
     CHECK_EQ(ibv_wr_complete(ex), EINVAL);
     CHECK_EQ(ibv_dealloc_mw(mine), 0);
     CHECK_EQ(ibv_dealloc_mw(theirs), 0);
@@ -426,6 +494,8 @@ int main(int argc, char **argv)
         T(a_destroyed_queue_pair_takes_its_windows_along),
         T(regions_know_their_windows),
         T(an_invalidation_waits_at_a_fence),
+        T(a_window_is_on_a_region),
+        T(a_window_can_be_bound_after_a_failure),
         T(windows_by_the_newer_calls),
         T(a_device_without_windows),
         T(a_limit_of_windows),

@@ -86,7 +86,7 @@ int __wrap_sched_yield(void)
     return 0;
 }
 
-__typeof__(cm_addr_is_local) __wrap_cm_addr_is_local;
+__typeof__(cm_addr_local) __wrap_cm_addr_local;
 __typeof__(cm_addr_source) __wrap_cm_addr_source;
 __typeof__(cm_addr_claim) __wrap_cm_addr_claim;
 __typeof__(cm_addr_find) __wrap_cm_addr_find;
@@ -106,9 +106,9 @@ static bool is_loopback(const struct sockaddr *sa)
     return sa->sa_family == AF_INET && a->in.sin_addr.s_addr == htonl(INADDR_LOOPBACK);
 }
 
-bool __wrap_cm_addr_is_local(const struct sockaddr *sa)
+int __wrap_cm_addr_local(const struct sockaddr *sa)
 {
-    return is_loopback(sa);
+    return is_loopback(sa) ? 0 : -EADDRNOTAVAIL;
 }
 
 int __wrap_cm_addr_source(const union cm_addr *dst, union cm_addr *src)

@@ -374,8 +374,9 @@ int inspect_metrics(BMI_addr_t addr, const char *network, char *text, size_t siz
     return 0;
 }
 
-void lastline_begin(struct lastline *last)
+void lastline_begin(struct lastline *last, bool all)
 {
+    (void)all;
     last->text[0] = '\0';
 }
 

@@ -13,6 +13,7 @@
 struct pending {
     TAILQ_ENTRY(pending) entry;
     struct rme_event event;
+    uint32_t closed; /* windows that are free from then on */
     size_t size;
     unsigned char data[]; /* hello or message */
 };
@@ -244,6 +245,11 @@ void script_down(unsigned which, int error)
         end_link(link, error, NULL, 0);
 }
 
+void script_unanswered(int error)
+{
+    queue_event(RME_EV_LINK_DOWN, NULL, NULL, 0)->event.error = error;
+}
+
 void script_lent(unsigned which, unsigned at, const void *data, size_t length)
 {
     struct rme_link *link = link_in(which, UP);
@@ -334,6 +340,7 @@ static int script_open(const struct rme_fabric_config *config, struct rme_fabric
     script_caps.reports_apart = script.reports_apart;
     script_caps.keeps_rx = script.keeps_rx;
     script_caps.quiet = script.quiet;
+    script_caps.on_demand = script.on_demand;
     script_caps.shared_rx = script.keeps_rx || script.own_rx ? 0 : 1 << 14;
     memset(open_at, 0, sizeof(open_at)); /* the same names for each fabric */
     opened = 0;
@@ -595,13 +602,15 @@ static int expose(struct rme_link *link, struct rme_range *range, uint32_t n, un
 
 static void unexpose(struct rme_link *link, struct rme_range *range, uint32_t n, void *owner)
 {
+    struct pending *p;
+
     (void)range;
     if (link->stage == ENDED)
         return; /* all of it is closed */
     FUZZ_CHECK(link->stage == UP && n <= link->open);
-    link->open -= n;
-    script.open -= n;
-    queue_event(RME_EV_CLOSED, link, NULL, 0)->event.closed = owner;
+    p = queue_event(RME_EV_CLOSED, link, NULL, 0);
+    p->event.closed = owner;
+    p->closed = n;
 }
 
 static void flush(struct rme_fabric *f)
@@ -626,7 +635,8 @@ static int poll_events(struct rme_fabric *f, struct rme_event *events, int max)
         p->event.hello_length = p->size;
         break;
     case RME_EV_LINK_DOWN:
-        p->event.link->down_told = true;
+        if (p->event.link != NULL)
+            p->event.link->down_told = true;
         p->event.hello = p->size > 0 ? p->data : NULL;
         p->event.hello_length = p->size;
         break;
@@ -635,6 +645,10 @@ static int poll_events(struct rme_fabric *f, struct rme_event *events, int max)
         p->event.length = p->size;
         script.held_rx++;
         script.spare_rx -= script.spare_rx != 0;
+        break;
+    case RME_EV_CLOSED:
+        p->event.link->open -= p->closed;
+        script.open -= p->closed;
         break;
     case RME_EV_XFER_DONE:
         if (p->event.xfer->read)
@@ -664,6 +678,8 @@ static void wait_for(struct rme_fabric *f, int timeout_ms)
 static void wake(struct rme_fabric *f)
 {
     (void)f;
+    if (script.waking != NULL)
+        script.waking();
 }
 
 static int deadline(struct rme_fabric *f)

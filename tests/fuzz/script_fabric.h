@@ -34,6 +34,7 @@ struct script {
     uint32_t max_sge;         /* its local segments; 0: 4; set before the engine is opened */
     bool reports_apart;       /* what caps say of it; set before the engine is opened */
     bool quiet;               /* likewise: completions may come late, as the test likes */
+    bool on_demand;           /* likewise */
     bool keeps_rx;            /* likewise; then links do not share receive buffers */
     bool own_rx;              /* likewise, of links that are not kept; see spare_rx */
     uint32_t spare_rx;        /* of those, promised no more and not used since */
@@ -43,11 +44,13 @@ struct script {
     /* of all that the engine did, see fuzz.h; addresses and registrations are not in it */
     uint64_t trace;
     /* NULL, or called for each message of the engine, before each registration and
-     * deregistration, and when it sleeps; all but the first hold no lock */
+     * deregistration, when it sleeps, and when it wakes who sleeps; all but the first hold no
+     * lock */
     void (*heard)(const struct rme_wire_message *message);
     void (*registering)(void);
     void (*deregistering)(void);
     void (*sleeping)(void);
+    void (*waking)(void);
 };
 
 extern struct script script;
@@ -64,6 +67,7 @@ void script_imm(unsigned link, uint32_t imm);
  * says so.  Where none is lent that ends the link, as on a device. */
 void script_lent(unsigned link, unsigned at, const void *data, size_t length);
 void script_down(unsigned link, int error);
+void script_unanswered(int error); /* a request is over that the engine has not answered yet */
 /* nobody takes our request: -EACCES and what its engine says, or -EBUSY, -ECONNREFUSED and
  * nothing */
 void script_refuse(unsigned link, int error, const void *data, size_t length);

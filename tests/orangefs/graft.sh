@@ -3,6 +3,7 @@
 # graft as an administrator uses it.  A small tree of our own stands in for OrangeFS; where ORANGEFS_TREES names unpacked
 # OrangeFS source trees, copies of them are grafted too.
 set -u
+unset CDPATH
 src=$(cd "${srcdir:-$(dirname "$0")/../..}" && pwd)
 tmp=$(mktemp -d) || exit 99
 trap 'chmod -R u+w "$tmp"; rm -rf "$tmp"' EXIT

@@ -79,6 +79,9 @@
     X(notify_late_us, NOTIFY_LATE_US, 0, 0, 60000000, "us",                                    \
       "between disarming a completion queue and raising its event a sender waits so long: "    \
       "for tests that kill it there")                                                          \
+    X(signal_late_us, SIGNAL_LATE_US, 0, 0, 60000000, "us",                                    \
+      "between finding a completion channel and waking its owner a sender waits so long: for " \
+      "tests of what the owner does meanwhile")                                                \
     X(told_late_us, TOLD_LATE_US, 0, 0, 60000000, "us",                                        \
       "between raising the event of a completion queue and saying so a sender waits so long: " \
       "for tests that kill it there")                                                          \

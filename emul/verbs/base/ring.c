@@ -149,6 +149,16 @@ void *shm_ring_peek(const struct shm_head *seg, const struct shm_ring *ring, uin
     return RING_SEQ(s) == seq && i_cell < RING_SEAL - 1 ? cell_at(seg, ring, i_cell) : NULL;
 }
 
+void shm_ring_swap(const struct shm_head *seg, struct shm_ring *ring, uint64_t i, uint64_t j)
+{
+    uint64_t h = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    _Atomic uint64_t *a = word_at(seg, ring, h + i), *b = word_at(seg, ring, h + j);
+    uint64_t in_a = atomic_load(a), in_b = atomic_load(b);
+
+    atomic_store(a, RING_WORD(RING_SEQ(in_a), RING_CELL(in_b)));
+    atomic_store(b, RING_WORD(RING_SEQ(in_b), RING_CELL(in_a)));
+}
+
 void shm_ring_pop(const struct shm_head *seg, struct shm_ring *ring)
 {
     uint64_t h = atomic_load_explicit(&ring->head, memory_order_relaxed);

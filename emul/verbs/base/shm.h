@@ -26,6 +26,7 @@
 #ifndef EMUL_VERBS_SHM_H
 #define EMUL_VERBS_SHM_H
 
+#include <linux/futex.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -71,7 +72,7 @@
 _Static_assert(EMU_MR_PLACES <= 1u << 19, "each place can be noted");
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 16u
+#define EMU_SHM_VERSION 17u
 
 /*
  * Keys. rkeys have the first bit, lkeys have not: mixing them up is an error here as on real
@@ -135,7 +136,7 @@ _Static_assert(sizeof(struct shm_cqe) == 64, "a completion is one cache line");
 /* Whether a completion is consumed without being reported. */
 enum shm_skip {
     SHM_REPORT,
-    SHM_SKIP,            /* its QP is gone or its writer died */
+    SHM_SKIP,            /* its QP is gone: it is about to leave the queue */
     SHM_SKIP_WITHOUT_SRQ /* if the XRC SRQ of its receive is gone: its writer was late */
 };
 
@@ -172,7 +173,7 @@ struct shm_cq {
 };
 
 struct shm_chan {
-    _Atomic uint32_t gen; /* odd while in use */
+    _Atomic uint32_t gen; /* odd while in use; grows before the descriptor is closed */
     _Atomic int32_t fd;   /* the eventfd's number in the owner */
 };
 
@@ -243,6 +244,9 @@ static inline uint32_t shm_key_index(uint32_t key)
 #define RX_TOKEN(serial, slot) (((uint64_t)(serial) << 16) | (slot))
 #define RX_SLOT(token)         ((uint32_t)(token) & (EMU_MAX_SLOTS - 1))
 #define RX_DONE                0x8000u /* in `taken`: the receive has its completion */
+/* A process begins with a serial at random, at most this: who had its slot before used others,
+ * and there are as many again for it to count on. */
+#define SHM_SERIAL_FIRST ((UINT64_C(1) << 47) - 1)
 
 /* Who reaches memory: a region must be of this domain, a window of this queue pair. */
 struct shm_user {
@@ -268,8 +272,9 @@ struct shm_qp {
     uint8_t min_rnr_timer;
     uint8_t max_dest_rd;
     _Atomic uint8_t comm_est; /* first message seen since RTR */
-    uint8_t fabric; /* network of its device: only queue pairs of the same one get here */
-    uint8_t device; /* number of its device */
+    uint8_t fabric;      /* network of its device: only queue pairs of the same one get here */
+    uint8_t device;      /* number of its device */
+    _Atomic uint8_t why; /* the event of who failed it, until its owner has raised that; or 0 */
     /* The receive that the poster has taken and not yet completed, for its owner to flush. */
     _Atomic uint64_t taken; /* the poster's token, with RX_DONE when it is completed; or 0 */
     uint64_t taken_wr_id;
@@ -352,6 +357,14 @@ struct shm_msg {
 };
 _Static_assert(sizeof(struct shm_msg) <= 512, "an inbox entry");
 
+/*
+ * The number of the service thread in the kernel. This puts the bit there when that thread
+ * ends, be it with the process or because that becomes another program (exec): from then on
+ * nobody reads or clears up in the segment.
+ */
+#define SHM_KEEPER(keeper) ((int)((keeper)&FUTEX_TID_MASK))
+#define SHM_LEFT(keeper)   (((keeper)&FUTEX_OWNER_DIED) != 0)
+
 struct shm_head {
     uint64_t magic;
     uint32_t version;
@@ -362,17 +375,19 @@ struct shm_head {
     uint64_t size;
     _Atomic uint32_t ready;
     _Atomic uint32_t silent; /* knob: this process answers nothing */
+    _Atomic uint32_t keeper; /* the service thread: SHM_KEEPER, SHM_LEFT */
     uint64_t off_mr, off_qp, off_cq, off_srq, off_chan, off_mcast, off_flow, off_bounce,
         off_arena;
     /* what follows changes all the time: peers read only what is above */
-    _Alignas(
-        64) _Atomic uint64_t serial; /* of the tokens that this process has used as a poster */
+    _Alignas(64) _Atomic uint64_t serial; /* the last of this process's tokens as a poster */
     _Atomic uint32_t pins[EMU_PINS]; /* regions of others that it is using now, see SHM_PIN */
     _Atomic uint32_t unnoted;        /* those that it is using beyond these */
     _Atomic uint64_t atomics; /* who does one on this process's memory: see exec.c; or 0 */
     /* of each device: when all that leaves this process by it has left: link.c */
     _Atomic uint64_t link_free[EMU_MAX_DEVICES];
     struct shm_ring inbox;
+    /* something of an object here found no room there: the owner looks at all of them */
+    _Atomic uint32_t untold;
     /* connection requests whose senders this process may not reach, the last ones */
     _Atomic uint64_t refused[EMU_REFUSED];
     _Atomic uint32_t next_refused;
@@ -444,6 +459,9 @@ bool shm_ring_seal(const struct shm_head *seg, struct shm_ring *ring);
 
 /* The cell `i` places behind the head, or NULL when there are not so many. Consumer only. */
 void *shm_ring_peek(const struct shm_head *seg, const struct shm_ring *ring, uint64_t i);
+
+/* Changes the places of two cells, so many places behind the head. Consumer only. */
+void shm_ring_swap(const struct shm_head *seg, struct shm_ring *ring, uint64_t i, uint64_t j);
 
 /* Gives back the cell at the head. Consumer only. */
 void shm_ring_pop(const struct shm_head *seg, struct shm_ring *ring);

@@ -71,7 +71,7 @@ struct cm_msg {
     uint32_t src_slot;
     uint64_t src_inc;
     uint32_t local_id;  /* the sender's number for the connection */
-    uint32_t remote_id; /* the receiver's, 0 in a REQ */
+    uint32_t remote_id; /* the receiver's; 0 in a REQ, and in a REJ that takes it back */
     uint32_t qpn;
     uint32_t qkey;
     uint16_t ps;
@@ -117,6 +117,7 @@ struct cm_id {
     struct emu_dev *owner;     /* in a forked child: its parent's */
     struct cm_id *next, *prev; /* cm.ids */
     struct cm_id *next_listener;
+    struct cm_id *of; /* the listener it belongs to until its request is fetched, or NULL */
     uint32_t num;
     enum cm_state state;
     bool sync; /* made without a channel: calls wait for their events */
@@ -154,6 +155,8 @@ struct cm_state_all {
     struct cm_id **table; /* by number */
     uint32_t table_size, next_num;
     struct emu_timer timer;
+    struct cm_waiting *waiting; /* messages that found no room: cm_send.c */
+    struct cm_unmet *unmet;     /* requests of who could not be looked up: cm_proto.c */
     uint16_t next_port;
     struct ibv_pd *pd[EMU_MAX_DEVICES]; /* default protection domains */
     struct cm_chan *destroyed;          /* the last one */
@@ -181,7 +184,9 @@ uint16_t cm_addr_port(const struct sockaddr *sa); /* host order */
 void cm_addr_set_port(struct sockaddr *sa, uint16_t port);
 bool cm_addr_is_any(const struct sockaddr *sa);
 bool cm_addr_equal(const union cm_addr *a, const union cm_addr *b); /* ports not compared */
-bool cm_addr_is_local(const struct sockaddr *sa);
+/* 0 if an interface of this machine has it, -EADDRNOTAVAIL if none has, or why that cannot be
+ * known. */
+int cm_addr_local(const struct sockaddr *sa);
 /* The address this machine would use to reach `dst`, with port 0; 0 or -errno. */
 int cm_addr_source(const union cm_addr *dst, union cm_addr *src);
 bool cm_addr_blackholed(const struct emu_knobs *k, const struct sockaddr *dst);
@@ -196,8 +201,9 @@ void cm_id_free(struct cm_id *id); /* under cm.lock */
 struct cm_id *cm_id_by_num(uint32_t num);
 /* The protection domain of ids whose program brought none. It stays for good. */
 struct ibv_pd *cm_default_pd(struct ibv_context *verbs);
-/* Gives an id whose address is known its device and default domain. Not under cm.lock. */
-void cm_set_verbs(struct cm_id *id);
+/* Gives an id whose address is known its device and default domain. 0; or -errno, and it has no
+ * device. Not under cm.lock. */
+int cm_set_verbs(struct cm_id *id);
 /* Forgets the groups of an id. Under cm.lock. */
 void cm_groups_free(struct cm_id *id);
 /* The path between two ports, given by their numbers. */
@@ -209,8 +215,15 @@ void cm_forked(struct emu_dev *d);
 /* The timer runs at this time or before (cm_proto.c says what it does). Under cm.lock. */
 void cm_timer_arm(uint64_t due);
 void cm_set_deadline(struct cm_id *id, uint64_t ms); /* 0 ms: none */
-/* Fills the header of a message from `id` to its peer and sends it. Under cm.lock. */
+#define CM_RETRY (EMU_NSEC / 20) /* after it what found no room is sent again */
+/* Fills the header of a message from `id` to its peer and sends it. Under cm.lock. False for a
+ * request that found no room: the caller sends it again. */
 bool cm_send(struct cm_id *id, struct cm_msg *m, enum cm_type type);
+/* Sends a message to a peer, or keeps it until there is room. Under cm.lock. */
+void cm_say(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m);
+/* Sends what was kept; false when nothing is left. Under cm.lock. */
+bool cm_say_again(struct emu_dev *d);
+void cm_unsent_forked(void); /* in the child: that was its parent's */
 void cm_send_simple(struct cm_id *id, enum cm_type type); /* one that says nothing else */
 /* Answers a request for the address of datagrams; `status` is 0 or a CM_SIDR_... */
 bool cm_send_sidr(struct cm_id *id, struct cm_msg *m, uint16_t status);
@@ -234,8 +247,20 @@ void cm_event_post(struct cm_id *id, enum rdma_cm_event_type type, int status,
 void cm_event_post_request(struct cm_id *listener, struct cm_id *child, const struct cm_msg *m);
 /* Tells the id that it has joined a group. Under cm.lock. */
 void cm_event_post_join(struct cm_id *id, struct cm_group *g);
-/* Drops the events of a group, or an id that have not been fetched. Under cm.lock. */
+/*
+ * Is the event one of `id`, or of a request to it that nobody has fetched?  Such a request is
+ * the listener's, with all that has happened to it since.
+ */
+static inline bool cm_event_is_of(const struct cm_event *e, const struct cm_id *id)
+{
+    return e->owner == id || e->owner->of == id;
+}
+/* Drops the events of a group, or of an id, that have not been fetched; with an id the requests
+ * to it, too. Under cm.lock. */
 void cm_event_purge(struct cm_id *id, struct cm_group *g);
+/* Takes leave of its peer, waits until its fetched events are acknowledged, and frees it with
+ * its own channel if it has one. Not under cm.lock. */
+void cm_id_end(struct cm_id *id);
 
 /* cm_proto.c */
 /* Sends a prepared REQ, or arranges that it is tried again. Under cm.lock. */

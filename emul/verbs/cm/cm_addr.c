@@ -120,18 +120,20 @@ bool cm_addr_equal(const union cm_addr *x, const union cm_addr *y)
     return memcmp(&a.in6.sin6_addr, &b.in6.sin6_addr, 16) == 0;
 }
 
-bool cm_addr_is_local(const struct sockaddr *sa)
+int cm_addr_local(const struct sockaddr *sa)
 {
     union cm_addr a;
+    int err = 0;
 
     cm_addr_copy(&a, sa);
     cm_addr_set_port(&a.sa, 0);
     int s = socket(a.sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (s < 0)
-        return false;
-    bool ok = bind(s, &a.sa, (socklen_t)cm_addr_len(&a.sa)) == 0;
+        return errno == EAFNOSUPPORT ? -EADDRNOTAVAIL : -errno;
+    if (bind(s, &a.sa, (socklen_t)cm_addr_len(&a.sa)) < 0)
+        err = -EADDRNOTAVAIL;
     close(s);
-    return ok;
+    return err;
 }
 
 int cm_addr_source(const union cm_addr *dst, union cm_addr *src)

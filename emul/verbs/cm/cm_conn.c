@@ -21,6 +21,13 @@ static uint8_t depth_of(uint8_t asked, uint8_t max)
     return asked == 0xff || asked > max ? max : asked;
 }
 
+#define RETRIES_MOST 7 /* what a queue pair can count; of RNR: for ever */
+
+static uint8_t retries_of(uint8_t count)
+{
+    return count < RETRIES_MOST ? count : RETRIES_MOST;
+}
+
 static void fill(struct cm_msg *m, struct cm_id *id, const struct rdma_conn_param *p)
 {
     m->qkey = RDMA_UDP_QKEY;
@@ -28,10 +35,11 @@ static void fill(struct cm_msg *m, struct cm_id *id, const struct rdma_conn_para
     id->local_qpn = m->qpn;
     m->responder_resources = id->responder_resources;
     m->initiator_depth = id->initiator_depth;
+    m->retry_count = m->rnr_retry_count = RETRIES_MOST;
     if (p) {
         m->flow_control = p->flow_control;
-        m->retry_count = p->retry_count & 7;
-        m->rnr_retry_count = p->rnr_retry_count & 7;
+        m->retry_count = retries_of(p->retry_count);
+        m->rnr_retry_count = retries_of(p->rnr_retry_count);
         m->srq = id->id.qp ? id->id.qp->srq != NULL : p->srq;
         m->private_len = p->private_data_len;
         if (p->private_data_len)
@@ -72,7 +80,7 @@ EMU_EXPORT int rdma_connect(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
     }
     id->responder_resources = depth_of(p ? p->responder_resources : 0xff, max);
     id->initiator_depth = depth_of(p ? p->initiator_depth : 0xff, max);
-    id->retry_count = p ? p->retry_count & 7 : 7;
+    id->retry_count = p ? retries_of(p->retry_count) : RETRIES_MOST;
     memset(&id->req, 0, sizeof(id->req));
     fill(&id->req, id, p);
     id->req.retry_count = id->retry_count;
@@ -133,6 +141,10 @@ EMU_EXPORT int rdma_accept(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
         cm_send_sidr(id, &m, 0);
         id->state = CM_ESTABLISHED;
         pthread_mutex_unlock(&cm.lock);
+        if (id->sync && ibid->event) { /* the request; nothing more is to come */
+            rdma_ack_cm_event(ibid->event);
+            ibid->event = NULL;
+        }
         return 0;
     }
     id->responder_resources = depth_of(

@@ -67,7 +67,7 @@ EMU_EXPORT int rdma_create_qp_ex(struct rdma_cm_id *ibid, struct ibv_qp_init_att
             return -1;
         attr->comp_mask |= IBV_QP_INIT_ATTR_PD;
         attr->pd = ibid->pd;
-    } else if (attr->pd->context != ibid->verbs) {
+    } else if (!attr->pd || attr->pd->context != ibid->verbs) {
         return fail(EINVAL);
     }
     id->own_cqs = !attr->send_cq || !attr->recv_cq;

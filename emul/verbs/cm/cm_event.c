@@ -240,21 +240,42 @@ void cm_event_purge(struct cm_id *id, struct cm_group *g)
 
     while (*pp) {
         struct cm_event *e = *pp;
-        if (e->owner != id || (g && e->group != g)) {
+        if (!cm_event_is_of(e, id) || (g && e->group != g)) {
             pp = &e->next;
             continue;
         }
         *pp = e->next;
         uint64_t one;
         struct iovec v = {&one, sizeof(one)};
-        if (preadv2(c->ch.fd, &v, 1, -1, RWF_NOWAIT) < 0 && errno != EAGAIN)
-            continue; /* a fetcher took the count: it will find nothing and wait again */
-        if (e->ev.event == RDMA_CM_EVENT_CONNECT_REQUEST) {
-            struct cm_id *child = (struct cm_id *)e->ev.id;
-            cm_farewell(child);
-            cm_id_free(child);
-        }
+        if (preadv2(c->ch.fd, &v, 1, -1, RWF_NOWAIT) < 0)
+            one = 0; /* a fetcher took the count: it will find nothing and wait again */
         free(e);
     }
     c->tail = pp;
+    if (g || !id->backlog)
+        return;
+    for (struct cm_id *child = cm.ids, *next; child; child = next) {
+        next = child->next;
+        if (child->of != id)
+            continue;
+        cm_farewell(child);
+        cm_id_free(child);
+    }
+}
+
+void cm_id_end(struct cm_id *id)
+{
+    pthread_mutex_lock(&cm.lock);
+    cm_farewell(id);
+    id->state = CM_CLOSED; /* messages for it are answered as for an unknown one */
+    cm_event_purge(id, NULL);
+    while (id->acked != id->fetched)
+        pthread_cond_wait(&id->acked_cond, &cm.lock);
+    cm_event_purge(id, NULL);
+    cm_groups_free(id);
+    struct cm_chan *own = id->own_channel ? (struct cm_chan *)id->id.channel : NULL;
+    cm_id_free(id);
+    if (own)
+        cm_chan_free(own);
+    pthread_mutex_unlock(&cm.lock);
 }

@@ -7,21 +7,45 @@
 #include "emul/verbs/cm/cm.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* The part of fetching that the real library does in the program's thread. */
-static void digest(struct cm_event *e)
+/* An id gets no device: its address can be resolved again. */
+static void unresolved(struct cm_id *id)
+{
+    pthread_mutex_lock(&cm.lock);
+    if (id->state == CM_ADDR_RESOLVED)
+        id->state = id->bound ? CM_BOUND : CM_IDLE;
+    pthread_mutex_unlock(&cm.lock);
+}
+
+/* The part of fetching that the real library does in the program's thread. False: nothing can
+ * be made of a request, and the program does not see it. */
+static bool digest(struct cm_event *e)
 {
     struct cm_id *id = (struct cm_id *)e->ev.id;
+    int err;
 
     switch (e->ev.event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
-        cm_set_verbs(id);
+        e->ev.status = cm_set_verbs(id);
+        if (e->ev.status) {
+            e->ev.event = RDMA_CM_EVENT_ADDR_ERROR;
+            unresolved(id);
+        }
         break;
     case RDMA_CM_EVENT_CONNECT_REQUEST:
-        cm_set_verbs(id);
+        err = cm_set_verbs(id);
+        if (err) {
+            fprintf(stderr,
+                    "emuverbs: a connection request is rejected, as its identifier gets no "
+                    "device: %s. Remedy: more descriptors (ulimit -n) or memory\n",
+                    strerror(-err));
+            return false;
+        }
         if (id->sync && rdma_migrate_id(&id->id, NULL))
             e->ev.status = -errno;
         break;
@@ -54,6 +78,7 @@ static void digest(struct cm_event *e)
     default:
         break;
     }
+    return true;
 }
 
 EMU_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
@@ -95,18 +120,26 @@ EMU_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
             e->owner->fetched++;
             if (e->group)
                 e->group->fetched++;
-            if (e->ev.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+            if (e->ev.event == RDMA_CM_EVENT_CONNECT_REQUEST) {
                 e->owner->pending--;
+                ((struct cm_id *)e->ev.id)->of = NULL;
+            }
         }
         pthread_mutex_unlock(&cm.lock);
         if (!e)
             continue; /* its id was destroyed meanwhile: wait for the next */
-        digest(e);
+        bool seen = digest(e);
+        struct cm_id *id = (struct cm_id *)e->ev.id;
         emu_count(COUNT_live_cm_event, 1);
         if (e->ev.event == RDMA_CM_EVENT_CONNECT_REQUEST)
             emu_count(COUNT_live_cm_id, 1);
-        *event = &e->ev;
-        return 0;
+        if (seen) {
+            *event = &e->ev;
+            return 0;
+        }
+        cm_id_end(id); /* which rejects the request; until the ack its channel is there */
+        emu_uncount(COUNT_live_cm_id, 1);
+        rdma_ack_cm_event(&e->ev);
     }
 }
 
@@ -181,12 +214,16 @@ EMU_EXPORT int rdma_migrate_id(struct rdma_cm_id *ibid, struct rdma_event_channe
             return -1;
     }
     pthread_mutex_lock(&cm.lock);
+    if (to == from) { /* its events are where they belong */
+        pthread_mutex_unlock(&cm.lock);
+        return 0;
+    }
     if (id->own_channel)
         drop = from;
     struct cm_event **pp = &from->head;
     while (*pp) {
         struct cm_event *e = *pp;
-        if (e->owner != id) {
+        if (!cm_event_is_of(e, id)) {
             pp = &e->next;
             continue;
         }
@@ -202,6 +239,11 @@ EMU_EXPORT int rdma_migrate_id(struct rdma_cm_id *ibid, struct rdma_event_channe
     ibid->channel = &to->ch;
     id->own_channel = channel == NULL;
     id->sync = channel == NULL;
+    for (struct cm_id *child = cm.ids; child; child = child->next)
+        if (child->of == id) {
+            child->id.channel = ibid->channel;
+            child->sync = id->sync;
+        }
     if (drop)
         cm_chan_free(drop);
     pthread_mutex_unlock(&cm.lock);

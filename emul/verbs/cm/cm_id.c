@@ -56,19 +56,7 @@ EMU_EXPORT int rdma_destroy_id(struct rdma_cm_id *ibid)
         rdma_ack_cm_event(ibid->event);
         ibid->event = NULL;
     }
-    pthread_mutex_lock(&cm.lock);
-    cm_farewell(id);
-    id->state = CM_CLOSED; /* messages for it are answered as for an unknown one */
-    cm_event_purge(id, NULL);
-    while (id->acked != id->fetched)
-        pthread_cond_wait(&id->acked_cond, &cm.lock);
-    cm_event_purge(id, NULL);
-    cm_groups_free(id);
-    struct cm_chan *own = id->own_channel ? (struct cm_chan *)ibid->channel : NULL;
-    cm_id_free(id);
-    if (own)
-        cm_chan_free(own);
-    pthread_mutex_unlock(&cm.lock);
+    cm_id_end(id);
     emu_uncount(COUNT_live_cm_id, 1);
     return 0;
 }
@@ -89,10 +77,21 @@ static int claim(struct cm_id *id, struct sockaddr *sa)
         id->claim = cm_addr_claim(sa, id->id.ps, false, id->afonly);
         if (id->claim >= 0)
             return 0;
-        if (id->claim != -EADDRINUSE)
+        if (id->claim != -EADDRINUSE && id->claim != -EADDRNOTAVAIL) /* that: of a wildcard */
             return id->claim;
     }
     return -EADDRNOTAVAIL;
+}
+
+/* Gives a claimed address back: the id can be bound again. */
+static void unbind(struct cm_id *id)
+{
+    pthread_mutex_lock(&cm.lock);
+    emu_unwatch_close(id->claim);
+    id->claim = -1;
+    id->bound = false;
+    id->state = CM_IDLE;
+    pthread_mutex_unlock(&cm.lock);
 }
 
 EMU_EXPORT int rdma_bind_addr(struct rdma_cm_id *ibid, struct sockaddr *addr)
@@ -105,23 +104,25 @@ EMU_EXPORT int rdma_bind_addr(struct rdma_cm_id *ibid, struct sockaddr *addr)
         return fail(EIO);
     if (!cm_addr_len(addr) || id->state != CM_IDLE)
         return fail(EINVAL);
-    if (!cm_addr_is_any(addr) && !cm_addr_is_local(addr))
-        return fail(EADDRNOTAVAIL);
+    int err = cm_addr_is_any(addr) ? 0 : cm_addr_local(addr);
+    if (err)
+        return fail(-err);
     pthread_mutex_lock(&cm.lock);
     memset(&ibid->route.addr.src_storage, 0, sizeof(ibid->route.addr.src_storage));
     memcpy(&ibid->route.addr.src_storage, addr, cm_addr_len(addr));
-    int err = claim(id, &ibid->route.addr.src_addr);
+    err = claim(id, &ibid->route.addr.src_addr);
     if (!err) {
         id->bound = true;
         id->port = (uint8_t)emu_port_of_address(emu_dev_base(), addr);
         id->state = CM_BOUND;
     }
     pthread_mutex_unlock(&cm.lock);
-    if (err)
-        return fail(-err);
-    if (!cm_addr_is_any(addr))
-        cm_set_verbs(id);
-    return 0;
+    if (!err && !cm_addr_is_any(addr)) {
+        err = cm_set_verbs(id);
+        if (err)
+            unbind(id);
+    }
+    return err ? fail(-err) : 0;
 }
 
 EMU_EXPORT int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src,
@@ -130,7 +131,7 @@ EMU_EXPORT int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src,
     struct cm_id *id = (struct cm_id *)ibid;
     union cm_addr s, d, picked;
     const struct emu_dev *dev = emu_dev_base();
-    int status = 0;
+    int status = 0, err;
     (void)timeout_ms;
 
     if (emu_call(CALL_rdma_resolve_addr))
@@ -143,13 +144,14 @@ EMU_EXPORT int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src,
     uint32_t port = 0, remote_port = emu_port_of_address(dev, dst);
     bool chosen = true; /* by the program: else it is the device that has the destination */
     if (src && !cm_addr_is_any(src)) {
-        if (!cm_addr_is_local(src))
-            return fail(EADDRNOTAVAIL);
+        err = cm_addr_local(src);
+        if (err)
+            return fail(-err);
         picked = s;
     } else if (id->bound && !cm_addr_is_any(&ibid->route.addr.src_addr)) {
         cm_addr_copy(&picked, &ibid->route.addr.src_addr);
-    } else if (cm_addr_source(&d, &picked) < 0) {
-        status = -ENETUNREACH;
+    } else if ((err = cm_addr_source(&d, &picked)) < 0) {
+        status = err == -EMFILE || err == -ENFILE ? err : -ENETUNREACH;
     } else {
         chosen = false;
     }
@@ -159,8 +161,9 @@ EMU_EXPORT int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src,
         !cm_addr_is_multicast(dst))
         status = -EHOSTUNREACH;
     bool hole = cm_addr_blackholed(&dev->knobs, dst);
-    if (!status && !hole && !cm_addr_is_multicast(dst) && !cm_addr_is_local(dst))
-        status = -EHOSTUNREACH;
+    err = status || hole || cm_addr_is_multicast(dst) ? 0 : cm_addr_local(dst);
+    if (err)
+        status = err == -EADDRNOTAVAIL ? -EHOSTUNREACH : err;
     pthread_mutex_lock(&cm.lock);
     if (!status) {
         uint16_t ip_port = id->bound ? cm_addr_port(&ibid->route.addr.src_addr) : 0;

@@ -14,11 +14,16 @@
  *   REQ_SENT   --- SIDR_REQ ---->  REQ_RCVD      CONNECT_REQUEST
  *   ESTABLISHED <-- SIDR_REP ----  ESTABLISHED   (rdma_accept)
  *
- * Either side may disconnect. REJ answers REQ and REP. Messages are never lost once they are in
+ * Either side may disconnect. REJ answers REQ and REP; it also follows a REQ whose sender gives
+ * up before it was answered. Messages are never lost once they are in
  * the peer's inbox; a REQ that does not find room, or whose listener has a full backlog, is
- * tried again until its time is over, which is what retransmission comes to here. One that
- * finds no listener at all is tried again for a short while: real devices need that long to
- * find the way, and programs rely on it when they tell each other to connect and to listen.
+ * tried again until its time is over, which is what retransmission comes to here, and any other
+ * message is until there is room (cm_send.c). A REQ that finds no listener at all is tried
+ * again for a short while: real devices need that long to find the way, and programs rely on it
+ * when they tell each other to connect and to listen.
+ *
+ * A request whose sender cannot be looked up, for want of descriptors or memory, is kept until
+ * that can be done, or the sender takes it back.
  *
  * A process that may not reach the memory of a requester cannot answer it either. It notes the
  * request in its own segment (shm_head.refused), where the requester looks while it waits.
@@ -26,9 +31,9 @@
 #include "emul/verbs/cm/cm.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define REQ_RETRY_MS    50
 #define LISTEN_RETRY_MS 5
 #define HOLD_LOOK       (EMU_NSEC / 1000)
 
@@ -93,21 +98,22 @@ void cm_try_request(struct cm_id *id)
         }
         if (pid > 0)
             id->peer = emu_peer_by_pid(d, pid);
-        if (!id->peer && pid > 0 && errno == EPERM) {
+        if (pid == -EPERM || (!id->peer && pid > 0 && errno == EPERM)) {
             give_up(id, RDMA_CM_EVENT_UNREACHABLE, -EPERM, NULL);
             return;
         }
     }
     if (id->peer && cm_send(id, &id->req, cm_is_ud(id) ? CM_SIDR_REQ : CM_REQ))
         id->req_delivered = true;
-    cm_timer_arm(emu_now() + REQ_RETRY_MS * (EMU_NSEC / 1000));
+    cm_timer_arm(emu_now() + CM_RETRY);
 }
 
 static void expired(struct cm_id *id)
 {
     switch (id->state) {
     case CM_REQ_SENT:
-        cm_send_rej(id, CM_REJ_TIMEOUT, NULL, 0);
+        if (id->req_delivered)
+            cm_send_rej(id, CM_REJ_TIMEOUT, NULL, 0);
         give_up(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, NULL);
         break;
     case CM_REP_SENT:
@@ -183,36 +189,6 @@ static void release(struct cm_id *id, uint64_t now)
     }
 }
 
-static void on_timer(struct emu_timer *t)
-{
-    uint64_t now = emu_now(), next = UINT64_MAX;
-    struct emu_dev *d = emu_dev_peek();
-    (void)t;
-
-    pthread_mutex_lock(&cm.lock);
-    for (struct cm_id *id = cm.ids; id; id = id->next) {
-        if (id->state == CM_REQ_SENT && !id->req_delivered) {
-            cm_try_request(id);
-        } else if (id->state == CM_REQ_SENT && d && refused(d, id)) {
-            struct cm_msg none = {0};
-            give_up(id, RDMA_CM_EVENT_REJECTED, CM_REJ_CONSUMER, &none);
-        }
-        if (id->state == CM_REQ_SENT && now + REQ_RETRY_MS * (EMU_NSEC / 1000) < next)
-            next = now + REQ_RETRY_MS * (EMU_NSEC / 1000);
-        if (id->held_until)
-            release(id, now);
-        if (id->held_until && now + HOLD_LOOK < next)
-            next = now + HOLD_LOOK;
-        if (id->deadline && id->deadline <= now)
-            expired(id);
-        if (id->deadline && id->deadline < next)
-            next = id->deadline;
-    }
-    if (next != UINT64_MAX)
-        cm_timer_arm(next);
-    pthread_mutex_unlock(&cm.lock);
-}
-
 /* Answers a message for which there is no id. */
 static void answer(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m,
                    enum cm_type type, uint16_t reason)
@@ -225,7 +201,7 @@ static void answer(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m
                        .reason = reason};
 
     if (p)
-        emu_peer_send(d, p, INBOX_CM, 0, 0, &a, sizeof(a));
+        cm_say(d, p, &a);
 }
 
 /* The listener for a request: the exact address before a wildcard. Under cm.lock. */
@@ -277,6 +253,7 @@ static void on_req(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m
     memcpy(&a->dst_storage, &m->src, cm_addr_len(&m->src.sa));
     c->state = CM_REQ_RCVD;
     c->sync = l->sync;
+    c->of = l;
     c->peer = p;
     emu_peer_ref(d, p);
     c->remote_num = m->local_id;
@@ -350,6 +327,134 @@ static bool from(const struct emu_peer *p, const struct cm_msg *m)
     return p->slot == m->src_slot && p->incarnation == m->src_inc;
 }
 
+/* The request that its asker gives up before it was answered: our number of it is not known
+ * there. */
+static struct cm_id *asked_as(const struct cm_msg *m)
+{
+    struct cm_id *id = cm.ids;
+
+    while (id &&
+           (id->state != CM_REQ_RCVD || id->remote_num != m->local_id || !from(id->peer, m)))
+        id = id->next;
+    return id;
+}
+
+/* The identifier that a message is for; NULL when there is none. Under cm.lock. */
+static struct cm_id *addressee(const struct cm_msg *m)
+{
+    if (m->type == CM_REQ || m->type == CM_SIDR_REQ)
+        return NULL;
+    struct cm_id *id =
+        m->type == CM_REJ && !m->remote_id ? asked_as(m) : cm_id_by_num(m->remote_id);
+    bool is = id && id->state != CM_CLOSED && id->peer && from(id->peer, m) &&
+              cm_is_ud(id) == (m->type == CM_SIDR_REP);
+    return is ? id : NULL;
+}
+
+#define MOST_UNMET 4096u
+
+/* A request of a process that could not be looked up yet. */
+struct cm_unmet {
+    struct cm_unmet *next;
+    struct cm_msg m;
+};
+
+/* Is it a lack that may pass? */
+static bool is_lack(int err)
+{
+    return err == EMFILE || err == ENFILE || err == ENOMEM || err == EAGAIN;
+}
+
+static void keep(const struct cm_msg *m)
+{
+    struct cm_unmet *u = NULL, **at = &cm.unmet;
+    uint32_t n = 0;
+
+    for (; *at; at = &(*at)->next)
+        n++;
+    if (n < MOST_UNMET)
+        u = malloc(sizeof(*u));
+    if (!u)
+        return; /* it was lost on the way */
+    u->next = NULL;
+    u->m = *m;
+    *at = u;
+    cm_timer_arm(emu_now() + CM_RETRY);
+}
+
+/* The sender of a kept request takes it back. */
+static void take_back(const struct cm_msg *m)
+{
+    for (struct cm_unmet *u, **at = &cm.unmet; (u = *at) != NULL; at = &u->next)
+        if (u->m.src_slot == m->src_slot && u->m.src_inc == m->src_inc &&
+            u->m.local_id == m->local_id) {
+            *at = u->next;
+            free(u);
+            return;
+        }
+}
+
+/* Tells a requester whose memory may not be reached: it looks here. */
+static void note_refused(struct emu_dev *d, const struct cm_msg *m)
+{
+    uint32_t i = atomic_fetch_add(&d->seg->next_refused, 1) % EMU_REFUSED;
+
+    atomic_store(&d->seg->refused[i], SHM_REFUSED(m->src_inc, m->local_id));
+}
+
+/* Looks the senders of kept requests up; false when none is left. Under cm.lock. */
+static bool meet_late(struct emu_dev *d)
+{
+    for (struct cm_unmet *u, **at = &cm.unmet; (u = *at) != NULL;) {
+        struct emu_peer *p = emu_peer_get(d, u->m.src_slot & (EMU_MAX_SLOTS - 1));
+        if (!p && is_lack(errno)) {
+            at = &u->next;
+            continue;
+        }
+        if (!p && errno == EPERM)
+            note_refused(d, &u->m);
+        *at = u->next;
+        if (p && from(p, &u->m))
+            on_req(d, p, &u->m);
+        emu_peer_put(d, p);
+        free(u);
+    }
+    return cm.unmet != NULL;
+}
+
+static void on_timer(struct emu_timer *t)
+{
+    uint64_t now = emu_now(), next = UINT64_MAX;
+    struct emu_dev *d = emu_dev_peek();
+    (void)t;
+
+    pthread_mutex_lock(&cm.lock);
+    for (struct cm_id *id = cm.ids; id; id = id->next) {
+        if (id->state == CM_REQ_SENT && !id->req_delivered) {
+            cm_try_request(id);
+        } else if (id->state == CM_REQ_SENT && d && refused(d, id)) {
+            emu_explain_eperm(id->peer->pid);
+            give_up(id, RDMA_CM_EVENT_UNREACHABLE, -EPERM, NULL);
+        }
+        if (id->state == CM_REQ_SENT && now + CM_RETRY < next)
+            next = now + CM_RETRY;
+        if (id->held_until)
+            release(id, now);
+        if (id->held_until && now + HOLD_LOOK < next)
+            next = now + HOLD_LOOK;
+        if (id->deadline && id->deadline <= now)
+            expired(id);
+        if (id->deadline && id->deadline < next)
+            next = id->deadline;
+    }
+    bool unsent = d && cm_say_again(d), unmet = d && meet_late(d);
+    if ((unsent || unmet) && now + CM_RETRY < next)
+        next = now + CM_RETRY;
+    if (next != UINT64_MAX)
+        cm_timer_arm(next);
+    pthread_mutex_unlock(&cm.lock);
+}
+
 static void told(struct emu_dev *d, const struct shm_msg *msg)
 {
     struct cm_msg m;
@@ -360,17 +465,17 @@ static void told(struct emu_dev *d, const struct shm_msg *msg)
         return;
     pthread_mutex_lock(&cm.lock);
     bool asks = m.type == CM_REQ || m.type == CM_SIDR_REQ;
-    struct cm_id *id = asks ? NULL : cm_id_by_num(m.remote_id);
-    if (id && (id->state == CM_CLOSED || !id->peer || !from(id->peer, &m) ||
-               cm_is_ud(id) != (m.type == CM_SIDR_REP)))
-        id = NULL;
+    struct cm_id *id = addressee(&m);
     /* an id knows its peer, also one that has died since it sent this */
     struct emu_peer *p = id ? id->peer : emu_peer_get(d, m.src_slot & (EMU_MAX_SLOTS - 1));
     if (id)
         emu_peer_ref(d, p);
     if (!p && errno == EPERM && asks) {
-        uint32_t i = atomic_fetch_add(&d->seg->next_refused, 1) % EMU_REFUSED;
-        atomic_store(&d->seg->refused[i], SHM_REFUSED(m.src_inc, m.local_id));
+        note_refused(d, &m);
+    } else if (!p && is_lack(errno) && asks && cm_addr_len(&m.dst.sa)) {
+        keep(&m);
+    } else if (m.type == CM_REJ && !m.remote_id) {
+        take_back(&m);
     }
     if (!p || !from(p, &m)) {
         pthread_mutex_unlock(&cm.lock);
@@ -435,8 +540,10 @@ static void peer_died(struct emu_dev *d, struct emu_peer *p)
         if (id->peer != p || (cm_is_ud(id) && id->state != CM_REQ_SENT))
             continue; /* nobody tells a program that sends datagrams */
         switch (id->state) {
+        case CM_REP_SENT: /* it has not confirmed: there was no connection that could end */
+            give_up(id, RDMA_CM_EVENT_REJECTED, CM_REJ_CONSUMER, &none);
+            break;
         case CM_ESTABLISHED:
-        case CM_REP_SENT:
         case CM_REP_RCVD:
             if (hold(id))
                 break;
@@ -457,10 +564,20 @@ static void peer_died(struct emu_dev *d, struct emu_peer *p)
     pthread_mutex_unlock(&cm.lock);
 }
 
+static void forked(struct emu_dev *d)
+{
+    for (struct cm_unmet *u; (u = cm.unmet) != NULL;) { /* they were asked of its parent */
+        cm.unmet = u->next;
+        free(u);
+    }
+    cm_unsent_forked();
+    cm_forked(d);
+}
+
 __attribute__((constructor)) static void loaded(void)
 {
     static const struct emu_above row = {
-        .told = told, .peer_died = peer_died, .forked = cm_forked};
+        .told = told, .peer_died = peer_died, .forked = forked};
 
     cm.timer.fn = on_timer;
     emu_above_is(EMU_ABOVE_CM, &row);

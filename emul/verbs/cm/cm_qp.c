@@ -19,7 +19,7 @@ static bool connected(const struct cm_id *id)
     return id->state >= CM_REQ_SENT && id->state <= CM_TIMEWAIT;
 }
 
-/* The attributes for a transition, as the kernel's CM gives them. */
+/* The attributes for a transition, as the kernel's CM gives them. Under cm.lock. */
 static int qp_attr(struct cm_id *id, struct ibv_qp_attr *a, int *mask)
 {
     struct emu_dev *d = emu_dev_peek();
@@ -86,8 +86,10 @@ static int modify(struct cm_id *id, enum ibv_qp_state state, int depth)
 {
     struct ibv_qp_attr a = {.qp_state = state};
     int mask = 0;
-    int err = qp_attr(id, &a, &mask);
 
+    pthread_mutex_lock(&cm.lock); /* its peer may give it up meanwhile */
+    int err = qp_attr(id, &a, &mask);
+    pthread_mutex_unlock(&cm.lock);
     if (!err && state == IBV_QPS_RTR && depth >= 0)
         a.max_dest_rd_atomic = (uint8_t)depth;
     if (!err && state == IBV_QPS_RTS && depth >= 0)

@@ -1,8 +1,107 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Messages to the peer of an identifier, and the time until which an answer is waited for. */
+/*
+ * Messages to the peer of an identifier, and the time until which an answer is waited for.
+ *
+ * A request that finds no room in the peer's inbox is tried again while its identifier waits
+ * for an answer (cm_proto.c). All else waits here, in its order, until there is room or the
+ * peer is gone, whatever becomes of the identifier meanwhile: nobody would ask for it again.
+ */
 #include "emul/verbs/cm/cm.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+/* Of one peer. A connection has a few messages; beyond this they are to one that asks without
+ * ever reading what it is told. */
+#define MOST_UNSENT 65536u
+
+struct cm_unsent {
+    struct cm_unsent *next;
+    struct cm_msg m;
+};
+
+struct cm_waiting {
+    struct cm_waiting *next;
+    struct emu_peer *peer; /* a reference */
+    struct cm_unsent *head, **tail;
+    uint32_t count;
+};
+
+/* Those for a peer, which are made. Under cm.lock. NULL without memory. */
+static struct cm_waiting *waiting_for(struct emu_dev *d, struct emu_peer *p, bool make)
+{
+    struct cm_waiting *w = cm.waiting;
+
+    while (w && w->peer != p)
+        w = w->next;
+    if (w || !make || !(w = calloc(1, sizeof(*w))))
+        return w;
+    emu_peer_ref(d, p);
+    w->peer = p;
+    w->tail = &w->head;
+    w->next = cm.waiting;
+    cm.waiting = w;
+    return w;
+}
+
+static bool put(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m)
+{
+    return emu_peer_send(d, p, INBOX_CM, 0, 0, m, sizeof(*m));
+}
+
+void cm_say(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m)
+{
+    struct cm_waiting *w = waiting_for(d, p, false);
+
+    if ((!w && put(d, p, m)) || atomic_load(&p->dead))
+        return;
+    struct cm_unsent *u = malloc(sizeof(*u));
+    if (u)
+        w = waiting_for(d, p, true);
+    if (!u || !w || w->count == MOST_UNSENT) {
+        free(u);
+        return;
+    }
+    u->next = NULL;
+    u->m = *m;
+    *w->tail = u;
+    w->tail = &u->next;
+    w->count++;
+    cm_timer_arm(emu_now() + CM_RETRY);
+}
+
+bool cm_say_again(struct emu_dev *d)
+{
+    for (struct cm_waiting *w, **at = &cm.waiting; (w = *at) != NULL;) {
+        struct cm_unsent *u;
+        while ((u = w->head) != NULL &&
+               (atomic_load(&w->peer->dead) || put(d, w->peer, &u->m))) {
+            w->head = u->next;
+            w->count--;
+            free(u);
+        }
+        if (w->head) {
+            at = &w->next;
+            continue;
+        }
+        *at = w->next;
+        emu_peer_put(d, w->peer);
+        free(w);
+    }
+    return cm.waiting != NULL;
+}
+
+void cm_unsent_forked(void)
+{
+    for (struct cm_waiting *w; (w = cm.waiting) != NULL;) {
+        for (struct cm_unsent *u; (u = w->head) != NULL;) {
+            w->head = u->next;
+            free(u);
+        }
+        cm.waiting = w->next;
+        free(w);
+    }
+}
 
 void cm_timer_arm(uint64_t due)
 {
@@ -32,7 +131,10 @@ bool cm_send(struct cm_id *id, struct cm_msg *m, enum cm_type type)
     m->local_id = id->num;
     m->remote_id = id->remote_num;
     m->port = id->port;
-    return emu_peer_send(d, id->peer, INBOX_CM, 0, 0, m, sizeof(*m));
+    if (type == CM_REQ || type == CM_SIDR_REQ)
+        return put(d, id->peer, m);
+    cm_say(d, id->peer, m);
+    return true;
 }
 
 void cm_send_simple(struct cm_id *id, enum cm_type type)
@@ -72,7 +174,8 @@ void cm_farewell(struct cm_id *id)
 {
     switch (id->state) {
     case CM_REQ_SENT:
-        cm_send_rej(id, CM_REJ_TIMEOUT, NULL, 0);
+        if (id->req_delivered)
+            cm_send_rej(id, CM_REJ_TIMEOUT, NULL, 0);
         break;
     case CM_REQ_RCVD:
     case CM_REP_RCVD:

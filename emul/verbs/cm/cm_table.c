@@ -89,7 +89,7 @@ void cm_id_free(struct cm_id *id)
         forget_listener(id);
     cm.table[id->num & NUM_MASK] = NULL;
     if (id->claim >= 0)
-        close(id->claim);
+        emu_unwatch_close(id->claim);
     if (d)
         emu_peer_put(d, id->peer);
     pthread_cond_destroy(&id->acked_cond);
@@ -108,17 +108,22 @@ struct ibv_pd *cm_default_pd(struct ibv_context *verbs)
     return pd;
 }
 
-void cm_set_verbs(struct cm_id *id)
+int cm_set_verbs(struct cm_id *id)
 {
     struct emu_dev *d = emu_dev_peek();
-    struct emu_ctx *c = d ? emu_ctx_get(d, EMU_PORT_DEVICE(id->port)) : NULL;
 
-    if (!c || id->id.verbs)
-        return;
+    if (id->id.verbs)
+        return 0;
+    if (!d)
+        return -EIO;
+    struct emu_ctx *c = emu_ctx_get(d, EMU_PORT_DEVICE(id->port));
+    if (!c)
+        return -errno;
+    if (!id->id.pd && !(id->id.pd = cm_default_pd(&c->v.context)))
+        return -errno;
     id->id.verbs = &c->v.context;
     id->id.port_num = EMU_PORT_OF(id->port);
-    if (!id->id.pd)
-        id->id.pd = cm_default_pd(id->id.verbs);
+    return 0;
 }
 
 void cm_groups_free(struct cm_id *id)

@@ -92,7 +92,7 @@ int emu_mr_populate(const void *addr, size_t length, bool write)
         struct iovec l = {&probe, 1}, r = {(void *)from, 1};
         bool old_kernel = madvise((void *)from, 0, MADV_POPULATE_READ) < 0;
         bool mapped = mincore((void *)from, to - from, vec) == 0 &&
-                      process_vm_readv(getpid(), &l, 1, &r, 1, 0) == 1;
+                      process_vm_readv(gettid(), &l, 1, &r, 1, 0) == 1;
         free(vec);
         return old_kernel && mapped ? 0 : EFAULT;
     }

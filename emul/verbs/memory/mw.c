@@ -127,12 +127,17 @@ int emu_dealloc_mw(struct ibv_mw *ibmw)
     return 0;
 }
 
-/* The window that a key names in this process, or NULL. Under d->lock. */
+/*
+ * The window that a key names in this process, or NULL. Under d->lock. The call that binds one
+ * of type 1 gives its structure the key that it is about to have, and the bind may fail: so the
+ * last eight bits of that key are not looked at.
+ */
 static struct emu_mw *lookup(struct emu_dev *d, uint32_t key)
 {
     struct emu_mw *mw = key & EMU_WINDOW_BIT ? d->mw[shm_key_index(key) - EMU_MAX_MRS] : NULL;
+    uint32_t counts = mw && mw->mw.type == IBV_MW_TYPE_1 ? ~0xffu : ~0u;
 
-    return mw && mw->key == key ? mw : NULL;
+    return mw && (mw->key & counts) == (key & counts) ? mw : NULL;
 }
 
 /* The region that a request wants the window on, if it may be there; or NULL. */

@@ -16,6 +16,13 @@ void emu_above_told(struct emu_dev *d, const struct shm_msg *m)
             rows[i]->told(d, m);
 }
 
+void emu_above_untold(struct emu_dev *d)
+{
+    for (unsigned i = 0; i < EMU_FLOORS_ABOVE; i++)
+        if (rows[i] && rows[i]->untold)
+            rows[i]->untold(d);
+}
+
 void emu_above_slot_died(struct emu_dev *d, uint32_t slot)
 {
     for (unsigned i = 0; i < EMU_FLOORS_ABOVE; i++)

@@ -3,7 +3,8 @@
  * Moving data between address spaces, in one system call for a whole work request.
  *
  * Also within one process: process_vm_writev reports memory that is gone with EFAULT where
- * memcpy would kill the program, and an RDMA device does not kill programs.
+ * memcpy would kill the program, and an RDMA device does not kill programs. A process is named
+ * by one of its threads that runs: the first one has no memory any more when it has ended.
  */
 #include "emul/verbs/process/process.h"
 
@@ -31,15 +32,15 @@ static bool local_ok(const struct iovec *v, unsigned nv)
     char byte;
     struct iovec l = {&byte, 1}, r = {nv ? v->iov_base : &byte, 1};
 
-    return process_vm_readv(getpid(), &l, 1, &r, 1, 0) == 1;
+    return process_vm_readv(gettid(), &l, 1, &r, 1, 0) == 1;
 }
 
 static int move(struct emu_peer *p, bool to, struct iovec *l, unsigned nl, struct iovec *r,
                 unsigned nr, uint64_t total)
 {
     while (total) {
-        ssize_t n = to ? process_vm_writev(p->pid, l, nl, r, nr, 0)
-                       : process_vm_readv(p->pid, l, nl, r, nr, 0);
+        ssize_t n = to ? process_vm_writev(p->tid, l, nl, r, nr, 0)
+                       : process_vm_readv(p->tid, l, nl, r, nr, 0);
         if (n > 0 && (uint64_t)n >= total)
             return 0;
         if (n > 0) {
@@ -93,7 +94,7 @@ int emu_copy_own(void *to, const struct iovec *from, unsigned n, size_t length)
 {
     struct iovec local = {to, length};
 
-    if (process_vm_readv(getpid(), &local, 1, from, n, 0) == (ssize_t)length)
+    if (process_vm_readv(gettid(), &local, 1, from, n, 0) == (ssize_t)length)
         return 0;
     return copy_by_file(to, from, n, length);
 }

@@ -38,7 +38,7 @@ static void at_exit_report(void)
 
     if (!d || d->pid != getpid())
         return;
-    emu_service_stop(d);
+    /* the service thread goes on: other libraries' destructors may still end connections */
     FILE *f = fopen("/proc/self/comm", "re");
     if (f) {
         if (fgets(prog, sizeof(prog), f))
@@ -107,6 +107,7 @@ static struct emu_dev *base_locked(void)
         d->pid = getpid();
         pthread_mutex_init(&d->lock, NULL);
         pthread_mutex_init(&d->qp_life, NULL);
+        pthread_mutex_init(&d->self.chan_lock, NULL);
         emu_knobs_load(&d->knobs);
         emu_fault_init(&d->knobs);
         if (emu_ports_init(d)) {
@@ -126,6 +127,28 @@ struct emu_dev *emu_dev_base(void)
     return d;
 }
 
+/* The device's place, memory and thread, or none of them. */
+static int make(struct emu_dev *d)
+{
+    int err = emu_slot_claim(d);
+
+    if (err)
+        return err;
+    err = emu_segment_create(d);
+    if (err)
+        goto no_segment;
+    err = emu_service_start(d);
+    if (err)
+        goto no_service;
+    return 0;
+
+no_service:
+    emu_segment_destroy(d);
+no_segment:
+    close(d->slot_sock);
+    return err;
+}
+
 struct emu_dev *emu_dev(void)
 {
     struct emu_dev *d = emu_dev_peek();
@@ -140,22 +163,17 @@ struct emu_dev *emu_dev(void)
     else if (!d->knobs.devices)
         err = -ENODEV;
     else if (!atomic_load(&emu_device)) {
-        err = emu_slot_claim(d);
-        if (!err) {
-            err = emu_segment_create(d);
-            if (err)
-                close(d->slot_sock);
-        }
-        if (!err)
-            err = emu_service_start(d);
+        err = make(d);
         if (!err) {
             d->self.seg = d->seg;
             d->self.incarnation = d->seg->incarnation;
             d->self.slot = d->slot;
             d->self.pid = d->pid;
+            d->self.tid = SHM_KEEPER(atomic_load(&d->seg->keeper));
             d->self.self = true;
             d->self.refs = 1;
             d->next_pd = 1;
+            emu_counters_move(&d->seg->counters);
             d->seg->magic = EMU_SHM_MAGIC;
             atomic_store(&d->seg->ready, 1);
             atomic_store(&emu_device, d);

@@ -5,13 +5,15 @@
  * member.
  *
  * Locks (all private to the process), outermost first:
+ *   emu_cq.ex_turn              iterator of one CQ, between two calls of the program
  *   cm.lock                     connection manager (cm.h)
  *   emu_dev.qp_life             a QP found by its index stays alive under it (service thread)
  *   emu_qp.sq_lock              send queue, state changes of one QP
  *   emu_dev.lock                object tables, peers, arena
  *   emu_cq.lock                 consumer side of one CQ
- *   timer lock (timer.c), async lock of a context
- * No lock is held while sleeping, and none is visible to another process.
+ *   timer lock (timer.c), async lock of a context, emu_peer.chan_lock
+ * No lock is held while sleeping, but a turn at an iterator, which the program takes and gives;
+ * and none is visible to another process.
  */
 #ifndef EMUL_VERBS_PROCESS_H
 #define EMUL_VERBS_PROCESS_H
@@ -38,13 +40,15 @@ struct emu_peer {
     uint64_t size;
     uint32_t slot;
     int pid;
+    int tid;          /* the thread by which its memory is reached: its first may have ended */
     int pidfd;        /* -1 where the kernel has none */
     _Atomic int bell; /* our copy of its eventfd, -1 until needed */
     unsigned refs;
+    uint64_t left_since; /* the service thread has seen that it has left; 0: it has not */
     _Atomic bool dead;
     bool self;
-    _Atomic bool greeted; /* it has been told of this process, as datagrams need it */
-    pthread_mutex_t chan_lock;
+    _Atomic bool greeted;      /* it has been told of this process, as datagrams need it */
+    pthread_mutex_t chan_lock; /* of the rest; of this process: its channels are there */
     struct emu_peer_chan {
         uint32_t gen;
         int fd;
@@ -83,6 +87,7 @@ struct emu_dev {
     int slot_sock;
     struct emu_peer self;
     struct emu_peer *peers[EMU_MAX_SLOTS];
+    uint64_t unmet[EMU_MAX_SLOTS / 64]; /* greeted, still to be looked up; service thread */
     uint64_t arena_next;
     struct arena_free *arena_free[48];
 
@@ -112,12 +117,16 @@ struct emu_dev {
 
 /*
  * What the floors above do when something happens to the process. Each has a row, given once
- * when the library is loaded; rows are gone through from the lowest floor to the highest. A
- * function that a floor has nothing to do in is NULL.
+ * when the library is loaded, before any constructor that uses the device (initfirst); rows
+ * are gone through from the lowest floor to the highest. A function that a floor has nothing
+ * to do in is NULL.
  */
 struct emu_above {
     /* a message has come that is not for this floor; service thread */
     void (*told)(struct emu_dev *d, const struct shm_msg *m);
+    /* some of these found no room, or their sender died before it sent them: what they were
+     * about is in the segment; service thread */
+    void (*untold)(struct emu_dev *d);
     /* takes back what the dead process of a slot held here; service thread */
     void (*slot_died)(struct emu_dev *d, uint32_t slot);
     /* the same of a peer that was known; after slot_died of all floors */
@@ -133,6 +142,7 @@ enum emu_floor_above { EMU_ABOVE_MEMORY, EMU_ABOVE_QUEUE, EMU_ABOVE_CM, EMU_FLOO
 /* above.c; the names are those of the functions */
 void emu_above_is(enum emu_floor_above floor, const struct emu_above *row);
 void emu_above_told(struct emu_dev *d, const struct shm_msg *m);
+void emu_above_untold(struct emu_dev *d);
 void emu_above_slot_died(struct emu_dev *d, uint32_t slot);
 void emu_above_peer_died(struct emu_dev *d, struct emu_peer *p);
 void emu_above_settle(struct emu_dev *d);
@@ -204,6 +214,7 @@ int emu_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_at
 
 /* segment.c: this process's segment */
 int emu_segment_create(struct emu_dev *d); /* 0 or -errno */
+void emu_segment_destroy(struct emu_dev *d);
 /* Bytes in the segment at the returned offset, zeroed; 0 when it is full. Under no lock. */
 uint64_t emu_arena_alloc(struct emu_dev *d, uint64_t bytes);
 void emu_arena_free(struct emu_dev *d, uint64_t off, uint64_t bytes);
@@ -221,17 +232,29 @@ struct emu_peer *emu_peer_by_pid(struct emu_dev *d, int pid);
 struct emu_peer *emu_peer_of(struct emu_dev *d, struct emu_peer **last, uint32_t slot);
 void emu_peer_ref(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_put(struct emu_dev *d, struct emu_peer *p);
-void emu_peer_died(struct emu_dev *d, struct emu_peer *p); /* service thread: its pidfd fired */
+/* Its pidfd fired, or it was found gone. Service thread, once for each peer. */
+void emu_peer_died(struct emu_dev *d, struct emu_peer *p);
 /* Takes back what the dead process of a slot held here. Service thread. */
 void emu_peer_clear(struct emu_dev *d, uint32_t slot);
+/* Does what is sent to it get an answer? Not of one that is gone, or silent by its knob. */
+static inline bool emu_peer_answers(const struct emu_peer *p)
+{
+    return !atomic_load_explicit(&p->dead, memory_order_relaxed) &&
+           !SHM_LEFT(atomic_load_explicit(&p->seg->keeper, memory_order_relaxed)) &&
+           !atomic_load_explicit(&p->seg->silent, memory_order_relaxed);
+}
 bool emu_peer_stopped(struct emu_peer *p); /* by a signal or a debugger, or dead */
 /* Is it true of any that we know?  Under the device's lock. */
 bool emu_peers_any(struct emu_dev *d,
                    bool (*is)(struct emu_dev *d, struct emu_peer *p, void *arg), void *arg);
-void emu_peers_check(struct emu_dev *d); /* service thread: finds dead peers without pidfd */
+/* One that became another program, or is dead without a pidfd that says so; NULL when there is
+ * none. It stays in the table until emu_peer_died(). Service thread. */
+struct emu_peer *emu_peer_unseen(struct emu_dev *d);
 void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan);
-/* Puts a message into a peer's inbox and wakes its service thread; false when it is full. */
+/* Puts a message into a peer's inbox and wakes its service thread; false when it is full. Then
+ * one of INBOX_CM or INBOX_HELLO is the caller's to repeat; what another one is about the owner
+ * finds in its segment by itself. */
 bool emu_peer_send(struct emu_dev *d, struct emu_peer *p, uint32_t kind, uint32_t index,
                    uint32_t arg, const void *payload, size_t len);
 /* Tells a process of this one, before something is put there that it must clear up should this
@@ -240,10 +263,11 @@ bool emu_peer_greet(struct emu_dev *d, struct emu_peer *p);
 /* Explains, once per process, that the kernel forbids to reach another process's memory. */
 void emu_explain_eperm(int pid);
 /* Pid of the process that listens on an abstract socket, or -errno. */
-int emu_listener_pid(const char *name);
+int emu_listener_pid(const char *name); /* -EPERM: of another PID namespace */
 
 /* service.c: the one thread */
 int emu_service_start(struct emu_dev *d); /* 0 or -errno */
+/* Ends the thread: for tests that do its work by themselves. */
 void emu_service_stop(struct emu_dev *d);
 void emu_service_forked(void); /* in the child, where the thread does not exist */
 /*
@@ -268,13 +292,20 @@ struct emu_watched {
         int fd;                /* the others */
     };
 };
-int emu_watch_open(void);                   /* 0 or -errno */
+int emu_watch_open(void); /* 0 or -errno */
+void emu_watch_close(void);
 void emu_watch_forked(void);                /* in the child: it was its parent's */
 int emu_watch(int fd, enum emu_watch what); /* not for peers; 0 or -errno */
+/* Closes a descriptor that may be watched. Its number may be another's right after that, so the
+ * service thread uses a listener's only between emu_watch_hold() and emu_watch_let_go(). */
+void emu_unwatch_close(int fd);
+/* False when one was closed since the last wait began. Else none is until it lets go. */
+bool emu_watch_hold(void);
+void emu_watch_let_go(void);
 void emu_watch_peer(struct emu_dev *d, struct emu_peer *p);
 void emu_unwatch_peer(struct emu_peer *p);
-/* Have dead peers to be looked for by time? */
-bool emu_watch_by_time(void);
+/* How often peers, and what they have said, have to be looked after; ns. */
+uint64_t emu_watch_period(void);
 /* Waits until there is something; how much, at most `most`, or -1 with errno. */
 int emu_watch_wait(struct emu_watched *seen, int most);
 void emu_service_wake(struct emu_dev *d);

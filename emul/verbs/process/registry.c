@@ -7,9 +7,14 @@
  * behind and two processes never hold one slot. Whoever needs the process in a slot (or the one
  * that listens on an rdma_cm address) connects to the name; that works even while the holder is
  * stopped, since connecting needs only its backlog, and the kernel then tells the holder's pid.
- * The holder's segment is the memfd of the right name among /proc/PID/fd. Its event descriptors
- * are copied by pidfd_getfd. All of that needs the same right as process_vm_writev, which the
- * data path needs anyway.
+ * The holder's segment is the memfd of the right name among the descriptors of one of its
+ * threads, /proc/PID/task/TID/fd, that has its number or its slot in it; its memory is reached
+ * by its service thread, which is there as long as the process, and may outlive the first
+ * thread. Its event descriptors are copied by pidfd_getfd. All of that needs the same right as
+ * process_vm_writev, which the data path needs anyway.
+ *
+ * A process that calls exec() is another one from then on, with the same pid: the kernel marks
+ * its segment (SHM_LEFT), and the thread by which its memory was reached is gone.
  *
  * A peer's structure is kept while the peer lives or anything refers to it. When its pidfd says
  * that it died, it leaves the table, but stays mapped for the QPs that still point at it.
@@ -20,26 +25,31 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#define LEFT_WAIT (5 * EMU_NSEC) /* for the threads of one that has left */
+
 static int pidfd_open_(int pid)
 {
-    return (int)syscall(SYS_pidfd_open, pid, 0);
+    return sys_no_stream((int)syscall(SYS_pidfd_open, pid, 0));
 }
 
 static int pidfd_getfd_(int pidfd, int fd)
 {
-    return (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
+    return sys_no_stream((int)syscall(SYS_pidfd_getfd, pidfd, fd, 0));
 }
 
 static socklen_t abstract_addr(struct sockaddr_un *sun, const char *name)
@@ -58,7 +68,7 @@ int emu_listen_abstract(const char *name)
 {
     struct sockaddr_un sun;
     socklen_t len = abstract_addr(&sun, name);
-    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int s = sys_no_stream(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 
     if (s < 0)
         return -errno;
@@ -68,6 +78,63 @@ int emu_listen_abstract(const char *name)
         return -err;
     }
     return s;
+}
+
+/* The kernel tells 0 of a process that has no number here. */
+static void explain_namespace(void)
+{
+    static _Atomic int said;
+
+    if (!atomic_exchange(&said, 1))
+        fprintf(stderr,
+                "emuverbs: a process of another PID namespace cannot be reached. Remedy: "
+                "let both share one (Docker: --pid=host, or --pid=container:NAME; a pod: "
+                "shareProcessNamespace)\n");
+}
+
+static uint64_t limit_of(int resource)
+{
+    struct rlimit r = {0};
+
+    getrlimit(resource, &r);
+    return (uint64_t)r.rlim_cur; /* UINT64_MAX: there is none */
+}
+
+/*
+ * Explains, once, what is lacking where it is descriptors or memory. `pid` is 0 where it is not
+ * known; `size` is that of the peer's segment, or 0 where that is not the matter.
+ */
+static void explain_lack(_Atomic int *said, const char *what, int pid, int err, uint64_t size)
+{
+    char why[400], who[32] = "a process";
+
+    if (err == EMFILE)
+        snprintf(why, sizeof(why),
+                 "this process has no descriptor left of %" PRIu64 " (RLIMIT_NOFILE), and each "
+                 "peer takes three. Remedy: raise the limit (ulimit -n)",
+                 limit_of(RLIMIT_NOFILE));
+    else if (err == ENFILE)
+        snprintf(why, sizeof(why),
+                 "the machine has no open file left (/proc/sys/fs/file-nr). Remedy: raise "
+                 "/proc/sys/fs/file-max, or end what has so many");
+    else if (err == ENOMEM && size)
+        snprintf(why, sizeof(why),
+                 "its segment of %" PRIu64
+                 " bytes finds no room in this process's address space "
+                 "(RLIMIT_AS is %" PRIu64 " bytes). Remedy: raise the limit (ulimit -v) or "
+                 "/proc/sys/vm/max_map_count, or make segments smaller (EMUVERBS_SEGMENT_MIB)",
+                 size, limit_of(RLIMIT_AS));
+    else if (err == ENOMEM)
+        snprintf(why, sizeof(why),
+                 "the kernel has no memory for a descriptor. Remedy: end what takes so much of "
+                 "the machine's or the container's memory");
+    else
+        return;
+    if (atomic_exchange(said, 1))
+        return;
+    if (pid)
+        snprintf(who, sizeof(who), "process %d", pid);
+    fprintf(stderr, "emuverbs: %s %s: %s (%s)\n", who, what, why, strerror(err));
 }
 
 int emu_listener_pid(const char *name)
@@ -86,8 +153,10 @@ int emu_listener_pid(const char *name)
     else if (getsockopt(s, SOL_SOCKET, SO_PEERCRED, &cred, &clen) < 0)
         ret = -errno;
     else
-        ret = cred.pid > 0 ? cred.pid : -ESRCH;
+        ret = cred.pid > 0 ? cred.pid : -EPERM;
     sys_close(s);
+    if (ret == -EPERM)
+        explain_namespace();
     return ret;
 }
 
@@ -97,10 +166,35 @@ int emu_listener_pid(const char *name)
  */
 #define SLOTS (EMU_MAX_SLOTS - 2)
 
+static void *number_main(void *number)
+{
+    *(int *)number = gettid();
+    return NULL;
+}
+
+/*
+ * A number that the kernel has given to no process or thread for a while: that of a new thread.
+ * That of the process is the same after exec(), and peers may still be clearing up behind the
+ * program that was there before, by its slot.
+ */
+static int fresh_number(const struct emu_dev *d)
+{
+    int number = d->pid;
+    sigset_t all, old;
+    pthread_t thread;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    if (pthread_create(&thread, NULL, number_main, &number) == 0)
+        pthread_join(thread, NULL);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return number;
+}
+
 int emu_slot_claim(struct emu_dev *d)
 {
     char name[64];
-    uint32_t start = (uint32_t)d->pid % SLOTS;
+    uint32_t start = (uint32_t)fresh_number(d) % SLOTS;
 
     for (uint32_t i = 0; i < SLOTS; i++) {
         uint32_t slot = 1 + (start + i) % SLOTS;
@@ -125,31 +219,56 @@ void emu_explain_eperm(int pid)
         return;
     fprintf(
         stderr,
-        "emuverbs: the kernel forbids access to the memory of process %d (EPERM). Remedy: run "
-        "both processes as the same user, set /proc/sys/kernel/yama/ptrace_scope to 0 or 1, "
+        "emuverbs: the kernel forbids access to the memory of process %d, or from there to "
+        "this one's (EPERM). Remedy: run both processes as the same user, in one user "
+        "namespace and one PID namespace, set /proc/sys/kernel/yama/ptrace_scope to 0 or 1, "
         "and in a container allow process_vm_readv (Docker: --cap-add=SYS_PTRACE)\n",
         pid);
 }
 
-/* Finds the memfd of a process and maps it. */
-static struct shm_head *map_segment(int pid, uint64_t *size)
+/* The process that has a slot, or -errno. Its service thread wakes. */
+static int slot_pid(uint32_t slot)
 {
-    char path[300], link[128];
+    char name[64];
+
+    snprintf(name, sizeof(name), "emuverbs/slot/%u", slot);
+    return emu_listener_pid(name);
+}
+
+/*
+ * Whether a segment that a process has open is its own: while it maps a peer's it has that one
+ * open, too, and a forked child has its parent's for a moment. In another PID namespace it has
+ * another number for itself, and then its slot tells. *err is set where that cannot be asked.
+ */
+static bool is_own(const struct shm_head *seg, int pid, int *err)
+{
+    int holder = seg->pid == pid ? pid : slot_pid(seg->slot & (EMU_MAX_SLOTS - 1));
+
+    if (holder < 0 && holder != -ECONNREFUSED)
+        *err = -holder;
+    return holder == pid;
+}
+
+/* Finds the memfd of a process among the descriptors of a thread of it, a folder of /proc, and
+ * maps it. `size` is set to that of the file that was found, also where it cannot be mapped. */
+static struct shm_head *map_from(const char *thread, int pid, uint64_t *size)
+{
+    char path[700], link[128];
     struct shm_head *seg = NULL;
     int err = ESRCH;
 
-    snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+    snprintf(path, sizeof(path), "%s/fd", thread);
     DIR *dir = opendir(path);
     if (!dir) {
-        if (errno == EACCES || errno == EPERM) {
-            emu_explain_eperm(pid);
+        if (errno == EACCES)
             errno = EPERM;
-        }
         return NULL;
     }
     for (struct dirent *e; !seg && (e = readdir(dir)) != NULL;) {
-        snprintf(path, sizeof(path), "/proc/%d/fd/%s", pid, e->d_name);
+        snprintf(path, sizeof(path), "%s/fd/%s", thread, e->d_name);
         ssize_t n = readlink(path, link, sizeof(link) - 1);
+        if (n < 0 && (errno == EACCES || errno == EPERM))
+            err = EPERM; /* the folder may be listed, as of another user namespace */
         if (n <= 0)
             continue;
         link[n] = 0;
@@ -162,6 +281,7 @@ static struct shm_head *map_segment(int pid, uint64_t *size)
         }
         struct stat st;
         if (fstat(fd, &st) == 0 && (uint64_t)st.st_size > sizeof(struct shm_head)) {
+            *size = (uint64_t)st.st_size;
             seg = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
             if (seg == MAP_FAILED) {
                 err = errno;
@@ -171,8 +291,9 @@ static struct shm_head *map_segment(int pid, uint64_t *size)
                 err = EPROTO;
                 munmap(seg, (size_t)st.st_size);
                 seg = NULL;
-            } else {
-                *size = (uint64_t)st.st_size;
+            } else if (!is_own(seg, pid, &err)) {
+                munmap(seg, (size_t)st.st_size);
+                seg = NULL;
             }
         }
         sys_close(fd);
@@ -183,51 +304,121 @@ static struct shm_head *map_segment(int pid, uint64_t *size)
     return seg;
 }
 
-/* Whether a process has ended, be it reaped or not. */
-static bool pid_gone(int pid, int pidfd)
+/* Maps the segment of a process. Where its first thread has ended, that one has no descriptors
+ * any more, or none that may be looked at: the others have. */
+static struct shm_head *map_segment(int pid, uint64_t *size)
 {
-    struct pollfd p = {.fd = pidfd, .events = POLLIN};
+    char thread[300];
 
-    if (pidfd >= 0)
-        return poll(&p, 1, 0) > 0;
+    snprintf(thread, sizeof(thread), "/proc/%d", pid);
+    struct shm_head *seg = map_from(thread, pid, size);
+    int err = errno;
+    snprintf(thread, sizeof(thread), "/proc/%d/task", pid);
+    DIR *dir = !seg && (err == ESRCH || err == EPERM) ? opendir(thread) : NULL;
+    for (struct dirent *e; dir && !seg && (e = readdir(dir)) != NULL;) {
+        if (e->d_name[0] == '.' || atoi(e->d_name) == pid)
+            continue;
+        snprintf(thread, sizeof(thread), "/proc/%d/task/%s", pid, e->d_name);
+        seg = map_from(thread, pid, size);
+        if (!seg && errno != ENOENT)
+            err = errno;
+    }
+    if (dir)
+        closedir(dir);
+    if (!seg && err == EPERM)
+        emu_explain_eperm(pid);
+    if (!seg)
+        errno = err;
+    return seg;
+}
+
+/* The thread that stands for a process. What its segment says is looked at: it is no thread of
+ * another process, and in another PID namespace it would have another number. */
+static int thread_of(int pid, const struct shm_head *seg)
+{
+    char path[64];
+    int tid = SHM_KEEPER(atomic_load(&seg->keeper));
+
+    snprintf(path, sizeof(path), "/proc/%d/task/%d", pid, tid);
+    return seg->pid == pid && access(path, F_OK) == 0 ? tid : pid;
+}
+
+/* Whether a process is ending, or is becoming another program, or has. */
+static bool has_left(const struct emu_peer *p)
+{
+    return SHM_LEFT(atomic_load(&p->seg->keeper));
+}
+
+/* Whether a process has ended, be it reaped or not. */
+static bool is_dead(const struct emu_peer *p)
+{
+    struct pollfd f = {.fd = p->pidfd, .events = POLLIN};
+
+    if (p->pidfd >= 0)
+        return poll(&f, 1, 0) > 0;
     /* no pidfds here (an old kernel, valgrind): what is dead has no memory, not even unmapped
      */
     char byte;
     struct iovec l = {&byte, 1}, r = {NULL, 1};
-    return process_vm_readv(pid, &l, 1, &r, 1, 0) < 0 && errno == ESRCH;
+    return process_vm_readv(p->tid, &l, 1, &r, 1, 0) < 0 && errno == ESRCH;
+}
+
+/* Has no thread of one that has left the name of its slot any more? */
+static bool slot_is_free(const struct emu_peer *p)
+{
+    int pid = slot_pid(p->slot);
+
+    return pid == -ECONNREFUSED || (pid > 0 && pid != p->pid);
+}
+
+/*
+ * Of one that has left: does no thread of it work on our segment or memory any more? They end
+ * one by one, each after its system call, and the name of its slot is free when all have. Where
+ * another process has that name from it, as a child in the middle of fork may, time decides.
+ * Service thread.
+ */
+static bool is_through(struct emu_peer *p)
+{
+    uint64_t now = emu_now();
+
+    if (!p->left_since)
+        p->left_since = now;
+    return slot_is_free(p) || now - p->left_since > LEFT_WAIT;
+}
+
+static void peer_close(struct emu_peer *p)
+{
+    if (p->seg)
+        munmap(p->seg, p->size);
+    if (p->pidfd >= 0)
+        sys_close(p->pidfd);
+    free(p);
 }
 
 static struct emu_peer *peer_open(struct emu_dev *d, int pid)
 {
-    uint64_t size = 0;
-    int pidfd = pidfd_open_(pid);
+    struct emu_peer *p = calloc(1, sizeof(*p));
+    int err;
 
-    if (pidfd < 0 && errno != ENOSYS)
+    if (!p)
         return NULL;
-    struct shm_head *seg = map_segment(pid, &size);
-    struct emu_peer *p = seg ? calloc(1, sizeof(*p)) : NULL;
-    if (!p || pid_gone(pid, pidfd)) {
+    p->pid = pid;
+    p->pidfd = pidfd_open_(pid);
+    p->seg = p->pidfd >= 0 || errno == ENOSYS ? map_segment(pid, &p->size) : NULL;
+    err = errno;
+    if (p->seg) {
+        p->tid = thread_of(pid, p->seg);
+        err = ESRCH;
+    }
+    if (!p->seg || is_dead(p)) {
         static _Atomic int said;
-        int err = p ? ESRCH : errno;
-        if ((err == EMFILE || err == ENFILE || err == ENOMEM) && !atomic_exchange(&said, 1))
-            fprintf(stderr,
-                    "emuverbs: process %d cannot be reached: %s; every peer takes three "
-                    "descriptors (see ulimit -n)\n",
-                    pid, strerror(err));
-        if (seg)
-            munmap(seg, size);
-        free(p);
-        if (pidfd >= 0)
-            sys_close(pidfd);
+        explain_lack(&said, "cannot be reached", pid, err, p->size);
+        peer_close(p);
         errno = err;
         return NULL;
     }
-    p->seg = seg;
-    p->size = size;
-    p->slot = seg->slot & (EMU_MAX_SLOTS - 1);
-    p->incarnation = seg->incarnation;
-    p->pid = pid;
-    p->pidfd = pidfd;
+    p->slot = p->seg->slot & (EMU_MAX_SLOTS - 1);
+    p->incarnation = p->seg->incarnation;
     p->refs = 1; /* the table's */
     atomic_store(&p->bell, -1);
     pthread_mutex_init(&p->chan_lock, NULL);
@@ -238,17 +429,15 @@ static struct emu_peer *peer_open(struct emu_dev *d, int pid)
         /* another thread was faster */
         old->refs++;
         pthread_mutex_unlock(&d->lock);
-        munmap(seg, size);
-        if (pidfd >= 0)
-            sys_close(pidfd);
-        free(p);
+        pthread_mutex_destroy(&p->chan_lock);
+        peer_close(p);
         return old;
     }
     p->refs++;
     p->next = old;
     d->peers[p->slot] = p;
+    emu_watch_peer(d, p); /* before the service thread finds it there, and forgets it */
     pthread_mutex_unlock(&d->lock);
-    emu_watch_peer(d, p);
     return p;
 }
 
@@ -263,8 +452,8 @@ static struct emu_peer *peer_known(struct emu_dev *d, int pid, uint32_t slot)
     uint32_t from = pid ? 0 : slot, to = pid ? EMU_MAX_SLOTS - 1 : slot;
     for (uint32_t i = from; i <= to && !found; i++) {
         struct emu_peer *p = d->peers[i];
-        if (p && (!pid || p->pid == pid) && !atomic_load(&p->dead) &&
-            !pid_gone(p->pid, p->pidfd))
+        if (p && (!pid || p->pid == pid) && !atomic_load(&p->dead) && !has_left(p) &&
+            !is_dead(p))
             found = p;
     }
     if (found)
@@ -282,14 +471,14 @@ struct emu_peer *emu_peer_by_pid(struct emu_dev *d, int pid)
 
 struct emu_peer *emu_peer_get(struct emu_dev *d, uint32_t slot)
 {
-    char name[64];
     struct emu_peer *p = peer_known(d, 0, slot);
 
     if (p)
         return p;
-    snprintf(name, sizeof(name), "emuverbs/slot/%u", slot);
-    int pid = emu_listener_pid(name);
+    int pid = slot_pid(slot);
     if (pid < 0) {
+        static _Atomic int said;
+        explain_lack(&said, "cannot be reached", 0, -pid, 0);
         errno = -pid;
         return NULL;
     }
@@ -322,17 +511,15 @@ void emu_peer_put(struct emu_dev *d, struct emu_peer *p)
     }
     if (atomic_load(&p->bell) >= 0)
         sys_close(atomic_load(&p->bell));
-    if (p->pidfd >= 0)
-        sys_close(p->pidfd);
-    munmap(p->seg, p->size);
     pthread_mutex_destroy(&p->chan_lock);
-    free(p);
+    peer_close(p);
 }
 
 void emu_peer_clear(struct emu_dev *d, uint32_t slot)
 {
     emu_above_slot_died(d, slot);
     shm_ring_recover(d->seg, &d->seg->inbox, slot);
+    emu_above_untold(d); /* it may have died between doing something here and saying so */
 }
 
 void emu_peer_died(struct emu_dev *d, struct emu_peer *p)
@@ -367,27 +554,50 @@ struct emu_peer *emu_peer_of(struct emu_dev *d, struct emu_peer **last, uint32_t
 
 bool emu_peer_greet(struct emu_dev *d, struct emu_peer *p)
 {
-    if (p->self || atomic_exchange(&p->greeted, true) ||
-        emu_peer_send(d, p, INBOX_HELLO, d->slot, 0, NULL, 0))
+    if (p->self || atomic_load(&p->greeted))
         return true;
-    atomic_store(&p->greeted, false);
-    return false;
+    if (!emu_peer_send(d, p, INBOX_HELLO, d->slot, 0, NULL, 0))
+        return false;
+    atomic_store(&p->greeted, true); /* not before: another thread would go on by that */
+    return true;
 }
 
+/* Where that cannot be told, for want of a descriptor, it runs. */
+static bool thread_runs(const char *path)
+{
+    char state = 0;
+    FILE *f = fopen(path, "re");
+
+    if (!f)
+        return errno != ENOENT && errno != ESRCH;
+    if (fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+        state = 'X'; /* it has ended meanwhile */
+    fclose(f);
+    return state != 'T' && state != 't' && state != 'Z' && state != 'X';
+}
+
+/* All of its threads: they stop and end one by one, each after its system call. */
 bool emu_peer_stopped(struct emu_peer *p)
 {
-    char path[64], state = 0;
+    char path[300];
+    bool runs = false;
 
     if (p->self)
         return false;
-    snprintf(path, sizeof(path), "/proc/%d/stat", p->pid);
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return true; /* gone */
-    if (fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
-        state = 0;
-    fclose(f);
-    return state == 'T' || state == 't' || state == 'Z' || state == 'X';
+    if (has_left(p)) /* what is there by its number may be another program */
+        return slot_is_free(p);
+    snprintf(path, sizeof(path), "/proc/%d/task", p->pid);
+    DIR *dir = opendir(path);
+    if (!dir)
+        return errno == ENOENT || errno == ESRCH;
+    for (struct dirent *e; !runs && (e = readdir(dir)) != NULL;) {
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", p->pid, e->d_name);
+        runs = thread_runs(path);
+    }
+    closedir(dir);
+    return !runs;
 }
 
 bool emu_peers_any(struct emu_dev *d,
@@ -403,27 +613,46 @@ bool emu_peers_any(struct emu_dev *d,
     return any;
 }
 
-void emu_peers_check(struct emu_dev *d)
+struct emu_peer *emu_peer_unseen(struct emu_dev *d)
 {
-    for (uint32_t i = 0; i < EMU_MAX_SLOTS; i++) {
-        pthread_mutex_lock(&d->lock);
-        struct emu_peer *p = d->peers[i];
-        while (p && (p->pidfd >= 0 || !pid_gone(p->pid, p->pidfd)))
-            p = p->next;
-        pthread_mutex_unlock(&d->lock);
-        if (p)
-            emu_peer_died(d, p);
-    }
+    struct emu_peer *found = NULL;
+
+    pthread_mutex_lock(&d->lock);
+    for (uint32_t i = 0; i < EMU_MAX_SLOTS && !found; i++)
+        for (struct emu_peer *p = d->peers[i]; p && !found; p = p->next)
+            if ((p->pidfd >= 0 ? has_left(p) : is_dead(p)) && is_through(p))
+                found = p;
+    pthread_mutex_unlock(&d->lock);
+    return found;
 }
 
-/* Copies a descriptor of a peer; -1 when that is not possible (too many open, an old kernel).
- */
+static bool is_eventfd(int fd)
+{
+    char path[40], link[40];
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(path, link, sizeof(link) - 1);
+    link[n > 0 ? n : 0] = 0;
+    return strcmp(link, "anon_inode:[eventfd]") == 0;
+}
+
+/* Copies an eventfd of a peer; -1 when that is not possible (too many open, an old kernel, the
+ * program has closed it and the number is another file's). */
 static int copy_fd(struct emu_peer *p, int fd)
 {
+    static _Atomic int said;
     int copy = fd >= 0 && p->pidfd >= 0 ? pidfd_getfd_(p->pidfd, fd) : -1;
+    bool left = has_left(p); /* it is the other program's, or that one forbids it */
 
+    if (left || (copy >= 0 && !is_eventfd(copy))) {
+        if (copy >= 0)
+            sys_close(copy);
+        return -1;
+    }
     if (copy < 0 && p->pidfd >= 0 && errno == EPERM)
         emu_explain_eperm(p->pid);
+    else if (copy < 0 && p->pidfd >= 0 && fd >= 0)
+        explain_lack(&said, "may be woken late", p->pid, errno, 0);
     return copy;
 }
 
@@ -438,9 +667,7 @@ void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p)
         fd = copy_fd(p, p->seg->bell_fd);
         if (fd < 0) {
             /* connecting to its slot wakes the service thread just as well */
-            char name[64];
-            snprintf(name, sizeof(name), "emuverbs/slot/%u", p->slot);
-            emu_listener_pid(name);
+            slot_pid(p->slot);
             return;
         }
         int none = -1;
@@ -454,15 +681,20 @@ void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p)
 
 void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan)
 {
+    struct shm_chan *s = shm_chan(p->seg, chan);
+    uint32_t gen = atomic_load(&s->gen);
+
+    if (d->knobs.signal_late_us)
+        usleep((useconds_t)d->knobs.signal_late_us);
     if (p->self) {
-        emu_kick(atomic_load(&shm_chan(d->seg, chan)->fd));
+        pthread_mutex_lock(&p->chan_lock);
+        if ((gen & 1) && atomic_load(&s->gen) == gen)
+            emu_kick(atomic_load(&s->fd));
+        pthread_mutex_unlock(&p->chan_lock);
         return;
     }
     if (atomic_load(&p->dead))
         return;
-    struct shm_chan *s = shm_chan(p->seg, chan);
-    uint32_t gen = atomic_load(&s->gen);
-
     pthread_mutex_lock(&p->chan_lock);
     if (!p->chan)
         p->chan = calloc(EMU_MAX_CHANS, sizeof(*p->chan));
@@ -472,7 +704,9 @@ void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan)
             sys_close(c->fd);
         c->gen = 0;
         int fd = gen & 1 ? copy_fd(p, atomic_load(&s->fd)) : -1;
-        if (fd >= 0) {
+        if (fd >= 0 && atomic_load(&s->gen) != gen) { /* it may be another's by now */
+            sys_close(fd);
+        } else if (fd >= 0) {
             c->fd = fd;
             c->gen = gen;
         }
@@ -483,11 +717,12 @@ void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan)
         emu_peer_send(d, p, INBOX_SIGNAL, chan, gen, NULL, 0);
 }
 
-bool emu_peer_send(struct emu_dev *d, struct emu_peer *p, uint32_t kind, uint32_t index,
-                   uint32_t arg, const void *payload, size_t len)
+/* A message into the inbox; false when there is no room. */
+static bool put(struct emu_dev *d, struct emu_peer *p, uint32_t kind, uint32_t index,
+                uint32_t arg, const void *payload, size_t len)
 {
     struct shm_ring *inbox = &p->seg->inbox;
-    struct shm_msg *m = atomic_load(&p->dead) ? NULL : shm_cell_get(p->seg, inbox, d->slot);
+    struct shm_msg *m = shm_cell_get(p->seg, inbox, d->slot);
 
     if (!m)
         return false;
@@ -498,10 +733,22 @@ bool emu_peer_send(struct emu_dev *d, struct emu_peer *p, uint32_t kind, uint32_
         len = EMU_INBOX_PAYLOAD;
     if (len)
         memcpy(m->payload, payload, len);
-    if (shm_ring_push(p->seg, inbox, m) != SHM_PUSHED) {
-        shm_cell_put(p->seg, inbox, m);
+    if (shm_ring_push(p->seg, inbox, m) == SHM_PUSHED)
+        return true;
+    shm_cell_put(p->seg, inbox, m);
+    return false;
+}
+
+bool emu_peer_send(struct emu_dev *d, struct emu_peer *p, uint32_t kind, uint32_t index,
+                   uint32_t arg, const void *payload, size_t len)
+{
+    if (atomic_load(&p->dead))
         return false;
-    }
+    bool there = put(d, p, kind, index, arg, payload, len);
+    if (!there && (kind == INBOX_CM || kind == INBOX_HELLO))
+        return false;
+    if (!there)
+        atomic_store(&p->seg->untold, 1);
     emu_peer_ring_bell(d, p);
-    return true;
+    return there;
 }

@@ -7,13 +7,16 @@
  * is private memory, since only the owner allocates.
  */
 #include "emul/verbs/process/process.h"
+#include "emul/verbs/base/sysio.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,14 +32,32 @@ static uint64_t align_up(uint64_t v, uint64_t a)
     return (v + a - 1) & ~(a - 1);
 }
 
+/* A file that is larger than the process may have would be answered by SIGXFSZ. */
+static bool may_be_so_large(uint64_t size)
+{
+    struct rlimit most;
+
+    if (getrlimit(RLIMIT_FSIZE, &most) < 0 || most.rlim_cur >= size)
+        return true;
+    fprintf(stderr,
+            "emuverbs: the segment, a file in memory of %" PRIu64
+            " bytes, is larger than files "
+            "of this process may be (RLIMIT_FSIZE is %" PRIu64 "). Remedy: raise the limit "
+            "(ulimit -f), or make the segment smaller (EMUVERBS_SEGMENT_MIB, 64 at least)\n",
+            size, (uint64_t)most.rlim_cur);
+    return false;
+}
+
 int emu_segment_create(struct emu_dev *d)
 {
     char name[64];
     uint64_t size = d->knobs.segment_mib << 20;
-    uint64_t inc = 0;
+    uint64_t drawn[2]; /* incarnation, and the first serial */
 
+    if (!may_be_so_large(size))
+        return -EFBIG;
     snprintf(name, sizeof(name), "emuverbs-%u", d->slot);
-    int fd = memfd_create(name, MFD_CLOEXEC);
+    int fd = sys_no_stream(memfd_create(name, MFD_CLOEXEC));
     if (fd < 0)
         return -errno;
     if (ftruncate(fd, (off_t)size) < 0) {
@@ -50,13 +71,14 @@ int emu_segment_create(struct emu_dev *d)
         close(fd);
         return -err;
     }
-    if (getrandom(&inc, sizeof(inc), GRND_NONBLOCK) != sizeof(inc))
-        inc = ((uint64_t)d->pid << 32) ^ emu_now();
+    if (getrandom(drawn, sizeof(drawn), GRND_NONBLOCK) != sizeof(drawn))
+        drawn[0] = drawn[1] = ((uint64_t)d->pid << 32) ^ emu_now();
     seg->version = EMU_SHM_VERSION;
     seg->slot = d->slot;
     seg->pid = d->pid;
     seg->bell_fd = -1;
-    seg->incarnation = inc | 1;
+    seg->incarnation = drawn[0] | 1;
+    atomic_store(&seg->serial, drawn[1] & SHM_SERIAL_FIRST);
     seg->size = size;
     atomic_store(&seg->silent, (uint32_t)d->knobs.silent);
 
@@ -88,8 +110,14 @@ int emu_segment_create(struct emu_dev *d)
     d->arena_next = off;
     d->seg = seg;
     d->seg_fd = fd;
-    emu_counters_move(&seg->counters);
     return 0;
+}
+
+void emu_segment_destroy(struct emu_dev *d)
+{
+    munmap(d->seg, d->seg->size);
+    close(d->seg_fd);
+    d->seg = NULL;
 }
 
 static unsigned size_class(uint64_t bytes)

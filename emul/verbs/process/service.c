@@ -9,6 +9,8 @@
 #include "emul/verbs/base/sysio.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -20,16 +22,33 @@ static struct {
     pthread_t thread;
     bool started;
     _Atomic bool stop;
+    sem_t up; /* the thread is in the segment */
 } svc;
 
-/* Who sends datagrams is not known here else, and may die with a receive in its hands. */
+/*
+ * Who sends datagrams is not known here else, and may die with a receive in its hands. Where
+ * there is no descriptor or memory to look it up with, that is done again by time.
+ */
 static void greeted(struct emu_dev *d, uint32_t slot)
 {
-    struct emu_peer *p = emu_peer_get(d, slot & (EMU_MAX_SLOTS - 1));
+    slot &= EMU_MAX_SLOTS - 1;
+    struct emu_peer *p = emu_peer_get(d, slot);
+    uint64_t *word = &d->unmet[slot / 64], bit = UINT64_C(1) << (slot % 64);
+    int err = p ? 0 : errno;
 
-    if (!p && (errno == ECONNREFUSED || errno == ESRCH))
-        emu_peer_clear(d, slot & (EMU_MAX_SLOTS - 1)); /* it has died since */
-    emu_peer_put(d, p);                                /* the table keeps it while it lives */
+    *word &= ~bit;
+    if (err == EMFILE || err == ENFILE || err == ENOMEM || err == EAGAIN)
+        *word |= bit;
+    else if (err == ECONNREFUSED || err == ESRCH)
+        emu_peer_clear(d, slot); /* it has died since */
+    emu_peer_put(d, p);          /* the table keeps it while it lives */
+}
+
+static void meet_late(struct emu_dev *d)
+{
+    for (uint32_t w = 0; w < EMU_MAX_SLOTS / 64; w++)
+        for (uint64_t bits = d->unmet[w]; bits; bits &= bits - 1)
+            greeted(d, w * 64 + (uint32_t)__builtin_ctzll(bits));
 }
 
 void emu_inbox_read(struct emu_dev *d)
@@ -53,23 +72,86 @@ void emu_inbox_read(struct emu_dev *d)
             emu_above_told(d, &copy);
         }
     }
+    if (atomic_load_explicit(&d->seg->untold, memory_order_relaxed) &&
+        atomic_exchange(&d->seg->untold, 0))
+        emu_above_untold(d);
+}
+
+static int spare = -1; /* a descriptor to accept with where there is no other left */
+
+static bool somebody_waits(int listener)
+{
+    struct pollfd p = {listener, POLLIN, 0};
+
+    return poll(&p, 1, 0) > 0;
+}
+
+/*
+ * Empties a backlog. A connection stays there, and wakes this thread again and again, until it
+ * is accepted, also where the process has no descriptor left. The kernel asks for a descriptor
+ * before it looks for a connection, so an empty backlog, too, yields EMFILE: the spare one is
+ * given up for somebody only.
+ */
+static void empty_backlog(int listener)
+{
+    for (;;) {
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && spare >= 0 &&
+            somebody_waits(listener)) {
+            sys_close(spare);
+            spare = -1;
+            fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        }
+        if (fd < 0)
+            return;
+        if (spare < 0)
+            spare = sys_no_stream(fd);
+        else
+            sys_close(fd);
+    }
+}
+
+static void check_peers(struct emu_dev *d)
+{
+    struct emu_peer *p;
+
+    emu_inbox_read(d);
+    meet_late(d);
+    while ((p = emu_peer_unseen(d)) != NULL) {
+        emu_inbox_read(d); /* what it said before comes first */
+        emu_peer_died(d, p);
+    }
+}
+
+/* What the kernel goes through when the service thread ends: the word in the segment. Threads
+ * have such a list each, for robust mutexes; this one uses none. */
+static struct {
+    struct robust_list_head head;
+    struct robust_list entry;
+} kept;
+
+static void keep(struct emu_dev *d)
+{
+    atomic_store(&d->seg->keeper, (uint32_t)gettid());
+    kept.head.list.next = &kept.entry;
+    kept.entry.next = &kept.head.list;
+    kept.head.futex_offset = (long)((uintptr_t)&d->seg->keeper - (uintptr_t)&kept.entry);
+    syscall(SYS_set_robust_list, &kept.head, sizeof(kept.head));
 }
 
 static void *service_main(void *arg)
 {
     struct emu_dev *d = arg;
     struct emu_watched seen[EMU_WATCHED_MAX];
+    uint64_t checked = emu_now();
 
+    keep(d);
+    sem_post(&svc.up);
     while (!atomic_load(&svc.stop)) {
         int n = emu_watch_wait(seen, EMU_WATCHED_MAX);
-        if (emu_watch_by_time()) {
-            emu_inbox_read(d);
-            emu_peers_check(d);
-        }
         for (int i = 0; i < n && !atomic_load(&svc.stop); i++) {
             uint64_t drop;
             ssize_t got;
-            int fd;
             switch (seen[i].what) {
             case EMU_WATCH_BELL:
                 got = sys_read(seen[i].fd, &drop, sizeof(drop));
@@ -83,8 +165,10 @@ static void *service_main(void *arg)
                 break;
             case EMU_WATCH_SLOT: /* somebody asks who we are, or rings without our eventfd */
             case EMU_WATCH_LISTENER:
-                while ((fd = accept4(seen[i].fd, NULL, NULL, SOCK_CLOEXEC)) >= 0)
-                    sys_close(fd);
+                if (!emu_watch_hold())
+                    break; /* the number may be another's; who still asks is seen again */
+                empty_backlog(seen[i].fd);
+                emu_watch_let_go();
                 if (seen[i].what == EMU_WATCH_SLOT)
                     emu_inbox_read(d);
                 break;
@@ -94,7 +178,13 @@ static void *service_main(void *arg)
                 break;
             }
         }
+        /* after the above, whose peers are there until they were handled */
+        if (!atomic_load(&svc.stop) && emu_now() - checked >= emu_watch_period()) {
+            check_peers(d);
+            checked = emu_now();
+        }
     }
+    kept.head.list.next = &kept.head.list; /* the process is still here */
     return NULL;
 }
 
@@ -108,27 +198,48 @@ int emu_service_start(struct emu_dev *d)
     if (err)
         return err;
     timer = emu_timers_open(d);
-    if (timer < 0)
-        return timer;
-    d->seg->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (d->seg->bell_fd < 0)
-        return -errno;
+    if (timer < 0) {
+        err = timer;
+        goto no_timer;
+    }
+    d->seg->bell_fd = sys_no_stream(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (d->seg->bell_fd < 0) {
+        err = -errno;
+        goto no_bell;
+    }
     err = emu_watch(d->seg->bell_fd, EMU_WATCH_BELL);
     if (!err)
         err = emu_watch(timer, EMU_WATCH_TIMER);
     if (!err)
         err = emu_watch(d->slot_sock, EMU_WATCH_SLOT);
     if (err)
-        return err;
+        goto no_thread;
+    spare = sys_no_stream(eventfd(0, EFD_CLOEXEC)); /* without one we only do not have it */
+    sem_init(&svc.up, 0, 0);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     err = pthread_create(&svc.thread, NULL, service_main, d);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (err)
-        return -err;
+    if (err) {
+        err = -err;
+        goto no_thread;
+    }
     pthread_setname_np(svc.thread, "emuverbs");
+    while (sem_wait(&svc.up) < 0 && errno == EINTR)
+        ;
     svc.started = true;
     return 0;
+
+no_thread:
+    if (spare >= 0)
+        sys_close(spare);
+    spare = -1;
+    sys_close(d->seg->bell_fd);
+no_bell:
+    sys_close(timer);
+no_timer:
+    emu_watch_close();
+    return err;
 }
 
 void emu_service_stop(struct emu_dev *d)
@@ -144,6 +255,7 @@ void emu_service_stop(struct emu_dev *d)
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 1;
     pthread_timedjoin_np(svc.thread, NULL, &until);
+    d->self.tid = d->pid;
 }
 
 void emu_service_forked(void)
@@ -151,4 +263,6 @@ void emu_service_forked(void)
     emu_watch_forked();
     emu_timers_forked();
     svc.started = false;
+    sys_close(spare);
+    spare = -1;
 }

@@ -98,10 +98,13 @@ void emu_timer_sooner(struct emu_dev *d, struct emu_timer *t, uint64_t due)
 void emu_timer_cancel(struct emu_timer *t)
 {
     pthread_mutex_lock(&timers.lock);
-    if (t->armed)
-        unlink_timer(t);
-    while (t->running)
+    for (;;) {
+        if (t->armed) /* a run that has just ended may have armed it anew */
+            unlink_timer(t);
+        if (!t->running)
+            break;
         pthread_cond_wait(&timers.done, &timers.lock);
+    }
     pthread_mutex_unlock(&timers.lock);
 }
 
@@ -150,7 +153,7 @@ int emu_timers_open(const struct emu_dev *d)
     pthread_cond_init(&timers.done, NULL);
     timers.head = NULL;
     atomic_store(&timers.next_due, 0);
-    timers.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    timers.fd = sys_no_stream(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
     return timers.fd < 0 ? -errno : timers.fd;
 }
 

@@ -1,31 +1,47 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What the service thread waits for. Each descriptor says what it is, and which: a socket, or a
- * peer. Where the kernel has no pidfds, peers are looked after by time.
+ * peer. No descriptor tells that a peer becomes another program, or that one could not
+ * wake this process: both are looked after by time, too, and more often where the kernel has no
+ * pidfds.
  */
 #include "emul/verbs/process/process.h"
 #include "emul/verbs/base/sysio.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
-#define PEER_CHECK_MS 100
+#define PEER_CHECK_MS   1000
+#define PEER_WITHOUT_MS 100 /* without pidfds */
 
 static struct {
     int epfd;
-    _Atomic bool check_peers; /* some have no pidfd */
-} set = {.epfd = -1};
+    _Atomic bool without;    /* some peers have no pidfd */
+    _Atomic unsigned peers;  /* how many there are */
+    pthread_mutex_t lock;    /* of the rest; innermost */
+    uint64_t closed, waited; /* descriptors that were closed; before the last wait */
+} set = {.epfd = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 int emu_watch_open(void)
 {
-    atomic_store(&set.check_peers, false);
-    set.epfd = epoll_create1(EPOLL_CLOEXEC);
+    atomic_store(&set.without, false);
+    atomic_store(&set.peers, 0);
+    set.epfd = sys_no_stream(epoll_create1(EPOLL_CLOEXEC));
     return set.epfd < 0 ? -errno : 0;
+}
+
+void emu_watch_close(void)
+{
+    sys_close(set.epfd);
+    set.epfd = -1;
 }
 
 void emu_watch_forked(void)
 {
-    sys_close(set.epfd);
+    pthread_mutex_init(&set.lock, NULL);
+    emu_watch_close();
 }
 
 static int add(int fd, uint64_t data)
@@ -40,31 +56,85 @@ int emu_watch(int fd, enum emu_watch what)
     return add(fd, ((uint64_t)fd << 3) | what);
 }
 
+void emu_unwatch_close(int fd)
+{
+    pthread_mutex_lock(&set.lock);
+    set.closed++;
+    epoll_ctl(set.epfd, EPOLL_CTL_DEL, fd, NULL);
+    sys_close(fd);
+    pthread_mutex_unlock(&set.lock);
+}
+
+bool emu_watch_hold(void)
+{
+    pthread_mutex_lock(&set.lock);
+    if (set.closed == set.waited)
+        return true;
+    pthread_mutex_unlock(&set.lock);
+    return false;
+}
+
+void emu_watch_let_go(void)
+{
+    pthread_mutex_unlock(&set.lock);
+}
+
 void emu_watch_peer(struct emu_dev *d, struct emu_peer *p)
 {
-    if (p->pidfd >= 0) {
+    bool first = atomic_fetch_add(&set.peers, 1) == 0;
+
+    if (p->pidfd >= 0)
         add(p->pidfd, (uint64_t)(uintptr_t)p | EMU_WATCH_PEER);
-    } else if (!atomic_exchange(&set.check_peers, true)) {
-        emu_service_wake(d);
-    }
+    else if (!atomic_exchange(&set.without, true) || first)
+        emu_service_wake(d); /* looks more often from now on */
 }
 
 void emu_unwatch_peer(struct emu_peer *p)
 {
     if (p->pidfd >= 0)
         epoll_ctl(set.epfd, EPOLL_CTL_DEL, p->pidfd, NULL);
+    atomic_fetch_sub(&set.peers, 1);
 }
 
-bool emu_watch_by_time(void)
+/* Without peers, too: one that is not known yet may have no descriptor to wake this with. */
+static int period_ms(void)
 {
-    return atomic_load(&set.check_peers);
+    return atomic_load(&set.peers) && atomic_load(&set.without) ? PEER_WITHOUT_MS
+                                                                : PEER_CHECK_MS;
+}
+
+uint64_t emu_watch_period(void)
+{
+    return (uint64_t)period_ms() * (EMU_NSEC / 1000);
+}
+
+/* A program has closed what it had not opened, as one that becomes a daemon may. */
+static void look_by_time(int err)
+{
+    static _Atomic int said;
+
+    if (!atomic_exchange(&said, 1))
+        fprintf(
+            stderr,
+            "emuverbs: descriptors of the software HCA were closed by the program (%s): it "
+            "looks by time from now on, and connections may be lost. Remedy: close what the "
+            "program opened, not all there is (closefrom, close_range)\n",
+            strerror(err));
+    atomic_store(&set.without, true);
+    usleep(PEER_WITHOUT_MS * 1000);
 }
 
 int emu_watch_wait(struct emu_watched *seen, int most)
 {
     struct epoll_event ev[EMU_WATCHED_MAX];
-    int n = epoll_wait(set.epfd, ev, most, emu_watch_by_time() ? PEER_CHECK_MS : -1);
 
+    pthread_mutex_lock(&set.lock);
+    set.waited = set.closed;
+    pthread_mutex_unlock(&set.lock);
+    int n = epoll_wait(set.epfd, ev, most, period_ms());
+
+    if (n < 0 && errno != EINTR)
+        look_by_time(errno);
     for (int i = 0; i < n; i++) {
         uint64_t data = ev[i].data.u64;
         seen[i].what = (enum emu_watch)(data & 7);

@@ -22,7 +22,7 @@ int emu_bind_mw(struct ibv_qp *ibqp, struct ibv_mw *mw, struct ibv_mw_bind *bind
     if (err)
         return err;
     emu_count(COUNT_doorbells, 1);
-    pthread_mutex_lock(&qp->sq_lock);
+    emu_sq_lock(qp);
     err = emu_sq_check(d, qp, &w);
     if (!err)
         err = emu_sq_post(d, qp, &w);

@@ -11,7 +11,6 @@
 #include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
@@ -71,8 +70,12 @@ EMU_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
         return EIO;
     pthread_mutex_lock(&d->lock);
     bool busy = c->cqs != NULL;
-    if (!busy)
+    if (!busy) {
+        /* before it is closed: who is late with a wake-up sees that, and writes nothing */
+        pthread_mutex_lock(&d->self.chan_lock);
         atomic_fetch_add(&shm_chan(d->seg, c->index)->gen, 1);
+        pthread_mutex_unlock(&d->self.chan_lock);
+    }
     pthread_mutex_unlock(&d->lock);
     if (busy)
         return EBUSY;
@@ -80,13 +83,6 @@ EMU_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
     free(c);
     emu_uncount(COUNT_live_channel, 1);
     return 0;
-}
-
-bool emu_chan_wakes(const struct emu_chan *c)
-{
-    struct pollfd p = {c->ch.fd, POLLIN, 0};
-
-    return poll(&p, 1, 0) > 0;
 }
 
 void emu_chan_settle(struct emu_chan *c)

@@ -93,6 +93,7 @@ static void land_nowhere(struct emu_dev *d, struct shm_cqe *e)
     e->status = IBV_WC_LOC_PROT_ERR;
     if (atomic_load(&s->user.qpn) != e->qpn)
         return; /* XRC: another process has the queue pair, or it is gone */
+    atomic_store(&s->why, IBV_EVENT_QP_REQ_ERR);
     if (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD)
         atomic_compare_exchange_strong(&s->state, &state, IBV_QPS_ERR);
     emu_peer_send(d, &d->self, INBOX_QP_ERROR, e->qpn & (EMU_MAX_QPS - 1), IBV_EVENT_QP_REQ_ERR,
@@ -208,6 +209,7 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
     pthread_mutex_init(&cq->cq.mutex, NULL);
     pthread_cond_init(&cq->cq.cond, NULL);
     pthread_mutex_init(&cq->lock, NULL);
+    pthread_mutex_init(&cq->ex_turn, NULL);
     pthread_mutex_lock(&d->lock);
     uint32_t index = 0, n;
     for (n = 0; n < EMU_MAX_CQS; n++) {
@@ -353,6 +355,7 @@ EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
             shm_bounce_put(d->seg, e->bounce - 1);
         shm_ring_pop(d->seg, cq->ring);
     }
+    pthread_mutex_destroy(&cq->ex_turn);
     pthread_mutex_destroy(&cq->lock);
     pthread_mutex_destroy(&cq->cq.mutex);
     pthread_cond_destroy(&cq->cq.cond);
@@ -445,14 +448,17 @@ int emu_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
         if (stale(d, cq, e)) {
             if (e->bounce)
                 shm_bounce_put(d->seg, e->bounce - 1);
-        } else {
-            if (e->bounce)
-                land(d, e);
-            retire(d, cq, e);
-            cq->ex_time = e->time;
-            report(e, &wc[n++]);
+            shm_ring_pop(d->seg, cq->ring);
+            continue;
         }
+        if (e->bounce)
+            land(d, e);
+        /* it leaves the queue before its place is free: who posts then has room here */
+        const struct shm_cqe c = *e;
         shm_ring_pop(d->seg, cq->ring);
+        retire(d, cq, &c);
+        cq->ex_time = c.time;
+        report(&c, &wc[n++]);
     }
     pthread_mutex_unlock(&cq->lock);
     emu_count(COUNT_cqes, (uint64_t)n);
@@ -475,19 +481,48 @@ int emu_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
     return 0;
 }
 
+/*
+ * Takes what was marked among the first `n` unread completions out of the queue, which has room
+ * for as many others then. The rest moves up to the tail, in its order, so that what is marked
+ * is at the head: posters see no difference, as a word that is filled stays so. Under cq->lock.
+ */
+static void take_out(struct emu_dev *d, struct emu_cq *cq, uint64_t n)
+{
+    struct shm_cqe *e;
+
+    for (uint64_t i = n, to = n; i-- > 0;) {
+        e = emu_cq_unread(d, cq, i);
+        if (e && e->skip != SHM_SKIP && --to != i)
+            shm_ring_swap(d->seg, cq->ring, i, to);
+    }
+    while ((e = emu_cq_unread(d, cq, 0)) != NULL && e->skip == SHM_SKIP) {
+        if (e->bounce)
+            shm_bounce_put(d->seg, e->bounce - 1);
+        shm_ring_pop(d->seg, cq->ring);
+    }
+}
+
 void emu_cq_purge(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn, struct emu_srq *srq,
                   struct emu_rq *rq)
 {
+    uint32_t own = 0, shared = 0;
+    uint64_t end = 0;
     struct shm_cqe *e;
 
     pthread_mutex_lock(&cq->lock);
     for (uint64_t i = 0; (e = emu_cq_unread(d, cq, i)) != NULL; i++) {
-        if (e->qpn != qpn || e->srq == SHM_OF_XRC_SRQ || stale(d, cq, e))
+        if (e->qpn != qpn || e->srq == SHM_OF_XRC_SRQ)
             continue;
+        if (!stale(d, cq, e) && !e->from_sq)
+            *(e->srq && srq ? &shared : &own) += 1;
         e->skip = SHM_SKIP;
-        if (!e->from_sq)
-            atomic_fetch_add(e->srq && srq ? &srq->rq.polled : &rq->polled, 1);
+        end = i + 1;
     }
+    take_out(d, cq, end);
+    /* they leave the queue before their places are free: see emu_poll_cq */
+    if (shared)
+        atomic_fetch_add(&srq->rq.polled, shared);
+    atomic_fetch_add(&rq->polled, own);
     pthread_mutex_unlock(&cq->lock);
 }
 
@@ -516,8 +551,8 @@ void emu_cq_settle(struct emu_dev *d)
 
 /*
  * A poster has died. Where its note stands it has disarmed a queue, and may have woken its
- * owner for that or not. Its note is gone where another has disarmed the queue since: then
- * there may be an event that nothing wakes for. Under d->lock.
+ * owner for that or not. Its note is gone where another has disarmed the queue since: then any
+ * event may lack its wake-up, also where there are wake-ups for others. Under d->lock.
  */
 static void settle_channels(struct emu_dev *d)
 {
@@ -525,10 +560,42 @@ static void settle_channels(struct emu_dev *d)
         struct emu_cq *cq = d->cq[k];
         if (!cq || !cq->chan)
             continue;
-        if (cq->chan->owed || (emu_cq_events(cq) && !emu_chan_wakes(cq->chan)))
+        if (cq->chan->owed || emu_cq_events(cq))
             emu_chan_settle(cq->chan);
         cq->chan->owed = false;
     }
+}
+
+/* Tells of an overrun that was not told of. Under d->lock. */
+static void tell_overrun(struct emu_cq *cq)
+{
+    if (cq->overrun_told || !atomic_load(&cq->s->overrun))
+        return;
+    cq->overrun_told = true;
+    emu_async_cq(cq, IBV_EVENT_CQ_ERR);
+}
+
+void emu_cq_overrun(struct emu_dev *d, uint32_t index)
+{
+    pthread_mutex_lock(&d->lock);
+    if (index < EMU_MAX_CQS && d->cq[index])
+        tell_overrun(d->cq[index]);
+    pthread_mutex_unlock(&d->lock);
+}
+
+void emu_cq_untold(struct emu_dev *d)
+{
+    pthread_mutex_lock(&d->lock);
+    for (uint32_t k = 0; k < EMU_MAX_CQS; k++) {
+        struct emu_cq *cq = d->cq[k];
+        if (!cq)
+            continue;
+        tell_overrun(cq);
+        if (cq->chan)
+            cq->chan->owed = true;
+    }
+    settle_channels(d);
+    pthread_mutex_unlock(&d->lock);
 }
 
 /*

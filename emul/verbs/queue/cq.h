@@ -65,7 +65,8 @@ struct emu_cq {
     uint64_t fetched;         /* events, counted as in shm_cq.armed; under dev.lock */
     uint32_t comp_events;     /* fetched, for acknowledging */
     uint32_t async_events;    /* raised */
-    bool ex_ok;               /* created by ibv_create_cq_ex */
+    bool overrun_told;        /* its event was raised; under dev.lock */
+    pthread_mutex_t ex_turn;  /* at the iterator: cq_ex.c */
     struct ibv_wc ex_wc;
     uint64_t ex_time; /* of the last completion polled */
 };
@@ -108,6 +109,10 @@ void emu_cq_settle(struct emu_dev *d);
  */
 void emu_cq_late(struct emu_cq *cq, uint32_t slot);
 void emu_cq_peer_died(struct emu_dev *d, uint32_t slot);
+/* A completion found no room in the queue at this place: raises the event, once. */
+void emu_cq_overrun(struct emu_dev *d, uint32_t index);
+/* Raises events, and wakes for completions, that nobody could tell this process of. */
+void emu_cq_untold(struct emu_dev *d);
 int emu_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int emu_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 /* NULL with errno set. `stamps`: each completion bears its time. */
@@ -123,8 +128,6 @@ static inline uint64_t emu_cq_events(const struct emu_cq *cq)
 /* Wakes as often as there are events that were not fetched, no more and no less. Under
  * dev.lock. */
 void emu_chan_settle(struct emu_chan *c);
-/* Does it wake now? */
-bool emu_chan_wakes(const struct emu_chan *c);
 
 /* cq_ex.c */
 struct ibv_cq_ex *emu_create_cq_ex(struct ibv_context *context,

@@ -3,6 +3,9 @@
  * Extended completion queues: the iterator, which takes one completion at a time and keeps it
  * in the queue, and the time of completions.
  *
+ * One thread at a time goes through a queue: from the start that finds something to the end it
+ * has its turn, and another that starts waits.
+ *
  * The clock of the device is CLOCK_MONOTONIC in nanoseconds, the same for all processes.
  * Whoever pushes a completion notes the time, if the queue wants it. The time of day is
  * computed from it when a program asks.
@@ -27,9 +30,26 @@ static int ex_next(struct ibv_cq_ex *ex)
 }
 static int ex_start(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 {
-    return attr->comp_mask ? EINVAL : ex_next(ex);
+    struct emu_cq *cq = (struct emu_cq *)ex;
+
+    if (attr->comp_mask)
+        return EINVAL;
+    pthread_mutex_lock(&cq->ex_turn);
+    int err = ex_next(ex);
+    if (err) /* the caller does not end what has not begun */
+        pthread_mutex_unlock(&cq->ex_turn);
+    return err;
 }
 static void ex_end(struct ibv_cq_ex *ex)
+{
+    pthread_mutex_unlock(&((struct emu_cq *)ex)->ex_turn);
+}
+/* Of a queue whose program promises that no two threads poll it at once. */
+static int ex_start_alone(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
+{
+    return attr->comp_mask ? EINVAL : ex_next(ex);
+}
+static void ex_end_alone(struct ibv_cq_ex *ex)
 {
     (void)ex;
 }
@@ -107,9 +127,11 @@ struct ibv_cq_ex *emu_create_cq_ex(struct ibv_context *context,
     if (!cq)
         return NULL;
     struct ibv_cq_ex *ex = &cq->ex;
-    ex->start_poll = ex_start;
+    bool alone = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) &&
+                 (attr->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED);
+    ex->start_poll = alone ? ex_start_alone : ex_start;
     ex->next_poll = ex_next;
-    ex->end_poll = ex_end;
+    ex->end_poll = alone ? ex_end_alone : ex_end;
     ex->read_opcode = ex_opcode;
     ex->read_vendor_err = ex_vendor_err;
     ex->read_byte_len = ex_byte_len;

@@ -124,8 +124,7 @@ static enum entry enter(struct run *r)
     struct emu_peer *p = r->peer;
     uint64_t idle = 0;
 
-    if (!p || r->qp->lost || atomic_load_explicit(&p->dead, memory_order_relaxed) ||
-        atomic_load_explicit(&p->seg->silent, memory_order_relaxed) || d->knobs.silent)
+    if (!p || r->qp->lost || !emu_peer_answers(p) || d->knobs.silent)
         return NO_ANSWER;
     r->qpn = r->qp->attr.dest_qp_num;
     r->rs = shm_qp(p->seg, r->qpn);
@@ -165,11 +164,13 @@ static struct emu_peer *owner(const struct run *r)
 /* The responder refuses: its QP fails, its owner is told to flush it. Leaves. */
 static void refuse(struct run *r, enum ibv_event_type event)
 {
-    uint32_t qpn = r->qpn;
-    uint32_t state = atomic_load(&r->rs->state);
+    uint32_t qpn = r->qpn, state = atomic_load(&r->rs->state);
 
-    if (atomic_load(&r->rs->busy) == r->token && receives(state))
-        atomic_compare_exchange_strong(&r->rs->state, &state, IBV_QPS_ERR);
+    if (atomic_load(&r->rs->busy) == r->token) {
+        atomic_store(&r->rs->why, (uint8_t)event);
+        if (receives(state))
+            atomic_compare_exchange_strong(&r->rs->state, &state, IBV_QPS_ERR);
+    }
     if (!leave(r))
         return;
     emu_peer_send(r->d, owner(r), INBOX_QP_ERROR, qpn & (EMU_MAX_QPS - 1), (uint32_t)event,
@@ -564,7 +565,7 @@ static bool enter_datagram(struct run *r)
     struct emu_peer *p = r->peer;
     uint64_t since = 0, look = 0, holder = 0;
 
-    if (r->qp->lost || atomic_load(&p->dead) || atomic_load(&p->seg->silent) || d->knobs.silent)
+    if (r->qp->lost || !emu_peer_answers(p) || d->knobs.silent)
         return false;
     r->rs = shm_qp(p->seg, r->qpn);
     r->user = &r->rs->user;

@@ -37,7 +37,8 @@ static const uint32_t rnr_us[32] = {
     480,    640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240, 15360,
     20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
 
-#define RETRY_TICK (EMU_NSEC / 1000)
+#define RETRY_TICK  (EMU_NSEC / 1000)
+#define LOCKED_TICK (EMU_NSEC / 50000)
 /* Of writes that are moved together: what takes no longer than some of them by themselves. */
 #define CHAIN_BYTES (256 * 1024)
 
@@ -200,6 +201,13 @@ static bool retire(struct emu_dev *d, struct emu_qp *qp)
     return true;
 }
 
+/* Has the request at `exec` been tried, so that it waits for its receiver? */
+static bool is_tried(struct emu_qp *qp)
+{
+    return qp->sq_exec < qp->sq_tail && emu_sqe(qp, qp->sq_exec)->started &&
+           (qp->rnr_due || qp->retry_until);
+}
+
 static void set_timer(struct emu_dev *d, struct emu_qp *qp)
 {
     uint64_t due = UINT64_MAX, now = emu_now();
@@ -210,7 +218,7 @@ static void set_timer(struct emu_dev *d, struct emu_qp *qp)
     if (qp->sq_exec < qp->sq_sent && !qp->rnr_due && !qp->retry_until &&
         emu_sqe(qp, qp->sq_exec)->due < due)
         due = emu_sqe(qp, qp->sq_exec)->due;
-    if (qp->sq_exec < qp->sq_tail) {
+    if (is_tried(qp) || (qp->sq_exec < qp->sq_tail && qp->qp.state == IBV_QPS_RTS)) {
         if (qp->rnr_due && qp->rnr_due < due)
             due = qp->rnr_due; /* a timer that is due already runs at once */
         if (qp->retry_until && now + RETRY_TICK < due)
@@ -260,7 +268,13 @@ static bool may_start(const struct emu_dev *d, struct emu_qp *qp, uint64_t due)
 {
     if (emu_link_on(d))
         return qp->sq_exec < qp->sq_sent && emu_sqe(qp, qp->sq_exec)->due <= due;
-    return qp->qp.state == IBV_QPS_RTS && qp->sq_exec < qp->sq_tail;
+    return is_tried(qp) || (qp->qp.state == IBV_QPS_RTS && qp->sq_exec < qp->sq_tail);
+}
+
+bool emu_sq_draining(struct emu_qp *qp)
+{
+    return qp->qp.state == IBV_QPS_SQD &&
+           (qp->sq_retire < qp->sq_exec || qp->sq_exec < qp->sq_sent || is_tried(qp));
 }
 
 void emu_sq_progress(struct emu_dev *d, struct emu_qp *qp, uint64_t due)
@@ -299,6 +313,10 @@ void emu_sq_progress(struct emu_dev *d, struct emu_qp *qp, uint64_t due)
     }
     if (emu_link_on(d))
         leave(d, qp);
+    if (qp->drain_asked && qp->qp.state == IBV_QPS_SQD && !emu_sq_draining(qp)) {
+        qp->drain_asked = false;
+        emu_async_qp(qp, IBV_EVENT_SQ_DRAINED);
+    }
     set_timer(d, qp);
 }
 
@@ -307,7 +325,13 @@ void emu_sq_timer(struct emu_timer *t)
     struct emu_qp *qp = (struct emu_qp *)((char *)t - offsetof(struct emu_qp, timer));
     struct emu_dev *d = emu_dev_peek();
 
-    pthread_mutex_lock(&qp->sq_lock);
+    /* A thread that builds requests (wr_api.c) has the lock until it posts them, and may be the
+     * one that polls and has come here. */
+    if (pthread_mutex_trylock(&qp->sq_lock)) {
+        if (d)
+            emu_timer_arm(d, t, emu_now() + LOCKED_TICK);
+        return;
+    }
     if (d) {
         /* no further than to the timer's time, which may have been set anew meanwhile */
         uint64_t now = emu_link_on(d) ? emu_now() : 0;
@@ -466,7 +490,7 @@ static void normalise(const struct ibv_send_wr *wr, struct emu_wr *w)
 int emu_mw_request(struct emu_wr *w, const struct ibv_mw *mw, uint32_t rkey,
                    const struct ibv_mw_bind_info *info)
 {
-    if (!mw)
+    if (!mw || (info->length && !info->mr)) /* adapters' libraries follow the pointer */
         return EINVAL;
     w->raddr = info->addr;
     w->rkey = rkey;
@@ -616,7 +640,7 @@ int emu_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_w
         return ENOMEM;
     }
     emu_count(COUNT_doorbells, 1);
-    pthread_mutex_lock(&qp->sq_lock);
+    emu_sq_lock(qp);
     for (; wr; wr = wr->next) {
         struct emu_wr w;
         int64_t length = -1;

@@ -216,6 +216,7 @@ static struct emu_qp *create(struct ibv_context *context, struct ibv_qp_init_att
     atomic_store(&s->taken, 0);
     atomic_store(&s->taking, 0);
     atomic_store(&s->comm_est, 0);
+    atomic_store(&s->why, 0);
     s->dest_qpn = 0;
     s->dest_inc = 0;
     s->user.pd = qp->qp.pd ? qp->qp.pd->handle : 0;
@@ -250,7 +251,11 @@ EMU_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_at
     memcpy(&a, init, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
     a.comp_mask = IBV_QP_INIT_ATTR_PD;
     a.pd = pd;
-    struct emu_qp *qp = pd ? create(pd->context, &a) : NULL;
+    if (!pd) {
+        errno = EINVAL;
+        return NULL;
+    }
+    struct emu_qp *qp = create(pd->context, &a);
     if (!qp)
         return NULL;
     init->cap = a.cap;
@@ -259,8 +264,8 @@ EMU_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_at
 
 struct ibv_qp *emu_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
-    if (attr->qp_type != IBV_QPT_XRC_RECV &&
-        (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || attr->pd->context != context)) {
+    if (attr->qp_type != IBV_QPT_XRC_RECV && (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) ||
+                                              !attr->pd || attr->pd->context != context)) {
         errno = EINVAL;
         return NULL;
     }
@@ -286,6 +291,7 @@ EMU_EXPORT int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int m
     pthread_mutex_lock(&qp->sq_lock);
     *attr = qp->attr;
     attr->qp_state = attr->cur_qp_state = (enum ibv_qp_state)atomic_load(&qp->s->state);
+    attr->sq_draining = emu_sq_draining(qp);
     attr->cap = qp->init.cap;
     *init = qp->init;
     pthread_mutex_unlock(&qp->sq_lock);
@@ -378,68 +384,108 @@ bool emu_qp_unseen(struct emu_dev *d, uint32_t qpn)
     return unseen;
 }
 
-/* Failing a queue pair, by its table index, when a peer asks for it. Service thread. */
-static void remote_error(struct emu_dev *d, uint32_t index, uint32_t qpn, int event)
+/* A peer has failed it, for which there is this event unless it was raised already. Under
+ * qp_life. Service thread. */
+static void failed(struct emu_dev *d, struct emu_qp *qp, int event)
 {
-    pthread_mutex_lock(&d->qp_life);
-    struct emu_qp *qp = lookup(d, index, qpn);
-    if (qp) {
-        pthread_mutex_lock(&qp->sq_lock);
-        if (atomic_load(&qp->s->state) == IBV_QPS_ERR) {
-            bool known = qp->qp.state == IBV_QPS_ERR;
-            emu_qp_to_error(d, qp, event);
-            if (known)
-                emu_async_qp(qp, (enum ibv_event_type)event);
-        }
-        pthread_mutex_unlock(&qp->sq_lock);
+    emu_sq_lock_first(qp);
+    if (atomic_load(&qp->s->state) == IBV_QPS_ERR) {
+        bool known = qp->qp.state == IBV_QPS_ERR;
+        bool owed = atomic_exchange(&qp->s->why, 0) != 0;
+        emu_qp_to_error(d, qp, event);
+        if (known && owed)
+            emu_async_qp(qp, (enum ibv_event_type)event);
     }
-    pthread_mutex_unlock(&d->qp_life);
+    pthread_mutex_unlock(&qp->sq_lock);
 }
 
-static void remote_event(struct emu_dev *d, uint32_t index, uint32_t qpn, int event)
+/* The first message since RTR has come. Under qp_life. */
+static void established(struct emu_qp *qp)
 {
-    pthread_mutex_lock(&d->qp_life);
-    struct emu_qp *qp = lookup(d, index, qpn);
-    if (qp)
-        emu_async_qp(qp, (enum ibv_event_type)event);
-    pthread_mutex_unlock(&d->qp_life);
+    emu_sq_lock_first(qp);
+    if (!qp->est_told && atomic_load(&qp->s->comm_est)) {
+        qp->est_told = true;
+        emu_async_qp(qp, IBV_EVENT_COMM_EST);
+    }
+    pthread_mutex_unlock(&qp->sq_lock);
 }
 
-/* What a peer may raise on one of our queue pairs: an event of another kind of object would be
- * taken for one. */
+/* What a peer may raise when it fails one of our queue pairs: an event of another kind of
+ * object would be taken for one. */
 static bool may_raise(uint32_t event)
 {
     return event == IBV_EVENT_QP_FATAL || event == IBV_EVENT_QP_REQ_ERR ||
-           event == IBV_EVENT_QP_ACCESS_ERR || event == IBV_EVENT_COMM_EST;
+           event == IBV_EVENT_QP_ACCESS_ERR;
 }
 
-static void told(struct emu_dev *d, const struct shm_msg *m)
+static void told_of_qp(struct emu_dev *d, const struct shm_msg *m)
 {
     uint32_t qpn;
 
     memcpy(&qpn, m->payload, sizeof(qpn));
+    pthread_mutex_lock(&d->qp_life);
+    struct emu_qp *qp = lookup(d, m->index, qpn);
+    if (qp && m->kind == INBOX_COMM_EST)
+        established(qp);
+    else if (qp && may_raise(m->arg))
+        failed(d, qp, (int)m->arg);
+    pthread_mutex_unlock(&d->qp_life);
+}
+
+/*
+ * Fewer are left than the limit, unless the event of that was raised already, and another limit
+ * asked for since, perhaps of another queue: a message may be late. Under d->lock.
+ */
+static void tell_limit(struct emu_srq *srq)
+{
+    if (!srq->limit || atomic_load(&srq->rq.s->limit))
+        return;
+    srq->limit = 0;
+    emu_async_srq(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
+}
+
+static void told(struct emu_dev *d, const struct shm_msg *m)
+{
     switch (m->kind) {
     case INBOX_QP_ERROR:
-        if (may_raise(m->arg))
-            remote_error(d, m->index, qpn, (int)m->arg);
-        break;
     case INBOX_COMM_EST:
-        if (may_raise(m->arg))
-            remote_event(d, m->index, qpn, (int)m->arg);
+        told_of_qp(d, m);
         break;
     case INBOX_SRQ_LIMIT:
         pthread_mutex_lock(&d->lock);
         if (m->index < EMU_MAX_SRQS && d->srq[m->index])
-            emu_async_srq(d->srq[m->index], IBV_EVENT_SRQ_LIMIT_REACHED);
+            tell_limit(d->srq[m->index]);
         pthread_mutex_unlock(&d->lock);
         break;
     case INBOX_CQ_OVERRUN:
-        pthread_mutex_lock(&d->lock);
-        if (m->index < EMU_MAX_CQS && d->cq[m->index])
-            emu_async_cq(d->cq[m->index], IBV_EVENT_CQ_ERR);
-        pthread_mutex_unlock(&d->lock);
+        emu_cq_overrun(d, m->index);
         break;
     }
+}
+
+/* Looks for all that a message tells of: some found no room in the inbox. */
+static void untold(struct emu_dev *d)
+{
+    pthread_mutex_lock(&d->qp_life);
+    for (uint32_t i = 0; i < EMU_MAX_QPS; i++) {
+        pthread_mutex_lock(&d->lock);
+        struct emu_qp *qp = d->qp[i];
+        pthread_mutex_unlock(&d->lock);
+        /* its number is set last, when it has been made */
+        if (!qp || !atomic_load(&shm_qp(d->seg, i)->user.qpn))
+            continue;
+        uint32_t event = atomic_load(&qp->s->why);
+        if (event)
+            failed(d, qp, may_raise(event) ? (int)event : IBV_EVENT_QP_FATAL);
+        established(qp);
+    }
+    pthread_mutex_unlock(&d->qp_life);
+    pthread_mutex_lock(&d->lock);
+    for (uint32_t i = 0; i < EMU_MAX_SRQS; i++)
+        if (d->srq[i])
+            tell_limit(d->srq[i]);
+    pthread_mutex_unlock(&d->lock);
+    emu_cq_untold(d);
 }
 
 static void slot_died(struct emu_dev *d, uint32_t slot)
@@ -457,8 +503,11 @@ static void forked(struct emu_dev *d)
 
 __attribute__((constructor)) static void loaded(void)
 {
-    static const struct emu_above row = {
-        .told = told, .slot_died = slot_died, .settle = emu_cq_settle, .forked = forked};
+    static const struct emu_above row = {.told = told,
+                                         .untold = untold,
+                                         .slot_died = slot_died,
+                                         .settle = emu_cq_settle,
+                                         .forked = forked};
 
     emu_above_is(EMU_ABOVE_QUEUE, &row);
 }

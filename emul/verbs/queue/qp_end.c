@@ -13,7 +13,8 @@
 #define BUSY_LOOK (EMU_NSEC / 50)
 #define BUSY_WAIT (EMU_NSEC * 5)
 
-void emu_qp_set_state(struct emu_qp *qp, enum ibv_qp_state state)
+/* Under sq_lock. */
+static void set_state(struct emu_qp *qp, enum ibv_qp_state state)
 {
     qp->qp.state = state;
     qp->attr.qp_state = state;
@@ -129,23 +130,23 @@ static struct emu_qp *qp_at(struct emu_dev *d, uint32_t index)
     return qp;
 }
 
+/* The one at this place, whole; NULL when there is none. Under qp_life. */
+static struct emu_qp *made_at(struct emu_dev *d, uint32_t index)
+{
+    if (!qp_at(d, index)) /* to look into the segment would give it a page */
+        return NULL;
+    /* its number is set last: one that is being made is not found by posters, nor here */
+    return atomic_load(&shm_qp(d->seg, index)->user.qpn) ? qp_at(d, index) : NULL;
+}
+
 void emu_qp_peer_died(struct emu_dev *d, uint32_t slot)
 {
     pthread_mutex_lock(&d->qp_life);
     for (uint32_t i = 0; i < EMU_MAX_QPS; i++) {
-        struct shm_qp *shared = shm_qp(d->seg, i);
-        struct emu_qp *qp;
-
-        if (!qp_at(d, i)) /* to look into the segment would give it a page */
+        struct emu_qp *qp = made_at(d, i);
+        if (!qp || !emu_is_datagram((enum ibv_qp_type)qp->s->type))
             continue;
-        /* its number is set last: one that is being made is not found by posters, nor here */
-        if (atomic_load(&shared->user.qpn) == 0 ||
-            !emu_is_datagram((enum ibv_qp_type)shared->type))
-            continue;
-        qp = qp_at(d, i);
-        if (!qp)
-            continue;
-        pthread_mutex_lock(&qp->sq_lock); /* its state does not change meanwhile */
+        emu_sq_lock_first(qp); /* its state does not change meanwhile */
         uint64_t t = atomic_load(&qp->s->busy);
         if (t && RX_SLOT(t) == slot)
             clear_dead(d, qp, t);
@@ -159,7 +160,7 @@ void emu_qp_to_error(struct emu_dev *d, struct emu_qp *qp, int event)
     if (qp->qp.state == IBV_QPS_ERR)
         return;
     enum ibv_qp_state old = qp->qp.state;
-    emu_qp_set_state(qp, IBV_QPS_ERR);
+    set_state(qp, IBV_QPS_ERR);
     uint64_t from = quiesce(d, qp);
     emu_sq_flush(d, qp);
     if (qp->rq.s)
@@ -174,10 +175,10 @@ void emu_qp_device_failed(struct emu_dev *d, uint32_t device)
 {
     pthread_mutex_lock(&d->qp_life);
     for (uint32_t i = 0; i < EMU_MAX_QPS; i++) {
-        struct emu_qp *qp = qp_at(d, i);
+        struct emu_qp *qp = made_at(d, i);
         if (!qp || emu_hca_of(qp->qp.context)->index != device)
             continue;
-        pthread_mutex_lock(&qp->sq_lock);
+        emu_sq_lock_first(qp);
         if (qp->qp.state != IBV_QPS_RESET)
             emu_qp_to_error(d, qp, -1);
         pthread_mutex_unlock(&qp->sq_lock);
@@ -188,7 +189,7 @@ void emu_qp_device_failed(struct emu_dev *d, uint32_t device)
 void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp)
 {
     pthread_mutex_lock(&qp->sq_lock);
-    emu_qp_set_state(qp, IBV_QPS_RESET);
+    set_state(qp, IBV_QPS_RESET);
     quiesce(d, qp);
     emu_sq_flush(d, qp);
     if (emu_is_xrc(qp->qp.qp_type))
@@ -206,9 +207,10 @@ void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp)
     qp->sq_tail = qp->sq_exec = qp->sq_retire = qp->sq_told = qp->sq_sent = 0;
     atomic_store(&qp->sq_freed, 0);
     qp->rnr_due = qp->retry_until = 0;
-    qp->lost = false;
+    qp->lost = qp->est_told = false;
     qp->s->dest_inc = 0;
     atomic_store(&qp->s->comm_est, 0);
+    atomic_store(&qp->s->why, 0);
     memset(&qp->attr, 0, sizeof(qp->attr));
     pthread_mutex_unlock(&qp->sq_lock);
     emu_peer_put(d, peer);

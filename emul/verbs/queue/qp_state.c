@@ -232,6 +232,19 @@ static void bind_peer(struct emu_dev *d, struct emu_qp *qp, struct emu_peer *pee
     emu_peer_put(d, old);
 }
 
+/* Goes from one state to another, unless a peer fails it meanwhile. Under sq_lock. */
+static bool go(struct emu_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
+{
+    uint32_t seen = from;
+
+    if (from == to)
+        return true;
+    if (!atomic_compare_exchange_strong(&qp->s->state, &seen, to))
+        return false;
+    qp->qp.state = qp->attr.qp_state = to;
+    return true;
+}
+
 EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
     struct emu_qp *qp = (struct emu_qp *)ibqp;
@@ -261,7 +274,7 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
         emu_reachable(d, emu_hca_of(ibqp->context)->index, &attr->ah_attr))
         peer = emu_peer_get(d, attr->dest_qp_num >> EMU_QP_BITS);
     pthread_mutex_lock(&qp->sq_lock);
-    if (atomic_load(&qp->s->state) != now) { /* a peer failed it meanwhile */
+    if (to != IBV_QPS_ERR && atomic_load(&qp->s->state) != now) { /* a peer failed it */
         pthread_mutex_unlock(&qp->sq_lock);
         emu_peer_put(d, peer);
         return EINVAL;
@@ -272,14 +285,15 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
         apply(qp, attr, mask);
         if (to == IBV_QPS_RTR && pair)
             bind_peer(d, qp, peer);
-        if (to != now)
-            emu_qp_set_state(qp, to);
-        if (to == IBV_QPS_RTS)
+        if (!go(qp, now, to)) {
+            err = EINVAL;
+        } else if (to == IBV_QPS_RTS) {
             emu_sq_progress(d, qp, 0);
-        if (to == IBV_QPS_SQD && (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) &&
-            attr->en_sqd_async_notify)
-            emu_async_qp(qp, IBV_EVENT_SQ_DRAINED);
+        } else if (to == IBV_QPS_SQD && now != to) {
+            qp->drain_asked = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) && attr->en_sqd_async_notify;
+            emu_sq_progress(d, qp, 0);
+        }
     }
     pthread_mutex_unlock(&qp->sq_lock);
-    return 0;
+    return err;
 }

@@ -22,7 +22,7 @@ struct emu_srq {
     struct ibv_srq srq;
     struct emu_rq rq;
     uint32_t index;
-    uint32_t limit;
+    uint32_t limit; /* asked for, and no event of it raised yet; under dev.lock */
     uint32_t async_events;
     _Atomic int users;
     /* of XRC */
@@ -108,6 +108,7 @@ struct emu_qp {
         struct ibv_qp_ex ex;
     };
     pthread_mutex_t sq_lock;
+    _Atomic unsigned sq_wanted; /* how many wait to have sq_lock before posters: see sq.c */
     struct shm_qp *s;
     uint32_t index;
     struct ibv_qp_attr attr;
@@ -133,6 +134,8 @@ struct emu_qp {
     uint64_t retry_until;   /* unanswered since; 0 when not retrying */
     struct emu_timer timer; /* for whatever of the above is next */
     bool lost;              /* knob kill_after hit: nothing gets through */
+    bool est_told;          /* COMM_EST was raised; under sq_lock */
+    bool drain_asked;       /* SQ_DRAINED is to be raised when it is not draining any more */
 
     struct emu_rq rq;
     struct emu_srq *srq;
@@ -269,7 +272,6 @@ struct ibv_qp *emu_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_
 bool emu_qp_unseen(struct emu_dev *d, uint32_t qpn);
 
 /* qp_end.c */
-void emu_qp_set_state(struct emu_qp *qp, enum ibv_qp_state state); /* under sq_lock */
 /*
  * Moves a QP to the error state and flushes it; `event` is raised unless it is -1. Under
  * sq_lock. Does nothing when the QP is already there.
@@ -283,6 +285,10 @@ void emu_qp_peer_died(struct emu_dev *d, uint32_t slot);
 void emu_qp_device_failed(struct emu_dev *d, uint32_t device);
 
 /* sq.c */
+/* Takes sq_lock to post; lets the service thread by that waits for it. */
+void emu_sq_lock(struct emu_qp *qp);
+/* Takes sq_lock before those who post: for what is not asked for by the program. */
+void emu_sq_lock_first(struct emu_qp *qp);
 static inline struct emu_sqe *emu_sqe(struct emu_qp *qp, uint64_t i)
 {
     return &qp->sq[i & qp->sq_mask];
@@ -303,6 +309,8 @@ int emu_sq_post(struct emu_dev *d, struct emu_qp *qp, struct emu_wr *wr);
 int emu_sq_check(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr);
 /* Goes on; on a link with what has arrived at the time `due`. Under sq_lock. */
 void emu_sq_progress(struct emu_dev *d, struct emu_qp *qp, uint64_t due);
+/* Is it in SQD, with something that was started before and is not complete? Under sq_lock. */
+bool emu_sq_draining(struct emu_qp *qp);
 void emu_sq_timer(struct emu_timer *t);
 /* Puts into a request what it binds to what; 0 or EINVAL. */
 int emu_mw_request(struct emu_wr *w, const struct ibv_mw *mw, uint32_t rkey,

@@ -1,8 +1,35 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Reporting requests of a send queue, also those that are flushed; post.c has them executed. */
+/* Reporting requests of a send queue, also those that are flushed, and who gets its lock first;
+ * post.c has them executed. */
 #include "emul/verbs/queue/queue.h"
 
+#include <sched.h>
 #include <stdlib.h>
+
+#define LET_BY (EMU_NSEC / 500) /* for how long a poster waits for the service thread */
+
+/*
+ * A mutex goes to whom runs, not to whom waits. A thread that posts datagrams one after the
+ * other to a queue pair that is taken has the lock all the time, but for an instant; and where
+ * a dead process took it, that is until the service thread has the lock and clears up. So a
+ * poster waits while the service thread wants the lock: not for long, as a thread of a program
+ * may have it between wr_start and wr_complete.
+ */
+void emu_sq_lock(struct emu_qp *qp)
+{
+    if (atomic_load_explicit(&qp->sq_wanted, memory_order_relaxed))
+        for (uint64_t until = emu_now() + LET_BY;
+             atomic_load(&qp->sq_wanted) && emu_now() < until;)
+            sched_yield();
+    pthread_mutex_lock(&qp->sq_lock);
+}
+
+void emu_sq_lock_first(struct emu_qp *qp)
+{
+    atomic_fetch_add(&qp->sq_wanted, 1);
+    pthread_mutex_lock(&qp->sq_lock);
+    atomic_fetch_sub(&qp->sq_wanted, 1);
+}
 
 static uint8_t wc_opcode(enum ibv_wr_opcode op)
 {

@@ -67,8 +67,11 @@ static struct emu_srq *srq_new(struct ibv_pd *pd, void *srq_context, struct ibv_
 
 EMU_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 {
+    if (!pd) {
+        errno = EINVAL;
+        return NULL;
+    }
     struct emu_srq *srq = srq_new(pd, init->srq_context, &init->attr);
-
     return srq ? &srq->srq : NULL;
 }
 
@@ -83,7 +86,7 @@ struct ibv_srq *emu_create_srq_ex(struct ibv_context *context, struct ibv_srq_in
 
     if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC)
         err = EOPNOTSUPP;
-    else if (!(a->comp_mask & IBV_SRQ_INIT_ATTR_PD) || a->pd->context != context)
+    else if (!(a->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !a->pd || a->pd->context != context)
         err = EINVAL;
     else if (type == IBV_SRQT_XRC &&
              (a->comp_mask != xrc || a->cq->context != context || a->xrcd->context != context))
@@ -102,10 +105,11 @@ struct ibv_srq *emu_create_srq_ex(struct ibv_context *context, struct ibv_srq_in
 EMU_EXPORT int ibv_modify_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr, int mask)
 {
     struct emu_srq *srq = (struct emu_srq *)ibsrq;
+    struct emu_dev *d = emu_dev_for(ibsrq->context);
 
     if (emu_call(CALL_ibv_modify_srq))
         return ENOMEM;
-    if (!emu_dev_for(ibsrq->context))
+    if (!d)
         return EIO;
     if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
         return EINVAL;
@@ -114,7 +118,12 @@ EMU_EXPORT int ibv_modify_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr, 
     if (mask & IBV_SRQ_LIMIT) {
         if (attr->srq_limit > srq->rq.max_wr)
             return EINVAL;
-        atomic_store(&srq->rq.s->limit, attr->srq_limit);
+        pthread_mutex_lock(&d->lock);
+        bool reached = !atomic_exchange(&srq->rq.s->limit, attr->srq_limit);
+        if (srq->limit && reached) /* the one before, of which a message is on its way */
+            emu_async_srq(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
+        srq->limit = attr->srq_limit;
+        pthread_mutex_unlock(&d->lock);
     }
     return 0;
 }

@@ -24,7 +24,7 @@ static void wr_start(struct ibv_qp_ex *ex)
 {
     struct emu_qp *qp = of(ex);
 
-    pthread_mutex_lock(&qp->sq_lock);
+    emu_sq_lock(qp);
     qp->wr_count = 0;
     qp->wr_err = 0;
 }

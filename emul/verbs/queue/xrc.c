@@ -301,7 +301,7 @@ int emu_xrc_find(struct emu_dev *d, struct emu_qp *qp, const struct shm_qp *rs, 
 
     if (!p)
         return errno == ESRCH || errno == ECONNREFUSED ? ENOENT : EAGAIN;
-    if (atomic_load(&p->seg->silent))
+    if (!emu_peer_answers(p))
         return EAGAIN;
     if (!emu_peer_greet(d, p)) /* before it is pinned: see emu_mr_drain */
         return EAGAIN;

@@ -9,16 +9,25 @@
  *
  * The end of a peer.  Each testunexpected looks at one peer of the ring, and at those behind it
  * as long as they are dead, up to a bound: so the cost does not grow with their number, and
- * many that go at once are gone soon. When one is dead and the engine has no message left, so
- * that none of this peer can be there, the host is told to forget it, and asks us
+ * many that go at once are gone soon. When one is over, which only the engine knows, as it may
+ * have messages that it cannot report yet, the host is told to forget it, and asks us
  * (DROP_ADDR_QUERY) as soon as it has no reference to it.  The answer is "drop it" only if no
- * message of the peer is with the host or on its way there:
+ * message of the peer is in the engine, with the host or on its way there:
  *
- *   - `drained`: the engine had no message left after the peer's death;
+ *   - `drained`: the engine has reported all messages of it (rme_addr_is_over);
  *   - `held` counts messages from the moment we know their sender until they are freed;
- *   - `scans` is not 0 while some thread may have a message that is not counted yet.
+ *   - no thread is in testunexpected that was there when `drained` became true: it may have a
+ *     message that is not counted yet, or the address itself.  Those that came later have
+ *     neither, so threads that take turns there keep no dead peer;
+ *   - `unsettled` is not 0 while a message is parked, for want of memory.
  *
- * If the answer was "not now", the host is told again later.
+ * Epochs tell who was there.  A thread counts in `scans` with the epoch it began in.  A new
+ * epoch begins, when somebody asks, as soon as nobody is left of the one before the current
+ * one: so two counters are enough, and two epochs later all that were there are gone.
+ *
+ * If the answer was "not now", the host is told again later.  If it was "drop it", no thread
+ * looks at the peer any more, as the address may go at any time; a host that got a new
+ * reference in the meantime asks again when that goes.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -195,6 +204,15 @@ void shim_drop_addr(struct shim *s, bmi_method_addr_p host)
     bmi_dealloc_method_addr(host);
 }
 
+/* Are all threads gone that were in testunexpected in this epoch or before it?  The lock is
+ * held. */
+static bool scans_are_over(struct shim *s, uint32_t since)
+{
+    while (s->epoch - since < 2 && atomic_load(&s->scans[(s->epoch + 1) & 1]) == 0)
+        s->epoch++;
+    return s->epoch - since >= 2;
+}
+
 void shim_drop_query(struct shim *s, struct method_drop_addr_query *query)
 {
     struct shim_addr *a = shim_addr_of(s, query->addr);
@@ -204,10 +222,10 @@ void shim_drop_query(struct shim *s, struct method_drop_addr_query *query)
         return;
     pthread_mutex_lock(&s->lock);
     if (a->drained && a->held == 0) {
-        if (atomic_load(&s->scans) == 0)
-            query->response = 1;
-        else
-            a->forgotten = false;
+        /* In this order: a message goes from a scan to the parked ones, and from either to
+         * `held`, for which its thread needs the lock. */
+        query->response = scans_are_over(s, a->drained_at) && atomic_load(&s->unsettled) == 0;
+        a->forgotten = query->response == 1;
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -294,14 +312,37 @@ static struct shim_addr *take_held(struct shim *s, const void *buffer)
 
 /* ---- Unexpected messages ---- */
 
-/* Looks at one peer, and on while they are dead.  How many of them the host has not heard of;
- * they stay until `scans` is 0. */
-static int look_at_peers(struct shim *s, struct shim_addr *dead[SHIM_AT_ONCE])
+/* What a thread has of the ring while it is in testunexpected. */
+struct look {
+    unsigned scan;                        /* which of `scans` it counts in */
+    struct shim_addr *dead[SHIM_AT_ONCE]; /* perhaps not drained yet; they stay until the end */
+    int dead_count;
+    BMI_addr_t drained[SHIM_AT_ONCE]; /* whose addresses may go at any time */
+    int drained_count;
+};
+
+static void note_dead(struct look *look, struct shim_addr *a)
+{
+    if (a->forgotten)
+        return;
+    if (!a->drained) {
+        look->dead[look->dead_count++] = a;
+        return;
+    }
+    a->forgotten = true;
+    look->drained[look->drained_count++] = a->known_as;
+}
+
+/* Begins a scan.  Looks at one peer, and on while they are dead; tells the host again of those
+ * that it was told of too early. */
+static void begin_scan(struct shim *s, struct look *look)
 {
     struct shim_addr *first = NULL;
-    int n = 0;
 
+    look->dead_count = look->drained_count = 0;
     pthread_mutex_lock(&s->lock);
+    look->scan = s->epoch & 1;
+    atomic_fetch_add(&s->scans[look->scan], 1);
     for (int i = 0; i < SHIM_AT_ONCE; i++) {
         struct shim_addr *a = s->cursor;
         if (!a || a == &s->peers)
@@ -312,19 +353,26 @@ static int look_at_peers(struct shim *s, struct shim_addr *dead[SHIM_AT_ONCE])
         s->cursor = a->next;
         if (!rme_addr_is_dead(a->peer))
             break;
-        if (!a->forgotten)
-            dead[n++] = a;
+        note_dead(look, a);
     }
     pthread_mutex_unlock(&s->lock);
-    return n;
+    for (int i = 0; i < look->drained_count; i++)
+        bmi_method_addr_forget_callback(look->drained[i]);
 }
 
-/* Nothing of this dead peer is left in the engine. */
+static void end_scan(struct shim *s, const struct look *look)
+{
+    atomic_fetch_sub(&s->scans[look->scan], 1);
+}
+
+/* No message of this dead peer is left in the engine. */
 static void tell_host(struct shim *s, struct shim_addr *dead)
 {
     BMI_addr_t gone = 0;
 
     pthread_mutex_lock(&s->lock);
+    if (!dead->drained)
+        dead->drained_at = s->epoch;
     dead->drained = true;
     if (!dead->forgotten) {
         dead->forgotten = true;
@@ -380,11 +428,13 @@ static struct shim_addr *sender_of(struct shim *s, const struct rme_unexpected *
 /*
  * A message whose sender cannot be made known, for want of memory, is kept for the next try: to
  * lose it would leave its sender waiting for an answer.  They come before those of the engine,
- * so each sender's messages stay in order.
+ * so each sender's messages stay in order.  Another thread may make the sender known meanwhile,
+ * and it may die: its address stays while anything is `unsettled`.  The caller takes what it
+ * got off that number when it has dealt with it.
  */
 static int take_parked(struct shim *s, struct rme_unexpected *message, int max)
 {
-    if (atomic_load_explicit(&s->parked_count, memory_order_relaxed) == 0)
+    if (atomic_load_explicit(&s->unsettled, memory_order_relaxed) == 0)
         return 0;
     pthread_mutex_lock(&s->newcomer);
     int count = s->parked_count, n = count < max ? count : max;
@@ -405,6 +455,7 @@ static void park(struct shim *s, const struct rme_unexpected *message, int n, bo
         memmove(at + fit, at, (size_t)count * sizeof(*at));
     memcpy(at, message, (size_t)fit * sizeof(*at));
     s->parked_count = count + fit;
+    atomic_fetch_add(&s->unsettled, fit);
     pthread_mutex_unlock(&s->newcomer);
     for (int i = fit; i < n; i++) {
         gossip_err("bmi_%s: out of memory: a message of %s is lost\n", s->scheme,
@@ -429,10 +480,11 @@ void shim_free_messages(struct shim *s)
     /* Senders that the host never heard of; one that it did hear of is the host's. */
     for (int i = 0; i < s->parked_count; i++) {
         struct rme_addr *addr = s->parked[i].addr;
-        if (!rme_addr_host(addr) && !is_among(s->parked, i, addr))
+        if (!is_among(s->parked, i, addr) && !rme_addr_host(addr)) /* else it may be freed */
             rme_addr_free(addr);
     }
     s->parked_count = 0;
+    atomic_store(&s->unsettled, 0);
 }
 
 int shim_test_unexpected(struct shim *s, int incount, int *outcount,
@@ -445,9 +497,8 @@ int shim_test_unexpected(struct shim *s, int incount, int *outcount,
     if (!s->rme || incount <= 0)
         return 0;
     int max = incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE;
-    atomic_fetch_add(&s->scans, 1);
-    struct shim_addr *dead[SHIM_AT_ONCE];
-    int gone = look_at_peers(s, dead);
+    struct look look;
+    begin_scan(s, &look);
     int n = take_parked(s, message, max);
     bool parked = n > 0;
     if (!parked)
@@ -464,9 +515,12 @@ int shim_test_unexpected(struct shim *s, int incount, int *outcount,
     }
     if (again > 0)
         park(s, message, again, parked);
-    for (int i = 0; i < gone && !parked && n < max; i++)
-        tell_host(s, dead[i]);
-    atomic_fetch_sub(&s->scans, 1);
+    if (parked)
+        atomic_fetch_sub(&s->unsettled, n);
+    for (int i = 0; i < look.dead_count && !parked && n < max; i++)
+        if (rme_addr_is_over(look.dead[i]->peer))
+            tell_host(s, look.dead[i]);
+    end_scan(s, &look);
     *outcount = count;
     return 0;
 }

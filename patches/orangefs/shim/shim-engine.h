@@ -15,9 +15,10 @@
  * Attributes of the session with a peer, by which an application can size its buffers [002
  * IV-B]: BMI_get_info with an address, value struct shim_attribute *.  The caller fills `addr`,
  * from BMI_GET_METH_ADDR, and what it asks for: an index from 0, or with index -1 a name.  The
- * method fills the rest.  -BMI_ENOENT: there is no such one, which is how counting on ends;
- * -BMI_ECONNRESET: nothing is connected there now.  OrangeFS's core does not pass the number
- * on; who has the method's table there calls its get_info.
+ * method fills the rest.  Names stay from release to release; an index is for counting on, and
+ * moves when there are more attributes.  -BMI_ENOENT: there is no such one, which is how
+ * counting on ends; -BMI_ECONNRESET: nothing is connected there now.  OrangeFS's core does not
+ * pass the number on; who has the method's table there calls its get_info.
  */
 #define SHIM_GET_ATTRIBUTE 0x726d66
 

@@ -148,6 +148,13 @@ static void op_not_needed(struct shim *s, struct shim_op *op)
         give_op_back(s, op);
 }
 
+/* The context was closed before this operation was over, or before it was tested for: nobody
+ * hears of it. */
+void shim_op_dropped(void *shim, void *op)
+{
+    give_op_back(shim, op);
+}
+
 void shim_free_ops(struct shim *s)
 {
     for (unsigned k = 0; k < SHIM_OP_CHUNKS; k++)

@@ -76,12 +76,75 @@ bmi_error_code_t shim_error(int error)
     }
 }
 
+/* ---- Fork ---- */
+
+/* The methods of this process that were ever started: their locks are taken around a fork. */
+static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shim *known;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&known_lock);
+    for (struct shim *s = known; s; s = s->next)
+        pthread_mutex_lock(&s->newcomer);
+    for (struct shim *s = known; s; s = s->next)
+        pthread_mutex_lock(&s->lock);
+    for (struct shim *s = known; s; s = s->next)
+        pthread_mutex_lock(&s->op_lock);
+    for (struct shim *s = known; s; s = s->next)
+        pthread_mutex_lock(&s->complaint_lock);
+}
+
+static void after_fork(void)
+{
+    for (struct shim *s = known; s; s = s->next) {
+        pthread_mutex_unlock(&s->complaint_lock);
+        pthread_mutex_unlock(&s->op_lock);
+        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->newcomer);
+    }
+    pthread_mutex_unlock(&known_lock);
+}
+
+/* The threads that were in testunexpected, and what they had in hand, are the parent's. */
+static void after_fork_in_child(void)
+{
+    for (struct shim *s = known; s; s = s->next) {
+        atomic_store(&s->scans[0], 0);
+        atomic_store(&s->scans[1], 0);
+        atomic_store(&s->unsettled, s->parked_count);
+    }
+    after_fork();
+}
+
+static void guard_forks(void)
+{
+    (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
+}
+
+static void make_known(struct shim *s)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)pthread_once(&once, guard_forks);
+    pthread_mutex_lock(&known_lock);
+    if (!s->known) {
+        s->known = true;
+        s->next = known;
+        known = s;
+    }
+    pthread_mutex_unlock(&known_lock);
+}
+
+/* ---- Start and stop ---- */
+
 int shim_initialize(struct shim *s, bmi_method_addr_p listen, int method_id, int flags,
                     const char *options)
 {
     struct shim_addr *addr = NULL;
     int ret;
 
+    make_known(s);
     if (listen) {
         listen->method_type = method_id;
         addr = listen->method_data;
@@ -94,6 +157,8 @@ int shim_initialize(struct shim *s, bmi_method_addr_p listen, int method_id, int
         .options_are_mine = (flags & SHIM_OPTIONS_ALONE) != 0,
         .log = log_line,
         .log_arg = s,
+        .dropped = shim_op_dropped,
+        .dropped_arg = s,
     };
     shim_start(s);
     ret = rme_open(&config, &s->rme);

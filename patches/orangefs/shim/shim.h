@@ -13,10 +13,14 @@
  * Locks.  OrangeFS calls set_info and get_info with a lock of its own (ref_mutex) held, and
  * takes that lock in the callbacks that a method may use.  The order is therefore
  *
- *     newcomer → the host's locks → lock → the engine's lock
+ *     newcomer → the host's locks → lock → the engine's lock → op_lock
  *
  * and the host's callbacks are never called with `lock` or `op_lock` held.  `newcomer` is taken
  * only where a new peer is made known, which no host does with a lock held.
+ *
+ * A thread that forks takes all of them but the host's and the engine's before it does, of all
+ * methods, in this order, so that the child finds them free and what they guard whole
+ * (shim.c): it is to hear from the engine that it is a child, and may start the method again.
  */
 #ifndef RME_SHIM_H
 #define RME_SHIM_H
@@ -51,7 +55,8 @@ struct shim_addr {
     char *key; /* "host:port,host:port" that was looked up; NULL: a peer that came to us */
     int refs;  /* references the host has, and one of ours for the listen address */
     BMI_addr_t known_as; /* a peer that came to us: its number at the host */
-    bool drained;        /* it is dead, and the engine has no message of it left */
+    bool drained;        /* it is dead, and the engine has reported all messages of it */
+    uint32_t drained_at; /* the epoch in which that was seen first */
     bool forgotten;      /* the host was told that it is dead */
     unsigned held;       /* its unexpected messages that the host has not freed */
     struct shim_addr *prev, *next;
@@ -64,8 +69,10 @@ struct shim_held {
 };
 
 /* A method.  The first part is constant; the rest is zero, or -1, whenever the method is not
- * initialized. */
+ * initialized, but for what says that forks know of it. */
 struct shim {
+    struct shim *next; /* see before_fork() in shim.c; both under `known_lock` there */
+    bool known;
     const char *scheme; /* of addresses; the method is called bmi_<scheme> */
     const char *form;   /* what follows "scheme://", for people */
     const struct rme_fabric_ops *(*fabric)(void);
@@ -79,8 +86,11 @@ struct shim {
     struct shim_held *held;
     uint32_t held_room, held_count;
     struct rme_unexpected parked[SHIM_PARKED]; /* whose senders found no memory yet */
-    atomic_int parked_count;                   /* both under `newcomer` */
-    atomic_int scans; /* threads that may have a message which `held` does not count yet */
+    int parked_count;                          /* both under `newcomer` */
+    atomic_int unsettled; /* messages that are parked, or that a thread took from there and
+                           * neither counted in `held` nor parked again nor freed yet */
+    uint32_t epoch;       /* under `lock`; see shim-addr.c */
+    atomic_int scans[2];  /* threads in testunexpected that began in an even, an odd epoch */
 
     struct rme *rme;      /* NULL: not initialized */
     atomic_bool reached;  /* a lookup has found its server, or none has to */
@@ -172,6 +182,7 @@ int shim_test_some(struct shim *s, int incount, const bmi_op_id_t *ids, int *out
 int shim_test_context(struct shim *s, int incount, bmi_op_id_t *ids, int *outcount,
                       bmi_error_code_t *error, bmi_size_t *actual, void **user, int idle_ms,
                       bmi_context_id context);
+void shim_op_dropped(void *shim, void *op); /* by the engine, which holds its lock */
 void shim_free_ops(struct shim *s);
 
 #pragma GCC visibility pop

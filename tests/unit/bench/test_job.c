@@ -195,7 +195,7 @@ static void jobs_out_of_range_are_refused(void **state)
     REFUSED(stride = UINT64_MAX);
     REFUSED(stride = JOB_MAX_SIZE); /* times 256 extents */
     REFUSED(split = 0);
-    REFUSED(split = 65);
+    REFUSED(split = 4097);
     REFUSED(both = 2);
     REFUSED(buffers = 7); /* messages that share memory cannot be verified */
 #undef REFUSED
@@ -271,6 +271,20 @@ static void memory_of_a_job_is_bounded(void **state)
     job.window = 1;
     assert_true(job_memory(&job) >= (uint64_t)(1 << 20) * JOB_PLACE_BYTES);
     assert_null(job_check(&job));
+    job.window = 1024; /* a quarter of a million operations of 4 KiB, both ways */
+    job.direction = JOB_BOTH;
+    job.extent = job.stride = 4096;
+    job.split = 1;
+    assert_true(job_memory(&job) >= (uint64_t)2 * 1024 * 256 * 1200);
+    job.window = 4096;
+    assert_non_null(job_check(&job));
+    job.direction = JOB_PUT;
+    job.window = 1;
+    job.extent = job.stride = 1;
+    job.split = 4096; /* fewer operations, of as many segments */
+    assert_true(job_memory(&job) >= (uint64_t)(1 << 20) * JOB_SEGMENT_BYTES);
+    job.window = 4096;
+    assert_non_null(job_check(&job));
     job = (struct job){.test = JOB_STREAM,
                        .size = JOB_MAX_SIZE,
                        .count = 1,
@@ -311,7 +325,14 @@ static void pieces_make_the_message(void **state)
     assert_int_equal(job_piece_size(&job, 2), 2 * 2048);
     assert_int_equal(job_footprint(&job, true), 130 * 4096);
     assert_int_equal(job_footprint(&job, false), 130 * 2048);
+    assert_int_equal(job_segments(&job, true), 64);
+    assert_int_equal(job_segments(&job, false), 1);
+    job.split = 4096;
+    assert_null(job_check(&job));
+    assert_int_equal(job_pieces(&job), 1);
+    assert_int_equal(job_segments(&job, true), 130);
     job.extent = 0;
+    assert_int_equal(job_segments(&job, true), 1);
     assert_int_equal(job_pieces(&job), 1);
     assert_int_equal(job_piece_size(&job, 0), job.size);
 }

@@ -16,7 +16,7 @@ struct rme_addr {
 
 struct operation {
     struct rme_done done;
-    int ctx;
+    int ctx; /* -1: it was closed */
     bool complete;
     struct operation *next;
 };
@@ -29,6 +29,8 @@ struct message {
 struct rme {
     rme_log_fn log;
     void *log_arg;
+    void (*dropped)(void *arg, void *user);
+    void *dropped_arg;
     pthread_mutex_t lock;
     struct operation *ops;
     struct message *messages, *given; /* waiting; with the host */
@@ -59,6 +61,8 @@ int rme_open(const struct rme_config *config, struct rme **out)
         return -ENOMEM;
     r->log = config->log;
     r->log_arg = config->log_arg;
+    r->dropped = config->dropped;
+    r->dropped_arg = config->dropped_arg;
     pthread_mutex_init(&r->lock, NULL);
     r->next_id = 1000;
     snprintf(fake.options, sizeof(fake.options), "%s",
@@ -81,8 +85,16 @@ static void free_messages(struct message *m)
     }
 }
 
+/* As the engine does it, each call that needs its lock asks this first. */
+static bool in_child(void)
+{
+    return fake.forked;
+}
+
 void rme_close(struct rme *r)
 {
+    if (in_child())
+        return;
     for (struct operation *op = r->ops, *next; op; op = next) {
         next = op->next;
         free(op);
@@ -162,6 +174,19 @@ bool rme_addr_is_dead(const struct rme_addr *addr)
     return addr->dead;
 }
 
+bool rme_addr_is_over(const struct rme_addr *addr)
+{
+    bool over = addr->dead;
+
+    if (in_child())
+        return over;
+    pthread_mutex_lock(&engine->lock);
+    for (const struct message *m = engine->messages; m; m = m->next)
+        over &= m->what.addr != addr;
+    pthread_mutex_unlock(&engine->lock);
+    return over;
+}
+
 int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask)
 {
     return netmask == 32 && strstr(pattern, addr->name) != NULL;
@@ -189,16 +214,40 @@ void *rme_addr_host(const struct rme_addr *addr)
 int rme_context_open(struct rme *r, int ctx)
 {
     (void)r;
+    if (in_child())
+        return -ENODEV;
     if (fake.contexts >> ctx & 1)
         return -EEXIST;
     fake.contexts |= 1u << ctx;
     return 0;
 }
 
+/* Operations that are complete and nobody's. */
+static void drop(struct rme *r)
+{
+    for (struct operation **at = &r->ops; *at;) {
+        struct operation *op = *at;
+        if (!op->complete || op->ctx >= 0) {
+            at = &op->next;
+            continue;
+        }
+        *at = op->next;
+        r->dropped(r->dropped_arg, op->done.user);
+        free(op);
+    }
+}
+
 void rme_context_close(struct rme *r, int ctx)
 {
-    (void)r;
+    if (in_child())
+        return;
+    pthread_mutex_lock(&r->lock);
     fake.contexts &= ~(1u << ctx);
+    for (struct operation *op = r->ops; op; op = op->next)
+        if (op->ctx == ctx)
+            op->ctx = -1;
+    drop(r);
+    pthread_mutex_unlock(&r->lock);
 }
 
 static void call_once(void (**hook)(void))
@@ -214,6 +263,8 @@ static int post(struct rme *r, struct rme_addr *addr, const struct rme_list *lis
                 int ctx, void *user, rme_id *id)
 {
     *id = 0;
+    if (in_child())
+        return -ENODEV;
     if (fake.post_result)
         return fake.post_result;
     struct operation *op = calloc(1, sizeof(*op));
@@ -267,6 +318,7 @@ void fake_complete(rme_id id, int error, int64_t actual)
             op->done.actual = actual;
         }
     }
+    drop(engine);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -283,6 +335,8 @@ static int collect(struct rme *r, const rme_id *ids, int count, int ctx, int *in
                    struct rme_done *done, int max)
 {
     int n = 0;
+    if (in_child())
+        return -ENODEV;
     pthread_mutex_lock(&r->lock);
     for (struct operation **at = &r->ops; *at && n < max;) {
         struct operation *op = *at;
@@ -350,8 +404,10 @@ void fake_peer_dies(struct rme_addr *peer)
 int rme_test_unexpected(struct rme *r, struct rme_unexpected *out, int max, int ms)
 {
     int n = 0;
+    if (in_child())
+        return -ENODEV;
     pthread_mutex_lock(&r->lock);
-    while (n < max && r->messages) {
+    while (n < max && r->messages && !fake.keeps_messages) {
         struct message *m = r->messages;
         r->messages = m->next;
         m->next = r->given;
@@ -361,6 +417,8 @@ int rme_test_unexpected(struct rme *r, struct rme_unexpected *out, int max, int 
     pthread_mutex_unlock(&r->lock);
     if (n > 0)
         call_once(&fake.on_scan);
+    else if (fake.on_none)
+        fake.on_none();
     wait_ms(n, ms);
     return n;
 }
@@ -368,6 +426,8 @@ int rme_test_unexpected(struct rme *r, struct rme_unexpected *out, int max, int 
 int rme_unexpected_free(struct rme *r, void *buffer)
 {
     int ret = -EINVAL;
+    if (in_child())
+        return -ENODEV;
     pthread_mutex_lock(&r->lock);
     for (struct message **at = &r->given; *at; at = &(*at)->next) {
         struct message *m = *at;
@@ -386,6 +446,8 @@ int rme_unexpected_free(struct rme *r, void *buffer)
 int rme_cancel(struct rme *r, rme_id id)
 {
     (void)r;
+    if (in_child())
+        return -ENODEV;
     fake.cancels++;
     fake_complete(id, -ECANCELED, 0);
     return 0;

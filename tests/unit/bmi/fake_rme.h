@@ -13,9 +13,12 @@ struct fake {
     int open_error;        /* also complained about */
     int reach_result;      /* of rme_addr_reach */
     int post_result;       /* what posts return */
+    bool forked;           /* this process is a child of the one that opened the engine */
+    bool keeps_messages;   /* those that are waiting cannot be reported yet */
     bool finish_at_once;   /* operations are complete before the post returns */
     void (*on_post)(void); /* called once, before the post of a complete operation returns */
     void (*on_scan)(void); /* called once, when messages are on their way to the host */
+    void (*on_none)(void); /* called each time that there is no message, before the wait */
     /* what a test may look at */
     char options[128], listening[128];
     bool bind_specific;

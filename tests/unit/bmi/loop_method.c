@@ -44,7 +44,7 @@ void loop_reset(void)
     for (int i = 0; i < LOOPS; i++) {
         struct loop *l = &loops[i];
         l->initialize_error = l->context_error = l->set_info_error = l->test_error = 0;
-        l->report_more = false;
+        l->report_more = l->called_away = false;
         l->on_query = NULL;
         l->on_lookup = NULL;
         l->initialized = l->finalized = l->lookups = l->drops = l->queries = l->cancels =
@@ -254,7 +254,7 @@ void loop_peer_dies(bmi_method_addr_p peer)
 static void pass_idle_time(struct loop *l, int found, int idle_ms)
 {
     l->asked++;
-    if (found == 0 && idle_ms > 0) {
+    if (found == 0 && idle_ms > 0 && !l->called_away) {
         const struct timespec t = {.tv_nsec = idle_ms * 1000000L};
         l->slept += idle_ms;
         nanosleep(&t, NULL);

@@ -33,6 +33,7 @@ struct loop {
     /* what a test may look at */
     atomic_int initialized, finalized, lookups, drops, queries, cancels, freed;
     atomic_int asked; /* calls of test functions */
+    bool called_away; /* it does not sleep, as something came that the call does not fetch */
     atomic_int slept; /* ms of idle time that test functions got with nothing to report */
     atomic_uint contexts;
     char options[64], listening[64];

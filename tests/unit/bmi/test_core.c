@@ -8,6 +8,7 @@
 #include "core.h"
 #include "core_rig.h"
 #include "gossip.h"
+#include "patches/orangefs/shim/shim-engine.h"
 
 static void calls_outside_initialize_fail(void **state)
 {
@@ -107,6 +108,33 @@ static void initialize_finalize_initialize(void **state)
         assert_int_equal(BMI_finalize(), 0);
         assert_int_equal(A->drops, round + 1);
     }
+}
+
+/* A method that a lookup starts has the options of BMI_initialize if the lookup has none. */
+static void options_wait_for_their_method(void **state)
+{
+    (void)state;
+    char all[] = "k=v", one[] = "depth=3";
+    BMI_addr_t addr;
+
+    assert_int_equal(BMI_initialize(NULL, NULL, 0, all), 0);
+    assert_int_equal(BMI_initialize(NULL, NULL, 0, one), 0); /* does nothing */
+    memset(all, 'x', 3);
+    assert_int_equal(BMI_addr_lookup(&addr, "loopa://x", NULL), 0);
+    assert_string_equal(A->options, "k=v");
+    assert_int_equal(A->flags & SHIM_OPTIONS_ALONE, 0);
+    assert_int_equal(BMI_addr_lookup(&addr, "loopb://x", one), 0);
+    assert_string_equal(B->options, "depth=3");
+    assert_int_not_equal(B->flags & SHIM_OPTIONS_ALONE, 0);
+    assert_int_equal(BMI_finalize(), 0);
+    assert_int_equal(BMI_finalize(), 0);
+
+    B->initialize_error = -ENODEV;
+    assert_int_equal(BMI_initialize("bmi_loopb", NULL, 0, one), -BMI_ENODEV);
+    assert_int_equal(BMI_initialize(NULL, NULL, 0, NULL), 0);
+    assert_int_equal(BMI_addr_lookup(&addr, "loopa://x", NULL), 0);
+    assert_string_not_equal(A->options, "k=v");
+    assert_string_not_equal(A->options, "depth=3");
 }
 
 static void lookup_activates_by_scheme(void **state)
@@ -410,6 +438,7 @@ int main(void)
         TEST(initialize_failure_undoes_itself),
         TEST(nested_initialize),
         TEST(initialize_finalize_initialize),
+        TEST(options_wait_for_their_method),
         TEST(lookup_activates_by_scheme),
         TEST(lookup_falls_back_to_the_next_scheme),
         TEST(many_addresses),

@@ -140,24 +140,38 @@ static void bad_arguments_of_tests_and_posts(void **state)
     assert_int_equal(
         BMI_post_send(NULL, addr, buffer, 4, BMI_EXT_ALLOC, 0, NULL, context, NULL),
         -BMI_EINVAL);
+    id = 4;
     assert_int_equal(BMI_post_send(&id, addr, NULL, 4, BMI_EXT_ALLOC, 0, NULL, context, NULL),
                      -BMI_EINVAL);
+    assert_int_equal(id, 0);
+    id = 4;
     assert_int_equal(
         BMI_post_send(&id, addr, buffer, -4, BMI_EXT_ALLOC, 0, NULL, context, NULL),
         -BMI_EINVAL);
+    assert_int_equal(id, 0);
+    id = 4;
     assert_int_equal(BMI_post_send(&id, addr, buffer, 4, BMI_EXT_ALLOC, 0, NULL, -1, NULL),
                      -BMI_EINVAL);
+    assert_int_equal(id, 0);
+    id = 4;
     assert_int_equal(BMI_post_send(&id, addr, buffer, 4, BMI_EXT_ALLOC, 0, NULL, 16, NULL),
                      -BMI_EINVAL);
+    assert_int_equal(id, 0);
+    id = 4;
     assert_int_equal(BMI_post_send_list(&id, addr, &buffer, &size, -1, 4, BMI_EXT_ALLOC, 0,
                                         NULL, context, NULL),
                      -BMI_EINVAL);
+    assert_int_equal(id, 0);
+    id = 4;
     assert_int_equal(
         BMI_post_send_list(&id, addr, NULL, &size, 1, 4, BMI_EXT_ALLOC, 0, NULL, context, NULL),
         -BMI_EINVAL);
+    assert_int_equal(id, 0);
+    id = 4;
     assert_int_equal(BMI_post_recv_list(&id, addr, NULL, NULL, 0, -1, NULL, BMI_EXT_ALLOC, 0,
                                         NULL, context, NULL),
                      -BMI_EINVAL);
+    assert_int_equal(id, 0);
     /* What a method answers: complete at once, and an errno. */
     id = 4;
     assert_int_equal(
@@ -223,6 +237,31 @@ static void idle_time_is_shared(void **state)
         assert_int_equal(BMI_testcontext(1, &id, &n, &error, &actual, NULL, 0, context), 0);
     assert_int_equal(A->asked, 10);
     assert_int_equal(B->asked, 10);
+}
+
+/* A method that comes back at once, and has nothing for this call, ends it, and no other one
+ * sleeps for long meanwhile. */
+static void who_comes_back_early_ends_the_call(void **state)
+{
+    (void)state;
+    bmi_context_id context;
+    bmi_op_id_t id;
+    int n;
+    bmi_error_code_t error;
+    bmi_size_t actual;
+
+    start_server(0);
+    assert_int_equal(BMI_open_context(&context), 0);
+    A->called_away = true;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(BMI_testcontext(1, &id, &n, &error, &actual, NULL, 400, context), 0);
+    A->called_away = false;
+    assert_int_equal(A->slept, 0);
+    assert_true(B->slept <= 4 * 16);
+    /* where both sleep, each is asked again and again */
+    A->asked = B->asked = 0;
+    assert_int_equal(BMI_testcontext(1, &id, &n, &error, &actual, NULL, 100, context), 0);
+    assert_true(A->asked >= 8 && B->asked >= 8);
 }
 
 /* A method that always says "active" takes no call from the other. */
@@ -469,6 +508,7 @@ int main(void)
         TEST(bad_arguments_of_tests_and_posts),
         TEST(list_messages),
         TEST(idle_time_is_shared),
+        TEST(who_comes_back_early_ends_the_call),
         TEST(a_busy_method_starves_nobody),
         TEST(one_failing_method_does_not_hide_the_other),
         TEST(test_without_any_method),

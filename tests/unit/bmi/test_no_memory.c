@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The BMI core and the shim without memory: every allocation of a short life of BMI fails once.
- * The program is linked with --wrap for the allocating calls.  What a call says must be true:
+ * The program is linked with --wrap for the allocating calls, and for the locks: a test may do
+ * what another thread would while one has none of them.  What a call says must be true:
  * what failed was not done, what was not reported as failed works, and the next life is as if
  * nothing had been.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +45,34 @@ void *__wrap_calloc(size_t count, size_t size)
 char *__wrap_strdup(const char *text)
 {
     return fails() ? NULL : __real_strdup(text);
+}
+
+/* Called when a call of BMI asks for a lock and has none: another thread may run there.  This
+ * program has one thread. */
+static void (*on_gap)(void);
+static int locks_held;
+
+int __real_pthread_mutex_lock(pthread_mutex_t *lock);
+int __real_pthread_mutex_unlock(pthread_mutex_t *lock);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *lock);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock);
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t *lock)
+{
+    void (*other)(void) = on_gap;
+    if (other && armed && locks_held == 0) {
+        armed = false;
+        other();
+        armed = true;
+    }
+    locks_held++;
+    return __real_pthread_mutex_lock(lock);
+}
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock)
+{
+    locks_held--;
+    return __real_pthread_mutex_unlock(lock);
 }
 
 /* Operations that are posted until one cannot be, and all of them reported. */
@@ -174,6 +204,26 @@ static void finalize_with_parked_messages(void **state)
     }
 }
 
+/* Two of one sender wait, of which the host has never heard. */
+static void finalize_with_two_parked_of_one(void **state)
+{
+    (void)state;
+    struct BMI_unexpected_info info[4];
+    int n, result;
+
+    calls = fail_at = 0;
+    start_server(0);
+    struct rme_addr *a = fake_new_peer("10.0.0.1:5");
+    fake_peer_sends(a, 1, 8);
+    fake_peer_sends(a, 2, 8);
+    calls = 0;
+    fail_at = 1;
+    assert_int_equal(BMI(BMI_testunexpected(4, &n, info, 0)), 0);
+    fail_at = 0;
+    assert_int_equal(BMI_finalize(), 0);
+    assert_int_equal(fake.addrs, 0);
+}
+
 /* However many are asked for at a time, what waits for memory keeps its order. */
 static void parked_messages_stay_in_order(void **state)
 {
@@ -201,6 +251,75 @@ static void parked_messages_stay_in_order(void **state)
     assert_int_equal(BMI_finalize(), 0);
 }
 
+/*
+ * One thread has no memory for a peer that another one makes known at once, by the peer's next
+ * message; then the peer dies, and the host knows of no message of it.
+ */
+static struct rme_addr *early_dead;
+static BMI_addr_t early_number;
+static int asked_in_hand;
+
+static void other_makes_it_known(void)
+{
+    struct BMI_unexpected_info info;
+    int n;
+
+    if (calls == 0) /* the first thread's try comes first */
+        return;
+    on_gap = NULL;
+    assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
+    assert_int_equal(info.tag, 2);
+    assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
+    assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
+    early_number = info.addr;
+    fake_peer_dies(early_dead);
+    for (int i = 0; i < 2; i++) /* the host is told, and asks */
+        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
+    assert_int_equal(fake.addrs, 2);
+}
+
+/* The host asks whether the address may go, also while a thread has the message in hand. */
+static void host_asks(void)
+{
+    assert_int_equal(BMI_set_info(early_number, BMI_INC_ADDR_REF, NULL), 0);
+    assert_int_equal(BMI_set_info(early_number, BMI_DEC_ADDR_REF, NULL), 0);
+    assert_int_equal(fake.addrs, 2);
+    asked_in_hand++;
+}
+
+static void parked_message_keeps_its_sender(void **state)
+{
+    (void)state;
+    struct BMI_unexpected_info info;
+    int n, result;
+
+    start_server(BMI_AUTO_REF_COUNT);
+    early_dead = fake_new_peer("10.0.0.1:5");
+    fake_peer_sends(early_dead, 1, 8);
+    fake_peer_sends(early_dead, 2, 8);
+    calls = 0;
+    fail_at = 1;
+    on_gap = other_makes_it_known;
+    assert_int_equal(BMI(BMI_testunexpected(1, &n, &info, 0)), 0);
+    assert_null(on_gap);
+    fail_at = 0;
+
+    host_asks();
+    asked_in_hand = 0;
+    on_gap = host_asks;
+    assert_int_equal(BMI(BMI_testunexpected(1, &n, &info, 0)), 1);
+    on_gap = NULL;
+    assert_true(asked_in_hand >= 3);
+    assert_int_equal(info.tag, 1);
+    assert_true(info.addr == early_number);
+    assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
+    assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
+    assert_int_equal(fake.addrs, 1);
+    assert_int_equal(BMI_finalize(), 0);
+}
+
 /* Posts that the engine refuses leave nothing behind. */
 static void refused_posts_use_up_nothing(void **state)
 {
@@ -222,10 +341,9 @@ static void refused_posts_use_up_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(every_allocation_fails_once),
-        TEST(finalize_with_parked_messages),
-        TEST(parked_messages_stay_in_order),
-        TEST(refused_posts_use_up_nothing),
+        TEST(every_allocation_fails_once),     TEST(finalize_with_parked_messages),
+        TEST(finalize_with_two_parked_of_one), TEST(parked_messages_stay_in_order),
+        TEST(parked_message_keeps_its_sender), TEST(refused_posts_use_up_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,6 +104,35 @@ static void strings_of_one_peer_share_an_address(void **state)
     }
 }
 
+/* Nobody hears of an operation whose context was closed, before its end or after it, and its
+ * place is free all the same. */
+static void operations_of_a_closed_context_are_free_again(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 500 };
+    bmi_op_id_t id[ROUNDS];
+    int before = 0;
+
+    start_client();
+    for (int i = 0; i < ROUNDS; i++) {
+        bmi_context_id mine = context;
+        assert_int_equal(BMI_open_context(&context), 0);
+        id[i] = post_recv(i, NULL);
+        if (i % 2)
+            fake_complete(fake.last_id, 0, 1);
+        BMI_close_context(context);
+        if (i % 2 == 0)
+            fake_complete(fake.last_id, 0, 1);
+        context = mine;
+        for (int k = 0; k < i; k++)
+            if (id[k] == id[i]) {
+                before++;
+                break;
+            }
+    }
+    assert_in_range(before, ROUNDS - 64, ROUNDS);
+}
+
 /* OrangeFS tries four times. */
 static void why_it_cannot_start_is_said_once(void **state)
 {
@@ -612,6 +641,7 @@ int main(void)
         TEST(start_failure_leaves_nothing),
         TEST(lookup_before_initialize_and_drop_after_finalize),
         TEST(strings_of_one_peer_share_an_address),
+        TEST(operations_of_a_closed_context_are_free_again),
         TEST(why_it_cannot_start_is_said_once),
         TEST(a_first_lookup_needs_a_server),
         TEST(guard_and_foreign_addresses),

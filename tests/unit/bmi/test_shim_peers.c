@@ -112,6 +112,53 @@ static void message_on_its_way_keeps_its_sender(void **state)
     assert_int_equal(fake.addrs, 1);
 }
 
+/* Between "drop it" and the drop the address may go at any time, so no thread looks at it; it
+ * shows in that the host is not told again.  A host that got a new reference asks when that
+ * goes. */
+static int (*ask_shim)(int option, void *value);
+static int said_yes;
+
+static int host_is_slow(int option, void *value)
+{
+    struct method_drop_addr_query *query = value;
+
+    assert_int_equal(option, BMI_DROP_ADDR_QUERY);
+    assert_int_equal(ask_shim(option, value), 0);
+    said_yes += query->response;
+    query->response = 0;
+    return 0;
+}
+
+static void nobody_looks_at_an_address_that_may_go(void **state)
+{
+    (void)state;
+    struct BMI_unexpected_info info, none;
+    int n;
+
+    start_server(BMI_AUTO_REF_COUNT);
+    struct rme_addr *a = fake_new_peer("10.0.0.1:5");
+    fake_peer_sends(a, 1, 10);
+    assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
+    fake_peer_dies(a);
+    for (int i = 0; i < 2; i++) /* it is forgotten, but referred to */
+        assert_int_equal(BMI_testunexpected(1, &n, &none, 0), 0);
+    assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
+
+    said_yes = 0;
+    ask_shim = bmi_fake_ops.get_info;
+    bmi_fake_ops.get_info = host_is_slow;
+    assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(BMI_testunexpected(1, &n, &none, 0), 0);
+    bmi_fake_ops.get_info = ask_shim;
+    assert_int_equal(said_yes, 1);
+
+    assert_int_equal(BMI_set_info(info.addr, BMI_INC_ADDR_REF, NULL), 0);
+    assert_int_equal(fake.addrs, 2);
+    assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
+    assert_int_equal(fake.addrs, 1);
+}
+
 /* What a peer had sent before it died comes out before its address goes, however few are asked
  * for at a time. */
 static void messages_of_a_dead_peer_come_out(void **state)
@@ -131,6 +178,35 @@ static void messages_of_a_dead_peer_come_out(void **state)
         assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
         assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
         assert_int_equal(fake.addrs, 2);
+    }
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
+    assert_int_equal(fake.addrs, 1);
+}
+
+/* So does what the engine has, but may not report before something else has ended. */
+static void messages_that_are_late_come_out(void **state)
+{
+    (void)state;
+    struct BMI_unexpected_info info;
+    int n;
+
+    start_server(BMI_AUTO_REF_COUNT);
+    struct rme_addr *a = fake_new_peer("10.0.0.1:5");
+    for (int i = 0; i < 2; i++) {
+        fake_peer_sends(a, i, 10);
+        if (i == 1) {
+            fake_peer_dies(a);
+            fake.keeps_messages = true;
+            for (int k = 0; k < 3; k++)
+                assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
+            fake.keeps_messages = false;
+        }
+        assert_int_equal(fake.addrs, 2);
+        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
+        assert_int_equal(info.tag, i);
+        assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
+        assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
     }
     for (int i = 0; i < 3; i++)
         assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
@@ -336,6 +412,74 @@ static void threads_serve_many_peers(void **state)
     assert_int_equal(fake.addrs, THREADS * ROUNDS / 5 / 2 + 1);
 }
 
+/*
+ * Two threads wait for messages in turn: each leaves when the other has come, so there is
+ * always one of them.  A peer that died before is gone when the last one comes.
+ */
+enum { TURNS = 20 };
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int come, addrs_at_last;
+} turns = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void wait_for_the_other(void)
+{
+    pthread_mutex_lock(&turns.lock);
+    int mine = ++turns.come;
+    if (mine == TURNS)
+        turns.addrs_at_last = fake.addrs;
+    pthread_cond_broadcast(&turns.changed);
+    while (mine < TURNS && turns.come == mine)
+        pthread_cond_wait(&turns.changed, &turns.lock);
+    pthread_mutex_unlock(&turns.lock);
+}
+
+static bool turns_are_over(void)
+{
+    pthread_mutex_lock(&turns.lock);
+    bool over = turns.come >= TURNS;
+    pthread_mutex_unlock(&turns.lock);
+    return over;
+}
+
+static void *wait_in_turn(void *arg)
+{
+    struct BMI_unexpected_info info;
+    int n, *failed = arg;
+
+    while (!turns_are_over())
+        if (BMI_testunexpected(1, &n, &info, 0) != 0)
+            *failed = 1;
+    return NULL;
+}
+
+static void threads_in_turn_keep_no_dead_peer(void **state)
+{
+    (void)state;
+    pthread_t thread[2];
+    struct BMI_unexpected_info info;
+    int n, failed[2] = {0, 0};
+
+    start_server(BMI_AUTO_REF_COUNT);
+    struct rme_addr *a = fake_new_peer("10.0.0.1:5");
+    fake_peer_sends(a, 1, 10);
+    assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
+    assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
+    assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
+    fake_peer_dies(a);
+    turns.come = turns.addrs_at_last = 0;
+    fake.on_none = wait_for_the_other;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, wait_in_turn, &failed[i]), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+    assert_int_equal(failed[0] + failed[1], 0);
+    assert_int_equal(turns.addrs_at_last, 1);
+    assert_int_equal(fake.addrs, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,13 +487,16 @@ int main(void)
         TEST(dead_peer_goes_after_its_last_request),
         TEST(dead_peer_waits_for_its_buffer),
         TEST(message_on_its_way_keeps_its_sender),
+        TEST(nobody_looks_at_an_address_that_may_go),
         TEST(messages_of_a_dead_peer_come_out),
+        TEST(messages_that_are_late_come_out),
         TEST(idle_dead_peers_go_by_themselves),
         TEST(a_crowd_that_dies_is_gone_soon),
         TEST(many_held_buffers),
         TEST(finalize_with_work_in_hand),
         TEST(operations_end_before_their_post_returns),
         TEST(threads_serve_many_peers),
+        TEST(threads_in_turn_keep_no_dead_peer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

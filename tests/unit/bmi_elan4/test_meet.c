@@ -2,10 +2,12 @@
 /* How processes meet: cards, tables of servers, the exchange over TCP, and the greeting to a
  * queue. */
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -96,6 +99,7 @@ static void tables(void **state)
                                       "127.0.0.1",
                                       "127.0.0.1:0",
                                       ",0x5",
+                                      ":3340",
                                       "127.0.0.1:x",
                                       "1=2=0x5",
                                       "127.0.0.1:65536",
@@ -142,6 +146,97 @@ static void tables(void **state)
     assert_int_equal(bmi_elan4_servers_find(s, &range, 5, 3, &w), -EINVAL);
     bmi_elan4_servers_free(s);
 }
+
+/* ---- Hosts that have no address yet ---- */
+
+static atomic_bool silent; /* no name server answers, */
+static atomic_bool hangs;  /* or none of them ever does */
+static atomic_int lookups;
+
+int __real_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **list);
+int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **list);
+
+int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **list)
+{
+    bool late = strncmp(name, "late", 4) == 0;
+
+    while (late && hangs)
+        usleep(1000);
+    lookups += late;
+    if (late && silent)
+        return EAI_AGAIN;
+    return __real_getaddrinfo(late ? "127.0.0.1" : name, service, hints, list);
+}
+
+/* Asks until a lookup that is under way is over, for 5 s at most. */
+static int find_at_last(struct bmi_elan4_servers *s, int node, struct bmi_elan4_where *w)
+{
+    int before = lookups, rc = -EAGAIN;
+
+    for (int i = 0; i < 5000 && rc == -EAGAIN && lookups - before < 3; i++) {
+        rc = bmi_elan4_servers_find(s, &range, node, 2, w);
+        usleep(1000);
+    }
+    return rc;
+}
+
+/* A host that nobody can name now is nobody's harm but its own server's, and is known later. */
+static void a_name_that_comes_late(void **state)
+{
+    struct bmi_elan4_servers *s;
+    struct bmi_elan4_where w;
+    char why[200] = "";
+    (void)state;
+    silent = true;
+    hangs = false;
+    lookups = 0;
+    assert_int_equal(bmi_elan4_servers_new("1=late-one:20,2=127.0.0.1:30,3=late-two:40,4=0x10",
+                                           &s, why, sizeof(why)),
+                     0);
+    assert_int_equal(lookups, 2);
+    assert_non_null(strstr(bmi_elan4_servers_why(s), "late-two"));
+    assert_non_null(strstr(bmi_elan4_servers_why(s), gai_strerror(EAI_AGAIN)));
+    assert_int_equal(bmi_elan4_servers_find(s, &range, 2, 2, &w), 0);
+    assert_int_equal(port_of(&w), 30);
+    assert_int_equal(bmi_elan4_servers_find(s, &range, 4, 2, &w), 0);
+    assert_int_equal(lookups, 2);
+    assert_int_equal(find_at_last(s, 1, &w), -EAGAIN);
+    assert_true(lookups >= 5); /* again and again */
+    assert_non_null(strstr(bmi_elan4_servers_why(s), "late-one"));
+    silent = false;
+    assert_int_equal(find_at_last(s, 1, &w), 0);
+    assert_int_equal(port_of(&w), 20);
+    assert_int_equal(find_at_last(s, 3, &w), 0);
+    assert_int_equal(port_of(&w), 40);
+    bmi_elan4_servers_free(s);
+}
+
+/* Who asks does not wait for it, nor does who frees the table. */
+static void a_lookup_that_hangs(void **state)
+{
+    struct bmi_elan4_servers *s;
+    struct bmi_elan4_where w;
+    char why[200] = "";
+    (void)state;
+    silent = true;
+    assert_int_equal(bmi_elan4_servers_new("1=late:20", &s, why, sizeof(why)), 0);
+    lookups = 0;
+    hangs = true;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(bmi_elan4_servers_find(s, &range, 1, 2, &w), -EAGAIN);
+    assert_int_equal(lookups, 0);
+    bmi_elan4_servers_free(s);
+    hangs = false;
+    for (int i = 0; i < 5000 && lookups < 1; i++)
+        usleep(1000);
+    usleep(20000); /* its thread frees it, which a sanitizer sees */
+    assert_int_equal(lookups, 1);
+}
+
+/* ---- Desks ---- */
 
 static struct bmi_elan4_desk *open_desk(struct sockaddr_in *at)
 {
@@ -291,12 +386,66 @@ static void silent_visitors(void **state)
     bmi_elan4_desk_close(desk);
 }
 
+static bool no_more; /* descriptors */
+
+/* Takes the place of libc's for the desk.  A limit set with setrlimit would do, but valgrind
+ * keeps that to itself and closes what was accepted beyond it. */
+int accept4(int fd, struct sockaddr *addr, socklen_t *length, int flags)
+{
+    if (no_more) {
+        errno = EMFILE;
+        return -1;
+    }
+    return (int)syscall(SYS_accept4, fd, addr, length, flags);
+}
+
+/* Where there is no descriptor for a visitor nobody is woken again and again by those who
+ * knock; they are let in when there is one. */
+static void no_descriptor(void **state)
+{
+    struct sockaddr_in at;
+    struct bmi_elan4_desk *desk = open_desk(&at);
+    struct pollfd p = {bmi_elan4_desk_fd(desk), POLLIN, 0};
+    int fd[2];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        fd[i] = socket(AF_INET, SOCK_STREAM, 0);
+        assert_true(fd[i] >= 0);
+        assert_int_equal(connect(fd[i], (struct sockaddr *)&at, sizeof(at)), 0);
+    }
+    assert_int_equal(poll(&p, 1, 5000), 1);
+    no_more = true;
+    for (int64_t now = 1000; now <= 1000 + BMI_ELAN4_PAUSE_MS; now += BMI_ELAN4_PAUSE_MS) {
+        assert_int_equal(bmi_elan4_desk_serve(desk, now), 0);
+        assert_int_equal(poll(&p, 1, 0), 0);
+        assert_int_equal(bmi_elan4_desk_deadline(desk), now + BMI_ELAN4_PAUSE_MS);
+    }
+    no_more = false;
+    bmi_elan4_desk_serve(desk, 999 + 2 * BMI_ELAN4_PAUSE_MS);
+    assert_int_equal(bmi_elan4_desk_deadline(desk), 1000 + 2 * BMI_ELAN4_PAUSE_MS);
+    bmi_elan4_desk_serve(desk, 1000 + 2 * BMI_ELAN4_PAUSE_MS);
+    assert_int_equal(bmi_elan4_desk_deadline(desk),
+                     1000 + 2 * BMI_ELAN4_PAUSE_MS + BMI_ELAN4_VISIT_MS);
+    for (int i = 0; i < 2; i++)
+        close(fd[i]);
+    for (int i = 0; i < 100; i++)
+        bmi_elan4_desk_serve(desk, 2000);
+    assert_int_equal(bmi_elan4_desk_deadline(desk), -1);
+    bmi_elan4_desk_close(desk);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cards),     cmocka_unit_test(verdicts),
-        cmocka_unit_test(tables),    cmocka_unit_test(exchanges),
-        cmocka_unit_test(strangers), cmocka_unit_test(silent_visitors),
+        cmocka_unit_test(cards),
+        cmocka_unit_test(verdicts),
+        cmocka_unit_test(tables),
+        cmocka_unit_test(a_name_that_comes_late),
+        cmocka_unit_test(a_lookup_that_hangs),
+        cmocka_unit_test(exchanges),
+        cmocka_unit_test(strangers),
+        cmocka_unit_test(silent_visitors),
+        cmocka_unit_test(no_descriptor),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

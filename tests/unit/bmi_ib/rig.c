@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <sys/eventfd.h>
 #include <unistd.h>
 #include "rig.h"
 
@@ -46,6 +47,8 @@ static int fake_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_
         } else if (wr->opcode == IBV_WR_LOCAL_INV) {
             p->imm = wr->invalidate_rkey;
         }
+        if (rig.completes && wr->send_flags & IBV_SEND_SIGNALED)
+            waiting[nwaiting++] = (struct ibv_wc){.status = IBV_WC_SUCCESS};
     }
     return 0;
 }
@@ -206,6 +209,29 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *c, int cqe, void *cq_context,
     return made;
 }
 
+struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+    struct ibv_srq *made = rig.fail_srq ? NULL : calloc(1, sizeof(*made));
+    errno = ENOMEM;
+    if (!made)
+        return NULL;
+    made->pd = pd;
+    made->context = &context;
+    made->srq_context = attr->srq_context;
+    rig.srqs++;
+    rig.srqs_made++;
+    return made;
+}
+
+int ibv_destroy_srq(struct ibv_srq *srq)
+{
+    if (srq == rig.srq_in_use)
+        return EBUSY;
+    free(srq);
+    rig.srqs--;
+    return 0;
+}
+
 int ibv_destroy_cq(struct ibv_cq *q)
 {
     free(q);
@@ -222,6 +248,31 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *ch)
 {
     (void)ch;
     return 0;
+}
+
+static int fake_req_notify(struct ibv_cq *q, int solicited)
+{
+    (void)q;
+    (void)solicited;
+    rig.arms++;
+    return rig.fail_arm ? EIO : 0;
+}
+
+int ibv_get_cq_event(struct ibv_comp_channel *ch, struct ibv_cq **q, void **cq_context)
+{
+    (void)ch;
+    if (rig.comp_events == 0)
+        return -1;
+    rig.comp_events--;
+    *q = &cq;
+    *cq_context = &rig.f->cq[0];
+    return 0;
+}
+
+void ibv_ack_cq_events(struct ibv_cq *q, unsigned int n)
+{
+    (void)q;
+    (void)n;
 }
 
 int ibv_resize_cq(struct ibv_cq *q, int cqe)
@@ -449,14 +500,16 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     context.ops.alloc_mw = fake_alloc_mw;
     context.ops.dealloc_mw = fake_dealloc_mw;
     context.ops.poll_cq = fake_poll;
+    context.ops.req_notify_cq = fake_req_notify;
     domain.context = &context;
     cq.context = &context;
-    int pipe_fd[2];
-    assert_int_equal(pipe(pipe_fd), 0); /* nothing ever comes out of it */
-    channel.fd = context.async_fd = comp.fd = pipe_fd[0];
+    /* nothing ever comes out of it */
+    channel.fd = context.async_fd = comp.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    assert_true(channel.fd >= 0);
     rig.f = calloc(1, sizeof(*rig.f));
     struct rme_fabric *f = rig.f;
-    f->wake_fd = pipe_fd[1];
+    f->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    assert_true(f->wake_fd >= 0);
     f->head = f->rail[f->rails++] = f;
     f->slab = IB_SLAB;
     f->config = (struct rme_fabric_config){
@@ -552,6 +605,7 @@ struct rme_link *rig_link_in(enum ib_link_state state)
         f->out_max = 4;
         ib_cq_poll(f);
         ib_link_reap(f);
+        f->out = NULL;
         f->out_max = 0;
     }
     if (state == IB_DOWN)

@@ -38,20 +38,27 @@ struct rig {
     unsigned doorbells;
     int fail_post;    /* errno of the next post call, 0: none */
     unsigned fail_at; /* the request of that call which is refused */
+    bool completes;   /* whatever is posted is done at once */
     /* what rdma_cm was asked */
     unsigned created, destroyed, resolved_addr, resolved_route, connected, accepted, rejected,
         disconnected;
     unsigned qps, qps_gone, errors_set, timers_set;
+    unsigned srqs, srqs_made;
     bool fail_modify, fail_resolve, fail_connect, fail_accept, fail_qp;
+    bool fail_srq;
+    const struct ibv_srq *srq_in_use;
     struct rdma_cm_event *pending; /* what rdma_get_cm_event returns next */
     unsigned behind;               /* so many more lie behind that one */
     unsigned acked;
+    unsigned arms; /* completion queues that were asked for an event */
+    bool fail_arm;
+    unsigned comp_events; /* that wait in the channel */
     bool port_down;
     struct ibv_async_event *async; /* what ibv_get_async_event returns next */
     char line[512], lines[4096];   /* the last line of the log, and the first ones */
     struct ibv_qp_attr path;       /* what a queue pair says of its path */
     bool fail_query;
-    struct ibv_gid_entry gid[8]; /* the device's table, of so many */
+    struct ibv_gid_entry gid[32]; /* the device's table, of so many */
     unsigned ngid;
     struct sockaddr_storage source; /* of the last address that was resolved */
     int tos;                        /* that was set last, -1: none */

@@ -17,7 +17,7 @@
 static struct rme_event events[EVENTS];
 
 /* Every event in every state: nothing breaks, what must end the link ends it with one
- * LINK_DOWN, all comes back. */
+ * LINK_DOWN, or of a request that was not answered with the answer, and all comes back. */
 static void every_event_in_every_state(void **state)
 {
     (void)state;
@@ -43,20 +43,24 @@ static void every_event_in_every_state(void **state)
             if (l && l->state == IB_DRAINING)
                 rig_drain(l);
             int downs = rig_count(RME_EV_LINK_DOWN, NULL);
-            assert_int_equal(downs, lethal || s >= IB_DRAINING);
+            assert_int_equal(downs, (lethal && s != IB_REQUESTED) || s >= IB_DRAINING);
             if (downs)
                 ib_link_free(l);
+            else if (s == IB_REQUESTED)
+                ib_link_reject(l, "no", 3);
             rig_close();
         }
 }
 
 /* Disconnecting in every state: one LINK_DOWN with the error given, unless it was lost before.
- */
+ * A request is answered instead. */
 static void disconnect_in_every_state(void **state)
 {
     (void)state;
     for (int s = IB_NAMING; s <= IB_ENDING; s++) {
         struct rme_event down;
+        if (s == IB_REQUESTED)
+            continue;
         rig_open(NULL, 16, 256);
         struct rme_link *l = rig_link_in((enum ib_link_state)s);
         ib_link_disconnect(l, -ECANCELED);

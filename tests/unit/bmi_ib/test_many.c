@@ -22,16 +22,22 @@ static void open_server(void)
     rig.f->dev.attr.vendor_id = 1;
 }
 
-static void close_server(void)
+/* Of the shared queue, before it goes. */
+static void take_all_back(void)
 {
     struct rme_fabric *f = rig.f;
-    ib_links_release(f);
     assert_int_equal(ib_rx_post(f, NULL), 0);
     for (uint32_t s = 0; s < f->rx.slabs; s++)
         for (uint32_t i = 0; f->rx.slab[s] && i < f->slab; i++)
             if (f->rx.slab[s]->rx[i].state == IB_RX_POSTED)
                 ib_rx_failed(f, NULL, &f->rx.slab[s]->rx[i]);
-    f->srq = NULL;
+}
+
+static void close_server(void)
+{
+    ib_links_release(rig.f);
+    take_all_back();
+    rig.f->srq = NULL;
     rig_close();
 }
 
@@ -484,6 +490,79 @@ static void what_is_held_stays(void **state)
     rig_close();
 }
 
+static void come(unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        link_at[i] = rig_link(); /* each is promised 8 */
+    ib_flush(rig.f);
+}
+
+/* A receive that is with the shared queue. */
+static uint64_t posted_one(void)
+{
+    const struct ib_rx *rx = rig.f->rx.slab[0]->rx;
+    while (rx->state != IB_RX_POSTED)
+        rx++;
+    return ib_wr_id(IB_WR_RECV, rx->generation, rx->index);
+}
+
+/* A shared queue that held receives for many is another one when all have left, and what the
+ * device says of the old one too late meets nobody; one that served few stays, and so does one
+ * that cannot be replaced. */
+static void a_queue_is_renewed_when_all_have_left(void **state)
+{
+    struct rme_event event[4];
+    (void)state;
+    rig_open("srq=on,drain_timeout_ms=600000", 16, 256);
+    struct rme_fabric *f = rig.f;
+    struct ibv_srq_init_attr attr = {.srq_context = f};
+    f->srq = ibv_create_srq(f->dev.pd, &attr);
+    f->srq_depth = 8 * MANY + 64;
+    f->cq[0].size = 1 << 20;
+    unsigned mrs = rig.mrs;
+    for (unsigned round = 0; round < 3; round++) {
+        const struct ibv_srq *old = f->srq;
+        unsigned made = rig.srqs_made;
+        come(MANY);
+        assert_in_range(f->rx.there, MANY * 8 / IB_SLAB, MANY * 8 / IB_SLAB + 2);
+        uint64_t late = posted_one();
+        leave(0, MANY - 1);
+        assert_ptr_equal(f->srq, old);
+        rig.fail_srq = round == 1;
+        rig.srq_in_use = round == 2 ? old : NULL;
+        leave(MANY - 1, 1);
+        rig.fail_srq = false;
+        rig.srq_in_use = NULL;
+        assert_int_equal(rig.srqs, 1);
+        if (round == 0) {
+            assert_int_equal(rig.srqs_made, made + 1);
+            assert_int_equal(f->rxq.posted, f->rxq.chained);
+            assert_in_range(f->rx.there, 1, 2);
+            assert_in_range(rig.mrs, 1, mrs + 2);
+            assert_null(ib_rx_completed(f, late));
+            rig_wc((struct ibv_wc){.wr_id = late, .opcode = IBV_WC_RECV, .byte_len = 1});
+            assert_int_equal(rig_poll(event, 4), 0);
+        } else {
+            assert_ptr_equal(f->srq, old);
+            assert_in_range(f->rxq.posted, MANY * 8, MANY * 8 + f->rx_slack);
+        }
+        while (rig_poll(event, 4))
+            ;
+    }
+    come(1);
+    leave(0, 1); /* of those that are still there */
+    assert_int_equal(rig.srqs, 1);
+    unsigned made = rig.srqs_made;
+    assert_in_range(f->rx.there, 1, 2);
+    come(1);
+    leave(0, 1);
+    assert_int_equal(rig.srqs_made, made);
+    take_all_back();
+    ibv_destroy_srq(f->srq);
+    f->srq = NULL;
+    rig_close();
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -493,6 +572,7 @@ int main(void)
         cmocka_unit_test(one_stride_in_a_poll),
         cmocka_unit_test(the_other_queue_costs_little_and_is_not_forgotten),
         cmocka_unit_test(slabs_go_back_with_links),
+        cmocka_unit_test(a_queue_is_renewed_when_all_have_left),
         cmocka_unit_test(what_is_held_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What pieces cost cannot be measured: the presets hold, soon, and nothing is left. */
+/* What pieces cost: what is posted to measure it; and where it cannot be measured the presets
+ * hold, soon, and nothing is left. */
 #include <errno.h>
 #include "base/timer.h"
 #include "rig.h"
@@ -58,11 +59,44 @@ static void a_call_fails(void **state)
     }
 }
 
+/* The same bytes each time, and in turn: one write, one that gathers, one for each piece; and
+ * where the device reads, one read, and one for each piece. */
+static void shapes_are_taken_in_turn(void **state)
+{
+    (void)state;
+    for (int reads = 0; reads < 2; reads++) {
+        struct rme_piece_costs out;
+        begin(true);
+        rig.f->dev.sq_depth = 64; /* room for all pieces */
+        rig.completes = true;
+        if (!reads)
+            rig.f->dev.read_depth = 0;
+        assert_true(ib_measure(rig.f, &out));
+        unsigned round = reads ? 1 + 1 + 16 + 1 + 16 : 1 + 1 + 16;
+        assert_int_equal(rig.nposted % round, 0);
+        assert_in_range(rig.nposted / round, 3, 9);
+        for (unsigned i = 0; i < rig.nposted; i++) {
+            unsigned at = i % round;
+            const struct rig_posted *p = &rig.posted[i];
+            bool whole = at < 2 || at == 18;
+            assert_int_equal(p->opcode, at < 18 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ);
+            assert_int_equal(p->nsge, at == 1 ? 16 : 1);
+            assert_int_equal(p->bytes, whole ? 16 * 2048 : 2048);
+            assert_int_equal(p->flags, whole || at == 17 || at == 34 ? IBV_SEND_SIGNALED : 0);
+        }
+        if (!reads)
+            assert_int_equal(out.read_ns, 0);
+        assert_int_equal(rig.qps, rig.qps_gone);
+        rig_close();
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_completion_does_not_come),
         cmocka_unit_test(a_call_fails),
+        cmocka_unit_test(shapes_are_taken_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,6 +79,8 @@ static void what_the_device_has_not_is_refused(void **state)
         open_with(absent[i]);
         assert_int_equal(ib_path_open(rig.f), -ENODEV);
         assert_non_null(strstr(rig.line, "no port of device fake0 has it"));
+        assert_non_null(strstr(rig.line, "3=::ffff:10.0.0.5"));
+        assert_int_equal(strstr(rig.line, "5=fd00::6") != NULL, !strstr(absent[i], "ib_port"));
         rig_close();
     }
     for (unsigned i = 0; i < sizeof(no_gid) / sizeof(*no_gid); i++) {
@@ -91,6 +93,13 @@ static void what_the_device_has_not_is_refused(void **state)
     rig.ngid = 0;
     gid(1, 0, IBV_GID_TYPE_IB, "fe80::1");
     assert_int_equal(ib_path_open(rig.f), -ENODEV);
+    assert_non_null(strstr(rig.line, "it has none that is an IP address"));
+    rig_close();
+    open_with("gid=99");
+    for (uint32_t i = 6; i < 30; i++)
+        gid(2, i, V2, "fd00:1234:5678:9abc:1234:5678:9abc:6");
+    assert_int_equal(ib_path_open(rig.f), -ENODEV);
+    assert_non_null(strstr(rig.line, ", and more. On InfiniBand"));
     rig_close();
 }
 

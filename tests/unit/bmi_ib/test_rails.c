@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <endian.h>
+#include <poll.h>
 #include <unistd.h>
 #include <rdma/rdma_cma.h>
 #include "bmi_ib/link/links.h"
@@ -107,7 +108,8 @@ static void not_woken(struct wire *w, int sleeps)
     fail_msg("sleep %d: no echo, and nothing else", sleeps);
 }
 
-/* A sleeper is woken by what comes over either. */
+/* A sleeper is woken by what comes over either: by an echo that comes while it lies down, and
+ * by one that comes when it sleeps. */
 static void woken(void **state)
 {
     struct wire w;
@@ -121,7 +123,7 @@ static void woken(void **state)
         for (int k = 0; k < 1000 && sleeps < 10; k++) {
             time_t end = wire_now() + 8;
             w.nseen = 0;
-            assert_true(wire_send(&w, "echo this"));
+            assert_true(wire_send(&w, k % 2 ? "echo this" : WIRE_LATER));
             w.ops->flush(w.f);
             while (wire_count(&w, RME_EV_RECV) == 0) {
                 assert_int_equal(w.ops->arm(w.f), 0);
@@ -230,6 +232,23 @@ static void fail_device(const char *name)
     assert_int_equal(fn(name), 0);
 }
 
+/* Nothing that the device has left ends a sleep for ever. */
+static void sleeps_again(struct wire *w, const struct rme_fabric *rail)
+{
+    struct pollfd asleep = {.fd = w->f->sleep_fd, .events = POLLIN};
+    time_t end = wire_now() + 20;
+    while (!rail->dev.dead) { /* it is looked for once a millisecond */
+        assert_true(wire_now() < end);
+        wire_poll(w);
+    }
+    do {
+        assert_true(wire_now() < end);
+        w->ops->wait(w->f, 0);
+        assert_int_equal(w->ops->arm(w->f), 0);
+        wire_poll(w);
+    } while (poll(&asleep, 1, 0) != 0);
+}
+
 /*
  * A device that fails takes its links with it, and no others; the memory serves the rest, as
  * does what is registered from then on, and new links are made over the rail that is left.
@@ -249,6 +268,8 @@ static void a_rail_dies(int which)
         wire_connect(&w, uri);
         link[i] = w.link;
     }
+    assert_int_equal(w.ops->arm(w.f), 0); /* the device owes an event */
+    wire_poll(&w);
     fail_device(which ? "emu1" : "emu0");
     w.nseen = 0;
     wire_until(&w, RME_EV_LINK_DOWN, LINKS / 2);
@@ -264,6 +285,7 @@ static void a_rail_dies(int which)
             }
     }
     assert_int_equal(downs, LINKS / 2);
+    sleeps_again(&w, w.f->rail[which]);
     assert_int_equal(w.ops->reg(w.f, later, SIZE, RME_ACCESS_LOCAL_WRITE, &later_mr), 0);
     for (int i = 0; i < LINKS; i++) {
         if (!link[i]) {

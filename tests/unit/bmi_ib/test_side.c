@@ -108,6 +108,34 @@ static void message_waits_for_both_windows(void **state)
     rig_close();
 }
 
+/* The device of a link has failed, and only who registers has heard of it: the memory is not
+ * there for its windows.  The link is lost then, and nothing is opened. */
+static void memory_of_a_failed_device_is_not_opened(void **state)
+{
+    struct rme_event down;
+    (void)state;
+    for (int empty = 0; empty < 2; empty++) {
+        struct ib_keys keys = {.mr = {NULL}};
+        struct rme_range range[2] = {
+            {.base = memory, .length = 0, .rkey = (uintptr_t)&keys},
+            {.base = memory, .length = empty ? 0 : 4096, .rkey = (uintptr_t)&keys}};
+        begin();
+        ib_link_destroy(side);
+        rig.f->railed = true;
+        assert_int_equal(ib_expose(l, range, 2, RME_ACCESS_REMOTE_WRITE), empty ? 0 : -EAGAIN);
+        ib_flush(rig.f);
+        assert_int_equal(posted(l, IBV_WR_BIND_MW), 0);
+        assert_int_equal(l->state, empty ? IB_UP : IB_DRAINING);
+        if (!empty) {
+            rig_drain(l);
+            assert_int_equal(rig_count(RME_EV_LINK_DOWN, &down), 1);
+            assert_int_equal(down.error, -ENODEV);
+        }
+        rig.f->railed = false;
+        rig_close();
+    }
+}
+
 static void notification_waits_for_the_data(void **state)
 {
     struct rme_xfer a, b, c;
@@ -469,6 +497,56 @@ static void a_side_is_sought_again(void **state)
     close_two();
 }
 
+/* Without windows the peer keeps the keys that it was given when a side is lost, so a later one
+ * is over the same device, whoever asks for it: by another it would use them on that. */
+static void a_later_side_is_over_the_device_of_the_keys(void **state)
+{
+    uint8_t offer[IB_ANSWER_MAX] = {0}, request[IB_HELLO_MAX] = {0};
+    struct ibv_mr first = {.rkey = 5, .length = 1000}, second = {.rkey = 7, .length = 1000};
+    struct ib_keys keys = {.mr = {&first, &second, &first}};
+    for (int given = 0; given < 3; given++) {
+        open_two();
+        struct rme_fabric *third = calloc(1, sizeof(*third));
+        assert_non_null(third);
+        *third = *other;
+        third->number = 2;
+        TAILQ_INIT(&third->links);
+        rig.f->rail[rig.f->rails++] = third;
+        rig.f->caps.windows = given == 2 ? 64 : 0; /* those end with the side */
+        l = rig_link();
+        ib_side_keep(l, offer, ib_side_offer(l, offer));
+        assert_false(ib_stripe_wanted(l, 1000));
+        assert_ptr_equal(l->side->f, other);
+        memcpy(request, l->side->hello, l->side->hello_length);
+        l->side->state = IB_UP;
+        if (given)
+            assert_int_equal(bmi_ib_fabric()->link_key(l, (uintptr_t)&keys), KEYS);
+        l->side->state = IB_ADDRESSING;
+        ib_link_destroy(l->side);
+        assert_ptr_equal(ib_side_asked(third, request), given == 1 ? NULL : l);
+        assert_ptr_equal(ib_side_asked(other, request), l);
+        other->dev.down = true;
+        l->side_at = 0;
+        assert_false(ib_stripe_wanted(l, 1000));
+        if (given == 1)
+            assert_null(l->side);
+        else
+            assert_ptr_equal(l->side->f, third);
+        if (given == 1) {
+            other->dev.down = false;
+            l->side_at = 0;
+            assert_false(ib_stripe_wanted(l, 1000));
+            assert_ptr_equal(l->side->f, other);
+        }
+        ib_link_destroy(l->side);
+        ib_links_release(third);
+        rig.f->rails--;
+        free(third);
+        close_two();
+    }
+    (void)state;
+}
+
 /* By option not; and of who accepted it is the peer that seeks. */
 static void a_side_is_not_sought_again(void **state)
 {
@@ -523,6 +601,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(message_waits_for_both_windows),
+        cmocka_unit_test(memory_of_a_failed_device_is_not_opened),
         cmocka_unit_test(notification_waits_for_the_data),
         cmocka_unit_test(alone_is_halved),
         cmocka_unit_test(some_are_not_striped),
@@ -531,6 +610,7 @@ int main(void)
         cmocka_unit_test(offer_leads_to_a_side),
         cmocka_unit_test(offers_what_is_served),
         cmocka_unit_test(a_side_is_sought_again),
+        cmocka_unit_test(a_later_side_is_over_the_device_of_the_keys),
         cmocka_unit_test(a_side_is_not_sought_again),
         cmocka_unit_test(offers_of_strangers),
     };

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Which of several rails a connection begins with, and what it takes along to another one. */
 #include <errno.h>
+#include <poll.h>
+#include "bmi_ib/bmi_ib.h"
 #include "rig.h"
 
 /* A rail beside the rig's: like it, without links. */
@@ -15,6 +17,8 @@ static struct rme_fabric *open_two(void)
     other->nslots = 0;
     other->number = 1;
     TAILQ_INIT(&other->links);
+    TAILQ_INIT(&other->eventful);
+    TAILQ_INIT(&other->downs);
     rig.f->rail[rig.f->rails++] = other;
     other->railed = rig.f->railed = true;
     return other;
@@ -24,7 +28,7 @@ static void close_two(struct rme_fabric *other)
 {
     rig.f->rails = 1;
     rig.f->railed = false;
-    free(other->slots);
+    ib_links_release(other);
     free(other);
     rig_close();
 }
@@ -83,11 +87,83 @@ static void a_promise_goes_along_or_the_link_ends(void **state)
     close_two(other);
 }
 
+/* A request that the peer takes back, or whose device fails, in the poll that tells of it: its
+ * rail is polled once more there, as a side on the other has let it go on.  The engine hears of
+ * it by its answer alone. */
+static void a_request_is_taken_back_in_the_same_poll(void **state)
+{
+    (void)state;
+    for (int what = 0; what < 4; what++) {
+        struct rme_fabric *other = open_two(), *f = rig.f;
+        struct rme_event event[16];
+        struct rdma_cm_id *id;
+        struct ibv_async_event fatal = {.event_type = IBV_EVENT_DEVICE_FATAL};
+        struct rme_link *l = rig_link(), *side = ib_link_new(other);
+        rdma_create_id(f->cm, &id, NULL, RDMA_PS_TCP);
+        struct rdma_cm_event come[2] = {{.event = RDMA_CM_EVENT_CONNECT_REQUEST, .id = id},
+                                        {.event = RDMA_CM_EVENT_REJECTED, .id = id}};
+        assert_non_null(side);
+        ib_side_join(l, side);
+        ib_link_state_set(side, IB_ENDING);
+        ib_link_down(side);
+        rig.pending = come;
+        rig.behind = what < 2;
+        atomic_fetch_or(&f->hint, IB_HINT_CM);
+        if (what >= 2) {
+            rig.async = &fatal;
+            atomic_fetch_or(&other->hint, IB_HINT_ASYNC);
+        }
+        f->poll_turn = 1; /* the next one begins with the head */
+        assert_int_equal(bmi_ib_fabric()->poll(f, event, 16), 1);
+        assert_int_equal(event[0].type, RME_EV_LINK_REQUEST);
+        assert_null(rig.pending);
+        assert_null(rig.async);
+        assert_int_equal(f->dev.dead, what >= 2);
+        if (what % 2 == 0)
+            assert_int_equal(ib_link_accept(event[0].link, "yes", 4, 8, &event), -ECONNRESET);
+        ib_link_reject(event[0].link, "no", 3);
+        assert_int_equal(rig.accepted + rig.rejected, 0); /* it has no id any more */
+        assert_int_equal(bmi_ib_fabric()->poll(f, event, 16), 0);
+        close_two(other);
+    }
+}
+
+/* What the head hears from rdma_cm of a link on a rail that was polled before it, in a poll
+ * that has nothing to tell: a sleep after it ends. */
+static void what_comes_for_a_rail_already_polled_ends_a_sleep(void **state)
+{
+    (void)state;
+    for (int fails = 0; fails < 2; fails++) {
+        struct rme_fabric *other = open_two(), *f = rig.f;
+        struct rme_event event[16];
+        struct pollfd wake = {.fd = f->wake_fd, .events = POLLIN};
+        struct rme_link *l = ib_link_new(other);
+        assert_non_null(l);
+        rdma_create_id(f->cm, &l->id, l, RDMA_PS_TCP);
+        struct rdma_cm_event come = {
+            .event = fails ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ESTABLISHED, .id = l->id};
+        if (!fails)
+            assert_int_equal(ib_qp_create(l), 0);
+        ib_link_state_set(l, fails ? IB_ADDRESSING : IB_CONNECTING);
+        rig.pending = &come;
+        atomic_fetch_or(&f->hint, IB_HINT_CM);
+        f->poll_turn = 0; /* the next one begins with the other */
+        assert_int_equal(bmi_ib_fabric()->poll(f, event, 16), 0);
+        assert_null(rig.pending);
+        assert_int_equal(poll(&wake, 1, 0), 1);
+        assert_int_equal(bmi_ib_fabric()->poll(f, event, 16), 1);
+        assert_int_equal(event[0].type, fails ? RME_EV_LINK_DOWN : RME_EV_LINK_UP);
+        close_two(other);
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(ports_go_down_and_come_back),
         cmocka_unit_test(a_promise_goes_along_or_the_link_ends),
+        cmocka_unit_test(a_request_is_taken_back_in_the_same_poll),
+        cmocka_unit_test(what_comes_for_a_rail_already_polled_ends_a_sleep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

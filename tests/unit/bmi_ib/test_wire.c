@@ -5,11 +5,16 @@
  * (tests/conformance); here is what only processes and verbs have.  The argument holds options
  * of the fabric ("srq=on,max_inline=0").
  */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <rdma/rdma_cma.h>
 #include "wire_host.h"
 
 static void addresses(void **state)
@@ -405,9 +410,123 @@ static void others_wait_for_receives(void **state)
     wire_options = before;
 }
 
+/* ---- Peers that take nothing ---- */
+
+static void cm_event(struct wire *w, struct rdma_event_channel *channel,
+                     enum rdma_cm_event_type type)
+{
+    struct rdma_cm_event *e;
+    time_t end = wire_now() + 20;
+    while (rdma_get_cm_event(channel, &e)) {
+        assert_true(wire_now() < end);
+        wire_poll(w);
+    }
+    assert_int_equal(e->event, type);
+    rdma_ack_cm_event(e);
+}
+
+/* One that posts no receive, and wants to be tried for ever.  The server is in this process. */
+static struct rdma_cm_id *mute_peer(struct wire *w, struct rdma_event_channel *channel,
+                                    const char *uri)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    char host[64];
+    struct ibv_qp_init_attr attr = {
+        .qp_type = IBV_QPT_RC,
+        .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
+    struct rdma_conn_param param = {
+        .private_data = "hello", .private_data_len = 6, .retry_count = 7, .rnr_retry_count = 7};
+    struct rdma_cm_id *id;
+    assert_int_equal(sscanf(uri, "ib://%63[^:]:%hu", host, &to.sin_port), 2);
+    to.sin_port = htons(to.sin_port);
+    assert_int_equal(inet_pton(AF_INET, host, &to.sin_addr), 1);
+    assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+    assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000), 0);
+    cm_event(w, channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+    assert_int_equal(rdma_resolve_route(id, 2000), 0);
+    cm_event(w, channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    assert_int_equal(rdma_create_qp(id, NULL, &attr), 0);
+    assert_int_equal(rdma_connect(id, &param), 0);
+    w->nseen = 0;
+    cm_event(w, channel, RDMA_CM_EVENT_ESTABLISHED);
+    wire_until(w, RME_EV_LINK_UP, 1);
+    return id;
+}
+
+/* As many as can hold all send buffers do: one after the other ends, until another peer, who
+ * waits, has one. */
+static void mute_peers_do_not_keep_all(void **state)
+{
+    enum { MUTE = 15 }; /* seven of them with 8 buffers, the others with one */
+    struct wire w;
+    struct rdma_cm_id *id[MUTE];
+    const char *before = wire_options, *uri = wire_uri("127.0.0.1");
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    char options[256];
+    void *tx;
+    (void)state;
+    snprintf(options, sizeof(options), "%s%stx_buffers=64,tx_per_link=8,tx_stuck_ms=400",
+             before ? before : "", before && *before ? "," : "");
+    wire_options = options;
+    assert_non_null(channel);
+    assert_int_equal(fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
+    wire_open(&w, uri);
+    for (int i = 0; i < MUTE; i++) {
+        id[i] = mute_peer(&w, channel, uri);
+        for (int n = 0; n < (i < 7 ? 9 : 1) && (tx = w.ops->tx_get(w.link)); n++)
+            w.ops->tx_send(w.link, memset(tx, 'x', 300), 300);
+        w.ops->flush(w.f);
+    }
+    w.nseen = 0;
+    pid_t good = wire_client(uri);
+    wire_until(&w, RME_EV_RECV, 1);
+    assert_int_equal(wire_count(&w, RME_EV_LINK_UP), 1);
+    struct rme_link *link = w.link;
+    w.nseen = 0;
+    assert_null(w.ops->tx_get(link));
+    wire_until(&w, RME_EV_TX_ROOM, 1);
+    assert_ptr_equal(wire_event(&w, RME_EV_TX_ROOM, 0)->link, link);
+    for (int i = 0; i < wire_count(&w, RME_EV_LINK_DOWN); i++)
+        assert_int_equal(wire_event(&w, RME_EV_LINK_DOWN, i)->error, -ETIMEDOUT);
+    tx = w.ops->tx_get(link);
+    assert_non_null(tx);
+    w.ops->tx_put(link, tx);
+    wire_kill(good);
+    wire_close(&w);
+    for (int i = 0; i < MUTE; i++) {
+        rdma_destroy_qp(id[i]);
+        rdma_destroy_id(id[i]);
+    }
+    rdma_destroy_event_channel(channel);
+    wire_options = before;
+}
+
+/* A process without descriptors has too few of them, and not no device: a host goes on without
+ * a network whose device is missing. */
+static void no_descriptor(void **state)
+{
+    struct rlimit limit, few;
+    int least = dup(0), error = -EMFILE, tries = 0;
+    (void)state;
+    assert_true(least >= 0);
+    close(least);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    few = limit;
+    for (few.rlim_cur = (rlim_t)least; error; few.rlim_cur++, tries++) {
+        struct wire w;
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+        error = wire_start(&w, NULL);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+        assert_true(error == 0 || error == -EMFILE);
+        wire_stop(&w);
+    }
+    assert_true(tries > 2); /* two are asked for before the devices are */
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_descriptor), /* first: the software device is opened once */
         cmocka_unit_test(addresses),
         cmocka_unit_test(nobody_there),
         cmocka_unit_test(somebody_by_tcp),
@@ -419,6 +538,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(given_up_in_every_state),
         cmocka_unit_test(listening_fails),
         cmocka_unit_test(others_wait_for_receives),
+        cmocka_unit_test(mute_peers_do_not_keep_all),
     };
     wire_main(argc, argv);
     if (argc > 2)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -97,6 +98,11 @@ static void answer_offer(struct wire *w, struct rme_link *link, void *tx)
     w->ops->tx_send(link, tx, sizeof(own));
 }
 
+static bool says(const void *data, size_t length, const char *text)
+{
+    return length == strlen(text) + 1 && memcmp(data, text, length) == 0;
+}
+
 static void handle(struct wire *w, const struct rme_event *e)
 {
     struct wire_offer own = w->own;
@@ -116,7 +122,9 @@ static void handle(struct wire *w, const struct rme_event *e)
             void *tx = w->ops->tx_get(e->link);
             if (tx) {
                 memcpy(tx, e->data, e->length);
-                if (e->length == sizeof(WIRE_ASK) && memcmp(tx, WIRE_ASK, e->length) == 0)
+                if (says(tx, e->length, WIRE_LATER))
+                    poll(NULL, 0, 2);
+                if (says(tx, e->length, WIRE_ASK))
                     answer_offer(w, e->link, tx);
                 else
                     w->ops->tx_send(e->link, tx, e->length);

@@ -76,6 +76,8 @@ void wire_connect(struct wire *w, const char *uri);
 void wire_disconnect(struct wire *w);
 /* A server that is sent this answers with its offer as it is then, instead of an echo. */
 #define WIRE_ASK "what do you offer?"
+/* A server that is sent this echoes it, but 2 ms later. */
+#define WIRE_LATER "echo this later"
 /* Sends a text; false when no buffer is free. */
 bool wire_send(struct wire *w, const char *text);
 /* A memory with a pattern that depends on `seed`, registered; and the check of it. */

@@ -186,7 +186,7 @@ void scripted_connect(const char *options, const struct rme_hello *answer)
 
 void scripted_close(void)
 {
-    script.registering = script.deregistering = script.sleeping = NULL;
+    script.registering = script.deregistering = script.sleeping = script.waking = NULL;
     script.no_tx = script.no_regs = false;
     script_cut();
     scripted_run();

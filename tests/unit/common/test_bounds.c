@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What a peer can make an engine keep: an engine against a peer that is played here, and that
  * takes no answers. */
+#include <linux/capability.h>
 #include <malloc.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "unit.h"
 #include "rme.h"
@@ -168,12 +172,86 @@ static void unexpected_messages_of_no_bytes(void **state)
     is_bounded(empty, RTS_MAX + 65536 / 64 + 64);
 }
 
+/* ---- What may be locked ---- */
+
+/* The effective right to lock anything, as it shall be; whether it was there. */
+static bool set_lock_right(bool wanted)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+    const uint32_t bit = 1u << CAP_IPC_LOCK;
+    bool had;
+
+    assert_int_equal(syscall(SYS_capget, &header, data), 0);
+    had = (data[0].effective & bit) != 0;
+    data[0].effective = wanted ? data[0].effective | bit : data[0].effective & ~bit;
+    assert_int_equal(syscall(SYS_capset, &header, data), 0);
+    return had;
+}
+
+static void keep_lines(void *arg, enum rme_log_level level, const char *line)
+{
+    char *all = arg;
+
+    if (level <= RME_LOG_WARN)
+        snprintf(all + strlen(all), 1000 - strlen(all), "%s\n", line);
+}
+
+/* Opens an engine with these options: what it says, and what holds. */
+static void holds(const char *options, const char *says, int64_t rx_size, int64_t fast_pool)
+{
+    char said[1000] = "";
+    struct rme_config config = {
+        .fabric = &script_ops, .options = options, .log = keep_lines, .log_arg = said};
+    int64_t value;
+
+    assert_int_equal(rme_open(&config, &rme), 0);
+    assert_int_equal(rme_option_get(rme, "rx_size", &value), 0);
+    assert_int_equal(value, rx_size);
+    assert_int_equal(rme_option_get(rme, "fast_pool", &value), 0);
+    assert_int_equal(value, fast_pool);
+    assert_string_equal(said, says);
+    rme_close(rme);
+}
+
+/* Where little may be locked an option that asks for more is not had: that is said once, and
+ * what holds is what a host reads.  Of defaults nothing is said. */
+static void what_is_not_had_is_said(void **state)
+{
+    static const char base[] = "regcache_entries=0,measure_costs=0,zone_bytes=64K";
+    struct rlimit before, little;
+    char options[200];
+    bool had;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &before), 0);
+    little = (struct rlimit){512 << 10, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &little), 0);
+    had = set_lock_right(false);
+    snprintf(options, sizeof(options), "%s,rx_size=18K,fast_pool=8M", base);
+    holds(options,
+          "option rx_size=18432: this process may lock less than 1 MiB, so 1008 is used; raise "
+          "the memlock limit (ulimit -l)\n"
+          "option fast_pool=8388608: that is more than a sixteenth of what this process may "
+          "lock, so 32768 is used; raise the memlock limit (ulimit -l)\n",
+          1008, 32768);
+    holds(base, "", 1008, 32768);
+    little.rlim_cur = 2 << 20;
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &little), 0);
+    snprintf(options, sizeof(options), "%s,rx_size=3000,fast_pool=100K", base);
+    holds(options, "", 3000, 100 << 10);
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &before), 0);
+    if (had)
+        (void)set_lock_right(true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(cancels_of_what_was_not_matched, set_up, tear_down),
         cmocka_unit_test_setup_teardown(cancels_of_invitations, set_up, tear_down),
         cmocka_unit_test_setup_teardown(unexpected_messages_of_no_bytes, set_up, tear_down),
+        cmocka_unit_test(what_is_not_had_is_said),
     };
 
     return cmocka_run_group_tests_name("bounds", tests, NULL, NULL);

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The order of ends: one thread has deregistered the memory of an operation that has ended, and
- * comes late to report it.  What ends meanwhile is not reported before.
+ * comes late to report it.  What ends meanwhile is not reported before; and who waits for that
+ * operation, and sleeps again meanwhile, is woken, as is who sleeps while a link is asked for
+ * or ended.
  */
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdatomic.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "engine/engine.h"
@@ -127,6 +131,187 @@ static void what_ends_meanwhile_comes_later(void **state)
     sem_destroy(&go_on);
 }
 
+/* A peer that sends something and goes in the meantime is not over before that was reported. */
+static void who_goes_meanwhile_is_heard(void **state)
+{
+    struct rme_hello hello = scripted_hello();
+    struct rme_unexpected unexpected;
+    struct rme_done first[4], later[4];
+    struct posted large;
+    pthread_t thread;
+    void *found;
+
+    (void)state;
+    scripted_open(OPTIONS, &hello);
+    assert_int_equal(sem_init(&held_up, 0, 0), 0);
+    assert_int_equal(sem_init(&go_on, 0, 0), 0);
+    uint32_t name = receive(&large, 0);
+    script.deregistering = deregisters;
+    assert_false(rme_addr_is_over(scripted.peer));
+
+    script_imm(0, name);
+    assert_int_equal(pthread_create(&thread, NULL, look_once, first), 0);
+    sem_wait(&held_up);
+
+    say_eager(RME_WIRE_UNEXPECTED, 3);
+    int early = look(later);
+    script_cut();
+    early += look(later);
+    early += rme_test_unexpected(scripted.rme, &unexpected, 1, 0);
+    bool dead = rme_addr_is_dead(scripted.peer), over = rme_addr_is_over(scripted.peer);
+    sem_post(&go_on);
+    assert_int_equal(pthread_join(thread, &found), 0);
+    assert_int_equal(early, 0);
+    assert_true(dead);
+    assert_false(over);
+
+    assert_int_equal((int)(intptr_t)found, 1);
+    assert_false(rme_addr_is_over(scripted.peer));
+    assert_int_equal(rme_test_unexpected(scripted.rme, &unexpected, 1, 0), 1);
+    assert_int_equal(unexpected.tag, 3);
+    assert_true(rme_addr_is_over(scripted.peer));
+    assert_int_equal(rme_unexpected_free(scripted.rme, unexpected.buffer), 0);
+    sem_destroy(&held_up);
+    sem_destroy(&go_on);
+}
+
+/* ---- A thread sleeps meanwhile ---- */
+
+#define WAIT_MS 20000
+#define NAP_S   5 /* who is not woken sleeps so long */
+
+static sem_t asleep, nap_over;
+static atomic_uint wakes;
+
+static void sleeps(void)
+{
+    struct timespec until;
+
+    sem_post(&asleep);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += NAP_S;
+    while (sem_timedwait(&nap_over, &until) != 0 && errno == EINTR)
+        continue;
+}
+
+static void wakes_it(void)
+{
+    atomic_fetch_add(&wakes, 1);
+    sem_post(&nap_over);
+}
+
+static void nap_begin(void)
+{
+    assert_int_equal(sem_init(&asleep, 0, 0), 0);
+    assert_int_equal(sem_init(&nap_over, 0, 0), 0);
+    wakes = 0;
+    script.sleeping = sleeps;
+    script.waking = wakes_it;
+}
+
+static void nap_end(void)
+{
+    script.sleeping = script.waking = NULL;
+    sem_destroy(&asleep);
+    sem_destroy(&nap_over);
+}
+
+static void *wait_for_it(void *arg)
+{
+    struct rme_done *done = arg;
+
+    return (void *)(intptr_t)rme_test_context(scripted.rme, 0, done, 4, WAIT_MS);
+}
+
+static void *wait_for_another(void *arg)
+{
+    struct rme_done *done = arg;
+
+    may_be_late = true;
+    return (void *)(intptr_t)rme_test_context(scripted.rme, 1, done, 4, WAIT_MS);
+}
+
+static void who_goes_on_waiting_wakes_who_sleeps(void **state)
+{
+    struct rme_hello hello = scripted_hello();
+    struct rme_done first[4], second[4];
+    struct rme_unexpected unexpected;
+    pthread_t leader, follower;
+    void *of_leader, *of_follower;
+    struct posted large;
+    uint32_t name;
+
+    (void)state;
+    scripted_open(OPTIONS, &hello);
+    assert_int_equal(rme_context_open(scripted.rme, 1), 0);
+    assert_int_equal(sem_init(&held_up, 0, 0), 0);
+    assert_int_equal(sem_init(&go_on, 0, 0), 0);
+    nap_begin();
+    name = receive(&large, 0);
+    script.deregistering = deregisters;
+
+    assert_int_equal(pthread_create(&leader, NULL, wait_for_it, first), 0);
+    sem_wait(&asleep);
+    script_imm(0, name);
+    assert_int_equal(pthread_create(&follower, NULL, wait_for_another, second), 0);
+    sem_wait(&held_up);
+    sem_post(&nap_over); /* the same event wakes the leader, which finds nothing yet */
+    sem_wait(&asleep);
+    sem_post(&go_on);
+    assert_int_equal(pthread_join(leader, &of_leader), 0);
+
+    /* the other one leads now; this calls it away */
+    sem_wait(&asleep);
+    say_eager(RME_WIRE_UNEXPECTED, 3);
+    sem_post(&nap_over);
+    assert_int_equal(pthread_join(follower, &of_follower), 0);
+
+    assert_int_equal((intptr_t)of_leader, 1);
+    assert_ptr_equal(first[0].user, &large);
+    assert_int_equal(first[0].error, 0);
+    assert_int_equal((intptr_t)of_follower, 0);
+    assert_int_equal(wakes, 1);
+    assert_int_equal(rme_test_unexpected(scripted.rme, &unexpected, 1, 0), 1);
+    assert_int_equal(rme_unexpected_free(scripted.rme, unexpected.buffer), 0);
+    sem_destroy(&held_up);
+    sem_destroy(&go_on);
+    nap_end();
+}
+
+/* What becomes of a link may come without an event that ends a sleep. */
+static void who_asks_for_a_link_or_ends_it_wakes_who_sleeps(void **state)
+{
+    struct rme_hello hello = scripted_hello();
+    int64_t length = LARGE;
+    void *base = memory[0];
+    struct rme_list list = {&base, &length, 1};
+    struct rme_addr *other;
+    struct rme_done done[4];
+    pthread_t sleeper;
+    void *found;
+    rme_id id;
+
+    (void)state;
+    scripted_open(OPTIONS ",connect_timeout_ms=600000", &hello);
+    assert_int_equal(rme_addr_parse("ib", "ib://other:1", &other), 0);
+    nap_begin();
+
+    assert_int_equal(pthread_create(&sleeper, NULL, wait_for_it, done), 0);
+    sem_wait(&asleep);
+    assert_int_equal(rme_post_recv(scripted.rme, other, &list, 0, 0, NULL, NULL, &id), 0);
+    sem_wait(&asleep);
+    int wakes_to_connect = (int)wakes;
+    rme_addr_free(other);
+    assert_int_equal(pthread_join(sleeper, &found), 0);
+
+    assert_int_equal(wakes_to_connect, 1);
+    assert_int_equal(wakes, 2);
+    assert_int_equal((intptr_t)found, 1);
+    assert_int_equal(done[0].id, id);
+    assert_int_equal(done[0].error, -ECONNRESET);
+    nap_end();
+}
+
 static int close_it(void **state)
 {
     (void)state;
@@ -138,6 +323,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(what_ends_meanwhile_comes_later, close_it),
+        cmocka_unit_test_teardown(who_goes_meanwhile_is_heard, close_it),
+        cmocka_unit_test_teardown(who_goes_on_waiting_wakes_who_sleeps, close_it),
+        cmocka_unit_test_teardown(who_asks_for_a_link_or_ends_it_wakes_who_sleeps, close_it),
     };
 
     alarm(60); /* who is never held up, or never goes on, fails the test */

@@ -129,6 +129,35 @@ static void lends_nothing_to_others(void **state)
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 1);
 }
 
+/* Of two windows it has one, and a receive the other one; the next receive waits for either. */
+static void its_window_is_of_use_to_others(void **state)
+{
+    static struct posted recv[2];
+
+    (void)state;
+    script.windows = 2;
+    borrow();
+    for (int i = 0; i < 2; i++)
+        scripted_recv(&recv[i], memory, SIZE, -5);
+    scripted_run();
+    assert_int_equal(script.open, 2);
+    assert_int_equal(scripted_count(RME_WIRE_CTS), 1);
+    say(RME_WIRE_RELEASE);
+    assert_int_equal(scripted_count(RME_WIRE_CTS), 2);
+    for (unsigned i = 0; i < 2; i++) {
+        scripted_imm(scripted_word(RME_WIRE_CTS, i)->message.from);
+        scripted_check(&recv[i], 0);
+    }
+    assert_int_equal(script.open, 0);
+    assert_int_equal(count_of("protocol_errors"), 0);
+}
+
+static int close_windows(void **state)
+{
+    script.windows = 0;
+    return close_it(state);
+}
+
 /* What comes back as it was is offered again, a little later each time; what was used, soon. */
 static void lends_again(void **state)
 {
@@ -699,6 +728,7 @@ int main(void)
         cmocka_unit_test(ring_is_a_ring),
         cmocka_unit_test_teardown(lends_to_who_would_use_it, close_it),
         cmocka_unit_test_teardown(lends_nothing_to_others, close_it),
+        cmocka_unit_test_teardown(its_window_is_of_use_to_others, close_windows),
         cmocka_unit_test_teardown(lends_again, close_it),
         cmocka_unit_test_teardown(the_silent_lose_it, close_it),
         cmocka_unit_test_teardown(takes_what_is_written, close_it),

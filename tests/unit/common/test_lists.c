@@ -70,6 +70,10 @@ static void dear_reads_are_written(void **state)
     in.recv.segments = 64;
     in.send.load_ops = 10; /* by load the receiver reads */
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
+    dear.read = 1.5 * dear.post;
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
+    dear.read = 2.5 * dear.post; /* as the software Elan4 is found at its least */
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
     dear.read = 4 * dear.post;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
     assert_string_equal(decide(&in).why, "the work requests of writing cost far less");

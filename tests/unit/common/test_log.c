@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <errno.h>
 #include <pthread.h>
 
 #include "unit.h"
 #include "fake_fabric.h"
 #include "base/log.h"
 #include "base/log_limit.h"
+#include "base/remedy.h"
+#include "engine/engine.h"
 
 static void lines_wait_for_the_drain(void **state)
 {
@@ -215,6 +218,63 @@ static void what_was_left_out_is_told(void **state)
     assert_non_null(strstr(seen.last, "host:1: number 14"));
 }
 
+/* What to do about a limit is said of a limit only. */
+static void limits_have_remedies(void **state)
+{
+    (void)state;
+    assert_non_null(strstr(rme_remedy(-EMFILE, "else"), "ulimit -n"));
+    assert_non_null(strstr(rme_remedy(-ENFILE, "else"), "fs.file-max"));
+    assert_non_null(strstr(rme_remedy(-ENOMEM, "else"), "memory"));
+    assert_string_equal(rme_remedy(-EACCES, "else"), "else");
+    assert_null(rme_remedy(0, NULL));
+}
+
+/* A child by fork, in which another thread's lock of the log's queue is taken for ever.  That
+ * thread is played by this one: what the child does happens while it has the lock. */
+static struct {
+    struct rme_log *log; /* NULL: no child */
+    bool child;
+} fork_of;
+
+int __real_pthread_mutex_lock(pthread_mutex_t *lock);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *lock);
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t *lock)
+{
+    static struct rme_engine engine;
+
+    if (fork_of.child) {
+        fork_of.child = false;
+        fail_msg("a child asks for a lock");
+    }
+    int ret = __real_pthread_mutex_lock(lock);
+    if (fork_of.log != NULL) {
+        engine.rme.log = fork_of.log;
+        fork_of.log = NULL;
+        fork_of.child = true;
+        rme_forked_explain(&engine.rme);
+        fork_of.child = false;
+    }
+    return ret;
+}
+
+static void child_asks_for_no_lock(void **state)
+{
+    struct fake_log seen = {0};
+    struct rme_log *log = rme_log_new(fake_log_line, &seen);
+
+    (void)state;
+    fork_of.log = log;
+    rme_log_put(log, RME_LOG_INFO, "of the parent");
+    assert_null(fork_of.log);
+    assert_int_equal(seen.lines, 1);
+    assert_non_null(strstr(seen.last, "is a fork of the one that started RDMA"));
+    rme_log_drain(log);
+    assert_int_equal(seen.lines, 2);
+    assert_string_equal(seen.last, "of the parent");
+    rme_log_free(log);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +287,8 @@ int main(void)
         cmocka_unit_test(lines_about_a_host_are_limited),
         cmocka_unit_test(the_limit_is_fair_and_firm),
         cmocka_unit_test(what_was_left_out_is_told),
+        cmocka_unit_test(limits_have_remedies),
+        cmocka_unit_test(child_asks_for_no_lock),
     };
 
     return cmocka_run_group_tests_name("log", tests, NULL, NULL);

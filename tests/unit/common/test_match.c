@@ -368,6 +368,34 @@ static void names_that_are_alike_go_in_any_order(void **state)
     rme_table_clear(&table);
 }
 
+#define CHAINS 1024u
+#define CHOSEN 1000u
+
+/* Keys that share a chain of one table are spread over another one's. */
+static void no_keys_share_a_chain_everywhere(void **state)
+{
+    struct rme_table one, other;
+    uint32_t used[CHAINS] = {0}, most = 0, chosen = 0;
+
+    (void)state;
+    assert_int_equal(rme_table_init(&one, CHAINS), 0);
+    assert_int_equal(rme_table_init(&other, CHAINS), 0);
+    for (uint64_t tag = 0; chosen < CHOSEN; tag++) {
+        uint64_t key = (uint64_t)1 << 32 | tag;
+        uint32_t *chain = &used[rme_table_hash(&other, key, RME_NAME_SEND) & other.mask];
+
+        if ((rme_table_hash(&one, key, RME_NAME_SEND) & one.mask) != 7)
+            continue;
+        chosen++;
+        if (++*chain > most)
+            most = *chain;
+    }
+    assert_true(one.factor != other.factor); /* but for one of 2^63 pairs */
+    assert_in_range(most, 1, CHOSEN / 4);
+    rme_table_clear(&one);
+    rme_table_clear(&other);
+}
+
 static void states_and_steps(void **state)
 {
     (void)state;
@@ -432,6 +460,7 @@ int main(void)
         cmocka_unit_test(a_table_of_names_that_are_alike_grows_in_proportion),
         cmocka_unit_test(one_of_many_that_are_alike_is_taken_out_without_a_look_at_the_others),
         cmocka_unit_test(names_that_are_alike_go_in_any_order),
+        cmocka_unit_test(no_keys_share_a_chain_everywhere),
         cmocka_unit_test(states_and_steps),
         cmocka_unit_test(timers_come_in_order),
     };

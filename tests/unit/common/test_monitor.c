@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/shm.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -511,6 +512,31 @@ static void nothing_is_watched_after_the_end(void **state)
     in_a_process(finalize_with_a_child);
 }
 
+/* A program may close what it had not opened, as one that becomes a daemon does. */
+static void lose_descriptors(void)
+{
+    struct engine *e = engine_new(64, 1);
+    char *base[4];
+
+    watch_a_lot(e, base);
+    unmap_all(base);
+    must(close_range(3, 1000, 0) == 0, 1);
+    for (int i = 0; i < 40; i++)
+        must(memfd_create("the program's own", 0) >= 0, 2);
+    engine_free(e); /* hangs when it waits for the monitor's thread */
+    for (int i = 0; i < 40; i++) {
+        struct stat st;
+        must(fstat(3 + i, &st) != 0 || st.st_size == 0, 3);
+    }
+}
+
+static void who_lost_its_descriptors_comes_to_an_end(void **state)
+{
+    (void)state;
+    engine_free(engine_new(64, 1)); /* skips where there is no cache */
+    in_a_process(lose_descriptors);
+}
+
 /* From now on no event can be read in this process. */
 static void break_reading(int fd)
 {
@@ -646,6 +672,7 @@ int main(void)
         cmocka_unit_test(many_engines_see_a_change),
         cmocka_unit_test(a_loss_concerns_all_engines),
         cmocka_unit_test(nothing_is_watched_after_the_end),
+        cmocka_unit_test(who_lost_its_descriptors_comes_to_an_end),
         cmocka_unit_test(nothing_is_watched_after_a_failure),
         cmocka_unit_test(children_have_their_own),
         cmocka_unit_test(a_child_may_exec),

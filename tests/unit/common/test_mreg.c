@@ -591,6 +591,27 @@ static void the_cache_gives_way(void **state)
     stop(f);
 }
 
+/* What died counts against the limit until it is reaped, with a cache and without. */
+static void the_dead_give_way(void **state)
+{
+    struct rme_mreg_hold *hold;
+
+    (void)state;
+    for (uint64_t entries = 0; entries <= 16; entries += 16) {
+        struct fixture *f = entries == 0 ? start(0, 0) : start_cached(entries, 1 << 20);
+        struct rme_mseg seg = {.base = f->memory, .length = PAGE};
+
+        f->pin.max_regs = 1;
+        assert_int_equal(rme_mreg_acquire(f->mreg, &seg, 1, SOURCE, &hold), 0);
+        (void)rme_mreg_release(f->mreg, hold);
+        assert_int_equal(madvise(f->memory, PAGE, MADV_DONTNEED), 0);
+        use(f, f->memory + 20 * PAGE, PAGE, SOURCE);
+        assert_int_equal(f->fake.deregs, entries == 0 ? 2 : 1);
+        assert_int_equal(atomic_load(&f->pin.refused), 0);
+        stop(f);
+    }
+}
+
 static void hints_warm_it(void **state)
 {
     struct fixture *f = start_cached(16, 1 << 20);
@@ -646,6 +667,45 @@ static void hints_are_bounded(void **state)
     rme_mreg_hint(f->mreg, f->memory, 2 * PAGE, SINK); /* too late: it is in use already */
     rme_mreg_warm(f->mreg);
     assert_int_equal(f->fake.regs, 9);
+    stop(f);
+}
+
+/* What the hint was about has been discarded. */
+static void hints_are_forgotten(void **state)
+{
+    struct fixture *f = start_cached(16, 1 << 20);
+    struct rme_mseg seg = {.base = f->memory, .length = 3 * PAGE};
+    struct rme_mreg_hold *hold;
+
+    (void)state;
+    use(f, f->memory, 3 * PAGE, SOURCE);
+    rme_mreg_hint(f->mreg, f->memory, 3 * PAGE, SOURCE);
+    rme_mreg_hint(f->mreg, f->memory + 10 * PAGE, PAGE, SOURCE);
+    assert_int_equal(madvise(f->memory + PAGE, PAGE, MADV_DONTNEED), 0);
+    reap_unmapped(f, f->memory);
+    assert_int_equal(fake_live(&f->fake), 0);
+    while (rme_mreg_wants_warming(f->mreg))
+        rme_mreg_warm(f->mreg);
+    assert_int_equal(f->fake.regs, 2); /* the other one */
+    assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SOURCE, &hold), -EAGAIN);
+    stop(f);
+}
+
+/* A block may be given back at any time, with its slab. */
+static void hints_leave_blocks_alone(void **state)
+{
+    struct fixture *f = start_cached(16, 1 << 20);
+    char *block;
+
+    (void)state;
+    f->pin.keys_open = true; /* a block has no key to be read before somebody needs it */
+    block = rme_zone_alloc(f->zone, 8192);
+    assert_int_equal(f->fake.regs, 1);
+    rme_mreg_hint(f->mreg, block, 8192, SOURCE);
+    while (rme_mreg_wants_warming(f->mreg))
+        rme_mreg_warm(f->mreg);
+    assert_int_equal(f->fake.regs, 1);
+    assert_int_equal(rme_zone_release(f->zone, block), 0);
     stop(f);
 }
 
@@ -765,8 +825,11 @@ int main(void)
         cmocka_unit_test(groups_are_cached_by_their_segments),
         cmocka_unit_test(files_are_not_cached),
         cmocka_unit_test(the_cache_gives_way),
+        cmocka_unit_test(the_dead_give_way),
         cmocka_unit_test(hints_warm_it),
         cmocka_unit_test(hints_are_bounded),
+        cmocka_unit_test(hints_are_forgotten),
+        cmocka_unit_test(hints_leave_blocks_alone),
         cmocka_unit_test(what_is_shown_is_exact),
         cmocka_unit_test(what_is_shown_is_for_one_operation),
     };

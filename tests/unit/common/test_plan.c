@@ -242,6 +242,14 @@ static void large_copies_are_cold(void **state)
     assert_true(decide(&in).send_pack);
     in.bytes++;
     assert_false(decide(&in).send_pack);
+    in.bytes = 128 * KIB; /* together with other copies they do not fit, either */
+    in.send.packed = 128 * KIB;
+    assert_true(decide(&in).send_pack);
+    in.send.packed++;
+    assert_false(decide(&in).send_pack);
+    in.send.packed = 0;
+    in.recv.packed = MIB; /* the other side's caches are others */
+    assert_true(decide(&in).send_pack);
 }
 
 /* Gathering in place costs requests, and by costs these count. */
@@ -315,6 +323,20 @@ static void explains_what_is_decided(void **state)
     chosen_row(&in, &in, &text);
     assert_non_null(strstr(text, decide(&in).why));
     assert_non_null(strstr(text, "rendezvous read"));
+    free(text);
+
+    /* what is kept is used by units, as it was registered; what is registered, at once */
+    in = base(8 * MIB);
+    in.unit = MIB;
+    in.send.kept = in.recv.kept = true;
+    (void)chosen_row(&in, &in, &text);
+    assert_non_null(strstr(text, "sender    1 segment, load 0 operations 0 bytes: used in "
+                                 "place in units of 1048576 bytes, each with a request"));
+    free(text);
+    in.send.ready = in.recv.ready = true;
+    (void)chosen_row(&in, &in, &text);
+    assert_non_null(strstr(text, "in units of 8388608 bytes, as"));
+    assert_null(strstr(text, "1048576"));
     free(text);
 }
 

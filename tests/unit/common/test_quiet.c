@@ -37,7 +37,7 @@ static void grant(void)
 static int close_quiet(void **state)
 {
     (void)state;
-    script.quiet = false;
+    script.quiet = script.on_demand = false;
     scripted_close();
     return 0;
 }
@@ -296,6 +296,69 @@ static void the_answer_proves_it(void **state)
     assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
 }
 
+/* The peer has it, and the host gives the memory back; our device, to which the network owes a
+ * receipt, may read it once more. */
+static void what_is_gathered_stays_registered(void **state)
+{
+    static struct posted send[2];
+    int64_t length[1];
+    void *base[1];
+    struct rme_list list;
+    uint64_t deregs;
+
+    (void)state;
+    lend_with(OPTIONS ",zone_keep_bytes=0");
+    for (int i = 0; i < 2; i++) {
+        list = piece(base, length);
+        send_list(&send[i], &list, 1);
+        say(RME_WIRE_PING);
+        scripted_check(&send[i], 0);
+        deregs = count_of("deregistrations");
+        assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
+        scripted_run();
+        assert_int_equal(count_of("fast_gathered"), i + 1);
+        assert_int_equal(script.xfers, 1);
+        assert_int_equal(count_of("deregistrations"), deregs);
+        if (i == 0)
+            script_finish(0);
+        else
+            script_cut();
+        scripted_run();
+        assert_int_equal(script.xfers, 0);
+        assert_true(count_of("deregistrations") > deregs);
+    }
+}
+
+/* Nor can the host's own memory be held where it comes on demand: it is copied. */
+static void what_comes_on_demand_is_copied(void **state)
+{
+    struct rme_mseg host = {.base = memory, .length = SIZE};
+    static struct posted send[2];
+    struct rme_mreg_hold *hold;
+    int64_t length[1];
+    void *base[1];
+    struct rme_list list;
+
+    (void)state;
+    script.on_demand = true;
+    lend_with(OPTIONS ",regcache_entries=16");
+    assert_int_equal(rme_mreg_acquire(scripted.rme->mreg, &host, 1, RME_ACCESS_LOCAL, &hold),
+                     0);
+    if (rme_mreg_release(scripted.rme->mreg, hold))
+        rme_mreg_reap(scripted.rme->mreg);
+    scripted_send(&send[0], memory, SIZE, 1);
+    scripted_check(&send[0], 0);
+    assert_int_equal(count_of("sends_fast"), 1);
+    assert_int_equal(count_of("fast_gathered"), 0);
+    list = piece(base, length); /* of a zone, which is pinned */
+    send_list(&send[1], &list, 1);
+    assert_int_equal(count_of("fast_gathered"), 1);
+    script_finish(0);
+    scripted_run();
+    scripted_check(&send[1], 0);
+    assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
+}
+
 /* WITHDRAW waits for it; the end of the link ends it. */
 static void what_is_gathered_ends_with_its_link(void **state)
 {
@@ -338,6 +401,8 @@ int main(void)
         cmocka_unit_test_teardown(gathers_no_more_than_the_device_takes, close_quiet),
         cmocka_unit_test_teardown(copies_where_that_costs_less, close_quiet),
         cmocka_unit_test_teardown(the_answer_proves_it, close_quiet),
+        cmocka_unit_test_teardown(what_is_gathered_stays_registered, close_quiet),
+        cmocka_unit_test_teardown(what_comes_on_demand_is_copied, close_quiet),
         cmocka_unit_test_teardown(what_is_gathered_ends_with_its_link, close_quiet),
     };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A peer of another protocol version: each side says so in one line, which is true, and what
- * waited for the link ends.  A peer that has no time for us is asked again. */
+ * waited for the link ends.  What it may say beside is ignored.  A peer that has no time for us
+ * is asked again. */
 #include <errno.h>
 #include <stdio.h>
 #include "unit.h"
@@ -181,6 +182,35 @@ static void who_takes_us_all_the_same_is_left_in_one_line(void **state)
     rme_addr_free(addr);
 }
 
+/* What another version may say beside its own words: who does not know a type ignores it. */
+static void unknown_types_are_ignored(void **state)
+{
+    static const uint8_t type[] = {0, 100, 255};
+    struct rme_addr *addr = send_to_the_peer();
+    uint8_t hello[RME_HELLO_MAX], message[RME_WIRE_HEADER_SIZE] = {0};
+    struct rme_unexpected got;
+    unsigned words;
+    int error = 0;
+
+    (void)state;
+    hello_of(RME_WIRE_VERSION, hello);
+    script_up(0, hello, sizeof(hello));
+    assert_int_equal(run(&error), 1);
+    words = script.spent;
+    for (unsigned i = 0; i < sizeof(type); i++) {
+        rme_wire_encode(
+            &(struct rme_wire_message){.type = type[i], .flags = RME_WIRE_F_OPTIONAL}, message);
+        script_message(0, message, sizeof(message));
+        assert_int_equal(run(&error), 0);
+        assert_int_equal(rme_test_unexpected(rme, &got, 1, 0), 0);
+    }
+    assert_int_equal(script.spent, words);
+    assert_int_equal(script.links, 1);
+    script_cut();
+    run(&error);
+    rme_addr_free(addr);
+}
+
 /* ---- Too many requests wait at the peer ---- */
 
 /* Until the engine has asked for a link so often; how many operations ended meanwhile. */
@@ -273,6 +303,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_refuses_us_is_named_in_one_line, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_takes_us_all_the_same_is_left_in_one_line, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(unknown_types_are_ignored, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_busy_peer_is_asked_again_and_nobody_hears_of_it,
                                         set_up_patient, tear_down),
         cmocka_unit_test_setup_teardown(who_stays_busy_is_given_up_when_the_time_is_over,

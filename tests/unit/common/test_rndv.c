@@ -8,178 +8,9 @@
 #include <signal.h>
 #include <sys/mman.h>
 
-#include "steps.h"
-#include "unit.h"
-#include "engine/engine.h"
-#include "tests/fuzz/script_fabric.h"
+#include "played.h"
 
-#define LARGE 300000u
-#define PART  70000u
-#define ANY   SIZE_MAX
-#define LAST  (script.handle[SCRIPT_HANDLES - 1]) /* what the engine named last */
-
-static struct rme *rme;
-static struct rme_addr *peer;
-static void *memory[4]; /* of the engine's zone */
-static char plain[LARGE];
-static int ended;             /* operations, so far */
-static struct rme_done done_; /* the last of them */
-static size_t no_malloc;      /* a malloc() of so many bytes fails, or any at all (ANY), */
-static size_t no_calloc;      /* and so does a calloc() */
-
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-
-void *__wrap_malloc(size_t size)
-{
-    return no_malloc != 0 && (no_malloc == ANY || size == no_malloc) ? NULL
-                                                                     : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t count, size_t size)
-{
-    return no_calloc != 0 && count * size == no_calloc ? NULL : __real_calloc(count, size);
-}
-
-/* ---- the engine and its peer ---- */
-
-static void run(void)
-{
-    struct rme_done done;
-    bool quiet;
-    int count;
-
-    do {
-        quiet = script_is_quiet();
-        count = rme_test_context(rme, 0, &done, 1, 0);
-        assert_in_range(count, 0, 1);
-        if (count == 1)
-            done_ = done;
-        ended += count;
-    } while (!quiet || count > 0);
-}
-
-static const struct rme_hello usual = {.version = RME_WIRE_VERSION,
-                                       .version_min = RME_WIRE_VERSION_MIN,
-                                       .flags = RME_HELLO_F_READ | RME_HELLO_F_INVITE,
-                                       .incarnation = 5,
-                                       .rx_size = 4096,
-                                       .credits = 64,
-                                       .eager_window = 1 << 20,
-                                       .unexpected_window = 1 << 20,
-                                       .rts_max = 64};
-
-/* An engine with a link to a peer, to which it has said something: one message. */
-static void begin(const struct rme_hello *hello, const char *more)
-{
-    struct rme_config config = {.fabric = &script_ops};
-    uint8_t out[RME_HELLO_MAX] = {0};
-    struct rme_list nothing = {0};
-    char options[300];
-    rme_id id;
-
-    snprintf(options, sizeof(options),
-             "regcache_entries=0,spin_us=0,keepalive_ms=0,credits=8,unit=64K,zone_bytes=64M,"
-             "dont_fork=off,measure_costs=0%s",
-             more);
-    config.options = options;
-    ended = 0;
-    memset(script.handle, 0, sizeof(script.handle));
-    script.no_tx = script.no_regs = false;
-    script.windows = 1024; /* so a zone's memory is ready whoever shall use it */
-    assert_int_equal(rme_open(&config, &rme), 0);
-    assert_int_equal(rme_context_open(rme, 0), 0);
-    assert_int_equal(rme_addr_parse("ib", "ib://peer:1", &peer), 0);
-    assert_int_equal(rme_post_unexpected(rme, peer, &nothing, 1, 0, NULL, &id), 0);
-    rme_hello_encode(hello, out);
-    script_up(0, out, sizeof(out));
-    run();
-    assert_int_equal(ended, 1);
-    ended = 0;
-}
-
-static void end(void)
-{
-    no_malloc = no_calloc = 0;
-    script.no_tx = script.no_regs = false;
-    script_cut();
-    run();
-    for (unsigned i = 0; i < sizeof(memory) / sizeof(memory[0]); i++)
-        if (memory[i] != NULL)
-            assert_int_equal(rme_memory_free(rme, memory[i]), 0);
-    memset(memory, 0, sizeof(memory));
-    rme_addr_free(peer);
-    rme_close(rme);
-}
-
-static struct rme_list list_of(void *const *base, const int64_t *length)
-{
-    return (struct rme_list){.base = base, .length = length, .count = 1};
-}
-
-static rme_id send_(void *base, int64_t length, int32_t tag)
-{
-    struct rme_list list = list_of(&base, &length);
-    rme_id id = 0;
-
-    assert_in_range(rme_post_send(rme, peer, &list, tag, 0, NULL, &id), 0, 1);
-    run();
-    return id;
-}
-
-static rme_id receive(void *base, int64_t length, int32_t tag)
-{
-    struct rme_list list = list_of(&base, &length);
-    rme_id id = 0;
-
-    assert_int_equal(rme_post_recv(rme, peer, &list, tag, 0, NULL, NULL, &id), 0);
-    run();
-    return id;
-}
-
-/* Registered memory: whose sends can be read at once, and whose receives invite. */
-static void *zone(unsigned which)
-{
-    memory[which] = rme_memory_alloc(rme, LARGE);
-    assert_non_null(memory[which]);
-    return memory[which];
-}
-
-/* The peer says it, with one segment of `window` bytes if there are any. */
-static void says(struct rme_wire_message message, uint64_t window)
-{
-    struct rme_wire_segment segment = {.address = 0x1000, .key = 7, .length = window};
-    uint8_t buffer[4096] = {0};
-
-    message.nsegment = window != 0;
-    rme_wire_encode(&message, buffer);
-    if (window != 0)
-        rme_wire_put_segment(buffer, message.type, 0, &segment);
-    script_message(0, buffer, rme_wire_length(message.type, message.nsegment));
-    run();
-}
-
-#define SAYS(kind, window, ...)                                                                \
-    says((struct rme_wire_message){.type = RME_WIRE_##kind, __VA_ARGS__}, window)
-
-static void room(void)
-{
-    script_tx_room();
-    run();
-}
-
-static uint64_t errors(void)
-{
-    return (uint64_t)rme_counter_value(rme, "protocol_errors");
-}
-
-/* The send `handle` is over: its receiver refuses it. */
-static void refuses(uint32_t handle)
-{
-    SAYS(FIN, 0, .to = handle, .from = 9, .status = RME_WIRE_TOO_LARGE);
-}
+#define PART 70000u
 
 /* ---- without a send buffer, or credits ---- */
 
@@ -292,6 +123,45 @@ static void immediate_beyond_its_credits(void **state)
     script_imm(0, 5);
     run();
     assert_int_equal(errors(), 1);
+    end();
+}
+
+/* ---- beside a peer that takes nothing ---- */
+
+/* All transfers of the process are a peer's that takes none; another one has its turn, one
+ * transfer at a time, be it with RTS and CTS or invited. */
+static void all_transfers_are_with_a_deaf_peer(void **state)
+{
+    struct rme_addr *deaf;
+
+    (void)state;
+    begin(&usual, ",rndv=write,xfer_ops=2");
+    for (int i = 0; i < 3; i++) {
+        send_(i == 0 ? zone(0) : memory[0], LARGE, 3);
+        SAYS(CTS, LARGE, .to = LAST, .from = 9 + (uint32_t)i);
+    }
+    assert_int_equal(script.xfers, 2);
+
+    deaf = meet_another(&usual);
+    send_(zone(1), LARGE, 4);
+    SAYS_ON(1, CTS, LARGE, .to = LAST, .from = 9);
+    assert_int_equal(script.xfers, 3);
+    send_(zone(2), LARGE, 5);
+    SAYS_ON(1, CTS, LARGE, .to = LAST, .from = 10);
+    assert_int_equal(script.xfers, 3);
+    script_finish(0); /* the newest */
+    run();
+    assert_int_equal(ended, 1);
+    assert_int_equal(script.xfers, 3);
+    script_finish(0);
+    run();
+    assert_int_equal(ended, 2);
+    SAYS_ON(1, INVITE, LARGE, .tag = 6, .from = 11, .to = 2, .total = LARGE);
+    send_(memory[1], LARGE, 6);
+    assert_int_equal(rme_counter_value(rme, "invites_taken"), 1);
+    assert_int_equal(script.xfers, 3);
+
+    leave_another(deaf);
     end();
 }
 
@@ -629,6 +499,56 @@ static void no_memory_though_invited(void **state)
     end();
 }
 
+static uint8_t heard[8];
+static unsigned words;
+
+static void note_word(const struct rme_wire_message *message)
+{
+    assert_true(words < sizeof(heard));
+    heard[words++] = message->type;
+}
+
+/* It has taken the invitation already: the peer's receive is not for the next of the tag, which
+ * would find it if it came before the CANCEL. */
+static void no_memory_for_the_transfer_of_an_invited_send(void **state)
+{
+    enum { PIECES = 20, PIECE = 10000 };
+    struct rme_hello poor = usual;
+    void *base[PIECES];
+    int64_t length[PIECES];
+    struct rme_list list = {.base = base, .length = length, .count = PIECES};
+    rme_id id;
+
+    (void)state;
+    poor.credits = 4; /* one is used */
+    begin(&poor, ",lists=single");
+    for (int i = 0; i < PIECES; i++) {
+        base[i] = i == 0 ? zone(0) : (char *)base[i - 1] + PIECE + 8;
+        length[i] = PIECE;
+    }
+    send_(plain, 100, 2);
+    SAYS(INVITE, PIECES * PIECE, .tag = 3, .to = 1, .from = 9);
+    assert_int_equal(rme_post_send(rme, peer, &list, 3, 0, NULL, &id), 0);
+    send_(plain, 100, 3);
+    words = 0;
+    script.heard = note_word;
+    no_malloc = PIECES / 4 * sizeof(struct rme_piece); /* four segments in each */
+    SAYS(PONG, 0, .credits = 8);
+    script.heard = NULL;
+    assert_int_equal(rme_counter_value(rme, "invites_taken"), 1);
+    assert_int_equal(script.xfers, 0);
+    assert_true(words >= 2);
+    assert_int_equal(heard[0], RME_WIRE_CANCEL);
+    assert_int_equal(heard[1], RME_WIRE_EAGER);
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, 0);
+    SAYS(CANCEL_ACK, 0, .to = LAST, .from = 9);
+    assert_int_equal(ended, 2);
+    assert_int_equal(done_.error, -ENOMEM);
+    assert_int_equal(errors(), 0);
+    end();
+}
+
 static void no_memory_for_what_is_early(void **state)
 {
     (void)state;
@@ -738,6 +658,7 @@ int main(void)
         cmocka_unit_test(cancel_of_a_send_that_waits),
         cmocka_unit_test(invites_later_or_not),
         cmocka_unit_test(answers_a_taken_back_invitation_later),
+        cmocka_unit_test(all_transfers_are_with_a_deaf_peer),
         cmocka_unit_test(is_invited_without_credits),
         cmocka_unit_test(is_invited_and_owes_a_word),
         cmocka_unit_test(immediate_beyond_its_credits),
@@ -758,6 +679,7 @@ int main(void)
         cmocka_unit_test(no_memory_for_what_is_offered),
         cmocka_unit_test(no_memory_for_an_invitation),
         cmocka_unit_test(no_memory_though_invited),
+        cmocka_unit_test(no_memory_for_the_transfer_of_an_invited_send),
         cmocka_unit_test(no_memory_for_what_is_early),
         cmocka_unit_test(no_memory_to_answer),
         cmocka_unit_test(no_memory_to_refuse),

@@ -3,9 +3,9 @@
  * Is a stale registration ever used?  Four threads take random steps with memory of all kinds:
  * they map, unmap, map over, move, shrink, grow, discard, free lazily, remove, punch, cut off,
  * put shared segments over it, let the heap grow and shrink, and fork; and they transfer it
- * through the registration caches of two engines.  The device (held_fabric.h) really holds on
- * to pages, so memory that was exchanged behind a registration shows up as wrong data.  Every
- * byte is compared.
+ * through the registration caches of two engines, which act on hints about memory that another
+ * thread changes at the time.  The device (held_fabric.h) really holds on to pages, so memory
+ * that was exchanged behind a registration shows up as wrong data.  Every byte is compared.
  *
  * test_stale [STEPS [SEED]]: steps of all threads together.
  */
@@ -115,6 +115,7 @@ static int transfer(struct thread *t, char *base, size_t length, bool mixed)
         t->stale++;
     if (rme_mreg_release(mreg, hold) || pick(t, 8) == 0)
         rme_mreg_reap(mreg);
+    rme_mreg_warm(mreg); /* what a hint is about, of whichever thread it is */
     return 0;
 }
 
@@ -229,6 +230,17 @@ static void move_over(struct thread *t, struct slot *slot)
     abandon_slot(other);
 }
 
+/* The hints come too late, as the memory was used already, and wait while it is discarded.
+ * (Empty memory that is held for reading alone is not what is written there next.) */
+static void discard_what_hints_name(struct thread *t, const struct slot *slot)
+{
+    if (!held_pins())
+        return;
+    for (int i = 0; i < ENGINES; i++)
+        rme_mreg_hint(t->mreg[i], slot->base, slot->pages * PAGE, SINK);
+    madvise(slot->base, slot->pages * PAGE, MADV_DONTNEED);
+}
+
 /* The pages go to another place; the mapping stays, and is empty. */
 static void move_pages_only(const struct slot *slot)
 {
@@ -340,6 +352,11 @@ static void step(struct thread *t)
         break;
     case 14:
         exchange_end(t, slot);
+        break;
+    case 15:
+    case 16:
+    case 17:
+        discard_what_hints_name(t, slot);
         break;
     default:
         first = pick(t, 3) == 0 ? pick(t, (unsigned)slot->pages) : 0;

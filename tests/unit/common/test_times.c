@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* How long operations stay in their states (op/times.c): who is watched, what is counted. */
 #include "op/times.h"
-#include "op/protocol.h"
 #include "unit.h"
-
-static const struct rme_protocol other = {.name = "other"};
 
 /* An operation that is watched if its turn has come; it stands in QUEUED. */
 static struct rme_op *begin(struct rme_times *times, struct rme_op *op)
@@ -113,8 +110,8 @@ static void who_waits_long_gives_its_watch_away(void **state)
     rme_times_clear(&times);
 }
 
-/* A time is counted under the protocol that took the operation over, though that has left it
- * when it ends; what is not reported is not counted. */
+/* A time is counted under the protocol by which the operation's message went; what is not
+ * reported is not counted. */
 static void counts_by_kind_protocol_and_state(void **state)
 {
     struct rme_stage stage;
@@ -128,15 +125,14 @@ static void counts_by_kind_protocol_and_state(void **state)
         begin(&times, &op);
         op.watch->since -= 1000000; /* it began a millisecond ago */
         step(&op, RME_OP_RTS);
-        op.protocol = &other;
         op.watch->since -= 70000000;
+        rme_times_went(&op, RME_PROTO_RNDV_READ);
         step(&op, RME_OP_ENDING);
-        op.protocol = NULL;
         rme_times_end(&times, &op, i != 2);
     }
     assert_true(rme_times_at(&times, 0, &stage));
     assert_string_equal(stage.kind, "send");
-    assert_string_equal(stage.protocol, "other");
+    assert_string_equal(stage.protocol, "rendezvous_read");
     assert_string_equal(stage.stage, "queued");
     assert_int_equal(sum(&stage), 4);
     for (int i = 0; i < 19; i++) /* 2^19 ns are less than a millisecond */
@@ -152,6 +148,58 @@ static void counts_by_kind_protocol_and_state(void **state)
     assert_false(rme_times_at(&times, 0, &stage));
 }
 
+/* Each protocol has a row of its own for each kind, and so has what went by none; there is room
+ * for all of them. */
+static void each_protocol_has_its_row(void **state)
+{
+    static const char *const name[] = {"eager", "fast", "rendezvous_write", "rendezvous_read",
+                                       "none"};
+    struct rme_times times;
+    struct rme_stage stage;
+    struct rme_op op;
+    int rows = 0;
+
+    (void)state;
+    rme_times_init(&times, 1);
+    for (int i = 0; i < 4 * 5; i++) {
+        begin(&times, &op);
+        op.kind = (uint8_t)(i / 5);
+        if (i % 5 != RME_PROTO_COUNT)
+            rme_times_went(&op, (enum rme_proto)(i % 5));
+        rme_times_end(&times, &op, true);
+    }
+    for (; rme_times_at(&times, rows, &stage); rows++) {
+        assert_string_equal(stage.kind, rme_op_kind_name((enum rme_op_kind)(rows / 5)));
+        assert_string_equal(stage.protocol, name[rows % 5]);
+        assert_int_equal(sum(&stage), 1);
+    }
+    assert_int_equal(rows, 20);
+    rme_times_clear(&times);
+}
+
+/* Registering is a stage beside the states, as long as its threads say together. */
+static void registering_is_a_stage(void **state)
+{
+    struct rme_times times;
+    struct rme_stage stage;
+    struct rme_op op;
+
+    (void)state;
+    rme_times_init(&times, 1);
+    begin(&times, &op);
+    rme_times_registered(&op, 5000);
+    rme_times_registered(&op, 3000);
+    rme_times_end(&times, &op, true);
+    assert_true(rme_times_at(&times, 1, &stage));
+    assert_string_equal(stage.stage, "registering");
+    assert_int_equal(sum(&stage), 1);
+    assert_int_equal(stage.spent_ns, 8000);
+    assert_int_equal(stage.count[12], 1);
+    assert_false(rme_times_at(&times, 2, &stage));
+    rme_times_registered(&op, 1); /* nobody watches it */
+    rme_times_clear(&times);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +208,8 @@ int main(void)
         cmocka_unit_test(more_than_can_be_watched_are_not),
         cmocka_unit_test(who_waits_long_gives_its_watch_away),
         cmocka_unit_test(counts_by_kind_protocol_and_state),
+        cmocka_unit_test(each_protocol_has_its_row),
+        cmocka_unit_test(registering_is_a_stage),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Words of a peer that come late, early, or after a long silence: CANCEL for what is over, the
- * immediate of an old peer that follows our data, messages before the link is up, receive
- * buffers asked back from who does not need them.
+ * immediate of an old peer that follows our data, messages before the link is up, ends of
+ * operations while a window is waited for, receive buffers asked back from who does not need
+ * them.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -340,6 +341,57 @@ static void nothing_is_opened_before_the_link_is_up(void **state)
     assert_int_equal(rme_memory_free(scripted.rme, room), 0);
 }
 
+/* A large unexpected message of then is fetched when the link is up, and ends with the link. */
+static void what_was_told_early_is_fetched(void **state)
+{
+    struct rme_unexpected got;
+    uint32_t ours;
+
+    (void)state;
+    open_usual(OPTIONS);
+    for (int comes_up = 0; comes_up < 2; comes_up++) {
+        request_second();
+        early((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}); /* introduces it */
+        early((struct rme_wire_message){.type = RME_WIRE_RTS,
+                                        .flags = RME_WIRE_F_UNEXPECTED,
+                                        .tag = 1,
+                                        .from = 5,
+                                        .total = 10000,
+                                        .shape = 1});
+        assert_int_equal(scripted.words, 0);
+        if (!comes_up) {
+            script_down(0, -ETIMEDOUT);
+            scripted_run();
+            continue;
+        }
+        script_up(0, NULL, 0);
+        scripted_run();
+        assert_int_equal(scripted_count(RME_WIRE_CTS), 1);
+        ours = scripted_word(RME_WIRE_CTS, 0)->message.from;
+        script_imm(0, ours);
+        assert_int_equal(rme_test_unexpected(scripted.rme, &got, 1, 0), 1);
+        assert_int_equal(got.size, 10000);
+        assert_int_equal(rme_unexpected_free(scripted.rme, got.buffer), 0);
+    }
+    assert_int_equal(count_of("protocol_errors"), 0);
+}
+
+/* The end of a request that nobody has answered ends nothing else. */
+static void the_end_of_an_unanswered_request_is_nothing(void **state)
+{
+    struct posted recv;
+
+    (void)state;
+    open_usual(OPTIONS);
+    scripted_recv(&recv, memory, 100, 1);
+    script_unanswered(-ECONNRESET);
+    scripted_run();
+    assert_int_equal(recv.reports, 0);
+    assert_int_equal(count_of("link_failures") + count_of("protocol_errors"), 0);
+    scripted_say((struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = 1}, NULL);
+    scripted_check(&recv, 0);
+}
+
 static struct rme_peer *peer_in(enum rme_peer_state state)
 {
     struct rme_node *ring = &scripted.rme->peers;
@@ -377,6 +429,127 @@ static void opening_looks_whether_the_link_is_up(void **state)
     assert_int_equal(peer->state, RME_PEER_UP);
     assert_true(rme_unit_open(peer, &unit));
     assert_int_equal(script.open, 1);
+}
+
+/* ---- Where a CTS waits for a window ---- */
+
+static void offers(uint32_t from, int32_t tag)
+{
+    scripted_say(
+        (struct rme_wire_message){
+            .type = RME_WIRE_RTS, .tag = tag, .from = from, .total = LARGE, .shape = 1},
+        NULL);
+}
+
+/* One window, which the first receive has; the CTS of the second waits for it. */
+static uint32_t open_with_one_window(struct posted recv[2])
+{
+    script.windows = 1;
+    open_usual(NO_INVITE);
+    for (int i = 0; i < 2; i++) {
+        scripted_recv(&recv[i], memory, LARGE, 1 + i);
+        offers(1 + (uint32_t)i, 1 + i);
+    }
+    assert_int_equal(scripted_count(RME_WIRE_CTS), 1);
+    assert_int_equal(script.open, 1);
+    return scripted_word(RME_WIRE_CTS, 0)->message.from;
+}
+
+/* The second has the window, and comes to its end. */
+static void the_second_goes_on(struct posted recv[2])
+{
+    assert_int_equal(scripted_count(RME_WIRE_CTS), 2);
+    scripted_imm(scripted_word(RME_WIRE_CTS, 1)->message.from);
+    scripted_check(&recv[1], 0);
+    assert_int_equal(script.open, 0);
+    assert_int_equal(count_of("protocol_errors"), 0);
+}
+
+static void a_cancel_does_not_wait_for_a_window(void **state)
+{
+    struct posted recv[2];
+    uint32_t ours = open_with_one_window(recv);
+
+    (void)state;
+    rme_cancel(scripted.rme, recv[0].id);
+    scripted_run();
+    assert_int_equal(scripted_count(RME_WIRE_CANCEL), 1);
+    assert_int_equal(recv[0].reports, 0);
+    scripted_say((struct rme_wire_message){.type = RME_WIRE_CANCEL_ACK, .to = ours}, NULL);
+    scripted_check(&recv[0], -ECANCELED);
+    the_second_goes_on(recv);
+}
+
+static void its_answer_does_not(void **state)
+{
+    struct posted recv[2];
+    uint32_t ours = open_with_one_window(recv);
+
+    (void)state;
+    offers(3, 3); /* for no receive */
+    cancel(0, 3, true);
+    assert_int_equal(scripted_count(RME_WIRE_CANCEL_ACK), 1);
+    cancel(ours, 1, true);
+    assert_int_equal(scripted_count(RME_WIRE_CANCEL_ACK), 2);
+    scripted_check(&recv[0], -ECANCELED);
+    the_second_goes_on(recv);
+}
+
+/* A receive that ends before its CTS was said refuses, as one does that reads. */
+static void a_refusal_does_not(void **state)
+{
+    struct posted recv[2], third;
+    uint32_t ours = open_with_one_window(recv);
+
+    (void)state;
+    scripted_recv(&third, memory, LARGE, 3);
+    offers(3, 3);
+    rme_cancel(scripted.rme, third.id);
+    scripted_run();
+    assert_int_equal(scripted_count(RME_WIRE_FIN), 1);
+    assert_int_equal(scripted_word(RME_WIRE_FIN, 0)->message.to, 3);
+    scripted_check(&third, -ECANCELED);
+    scripted_imm(ours);
+    scripted_check(&recv[0], 0);
+    the_second_goes_on(recv);
+}
+
+/* The window is open for a send of ours, whose receiver may wait for our FIN as we do for its
+ * word. */
+static void nor_where_a_send_has_the_window(void **state)
+{
+    struct posted send, recv, refused;
+
+    (void)state;
+    script.windows = 1;
+    open_usual(NO_INVITE);
+    scripted_send(&send, memory, LARGE, 9);
+    scripted_say((struct rme_wire_message){.type = RME_WIRE_GO,
+                                           .to = scripted_word(RME_WIRE_RTS, 0)->message.from,
+                                           .from = 77},
+                 NULL);
+    assert_int_equal(scripted_count(RME_WIRE_OFFER), 1);
+    scripted_recv(&recv, memory, LARGE, 1);
+    offers(1, 1);
+    assert_int_equal(scripted_count(RME_WIRE_CTS), 0);
+    scripted_recv(&refused, memory, LARGE, 2);
+    scripted_say((struct rme_wire_message){.type = RME_WIRE_RTS,
+                                           .flags = RME_WIRE_F_READY,
+                                           .tag = 2,
+                                           .from = 2,
+                                           .total = LARGE,
+                                           .shape = 1,
+                                           .nsegment = 1},
+                 &target);
+    rme_cancel(scripted.rme, refused.id);
+    scripted_run();
+    assert_int_equal(scripted_count(RME_WIRE_FIN), 1);
+    scripted_check(&refused, -ECANCELED);
+    assert_int_equal(count_of("protocol_errors"), 0);
+    script_down(0, -ETIMEDOUT);
+    scripted_run();
+    scripted_check(&send, -ETIMEDOUT);
+    scripted_check(&recv, -ETIMEDOUT);
 }
 
 /* ---- Receive buffers of who does not need them ---- */
@@ -527,7 +700,13 @@ int main(void)
         cmocka_unit_test_teardown(an_old_peers_invited_answer_waits_for_its_data, close_it),
         cmocka_unit_test_teardown(a_new_peers_invited_message_waits_for_nothing_else, close_it),
         cmocka_unit_test_teardown(nothing_is_opened_before_the_link_is_up, close_it),
+        cmocka_unit_test_teardown(what_was_told_early_is_fetched, close_it),
+        cmocka_unit_test_teardown(the_end_of_an_unanswered_request_is_nothing, close_it),
         cmocka_unit_test_teardown(opening_looks_whether_the_link_is_up, close_it),
+        cmocka_unit_test_teardown(a_cancel_does_not_wait_for_a_window, close_it),
+        cmocka_unit_test_teardown(its_answer_does_not, close_it),
+        cmocka_unit_test_teardown(a_refusal_does_not, close_it),
+        cmocka_unit_test_teardown(nor_where_a_send_has_the_window, close_it),
         cmocka_unit_test_teardown(an_idle_peer_gives_up_what_it_was_granted, close_it),
         cmocka_unit_test_teardown(we_give_up_what_we_were_granted, close_it),
         cmocka_unit_test_teardown(enough_is_kept_to_go_on, close_it),

@@ -36,8 +36,9 @@ check 60 "copies over either rail" copies 6
 two=$(($(sent_by rxe2) - two)) four=$(($(sent_by rxe4) - four))
 if [ $two -gt 1000 ] && [ $four -gt 1000 ]; then pass "both rails are used"; else fail "both rails are used: $two packets and $four"; fi
 
-# One process with one server: its large transfers go over both, once the second device has come.
-for k in 1 2 3 4 5 6 7 8; do cat /tmp/in; done >/tmp/long
+# One process with one server: its large transfers go over both, once the second device has come; the copy is long enough for that
+# on a machine that has other work to do.
+for k in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do cat /tmp/in; done >/tmp/long
 two=$(sent_by rxe2) four=$(sent_by rxe4)
 check 60 "a copy in" bmi-cp -q --options device=rxe2+rxe4 /tmp/long $at/both
 two=$(($(sent_by rxe2) - two)) four=$(($(sent_by rxe4) - four))

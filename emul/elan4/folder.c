@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Whether the processes of the rendezvous folder understand each other. What they share, the
+ * registry and the segments, is of a version (shm.h), and its number is in the folder's file
+ * `version`. Everybody who uses the folder holds a shared lock (flock) of that file for life.
+ * Who is of another version takes the folder over if nobody holds one, so that what was left
+ * there by an older release is in nobody's way, and does not start else: it would find nobody,
+ * and wait for ever.
+ *
+ * The first versions had no such file, and a registry in files `node-N`, as the log of
+ * bmi_elan4 has. Those whose owners live are known by their locks, and by what stands there.
+ * To look closes descriptors, with which this process's own locks of those files go; so it is
+ * done once, before there are any.
+ */
+#include "emul/elan4/emu.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#define PATIENCE_MS 500
+
+/* The process that holds a record of a registry of the first versions, or 0. */
+static int old_owner(const char *path)
+{
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    struct emu4_record r;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), pid = 0;
+
+    if (fd < 0)
+        return 0;
+    if (fcntl(fd, F_GETLK, &l) == 0 && l.l_type != F_UNLCK &&
+        pread(fd, &r, sizeof(r), l.l_start) == sizeof(r) && r.magic == EMU4_MAGIC)
+        pid = r.pid;
+    close(fd);
+    return pid;
+}
+
+/* 0, or -EPROTO when a process of the first versions is there. */
+static int look_for_old(const char *folder)
+{
+    char path[600];
+    DIR *dir = opendir(folder);
+    int pid = 0;
+
+    for (struct dirent *e; dir && !pid && (e = readdir(dir)) != NULL;) {
+        if (strncmp(e->d_name, "node-", 5) != 0)
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
+        pid = old_owner(path);
+    }
+    if (dir)
+        closedir(dir);
+    if (!pid)
+        return 0;
+    emu4_say("process %d uses the folder %s with an older version of this library, which has "
+             "%s there; this is version %u. Remedy: run both with the same version, or set "
+             "EMUELAN4_DIR to another folder",
+             pid, folder, strrchr(path, '/') + 1, EMU4_VERSION);
+    return -EPROTO;
+}
+
+/* 0: nobody has written it. */
+static unsigned version_of(int fd)
+{
+    char text[16] = "";
+
+    return pread(fd, text, sizeof(text) - 1, 0) > 0 ? (unsigned)strtoul(text, NULL, 10) : 0;
+}
+
+static int write_version(int fd)
+{
+    char text[16];
+    int n = snprintf(text, sizeof(text), "%u\n", EMU4_VERSION);
+
+    if (ftruncate(fd, 0) < 0)
+        return -errno;
+    ssize_t put = pwrite(fd, text, (size_t)n, 0);
+    return put == n ? 0 : put < 0 ? -errno : -EIO;
+}
+
+/* The lock is held, and the version is ours: 0. -EAGAIN: others are about it. */
+static int agree(int fd, unsigned *theirs)
+{
+    int rc = -EAGAIN;
+
+    *theirs = 0;
+    if (flock(fd, LOCK_SH | LOCK_NB) < 0)
+        return errno == EWOULDBLOCK || errno == EINTR ? -EAGAIN : -errno;
+    *theirs = version_of(fd);
+    if (*theirs == EMU4_VERSION)
+        return 0;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && (rc = write_version(fd)) == 0)
+        rc = flock(fd, LOCK_SH | LOCK_NB) < 0 || version_of(fd) != EMU4_VERSION ? -EAGAIN : 0;
+    if (rc < 0)
+        flock(fd, LOCK_UN);
+    return rc;
+}
+
+int emu4_folder_enter(void)
+{
+    char path[300], folder[300];
+    uint64_t end = emu4_now() + PATIENCE_MS * (EMU4_NSEC / 1000);
+    unsigned theirs = 0;
+    int rc, fd;
+
+    if (emu4_path(path, sizeof(path), "version") < 0)
+        return -1;
+    snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(path, '/') - path), path);
+    if ((rc = look_for_old(folder)) < 0) {
+        errno = -rc;
+        return -1;
+    }
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0) {
+        emu4_say("cannot open %s: %s; set EMUELAN4_DIR to a folder that all processes of the "
+                 "network may write to",
+                 path, strerror(errno));
+        return -1;
+    }
+    while ((rc = agree(fd, &theirs)) == -EAGAIN && emu4_now() < end)
+        usleep(1000 +
+               emu4_random() % 2000); /* two who are new there may be in each other's way */
+    if (rc == 0)
+        return fd;
+    if (rc == -EAGAIN)
+        emu4_say("the folder %s is in use by processes of version %u of this library, and this "
+                 "is version %u. Remedy: run all with the same version, or set EMUELAN4_DIR to "
+                 "another folder",
+                 folder, theirs, EMU4_VERSION);
+    else
+        emu4_say("cannot write %s: %s; make room there, or set EMUELAN4_DIR to another folder",
+                 path, strerror(-rc));
+    close(fd);
+    errno = rc == -EAGAIN ? EPROTO : -rc;
+    return -1;
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Processes that go on as something else: another program, or without their first thread. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include "tests/emul/cm_help.h"
+
+/* Whether the first thread of this process has ended: all that is left of it is a zombie. */
+static bool first_has_ended(void)
+{
+    char path[64], state = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", getpid(), getpid());
+    FILE *f = fopen(path, "re");
+    CHECK(f);
+    CHECK_EQ(fscanf(f, "%*d (%*[^)]) %c", &state), 1);
+    fclose(f);
+    return state == 'Z';
+}
+
+/* All kinds of messages, with memory that is moved by the kernel, and a wake-up. */
+static void serve(struct side *s)
+{
+    struct ibv_cq *cq;
+    void *ctx;
+
+    s->use_chan = true;
+    s->access = s->qp_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                               IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    side_open(s);
+    CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
+    post_recv(s, 1, 0, 8);
+    post_recv(s, 2, 0, 100000);
+    side_connect(s);
+    CHECK(readable(s->chan->fd, 20000));
+    CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &ctx), 0);
+    ibv_ack_cq_events(cq, 1);
+    expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
+    expect_wc(s->rcq, 2, IBV_WC_SUCCESS);
+    CHECK(is_pattern(s->buf, 100000, 3));
+    CHECK(is_pattern(s->buf + 200000, 100000, 4));
+    /* and to itself, and out */
+    post_send(s, 3, WRITE, 0, 50000, 0);
+    expect_wc(s->scq, 3, IBV_WC_SUCCESS);
+    meet(s);
+    side_close(s);
+    meet(s);
+}
+
+static struct side *orphan;
+static void *orphan_main(void *first)
+{
+    CHECK_EQ(pthread_join(*(pthread_t *)first, NULL), 0);
+    while (!first_has_ended())
+        usleep(1000);
+    serve(orphan);
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 3, 4);
+    meet(orphan);
+    struct rdma_cm_id *id = accept_one();
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    drop(id);
+    drop(l);
+    all_gone();
+    _exit(0); /* LeakSanitizer finds no more what was on the first thread's stack */
+}
+
+/* A process whose first thread has ended is reached as any other. */
+PAIR(a_process_without_its_first_thread_is_reached, run_two)
+ACTIVE(a_process_without_its_first_thread_is_reached)
+{
+    if (is_watched()) /* valgrind misses what was on the first thread's stack */
+        return;
+    s->access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    side_open(s);
+    side_connect(s);
+    pattern(s->buf, 100000, 4);
+    post_send(s, 1, WRITE, 0, 100000, 200000);
+    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
+    pattern(s->buf, 100000, 3);
+    post_send(s, 2, SEND, 0, 8, 0);
+    expect_wc(s->scq, 2, IBV_WC_SUCCESS);
+    post_send(s, 3, SEND, 0, 100000, 0);
+    expect_wc(s->scq, 3, IBV_WC_SUCCESS);
+    post_send(s, 4, READ, 500000, 100000, 200000);
+    expect_wc(s->scq, 4, IBV_WC_SUCCESS);
+    CHECK(is_pattern(s->buf + 500000, 100000, 4));
+    meet(s);
+    CHECK(is_pattern(s->buf, 50000, 3));
+    meet(s);
+    side_close(s);
+    meet(s);
+    struct rdma_cm_id *id = connect_to("127.0.0.1", PORT + 3);
+    CHECK_EQ(rdma_disconnect(id), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    drop(id);
+    all_gone();
+}
+PASSIVE(a_process_without_its_first_thread_is_reached)
+{
+    static struct side mine;
+    static pthread_t first;
+    pthread_t t;
+
+    if (is_watched())
+        return;
+    mine = *s;
+    orphan = &mine;
+    first = pthread_self();
+    CHECK_EQ(pthread_create(&t, NULL, orphan_main, &first), 0);
+    pthread_exit(NULL);
+}
+
+/*
+ * A process becomes another program. For its peers it has ended: nothing of theirs gets to the
+ * new program, which is another process for them.
+ */
+static void become(struct side *s)
+{
+    char sock[16], where[32], program[4096];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
+
+    CHECK(n > 0);
+    program[n] = 0;
+    snprintf(sock, sizeof(sock), "%d", s->sock);
+    snprintf(where, sizeof(where), "%p", (void *)s->buf);
+    execl(program, "test_exec", "--again", sock, where, (char *)NULL);
+    CHECK(!"exec");
+}
+
+static int again(int sock, unsigned char *where)
+{
+    struct side s = {.sock = sock};
+    unsigned char *there = mmap(where, BUF_SIZE, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+
+    CHECK(there == where);
+    meet(&s);
+    meet(&s);
+    for (unsigned i = 0; i < BUF_SIZE; i++)
+        CHECK_EQ(there[i], 0);
+    const char *preload = getenv("LD_PRELOAD");
+    if (!preload || !strstr(preload, "libemuverbs"))
+        return 0;
+    side_open(&s);
+    post_recv(&s, 1, 0, 64);
+    side_connect(&s);
+    expect_wc(s.rcq, 1, IBV_WC_SUCCESS);
+    CHECK(is_pattern(s.buf, 64, 7));
+    meet(&s);
+    CHECK(is_pattern(s.buf + 4096, 100000, 7));
+    side_close(&s);
+    return 0;
+}
+
+static void first_life(struct side *s)
+{
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 4, 4);
+
+    side_open(s);
+    for (unsigned i = 0; i < 4; i++)
+        post_recv(s, i, 0, 8);
+    side_connect(s);
+    CHECK_EQ(system("true"), 0); /* a child's becoming one is nothing to anybody */
+    usleep(1500000);             /* as peers look once a second */
+    meet(s);
+    accept_one();
+    meet(s);
+    (void)l;
+}
+
+static void survive(struct side *s, bool has_device)
+{
+    struct side other = {.sock = s->sock};
+
+    side_open(s);
+    side_connect(s);
+    meet(s);
+    struct rdma_cm_id *id = connect_to("127.0.0.1", PORT + 4);
+    post_send(s, 1, SEND, 0, 8, 0);
+    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
+    post_recv(s, 9, 0, 8);
+    meet(s);
+    meet(s); /* the other program */
+    memset(s->buf, 0x5a, 100000);
+    uint64_t t = now_ms();
+    post_send(s, 2, WRITE, 0, 100000, 0);
+    expect_wc(s->scq, 2, IBV_WC_RETRY_EXC_ERR);
+    expect_wc(s->rcq, 9, IBV_WC_WR_FLUSH_ERR);
+    CHECK(readable(chan->fd, 10000));
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    CHECK(now_ms() - t < 10000);
+    drop(id);
+    meet(s);
+    if (has_device) {
+        side_open(&other);
+        side_connect(&other);
+        pattern(other.buf, 100000, 7);
+        post_send(&other, 1, WRITE, 0, 100000, 4096);
+        post_send(&other, 2, SEND, 0, 64, 0);
+        expect_wc(other.scq, 1, IBV_WC_SUCCESS);
+        expect_wc(other.scq, 2, IBV_WC_SUCCESS);
+        meet(s);
+        side_close(&other);
+    }
+    side_close(s);
+    rdma_destroy_event_channel(chan);
+}
+
+PAIR(a_process_that_becomes_another_program_is_gone, run_two)
+ACTIVE(a_process_that_becomes_another_program_is_gone)
+{
+    survive(s, true);
+}
+PASSIVE(a_process_that_becomes_another_program_is_gone)
+{
+    first_life(s);
+    become(s);
+}
+
+PAIR(a_program_without_the_device_is_gone, run_two)
+ACTIVE(a_program_without_the_device_is_gone)
+{
+    survive(s, false);
+}
+PASSIVE(a_program_without_the_device_is_gone)
+{
+    first_life(s);
+    unsetenv("LD_PRELOAD");
+    become(s);
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    if (argc > 3 && strcmp(argv[1], "--again") == 0)
+        return again(atoi(argv[2]), (unsigned char *)(uintptr_t)strtoull(argv[3], NULL, 0));
+    run_under_emuverbs(argv);
+    take_ports();
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+    const struct CMUnitTest tests[] = {
+        T(a_process_that_becomes_another_program_is_gone),
+        T(a_program_without_the_device_is_gone),
+        T(a_process_without_its_first_thread_is_reached),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

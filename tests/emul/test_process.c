@@ -1,0 +1,619 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* How a process is started: without its streams, from a path, in a namespace of its own,
+ * without descriptors. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "tests/emul/cm_help.h"
+
+/* What the library has for itself is not where the program prints. */
+TEST(no_stream_is_the_devices_own)
+{
+    static const char *const own[] = {"/memfd:emuverbs", "socket:", "anon_inode:[eventpoll]",
+                                      "anon_inode:[timerfd]"};
+    char path[64], link[3][128] = {""};
+    struct side a = {0};
+    int keep = fcntl(2, F_DUPFD, 100);
+
+    CHECK(keep >= 100);
+    for (int fd = 0; fd < 3; fd++)
+        close(fd);
+    side_open(&a);
+    for (int fd = 0; fd < 3; fd++) {
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(path, link[fd], sizeof(link[fd]) - 1);
+        link[fd][n > 0 ? n : 0] = 0;
+    }
+    side_close(&a);
+    dup2(keep, 2);
+    for (int fd = 0; fd < 3; fd++)
+        for (unsigned i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+            CHECK(strncmp(link[fd], own[i], strlen(own[i])) != 0);
+}
+
+/* A path that LD_PRELOAD cannot have is refused, where the program would run without it. */
+TEST(a_library_at_a_path_with_a_space_is_refused)
+{
+    const char *emuverbs = getenv("EMUVERBS");
+    char folder[] = "/tmp/emuverbs with space XXXXXX", library[128], text[1000] = "";
+    int err[2], status = 0;
+
+    CHECK(mkdtemp(folder));
+    snprintf(library, sizeof(library), "%s/libemuverbs.so", folder);
+    int fd = open(library, O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+    CHECK(fd >= 0);
+    close(fd);
+    CHECK_EQ(pipe(err), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(err[1], 2);
+        setenv("EMUVERBS_LIBRARY", library, 1);
+        execl(emuverbs ? emuverbs : "emul/verbs/emuverbs", "emuverbs", "true", (char *)NULL);
+        _exit(99);
+    }
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    unlink(library);
+    rmdir(folder);
+    close(err[1]);
+    CHECK(read(err[0], text, sizeof(text) - 1) > 0);
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 2);
+    CHECK(strstr(text, "cannot be preloaded"));
+    CHECK(strstr(text, "EMUVERBS_LIBRARY"));
+}
+
+static void ask_in_vain(struct side *s)
+{
+    struct rdma_conn_param p = {.retry_count = 7};
+
+    meet(s);
+    struct rdma_cm_id *id = new_id(NULL);
+    resolve(id, "127.0.0.1", PORT);
+    give_qp(id);
+    CHECK_EQ(rdma_connect(id, &p), 0);
+    CHECK(readable(chan->fd, 10000)); /* long before a time-out */
+    CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -EPERM);
+    drop(id);
+    all_gone();
+    meet(s);
+}
+
+static void listen_in_vain(struct side *s)
+{
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 1);
+
+    meet(s);
+    meet(s);
+    drop(l);
+    all_gone();
+}
+
+/* Who is in another user namespace may list the other's descriptors, and not look at them. */
+PAIR(another_user_namespace_is_no_permission, run_two)
+ACTIVE(another_user_namespace_is_no_permission)
+{
+    if (unshare(CLONE_NEWUSER) == 0) {
+        ask_in_vain(s);
+        return;
+    }
+    meet(s);
+    meet(s);
+}
+PASSIVE(another_user_namespace_is_no_permission)
+{
+    listen_in_vain(s);
+}
+
+/* A child of this process is the first in a PID namespace of its own, where that is allowed.
+ * Both leave by _exit: LeakSanitizer finds no threads in the /proc of another namespace, and
+ * can begin no process of its own in one whose first process has ended. */
+static void in_a_namespace(void (*fn)(struct side *s), struct side *s)
+{
+    int st = -1;
+
+    if (unshare(CLONE_NEWPID)) {
+        meet(s);
+        meet(s);
+        return;
+    }
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        fn(s);
+        _exit(0);
+    }
+    CHECK_EQ(waitpid(pid, &st, 0), pid);
+    CHECK_EQ(st, 0);
+    _exit(0);
+}
+
+PAIR(a_requester_in_another_pid_namespace_is_told, run_two)
+ACTIVE(a_requester_in_another_pid_namespace_is_told)
+{
+    in_a_namespace(ask_in_vain, s);
+}
+PASSIVE(a_requester_in_another_pid_namespace_is_told)
+{
+    listen_in_vain(s);
+}
+PAIR(a_listener_in_another_pid_namespace_is_told_of, run_two)
+ACTIVE(a_listener_in_another_pid_namespace_is_told_of)
+{
+    int st = -1;
+    pid_t pid = fork(); /* asks what the listener's side may do */
+
+    CHECK(pid >= 0);
+    if (pid == 0)
+        _exit(unshare(CLONE_NEWPID) != 0);
+    CHECK_EQ(waitpid(pid, &st, 0), pid);
+    if (st == 0) {
+        ask_in_vain(s);
+        return;
+    }
+    meet(s);
+    meet(s);
+}
+PASSIVE(a_listener_in_another_pid_namespace_is_told_of)
+{
+    in_a_namespace(listen_in_vain, s);
+}
+
+static int open_ones(void)
+{
+    int n = 0;
+
+    for (int fd = 0; fd < 256; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+static bool has_segment(void)
+{
+    char line[512];
+    bool found = false;
+    FILE *maps = fopen("/proc/self/maps", "re");
+
+    CHECK(maps);
+    while (fgets(line, sizeof(line), maps))
+        found |= strstr(line, "memfd:emuverbs-") != NULL;
+    fclose(maps);
+    return found;
+}
+
+/* With ever more descriptors: it cannot be made, again and again, until it can. */
+TEST(a_device_that_cannot_be_made_leaves_nothing)
+{
+    struct rlimit limit, few;
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    struct ibv_context *ctx;
+    int least = dup(0), before, failed = 0;
+
+    CHECK(list && list[0] && least >= 0);
+    close(least);
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    few = limit;
+    before = open_ones();
+    for (few.rlim_cur = (rlim_t)least; !has_segment(); few.rlim_cur++, failed++) {
+        CHECK(failed < 32);
+        CHECK_EQ(open_ones(), before);
+        CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+        ctx = ibv_open_device(list[0]);
+        CHECK(!ctx && errno == EMFILE); /* the context itself takes one, too */
+        CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    }
+    /* its place, its memory, what the service thread waits for, the context */
+    CHECK(failed > 5);
+    ctx = ibv_open_device(list[0]);
+    CHECK(ctx);
+    CHECK_EQ(ibv_close_device(ctx), 0);
+    ibv_free_device_list(list);
+}
+
+/* What a function prints on stderr. */
+static void printed(char *text, size_t size, void (*fn)(void *arg), void *arg)
+{
+    int keep = dup(2), to = memfd_create("stderr", MFD_CLOEXEC);
+
+    CHECK(keep >= 0 && to >= 0);
+    dup2(to, 2);
+    fn(arg);
+    dup2(keep, 2);
+    ssize_t n = pread(to, text, size - 1, 0);
+    text[n > 0 ? n : 0] = 0;
+    close(to);
+    close(keep);
+}
+
+static void open_in_vain(void *list)
+{
+    CHECK(!ibv_open_device(((struct ibv_device **)list)[0]));
+    CHECK_EQ(errno, EFBIG);
+}
+
+/* A limit of files that the segment does not keep to: an error, and no signal. */
+TEST(a_limit_of_files_is_told_of)
+{
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    struct rlimit limit, little;
+    char text[1000];
+
+    CHECK(list && list[0]);
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    little = limit;
+    little.rlim_cur = 1234567;
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+    printed(text, sizeof(text), open_in_vain, list);
+    CHECK(strstr(text, "RLIMIT_FSIZE is 1234567"));
+    CHECK(strstr(text, "ulimit -f"));
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    struct ibv_context *ctx = ibv_open_device(list[0]);
+    CHECK(ctx);
+    CHECK_EQ(ibv_close_device(ctx), 0);
+    ibv_free_device_list(list);
+}
+
+static uint64_t cpu_us(void)
+{
+    struct rusage usage;
+
+    CHECK_EQ(getrusage(RUSAGE_SELF, &usage), 0);
+    return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +
+           (uint64_t)usage.ru_utime.tv_usec + (uint64_t)usage.ru_stime.tv_usec;
+}
+
+static int lowest_free(void)
+{
+    int fd = dup(0);
+
+    CHECK(fd >= 0);
+    close(fd);
+    return fd;
+}
+
+/* The service thread has descriptors for a moment, of those who connected to its slot. */
+static void wait_for_quiet(void)
+{
+    int free_now = lowest_free();
+
+    for (int same = 0; same < 20; same++) {
+        usleep(5000);
+        int fd = lowest_free();
+        if (fd != free_now)
+            same = 0;
+        free_now = fd;
+    }
+}
+
+/* A connection that cannot be accepted does not keep the service thread busy. */
+TEST(without_descriptors_nothing_spins)
+{
+    struct rlimit limit = {256, 256};
+    struct sockaddr_un name = {0};
+    struct side a = {0};
+    socklen_t len = 0;
+    bool found = false;
+
+    if (is_watched()) /* valgrind keeps the limit of descriptors to itself */
+        return;
+    side_open(&a);
+    for (int fd = 3; fd < 64 && !found; fd++) {
+        len = sizeof(name);
+        found = getsockname(fd, (struct sockaddr *)&name, &len) == 0 &&
+                name.sun_family == AF_UNIX &&
+                strncmp(name.sun_path + 1, "emuverbs/slot/", 14) == 0;
+    }
+    CHECK(found);
+    int s = socket(AF_UNIX, SOCK_STREAM, 0), filled = 0;
+    CHECK(s >= 0);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    wait_for_quiet();
+    while (dup(s) >= 0)
+        filled++;
+    CHECK(filled > 0 && errno == EMFILE);
+    CHECK_EQ(connect(s, (struct sockaddr *)&name, len), 0);
+    uint64_t before_us = cpu_us();
+    usleep(1000000);
+    CHECK(cpu_us() - before_us < 200000);
+    CHECK(dup(s) < 0 && errno == EMFILE); /* and none is given up, as long as it goes on so */
+    side_close(&a);
+}
+
+/* Leaves so many descriptors to this process, and says how many it may have then. */
+static rlim_t leave_descriptors(unsigned n)
+{
+    struct rlimit limit;
+    int fd[8];
+
+    wait_for_quiet();
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (unsigned i = 0; i <= n; i++) /* the lowest that are free */
+        CHECK((fd[i] = dup(0)) >= 0);
+    for (unsigned i = 0; i <= n; i++)
+        close(fd[i]);
+    limit.rlim_cur = (rlim_t)fd[n];
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    return limit.rlim_cur;
+}
+
+static unsigned left;
+static struct rlimit before;
+static rlim_t lowered;
+static void connect_without(void *arg)
+{
+    lowered = leave_descriptors(left);
+    side_connect(arg);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+static void too_few_descriptors(struct side *s)
+{
+    char text[1000], value[64];
+
+    side_open(s);
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    printed(text, sizeof(text), connect_without, s);
+    snprintf(value, sizeof(value), "of %llu (RLIMIT_NOFILE)", (unsigned long long)lowered);
+    CHECK(strstr(text, value));
+    CHECK(strstr(text, "Remedy: raise the limit (ulimit -n)"));
+    meet(s);
+    side_close(s);
+}
+static void connect_and_close(struct side *s)
+{
+    side_open(s);
+    side_connect(s);
+    meet(s);
+    side_close(s);
+}
+
+/* Whatever it is that finds no descriptor when a peer is looked for, it is told of. */
+static void a_peer_for_which_there_is_no_descriptor(void **state)
+{
+    (void)state;
+    if (is_watched()) /* valgrind keeps the limit of descriptors to itself */
+        skip();
+    for (left = 0; left < 3; left++)
+        assert_int_equal(run_two(too_few_descriptors, connect_and_close), 0);
+}
+
+/* The constructors of a program's libraries run before those of what is preloaded. */
+static void run_early(struct side *s)
+{
+    char preload[4096], port[16];
+
+    (void)s;
+    snprintf(preload, sizeof(preload), "%s:tests/emul/.libs/early.so", getenv("LD_PRELOAD"));
+    snprintf(port, sizeof(port), "%d", PORT);
+    CHECK_EQ(setenv("LD_PRELOAD", preload, 1), 0);
+    CHECK_EQ(setenv("EARLY_PORT", port, 1), 0);
+    meet(s); /* the other side listens */
+    execl("/proc/self/exe", "test_process", "nothing", NULL);
+    _exit(80);
+}
+static void be_connected_to(struct side *s)
+{
+    struct rdma_cm_id *listener = listen_at("127.0.0.1", PORT, 4);
+
+    meet(s);
+    struct rdma_cm_id *id = accept_one();
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    drop(id);
+    drop(listener);
+}
+static void a_constructor_may_be_the_first(void **state)
+{
+    (void)state;
+    if (is_watched()) /* what is executed is not under valgrind */
+        skip();
+    assert_int_equal(run_two(run_early, be_connected_to), 0);
+}
+
+/* A program that closes what it had not opened is told, and costs no processor. */
+TEST(closed_descriptors_do_not_spin)
+{
+    struct side a = {0};
+    char text[1000];
+
+    side_open(&a);
+    int keep = fcntl(2, F_DUPFD, 201), to = memfd_create("stderr", MFD_CLOEXEC);
+    CHECK(keep >= 0 && fcntl(to, F_DUPFD, 201) == keep + 1);
+    dup2(to, 2);
+    CHECK_EQ(close_range(3, 200, 0), 0);
+    usleep(1300000); /* the wait that was under way then has ended */
+    uint64_t before_us = cpu_us();
+    usleep(500000);
+    uint64_t used = cpu_us() - before_us;
+    dup2(keep, 2); /* what a check says is seen again */
+    CHECK(used < 100000);
+    ssize_t n = pread(keep + 1, text, sizeof(text) - 1, 0);
+    text[n > 0 ? n : 0] = 0;
+    CHECK(strstr(text, "descriptors of the software HCA were closed by the program"));
+    CHECK(strstr(text, "Remedy"));
+    _exit(0);
+}
+
+/* Opens the segment of another process, as who maps it does. */
+static int open_segment(pid_t pid)
+{
+    char path[300], link[128];
+    int fd = -1;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    DIR *dir = opendir(path);
+    CHECK(dir);
+    for (struct dirent *e; fd < 0 && (e = readdir(dir)) != NULL;) {
+        snprintf(path, sizeof(path), "/proc/%d/fd/%s", (int)pid, e->d_name);
+        ssize_t n = readlink(path, link, sizeof(link) - 1);
+        link[n > 0 ? n : 0] = 0;
+        if (strncmp(link, "/memfd:emuverbs-", 16) == 0)
+            fd = open(path, O_RDWR | O_CLOEXEC);
+    }
+    closedir(dir);
+    CHECK(fd >= 0);
+    return fd;
+}
+
+/* The value of a counter that `emuverbs --show` prints. */
+static int shown(pid_t pid, const char *name)
+{
+    const char *emuverbs = getenv("EMUVERBS");
+    char text[4200];
+    int value = -1;
+
+    snprintf(text, sizeof(text), "%s --show %d", emuverbs ? emuverbs : "emul/verbs/emuverbs",
+             (int)pid);
+    FILE *f = popen(text, "r");
+    CHECK(f);
+    while (fgets(text, sizeof(text), f)) {
+        const char *at = strstr(text, name);
+        if (at)
+            value = atoi(at + strlen(name) + 2); /* behind the quote and the colon */
+    }
+    CHECK_EQ(pclose(f), 0);
+    return value;
+}
+
+/* A process maps another's segment, and that stands before its own among its descriptors. */
+PAIR(a_segment_of_another_is_not_taken_for_its_own, run_two)
+ACTIVE(a_segment_of_another_is_not_taken_for_its_own)
+{
+    int low = dup(0);
+
+    CHECK(low >= 0);
+    side_open(s);
+    struct ibv_pd *second = ibv_alloc_pd(s->ctx);
+    CHECK(second);
+    close(low);
+    meet(s);
+    low = dup2(open_segment(s->peer), low); /* below its own */
+    CHECK(low >= 0);
+    post_recv(s, 1, 0, 64);
+    side_connect(s);
+    expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
+    CHECK_EQ(shown(getpid(), "live_pd"), 2);
+    meet(s);
+    close(low);
+    CHECK_EQ(ibv_dealloc_pd(second), 0);
+    side_close(s);
+}
+PASSIVE(a_segment_of_another_is_not_taken_for_its_own)
+{
+    side_open(s);
+    meet(s);
+    side_connect(s);
+    post_send(s, 1, SEND, 0, 8, 0);
+    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
+    meet(s);
+    side_close(s);
+}
+
+static void connect_in_little(void *arg)
+{
+    unsigned long pages = 0;
+    struct rlimit little = before;
+    FILE *f = fopen("/proc/self/statm", "re");
+
+    CHECK(f && fscanf(f, "%lu", &pages) == 1);
+    fclose(f);
+    lowered = little.rlim_cur = pages * (rlim_t)sysconf(_SC_PAGESIZE) + (64 << 20);
+    CHECK_EQ(setrlimit(RLIMIT_AS, &little), 0);
+    side_connect(arg);
+    CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
+}
+PAIR(a_segment_for_which_there_is_no_room, run_two)
+ACTIVE(a_segment_for_which_there_is_no_room)
+{
+    char text[1000], value[64];
+
+    side_open(s);
+    CHECK_EQ(getrlimit(RLIMIT_AS, &before), 0);
+    if (!is_watched()) {
+        printed(text, sizeof(text), connect_in_little, s);
+        snprintf(value, sizeof(value), "RLIMIT_AS is %llu", (unsigned long long)lowered);
+        CHECK(strstr(text, value));
+        CHECK(strstr(text, "EMUVERBS_SEGMENT_MIB"));
+        CHECK(!strstr(text, "descriptor"));
+    } else {
+        side_connect(s);
+    }
+    meet(s);
+    side_close(s);
+}
+PASSIVE(a_segment_for_which_there_is_no_room)
+{
+    connect_and_close(s);
+}
+
+static void fail_without(void *arg)
+{
+    struct rlimit none = {1, before.rlim_max}; /* whatever is closed meanwhile */
+    struct side *s = arg;
+
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    CHECK_EQ(try_send(s, 1, WRITE, 0, 8, IBV_SEND_SIGNALED, s->raddr, s->rkey ^ 2), 0);
+    expect_wc(s->scq, 1, IBV_WC_REM_ACCESS_ERR);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+/* Who cannot be woken for want of a descriptor looks by itself, and it is said. */
+PAIR(a_peer_that_cannot_be_woken, run_two)
+ACTIVE(a_peer_that_cannot_be_woken)
+{
+    char text[1000];
+
+    side_open(s);
+    side_connect(s);
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    printed(text, sizeof(text), fail_without, s);
+    CHECK(is_watched() || strstr(text, "may be woken late"));
+    CHECK(is_watched() || strstr(text, "RLIMIT_NOFILE"));
+    meet(s);
+    side_close(s);
+}
+PASSIVE(a_peer_that_cannot_be_woken)
+{
+    side_open(s);
+    side_connect(s);
+    expect_async(s, IBV_EVENT_QP_ACCESS_ERR, s->qp);
+    meet(s);
+    side_close(s);
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    if (argc > 1 && strcmp(argv[1], "nothing") == 0)
+        return 0; /* see run_early */
+    take_ports();
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+    const struct CMUnitTest tests[] = {
+        T(no_stream_is_the_devices_own),
+        T(a_constructor_may_be_the_first),
+        T(closed_descriptors_do_not_spin),
+        T(a_segment_of_another_is_not_taken_for_its_own),
+        T(a_library_at_a_path_with_a_space_is_refused),
+        T(another_user_namespace_is_no_permission),
+        T(a_requester_in_another_pid_namespace_is_told),
+        T(a_listener_in_another_pid_namespace_is_told_of),
+        T(a_device_that_cannot_be_made_leaves_nothing),
+        T(a_limit_of_files_is_told_of),
+        T(a_peer_for_which_there_is_no_descriptor),
+        T(a_segment_for_which_there_is_no_room),
+        T(a_peer_that_cannot_be_woken),
+        T(without_descriptors_nothing_spins),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What waits in a send queue: while the queue drains, and while requests are being built. And
+ * what it leaves in a completion queue. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "tests/emul/pair.h"
+
+static void to_state(struct side *s, enum ibv_qp_state state, bool notify)
+{
+    struct ibv_qp_attr a = {.qp_state = state, .en_sqd_async_notify = notify};
+
+    CHECK_EQ(ibv_modify_qp(s->qp, &a, IBV_QP_STATE | (notify ? IBV_QP_EN_SQD_ASYNC_NOTIFY : 0)),
+             0);
+}
+
+static bool is_draining(struct side *s)
+{
+    struct ibv_qp_attr a;
+    struct ibv_qp_init_attr i;
+
+    CHECK_EQ(ibv_query_qp(s->qp, &a, IBV_QP_STATE, &i), 0);
+    CHECK_EQ(a.qp_state, IBV_QPS_SQD);
+    return a.sq_draining;
+}
+
+/* A send that found no receive goes on, and what is behind it does not start. */
+TEST(a_send_that_was_tried_is_drained)
+{
+    struct side a = {0}, b = {0};
+
+    alarm(60);
+    loop_open(&a, &b);
+    post_send(&a, 1, SEND, 0, 64, 0);
+    to_state(&a, IBV_QPS_SQD, true);
+    post_send(&a, 2, WRITE, 0, 64, 0);
+    for (int i = 0; i < 20; i++) { /* the timer of the first is due again and again */
+        expect_none(a.scq);
+        usleep(1000);
+    }
+    CHECK(!readable(a.ctx->async_fd, 50));
+    CHECK(is_draining(&a));
+    post_recv(&b, 3, 0, 64);
+    expect_wc(b.rcq, 3, IBV_WC_SUCCESS);
+    expect_wc(a.scq, 1, IBV_WC_SUCCESS);
+    expect_async(&a, IBV_EVENT_SQ_DRAINED, a.qp);
+    CHECK(!is_draining(&a));
+    expect_none(a.scq);
+    to_state(&a, IBV_QPS_RTS, false);
+    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+    CHECK(!readable(a.ctx->async_fd, 50)); /* it was raised once */
+    loop_close(&a, &b);
+}
+
+/* The event comes when the read that is under way is complete. */
+TEST(a_read_under_way_is_drained)
+{
+    struct side a = {.rd_depth = 1}, b = {.rd_depth = 1};
+
+    alarm(60);
+    setenv("EMUVERBS_READ_DELAY_US", "300000", 1);
+    loop_open(&a, &b);
+    post_send(&a, 1, READ, 0, 64, 0);
+    post_send(&a, 2, READ, 0, 64, 0); /* the depth holds it back: it has not been started */
+    to_state(&a, IBV_QPS_SQD, true);
+    CHECK(!readable(a.ctx->async_fd, 50));
+    CHECK(is_draining(&a));
+    expect_wc(a.scq, 1, IBV_WC_SUCCESS);
+    expect_async(&a, IBV_EVENT_SQ_DRAINED, a.qp);
+    CHECK(!is_draining(&a));
+    usleep(400000);
+    expect_none(a.scq);
+    to_state(&a, IBV_QPS_RTS, false);
+    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+    loop_close(&a, &b);
+}
+
+/* Who asks for no event gets none, and nothing under way means that nothing is waited for. */
+TEST(an_empty_queue_is_drained_at_once)
+{
+    struct side a = {0}, b = {0};
+
+    alarm(60);
+    loop_open(&a, &b);
+    to_state(&a, IBV_QPS_SQD, false);
+    CHECK(!readable(a.ctx->async_fd, 50));
+    to_state(&a, IBV_QPS_RTS, false);
+    to_state(&a, IBV_QPS_SQD, true);
+    expect_async(&a, IBV_EVENT_SQ_DRAINED, a.qp);
+    loop_close(&a, &b);
+}
+
+/* A thread polls between ibv_wr_start() and ibv_wr_complete(), while a send waits there. */
+TEST(a_poll_while_requests_are_built)
+{
+    struct side a = {0}, b = {.min_rnr_timer = 1};
+    loop_open(&a, &b);
+    struct ibv_qp_init_attr_ex qi = {.send_cq = a.scq,
+                                     .recv_cq = a.rcq,
+                                     .qp_type = IBV_QPT_RC,
+                                     .pd = a.pd,
+                                     .cap = {16, 16, 1, 1, 0},
+                                     .comp_mask =
+                                         IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+                                     .send_ops_flags = IBV_QP_EX_WITH_SEND};
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+
+    alarm(60);
+    CHECK_EQ(ibv_destroy_qp(a.qp), 0);
+    a.qp = ibv_create_qp_ex(a.ctx, &qi);
+    CHECK(a.qp);
+    struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(a.qp);
+    CHECK_EQ(ibv_modify_qp(b.qp, &reset, IBV_QP_STATE), 0);
+    CHECK_EQ(qp_init(&a) | qp_init(&b), 0);
+    CHECK_EQ(qp_rtr(&a, b.qp->qp_num) | qp_rtr(&b, a.qp->qp_num), 0);
+    CHECK_EQ(qp_rts(&a) | qp_rts(&b), 0);
+    for (uint64_t i = 0; i < 8; i++) {
+        ibv_wr_start(ex);
+        ex->wr_id = i;
+        ex->wr_flags = IBV_SEND_SIGNALED;
+        ibv_wr_send(ex);
+        ibv_wr_set_sge(ex, a.mr->lkey, (uintptr_t)a.buf, 64);
+        usleep(5000); /* the timer of those before it is due */
+        for (int k = 0; k < 20; k++)
+            expect_none(a.scq);
+        CHECK_EQ(ibv_wr_complete(ex), 0);
+    }
+    for (uint64_t i = 0; i < 8; i++)
+        post_recv(&b, i, 0, 64);
+    for (uint64_t i = 0; i < 8; i++) {
+        expect_wc(a.scq, i, IBV_WC_SUCCESS);
+        expect_wc(b.rcq, i, IBV_WC_SUCCESS);
+    }
+    loop_close(&a, &b);
+}
+
+static void connect_anew(struct side *a, struct side *b)
+{
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+
+    CHECK_EQ(ibv_modify_qp(b->qp, &reset, IBV_QP_STATE), 0);
+    CHECK_EQ(qp_init(a), 0);
+    CHECK_EQ(qp_init(b), 0);
+    CHECK_EQ(qp_rtr(a, b->qp->qp_num), 0);
+    CHECK_EQ(qp_rtr(b, a->qp->qp_num), 0);
+    CHECK_EQ(qp_rts(a), 0);
+    CHECK_EQ(qp_rts(b), 0);
+}
+
+/* What a queue pair leaves in a completion queue when it is destroyed, or reset, takes no room
+ * there. */
+TEST(the_completions_of_a_destroyed_queue_pair_leave_their_places)
+{
+    struct side a = {.cqe = 4, .max_wr = 4}, b = {0};
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+
+    loop_open(&a, &b);
+    for (unsigned round = 0; round < 10; round++) {
+        for (unsigned i = 0; i < 4; i++)
+            post_send(&a, i, WRITE, 0, 8, 0);
+        if (round % 2) {
+            CHECK_EQ(ibv_modify_qp(a.qp, &reset, IBV_QP_STATE), 0);
+        } else {
+            struct ibv_qp_init_attr qi = {.send_cq = a.scq,
+                                          .recv_cq = a.rcq,
+                                          .qp_type = IBV_QPT_RC,
+                                          .cap = {4, 4, 1, 1, 0}};
+            CHECK_EQ(ibv_destroy_qp(a.qp), 0);
+            a.qp = ibv_create_qp(a.pd, &qi);
+            CHECK(a.qp);
+        }
+        connect_anew(&a, &b);
+        for (unsigned i = 0; i < 4; i++)
+            post_send(&a, 10 + i, WRITE, 0, 8, 0);
+        for (unsigned i = 0; i < 4; i++)
+            expect_wc(a.scq, 10 + i, IBV_WC_SUCCESS);
+        expect_none(a.scq);
+        CHECK_EQ(qp_state(&a), IBV_QPS_RTS);
+    }
+    CHECK_EQ(counter("cq_overruns"), 0);
+    loop_close(&a, &b);
+}
+
+/* Those of others stay, in their order, with room for as many as went. */
+TEST(the_completions_of_others_stay)
+{
+    struct side a = {.cqe = 16, .max_wr = 16}, b = {0};
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+
+    loop_open(&a, &b);
+    struct side c = a;
+    struct ibv_qp_init_attr qi = {
+        .send_cq = a.scq, .recv_cq = a.scq, .qp_type = IBV_QPT_RC, .cap = {16, 16, 1, 1, 0}};
+    c.qp = ibv_create_qp(a.pd, &qi);
+    CHECK(c.qp);
+    CHECK_EQ(qp_init(&c), 0);
+    CHECK_EQ(qp_rtr(&c, c.qp->qp_num), 0);
+    CHECK_EQ(qp_rts(&c), 0);
+    c.raddr = (uintptr_t)c.buf;
+    c.rkey = c.mr->rkey;
+    for (unsigned which = 1; which < 255; which++) { /* a bit for each: whose it is */
+        unsigned mine = 0;
+        for (unsigned i = 0; i < 8; i++)
+            post_send(which >> i & 1 ? &a : &c, i, WRITE, 0, 8, 0);
+        CHECK_EQ(ibv_modify_qp(a.qp, &reset, IBV_QP_STATE), 0);
+        connect_anew(&a, &b);
+        for (unsigned i = 0; i < 8; i++)
+            mine += which >> i & 1;
+        for (unsigned i = 0; i < 8 + mine; i++)
+            post_send(&a, 100 + i, WRITE, 0, 8, 0);
+        for (unsigned i = 0; i < 8; i++)
+            if (!(which >> i & 1))
+                CHECK_EQ(expect_wc(a.scq, i, IBV_WC_SUCCESS).qp_num, c.qp->qp_num);
+        for (unsigned i = 0; i < 8 + mine; i++)
+            CHECK_EQ(expect_wc(a.scq, 100 + i, IBV_WC_SUCCESS).qp_num, a.qp->qp_num);
+        expect_none(a.scq);
+    }
+    CHECK_EQ(counter("cq_overruns"), 0);
+    CHECK_EQ(ibv_destroy_qp(c.qp), 0);
+    loop_close(&a, &b);
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+    const struct CMUnitTest tests[] = {
+        T(a_send_that_was_tried_is_drained),
+        T(a_read_under_way_is_drained),
+        T(an_empty_queue_is_drained_at_once),
+        T(a_poll_while_requests_are_built),
+        T(the_completions_of_a_destroyed_queue_pair_leave_their_places),
+        T(the_completions_of_others_stay),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

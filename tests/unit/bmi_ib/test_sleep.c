@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What a sleep is ended by: what links have to tell; and what not: what a device that has
+ * failed has left. */
+#include <errno.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+#include "bmi_ib/bmi_ib.h"
+#include "rig.h"
+
+/* One rail or several; of each the last event is fetched, and none asked for once its queue
+ * pairs are gone. */
+static void events_of_a_dead_device_are_fetched(void **state)
+{
+    (void)state;
+    for (int railed = 0; railed < 2; railed++) {
+        struct rme_event down;
+        rig_open(NULL, 16, 256);
+        struct rme_fabric *f = rig.f;
+        struct rme_link *l = rig_link();
+        f->railed = railed;
+        assert_int_equal(bmi_ib_fabric()->arm(f), 0);
+        assert_int_equal(rig.arms, 1);
+        struct ibv_async_event fatal = {.event_type = IBV_EVENT_DEVICE_FATAL};
+        rig.async = &fatal;
+        ib_async_events(f);
+        assert_int_equal(l->state, IB_DRAINING);
+        rig.comp_events = 1; /* the first of what it flushes; the rest is waited for, too */
+        assert_int_equal(bmi_ib_fabric()->arm(f), 0);
+        assert_int_equal(rig.comp_events, 0);
+        assert_int_equal(rig.arms, 2);
+        rig_drain(l);
+        rig.comp_events = 1;
+        assert_int_equal(rig_count(RME_EV_LINK_DOWN, &down), 1);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(bmi_ib_fabric()->arm(f), 0);
+        assert_int_equal(rig.comp_events, 0);
+        assert_int_equal(rig.arms, 2);
+        ib_link_free(down.link);
+        f->railed = false;
+        rig_close();
+    }
+}
+
+/* Who could not sleep would poll for ever. */
+static void a_dead_device_may_refuse_to_be_asked(void **state)
+{
+    (void)state;
+    rig_open(NULL, 16, 256);
+    rig.fail_arm = true;
+    assert_true(bmi_ib_fabric()->arm(rig.f) < 0);
+    rig_link();
+    rig.f->dev.dead = true;
+    ib_link_fail_all(rig.f, NULL, -ENODEV);
+    assert_int_equal(bmi_ib_fabric()->arm(rig.f), 0);
+    assert_false(rig.f->cq[0].armed);
+    rig_close();
+}
+
+static bool is_readable(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    return poll(&p, 1, 0) == 1;
+}
+
+/* As those of a removed device do: a pipe that nobody reads is in error, and never readable. */
+static void descriptors_in_error_are_left(void **state)
+{
+    int broken[2][2], cm[2], kept, kept_wake;
+    (void)state;
+    rig_open(NULL, 16, 256);
+    struct rme_fabric *f = rig.f;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pipe(broken[i]), 0);
+        close(broken[i][0]);
+    }
+    assert_int_equal(pipe(cm), 0);
+    kept = f->cm->fd;
+    kept_wake = f->wake_fd;
+    f->comp->fd = broken[0][1];
+    f->dev.ctx->async_fd = broken[1][1];
+    f->wake_fd = kept; /* of which nothing comes */
+    f->cm->fd = cm[0];
+    f->sleep_fd = epoll_create1(EPOLL_CLOEXEC);
+    assert_true(f->sleep_fd >= 0);
+    assert_int_equal(ib_wait_watch(f), 0);
+    assert_true(is_readable(f->sleep_fd));
+    ib_wait(f, 0);
+    assert_int_equal(atomic_load(&f->hint) & IB_HINT_ASYNC, IB_HINT_ASYNC); /* looked at once */
+    assert_false(is_readable(f->sleep_fd));
+    assert_int_equal(write(cm[1], "", 1), 1); /* others end a sleep as before */
+    assert_true(is_readable(f->sleep_fd));
+    close(f->sleep_fd);
+    for (int i = 0; i < 2; i++) {
+        close(broken[i][1]);
+        close(cm[i]);
+    }
+    f->cm->fd = kept;
+    f->wake_fd = kept_wake;
+    rig_close();
+}
+
+/* A link that is given up after the last poll before a sleep, as by a timer, or during one: no
+ * descriptor of the device has its end.  What a poll finds it tells by itself. */
+static void what_no_poll_has_told_ends_a_sleep(void **state)
+{
+    (void)state;
+    for (int step = IB_NAMING; step <= IB_ROUTING; step++) {
+        struct rme_event down;
+        rig_open(NULL, 16, 256);
+        struct rme_link *up = rig_link_in(IB_CONNECTING), *l = rig_link_in(step);
+        struct rdma_cm_event come = {.event = RDMA_CM_EVENT_ESTABLISHED, .id = up->id};
+        rig.pending = &come;
+        atomic_fetch_or(&rig.f->hint, IB_HINT_CM);
+        assert_int_equal(rig_count(RME_EV_LINK_UP, NULL), 1);
+        assert_false(is_readable(rig.f->wake_fd));
+        ib_link_disconnect(l, -ETIMEDOUT);
+        assert_true(is_readable(rig.f->wake_fd));
+        assert_int_equal(rig_count(RME_EV_LINK_DOWN, &down), 1);
+        assert_int_equal(down.error, -ETIMEDOUT);
+        ib_link_free(l);
+        ib_link_free(up);
+        rig_close();
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(events_of_a_dead_device_are_fetched),
+        cmocka_unit_test(a_dead_device_may_refuse_to_be_asked),
+        cmocka_unit_test(descriptors_in_error_are_left),
+        cmocka_unit_test(what_no_poll_has_told_ends_a_sleep),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Links whose peers take nothing hold all send buffers: who ends, and who does not. */
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include "rig.h"
+
+#define MUTE  8 /* links that hold all there is */
+#define LOOKS 8 /* in the time that a link may be stuck */
+
+static struct rme_link *mute[MUTE], *good;
+
+/* It has sent all that it may, or so many messages. */
+static struct rme_link *mute_link(int messages)
+{
+    struct rme_link *l = rig_link();
+    for (void *tx; messages-- > 0 && (tx = ib_tx_get(l));)
+        ib_tx_send(l, tx, 300);
+    ib_flush(rig.f);
+    return l;
+}
+
+/* Several links have sent all that they may, and others have the rest and want no more. */
+static void fill(void)
+{
+    good = rig_link();
+    for (int i = 0; i < MUTE; i++)
+        mute[i] = mute_link(INT_MAX);
+    while (rig.f->tx.nfree)
+        mute_link(1);
+    assert_int_equal(rig.f->tx.nfree, 0);
+}
+
+/* Time enough passes until links are looked at. */
+static void look(void)
+{
+    struct rme_event event[16];
+    rig.f->tx.look_at = 0;
+    for (int n = rig_poll(event, 16); n-- > 0;)
+        assert_int_equal(event[n].type, RME_EV_TX_ROOM);
+}
+
+static int ended(void)
+{
+    int n = 0;
+    for (int i = 0; i < MUTE; i++)
+        n += mute[i]->state != IB_UP;
+    return n;
+}
+
+/* The peer takes some: the first request that is signalled is complete. */
+static void take(struct rme_link *l)
+{
+    for (uint32_t at = l->ring.tail + 1; at != l->ring.head + 1; at++)
+        for (unsigned i = 0; i < rig.nposted; i++)
+            if (rig.posted[i].wr_id == ib_wr_id(IB_WR_SEND, at & IB_POSITION_MASK, l->handle) &&
+                rig.posted[i].flags & IBV_SEND_SIGNALED) {
+                ib_xfer_completed(l, at & IB_POSITION_MASK);
+                ib_flush(rig.f);
+                return;
+            }
+    fail_msg("nothing is to complete");
+}
+
+/* However much a few would have, others that have none find some; and those few no more. */
+static void who_has_none_finds_one(void **state)
+{
+    (void)state;
+    rig_open("tx_buffers=128,tx_per_link=16", 16, 0);
+    good = rig_link();
+    for (int i = 0; i < MUTE; i++)
+        mute[i] = mute_link(INT_MAX);
+    assert_int_equal(mute[0]->tx_held, 16);
+    for (int i = 0; i < 10; i++) {
+        struct rme_link *l = i % 2 ? rig_link() : good;
+        void *tx = ib_tx_get(l);
+        assert_non_null(tx);
+        ib_tx_put(l, tx);
+        assert_null(ib_tx_get(mute[MUTE - 1]));
+    }
+    rig_close();
+}
+
+/* Of one that comes back, one of those that want more is told, and the next one of the next. */
+static void who_wants_more_is_told_in_turn(void **state)
+{
+    struct rme_event event[16];
+    void *kept[2];
+    (void)state;
+    rig_open("tx_buffers=128,tx_per_link=128", 128, 0);
+    good = rig_link();
+    for (int i = 0; i < 2; i++)
+        assert_non_null(kept[i] = ib_tx_get(good));
+    for (int i = 0; i < 3; i++)
+        mute[i] = mute_link(i < 2 ? 30 : INT_MAX);
+    assert_int_equal(rig.f->tx.nfree, rig.f->tx.kept_free);
+    for (int i = 0; i < 3; i++)
+        assert_null(ib_tx_get(mute[i]));
+    struct rme_link *first = TAILQ_FIRST(&rig.f->tx_waiters);
+    struct rme_link *second = TAILQ_NEXT(first, room_entry);
+    ib_tx_put(good, kept[0]);
+    assert_int_equal(rig_poll(event, 16), 1);
+    assert_int_equal(event->type, RME_EV_TX_ROOM);
+    assert_ptr_equal(event->link, first);
+    void *tx = ib_tx_get(first);
+    assert_non_null(tx);
+    assert_null(ib_tx_get(first));
+    ib_tx_put(good, kept[1]);
+    assert_int_equal(rig_poll(event, 16), 1);
+    assert_ptr_equal(event->link, second);
+    ib_tx_put(first, tx);
+    rig_close();
+}
+
+/* One after the other, as long as others have none: and they get those of each. */
+static void who_takes_nothing_ends(void **state)
+{
+    struct rme_event room;
+    (void)state;
+    rig_open("tx_buffers=160,tx_per_link=16", 16, 0);
+    fill();
+    for (int i = 0; i < 3 * LOOKS; i++)
+        look(); /* nobody lacks one */
+    assert_int_equal(ended(), 0);
+    assert_null(ib_tx_get(good));
+    assert_in_range(ib_link_deadline(rig.f), 0, 20000 / LOOKS); /* who sleeps looks, too */
+    for (int i = 0; i <= LOOKS; i++) {
+        look();
+        assert_int_equal(ended(), i == LOOKS);
+    }
+    assert_int_equal(mute[0]->state, IB_DRAINING);
+    assert_int_equal(mute[0]->error, -ETIMEDOUT);
+    assert_non_null(strstr(rig.lines, "tx_stuck_ms"));
+    rig_drain(mute[0]);
+    assert_int_equal(rig_count(RME_EV_TX_ROOM, &room), 1);
+    assert_ptr_equal(room.link, good);
+    for (int i = 0; i < 16; i++) {
+        void *tx = ib_tx_get(good);
+        assert_non_null(tx);
+        ib_tx_put(good, tx);
+    }
+    assert_int_equal(ib_link_deadline(rig.f), -1);
+    for (int i = 0; i < LOOKS; i++)
+        look();
+    assert_int_equal(ended(), 1); /* nobody lacks any */
+    rig_close();
+}
+
+/* One that takes something between two of several looks lives, whatever the others do. */
+static void who_takes_little_lives(void **state)
+{
+    (void)state;
+    rig_open("tx_buffers=160,tx_per_link=16", 16, 0);
+    fill();
+    assert_null(ib_tx_get(good));
+    for (int i = 0; i < 6 * LOOKS; i++) {
+        for (int k = 0; i % (LOOKS - 1) == 0 && k < MUTE; k++) {
+            void *tx;
+            take(mute[k]);
+            while ((tx = ib_tx_get(mute[k]))) /* it sends as much as it may all the time */
+                ib_tx_send(mute[k], tx, 300);
+            ib_flush(rig.f);
+        }
+        look();
+        assert_int_equal(ended(), 0);
+    }
+    rig_close();
+}
+
+/* An idle link may have buffers of requests that no completion tells of; one without is not
+ * meant, nor one that has much less than its share; and by option nobody is. */
+static void who_waits_for_nothing_lives(void **state)
+{
+    (void)state;
+    for (int what = 0; what < 2; what++) {
+        rig_open(what ? "tx_buffers=160,tx_per_link=16,tx_stuck_ms=0"
+                      : "tx_buffers=160,tx_per_link=16",
+                 16, 0);
+        struct rme_link *idle = rig_link();
+        ib_tx_send(idle, ib_tx_get(idle), 300);
+        ib_flush(rig.f);
+        assert_int_equal(idle->tx_quiet, 1);
+        fill();
+        assert_null(ib_tx_get(good));
+        for (int i = 0; i < 3 * LOOKS; i++)
+            look();
+        assert_int_equal(idle->state, IB_UP);
+        assert_int_equal(good->state, IB_UP);
+        assert_int_equal(ended(), what ? 0 : MUTE);
+        if (what)
+            assert_int_equal(ib_link_deadline(rig.f), -1);
+        rig_close();
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_has_none_finds_one),
+        cmocka_unit_test(who_wants_more_is_told_in_turn),
+        cmocka_unit_test(who_takes_nothing_ends),
+        cmocka_unit_test(who_takes_little_lives),
+        cmocka_unit_test(who_waits_for_nothing_lives),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Where there is no block of a zone for a message the engine's last block is used, in turn:
+ * nobody has it who cannot use it now.  Two peers are played here, which have their shares of
+ * small zones already.
+ */
+#include "played.h"
+
+#define PIECE   1000u
+#define MOST    200u
+#define SMALL   40000u /* a list that a block of the reserve has room for, */
+#define LESS    39000u
+#define MEDIUM  100000u /* and one that needs two */
+#define BLOCK   65536u
+#define RTS_MAX 2
+#define OPTIONS ",zone_bytes=512K,lists=pack,pack_threshold=1M"
+
+static char from[2 * MOST * PIECE], to[2 * MOST * PIECE];
+static struct rme_addr *first;
+
+/* Sends a list to the peer, or receives it from there. */
+static void post_list(bool sends, uint32_t bytes, int32_t tag)
+{
+    void *base[MOST];
+    int64_t length[MOST];
+    struct rme_list list = {.base = base, .length = length, .count = bytes / PIECE};
+    rme_id id;
+
+    for (int i = 0; i < list.count; i++) {
+        base[i] = (sends ? from : to) + 2 * i * PIECE;
+        length[i] = PIECE;
+    }
+    if (sends)
+        assert_int_equal(rme_post_send(rme, peer, &list, tag, 0, NULL, &id), 0);
+    else
+        assert_int_equal(rme_post_recv(rme, peer, &list, tag, 0, NULL, NULL, &id), 0);
+    run();
+}
+
+static void send_list(uint32_t bytes, int32_t tag)
+{
+    post_list(true, bytes, tag);
+}
+
+static uint64_t count(const char *name)
+{
+    return (uint64_t)rme_counter_value(rme, name);
+}
+
+static void on_first(void)
+{
+    struct rme_addr *second = peer;
+
+    peer = first;
+    first = second;
+}
+
+/* A receive of the peer's that is under way, and has as much of the zones as the peer may. */
+static void use_up_share(unsigned link)
+{
+    uint64_t before;
+
+    post_list(false, 2 * MEDIUM, 90);
+    before = count("pack_bytes");
+    SAYS_ON(link, RTS, 0, .tag = 90, .from = 90, .total = 2 * MEDIUM, .shape = 1);
+    assert_true(count("pack_bytes") > before);
+}
+
+/* A send to the second peer waits for its word; it can be moved through the reserve alone.
+ * The name of the send. */
+static uint32_t open_two(const char *more, struct rme_hello hello)
+{
+    char options[200];
+
+    snprintf(options, sizeof(options), "%s%s", OPTIONS, more);
+    begin(&hello, options);
+    first = meet_another(&usual);
+    use_up_share(1);
+    send_list(SMALL, 4);
+    assert_int_equal(count("pack_reserve"), 0);
+    return LAST;
+}
+
+static void close_two(void)
+{
+    leave_another(first);
+    end();
+}
+
+/* It can: nobody else has the reserve. */
+static void second_goes_on(uint32_t handle)
+{
+    unsigned xfers = script.xfers;
+    int before = ended;
+
+    SAYS_ON(1, CTS, SMALL, .to = handle, .from = 91);
+    assert_int_equal(script.xfers, xfers + 1);
+    script_finish(0); /* the newest */
+    run();
+    assert_int_equal(ended, before + 1);
+    assert_int_equal(done_.error, 0);
+    assert_int_equal(done_.actual, SMALL);
+}
+
+/* The first peer is owed a word that cannot be said, and it has invited a send. */
+static void invite_and_owe(void)
+{
+    send_(plain, LARGE, 2);
+    script.no_tx = true;
+    refuses(LAST);
+    assert_int_equal(done_.error, -EMSGSIZE);
+    SAYS(INVITE, SMALL, .tag = 3, .to = 1, .from = 9);
+    send_list(SMALL, 3);
+    assert_int_equal(script.xfers, 0);
+}
+
+static void an_invited_send_that_cannot_go_leaves_it_to_others(void **state)
+{
+    struct rme_hello exact = usual;
+    uint32_t handle;
+
+    (void)state;
+    exact.flags |= RME_HELLO_F_EXACT;
+    handle = open_two(",rndv=write", exact);
+    on_first();
+    use_up_share(0);
+    invite_and_owe();
+    second_goes_on(handle);
+    room();
+    assert_int_equal(count("invites_taken"), 1);
+    assert_int_equal(script.xfers, 1);
+    script_finish(0);
+    run();
+    assert_int_equal(done_.error, 0);
+    assert_int_equal(done_.actual, SMALL);
+    assert_int_equal(errors(), 0);
+    on_first();
+    close_two();
+}
+
+/* An RTS is out that may be answered much later; its message was copied for an invitation that
+ * was taken back. */
+static void no_copy_waits_for_an_answer(void **state)
+{
+    struct rme_hello exact = usual;
+
+    (void)state;
+    exact.flags |= RME_HELLO_F_EXACT;
+    begin(&exact, ",lists=pack,pack_threshold=1M,rndv=write");
+    invite_and_owe();
+    assert_int_equal(count("pack_bytes"), BLOCK);
+    SAYS(CANCEL, 0, .from = 9);
+    room();
+    assert_int_equal(count("invites_taken"), 0);
+    assert_int_equal(count("pack_bytes"), 0);
+    SAYS(CTS, SMALL, .to = LAST, .from = 10);
+    assert_int_equal(script.xfers, 1);
+    script_finish(0);
+    run();
+    assert_int_equal(done_.error, 0);
+    assert_int_equal(done_.actual, SMALL);
+    assert_int_equal(errors(), 0);
+    end();
+}
+
+/* The peer holds as many RTS as it may.  It has invited the next send, which does not fit into
+ * the block. */
+static void a_send_in_turn_leaves_it_to_others(void **state)
+{
+    struct rme_hello few = usual;
+    uint32_t handle;
+
+    (void)state;
+    few.rts_max = RTS_MAX;
+    handle = open_two("", few);
+    on_first();
+    for (int32_t tag = 10; tag < 10 + RTS_MAX; tag++)
+        send_list(MEDIUM, tag);
+    SAYS(INVITE, MEDIUM, .tag = 3, .to = RTS_MAX, .from = 9);
+    send_list(MEDIUM, 3);
+    assert_int_equal(script.xfers, 0);
+    second_goes_on(handle);
+    on_first();
+    close_two();
+}
+
+/* ---- Transfers ---- */
+
+/* The last credit but one that the first peer has given goes. */
+static void use_up_credits(void)
+{
+    SAYS(CANCEL, 0, .from = 50); /* of an invitation, which is answered */
+}
+
+/* The first peer's message of so many bytes is being moved, and ends. */
+static void first_goes_on_with(uint32_t bytes)
+{
+    int before = ended;
+
+    assert_int_equal(script.xfers, 1);
+    script_finish(0);
+    run();
+    assert_int_equal(ended, before + 1);
+    assert_int_equal(done_.error, 0);
+    assert_int_equal(done_.actual, bytes);
+    assert_int_equal(errors(), 0);
+}
+
+/* It gives credits for it. */
+static void first_goes_on(void)
+{
+    assert_int_equal(script.xfers, 0);
+    SAYS(PONG, 0, .credits = 2);
+    first_goes_on_with(SMALL);
+}
+
+static void a_write_without_credits_leaves_it_to_others(void **state)
+{
+    struct rme_hello poor = usual;
+    uint32_t handle;
+
+    (void)state;
+    poor.credits = 6;
+    handle = open_two(",rndv=write", poor);
+    on_first();
+    use_up_share(0);
+    send_list(SMALL, 3);
+    use_up_credits();
+    SAYS(CTS, SMALL, .to = LAST, .from = 9);
+    assert_int_equal(script.xfers, 0);
+    second_goes_on(handle);
+    first_goes_on();
+    on_first();
+    close_two();
+}
+
+static void a_read_without_credits_leaves_it_to_others(void **state)
+{
+    struct rme_hello poor = usual;
+    uint32_t handle;
+
+    (void)state;
+    poor.credits = 4;
+    handle = open_two(",rndv=read", poor);
+    on_first();
+    use_up_share(0);
+    use_up_credits();
+    post_list(false, SMALL, 3);
+    SAYS(RTS, SMALL, .flags = RME_WIRE_F_READY, .tag = 3, .from = 9, .total = SMALL,
+         .shape = 1);
+    assert_int_equal(script.xfers, 0);
+    second_goes_on(handle);
+    first_goes_on();
+    on_first();
+    close_two();
+}
+
+/* The parts of a message go one after the other, each when the block is free; what needs no
+ * block goes past them. */
+static void who_waits_for_it_holds_back_no_others(void **state)
+{
+    void *ready;
+    uint32_t handle;
+
+    (void)state;
+    handle = open_two(",rndv=write", usual);
+    on_first();
+    use_up_share(0);
+    send_list(SMALL, 3);
+    SAYS(CTS, SMALL, .to = LAST, .from = 9);
+    assert_int_equal(script.xfers, 1); /* it has the block */
+    on_first();
+    SAYS_ON(1, CTS, SMALL, .to = handle, .from = 91);
+    send_list(MEDIUM, 5);
+    SAYS_ON(1, CTS, MEDIUM, .to = LAST, .from = 92);
+    assert_int_equal(script.xfers, 1);
+    ready = rme_memory_alloc(rme, SMALL);
+    assert_non_null(ready);
+    send_(ready, SMALL, 6);
+    SAYS_ON(1, CTS, SMALL, .to = LAST, .from = 93);
+    assert_int_equal(script.xfers, 2);
+    script_finish(0); /* the newest */
+    run();
+    assert_int_equal(ended, 1);
+    assert_int_equal(rme_memory_free(rme, ready), 0);
+    for (int left = 4; left > 0; left--) { /* of transfers by the block */
+        assert_int_equal(script.xfers, 1);
+        script_finish(0);
+        run();
+    }
+    assert_int_equal(script.xfers, 0);
+    assert_int_equal(ended, 4);
+    assert_int_equal(done_.error, 0);
+    assert_int_equal(done_.actual, MEDIUM);
+    assert_int_equal(errors(), 0);
+    close_two();
+}
+
+/* Who could not be posted when the block was free lacks what others of its peer may take. */
+static void none_passes_who_had_its_turn(void **state)
+{
+    struct rme_hello poor = usual;
+    uint32_t handle, of_list;
+    void *ready;
+
+    (void)state;
+    poor.credits = 7;
+    handle = open_two(",rndv=write", poor);
+    on_first();
+    use_up_share(0);
+    send_list(SMALL, 3);
+    of_list = LAST;
+    ready = rme_memory_alloc(rme, LESS);
+    assert_non_null(ready);
+    send_(ready, LESS, 6);
+    use_up_credits();
+    SAYS(CTS, SMALL, .to = of_list, .from = 9);
+    assert_int_equal(script.xfers, 0);
+    SAYS_ON(1, CTS, SMALL, .to = handle, .from = 91);
+    assert_int_equal(script.xfers, 1); /* the other peer's message has the block */
+    SAYS(CTS, LESS, .to = LAST, .from = 10);
+    SAYS(PONG, 0, .credits = 1);
+    assert_int_equal(script.xfers, 1);
+    script_finish(0);
+    run();
+    first_goes_on_with(SMALL);
+    SAYS(PONG, 0, .credits = 1);
+    first_goes_on_with(LESS);
+    assert_int_equal(ended, 3);
+    assert_int_equal(rme_memory_free(rme, ready), 0);
+    on_first();
+    close_two();
+}
+
+/* The peer that has had the block asks for it again when the other one waits already. */
+static void who_waited_first_has_it_first(void **state)
+{
+    const uint32_t less = SMALL - PIECE;
+    uint32_t handle;
+
+    (void)state;
+    handle = open_two(",rndv=write", usual);
+    on_first();
+    use_up_share(0);
+    send_list(SMALL, 3);
+    SAYS(CTS, SMALL, .to = LAST, .from = 9);
+    SAYS_ON(1, CTS, SMALL, .to = handle, .from = 91);
+    send_list(less, 5);
+    SAYS(CTS, less, .to = LAST, .from = 10);
+    for (int64_t n = 1; n <= 3; n++) {
+        assert_int_equal(script.xfers, 1);
+        script_finish(0);
+        run();
+        assert_int_equal(ended, n);
+        assert_int_equal(done_.actual, n < 3 ? SMALL : less);
+    }
+    assert_int_equal(errors(), 0);
+    on_first();
+    close_two();
+}
+
+/* The first part waits for the block; for the second there is a block of the zone by then. */
+static void the_parts_of_a_message_keep_their_order(void **state)
+{
+    uint32_t handle, share;
+
+    (void)state;
+    (void)open_two(",rndv=write", usual);
+    on_first();
+    use_up_share(0);
+    share = LAST;
+    send_list(MEDIUM, 3);
+    handle = LAST;
+    on_first();
+    send_list(SMALL, 5);
+    SAYS_ON(1, CTS, SMALL, .to = LAST, .from = 91);
+    assert_int_equal(script.xfers, 1); /* it has the block */
+    on_first();
+    SAYS(CTS, SMALL, .to = handle, .from = 9);
+    for (uint32_t at = 0; at < 2 * MEDIUM; at += BLOCK) {
+        script_imm(0, share);
+        run();
+    }
+    assert_int_equal(ended, 1);
+    SAYS(CTS, MEDIUM - SMALL, .to = handle, .from = 9, .offset = SMALL);
+    assert_int_equal(script.xfers, 1);
+    script_finish(0);
+    run();
+    assert_int_equal(ended, 2);
+    assert_int_equal(script.xfers, 2);
+    script_finish(0);
+    script_finish(0);
+    run();
+    assert_int_equal(ended, 3);
+    assert_int_equal(done_.error, 0);
+    assert_int_equal(done_.actual, MEDIUM);
+    assert_int_equal(errors(), 0);
+    on_first();
+    close_two();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_invited_send_that_cannot_go_leaves_it_to_others),
+        cmocka_unit_test(no_copy_waits_for_an_answer),
+        cmocka_unit_test(a_send_in_turn_leaves_it_to_others),
+        cmocka_unit_test(a_write_without_credits_leaves_it_to_others),
+        cmocka_unit_test(a_read_without_credits_leaves_it_to_others),
+        cmocka_unit_test(who_waits_for_it_holds_back_no_others),
+        cmocka_unit_test(none_passes_who_had_its_turn),
+        cmocka_unit_test(who_waited_first_has_it_first),
+        cmocka_unit_test(the_parts_of_a_message_keep_their_order),
+    };
+
+    return cmocka_run_group_tests_name("reserve", tests, NULL, NULL);
+}

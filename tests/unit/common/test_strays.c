@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What comes late, or too often, to something that is over for one side: answers to a send that
+ * was read, transfers and windows of an operation that was given up, unexpected messages behind
+ * one that goes or of a link that is gone, operations of an address that is freed or of a
+ * context that is closed, calls of a child, and who waits for a link while one goes.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "played.h"
+
+/* ---- a send that the receiver reads ---- */
+
+/* The receiver has read what RTS offered, and opens its own memory after that. */
+static void read_and_then_written(void **state)
+{
+    uint32_t handle;
+
+    (void)state;
+    begin(&usual, "");
+    send_(plain, LARGE, 3);
+    handle = LAST; /* its first 64 KiB are offered */
+    SAYS(FIN, 0, .to = handle, .from = 9, .offset = 65536);
+    assert_int_equal(errors(), 0);
+    SAYS(CTS, LARGE, .to = handle, .from = 9);
+    assert_int_equal(errors(), 1);
+    assert_int_equal(script.xfers, 0);
+    assert_int_equal(ended, 1);
+    end();
+}
+
+/* Likewise, by an invitation that pretends to have crossed RTS. */
+static void read_and_then_invited(void **state)
+{
+    uint32_t handle;
+
+    (void)state;
+    begin(&usual, "");
+    send_(plain, LARGE, 3);
+    handle = LAST;
+    SAYS(FIN, 0, .to = handle, .from = 9, .offset = 65536);
+    SAYS(INVITE, LARGE, .tag = 3, .from = 9, .to = 0, .window = LARGE); /* it has seen none */
+    assert_int_equal(errors(), 1);
+    assert_int_equal(script.xfers, 0);
+    end();
+}
+
+/* GO may come behind the FIN for what was offered: the rest is read, too. */
+static void read_before_it_is_told(void **state)
+{
+    uint32_t handle;
+
+    (void)state;
+    begin(&usual, "");
+    send_(plain, LARGE, 3);
+    handle = LAST;
+    SAYS(FIN, 0, .to = handle, .from = 9, .offset = 65536);
+    SAYS(GO, 0, .to = handle, .from = 9);
+    assert_int_equal(errors(), 0);
+    for (uint64_t at = 2 * 65536; at < LARGE; at += 65536)
+        SAYS(FIN, 0, .to = handle, .from = 9, .offset = at);
+    SAYS(FIN, 0, .to = handle, .from = 9, .offset = LARGE);
+    assert_int_equal(errors(), 0);
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, 0);
+    end();
+}
+
+/* ---- memory that is not there ---- */
+
+static unsigned under_way; /* transfers when the engine gave an operation up */
+static bool given_up;
+
+static void notice(const struct rme_wire_message *message)
+{
+    if (message->type == RME_WIRE_CANCEL || message->type == RME_WIRE_FIN) {
+        given_up = true;
+        under_way = script.xfers;
+    }
+    /* nothing is opened for what is given up */
+    assert_false(given_up && message->type == RME_WIRE_CTS);
+}
+
+/* 64 KiB and no more, of a message that is larger; and nothing can be registered. */
+static char *a_part(void)
+{
+    char *base =
+        mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_true(base != MAP_FAILED);
+    assert_int_equal(munmap(base + 65536, (1 << 20) - 65536), 0);
+    script.no_regs = true;
+    script.heard = notice;
+    given_up = false;
+    return base;
+}
+
+static void a_part_ends(char *base)
+{
+    end();
+    script.heard = NULL;
+    assert_int_equal(munmap(base, 65536), 0);
+}
+
+/* Who has said CANCEL begins no write any more. */
+static void nothing_is_written_after_cancel(void **state)
+{
+    uint32_t handle;
+    char *base;
+
+    (void)state;
+    begin(&usual, "");
+    base = a_part();
+    send_(base, LARGE, 3);
+    handle = LAST;
+    SAYS(CTS, LARGE, .to = handle, .from = 9);
+    assert_true(given_up);
+    assert_int_equal(under_way, 0);
+    assert_int_equal(script.xfers, 0);
+    SAYS(CANCEL_ACK, 0, .to = handle);
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, -EFAULT);
+    a_part_ends(base);
+}
+
+/* Who has refused with FIN reads nothing any more. */
+static void nothing_is_read_after_fin(void **state)
+{
+    char *base;
+
+    (void)state;
+    begin(&usual, ",rndv=read");
+    base = a_part();
+    receive(base, LARGE, 3);
+    SAYS(RTS, LARGE, .from = 9, .tag = 3, .total = LARGE, .shape = 1,
+         .flags = RME_WIRE_F_READY);
+    assert_true(given_up);
+    assert_int_equal(script.xfers, 0);
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, -EFAULT);
+    a_part_ends(base);
+}
+
+/* And opens nothing; the link goes down while FIN waits for a send buffer. */
+static void nothing_is_opened_after_fin(void **state)
+{
+    char *base;
+
+    (void)state;
+    begin(&usual, ",rndv=write");
+    base = a_part();
+    receive(base, LARGE, 3);
+    script.no_tx = true;
+    SAYS(RTS, 0, .from = 9, .tag = 3, .total = LARGE, .shape = 1);
+    assert_int_equal(ended, 0);
+    script_cut();
+    run();
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, -EFAULT);
+    a_part_ends(base);
+}
+
+/* ---- unexpected messages ---- */
+
+/* The host fetches `count` messages with these tags, and there are no others. */
+static void fetches(const int32_t *tag, int count)
+{
+    struct rme_unexpected got;
+
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(rme_test_unexpected(rme, &got, 1, 0), 1);
+        assert_int_equal(got.tag, tag[i]);
+        assert_int_equal(rme_unexpected_free(rme, got.buffer), 0);
+    }
+    assert_int_equal(rme_test_unexpected(rme, &got, 1, 0), 0);
+}
+
+/* Three large ones fill the window, so a fourth waits to be pulled; the one behind it is
+ * complete and is delivered when the fourth is cancelled, or goes with the link. */
+static void unexpected_behind_one_that_goes(void **state)
+{
+    enum { SIZE = 16384, PULLED = 3 };
+    static const int32_t tag[] = {0, 1, 2, 7};
+
+    (void)state;
+    for (int lost = 0; lost < 2; lost++) {
+        begin(&usual, ",unexpected_window=64K");
+        for (uint32_t i = 0; i < PULLED; i++) {
+            SAYS(RTS, 0, .flags = RME_WIRE_F_UNEXPECTED, .tag = tag[i], .from = 9 + i,
+                 .total = SIZE);
+            script_imm(0, LAST);
+            run();
+        }
+        SAYS(RTS, 0, .flags = RME_WIRE_F_UNEXPECTED, .tag = 6, .from = 5, .total = SIZE);
+        SAYS(UNEXPECTED, 0, .tag = 7);
+        if (lost) {
+            script_cut();
+            run();
+        } else {
+            SAYS(CANCEL, 0, .flags = RME_WIRE_F_FROM_SENDER | RME_WIRE_F_UNEXPECTED, .from = 5);
+        }
+        fetches(tag, PULLED + 1);
+        end();
+    }
+}
+
+static uint32_t taken; /* of the unexpected messages, as the engine said last */
+
+static void note_taken(const struct rme_wire_message *message)
+{
+    taken = message->unexpected_taken;
+}
+
+/* What is fetched when its link is gone does not count in the window of the next one. */
+static void unexpected_of_the_link_before(void **state)
+{
+    static const int32_t tag[] = {1, 2};
+    uint8_t hello[RME_HELLO_MAX] = {0};
+
+    (void)state;
+    begin(&usual, "");
+    SAYS(UNEXPECTED, 0, .tag = tag[0]);
+    script_cut();
+    run();
+    script.heard = note_taken;
+    send_(plain, 1, 3);
+    rme_hello_encode(&usual, hello);
+    script_up(0, hello, sizeof(hello));
+    run();
+    fetches(tag, 1);
+    taken = UINT32_MAX;
+    send_(plain, 1, 3);
+    assert_int_equal(taken, 0);
+    SAYS(UNEXPECTED, 0, .tag = tag[1]);
+    fetches(&tag[1], 1);
+    send_(plain, 1, 3);
+    assert_int_equal(taken, RME_HELD_COST);
+    assert_int_equal(errors(), 0);
+    script.heard = NULL;
+    end();
+}
+
+/* ---- an address that is freed ---- */
+
+static bool freed;
+
+static void *free_it(void *arg)
+{
+    struct rme_done done;
+
+    (void)arg;
+    rme_addr_free(peer);
+    for (int i = 0; i < 20; i++)
+        ended += rme_test_context(rme, 0, &done, 1, 0);
+    return NULL;
+}
+
+/* Called when a thread is about to register, without the lock: another one frees the address,
+ * and sees its link go down. */
+static void free_meanwhile(void)
+{
+    pthread_t thread;
+
+    if (freed)
+        return;
+    freed = true;
+    assert_int_equal(pthread_create(&thread, NULL, free_it, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(ended, 0); /* its memory is still in use */
+}
+
+#define BLOCK 65536u /* what a part of a list is copied into: option unit */
+#define MOST  1000u
+
+static unsigned grown;
+
+static void count_growth(void)
+{
+    grown++;
+}
+
+/* Takes blocks until the zone has grown for one, or `most`.  How many it has taken. */
+static unsigned take_blocks(void **block, unsigned most)
+{
+    unsigned n = 0;
+
+    grown = 0;
+    script.registering = count_growth;
+    while (n < most && grown == 0) {
+        block[n] = rme_memory_alloc(rme, BLOCK);
+        assert_non_null(block[n++]);
+    }
+    script.registering = NULL;
+    return n;
+}
+
+/* A list is copied into a zone that has to grow for it, and its address is freed. */
+static void freed_while_it_is_copied(void **state)
+{
+    void *base[2] = {plain, plain + LARGE / 2}, *block[MOST];
+    int64_t length[2] = {LARGE / 2, LARGE / 2};
+    struct rme_list list = {.base = base, .length = length, .count = 2};
+    struct rme_done done;
+    unsigned blocks;
+    rme_id id = 0;
+
+    (void)state;
+    begin(&usual, ",lists=pack");
+    blocks = take_blocks(block, MOST);
+    assert_in_range(blocks, 1, MOST - 1);
+    for (unsigned i = 0; i < blocks; i++)
+        assert_int_equal(rme_memory_free(rme, block[i]), 0);
+    end();
+
+    begin(&usual, ",lists=pack");
+    take_blocks(block, --blocks); /* all that is there */
+    freed = false;
+    script.registering = free_meanwhile;
+    assert_in_range(rme_post_send(rme, peer, &list, 3, 0, NULL, &id), 0, 1);
+    for (int i = 0; i < 20; i++)
+        if (rme_test_context(rme, 0, &done, 1, 0) == 1)
+            ended++;
+    script.registering = NULL;
+    assert_true(freed);
+    assert_int_equal(ended, 1);
+    assert_int_equal(done.error, -ECONNRESET);
+    while (blocks > 0)
+        assert_int_equal(rme_memory_free(rme, block[--blocks]), 0);
+    rme_close(rme);
+}
+
+/* ---- a link that is going ---- */
+
+/* Who wants a link while the old one ends hears how the next attempt ends, and no error of
+ * one that there was not. */
+static void reached_while_its_link_ends(void **state)
+{
+    (void)state;
+    for (int closing = 0; closing < 2; closing++) {
+        unsigned before;
+
+        begin(&usual, "");
+        before = script.asked[0];
+        if (closing) {
+            rme_lock(rme);
+            rme_peer_fail(peer->peer, -ECONNRESET, NULL);
+            rme_unlock(rme);
+        } else {
+            script_cut();
+        }
+        assert_int_equal(rme_addr_reach(rme, peer, 0), -EINPROGRESS);
+        assert_int_equal(script.asked[0], before + 1);
+        script_refuse(0, -ECONNREFUSED, NULL, 0);
+        assert_int_equal(rme_addr_reach(rme, peer, 0), -ECONNREFUSED);
+        assert_int_equal(script.asked[0], before + 1);
+        end();
+    }
+}
+
+/* ---- contexts, and children ---- */
+
+/* Whoever closes a context hears of each operation that was in it once, when it is over; it is
+ * not reported, and what is reported is not told so. */
+static void dropped_with_their_context(void **state)
+{
+    void *base = plain;
+    int64_t length = 100;
+    struct rme_list list = {.base = &base, .length = &length, .count = 1};
+    struct rme_done done;
+    rme_id id[3];
+
+    (void)state;
+    begin(&usual, "");
+    assert_int_equal(rme_context_open(rme, 1), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(rme_post_recv(rme, peer, &list, 7, 1, &id[i], NULL, &id[i]), 0);
+    assert_int_equal(rme_cancel(rme, id[0]), 0);
+    assert_int_equal(rme_cancel(rme, id[1]), 0);
+    run();
+    assert_int_equal(rme_test(rme, id[0], &done, 0), 1);
+    assert_int_equal(dropped, 0);
+    rme_context_close(rme, 1);
+    assert_int_equal(dropped, 1);
+    assert_ptr_equal(dropped_user, &id[1]);
+    script_cut();
+    run();
+    assert_int_equal(dropped, 2);
+    assert_ptr_equal(dropped_user, &id[2]);
+    assert_int_equal(rme_test(rme, id[1], &done, 0), 0);
+    assert_int_equal(rme_test(rme, id[2], &done, 0), 0);
+    end();
+    assert_int_equal(dropped, 2);
+}
+
+/* What was posted in a context that is closed is not for the one that has its number next. */
+static void of_a_context_before(void **state)
+{
+    void *base = plain;
+    int64_t length = 100;
+    struct rme_list list = {.base = &base, .length = &length, .count = 1};
+    struct rme_done done;
+    rme_id id;
+
+    (void)state;
+    begin(&usual, "");
+    assert_int_equal(rme_context_open(rme, 1), 0);
+    assert_int_equal(rme_post_recv(rme, peer, &list, 7, 1, &id, NULL, &id), 0);
+    rme_context_close(rme, 1);
+    assert_int_equal(rme_context_open(rme, 1), 0);
+    assert_int_equal(rme_post_recv(rme, peer, &list, 8, 1, &length, NULL, &id), 0);
+    script_cut();
+    for (int i = 0; i < 4; i++)
+        if (rme_test_context(rme, 1, &done, 1, 0) == 1)
+            ended++;
+    assert_int_equal(ended, 1);
+    assert_ptr_equal(done.user, &length);
+    end();
+}
+
+/* A child has no links, and asks for none. */
+static void asked_for_by_a_child(void **state)
+{
+    struct rme_addr *other;
+    int status;
+    pid_t child;
+
+    (void)state;
+    begin(&usual, "");
+    assert_int_equal(rme_addr_parse("ib", "ib://nobody:1", &other), 0);
+    child = fork();
+    if (child == 0) {
+        unsigned before = script.asked[0];
+        int error = rme_addr_reach(rme, other, 10);
+
+        _exit(error == -ENODEV && script.asked[0] == before ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    rme_addr_free(other);
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(read_and_then_written),
+        cmocka_unit_test(read_and_then_invited),
+        cmocka_unit_test(read_before_it_is_told),
+        cmocka_unit_test(nothing_is_written_after_cancel),
+        cmocka_unit_test(nothing_is_read_after_fin),
+        cmocka_unit_test(nothing_is_opened_after_fin),
+        cmocka_unit_test(unexpected_behind_one_that_goes),
+        cmocka_unit_test(unexpected_of_the_link_before),
+        cmocka_unit_test(freed_while_it_is_copied),
+        cmocka_unit_test(reached_while_its_link_ends),
+        cmocka_unit_test(dropped_with_their_context),
+        cmocka_unit_test(of_a_context_before),
+        cmocka_unit_test(asked_for_by_a_child),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
