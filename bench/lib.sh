@@ -8,7 +8,7 @@ export LC_ALL=C
 unset CDPATH # cd goes where it is told, and says nothing
 # The script again, with 64 ports of its own, from FIRST_PORT on.
 [ -n "${FIRST_PORT-}" ] || exec "$build/with-ports" "$0" "$@"
-[ -z "${RNR_COUNTERS-}" ] || export EMUVERBS_COUNTERS_DIR=$RNR_COUNTERS # see .ci/rnr
+[ -z "${RNR_COUNTERS-}" ] || export EMUVERBS_COUNTERS_DIR=$RNR_COUNTERS # see tests/long/rnr
 me=${0##*/}
 work=   # see make_work
 network=ib
