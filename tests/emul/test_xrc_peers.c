@@ -6,6 +6,8 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 
 #include "tests/emul/stop.h"
@@ -318,12 +320,14 @@ ACTIVE(a_sender_that_stops)
     post(&x, 2, 0, 64);
     CHECK_EQ(ibv_modify_srq(x.srq, &limit, IBV_SRQ_LIMIT), 0);
     meet(s);
-    expect_async(s, IBV_EVENT_SRQ_LIMIT_REACHED, x.srq); /* it has one, and sleeps */
+    wait_stopped(s->stop); /* it has one */
+    expect_async(s, IBV_EVENT_SRQ_LIMIT_REACHED, x.srq);
     CHECK(process_stop(s->peer));
     CHECK_EQ(ibv_destroy_qp(x.receives), 0);
     x.receives = NULL;
     expect_wc(s->rcq, 1, IBV_WC_WR_FLUSH_ERR);
     CHECK_EQ(kill(s->peer, SIGCONT), 0);
+    go_on(s->stop, 0);
     meet(s);
     expect_none(s->rcq);
     meet(s);
@@ -334,7 +338,7 @@ PASSIVE(a_sender_that_stops)
     struct xrc x = {0};
     struct numbers theirs;
 
-    setenv("EMUVERBS_TAKE_LATE_US", "1000000", 1);
+    stop_at(s, "claim");
     open_two(&x, s, &theirs);
     meet(s);
     request(&x, 1, SEND, 64, 0, IBV_WC_RETRY_EXC_ERR);
@@ -385,7 +389,7 @@ PASSIVE(queues_come_and_go_beside_a_sender)
     xrc_close(&x);
 }
 
-/* Until its receive is taken: the sender is in the queue then, and late. */
+/* Until its receive is taken: the sender is in the queue then, and stops. */
 static void wait_taken(struct xrc *x)
 {
     struct ibv_srq_attr limit = {.srq_limit = 2};
@@ -394,21 +398,28 @@ static void wait_taken(struct xrc *x)
     post(x, 2, 0, 64);
     CHECK_EQ(ibv_modify_srq(x->srq, &limit, IBV_SRQ_LIMIT), 0);
     meet(x->s);
+    wait_stopped(x->s->stop);
     expect_async(x->s, IBV_EVENT_SRQ_LIMIT_REACHED, x->srq);
 }
 
-static void send_late(struct side *s, const char *knob, const char *us)
+static void send_late(struct side *s, const char *step)
 {
     struct xrc x = {0};
     struct numbers theirs;
 
-    setenv(knob, us, 1);
+    stop_at(s, step);
     open_two(&x, s, &theirs);
     meet(s);
     request(&x, 1, SEND, 64, 0, IBV_WC_SUCCESS);
     meet(s);
     meet(s);
     xrc_close(&x);
+}
+
+static void *destroy_queue(void *srq)
+{
+    CHECK_EQ(ibv_destroy_srq(srq), 0);
+    return NULL;
 }
 
 /* Who destroys a queue waits for the sender in it: what that has taken is completed then. */
@@ -418,10 +429,20 @@ ACTIVE(a_queue_destroyed_under_its_sender)
     struct xrc x = {0};
     struct numbers theirs;
     struct ibv_wc wc;
+    pthread_t thread;
 
     open_two(&x, s, &theirs);
     wait_taken(&x);
-    CHECK_EQ(ibv_destroy_srq(x.srq), 0);
+    clock_stop(); /* so it waits as long as it has to */
+    CHECK_EQ(pthread_create(&thread, NULL, destroy_queue, x.srq), 0);
+    while (counter("drains") == 0)
+        sched_yield();
+    clock_step_ms(21);
+    while (counter("drain_looks") == 0)
+        sched_yield();
+    go_on(s->stop, 0);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK_EQ(counter("drains_given_up"), 0);
     x.srq = NULL;
     CHECK_EQ(ibv_poll_cq(s->rcq, 1, &wc), 1);
     CHECK_EQ(wc.wr_id, 1);
@@ -433,7 +454,7 @@ ACTIVE(a_queue_destroyed_under_its_sender)
 }
 PASSIVE(a_queue_destroyed_under_its_sender)
 {
-    send_late(s, "EMUVERBS_PUSH_LATE_US", "200000");
+    send_late(s, "push");
 }
 
 /* But not for one that is stopped. What that completes later nobody sees, whoever has the place
@@ -450,6 +471,7 @@ ACTIVE(a_queue_destroyed_under_a_stopped_sender)
     CHECK_EQ(ibv_destroy_srq(x.srq), 0);
     x.srq = NULL;
     CHECK_EQ(kill(s->peer, SIGCONT), 0);
+    go_on(s->stop, 0);
     meet(s); /* it has done what it does */
     expect_none(s->rcq);
     meet(s);
@@ -457,7 +479,7 @@ ACTIVE(a_queue_destroyed_under_a_stopped_sender)
 }
 PASSIVE(a_queue_destroyed_under_a_stopped_sender)
 {
-    send_late(s, "EMUVERBS_TAKE_LATE_US", "1000000");
+    send_late(s, "claim");
 }
 
 #define T(name) cmocka_unit_test(name)

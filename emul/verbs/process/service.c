@@ -149,6 +149,7 @@ static void *service_main(void *arg)
     sem_post(&svc.up);
     while (!atomic_load(&svc.stop)) {
         int n = emu_watch_wait(seen, EMU_WATCHED_MAX);
+        emu_count(COUNT_service_rounds, 1);
         for (int i = 0; i < n && !atomic_load(&svc.stop); i++) {
             uint64_t drop;
             ssize_t got;
