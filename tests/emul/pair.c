@@ -327,9 +327,9 @@ uint64_t clock_step_ns(uint64_t ns)
     return fn(ns);
 }
 
-void clock_step_ms(uint64_t ms)
+uint64_t clock_step_ms(uint64_t ms)
 {
-    clock_step_ns(ms * 1000000);
+    return clock_step_ns(ms * 1000000);
 }
 
 void clock_stop(void)

@@ -114,7 +114,7 @@ int dereg_by_looks(struct ibv_mr *mr, pid_t peer);
 
 /* The device's clock stands still from the first call on, and goes on by so many ms or ns. */
 void clock_stop(void);
-void clock_step_ms(uint64_t ms);
+uint64_t clock_step_ms(uint64_t ms);
 uint64_t clock_step_ns(uint64_t ns);
 
 void post_recv(struct side *s, uint64_t id, uint32_t off, uint32_t len);
