@@ -281,6 +281,14 @@ void kill_peer_and_wait(struct side *s)
         usleep(1000);
 }
 
+void settle(void)
+{
+    void (*fn)(void) = (void (*)(void))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_settle");
+
+    CHECK(fn);
+    fn();
+}
+
 struct dereg {
     struct ibv_mr *mr;
     int err;
@@ -330,6 +338,11 @@ uint64_t clock_step_ns(uint64_t ns)
 uint64_t clock_step_ms(uint64_t ms)
 {
     return clock_step_ns(ms * 1000000);
+}
+
+void clock_run(void)
+{
+    clock_step_ns(UINT64_MAX);
 }
 
 void clock_stop(void)

@@ -105,6 +105,9 @@ void go_on(int fd, unsigned char next);
 /* Kills the other process, and waits until the device of this one has dealt with its death. */
 void kill_peer_and_wait(struct side *s);
 
+/* Waits until the service thread has dealt with all that this process was told before. */
+void settle(void);
+
 /*
  * Deregisters while the device's clock stands still but for the time after which it looks for
  * who uses the memory, again when each look is over. It gives up after some 230 looks; from the
@@ -114,6 +117,7 @@ int dereg_by_looks(struct ibv_mr *mr, pid_t peer);
 
 /* The device's clock stands still from the first call on, and goes on by so many ms or ns. */
 void clock_stop(void);
+void clock_run(void); /* by itself again */
 uint64_t clock_step_ms(uint64_t ms);
 uint64_t clock_step_ns(uint64_t ns);
 

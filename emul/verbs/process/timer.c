@@ -159,6 +159,8 @@ EMU_EXPORT uint64_t emuverbs_clock(uint64_t ns)
 {
     uint64_t now = emu_now() + ns;
 
+    if (ns == UINT64_MAX)
+        now = 0;
     atomic_store(&stopped, now);
     emu_timers_run(true);
     return now;
