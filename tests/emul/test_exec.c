@@ -36,7 +36,7 @@ static void serve(struct side *s)
     post_recv(s, 1, 0, 8);
     post_recv(s, 2, 0, 100000);
     side_connect(s);
-    CHECK(readable(s->chan->fd, 20000));
+    CHECK(readable(s->chan->fd, 60000));
     CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &ctx), 0);
     ibv_ack_cq_events(cq, 1);
     expect_wc(s->rcq, 1, IBV_WC_SUCCESS);

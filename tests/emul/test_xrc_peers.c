@@ -29,7 +29,7 @@ ACTIVE(a_domain_ends_with_the_last_process)
     CHECK_EQ(ibv_close_xrcd(x), 0);
     CHECK_EQ(kill(s->peer, SIGKILL), 0);
     CHECK(read(s->sock, &c, 1) <= 0);
-    for (uint64_t end = now_ms() + 20000; (x = domain_of(s, xrc_inode, 0)) != NULL;) {
+    for (uint64_t end = now_ms() + 60000; (x = domain_of(s, xrc_inode, 0)) != NULL;) {
         CHECK_EQ(ibv_close_xrcd(x), 0); /* the kernel may still be at it */
         CHECK(now_ms() < end);
     }
@@ -106,7 +106,7 @@ ACTIVE(the_queue_of_another_process)
         CHECK_EQ(wc.qp_num, theirs.receives);
         CHECK(is_pattern(s->buf + 8192, i % 3 ? 4096 : 64, 9));
     }
-    CHECK(readable(s->chan->fd, 20000));
+    CHECK(readable(s->chan->fd, 60000));
     struct ibv_cq *cq;
     void *context;
     CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &context), 0);
