@@ -13,5 +13,8 @@ void asleep_announce(atomic_int *tid);
 bool asleep_now(const atomic_int *tid, char state);
 /* Returns as soon as the thread sleeps as in 'S'. */
 void asleep_await(const atomic_int *tid);
+/* How many threads there are, and returns as soon as all but the caller sleep. */
+unsigned asleep_threads(void);
+void asleep_await_others(void);
 
 #endif
