@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "../fabric/loop.h"
+#include "tests/lib/clock.h"
 
 #define BED_ADDRS 1024
 #define ALARM_S   240
@@ -58,6 +59,7 @@ int bed_teardown(void **state)
         addrs[i] = NULL;
     }
     alarm(0);
+    clock_release();
     loop_census(&census);
     if (census.fabrics || census.links || census.registrations || census.windows ||
         census.rx_held || census.tx_held)
@@ -79,6 +81,21 @@ int bed_teardown(void **state)
 void bed_options(const char *options)
 {
     more_options = options;
+}
+
+bool bed_stop_clock(void)
+{
+    if (lane.is_loop)
+        clock_setup(NULL);
+    return lane.is_loop;
+}
+
+void bed_pass_ms(unsigned ms)
+{
+    if (lane.is_loop)
+        clock_step_ms(ms);
+    else
+        usleep(ms * 1000);
 }
 
 void bed_expect_violations(void)
@@ -125,7 +142,7 @@ int node_try(const char *name, const char *uri, struct node **out)
 
     assert_non_null(n);
     snprintf(n->name, sizeof n->name, "%s", name);
-    snprintf(options, sizeof options, "loop_name=%s%s%s%s%s", name, *own ? "," : "", own,
+    snprintf(options, sizeof options, "measure_costs=0,loop_name=%s%s%s%s%s", name, *own ? "," : "", own,
              more_options ? "," : "", more_options ? more_options : "");
     if (uri)
         assert_int_equal(rme_addr_parse(lane.ops->scheme, uri, &n->listen), 0);

@@ -6,7 +6,8 @@
  * Everything a test opens is closed by the fixture, also after a failure, and then the books
  * must balance: no receiver not ready, no operation alive, nothing left in the fabric.  Nothing
  * depends on how fast anything is: a test waits for something to happen, for a very long time
- * if need be, and counts.
+ * if need be, and counts.  Engines measure no costs unless a test asks for that
+ * (measure_costs=1).
  */
 #ifndef TESTS_BED_H
 #define TESTS_BED_H
@@ -67,6 +68,11 @@ int bed_teardown(void **state);
 
 /* More options for the nodes opened from now on in this test; NULL for none. */
 void bed_options(const char *options);
+/* From now on time passes for this test while a node sleeps, by bed_pass_ms, and by a
+ * microsecond for each look at the clock.  False: over other fabrics than the loop time is that
+ * of the system. */
+bool bed_stop_clock(void);
+void bed_pass_ms(unsigned ms);
 /* This test provokes errors that the balance would complain about. */
 void bed_expect_violations(void);
 

@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "fabric_bench.h"
 #include "fabric_loop.h"
 #include "fabric_stripe.h"
+#include "tests/lib/asleep.h"
 
 #define REMOTE (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)
 
@@ -627,9 +627,11 @@ static void received_buffer_outlives_its_link(void **state)
     bench_disconnect();
 }
 
+static atomic_int sleeper;
+
 static void *late_wake(void *arg)
 {
-    usleep(50000);
+    asleep_await(&sleeper);
     lane.ops->wake(arg);
     return NULL;
 }
@@ -643,6 +645,7 @@ static void sleep_ends_by_wake_or_event(void **state)
     bench_connect();
     lane.ops->wake(server.f);
     lane.ops->wait(server.f, 60000);
+    asleep_announce(&sleeper);
     assert_int_equal(pthread_create(&thread, NULL, late_wake, server.f), 0);
     lane.ops->wait(server.f, 60000);
     pthread_join(thread, NULL);

@@ -217,6 +217,7 @@ static void explained_and_done(size_t most, bool is_fast)
 void engine_does_what_is_explained(void **state)
 {
     (void)state;
+    bed_options("measure_costs=1");
     explained_and_done(MOST_BYTES, false);
 }
 

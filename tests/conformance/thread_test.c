@@ -3,17 +3,22 @@
  * Calls from several threads, and sleeping.
  *
  * Threads do not use cmocka: they count what is wrong, and the test looks at the count.  A
- * sleep of two minutes stands for one that never ends: the alarm of the fixture is behind it.
+ * sleeper that nobody wakes sleeps for ever, and fails the test when BED_PATIENCE_MS is over.
  */
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "cases.h"
+#include "tests/lib/asleep.h"
 
-enum { LONG_MS = 120000 };
+enum { LONG_MS = INT_MAX };
+
+/* Nothing but what a test does ends a sleep: no timer of a link, and none of idle memory. */
+#define SLEEPY "spin_us=0,keepalive_ms=0,idle_keepalive_ms=0,zone_idle_ms=0"
 
 /* A host in a thread of its own: asks for completions until it is told to stop. */
 struct tester {
@@ -186,7 +191,7 @@ struct sleeper {
     pthread_t thread;
     struct node *node;
     int ctx;
-    atomic_int woken;
+    atomic_int tid, woken;
     int count;
     struct rme_done done;
 };
@@ -195,22 +200,43 @@ static void *sleep_in_thread(void *arg)
 {
     struct sleeper *s = arg;
 
+    asleep_announce(&s->tid);
     s->count = rme_test_context(s->node->rme, s->ctx, &s->done, 1, LONG_MS);
     s->woken = 1;
     return NULL;
 }
 
+/* Returns when the thread sleeps: behind another one, or in the fabric. */
 static void sleeper_start(struct sleeper *s, struct node *n, int ctx)
 {
+    uint64_t sleeps = node_counter(n, "sleeps");
+    bool leads = !n->asleep;
+
     *s = (struct sleeper){.node = n, .ctx = ctx};
     n->asleep = true;
     n->no_unexpected = true;
     assert_int_equal(pthread_create(&s->thread, NULL, sleep_in_thread, s), 0);
-    usleep(20000); /* most likely asleep by now; right if not, too */
+    while (leads && node_counter(n, "sleeps") == sleeps)
+        usleep(500);
+    asleep_await(&s->tid);
+}
+
+/* Waits until the sleeper is awake, while the other nodes go on. */
+static void sleeper_await(struct sleeper *s)
+{
+    int64_t end = lane_now() + BED_PATIENCE_MS;
+
+    while (!s->woken && lane_now() < end)
+        pump();
+    if (!s->woken) {
+        print_error("nothing wakes the sleeper of context %d\n", s->ctx);
+        abort(); /* its thread would go on in what the fixture closes */
+    }
 }
 
 static void sleeper_check(struct sleeper *s, const struct op *op, int error)
 {
+    sleeper_await(s);
     pthread_join(s->thread, NULL);
     s->node->asleep = false;
     assert_int_equal(s->count, 1);
@@ -224,7 +250,7 @@ void message_wakes_sleeper(void **state)
     struct pair p;
 
     (void)state;
-    bed_options("spin_us=0");
+    bed_options(SLEEPY);
     pair_open(&p);
     for (int round = 0; round < 6; round++) {
         struct sleeper s;
@@ -236,9 +262,6 @@ void message_wakes_sleeper(void **state)
         sleeper_start(&s, p.client, 0);
         post_send(&send, p.server, p.to_client, &b, 1);
         pump_until_reported(&send);
-        int64_t end = lane_now() + BED_PATIENCE_MS;
-        while (!s.woken && lane_now() < end)
-            pump();
         sleeper_check(&s, &recv, 0);
         blob_free(&b);
         blob_free(&in);
@@ -254,7 +277,7 @@ void post_is_carried_by_the_sleeper(void **state)
     struct blob b, in;
 
     (void)state;
-    bed_options("spin_us=0");
+    bed_options(SLEEPY);
     pair_open(&p);
     blob_flat(&b, 1000000);
     blob_flat(&in, 1000000);
@@ -277,7 +300,7 @@ void cancel_wakes_sleeper(void **state)
     struct blob in;
 
     (void)state;
-    bed_options("spin_us=0");
+    bed_options(SLEEPY);
     pair_open(&p);
     blob_flat(&in, 1000);
     for (int round = 0; round < 4; round++) {
@@ -299,7 +322,7 @@ void sleepers_of_several_contexts(void **state)
     struct blob b, in[N];
 
     (void)state;
-    bed_options("spin_us=0");
+    bed_options(SLEEPY);
     pair_open(&p);
     for (int c = 1; c < N; c++)
         assert_int_equal(rme_context_open(p.client->rme, c), 0);
@@ -314,10 +337,7 @@ void sleepers_of_several_contexts(void **state)
         int c = order[i];
         post_send(&send, p.server, p.to_client, &b, c);
         pump_until_reported(&send);
-        int64_t end = lane_now() + BED_PATIENCE_MS;
-        while (!s[c].woken && lane_now() < end)
-            pump();
-        assert_int_equal(s[c].woken, 1);
+        sleeper_await(&s[c]);
         for (int k = i + 1; k < N; k++)
             assert_int_equal(s[order[k]].woken, 0);
     }

@@ -2,30 +2,25 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # Runs the verbs fabric's tests over the software HCA, once for each lane: a device or options that take another path.
 # Usage, in the top of the build: lanes.sh [LANE]; the variable EMUVERBS names another wrapper.
+. "${srcdir:-.}/tests/lib/tap.sh"
 emuverbs=${EMUVERBS:-./emul/verbs/emuverbs} program=./tests/unit/bmi_ib/test_wire only=$1
-[ -x "$emuverbs" ] || { echo "skipped: $emuverbs was not built"; exit 77; }
-failed=0
+[ -x "$emuverbs" ] || skip_all "$emuverbs was not built"
 lane() { # name, options of the fabric, variables of the device…
     name=$1 options=$2
     shift 2
     [ -z "$only" ] || [ "$only" = "$name" ] || return 0
-    if env EMUVERBS_CENSUS=1 "$@" "$emuverbs" "$program" "$options" >lane-"$$".out 2>&1; then
-        echo "ok   $name"
-    else
-        echo "FAIL $name"
-        cat lane-"$$".out
-        failed=1
-    fi
-    rm -f lane-"$$".out
+    echo "== $name"
+    env EMUVERBS_CENSUS=1 "$@" "$emuverbs" "$program" "$options" || echo "not ok 1 - $name: status $?"
 }
-lane usual ""
-lane shared-receives "srq=on"
-lane own-receives "srq=off"
-lane no-shared-receives "srq=on" EMUVERBS_SRQ=0
-lane one-segment "srq=off" EMUVERBS_MAX_SGE=1
-lane no-inline "max_inline=0"
-lane short-queues "sq_depth=8,rq_depth=64,read_limit=3,tx_buffers=64,tx_per_link=32" EMUVERBS_MAX_INLINE=0
-lane late-reads "" EMUVERBS_READ_DELAY_US=300 EMUVERBS_READ_REVERSE=1
-lane one-read "read_depth=1" EMUVERBS_MAX_RD_ATOM=1
-lane small-queues "cq_depth=64,signal_each=1" EMUVERBS_MTU=256
-exit $failed
+{
+    lane usual ""
+    lane shared-receives "srq=on"
+    lane own-receives "srq=off"
+    lane no-shared-receives "srq=on" EMUVERBS_SRQ=0
+    lane one-segment "srq=off" EMUVERBS_MAX_SGE=1
+    lane no-inline "max_inline=0"
+    lane short-queues "sq_depth=8,rq_depth=64,read_limit=3,tx_buffers=64,tx_per_link=32" EMUVERBS_MAX_INLINE=0
+    lane late-reads "" EMUVERBS_READ_DELAY_US=300 EMUVERBS_READ_REVERSE=1
+    lane one-read "read_depth=1" EMUVERBS_MAX_RD_ATOM=1
+    lane small-queues "cq_depth=64,signal_each=1" EMUVERBS_MTU=256
+} | tap_join

@@ -2,18 +2,24 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # Runs test_rails over the software HCA with two devices, each test in a process of its own, once for each kind of receives.
 # Usage, in the top of the build: rails.sh; the variable EMUVERBS names another wrapper.
+. "${srcdir:-.}/tests/lib/tap.sh"
 emuverbs=${EMUVERBS:-./emul/verbs/emuverbs} program=./tests/unit/bmi_ib/test_rails
-[ -x "$emuverbs" ] || { echo "skipped: $emuverbs was not built"; exit 77; }
+[ -x "$emuverbs" ] || skip_all "$emuverbs was not built"
+is_chosen() {
+    case " ${CASES_ONLY:-$1} " in *" $1 "*) ;; *) return 1 ;; esac
+    case " ${CASES_NOT-} " in *" $1 "*) return 1 ;; esac
+}
 for options in device=emu0+emu1 device=emu0+emu1,srq=on device=emu0+emu1,srq=off; do
     echo "== $options"
     for test in spread woken names first_dies second_dies striped side_dies_busy side_comes_later strangers_get_no_side; do
+        is_chosen "$test" || continue
         case $test in
         striped | strangers*) lane=$options,stripe_bytes=1 delay=0 ;;
         side_comes*) lane=$options,stripe_bytes=1,stripe_retry_ms=20 delay=0 ;;
         side*) lane=$options,stripe_bytes=1 delay=500000 ;; # reads are under way for so long
         *) lane=$options delay=0 ;;
         esac
-        EMUVERBS_READ_DELAY_US=$delay EMUVERBS_DEVICES=2 EMUVERBS_ETHERNET=1 EMUVERBS_CENSUS=1 EMUVERBS_RETRY_MAX_MS=200 \
-            "$emuverbs" "$program" "$lane" "$test" || exit 1
+        CASES_ONLY=$test EMUVERBS_READ_DELAY_US=$delay EMUVERBS_DEVICES=2 EMUVERBS_ETHERNET=1 EMUVERBS_CENSUS=1 \
+            EMUVERBS_RETRY_MAX_MS=200 "$emuverbs" "$program" "$lane" || echo "not ok 1 - $test with $lane: status $?"
     done
-done
+done | tap_join

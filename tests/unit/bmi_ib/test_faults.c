@@ -177,7 +177,7 @@ int main(int argc, char **argv)
     const char *uri = wire_uri("127.0.0.1");
     int attempts = 0;
     wire_main(argc, argv);
-    end = wire_now() + 10;
+    end = wire_now() + PATIENCE_S;
     open_twice(&server, uri);
     open_twice(&client, NULL);
     server.echo = true;

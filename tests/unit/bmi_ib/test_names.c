@@ -5,8 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 #include "rig.h"
+#include "tests/lib/asleep.h"
 
-#define MANY 12 /* more than are looked up at a time */
+#define MANY        12    /* more than are looked up at a time */
+#define PATIENCE_MS 60000 /* for what has to come */
 
 static struct {
     pthread_mutex_t mutex;
@@ -77,10 +79,10 @@ static struct rme_link *dial(const char *uri)
     return l;
 }
 
-/* Polls until the count is there, for 2 s at most. */
+/* Polls until the count is there. */
 static void until(const unsigned *count, unsigned wanted)
 {
-    for (int i = 0; i < 2000 && so_far(count) < wanted; i++) {
+    for (int i = 0; i < PATIENCE_MS && so_far(count) < wanted; i++) {
         ib_link_names(rig.f);
         usleep(1000);
     }
@@ -124,7 +126,7 @@ static void one_that_hangs_holds_up_no_other(void **state)
     speak();
     until(&server.answered, HANG + 3);
     for (int i = 0; i < HANG; i++) {
-        for (int k = 0; k < 2000 && l[i]->state == IB_NAMING; k++) {
+        for (int k = 0; k < PATIENCE_MS && l[i]->state == IB_NAMING; k++) {
             ib_link_names(rig.f);
             usleep(1000);
         }
@@ -169,7 +171,7 @@ static void more_than_are_looked_up_at_a_time(void **state)
     }
     until(&server.asked, 8);
     dial("ib://good:20500");
-    usleep(10000);
+    asleep_await_others(); /* none is left that could ask */
     assert_int_equal(so_far(&server.asked), 8);
     speak();
     until(&server.answered, MANY + 1);
@@ -180,6 +182,7 @@ static void more_than_are_looked_up_at_a_time(void **state)
 /* Who closes does not wait for them. */
 static void closed_while_they_hang(void **state)
 {
+    unsigned threads = asleep_threads();
     char uri[40];
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -192,10 +195,11 @@ static void closed_while_they_hang(void **state)
     close_names();
     assert_int_equal(so_far(&server.answered), 1);
     speak();
-    for (int i = 0; i < 2000 && so_far(&server.answered) < 4; i++)
+    for (int i = 0; i < PATIENCE_MS && so_far(&server.answered) < 4; i++)
         usleep(1000);
     assert_int_equal(so_far(&server.answered), 4);
-    usleep(50000); /* they free the resolver, which a sanitizer sees */
+    while (asleep_threads() > threads) /* they free the resolver, which a sanitizer sees */
+        usleep(1000);
 }
 
 #define TEST(f) cmocka_unit_test_setup(f, open_names)

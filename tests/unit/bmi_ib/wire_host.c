@@ -7,7 +7,6 @@
 #include "wire_host.h"
 #include "tests/ports/ports.h"
 
-#define PATIENCE_S 20
 
 const char *wire_options;
 

@@ -67,9 +67,10 @@ void wire_close(struct wire *w);
 void wire_poll(struct wire *w);
 int wire_count(const struct wire *w, enum rme_event_type type);
 struct wire_seen *wire_event(struct wire *w, enum rme_event_type type, int n);
+#define PATIENCE_S 60 /* for what has to come */
 /* Seconds that pass whatever is done to the clock of the wall. */
 time_t wire_now(void);
-/* Polls until `count` events of the type were seen; fails the test after 20 s. */
+/* Polls until `count` events of the type were seen; fails the test after PATIENCE_S. */
 void wire_until(struct wire *w, enum rme_event_type type, int count);
 struct rme_link *wire_dial(struct wire *w, const char *uri);
 void wire_connect(struct wire *w, const char *uri);

@@ -4,10 +4,10 @@
  * (keep.c), and is told what was taken later: in order, all of it, and when less is kept.
  */
 #include <errno.h>
-#include <unistd.h>
 
 #include "engine/engine.h"
 #include "scripted.h"
+#include "tests/lib/clock.h"
 
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,keepalive_ms=0,invite=0,"       \
@@ -184,7 +184,7 @@ static void who_spends_its_reserve_comes_to_rest(void **state)
 static void be_silent(void)
 {
     for (int i = 0; i < 3 * TIMEOUT_MS && rme_counter_value(scripted.rme, "peers") != 0; i++) {
-        usleep(1000);
+        clock_step_ms(1);
         scripted_run();
     }
 }
@@ -193,8 +193,6 @@ static void be_silent(void)
  * and we give it none. */
 static void who_has_nothing_to_answer_with_is_not_dead(void **state)
 {
-    uint64_t since;
-
     (void)state;
     open_with(OPTIONS "1M,idle_keepalive_ms=20,peer_timeout_ms=" TIMEOUT_TEXT, 1024);
     keep_until(HALF);
@@ -207,13 +205,11 @@ static void who_has_nothing_to_answer_with_is_not_dead(void **state)
     assert_int_equal(rme_counter_value(scripted.rme, "peers"), 1);
     take_until(1);
     assert_true(told() > 0);
-    since = rme_now();
-    for (int i = 0; i < TIMEOUT_MS / 4; i++) {
-        usleep(1000);
+    for (int i = 0; i < TIMEOUT_MS / 2; i++) { /* it has the whole time from then on */
+        clock_step_ms(1);
         scripted_run();
-    }
-    if (rme_now() - since < TIMEOUT_MS / 2) /* it has the whole time from then on */
         assert_int_equal(rme_counter_value(scripted.rme, "peers"), 1);
+    }
     be_silent(); /* now it could answer */
     assert_int_equal(rme_counter_value(scripted.rme, "peers"), 0);
 }
@@ -375,5 +371,5 @@ int main(void)
         cmocka_unit_test_teardown(who_could_answer_and_does_not_is_dead, close_it),
     };
 
-    return cmocka_run_group_tests_name("keep", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("keep", tests, clock_setup, NULL);
 }

@@ -4,10 +4,10 @@
  * more, and give it back; what a side does that was promised one.
  */
 #include <errno.h>
-#include <unistd.h>
 
 #include "engine/engine.h"
 #include "scripted.h"
+#include "tests/lib/clock.h"
 
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,rndv=write,invite=0,"           \
@@ -373,7 +373,7 @@ static void own_buffers_come_back_from_who_goes_on(void **state)
     for (int i = 0; i < 20; i++) /* and the PONG that gave them up is a message, too */
         say(RME_WIRE_CREDIT, 0, 0);
     for (int i = 0; i < 1000 && count_of("credits_lent") != 63 - 21; i++) {
-        usleep(10000);
+        clock_step_ms(10);
         scripted_run();
     }
     assert_int_equal(count_of("credits_lent"), 63 - 21);
@@ -722,5 +722,5 @@ int main(void)
         cmocka_unit_test_teardown(a_probe_asks_for_no_credits, close_asker),
     };
 
-    return cmocka_run_group_tests_name("lean", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("lean", tests, clock_setup, NULL);
 }

@@ -21,6 +21,7 @@
 #include "unit.h"
 #include "caching.h"
 #include "memory/monitor.h"
+#include "tests/lib/asleep.h"
 
 /* A change returns once its event was read; what the monitor's thread does about it is seen a
  * moment later.  alarm() ends a wait for ever. */
@@ -223,6 +224,7 @@ static void what_is_moved_over_a_lost_buffer_is_seen(void **state)
 struct unmapper {
     char *base;
     pthread_barrier_t *start;
+    atomic_int tid;
     atomic_bool done;
 };
 
@@ -230,6 +232,7 @@ static void *unmap(void *arg)
 {
     struct unmapper *u = arg;
 
+    asleep_announce(&u->tid);
     munmap(u->base, PAGES * PAGE);
     atomic_store(&u->done, true);
     return NULL;
@@ -259,6 +262,14 @@ static bool is_mapped(const char *base)
     unsigned char page;
 
     return mincore((void *)(uintptr_t)base, PAGE, &page) == 0;
+}
+
+/* Waits until the memory is unmapped and its thread waits for a reader of the event, or needs
+ * to wait no more. */
+static void await_pending(struct unmapper *u)
+{
+    while (!atomic_load(&u->done) && (is_mapped(u->base) || !asleep_now(&u->tid, 'D')))
+        usleep(1000);
 }
 
 /* The event was read, so that the change is complete, and somebody else is being told of it.
@@ -292,9 +303,7 @@ static void others_hit_while_an_unmap_is_pending(void **state)
     assert_true(registers(e, u.base, PAGES * PAGE));
     who_was_not_told_yet_does_not_hit(e, &slow);
     assert_int_equal(pthread_create(&thread, NULL, unmap, &u), 0);
-    while (is_mapped(u.base))
-        usleep(1000);
-    usleep(10000); /* now the kernel waits for a reader */
+    await_pending(&u);
     for (int i = 0; i < 100; i++)
         assert_false(registers(e, base, PAGES * PAGE));
     afresh = mmap(u.base, PAGES * PAGE, PROT_READ | PROT_WRITE,
@@ -339,9 +348,10 @@ static void many_changes_are_all_seen(void **state)
     }
     for (int i = 0; i < 40; i++)
         assert_int_equal(pthread_create(&thread[i], NULL, unmap_with_the_others, &u[i]), 0);
+    for (int i = 0; i < 40; i++) /* the others come while the first is told of */
+        await_pending(&u[i]);
     while (!atomic_load(&slow.told))
         usleep(1000);
-    usleep(20000); /* the others come while the first is told of */
     atomic_store(&slow.go, true);
     for (int i = 0; i < 40; i++)
         pthread_join(thread[i], NULL);

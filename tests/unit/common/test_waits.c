@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* How long a wait polls before it sleeps, and how often it offers the processor (wait.c). */
 #include <sched.h>
-#include <time.h>
 
 #include "engine/engine.h"
 #include "scripted.h"
+#include "tests/lib/clock.h"
 
 #define SPIN_US  50
 #define OPTIONS  "regcache_entries=0,spin_us=50,dont_fork=off,measure_costs=0,keepalive_ms=0"
@@ -24,14 +24,8 @@ static struct {
 int __wrap_sched_yield(void);
 int __wrap_sched_yield(void)
 {
-    struct timespec begin, now;
-
     cpu.offers++;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
-    do
-        clock_gettime(CLOCK_MONOTONIC, &now);
-    while ((now.tv_sec - begin.tv_sec) * 1000000000 + now.tv_nsec - begin.tv_nsec <
-           (cpu.taken ? TAKEN_NS : ALONE_NS));
+    clock_step_ns(cpu.taken ? TAKEN_NS : ALONE_NS);
     return 0;
 }
 
@@ -40,7 +34,7 @@ static void sleep_on(void)
 {
     if (cpu.slept == 0)
         cpu.slept = rme_now();
-    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    clock_step_ms(2);
 }
 
 static void sleeper_open(const char *options)
@@ -201,22 +195,13 @@ static uint64_t slept_after(bool before, bool taken)
     return cpu.slept - begin;
 }
 
-/* Who is asked for the processor while it polls stops after a quarter of its time.  Of each
- * kind one wait in some is not disturbed. */
+/* Who is asked for the processor while it polls stops after a quarter of its time. */
 static void a_wanted_processor_is_left_sooner(void **state)
 {
     (void)state;
     for (int before = 0; before < 2; before++) {
-        bool soon = false, late = false;
-
-        for (int i = 0; i < 50 && !(soon && late); i++) {
-            uint64_t wanted = slept_after(before != 0, true);
-
-            assert_true(wanted >= 24);
-            soon |= wanted < 99;
-            late |= slept_after(before != 0, false) >= 99;
-        }
-        assert_true(soon && late);
+        assert_in_range(slept_after(before != 0, true), 25, 26);
+        assert_in_range(slept_after(before != 0, false), 100, 101);
     }
 }
 
@@ -230,5 +215,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(offers_that_nobody_takes_are_rare, open_it, close_it),
         cmocka_unit_test(a_wanted_processor_is_left_sooner),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, clock_setup, NULL);
 }
