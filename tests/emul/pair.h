@@ -111,7 +111,7 @@ void settle(void);
 /*
  * Deregisters while the device's clock stands still but for the time after which it looks for
  * who uses the memory, again when each look is over. It gives up after some 230 looks; from the
- * 200th on there is one only when `peer`, unless that is 0, has stopped. The clock stays stopped.
+ * 200th on there is one only when `peer`, unless that is 0, has stopped. The clock stays so.
  */
 int dereg_by_looks(struct ibv_mr *mr, pid_t peer);
 

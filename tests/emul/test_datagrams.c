@@ -295,8 +295,9 @@ PASSIVE(many_senders)
 }
 
 /* A sender that is killed in the middle of it all holds up nobody, and each receive ends once.
- */
-static void kill_after(struct side *s, unsigned first, bool stops)
+ * Of one that dies at a step it is known whether it has a receive. */
+enum death { ANYWHERE, WITHOUT, WITH };
+static void kill_after(struct side *s, unsigned first, enum death death)
 {
     unsigned char seen[1024] = {0};
     struct ibv_wc wc;
@@ -314,7 +315,7 @@ static void kill_after(struct side *s, unsigned first, bool stops)
         CHECK_EQ(wc.status, IBV_WC_SUCCESS);
         CHECK_EQ(seen[wc.wr_id]++, 0);
     }
-    if (stops)
+    if (death != ANYWHERE)
         wait_stopped(s->stop);
     CHECK_EQ(kill(s->peer, SIGKILL), 0);
     for (uint64_t i = 924; i < 1024; i++) /* it may have used all others */
@@ -331,6 +332,7 @@ static void kill_after(struct side *s, unsigned first, bool stops)
         }
     }
     CHECK(through && flushed <= 1);
+    CHECK(death == ANYWHERE || flushed == (death == WITH));
     expect_none(s->rcq);
     CHECK_EQ(ibv_destroy_ah(ah), 0);
     side_close(s);
@@ -352,7 +354,7 @@ static void send_until_killed(struct side *s)
 PAIR(killed_sender, run_two_kill)
 ACTIVE(killed_sender)
 {
-    kill_after(s, 300, false);
+    kill_after(s, 300, ANYWHERE);
 }
 PASSIVE(killed_sender)
 {
@@ -363,7 +365,7 @@ PASSIVE(killed_sender)
 PAIR(killed_before_a_receive, run_two_kill)
 ACTIVE(killed_before_a_receive)
 {
-    kill_after(s, 5, true);
+    kill_after(s, 5, WITHOUT);
 }
 PASSIVE(killed_before_a_receive)
 {
@@ -373,7 +375,7 @@ PASSIVE(killed_before_a_receive)
 PAIR(killed_with_a_receive, run_two_kill)
 ACTIVE(killed_with_a_receive)
 {
-    kill_after(s, 5, true);
+    kill_after(s, 5, WITH);
 }
 PASSIVE(killed_with_a_receive)
 {

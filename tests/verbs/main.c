@@ -4,8 +4,8 @@
  *
  * Puts all questions (or those that contain WORD) to a verbs device, each in a process of its
  * own with devices opened afresh, and prints a line "question: answer" for each.  A process
- * that does not end within 300 s is killed, and that is the answer.  Status 0 when each question
- * could be asked.
+ * that does not end within 300 s is killed, and that is the answer.  Status 0 when each
+ * question could be asked.
  */
 #include <getopt.h>
 #include <signal.h>

@@ -44,8 +44,8 @@ static void set_alarm(void)
     struct itimerspec its = {0};
 
     atomic_store(&timers.next_due, due);
-    if (atomic_load(&stopped))
-        due = 0; /* the kernel's clock goes on: emuverbs_clock runs what is due */
+    if (atomic_load(&stopped)) /* the kernel's clock goes on: what is due is, and no more */
+        due = due && due <= emu_now();
     its.it_value.tv_sec = (time_t)(due / EMU_NSEC);
     its.it_value.tv_nsec = (long)(due % EMU_NSEC);
     timerfd_settime(timers.fd, TFD_TIMER_ABSTIME, &its, NULL);
