@@ -40,6 +40,8 @@ int bed_setup(void **state)
     rnr_seen = ops_left = 0;
     reported = 0;
     loop_clear();
+    if (lane.is_loop)
+        clock_setup(NULL);
     alarm((unsigned)lane_env("CONFORMANCE_ALARM", ALARM_S));
     return 0;
 }
@@ -83,11 +85,9 @@ void bed_options(const char *options)
     more_options = options;
 }
 
-bool bed_stop_clock(void)
+void bed_real_time(void)
 {
-    if (lane.is_loop)
-        clock_setup(NULL);
-    return lane.is_loop;
+    clock_release();
 }
 
 void bed_pass_ms(unsigned ms)
