@@ -28,6 +28,7 @@
 #include "bench/session.h"
 #include "bench/transport.h"
 #include "embedded/heap/heap.h"
+#include "embedded/program/program.h"
 
 #define IDLE_MS          500                  /* how long a signal may go unseen */
 #define TRIM_NS          UINT64_C(5000000000) /* freed memory goes back this often */
@@ -389,6 +390,7 @@ int bmi_serve(const char *address, const char *options, uint64_t memory,
         (void)BMI_get_info(0, BMI_TCP_GET_PORT, &port);
         printf("listening on %s, port %d\n", address, port);
         fflush(stdout);
+        program_notify("READY=1\nSTATUS=listening on %s, port %d", address, port);
         rc = serve(&server, stop);
         BMI_close_context(server.context);
     }

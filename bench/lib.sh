@@ -8,7 +8,7 @@ export LC_ALL=C
 unset CDPATH # cd goes where it is told, and says nothing
 # The script again, with 64 ports of its own, from FIRST_PORT on.
 [ -n "${FIRST_PORT-}" ] || exec "$build/with-ports" "$0" "$@"
-[ -z "${RNR_COUNTERS-}" ] || export EMUVERBS_COUNTERS_DIR=$RNR_COUNTERS # see .ci/rnr
+[ -z "${RNR_COUNTERS-}" ] || export EMUVERBS_COUNTERS_DIR=$RNR_COUNTERS # see tests/long/rnr
 me=${0##*/}
 work=   # see make_work
 network=ib
@@ -95,21 +95,25 @@ server_wrapper() { # N: sets serving
     [ "$network" = ib ] || serving[-1]=$1
 }
 
-# Starts a server, waits until it says that it listens.
+# Starts a server, waits until it says that it is ready (NOTIFY_SOCKET, see its man page): what it says of that is in $ready.
+# Status 1, and its log on standard error, when it ends instead.
+ready=
 start() { # LOG COMMAND...
-    local log=$work/$1 i
+    local log=$work/$1 fifo=$work/ready.$BASHPID
     shift
+    [ -x "$build/with-ready" ] || die "no $build/with-ready; make it"
     : > "$log"
-    "$@" >> "$log" 2>&1 < /dev/null &
+    mkfifo "$fifo" || die "cannot make $fifo"
+    "$build/with-ready" "$fifo" "$@" >> "$log" 2>&1 < /dev/null &
     pids+=($!)
-    for ((i = 0; i < 1200; i++)); do
-        grep -q listening "$log" && return 0
-        kill -0 "${pids[-1]}" 2> /dev/null || break
-        sleep 0.05
-    done
+    ready=$(< "$fifo")
+    rm -f "$fifo"
+    [ -z "$ready" ] || return 0
     cat "$log" >&2
     return 1
 }
+# The port of the server that was started last, which may have been told 0.
+ready_port() { echo "${ready##*, port }"; }
 
 # A number of the measurement in $work/json, the first of that name.  Status 1 when there is none.
 field() {

@@ -102,6 +102,17 @@ int sockets_listen(const char *address, int *fd)
     return rc;
 }
 
+int sockets_port(int fd)
+{
+    struct sockaddr_storage at;
+    socklen_t length = sizeof at;
+
+    if (getsockname(fd, (struct sockaddr *)&at, &length))
+        return 0;
+    return ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
+                                          : ((struct sockaddr_in *)&at)->sin_port);
+}
+
 /* What the last system call returned, when it moved nothing. */
 static int failure(ssize_t n)
 {

@@ -15,6 +15,9 @@
 int sockets_connect(const char *address, int *fd);
 int sockets_listen(const char *address, int *fd);
 
+/* The port that a listening socket has, also where 0 was asked for. */
+int sockets_port(int fd);
+
 /* A blocking read or write that has seen no byte for this long fails with -ETIMEDOUT. */
 #define SOCKETS_SILENCE_S 60
 

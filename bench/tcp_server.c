@@ -13,6 +13,7 @@
 #include "bench/sockets.h"
 #include "bench/tcp_exchange.h"
 #include "bench/transport.h"
+#include "embedded/program/program.h"
 
 static int send_report(int fd, const struct report *report)
 {
@@ -91,8 +92,9 @@ int tcp_serve(const char *address, uint64_t memory, char *why)
         return -1;
     }
     budget->limit = memory;
-    printf("listening on %s\n", address);
+    printf("listening on %s, port %d\n", address, sockets_port(fd));
     fflush(stdout);
+    program_notify("READY=1\nSTATUS=listening on %s, port %d", address, sockets_port(fd));
     sockets_serve(fd, serve, budget);
     close(fd);
     return 0;

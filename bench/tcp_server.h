@@ -6,9 +6,9 @@
 
 /*
  * Serves jobs over plain TCP at "host:port" until the process gets SIGTERM or SIGINT, with at
- * most `memory` bytes for all of them together (budget.h).  Prints "listening on ADDRESS" on
- * standard output when it is ready.  Returns -1 with one line in `why` (WHY_SIZE bytes) when it
- * cannot listen.
+ * most `memory` bytes for all of them together (budget.h).  Prints "listening on ADDRESS,
+ * port PORT" on standard output when it is ready, and tells a supervisor (program_notify).
+ * Returns -1 with one line in `why` (WHY_SIZE bytes) when it cannot listen.
  */
 int tcp_serve(const char *address, uint64_t memory, char *why);
 

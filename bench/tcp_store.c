@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "bench/sockets.h"
 #include "bench/transport.h"
+#include "embedded/program/program.h"
 
 /* A client. */
 struct guest {
@@ -240,8 +241,9 @@ int tcp_store(const char *address, const char *folder, char *why)
         close(store);
         return -1;
     }
-    printf("listening on %s\n", address);
+    printf("listening on %s, port %d\n", address, sockets_port(listener));
     fflush(stdout);
+    program_notify("READY=1\nSTATUS=listening on %s, port %d", address, sockets_port(listener));
     sockets_serve(listener, serve, &store);
     close(listener);
     close(store);

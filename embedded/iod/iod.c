@@ -190,6 +190,7 @@ static int serve(struct server *server, int grace_ms)
         if (want_end > ends) {
             ends = want_end;
             deadline = clock_ms() + (ends > 1 ? 0 : grace_ms);
+            program_notify("STOPPING=1\nSTATUS=ending");
             log_line(LOG_DECISIONS,
                      ends > 1 ? "ending now" : "ending, open transfers may finish");
             server_drain(server);
@@ -239,6 +240,8 @@ int main(int argc, char **argv)
     }
     log_line(LOG_ERRORS, "listening on %s, port %d, objects in %s", s.server.listen,
              server_port(server), s.server.folder);
+    program_notify("READY=1\nSTATUS=listening on %s, port %d", s.server.listen,
+                   server_port(server));
     error = serve(server, s.grace_ms);
     if (error)
         log_line(LOG_ERRORS, "BMI failed: %s; start the server again", strerror(-error));

@@ -5,8 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 bool program_streams(void)
@@ -41,4 +46,33 @@ bool program_output(const char *program, const char *rest)
     fprintf(stderr, "%s: standard output: %s; direct it to where it can be written%s\n",
             program, errno ? strerror(errno) : "not all could be written", rest);
     return false;
+}
+
+void program_notify(const char *format, ...)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    const char *name = getenv("NOTIFY_SOCKET");
+    size_t length = name ? strlen(name) : 0;
+    char text[1024];
+    va_list args;
+    int n, s;
+
+    if (length < 2 || length > sizeof at.sun_path || (*name != '/' && *name != '@'))
+        return;
+    memcpy(at.sun_path, name, length);
+    if (*name == '@')
+        at.sun_path[0] = 0;
+    va_start(args, format);
+    n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (n < 0)
+        return;
+    if ((size_t)n >= sizeof text)
+        n = (int)sizeof text - 1;
+    s = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (s < 0)
+        return;
+    sendto(s, text, (size_t)n, MSG_NOSIGNAL, (struct sockaddr *)&at,
+           (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
+    close(s);
 }

@@ -21,4 +21,12 @@ void program_catch(int number, void (*handler)(int));
  * the program's name, with `rest` behind the cause and the remedy, and returns false. */
 bool program_output(const char *program, const char *rest);
 
+/*
+ * Tells the supervisor that started the program a change of state, as sd_notify(3) does: sends
+ * the text, variables like "READY=1\nSTATUS=...", as one datagram to the unix socket that the
+ * environment names in NOTIFY_SOCKET (a path, or with '@' in front an abstract name).  Without
+ * that variable, or where nobody listens, nothing happens.
+ */
+void program_notify(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 #endif

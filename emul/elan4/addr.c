@@ -22,9 +22,7 @@ bool emu4_place(const struct emu4_end *e, E4_Addr a, uint64_t len, struct emu4_p
     uint64_t off = ADDR_OFFSET(a);
     unsigned region = ADDR_REGION(a);
 
-    if (region == 0 && !emu4_rule(EMU4_RULE_RAW_POINTER))
-        region = REGION_MAIN;
-    else if (ADDR_TAG(a) != (e->c->tag & 0xfff))
+    if (ADDR_TAG(a) != (e->c->tag & 0xfff))
         return false;
     if (region == REGION_SDRAM) {
         if (off > p->arena_len || len > p->arena_len - off)

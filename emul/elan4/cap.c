@@ -52,9 +52,7 @@ static bool has_place(const ELAN_CAPABILITY *cap, int place)
 
 static bool by_node(const ELAN_CAPABILITY *cap)
 {
-    emu4_knobs(); /* nothing else may have asked for them yet */
-    return (cap->cap_type & ELAN_CAP_TYPE_MASK) != ELAN_CAP_TYPE_CYCLIC &&
-           emu4_rule(EMU4_RULE_VP_FORMULA);
+    return (cap->cap_type & ELAN_CAP_TYPE_MASK) != ELAN_CAP_TYPE_CYCLIC;
 }
 
 EMU4_EXPORT int elan_nvps(ELAN_CAPABILITY *cap)

@@ -168,11 +168,11 @@ static bool execute(struct emu4_proc *p, struct emu4_cmdq *q, const uint64_t *w,
     uint32_t perm = emu4_command_permission(w[0]);
     uint64_t dma[7];
 
-    if (q->skip && emu4_rule(EMU4_RULE_GUARD_HOLDS)) {
+    if (q->skip) {
         q->skip = false;
         return true;
     }
-    if ((q->perms & perm) != perm && emu4_rule(EMU4_RULE_CQ_PERMISSION)) {
+    if ((q->perms & perm) != perm) {
         emu4_trap_now(&q->x->end, UTS_PERMISSION, UTS_CPROC, w[0], q->index);
         return true;
     }
@@ -290,7 +290,7 @@ static void put(E4_CmdQ *cmdq, const uint64_t *w, unsigned n)
     struct emu4_proc *p = emu4_proc_peek();
 
     pthread_mutex_lock(&q->lock);
-    while (q->tail + n > q->capacity && (q->flow || !emu4_rule(EMU4_RULE_CQ_SIZE))) {
+    while (q->tail + n > q->capacity && q->flow) {
         uint64_t budget = emu4_burst(p);
         run(p, q, &budget);
         if (!q->stalled)
@@ -400,13 +400,12 @@ EMU4_EXPORT E4_Addr elan4_alloccq_space(ELAN4_CTX *ctx, unsigned nDwords, unsign
         return 0;
     }
     uint32_t size = CQ_Size(cqSize) / 8;
-    uint32_t cost = emu4_rule(EMU4_RULE_CQ_SPACE) ? nDwords : 0;
     pthread_mutex_lock(&p->lock);
     for (unsigned i = 0; i < EMU4_CQS && index < 0; i++)
         if (x->space_size[i] == size && size - x->space[i] >= nDwords)
             index = (int)i;
     if (index >= 0)
-        x->space[index] += cost;
+        x->space[index] += nDwords;
     pthread_mutex_unlock(&p->lock);
     if (index < 0) {
         index = take_number(p, x, CQ_EnableAllBits);
@@ -414,7 +413,7 @@ EMU4_EXPORT E4_Addr elan4_alloccq_space(ELAN4_CTX *ctx, unsigned nDwords, unsign
             return 0;
         pthread_mutex_lock(&p->lock);
         x->space_size[index] = size;
-        x->space[index] = cost;
+        x->space[index] = nDwords;
         pthread_mutex_unlock(&p->lock);
     }
     return ADDR(REGION_PORT, x->end.c->tag & 0xfff, (uint64_t)index * PORT_BYTES);

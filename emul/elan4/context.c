@@ -141,8 +141,7 @@ EMU4_EXPORT int elan4_add_p2pvp(ELAN4_CTX *ctx, unsigned process, ELAN_CAPABILIT
     if (!cap_valid(cap))
         return fail(EINVAL);
     int n = elan_nvps(cap);
-    unsigned most = emu4_rule(EMU4_RULE_ROUTES) ? EMU4_VPS : EMU4_VPS / 2;
-    if (n < 0 || process > most || (unsigned)n > most - process)
+    if (n < 0 || process > EMU4_VPS || (unsigned)n > EMU4_VPS - process)
         return fail(EINVAL);
     if (cap->cap_highnode > 0xfff)
         return fail(EINVAL);
@@ -192,15 +191,12 @@ static int may_attach(const struct emu4_ctx *x, const ELAN_CAPABILITY *cap)
 {
     int node = (int)x->node, context = cap->cap_mycontext;
 
-    if (!emu4_rule(EMU4_RULE_ATTACH_RANGE))
-        return context < 0 || context > ELAN_USER_TOP_CONTEXT_NUM ? EINVAL : 0;
     if (!cap_valid(cap) || node < cap->cap_lownode || node > cap->cap_highnode ||
         context < cap->cap_lowcontext || context > cap->cap_highcontext)
         return EINVAL;
     if (context < 2)
         return EBUSY; /* the kernel's own */
-    if (context >= ELAN_RMS_BASE_CONTEXT_NUM && !emu4_cap_created(cap) &&
-        emu4_rule(EMU4_RULE_ATTACH_KEY))
+    if (context >= ELAN_RMS_BASE_CONTEXT_NUM && !emu4_cap_created(cap))
         return EACCES;
     return 0;
 }
@@ -218,7 +214,7 @@ EMU4_EXPORT int elan4_attach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap)
     pthread_mutex_lock(&p->lock);
     for (unsigned i = 0; i < EMU4_CTXS; i++)
         if (p->ctx[i] && p->ctx[i]->node == x->node &&
-            p->ctx[i]->context == cap->cap_mycontext && emu4_rule(EMU4_RULE_ATTACH_BUSY)) {
+            p->ctx[i]->context == cap->cap_mycontext) {
             pthread_mutex_unlock(&p->lock);
             return fail(EBUSY);
         }

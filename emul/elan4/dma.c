@@ -27,12 +27,10 @@
 #define SRC_EVENT(w) ((w)[5])
 #define DST_EVENT(w) ((w)[6])
 
-#define QUEUE_BUFFER 4096 /* more than a packet, for the rule that a packet has 2048 bytes */
-
 static bool is_open(const struct emu4_end *to)
 {
     return atomic_load(&to->c->attached) == to->generation &&
-           (!atomic_load(&to->c->blocked) || !emu4_rule(EMU4_RULE_BLOCKED));
+           !atomic_load(&to->c->blocked);
 }
 
 /* Locks the target for a delivery; false when it refuses. */
@@ -135,9 +133,7 @@ static enum dma_end refuse_there(struct emu4_end *to, uint64_t a0, uint64_t a1,
 /* Reads and checks a queue; false when it is none. Under the target's lock. */
 static bool read_queue(struct emu4_end *to, E4_Addr at, E4_InputQueue *q)
 {
-    if (ADDR_REGION(at) != REGION_SDRAM && emu4_rule(EMU4_RULE_QUEUE_IN_SDRAM))
-        return false;
-    if ((at & (E4_INPUTQ_ALIGN - 1)) && emu4_rule(EMU4_RULE_ALIGNED))
+    if (ADDR_REGION(at) != REGION_SDRAM || (at & (E4_INPUTQ_ALIGN - 1)))
         return false;
     return emu4_read(to, at, q, sizeof(*q)) == 0;
 }
@@ -146,12 +142,12 @@ static uint64_t slot_bytes(const E4_InputQueue *q)
 {
     uint64_t n = E4_InputQueueItemSize(q->q_control);
 
-    return n || !emu4_rule(EMU4_RULE_QUEUE_SIZE0) ? n : INPUT_QUEUE_MAX;
+    return n ? n : INPUT_QUEUE_MAX;
 }
 
 static E4_Addr next_slot(const E4_InputQueue *q)
 {
-    if ((uint32_t)q->q_bptr == (uint32_t)q->q_control && emu4_rule(EMU4_RULE_QUEUE_WRAP))
+    if ((uint32_t)q->q_bptr == (uint32_t)q->q_control)
         return q->q_bptr + (E4_Addr)E4_InputQueueLastItemOffset(q->q_control);
     return q->q_bptr + slot_bytes(q);
 }
@@ -159,14 +155,13 @@ static E4_Addr next_slot(const E4_InputQueue *q)
 static enum dma_end queue_write(struct emu4_proc *p, struct emu4_end *from, struct emu4_end *to,
                                 const uint64_t w[7], const struct emu4_claim *claim)
 {
-    char buf[QUEUE_BUFFER];
+    char buf[INPUT_QUEUE_MAX];
     uint64_t size = SIZE_OF(w);
     struct emu4_place src, slot, mine = {.ptr = buf, .pid = p->pid};
     struct emu4_txn t;
     E4_InputQueue q;
 
-    if (size > QUEUE_BUFFER ||
-        (size > INPUT_QUEUE_MAX && emu4_rule(EMU4_RULE_QUEUE_ONE_PACKET)))
+    if (size > INPUT_QUEUE_MAX)
         return refuse(from, UTS_BAD_TRAP, w[0], size, claim);
     if (!emu4_place(from, SRC_ADDR(w), size, &src))
         return refuse(from, UTS_INVALID_ADDR, SRC_ADDR(w), size, claim);
@@ -182,7 +177,7 @@ static enum dma_end queue_write(struct emu4_proc *p, struct emu4_end *from, stru
         return refuse_there(to, DST_EVENT(w), 0, from, claim);
     }
     E4_Addr next = next_slot(&q);
-    if (next == q.q_fptr && emu4_rule(EMU4_RULE_QUEUE_FULL)) {
+    if (next == q.q_fptr) {
         emu4_unlock(&t);
         return refused(to);
     }
@@ -191,7 +186,7 @@ static enum dma_end queue_write(struct emu4_proc *p, struct emu4_end *from, stru
         emu4_unlock(&t);
         return refused(to);
     }
-    if (DST_ADDR(w) > QUEUE_BUFFER || DST_ADDR(w) + size > slot_bytes(&q) ||
+    if (DST_ADDR(w) > INPUT_QUEUE_MAX || DST_ADDR(w) + size > slot_bytes(&q) ||
         !emu4_place(to, q.q_bptr + DST_ADDR(w), size, &slot) ||
         emu4_move(&src, &slot, size) < 0) {
         emu4_unlock(&t);
@@ -199,7 +194,7 @@ static enum dma_end queue_write(struct emu4_proc *p, struct emu4_end *from, stru
     }
     emu4_step(EMU4_STEP_SLOT_WRITTEN);
     emu4_txn_store(&t, DST_EVENT(w), next, 8);
-    if (q.q_event && emu4_rule(EMU4_RULE_QUEUE_EVENT))
+    if (q.q_event)
         emu4_event_set(&t, q.q_event);
     if (!end(p, &t, from, claim))
         return refused(to);
@@ -239,21 +234,14 @@ static enum dma_end rdma_write(struct emu4_proc *p, struct emu4_end *from, struc
     uint64_t size = SIZE_OF(w), len = size - *done < limit ? size - *done : limit;
     struct emu4_place src, dst;
     struct emu4_txn t;
-    bool told = false;
 
-    if (!emu4_rule(EMU4_RULE_DST_AFTER_DATA) && *done == 0 && DST_EVENT(w)) {
-        if (!begin(&t, to))
-            return refused(to);
-        emu4_event_set(&t, DST_EVENT(w));
-        told = end(p, &t, from, claim);
-    }
     if (len) {
         if (!emu4_place(from, SRC_ADDR(w), size, &src))
             return refuse(from, UTS_INVALID_ADDR, SRC_ADDR(w), size, claim);
         if (!emu4_place(to, DST_ADDR(w), size, &dst))
             return refuse_there(to, DST_ADDR(w), size, from, claim);
         int rc = piece(to, src, dst, *done, len);
-        if (rc == -EFAULT && emu4_rule(EMU4_RULE_SRC_CHECKED))
+        if (rc == -EFAULT)
             return refuse(from, UTS_INVALID_ADDR, SRC_ADDR(w), size, claim);
         if (rc == -ENXIO)
             return refuse_there(to, DST_ADDR(w), size, from, claim);
@@ -264,13 +252,13 @@ static enum dma_end rdma_write(struct emu4_proc *p, struct emu4_end *from, struc
         if (*done < size)
             return DMA_MORE;
     }
-    if (DST_EVENT(w) && emu4_rule(EMU4_RULE_DST_AFTER_DATA)) {
+    if (DST_EVENT(w)) {
         if (!begin(&t, to))
             return refused(to);
         emu4_event_set(&t, DST_EVENT(w));
         if (!end(p, &t, from, claim))
             return refused(to);
-    } else if (!told && !is_open(to)) {
+    } else if (!is_open(to)) {
         return refused(to);
     }
     return DMA_DONE;
@@ -288,7 +276,7 @@ static enum dma_end find_target(struct emu4_proc *p, struct emu4_end *from, uint
 {
     uint32_t route = route_of(from, vp);
 
-    if (!route && emu4_rule(EMU4_RULE_VPROC_CHECKED))
+    if (!route)
         return refuse(from, UTS_INVALID_VPROC, vp, 0, claim);
     if (emu4_target_get(p, route, to))
         return DMA_DONE;
@@ -304,8 +292,6 @@ enum dma_end emu4_dma_step(struct emu4_proc *p, struct emu4_end *from, const uin
 
     if (r != DMA_DONE)
         return r;
-    if (!emu4_rule(EMU4_RULE_TIME_SLICES))
-        limit = UINT64_MAX;
     if (w[0] & DMA_QueueWrite)
         r = queue_write(p, from, &to, w, claim);
     else
@@ -385,7 +371,7 @@ static bool hold(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7])
 {
     const struct emu4_knobs *k = &p->knobs;
 
-    if (!k->reorder || !emu4_rule(EMU4_RULE_NO_ORDER) || emu4_random() % 100 >= k->reorder)
+    if (!k->reorder || emu4_random() % 100 >= k->reorder)
         return false;
     EMU4_COUNT(dma_held, 1);
     put_off(p, x, w, 0, emu4_now() + 1 + emu4_random() % (k->hold_us * 1000 + 1));
@@ -398,8 +384,7 @@ static void delivered(struct emu4_ctx *x, const uint64_t w[7])
         EMU4_COUNT(dma_queue, 1);
     else
         EMU4_COUNT(dma_write, 1);
-    if (emu4_rule(EMU4_RULE_SRC_AFTER_ACK))
-        set_source_event(&x->end, SRC_EVENT(w));
+    set_source_event(&x->end, SRC_EVENT(w));
 }
 
 /* Does it, or leaves to the engine what is not done. */
@@ -407,8 +392,6 @@ static void go(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7])
 {
     uint64_t done = 0;
 
-    if (!emu4_rule(EMU4_RULE_SRC_AFTER_ACK))
-        set_source_event(&x->end, SRC_EVENT(w));
     switch (emu4_dma_step(p, &x->end, w, &done, UINT64_MAX, NULL)) {
     case DMA_DONE:
         delivered(x, w);
@@ -418,10 +401,7 @@ static void go(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7])
         break;
     case DMA_NACK:
     case DMA_ABSENT:
-        if (emu4_rule(EMU4_RULE_RETRY_FOREVER))
-            put_off(p, x, w, done, emu4_now() + 1000);
-        else
-            set_source_event(&x->end, SRC_EVENT(w));
+        put_off(p, x, w, done, emu4_now() + 1000);
         break;
     case DMA_DEAD:
         break;
@@ -435,8 +415,7 @@ void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7]
 
     if (hold(p, x, w))
         return;
-    if (size > p->knobs.slice || size > *budget ||
-        (!emu4_rule(EMU4_RULE_NO_ORDER) && emu4_engine_has_work(p))) {
+    if (size > p->knobs.slice || size > *budget) {
         put_off(p, x, w, 0, 0);
         return;
     }
@@ -449,7 +428,7 @@ void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7]
 bool emu4_dma_joins(const struct emu4_proc *p, const uint64_t w[7], const uint64_t first[7])
 {
     return !(w[0] & DMA_QueueWrite) && !DST_EVENT(w) && VPROC(w) == VPROC(first) &&
-           SIZE_OF(w) <= p->knobs.slice && !emu4_broken_rules && !emu4_steps;
+           SIZE_OF(w) <= p->knobs.slice && !emu4_steps;
 }
 
 /* The addresses of one of them; false where one call would not move it. */

@@ -205,23 +205,21 @@ static bool settle(struct emu4_proc *p, struct emu4_txn *t, unsigned i, enum dma
         emu4_table_move(t, i, TABLE_READY);
         break;
     case DMA_NACK:
-    case DMA_ABSENT:
-        if (emu4_rule(EMU4_RULE_RETRY_FOREVER)) {
-            uint32_t backoff = d->backoff_us ? d->backoff_us : 1;
-            uint64_t due = emu4_now() + pause_ns(p, r, backoff);
-            EMU4_TXN_SET(t, d->backoff_us, backoff < 1u << 30 ? backoff * 2 : backoff);
-            EMU4_TXN_SET(t, d->due, due);
-            emu4_table_move(t, i, TABLE_WAIT);
-            if (e->peer->self)
-                keep_sooner(next_due, due);
-            else
-                theirs = true;
-            waits = true;
-            break;
-        }
-        /* fall through */
+    case DMA_ABSENT: { /* for ever */
+        uint32_t backoff = d->backoff_us ? d->backoff_us : 1;
+        uint64_t due = emu4_now() + pause_ns(p, r, backoff);
+        EMU4_TXN_SET(t, d->backoff_us, backoff < 1u << 30 ? backoff * 2 : backoff);
+        EMU4_TXN_SET(t, d->due, due);
+        emu4_table_move(t, i, TABLE_WAIT);
+        if (e->peer->self)
+            keep_sooner(next_due, due);
+        else
+            theirs = true;
+        waits = true;
+        break;
+    }
     case DMA_DONE:
-        if (d->word[5] && emu4_rule(EMU4_RULE_SRC_AFTER_ACK))
+        if (d->word[5])
             emu4_event_set(t, d->word[5]);
         /* fall through */
     case DMA_DEAD:
@@ -401,13 +399,6 @@ static void claimed_step(struct emu4_proc *p, struct emu4_end *e, struct late *l
     if (late->done > E4_DMA_SIZE(w[0]))
         late->done = 0; /* somebody wrote over it */
     uint64_t before = late->done;
-    if (own && !emu4_rule(EMU4_RULE_SRC_AFTER_ACK) && before == 0 && w[5]) {
-        struct emu4_txn t;
-        emu4_lock(&t, e);
-        emu4_event_set(&t, w[5]);
-        emu4_txn_commit(&t);
-        emu4_unlock(&t);
-    }
     late->r = emu4_dma_step(p, e, w, &late->done, p->knobs.slice, own ? NULL : &late->claim);
     charge(pass, late->r, late->done - before);
     if (late->r == DMA_DONE)

@@ -27,8 +27,6 @@ static void to_port(struct emu4_txn *t, uint64_t where, const uint64_t *w, unsig
     struct shm_ctx *c = t->e->c;
     uint64_t queue = ADDR_OFFSET(where) / PORT_BYTES;
 
-    if (!emu4_rule(EMU4_RULE_PORT_RUNS))
-        return;
     if (ADDR_TAG(where) != (c->tag & 0xfff) || queue >= EMU4_CQS || !c->cq[queue].in_use) {
         emu4_trap(t, UTS_INVALID_ADDR, UTS_EPROC, where, 0);
         return;
@@ -60,8 +58,7 @@ static void fire(struct emu4_txn *t, const struct image *ev)
     }
     if (n == 0)
         return;
-    if (((ev->p0 & 63) && emu4_rule(EMU4_RULE_ALIGNED)) ||
-        emu4_read(t->e, ev->p0, block, n * 8) < 0) {
+    if ((ev->p0 & 63) || emu4_read(t->e, ev->p0, block, n * 8) < 0) {
         emu4_trap(t, UTS_INVALID_ADDR, UTS_EPROC, ev->p0, n);
         return;
     }
@@ -91,17 +88,13 @@ void emu4_event_set(struct emu4_txn *t, E4_Addr event)
     EMU4_COUNT(events_set, 1);
     int32_t count = (int32_t)(ev.count_type >> 32);
     int64_t units = event & 31 ? (int64_t)(event & 31) : 32;
-    if (!emu4_rule(EMU4_RULE_EVENT_UNITS))
-        units = 1;
     int64_t sum = count + units;
-    if (sum > INT32_MAX && emu4_rule(EMU4_RULE_COUNT_OVERFLOW)) {
+    if (sum > INT32_MAX) {
         emu4_trap(t, UTS_BAD_TRAP, UTS_EPROC, at, ev.count_type);
         return;
     }
-    bool fires = sum >= 0 && (count < 0 || !emu4_rule(EMU4_RULE_EVENT_ONCE));
-    int64_t left = fires && !emu4_rule(EMU4_RULE_EVENT_NO_REARM) ? -32 : sum;
-    emu4_txn_store(t, at, (uint64_t)(uint32_t)left << 32 | (uint32_t)ev.count_type, 8);
-    if (fires)
+    emu4_txn_store(t, at, (uint64_t)(uint32_t)sum << 32 | (uint32_t)ev.count_type, 8);
+    if (sum >= 0 && count < 0)
         fire(t, &ev);
 }
 
@@ -114,7 +107,7 @@ void emu4_event_wait(struct emu4_txn *t, E4_Addr event, uint64_t count_type, uin
     if (!look(t, at, &ev))
         return;
     int64_t sum = (int64_t)(int32_t)(ev.count_type >> 32) + (int32_t)(count_type >> 32);
-    if ((sum > INT32_MAX || sum < INT32_MIN) && emu4_rule(EMU4_RULE_COUNT_OVERFLOW)) {
+    if (sum > INT32_MAX || sum < INT32_MIN) {
         emu4_trap(t, UTS_BAD_TRAP, UTS_EPROC, at, count_type);
         return;
     }
@@ -122,6 +115,6 @@ void emu4_event_wait(struct emu4_txn *t, E4_Addr event, uint64_t count_type, uin
     emu4_txn_store(t, at, ev.count_type, 8);
     emu4_txn_store(t, at + 8, p0, 8);
     emu4_txn_store(t, at + 16, p1, 8);
-    if (sum >= 0 && emu4_rule(EMU4_RULE_WAIT_FIRES))
+    if (sum >= 0)
         fire(t, &ev);
 }

@@ -12,9 +12,8 @@
 
 #define PREFIX "EMUELAN4_"
 
-_Static_assert((int)EMU4_RULE_COUNT <= 64 && (int)EMU4_STEP_COUNT <= 64, "bits of a word");
+_Static_assert((int)EMU4_STEP_COUNT <= 64, "bits of a word");
 
-uint64_t emu4_broken_rules;
 uint64_t emu4_steps;
 
 /* What happens at a step: a signal, when it is come to so often. */
@@ -24,12 +23,6 @@ struct at_step {
     _Atomic long in; /* 0: never */
 };
 static struct at_step die = {.signal = SIGKILL}, stop = {.signal = SIGSTOP};
-
-static const char *const rule_names[] = {
-#define X(NAME, name, prose) #name,
-    EMU4_RULES(X)
-#undef X
-};
 
 static const char *const step_names[] = {
 #define X(NAME, name) #name,
@@ -56,36 +49,21 @@ static uint64_t number(const char *var, uint64_t def, uint64_t min, uint64_t max
     return v;
 }
 
-/* The index of the word of `len` characters in a list, or -1 with a line on stderr. */
-static int find(const char *const *names, int count, const char *word, size_t len,
-                const char *what)
+/* The step that the `len` characters name, or -1 with a line on stderr. */
+static int find_step(const char *word, size_t len)
 {
-    for (int i = 0; i < count; i++)
-        if (strlen(names[i]) == len && memcmp(names[i], word, len) == 0)
+    for (int i = 0; i < EMU4_STEP_COUNT; i++)
+        if (strlen(step_names[i]) == len && memcmp(step_names[i], word, len) == 0)
             return i;
-    fprintf(stderr, "emuelan4: there is no %s %.*s; emuelan4 --help lists them\n", what,
-            (int)len, word);
+    fprintf(stderr, "emuelan4: there is no step %.*s; emuelan4 --help lists them\n", (int)len,
+            word);
     return -1;
-}
-
-static uint64_t rules(const char *list)
-{
-    uint64_t bits = 0;
-
-    while (*list) {
-        size_t len = strcspn(list, ",");
-        int i = len ? find(rule_names, EMU4_RULE_COUNT, list, len, "rule") : -1;
-        if (i >= 0)
-            bits |= UINT64_C(1) << i;
-        list += len + (list[len] == ',');
-    }
-    return bits;
 }
 
 static void set_step(struct at_step *a, const char *text)
 {
     size_t len = strcspn(text, ":");
-    int i = len ? find(step_names, EMU4_STEP_COUNT, text, len, "step") : -1;
+    int i = len ? find_step(text, len) : -1;
     long n = text[len] ? atol(text + len + 1) : 1;
 
     atomic_store(&a->in, i < 0 ? 0 : n > 0 ? n : 1);
@@ -119,8 +97,6 @@ void emu4_knobs_load(struct emu4_knobs *k)
         k->field = "";
     EMU4_STRINGS(X)
 #undef X
-    k->broken_rules = rules(k->broken);
-    emu4_broken_rules = k->broken_rules;
     emu4_steps = 0;
     set_step(&die, k->die);
     set_step(&stop, k->stop);
@@ -147,10 +123,6 @@ void emu4_knobs_help(FILE *out)
 #define X(field, var, unit, prose)                                                             \
     fprintf(out, "  %-24s default unset (%s)\n      %s\n", PREFIX #var, unit, prose);
     EMU4_STRINGS(X)
-#undef X
-    fprintf(out, "\nRules that EMUELAN4_BROKEN breaks:\n");
-#define X(NAME, name, prose) fprintf(out, "  %-18s %s\n", #name, prose);
-    EMU4_RULES(X)
 #undef X
     fprintf(out, "\nSteps at which EMUELAN4_DIE kills and EMUELAN4_STOP stops:\n ");
     for (int i = 0; i < EMU4_STEP_COUNT; i++)

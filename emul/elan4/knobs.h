@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Knobs: what a user or a test can change, by environment variables EMUELAN4_<NAME>; and the
- * rules of the network interface that a test can switch off to see that it notices. One table
- * each; parsing, `emuelan4 --help` and the counters' names come from them.
+ * Knobs: what a user or a test can change, by environment variables EMUELAN4_<NAME>. One table
+ * for each kind; parsing and `emuelan4 --help` come from them.
  */
 #ifndef EMUL_ELAN4_KNOBS_H
 #define EMUL_ELAN4_KNOBS_H
@@ -56,48 +55,8 @@
     X(die, DIE, "step:K",                                                                      \
       "kill this process with SIGKILL when it comes to a step for the K-th time")              \
     X(stop, STOP, "step:K", "the same with SIGSTOP: it goes on when somebody says so")         \
-    X(broken, BROKEN, "rule,...", "break these rules, to see that a test notices")             \
     X(counters, COUNTERS_DIR, "folder",                                                        \
       "at exit, write the counters to emuelan4-PID.json there")
-
-/* X(NAME, name, prose): what can be broken */
-#define EMU4_RULES(X)                                                                          \
-    X(EVENT_UNITS, event_units, "a set counts 32")                                             \
-    X(EVENT_ONCE, event_once, "an event fires when its count goes from below 0 to 0 or above") \
-    X(EVENT_NO_REARM, event_no_rearm, "an event that fired stays as it is until primed")       \
-    X(WAIT_FIRES, wait_fires, "WAIT_EVENT fires at once if sets have arrived")                 \
-    X(COUNT_OVERFLOW, count_overflow, "a count that goes over traps")                          \
-    X(QUEUE_FULL, queue_full, "a full input queue refuses, one slot stays empty")              \
-    X(QUEUE_WRAP, queue_wrap, "behind the last slot comes the first")                          \
-    X(QUEUE_SIZE0, queue_size0, "item size 0 is 2048")                                         \
-    X(QUEUE_EVENT, queue_event, "each message sets the queue's event")                         \
-    X(QUEUE_ONE_PACKET, queue_one_packet, "a message has at most 2048 bytes")                  \
-    X(QUEUE_IN_SDRAM, queue_in_sdram, "an input queue is in SDRAM")                            \
-    X(SRC_AFTER_ACK, src_after_ack, "the source event is set when the target has all")         \
-    X(DST_AFTER_DATA, dst_after_data, "the target event is set behind the data")               \
-    X(RETRY_FOREVER, retry_forever, "a DMA to nobody is tried for ever")                       \
-    X(NO_ORDER, no_order, "DMAs overtake each other")                                          \
-    X(TIME_SLICES, time_slices, "a long DMA gives way to others")                              \
-    X(SRC_CHECKED, src_checked, "a source that is not mapped traps")                           \
-    X(RAW_POINTER, raw_pointer, "a pointer is no address of the network")                      \
-    X(VPROC_CHECKED, vproc_checked, "a virtual process without route traps")                   \
-    X(CQ_PERMISSION, cq_permission, "a command needs the queue's permission")                  \
-    X(CQ_SIZE, cq_size, "a command queue overflows")                                           \
-    X(CQ_SPACE, cq_space, "reserved dwords are not handed out twice")                          \
-    X(PORT_RUNS, port_runs, "what is copied to a command port is executed")                    \
-    X(GUARD_HOLDS, guard_holds, "a guard stops the next command")                              \
-    X(BLOCKED, blocked, "a blocked inputter refuses")                                          \
-    X(ATTACH_BUSY, attach_busy, "a context has one owner")                                     \
-    X(ATTACH_RANGE, attach_range, "a capability must contain the context")                     \
-    X(ATTACH_KEY, attach_key, "contexts of the upper half need the created capability")        \
-    X(ROUTES, routes, "8192 virtual processes")                                                \
-    X(VP_FORMULA, vp_formula, "virtual processes are numbered node by node")                   \
-    X(COOKIE_ZERO, cookie_zero, "interrupt cookie 0 is reserved")                              \
-    X(INTERRUPT_WAKES, interrupt_wakes, "an interrupt wakes who waits for its cookie")         \
-    X(COOKIES_DIFFER, cookies_differ, "no two cookies are the same")                           \
-    X(ALIGNED, aligned, "queues and copied blocks are aligned")                                \
-    X(DEAD_FREED, dead_freed, "the context of a dead process can be taken")                    \
-    X(NEXT_OWNER, next_owner, "who takes a context gets what is sent to it from then on")
 
 /* Steps at which a test can kill or stop a process. */
 #define EMU4_STEPS(X)                                                                          \
@@ -120,13 +79,6 @@
     X(GREETING, greeting)                                                                      \
     X(RINGING, ringing)
 
-enum emu4_rule {
-#define X(NAME, name, prose) EMU4_RULE_##NAME,
-    EMU4_RULES(X)
-#undef X
-        EMU4_RULE_COUNT
-};
-
 enum emu4_step {
 #define X(NAME, name) EMU4_STEP_##NAME,
     EMU4_STEPS(X)
@@ -141,7 +93,6 @@ struct emu4_knobs {
 #define X(field, var, unit, prose) const char *field;
     EMU4_STRINGS(X)
 #undef X
-    uint64_t broken_rules;
 };
 
 /*
@@ -151,15 +102,8 @@ struct emu4_knobs {
 void emu4_knobs_load(struct emu4_knobs *k);
 /* The node, as the environment has it now. */
 uint64_t emu4_knobs_node(void);
-/* Writes the tables: variable, default, unit, meaning; rules; steps. */
+/* Writes the tables: variable, default, unit, meaning; steps. */
 void emu4_knobs_help(FILE *out);
-
-extern uint64_t emu4_broken_rules;
-/* Whether the network interface keeps this rule, as it does unless a test says otherwise. */
-static inline bool emu4_rule(enum emu4_rule r)
-{
-    return __builtin_expect(!(emu4_broken_rules >> r & 1), 1);
-}
 
 extern uint64_t emu4_steps; /* a bit for each at which something is to happen */
 static inline bool emu4_step_watched(enum emu4_step s)

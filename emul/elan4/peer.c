@@ -262,8 +262,7 @@ static bool still_there(const struct emu4_end *e)
 /* Whether no context of the node was attached since the owner was looked up. */
 static bool nobody_came(const struct emu4_cached *c)
 {
-    return !emu4_rule(EMU4_RULE_NEXT_OWNER) ||
-           (c->attaches && atomic_load(c->attaches) == c->count);
+    return c->attaches && atomic_load(c->attaches) == c->count;
 }
 
 bool emu4_target_get(struct emu4_proc *p, uint32_t route, struct emu4_end *end)

@@ -57,8 +57,6 @@ bool emu4_interrupt(struct emu4_end *e, uint64_t cookie)
         struct shm_int *in = &e->c->interrupt[i];
         if (!atomic_load(&in->in_use) || in->cookie != cookie)
             continue;
-        if (!emu4_rule(EMU4_RULE_INTERRUPT_WAKES))
-            return true;
         EMU4_COUNT(interrupts, 1);
         atomic_fetch_add(&in->count, 1);
         if (atomic_load(&in->sleepers))
@@ -133,7 +131,7 @@ static unsigned run_head(struct emu4_txn *t, uint64_t head, uint64_t left, uint6
     for (unsigned i = 0; i < n; i++)
         w[i] = c->inbox[(head + i) % EMU4_INBOX];
     uint32_t perm = emu4_command_permission(w[0]);
-    if ((c->cq[queue].perms & perm) != perm && emu4_rule(EMU4_RULE_CQ_PERMISSION)) {
+    if ((c->cq[queue].perms & perm) != perm) {
         emu4_trap(t, UTS_PERMISSION, UTS_CPROC, w[0], queue);
         return n;
     }

@@ -94,16 +94,9 @@ int emu4_registry_take(struct emu4_proc *p, unsigned node, unsigned context,
     if (!n)
         return -1;
     struct flock l = lock_of(context, F_WRLCK);
-    if (emu4_rule(EMU4_RULE_ATTACH_BUSY) && fcntl(n->file, F_SETLK, &l) < 0) {
+    if (fcntl(n->file, F_SETLK, &l) < 0) {
         if (errno == EAGAIN || errno == EACCES)
             errno = EBUSY;
-        return -1;
-    }
-    struct emu4_record old;
-    if (!emu4_rule(EMU4_RULE_DEAD_FREED) &&
-        pread(n->file, &old, sizeof(old), (off_t)context * RECORD_BYTES) == sizeof(old) &&
-        old.magic) {
-        errno = EBUSY;
         return -1;
     }
     emu4_step(EMU4_STEP_ATTACHING);

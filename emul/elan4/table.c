@@ -136,26 +136,10 @@ void emu4_table_wait_with(struct shm_ctx *c, unsigned i)
         }
 }
 
-/* The oldest, where order is kept on purpose. */
-static int oldest(const struct shm_ctx *c)
-{
-    int found = -1;
-
-    for (unsigned w = 0; w < EMU4_WORDS; w++)
-        for (uint64_t bits = c->ready[w] & c->used[w]; bits; bits &= bits - 1) {
-            int i = (int)(w * 64 + (unsigned)__builtin_ctzll(bits));
-            if (found < 0 || c->dma[i].seq < c->dma[found].seq)
-                found = i;
-        }
-    return found;
-}
-
 static int ready_one(const struct shm_ctx *c)
 {
     unsigned from = c->get_cursor % EMU4_DMAS;
 
-    if (!emu4_rule(EMU4_RULE_NO_ORDER))
-        return oldest(c);
     if (emu4_knobs()->reorder)
         from = emu4_random() % EMU4_DMAS;
     for (unsigned k = 0; k <= EMU4_WORDS; k++) {

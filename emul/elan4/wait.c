@@ -139,8 +139,7 @@ EMU4_EXPORT int elan4_alloc_intcookie(ELAN4_CTX *ctx, E4_uint64 cookie)
 
     if (emu4_call(EMU4_CALL_elan4_alloc_intcookie))
         return -1;
-    if (x->context < 0 || (cookie == 0 && emu4_rule(EMU4_RULE_COOKIE_ZERO)) ||
-        cookie >> (64 - E4_MAIN_INT_SHIFT)) {
+    if (x->context < 0 || cookie == 0 || cookie >> (64 - E4_MAIN_INT_SHIFT)) {
         errno = EINVAL;
         return -1;
     }
@@ -212,7 +211,7 @@ void emu4_pools_free(struct emu4_ctx *x)
 static E4_uint64 cookie(ELAN4_COOKIEPOOL *pub, int type)
 {
     struct emu4_pool *pool = (struct emu4_pool *)pub;
-    uint64_t n = emu4_rule(EMU4_RULE_COOKIES_DIFFER) ? atomic_fetch_add(&pool->serial, 1) : 0;
+    uint64_t n = atomic_fetch_add(&pool->serial, 1);
 
     return pool->vp << 48 | (uint64_t)type << 44 | (n & ((UINT64_C(1) << 44) - 1));
 }

@@ -18,6 +18,7 @@
 #include "emul/verbs/base/counters.h"
 #include "emul/verbs/base/knobs.h"
 #include "emul/verbs/base/shm.h"
+#include "emul/verbs/base/stop.h"
 #include "emul/verbs/view.h"
 
 #define LIBRARY "libemuverbs.so"
@@ -46,6 +47,8 @@ static void help(void)
            "  --show PID          print the counters of a running process as JSON\n"
            "\nKnobs (environment variables):\n");
     emu_knobs_help(stdout);
+    printf("\nSteps of EMUVERBS_STOP, at which:\n");
+    emu_steps_help(stdout);
     printf("\nCounters besides the number of each call:\n");
     emu_counters_help(stdout);
 }

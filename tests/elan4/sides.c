@@ -55,7 +55,10 @@ pid_t fork_quietly(void)
 {
     for (int i = 0; i < PATIENCE_MS && !others_sleep(); i++)
         usleep(1000);
-    return fork();
+    pid_t pid = fork();
+    if (pid == 0)
+        clock_run();
+    return pid;
 }
 
 void open_side(struct side *s, const char *listen, const char *more)
@@ -121,13 +124,27 @@ void poll_side(struct side *s)
 
 void until(struct side *s, struct side *other, enum rme_event_type type, int count)
 {
-    uint64_t end = rme_now() + PATIENCE_MS;
+    uint64_t end = guard_ms() + PATIENCE_MS;
 
     while (s->count[type] < count) {
-        assert_true(rme_now() < end);
+        assert_true(guard_ms() < end);
         poll_side(s);
         if (other)
             poll_side(other);
+    }
+}
+
+#define STEP_MS   100 /* shorter than what the fabric takes for standing still */
+#define LOOK_OVER 64  /* polls; the last of them looks around */
+
+void pass(struct side *s, uint64_t ms)
+{
+    while (ms) {
+        uint64_t step = ms < STEP_MS ? ms : STEP_MS;
+        clock_step(step);
+        for (int i = 0; i < LOOK_OVER; i++)
+            poll_side(s);
+        ms -= step;
     }
 }
 

@@ -21,8 +21,9 @@
 #include "base/options.h"
 #include "base/stats.h"
 #include "base/timer.h"
+#include "tests/elan4/clock.h"
 
-#define PATIENCE_MS 20000
+#define PATIENCE_MS 60000
 #define RX          4
 
 struct side {
@@ -60,6 +61,8 @@ void dial(struct side *s, const char *uri);
 void open_pair(struct side *server, struct side *client, const char *server_options,
                const char *client_options);
 void say(struct side *s, const char *text);
+/* Time passes in steps, after each of which it has been looked at as often as is needed. */
+void pass(struct side *s, uint64_t ms);
 /* The first ends the link; both see it. */
 void part(struct side *a, struct side *b);
 

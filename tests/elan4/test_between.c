@@ -334,7 +334,6 @@ static int a_place_is_not_lost(void)
 
 int main(void)
 {
-    CASES_BEGIN;
     CASE(a_word_is_set_once());
     CASE(a_trap_is_told_late());
     CASE(who_is_asked_again_is_helped());
@@ -342,5 +341,5 @@ int main(void)
     CASE(nothing_is_written_into_what_was_left());
     CASE(each_delivery_leaves_its_mark());
     CASE(a_place_is_not_lost());
-    CASES_END;
+    return cases_end();
 }

@@ -178,7 +178,6 @@ static int to_two_processes(void)
 
 int main(void)
 {
-    CASES_BEGIN;
     CASE(all_arrive("0"));
     CASE(all_arrive("40"));
     CASE(into_the_arena());
@@ -186,5 +185,5 @@ int main(void)
     CASE(one_is_wrong(true));
     CASE(one_is_wrong(false));
     CASE(to_two_processes());
-    CASES_END;
+    return cases_end();
 }

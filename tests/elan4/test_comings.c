@@ -86,18 +86,18 @@ static void transfer(struct side *s, struct rme_xfer *x, bool read)
 /* Connects, however often it has to ask: where many died there may be no room for a while. */
 static void get_in(struct side *me, struct side *other)
 {
-    uint64_t end = rme_now() + PATIENCE_MS, next = 0;
+    uint64_t end = guard_ms() + PATIENCE_MS, next = 0;
     int asked = 0;
 
     while (me->count[RME_EV_LINK_UP] == 0) {
-        assert_true(rme_now() < end);
-        if (asked > me->count[RME_EV_LINK_DOWN] && rme_now() >= next) {
+        assert_true(guard_ms() < end);
+        if (asked > me->count[RME_EV_LINK_DOWN] && guard_ms() >= next) {
             ops->link_disconnect(me->link, -ETIMEDOUT);
             until(me, other, RME_EV_LINK_DOWN, asked);
         }
         if (asked == me->count[RME_EV_LINK_DOWN] && me->count[RME_EV_LINK_UP] == 0) {
             dial(me, "elan4://0:2");
-            next = rme_now() + ASK_MS;
+            next = guard_ms() + ASK_MS;
             asked++;
         }
         poll_side(me);
@@ -140,15 +140,15 @@ static void begin(struct side *server, const char *more)
  */
 static void until_alone(struct side *server)
 {
-    uint64_t again = 0, end = rme_now() + PATIENCE_MS;
+    uint64_t again = 0, end = guard_ms() + PATIENCE_MS;
     struct rme_link *l;
 
     while (!TAILQ_EMPTY(&server->f->links)) {
-        assert_true(rme_now() < end);
+        assert_true(guard_ms() < end);
         poll_side(server);
-        if (rme_now() < again)
+        if (guard_ms() < again)
             continue;
-        again = rme_now() + 20;
+        again = guard_ms() + 20;
         TAILQ_FOREACH(l, &server->f->links, all)
             if (l->state == ELAN_UP_STATE) {
                 char *tx = ops->tx_get(l);
@@ -260,13 +260,13 @@ static void set_death(int i, int *after)
 /* Who has the context next stays for a while, and says something now and then. */
 static void until_given_back(struct side *server)
 {
-    uint64_t end = rme_now() + PATIENCE_MS;
+    uint64_t end = guard_ms() + PATIENCE_MS;
     struct side client;
 
     open_side(&client, NULL, "");
     get_in(&client, server);
     while (server->f->norphans + server->f->kept_moves) {
-        assert_true(rme_now() < end);
+        assert_true(guard_ms() < end);
         int before = server->count[RME_EV_RECV];
         say(&client, "still here");
         until(server, &client, RME_EV_RECV, before + 1);

@@ -78,11 +78,11 @@ static void come(struct side *client, struct side *server, int node)
 /* What was refused here may be on its way to be told, and have all that a process may. */
 static void say_to(struct side *s, struct side *other, const char *text)
 {
-    uint64_t end = rme_now() + PATIENCE_MS;
+    uint64_t end = guard_ms() + PATIENCE_MS;
     char *tx;
 
     while ((tx = ops->tx_get(s->link)) == NULL) {
-        assert_true(rme_now() < end);
+        assert_true(guard_ms() < end);
         poll_side(s);
         poll_side(other);
     }
@@ -145,10 +145,10 @@ static void look(struct side *s)
 
 static void until_so_far(struct side *server, _Atomic int *how_many, int n)
 {
-    uint64_t end = rme_now() + PATIENCE_MS;
+    uint64_t end = guard_ms() + PATIENCE_MS;
 
     while (atomic_load(how_many) < n) {
-        assert_true(rme_now() < end);
+        assert_true(guard_ms() < end);
         poll_side(server);
     }
 }
@@ -168,10 +168,10 @@ static uint32_t fill(struct side *server, struct rme_link *l)
 /* What belongs to no link has landed: questions, that is, and what a test says by itself. */
 static void until_landed(struct side *s)
 {
-    uint64_t end = rme_now() + PATIENCE_MS;
+    uint64_t end = guard_ms() + PATIENCE_MS;
 
     while (s->f->norphans) {
-        assert_true(rme_now() < end);
+        assert_true(guard_ms() < end);
         poll_side(s);
     }
 }
@@ -197,7 +197,7 @@ static void as_at_the_start(struct side *server)
 /* Who has that place next asks until it is served, and stays until nothing is out there. */
 static void take_the_place(struct side *server, int node)
 {
-    uint64_t end = rme_now() + PATIENCE_MS;
+    uint64_t end = guard_ms() + PATIENCE_MS;
     struct side client;
 
     on_node(node);
@@ -205,10 +205,10 @@ static void take_the_place(struct side *server, int node)
     unsigned vp = client.f->nic->vp;
     while (!client.count[RME_EV_LINK_UP]) {
         int downs = client.count[RME_EV_LINK_DOWN];
-        assert_true(rme_now() < end);
+        assert_true(guard_ms() < end);
         dial(&client, "elan4://0:2");
-        for (uint64_t again = rme_now() + 50;
-             rme_now() < again && !client.count[RME_EV_LINK_UP];) {
+        for (uint64_t again = guard_ms() + 50;
+             guard_ms() < again && !client.count[RME_EV_LINK_UP];) {
             poll_side(server);
             poll_side(&client);
         }
@@ -218,7 +218,7 @@ static void take_the_place(struct side *server, int node)
         }
     }
     while (out_at(server, vp)) {
-        assert_true(rme_now() < end);
+        assert_true(guard_ms() < end);
         int before = server->count[RME_EV_RECV];
         say_to(&client, server, "still here");
         until(server, &client, RME_EV_RECV, before + 1);

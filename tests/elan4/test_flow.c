@@ -512,11 +512,8 @@ static int many_refused_by_a_dead_one(void)
     return run_beds_kill(2, (bed_fn[]){is_left, refuses}, 1);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-    CASES_BEGIN;
-    for (int i = 0; argc > 1 && i < atoi(argv[1]); i++)
-        CASE(many_clients());
     CASE(stopped());
     CASE(lock_is_kept());
     CASE(each_queue_is_tried());
@@ -527,5 +524,5 @@ int main(int argc, char **argv)
     CASE(forked_child());
     CASE(many_refused());
     CASE(many_refused_by_a_dead_one());
-    CASES_END;
+    return cases_end();
 }

@@ -137,7 +137,11 @@ static void hostile(struct bed *b)
 
 static int scribbled(void)
 {
-    return run_beds(3, (bed_fn[]){victim, victim, hostile});
+    int rc = 0;
+
+    for (int i = 0; i < 3; i++)
+        rc |= run_beds(3, (bed_fn[]){victim, victim, hostile});
+    return rc;
 }
 
 /* What is in the registry is not believed either. */
@@ -186,9 +190,7 @@ static int registry_scribbled(void)
 
 int main(void)
 {
-    CASES_BEGIN;
-    for (int i = 0; i < 3; i++)
-        CASE(scribbled());
+    CASE(scribbled());
     CASE(registry_scribbled());
-    CASES_END;
+    return cases_end();
 }

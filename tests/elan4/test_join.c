@@ -435,7 +435,6 @@ static int the_heir_of_a_killed_client(void)
 
 int main(void)
 {
-    CASES_BEGIN;
     CASE(greetings_to_the_queue());
     CASE(exchanges_over_tcp());
     CASE(contexts_come_back());
@@ -443,5 +442,5 @@ int main(void)
     CASE(a_folder_of_another_version());
     CASE(a_folder_of_the_first_version());
     CASE(all_new_at_once());
-    CASES_END;
+    return cases_end();
 }

@@ -109,7 +109,7 @@ static int a_helper_dies(const char *step)
         snprintf(die, sizeof(die), "%s:%d", step, k);
         rc = run_beds_kill(4, (bed_fn[]){stopped_target, helper, owner, bystander}, 1);
         if (rc)
-            printf("at %s: ", die);
+            printf("# failed at %s\n", die);
     }
     return rc;
 }
@@ -451,7 +451,7 @@ static int being_stopped_is_not_waiting(void)
     for (int k = 0; k < 20 && rc == 0 && !atomic_load(told_apart); k++)
         rc = run_beds(2, (bed_fn[]){waits_while_stopped, stops_both});
     if (rc == 0 && !atomic_load(told_apart))
-        printf("cannot be told, the machine is too busy: ");
+        printf("# cannot be told, the machine is too busy\n");
     munmap(told_apart, sizeof(*told_apart));
     return rc;
 }
@@ -612,7 +612,6 @@ static int who_is_stopped_ringing_keeps_nobody_asleep(void)
 
 int main(void)
 {
-    CASES_BEGIN;
     CASE(a_helper_dies("listed"));
     CASE(a_helper_dies("logged"));
     CASE(a_helper_dies("half_applied"));
@@ -625,5 +624,5 @@ int main(void)
     CASE(nothing_of_its_own_is_lost());
     CASE(a_child_has_its_own_claims());
     CASE(who_is_stopped_ringing_keeps_nobody_asleep());
-    CASES_END;
+    return cases_end();
 }

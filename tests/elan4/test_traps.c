@@ -122,7 +122,7 @@ static int a_helper_dies(bool here)
     if (rc == 0)
         rc = a_helper_dies_at("told:1", here);
     if (rc)
-        printf("at %s: ", die);
+        printf("# failed at %s\n", die);
     return rc;
 }
 
@@ -184,7 +184,7 @@ static int who_sets_it_dies(void)
         rc = run_beds_kill(2, (bed_fn[]){writes_nowhere, sets_it}, 1);
     }
     if (rc)
-        printf("at %s: ", die);
+        printf("# failed at %s\n", die);
     return rc;
 }
 
@@ -196,10 +196,9 @@ static int who_sets_it_is_stopped(void)
 
 int main(void)
 {
-    CASES_BEGIN;
     CASE(a_helper_dies(false));
     CASE(a_helper_dies(true));
     CASE(who_sets_it_dies());
     CASE(who_sets_it_is_stopped());
-    CASES_END;
+    return cases_end();
 }

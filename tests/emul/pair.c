@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Helpers of the software HCA's tests: processes, and short forms of the verbs. */
 #include "tests/emul/pair.h"
+#include "tests/emul/stop.h"
 #include "emul/verbs/base/shm.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -32,14 +35,19 @@ void run_under_emuverbs(char **argv)
     _exit(99);
 }
 
-static pid_t start(side_fn fn, int sock, int other, pid_t peer)
+/* Sockets: `end` is this side's of each pair, the other side has the other. */
+static pid_t start(side_fn fn, int sock[2], int stop[2], int end, pid_t peer)
 {
     pid_t pid = fork();
 
     if (pid == 0) {
-        struct side s = {.sock = sock, .peer = peer};
-        if (other >= 0)
-            close(other);
+        struct side s = {.sock = -1, .stop = -1, .peer = peer};
+        if (sock) {
+            s.sock = sock[end];
+            s.stop = stop[end];
+            close(sock[!end]);
+            close(stop[!end]);
+        }
         alarm(300); /* for what hangs; a busy machine is slow */
         fn(&s);
         exit(0);
@@ -67,19 +75,22 @@ bool is_watched(void)
 
 int run_one(side_fn fn)
 {
-    return finish(start(fn, -1, -1, 0), false);
+    return finish(start(fn, NULL, NULL, 0, 0), false);
 }
 
 static int two(side_fn active, side_fn passive, bool killed)
 {
-    int sv[2];
+    int sv[2], stop[2];
 
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, sv) < 0)
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, sv) < 0 ||
+        socketpair(AF_UNIX, SOCK_STREAM, 0, stop) < 0)
         return -1;
-    pid_t p = start(passive, sv[1], sv[0], 0);
-    pid_t a = start(active, sv[0], sv[1], p);
+    pid_t p = start(passive, sv, stop, 1, 0);
+    pid_t a = start(active, sv, stop, 0, p);
     close(sv[0]);
     close(sv[1]);
+    close(stop[0]);
+    close(stop[1]);
     int ra = finish(a, false);
     if (ra)
         kill(p, SIGKILL);
@@ -224,6 +235,119 @@ void meet(struct side *s)
     char c = 'm', d;
 
     swap(s, &c, &d, 1);
+}
+
+static void stop_by(int fd, const char *steps)
+{
+    char number[16];
+
+    snprintf(number, sizeof(number), "%d", fd);
+    CHECK_EQ(setenv("EMUVERBS_STOP", steps, 1), 0);
+    CHECK_EQ(setenv("EMUVERBS_STOP_FD", number, 1), 0);
+}
+
+void stop_at(struct side *s, const char *steps)
+{
+    stop_by(s->stop, steps);
+}
+
+int stop_here(const char *steps)
+{
+    int sv[2];
+
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sv), 0);
+    stop_by(sv[1], steps);
+    return sv[0];
+}
+
+void wait_stopped(int fd)
+{
+    char step;
+
+    CHECK_EQ(read(fd, &step, 1), 1);
+}
+
+void go_on(int fd, unsigned char next)
+{
+    CHECK_EQ(write(fd, &next, 1), 1);
+}
+
+void kill_peer_and_wait(struct side *s)
+{
+    int64_t before = counter("peers_died");
+
+    CHECK_EQ(kill(s->peer, SIGKILL), 0);
+    while (counter("peers_died") == before)
+        usleep(1000);
+}
+
+void settle(void)
+{
+    void (*fn)(void) = (void (*)(void))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_settle");
+
+    CHECK(fn);
+    fn();
+}
+
+struct dereg {
+    struct ibv_mr *mr;
+    int err;
+    _Atomic bool done;
+};
+
+static void *dereg_main(void *arg)
+{
+    struct dereg *g = arg;
+
+    g->err = ibv_dereg_mr(g->mr);
+    atomic_store(&g->done, true);
+    return NULL;
+}
+
+int dereg_by_looks(struct ibv_mr *mr, pid_t peer)
+{
+    struct dereg g = {.mr = mr};
+    pthread_t thread;
+
+    clock_stop();
+    int64_t drains = counter("drains");
+    CHECK_EQ(pthread_create(&thread, NULL, dereg_main, &g), 0);
+    while (!atomic_load(&g.done) && counter("drains") == drains)
+        sched_yield();
+    for (unsigned looks = 0; !atomic_load(&g.done); looks++) {
+        int64_t before = counter("drain_looks");
+        while (looks >= 200 && peer && !process_is_stopped(peer))
+            usleep(1000);
+        clock_step_ms(21);
+        while (!atomic_load(&g.done) && counter("drain_looks") == before)
+            sched_yield();
+    }
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    return g.err;
+}
+
+uint64_t clock_step_ns(uint64_t ns)
+{
+    uint64_t (*fn)(uint64_t) =
+        (uint64_t(*)(uint64_t))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_clock");
+
+    CHECK(fn);
+    return fn(ns);
+}
+
+uint64_t clock_step_ms(uint64_t ms)
+{
+    return clock_step_ns(ms * 1000000);
+}
+
+void clock_run(void)
+{
+    clock_step_ns(UINT64_MAX);
+}
+
+void clock_stop(void)
+{
+    clock_step_ns(0);
 }
 
 void side_connect(struct side *s)

@@ -39,6 +39,7 @@ struct shm_head; /* emul/verbs/base/shm.h */
 
 struct side {
     int sock;   /* to the other process */
+    int stop;   /* the same, of a thread that stops at a step (EMUVERBS_STOP) */
     pid_t peer; /* the other process, in the active one */
     struct ibv_context *ctx;
     struct ibv_pd *pd;
@@ -89,6 +90,36 @@ enum ibv_qp_state qp_state(struct side *s);
 
 /* Meets the other process. */
 void meet(struct side *s);
+
+/*
+ * A thread stops at a step (EMUVERBS_STOP). stop_at() says at which, before side_open;
+ * stop_here() does so within one process and returns the end at which to wait. wait_stopped()
+ * returns when a thread is there, which waits until go_on(): the next one stops after `next`
+ * further arrivals, 0: none.
+ */
+void stop_at(struct side *s, const char *steps);
+int stop_here(const char *steps);
+void wait_stopped(int fd);
+void go_on(int fd, unsigned char next);
+
+/* Kills the other process, and waits until the device of this one has dealt with its death. */
+void kill_peer_and_wait(struct side *s);
+
+/* Waits until the service thread has dealt with all that this process was told before. */
+void settle(void);
+
+/*
+ * Deregisters while the device's clock stands still but for the time after which it looks for
+ * who uses the memory, again when each look is over. It gives up after some 230 looks; from the
+ * 200th on there is one only when `peer`, unless that is 0, has stopped. The clock stays stopped.
+ */
+int dereg_by_looks(struct ibv_mr *mr, pid_t peer);
+
+/* The device's clock stands still from the first call on, and goes on by so many ms or ns. */
+void clock_stop(void);
+void clock_run(void); /* by itself again */
+uint64_t clock_step_ms(uint64_t ms);
+uint64_t clock_step_ns(uint64_t ns);
 
 void post_recv(struct side *s, uint64_t id, uint32_t off, uint32_t len);
 int try_send(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t off, uint32_t len,

@@ -206,13 +206,16 @@ ACTIVE(a_request_is_given_up)
     struct rdma_conn_param p = {.qp_num = 7};
 
     setenv("EMUVERBS_CM_TIMEOUT_MS", "1000", 1);
+    clock_stop();
     meet(s);
     for (int i = 0; i < 3; i++) {
         struct rdma_cm_id *id = new_id(NULL);
         resolve(id, "127.0.0.1", PORT + 12);
         CHECK_EQ(rdma_connect(id, &p), 0);
+        clock_step_ms(i == 0 ? 1000 : 999);
         if (i == 0)
             CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -ETIMEDOUT);
+        CHECK(!readable(chan->fd, 0));
         if (i == 1)
             meet(s);
         drop(id);
@@ -370,12 +373,10 @@ PASSIVE(a_request_waits_for_a_descriptor)
     if (is_watched())
         return;
     struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 13, 8);
-    struct shm_head *seg = own_segment();
     struct rlimit before = leave_descriptors(0);
     meet(s);
     meet(s);
-    while (atomic_load(&seg->inbox.head) < atomic_load(&seg->inbox.tail))
-        usleep(1000); /* the last of them may be at work yet, no other */
+    settle();
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
     for (int i = 0; i < ASKED - 1; i++) {
         struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -415,12 +416,10 @@ PASSIVE(a_request_that_waited_is_refused)
     CHECK_EQ(setgid(65534), 0);
     CHECK_EQ(setuid(65534), 0);
     struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 14, 1);
-    struct shm_head *seg = own_segment();
     struct rlimit before = leave_descriptors(0);
     meet(s);
     meet(s);
-    while (atomic_load(&seg->inbox.head) < atomic_load(&seg->inbox.tail))
-        usleep(1000);
+    settle();
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
     meet(s);
     drop(l);
@@ -548,7 +547,7 @@ PASSIVE(a_killed_peer_disconnects)
     listen_at("127.0.0.1", PORT + 7, 4);
     meet(s);
     accept_one();
-    CHECK(readable(chan->fd, 20000)); /* the second request waits */
+    CHECK(readable(chan->fd, 60000)); /* the second request waits */
     meet(s);
     for (;;)
         pause();
@@ -642,9 +641,11 @@ PASSIVE(a_non_blocking_channel)
     all_gone();
 }
 
+/* Acknowledges when the first thread waits. */
 static void *late_ack(void *arg)
 {
-    usleep(100000);
+    while (!thread_sleeps(getpid()))
+        sched_yield();
     rdma_ack_cm_event(arg);
     return NULL;
 }
@@ -663,7 +664,7 @@ TEST(destroying_an_id_waits_for_acknowledgements)
     /* and events that nobody fetched go with their id, leaving the descriptor quiet */
     id = new_id(NULL);
     CHECK_EQ(rdma_resolve_addr(id, NULL, at("127.0.0.1", 1), 1000), 0);
-    CHECK(readable(chan->fd, 1000));
+    CHECK(readable(chan->fd, 60000));
     drop(id);
     CHECK(!readable(chan->fd, 0));
     all_gone();

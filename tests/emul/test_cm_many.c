@@ -109,7 +109,7 @@ TEST(two_hundred_processes_at_once)
     unsigned established = 0, gone = 0;
     while (gone < CLIENTS) {
         struct rdma_cm_event *e;
-        CHECK(readable(chan->fd, 50000));
+        CHECK(readable(chan->fd, 60000));
         CHECK_EQ(rdma_get_cm_event(chan, &e), 0);
         struct rdma_cm_id *id = e->id;
         enum rdma_cm_event_type type = e->event;
@@ -369,11 +369,12 @@ ACTIVE(a_listener_takes_its_requests_with_it)
     pid_t pid = fork();
     if (pid == 0) {
         ask(PORT + 20);
-        usleep(100000);
-        _exit(0);
+        for (;;)
+            pause();
     }
+    meet(s); /* it has asked */
+    CHECK_EQ(kill(pid, SIGKILL), 0);
     CHECK_EQ(waitpid(pid, &st, 0), pid);
-    CHECK_EQ(st, 0);
     struct rdma_cm_id *id = ask(PORT + 20); /* this one is still waiting */
     meet(s);
     CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 28);
@@ -386,10 +387,15 @@ PASSIVE(a_listener_takes_its_requests_with_it)
     struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 20, 4);
 
     meet(s);
+    CHECK(readable(chan->fd, 60000));
     meet(s);
-    usleep(200000); /* the end of the one and the request of the other are there */
+    meet(s);
+    settle(); /* both requests are there */
+    while (counter("peers_died") == 0)
+        usleep(1000); /* and the end of the one */
     drop(l);
-    CHECK(!readable(chan->fd, 200));
+    settle();
+    CHECK(!readable(chan->fd, 0));
     meet(s);
     all_gone();
 }

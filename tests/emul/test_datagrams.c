@@ -258,6 +258,7 @@ ACTIVE(many_senders)
     open_ud(s);
     struct address other = meet_address(s);
     struct ibv_ah *ah = handle(s, other.gid, 1);
+    clock_stop(); /* so a sender waits for its turn as long as it has to */
     meet(s);
     for (int i = 0; i < 2; i++) {
         t[i] = (struct sender){s, ud_qp(s, NULL, 0), ah, other.qpn};
@@ -280,6 +281,7 @@ PASSIVE(many_senders)
     meet_address(s);
     struct ibv_ah *ah = handle(s, gid_of(s), 1);
     struct sender own = {s, ud_qp(s, NULL, 0), ah, s->qp->qp_num};
+    clock_stop();
     meet(s);
     send_many(&own);
     for (int i = 0; i < 3 * EACH; i++)
@@ -294,7 +296,7 @@ PASSIVE(many_senders)
 
 /* A sender that is killed in the middle of it all holds up nobody, and each receive ends once.
  */
-static void kill_after(struct side *s, unsigned first)
+static void kill_after(struct side *s, unsigned first, bool stops)
 {
     unsigned char seen[1024] = {0};
     struct ibv_wc wc;
@@ -312,6 +314,8 @@ static void kill_after(struct side *s, unsigned first)
         CHECK_EQ(wc.status, IBV_WC_SUCCESS);
         CHECK_EQ(seen[wc.wr_id]++, 0);
     }
+    if (stops)
+        wait_stopped(s->stop);
     CHECK_EQ(kill(s->peer, SIGKILL), 0);
     for (uint64_t i = 924; i < 1024; i++) /* it may have used all others */
         post_recv(s, i, 65536, 8192);
@@ -348,22 +352,32 @@ static void send_until_killed(struct side *s)
 PAIR(killed_sender, run_two_kill)
 ACTIVE(killed_sender)
 {
-    kill_after(s, 300);
+    kill_after(s, 300, false);
 }
 PASSIVE(killed_sender)
 {
     send_until_killed(s);
 }
 
-/* The same, killed as good as always just before or after it has taken a receive. */
+/* The same, killed just before or after it has taken a receive. */
+PAIR(killed_before_a_receive, run_two_kill)
+ACTIVE(killed_before_a_receive)
+{
+    kill_after(s, 5, true);
+}
+PASSIVE(killed_before_a_receive)
+{
+    stop_at(s, "take:6");
+    send_until_killed(s);
+}
 PAIR(killed_with_a_receive, run_two_kill)
 ACTIVE(killed_with_a_receive)
 {
-    kill_after(s, 5 + (unsigned)getpid() % 8);
+    kill_after(s, 5, true);
 }
 PASSIVE(killed_with_a_receive)
 {
-    setenv("EMUVERBS_TAKE_LATE_US", "3000", 1);
+    stop_at(s, "taken:6");
     send_until_killed(s);
 }
 
@@ -371,7 +385,7 @@ PASSIVE(killed_with_a_receive)
 static void get_through(struct side *s)
 {
     struct ibv_ah *ah = handle(s, gid_of(s), 1);
-    uint64_t end = now_ms() + 20000;
+    uint64_t end = now_ms() + 60000;
     bool through = false;
     struct ibv_wc wc;
 
@@ -461,7 +475,7 @@ ACTIVE(two_threads_begin)
         post_recv(s, i, 65536, 1024);
     meet_address(s);
     meet(s);
-    usleep(300000); /* the second has the queue pair, or it is as if it had come later */
+    wait_stopped(s->stop); /* the second has the queue pair */
     kill_peer(s);
     get_through(s);
     side_close(s);
@@ -472,7 +486,7 @@ PASSIVE(two_threads_begin)
 
     while (is_watched())
         pause();
-    setenv("EMUVERBS_TAKE_LATE_US", "1000000", 1);
+    stop_at(s, "take");
     open_ud(s);
     struct address other = meet_address(s);
     struct sender t = {s, s->qp, handle(s, other.gid, 1), other.qpn};
@@ -504,7 +518,8 @@ ACTIVE(greeted_without_a_descriptor)
     few.rlim_cur = (rlim_t)lowest;
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
     meet(s);
-    usleep(300000); /* the sender has the queue pair, or it is as if it had come later */
+    wait_stopped(s->stop); /* the sender has the queue pair */
+    settle();
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
     kill_peer(s);
     get_through(s);
@@ -512,7 +527,7 @@ ACTIVE(greeted_without_a_descriptor)
 }
 PASSIVE(greeted_without_a_descriptor)
 {
-    setenv("EMUVERBS_TAKE_LATE_US", "1000000", 1);
+    stop_at(s, "take");
     open_ud(s);
     struct address other = meet_address(s);
     struct sender t = {s, s->qp, handle(s, other.gid, 1), other.qpn};
@@ -805,6 +820,7 @@ int main(int argc, char **argv)
         T(ping_pong),
         T(many_senders),
         T(killed_sender),
+        T(killed_before_a_receive),
         T(killed_with_a_receive),
         T(two_threads_begin),
         T(greeted_without_a_descriptor),

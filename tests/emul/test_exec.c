@@ -36,7 +36,7 @@ static void serve(struct side *s)
     post_recv(s, 1, 0, 8);
     post_recv(s, 2, 0, 100000);
     side_connect(s);
-    CHECK(readable(s->chan->fd, 20000));
+    CHECK(readable(s->chan->fd, 60000));
     CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &ctx), 0);
     ibv_ack_cq_events(cq, 1);
     expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
@@ -165,7 +165,6 @@ static void first_life(struct side *s)
         post_recv(s, i, 0, 8);
     side_connect(s);
     CHECK_EQ(system("true"), 0); /* a child's becoming one is nothing to anybody */
-    usleep(1500000);             /* as peers look once a second */
     meet(s);
     accept_one();
     meet(s);
@@ -179,6 +178,12 @@ static void survive(struct side *s, bool has_device)
     side_open(s);
     side_connect(s);
     meet(s);
+    for (int i = 0; i < 2; i++) { /* it looks once a second */
+        clock_step_ms(1000);
+        settle();
+    }
+    clock_run();
+    CHECK_EQ(counter("peers_died"), 0);
     struct rdma_cm_id *id = connect_to("127.0.0.1", PORT + 4);
     post_send(s, 1, SEND, 0, 8, 0);
     expect_wc(s->scq, 1, IBV_WC_SUCCESS);
@@ -186,13 +191,10 @@ static void survive(struct side *s, bool has_device)
     meet(s);
     meet(s); /* the other program */
     memset(s->buf, 0x5a, 100000);
-    uint64_t t = now_ms();
     post_send(s, 2, WRITE, 0, 100000, 0);
     expect_wc(s->scq, 2, IBV_WC_RETRY_EXC_ERR);
     expect_wc(s->rcq, 9, IBV_WC_WR_FLUSH_ERR);
-    CHECK(readable(chan->fd, 10000));
     CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    CHECK(now_ms() - t < 10000);
     drop(id);
     meet(s);
     if (has_device) {

@@ -65,7 +65,7 @@ ACTIVE(nothing_that_connections_say_is_lost)
     meet(s); /* they have been answered, while this one was stopped */
     while (answered + rejected < MANY) {
         struct rdma_cm_event *e;
-        CHECK(readable(chan->fd, 20000));
+        CHECK(readable(chan->fd, 60000));
         CHECK_EQ(rdma_get_cm_event(chan, &e), 0);
         CHECK(e->event == RDMA_CM_EVENT_CONNECT_RESPONSE ||
               (e->event == RDMA_CM_EVENT_REJECTED && e->status == 28));
@@ -243,7 +243,7 @@ PASSIVE(nothing_that_happens_to_objects_is_lost)
         expect_wc(all[DENIED].rcq, i, IBV_WC_WR_FLUSH_ERR);
     expect_async(&all[LIMIT], IBV_EVENT_SRQ_LIMIT_REACHED, all[LIMIT].srq);
     expect_async(&all[OVERRUN], IBV_EVENT_CQ_ERR, all[OVERRUN].rcq);
-    CHECK(readable(all[WOKEN].chan->fd, 20000));
+    CHECK(readable(all[WOKEN].chan->fd, 60000));
     CHECK_EQ(ibv_get_cq_event(all[WOKEN].chan, &cq, &ctx), 0);
     ibv_ack_cq_events(cq, 1);
     expect_wc(all[WOKEN].rcq, 0, IBV_WC_SUCCESS);

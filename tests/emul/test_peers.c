@@ -66,9 +66,7 @@ ACTIVE(a_killed_peer_ends_requests_in_bounded_time)
     side_connect(s);
     post_send(s, 1, SEND, 0, 8, 0); /* no receive there: waits */
     CHECK_EQ(kill(s->peer, SIGKILL), 0);
-    uint64_t t = now_ms();
     expect_wc(s->scq, 1, IBV_WC_RETRY_EXC_ERR);
-    CHECK(now_ms() - t < 10000);
     post_recv(s, 3, 0, 8);
     post_send(s, 2, WRITE, 0, 8, 0);
     expect_wc(s->scq, 2, IBV_WC_WR_FLUSH_ERR);
@@ -149,7 +147,7 @@ static void sleep_for(struct side *s, uint64_t id)
             CHECK_EQ(wc.wr_id, id);
             return;
         }
-        CHECK(readable(s->chan->fd, 20000));
+        CHECK(readable(s->chan->fd, 60000));
         CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &ctx), 0);
         ibv_ack_cq_events(cq, 1);
     }
@@ -423,7 +421,7 @@ PASSIVE(no_reply_overtakes_the_completion_of_what_it_answers)
     meet(s);
     side_close(s);
 }
-/* By the knob it does. */
+/* Behind a step between the two completions one does. */
 PAIR(a_reply_overtakes_when_asked_to, run_two)
 static void *echo_late(void *arg)
 {
@@ -436,13 +434,15 @@ ACTIVE(a_reply_overtakes_when_asked_to)
 {
     pthread_t thread;
 
-    setenv("EMUVERBS_SEND_LATE_US", "500000", 1);
+    int stop = stop_here("sent");
     side_open(s);
     post_recv(s, 2, 4096, 64);
     side_connect(s);
     CHECK_EQ(pthread_create(&thread, NULL, echo_late, s), 0);
+    wait_stopped(stop);
     expect_wc(s->rcq, 2, IBV_WC_SUCCESS);
     expect_none(s->scq);
+    go_on(stop, 0);
     expect_wc(s->scq, 1, IBV_WC_SUCCESS);
     pthread_join(thread, NULL);
     meet(s);
@@ -484,6 +484,7 @@ PASSIVE(deregistering_waits_for_remote_writes)
 {
     side_open(s);
     side_connect(s);
+    clock_stop(); /* no user is given up */
     while (*(volatile unsigned char *)(s->buf + BUF_SIZE - 1) != 0xee)
         ;
     CHECK_EQ(ibv_dereg_mr(s->mr), 0);
@@ -508,15 +509,14 @@ ACTIVE(tear_down_while_the_poster_is_stopped)
     while (got < 30)
         got += (unsigned)ibv_poll_cq(s->rcq, 1, &wc);
     CHECK(process_stop(s->peer));
-    uint64_t t = now_ms();
     CHECK_EQ(qp_error(s), 0);
     while (got < 60) { /* every receive comes back, whatever the poster was doing */
         int n = ibv_poll_cq(s->rcq, 1, &wc);
         CHECK(n >= 0);
         got += (unsigned)n;
-        CHECK(now_ms() - t < 10000);
     }
     expect_none(s->rcq);
+    CHECK_EQ(counter("posters_given_up"), 0);
     kill(s->peer, SIGKILL);
     side_close(s);
 }
@@ -580,9 +580,7 @@ ACTIVE(deregistering_while_the_writer_is_stopped)
         while (*(volatile unsigned char *)(s->buf + BUF_SIZE - 1) != 0xee)
             ;
         CHECK(process_stop(s->peer));
-        uint64_t t = now_ms();
-        CHECK_EQ(ibv_dereg_mr(s->mr), 0);
-        CHECK(now_ms() - t < 2500);
+        CHECK_EQ(dereg_by_looks(s->mr, 0), 0);
         kill(s->peer, SIGCONT);
         meet(s); /* the last write is over */
         memset(s->buf, 0, BUF_SIZE);
@@ -590,6 +588,7 @@ ACTIVE(deregistering_while_the_writer_is_stopped)
                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
         CHECK(s->mr);
     }
+    CHECK_EQ(counter("drains_given_up"), 0);
     side_close(s);
     meet(&other);
     side_close(&other);
@@ -610,8 +609,8 @@ PASSIVE(deregistering_while_the_writer_is_stopped)
 }
 
 /*
- * Again and again: the poster is stopped at an arbitrary instruction, its peer fails the QP and
- * must get each receive back exactly once, also after the poster has gone on.
+ * Again and again: the poster is stopped at an arbitrary instruction, or at a step, its peer
+ * fails the QP and must get each receive back exactly once, also after the poster has gone on.
  */
 PAIR(stop_and_go, run_two)
 enum { ROUNDS = 40, RECVS = 60 };
@@ -635,26 +634,32 @@ static void collect(struct side *s, unsigned *got, unsigned *seen)
         ++*got;
     }
 }
-ACTIVE(stop_and_go)
+static void fail_under_the_stopped(struct side *s, bool at_steps)
 {
     side_open(s);
     for (unsigned r = 0; r < ROUNDS; r++) {
         unsigned got = 0, seen[RECVS] = {0};
         reconnect(s);
-        while (got < 1 + r % 40)
+        if (at_steps)
+            wait_stopped(s->stop);
+        while (!at_steps && got < 1 + r % 40)
             collect(s, &got, seen);
         CHECK(process_stop(s->peer));
-        uint64_t t = now_ms();
         CHECK_EQ(qp_error(s), 0);
-        while (got < RECVS) {
+        while (got < RECVS)
             collect(s, &got, seen);
-            CHECK(now_ms() - t < 10000);
-        }
+        CHECK_EQ(counter("posters_given_up"), 0);
         kill(s->peer, SIGCONT);
+        if (at_steps)
+            go_on(s->stop, (unsigned char)(3 + 5 * r % 70)); /* odd and even in turn */
         meet(s);
         expect_none(s->rcq);
     }
     side_close(s);
+}
+ACTIVE(stop_and_go)
+{
+    fail_under_the_stopped(s, false);
 }
 PASSIVE(stop_and_go)
 {
@@ -676,15 +681,15 @@ PASSIVE(stop_and_go)
     side_close(s);
 }
 
-/* The same, stopped as good as always just before or after it has taken a receive. */
+/* The same, stopped just before or after it has taken a receive, in turn. */
 PAIR(stop_while_a_receive_is_taken, run_two)
 ACTIVE(stop_while_a_receive_is_taken)
 {
-    stop_and_go_active(s);
+    fail_under_the_stopped(s, true);
 }
 PASSIVE(stop_while_a_receive_is_taken)
 {
-    setenv("EMUVERBS_TAKE_LATE_US", "300", 1);
+    stop_at(s, "take,taken:1");
     stop_and_go_passive(s);
 }
 

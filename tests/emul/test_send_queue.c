@@ -36,11 +36,9 @@ TEST(a_send_that_was_tried_is_drained)
     post_send(&a, 1, SEND, 0, 64, 0);
     to_state(&a, IBV_QPS_SQD, true);
     post_send(&a, 2, WRITE, 0, 64, 0);
-    for (int i = 0; i < 20; i++) { /* the timer of the first is due again and again */
+    while (counter("rnr_events") < 20) /* the timer of the first is due again and again */
         expect_none(a.scq);
-        usleep(1000);
-    }
-    CHECK(!readable(a.ctx->async_fd, 50));
+    CHECK(!readable(a.ctx->async_fd, 0));
     CHECK(is_draining(&a));
     post_recv(&b, 3, 0, 64);
     expect_wc(b.rcq, 3, IBV_WC_SUCCESS);
@@ -50,7 +48,7 @@ TEST(a_send_that_was_tried_is_drained)
     expect_none(a.scq);
     to_state(&a, IBV_QPS_RTS, false);
     expect_wc(a.scq, 2, IBV_WC_SUCCESS);
-    CHECK(!readable(a.ctx->async_fd, 50)); /* it was raised once */
+    CHECK(!readable(a.ctx->async_fd, 0)); /* it was raised once */
     loop_close(&a, &b);
 }
 
@@ -62,17 +60,22 @@ TEST(a_read_under_way_is_drained)
     alarm(60);
     setenv("EMUVERBS_READ_DELAY_US", "300000", 1);
     loop_open(&a, &b);
+    clock_stop();
     post_send(&a, 1, READ, 0, 64, 0);
     post_send(&a, 2, READ, 0, 64, 0); /* the depth holds it back: it has not been started */
     to_state(&a, IBV_QPS_SQD, true);
-    CHECK(!readable(a.ctx->async_fd, 50));
+    clock_step_ms(299);
+    CHECK(!readable(a.ctx->async_fd, 0));
     CHECK(is_draining(&a));
+    clock_step_ms(1);
     expect_wc(a.scq, 1, IBV_WC_SUCCESS);
     expect_async(&a, IBV_EVENT_SQ_DRAINED, a.qp);
     CHECK(!is_draining(&a));
-    usleep(400000);
+    clock_step_ms(400);
     expect_none(a.scq);
     to_state(&a, IBV_QPS_RTS, false);
+    expect_none(a.scq);
+    clock_step_ms(300);
     expect_wc(a.scq, 2, IBV_WC_SUCCESS);
     loop_close(&a, &b);
 }
@@ -85,7 +88,7 @@ TEST(an_empty_queue_is_drained_at_once)
     alarm(60);
     loop_open(&a, &b);
     to_state(&a, IBV_QPS_SQD, false);
-    CHECK(!readable(a.ctx->async_fd, 50));
+    CHECK(!readable(a.ctx->async_fd, 0));
     to_state(&a, IBV_QPS_RTS, false);
     to_state(&a, IBV_QPS_SQD, true);
     expect_async(&a, IBV_EVENT_SQ_DRAINED, a.qp);
@@ -122,13 +125,15 @@ TEST(a_poll_while_requests_are_built)
         ex->wr_flags = IBV_SEND_SIGNALED;
         ibv_wr_send(ex);
         ibv_wr_set_sge(ex, a.mr->lkey, (uintptr_t)a.buf, 64);
-        usleep(5000); /* the timer of those before it is due */
-        for (int k = 0; k < 20; k++)
+        for (int k = 0; k < 20; k++) {
+            clock_step_ms(1); /* the timer of those before it is due */
             expect_none(a.scq);
+        }
         CHECK_EQ(ibv_wr_complete(ex), 0);
     }
     for (uint64_t i = 0; i < 8; i++)
         post_recv(&b, i, 0, 64);
+    clock_step_ms(1000);
     for (uint64_t i = 0; i < 8; i++) {
         expect_wc(a.scq, i, IBV_WC_SUCCESS);
         expect_wc(b.rcq, i, IBV_WC_SUCCESS);

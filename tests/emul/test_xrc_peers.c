@@ -6,6 +6,8 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 
 #include "tests/emul/stop.h"
@@ -27,7 +29,7 @@ ACTIVE(a_domain_ends_with_the_last_process)
     CHECK_EQ(ibv_close_xrcd(x), 0);
     CHECK_EQ(kill(s->peer, SIGKILL), 0);
     CHECK(read(s->sock, &c, 1) <= 0);
-    for (uint64_t end = now_ms() + 20000; (x = domain_of(s, xrc_inode, 0)) != NULL;) {
+    for (uint64_t end = now_ms() + 60000; (x = domain_of(s, xrc_inode, 0)) != NULL;) {
         CHECK_EQ(ibv_close_xrcd(x), 0); /* the kernel may still be at it */
         CHECK(now_ms() < end);
     }
@@ -104,7 +106,7 @@ ACTIVE(the_queue_of_another_process)
         CHECK_EQ(wc.qp_num, theirs.receives);
         CHECK(is_pattern(s->buf + 8192, i % 3 ? 4096 : 64, 9));
     }
-    CHECK(readable(s->chan->fd, 20000));
+    CHECK(readable(s->chan->fd, 60000));
     struct ibv_cq *cq;
     void *context;
     CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &context), 0);
@@ -269,28 +271,30 @@ PASSIVE(a_queue_of_a_silent_process)
 }
 
 /* What is read leaves the process of the queue: of three seconds of it, a write of ours waits
- * for none. */
+ * for none. The clock is the test's. */
 PAIR(a_read_is_of_the_queues_process, run_two)
 ACTIVE(a_read_is_of_the_queues_process)
 {
     struct side a = {0}, b = {0};
     struct xrc x = {0};
-    struct ibv_wc wc;
 
     setenv("EMUVERBS_LINK_MB_S", "1", 1);
     loop_open(&a, &b);
     loop(&x, s, 7);
     learn_queue(&x);
+    clock_stop();
     CHECK_EQ(try_request(&x, 0, READ, 64, 0), 0);
     for (uint64_t i = 1; i <= 3; i++)
         CHECK_EQ(try_request(&x, i, READ, BUF_SIZE, 0), 0);
+    clock_step_ms(1);
     expect_wc(s->scq, 0, IBV_WC_SUCCESS); /* they are all on their way now */
     post_send(&a, 9, WRITE, 0, 64, 0);
+    clock_step_ms(1);
     expect_wc(a.scq, 9, IBV_WC_SUCCESS);
-    int done = 0;
-    while (ibv_poll_cq(s->scq, 1, &wc) == 1)
-        done++;
-    CHECK(done < 3);
+    expect_none(s->scq);
+    clock_step_ms(4000);
+    for (uint64_t i = 1; i <= 3; i++)
+        expect_wc(s->scq, i, IBV_WC_SUCCESS);
     meet(s);
     loop_close(&a, &b);
     xrc_close(&x);
@@ -318,12 +322,14 @@ ACTIVE(a_sender_that_stops)
     post(&x, 2, 0, 64);
     CHECK_EQ(ibv_modify_srq(x.srq, &limit, IBV_SRQ_LIMIT), 0);
     meet(s);
-    expect_async(s, IBV_EVENT_SRQ_LIMIT_REACHED, x.srq); /* it has one, and sleeps */
+    wait_stopped(s->stop); /* it has one */
+    expect_async(s, IBV_EVENT_SRQ_LIMIT_REACHED, x.srq);
     CHECK(process_stop(s->peer));
     CHECK_EQ(ibv_destroy_qp(x.receives), 0);
     x.receives = NULL;
     expect_wc(s->rcq, 1, IBV_WC_WR_FLUSH_ERR);
     CHECK_EQ(kill(s->peer, SIGCONT), 0);
+    go_on(s->stop, 0);
     meet(s);
     expect_none(s->rcq);
     meet(s);
@@ -334,7 +340,7 @@ PASSIVE(a_sender_that_stops)
     struct xrc x = {0};
     struct numbers theirs;
 
-    setenv("EMUVERBS_TAKE_LATE_US", "1000000", 1);
+    stop_at(s, "claim");
     open_two(&x, s, &theirs);
     meet(s);
     request(&x, 1, SEND, 64, 0, IBV_WC_RETRY_EXC_ERR);
@@ -385,7 +391,7 @@ PASSIVE(queues_come_and_go_beside_a_sender)
     xrc_close(&x);
 }
 
-/* Until its receive is taken: the sender is in the queue then, and late. */
+/* Until its receive is taken: the sender is in the queue then, and stops. */
 static void wait_taken(struct xrc *x)
 {
     struct ibv_srq_attr limit = {.srq_limit = 2};
@@ -394,21 +400,28 @@ static void wait_taken(struct xrc *x)
     post(x, 2, 0, 64);
     CHECK_EQ(ibv_modify_srq(x->srq, &limit, IBV_SRQ_LIMIT), 0);
     meet(x->s);
+    wait_stopped(x->s->stop);
     expect_async(x->s, IBV_EVENT_SRQ_LIMIT_REACHED, x->srq);
 }
 
-static void send_late(struct side *s, const char *knob, const char *us)
+static void send_late(struct side *s, const char *step)
 {
     struct xrc x = {0};
     struct numbers theirs;
 
-    setenv(knob, us, 1);
+    stop_at(s, step);
     open_two(&x, s, &theirs);
     meet(s);
     request(&x, 1, SEND, 64, 0, IBV_WC_SUCCESS);
     meet(s);
     meet(s);
     xrc_close(&x);
+}
+
+static void *destroy_queue(void *srq)
+{
+    CHECK_EQ(ibv_destroy_srq(srq), 0);
+    return NULL;
 }
 
 /* Who destroys a queue waits for the sender in it: what that has taken is completed then. */
@@ -418,10 +431,20 @@ ACTIVE(a_queue_destroyed_under_its_sender)
     struct xrc x = {0};
     struct numbers theirs;
     struct ibv_wc wc;
+    pthread_t thread;
 
     open_two(&x, s, &theirs);
     wait_taken(&x);
-    CHECK_EQ(ibv_destroy_srq(x.srq), 0);
+    clock_stop(); /* so it waits as long as it has to */
+    CHECK_EQ(pthread_create(&thread, NULL, destroy_queue, x.srq), 0);
+    while (counter("drains") == 0)
+        sched_yield();
+    clock_step_ms(21);
+    while (counter("drain_looks") == 0)
+        sched_yield();
+    go_on(s->stop, 0);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK_EQ(counter("drains_given_up"), 0);
     x.srq = NULL;
     CHECK_EQ(ibv_poll_cq(s->rcq, 1, &wc), 1);
     CHECK_EQ(wc.wr_id, 1);
@@ -433,7 +456,7 @@ ACTIVE(a_queue_destroyed_under_its_sender)
 }
 PASSIVE(a_queue_destroyed_under_its_sender)
 {
-    send_late(s, "EMUVERBS_PUSH_LATE_US", "200000");
+    send_late(s, "push");
 }
 
 /* But not for one that is stopped. What that completes later nobody sees, whoever has the place
@@ -450,6 +473,7 @@ ACTIVE(a_queue_destroyed_under_a_stopped_sender)
     CHECK_EQ(ibv_destroy_srq(x.srq), 0);
     x.srq = NULL;
     CHECK_EQ(kill(s->peer, SIGCONT), 0);
+    go_on(s->stop, 0);
     meet(s); /* it has done what it does */
     expect_none(s->rcq);
     meet(s);
@@ -457,7 +481,7 @@ ACTIVE(a_queue_destroyed_under_a_stopped_sender)
 }
 PASSIVE(a_queue_destroyed_under_a_stopped_sender)
 {
-    send_late(s, "EMUVERBS_TAKE_LATE_US", "1000000");
+    send_late(s, "claim");
 }
 
 #define T(name) cmocka_unit_test(name)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Which cases of a test program run: see cases.c. */
+/* Which cases of a test program run: see cases.c. The function needs no cmocka. */
 #ifndef TESTS_LIB_CASES_H
 #define TESTS_LIB_CASES_H
 

@@ -9,8 +9,7 @@ set -u
 # shellcheck source=tests/orangefs/lib.sh
 . "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"
 if [ ! -f "$tree/test/io/bmi/pingpong.c" ]; then
-    echo "skipped: ORANGEFS_TREE is not set to a source tree of OrangeFS; its BMI test programs are there"
-    exit 77
+    skip_all "ORANGEFS_TREE is not set to a source tree of OrangeFS; its BMI test programs are there"
 fi
 scheme=${SCHEME:-ib}
 what=$scheme

@@ -7,8 +7,7 @@ host=127.0.0.1
 # shellcheck source=tests/orangefs/lib.sh
 . "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"
 if [ "$(id -u)" != 0 ]; then
-    echo "skipped: root squash can only be seen by root"
-    exit 77
+    skip_all "root squash can only be seen by root"
 fi
 scheme=${SCHEME:-ib}
 [ "$scheme" = ib ] || wrap=

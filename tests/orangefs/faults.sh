@@ -70,7 +70,7 @@ little_memory() {
     check "$what: the server says what to do" says "memlock limit.*raise the limit" "$tmp/said"
 }
 if [ -z "$wrap" ] || [ "$(id -u)" != 0 ]; then
-    echo "note: $what is tried by root over the software HCA only"
+    echo "# $what is tried by root over the software HCA only"
 else
     configure ib 1 && limited little_memory
     end
@@ -102,7 +102,7 @@ for order in tcp-ib ib-tcp; do
         run pvfs2-ls "$mnt" >"$tmp/out" 2>&1
         rc=$?
         cp "$tmp/out" "$tmp/log"
-        if [ $rc = 0 ] || hung_or_died $rc; then fail "$what: a client of ib: status $rc"; else pass "$what: a client of ib fails"; fi
+        if [ $rc = 0 ] || hung_or_died $rc; then fails "$what: a client of ib: status $rc"; else passes "$what: a client of ib fails"; fi
         check "$what: and says why" says "no RDMA device" "$tmp/out"
     fi
     end
@@ -110,10 +110,10 @@ for order in tcp-ib ib-tcp; do
 done
 what="no RDMA device, no other network"
 if configure ib 1; then
-    run pvfs2-server -f -a "${alias[0]}" "$tmp/fs.conf" >"$tmp/log" 2>&1 || fail "$what: mkfs"
+    run pvfs2-server -f -a "${alias[0]}" "$tmp/fs.conf" >"$tmp/log" 2>&1 || fails "$what: mkfs"
     EMUVERBS_DEVICES=0 LIMIT=30 run pvfs2-server -d -a "${alias[0]}" "$tmp/fs.conf" >"$tmp/server-0.out" 2>&1
     rc=$?
-    if [ $rc = 0 ] || hung_or_died $rc; then fail "$what: the server's status is $rc"; else pass "$what: the server ends"; fi
+    if [ $rc = 0 ] || hung_or_died $rc; then fails "$what: the server's status is $rc"; else passes "$what: the server ends"; fi
     cat "$tmp"/server-0.out "$tmp"/server.log >"$tmp/said" 2>/dev/null
     check "$what: and says why" says "no RDMA device" "$tmp/said"
 fi

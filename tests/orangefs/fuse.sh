@@ -5,9 +5,9 @@
 set -u
 # shellcheck source=tests/orangefs/lib.sh
 . "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"
-command -v pvfs2fuse >/dev/null || { echo "skipped: $prefix has no pvfs2fuse; it is made by configure --enable-fuse"; exit 77; }
-command -v fusermount >/dev/null || { echo "skipped: there is no fusermount (apt-get install fuse)"; exit 77; }
-(: <>/dev/fuse) 2>/dev/null || { echo "skipped: /dev/fuse cannot be opened"; exit 77; }
+command -v pvfs2fuse >/dev/null || skip_all "$prefix has no pvfs2fuse; it is made by configure --enable-fuse"
+command -v fusermount >/dev/null || skip_all "there is no fusermount (apt-get install fuse)"
+(: <>/dev/fuse) 2>/dev/null || skip_all "/dev/fuse cannot be opened"
 
 folder=$tmp/fuse
 mkdir "$folder"

@@ -5,23 +5,10 @@
 set -u
 unset CDPATH
 src=$(cd "${srcdir:-$(dirname "$0")/../..}" && pwd)
-tmp=$(mktemp -d) || exit 99
+# shellcheck source=tests/lib/tap.sh
+. "$src/tests/lib/tap.sh"
+tmp=$(mktemp -d) || { echo "Bail out! no temporary folder"; exit 99; }
 trap 'chmod -R u+w "$tmp"; rm -rf "$tmp"' EXIT
-failed=0
-passed=0
-
-check() { # name, then a command that must succeed
-    name=$1
-    shift
-    if "$@" >"$tmp/log" 2>&1; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAIL: $name"
-        sed 's/^/    /' "$tmp/log"
-    fi
-}
-
 refused() { # words of the message, then a command that must fail and say so
     words=$1
     shift
@@ -104,7 +91,5 @@ for real in ${ORANGEFS_TREES-}; do
     check "$real: graft" "$src/patches/orangefs/graft" "$t"
     check "$real: undo" sh -c "'$src/patches/orangefs/graft' --undo '$t' && diff -r '$real' '$t'"
 done
-[ -n "${ORANGEFS_TREES-}" ] || echo "real trees: not tried, ORANGEFS_TREES names none"
-
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+[ -n "${ORANGEFS_TREES-}" ] || echo "# real trees: not tried, ORANGEFS_TREES names none"
+finish

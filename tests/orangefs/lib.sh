@@ -6,20 +6,23 @@
 # ORANGEFS_TREE    the source tree it was built from, configured and built; for programs that have to be compiled here
 # EMUVERBS         the wrapper of the software HCA; empty: the machine's own devices
 # SHOW             anything: tell what each check printed, also when it passed
+# TIMED            anything: check how long things take, too; for the long suite, on a quiet machine
 #
-# One line for each check; the last line is "N passed, N failed".
+# Each check is a case in TAP.  A check waits for states of processes and for lines of logs; the only limits
+# in seconds guard against hangs (LIMIT).
+# shellcheck source=tests/lib/tap.sh
+. "${srcdir:-$(dirname "$0")/../..}/tests/lib/tap.sh"
+bail() { echo "Bail out! $*"; exit 99; }
 prefix=${ORANGEFS_PREFIX-}
-if [ -z "$prefix" ]; then
-    echo "skipped: ORANGEFS_PREFIX is not set; set it to an installed OrangeFS that has bmi_ib"
-    exit 77
-fi
+[ -n "$prefix" ] || skip_all "ORANGEFS_PREFIX is not set; set it to an installed OrangeFS that has bmi_ib"
 for p in sbin/pvfs2-server bin/pvfs2-genconfig bin/pvfs2-ping bin/pvfs2-cp bin/pvfs2-ls; do
-    [ -x "$prefix/$p" ] || { echo "ORANGEFS_PREFIX=$prefix: there is no $prefix/$p" >&2; exit 99; }
+    [ -x "$prefix/$p" ] || bail "ORANGEFS_PREFIX=$prefix: there is no $prefix/$p"
 done
+prefix=$(cd "$prefix" && pwd)
 # By hand, in the source folder or anywhere: what is built is here, or in the source folder's build/.
 builddir=${builddir:-.}
 [ -x "$builddir/with-ports" ] || builddir=$(dirname "$0")/../../build
-[ -x "$builddir/with-ports" ] || { echo "$0: with-ports is not built: run make check TESTS= first, and this where that was" >&2; exit 99; }
+[ -x "$builddir/with-ports" ] || bail "with-ports is not built: run make first, and this where that was"
 [ -n "${FIRST_PORT-}" ] || exec "$builddir/with-ports" "$0" "$@"
 tree=${ORANGEFS_TREE-}
 wrap=${EMUVERBS-$(cd "$builddir" && pwd)/emul/verbs/emuverbs}
@@ -29,15 +32,14 @@ systems=0 # configured so far
 export PATH="$prefix/bin:$prefix/sbin:$PATH"
 export LD_LIBRARY_PATH="$prefix/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
-tmp=$(mktemp -d) || exit 99
-store=$(mktemp -d /dev/shm/bmi-test.XXXXXX) || exit 99
+tmp=$(mktemp -d) || bail "no temporary folder"
+store=$(mktemp -d /dev/shm/bmi-test.XXXXXX) || bail "no temporary folder in /dev/shm"
 host=${host:-localhost}
 declare -A server # pid of each server
 others=()         # pids of what else a test started
 alias=()          # name of each server
 what=             # the file system under test, for people
-passed=0
-failed=0
+declare -A starts # how often each server was started
 
 cleanup() { # the number of a process that has ended may be somebody else's by now
     local p running
@@ -47,12 +49,26 @@ cleanup() { # the number of a process that has ended may be somebody else's by n
 }
 trap cleanup EXIT
 
-pass() { passed=$((passed + 1)); echo "ok   $*"; [ -z "${SHOW-}" ] || sed 's/^/       /' "$tmp/log"; }
-fail() { failed=$((failed + 1)); echo "FAIL $*"; [ -s "$tmp/log" ] && tail -5 "$tmp/log" | sed 's/^/       /'; }
-check() { # name, command
-    local name=$1
+show() { sed 's/^/#    /' "$tmp/log"; }
+# A case in this shell, as many commands keep something in a variable.
+check() { # NAME COMMAND...
+    begin "$1"
     shift
-    if "$@" >"$tmp/log" 2>&1; then pass "$name"; else fail "$name (status $?)"; fi
+    "$@" >"$tmp/log" 2>&1 || { fail "status $?: $*"; tail -n 15 "$tmp/log" | sed 's/^/#    /'; }
+    [ -z "${SHOW-}" ] || show
+    end_case
+}
+# A case whose outcome is known; $tmp/log is what was said.
+passes() { # NAME
+    begin "$*"
+    [ -z "${SHOW-}" ] || show
+    end_case
+}
+fails() { # NAME
+    begin "$*"
+    fail "see what was said last:"
+    [ ! -s "$tmp/log" ] || tail -n 15 "$tmp/log" | sed 's/^/#    /'
+    end_case
 }
 says() { # words, file: the file has them
     grep -qE -- "$1" "$2" && return 0
@@ -63,18 +79,13 @@ says() { # words, file: the file has them
 run() { # a program of OrangeFS; what it says goes to clients.log, too
     local err=$tmp/err.$BASHPID rc
     # shellcheck disable=SC2086
-    timeout "${LIMIT:-60}" $wrap "$@" 2>"$err"
+    timeout "${LIMIT:-300}" $wrap "$@" 2>"$err"
     rc=$?
     cat "$err" >&2
     cat "$err" >>"$tmp/clients.log"
     rm -f "$err"
     return $rc
 }
-finish() {
-    echo "$passed passed, $failed failed"
-    [ $failed = 0 ]
-}
-
 # Compiles a program of OrangeFS that its own build leaves out.
 compile() { # program, source, options
     local out=$tmp/$1 source=$2
@@ -106,26 +117,27 @@ choose_wrap() { # proto
     export BMI_ELAN4_SERVER_ADDR BMI_ELAN4_LOG=$tmp/elan4.log
 }
 
+# With blockstop (tests/orangefs/blockstop.c) where that was built: stop_at tells it where to stop.
 start_server() { # number
-    ${server_wrap[$1]:-$wrap} pvfs2-server -d -a "${alias[$1]}" "$tmp/fs.conf" >>"$tmp/server-$1.out" 2>&1 </dev/null &
+    local stop=()
+    [ ! -e "$tmp/blockstop.so" ] || stop=(env "LD_PRELOAD=$tmp/blockstop.so" "BLOCKSTOP=$tmp/stop-$1")
+    starts[$1]=$((${starts[$1]:-0} + 1))
+    # shellcheck disable=SC2086
+    "${stop[@]}" ${server_wrap[$1]:-$wrap} pvfs2-server -d -a "${alias[$1]}" "$tmp/fs.conf" >>"$tmp/server-$1.out" 2>&1 </dev/null &
     server[$1]=$!
 }
-# Until the file system answers.  A client that comes before the servers do complains, more over some networks: of our methods the
-# first lookup fails where nobody listens, so that the next address of a tab file is tried.  That counts as little as its status.
-wait_ready() {
-    local i said
-    for i in $(seq 60); do
-        said=$(stat -c %s "$tmp/clients.log")
-        if run pvfs2-ping -m "$mnt" >"$tmp/ping" 2>&1; then
-            truncate -s "$said" "$tmp/clients.log" # it may have come before a server listened, and tried again
-            run pvfs2-ping -m "$mnt" >"$tmp/ping" 2>&1
-            return
-        fi
-        truncate -s "$said" "$tmp/clients.log"
-        sleep 0.5
+# Until the server has said that it serves, for each of its starts; fails when it has ended.
+server_ready() { # number
+    until [ "$(cat "$tmp/server-$1.out" "$tmp"/server.log* 2>/dev/null | grep -c "PVFS2 Server ready")" -ge "${starts[$1]}" ]; do
+        kill -0 "${server[$1]}" 2>/dev/null || { echo "server $1 has ended:"; tail -n 5 "$tmp/server-$1.out"; return 1; }
+        sleep 0.1
     done
-    cat "$tmp/ping"
-    return 1
+}
+# Until all servers serve.
+wait_ready() {
+    local i
+    for i in "${!server[@]}"; do server_ready "$i" || return; done
+    run pvfs2-ping -m "$mnt"
 }
 stop_server() { # number
     kill "${server[$1]}" 2>/dev/null
@@ -133,14 +145,11 @@ stop_server() { # number
 }
 
 needs_emuverbs() { # why
-    [ -n "$wrap" ] && return
-    echo "skipped: EMUVERBS is empty; $1"
-    exit 77
+    [ -n "$wrap" ] || skip_all "EMUVERBS is empty; $1"
 }
 needs_options() {
-    grep -q BMIOpts "$prefix/sbin/pvfs2-server" && return
-    echo "skipped: this OrangeFS has no options for its networks (2.9.8 is the first that has)"
-    exit 77
+    grep -q BMIOpts "$prefix/sbin/pvfs2-server" ||
+        skip_all "this OrangeFS has no options for its networks (2.9.8 is the first that has)"
 }
 
 # The configuration of n servers, in $tmp/fs.conf, and a tab file.
@@ -160,7 +169,8 @@ configure() { # proto n
     : >"$tmp/clients.log"
     forgotten=()
     pvfs2-genconfig --quiet --iospec="$spec" --metaspec="$spec" --storage="$store/data" --logfile="$tmp/server.log" \
-        --client-job-timeout 20 "$tmp/fs.conf" >"$tmp/log" 2>&1 || { fail "$proto: pvfs2-genconfig"; return 1; }
+        --client-job-timeout 100 --server-job-timeout 100 "$tmp/fs.conf" >"$tmp/log" 2>&1 ||
+        { fails "$proto: pvfs2-genconfig"; return 1; }
     # Quick retries: dead servers are part of the tests.
     sed -i -e 's/^[ \t]*ClientRetryDelayMilliSecs.*/\tClientRetryDelayMilliSecs 500/' "$tmp/fs.conf"
     # Small databases where they are LMDB's (what calls itself 2.9.7 is the first that takes it here): the storage is memory.
@@ -183,19 +193,23 @@ file_system_lines() { # lines with \n: more of the file system's section
     sed -i "0,/^[ \t]*ID [0-9]*/s||&\n$1|" "$tmp/fs.conf"
     has_line "${1##*\n}"
 }
-has_line() { grep -qF -- "$(printf '%b' "$1")" "$tmp/fs.conf" || { fail "$what: \"$1\" did not get into the configuration"; return 1; }; }
+has_line() { grep -qF -- "$(printf '%b' "$1")" "$tmp/fs.conf" || { fails "$what: \"$1\" did not get into the configuration"; return 1; }; }
 
 # Makes and starts what is configured.
 bring_up() {
-    local i n=${#alias[@]} failures=$failed
-    server=()
+    local i n=${#alias[@]} failures=$failed_cases
+    server=() starts=()
     for ((i = 0; i < n; i++)); do
-        run pvfs2-server -f -a "${alias[$i]}" "$tmp/fs.conf" >"$tmp/log" 2>&1 || { fail "$what: mkfs of server $i"; return 1; }
+        run pvfs2-server -f -a "${alias[$i]}" "$tmp/fs.conf" >"$tmp/log" 2>&1 || { fails "$what: mkfs of server $i"; return 1; }
+    done
+    # The first one makes the root folder, for which it needs all others.
+    for ((i = n - 1; i >= 0; i--)); do
         start_server $i
+        server_ready $i >"$tmp/log" 2>&1 || { fails "$what: server $i starts"; return 1; }
     done
     check "$what: ready" wait_ready
     forget_complaints # of those that came too early
-    [ "$failures" = $failed ]
+    [ "$failures" = "$failed_cases" ]
 }
 
 # The servers live, say nothing about crashes, and end.
@@ -206,9 +220,9 @@ end() {
         stop_server "$i"
     done
     if grep -ihE 'assert|segmentation|signal 11|signal 6' "$tmp"/server.log* "$tmp"/server-*.out >"$tmp/log" 2>/dev/null; then
-        fail "$what: the servers' logs"
+        fails "$what: no crash in the servers' logs"
     else
-        pass "$what: no crash in the servers' logs"
+        passes "$what: no crash in the servers' logs"
     fi
     rm -f "$tmp"/server.log* "$tmp"/server-*.out
     server=()
@@ -238,7 +252,7 @@ no_new_complaints() { # network, phase: without one, or "after deaths"
         $lines >>"$usual"
         return
     fi
-    [ -e "$usual" ] || { echo "note: $what: what it complains about is not compared, tcp was not tried before"; return; }
+    [ -e "$usual" ] || { echo "# $what: what it complains about is not compared, tcp was not tried before"; return; }
     check "$what: no complaint that tcp does not have${2:+, $2}" nothing_unusual "$lines" "$usual"
 }
 nothing_unusual() { # command that prints the complaints, what is usual

@@ -19,7 +19,7 @@ file=$tmp/f5000000
 # ---- File systems, all of them up at once ----
 
 running=()
-begin() { # name: what comes until keep is this file system's
+begin_system() { # name: what comes until keep is this file system's
     what=$1
     store=$all/$1
     mkdir -p "$store"
@@ -140,11 +140,11 @@ ratio() { # system, network, how, kind: of what it takes alone
 }
 
 for network in tcp ib; do
-    begin alone-$network
+    begin_system alone-$network
     configure $network 2 && bring_up && keep alone-$network "$base" "$base"
 done
 for modules in bmi_tcp,bmi_ib bmi_ib,bmi_tcp; do
-    begin $modules
+    begin_system $modules
     two_networks $modules && bring_up && keep $modules "$base" $((base + 5))
 done
 if [ "${#running[@]}" = 8 ]; then
@@ -152,7 +152,7 @@ if [ "${#running[@]}" = 8 ]; then
         if command -v strace >/dev/null; then
             check "a client of $network alone makes no pause" no_pauses alone-$network $network
         else
-            echo "skipped: a client of $network alone makes no pause: strace is not installed"
+            skip "a client of $network alone makes no pause" "strace is not installed"
         fi
     done
     check "$rounds clients of each in turn" repeat in_turn alone-tcp tcp bmi_tcp,bmi_ib tcp bmi_ib,bmi_tcp tcp \
@@ -171,9 +171,9 @@ for i in "${!running[@]}"; do server[$i]=${running[$i]}; done
 end
 store=$all
 
-echo "milliseconds, median, and of what it takes alone: 15 small programs, 5 MB there and back"
+echo "# milliseconds, median, and of what it takes alone: 15 small programs, 5 MB there and back"
 line() { # name, system, network, how
-    printf '%-22s %-3s %6s %5s %6s %5s\n' "$1" "$3" "$(median "$tmp/times-$2-$3-$4-small")" "$(ratio "$2" "$3" "$4" small)" \
+    printf '# %-22s %-3s %6s %5s %6s %5s\n' "$1" "$3" "$(median "$tmp/times-$2-$3-$4-small")" "$(ratio "$2" "$3" "$4" small)" \
         "$(median "$tmp/times-$2-$3-$4-copy")" "$(ratio "$2" "$3" "$4" copy)"
 }
 for network in tcp ib; do

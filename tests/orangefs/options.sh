@@ -50,7 +50,7 @@ if with_options ""; then
         run pvfs2-ls "$mnt" >"$tmp/out" 2>&1
         rc=$?
         cp "$tmp/out" "$tmp/log"
-        if [ $rc = 0 ] || hung_or_died $rc; then fail "bmi_opts $o: status $rc"; else pass "bmi_opts $o: refused"; fi
+        if [ $rc = 0 ] || hung_or_died $rc; then fails "bmi_opts $o: status $rc"; else passes "bmi_opts $o: refused"; fi
         check "bmi_opts $o: the range is told" says "$key.*$least.*$most" "$tmp/out"
     done
 fi
@@ -67,10 +67,10 @@ for o in credits=1:credits:4:4096 rndv=sometimes:rndv:auto:read; do
     what="BMIOpts $o"
     configure ib 1 || continue
     default_line "BMIOpts $o" || continue
-    run pvfs2-server -f -a "${alias[0]}" "$tmp/fs.conf" >"$tmp/log" 2>&1 || fail "$what: mkfs"
+    run pvfs2-server -f -a "${alias[0]}" "$tmp/fs.conf" >"$tmp/log" 2>&1 || fails "$what: mkfs"
     LIMIT=30 run pvfs2-server -d -a "${alias[0]}" "$tmp/fs.conf" >"$tmp/server-0.out" 2>&1
     rc=$?
-    if [ $rc = 0 ] || hung_or_died $rc; then fail "$what: the server's status is $rc"; else pass "$what: the server ends"; fi
+    if [ $rc = 0 ] || hung_or_died $rc; then fails "$what: the server's status is $rc"; else passes "$what: the server ends"; fi
     cat "$tmp"/server-0.out "$tmp"/server.log >"$tmp/said" 2>/dev/null
     check "$what: what is allowed is told" says "$key.*$least.*$most" "$tmp/said"
     server=()

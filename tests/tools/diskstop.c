@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Preloaded into a program, stops it at a place of its work on the disk, or fails there, so
- * that a test can kill somebody just then.
+ * Preloaded into a program, stops it at a place of its work on files, or fails there, so that a
+ * test can act just then.
  *
- * DISKSTOP=N:WHEN:FILE   at the N-th call of renameat(), "before" or "after" it is done, makes
- *                        FILE and waits until it is gone
- * DISKSTOP_WRITE_MS=N    every pwrite() of a block or more takes so long
- * DISKSTOP_CLOSE=TEXT    close() of a file with TEXT in its name fails with EDQUOT
- * DISKSTOP_FSYNC=NAME    fsync() of what has this name, and no other, fails with EIO
+ * DISKSTOP=CALL:N:WHEN:FILE   at the N-th call of CALL (renameat, pread, pwrite, preadv or
+ *                             pwritev), "before" or "after" it is done, makes FILE and waits
+ *                             until it is gone; other threads go on
+ * DISKSTOP_WRITE_MS=N         every pwrite() of a block or more takes so long
+ * DISKSTOP_CLOSE=TEXT         close() of a file with TEXT in its name fails with EDQUOT
+ * DISKSTOP_FSYNC=NAME         fsync() of what has this name, and no other, fails with EIO
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -18,18 +19,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
-static atomic_int renames;
+#define EXPORT __attribute__((visibility("default")))
 
-static void stop_at(int number, const char *when)
+static void stop_at(const char *call, int number, const char *when)
 {
     const char *text = getenv("DISKSTOP");
-    char place[32];
+    char place[48];
     const char *file;
     int fd;
 
-    snprintf(place, sizeof place, "%d:%s:", number, when);
+    snprintf(place, sizeof place, "%s:%d:%s:", call, number, when);
     if (!text || strncmp(text, place, strlen(place)) != 0)
         return;
     file = text + strlen(place);
@@ -40,28 +42,64 @@ static void stop_at(int number, const char *when)
         usleep(10000);
 }
 
-__attribute__((visibility("default"))) int renameat(int from_dir, const char *from, int to_dir,
-                                                    const char *to)
+/* The call is done in between.  Its number among the calls of this name is counted here. */
+#define STOPPING(result, call, doing)                                                          \
+    do {                                                                                       \
+        static atomic_int calls;                                                               \
+        int number_ = atomic_fetch_add(&calls, 1) + 1;                                         \
+        stop_at(call, number_, "before");                                                      \
+        result = doing;                                                                        \
+        int error_ = errno;                                                                    \
+        stop_at(call, number_, "after");                                                       \
+        errno = error_;                                                                        \
+    } while (0)
+
+EXPORT int renameat(int from_dir, const char *from, int to_dir, const char *to)
 {
     int (*real)(int, const char *, int, const char *) = dlsym(RTLD_NEXT, "renameat");
-    int number = atomic_fetch_add(&renames, 1) + 1;
     int result;
 
-    stop_at(number, "before");
-    result = real(from_dir, from, to_dir, to);
-    stop_at(number, "after");
+    STOPPING(result, "renameat", real(from_dir, from, to_dir, to));
     return result;
 }
 
-__attribute__((visibility("default"))) ssize_t pwrite(int fd, const void *from, size_t length,
-                                                      off_t offset)
+EXPORT ssize_t pread(int fd, void *to, size_t length, off_t offset)
+{
+    ssize_t (*real)(int, void *, size_t, off_t) = dlsym(RTLD_NEXT, "pread");
+    ssize_t result;
+
+    STOPPING(result, "pread", real(fd, to, length, offset));
+    return result;
+}
+
+EXPORT ssize_t pwrite(int fd, const void *from, size_t length, off_t offset)
 {
     ssize_t (*real)(int, const void *, size_t, off_t) = dlsym(RTLD_NEXT, "pwrite");
     const char *ms = getenv("DISKSTOP_WRITE_MS");
+    ssize_t result;
 
     if (ms && length >= 4096)
         usleep((useconds_t)atoi(ms) * 1000);
-    return real(fd, from, length, offset);
+    STOPPING(result, "pwrite", real(fd, from, length, offset));
+    return result;
+}
+
+EXPORT ssize_t preadv(int fd, const struct iovec *to, int count, off_t offset)
+{
+    ssize_t (*real)(int, const struct iovec *, int, off_t) = dlsym(RTLD_NEXT, "preadv");
+    ssize_t result;
+
+    STOPPING(result, "preadv", real(fd, to, count, offset));
+    return result;
+}
+
+EXPORT ssize_t pwritev(int fd, const struct iovec *from, int count, off_t offset)
+{
+    ssize_t (*real)(int, const struct iovec *, int, off_t) = dlsym(RTLD_NEXT, "pwritev");
+    ssize_t result;
+
+    STOPPING(result, "pwritev", real(fd, from, count, offset));
+    return result;
 }
 
 /* False: it has none. */
@@ -77,7 +115,7 @@ static int name_of(int fd, char *name, size_t size)
     return length >= 0;
 }
 
-__attribute__((visibility("default"))) int close(int fd)
+EXPORT int close(int fd)
 {
     int (*real)(int) = dlsym(RTLD_NEXT, "close");
     const char *text = getenv("DISKSTOP_CLOSE");
@@ -91,7 +129,7 @@ __attribute__((visibility("default"))) int close(int fd)
     return -1;
 }
 
-__attribute__((visibility("default"))) int fsync(int fd)
+EXPORT int fsync(int fd)
 {
     int (*real)(int) = dlsym(RTLD_NEXT, "fsync");
     const char *wanted = getenv("DISKSTOP_FSYNC");

@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # shellcheck shell=bash
-# What the tests of programs expect of commands.
-failures=0
-
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
+# What the tests of programs expect of commands.  Results are cases in TAP: begin, fail and finish are those of tests/lib/tap.sh.
+# shellcheck source=tests/lib/tap.sh
+. "${BASH_SOURCE[0]%/*}/../lib/tap.sh"
 
 expect() { # STATUS COMMAND...: what it says is in $out
     local want=$1 got=0
     shift
-    out=$(timeout 120 "$@" 2>&1 < /dev/null) || got=$?
+    out=$(timeout 600 "$@" 2>&1 < /dev/null) || got=$?
     [ "$got" = "$want" ] || fail "status $got instead of $want, '$(tail -n 1 <<< "$out")', of $*: $out"
 }
 
@@ -24,9 +20,13 @@ complains() { # STATUS TEXT COMMAND...
     [[ $out == *"$text"* ]] || fail "$*: should say '$text': $out"
 }
 
-# Ends the test.
-finish() {
-    echo "$failures failures"
-    [ "$failures" = 0 ]
-    exit
+# Waits for a state, however long that takes.
+until_so() { # COMMAND...
+    local i
+    for ((i = 0; i < 6000; i++)); do
+        "$@" && return
+        sleep 0.1
+    done
+    fail "not after 10 minutes: $*"
+    return 1
 }

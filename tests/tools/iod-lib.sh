@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # shellcheck shell=bash disable=SC2034,SC2154
 # For the tests of bmi-iod, bmi-cp and bmi-ls, which source it in the build folder: servers that can be killed, copies
-# that must be equal, complaints that must be one line.
+# that must be equal and can be stopped at a place, complaints that must be one line.  Results are cases in TAP: begin and fail
+# are those of tests/lib/tap.sh.
 set -u
 build=$PWD
 # shellcheck source=bench/lib.sh
 . "${srcdir:-.}/bench/lib.sh"
-failures=0
+# shellcheck source=tests/lib/tap.sh
+. "${srcdir:-.}/tests/lib/tap.sh"
 checks=0
+patience=600 # seconds; what takes longer hangs
 addr=()  # of each server: ib://host:port, elan4://node:context
 iod=()   # its process
 
@@ -17,36 +20,23 @@ choose_network() {
     if [ "${NETWORK:-ib}" = elan4 ]; then choose_elan4; hosts=0,1,2,3; else choose_device; hosts=$host; fi
 }
 
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
-
 pass() { checks=$((checks + 1)); }
 
 # Ends the test.
 verdict() {
-    echo "$checks checks passed, $failures failed"
-    [ "$failures" = 0 ] && [ "$checks" -gt 0 ]
-    exit
+    [ "$checks" -gt 0 ] || fail "nothing was checked"
+    finish
 }
 
 # Starts server N (0, 1, …) with its folder $work/sN; again at the same address when it was started before.
 server() { # N [OPTION]...
-    local n=$1 try
+    local n=$1
     shift
     mkdir -p "$work/s$n"
     addr[n]=$(address "$n")
     server_wrapper "$n"
-    for try in 1 2 3 4 5; do
-        if start "s$n.log" "${serving[@]}" ./bmi-iod --listen "${addr[n]}" --store "$work/s$n" "$@"; then
-            iod[n]=${pids[-1]}
-            return
-        fi
-        sleep 0.5 # the old one's port may still be in use
-    done
-    fail "server $n does not start"
-    verdict
+    start "s$n.log" "${serving[@]}" ./bmi-iod --listen "${addr[n]}" --store "$work/s$n" "$@" || { fail "server $n does not start"; verdict; }
+    iod[n]=${pids[-1]}
 }
 
 # Ends server N by a signal and waits for it; its exit status is in $ended.
@@ -61,8 +51,75 @@ all_servers() { # COUNT: the first so many, with commas
     echo "${addr[*]:0:$1}"
 }
 
-cp_() { timeout -k 5 60 "${wrapper[@]}" ./bmi-cp --allow "$hosts" "$@" < /dev/null; }
-ls_() { timeout -k 5 60 "${wrapper[@]}" ./bmi-ls "$@" < /dev/null; }
+# What works is given all the time that it needs: a server may be slow.
+cp_() { timeout -k 5 $patience "${wrapper[@]}" ./bmi-cp --timeout 60 --allow "$hosts" "$@" < /dev/null; }
+ls_() { timeout -k 5 $patience "${wrapper[@]}" ./bmi-ls --timeout 60 "$@" < /dev/null; }
+rm_() { timeout -k 5 $patience "${wrapper[@]}" ./bmi-rm --timeout 60 --allow "$hosts" "$@" < /dev/null; }
+
+# ---- programs that stop at a place (tests/tools/diskstop.c) ----
+
+stopper=$PWD/tests/tools/.libs/diskstop.so
+[ -e "$stopper" ] || die "no $stopper; make tests/tools/diskstop.la"
+gate= # the file that is there while a program stands
+trap 'release; kill -CONT $(jobs -pr) 2> /dev/null; cleanup' EXIT
+
+# Sets the array `stopping`: what runs a program that stops at that place, like pwrite:3:before.
+stopping=()
+stop_at() { # PLACE
+    gate=$work/gate
+    release
+    stopping=(env LD_PRELOAD="$stopper" ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0" DISKSTOP="$1:$gate")
+}
+
+# Server N, which stops there.
+stopping_server() { # N PLACE [OPTION]...
+    local n=$1
+    stop_at "$2"
+    shift 2
+    preloaded "${stopping[3]}" server "$n" "$@"
+}
+
+# Runs a function or a program where diskstop.so does what that variable says.
+preloaded() { # VARIABLE=VALUE COMMAND...
+    local -x LD_PRELOAD=$stopper ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0 "$1"
+    "${@:2}"
+}
+
+# Starts bmi-cp, of messages of 4 KiB, one at a time, and waits until it stands at the place, in the middle: its 25th
+# piece of the file is read, or written.  Its process is $copy, what it prints in out.txt and err.txt.
+begin_copy() { # preadv|pwritev ARGUMENT...
+    stop_at "$1:25:before"
+    shift
+    : > "$work/out.txt"
+    : > "$work/err.txt"
+    "${stopping[@]}" "${wrapper[@]}" ./bmi-cp --allow "$hosts" --timeout 60 --buffers 1 --buffer-size 4096 "$@" \
+        > "$work/out.txt" 2> "$work/err.txt" < /dev/null &
+    copy=$!
+    pids+=("$copy")
+    stands "$copy" || fail "the copy ended too early: $(cat "$work/err.txt")"
+}
+
+# Waits until one of these processes stands at its gate.  Status 1: one has ended instead.
+stands() { # PID...
+    until [ -e "$gate" ]; do
+        kill -0 "$@" 2> /dev/null || return 1
+        sleep 0.02
+    done
+}
+
+# What stands at the gate goes on.
+release() { [ -z "$gate" ] || rm -f "$gate"; }
+
+# The copy must end with status 1 and one line with TEXT.
+end_copy() { # TEXT WHAT
+    local status
+    release
+    wait "$copy"
+    status=$?
+    mv "$work/out.txt" "$work/out_"
+    mv "$work/err.txt" "$work/err"
+    check_complaint "$status" "$1" "$2" "$work/out_"
+}
 
 random_file() { # FILE BYTES
     head -c "$2" /dev/urandom > "$1"
@@ -84,49 +141,54 @@ there_and_back() { # FILE NAME [OPTION]...
     fi
 }
 
-# The command must end with status 1 and one line on standard error that has TEXT, and print nothing else.  Runs up to
-# LIMIT seconds; what it took is printed.
-complains() { # LIMIT TEXT COMMAND...
-    local limit=$1 text=$2 status begin
-    shift 2
-    begin=$(date +%s%N)
-    timeout -k 5 "$limit" "$@" > "$work/out_" 2> "$work/err" < /dev/null
-    status=$?
-    check_complaint "$status" "$text" "$((($(date +%s%N) - begin) / 1000000))" "$*" "$work/out_"
+# The command must end with status 1 and one line on standard error that has TEXT, and print nothing else.
+complains() { # TEXT COMMAND...
+    local text=$1
+    shift
+    timeout -k 5 $patience "$@" > "$work/out_" 2> "$work/err" < /dev/null
+    check_complaint "$?" "$text" "$*" "$work/out_"
 }
 
 # For a command that has ended; its standard error is in $work/err.
-check_complaint() { # STATUS TEXT MILLISECONDS COMMAND OUTPUT
+check_complaint() { # STATUS TEXT COMMAND OUTPUT
     local line
     line=$(cat "$work/err")
-    printf '%5d ms: %s\n' "$3" "$line"
+    echo "# $line"
     if [ "$1" != 1 ]; then
-        fail "status $1 instead of 1: $4"
+        fail "status $1 instead of 1: $3"
     elif [ "$(wc -l < "$work/err")" != 1 ] || [[ $line != *"$2"* ]]; then
-        fail "should say '$2' in one line: $4"
-    elif [ -s "$5" ]; then
-        fail "printed more than its complaint: $4: $(cat "$5")"
+        fail "should say '$2' in one line: $3"
+    elif [ -s "$4" ]; then
+        fail "printed more than its complaint: $3: $(cat "$4")"
     else
         pass
     fi
 }
 
-cp_complains() { # TEXT ARGUMENT...: within 60 s
+cp_complains() { # TEXT ARGUMENT...
     local text=$1
     shift
-    complains 60 "$text" "${wrapper[@]}" ./bmi-cp "$@"
+    complains "$text" "${wrapper[@]}" ./bmi-cp --timeout 60 "$@"
 }
 
-# Waits until a command succeeds, for up to 60 s.
+# Waits for a state, however long that takes.
 eventually() { # COMMAND...
-    local i
-    for ((i = 0; i < 600; i++)); do
-        "$@" && return
-        sleep 0.1
+    local begin=$SECONDS
+    until "$@"; do
+        [ $((SECONDS - begin)) -lt $patience ] || { fail "not in $patience s: $*"; return 1; }
+        sleep 0.05
     done
-    fail "not in time: $*"
-    return 1
 }
+
+# Prints what server N reports on itself when it is asked.
+report() { # N
+    local before
+    before=$(wc -l < "$work/s$1.log")
+    kill -USR1 "${iod[$1]}"
+    eventually reported "$1" "$before"
+    tail -n +$((before + 1)) "$work/s$1.log"
+}
+reported() { tail -n +$(($2 + 1)) "$work/s$1.log" | grep 'total: requests' > /dev/null; } # N LINES: behind those
 
 no_uploads() { # N: server N keeps nothing unfinished
     [ -z "$(find "$work/s$1" -name '.upload-*')" ]
@@ -134,4 +196,8 @@ no_uploads() { # N: server N keeps nothing unfinished
 
 no_leftovers() { # FOLDER: no temporary file of bmi-cp
     [ -z "$(find "$1" -name '.bmi-cp.*')" ]
+}
+
+no_sanitizer() { # has complained
+    grep -ai "sanitizer\|runtime error" "$work"/*.log && fail "sanitizers complain" || pass
 }

@@ -2,6 +2,7 @@
 /* What the questions use: ends of connections, and words for answers. */
 #include "tests/verbs/ask.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -240,7 +241,7 @@ const char *qp_state(struct ibv_qp *qp)
         NEED(ibv_query_qp(qp, &a, IBV_QP_STATE, &i) == 0);
         if (a.qp_state == IBV_QPS_ERR)
             break;
-        usleep(10000);
+        pass_ms(10);
     }
     return state_name(a.qp_state);
 }
@@ -276,28 +277,58 @@ int receive(struct end *e, uint64_t id, uint32_t length)
     return e->srq ? ibv_post_srq_recv(e->srq, &wr, &bad) : ibv_post_recv(e->qp, &wr, &bad);
 }
 
-/* ---- Completions and events ---- */
+/* ---- Time ---- */
 
-static uint64_t now_ms(void)
+#define STEP_MS 10 /* of a wait, where the clock is the software HCA's */
+
+/* The time in ms, after one or `most` ms have passed, by the clock of the machine or of the
+ * software HCA. */
+static uint64_t clock_step(uint64_t most)
 {
+    static uint64_t (*step)(uint64_t);
+    static void (*settle)(void);
+    static bool looked;
     struct timespec ts;
 
+    if (!looked) {
+        step = (uint64_t(*)(uint64_t))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_clock");
+        settle = (void (*)(void))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_settle");
+        looked = true;
+    }
+    if (step && settle) {
+        uint64_t now = step(most * 1000000) / 1000000;
+        settle();
+        return now;
+    }
+    if (most)
+        usleep(1000);
     clock_gettime(CLOCK_MONOTONIC, &ts);
     return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
+void pass_ms(int ms)
+{
+    uint64_t end = clock_step(0) + (uint64_t)ms;
+
+    while (clock_step(STEP_MS) < end)
+        ;
+}
+
+/* ---- Completions and events ---- */
+
 bool next_wc(struct ibv_cq *cq, struct ibv_wc *wc, int ms)
 {
-    uint64_t end = now_ms() + (uint64_t)ms;
+    uint64_t end = clock_step(0) + (uint64_t)ms;
+    bool over = false;
 
     for (;;) {
         int n = ibv_poll_cq(cq, 1, wc);
         NEED(n >= 0);
         if (n)
             return true;
-        if (now_ms() > end)
+        if (over)
             return false;
-        usleep(500);
+        over = clock_step(STEP_MS) > end; /* and a last look */
     }
 }
 
@@ -333,8 +364,12 @@ void answer_wcs(const char *who, struct ibv_cq *cq)
 bool readable(int fd, int ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
+    uint64_t end = clock_step(0) + (uint64_t)ms;
 
-    return poll(&p, 1, ms) == 1;
+    while (poll(&p, 1, 0) == 0)
+        if (clock_step(STEP_MS) > end)
+            return poll(&p, 1, 0) == 1;
+    return true;
 }
 
 void answer_async(const char *who, struct end *e)

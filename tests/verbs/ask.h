@@ -88,6 +88,12 @@ int send_to(struct end *e, uint64_t id, enum ibv_wr_opcode op, uint32_t length, 
             uint64_t raddr, uint32_t rkey);
 int receive(struct end *e, uint64_t id, uint32_t length);
 
+/*
+ * Lets time pass. The software HCA's clock is stepped, as are all waits below, and its service
+ * thread waited for: so what comes and what does not is independent of how fast the machine is.
+ */
+void pass_ms(int ms);
+
 /* Waits for a completion, up to ms; false when none came. */
 bool next_wc(struct ibv_cq *cq, struct ibv_wc *wc, int ms);
 /* Answers "WHO: STATUS" for the next completion ("nothing" when none comes). */

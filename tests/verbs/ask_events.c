@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "tests/verbs/ask.h"
 
@@ -92,10 +91,10 @@ static void overflow(void)
     most = a.scq->cqe;
     for (int i = 0; i < most + 4; i++) {
         while (send_plain(&a, WRITE, 8, SIGNALED))
-            usleep(1000);
-        usleep(1000);
+            pass_ms(1);
+        pass_ms(1);
     }
-    usleep(200000);
+    pass_ms(200);
     answer_async("requester", &a);
     answer("state %s", end_state(&a));
 }
@@ -174,7 +173,7 @@ static void destroy_with_event(void)
     ends_open(&a, &b);
     NEED(send_to(&a, 1, WRITE, 8, SIGNALED, 0, 0xffff0000) == 0);
     answer_wc("requester", a.scq);
-    usleep(100000);
+    pass_ms(100);
     answer("destroying the responder before its event is read: %s",
            result(ibv_destroy_qp(b.qp)));
     answer_async("afterwards", &b);

@@ -109,7 +109,7 @@ static void late_receive(void)
 
     ends_open(&a, &b);
     NEED(send_plain(&a, SEND, 8, SIGNALED) == 0);
-    usleep(50000);
+    pass_ms(50);
     NEED(receive(&b, 2, 64) == 0);
     struct ibv_wc wc;
     answer("sender: %s", next_wc(a.scq, &wc, WAIT_MS) ? status_name(wc.status) : "nothing");

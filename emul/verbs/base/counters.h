@@ -148,6 +148,15 @@
     X(rejects, "events", "REJECTED events delivered")                                          \
     X(disconnects, "events", "DISCONNECTED events delivered")                                  \
     X(faults_injected, "events", "failures injected by EMUVERBS_FAIL")                         \
+    X(peers_died, "processes", "peers whose death has been dealt with")                        \
+    X(drains, "waits", "waits for users of memory")                                            \
+    X(drain_looks, "looks", "looks for who uses memory whose users are waited for")            \
+    X(drains_given_up, "waits",                                                                \
+      "waits for users of memory that ended although a user that runs had not left")           \
+    X(posters_given_up, "waits",                                                               \
+      "waits for a poster at work for a queue pair that ended although the poster runs")       \
+    X(ends_looked_at, "looks", "looks whether a disconnection that is held back can be told")  \
+    X(service_rounds, "rounds", "times that the service thread woke up")                       \
     X(sweep_calls, "calls", "calls that a sweep over all would number")
 
 enum emu_call {

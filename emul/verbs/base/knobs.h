@@ -67,27 +67,10 @@
     X(send_late_us, SEND_LATE_US, 0, 0, 1000000, "us",                                         \
       "a message's own completion comes this much after its receiver's, so that a reply can "  \
       "overtake it, which devices may let happen and hardly ever do; 0: it comes before")      \
-    X(take_late_us, TAKE_LATE_US, 0, 0, 1000000, "us",                                         \
-      "before a sender takes a receive of its peer, before it says so, and before it "         \
-      "completes one of XRC, it waits so long: for tests that stop it there")                  \
-    X(push_late_us, PUSH_LATE_US, 0, 0, 60000000, "us",                                        \
-      "between filling a completion and putting it into its queue a sender waits so long: "    \
-      "for tests of what the queue's owner does meanwhile")                                    \
-    X(wake_late_us, WAKE_LATE_US, 0, 0, 60000000, "us",                                        \
-      "between putting a completion into an armed queue and disarming it a sender waits so "   \
-      "long: for tests that kill it there")                                                    \
-    X(notify_late_us, NOTIFY_LATE_US, 0, 0, 60000000, "us",                                    \
-      "between disarming a completion queue and raising its event a sender waits so long: "    \
-      "for tests that kill it there")                                                          \
-    X(signal_late_us, SIGNAL_LATE_US, 0, 0, 60000000, "us",                                    \
-      "between finding a completion channel and waking its owner a sender waits so long: for " \
-      "tests of what the owner does meanwhile")                                                \
-    X(told_late_us, TOLD_LATE_US, 0, 0, 60000000, "us",                                        \
-      "between raising the event of a completion queue and saying so a sender waits so long: " \
-      "for tests that kill it there")                                                          \
-    X(grow_late_us, GROW_LATE_US, 0, 0, 60000000, "us",                                        \
-      "before a completion queue that grows names its new ring its owner waits so long: for "  \
-      "tests of what others see meanwhile")                                                    \
+    X(stop_fd, STOP_FD, 0, 0, 1048576, "descriptor",                                           \
+      "with EMUVERBS_STOP: a socket; a thread that stops writes a byte to it and goes on "     \
+      "when it has read one, which says at which arrival from now on the next one stops, "     \
+      "0: at none")                                                                            \
     X(kill_after, KILL_AFTER, 0, 0, UINT64_MAX, "requests",                                    \
       "the connection that posts this process's K-th work request dies with it; 0 is never")   \
     X(silent, SILENT, 0, 0, 1, "", "1: this process answers no peer at all, as if unplugged")  \
@@ -124,6 +107,9 @@
       "one "                                                                                   \
       "fails; completion:K is the K-th work request executed, cm_event:K the K-th rdma_cm "    \
       "event")                                                                                 \
+    X(stop, STOP, "step,…[:K]",                                                                \
+      "for tests: a thread stops at the K-th arrival, the first by default, at one of these "  \
+      "steps")                                                                                 \
     X(role, ROLE, "word", "a name for this process")                                           \
     X(fail_role, FAIL_ROLE, "word", "EMUVERBS_FAIL holds only in processes of this role")      \
     X(counters, COUNTERS_DIR, "directory",                                                     \

@@ -72,7 +72,7 @@
 _Static_assert(EMU_MR_PLACES <= 1u << 19, "each place can be noted");
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 17u
+#define EMU_SHM_VERSION 18u
 
 /*
  * Keys. rkeys have the first bit, lkeys have not: mixing them up is an error here as on real

@@ -178,6 +178,7 @@ static void release(struct cm_id *id, uint64_t now)
     struct emu_dev *d = emu_dev_peek();
     bool connected = is_connected(id);
 
+    emu_count(COUNT_ends_looked_at, 1);
     if (connected && d && now < id->held_until && emu_qp_unseen(d, id->local_qpn))
         return;
     id->held_until = 0;

@@ -125,11 +125,13 @@ void emu_mr_drain(struct emu_dev *d, uint32_t index, uint64_t *late)
 
     if (atomic_load(&s->users) == 0)
         return;
-    for (uint64_t since = emu_now(), look = since + PIN_LOOK; atomic_load(&s->users) > 0;
-         sched_yield()) {
+    uint64_t since = emu_now(), look = since + PIN_LOOK;
+    emu_count(COUNT_drains, 1);
+    for (; atomic_load(&s->users) > 0; sched_yield()) {
         uint64_t now = emu_now();
         bool too_long = now > since + PIN_WAIT;
         if (too_long) {
+            emu_count(COUNT_drains_given_up, 1);
             emu_peers_any(d, takes_too_long, &n);
             takes_too_long(d, &d->self, &n);
         }
@@ -138,8 +140,10 @@ void emu_mr_drain(struct emu_dev *d, uint32_t index, uint64_t *late)
             atomic_store(&s->users, 0);
             break;
         }
-        if (now > look)
+        if (now > look) {
+            emu_count(COUNT_drain_looks, 1);
             look = now + PIN_LOOK;
+        }
     }
 }
 

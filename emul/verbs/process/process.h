@@ -27,6 +27,7 @@
 #include "emul/verbs/base/fault.h"
 #include "emul/verbs/base/knobs.h"
 #include "emul/verbs/base/shm.h"
+#include "emul/verbs/base/stop.h"
 
 #define EMU_EXPORT __attribute__((visibility("default")))
 

@@ -538,8 +538,10 @@ void emu_peer_died(struct emu_dev *d, struct emu_peer *p)
     pthread_mutex_unlock(&d->lock);
     emu_peer_clear(d, p->slot);
     emu_above_peer_died(d, p);
-    if (listed)
+    if (listed) {
         emu_peer_put(d, p);
+        emu_count(COUNT_peers_died, 1);
+    }
 }
 
 struct emu_peer *emu_peer_of(struct emu_dev *d, struct emu_peer **last, uint32_t slot)
@@ -684,8 +686,7 @@ void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan)
     struct shm_chan *s = shm_chan(p->seg, chan);
     uint32_t gen = atomic_load(&s->gen);
 
-    if (d->knobs.signal_late_us)
-        usleep((useconds_t)d->knobs.signal_late_us);
+    emu_step(EMU_STEP_signal);
     if (p->self) {
         pthread_mutex_lock(&p->chan_lock);
         if ((gen & 1) && atomic_load(&s->gen) == gen)

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <string.h>
@@ -149,6 +150,7 @@ static void *service_main(void *arg)
     sem_post(&svc.up);
     while (!atomic_load(&svc.stop)) {
         int n = emu_watch_wait(seen, EMU_WATCHED_MAX);
+        emu_count(COUNT_service_rounds, 1);
         for (int i = 0; i < n && !atomic_load(&svc.stop); i++) {
             uint64_t drop;
             ssize_t got;
@@ -186,6 +188,20 @@ static void *service_main(void *arg)
     }
     kept.head.list.next = &kept.head.list; /* the process is still here */
     return NULL;
+}
+
+/* For tests, which find it by dlsym: see doc/emuverbs.md. */
+EMU_EXPORT void emuverbs_settle(void);
+EMU_EXPORT void emuverbs_settle(void)
+{
+    struct emu_dev *d = emu_dev_peek();
+
+    for (int i = 0; d && i < 2; i++) { /* the first round has begun when it is counted */
+        uint64_t before = atomic_load(&emu_counters->count[COUNT_service_rounds]);
+        emu_service_wake(d);
+        while (atomic_load(&emu_counters->count[COUNT_service_rounds]) == before)
+            sched_yield();
+    }
 }
 
 int emu_service_start(struct emu_dev *d)

@@ -22,7 +22,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The XRC SRQ whose receive a completion is of; NULL when it is gone. Under cq->lock. */
 static struct emu_srq *srq_of(const struct emu_cq *cq, const struct shm_cqe *e)
@@ -151,21 +150,16 @@ __attribute__((noinline)) static void notify(struct emu_dev *d, struct emu_peer 
 {
     uint64_t note;
 
-    if (d->knobs.wake_late_us) {
-        usleep((useconds_t)d->knobs.wake_late_us);
-        armed = atomic_load(&s->armed);
-    }
+    emu_step(EMU_STEP_wake);
     do {
         uint32_t how = CQ_ARMED_HOW(armed);
         if (how == CQ_ARMED_NO || (how == CQ_ARMED_SOLICITED && !solicited))
             return;
         note = CQ_DISARMED(armed, d->slot);
     } while (!atomic_compare_exchange_weak(&s->armed, &armed, note));
-    if (d->knobs.notify_late_us)
-        usleep((useconds_t)d->knobs.notify_late_us);
+    emu_step(EMU_STEP_notify);
     signal_event(d, owner, s);
-    if (d->knobs.told_late_us)
-        usleep((useconds_t)d->knobs.told_late_us);
+    emu_step(EMU_STEP_told);
     notified(s, note);
 }
 

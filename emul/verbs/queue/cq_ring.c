@@ -47,7 +47,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static uint32_t places_for(uint32_t n)
 {
@@ -108,9 +107,9 @@ struct emu_ring *emu_cq_ring_new(struct emu_dev *d, uint32_t cap)
     return r;
 }
 
-/* Puts a copy of `c` into the ring, with another time unless that is 0, `late` us late. */
+/* Puts a copy of `c` into the ring, with another time unless that is 0. */
 static enum shm_pushed put(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot,
-                           const struct shm_cqe *c, uint64_t time, uint64_t late)
+                           const struct shm_cqe *c, uint64_t time)
 {
     struct shm_cqe *e = shm_cell_get(seg, ring, slot);
 
@@ -120,8 +119,7 @@ static enum shm_pushed put(const struct shm_head *seg, struct shm_ring *ring, ui
            sizeof(*c) - sizeof(c->cell));
     if (time)
         e->time = time;
-    if (late)
-        usleep((useconds_t)late);
+    emu_step(EMU_STEP_push);
     enum shm_pushed p = shm_ring_push(seg, ring, e);
     if (p != SHM_PUSHED)
         shm_cell_put(seg, ring, e);
@@ -147,7 +145,7 @@ bool emu_cq_push(struct emu_dev *d, struct emu_peer *owner, uint32_t index,
     uint64_t time = s->stamps ? emu_now() : 0;
     for (;;) {
         struct shm_ring *ring = shm_at(owner->seg, off);
-        enum shm_pushed p = put(owner->seg, ring, d->slot, c, time, d->knobs.push_late_us);
+        enum shm_pushed p = put(owner->seg, ring, d->slot, c, time);
         if (p == SHM_PUSHED)
             return true;
         if (p == SHM_FULL)
@@ -170,7 +168,7 @@ static void exchange(struct emu_dev *d, struct emu_cq *cq, struct emu_ring *larg
     atomic_store(&cq->ring, NULL);
     do {
         while ((e = shm_ring_peek(d->seg, old, 0)) != NULL) {
-            if (put(d->seg, larger->s, d->slot, e, 0, 0) != SHM_PUSHED) {
+            if (put(d->seg, larger->s, d->slot, e, 0) != SHM_PUSHED) {
                 if (e->bounce)
                     shm_bounce_put(d->seg, e->bounce - 1);
                 overrun(d, &d->self, cq->index);
@@ -178,8 +176,7 @@ static void exchange(struct emu_dev *d, struct emu_cq *cq, struct emu_ring *larg
             shm_ring_pop(d->seg, old);
         }
     } while (!shm_ring_seal(d->seg, old));
-    if (d->knobs.grow_late_us)
-        usleep((useconds_t)d->knobs.grow_late_us);
+    emu_step(EMU_STEP_grow);
     atomic_store(&cq->s->off_ring, larger->off_head);
     atomic_store(&cq->ring, larger->s);
     cq->rings[cq->nrings++] = larger;

@@ -189,13 +189,6 @@ static enum exec_result deny(struct run *r, enum ibv_event_type event,
     return EXEC_DONE;
 }
 
-/* For tests: a poster that is stopped is stopped here. */
-static void take_late(const struct emu_dev *d)
-{
-    if (d->knobs.take_late_us)
-        usleep((useconds_t)d->knobs.take_late_us);
-}
-
 /* Does the completion of a receive of a shared queue count? */
 static bool is_mine(struct run *r, struct shm_cqe *c)
 {
@@ -203,7 +196,7 @@ static bool is_mine(struct run *r, struct shm_cqe *c)
         c->srq = SHM_OF_SRQ;
         return atomic_load(&r->rs->busy) == r->token;
     }
-    take_late(r->d);
+    emu_step(EMU_STEP_claim);
     c->srq = SHM_OF_XRC_SRQ;
     c->skip = SHM_SKIP_WITHOUT_SRQ;
     c->sq_index = r->named.life;
@@ -237,7 +230,8 @@ static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
         mine = atomic_load(&r->rs->busy) == token;
     }
     if (mine) {
-        if (r->oldest && !r->told && !fatal && !r->d->knobs.send_late_us) {
+        if (r->oldest && !r->told && !fatal && !r->d->knobs.send_late_us &&
+            !emu_step_watched(EMU_STEP_sent)) {
             emu_sq_tell(r->d, r->qp, r->index, r->wr);
             r->told = true;
         }
@@ -256,6 +250,7 @@ static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
     }
     emu_cq_notify(r->d, r->peer, cq,
                   (r->wr->flags & IBV_SEND_SOLICITED) || c->status != IBV_WC_SUCCESS);
+    emu_step(EMU_STEP_sent);
     if (r->d->knobs.send_late_us)
         usleep((useconds_t)r->d->knobs.send_late_us);
     if (est)
@@ -292,9 +287,9 @@ static bool take(struct run *r, uint64_t *wr_id, uint32_t *nsge, struct shm_sge 
             return false;
         atomic_store(&r->rs->taking_at, at);
         atomic_store(&r->rs->taking, r->token);
-        take_late(r->d);
+        emu_step(EMU_STEP_take);
     } while (!emu_rq_take(rq, at));
-    take_late(r->d);
+    emu_step(EMU_STEP_taken);
     if (srq && is_xrc(r)) {
         emu_xrc_say(r->rs, r->token, &r->named, r->peer->slot, *wr_id);
     } else {

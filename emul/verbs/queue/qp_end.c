@@ -80,7 +80,11 @@ static uint64_t quiesce(struct emu_dev *d, struct emu_qp *qp)
         bool gone = pair && qp->peer && atomic_load(&qp->peer->dead);
         if (!gone && now > look) {
             struct emu_peer *p = pair ? qp->peer : emu_peer_get(d, RX_SLOT(t));
-            gone = !p || now - since > BUSY_WAIT || emu_peer_stopped(p);
+            gone = !p || emu_peer_stopped(p);
+            if (!gone && now - since > BUSY_WAIT) {
+                emu_count(COUNT_posters_given_up, 1);
+                gone = true;
+            }
             if (!pair)
                 emu_peer_put(d, p);
             look = now + BUSY_LOOK;

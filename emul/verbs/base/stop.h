@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Stops: named steps in the midst of what a thread does to the memory that processes share. A
+ * test has a thread park at one of them, looks meanwhile, and lets the thread go on or kills
+ * the process there.
+ *
+ * EMUVERBS_STOP names the steps and at which arrival a thread parks. EMUVERBS_STOP_FD is a
+ * socket (or the like) that the test has at its other end: the thread writes one byte, the
+ * step's number, and parks until it has read one. The byte read says after how many further
+ * arrivals the next thread parks; 0: none does.
+ */
+#ifndef EMUL_VERBS_STOP_H
+#define EMUL_VERBS_STOP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "emul/verbs/base/knobs.h"
+
+/* X(name, prose) */
+#define EMU_STEPS(X)                                                                           \
+    X(take, "a receive of the peer has been chosen, and not been taken")                       \
+    X(taken, "a receive has been taken, and its taker has not said so")                        \
+    X(claim, "the completion of a receive that was taken for a request of XRC is not claimed") \
+    X(push, "a completion has been filled, and is not in its queue")                           \
+    X(wake, "a completion is in an armed queue, and the queue is not disarmed")                \
+    X(notify, "a queue has been disarmed, and its event has not been raised")                  \
+    X(told, "the event of a queue has been raised, and its poster has not said so")            \
+    X(signal, "a completion channel has been found, and its owner has not been woken")         \
+    X(grow, "a queue that grows has sealed its ring, and not named the new one")               \
+    X(sent, "the receiver's completion is in its queue, and the sender's own is not; with "    \
+            "this step it comes later than the receiver's")
+
+enum emu_step {
+#define X(name, prose) EMU_STEP_##name,
+    EMU_STEPS(X)
+#undef X
+        EMU_STEP_COUNT
+};
+
+extern uint32_t emu_steps; /* a bit for each step that is watched */
+
+static inline bool emu_step_watched(enum emu_step s)
+{
+    return __builtin_expect(emu_steps >> s & 1, 0);
+}
+
+void emu_step_here(enum emu_step s);
+
+/* Where a test may park a thread. */
+static inline void emu_step(enum emu_step s)
+{
+    if (emu_step_watched(s))
+        emu_step_here(s);
+}
+
+/* Reads EMUVERBS_STOP and EMUVERBS_STOP_FD. A wrong form is reported on stderr. */
+void emu_steps_init(const struct emu_knobs *k);
+
+/* Writes the table of steps. */
+void emu_steps_help(FILE *out);
+
+#endif

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "tests/elan4/clock.h"
+
+#include <stdatomic.h>
+#include <time.h>
+
+#define SECOND UINT64_C(1000000000)
+
+int __real_clock_gettime(clockid_t id, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ts);
+int __real_nanosleep(const struct timespec *time, struct timespec *rest);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *rest);
+
+static _Atomic uint64_t stands_at; /* 0: it runs */
+static _Atomic int64_t ahead;      /* of the machine's, while it runs */
+static _Atomic uint64_t look;
+static _Atomic unsigned sleeps;
+
+static uint64_t machine_ns(void)
+{
+    struct timespec ts;
+
+    __real_clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * SECOND + (uint64_t)ts.tv_nsec;
+}
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
+{
+    if (id != CLOCK_MONOTONIC)
+        return __real_clock_gettime(id, ts);
+    uint64_t now = atomic_load(&stands_at);
+    if (now)
+        now = atomic_fetch_add(&stands_at, atomic_load(&look));
+    else
+        now = machine_ns() + (uint64_t)atomic_load(&ahead);
+    *ts = (struct timespec){.tv_sec = (time_t)(now / SECOND), .tv_nsec = (long)(now % SECOND)};
+    return 0;
+}
+
+int __wrap_nanosleep(const struct timespec *time, struct timespec *rest)
+{
+    atomic_fetch_add(&sleeps, 1);
+    return __real_nanosleep(time, rest);
+}
+
+void clock_stop(void)
+{
+    if (!atomic_load(&stands_at))
+        atomic_store(&stands_at, machine_ns() + (uint64_t)atomic_load(&ahead));
+}
+
+void clock_step_ns(uint64_t ns)
+{
+    if (atomic_load(&stands_at))
+        atomic_fetch_add(&stands_at, ns);
+    else
+        atomic_fetch_add(&ahead, (int64_t)ns);
+}
+
+void clock_step(uint64_t ms)
+{
+    clock_step_ns(ms * 1000000);
+}
+
+void clock_look_takes(uint64_t ns)
+{
+    atomic_store(&look, ns);
+}
+
+void clock_run(void)
+{
+    uint64_t stood = atomic_load(&stands_at);
+
+    atomic_store(&look, 0);
+    if (!stood)
+        return;
+    atomic_store(&ahead, (int64_t)(stood - machine_ns()));
+    atomic_store(&stands_at, 0);
+}
+
+uint64_t guard_ms(void)
+{
+    return machine_ns() / 1000000;
+}
+
+unsigned clock_sleeps(void)
+{
+    return atomic_load(&sleeps);
+}
