@@ -68,11 +68,11 @@ int bed_teardown(void **state);
 
 /* More options for the nodes opened from now on in this test; NULL for none. */
 void bed_options(const char *options);
-/* From now on time passes for this test while a node sleeps, by bed_pass_ms, and by a
- * microsecond for each look at the clock.  False: over other fabrics than the loop time is that
- * of the system. */
-bool bed_stop_clock(void);
+/* Over the loop time passes while a node sleeps, by bed_pass_ms, and by a microsecond for each
+ * look at the clock; over other fabrics time is that of the system. */
 void bed_pass_ms(unsigned ms);
+/* This test has threads that sleep: its time is that of the system over the loop, too. */
+void bed_real_time(void);
 /* This test provokes errors that the balance would complain about. */
 void bed_expect_violations(void);
 

@@ -139,6 +139,7 @@ void two_threads_post_one_tests(void **state)
     struct pair p;
 
     (void)state;
+    bed_real_time();
     pair_open(&p);
     for (int k = 0; k < POSTERS; k++) {
         struct poster *q = &posters[k];
@@ -250,6 +251,7 @@ void message_wakes_sleeper(void **state)
     struct pair p;
 
     (void)state;
+    bed_real_time();
     bed_options(SLEEPY);
     pair_open(&p);
     for (int round = 0; round < 6; round++) {
@@ -277,6 +279,7 @@ void post_is_carried_by_the_sleeper(void **state)
     struct blob b, in;
 
     (void)state;
+    bed_real_time();
     bed_options(SLEEPY);
     pair_open(&p);
     blob_flat(&b, 1000000);
@@ -300,6 +303,7 @@ void cancel_wakes_sleeper(void **state)
     struct blob in;
 
     (void)state;
+    bed_real_time();
     bed_options(SLEEPY);
     pair_open(&p);
     blob_flat(&in, 1000);
@@ -322,6 +326,7 @@ void sleepers_of_several_contexts(void **state)
     struct blob b, in[N];
 
     (void)state;
+    bed_real_time();
     bed_options(SLEEPY);
     pair_open(&p);
     for (int c = 1; c < N; c++)
@@ -414,6 +419,7 @@ void threads_of_every_kind(void **state)
     struct blob sink;
 
     (void)state;
+    bed_real_time();
     pair_open(&p);
     blob_flat(&sink, 40000);
     for (int c = 1; c < N; c++)

@@ -214,8 +214,7 @@ static time_t now(void)
     return t.tv_sec;
 }
 
-/* One call that may fail; every operation of it ends within 10 s.  True when all of it was
- * right. */
+/* One call that may fail; every operation of it ends.  True when all of it was right. */
 static bool try_call(struct client *c, char *memory, int64_t size, int tag)
 {
     struct flight data = {0}, request = {0}, answer = {0};
@@ -227,7 +226,6 @@ static bool try_call(struct client *c, char *memory, int64_t size, int tag)
                           .size = size,
                           .expect = size};
     bool posted[3], good = true;
-    time_t begin = now();
 
     int ret = BMI_post_recv(&answer.id, c->server, &c->reply, sizeof(c->reply), NULL,
                             BMI_EXT_ALLOC, ask.reply_tag, &answer, c->context, NULL);
@@ -259,7 +257,6 @@ static bool try_call(struct client *c, char *memory, int64_t size, int tag)
         CHECK_EQUAL(all[i]->error == 0 || (-all[i]->error & BMI_ERROR), 1);
         CHECK(all[i]->reports <= 1);
     }
-    CHECK(good || now() - begin <= 10 + PATIENCE_S / 4);
     return good;
 }
 

@@ -54,6 +54,13 @@ int clock_setup(void **state)
     return 0;
 }
 
+int clock_teardown(void **state)
+{
+    (void)state;
+    clock_release();
+    return 0;
+}
+
 int __wrap_clock_gettime(clockid_t id, struct timespec *t)
 {
     uint64_t ns;

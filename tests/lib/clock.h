@@ -24,5 +24,6 @@ void clock_step_ms(uint64_t ms);
 void clock_tick_ns(uint64_t ns);
 /* Set-up of a group of cases, or of one: clock_set, and a tick of CLOCK_TICK_NS. */
 int clock_setup(void **state);
+int clock_teardown(void **state); /* clock_release */
 
 #endif

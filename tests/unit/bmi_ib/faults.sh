@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # Lets each verbs and rdma_cm call of one exchange fail once, with own and with shared receives.
 # Usage, in the top of the build: faults.sh [FIRST [LAST]]; the variable EMUVERBS names another wrapper.
-. "${srcdir:-.}/tests/lib/tap.sh"
+# shellcheck source=tests/lib/tap.sh
+. "${srcdir:-$(dirname "$0")/../../..}/tests/lib/tap.sh"
 emuverbs=${EMUVERBS:-./emul/verbs/emuverbs} program=./tests/unit/bmi_ib/test_faults first=${1:-1} last=$2
 [ -x "$emuverbs" ] || skip_all "$emuverbs was not built"
 out=$(mktemp)

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # Runs the verbs fabric's tests over the software HCA, once for each lane: a device or options that take another path.
 # Usage, in the top of the build: lanes.sh [LANE]; the variable EMUVERBS names another wrapper.
-. "${srcdir:-.}/tests/lib/tap.sh"
+# shellcheck source=tests/lib/tap.sh
+. "${srcdir:-$(dirname "$0")/../../..}/tests/lib/tap.sh"
 emuverbs=${EMUVERBS:-./emul/verbs/emuverbs} program=./tests/unit/bmi_ib/test_wire only=$1
 [ -x "$emuverbs" ] || skip_all "$emuverbs was not built"
 lane() { # name, options of the fabric, variables of the device…

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # Runs test_rails over the software HCA with two devices, each test in a process of its own, once for each kind of receives.
 # Usage, in the top of the build: rails.sh; the variable EMUVERBS names another wrapper.
-. "${srcdir:-.}/tests/lib/tap.sh"
+# shellcheck source=tests/lib/tap.sh
+. "${srcdir:-$(dirname "$0")/../../..}/tests/lib/tap.sh"
 emuverbs=${EMUVERBS:-./emul/verbs/emuverbs} program=./tests/unit/bmi_ib/test_rails
 [ -x "$emuverbs" ] || skip_all "$emuverbs was not built"
 is_chosen() {

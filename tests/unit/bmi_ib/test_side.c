@@ -605,13 +605,6 @@ static int stop_clock(void **state)
     return 0;
 }
 
-static int start_clock(void **state)
-{
-    (void)state;
-    clock_release();
-    return 0;
-}
-
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -624,7 +617,7 @@ int main(void)
         cmocka_unit_test(side_is_lost),
         cmocka_unit_test(offer_leads_to_a_side),
         cmocka_unit_test(offers_what_is_served),
-        cmocka_unit_test_setup_teardown(a_side_is_sought_again, stop_clock, start_clock),
+        cmocka_unit_test_setup_teardown(a_side_is_sought_again, stop_clock, clock_teardown),
         cmocka_unit_test(a_later_side_is_over_the_device_of_the_keys),
         cmocka_unit_test(a_side_is_not_sought_again),
         cmocka_unit_test(offers_of_strangers),

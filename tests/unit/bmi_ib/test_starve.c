@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <string.h>
 #include "rig.h"
+#include "tests/lib/clock.h"
 
 #define MUTE  8 /* links that hold all there is */
 #define LOOKS 8 /* in the time that a link may be stuck */
@@ -202,5 +203,5 @@ int main(void)
         cmocka_unit_test(who_takes_little_lives),
         cmocka_unit_test(who_waits_for_nothing_lives),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, clock_setup, NULL);
 }

@@ -177,8 +177,8 @@ static void who_goes_meanwhile_is_heard(void **state)
 
 /* ---- A thread sleeps meanwhile ---- */
 
-#define WAIT_MS 20000
-#define NAP_S   5 /* who is not woken sleeps so long */
+#define WAIT_MS 600000
+#define NAP_S   120 /* who is not woken sleeps so long */
 
 static sem_t asleep, nap_over;
 static atomic_uint wakes;
@@ -328,6 +328,6 @@ int main(void)
         cmocka_unit_test_teardown(who_asks_for_a_link_or_ends_it_wakes_who_sleeps, close_it),
     };
 
-    alarm(60); /* who is never held up, or never goes on, fails the test */
+    alarm(600); /* who is never held up, or never goes on, fails the test */
     return cmocka_run_group_tests_name("ends", tests, NULL, NULL);
 }

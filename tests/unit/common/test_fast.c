@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "proto/fast_ring.h"
 #include "scripted.h"
+#include "tests/lib/clock.h"
 
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,rndv=write,invite=0,"           \
@@ -747,5 +748,5 @@ int main(void)
         cmocka_unit_test_teardown(wrong_grants_end_the_link, close_it),
     };
 
-    return cmocka_run_group_tests_name("fast", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("fast", tests, clock_setup, NULL);
 }

@@ -8,6 +8,7 @@
 #include "base/log_limit.h"
 #include "base/remedy.h"
 #include "engine/engine.h"
+#include "tests/lib/clock.h"
 
 static void lines_wait_for_the_drain(void **state)
 {
@@ -286,7 +287,7 @@ int main(void)
         cmocka_unit_test(many_threads),
         cmocka_unit_test(lines_about_a_host_are_limited),
         cmocka_unit_test(the_limit_is_fair_and_firm),
-        cmocka_unit_test(what_was_left_out_is_told),
+        cmocka_unit_test_setup_teardown(what_was_left_out_is_told, clock_setup, clock_teardown),
         cmocka_unit_test(limits_have_remedies),
         cmocka_unit_test(child_asks_for_no_lock),
     };
