@@ -10,7 +10,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 
-#define SOON 20000
+#define SOON 60000
 
 enum { AT, QUEUE, FROM, OWNER_PID, HELPER_PID, OVER, LATE_PID };
 static char die[40];
