@@ -16,14 +16,16 @@ extern void (*at_step)(struct bed *b, int signal);
 /* Instead of EMUELAN4_..._LATE_US=GATE_US of sleep. */
 extern void (*at_delay)(struct bed *b);
 extern struct bed *gate_bed; /* that they are given */
-#define GATE_US   1234567
-#define NUMBER(n) NUMBER_(n) /* as text */
+#define GATE_US    1234567
+#define NUMBER(n)  NUMBER_(n) /* as text */
 #define NUMBER_(n) #n
 
 /* The emulation's clock stands still from now on. */
 void gate_clock_stop(void);
 void gate_clock_step(uint64_t ms);
 void gate_clock_run(void);
+/* Whether usleep() moves the stopped clock on, and returns at once. */
+extern bool gate_sleep_is_time;
 /* Counts how often the calling thread looks at the stopped clock. */
 void gate_clock_count(void);
 uint64_t gate_clock_looks(void);
