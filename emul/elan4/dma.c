@@ -29,8 +29,7 @@
 
 static bool is_open(const struct emu4_end *to)
 {
-    return atomic_load(&to->c->attached) == to->generation &&
-           !atomic_load(&to->c->blocked);
+    return atomic_load(&to->c->attached) == to->generation && !atomic_load(&to->c->blocked);
 }
 
 /* Locks the target for a delivery; false when it refuses. */

@@ -3,7 +3,7 @@
  * The monotonic clock of the program under test, which a test may stop and step. The emulated
  * network is a library of its own, and keeps the machine's time.
  *
- * Linked with --wrap=clock_gettime,--wrap=nanosleep: see clock_wraps in Makemodule.am.
+ * Linked with --wrap=clock_gettime,--wrap=nanosleep: see elan4_clock_wraps in Makemodule.am.
  */
 #ifndef TESTS_ELAN4_CLOCK_H
 #define TESTS_ELAN4_CLOCK_H

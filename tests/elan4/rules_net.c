@@ -1,13 +1,44 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Rules of input queues, of DMAs, and of attaching. */
 #include "tests/elan4/rules.h"
+#include "tests/elan4/segment.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <sys/mman.h>
 
-#define QUIET 200
-#define SOON  (getenv("EMUELAN4_BROKEN") ? 1000 : 20000) /* broken, it would wait in vain */
+#define SOON 60000
+
+static struct shm_head *seg_of_ours(void)
+{
+    struct shm_head *seg = own_segment();
+
+    CHECK(seg);
+    return seg;
+}
+
+/* Until DMAs of ours have been refused so often from now on. */
+static void until_refused(struct bed *b, volatile E4_uint64 *word, unsigned times)
+{
+    const struct shm_head *seg = seg_of_ours();
+    uint64_t before = atomic_load(&seg->counters.nacks);
+
+    for (uint64_t end = now_ms() + SOON; atomic_load(&seg->counters.nacks) - before < times;) {
+        CHECK(now_ms() < end);
+        elan4_pollevent_word(b->ctx, word, 1000);
+    }
+}
+
+/* Until no DMA of ours waits: nothing more can come of what was asked for. */
+static void until_over(struct bed *b, volatile E4_uint64 *word)
+{
+    const struct shm_head *seg = seg_of_ours();
+
+    for (uint64_t end = now_ms() + SOON; !ctx_is_idle(&seg->ctx[0]);) {
+        CHECK(now_ms() < end);
+        elan4_pollevent_word(b->ctx, word, 1000);
+    }
+}
 
 /* A message with a number in it, to a queue of ours. */
 static void send_to(struct bed *b, unsigned vp, E4_Addr queue, char *from, unsigned size,
@@ -29,8 +60,7 @@ static void queue_full(struct bed *b)
         E4_Event *ev = word_event(b, done + i, 1);
         send_to(b, b->vp, elan(b, b->queue), msg + 64 * i, 64, elan(b, ev));
     }
-    for (uint64_t end = now_ms() + QUIET; now_ms() < end;)
-        elan4_pollevent_word(b->ctx, done + SLOTS + 2, 1000);
+    until_refused(b, done + SLOTS + 2, 20);
     for (int i = 0; i < SLOTS + 2; i++)
         sent += elan4_load64(done + i) != 0;
     CHECK(sent == SLOTS);
@@ -41,7 +71,8 @@ static void queue_full(struct bed *b)
         seen |= m[0];
     }
     CHECK(seen == (1 << (SLOTS + 2)) - 1);
-    CHECK(!queue_take(b, SLOT, QUIET));
+    until_over(b, done + SLOTS + 2);
+    CHECK(!queue_take(b, SLOT, 0));
 }
 
 static void messages(struct bed *b, unsigned slot, unsigned size, int count)
@@ -80,7 +111,8 @@ static void queue_event(struct bed *b)
         send_to(b, b->vp, elan(b, b->queue), msg, 8, 0);
     for (int i = 0; i < 3; i++)
         CHECK(queue_take(b, SLOT, SOON)); /* each has set it: one done word, one message */
-    CHECK(!queue_take(b, SLOT, QUIET));
+    until_over(b, main_mem(b, 64));
+    CHECK(!queue_take(b, SLOT, 0));
 }
 
 static void queue_one_packet(struct bed *b)
@@ -127,7 +159,8 @@ static void to_closed(struct bed *b)
     mem[0] = 'x';
     run_dma(b, dma(8, 0, vp_of(0, LOW), elan(b, mem), told(b, 0), elan(b, ev), 0));
     flush(b);
-    CHECK(word_quiet(b, word, QUIET));
+    until_refused(b, word, 10);
+    CHECK(word_quiet(b, word, 0));
     meet(b, 0, 2);
     CHECK(word_set(b, word, SOON));
     meet(b, 1, 2);
@@ -169,7 +202,7 @@ static void pushes_data(struct bed *b)
         run_dma(b,
                 dma(BIG, 0, vp_of(0, LOW), elan(b, mem), told(b, 0), elan(b, ev), told(b, 1)));
         flush(b);
-        CHECK(word_set(b, word, 2 * SOON));
+        CHECK(word_set(b, word, SOON));
     }
 }
 
@@ -194,7 +227,8 @@ static void insists(struct bed *b)
     E4_Event *ev = word_event(b, word, 1);
     run_dma(b, dma(0, 0, vp_of(0, LOW), 0, 0, elan(b, ev), told(b, 0)));
     flush(b);
-    CHECK(word_quiet(b, word, 2 * QUIET));
+    until_refused(b, word, 3);
+    CHECK(word_quiet(b, word, 0));
     meet(b, 0, 2);
     CHECK(word_set(b, word, SOON));
     meet(b, 1, 2);
@@ -424,7 +458,7 @@ static void takes_over(struct bed *b)
     bed_prepare(b);
     CHECK(elan4_attach(b->ctx, &b->cap) != 0 && errno == EBUSY);
     meet(b, 0, 2);
-    for (uint64_t end = now_ms() + 3000; elan4_attach(b->ctx, &b->cap) != 0; usleep(1000))
+    for (uint64_t end = now_ms() + SOON; elan4_attach(b->ctx, &b->cap) != 0; usleep(1000))
         CHECK(errno == EBUSY && now_ms() < end);
 }
 
@@ -461,7 +495,7 @@ static void hears_as_next(struct bed *b)
     b->node = 0;
     meet(b, 0, 3);
     bed_prepare(b);
-    for (uint64_t end = now_ms() + 20000; elan4_attach(b->ctx, &b->cap) != 0; usleep(1000))
+    for (uint64_t end = now_ms() + SOON; elan4_attach(b->ctx, &b->cap) != 0; usleep(1000))
         CHECK(errno == EBUSY && now_ms() < end);
     bed_attached(b);
     bed_queue(b, SLOT);

@@ -68,3 +68,36 @@ void give_lock(struct shm_ctx *c)
 {
     atomic_store(&c->lock, EMU4_LOCK(EMU4_LOCK_TICKET(atomic_load(&c->lock)), 0, 0));
 }
+
+/* A timer of this process is armed. */
+static bool some_timer_is_armed(void)
+{
+    char path[300], text[100];
+    bool armed = false;
+    DIR *dir = opendir("/proc/self/fd");
+
+    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
+        snprintf(path, sizeof(path), "/proc/self/fd/%s", e->d_name);
+        ssize_t n = readlink(path, text, sizeof(text) - 1);
+        text[n > 0 ? n : 0] = 0;
+        if (!strstr(text, "[timerfd]"))
+            continue;
+        snprintf(path, sizeof(path), "/proc/self/fdinfo/%s", e->d_name);
+        FILE *f = fopen(path, "r");
+        while (f && fgets(text, sizeof(text), f))
+            armed |= strncmp(text, "it_value:", 9) == 0 && !strstr(text, "(0, 0)");
+        if (f)
+            fclose(f);
+    }
+    if (dir)
+        closedir(dir);
+    return armed;
+}
+
+bool sleeps_for_ever(const struct shm_head *seg)
+{
+    uint64_t before = atomic_load(&seg->counters.wakeups);
+
+    return atomic_load(&seg->asleep) && !some_timer_is_armed() && atomic_load(&seg->asleep) &&
+           atomic_load(&seg->counters.wakeups) == before;
+}

@@ -18,4 +18,7 @@ bool is_known(const struct shm_head *seg, int pid);
 bool take_lock(struct shm_ctx *c);
 void give_lock(struct shm_ctx *c);
 
+/* Whether the engine's thread sleeps, and no time wakes it. */
+bool sleeps_for_ever(const struct shm_head *seg);
+
 #endif

@@ -10,7 +10,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 
-#define SOON 30000
+#define SOON 60000
 
 /* For one that is to die meanwhile. */
 static void wait_long(struct bed *b)

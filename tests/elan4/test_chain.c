@@ -8,7 +8,7 @@
 
 #include <sys/mman.h>
 
-#define SOON 20000
+#define SOON 60000
 
 enum { MANY = 64, STEP = 1024, BYTES = 1000, WRONG = 20 };
 enum { AT, AT_SECOND, NOWHERE, SENT }; /* words */

@@ -14,7 +14,7 @@
 
 #include "emul/elan4/knobs.h"
 
-#define SOON   20000
+#define SOON   60000
 #define ROUNDS 30
 
 enum { QUEUE_A, CHAIN_A, MEM_A, QUEUE_C, ACKED, CHAINED, VICTIM_PID };

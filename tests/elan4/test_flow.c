@@ -2,6 +2,7 @@
 /* Several processes at work: with one stopped, with lists, with many clients, with threads. */
 #include "tests/elan4/bed.h"
 #include "tests/elan4/cases.h"
+#include "tests/elan4/gate.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -9,7 +10,7 @@
 
 #include "tests/elan4/segment.h"
 
-#define SOON 30000
+#define SOON 60000
 #define BIG  (4u << 20)
 
 /* Memory to read and write, and an event that sends a message back; then it is stopped. */
@@ -73,8 +74,9 @@ static int stopped(void)
     return run_beds(2, (bed_fn[]){active, passive});
 }
 
-/* What others know when a lock of a process is kept by somebody who has no processor: word 5
- * says how often they found it so, word 6 that they have what they wanted. */
+enum { FROM, CLAIMED, KEPT, LATE, OVER };
+
+/* Somebody else's lock is kept by one that has no processor. */
 static void keeper(struct bed *b)
 {
     bed_open(b, LOW);
@@ -82,44 +84,44 @@ static void keeper(struct bed *b)
     CHECK(seg);
     char *mem = malloc(BIG);
     memset(mem, 7, BIG);
-    tell(b, 0, elan(b, mem));
-    while (!atomic_load(&b->m->word[6])) {
-        uint64_t found = atomic_load(&b->m->word[5]), end = now_ms() + 500;
-        if (!take_lock(&seg->ctx[0]))
-            continue;
-        while (atomic_load(&b->m->word[5]) == found && !atomic_load(&b->m->word[6]) &&
-               now_ms() < end)
-            usleep(100);
-        give_lock(&seg->ctx[0]);
-        usleep(20000); /* who waits for it gets it now */
-    }
+    tell(b, FROM, elan(b, mem));
+    (void)told(b, CLAIMED);
+    while (!take_lock(&seg->ctx[0]))
+        ;
+    tell(b, KEPT, 1);
+    (void)told(b, LATE);
+    give_lock(&seg->ctx[0]);
+    (void)told(b, OVER);
+}
+
+static void until_kept(struct bed *b, int signal)
+{
+    (void)signal;
+    tell(b, CLAIMED, 1);
+    (void)told(b, KEPT);
 }
 
 static void reader(struct bed *b)
 {
     setenv("EMUELAN4_SLICE", "65536", 1);
+    setenv("EMUELAN4_STOP", "helping:1", 1);
+    at_step = until_kept;
+    gate_bed = b;
     bed_open(b, LOW);
-    char *mem = malloc(BIG);
+    const struct shm_head *seg = own_segment();
+    CHECK(seg);
+    char *mem = calloc(1, BIG);
     volatile E4_uint64 *word = main_mem(b, 64);
     E4_Event *ev = word_event(b, word, 1);
-    E4_Addr from = told(b, 0);
-    uint64_t enough = now_ms() + 3000; /* the other one may hardly get a processor */
-    while (!counter("claims_late") && now_ms() < enough) {
-        memset(mem, 0, BIG);
-        elan4_store64(0, word);
-        elan4_primeevent_write(b->ctx, ev, 1);
-        struct _E4_DMA64 d = dma(BIG, 0, b->vp, from, elan(b, mem), 0, elan(b, ev));
-        ask_dma(b, 1, d);
-        bool done = false;
-        for (uint64_t end = now_ms() + SOON; !done && now_ms() < end;) {
-            atomic_store(&b->m->word[5], (uint64_t)counter("claims_late"));
-            done = word_set(b, word, 5);
-        }
-        CHECK(done);
-        for (unsigned i = 0; i < BIG; i += 512)
-            CHECK(mem[i] == 7);
+    ask_dma(b, 1, dma(BIG, 0, b->vp, told(b, FROM), elan(b, mem), 0, elan(b, ev)));
+    for (uint64_t end = now_ms() + SOON; !word_set(b, word, 5);) {
+        CHECK(now_ms() < end);
+        atomic_store(&b->m->word[LATE], atomic_load(&seg->counters.claims_late));
     }
-    tell(b, 6, 1);
+    CHECK(atomic_load(&seg->counters.claims_late) > 0);
+    for (unsigned i = 0; i < BIG; i += 512)
+        CHECK(mem[i] == 7);
+    tell(b, OVER, 1);
 }
 
 /* Who moves the data of somebody else's DMA may have to wait to write that down. */
@@ -297,10 +299,14 @@ static int many_clients(void)
     return run_beds(CLIENTS + 1, fn);
 }
 
-/* With nothing to do, nobody wakes up. */
+/* With nothing to do, nobody wakes up. What one was still doing when the other one slept may
+ * have woken that, whose answer wakes the first: not more often than there are rounds. */
+#define IDLE_ROUNDS 6
 static void idle_one(struct bed *b)
 {
     bed_open(b, LOW);
+    const struct shm_head *seg = own_segment();
+    CHECK(seg);
     bed_queue(b, 64);
     tell(b, b->node, elan(b, b->queue));
     uint64_t other = told(b, 1 - b->node);
@@ -309,12 +315,14 @@ static void idle_one(struct bed *b)
     flush(b);
     CHECK(queue_take(b, 64, SOON));
     meet(b, 0, 2);
-    usleep(200000);
-    int64_t before = counter("wakeups");
-    CHECK(before >= 0);
-    usleep(1000000);
-    CHECK(counter("wakeups") == before);
-    meet(b, 1, 2);
+    uint64_t wakeups[IDLE_ROUNDS];
+    for (int i = 0; i < IDLE_ROUNDS; i++) {
+        for (uint64_t end = now_ms() + SOON; !sleeps_for_ever(seg); usleep(1000))
+            CHECK(now_ms() < end);
+        wakeups[i] = atomic_load(&seg->counters.wakeups);
+        meet(b, 1 + i, 2);
+    }
+    CHECK(wakeups[IDLE_ROUNDS - 1] == wakeups[IDLE_ROUNDS - 2]);
 }
 
 static int idle(void)

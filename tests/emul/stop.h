@@ -12,6 +12,8 @@ bool process_is_dead(pid_t pid);
 bool process_is_stopped(pid_t pid);
 /* Stops it, and waits until it is. False: it is dead. */
 bool process_stop(pid_t pid);
+/* Whether its first thread waits for something. */
+bool process_sleeps(pid_t pid);
 /* Whether a thread of this process waits for something. */
 bool thread_sleeps(pid_t tid);
 

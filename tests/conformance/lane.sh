@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# shellcheck shell=sh
+# Runs programs that report in TAP as lanes of one script: a case is named LANE/CASE.
+#
+#   lane NAME COMMAND…   prints the report of the command; a lane that crashes is a case that fails
+#
+# CASES_ONLY and CASES_NOT may hold LANE/CASE, for that lane, and CASE, for each lane.
+
+# The names of a list that concern a lane.
+lane_cases() { # LANE NAMES
+    for lane_case in $2; do
+        case $lane_case in
+        "$1"/*) printf '%s ' "${lane_case#*/}" ;;
+        */*) ;;
+        *) printf '%s ' "$lane_case" ;;
+        esac
+    done
+}
+
+lane() { # NAME COMMAND…
+    lane_name=$1
+    shift
+    lane_only=$(lane_cases "$lane_name" "${CASES_ONLY-}")
+    [ -z "${CASES_ONLY-}" ] || [ -n "$lane_only" ] || return 0
+    lane_out=$(mktemp) || exit 1
+    lane_begun=$(date +%s)
+    CASES_ONLY=$lane_only CASES_NOT=$(lane_cases "$lane_name" "${CASES_NOT-}") "$@" >"$lane_out" 2>&1
+    lane_status=$?
+    sed 's|^\(not \)\{0,1\}ok \([0-9]*\) - |&'"$lane_name"'/|' "$lane_out"
+    if [ "$lane_status" = 77 ]; then
+        echo "ok 1 - $lane_name # SKIP $(tail -n 1 "$lane_out")"
+    elif [ "$lane_status" != 0 ] && ! grep -q '^not ok' "$lane_out"; then
+        echo "not ok 1 - $lane_name/ended # status $lane_status: $*"
+    elif ! grep -q '^1\.\.[0-9]' "$lane_out"; then
+        echo "not ok 1 - $lane_name/ended # no plan, status $lane_status: $*"
+    fi
+    echo "# $lane_name: $(($(date +%s) - lane_begun)) s"
+    rm -f "$lane_out"
+}
