@@ -27,9 +27,9 @@ pair() { # server command -- client command
     local first=() p rc
     while [ "$1" != -- ]; do first+=("$1"); shift; done
     shift
-    LIMIT=${LIMIT:-100} run "${first[@]}" >"$tmp/first.out" 2>&1 & p=$!
+    limit=100 run "${first[@]}" >"$tmp/first.out" 2>&1 & p=$!
     sleep 1
-    LIMIT=${LIMIT:-100} run "$@"
+    limit=100 run "$@"
     rc=$?
     wait $p
     set -- $? # of the first

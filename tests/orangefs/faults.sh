@@ -111,7 +111,7 @@ done
 what="no RDMA device, no other network"
 if configure ib 1; then
     run pvfs2-server -f -a "${alias[0]}" "$tmp/fs.conf" >"$tmp/log" 2>&1 || fails "$what: mkfs"
-    EMUVERBS_DEVICES=0 LIMIT=30 run pvfs2-server -d -a "${alias[0]}" "$tmp/fs.conf" >"$tmp/server-0.out" 2>&1
+    EMUVERBS_DEVICES=0 limit=30 run pvfs2-server -d -a "${alias[0]}" "$tmp/fs.conf" >"$tmp/server-0.out" 2>&1
     rc=$?
     if [ $rc = 0 ] || hung_or_died $rc; then fails "$what: the server's status is $rc"; else passes "$what: the server ends"; fi
     cat "$tmp"/server-0.out "$tmp"/server.log >"$tmp/said" 2>/dev/null

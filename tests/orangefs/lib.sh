@@ -27,6 +27,7 @@ builddir=${builddir:-.}
 tree=${ORANGEFS_TREE-}
 wrap=${EMUVERBS-$(cd "$builddir" && pwd)/emul/verbs/emuverbs}
 server_wrap=() # of elan4's servers, see choose_wrap
+limit=${LIMIT:-180} # seconds after which something hangs
 base=$FIRST_PORT
 systems=0 # configured so far
 export PATH="$prefix/bin:$prefix/sbin:$PATH"
@@ -54,9 +55,12 @@ show() { sed 's/^/#    /' "$tmp/log"; }
 check() { # NAME COMMAND...
     begin "$1"
     shift
-    "$@" >"$tmp/log" 2>&1 || { fail "status $?: $*"; tail -n 15 "$tmp/log" | sed 's/^/#    /'; }
+    local rc=0
+    "$@" >"$tmp/log" 2>&1 || rc=$?
+    [ $rc = 0 ] || { fail "status $rc: $*"; tail -n 15 "$tmp/log" | sed 's/^/#    /'; }
     [ -z "${SHOW-}" ] || show
     end_case
+    [ $rc != 124 ] || { echo "# A program hung for $limit s: the rest is not tried."; finish; }
 }
 # A case whose outcome is known; $tmp/log is what was said.
 passes() { # NAME
@@ -79,7 +83,7 @@ says() { # words, file: the file has them
 run() { # a program of OrangeFS; what it says goes to clients.log, too
     local err=$tmp/err.$BASHPID rc
     # shellcheck disable=SC2086
-    timeout "${LIMIT:-300}" $wrap "$@" 2>"$err"
+    timeout "$limit" $wrap "$@" 2>"$err"
     rc=$?
     cat "$err" >&2
     cat "$err" >>"$tmp/clients.log"
@@ -128,8 +132,10 @@ start_server() { # number
 }
 # Until the server has said that it serves, for each of its starts; fails when it has ended.
 server_ready() { # number
+    local begun=$SECONDS
     until [ "$(cat "$tmp/server-$1.out" "$tmp"/server.log* 2>/dev/null | grep -c "PVFS2 Server ready")" -ge "${starts[$1]}" ]; do
         kill -0 "${server[$1]}" 2>/dev/null || { echo "server $1 has ended:"; tail -n 5 "$tmp/server-$1.out"; return 1; }
+        [ $((SECONDS - begun)) -le "$limit" ] || { echo "server $1 hangs before it is ready"; return 1; }
         sleep 0.1
     done
 }
@@ -263,11 +269,11 @@ nothing_unusual() { # command that prints the complaints, what is usual
     return 1
 }
 # What a flow was about, and which error it meets first, is chance when its peer dies, so what tcp was seen to say of it is
-# usual whether or not it does so today.  Our methods say themselves that nobody listens, and bmi_elan4 that a process was sent
+# usual whether or not it does so today; which of a flow's callbacks meets it is, too.  Our methods say themselves that nobody listens, and bmi_elan4 that a process was sent
 # what its dead predecessor was to get (refuse.c).  Which server has the metadata of a file is chance, too: where it is the dead
 # one, requests to it are sent again and given up, and with one server tcp always says so.  What else they say counts.
 complaints_of_deaths() {
-    complaints | sed -E 's/(mem_to_bmi|bmi_to_mem|bmi_recv)_callback_fn/FLOW/
+    complaints | sed -E 's/(mem_to_bmi|bmi_to_mem|bmi_recv|bmi_send|trove_read|trove_write)_callback_fn/FLOW/
         s/Broken pipe|Connection (reset by peer|refused|timed out)/DEAD/g
         s/^bmi_(ib|elanN): N more lines of this sort were left out, the last one: /bmi_\1: /' |
         grep -vE -e '^bmi_(ib|elanN): (ADDRESS: cannot connect|localhost:N: the connection was rejected): DEAD' \

@@ -9,7 +9,7 @@ set -u
 host=127.0.0.1
 # shellcheck source=tests/orangefs/lib.sh
 . "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"
-LIMIT=${LIMIT:-15}
+limit=${LIMIT:-15}
 rounds=${ROUNDS:-3}
 all=$store
 

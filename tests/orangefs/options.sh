@@ -68,7 +68,7 @@ for o in credits=1:credits:4:4096 rndv=sometimes:rndv:auto:read; do
     configure ib 1 || continue
     default_line "BMIOpts $o" || continue
     run pvfs2-server -f -a "${alias[0]}" "$tmp/fs.conf" >"$tmp/log" 2>&1 || fails "$what: mkfs"
-    LIMIT=30 run pvfs2-server -d -a "${alias[0]}" "$tmp/fs.conf" >"$tmp/server-0.out" 2>&1
+    limit=30 run pvfs2-server -d -a "${alias[0]}" "$tmp/fs.conf" >"$tmp/server-0.out" 2>&1
     rc=$?
     if [ $rc = 0 ] || hung_or_died $rc; then fails "$what: the server's status is $rc"; else passes "$what: the server ends"; fi
     cat "$tmp"/server-0.out "$tmp"/server.log >"$tmp/said" 2>/dev/null

@@ -67,8 +67,9 @@ is_stopped() { # pid: all of its threads are
     [ "$states" = T ]
 }
 stopped() { # pid, and that of whoever keeps it busy: until all threads of the first are stopped
+    local begun=$SECONDS
     until is_stopped "$1"; do
-        kill -0 "$1" && kill -0 "$2" || return
+        kill -0 "$1" && kill -0 "$2" && [ $((SECONDS - begun)) -le "$limit" ] || return
         sleep 0.05
     done
 }
@@ -94,7 +95,7 @@ kill_server() {
 # that all is well then all is there.
 client_outcome() { # name, what happened
     local begun=$SECONDS rc watch
-    sleep "${LIMIT:-300}" & watch=$!
+    sleep "$limit" & watch=$!
     wait -n "$client" "$watch"
     rc=$?
     kill "$watch" 2>/dev/null || { kill -9 "$client"; rc=124; }
