@@ -65,6 +65,7 @@ static void victim(struct bed *b)
     tell(b, 4 + b->node, (uint64_t)getpid());
     E4_Addr other = told(b, 1 - b->node);
     unsigned vp = vp_of(1 - b->node, LOW);
+    meet(b, 0, 3);
     for (int round = 0; round < ROUNDS; round++) {
         run_dma(b, dma(8, DMA_QueueWrite, vp, elan(b, msg), 0, elan(b, ev), other));
         run_dma(b, dma(4096, 0, b->vp, elan(b, mem), elan(b, mem + 8192), elan(b, ev), 0));
@@ -87,6 +88,7 @@ static void hostile(struct bed *b)
 
     for (int i = 0; i < 2; i++)
         CHECK((seg[i] = map_segment((int)told(b, 4 + i))) != NULL);
+    meet(b, 0, 3);
     random_state += (uint64_t)getpid() * 7919;
     while (!atomic_load(&b->m->word[8]) || !atomic_load(&b->m->word[9])) {
         struct shm_head *s = seg[next_random() % 2];
