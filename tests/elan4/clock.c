@@ -7,7 +7,9 @@
 #define SECOND UINT64_C(1000000000)
 
 int __real_clock_gettime(clockid_t id, struct timespec *ts);
-int __wrap_clock_gettime(clockid_t id, struct timespec *ts);
+/* Visible: a sanitizer's library, which the linker wraps as well, refers to this function. */
+__attribute__((visibility("default"))) int __wrap_clock_gettime(clockid_t id,
+                                                                struct timespec *ts);
 int __real_nanosleep(const struct timespec *time, struct timespec *rest);
 int __wrap_nanosleep(const struct timespec *time, struct timespec *rest);
 
