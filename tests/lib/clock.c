@@ -8,16 +8,18 @@
 #include "tests/lib/clock.h"
 
 #define SECOND UINT64_C(1000000000)
+/* The linker wraps these in a sanitizer's library as well, which then refers to them. */
+#define SHOWN __attribute__((visibility("default")))
 
 static atomic_bool is_set;
 static atomic_uint_fast64_t now, tick; /* ns */
 
 int __real_clock_gettime(clockid_t id, struct timespec *t);
-int __wrap_clock_gettime(clockid_t id, struct timespec *t);
+SHOWN int __wrap_clock_gettime(clockid_t id, struct timespec *t);
 int __real_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
                                   const struct timespec *until);
-int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
-                                  const struct timespec *until);
+SHOWN int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+                                        const struct timespec *until);
 
 void clock_set(void)
 {
