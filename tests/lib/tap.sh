@@ -58,11 +58,12 @@ finish() {
     exit
 }
 
-# One TAP stream of those of several programs, in their order; their names are kept.
+# One TAP stream of those of several programs, in their order; their names are kept.  Each line is written as a whole, as standard
+# error may go to the same file.
 tap_join() {
     awk '
         /^(not )?ok [0-9]+/ { sub(/ok [0-9]+/, "ok " ++n) }
         /^1\.\.[0-9]/ { next }
-        { print }
+        { print; fflush() }
         END { print "1.." n + 0 }'
 }
