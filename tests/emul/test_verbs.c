@@ -398,7 +398,7 @@ TEST(shared_receive_queue)
     CHECK_EQ(ibv_modify_srq(b.srq, &sa, IBV_SRQ_LIMIT), 0);
     post_send(&a, 1, SEND, 0, 8, 0);
     CHECK_EQ(ibv_query_srq(b.srq, &sa), 0);
-    CHECK_EQ(sa.srq_limit, 3); /* not reached */
+    CHECK_EQ(sa.srq_limit, 3);       /* not reached */
     post_send(&a, 2, SEND, 0, 8, 0); /* now two are left */
     expect_async(&b, IBV_EVENT_SRQ_LIMIT_REACHED, b.srq);
     CHECK_EQ(ibv_query_srq(b.srq, &sa), 0);

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <string.h>
@@ -188,20 +187,6 @@ static void *service_main(void *arg)
     }
     kept.head.list.next = &kept.head.list; /* the process is still here */
     return NULL;
-}
-
-/* For tests, which find it by dlsym: see doc/emuverbs.md. */
-EMU_EXPORT void emuverbs_settle(void);
-EMU_EXPORT void emuverbs_settle(void)
-{
-    struct emu_dev *d = emu_dev_peek();
-
-    for (int i = 0; d && i < 2; i++) { /* the first round has begun when it is counted */
-        uint64_t before = atomic_load(&emu_counters->count[COUNT_service_rounds]);
-        emu_service_wake(d);
-        while (atomic_load(&emu_counters->count[COUNT_service_rounds]) == before)
-            sched_yield();
-    }
 }
 
 int emu_service_start(struct emu_dev *d)

@@ -6,9 +6,9 @@
 #include "tests/lib/clock.h"
 #include "rig.h"
 
-#define LATE_MS 50 /* LATE_NS of measure.c */
-#define ROUNDS  9  /* one that is not counted, and as many as are taken in time */
-#define FEW     3  /* and where time is short */
+#define LATE_MS 50      /* LATE_NS of measure.c */
+#define ROUNDS  9       /* one that is not counted, and as many as are taken in time */
+#define FEW     3       /* and where time is short */
 #define SLOW_NS 1000000 /* a look at the clock takes so long there */
 
 /* The measurement fails, without a word and without a trace. */

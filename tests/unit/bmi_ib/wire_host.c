@@ -7,7 +7,6 @@
 #include "wire_host.h"
 #include "tests/ports/ports.h"
 
-
 const char *wire_options;
 
 static void log_line(void *arg, enum rme_log_level level, const char *format, ...)
