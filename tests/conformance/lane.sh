@@ -23,9 +23,11 @@ lane() { # NAME COMMAND…
     lane_only=$(lane_cases "$lane_name" "${CASES_ONLY-}")
     [ -z "${CASES_ONLY-}" ] || [ -n "$lane_only" ] || return 0
     lane_out=$(mktemp) || exit 1
+    lane_err=$(mktemp) || exit 1
     lane_begun=$(date +%s)
-    CASES_ONLY=$lane_only CASES_NOT=$(lane_cases "$lane_name" "${CASES_NOT-}") "$@" >"$lane_out" 2>&1
+    CASES_ONLY=$lane_only CASES_NOT=$(lane_cases "$lane_name" "${CASES_NOT-}") "$@" >"$lane_out" 2>"$lane_err"
     lane_status=$?
+    sed 's/^\(ok\|not ok\|[0-9]*\.\.\|Bail out\)/# &/' "$lane_err"
     sed 's|^\(not \)\{0,1\}ok \([0-9]*\) - |&'"$lane_name"'/|' "$lane_out"
     if [ "$lane_status" = 77 ]; then
         echo "ok 1 - $lane_name # SKIP $(tail -n 1 "$lane_out")"
@@ -35,5 +37,5 @@ lane() { # NAME COMMAND…
         echo "not ok 1 - $lane_name/ended # no plan, status $lane_status: $*"
     fi
     echo "# $lane_name: $(($(date +%s) - lane_begun)) s"
-    rm -f "$lane_out"
+    rm -f "$lane_out" "$lane_err"
 }

@@ -5,7 +5,8 @@
  *
  * DISKSTOP=CALL:N:WHEN:FILE   at the N-th call of CALL (renameat, pread, pwrite, preadv or
  *                             pwritev), "before" or "after" it is done, makes FILE and waits
- *                             until it is gone; other threads go on
+ *                             until it is gone; other threads go on, but to no later preadv or
+ *                             pwritev, of which a copy makes one for each piece
  * DISKSTOP_WRITE_MS=N         every pwrite() of a block or more takes so long
  * DISKSTOP_CLOSE=TEXT         close() of a file with TEXT in its name fails with EDQUOT
  * DISKSTOP_FSYNC=NAME         fsync() of what has this name, and no other, fails with EIO
@@ -27,17 +28,22 @@
 static void stop_at(const char *call, int number, const char *when)
 {
     const char *text = getenv("DISKSTOP");
-    char place[48];
+    char wanted_call[16], wanted_when[8];
+    int first, length = 0, fd;
     const char *file;
-    int fd;
 
-    snprintf(place, sizeof place, "%s:%d:%s:", call, number, when);
-    if (!text || strncmp(text, place, strlen(place)) != 0)
+    if (!text ||
+        sscanf(text, "%15[^:]:%d:%7[^:]:%n", wanted_call, &first, wanted_when, &length) != 3 ||
+        !length || strcmp(call, wanted_call) != 0 || strcmp(when, wanted_when) != 0)
         return;
-    file = text + strlen(place);
-    fd = open(file, O_CREAT | O_WRONLY, 0600);
-    if (fd >= 0)
-        close(fd);
+    file = text + length;
+    if (number == first) {
+        fd = open(file, O_CREAT | O_WRONLY, 0600);
+        if (fd >= 0)
+            close(fd);
+    } else if (number < first || strchr(call, 'v') == NULL) {
+        return;
+    }
     while (access(file, F_OK) == 0)
         usleep(10000);
 }
