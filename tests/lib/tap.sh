@@ -59,11 +59,11 @@ finish() {
 }
 
 # One TAP stream of those of several programs, in their order; their names are kept.  Each line is written as a whole, as standard
-# error may go to the same file.
+# error may go to the same file.  Status 0 when there are results and none is "not ok".
 tap_join() {
     awk '
-        /^(not )?ok [0-9]+/ { sub(/ok [0-9]+/, "ok " ++n) }
+        /^(not )?ok [0-9]+/ { bad += /^not/; sub(/ok [0-9]+/, "ok " ++n) }
         /^1\.\.[0-9]/ { next }
         { print; fflush() }
-        END { print "1.." n + 0 }'
+        END { print "1.." n + 0; exit !n || bad > 0 }'
 }

@@ -268,10 +268,9 @@ nothing_unusual() { # command that prints the complaints, what is usual
     echo "flows cancelled: $(grep -c 'flow proto cancel called' "$tmp/clients.log")"
     return 1
 }
-# What a flow was about, and which error it meets first, is chance when its peer dies, so what tcp was seen to say of it is
-# usual whether or not it does so today; which of a flow's callbacks meets it is, too.  Our methods say themselves that nobody listens, and bmi_elan4 that a process was sent
-# what its dead predecessor was to get (refuse.c).  Which server has the metadata of a file is chance, too: where it is the dead
-# one, requests to it are sent again and given up, and with one server tcp always says so.  What else they say counts.
+# The lines of complaints without those that chance decides when a peer dies: the flow concerned, the first error of that flow, the
+# callback that meets the error, and requests repeated to a dead metadata server.  tcp was seen to print each of them.  Lines of our
+# methods about a refused connection, and of bmi_elan4 about messages for a dead predecessor (refuse.c), are left out, too.
 complaints_of_deaths() {
     complaints | sed -E 's/(mem_to_bmi|bmi_to_mem|bmi_recv|bmi_send|trove_read|trove_write)_callback_fn/FLOW/
         s/Broken pipe|Connection (reset by peer|refused|timed out)/DEAD/g
