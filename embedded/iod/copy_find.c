@@ -145,6 +145,18 @@ static bool is_above(const struct remote *a, const struct remote *b)
     return a->version != b->version ? a->version > b->version : a->upload > b->upload;
 }
 
+/* A part below the upload that is decided, with nothing prepared, stays what it is: the two are of different copies. */
+static bool is_left_behind(const struct remote *r, const struct remote *head)
+{
+    return r->open && !r->pending && !is_above(r, head);
+}
+
+static bool parts_differ(struct remote *r)
+{
+    return remote_fail(
+        r, "this part and the others are of different copies; copy the file in again");
+}
+
 /* ---- where a stored list points ---- */
 
 /* May this copy go there?  Whoever may write an object chooses what is recorded with it. */
@@ -262,6 +274,10 @@ static enum found open_others(struct copy *copy, struct remote *head,
         }
         if (!copy_open_at(copy, r, 0))
             return FAILED;
+        if (is_left_behind(r, head)) {
+            parts_differ(r);
+            return FAILED;
+        }
         if (r->open && is_above(r, head))
             *start = r;
         copy->odd = r;
@@ -393,6 +409,10 @@ static enum found look_at_given(struct copy *copy)
             continue;
         if (!copy_open_at(copy, copy->odd, 0))
             return FAILED;
+        if (is_left_behind(copy->odd, best)) {
+            parts_differ(copy->odd);
+            return FAILED;
+        }
         if (copy->odd->open || copy->odd->pending || ++copy->empty < EMPTY_MOST)
             return AGAIN;
         copy_refused(copy->odd);
@@ -426,9 +446,7 @@ bool copy_find(struct copy *copy, const char *address)
                            "too many open transfers; wait for other copies to end, or "
                            "raise bmi-iod's --transfers");
     if (found == AGAIN)
-        return remote_fail(copy->odd,
-                           "this part and the others are of different copies; copy the file in "
-                           "again");
+        return parts_differ(copy->odd);
     for (int i = 0; i < copy->client.count; i++)
         copy->client.remote[i]->used = false;
     for (int i = 0; i < copy->parts && found == FOUND; i++)
