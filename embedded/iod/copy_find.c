@@ -145,7 +145,8 @@ static bool is_above(const struct remote *a, const struct remote *b)
     return a->version != b->version ? a->version > b->version : a->upload > b->upload;
 }
 
-/* A part below the upload that is decided, with nothing prepared, stays what it is: the two are of different copies. */
+/* A part below the upload that is decided, with nothing prepared, stays what it is: the two are
+ * of different copies. */
 static bool is_left_behind(const struct remote *r, const struct remote *head)
 {
     return r->open && !r->pending && !is_above(r, head);
