@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #define BATCH_PIECES 64
 #define ZERO_BLOCK   4096u
@@ -169,6 +170,11 @@ static int move(struct batch *b, const struct file_map *map, struct extent_curso
         }
     }
     return length ? -EINVAL : batch_flush(b);
+}
+
+int file_sync_folder(int fd)
+{
+    return fsync(fd) < 0 && errno != EINVAL ? -errno : 0;
 }
 
 int file_read(int fd, const struct file_map *map, struct extent_cursor from,

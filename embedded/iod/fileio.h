@@ -36,4 +36,10 @@ int file_read(int fd, const struct file_map *map, struct extent_cursor from,
 int file_write(int fd, const struct file_map *map, struct extent_cursor from,
                const struct iovec *memory, int pieces, uint64_t length, bool sparse);
 
+/*
+ * Writes the names in a folder to the disk.  A file system that refuses that for folders
+ * (EINVAL) has nothing of its own to write out: that is no failure.  0 or -errno.
+ */
+int file_sync_folder(int fd);
+
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "config.h"
+#include "embedded/iod/fileio.h"
 #include "embedded/iod/layout.h"
 #include "embedded/iod/object_head.h"
 #include "embedded/iod/store_impl.h"
@@ -28,6 +29,12 @@ int store_errno(const struct store *store)
     int error = -errno;
 
     return error == -ENOENT && is_removed(store) ? -EIDRM : error;
+}
+
+/* The names have changed already: all failures are one, which says so. */
+int store_sync(const struct store *store)
+{
+    return store->sync && file_sync_folder(store->folder) < 0 ? -EIO : 0;
 }
 
 int store_stream(const struct store *store, DIR **out)
@@ -609,7 +616,7 @@ static int remove_named(struct store *store, const char *file, uint64_t number, 
         return store_errno(store);
     if (!error)
         upload_tell_removed(store, meta.name, meta.version, meta.upload);
-    return store->sync && fsync(store->folder) < 0 ? -errno : 0;
+    return store_sync(store);
 }
 
 int store_remove(struct store *store, const struct iod_string *name, uint64_t number)

@@ -60,6 +60,8 @@ struct object {
 /* store.c */
 /* -errno; -EIDRM where a file is not found as the folder itself was removed */
 int store_errno(const struct store *store);
+/* After names have changed: writes the folder out where the store is to.  0 or -EIO. */
+int store_sync(const struct store *store);
 /* Is that what one gets where there is nothing, or something that is no whole object?  All else
  * says nothing about what is there. */
 bool store_no_object(int error);

@@ -116,9 +116,7 @@ int upload_prepare(struct store *store, struct upload *upload)
         return store_errno(store);
     memcpy(upload->file, file, sizeof file);
     upload->prepared = true;
-    if (store->sync && fsync(store->folder) < 0)
-        return -errno;
-    return 0;
+    return store_sync(store);
 }
 
 /* Prepared uploads of the name below this one, whose clients are gone, can never be needed. */
@@ -161,7 +159,7 @@ int upload_commit(struct store *store, struct upload *upload, const char *file, 
         error = store_errno(store);
         goto failed;
     }
-    error = store->sync && fsync(store->folder) < 0 ? -errno : 0;
+    error = store_sync(store);
     drop_lower(store, upload);
     drop(store, upload);
     return error;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "config.h"
 #include "embedded/iod/target.h"
+#include "embedded/iod/fileio.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -170,8 +171,10 @@ static bool take_name(struct target *t, bool sync, char *why, size_t size)
     good = finish_step(t, rename(t->temp, t->path), "give it its name", why, size);
     if (good)
         t->temp[0] = 0;
-    if (good && sync)
-        good = finish_step(t, fsync(folder), "write its name to the disk", why, size);
+    if (good && sync) {
+        errno = -file_sync_folder(folder);
+        good = finish_step(t, -(errno != 0), "write its name to the disk", why, size);
+    }
     if (folder >= 0)
         close(folder);
     return good;

@@ -10,6 +10,7 @@
  * DISKSTOP_WRITE_MS=N         every pwrite() of a block or more takes so long
  * DISKSTOP_CLOSE=TEXT         close() of a file with TEXT in its name fails with EDQUOT
  * DISKSTOP_FSYNC=NAME         fsync() of what has this name, and no other, fails with EIO
+ * DISKSTOP_FSYNC_ERRNO=N      or with that error
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -138,11 +139,11 @@ EXPORT int close(int fd)
 EXPORT int fsync(int fd)
 {
     int (*real)(int) = dlsym(RTLD_NEXT, "fsync");
-    const char *wanted = getenv("DISKSTOP_FSYNC");
+    const char *wanted = getenv("DISKSTOP_FSYNC"), *number = getenv("DISKSTOP_FSYNC_ERRNO");
     char name[4096];
 
     if (!wanted || !name_of(fd, name, sizeof name) || strcmp(name, wanted) != 0)
         return real(fd);
-    errno = EIO;
+    errno = number ? atoi(number) : EIO;
     return -1;
 }
