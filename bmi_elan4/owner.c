@@ -99,6 +99,13 @@ bool elan_owner_dead(const struct rme_fabric *f, unsigned vp, uint64_t generatio
     return o->dead && generation == o->generation;
 }
 
+bool elan_owner_replaced(const struct rme_fabric *f, unsigned vp, uint64_t generation)
+{
+    const struct elan_owner *o = owner_of(f, vp);
+
+    return generation && o->seen && o->seen != generation;
+}
+
 void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
     struct elan_owner *o = owner_of(f, vp);
