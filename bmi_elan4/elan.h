@@ -116,10 +116,10 @@ struct elan_move {
 TAILQ_HEAD(elan_moves, elan_move);
 
 /* A buffer or a transfer is had again without having landed at a process of that generation.
- * It may have been before; `lost` is the latest of them, or 0 if one is not known. */
+ * It may have been before; `lost` is the last of them, or 0 if one is not known. */
 static inline void elan_bind(bool *bound, uint64_t *lost, uint64_t generation)
 {
-    if (!*bound || generation == 0 || (*lost != 0 && *lost < generation))
+    if (!*bound || *lost != 0)
         *lost = generation;
     *bound = true;
 }
@@ -215,7 +215,7 @@ struct elan_stray {
 
 /* The account of a place in the network (owner.c). */
 struct elan_owner {
-    uint64_t generation;  /* of the newest process there that something was for */
+    uint64_t generation;  /* of the process that was seen there last */
     uint32_t out, former; /* buffers that it has, and that those before it have */
     bool dead;            /* it is known to be */
     bool desk;            /* one of them has answered at a desk */
