@@ -267,6 +267,11 @@ static int open_store(struct server *server, const struct server_config *c)
     if (error == -EWOULDBLOCK)
         log_line(LOG_ERRORS, "cannot use %s: another bmi-iod uses it; give each its own folder",
                  c->folder);
+    else if (error == -ENOTEMPTY)
+        log_line(LOG_ERRORS,
+                 "cannot use %s: it has files and is no store; give an empty folder, or, if it "
+                 "is a store, make " STORE_LOCK_FILE " in it",
+                 c->folder);
     else if (error)
         log_line(LOG_ERRORS, "cannot use %s: %s; %s", c->folder, strerror(-error),
                  error == -EMFILE || error == -ENFILE

@@ -58,6 +58,39 @@ int store_open_file(const struct store *store, const char *file)
     return fd;
 }
 
+/* 0, -ENOTEMPTY or -errno.  A file system of its own has lost+found. */
+static int check_empty(const struct store *store)
+{
+    struct dirent *entry;
+    DIR *dir;
+    int error = store_stream(store, &dir);
+
+    if (error)
+        return error;
+    while (!error && (entry = readdir(dir)))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            strcmp(entry->d_name, "lost+found") != 0 &&
+            strcmp(entry->d_name, STORE_LOCK_FILE) != 0) /* of a server that starts as well */
+            error = -ENOTEMPTY;
+    closedir(dir);
+    return error;
+}
+
+/* The lock file also marks a folder as a store: what else is there is the store's. */
+static int open_lock(struct store *store)
+{
+    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW, error;
+
+    store->lock_fd = openat(store->folder, STORE_LOCK_FILE, flags);
+    if (store->lock_fd < 0 && errno == ENOENT) {
+        error = check_empty(store);
+        if (error)
+            return error;
+        store->lock_fd = openat(store->folder, STORE_LOCK_FILE, flags | O_CREAT, 0600);
+    }
+    return store->lock_fd < 0 ? -errno : 0;
+}
+
 int store_open(const char *folder, bool sync, struct store **out)
 {
     struct store *store = calloc(1, sizeof *store);
@@ -71,11 +104,9 @@ int store_open(const char *folder, bool sync, struct store **out)
         error = -errno;
         goto no_folder;
     }
-    store->lock_fd = openat(store->folder, STORE_LOCK_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (store->lock_fd < 0) {
-        error = -errno;
+    error = open_lock(store);
+    if (error)
         goto no_lock_file;
-    }
     if (flock(store->lock_fd, LOCK_EX | LOCK_NB) < 0) {
         error = -errno;
         goto not_locked;
@@ -246,7 +277,7 @@ bool store_no_object(int error)
 }
 
 /* Under the lock.  -EEXIST: another part of this copy is under way here, prepared, or has the
- * name. */
+ * name.  -EISDIR: what has the name was never an object, and is not replaced. */
 static int no_other_part(struct store *store, const char *file, const struct object_meta *meta)
 {
     const struct upload *upload = upload_find(store, meta->name, meta->upload);
@@ -260,7 +291,7 @@ static int no_other_part(struct store *store, const char *file, const struct obj
     if (fd >= 0)
         close(fd);
     if (error)
-        return store_no_object(error) ? 0 : error;
+        return store_no_object(error) && error != -EISDIR ? 0 : error;
     return named.upload == meta->upload && named.layout.index != meta->layout.index ? -EEXIST
                                                                                     : 0;
 }

@@ -39,6 +39,7 @@
 #include "embedded/iod/blocks.h"
 #include "embedded/iod/extents.h"
 
+#define STORE_LOCK_FILE    ".bmi-iod.lock"     /* no object's file begins with a dot */
 #define STORE_HEAD         4096                /* bytes before an object's data */
 #define STORE_VERSION_STEP (UINT64_C(1) << 32) /* a version is not further above the last one */
 
@@ -58,7 +59,8 @@ struct object_meta {
 };
 
 /*
- * Opens a store; the folder must exist, and no other server may use it (-EWOULDBLOCK).  With
+ * Opens a store; the folder must exist, no other server may use it (-EWOULDBLOCK), and it is
+ * empty (-ENOTEMPTY) or was a store before, which its lock file says.  With
  * `sync`, data and names are on the disk before a seal and a commit report success; without,
  * they are when the system writes them back.
  */

@@ -15,10 +15,9 @@
 #include "embedded/iod/name.h"
 #include "embedded/iod/store.h"
 
-#define STORE_LOCK_FILE ".bmi-iod.lock" /* no object's file begins with a dot */
-#define STORE_UPLOAD    ".upload-"
-#define STORE_PREPARED  ".prepared-"
-#define STORE_BUCKETS   256
+#define STORE_UPLOAD   ".upload-"
+#define STORE_PREPARED ".prepared-"
+#define STORE_BUCKETS  256
 
 /* An upload that is not committed. */
 struct upload {

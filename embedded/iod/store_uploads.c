@@ -150,7 +150,7 @@ int upload_commit(struct store *store, struct upload *upload, const char *file, 
     /* Held open, the old object takes its time to go when it is closed, not now. */
     *replaced = store_open_file(store, file);
     error = *replaced < 0 ? *replaced : store_read_head(*replaced, &old);
-    if (error && !store_no_object(error))
+    if (error == -EISDIR || (error && !store_no_object(error)))
         goto failed;
     if (!error && upload_above(old.version, old.upload, upload->version, upload->number)) {
         *number = old.upload;
@@ -209,6 +209,15 @@ static int load_prepared(struct store *store, const char *file)
     return 0;
 }
 
+/* Is it a name that upload_take_file() or upload_prepare() gives? */
+static bool is_ours(const char *file, const char *prefix)
+{
+    size_t length = strlen(prefix);
+
+    return strncmp(file, prefix, length) == 0 && file[length] &&
+           file[length + strspn(file + length, "0123456789")] == 0;
+}
+
 int uploads_load(struct store *store)
 {
     struct dirent *entry;
@@ -218,12 +227,12 @@ int uploads_load(struct store *store)
     if (error)
         return error;
     while (!error && (entry = readdir(dir))) {
-        if (strncmp(entry->d_name, STORE_UPLOAD, strlen(STORE_UPLOAD)) == 0) {
+        if (is_ours(entry->d_name, STORE_UPLOAD)) {
             if (unlinkat(store->folder, entry->d_name, 0) == 0)
                 store->removed++;
             else
                 stays(&store->stuck, entry->d_name, -errno);
-        } else if (strncmp(entry->d_name, STORE_PREPARED, strlen(STORE_PREPARED)) == 0) {
+        } else if (is_ours(entry->d_name, STORE_PREPARED)) {
             error = load_prepared(store, entry->d_name);
         }
     }

@@ -94,6 +94,57 @@ static void one_server_per_folder(void **state)
     assert_int_equal(store_open("/nonexistent/folder", false, &second), -ENOENT);
 }
 
+static void make_file(const char *name)
+{
+    char path[128];
+    int fd;
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    fd = open(path, O_CREAT | O_WRONLY | O_EXCL, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+/* A folder with somebody's files is no store, and stays as it is. */
+static void folder_in_use_is_refused(void **state)
+{
+    struct store *store;
+
+    (void)state;
+    make_file(".upload-token");
+    make_file(".upload-3");
+    assert_int_equal(store_open(folder, false, &store), -ENOTEMPTY);
+    assert_int_equal(files("."), 4); /* . and .. as well */
+    make_file(STORE_LOCK_FILE);
+    store = open_it(); /* said to be one */
+    assert_int_equal(store_removed(store), 1);
+    assert_int_equal(files(".upload-token"), 1);
+    store_close(store);
+}
+
+/* What is no regular file is replaced by no upload, whether it came before or during it. */
+static void link_under_a_name_is_kept(void **state)
+{
+    struct store *store = open_it();
+    struct object_meta meta = {.layout = {3, 65536, 0, 1}, .upload = 8};
+    struct iod_string name = iod_string_of("x");
+    struct object *object = begin(store, "x", 3), *other;
+    char link[128];
+    uint64_t number;
+
+    (void)state;
+    write_text(object, "new");
+    assert_int_equal(store_seal(object, 1), 0);
+    snprintf(link, sizeof link, "%s/x", folder);
+    assert_int_equal(symlink("nowhere", link), 0);
+    assert_int_equal(commit(object, &number), -EISDIR);
+    store_release(object, true);
+    assert_int_equal(store_create(store, &name, &meta, &other), -EISDIR);
+    assert_int_equal(files("x"), 1);
+    assert_int_equal(files(".upload-"), 0);
+    store_close(store);
+}
+
 struct said {
     int count, error[8];
     char name[8][16];
@@ -216,6 +267,7 @@ static void a_taken_number_is_passed_over(void **state)
     char path[128];
 
     (void)state;
+    make_file(STORE_LOCK_FILE);
     for (int i = 0; i < 3; i++) {
         snprintf(path, sizeof path, "%s/.upload-%d", folder, i);
         assert_int_equal(mkdir(path, 0700), 0);
@@ -386,12 +438,20 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_set_up, folder_tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(keeps_what_is_committed), TEST(the_old_one_stays_until_commit),
-        TEST(given_up_leaves_nothing), TEST(a_crash_leaves_nothing),
-        TEST(one_server_per_folder),   TEST(damage_is_seen),
-        TEST(what_stays_is_told),      TEST(a_taken_number_is_passed_over),
-        TEST(lists_in_pieces),         cmocka_unit_test(heads),
-        TEST(file_in_pieces),          TEST(zeros_become_holes),
+        TEST(keeps_what_is_committed),
+        TEST(the_old_one_stays_until_commit),
+        TEST(given_up_leaves_nothing),
+        TEST(a_crash_leaves_nothing),
+        TEST(one_server_per_folder),
+        TEST(folder_in_use_is_refused),
+        TEST(link_under_a_name_is_kept),
+        TEST(damage_is_seen),
+        TEST(what_stays_is_told),
+        TEST(a_taken_number_is_passed_over),
+        TEST(lists_in_pieces),
+        cmocka_unit_test(heads),
+        TEST(file_in_pieces),
+        TEST(zeros_become_holes),
     };
 
     return cmocka_run_group_tests_name("iod/store", tests, NULL, NULL);
