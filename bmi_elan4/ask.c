@@ -3,7 +3,8 @@
  * ask.c - asking at the desk of a server whether it is still there.
  *
  * A desk says whether a server that takes nothing any more is gone: nobody listens there, or a
- * process of another generation. Only who called it asks: a client has no desk.
+ * process of another generation. Who called it asks, and who was called by a node's server: a
+ * client has no desk. That nobody listens says something only where somebody did before.
  */
 #include <errno.h>
 #include <sys/epoll.h>
@@ -26,6 +27,11 @@ static void gone(struct rme_link *l)
     elan_link_down(l, -ECONNREFUSED);
 }
 
+static bool had_desk(const struct rme_link *l)
+{
+    return !l->passive || l->f->owner[l->vp].desk;
+}
+
 void elan_ask_step(struct rme_link *l, int64_t now)
 {
     struct bmi_elan4_card theirs;
@@ -36,9 +42,16 @@ void elan_ask_step(struct rme_link *l, int64_t now)
     bmi_elan4_call_end(l->question);
     l->question = NULL;
     l->f->callings--;
-    if (rc == -ECONNREFUSED || (rc == 0 && theirs.vp == l->vp && theirs.generation != whom(l)))
+    if (rc == -ECONNREFUSED && had_desk(l)) {
         gone(l);
-    else if (rc == 0 && theirs.vp == l->vp) {
+    } else if (rc == 0 && theirs.vp == l->vp) {
+        l->f->owner[l->vp].desk = true;
+        elan_see(l->f, l->vp, theirs.generation);
+        if (theirs.generation != whom(l)) {
+            elan_owners_before(l->f, l->vp, theirs.generation);
+            gone(l);
+            return;
+        }
         l->answers++;
         l->asked = now;
     }
@@ -51,8 +64,9 @@ void elan_ask(struct rme_link *l, int64_t now)
     struct bmi_elan4_card card = f->card;
     int node, context;
 
-    if (l->passive || l->question || (l->asked && now - l->asked < ELAN_ASK_MS) ||
+    if (l->question || (l->asked && now - l->asked < ELAN_ASK_MS) ||
         bmi_elan4_place(&f->nic->range, (int)l->vp, &node, &context) < 0 ||
+        (l->passive && context != f->nic->range.low_context) ||
         (node == f->nic->node && !l->met) || /* the log tells */
         bmi_elan4_servers_find(f->servers, &f->nic->range, node, context, &where) < 0 ||
         where.queue)
@@ -61,7 +75,7 @@ void elan_ask(struct rme_link *l, int64_t now)
     card.wanted = l->vp;
     int rc = bmi_elan4_call_begin((struct sockaddr *)&where.tcp, where.tcp_length, &card,
                                   &l->question);
-    if (rc == -ECONNREFUSED)
+    if (rc == -ECONNREFUSED && had_desk(l))
         gone(l);
     if (rc < 0)
         return;

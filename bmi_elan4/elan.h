@@ -116,10 +116,10 @@ struct elan_move {
 TAILQ_HEAD(elan_moves, elan_move);
 
 /* A buffer or a transfer is had again without having landed at a process of that generation.
- * It may have been before; `lost` is the latest of them, or 0 if one is not known. */
+ * It may have been before; `lost` is the last of them, or 0 if one is not known. */
 static inline void elan_bind(bool *bound, uint64_t *lost, uint64_t generation)
 {
-    if (!*bound || generation == 0 || (*lost != 0 && *lost < generation))
+    if (!*bound || *lost != 0)
         *lost = generation;
     *bound = true;
 }
@@ -215,9 +215,10 @@ struct elan_stray {
 
 /* The account of a place in the network (owner.c). */
 struct elan_owner {
-    uint64_t generation;  /* of the newest process there that something was for */
+    uint64_t generation;  /* of the process that was seen there last */
     uint32_t out, former; /* buffers that it has, and that those before it have */
     bool dead;            /* it is known to be */
+    bool desk;            /* one of them has answered at a desk */
     uint64_t seen;        /* the last one that packets came from; when the first and the last */
     int64_t first, last;  /* of these came */
     LIST_HEAD(, elan_tx) tx; /* free ones of the place alone */
@@ -363,6 +364,8 @@ bool elan_place_full(const struct rme_fabric *f, unsigned vp);
 bool elan_place_silent(const struct rme_fabric *f, unsigned vp);
 void elan_owner_died(struct rme_fabric *f, unsigned vp, uint64_t generation);
 bool elan_owner_dead(const struct rme_fabric *f, unsigned vp, uint64_t generation);
+/* Another process was the last that was seen there. */
+bool elan_owner_replaced(const struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* A process has sent something: it lives, and the former owner of its context does not. */
 void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* Another process has been seen at that context for quarantine_ms: the interface has tried all
@@ -510,7 +513,7 @@ void elan_owners_check(struct rme_fabric *f);
 
 /* ask.c */
 /* Asks a server of another node, or one that is greeted, at its desk, whether it is still the
- * process of this link; if not, the link is down. */
+ * process of this link, whoever called; if not, the link is down. */
 void elan_ask(struct rme_link *l, int64_t now);
 /* Goes on with that. An answer that does not come says nothing. */
 void elan_ask_step(struct rme_link *l, int64_t now);

@@ -2,9 +2,10 @@
 /*
  * A client sends its card and reads one; a server reads one, judges it, and sends its own with
  * the verdict. A card is smaller than any socket's buffer, so it is sent as a whole or the
- * connection is given up. Visitors that say nothing are sent away after a time; as long as all
- * places are taken, nobody else is let in, so that they cost the server a bounded number of
- * descriptors. Nor is anybody while the process, or the system, has no descriptor for one:
+ * connection is given up. Visitors that say nothing are sent away after a time. When all places
+ * are taken, who comes gets the one of the oldest visitor from the address that has most of
+ * them: so silent ones cost the server a bounded number of descriptors, and keep nobody out who
+ * speaks. Nobody is let in while the process, or the system, has no descriptor for one:
  * those who knock would wake the server without end, so it looks again after a pause.
  */
 #include "bmi_elan4/exchange.h"
@@ -24,12 +25,15 @@ struct visitor {
     int fd; /* -1: the place is free */
     unsigned got;
     int64_t until;
+    uint64_t turn; /* who came first has the smallest */
+    struct in6_addr from;
     uint8_t in[BMI_ELAN4_CARD_BYTES];
 };
 
 struct bmi_elan4_desk {
     int listener, epoll;
     unsigned count;
+    uint64_t turns;
     bool shut;     /* the listener is not looked at */
     int64_t again; /* when it is, though no visitor leaves; 0: then only */
     struct bmi_elan4_card mine;
@@ -133,27 +137,70 @@ static void leave(struct bmi_elan4_desk *d, struct visitor *v)
     open_up(d);
 }
 
+static struct in6_addr address_of(const struct sockaddr_storage *a)
+{
+    struct in6_addr address = {0};
+
+    if (a->ss_family == AF_INET6)
+        address = ((const struct sockaddr_in6 *)a)->sin6_addr;
+    else
+        memcpy(&address, &((const struct sockaddr_in *)a)->sin_addr, 4);
+    return address;
+}
+
+static unsigned from_there(const struct bmi_elan4_desk *d, const struct in6_addr *from)
+{
+    unsigned n = 0;
+
+    for (int i = 0; i < BMI_ELAN4_VISITORS; i++)
+        n += d->visitor[i].fd >= 0 && memcmp(&d->visitor[i].from, from, sizeof(*from)) == 0;
+    return n;
+}
+
+/* A free one, or that of the oldest visitor from where most of them come. */
+static struct visitor *make_place(struct bmi_elan4_desk *d)
+{
+    struct visitor *best = NULL;
+    unsigned most = 0;
+
+    for (int i = 0; i < BMI_ELAN4_VISITORS; i++) {
+        struct visitor *v = &d->visitor[i];
+        if (v->fd < 0)
+            return v;
+        unsigned n = from_there(d, &v->from);
+        if (n > most || (n == most && v->turn < best->turn)) {
+            best = v;
+            most = n;
+        }
+    }
+    leave(d, best);
+    return best;
+}
+
+/* As many as there are places: what one who was let in has to say is heard before he leaves. */
 static void let_in(struct bmi_elan4_desk *d, int64_t now)
 {
     int error = 0;
 
-    for (uint32_t i = 0; i < BMI_ELAN4_VISITORS; i++) {
-        struct visitor *v = &d->visitor[i];
-        if (v->fd >= 0)
-            continue;
-        int fd = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    for (int n = 0; n < BMI_ELAN4_VISITORS && !error; n++) {
+        struct sockaddr_storage from = {0};
+        socklen_t size = sizeof(from);
+        int fd =
+            accept4(d->listener, (struct sockaddr *)&from, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
             error = errno;
             break;
         }
-        *v = (struct visitor){.fd = fd, .until = now + BMI_ELAN4_VISIT_MS};
+        struct visitor *v = make_place(d);
+        *v = (struct visitor){.fd = fd,
+                              .until = now + BMI_ELAN4_VISIT_MS,
+                              .turn = d->turns++,
+                              .from = address_of(&from)};
         d->count++;
-        if (watch(d, EPOLL_CTL_ADD, fd, i, EPOLLIN) < 0)
+        if (watch(d, EPOLL_CTL_ADD, fd, (uint32_t)(v - d->visitor), EPOLLIN) < 0)
             leave(d, v);
     }
-    if (d->count == BMI_ELAN4_VISITORS)
-        shut_up(d, 0);
-    else if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM)
+    if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM)
         shut_up(d, now + BMI_ELAN4_PAUSE_MS);
 }
 

@@ -12,7 +12,7 @@
 
 #include "bmi_elan4/card.h"
 
-#define BMI_ELAN4_VISITORS 16   /* at a desk at a time; the others wait in the kernel's queue */
+#define BMI_ELAN4_VISITORS 16   /* at a desk at a time; one more displaces the oldest */
 #define BMI_ELAN4_VISIT_MS 2000 /* for one of them */
 #define BMI_ELAN4_PAUSE_MS 100  /* until the next is let in when there was no descriptor */
 

@@ -124,6 +124,7 @@ static void call_step(struct rme_link *l)
         refused(l, BMI_ELAN4_OTHER);
     } else {
         l->queue = theirs.queue;
+        l->f->owner[l->vp].desk = true;
         elan_see(l->f, l->vp, theirs.generation);
         greet(l, theirs.generation);
     }
@@ -359,6 +360,7 @@ static void accepted(struct rme_link *l, const struct elan_packet *p,
         return;
     }
     elan_greeted(l);
+    elan_see(l->f, theirs->vp, theirs->generation);
     elan_owners_before(l->f, theirs->vp, theirs->generation);
     l->queue = theirs->queue;
     l->generation = theirs->generation;

@@ -9,8 +9,8 @@
  * What a process has given to its interface and has not landed goes with its context. A peer
  * whose queue is full, or whose processor is busy, is the one that was given up, and would not
  * hear of it. So who closes stays until each LEFT and BREAK has landed, or its receiver is
- * known to be dead, at most for ELAN_LEAVE_MS; peers that did not hear it by then find out by
- * their own probes.
+ * known to be dead or replaced, at most for ELAN_LEAVE_MS; peers that did not hear it by then
+ * find out by their own probes.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -54,6 +54,11 @@ void elan_links_tell(struct rme_fabric *f)
     }
 }
 
+static bool may_live(struct rme_fabric *f, unsigned vp, uint64_t generation)
+{
+    return !elan_owner_gone(f, vp, generation) && !elan_owner_replaced(f, vp, generation);
+}
+
 /* Somebody who may live has not got what we told him last. */
 static bool unheard(struct rme_fabric *f)
 {
@@ -62,10 +67,10 @@ static bool unheard(struct rme_fabric *f)
 
     TAILQ_FOREACH(tx, &f->orphans, next)
         if ((tx->kind == ELAN_LEFT || tx->kind == ELAN_BREAK) && !elan_tx_over(f, tx) &&
-            !elan_owner_gone(f, tx->vp, tx->generation))
+            may_live(f, tx->vp, tx->generation))
             return true;
     TAILQ_FOREACH(to, &f->owed, next)
-        if (!elan_owner_gone(f, to->vp, to->generation))
+        if (may_live(f, to->vp, to->generation))
             return true;
     return false;
 }

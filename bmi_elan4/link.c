@@ -203,14 +203,13 @@ void elan_op_free(struct rme_link *l)
     free(l);
 }
 
-/* A clock that was set back may give the later process the smaller number: then nothing is said
- * of the one before it. */
+/* Whatever the numbers: a clock may have been set back, and a process lies about its own. */
 void elan_owners_before(struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
     struct rme_link *l;
 
     TAILQ_FOREACH(l, &f->links, all)
-        if (l->vp == vp && l->generation && l->generation < generation) {
+        if (l->vp == vp && l->generation && l->generation != generation) {
             l->dead = true;
             f->died = true;
         }

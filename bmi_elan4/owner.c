@@ -26,10 +26,11 @@ static struct elan_owner *owner_of(const struct rme_fabric *f, unsigned vp)
     return &f->owner[vp];
 }
 
-/* A newer process has the place. */
+/* That process has the place. Whether its generation is the greater one says nothing: the
+ * former one may have lied about its own, or the clock have been set back. */
 static void succeed(struct elan_owner *o, uint64_t generation)
 {
-    if (generation <= o->generation)
+    if (generation == 0 || generation == o->generation)
         return;
     o->generation = generation;
     o->former += o->out;
@@ -41,7 +42,8 @@ void elan_owner_charge(struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
     struct elan_owner *o = owner_of(f, vp);
 
-    succeed(o, generation);
+    if (o->generation == 0)
+        succeed(o, generation);
     if (generation == o->generation)
         o->out++;
     else
@@ -52,7 +54,7 @@ void elan_owner_give(struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
     struct elan_owner *o = owner_of(f, vp);
 
-    if (generation == o->generation)
+    if (generation == o->generation && o->out > 0) /* else it had the place before, too */
         o->out--;
     else
         o->former--;
@@ -62,8 +64,6 @@ bool elan_owner_full(const struct rme_fabric *f, unsigned vp, uint64_t generatio
 {
     const struct elan_owner *o = owner_of(f, vp);
 
-    if (generation > o->generation) /* nothing was for it yet */
-        return false;
     return (generation == o->generation ? o->out : o->former) >= f->tx_per_link;
 }
 
@@ -85,7 +85,6 @@ void elan_owner_died(struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
     struct elan_owner *o = owner_of(f, vp);
 
-    succeed(o, generation);
     if (!generation || generation != o->generation || o->dead)
         return;
     o->dead = true;
@@ -99,12 +98,19 @@ bool elan_owner_dead(const struct rme_fabric *f, unsigned vp, uint64_t generatio
     return o->dead && generation == o->generation;
 }
 
+bool elan_owner_replaced(const struct rme_fabric *f, unsigned vp, uint64_t generation)
+{
+    const struct elan_owner *o = owner_of(f, vp);
+
+    return generation && o->seen && o->seen != generation;
+}
+
 void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
     struct elan_owner *o = owner_of(f, vp);
 
-    if (generation == o->generation)
-        o->dead = false;
+    succeed(o, generation);
+    o->dead = false;
     o->last = elan_now();
     if (o->seen == generation)
         return;
@@ -116,5 +122,5 @@ bool elan_succeeded(const struct rme_fabric *f, unsigned vp, uint64_t generation
 {
     const struct elan_owner *o = owner_of(f, vp);
 
-    return generation && o->seen > generation && o->last - o->first >= f->quarantine_ms;
+    return generation && o->seen != generation && o->last - o->first >= f->quarantine_ms;
 }

@@ -172,7 +172,7 @@ void elan_refusals(struct rme_fabric *f)
     if (!others || (f->traps_said && now - f->traps_said < SAY_MS))
         return;
     f->traps_said = now;
-    elan_log(f, RME_LOG_WARN,
+    elan_log(f, RME_LOG_DEBUG,
              "the network interface refused DMAs or commands that are no transfers of ours, "
              "%llu refusals in all; the last is number %d, at 0x%llx",
              (unsigned long long)f->traps, last.type, (unsigned long long)last.at);

@@ -508,6 +508,14 @@ static struct rme_peer *first_peer(struct rme *rme)
     return rme_entry(rme->peers.next, struct rme_peer, of_engine);
 }
 
+/* What is left, or until the fabric has to look for what nobody tells it. */
+static int rest(struct rme *rme, uint64_t left)
+{
+    int due = rme->ops->deadline(rme->fabric);
+
+    return due >= 0 && (uint64_t)due < left ? due : (int)left;
+}
+
 /* Makes progress until `settled`, at most for so long. */
 static void drain(struct rme *rme, bool (*settled)(const struct rme *rme), int ms)
 {
@@ -523,7 +531,7 @@ static void drain(struct rme *rme, bool (*settled)(const struct rme *rme), int m
         if (busy || rme->ops->arm(rme->fabric) != 0 || rme_progress(rme, false) > 0)
             continue;
         pthread_mutex_unlock(&rme->lock);
-        rme->ops->wait(rme->fabric, (int)(until - now));
+        rme->ops->wait(rme->fabric, rest(rme, until - now));
         rme_lock(rme);
     }
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Slabs.  AddressSanitizer is told which blocks are free, so that it finds whoever uses one. */
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -22,6 +23,10 @@
 #define NOT_FOR_CHILDREN                           MADV_DONTFORK
 #define ASAN_POISON_MEMORY_REGION(address, size)   ((void)(address), (void)(size))
 #define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#endif
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
 #endif
 
 #define HUGE_PAGE ((size_t)2 << 20)
@@ -53,15 +58,27 @@ static char *map_aligned(size_t size, size_t alignment)
     return base;
 }
 
+/* Huge pages that are there.  What mmap() has reserved may be refused at first touch (a limit
+ * of the control group, a node without any), by SIGBUS; before Linux 5.14 that is not known. */
+static char *map_huge(size_t size)
+{
+    char *base = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+
+    if (base == MAP_FAILED)
+        return NULL;
+    if (madvise(base, size, MADV_POPULATE_WRITE) == 0 || errno == EINVAL)
+        return base;
+    munmap(base, size);
+    return NULL;
+}
+
 static char *map_memory(const struct rme_zone_config *config, size_t size)
 {
     bool huge = config->huge && size % HUGE_PAGE == 0;
-    char *base = MAP_FAILED;
+    char *base = huge ? map_huge(size) : NULL;
 
-    if (huge)
-        base = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
-    if (base == MAP_FAILED) {
+    if (base == NULL) {
         base = map_aligned(size, huge ? HUGE_PAGE : RME_SLAB_SMALLEST);
         if (base == NULL)
             return NULL;

@@ -38,6 +38,8 @@
  * link holds no more than at first.
  */
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -306,6 +308,16 @@ void rme_peer_bury(struct rme_peer *peer)
     rme->user->unwanted(peer);
 }
 
+static void log_refused(struct rme_peer *peer, const struct rme_reject *why)
+{
+    char accepts[32] = "";
+
+    if (why->acceptable != 0)
+        snprintf(accepts, sizeof(accepts), "; it accepts %" PRIu32, why->acceptable);
+    rme_log_put(peer->rme->log, RME_LOG_WARN, "%s: refused by the peer: %s%s",
+                rme_peer_name(peer), rme_reject_text(why->reason), accepts);
+}
+
 /* One part of the address did not work: the next one. */
 static void part_failed(struct rme_peer *peer, const struct rme_event *event)
 {
@@ -317,8 +329,7 @@ static void part_failed(struct rme_peer *peer, const struct rme_event *event)
     peer->last_part_told =
         event->hello != NULL && rme_reject_decode(event->hello, event->hello_length, &why) == 0;
     if (peer->last_part_told)
-        rme_log_put(rme->log, RME_LOG_WARN, "%s: refused by the peer: %s; it accepts %u",
-                    rme_peer_name(peer), rme_reject_text(why.reason), (unsigned)why.acceptable);
+        log_refused(peer, &why);
     rme->ops->link_free(peer->link);
     peer->link = NULL;
     rme->nlink--;

@@ -106,6 +106,7 @@ void poll_side(struct side *s)
         case RME_EV_LINK_DOWN:
             s->error = e[i].error;
             s->why = e[i].why;
+            s->ended[s->count[e[i].type] % 2] = e[i].link;
             ops->link_free(e[i].link);
             break;
         case RME_EV_RECV:

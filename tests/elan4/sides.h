@@ -32,6 +32,7 @@ struct side {
     struct rme_options *options;
     struct rme_stats stats;
     struct rme_link *link;
+    const struct rme_link *ended[2]; /* the last ones; freed */
     int count[RME_EV_CLOSED + 1], error;
     const char *why;
     uint32_t imm;

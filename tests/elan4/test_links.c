@@ -386,12 +386,14 @@ static void killed_client(void **state)
 }
 
 /* A client of node 1, which dials; up: until it has a link, else until the server's queue has
- * taken its request. */
-static void open_far(struct side *client, bool up)
+ * taken its request. `says` is the generation that it claims, or 0 for its own. */
+static void open_far(struct side *client, bool up, uint64_t says)
 {
     setenv("EMUELAN4_NODE", "1", 1);
     open_side(client, NULL, "");
     unsetenv("EMUELAN4_NODE");
+    if (says)
+        client->f->card.generation = client->f->nic->generation = says;
     dial(client, "elan4://0:2");
     if (up)
         until(client, NULL, RME_EV_LINK_UP, 1);
@@ -403,7 +405,7 @@ static void open_far(struct side *client, bool up)
 
 /* A client of another node is killed when nothing is under way to it, or before the server has
  * looked at its request; whoever has its context next, and connects, shows that it is dead. */
-static void a_client_has_a_successor(bool up)
+static void a_client_has_a_successor(bool up, uint64_t says)
 {
     struct side server, client;
     int st;
@@ -413,7 +415,7 @@ static void a_client_has_a_successor(bool up)
     pid_t pid = fork_quietly();
     assert_true(pid >= 0);
     if (pid == 0) {
-        open_far(&client, up);
+        open_far(&client, up, says);
         kill(getpid(), SIGKILL);
     }
     if (up)
@@ -422,7 +424,7 @@ static void a_client_has_a_successor(bool up)
     assert_true(WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL);
     while (!TAILQ_EMPTY(&server.f->sending))
         poll_side(&server);
-    open_far(&client, false); /* in the same context */
+    open_far(&client, false, 0); /* in the same context */
     until(&client, &server, RME_EV_LINK_UP, 1);
     clock_stop(); /* it is not waited for */
     until(&server, &client, RME_EV_LINK_DOWN, 1);
@@ -436,6 +438,7 @@ static void a_client_has_a_successor(bool up)
     elan_owners_before(server.f, server.link->vp, server.link->generation); /* not itself */
     assert_false(server.f->died);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 1);
+    assert_true(server.f->owner[server.link->vp].generation == client.f->nic->generation);
     part(&client, &server);
     close_side(&client);
     close_side(&server);
@@ -444,13 +447,20 @@ static void a_client_has_a_successor(bool up)
 static void a_successor_of_an_idle_client(void **state)
 {
     (void)state;
-    a_client_has_a_successor(true);
+    a_client_has_a_successor(true, 0);
 }
 
 static void a_successor_of_one_that_asked(void **state)
 {
     (void)state;
-    a_client_has_a_successor(false);
+    a_client_has_a_successor(false, 0);
+}
+
+/* What a process says of itself harms none that has its context later. */
+static void successor_of_a_liar_has_its_place(void **state)
+{
+    (void)state;
+    a_client_has_a_successor(true, UINT64_MAX);
 }
 
 /* Anybody may write into the queue: what cannot be is dropped, or ends a link, and others
@@ -740,6 +750,7 @@ int main(void)
         cmocka_unit_test(killed_client),
         cmocka_unit_test(a_successor_of_an_idle_client),
         cmocka_unit_test(a_successor_of_one_that_asked),
+        cmocka_unit_test(successor_of_a_liar_has_its_place),
         cmocka_unit_test(rubbish),
         cmocka_unit_test(a_buffer_of_a_link_that_ends),
         cmocka_unit_test(what_does_not_go_at_once_ends_a_sleep),

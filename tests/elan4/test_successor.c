@@ -2,6 +2,7 @@
 /*
  * A server dies when its queue has taken a request, and another process has its place at once:
  * nothing of ours is under way any more, so only its desk tells that the answer never comes.
+ * A dead server says no BYE to a server that it called: the desk of its place tells so.
  */
 #include <errno.h>
 #include <signal.h>
@@ -10,7 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bmi_elan4/elan.h"
 #include "rme.h"
+#include "tests/elan4/gate.h"
 #include "tests/elan4/sides.h"
 #include "tests/ports/ports.h"
 
@@ -146,11 +149,115 @@ static void dies_after_a_while(void **state)
     dies_after(700);
 }
 
+/* ---- Neighbours ---- */
+
+#define QUARANTINE_MS 30000
+
+static void open_server(struct side *s, const char *node, const char *listen)
+{
+    setenv("EMUELAN4_NODE", node, 1);
+    open_side(s, listen, "elan_quarantine_ms=" NUMBER(QUARANTINE_MS));
+}
+
+/* Calls the server under test, and is killed when both have a link with each other. */
+static _Noreturn void neighbour(int up)
+{
+    struct side me;
+
+    alarm(60);
+    open_server(&me, "1", "elan4://1:2");
+    dial(&me, "elan4://0:2");
+    until(&me, NULL, RME_EV_LINK_UP, 1);
+    assert_int_equal(write(up, "u", 1), 1);
+    for (;;)
+        poll_side(&me);
+}
+
+/* Ends a link of the first; returns the milliseconds until the link is down. Stops the clock
+ * while a desk is called. Says whether both links of the first are. */
+static uint64_t end_link(struct side *s, struct side *other, struct rme_link *l, bool *both)
+{
+    uint64_t end = guard_ms() + PATIENCE_MS, passed = 0;
+
+    ops->link_disconnect(l, -ESHUTDOWN);
+    while (s->ended[0] != l && s->ended[1] != l) {
+        assert_true(guard_ms() < end);
+        if (!s->f->callings) {
+            pass(s, 10);
+            passed += 10;
+        }
+        poll_side(s);
+        if (other)
+            poll_side(other);
+    }
+    *both = s->count[RME_EV_LINK_DOWN] == 2;
+    return passed;
+}
+
+static void closing_beside(bool replaced)
+{
+    struct side server, second;
+    struct rme_link *called, *calls;
+    int up[2], ports[2] = {ports_take(), ports_take()};
+    char table[100], byte;
+
+    assert_true(ports[0] > 0 && ports[1] > 0);
+    snprintf(table, sizeof(table), "0:2=127.0.0.1:%d,1:2=127.0.0.1:%d", ports[0], ports[1]);
+    setenv("BMI_ELAN4_SERVER_ADDR", table, 1);
+    assert_int_equal(pipe(up), 0);
+    open_server(&server, "0", "elan4://0:2");
+    pid_t pid = fork_quietly();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        neighbour(up[1]);
+    until(&server, NULL, RME_EV_LINK_UP, 1);
+    called = server.link;
+    dial(&server, "elan4://1:2");
+    until(&server, NULL, RME_EV_LINK_UP, 2);
+    calls = server.link;
+    assert_int_equal(read(up[0], &byte, 1), 1);
+    while (!TAILQ_EMPTY(&server.f->sending))
+        poll_side(&server);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    if (replaced)
+        open_server(&second, "1", "elan4://1:2");
+    clock_stop();
+    struct side *other = replaced ? &second : NULL;
+    bool both;
+    assert_in_range(end_link(&server, other, called, &both), 0, QUARANTINE_MS / 10);
+    if (!both) /* the link that calls ends by itself where its desk tells so */
+        assert_in_range(end_link(&server, other, calls, &both), 0, QUARANTINE_MS / 10);
+    assert_true(both);
+    unsigned sleeps = clock_sleeps();
+    close_side(&server);
+    assert_int_equal(clock_sleeps(), sleeps); /* nobody is left to be told anything */
+    clock_run();
+    if (replaced)
+        close_side(&second);
+    close(up[0]);
+    close(up[1]);
+}
+
+static void closing_beside_a_replaced_neighbour_waits_for_nobody(void **state)
+{
+    (void)state;
+    closing_beside(true);
+}
+
+static void closing_beside_a_dead_neighbour_waits_for_nobody(void **state)
+{
+    (void)state;
+    closing_beside(false);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(dies_at_once),
         cmocka_unit_test(dies_after_a_while),
+        cmocka_unit_test(closing_beside_a_replaced_neighbour_waits_for_nobody),
+        cmocka_unit_test(closing_beside_a_dead_neighbour_waits_for_nobody),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);

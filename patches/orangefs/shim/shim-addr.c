@@ -517,7 +517,7 @@ int shim_test_unexpected(struct shim *s, int incount, int *outcount,
         park(s, message, again, parked);
     if (parked)
         atomic_fetch_sub(&s->unsettled, n);
-    for (int i = 0; i < look.dead_count && !parked && n < max; i++)
+    for (int i = 0; i < look.dead_count && !parked; i++)
         if (rme_addr_is_over(look.dead[i]->peer))
             tell_host(s, look.dead[i]);
     end_scan(s, &look);

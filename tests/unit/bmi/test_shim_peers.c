@@ -263,6 +263,28 @@ static void a_crowd_that_dies_is_gone_soon(void **state)
     assert_int_equal(fake.addrs, 1);
 }
 
+/* The server never catches up with its living clients: each call brings as much as it asks
+ * for. */
+static void dead_peers_of_a_busy_server_go(void **state)
+{
+    (void)state;
+    struct rme_addr *a[PEERS];
+    struct BMI_unexpected_info info;
+    int n;
+
+    peers_come(a);
+    for (int i = 0; i < PEERS / 2; i++)
+        fake_peer_dies(a[i]);
+    for (int i = 0; i < 2 * PEERS; i++) {
+        fake_peer_sends(a[PEERS - 1], i, 10);
+        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
+        assert_int_equal(n, 1);
+        assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
+        assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
+    }
+    assert_int_equal(fake.addrs, PEERS / 2 + 1);
+}
+
 /* Many buffers in the hands of the host, given back in another order: none is lost in the
  * table. */
 static void many_held_buffers(void **state)
@@ -492,6 +514,7 @@ int main(void)
         TEST(messages_that_are_late_come_out),
         TEST(idle_dead_peers_go_by_themselves),
         TEST(a_crowd_that_dies_is_gone_soon),
+        TEST(dead_peers_of_a_busy_server_go),
         TEST(many_held_buffers),
         TEST(finalize_with_work_in_hand),
         TEST(operations_end_before_their_post_returns),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <pthread.h>
+#include <stdio.h>
 #include <sys/mman.h>
 
 #include "unit.h"
@@ -17,11 +18,14 @@ struct fixture {
     struct rme_zone *zone;
 };
 
-static struct fixture *start(uint64_t max_bytes, uint64_t keep_bytes)
+static struct fixture *start_huge(uint64_t max_bytes, uint64_t keep_bytes, bool huge)
 {
     struct fixture *f = calloc(1, sizeof(*f));
-    struct rme_zone_config config = {
-        .max_bytes = max_bytes, .keep_bytes = keep_bytes, .idle_ms = 1000, .dont_fork = true};
+    struct rme_zone_config config = {.max_bytes = max_bytes,
+                                     .keep_bytes = keep_bytes,
+                                     .idle_ms = 1000,
+                                     .dont_fork = true,
+                                     .huge = huge};
 
     assert_non_null(f);
     fake_init(&f->fake);
@@ -30,6 +34,11 @@ static struct fixture *start(uint64_t max_bytes, uint64_t keep_bytes)
     config.pin = &f->pin;
     assert_int_equal(rme_zone_new(&config, &f->zone), 0);
     return f;
+}
+
+static struct fixture *start(uint64_t max_bytes, uint64_t keep_bytes)
+{
+    return start_huge(max_bytes, keep_bytes, false);
 }
 
 static void stop(struct fixture *f)
@@ -51,6 +60,41 @@ static bool registered(struct fixture *f, const void *at, size_t length)
     return rme_zone_find(f->zone, at, length, &mr) == 0 &&
            fake_covers(&f->fake, mr->rkey, at, length,
                        RME_ACCESS_REMOTE_WRITE | RME_ACCESS_LOCAL_WRITE);
+}
+
+void *__real_mmap(void *, size_t, int, int, int, off_t);
+void *__wrap_mmap(void *, size_t, int, int, int, off_t);
+
+static unsigned huge_maps;
+
+/* Huge pages are promised, and refused when they are touched: like pages behind a file's
+ * end. */
+void *__wrap_mmap(void *at, size_t size, int rights, int flags, int fd, off_t offset)
+{
+    FILE *empty;
+    void *base;
+
+    if ((flags & MAP_HUGETLB) == 0)
+        return __real_mmap(at, size, rights, flags, fd, offset);
+    huge_maps++;
+    empty = tmpfile();
+    assert_non_null(empty);
+    base = __real_mmap(NULL, size, rights, MAP_PRIVATE, fileno(empty), 0);
+    fclose(empty);
+    return base;
+}
+
+static void huge_pages_refused_at_first_touch_are_small_ones(void **state)
+{
+    struct fixture *f = start_huge(64 * MIB, 0, true);
+    char *block = rme_zone_alloc(f->zone, 4 * MIB);
+
+    (void)state;
+    assert_non_null(block);
+    assert_true(huge_maps > 0);
+    memset(block, 0xa5, 4 * MIB);
+    assert_int_equal(rme_zone_release(f->zone, block), 0);
+    stop(f);
 }
 
 static void every_size(void **state)
@@ -581,6 +625,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_size),
+        cmocka_unit_test(huge_pages_refused_at_first_touch_are_small_ones),
         cmocka_unit_test(one_registration_serves_many),
         cmocka_unit_test(slabs_grow_with_what_is_used),
         cmocka_unit_test(wrong_frees),
