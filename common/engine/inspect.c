@@ -124,6 +124,9 @@ void *rme_memory_alloc(struct rme *rme, size_t size)
     if (rme_forked(rme))
         return NULL;
     memory = rme_zone_alloc(rme->zone, size);
+    if (memory != NULL)
+        memset(memory, 0, size); /* a peer that receives from there, or says it wrote, learns
+                                    nothing of another one's */
     if (rme_log_pending(rme->log))
         rme_log_drain(rme->log);
     return memory;

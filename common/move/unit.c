@@ -37,6 +37,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -161,33 +162,37 @@ static void use_block(struct rme_unit *unit, void *block, const struct rme_mr *m
     }
 }
 
-/* Is it a block that the host's data has to be copied into? */
-static bool packs(const struct rme_unit *unit, const struct rme_op *op)
+/* Is it a block that is filled before the device uses it?  With the host's data, or with zeros
+ * where a peer writes: a peer may say that it has written, and have written nothing. */
+static bool is_filled(const struct rme_unit *unit, const struct rme_op *op)
 {
-    return unit->block != NULL && rme_op_sends(op);
+    return unit->block != NULL &&
+           (rme_op_sends(op) || (unit->access & RME_ACCESS_REMOTE_WRITE) != 0);
 }
 
-static bool packs_long(const struct rme_unit *unit, const struct rme_op *op)
+static bool fills_long(const struct rme_unit *unit, const struct rme_op *op)
 {
-    return packs(unit, op) && unit->length >= LONG_COPY && unit->memory == RME_MEMORY_PACK;
+    return is_filled(unit, op) && unit->length >= LONG_COPY && unit->memory == RME_MEMORY_PACK;
 }
 
-static void pack(const struct rme_unit *unit, const struct rme_op *op)
+static void fill(const struct rme_unit *unit, const struct rme_op *op)
 {
-    rme_seg_gather(op->seg, op->nseg, unit->offset, unit->block, unit->length);
+    if (rme_op_sends(op))
+        rme_seg_gather(op->seg, op->nseg, unit->offset, unit->block, unit->length);
+    else
+        memset(unit->block, 0, unit->length);
 }
 
-/* The device may use it from now on.  A long copy was made before. */
+/* Lets the device use the unit.  A long block was filled before. */
 static void unit_ready(struct rme *rme, struct rme_unit *unit)
 {
     const struct rme_op *op = unit->op;
 
     unit->state = RME_UNIT_READY;
-    if (!packs(unit, op))
-        return;
-    if (!packs_long(unit, op))
-        pack(unit, op);
-    rme_count_add(rme, RME_C_BYTES_COPIED, unit->length);
+    if (is_filled(unit, op) && !fills_long(unit, op))
+        fill(unit, op);
+    if (unit->block != NULL && rme_op_sends(op))
+        rme_count_add(rme, RME_C_BYTES_COPIED, unit->length);
 }
 
 static void want_work(struct rme *rme, struct rme_unit *unit)
@@ -287,7 +292,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
         if (block != NULL)
             (void)rme_zone_show(rme->zone, block, unit->length, unit->access, false, &mr);
         use_block(unit, block, mr);
-        if (mr != NULL && !packs_long(unit, op))
+        if (mr != NULL && !fills_long(unit, op))
             unit_ready(rme, unit);
         else
             want_work(rme, unit);
@@ -528,14 +533,14 @@ static int make_usable(struct rme *rme, struct rme_unit *unit, uint64_t *spent)
     return 0;
 }
 
-/* The same, and packs.  `op` is pinned; unit->op is not looked at, as it may be given up. */
+/* The same, and fills a long block.  `op` is pinned; unit->op is not looked at, as it may be given up. */
 static int do_work(struct rme *rme, struct rme_unit *unit, const struct rme_op *op,
                    uint64_t *spent)
 {
     int result = make_usable(rme, unit, spent);
 
-    if (result == 0 && packs_long(unit, op))
-        pack(unit, op);
+    if (result == 0 && fills_long(unit, op))
+        fill(unit, op);
     return result;
 }
 

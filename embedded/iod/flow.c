@@ -285,6 +285,8 @@ static void slot_start(struct slot *s)
     s->length = left < f->c.message ? (int64_t)left : (int64_t)f->c.message;
     s->from = f->cursor;
     extent_cursor_skip(&f->cursor, (uint64_t)s->length);
+    if (s->buffer->filled < (size_t)s->length)
+        s->buffer->filled = (size_t)s->length;
     if (f->c.send)
         slot_to_worker(s);
     else
@@ -308,12 +310,6 @@ static bool at_end(const struct flow *f)
 static void finish(struct flow *f)
 {
     f->finished = true;
-    for (uint32_t i = 0; i < f->c.depth; i++) {
-        if (f->slot[i].buffer)
-            pool_put(f->c.pool, f->c.share, f->slot[i].buffer);
-        f->slot[i].buffer = NULL;
-    }
-    f->held = 0;
     workers_add(f->c.workers, &f->done_job);
 }
 
@@ -352,6 +348,9 @@ static void run_done(struct job *job)
     /* The thread that queued this job may still be on its way out of the lock. */
     pthread_mutex_lock(&f->lock);
     pthread_mutex_unlock(&f->lock);
+    for (uint32_t i = 0; i < f->c.depth; i++) /* here, as clearing them takes its time */
+        if (f->slot[i].buffer)
+            pool_put(f->c.pool, f->c.share, f->slot[i].buffer);
     f->c.done(f->c.arg);
 }
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define PIECE_GAP 192u /* bytes between the pieces of a buffer: not a multiple of a page */
@@ -250,9 +251,27 @@ bool pool_unwait(struct pool *pool, struct share *share, struct waiter *waiter)
     return found;
 }
 
+/* Who receives into it next may keep what its sender claims to have written. */
+static void clear(struct buffer *buffer)
+{
+    size_t left = buffer->filled;
+
+    for (int i = 0; i < buffer->memory.pieces && left > 0; i++) {
+        const struct iovec *piece = &buffer->memory.piece[i];
+        size_t step = piece->iov_len < left ? piece->iov_len : left;
+
+        memset(piece->iov_base, 0, step);
+        left -= step;
+    }
+    buffer->filled = 0;
+}
+
 void pool_put(struct pool *pool, struct share *share, struct buffer *buffer)
 {
     struct waiter *granted, *next;
+
+    if (pool->fair)
+        clear(buffer);
 
     pthread_mutex_lock(&pool->lock);
     buffer->next = pool->spare;

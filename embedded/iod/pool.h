@@ -27,6 +27,7 @@ struct buffer {
     struct net_memory memory; /* holds pool_buffer_size() bytes */
     struct buffer *next;
     void *block;
+    size_t filled; /* its user's: the most bytes that a message has had there */
 };
 
 /* What one host has of the pool.  Zeroed at first; outlives its buffers and waiters.  Guarded
@@ -68,6 +69,7 @@ int pool_get(struct pool *pool, struct share *share, struct waiter *waiter);
 /* Leaves the queue.  False when the waiter has its buffer already: then its job runs. */
 bool pool_unwait(struct pool *pool, struct share *share, struct waiter *waiter);
 
+/* Gives it back; in a server's pool, `fair`, the bytes of its user are cleared. */
 void pool_put(struct pool *pool, struct share *share, struct buffer *buffer);
 
 /* Would somebody else get a buffer that this share gave back now? */

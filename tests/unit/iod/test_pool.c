@@ -114,6 +114,28 @@ static void a_single_buffer_is_had(void **state)
     end();
 }
 
+/* Memory of one client that another one receives into holds nothing of it. */
+static void buffer_given_back_is_cleared(void **state)
+{
+    struct share a = {0}, b = {0};
+    const struct iovec *piece;
+
+    (void)state;
+    begin(4, true);
+    assert_true(first(&a));
+    piece = held[0]->memory.piece;
+    for (int i = 0; i < 2; i++)
+        memset(piece[i].iov_base, 'a', piece[i].iov_len);
+    held[0]->filled = 8192;
+    give_back(0);
+    assert_true(first(&b));
+    assert_ptr_equal(held[0]->memory.piece, piece);
+    for (int i = 0; i < 2; i++)
+        for (size_t at = 0; at < piece[i].iov_len; at++)
+            assert_int_equal(((char *)piece[i].iov_base)[at], 0);
+    end();
+}
+
 static void without_fairness_all_is_had(void **state)
 {
     struct share a = {0};
@@ -184,6 +206,7 @@ int main(void)
         cmocka_unit_test(one_host_gets_half),
         cmocka_unit_test(one_transfer_leaves_room_in_its_host),
         cmocka_unit_test(a_single_buffer_is_had),
+        cmocka_unit_test(buffer_given_back_is_cleared),
         cmocka_unit_test(without_fairness_all_is_had),
         cmocka_unit_test(grants_go_to_who_may),
         cmocka_unit_test(memory_goes_back),
