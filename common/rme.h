@@ -262,7 +262,7 @@ RME_API void rme_set_forceful_cancel(struct rme *rme);
 /* ---- Memory ---- */
 
 /*
- * Memory that is registered already, 64-byte aligned, not zeroed; NULL when there is none.
+ * Memory that is registered already, 64-byte aligned, zeroed; NULL when there is none.
  * Freed by address; the size is not needed.  -EINVAL: not from here.  rme_memory_owns tells
  * whether a range lies in such memory.
  */

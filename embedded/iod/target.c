@@ -85,13 +85,19 @@ bool target_find(struct target *t, const char *destination, const char *name, ch
     *t = (struct target){.fd = -1};
     if (!choose_path(t, destination, name, why, size))
         return false;
+    if (stat(t->path, &st) < 0 && errno != ENOENT)
+        return say(why, size, "%s: %s; %s", t->path, strerror(errno), remedy(errno));
     if (stat(t->path, &st) < 0)
-        return errno == ENOENT ||
-               say(why, size, "%s: %s; %s", t->path, strerror(errno), remedy(errno));
+        return lstat(t->path, &st) < 0 ||
+               say(why, size,
+                   "%s: is a link to nothing; remove it or choose another destination",
+                   t->path);
     if (S_ISDIR(st.st_mode))
         return say(why, size, "%s: is a folder; choose another destination", t->path);
     t->exists = true;
     t->mode = st.st_mode & 07777;
+    t->owner = st.st_uid;
+    t->group = st.st_gid;
     t->device = is_null_device(&st);
     if (!t->device && !S_ISREG(st.st_mode))
         return say(why, size, "%s: is not a regular file; choose another destination", t->path);
@@ -180,6 +186,19 @@ static bool take_name(struct target *t, bool sync, char *why, size_t size)
     return good;
 }
 
+/* Gives the file the owner, the group and the mode of the one it replaces.  A file that gets
+ * another owner or group runs with nobody's rights: it loses the bits that say so. */
+static int copy_rights(const struct target *t)
+{
+    mode_t mode = t->mode;
+
+    if (fchown(t->fd, t->owner, (gid_t)-1) < 0)
+        mode &= (mode_t)~S_ISUID;
+    if (fchown(t->fd, (uid_t)-1, t->group) < 0)
+        mode &= (mode_t)~S_ISGID;
+    return fchmod(t->fd, mode);
+}
+
 bool target_finish(struct target *t, uint64_t bytes, mode_t mode, bool sync, char *why,
                    size_t size)
 {
@@ -190,8 +209,8 @@ bool target_finish(struct target *t, uint64_t bytes, mode_t mode, bool sync, cha
     mask = umask(0);
     umask(mask);
     return finish_step(t, ftruncate(t->fd, (off_t)bytes), "set its size", why, size) &&
-           finish_step(t, fchmod(t->fd, t->exists ? t->mode : mode & ~mask), "set its mode",
-                       why, size) &&
+           finish_step(t, t->exists ? copy_rights(t) : fchmod(t->fd, mode & ~mask),
+                       "set its mode", why, size) &&
            finish_step(t, sync ? fsync(t->fd) : 0, "write it to the disk", why, size) &&
            finish_step(t, close_file(t), "write it", why, size) &&
            take_name(t, sync, why, size);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * target.h - the file that a copy out makes: hidden and temporary in the destination's folder
- * until it is complete, then renamed.  An existing file keeps its permission bits, and a
- * symbolic link keeps pointing at it.
+ * until it is complete, then renamed.  An existing file keeps its permission bits, its group and,
+ * where the user may give files away, its owner, and a symbolic link keeps pointing at it.
  */
 #ifndef IOD_TARGET_H
 #define IOD_TARGET_H
@@ -19,7 +19,9 @@ struct target {
     int fd;
     bool device; /* /dev/null: written in place */
     bool exists;
-    mode_t mode; /* of the file that is there already */
+    mode_t mode; /* of the file that is there already; its owner and group */
+    uid_t owner;
+    gid_t group;
 };
 
 /* Finds the place: `destination`, or `name` in it if it is a folder.  False: `why` is one line.
