@@ -148,8 +148,14 @@ static void run_file(struct job *job)
 {
     struct slot *s = (struct slot *)((char *)job - offsetof(struct slot, job));
     struct flow *f = s->flow;
-    int error = f->c.move(f->c.file, s->from, &s->buffer->memory, (uint64_t)s->length);
+    int error = -ECANCELED;
+    bool stopped;
 
+    pthread_mutex_lock(&f->lock);
+    stopped = f->stopped;
+    pthread_mutex_unlock(&f->lock);
+    if (!stopped)
+        error = f->c.move(f->c.file, s->from, &s->buffer->memory, (uint64_t)s->length);
     pthread_mutex_lock(&f->lock);
     f->busy--;
     f->moved_at = clock_ms();
@@ -373,13 +379,13 @@ int flow_start(const struct flow_config *config, struct flow **out)
     f->total = iod_extents_bytes(&config->extents);
     f->messages = (f->total + config->message - 1) / config->message;
     f->moved_at = clock_ms();
-    f->waiter.job.run = run_granted;
-    f->failed_job.run = run_failed;
-    f->done_job.run = run_done;
+    f->waiter.job = (struct job){.run = run_granted, .turn = config->turn};
+    f->failed_job = (struct job){.run = run_failed, .turn = config->turn};
+    f->done_job = (struct job){.run = run_done, .turn = config->turn};
     for (uint32_t i = 0; i < config->depth; i++) {
         f->slot[i].flow = f;
         f->slot[i].op.done = net_done;
-        f->slot[i].job.run = run_file;
+        f->slot[i].job = (struct job){.run = run_file, .turn = config->turn};
     }
     pthread_mutex_init(&f->lock, NULL);
     *out = f;

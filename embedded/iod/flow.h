@@ -25,6 +25,7 @@ struct flow_config {
     struct workers *workers;
     struct pool *pool;
     struct share *share; /* whose buffers it uses; outlives the flow */
+    struct turn *turn;   /* its jobs'; NULL, or outlives the flow */
     BMI_addr_t addr;
     bmi_msg_tag_t tag;
     bool send;  /* from the file to the peer; else from the peer to the file */

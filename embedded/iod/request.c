@@ -274,11 +274,42 @@ static void work_list(struct request *r)
     free(packed);
 }
 
+/* With the lock held.  Ends a request that only asks when nobody is there to be told. */
+static bool is_vain(struct request *r)
+{
+    switch (r->decoded.op) {
+    case IOD_OP_LIST:
+        if (!r->peer->gone && r->server->draining)
+            request_refuse(r, ESHUTDOWN, "the server is ending");
+        else if (r->peer->gone)
+            request_forget(r);
+        else
+            return false;
+        return true;
+    case IOD_OP_PUT_OPEN:
+    case IOD_OP_GET_OPEN:
+        if (!r->peer->gone)
+            return false;
+        transfer_unreserve(r->peer);
+        request_forget(r);
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* On a worker. */
 static void request_work(struct job *job)
 {
     struct request *r = (struct request *)((char *)job - offsetof(struct request, job));
+    struct server *server = r->server;
+    bool vain;
 
+    pthread_mutex_lock(&server->lock);
+    vain = is_vain(r);
+    pthread_mutex_unlock(&server->lock);
+    if (vain)
+        return;
     switch (r->decoded.op) {
     case IOD_OP_PUT_OPEN:
         work_put_open(r);
@@ -385,7 +416,7 @@ static struct request *request_new(struct peer *peer, struct BMI_unexpected_info
     r->tag = info->tag;
     r->since = clock_ms();
     r->working = true;
-    r->job.run = request_work;
+    r->job = (struct job){.run = request_work, .turn = &peer->host->turn};
     r->reply_op.done = reply_done;
     r->keep_op.done = keep_done;
     r->next = r->server->requests;

@@ -74,6 +74,7 @@ struct host {
     uint32_t transfers;
     uint64_t request_bytes;
     struct share share; /* buffers */
+    struct turn turn;   /* jobs */
     int64_t line_second;
     unsigned lines, lines_left_out; /* of the log, in that second */
 };

@@ -9,33 +9,21 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* As many names as an answer has room for, about.  Those of a look through the folder that come
+ * first in the order of their bytes; the folder is looked through again for the others. */
+#define NAMES_MOST 1024u
+
 struct names {
-    char **item;
-    size_t count, room;
+    char *item[2 * NAMES_MOST];
+    size_t count;
+    bool more; /* some that come later were left out */
 };
 
-static void names_free(struct names *names)
+static void names_free(struct names *names, size_t from)
 {
-    for (size_t i = 0; i < names->count; i++)
+    for (size_t i = from; i < names->count; i++)
         free(names->item[i]);
-    free(names->item);
-}
-
-static int names_add(struct names *names, const char *name)
-{
-    if (names->count == names->room) {
-        size_t room = names->room ? 2 * names->room : 64;
-        char **item = realloc(names->item, room * sizeof *item);
-        if (!item)
-            return -ENOMEM;
-        names->item = item;
-        names->room = room;
-    }
-    names->item[names->count] = strdup(name);
-    if (!names->item[names->count])
-        return -ENOMEM;
-    names->count++;
-    return 0;
+    names->count = from;
 }
 
 static int compare_names(const void *a, const void *b)
@@ -43,24 +31,46 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The decoded names behind `after`, sorted by their bytes. */
-static int collect_names(struct store *store, const struct iod_string *after,
-                         struct names *names)
+static void names_sort(struct names *names)
 {
-    char name[IOD_NAME_MAX + 1], last[IOD_NAME_MAX + 1];
+    if (names->count > 0)
+        qsort(names->item, names->count, sizeof names->item[0], compare_names);
+    if (names->count > NAMES_MOST) {
+        names_free(names, NAMES_MOST);
+        names->more = true;
+    }
+}
+
+static int names_add(struct names *names, const char *name)
+{
+    char *copy;
+
+    if (names->more && strcmp(name, names->item[NAMES_MOST - 1]) > 0)
+        return 0;
+    copy = strdup(name);
+    if (!copy)
+        return -ENOMEM;
+    names->item[names->count++] = copy;
+    if (names->count == 2 * NAMES_MOST)
+        names_sort(names);
+    return 0;
+}
+
+/* The first decoded names behind `last`, sorted by their bytes. */
+static int collect_names(struct store *store, const char *last, struct names *names)
+{
+    char name[IOD_NAME_MAX + 1];
     struct dirent *entry;
     DIR *dir;
     int error = store_stream(store, &dir);
 
     if (error)
         return error;
-    snprintf(last, sizeof last, "%.*s", (int)after->length, after->text);
     while (!error && (entry = readdir(dir)))
         if (name_decode(entry->d_name, name, sizeof name) > 0 && strcmp(name, last) > 0)
             error = names_add(names, name);
     closedir(dir);
-    if (!error && names->count)
-        qsort(names->item, names->count, sizeof names->item[0], compare_names);
+    names_sort(names);
     return error;
 }
 
@@ -107,35 +117,64 @@ static void say_unread(struct store *store, const char *name, int error,
         unread->say(unread->arg, name, error);
 }
 
+/* A page of a listing as it is made. */
+struct page {
+    struct store *store;
+    uint8_t *buf;
+    size_t size;
+    struct iod_entries *entries;
+    struct store_unread *unread;
+    uint32_t
+        since; /* unread ones behind the last entry that fitted: they are asked for again */
+    bool full;
+};
+
+static int page_add(struct page *page, const char *name)
+{
+    struct iod_entry entry;
+    int bad = describe(page->store, name, &entry);
+
+    if (bad == -EIDRM)
+        return bad;
+    if (bad && bad != -ENOENT && bad != -EISDIR) {
+        say_unread(page->store, name, bad, page->unread);
+        page->since++;
+    } else if (!bad &&
+               iod_entry_append(&entry, page->buf, page->size, &page->entries->length)) {
+        page->entries->count++;
+        page->unread->count += page->since;
+        page->since = 0;
+    } else if (!bad) {
+        page->full = true;
+    }
+    return 0;
+}
+
 int store_list(struct store *store, const struct iod_string *after, uint8_t *buf, size_t size,
                struct iod_entries *entries, bool *more, struct store_unread *unread)
 {
-    struct names names = {0};
-    struct iod_entry entry;
-    uint32_t since = 0; /* the last entry that fitted: what follows it is asked for again */
-    int error = collect_names(store, after, &names);
+    struct page page = {store, buf, size, entries, unread, 0, false};
+    struct names *names = calloc(1, sizeof *names);
+    char last[IOD_NAME_MAX + 1];
+    int error = names ? 0 : -ENOMEM;
+    bool rest = true;
 
-    *more = false;
     unread->count = 0;
     *entries = (struct iod_entries){.wire = buf};
-    for (size_t i = 0; i < names.count && !error && !*more; i++) {
-        int bad = describe(store, names.item[i], &entry);
-
-        if (bad == -EIDRM) {
-            error = bad;
-        } else if (bad && bad != -ENOENT && bad != -EISDIR) {
-            say_unread(store, names.item[i], bad, unread);
-            since++;
-        } else if (!bad && iod_entry_append(&entry, buf, size, &entries->length)) {
-            entries->count++;
-            unread->count += since;
-            since = 0;
-        } else if (!bad) {
-            *more = true;
-        }
+    snprintf(last, sizeof last, "%.*s", (int)after->length, after->text);
+    while (rest && !page.full && !error) {
+        names->more = false;
+        error = collect_names(store, last, names);
+        for (size_t i = 0; i < names->count && !error && !page.full; i++)
+            error = page_add(&page, names->item[i]);
+        rest = names->more;
+        if (rest)
+            snprintf(last, sizeof last, "%s", names->item[names->count - 1]);
+        names_free(names, 0);
     }
+    free(names);
+    *more = page.full;
     if (!*more)
-        unread->count += since;
-    names_free(&names);
+        unread->count += page.since;
     return error;
 }

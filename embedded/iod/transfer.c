@@ -166,7 +166,7 @@ static struct transfer *transfer_new(struct request *r, struct object *object, b
     t->object = object;
     t->buffer_size = smaller(q->buffer_size, (uint32_t)pool_buffer_size(pool));
     t->buffers = q->buffers;
-    t->close_job.run = transfer_release;
+    t->close_job = (struct job){.run = transfer_release, .turn = &t->peer->host->turn};
     t->used_at = clock_ms();
     snprintf(t->name, sizeof t->name, "%.*s", (int)q->name.length, q->name.text);
     t->next = r->peer->transfers;
@@ -467,6 +467,7 @@ void transfer_start_flow(struct transfer *t, struct request *r)
         .workers = t->server->workers,
         .pool = t->server->pool,
         .share = &t->peer->host->share,
+        .turn = &t->peer->host->turn,
         .addr = t->peer->addr,
         .tag = q->data_tag,
         .send = !t->upload,

@@ -10,12 +10,39 @@
 struct workers {
     pthread_mutex_t lock;
     pthread_cond_t work;
-    struct job *first, *last;
+    struct turn *first, *last; /* turns with jobs */
+    struct turn common;
     int running; /* jobs being run now */
     bool stop;
     int count;
     pthread_t thread[];
 };
+
+static void add_turn(struct workers *w, struct turn *turn)
+{
+    turn->next = NULL;
+    if (w->first)
+        w->last->next = turn;
+    else
+        w->first = turn;
+    w->last = turn;
+}
+
+/* The first job of the first turn, which goes behind the others if it has more; NULL: none. */
+static struct job *take(struct workers *w)
+{
+    struct turn *turn = w->first;
+    struct job *job;
+
+    if (!turn)
+        return NULL;
+    w->first = turn->next;
+    job = turn->first;
+    turn->first = job->next;
+    if (turn->first)
+        add_turn(w, turn);
+    return job;
+}
 
 static void *worker(void *arg)
 {
@@ -23,10 +50,9 @@ static void *worker(void *arg)
 
     pthread_mutex_lock(&w->lock);
     for (;;) {
-        struct job *job = w->first;
+        struct job *job = take(w);
 
         if (job) {
-            w->first = job->next;
             w->running++;
             pthread_mutex_unlock(&w->lock);
             job->run(job);
@@ -64,13 +90,17 @@ int workers_start(int count, struct workers **out)
 
 void workers_add(struct workers *w, struct job *job)
 {
+    struct turn *turn = job->turn ? job->turn : &w->common;
+
     job->next = NULL;
     pthread_mutex_lock(&w->lock);
-    if (w->first)
-        w->last->next = job;
+    if (turn->first)
+        turn->last->next = job;
     else
-        w->first = job;
-    w->last = job;
+        turn->first = job;
+    turn->last = job;
+    if (turn->first == job)
+        add_turn(w, turn);
     pthread_cond_signal(&w->work);
     pthread_mutex_unlock(&w->lock);
 }

@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* workers.h - threads that do what may block on a disk.  Jobs start in the order in which they
- * were added. */
+/* workers.h - threads that do what may block on a disk.  Jobs of one turn start in the order in
+ * which they were added; turns with jobs alternate, one job each, so that whoever adds many
+ * delays nobody else's. */
 #ifndef IOD_WORKERS_H
 #define IOD_WORKERS_H
 
 struct workers;
 
+/* Jobs that wait, of one origin.  Zeroed at first; outlives them. */
+struct turn {
+    struct job *first, *last;
+    struct turn *next;
+};
+
 /* Something to run; part of the structure that it works on. */
 struct job {
     void (*run)(struct job *job);
+    struct turn *turn; /* NULL: the one that all such share */
     struct job *next;
 };
 

@@ -330,6 +330,44 @@ static void lists_in_pieces(void **state)
     store_close(store);
 }
 
+static void say_nothing(void *arg, const char *name, int error)
+{
+    (void)arg;
+    (void)name;
+    assert_true(error < 0);
+}
+
+/* What cannot be read fills no page, however much of it comes first. */
+static void lists_behind_thousands_that_cannot_be_read(void **state)
+{
+    enum { BAD = 3000 };
+    struct store *store = open_it();
+    uint8_t packed[300];
+    struct store_unread unread = {.say = say_nothing};
+    struct iod_string all = iod_string_of("");
+    struct iod_entries entries;
+    struct iod_entry entry;
+    uint32_t at = 0;
+    char path[128];
+    bool more = true;
+
+    (void)state;
+    for (int i = 0; i < BAD; i++) {
+        snprintf(path, sizeof path, "%s/a%d", folder, i);
+        close(open(path, O_CREAT, 0600));
+    }
+    put(store, "last", "12345");
+    put(store, "z", "12345");
+    assert_int_equal(store_list(store, &all, packed, sizeof packed, &entries, &more, &unread),
+                     0);
+    assert_int_equal(entries.count, 2);
+    assert_int_equal(unread.count, BAD);
+    assert_false(more);
+    assert_true(iod_entry_next(&entries, &at, &entry) && iod_entry_next(&entries, &at, &entry));
+    assert_memory_equal(entry.name.text, "z", 1);
+    store_close(store);
+}
+
 static void heads(void **state)
 {
     struct object_meta in = {.layout = {5, 64, 1, 2}, .upload = 3, .mode = 0777}, out;
@@ -438,19 +476,13 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_set_up, folder_tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(keeps_what_is_committed),
-        TEST(the_old_one_stays_until_commit),
-        TEST(given_up_leaves_nothing),
-        TEST(a_crash_leaves_nothing),
-        TEST(one_server_per_folder),
-        TEST(folder_in_use_is_refused),
-        TEST(link_under_a_name_is_kept),
-        TEST(damage_is_seen),
-        TEST(what_stays_is_told),
-        TEST(a_taken_number_is_passed_over),
-        TEST(lists_in_pieces),
-        cmocka_unit_test(heads),
-        TEST(file_in_pieces),
+        TEST(keeps_what_is_committed),   TEST(the_old_one_stays_until_commit),
+        TEST(given_up_leaves_nothing),   TEST(a_crash_leaves_nothing),
+        TEST(one_server_per_folder),     TEST(folder_in_use_is_refused),
+        TEST(link_under_a_name_is_kept), TEST(damage_is_seen),
+        TEST(what_stays_is_told),        TEST(a_taken_number_is_passed_over),
+        TEST(lists_in_pieces),           TEST(lists_behind_thousands_that_cannot_be_read),
+        cmocka_unit_test(heads),         TEST(file_in_pieces),
         TEST(zeros_become_holes),
     };
 
