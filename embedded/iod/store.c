@@ -453,6 +453,7 @@ int store_commit(struct object *object, uint64_t *upload, uint64_t *version)
     else if (own)
         error = upload_commit(store, own, object->file, &object->replaced, upload);
     pthread_mutex_unlock(&store->lock);
+    uploads_clear(store);
     return error;
 }
 
@@ -510,6 +511,7 @@ static int roll_forward(struct store *store, const char *name, const char *file,
     else
         error = upload_commit(store, upload, file, &replaced, &now);
     pthread_mutex_unlock(&store->lock);
+    uploads_clear(store);
     if (replaced >= 0)
         close(replaced);
     return error ? error : now == number ? 0 : -ESTALE;
@@ -637,6 +639,7 @@ int store_remove(struct store *store, const struct iod_string *name, uint64_t nu
     if (!error)
         error = remove_named(store, file, number, &fd);
     pthread_mutex_unlock(&store->lock);
+    uploads_clear(store);
     if (replaced >= 0)
         close(replaced);
     if (fd >= 0)

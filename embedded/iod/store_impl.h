@@ -42,6 +42,7 @@ struct store {
     pthread_mutex_t lock; /* guards what follows */
     uint64_t files;       /* hidden files made so far: their names */
     struct upload *uploads[STORE_BUCKETS];
+    struct upload *dropped;         /* of no bucket any more; their files are not removed yet */
     uint64_t unread[STORE_BUCKETS]; /* what was said of objects that cannot be read: hashes */
 };
 
@@ -80,6 +81,9 @@ struct upload *upload_find(struct store *store, const char *name, uint64_t numbe
 struct upload *upload_highest(struct store *store, const char *name, uint64_t version,
                               uint64_t number); /* prepared, above these; NULL: none */
 void upload_remove(struct store *store, struct upload *upload); /* and its file */
+/* Removes the files that commits have dropped, which may be many: without the lock.  Where the
+ * process ends before, the next commit of the name finds them again. */
+void uploads_clear(struct store *store);
 /* What had the name is removed, and all uploads of the name learn of it. */
 void upload_tell_removed(struct store *store, const char *name, uint64_t version,
                          uint64_t number);

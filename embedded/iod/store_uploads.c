@@ -122,13 +122,32 @@ int upload_prepare(struct store *store, struct upload *upload)
 /* Prepared uploads of the name below this one, whose clients are gone, can never be needed. */
 static void drop_lower(struct store *store, const struct upload *upload)
 {
-    struct upload *next;
+    struct upload **at = bucket_of(store, upload->name), *u;
 
-    for (struct upload *u = *bucket_of(store, upload->name); u; u = next) {
-        next = u->next;
-        if (u->prepared && !u->owner && strcmp(u->name, upload->name) == 0 &&
-            upload_above(upload->version, upload->number, u->version, u->number))
-            upload_remove(store, u);
+    while ((u = *at)) {
+        if (!u->prepared || u->owner || strcmp(u->name, upload->name) != 0 ||
+            !upload_above(upload->version, upload->number, u->version, u->number)) {
+            at = &u->next;
+            continue;
+        }
+        *at = u->next;
+        u->next = store->dropped;
+        store->dropped = u;
+    }
+}
+
+void uploads_clear(struct store *store)
+{
+    struct upload *upload, *next;
+
+    pthread_mutex_lock(&store->lock);
+    upload = store->dropped;
+    store->dropped = NULL;
+    pthread_mutex_unlock(&store->lock);
+    for (; upload; upload = next) {
+        next = upload->next;
+        unlinkat(store->folder, upload->file, 0);
+        free(upload);
     }
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Uploads of one name: prepared parts, who wins, and removals. */
 #include "config.h"
+#include "embedded/iod/store_impl.h"
 #include "tests/unit/iod/folder.h"
 
 #include <errno.h>
@@ -37,6 +38,21 @@ int openat(int folder_fd, const char *name, int flags, ...)
         errno = saved;
     }
     return (int)fd;
+}
+
+/* The store's unlinkat(): how many came while its lock was held, and how many did not. */
+static struct store *watched;
+static int held, free_;
+
+int unlinkat(int folder_fd, const char *name, int flags)
+{
+    if (watched && pthread_mutex_trylock(&watched->lock) == 0) {
+        pthread_mutex_unlock(&watched->lock);
+        free_++;
+    } else if (watched) {
+        held++;
+    }
+    return (int)syscall(SYS_unlinkat, folder_fd, name, flags);
 }
 
 static int look_for(struct store *store, uint64_t upload, struct object **object)
@@ -161,6 +177,30 @@ static void two_parts_of_a_copy_are_refused(void **state)
 }
 
 /* By its upload and no other; who has it open keeps it; prepared it is committed first. */
+/* Parts that clients prepared and left are removed by the next commit, which holds nobody up. */
+static void crowd_of_prepared_parts_goes_without_the_lock(void **state)
+{
+    enum { CROWD = 100 };
+    struct store *store = open_it();
+    struct object *head = begin_part(store, 5 + CROWD, 0, "head");
+    uint64_t number = 0;
+
+    (void)state;
+    for (uint64_t i = 0; i < CROWD; i++)
+        prepare(store, 5 + i, 1, "part");
+    assert_int_equal(files(".prepared-"), CROWD);
+    assert_int_equal(store_seal(head, 2), 0);
+    watched = store;
+    held = free_ = 0;
+    assert_int_equal(commit(head, &number), 0);
+    watched = NULL;
+    assert_int_equal(held, 0);
+    assert_int_equal(free_, CROWD);
+    assert_int_equal(files(".prepared-"), 0);
+    store_release(head, false);
+    store_close(store);
+}
+
 static void removed(void **state)
 {
     struct store *store = open_it();
@@ -446,6 +486,7 @@ int main(void)
         TEST(a_prepared_part_stays),
         TEST(a_prepared_part_is_given_up),
         TEST(two_parts_of_a_copy_are_refused),
+        TEST(crowd_of_prepared_parts_goes_without_the_lock),
         TEST(removed),
         TEST(below_what_was_removed),
         TEST(a_part_is_sealed_anew),
