@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 #include "emul/verbs/base/shm.h"
 #include "tests/emul/pair.h"
@@ -572,6 +573,7 @@ PASSIVE(memory_is_kept_while_a_process_stops)
     struct writer w = {.s = s};
     pthread_t thread;
 
+    CHECK_EQ(prctl(PR_SET_NAME, "a) R", 0, 0, 0), 0); /* its state is read behind its name */
     side_open(s);
     unsigned char *at = large_memory(s, &w.mr);
     memset(at, 1, LARGE);

@@ -164,6 +164,7 @@ TEST(small_sends_make_no_call)
     struct side a = {0}, b = {0};
     int64_t before = counter("bounced");
 
+    a.access = b.access = IBV_ACCESS_LOCAL_WRITE; /* nothing else reaches what is sent */
     loop_open(&a, &b);
     for (uint64_t size = 4671; size <= 4673; size++) {
         post_recv(&b, size, 0, 8192);
@@ -181,6 +182,7 @@ TEST(what_came_before_is_copied_before)
 {
     struct side a = {0}, b = {0};
 
+    a.access = b.access = IBV_ACCESS_LOCAL_WRITE; /* nothing else reaches what is sent */
     loop_open(&a, &b);
     pattern(a.buf, 256, 5);
     post_recv(&b, 1, 0, 256);
@@ -211,6 +213,7 @@ static void met_on_its_way(bool away)
     pthread_t poster;
     int stop = stop_here("push");
 
+    a.access = b.access = IBV_ACCESS_LOCAL_WRITE;
     loop_open(&a, &b);
     pattern(a.buf, 256, 5);
     memset(b.buf, 9, BUF_SIZE);

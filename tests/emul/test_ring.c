@@ -66,6 +66,35 @@ static void takes_as_many_as_its_limit(void **state)
     free(b.seg);
 }
 
+/* A word has 40 bits of its place: the ring goes on where they begin again. */
+static void goes_on_beyond_40_bits(void **state)
+{
+    const uint64_t end = (UINT64_C(1) << 40) + 3 * PLACES;
+    struct box b = box_new(PLACES);
+    _Atomic uint64_t *word = shm_at(b.seg, b.ring->off_words);
+    uint64_t in = (UINT64_C(1) << 40) - 2 * PLACES, out = in;
+    (void)state;
+
+    for (uint64_t i = 0; i < PLACES; i++)
+        atomic_store(&word[i], RING_WORD(in + i, 0));
+    atomic_store(&b.ring->head, in);
+    atomic_store(&b.ring->tail, in);
+    while (out < end) {
+        while (in < out + PLACES)
+            assert_int_equal(shm_ring_push(b.seg, b.ring, filled(&b, in++)), SHM_PUSHED);
+        struct shm_cqe *e = filled(&b, 99);
+        assert_int_equal(shm_ring_push(b.seg, b.ring, e), SHM_FULL);
+        shm_cell_put(b.seg, b.ring, e);
+        shm_ring_swap(b.seg, b.ring, 0, 1);
+        shm_ring_swap(b.seg, b.ring, 0, 1);
+        assert_true(next_of(&b) == out++);
+    }
+    while (out < in)
+        assert_true(next_of(&b) == out++);
+    assert_true(shm_ring_seal(b.seg, b.ring));
+    free(b.seg);
+}
+
 /* Only an empty ring is sealed, wherever its head is; who had a cell already finds the seal. */
 static void nothing_gets_past_the_seal(void **state)
 {
@@ -144,6 +173,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(takes_as_many_as_its_limit),
+        cmocka_unit_test(goes_on_beyond_40_bits),
         cmocka_unit_test(nothing_gets_past_the_seal),
         cmocka_unit_test(a_tail_that_is_behind_leads_to_the_seal),
         cmocka_unit_test(a_full_ring_is_full_and_not_sealed),

@@ -51,8 +51,7 @@ uint64_t shm_ring_bytes(uint32_t places, uint32_t stride)
     return cells * stride + places * sizeof(uint64_t) + cells / 8;
 }
 
-void shm_ring_init(struct shm_head *seg, struct shm_ring *ring, uint64_t off, uint32_t places,
-                   uint32_t stride, uint32_t cap)
+static void lay_out(struct shm_ring *ring, uint64_t off, uint32_t places, uint32_t stride)
 {
     ring->cells = cells_for(places);
     ring->off_cells = off;
@@ -61,6 +60,22 @@ void shm_ring_init(struct shm_head *seg, struct shm_ring *ring, uint64_t off, ui
     ring->mask = places - 1;
     ring->shift = places >= 64 ? (uint32_t)__builtin_ctz(places) - 3 : 0;
     ring->stride = stride;
+}
+
+bool shm_ring_is_at(const struct shm_ring *ring, uint64_t off, uint32_t places, uint32_t stride)
+{
+    struct shm_ring own;
+
+    lay_out(&own, off, places, stride);
+    return ring->off_words == own.off_words && ring->off_cells == own.off_cells &&
+           ring->off_free == own.off_free && ring->mask == own.mask &&
+           ring->shift == own.shift && ring->cells == own.cells && ring->stride == own.stride;
+}
+
+void shm_ring_init(struct shm_head *seg, struct shm_ring *ring, uint64_t off, uint32_t places,
+                   uint32_t stride, uint32_t cap)
+{
+    lay_out(ring, off, places, stride);
     atomic_store(&ring->cap, cap);
     atomic_store(&ring->next, 0);
     for (uint32_t i = 0; i < places; i++)
@@ -110,14 +125,15 @@ enum shm_pushed shm_ring_push(const struct shm_head *seg, struct shm_ring *ring,
         _Atomic uint64_t *w = word_at(seg, ring, t);
         uint64_t s = atomic_load_explicit(w, memory_order_acquire);
 
-        if (RING_SEQ(s) > t || (RING_SEQ(s) == t && RING_CELL(s))) {
-            if (RING_SEQ(s) == t && RING_CELL(s) == RING_SEAL)
+        int64_t ahead = RING_AHEAD(s, t);
+        if (ahead > 0 || (ahead == 0 && RING_CELL(s))) {
+            if (ahead == 0 && RING_CELL(s) == RING_SEAL)
                 return SHM_SEALED;
             /* somebody has filled this place already: help the tail along and look again */
             atomic_compare_exchange_strong(&ring->tail, &t, t + 1);
             continue;
         }
-        if (RING_SEQ(s) < t)
+        if (ahead < 0)
             return SHM_FULL; /* what was put here one round ago is still unread */
         uint64_t h = atomic_load_explicit(&ring->head, memory_order_acquire);
         if (t >= h && t - h >= atomic_load_explicit(&ring->cap, memory_order_relaxed))
@@ -146,7 +162,8 @@ void *shm_ring_peek(const struct shm_head *seg, const struct shm_ring *ring, uin
         return NULL;
     uint64_t s = atomic_load_explicit(word_at(seg, ring, seq), memory_order_acquire);
     uint32_t i_cell = RING_CELL(s) - 1; /* neither of a free place nor the seal's */
-    return RING_SEQ(s) == seq && i_cell < RING_SEAL - 1 ? cell_at(seg, ring, i_cell) : NULL;
+    return RING_AHEAD(s, seq) == 0 && i_cell < RING_SEAL - 1 ? cell_at(seg, ring, i_cell)
+                                                             : NULL;
 }
 
 void shm_ring_swap(const struct shm_head *seg, struct shm_ring *ring, uint64_t i, uint64_t j)
@@ -155,8 +172,8 @@ void shm_ring_swap(const struct shm_head *seg, struct shm_ring *ring, uint64_t i
     _Atomic uint64_t *a = word_at(seg, ring, h + i), *b = word_at(seg, ring, h + j);
     uint64_t in_a = atomic_load(a), in_b = atomic_load(b);
 
-    atomic_store(a, RING_WORD(RING_SEQ(in_a), RING_CELL(in_b)));
-    atomic_store(b, RING_WORD(RING_SEQ(in_b), RING_CELL(in_a)));
+    atomic_store(a, RING_WORD(h + i, RING_CELL(in_b)));
+    atomic_store(b, RING_WORD(h + j, RING_CELL(in_a)));
 }
 
 void shm_ring_pop(const struct shm_head *seg, struct shm_ring *ring)

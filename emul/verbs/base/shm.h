@@ -86,9 +86,11 @@ _Static_assert(EMU_MR_PLACES <= 1u << 19, "each place can be noted");
 /* A ring's word: the sequence number of its place, and the cell in it + 1, or 0 while it is
  * free. */
 #define RING_WORD(seq, cell) (((uint64_t)(seq) << 24) | (cell))
-#define RING_SEQ(word)       ((word) >> 24)
-#define RING_CELL(word)      ((uint32_t)(word)&0xffffff)
-#define RING_SEAL            0xffffffu /* in place of a cell */
+/* How far the word's place is ahead of place `seq`. A word has the last 40 bits of its place. */
+#define RING_AHEAD(word, seq)                                                                  \
+    ((int64_t)(((word) & ~UINT64_C(0xffffff)) - ((uint64_t)(seq) << 24)))
+#define RING_CELL(word) ((uint32_t)(word)&0xffffff)
+#define RING_SEAL       0xffffffu /* in place of a cell */
 
 struct shm_ring {
     _Alignas(64) _Atomic uint64_t tail; /* next place to fill */
@@ -438,6 +440,10 @@ uint64_t shm_ring_bytes(uint32_t places, uint32_t stride);
 /* Prepares `ring` in shm_ring_bytes zeroed bytes at `off`. Owner only. */
 void shm_ring_init(struct shm_head *seg, struct shm_ring *ring, uint64_t off, uint32_t places,
                    uint32_t stride, uint32_t cap);
+
+/* Is it such a ring?  Tells of one in the segment of another process, which may say anything. */
+bool shm_ring_is_at(const struct shm_ring *ring, uint64_t off, uint32_t places,
+                    uint32_t stride);
 
 /*
  * Takes a cell for the process in `slot`, to be filled and then pushed or given back; NULL when

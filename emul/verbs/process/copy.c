@@ -26,13 +26,22 @@ static void advance(struct iovec **v, unsigned *nv, size_t n)
     }
 }
 
-/* Whether the memory at the start of a vector of this process can be read. */
-static bool local_ok(const struct iovec *v, unsigned nv)
+#define PAGE 4096u
+
+/* Whether all pages of a vector of a process can be read. */
+static bool is_readable(int tid, const struct iovec *v, unsigned nv)
 {
     char byte;
-    struct iovec l = {&byte, 1}, r = {nv ? v->iov_base : &byte, 1};
+    struct iovec l = {&byte, 1};
 
-    return process_vm_readv(gettid(), &l, 1, &r, 1, 0) == 1;
+    for (; nv; v++, nv--)
+        for (uintptr_t at = (uintptr_t)v->iov_base, end = at + v->iov_len; at < end;
+             at = (at | (PAGE - 1)) + 1) {
+            struct iovec r = {(void *)at, 1};
+            if (process_vm_readv(tid, &l, 1, &r, 1, 0) != 1)
+                return false;
+        }
+    return true;
 }
 
 static int move(struct emu_peer *p, bool to, struct iovec *l, unsigned nl, struct iovec *r,
@@ -58,7 +67,9 @@ static int move(struct emu_peer *p, bool to, struct iovec *l, unsigned nl, struc
         }
         if (err == ESRCH)
             return -ESRCH;
-        return local_ok(l, nl) ? -EFAULT : -EINVAL;
+        /* whose memory it was: that which is read tells */
+        bool source_ok = to ? is_readable(gettid(), l, nl) : is_readable(p->tid, r, nr);
+        return source_ok == to ? -EFAULT : -EINVAL;
     }
     return 0;
 }

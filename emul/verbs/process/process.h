@@ -216,6 +216,8 @@ int emu_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_at
 /* segment.c: this process's segment */
 int emu_segment_create(struct emu_dev *d); /* 0 or -errno */
 void emu_segment_destroy(struct emu_dev *d);
+/* Are the parts of another process's segment, which may say anything, where ours are? */
+bool emu_segment_fits(const struct shm_head *seg);
 /* Bytes in the segment at the returned offset, zeroed; 0 when it is full. Under no lock. */
 uint64_t emu_arena_alloc(struct emu_dev *d, uint64_t bytes);
 void emu_arena_free(struct emu_dev *d, uint64_t off, uint64_t bytes);

@@ -287,7 +287,8 @@ static struct shm_head *map_from(const char *thread, int pid, uint64_t *size)
                 err = errno;
                 seg = NULL;
             } else if (seg->magic != EMU_SHM_MAGIC || seg->version != EMU_SHM_VERSION ||
-                       seg->size != (uint64_t)st.st_size || !atomic_load(&seg->ready)) {
+                       seg->size != (uint64_t)st.st_size || !atomic_load(&seg->ready) ||
+                       !emu_segment_fits(seg)) {
                 err = EPROTO;
                 munmap(seg, (size_t)st.st_size);
                 seg = NULL;
@@ -567,13 +568,15 @@ bool emu_peer_greet(struct emu_dev *d, struct emu_peer *p)
 /* Where that cannot be told, for want of a descriptor, it runs. */
 static bool thread_runs(const char *path)
 {
-    char state = 0;
+    char line[128], state = 'X'; /* also where it has ended meanwhile */
     FILE *f = fopen(path, "re");
 
     if (!f)
         return errno != ENOENT && errno != ESRCH;
-    if (fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
-        state = 'X'; /* it has ended meanwhile */
+    /* the name of a thread, which is in parentheses, may have some itself */
+    const char *name_end = fgets(line, sizeof(line), f) ? strrchr(line, ')') : NULL;
+    if (name_end)
+        (void)sscanf(name_end, ") %c", &state);
     fclose(f);
     return state != 'T' && state != 't' && state != 'Z' && state != 'X';
 }

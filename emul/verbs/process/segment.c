@@ -48,6 +48,32 @@ static bool may_be_so_large(uint64_t size)
     return false;
 }
 
+/* Says where the parts of a segment are; returns where its inbox is. */
+static uint64_t lay_out(struct shm_head *seg)
+{
+    uint64_t off = align_up(sizeof(*seg), 4096);
+    seg->off_mr = off;
+    off = align_up(off + sizeof(struct shm_mr) * EMU_MR_PLACES, 4096);
+    seg->off_qp = off;
+    off = align_up(off + sizeof(struct shm_qp) * EMU_MAX_QPS, 4096);
+    seg->off_cq = off;
+    off = align_up(off + sizeof(struct shm_cq) * EMU_MAX_CQS, 4096);
+    seg->off_srq = off;
+    off = align_up(off + sizeof(struct shm_srq) * EMU_MAX_SRQS, 4096);
+    seg->off_chan = off;
+    off = align_up(off + sizeof(struct shm_chan) * EMU_MAX_CHANS, 4096);
+    seg->off_mcast = off;
+    off = align_up(off + sizeof(struct shm_mcast) * EMU_MAX_MCASTS, 4096);
+    seg->off_flow = off;
+    off = align_up(off + sizeof(struct shm_flow) * EMU_MAX_FLOWS, 4096);
+    seg->off_bounce = off;
+    off = align_up(off + sizeof(struct shm_bounce) * EMU_BOUNCE_SLOTS, 4096);
+    uint64_t off_inbox = off;
+    off = align_up(off + shm_ring_bytes(EMU_INBOX_ENTRIES, sizeof(struct shm_msg)), 4096);
+    seg->off_arena = off;
+    return off_inbox;
+}
+
 int emu_segment_create(struct emu_dev *d)
 {
     char name[64];
@@ -82,35 +108,28 @@ int emu_segment_create(struct emu_dev *d)
     seg->size = size;
     atomic_store(&seg->silent, (uint32_t)d->knobs.silent);
 
-    uint64_t off = align_up(sizeof(*seg), 4096);
-    seg->off_mr = off;
-    off = align_up(off + sizeof(struct shm_mr) * EMU_MR_PLACES, 4096);
-    seg->off_qp = off;
-    off = align_up(off + sizeof(struct shm_qp) * EMU_MAX_QPS, 4096);
-    seg->off_cq = off;
-    off = align_up(off + sizeof(struct shm_cq) * EMU_MAX_CQS, 4096);
-    seg->off_srq = off;
-    off = align_up(off + sizeof(struct shm_srq) * EMU_MAX_SRQS, 4096);
-    seg->off_chan = off;
-    off = align_up(off + sizeof(struct shm_chan) * EMU_MAX_CHANS, 4096);
-    seg->off_mcast = off;
-    off = align_up(off + sizeof(struct shm_mcast) * EMU_MAX_MCASTS, 4096);
-    seg->off_flow = off;
-    off = align_up(off + sizeof(struct shm_flow) * EMU_MAX_FLOWS, 4096);
-    seg->off_bounce = off;
-    off = align_up(off + sizeof(struct shm_bounce) * EMU_BOUNCE_SLOTS, 4096);
-    uint64_t off_inbox = off;
-    off = align_up(off + shm_ring_bytes(EMU_INBOX_ENTRIES, sizeof(struct shm_msg)), 4096);
-    seg->off_arena = off;
+    uint64_t off_inbox = lay_out(seg);
 
     for (uint32_t i = 0; i < EMU_BOUNCE_SLOTS / 64; i++)
         atomic_store(&seg->bounce_free[i], ~UINT64_C(0));
     shm_ring_init(seg, &seg->inbox, off_inbox, EMU_INBOX_ENTRIES, sizeof(struct shm_msg),
                   EMU_INBOX_ENTRIES);
-    d->arena_next = off;
+    d->arena_next = seg->off_arena;
     d->seg = seg;
     d->seg_fd = fd;
     return 0;
+}
+
+bool emu_segment_fits(const struct shm_head *seg)
+{
+    struct shm_head own;
+    uint64_t off_inbox = lay_out(&own);
+
+    return memcmp(&seg->off_mr, &own.off_mr,
+                  offsetof(struct shm_head, off_arena) - offsetof(struct shm_head, off_mr) +
+                      sizeof(own.off_arena)) == 0 &&
+           seg->size > own.off_arena &&
+           shm_ring_is_at(&seg->inbox, off_inbox, EMU_INBOX_ENTRIES, sizeof(struct shm_msg));
 }
 
 void emu_segment_destroy(struct emu_dev *d)

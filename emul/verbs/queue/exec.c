@@ -40,6 +40,10 @@
 
 #define MOST_MEMBERS 256u /* processes that a multicast reaches */
 #define STILL_HEAD   64u  /* bytes that move where large writes are still */
+/* Rights by which a later request reaches memory: a message for such memory moves at once. */
+#define REACHED                                                                                \
+    (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |             \
+     IBV_ACCESS_MW_BIND)
 
 struct run {
     struct emu_dev *d;
@@ -361,7 +365,7 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
     struct emu_pin pin[EMU_MAX_SGE];
     struct shm_cqe c = {.opcode = IBV_WC_RECV, .byte_len = r->length};
     uint32_t nsge, used = 0, left = r->length;
-    bool demand = r->demand;
+    bool direct = r->demand;
     int err = 0;
 
     if (!take(r, &c.wr_id, &nsge, sge)) {
@@ -386,7 +390,7 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
             c.status = IBV_WC_LOC_PROT_ERR;
             *status = IBV_WC_REM_OP_ERR;
         } else {
-            demand |= there;
+            direct |= there || (!r->datagram && (pin[used].mr->access & REACHED));
             sge[used].lkey = sge[i].lkey;
             used++;
             left -= n;
@@ -398,7 +402,7 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
         *status = IBV_WC_REM_INV_REQ_ERR;
     }
     if (!err && r->length) {
-        if (!demand && r->length <= r->d->knobs.bounce_max)
+        if (!direct && r->length <= r->d->knobs.bounce_max)
             c.bounce = bounce(r, sge, remote, used);
         if (!c.bounce) {
             err = emu_copy_to(r->peer, r->local, r->nlocal, remote, used, r->length);

@@ -325,6 +325,7 @@ EMU_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
     emu_mw_qp_gone(d, &qp->windows);
     atomic_store(&qp->s->user.qpn, 0);
     pthread_mutex_lock(&d->qp_life);
+    emu_rq_fini(d, &qp->rq); /* before another one gets the place, and what is shared of it */
     pthread_mutex_lock(&d->lock);
     d->qp[qp->index] = NULL;
     pthread_mutex_unlock(&d->lock);
@@ -345,7 +346,6 @@ EMU_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
         atomic_fetch_sub(&qp->srq->users, 1);
     if (qp->xrcd)
         emu_xrcd_drop(qp->xrcd);
-    emu_rq_fini(d, &qp->rq);
     emu_wr_api_fini(qp);
     free(qp->gathered);
     free(qp->sq);

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Order of what reaches the same memory, and places of queues that are used again while the one
+ * that had them has not ended altogether.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include "emul/verbs/base/shm.h"
+#include "tests/emul/pair.h"
+
+#define SMALL 256u
+
+/* ---- Order ---- */
+
+/* What follows a small message on its queue pair finds it in memory, though nobody has polled. */
+TEST(a_write_behind_a_send_overwrites_it)
+{
+    struct side a = {0}, b = {0};
+
+    loop_open(&a, &b);
+    pattern(a.buf, SMALL, 1);
+    pattern(a.buf + SMALL, SMALL, 2);
+    post_recv(&b, 1, 0, SMALL);
+    CHECK_EQ(try_send(&a, 2, SEND, 0, SMALL, IBV_SEND_SIGNALED, 0, 0), 0);
+    CHECK_EQ(
+        try_send(&a, 3, WRITE, SMALL, SMALL, IBV_SEND_SIGNALED, (uintptr_t)b.buf, b.mr->rkey),
+        0);
+    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+    expect_wc(a.scq, 3, IBV_WC_SUCCESS);
+    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
+    CHECK(is_pattern(b.buf, SMALL, 2));
+    loop_close(&a, &b);
+}
+
+TEST(a_read_behind_a_send_sees_it)
+{
+    struct side a = {0}, b = {0};
+
+    loop_open(&a, &b);
+    pattern(a.buf, SMALL, 1);
+    post_recv(&b, 1, 0, SMALL);
+    CHECK_EQ(try_send(&a, 2, SEND, 0, SMALL, IBV_SEND_SIGNALED, 0, 0), 0);
+    CHECK_EQ(
+        try_send(&a, 3, READ, SMALL, SMALL, IBV_SEND_SIGNALED, (uintptr_t)b.buf, b.mr->rkey),
+        0);
+    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+    expect_wc(a.scq, 3, IBV_WC_SUCCESS);
+    CHECK(is_pattern(a.buf + SMALL, SMALL, 1));
+    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
+    CHECK(is_pattern(b.buf, SMALL, 1));
+    loop_close(&a, &b);
+}
+
+/* A window opens memory that was registered for nobody but its owner. */
+TEST(a_write_by_a_window_behind_a_send_overwrites_it)
+{
+    struct side a = {0}, b = {.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND};
+
+    loop_open(&a, &b);
+    struct ibv_mw *mw = ibv_alloc_mw(b.pd, IBV_MW_TYPE_1);
+    CHECK(mw);
+    struct ibv_mw_bind bind = {.wr_id = 9,
+                               .send_flags = IBV_SEND_SIGNALED,
+                               .bind_info = {.mr = b.mr,
+                                             .addr = (uintptr_t)b.buf,
+                                             .length = 2 * SMALL,
+                                             .mw_access_flags = IBV_ACCESS_REMOTE_WRITE}};
+    CHECK_EQ(ibv_bind_mw(b.qp, mw, &bind), 0);
+    expect_wc(b.scq, 9, IBV_WC_SUCCESS);
+    pattern(a.buf, SMALL, 1);
+    pattern(a.buf + SMALL, SMALL, 2);
+    post_recv(&b, 1, 0, SMALL);
+    CHECK_EQ(try_send(&a, 2, SEND, 0, SMALL, IBV_SEND_SIGNALED, 0, 0), 0);
+    CHECK_EQ(
+        try_send(&a, 3, WRITE, SMALL, SMALL, IBV_SEND_SIGNALED, (uintptr_t)b.buf, mw->rkey), 0);
+    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+    expect_wc(a.scq, 3, IBV_WC_SUCCESS);
+    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
+    CHECK(is_pattern(b.buf, SMALL, 2));
+    CHECK_EQ(ibv_dealloc_mw(mw), 0);
+    loop_close(&a, &b);
+}
+
+/* ---- Whose memory it was ---- */
+
+/* A read into memory that its owner has made read-only fails at its owner, not at the peer. */
+TEST_UNWATCHED(a_read_into_read_only_memory_is_a_local_error)
+{
+    struct side a = {0}, b = {0};
+
+    loop_open(&a, &b);
+    CHECK_EQ(mprotect(a.buf + 8192, 4096, PROT_READ), 0);
+    CHECK_EQ(try_send(&a, 1, READ, 4096, 8192, IBV_SEND_SIGNALED, (uintptr_t)b.buf, b.mr->rkey),
+             0);
+    expect_wc(a.scq, 1, IBV_WC_LOC_PROT_ERR);
+    CHECK_EQ(qp_state(&b), IBV_QPS_RTS);
+    CHECK_EQ(mprotect(a.buf + 8192, 4096, PROT_READ | PROT_WRITE), 0);
+    loop_close(&a, &b);
+}
+
+/* ---- Places that are used again ---- */
+
+static void *destroy_qp(void *arg)
+{
+    CHECK_EQ(ibv_destroy_qp(arg), 0);
+    return NULL;
+}
+
+/* A side whose queues get the places that are given up meanwhile. */
+static void open_when_there_is_room(struct side *s)
+{
+    struct side probe = {0};
+    struct ibv_qp_init_attr qi = {.qp_type = IBV_QPT_RC,
+                                  .cap = {.max_send_wr = 1, .max_recv_wr = 1}};
+    struct ibv_device **list = ibv_get_device_list(NULL);
+
+    probe.ctx = ibv_open_device(list[0]);
+    ibv_free_device_list(list);
+    CHECK(probe.ctx);
+    probe.pd = ibv_alloc_pd(probe.ctx);
+    qi.send_cq = qi.recv_cq = ibv_create_cq(probe.ctx, 4, NULL, NULL, 0);
+    CHECK(probe.pd && qi.send_cq);
+    while ((probe.qp = ibv_create_qp(probe.pd, &qi)) == NULL)
+        usleep(1000);
+    CHECK_EQ(ibv_destroy_qp(probe.qp), 0);
+    CHECK_EQ(ibv_destroy_cq(qi.send_cq), 0);
+    CHECK_EQ(ibv_dealloc_pd(probe.pd), 0);
+    CHECK_EQ(ibv_close_device(probe.ctx), 0);
+    side_open(s);
+}
+
+static void connect_sides(struct side *a, struct side *b)
+{
+    CHECK_EQ(qp_rtr(a, b->qp->qp_num), 0);
+    CHECK_EQ(qp_rtr(b, a->qp->qp_num), 0);
+    CHECK_EQ(qp_rts(a), 0);
+    CHECK_EQ(qp_rts(b), 0);
+}
+
+/* The end of a queue pair waits until its event is acknowledged; its place has another one by
+ * then, whose receives stay. */
+TEST(a_queue_pair_in_the_place_of_one_that_ends_keeps_its_receives)
+{
+    struct side a = {0}, b = {0}, c = {0}, d = {0};
+    struct ibv_async_event event;
+    pthread_t thread;
+
+    CHECK_EQ(setenv("EMUVERBS_MAX_QP", "3", 1), 0);
+    loop_open(&a, &b);
+    side_open(&c);
+    post_send(&a, 1, WRITE, 0, 8, BUF_SIZE); /* beyond its end */
+    CHECK(wait_wc(a.scq).status != IBV_WC_SUCCESS);
+    CHECK_EQ(ibv_get_async_event(b.ctx, &event), 0);
+    CHECK(event.element.qp == b.qp);
+    CHECK_EQ(pthread_create(&thread, NULL, destroy_qp, b.qp), 0);
+    b.qp = NULL;
+    open_when_there_is_room(&d);
+    connect_sides(&c, &d);
+    post_recv(&d, 2, 64, 8192);
+    ibv_ack_async_event(&event);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    pattern(c.buf, 8192, 3);
+    CHECK_EQ(try_send(&c, 3, SEND, 0, 8192, IBV_SEND_SIGNALED, 0, 0), 0);
+    expect_wc(c.scq, 3, IBV_WC_SUCCESS);
+    expect_wc(d.rcq, 2, IBV_WC_SUCCESS);
+    CHECK(is_pattern(d.buf + 64, 8192, 3));
+    _exit(0);
+}
+
+/* ---- Peers that say wrong things ---- */
+
+/* A segment whose parts are elsewhere than ours is met as no peer at all. */
+PAIR(a_segment_of_another_shape_is_refused, run_two)
+ACTIVE(a_segment_of_another_shape_is_refused)
+{
+    side_open(s);
+    meet(s);
+    side_connect(s);
+    CHECK_EQ(try_send(s, 1, SEND, 0, 8, IBV_SEND_SIGNALED, 0, 0), 0);
+    CHECK_EQ(wait_wc(s->scq).status, IBV_WC_RETRY_EXC_ERR);
+    meet(s);
+    side_close(s);
+}
+PASSIVE(a_segment_of_another_shape_is_refused)
+{
+    side_open(s);
+    struct shm_head *seg = own_segment();
+    uint64_t off = seg->off_bounce;
+
+    seg->off_bounce = UINT64_C(1) << 46;
+    meet(s);
+    side_connect(s);
+    meet(s);
+    seg->off_bounce = off;
+    side_close(s);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    run_under_emuverbs(argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_write_behind_a_send_overwrites_it),
+        cmocka_unit_test(a_read_behind_a_send_sees_it),
+        cmocka_unit_test(a_write_by_a_window_behind_a_send_overwrites_it),
+        cmocka_unit_test(a_read_into_read_only_memory_is_a_local_error),
+        cmocka_unit_test(a_queue_pair_in_the_place_of_one_that_ends_keeps_its_receives),
+        cmocka_unit_test(a_segment_of_another_shape_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
