@@ -16,6 +16,10 @@
  * Events of a queue pair are acted on by its link, those of a completion queue by all its
  * links, those of the device or the shared receive queue by every link.  The rest is told to
  * the log.
+ *
+ * A program may use librdmacm beside its engines, and so the same context.  An event of a queue
+ * of that user cannot be put back, and its queue cannot be destroyed before the event is
+ * acknowledged: the event is acknowledged, and the log tells what was lost.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -269,9 +273,17 @@ void ib_async_events(struct rme_fabric *f)
         more = ibv_get_async_event(f->dev.ctx, &e) == 0;
         if (more) {
             struct rme_fabric *user;
+            bool ours = false;
             TAILQ_FOREACH(user, &users, async.users)
-                if (concerns(user, f->dev.ctx, &e))
+                if (concerns(user, f->dev.ctx, &e)) {
+                    ours = true;
                     note(user, f, &e);
+                }
+            if (!ours)
+                ib_log(f, RME_LOG_WARN,
+                       "device %s: %s: of a queue of other users of the device in this process, "
+                       "who do not get this event",
+                       f->dev.name, ibv_event_type_str(e.event_type));
             ibv_ack_async_event(&e);
         }
         pthread_mutex_unlock(&lock);
