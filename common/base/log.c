@@ -169,9 +169,12 @@ static bool take(struct rme_log *log, struct line *out)
 void rme_log_drain(struct rme_log *log)
 {
     struct line line;
+    int cancels;
 
     if (log == NULL || !rme_log_pending(log))
         return;
+    /* a thread cancelled in the host's function would let nobody else write lines */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
     pthread_mutex_lock(&log->lock);
     if (!log->draining) {
         log->draining = true;
@@ -183,4 +186,5 @@ void rme_log_drain(struct rme_log *log)
         log->draining = false;
     }
     pthread_mutex_unlock(&log->lock);
+    pthread_setcancelstate(cancels, NULL);
 }

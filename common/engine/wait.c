@@ -35,6 +35,9 @@
  * through with what there was to do, and only threads that call meanwhile look at the fabric.
  * A registration that is found in the cache is nothing to do.
  *
+ * A thread that is cancelled (pthread_cancel) ends behind its wait, not in it: it may lead, has
+ * the lock now and then, and what it has fetched would be lost.
+ *
  * Nothing ticks: the sleep lasts until the nearest of the caller's time, the first timer, the
  * fabric's deadline and the moment at which idle memory is to go back.
  */
@@ -360,14 +363,15 @@ static int warm(struct rme *rme, struct rme_waiter *waiter, bool *over)
 int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
 {
     uint64_t until;
+    int n, cancels;
     bool over;
-    int n;
 
     if (rme_forked(rme)) {
         /* who asks again and again shall not spin */
         (void)poll(NULL, 0, wait_ms > 0 ? wait_ms : 0);
         return -ENODEV;
     }
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
     rme_lock(rme);
     rme_progress(rme, false);
     rme_settle(rme);
@@ -391,5 +395,6 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
     if (n == 0 && wait_ms > 0 && is_called_away(rme, waiter))
         rme->operations->ctx[waiter->ctx].unexpected_seen = rme->protocols->unexpected_changes;
     rme_unlock(rme);
+    pthread_setcancelstate(cancels, NULL);
     return n;
 }

@@ -224,6 +224,7 @@
     X(message_wakes_sleeper)                                                                   \
     X(post_is_carried_by_the_sleeper)                                                          \
     X(cancel_wakes_sleeper)                                                                    \
+    X(cancelled_sleeper_leaves_nothing_behind)                                                 \
     X(sleepers_of_several_contexts)                                                            \
     X(threads_of_every_kind)
 

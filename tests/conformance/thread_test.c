@@ -316,6 +316,33 @@ void cancel_wakes_sleeper(void **state)
     blob_free(&in);
 }
 
+/* A thread that is cancelled while it sleeps ends behind its call: the engine goes on without it,
+ * and what it had found is not lost. */
+void cancelled_sleeper_leaves_nothing_behind(void **state)
+{
+    struct pair p;
+    struct sleeper s;
+    struct op send, recv;
+    struct blob b, in;
+
+    (void)state;
+    bed_real_time();
+    bed_options(SLEEPY);
+    pair_open(&p);
+    blob_flat(&b, 100000);
+    blob_flat(&in, 100000);
+    for (int round = 0; round < 4; round++) {
+        post_recv(&recv, p.client, p.to_server, &in, 1);
+        sleeper_start(&s, p.client, 0);
+        assert_int_equal(pthread_cancel(s.thread), 0);
+        post_send(&send, p.server, p.to_client, &b, 1);
+        pump_until_reported(&send);
+        sleeper_check(&s, &recv, 0);
+    }
+    blob_free(&b);
+    blob_free(&in);
+}
+
 /* Several sleepers on contexts of their own: each gets what is its own. */
 void sleepers_of_several_contexts(void **state)
 {
