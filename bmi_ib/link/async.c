@@ -262,6 +262,13 @@ static struct ib_async_note *next_note(struct rme_fabric *f)
     return n;
 }
 
+static void log_lost(struct rme_fabric *f, enum ibv_event_type type)
+{
+    ib_log(f, RME_LOG_INFO,
+           "device %s: %s: of another user of the device in this process, who does not get it",
+           f->dev.name, ibv_event_type_str(type));
+}
+
 void ib_async_events(struct rme_fabric *f)
 {
     struct ibv_async_event e;
@@ -280,10 +287,7 @@ void ib_async_events(struct rme_fabric *f)
                     note(user, f, &e);
                 }
             if (!ours)
-                ib_log(f, RME_LOG_WARN,
-                       "device %s: %s: of a queue of other users of the device in this process, "
-                       "who do not get this event",
-                       f->dev.name, ibv_event_type_str(e.event_type));
+                log_lost(f, e.event_type);
             ibv_ack_async_event(&e);
         }
         pthread_mutex_unlock(&lock);

@@ -316,8 +316,8 @@ void cancel_wakes_sleeper(void **state)
     blob_free(&in);
 }
 
-/* A thread that is cancelled while it sleeps ends behind its call: the engine goes on without it,
- * and what it had found is not lost. */
+/* A thread that is cancelled while it sleeps ends behind its call: the engine goes on without
+ * it, and what it had found is not lost. */
 void cancelled_sleeper_leaves_nothing_behind(void **state)
 {
     struct pair p;

@@ -18,7 +18,7 @@
 
 /* ---- Order ---- */
 
-/* What follows a small message on its queue pair finds it in memory, though nobody has polled. */
+/* What follows a small message on its queue pair finds it in memory without a poll. */
 TEST(a_write_behind_a_send_overwrites_it)
 {
     struct side a = {0}, b = {0};

@@ -441,7 +441,7 @@ uint64_t shm_ring_bytes(uint32_t places, uint32_t stride);
 void shm_ring_init(struct shm_head *seg, struct shm_ring *ring, uint64_t off, uint32_t places,
                    uint32_t stride, uint32_t cap);
 
-/* Is it such a ring?  Tells of one in the segment of another process, which may say anything. */
+/* Is it such a ring?  For those in the segment of another process, which may say anything. */
 bool shm_ring_is_at(const struct shm_ring *ring, uint64_t off, uint32_t places,
                     uint32_t stride);
 

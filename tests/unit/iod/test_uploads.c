@@ -176,8 +176,7 @@ static void two_parts_of_a_copy_are_refused(void **state)
     store_close(store);
 }
 
-/* By its upload and no other; who has it open keeps it; prepared it is committed first. */
-/* Parts that clients prepared and left are removed by the next commit, which holds nobody up. */
+/* Parts that clients prepared and left go with the next commit, which delays nobody. */
 static void crowd_of_prepared_parts_goes_without_the_lock(void **state)
 {
     enum { CROWD = 100 };
@@ -201,6 +200,7 @@ static void crowd_of_prepared_parts_goes_without_the_lock(void **state)
     store_close(store);
 }
 
+/* By its upload and no other; who has it open keeps it; prepared it is committed first. */
 static void removed(void **state)
 {
     struct store *store = open_it();
