@@ -533,7 +533,8 @@ static int make_usable(struct rme *rme, struct rme_unit *unit, uint64_t *spent)
     return 0;
 }
 
-/* The same, and fills a long block.  `op` is pinned; unit->op is not looked at, as it may be given up. */
+/* The same, and fills a long block.  `op` is pinned; unit->op is not looked at, as it may be
+ * given up. */
 static int do_work(struct rme *rme, struct rme_unit *unit, const struct rme_op *op,
                    uint64_t *spent)
 {

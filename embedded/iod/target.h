@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * target.h - the file that a copy out makes: hidden and temporary in the destination's folder
- * until it is complete, then renamed.  An existing file keeps its permission bits, its group and,
- * where the user may give files away, its owner, and a symbolic link keeps pointing at it.
+ * until it is complete, then renamed.  An existing file keeps its permission bits, its group
+ * and, where the user may give files away, its owner; a symbolic link keeps pointing at it.
  */
 #ifndef IOD_TARGET_H
 #define IOD_TARGET_H

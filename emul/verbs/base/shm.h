@@ -86,7 +86,7 @@ _Static_assert(EMU_MR_PLACES <= 1u << 19, "each place can be noted");
 /* A ring's word: the sequence number of its place, and the cell in it + 1, or 0 while it is
  * free. */
 #define RING_WORD(seq, cell) (((uint64_t)(seq) << 24) | (cell))
-/* How far the word's place is ahead of place `seq`. A word has the last 40 bits of its place. */
+/* How far the word's place is ahead of place `seq`. A word has 40 bits of its place. */
 #define RING_AHEAD(word, seq)                                                                  \
     ((int64_t)(((word) & ~UINT64_C(0xffffff)) - ((uint64_t)(seq) << 24)))
 #define RING_CELL(word) ((uint32_t)(word)&0xffffff)
