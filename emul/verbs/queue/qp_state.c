@@ -258,6 +258,9 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
     enum ibv_qp_state now = (enum ibv_qp_state)atomic_load(&qp->s->state);
     enum ibv_qp_state from = mask & IBV_QP_CUR_STATE ? attr->cur_qp_state : now;
     enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
+    bool uses = to > IBV_QPS_RESET && to < IBV_QPS_ERR; /* a device that has not failed */
+    if (uses && emu_has_failed(ibqp->context))
+        return EIO;
     if (from != now || !allowed(ibqp->qp_type, from, to, mask))
         return EINVAL;
     int err = check_values(d, attr, mask);
@@ -277,8 +280,8 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
         emu_peer_put(d, peer);
         return EINVAL;
     }
-    /* under the lock: a device that fails later finds the state that this makes */
-    if (to > IBV_QPS_RESET && to < IBV_QPS_ERR && emu_has_failed(ibqp->context)) {
+    /* again under the lock: a device that fails later finds the state that this makes */
+    if (uses && emu_has_failed(ibqp->context)) {
         pthread_mutex_unlock(&qp->sq_lock);
         emu_peer_put(d, peer);
         return EIO;
