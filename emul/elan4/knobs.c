@@ -85,8 +85,47 @@ void emu4_step_here(enum emu4_step s)
     come_to(&die, s);
 }
 
+static bool is_known(const char *name, size_t length)
+{
+    static const char *const knobs[] = {
+#define X(field, var, def, min, max, unit, prose) #var,
+        EMU4_NUMBERS(X)
+#undef X
+#define X(field, var, unit, prose) #var,
+            EMU4_STRINGS(X)
+#undef X
+    };
+
+    for (size_t i = 0; i < sizeof(knobs) / sizeof(knobs[0]); i++)
+        if (strlen(knobs[i]) == length && memcmp(knobs[i], name, length) == 0)
+            return true;
+    return false;
+}
+
+/* Tells, once, of variables that look like knobs and are none. */
+static void warn_of_unknown(void)
+{
+    static atomic_bool told;
+
+    if (atomic_exchange(&told, true))
+        return;
+    for (char **at = environ; at && *at; at++) {
+        const char *name = *at + strlen(PREFIX);
+
+        if (strncmp(*at, PREFIX, strlen(PREFIX)) != 0)
+            continue;
+        size_t length = strcspn(name, "=");
+        if (!is_known(name, length))
+            fprintf(stderr,
+                    "emuelan4: " PREFIX "%.*s: there is no such variable; ignored; "
+                    "emuelan4 --help lists them\n",
+                    (int)length, name);
+    }
+}
+
 void emu4_knobs_load(struct emu4_knobs *k)
 {
+    warn_of_unknown();
     memset(k, 0, sizeof(*k));
 #define X(field, var, def, min, max, unit, prose) k->field = number(PREFIX #var, def, min, max);
     EMU4_NUMBERS(X)

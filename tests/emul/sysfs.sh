@@ -28,6 +28,9 @@ names() { # COMMAND...
     "$@" find /sys/class/ -mindepth 1 -maxdepth 1 2>/dev/null | sort
     "$@" find /dev/null /dev/pts /dev/shm /dev/tty /dev/infiniband -maxdepth 0 -printf '%p %y\n' 2>/dev/null
 }
+# A variable that is misspelt is told of, and one of the table is not.
+said() { EMUVERBS_MAX_QPS=3 EMUVERBS_MAX_QP=3 "$EMUVERBS" ibv_devinfo 2>&1 >/dev/null | grep EMUVERBS_; }
+check "unknown variable" same "$(said)" "emuverbs: EMUVERBS_MAX_QPS: there is no such variable; ignored; emuverbs --help lists them"
 before=$(mounts)
 names env >"$tmp/names"
 check "devices" same "$(shown ls /sys/class/infiniband | xargs)" "emu0 emu1"
