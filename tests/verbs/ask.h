@@ -102,6 +102,7 @@ void answer_wc(const char *who, struct ibv_cq *cq);
 void answer_wcs(const char *who, struct ibv_cq *cq);
 /* Answers with the next asynchronous event. */
 void answer_async(const char *who, struct end *e);
+/* Within so many ms, or ever (-1, by no clock). */
 bool readable(int fd, int ms);
 const char *status_name(enum ibv_wc_status status);
 
