@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # What a client hears when something is wrong, and that it hears it at once: no server, no such host, no such port, no
-# device.  OrangeFS gives up a server it has an address for only after several tries, each of which it reports.
+# device; servers without a device.  OrangeFS gives up a server it has an address for only after several tries, each of which it reports.
 set -u
 host=127.0.0.1
 # shellcheck source=tests/orangefs/lib.sh
@@ -51,4 +51,46 @@ if configure tcp 1 && bring_up; then
     done
 fi
 end
+
+# A machine without RDMA: one line, and its other network goes on.
+for order in tcp-ib ib-tcp; do
+    what="no RDMA device, $order"
+    configure tcp 1 || continue
+    case $order in
+    tcp-ib) modules=bmi_tcp,bmi_ib addresses="tcp://$host:$base,ib://$host:$((base + 5))" ;;
+    *) modules=bmi_ib,bmi_tcp addresses="ib://$host:$((base + 5)),tcp://$host:$base" ;;
+    esac
+    sed -i -e "s#^\([ \t]*Alias [^ ]* \)tcp://$host:$base#\1$addresses#" -e "s/^\([ \t]*BMIModules\).*/\1 $modules/" "$tmp/fs.conf"
+    if ! has_line "$addresses" || ! has_line "BMIModules $modules"; then continue; fi
+    saved=$wrap
+    [ -z "$wrap" ] || wrap="env EMUVERBS_DEVICES=0 $wrap"
+    if bring_up; then
+        check "$what: clients copy over tcp" there_and_back "$tmp/f1000003" 65536
+        cat "$tmp"/server.log* "$tmp"/server-0.out >"$tmp/said" 2>/dev/null
+        check "$what: the server says why it has no ib" says "no RDMA device" "$tmp/said"
+        check "$what: once" [ "$(grep -c "no RDMA device" "$tmp/said")" = 1 ]
+        ib=ib://$host:$((base + 5)) tcp=tcp://$host:$base
+        for first in "$ib/orangefs,$tcp" "$tcp/orangefs,$ib"; do
+            tab "$first"
+            check "$what: a client that is given ${first%%:*} first" there_and_back "$tmp/f1000003" 65536
+        done
+        tab "$ib"
+        run pvfs2-ls "$mnt" >"$tmp/out" 2>&1
+        rc=$?
+        cp "$tmp/out" "$tmp/log"
+        if [ $rc = 0 ] || hung_or_died $rc; then fails "$what: a client of ib: status $rc"; else passes "$what: a client of ib fails"; fi
+        check "$what: and says why" says "no RDMA device" "$tmp/out"
+    fi
+    end
+    wrap=$saved
+done
+what="no RDMA device, no other network"
+if configure ib 1; then
+    run pvfs2-server -f -a "${alias[0]}" "$tmp/fs.conf" >"$tmp/log" 2>&1 || fails "$what: mkfs"
+    EMUVERBS_DEVICES=0 limit=30 run pvfs2-server -d -a "${alias[0]}" "$tmp/fs.conf" >"$tmp/server-0.out" 2>&1
+    rc=$?
+    if [ $rc = 0 ] || hung_or_died $rc; then fails "$what: the server's status is $rc"; else passes "$what: the server ends"; fi
+    cat "$tmp"/server-0.out "$tmp"/server.log >"$tmp/said" 2>/dev/null
+    check "$what: and says why" says "no RDMA device" "$tmp/said"
+fi
 finish
