@@ -46,6 +46,18 @@ tools() {
         echo "# pvfs2-rm is not tried, this OrangeFS has none (since 2.9 it is part of --enable-usrint)"
     fi
     check "$what: two copies at once" two_at_once
+    check "$what: twenty clients at once, in and out" twenty_at_once
+}
+twenty_at_once() {
+    local i p pids=() rc=0
+    for i in {1..20}; do run pvfs2-cp -b 262144 "$tmp/f1000003" "$mnt/client$i" & pids+=($!); done
+    for p in "${pids[@]}"; do wait "$p" || rc=$?; done
+    pids=()
+    for i in {1..20}; do run pvfs2-cp -b 262144 "$mnt/client$i" "$tmp/back$i" & pids+=($!); done
+    for p in "${pids[@]}"; do wait "$p" || rc=$?; done
+    for i in {1..20}; do cmp "$tmp/f1000003" "$tmp/back$i" || rc=1; done
+    rm -f "$tmp"/back?*
+    return $rc
 }
 many_files() {
     local names before
