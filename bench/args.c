@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The command line of bmi-perf; see args.h. */
+#include "config.h"
 #include "bench/args.h"
 #include "bench/budget.h"
 
@@ -63,6 +64,7 @@ static const char usage[] =
     "  --counters       print how the engine's counters changed, on both sides\n"
     "  --json           print JSON\n"
     "  --bmi-options S  options for BMI: key=value,key=value\n"
+    "  --version        print the version\n"
     "\n"
     "MB/s are 10^6 bytes per second of payload.\n";
 
@@ -96,7 +98,8 @@ enum {
     OPT_EXPLAIN,
     OPT_SESSION,
     OPT_OPTIONS,
-    OPT_HELP
+    OPT_HELP,
+    OPT_VERSION
 };
 
 static const struct option options[] = {
@@ -130,6 +133,7 @@ static const struct option options[] = {
     {"session", no_argument, NULL, OPT_SESSION},
     {"options", no_argument, NULL, OPT_OPTIONS},
     {"help", no_argument, NULL, OPT_HELP},
+    {"version", no_argument, NULL, OPT_VERSION},
     {NULL, 0, NULL, 0},
 };
 
@@ -302,9 +306,14 @@ int args_parse(struct args *args, int argc, char **argv)
                           .test = "bw",
                           .reply = 4096,
                           .server_memory = BUDGET_DEFAULT};
-    while ((option = getopt_long(argc, argv, "h", options, &index)) != -1) {
+    argv[0] = "bmi-perf"; /* for getopt's own messages */
+    while ((option = getopt_long(argc, argv, "hV", options, &index)) != -1) {
         if (option == OPT_HELP || option == 'h') {
             fputs(usage, stdout);
+            return 1;
+        }
+        if (option == OPT_VERSION || option == 'V') {
+            puts("bmi-perf (" PACKAGE_NAME ") " PACKAGE_VERSION);
             return 1;
         }
         if (option == '?') {

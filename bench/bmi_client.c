@@ -75,7 +75,7 @@ static int fail_refused(char *why, const struct session *session)
         more = "; it has as many sessions as it takes";
         break;
     case EINVAL:
-        more = "; are client and server of one release?";
+        more = "; are client and server of the same release?";
         break;
     }
     return fail(why, "%s: the server refused: %s%s", session->server,
@@ -347,8 +347,7 @@ void bmi_tell_ignored(const void *state)
     if (key)
         fprintf(
             stderr,
-            "bmi-perf: there is no option \"%s\", it does nothing; bmi-perf --options lists "
-            "them all\n",
+            "bmi-perf: unknown option \"%s\" ignored; bmi-perf --options lists all options\n",
             key);
 }
 

@@ -106,5 +106,5 @@ const char *bmi_elan4_verdict_text(uint32_t verdict)
     };
 
     return verdict < BMI_ELAN4_VERDICT_COUNT ? text[verdict]
-                                             : "it refuses for a reason unknown here";
+                                             : "refused for a reason unknown to this release";
 }

@@ -19,12 +19,11 @@
 /* What one process thinks of another's card. */
 #define BMI_ELAN4_VERDICTS(X)                                                                  \
     X(WELCOME, "welcome")                                                                      \
-    X(VERSION, "it speaks another version of the protocol")                                    \
-    X(RANGE,                                                                                   \
-      "it numbers the processes otherwise: give all of them the same nodes and contexts")      \
-    X(KEY, "it has another key: give all processes of a file system the same one")             \
-    X(OTHER, "it is not the process that was asked for, or does not listen")                   \
-    X(FULL, "it has no room for more connections")
+    X(VERSION, "different protocol version")                                                   \
+    X(RANGE, "different elan_nodes or elan_contexts; give all processes the same")             \
+    X(KEY, "different elan_key; give all processes of a file system the same")                 \
+    X(OTHER, "another process, or no server, has this context")                                \
+    X(FULL, "connection limit reached")
 
 enum bmi_elan4_verdict {
 #define X(NAME, prose) BMI_ELAN4_##NAME,

@@ -34,7 +34,8 @@ static bool given_up(struct rme_link *l, int64_t now)
             l->kept = true;
             l->f->config.stats->value[RME_C_QUARANTINED]++;
             elan_log(l->f, RME_LOG_INFO,
-                     "%s: it is silent, and may live; what it can write to is kept", l->name);
+                     "%s: peer not responding; memory that it can write to stays mapped",
+                     l->name);
         }
         elan_ask(l, now);
         if (l->state == ELAN_DOWN_STATE)
@@ -44,7 +45,8 @@ static bool given_up(struct rme_link *l, int64_t now)
         }
         return false;
     }
-    elan_log(l->f, RME_LOG_INFO, "%s: it does not say that it is over; given up", l->name);
+    elan_log(l->f, RME_LOG_INFO, "%s: peer did not confirm the end of the connection; aborted",
+             l->name);
     if (!l->bye_sent || !all_landed(l))
         elan_say_left(l);
     elan_link_down(l, -ETIMEDOUT);

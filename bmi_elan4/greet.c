@@ -59,7 +59,7 @@ static void say_hello(struct rme_link *l, uint64_t generation)
     elan_link_step(l, ELAN_GREETING_STATE);
     /* who has a generation lives; of others nobody could tell when its packet is over */
     if (generation == 0 && elan_tx_waits(l->f, l->vp, l->queue, elan_now())) {
-        l->why = "its input queue takes nothing";
+        l->why = "input queue accepts nothing";
         elan_link_down(l, -ETIMEDOUT);
         return;
     }
@@ -146,7 +146,7 @@ static void greet_step(struct rme_link *l, int64_t now)
         elan_ask(l, now);
     } else if (now - l->asked >= ELAN_ASK_MS) {
         l->why =
-            "its desk answers, but its input queue takes nothing: see whether the network "
+            "its desk answers, but input queue accepts nothing: see whether the network "
             "and its routes lead from this node there, and, of the software Elan4, whether "
             "both run under emuelan4 with the same EMUELAN4_DIR";
         elan_link_down(l, -EHOSTUNREACH);
@@ -209,7 +209,7 @@ static int find(struct rme_link *l, const struct rme_addr_part *at)
                      "elan_servers or in " BMI_ELAN4_SERVER_ENV;
             break;
         case -EINVAL:
-            l->why = "it is not among the processes of elan_nodes and elan_contexts";
+            l->why = "not within elan_nodes and elan_contexts";
             break;
         default:
             l->why = bmi_elan4_servers_why(f->servers);
@@ -356,7 +356,7 @@ static void accepted(struct rme_link *l, const struct elan_packet *p,
                      const struct bmi_elan4_card *theirs, const uint8_t *data, size_t length)
 {
     if (l->state != ELAN_GREETING_STATE || theirs->vp != l->vp) {
-        elan_link_broken(l, "an answer that nobody asked for");
+        elan_link_broken(l, "an unsolicited answer");
         return;
     }
     elan_greeted(l);

@@ -27,7 +27,7 @@ static bool message(struct rme_link *l, const struct elan_packet *p, const uint8
         return false;
     if (p->arg > l->f->config.rx_size || p->offset != (l->filling ? l->filled : 0) ||
         (p->bytes == 0 && p->arg)) {
-        elan_link_broken(l, "a part of a message that does not fit");
+        elan_link_broken(l, "a fragment beyond its message");
         return true;
     }
     if (!l->filling) {
@@ -128,7 +128,7 @@ static void hold(struct rme_link *l, const struct elan_packet *p, const uint8_t 
     struct elan_held *h = &l->held[p->seq % ELAN_WINDOW];
 
     if (h->body) {
-        elan_link_broken(l, "a packet that came already");
+        elan_link_broken(l, "a duplicate packet");
         return;
     }
     h->body = malloc(p->bytes ? p->bytes : 1);
@@ -150,7 +150,7 @@ static void in_order(struct rme_link *l, const struct elan_packet *p, const uint
         return;
     }
     if (ahead >= ELAN_WINDOW) {
-        elan_link_broken(l, "a packet out of all order");
+        elan_link_broken(l, "a packet with an invalid sequence number");
         return;
     }
     if (ahead == 0 && !l->held[p->seq % ELAN_WINDOW].body && deliver(l, p, body)) {

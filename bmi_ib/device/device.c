@@ -108,7 +108,7 @@ static uint32_t quirk_message_ns(const struct ibv_device_attr *attr)
 
 static void log_no_device(struct rme_fabric *f, int error)
 {
-    const char *cause = "the kernel knows none";
+    const char *cause = "the kernel has none";
     const char *limit = rme_remedy(error, NULL);
     if (limit) {
         ib_log(f, RME_LOG_ERROR, "the RDMA devices cannot be listed: %s; %s", strerror(-error),

@@ -223,7 +223,7 @@ static void requested(struct rme_fabric *f, const struct cm_note *n)
         ib_log(f, side ? RME_LOG_INFO : RME_LOG_WARN, "%s: connection request refused: %s",
                peer,
                rail && rail->dev.dead ? "the device has failed"
-               : rail && side         ? "it names no connection that could have a second device"
+               : rail && side         ? "unknown connection in a request for a second device"
                                       : "wrong device, or no memory");
         ib_count(f, REJECTS, 1);
         rdma_reject(n->id, &will_not_do, sizeof(will_not_do));

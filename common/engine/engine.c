@@ -254,10 +254,9 @@ static void warn_of_stranger(struct rme *rme, const char *text)
     if (key == NULL)
         return;
     rme->ignored = strndup(key, length);
-    rme_log_put(
-        rme->log, RME_LOG_WARN,
-        "there is no option \"%.*s\", it does nothing; bmi-perf --options lists them all",
-        (int)length, key);
+    rme_log_put(rme->log, RME_LOG_WARN,
+                "unknown option \"%.*s\" ignored; bmi-perf --options lists all options",
+                (int)length, key);
 }
 
 /* What the engine itself needs of zones fits. */
@@ -576,7 +575,7 @@ void rme_close(struct rme *rme)
         struct rme_peer *peer = first_peer(rme);
 
         if (peer->link != NULL)
-            rme_log_put(rme->log, RME_LOG_ERROR, "%s: the fabric did not end the link",
+            rme_log_put(rme->log, RME_LOG_ERROR, "%s: link still up at close",
                         rme_peer_name(peer));
         rme_peer_bury(peer);
         rme_settle(rme);

@@ -39,7 +39,7 @@ static void message_came(struct rme_peer *peer, struct rme_arrival *arrival)
     arrival->is_immediate = false;
     arrival->imm = 0;
     if (!take_header(peer, &arrival->message)) {
-        rme_peer_protocol_error(peer, "credits or windows that cannot be");
+        rme_peer_protocol_error(peer, "invalid credits or window");
         rme_arrival_drop(peer->rme, arrival);
         return;
     }
@@ -76,7 +76,7 @@ static void written(struct rme_peer *peer, uint32_t imm)
     struct rme_arrival arrival;
 
     if (rme_fast_decode(peer, imm, &arrival.message) != 0) {
-        rme_peer_protocol_error(peer, "a malformed message in delegated memory");
+        rme_peer_protocol_error(peer, "a malformed message in the eager ring");
         return;
     }
     arrival.rx = NULL;
@@ -159,7 +159,7 @@ static void handle(struct rme *rme, const struct rme_event *event)
 static void timer_is_due(struct rme_peer *peer, uint64_t now)
 {
     if (peer->state == RME_PEER_UP && peer->cancel_by <= now && rme_cancel_overdue(peer, now))
-        rme_peer_fail(peer, -ECONNRESET, "it did not let go of a cancelled operation");
+        rme_peer_fail(peer, -ECONNRESET, "cancelled operation not released by the peer");
     else
         rme_peer_timer(peer, now);
 }

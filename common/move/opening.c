@@ -34,7 +34,7 @@ bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
         waiting++;
     if (waiting >= OPENINGS_MAX || message->offset != r->opened || message->window == 0 ||
         message->window > op->size - r->opened) {
-        rme_peer_protocol_error(op->peer, "a window that does not follow the last one");
+        rme_peer_protocol_error(op->peer, "a CTS whose window does not follow the last one");
         return false;
     }
     opening = rme_opening_new(message);

@@ -14,7 +14,7 @@
 void rme_op_misstep(struct rme *rme, const struct rme_op *op, enum rme_op_state state)
 {
     rme_log_put(rme->log, RME_LOG_ERROR,
-                "engine: operation %llx went from %s to %s, which is a mistake",
+                "engine: operation %llx went from %s to %s, an invalid transition",
                 (unsigned long long)op->id, rme_op_state_name(op->state),
                 rme_op_state_name(state));
 }

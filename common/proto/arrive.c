@@ -40,7 +40,7 @@ void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
     const struct rme_wire_message *message = &arrival->message;
 
     if (arrival->rx == NULL && !rme_fast_there(peer, message)) {
-        rme_peer_protocol_error(peer, "a message in memory that it has given back");
+        rme_peer_protocol_error(peer, "a message in an eager ring that was returned");
         return;
     }
     take_message(peer, message);

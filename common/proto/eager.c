@@ -316,7 +316,7 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *ar
     struct rme_op *op;
 
     if (peer->talk->rts_in[RME_EXPECTED] >= rme->tuning.rts_max) {
-        rme_peer_protocol_error(peer, "more RTS than it may have open");
+        rme_peer_protocol_error(peer, "more RTS than its limit");
         return;
     }
     message = rme_message_from_rts(peer, arrived);

@@ -111,7 +111,7 @@ void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *mes
 {
     (void)message;
     if (rme_fast_given(peer) == 0) {
-        rme_peer_protocol_error(peer, "memory given back that it was not lent");
+        rme_peer_protocol_error(peer, "return of memory that was not granted");
         return;
     }
     rme_fast_bound(peer, true);

@@ -190,7 +190,7 @@ void rme_fast_granted(struct rme_peer *peer, const struct rme_wire_message *mess
 
     if (peer->talk->fast.held != NULL || !rme_node_alone(&peer->talk->fast.release.link) ||
         message->nsegment != 1 || peer->rme->tuning.fast_bytes == 0 || !peer->credit.exact) {
-        rme_peer_protocol_error(peer, "a grant of memory that cannot be");
+        rme_peer_protocol_error(peer, "an unexpected GRANT");
         return;
     }
     rme_wire_segment_at(message, 0, &segment);

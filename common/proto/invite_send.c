@@ -94,7 +94,7 @@ static void arrived(struct rme_peer *peer, const struct rme_wire_message *messag
 
     if (invites->held != NULL || unseen > RME_INVITE_RING || message->window == 0 ||
         message->offset != 0) {
-        rme_peer_protocol_error(peer, "an invitation that cannot be");
+        rme_peer_protocol_error(peer, "an unexpected INVITE");
         return;
     }
     sent = sent_since(invites, unseen, message->tag);
@@ -155,7 +155,7 @@ static void taken_back(struct rme_peer *peer, uint32_t from)
     if (invites->held != NULL && invites->from == from)
         rme_invite_drop(invites);
     if (invites->acks >= ACKS_MAX) {
-        rme_peer_protocol_error(peer, "more cancels of invitations than it takes answers");
+        rme_peer_protocol_error(peer, "more cancelled invitations than unread answers");
         return;
     }
     ack = malloc(sizeof(*ack));

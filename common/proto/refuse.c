@@ -85,7 +85,7 @@ static void refused(struct rme_peer *peer, const struct rme_wire_message *messag
     int error = rme_wire_status_error(message->status);
 
     if (error == 0 || (int32_t)(peer->window[RME_EXPECTED].sent - message->to) < 0) {
-        rme_peer_protocol_error(peer, "a refusal of what was not sent");
+        rme_peer_protocol_error(peer, "a NACK for no send");
         return;
     }
     rme_count(rme, RME_C_EAGER_REFUSED);

@@ -95,7 +95,7 @@ static void offer_arrived(struct rme_peer *peer, const struct rme_wire_message *
     if (op == NULL || rme_op_sends(op) || op->state != RME_OP_MOVING)
         return;
     if (message->from != rme_rndv_peer_handle(op->rndv)) {
-        rme_peer_protocol_error(peer, "an OFFER of another send");
+        rme_peer_protocol_error(peer, "an OFFER for another send");
         return;
     }
     if (rme_rndv_open(op, message))
@@ -113,7 +113,7 @@ void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
          op->state == RME_OP_INVITING))
         unit = rme_entry(op->rndv->units.next, struct rme_unit, link);
     if (unit == NULL || !unit->told) {
-        rme_peer_protocol_error(peer, "an immediate for no receive that waits for it");
+        rme_peer_protocol_error(peer, "an immediate without a matching receive");
         return;
     }
     if (op->state == RME_OP_INVITING)

@@ -214,7 +214,7 @@ static void cts_arrived(struct rme_peer *peer, const struct rme_wire_message *me
 
     if (op == NULL || op->state == RME_OP_EXPOSED || is_read(op) ||
         (op->state == RME_OP_MOVING && message->from != rme_rndv_peer_handle(op->rndv))) {
-        rme_peer_protocol_error(peer, "a CTS for no send that waits for it");
+        rme_peer_protocol_error(peer, "a CTS without a matching send");
         return;
     }
     if (op->state == RME_OP_RTS || op->state == RME_OP_MOVING)
@@ -229,7 +229,7 @@ void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
     if (op == NULL || op->state != RME_OP_RTS || op->size != invite->window)
         return;
     if (is_read(op)) {
-        rme_peer_protocol_error(peer, "an INVITE for a send that it reads");
+        rme_peer_protocol_error(peer, "an INVITE for a send that is read");
         return;
     }
     rme_count(peer->rme, RME_C_INVITES_TAKEN);
@@ -242,7 +242,7 @@ static void go_arrived(struct rme_peer *peer, const struct rme_wire_message *mes
     struct rme_op *op = answered(peer, message->to);
 
     if (op == NULL || op->state == RME_OP_EXPOSED || op->state == RME_OP_MOVING) {
-        rme_peer_protocol_error(peer, "a GO for no send that waits for it");
+        rme_peer_protocol_error(peer, "a GO without a matching send");
         return;
     }
     if (op->state != RME_OP_RTS)
@@ -260,7 +260,7 @@ static void fin_arrived(struct rme_peer *peer, const struct rme_wire_message *me
     struct rme_op *op = answered(peer, message->to);
 
     if (op == NULL || op->state == RME_OP_MOVING) {
-        rme_peer_protocol_error(peer, "a FIN for no send that waits for it");
+        rme_peer_protocol_error(peer, "a FIN without a matching send");
         return;
     }
     if (op->state == RME_OP_ENDING)
@@ -270,7 +270,7 @@ static void fin_arrived(struct rme_peer *peer, const struct rme_wire_message *me
         return;
     }
     if (message->offset > op->rndv->at || (message->offset <= op->rndv->done && op->size > 0)) {
-        rme_peer_protocol_error(peer, "a FIN for bytes that were not offered");
+        rme_peer_protocol_error(peer, "a FIN for bytes that were not advertised");
         return;
     }
     op->rndv->reads = true;

@@ -172,7 +172,7 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *me
         return;
     }
     if (peer->talk->rts_in[RME_UNEXPECTED_STREAM] >= peer->rme->tuning.rts_max) {
-        rme_peer_protocol_error(peer, "more unexpected RTS than it may have open");
+        rme_peer_protocol_error(peer, "more unexpected RTS than its limit");
         return;
     }
     u = unexp_new(peer, message->tag, message->total, 0);

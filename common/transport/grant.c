@@ -155,7 +155,7 @@ void rme_peer_yielded(struct rme_peer *peer, uint32_t count)
     rme_grant_settle(peer);
     rme_grant_rest(peer);
     if (rme_credit_yielded(&peer->credit, count) != 0) {
-        rme_peer_protocol_error(peer, "more credits given up than it was granted");
+        rme_peer_protocol_error(peer, "more credits returned than granted");
         return;
     }
     shrink(peer, count);

@@ -402,7 +402,7 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
             silence_begins(peer, now);
         } else if (peer->ping_sent && rme->tuning.peer_timeout_ms != 0 &&
                    now - peer->heard_at >= rme->tuning.peer_timeout_ms && can_answer(peer)) {
-            rme_peer_fail(peer, -ETIMEDOUT, "it did not answer");
+            rme_peer_fail(peer, -ETIMEDOUT, "no answer");
             return;
         } else if (now - peer->heard_at >= period) {
             if (!can_answer(peer))
@@ -453,7 +453,7 @@ void rme_peer_timer(struct rme_peer *peer, uint64_t now)
         rme_peer_disconnect(peer, -ETIMEDOUT);
         break;
     case RME_PEER_ACCEPTING:
-        rme_peer_fail(peer, -ETIMEDOUT, "it asked for a connection and did not complete it");
+        rme_peer_fail(peer, -ETIMEDOUT, "connection request not completed");
         break;
     case RME_PEER_UP:
         keep_alive(peer, now);

@@ -420,6 +420,6 @@ const char *rme_reject_text(uint8_t reason)
         RME_REJECT_REASONS(RME_REJECT_TEXT)
 #undef RME_REJECT_TEXT
     default:
-        return "a reason unknown to this version";
+        return "an unknown reason";
     }
 }

@@ -197,13 +197,13 @@ void rme_hello_encode(const struct rme_hello *hello, uint8_t out[RME_HELLO_SIZE]
 /* id, value, what the log says */
 #define RME_REJECT_REASONS(X)                                                                  \
     X(NONE, 0, "no reason given")                                                              \
-    X(MAGIC, 1, "connection data of something else")                                           \
+    X(MAGIC, 1, "connection data of another protocol")                                         \
     X(VERSION, 2, "no common protocol version")                                                \
     X(RX_SIZE, 3, "receive buffers too small")                                                 \
     X(CREDITS, 4, "too few credits")                                                           \
     X(MEMORY, 5, "no memory")                                                                  \
     X(CLOSING, 6, "shutting down")                                                             \
-    X(LIMITS, 7, "a window or limit of nothing")
+    X(LIMITS, 7, "zero window or limit")
 
 enum rme_reject_reason {
 #define RME_REJECT_ENUM(id, value, text) RME_REJECT_##id = (value),

@@ -111,7 +111,7 @@ static struct access *add_names(struct access *access, const char *host, const c
     struct addrinfo *list = resolve(host);
     struct bytes address;
 
-    *fault = list ? NULL : "the name is not known; check it, or give its address";
+    *fault = list ? NULL : "unknown host; check the name, or give an address";
     for (struct addrinfo *a = list; a; a = a->ai_next) {
         if (a->ai_family != AF_INET && a->ai_family != AF_INET6)
             continue;
@@ -150,7 +150,7 @@ static struct access *add_item(struct access *access, char *item, const char **f
             return add_names(access, item, fault);
         *fault = "a network is numeric; give one like 10.1.0.0/16";
     } else if (slash && (bits = read_bits(slash, !strchr(item, ':'))) < 0) {
-        *fault = "the number of bits is none; give a network like 10.1.0.0/16";
+        *fault = "invalid prefix length; give a network like 10.1.0.0/16";
     } else {
         access = add_rule(access, &network, bits, item);
         if (!access)

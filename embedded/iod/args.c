@@ -38,10 +38,8 @@ void args_ignored(const char *key)
     static bool told;
 
     if (!told)
-        args_complain(
-            "there is no option \"%s\", it does nothing; bmi-perf --options lists them "
-            "all",
-            key);
+        args_complain("unknown option \"%s\" ignored; bmi-perf --options lists all options",
+                      key);
     told = true;
 }
 
@@ -64,6 +62,7 @@ static void complete(const struct option *options, struct option *all, char *let
         n++;
     }
     memcpy(all + n, common, sizeof common);
+    *letters++ = ':'; /* a missing value is told from an unknown option */
     for (; all->name; all++) {
         *letters++ = (char)all->val;
         if (all->has_arg == required_argument)
@@ -78,7 +77,7 @@ enum args_result args_read(int argc, char **argv, const struct option *options,
                            void *settings)
 {
     struct option all[OPTIONS_MAX + 3];
-    char letters[2 * OPTIONS_MAX + 7];
+    char letters[2 * OPTIONS_MAX + 8];
     int option;
 
     args_set_program(argv[0]);
@@ -92,9 +91,18 @@ enum args_result args_read(int argc, char **argv, const struct option *options,
         case 'V':
             printf("%s (%s) %s\n", program, PACKAGE_NAME, PACKAGE_VERSION);
             return args_output("") ? ARGS_DONE : ARGS_WRONG;
+        case ':':
+            args_complain("option '%s' needs a value; see %s --help", argv[optind - 1],
+                          program);
+            return ARGS_WRONG;
         case '?':
-            args_complain("'%s' is no option or lacks its value; see %s --help",
-                          argv[optind - 1], program);
+            if (optopt == 0)
+                args_complain("unknown option '%s'; see %s --help", argv[optind - 1], program);
+            else if (strchr(letters, optopt))
+                args_complain("option '%s' takes no value; see %s --help", argv[optind - 1],
+                              program);
+            else
+                args_complain("unknown option '-%c'; see %s --help", optopt, program);
             return ARGS_WRONG;
         default:
             if (!set(option, optarg, settings))
@@ -133,7 +141,7 @@ bool args_number(const char *option, const char *text, uint64_t least, uint64_t 
     if (shift)
         end++;
     if (end == text || *end || errno || strchr(text, '-') || number > UINT64_MAX >> shift)
-        return args_complain("%s: '%s' is no number; give one like 4 or 64K", option, text);
+        return args_complain("%s: '%s' is not a number; give one like 4 or 64K", option, text);
     number <<= shift;
     if (number < least || number > most)
         return args_complain("%s: %s is out of range; give %llu to %llu", option, text,

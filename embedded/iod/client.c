@@ -140,7 +140,7 @@ static bool reply_arrived(struct remote *r, int64_t actual)
 
     r->heard_at = clock_ms();
     if (error || r->reply.op != r->asked.op) {
-        remote_fail(r, "the answer is not understood; are client and server of one release?");
+        remote_fail(r, "invalid reply; are client and server of the same release?");
     } else if (r->reply.flags & IOD_FLAG_WORKING) {
         return true;
     } else if (may_wait(r)) {

@@ -203,7 +203,7 @@ static void commit_others(struct copy *copy)
     client->failed = false;
     snprintf(
         copy->note, sizeof copy->note,
-        "%.800s; the copy is complete for the others: who copies it out completes it there",
+        "%.800s; committed, but this server did not confirm; the next copy out will finish it",
         client->why);
 }
 

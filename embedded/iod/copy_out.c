@@ -49,7 +49,7 @@ static bool check_layout(struct copy *copy)
 
 static bool makes_no_sense(struct remote *r)
 {
-    return remote_fail(r, "the answer makes no sense; are client and server of one release?");
+    return remote_fail(r, "invalid reply; are client and server of the same release?");
 }
 
 /* Takes one reply's extents: behind those before, inside the object, and some if there are

@@ -161,12 +161,12 @@ int server_export_check(const char *place, const char *store)
     int error;
 
     if (!*place) {
-        log_line(LOG_ERRORS, "--metrics: '' is no file; give one like /tmp/iod.prom");
+        log_line(LOG_ERRORS, "--metrics: empty file name; give one like /tmp/iod.prom");
         return -EINVAL;
     }
     if (lstat(place, &st) == 0 && !S_ISREG(st.st_mode)) {
         log_line(LOG_ERRORS,
-                 "--metrics: %s is no regular file, and would be replaced by one; give another "
+                 "--metrics: %s is not a regular file; give another "
                  "name",
                  place);
         return -EINVAL;

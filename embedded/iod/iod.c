@@ -164,7 +164,7 @@ static enum args_result read_arguments(int argc, char **argv, struct settings *s
     if (result != ARGS_READ)
         return result;
     if (optind < argc)
-        args_complain("'%s' is not understood; see bmi-iod --help", argv[optind]);
+        args_complain("unexpected argument '%s'; see bmi-iod --help", argv[optind]);
     else if (!s->server.listen)
         args_complain("no address to serve; give --listen ib://host:port");
     else if (!s->server.folder)

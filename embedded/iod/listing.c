@@ -30,7 +30,7 @@ static bool add_part(struct listing *l, const struct remote *r, const struct iod
 
 static bool makes_no_sense(struct remote *r)
 {
-    return remote_fail(r, "the answer makes no sense; are client and server of one release?");
+    return remote_fail(r, "invalid reply; are client and server of the same release?");
 }
 
 /* The last object that is known of this server, where its next answer goes on; "" at first. */

@@ -229,35 +229,34 @@ const char *net_error_text(int error)
 {
     switch (error < 0 ? -error : error) {
     case ECONNREFUSED:
-        return "the connection was refused; is bmi-iod running there, on this port?";
+        return "connection refused; is bmi-iod running there, on this port?";
     case EHOSTUNREACH:
     case ENETUNREACH:
-        return "the host cannot be reached; check the address and the network";
+        return "host unreachable; check the address and the network";
     case ETIMEDOUT:
         return "no answer; check the address, and that bmi-iod is running and not stopped";
     case ECONNRESET:
     case EPIPE:
-        return "the connection broke; the server died or was restarted: start it and copy "
-               "again";
+        return "connection lost: the server died or was restarted; start it and copy again";
     case EADDRINUSE:
         return "the address is in use; stop the other server or take another port";
     case EADDRNOTAVAIL:
-        return "the address is not one of this host; give one that is";
+        return "not an address of this host; give one that is";
     case ENODEV:
-        return "there is no usable device; install an adapter, or run under emuverbs or "
+        return "no usable device; install an adapter, or run under emuverbs or "
                "emuelan4";
     case ENOPROTOOPT:
     case EPROTONOSUPPORT:
         return "no such network method; use an address like ib://host:port";
     case EMSGSIZE:
-        return "a message was larger than agreed; are client and server of one release?";
+        return "a message was larger than agreed; are client and server of the same release?";
     case ENOMEM:
         return "no memory for the network; close other programs, or raise the limit of locked "
                "memory (ulimit -l)";
     case EPROTO:
-        return "the server says what makes no sense; are client and server of one release?";
+        return "invalid reply; are client and server of the same release?";
     case ECANCELED:
-        return "given up; copy again";
+        return "cancelled; copy again";
     }
     return "the network failed; --verbose shows what it says";
 }

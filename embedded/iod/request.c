@@ -178,7 +178,7 @@ static const char *remedy(int error)
     case EEXIST:
         return "this server has two names in the list: name each server once";
     }
-    return "are client and server of one release?";
+    return "are client and server of the same release?";
 }
 
 static void refuse(struct request *r, int error, uint32_t flags, const char *text)

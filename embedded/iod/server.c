@@ -389,8 +389,8 @@ int server_open(const struct server_config *config, struct server **out)
         goto no_pool;
     if (!server->allow)
         log_line(LOG_ERRORS,
-                 "warning: whoever reaches %s may read and replace every object here; name "
-                 "those who should with --allow",
+                 "warning: no --allow given: any host that can reach %s has full access to all "
+                 "objects",
                  config->listen);
     *out = server;
     return 0;

@@ -60,7 +60,7 @@ static void refusals(void **state)
     open_side(&server, "elan4://0:2", "");
     refusal(&server, "elan4://0:2", "", -EHOSTUNREACH, "BMI_ELAN4_SERVER_ADDR");
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    refusal(&server, "elan4://0:2", "elan_key=another", -EPROTO, "another key");
+    refusal(&server, "elan4://0:2", "elan_key=another", -EPROTO, "different elan_key");
     refusal(&server, "elan4://99:2", "", -EHOSTUNREACH, "elan_nodes"); /* there are 64 */
     snprintf(text, sizeof(text), "0:9=0x40,%s", said);
     setenv("BMI_ELAN4_SERVER_ADDR", text, 1);

@@ -313,7 +313,7 @@ static void note(struct end *end, const struct arrival *arrival)
 static void message_part(struct end *end, const struct elan_packet *p, const uint8_t *body)
 {
     if (p->offset != end->filled || p->arg > LINK_MESSAGE) {
-        fprintf(stderr, "hostile: a part of a message that does not fit\n");
+        fprintf(stderr, "hostile: a fragment beyond its message\n");
         end->ended = true;
         return;
     }
