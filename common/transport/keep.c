@@ -34,7 +34,10 @@
  *
  * Memory goes back to the system when little is left of much, or few are left of many peers,
  * whose links needed it: malloc keeps what is freed between what is not.  The table of ops
- * gives back what none of them uses any more.  The little that is left may be all over the
+ * gives back what none of them uses any more, at once.  malloc_trim walks over all of the
+ * process's heap, with malloc's locks, which in a large host takes a tenth of a second: a
+ * thread that has nothing to do calls it, zone_idle_ms later (wait.c), so that what peers do
+ * decides neither when nor how often.  The little that is left may be all over the
  * memory of the much, if it is of another peer; so it is looked at again when little is left of
  * that, some times.
  */

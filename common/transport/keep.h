@@ -31,7 +31,9 @@ struct rme_keep {
     uint64_t peak;              /* since memory was given back to the system */
     uint32_t keepers;           /* hosts for which something is kept */
     uint32_t peers, most_peers; /* now, and at most since memory was given back */
-    bool trim;                  /* memory should go back to the system */
+    bool trim;                  /* memory of ops should go back to malloc */
+    bool heap;                  /* memory of malloc should go back to the system, */
+    uint64_t heap_at;           /* at that time; 0: nobody has looked yet */
     uint8_t again;              /* so many times more as what was left then goes, too */
     struct rme_itree waiting;   /* hosts of which peers wait, by the share that ends it */
     struct rme_node hosts[RME_HOST_CHAINS];

@@ -4,6 +4,7 @@
  * (keep.c), and is told what was taken later: in order, all of it, and when less is kept.
  */
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/mman.h>
 
@@ -299,6 +300,50 @@ static void the_last_goes_back_too(void **state)
     assert_in_range(n, 0, 6);
 }
 
+static unsigned gone_back;
+
+/* In place of libc's. */
+int malloc_trim(size_t pad)
+{
+    (void)pad;
+    gone_back++;
+    return 0;
+}
+
+static void sleep_a_second(void)
+{
+    clock_step_ms(1000);
+}
+
+/* It takes long, so no flood brings it about while there is something to do, and many floods do
+ * no more than one. */
+static void the_heap_goes_back_when_all_is_quiet(void **state)
+{
+    struct rme_peer *peer;
+    struct rme_done done;
+
+    (void)state;
+    open_with(OPTIONS "64M,zone_idle_ms=10000", 1024);
+    peer = rme_entry(scripted.rme->peers.next, struct rme_peer, of_engine);
+    gone_back = 0;
+    for (unsigned i = 0; i < 10; i++) {
+        for (unsigned piece = 0; piece < 2000; piece++)
+            rme_keep(peer, 2000);
+        for (unsigned piece = 0; piece < 2000; piece++)
+            rme_unkeep(peer, 2000);
+        assert_true(scripted.rme->keep.trim);
+        scripted_run();
+        assert_false(scripted.rme->keep.trim);
+    }
+    assert_int_equal(gone_back, 0);
+    script.sleeping = sleep_a_second;
+    assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 5000), 0);
+    assert_int_equal(gone_back, 0);
+    assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 60000), 0);
+    assert_int_equal(gone_back, 1);
+    script.sleeping = NULL;
+}
+
 /* ---- Who is looked at ---- */
 
 enum { WAITERS = 1024, LOOKS = 64, HOSTS = 16 };
@@ -469,6 +514,7 @@ int main(void)
         cmocka_unit_test_teardown(what_waits_to_be_acknowledged_is_counted_and_goes_back,
                                   close_it),
         cmocka_unit_test_teardown(the_last_goes_back_too, close_it),
+        cmocka_unit_test_teardown(the_heap_goes_back_when_all_is_quiet, close_it),
         cmocka_unit_test(a_release_looks_at_few_of_many_that_wait),
         cmocka_unit_test_teardown(of_whom_the_host_gives_up_nothing_is_kept, close_it),
         cmocka_unit_test_teardown(who_keeps_little_is_told_with_each_word, close_it),
