@@ -40,10 +40,11 @@
 #define ELAN_RESTLESS_MS 1
 #define ELAN_LOOK_MS     25 /* whether a peer that takes no messages is still there */
 /* the same, asked at a server's desk; from one question to the next, too */
-#define ELAN_ASK_MS    500
-#define ELAN_ANSWERS   2    /* of a desk, after which a queue that takes nothing has no way */
-#define ELAN_KEPT_MOST 1024 /* buffers of unfinished DMAs, with which new links are refused */
-#define ELAN_STRAYS    256  /* refusals that are remembered for peers, a power of two */
+#define ELAN_ASK_MS  500
+#define ELAN_ANSWERS 2 /* of a desk, after which a queue that takes nothing has no way */
+/* buffers of unfinished DMAs to one node, with which new links are refused to it */
+#define ELAN_KEPT_MOST 1024
+#define ELAN_STRAYS    256 /* refusals that are remembered for peers, a power of two */
 
 /* What a packet, or a message of several, is composed in. It is in main memory, its event in
  * SDRAM. */
@@ -379,9 +380,9 @@ struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number);
 bool elan_owner_gone(struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* The same of a link's peer. */
 bool elan_link_orphaned(struct rme_link *l);
-/* There are so many buffers of unfinished DMAs that no new links are to be made, with anybody
- * or with that process; says so, now and then. */
-bool elan_kept_full(struct rme_fabric *f, const struct bmi_elan4_card *theirs);
+/* There are so many buffers of unfinished DMAs to a node that no new links with any process of
+ * it are to be made, or to that process; says so, now and then. */
+bool elan_kept_full(struct rme_fabric *f, int node, const struct bmi_elan4_card *theirs);
 
 /* buffers.c */
 int elan_op_rx_reserve(struct rme_link *l, uint32_t n);

@@ -241,7 +241,7 @@ int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
 
     if (!at || length > ELAN_HELLO_MAX)
         return -EINVAL;
-    if (elan_kept_full(f, NULL))
+    if (elan_kept_full(f, decimal(at->host), NULL))
         return -ENOBUFS;
     struct rme_link *l = elan_link_new(f);
     if (!l)
@@ -279,6 +279,7 @@ static void hello(struct rme_fabric *f, const struct elan_packet *p,
 {
     enum bmi_elan4_verdict verdict = bmi_elan4_card_judge(&f->card, theirs);
     struct rme_link *l;
+    int node = -1, context;
 
     if (verdict == BMI_ELAN4_VERSION || verdict == BMI_ELAN4_RANGE) {
         elan_log(f, RME_LOG_WARN, "a process asks for a connection that cannot be answered: %s",
@@ -293,7 +294,8 @@ static void hello(struct rme_fabric *f, const struct elan_packet *p,
         return;
     }
     elan_owners_before(f, theirs->vp, theirs->generation);
-    l = elan_kept_full(f, theirs) ? NULL : elan_link_new(f);
+    (void)bmi_elan4_place(&f->nic->range, (int)theirs->vp, &node, &context);
+    l = elan_kept_full(f, node, theirs) ? NULL : elan_link_new(f);
     if (!l) {
         reject(f, theirs, p->arg, BMI_ELAN4_FULL);
         return;

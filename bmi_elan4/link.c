@@ -20,8 +20,8 @@
  *
  * What our interface has in hand for a dead peer goes nowhere as long as nobody has the peer's
  * context; its packets, events and chains are nobody's before it has landed. They are counted,
- * and when there are too many no new links are made: those that there are need no more than
- * their own.
+ * and when a node's processes have too many no new links with that node are made: those that
+ * there are need no more than their own.
  *
  * Who gives a link up before it could say BYE says LEFT, out of turn: the peer ends its side,
  * too, but what it has opened may still be written to, as with one that is silent.

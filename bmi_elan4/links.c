@@ -4,7 +4,8 @@
  *
  * Links are known to peers by a number, of which each use of a place in the table has another.
  * A peer that makes links and leaves them, each of which is kept for a while, takes no more
- * than its share of the table, so that others find places.
+ * than its share of the table, so that others find places. Buffers that dead ones keep end new
+ * links with their node only.
  */
 #include <stdlib.h>
 
@@ -76,10 +77,37 @@ static uint32_t kept_buffers(const struct rme_fabric *f)
            beyond(f->move_spares, f->spares_most);
 }
 
-bool elan_kept_full(struct rme_fabric *f, const struct bmi_elan4_card *theirs)
+static bool is_of(const struct rme_fabric *f, unsigned vp, int node)
+{
+    int of, context;
+
+    return bmi_elan4_place(&f->nic->range, (int)vp, &of, &context) == 0 && of == node;
+}
+
+/* Of those, what one node's processes have; spare ones count when there are too many. */
+static uint32_t kept_for(const struct rme_fabric *f, int node)
+{
+    const struct elan_tx *tx;
+    const struct elan_move *m;
+    uint32_t n = 0;
+
+    TAILQ_FOREACH(tx, &f->orphans, next)
+        n += is_of(f, tx->vp, node);
+    for (uint32_t i = 0; i < f->nmove; i++)
+        n += f->move[i]->kept && is_of(f, f->move[i]->vp, node);
+    if (f->tx_spares > f->spares_most)
+        TAILQ_FOREACH(tx, &f->tx_spare, next)
+            n += is_of(f, tx->vp, node);
+    if (f->move_spares > f->spares_most)
+        TAILQ_FOREACH(m, &f->move_spare, next)
+            n += is_of(f, m->vp, node);
+    return n;
+}
+
+bool elan_kept_full(struct rme_fabric *f, int node, const struct bmi_elan4_card *theirs)
 {
     int64_t now = elan_now();
-    uint32_t kept = kept_buffers(f);
+    uint32_t kept = kept_buffers(f) < f->kept_most ? 0 : kept_for(f, node);
     bool all = kept >= f->kept_most;
 
     if (!all && !(theirs && (elan_place_full(f, theirs->vp) ||
@@ -90,9 +118,10 @@ bool elan_kept_full(struct rme_fabric *f, const struct bmi_elan4_card *theirs)
     f->kept_said = now;
     if (all)
         elan_log(f, RME_LOG_ERROR,
-                 "no new connections: %u buffers wait for DMAs, most likely to processes that "
-                 "are gone; start this process anew, or raise elan_tx_buffers",
-                 kept);
+                 "no new connections with node %d: %u buffers wait for DMAs to it, most likely "
+                 "to processes that are gone; start this process anew, or raise "
+                 "elan_tx_buffers",
+                 node, kept);
     else
         elan_log(f, RME_LOG_WARN,
                  "no connection with process %u: it, and those that had its context before, "

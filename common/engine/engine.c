@@ -25,7 +25,6 @@
  *     memory is no longer registered (mreg.h).
  */
 #include <errno.h>
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -108,30 +107,23 @@ void rme_settle(struct rme *rme)
     }
 }
 
-/* Memory goes back to the system: of ops, and what malloc keeps. */
-static void trim_memory(struct rme *rme)
-{
-    rme_lock(rme);
-    rme_op_table_trim(&rme->operations->table);
-    pthread_mutex_unlock(&rme->lock);
-    malloc_trim(0);
-}
-
 void rme_unlock(struct rme *rme)
 {
-    bool wake, trim;
+    bool wake;
 
     rme_settle(rme);
     wake = rme->wake;
-    trim = rme->keep.trim;
-    rme->wake = rme->keep.trim = false;
+    rme->wake = false;
+    if (rme->keep.trim) {
+        rme->keep.trim = false;
+        rme->keep.heap = true;
+        rme_op_table_trim(&rme->operations->table);
+    }
     pthread_mutex_unlock(&rme->lock);
     if (wake)
         rme->ops->wake(rme->fabric);
     if (rme_mreg_wants_reap(rme->mreg)) /* what the cache gave up */
         rme_mreg_reap(rme->mreg);
-    if (trim)
-        trim_memory(rme);
     if (rme_zone_wants_trim(rme->zone))
         rme_zone_trim(rme->zone);
     if (rme_log_pending(rme->log))

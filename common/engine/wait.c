@@ -43,6 +43,7 @@
  */
 #include <errno.h>
 #include <limits.h>
+#include <malloc.h>
 #include <poll.h>
 #include <sched.h>
 #include <time.h>
@@ -145,11 +146,24 @@ static void stop_idle_timers(struct rme *rme)
         continue;
 }
 
+/* When malloc's memory is to go back, if any is; never after zone_idle_ms=0. */
+static uint64_t heap_at(struct rme *rme, uint64_t now)
+{
+    struct rme_keep *keep = &rme->keep;
+
+    if (!keep->heap || rme->tuning.idle_ms == 0)
+        return UINT64_MAX;
+    if (keep->heap_at == 0)
+        keep->heap_at = now + rme->tuning.idle_ms;
+    return keep->heap_at;
+}
+
 /* When the leader must be awake again, at the latest. */
 static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
 {
     int fabric = rme->ops->deadline(rme->fabric);
-    uint64_t memory = rme_least(rme_zone_look(rme->zone, now), rme_fast_look_at(rme));
+    uint64_t memory = rme_least(rme_least(rme_zone_look(rme->zone, now), heap_at(rme, now)),
+                                rme_fast_look_at(rme));
     uint64_t timer;
 
     stop_idle_timers(rme);
@@ -178,6 +192,7 @@ static void answers(struct rme *rme, bool idle)
 static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
 {
     uint64_t now;
+    bool trims;
     int n;
 
     answers(rme, true);
@@ -190,6 +205,11 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
     if (*over || !rme_node_alone(&rme->answers)) /* taken while settling had no lock */
         return n;
     now = rme_now();
+    trims = heap_at(rme, now) <= now;
+    if (trims) {
+        rme->keep.heap = false;
+        rme->keep.heap_at = 0;
+    }
     rme->sleeps_until = sleep_until(rme, now, until);
     if (rme->sleeps_until > now) {
         uint64_t ms = rme->sleeps_until - now;
@@ -199,6 +219,8 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
         pthread_mutex_unlock(&rme->lock);
         if (rme_zone_wants_trim(rme->zone))
             rme_zone_trim(rme->zone);
+        if (trims)
+            malloc_trim(0);
         if (rme_mreg_wants_room(rme->mreg))
             rme_mreg_make_room(rme->mreg);
         if (rme_log_pending(rme->log))
@@ -207,6 +229,8 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
         rme_lock(rme);
         rme->sleeping = false;
         rme->wake = false;
+    } else {
+        rme->keep.heap |= trims;
     }
     if (rme_progress(rme, true) > 0)
         rme_count(rme, RME_C_WAKEUPS);

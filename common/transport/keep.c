@@ -34,7 +34,10 @@
  *
  * Memory goes back to the system when little is left of much, or few are left of many peers,
  * whose links needed it: malloc keeps what is freed between what is not.  The table of ops
- * gives back what none of them uses any more.  The little that is left may be all over the
+ * gives back what none of them uses any more, at once.  malloc_trim walks over all of the
+ * process's heap, with malloc's locks, which in a large host takes a tenth of a second: a
+ * thread that has nothing to do calls it, zone_idle_ms later (wait.c), so that what peers do
+ * decides neither when nor how often.  The little that is left may be all over the
  * memory of the much, if it is of another peer; so it is looked at again when little is left of
  * that, some times.
  */
@@ -52,9 +55,53 @@
 void rme_keep_init(struct rme_keep *keep, uint64_t limit)
 {
     *keep = (struct rme_keep){.limit = limit};
-    rme_node_init(&keep->waiting);
     for (uint32_t i = 0; i < RME_HOST_CHAINS; i++)
         rme_node_init(&keep->hosts[i]);
+}
+
+/* ---- Who waits ---- */
+
+/* Puts a node where `key` belongs, or takes it out: 0. */
+static void put(struct rme_itree *tree, struct rme_inode *node, uint64_t key)
+{
+    if (node->end != 0)
+        rme_itree_remove(tree, node);
+    node->start = (uintptr_t)key;
+    node->end = key == 0 ? 0 : (uintptr_t)key + 1;
+    if (key != 0)
+        rme_itree_insert(tree, node);
+}
+
+static struct rme_inode *least(const struct rme_itree *tree)
+{
+    return rme_itree_overlap(tree, 0, UINTPTR_MAX);
+}
+
+/* A host's place: at the smallest share with which one of its peers need not wait (is_greedy).
+ * What that depends on has changed. */
+static void place_host(struct rme_keep *keep, struct rme_host *host)
+{
+    const struct rme_inode *first = least(&host->waiting);
+    uint64_t of_host = host->kept + 1, of_peer;
+
+    if (first == NULL) {
+        put(&keep->waiting, &host->keep_wait, 0);
+        return;
+    }
+    of_peer = (uint64_t)first->start * (host->users + 1);
+    put(&keep->waiting, &host->keep_wait, of_host < of_peer ? of_host : of_peer);
+}
+
+/* A peer begins to wait, does so with more or less, or ends it. */
+static void place_peer(struct rme_peer *peer, bool waits)
+{
+    put(&peer->host->waiting, &peer->keep_wait, waits ? peer->kept + 1 : 0);
+    place_host(&peer->rme->keep, peer->host);
+}
+
+static bool is_waiting(const struct rme_peer *peer)
+{
+    return peer->keep_wait.end != 0;
 }
 
 /* ---- Hosts ---- */
@@ -86,6 +133,7 @@ static bool address_of(const struct rme *rme, const struct rme_link *link,
 static struct rme_host *count_peer(struct rme_keep *keep, struct rme_host *host)
 {
     host->users++;
+    place_host(keep, host);
     if (++keep->peers > keep->most_peers)
         keep->most_peers = keep->peers;
     return host;
@@ -118,14 +166,19 @@ struct rme_host *rme_keep_host(struct rme *rme, const struct rme_link *link)
     return count_peer(keep, host);
 }
 
-void rme_keep_host_put(struct rme_keep *keep, struct rme_host *host)
+void rme_keep_host_put(struct rme_peer *peer)
 {
+    struct rme_keep *keep = &peer->rme->keep;
+    struct rme_host *host = peer->host;
+
     keep->peers--;
     if (keep->most_peers >= TRIM_PEERS && keep->peers <= keep->most_peers / TRIM_PART) {
         keep->most_peers = keep->peers;
         keep->trim = true;
     }
-    if (--host->users > 0)
+    host->users--;
+    place_peer(peer, false);
+    if (host->users > 0)
         return;
     rme_node_remove(&host->link);
     free(host);
@@ -164,9 +217,9 @@ bool rme_keep_may_grow(const struct rme_keep *keep)
 void rme_keep_look(struct rme_peer *peer)
 {
     rme_credit_withhold(&peer->credit, is_greedy(peer));
-    if (!peer->credit.withholds || !rme_node_alone(&peer->keep_wait))
+    if (!peer->credit.withholds || is_waiting(peer))
         return;
-    rme_node_append(&peer->rme->keep.waiting, &peer->keep_wait);
+    place_peer(peer, true);
     rme_peer_kick(peer); /* it may lack a reserve */
 }
 
@@ -176,21 +229,36 @@ uint32_t rme_keep_returns(struct rme_peer *peer)
     return rme_credit_ready(&peer->credit);
 }
 
-/* Those that need not wait any more are pushed: their credits go back. */
+/* Those that need not wait any more are pushed: their credits go back.  Nobody else is looked
+ * at: a host comes up with the share that ends its wait, and its peer that holds least. */
 static void let_go(struct rme_keep *keep)
 {
-    struct rme_node *node = keep->waiting.next;
+    uintptr_t ends = is_tight(keep) ? (uintptr_t)share(keep) + 1 : UINTPTR_MAX;
+    struct rme_inode *first;
 
-    while (node != &keep->waiting) {
-        struct rme_peer *peer = rme_entry(node, struct rme_peer, keep_wait);
+    while ((first = rme_itree_overlap(&keep->waiting, 0, ends)) != NULL) {
+        struct rme_host *host = rme_entry(first, struct rme_host, keep_wait);
+        struct rme_peer *peer = rme_entry(least(&host->waiting), struct rme_peer, keep_wait);
 
-        node = node->next;
-        if (is_greedy(peer))
-            continue;
-        rme_node_remove(&peer->keep_wait);
+        place_peer(peer, false);
         rme_credit_withhold(&peer->credit, false);
         rme_peer_kick(peer);
     }
+}
+
+/* So many bytes more are kept, or minus so many. */
+static void count_bytes(struct rme_peer *peer, uint64_t change)
+{
+    struct rme_keep *keep = &peer->rme->keep;
+
+    peer->kept += change;
+    peer->host->kept += change;
+    keep->kept += change;
+    peer->rme->stats.value[RME_C_KEPT_BYTES] = keep->kept;
+    if (is_waiting(peer))
+        place_peer(peer, true);
+    else if (least(&peer->host->waiting) != NULL)
+        place_host(keep, peer->host);
 }
 
 void rme_keep(struct rme_peer *peer, uint64_t bytes)
@@ -198,10 +266,7 @@ void rme_keep(struct rme_peer *peer, uint64_t bytes)
     struct rme_keep *keep = &peer->rme->keep;
 
     keep->keepers += peer->host->kept == 0;
-    peer->host->kept += bytes;
-    peer->kept += bytes;
-    keep->kept += bytes;
-    peer->rme->stats.value[RME_C_KEPT_BYTES] = keep->kept;
+    count_bytes(peer, bytes);
     if (keep->kept > keep->peak)
         keep->peak = keep->kept;
 }
@@ -210,13 +275,9 @@ void rme_unkeep(struct rme_peer *peer, uint64_t bytes)
 {
     struct rme_keep *keep = &peer->rme->keep;
 
-    peer->kept -= bytes;
-    peer->host->kept -= bytes;
-    keep->kept -= bytes;
-    peer->rme->stats.value[RME_C_KEPT_BYTES] = keep->kept;
+    count_bytes(peer, -bytes);
     keep->keepers -= peer->host->kept == 0;
-    if (!rme_node_alone(&keep->waiting))
-        let_go(keep);
+    let_go(keep);
     if (keep->kept <= keep->peak / TRIM_PART && (keep->peak >= TRIM_FROM || keep->again > 0)) {
         keep->again = keep->peak >= TRIM_FROM ? TRIM_AGAIN : (uint8_t)(keep->again - 1);
         keep->peak = keep->kept;

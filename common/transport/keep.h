@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/itree.h"
 #include "base/list.h"
 
 struct rme;
@@ -16,8 +17,10 @@ struct rme_peer;
 struct rme_host {
     struct rme_node link; /* in a chain of rme_keep.hosts */
     unsigned char address[16];
-    uint32_t users; /* peers */
-    uint64_t kept;  /* bytes */
+    uint32_t users;             /* peers */
+    uint64_t kept;              /* bytes */
+    struct rme_itree waiting;   /* peers of it that get no credits, by what is kept for them */
+    struct rme_inode keep_wait; /* in rme_keep.waiting */
 };
 
 #define RME_HOST_CHAINS 256u
@@ -28,9 +31,11 @@ struct rme_keep {
     uint64_t peak;              /* since memory was given back to the system */
     uint32_t keepers;           /* hosts for which something is kept */
     uint32_t peers, most_peers; /* now, and at most since memory was given back */
-    bool trim;                  /* memory should go back to the system */
+    bool trim;                  /* memory of ops should go back to malloc */
+    bool heap;                  /* memory of malloc should go back to the system, */
+    uint64_t heap_at;           /* at that time; 0: nobody has looked yet */
     uint8_t again;              /* so many times more as what was left then goes, too */
-    struct rme_node waiting;    /* peers that get no credits (peer->keep_wait) */
+    struct rme_itree waiting;   /* hosts of which peers wait, by the share that ends it */
     struct rme_node hosts[RME_HOST_CHAINS];
 };
 
@@ -38,7 +43,8 @@ void rme_keep_init(struct rme_keep *keep, uint64_t limit);
 
 /* The host of a peer that comes by this link; `link` NULL: one of its own.  NULL: no memory. */
 struct rme_host *rme_keep_host(struct rme *rme, const struct rme_link *link);
-void rme_keep_host_put(struct rme_keep *keep, struct rme_host *host);
+/* The peer ends: it waits no more, and its host has one less. */
+void rme_keep_host_put(struct rme_peer *peer);
 
 /* So many bytes more, or less, are kept for the peer. */
 void rme_keep(struct rme_peer *peer, uint64_t bytes);

@@ -58,7 +58,6 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     rme_node_init(&peer->endings);
     rme_node_init(&peer->xferq);
     rme_node_init(&peer->moving);
-    rme_node_init(&peer->keep_wait);
     rme_node_init(&peer->answer);
     rme_node_init(&peer->xfer_turn);
     rme_node_init(&peer->window_turn);
@@ -96,8 +95,7 @@ void rme_peer_destroy(struct rme_peer *peer)
     rme_node_remove(&peer->of_engine);
     rme_node_remove(&peer->kick);
     rme_node_remove(&peer->xfer_turn);
-    rme_node_remove(&peer->keep_wait);
-    rme_keep_host_put(&rme->keep, peer->host);
+    rme_keep_host_put(peer);
     rme_node_remove(&peer->window_turn);
     rme->user->gone(peer);
     rme->npeer--;

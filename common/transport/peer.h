@@ -68,7 +68,7 @@ struct rme_peer {
     struct rme_node moving;      /* transfers that the fabric has, in the order of posting */
     struct rme_host *host;       /* where it comes from, for what is kept (keep.c) */
     uint64_t kept;               /* bytes kept for it */
-    struct rme_node keep_wait;   /* in rme->keep.waiting: gets no credits */
+    struct rme_inode keep_wait;  /* in host->waiting: gets no credits */
     struct rme_node answer;      /* in rme->answers: its credits wait for an answer */
     struct rme_node xfer_turn;   /* in rme->xfer_turn: waits for the process's throttle */
     struct rme_node window_turn; /* in rme->window_turn: waits for windows */

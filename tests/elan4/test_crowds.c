@@ -22,6 +22,7 @@
 #define BUFFERS   64 /* and all of them */
 #define LINKS     12 /* of who has many */
 #define TURNS     24 /* who are killed in turn at one place */
+#define CROWD     7 /* who are killed together: all contexts of the server's node but its own */
 #define STRANGERS 80 /* who ask, each on a node of its own */
 #define BYTES     4096
 #define TRANSFERS 24 /* to who is deaf; elan_transfers=16 */
@@ -313,6 +314,42 @@ static void who_is_not_served_is_told(void **state)
     close_side(&client);
     take_the_place(&server, 0);
     as_at_the_start(&server);
+}
+
+/* ---- Killed together ---- */
+
+/* Processes of one node, each with all that a link may have, come and are killed, until there
+ * are no new connections with that node: it is told so, and other nodes do not notice. */
+static void killed_together(void **state)
+{
+    struct side server, client;
+    struct rme_link *l;
+    (void)state;
+    begin(&server, FOR_EVER);
+    for (int killed = 0; server.f->norphans + server.f->kept_moves < BUFFERS;) {
+        pid_t pid[CROWD];
+        assert_in_range(killed, 0, BUFFERS);
+        for (int i = 0; i < CROWD; i++)
+            pid[i] = begin_child(rude, 1);
+        killed += CROWD;
+        until_so_far(&server, &sh->ready, killed);
+        look(&server);
+        TAILQ_FOREACH(l, &server.f->links, all)
+            fill(&server, l);
+        for (int i = 0; i < CROWD; i++)
+            end_child(pid[i]);
+        until(&server, NULL, RME_EV_LINK_DOWN, killed);
+    }
+    come(&client, &server, 1);
+    talk(&client, &server, server.link, 50);
+    go(&client, &server);
+    on_node(0);
+    open_side(&client, NULL, SMALL FOR_EVER);
+    dial(&client, "elan4://0:2");
+    until(&client, &server, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(client.error, -EBUSY);
+    close_side(&client);
+    close_side(&server);
 }
 
 /* ---- Strangers ---- */
@@ -646,6 +683,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed_in_turn),
         cmocka_unit_test(who_is_not_served_is_told),
+        cmocka_unit_test(killed_together),
         cmocka_unit_test(strangers),
         cmocka_unit_test(many_links),
         cmocka_unit_test(owed_to_two),

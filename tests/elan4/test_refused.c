@@ -430,9 +430,10 @@ static void a_lie_harms_nobody_else(void **state)
     assert_ptr_equal(LIST_FIRST(&server.f->owner[vp].move), m);
     server.f->spares_most = 0; /* what lies there counts as what has not ended */
     server.f->kept_most = server.f->norphans + server.f->tx_spares + server.f->move_spares;
-    assert_true(elan_kept_full(server.f, NULL));
+    assert_true(elan_kept_full(server.f, server.f->nic->node, NULL));
+    assert_false(elan_kept_full(server.f, server.f->nic->node + 1, NULL));
     server.f->kept_most++;
-    assert_false(elan_kept_full(server.f, NULL));
+    assert_false(elan_kept_full(server.f, server.f->nic->node, NULL));
     TAILQ_FOREACH(tx, &server.f->tx_free, next)
         assert_false(tx->bound);
 

@@ -4,6 +4,9 @@
  * (keep.c), and is told what was taken later: in order, all of it, and when less is kept.
  */
 #include <errno.h>
+#include <malloc.h>
+#include <signal.h>
+#include <sys/mman.h>
 
 #include "engine/engine.h"
 #include "scripted.h"
@@ -297,6 +300,155 @@ static void the_last_goes_back_too(void **state)
     assert_in_range(n, 0, 6);
 }
 
+static unsigned gone_back;
+
+/* In place of libc's. */
+int malloc_trim(size_t pad)
+{
+    (void)pad;
+    gone_back++;
+    return 0;
+}
+
+static void sleep_a_second(void)
+{
+    clock_step_ms(1000);
+}
+
+/* It takes long, so no flood brings it about while there is something to do, and many floods do
+ * no more than one. */
+static void the_heap_goes_back_when_all_is_quiet(void **state)
+{
+    struct rme_peer *peer;
+    struct rme_done done;
+
+    (void)state;
+    open_with(OPTIONS "64M,zone_idle_ms=10000", 1024);
+    peer = rme_entry(scripted.rme->peers.next, struct rme_peer, of_engine);
+    gone_back = 0;
+    for (unsigned i = 0; i < 10; i++) {
+        for (unsigned piece = 0; piece < 2000; piece++)
+            rme_keep(peer, 2000);
+        for (unsigned piece = 0; piece < 2000; piece++)
+            rme_unkeep(peer, 2000);
+        assert_true(scripted.rme->keep.trim);
+        scripted_run();
+        assert_false(scripted.rme->keep.trim);
+    }
+    assert_int_equal(gone_back, 0);
+    script.sleeping = sleep_a_second;
+    assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 5000), 0);
+    assert_int_equal(gone_back, 0);
+    assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 60000), 0);
+    assert_int_equal(gone_back, 1);
+    script.sleeping = NULL;
+}
+
+/* ---- Who is looked at ---- */
+
+enum { WAITERS = 1024, LOOKS = 64, HOSTS = 16 };
+
+static struct {
+    struct rme_peer *peer[WAITERS]; /* each in pages of its own */
+    size_t size;                    /* of these */
+    unsigned looked_at;
+} crowd;
+
+static struct rme_peer *new_waiter(struct rme *rme, struct rme_host *host)
+{
+    struct rme_peer *peer =
+        mmap(NULL, crowd.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_true(peer != MAP_FAILED);
+    peer->rme = rme;
+    peer->host = host;
+    host->users++;
+    rme_node_init(&peer->kick);
+    return peer;
+}
+
+/* A peer that may not be touched is: counts. */
+static void touched(int signal, siginfo_t *info, void *context)
+{
+    (void)context;
+    for (unsigned i = 0; i < WAITERS; i++) {
+        if ((uintptr_t)info->si_addr - (uintptr_t)crowd.peer[i] >= crowd.size)
+            continue;
+        mprotect(crowd.peer[i], crowd.size, PROT_READ | PROT_WRITE);
+        crowd.looked_at++;
+        return;
+    }
+    sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+}
+
+/* How many peers does the engine look at while something of this one is let go? */
+static unsigned looks(struct rme_peer *peer, uint64_t bytes)
+{
+    crowd.looked_at = 0;
+    for (unsigned i = 0; i < WAITERS; i++)
+        assert_int_equal(mprotect(crowd.peer[i], crowd.size, PROT_NONE), 0);
+    rme_unkeep(peer, bytes);
+    for (unsigned i = 0; i < WAITERS; i++)
+        assert_int_equal(mprotect(crowd.peer[i], crowd.size, PROT_READ | PROT_WRITE), 0);
+    return crowd.looked_at;
+}
+
+static unsigned kicked(const struct rme *rme)
+{
+    unsigned n = 0;
+
+    for (struct rme_node *node = rme->kicked.next; node != &rme->kicked; node = node->next)
+        n++;
+    return n;
+}
+
+/*
+ * A thousand peers of some hosts wait, one with more than the other.  What one of them lets go
+ * leads to a look at a few, and so does what another host lets go, by which all shares grow.
+ * Each goes on as soon as what it holds is its share, whoever let go.
+ */
+static void a_release_looks_at_few_of_many_that_wait(void **state)
+{
+    struct sigaction before, action = {.sa_sigaction = touched, .sa_flags = SA_SIGINFO};
+    struct rme rme = {.ops = NULL};
+    struct rme_host host[HOSTS + 1] = {{.users = 0}};
+    struct rme_peer *stranger;
+
+    (void)state;
+    rme_keep_init(&rme.keep, 124u << 20);
+    rme_node_init(&rme.kicked);
+    crowd.size = (sizeof(*stranger) + 4095) / 4096 * 4096;
+    stranger = new_waiter(&rme, &host[HOSTS]);
+    for (unsigned i = 0; i < WAITERS; i++) {
+        crowd.peer[i] = new_waiter(&rme, &host[i % HOSTS]);
+        rme_keep(crowd.peer[i], 65536 + i);
+    }
+    for (unsigned i = 0; i < WAITERS; i++)
+        rme_keep_look(crowd.peer[i]);
+    assert_int_equal(kicked(&rme), WAITERS); /* for a reserve */
+    while (rme_node_take(&rme.kicked) != NULL)
+        continue;
+    assert_int_equal(sigaction(SIGSEGV, &action, &before), 0);
+    for (unsigned i = 0; i < WAITERS; i++)
+        assert_in_range(looks(crowd.peer[i], 1), 1, LOOKS);
+    rme_keep(stranger, 1);
+    assert_in_range(looks(stranger, 1), 0, LOOKS);
+    assert_int_equal(kicked(&rme), 0);
+    /* it holds less than its share of its host's, and goes on alone */
+    assert_in_range(looks(crowd.peer[7], 65536), 1, LOOKS);
+    assert_int_equal(kicked(&rme), 1);
+    assert_ptr_equal(rme_entry(rme.kicked.next, struct rme_peer, kick), crowd.peer[7]);
+    for (unsigned i = 0; i < WAITERS; i += HOSTS) /* little is left: all do */
+        rme_unkeep(crowd.peer[i], crowd.peer[i]->kept);
+    sigaction(SIGSEGV, &before, NULL);
+    assert_int_equal(kicked(&rme), WAITERS);
+    for (unsigned i = 0; i < WAITERS; i++) {
+        assert_false(crowd.peer[i]->credit.withholds);
+        munmap(crowd.peer[i], crowd.size);
+    }
+    munmap(stranger, crowd.size);
+}
+
 /* ---- Who is given up ---- */
 
 /* Comes, and waits for the host. */
@@ -362,6 +514,8 @@ int main(void)
         cmocka_unit_test_teardown(what_waits_to_be_acknowledged_is_counted_and_goes_back,
                                   close_it),
         cmocka_unit_test_teardown(the_last_goes_back_too, close_it),
+        cmocka_unit_test_teardown(the_heap_goes_back_when_all_is_quiet, close_it),
+        cmocka_unit_test(a_release_looks_at_few_of_many_that_wait),
         cmocka_unit_test_teardown(of_whom_the_host_gives_up_nothing_is_kept, close_it),
         cmocka_unit_test_teardown(who_keeps_little_is_told_with_each_word, close_it),
         cmocka_unit_test_teardown(who_is_greedy_is_told_late_and_in_order, close_it),

@@ -7,6 +7,9 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -421,26 +424,172 @@ static void of_a_context_before(void **state)
     end();
 }
 
-/* A child has no links, and asks for none. */
-static void asked_for_by_a_child(void **state)
+/* ---- calls of a child ---- */
+
+static struct {
+    struct rme_addr *other; /* without a link */
+    rme_id id;              /* of a receive that is under way */
+    struct rme_unexpected got;
+    void *alloc;
+} of_parent;
+
+static char sink[64];
+
+static struct rme_list in_sink(void)
 {
-    struct rme_addr *other;
+    static void *base = sink;
+    static int64_t length = sizeof(sink);
+
+    return (struct rme_list){.base = &base, .length = &length, .count = 1};
+}
+
+static void write_nothing(void *arg, const char *line)
+{
+    (void)arg;
+    (void)line;
+    _exit(3);
+}
+
+static FILE *to_nowhere(void)
+{
+    return fopen("/dev/null", "w");
+}
+
+/* A public function of the engine, and what a child may have of it. */
+#define IN_A_CHILD(X)                                                                          \
+    X(rme_open, child_opens())                                                                 \
+    X(rme_close, (rme_close(rme), true))                                                       \
+    X(rme_listen_port, rme_listen_port(rme) < 0)                                               \
+    X(rme_addr_parse, rme_addr_parse("ib", "ib://a:1", &(struct rme_addr *){NULL}) == 0)       \
+    X(rme_addr_any_port, !rme_addr_any_port(peer))                                             \
+    X(rme_addr_free, (rme_addr_free(peer), true))                                              \
+    X(rme_addr_name, strcmp(rme_addr_name(peer), "ib://peer:1") == 0)                          \
+    X(rme_addr_is_dead, !rme_addr_is_dead(peer))                                               \
+    X(rme_addr_is_over, !rme_addr_is_over(peer))                                               \
+    X(rme_addr_match, rme_addr_match(peer, "peer", 0) == 0)                                    \
+    X(rme_addr_reach, rme_addr_reach(rme, of_parent.other, 10) == -ENODEV)                     \
+    X(rme_addr_set_host, (rme_addr_set_host(peer, sink), true))                                \
+    X(rme_addr_host, rme_addr_host(peer) == NULL)                                              \
+    X(rme_context_open, rme_context_open(rme, 2) == -ENODEV)                                   \
+    X(rme_context_close, (rme_context_close(rme, 0), true))                                    \
+    X(rme_post_send, rme_post_send(rme, peer, &list, 5, 0, NULL, &id) == -ENODEV)              \
+    X(rme_post_unexpected, rme_post_unexpected(rme, peer, &list, 5, 0, NULL, &id) == -ENODEV)  \
+    X(rme_post_recv, rme_post_recv(rme, peer, &list, 5, 0, NULL, &actual, &id) == -ENODEV)     \
+    X(rme_test, rme_test(rme, of_parent.id, &done, 10) == -ENODEV)                             \
+    X(rme_test_some, rme_test_some(rme, &of_parent.id, 1, &at, &done, 10) == -ENODEV)          \
+    X(rme_test_context, rme_test_context(rme, 0, &done, 1, 10) == -ENODEV)                     \
+    X(rme_test_unexpected, rme_test_unexpected(rme, &got, 1, 10) == -ENODEV)                   \
+    X(rme_unexpected_free, rme_unexpected_free(rme, of_parent.got.buffer) <= 0)                \
+    X(rme_cancel, rme_cancel(rme, of_parent.id) <= 0)                                          \
+    X(rme_set_forceful_cancel, (rme_set_forceful_cancel(rme), true))                           \
+    X(rme_memory_alloc, rme_memory_alloc(rme, 4096) == NULL)                                   \
+    X(rme_memory_free, rme_memory_free(rme, of_parent.alloc) == -ENODEV)                       \
+    X(rme_memory_owns, !rme_memory_owns(rme, of_parent.alloc, 1))                              \
+    X(rme_memory_hint, (rme_memory_hint(rme, plain, LARGE, RME_TO_SEND), true))                \
+    X(rme_counter_get, rme_counter_get(rme, 0, &counter) <= 0)                                 \
+    X(rme_counter_value, rme_counter_value(rme, "peers") == 0)                                 \
+    X(rme_session_get, rme_session_get(rme, peer, 0, &counter) < 0)                            \
+    X(rme_stage_get, rme_stage_get(rme, 0, &stage) < 0)                                        \
+    X(rme_print_peers, (rme_print_peers(rme, write_nothing, NULL), true))                      \
+    X(rme_print_options, (rme_print_options(to_nowhere(), NULL), true))                        \
+    X(rme_option_get, rme_option_get(rme, "spin_us", &actual) == 0)                            \
+    X(rme_option_ignored, rme_option_ignored(rme) == NULL)                                     \
+    X(rme_key_opens, rme_key_opens(rme) != NULL)                                               \
+    X(rme_explain, (rme_explain(rme, 4096, 1, to_nowhere()), true))
+
+/* An engine of its own is begun, as far as to read the options. */
+static bool child_opens(void)
+{
+    struct rme_config config = {.fabric = &script_ops, .options = "spin_us=many"};
+    struct rme *own = NULL;
+
+    return rme_open(&config, &own) == -EINVAL;
+}
+
+/* Does the function's row hold in a child, and has it left the devices alone? */
+static bool holds_in_a_child(const char *function)
+{
+    struct script before = script;
+    struct rme_list list = in_sink();
+    struct rme_counter counter;
+    struct rme_stage stage;
+    struct rme_unexpected got;
+    struct rme_done done;
+    int64_t actual = 0;
+    bool holds = false;
+    rme_id id;
+    int at;
+
+#define RUN(name, row)                                                                         \
+    if (strcmp(function, #name) == 0)                                                          \
+        holds = row;
+    IN_A_CHILD(RUN)
+#undef RUN
+    return holds && memcmp(&before, &script, sizeof(script)) == 0;
+}
+
+/* In a child, while a thread that the child does not have holds the engine's lock. */
+static int run_in_a_child(const char *function)
+{
     int status;
     pid_t child;
 
-    (void)state;
-    begin(&usual, "");
-    assert_int_equal(rme_addr_parse("ib", "ib://nobody:1", &other), 0);
+    rme_lock(rme);
     child = fork();
     if (child == 0) {
-        unsigned before = script.asked[0];
-        int error = rme_addr_reach(rme, other, 10);
-
-        _exit(error == -ENODEV && script.asked[0] == before ? 0 : 1);
+        alarm(60); /* for a lock that nobody gives back */
+        _exit(holds_in_a_child(function) ? 0 : 1);
     }
+    pthread_mutex_unlock(&rme->lock);
+    assert_true(child > 0);
     assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
-    rme_addr_free(other);
+    return status;
+}
+
+/* The functions that rme.h tells of: a new one needs a row above. */
+static void nothing_of_the_engine_is_a_childs(void **state)
+{
+    char path[4096], line[256], *name;
+    const char *top = getenv("srcdir");
+    struct rme_list list = in_sink();
+    unsigned functions = 0;
+    FILE *header;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/common/rme.h", top != NULL ? top : ".");
+    header = fopen(path, "r");
+    if (header == NULL)
+        fail_msg("%s: %s; say where the sources are: srcdir=DIRECTORY", path, strerror(errno));
+    begin(&usual, "");
+    assert_int_equal(rme_addr_parse("ib", "ib://nobody:1", &of_parent.other), 0);
+    assert_int_equal(rme_post_recv(rme, peer, &list, 4, 0, NULL, &(int64_t){0}, &of_parent.id),
+                     0);
+    SAYS(UNEXPECTED, 0);
+    assert_int_equal(rme_test_unexpected(rme, &of_parent.got, 1, 0), 1);
+    of_parent.alloc = rme_memory_alloc(rme, 4096);
+    assert_non_null(of_parent.alloc);
+    while (fgets(line, sizeof(line), header) != NULL) {
+        int status;
+
+        if (strncmp(line, "RME_API ", 8) != 0) /* a type, perhaps a star, the name */
+            continue;
+        line[strcspn(line, "(")] = '\0';
+        name = strrchr(line, ' ') + 1;
+        name += *name == '*';
+        functions++;
+        status = run_in_a_child(name);
+        if (status != 0)
+            print_error("%s in a child: status %#x\n", name, (unsigned)status);
+        assert_int_equal(status, 0);
+    }
+    fclose(header);
+    assert_true(functions > 0);
+    assert_int_equal(rme_unexpected_free(rme, of_parent.got.buffer), 0);
+    assert_int_equal(rme_memory_free(rme, of_parent.alloc), 0);
+    assert_int_equal(rme_cancel(rme, of_parent.id), 0);
+    run();
+    assert_int_equal(ended, 1);
+    rme_addr_free(of_parent.other);
     end();
 }
 
@@ -459,7 +608,7 @@ int main(void)
         cmocka_unit_test(reached_while_its_link_ends),
         cmocka_unit_test(dropped_with_their_context),
         cmocka_unit_test(of_a_context_before),
-        cmocka_unit_test(asked_for_by_a_child),
+        cmocka_unit_test(nothing_of_the_engine_is_a_childs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
