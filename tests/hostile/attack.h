@@ -48,6 +48,7 @@ attack_fn attack_silent, attack_storm, attack_links; /* links */
 attack_fn attack_crowd;                              /* no attack, but a crowd of clients */
 attack_fn attack_jobs;                               /* of bmi-perf's server */
 attack_fn attack_keys, attack_shared_keys;
+attack_fn attack_unwritten, attack_lists, attack_prepared; /* of bmi-iod */
 /* of Elan4 only */
 attack_fn attack_packets, attack_cards, attack_rubbish, attack_nowhere, attack_places;
 

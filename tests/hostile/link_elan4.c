@@ -25,7 +25,6 @@
 #define ENDS     8192 /* a power of two */
 #define WINDOW   64   /* packets of an end that may be on their way, as packet.h has it */
 #define HELLO    512
-#define RDMA_MS  300 /* a DMA that is refused never ends */
 #define WHERE_MS 5000
 
 struct buffer {
@@ -551,7 +550,7 @@ static int rdma(unsigned vp, E4_Addr there, void *data, size_t length, bool read
         elan4_run_dma_cmd(nic->tx, &d);
         bmi_elan4_flush(nic);
     }
-    if (!wait || !elan4_pollevent_word(nic->ctx, word, RDMA_MS * 1000)) {
+    if (!wait || !elan4_pollevent_word(nic->ctx, word, STEP_MS * 1000)) {
         memory = NULL; /* what it does is its own affair */
         event = NULL;
         return -EACCES;
