@@ -77,6 +77,7 @@ static unsigned next_buffer;
 static struct end *ends[ENDS];
 static uint32_t last_number;
 static E4_CmdQ *reads;
+static struct bmi_elan4_where desk; /* of the last target */
 
 /* ---- Joining ---- */
 
@@ -151,6 +152,17 @@ static int ask_desk(const struct bmi_elan4_where *where, struct bmi_elan4_card *
     return rc;
 }
 
+int elan4_visit(void)
+{
+    int fd = socket(desk.tcp.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd >= 0 && connect(fd, (const struct sockaddr *)&desk.tcp, desk.tcp_length) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
 /* "node:context"; a server's card is asked for at its desk, once. */
 static bool parse(const char *text, struct target *target)
 {
@@ -163,6 +175,7 @@ static bool parse(const char *text, struct target *target)
         bmi_elan4_vp(&nic->range, node, context) < 0 ||
         bmi_elan4_servers_find(servers, &nic->range, node, context, &where) != 0)
         return false;
+    desk = where;
     own.wanted = target->vp = (unsigned)bmi_elan4_vp(&nic->range, node, context);
     target->queue = where.queue;
     if (where.queue != 0)
