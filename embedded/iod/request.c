@@ -384,6 +384,7 @@ static void request_start(struct request *r)
     case IOD_OP_LIST:
     case IOD_OP_FORGET:
     case IOD_OP_REMOVE:
+        r->job.is_long = r->decoded.op == IOD_OP_LIST; /* of the whole folder */
         workers_add(r->server->workers, &r->job);
         return;
     case IOD_OP_WRITE:

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 struct workers {
@@ -13,6 +12,7 @@ struct workers {
     struct turn *first, *last; /* turns with jobs */
     struct turn common;
     int running; /* jobs being run now */
+    int longs;   /* of them */
     bool stop;
     int count;
     pthread_t thread[];
@@ -28,15 +28,28 @@ static void add_turn(struct workers *w, struct turn *turn)
     w->last = turn;
 }
 
-/* The first job of the first turn, which goes behind the others if it has more; NULL: none. */
+/* Half of the threads, and one at least. */
+static bool may_run(const struct workers *w, const struct job *job)
+{
+    return !job->is_long || w->longs < (w->count + 1) / 2;
+}
+
+/* The first job of the first turn whose job may run; the turn goes behind the others if it has
+ * more.  NULL: none. */
 static struct job *take(struct workers *w)
 {
-    struct turn *turn = w->first;
+    struct turn *before = NULL, *turn = w->first;
     struct job *job;
 
+    while (turn && !may_run(w, turn->first)) {
+        before = turn;
+        turn = turn->next;
+    }
     if (!turn)
         return NULL;
-    w->first = turn->next;
+    *(before ? &before->next : &w->first) = turn->next;
+    if (w->last == turn)
+        w->last = before;
     job = turn->first;
     turn->first = job->next;
     if (turn->first)
@@ -53,10 +66,14 @@ static void *worker(void *arg)
         struct job *job = take(w);
 
         if (job) {
+            bool is_long = job->is_long;
+
             w->running++;
+            w->longs += is_long;
             pthread_mutex_unlock(&w->lock);
             job->run(job);
             pthread_mutex_lock(&w->lock);
+            w->longs -= is_long;
             if (--w->running == 0 && w->stop)
                 pthread_cond_broadcast(&w->work);
         } else if (w->stop && w->running == 0) {

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* workers.h - threads that do what may block on a disk.  Jobs of one turn start in the order in
  * which they were added; turns with jobs alternate, one job each, so that whoever adds many
- * delays nobody else's. */
+ * delays nobody else's.  Long jobs have half of the threads, those of all turns together. */
 #ifndef IOD_WORKERS_H
 #define IOD_WORKERS_H
+
+#include <stdbool.h>
 
 struct workers;
 
@@ -17,6 +19,7 @@ struct turn {
 struct job {
     void (*run)(struct job *job);
     struct turn *turn; /* NULL: the one that all such share */
+    bool is_long;      /* keeps a thread for as long as many others together */
     struct job *next;
 };
 

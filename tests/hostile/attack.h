@@ -13,6 +13,7 @@ enum victim { VICTIM_IOD, VICTIM_PERF };
 
 struct attack {
     struct target target;
+    const char *address; /* of which the target is made */
     enum victim victim;
     uint64_t deadline; /* by clock_us() */
     unsigned round;
@@ -43,12 +44,15 @@ bool attack_say(struct attack *attack, struct link *link,
 attack_fn attack_malformed, attack_hellos, attack_credits,
     attack_windows; /* what is forbidden */
 attack_fn attack_deaf, attack_cancels, attack_rts,
-    attack_empty;                                    /* what is allowed, too much of it */
-attack_fn attack_silent, attack_storm, attack_links; /* links */
-attack_fn attack_crowd;                              /* no attack, but a crowd of clients */
-attack_fn attack_jobs;                               /* of bmi-perf's server */
+    attack_empty; /* what is allowed, too much of it */
+attack_fn attack_silent, attack_storm, attack_links, attack_deaths, attack_leaver; /* links */
+attack_fn attack_crowd; /* no attack, but a crowd of clients */
+attack_fn attack_jobs;  /* of bmi-perf's server */
 attack_fn attack_keys, attack_shared_keys;
+attack_fn attack_lies, attack_lent;
+attack_fn attack_unwritten, attack_lists, attack_prepared; /* of bmi-iod */
 /* of Elan4 only */
-attack_fn attack_packets, attack_cards, attack_rubbish, attack_nowhere, attack_places;
+attack_fn attack_visitors, attack_packets, attack_cards, attack_generations, attack_rubbish,
+    attack_nowhere, attack_places;
 
 #endif

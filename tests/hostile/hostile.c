@@ -28,12 +28,21 @@ static const struct {
     {"silent", "links that say nothing, or are asked for and left", attack_silent},
     {"storm", "links made and ended all the time", attack_storm},
     {"links", "1,000 links that do a little of everything", attack_links},
+    {"deaths", "processes that are killed with links up, a dozen at a time", attack_deaths},
+    {"leaver", "one of them", attack_leaver},
     {"crowd", "1,000 clients at once, each of which asks and is answered", attack_crowd},
     {"keys", "every key ever seen, used later and elsewhere", attack_keys},
     {"shared-keys", "the same where a key serves every link while its operation lasts",
      attack_shared_keys},
+    {"lies", "words that are not true, behind a right handshake", attack_lies},
+    {"lent", "lent memory that changes while it is read", attack_lent},
+    {"unwritten", "data that is said to be written and is not (iod)", attack_unwritten},
+    {"lists", "requests for lists by clients who leave (iod)", attack_lists},
+    {"prepared", "parts of copies that are prepared and left (iod)", attack_prepared},
+    {"visitors", "connections to the desk that say nothing (elan4)", attack_visitors},
     {"packets", "packets that no link is said to send (elan4)", attack_packets},
     {"cards", "cards of those who are not to be answered (elan4)", attack_cards},
+    {"generations", "cards of others who had this process's place (elan4)", attack_generations},
     {"rubbish", "rubbish in the input queue (elan4)", attack_rubbish},
     {"nowhere", "addresses where no memory is (elan4)", attack_nowhere},
     {"places", "more links than one process is given (elan4)", attack_places},
@@ -74,7 +83,7 @@ struct link *attack_open(struct attack *attack, const struct link_plan *plan)
 
 void attack_must_end(struct attack *attack, struct link *link, const char *after)
 {
-    if (link_ended(link, 5000))
+    if (link_ended(link, 20000))
         attack->ended++;
     else
         complain(attack, "the link goes on after %s", after);
@@ -99,7 +108,7 @@ static int usage(void)
 
 int main(int argc, char **argv)
 {
-    struct attack attack = {.victim = VICTIM_PERF};
+    struct attack attack = {.victim = VICTIM_PERF, .address = argc == 5 ? argv[3] : ""};
     unsigned which = 0;
 
     if (argc != 5 || !target_parse(argv[3], &attack.target) ||

@@ -44,6 +44,7 @@ struct link_plan {
     uint16_t credits; /* promised to the peer; 0: 32 */
     bool no_receives; /* none is posted, whatever was promised */
     bool lean;        /* says that it is content with one credit, and counts exactly */
+    bool borrows;     /* takes memory that is lent, and counts exactly */
     bool deaf;        /* nothing that arrives is ever looked at */
     enum link_returns returns;
 };

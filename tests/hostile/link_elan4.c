@@ -25,7 +25,6 @@
 #define ENDS     8192 /* a power of two */
 #define WINDOW   64   /* packets of an end that may be on their way, as packet.h has it */
 #define HELLO    512
-#define RDMA_MS  300 /* a DMA that is refused never ends */
 #define WHERE_MS 5000
 
 struct buffer {
@@ -78,6 +77,7 @@ static unsigned next_buffer;
 static struct end *ends[ENDS];
 static uint32_t last_number;
 static E4_CmdQ *reads;
+static struct bmi_elan4_where desk; /* of the last target */
 
 /* ---- Joining ---- */
 
@@ -152,6 +152,17 @@ static int ask_desk(const struct bmi_elan4_where *where, struct bmi_elan4_card *
     return rc;
 }
 
+int elan4_visit(void)
+{
+    int fd = socket(desk.tcp.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd >= 0 && connect(fd, (const struct sockaddr *)&desk.tcp, desk.tcp_length) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
 /* "node:context"; a server's card is asked for at its desk, once. */
 static bool parse(const char *text, struct target *target)
 {
@@ -164,6 +175,7 @@ static bool parse(const char *text, struct target *target)
         bmi_elan4_vp(&nic->range, node, context) < 0 ||
         bmi_elan4_servers_find(servers, &nic->range, node, context, &where) != 0)
         return false;
+    desk = where;
     own.wanted = target->vp = (unsigned)bmi_elan4_vp(&nic->range, node, context);
     target->queue = where.queue;
     if (where.queue != 0)
@@ -551,7 +563,7 @@ static int rdma(unsigned vp, E4_Addr there, void *data, size_t length, bool read
         elan4_run_dma_cmd(nic->tx, &d);
         bmi_elan4_flush(nic);
     }
-    if (!wait || !elan4_pollevent_word(nic->ctx, word, RDMA_MS * 1000)) {
+    if (!wait || !elan4_pollevent_word(nic->ctx, word, STEP_MS * 1000)) {
         memory = NULL; /* what it does is its own affair */
         event = NULL;
         return -EACCES;

@@ -9,6 +9,8 @@
 
 extern const struct medium medium_elan4;
 
+/* A TCP connection to the desk of the last target, a socket; below 0: there is none. */
+int elan4_visit(void);
 /* The card of this process, for the target. */
 int elan4_card(const struct target *target, struct bmi_elan4_card *card);
 /* A packet of the kind as a good peer would send it next; `length` bytes of a body. */

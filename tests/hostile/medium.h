@@ -8,9 +8,9 @@
 
 #include "link.h"
 
-#define STEP_MS  5000 /* for each step of connecting, and for RDMA */
-#define SENDS    64   /* messages that may be on their way */
-#define RECEIVES 64   /* that are kept until they are taken */
+#define STEP_MS  20000 /* for each step of connecting, and for RDMA */
+#define SENDS    64    /* messages that may be on their way */
+#define RECEIVES 64    /* that are kept until they are taken */
 
 struct end;
 

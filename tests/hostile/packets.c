@@ -63,7 +63,8 @@ void link_hello(const struct link_plan *plan, struct rme_hello *hello)
         (struct rme_hello){.version = RME_WIRE_VERSION,
                            .version_min = RME_WIRE_VERSION_MIN,
                            .flags = RME_HELLO_F_READ | RME_HELLO_F_INVITE |
-                                    (plan->lean ? RME_HELLO_F_EXACT | RME_HELLO_F_LEAN : 0),
+                                    (plan->lean ? RME_HELLO_F_EXACT | RME_HELLO_F_LEAN : 0) |
+                                    (plan->borrows ? RME_HELLO_F_EXACT | RME_HELLO_F_FAST : 0),
                            .incarnation = clock_us() ^ (uint64_t)getpid() << 40,
                            .rx_size = LINK_MESSAGE,
                            .credits = plan->credits != 0 ? plan->credits : CREDITS,

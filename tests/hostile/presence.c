@@ -2,8 +2,11 @@
 /* Attacks by links alone, by many of them, and by what bmi-perf's server is asked to do. */
 #include "attack.h"
 
+#include <signal.h>
+#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "bench/job.h"
 #include "bench/session.h"
@@ -91,6 +94,50 @@ void attack_links(struct attack *a)
                 misbehave(a, link[i], n + i);
     }
     a->deadline = 0;
+}
+
+/* ---- Processes ---- */
+
+/* Has links and requests, and is killed. */
+void attack_leaver(struct attack *a)
+{
+    enum { EACH = 8 };
+    struct rme_wire_message m = {.type = RME_WIRE_RTS, .tag = TAG, .total = 1 << 20};
+
+    for (unsigned i = 0; i < EACH; i++) {
+        struct link *link = attack_open(a, &(struct link_plan){0});
+
+        for (m.from = 1; link != NULL && m.from <= 3; m.from++)
+            attack_say(a, link, &m);
+    }
+    raise(SIGKILL);
+}
+
+void attack_deaths(struct attack *a)
+{
+    enum { DOZEN = 12 };
+    char *argv[] = {"hostile",
+                    "leaver",
+                    a->victim == VICTIM_IOD ? "iod" : "perf",
+                    (char *)(uintptr_t)a->address,
+                    "0",
+                    NULL};
+    struct link *link = NULL;
+    pid_t pid[DOZEN];
+    int status;
+
+    for (unsigned i = 0; i < DOZEN; i++)
+        if (posix_spawn(&pid[i], "/proc/self/exe", NULL, NULL, argv, environ) != 0)
+            pid[i] = 0;
+    for (unsigned i = 0; i < DOZEN; i++)
+        if (pid[i] == 0 || waitpid(pid[i], &status, 0) < 0 || !WIFSIGNALED(status))
+            complain(a, "a process that was to be killed was not");
+    /* The server may find out one after the other. */
+    for (unsigned i = 0; i < 6000 && link == NULL; i++, usleep(10000))
+        link = attack_open(a, &(struct link_plan){0});
+    if (link == NULL)
+        complain(a, "no link is given any more after the deaths of others");
+    link_close(link);
 }
 
 /* ---- Jobs of bmi-perf ---- */

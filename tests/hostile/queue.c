@@ -268,6 +268,31 @@ void attack_cards(struct attack *a)
     link_close(attack_open(a, &(struct link_plan){0}));
 }
 
+/* Greets as other owners of this process's place; then it gets a link as what it is. */
+void attack_generations(struct attack *a)
+{
+    static const uint64_t lies[] = {1, UINT64_MAX, UINT64_MAX - 1, UINT64_C(1) << 63};
+    static uint8_t body[ELAN_BODY];
+    struct bmi_elan4_card card;
+    struct elan_packet p;
+    struct link *link = NULL;
+
+    for (unsigned n = 0; n < sizeof lies / sizeof lies[0]; n++) {
+        wrong_card(&a->target, 9, &p, body);
+        elan4_card(&a->target, &card);
+        card.generation = lies[n];
+        bmi_elan4_card_encode(&card, body);
+        elan4_tell(&a->target, &p, body);
+        a->messages++;
+    }
+    /* The links of the others may have to go first. */
+    for (unsigned i = 0; i < 6000 && link == NULL; i++, usleep(10000))
+        link = attack_open(a, &(struct link_plan){0});
+    if (link == NULL)
+        complain(a, "no link is given any more to the owner of a place who has lied");
+    link_close(link);
+}
+
 /* ---- The queue ---- */
 
 /* Rubbish as fast as the queue takes it. */
@@ -339,6 +364,29 @@ void attack_nowhere(struct attack *a)
             a->ended++;
         link_close(link[i]);
     }
+}
+
+/* ---- The desk ---- */
+
+/* Visitors who say nothing; whoever asks behind them is answered. */
+void attack_visitors(struct attack *a)
+{
+    enum { VISITORS = 100 };
+    struct target target;
+    int fd[VISITORS];
+
+    for (unsigned i = 0; i < VISITORS; i++) {
+        fd[i] = elan4_visit();
+        if (fd[i] >= 0)
+            a->links++;
+    }
+    if (!target_parse(a->address, &target))
+        complain(a, "the desk answers nobody beside %u silent visitors", a->links);
+    for (unsigned i = 0; i < 100 && !attack_over(a); i++)
+        usleep(10000);
+    for (unsigned i = 0; i < VISITORS; i++)
+        if (fd[i] >= 0)
+            close(fd[i]);
 }
 
 /* ---- Places ---- */

@@ -68,6 +68,17 @@ many_files() {
         [ "$(run pvfs2-ls "$mnt/dir" | wc -l)" = "$before" ]
 }
 
+# A client of the software HCA that says it has written, and has written no more than the head of each message.
+lied_to() {
+    yes "a line of somebody else" | head -c 8388608 >"$tmp/honest"
+    yes "a line of a liar" | head -c 8388608 >"$tmp/lie"
+    rm -f "$tmp/back"
+    run pvfs2-cp -b 4194304 "$tmp/honest" "$mnt/honest" &&
+        EMUVERBS_STILL_FROM=4096 run pvfs2-cp -b 4194304 "$tmp/lie" "$mnt/lie" && run pvfs2-cp "$mnt/lie" "$tmp/back" || return
+    ! cmp -s "$tmp/lie" "$tmp/back" || { echo "the client has written it all"; return 1; }
+    [ "$(stat -c %s "$tmp/back")" = 8388608 ] && ! grep -aq "somebody else" "$tmp/back"
+}
+
 # ---- Deaths ----
 
 # Server 0 stops before the 8th block from now on that is written, or read.
@@ -218,6 +229,7 @@ for proto in ${PROTOS:-$protos}; do # tcp first: the other one complains about n
         what="$proto, $n servers"
         if configure "$proto" "$n" && bring_up; then
             tools
+            [ "$proto" != ib ] || [ -z "$wrap" ] || check "$what: a liar's file has nothing of others in it" lied_to
             no_new_complaints "$proto"
             [ -z "${TIMED-}" ] || check "$what: servers rest" idle
             forget_complaints

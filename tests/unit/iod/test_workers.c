@@ -13,11 +13,12 @@ static struct numbered {
     int number;
 } job[CROWD + 3];
 static int order[CROWD + 3], ran;
-static sem_t hold;
+static sem_t hold, stands;
 
 static void stand(struct job *j)
 {
     (void)j;
+    sem_post(&stands);
     assert_int_equal(sem_wait(&hold), 0);
 }
 
@@ -84,12 +85,44 @@ static void jobs_added_by_jobs_run_before_the_end(void **state)
     assert_int_equal(left, 0);
 }
 
+static void note_and_go_on(struct job *j)
+{
+    note(j);
+    sem_post(&hold);
+}
+
+/* One long job stands until a short one, which was added last, has run. */
+static void long_jobs_leave_threads_to_others(void **state)
+{
+    struct turn greedy = {0}, modest = {0};
+    struct job first = {.run = stand, .turn = &greedy, .is_long = true};
+    struct workers *w;
+
+    (void)state;
+    ran = 0;
+    assert_int_equal(sem_init(&hold, 0, 0), 0);
+    assert_int_equal(workers_start(2, &w), 0);
+    workers_add(w, &first);
+    assert_int_equal(sem_wait(&stands), 0);
+    job[0] = (struct numbered){{.run = note_and_go_on, .turn = &greedy, .is_long = true}, 0};
+    workers_add(w, &job[0].job);
+    job[1] = (struct numbered){{.run = note_and_go_on, .turn = &modest}, 1};
+    workers_add(w, &job[1].job);
+    workers_stop(w);
+    assert_int_equal(ran, 2);
+    assert_int_equal(order[0], 1);
+    assert_int_equal(order[1], 0);
+    sem_destroy(&hold);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(crowd_of_one_delays_no_other),
+        cmocka_unit_test(long_jobs_leave_threads_to_others),
         cmocka_unit_test(jobs_added_by_jobs_run_before_the_end),
     };
 
+    sem_init(&stands, 0, 0);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

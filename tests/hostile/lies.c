@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Lies behind a right handshake: a good client up to where the server has told its keys, then
+ * one word that is not true, and memory that was lent and changes while it is read.  A good
+ * client comes between them.
+ */
+#include "visit.h"
+
+#include <string.h>
+
+#define SIZE 65536u
+
+static void say(struct visit *v, uint8_t type, uint64_t offset)
+{
+    struct rme_wire_message m = {.type = type, .to = v->op, .from = VISIT_NAME};
+
+    m.offset = offset;
+    attack_say(v->attack, v->link, &m);
+}
+
+/* ---- Of a put ---- */
+
+static void written_twice(struct visit *v)
+{
+    link_send_imm(v->link, v->op);
+    link_send_imm(v->link, v->op);
+}
+
+static void written_elsewhere(struct visit *v)
+{
+    link_send_imm(v->link, v->op + 1);
+}
+
+static void read_instead(struct visit *v)
+{
+    say(v, RME_WIRE_FIN, SIZE);
+}
+
+static void announced_again(struct visit *v)
+{
+    struct rme_wire_message rts = {.type = RME_WIRE_RTS,
+                                   .from = VISIT_NAME,
+                                   .tag = v->data_tag,
+                                   .total = SIZE,
+                                   .shape = 1};
+
+    attack_say(v->attack, v->link, &rts);
+    link_send_imm(v->link, v->op);
+}
+
+static void withdrawn_and_written(struct visit *v)
+{
+    struct rme_wire_message m = {.type = RME_WIRE_CANCEL,
+                                 .flags = RME_WIRE_F_FROM_SENDER,
+                                 .tag = v->data_tag,
+                                 .to = v->op,
+                                 .from = VISIT_NAME};
+
+    attack_say(v->attack, v->link, &m);
+    link_send_imm(v->link, v->op);
+}
+
+/* ---- Of a get ---- */
+
+static void read_too_much(struct visit *v)
+{
+    say(v, RME_WIRE_FIN, SIZE + 1);
+}
+
+static void read_nothing(struct visit *v)
+{
+    say(v, RME_WIRE_FIN, 0);
+}
+
+static void read_twice(struct visit *v)
+{
+    say(v, RME_WIRE_FIN, SIZE);
+    say(v, RME_WIRE_FIN, SIZE);
+}
+
+static void written_to_nowhere(struct visit *v)
+{
+    static const struct rme_wire_segment nowhere = {.address = 0x10, .key = 7, .length = SIZE};
+    struct rme_wire_message cts = {
+        .type = RME_WIRE_CTS, .to = v->op, .from = VISIT_NAME, .nsegment = 1};
+
+    link_say(v->link, &cts, &nowhere, NULL, 0);
+}
+
+static void opened_too_much(struct visit *v)
+{
+    static const struct rme_wire_segment all = {
+        .address = 1u << 20, .key = 7, .length = UINT64_C(1) << 40};
+    struct rme_wire_message cts = {
+        .type = RME_WIRE_CTS, .to = v->op, .from = VISIT_NAME, .nsegment = 1};
+
+    link_say(v->link, &cts, &all, NULL, 0);
+}
+
+static void left_and_read(struct visit *v)
+{
+    struct rme_wire_message m = {.type = RME_WIRE_CANCEL, .to = v->op, .from = VISIT_NAME};
+
+    attack_say(v->attack, v->link, &m);
+    read_twice(v);
+}
+
+static const struct {
+    const char *what;
+    bool put, ends;
+    void (*tell)(struct visit *v);
+} lies[] = {
+    {"a message written twice", true, true, written_twice},
+    {"a report of another message", true, true, written_elsewhere},
+    {"a report of reading what was to be written", true, true, read_instead},
+    {"the same announcement again", true, false, announced_again},
+    {"a report of what was withdrawn", true, false, withdrawn_and_written},
+    {"a report of more bytes than there are", false, true, read_too_much},
+    {"a report of nothing", false, false, read_nothing},
+    {"two reports of one message", false, true, read_twice},
+    {"memory that is none", false, false, written_to_nowhere},
+    {"more memory than the message has", false, true, opened_too_much},
+    {"a report of what was left", false, false, left_and_read},
+};
+
+static void good_client(struct attack *a)
+{
+    struct visit v = {.attack = a,
+                      .link = attack_open(a, &(struct link_plan){0}),
+                      .object = "lies",
+                      .put = true,
+                      .size = SIZE,
+                      .reply_tag = 100};
+
+    if (v.link == NULL || !visit_begin(&v) || !visit_finish(&v))
+        complain(a, "a good client is not served");
+    link_close(v.link);
+}
+
+void attack_lies(struct attack *a)
+{
+    good_client(a); /* there is an object to get */
+    for (unsigned i = 0; i < sizeof lies / sizeof lies[0] && a->failures == 0; i++) {
+        struct visit v = {.attack = a,
+                          .link = attack_open(a, &(struct link_plan){0}),
+                          .object = "lies",
+                          .put = lies[i].put,
+                          .size = SIZE,
+                          .reply_tag = 100};
+
+        if (v.link == NULL || !visit_begin(&v)) {
+            complain(a, "no key was told before %s", lies[i].what);
+        } else {
+            lies[i].tell(&v);
+            if (lies[i].ends)
+                attack_must_end(a, v.link, lies[i].what);
+        }
+        link_drop(v.link);
+        good_client(a);
+    }
+}
+
+/* ---- Lent memory ---- */
+
+/* Waits for GRANT, as the server lends memory to whoever announces what would fit there. */
+static bool borrow(struct visit *v, struct rme_wire_segment *lent, uint32_t *name)
+{
+    static struct arrival arrival;
+    struct rme_wire_message rts = {.type = RME_WIRE_RTS, .tag = 0x40000000, .total = 8192};
+
+    for (rts.from = 1; rts.from <= 4; rts.from++)
+        if (!attack_say(v->attack, v->link, &rts))
+            return false;
+    while (link_receive(v->link, &arrival, 20000) == 1)
+        if (!arrival.is_imm && arrival.message.type == RME_WIRE_GRANT) {
+            rme_wire_segment_at(&arrival.message, 0, lent);
+            *name = arrival.message.from;
+            return true;
+        }
+    return false;
+}
+
+/* Writes messages there, and others over them as soon as they are reported. */
+static void write_and_change(struct visit *v, const struct rme_wire_segment *lent,
+                             uint32_t name)
+{
+    enum { ROUNDS = 64, PLACE = 4096 };
+    static uint8_t good[PLACE], bad[PLACE];
+    static const struct iod_request list = {.op = IOD_OP_LIST};
+    struct rme_wire_message m = {.type = RME_WIRE_UNEXPECTED, .tag = 1000};
+    int64_t length = iod_request_encode(&list, good + RME_WIRE_FAST_SIZE, sizeof good / 2);
+
+    memset(bad, 0xa7, sizeof bad);
+    for (unsigned i = 0; i < ROUNDS && link_wait_credits(v->link, 2, 5000); i++) {
+        uint64_t at = i * (uint64_t)PLACE % (lent->length / 2);
+
+        m.tag++;
+        rme_wire_encode_fast(&m, (uint32_t)length, good);
+        if (link_write(v->link, lent->address + at, lent->key, good, sizeof good) != 0 ||
+            link_send_imm(v->link, name + (uint32_t)(at / RME_WIRE_FAST_UNIT)) != 0)
+            return;
+        v->attack->messages++;
+        for (unsigned k = 0; k < 4; k++)
+            link_write(v->link, lent->address + at, lent->key, k % 2 == 0 ? bad : good,
+                       sizeof bad);
+    }
+}
+
+void attack_lent(struct attack *a)
+{
+    struct visit v = {.attack = a,
+                      .link = attack_open(a, &(struct link_plan){.borrows = true})};
+    struct rme_wire_segment lent;
+    uint32_t name;
+
+    if (v.link == NULL)
+        return;
+    if (borrow(&v, &lent, &name))
+        write_and_change(&v, &lent, name);
+    else
+        complain(a, "no memory was lent");
+    if (link_ended(v.link, 100))
+        a->ended++;
+    link_drop(v.link);
+}
