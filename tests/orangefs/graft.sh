@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # graft as an administrator uses it.  A small tree of our own stands in for OrangeFS; where ORANGEFS_TREES names unpacked
-# OrangeFS source trees, copies of them are grafted too.
+# OrangeFS source trees, copies of them are grafted too.  The changed pvfs2-genconfig of those, and of the OrangeFS in
+# ORANGEFS_PREFIX, is run.
 set -u
 unset CDPATH
 src=$(cd "${srcdir:-$(dirname "$0")/../..}" && pwd)
@@ -19,6 +20,18 @@ refused() { # words of the message, then a command that must fail and say so
     fi
     cat "$tmp/out"
     grep -q -- "$words" "$tmp/out"
+}
+
+addresses() { # pvfs2-genconfig, protocol, hosts, the addresses that must come of them
+    rm -f "$tmp/conf"
+    perl "$1" --quiet --protocol "$2" --ioservers "$3" --metaservers "$3" --storage /x --logfile /y "$tmp/conf" || return
+    [ "$(awk '$1 == "Alias" { print $3 }' "$tmp/conf" | paste -sd ' ')" = "$4" ] || { cat "$tmp/conf"; return 1; }
+}
+genconfig() { # name, pvfs2-genconfig
+    check "$1: nodes in braces" addresses "$2" elan4 '{2,4-5}, 7' "elan4://2:2 elan4://4:2 elan4://5:2 elan4://7:2"
+    check "$1: hosts in braces" addresses "$2" tcp 'a{1,3-4}.x, b' "tcp://a1.x:3334 tcp://a3.x:3334 tcp://a4.x:3334 tcp://b:3334"
+    check "$1: a host that is no node is refused" refused "host 2-5 is not" addresses "$2" elan4 2-5 ""
+    check "$1: the refused configuration is empty" sh -c "! test -s '$tmp/conf'"
 }
 
 same() { diff -r "$1" "$2"; }
@@ -89,7 +102,9 @@ check "it is still there" grep -q mine "$t/src/io/bmi/bmi_ib_ext/shim.c"
 for real in ${ORANGEFS_TREES-}; do
     rm -rf "$t" && cp -a "$real" "$t"
     check "$real: graft" "$src/patches/orangefs/graft" "$t"
+    genconfig "$real" "$t/src/apps/admin/pvfs2-genconfig"
     check "$real: undo" sh -c "'$src/patches/orangefs/graft' --undo '$t' && diff -r '$real' '$t'"
 done
 [ -n "${ORANGEFS_TREES-}" ] || echo "# real trees: not tried, ORANGEFS_TREES names none"
+[ -z "${ORANGEFS_PREFIX-}" ] || genconfig "installed pvfs2-genconfig" "$ORANGEFS_PREFIX/bin/pvfs2-genconfig"
 finish

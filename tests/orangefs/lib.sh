@@ -165,10 +165,7 @@ configure() { # proto n
     spec="$proto://$host:$base"
     [ "$n" -gt 1 ] && spec="$proto://$host:{$base-$((base + n - 1))}"
     choose_wrap "$proto"
-    if [ "$proto" = elan4 ]; then # places first, nodes below
-        spec="elan4://place:2"
-        [ "$n" -gt 1 ] && spec="elan4://place:{2-$((n + 1))}"
-    fi
+    [ "$proto" != elan4 ] || spec=$(seq -f "elan4://%.0f:2" -s, 2 $((n + 1)))
     mnt=$tmp/mnt
     mkdir -p "$mnt"
     rm -rf "${store:?}"/*
@@ -183,7 +180,6 @@ configure() { # proto n
     if printf '2.9.7\n%s\n' "$(pvfs2-server --version 2>&1 | tail -n 1)" | sort -VC; then
         default_line "DBMaxSize 67108864"
     fi
-    [ "$proto" != elan4 ] || sed -i 's#elan4://place:\([0-9]*\)#elan4://\1:2#g' "$tmp/fs.conf"
     mapfile -t alias < <(awk '$1 == "Alias" {print $2}' "$tmp/fs.conf")
     if [ "$proto" = elan4 ]; then tab elan4://2:2; else tab "$proto://$host:$base"; fi
 }
