@@ -151,8 +151,7 @@ static const char *remedy(int error)
     case ENOMEM:
         return "give the server more memory or ask for fewer buffers";
     case ENAMETOOLONG:
-        return "choose a shorter name: there is room for 255 bytes, and all but ASCII "
-               "letters, digits, '.', '_' and '-' take three each";
+        return "choose a shorter name";
     case EBUSY:
         return "wait for other copies to end, or raise bmi-iod's --transfers";
     case EMFILE:
