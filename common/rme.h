@@ -338,6 +338,9 @@ RME_API void rme_print_peers(struct rme *rme, void (*write)(void *arg, const cha
  * prose.  Needs no engine. */
 RME_API void rme_print_options(FILE *out, const struct rme_fabric_ops *fabric);
 
+/* Has an engine over this fabric such an option?  Needs no engine. */
+RME_API bool rme_option_known(const struct rme_fabric_ops *fabric, const char *name);
+
 /* Value of an option as this engine uses it; -ENOENT unknown. */
 RME_API int rme_option_get(struct rme *rme, const char *name, int64_t *value);
 

@@ -325,6 +325,18 @@ static void print_row(FILE *out, const struct rme_option_row *row)
     print_prose(out, row->text);
 }
 
+bool rme_option_known(const struct rme_fabric_ops *fabric, const char *name)
+{
+    const struct rme_option_row *const tables[] = {rme_engine_options, fabric->options};
+
+    for (int i = 0; i < 2; i++)
+        for (const struct rme_option_row *row = tables[i]; row != NULL && row->name != NULL;
+             row++)
+            if (strcmp(row->name, name) == 0)
+                return true;
+    return false;
+}
+
 void rme_print_options(FILE *out, const struct rme_fabric_ops *fabric)
 {
     const struct rme_option_row *row = fabric != NULL ? fabric->options : rme_engine_options;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Finding, starting and stopping methods, and looking addresses up, which may start one. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include "core.h"
 #include "gossip.h"
@@ -75,6 +76,33 @@ int bmi_activate(struct bmi_method_ops *ops, const char *listen, int flags, char
     return 0;
 }
 
+/* A method that does not say may have it. */
+static bool may_be_known(char *option)
+{
+    for (int i = 0; bmi_static_methods[i]; i++)
+        if (bmi_static_methods[i]->get_info(SHIM_KNOWS_OPTION, option) != -BMI_ENOENT)
+            return true;
+    return false;
+}
+
+void bmi_warn_of_unknown(const char *options)
+{
+    static const char separators[] = ", \t\n";
+    char key[64];
+
+    for (const char *one = options + strspn(options, separators); *one;
+         one += strspn(one, separators)) {
+        snprintf(key, sizeof key, "%.*s", (int)strcspn(one, ", \t\n="), one);
+        if (!may_be_known(key)) {
+            gossip_err(
+                "BMI: unknown option \"%s\" ignored; bmi-perf --options lists all options\n",
+                key);
+            return;
+        }
+        one += strcspn(one, separators);
+    }
+}
+
 void bmi_deactivate_all(void)
 {
     int number = bmi_active_count();
@@ -133,6 +161,8 @@ static int find_method(const char *text, char *options, struct bmi_method_ops **
             continue;
         bool alone;
         char *its = options_for(*ops, text, options, &alone);
+        if (options && !alone)
+            bmi_warn_of_unknown(options);
         int started = bmi_activate(*ops, NULL, alone ? SHIM_OPTIONS_ALONE : 0, its);
         if (started == 0)
             *addr = (*ops)->method_addr_lookup(text);

@@ -110,7 +110,9 @@ int BMI_initialize(const char *method_list, const char *listen_addr, int flags, 
     ret = keep_options(options);
     const char *name = method_list ? method_list : "";
     if (is_one_name(name))
-        flags |= SHIM_OPTIONS_ALONE;
+        flags |= SHIM_OPTIONS_ALONE; /* it warns itself of what it does not know */
+    else if (options && bmi_static_methods[1])
+        bmi_warn_of_unknown(options);
     while (ret == 0 && *(name += strspn(name, ", \t"))) {
         size_t length = strcspn(name, ", \t");
         ret = start_listed(name, length, listen_addr, flags, options);

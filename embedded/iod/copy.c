@@ -145,7 +145,7 @@ static bool file_failed(struct copy *copy, int error)
     }
     if (error == -ENOSPC || error == -EDQUOT)
         remedy = "free space there or choose another destination";
-    else if (error == -EFBIG)
+    else if (error == -EFBIG && file_size_is_limited())
         remedy = "raise the file size limit (ulimit -f)";
     return client_fail(&copy->client, "%s: cannot %s: %s; %s", copy->path,
                        copy->put ? "read" : "write", strerror(-error), remedy);

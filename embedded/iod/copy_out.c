@@ -115,9 +115,11 @@ static bool move_to_target(struct copy *copy, struct target *target, mode_t mode
     copy->fd = target->fd;
     copy->sparse = !target->device;
     copy->path = target->path;
+    if (!target_resize(target, copy->size, why, sizeof why))
+        return client_fail(client, "%s", why);
     if (!copy_data(copy))
         return false;
-    if (!target_finish(target, copy->size, mode, copy->o.sync, why, sizeof why))
+    if (!target_finish(target, mode, copy->o.sync, why, sizeof why))
         return client_fail(client, "%s", why);
     return true;
 }

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define BATCH_PIECES 64
@@ -175,6 +176,13 @@ static int move(struct batch *b, const struct file_map *map, struct extent_curso
 int file_sync_folder(int fd)
 {
     return fsync(fd) < 0 && errno != EINVAL ? -errno : 0;
+}
+
+bool file_size_is_limited(void)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
 }
 
 int file_read(int fd, const struct file_map *map, struct extent_cursor from,

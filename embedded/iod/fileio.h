@@ -42,4 +42,7 @@ int file_write(int fd, const struct file_map *map, struct extent_cursor from,
  */
 int file_sync_folder(int fd);
 
+/* Of EFBIG: has the process a limit (ulimit -f)?  Else the file system takes no more. */
+bool file_size_is_limited(void);
+
 #endif

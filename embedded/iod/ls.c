@@ -101,10 +101,10 @@ static void print_object(const struct listing_part *part, size_t n, bool first)
     printf("%s\n  {\"name\": ", first ? "" : ",");
     json_string(stdout, part->name, strlen(part->name));
     printf(", \"size\": %llu, \"strip\": %llu, \"servers\": %u, \"complete\": %s, "
-           "\"upload\": \"%016llx\", \"mtime\": %llu, \"parts\": [",
+           "\"upload\": \"%016llx\", \"mtime\": %lld, \"parts\": [",
            (unsigned long long)e->layout.size, (unsigned long long)e->layout.strip,
            e->layout.count, parts_of(part, n) == e->layout.count ? "true" : "false",
-           (unsigned long long)e->upload, (unsigned long long)e->mtime);
+           (unsigned long long)e->upload, (long long)e->mtime);
     for (size_t i = 0; i < n; i++) {
         printf("%s{\"server\": ", i ? ", " : "");
         json_string(stdout, part[i].server, strlen(part[i].server));

@@ -7,6 +7,8 @@
 
 static const char hex_digits[] = "0123456789ABCDEF";
 
+#define LONG_FORM "%=" /* no hexadecimal digit follows */
+
 /* Not isalnum(): that one depends on the locale. */
 static bool plain(unsigned char c, bool first)
 {
@@ -22,20 +24,36 @@ static int hex_value(char c)
     return at ? (int)(at - hex_digits) : -1;
 }
 
+/* "%=", a byte for the slashes, and the name with that byte for each slash.  The byte is the
+ * first from ':' on that the name lacks; a name of 240 bytes lacks 15 at least. */
+static int encode_long(const struct iod_string *name, char *file, size_t size)
+{
+    unsigned char slash = ':';
+
+    if (name->length > IOD_NAME_MAX || name->length + 4 > size)
+        return -ENAMETOOLONG;
+    while (memchr(name->text, slash, name->length))
+        slash = slash == 255 ? 1 : slash + 1;
+    memcpy(file, LONG_FORM, 2);
+    file[2] = (char)slash;
+    for (uint32_t i = 0; i < name->length; i++)
+        file[3 + i] = (char)(name->text[i] == '/' ? slash : name->text[i]);
+    file[3 + name->length] = 0;
+    return 0;
+}
+
 int name_encode(const struct iod_string *name, char *file, size_t size)
 {
     size_t out = 0;
 
-    if (name->length == 0)
+    if (name->length == 0 || memchr(name->text, 0, name->length))
         return -EINVAL;
     for (uint32_t i = 0; i < name->length; i++) {
         unsigned char c = (unsigned char)name->text[i];
         size_t need = plain(c, i == 0) ? 1 : 3;
 
-        if (c == 0)
-            return -EINVAL;
         if (out + need >= size)
-            return -ENAMETOOLONG;
+            return encode_long(name, file, size);
         if (need == 1) {
             file[out++] = (char)c;
         } else {
@@ -48,10 +66,30 @@ int name_encode(const struct iod_string *name, char *file, size_t size)
     return 0;
 }
 
+/* Only what name_encode() writes, which uses this form where the other one does not fit. */
+static int decode_long(const char *file, char *name, size_t size)
+{
+    char again[NAME_FILE_MAX];
+    size_t length = strnlen(file, NAME_FILE_MAX);
+    struct iod_string string;
+
+    if (length < 4 || length > IOD_NAME_MAX + 3 || length - 3 >= size)
+        return -EINVAL;
+    length -= 3;
+    for (size_t i = 0; i <= length; i++)
+        name[i] = (char)(file[3 + i] == file[2] ? '/' : file[3 + i]);
+    string = iod_string_of(name);
+    return name_encode(&string, again, sizeof again) == 0 && strcmp(again, file) == 0
+               ? (int)length
+               : -EINVAL;
+}
+
 int name_decode(const char *file, char *name, size_t size)
 {
     size_t out = 0;
 
+    if (strncmp(file, LONG_FORM, 2) == 0)
+        return decode_long(file, name, size);
     for (const char *at = file; *at; at++) {
         int c = (unsigned char)*at;
         bool escaped = c == '%';

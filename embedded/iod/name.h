@@ -4,8 +4,10 @@
  *
  * In the store an object is one file directly in the store's folder.  Its file name is the
  * object's name with every byte outside [A-Za-z0-9._-], and a dot at the start, written as %XX;
- * so no name can leave the folder, hide, or meet the server's own files, which begin with a
- * dot.  The mapping is one-to-one: what is not the encoding of a name is no object.
+ * where that has more than 255 bytes, it is "%=" and a byte that the name lacks, then the name
+ * with that byte in place of slashes.  So no name can leave the folder, hide, or meet the
+ * server's own files, which begin with a dot.  The mapping is one-to-one: what is not the
+ * encoding of a name is no object.
  */
 #ifndef IOD_NAME_H
 #define IOD_NAME_H
@@ -18,8 +20,8 @@
 #define NAME_FILE_MAX                                                                          \
     256 /* bytes of an encoded name with its final zero: what file systems take */
 
-/* Encodes; 0, -EINVAL (empty, or a zero byte in it), -ENAMETOOLONG (the result does not fit
- * into `size`). */
+/* Encodes; 0, -EINVAL (empty, or a zero byte in it), -ENAMETOOLONG (longer than IOD_NAME_MAX
+ * and no such result fits into `size`). */
 int name_encode(const struct iod_string *name, char *file, size_t size);
 
 /* Decodes a file name; the length, or -EINVAL when it is not what name_encode() writes. */

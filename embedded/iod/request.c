@@ -15,6 +15,7 @@
 #include "config.h"
 #include "embedded/iod/server_impl.h"
 #include "embedded/iod/clock.h"
+#include "embedded/iod/fileio.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -142,7 +143,10 @@ static const char *remedy(int error)
     case EDQUOT:
         return "raise the quota of the server's user or free space";
     case EFBIG:
-        return "raise the server's file size limit (ulimit -f)";
+        return file_size_is_limited()
+                   ? "raise the server's file size limit (ulimit -f)"
+                   : "stripe the file over more servers, or use one whose file system takes "
+                     "larger files";
     case EACCES:
     case EPERM:
         return "give the server's user access to its store";
@@ -151,8 +155,7 @@ static const char *remedy(int error)
     case ENOMEM:
         return "give the server more memory or ask for fewer buffers";
     case ENAMETOOLONG:
-        return "choose a shorter name: there is room for 255 bytes, and all but ASCII "
-               "letters, digits, '.', '_' and '-' take three each";
+        return "choose a shorter name";
     case EBUSY:
         return "wait for other copies to end, or raise bmi-iod's --transfers";
     case EMFILE:

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -40,9 +41,27 @@ static const char *remedy(int error)
     case EDQUOT:
         return "free space there or choose another destination";
     case EFBIG:
-        return "raise the file size limit (ulimit -f)";
+        return file_size_is_limited() ? "raise the file size limit (ulimit -f)"
+                                      : "choose a destination whose file system takes larger "
+                                        "files";
     }
     return "choose another destination";
+}
+
+/* Where linkat() finds a file without a name. */
+#define NAMELESS_PATH 32
+
+static void path_of_nameless(const struct target *t, char *path)
+{
+    snprintf(path, NAMELESS_PATH, "/proc/self/fd/%d", t->fd);
+}
+
+/* False: the path is too long. */
+static bool set_temp(struct target *t, const char *folder, const char *end)
+{
+    size_t length = (size_t)snprintf(t->temp, sizeof t->temp, "%s.bmi-cp.%s", folder, end);
+
+    return length < sizeof t->temp;
 }
 
 static bool is_null_device(const struct stat *st)
@@ -110,29 +129,91 @@ bool target_find(struct target *t, const char *destination, const char *name, ch
     return true;
 }
 
-bool target_open(struct target *t, char *why, size_t size)
+/* The folder that the file gets its name in. */
+static void folder_of(const struct target *t, char *folder)
 {
     const char *slash = strrchr(t->path, '/');
-    int folder = slash ? (int)(slash - t->path) + 1 : 0;
-    int length, error;
+
+    snprintf(folder, PATH_MAX, "%.*s", slash ? (int)(slash - t->path) + 1 : 2,
+             slash ? t->path : "./");
+}
+
+/* A folder with the sticky bit gives away only one's own files, or all where it is one's own.
+ * O_NOATIME needs the same rights over a file. */
+static bool is_kept_for_others(const struct target *t, const char *folder)
+{
+    struct stat st;
+    int fd;
+
+    if (stat(folder, &st) < 0 || !(st.st_mode & S_ISVTX) || st.st_uid == geteuid())
+        return false;
+    fd = open(t->path, O_RDONLY | O_NOATIME | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    return fd < 0 && errno == EPERM;
+}
+
+/* Could the file that is there be renamed over?  What would fail then is said before the data
+ * moves. */
+static bool may_replace(const struct target *t, const char *folder, char *why, size_t size)
+{
+    struct statx st;
+    int error = 0;
+
+    if (statx(AT_FDCWD, t->path, 0, STATX_TYPE, &st) < 0)
+        return true;
+    if (st.stx_attributes & (STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND) ||
+        is_kept_for_others(t, folder))
+        error = EPERM;
+    else if (st.stx_attributes & STATX_ATTR_MOUNT_ROOT)
+        error = EBUSY;
+    return !error || say(why, size, "%s: %s, and cannot be replaced: %s; %s", t->path,
+                         error == EBUSY ? "is a mount point" : "is protected", strerror(error),
+                         remedy(error));
+}
+
+/* A file without a name goes with its process.  False: not on this file system. */
+static bool open_nameless(struct target *t, const char *folder)
+{
+    char link[NAMELESS_PATH];
+
+    t->fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (t->fd < 0)
+        return false;
+    path_of_nameless(t, link);
+    if (access(link, F_OK) == 0)
+        return true;
+    close(t->fd);
+    t->fd = -1;
+    return false;
+}
+
+bool target_open(struct target *t, char *why, size_t size)
+{
+    char folder[PATH_MAX];
 
     if (t->device) {
         t->fd = open(t->path, O_WRONLY | O_CLOEXEC);
         return t->fd >= 0 ||
                say(why, size, "%s: %s; %s", t->path, strerror(errno), remedy(errno));
     }
-    length = snprintf(t->temp, sizeof t->temp, "%.*s.bmi-cp.XXXXXX", folder, t->path);
-    if (length < 0 || (size_t)length >= sizeof t->temp) {
+    folder_of(t, folder);
+    if (t->exists && !may_replace(t, folder, why, size))
+        return false;
+    if (!set_temp(t, folder, "XXXXXX")) {
         t->temp[0] = 0;
         return say(why, size, "%.100s...: the path is too long; choose a shorter one", t->path);
+    }
+    if (open_nameless(t, folder)) {
+        t->temp[0] = 0;
+        return true;
     }
     t->fd = mkostemp(t->temp, O_CLOEXEC);
     if (t->fd >= 0)
         return true;
-    error = errno;
     t->temp[0] = 0;
-    return say(why, size, "%.*s: cannot write in this folder: %s; %s", folder ? folder : 1,
-               folder ? t->path : ".", strerror(error), remedy(error));
+    return say(why, size, "%s: cannot write in this folder: %s; %s", folder, strerror(errno),
+               remedy(errno));
 }
 
 static bool finish_step(const struct target *t, int result, const char *what, char *why,
@@ -144,39 +225,76 @@ static bool finish_step(const struct target *t, int result, const char *what, ch
                remedy(errno));
 }
 
-static int close_file(struct target *t)
+/* A file system may tell at a close what it could not write; the file stays open. */
+static int flush_file(const struct target *t)
 {
-    int fd = t->fd;
+    int fd = dup(t->fd);
 
-    t->fd = -1;
-    return close(fd);
+    return fd < 0 ? -1 : close(fd);
 }
 
-/* The folder that the file gets its name in.  A descriptor, or -1 with errno. */
-static int open_folder(const struct target *t)
+static int link_nameless(const struct target *t, const char *path)
 {
-    char folder[sizeof t->path];
-    const char *slash = strrchr(t->path, '/');
+    char link[NAMELESS_PATH];
 
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - t->path) + 1 : 1,
-             slash ? t->path : ".");
-    return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    path_of_nameless(t, link);
+    return linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
 }
 
-/* Renames; with `sync` the new name is on the disk then, too. */
+/* Gives it a name to rename, unless it has one. */
+static int take_temp(struct target *t)
+{
+    char folder[PATH_MAX], end[8];
+    unsigned number;
+    int result;
+
+    if (t->temp[0])
+        return 0;
+    folder_of(t, folder);
+    do {
+        if (getrandom(&number, sizeof number, 0) < 0)
+            return -1;
+        snprintf(end, sizeof end, "%06x", number & 0xffffff);
+        errno = ENAMETOOLONG;
+        result = set_temp(t, folder, end) ? link_nameless(t, t->temp) : -1;
+    } while (result < 0 && errno == EEXIST);
+    if (result < 0)
+        t->temp[0] = 0;
+    return result;
+}
+
+/* A new file gets its name at once, unless something has appeared there: that is replaced. */
+static int name_file(struct target *t)
+{
+    if (!t->temp[0]) {
+        if (link_nameless(t, t->path) == 0)
+            return 0;
+        if (errno != EEXIST || take_temp(t) < 0)
+            return -1;
+    }
+    if (rename(t->temp, t->path) < 0)
+        return -1;
+    t->temp[0] = 0;
+    return 0;
+}
+
+/* With `sync` the new name is on the disk then, too. */
 static bool take_name(struct target *t, bool sync, char *why, size_t size)
 {
-    int folder = sync ? open_folder(t) : -1;
+    char path[PATH_MAX];
+    int folder = -1;
     bool good;
+
+    folder_of(t, path);
+    if (sync)
+        folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (sync && folder < 0)
         return say(why, size,
                    "%s: cannot open its folder to write it to the disk: %s; get permission to "
                    "read it, or copy without --fsync",
                    t->path, strerror(errno));
-    good = finish_step(t, rename(t->temp, t->path), "give it its name", why, size);
-    if (good)
-        t->temp[0] = 0;
+    good = finish_step(t, name_file(t), "give it its name", why, size);
     if (good && sync) {
         errno = -file_sync_folder(folder);
         good = finish_step(t, -(errno != 0), "write its name to the disk", why, size);
@@ -199,8 +317,15 @@ static int copy_rights(const struct target *t)
     return fchmod(t->fd, mode);
 }
 
-bool target_finish(struct target *t, uint64_t bytes, mode_t mode, bool sync, char *why,
-                   size_t size)
+bool target_resize(struct target *t, uint64_t bytes, char *why, size_t size)
+{
+    return t->device ||
+           finish_step(t, ftruncate(t->fd, (off_t)bytes), "set its size", why, size);
+}
+
+/* The data is written out before the file gets a temporary name, which a killed process would
+ * leave.  It gets that name before its owner: others' files may not be linked. */
+bool target_finish(struct target *t, mode_t mode, bool sync, char *why, size_t size)
 {
     mode_t mask;
 
@@ -208,11 +333,12 @@ bool target_finish(struct target *t, uint64_t bytes, mode_t mode, bool sync, cha
         return true;
     mask = umask(0);
     umask(mask);
-    return finish_step(t, ftruncate(t->fd, (off_t)bytes), "set its size", why, size) &&
+    return finish_step(t, sync ? fsync(t->fd) : 0, "write it to the disk", why, size) &&
+           finish_step(t, flush_file(t), "write it", why, size) &&
+           finish_step(t, t->exists ? take_temp(t) : 0, "give it a name", why, size) &&
            finish_step(t, t->exists ? copy_rights(t) : fchmod(t->fd, mode & ~mask),
                        "set its mode", why, size) &&
            finish_step(t, sync ? fsync(t->fd) : 0, "write it to the disk", why, size) &&
-           finish_step(t, close_file(t), "write it", why, size) &&
            take_name(t, sync, why, size);
 }
 

@@ -11,6 +11,7 @@
  * DISKSTOP_CLOSE=TEXT         close() of a file with TEXT in its name fails with EDQUOT
  * DISKSTOP_FSYNC=NAME         fsync() of what has this name, and no other, fails with EIO
  * DISKSTOP_FSYNC_ERRNO=N      or with that error
+ * DISKSTOP_FTRUNCATE=TEXT     ftruncate() of a file with TEXT in its name fails with EFBIG
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -133,6 +134,18 @@ EXPORT int close(int fd)
     if (!named || result != 0 || !strstr(name, text))
         return result;
     errno = EDQUOT;
+    return -1;
+}
+
+EXPORT int ftruncate(int fd, off_t length)
+{
+    int (*real)(int, off_t) = dlsym(RTLD_NEXT, "ftruncate");
+    const char *text = getenv("DISKSTOP_FTRUNCATE");
+    char name[4096];
+
+    if (!text || !name_of(fd, name, sizeof name) || !strstr(name, text))
+        return real(fd, length);
+    errno = EFBIG;
     return -1;
 }
 

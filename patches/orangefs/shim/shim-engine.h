@@ -37,6 +37,10 @@ struct shim_attribute {
  */
 #define SHIM_OPTIONS_ALONE (1 << 30)
 
+/* Of a method's get_info, before its start, too: has it an option of this name?  0, or
+ * -BMI_ENOENT: it has none. */
+#define SHIM_KNOWS_OPTION 0x726d67
+
 /* BMI_get_info, int: the port that a listening method got; BMI_TCP_GET_PORT of hosts that have
  * it. */
 #define SHIM_GET_PORT 17

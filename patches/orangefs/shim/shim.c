@@ -266,6 +266,8 @@ int shim_get_info(struct shim *s, int option, void *value)
     case SHIM_GET_ENGINE:
         *(struct rme **)value = s->rme;
         return s->rme ? 0 : -BMI_ENETDOWN;
+    case SHIM_KNOWS_OPTION:
+        return rme_option_known(s->fabric(), value) ? 0 : -BMI_ENOENT;
     default:
         return -BMI_ENOSYS;
     }

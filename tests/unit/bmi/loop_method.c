@@ -8,6 +8,7 @@
 
 #include "bmi-method-callback.h"
 #include "loop_method.h"
+#include "patches/orangefs/shim/shim-engine.h"
 
 struct loop_addr {
     bool dead;
@@ -45,6 +46,7 @@ void loop_reset(void)
         struct loop *l = &loops[i];
         l->initialize_error = l->context_error = l->set_info_error = l->test_error = 0;
         l->report_more = l->called_away = false;
+        l->knows = NULL;
         l->on_query = NULL;
         l->on_lookup = NULL;
         l->initialized = l->finalized = l->lookups = l->drops = l->queries = l->cancels =
@@ -151,6 +153,8 @@ static int loop_get_info(struct loop *l, int option, void *value)
             l->on_query(query->addr);
         query->response = ((struct loop_addr *)query->addr->method_data)->dead;
         return 0;
+    case SHIM_KNOWS_OPTION:
+        return l->knows && strcmp(value, l->knows) ? -BMI_ENOENT : 0;
     default:
         return -ENOSYS;
     }

@@ -24,9 +24,10 @@ struct loop {
     int initialize_error;
     int context_error; /* of open_context */
     int set_info_error;
-    int port;         /* that it listens on; 0: it does not */
-    int test_error;   /* of the test functions */
-    bool report_more; /* testcontext says "active" */
+    int port;          /* that it listens on; 0: it does not */
+    int test_error;    /* of the test functions */
+    bool report_more;  /* testcontext says "active" */
+    const char *knows; /* the name of its only option; NULL: it does not say */
     void (*on_query)(
         bmi_method_addr_p addr); /* called while the method is asked whether a peer is dead */
     void (*on_lookup)(void);     /* called while an address is looked up */

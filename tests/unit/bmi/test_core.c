@@ -137,6 +137,32 @@ static void options_wait_for_their_method(void **state)
     assert_string_not_equal(A->options, "depth=3");
 }
 
+/* An option that one of the methods may have is nobody's mistake. */
+static void option_that_no_method_has_is_told(void **state)
+{
+    (void)state;
+    char both[] = "depth=3,loud=1", wrong[] = "depth=3, louder=1,quiet=1";
+    BMI_addr_t addr;
+
+    A->knows = "depth";
+    assert_int_equal(BMI_initialize(NULL, NULL, 0, wrong), 0);
+    assert_int_equal(lines.errors, 0); /* B does not say what it has */
+    assert_int_equal(BMI_finalize(), 0);
+    B->knows = "loud";
+    assert_int_equal(BMI_initialize(NULL, NULL, 0, both), 0);
+    assert_int_equal(lines.errors, 0);
+    assert_int_equal(BMI_addr_lookup(&addr, "loopa://x,loopb://x", wrong), 0);
+    assert_int_equal(lines.errors, 1);
+    assert_non_null(strstr(lines.last_error, "unknown option \"louder\" ignored"));
+    assert_int_equal(BMI_finalize(), 0);
+    assert_int_equal(BMI_initialize("bmi_loopa,bmi_loopb", NULL, 0, wrong), 0);
+    assert_int_equal(lines.errors, 2);
+    assert_int_equal(BMI_finalize(), 0);
+    assert_int_equal(BMI_initialize("bmi_loopb", NULL, 0, wrong), 0); /* which says so itself */
+    assert_int_equal(lines.errors, 2);
+    assert_int_equal(BMI_finalize(), 0);
+}
+
 static void lookup_activates_by_scheme(void **state)
 {
     (void)state;
@@ -439,6 +465,7 @@ int main(void)
         TEST(nested_initialize),
         TEST(initialize_finalize_initialize),
         TEST(options_wait_for_their_method),
+        TEST(option_that_no_method_has_is_told),
         TEST(lookup_activates_by_scheme),
         TEST(lookup_falls_back_to_the_next_scheme),
         TEST(many_addresses),

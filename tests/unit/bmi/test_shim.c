@@ -231,6 +231,8 @@ static void info_options(void **state)
     assert_int_equal(BMI_get_info(0, BMI_TCP_GET_PORT, &value), 0);
     assert_int_equal(value, 3335);
     fake.listen_port = 0;
+    assert_int_equal(bmi_fake_ops.get_info(SHIM_KNOWS_OPTION, "rndv"), 0);
+    assert_int_equal(bmi_fake_ops.get_info(SHIM_KNOWS_OPTION, "rndvv"), -BMI_ENOENT);
     assert_int_equal(bmi_fake_ops.get_info(77, &value), -BMI_ENOSYS);
     assert_int_equal(BMI_get_info(peer, 77, &value), -BMI_ENOSYS);
     struct bmi_method_addr foreign = {.method_type = 99};

@@ -247,6 +247,17 @@ static void prints_every_row(void **state)
     free(text);
 }
 
+static void keys_of_engine_and_fabric_are_known(void **state)
+{
+    const struct rme_fabric_ops fabric = {.options = extra}, bare = {0};
+
+    (void)state;
+    assert_true(rme_option_known(&fabric, rme_engine_options[0].name));
+    assert_true(rme_option_known(&fabric, "depth"));
+    assert_false(rme_option_known(&fabric, "dept"));
+    assert_false(rme_option_known(&bare, "depth"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,6 +273,7 @@ int main(void)
         cmocka_unit_test(find_tells_unknown),
         cmocka_unit_test(knows_its_own_release),
         cmocka_unit_test(prints_every_row),
+        cmocka_unit_test(keys_of_engine_and_fabric_are_known),
     };
 
     return cmocka_run_group_tests_name("options", tests, NULL, NULL);

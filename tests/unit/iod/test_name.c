@@ -62,8 +62,63 @@ static void refuses(void **state)
     memset(name, '/', sizeof name);
     string.length = 85;
     assert_int_equal(name_encode(&string, file, sizeof file), 0);
-    string.length = 86;
+    string.length = 241;
     assert_int_equal(name_encode(&string, file, sizeof file), -ENAMETOOLONG);
+}
+
+static void fits(const char *name, const char *want)
+{
+    char back[IOD_NAME_MAX + 1];
+    const char *file = encoded(name);
+
+    assert_true(strlen(file) < NAME_FILE_MAX);
+    assert_null(strchr(file, '/'));
+    assert_memory_equal(file, want, strlen(want));
+    assert_int_equal(name_decode(file, back, sizeof back), strlen(name));
+    assert_string_equal(back, name);
+}
+
+static void every_name_of_240_bytes_fits(void **state)
+{
+    char name[IOD_NAME_MAX + 1] = "";
+
+    (void)state;
+    for (int i = 0; i < 80; i++)
+        memcpy(name + 3 * i, "\xe6\x9c\xac", 4);
+    fits(name, "%=:\xe6\x9c\xac");
+    memset(name, '/', IOD_NAME_MAX);
+    fits(name, "%=:::");
+    memset(name, ':', 100);
+    fits(name, "%=;:");
+    for (int i = 0; i < IOD_NAME_MAX; i++) /* all from 16 on */
+        name[i] = (char)(255 - i);
+    fits(name, "%=\x01\xff\xfe");
+    memset(name, '%', 86);
+    name[86] = 0;
+    fits(name, "%=:%%%");
+    name[85] = 0;
+    fits(name, "%25%25");
+}
+
+static void a_long_form_that_is_not_needed_is_no_name(void **state)
+{
+    char file[NAME_FILE_MAX], name[IOD_NAME_MAX + 1];
+
+    (void)state;
+    assert_int_equal(name_decode("%=:abc", name, sizeof name), -EINVAL);
+    assert_int_equal(name_decode("%=:", name, sizeof name), -EINVAL);
+    assert_int_equal(name_decode("%=", name, sizeof name), -EINVAL);
+    memset(file, ' ', sizeof file);
+    memcpy(file, "%=:", 3);
+    file[100] = 0;
+    assert_int_equal(name_decode(file, name, sizeof name), 97);
+    assert_int_equal(name_decode(file, name, 97), -EINVAL);
+    file[2] = ';'; /* not the first that there is */
+    assert_int_equal(name_decode(file, name, sizeof name), -EINVAL);
+    memset(file + 3, ' ', 252);
+    file[2] = ':';
+    file[255] = 0;
+    assert_int_equal(name_decode(file, name, sizeof name), -EINVAL);
 }
 
 /* What the encoder does not write is no object: else two files could be one object. */
@@ -143,9 +198,14 @@ static void sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(encodes),      cmocka_unit_test(comes_back),
-        cmocka_unit_test(refuses),      cmocka_unit_test(foreign_files),
-        cmocka_unit_test(remote_names), cmocka_unit_test(server_lists),
+        cmocka_unit_test(encodes),
+        cmocka_unit_test(comes_back),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(every_name_of_240_bytes_fits),
+        cmocka_unit_test(a_long_form_that_is_not_needed_is_no_name),
+        cmocka_unit_test(foreign_files),
+        cmocka_unit_test(remote_names),
+        cmocka_unit_test(server_lists),
         cmocka_unit_test(sizes),
     };
 
