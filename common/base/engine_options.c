@@ -154,7 +154,8 @@ const struct rme_option_row rme_engine_options[] = {
     /* memory */
     {"regcache_entries", "count", 1024, 0, 1 << 20,
      "Registrations of user memory kept for reuse; 0 registers for each operation, as does a "
-     "system whose unmaps cannot be watched.",
+     "system whose unmaps cannot be watched.  A registration keeps the rights that memory had: "
+     "programs that protect (mprotect) buffers which they use again need 0.",
      NULL},
     {"regcache_bytes", "bytes", -1, -1, 64 * TIB,
      "User memory kept registered for reuse; -1 derives it from RLIMIT_MEMLOCK, and is no "
