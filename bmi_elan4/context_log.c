@@ -12,6 +12,9 @@
  * and to let the generation grow. Files are not followed through links, and are made only where
  * there are none.
  *
+ * Any process may lock more of the file than a record, and so keep all others of the node from
+ * starting; the error names the holder of that lock.
+ *
  * A forked child closes its parent's descriptors: it would hold the lock for as long as it lives,
  * and neither its parent's successor nor the child itself could have the context.
  */
@@ -235,6 +238,18 @@ int bmi_elan4_log_owner(struct bmi_elan4_log *log, int context, struct bmi_elan4
     if (is_whole(&rec))
         *owner = (struct bmi_elan4_owner){rec.pid, rec.uid, rec.generation};
     return 1;
+}
+
+bool bmi_elan4_log_stranger(struct bmi_elan4_log *log, int context, pid_t *pid)
+{
+    struct flock l;
+
+    if (log->taken[context - log->range.low_context] ||
+        lock(log, context, F_OFD_GETLK, F_WRLCK, &l) < 0 || l.l_type == F_UNLCK)
+        return false;
+    *pid = l.l_pid;
+    return l.l_pid > 0 || l.l_type != F_WRLCK || l.l_start != place(context) ||
+           l.l_len != RECORD_BYTES;
 }
 
 void bmi_elan4_log_close(struct bmi_elan4_log *log)

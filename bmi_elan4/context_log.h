@@ -6,6 +6,7 @@
 #ifndef BMI_ELAN4_CONTEXT_LOG_H
 #define BMI_ELAN4_CONTEXT_LOG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -41,6 +42,10 @@ void bmi_elan4_log_give(struct bmi_elan4_log *log, int context);
 
 /* Who has a context: 1 and `*owner` is filled, 0 when nobody; a negative errno. */
 int bmi_elan4_log_owner(struct bmi_elan4_log *log, int context, struct bmi_elan4_owner *owner);
+
+/* Is a context's record locked by somebody who has not taken it, as all of the file may be?
+ * Then *pid is the process, or -1 where the kernel does not say. */
+bool bmi_elan4_log_stranger(struct bmi_elan4_log *log, int context, pid_t *pid);
 
 /* Gives back all that was taken by it. */
 void bmi_elan4_log_close(struct bmi_elan4_log *log);

@@ -56,7 +56,17 @@ void elan_op_disconnect(struct rme_link *l, int error)
     }
 }
 
-/* All that was sent may have landed before the peer died. */
+/* Something is under way to the peer from now on, if nothing was: what a dead one never takes
+ * is found out (check.c). An ACCEPT without a card says nothing, to any version. */
+static void say_nothing(struct rme_link *l)
+{
+    if (TAILQ_EMPTY(&l->sent) && TAILQ_EMPTY(&l->queued) &&
+        !elan_owner_full(l->f, l->vp, l->generation))
+        (void)elan_tx_control(l, ELAN_ACCEPT, 0, NULL, NULL, 0);
+}
+
+/* All that was sent may have landed before the peer died, and the host may lack credits for
+ * more. */
 void elan_op_probe(struct rme_link *l)
 {
     int64_t now = elan_now();
@@ -67,4 +77,6 @@ void elan_op_probe(struct rme_link *l)
         elan_link_dead(l);
     else
         elan_ask(l, now);
+    if (l->state == ELAN_UP_STATE)
+        say_nothing(l);
 }

@@ -88,6 +88,28 @@ static int attach_at(struct bmi_elan4_nic *nic, const unsigned key[4], int conte
     return rc;
 }
 
+/* Some of these contexts are locked in the log, and nobody is there: says who does that. */
+static bool explain_lock(const struct bmi_elan4_nic *nic, const char *folder, int first,
+                         int last, char *why, size_t size)
+{
+    pid_t pid;
+
+    for (int c = first; c <= last; c++) {
+        char holder[40] = "lsof says which";
+
+        if (!bmi_elan4_log_stranger(nic->log, c, &pid))
+            continue;
+        if (pid > 0)
+            snprintf(holder, sizeof(holder), "number %ld", (long)pid);
+        snprintf(why, size,
+                 "context %d of node %d is kept from all by a process that has a lock on %s/"
+                 "node-%d and does not use the network (%s); end it",
+                 c, nic->node, folder, nic->node, holder);
+        return true;
+    }
+    return false;
+}
+
 static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *config,
                   char *why, size_t size)
 {
@@ -100,6 +122,8 @@ static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *
     }
     for (int c = first; c <= last && rc == -EBUSY; c++)
         rc = attach_at(nic, config->key, c);
+    if (rc == -EBUSY && explain_lock(nic, config->folder, first, last, why, size))
+        return rc;
     if (rc == -EBUSY && first == last)
         snprintf(why, size,
                  "context %d of node %d, where this process is, is in use by another process",

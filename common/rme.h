@@ -199,6 +199,14 @@ struct rme_list {
  * the thread that copies, which may be any that calls the engine.  To look first would cost a
  * small message more than all the rest of it.  Memory that is there, but protected, is at the
  * kernel's discretion: Linux 6.1 opens it to a real device all the same.
+ *
+ * Memory that is protected (mprotect) after an operation used it: the cache of registrations,
+ * which keeps what the host's own memory was registered for, hears nothing of that.  A later
+ * receive into memory that has become read-only is written there by a real device, and ends the
+ * connection over the software HCA; a send of memory that may not be read any more goes or
+ * ends the connection likewise.  A host that protects buffers and then uses them again unmaps
+ * or discards them first (munmap, MADV_DONTNEED), takes memory of rme_memory_alloc for what it
+ * does not protect, or does without the cache: option regcache_entries=0.
  */
 RME_API int rme_post_send(struct rme *rme, struct rme_addr *addr, const struct rme_list *list,
                           int32_t tag, int ctx, void *user, rme_id *id);

@@ -159,7 +159,8 @@ const struct rme_option_row rme_engine_options[] = {
     /* memory */
     {"regcache_entries", "count", 1024, 0, 1 << 20,
      "Limit on cached registrations of user memory.  0, or a system where unmapping cannot be "
-     "watched: register for each operation.",
+     "watched: register for each operation.  A registration keeps the rights that its memory "
+     "had: programs that mprotect buffers between uses need 0.",
      NULL},
     {"regcache_bytes", "bytes", -1, -1, 64 * TIB,
      "Limit on user memory that stays registered.  -1: derived from RLIMIT_MEMLOCK, unlimited "

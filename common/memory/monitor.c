@@ -33,6 +33,11 @@
  * buffers which it uses again afterwards must discard them first (MADV_DONTNEED, which is
  * reported), or do without the cache.
  *
+ * Nor does a userfaultfd tell of mprotect, and before Linux 6.11 (PROCMAP_QUERY) nothing but
+ * the text of /proc/self/maps says what a mapping allows, which takes too long for each use.
+ * So a registration in the cache has the rights that the memory had when it was made; rme.h
+ * says what comes of that.
+ *
  * Huge pages.  A watched range is a mapping of its own to the kernel, so a range that ends
  * inside a huge page would split it for good, and the host's memory would become slow.  Such a
  * range is watched up to the page's end, and the page stays watched when the range is given up:

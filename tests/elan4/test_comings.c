@@ -6,10 +6,12 @@
  * their interface does, some at any moment. After all of them the server is what it was: it has
  * no links, all packets and transfers that it has made are free, its slots and lists are empty,
  * all contexts but its own are free in the log, which has not grown, the process has no
- * descriptor more, and who comes next is served.
+ * descriptor more, and who comes next is served; so is who comes when a stranger has given up
+ * its lock on the log.
  */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -340,12 +342,84 @@ static void served_where_many_died(void **state)
     kill_them(4 * killed, ",elan_tx_per_link=8");
 }
 
+/* ---- A lock in the way ---- */
+
+static char error_line[400];
+
+static void note_error(void *arg, enum rme_log_level level, const char *format, ...)
+{
+    va_list ap;
+    (void)arg;
+
+    va_start(ap, format);
+    if (level == RME_LOG_ERROR)
+        vsnprintf(error_line, sizeof(error_line), format, ap);
+    va_end(ap);
+}
+
+/* Who does not use the network has a lock on all of the node's log, of its process or of an
+ * open file. Who comes meanwhile is told, and who comes then is served. */
+static void kept_out_by_a_lock(int command, const char *told)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    const struct rme_option_row *tables[] = {rme_engine_options, ops->options};
+    struct rme_options *options = rme_options_new(tables, 2);
+    char text[300], path[300], number[24], why[200];
+    struct side before;
+    struct rme_fabric *f;
+    int ready[2], st;
+
+    snprintf(text, sizeof(text), "elan_log=%s/log", folder);
+    snprintf(path, sizeof(path), "%s/log/node-0", folder);
+    assert_int_equal(rme_options_parse(options, text, why, sizeof(why)), 0);
+    open_side(&before, NULL, ""); /* makes the file */
+    close_side(&before);
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork_quietly();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        int fd = open(path, O_RDWR);
+        if (fcntl(fd, command, &lock) < 0 || write(ready[1], "", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(read(ready[0], why, 1), 1);
+    struct rme_fabric_config config = {
+        .rx_size = 4096, .options = options, .stats = &before.stats, .log = note_error};
+    assert_int_equal(ops->open(&config, &f), -EBUSY);
+    snprintf(number, sizeof(number), "number %ld", (long)pid);
+    assert_non_null(strstr(error_line, told != NULL ? told : number));
+    assert_non_null(strstr(error_line, path));
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_int_equal(ops->open(&config, &f), 0);
+    ops->close(f);
+    close(ready[0]);
+    close(ready[1]);
+    rme_options_free(options);
+}
+
+static void kept_out_by_a_lock_of_a_process(void **state)
+{
+    (void)state;
+    kept_out_by_a_lock(F_SETLK, NULL);
+}
+
+static void kept_out_by_a_lock_of_an_open_file(void **state)
+{
+    (void)state;
+    kept_out_by_a_lock(F_OFD_SETLK, "lsof");
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(come_and_go),
         cmocka_unit_test(killed_anywhere),
         cmocka_unit_test(served_where_many_died),
+        cmocka_unit_test(kept_out_by_a_lock_of_a_process),
+        cmocka_unit_test(kept_out_by_a_lock_of_an_open_file),
     };
 
     if (argc > 1)

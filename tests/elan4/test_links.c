@@ -336,28 +336,53 @@ static void lists(void **state)
     close_side(&server);
 }
 
+/* A client of that node, which dials; up: until it has a link, else until the server's queue
+ * has taken its request. `says` is the generation that it claims, or 0 for its own. */
+static void open_at(const char *node, struct side *client, bool up, uint64_t says)
+{
+    setenv("EMUELAN4_NODE", node, 1);
+    open_side(client, NULL, "");
+    unsetenv("EMUELAN4_NODE");
+    if (says)
+        client->f->card.generation = client->f->nic->generation = says;
+    dial(client, "elan4://0:2");
+    if (up)
+        until(client, NULL, RME_EV_LINK_UP, 1);
+    for (uint64_t end = guard_ms() + PATIENCE_MS; client->f->norphans;) {
+        assert_true(guard_ms() < end);
+        poll_side(client);
+    }
+}
+
+/* The same in a process that is killed then. */
+static void die_at(const char *node, struct side *server, bool up, uint64_t says)
+{
+    struct side client;
+    pid_t pid = fork_quietly();
+    int st;
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        open_at(node, &client, up, says);
+        kill(getpid(), SIGKILL);
+    }
+    if (up)
+        until(server, NULL, RME_EV_LINK_UP, 1);
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_true(WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL);
+}
+
 /* A client is killed with messages on their way to it; its context's next owner hears nothing
  * of them. */
 static void killed_client(void **state)
 {
     struct side server, client;
-    int st;
     (void)state;
     open_side(&server, "elan4://0:2", "");
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
     for (int round = 0; round < 3; round++) {
         memset(server.count, 0, sizeof(server.count));
-        pid_t pid = fork_quietly();
-        assert_true(pid >= 0);
-        if (pid == 0) {
-            open_side(&client, NULL, "");
-            dial(&client, "elan4://0:2");
-            until(&client, NULL, RME_EV_LINK_UP, 1);
-            kill(getpid(), SIGKILL);
-        }
-        until(&server, NULL, RME_EV_LINK_UP, 1);
-        assert_int_equal(waitpid(pid, &st, 0), pid);
-        assert_true(WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL);
+        die_at("0", &server, true, 0);
         uint64_t again = 0, end = guard_ms() + PATIENCE_MS;
         while (!server.count[RME_EV_LINK_DOWN]) { /* its death may be seen a moment later */
             assert_true(guard_ms() < end);
@@ -385,46 +410,18 @@ static void killed_client(void **state)
     close_side(&server);
 }
 
-/* A client of node 1, which dials; up: until it has a link, else until the server's queue has
- * taken its request. `says` is the generation that it claims, or 0 for its own. */
-static void open_far(struct side *client, bool up, uint64_t says)
-{
-    setenv("EMUELAN4_NODE", "1", 1);
-    open_side(client, NULL, "");
-    unsetenv("EMUELAN4_NODE");
-    if (says)
-        client->f->card.generation = client->f->nic->generation = says;
-    dial(client, "elan4://0:2");
-    if (up)
-        until(client, NULL, RME_EV_LINK_UP, 1);
-    for (uint64_t end = guard_ms() + PATIENCE_MS; client->f->norphans;) {
-        assert_true(guard_ms() < end);
-        poll_side(client);
-    }
-}
-
 /* A client of another node is killed when nothing is under way to it, or before the server has
  * looked at its request; whoever has its context next, and connects, shows that it is dead. */
 static void a_client_has_a_successor(bool up, uint64_t says)
 {
     struct side server, client;
-    int st;
 
     open_side(&server, "elan4://0:2", "elan_dead_ms=3600000");
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    pid_t pid = fork_quietly();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        open_far(&client, up, says);
-        kill(getpid(), SIGKILL);
-    }
-    if (up)
-        until(&server, NULL, RME_EV_LINK_UP, 1);
-    assert_int_equal(waitpid(pid, &st, 0), pid);
-    assert_true(WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL);
+    die_at("1", &server, up, says);
     while (!TAILQ_EMPTY(&server.f->sending))
         poll_side(&server);
-    open_far(&client, false, 0); /* in the same context */
+    open_at("1", &client, false, 0); /* in the same context */
     until(&client, &server, RME_EV_LINK_UP, 1);
     clock_stop(); /* it is not waited for */
     until(&server, &client, RME_EV_LINK_DOWN, 1);
@@ -439,6 +436,41 @@ static void a_client_has_a_successor(bool up, uint64_t says)
     assert_false(server.f->died);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 1);
     assert_true(server.f->owner[server.link->vp].generation == client.f->nic->generation);
+    part(&client, &server);
+    close_side(&client);
+    close_side(&server);
+}
+
+/* A client of another node is killed when all has landed and the host can send nothing to it: a
+ * look finds it out. One that lives takes no notice. */
+static void a_look_finds_who_died_with_nothing_under_way(void **state)
+{
+    struct side server, client;
+    struct rme_link *dead;
+
+    (void)state;
+    open_side(&server, "elan4://0:2", "");
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    die_at("1", &server, true, 0);
+    dead = server.link;
+    open_side(&client, NULL, "");
+    dial(&client, "elan4://0:2");
+    until(&client, &server, RME_EV_LINK_UP, 1);
+    until(&server, &client, RME_EV_LINK_UP, 2);
+    clock_stop();
+    ops->link_probe(server.link);
+    say(&server, "in order");
+    until(&client, &server, RME_EV_RECV, 1);
+    while (!TAILQ_EMPTY(&server.f->sending))
+        poll_side(&server);
+    for (uint64_t end = guard_ms() + PATIENCE_MS; !server.count[RME_EV_LINK_DOWN];) {
+        assert_true(guard_ms() < end);
+        ops->link_probe(dead); /* its death may be seen a moment later */
+        poll_side(&server);
+        clock_step(10);
+    }
+    clock_run();
+    assert_int_equal(server.error, -ETIMEDOUT);
     part(&client, &server);
     close_side(&client);
     close_side(&server);
@@ -748,6 +780,7 @@ int main(void)
         cmocka_unit_test(another_server_after_a_request),
         cmocka_unit_test(lists),
         cmocka_unit_test(killed_client),
+        cmocka_unit_test(a_look_finds_who_died_with_nothing_under_way),
         cmocka_unit_test(a_successor_of_an_idle_client),
         cmocka_unit_test(a_successor_of_one_that_asked),
         cmocka_unit_test(successor_of_a_liar_has_its_place),
