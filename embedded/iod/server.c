@@ -420,6 +420,8 @@ static void free_rest(struct server *server)
         while (peer->transfers) {
             struct transfer *t = peer->transfers;
             peer->transfers = t->next;
+            if (t->flow)
+                flow_abandon(t->flow);
             store_release(t->object, false);
             free(t);
         }
