@@ -41,6 +41,8 @@ struct copy {
     const char *address; /* where the object was named */
     struct remote *part[IOD_STRIPE_MAX];
     int parts;
+    uint64_t behind; /* the upload that was below the decided one, `ahead`, at the last look */
+    uint64_t ahead;
     int empty;          /* how often a server had no part at all */
     struct remote *odd; /* a server whose part is of another copy, */
     bool full;          /* or that was at a bound */

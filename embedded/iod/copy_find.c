@@ -146,10 +146,16 @@ static bool is_above(const struct remote *a, const struct remote *b)
 }
 
 /* A part below the upload that is decided, with nothing prepared, stays what it is: the two are
- * of different copies. */
-static bool is_left_behind(const struct remote *r, const struct remote *head)
+ * of different copies.  Not so where the name was removed between the two answers, and what was
+ * copied in anew begins below that: so all is looked at once more. */
+static bool is_left_behind(struct copy *copy, const struct remote *r, const struct remote *head)
 {
-    return r->open && !r->pending && !is_above(r, head);
+    bool behind = r->open && !r->pending && !is_above(r, head);
+    bool again = copy->behind == r->upload && copy->ahead == head->upload;
+
+    copy->behind = behind ? r->upload : 0;
+    copy->ahead = head->upload;
+    return behind && again;
 }
 
 static bool parts_differ(struct remote *r)
@@ -275,7 +281,7 @@ static enum found open_others(struct copy *copy, struct remote *head,
         }
         if (!copy_open_at(copy, r, 0))
             return FAILED;
-        if (is_left_behind(r, head)) {
+        if (is_left_behind(copy, r, head)) {
             parts_differ(r);
             return FAILED;
         }
@@ -410,7 +416,7 @@ static enum found look_at_given(struct copy *copy)
             continue;
         if (!copy_open_at(copy, copy->odd, 0))
             return FAILED;
-        if (is_left_behind(copy->odd, best)) {
+        if (is_left_behind(copy, copy->odd, best)) {
             parts_differ(copy->odd);
             return FAILED;
         }

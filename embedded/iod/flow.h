@@ -70,4 +70,7 @@ struct flow_status {
 struct flow_status flow_status(struct flow *flow);
 void flow_free(struct flow *flow);
 
+/* Frees a flow that has not ended, after BMI and the workers have. */
+void flow_abandon(struct flow *flow);
+
 #endif

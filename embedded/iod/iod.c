@@ -34,6 +34,7 @@ static void catch_signals(void)
     sigaction(SIGUSR1, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     program_catch(SIGINT, on_signal);
+    program_catch(SIGHUP, on_signal);
     sigaction(SIGPIPE, &ignore, NULL);
     sigaction(SIGXFSZ, &ignore, NULL); /* a file size limit is then an error of the write */
 }
@@ -64,14 +65,15 @@ static const char help[] =
     "  -b, --buffer-size SIZE   of one of them, the longest data message (512K)\n"
     "  -n, --transfers N        open transfers of one client (64)\n"
     "  -c, --client-timeout S   give up a client that is silent for so long (60)\n"
-    "  -g, --grace S            on SIGTERM, time for open transfers to end (5)\n"
+    "  -g, --grace S            time for open transfers to end after a signal (5)\n"
     "  -s, --fsync              a copy is on the disk before it is reported complete\n"
     "  -M, --metrics FILE       keep what is counted in this file, for Prometheus\n"
     "  -q, --quiet              log errors only\n"
     "  -v, --verbose            log details\n"
     "  -h, --help  -V, --version\n"
     "\n"
-    "SIGUSR1 prints one line per client and the counters, SIGTERM ends the server.\n";
+    "SIGUSR1 prints one line per client and the counters.  SIGTERM, SIGINT and SIGHUP end the\n"
+    "server; once more, at once.\n";
 
 struct settings {
     struct server_config server;

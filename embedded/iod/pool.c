@@ -54,6 +54,14 @@ static void buffer_free(const struct pool *pool, struct buffer *buffer)
     free(buffer);
 }
 
+void pool_abandon(struct buffer *buffer)
+{
+    if (buffer->memory.type != BMI_PRE_ALLOC)
+        free(buffer->block);
+    free(buffer->memory.piece);
+    free(buffer);
+}
+
 /* One block for all pieces; each piece but the last has the same length. */
 static struct buffer *buffer_new(const struct pool *pool)
 {

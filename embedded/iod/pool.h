@@ -72,6 +72,10 @@ bool pool_unwait(struct pool *pool, struct share *share, struct waiter *waiter);
 /* Gives it back; in a server's pool, `fair`, the bytes of its user are cleared. */
 void pool_put(struct pool *pool, struct share *share, struct buffer *buffer);
 
+/* Frees a buffer whose operation BMI did not report before its end; what BMI gave has gone with
+ * it. */
+void pool_abandon(struct buffer *buffer);
+
 /* Would somebody else get a buffer that this share gave back now? */
 bool pool_wanted(struct pool *pool, const struct share *share);
 

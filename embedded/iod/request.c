@@ -277,8 +277,9 @@ static void work_list(struct request *r)
     free(packed);
 }
 
-/* With the lock held.  Ends a request that only asks when nobody is there to be told. */
-static bool is_vain(struct request *r)
+/* With the lock held.  Ends a request that only asks where nobody is there to be told; false:
+ * this is none. */
+static bool drop_vain(struct request *r)
 {
     switch (r->decoded.op) {
     case IOD_OP_LIST:
@@ -306,12 +307,12 @@ static void request_work(struct job *job)
 {
     struct request *r = (struct request *)((char *)job - offsetof(struct request, job));
     struct server *server = r->server;
-    bool vain;
+    bool dropped;
 
     pthread_mutex_lock(&server->lock);
-    vain = is_vain(r);
+    dropped = drop_vain(r);
     pthread_mutex_unlock(&server->lock);
-    if (vain)
+    if (dropped)
         return;
     switch (r->decoded.op) {
     case IOD_OP_PUT_OPEN:

@@ -17,11 +17,14 @@
 #include "common/rme.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#define FILES_LEAST      8 /* descriptors, for one client */
 #define UNEXPECTED_BATCH 16
 #define TRANSFERS_MOST   16384
 #define TICK_MS          500
@@ -300,6 +303,25 @@ static int open_workers(struct server *server, const struct server_config *c)
     return error;
 }
 
+/* A server without descriptors for one client, its connection and its object, serves nobody. */
+static int check_files(const struct server_config *c)
+{
+    int fd[FILES_LEAST], had = 0, error = 0;
+
+    while (had < FILES_LEAST && (fd[had] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0)
+        had++;
+    if (had < FILES_LEAST)
+        error = -errno;
+    while (had > 0)
+        close(fd[--had]);
+    if (error)
+        log_line(LOG_ERRORS,
+                 "cannot serve on %s: no %d descriptors for a client: %s; raise the limit of "
+                 "open files (ulimit -n)",
+                 c->listen, FILES_LEAST, strerror(-error));
+    return error;
+}
+
 static int open_pool(struct server *server, const struct server_config *c)
 {
     uint64_t buffers = c->memory / c->buffer_size;
@@ -384,7 +406,9 @@ int server_open(const struct server_config *config, struct server **out)
     error = open_network(server, config);
     if (error)
         goto no_network;
-    error = open_pool(server, config);
+    error = check_files(config);
+    if (!error)
+        error = open_pool(server, config);
     if (error)
         goto no_pool;
     if (!server->allow)
@@ -420,6 +444,8 @@ static void free_rest(struct server *server)
         while (peer->transfers) {
             struct transfer *t = peer->transfers;
             peer->transfers = t->next;
+            if (t->flow)
+                flow_abandon(t->flow);
             store_release(t->object, false);
             free(t);
         }

@@ -452,8 +452,7 @@ int store_commit(struct object *object, uint64_t *upload, uint64_t *version)
         *upload = 0;
     else if (own)
         error = upload_commit(store, own, object->file, &object->replaced, upload);
-    pthread_mutex_unlock(&store->lock);
-    uploads_clear(store);
+    uploads_unlock(store);
     return error;
 }
 
@@ -510,8 +509,7 @@ static int roll_forward(struct store *store, const char *name, const char *file,
         error = -EBUSY;
     else
         error = upload_commit(store, upload, file, &replaced, &now);
-    pthread_mutex_unlock(&store->lock);
-    uploads_clear(store);
+    uploads_unlock(store);
     if (replaced >= 0)
         close(replaced);
     return error ? error : now == number ? 0 : -ESTALE;
@@ -638,8 +636,7 @@ int store_remove(struct store *store, const struct iod_string *name, uint64_t nu
         error = upload->prepared ? upload_commit(store, upload, file, &replaced, &now) : -EBUSY;
     if (!error)
         error = remove_named(store, file, number, &fd);
-    pthread_mutex_unlock(&store->lock);
-    uploads_clear(store);
+    uploads_unlock(store);
     if (replaced >= 0)
         close(replaced);
     if (fd >= 0)

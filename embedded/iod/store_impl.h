@@ -81,9 +81,9 @@ struct upload *upload_find(struct store *store, const char *name, uint64_t numbe
 struct upload *upload_highest(struct store *store, const char *name, uint64_t version,
                               uint64_t number); /* prepared, above these; NULL: none */
 void upload_remove(struct store *store, struct upload *upload); /* and its file */
-/* Removes the files that commits have dropped, which may be many: without the lock.  Where the
- * process ends before, the next commit of the name finds them again. */
-void uploads_clear(struct store *store);
+/* Gives the lock back, and then removes the files that commits have dropped, which may be many.
+ * Where the process ends before, the next commit of the name finds them again. */
+void uploads_unlock(struct store *store);
 /* What had the name is removed, and all uploads of the name learn of it. */
 void upload_tell_removed(struct store *store, const char *name, uint64_t version,
                          uint64_t number);

@@ -124,8 +124,7 @@ struct page {
     size_t size;
     struct iod_entries *entries;
     struct store_unread *unread;
-    uint32_t
-        since; /* unread ones behind the last entry that fitted: they are asked for again */
+    uint32_t since; /* unread ones behind the last entry that fitted: asked for again */
     bool full;
 };
 

@@ -136,12 +136,10 @@ static void drop_lower(struct store *store, const struct upload *upload)
     }
 }
 
-void uploads_clear(struct store *store)
+void uploads_unlock(struct store *store)
 {
-    struct upload *upload, *next;
+    struct upload *upload = store->dropped, *next;
 
-    pthread_mutex_lock(&store->lock);
-    upload = store->dropped;
     store->dropped = NULL;
     pthread_mutex_unlock(&store->lock);
     for (; upload; upload = next) {

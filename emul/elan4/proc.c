@@ -9,12 +9,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -117,12 +119,29 @@ static uint64_t align_up(uint64_t v, uint64_t a)
     return (v + a - 1) & ~(a - 1);
 }
 
+/* A file that is larger than the process may have would be answered by SIGXFSZ. */
+static bool may_be_so_large(uint64_t size)
+{
+    struct rlimit most;
+
+    if (getrlimit(RLIMIT_FSIZE, &most) < 0 || most.rlim_cur >= size)
+        return true;
+    emu4_say("the segment, a file in memory of %" PRIu64 " bytes, is larger than files of this "
+             "process may be (RLIMIT_FSIZE is %" PRIu64 "); raise the limit (ulimit -f), or "
+             "make the segment smaller (EMUELAN4_SEGMENT_MIB, 16 at least)",
+             size, (uint64_t)most.rlim_cur);
+    errno = EFBIG;
+    return false;
+}
+
 static int make_segment(struct emu4_proc *p)
 {
     uint64_t arena = align_up(sizeof(struct shm_head), 65536);
     uint64_t size = arena + (p->knobs.segment_mib << 20);
     char name[64];
 
+    if (!may_be_so_large(size))
+        return -1;
     snprintf(name, sizeof(name), "emuelan4-%d", p->pid);
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
