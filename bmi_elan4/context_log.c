@@ -12,10 +12,11 @@
  * and to let the generation grow. Files are not followed through links, and are made only where
  * there are none.
  *
- * A child that is forked while a context is taken holds the lock, too, until it executes
- * another program or ends.
+ * A forked child closes its parent's descriptors: it would hold the lock for as long as it
+ * lives, and neither its parent's successor nor the child itself could have the context.
  */
 #include "bmi_elan4/context_log.h"
+#include "bmi_elan4/forked.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -39,6 +40,7 @@ _Static_assert(sizeof(struct record) <= RECORD_BYTES, "a record");
 
 struct bmi_elan4_log {
     int fd;
+    struct bmi_elan4_held held;
     struct bmi_elan4_range range;
     bool taken[]; /* by us; locks of one open file do not exclude each other */
 };
@@ -131,6 +133,7 @@ int bmi_elan4_log_open(const char *folder, int node, const struct bmi_elan4_rang
         rc = -EINVAL;
         goto err_file;
     }
+    bmi_elan4_hold(&log->held, log->fd);
     *out = log;
     return 0;
 
@@ -236,6 +239,7 @@ int bmi_elan4_log_owner(struct bmi_elan4_log *log, int context, struct bmi_elan4
 
 void bmi_elan4_log_close(struct bmi_elan4_log *log)
 {
+    bmi_elan4_let_go(&log->held);
     for (int c = log->range.low_context; c <= log->range.high_context; c++)
         bmi_elan4_log_give(log, c);
     close(log->fd);

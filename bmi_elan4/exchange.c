@@ -9,6 +9,7 @@
  * those who knock would wake the server without end, so it looks again after a pause.
  */
 #include "bmi_elan4/exchange.h"
+#include "bmi_elan4/forked.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -37,6 +38,7 @@ struct bmi_elan4_desk {
     bool shut;     /* the listener is not looked at */
     int64_t again; /* when it is, though no visitor leaves; 0: then only */
     struct bmi_elan4_card mine;
+    struct bmi_elan4_held held; /* the listener: its port is the successor's */
     struct visitor visitor[BMI_ELAN4_VISITORS];
 };
 
@@ -76,6 +78,7 @@ int bmi_elan4_desk_open(const struct sockaddr *addr, socklen_t length,
     rc = watch(d, EPOLL_CTL_ADD, d->listener, LISTENER, EPOLLIN);
     if (rc < 0)
         goto err_listener;
+    bmi_elan4_hold(&d->held, d->listener);
     *out = d;
     return 0;
 
@@ -93,6 +96,7 @@ void bmi_elan4_desk_close(struct bmi_elan4_desk *d)
     for (int i = 0; i < BMI_ELAN4_VISITORS; i++)
         if (d->visitor[i].fd >= 0)
             close(d->visitor[i].fd);
+    bmi_elan4_let_go(&d->held);
     close(d->listener);
     close(d->epoll);
     free(d);
