@@ -131,6 +131,10 @@ pair ibv_ud_pingpong ibv_ud_pingpong -n 200 -p $port -- ibv_ud_pingpong -n 200 -
 pair rping rping -s -a 127.0.0.1 -p $port -C 20 -V -- rping -c -a 127.0.0.1 -p $port -C 20 -V
 pair "rping IPv6" rping -s -a ::1 -p $port -C 5 -S 4096 -V -- rping -c -a ::1 -p $port -C 5 -S 4096 -V
 pair rdma_client rdma_server -p $port -- rdma_client -s 127.0.0.1 -p $port
+# it asks for no inline data and sends some
+export EMUVERBS_INLINE_STEP=64
+pair rdma_xclient rdma_xserver -c r -p $port -- rdma_xclient -c r -s 127.0.0.1 -p $port
+unset EMUVERBS_INLINE_STEP
 pair ucmatose ucmatose -p $port -c 8 -- ucmatose -s 127.0.0.1 -p $port -c 8
 # perftest measures the processor's clock against the time of day. Where the two do not fit, as on a machine that does much
 # else, a side ends with 1 instead of a report, and the other waits for it; with -F it goes on.

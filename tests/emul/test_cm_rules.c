@@ -381,6 +381,21 @@ PASSIVE(without_permission_nobody_is_reached)
 }
 
 /* rping's thread may come for one more event when its channel has been destroyed. */
+TEST(what_rdma_cm_has_not_is_refused)
+{
+    struct sockaddr ib = {.sa_family = AF_IB};
+    struct ibv_path_data p = {.flags = IBV_PATH_FLAG_PRIMARY};
+    struct rdma_cm_id *id, *good = new_id(NULL);
+
+    CHECK_EQ(rdma_create_id(chan, &id, NULL, RDMA_PS_IPOIB), -1);
+    CHECK_EQ(errno, EOPNOTSUPP);
+    CHECK_EQ(rdma_bind_addr(good, &ib), -1);
+    CHECK_EQ(errno, EINVAL);
+    CHECK_EQ(rdma_set_option(good, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &p, sizeof(p)), -1);
+    CHECK_EQ(errno, ENOSYS);
+    drop(good);
+}
+
 TEST(a_destroyed_channel_is_closed)
 {
     struct rdma_event_channel *c = rdma_create_event_channel();
@@ -769,6 +784,7 @@ int main(int argc, char **argv)
         T(type_of_service_is_a_service_level),
         T(type_of_service_is_a_traffic_class_on_ethernet),
         T(without_permission_nobody_is_reached),
+        T(what_rdma_cm_has_not_is_refused),
         T(a_destroyed_channel_is_closed),
         T(objects_of_another_context_are_refused),
         T(the_last_message_comes_before_the_end),

@@ -689,7 +689,7 @@ TEST(four_thousand_queue_pairs)
 /* What is granted of inline data is rounded up, and may be used. */
 TEST(inline_data_is_rounded_up)
 {
-    const uint32_t asked[] = {0, 1, 64, 65, 193, 200}, granted[] = {0, 64, 64, 128, 200, 200};
+    const uint32_t asked[] = {0, 1, 64, 65, 193, 200}, granted[] = {64, 64, 64, 128, 200, 200};
 
     setenv("EMUVERBS_INLINE_STEP", "64", 1);
     setenv("EMUVERBS_MAX_INLINE", "200", 1);

@@ -280,10 +280,8 @@ EMU_EXPORT int rdma_set_option(struct rdma_cm_id *ibid, int level, int optname, 
         return fail(ENOMEM);
     if (!cm_is_ours(id))
         return fail(EIO);
-    if (level == RDMA_OPTION_IB && optname == RDMA_OPTION_IB_PATH)
-        return 0;
     if (level != RDMA_OPTION_ID)
-        return fail(ENOSYS);
+        return fail(ENOSYS); /* RDMA_OPTION_IB_PATH, too: there is one path only */
     switch (optname) {
     case RDMA_OPTION_ID_REUSEADDR:
     case RDMA_OPTION_ID_AFONLY:

@@ -116,7 +116,8 @@ static int alloc_sq(struct emu_qp *qp)
 /* How much inline data a queue pair may have that asks for `n`, at most the device's most. */
 static uint32_t inline_granted(const struct emu_knobs *k, uint32_t n)
 {
-    uint64_t up = (n + k->inline_step - 1) / k->inline_step * k->inline_step;
+    uint64_t asked = n || k->inline_step == 1 ? n : 1; /* a queue that has steps has one */
+    uint64_t up = (asked + k->inline_step - 1) / k->inline_step * k->inline_step;
 
     return (uint32_t)(up < k->max_inline ? up : k->max_inline);
 }
