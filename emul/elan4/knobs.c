@@ -2,13 +2,13 @@
 /* Parsing and printing of the knobs: both walk the tables. */
 #include "emul/elan4/knobs.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "emul/knobs.h"
 
 #define PREFIX "EMUELAN4_"
 
@@ -30,24 +30,17 @@ static const char *const step_names[] = {
 #undef X
 };
 
-static uint64_t number(const char *var, uint64_t def, uint64_t min, uint64_t max)
-{
-    const char *text = getenv(var);
-    char *end;
+static const char *const names[] = {
+#define X(field, var, def, min, max, unit, prose) #var,
+    EMU4_NUMBERS(X)
+#undef X
+#define X(field, var, unit, prose) #var,
+        EMU4_STRINGS(X)
+#undef X
+};
 
-    if (!text || !*text)
-        return def;
-    errno = 0;
-    unsigned long long v = strtoull(text, &end, 0);
-    if (errno || end == text || *end || *text == '-' || v < min || v > max) {
-        fprintf(stderr,
-                "emuelan4: %s=%s is not a number from %" PRIu64 " to %" PRIu64
-                "; using the default %" PRIu64 "\n",
-                var, text, min, max, def);
-        return def;
-    }
-    return v;
-}
+static const struct emul_variables variables = {"emuelan4", PREFIX, names,
+                                                sizeof(names) / sizeof(names[0])};
 
 /* The step that the `len` characters name, or -1 with a line on stderr. */
 static int find_step(const char *word, size_t len)
@@ -85,49 +78,20 @@ void emu4_step_here(enum emu4_step s)
     come_to(&die, s);
 }
 
-static bool is_known(const char *name, size_t length)
-{
-    static const char *const knobs[] = {
-#define X(field, var, def, min, max, unit, prose) #var,
-        EMU4_NUMBERS(X)
-#undef X
-#define X(field, var, unit, prose) #var,
-            EMU4_STRINGS(X)
-#undef X
-    };
-
-    for (size_t i = 0; i < sizeof(knobs) / sizeof(knobs[0]); i++)
-        if (strlen(knobs[i]) == length && memcmp(knobs[i], name, length) == 0)
-            return true;
-    return false;
-}
-
-/* Tells, once, of variables that look like knobs and are none. */
-static void warn_of_unknown(void)
+static void warn_of_unknown_once(void)
 {
     static atomic_bool told;
 
-    if (atomic_exchange(&told, true))
-        return;
-    for (char **at = environ; at && *at; at++) {
-        const char *name = *at + strlen(PREFIX);
-
-        if (strncmp(*at, PREFIX, strlen(PREFIX)) != 0)
-            continue;
-        size_t length = strcspn(name, "=");
-        if (!is_known(name, length))
-            fprintf(stderr,
-                    "emuelan4: " PREFIX "%.*s: there is no such variable; ignored; "
-                    "emuelan4 --help lists them\n",
-                    (int)length, name);
-    }
+    if (!atomic_exchange(&told, true))
+        emul_warn_of_unknown(&variables);
 }
 
 void emu4_knobs_load(struct emu4_knobs *k)
 {
-    warn_of_unknown();
+    warn_of_unknown_once();
     memset(k, 0, sizeof(*k));
-#define X(field, var, def, min, max, unit, prose) k->field = number(PREFIX #var, def, min, max);
+#define X(field, var, def, min, max, unit, prose)                                              \
+    k->field = emul_number(&variables, #var, def, min, max);
     EMU4_NUMBERS(X)
 #undef X
 #define X(field, var, unit, prose)                                                             \
@@ -146,7 +110,7 @@ uint64_t emu4_knobs_node(void)
     struct emu4_knobs k;
 
 #define X(field, var, def, min, max, unit, prose)                                              \
-    k.field = strcmp(#var, "NODE") == 0 ? number(PREFIX #var, def, min, max) : 0;
+    k.field = strcmp(#var, "NODE") == 0 ? emul_number(&variables, #var, def, min, max) : 0;
     EMU4_NUMBERS(X)
 #undef X
     return k.node;

@@ -2,79 +2,34 @@
 /* Parsing and printing of the knobs: both walk the one table. */
 #include "emul/verbs/base/knobs.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "emul/knobs.h"
 
 #define PREFIX "EMUVERBS_"
 
-static uint64_t number(const char *var, uint64_t def, uint64_t min, uint64_t max)
-{
-    const char *text = getenv(var);
-    char *end;
-
-    if (!text || !*text)
-        return def;
-    errno = 0;
-    unsigned long long v = strtoull(text, &end, 0);
-    if (errno || end == text || *end || *text == '-' || v < min || v > max) {
-        fprintf(stderr,
-                "emuverbs: %s=%s is not a number from %" PRIu64 " to %" PRIu64
-                "; using the default %" PRIu64 "\n",
-                var, text, min, max, def);
-        return def;
-    }
-    return v;
-}
-
-/* Names that others read: emuverbs, which library it loads; stop.c, whom it tells. */
-static const char *const others[] = {"LIBRARY", "STOP_FD"};
-
-static bool is_known(const char *name, size_t length)
-{
-    static const char *const knobs[] = {
+static const char *const names[] = {
 #define X(field, var, def, min, max, unit, prose) #var,
-        EMU_NUMBERS(X)
+    EMU_NUMBERS(X)
 #undef X
 #define X(field, var, unit, prose) #var,
-            EMU_STRINGS(X)
+        EMU_STRINGS(X)
 #undef X
-    };
+    /* Others read these: emuverbs, which library it loads; stop.c, whom it tells. */
+    "LIBRARY",
+    "STOP_FD"};
 
-    for (size_t i = 0; i < sizeof(knobs) / sizeof(knobs[0]); i++)
-        if (strlen(knobs[i]) == length && memcmp(knobs[i], name, length) == 0)
-            return true;
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        if (strlen(others[i]) == length && memcmp(others[i], name, length) == 0)
-            return true;
-    return false;
-}
-
-/* Tells of variables that look like knobs and are none. */
-static void warn_of_unknown(void)
-{
-    for (char **at = environ; at && *at; at++) {
-        const char *name = *at + strlen(PREFIX);
-
-        if (strncmp(*at, PREFIX, strlen(PREFIX)) != 0)
-            continue;
-        size_t length = strcspn(name, "=");
-        if (!is_known(name, length))
-            fprintf(stderr,
-                    "emuverbs: " PREFIX "%.*s: there is no such variable; ignored; "
-                    "emuverbs --help lists them\n",
-                    (int)length, name);
-    }
-}
+static const struct emul_variables variables = {"emuverbs", PREFIX, names,
+                                                sizeof(names) / sizeof(names[0])};
 
 void emu_knobs_load(struct emu_knobs *k)
 {
-    warn_of_unknown();
+    emul_warn_of_unknown(&variables);
     memset(k, 0, sizeof(*k));
-#define X(field, var, def, min, max, unit, prose) k->field = number(PREFIX #var, def, min, max);
+#define X(field, var, def, min, max, unit, prose)                                              \
+    k->field = emul_number(&variables, #var, def, min, max);
     EMU_NUMBERS(X)
 #undef X
 #define X(field, var, unit, prose)                                                             \
