@@ -15,8 +15,8 @@
  * Any process may lock more of the file than a record, and so keep all others of the node from
  * starting; the error names the holder of that lock.
  *
- * A forked child closes its parent's descriptors: it would hold the lock for as long as it lives,
- * and neither its parent's successor nor the child itself could have the context.
+ * A forked child closes its parent's descriptors: it would hold the lock for as long as it
+ * lives, and neither its parent's successor nor the child itself could have the context.
  */
 #include "bmi_elan4/context_log.h"
 #include "bmi_elan4/forked.h"

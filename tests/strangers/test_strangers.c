@@ -2,6 +2,7 @@
 /* What programs do around their messages: fork, become daemons, take signals, have little
  * stack. */
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -196,9 +197,13 @@ static void exchange_once(struct client *c)
 /* The same of a server that goes into the background when it listens: at the same address. */
 static void server_daemon(int ready, int stop)
 {
+    pid_t before = getpid();
+
     CHECK_EQUAL(BMI_initialize(test_network()->method, test_uri(), BMI_INIT_SERVER, NULL), 0);
     CHECK_EQUAL(daemon(1, 1), 0);
     alarm(PATIENCE_S);
+    while (kill(before, 0) == 0) /* until then the address is its */
+        sched_yield();
     CHECK_EQUAL(BMI_finalize(), 0);
     serve(ready, stop);
     CHECK(write(daemon_says[1], "s", 1) == 1);

@@ -281,7 +281,7 @@ EMU_EXPORT int rdma_set_option(struct rdma_cm_id *ibid, int level, int optname, 
     if (!cm_is_ours(id))
         return fail(EIO);
     if (level != RDMA_OPTION_ID)
-        return fail(ENOSYS); /* RDMA_OPTION_IB_PATH, too: no path but that of rdma_resolve_route */
+        return fail(ENOSYS); /* RDMA_OPTION_IB_PATH, too: there is one path only */
     switch (optname) {
     case RDMA_OPTION_ID_REUSEADDR:
     case RDMA_OPTION_ID_AFONLY:

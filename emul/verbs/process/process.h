@@ -247,6 +247,8 @@ static inline bool emu_peer_answers(const struct emu_peer *p)
            !atomic_load_explicit(&p->seg->silent, memory_order_relaxed);
 }
 bool emu_peer_stopped(struct emu_peer *p); /* by a signal or a debugger, or dead */
+/* Has it run since it had run for `*ran`, or wanted nothing of a processor?  Sets *ran. */
+bool emu_peer_had_turn(const struct emu_peer *p, uint64_t *ran);
 /* Is it true of any that we know?  Under the device's lock. */
 bool emu_peers_any(struct emu_dev *d,
                    bool (*is)(struct emu_dev *d, struct emu_peer *p, void *arg), void *arg);

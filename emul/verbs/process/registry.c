@@ -565,44 +565,73 @@ bool emu_peer_greet(struct emu_dev *d, struct emu_peer *p)
     return true;
 }
 
-/* Where that cannot be told, for want of a descriptor, it runs. */
-static bool thread_runs(const char *path)
+/* As the kernel shows it; '?' where that cannot be told for want of a descriptor. */
+static char thread_state(const char *path)
 {
     char line[128], state = 'X'; /* also where it has ended meanwhile */
     FILE *f = fopen(path, "re");
 
     if (!f)
-        return errno != ENOENT && errno != ESRCH;
+        return errno != ENOENT && errno != ESRCH ? '?' : 'X';
     /* the name of a thread, which is in parentheses, may have some itself */
     const char *name_end = fgets(line, sizeof(line), f) ? strrchr(line, ')') : NULL;
     if (name_end)
         (void)sscanf(name_end, ") %c", &state);
     fclose(f);
-    return state != 'T' && state != 't' && state != 'Z' && state != 'X';
+    return state;
 }
 
-/* All of its threads: they stop and end one by one, each after its system call. */
-bool emu_peer_stopped(struct emu_peer *p)
+static bool has_stopped(char state)
+{
+    return strchr("TtZX", state) != NULL;
+}
+
+static bool is_at_rest(char state)
+{
+    return state != 'R';
+}
+
+/* Is it so of all threads?  They stop and end one by one, each after its system call. */
+static bool all_threads(const struct emu_peer *p, bool (*is)(char state))
 {
     char path[300];
-    bool runs = false;
+    bool all = true;
 
+    snprintf(path, sizeof(path), "/proc/%d/task", p->pid);
+    DIR *dir = opendir(path);
+    if (!dir)
+        return is(errno == ENOENT || errno == ESRCH ? 'X' : '?');
+    for (struct dirent *e; all && (e = readdir(dir)) != NULL;) {
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", p->pid, e->d_name);
+        all = is(thread_state(path));
+    }
+    closedir(dir);
+    return all;
+}
+
+bool emu_peer_stopped(struct emu_peer *p)
+{
     if (p->self)
         return false;
     if (has_left(p)) /* what is there by its number may be another program */
         return slot_is_free(p);
-    snprintf(path, sizeof(path), "/proc/%d/task", p->pid);
-    DIR *dir = opendir(path);
-    if (!dir)
-        return errno == ENOENT || errno == ESRCH;
-    for (struct dirent *e; !runs && (e = readdir(dir)) != NULL;) {
-        if (e->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", p->pid, e->d_name);
-        runs = thread_runs(path);
-    }
-    closedir(dir);
-    return !runs;
+    return all_threads(p, has_stopped);
+}
+
+bool emu_peer_had_turn(const struct emu_peer *p, uint64_t *ran)
+{
+    struct timespec t;
+    clockid_t clock;
+
+    if (p->self || has_left(p) || clock_getcpuclockid(p->pid, &clock) != 0 ||
+        clock_gettime(clock, &t) != 0)
+        return true;
+    uint64_t now = (uint64_t)t.tv_sec * EMU_NSEC + (uint64_t)t.tv_nsec;
+    bool has_run = now != *ran;
+    *ran = now;
+    return has_run || all_threads(p, is_at_rest);
 }
 
 bool emu_peers_any(struct emu_dev *d,

@@ -58,6 +58,21 @@ static uint64_t retry_bound(struct emu_dev *d, struct emu_qp *qp)
     return t < max ? t : max;
 }
 
+/* A request was not answered: have its retries run out?  Time in which the peer waited for a
+ * processor does not count. */
+static bool retries_are_over(struct emu_dev *d, struct emu_qp *qp)
+{
+    uint64_t now = emu_now();
+    bool had_turn = !qp->peer || emu_peer_had_turn(qp->peer, &qp->retry_ran);
+
+    if (!qp->retry_until)
+        qp->retry_until = now + retry_bound(d, qp);
+    else if (!had_turn)
+        qp->retry_until += now - qp->retry_seen;
+    qp->retry_seen = now;
+    return now >= qp->retry_until;
+}
+
 /* Tries to execute; true when it is over, with its status. */
 static bool attempt(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr,
                     enum ibv_wc_status *status)
@@ -84,9 +99,7 @@ static bool attempt(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const stru
     case EXEC_NO_ANSWER:
         emu_count(COUNT_retries, 1);
         qp->rnr_due = 0;
-        if (!qp->retry_until)
-            qp->retry_until = emu_now() + retry_bound(d, qp);
-        if (emu_now() >= qp->retry_until) {
+        if (retries_are_over(d, qp)) {
             *status = IBV_WC_RETRY_EXC_ERR;
             return true;
         }
@@ -172,9 +185,7 @@ static void fetch_reads(struct emu_dev *d, struct emu_qp *qp, bool force, uint64
         if (e->state != SQE_READING || (!force && e->due > until))
             continue;
         if (emu_exec(d, qp, i, &e->wr, false, &e->status, &timer) != EXEC_DONE) {
-            if (!qp->retry_until)
-                qp->retry_until = now + retry_bound(d, qp);
-            if (!force && now < qp->retry_until) {
+            if (!retries_are_over(d, qp) && !force) {
                 e->due = now + RETRY_TICK;
                 continue;
             }

@@ -131,7 +131,9 @@ struct emu_qp {
     uint32_t reads_sent; /* of them, reads whose request has not arrived */
     int rnr_left;
     uint64_t rnr_due;       /* not before this time after an RNR */
-    uint64_t retry_until;   /* unanswered since; 0 when not retrying */
+    uint64_t retry_until;   /* unanswered until then it fails; 0 when not retrying */
+    uint64_t retry_seen;    /* the last try */
+    uint64_t retry_ran;     /* so long the peer had run by then */
     struct emu_timer timer; /* for whatever of the above is next */
     bool lost;              /* knob kill_after hit: nothing gets through */
     bool est_told;          /* COMM_EST was raised; under sq_lock */
