@@ -77,6 +77,8 @@ void elan_ask(struct rme_link *l, int64_t now)
                                   &l->question);
     if (rc == -ECONNREFUSED && had_desk(l))
         gone(l);
+    else if ((rc == -EMFILE || rc == -ENFILE) && l->state == ELAN_GREETING_STATE)
+        elan_link_down(l, rc); /* nor is there one to reach its memory by, in software */
     if (rc < 0)
         return;
     f->callings++;

@@ -299,7 +299,7 @@ int ib_reject_error(int status, const void *data, size_t length)
     }
 }
 
-/* Asking again does not help where a software device lacks the right. */
+/* Asking again does not help where a software device lacks the right, or descriptors. */
 static int unreachable_error(int status)
 {
     switch (status) {
@@ -308,6 +308,9 @@ static int unreachable_error(int status)
         return -EHOSTUNREACH;
     case -EPERM:
         return -EACCES;
+    case -EMFILE:
+    case -ENFILE:
+        return status;
     default:
         return -ETIMEDOUT;
     }

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -206,6 +207,29 @@ static void a_server_that_is_stopped(void **state)
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
     until(&client, &server, RME_EV_LINK_UP, 1);
     part(&client, &server);
+    clock_run();
+    close_side(&client);
+    close_side(&server);
+}
+
+/* Without a descriptor to ask with, or to reach the server by, nobody is waited for. */
+static void no_descriptor_to_ask_with(void **state)
+{
+    struct side server, client;
+    struct rlimit before, few;
+    int lowest;
+    (void)state;
+    clock_stop();
+    open_apart(&server, &client);
+    until_greeting(&server, &client);
+    lowest = dup(0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){(rlim_t)lowest, before.rlim_max};
+    close(lowest);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    until_down(&client, &server, 1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(client.error, -EMFILE);
     clock_run();
     close_side(&client);
     close_side(&server);
@@ -743,6 +767,7 @@ int main(void)
         cmocka_unit_test(nobody_answers),
         cmocka_unit_test(hello_knows_whom_it_greets),
         cmocka_unit_test(no_way_to_the_queue),
+        cmocka_unit_test(no_descriptor_to_ask_with),
         cmocka_unit_test(a_server_that_is_stopped),
         cmocka_unit_test(another_server_is_there),
         cmocka_unit_test(another_server_after_a_request),

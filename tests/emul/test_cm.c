@@ -292,6 +292,10 @@ TEST_UNWATCHED(an_address_without_a_descriptor_is_an_error)
     CHECK_EQ(rdma_bind_addr(bound, at("127.0.0.1", PORT + 1)), 0);
     CHECK(bound->verbs && bound->pd);
     resolve(id, "127.0.0.1", PORT);
+    before = leave_descriptors(0);
+    CHECK_EQ(rdma_connect(id, &(struct rdma_conn_param){.qp_num = 7}), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -EMFILE);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
     drop(id);
     drop(bound);
     all_gone();

@@ -98,8 +98,9 @@ void cm_try_request(struct cm_id *id)
         }
         if (pid > 0)
             id->peer = emu_peer_by_pid(d, pid);
-        if (pid == -EPERM || (!id->peer && pid > 0 && errno == EPERM)) {
-            give_up(id, RDMA_CM_EVENT_UNREACHABLE, -EPERM, NULL);
+        int err = id->peer ? 0 : pid > 0 ? errno : -pid;
+        if (err == EPERM || err == EMFILE || err == ENFILE) {
+            give_up(id, RDMA_CM_EVENT_UNREACHABLE, -err, NULL);
             return;
         }
     }
