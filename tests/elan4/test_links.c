@@ -212,7 +212,7 @@ static void a_server_that_is_stopped(void **state)
     close_side(&server);
 }
 
-/* Without a descriptor to ask with, and to reach the server's memory by, nobody is waited for. */
+/* Without a descriptor to ask with, or to reach the server by, nobody is waited for. */
 static void no_descriptor_to_ask_with(void **state)
 {
     struct side server, client;
