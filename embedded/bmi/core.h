@@ -74,8 +74,8 @@ static inline int bmi_result(int ret)
  */
 int bmi_activate(struct bmi_method_ops *ops, const char *listen, int flags, char *options);
 
-/* Warns of the first of these options, which are for several methods, that none of the program's
- * methods has. */
+/* Warns of the first of these options, which are for several methods, that none of the methods
+ * of the program has. */
 void bmi_warn_of_unknown(const char *options);
 
 /* Stops all active methods, the last one first; the caller holds `methods`. */

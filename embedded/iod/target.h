@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * target.h - the file that a copy out makes: without a name until it is complete, or, on a file
- * system that cannot have that, with a hidden one in the destination's folder.  An existing file keeps its permission bits, its group
- * and, where the user may give files away, its owner; a symbolic link keeps pointing at it.
+ * system that cannot have that, with a hidden one in the destination's folder.  An existing
+ * file keeps its permission bits, its group and, where the user may give files away, its owner;
+ * a symbolic link keeps pointing at it.
  */
 #ifndef IOD_TARGET_H
 #define IOD_TARGET_H
