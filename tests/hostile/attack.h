@@ -34,6 +34,10 @@ bool attack_over(const struct attack *attack);
 /* A link, counted; NULL: the server gave none. */
 struct link *attack_open(struct attack *attack, const struct link_plan *plan);
 
+/* The same, however long links of others in its place take to go; a complaint if they never
+ * go. */
+struct link *attack_enter(struct attack *attack);
+
 /* The server must end the link, soon. */
 void attack_must_end(struct attack *attack, struct link *link, const char *after);
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     const char *name, *text;
@@ -78,6 +79,17 @@ struct link *attack_open(struct attack *attack, const struct link_plan *plan)
         attack->links++;
     else
         attack->refused++;
+    return link;
+}
+
+struct link *attack_enter(struct attack *attack)
+{
+    struct link *link = NULL;
+
+    for (unsigned i = 0; i < 6000 && link == NULL; i++, usleep(10000))
+        link = attack_open(attack, &(struct link_plan){0});
+    if (link == NULL)
+        complain(attack, "no link is given any more");
     return link;
 }
 

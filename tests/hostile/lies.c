@@ -4,6 +4,7 @@
  * one word that is not true, and memory that was lent and changes while it is read.  A good
  * client comes between them.
  */
+#include "medium.h"
 #include "visit.h"
 
 #include <string.h>
@@ -118,7 +119,7 @@ static const struct {
     {"a report of more bytes than there are", false, true, read_too_much},
     {"a report of nothing", false, false, read_nothing},
     {"two reports of one message", false, true, read_twice},
-    {"memory that is none", false, false, written_to_nowhere},
+    {"memory that is none", false, true, written_to_nowhere},
     {"more memory than the message has", false, true, opened_too_much},
     {"a report of what was left", false, false, left_and_read},
 };
@@ -126,7 +127,7 @@ static const struct {
 static void good_client(struct attack *a)
 {
     struct visit v = {.attack = a,
-                      .link = attack_open(a, &(struct link_plan){0}),
+                      .link = attack_enter(a),
                       .object = "lies",
                       .put = true,
                       .size = SIZE,
@@ -142,13 +143,15 @@ void attack_lies(struct attack *a)
     good_client(a); /* there is an object to get */
     for (unsigned i = 0; i < sizeof lies / sizeof lies[0] && a->failures == 0; i++) {
         struct visit v = {.attack = a,
-                          .link = attack_open(a, &(struct link_plan){0}),
+                          .link = attack_enter(a),
                           .object = "lies",
                           .put = lies[i].put,
                           .size = SIZE,
                           .reply_tag = 100};
 
-        if (v.link == NULL || !visit_begin(&v)) {
+        if (lies[i].tell == written_to_nowhere && !a->target.medium->strict) {
+            /* what is written to nowhere over Elan4 never ends, which is attack_nowhere's */
+        } else if (v.link == NULL || !visit_begin(&v)) {
             complain(a, "no key was told before %s", lies[i].what);
         } else {
             lies[i].tell(&v);

@@ -10,7 +10,7 @@
 static uint64_t whole(struct attack *a, bool put, bool lies, uint64_t size)
 {
     struct visit v = {.attack = a,
-                      .link = attack_open(a, &(struct link_plan){0}),
+                      .link = attack_enter(a),
                       .object = "unwritten",
                       .put = put,
                       .lies = lies,
@@ -97,8 +97,7 @@ void attack_prepared(struct attack *a)
     unsigned prepared = 0;
 
     for (unsigned i = 0; i < CLIENTS; i++) {
-        struct visit v = {
-            .attack = a, .link = attack_open(a, &(struct link_plan){0}), .reply_tag = 100};
+        struct visit v = {.attack = a, .link = attack_enter(a), .reply_tag = 100};
 
         for (unsigned n = 0; v.link != NULL && n < EACH; n++, prepared++)
             if ((commit.handle = prepare(&v)) == 0)

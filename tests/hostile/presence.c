@@ -122,7 +122,6 @@ void attack_deaths(struct attack *a)
                     (char *)(uintptr_t)a->address,
                     "0",
                     NULL};
-    struct link *link = NULL;
     pid_t pid[DOZEN];
     int status;
 
@@ -132,12 +131,7 @@ void attack_deaths(struct attack *a)
     for (unsigned i = 0; i < DOZEN; i++)
         if (pid[i] == 0 || waitpid(pid[i], &status, 0) < 0 || !WIFSIGNALED(status))
             complain(a, "a process that was to be killed was not");
-    /* The server may find out one after the other. */
-    for (unsigned i = 0; i < 6000 && link == NULL; i++, usleep(10000))
-        link = attack_open(a, &(struct link_plan){0});
-    if (link == NULL)
-        complain(a, "no link is given any more after the deaths of others");
-    link_close(link);
+    link_close(attack_enter(a)); /* the server may find out one after the other */
 }
 
 /* ---- Jobs of bmi-perf ---- */

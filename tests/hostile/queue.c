@@ -275,7 +275,6 @@ void attack_generations(struct attack *a)
     static uint8_t body[ELAN_BODY];
     struct bmi_elan4_card card;
     struct elan_packet p;
-    struct link *link = NULL;
 
     for (unsigned n = 0; n < sizeof lies / sizeof lies[0]; n++) {
         wrong_card(&a->target, 9, &p, body);
@@ -285,12 +284,7 @@ void attack_generations(struct attack *a)
         elan4_tell(&a->target, &p, body);
         a->messages++;
     }
-    /* The links of the others may have to go first. */
-    for (unsigned i = 0; i < 6000 && link == NULL; i++, usleep(10000))
-        link = attack_open(a, &(struct link_plan){0});
-    if (link == NULL)
-        complain(a, "no link is given any more to the owner of a place who has lied");
-    link_close(link);
+    link_close(attack_enter(a));
 }
 
 /* ---- The queue ---- */
