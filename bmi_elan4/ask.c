@@ -78,7 +78,7 @@ void elan_ask(struct rme_link *l, int64_t now)
     if (rc == -ECONNREFUSED && had_desk(l))
         gone(l);
     else if ((rc == -EMFILE || rc == -ENFILE) && l->state == ELAN_GREETING_STATE)
-        elan_link_down(l, rc); /* nor is there one to reach its memory by, in software */
+        elan_link_down(l, rc); /* emuelan4 needs one for the peer's memory, too */
     if (rc < 0)
         return;
     f->callings++;

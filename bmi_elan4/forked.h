@@ -8,7 +8,9 @@ struct bmi_elan4_held {
     int fd;
 };
 
+/* Registers a descriptor.  *h is the caller's and stays where it is until bmi_elan4_let_go(),
+ * which comes before the descriptor is closed.  Any thread may call. */
 void bmi_elan4_hold(struct bmi_elan4_held *h, int fd);
-void bmi_elan4_let_go(struct bmi_elan4_held *h); /* before the descriptor is closed */
+void bmi_elan4_let_go(struct bmi_elan4_held *h);
 
 #endif

@@ -145,10 +145,11 @@ static bool is_above(const struct remote *a, const struct remote *b)
     return a->version != b->version ? a->version > b->version : a->upload > b->upload;
 }
 
-/* A part below the upload that is decided, with nothing prepared, stays what it is: the two are
- * of different copies.  Not so where the name was removed between the two answers, and what was
- * copied in anew begins below that: so all is looked at once more. */
-static bool is_left_behind(struct copy *copy, const struct remote *r, const struct remote *head)
+/* Notes a part below the decided upload with nothing prepared, and tells whether the look
+ * before found the same: then the two are of different copies.  One look does not tell, because
+ * the name may have been removed and copied in anew between the two answers. */
+static bool left_behind_again(struct copy *copy, const struct remote *r,
+                              const struct remote *head)
 {
     bool behind = r->open && !r->pending && !is_above(r, head);
     bool again = copy->behind == r->upload && copy->ahead == head->upload;
@@ -281,7 +282,7 @@ static enum found open_others(struct copy *copy, struct remote *head,
         }
         if (!copy_open_at(copy, r, 0))
             return FAILED;
-        if (is_left_behind(copy, r, head)) {
+        if (left_behind_again(copy, r, head)) {
             parts_differ(r);
             return FAILED;
         }
@@ -416,7 +417,7 @@ static enum found look_at_given(struct copy *copy)
             continue;
         if (!copy_open_at(copy, copy->odd, 0))
             return FAILED;
-        if (is_left_behind(copy, copy->odd, best)) {
+        if (left_behind_again(copy, copy->odd, best)) {
             parts_differ(copy->odd);
             return FAILED;
         }

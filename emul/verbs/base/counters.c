@@ -5,7 +5,7 @@
 #include <string.h>
 
 static struct emu_counters early; /* before the segment exists, and when it cannot be made */
-struct emu_counters *emu_counters = &early;
+struct emu_counters *_Atomic emu_counters = &early;
 
 static const char *const call_name[CALL_COUNT] = {
 #define X(name, sweep) #name,

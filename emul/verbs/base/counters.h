@@ -196,8 +196,9 @@ struct emu_counters {
     _Atomic uint64_t port[EMU_MAX_DEVICES * EMU_MAX_PORTS][PORT_COUNT_COUNT];
 };
 
-/* This process's counters: never NULL, in the segment once there is one. */
-extern struct emu_counters *emu_counters;
+/* This process's counters: never NULL, in the segment once there is one.  The pointer moves
+ * there while the service thread, and other threads of the program, count. */
+extern struct emu_counters *_Atomic emu_counters;
 
 static inline void emu_count(enum emu_count c, uint64_t n)
 {
