@@ -319,6 +319,14 @@ static void others_hit_while_an_unmap_is_pending(void **state)
     engine_free(e);
 }
 
+/* Waits until the thread sleeps in the kernel, without a look at the memory: threads that start
+ * meanwhile may map theirs where it was. */
+static void await_asleep(struct unmapper *u)
+{
+    while (!atomic_load(&u->done) && !asleep_now(&u->tid, 'D'))
+        usleep(1000);
+}
+
 /* Unmaps when all are there. */
 static void *unmap_with_the_others(void *arg)
 {
@@ -349,7 +357,7 @@ static void many_changes_are_all_seen(void **state)
     for (int i = 0; i < 40; i++)
         assert_int_equal(pthread_create(&thread[i], NULL, unmap_with_the_others, &u[i]), 0);
     for (int i = 0; i < 40; i++) /* the others come while the first is told of */
-        await_pending(&u[i]);
+        await_asleep(&u[i]);
     while (!atomic_load(&slow.told))
         usleep(1000);
     atomic_store(&slow.go, true);
