@@ -40,7 +40,7 @@ declare -A server # pid of each server
 others=()         # pids of what else a test started
 alias=()          # name of each server
 what=             # the file system under test, for people
-declare -A starts # how often each server was started
+declare -A said   # bytes that earlier servers of each number have written
 
 cleanup() { # the number of a process that has ended may be somebody else's by now
     local p running
@@ -125,15 +125,15 @@ choose_wrap() { # proto
 start_server() { # number
     local stop=()
     [ ! -e "$tmp/blockstop.so" ] || stop=(env "LD_PRELOAD=$tmp/blockstop.so" "BLOCKSTOP=$tmp/stop-$1")
-    starts[$1]=$((${starts[$1]:-0} + 1))
+    said[$1]=$(stat -c %s "$tmp/server-$1.out" 2>/dev/null || echo 0)
     # shellcheck disable=SC2086
     "${stop[@]}" ${server_wrap[$1]:-$wrap} pvfs2-server -d -a "${alias[$1]}" "$tmp/fs.conf" >>"$tmp/server-$1.out" 2>&1 </dev/null &
     server[$1]=$!
 }
-# Until the server has said that it serves, for each of its starts; fails when it has ended.
+# Until the server has said since its start that it serves; fails when it has ended.
 server_ready() { # number
     local begun=$SECONDS
-    until [ "$(cat "$tmp/server-$1.out" "$tmp"/server.log* 2>/dev/null | grep -c "PVFS2 Server ready")" -ge "${starts[$1]}" ]; do
+    until tail -c "+$((${said[$1]} + 1))" "$tmp/server-$1.out" 2>/dev/null | grep -q "PVFS2 Server ready"; do
         kill -0 "${server[$1]}" 2>/dev/null || { echo "server $1 has ended:"; tail -n 5 "$tmp/server-$1.out"; return 1; }
         [ $((SECONDS - begun)) -le "$limit" ] || { echo "server $1 hangs before it is ready"; return 1; }
         sleep 0.1
@@ -200,7 +200,7 @@ has_line() { grep -qF -- "$(printf '%b' "$1")" "$tmp/fs.conf" || { fails "$what:
 # Makes and starts what is configured.
 bring_up() {
     local i n=${#alias[@]} failures=$failed_cases
-    server=() starts=()
+    server=()
     for ((i = 0; i < n; i++)); do
         run pvfs2-server -f -a "${alias[$i]}" "$tmp/fs.conf" >"$tmp/log" 2>&1 || { fails "$what: mkfs of server $i"; return 1; }
     done
