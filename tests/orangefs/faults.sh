@@ -8,6 +8,7 @@ host=127.0.0.1
 . "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"
 
 make_files 1000003
+others=() # pids of clients and connections that hang
 
 silent_tcp() { # a TCP connection to the server's port that never says a word, if anybody listens there
     (exec 3<>"/dev/tcp/$host/$base" && sleep 60) 2>/dev/null & others+=($!)

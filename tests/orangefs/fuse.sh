@@ -28,7 +28,7 @@ unmounted() { ! mounted && ! pgrep -f "pvfs2fuse.* $folder" >/dev/null; }
 unmount() { fusermount -u "$folder" && until_mounted unmounted; }
 in_front() {
     # shellcheck disable=SC2086
-    $wrap pvfs2fuse -f -o "fs_spec=$url" "$folder" >"$tmp/fuse.out" 2>&1 & others=($!)
+    $wrap pvfs2fuse -f -o "fs_spec=$url" "$folder" >"$tmp/fuse.out" 2>&1 &
     until_mounted mounted || { cat "$tmp/fuse.out"; return 1; }
 }
 used() {

@@ -37,15 +37,13 @@ tmp=$(mktemp -d) || bail "no temporary folder"
 store=$(mktemp -d /dev/shm/bmi-test.XXXXXX) || bail "no temporary folder in /dev/shm"
 host=${host:-localhost}
 declare -A server # pid of each server
-others=()         # pids of what else a test started
 alias=()          # name of each server
 what=             # the file system under test, for people
 declare -A said   # bytes that earlier servers of each number have written
 
-cleanup() { # the number of a process that has ended may be somebody else's by now
-    local p running
-    running=" $(jobs -pr | tr '\n' ' ')"
-    for p in "${server[@]}" "${others[@]}"; do [[ $running == *" $p "* ]] && kill -9 "$p" 2>/dev/null; done
+cleanup() { # of all that still runs, servers of a file system that did not come up as well
+    # shellcheck disable=SC2046
+    kill -9 $(jobs -pr) 2>/dev/null
     rm -rf "$tmp" "$store"
 }
 trap cleanup EXIT

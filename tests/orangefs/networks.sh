@@ -31,7 +31,6 @@ keep() { # name, base port of tcp, of ib: a file system that is up, and its clie
         echo "${network% *}://$host:${network#* }/orangefs $mnt pvfs2 defaults,noauto 0 0" >"$tmp/$1-${network% *}/tab"
     done
     running+=("${server[@]}")
-    others+=("${server[@]}")
     server=()
 }
 two_networks() { # value of BMIModules

@@ -103,7 +103,6 @@ begin_write() { # name
     stop_at_block write
     # shellcheck disable=SC2086
     $wrap pvfs2-cp -b 16777216 "$tmp/big" "$mnt/$1" >"$tmp/client.out" 2>&1 & client=$!
-    others=("$client")
     stopped "${server[0]}" "$client" 2>/dev/null && return
     cp "$tmp/client.out" "$tmp/log"
     fails "$what: the client writes"
@@ -123,7 +122,6 @@ client_outcome() { # name, what happened
     rc=$?
     kill "$watch" 2>/dev/null || { kill -9 "$client"; rc=124; }
     wait "$watch" "$client" 2>/dev/null
-    others=()
     cp "$tmp/client.out" "$tmp/log"
     cat "$tmp/client.out" >>"$tmp/clients.log"
     echo "# $what: $2: the client's status is $rc after $((SECONDS - begun)) s"
