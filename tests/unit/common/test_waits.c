@@ -11,13 +11,16 @@
 #define VAIN     8    /* SPINS_IN_VAIN */
 #define TRIES    4    /* SPINS_TRIED */
 #define PAUSE    16   /* SPINS_PAUSE */
+#define LONGER   4    /* SPINS_LONGER */
 #define SKIP     15   /* OFFER_SKIP */
 #define ALONE_NS 2000 /* what an offer takes that nobody takes */
 #define TAKEN_NS 20000
+#define KEPT_NS  4000000 /* and one that a process takes for its time slice */
 
 static struct {
     unsigned offers;
     bool taken;     /* somebody wants the processor */
+    bool kept;      /* and computes */
     uint64_t slept; /* when a wait slept first; 0: not yet */
 } cpu;
 
@@ -25,7 +28,7 @@ int __wrap_sched_yield(void);
 int __wrap_sched_yield(void)
 {
     cpu.offers++;
-    clock_step_ns(cpu.taken ? TAKEN_NS : ALONE_NS);
+    clock_step_ns(cpu.kept ? KEPT_NS : cpu.taken ? TAKEN_NS : ALONE_NS);
     return 0;
 }
 
@@ -41,7 +44,7 @@ static void sleeper_open(const char *options)
 {
     struct rme_hello hello = scripted_hello();
 
-    cpu.taken = false;
+    cpu.taken = cpu.kept = false;
     scripted_open(options, &hello);
     script.sleeping = sleep_on;
 }
@@ -205,6 +208,23 @@ static void a_wanted_processor_is_left_sooner(void **state)
     }
 }
 
+/* One offer that takes longer than polling may take is enough. */
+static void a_processor_that_others_keep_ends_polling(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        waits_until(SPIN_US);
+        cpu.offers = 0;
+        cpu.kept = true;
+        for (int j = 0; j < 100 && cpu.offers == 0; j++)
+            wait_in_vain(1);
+        cpu.kept = false;
+        assert_int_equal(cpu.offers, i == 0 ? 2 : 1); /* the first learns what offers take */
+        assert_int_equal(polls_us(), 0);
+    }
+    assert_in_range(waits_until(SPIN_US), PAUSE << LONGER, 2 * (PAUSE << LONGER));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -213,6 +233,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(it_tries_again, open_it, close_it),
         cmocka_unit_test_setup_teardown(a_try_that_pays_is_enough, open_it, close_it),
         cmocka_unit_test_setup_teardown(offers_that_nobody_takes_are_rare, open_it, close_it),
+        cmocka_unit_test_setup_teardown(a_processor_that_others_keep_ends_polling, open_it,
+                                        close_it),
         cmocka_unit_test(a_wanted_processor_is_left_sooner),
     };
     return cmocka_run_group_tests(tests, clock_setup, NULL);
