@@ -220,6 +220,7 @@ struct elan_owner {
     uint32_t out, former; /* buffers that it has, and that those before it have */
     bool dead;            /* it is known to be */
     bool desk;            /* one of them has answered at a desk */
+    int64_t deaf;         /* since when it is known to take nothing; 0: it is not */
     uint64_t seen;        /* the last one that packets came from; when the first and the last */
     int64_t first, last;  /* of these came */
     LIST_HEAD(, elan_tx) tx; /* free ones of the place alone */
@@ -365,6 +366,12 @@ bool elan_place_full(const struct rme_fabric *f, unsigned vp);
 bool elan_place_silent(const struct rme_fabric *f, unsigned vp);
 void elan_owner_died(struct rme_fabric *f, unsigned vp, uint64_t generation);
 bool elan_owner_dead(const struct rme_fabric *f, unsigned vp, uint64_t generation);
+/* That process takes nothing since then; or it has taken something. */
+void elan_owner_deaf(struct rme_fabric *f, unsigned vp, uint64_t generation, int64_t since);
+void elan_owner_hears(struct rme_fabric *f, unsigned vp, uint64_t generation);
+/* Since when at least a packet waits for it that was given to the interface `then`. */
+int64_t elan_owner_waits(const struct rme_fabric *f, unsigned vp, uint64_t generation,
+                         int64_t then);
 /* Another process was the last that was seen there. */
 bool elan_owner_replaced(const struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* A process has sent something: it lives, and the former owner of its context does not. */

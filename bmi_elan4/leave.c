@@ -9,8 +9,9 @@
  * What a process has given to its interface and has not landed goes with its context. A peer
  * whose queue is full, or whose processor is busy, is the one that was given up, and would not
  * hear of it. So who closes stays until each LEFT and BREAK has landed, or its receiver is
- * known to be dead or replaced, at most for ELAN_LEAVE_MS; peers that did not hear it by then
- * find out by their own probes.
+ * known to be dead or replaced, or has taken nothing for ELAN_LEAVE_MS, or for elan_dead_ms if
+ * that is less. The time before the closing counts: a dead process of another node is known by
+ * nothing else. Peers that did not hear it find out by their own probes.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -54,32 +55,36 @@ void elan_links_tell(struct rme_fabric *f)
     }
 }
 
-static bool may_live(struct rme_fabric *f, unsigned vp, uint64_t generation)
+/* A process to which a packet is on its way since `then`. */
+static bool may_live(struct rme_fabric *f, unsigned vp, uint64_t generation, int64_t then)
 {
-    return !elan_owner_gone(f, vp, generation) && !elan_owner_replaced(f, vp, generation);
+    int64_t most = f->dead_ms < ELAN_LEAVE_MS ? f->dead_ms : ELAN_LEAVE_MS;
+
+    return elan_now() - elan_owner_waits(f, vp, generation, then) < most &&
+           !elan_owner_gone(f, vp, generation) && !elan_owner_replaced(f, vp, generation);
 }
 
-/* Somebody who may live has not got what we told him last. */
-static bool unheard(struct rme_fabric *f)
+/* Somebody who may live has not got what we told him last. What is owed waits since `begun`. */
+static bool unheard(struct rme_fabric *f, int64_t begun)
 {
     const struct elan_tx *tx;
     const struct elan_owed *to;
 
     TAILQ_FOREACH(tx, &f->orphans, next)
         if ((tx->kind == ELAN_LEFT || tx->kind == ELAN_BREAK) && !elan_tx_over(f, tx) &&
-            may_live(f, tx->vp, tx->generation))
+            may_live(f, tx->vp, tx->generation, tx->since))
             return true;
     TAILQ_FOREACH(to, &f->owed, next)
-        if (may_live(f, to->vp, to->generation))
+        if (may_live(f, to->vp, to->generation, begun))
             return true;
     return false;
 }
 
 void elan_leave(struct rme_fabric *f)
 {
-    int64_t until = elan_now() + ELAN_LEAVE_MS;
+    int64_t begun = elan_now();
 
-    for (int ms = ELAN_RESTLESS_MS; unheard(f) && elan_now() < until;
+    for (int ms = ELAN_RESTLESS_MS; unheard(f, begun) && elan_now() - begun < ELAN_LEAVE_MS;
          ms = ms < ELAN_LOOK_MS ? ms + 1 : ms) {
         nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
         elan_tx_sweep(f, elan_now()); /* its buffers may be what is owed waits for */

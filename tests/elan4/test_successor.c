@@ -2,7 +2,8 @@
 /*
  * A server dies when its queue has taken a request, and another process has its place at once:
  * nothing of ours is under way any more, so only its desk tells that the answer never comes.
- * A dead server says no BYE to a server that it called: the desk of its place tells so.
+ * A dead server says no BYE to a server that it called: the desk of its place tells so. Of a
+ * dead client nothing tells but that it takes nothing.
  */
 #include <errno.h>
 #include <signal.h>
@@ -251,6 +252,76 @@ static void closing_beside_a_dead_neighbour_waits_for_nobody(void **state)
     closing_beside(false);
 }
 
+/* ---- Clients of other nodes ---- */
+
+/* Has a link with the server, takes nothing more, and is killed. */
+static _Noreturn void client_of_another_node(int up)
+{
+    struct side me;
+
+    alarm(60);
+    setenv("EMUELAN4_NODE", "1", 1);
+    open_side(&me, NULL, "");
+    dial(&me, "elan4://0:2");
+    until(&me, NULL, RME_EV_LINK_UP, 1);
+    assert_int_equal(elan4_block_inputter(me.f->nic->ctx, 1), 0);
+    assert_int_equal(write(up, "u", 1), 1);
+    for (;;)
+        pause();
+}
+
+/* Nobody tells that it is dead, but it has taken nothing for long when the server closes.
+ * Where the closing waits again, it does so for ever: the clock stands still. */
+static void closing_after_a_dead_client(const char *more, bool ended)
+{
+    struct side server;
+    int up[2];
+    char byte;
+
+    assert_int_equal(pipe(up), 0);
+    setenv("EMUELAN4_NODE", "0", 1);
+    open_side(&server, "elan4://0:2", more);
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    pid_t pid = fork_quietly();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        client_of_another_node(up[1]);
+    until(&server, NULL, RME_EV_LINK_UP, 1);
+    assert_int_equal(read(up[0], &byte, 1), 1);
+    while (!TAILQ_EMPTY(&server.f->sending))
+        poll_side(&server);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    clock_stop();
+    if (ended)
+        ops->link_disconnect(server.link, -ESHUTDOWN);
+    else
+        say(&server, "nobody hears");
+    for (uint64_t end = guard_ms() + PATIENCE_MS; !server.count[RME_EV_LINK_DOWN];) {
+        assert_true(guard_ms() < end);
+        pass(&server, 10);
+    }
+    assert_false(TAILQ_EMPTY(&server.f->orphans));
+    unsigned sleeps = clock_sleeps();
+    close_side(&server);
+    assert_int_equal(clock_sleeps(), sleeps);
+    clock_run();
+    close(up[0]);
+    close(up[1]);
+}
+
+static void closing_after_a_client_that_said_no_bye_waits_no_second_time(void **state)
+{
+    (void)state;
+    closing_after_a_dead_client("", true);
+}
+
+static void closing_after_a_client_that_was_given_up_waits_no_second_time(void **state)
+{
+    (void)state;
+    closing_after_a_dead_client("elan_dead_ms=1000,elan_quarantine_ms=0", false);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -258,6 +329,8 @@ int main(void)
         cmocka_unit_test(dies_after_a_while),
         cmocka_unit_test(closing_beside_a_replaced_neighbour_waits_for_nobody),
         cmocka_unit_test(closing_beside_a_dead_neighbour_waits_for_nobody),
+        cmocka_unit_test(closing_after_a_client_that_said_no_bye_waits_no_second_time),
+        cmocka_unit_test(closing_after_a_client_that_was_given_up_waits_no_second_time),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);
