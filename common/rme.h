@@ -46,7 +46,8 @@ struct rme_fabric_ops; /* a fabric; its library has a function that gives it */
 
 typedef uint64_t rme_id; /* an operation; never 0, never used again while its engine lives */
 
-enum rme_log_level { RME_LOG_ERROR, RME_LOG_WARN, RME_LOG_INFO, RME_LOG_DEBUG };
+/* NOTICE: why something fails whose error the host is given, and may report itself. */
+enum rme_log_level { RME_LOG_ERROR, RME_LOG_WARN, RME_LOG_NOTICE, RME_LOG_INFO, RME_LOG_DEBUG };
 
 /* Takes one finished line without a newline. */
 typedef void (*rme_log_fn)(void *arg, enum rme_log_level level, const char *line);

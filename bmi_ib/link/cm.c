@@ -100,7 +100,7 @@ static void route(struct rme_link *l)
     ib_path_class(l);
     if (rdma_resolve_route(l->id, (int)ib_option(l->f, "resolve_timeout_ms"))) {
         int error = ib_no_way(ib_errno());
-        ib_log(l->f, RME_LOG_WARN, "%s: rdma_resolve_route: %s", l->peer, strerror(-error));
+        ib_log(l->f, RME_LOG_INFO, "%s: rdma_resolve_route: %s", l->peer, strerror(-error));
         ib_link_fail(l, error, false);
         return;
     }
@@ -148,7 +148,7 @@ static void request(struct rme_link *l)
     int error = prepare(l);
     if (!error && rdma_connect(l->id, &param)) {
         error = ib_errno();
-        ib_log(l->f, RME_LOG_WARN, "%s: rdma_connect: %s", l->peer, strerror(-error));
+        ib_log(l->f, RME_LOG_INFO, "%s: rdma_connect: %s", l->peer, strerror(-error));
         ib_qp_destroy(l);
     }
     if (error)
@@ -339,7 +339,8 @@ static void rejected(struct rme_link *l, const struct cm_note *n)
 static void failed(struct rme_link *l, const struct cm_note *n, int error)
 {
     if (l->state != IB_ENDING && l->state != IB_DOWN && l->state != IB_DRAINING)
-        ib_log(l->f, RME_LOG_WARN, "%s: %s while %s: %s", l->peer, rdma_event_str(n->type),
+        ib_log(l->f, l->state > IB_CONNECTING ? RME_LOG_WARN : RME_LOG_INFO,
+               "%s: %s while %s: %s", l->peer, rdma_event_str(n->type),
                ib_link_state_name[l->state], strerror(-error));
     ib_link_fail(l, error, l->state == IB_UP);
 }

@@ -65,7 +65,8 @@ static struct line *next_slot(struct rme_log *log)
 static bool wanted(struct rme_log *log, enum rme_log_level level, const char *format,
                    const char *text)
 {
-    if (level == RME_LOG_DEBUG || rme_log_limit_pass(&log->limit, format, text, rme_now()))
+    if (level == RME_LOG_DEBUG ||
+        rme_log_limit_pass(&log->limit, (int)level, format, text, rme_now()))
         return true;
     atomic_store(&log->owing, true);
     return false;
@@ -132,14 +133,15 @@ static bool take_owed(struct rme_log *log, struct line *out)
 {
     const char *sample;
     uint64_t left_out;
+    int level;
 
     if (!atomic_load(&log->owing))
         return false;
-    left_out = rme_log_limit_owed(&log->limit, rme_now(), log->closing, &sample);
+    left_out = rme_log_limit_owed(&log->limit, rme_now(), log->closing, &level, &sample);
     atomic_store(&log->owing, log->limit.owing != 0);
     if (left_out == 0)
         return false;
-    out->level = RME_LOG_WARN;
+    out->level = (enum rme_log_level)level;
     snprintf(out->text, sizeof(out->text),
              "%llu more lines of this sort were left out, the last one: %s",
              (unsigned long long)left_out, sample);

@@ -38,8 +38,8 @@ static bool is_over(const struct rme_log_row *row, uint64_t now_ms)
     return now_ms - row->begin >= RME_LOG_PERIOD_MS;
 }
 
-bool rme_log_limit_pass(struct rme_log_limit *limit, const char *format, const char *line,
-                        uint64_t now_ms)
+bool rme_log_limit_pass(struct rme_log_limit *limit, int level, const char *format,
+                        const char *line, uint64_t now_ms)
 {
     struct rme_log_row *row;
     size_t length;
@@ -60,10 +60,11 @@ bool rme_log_limit_pass(struct rme_log_limit *limit, const char *format, const c
     length = strnlen(line, RME_LOG_SAMPLE - 1);
     memcpy(row->sample, line, length);
     row->sample[length] = '\0';
+    row->level = level;
     return false;
 }
 
-uint64_t rme_log_limit_owed(struct rme_log_limit *limit, uint64_t now_ms, bool all,
+uint64_t rme_log_limit_owed(struct rme_log_limit *limit, uint64_t now_ms, bool all, int *level,
                             const char **sample)
 {
     uint64_t next = UINT64_MAX;
@@ -80,6 +81,7 @@ uint64_t rme_log_limit_owed(struct rme_log_limit *limit, uint64_t now_ms, bool a
             row->left_out = 0;
             row->passed = 0;
             limit->owing--;
+            *level = row->level;
             *sample = row->sample;
             return left_out;
         }

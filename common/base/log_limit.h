@@ -29,6 +29,7 @@ struct rme_log_row {
     uint64_t begin; /* of the period */
     uint32_t passed;
     uint64_t left_out;
+    int level; /* of the last one */
     char sample[RME_LOG_SAMPLE];
 };
 
@@ -41,16 +42,16 @@ struct rme_log_limit {
 
 /*
  * May this line be logged at now_ms?  If not it is counted.  `format` is compared by its text,
- * `line` is what it became.
+ * `line` is what it became; `level` is the host's.
  */
-bool rme_log_limit_pass(struct rme_log_limit *limit, const char *format, const char *line,
-                        uint64_t now_ms);
+bool rme_log_limit_pass(struct rme_log_limit *limit, int level, const char *format,
+                        const char *line, uint64_t now_ms);
 
 /*
  * A row whose period is over (with `all`: any) and that has left lines out: their number, the
- * last one in *sample (valid until the next call).  0: there is none.
+ * last one in *sample (valid until the next call), its level in *level.  0: there is none.
  */
-uint64_t rme_log_limit_owed(struct rme_log_limit *limit, uint64_t now_ms, bool all,
+uint64_t rme_log_limit_owed(struct rme_log_limit *limit, uint64_t now_ms, bool all, int *level,
                             const char **sample);
 
 #endif

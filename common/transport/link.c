@@ -122,7 +122,7 @@ static void connect_failed(struct rme_peer *peer)
     rme_timer_stop(&rme->timers, &peer->timer);
     back_off(peer);
     if (!peer->last_part_told)
-        rme_log_put(rme->log, RME_LOG_WARN, "%s: cannot connect: %s%s%s", rme_peer_name(peer),
+        rme_log_put(rme->log, RME_LOG_NOTICE, "%s: cannot connect: %s%s%s", rme_peer_name(peer),
                     strerror(-peer->last_part_error), peer->last_part_why != NULL ? "; " : "",
                     peer->last_part_why != NULL ? peer->last_part_why : "");
     peer->rme->user->unreachable(peer, rme_peer_connect_error(peer->last_part_error));

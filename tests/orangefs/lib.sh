@@ -263,14 +263,12 @@ nothing_unusual() { # command that prints the complaints, what is usual
     return 1
 }
 # The lines of complaints without those that chance decides when a peer dies: the flow concerned, the first error of that flow, the
-# callback that meets the error, and requests repeated to a dead metadata server.  tcp was seen to print each of them.  Lines of our
-# methods about a refused connection are left out, too.
+# callback that meets the error, and requests repeated to a dead metadata server.  tcp was seen to print each of them.
 complaints_of_deaths() {
     complaints | sed -E 's/(mem_to_bmi|bmi_to_mem|bmi_recv|bmi_send|trove_read|trove_write)_callback_fn/FLOW/
         s/Broken pipe|Connection (reset by peer|refused|timed out)/DEAD/g
         s/^bmi_(ib|elanN): N more lines of this sort were left out, the last one: /bmi_\1: /' |
-        grep -vE -e '^bmi_(ib|elanN): (ADDRESS: cannot connect|localhost:N: the connection was rejected): DEAD' \
-            -e '^(FLOW: I/O error occurred|Receive immediately failed: DEAD .*)$' \
+        grep -vE -e '^(FLOW: I/O error occurred|Receive immediately failed: DEAD .*)$' \
             -e '^handle_io_error: flow proto (N canceled N|(N )?error cleanup) ' \
             -e '^io_datafile_complete_operations: flow failed, retrying from msgpair$' \
             -e '^Warning: msgpair failed to ADDRESS, will retry: DEAD$' -e '^\*\*\* Out of retries\.$' \

@@ -37,6 +37,13 @@ struct shim_attribute {
  */
 #define SHIM_OPTIONS_ALONE (1 << 30)
 
+/*
+ * The host reports errors of operations without the reason, so that the log has to tell it.  The
+ * core sets it; OrangeFS logs "msgpair failed" with the error, and a line of ours is a second
+ * one.
+ */
+#define SHIM_TELLS_WHY (1 << 29)
+
 /* Of a method's get_info, before its start, too: has it an option of this name?  0, or
  * -BMI_ENOENT: it has none. */
 #define SHIM_KNOWS_OPTION 0x726d67

@@ -18,7 +18,7 @@
  * complaint is not heard again. */
 static bool heard_before(struct shim *s, enum rme_log_level level, const char *line)
 {
-    if (!atomic_load(&s->starting) || level > RME_LOG_WARN)
+    if (!atomic_load(&s->starting) || level > RME_LOG_NOTICE)
         return false;
     pthread_mutex_lock(&s->complaint_lock);
     bool heard = strncmp(s->complaint, line, sizeof(s->complaint) - 1) == 0;
@@ -46,9 +46,11 @@ static void log_line(void *arg, enum rme_log_level level, const char *line)
 {
     struct shim *s = arg;
 
+    bool notice = s->tells_why || atomic_load(&s->starting);
+
     if (heard_before(s, level, line))
         return;
-    if (level <= RME_LOG_WARN)
+    if (level <= (notice ? RME_LOG_NOTICE : RME_LOG_WARN))
         gossip_err("bmi_%s: %s\n", s->scheme, line);
     else
         gossip_debug(GOSSIP_BMI_DEBUG_IB, "bmi_%s: %s\n", s->scheme, line);
@@ -145,6 +147,7 @@ int shim_initialize(struct shim *s, bmi_method_addr_p listen, int method_id, int
     int ret;
 
     make_known(s);
+    s->tells_why = (flags & SHIM_TELLS_WHY) != 0;
     if (listen) {
         listen->method_type = method_id;
         addr = listen->method_data;

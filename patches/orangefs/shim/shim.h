@@ -94,6 +94,7 @@ struct shim {
 
     struct rme *rme;      /* NULL: not initialized */
     atomic_bool reached;  /* a lookup has found its server, or none has to */
+    bool tells_why;       /* SHIM_TELLS_WHY */
     atomic_bool starting; /* the engine is being opened, or the first server looked for */
     pthread_mutex_t complaint_lock; /* a leaf; for: */
     char complaint[512]; /* the last one of a start that failed; also after finalize */

@@ -203,7 +203,7 @@ int rme_addr_reach(struct rme *r, struct rme_addr *addr, int ms)
     (void)addr, (void)ms;
     fake.reaches++;
     if (fake.reach_result)
-        r->log(r->log_arg, RME_LOG_WARN, strerror(-fake.reach_result));
+        r->log(r->log_arg, RME_LOG_NOTICE, strerror(-fake.reach_result));
     return fake.reach_result;
 }
 

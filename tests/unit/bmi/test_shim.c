@@ -636,11 +636,34 @@ static void log_goes_to_gossip(void **state)
     assert_int_equal(lines.debug, 1);
 }
 
+/* OrangeFS logs the error of each operation itself; the core's programs show the log's reason.
+ */
+static void reason_that_the_host_reports_is_a_debug_line(void **state)
+{
+    (void)state;
+    start_client();
+    fake_log(RME_LOG_NOTICE, "cannot connect");
+    assert_string_equal(lines.last_error, "bmi_fake: cannot connect");
+    assert_int_equal(BMI_finalize(), 0);
+    lines_count();
+    assert_int_equal(bmi_fake_ops.initialize(NULL, 0, 0, NULL), 0); /* as OrangeFS does */
+    gossip_set_debug_mask(1, GOSSIP_BMI_DEBUG_IB);
+    fake_log(RME_LOG_NOTICE, "cannot connect");
+    gossip_set_debug_mask(0, 0);
+    assert_int_equal(lines.errors, 0);
+    assert_int_equal(lines.debug, 1);
+    fake.reach_result = -ECONNREFUSED; /* the first server: OrangeFS does not say why */
+    assert_null(bmi_fake_ops.method_addr_lookup("fake://host:1"));
+    assert_int_equal(lines.errors, 1);
+    assert_int_equal(bmi_fake_ops.finalize(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(server_start),
         TEST(start_failure_leaves_nothing),
+        TEST(reason_that_the_host_reports_is_a_debug_line),
         TEST(lookup_before_initialize_and_drop_after_finalize),
         TEST(strings_of_one_peer_share_an_address),
         TEST(operations_of_a_closed_context_are_free_again),

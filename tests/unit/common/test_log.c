@@ -152,6 +152,7 @@ static void lines_about_a_host_are_limited(void **state)
 {
     struct rme_log_limit *limit = calloc(1, sizeof(*limit));
     const char *sample = NULL;
+    int level = -1;
     char line[64];
     uint64_t now = 5000;
 
@@ -159,22 +160,28 @@ static void lines_about_a_host_are_limited(void **state)
     assert_non_null(limit);
     for (int i = 0; i < 100; i++) {
         snprintf(line, sizeof(line), "10.1.2.3:%d: gone", 4000 + i);
-        assert_int_equal(rme_log_limit_pass(limit, "%s: gone", line, now + (uint64_t)i),
-                         i < RME_LOG_BURST);
-        assert_true(rme_log_limit_pass(limit, "gone: %s", line, now));
+        assert_int_equal(
+            rme_log_limit_pass(limit, RME_LOG_NOTICE, "%s: gone", line, now + (uint64_t)i),
+            i < RME_LOG_BURST);
+        assert_true(rme_log_limit_pass(limit, RME_LOG_WARN, "gone: %s", line, now));
     }
-    assert_true(rme_log_limit_pass(limit, "%s: gone", "10.1.2.4:4000: gone", now));
-    assert_true(rme_log_limit_pass(limit, "%s: came", "10.1.2.3:4000: came", now));
-    assert_int_equal(rme_log_limit_owed(limit, now + RME_LOG_PERIOD_MS - 1, false, &sample), 0);
-    assert_int_equal(rme_log_limit_owed(limit, now + RME_LOG_PERIOD_MS, false, &sample),
+    assert_true(
+        rme_log_limit_pass(limit, RME_LOG_WARN, "%s: gone", "10.1.2.4:4000: gone", now));
+    assert_true(
+        rme_log_limit_pass(limit, RME_LOG_WARN, "%s: came", "10.1.2.3:4000: came", now));
+    assert_int_equal(
+        rme_log_limit_owed(limit, now + RME_LOG_PERIOD_MS - 1, false, &level, &sample), 0);
+    assert_int_equal(rme_log_limit_owed(limit, now + RME_LOG_PERIOD_MS, false, &level, &sample),
                      100 - RME_LOG_BURST);
     assert_string_equal(sample, "10.1.2.3:4099: gone");
-    assert_int_equal(rme_log_limit_owed(limit, now + RME_LOG_PERIOD_MS, false, &sample), 0);
+    assert_int_equal(level, RME_LOG_NOTICE);
+    assert_int_equal(rme_log_limit_owed(limit, now + RME_LOG_PERIOD_MS, false, &level, &sample),
+                     0);
     now += RME_LOG_PERIOD_MS;
     for (int i = 0; i < RME_LOG_BURST; i++)
-        assert_true(rme_log_limit_pass(limit, "%s: gone", line, now));
-    assert_false(rme_log_limit_pass(limit, "%s: gone", line, now));
-    assert_int_equal(rme_log_limit_owed(limit, now, true, &sample), 1);
+        assert_true(rme_log_limit_pass(limit, RME_LOG_WARN, "%s: gone", line, now));
+    assert_false(rme_log_limit_pass(limit, RME_LOG_WARN, "%s: gone", line, now));
+    assert_int_equal(rme_log_limit_owed(limit, now, true, &level, &sample), 1);
     free(limit);
 }
 
@@ -189,10 +196,10 @@ static void the_limit_is_fair_and_firm(void **state)
     (void)state;
     assert_non_null(limit);
     for (uint64_t now = 0; now < 100000000; now += RME_LOG_PERIOD_MS / RME_LOG_BURST + 1)
-        assert_true(rme_log_limit_pass(limit, "%s: gone", "host:1: gone", now));
+        assert_true(rme_log_limit_pass(limit, RME_LOG_WARN, "%s: gone", "host:1: gone", now));
     for (unsigned i = 0; i < 100000; i++) {
         snprintf(line, sizeof(line), "10.%u.%u.%u:1: gone", i >> 16, i >> 8 & 255, i & 255);
-        passed += rme_log_limit_pass(limit, "%s: gone", line, 200000000);
+        passed += rme_log_limit_pass(limit, RME_LOG_WARN, "%s: gone", line, 200000000);
     }
     assert_in_range(passed, RME_LOG_BURST, RME_LOG_BURST * RME_LOG_ROWS);
     free(limit);

@@ -16,13 +16,15 @@
 static struct rme *rme;
 static int lines;
 static char said[512]; /* the last line */
+static enum rme_log_level at_level;
 
 static void take_line(void *arg, enum rme_log_level level, const char *line)
 {
     (void)arg;
-    if (level > RME_LOG_WARN)
+    if (level > RME_LOG_NOTICE)
         return;
     lines++;
+    at_level = level;
     snprintf(said, sizeof(said), "%s", line);
 }
 
@@ -271,6 +273,7 @@ static void who_stays_busy_is_given_up_when_the_time_is_over(void **state)
     assert_int_equal(error, -ECONNREFUSED);
     assert_int_equal(lines, 1);
     assert_non_null(strstr(said, "ib://peer:1: cannot connect: "));
+    assert_int_equal(at_level, RME_LOG_NOTICE); /* the host reports the error */
     assert_true(rme_counter_value(rme, "connects_again") >= 1);
     assert_int_equal(rme_counter_value(rme, "connects_again") + 1, script.asked[0]);
     rme_addr_free(addr);
