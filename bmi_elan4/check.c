@@ -34,7 +34,7 @@ static bool given_up(struct rme_link *l, int64_t now)
             l->kept = true;
             l->f->config.stats->value[RME_C_QUARANTINED]++;
             elan_log(l->f, RME_LOG_INFO,
-                     "%s: peer not responding; memory that it can write to stays mapped",
+                     "%s: peer not responding; memory that the peer can write to stays mapped",
                      l->name);
         }
         elan_ask(l, now);

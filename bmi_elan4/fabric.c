@@ -25,7 +25,7 @@ static int read_range(struct rme_fabric *f, const char *name, int *low, int *hig
 
     return sscanf(text, "%5d-%5d%c", low, high, &end) == 2 && *low >= 0 && *high >= *low
                ? 0
-               : bad(f, name, text, "it must be FIRST-LAST");
+               : bad(f, name, text, "expected FIRST-LAST");
 }
 
 /* The key: the words' characters, mixed. */
@@ -52,7 +52,7 @@ static int own_context(struct rme_fabric *f, int *node)
         return BMI_ELAN4_CLIENT;
     if (!at || sscanf(at->host, "%5d%c", node, &end) != 1 ||
         sscanf(at->port, "%5d%c", &context, &end) != 1 || *node < 0 || context < 0)
-        return bad(f, "the address", at ? at->host : "", "it must be elan4://NODE:CONTEXT");
+        return bad(f, "address", at ? at->host : "", "expected elan4://NODE:CONTEXT");
     return context;
 }
 
@@ -83,8 +83,8 @@ static int open_nic(struct rme_fabric *f)
         return -EINVAL;
     if (config.context != BMI_ELAN4_CLIENT && (config.context < config.range.low_context ||
                                                config.context > config.range.high_context)) {
-        elan_log(f, RME_LOG_ERROR, "elan4://%d:%d: elan_contexts=%d-%d has no such context",
-                 node, config.context, config.range.low_context, config.range.high_context);
+        elan_log(f, RME_LOG_ERROR, "elan4://%d:%d: context outside elan_contexts=%d-%d", node,
+                 config.context, config.range.low_context, config.range.high_context);
         return -EADDRNOTAVAIL;
     }
     f->packets_most = elan_packets(room);
@@ -99,13 +99,14 @@ static int open_nic(struct rme_fabric *f)
         return rc == -EBUSY && f->config.listen ? -EADDRINUSE : rc;
     }
     if (config.context != BMI_ELAN4_CLIENT && node != f->nic->node) {
-        elan_log(f, RME_LOG_ERROR, "elan4://%d:%d is not here: this is node %d", node,
+        elan_log(f, RME_LOG_ERROR,
+                 "elan4://%d:%d: not an address of this host, which is node %d", node,
                  config.context, f->nic->node);
         return -EADDRNOTAVAIL;
     }
     rc = bmi_elan4_inbox_open(f->nic, slots, &f->inbox);
     if (rc < 0) {
-        elan_log(f, RME_LOG_ERROR, "an input queue of %u slots: %s; %s", slots, strerror(-rc),
+        elan_log(f, RME_LOG_ERROR, "input queue of %u slots: %s; %s", slots, strerror(-rc),
                  rc == -ENOMEM ? fewer : rme_remedy(rc, fewer));
         return rc;
     }
@@ -132,13 +133,14 @@ static int open_desk(struct rme_fabric *f)
         return bad(f, "elan_servers", text, why);
     why_not = bmi_elan4_servers_why(f->servers);
     if (*why_not)
-        elan_log(f, RME_LOG_WARN, "%s; it is looked up again when its server is asked for",
+        elan_log(f, RME_LOG_WARN,
+                 "%s; the name is looked up again when a connection to its server is requested",
                  why_not);
     if (!f->config.listen)
         return 0;
     rc = bmi_elan4_servers_find(f->servers, &nic->range, nic->node, nic->context, &where);
     elan_log(f, RME_LOG_INFO,
-             "server elan4://%d:%d; clients may be told " BMI_ELAN4_SERVER_ENV "=%d:%d=0x%llx",
+             "server elan4://%d:%d; clients may set " BMI_ELAN4_SERVER_ENV "=%d:%d=0x%llx",
              nic->node, nic->context, nic->node, nic->context,
              (unsigned long long)f->card.queue);
     if (rc < 0 && rc != -ENOENT && rc != -EINVAL) /* it is our own host */
@@ -148,7 +150,8 @@ static int open_desk(struct rme_fabric *f)
     rc = bmi_elan4_desk_open((struct sockaddr *)&where.tcp, where.tcp_length, &f->card,
                              &f->desk);
     if (rc < 0)
-        elan_log(f, RME_LOG_ERROR, "listening for clients at the TCP port of elan_servers: %s",
+        elan_log(f, RME_LOG_ERROR,
+                 "cannot listen for clients at the TCP port of elan_servers: %s",
                  strerror(-rc));
     return rc;
 }
@@ -237,7 +240,7 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     if (rc == 0)
         rc = elan_wait_open(f);
     if (rc == 0 && (rc = bmi_elan4_nic_listen(f->nic)) < 0)
-        elan_log(f, RME_LOG_ERROR, "opening context %d to the network: %s", f->nic->context,
+        elan_log(f, RME_LOG_ERROR, "cannot open context %d to the network: %s", f->nic->context,
                  strerror(-rc));
     if (rc < 0) {
         elan_close(f);

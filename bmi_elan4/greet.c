@@ -59,7 +59,7 @@ static void say_hello(struct rme_link *l, uint64_t generation)
     elan_link_step(l, ELAN_GREETING_STATE);
     /* who has a generation lives; of others nobody could tell when its packet is over */
     if (generation == 0 && elan_tx_waits(l->f, l->vp, l->queue, elan_now())) {
-        l->why = "input queue accepts nothing";
+        l->why = "the server's input queue accepts no messages";
         elan_link_down(l, -ETIMEDOUT);
         return;
     }
@@ -146,8 +146,8 @@ static void greet_step(struct rme_link *l, int64_t now)
         elan_ask(l, now);
     } else if (now - l->asked >= ELAN_ASK_MS) {
         l->why =
-            "its desk answers, but input queue accepts nothing: see whether the network "
-            "and its routes lead from this node there, and, of the software Elan4, whether "
+            "the server answers by TCP, but its input queue accepts no messages; check the "
+            "network's routes from this node to the server and, with the software Elan4, that "
             "both run under emuelan4 with the same EMUELAN4_DIR";
         elan_link_down(l, -EHOSTUNREACH);
     }
@@ -205,11 +205,14 @@ static int find(struct rme_link *l, const struct rme_addr_part *at)
     if (rc < 0) {
         switch (rc) {
         case -ENOENT:
-            l->why = "where that server is met is not known; name it in the option "
-                     "elan_servers or in " BMI_ELAN4_SERVER_ENV;
+            l->why = "no entry of elan_servers for this server; set the option "
+                     "elan_servers or " BMI_ELAN4_SERVER_ENV;
             break;
         case -EINVAL:
-            l->why = "not within elan_nodes and elan_contexts";
+            l->why = node < 0 || context < 0
+                         ? "expected elan4://NODE:CONTEXT, both numbers"
+                         : "outside elan_nodes and elan_contexts; check the address, or set "
+                           "these options alike for all processes";
             break;
         default:
             l->why = bmi_elan4_servers_why(f->servers);
@@ -282,7 +285,7 @@ static void hello(struct rme_fabric *f, const struct elan_packet *p,
     int node = -1, context;
 
     if (verdict == BMI_ELAN4_VERSION || verdict == BMI_ELAN4_RANGE) {
-        elan_log(f, RME_LOG_WARN, "a process asks for a connection that cannot be answered: %s",
+        elan_log(f, RME_LOG_WARN, "connection request cannot be answered: %s",
                  bmi_elan4_verdict_text(verdict)); /* where its queue is, who knows */
         return;
     }

@@ -157,7 +157,7 @@ void elan_link_broken(struct rme_link *l, const char *why)
 {
     if (l->state == ELAN_ENDING_STATE) /* and may still write to us */
         return;
-    elan_log(l->f, RME_LOG_WARN, "%s: %s; the connection is given up", l->name, why);
+    elan_log(l->f, RME_LOG_WARN, "%s: %s; connection aborted", l->name, why);
     if (l->state == ELAN_UP_STATE)
         elan_link_end(l, -EPROTO);
     else

@@ -117,15 +117,15 @@ bool elan_kept_full(struct rme_fabric *f, int node, const struct bmi_elan4_card 
         return true;
     f->kept_said = now;
     if (all)
-        elan_log(f, RME_LOG_ERROR,
-                 "no new connections with node %d: %u buffers wait for DMAs to it, most likely "
-                 "to processes that are gone; start this process anew, or raise "
-                 "elan_tx_buffers",
-                 node, kept);
+        elan_log(
+            f, RME_LOG_ERROR,
+            "node %d: no new connections: %u buffers wait for DMAs to this node, most likely "
+            "to processes that are gone; restart this process, or raise elan_tx_buffers",
+            node, kept);
     else
         elan_log(f, RME_LOG_WARN,
-                 "no connection with process %u: it, and those that had its context before, "
-                 "take no messages",
+                 "process %u: no connection: neither this process nor its predecessors in the "
+                 "context accept messages",
                  theirs->vp);
     return true;
 }

@@ -95,16 +95,17 @@ static bool explain_lock(const struct bmi_elan4_nic *nic, const char *folder, in
     pid_t pid;
 
     for (int c = first; c <= last; c++) {
-        char holder[40] = "lsof says which";
+        char holder[40] = "find it with lsof";
 
         if (!bmi_elan4_log_stranger(nic->log, c, &pid))
             continue;
         if (pid > 0)
             snprintf(holder, sizeof(holder), "number %ld", (long)pid);
-        snprintf(why, size,
-                 "context %d of node %d is kept from all by a process that has a lock on %s/"
-                 "node-%d and does not use the network (%s); end it",
-                 c, nic->node, folder, nic->node, holder);
+        snprintf(
+            why, size,
+            "context %d of node %d: locked by a process that holds a lock on %s/node-%d and "
+            "does not use the network (%s); end that process",
+            c, nic->node, folder, nic->node, holder);
         return true;
     }
     return false;
@@ -125,17 +126,15 @@ static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *
     if (rc == -EBUSY && explain_lock(nic, config->folder, first, last, why, size))
         return rc;
     if (rc == -EBUSY && first == last)
-        snprintf(why, size,
-                 "context %d of node %d, where this process is, is in use by another process",
+        snprintf(why, size, "context %d of node %d (this node): in use by another process",
                  first, nic->node);
     else if (rc == -EBUSY)
-        snprintf(
-            why, size,
-            "all contexts for clients on node %d, %d to %d, are in use; give all processes "
-            "a larger range",
-            nic->node, first, last);
+        snprintf(why, size,
+                 "node %d: all contexts for clients, %d to %d, are in use; set a larger "
+                 "elan_contexts for all processes",
+                 nic->node, first, last);
     else if (rc < 0)
-        snprintf(why, size, "attaching to context %d of node %d: %s", first, nic->node,
+        snprintf(why, size, "cannot attach to context %d of node %d: %s", first, nic->node,
                  strerror(-rc));
     return rc;
 }
@@ -204,7 +203,7 @@ int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_ela
     nic->trap_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (nic->trap_fd < 0) {
         rc = -errno;
-        failed(rc, why, size, "a descriptor", rme_remedy(rc, "see what the kernel says"));
+        failed(rc, why, size, "a descriptor", rme_remedy(rc, "see the kernel log (dmesg)"));
         free(nic);
         return rc;
     }
@@ -212,8 +211,9 @@ int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_ela
     errno = 0;
     nic->ctx = elan4_init(RAIL);
     if (!nic->ctx) {
-        rc = failed(errno ? -errno : -ENODEV, why, size, "no Elan4 network interface",
-                    "use emuelan4 where there is none");
+        rc = errno ? -errno : -ENODEV;
+        failed(rc, why, size, "no Elan4 network interface",
+               rme_remedy(rc, "use emuelan4 where there is none"));
         goto err_nic;
     }
     nic->node = (int)nic->ctx->ctx_position.pos_nodeid;
@@ -229,14 +229,13 @@ int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_ela
     }
     rc = bmi_elan4_log_open(config->folder, nic->node, r, &nic->log);
     if (rc == -EINVAL && (nic->node < r->low_node || nic->node > r->high_node)) {
-        snprintf(why, size, "this is node %d, and nodes %d to %d take part", nic->node,
+        snprintf(why, size, "this node, %d, is outside elan_nodes=%d-%d", nic->node,
                  r->low_node, r->high_node);
         goto err_memory;
     }
     if (rc < 0) {
         failed(rc, why, size, config->folder,
-               "give all processes of the node the same folder "
-               "that all of them may write to");
+               "set BMI_ELAN4_LOG to one folder that all processes of the node may write to");
         goto err_memory;
     }
     rc = attach(nic, config, why, size);

@@ -20,18 +20,18 @@
 
 /* X(NAME, ordered, prose) */
 #define ELAN_KINDS(X)                                                                          \
-    X(HELLO, 0, "a card and hello data: somebody wants a link; arg: its number there")         \
-    X(ACCEPT, 1, "a card and hello data: the link stands; arg: its number there")              \
+    X(HELLO, 0, "a card and hello data: request for a link; arg: the sender's link number")    \
+    X(ACCEPT, 1, "a card and hello data: the link is up; arg: the sender's link number")       \
     X(REJECT, 0,                                                                               \
-      "hello data: there will be no link; arg: enum bmi_elan4_verdict, 0: the host's")         \
-    X(NOBODY, 0, "there is no such link here any more")                                        \
-    X(MESSAGE, 1, "a part of a message; arg: bytes of all of it")                              \
+      "hello data: the link is refused; arg: enum bmi_elan4_verdict, 0: the host's")           \
+    X(NOBODY, 0, "no such link here")                                                          \
+    X(MESSAGE, 1, "a part of a message; arg: bytes of the whole message")                      \
     X(IMM, 1, "an immediate, in arg")                                                          \
-    X(BYE, 1, "no more comes, and nothing is under way to the receiver's memory")              \
-    X(DONE, 0, "to ourselves: a transfer is complete; arg: which")                             \
-    X(BREAK, 0, "BYE of a link whose order has a gap: numbers that never come")                \
+    X(BYE, 1, "last packet; no DMA to the receiver's memory is outstanding")                   \
+    X(DONE, 0, "to the same process: a transfer is complete; arg: its number")                 \
+    X(BREAK, 0, "BYE of a link with a gap in its sequence numbers")                            \
     X(REFUSED, 0, "addresses, where DMAs were refused here; arg: enum bmi_elan4_trap_kind")    \
-    X(LEFT, 0, "the sender has given the link up; what it had under way may still come")
+    X(LEFT, 0, "the sender has aborted the link; DMAs in flight may still arrive")
 
 enum elan_kind {
 #define X(NAME, ordered, prose) ELAN_##NAME,

@@ -14,23 +14,22 @@ static int contexts(const struct bmi_elan4_range *r)
 int bmi_elan4_range_check(const struct bmi_elan4_range *r, char *why, size_t size)
 {
     if (r->low_node < 0 || r->high_node < r->low_node) {
-        snprintf(why, size, "nodes %d to %d are no range; give the first and the last",
-                 r->low_node, r->high_node);
+        snprintf(why, size, "nodes %d to %d: not a range; give FIRST-LAST", r->low_node,
+                 r->high_node);
         return -EINVAL;
     }
     if (r->low_context < BMI_ELAN4_FIRST_CONTEXT || r->high_context < r->low_context ||
         r->high_context > BMI_ELAN4_LAST_CONTEXT) {
-        snprintf(why, size, "contexts %d to %d: they must be a range within %d to %d",
-                 r->low_context, r->high_context, BMI_ELAN4_FIRST_CONTEXT,
-                 BMI_ELAN4_LAST_CONTEXT);
+        snprintf(why, size, "contexts %d to %d: not a range within %d to %d", r->low_context,
+                 r->high_context, BMI_ELAN4_FIRST_CONTEXT, BMI_ELAN4_LAST_CONTEXT);
         return -EINVAL;
     }
     long nodes = (long)r->high_node - r->low_node + 1;
     if (nodes * contexts(r) > BMI_ELAN4_MOST_VPS) {
-        snprintf(why, size,
-                 "%ld nodes with %d contexts each are more than %d processes; at most %ld "
-                 "contexts would do",
-                 nodes, contexts(r), BMI_ELAN4_MOST_VPS, BMI_ELAN4_MOST_VPS / nodes);
+        snprintf(
+            why, size,
+            "%ld nodes with %d contexts each: more than %d processes; use at most %ld contexts",
+            nodes, contexts(r), BMI_ELAN4_MOST_VPS, BMI_ELAN4_MOST_VPS / nodes);
         return -EINVAL;
     }
     return 0;

@@ -85,10 +85,11 @@ static void end(struct rme_link *l, struct elan_move *m, E4_Addr at, const char 
     elan_move_unhold(l);
     if (l->state != ELAN_UP_STATE)
         return;
-    elan_log(l->f, RME_LOG_WARN,
-             "%s: a transfer met an address %s where no memory is, 0x%llx; the connection is "
-             "given up; memory must stay as it is until its operation has ended",
-             l->name, where, (unsigned long long)at);
+    elan_log(
+        l->f, RME_LOG_WARN,
+        "%s: connection aborted: a transfer met an address %s without memory, 0x%llx; memory "
+        "must stay mapped until its operation has ended",
+        l->name, where, (unsigned long long)at);
     elan_link_end(l, -EFAULT);
 }
 
@@ -172,10 +173,11 @@ void elan_refusals(struct rme_fabric *f)
     if (!others || (f->traps_said && now - f->traps_said < SAY_MS))
         return;
     f->traps_said = now;
-    elan_log(f, RME_LOG_DEBUG,
-             "the network interface refused DMAs or commands that are no transfers of ours, "
-             "%llu refusals in all; the last is number %d, at 0x%llx",
-             (unsigned long long)f->traps, last.type, (unsigned long long)last.at);
+    elan_log(
+        f, RME_LOG_DEBUG,
+        "the network interface refused DMAs or commands that belong to no transfer of this "
+        "process, %llu refusals in all; the last has type %d, at 0x%llx",
+        (unsigned long long)f->traps, last.type, (unsigned long long)last.at);
 }
 
 /* The transfer of any link with that process. */
@@ -187,7 +189,7 @@ static bool end_transfer(struct rme_link *told, enum bmi_elan4_trap_kind kind, E
     TAILQ_FOREACH(l, &told->f->links, all)
         if (l->vp == told->vp && l->generation == told->generation &&
             (m = find(l, kind, at, false)) != NULL) {
-            end(l, m, at, "of the peer's");
+            end(l, m, at, "of the peer");
             return true;
         }
     return false;

@@ -172,7 +172,7 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
 
     memcpy(head, slot, sizeof(head));
     if (elan_packet_decode(head, &p) < 0) {
-        elan_log(f, RME_LOG_WARN, "a packet that nobody of us sends was dropped");
+        elan_log(f, RME_LOG_WARN, "packet of unknown format dropped");
         return;
     }
     if (p.kind == ELAN_HELLO) {

@@ -119,7 +119,7 @@ static bool take(struct entry *e)
 
 static void say_why(const struct entry *e, char *why, size_t size)
 {
-    snprintf(why, size, "the host %s of the table of servers: %s", e->lookup->host,
+    snprintf(why, size, "host %s of elan_servers: %s", e->lookup->host,
              e->gai == EAI_SYSTEM ? strerror(e->error) : gai_strerror(e->gai));
 }
 
@@ -200,7 +200,7 @@ static int read_entry(const char *at, size_t length, struct entry *e, char *why,
     char text[ENTRY_MAX];
 
     if (length >= sizeof(text)) {
-        snprintf(why, size, "an entry of %zu bytes; at most %d are allowed", length,
+        snprintf(why, size, "entry of %zu bytes; at most %d are allowed", length,
                  ENTRY_MAX - 1);
         return -EINVAL;
     }
@@ -210,10 +210,11 @@ static int read_entry(const char *at, size_t length, struct entry *e, char *why,
     const char *who = equals ? text : anybody, *end = equals ? equals : &anybody[1];
     int rc = read_who(who, end, e) ? read_where(where, e, why, size) : -EINVAL;
     if (rc == -EINVAL)
-        snprintf(why, size,
-                 "%.*s: it must be [WHO=]WHERE, WHO *, NODE or NODE:CONTEXT, WHERE 0xADDRESS "
-                 "or HOST:PORT",
-                 (int)length, at);
+        snprintf(
+            why, size,
+            "%.*s: expected [WHO=]WHERE with WHO *, NODE or NODE:CONTEXT, and WHERE 0xADDRESS "
+            "or HOST:PORT",
+            (int)length, at);
     return rc;
 }
 

@@ -50,7 +50,7 @@ int elan_wait_open(struct rme_fabric *f)
         rc = watch(f, bmi_elan4_desk_fd(f->desk), EPOLLIN, AT_GREET);
     if (rc < 0)
         elan_log(f, RME_LOG_ERROR, "no descriptor to sleep on: %s; %s", strerror(-rc),
-                 rme_remedy(rc, "see what the kernel says"));
+                 rme_remedy(rc, "see the kernel log (dmesg)"));
     return rc;
 }
 

@@ -71,7 +71,7 @@ static struct rme_fabric *rail_new(const struct rme_fabric_config *config,
 
 static int name_wrong(struct rme_fabric *f, const char *names, const char *why)
 {
-    ib_log(f, RME_LOG_ERROR, "device=%s: %s", names, why);
+    ib_log(f, RME_LOG_ERROR, "option device=%s: %s", names, why);
     return -EINVAL;
 }
 
@@ -96,20 +96,21 @@ static int choose(struct rme_fabric *f)
         return ib_device_choose(f, names, ib_listen_device(f));
     for (; ib_part(names, place, name, sizeof(name)); place++) {
         if (!name[0] || chosen == IB_RAILS_MAX)
-            return name_wrong(f, names, name[0] ? "more than eight" : "a name is empty");
+            return name_wrong(f, names,
+                              name[0] ? "more than eight devices" : "empty device name");
         struct rme_fabric *rail = chosen ? rail_new(&f->config, f) : f;
         if (!rail)
             return -ENOMEM;
         rail->place = (uint8_t)place;
         error = ib_device_choose(rail, name, NULL);
         if (!error && is_twice(f, rail))
-            return name_wrong(f, names, "the same device twice");
+            return name_wrong(f, names, "device named twice");
         if (!error)
             chosen++;
         else if (chosen)
             free(f->rail[--f->rails]);
     }
-    return chosen ? 0 : error ? error : name_wrong(f, names, "a name is too long");
+    return chosen ? 0 : error ? error : name_wrong(f, names, "device name too long");
 }
 
 static void few(uint32_t *a, uint32_t b)

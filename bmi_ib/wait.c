@@ -48,8 +48,8 @@ int ib_wait_watch(struct rme_fabric *f)
                                     .data.u32 = IB_WAKES(f, watched[i].hint)};
         if (epoll_ctl(f->sleep_fd, EPOLL_CTL_ADD, watched[i].fd, &event) != 0) {
             int error = ib_errno();
-            ib_log(f, RME_LOG_ERROR, "device %s: its events cannot be waited for: %s",
-                   f->dev.name, strerror(-error));
+            ib_log(f, RME_LOG_ERROR, "device %s: cannot wait for events: %s", f->dev.name,
+                   strerror(-error));
             return error;
         }
     }

@@ -52,7 +52,7 @@ void emul_warn_of_unknown(const struct emul_variables *v)
         size_t length = strcspn(name, "=");
         if (!is_known(v, name, length))
             fprintf(stderr,
-                    "%s: %s%.*s: there is no such variable; ignored; %s --help lists them\n",
+                    "%s: unknown variable %s%.*s ignored; %s --help lists all variables\n",
                     v->emulator, v->prefix, (int)length, name, v->emulator);
     }
 }

@@ -111,7 +111,7 @@ static void log_no_device(struct rme_fabric *f, int error)
     const char *cause = "the kernel has none";
     const char *limit = rme_remedy(error, NULL);
     if (limit) {
-        ib_log(f, RME_LOG_ERROR, "the RDMA devices cannot be listed: %s; %s", strerror(-error),
+        ib_log(f, RME_LOG_ERROR, "RDMA devices: cannot be listed: %s; %s", strerror(-error),
                limit);
         return;
     }
@@ -132,13 +132,13 @@ static unsigned find_port(struct rme_fabric *f, struct ibv_context *ctx,
                           char *why, size_t size)
 {
     unsigned wanted = (unsigned)ib_option(f, "ib_port");
-    snprintf(why, size, "it has no port %u", wanted);
+    snprintf(why, size, "no port %u", wanted);
     for (unsigned p = 1; p <= attr->phys_port_cnt; p++) {
         if (wanted && p != wanted)
             continue;
         int ret = ibv_query_port(ctx, (uint8_t)p, port);
         if (ret)
-            snprintf(why, size, "port %u cannot be queried: %s", p, strerror(-ib_error(ret)));
+            snprintf(why, size, "port %u: query failed: %s", p, strerror(-ib_error(ret)));
         else if (port->state == IBV_PORT_ACTIVE)
             return p;
         else
@@ -160,11 +160,10 @@ static bool suits(struct rme_fabric *f, const char *wanted, struct ibv_context *
     }
     int ret = ibv_query_device(ctx, attr);
     if (ret)
-        snprintf(why, sizeof(why), "it cannot be queried: %s", strerror(-ib_error(ret)));
+        snprintf(why, sizeof(why), "query failed: %s", strerror(-ib_error(ret)));
     else if (ctx->device->transport_type == IBV_TRANSPORT_IWARP)
         snprintf(why, sizeof(why),
-                 "it is an iWARP device, which has no writes with immediate data; InfiniBand "
-                 "and RoCE do");
+                 "iWARP lacks RDMA write with immediate data; use InfiniBand or RoCE");
     else if (find_port(f, ctx, attr, port, why, sizeof(why)))
         return true;
     ib_log(f, RME_LOG_WARN, "device %s not used: %s", name, why);
@@ -262,9 +261,10 @@ static int learn(struct rme_fabric *f)
     };
     int error = try_sizes(f, &cap);
     if (error || cap.max_send_wr < 3 || cap.max_recv_wr < 3) {
-        ib_log(f, RME_LOG_ERROR, "device %s grants no queue pair: %s; %s", d->name,
+        ib_log(f, RME_LOG_ERROR, "device %s: no queue pair: %s; %s", d->name,
                strerror(error ? -error : EINVAL),
-               rme_remedy(error, "too many are in use, or the memlock limit is low"));
+               rme_remedy(error,
+                          "close other RDMA programs, or raise the memlock limit (ulimit -l)"));
         return error ? error : -ENODEV;
     }
     d->sq_depth = cap.max_send_wr - 1; /* one stays for the marker that ends a drain */
@@ -300,9 +300,11 @@ static void fork_safety(struct rme_fabric *f)
         return;
     int ret = ibv_fork_init();
     if (ret)
-        ib_log(f, RME_LOG_WARN,
-               "fork_safe: ibv_fork_init: %s; memory was registered in this process before us",
-               strerror(-ib_error(ret)));
+        ib_log(
+            f, RME_LOG_WARN,
+            "option fork_safe: ibv_fork_init failed: %s: memory was registered in this process "
+            "before",
+            strerror(-ib_error(ret)));
 }
 
 /* Lists the devices; the first step of opening. */
@@ -346,7 +348,7 @@ void ib_device_close(struct rme_fabric *f)
     if (d->pd) {
         int ret = ibv_dealloc_pd(d->pd);
         if (ret)
-            ib_log(f, RME_LOG_WARN, "device %s: its protection domain is still in use: %s",
+            ib_log(f, RME_LOG_WARN, "device %s: protection domain still in use at close: %s",
                    d->name, strerror(-ib_error(ret)));
     }
     if (d->all)

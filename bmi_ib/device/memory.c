@@ -58,8 +58,8 @@ static void dereg(struct rme_fabric *f, struct ibv_mr *m)
     uintptr_t base = (uintptr_t)m->addr;
     int ret = ibv_dereg_mr(m);
     if (ret && !f->dev.dead)
-        ib_log(f, RME_LOG_WARN, "device %s: memory at %#lx stays registered: %s", f->dev.name,
-               (unsigned long)base, strerror(-ib_error(ret)));
+        ib_log(f, RME_LOG_WARN, "device %s: memory at %#lx cannot be deregistered: %s",
+               f->dev.name, (unsigned long)base, strerror(-ib_error(ret)));
 }
 
 static void keys_free(struct rme_fabric *f, struct ib_keys *k)
@@ -140,31 +140,30 @@ static bool pages_on_demand(struct rme_fabric *f, char *why, size_t size)
         IBV_ODP_SUPPORT_WRITE | (f->caps.has_read ? IBV_ODP_SUPPORT_READ : 0);
     struct ibv_device_attr_ex attr = {0};
     if (!f->caps.windows && !f->caps.register_each) {
-        snprintf(
-            why, size,
-            "expose=region keeps keys open, by which a peer would reach what is mapped there "
-            "later; it takes expose=operation");
+        snprintf(why, size,
+                 "expose=region would let a peer access memory that is mapped there later; set "
+                 "expose=operation");
         return false;
     }
     int ret = ibv_query_device_ex(f->dev.ctx, NULL, &attr);
     if (ret) {
-        snprintf(why, size, "the device cannot be asked: %s", strerror(-ib_error(ret)));
+        snprintf(why, size, "the device query failed: %s", strerror(-ib_error(ret)));
         return false;
     }
     if (!(attr.odp_caps.general_caps & IBV_ODP_SUPPORT)) {
-        snprintf(why, size, "the device has no paging on demand");
+        snprintf(why, size, "the device lacks on-demand paging");
         return false;
     }
     if ((attr.odp_caps.per_transport_caps.rc_odp_caps & needed) != needed) {
         snprintf(why, size,
-                 "the device has it, but not for RDMA writes and reads of connections");
+                 "the device lacks on-demand paging for RDMA reads and writes over RC");
         return false;
     }
     /* a page that is mapped, with the rights that memory for a peer has */
     static char page[1];
     struct ibv_mr *m = reg(f, page, sizeof(page), RME_ACCESS_REMOTE_WRITE | RME_ACCESS_DEMAND);
     if (!m) {
-        snprintf(why, size, "the device refuses such memory%s: %s",
+        snprintf(why, size, "registration with on-demand paging failed%s: %s",
                  f->caps.windows ? " for windows" : "", strerror(-ib_errno()));
         return false;
     }
@@ -185,8 +184,8 @@ int ib_demand_open(struct rme_fabric *f)
     }
     f->caps.on_demand = pages_on_demand(f, why, sizeof(why));
     if (f->caps.on_demand) {
-        ib_log(f, RME_LOG_INFO,
-               "device %s: user memory comes on demand, nothing of it is pinned", f->dev.name);
+        ib_log(f, RME_LOG_INFO, "device %s: user memory is paged on demand and not pinned",
+               f->dev.name);
         return 0;
     }
     ib_log(f, on ? RME_LOG_ERROR : RME_LOG_INFO, "device %s: odp=%s: %s%s", f->dev.name, mode,

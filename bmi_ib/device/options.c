@@ -77,11 +77,11 @@ const struct rme_option_row ib_options[] = {
      "batches.  0: never.",
      NULL},
     {"expose", "name", 0, 0, 0,
-     "What a peer can reach with a key.  operation: exactly the bytes of one operation, for "
+     "Memory that a key opens to a peer.  operation: exactly the bytes of one operation, for "
      "that peer, until the operation ends (type 2 memory windows; without them, and on "
-     "soft-RoCE, one registration per operation, whose key any peer could use meanwhile; the "
-     "log tells which).  region: a whole cached registration, in one direction, for all peers, "
-     "while cached.",
+     "soft-RoCE, one registration per operation, whose key any peer could use meanwhile; see "
+     "the log).  region: a whole cached registration, in one direction, for all peers, while "
+     "cached.",
      "operation"},
     {"odp", "name", 0, 0, 0,
      "On-demand paging: user memory is registered without being pinned.  off; on: opening "
@@ -105,7 +105,7 @@ const struct rme_option_row ib_options[] = {
      "RDMA reads in flight offered per connection; the smaller value of both sides holds.",
      NULL},
     {"read_limit", "count", 64, 1, 32768,
-     "RDMA reads of one connection posted at once; those beyond the read depth queue in the "
+     "RDMA reads of one connection posted at once; reads beyond the read depth queue in the "
      "device.",
      NULL},
     {"resolve_timeout_ms", "ms", 2000, 10, 600000,

@@ -27,7 +27,7 @@ int ib_wake_open(struct rme_fabric *f)
         return 0;
     int error = ib_errno();
     ib_log(f, RME_LOG_ERROR, "no descriptor to sleep on: %s; %s", strerror(-error),
-           rme_remedy(error, "see what the kernel says"));
+           rme_remedy(error, "see the kernel log (dmesg)"));
     return error;
 }
 

@@ -27,7 +27,7 @@ void ib_link_names(struct rme_fabric *f)
             continue;
         }
         if (error) {
-            ib_log(f, RME_LOG_NOTICE, "%s: the host name cannot be resolved: %s", l->peer,
+            ib_log(f, RME_LOG_NOTICE, "%s: cannot resolve the host name: %s", l->peer,
                    why ? why : strerror(-error));
         } else {
             l->addresses = found;

@@ -159,8 +159,8 @@ static void handle(struct rme_fabric *f, const struct ib_async_note *n)
                ibv_event_type_str(n->type));
         return;
     }
-    ib_log(f, RME_LOG_WARN, "device %s: asynchronous event %d is unknown and ignored",
-           f->dev.name, (int)n->type);
+    ib_log(f, RME_LOG_WARN, "device %s: unknown asynchronous event %d ignored", f->dev.name,
+           (int)n->type);
 }
 
 /* ---- From the device to the engines ---- */
@@ -227,7 +227,7 @@ static void note(struct rme_fabric *f, struct rme_fabric *looking,
 {
     struct ib_async_note *n = calloc(1, sizeof(*n));
     if (!n) {
-        ib_log(looking, RME_LOG_WARN, "no memory for an asynchronous event: %s is lost",
+        ib_log(looking, RME_LOG_WARN, "asynchronous event %s lost: out of memory",
                ibv_event_type_str(e->event_type));
         return;
     }
@@ -265,7 +265,7 @@ static struct ib_async_note *next_note(struct rme_fabric *f)
 static void log_lost(struct rme_fabric *f, enum ibv_event_type type)
 {
     ib_log(f, RME_LOG_INFO,
-           "device %s: %s: of another user of the device in this process, who does not get it",
+           "device %s: %s: event of another user of the device in this process, lost",
            f->dev.name, ibv_event_type_str(type));
 }
 

@@ -85,8 +85,8 @@ static void set_ack_timeout(struct rme_link *l)
     uint8_t timeout = l->f->dev.ack_timeout;
     if (rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
                         sizeof(timeout)))
-        ib_log(l->f, RME_LOG_DEBUG, "%s: the ack time-out stays the path's: %s", l->peer,
-               strerror(errno));
+        ib_log(l->f, RME_LOG_DEBUG, "%s: cannot set the ACK timeout, the path's is used: %s",
+               l->peer, strerror(errno));
 }
 
 static void route(struct rme_link *l)
@@ -114,7 +114,7 @@ static void set_rnr_timer(struct rme_link *l)
     struct ibv_qp_attr attr = {.min_rnr_timer = RNR_TIMER};
     int ret = ibv_modify_qp(l->qp, &attr, IBV_QP_MIN_RNR_TIMER);
     if (ret)
-        ib_log(l->f, RME_LOG_DEBUG, "%s: the receiver-not-ready timer stays the longest: %s",
+        ib_log(l->f, RME_LOG_DEBUG, "%s: cannot set the RNR timer, the longest is used: %s",
                l->peer, strerror(-ib_error(ret)));
 }
 
@@ -329,8 +329,8 @@ static void rejected(struct rme_link *l, const struct cm_note *n)
     l->stale += error == -ESTALE;
     l->refused = n->status == REJECTED_NO_LISTENER;
     ib_log(l->f, RME_LOG_INFO, "%s: the connection was rejected: %s (reason %d)", l->peer,
-           error == -ESTALE  ? "the peer had one of ours that is gone"
-           : error == -EBUSY ? "too many requests wait there"
+           error == -ESTALE  ? "the peer still had an earlier connection of this process"
+           : error == -EBUSY ? "connection backlog full at the peer"
                              : strerror(-error),
            n->status);
     ib_link_fail(l, error, false);
@@ -354,7 +354,7 @@ static void device_removed(struct rme_fabric *f, struct rme_fabric *rail)
         return;
     f->dev.dead = true;
     ib_log(f, RME_LOG_ERROR, "device %s was removed: all its connections fail%s", f->dev.name,
-           f->head->railed ? "" : ", restart to use another one");
+           f->head->railed ? "" : "; restart to use another device");
     ib_link_fail_all(f, NULL, -ENODEV);
 }
 
@@ -420,11 +420,11 @@ static void dispatch(struct rme_fabric *f, const struct cm_note *n)
         return;
     case RDMA_CM_EVENT_MULTICAST_JOIN:
     case RDMA_CM_EVENT_MULTICAST_ERROR:
-        ib_log(f, RME_LOG_DEBUG, "%s ignored: no multicast group was joined",
+        ib_log(f, RME_LOG_DEBUG, "%s ignored: no multicast group joined",
                rdma_event_str(n->type));
         return;
     }
-    ib_log(f, RME_LOG_WARN, "rdma_cm event %d is unknown and ignored", (int)n->type);
+    ib_log(f, RME_LOG_WARN, "unknown rdma_cm event %d ignored", (int)n->type);
 }
 
 /* Takes a copy that outlives the acknowledgement. */

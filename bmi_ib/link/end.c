@@ -293,8 +293,7 @@ static void give_up(struct rme_fabric *f, const struct ib_link_list *list)
     uint64_t now = TAILQ_EMPTY(list) ? 0 : ib_now_ms();
     while ((l = TAILQ_FIRST(list)) && l->drain_end <= now) {
         if (!l->send_drained || !l->recv_drained)
-            ib_log(f, RME_LOG_WARN,
-                   "%s: the device did not give all %s back in time; destroying the queue pair",
+            ib_log(f, RME_LOG_WARN, "%s: not all %s flushed in time; destroying the queue pair",
                    l->peer, l->send_drained ? "receives" : "sends");
         l->send_drained = l->recv_drained = l->last_wqe = true;
         ib_link_drained(l); /* which takes it out */
@@ -308,7 +307,7 @@ static void leave_ways(struct rme_fabric *f)
     struct rme_link *l = TAILQ_FIRST(&f->ways);
     if (!l || l->way_end > ib_now_ms())
         return;
-    ib_log(f, RME_LOG_INFO, "%s: %s for %lld ms: another way is tried", l->peer,
+    ib_log(f, RME_LOG_INFO, "%s: %s for %lld ms; trying another address or device", l->peer,
            ib_link_state_name[l->state], (long long)ib_option(f, "way_timeout_ms"));
     ib_link_fail(l, -ETIMEDOUT, false);
 }

@@ -90,8 +90,8 @@ void ib_link_down(struct rme_link *l)
 }
 
 static const char by_tcp[] =
-    "somebody listens there by TCP, as bmi_tcp and the bmi_ib that OrangeFS brings do, and "
-    "those do not talk to this bmi_ib: both sides need the same";
+    "a TCP server listens there, such as bmi_tcp or the bmi_ib shipped with OrangeFS, which "
+    "are incompatible with this bmi_ib; use the same method on both sides";
 
 static bool emit_hello(struct rme_link *l, enum rme_event_type type, bool with_answer)
 {
@@ -99,9 +99,10 @@ static bool emit_hello(struct rme_link *l, enum rme_event_type type, bool with_a
     if (!e)
         return false;
     e->error = type == RME_EV_LINK_DOWN ? l->error : 0;
-    e->why = l->by_tcp            ? by_tcp
-             : l->error == -EBUSY ? "too many requests wait there, see its option backlog"
-                                  : NULL;
+    e->why = l->by_tcp ? by_tcp
+             : l->error == -EBUSY
+                 ? "connection backlog full on the server; raise the option backlog there"
+                 : NULL;
     if (with_answer) {
         e->hello = l->answer;
         e->hello_length = l->answer_length;

@@ -66,14 +66,18 @@ static int bind_one(struct rme_fabric *f, struct sockaddr *sa, socklen_t length)
     return 0;
 }
 
-static int bind_specific(struct rme_fabric *f, const struct rme_addr_part *part)
+static int bind_specific(struct rme_fabric *f, const struct rme_addr_part *part,
+                         const char **why)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_NUMERICSERV | AI_PASSIVE},
                     *list;
-    if (getaddrinfo(part->host, part->port, &hints, &list) != 0)
+    int error = getaddrinfo(part->host, part->port, &hints, &list);
+    if (error) {
+        *why = error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error);
         return -EADDRNOTAVAIL;
-    int error = -EADDRNOTAVAIL;
+    }
+    error = -EADDRNOTAVAIL;
     in_port_t port = 0; /* chosen for the first, where the part names none */
     for (struct addrinfo *a = list; a; a = a->ai_next) {
         if (*port_of(a->ai_addr) == 0)
@@ -123,15 +127,18 @@ static int bind_wildcards(struct rme_fabric *f, const struct rme_addr_part *part
     return error;
 }
 
-static void log_refusal(struct rme_fabric *f, const char *host, const char *port, int error)
+/* `why`: the host name cannot be resolved; else NULL. */
+static void log_refusal(struct rme_fabric *f, const char *host, const char *port, int error,
+                        const char *why)
 {
-    const char *remedy = rme_remedy(error, "check the host part of the address");
+    const char *remedy =
+        rme_remedy(error, why ? "check the host name" : "give an address of this host");
     if (error == -EADDRINUSE)
-        remedy = "another process listens there; choose another port or stop it";
+        remedy = "choose another port, or stop the process that listens there";
     else if (error == -EACCES)
-        remedy = "ports below 1024 need privilege";
+        remedy = "choose a port from 1024 on, or run with CAP_NET_BIND_SERVICE";
     ib_log(f, RME_LOG_ERROR, "cannot listen on ib://%s:%s: %s; %s", host, port,
-           strerror(-error), remedy);
+           why ? why : strerror(-error), remedy);
 }
 
 /* Binds all parts of the listening address.  On failure ib_listen_close undoes what was done.
@@ -141,9 +148,11 @@ int ib_listen_bind(struct rme_fabric *f)
     const struct rme_addr *addr = f->config.listen;
     for (int i = 0; addr && i < rme_addr_parts(addr); i++) {
         const struct rme_addr_part *part = rme_addr_part(addr, i);
-        int error = f->config.bind_specific ? bind_specific(f, part) : bind_wildcards(f, part);
+        const char *why = NULL;
+        int error =
+            f->config.bind_specific ? bind_specific(f, part, &why) : bind_wildcards(f, part);
         if (error) {
-            log_refusal(f, part->host, part->port, error);
+            log_refusal(f, part->host, part->port, error, why);
             return error;
         }
     }

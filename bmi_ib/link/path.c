@@ -124,7 +124,7 @@ static void usable_text(struct rme_fabric *f, const struct ibv_gid_entry *entry,
     char name[INET6_ADDRSTRLEN];
     size_t len = 0;
 
-    snprintf(text, size, "none that is an IP address");
+    snprintf(text, size, "no IP address");
     for (int i = 0; i < n; i++) {
         if (!is_usable(f, &entry[i]))
             continue;
@@ -153,7 +153,7 @@ int ib_path_open(struct rme_fabric *f)
     if (!text[0])
         return 0;
     if (!parse_wish(text, &wish)) {
-        ib_log(f, RME_LOG_ERROR, "gid=%s: neither an index nor an IP address", text);
+        ib_log(f, RME_LOG_ERROR, "option gid=%s: neither an index nor an IP address", text);
         return -EINVAL;
     }
     n = table(&f->dev, &entry);
@@ -164,15 +164,16 @@ int ib_path_open(struct rme_fabric *f)
         f->source.index = found->gid_index;
         address_of(found, &f->source.sa);
         gid_text(&found->gid, name, sizeof(name));
-        ib_log(f, RME_LOG_INFO, "connections leave by GID %u of port %u, %s", found->gid_index,
-               found->port_num, name);
+        ib_log(f, RME_LOG_INFO, "outgoing connections use GID %u of port %u, %s",
+               found->gid_index, found->port_num, name);
     } else {
         char has[320];
         usable_text(f, entry, n, has, sizeof(has));
-        ib_log(f, one && f->railed ? RME_LOG_INFO : RME_LOG_ERROR,
-               "gid=%s: no port of device %s has it, by index or address; it has %s. On "
-               "InfiniBand the options device and ib_port choose the port",
-               text, f->dev.name, has);
+        ib_log(
+            f, one && f->railed ? RME_LOG_INFO : RME_LOG_ERROR,
+            "option gid=%s: no port of device %s has this index or address; available: %s; on "
+            "InfiniBand use the options device and ib_port",
+            text, f->dev.name, has);
     }
     free(entry);
     return found || (one && f->railed) ? 0 : -ENODEV;
@@ -226,8 +227,8 @@ void ib_path_class(struct rme_link *l)
     uint8_t tos = (uint8_t) class;
 
     if (class >= 0 && rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1))
-        ib_log(l->f, RME_LOG_WARN, "%s: the traffic class stays the system's: %s", l->peer,
-               strerror(errno));
+        ib_log(l->f, RME_LOG_WARN, "%s: cannot set the traffic class, the system's is used: %s",
+               l->peer, strerror(errno));
 }
 
 /* ---- What came of it ---- */
@@ -235,13 +236,13 @@ void ib_path_class(struct rme_link *l)
 static const char *why(const struct rme_link *l)
 {
     if (l->passive)
-        return "the peer chose it";
+        return "chosen by the peer";
     if (l->f->source.chosen)
-        return "the option gid has its address";
+        return "address of the option gid";
     if (l->bound)
-        return "it is an address of the rail in the peer's network";
-    return l->f->config.bind_specific ? "we listen at its address"
-                                      : "the route to the peer leads from its address";
+        return "address of this device in the peer's network";
+    return l->f->config.bind_specific ? "listening address"
+                                      : "source address of the route to the peer";
 }
 
 /* All rails, and the one of the side, behind the n bytes of the text. */
@@ -256,7 +257,7 @@ static void rails_text(const struct rme_link *l, char *text, size_t size, int n)
                                 : "");
     }
     if (ib_is_striped(l, UINT64_MAX) && n < (int)size)
-        snprintf(text + n, size - (size_t)n, ", large transfers by %s, too",
+        snprintf(text + n, size - (size_t)n, ", large transfers also by %s",
                  l->side->f->dev.name);
 }
 
@@ -273,7 +274,7 @@ void ib_path_text(const struct rme_link *l, char *text, size_t size)
     n = snprintf(text, size, "%s port %u, ", l->f->dev.name, p->port);
     if (p->global && !ibv_query_gid_ex(l->f->dev.ctx, p->port, p->index, &e, 0)) {
         gid_text(&e.gid, gid, sizeof(gid));
-        n += snprintf(text + n, size - (size_t)n, "GID %u %s %s as %s, traffic class %u, ",
+        n += snprintf(text + n, size - (size_t)n, "GID %u %s %s (%s), traffic class %u, ",
                       p->index, type_name(e.gid_type), gid, why(l), p->traffic_class);
     }
     if (n < (int)size)
@@ -299,8 +300,9 @@ void ib_path_taken(struct rme_link *l)
     ib_path_text(l, text, sizeof(text));
     ib_log(f, l->passive ? RME_LOG_DEBUG : RME_LOG_INFO, "%s: by %s", l->peer, text);
     if (f->source.by_index && !l->passive && l->path.index != f->source.index)
-        ib_log(f, RME_LOG_WARN,
-               "%s: GID %u was taken instead of %u, which has the same address: the version of "
-               "RoCE is chosen by /sys/kernel/config/rdma_cm/%s/ports/%u/default_roce_mode",
-               l->peer, l->path.index, f->source.index, f->dev.name, l->path.port);
+        ib_log(
+            f, RME_LOG_WARN,
+            "%s: GID %u is used instead of %u, which has the same address: the RoCE version is "
+            "set by /sys/kernel/config/rdma_cm/%s/ports/%u/default_roce_mode",
+            l->peer, l->path.index, f->source.index, f->dev.name, l->path.port);
 }

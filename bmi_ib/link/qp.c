@@ -82,7 +82,7 @@ int ib_qp_create(struct rme_link *l)
         error = ib_errno();
         ib_log(
             f, RME_LOG_ERROR,
-            "%s: no queue pair: %s; the device's queue pairs or the memlock limit are used up",
+            "%s: no queue pair: %s; close connections, or raise the memlock limit (ulimit -l)",
             l->peer, strerror(-error));
         goto undo_share;
     }
@@ -128,7 +128,7 @@ void ib_qp_drain(struct rme_link *l)
     l->recv_drained = shares(l) || !mark_recv(l);
     int ret = ibv_modify_qp(l->qp, &attr, IBV_QP_STATE);
     if (ret) {
-        ib_log(f, RME_LOG_WARN, "%s: the queue pair cannot be stopped: %s; destroying it",
+        ib_log(f, RME_LOG_WARN, "%s: cannot stop the queue pair: %s; destroying the queue pair",
                l->peer, strerror(-ib_error(ret)));
         l->send_drained = l->recv_drained = l->last_wqe = true;
         return;

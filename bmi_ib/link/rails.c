@@ -177,7 +177,7 @@ int ib_rails_addresses(struct rme_fabric *f)
     if (!f->railed)
         return 0;
     if (none_chosen(f)) {
-        ib_log(f, RME_LOG_ERROR, "none of the devices has the GID that the option gid names");
+        ib_log(f, RME_LOG_ERROR, "option gid: no device has this GID");
         return -ENODEV;
     }
     if (getifaddrs(&all))
@@ -186,11 +186,10 @@ int ib_rails_addresses(struct rme_fabric *f)
     freeifaddrs(all);
     for (unsigned i = 0; i < f->rails && !error; i++)
         if (!f->rail[i]->owns)
-            ib_log(
-                f, RME_LOG_WARN,
-                "device %s has no IP address: connections that are made here leave by it only "
-                "where a route says so",
-                f->rail[i]->dev.name);
+            ib_log(f, RME_LOG_WARN,
+                   "device %s: no IP address: used for outgoing connections only where a route "
+                   "leads to the device",
+                   f->rail[i]->dev.name);
     f->turn = (unsigned)getpid(); /* many processes with one server each */
     return error;
 }

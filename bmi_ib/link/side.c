@@ -209,8 +209,8 @@ static void connect_side(struct rme_link *l, struct rme_fabric *rail,
         error = ib_link_start(side);
     if (!error)
         return;
-    ib_log(rail, RME_LOG_INFO, "%s: no second way to %s: %s", side->peer, l->peer,
-           strerror(-error));
+    ib_log(rail, RME_LOG_INFO, "%s: no second device for transfers to %s: %s", side->peer,
+           l->peer, strerror(-error));
     ib_link_destroy(side);
 }
 
@@ -285,7 +285,8 @@ struct rme_link *ib_side_asked(const struct rme_fabric *rail, const uint8_t *req
     struct rme_link *l = named(rail, request);
     if (!l || !l->side)
         return l && fits(l, rail) ? l : NULL;
-    ib_log(l->f, RME_LOG_INFO, "%s: the peer has lost its second way, which ends", l->peer);
+    ib_log(l->f, RME_LOG_INFO, "%s: connection of the second device closed: lost by the peer",
+           l->peer);
     ib_link_fail(l->side, -ECONNRESET, false);
     return NULL;
 }

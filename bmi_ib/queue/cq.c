@@ -75,8 +75,8 @@ int ib_cq_open(struct rme_fabric *f)
     if (!error)
         error = cq_create(f, first + (f->srq ? f->srq_depth : 0), 1);
     if (error)
-        ib_log(f, RME_LOG_ERROR, "device %s gives no completion queue: %s; %s", f->dev.name,
-               strerror(-error), rme_remedy(error, "too many are in use"));
+        ib_log(f, RME_LOG_ERROR, "device %s: no completion queue: %s; %s", f->dev.name,
+               strerror(-error), rme_remedy(error, "close other RDMA programs"));
     return error;
 }
 

@@ -58,10 +58,11 @@ int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned 
     if (l->state >= IB_DRAINING || ib_windows_ensure(l->f, wanted))
         return -EAGAIN;
     if (!is_there(l->f, range, n)) {
-        ib_log(l->f, RME_LOG_WARN,
-               "%s: memory cannot be opened to it, as it is not registered on device %s, which "
-               "has failed; another connection takes another device",
-               l->peer, l->f->dev.name);
+        ib_log(
+            l->f, RME_LOG_WARN,
+            "%s: memory cannot be opened to the peer: not registered on device %s, which has "
+            "failed; a new connection uses another device",
+            l->peer, l->f->dev.name);
         l->f->reports->failed(l, -ENODEV, true);
         return -EAGAIN; /* as of any link that is lost */
     }

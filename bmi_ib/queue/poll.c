@@ -115,15 +115,15 @@ static void dispatch(struct rme_fabric *f, const struct ibv_wc *wc)
     case IB_WR_NONE:
         break;
     }
-    ib_log(f, RME_LOG_WARN, "device %s: a completion with the unknown id %#llx is ignored",
-           f->dev.name, (unsigned long long)wc->wr_id);
+    ib_log(f, RME_LOG_WARN, "device %s: completion with unknown id %#llx ignored", f->dev.name,
+           (unsigned long long)wc->wr_id);
 }
 
 static void cq_broken(struct rme_fabric *f, struct ib_cq *c, int error)
 {
     c->broken = true;
     ib_log(f, RME_LOG_ERROR,
-           "device %s: a completion queue cannot be polled: %s; its connections fail",
+           "device %s: cannot poll a completion queue: %s; all connections of the queue fail",
            f->dev.name, strerror(-error));
     f->reports->all_failed(f, c, -EIO);
 }

@@ -490,10 +490,9 @@ static bool want_srq(struct rme_fabric *f, const char *mode)
 {
     if (f->dev.attr.max_srq <= 0) {
         if (strcmp(mode, "on") == 0)
-            ib_log(
-                f, RME_LOG_WARN,
-                "device %s has no shared receive queues: each connection gets its own receives",
-                f->dev.name);
+            ib_log(f, RME_LOG_WARN,
+                   "device %s: no shared receive queues: each connection has its own receives",
+                   f->dev.name);
         return false;
     }
     if (strcmp(mode, "auto") == 0)
@@ -536,8 +535,7 @@ int ib_rx_open(struct rme_fabric *f)
     f->srq = make_srq(f, depth);
     if (!f->srq) {
         ib_log(f, RME_LOG_WARN,
-               "device %s gives no shared receive queue: %s; each connection gets its own "
-               "receives",
+               "device %s: no shared receive queue: %s; each connection has its own receives",
                f->dev.name, strerror(-ib_errno()));
         return 0;
     }

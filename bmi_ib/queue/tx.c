@@ -62,10 +62,11 @@ int ib_tx_open(struct rme_fabric *f)
     f->tx.per_link = (uint32_t)ib_option(f, "tx_per_link");
     int error = pool_grow(f);
     if (error)
-        ib_log(f, RME_LOG_ERROR,
-               "no memory could be registered for send buffers: %s; raise the memlock limit "
-               "(ulimit -l unlimited, or LimitMEMLOCK=infinity in a systemd unit)",
-               strerror(-error));
+        ib_log(
+            f, RME_LOG_ERROR,
+            "send buffers: memory registration failed: %s; raise the memlock limit (ulimit -l "
+            "unlimited, or LimitMEMLOCK=infinity in a systemd unit)",
+            strerror(-error));
     return error;
 }
 
@@ -172,8 +173,8 @@ static void end_stuck(struct rme_fabric *f)
     if (!worst)
         return;
     ib_log(f, RME_LOG_WARN,
-           "%s: it has taken nothing for %lld ms or more (option tx_stuck_ms), it holds %u of "
-           "%llu send buffers, and others wait for one: the connection ends",
+           "%s: connection closed: the peer has accepted nothing for %lld ms or more (option "
+           "tx_stuck_ms) and holds %u of %llu send buffers while others wait",
            worst->peer, (long long)ib_option(f, "tx_stuck_ms"), worst->tx_held,
            (unsigned long long)all);
     f->reports->failed(worst, -ETIMEDOUT, true);

@@ -59,7 +59,7 @@ static void dealloc(struct rme_fabric *f, struct ib_window *w)
 {
     int ret = ibv_dealloc_mw(w->mw);
     if (ret)
-        ib_log(f, RME_LOG_WARN, "device %s: a memory window stays: %s", f->dev.name,
+        ib_log(f, RME_LOG_WARN, "device %s: cannot free a memory window: %s", f->dev.name,
                strerror(-ib_error(ret)));
     f->windows.made--;
 }

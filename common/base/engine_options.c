@@ -85,8 +85,8 @@ const struct rme_option_row rme_engine_options[] = {
     {"fast_bytes", "bytes", 512 * KIB, 0, 4 * MIB,
      "Size of the eager ring that a peer gets when its messages exceed a receive buffer.  The "
      "peer writes messages of up to 64 KiB there by RDMA where that costs less than rendezvous "
-     "(bmi-perf --explain); such messages count as eager (eager_max).  0: no ring, in either "
-     "direction.",
+     "(bmi-perf --explain); messages in the ring count as eager (eager_max).  0: no ring, in "
+     "either direction.",
      NULL},
     {"fast_pool", "bytes", 16 * MIB, 0, 1 * TIB,
      "Limit on eager rings for all peers together, and never more than a sixteenth of the "
@@ -94,8 +94,8 @@ const struct rme_option_row rme_engine_options[] = {
      "first, then the oldest.",
      NULL},
     {"heavy_ops", "count", 64, 1, 1 << 20,
-     "A server with more rendezvous messages in work than this counts as loaded; its clients "
-     "then move the data.",
+     "A server with more rendezvous messages in work than this counts as loaded, and its "
+     "clients move the data.",
      NULL},
     {"xfer_ops_peer", "count", 16, 1, 1 << 16,
      "Limit on outstanding RDMA transfers per peer; more wait.", NULL},
@@ -110,7 +110,7 @@ const struct rme_option_row rme_engine_options[] = {
      NULL},
 
     {"sample_ops", "count", 61, 0, 1 << 30,
-     "One of so many operations is timed stage by stage.  A prime, so that periodic programs "
+     "One of this many operations is timed stage by stage.  A prime, so that periodic programs "
      "have all their operations sampled in turn.  0: none.",
      NULL},
     {"measure_costs", "switch", 1, 0, 1,
@@ -147,9 +147,9 @@ const struct rme_option_row rme_engine_options[] = {
      "client that disappeared is noticed within twice the time.  0: never.",
      NULL},
     {"peer_timeout_ms", "ms", 0, 0, 3600000,
-     "A peer that has not answered a probe for this long is considered dead; its operations "
-     "fail.  0: rely on the device, which reports dead hosts and processes, and wait for "
-     "stopped or slow ones.",
+     "A peer that has not answered a probe for this long is considered dead, and its "
+     "operations fail.  0: rely on the device, which reports dead hosts and processes, and "
+     "wait for stopped or slow ones.",
      NULL},
     {"cancel_timeout_ms", "ms", 3000, 10, 600000,
      "A cancelled operation whose peer has not released the memory after this time breaks the "

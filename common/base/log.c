@@ -142,8 +142,7 @@ static bool take_owed(struct rme_log *log, struct line *out)
     if (left_out == 0)
         return false;
     out->level = (enum rme_log_level)level;
-    snprintf(out->text, sizeof(out->text),
-             "%llu more lines of this sort were left out, the last one: %s",
+    snprintf(out->text, sizeof(out->text), "%llu similar lines suppressed; the last one: %s",
              (unsigned long long)left_out, sample);
     return true;
 }
@@ -157,7 +156,7 @@ static bool take(struct rme_log *log, struct line *out)
             return take_owed(log, out);
         out->level = RME_LOG_WARN;
         snprintf(out->text, sizeof(out->text),
-                 "%llu log lines were lost: they came faster than they could be written",
+                 "%llu log lines lost: produced faster than written",
                  (unsigned long long)log->lost);
         log->lost = 0;
         return true;

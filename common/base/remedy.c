@@ -10,8 +10,10 @@ const char *rme_remedy(int error, const char *else_do)
         return "raise the limit of open files (ulimit -n)";
     case -ENFILE:
         return "raise the machine's limit of open files (sysctl fs.file-max)";
+    case -EFBIG:
+        return "raise the file size limit (ulimit -f)";
     case -ENOMEM:
-        return "there is no memory, or a limit of it is too low (ulimit -v, -l)";
+        return "free memory, or raise its limits (ulimit -v, -l)";
     default:
         return else_do;
     }

@@ -13,18 +13,18 @@
 #define RME_PEER_COUNTERS(X)                                                                   \
     X(SENDS_EAGER, "sends_eager", "messages", "messages sent whole in eager buffers")          \
     X(SENDS_FAST, "sends_fast", "messages",                                                    \
-      "of sends_eager, those that were written into memory lent by the peer")                  \
+      "of sends_eager: written into the eager ring that the peer granted")                     \
     X(SENDS_RNDV_WRITE, "sends_rndv_write", "messages",                                        \
-      "messages sent by rendezvous, data written by us")                                       \
+      "messages sent by rendezvous: RDMA write by this process")                               \
     X(SENDS_RNDV_READ, "sends_rndv_read", "messages",                                          \
-      "messages sent by rendezvous, data read by the peer")                                    \
+      "messages sent by rendezvous: RDMA read by the peer")                                    \
     X(RECVS_EAGER, "recvs_eager", "messages", "messages received in eager buffers")            \
     X(RECVS_FAST, "recvs_fast", "messages",                                                    \
-      "of recvs_eager, those that came in memory lent to the peer")                            \
+      "of recvs_eager: received in the eager ring granted to the peer")                        \
     X(RECVS_RNDV_WRITE, "recvs_rndv_write", "messages",                                        \
-      "messages received by rendezvous, data written by the peer")                             \
+      "messages received by rendezvous: RDMA write by the peer")                               \
     X(RECVS_RNDV_READ, "recvs_rndv_read", "messages",                                          \
-      "messages received by rendezvous, data read by us")                                      \
+      "messages received by rendezvous: RDMA read by this process")                            \
     X(UNEXPECTED_SENT, "unexpected_sent", "messages", "unexpected messages sent")              \
     X(UNEXPECTED_RECEIVED, "unexpected_received", "messages", "unexpected messages received")  \
     X(BYTES_SENT, "bytes_sent", "bytes", "payload of completed sends")                         \
@@ -35,84 +35,87 @@
     X(CONTROL_SENT, "control_sent", "messages",                                                \
       "control messages sent: RTS, CTS, FIN, cancel and their answers")                        \
     X(INVITES_SENT, "invites_sent", "messages",                                                \
-      "receives that opened their memory before their message was announced")                  \
+      "receives whose memory was advertised before their RTS")                                 \
     X(INVITES_TAKEN, "invites_taken", "messages",                                              \
-      "sends that needed no CTS for that, and most of them no RTS")                            \
+      "sends into memory that was advertised before their RTS: no CTS, and mostly no RTS")     \
     X(DEFERRED, "deferred", "messages",                                                        \
-      "messages and immediates that waited for the completion of what their peer had taken")   \
-    X(FAST_GRANTS, "fast_grants", "grants", "times that a peer was lent such memory")          \
+      "messages and immediates delayed until the completion of a transfer that their peer "    \
+      "reported")                                                                              \
+    X(FAST_GRANTS, "fast_grants", "grants", "eager rings granted to peers")                    \
     X(FAST_GATHERED, "fast_gathered", "messages",                                              \
-      "of sends_fast, those that were written from the host's own memory")                     \
+      "of sends_fast: gathered from the host's memory without a copy")                         \
     X(FAST_STAYED, "fast_stayed", "messages",                                                  \
-      "that stayed in lent memory, as they came before their receives")                        \
+      "messages held in the eager ring because no receive was posted")                         \
     X(FAST_FULL, "fast_full", "times",                                                         \
-      "that it, or the peer's window, had no room for a message meant for it")                 \
+      "times that the eager ring, or the peer's window, was full")                             \
     X(FAST_CROWDED, "fast_crowded", "times",                                                   \
-      "that a message went another way as many were under way, and alone had gone there")      \
-    X(FAST_WITHDRAWN, "fast_withdrawn", "grants", "times that a peer was asked for it again")  \
+      "messages not sent by the eager ring because others were in flight")                     \
+    X(FAST_WITHDRAWN, "fast_withdrawn", "grants", "eager rings requested back from peers")     \
     X(CREDIT_SENT, "credit_sent", "messages", "explicit credit messages sent")                 \
     X(CREDIT_STALLS, "credit_stalls", "messages", "messages that had to wait for a credit")    \
-    X(CREDITS_YIELDED, "credits_yielded", "buffers",                                           \
-      "receive buffers that peers gave up because they were idle")                             \
+    X(CREDITS_YIELDED, "credits_yielded", "buffers", "receive buffers returned by idle peers") \
     X(EAGER_REFUSED, "eager_refused", "messages",                                              \
-      "eager messages that a peer refused: larger than its receive")                           \
+      "eager messages refused by the peer: larger than their receive")                         \
     X(PACK_CUT, "pack_cut", "parts",                                                           \
-      "parts of messages that were copied in smaller blocks, as zones had no more for them")   \
+      "parts of messages copied in smaller blocks because bounce buffers ran short")           \
     X(PACK_RESERVE, "pack_reserve", "parts",                                                   \
-      "parts of messages that were copied through the block that all use in turn")             \
+      "parts of messages copied through the reserve block, which is shared by all peers")      \
     X(UNMATCHED_EAGER, "unmatched_eager", "messages",                                          \
       "eager messages copied aside because no receive was posted")                             \
     X(BYTES_COPIED, "bytes_copied", "bytes", "payload copied by the processor")                \
     X(REGISTRATIONS, "registrations", "calls", "memory registrations")                         \
     X(DEREGISTRATIONS, "deregistrations", "calls", "memory deregistrations")                   \
-    X(REG_HITS, "reg_hits", "lookups", "ranges found registered already")                      \
+    X(REG_HITS, "reg_hits", "lookups", "ranges found in the registration cache")               \
     X(REG_MISSES, "reg_misses", "lookups", "ranges that had to be registered")                 \
-    X(REG_EVICTIONS, "reg_evictions", "regions", "registrations given up to stay in bounds")   \
+    X(REG_EVICTIONS, "reg_evictions", "regions", "registrations evicted from the cache")       \
     X(REG_REFUSED, "reg_refused", "calls",                                                     \
-      "registrations that the system refused; data was copied instead")                        \
-    X(ZONE_ALLOCS, "zone_allocs", "calls", "buffers handed out from zones")                    \
+      "registrations refused by the system; the data was copied instead")                      \
+    X(ZONE_ALLOCS, "zone_allocs", "calls",                                                     \
+      "buffers allocated from zones (registered memory of the engine)")                        \
     X(RDMA_READS, "rdma_reads", "requests", "RDMA read work requests posted")                  \
     X(RDMA_WRITES, "rdma_writes", "requests", "RDMA write work requests posted")               \
     X(SEND_REQUESTS, "send_requests", "requests", "send work requests posted")                 \
     X(RECV_REQUESTS, "recv_requests", "requests", "receive work requests posted")              \
     X(DOORBELLS, "doorbells", "calls", "post-send calls")                                      \
     X(RECV_DOORBELLS, "recv_doorbells", "calls", "post-receive calls")                         \
-    X(SIGNALLED, "signalled", "requests", "work requests that asked for a completion")         \
+    X(SIGNALLED, "signalled", "requests", "work requests that requested a completion")         \
     X(CQ_POLLS, "cq_polls", "calls", "completion queue polls")                                 \
     X(CQ_ENTRIES, "cq_entries", "entries", "completions reaped")                               \
     X(WAKEUPS, "wakeups", "times", "sleeps ended by an event")                                 \
     X(SLEEPS, "sleeps", "times", "sleeps begun")                                               \
-    X(STRIPED, "striped", "transfers", "RDMA over the second device of a connection")          \
+    X(STRIPED, "striped", "transfers",                                                         \
+      "RDMA transfers over the second device of a connection")                                 \
     X(WINDOWS, "windows", "ranges", "ranges of memory opened to one peer for one operation")   \
     X(RNR, "rnr", "events", "receiver-not-ready errors seen")                                  \
     X(CONNECTS, "connects", "links", "links established")                                      \
     X(CONNECTS_AGAIN, "connects_again", "requests",                                            \
-      "connection requests made once more, as too many waited at the peer")                    \
-    X(RECONNECTS, "reconnects", "links", "links established to a peer that had one before")    \
+      "connection requests repeated because the peer's backlog was full")                      \
+    X(RECONNECTS, "reconnects", "links",                                                       \
+      "links established again to a peer that had one before")                                 \
     X(LINK_FAILURES, "link_failures", "links",                                                 \
       "links that failed or could not be established")                                         \
     X(REJECTS, "rejects", "requests", "connection requests refused")                           \
-    X(CANCELS, "cancels", "operations", "operations that ended by cancel")                     \
+    X(CANCELS, "cancels", "operations", "operations ended by cancel")                          \
     X(PROTOCOL_ERRORS, "protocol_errors", "messages",                                          \
-      "malformed or impossible messages from peers")
+      "malformed or invalid messages from peers")
 
 /* What is there now. */
 #define RME_GAUGES(X)                                                                          \
     X(KEPT_BYTES, "kept_bytes", "bytes",                                                       \
-      "kept now for peers: messages without receives, unexpected ones not fetched, "           \
-      "descriptions")                                                                          \
-    X(FAST_BYTES, "fast_bytes", "bytes", "lent to peers now, for messages that they write")    \
+      "buffered for peers now: unmatched messages and RTS, unexpected messages not fetched")   \
+    X(FAST_BYTES, "fast_bytes", "bytes", "eager rings granted to peers now")                   \
     X(CREDITS_LENT, "credits_lent", "buffers",                                                 \
-      "receive buffers promised now beyond those of new links")                                \
+      "receive buffers granted now beyond those of new links")                                 \
     X(REGISTERED_BYTES, "registered_bytes", "bytes", "memory registered now")                  \
     X(DEMAND_BYTES, "demand_bytes", "bytes",                                                   \
-      "of registered_bytes, those whose pages come on demand: they are not pinned")            \
+      "of registered_bytes: paged on demand and not pinned")                                   \
     X(ZONE_BYTES, "zone_bytes", "bytes", "registered zone memory held now")                    \
-    X(PACK_BYTES, "pack_bytes", "bytes", "of zones, for copies of parts of messages, now")     \
+    X(PACK_BYTES, "pack_bytes", "bytes",                                                       \
+      "of zone_bytes: bounce buffers for parts of messages in use now")                        \
     X(PEERS, "peers", "peers", "peers with a link now")                                        \
     X(QUARANTINED, "quarantined", "buffers",                                                   \
-      "kept from reuse now, links included: a device may still touch them though their "       \
-      "link was given up")                                                                     \
+      "buffers and links withheld from reuse now: a device may still access them after their " \
+      "link was aborted")                                                                      \
     X(OPS_LIVE, "ops_live", "operations", "operations posted and not yet reported")
 
 #define RME_COUNTERS(X) RME_PEER_COUNTERS(X) RME_EVENT_COUNTERS(X) RME_GAUGES(X)

@@ -234,7 +234,7 @@ static void cap_by_budget(struct rme *rme)
         cap(rme, "rx_size", TIGHT_RX_SIZE - RME_WIRE_HEADER_SIZE,
             "this process may lock less than 1 MiB", remedy);
     cap(rme, "fast_pool", budget / FAST_SHARE,
-        "that is more than a sixteenth of what this process may lock", remedy);
+        "more than a sixteenth of the memory that this process may lock", remedy);
 }
 
 /* A misspelt option would be taken for another network's, where there could be one. */
@@ -258,10 +258,11 @@ static bool check_zones(struct rme *rme)
 
     if (value < 0 || value >= (int64_t)RME_RESERVES_LEAST)
         return true;
-    rme_log_put(rme->log, RME_LOG_ERROR,
-                "option zone_bytes=%lld: the engine needs %u bytes of it for itself; set it to "
-                "that or more, or to -1",
-                (long long)value, RME_RESERVES_LEAST);
+    rme_log_put(
+        rme->log, RME_LOG_ERROR,
+        "option zone_bytes=%lld: too small, the engine itself needs %u bytes; set this value "
+        "or more, or -1",
+        (long long)value, RME_RESERVES_LEAST);
     return false;
 }
 
@@ -310,7 +311,7 @@ static int open_fabric(struct rme *rme, const struct rme_config *config)
     if (rme->caps->max_message != 0 && rme->caps->max_message < rme->tuning.rx_size) {
         rme->tuning.rx_size = rme->caps->max_message;
         cap(rme, "rx_size", rme->caps->max_message - RME_WIRE_HEADER_SIZE,
-            "the network's messages are smaller", "ask for no more");
+            "larger than the network's messages", "lower the option");
     }
     shared = rme->caps->shared_rx;
     rme->credit_pool.limit =
@@ -420,7 +421,7 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
         return error;
     error = open_memory(rme);
     if (error != 0) {
-        rme_log_put(rme->log, RME_LOG_ERROR, "engine: no memory could be registered at all: %s",
+        rme_log_put(rme->log, RME_LOG_ERROR, "engine: no memory can be registered: %s",
                     strerror(-error));
         close_fabric(rme);
     }

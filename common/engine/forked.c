@@ -42,9 +42,9 @@ void rme_forked_unmark(struct rme *rme)
 void rme_forked_explain(struct rme *rme)
 {
     static const char why[] =
-        "process %ld is a fork of the one that started RDMA, and connections do not "
-        "survive a fork: all its operations fail; start it after the fork (a daemon "
-        "that forks late: let it run in the foreground, -f)";
+        "process %ld: all operations fail: a fork of the one that initialized BMI has no "
+        "connections; initialize BMI after the fork (a daemon that forks late: run it in the "
+        "foreground, -f)";
 
     if (rme_engine(rme)->told)
         return;

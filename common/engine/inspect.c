@@ -192,41 +192,46 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
  * it gets.
  */
 #define ATTRIBUTES(X)                                                                          \
-    X("eager_bytes", "bytes", "largest expected message that goes whole, in one buffer",       \
+    X("eager_bytes", "bytes", "largest expected message sent whole in one buffer",             \
       peer->eager_max[RME_EXPECTED])                                                           \
     X("unexpected_bytes", "bytes", "largest unexpected message", RME_UNEXPECTED_MAX)           \
-    X("slots_held", "bytes", "of the peer's memory, lent to us for messages of up to 64 KiB",  \
+    X("slots_held", "bytes", "eager ring granted by the peer, for messages of up to 64 KiB",   \
       rme_fast_held(peer))                                                                     \
-    X("slots_given", "bytes", "of our memory, lent to the peer", rme_fast_given(peer))         \
-    X("packed", "bytes", "of our zones, for copies of messages from it and to it",             \
+    X("slots_given", "bytes", "eager ring granted to the peer", rme_fast_given(peer))          \
+    X("packed", "bytes", "bounce buffers in use for messages from and to the peer",            \
       peer->packed)                                                                            \
-    X("credits_granted", "buffers", "receive buffers that the peer promised us",               \
+    X("credits_granted", "buffers", "receive buffers granted by the peer",                     \
       peer->credit.granted)                                                                    \
-    X("credits_free", "buffers", "of those, not in use", peer->credit.have)                    \
-    X("credits_promised", "buffers", "receive buffers of ours that the peer may use",          \
+    X("credits_free", "buffers", "of credits_granted: not in use", peer->credit.have)          \
+    X("credits_promised", "buffers", "receive buffers granted to the peer",                    \
       peer->credit.promised)                                                                   \
-    X("credits_most", "buffers", "that it may get", rme->tuning.credits_max)                   \
-    X("unit_bytes", "bytes", "large messages are registered and moved in units of this",       \
+    X("credits_most", "buffers", "limit of credits_promised", rme->tuning.credits_max)         \
+    X("unit_bytes", "bytes",                                                                   \
+      "large messages are registered and transferred in fragments of this size",               \
       rme->tuning.unit)                                                                        \
     X("pack_bytes", "bytes",                                                                   \
-      "lists with less payload are packed; 0: costs decide; 2^64-1: all",                      \
+      "lists with less payload are packed; 0: by measured costs; 2^64-1: all",                 \
       rme_plan_list_threshold(rme->tuning.lists, rme->tuning.pack_threshold))                  \
-    X("segments", "segments", "of memory that one request of the device takes",                \
-      rme->caps->max_sge)                                                                      \
-    X("transfers", "transfers", "outstanding to the peer at most", rme->tuning.xfers_peer)     \
-    X("transfer_bytes", "bytes", "of large messages that the device has at a time",            \
+    X("segments", "segments", "limit of segments per work request", rme->caps->max_sge)        \
+    X("transfers", "transfers", "limit of transfers outstanding to the peer",                  \
+      rme->tuning.xfers_peer)                                                                  \
+    X("transfer_bytes", "bytes", "limit of rendezvous bytes given to the device at a time",    \
       rme->tuning.xfer_bytes)                                                                  \
-    X("cache_bytes", "bytes", "of the host's memory that stay registered; 0: none do",         \
+    X("cache_bytes", "bytes", "limit of user memory that stays registered; 0: none",           \
       rme_mreg_caches(rme->mreg) ? rme->tuning.regcache_bytes : 0)                             \
-    X("zone_bytes", "bytes", "of memory handed out that can be registered",                    \
+    X("zone_bytes", "bytes",                                                                   \
+      "limit of registered engine memory (BMI_memalloc, bounce buffers)",                      \
       rme->tuning.zone_bytes)                                                                  \
-    X("polls_us", "us", "that a wait of ours polls now before it sleeps, as it paid of late",  \
+    X("polls_us", "us",                                                                        \
+      "time that a waiting call of this process polls now before it sleeps, by recent "        \
+      "success",                                                                               \
       rme_wait_polls_us(rme))                                                                  \
     X("cache_entries", "pieces",                                                               \
-      "of the host's memory, of at most unit_bytes each, that stay registered; 0: none do",    \
+      "limit of cached registrations, each of at most unit_bytes; 0: none",                    \
       rme_mreg_entries(rme->mreg))                                                             \
     X("piece_bytes", "bytes",                                                                  \
-      "in one piece, or more, are used in place and stay registered; 0: costs decide",         \
+      "contiguous payloads from this size on are used in place and stay registered; 0: by "    \
+      "measured costs",                                                                        \
       rme_mreg_caches(rme->mreg) ? rme->tuning.pack_threshold : 0)
 
 int rme_session_get(struct rme *rme, struct rme_addr *addr, int index, struct rme_counter *out)
@@ -310,16 +315,16 @@ static char *peer_line(const struct rme_peer *peer)
     if (peer->state == RME_PEER_UP && path != NULL)
         path(peer->link, by, sizeof(by));
     if (line != NULL)
-        snprintf(line, PEER_LINE,
-                 "%s: %s, credits %u of theirs, %u of ours (%u owed), %u operations, %u "
-                 "messages without a receive, %u transfers, %llu bytes sent, %llu received%s%s",
-                 rme_peer_name(peer), rme_peer_state_name(peer->state), peer->credit.have,
-                 peer->credit.promised, peer->credit.owed,
-                 ring_length(&peer->ops) + ring_length(&peer->dying),
-                 ring_length(&peer->talk->messages), peer->xfers,
-                 (unsigned long long)peer->count[RME_C_BYTES_SENT],
-                 (unsigned long long)peer->count[RME_C_BYTES_RECEIVED], by[0] ? ", by " : "",
-                 by);
+        snprintf(
+            line, PEER_LINE,
+            "%s: %s, credits %u to send, %u granted (%u owed), %u operations, %u unmatched "
+            "messages, %u transfers, %llu bytes sent, %llu received%s%s",
+            rme_peer_name(peer), rme_peer_state_name(peer->state), peer->credit.have,
+            peer->credit.promised, peer->credit.owed,
+            ring_length(&peer->ops) + ring_length(&peer->dying),
+            ring_length(&peer->talk->messages), peer->xfers,
+            (unsigned long long)peer->count[RME_C_BYTES_SENT],
+            (unsigned long long)peer->count[RME_C_BYTES_RECEIVED], by[0] ? ", by " : "", by);
     return line;
 }
 

@@ -33,8 +33,8 @@ void mreg_demand_open(struct rme_mreg *mreg)
     mreg_demand_close(mreg);
     rme_log_put(
         mreg->config.pin->log, RME_LOG_WARN,
-        "the device could page user memory on demand, but this system does not tell what "
-        "is mapped (PROCMAP_QUERY of /proc/self/maps, Linux 6.11), so it is pinned");
+        "user memory is pinned: the device supports paging on demand, but the system lacks "
+        "PROCMAP_QUERY of /proc/self/maps (Linux 6.11)");
 }
 
 void mreg_demand_close(struct rme_mreg *mreg)

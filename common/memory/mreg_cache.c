@@ -101,12 +101,12 @@ void mreg_cache_open(struct rme_mreg *mreg)
         mreg->monitor = NULL;
         rme_log_put(
             mreg->config.pin->log, RME_LOG_WARN,
-            "the registration cache is off: unmaps cannot be watched (userfaultfd: "
-            "%s); memory is registered for each operation; %s",
+            "registration cache: off, memory is registered for each operation: unmapping "
+            "cannot be watched (userfaultfd: %s); %s",
             strerror(-ret),
-            rme_remedy(ret,
-                       "a kernel from 5.14 on allows it to everyone, a container may have to "
-                       "(seccomp, /proc)"));
+            rme_remedy(
+                ret, "use Linux 5.14 or later, and in a container allow userfaultfd (seccomp, "
+                     "/proc)"));
     }
 }
 

@@ -45,20 +45,19 @@ static void explain(struct rme_pin *pin, size_t length, bool by_device)
         return;
     if (by_device) {
         rme_log_put(pin->log, RME_LOG_WARN,
-                    "no more memory can be registered: the device admits %" PRIu64
-                    " registrations and all are in use; "
-                    "data is copied instead; lower regcache_entries or the number of processes "
-                    "on this device",
+                    "memory cannot be registered: all %" PRIu64
+                    " registrations of the device are in use; data is copied instead; lower "
+                    "regcache_entries or the number of processes on this device",
                     pin->max_regs);
     } else {
-        rme_log_put(pin->log, RME_LOG_WARN,
-                    "registering %zu bytes was refused (memlock limit %s, %" PRIu64
-                    " bytes registered already); data "
-                    "is copied instead, which is slower; raise the limit: ulimit -l unlimited, "
-                    "LimitMEMLOCK=infinity "
-                    "in a systemd unit, docker run --ulimit memlock=-1",
-                    length, memlock_text(limit, sizeof(limit)),
-                    (uint64_t)(atomic_load(&pin->bytes) - atomic_load(&pin->demand_bytes)));
+        rme_log_put(
+            pin->log, RME_LOG_WARN,
+            "%zu bytes cannot be registered: memlock limit %s, %" PRIu64
+            " bytes registered already; data is copied instead, which is slower; raise the "
+            "limit: ulimit -l unlimited, LimitMEMLOCK=infinity in a systemd unit, docker run "
+            "--ulimit memlock=-1",
+            length, memlock_text(limit, sizeof(limit)),
+            (uint64_t)(atomic_load(&pin->bytes) - atomic_load(&pin->demand_bytes)));
     }
 }
 

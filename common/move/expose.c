@@ -123,7 +123,7 @@ bool rme_unit_open(struct rme_peer *peer, struct rme_unit *unit)
     if (error == 0)
         return true;
     if (error != -EAGAIN)
-        rme_peer_fail(peer, error, "a window of our memory cannot be opened to it");
+        rme_peer_fail(peer, error, "a memory window for the peer cannot be opened");
     else if (rme_node_alone(&peer->window_turn))
         rme_node_append(&rme->window_turn, &peer->window_turn);
     return false;

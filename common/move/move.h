@@ -38,7 +38,7 @@ struct rme_reserve {
 /* id, name, what it means */
 #define RME_UNIT_STATES(X)                                                                     \
     X(WORK, "work", "waits for a thread that registers or packs")                              \
-    X(BUSY, "busy", "a thread registers or packs it, without the lock")                        \
+    X(BUSY, "busy", "being registered or packed by a thread, without the lock")                \
     X(TURN, "turn", "waits for the reserve block that is opened to peers")                     \
     X(READY, "ready", "the device may use it")
 

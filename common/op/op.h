@@ -37,15 +37,16 @@ enum rme_op_kind {
 #define RME_OP_STATES(X)                                                                       \
     X(FREE, "free", "in the free list")                                                        \
     X(QUEUED, "queued",                                                                        \
-      "a send waits for the link, for credits, for its turn, or for its memory")               \
+      "a send waits for the link, for credits, for its turn or for its memory")                \
     X(POSTED, "posted", "a receive waits for a message")                                       \
-    X(INVITING, "inviting", "likewise, and its memory is open to the sender already")          \
-    X(RTS, "rts", "a send has told the receiver, and waits for what that chooses")             \
-    X(EXPOSED, "exposed", "the peer moves the data; our memory is open to it")                 \
-    X(MOVING, "moving", "we move the data")                                                    \
-    X(CANCELLING, "cancelling", "the peer was asked to leave our memory")                      \
-    X(ENDING, "ending", "the outcome is known; a device or thread still uses its memory")      \
-    X(DONE, "done", "its completion waits for the host")
+    X(INVITING, "inviting",                                                                    \
+      "a receive waits for a message, and its memory is advertised to the sender")             \
+    X(RTS, "rts", "RTS sent; waits for the receiver's choice")                                 \
+    X(EXPOSED, "exposed", "the peer moves the data; the memory is open to the peer")           \
+    X(MOVING, "moving", "this process moves the data")                                         \
+    X(CANCELLING, "cancelling", "the peer was asked to release the memory")                    \
+    X(ENDING, "ending", "the outcome is known; a device or thread still uses the memory")      \
+    X(DONE, "done", "the completion waits for the host")
 
 enum rme_op_state {
 #define RME_OP_ENUM(id, name, text) RME_OP_##id,

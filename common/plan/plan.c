@@ -250,10 +250,10 @@ static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side
 
     if (is_priced(in, side)) {
         if (copy_cost(in, side, bytes) < reg_cost(in, side, bytes) + further) {
-            *why = "a copy costs less than its pieces";
+            *why = "a copy costs less than the pieces";
             return true;
         }
-        *why = "its pieces cost less than a copy";
+        *why = "the pieces cost less than a copy";
         return false;
     }
     if (!side->ready && side->segments > 1 && in->lists != RME_LISTS_HYBRID) {
@@ -261,12 +261,13 @@ static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side
         return in->lists == RME_LISTS_PACK;
     }
     if (stays_registered(in, side)) {
-        *why = side->ready ? "it is registered" : "its registration is kept for later messages";
+        *why = side->ready ? "the memory is registered already"
+                           : "the registration stays cached for later messages";
         return false;
     }
     if (side->segments > 1) {
-        *why = in->bytes < in->pack_threshold ? "its list is smaller than pack_threshold"
-                                              : "its list is not smaller than pack_threshold";
+        *why = in->bytes < in->pack_threshold ? "the list is smaller than pack_threshold"
+                                              : "the list is not smaller than pack_threshold";
         return in->bytes < in->pack_threshold;
     }
     if (copy_cost(in, side, bytes) < reg_cost(in, side, bytes) + further) {
@@ -323,15 +324,15 @@ static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack
                                     bool recv_pack, const char **why)
 {
     if (in->nothing_to_read) {
-        *why = "nothing was offered to be read";
+        *why = "the sender advertised nothing to read";
         return RME_PROTO_RNDV_WRITE;
     }
     if (is_heavy(in, &in->recv) && !in->send.server) {
-        *why = "the server receives and is under heavy load: its client writes";
+        *why = "the receiver is a loaded server: the client writes";
         return RME_PROTO_RNDV_WRITE;
     }
     if (is_heavy(in, &in->send) && !in->recv.server) {
-        *why = "the server sends and is under heavy load: its client reads";
+        *why = "the sender is a loaded server: the client reads";
         return RME_PROTO_RNDV_READ;
     }
     if (far_less(in, RME_PROTO_RNDV_WRITE, RME_PROTO_RNDV_READ, send_pack, recv_pack)) {
@@ -343,11 +344,11 @@ static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack
         return RME_PROTO_RNDV_READ;
     }
     if (recv_pack && !less_loaded(&in->send, &in->recv)) {
-        *why = "the receiver copies and is not more loaded: it reads";
+        *why = "the receiver copies and is not more loaded than the sender: the receiver reads";
         return RME_PROTO_RNDV_READ;
     }
     if (less_loaded(&in->recv, &in->send)) {
-        *why = "the receiver is less loaded: it reads";
+        *why = "the receiver is less loaded: the receiver reads";
         return RME_PROTO_RNDV_READ;
     }
     *why = "the receiver is not less loaded: the sender writes";
@@ -416,8 +417,8 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
 
     memset(plan, 0, sizeof(*plan));
     if (in->bytes <= in->eager_max) {
-        plan->why = "it fits one buffer, and a rendezvous would not be faster";
-        plan->why_send = plan->why_recv = "it travels in buffers of the engine";
+        plan->why = "the message fits one buffer, and rendezvous is not faster";
+        plan->why_send = plan->why_recv = "an eager message uses a buffer of the engine";
         return;
     }
     decided = decided_beforehand(in, &plan->proto, &plan->why);
@@ -435,14 +436,12 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
         plan->recv_pack = true;
         plan->requests = requests_of(in, RME_PROTO_FAST, plan->send_pack, true);
         plan->offer = false;
-        plan->why =
-            "there is room in memory that the receiver has lent, and a rendezvous would "
-            "not be faster";
-        plan->why_send = plan->why_recv = "it travels in memory of the engine";
+        plan->why = "the eager ring has room, and rendezvous is not faster";
+        plan->why_send = plan->why_recv = "the eager ring is memory of the engine";
         if (gathered)
-            plan->why_send = "to find it registered costs less than a copy";
+            plan->why_send = "a look-up in the registration cache costs less than a copy";
         else if (may_gather(in))
-            plan->why_send = "a copy costs less than to find it registered";
+            plan->why_send = "a copy costs less than a look-up in the registration cache";
         return;
     }
     plan->requests = requests_of(in, plan->proto, plan->send_pack, plan->recv_pack);
@@ -456,9 +455,9 @@ static void explain_costs(FILE *out, const struct rme_costs *costs)
 {
     fprintf(
         out,
-        "costs     copy %.3f ns/byte warm, %.3f cold, + %.0f ns/piece; register %.0f ns + "
-        "%.0f ns/page; find it registered %.0f ns + %.0f ns/piece, hold it %.0f ns; message "
-        "%.0f ns; request %.0f ns, to read %.0f ns, + %.0f ns/segment\n",
+        "costs     copy %.3f ns/byte warm, %.3f cold, + %.0f ns/piece; register %.0f ns + %.0f "
+        "ns/page; look up in the registration cache %.0f ns + %.0f ns/piece, hold %.0f ns; "
+        "message %.0f ns; request %.0f ns, to read %.0f ns, + %.0f ns/segment\n",
         costs->copy_warm, costs->copy_cold, costs->copy_piece, costs->reg_call, costs->reg_page,
         costs->find, costs->find_piece, costs->hold, costs->message, costs->post,
         costs->post + costs->read, costs->sge);
@@ -475,9 +474,9 @@ static void explain_side(FILE *out, const char *name, const struct rme_plan_in *
             name, side->segments, side->segments == 1 ? "" : "s",
             side->server ? ", server" : "", side->load_ops, side->load_bytes);
     if (side->packed != 0)
-        fprintf(out, "with copies of %" PRIu64 " bytes already, ", side->packed);
+        fprintf(out, "with %" PRIu64 " bytes copied already, ", side->packed);
     if (is_copied(proto) && !pack)
-        fprintf(out, "gathered if it is registered, else copied, as %s\n", why);
+        fprintf(out, "gathered if registered, else copied, as %s\n", why);
     else if (is_copied(proto))
         fprintf(out, "copied, as %s\n", why);
     else
@@ -485,7 +484,7 @@ static void explain_side(FILE *out, const char *name, const struct rme_plan_in *
                 pack ? "copied" : "used in place",
                 pack || side->segments <= 1 || in->lists != RME_LISTS_SINGLE
                     ? ""
-                    : ", each segment registered by itself,",
+                    : ", each segment registered alone,",
                 unit, unit < in->bytes ? ", each with a request or more" : "", why);
 }
 
@@ -518,10 +517,10 @@ static void explain_crowd(FILE *out, const struct rme_plan_in *in)
         rme_plan(&crowd, &plan);
     } while (!plan.crowded && crowd.under_way < CROWD_MOST);
     if (plan.crowded)
-        fprintf(out, "if %" PRIu64 " or more are under way already: %s\n", crowd.under_way,
-                "a rendezvous, whose messages nobody waits for then");
+        fprintf(out, "with %" PRIu64 " or more messages in flight: %s\n", crowd.under_way,
+                "rendezvous, whose control messages then cause no wait");
     else
-        fprintf(out, "however many are under way already\n");
+        fprintf(out, "with any number of messages in flight\n");
 }
 
 /* Of the ways that a protocol has with memory, the first: 1, the sender copies; 2, the
@@ -577,7 +576,7 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
         explain_crowd(out, send);
     if (!is_copied(plan.proto))
         fprintf(out, "RTS %s%s; a receive that is posted first, on an idle link, %s\n",
-                first.offer ? "offers the sender's memory" : "offers nothing, as ",
+                first.offer ? "advertises the sender's memory" : "advertises nothing, as ",
                 first.offer ? "" : first.why,
-                invitation.invite ? "opens its memory at once" : "waits for it");
+                invitation.invite ? "advertises its memory at once" : "waits for the RTS");
 }

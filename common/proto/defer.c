@@ -108,13 +108,13 @@ void rme_defer(struct rme_peer *peer, const struct rme_arrival *arrival, uint32_
 
     if (peer->aside + peer->credit.owed >= peer->credit.promised) {
         rme_arrival_drop(rme, arrival);
-        rme_peer_protocol_error(peer, "more messages than it has credits");
+        rme_peer_protocol_error(peer, "more messages than credits");
         return;
     }
     deferred = malloc(sizeof(*deferred));
     if (deferred == NULL) {
         rme_arrival_drop(rme, arrival);
-        rme_peer_fail(peer, -ENOMEM, "no memory for a message that has to wait");
+        rme_peer_fail(peer, -ENOMEM, "no memory for a delayed message");
         return;
     }
     deferred->told = told;

@@ -231,7 +231,7 @@ static void eager_arrived(struct rme_peer *peer, const struct rme_wire_message *
     bool stays;
 
     if (rme_holding_got(&peer->holding[RME_EXPECTED], arrived->payload_length) != 0) {
-        rme_peer_protocol_error(peer, "more eager messages than its window allows");
+        rme_peer_protocol_error(peer, "more eager messages than the window allows");
         return;
     }
     peer->talk->invites.seen++;
@@ -316,7 +316,7 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *ar
     struct rme_op *op;
 
     if (peer->talk->rts_in[RME_EXPECTED] >= rme->tuning.rts_max) {
-        rme_peer_protocol_error(peer, "more RTS than its limit");
+        rme_peer_protocol_error(peer, "more RTS than the limit");
         return;
     }
     message = rme_message_from_rts(peer, arrived);

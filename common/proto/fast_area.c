@@ -198,7 +198,7 @@ static bool open_area(struct rme_peer *peer, struct rme_fast_area *area)
         return false;
     error = rme->ops->expose(peer->link, &area->range, 1, RME_ACCESS_REMOTE_WRITE);
     if (error != 0 && error != -EAGAIN)
-        rme_peer_fail(peer, error, "a window of our memory cannot be opened to it");
+        rme_peer_fail(peer, error, "a memory window for the peer cannot be opened");
     area->open = error == 0;
     rme->offered += area->open;
     return area->open;

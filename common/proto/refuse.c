@@ -89,13 +89,13 @@ static void refused(struct rme_peer *peer, const struct rme_wire_message *messag
         return;
     }
     rme_count(rme, RME_C_EAGER_REFUSED);
-    rme_log_put(rme->log, RME_LOG_WARN,
-                "%s: a message of %" PRIu64 " bytes with tag %" PRId32
-                " was larger than its receive of %" PRIu64
-                " bytes and is lost (%s); its send was complete when it went out; post a "
-                "larger receive there, or set eager_max=0 here so that such a send fails",
-                rme_peer_name(peer), message->total, message->tag, message->room,
-                strerror(-error));
+    rme_log_put(
+        rme->log, RME_LOG_WARN,
+        "%s: a message of %" PRIu64 " bytes with tag %" PRId32
+        " is lost: larger than its receive of %" PRIu64
+        " bytes (%s), and the eager send had completed; post a larger receive there, or set "
+        "eager_max=0 here so that such sends fail",
+        rme_peer_name(peer), message->total, message->tag, message->room, strerror(-error));
 }
 
 const struct rme_protocol rme_protocol_refusal = {.arrived = {[RME_WIRE_REFUSED] = refused}};

@@ -84,7 +84,7 @@ static void unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *
 
     if (message->payload_length > RME_UNEXPECTED_MAX ||
         rme_holding_got(&peer->holding[RME_UNEXPECTED_STREAM], message->payload_length) != 0) {
-        rme_peer_protocol_error(peer, "more unexpected messages than its window allows");
+        rme_peer_protocol_error(peer, "more unexpected messages than the window allows");
         return;
     }
     u = unexp_new(peer, message->tag, message->payload_length, message->payload_length);
@@ -168,11 +168,11 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *me
     struct rme_unexp *u;
 
     if (message->total > RME_UNEXPECTED_MAX) {
-        rme_peer_protocol_error(peer, "an unexpected message that is too large");
+        rme_peer_protocol_error(peer, "an unexpected message above the size limit");
         return;
     }
     if (peer->talk->rts_in[RME_UNEXPECTED_STREAM] >= peer->rme->tuning.rts_max) {
-        rme_peer_protocol_error(peer, "more unexpected RTS than its limit");
+        rme_peer_protocol_error(peer, "more unexpected RTS than the limit");
         return;
     }
     u = unexp_new(peer, message->tag, message->total, 0);

@@ -18,12 +18,12 @@ struct rme_talk;
 /* id, name, what it means */
 #define RME_PEER_STATES(X)                                                                     \
     X(IDLE, "idle", "no link, nothing to do; the next post connects")                          \
-    X(BACKOFF, "backoff", "no link; work waits for the pause between attempts to end")         \
-    X(CONNECTING, "connecting", "a link is being made to one part of the address")             \
-    X(ACCEPTING, "accepting", "the peer asked for a link and was accepted")                    \
+    X(BACKOFF, "backoff", "no link; work waits for the end of the pause between attempts")     \
+    X(CONNECTING, "connecting", "a link to one part of the address is being established")      \
+    X(ACCEPTING, "accepting", "the peer requested a link and was accepted")                    \
     X(UP, "up", "messages flow")                                                               \
-    X(CLOSING, "closing", "a link is being ended; the fabric will say when it is down")        \
-    X(DEAD, "dead", "a peer that came to us is gone for ever")
+    X(CLOSING, "closing", "a link is being closed; the fabric reports when the link is down")  \
+    X(DEAD, "dead", "an accepted peer is gone and cannot return")
 
 enum rme_peer_state {
 #define RME_PEER_ENUM(id, name, text) RME_PEER_##id,

@@ -22,22 +22,22 @@
 #define RME_WIRE_TYPES(X)                                                                      \
     X(EAGER, 1, "a whole message")                                                             \
     X(UNEXPECTED, 2, "a whole unexpected message")                                             \
-    X(RTS, 3, "a message is ready to be moved; offers memory of the sender")                   \
+    X(RTS, 3, "a message is ready; advertises memory of the sender")                           \
     X(CTS, 4, "memory of the receiver is open for writing")                                    \
     X(OFFER, 5, "more memory of the sender is open for reading")                               \
-    X(GO, 6, "the receiver reads; it needs more offers")                                       \
-    X(FIN, 7, "the receiver has read so much, or has refused")                                 \
-    X(CREDIT, 8, "only the header: credits")                                                   \
-    X(CANCEL, 9, "the other side is asked to leave an operation")                              \
-    X(CANCEL_ACK, 10, "it has left it")                                                        \
-    X(PING, 11, "is anybody there?")                                                           \
+    X(GO, 6, "the receiver reads, and needs more offers")                                      \
+    X(FIN, 7, "the receiver has read up to here, or has refused")                              \
+    X(CREDIT, 8, "header only: credits")                                                       \
+    X(CANCEL, 9, "request to leave an operation")                                              \
+    X(CANCEL_ACK, 10, "the operation was left")                                                \
+    X(PING, 11, "liveness probe")                                                              \
     X(PONG, 12, "yes")                                                                         \
-    X(BYE, 13, "nothing follows; the link is about to go")                                     \
+    X(BYE, 13, "last message; the link is about to close")                                     \
     X(REFUSED, 14, "an eager message met a receive that is too small")                         \
-    X(INVITE, 15, "memory of a receive is open for writing before its message was announced")  \
-    X(GRANT, 16, "memory is delegated to the peer: it may write messages there")               \
-    X(WITHDRAW, 17, "the peer is asked to give that back")                                     \
-    X(RELEASE, 18, "it is given back")
+    X(INVITE, 15, "memory of a receive is open for writing before its RTS")                    \
+    X(GRANT, 16, "an eager ring is granted: the peer may write messages there")                \
+    X(WITHDRAW, 17, "request to return the eager ring")                                        \
+    X(RELEASE, 18, "the eager ring is returned")
 
 enum rme_wire_type {
 #define RME_WIRE_ENUM(id, value, text) RME_WIRE_##id = (value),

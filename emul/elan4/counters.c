@@ -27,10 +27,11 @@ void emu4_fail_init(const char *list)
             i++;
         long k = name < len ? atol(list + name + 1) : 0;
         if (i == EMU4_CALL_COUNT || k <= 0)
-            fprintf(stderr,
-                    "emuelan4: EMUELAN4_FAIL: %.*s is not call:K; emuelan4 --help "
-                    "lists the calls\n",
-                    (int)len, list);
+            fprintf(
+                stderr,
+                "emuelan4: EMUELAN4_FAIL: %.*s: not call:K with a known call; emuelan4 --help "
+                "lists the calls\n",
+                (int)len, list);
         else
             fail_at[i] = (uint64_t)k;
         list += len + (list[len] == ',');
@@ -71,7 +72,7 @@ void emu4_counters_help(FILE *out)
 #define X(name, unit, prose) fprintf(out, "  %-16s %s: %s\n", #name, unit, prose);
     EMU4_COUNTS(X)
 #undef X
-    fprintf(out, "\nCalls that are counted, and that EMUELAN4_FAIL can fail:\n");
+    fprintf(out, "\nCalls that are counted and that EMUELAN4_FAIL can fail:\n");
     for (int i = 0; i < EMU4_CALL_COUNT; i++)
         fprintf(out, "  %s\n", call_names[i]);
 }

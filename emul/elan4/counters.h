@@ -39,32 +39,32 @@
 
 /* name, unit, what it says */
 #define EMU4_COUNTS(X)                                                                         \
-    X(flushes, "calls", "command queues flushed with something in them")                       \
-    X(commands, "commands", "commands executed, those of command ports included")              \
-    X(port_commands, "commands", "commands that an event sent to a command port")              \
+    X(flushes, "calls", "flushes of command queues that were not empty")                       \
+    X(commands, "commands", "commands executed, including those of command ports")             \
+    X(port_commands, "commands", "commands sent to a command port by an event")                \
     X(dma_write, "DMAs", "RDMA writes of this process that ended")                             \
     X(dma_queue, "DMAs", "queue DMAs of this process that ended")                              \
-    X(dma_bytes, "bytes", "moved by DMAs that this process executed")                          \
-    X(dma_helped, "DMAs", "executed on behalf of another process")                             \
-    X(dma_held, "DMAs", "held back to be overtaken")                                           \
-    X(dma_chained, "DMAs", "writes that were moved together with others")                      \
-    X(dma_sliced, "slices", "times that a DMA gave way")                                       \
-    X(nacks, "packets", "refused by the target: nobody there, blocked, or its queue full")     \
-    X(sten_packets, "packets", "packets of commands that were sent")                           \
-    X(sten_failed, "packets", "packets of commands that were given up")                        \
-    X(events_set, "sets", "events set by this process, here and elsewhere")                    \
-    X(events_fired, "events", "of these, how many fired")                                      \
-    X(interrupts, "interrupts", "raised in this process by its own commands")                  \
-    X(traps, "traps", "delivered to this process")                                             \
-    X(wakeups, "times", "the engine's thread woke up")                                         \
-    X(bells, "times", "this process woke an engine's thread")                                  \
-    X(sleeps, "times", "a thread of the program slept for an interrupt")                       \
-    X(locks_broken, "locks", "taken from a dead process")                                      \
-    X(logs_redone, "logs", "of a dead process, carried out to the end")                        \
-    X(claims_redone, "DMAs", "that a dead process had begun for this one")                     \
-    X(claims_late, "DMAs", "of others, whose outcome had to wait for their lock")              \
-    X(peers, "processes", "found")                                                             \
-    X(peers_dead, "processes", "of these, seen to die")
+    X(dma_bytes, "bytes", "bytes moved by DMAs that this process executed")                    \
+    X(dma_helped, "DMAs", "DMAs executed on behalf of another process")                        \
+    X(dma_held, "DMAs", "DMAs held back so that later ones overtake them")                     \
+    X(dma_chained, "DMAs", "writes moved together with others in one system call")             \
+    X(dma_sliced, "slices", "times that a DMA yielded to others after a slice")                \
+    X(nacks, "packets", "packets refused by the target: not attached, blocked, or queue full") \
+    X(sten_packets, "packets", "command packets sent")                                         \
+    X(sten_failed, "packets", "command packets that failed")                                   \
+    X(events_set, "sets", "events set by this process, in any process")                        \
+    X(events_fired, "events", "of events_set: fired")                                          \
+    X(interrupts, "interrupts", "interrupts raised in this process by its own commands")       \
+    X(traps, "traps", "traps delivered to this process")                                       \
+    X(wakeups, "times", "wake-ups of the engine's thread")                                     \
+    X(bells, "times", "wake-ups of an engine's thread by this process")                        \
+    X(sleeps, "times", "sleeps of the program's threads until an interrupt")                   \
+    X(locks_broken, "locks", "locks taken from a dead process")                                \
+    X(logs_redone, "logs", "logs of dead processes completed")                                 \
+    X(claims_redone, "DMAs", "DMAs of this process that a dead process had begun to execute")  \
+    X(claims_late, "DMAs", "DMAs of others whose outcome waited for the other's lock")         \
+    X(peers, "processes", "peers found")                                                       \
+    X(peers_dead, "processes", "of peers: seen to die")
 
 enum emu4_call {
 #define X(name) EMU4_CALL_##name,

@@ -57,10 +57,11 @@ static int look_for_old(const char *folder)
         closedir(dir);
     if (!pid)
         return 0;
-    emu4_say("process %d uses the folder %s with an older version of this library, which has "
-             "%s there; this is version %u. Remedy: run both with the same version, or set "
-             "EMUELAN4_DIR to another folder",
-             pid, folder, strrchr(path, '/') + 1, EMU4_VERSION);
+    emu4_say(
+        "folder %s: in use by process %d with an older version of this library, which has %s "
+        "there; this process has version %u; run both with the same version, or set "
+        "EMUELAN4_DIR to another folder",
+        folder, pid, strrchr(path, '/') + 1, EMU4_VERSION);
     return -EPROTO;
 }
 
@@ -128,10 +129,10 @@ int emu4_folder_enter(void)
     if (rc == 0)
         return fd;
     if (rc == -EAGAIN)
-        emu4_say("the folder %s is in use by processes of version %u of this library, and this "
-                 "is version %u. Remedy: run all with the same version, or set EMUELAN4_DIR to "
-                 "another folder",
-                 folder, theirs, EMU4_VERSION);
+        emu4_say(
+            "folder %s: in use by processes with version %u of this library; this process has "
+            "version %u; run all with the same version, or set EMUELAN4_DIR to another folder",
+            folder, theirs, EMU4_VERSION);
     else
         emu4_say("cannot write %s: %s; make room there, or set EMUELAN4_DIR to another folder",
                  path, strerror(-rc));

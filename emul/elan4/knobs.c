@@ -48,7 +48,7 @@ static int find_step(const char *word, size_t len)
     for (int i = 0; i < EMU4_STEP_COUNT; i++)
         if (strlen(step_names[i]) == len && memcmp(step_names[i], word, len) == 0)
             return i;
-    fprintf(stderr, "emuelan4: there is no step %.*s; emuelan4 --help lists them\n", (int)len,
+    fprintf(stderr, "emuelan4: unknown step %.*s; emuelan4 --help lists the steps\n", (int)len,
             word);
     return -1;
 }
@@ -127,7 +127,7 @@ void emu4_knobs_help(FILE *out)
     fprintf(out, "  %-24s default unset (%s)\n      %s\n", PREFIX #var, unit, prose);
     EMU4_STRINGS(X)
 #undef X
-    fprintf(out, "\nSteps at which EMUELAN4_DIE kills and EMUELAN4_STOP stops:\n ");
+    fprintf(out, "\nSteps for EMUELAN4_DIE and EMUELAN4_STOP:\n ");
     for (int i = 0; i < EMU4_STEP_COUNT; i++)
         fprintf(out, " %s", step_names[i]);
     fprintf(out, "\n");

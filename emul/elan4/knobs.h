@@ -16,47 +16,49 @@
 /* X(field, VARIABLE, default, minimum, maximum, unit, prose): numbers */
 #define EMU4_NUMBERS(X)                                                                        \
     X(node, NODE, 0, 0, 4095, "number",                                                        \
-      "the node; a process may set another one for its next context")                          \
-    X(nodes, NODES, 4096, 1, 4096, "nodes", "how many nodes the network has")                  \
+      "node number; a process may set another one for its next context")                       \
+    X(nodes, NODES, 4096, 1, 4096, "nodes", "nodes of the network")                            \
     X(segment_mib, SEGMENT_MIB, 1024, 16, 65536, "MiB",                                        \
-      "address space (not memory) for what the allocators hand out")                           \
+      "address space (not memory) of the allocators")                                          \
     X(sdram_mib, SDRAM_MIB, 64, 1, 1024, "MiB", "memory of the network interface")             \
     X(seed, SEED, 0, 0, UINT64_MAX, "number",                                                  \
-      "of the random choices; 0 takes another each time")                                      \
+      "seed of the random choices; 0: another one each time")                                  \
     X(reorder, REORDER, 5, 0, 100, "percent",                                                  \
-      "DMAs that are held back, so that later ones overtake them")                             \
-    X(hold_us, HOLD_US, 20, 0, 10000000, "us", "longest time that such a DMA is held")         \
+      "DMAs held back so that later ones overtake them")                                       \
+    X(hold_us, HOLD_US, 20, 0, 10000000, "us", "longest time that a DMA is held back")         \
     X(slice, SLICE, 262144, 64, 1073741824, "bytes",                                           \
-      "a DMA gives way to others after this many")                                             \
+      "a DMA yields to others after this many bytes")                                          \
     X(burst, BURST, 1048576, 0, 1073741824, "bytes",                                           \
-      "the thread that flushes a command queue or polls moves so many itself, and up to a "    \
-      "slice more; the engine the rest")                                                       \
+      "bytes that a thread that flushes a command queue or polls moves itself, plus up to a "  \
+      "slice; the engine's thread moves the rest")                                             \
     X(write_chain, WRITE_CHAIN, EMU4_CHAIN_MAX, 1, EMU4_CHAIN_MAX, "DMAs",                     \
-      "writes of a command queue that move in one system call, at most")                       \
+      "limit of writes of a command queue that one system call moves")                         \
     X(retry_us, RETRY_US, 1000, 1, 10000000, "us",                                             \
-      "longest pause before a refused DMA is tried again")                                     \
-    X(absent_us, ABSENT_US, 20000, 1, 10000000, "us", "the same where nobody is attached")     \
+      "longest pause before a refused DMA is retried")                                         \
+    X(absent_us, ABSENT_US, 20000, 1, 10000000, "us",                                          \
+      "longest pause where no process is attached")                                            \
     X(sten_retries, STEN_RETRIES, 0, 0, 1000000, "packets",                                    \
-      "a packet of commands fails when refused so often; 0 tries for ever")                    \
+      "refusals after which a command packet fails; 0: unlimited")                             \
     X(lock_ms, LOCK_MS, 10000, 1, 3600000, "ms",                                               \
-      "having waited so long the owner of a context takes its lock from who is stopped")       \
+      "wait after which the owner of a context takes its lock from a stopped process")         \
     X(death_late_us, DEATH_LATE_US, 0, 0, 60000000, "us",                                      \
-      "so much later a process hears of another one's death")                                  \
+      "delay until a process learns of the death of another")                                  \
     X(settle_late_us, SETTLE_LATE_US, 0, 0, 60000000, "us",                                    \
-      "so much later what has become of another process's DMA is written down")                \
+      "delay until the outcome of another process's DMA is recorded")                          \
     X(forget_late_us, FORGET_LATE_US, 0, 0, 60000000, "us",                                    \
-      "so much later a process that has nothing to do for another one any more forgets it")    \
-    X(trap_abort, TRAP_ABORT, 0, 0, 1, "", "1: a trap that nobody handles ends the process")
+      "delay until a process drops a peer without outstanding work")                           \
+    X(trap_abort, TRAP_ABORT, 0, 0, 1, "", "1: a trap without a handler ends the process")
 
 /* X(field, VARIABLE, unit, prose): strings, empty by default */
 #define EMU4_STRINGS(X)                                                                        \
-    X(dir, DIR, "folder", "where processes find each other; /dev/shm/emuelan4-UID when unset") \
-    X(fail, FAIL, "call:K,...", "fail the K-th call of that name, as the real one fails")      \
-    X(die, DIE, "step:K",                                                                      \
-      "kill this process with SIGKILL when it comes to a step for the K-th time")              \
-    X(stop, STOP, "step:K", "the same with SIGSTOP: it goes on when somebody says so")         \
+    X(dir, DIR, "folder",                                                                      \
+      "folder where processes find each other; unset: /dev/shm/emuelan4-UID")                  \
+    X(fail, FAIL, "call:K,...", "fail the K-th call of that name as the real call fails")      \
+    X(die, DIE, "step:K", "kill the process with SIGKILL at its K-th arrival at the step")     \
+    X(stop, STOP, "step:K",                                                                    \
+      "stop the process with SIGSTOP at its K-th arrival at the step, until SIGCONT")          \
     X(counters, COUNTERS_DIR, "folder",                                                        \
-      "at exit, write the counters to emuelan4-PID.json there")
+      "at exit, write the counters to emuelan4-PID.json in this folder")
 
 /* Steps at which a test can kill or stop a process. */
 #define EMU4_STEPS(X)                                                                          \

@@ -47,15 +47,16 @@ static void explain(int pid, int err)
     if ((!limit && err != EPERM && err != EACCES) || atomic_exchange(&said, true))
         return;
     if (limit) {
-        emu4_say("process %d cannot be reached: %s; every peer takes two descriptors and its "
-                 "memory's room of addresses (see ulimit -n, -v)",
-                 pid, strerror(err));
+        emu4_say(
+            "process %d cannot be reached: %s; each peer needs two descriptors and address "
+            "space for its segment (ulimit -n, -v)",
+            pid, strerror(err));
         return;
     }
     emu4_say(
-        "the kernel forbids access to the memory of process %d. Remedy: run both as the same "
-        "user, set /proc/sys/kernel/yama/ptrace_scope to 0, and in a container allow "
-        "process_vm_readv (Docker: --cap-add=SYS_PTRACE)",
+        "process %d: the kernel denies access to its memory; run both as the same user, set "
+        "/proc/sys/kernel/yama/ptrace_scope to 0, and in a container allow process_vm_readv "
+        "(Docker: --cap-add=SYS_PTRACE)",
         pid);
 }
 
@@ -90,9 +91,10 @@ static bool is_of(const struct shm_head *seg, const struct emu4_record *r)
     if (seg->magic != EMU4_MAGIC || seg->pid != r->pid || seg->incarnation != r->incarnation)
         return false;
     if (version != EMU4_VERSION && !atomic_exchange(&said, true))
-        emu4_say("process %d has version %u of this library, and this is version %u: they do "
-                 "not reach each other. Remedy: run both with the same version",
-                 r->pid, version, EMU4_VERSION);
+        emu4_say(
+            "process %d cannot be reached: version %u of this library there, version %u here; "
+            "run both with the same version",
+            r->pid, version, EMU4_VERSION);
     return version == EMU4_VERSION;
 }
 
@@ -171,7 +173,8 @@ static struct emu4_peer *map(struct emu4_proc *p, const struct emu4_record *r)
     }
     peer->user = enter(p, seg);
     if (!peer->user) {
-        emu4_say("process %d has %u others already", r->pid, EMU4_USERS - 1);
+        emu4_say("process %d cannot be reached: limit of %u peers reached there", r->pid,
+                 EMU4_USERS - 1);
         atomic_store(&seg->news, 1); /* of some it may not know yet that they died */
         emu4_ring(peer);
         if (atomic_load(&peer->bell) >= 0) /* opened to ring */

@@ -126,10 +126,12 @@ static bool may_be_so_large(uint64_t size)
 
     if (getrlimit(RLIMIT_FSIZE, &most) < 0 || most.rlim_cur >= size)
         return true;
-    emu4_say("the segment, a file in memory of %" PRIu64 " bytes, is larger than files of this "
-             "process may be (RLIMIT_FSIZE is %" PRIu64 "); raise the limit (ulimit -f), or "
-             "make the segment smaller (EMUELAN4_SEGMENT_MIB, 16 at least)",
-             size, (uint64_t)most.rlim_cur);
+    emu4_say(
+        "segment of %" PRIu64
+        " bytes: larger than the file size limit (RLIMIT_FSIZE is %" PRIu64
+        "); raise the limit (ulimit -f), or make the segment smaller (EMUELAN4_SEGMENT_MIB, 16 "
+        "at least)",
+        size, (uint64_t)most.rlim_cur);
     errno = EFBIG;
     return false;
 }

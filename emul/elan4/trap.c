@@ -145,7 +145,7 @@ static void deliver(struct emu4_proc *p, struct emu4_ctx *x, const struct shm_tr
         h.fn(&x->pub, &trap, h.arg);
         return;
     }
-    emu4_say("trap of context %d on node %u: %s, found by the %s unit: %#llx, %#llx",
+    emu4_say("trap in context %d of node %u: %s, detected by the %s unit: %#llx, %#llx",
              x->context, x->node, emu4_trap_name(s->type), unit_name(s->proc),
              (unsigned long long)s->args[0], (unsigned long long)s->args[1]);
     if (p->knobs.trap_abort)

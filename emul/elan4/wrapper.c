@@ -29,13 +29,15 @@ static void usage(FILE *out)
 static void help(void)
 {
     usage(stdout);
-    printf("\nOptions:\n"
+    printf("\n"
+           "Options:\n"
            "  --node N               the node, from 0 (sets EMUELAN4_NODE)\n"
            "  --dir FOLDER           the rendezvous folder (sets EMUELAN4_DIR)\n"
            "  --counters-dir FOLDER  at exit each process writes its counters to\n"
            "                         FOLDER/emuelan4-PID.json (sets EMUELAN4_COUNTERS_DIR)\n"
            "  --show PID             print the counters of a running process as JSON\n"
-           "\nKnobs (environment variables):\n");
+           "\n"
+           "Environment variables:\n");
     emu4_knobs_help(stdout);
     printf("\nCounters:\n");
     emu4_counters_help(stdout);
@@ -48,7 +50,7 @@ static int printed(void)
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 0;
     fprintf(stderr, "emuelan4: standard output: %s; direct it to where it can be written\n",
-            errno ? strerror(errno) : "not all could be written");
+            errno ? strerror(errno) : "output incomplete");
     return 1;
 }
 

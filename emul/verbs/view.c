@@ -74,7 +74,7 @@ static int cover(const char *folder, const char *without)
         return -1;
     }
     if (mount("emuverbs", folder, "tmpfs", MS_NOSUID, "mode=755") < 0)
-        ret = complain("cannot lay anything over ", folder);
+        ret = complain("cannot mount over ", folder);
     for (struct dirent *e; !ret && (e = readdir(dir)) != NULL;) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
             strncmp(e->d_name, without, strlen(without)) == 0)
@@ -100,8 +100,8 @@ int view_make(const char *library)
     }
     if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
         fprintf(stderr,
-                "emuverbs: --sysfs: no mount namespace of its own: %s. Remedy: run it as root, "
-                "not in a chroot, or as unshare --user --map-root-user emuverbs --sysfs ...\n",
+                "emuverbs: --sysfs: cannot make a mount namespace: %s; run as root, not in a "
+                "chroot, or as unshare --user --map-root-user emuverbs --sysfs ...\n",
                 strerror(errno));
         return -1;
     }

@@ -37,17 +37,20 @@ static void usage(FILE *out)
 static void help(void)
 {
     usage(stdout);
-    printf("\nOptions:\n"
+    printf("\n"
+           "Options:\n"
            "  --counters-dir DIR  at exit each process writes its counters to\n"
            "                      DIR/emuverbs-PID.json (sets EMUVERBS_COUNTERS_DIR)\n"
            "  --sysfs             show the devices in /sys/class/infiniband,\n"
            "                      /sys/class/infiniband_verbs and /dev/infiniband, to PROGRAM\n"
-           "                      and what it starts alone (a mount namespace: needs root, or\n"
+           "                      and its children only (a mount namespace: needs root, or\n"
            "                      unshare --user --map-root-user emuverbs --sysfs PROGRAM)\n"
            "  --show PID          print the counters of a running process as JSON\n"
-           "\nKnobs (environment variables):\n");
+           "\n"
+           "Environment variables:\n");
     emu_knobs_help(stdout);
-    printf("\nSteps of EMUVERBS_STOP, at which:\n");
+    printf("\n"
+           "Steps of EMUVERBS_STOP:\n");
     emu_steps_help(stdout);
     printf("\nCounters besides the number of each call:\n");
     emu_counters_help(stdout);
@@ -60,7 +63,7 @@ static int printed(void)
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 0;
     fprintf(stderr, "emuverbs: standard output: %s; direct it to where it can be written\n",
-            errno ? strerror(errno) : "not all could be written");
+            errno ? strerror(errno) : "output incomplete");
     return 1;
 }
 
@@ -209,16 +212,16 @@ int main(int argc, char **argv)
         return 2;
     }
     if (find_library(library, sizeof(library)) < 0) {
-        fprintf(stderr, "emuverbs: %s was not found; set EMUVERBS_LIBRARY to its path\n",
-                LIBRARY);
+        fprintf(stderr, "emuverbs: %s: not found; set EMUVERBS_LIBRARY to its path\n", LIBRARY);
         return 2;
     }
     if (strpbrk(library, " :\t\n")) {
-        fprintf(stderr,
-                "emuverbs: %s cannot be preloaded: LD_PRELOAD takes a space or a colon for the "
-                "end of a name. Remedy: build or install at a path without them, or set "
-                "EMUVERBS_LIBRARY to a link at such a path\n",
-                library);
+        fprintf(
+            stderr,
+            "emuverbs: %s: cannot be preloaded: LD_PRELOAD does not support spaces and colons "
+            "in a path; build or install at a path without them, or set EMUVERBS_LIBRARY to a "
+            "link at such a path\n",
+            library);
         return 2;
     }
     if (sysfs && view_make(library) < 0)

@@ -578,7 +578,7 @@ static void forked_child(struct client *c, bmi_op_id_t of_parent)
     CHECK(log != NULL);
     CHECK_EQUAL(refused_send(c, memory, log), -BMI_ENODEV);
     CHECK_EQUAL(refused_send(c, memory, log), -BMI_ENODEV);
-    CHECK_EQUAL(lines_of_system_log(log, "let it run in the foreground, -f"), 1);
+    CHECK_EQUAL(lines_of_system_log(log, "run it in the foreground, -f"), 1);
     fclose(log);
     CHECK_EQUAL(BMI_post_recv(&id, c->server, memory, LARGE, &actual, BMI_EXT_ALLOC, 1, c,
                               c->context, NULL),

@@ -323,7 +323,7 @@ static void refused_with(const char *word, const char *other)
     CHECK(read(pipes[0], text, sizeof(text) - 1) > 0);
     fputs(text, stderr);
     CHECK(strstr(text, word) && strstr(text, other) && strstr(text, folder()) &&
-          strstr(text, "Remedy: "));
+          strstr(text, "; run "));
     CHECK(strchr(text, '\n') == text + strlen(text) - 1); /* one line */
     close(pipes[0]);
     close(saved);

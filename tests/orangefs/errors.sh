@@ -24,13 +24,13 @@ fails_saying() { # words: so many lines of what a client says have them, and it 
 tab "ib://$host:$base"
 check "no server: said at once, and once" fails_saying 1 "cannot connect: Connection refused$"
 tab "ib://no-such-host.invalid:$base"
-check "no such host: said at once, in words that fit" fails_saying any "no-such-host.invalid.*cannot be resolved: (Name or service not known|Temporary failure in name resolution|No address)"
+check "no such host: said at once, in words that fit" fails_saying any "no-such-host.invalid.*cannot resolve the host name: (Name or service not known|Temporary failure in name resolution|No address)"
 for port in 65536 99999 "" x; do
     tab "ib://$host:$port"
     check "port \"$port\": what is right is told" fails_saying any "ib://$host:$port.*from 1 to 65535"
 done
 tab "ib://$host:0"
-check "port \"0\": what it is for is told" fails_saying any "ib://$host:0.*any free port to listen on"
+check "port \"0\": what it is for is told" fails_saying any "ib://$host:0.*0 is any free port to listen on"
 if [ -n "$wrap" ]; then
     saved=$wrap
     wrap="env EMUVERBS_DEVICES=0 $wrap"
@@ -43,7 +43,7 @@ fi
 what="tcp alone"
 if configure tcp 1 && bring_up; then
     tab "ib://$host:$base"
-    check "$what: a server of another network at the port: said once" fails_saying 1 "ib://.*Connection refused; somebody listens there by TCP"
+    check "$what: a server of another network at the port: said once" fails_saying 1 "ib://.*Connection refused; a TCP server listens there"
     tcp=tcp://$host:$base ib=ib://$host:$((base + 5))
     for first in "$ib/orangefs,$tcp" "$tcp/orangefs,$ib" "ib://no-such-host.invalid:$base/orangefs,$tcp"; do
         tab "$first"

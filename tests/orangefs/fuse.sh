@@ -43,7 +43,7 @@ refused() { # command: not timeout's own status, nor a success
     echo "status $rc"
     [ $rc = 1 ] || [ $rc = 2 ]
 }
-explained() { says 'is a fork of the one that started RDMA.*in the foreground, -f' "$PVFS2_DEBUGFILE"; }
+explained() { says 'a fork of the one that initialized BMI.*in the foreground, -f' "$PVFS2_DEBUGFILE"; }
 
 protos="tcp ib"
 has_elan4 && protos+=" elan4"

@@ -267,7 +267,7 @@ nothing_unusual() { # command that prints the complaints, what is usual
 complaints_of_deaths() {
     complaints | sed -E 's/(mem_to_bmi|bmi_to_mem|bmi_recv|bmi_send|trove_read|trove_write)_callback_fn/FLOW/
         s/Broken pipe|Connection (reset by peer|refused|timed out)/DEAD/g
-        s/^bmi_(ib|elanN): N more lines of this sort were left out, the last one: /bmi_\1: /' |
+        s/^bmi_(ib|elanN): N similar lines suppressed; the last one: /bmi_\1: /' |
         grep -vE -e '^(FLOW: I/O error occurred|Receive immediately failed: DEAD .*)$' \
             -e '^handle_io_error: flow proto (N canceled N|(N )?error cleanup) ' \
             -e '^io_datafile_complete_operations: flow failed, retrying from msgpair$' \

@@ -130,7 +130,7 @@ void emu_counters_help(FILE *out)
     for (int i = 0; i < COUNT_COUNT; i++)
         fprintf(out, "  %-18s %-12s %s\n", count_info[i].name, count_info[i].unit,
                 count_info[i].prose);
-    fprintf(out, "\nOf each port, by device and port (\"0.1\"):\n");
+    fprintf(out, "\nCounters of each port, by device and port (\"0.1\"):\n");
     for (int i = 0; i < PORT_COUNT_COUNT; i++)
         fprintf(out, "  %-31s %s\n", port_info[i].name, port_info[i].prose);
 }

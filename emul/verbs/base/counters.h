@@ -97,7 +97,7 @@
 
 /* name, unit, what it says */
 #define EMU_COUNTS(X)                                                                          \
-    X(doorbells, "calls", "post calls of any kind that handed over at least one work request") \
+    X(doorbells, "calls", "post calls of any kind with at least one work request")             \
     X(wr_send, "requests", "sends executed, with immediate or not")                            \
     X(wr_write, "requests", "RDMA writes")                                                     \
     X(wr_write_imm, "requests", "RDMA writes with immediate data")                             \
@@ -107,27 +107,28 @@
     X(wr_local_inv, "requests", "invalidations of a window by its owner")                      \
     X(wr_recv, "requests", "receives posted to a receive queue")                               \
     X(wr_srq_recv, "requests", "receives posted to a shared receive queue")                    \
-    X(wr_signalled, "requests", "work requests that asked for a completion")                   \
+    X(wr_signalled, "requests", "work requests that requested a completion")                   \
     X(wr_inline, "requests", "work requests with inline data")                                 \
-    X(wr_failed, "requests", "work requests that ended with an error, flushes not counted")    \
+    X(wr_failed, "requests", "work requests completed with an error, without flushes")         \
     X(wr_flushed, "requests", "sends and receives flushed")                                    \
     X(bytes_send, "bytes", "payload of sends")                                                 \
     X(bytes_write, "bytes", "payload of RDMA writes")                                          \
     X(bytes_read, "bytes", "payload of RDMA reads")                                            \
-    X(bounced, "messages", "sends whose payload went through the shared segment")              \
-    X(chained, "requests", "RDMA writes that were moved together with others of their post")   \
+    X(bounced, "messages", "sends whose payload was copied through the shared segment")        \
+    X(chained, "requests", "RDMA writes moved together with others of the same post")          \
     X(cqes, "completions", "completions returned by ibv_poll_cq")                              \
     X(polls_empty, "calls", "ibv_poll_cq calls that found nothing")                            \
     X(comp_events, "events", "completion events fetched")                                      \
     X(async_events, "events", "asynchronous events raised")                                    \
     X(rnr_events, "events",                                                                    \
-      "attempts of this process that met a peer without a posted receive")                     \
-    X(retries, "events", "attempts that met a peer that did not answer")                       \
-    X(datagrams_lost, "datagrams", "sends of this process that no receive took")               \
+      "attempts of this process that found no posted receive at the peer")                     \
+    X(retries, "events", "attempts that the peer did not answer")                              \
+    X(datagrams_lost, "datagrams",                                                             \
+      "datagrams of this process dropped because no receive was posted")                       \
     X(cq_overruns, "events", "completions lost because a completion queue was full")           \
-    X(reg_bytes_total, "bytes", "bytes ever registered")                                       \
+    X(reg_bytes_total, "bytes", "bytes registered since the start")                            \
     X(pinned_bytes, "bytes", "bytes registered now")                                           \
-    X(pinned_peak, "bytes", "most bytes registered at one time")                               \
+    X(pinned_peak, "bytes", "peak of pinned_bytes")                                            \
     X(live_context, "objects", "open device contexts")                                         \
     X(live_pd, "objects", "protection domains")                                                \
     X(live_mr, "objects", "memory regions")                                                    \
@@ -148,16 +149,15 @@
     X(rejects, "events", "REJECTED events delivered")                                          \
     X(disconnects, "events", "DISCONNECTED events delivered")                                  \
     X(faults_injected, "events", "failures injected by EMUVERBS_FAIL")                         \
-    X(peers_died, "processes", "peers whose death has been dealt with")                        \
-    X(drains, "waits", "waits for users of memory")                                            \
-    X(drain_looks, "looks", "looks for who uses memory whose users are waited for")            \
-    X(drains_given_up, "waits",                                                                \
-      "waits for users of memory that ended although a user that runs had not left")           \
+    X(peers_died, "processes", "dead peers cleaned up")                                        \
+    X(drains, "waits", "waits until memory has no users")                                      \
+    X(drain_looks, "looks", "checks for users of memory during drains")                        \
+    X(drains_given_up, "waits", "of drains: ended although a running user remained")           \
     X(posters_given_up, "waits",                                                               \
-      "waits for a poster at work for a queue pair that ended although the poster runs")       \
-    X(ends_looked_at, "looks", "looks whether a disconnection that is held back can be told")  \
-    X(service_rounds, "rounds", "times that the service thread woke up")                       \
-    X(sweep_calls, "calls", "calls that a sweep over all would number")
+      "waits for a posting thread of a queue pair that ended although the thread is running")  \
+    X(ends_looked_at, "looks", "checks whether a delayed disconnection can be reported")       \
+    X(service_rounds, "rounds", "wake-ups of the service thread")                              \
+    X(sweep_calls, "calls", "calls that EMUVERBS_FAIL=K numbers")
 
 enum emu_call {
 #define X(name, sweep) CALL_##name,
@@ -179,7 +179,7 @@ enum emu_count {
 /* What is counted for each port: X(name, prose). */
 #define EMU_PORT_COUNTS(X)                                                                     \
     X(requests, "work requests posted to queue pairs of the port")                             \
-    X(bytes, "payload of its sends, writes, reads and atomic operations")
+    X(bytes, "payload of sends, writes, reads and atomic operations of the port")
 
 enum emu_port_count {
 #define X(name, prose) PORT_COUNT_##name,

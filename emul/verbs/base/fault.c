@@ -44,9 +44,11 @@ void emu_fault_init(const struct emu_knobs *k)
         char *end;
         uint64_t nth = strtoull(colon ? colon + 1 : p, &end, 10);
         if ((colon && call < 0) || end != p + len || nth == 0)
-            fprintf(stderr,
-                    "emuverbs: EMUVERBS_FAIL: \"%.*s\" is neither K nor call:K; ignored\n",
-                    (int)len, p);
+            fprintf(
+                stderr,
+                "emuverbs: EMUVERBS_FAIL: \"%.*s\" ignored: neither K nor call:K with a known "
+                "call\n",
+                (int)len, p);
         else {
             faults[nfaults].call = call;
             faults[nfaults++].nth = nth;

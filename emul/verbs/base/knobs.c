@@ -40,7 +40,7 @@ void emu_knobs_load(struct emu_knobs *k)
 #undef X
     if (k->mtu & (k->mtu - 1)) {
         fprintf(stderr,
-                "emuverbs: EMUVERBS_MTU=%" PRIu64 " is no MTU of InfiniBand; using 4096\n",
+                "emuverbs: EMUVERBS_MTU=%" PRIu64 " is not an InfiniBand MTU; using 4096\n",
                 k->mtu);
         k->mtu = 4096;
     }

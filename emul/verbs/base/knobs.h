@@ -18,100 +18,99 @@
 /* X(field, VARIABLE, default, minimum, maximum, unit, prose): numbers */
 #define EMU_NUMBERS(X)                                                                         \
     X(devices, DEVICES, 1, 0, 8, "devices",                                                    \
-      "how many this machine has, emu0, emu1, and so on; 0: it has none")                      \
+      "number of devices: emu0, emu1, and so on; 0: none")                                     \
     X(ports, PORTS, 1, 1, 4, "ports", "ports of each device")                                  \
     X(separate, SEPARATE, 0, 0, 1, "",                                                         \
-      "1: each device is on a network of its own, from which no other device is reached")      \
-    X(max_sge, MAX_SGE, 16, 1, 64, "segments", "most segments of a work request")              \
-    X(max_inline, MAX_INLINE, 256, 0, 4096, "bytes", "most inline data of a work request")     \
+      "1: each device is on a separate network and reaches no other device")                   \
+    X(max_sge, MAX_SGE, 16, 1, 64, "segments", "limit of segments per work request")           \
+    X(max_inline, MAX_INLINE, 256, 0, 4096, "bytes", "limit of inline data per work request")  \
     X(inline_step, INLINE_STEP, 1, 1, 4096, "bytes",                                           \
-      "inline data granted is rounded up to a multiple of this, but for the most; providers "  \
-      "round so, and programs may use what is granted")                                        \
+      "granted inline data is rounded up to a multiple of this, within the limit, as "         \
+      "providers do")                                                                          \
     X(comp_vectors, COMP_VECTORS, 1, 1, 1024, "vectors",                                       \
-      "completion vectors that queues may name; there are no interrupts, so all are alike")    \
+      "completion vectors; without interrupts all are equivalent")                             \
     X(max_rd_atom, MAX_RD_ATOM, 16, 0, 255, "reads", "RDMA reads in flight per queue pair")    \
-    X(max_qp, MAX_QP, 16383, 0, 16383, "objects", "queue pairs of a process")                  \
-    X(max_qp_wr, MAX_QP_WR, 16384, 1, 65536, "requests", "deepest send or receive queue")      \
-    X(max_cqe, MAX_CQE, 1048576, 1, 4194304, "entries", "deepest completion queue")            \
-    X(max_mr, MAX_MR, 262143, 0, 262143, "objects", "memory regions; more fail with ENOMEM")   \
+    X(max_qp, MAX_QP, 16383, 0, 16383, "objects", "limit of queue pairs per process")          \
+    X(max_qp_wr, MAX_QP_WR, 16384, 1, 65536, "requests",                                       \
+      "limit of the depth of a send or receive queue")                                         \
+    X(max_cqe, MAX_CQE, 1048576, 1, 4194304, "entries",                                        \
+      "limit of the depth of a completion queue")                                              \
+    X(max_mr, MAX_MR, 262143, 0, 262143, "objects",                                            \
+      "limit of memory regions; beyond it ENOMEM")                                             \
     X(max_mw, MAX_MW, 65535, 0, 65535, "objects",                                              \
-      "memory windows; more fail with ENOMEM, 0: the device has none")                         \
+      "limit of memory windows; beyond it ENOMEM; 0: not supported")                           \
     X(max_dm, MAX_DM, 131072, 0, 1073741824, "bytes",                                          \
-      "device memory of a process; 0: the device has none")                                    \
+      "device memory per process; 0: not supported")                                           \
     X(memlock, MEMLOCK, 0, 0, UINT64_MAX, "bytes",                                             \
-      "most memory registered at a time, as a memlock limit; 0 is no limit")                   \
-    X(srq, SRQ, 1, 0, 1, "", "0: the device has no shared receive queues")                     \
-    X(atomics, ATOMICS, 1, 0, 1, "", "0: the device has no atomic operations")                 \
-    X(odp, ODP, 1, 0, 1, "", "0: the device has no paging on demand")                          \
+      "limit of registered memory, like a memlock limit; 0: unlimited")                        \
+    X(srq, SRQ, 1, 0, 1, "", "0: no shared receive queues")                                    \
+    X(atomics, ATOMICS, 1, 0, 1, "", "0: no atomic operations")                                \
+    X(odp, ODP, 1, 0, 1, "", "0: no on-demand paging")                                         \
     X(mtu, MTU, 4096, 256, 4096, "bytes", "path MTU: 256, 512, 1024, 2048 or 4096")            \
     X(ethernet, ETHERNET, 0, 0, 1, "", "1: the port's link layer is Ethernet (RoCE)")          \
     X(bounce_max, BOUNCE_MAX, EMU_BOUNCE_BYTES, 0, EMU_BOUNCE_BYTES, "bytes",                  \
-      "sends up to this size go through the shared segment instead of a system call")          \
+      "sends up to this size are copied through the shared segment instead of by a system "    \
+      "call")                                                                                  \
     X(write_chain, WRITE_CHAIN, EMU_CHAIN_MAX, 1, EMU_CHAIN_MAX, "requests",                   \
-      "RDMA writes that are posted together and move in one system call, at most")             \
+      "limit of RDMA writes, posted together, that one system call moves")                     \
     X(read_delay_us, READ_DELAY_US, 0, 0, 60000000, "us",                                      \
-      "RDMA reads fetch their data this much later, while unfenced later requests pass them")  \
+      "RDMA reads fetch their data this much later; later requests without a fence overtake "  \
+      "them")                                                                                  \
     X(read_reverse, READ_REVERSE, 0, 0, 1, "",                                                 \
-      "1: delayed reads that are due together fetch their data in reverse order")              \
+      "1: delayed reads that are due together fetch in reverse order")                         \
     X(link_mb_s, LINK_MB_S, 0, 0, 1000000, "MB/s",                                             \
-      "rate of a device's link, in each direction: what leaves a process by it goes one "      \
-      "after the other and "                                                                   \
-      "arrives when it has; 0: there is no link, and requests are executed when they are "     \
-      "posted")                                                                                \
+      "rate of a device's link in each direction: requests of a process are serialized at "    \
+      "this rate; 0: no link, requests are executed when posted")                              \
     X(link_ns, LINK_NS, 1000, 0, 1000000000, "ns",                                             \
-      "with a rate: time from one end of the link to the other")                               \
+      "one-way latency of the link, if EMUVERBS_LINK_MB_S is set")                             \
     X(still_from, STILL_FROM, 0, 0, UINT64_MAX, "bytes",                                       \
-      "RDMA writes and reads of so many bytes or more are checked and complete, and move "     \
-      "nothing but the first 64 bytes of a write with immediate: for a bound of what all but " \
-      "the moving costs; 0: all move")                                                         \
+      "RDMA writes and reads from this size on are checked and complete without moving data, " \
+      "except the first 64 bytes of a write with immediate: to measure all other costs; 0: "   \
+      "never")                                                                                 \
     X(send_late_us, SEND_LATE_US, 0, 0, 1000000, "us",                                         \
-      "a message's own completion comes this much after its receiver's, so that a reply can "  \
-      "overtake it, which devices may let happen and hardly ever do; 0: it comes before")      \
+      "delay of a sender's completion after the receiver's, so that a reply can overtake it, " \
+      "which devices permit and rarely do; 0: before the receiver's")                          \
     X(stop_fd, STOP_FD, 0, 0, 1048576, "descriptor",                                           \
-      "with EMUVERBS_STOP: a socket; a thread that stops writes a byte to it and goes on "     \
-      "when it has read one, which says at which arrival from now on the next one stops, "     \
-      "0: at none")                                                                            \
+      "with EMUVERBS_STOP: a socket; a stopping thread writes a byte and continues when it "   \
+      "reads one: the number of arrivals until the next stop, 0: none")                        \
     X(kill_after, KILL_AFTER, 0, 0, UINT64_MAX, "requests",                                    \
-      "the connection that posts this process's K-th work request dies with it; 0 is never")   \
-    X(silent, SILENT, 0, 0, 1, "", "1: this process answers no peer at all, as if unplugged")  \
+      "the connection that posts this process's K-th work request breaks then; 0: never")      \
+    X(silent, SILENT, 0, 0, 1, "", "1: drop all traffic of this process, as if unplugged")     \
     X(retry_max_ms, RETRY_MAX_MS, 500, 1, 600000, "ms",                                        \
-      "bound of the time until an unanswered request ends with RETRY_EXC_ERR")                 \
+      "limit of the time until an unanswered request ends with RETRY_EXC_ERR")                 \
     X(cm_timeout_ms, CM_TIMEOUT_MS, 60000, 10, 3600000, "ms",                                  \
       "time until an unanswered connection request ends with UNREACHABLE")                     \
     X(listen_wait_ms, LISTEN_WAIT_MS, 80, 0, 60000, "ms",                                      \
-      "a connection request that finds no listener tries again for so long, as resolving an "  \
-      "address on a network would have left that time to the listener")                        \
+      "a connection request without a listener is retried for this long, the time that "       \
+      "resolving an address takes on a network")                                               \
     X(dreq_hold_ms, DREQ_HOLD_MS, 100, 0, 60000, "ms",                                         \
-      "a disconnection waits so long for the program to poll what was received before it: on " \
-      "a network it takes longer than data; 0: it does not wait")                              \
+      "longest delay of DISCONNECTED until the program has polled the data received before; "  \
+      "on a network, a disconnection is slower than data; 0: no delay")                        \
     X(timewait_ms, TIMEWAIT_MS, 100, 0, 600000, "ms", "time from disconnect to TIMEWAIT_EXIT") \
     X(segment_mib, SEGMENT_MIB, 1024, 64, 65536, "MiB",                                        \
       "address space (not memory) of the shared segment")                                      \
     X(census, CENSUS, 0, 0, 1, "",                                                             \
-      "1: at exit, name on stderr the kinds of objects still alive")                           \
+      "1: at exit, print on stderr the kinds of objects still alive")                          \
     X(count_calls, COUNT_CALLS, 0, 0, 1, "",                                                   \
-      "1: at exit, print on stderr how many calls a sweep over all numbers")
+      "1: at exit, print on stderr the number of calls that EMUVERBS_FAIL=K numbers")
 
 /* X(field, VARIABLE, unit, prose): strings, empty by default */
 #define EMU_STRINGS(X)                                                                         \
     X(name, DEVICE_NAME, "name",                                                               \
-      "name of the first device, emu0 when unset; a number at its end counts on for the "      \
+      "name of the first device; unset: emu0; a number at its end is counted up for the "      \
       "others")                                                                                \
     X(addresses, ADDRESSES, "addr,…",                                                          \
-      "IP address of each port, those of the first device first; unset: 127.0.0.1, "           \
-      "127.0.0.2, and so on. What is in no place belongs to the first port")                   \
+      "IP address of each port, first device first; unset: 127.0.0.1, 127.0.0.2, and so on; "  \
+      "other addresses of the machine belong to the first port")                               \
     X(blackhole, BLACKHOLE, "addr[:port],…",                                                   \
       "addresses that resolve but never answer; IPv6 as [addr]:port")                          \
     X(fail, FAIL, "K|call:K,…",                                                                \
-      "fail the K-th call that a sweep numbers, or the K-th call of that name, as the real "   \
-      "one "                                                                                   \
-      "fails; completion:K is the K-th work request executed, cm_event:K the K-th rdma_cm "    \
-      "event")                                                                                 \
+      "fail the K-th call, or the K-th call of that name, as the real call fails; "            \
+      "completion:K: the K-th work request executed; cm_event:K: the K-th rdma_cm event")      \
     X(stop, STOP, "step,…[:K]",                                                                \
-      "for tests: a thread stops at the K-th arrival, the first by default, at one of these "  \
-      "steps")                                                                                 \
-    X(role, ROLE, "word", "a name for this process")                                           \
-    X(fail_role, FAIL_ROLE, "word", "EMUVERBS_FAIL holds only in processes of this role")      \
+      "for tests: a thread stops at the K-th arrival (default 1) at one of these steps")       \
+    X(role, ROLE, "word", "name of this process for EMUVERBS_FAIL_ROLE")                       \
+    X(fail_role, FAIL_ROLE, "word", "EMUVERBS_FAIL applies only to processes of this role")    \
     X(counters, COUNTERS_DIR, "directory",                                                     \
       "at exit, write the counters to emuverbs-PID.json in this directory")
 

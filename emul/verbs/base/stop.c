@@ -47,10 +47,11 @@ void emu_steps_init(const struct emu_knobs *k)
         len += at[len] == ',';
     }
     if (!good && *k->stop) {
-        fprintf(stderr,
-                "emuverbs: EMUVERBS_STOP=%s names no steps, or EMUVERBS_STOP_FD no descriptor; "
-                "no thread stops\n",
-                k->stop);
+        fprintf(
+            stderr,
+            "emuverbs: EMUVERBS_STOP=%s ignored: unknown steps, or EMUVERBS_STOP_FD is not a "
+            "descriptor; emuverbs --help lists the steps\n",
+            k->stop);
         return;
     }
     channel = (int)k->stop_fd;

@@ -20,17 +20,17 @@
 
 /* X(name, prose) */
 #define EMU_STEPS(X)                                                                           \
-    X(take, "a receive of the peer has been chosen, and not been taken")                       \
-    X(taken, "a receive has been taken, and its taker has not said so")                        \
-    X(claim, "the completion of a receive that was taken for a request of XRC is not claimed") \
-    X(push, "a completion has been filled, and is not in its queue")                           \
-    X(wake, "a completion is in an armed queue, and the queue is not disarmed")                \
-    X(notify, "a queue has been disarmed, and its event has not been raised")                  \
-    X(told, "the event of a queue has been raised, and its poster has not said so")            \
-    X(signal, "a completion channel has been found, and its owner has not been woken")         \
-    X(grow, "a queue that grows has sealed its ring, and not named the new one")               \
-    X(sent, "the receiver's completion is in its queue, and the sender's own is not; with "    \
-            "this step it comes later than the receiver's")
+    X(take, "a receive of the peer was chosen and is not taken")                               \
+    X(taken, "a receive was taken and this is not recorded")                                   \
+    X(claim, "the completion of a receive taken for an XRC request is not claimed")            \
+    X(push, "a completion was filled and is not in its queue")                                 \
+    X(wake, "a completion is in an armed queue, which is not disarmed")                        \
+    X(notify, "a queue was disarmed and its event is not raised")                              \
+    X(told, "the event of a queue was raised and this is not recorded")                        \
+    X(signal, "a completion channel was found and its owner is not woken")                     \
+    X(grow, "a growing queue has sealed its ring and has no new one")                          \
+    X(sent,                                                                                    \
+      "the receiver's completion is queued and the sender's, delayed by this step, is not")
 
 enum emu_step {
 #define X(name, prose) EMU_STEP_##name,

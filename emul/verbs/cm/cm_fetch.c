@@ -41,8 +41,8 @@ static bool digest(struct cm_event *e)
         err = cm_set_verbs(id);
         if (err) {
             fprintf(stderr,
-                    "emuverbs: a connection request is rejected, as its identifier gets no "
-                    "device: %s. Remedy: more descriptors (ulimit -n) or memory\n",
+                    "emuverbs: connection request rejected: no device for its identifier: %s; "
+                    "provide more descriptors (ulimit -n) or memory\n",
                     strerror(-err));
             return false;
         }

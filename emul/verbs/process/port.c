@@ -69,10 +69,11 @@ static void read_addresses(struct emu_dev *d)
         if (inet_pton(AF_INET, one, &v4) == 1)
             v4_mapped(to, &v4);
         else if (inet_pton(AF_INET6, one, to) != 1)
-            fprintf(stderr,
-                    "emuverbs: EMUVERBS_ADDRESSES: '%s' is no IP address; port %u of device %u "
-                    "keeps the one it has by default\n",
-                    one, EMU_PORT_OF(number_of(d, i)), EMU_PORT_DEVICE(number_of(d, i)));
+            fprintf(
+                stderr,
+                "emuverbs: EMUVERBS_ADDRESSES: '%s' is not an IP address; port %u of device %u "
+                "has its default address\n",
+                one, EMU_PORT_OF(number_of(d, i)), EMU_PORT_DEVICE(number_of(d, i)));
     }
 }
 

@@ -87,8 +87,8 @@ static void explain_namespace(void)
 
     if (!atomic_exchange(&said, 1))
         fprintf(stderr,
-                "emuverbs: a process of another PID namespace cannot be reached. Remedy: "
-                "let both share one (Docker: --pid=host, or --pid=container:NAME; a pod: "
+                "emuverbs: a process of another PID namespace cannot be reached; use one PID "
+                "namespace for both (Docker: --pid=host, or --pid=container:NAME; a pod: "
                 "shareProcessNamespace)\n");
 }
 
@@ -110,24 +110,24 @@ static void explain_lack(_Atomic int *said, const char *what, int pid, int err, 
 
     if (err == EMFILE)
         snprintf(why, sizeof(why),
-                 "this process has no descriptor left of %" PRIu64 " (RLIMIT_NOFILE), and each "
-                 "peer takes three. Remedy: raise the limit (ulimit -n)",
+                 "out of descriptors: the limit is %" PRIu64
+                 " (RLIMIT_NOFILE), and each peer needs three; raise the limit (ulimit -n)",
                  limit_of(RLIMIT_NOFILE));
     else if (err == ENFILE)
         snprintf(why, sizeof(why),
-                 "the machine has no open file left (/proc/sys/fs/file-nr). Remedy: raise "
-                 "/proc/sys/fs/file-max, or end what has so many");
+                 "the machine is out of open files (/proc/sys/fs/file-nr); raise "
+                 "/proc/sys/fs/file-max, or end programs that hold many");
     else if (err == ENOMEM && size)
         snprintf(why, sizeof(why),
-                 "its segment of %" PRIu64
-                 " bytes finds no room in this process's address space "
-                 "(RLIMIT_AS is %" PRIu64 " bytes). Remedy: raise the limit (ulimit -v) or "
-                 "/proc/sys/vm/max_map_count, or make segments smaller (EMUVERBS_SEGMENT_MIB)",
+                 "no address space for the peer's segment of %" PRIu64
+                 " bytes (RLIMIT_AS is %" PRIu64
+                 " bytes); raise the limit (ulimit -v) or /proc/sys/vm/max_map_count, or make "
+                 "segments smaller (EMUVERBS_SEGMENT_MIB)",
                  size, limit_of(RLIMIT_AS));
     else if (err == ENOMEM)
-        snprintf(why, sizeof(why),
-                 "the kernel has no memory for a descriptor. Remedy: end what takes so much of "
-                 "the machine's or the container's memory");
+        snprintf(
+            why, sizeof(why),
+            "no kernel memory for a descriptor; free memory of the machine or the container");
     else
         return;
     if (atomic_exchange(said, 1))
@@ -219,8 +219,8 @@ void emu_explain_eperm(int pid)
         return;
     fprintf(
         stderr,
-        "emuverbs: the kernel forbids access to the memory of process %d, or from there to "
-        "this one's (EPERM). Remedy: run both processes as the same user, in one user "
+        "emuverbs: process %d: the kernel denies access to its memory, or from there to the "
+        "memory of this process (EPERM); run both processes as the same user, in one user "
         "namespace and one PID namespace, set /proc/sys/kernel/yama/ptrace_scope to 0 or 1, "
         "and in a container allow process_vm_readv (Docker: --cap-add=SYS_PTRACE)\n",
         pid);

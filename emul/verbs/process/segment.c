@@ -39,12 +39,13 @@ static bool may_be_so_large(uint64_t size)
 
     if (getrlimit(RLIMIT_FSIZE, &most) < 0 || most.rlim_cur >= size)
         return true;
-    fprintf(stderr,
-            "emuverbs: the segment, a file in memory of %" PRIu64
-            " bytes, is larger than files "
-            "of this process may be (RLIMIT_FSIZE is %" PRIu64 "). Remedy: raise the limit "
-            "(ulimit -f), or make the segment smaller (EMUVERBS_SEGMENT_MIB, 64 at least)\n",
-            size, (uint64_t)most.rlim_cur);
+    fprintf(
+        stderr,
+        "emuverbs: segment of %" PRIu64
+        " bytes: larger than the file size limit (RLIMIT_FSIZE is %" PRIu64
+        "); raise the limit (ulimit -f), or make the segment smaller (EMUVERBS_SEGMENT_MIB, 64 "
+        "at least)\n",
+        size, (uint64_t)most.rlim_cur);
     return false;
 }
 

@@ -116,9 +116,9 @@ static void look_by_time(int err)
     if (!atomic_exchange(&said, 1))
         fprintf(
             stderr,
-            "emuverbs: descriptors of the software HCA were closed by the program (%s): it "
-            "looks by time from now on, and connections may be lost. Remedy: close what the "
-            "program opened, not all there is (closefrom, close_range)\n",
+            "emuverbs: the program closed descriptors of the software HCA (%s): events are "
+            "found by a timer from now on, and connections may be lost; close only descriptors "
+            "that the program opened (not closefrom, close_range)\n",
             strerror(err));
     atomic_store(&set.without, true);
     usleep(PEER_WITHOUT_MS * 1000);

@@ -155,7 +155,7 @@ bmi_method_addr_p shim_lookup(struct shim *s, const char *text)
     } else if (s->rme &&
                rme_addr_any_port(peer)) { /* what to listen on is looked up before initialize */
         gossip_err(
-            "bmi_%s: bad address \"%s\": port 0 is any free port to listen on; name the one "
+            "bmi_%s: bad address \"%s\": 0 is any free port to listen on; give the number "
             "that the server got\n",
             s->scheme, text);
     } else if ((a = new_addr(s, peer)) != NULL) {
@@ -458,7 +458,7 @@ static void park(struct shim *s, const struct rme_unexpected *message, int n, bo
     atomic_fetch_add(&s->unsettled, fit);
     pthread_mutex_unlock(&s->newcomer);
     for (int i = fit; i < n; i++) {
-        gossip_err("bmi_%s: out of memory: a message of %s is lost\n", s->scheme,
+        gossip_err("bmi_%s: message of %s lost: out of memory\n", s->scheme,
                    rme_addr_name(message[i].addr));
         rme_unexpected_free(s->rme, message[i].buffer);
     }

@@ -16,7 +16,7 @@
 #include "shim.h"
 
 #ifndef SHIM_FORM
-#define SHIM_FORM "host:port, the port from 1 to 65535"
+#define SHIM_FORM "host:port, the port from 1 to 65535, an IPv6 address in brackets"
 #endif
 
 #ifndef SHIM_FIRST_LOOKUP_MS

@@ -200,7 +200,7 @@ static void a_listener_by_tcp_is_told(void **state)
     struct rme_link *l = refused(&at, 8);
     down = wait_for_down();
     assert_int_equal(down.error, -ECONNREFUSED);
-    assert_non_null(strstr(down.why, "by TCP"));
+    assert_non_null(strstr(down.why, "a TCP server"));
     ib_link_free(l);
     fd = accept(listener, NULL, NULL);
     assert_true(fd >= 0);

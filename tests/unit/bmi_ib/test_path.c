@@ -78,7 +78,7 @@ static void what_the_device_has_not_is_refused(void **state)
     for (unsigned i = 0; i < sizeof(absent) / sizeof(*absent); i++) {
         open_with(absent[i]);
         assert_int_equal(ib_path_open(rig.f), -ENODEV);
-        assert_non_null(strstr(rig.line, "no port of device fake0 has it"));
+        assert_non_null(strstr(rig.line, "no port of device fake0 has this index"));
         assert_non_null(strstr(rig.line, "3=::ffff:10.0.0.5"));
         assert_int_equal(strstr(rig.line, "5=fd00::6") != NULL, !strstr(absent[i], "ib_port"));
         rig_close();
@@ -93,13 +93,13 @@ static void what_the_device_has_not_is_refused(void **state)
     rig.ngid = 0;
     gid(1, 0, IBV_GID_TYPE_IB, "fe80::1");
     assert_int_equal(ib_path_open(rig.f), -ENODEV);
-    assert_non_null(strstr(rig.line, "it has none that is an IP address"));
+    assert_non_null(strstr(rig.line, "available: no IP address"));
     rig_close();
     open_with("gid=99");
     for (uint32_t i = 6; i < 30; i++)
         gid(2, i, V2, "fd00:1234:5678:9abc:1234:5678:9abc:6");
     assert_int_equal(ib_path_open(rig.f), -ENODEV);
-    assert_non_null(strstr(rig.line, ", and more. On InfiniBand"));
+    assert_non_null(strstr(rig.line, ", and more; on InfiniBand"));
     rig_close();
 }
 
@@ -152,21 +152,20 @@ static void what_was_taken_is_said(void **state)
 
     (void)state;
     check_text(NULL, true,
-               "fake0 port 1, GID 2 RoCE v1 ::ffff:10.0.0.5 as the peer chose it, traffic "
+               "fake0 port 1, GID 2 RoCE v1 ::ffff:10.0.0.5 (chosen by the peer), traffic "
                "class 104, service level 3");
-    check_text(
-        NULL, false,
-        "fake0 port 1, GID 2 RoCE v1 ::ffff:10.0.0.5 as the route to the peer leads from "
-        "its address, traffic class 104, service level 3");
+    check_text(NULL, false,
+               "fake0 port 1, GID 2 RoCE v1 ::ffff:10.0.0.5 (source address of the route to "
+               "the peer), traffic class 104, service level 3");
     check_text("gid=10.0.0.5", false,
-               "fake0 port 1, GID 2 RoCE v1 ::ffff:10.0.0.5 as the option gid has its address, "
+               "fake0 port 1, GID 2 RoCE v1 ::ffff:10.0.0.5 (address of the option gid), "
                "traffic class 104, service level 3");
     assert_null(strstr(rig.lines, "default_roce_mode"));
     check_text("gid=3", false,
-               "fake0 port 1, GID 2 RoCE v1 ::ffff:10.0.0.5 as the option gid has its address, "
+               "fake0 port 1, GID 2 RoCE v1 ::ffff:10.0.0.5 (address of the option gid), "
                "traffic class 104, service level 3");
     assert_non_null(
-        strstr(rig.lines, "GID 2 was taken instead of 3, which has the same address"));
+        strstr(rig.lines, "GID 2 is used instead of 3, which has the same address"));
 
     open_with(NULL); /* InfiniBand */
     rig.path.ah_attr = (struct ibv_ah_attr){.port_num = 2, .sl = 11};

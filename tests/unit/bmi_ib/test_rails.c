@@ -199,7 +199,7 @@ static void striped(void **state)
     assert_int_equal(w.ops->reg(w.f, here, SIZE, RME_ACCESS_LOCAL_WRITE, &mr), 0);
     connect_both(&w, uri);
     w.ops->link_path(w.link, text, sizeof(text));
-    assert_non_null(strstr(text, "large transfers by emu"));
+    assert_non_null(strstr(text, "large transfers also by emu"));
     memset(here, 0, SIZE);
     int64_t first = counter("0.1 bytes"), second = counter("1.1 bytes");
     for (int i = 0; i < READS; i++) {

@@ -232,8 +232,8 @@ static void what_is_not_had_is_said(void **state)
     holds(options,
           "option rx_size=18432: this process may lock less than 1 MiB, so 1008 is used; raise "
           "the memlock limit (ulimit -l)\n"
-          "option fast_pool=8388608: that is more than a sixteenth of what this process may "
-          "lock, so 32768 is used; raise the memlock limit (ulimit -l)\n",
+          "option fast_pool=8388608: more than a sixteenth of the memory that this process "
+          "may lock, so 32768 is used; raise the memlock limit (ulimit -l)\n",
           1008, 32768);
     holds(base, "", 1008, 32768);
     little.rlim_cur = 2 << 20;

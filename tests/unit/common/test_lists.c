@@ -137,10 +137,10 @@ static void kept_lists_by_costs(void **state)
     assert_true(decide(&in).send_pack);
     in.bytes = 128 * KIB;
     assert_false(decide(&in).send_pack);
-    assert_string_equal(decide(&in).why_send, "its pieces cost less than a copy");
+    assert_string_equal(decide(&in).why_send, "the pieces cost less than a copy");
     in.send.kept = false; /* 10 us more than the copy */
     assert_true(decide(&in).send_pack);
-    assert_string_equal(decide(&in).why_send, "a copy costs less than its pieces");
+    assert_string_equal(decide(&in).why_send, "a copy costs less than the pieces");
     in.send.ready = true;
     in.bytes = 16 * KIB;
     assert_false(decide(&in).send_pack);
@@ -187,7 +187,9 @@ static void who_copies_reads(void **state)
     in.recv.segments = 64;
     in.lists = RME_LISTS_PACK;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    explains(&in, "the receiver copies and is not more loaded: it reads", true);
+    explains(&in,
+             "the receiver copies and is not more loaded than the sender: the receiver reads",
+             true);
     in.recv.load_ops = 1;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
     in.send.load_ops = 1;
@@ -214,7 +216,8 @@ static void lists_are_not_offered_in_vain(void **state)
     in.send.segments = 64;
     assert_false(decide(&in).send_pack);
     assert_false(decide(&in).offer);
-    explains(&in, "RTS offers nothing, as the work requests of writing cost far less", true);
+    explains(&in, "RTS advertises nothing, as the work requests of writing cost far less",
+             true);
     in.prefer = RME_PREFER_READ;
     assert_true(decide(&in).offer);
     in.prefer = RME_PREFER_AUTO;
@@ -270,7 +273,7 @@ static void single_registrations_are_dear(void **state)
 /* Whatever the size and the costs, and kept or not; what is one segment is no list. */
 static void lists_by_option(void **state)
 {
-    const char *by_itself = "used in place, each segment registered by itself, in units";
+    const char *by_itself = "used in place, each segment registered alone, in units";
 
     (void)state;
     for (int i = 0; i < 8; i++) {

@@ -458,7 +458,7 @@ static void in_a_crowd_copies_count(void **state)
     /* two copies of 1220 ns, less two segments of 20: two messages of 100 + 1900 / (1 + n) */
     assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
     assert_memory_equal(chosen_row(&in, &in, &text), "fast write", 10);
-    assert_non_null(strstr(text, "if 1 or more are under way already: a rendezvous"));
+    assert_non_null(strstr(text, "with 1 or more messages in flight: rendezvous"));
     free(text);
     in.under_way = 1;
     assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
@@ -478,7 +478,7 @@ static void in_a_crowd_copies_count(void **state)
     in.bytes = 7999;
     in.under_way = 0;
     assert_memory_equal(chosen_row(&in, &in, &text), "fast write", 10);
-    assert_non_null(strstr(text, "however many are under way already"));
+    assert_non_null(strstr(text, "with any number of messages in flight"));
     free(text);
 }
 
@@ -505,7 +505,7 @@ static void gathers_where_it_pays(void **state)
     assert_false(decide(&in).send_pack);
     assert_true(decide(&in).recv_pack);
     assert_memory_equal(chosen_row(&in, &in, &text), "fast write         direct  copy", 30);
-    assert_non_null(strstr(text, "gathered if it is registered, else copied"));
+    assert_non_null(strstr(text, "gathered if registered, else copied"));
     free(text);
     in.bytes = 10000;
     assert_true(decide(&in).send_pack);

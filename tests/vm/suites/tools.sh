@@ -27,18 +27,18 @@ check 30 "no such object is an error" sh -c '! bmi-cp --options device=rxe2 ib:/
 # What the queue pairs say of the traffic class that the client's option asks for: on the server's side, too, which has none.
 class_arrives() {
     bmi-cp -q --options device=rxe2,traffic_class=104 --buffers 1 --buffer-size 4096 /tmp/in ib://10.7.0.1:7000/slow & slow=$!
-    while [ -d /proc/$slow ] && ! grep "RoCE v2 ::ffff:10.7.0.1 as the peer chose it, traffic class 104," /tmp/iod1.log; do
+    while [ -d /proc/$slow ] && ! grep "RoCE v2 ::ffff:10.7.0.1 (chosen by the peer), traffic class 104," /tmp/iod1.log; do
         kill -USR1 $one
         sleep 0.1
     done
-    wait $slow && grep -q "as the peer chose it, traffic class 104," /tmp/iod1.log
+    wait $slow && grep -q "(chosen by the peer), traffic class 104," /tmp/iod1.log
 }
 check 60 "the traffic class is that of both queue pairs" class_arrives
 bmi-perf server ib://10.7.0.1:7002 >/tmp/perf.log 2>&1 & perf=$!
 until_there listening /tmp/perf.log $perf
-session() { bmi-perf --session ib://10.7.0.1:7002 --bmi-options device=rxe2,$1 | grep "by rxe2 port 1, GID [0-9]* RoCE v2 ::ffff:10.7.0.2 as the $2, traffic class $3, service"; }
-check 20 "the GID is that of the route" session traffic_class=32 "route to the peer leads from its address" 32
-check 20 "the GID is that of the option" session gid=10.7.0.2 "option gid has its address" 0
+session() { bmi-perf --session ib://10.7.0.1:7002 --bmi-options device=rxe2,$1 | grep "by rxe2 port 1, GID [0-9]* RoCE v2 ::ffff:10.7.0.2 ($2), traffic class $3, service"; }
+check 20 "the GID is that of the route" session traffic_class=32 "source address of the route to the peer" 32
+check 20 "the GID is that of the option" session gid=10.7.0.2 "address of the option gid" 0
 # Software makes each packet of a request, in more than a preset's 100 ns.
 pieces() { bmi-perf --explain 128Kx64 --bmi-options device=rxe2 | grep "^costs" | grep -v "request 100 ns" | grep -o "request .*" >/tmp/pieces; }
 check 20 "what a request costs is measured by a queue pair with itself" pieces
