@@ -93,7 +93,7 @@ static void accept_all(struct rdma_event_channel *channel)
         if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
             make_pair(&q, id);
             if (rdma_accept(id, &param) != 0)
-                ends_die("a connection that asks", errno);
+                ends_die("the client's connection", errno);
         } else if (type != RDMA_CM_EVENT_ESTABLISHED) {
             drop_id(id);
         }

@@ -69,10 +69,10 @@ static int fail_refused(char *why, const struct session *session)
 
     switch (session->said.error) {
     case ENOBUFS:
-        more = "; the job needs more memory than it gives, see --server-memory";
+        more = "; the job needs more memory than the server allows; raise its --server-memory";
         break;
     case EUSERS:
-        more = "; it has as many sessions as it takes";
+        more = "; its limit of sessions is reached; wait for another client to end";
         break;
     case EINVAL:
         more = "; are client and server of the same release?";
@@ -136,7 +136,7 @@ static int bmi_open(char *const *servers, unsigned count, const char *options, v
     lastline_begin(&client->last, false);
     rc = BMI_initialize(NULL, NULL, 0, NULL);
     if (rc < 0) {
-        fail(why, "BMI does not start: %s", bmi_status_string(rc));
+        fail(why, "cannot start BMI: %s", bmi_status_string(rc));
         goto out;
     }
     client->initialized = true;
@@ -210,8 +210,7 @@ static int wait_all(struct bmi_client *client, char *why)
     for (i = 0; i < client->part.count; i++) {
         struct session *session = part_session(client, i);
         if (report_decode(&session->said, session->report_wire, (size_t)session->report.actual))
-            return fail(why, "%s: that is not a bmi-perf server of this version",
-                        session->server);
+            return fail(why, "%s: not a bmi-perf server of this version", session->server);
         if (session->said.error)
             return fail_refused(why, session);
     }

@@ -364,8 +364,7 @@ int bmi_serve(const char *address, const char *options, uint64_t memory,
     int rc;
 
     if (!scheme_end || scheme_end - address > 16) {
-        snprintf(why, WHY_SIZE, "%s: not a BMI address; it should look like ib://host:port",
-                 address);
+        snprintf(why, WHY_SIZE, "%s: not a BMI address; give one like ib://host:port", address);
         free(copy);
         return -1;
     }

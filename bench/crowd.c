@@ -378,7 +378,7 @@ static int crowd(const char *options, bool hold, unsigned clients, unsigned proc
     begin = now();
     if (hold) {
         gang_next_step(&g);
-        printf("in each process somebody was turned away\n");
+        printf("in each process a connection was refused\n");
         if (write(held[1], &go, 1) != 1)
             ends_die("the server", errno);
     }

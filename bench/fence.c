@@ -150,7 +150,7 @@ static bool look(struct run *r)
         return false;
     if (wc.opcode == IBV_WC_RECV) {
         if (*number_place(r, (unsigned)wc.wr_id) != r->answered)
-            bare_die(&r->b, "a message that was not its turn's");
+            bare_die(&r->b, "a message out of order");
         post_receive(r, (unsigned)wc.wr_id);
         if (r->b.side == 1)
             told(r, r->answered);

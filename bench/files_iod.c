@@ -74,7 +74,7 @@ static bool post(struct iod_files *f, struct remote *r, struct part *p, bool wri
     p->writes = writes;
     p->error = 0;
     if (p->bytes > r->buffer_size)
-        return remote_fail(r, "it grants messages of %u bytes, and %lld are needed",
+        return remote_fail(r, "the server grants messages of %u bytes, but %lld are needed",
                            r->buffer_size, (long long)p->bytes);
     result =
         writes ? net_send(f->client.context, r->addr, &memory, p->bytes, tag, &p->op)
@@ -175,7 +175,7 @@ static bool make(struct files *files, const char *name, char *data, size_t size,
     if ((size && !move_whole(f, name, true)) || !ask(f, r, &seal) || !ask(f, r, &commit))
         return failed(f);
     r->open = false;
-    return r->reply.upload == *id || remote_fail(r, "another one has the name") || failed(f);
+    return r->reply.upload == *id || remote_fail(r, "another file has the name") || failed(f);
 }
 
 static bool open_to_read(struct iod_files *f, const char *name, struct remote *r)

@@ -79,7 +79,7 @@ static bool read_it(struct pool *p, const struct small *s)
         return false;
     if (memcmp(p->data, p->want, s->size) == 0)
         return true;
-    snprintf(f->why, sizeof f->why, "%s has not what was written", name_of(p, s));
+    snprintf(f->why, sizeof f->why, "%s: contents differ from the data written", name_of(p, s));
     return false;
 }
 

@@ -123,7 +123,7 @@ void inspect_print_difference(FILE *out, const char *who, const char *before, co
     struct line old, new;
     bool any = false, more;
 
-    fprintf(out, json ? "  {\"counters\": \"%s\"" : "counters of %s, as they changed:\n", who);
+    fprintf(out, json ? "  {\"counters\": \"%s\"" : "counters of %s, changes:\n", who);
     /* The later text has every line of the earlier one, in its order, and maybe more. */
     more = next_line(&before, &old);
     while (next_line(&after, &new)) {
@@ -140,7 +140,7 @@ void inspect_print_difference(FILE *out, const char *who, const char *before, co
     if (json)
         fprintf(out, "}");
     else if (!any)
-        fprintf(out, "  none: its method is not one of ours\n");
+        fprintf(out, "  none: its method has no such counters\n");
 }
 
 /* ---- Modes ---- */
@@ -177,9 +177,10 @@ static void print_session(BMI_addr_t addr, struct rme *rme, const char *address)
         {"regcache_entries", ""},
         {"max_inline", ""},
         {"read_depth", ""},
-        {"spin_us", " us        that a wait polls at most, of a server as of a client"},
-        {"traffic_class", " value     of requests, replies, control messages and data alike: a "
-                          "connection is one queue pair, which has one"},
+        {"spin_us",
+         " us        longest polling of a wait before a sleep, on servers and clients"},
+        {"traffic_class",
+         " value     of all messages and data of a connection, which is one queue pair"},
     };
     struct shim_attribute a = {.index = 0};
     int64_t value;
@@ -187,12 +188,12 @@ static void print_session(BMI_addr_t addr, struct rme *rme, const char *address)
 
     printf("session with %s\n", address);
     rme_print_peers(rme, print_line, stdout);
-    printf("agreed, or in force:\n");
+    printf("limits and state:\n");
     if (BMI_get_info(addr, BMI_GET_METH_ADDR, &a.addr) >= 0)
         for (; BMI_get_info(addr, SHIM_GET_ATTRIBUTE, &a) >= 0; a.index++)
             printf("  %-20s %15llu %-9s %s\n", a.name, a.value, a.unit, a.text);
     printf("  %-20s %s\n", "a key opens", rme_key_opens(rme));
-    printf("of our options:\n");
+    printf("options of this process:\n");
     for (i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!rme_option_get(rme, rows[i].name, &value))
             printf("  %-20s %15" PRId64 "%s\n", rows[i].name, value, rows[i].text);
@@ -215,7 +216,10 @@ int inspect_session(const char *address, const char *options)
     if (!rc && BMI_addr_lookup(&addr, address, NULL) >= 0 && engine_of(addr))
         print_session(addr, engine_of(addr), address);
     else if (!rc)
-        rc = snprintf(why, sizeof why, "%s: its method is not one of ours", address);
+        rc = snprintf(why, sizeof why,
+                      "%s: its method has no sessions; give an address like ib://host:port or "
+                      "elan4://node:context",
+                      address);
     if (rc)
         fprintf(stderr, "bmi-perf: %s\n", why);
     if (state)
@@ -286,10 +290,10 @@ int inspect_explain(const char *what, const char *address, const char *options)
     free(copy);
     if (!rme && address && rc == -BMI_ENOPROTOOPT)
         fprintf(stderr,
-                "bmi-perf: %s is of no network that we have; give an address like "
-                "ib://host:port or elan4://node:context\n",
+                "bmi-perf: %s: unknown network; give an address like ib://host:port or "
+                "elan4://node:context\n",
                 address);
     else if (!rme)
-        fprintf(stderr, "bmi-perf: the engine does not start: %s\n", bmi_status_string(rc));
+        fprintf(stderr, "bmi-perf: cannot start the engine: %s\n", bmi_status_string(rc));
     return rme ? 0 : 1;
 }

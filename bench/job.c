@@ -116,7 +116,7 @@ const char *job_check(const struct job *job)
     if (job->pool && (job->pool <= job->window || job->pool > JOB_MAX_POOL))
         return "a pool must be more than the window, and at most 1048576 buffers";
     if (job->reuse > 100 || (job->reuse && !job->pool))
-        return "of a pool, 0 to 100 percent of the messages reuse a buffer";
+        return "the share of messages that reuse a buffer must be 0 to 100 percent";
     if (job->verify && (job->pool || job->holes))
         return "contents cannot be verified with a pool or with holes";
     if (job->holes &&

@@ -119,7 +119,7 @@ static int run(const struct args *args)
         if (!strcmp(args->mode, modes[i].name))
             return json_is_for(args, i) ? modes[i].run(args)
                                         : wrong_use("--json is for modes that measure");
-    return wrong_use(*args->mode ? "no such mode" : "no mode was given");
+    return wrong_use(*args->mode ? "no such mode" : "no mode given");
 }
 
 int main(int argc, char **argv)

@@ -163,7 +163,7 @@ static int tcp_prepare(void *state, const struct job *job, struct part part, cha
         struct link *link = part_link(client, i);
         int rc = tcp_prepare_link(client, link);
         if (rc)
-            return fail_at(why, link, "the server does not do the job", rc);
+            return fail_at(why, link, "the server refused the job", rc);
     }
     return job->warm ? phase(client, 0, why) : 0;
 }

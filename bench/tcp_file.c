@@ -136,7 +136,8 @@ int tcp_copy(bool put, const char *path, const char *name, char *const *servers,
         return -1;
     }
     if (put && stat.st_size == 0 && pread(file, &byte, 1, 0) > 0) { /* as in /proc */
-        snprintf(why, WHY_SIZE, "%s: its size is not known; copy it to a file first", path);
+        snprintf(why, WHY_SIZE, "%s: unknown size; copy the data to a regular file first",
+                 path);
         close(file);
         return -1;
     }

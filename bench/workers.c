@@ -205,7 +205,7 @@ static int order(struct workers *workers, unsigned i, const struct command *comm
 
     if (move(workers->worker[i].fd, &copy, sizeof copy, true))
         return 0;
-    snprintf(why, WHY_SIZE, "client %u is gone", i);
+    snprintf(why, WHY_SIZE, "client %u has died", i);
     return -1;
 }
 

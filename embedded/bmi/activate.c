@@ -44,7 +44,7 @@ int bmi_activate(struct bmi_method_ops *ops, const char *listen, int flags, char
         if (bmi_core.active[i] == ops)
             return 0;
     if (number == BMI_MAX_METHODS) {
-        gossip_err("BMI: %s is one method too many: %d are active\n", ops->method_name, number);
+        gossip_err("BMI: %s: too many methods: %d are active\n", ops->method_name, number);
         return -BMI_EBUSY;
     }
     if (listen) {

@@ -34,7 +34,7 @@ BMI_addr_t bmi_method_addr_reg_callback(bmi_method_addr_p map)
     bool found;
 
     if (map->method_type < 0 || map->method_type >= bmi_active_count()) {
-        gossip_err("BMI: a peer of method %d, which is not active, cannot be made known\n",
+        gossip_err("BMI: method %d: cannot register a peer: the method is not active\n",
                    map->method_type);
         return 0;
     }
@@ -66,8 +66,8 @@ void bmi_drop_if_dead(struct bmi_ref *ref)
     struct method_drop_addr_query query = {.addr = ref->method_addr};
 
     if (ref->ops->get_info(BMI_DROP_ADDR_QUERY, &query) == 0 && query.response == 1) {
-        gossip_debug(GOSSIP_BMI_DEBUG_CONTROL, "BMI: address %lld is dead and goes\n",
-                     (long long)ref->id);
+        gossip_debug(GOSSIP_BMI_DEBUG_CONTROL,
+                     "BMI: address %lld: peer dead, address removed\n", (long long)ref->id);
         bmi_refs_kill_unused(&bmi_core.refs, ref);
     }
 }

@@ -75,10 +75,10 @@ static int start_listed(const char *name, size_t length, const char *listen_addr
 {
     struct bmi_method_ops *ops = bmi_method_by_name(name, length);
     if (!ops) {
-        gossip_err("BMI: this program has no method \"%.*s\"; methods are called bmi_ and the "
-                   "scheme of their "
-                   "addresses\n",
-                   (int)length, name);
+        gossip_err(
+            "BMI: unknown method \"%.*s\"; the methods of this program are named bmi_ and the "
+            "scheme of their addresses\n",
+            (int)length, name);
         return -BMI_ENOPROTOOPT;
     }
     if (listen_addr && !bmi_has_scheme(listen_addr, bmi_method_scheme(ops))) {

@@ -219,9 +219,7 @@ static bool deliver(struct bmi_method_ops *ops, const struct bmi_method_unexpect
 {
     struct bmi_ref *ref = bmi_refs_pin_method_addr(&bmi_core.refs, from->addr);
     if (!ref) {
-        gossip_err(
-            "BMI: %s reports a message of a peer it did not make known; the message is lost\n",
-            ops->method_name);
+        gossip_err("BMI: %s: message of an unregistered peer lost\n", ops->method_name);
         ops->unexpected_free(from->buffer);
         return false;
     }

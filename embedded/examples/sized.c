@@ -99,7 +99,8 @@ static void receive(BMI_addr_t peer, char *buffer, unsigned long long bytes,
     if (rc == 0)
         finish_one();
     for (unsigned long long i = 0; i < bytes; i++)
-        must((unsigned char)buffer[i] == byte_of(message, i), "comparing what came");
+        must((unsigned char)buffer[i] == byte_of(message, i),
+             "comparison of the received data");
 }
 
 /* The next unexpected message, into `what`; who sent it. */
@@ -110,7 +111,7 @@ static BMI_addr_t hear(void *what, bmi_size_t size)
 
     for (int i = 0; count == 0 && i < 600; i++)
         must(BMI_testunexpected(1, &count, &info, 100) >= 0, "BMI_testunexpected");
-    must(count == 1 && info.size == size, "what the client asks");
+    must(count == 1 && info.size == size, "size of the client's request");
     memcpy(what, info.buffer, (size_t)size);
     BMI_unexpected_free(info.addr, info.buffer);
     return info.addr;
@@ -268,7 +269,7 @@ static void client(int port, unsigned long long bytes, int own, char *options)
     send_all(server, &plan, slot, slots, type);
     eager = attribute(server, "sends_eager") - eager - 1; /* without the plan */
     hear_thanks(server); /* small sends were complete before they arrived */
-    printf("sent %llu eagerly, %llu written by us, %llu read by the server\n", eager,
+    printf("sent %llu eagerly, %llu by RDMA write, %llu by RDMA read of the server\n", eager,
            attribute(server, "sends_rndv_write"), attribute(server, "sends_rndv_read"));
     for (unsigned i = 0; i < slots; i++)
         give_buffer(server, slot[i].buffer, plan.bytes, type);

@@ -144,11 +144,11 @@ static struct access *add_item(struct access *access, char *item, const char **f
         item++;
     }
     if (!*item || length >= HOST_MAX) {
-        *fault = "it is empty or too long; give a host or a network like 10.1.0.0/16";
+        *fault = "empty or too long; give a host or a network like 10.1.0.0/16";
     } else if (!numeric(item, &network)) {
         if (!slash)
             return add_names(access, item, fault);
-        *fault = "a network is numeric; give one like 10.1.0.0/16";
+        *fault = "a network must be numeric; give one like 10.1.0.0/16";
     } else if (slash && (bits = read_bits(slash, !strchr(item, ':'))) < 0) {
         *fault = "invalid prefix length; give a network like 10.1.0.0/16";
     } else {

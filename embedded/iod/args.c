@@ -209,7 +209,7 @@ bool args_list(const char *option, const char *text, int most, struct args_list 
     if (fault == ARGS_NO_MEMORY)
         args_complain("%s: no memory", option);
     else if (fault == ARGS_NO_ADDRESS)
-        args_complain("%s: '%s' is no server; give addresses like ib://host:port", option,
+        args_complain("%s: invalid server '%s'; give addresses like ib://host:port", option,
                       last);
     else if (fault == ARGS_TWICE)
         args_complain("%s: %s comes twice; name each server once", option, last);

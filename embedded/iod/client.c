@@ -85,7 +85,7 @@ bool remote_lost(struct remote *remote, int error)
         return remote_fail(remote, "%s", what);
     net_log_explain(&remote->client->log, error, said, sizeof said);
     return strcmp(said, what) == 0 ? remote_fail(remote, "%s", what)
-                                   : remote_fail(remote, "%s: %s", what, said);
+                                   : remote_fail(remote, "host unreachable: %s", said);
 }
 
 /* ---- one request ---- */
@@ -254,7 +254,7 @@ bool remote_ask(struct remote *r, const struct iod_request *request)
     r->request_length = iod_request_encode(request, r->request, sizeof r->request);
     if (r->request_length < 0)
         return remote_fail(
-            r, "the request cannot be expressed (%s); use a shorter name or fewer servers",
+            r, "cannot encode the request (%s); use a shorter name or fewer servers",
             strerror((int)-r->request_length));
     r->asked = *request;
     r->state = REMOTE_ASKED;
@@ -359,7 +359,7 @@ static void look_around(struct client *client)
         say_alive(client->remote[i], now);
     }
     if (client->o.interrupted && *client->o.interrupted)
-        client_fail(client, "interrupted; nothing was left behind, copy again when you like");
+        client_fail(client, "interrupted; nothing was left behind, copy again");
     if (client->tick)
         client->tick(client, client->tick_arg);
 }
@@ -428,7 +428,7 @@ bool client_wait(struct client *client, bool (*finished)(struct client *client))
         } else {
             int result = net_poll(client->context, flows_run(client) ? LOOK_MS : 100);
             if (result < 0)
-                return client_fail(client, "the network failed: %s", net_error_text(result));
+                return client_fail(client, "network error: %s", net_error_text(result));
         }
         look_around(client);
     }
@@ -549,7 +549,7 @@ bool client_open(struct client *client, const struct client_options *options)
     error = workers_start(options->threads, &client->workers);
     if (error) {
         client->workers = NULL;
-        return client_fail(client, "starting threads: %s; allow more processes (ulimit -u)",
+        return client_fail(client, "cannot start threads: %s; allow more processes (ulimit -u)",
                            strerror(-error));
     }
     net_log_begin(&client->log, options->line);
@@ -559,7 +559,7 @@ bool client_open(struct client *client, const struct client_options *options)
         net_log_end(&client->log);
         workers_stop(client->workers);
         client->workers = NULL;
-        return client_fail(client, "starting the network: %s", text);
+        return client_fail(client, "cannot start the network: %s", text);
     }
     return true;
 }

@@ -60,8 +60,8 @@ bool copy_take_grant(struct copy *copy, struct remote *r)
     r->buffers = r->reply.buffers;
     if (r->buffer_size > copy->o.buffer_size || r->buffers > copy->o.buffers)
         return remote_fail(
-            r, "the server grants more than was asked for; are client and server of "
-               "one release?");
+            r, "the server grants more than was requested; are client and server of the same "
+               "release?");
     return true;
 }
 
@@ -107,7 +107,7 @@ static bool start_flow(struct copy *copy, struct remote *r, const struct iod_req
     atomic_store(&r->flow_ended, false);
     error = flow_start(&config, &r->flow);
     if (error)
-        return remote_fail(r, "starting the transfer: %s; use fewer --buffers",
+        return remote_fail(r, "cannot start the transfer: %s; use fewer --buffers",
                            strerror(-error));
     return true;
 }
@@ -138,10 +138,11 @@ static bool file_failed(struct copy *copy, int error)
     if (error == -ENODATA) {
         bool shorter = fstat(copy->fd, &now) < 0 || (uint64_t)now.st_size < copy->size;
 
-        return client_fail(&copy->client, "%s: %s", copy->path,
-                           shorter ? "it became shorter while it was copied; copy again"
-                                   : "it has fewer bytes than its size says; copy it to a file "
-                                     "first, and that one");
+        return client_fail(
+            &copy->client, "%s: %s", copy->path,
+            shorter
+                ? "truncated during the copy; copy again"
+                : "fewer bytes than the file's size; copy the data to a regular file first");
     }
     if (error == -ENOSPC || error == -EDQUOT)
         remedy = "free space there or choose another destination";

@@ -161,8 +161,7 @@ static bool left_behind_again(struct copy *copy, const struct remote *r,
 
 static bool parts_differ(struct remote *r)
 {
-    return remote_fail(
-        r, "this part and the others are of different copies; copy the file in again");
+    return remote_fail(r, "the parts are of different copies; copy the file in again");
 }
 
 /* ---- where a stored list points ---- */
@@ -183,8 +182,8 @@ struct remote *copy_go(struct copy *copy, struct remote *r, const char *uri, uin
         return client_remote(&copy->client, uri);
     remote_fail(
         r,
-        "part %u of %u is recorded at %.200s, which was not named; give all servers with "
-        "bmi-cp's --servers, or admit hosts with --allow",
+        "part %u of %u is at %.200s, by a record that is not trusted; admit its host with "
+        "--allow, or name all servers with bmi-cp's --servers",
         part + 1, r->layout.count, uri);
     return NULL;
 }
@@ -194,10 +193,11 @@ bool copy_recorded(struct remote *r, struct args_list *recorded)
 {
     if (args_split(r->servers, recorded) != ARGS_GOOD ||
         recorded->count != (int)r->layout.count)
-        return remote_fail(r,
-                           "it is striped over %u servers, which are not recorded; name them "
-                           "with --servers",
-                           r->layout.count);
+        return remote_fail(
+            r,
+            "striped over %u servers, which are not recorded; name them with bmi-cp's "
+            "--servers, or copy the file in again",
+            r->layout.count);
     return true;
 }
 
@@ -403,10 +403,11 @@ static enum found look_at_given(struct copy *copy)
         return FAILED;
     }
     if ((int)best->layout.count != copy->parts) {
-        remote_fail(best,
-                    "it is striped over %u servers, and --servers names %d; name the right "
-                    "ones, or leave --servers out to use those recorded",
-                    best->layout.count, copy->parts);
+        remote_fail(
+            best,
+            "striped over %u servers, but --servers names %d; name all of them, or omit "
+            "--servers to use the recorded ones",
+            best->layout.count, copy->parts);
         return FAILED;
     }
     if ((result = open_missing(copy, best->upload)) != FOUND)

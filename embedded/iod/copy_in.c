@@ -51,8 +51,8 @@ static bool open_source(struct copy *copy, const char *source, struct stat *st)
     if (!S_ISREG(st->st_mode))
         return client_fail(client, "%s: is not a regular file; copy a file", source);
     if (st->st_size == 0 && pread(copy->fd, &byte, 1, 0) > 0) /* as in /proc */
-        return client_fail(
-            client, "%s: its size is not known; copy it to a file first, and that one", source);
+        return client_fail(client, "%s: unknown size; copy the data to a regular file first",
+                           source);
     return true;
 }
 
@@ -188,7 +188,9 @@ static enum decision commit_first(struct copy *copy, uint64_t upload)
     }
     memcpy(why, client->why, sizeof why);
     client->failed = false;
-    client_fail(client, "%.800s; the copy is there whole or not at all: copy again", why);
+    client_fail(client,
+                "%.800s; unknown whether the whole copy was committed or nothing: copy again",
+                why);
     return FAILED;
 }
 
@@ -216,7 +218,7 @@ static bool finish_uploads(struct copy *copy, uint64_t upload)
     for (int seals = 0; decision == AGAIN; seals++) {
         if (seals == SEALS_MOST)
             return remote_fail(client->remote[0],
-                               "the name is copied in and removed all the time; copy again");
+                               "the name is being copied in and removed by others; copy again");
         for (int i = 0; i < client->count; i++)
             if (client->remote[i]->version >= seal.version)
                 seal.version = client->remote[i]->version + 1;

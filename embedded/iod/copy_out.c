@@ -20,10 +20,9 @@ static bool check_part(struct remote *r, const struct remote *first, const struc
 
     if (r->upload != first->upload || r->layout.size != first->layout.size ||
         r->layout.strip != first->layout.strip || r->layout.count != first->layout.count)
-        return remote_fail(r,
-                           "this part and the one at %s are of different copies; copy the file "
-                           "in again",
-                           first->uri);
+        return remote_fail(
+            r, "this part and the part at %s are of different copies; copy the file in again",
+            first->uri);
     if (seen[index])
         return remote_fail(r, "part %u of %u is here and at %s; name each server once",
                            index + 1, r->layout.count, seen[index]->uri);

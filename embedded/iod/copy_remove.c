@@ -120,7 +120,8 @@ static enum removal remove_others(struct copy *copy, struct remote *at,
 left:
     memcpy(why, client->why, sizeof why);
     client->failed = false;
-    client_fail(client, "%.800s; the file is gone, but not this part: remove it there", why);
+    client_fail(client, "%.800s; the file is removed, but not this part: remove the part there",
+                why);
     return FAILED;
 }
 
@@ -135,8 +136,8 @@ static enum removal remove_damaged(struct copy *copy, struct remote *at)
         return FAILED;
     }
     snprintf(copy->note, sizeof copy->note,
-             "%.300s/%.250s: was damaged, and is removed here alone; if it had parts at other "
-             "servers, remove them there",
+             "%.300s/%.250s: damaged object removed at this server only; remove parts at other "
+             "servers there",
              at->uri, copy->name);
     text_no_controls(copy->note);
     return REMOVED;
@@ -180,7 +181,7 @@ bool copy_remove(struct copy *copy, const struct copy_options *options, const ch
         while ((result = remove_from(copy, &start)) == AGAIN && clock_ms() < deadline)
             ;
     if (result == AGAIN)
-        remote_fail(start, "it is overwritten all the time; remove it again");
+        remote_fail(start, "being overwritten by others; remove the file again");
     copy_end(copy);
     return result == REMOVED;
 }

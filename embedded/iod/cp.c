@@ -32,7 +32,7 @@ static const char help[] =
     "\n"
     "  -s, --servers ADDR,...   stripe over these servers, ADDR being one of them; copying "
     "out,\n"
-    "                           look there and not where the copy in recorded it\n"
+    "                           look there and not at the recorded servers\n"
     "  -a, --allow HOST,...     copying out, go also to recorded servers on these hosts and\n"
     "                           networks (NET/BITS)\n"
     "  -S, --strip SIZE         bytes on one server before the next one follows (64K)\n"
@@ -41,11 +41,11 @@ static const char help[] =
     "  -L, --list N             memory in N pieces per message (1)\n"
     "  -T, --threads N          threads for the disk (4)\n"
     "  -o, --options STR        key=value,... for the BMI methods\n"
-    "  -t, --timeout S          fail when a server is silent for so long (6)\n"
+    "  -t, --timeout S          fail when a server is silent for S seconds (6)\n"
     "  -f, --fsync              a file copied out is on the disk before success is reported\n"
     "  -j, --json               print the result as JSON\n"
     "  -q, --quiet              no progress bar and no result line\n"
-    "  -v, --verbose            say what is done, on standard error\n"
+    "  -v, --verbose            log details to standard error\n"
     "  -h, --help  -V, --version\n";
 
 struct settings {
@@ -131,6 +131,11 @@ static bool read_side(const char *text, struct side *side)
     size_t length;
 
     side->text = text;
+    if (!*text)
+        return args_complain("empty name; give a file or ADDR/name");
+    if (strcmp(text, "-") == 0)
+        return args_complain("-: standard input and output cannot be copied; name a file "
+                             "(./- for one of this name)");
     side->remote = name_split_remote(text, &length, &side->name);
     if (!side->remote)
         return true;

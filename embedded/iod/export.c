@@ -47,8 +47,8 @@ static void put_server(FILE *out, struct server *server)
     fprintf(out, "iod_" #name "_total %llu\n", (unsigned long long)total.name);
     SERVER_COUNTERS(SERVER_COUNTER)
 #undef SERVER_COUNTER
-    gauge(out, "iod_peers", "clients that are connected", peers);
-    gauge(out, "iod_transfers", "objects that clients have open", transfers);
+    gauge(out, "iod_peers", "connected clients", peers);
+    gauge(out, "iod_transfers", "objects opened by clients", transfers);
     gauge(out, "iod_buffers", "data buffers in use", (uint64_t)pool_in_use(server->pool));
 }
 

@@ -9,6 +9,7 @@
 #include "embedded/program/program.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -62,24 +63,34 @@ static const char help[] =
     "  -o, --options STR        key=value,... for the BMI methods\n"
     "  -t, --threads N          threads for the disk (4)\n"
     "  -m, --memory SIZE        memory of all data buffers (256M)\n"
-    "  -b, --buffer-size SIZE   of one of them, the longest data message (512K)\n"
+    "  -b, --buffer-size SIZE   size of a buffer, the longest data message (512K)\n"
     "  -n, --transfers N        open transfers of one client (64)\n"
-    "  -c, --client-timeout S   give up a client that is silent for so long (60)\n"
+    "  -c, --client-timeout S   drop a client that is silent for S seconds (60)\n"
     "  -g, --grace S            time for open transfers to end after a signal (5)\n"
     "  -s, --fsync              a copy is on the disk before it is reported complete\n"
-    "  -M, --metrics FILE       keep what is counted in this file, for Prometheus\n"
+    "  -M, --metrics FILE       write the counters to this file, for Prometheus\n"
     "  -q, --quiet              log errors only\n"
     "  -v, --verbose            log details\n"
     "  -h, --help  -V, --version\n"
     "\n"
     "SIGUSR1 prints one line per client and the counters.  SIGTERM, SIGINT and SIGHUP end the\n"
-    "server; once more, at once.\n";
+    "server; a second signal ends it at once.\n";
 
 struct settings {
     struct server_config server;
     struct access *allow;
     int grace_ms;
 };
+
+static bool is_listen(const char *text)
+{
+    struct args_list list;
+
+    if (!args_list("--listen", text, IOD_STRIPE_MAX, &list))
+        return false;
+    args_list_free(&list);
+    return true;
+}
 
 static bool set_option(int option, const char *text, void *settings)
 {
@@ -91,7 +102,7 @@ static bool set_option(int option, const char *text, void *settings)
         return args_access("--allow", text, &s->allow);
     case 'l':
         s->server.listen = text;
-        return true;
+        return is_listen(text);
     case 'd':
         s->server.folder = text;
         return true;
@@ -224,6 +235,7 @@ int main(int argc, char **argv)
     };
     enum args_result result;
     struct server *server = NULL;
+    char port[24] = "";
     int error;
 
     if (!program_streams())
@@ -240,13 +252,14 @@ int main(int argc, char **argv)
         access_free(s.allow);
         return 1;
     }
-    log_line(LOG_ERRORS, "listening on %s, port %d, objects in %s", s.server.listen,
-             server_port(server), s.server.folder);
-    program_notify("READY=1\nSTATUS=listening on %s, port %d", s.server.listen,
-                   server_port(server));
+    if (!strchr(s.server.listen, ',')) /* else the port is that of the first address */
+        snprintf(port, sizeof port, ", port %d", server_port(server));
+    log_line(LOG_ERRORS, "listening on %s%s, objects in %s", s.server.listen, port,
+             s.server.folder);
+    program_notify("READY=1\nSTATUS=listening on %s%s", s.server.listen, port);
     error = serve(server, s.grace_ms);
     if (error)
-        log_line(LOG_ERRORS, "BMI failed: %s; start the server again", strerror(-error));
+        log_line(LOG_ERRORS, "BMI failed: %s; restart the server", strerror(-error));
     wind_down(server);
     server_close(server);
     access_free(s.allow);

@@ -12,15 +12,16 @@
 #include <string.h>
 #include <time.h>
 
-static const char help[] = "usage: bmi-ls [OPTION]... ADDR[,ADDR]...\n"
-                           "Lists the objects of bmi-iod servers: size of the file, strip "
-                           "size, parts seen of parts in\n"
-                           "all, time of the copy, servers that hold the parts, name.\n"
-                           "\n"
-                           "  -j, --json         print JSON\n"
-                           "  -o, --options STR  key=value,... for the BMI methods\n"
-                           "  -t, --timeout S    fail when a server is silent for so long (6)\n"
-                           "  -h, --help  -V, --version\n";
+static const char help[] =
+    "usage: bmi-ls [OPTION]... ADDR[,ADDR]...\n"
+    "Lists the objects of bmi-iod servers: size of the file, strip size, parts seen of parts "
+    "in\n"
+    "all, time of the copy, servers that hold the parts, name.\n"
+    "\n"
+    "  -j, --json         print JSON\n"
+    "  -o, --options STR  key=value,... for the BMI methods\n"
+    "  -t, --timeout S    fail when a server is silent for S seconds (6)\n"
+    "  -h, --help  -V, --version\n";
 
 struct settings {
     struct client_options client;
@@ -144,9 +145,10 @@ static bool is_whole(const struct listing *l)
         const struct remote *r = l->client.remote[i];
 
         if (r->unread)
-            whole = args_complain("%s: the server cannot read %llu of its objects, which are "
-                                  "missing here; its log names them, causes and remedies",
-                                  r->uri, (unsigned long long)r->unread);
+            whole = args_complain(
+                "%s: %llu objects cannot be read by the server and are not listed; the "
+                "server's log has their names, causes and remedies",
+                r->uri, (unsigned long long)r->unread);
     }
     return whole;
 }

@@ -243,8 +243,8 @@ const char *net_error_text(int error)
     case EADDRNOTAVAIL:
         return "not an address of this host; give one that is";
     case ENODEV:
-        return "no usable device; install an adapter, or run under emuverbs or "
-               "emuelan4";
+        return "no usable device; install an adapter, or run under emuverbs (ib) or emuelan4 "
+               "(elan4)";
     case ENOPROTOOPT:
     case EPROTONOSUPPORT:
         return "no such network method; use an address like ib://host:port";
@@ -258,5 +258,5 @@ const char *net_error_text(int error)
     case ECANCELED:
         return "cancelled; copy again";
     }
-    return "the network failed; --verbose shows what it says";
+    return "network error; --verbose shows details";
 }

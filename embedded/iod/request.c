@@ -204,7 +204,7 @@ static const char *cause(int error)
     case EIDRM:
         return "the server's folder was removed";
     case EISDIR:
-        return "a folder, a link or another thing that is no file has this name in the store";
+        return "a folder, a link or another non-file has this name in the store";
     case EEXIST:
         return "another part of this copy is here";
     }
@@ -453,11 +453,12 @@ static void request_judge(struct request *r, int64_t size)
         drop_message(r);
         request_refuse(r, error,
                        error == -EINVAL ? "a value of the request is out of range"
-                                        : "the request is not understood");
+                                        : "malformed request");
     } else if (!r->peer->host->admitted) {
         drop_message(r);
         refuse(r, EACCES, 0,
-               "this server does not serve your host; start it with an --allow that admits it");
+               "this server does not serve your host; start the server with an --allow that "
+               "admits the host");
     } else if (!host_may(r->peer->host->request_bytes, (uint64_t)size, server->request_bytes,
                          SERVER_REQUEST_BYTES)) {
         drop_message(r);

@@ -20,15 +20,14 @@ static void on_signal(int number)
 
 static const char help[] =
     "usage: bmi-rm [OPTION]... ADDR/NAME...\n"
-    "Removes files from bmi-iod.  A striped file goes from all of its servers, of which any "
-    "may\n"
-    "be named; who is copying it out gets it whole.  A name that cannot be removed is told\n"
-    "of, and the others go.\n"
+    "Removes files from bmi-iod.  A striped file is removed from all of its servers; name any\n"
+    "one of them.  Copies of the file that are in progress complete.  A name that cannot be\n"
+    "removed is reported, and the others are removed.\n"
     "\n"
     "  -a, --allow HOST,...  go also to recorded servers on these hosts and networks "
     "(NET/BITS)\n"
     "  -o, --options STR     key=value,... for the BMI methods\n"
-    "  -t, --timeout S       fail when a server is silent for so long (6)\n"
+    "  -t, --timeout S       fail when a server is silent for S seconds (6)\n"
     "  -h, --help  -V, --version\n";
 
 struct settings {

@@ -41,7 +41,7 @@ static void check_transfer(struct transfer *t, int64_t now)
     if (t->flow)
         status = flow_status(t->flow);
     if (status.waits_for_peer && !status.stopped && now - status.moved_at > limit) {
-        peer_log(t->peer, LOG_DECISIONS, "%s: no progress for %d s, given up", t->name,
+        peer_log(t->peer, LOG_DECISIONS, "%s: no progress for %d s, aborted", t->name,
                  limit / 1000);
         flow_cancel(t->flow, -ETIMEDOUT);
     } else if (!transfer_is_busy(t) && !t->closing && now - t->used_at > limit) {
@@ -260,7 +260,7 @@ static void say_left(const struct store *store, const char *folder)
                  "prepared parts of copies that cannot be read: %d in %s, like %s: %s; remove "
                  "them, and copy the files in again",
                  bad->count, folder, bad->file,
-                 bad->error == -EUCLEAN ? "it is damaged" : strerror(-bad->error));
+                 bad->error == -EUCLEAN ? "damaged" : strerror(-bad->error));
 }
 
 static int open_store(struct server *server, const struct server_config *c)
@@ -271,10 +271,11 @@ static int open_store(struct server *server, const struct server_config *c)
         log_line(LOG_ERRORS, "cannot use %s: another bmi-iod uses it; give each its own folder",
                  c->folder);
     else if (error == -ENOTEMPTY)
-        log_line(LOG_ERRORS,
-                 "cannot use %s: it has files and is no store; give an empty folder, or, if it "
-                 "is a store, make " STORE_LOCK_FILE " in it",
-                 c->folder);
+        log_line(
+            LOG_ERRORS,
+            "cannot use %s: the folder has files but is not a store; give an empty folder, or, "
+            "if it is a store, make " STORE_LOCK_FILE " in it",
+            c->folder);
     else if (error)
         log_line(LOG_ERRORS, "cannot use %s: %s; %s", c->folder, strerror(-error),
                  error == -EMFILE || error == -ENFILE
@@ -285,8 +286,8 @@ static int open_store(struct server *server, const struct server_config *c)
                  store_removed(server->store));
     if (!error && store_prepared(server->store))
         log_line(LOG_DECISIONS,
-                 "%d parts of copies are prepared; who copies them out asks whether to "
-                 "complete them",
+                 "%d prepared parts of copies: the next copy out of each asks its first server "
+                 "whether to complete it",
                  store_prepared(server->store));
     if (!error)
         say_left(server->store, c->folder);

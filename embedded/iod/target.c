@@ -80,7 +80,7 @@ static bool choose_path(struct target *t, const char *destination, const char *n
     base = base ? base + 1 : name;
     if (stat(destination, &st) == 0 && S_ISDIR(st.st_mode)) {
         if (!*base || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
-            return say(why, size, "%s: is a folder, and '%s' is no file name; name the file",
+            return say(why, size, "%s: is a folder, and '%s' is not a file name; name the file",
                        destination, base);
         length = snprintf(t->path, sizeof t->path, "%s/%s", destination, base);
     } else {
@@ -89,9 +89,10 @@ static bool choose_path(struct target *t, const char *destination, const char *n
     if (length < 0 || (size_t)length >= sizeof t->path)
         return say(why, size, "%.100s...: the path is too long; choose a shorter one",
                    destination);
-    if (length == 0 || t->path[length - 1] == '/')
-        return say(why, size,
-                   "%s: there is no such folder; make it or choose another destination",
+    if (t->path[length - 1] == '/' && stat(destination, &st) < 0 && errno == ENOTDIR)
+        return say(why, size, "%s: not a folder; choose another destination", destination);
+    if (t->path[length - 1] == '/')
+        return say(why, size, "%s: no such folder; make it or choose another destination",
                    destination);
     return true;
 }
@@ -108,8 +109,7 @@ bool target_find(struct target *t, const char *destination, const char *name, ch
         return say(why, size, "%s: %s; %s", t->path, strerror(errno), remedy(errno));
     if (stat(t->path, &st) < 0)
         return lstat(t->path, &st) < 0 ||
-               say(why, size,
-                   "%s: is a link to nothing; remove it or choose another destination",
+               say(why, size, "%s: is a dangling link; remove it or choose another destination",
                    t->path);
     if (S_ISDIR(st.st_mode))
         return say(why, size, "%s: is a folder; choose another destination", t->path);
@@ -290,10 +290,11 @@ static bool take_name(struct target *t, bool sync, char *why, size_t size)
         folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (sync && folder < 0)
-        return say(why, size,
-                   "%s: cannot open its folder to write it to the disk: %s; get permission to "
-                   "read it, or copy without --fsync",
-                   t->path, strerror(errno));
+        return say(
+            why, size,
+            "%s: cannot open the folder of the file to sync it: %s; get permission to read the "
+            "folder, or copy without --fsync",
+            t->path, strerror(errno));
     good = finish_step(t, name_file(t), "give it its name", why, size);
     if (good && sync) {
         errno = -file_sync_folder(folder);

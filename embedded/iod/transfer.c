@@ -439,9 +439,9 @@ static const char *check_data_request(const struct transfer *t, const struct iod
     if (t->sealed || t->failed)
         return "the transfer is complete or failed";
     if (last.offset + last.length > layout_object_size(&object_meta(t->object)->layout))
-        return "data behind the object's end";
+        return "data beyond the object's end";
     if (t->upload && first.offset < t->written)
-        return "data that was written before";
+        return "data range written twice";
     return NULL;
 }
 

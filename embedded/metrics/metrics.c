@@ -115,7 +115,7 @@ static void put_stages(FILE *out, struct rme *rme, const char *network)
         if (count == 0)
             metrics_head(
                 out, "rme_stage_seconds", "histogram",
-                "time that operations stayed in a stage; one in sample_ops is watched");
+                "time of operations in a stage; one operation of sample_ops is measured");
         seen[count++] = (struct seen){stage.kind, stage.protocol, stage.stage};
         put_stage(out, &stage, network);
     }

@@ -21,8 +21,7 @@ bool program_streams(void)
             continue;
         if (open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) {
             fprintf(stderr,
-                    "descriptor %d is closed, and /dev/null cannot take its place: %s; open "
-                    "it\n",
+                    "descriptor %d is closed and cannot be opened as /dev/null: %s; open it\n",
                     fd, strerror(errno));
             return false;
         }
@@ -44,7 +43,7 @@ bool program_output(const char *program, const char *rest)
     if (fflush(stdout) == 0 && !ferror(stdout))
         return true;
     fprintf(stderr, "%s: standard output: %s; direct it to where it can be written%s\n",
-            program, errno ? strerror(errno) : "not all could be written", rest);
+            program, errno ? strerror(errno) : "output incomplete", rest);
     return false;
 }
 
