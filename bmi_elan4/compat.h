@@ -10,6 +10,7 @@
 #include <elan4/library.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* ---- Memory: the types of the second and the third argument, what freeing returns ---- */
 
@@ -41,6 +42,12 @@ static inline void compat_free_sdram(ELAN4_ALLOC *alloc, void *p)
 {
     if (p)
         elan4_freeElan(alloc, p);
+}
+
+/* What is const of the address. */
+static inline E4_Addr compat_at(ELAN4_CTX *ctx, const volatile void *p)
+{
+    return elan4_main2elan(ctx, (void *)(uintptr_t)p);
 }
 
 /* The value of a bad address. */
@@ -114,26 +121,59 @@ static inline void compat_prime(ELAN4_CTX *ctx, E4_Event *event, int sets)
     elan4_primeevent_write(ctx, event, sets);
 }
 
-/* ---- Traps: their numbers, and where the address is ---- */
+/* ---- Traps: where the address is, and which are left to the library ---- */
 
 enum compat_trap { COMPAT_TRAP_SOURCE, COMPAT_TRAP_SINK, COMPAT_TRAP_OTHER };
 
+/* The driver puts the address into what it saves of the unit; ut_args has numbers of queues. */
 static inline enum compat_trap compat_trap(const ELAN4_USER_TRAP *trap, int *type, E4_Addr *at)
 {
     *type = trap->ut_type;
-    *at = trap->ut_args[0];
-    if (trap->ut_type == UTS_INVALID_ADDR && trap->ut_proc == UTS_DPROC)
-        return COMPAT_TRAP_SOURCE;
-    if (trap->ut_type == UTS_INVALID_ADDR && trap->ut_proc == UTS_IPROC)
-        return COMPAT_TRAP_SINK;
-    return COMPAT_TRAP_OTHER;
+    switch (trap->ut_proc) {
+    case UTS_DPROC:
+        *at = trap->ut_trap.dproc.tr_prefetchFault.FaultAddress;
+        return trap->ut_type == UTS_INVALID_ADDR ? COMPAT_TRAP_SOURCE : COMPAT_TRAP_OTHER;
+    case UTS_IPROC:
+        *at = trap->ut_trap.iproc.tr_faultarea.FaultAddress;
+        return trap->ut_type == UTS_INVALID_ADDR ? COMPAT_TRAP_SINK : COMPAT_TRAP_OTHER;
+    case UTS_EPROC:
+        *at = trap->ut_trap.eproc.tr_faultarea.FaultAddress;
+        return COMPAT_TRAP_OTHER;
+    case UTS_CPROC:
+        *at = trap->ut_trap.cproc.tr_faultarea.FaultAddress;
+        return COMPAT_TRAP_OTHER;
+    default:
+        *at = 0;
+        return COMPAT_TRAP_OTHER;
+    }
 }
 
+/*
+ * Registers for what the driver cannot resolve, by its name and its unit. UTS_ALL_TRAPS would
+ * take away from libelan4 what it serves itself: packets that it has to execute, errors of the
+ * network, traps of the thread processor.
+ */
 static inline int compat_handle_traps(ELAN4_CTX *ctx,
                                       void (*handler)(ELAN4_CTX *, ELAN4_USER_TRAP *, void *),
                                       void *arg)
 {
-    return elan4_register_trap_handler(ctx, UTS_ALL, -1, handler, arg);
+    static const struct {
+        int type, unit;
+    } ours[] = {
+        {UTS_INVALID_ADDR, UTS_EPROC},    {UTS_INVALID_ADDR, UTS_CPROC},
+        {UTS_INVALID_ADDR, UTS_DPROC},    {UTS_INVALID_ADDR, UTS_IPROC},
+        {UTS_INVALID_VPROC, UTS_CPROC},   {UTS_INVALID_VPROC, UTS_DPROC},
+        {UTS_INVALID_COMMAND, UTS_CPROC}, {UTS_BAD_TRAP, UTS_EPROC},
+        {UTS_BAD_TRAP, UTS_CPROC},        {UTS_BAD_TRAP, UTS_DPROC},
+        {UTS_ALIGNMENT_ERROR, UTS_EPROC}, {UTS_ALIGNMENT_ERROR, UTS_CPROC},
+        {UTS_ALIGNMENT_ERROR, UTS_IPROC}, {UTS_INVALID_TRANS, UTS_IPROC},
+        {UTS_CPROC_ERROR, UTS_CPROC},     {UTS_PERMISSION_DENIED, UTS_CPROC},
+    };
+
+    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
+        if (elan4_register_trap_handler(ctx, ours[i].type, ours[i].unit, handler, arg) < 0)
+            return -1;
+    return 0;
 }
 
 #endif

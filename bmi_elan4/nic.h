@@ -9,12 +9,12 @@
 #ifndef BMI_ELAN4_NIC_H
 #define BMI_ELAN4_NIC_H
 
-#include <elan4/library.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "bmi_elan4/compat.h"
 #include "bmi_elan4/context_log.h"
 #include "bmi_elan4/process.h"
 
@@ -91,7 +91,7 @@ void *bmi_elan4_sdram(struct bmi_elan4_nic *nic, size_t align, size_t size);
 
 static inline E4_Addr bmi_elan4_at(struct bmi_elan4_nic *nic, const volatile void *p)
 {
-    return elan4_main2elan(nic->ctx, p);
+    return compat_at(nic->ctx, p);
 }
 
 /*

@@ -173,7 +173,7 @@ static bool execute(struct emu4_proc *p, struct emu4_cmdq *q, const uint64_t *w,
         return true;
     }
     if ((q->perms & perm) != perm) {
-        emu4_trap_now(&q->x->end, UTS_PERMISSION, UTS_CPROC, w[0], q->index);
+        emu4_trap_now(&q->x->end, UTS_PERMISSION_DENIED, UTS_CPROC, w[0], q->index);
         return true;
     }
     switch (w[0] & 0xf) {
@@ -192,8 +192,8 @@ static bool execute(struct emu4_proc *p, struct emu4_cmdq *q, const uint64_t *w,
         return send_transaction(p, q, w);
     case GUARD_CMD:
         EMU4_COUNT(commands, 1);
-        q->skip = (w[0] >> 32 & 1) &&
-                  !(q->result[(w[0] >> 16 & 0xff) % CHANNELS] & (w[0] >> 24 & 0xff));
+        q->skip = (w[0] >> 31 & 1) &&
+                  !(q->result[(w[0] >> 16 & 0x1f) % CHANNELS] & (w[0] >> 21 & 0x7f));
         return true;
     default:
         local(p, q, w);
@@ -300,7 +300,7 @@ static void put(E4_CmdQ *cmdq, const uint64_t *w, unsigned n)
         pthread_mutex_lock(&q->lock);
     }
     if (q->tail + n > q->capacity) {
-        emu4_trap_now(&q->x->end, UTS_CMDQ_OVERFLOW, UTS_CPROC, w[0], q->index);
+        emu4_trap_now(&q->x->end, UTS_CPROC_ERROR, UTS_CPROC, w[0], q->index);
     } else {
         memcpy(q->w + q->tail, w, n * sizeof(*w));
         q->tail += n;
@@ -544,8 +544,7 @@ EMU4_EXPORT void elan4_sendtransp(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr,
 EMU4_EXPORT void elan4_remote_dma(E4_CmdQ *cmdq, E4_DMA *dma, unsigned destvp,
                                   E4_uint64 stenCookie)
 {
-    const uint64_t w[] = {OPEN_PACKET(0, PACK_OK | RESTART_COUNT_ZERO, destvp) |
-                              OPEN_STEN_PKT_CMD,
+    const uint64_t w[] = {OPEN_PACKET(0, PACK_OK | RESTART_COUNT_ZERO, destvp),
                           (uint64_t)(TR_REMOTEDMA | TR_WAIT_FOR_EOP) << 16 | SEND_TRANS_CMD,
                           stenCookie,
                           dma->dma_typeSize | DMA_IsRemote,

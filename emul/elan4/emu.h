@@ -90,7 +90,7 @@ struct emu4_ctx {
     int debugfd;
     char *ports; /* pages that stand for its command ports */
     struct emu4_cmdq *queues;
-    struct emu4_handler handler[8];
+    struct emu4_handler handler[32];
     unsigned handlers;
     uint32_t trap_head;
     uint32_t space[EMU4_CQS]; /* internal queue: dwords reserved; 0 elsewhere */

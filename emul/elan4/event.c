@@ -48,12 +48,12 @@ static void fire(struct emu4_txn *t, const struct image *ev)
     unsigned n = ev->count_type & E4_EVENT_COPY_SIZE_MASK;
 
     EMU4_COUNT(events_fired, 1);
-    if (ev->count_type & E4_EVENT_TYPE_MASK) {
+    if (ev->count_type & E4_EVENT_COPY_TYPE_MASK) {
         if (ADDR_REGION(ev->p0) == REGION_PORT)
             to_port(t, ev->p0, &ev->p1, 1);
         else
             emu4_txn_store(t, ev->p0, ev->p1,
-                           bytes_of[(ev->count_type & E4_EVENT_DTYPE_MASK) >> 8]);
+                           bytes_of[(ev->count_type & E4_EVENT_DATA_TYPE_MASK) >> 8]);
         return;
     }
     if (n == 0)

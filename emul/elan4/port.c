@@ -132,7 +132,7 @@ static unsigned run_head(struct emu4_txn *t, uint64_t head, uint64_t left, uint6
         w[i] = c->inbox[(head + i) % EMU4_INBOX];
     uint32_t perm = emu4_command_permission(w[0]);
     if ((c->cq[queue].perms & perm) != perm) {
-        emu4_trap(t, UTS_PERMISSION, UTS_CPROC, w[0], queue);
+        emu4_trap(t, UTS_PERMISSION_DENIED, UTS_CPROC, w[0], queue);
         return n;
     }
     EMU4_COUNT(port_commands, 1);

@@ -24,9 +24,9 @@ const char *emu4_trap_name(int type)
         return "invalid virtual process";
     case UTS_INVALID_COMMAND:
         return "invalid command";
-    case UTS_PERMISSION:
+    case UTS_PERMISSION_DENIED:
         return "command without permission";
-    case UTS_CMDQ_OVERFLOW:
+    case UTS_CPROC_ERROR:
         return "command queue overflow";
     default:
         return "bad trap";
@@ -35,9 +35,9 @@ const char *emu4_trap_name(int type)
 
 static const char *unit_name(int proc)
 {
-    static const char *const names[] = {"?", "command", "event", "DMA", "input"};
+    static const char *const names[] = {"?", "event", "command", "DMA", "thread", "input"};
 
-    return names[proc >= UTS_CPROC && proc <= UTS_IPROC ? proc : 0];
+    return names[proc >= UTS_EPROC && proc <= UTS_IPROC ? proc : 0];
 }
 
 /* A listed trap: what it is, with its first argument; behind it the second unless that is 0. */
@@ -85,10 +85,8 @@ void emu4_trap_listed(struct emu4_txn *t, uint32_t i, uint32_t n, bool again)
 {
     const struct shm_store *s = &t->e->c->log[i];
     uint64_t kind = ADDR_OFFSET(s->where);
-    struct shm_trap trap = {.type = (int32_t)(kind >> 16 & 0xffff),
-                            .proc = (int32_t)(kind & 0xffff),
-                            .args = {s->value},
-                            .store = i};
+    struct shm_trap trap = {
+        .type = (int16_t)(kind >> 16), .proc = (int16_t)kind, .args = {s->value}, .store = i};
 
     if (s->where != FIRST(kind))
         return; /* it goes with the one before */
@@ -129,16 +127,44 @@ bool emu4_traps_wait(struct emu4_proc *p)
     return any;
 }
 
+/* As the driver does it: the address is in the trap of the unit. */
+static void fill(ELAN4_USER_TRAP *trap, const struct shm_trap *s)
+{
+    uint64_t at = s->type == UTS_INVALID_ADDR ? s->args[0] : 0;
+
+    trap->ut_type = s->type;
+    trap->ut_proc = (unsigned)s->proc;
+    switch (s->proc) {
+    case UTS_EPROC:
+        trap->ut_trap.eproc.tr_faultarea.FaultAddress = at;
+        trap->ut_trap.eproc.tr_eventaddr = s->args[0];
+        break;
+    case UTS_CPROC:
+        trap->ut_args[0] = (unsigned)s->args[1];
+        trap->ut_trap.cproc.tr_command = s->args[0];
+        trap->ut_trap.cproc.tr_faultarea.FaultAddress = at;
+        break;
+    case UTS_DPROC:
+        trap->ut_args[0] = s->type == UTS_INVALID_VPROC ? (unsigned)s->args[0] : 0;
+        trap->ut_trap.dproc.tr_prefetchFault.FaultAddress = at;
+        break;
+    default:
+        trap->ut_trap.iproc.tr_faultarea.FaultAddress = at;
+        break;
+    }
+}
+
 static void deliver(struct emu4_proc *p, struct emu4_ctx *x, const struct shm_trap *s)
 {
-    ELAN4_USER_TRAP trap = {s->type, s->proc, {s->args[0], s->args[1], 0, 0}};
+    ELAN4_USER_TRAP trap = {0};
     struct emu4_handler h = {0};
 
     EMU4_COUNT(traps, 1);
+    fill(&trap, s);
     pthread_mutex_lock(&p->lock);
     for (unsigned i = 0; i < x->handlers && !h.fn; i++)
-        if ((x->handler[i].type == UTS_ALL || x->handler[i].type == s->type) &&
-            (x->handler[i].proc == -1 || x->handler[i].proc == s->proc))
+        if ((x->handler[i].type == UTS_ALL_TRAPS || x->handler[i].type == s->type) &&
+            (x->handler[i].proc == UTS_ALL_TRAPS || x->handler[i].proc == s->proc))
             h = x->handler[i];
     pthread_mutex_unlock(&p->lock);
     if (h.fn) {

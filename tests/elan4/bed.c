@@ -34,7 +34,7 @@ static void on_trap(ELAN4_CTX *ctx, ELAN4_USER_TRAP *trap, void *arg)
 
     (void)ctx;
     atomic_store(&b->trap_type, trap->ut_type);
-    atomic_store(&b->trap_proc, trap->ut_proc);
+    atomic_store(&b->trap_proc, (int)trap->ut_proc);
     atomic_fetch_add(&b->traps, 1);
 }
 
@@ -45,7 +45,7 @@ void bed_prepare(struct bed *b)
     CHECK((b->alloc = elan4_createAllocator(4 << 20, b->sdram, 0, 1 << 20)) != NULL);
     CHECK(elan4_set_standard_mappings(b->ctx) == 0);
     CHECK(elan4_set_required_mappings(b->ctx) == 0);
-    CHECK(elan4_register_trap_handler(b->ctx, UTS_ALL, -1, on_trap, b) == 0);
+    CHECK(elan4_register_trap_handler(b->ctx, UTS_ALL_TRAPS, UTS_ALL_TRAPS, on_trap, b) == 0);
     bed_cap(&b->cap, LOW);
 }
 

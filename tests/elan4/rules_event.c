@@ -117,7 +117,7 @@ static void cq_permission(struct bed *b)
     elan4_write_dword_cmd(cq, elan(b, word + 1), 9);
     elan4_set_event_cmd(cq, elan(b, ev));
     cq->cmdq_flush(cq);
-    CHECK(trapped(b, UTS_PERMISSION, SOON));
+    CHECK(trapped(b, UTS_PERMISSION_DENIED, SOON));
     CHECK(count_of(ev) == -32);
     CHECK(word[1] == 9);
 }
@@ -136,7 +136,7 @@ static void cq_size(struct bed *b)
     for (int i = 0; i < 18; i++)
         elan4_run_dma_cmd(cq, (E4_DMA *)&d);
     elan4_run_dma_cmd(cq, (E4_DMA *)&d);
-    CHECK(trapped(b, UTS_CMDQ_OVERFLOW, SOON));
+    CHECK(trapped(b, UTS_CPROC_ERROR, SOON));
     CHECK(atomic_load(&b->traps) == 1); /* of the last command: they are told in order */
 }
 

@@ -30,7 +30,7 @@ extern "C" {
 #define ELAN_INVALID_PROCESS 0x7fffffff
 #define ELAN_INVALID_NODE    0xffff
 #define ELAN_INVALID_CONTEXT 0xffff
-#define ELAN_CAP_BITMAPSIZE  ELAN_MAX_VPS
+#define ELAN_BITMAPSIZE      BT_BITOUL(ELAN_MAX_VPS)
 
 /* Contexts of user processes; the upper half is given out by a resource manager. */
 #define ELAN_USER_BASE_CONTEXT_NUM 0x000
@@ -58,7 +58,7 @@ typedef struct elan_capability {
     int cap_lownode;
     int cap_highnode;
     unsigned int cap_railmask;
-    bitmap_t cap_bitmap[ELAN_CAP_BITMAPSIZE / BT_NBIPUL];
+    bitmap_t cap_bitmap[ELAN_BITMAPSIZE];
 } ELAN_CAPABILITY;
 
 /* Nothing set: every number is ELAN_CAP_UNINITIALISED. */

@@ -28,15 +28,14 @@
 #define PACK_DISCARD       4
 #define RESTART_COUNT_ZERO 8
 #define OPEN_PACKET(chan, code, vp)                                                            \
-    (((E4_uint64)(vp) << 32) | ((E4_uint64)(code) << 9) | ((E4_uint64)(chan) << 4))
+    ((((chan)&1) << 4) | (((code)&0x7f) << 9) | ((E4_uint64)(vp) << 32) | OPEN_STEN_PKT_CMD)
 
 /*
  * GUARD lets the next command pass only if the last packet of a channel ended with one of the
- * codes. Where these fields are in the dword is the emulation's own choice.
+ * codes: reset 40, restart count 39:32, test 31, code 27:21, its channel 20:16, channel 8:4.
  */
-#define GUARD_CHANNEL(chan) ((E4_uint64)(chan) << 9)
-#define GUARD_TEST(chan, code)                                                                 \
-    (((E4_uint64)(chan) << 16) | ((E4_uint64)(code) << 24) | (1ull << 32))
-#define GUARD_RESET(count) ((E4_uint64)(count) << 40)
+#define GUARD_CHANNEL(chan)    ((((chan)&1) << 4) | GUARD_CMD)
+#define GUARD_TEST(chan, code) ((1ull << 31) | (((code)&0x7f) << 21) | (((chan)&1) << 16))
+#define GUARD_RESET(count)     ((1ull << 40) | (((E4_uint64)(count)&0xff) << 32))
 
 #endif

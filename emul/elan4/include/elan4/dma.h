@@ -29,7 +29,7 @@ typedef volatile struct _E4_DMA64 {
     E4_Addr dma_pad;
 } E4_DMA64;
 
-#define DMA_FailCount(n)      (((E4_uint64)(n)&0xf) << 16)
+#define DMA_FailCount(n)      (((n)&0xff) << 16)
 #define DMA_AlignPackets      (1u << 24)
 #define DMA_Broadcast         (1u << 25)
 #define DMA_DataTypeByte      (E4_DATATYPE_BYTE << 26)
@@ -43,7 +43,7 @@ typedef volatile struct _E4_DMA64 {
 #define E4_DMA_SIZE(typesize) ((E4_uint64)(typesize) >> 32)
 
 #define E4_DMA_TYPE_SIZE(size, dataType, flags, failCount)                                     \
-    (((E4_uint64)(size) << 32) | (E4_uint64)(dataType) | (E4_uint64)(flags) |                  \
-     ((E4_uint64)(failCount) << 16))
+    (((E4_uint64)(size) << 32) | ((dataType)&DMA_DataTypeLong) | (flags) |                     \
+     DMA_FailCount(failCount))
 
 #endif

@@ -20,24 +20,27 @@ typedef struct _E4_Event32 {
 } E4_Event32;
 
 typedef union _E4_Event_Blk {
-    E4_uint8 eb_byte[64];
-    E4_uint32 eb_done[14];
-    E4_uint64 eb_done_dword[7];
-    E4_uint64 eb_dword[8];
+    volatile E4_uint8 eb_unit8[E4_EVENTBLOCK_SIZE];
+    volatile E4_uint32 eb_uint32[E4_EVENTBLOCK_SIZE / 4];
+    volatile E4_uint64 eb_uint64[E4_EVENTBLOCK_SIZE / 8];
 } E4_Event_Blk;
+#define eb_done       eb_uint32[14]
+#define eb_done_dword eb_uint64[7]
 
 #define ev_CopySource ev_Params[0]
 #define ev_CopyDest   ev_Params[1]
 #define ev_WritePtr   ev_Params[0]
 #define ev_WriteValue ev_Params[1]
 
-#define E4_BLK_PATTERN 0xfeedface
+#define E4_BLK_PATTERN ((E4_uint32)0xfeedface)
 
 /* ev_CountAndType: count in 63:32, type in 10, data type in 9:8, dwords to copy in 7:0 */
-#define E4_EVENT_TYPE_MASK      0x400u
+#define E4_EVENT_TYPE_MASK      0xffffffffull
+#define E4_EVENT_COUNT_SHIFT    32
+#define E4_EVENT_COPY_TYPE_MASK 0x400u
 #define E4_EVENT_COPY           0x000u
 #define E4_EVENT_WRITE          0x400u
-#define E4_EVENT_DTYPE_MASK     0x300u
+#define E4_EVENT_DATA_TYPE_MASK 0x300u
 #define E4_EVENT_DTYPE_BYTE     0x000u
 #define E4_EVENT_DTYPE_SHORT    0x100u
 #define E4_EVENT_DTYPE_WORD     0x200u
@@ -47,14 +50,18 @@ typedef union _E4_Event_Blk {
 #define E4_EVENT_INIT_VALUE(count, type, dtype, copysize)                                      \
     (((E4_uint64)(E4_uint32)(E4_int32)(count) << 32) | (type) | (dtype) | (copysize))
 
-#define EVENT_COUNT(ev) ((E4_int32)((ev)->ev_CountAndType >> 32))
-#define EVENT_TYPE(ev)  ((E4_uint32)(ev)->ev_CountAndType)
+/* elan4_load64() and elan4_store64() are the library's. */
+#define EVENT_COUNT(ev)                                                                        \
+    ((E4_int32)(elan4_load64(&(ev)->ev_CountAndType) >> E4_EVENT_COUNT_SHIFT))
+#define EVENT_TYPE(ev) ((E4_uint32)(elan4_load64(&(ev)->ev_CountAndType) & E4_EVENT_TYPE_MASK))
 
 #define E4_PRIME_WRITE_EVENT(ev, count)                                                        \
-    ((ev)->ev_CountAndType = E4_EVENT_INIT_VALUE(count, E4_EVENT_WRITE, E4_EVENT_DTYPE_LONG, 0))
+    elan4_store64(E4_EVENT_INIT_VALUE(count, E4_EVENT_WRITE, E4_EVENT_DTYPE_LONG, 0),          \
+                  &(ev)->ev_CountAndType)
+/* `size` in bytes */
 #define E4_PRIME_COPY_EVENT(ev, size, count)                                                   \
-    ((ev)->ev_CountAndType =                                                                   \
-         E4_EVENT_INIT_VALUE(count, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, size))
+    elan4_store64(E4_EVENT_INIT_VALUE(count, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, (size) >> 3), \
+                  &(ev)->ev_CountAndType)
 
 /* How to wait. */
 #define ELAN_WAIT_EVENT 0

@@ -73,7 +73,7 @@ int elan4_detach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap);
 E4_uint64 elan4_clock(ELAN4_CTX *ctx); /* ns */
 void elan4_set_debugfd(ELAN4_CTX *ctx, int fd);
 
-/* A handler runs in a thread of the library. UTS_ALL and proc -1 stand for any. */
+/* A handler runs in a thread of the library. UTS_ALL_TRAPS stands for any. */
 typedef void (*ELAN4_TRAP_HANDLER)(ELAN4_CTX *ctx, ELAN4_USER_TRAP *trap, void *arg);
 int elan4_register_trap_handler(ELAN4_CTX *ctx, int utsType, int utsProc,
                                 ELAN4_TRAP_HANDLER handler, void *arg);

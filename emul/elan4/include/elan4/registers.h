@@ -25,4 +25,29 @@ typedef struct _E4_CommandPort {
     volatile E4_uint64 Command[1024];
 } E4_CommandPort;
 
+typedef struct _E4_CommandQueueDesc {
+    E4_uint64 CQ_QueuePtrs;
+    E4_uint64 CQ_HoldingValue;
+    E4_uint64 CQ_AckBuffers;
+    E4_uint64 CQ_Control;
+} E4_CommandQueueDesc;
+
+/* Where a unit met what it could not translate. */
+typedef volatile struct _E4_FaultSave {
+    E4_uint64 FSRAndFaultContext;
+    E4_uint64 FaultAddress;
+} E4_FaultSave;
+
+#define MAX_TRAPPED_TRANS 28
+#define TRANS_DATA_DWORDS 16
+
+typedef struct _E4_IprocTrapHeader {
+    E4_uint64 TrAddr;
+    E4_uint64 IProcStatusCntxAndTrType;
+} E4_IprocTrapHeader;
+
+typedef struct _E4_IprocTrapData {
+    E4_uint64 Data[TRANS_DATA_DWORDS];
+} E4_IprocTrapData;
+
 #endif

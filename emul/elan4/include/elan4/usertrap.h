@@ -1,30 +1,58 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * What a context is told when the network interface refuses something. The numbers are the
- * emulation's own.
- */
+/* What the driver tells a context that the network interface refused. */
 #ifndef ELAN4_USERTRAP_H
 #define ELAN4_USERTRAP_H
 
-#include <elan4/types.h>
+#include <elan4/neterr.h>
+#include <elan4/trap.h>
 
-enum {
-    UTS_ALL = -1,
-    UTS_INVALID_ADDR = 1, /* an address that is not mapped, or not aligned */
-    UTS_INVALID_VPROC,    /* no route to this virtual process */
-    UTS_INVALID_COMMAND,  /* no such command, or it is cut off */
-    UTS_PERMISSION,       /* the command queue may not issue this */
-    UTS_CMDQ_OVERFLOW,    /* more dwords than the queue holds */
-    UTS_BAD_TRAP          /* anything else: an event's count went over */
-};
+/* ut_type. Positive: libelan4 serves these itself. */
+#define UTS_FINISHED            0
+#define UTS_RESCHEDULE          1
+#define UTS_UNIMP_INSTR         2
+#define UTS_EXECUTE_PACKET      3
+#define UTS_NETWORK_ERROR_TRAP  4
+#define UTS_NETWORK_ERROR_MSG   5
+#define UTS_NETWORK_ERROR_TIMER 6
+/* Negative: nobody could resolve them. */
+#define UTS_EFAULT            (-1)
+#define UTS_INVALID_ADDR      (-2) /* an address that is not mapped; here also: not aligned */
+#define UTS_INVALID_VPROC     (-3) /* no route to this virtual process */
+#define UTS_INVALID_COMMAND   (-4) /* no such command, or it is cut off */
+#define UTS_BAD_TRAP          (-5) /* anything else: an event's count went over */
+#define UTS_ALIGNMENT_ERROR   (-6)
+#define UTS_QUEUE_OVERFLOW    (-7)
+#define UTS_QUEUE_ERROR       (-8)
+#define UTS_INVALID_TRANS     (-9)
+#define UTS_PERMISSION_DENIED (-10) /* the command queue may not issue this */
+#define UTS_CPROC_ERROR       (-11) /* more dwords than the command queue holds */
+#define UTS_INVALID_COOKIE    (-12)
+#define UTS_NETERR_ERROR      (-13)
 
-/* The unit that met it. */
-enum { UTS_CPROC = 1, UTS_EPROC, UTS_DPROC, UTS_IPROC };
+/* Of a handler: any type. The emulation takes it for any unit as well. */
+#define UTS_ALL_TRAPS (-9999)
+
+/* ut_proc: the unit that met it. */
+#define UTS_NOPROC     0
+#define UTS_EPROC      1
+#define UTS_CPROC      2
+#define UTS_DPROC      3
+#define UTS_TPROC      4
+#define UTS_IPROC      5
+#define UTS_NETERR_MSG 6
 
 typedef struct elan4_user_trap {
     int ut_type;
-    int ut_proc;
-    E4_uint64 ut_args[4]; /* the address or command, and what it belonged to */
+    unsigned ut_proc;
+    unsigned ut_args[4]; /* which command queue (CPROC), channel (IPROC), virtual process */
+    union {
+        ELAN4_EPROC_TRAP eproc;
+        ELAN4_CPROC_TRAP cproc;
+        ELAN4_DPROC_TRAP dproc;
+        ELAN4_IPROC_TRAP iproc;
+        ELAN4_TPROC_TRAP tproc;
+        ELAN4_NETERR_MSG msg;
+    } ut_trap; /* the address is in here */
 } ELAN4_USER_TRAP;
 
 #endif
