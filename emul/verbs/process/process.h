@@ -272,7 +272,7 @@ int emu_listener_pid(const char *name); /* -EPERM: of another PID namespace */
 
 /* service.c: the one thread */
 int emu_service_start(struct emu_dev *d); /* 0 or -errno */
-/* Ends the thread: for tests that do its work by themselves. */
+/* Ends the thread: for tests that do its work by themselves. The caller holds no lock of ours. */
 void emu_service_stop(struct emu_dev *d);
 void emu_service_forked(void); /* in the child, where the thread does not exist */
 /*

@@ -15,7 +15,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 static struct {
@@ -245,17 +244,12 @@ no_timer:
 
 void emu_service_stop(struct emu_dev *d)
 {
-    struct timespec until;
-
     if (!svc.started)
         return;
     atomic_store(&svc.stop, true);
     svc.started = false;
     emu_service_wake(d);
-    /* not for ever: exit may have been called by a thread that holds one of our locks */
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 1;
-    pthread_timedjoin_np(svc.thread, NULL, &until);
+    pthread_join(svc.thread, NULL);
     d->self.tid = d->pid;
 }
 
