@@ -149,13 +149,15 @@ void attack_lies(struct attack *a)
                           .size = SIZE,
                           .reply_tag = 100};
 
-        if (lies[i].tell == written_to_nowhere && !a->target.medium->strict) {
-            /* what is written to nowhere over Elan4 never ends, which is attack_nowhere's */
-        } else if (v.link == NULL || !visit_begin(&v)) {
+        /* what is written to nowhere over Elan4 does not end before its writer gives it up */
+        bool ends =
+            lies[i].ends && (lies[i].tell != written_to_nowhere || a->target.medium->strict);
+
+        if (v.link == NULL || !visit_begin(&v)) {
             complain(a, "no key was told before %s", lies[i].what);
         } else {
             lies[i].tell(&v);
-            if (lies[i].ends)
+            if (ends)
                 attack_must_end(a, v.link, lies[i].what);
         }
         link_drop(v.link);
