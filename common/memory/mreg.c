@@ -376,14 +376,17 @@ static int acquire_open(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t co
 {
     struct rme_mseg **open = malloc(left * sizeof(open[0]));
     uint32_t n = 0;
-    int ret;
+    int ret, cancels;
 
     if (open == NULL)
         return -ENOMEM;
     for (uint32_t i = 0; i < count; i++)
         if (is_open(&seg[i]))
             open[n++] = &seg[i];
+    /* a thread cancelled in a system call here would leave it half done */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
     ret = register_all(mreg, open, n, access, hold);
+    pthread_setcancelstate(cancels, NULL);
     free(open);
     return ret;
 }
@@ -491,9 +494,11 @@ static void bury_some(struct rme_mreg *mreg, struct region_list *list)
 void rme_mreg_reap(struct rme_mreg *mreg)
 {
     struct region_list batch = TAILQ_HEAD_INITIALIZER(batch);
+    int cancels;
 
     if (!rme_mreg_wants_reap(mreg))
         return;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
     pthread_mutex_lock(&mreg->reap_lock);
     pthread_mutex_lock(&mreg->lock);
     TAILQ_CONCAT(&batch, &mreg->dead, link);
@@ -501,6 +506,7 @@ void rme_mreg_reap(struct rme_mreg *mreg)
     while (!TAILQ_EMPTY(&batch))
         bury_some(mreg, &batch);
     pthread_mutex_unlock(&mreg->reap_lock);
+    pthread_setcancelstate(cancels, NULL);
 }
 
 bool rme_mreg_wants_room(const struct rme_mreg *mreg)

@@ -134,16 +134,19 @@ static void connect_part(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
     uint8_t hello[RME_HELLO_SIZE];
-    int parts = rme_addr_parts(peer->addr);
+    int parts = rme_addr_parts(peer->addr), cancels;
 
     rme_peer_hello(rme, rme_grant_ask(rme), hello);
     for (; peer->part < parts; peer->part++) {
         uint64_t now = rme_now();
         uint64_t left = peer->connect_by > now ? peer->connect_by - now : 1;
-        int error =
-            rme->ops->link_connect(rme->fabric, peer->addr, peer->part, hello, sizeof(hello),
-                                   rme_grant_ask(rme), peer, &peer->link);
+        int error;
 
+        /* a thread cancelled in a system call here would keep the lock */
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
+        error = rme->ops->link_connect(rme->fabric, peer->addr, peer->part, hello,
+                                       sizeof(hello), rme_grant_ask(rme), peer, &peer->link);
+        pthread_setcancelstate(cancels, NULL);
         if (error == 0) {
             rme->nlink++;
             rme_wait_link(rme);

@@ -155,7 +155,11 @@ void rme_peer_leave(struct rme_peer *peer, int error)
 
 void rme_peer_disconnect(struct rme_peer *peer, int error)
 {
+    int cancels;
+
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
     peer->rme->ops->link_disconnect(peer->link, error);
+    pthread_setcancelstate(cancels, NULL);
     rme_wait_link(peer->rme);
 }
 

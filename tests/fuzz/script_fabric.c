@@ -427,6 +427,8 @@ static int link_connect(struct rme_fabric *f, const struct rme_addr *addr, int p
     (void)f;
     (void)addr;
     script.asked[part != 0]++;
+    if (script.connecting != NULL)
+        script.connecting();
     FUZZ_CHECK(length <= RME_HELLO_MAX && hello != NULL);
     *out = link_new(MAKING, owner);
     note(*out != NULL ? (*out)->number : SCRIPT_LINKS);

@@ -47,6 +47,7 @@ struct script {
      * deregistration, when it sleeps, and when it wakes who sleeps; all but the first hold no
      * lock */
     void (*heard)(const struct rme_wire_message *message);
+    void (*connecting)(void); /* while a link is asked for, under the lock */
     void (*registering)(void);
     void (*deregistering)(void);
     void (*sleeping)(void);

@@ -3,7 +3,9 @@
  * waited for the link ends.  What it may say beside is ignored.  A peer that has no time for us
  * is asked again. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include "unit.h"
 #include "rme.h"
 #include "base/timer.h"
@@ -302,6 +304,50 @@ static void all_parts_of_an_address_are_asked_again_when_one_was_busy(void **sta
     rme_addr_free(addr);
 }
 
+/* ---- A thread that is cancelled ---- */
+
+/* Is about to be cancelled, posts, and may be cancelled afterwards as before. */
+static void *post_when_cancelled(void *addr)
+{
+    static char word[] = "word";
+    void *base[] = {word};
+    const int64_t length[] = {sizeof(word)};
+    const struct rme_list list = {base, length, 1};
+    rme_id id;
+    int error, state = -1;
+
+    pthread_cancel(pthread_self());
+    error = rme_post_send(rme, addr, &list, 1, 0, NULL, &id);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    return error == 0 && state == PTHREAD_CANCEL_ENABLE ? addr : NULL;
+}
+
+/* Asking for a link is a system call of the fabric's, under the engine's lock. */
+static void a_post_that_connects_is_no_place_to_be_cancelled_at(void **state)
+{
+    struct rme_addr *addr = NULL;
+    pthread_t thread;
+    void *ended;
+    int error = 0;
+
+    (void)state;
+    script.connecting = pthread_testcancel;
+    assert_int_equal(rme_addr_parse("ib", "ib://peer:1", &addr), 0);
+    assert_int_equal(pthread_create(&thread, NULL, post_when_cancelled, addr), 0);
+    assert_int_equal(pthread_join(thread, &ended), 0);
+    script.connecting = NULL;
+    if (ended == PTHREAD_CANCELED) {
+        fprintf(stderr, "cancelled with the engine's lock, for which the end would wait\n");
+        exit(1);
+    }
+    assert_ptr_equal(ended, addr);
+    assert_int_equal(run(&error), 0);
+    script_refuse(0, -ECONNREFUSED, NULL, 0);
+    assert_int_equal(run(&error), 1);
+    assert_int_equal(error, -ECONNREFUSED);
+    rme_addr_free(addr);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -309,6 +355,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_refuses_us_is_named_in_one_line, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_takes_us_all_the_same_is_left_in_one_line, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(a_post_that_connects_is_no_place_to_be_cancelled_at,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(unknown_types_are_ignored, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_busy_peer_is_asked_again_and_nobody_hears_of_it,
                                         set_up_patient, tear_down),
