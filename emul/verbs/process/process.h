@@ -237,8 +237,7 @@ struct emu_turns {
 };
 /* Looks through the slots: processes that want to run now. */
 void emu_turns_begin(const struct emu_dev *d, struct emu_turns *t);
-/* Have all of them had a turn since the last call?  With `forget` only those stay that have not.
- */
+/* Have all had a turn since the last call?  With `forget` only those stay that have not. */
 bool emu_turns_had(struct emu_turns *t, bool forget);
 
 /* registry.c: slots and peers */
@@ -293,7 +292,7 @@ int emu_listener_pid(const char *name); /* -EPERM: of another PID namespace */
 
 /* service.c: the one thread */
 int emu_service_start(struct emu_dev *d); /* 0 or -errno */
-/* Ends the thread: for tests that do its work by themselves. The caller holds no lock of ours. */
+/* Ends the thread: for tests that do its work by themselves, and hold no lock of ours. */
 void emu_service_stop(struct emu_dev *d);
 void emu_service_forked(void); /* in the child, where the thread does not exist */
 /*

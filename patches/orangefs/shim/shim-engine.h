@@ -38,9 +38,9 @@ struct shim_attribute {
 #define SHIM_OPTIONS_ALONE (1 << 30)
 
 /*
- * The host reports errors of operations without the reason, so that the log has to tell it.  The
- * core sets it; OrangeFS logs "msgpair failed" with the error, and a line of ours is a second
- * one.
+ * The host reports errors of operations without the reason, so that the log has to tell it.
+ * The core sets it; OrangeFS logs "msgpair failed" with the error, and a line of ours is a
+ * second one.
  */
 #define SHIM_TELLS_WHY (1 << 29)
 
