@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # Pieces of memory to and from pieces of a file (lists.c), over each network, with 1 and with 4 servers: their contents
 # are right, what lies between them is as it was, and over ib and elan4 the logs have no complaint that they have not over tcp.
+# By the engine's built-in costs, which are the same on all machines, it gathers lists from where they are, and scatters them.
+# With SHOW set, what OrangeFS posts and what the engine counts is printed (posts.c).
 #
 # CASES    some, or all: that of the long suite
 # SERVERS  numbers of servers
@@ -12,14 +14,18 @@ set -u
 CASES=${CASES:-some}
 [ "$CASES" = some ] || limit=$((limit * 5))
 what=programs
-check "lists compiles" compile lists "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lists.c" "$(pvfs2-config --cflags)"
+sources=${srcdir:-$(dirname "$0")/../..}/tests/orangefs
+# shellcheck disable=SC2046
+check "lists compiles" compile lists "$sources/lists.c" "$sources/posts.c" $(pvfs2-config --cflags) \
+    -Wl,--wrap=BMI_post_send_list,--wrap=BMI_post_recv_list,--wrap=BMI_finalize,--wrap=rme_open
 [ "$failed_cases" = 0 ] || finish
 
 lists() {
     local line
     run pvfs2-touch "$mnt/lists" >"$tmp/log" 2>&1 || { fails "$what: a file"; return 1; }
-    run "$tmp/lists" "$mnt/lists" "$CASES" "$n" >"$tmp/lists.out" 2>"$tmp/log"
+    POSTS=$tmp/posts run "$tmp/lists" "$mnt/lists" "$CASES" "$n" >"$tmp/lists.out" 2>"$tmp/log"
     echo $? >"$tmp/status"
+    [ -z "${SHOW-}" ] || sed 's/^/# /' "$tmp/posts"
     while read -r line; do
         case $line in
         'ok - '*) passes "$what: ${line#ok - }" ;;
@@ -35,6 +41,17 @@ is_over() {
     [ "$(cat "$tmp/status")" = 0 ]
 }
 
+# So many bytes the engine has copied, of so many in lists of more than 64 KiB, with these options.
+copies() { # options
+    tab "$(awk '{ sub("/orangefs$", "", $1); print $1 }' "$tmp/tab")" "bmi_opts=\"measure_costs=off$1\""
+    POSTS=$tmp/posts run "$tmp/lists" "$mnt/lists" some "$n" >"$tmp/lists.out" || return
+    copied=$(awk '$1 == "counter" && $2 == "bytes_copied" { print $3 }' "$tmp/posts")
+    listed=$(awk '$1 == "posts" && $3 == "memory" && $4 > 1 && $5 + 0 > 65536 { n += $8 } END { print n + 0 }' "$tmp/posts")
+    echo "$copied bytes copied, $listed in lists"
+}
+gathers() { copies "" && [ "$listed" -gt 0 ] && [ "$copied" -lt $((listed / 2)) ]; }
+packs() { copies ,lists=pack && [ "$copied" -ge "$listed" ]; }
+
 protos="tcp ib"
 has_elan4 && protos+=" elan4"
 for proto in ${PROTOS:-$protos}; do # tcp first: the others complain about nothing else
@@ -43,6 +60,10 @@ for proto in ${PROTOS:-$protos}; do # tcp first: the others complain about nothi
         if configure "$proto" "$n" && bring_up; then
             lists
             no_new_complaints "$proto"
+            if [ "$proto" != tcp ] && grep -q BMIOpts "$prefix/sbin/pvfs2-server"; then
+                check "$what: lists are gathered and scattered" gathers
+                check "$what: lists=pack: they are copied" packs
+            fi
         fi
         end
     done
