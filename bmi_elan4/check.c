@@ -144,6 +144,8 @@ static bool overdue(struct rme_link *l, int64_t now)
     l->looked = now;
     if (elan_link_orphaned(l)) {
         elan_link_dead(l);
+    } else if (l->state == ELAN_UP_STATE && elan_unasked(l)) {
+        return true;
     } else if (age >= l->f->dead_ms && l->state == ELAN_UP_STATE) {
         silent(l, now);
         return true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What is not certain about the real libelan4 (doc/emuelan4.md lists it), each thing behind one
- * function. Nothing else in this folder uses these names of the library, so a correction is one
- * here; tests/tree/elan4-compat sees to it.
+ * Every call of libelan4, each behind one function: what is not certain about the real one
+ * (doc/emuelan4.md lists it), and where its versions differ. Nothing else in this folder calls
+ * the library, so a correction is one here; tests/tree/elan4-compat sees to it.
  */
 #ifndef BMI_ELAN4_COMPAT_H
 #define BMI_ELAN4_COMPAT_H
@@ -32,6 +32,17 @@ static inline void compat_close_memory(ELAN4_ALLOC *alloc, ELAN4_SDRAM *sdram)
     elan4_close_sdram(sdram);
 }
 
+/* NULL: there is none left. */
+static inline void *compat_main_memory(ELAN4_ALLOC *alloc, size_t align, size_t size)
+{
+    return elan4_allocMain(alloc, align, size);
+}
+
+static inline void *compat_sdram(ELAN4_ALLOC *alloc, size_t align, size_t size)
+{
+    return elan4_allocElan(alloc, align, size);
+}
+
 static inline void compat_free_main(ELAN4_ALLOC *alloc, void *p)
 {
     if (p)
@@ -48,6 +59,16 @@ static inline void compat_free_sdram(ELAN4_ALLOC *alloc, void *p)
 static inline E4_Addr compat_at(ELAN4_CTX *ctx, const volatile void *p)
 {
     return elan4_main2elan(ctx, (void *)(uintptr_t)p);
+}
+
+static inline E4_uint64 compat_load(volatile E4_uint64 *p)
+{
+    return elan4_load64(p);
+}
+
+static inline void compat_store(E4_uint64 value, volatile void *p)
+{
+    elan4_store64(value, (volatile E4_uint64 *)p);
 }
 
 /* The value of a bad address. */
@@ -79,13 +100,43 @@ static inline E4_uint64 compat_dma_cookie(ELAN4_COOKIEPOOL *pool, unsigned vp)
 
 /* ---- Command queues ---- */
 
+/* Before qsnetlibs 1.7.0 the memory of a queue is the caller's. */
+#if QSNETLIBS_VERSION_CODE < QSNETLIBS_VERSION(1, 7, 0)
+#define COMPAT_CTX_MEMORY(ctx, alloc) ctx, alloc
+#else
+#define COMPAT_CTX_MEMORY(ctx, alloc) ((void)(alloc), (ctx))
+#endif
+
+static inline E4_CmdQ *compat_cmdq(ELAN4_CTX *ctx, ELAN4_ALLOC *alloc, unsigned size,
+                                   unsigned perms)
+{
+    return elan4_alloc_cmdq(COMPAT_CTX_MEMORY(ctx, alloc), size, perms, NULL);
+}
+
 /* One that waits by itself where it is full, for so many commands at a time: the flag's
  * value. */
-static inline E4_CmdQ *compat_flowing_cmdq(ELAN4_CTX *ctx, unsigned size, unsigned perms,
-                                           unsigned commands)
+static inline E4_CmdQ *compat_flowing_cmdq(ELAN4_CTX *ctx, ELAN4_ALLOC *alloc, unsigned size,
+                                           unsigned perms, unsigned commands)
 {
-    return elan4_alloc_cmdq(ctx, size, perms,
-                            elan4_probe_cmdq(ctx, commands, CQ_AutoCtrlFlowOn));
+    return elan4_alloc_cmdq(
+        COMPAT_CTX_MEMORY(ctx, alloc), size, perms,
+        elan4_probe_cmdq(COMPAT_CTX_MEMORY(ctx, alloc), commands, CQ_AutoCtrlFlowOn));
+}
+
+static inline void compat_free_cmdq(ELAN4_CTX *ctx, ELAN4_ALLOC *alloc, E4_CmdQ *q)
+{
+#if QSNETLIBS_VERSION_CODE < QSNETLIBS_VERSION(1, 7, 0)
+    (void)ctx;
+    elan4_freeMain(alloc, q);
+#else
+    (void)alloc;
+    elan4_free_cmdq(ctx, q);
+#endif
+}
+
+static inline void compat_flush(E4_CmdQ *q)
+{
+    q->cmdq_flush(q);
 }
 
 /* Room for a chain of so many dwords, a reservation for each: what sharing one does. 0:
@@ -101,12 +152,23 @@ static inline void compat_free_port(ELAN4_CTX *ctx, E4_Addr port, unsigned dword
         elan4_freecq_space(ctx, port, dwords);
 }
 
-/* A DMA that the process `vp` is asked to run: cookies, and what becomes of a refused
- * packet. */
-static inline void compat_ask_dma(E4_CmdQ *q, ELAN4_COOKIEPOOL *pool, E4_DMA *dma, unsigned vp)
+#define COMPAT_ASK_DWORDS      13 /* of a command queue, for each DMA that is asked for */
+#define COMPAT_ASK_PERMISSIONS (CQ_STENEnableBit | CQ_WriteEnableBit | CQ_ModifyEnableBit)
+
+/*
+ * A DMA that the process `vp` is asked to run: cookies, and what becomes of a packet that its
+ * interface refuses until the queue has tried often enough. 1 is added to the word at `refused`
+ * then, if that is not 0. The driver does so by a guard, with packets that end like this.
+ */
+static inline void compat_ask_dma(E4_CmdQ *q, ELAN4_COOKIEPOOL *pool, E4_DMA *dma, unsigned vp,
+                                  E4_Addr refused)
 {
     dma->dma_cookie = elan4_remote_cookie(pool, E4_COOKIE_TYPE_REMOTE_DMA, vp);
     elan4_remote_dma(q, dma, vp, elan4_local_cookie(pool, E4_COOKIE_TYPE_STEN, vp));
+    if (!refused)
+        return;
+    elan4_guard(q, GUARD_CHANNEL(1) | GUARD_TEST(0, RESTART_COUNT_ZERO) | GUARD_RESET(16));
+    elan4_add_dword_cmd(q, refused, 1);
 }
 
 /* ---- Events that write a word: what exactly initialising and priming store ---- */
@@ -119,6 +181,86 @@ static inline void compat_word_event(ELAN4_CTX *ctx, E4_Event *event, volatile E
 static inline void compat_prime(ELAN4_CTX *ctx, E4_Event *event, int sets)
 {
     elan4_primeevent_write(ctx, event, sets);
+}
+
+/* ---- The rest, by the name that it has there ---- */
+
+static inline ELAN4_CTX *compat_init(int rail)
+{
+    return elan4_init(rail);
+}
+
+static inline int compat_standard_mappings(ELAN4_CTX *ctx)
+{
+    return elan4_set_standard_mappings(ctx);
+}
+
+static inline int compat_required_mappings(ELAN4_CTX *ctx)
+{
+    return elan4_set_required_mappings(ctx);
+}
+
+static inline int compat_routes(ELAN4_CTX *ctx, unsigned process, ELAN_CAPABILITY *cap)
+{
+    return elan4_add_p2pvp(ctx, process, cap);
+}
+
+static inline int compat_block(ELAN4_CTX *ctx, unsigned blocked)
+{
+    return elan4_block_inputter(ctx, blocked);
+}
+
+static inline int compat_attach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap)
+{
+    return elan4_attach(ctx, cap);
+}
+
+static inline void compat_nullcap(ELAN_CAPABILITY *cap)
+{
+    elan_nullcap(cap);
+}
+
+static inline int compat_int_cookie(ELAN4_CTX *ctx, E4_uint64 cookie)
+{
+    return elan4_alloc_intcookie(ctx, cookie);
+}
+
+static inline ELAN4_COOKIEPOOL *compat_cookie_pool(ELAN4_CTX *ctx, unsigned vp)
+{
+    return elan4_allocCookiePool(ctx, vp);
+}
+
+static inline void compat_run_dma(E4_CmdQ *q, E4_DMA *dma)
+{
+    elan4_run_dma_cmd(q, dma);
+}
+
+static inline void compat_set_event(E4_CmdQ *q, E4_Addr event)
+{
+    elan4_set_event_cmd(q, event);
+}
+
+static inline void compat_wait_event(E4_CmdQ *q, E4_Addr event, E4_uint64 count_and_type,
+                                     E4_uint64 p0, E4_uint64 p1)
+{
+    elan4_wait_event_cmd(q, event, count_and_type, p0, p1);
+}
+
+static inline void compat_write_dword(E4_CmdQ *q, E4_Addr at, E4_uint64 value)
+{
+    elan4_write_dword_cmd(q, at, value);
+}
+
+static inline int compat_poll_word(ELAN4_CTX *ctx, volatile E4_uint64 *word, long us)
+{
+    return elan4_pollevent_word(ctx, word, us);
+}
+
+static inline void compat_sleep_for(ELAN4_CTX *ctx, E4_CmdQ *q, E4_CmdQ *irq,
+                                    E4_Event_Blk *block, E4_uint64 cookie, E4_Event *event,
+                                    volatile E4_uint64 *word, long how)
+{
+    elan4_waitevent_word(ctx, q, irq, block, cookie, event, word, how);
 }
 
 /* ---- Traps: where the address is, and which are left to the library ---- */

@@ -20,6 +20,7 @@
  */
 #include "bmi_elan4/context_log.h"
 #include "bmi_elan4/forked.h"
+#include "bmi_elan4/kernel.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -43,6 +44,7 @@ _Static_assert(sizeof(struct record) <= RECORD_BYTES, "a record");
 
 struct bmi_elan4_log {
     int fd;
+    char path[512];
     struct bmi_elan4_held held;
     struct bmi_elan4_range range;
     bool taken[]; /* by us; locks of one open file do not exclude each other */
@@ -70,7 +72,7 @@ static int lock(struct bmi_elan4_log *log, int context, int command, short type,
 {
     *out = (struct flock){
         .l_type = type, .l_whence = SEEK_SET, .l_start = place(context), .l_len = RECORD_BYTES};
-    while (fcntl(log->fd, command, out) < 0)
+    while (bmi_elan4_lock(log->fd, log->path, command, out) < 0)
         if (errno != EINTR)
             return errno == EACCES ? -EAGAIN : -errno;
     return 0;
@@ -111,7 +113,7 @@ static int open_file(const char *path)
 int bmi_elan4_log_open(const char *folder, int node, const struct bmi_elan4_range *r,
                        struct bmi_elan4_log **out)
 {
-    char path[512], why[200];
+    char why[200];
     struct stat st;
     int rc = bmi_elan4_range_check(r, why, sizeof(why));
 
@@ -119,17 +121,19 @@ int bmi_elan4_log_open(const char *folder, int node, const struct bmi_elan4_rang
         return rc;
     if (node < r->low_node || node > r->high_node)
         return -EINVAL;
-    if ((size_t)snprintf(path, sizeof(path), "%s/node-%d", folder, node) >= sizeof(path))
-        return -ENAMETOOLONG;
     size_t count = (size_t)(r->high_context - r->low_context + 1);
     struct bmi_elan4_log *log = calloc(1, sizeof(*log) + count * sizeof(log->taken[0]));
     if (!log)
         return -ENOMEM;
     log->range = *r;
+    rc = -ENAMETOOLONG;
+    if ((size_t)snprintf(log->path, sizeof(log->path), "%s/node-%d", folder, node) >=
+        sizeof(log->path))
+        goto err_log;
     rc = make_folder(folder);
     if (rc < 0)
         goto err_log;
-    rc = log->fd = open_file(path);
+    rc = log->fd = open_file(log->path);
     if (rc < 0)
         goto err_log;
     if (fstat(log->fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink > 1) {

@@ -36,7 +36,7 @@
 #define ELAN_LINKS       4096 /* of one process */
 #define ELAN_WINDOW      64   /* packets of a link that may be on their way, a power of two */
 #define ELAN_PIECE       (UINT64_C(1) << 30)
-#define ELAN_READS       96 /* read requests that a queue for them takes between two marks */
+#define ELAN_READS       78 /* read requests that a queue for them takes between two marks */
 #define ELAN_RESTLESS_MS 1
 #define ELAN_LOOK_MS     25 /* whether a peer that takes no messages is still there */
 /* the same, asked at a server's desk; from one question to the next, too */
@@ -99,10 +99,11 @@ struct elan_move {
     uint32_t before;     /* silent transfers that have to be complete first */
     int64_t since;       /* likewise when it was first seen not to have ended; 0: not yet */
     uint64_t serial;
-    bool held;        /* its notification waits for them */
-    bool let;         /* our own set of its event is done, or on its way */
-    uint32_t refused; /* of its DMAs: they never set the event */
-    bool busy;        /* from its beginning until DONE comes, whatever becomes of its link */
+    bool held;                   /* its notification waits for them */
+    bool let;                    /* our own set of its event is done, or on its way */
+    uint32_t refused;            /* of its DMAs: they never set the event */
+    volatile E4_uint64 *unasked; /* likewise requests for its reads, counted by our interface */
+    bool busy; /* from its beginning until DONE comes, whatever becomes of its link */
     /* in quarantine: what was under way, to whom, and when it is over all the same; 0: never */
     bool kept;
     bool read;
@@ -466,6 +467,8 @@ void elan_move_forget(struct rme_link *l);
 void elan_move_unhold(struct rme_link *l);
 /* Of its DMAs some were refused and all others are over: DONE never comes. */
 bool elan_move_stuck(const struct elan_move *m);
+/* The peer's interface did not take a request for a read of the link. */
+bool elan_move_unasked(const struct rme_link *l);
 /* A DMA in quarantine was refused by that process's interface. */
 void elan_move_refused(struct rme_fabric *f, unsigned vp, enum bmi_elan4_trap_kind kind,
                        E4_Addr at);
@@ -542,6 +545,8 @@ void elan_leave(struct rme_fabric *f);
 
 /* refuse.c */
 void elan_refusals(struct rme_fabric *f);
+/* Ends a link whose peer did not take a request for a read; false: it has none. */
+bool elan_unasked(struct rme_link *l);
 /* Tells the peer what was refused here that it has not been told. */
 void elan_refusals_tell(struct rme_link *l);
 /* A peer says that its interface refused something. */

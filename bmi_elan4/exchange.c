@@ -10,6 +10,7 @@
  */
 #include "bmi_elan4/exchange.h"
 #include "bmi_elan4/forked.h"
+#include "bmi_elan4/kernel.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -60,12 +61,12 @@ int bmi_elan4_desk_open(const struct sockaddr *addr, socklen_t length,
     d->mine = *mine;
     for (int i = 0; i < BMI_ELAN4_VISITORS; i++)
         d->visitor[i].fd = -1;
-    d->epoll = epoll_create1(EPOLL_CLOEXEC);
+    d->epoll = bmi_elan4_epoll();
     if (d->epoll < 0) {
         rc = -errno;
         goto err_desk;
     }
-    d->listener = socket(addr->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    d->listener = bmi_elan4_socket(addr->sa_family);
     if (d->listener < 0) {
         rc = -errno;
         goto err_epoll;
@@ -189,8 +190,7 @@ static void let_in(struct bmi_elan4_desk *d, int64_t now)
     for (int n = 0; n < BMI_ELAN4_VISITORS && !error; n++) {
         struct sockaddr_storage from = {0};
         socklen_t size = sizeof(from);
-        int fd =
-            accept4(d->listener, (struct sockaddr *)&from, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = bmi_elan4_accept(d->listener, (struct sockaddr *)&from, &size);
         if (fd < 0) {
             error = errno;
             break;
@@ -287,7 +287,7 @@ int bmi_elan4_call_begin(const struct sockaddr *addr, socklen_t length,
     if (!c)
         return rc;
     bmi_elan4_card_encode(mine, c->out);
-    c->fd = socket(addr->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    c->fd = bmi_elan4_socket(addr->sa_family);
     if (c->fd < 0) {
         rc = -errno;
         goto err_call;

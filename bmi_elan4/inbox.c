@@ -18,10 +18,10 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "bmi_elan4/compat.h"
+#include "bmi_elan4/kernel.h"
 #include "base/thread.h"
 
 struct bmi_elan4_inbox {
@@ -52,10 +52,10 @@ static void *sleeper(void *arg)
         if (!atomic_load(&in->armed))
             break;
         pthread_mutex_unlock(&in->lock);
-        elan4_waitevent_word(nic->ctx, nic->rx, nic->irq, nic->irq_block, BMI_ELAN4_INT_COOKIE,
-                             in->event, in->arrived, ELAN_WAIT_EVENT);
+        compat_sleep_for(nic->ctx, nic->rx, nic->irq, nic->irq_block, BMI_ELAN4_INT_COOKIE,
+                         in->event, in->arrived, ELAN_WAIT_EVENT);
         atomic_store(&in->armed, 0);
-        eventfd_write(in->fd, 1);
+        bmi_elan4_signal_raise(in->fd);
         pthread_mutex_lock(&in->lock);
     }
     pthread_mutex_unlock(&in->lock);
@@ -64,7 +64,7 @@ static void *sleeper(void *arg)
 
 static int start(struct bmi_elan4_inbox *in)
 {
-    in->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    in->fd = bmi_elan4_signal();
     if (in->fd < 0)
         return -errno;
     pthread_mutex_init(&in->lock, NULL);
@@ -112,7 +112,7 @@ int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots,
     in->queue->q_fptr = in->first;
     in->queue->q_control = E4_InputQueueControl(in->first, in->last, BMI_ELAN4_SLOT);
     in->queue->q_event = bmi_elan4_at(nic, in->event);
-    elan4_store64(in->first, &in->queue->q_bptr);
+    compat_store(in->first, &in->queue->q_bptr);
     MEMBAR_STORESTORE();
     int rc = start(in);
     if (rc < 0) {
@@ -132,14 +132,14 @@ void bmi_elan4_inbox_close(struct bmi_elan4_inbox *in)
     pthread_cond_signal(&in->wanted);
     pthread_mutex_unlock(&in->lock);
     if (atomic_load(&in->armed)) {
-        elan4_set_event_cmd(nic->tx, bmi_elan4_at(nic, in->event));
+        compat_set_event(nic->tx, bmi_elan4_at(nic, in->event));
         bmi_elan4_flush(nic);
     }
     pthread_join(in->thread, NULL);
     pthread_cond_destroy(&in->wanted);
     pthread_mutex_destroy(&in->lock);
     close(in->fd);
-    elan4_block_inputter(nic->ctx, 1); /* nobody may write there any more */
+    compat_block(nic->ctx, 1); /* nobody may write there any more */
     free_memory(in);
 }
 
@@ -150,7 +150,7 @@ E4_Addr bmi_elan4_inbox_queue(const struct bmi_elan4_inbox *in)
 
 const void *bmi_elan4_inbox_peek(struct bmi_elan4_inbox *in)
 {
-    if (atomic_load(&in->armed) || !elan4_pollevent_word(in->nic->ctx, in->arrived, 0))
+    if (atomic_load(&in->armed) || !compat_poll_word(in->nic->ctx, in->arrived, 0))
         return NULL;
     return in->slots + (in->front - in->first);
 }
@@ -160,13 +160,13 @@ void bmi_elan4_inbox_next(struct bmi_elan4_inbox *in)
     struct bmi_elan4_nic *nic = in->nic;
 
     in->front = in->front == in->last ? in->first : in->front + BMI_ELAN4_SLOT;
-    elan4_store64(in->front, &in->queue->q_fptr);
-    elan4_store64(0, in->arrived);
+    compat_store(in->front, &in->queue->q_fptr);
+    compat_store(0, in->arrived);
     MEMBAR_STORESTORE();
-    elan4_wait_event_cmd(nic->rx, bmi_elan4_at(nic, in->event),
-                         E4_EVENT_INIT_VALUE(-32, E4_EVENT_WRITE, E4_EVENT_DTYPE_LONG, 0),
-                         bmi_elan4_at(nic, in->arrived), 1);
-    nic->rx->cmdq_flush(nic->rx);
+    compat_wait_event(nic->rx, bmi_elan4_at(nic, in->event),
+                      E4_EVENT_INIT_VALUE(-32, E4_EVENT_WRITE, E4_EVENT_DTYPE_LONG, 0),
+                      bmi_elan4_at(nic, in->arrived), 1);
+    compat_flush(nic->rx);
 }
 
 void bmi_elan4_inbox_arm(struct bmi_elan4_inbox *in)

@@ -41,7 +41,7 @@ void bmi_elan4_inbox_next(struct bmi_elan4_inbox *inbox);
  */
 void bmi_elan4_inbox_arm(struct bmi_elan4_inbox *inbox);
 bool bmi_elan4_inbox_armed(struct bmi_elan4_inbox *inbox);
-/* An eventfd; whoever finds it readable reads it. */
+/* A signal (kernel.h); whoever finds it readable clears it. */
 int bmi_elan4_inbox_fd(const struct bmi_elan4_inbox *inbox);
 
 #endif

@@ -98,7 +98,7 @@ void elan_link_down(struct rme_link *l, int error)
     elan_move_forget(l);
     elan_rx_close(l);
     if (l->reads) /* what is not yet asked for is not asked for any more */
-        elan4_free_cmdq(f->nic->ctx, l->reads);
+        compat_free_cmdq(f->nic->ctx, f->nic->alloc, l->reads);
     compat_free_main(f->nic->alloc, (void *)l->read_mark);
     l->reads = NULL;
     l->read_mark = NULL;

@@ -46,7 +46,7 @@ static void probe_open(struct probe *p)
     p->memory = mmap(NULL, 2 * AREA, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     p->reads =
-        elan4_alloc_cmdq(nic->ctx, CQ_Size8K, CQ_STENEnableBit | CQ_WriteEnableBit, NULL);
+        compat_cmdq(nic->ctx, nic->alloc, CQ_Size8K, CQ_STENEnableBit | CQ_WriteEnableBit);
     if (p->event && p->word)
         compat_word_event(nic->ctx, p->event, p->word);
 }
@@ -58,7 +58,7 @@ static void probe_close(struct probe *p)
     if (p->late)
         return;
     if (p->reads)
-        elan4_free_cmdq(nic->ctx, p->reads);
+        compat_free_cmdq(nic->ctx, nic->alloc, p->reads);
     if (p->memory != MAP_FAILED)
         munmap(p->memory, 2 * AREA);
     compat_free_main(nic->alloc, (void *)p->word);
@@ -75,12 +75,12 @@ static void post(struct probe *p, uint32_t shape, unsigned i, uint64_t bytes)
 
     if (shape == READ || shape == READ_APART) {
         d.dma_dstEvent = bmi_elan4_at(nic, p->event);
-        compat_ask_dma(p->reads, nic->cookies, &d, nic->vp);
+        compat_ask_dma(p->reads, nic->cookies, &d, nic->vp, 0);
         return;
     }
     d.dma_srcEvent = bmi_elan4_at(nic, p->event);
     d.dma_cookie = compat_dma_cookie(nic->cookies, nic->vp);
-    elan4_run_dma_cmd(nic->tx, &d);
+    compat_run_dma(nic->tx, &d);
 }
 
 /* Nanoseconds from the first post to the last event; 0: it did not come. */
@@ -91,14 +91,14 @@ static uint64_t run(void *arg, uint32_t shape)
     unsigned dmas = apart ? PIECES : 1;
     uint64_t begin = rme_now_ns();
 
-    elan4_store64(0, p->word);
+    compat_store(0, p->word);
     compat_prime(p->f->nic->ctx, p->event, (int)dmas);
     MEMBAR_VISIBLE();
     for (unsigned i = 0; i < dmas; i++)
         post(p, shape, i, apart ? PIECE : (uint64_t)PIECES * PIECE);
     bmi_elan4_flush(p->f->nic);
-    p->reads->cmdq_flush(p->reads);
-    while (!elan4_pollevent_word(p->f->nic->ctx, p->word, 0))
+    compat_flush(p->reads);
+    while (!compat_poll_word(p->f->nic->ctx, p->word, 0))
         if (rme_now_ns() - begin > LATE_NS) {
             p->late = true;
             return 0;

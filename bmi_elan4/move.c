@@ -33,12 +33,13 @@ static int make(struct rme_fabric *f, struct elan_move *m)
     m->told = bmi_elan4_sdram(f->nic, 64, sizeof(E4_Event32));
     m->note_chain = bmi_elan4_sdram(f->nic, 64, (size_t)CHAIN * most);
     m->self_chain = bmi_elan4_sdram(f->nic, 64, CHAIN);
-    m->self = bmi_elan4_main(f->nic, 64, ELAN_HEADER);
+    m->unasked = bmi_elan4_main(f->nic, 64, 64 + ELAN_HEADER);
     m->note_port = compat_port(f->nic->ctx, 8 * most);
     m->self_port = compat_port(f->nic->ctx, 8);
-    if (!m->data || !m->told || !m->note_chain || !m->self_chain || !m->self || !m->note_port ||
-        !m->self_port)
+    if (!m->data || !m->told || !m->note_chain || !m->self_chain || !m->unasked ||
+        !m->note_port || !m->self_port)
         return -ENOMEM;
+    m->self = (uint8_t *)(uintptr_t)m->unasked + 64;
     return elan_tx_make(f, &m->own, 0);
 }
 
@@ -49,7 +50,7 @@ static void unmake(struct rme_fabric *f, struct elan_move *m)
 
     for (unsigned i = 0; i < 4; i++)
         compat_free_sdram(alloc, sdram[i]);
-    compat_free_main(alloc, m->self);
+    compat_free_main(alloc, (void *)(uintptr_t)m->unasked);
     compat_free_port(f->nic->ctx, m->note_port, 8 * f->packets_most);
     compat_free_port(f->nic->ctx, m->self_port, 8);
     free(m);
@@ -133,15 +134,15 @@ static void chain_dma(uint8_t *block, const uint64_t dma[7])
         dma[0] | RUN_DMA_CMD, dma[1], dma[2], dma[3], dma[4], dma[5], dma[6], NOP_CMD};
 
     for (unsigned i = 0; i < 8; i++)
-        elan4_store64(w[i], block + 8 * i);
+        compat_store(w[i], block + 8 * i);
 }
 
 static void prime_copy(struct rme_fabric *f, E4_Event *event, uint32_t sets,
                        const uint8_t *block, E4_Addr port, uint32_t dwords)
 {
-    elan4_store64(bmi_elan4_at(f->nic, block), &event->ev_CopySource);
-    elan4_store64(port, &event->ev_CopyDest);
-    elan4_store64(
+    compat_store(bmi_elan4_at(f->nic, block), &event->ev_CopySource);
+    compat_store(port, &event->ev_CopyDest);
+    compat_store(
         E4_EVENT_INIT_VALUE(-32 * (int32_t)sets, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, dwords),
         &event->ev_CountAndType);
 }
@@ -201,6 +202,7 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
     m->before = l->silent;
     m->held = m->let = false;
     m->refused = 0;
+    compat_store(0, m->unasked);
     m->busy = true;
     place->move = m;
     self_chain(f, m);
@@ -235,14 +237,14 @@ static void let_go(struct rme_fabric *f, struct elan_move *m)
 {
     m->held = false;
     m->let = true;
-    elan4_set_event_cmd(f->nic->tx, bmi_elan4_at(f->nic, m->data));
+    compat_set_event(f->nic->tx, bmi_elan4_at(f->nic, m->data));
 }
 
 /* ---- Data ---- */
 
 static bool reads_empty(const struct rme_link *l)
 {
-    return elan4_load64(l->read_mark) == l->read_marks;
+    return compat_load(l->read_mark) == l->read_marks;
 }
 
 /* One that has nothing to do lends its queue for ever. */
@@ -259,6 +261,8 @@ static E4_CmdQ *borrow(struct rme_fabric *f)
     return NULL;
 }
 
+_Static_assert(ELAN_READS *COMPAT_ASK_DWORDS + 2 <= 1024, "what a queue of 8 KiB holds");
+
 /* Whether the link has a queue for reads that is empty. */
 static bool can_read(struct rme_link *l)
 {
@@ -267,8 +271,7 @@ static bool can_read(struct rme_link *l)
     if (!l->read_mark)
         l->read_mark = bmi_elan4_main(f->nic, 64, 64);
     if (!l->reads)
-        l->reads = elan4_alloc_cmdq(f->nic->ctx, CQ_Size8K,
-                                    CQ_STENEnableBit | CQ_WriteEnableBit, NULL);
+        l->reads = compat_cmdq(f->nic->ctx, f->nic->alloc, CQ_Size8K, COMPAT_ASK_PERMISSIONS);
     if (!l->reads)
         l->reads = borrow(f);
     return l->read_mark && l->reads && reads_empty(l);
@@ -277,8 +280,8 @@ static bool can_read(struct rme_link *l)
 static void mark_reads(struct rme_link *l)
 {
     l->read_marks++;
-    elan4_write_dword_cmd(l->reads, bmi_elan4_at(l->f->nic, l->read_mark), l->read_marks);
-    l->reads->cmdq_flush(l->reads);
+    compat_write_dword(l->reads, bmi_elan4_at(l->f->nic, l->read_mark), l->read_marks);
+    compat_flush(l->reads);
 }
 
 static void run(struct rme_link *l, const struct elan_move *m, E4_Addr remote, E4_Addr local,
@@ -293,7 +296,7 @@ static void run(struct rme_link *l, const struct elan_move *m, E4_Addr remote, E
         d.dma_srcAddr = remote;
         d.dma_dstAddr = local;
         d.dma_dstEvent = bmi_elan4_at(nic, m->data);
-        compat_ask_dma(l->reads, nic->cookies, &d, l->vp);
+        compat_ask_dma(l->reads, nic->cookies, &d, l->vp, bmi_elan4_at(nic, m->unasked));
         count[RME_C_RDMA_READS]++;
         return;
     }
@@ -302,7 +305,7 @@ static void run(struct rme_link *l, const struct elan_move *m, E4_Addr remote, E
     d.dma_srcAddr = local;
     d.dma_dstAddr = remote;
     d.dma_srcEvent = bmi_elan4_at(nic, m->data);
-    elan4_run_dma_cmd(nic->tx, &d);
+    compat_run_dma(nic->tx, &d);
     count[RME_C_RDMA_WRITES]++;
 }
 
@@ -375,9 +378,9 @@ static void tell_only_us(struct rme_link *l, struct elan_move *m)
 
     if (!m->note)
         return;
-    elan4_wait_event_cmd(f->nic->tx, bmi_elan4_at(f->nic, m->data),
-                         E4_EVENT_INIT_VALUE(0, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 8),
-                         bmi_elan4_at(f->nic, m->self_chain), m->self_port);
+    compat_wait_event(f->nic->tx, bmi_elan4_at(f->nic, m->data),
+                      E4_EVENT_INIT_VALUE(0, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 8),
+                      bmi_elan4_at(f->nic, m->self_chain), m->self_port);
     l->gap = true;
 }
 
@@ -396,8 +399,19 @@ void elan_move_unhold(struct rme_link *l)
 bool elan_move_stuck(const struct elan_move *m)
 {
     int32_t left = -EVENT_COUNT(m->data) / 32; /* sets that have not come */
+    uint32_t refused = m->refused + (uint32_t)compat_load(m->unasked);
 
-    return m->refused && left - !m->let == (int32_t)m->refused;
+    return refused && left - !m->let == (int32_t)refused;
+}
+
+bool elan_move_unasked(const struct rme_link *l)
+{
+    const struct elan_move *m;
+
+    TAILQ_FOREACH(m, &l->moves, next)
+        if (compat_load(m->unasked) != 0)
+            return true;
+    return false;
 }
 
 bool elan_moves_over(const struct rme_link *l)
@@ -437,7 +451,7 @@ void elan_move_cut(struct rme_link *l, struct elan_tx *place)
         missing--;
     }
     for (; missing; missing--)
-        elan4_set_event_cmd(f->nic->tx, event);
+        compat_set_event(f->nic->tx, event);
     bmi_elan4_flush(f->nic);
     TAILQ_REMOVE(&l->queued, place, next);
     m->place = NULL;

@@ -15,11 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/remedy.h"
 #include "bmi_elan4/compat.h"
+#include "bmi_elan4/kernel.h"
 
 #define RAIL 0
 
@@ -45,7 +45,7 @@ static void on_trap(ELAN4_CTX *ctx, ELAN4_USER_TRAP *trap, void *arg)
         nic->trap[nic->ntrap++] = t;
     pthread_mutex_unlock(&nic->trap_lock);
     atomic_fetch_add(&nic->traps, 1);
-    eventfd_write(nic->trap_fd, 1);
+    bmi_elan4_signal_raise(nic->trap_fd);
 }
 
 bool bmi_elan4_trap_take(struct bmi_elan4_nic *nic, struct bmi_elan4_trap *out)
@@ -78,7 +78,7 @@ static int attach_at(struct bmi_elan4_nic *nic, const unsigned key[4], int conte
         return rc;
     bmi_elan4_capability(&nic->range, key, context, &cap);
     errno = 0;
-    if (elan4_attach(nic->ctx, &cap) == 0) {
+    if (compat_attach(nic->ctx, &cap) == 0) {
         nic->context = context;
         nic->vp = (unsigned)bmi_elan4_vp(&nic->range, nic->node, context);
         return 0;
@@ -145,9 +145,8 @@ static int prepare(struct bmi_elan4_nic *nic, const unsigned key[4])
     ELAN_CAPABILITY cap;
 
     bmi_elan4_capability(&nic->range, key, nic->range.low_context, &cap);
-    if (elan4_set_standard_mappings(nic->ctx) < 0 ||
-        elan4_set_required_mappings(nic->ctx) < 0 || elan4_add_p2pvp(nic->ctx, 0, &cap) < 0 ||
-        elan4_block_inputter(nic->ctx, 1) < 0 ||
+    if (compat_standard_mappings(nic->ctx) < 0 || compat_required_mappings(nic->ctx) < 0 ||
+        compat_routes(nic->ctx, 0, &cap) < 0 || compat_block(nic->ctx, 1) < 0 ||
         compat_handle_traps(nic->ctx, on_trap, nic) < 0)
         return errno ? -errno : -EIO;
     return 0;
@@ -155,19 +154,19 @@ static int prepare(struct bmi_elan4_nic *nic, const unsigned key[4])
 
 static int make_queues(struct bmi_elan4_nic *nic)
 {
-    nic->cookies = elan4_allocCookiePool(nic->ctx, nic->vp);
-    nic->tx = compat_flowing_cmdq(nic->ctx, CQ_Size64K,
+    nic->cookies = compat_cookie_pool(nic->ctx, nic->vp);
+    nic->tx = compat_flowing_cmdq(nic->ctx, nic->alloc, CQ_Size64K,
                                   CQ_WriteEnableBit | CQ_DmaStartEnableBit | CQ_STENEnableBit |
                                       CQ_SetEventEnableBit | CQ_WaitEventEnableBit,
                                   16);
     nic->rx =
-        elan4_alloc_cmdq(nic->ctx, CQ_Size1K, CQ_WriteEnableBit | CQ_WaitEventEnableBit, NULL);
+        compat_cmdq(nic->ctx, nic->alloc, CQ_Size1K, CQ_WriteEnableBit | CQ_WaitEventEnableBit);
     nic->irq =
-        elan4_alloc_cmdq(nic->ctx, CQ_Size1K, CQ_WriteEnableBit | CQ_InterruptEnableBit, NULL);
+        compat_cmdq(nic->ctx, nic->alloc, CQ_Size1K, CQ_WriteEnableBit | CQ_InterruptEnableBit);
     nic->irq_block = bmi_elan4_sdram(nic, 64, sizeof(*nic->irq_block));
     if (!nic->cookies || !nic->tx || !nic->rx || !nic->irq || !nic->irq_block)
         return -ENOMEM;
-    return elan4_alloc_intcookie(nic->ctx, BMI_ELAN4_INT_COOKIE) < 0 ? -ENOMEM : 0;
+    return compat_int_cookie(nic->ctx, BMI_ELAN4_INT_COOKIE) < 0 ? -ENOMEM : 0;
 }
 
 static int failed(int rc, char *why, size_t size, const char *what, const char *remedy)
@@ -200,7 +199,7 @@ int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_ela
     if (!nic)
         return failed(-ENOMEM, why, size, "a context", "");
     nic->range = *r;
-    nic->trap_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    nic->trap_fd = bmi_elan4_signal();
     if (nic->trap_fd < 0) {
         rc = -errno;
         failed(rc, why, size, "a descriptor", rme_remedy(rc, "see the kernel log (dmesg)"));
@@ -209,7 +208,7 @@ int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_ela
     }
     pthread_mutex_init(&nic->trap_lock, NULL);
     errno = 0;
-    nic->ctx = elan4_init(RAIL);
+    nic->ctx = compat_init(RAIL);
     if (!nic->ctx) {
         rc = errno ? -errno : -ENODEV;
         failed(rc, why, size, "no Elan4 network interface",
@@ -266,12 +265,12 @@ err_nic:
 
 int bmi_elan4_nic_listen(struct bmi_elan4_nic *nic)
 {
-    return elan4_block_inputter(nic->ctx, 0) < 0 ? -EIO : 0;
+    return compat_block(nic->ctx, 0) < 0 ? -EIO : 0;
 }
 
 void bmi_elan4_nic_close(struct bmi_elan4_nic *nic)
 {
-    elan4_block_inputter(nic->ctx, 1);
+    compat_block(nic->ctx, 1);
     if (!compat_leave(nic->ctx))
         return; /* the interface may still use all of it */
     bmi_elan4_log_close(nic->log);
@@ -281,14 +280,14 @@ void bmi_elan4_nic_close(struct bmi_elan4_nic *nic)
 
 void *bmi_elan4_main(struct bmi_elan4_nic *nic, size_t align, size_t size)
 {
-    void *p = elan4_allocMain(nic->alloc, align, size);
+    void *p = compat_main_memory(nic->alloc, align, size);
 
     return p ? memset(p, 0, size) : NULL;
 }
 
 void *bmi_elan4_sdram(struct bmi_elan4_nic *nic, size_t align, size_t size)
 {
-    void *p = elan4_allocElan(nic->alloc, align, size);
+    void *p = compat_sdram(nic->alloc, align, size);
 
     return p ? memset(p, 0, size) : NULL;
 }
@@ -304,10 +303,10 @@ void bmi_elan4_send(struct bmi_elan4_nic *nic, unsigned vp, E4_Addr queue, const
                   .dma_dstEvent = queue};
 
     MEMBAR_VISIBLE();
-    elan4_run_dma_cmd(nic->tx, &dma);
+    compat_run_dma(nic->tx, &dma);
 }
 
 void bmi_elan4_flush(struct bmi_elan4_nic *nic)
 {
-    nic->tx->cmdq_flush(nic->tx);
+    compat_flush(nic->tx);
 }

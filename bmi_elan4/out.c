@@ -98,8 +98,7 @@ void elan_op_flush(struct rme_fabric *f)
 static bool has_landed(const struct rme_fabric *f, const struct elan_tx *tx)
 {
     return tx->x ? tx->over
-                 : elan4_load64(tx->landed) != 0 &&
-                       elan4_pollevent_word(f->nic->ctx, tx->landed, 0);
+                 : compat_load(tx->landed) != 0 && compat_poll_word(f->nic->ctx, tx->landed, 0);
 }
 
 /* Packets that have not landed. */

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "bmi_elan4/compat.h"
+
 static int contexts(const struct bmi_elan4_range *r)
 {
     return r->high_context - r->low_context + 1;
@@ -55,7 +57,7 @@ int bmi_elan4_place(const struct bmi_elan4_range *r, int vp, int *node, int *con
 void bmi_elan4_capability(const struct bmi_elan4_range *r, const unsigned key[4], int context,
                           ELAN_CAPABILITY *cap)
 {
-    elan_nullcap(cap);
+    compat_nullcap(cap);
     for (int i = 0; i < 4; i++)
         cap->cap_userkey.key_values[i] = key[i];
     cap->cap_type = ELAN_CAP_TYPE_BLOCK | ELAN_CAP_TYPE_NO_BITMAP | ELAN_CAP_TYPE_MULTI_RAIL;

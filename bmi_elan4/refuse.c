@@ -180,6 +180,25 @@ void elan_refusals(struct rme_fabric *f)
         (unsigned long long)f->traps, last.type, (unsigned long long)last.at);
 }
 
+/* The queue went on behind the request, so nobody but us knows of the transfer: it is not made
+ * again, as nothing says what the peer's interface would do then. */
+bool elan_unasked(struct rme_link *l)
+{
+    struct elan_move *m;
+
+    if (!elan_move_unasked(l))
+        return false;
+    TAILQ_FOREACH(m, &l->moves, next)
+        l->gap |= m->x->read && m->note;
+    elan_move_unhold(l);
+    elan_log(l->f, RME_LOG_WARN,
+             "%s: the peer's network interface did not take a request for data; the connection "
+             "is given up",
+             l->name);
+    elan_link_end(l, -ETIMEDOUT);
+    return true;
+}
+
 /* The transfer of any link with that process. */
 static bool end_transfer(struct rme_link *told, enum bmi_elan4_trap_kind kind, E4_Addr at)
 {

@@ -241,7 +241,7 @@ static void run(struct rme_fabric *f, const uint64_t dma[7])
 {
     E4_DMA d = {dma[0], dma[1], dma[2], dma[3], dma[4], dma[5], dma[6]};
 
-    elan4_run_dma_cmd(f->nic->tx, &d);
+    compat_run_dma(f->nic->tx, &d);
     f->config.stats->value[RME_C_SEND_REQUESTS]++;
 }
 
@@ -267,7 +267,7 @@ static int send_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct e
     tx->queue = queue;
     tx->since = elan_now();
     tx->refused = 0;
-    elan4_store64(0, tx->landed);
+    compat_store(0, tx->landed);
     compat_prime(f->nic->ctx, tx->event, 1);
     MEMBAR_VISIBLE();
     dma_to(f, vp, queue, tx->at, ELAN_HEADER + p->bytes, bmi_elan4_at(f->nic, tx->event), dma);
@@ -334,7 +334,7 @@ void elan_tx_message(struct rme_link *l, struct elan_tx *tx)
     tx->since = 0;
     tx->queue = l->queue;
     tx->refused = 0;
-    elan4_store64(0, tx->landed);
+    compat_store(0, tx->landed);
     compat_prime(f->nic->ctx, tx->event, (int)tx->packets);
     MEMBAR_VISIBLE();
     for (uint32_t i = 0; i < tx->packets; i++) {

@@ -15,11 +15,11 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/remedy.h"
 #include "bmi_elan4/elan.h"
+#include "bmi_elan4/kernel.h"
 
 enum { AT_INBOX, AT_WAKE, AT_TRAP, AT_GREET };
 
@@ -39,8 +39,8 @@ int elan_wait_open(struct rme_fabric *f)
 {
     int rc;
 
-    f->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    f->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    f->wake_fd = bmi_elan4_signal();
+    f->epoll_fd = bmi_elan4_epoll();
     rc = f->wake_fd < 0 || f->epoll_fd < 0 ? -errno : watch(f, f->wake_fd, EPOLLIN, AT_WAKE);
     if (rc == 0)
         rc = watch(f, bmi_elan4_inbox_fd(f->inbox), EPOLLIN, AT_INBOX);
@@ -71,7 +71,6 @@ int elan_op_arm(struct rme_fabric *f)
 void elan_op_wait(struct rme_fabric *f, int timeout_ms)
 {
     struct epoll_event e[4];
-    eventfd_t count;
     int most = atomic_load(&f->restless);
     int n = epoll_wait(f->epoll_fd, e, 4,
                        most && (timeout_ms < 0 || timeout_ms > most) ? most : timeout_ms);
@@ -82,16 +81,15 @@ void elan_op_wait(struct rme_fabric *f, int timeout_ms)
         if (e[i].data.u32 == AT_GREET)
             atomic_store(&f->hint, 1);
         else
-            eventfd_read(e[i].data.u32 == AT_WAKE   ? f->wake_fd
-                         : e[i].data.u32 == AT_TRAP ? f->nic->trap_fd
-                                                    : bmi_elan4_inbox_fd(f->inbox),
-                         &count);
+            bmi_elan4_signal_clear(e[i].data.u32 == AT_WAKE   ? f->wake_fd
+                                   : e[i].data.u32 == AT_TRAP ? f->nic->trap_fd
+                                                              : bmi_elan4_inbox_fd(f->inbox));
     }
 }
 
 void elan_op_wake(struct rme_fabric *f)
 {
-    eventfd_write(f->wake_fd, 1);
+    bmi_elan4_signal_raise(f->wake_fd);
 }
 
 void elan_look_soon(struct rme_fabric *f)

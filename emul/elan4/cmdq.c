@@ -102,7 +102,8 @@ static bool send_transaction(struct emu4_proc *p, struct emu4_cmdq *q, const uin
         if (!p->knobs.sten_retries || ++q->tries < p->knobs.sten_retries)
             return false;
         EMU4_COUNT(sten_failed, 1);
-        /* fall through */
+        q->result[q->channel] = PACK_DISCARD | RESTART_COUNT_ZERO;
+        break;
     case DMA_DEAD:
         q->result[q->channel] = PACK_DISCARD;
         break;

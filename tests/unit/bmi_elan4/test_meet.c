@@ -396,7 +396,7 @@ static void silent_visitors(void **state)
 
 static bool no_more; /* descriptors */
 
-/* Takes the place of libc's for the desk.  A limit set with setrlimit would do, but valgrind
+/* Take the place of libc's for the desk.  A limit set with setrlimit would do, but valgrind
  * keeps that to itself and closes what was accepted beyond it. */
 int accept4(int fd, struct sockaddr *addr, socklen_t *length, int flags)
 {
@@ -405,6 +405,11 @@ int accept4(int fd, struct sockaddr *addr, socklen_t *length, int flags)
         return -1;
     }
     return (int)syscall(SYS_accept4, fd, addr, length, flags);
+}
+
+int accept(int fd, struct sockaddr *addr, socklen_t *length)
+{
+    return no_more ? (errno = EMFILE, -1) : (int)syscall(SYS_accept4, fd, addr, length, 0);
 }
 
 /* Where there is no descriptor for a visitor nobody is woken again and again by those who

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Linked into a test program with --wrap for these calls: for all that is linked statically, so
+ * for bmi_elan4 but not for the emulation, the kernel is one of before 2.6.22.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+int __real_socket(int family, int type, int protocol);
+int __real_fcntl(int fd, int command, ...);
+int __wrap_eventfd(unsigned value, int flags);
+int __wrap_epoll_create1(int flags);
+int __wrap_accept4(int fd, struct sockaddr *from, socklen_t *size, int flags);
+int __wrap_socket(int family, int type, int protocol);
+int __wrap_fcntl(int fd, int command, ...);
+
+static int refuse(int error)
+{
+    errno = error;
+    return -1;
+}
+
+int __wrap_eventfd(unsigned value, int flags)
+{
+    (void)value;
+    (void)flags;
+    return refuse(ENOSYS);
+}
+
+int __wrap_epoll_create1(int flags)
+{
+    (void)flags;
+    return refuse(ENOSYS);
+}
+
+int __wrap_accept4(int fd, struct sockaddr *from, socklen_t *size, int flags)
+{
+    (void)fd;
+    (void)from;
+    (void)size;
+    (void)flags;
+    return refuse(ENOSYS);
+}
+
+int __wrap_socket(int family, int type, int protocol)
+{
+    return type & (SOCK_CLOEXEC | SOCK_NONBLOCK) ? refuse(EINVAL)
+                                                 : __real_socket(family, type, protocol);
+}
+
+int __wrap_fcntl(int fd, int command, ...)
+{
+    va_list ap;
+
+    va_start(ap, command);
+    void *argument = va_arg(ap, void *);
+    va_end(ap);
+    return command == F_OFD_SETLK || command == F_OFD_GETLK
+               ? refuse(EINVAL)
+               : __real_fcntl(fd, command, argument);
+}
+
+/* They are in force. */
+__attribute__((constructor)) static void begin(void)
+{
+    struct flock l = {.l_type = F_WRLCK};
+
+    if (eventfd(0, 0) >= 0 || epoll_create1(0) >= 0 || accept4(0, NULL, NULL, 0) >= 0 ||
+        socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0) >= 0 || fcntl(0, F_OFD_GETLK, &l) >= 0 ||
+        errno != EINVAL) {
+        fprintf(stderr, "linked without --wrap\n");
+        abort();
+    }
+}
