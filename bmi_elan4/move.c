@@ -261,7 +261,7 @@ static E4_CmdQ *borrow(struct rme_fabric *f)
     return NULL;
 }
 
-_Static_assert(ELAN_READS *COMPAT_ASK_DWORDS + 2 <= 1024, "what a queue of 8 KiB holds");
+_Static_assert(ELAN_READS *COMPAT_ASK_DWORDS + 2 <= 1024, "a queue of 8 KiB holds fewer reads");
 
 /* Whether the link has a queue for reads that is empty. */
 static bool can_read(struct rme_link *l)

@@ -552,7 +552,7 @@ static int rdma(unsigned vp, E4_Addr there, void *data, size_t length, bool read
         d.dma_srcAddr = there;
         d.dma_dstAddr = bmi_elan4_at(nic, memory);
         d.dma_dstEvent = bmi_elan4_at(nic, event);
-        compat_ask_dma(reads, nic->cookies, &d, vp);
+        compat_ask_dma(reads, nic->cookies, &d, vp, 0);
         reads->cmdq_flush(reads);
     } else {
         d.dma_cookie = compat_dma_cookie(nic->cookies, vp);
