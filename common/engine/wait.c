@@ -265,10 +265,8 @@ static void learn(struct rme *rme, bool ended, bool lost)
 {
     struct rme_engine *e = rme_engine(rme);
 
-    if (lost) {
+    if (lost)
         e->spins_in_vain = SPINS_IN_VAIN - 1;
-        e->spins_longer = SPINS_LONGER;
-    }
     if (ended && !lost) {
         e->spins_in_vain -= e->spins_in_vain < 2 ? e->spins_in_vain : 2;
         e->spins_longer = 0;

@@ -11,7 +11,6 @@
 #define VAIN     8    /* SPINS_IN_VAIN */
 #define TRIES    4    /* SPINS_TRIED */
 #define PAUSE    16   /* SPINS_PAUSE */
-#define LONGER   4    /* SPINS_LONGER */
 #define SKIP     15   /* OFFER_SKIP */
 #define ALONE_NS 2000 /* what an offer takes that nobody takes */
 #define TAKEN_NS 20000
@@ -222,7 +221,7 @@ static void a_processor_that_others_keep_ends_polling(void **state)
         assert_int_equal(cpu.offers, i == 0 ? 2 : 1); /* the first learns what offers take */
         assert_int_equal(polls_us(), 0);
     }
-    assert_in_range(waits_until(SPIN_US), PAUSE << LONGER, 2 * (PAUSE << LONGER));
+    assert_in_range(waits_until(SPIN_US), PAUSE << 2, 2 * (PAUSE << 2));
 }
 
 int main(void)
