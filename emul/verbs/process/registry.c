@@ -226,8 +226,7 @@ void emu_explain_eperm(int pid)
         pid);
 }
 
-/* The process that has a slot, or -errno. Its service thread wakes. */
-static int slot_pid(uint32_t slot)
+int emu_slot_pid(uint32_t slot)
 {
     char name[64];
 
@@ -242,7 +241,7 @@ static int slot_pid(uint32_t slot)
  */
 static bool is_own(const struct shm_head *seg, int pid, int *err)
 {
-    int holder = seg->pid == pid ? pid : slot_pid(seg->slot & (EMU_MAX_SLOTS - 1));
+    int holder = seg->pid == pid ? pid : emu_slot_pid(seg->slot & (EMU_MAX_SLOTS - 1));
 
     if (holder < 0 && holder != -ECONNREFUSED)
         *err = -holder;
@@ -367,7 +366,7 @@ static bool is_dead(const struct emu_peer *p)
 /* Has no thread of one that has left the name of its slot any more? */
 static bool slot_is_free(const struct emu_peer *p)
 {
-    int pid = slot_pid(p->slot);
+    int pid = emu_slot_pid(p->slot);
 
     return pid == -ECONNREFUSED || (pid > 0 && pid != p->pid);
 }
@@ -476,7 +475,7 @@ struct emu_peer *emu_peer_get(struct emu_dev *d, uint32_t slot)
 
     if (p)
         return p;
-    int pid = slot_pid(slot);
+    int pid = emu_slot_pid(slot);
     if (pid < 0) {
         static _Atomic int said;
         explain_lack(&said, "cannot be reached", 0, -pid, 0);
@@ -579,18 +578,6 @@ bool emu_peer_had_turn(const struct emu_peer *p, uint64_t *ran)
     return p->self || has_left(p) || emu_had_turn(p->pid, ran);
 }
 
-void emu_turns_begin(const struct emu_dev *d, struct emu_turns *t)
-{
-    t->n = 0;
-    for (uint32_t slot = 0; slot < EMU_MAX_SLOTS && t->n < EMU_TURNS; slot++) {
-        int pid = slot == d->slot ? -1 : slot_pid(slot);
-        if (pid <= 0 || emu_at_rest(pid))
-            continue;
-        t->of[t->n].pid = pid;
-        emu_had_turn(pid, &t->of[t->n++].ran);
-    }
-}
-
 bool emu_peers_any(struct emu_dev *d,
                    bool (*is)(struct emu_dev *d, struct emu_peer *p, void *arg), void *arg)
 {
@@ -658,7 +645,7 @@ void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p)
         fd = copy_fd(p, p->seg->bell_fd);
         if (fd < 0) {
             /* connecting to its slot wakes the service thread just as well */
-            slot_pid(p->slot);
+            emu_slot_pid(p->slot);
             return;
         }
         int none = -1;

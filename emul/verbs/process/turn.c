@@ -63,11 +63,6 @@ bool emu_has_stopped(int pid)
     return all_threads(pid, has_stopped);
 }
 
-bool emu_at_rest(int pid)
-{
-    return all_threads(pid, is_at_rest);
-}
-
 bool emu_had_turn(int pid, uint64_t *ran)
 {
     struct timespec t;
@@ -78,7 +73,19 @@ bool emu_had_turn(int pid, uint64_t *ran)
     uint64_t now = (uint64_t)t.tv_sec * EMU_NSEC + (uint64_t)t.tv_nsec;
     bool has_run = now != *ran;
     *ran = now;
-    return has_run || emu_at_rest(pid);
+    return has_run || all_threads(pid, is_at_rest);
+}
+
+void emu_turns_begin(const struct emu_dev *d, struct emu_turns *t)
+{
+    t->n = 0;
+    for (uint32_t slot = 0; slot < EMU_MAX_SLOTS && t->n < EMU_TURNS; slot++) {
+        int pid = slot == d->slot ? -1 : emu_slot_pid(slot);
+        if (pid <= 0 || all_threads(pid, is_at_rest))
+            continue;
+        t->of[t->n].pid = pid;
+        emu_had_turn(pid, &t->of[t->n++].ran);
+    }
 }
 
 bool emu_turns_had(struct emu_turns *t, bool forget)
