@@ -128,9 +128,6 @@ struct cm_id {
     uint64_t deadline;    /* 0: none */
     uint64_t held_until;  /* a disconnection is not told before this time; 0: there is none */
     uint64_t refuse_at;   /* before this time a request that finds no listener tries again */
-    uint64_t refuse_seen; /* when that was last looked at */
-    enum { CM_PUNCTUAL, CM_LOOKED, CM_LATE } late; /* what is known of those who may listen */
-    struct emu_turns turns;                        /* of these */
     struct emu_peer *peer;
     uint32_t remote_num, remote_qpn, local_qpn;
     uint8_t responder_resources, initiator_depth, retry_count, rnr_retry;

@@ -226,7 +226,8 @@ void emu_explain_eperm(int pid)
         pid);
 }
 
-int emu_slot_pid(uint32_t slot)
+/* The process that has a slot, or -errno. Its service thread wakes. */
+static int slot_pid(uint32_t slot)
 {
     char name[64];
 
@@ -241,7 +242,7 @@ int emu_slot_pid(uint32_t slot)
  */
 static bool is_own(const struct shm_head *seg, int pid, int *err)
 {
-    int holder = seg->pid == pid ? pid : emu_slot_pid(seg->slot & (EMU_MAX_SLOTS - 1));
+    int holder = seg->pid == pid ? pid : slot_pid(seg->slot & (EMU_MAX_SLOTS - 1));
 
     if (holder < 0 && holder != -ECONNREFUSED)
         *err = -holder;
@@ -366,7 +367,7 @@ static bool is_dead(const struct emu_peer *p)
 /* Has no thread of one that has left the name of its slot any more? */
 static bool slot_is_free(const struct emu_peer *p)
 {
-    int pid = emu_slot_pid(p->slot);
+    int pid = slot_pid(p->slot);
 
     return pid == -ECONNREFUSED || (pid > 0 && pid != p->pid);
 }
@@ -475,7 +476,7 @@ struct emu_peer *emu_peer_get(struct emu_dev *d, uint32_t slot)
 
     if (p)
         return p;
-    int pid = emu_slot_pid(slot);
+    int pid = slot_pid(slot);
     if (pid < 0) {
         static _Atomic int said;
         explain_lack(&said, "cannot be reached", 0, -pid, 0);
@@ -564,18 +565,73 @@ bool emu_peer_greet(struct emu_dev *d, struct emu_peer *p)
     return true;
 }
 
+/* As the kernel shows it; '?' where that cannot be told for want of a descriptor. */
+static char thread_state(const char *path)
+{
+    char line[128], state = 'X'; /* also where it has ended meanwhile */
+    FILE *f = fopen(path, "re");
+
+    if (!f)
+        return errno != ENOENT && errno != ESRCH ? '?' : 'X';
+    /* the name of a thread, which is in parentheses, may have some itself */
+    const char *name_end = fgets(line, sizeof(line), f) ? strrchr(line, ')') : NULL;
+    if (name_end)
+        (void)sscanf(name_end, ") %c", &state);
+    fclose(f);
+    return state;
+}
+
+static bool has_stopped(char state)
+{
+    return strchr("TtZX", state) != NULL;
+}
+
+static bool is_at_rest(char state)
+{
+    return state != 'R';
+}
+
+/* Is it so of all threads?  They stop and end one by one, each after its system call. */
+static bool all_threads(const struct emu_peer *p, bool (*is)(char state))
+{
+    char path[300];
+    bool all = true;
+
+    snprintf(path, sizeof(path), "/proc/%d/task", p->pid);
+    DIR *dir = opendir(path);
+    if (!dir)
+        return is(errno == ENOENT || errno == ESRCH ? 'X' : '?');
+    for (struct dirent *e; all && (e = readdir(dir)) != NULL;) {
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", p->pid, e->d_name);
+        all = is(thread_state(path));
+    }
+    closedir(dir);
+    return all;
+}
+
 bool emu_peer_stopped(struct emu_peer *p)
 {
     if (p->self)
         return false;
     if (has_left(p)) /* what is there by its number may be another program */
         return slot_is_free(p);
-    return emu_has_stopped(p->pid);
+    return all_threads(p, has_stopped);
 }
 
 bool emu_peer_had_turn(const struct emu_peer *p, uint64_t *ran)
 {
-    return p->self || has_left(p) || emu_had_turn(p->pid, ran);
+    struct timespec t;
+    clockid_t clock;
+
+    if (p->self || has_left(p) || clock_getcpuclockid(p->pid, &clock) != 0 ||
+        clock_gettime(clock, &t) != 0)
+        return true;
+    uint64_t now = (uint64_t)t.tv_sec * EMU_NSEC + (uint64_t)t.tv_nsec;
+    bool has_run = now != *ran;
+    *ran = now;
+    return has_run || all_threads(p, is_at_rest);
 }
 
 bool emu_peers_any(struct emu_dev *d,
@@ -645,7 +701,7 @@ void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p)
         fd = copy_fd(p, p->seg->bell_fd);
         if (fd < 0) {
             /* connecting to its slot wakes the service thread just as well */
-            emu_slot_pid(p->slot);
+            slot_pid(p->slot);
             return;
         }
         int none = -1;
