@@ -7,9 +7,11 @@
  * bounded, and a host that fetches nothing blocks nobody's expected messages.
  *
  * Each peer's messages are delivered in the order of their sending: they wait in
- * peer->talk->unexpected, and from its head they go to rme->protocols->unexpected as they
- * become complete.  Complete messages outlive their peer.  A buffer given out is found again by
- * its address in a hash table, so that a wrong pointer does no harm.
+ * peer->talk->unexpected, and from its head they go to peer->talk->complete as they become
+ * complete.  The first complete message of each peer is in rme->protocols->unexpected: the host
+ * gets those of the peers in turn, so a peer that sends many delays another by one.  Complete
+ * messages outlive their peer.  A buffer given out is found again by its address in a hash
+ * table, so that a wrong pointer does no harm.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -69,7 +71,12 @@ static void pass_on(struct rme_peer *peer)
         if (!u->ready)
             return;
         rme_node_remove(&u->link);
-        rme_node_append(&rme->protocols->unpublished, &u->link);
+        if (rme_node_alone(&peer->talk->complete)) {
+            rme_node_append(&rme->protocols->unpublished, &u->link);
+        } else { /* the peer has one in the host's list already */
+            rme->protocols->unexpected_changes++;
+            rme_wait_notify(rme, RME_WAIT_UNEXPECTED);
+        }
         rme_node_append(&peer->talk->complete, &u->waiting);
         rme_peer_count(peer, RME_C_UNEXPECTED_RECEIVED, 1);
         rme_peer_count(peer, RME_C_BYTES_RECEIVED, u->size);
@@ -243,6 +250,12 @@ struct rme_unexp *rme_unexp_take(struct rme *rme)
     u = rme_entry(node, struct rme_unexp, link);
     peer = u->peer;
     rme_node_remove(&u->waiting);
+    if (!rme_node_alone(&peer->talk->complete)) {
+        struct rme_unexp *next =
+            rme_entry(peer->talk->complete.next, struct rme_unexp, waiting);
+
+        rme_node_append(&rme->protocols->unexpected, &next->link);
+    }
     rme_unkeep(peer, u->kept);
     if (u->pulled) {
         peer->talk->pulled -= pull_cost(u);

@@ -10,7 +10,8 @@ struct rme_message;
 extern const struct rme_protocol rme_protocol_unexpected;
 
 struct rme_unexp {
-    struct rme_node link;    /* in peer->unexpected, then in rme->unexpected */
+    /* in peer->unexpected; of a peer's complete ones the first is in rme->unexpected */
+    struct rme_node link;
     struct rme_node waiting; /* of the peer: in `pulls`, later in `complete` */
     struct rme_keyed lent;   /* in the table of what the host has */
     struct rme_peer *peer;   /* NULL once the host has it */

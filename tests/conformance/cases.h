@@ -33,6 +33,7 @@
     X(unexpected_of_every_size)                                                                \
     X(unexpected_too_large_is_refused)                                                         \
     X(unexpected_outlives_its_peer)                                                            \
+    X(unexpected_of_peers_in_turn)                                                             \
     X(unexpected_tags_are_their_own)                                                           \
     X(sizes_around_every_limit)                                                                \
     X(receive_larger_than_send)                                                                \

@@ -196,6 +196,41 @@ void unexpected_outlives_its_peer(void **state)
     blob_free(&b);
 }
 
+/* The host gets messages of peers in turn, and those of each in order: a client that sends many
+ * delays the others by one. */
+void unexpected_of_peers_in_turn(void **state)
+{
+    static const int tags[] = {0, 7, 1, 2};
+    struct pair p, late;
+    struct op ops[4];
+    struct blob b;
+
+    (void)state;
+    pair_open(&p);
+    late = p;
+    late.client = node_open("late", NULL);
+    late.to_server = node_dial(late.client, lane_uri(0));
+    pair_meet(&late);
+    blob_flat(&b, 100);
+    blob_fill(&b, 8);
+    p.server->no_unexpected = true;
+    uint64_t before = node_counter(p.server, "unexpected_received");
+    for (int i = 0; i < 3; i++)
+        post_unexpected(&ops[i], p.client, p.to_server, &b, i);
+    pump_until_counter(p.server, "unexpected_received", before + 3);
+    post_unexpected(&ops[3], late.client, late.to_server, &b, 7);
+    pump_until_counter(p.server, "unexpected_received", before + 4);
+    for (int i = 0; i < 4; i++) {
+        struct rme_unexpected u;
+
+        assert_int_equal(rme_test_unexpected(p.server->rme, &u, 1, 0), 1);
+        assert_int_equal(u.tag, tags[i]);
+        assert_int_equal(rme_unexpected_free(p.server->rme, u.buffer), 0);
+    }
+    pump_until_all(ops, 4);
+    blob_free(&b);
+}
+
 /* Tags of unexpected and of expected messages have nothing to do with each other. */
 void unexpected_tags_are_their_own(void **state)
 {
