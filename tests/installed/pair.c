@@ -52,7 +52,7 @@ static void client(int port)
     must(BMI_addr_lookup(&server, text OPTIONS) == 0, "BMI_addr_lookup");
     must(BMI_addr_lookup(&server, "ib://127.0.0.1:0" OPTIONS) < 0,
          "refusing port 0 of a server");
-    must(strstr(heard, "port 0") != NULL, "naming port 0");
+    must(strstr(heard, "0 is any free port") != NULL, "naming port 0");
     must(BMI_addr_lookup(&server, text OPTIONS) == 0, "BMI_addr_lookup again");
     ret = BMI_post_sendunexpected(&id, server, word, sizeof(word), BMI_EXT_ALLOC, 7, NULL,
                                   context, NULL);
