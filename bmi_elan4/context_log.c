@@ -86,30 +86,6 @@ static int make_folder(const char *folder)
     return errno == EEXIST ? 0 : -errno;
 }
 
-/*
- * Opened first, made only if it is not there: the kernel may refuse O_CREAT for a file of
- * another user in a folder like this one.
- */
-static int open_file(const char *path)
-{
-    for (int tries = 0; tries < 100; tries++) {
-        int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-        if (fd >= 0 || errno != ENOENT)
-            return fd < 0 ? -errno : fd;
-        fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0666);
-        if (fd >= 0) {
-            if (fchmod(fd, 0666) == 0) /* whatever the umask is */
-                return fd;
-            int err = errno;
-            close(fd);
-            return -err;
-        }
-        if (errno != EEXIST)
-            return -errno;
-    }
-    return -EAGAIN;
-}
-
 int bmi_elan4_log_open(const char *folder, int node, const struct bmi_elan4_range *r,
                        struct bmi_elan4_log **out)
 {
@@ -133,7 +109,7 @@ int bmi_elan4_log_open(const char *folder, int node, const struct bmi_elan4_rang
     rc = make_folder(folder);
     if (rc < 0)
         goto err_log;
-    rc = log->fd = open_file(log->path);
+    rc = log->fd = bmi_elan4_shared_file(log->path);
     if (rc < 0)
         goto err_log;
     if (fstat(log->fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink > 1) {

@@ -99,10 +99,11 @@ struct elan_move {
     uint32_t before;     /* silent transfers that have to be complete first */
     int64_t since;       /* likewise when it was first seen not to have ended; 0: not yet */
     uint64_t serial;
-    bool held;                   /* its notification waits for them */
-    bool let;                    /* our own set of its event is done, or on its way */
-    uint32_t refused;            /* of its DMAs: they never set the event */
-    volatile E4_uint64 *unasked; /* likewise requests for its reads, counted by our interface */
+    bool held;        /* its notification waits for them */
+    bool let;         /* our own set of its event is done, or on its way */
+    uint32_t refused; /* of its DMAs: they never set the event */
+    /* refused requests for its reads, counted by the local interface */
+    volatile E4_uint64 *unasked;
     bool busy; /* from its beginning until DONE comes, whatever becomes of its link */
     /* in quarantine: what was under way, to whom, and when it is over all the same; 0: never */
     bool kept;
@@ -221,7 +222,7 @@ struct elan_owner {
     uint32_t out, former; /* buffers that it has, and that those before it have */
     bool dead;            /* it is known to be */
     bool desk;            /* one of them has answered at a desk */
-    int64_t deaf;         /* since when it is known to take nothing; 0: it is not */
+    int64_t stalled;      /* since when no packet has landed that it was sent; 0: not known */
     uint64_t seen;        /* the last one that packets came from; when the first and the last */
     int64_t first, last;  /* of these came */
     LIST_HEAD(, elan_tx) tx; /* free ones of the place alone */
@@ -367,12 +368,13 @@ bool elan_place_full(const struct rme_fabric *f, unsigned vp);
 bool elan_place_silent(const struct rme_fabric *f, unsigned vp);
 void elan_owner_died(struct rme_fabric *f, unsigned vp, uint64_t generation);
 bool elan_owner_dead(const struct rme_fabric *f, unsigned vp, uint64_t generation);
-/* That process takes nothing since then; or it has taken something. */
-void elan_owner_deaf(struct rme_fabric *f, unsigned vp, uint64_t generation, int64_t since);
-void elan_owner_hears(struct rme_fabric *f, unsigned vp, uint64_t generation);
-/* Since when at least a packet waits for it that was given to the interface `then`. */
-int64_t elan_owner_waits(const struct rme_fabric *f, unsigned vp, uint64_t generation,
-                         int64_t then);
+/* No packet to that process has landed since then; or one has landed. */
+void elan_owner_stalled(struct rme_fabric *f, unsigned vp, uint64_t generation, int64_t since);
+void elan_owner_resumed(struct rme_fabric *f, unsigned vp, uint64_t generation);
+/* The earlier of `then`, when a packet to that process was given to the interface, and the time
+ * since which none has landed. */
+int64_t elan_owner_stalled_since(const struct rme_fabric *f, unsigned vp, uint64_t generation,
+                                 int64_t then);
 /* Another process was the last that was seen there. */
 bool elan_owner_replaced(const struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* A process has sent something: it lives, and the former owner of its context does not. */
@@ -467,7 +469,7 @@ void elan_move_forget(struct rme_link *l);
 void elan_move_unhold(struct rme_link *l);
 /* Of its DMAs some were refused and all others are over: DONE never comes. */
 bool elan_move_stuck(const struct elan_move *m);
-/* The peer's interface did not take a request for a read of the link. */
+/* The peer's interface has refused a request for a read of the link. */
 bool elan_move_unasked(const struct rme_link *l);
 /* A DMA in quarantine was refused by that process's interface. */
 void elan_move_refused(struct rme_fabric *f, unsigned vp, enum bmi_elan4_trap_kind kind,
@@ -545,7 +547,7 @@ void elan_leave(struct rme_fabric *f);
 
 /* refuse.c */
 void elan_refusals(struct rme_fabric *f);
-/* Ends a link whose peer did not take a request for a read; false: it has none. */
+/* Ends a link with a refused request for a read; false: the link has none. */
 bool elan_unasked(struct rme_link *l);
 /* Tells the peer what was refused here that it has not been told. */
 void elan_refusals_tell(struct rme_link *l);

@@ -105,6 +105,31 @@ int bmi_elan4_accept(int listener, struct sockaddr *from, socklen_t *size)
     return is_old(fd) ? flagged(accept(listener, from, size), true) : fd;
 }
 
+/*
+ * Opened first, and made only if it does not exist: the kernel may refuse O_CREAT for a file of
+ * another user in such a folder.
+ */
+int bmi_elan4_shared_file(const char *path)
+{
+    for (int tries = 0; tries < 100; tries++) {
+        int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+
+        if (fd < 0 && errno == ENOENT) {
+            fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0666);
+            if (fd < 0 && errno == EEXIST)
+                continue;
+            if (fd >= 0 && fchmod(fd, 0666) < 0) { /* whatever the umask is */
+                int err = errno;
+                close(fd);
+                return -err;
+            }
+        }
+        fd = flagged(fd, false);
+        return fd < 0 ? -errno : fd;
+    }
+    return -EAGAIN;
+}
+
 /* ---- Locks of processes ---- */
 
 /* A file with locks. It is never closed. */
@@ -118,19 +143,6 @@ struct file {
 static pthread_mutex_t files_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct file *files;
 static pid_t files_of;
-
-/* Opened first, made only if it is not there, as the file beside it. */
-static int open_file(const char *path)
-{
-    int flags = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
-    int fd = open(path, flags);
-
-    if (fd < 0 && errno == ENOENT && (fd = open(path, flags | O_CREAT | O_EXCL, 0666)) >= 0)
-        fchmod(fd, 0666);
-    else if (fd < 0 && errno == EEXIST)
-        fd = open(path, flags);
-    return flagged(fd, false);
-}
 
 static struct file *file_of(const char *path)
 {
@@ -148,8 +160,9 @@ static struct file *file_of(const char *path)
     if (!f)
         return NULL;
     snprintf(f->path, bytes, "%s.lock", path);
-    f->fd = open_file(f->path);
+    f->fd = bmi_elan4_shared_file(f->path);
     if (f->fd < 0) {
+        errno = -f->fd;
         free(f);
         return NULL;
     }

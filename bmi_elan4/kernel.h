@@ -25,6 +25,10 @@ int bmi_elan4_epoll(void);
 int bmi_elan4_socket(int family);
 int bmi_elan4_accept(int listener, struct sockaddr *from, socklen_t *size);
 
+/* Opens a file that all users of the node may write to, and makes one that does not exist: a
+ * descriptor, closed when a program is executed, or -errno. */
+int bmi_elan4_shared_file(const char *path);
+
 /*
  * F_OFD_SETLK or F_OFD_GETLK for a part of the open file `fd`, whose path it is; 0, or -1 with
  * errno. Where the kernel has locks of processes only, they are taken on another file, `path`

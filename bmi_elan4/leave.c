@@ -6,12 +6,11 @@
  * would keep its end for ever: what it says to a link that is gone is not answered. Where there
  * is no buffer for it LEFT is owed, and said later.
  *
- * What a process has given to its interface and has not landed goes with its context. A peer
- * whose queue is full, or whose processor is busy, is the one that was given up, and would not
- * hear of it. So who closes stays until each LEFT and BREAK has landed, or its receiver is
- * known to be dead or replaced, or has taken nothing for ELAN_LEAVE_MS, or for elan_dead_ms if
- * that is less. The time before the closing counts: a dead process of another node is known by
- * nothing else. Peers that did not hear it find out by their own probes.
+ * Packets that have not landed are lost with the context. On close the process waits until each
+ * LEFT and BREAK has landed, or its receiver is known to be dead or replaced, or none of the
+ * receiver's packets has landed for ELAN_LEAVE_MS, or for elan_dead_ms if that is less. Time
+ * before the close counts: nothing else tells of a dead process of another node. A peer that
+ * got no LEFT detects the end by its probes.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -55,16 +54,16 @@ void elan_links_tell(struct rme_fabric *f)
     }
 }
 
-/* A process to which a packet is on its way since `then`. */
+/* A packet to that process is in flight since `then`, and the process may be alive. */
 static bool may_live(struct rme_fabric *f, unsigned vp, uint64_t generation, int64_t then)
 {
     int64_t most = f->dead_ms < ELAN_LEAVE_MS ? f->dead_ms : ELAN_LEAVE_MS;
 
-    return elan_now() - elan_owner_waits(f, vp, generation, then) < most &&
+    return elan_now() - elan_owner_stalled_since(f, vp, generation, then) < most &&
            !elan_owner_gone(f, vp, generation) && !elan_owner_replaced(f, vp, generation);
 }
 
-/* Somebody who may live has not got what we told him last. What is owed waits since `begun`. */
+/* A LEFT or BREAK has not landed whose receiver may be alive. Those owed wait since `begun`. */
 static bool unheard(struct rme_fabric *f, int64_t begun)
 {
     const struct elan_tx *tx;

@@ -184,7 +184,7 @@ void elan_tx_sweep(struct rme_fabric *f, int64_t now)
         if (!orphan_over(f, tx, now))
             continue;
         if (has_landed(f, tx))
-            elan_owner_hears(f, tx->vp, tx->generation);
+            elan_owner_resumed(f, tx->vp, tx->generation);
         else
             elan_bind(&tx->bound, &tx->lost, tx->generation);
         TAILQ_REMOVE(&f->orphans, tx, next);
@@ -245,8 +245,8 @@ void elan_tx_drop(struct rme_link *l, bool all)
             free(tx);
         } else {
             if (tx->since && !has_landed(l->f, tx))
-                elan_owner_deaf(l->f, tx->vp, tx->generation,
-                                elan_now() - (l->f->watched - tx->since));
+                elan_owner_stalled(l->f, tx->vp, tx->generation,
+                                   elan_now() - (l->f->watched - tx->since));
             tx->link = NULL;
             tx->kept = true;
             tx->since = elan_now();

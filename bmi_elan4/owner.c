@@ -36,7 +36,7 @@ static void succeed(struct elan_owner *o, uint64_t generation)
     o->former += o->out;
     o->out = 0;
     o->dead = false;
-    o->deaf = 0;
+    o->stalled = 0;
 }
 
 void elan_owner_charge(struct rme_fabric *f, unsigned vp, uint64_t generation)
@@ -99,28 +99,28 @@ bool elan_owner_dead(const struct rme_fabric *f, unsigned vp, uint64_t generatio
     return o->dead && generation == o->generation;
 }
 
-void elan_owner_deaf(struct rme_fabric *f, unsigned vp, uint64_t generation, int64_t since)
+void elan_owner_stalled(struct rme_fabric *f, unsigned vp, uint64_t generation, int64_t since)
 {
     struct elan_owner *o = owner_of(f, vp);
 
-    if (generation == o->generation && (!o->deaf || since < o->deaf))
-        o->deaf = since;
+    if (generation == o->generation && (!o->stalled || since < o->stalled))
+        o->stalled = since;
 }
 
-void elan_owner_hears(struct rme_fabric *f, unsigned vp, uint64_t generation)
+void elan_owner_resumed(struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
     struct elan_owner *o = owner_of(f, vp);
 
     if (generation == o->generation)
-        o->deaf = 0;
+        o->stalled = 0;
 }
 
-int64_t elan_owner_waits(const struct rme_fabric *f, unsigned vp, uint64_t generation,
-                         int64_t then)
+int64_t elan_owner_stalled_since(const struct rme_fabric *f, unsigned vp, uint64_t generation,
+                                 int64_t then)
 {
     const struct elan_owner *o = owner_of(f, vp);
 
-    return generation == o->generation && o->deaf && o->deaf < then ? o->deaf : then;
+    return generation == o->generation && o->stalled && o->stalled < then ? o->stalled : then;
 }
 
 bool elan_owner_replaced(const struct rme_fabric *f, unsigned vp, uint64_t generation)
@@ -136,7 +136,7 @@ void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation)
 
     succeed(o, generation);
     o->dead = false;
-    o->deaf = 0;
+    o->stalled = 0;
     o->last = elan_now();
     if (o->seen == generation)
         return;

@@ -180,8 +180,8 @@ void elan_refusals(struct rme_fabric *f)
         (unsigned long long)f->traps, last.type, (unsigned long long)last.at);
 }
 
-/* The queue went on behind the request, so nobody but us knows of the transfer: it is not made
- * again, as nothing says what the peer's interface would do then. */
+/* The command queue continued after the refused request, so no side will complete the transfer.
+ * The request is not repeated: the behaviour of the peer's interface is not known then. */
 bool elan_unasked(struct rme_link *l)
 {
     struct elan_move *m;
@@ -192,8 +192,7 @@ bool elan_unasked(struct rme_link *l)
         l->gap |= m->x->read && m->note;
     elan_move_unhold(l);
     elan_log(l->f, RME_LOG_WARN,
-             "%s: the peer's network interface did not take a request for data; the connection "
-             "is given up",
+             "%s: connection aborted: the peer's network interface refused a request for data",
              l->name);
     elan_link_end(l, -ETIMEDOUT);
     return true;
