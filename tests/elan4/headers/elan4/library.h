@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Which functions libelan4 has, as programs call them: its own header is not public. Types that
- * calls leave open are the narrowest.
+ * The functions of libelan4 as programs call them, for qsnetlibs before and after 1.7.0. Its own
+ * header is not public: types that calls leave open are the narrowest. All other headers are
+ * those of the emulation.
  */
 #ifndef ELAN4_LIBRARY_H
 #define ELAN4_LIBRARY_H
@@ -9,7 +10,6 @@
 #include <elan/devinfo.h>
 #include <elan/version.h>
 #include <elan4/types.h>
-/* they use types.h */
 #include <elan4/commands.h>
 #include <elan4/dma.h>
 #include <elan4/events.h>
@@ -17,9 +17,7 @@
 #include <elan4/neterr.h>
 #include <elan4/registers.h>
 #include <elan4/trtype.h>
-/* it uses those */
 #include <elan4/trap.h>
-/* and that */
 #include <elan4/usertrap.h>
 #include <qsnet/fence.h>
 #define ELAN_BAD_ADDR     ((E4_Addr)-1)
