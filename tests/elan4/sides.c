@@ -203,3 +203,14 @@ int sides_tear_down(void **state)
     scratch_close(&scratch);
     return 0;
 }
+
+void until_counted(struct side *a, struct side *b, const char *name, int64_t count)
+{
+    uint64_t end = guard_ms() + PATIENCE_MS;
+
+    while (counter(name) < count) {
+        assert_true(guard_ms() < end);
+        poll_side(a);
+        poll_side(b);
+    }
+}

@@ -57,6 +57,8 @@ void close_side(struct side *s);
 void poll_side(struct side *s);
 /* Looks at both until the first has had so many events of the kind. */
 void until(struct side *s, struct side *other, enum rme_event_type type, int count);
+/* Looks at both until the network has counted so many: the process that counts may be late. */
+void until_counted(struct side *a, struct side *b, const char *name, int64_t count);
 void dial(struct side *s, const char *uri);
 /* A server and a client with a link. */
 void open_pair(struct side *server, struct side *client, const char *server_options,

@@ -276,18 +276,6 @@ static void another_server_after_a_request(void **state)
     another_server_is_met(true);
 }
 
-/* What the network counted has come so far; the process that counts it may be behind. */
-static void until_counted(struct side *a, struct side *b, const char *name, int64_t count)
-{
-    uint64_t end = guard_ms() + PATIENCE_MS;
-
-    while (counter(name) < count) {
-        assert_true(guard_ms() < end);
-        poll_side(a);
-        poll_side(b);
-    }
-}
-
 /* However many pieces a list has: one event here, one there, and all data before it. Of the
  * network each takes two packets, one that tells the peer and one that tells us, and two events
  * that send them, each with a command and one that fills up its block. */
@@ -717,80 +705,6 @@ static void who_has_many_links_is_heard(void **state)
     close_side(&client);
 }
 
-/* ---- What pieces cost ---- */
-
-/* So much the stopped clock goes on for each DMA, and for each that is asked for. */
-#define WRITE_NS 1000
-#define READ_NS  3000
-
-void __real_elan4_run_dma_cmd(E4_CmdQ *q, E4_DMA *dma);
-void __wrap_elan4_run_dma_cmd(E4_CmdQ *q, E4_DMA *dma);
-void __real_elan4_remote_dma(E4_CmdQ *q, E4_DMA *dma, unsigned vp, E4_uint64 cookie);
-void __wrap_elan4_remote_dma(E4_CmdQ *q, E4_DMA *dma, unsigned vp, E4_uint64 cookie);
-
-static bool dmas_take_time;
-
-void __wrap_elan4_run_dma_cmd(E4_CmdQ *q, E4_DMA *dma)
-{
-    if (dmas_take_time)
-        clock_step_ns(WRITE_NS);
-    __real_elan4_run_dma_cmd(q, dma);
-}
-
-void __wrap_elan4_remote_dma(E4_CmdQ *q, E4_DMA *dma, unsigned vp, E4_uint64 cookie)
-{
-    if (dmas_take_time)
-        clock_step_ns(READ_NS);
-    __real_elan4_remote_dma(q, dma, vp, cookie);
-}
-
-static void pieces_are_measured(void **state)
-{
-    struct rme_piece_costs costs = {.segment_ns = 7};
-    struct side s;
-
-    (void)state;
-    open_side(&s, NULL, "");
-    clock_stop();
-    dmas_take_time = true;
-    assert_true(ops->measure(s.f, &costs));
-    dmas_take_time = false;
-    clock_run();
-    assert_int_equal(costs.segment_ns, 0);
-    assert_int_equal(costs.request_ns, WRITE_NS);
-    assert_int_equal(costs.read_ns, READ_NS - WRITE_NS);
-    close_side(&s);
-}
-
-/* Events do not fire: the measurement ends, changes nothing, and leaves alone what is under way
- * to its memory, where it comes later. */
-static void a_measurement_does_not_end(void **state)
-{
-    struct rme_piece_costs costs = {11, 22, 33};
-    struct side s;
-
-    (void)state;
-    open_side(&s, NULL, "");
-    assert_int_equal(elan4_block_inputter(s.f->nic->ctx, 1), 0);
-    clock_stop();
-    for (int i = 0; i < 2; i++) {
-        uint64_t start = rme_now();
-        clock_look_takes(1000000);
-        assert_false(ops->measure(s.f, &costs));
-        clock_look_takes(0);
-        assert_in_range(rme_now() - start, 50, 60);
-        assert_int_equal(costs.segment_ns, 11);
-        assert_int_equal(costs.request_ns, 22);
-        assert_int_equal(costs.read_ns, 33);
-    }
-    clock_run();
-    int64_t before = counter("dma_write");
-    assert_int_equal(elan4_block_inputter(s.f->nic->ctx, 0), 0);
-    until_counted(&s, &s, "dma_write", before + 2);
-    assert_int_equal(atomic_load(&s.f->nic->traps), 0);
-    close_side(&s);
-}
-
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -815,8 +729,6 @@ int main(void)
         cmocka_unit_test(who_gave_up_is_heard),
         cmocka_unit_test(who_goes_at_once_is_heard),
         cmocka_unit_test(who_has_many_links_is_heard),
-        cmocka_unit_test(pieces_are_measured),
-        cmocka_unit_test(a_measurement_does_not_end),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The software HCA's connection manager in a process that has no free descriptors. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include "tests/emul/cm_help.h"
+
+/* Lets the process open so many descriptors more. */
+static struct rlimit leave_descriptors(int n)
+{
+    struct rlimit before, few;
+    int fd[8];
+
+    for (int i = 0; i <= n; i++)
+        fd[i] = dup(0); /* the lowest that are free */
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = (rlim_t)fd[n];
+    for (int i = 0; i <= n; i++)
+        close(fd[i]);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    return before;
+}
+
+/* An id never seems to have a device when there was no descriptor for it. */
+TEST_UNWATCHED(an_address_without_a_descriptor_is_an_error)
+{
+    struct rdma_cm_id *id = new_id(NULL), *bound = new_id(NULL);
+
+    CHECK_EQ(rdma_resolve_addr(id, NULL, at("127.0.0.1", PORT), 1000), 0);
+    struct rlimit before = leave_descriptors(0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ADDR_ERROR), -EMFILE);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    CHECK(!id->verbs && !id->pd);
+    CHECK(rdma_resolve_route(id, 1000) < 0);
+    CHECK_EQ(errno, EINVAL);
+    before = leave_descriptors(2); /* one claims the address */
+    CHECK(rdma_bind_addr(bound, at("127.0.0.1", PORT + 1)) < 0);
+    CHECK_EQ(errno, EMFILE);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    CHECK(!bound->verbs && !bound->pd);
+    CHECK_EQ(rdma_bind_addr(bound, at("127.0.0.1", PORT + 1)), 0);
+    CHECK(bound->verbs && bound->pd);
+    resolve(id, "127.0.0.1", PORT);
+    before = leave_descriptors(0);
+    CHECK_EQ(rdma_connect(id, &(struct rdma_conn_param){.qp_num = 7}), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -EMFILE);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    drop(id);
+    drop(bound);
+    all_gone();
+}
+
+/* A listener at all addresses has no device before its first request. */
+PAIR(a_request_without_a_descriptor_is_rejected, run_two)
+ACTIVE(a_request_without_a_descriptor_is_rejected)
+{
+    struct rdma_conn_param p = {.qp_num = 7};
+
+    if (is_watched()) /* valgrind keeps the limit of descriptors to itself */
+        return;
+    struct rdma_cm_id *id = new_id(NULL);
+    meet(s);
+    resolve(id, "127.0.0.1", PORT + 8);
+    CHECK_EQ(rdma_connect(id, &p), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 28);
+    drop(id);
+    meet(s);
+    id = connect_to("127.0.0.1", PORT + 8);
+    meet(s);
+    drop(id);
+    all_gone();
+}
+PASSIVE(a_request_without_a_descriptor_is_rejected)
+{
+    struct rdma_cm_event *e;
+
+    if (is_watched())
+        return;
+    struct rdma_cm_id *l = listen_at("0.0.0.0", PORT + 8, 4);
+    meet(s);
+    CHECK(readable(chan->fd, 60000));
+    CHECK_EQ(fcntl(chan->fd, F_SETFL, O_NONBLOCK), 0);
+    struct rlimit before = leave_descriptors(0);
+    CHECK(rdma_get_cm_event(chan, &e) < 0);
+    CHECK_EQ(errno, EAGAIN);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    meet(s);
+    struct rdma_cm_id *id = accept_one();
+    meet(s);
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    drop(id);
+    drop(l);
+    all_gone();
+}
+
+/*
+ * The listener has no descriptor to look up who asks. It hears of each request when it has one,
+ * but of that which was taken back.
+ */
+enum { ASKED = 4, TAKEN_BACK = 1 };
+
+PAIR(a_request_waits_for_a_descriptor, run_two)
+ACTIVE(a_request_waits_for_a_descriptor)
+{
+    struct rdma_cm_id *id[ASKED];
+
+    if (is_watched()) /* valgrind keeps the limit of descriptors to itself */
+        return;
+    meet(s);
+    for (unsigned char i = 0; i < ASKED; i++) {
+        struct rdma_conn_param p = {.qp_num = 7, .private_data = &i, .private_data_len = 1};
+        id[i] = new_id(NULL);
+        resolve(id[i], "127.0.0.1", PORT + 13);
+        CHECK_EQ(rdma_connect(id[i], &p), 0);
+        if (i == TAKEN_BACK)
+            drop(id[i]);
+    }
+    meet(s);
+    for (int i = 0; i < ASKED - 1; i++)
+        CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 28);
+    for (int i = 0; i < ASKED; i++)
+        if (i != TAKEN_BACK)
+            drop(id[i]);
+    all_gone();
+}
+PASSIVE(a_request_waits_for_a_descriptor)
+{
+    unsigned heard = 0;
+
+    if (is_watched())
+        return;
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 13, 8);
+    struct rlimit before = leave_descriptors(0);
+    meet(s);
+    meet(s);
+    settle();
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    for (int i = 0; i < ASKED - 1; i++) {
+        struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
+        struct rdma_cm_id *id = e->id;
+        heard |= 1u << *(const unsigned char *)e->param.conn.private_data;
+        CHECK_EQ(rdma_ack_cm_event(e), 0);
+        CHECK_EQ(rdma_reject(id, NULL, 0), 0);
+        drop(id);
+    }
+    CHECK_EQ(heard, ((1u << ASKED) - 1) & ~(1u << TAKEN_BACK));
+    drop(l);
+    all_gone();
+}
+
+/* Who has none when it is asked, and no right to reach the requester, refuses when it has. */
+PAIR(a_request_that_waited_is_refused, run_two)
+ACTIVE(a_request_that_waited_is_refused)
+{
+    struct rdma_conn_param p = {.qp_num = 7};
+
+    if (getuid() || is_watched())
+        return;
+    struct rdma_cm_id *id = new_id(NULL);
+    meet(s);
+    resolve(id, "127.0.0.1", PORT + 14);
+    CHECK_EQ(rdma_connect(id, &p), 0);
+    meet(s);
+    CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -EPERM);
+    meet(s);
+    drop(id);
+    all_gone();
+}
+PASSIVE(a_request_that_waited_is_refused)
+{
+    if (getuid() || is_watched())
+        return;
+    CHECK_EQ(setgid(65534), 0);
+    CHECK_EQ(setuid(65534), 0);
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 14, 1);
+    struct rlimit before = leave_descriptors(0);
+    meet(s);
+    meet(s);
+    settle();
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    meet(s);
+    drop(l);
+    all_gone();
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    take_ports();
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+    const struct CMUnitTest tests[] = {
+        T(an_address_without_a_descriptor_is_an_error),
+        T(a_request_without_a_descriptor_is_rejected),
+        T(a_request_waits_for_a_descriptor),
+        T(a_request_that_waited_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
