@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Registration of user memory for the time of an operation, in few calls [001 4.2], with a
- * cache when (and only when) unmaps are watched [000 5.4].  Cached is private anonymous memory
- * alone, because of no other the kernel reports every change; the rest (files, memfd, shared
- * memory, hugetlbfs) is registered for each operation, and exactly its bytes.
+ * Registration of user memory for the duration of an operation, in few calls [001 4.2], with a
+ * cache if unmaps are monitored [000 5.4].  Only private anonymous memory is cached, because
+ * changes of other memory are not all reported by the kernel; files, memfd, shared memory and
+ * hugetlbfs are registered for each operation, and exactly the operation's bytes.
  *
- * Where the device pages on demand (caps.on_demand) nothing is pinned and nothing needs to be
- * watched: all memory is cached, and the kernel is asked at each use whether it is there
- * (demand.c).
+ * With on-demand paging (caps.on_demand) nothing is pinned and nothing is monitored: all memory
+ * is cached, and every use asks the kernel whether the memory is mapped (demand.c).
  *
- * Threads: acquire, reap and warm register or deregister and are called with no lock of the
- * engine held.  release only moves list entries and may be called with it.  Own lock, never
- * held while registering.
+ * Threads: acquire, reap and warm register or deregister, and are called without a lock of the
+ * engine.  release only moves list entries and may be called with the engine's lock.  The own
+ * lock is never held during a registration.
  *
- * The rule that keeps freed memory from being registered: a completion is reported to the host
- * only after the operation's registrations are gone or are known to be watched, or to follow
- * what is mapped.  So an
- * operation ends like this: (engine's lock)   need = rme_mreg_release(mreg, hold); (no lock) if
- * (need) rme_mreg_reap(mreg); then the completion becomes visible. Many operations may be
- * released before one reap: that is the batch.
+ * Rule that keeps freed memory from staying registered: a completion is reported to the host
+ * only after the operation's registrations are ended, monitored, or on demand.  So an operation
+ * ends like this:
+ * - (engine's lock)   need = rme_mreg_release(mreg, hold);
+ * - (no lock)         if (need) rme_mreg_reap(mreg);
+ * - then the completion becomes visible.
+ *
+ * Many operations may be released before one reap, which then deregisters them in one batch.
  */
 #ifndef RME_MREG_H
 #define RME_MREG_H
@@ -27,22 +28,23 @@
 #include "memory/zone.h"
 
 struct rme_mreg;
-struct rme_mreg_hold; /* what one acquire holds */
+struct rme_mreg_hold; /* the registrations of one acquire */
 
 struct rme_mreg_config {
     struct rme_pin *pin;
-    struct rme_zone *zone; /* segments inside it need no registration; may be NULL */
-    uint64_t max_entries;  /* cached registrations; 0: no cache */
-    uint64_t max_bytes;    /* cached registered bytes; 0: no cache, UINT64_MAX: a quarter of
-                              rme_pin_budget() */
-    uint32_t batch;      /* registrations that the cache gives up together; 0, 1: one by one */
-    bool free_on_demand; /* no bound of bytes where memory comes on demand: they cost none */
-    bool single;         /* no groups: each segment is registered by itself */
+    struct rme_zone *zone; /* its memory needs no registration; may be NULL */
+    uint64_t max_entries;  /* limit of cached registrations; 0: no cache */
+    /* limit of cached registered bytes; 0: no cache, UINT64_MAX: a quarter of
+     * rme_pin_budget() */
+    uint64_t max_bytes;
+    uint32_t batch;      /* registrations evicted together; 0, 1: one by one */
+    bool free_on_demand; /* with on-demand paging no limit of bytes applies */
+    bool single;         /* register each segment by itself, without groups */
     double call_ns; /* cost of a registration: call_ns + page_ns * pages; both 0: presets */
     double page_ns;
 };
 
-/* A segment: base and length in, keys out (0 for length 0). */
+/* A segment: base and length are inputs, the keys are outputs (0 for length 0). */
 struct rme_mseg {
     void *base;
     uint64_t length;
@@ -50,73 +52,70 @@ struct rme_mseg {
     uint64_t rkey;
 };
 
-/* -ENOMEM. */
+/* Creates the registrations of an engine.  -ENOMEM. */
 int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out);
 
-/* Deregisters everything; all holds have been released.  NULL is allowed. */
+/* Deregisters everything.  All holds must be released.  NULL is allowed. */
 void rme_mreg_free(struct rme_mreg *mreg);
 
 /*
- * Makes `count` segments ready for the device with RME_ACCESS_* rights and fills in their
- * keys.  Neighbouring segments are registered together where T = a*p + b says so, holes
- * included (but exactly the segments where a peer shall have a key that opens all of the
- * registration); when the system refuses such a group, its segments are registered one by one,
- * or, when they are many, in groups between the holes that the kernel tells of [001 4.2.2].
- * Pure sources (RME_ACCESS_LOCAL, REMOTE_READ) register read-only memory. -ENOMEM: refused,
- * nothing is held; the caller copies instead.  -EFAULT, -EINVAL: memory that is not there or
- * not writable.
+ * Registers `count` segments with RME_ACCESS_* rights and fills in their keys.  Adjacent
+ * segments are registered as a group where T = a*p + b is cheaper, holes included, unless a
+ * peer gets a key that gives access to the whole registration.  If the system refuses a group,
+ * its segments are registered one by one, or, if they are many, in groups between the holes
+ * that the kernel reports [001 4.2.2].  Pure sources (RME_ACCESS_LOCAL, REMOTE_READ) may be
+ * read-only memory. -ENOMEM: refused, nothing is held, and the caller copies instead.  -EFAULT,
+ * -EINVAL: memory that is unmapped or not writable.
  */
 int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
                      unsigned access, struct rme_mreg_hold **out);
 
 /*
- * Keys without any registration call: from zones, the cache, or NULL segments.  -EAGAIN:
- * acquire is needed (nothing is held).  Never blocks; may be called with the engine's lock
+ * Finds keys without a registration: from zones, from the cache, and for empty segments.
+ * -EAGAIN: call rme_mreg_acquire (nothing is held).  Does not block; the engine's lock may be
  * held.
  */
 int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, unsigned access,
                  struct rme_mreg_hold **out);
 
-/* Ends a hold (NULL is allowed).  True: call rme_mreg_reap before the completion is reported.
- */
+/* Ends a hold; NULL is allowed.  True: call rme_mreg_reap before the completion is reported. */
 bool rme_mreg_release(struct rme_mreg *mreg, struct rme_mreg_hold *hold);
 
-/* The same for a hold on a block of the zone that was registered for one operation alone: the
- * zone gets it back when that is deregistered, and nobody uses it before. */
+/* Ends a hold on a block of the zone that was registered for one operation.  The zone gets the
+ * block back, and may reuse it, when the registration is ended. */
 bool rme_mreg_release_block(struct rme_mreg *mreg, struct rme_mreg_hold *hold, void *block);
 
 /*
- * Deregisters what was released and is not cached, and what the cache gave up, in one batch.
- * Returns when all that was released before the call is deregistered, also when another thread
- * is at it.  Cheap when there is nothing.
+ * Deregisters released registrations that are not cached, and evicted ones, in one batch.
+ * Returns when everything that was released before the call is deregistered, also if another
+ * thread does it.  Cheap if nothing is pending.
  */
 void rme_mreg_reap(struct rme_mreg *mreg);
 bool rme_mreg_wants_reap(const struct rme_mreg *mreg);
 
-/*
- * A cache that was full gives up ahead of time as many as it would together (`batch`), and an
- * eighth of its bytes, and deregisters them: for who has nothing better to do.  No lock held.
- */
+/* Evict and deregister ahead of time from a cache that was full: `batch` registrations and an
+ * eighth of the bytes.  For a thread that is otherwise idle.  No lock held. */
 bool rme_mreg_wants_room(const struct rme_mreg *mreg);
 void rme_mreg_make_room(struct rme_mreg *mreg);
 
 /*
- * A range will soon be used with these rights.  Only remembered, and that of a few ranges, and
- * of them as many bytes as leave most of the cache to others; does nothing without a cache,
- * nor for a block of the zone.  Forgotten when the range is seen to be unmapped or discarded.
- * Never fails, any lock.  rme_mreg_warm registers the oldest that was named, if its use has not
- * begun meanwhile: for who has nothing better to do.  No lock held.
+ * Announces that a range will be used with these rights.  Never fails; any lock may be held.
+ * The hint is recorded only, within a few ranges and a share of the cache, and not without a
+ * cache nor for a block of the zone.  An unmap or discard of the range drops the hint.
+ * rme_mreg_warm registers the oldest hinted range, unless its use has begun; for a thread that
+ * is otherwise idle, no lock held.
  */
 void rme_mreg_hint(struct rme_mreg *mreg, const void *start, size_t length, unsigned access);
 bool rme_mreg_wants_warming(const struct rme_mreg *mreg);
 void rme_mreg_warm(struct rme_mreg *mreg);
 
-/* Is the cache in use?  (Bounds above 0; a monitor at work, or memory that comes on demand.) */
+/* Returns true if the cache is in use: its limits are above 0, and a monitor runs or memory
+ * comes on demand. */
 bool rme_mreg_caches(const struct rme_mreg *mreg);
 
-/* Bytes that the cache may hold. */
+/* Returns the limit of cached bytes. */
 uint64_t rme_mreg_bound(const struct rme_mreg *mreg);
-/* Registrations that it may hold; 0: it is not in use. */
+/* Returns the limit of cached registrations; 0: the cache is not in use. */
 uint64_t rme_mreg_entries(const struct rme_mreg *mreg);
 
 #endif

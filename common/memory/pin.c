@@ -24,7 +24,7 @@ void rme_pin_init(struct rme_pin *pin, const struct rme_fabric_ops *ops,
     pin->log = log;
 }
 
-/* "8388608 bytes" or "unlimited". */
+/* Formats the limit: "8388608 bytes" or "unlimited". */
 static const char *memlock_text(char *out, size_t size)
 {
     struct rlimit limit;

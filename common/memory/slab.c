@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Slabs.  AddressSanitizer is told which blocks are free, so that it finds whoever uses one. */
+/* Slabs.  Free blocks are poisoned for AddressSanitizer, so that a use is reported. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -16,8 +16,8 @@
 
 #ifdef ZONE_POISON
 #include <sanitizer/asan_interface.h>
-/* A child has the memory, too: what came to its addresses instead would be taken for free
- * blocks, as the poison stays. */
+/* Children inherit the memory, too: with MADV_DONTFORK a later mapping at the same addresses
+ * would still be poisoned. */
 #define NOT_FOR_CHILDREN MADV_DOFORK
 #else
 #define NOT_FOR_CHILDREN                           MADV_DONTFORK
@@ -41,7 +41,7 @@ size_t rme_slab_mapped(size_t size)
     return round_up(size, RME_SLAB_SMALLEST);
 }
 
-/* Maps `size` bytes. */
+/* Maps `size` bytes, aligned. */
 static char *map_aligned(size_t size, size_t alignment)
 {
     char *raw = mmap(NULL, size + alignment, PROT_READ | PROT_WRITE,
@@ -58,8 +58,11 @@ static char *map_aligned(size_t size, size_t alignment)
     return base;
 }
 
-/* Huge pages that are there.  What mmap() has reserved may be refused at first touch (a limit
- * of the control group, a node without any), by SIGBUS; before Linux 5.14 that is not known. */
+/*
+ * Maps huge pages and touches them.  A page that mmap() has reserved may be refused at its
+ * first touch, with SIGBUS (a limit of the control group, a node without free pages); before
+ * Linux 5.14 there is no way to find out.
+ */
 static char *map_huge(size_t size)
 {
     char *base = mmap(NULL, size, PROT_READ | PROT_WRITE,
@@ -83,7 +86,7 @@ static char *map_memory(const struct rme_zone_config *config, size_t size)
         if (base == NULL)
             return NULL;
         if (huge)
-            (void)madvise(base, size, MADV_HUGEPAGE); /* a wish; small pages serve as well */
+            (void)madvise(base, size, MADV_HUGEPAGE); /* advisory; small pages work as well */
     }
     if (config->dont_fork)
         (void)madvise(base, size, NOT_FOR_CHILDREN);

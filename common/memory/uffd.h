@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What the monitor asks of the kernel: to report changes of memory (userfaultfd in
- * write-protect mode, with nothing protected), and whether memory is what it was.  No lock of
- * its own: watch, unwatch and unwatch_all are called by one thread at a time, the rest by any.
+ * The kernel interfaces of the monitor: reports of memory changes (userfaultfd in write-protect
+ * mode, with nothing protected), and queries whether memory is unchanged.  No lock: one thread
+ * at a time calls watch, unwatch and unwatch_all, any thread the rest.
  */
 #ifndef RME_UFFD_H
 #define RME_UFFD_H
@@ -12,30 +12,30 @@
 #include <stdint.h>
 
 struct rme_uffd {
-    int fd;    /* the userfaultfd that watches */
-    int asked; /* one that watches nothing and is asked; the same where that does not serve */
-    int map;   /* the page map of this process; -1: there is none that tells of huge pages */
-    int maps;  /* the list of mappings of this process */
+    int fd; /* the userfaultfd that watches */
+    /* a second one that watches nothing, for queries; the same as fd where it would not help */
+    int asked;
+    int map;  /* page map of this process; -1: none that reports huge pages */
+    int maps; /* list of mappings of this process */
     size_t page;
 };
 
-/* A negative errno, and nothing is open: this system has no such thing for us. */
+/* Opens the descriptors.  A negative errno: not available on this system, nothing is open. */
 int rme_uffd_open(struct rme_uffd *u);
 
-/* Closes the descriptors.  That ends no watch while a forked child has them: see unwatch_all.
- */
+/* Closes the descriptors.  Watches continue while a forked child has them: see unwatch_all. */
 void rme_uffd_close(struct rme_uffd *u);
 
-/* Starts to watch, ends to watch whole pages.  A negative errno: such memory cannot be watched
- * (files, huge pages of hugetlbfs, nothing there). */
+/* Watch and unwatch whole pages.  A negative errno: such memory cannot be watched (files, huge
+ * pages of hugetlbfs, nothing mapped). */
 int rme_uffd_watch(const struct rme_uffd *u, uintptr_t start, uintptr_t end);
-/* False: some of it is not such memory any more, and perhaps none is unwatched. */
+/* Returns false if a part is no such memory any more; the rest may be still watched. */
 bool rme_uffd_unwatch(const struct rme_uffd *u, uintptr_t start, uintptr_t end);
 
 /* Ends every watch in this process, wherever the watched memory was moved to. */
 void rme_uffd_unwatch_all(const struct rme_uffd *u);
 
-/* Does a huge page lie across this address? */
+/* Returns true if a huge page lies across this address. */
 bool rme_uffd_splits_huge(const struct rme_uffd *u, uintptr_t address);
 
 #define RME_HUGE_PAGE                                                                          \
@@ -43,23 +43,25 @@ bool rme_uffd_splits_huge(const struct rme_uffd *u, uintptr_t address);
                                             */
 
 enum rme_still {
-    RME_STILL_YES,     /* all of it is one mapping: private, anonymous, and watched */
-    RME_STILL_NO,      /* it is not */
-    RME_STILL_UNKNOWN, /* a change of some mapping is under way, and the kernel says no more */
+    RME_STILL_YES, /* all of it is one private, anonymous, watched mapping */
+    RME_STILL_NO,  /* changed */
+    /* a change of some mapping is in progress, the kernel cannot tell more */
+    RME_STILL_UNKNOWN,
 };
 
-/* Constant time, whatever the size: no page table is looked at. */
+/* Returns whether a range is unchanged, in constant time: no page table is read. */
 enum rme_still rme_uffd_still(const struct rme_uffd *u, uintptr_t start, uintptr_t end);
 
-/* Is a change of watched memory under way, whose event was not read or not acted upon yet? */
+/* Returns true if a change of watched memory is in progress whose event is unread or
+ * unhandled. */
 bool rme_uffd_pending(const struct rme_uffd *u);
 
 enum rme_uffd_event {
-    RME_UFFD_NONE,   /* no more for now */
-    RME_UFFD_GONE,   /* [start, end) is not what it was */
-    RME_UFFD_MOVED,  /* … and its pages are now at `to` */
-    RME_UFFD_OTHER,  /* means nothing to us */
-    RME_UFFD_BROKEN, /* the descriptor reports nothing any more */
+    RME_UFFD_NONE,   /* no more events now */
+    RME_UFFD_GONE,   /* [start, end) has changed */
+    RME_UFFD_MOVED,  /* [start, end) has changed, and its pages are at `to` now */
+    RME_UFFD_OTHER,  /* irrelevant */
+    RME_UFFD_BROKEN, /* the descriptor reports no more events */
 };
 
 struct rme_uffd_change {
@@ -67,11 +69,11 @@ struct rme_uffd_change {
     uintptr_t to;
 };
 
-/* The next event.  Not by read(): see thread.h. */
+/* Reads the next event.  Not by read(): see thread.h. */
 enum rme_uffd_event rme_uffd_next(const struct rme_uffd *u, struct rme_uffd_change *change);
 
-/* Lets go of all who wait for an event to be read, unless a forked child has the descriptor,
- * too; nothing can be watched afterwards.  The number of the descriptor stays taken. */
+/* Releases all threads that wait for an event to be read, unless a forked child has the
+ * descriptor, too; nothing can be watched afterwards.  The descriptor number stays in use. */
 void rme_uffd_abandon(const struct rme_uffd *u);
 
 #endif
