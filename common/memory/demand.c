@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * User memory whose pages come on demand (caps.on_demand).
+ * User memory with on-demand paging (caps.on_demand).
  *
- * The device asks the kernel for each page, and forgets it when the mapping changes.  So no
- * registration is ever of other memory than the host has at its addresses, whatever was
- * unmapped, moved, discarded or copied by a fork meanwhile, and the cache needs no monitor.
+ * The device asks the kernel for each page, and forgets the page when the mapping changes.  So
+ * a registration always refers to the host's present memory, whatever was unmapped, moved,
+ * discarded or copied by a fork, and the cache needs no monitor.
  *
- * What a registration that pins finds out on the way, that the memory is there and may be
- * written, nobody finds out here before the device does, and then the link ends.  So the kernel
- * is asked instead, when memory is registered and whenever its registration is used again.  Who
- * unmaps memory in the middle of an operation loses the link; a device that pins would go on
- * with pages that nobody sees.
+ * A registration that pins fails if the memory is unmapped or not writable.  With on-demand
+ * paging the device finds out later, and the link ends.  Therefore the kernel is asked
+ * (PROCMAP_QUERY, Linux 6.11; older kernels pin) when memory is registered, and at each use of
+ * the registration.  A host that unmaps memory during an operation loses the link; a device
+ * that pins would go on with the old pages.
  *
- * For windows the kernel maps all pages as writable, also where the window is for reading.
- *
- * The question is PROCMAP_QUERY (Linux 6.11).  On older kernels memory is pinned.
+ * For windows the kernel maps all pages writable, also for reads.
  */
 #include <errno.h>
 

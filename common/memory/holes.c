@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What lies between the host's segments and cannot be registered along with them: nothing is
- * mapped there, or not with the rights that are needed [001 4.2.2].  The kernel is asked when
- * it has refused a group, and what it says is remembered, for reading and for writing apart, so
- * that the next group ends there without being refused.
+ * Holes: memory between the host's segments that cannot be registered with them, as unmapped or
+ * without the needed rights [001 4.2.2].  The kernel is asked after it has refused a group, and
+ * the answer is recorded, separately for reads and writes, so that later groups end there
+ * without a refusal.
  *
- * That is for speed alone.  What has changed meanwhile is found out as everything else is: a
- * registration that is refused, or, as each hole is forgotten when it was met HOLE_USES times,
- * one that is tried again.
+ * This only saves time.  Changes are found as usual: a registration is refused, or a hole is
+ * forgotten after HOLE_USES uses and the group is tried again.
  */
 #include "memory/maps.h"
 #include "memory/mreg_int.h"
@@ -41,10 +40,10 @@ bool mreg_hole_between(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, un
     return hole != NULL;
 }
 
-/* A walk along the mappings, to learn what of a range is not there. */
+/* A walk along the mappings, to find the holes of a range. */
 struct search {
     struct rme_mreg *mreg;
-    uintptr_t at, end; /* what is left of the range */
+    uintptr_t at, end; /* the remaining range */
     unsigned access, found;
 };
 
@@ -84,7 +83,7 @@ void mreg_holes_ask(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsig
     struct search search = {.mreg = mreg, .at = start, .end = end, .access = access};
     int maps;
 
-    if (start >= end) /* segments that leave nothing out between them */
+    if (start >= end) /* adjacent segments */
         return;
     maps = rme_maps_open();
     if (maps < 0)

@@ -7,19 +7,19 @@
 
 #include "memory/maps.h"
 
-/* Linux 6.11; not in the headers of older systems. */
+/* Not in the headers of systems before Linux 6.11. */
 struct query {
     uint64_t size, flags, addr; /* in; the flags are rights that the mapping must have */
     uint64_t start, end, vma_flags, page_size, offset, inode;
     uint32_t major, minor;
-    uint32_t name_size, build_id_size; /* 0: not wanted */
+    uint32_t name_size, build_id_size; /* 0: not requested */
     uint64_t name, build_id;
 };
 #define QUERY          _IOWR('f', 17, struct query)
 #define QUERY_READABLE 1u
 #define QUERY_WRITABLE 2u
 
-/* What has been read of a line "start-end rights offset device inode …". */
+/* The parsed part of a line "start-end rights offset device inode …". */
 struct line {
     uintptr_t number[2];
     int field; /* 0, 1: the numbers; then one for each letter of the rights; the rest */
@@ -33,7 +33,7 @@ static int digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Takes one character.  True: the line is complete. */
+/* Parses one character.  True: the line is complete. */
 static bool line_takes(struct line *line, char c)
 {
     if (c == '\n')

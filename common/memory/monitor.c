@@ -1,69 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Normal path.  Ranges are registered with a userfaultfd in write-protect mode without
- * protecting anything, so the only thing that ever comes out of the descriptor are events.  A
- * thread sleeps on it, reads, and writes what it read into a short log; then it goes from
- * watcher to watcher and calls `gone`, with the lock of that watcher alone.
- *
- * Why nobody is told too late.  The thread that unmaps returns from its system call as soon as
- * the event was read, which may be before the monitor comes to a watcher.  Therefore who is
- * about to rely on memory calls rme_monitor_catch_up first, and learns from the log itself what
- * it was not told yet.  `batches` is raised before a batch of events is read, so that whoever
- * comes back from a change finds that it has grown since he last looked; then he takes
- * log_lock, which is held from there until all of the batch is in the log.  The log never runs
- * over: the next batch is read when each watcher was told of the last.
- *
- * The gap.  For munmap and mremap the kernel frees the range first and queues the event then.
- * In between, another thread may map the same range and use it, while a watcher still believes
- * in the old one.  And shmat(SHM_REMAP) puts other memory over a range without any event.  So
- * before a claimed range is relied on, the kernel is asked whether it is still watched
- * (uffd.c): what is mapped afresh is not, whoever maps it.
- *
- * Why that answer can be trusted: nothing else turns fresh memory under a claim into watched
- * memory.  We never register what somebody claims; a claim ends only by rme_monitor_drop, and
- * then nobody relies on it.  Memory that is watched already comes to another place by mremap
- * alone, whose event names that place as well, and is read before mremap returns.  One way is
- * left: a claimed range is replaced by SHM_REMAP and that segment is detached, or another
- * thread is about to unmap it and the event is not there yet; and a neighbour that is watched,
- * too, is made to grow in place over the hole, all before anybody asks.
- *
- * What no kernel reports.  A guard over part of a range (MADV_GUARD_INSTALL, Linux 6.13) takes
- * its pages away, and nothing tells of it, then or later: the mapping is the same, still
- * watched, and has other pages once the guard is gone.  A program that lays guards over
- * buffers which it uses again afterwards must discard them first (MADV_DONTNEED, which is
- * reported), or do without the cache.
- *
- * Nor does a userfaultfd tell of mprotect, and before Linux 6.11 (PROCMAP_QUERY) nothing but
- * the text of /proc/self/maps says what a mapping allows, which takes too long for each use.
- * So a registration in the cache has the rights that the memory had when it was made; rme.h
- * says what comes of that.
- *
- * Huge pages.  A watched range is a mapping of its own to the kernel, so a range that ends
- * inside a huge page would split it for good, and the host's memory would become slow.  Such a
- * range is watched up to the page's end, and the page stays watched when the range is given up:
- * all that costs is an event for nothing.  Kernels before 6.7 do not tell where huge pages are;
- * there they are split.
- *
- * What a program may notice.  A mapping of which a part is watched is two mappings to the
- * kernel, and before Linux 6.17 mremap moves no more than one at a time (EFAULT; realloc copies
- * then).
- *
- * Why this one object belongs to the process and not to an engine.  A watch is a property of a
- * mapping, and mappings are the process's: the kernel admits one userfaultfd for a range.  A
- * second monitor would be refused whatever the first watches, and each would end the other's
- * watches.  Nothing else of ours is shared like this.
- *
- * Fork.  A child has none of the watches and no thread, but a copy of these tables and of the
- * descriptor.  It must not touch either (they are its parent's), so a monitor belongs to the
- * process that made it, and a child that opens an engine gets a new one.  While a child holds
- * the descriptor, closing it ends no watch: all are ended by name.
- *
- * Failure.  When the descriptor reports nothing any more (which it should not), all watching is
- * ended, and no range is trusted again.
+ * Watches memory by userfaultfd events, and asks the kernel before a range is relied on.
+ * doc/design/unmap-monitor.md has the proof that no change is noticed too late, the changes
+ * that no kernel reports, and the rules of fork.
  *
  * Locks, outer first: root_lock, watch_lock, read_lock, that of one watcher, log_lock,
- * claims_lock.  The last two are never held together.  No memory is allocated or freed under
- * any but the first.
+ * claims_lock.  The last two are never held together.  Memory is allocated and freed only under
+ * the first.
  */
 #include <errno.h>
 #include <poll.h>
@@ -76,9 +19,9 @@
 #include "memory/monitor.h"
 #include "base/thread.h"
 
-#define SEAMS_MAX    4    /* mappings that one range may lie in */
-#define LOG          16   /* ranges that are read before watchers are told of them */
-#define GIVE_BACK_MS 2000 /* how long the end waits for changes that are under way */
+#define SEAMS_MAX    4    /* limit of mappings in one range */
+#define LOG          16   /* ranges that are read before the watchers are called */
+#define GIVE_BACK_MS 2000 /* limit of the wait for changes in progress, at the end */
 
 struct range {
     uintptr_t start, end;
@@ -86,21 +29,23 @@ struct range {
 
 struct rme_monitor {
     struct rme_uffd uffd;
-    pid_t process; /* whose mappings they are */
+    pid_t process; /* owner of the mappings */
     unsigned users;
-    int stop; /* an eventfd that ends the thread */
+    int stop; /* eventfd that ends the thread */
     pthread_t thread;
     atomic_bool broken;
-    atomic_bool left;             /* the thread is the only one that has it */
-    pthread_mutex_t watch_lock;   /* one at a time registers and unregisters */
-    pthread_mutex_t read_lock;    /* guards the list; one at a time reads and tells */
+    atomic_bool left;           /* only the thread uses the monitor now */
+    pthread_mutex_t watch_lock; /* serialises watch and unwatch */
+    /* guards the list of watchers; serialises reading and reporting */
+    pthread_mutex_t read_lock;
     pthread_mutex_t log_lock;     /* guards the log */
-    pthread_mutex_t claims_lock;  /* guards the claims and the states of watches */
-    struct rme_watcher *watchers; /* who is told of events */
+    pthread_mutex_t claims_lock;  /* guards claims and states of watches */
+    struct rme_watcher *watchers; /* recipients of changes */
     struct range log[LOG];        /* entry n is at n % LOG */
-    uint64_t logged;              /* entries ever */
-    atomic_uint_fast64_t batches; /* ever begun to read; also read without the lock */
-    struct rme_itree claims;      /* of all watchers */
+    uint64_t logged;              /* entries written since the start */
+    /* batches begun since the start; also read without the lock */
+    atomic_uint_fast64_t batches;
+    struct rme_itree claims; /* of all watchers */
 };
 
 static pthread_mutex_t root_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -108,13 +53,13 @@ static struct rme_monitor *root;
 
 /* ---- events ---- */
 
-/* log_lock is held. */
+/* Appends to the log.  log_lock is held. */
 static void write_down(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
 {
     monitor->log[monitor->logged++ % LOG] = (struct range){start, end};
 }
 
-/* One event into the log.  False: there is no more for now. */
+/* Reads one event into the log.  False: no more events now. */
 static bool read_event(struct rme_monitor *monitor)
 {
     struct rme_uffd_change change;
@@ -123,7 +68,7 @@ static bool read_event(struct rme_monitor *monitor)
     case RME_UFFD_GONE:
         write_down(monitor, change.start, change.end);
         return true;
-    case RME_UFFD_MOVED: { /* the watch moved along: nobody asked for it there */
+    case RME_UFFD_MOVED: { /* the watch has moved with the memory, but no claim has */
         uintptr_t to_end = change.to + (change.end - change.start);
 
         write_down(monitor, change.start, change.end);
@@ -142,8 +87,8 @@ static bool read_event(struct rme_monitor *monitor)
     return false;
 }
 
-/* Reads as many events as the log takes, of all of whose entries the watchers were told. False:
- * there are no more. */
+/* Reads as many events as the log has room for; all watchers have seen its old entries.  False:
+ * no more events now. */
 static bool read_batch(struct rme_monitor *monitor)
 {
     bool more = true;
@@ -151,14 +96,14 @@ static bool read_batch(struct rme_monitor *monitor)
 
     pthread_mutex_lock(&monitor->log_lock);
     atomic_fetch_add(&monitor->batches, 1);
-    end = monitor->logged + LOG - 1; /* one event makes two entries at most */
+    end = monitor->logged + LOG - 1; /* one event makes at most two entries */
     while (more && monitor->logged < end)
         more = read_event(monitor);
     pthread_mutex_unlock(&monitor->log_lock);
     return more;
 }
 
-/* What the log has for this watcher, whose lock is held. */
+/* Copies the unseen log entries of a watcher, whose lock is held. */
 static uint32_t take_from_log(struct rme_monitor *monitor, struct rme_watcher *watcher,
                               struct range *out)
 {
@@ -184,7 +129,7 @@ void rme_monitor_catch_up(struct rme_monitor *monitor, struct rme_watcher *watch
         watcher->gone(watcher->arg, range[i].start, range[i].end);
 }
 
-/* Reads all events that are there, and tells all watchers. */
+/* Reads all queued events, and reports them to all watchers. */
 static void pump(struct rme_monitor *monitor)
 {
     bool more = true;
@@ -232,7 +177,7 @@ void rme_monitor_lost(struct rme_monitor *monitor, uintptr_t start, uintptr_t en
     pthread_mutex_unlock(&monitor->read_lock);
 }
 
-/* ---- beginning and end ---- */
+/* ---- start and end ---- */
 
 static void destroy(struct rme_monitor *monitor)
 {
@@ -273,10 +218,9 @@ static int monitor_new(struct rme_monitor **out)
     return ret;
 }
 
-/*
- * Gives all ranges back, and waits for the changes that are under way, whose threads need their
- * events read; one of them may have moved a watched mapping past us, then once more.
- */
+/* Unwatches all ranges, and waits for changes in progress, whose threads need their events
+ * read. Such a change may have moved a watched mapping behind the walk: then walks once
+ * more. */
 static void give_back(struct rme_monitor *monitor)
 {
     for (int left = GIVE_BACK_MS; left > 0; left--) {
@@ -291,9 +235,9 @@ static void give_back(struct rme_monitor *monitor)
 }
 
 /*
- * Wakes the thread for its end.  False: the program has closed what it had not opened, as one
- * that becomes a daemon may, and the number may be that of something else by now.  Nobody can
- * wake the thread then, and nobody may close its descriptors again.
+ * Wakes the thread for its end.  False: the program has closed the descriptor, as a daemon may
+ * close all, and its number may belong to another file by now.  Then the thread cannot be
+ * woken, and its descriptors must not be closed.
  */
 static bool tell_to_stop(const struct rme_monitor *monitor)
 {
@@ -311,7 +255,7 @@ static void monitor_free(struct rme_monitor *monitor)
         destroy(monitor);
         return;
     }
-    atomic_store(&monitor->left, true); /* it sleeps on, and its memory is its own */
+    atomic_store(&monitor->left, true); /* the thread sleeps on, and keeps the memory */
     pthread_detach(monitor->thread);
 }
 
@@ -325,7 +269,7 @@ static void release_root(void)
     pthread_mutex_unlock(&root_lock);
 }
 
-/* Nobody may fork while the root changes: the child could never take its lock. */
+/* Blocks forks while the root changes: a child could never take its lock. */
 static void guard_root(void)
 {
     (void)pthread_atfork(hold_root, release_root, release_root);
@@ -351,7 +295,7 @@ int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out)
     pthread_once(&once, guard_root);
     pthread_mutex_lock(&root_lock);
     if (root != NULL && root->process != getpid())
-        root = NULL; /* our parent's; its locks and its thread are not there */
+        root = NULL; /* the parent's monitor; its locks and its thread do not exist here */
     if (root == NULL)
         ret = monitor_new(&root);
     if (ret == 0) {
@@ -367,7 +311,7 @@ void rme_monitor_leave(struct rme_monitor *monitor, struct rme_watcher *watcher)
 {
     struct rme_watcher **at;
 
-    if (monitor == NULL || monitor->process != getpid()) /* our parent's */
+    if (monitor == NULL || monitor->process != getpid()) /* the parent's */
         return;
     pthread_mutex_lock(&root_lock);
     pthread_mutex_lock(&monitor->read_lock);
@@ -384,7 +328,7 @@ void rme_monitor_leave(struct rme_monitor *monitor, struct rme_watcher *watcher)
 
 /* ---- watches ---- */
 
-/* The first part of [*at, end) that nobody claims; false: there is none. */
+/* Finds the first part of [*at, end) that no watcher claims; false: none. */
 static bool next_unclaimed(struct rme_monitor *monitor, uintptr_t *at, uintptr_t end,
                            uintptr_t *stop)
 {
@@ -414,7 +358,7 @@ void rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch)
         at = stop;
     }
     pthread_mutex_lock(&monitor->claims_lock);
-    if (watch->state == RME_WATCH_NEW) { /* nothing happened to it yet */
+    if (watch->state == RME_WATCH_NEW) { /* not changed yet */
         for (struct rme_claim *claim = watch->claims; claim != NULL; claim = claim->next)
             rme_itree_insert(&monitor->claims, &claim->node);
         watch->state = RME_WATCH_HELD;
@@ -433,7 +377,7 @@ void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch)
     pthread_mutex_unlock(&monitor->claims_lock);
 }
 
-/* Ends the watch on what nobody claims of a range.  watch_lock is held.  False: not on all. */
+/* Ends the watch on the unclaimed parts of a range.  watch_lock is held.  False: not on all. */
 static bool unwatch_range(struct rme_monitor *monitor, uintptr_t at, uintptr_t end)
 {
     bool all = true;
@@ -450,7 +394,7 @@ static bool unwatch_range(struct rme_monitor *monitor, uintptr_t at, uintptr_t e
     return all;
 }
 
-/* How many of the watches, from the first on, touch each other; *end is theirs. */
+/* Returns how many of the first watches adjoin; *end is the end of the last of them. */
 static unsigned touching(struct rme_watch *const *watch, unsigned count, uintptr_t *end)
 {
     unsigned n;
@@ -473,7 +417,7 @@ void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *const *w
         rme_monitor_drop(monitor, watch[i]);
     for (unsigned i = 0; i < count; i += run) {
         run = touching(&watch[i], count - i, &end);
-        /* one that is no such memory any more keeps the others from ending with it */
+        /* a range that cannot be unwatched any more prevents the others from ending with it */
         if (!unwatch_range(monitor, watch[i]->start, end) && run > 1)
             for (unsigned k = i; k < i + run; k++)
                 (void)unwatch_range(monitor, watch[k]->start, watch[k]->end);
@@ -481,9 +425,9 @@ void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *const *w
     pthread_mutex_unlock(&monitor->watch_lock);
 }
 
-/* ---- asking ---- */
+/* ---- queries ---- */
 
-/* Where the mapping that `at` lies in ends, before `end`; `at`: it is not what we watch. */
+/* Returns the end of the mapping at `at`, before `end`; `at`: not a watched mapping. */
 static uintptr_t find_seam(const struct rme_monitor *monitor, uintptr_t at, uintptr_t end)
 {
     const size_t page = monitor->uffd.page;
@@ -491,7 +435,7 @@ static uintptr_t find_seam(const struct rme_monitor *monitor, uintptr_t at, uint
 
     while (bad - good > page) {
         uintptr_t middle = good == at && bad == end
-                               ? at + page /* most often it fails at once */
+                               ? at + page /* usually the first page fails already */
                                : good + (bad - good) / 2 / page * page;
 
         if (rme_uffd_still(&monitor->uffd, at, middle) == RME_STILL_YES)

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Normal path of acquire.  Segments in zones have their keys already, some are in the cache.
- * The rest is sorted by address and cut into groups: neighbours are registered together while
- * the pages of the hole between them cost less than one more call, T = a*p + b [001 4.2, 5.1].
- * Each group is registered in one go, holes included.
+ * Normal path of acquire.  Segments in zones have keys already, others may be cached.  The rest
+ * is sorted by address and cut into groups: adjacent segments are registered together while the
+ * pages of the hole between them cost less than one more call, T = a*p + b [001 4.2, 5.1]. Each
+ * group is registered by one call, holes included.
  *
- * Failure path.  When a group is refused, it may be because of its holes: few segments are
- * registered one by one; for many the kernel is asked where the holes are, and groups end there
- * (holes.c).  When one segment is refused, the cache gives up what it does not need, that and
- * what died before is deregistered, and the segment is tried once more; then all that this call
- * registered is released again, and the caller copies.
+ * Failure path.  A group may be refused because of its holes: a few segments are then
+ * registered one by one; for many the kernel is asked for the holes, and groups end there
+ * (holes.c).  If a single segment is refused, the cache evicts its unused regions, all dead
+ * regions are deregistered, and the segment is tried once more.  Then the whole call fails, and
+ * the caller copies.
  *
- * What a peer is shown.  Where the key of a registration opens all of it (no windows), memory
- * with a remote right is registered exactly: no holes and no rest of a page.  And where it
- * shall be for one operation alone (rme_pin_alone), neither a zone nor the cache has it, so it
- * is deregistered when the operation ends.
+ * Access by peers.  Without windows memory with a remote right is registered exactly: no holes,
+ * no rest of a page.  Where a registration serves one operation alone (rme_pin_alone), neither
+ * a zone nor the cache keeps it.
  *
- * End of a hold.  Regions that are not in the cache go to the list of the dead; rme_mreg_reap
- * deregisters all of them in one batch, with no lock held but its own, so that a second caller
- * waits until the first has finished.
+ * End of a hold.  Regions that are not cached go to the list of the dead.  rme_mreg_reap
+ * deregisters all of them in one batch with only its own lock held, so that a second caller
+ * waits for the first.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -29,7 +28,7 @@
 
 #define CALL_NS_PRESET 10000.0 /* b of T = a*p + b */
 #define PAGE_NS_PRESET 250.0   /* a */
-#define ASK_NS         1e5     /* the kernel is asked for the mappings */
+#define ASK_NS         1e5     /* cost of asking the kernel for the mappings */
 
 struct rme_mreg_hold {
     uint32_t count;
@@ -64,7 +63,7 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
     return 0;
 }
 
-/* The cache gives up what it does not need; that and what died before is deregistered. */
+/* Evicts the cache's unused regions, and deregisters them and the dead. */
 static void drop_unused(struct rme_mreg *mreg)
 {
     pthread_mutex_lock(&mreg->lock);
@@ -77,7 +76,7 @@ void rme_mreg_free(struct rme_mreg *mreg)
 {
     if (mreg == NULL)
         return;
-    drop_unused(mreg); /* ends the watches, for which the monitor is needed */
+    drop_unused(mreg); /* ends the watches, which needs the monitor */
     mreg_cache_close(mreg);
     mreg_demand_close(mreg);
     pthread_mutex_destroy(&mreg->reap_lock);
@@ -100,10 +99,10 @@ uint64_t rme_mreg_entries(const struct rme_mreg *mreg)
     return rme_mreg_caches(mreg) ? mreg->config.max_entries : 0;
 }
 
-/* ---- what is registered already ---- */
+/* ---- lookup ---- */
 
-/* Keys of empty segments and of those in zones; the others get no key.  Returns how many are
- * left.  `now`: slabs may be registered for that, no lock is held. */
+/* Finds the keys of empty segments and of those in zones; clears the keys of the others.
+ * Returns how many are left.  `now`: slabs may be registered for that, and no lock is held. */
 static uint32_t resolve_zones(const struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
                               unsigned access, bool now)
 {
@@ -127,13 +126,13 @@ static uint32_t resolve_zones(const struct rme_mreg *mreg, struct rme_mseg *seg,
     return left;
 }
 
-/* A segment that has no keys yet.  (A fabric's keys are never both 0.) */
+/* Returns true for a segment without keys.  (Keys of a fabric are never both 0.) */
 static bool is_open(const struct rme_mseg *seg)
 {
     return seg->length != 0 && seg->lkey == 0 && seg->rkey == 0;
 }
 
-/* Keys of segments in the cache, each with a hold on its region.  Returns how many are left. */
+/* Finds segments in the cache, and holds their regions.  Returns how many are left. */
 static uint32_t resolve_cached(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
                                unsigned access, struct rme_mreg_hold *hold)
 {
@@ -160,9 +159,10 @@ static uint32_t resolve_cached(struct rme_mreg *mreg, struct rme_mseg *seg, uint
     return left;
 }
 
-/* ---- registering what is not ---- */
+/* ---- registration ---- */
 
-/* Will a peer have the key of such a registration, which opens all of it? */
+/* Returns true if a peer gets the key of such a registration, which gives access to all of
+ * it. */
 static bool is_shown(const struct rme_mreg *mreg, unsigned access)
 {
     return mreg->config.pin->keys_open && (access & RME_ACCESS_REMOTE) != 0;
@@ -186,7 +186,7 @@ static int by_address(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* The range and the spans of `count` segments in order of address. */
+/* Allocates a region for `count` segments in order of address, with range and spans set. */
 static struct region *region_new(const struct rme_mreg *mreg, struct rme_mseg *const *seg,
                                  uint32_t count, unsigned access)
 {
@@ -217,7 +217,7 @@ static struct region *region_new(const struct rme_mreg *mreg, struct rme_mseg *c
     return region;
 }
 
-/* To the whole pages that a cached region has, unless it is exact. */
+/* Extends a region to the whole pages that a cached region has, unless exact. */
 static void widen(const struct rme_mreg *mreg, struct region *region)
 {
     if (region->exact)
@@ -226,8 +226,8 @@ static void widen(const struct rme_mreg *mreg, struct region *region)
     region->end = page_up(mreg, region->end);
 }
 
-/* Registers a region, into the cache if it goes there; else exactly its range, for this
- * operation alone. */
+/* Registers a region: into the cache if possible, else exactly its range, for this operation
+ * alone. */
 static int register_region(struct rme_mreg *mreg, struct region *region, bool quiet)
 {
     struct rme_pin *pin = mreg->config.pin;
@@ -271,8 +271,8 @@ static int register_group(struct rme_mreg *mreg, struct rme_mseg **seg, uint32_t
     return 0;
 }
 
-/* One segment: a refusal makes the cache give up what it can and the dead go, and is then
- * final. */
+/* Registers one segment.  After a refusal the cache evicts, the dead are deregistered, and the
+ * second refusal is final. */
 static int register_one(struct rme_mreg *mreg, struct rme_mseg **seg, unsigned access,
                         struct rme_mreg_hold *hold)
 {
@@ -285,7 +285,7 @@ static int register_one(struct rme_mreg *mreg, struct rme_mseg **seg, unsigned a
     return register_group(mreg, seg, 1, access, false, hold);
 }
 
-/* How many of the segments, from the first on, leave no byte out between them. */
+/* Returns how many of the first segments adjoin without a gap. */
 static uint32_t joined_length(struct rme_mseg *const *seg, uint32_t count)
 {
     uintptr_t end = end_of(seg[0]);
@@ -297,7 +297,7 @@ static uint32_t joined_length(struct rme_mseg *const *seg, uint32_t count)
     return i;
 }
 
-/* How many of the segments, from the first on, belong into one group. */
+/* Returns how many of the first segments form one group. */
 static uint32_t group_length(struct rme_mreg *mreg, struct rme_mseg *const *seg, uint32_t count,
                              unsigned access)
 {
@@ -322,7 +322,7 @@ static uint32_t group_length(struct rme_mreg *mreg, struct rme_mseg *const *seg,
     return i;
 }
 
-/* Registers the first of the segments: one, or a group.  Returns how many, or an error. */
+/* Registers the first segment or group.  Returns the number of segments, or an error. */
 static int register_first(struct rme_mreg *mreg, struct rme_mseg **seg, uint32_t count,
                           unsigned access, struct rme_mreg_hold *hold)
 {
@@ -363,14 +363,14 @@ static int register_all(struct rme_mreg *mreg, struct rme_mseg **seg, uint32_t c
     return done < 0 ? done : 0;
 }
 
-/* ---- the interface ---- */
+/* ---- interface ---- */
 
 static struct rme_mreg_hold *hold_new(uint32_t count)
 {
     return calloc(1, sizeof(struct rme_mreg_hold) + count * sizeof(struct region *));
 }
 
-/* Registers the segments that have no keys yet. */
+/* Registers the segments without keys. */
 static int acquire_open(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
                         uint32_t left, unsigned access, struct rme_mreg_hold *hold)
 {
@@ -383,7 +383,7 @@ static int acquire_open(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t co
     for (uint32_t i = 0; i < count; i++)
         if (is_open(&seg[i]))
             open[n++] = &seg[i];
-    /* a thread cancelled in a system call here would leave it half done */
+    /* cancellation in a system call would leave a registration half done */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
     ret = register_all(mreg, open, n, access, hold);
     pthread_setcancelstate(cancels, NULL);
@@ -391,7 +391,7 @@ static int acquire_open(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t co
     return ret;
 }
 
-/* With the rights that these imply. */
+/* Returns the rights including implied ones. */
 static unsigned implied(unsigned access)
 {
     return access | ((access & RME_ACCESS_REMOTE_WRITE) != 0 ? RME_ACCESS_LOCAL_WRITE : 0);
@@ -439,8 +439,7 @@ int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, un
         left = resolve_cached(mreg, seg, count, implied(access), hold);
     }
     if (left > 0) {
-        (void)rme_mreg_release(
-            mreg, hold); /* all of it is cached: nothing needs to be reaped for it */
+        (void)rme_mreg_release(mreg, hold); /* all of it is cached: no reap is needed */
         return -EAGAIN;
     }
     *out = hold;
@@ -471,7 +470,7 @@ bool rme_mreg_wants_reap(const struct rme_mreg *mreg)
     return atomic_load(&mreg->pending) != 0;
 }
 
-/* Deregisters the first of a list, REAP_BATCH at most.  reap_lock is held. */
+/* Deregisters the first regions of a list, at most REAP_BATCH.  reap_lock is held. */
 static void bury_some(struct rme_mreg *mreg, struct region_list *list)
 {
     struct region *dead[REAP_BATCH];
@@ -551,7 +550,7 @@ void rme_mreg_warm(struct rme_mreg *mreg)
     if (region == NULL)
         return;
     widen(mreg, region);
-    if (mreg_cache_register(mreg, region, &hint) != 0) { /* nobody needs it yet */
+    if (mreg_cache_register(mreg, region, &hint) != 0) { /* no operation uses it yet */
         free(region);
         return;
     }

@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The registration cache [000 5.4]: regions found by range, least recently used given up first,
- * bounded by entries and bytes, deregistered in batches by rme_mreg_reap.
+ * The registration cache [000 5.4]: regions found by range, evicted least recently used first,
+ * limited by entries and bytes, deregistered in batches by rme_mreg_reap.
  *
- * Why no stale region is ever found.  A region is put into the index first, then its range is
- * watched, then registered, and only then does it become live.  An unmap at any point after the
- * watch takes it out of the index; one that happens before has no effect on what is registered,
- * because registration pins what is there afterwards.  A lookup begins with what the events
- * that were read have to say, and the region found is used only when the monitor says that its
- * memory is still watched: that finds what the events do not tell, or not yet (monitor.c).  It
- * concerns that region alone, so while something is unmapped the rest serves.
+ * No stale region is used.  A region is entered into the index, then its range is watched, then
+ * registered, and only then it is live.  An unmap after the watch takes the region out of the
+ * index; an earlier one does no harm, because registration pins the later memory.  A lookup
+ * first handles the events that were read, and then asks the monitor whether the region's
+ * memory is still watched, which finds changes without an event so far (monitor.c).  Only the
+ * changed region is affected.
  *
- * What is discarded (MADV_DONTNEED) the kernel tells of first, and takes away after that event
- * was read: a region that is entered in between has pages that go, and nothing tells of it.
- * The host does not discard what an operation has, but it may well discard what a hint of its
- * is about.  So the event drops the hint, and a hint is taken and its region entered in one go.
+ * Discards (MADV_DONTNEED) are reported first, and take the pages away after the event was
+ * read: a region that is entered in between would lose its pages without another event.  A host
+ * does not discard the memory of an operation, but it may discard hinted memory.  So the event
+ * drops the hint, and a hint is consumed in the same critical section that enters its region.
  *
- * Memory that comes on demand needs none of that: its region is found as long as the kernel
- * says that there is memory which it may be used for (demand.c).
+ * With on-demand paging a region is valid as long as the kernel reports memory with the needed
+ * rights at its addresses (demand.c).
  *
- * Rights.  A region serves whoever needs no more than it has, but what is exposed to a peer is
- * exposed for the direction that the operation needs: memory that is read by one peer and
- * written by another has a registration for each.
+ * Rights.  A region serves uses that need no more rights than the region has.  A peer gets only
+ * the direction that its operation needs: memory that one peer reads and another writes has two
+ * registrations.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -30,13 +29,13 @@
 #include "base/remedy.h"
 #include "memory/mreg_int.h"
 
-/* of its bytes, which a cache that was full has free when nothing else is to be done */
+/* share of the bytes that a cache which was full frees in idle time */
 #define ROOM_SHARE 8
 
 static struct region *region_of(const struct rme_inode *node)
 {
     return ((const struct span *)(const void *)node)
-        ->region; /* the node is the span's first member */
+        ->region; /* the node is the first member of the span */
 }
 
 static void index_region(struct rme_mreg *mreg, struct region *region)
@@ -63,7 +62,7 @@ static void bury(struct rme_mreg *mreg, struct region *region)
     atomic_fetch_add(&mreg->pending, 1);
 }
 
-/* A cached region is not what it was.  Lock held. */
+/* Removes a cached region that has changed.  Lock held. */
 static void lose(struct rme_mreg *mreg, struct region *region)
 {
     forget(mreg, region);
@@ -75,7 +74,7 @@ static void lose(struct rme_mreg *mreg, struct region *region)
     }
 }
 
-/* The monitor's call: this memory is not what it was. */
+/* Called by the monitor: this memory has changed. */
 static void gone(void *arg, uintptr_t start, uintptr_t end)
 {
     struct rme_mreg *mreg = arg;
@@ -117,8 +116,8 @@ void mreg_cache_close(struct rme_mreg *mreg)
     mreg->monitor = NULL;
 }
 
-/* May who needs `wanted` use what was registered with `has`?  A right that a peer would get
- * beside the wanted one is one too many. */
+/* Returns true if a registration with rights `has` serves a use that needs `wanted`.  A remote
+ * right beyond the wanted ones is refused. */
 static bool serves(unsigned has, unsigned wanted)
 {
     const unsigned remote = RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE;
@@ -134,15 +133,16 @@ static bool has_rights(const struct rme_inode *node, const void *arg)
     return region->live && serves(region->access, *(const unsigned *)arg);
 }
 
-/* The monitor knows of whole pages only; an exact region may be part of some. */
+/* Asks about whole pages, as the monitor knows no others; an exact region may be part of
+ * some. */
 static enum rme_still pages_still(struct rme_mreg *mreg, uintptr_t start, uintptr_t end,
                                   uintptr_t *seam)
 {
     return rme_monitor_still(mreg->monitor, page_down(mreg, start), page_up(mreg, end), seam);
 }
 
-/* Is the span of a cached region still the same memory?  Asks about the whole region first,
- * holes included, as its other spans may be wanted next. */
+/* Returns whether the span of a cached region is unchanged.  Asks about the whole region first,
+ * holes included, as its other spans may be needed next. */
 static enum rme_still still(struct rme_mreg *mreg, struct rme_inode *node,
                             const struct region **known)
 {
@@ -160,7 +160,7 @@ static enum rme_still still(struct rme_mreg *mreg, struct rme_inode *node,
     return pages_still(mreg, node->start, node->end, &span->seam);
 }
 
-/* The same, of memory that comes on demand. */
+/* Returns the same for memory that comes on demand. */
 static enum rme_still there(const struct rme_mreg *mreg, const struct region *region,
                             uintptr_t start, uint64_t length)
 {
@@ -206,7 +206,7 @@ bool mreg_cache_put(struct rme_mreg *mreg, struct region *region)
     return true;
 }
 
-/* Gives up the region that was unused longest.  False: all are in use. */
+/* Evicts the region that was unused longest.  False: all are in use. */
 static bool evict(struct rme_mreg *mreg)
 {
     struct region *region = TAILQ_FIRST(&mreg->unused);
@@ -226,8 +226,8 @@ void mreg_cache_drop_unused(struct rme_mreg *mreg)
         ;
 }
 
-/* Gives up unused regions until `more` bytes fit, and some more of them then, so that they can
- * be deregistered together.  Lock held.  False: what is in use leaves no room. */
+/* Evicts unused regions until `more` bytes fit, and then some more of them, so that they are
+ * deregistered together.  Lock held.  False: used regions leave no room. */
 static bool make_room(struct rme_mreg *mreg, uint64_t more)
 {
     const struct rme_mreg_config *config = &mreg->config;
@@ -265,7 +265,7 @@ static bool is_lesser(const struct rme_inode *node, const void *arg)
            region->end == new->end &&serves(new->access, region->access);
 }
 
-/* A region of the same range whose uses the new one can serve as well goes.  Lock held. */
+/* Removes a region of the same range whose uses the new one can serve as well.  Lock held. */
 static void replace_lesser(struct rme_mreg *mreg, const struct region *region)
 {
     struct rme_inode *node =
@@ -284,14 +284,15 @@ static void replace_lesser(struct rme_mreg *mreg, const struct region *region)
     }
 }
 
-/* Enters a region that is not live yet.  False: no room, or it is not wanted any more. */
+/* Enters a region that is not live yet.  False: no room, or its hint was dropped. */
 static bool enter(struct rme_mreg *mreg, struct region *region, const struct hint *hint)
 {
     bool room;
 
     pthread_mutex_lock(&mreg->lock);
     if (!mreg->follows)
-        rme_monitor_catch_up(mreg->monitor, &mreg->watcher); /* later news are of this one */
+        /* later events concern this region */
+        rme_monitor_catch_up(mreg->monitor, &mreg->watcher);
     room = (hint == NULL || mreg_hint_take(mreg, hint)) &&
            make_room(mreg, region->end - region->start);
     if (room)
@@ -300,7 +301,7 @@ static bool enter(struct rme_mreg *mreg, struct region *region, const struct hin
     return room;
 }
 
-/* Takes a region out again, unless an unmap did so before. */
+/* Takes a region out again, unless an unmap has done so. */
 static void leave(struct rme_mreg *mreg, struct region *region)
 {
     pthread_mutex_lock(&mreg->lock);
@@ -309,7 +310,7 @@ static void leave(struct rme_mreg *mreg, struct region *region)
     pthread_mutex_unlock(&mreg->lock);
 }
 
-/* Is what has just been watched memory that can be watched? */
+/* Returns true if the memory that has just been watched can be watched. */
 static bool can_be_cached(struct rme_mreg *mreg, struct region *region)
 {
     bool yes;
@@ -346,7 +347,7 @@ static void watch(struct rme_mreg *mreg, struct region *region)
     rme_monitor_watch(mreg->monitor, &region->watch);
 }
 
-/* Takes a region that never became live out of everything, as it was before. */
+/* Undoes the entry of a region that never became live. */
 static void undo(struct rme_mreg *mreg, struct region *region)
 {
     leave(mreg, region);
@@ -355,14 +356,14 @@ static void undo(struct rme_mreg *mreg, struct region *region)
     region->watch = (struct rme_watch){0};
 }
 
-/* Watches a region that was entered.  False: it cannot be, and has been taken out again. */
+/* Watches an entered region.  False: not possible, and the region was taken out again. */
 static bool watch_all(struct rme_mreg *mreg, struct region *region)
 {
     watch(mreg, region);
     if (can_be_cached(mreg, region))
         return true;
     undo(mreg, region);
-    /* perhaps part of it was replaced unnoticed while somebody claimed it */
+    /* a part may have been replaced unnoticed while another claim existed */
     rme_monitor_lost(mreg->monitor, page_down(mreg, region->start), page_up(mreg, region->end));
     return false;
 }
@@ -382,15 +383,15 @@ int mreg_cache_register(struct rme_mreg *mreg, struct region *region, const stru
     }
     pthread_mutex_lock(&mreg->lock);
     region->live =
-        true; /* and if it has left the index meanwhile, it serves this operation and dies */
+        true; /* if it has left the index meanwhile, it serves this operation alone */
     if (region->indexed)
         replace_lesser(mreg, region);
     pthread_mutex_unlock(&mreg->lock);
     return 0;
 }
 
-/* Enters a watch in the order of addresses; what is given up one after the other often lies
- * so. */
+/* Inserts a watch in the order of addresses; regions that are evicted in turn are often in that
+ * order. */
 static void sort_in(struct rme_watch **watch, unsigned count, struct rme_watch *new)
 {
     for (; count > 0 && watch[count - 1]->start > new->start; count--)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The hints that wait: ranges that the host will soon use, and may have given up again.  Who
- * registers one ahead of its use looks at the oldest, and takes it as its region is entered
- * (mreg_cache.c): a hint that is gone by then, as its memory was unmapped or discarded, or as
- * its use has begun, registers nothing.
+ * Pending hints: ranges that the host announced.  rme_mreg_warm looks at the oldest, and
+ * consumes the hint when its region is entered into the index (mreg_cache.c).  A hint that was
+ * dropped by then, because its memory was unmapped or discarded or its use has begun, registers
+ * nothing.
  */
 #include <string.h>
 

@@ -1,28 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * How memory is asked about.  UFFDIO_CONTINUE is meant for shared memory.  Of a range that is
- * not all within one watched mapping the kernel says ENOENT, of one within a watched private
- * anonymous mapping EINVAL, as nothing is there to continue; for both it looks at the mapping
- * alone, not at pages.  Of shared memory (memfd, tmpfs, POSIX, System V, MAP_SHARED) it says
- * anything else, so the one call tells the two things that matter: is it still watched, and is
- * it memory whose every change is reported.  The holes that others punch into a file, and what
- * they cut off it, are reported to nobody.
- *
- * Huge pages of hugetlbfs are turned away when they are to be watched (the kernel offers no
- * UFFDIO_ZEROPAGE for them): they may be a file's, and UFFDIO_CONTINUE finds other faults
- * there.
- *
- * A descriptor answers EAGAIN while any mapping that it watches is changing.  The question is
- * therefore put to a second one, which watches nothing and so never has a change under way; the
- * kernel looks only whether a mapping is watched, not by whom.  rme_uffd_open() tries all of
- * this out.  Where a second descriptor is told nothing, the first is asked, and what changes
- * elsewhere makes its answer unknown.
- *
- * The end of all watching.  A watch belongs to the mapping and lives until the last descriptor
- * of the userfaultfd is closed, and a forked child has one that nobody closes until it ends.
- * Whoever unmaps watched memory after that would wait for a reader that is gone.  So each
- * mapping is given back by name, by the kernel's own list: our tables know neither what was
- * moved nor how far a watch was widened to whole huge pages.
+ * Userfaultfd calls of the monitor.  doc/design/unmap-monitor.md explains the query by
+ * UFFDIO_CONTINUE and its results, the second descriptor, and why every mapping is unwatched by
+ * its range at the end.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -89,7 +69,7 @@ bool rme_uffd_unwatch(const struct rme_uffd *u, uintptr_t start, uintptr_t end)
     return ioctl(u->fd, UFFDIO_UNREGISTER, &range) == 0;
 }
 
-/* Asks one of the descriptors; the kernel's errno. */
+/* Queries one of the descriptors; returns the kernel's errno. */
 static int ask(int fd, uintptr_t start, uintptr_t end)
 {
     struct uffdio_continue range = {.range = {.start = start, .len = end - start}};
@@ -111,12 +91,10 @@ enum rme_still rme_uffd_still(const struct rme_uffd *u, uintptr_t start, uintptr
 
 bool rme_uffd_pending(const struct rme_uffd *u)
 {
-    return ask(u->fd, u->page, 2 * u->page) ==
-           EAGAIN; /* no program has its first pages there */
+    return ask(u->fd, u->page, 2 * u->page) == EAGAIN; /* page 0 is never mapped */
 }
 
-/* How many stretches of huge pages there are in one page; negative: the kernel does not tell.
- */
+/* Returns the number of huge mappings in one page; negative: the kernel does not tell. */
 static int scan_huge(int map, uintptr_t address, size_t page)
 {
     struct page_region found;
@@ -141,7 +119,7 @@ bool rme_uffd_splits_huge(const struct rme_uffd *u, uintptr_t address)
 
 static bool unwatch_one(void *arg, const struct rme_mapping *mapping)
 {
-    rme_uffd_unwatch(arg, mapping->start, mapping->end); /* files are refused */
+    rme_uffd_unwatch(arg, mapping->start, mapping->end); /* refused for files */
     return true;
 }
 
@@ -202,7 +180,7 @@ static int open_one(unsigned long long features)
     return fd;
 }
 
-/* The page map of this process; -1: there is none that tells of huge pages. */
+/* Opens the page map of this process; -1: no page map that reports huge pages. */
 static int open_page_map(size_t page)
 {
     int map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
@@ -214,7 +192,7 @@ static int open_page_map(size_t page)
     return map;
 }
 
-/* Does a descriptor tell watched memory from what is not? */
+/* Returns true if a descriptor distinguishes watched from other memory. */
 static bool tells(const struct rme_uffd *u, int fd, uintptr_t watched, uintptr_t other)
 {
     return ask(fd, watched, watched + u->page) == EINVAL &&
@@ -222,7 +200,7 @@ static bool tells(const struct rme_uffd *u, int fd, uintptr_t watched, uintptr_t
            ask(fd, watched, watched + 2 * u->page) == ENOENT;
 }
 
-/* Tries the question out on two pages, of which the first is watched. */
+/* Tests the query on two pages, the first of which is watched. */
 static int try_out(struct rme_uffd *u)
 {
     void *pages =

@@ -1,29 +1,27 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Normal path.  A slab is a mapping with one registration, cut into 1 to 64 blocks of one size;
- * a bit for each block says whether it is free.  Slabs with free blocks wait in the list of
- * their class, registered ones in front; a slab without blocks in use that no transfer holds is
- * idle and can serve any class of its slab size.  Large requests are slabs of one block.
- * Allocation looks at list heads only: it takes constant time.  Release finds the slab in a
- * tree of their addresses.
+ * Normal path.  A slab is a mapping with one registration, cut into 1 to 64 blocks of one size,
+ * with a bit for each free block.  Slabs with free blocks are listed by class, registered ones
+ * in front.  A slab without used blocks and holds is idle, and may serve any class of its slab
+ * size. Large requests are slabs of one block.  Allocation takes the head of a list, in
+ * constant time. Release finds the slab in a tree of addresses.
  *
- * Growing.  The lock is dropped while a slab is mapped and registered, because both can take
- * long.  The bytes are counted against the bound before that, so threads that grow at the same
- * time stay below it together.
+ * Growth.  The lock is dropped while a slab is mapped and registered, which may take long.  The
+ * bytes are counted against the limit before that, so concurrent growth stays below it.
  *
- * Giving back.  Idle memory beyond keep_bytes goes at once, and what nobody needed for idle_ms
- * goes as well: that is the least that was idle at any moment between two looks.  A little
- * stays registered all the same (REST_BYTES), for a process that does something now and then.
+ * Release.  Idle memory above keep_bytes is released at once.  Memory that was idle during the
+ * whole interval between two checks (idle_ms) is released as well, except REST_BYTES, for a
+ * process that is active now and then.
  *
- * What peers are shown.  Where the key of a registration opens all of it (no windows), a slab
- * has one for each direction: its own, to be written, and one more, to be read, when a block of
- * it is to be read for the first time.  The bound counts memory, not registrations.  Where each
- * operation registers for itself, slabs have local rights only.
+ * Access by peers.  Without windows a slab has a registration for each direction: its own for
+ * writes, and one for reads, made when a block is read for the first time.  The limit counts
+ * memory, not registrations.  Where each operation registers for itself, slabs have local
+ * rights only.
  *
- * Failure.  When the system refuses to register a slab, a smaller one is tried.  When the bound
- * is reached, a block of a bigger class is taken if there is one.  Else the slab stays plain
- * memory, and rme_zone_find says so.  Plain slabs go back to the system as soon as they are
- * idle, so that the next attempt can register again.
+ * Failure.  If a registration is refused, a smaller slab is tried.  At the limit a block of a
+ * larger class is used if one is free.  Else the slab is plain memory, and rme_zone_find
+ * returns -ENOENT.  Plain slabs are released as soon as they are idle, so that the next attempt
+ * can register again.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -37,35 +35,35 @@
 #define MIN_SHIFT 12 /* 4 KiB */
 #define MAX_SHIFT 22 /* 4 MiB */
 #define CLASSES   (MAX_SHIFT - MIN_SHIFT + 1)
-#define LARGE     CLASSES /* the class number of slabs with one block of any size */
-#define BLOCKS    64      /* at most, in one slab: bits of `free` */
+#define LARGE     CLASSES /* class of slabs with one block of any size */
+#define BLOCKS    64      /* limit for one slab: the bits of `free` */
 #define MAX_SLAB  ((size_t)4 << 20)
-/* only where little may be locked; maps RME_SLAB_SMALLEST all the same */
+/* only under a small limit of locked memory; the mapping is RME_SLAB_SMALLEST anyway */
 #define MIN_SLAB   ((size_t)8 << 10)
-#define SLAB_SHARE 16 /* a slab is at most this fraction of the bound */
+#define SLAB_SHARE 16 /* a slab is at most this fraction of the limit */
 #define IDLE_LARGE 5  /* idle lists: slabs of 256 KiB to 4 MiB, then large ones */
 #define IDLE_LISTS (IDLE_LARGE + 1)
-#define REST_BYTES ((size_t)1 << 20) /* idle memory that stays, however long nobody needs it */
+#define REST_BYTES ((size_t)1 << 20) /* idle memory that is never released */
 
 TAILQ_HEAD(slab_list, rme_slab);
 
 struct rme_zone {
     struct rme_zone_config config;
-    pthread_mutex_t lock; /* guards the rest; a leaf in the lock order */
-    size_t max_slab;      /* becomes smaller when the system refuses to register that much */
-    struct slab_list partial[CLASSES]; /* some blocks free, some in use, or the slab held */
+    pthread_mutex_t lock;              /* guards the fields below; a leaf in the lock order */
+    size_t max_slab;                   /* reduced when a registration of that size is refused */
+    struct slab_list partial[CLASSES]; /* some blocks free, some used, or the slab held */
     struct slab_list
         idle[IDLE_LISTS];    /* all blocks free; a list for each slab size, most recent first */
-    struct slab_list full;   /* all blocks in use, or a large slab that is held */
-    struct rme_itree places; /* where the slabs are */
-    uint64_t held;           /* bytes counted against the bound: registered or about to be */
-    uint64_t cut[CLASSES + 1]; /* bytes of the slabs that are cut for a class, idle or not */
+    struct slab_list full;   /* all blocks used, or a large slab that is held */
+    struct rme_itree places; /* slabs by address */
+    uint64_t held;           /* bytes counted against the limit: registered, or about to be */
+    uint64_t cut[CLASSES + 1]; /* bytes of the slabs of each class, idle or not */
     uint64_t idle_bytes;       /* of registered idle slabs */
-    uint64_t plain_idle;       /* of idle slabs that are not registered */
-    /* of idle_bytes: keep_bytes, or less from a look until the next trim */
+    uint64_t plain_idle;       /* of unregistered idle slabs */
+    /* target of idle_bytes: keep_bytes, or less from a check until the next trim */
     uint64_t keep;
-    uint64_t least_idle; /* idle_bytes, or what it was at the least since the last look */
-    uint64_t looked_at;  /* ms of rme_now() */
+    uint64_t least_idle; /* the minimum of idle_bytes since the last check */
+    uint64_t looked_at;  /* ms of rme_now(), of the last check */
     atomic_bool surplus; /* more is idle than is kept; also read without the lock */
 };
 
@@ -85,10 +83,8 @@ static size_t class_block(int class)
     return (size_t)1 << (class + MIN_SHIFT);
 }
 
-/*
- * The largest slab of a class for now: as much as the class has already, so that a process that
- * needs few blocks pins little, and one that needs many registers few slabs.
- */
+/* Returns the size of the next slab of a class: as much as the class has already.  A process
+ * that needs few blocks pins little, and one that needs many registers few slabs. */
 static size_t slab_for_now(const struct rme_zone *zone, int class)
 {
     size_t size = RME_SLAB_SMALLEST;
@@ -98,7 +94,7 @@ static size_t slab_for_now(const struct rme_zone *zone, int class)
     return size < zone->max_slab ? size : zone->max_slab;
 }
 
-/* Class and sizes of a fresh slab for a request.  False: larger than any address space. */
+/* Sets class and sizes of a new slab for a request.  False: larger than any address space. */
 static bool shape_for(const struct rme_zone *zone, size_t size, struct rme_slab *shape)
 {
     if (size > SIZE_MAX / 4)
@@ -130,7 +126,7 @@ static struct slab_list *idle_list(struct rme_zone *zone, const struct rme_slab 
                                                    class_of(RME_SLAB_SMALLEST)];
 }
 
-/* The list in which a slab belongs by its free blocks. */
+/* Returns the list that a slab with its free blocks belongs to. */
 static struct slab_list *list_of(struct rme_zone *zone, const struct rme_slab *slab)
 {
     if (is_idle(slab))
@@ -138,14 +134,14 @@ static struct slab_list *list_of(struct rme_zone *zone, const struct rme_slab *s
     return slab->free == 0 || slab->class == LARGE ? &zone->full : &zone->partial[slab->class];
 }
 
-/* Is there anything to give back? */
+/* Updates `surplus`. */
 static void judge_idle(struct rme_zone *zone)
 {
     atomic_store_explicit(&zone->surplus, zone->idle_bytes > zone->keep || zone->plain_idle > 0,
                           memory_order_relaxed);
 }
 
-/* An idle slab came (its size) or went (minus its size). */
+/* Counts a slab that became idle (its size) or was reused (minus its size). */
 static void count_idle(struct rme_zone *zone, const struct rme_slab *slab, uint64_t change)
 {
     *(slab->registered ? &zone->idle_bytes : &zone->plain_idle) += change;
@@ -154,7 +150,7 @@ static void count_idle(struct rme_zone *zone, const struct rme_slab *slab, uint6
     judge_idle(zone);
 }
 
-/* Registered slabs go to the front, so that they are used first. */
+/* Inserts a slab into its list, registered ones at the front, so that they are used first. */
 static void enlist(struct rme_zone *zone, struct rme_slab *slab)
 {
     if (slab->registered)
@@ -183,7 +179,7 @@ static void *take_block(struct rme_zone *zone, struct rme_slab *slab)
     return block;
 }
 
-/* The first slab of a list if it may serve; registered ones come first. */
+/* Returns the first slab of a list; with `registered` only if it is registered. */
 static struct rme_slab *head_of(struct slab_list *list, bool registered)
 {
     struct rme_slab *slab = TAILQ_FIRST(list);
@@ -191,7 +187,7 @@ static struct rme_slab *head_of(struct slab_list *list, bool registered)
     return slab != NULL && (slab->registered || !registered) ? slab : NULL;
 }
 
-/* An idle mapping that is large enough for a large request and not more than twice as large. */
+/* Finds an idle mapping for a large request: large enough, and at most twice as large. */
 static struct rme_slab *idle_large(struct rme_zone *zone, size_t size)
 {
     struct rme_slab *slab;
@@ -202,7 +198,7 @@ static struct rme_slab *idle_large(struct rme_zone *zone, size_t size)
     return NULL;
 }
 
-/* An idle slab that can be cut for `shape`: of its size if there is one. */
+/* Finds an idle slab that can be cut for `shape`, preferably of the same size. */
 static struct rme_slab *idle_for(struct rme_zone *zone, const struct rme_slab *shape,
                                  bool registered)
 {
@@ -213,7 +209,7 @@ static struct rme_slab *idle_for(struct rme_zone *zone, const struct rme_slab *s
     return slab != NULL && slab->size >= shape->block ? slab : NULL;
 }
 
-/* Cuts an idle slab anew, for the class of `shape`. */
+/* Cuts an idle slab again, for the class of `shape`. */
 static void recut(struct rme_zone *zone, struct rme_slab *slab, const struct rme_slab *shape)
 {
     size_t blocks = slab->size / shape->block;
@@ -227,8 +223,7 @@ static void recut(struct rme_zone *zone, struct rme_slab *slab, const struct rme
     enlist(zone, slab);
 }
 
-/* A block from what is there: of the request's own class, or of a slab that is idle.  Lock
- * held. */
+/* Takes a block of the request's class, or of an idle slab.  The lock is held. */
 static void *take_existing(struct rme_zone *zone, const struct rme_slab *shape, bool registered)
 {
     struct rme_slab *slab;
@@ -247,7 +242,8 @@ static void *take_existing(struct rme_zone *zone, const struct rme_slab *shape, 
     return take_block(zone, slab);
 }
 
-/* A registered block of a bigger class [000 5.2], or from a bigger slab.  Lock held. */
+/* Takes a registered block of a larger class [000 5.2], or of a larger slab.  The lock is
+ * held. */
 static void *take_bigger(struct rme_zone *zone, const struct rme_slab *shape)
 {
     if (shape->class == LARGE)
@@ -270,9 +266,9 @@ static void *take_bigger(struct rme_zone *zone, const struct rme_slab *shape)
 }
 
 /*
- * Gives one idle slab back to the system: a plain one, or a registered one when more than
- * `keep` bytes of them are idle, large ones first.  Lock held; dropped on the way.  False:
- * there was none.
+ * Releases one idle slab to the system: a plain one, or a registered one if more than `keep`
+ * bytes of those are idle, large ones first.  The lock is held, and dropped meanwhile.  False:
+ * none was found.
  */
 static bool give_back(struct rme_zone *zone, uint64_t keep)
 {
@@ -295,7 +291,7 @@ static bool give_back(struct rme_zone *zone, uint64_t keep)
     return false;
 }
 
-/* Maps a new slab and takes its first block.  Lock held; dropped on the way. */
+/* Maps a new slab and takes its first block.  The lock is held, and dropped meanwhile. */
 static void *take_new(struct rme_zone *zone, const struct rme_slab *shape,
                       enum rme_slab_effort effort)
 {
@@ -318,10 +314,9 @@ static void *take_new(struct rme_zone *zone, const struct rme_slab *shape,
 }
 
 /*
- * A block of a new registered slab.  A slab that the system refuses may be too large for what
- * is left of a limit that rme_pin_budget() does not know of: it is tried with half, down to the
- * usual smallest, or to the very smallest when nothing is registered yet.  Lock held; dropped
- * on the way.
+ * Takes a block of a new registered slab.  A refused slab may exceed a limit that
+ * rme_pin_budget() does not know: half its size is tried, down to the usual minimum, or to the
+ * smallest slab if nothing is registered yet.  The lock is held, and dropped meanwhile.
  */
 static void *take_new_registered(struct rme_zone *zone, size_t size, struct rme_slab *shape)
 {
@@ -395,7 +390,8 @@ static bool fits(const struct rme_zone *zone, size_t size)
     return size <= zone->config.max_bytes && zone->held <= zone->config.max_bytes - size;
 }
 
-/* A block for which something may have to be mapped.  Lock held; dropped on the way. */
+/* Allocates a block for which a slab may have to be mapped.  The lock is held, and dropped
+ * meanwhile. */
 static void *make_room(struct rme_zone *zone, size_t size, struct rme_slab *shape)
 {
     void *block = NULL;
@@ -409,7 +405,7 @@ static void *make_room(struct rme_zone *zone, size_t size, struct rme_slab *shap
     return block != NULL ? block : take_new(zone, shape, RME_SLAB_PLAIN);
 }
 
-/* `grow`: what is there need not do. */
+/* Allocates a block; without `grow` from existing slabs only. */
 static void *alloc(struct rme_zone *zone, size_t size, bool grow)
 {
     struct rme_slab shape = {0};
@@ -437,7 +433,7 @@ void *rme_zone_try(struct rme_zone *zone, size_t size)
     return alloc(zone, size, false);
 }
 
-/* The slab in whose mapping an address is, NULL if none.  Lock held. */
+/* Returns the slab whose mapping has the address, or NULL.  The lock is held. */
 static struct rme_slab *slab_at(const struct rme_zone *zone, const void *start)
 {
     uintptr_t at = (uintptr_t)start;
@@ -446,7 +442,7 @@ static struct rme_slab *slab_at(const struct rme_zone *zone, const void *start)
     return node != NULL ? rme_entry(node, struct rme_slab, place) : NULL;
 }
 
-/* The slab in whose block in use the range lies, NULL if none.  Lock held. */
+/* Returns the slab that has the range in a used block, or NULL.  The lock is held. */
 static struct rme_slab *slab_of(const struct rme_zone *zone, const void *start, size_t length)
 {
     struct rme_slab *slab = slab_at(zone, start);
@@ -501,7 +497,7 @@ uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now)
         zone->looked_at = now;
         judge_idle(zone);
     }
-    /* else all that may go is on its way */
+    /* otherwise everything that may be released is being released */
     if (zone->idle_bytes > REST_BYTES && zone->keep > REST_BYTES)
         next = zone->looked_at + zone->config.idle_ms;
     pthread_mutex_unlock(&zone->lock);
@@ -531,7 +527,7 @@ int rme_zone_find(struct rme_zone *zone, const void *start, size_t length,
     return 0;
 }
 
-/* Lets peers read a slab, one of whose blocks the caller has.  No lock held. */
+/* Lets peers read a slab of which the caller has a block.  No lock held. */
 static int make_readable(struct rme_zone *zone, struct rme_slab *slab)
 {
     struct rme_pin *pin = zone->config.pin;
@@ -547,7 +543,7 @@ static int make_readable(struct rme_zone *zone, struct rme_slab *slab)
         slab->readable = true;
     }
     pthread_mutex_unlock(&zone->lock);
-    if (late) /* another thread has done it */
+    if (late) /* another thread has made it */
         rme_pin_dereg(pin, &mr);
     return 0;
 }
