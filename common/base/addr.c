@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The text of addresses.  A string is a list of parts "scheme://host:port/anything" separated
- * by commas (white space ends a part as well); those whose scheme is exactly ours are kept.
- * Bound to no engine here: see addr_int.h.
+ * Parser of addresses.  A string is a list of parts "scheme://host:port/anything" separated by
+ * commas or white space; parts with our scheme are kept.  No engine is involved here: see
+ * addr_int.h.
  */
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -13,11 +13,11 @@
 
 #include "base/addr_int.h"
 
-#define HOST_MAX  255 /* characters of a host name */
+#define HOST_MAX  255 /* longest host name in characters */
 #define PORT_MAX  65535
 #define SEPARATOR ", \t\n"
 
-/* A stretch of the text. */
+/* A substring of the text. */
 struct span {
     const char *at;
     size_t length;
@@ -90,10 +90,7 @@ static bool split(struct span text, struct span *host, struct span *port, bool *
     return is_port(*port);
 }
 
-/*
- * The next part with our scheme at or behind *cursor: its "host:port" without anything behind.
- * False: there is none.
- */
+/* Finds the next part with our scheme at or behind *cursor, as "host:port".  False: none. */
 static bool next_part(const char **cursor, const char *scheme, struct span *out)
 {
     size_t prefix = strlen(scheme);
@@ -120,8 +117,8 @@ static bool next_part(const char **cursor, const char *scheme, struct span *out)
     }
 }
 
-/* Counts our parts and the characters that their texts and the name need; a negative errno when
- * one is malformed. */
+/* Counts our parts and the characters of their texts and of the name; a negative errno if a
+ * part is malformed. */
 static int measure(const char *scheme, const char *text, size_t *characters)
 {
     struct span part, host, port;
@@ -132,9 +129,9 @@ static int measure(const char *scheme, const char *text, size_t *characters)
     while (next_part(&text, scheme, &part)) {
         if (!split(part, &host, &port, &bracket))
             return -EDESTADDRREQ;
-        *characters += host.length + 1 + port.length + 1; /* the part's strings */
+        *characters += host.length + 1 + port.length + 1; /* host and port of the part */
         *characters +=
-            1 + strlen(scheme) + strlen("://") + part.length; /* its share of the name */
+            1 + strlen(scheme) + strlen("://") + part.length; /* the part in the name */
         count++;
     }
     return count > 0 ? count : -EINVAL;

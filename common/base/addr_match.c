@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Does a peer's address match a pattern of an export rule?  Pure: resolves nothing, keeps
- * nothing. */
+/* Compares a peer's address with a pattern of an export rule.  Pure: resolves nothing, keeps no
+ * state. */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <netinet/in.h>
@@ -10,7 +10,7 @@
 
 #include "base/addr_int.h"
 
-/* An address of either family as plain bytes. */
+/* An address of either family as bytes. */
 struct bytes {
     unsigned char at[16];
     int length; /* 4 or 16 */
@@ -65,10 +65,8 @@ static bool same_network(const struct bytes *a, const struct bytes *b, int bits)
     return bits % 8 == 0 || (a->at[bits / 8] ^ b->at[bits / 8]) >> (8 - bits % 8) == 0;
 }
 
-/*
- * "10.1.*": numbers and stars between dots; a last star stands for all that follows.  -1: not
- * of this form.
- */
+/* Matches "10.1.*": numbers and stars between dots; a last star stands for the rest.  -1: not
+ * of this form. */
 static int match_stars(const struct bytes *peer, const char *text)
 {
     bool same = peer->length == 4;
@@ -97,8 +95,8 @@ static int match_stars(const struct bytes *peer, const char *text)
     return -1;
 }
 
-/* Copies the host of "scheme://host:port/anything", each around the host optional.  False: too
- * long, empty. */
+/* Copies the host of "scheme://host:port/anything", where all but the host is optional.  False:
+ * too long or empty. */
 static bool host_of(const char *pattern, char *out, size_t size)
 {
     const char *scheme = strstr(pattern, "://");
@@ -113,7 +111,7 @@ static bool host_of(const char *pattern, char *out, size_t size)
     } else {
         length = strcspn(pattern, "/");
         colon = memchr(pattern, ':', length);
-        /* several colons are an IPv6 address without port */
+        /* several colons: an IPv6 address without a port */
         if (colon != NULL &&
             memchr(colon + 1, ':', length - (size_t)(colon + 1 - pattern)) == NULL)
             length = (size_t)(colon - pattern);

@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* A number that nobody guesses, another one each time; where the system has no random bytes yet
- * it is made of the clock, the process and an address. */
+/* Returns a random number, unpredictable to peers.  If the system has no random bytes yet,
+ * mixes the clock, the process and an address. */
 uint64_t rme_draw(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The engine's tunables.  To add one, add a row; parsing and `bmi-perf --options` follow from
- * it. */
+/* The engine's options.  A new option needs a row here; parsing and `bmi-perf --options` use
+ * this table. */
 #include "base/options.h"
 
 #define KIB 1024

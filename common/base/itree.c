@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A treap: ordered by (start, address of the node), heap by a hash of the node's address.  Each
- * node knows the largest end below it, which prunes every search to the path that can still
+ * A treap: ordered by (start, address of the node), a heap by a hash of the node's address.
+ * Each node has the largest end of its subtree, which limits a search to branches that can
  * succeed.
  */
 #include <stddef.h>
@@ -31,7 +31,7 @@ static void update(struct rme_inode *node)
         node->max_end = node->right->max_end;
 }
 
-/* Splits a subtree into what is before `key` and the rest. */
+/* Splits a subtree into the nodes before `key` and the rest. */
 static void split(struct rme_inode *tree, const struct rme_inode *key, struct rme_inode **low,
                   struct rme_inode **high)
 {
@@ -48,7 +48,7 @@ static void split(struct rme_inode *tree, const struct rme_inode *key, struct rm
     }
 }
 
-/* Joins two subtrees; all of `low` is before all of `high`. */
+/* Joins two subtrees, all of `low` before all of `high`. */
 static struct rme_inode *join(struct rme_inode *low, struct rme_inode *high)
 {
     if (low == NULL)
@@ -111,8 +111,8 @@ struct rme_inode *rme_itree_overlap(const struct rme_itree *tree, uintptr_t star
 
     while (node != NULL && node->max_end > start) {
         if (node->left != NULL && node->left->max_end > start) {
-            /* Someone on the left ends behind `start`.  If it begins too late, so does
-             * everything to its right. */
+            /* A range on the left ends behind `start`.  If that range begins too late, so do
+             * all on the right. */
             node = node->left;
         } else if (node->start >= end) {
             return NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A set of address ranges that may overlap, with search by overlap and by cover in O(log n)
- * expected.  Nodes are part of the caller's structures: nothing is allocated, so it may be
- * changed where malloc is forbidden.  No lock of its own.
+ * A set of address ranges that may overlap, with searches by overlap and by cover in O(log n)
+ * expected.  Nodes are members of the caller's structures: nothing is allocated, so the set may
+ * change where malloc is forbidden.  No lock of its own.
  */
 #ifndef RME_ITREE_H
 #define RME_ITREE_H
@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The caller sets start and end (exclusive, above start) before it inserts; the rest belongs to
- * the tree. */
+/* The caller sets start and end (exclusive, above start) before the insertion; the tree owns
+ * the rest. */
 struct rme_inode {
     uintptr_t start, end;
     uintptr_t max_end; /* largest end in this subtree */
@@ -24,14 +24,15 @@ struct rme_itree {
 
 void rme_itree_insert(struct rme_itree *tree, struct rme_inode *node);
 
-/* The node must be in the tree. */
+/* Removes a node, which must be in the tree. */
 void rme_itree_remove(struct rme_itree *tree, struct rme_inode *node);
 
-/* Of the ranges that share a byte with [start, end), one with the lowest start; NULL: none. */
+/* Returns a range with the lowest start of those that share a byte with [start, end); NULL:
+ * none. */
 struct rme_inode *rme_itree_overlap(const struct rme_itree *tree, uintptr_t start,
                                     uintptr_t end);
 
-/* A range that contains all of [start, end) and that `accept` wants; NULL: none. */
+/* Returns a range that contains [start, end) and is accepted by `accept`; NULL: none. */
 struct rme_inode *rme_itree_cover(const struct rme_itree *tree, uintptr_t start, uintptr_t end,
                                   bool (*accept)(const struct rme_inode *node, const void *arg),
                                   const void *arg);

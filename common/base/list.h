@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Doubly linked rings, kept inside the things they link.  A node that is in no ring points at
- * itself. */
+/* Doubly linked rings of embedded nodes.  A node that is in no ring points at itself. */
 #ifndef RME_LIST_H
 #define RME_LIST_H
 
@@ -20,7 +19,7 @@ static inline void rme_node_init(struct rme_node *node)
     node->prev = node;
 }
 
-/* For a ring: has it no member?  For a member: is it in no ring? */
+/* Returns true for a ring without members, and for a node that is in no ring. */
 static inline bool rme_node_alone(const struct rme_node *node)
 {
     return node->next == node;
@@ -41,7 +40,7 @@ static inline void rme_node_remove(struct rme_node *node)
     rme_node_init(node);
 }
 
-/* The first member, taken out; NULL when there is none. */
+/* Removes and returns the first member; NULL: none. */
 static inline struct rme_node *rme_node_take(struct rme_node *ring)
 {
     struct rme_node *node = ring->next;
@@ -52,7 +51,7 @@ static inline struct rme_node *rme_node_take(struct rme_node *ring)
     return node;
 }
 
-/* Moves all members of `from` behind those of `to`. */
+/* Appends all members of `from` to `to`. */
 static inline void rme_node_splice(struct rme_node *to, struct rme_node *from)
 {
     if (rme_node_alone(from))
@@ -64,7 +63,7 @@ static inline void rme_node_splice(struct rme_node *to, struct rme_node *from)
     rme_node_init(from);
 }
 
-/* Things kept for reuse, up to RME_POOL_KEEP of them. */
+/* A pool of unused objects for reuse, at most RME_POOL_KEEP of them. */
 #define RME_POOL_KEEP 256u
 
 struct rme_pool {
@@ -81,7 +80,7 @@ static inline struct rme_node *rme_pool_take(struct rme_pool *pool)
     return node;
 }
 
-/* False: there are enough; the caller frees it. */
+/* Puts an object into the pool.  False: the pool is full, and the caller frees the object. */
 static inline bool rme_pool_keep(struct rme_pool *pool, struct rme_node *node)
 {
     if (pool->count >= RME_POOL_KEEP)

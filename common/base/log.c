@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A ring of lines between whoever logs under a lock and the host's callback.  At most one
- * thread drains at a time, so lines reach the host in the order in which they were put; the
- * ring's lock is not held while the host runs.
+ * A ring of lines between threads that log under a lock and the host's callback.  One thread at
+ * a time drains, so the host gets the lines in order; the lock of the ring is not held during
+ * the callback.
  */
 #include <pthread.h>
 #include <stdarg.h>
@@ -22,15 +22,16 @@ struct line {
 struct rme_log {
     rme_log_fn fn;
     void *arg;
-    pthread_mutex_t lock; /* guards what follows; `count` is also read without it */
+    pthread_mutex_t lock; /* guards the fields below; `count` is also read without the lock */
     bool draining;
     unsigned first;
     atomic_uint count;
-    uint64_t lost; /* lines dropped since the last one that fitted */
+    uint64_t lost; /* lines dropped since the last queued one */
     struct rme_log_limit limit;
-    /* the limit has left lines out and not told how many; also read without the lock */
+    /* the limit has left out lines whose number is not logged yet; also read without the
+     * lock */
     atomic_bool owing;
-    bool closing; /* what is owed is told at once */
+    bool closing; /* log the number of lines left out at once */
     struct line ring[RME_LOG_QUEUE];
 };
 
@@ -61,7 +62,7 @@ static struct line *next_slot(struct rme_log *log)
     return &log->ring[(log->first + atomic_load(&log->count)) % RME_LOG_QUEUE];
 }
 
-/* Lines for whoever debugs are not limited. */
+/* Returns true unless the limit leaves the line out.  Lines of level DEBUG are not limited. */
 static bool wanted(struct rme_log *log, enum rme_log_level level, const char *format,
                    const char *text)
 {
@@ -128,7 +129,7 @@ bool rme_log_pending(const struct rme_log *log)
            atomic_load_explicit(&log->owing, memory_order_relaxed);
 }
 
-/* A report of lines that were left out, once their time is over. */
+/* Takes a report of lines that were left out, once their period is over. */
 static bool take_owed(struct rme_log *log, struct line *out)
 {
     const char *sample;
@@ -147,8 +148,8 @@ static bool take_owed(struct rme_log *log, struct line *out)
     return true;
 }
 
-/* Takes the oldest line out of the ring, or a report: of lost lines once there is room again,
- * of those left out. */
+/* Takes the oldest line of the ring, or a report: of dropped lines once there is room again, or
+ * of lines left out. */
 static bool take(struct rme_log *log, struct line *out)
 {
     if (atomic_load(&log->count) == 0) {
@@ -174,7 +175,7 @@ void rme_log_drain(struct rme_log *log)
 
     if (log == NULL || !rme_log_pending(log))
         return;
-    /* a thread cancelled in the host's function would let nobody else write lines */
+    /* cancellation in the host's callback would block the log for all threads */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
     pthread_mutex_lock(&log->lock);
     if (!log->draining) {

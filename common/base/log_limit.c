@@ -3,8 +3,8 @@
 
 #include "base/log_limit.h"
 
-/* The name's part that a peer cannot choose at will: without the last colon and what
- * follows. */
+/* Returns the length of the name without the last colon and the text behind it (the port),
+ * which a peer can vary. */
 static size_t host_length(const char *line)
 {
     const char *end = strstr(line, ": ");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Option values: one array slot for each row of each table, found by name. */
+/* Values of options: one array slot for each row of each table, found by name. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -10,13 +10,13 @@
 #include "fabric.h"
 #include "base/options.h"
 
-#define STRING_MAX 64 /* bytes of a string value with its final zero */
+#define STRING_MAX 64 /* limit of a string value in bytes with its final zero */
 
 struct value {
     const struct rme_option_row *row;
-    size_t length; /* of its name */
+    size_t length; /* of the name */
     int64_t number;
-    bool asked; /* the number was set, and is no default */
+    bool asked; /* set explicitly */
     char string[STRING_MAX];
 };
 
@@ -85,7 +85,7 @@ static struct value *find(const struct rme_options *options, const char *name, s
     return NULL;
 }
 
-/* "12", "-1", "64K", "1M", "2G": all of the text, or false. */
+/* Parses "12", "-1", "64K", "1M", "2G".  False: not all of the text is such a number. */
 static bool parse_number(const char *text, int64_t *out)
 {
     char *end;
@@ -171,7 +171,7 @@ static int set_number(struct value *value, const char *text, char *why, size_t s
     return 0;
 }
 
-/* One "key=value" of `length` characters.  A key without value means "on" for a switch. */
+/* Sets one "key=value" of `length` characters.  A switch without a value is set to on. */
 static int set_one(struct rme_options *options, const char *text, size_t length, char *why,
                    size_t size)
 {
@@ -199,7 +199,7 @@ static int set_one(struct rme_options *options, const char *text, size_t length,
     return ret;
 }
 
-/* The next "key=value" at or behind *text, and its length; NULL when there is none. */
+/* Finds the next "key=value" at or behind *text, and its length; NULL: none. */
 static const char *next_one(const char **text, size_t *length)
 {
     static const char separators[] = ", \t\n";
@@ -272,8 +272,8 @@ const char *rme_option_string(const struct rme_options *options, const char *nam
     return value != NULL && is_string(value->row) ? value->string : "";
 }
 
-/* 4096 as "4K", -1 as "-1": the shortest exact form for sizes, plain digits for everything
- * else. */
+/* Formats 4096 as "4K", -1 as "-1": the shortest exact form for sizes, plain digits
+ * otherwise. */
 static void format_number(char *out, size_t size, const struct rme_option_row *row,
                           int64_t number)
 {
@@ -289,7 +289,7 @@ static void format_number(char *out, size_t size, const struct rme_option_row *r
     snprintf(out, size, "%" PRId64 "%c", number, suffix[step]);
 }
 
-/* Prose indented by four and broken at 90 columns. */
+/* Prints text indented by four columns and broken at 90. */
 static void print_prose(FILE *out, const char *text)
 {
     size_t column = 0;

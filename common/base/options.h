@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Tunables: one table per owner (the engine, each fabric), from which parsing and `bmi-perf
- * --options`, which is their manual, come.  Values are integers (switches are 0 and 1; choices
- * are named) or short strings.
+ * Options: one table for the engine and one for each fabric, used for parsing and printed by
+ * `bmi-perf --options`.  Values are integers (switches are 0 and 1; choices are named) or short
+ * strings.
  */
 #ifndef RME_OPTIONS_H
 #define RME_OPTIONS_H
@@ -14,44 +14,41 @@
 
 struct rme_options;
 
-/* One tunable.  A table ends with a row whose name is NULL. */
+/* One option.  The last row of a table has the name NULL. */
 struct rme_option_row {
     const char *name;
     const char *unit; /* "bytes", "ms", "count", "switch", "name" (a string option) … */
-    int64_t preset;   /* default value */
+    int64_t preset;   /* default */
     int64_t min, max; /* allowed range; both 0 for a string option */
-    const char *text; /* prose: what it does, when to change it */
+    const char *text; /* description: effect, and when to change it */
     const char *preset_string; /* default of a string option; NULL for integers */
 };
 
-/*
- * The values of `count` tables together, all at their defaults.  NULL: no memory.  Two rows of
- * one name are a mistake of ours, found by a unit test.
- */
+/* Creates the values of `count` tables, all set to their defaults.  NULL: no memory.  Names
+ * must be unique (a unit test checks it). */
 struct rme_options *rme_options_new(const struct rme_option_row *const *tables, int count);
 void rme_options_free(struct rme_options *options);
 
 /*
- * Sets values from "key=value,key=value".  Numbers may carry K, M or G (1024); switches also
- * on/off, yes/no, true/false.  Unknown keys are skipped: another method may own them.  A value
- * that is malformed or out of range gives -EINVAL, and `why` (of `size` bytes) says key, value
- * and allowed range; earlier keys stay set.
+ * Sets values from "key=value,key=value".  Numbers may have the suffixes K, M or G (1024);
+ * switches also accept on/off, yes/no, true/false.  Unknown keys are skipped: another method
+ * may have them.  -EINVAL: malformed or out of range, with key, value and allowed range in
+ * `why` (`size` bytes); earlier keys stay set.
  */
 int rme_options_parse(struct rme_options *options, const char *text, char *why, size_t size);
 
-/* The first key of "key=value,…" that is in none of the tables, and its length; NULL when all
- * are. */
+/* Returns the first key of "key=value,…" that no table has, and its length; NULL: all keys are
+ * known. */
 const char *rme_options_stranger(const struct rme_options *options, const char *text,
                                  size_t *length);
 
-/* A value by name.  The name must be in one of the tables (a unit test greps for that); 0 or ""
- * otherwise. */
+/* Return a value by name.  0 or "" for an unknown name (a unit test checks the names in the
+ * source). */
 int64_t rme_option(const struct rme_options *options, const char *name);
 const char *rme_option_string(const struct rme_options *options, const char *name);
 int rme_option_find(const struct rme_options *options, const char *name, int64_t *value);
 
-/* A number that shall be no larger, as more cannot be had.  True: somebody has asked for more.
- */
+/* Limits a number to the available maximum.  True: a larger number was set explicitly. */
 bool rme_option_cap(struct rme_options *options, const char *name, int64_t most);
 
 /* The engine's own table. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Static probes (USDT): places that perf, bpftrace, SystemTap and gdb find by name in the
- * library, provider "rme".  A probe that nobody watches is one nop.  Compiled in where
- * <sys/sdt.h> is there (Debian: systemtap-sdt-dev).  doc/architecture.md lists them.
+ * Static probes (USDT), provider "rme": perf, bpftrace, SystemTap and gdb find them by name in
+ * the library.  An unused probe is one nop.  Compiled in if <sys/sdt.h> exists (Debian:
+ * systemtap-sdt-dev).  doc/architecture.md lists them.
  */
 #ifndef RME_PROBE_H
 #define RME_PROBE_H
@@ -16,7 +16,7 @@
 #endif
 #endif
 
-/* An operation is new: id as the host knows it, kind as in op/op.h, bytes of its memory. */
+/* Marks a new operation: the host's id, the kind as in op/op.h, the bytes of its memory. */
 static inline void rme_probe_op_new(uint64_t id, uint8_t kind, uint64_t bytes)
 {
 #ifdef RME_HAS_PROBES
@@ -26,7 +26,7 @@ static inline void rme_probe_op_new(uint64_t id, uint8_t kind, uint64_t bytes)
 #endif
 }
 
-/* It goes from one state to another, as in op/op.h. */
+/* Marks a change of an operation's state, as in op/op.h. */
 static inline void rme_probe_op_step(uint64_t id, uint8_t from, int to)
 {
 #ifdef RME_HAS_PROBES
@@ -36,8 +36,8 @@ static inline void rme_probe_op_step(uint64_t id, uint8_t from, int to)
 #endif
 }
 
-/* The link with a peer goes from one state to another, as in transport/peer.h; `serial` is the
- * peer's name in this engine. */
+/* Marks a change of a connection's state, as in transport/peer.h; `serial` is the peer's number
+ * in this engine. */
 static inline void rme_probe_link(uint32_t serial, int from, int to)
 {
 #ifdef RME_HAS_PROBES
@@ -47,8 +47,7 @@ static inline void rme_probe_link(uint32_t serial, int from, int to)
 #endif
 }
 
-/* Likewise the network's own link below it, with the states of that network; `number` is its
- * name there. */
+/* Marks a change of the state of a fabric's link; `number` and states are the fabric's. */
 static inline void rme_probe_fabric_link(uint32_t number, int from, int to)
 {
 #ifdef RME_HAS_PROBES

@@ -2,8 +2,8 @@
 #ifndef RME_REMEDY_H
 #define RME_REMEDY_H
 
-/* What to do about an error (negative errno) that may be a limit of this process or machine;
- * otherwise `else_do`. */
+/* Returns the remedy for an error (negative errno) that may be a limit of this process or
+ * machine; otherwise `else_do`. */
 const char *rme_remedy(int error, const char *else_do);
 
 #endif

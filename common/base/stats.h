@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Counters: lists of name, unit and sentence, from which the enum, the table and every
- * print-out come.  The engine's lock guards them; a fabric bumps its own while it is called
- * with that lock.  Registrations are counted by their callers, under the lock.
+ * Counters: lists of name, unit and text, from which the enum, the table and all output are
+ * made. The engine's lock guards them; a fabric increments its own in calls that hold that
+ * lock. Callers of registrations count these under the lock.
  */
 #ifndef RME_STATS_H
 #define RME_STATS_H
 
 #include <stdint.h>
 
-/* Counted for each peer as well. */
+/* Counted for each peer, too. */
 #define RME_PEER_COUNTERS(X)                                                                   \
     X(SENDS_EAGER, "sends_eager", "messages", "messages sent whole in eager buffers")          \
     X(SENDS_FAST, "sends_fast", "messages",                                                    \
@@ -30,7 +30,7 @@
     X(BYTES_SENT, "bytes_sent", "bytes", "payload of completed sends")                         \
     X(BYTES_RECEIVED, "bytes_received", "bytes", "payload of completed receives")
 
-/* Those that only grow. */
+/* Counters that only grow. */
 #define RME_EVENT_COUNTERS(X)                                                                  \
     X(CONTROL_SENT, "control_sent", "messages",                                                \
       "control messages sent: RTS, CTS, FIN, cancel and their answers")                        \
@@ -99,7 +99,7 @@
     X(PROTOCOL_ERRORS, "protocol_errors", "messages",                                          \
       "malformed or invalid messages from peers")
 
-/* What is there now. */
+/* Current values. */
 #define RME_GAUGES(X)                                                                          \
     X(KEPT_BYTES, "kept_bytes", "bytes",                                                       \
       "buffered for peers now: unmatched messages and RTS, unexpected messages not fetched")   \
@@ -126,8 +126,8 @@ enum rme_counter_id {
 #undef RME_COUNTER_ENUM
         RME_C_COUNT,
 #define RME_COUNTER_ONE(id, name, unit, text) +1
-    RME_C_PEER = RME_PEER_COUNTERS(RME_COUNTER_ONE), /* the first ones: for each peer */
-    RME_C_GAUGES = RME_C_COUNT - (RME_GAUGES(RME_COUNTER_ONE)) /* the first of these */
+    RME_C_PEER = RME_PEER_COUNTERS(RME_COUNTER_ONE), /* the first ones: counted for each peer */
+    RME_C_GAUGES = RME_C_COUNT - (RME_GAUGES(RME_COUNTER_ONE)) /* the first gauge */
 #undef RME_COUNTER_ONE
 };
 

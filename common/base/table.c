@@ -22,7 +22,7 @@ void rme_table_clear(struct rme_table *table)
     table->chain = NULL;
 }
 
-/* Those of a chain, the last one first. */
+/* Reverses a chain. */
 static struct rme_keyed *reversed(struct rme_keyed *node)
 {
     struct rme_keyed *before = NULL;
@@ -37,10 +37,8 @@ static struct rme_keyed *reversed(struct rme_keyed *node)
     return before;
 }
 
-/*
- * Keeps the order of those that are alike: they come from one chain, the last one is put in
- * first.  Each node is touched twice, also where all are alike, as a peer may choose names.
- */
+/* Keeps the order of equal keys: they come from one chain, whose last node is inserted first.
+ * Touches each node twice, even if all keys are equal, as a peer may choose them. */
 void rme_table_grow(struct rme_table *table)
 {
     uint32_t mask = table->mask * 2 + 1;

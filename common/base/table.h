@@ -1,40 +1,37 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * A hash table with chains, of nodes that are kept inside what they find.  It grows by doubling
- * when it has more nodes than chains; when there is no memory to grow, chains get longer and
- * nothing fails.
- */
+/* A hash table with chains of embedded nodes.  The number of chains doubles when there are more
+ * nodes than chains; without memory to grow the chains get longer and nothing fails. */
 #ifndef RME_TABLE_H
 #define RME_TABLE_H
 
 #include <stdint.h>
 #include <stddef.h>
 
-/* What is found by (key, kind). */
+/* A member of objects that are found by (key, kind). */
 struct rme_keyed {
-    struct rme_keyed *next; /* in its chain */
-    struct rme_keyed **at;  /* what points to this one */
+    struct rme_keyed *next; /* in the chain */
+    struct rme_keyed **at;  /* pointer that points to this node */
     uint64_t key;
     uint32_t kind;
 };
 
 struct rme_table {
     struct rme_keyed **chain;
-    uint32_t mask;   /* chains - 1 */
-    uint32_t used;   /* nodes */
-    uint64_t factor; /* odd, and drawn: nobody can choose keys that share a chain */
+    uint32_t mask;   /* number of chains - 1 */
+    uint32_t used;   /* number of nodes */
+    uint64_t factor; /* odd and random: peers cannot choose keys that share a chain */
 };
 
-/* -ENOMEM.  `chains` is a power of 2. */
+/* Allocates `chains` chains, a power of 2.  -ENOMEM. */
 int rme_table_init(struct rme_table *table, uint32_t chains);
-/* The nodes are the caller's. */
+/* Frees the chains, not the nodes. */
 void rme_table_clear(struct rme_table *table);
 
-/* More chains, if there is memory for them. */
+/* Doubles the chains, if there is memory. */
 void rme_table_grow(struct rme_table *table);
 
-/* Its chain.  For a drawn odd factor the bits above the 32nd of the product are a universal
- * hash: any two keys share one of N chains with a probability of 2/N at most. */
+/* Returns the chain of a key.  For a random odd factor the bits above the 32nd of the product
+ * are a universal hash: two keys share one of N chains with a probability of at most 2/N. */
 static inline uint32_t rme_table_hash(const struct rme_table *table, uint64_t key,
                                       uint32_t kind)
 {
@@ -43,7 +40,7 @@ static inline uint32_t rme_table_hash(const struct rme_table *table, uint64_t ke
     return (uint32_t)(key * table->factor >> 32);
 }
 
-/* NULL: it is not there. */
+/* Finds a node; NULL: none. */
 static inline struct rme_keyed *rme_table_find(const struct rme_table *table, uint64_t key,
                                                uint32_t kind)
 {
@@ -54,7 +51,7 @@ static inline struct rme_keyed *rme_table_find(const struct rme_table *table, ui
     return node;
 }
 
-/* Makes it the first of a chain. */
+/* Makes a node the first of a chain. */
 static inline void rme_table_chain(struct rme_keyed **head, struct rme_keyed *node)
 {
     node->next = *head;
@@ -64,7 +61,7 @@ static inline void rme_table_chain(struct rme_keyed **head, struct rme_keyed *no
     *head = node;
 }
 
-/* Puts it in with this key and kind.  Where two are alike, the last one is found. */
+/* Inserts a node with this key and kind.  Of equal keys the last one is found. */
 static inline void rme_table_put(struct rme_table *table, struct rme_keyed *node, uint64_t key,
                                  uint32_t kind)
 {
@@ -79,8 +76,7 @@ static inline void rme_table_put(struct rme_table *table, struct rme_keyed *node
     table->used++;
 }
 
-/* Takes out one that is in it.  It does not look at others: a peer may choose names that are
- * all alike. */
+/* Removes a node without a search: a peer may choose keys that are all equal. */
 static inline void rme_table_take(struct rme_table *table, const struct rme_keyed *node)
 {
     *node->at = node->next;

@@ -49,8 +49,7 @@ static void put(struct rme_timers *timers, uint32_t at, struct rme_timer *timer)
     timer->place = at + 1;
 }
 
-/* Lets a timer find its place from `at`: upwards while it is earlier than its parent, then
- * downwards. */
+/* Moves a timer from `at` to its place: up while it is earlier than its parent, then down. */
 static void settle(struct rme_timers *timers, uint32_t at, struct rme_timer *timer)
 {
     while (at > 0 && timer->when < timers->heap[(at - 1) / 2]->when) {

@@ -2,7 +2,7 @@
 #include "base/timer.h"
 #include "base/trial.h"
 
-/* One round; those that count keep what is better. */
+/* Runs one round; counted rounds keep the better times. */
 static bool take_each(const struct rme_trial *trial, rme_trial_run *run, void *arg, bool first,
                       uint64_t *best)
 {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * How long something takes: the best of a few runs.  Of several things that are compared a
- * round takes each once, so that a disturbance meets all of them.
- */
+/* Measures durations as the best of a few runs.  Several things are compared in rounds of one
+ * run each, so that a disturbance affects all of them. */
 #ifndef RME_TRIAL_H
 #define RME_TRIAL_H
 
@@ -11,17 +9,16 @@
 
 struct rme_trial {
     uint32_t things;
-    uint32_t unseen; /* rounds at first that do not count */
-    uint32_t least;  /* rounds that count, however long they take; at least 1 */
+    uint32_t unseen; /* first rounds that are not counted */
+    uint32_t least;  /* minimum of counted rounds, whatever the time; at least 1 */
     uint32_t most;
-    uint64_t until; /* ns of rme_now_ns(): no other round begins after it */
+    uint64_t until; /* ns of rme_now_ns(), after which no round begins */
 };
 
-/* Does a thing once.  Returns the nanoseconds that it took, at least 1; 0: it failed. */
+/* Runs a thing once.  Returns the duration in ns, at least 1; 0: failed. */
 typedef uint64_t rme_trial_run(void *arg, uint32_t thing);
 
-/* The best time of each thing, in nanoseconds.  A run that fails ends it: false, and `best` is
- * worth nothing. */
+/* Measures the best time of each thing in ns.  False: a run failed, and `best` is invalid. */
 bool rme_trial(const struct rme_trial *trial, rme_trial_run *run, void *arg, uint64_t *best);
 
 #endif

@@ -41,7 +41,7 @@ static uint64_t get64(const uint8_t *at)
 
 /* ---- Messages ---- */
 
-/* Bytes before the segments or the payload; 0 for an unknown type. */
+/* Returns the bytes before the segments or the payload; 0 for an unknown type. */
 static size_t fixed_length(uint8_t type)
 {
     switch (type) {
@@ -88,8 +88,8 @@ uint32_t rme_wire_segments_max(uint8_t type, size_t size)
     return fit > UINT16_MAX ? UINT16_MAX : (uint32_t)fit;
 }
 
-/* Finds the segments behind `fixed` bytes and sums up their lengths: a message whose sum
- * overflows is malformed. */
+/* Finds the segments behind `fixed` bytes and adds their lengths: a message whose sum overflows
+ * is malformed. */
 static int decode_segments(const uint8_t *data, size_t length, size_t fixed,
                            struct rme_wire_message *out)
 {
@@ -198,7 +198,7 @@ int rme_wire_decode_fast(const void *data, size_t room, struct rme_wire_message 
     if (room < sizeof(copy))
         return -EPROTO;
     memcpy(copy, data, sizeof(copy));
-    atomic_signal_fence(memory_order_seq_cst); /* read once, and not again below */
+    atomic_signal_fence(memory_order_seq_cst); /* read once: the peer may change it */
     if (rme_wire_decode(copy, RME_WIRE_HEADER_SIZE, out) != 0 ||
         (out->type != RME_WIRE_EAGER && out->type != RME_WIRE_UNEXPECTED))
         return -EPROTO;
@@ -327,8 +327,8 @@ int rme_wire_status_error(uint32_t status)
 
 /* ---- Connection data ---- */
 
-/* Both kinds begin alike: magic, newest version, oldest version, own length, and a byte of
- * flags or the reason. */
+/* Encodes the common start of both kinds: magic, newest version, oldest version, own length,
+ * and a byte of flags or the reason. */
 static void encode_start(uint8_t *at, uint8_t version, uint8_t version_min, uint8_t length,
                          uint8_t last)
 {
