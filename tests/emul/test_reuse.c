@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "emul/verbs/base/shm.h"
-#include "tests/emul/pair.h"
+#include "tests/emul/cm_help.h"
 
 #define SMALL 256u
 
@@ -151,6 +151,92 @@ PASSIVE(retries_do_not_run_out_while_the_peer_has_no_processor)
     side_close(s);
 }
 
+/* A request to connect to where nobody listens, beside a process that spins. */
+static struct rdma_cm_id *ask_beside_a_spinner(struct side *s)
+{
+    struct rdma_conn_param p = {.retry_count = 7};
+    char byte;
+
+    setenv("EMUVERBS_LISTEN_WAIT_MS", "50", 1);
+    struct rdma_cm_id *id = new_id(NULL);
+    resolve(id, "127.0.0.1", PORT);
+    give_qp(id);
+    meet(s);
+    CHECK_EQ(read(s->sock, &byte, 1), 1);
+    clock_stop();
+    CHECK_EQ(rdma_connect(id, &p), 0);
+    return id;
+}
+
+static void refused(struct side *s, struct rdma_cm_id *id)
+{
+    CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 8);
+    clock_run();
+    CHECK_EQ(write(s->sock, "e", 1), 1);
+    meet(s);
+    drop(id);
+    all_gone();
+}
+
+static void spin(struct side *s)
+{
+    struct rdma_cm_id *id = new_id(NULL);
+    char byte;
+
+    meet(s);
+    CHECK_EQ(write(s->sock, "s", 1), 1);
+    while (!readable(s->sock, 0))
+        ;
+    CHECK_EQ(read(s->sock, &byte, 1), 1);
+    meet(s);
+    drop(id);
+    all_gone();
+}
+
+/* A request is not refused before the one that will listen has had its turn. */
+PAIR(a_listener_without_a_processor_is_waited_for, run_two)
+ACTIVE(a_listener_without_a_processor_is_waited_for)
+{
+    enum { WAIT = 50, LOOKS = 20 };
+
+    struct rdma_cm_id *id = ask_beside_a_spinner(s);
+    for (int i = 0; i < 4 * WAIT; i++)
+        clock_step_ms(1);
+    CHECK(!readable(chan->fd, 0));
+    for (int i = 0; i < WAIT - LOOKS; i++) {
+        cpu_ns++;
+        clock_step_ms(1);
+    }
+    CHECK(!readable(chan->fd, 0)); /* its time begins with its first turn */
+    for (int i = 0; i < 2 * LOOKS; i++) {
+        cpu_ns++;
+        clock_step_ms(1);
+    }
+    refused(s, id);
+}
+PASSIVE(a_listener_without_a_processor_is_waited_for)
+{
+    spin(s);
+}
+
+PAIR(a_port_is_refused_beside_a_process_that_never_has_a_processor, run_two)
+ACTIVE(a_port_is_refused_beside_a_process_that_never_has_a_processor)
+{
+    enum { MOST = 2050 };
+
+    struct rdma_cm_id *id = ask_beside_a_spinner(s);
+    for (int i = 0; i < MOST / 10 - 10; i++)
+        clock_step_ms(10);
+    CHECK(!readable(chan->fd, 0));
+    for (int i = 0; i < 20; i++)
+        clock_step_ms(10);
+    refused(s, id);
+}
+PASSIVE(a_port_is_refused_beside_a_process_that_never_has_a_processor)
+{
+    spin(s);
+}
+
 /* ---- Whose memory it was ---- */
 
 /* A read into memory that its owner has made read-only fails at its owner, not at the peer. */
@@ -269,11 +355,14 @@ int main(int argc, char **argv)
 {
     (void)argc;
     run_under_emuverbs(argv);
+    take_ports();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_write_behind_a_send_overwrites_it),
         cmocka_unit_test(a_read_behind_a_send_sees_it),
         cmocka_unit_test(a_write_by_a_window_behind_a_send_overwrites_it),
         cmocka_unit_test(retries_do_not_run_out_while_the_peer_has_no_processor),
+        cmocka_unit_test(a_listener_without_a_processor_is_waited_for),
+        cmocka_unit_test(a_port_is_refused_beside_a_process_that_never_has_a_processor),
         cmocka_unit_test(a_read_into_read_only_memory_is_a_local_error),
         cmocka_unit_test(a_queue_pair_in_the_place_of_one_that_ends_keeps_its_receives),
         cmocka_unit_test(a_segment_of_another_shape_is_refused),

@@ -128,6 +128,10 @@ struct cm_id {
     uint64_t deadline;    /* 0: none */
     uint64_t held_until;  /* a disconnection is not told before this time; 0: there is none */
     uint64_t refuse_at;   /* before this time a request that finds no listener tries again */
+    uint64_t refuse_seen; /* when that was last looked at */
+    uint64_t refuse_by;   /* at this time it is refused all the same */
+    enum { CM_PUNCTUAL, CM_LOOKED, CM_LATE } late; /* what is known of those who may listen */
+    struct emu_turns turns;                        /* of these */
     struct emu_peer *peer;
     uint32_t remote_num, remote_qpn, local_qpn;
     uint8_t responder_resources, initiator_depth, retry_count, rnr_retry;
@@ -216,6 +220,8 @@ void cm_forked(struct emu_dev *d);
 void cm_timer_arm(uint64_t due);
 void cm_set_deadline(struct cm_id *id, uint64_t ms); /* 0 ms: none */
 #define CM_RETRY (EMU_NSEC / 20) /* after it what found no room is sent again */
+/* for so long a request waits for processes without a processor */
+#define CM_LATE_MOST (2 * EMU_NSEC)
 /* Fills the header of a message from `id` to its peer and sends it. Under cm.lock. False for a
  * request that found no room: the caller sends it again. */
 bool cm_send(struct cm_id *id, struct cm_msg *m, enum cm_type type);

@@ -91,7 +91,9 @@ EMU_EXPORT int rdma_connect(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
     cm_addr_copy(&id->req.dst, &ibid->route.addr.dst_addr);
     id->state = CM_REQ_SENT;
     id->req_delivered = false;
+    id->late = CM_PUNCTUAL;
     id->refuse_at = emu_now() + d->knobs.listen_wait_ms * (EMU_NSEC / 1000);
+    id->refuse_by = id->refuse_at + CM_LATE_MOST;
     cm_set_deadline(id, d->knobs.cm_timeout_ms);
     cm_try_request(id);
     pthread_mutex_unlock(&cm.lock);

@@ -34,8 +34,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LISTEN_RETRY_MS 5
-#define HOLD_LOOK       (EMU_NSEC / 1000)
+#define LISTEN_RETRY (EMU_NSEC / 200)
+#define HOLD_LOOK    (EMU_NSEC / 1000)
 
 /* Ends an attempt to connect. Under cm.lock. */
 static void give_up(struct cm_id *id, enum rdma_cm_event_type type, int status,
@@ -52,17 +52,52 @@ static void give_up(struct cm_id *id, enum rdma_cm_event_type type, int status,
                   type == RDMA_CM_EVENT_REJECTED && m ? CM_REJ_PRIVATE : 0);
 }
 
+/*
+ * Is there still time for somebody to listen?  Who listens too late may have had no processor:
+ * when the time is over, processes of the slots that want one are looked for. As long as they
+ * have none the time is not over; then they have it from its beginning, of which only that
+ * counts in which they had their turns. On a busy machine somebody is always without one, so
+ * that ends after CM_LATE_MOST.
+ */
+static bool may_be_late(struct emu_dev *d, struct cm_id *id)
+{
+    uint64_t now = emu_now(), wait = d->knobs.listen_wait_ms * (EMU_NSEC / 1000);
+    bool had;
+
+    if (id->late == CM_PUNCTUAL) {
+        if (now < id->refuse_at)
+            return true;
+        if (wait)
+            emu_turns_begin(d, &id->turns);
+        id->late = CM_LOOKED;
+        id->refuse_seen = now;
+        return wait && id->turns.n;
+    }
+    if (now >= id->refuse_by)
+        return false;
+    if (now - id->refuse_seen < LISTEN_RETRY)
+        return true;
+    had = emu_turns_had(&id->turns, id->late == CM_LOOKED);
+    if (id->late == CM_LOOKED)
+        id->refuse_at = had ? now : now + wait;
+    else if (!had)
+        id->refuse_at += now - id->refuse_seen;
+    id->late = CM_LATE;
+    id->refuse_seen = now;
+    return now < id->refuse_at;
+}
+
 /* A request found nobody who listens, or who says so in `rej`. Under cm.lock. */
 static void no_listener(struct cm_id *id, const struct cm_msg *rej)
 {
     struct emu_dev *d = emu_dev_peek();
     struct cm_msg none = {0};
 
-    if (d && emu_now() < id->refuse_at) {
+    if (d && may_be_late(d, id)) {
         emu_peer_put(d, id->peer); /* the next listener may be another process */
         id->peer = NULL;
         id->req_delivered = false;
-        cm_timer_arm(emu_now() + LISTEN_RETRY_MS * (EMU_NSEC / 1000));
+        cm_timer_arm(emu_now() + LISTEN_RETRY);
     } else {
         give_up(id, RDMA_CM_EVENT_REJECTED, CM_REJ_NO_LISTENER, rej ? rej : &none);
     }

@@ -565,73 +565,30 @@ bool emu_peer_greet(struct emu_dev *d, struct emu_peer *p)
     return true;
 }
 
-/* As the kernel shows it; '?' where that cannot be told for want of a descriptor. */
-static char thread_state(const char *path)
-{
-    char line[128], state = 'X'; /* also where it has ended meanwhile */
-    FILE *f = fopen(path, "re");
-
-    if (!f)
-        return errno != ENOENT && errno != ESRCH ? '?' : 'X';
-    /* the name of a thread, which is in parentheses, may have some itself */
-    const char *name_end = fgets(line, sizeof(line), f) ? strrchr(line, ')') : NULL;
-    if (name_end)
-        (void)sscanf(name_end, ") %c", &state);
-    fclose(f);
-    return state;
-}
-
-static bool has_stopped(char state)
-{
-    return strchr("TtZX", state) != NULL;
-}
-
-static bool is_at_rest(char state)
-{
-    return state != 'R';
-}
-
-/* Is it so of all threads?  They stop and end one by one, each after its system call. */
-static bool all_threads(const struct emu_peer *p, bool (*is)(char state))
-{
-    char path[300];
-    bool all = true;
-
-    snprintf(path, sizeof(path), "/proc/%d/task", p->pid);
-    DIR *dir = opendir(path);
-    if (!dir)
-        return is(errno == ENOENT || errno == ESRCH ? 'X' : '?');
-    for (struct dirent *e; all && (e = readdir(dir)) != NULL;) {
-        if (e->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", p->pid, e->d_name);
-        all = is(thread_state(path));
-    }
-    closedir(dir);
-    return all;
-}
-
 bool emu_peer_stopped(struct emu_peer *p)
 {
     if (p->self)
         return false;
     if (has_left(p)) /* what is there by its number may be another program */
         return slot_is_free(p);
-    return all_threads(p, has_stopped);
+    return emu_has_stopped(p->pid);
 }
 
 bool emu_peer_had_turn(const struct emu_peer *p, uint64_t *ran)
 {
-    struct timespec t;
-    clockid_t clock;
+    return p->self || has_left(p) || emu_had_turn(p->pid, ran);
+}
 
-    if (p->self || has_left(p) || clock_getcpuclockid(p->pid, &clock) != 0 ||
-        clock_gettime(clock, &t) != 0)
-        return true;
-    uint64_t now = (uint64_t)t.tv_sec * EMU_NSEC + (uint64_t)t.tv_nsec;
-    bool has_run = now != *ran;
-    *ran = now;
-    return has_run || all_threads(p, is_at_rest);
+void emu_turns_begin(const struct emu_dev *d, struct emu_turns *t)
+{
+    t->n = 0;
+    for (uint32_t slot = 0; slot < EMU_MAX_SLOTS && t->n < EMU_TURNS; slot++) {
+        int pid = slot == d->slot ? -1 : slot_pid(slot);
+        if (pid <= 0 || emu_at_rest(pid))
+            continue;
+        t->of[t->n].pid = pid;
+        emu_had_turn(pid, &t->of[t->n++].ran);
+    }
 }
 
 bool emu_peers_any(struct emu_dev *d,
