@@ -272,7 +272,8 @@ struct rme_fabric {
     _Atomic int hint; /* a sleeper saw something at the descriptors of greet.c */
     /* out */
     struct elan_txs tx_free, orphans;
-    uint32_t tx_count, norphans, answers, tx_most, tx_per_link, packets_most;
+    struct elan_share answers; /* to who has no link; shared by nodes */
+    uint32_t tx_count, norphans, tx_most, tx_per_link, packets_most;
     struct elan_move **move; /* all that were made */
     uint32_t nmove, move_room;
     struct elan_share active; /* transfers that are with the interface */
@@ -425,7 +426,8 @@ static inline uint32_t elan_packets(size_t length)
  */
 int elan_tx_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_packet *p,
                   const struct bmi_elan4_card *card, const void *data, size_t length);
-/* An answer to somebody who has no link. -ENOBUFS: too many such answers have not landed. */
+/* An answer to somebody who has no link. -ENOBUFS: too many such answers have not landed, of
+ * that process or of its node. */
 int elan_tx_answer(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_packet *p,
                    const void *data, size_t length);
 /* The same in the order of a link. */
@@ -437,11 +439,20 @@ void elan_tx_message(struct rme_link *l, struct elan_tx *tx);
 void elan_tx_rooms(struct rme_fabric *f);
 /* A free one of its place alone. */
 void elan_tx_spare(struct rme_fabric *f, struct elan_tx *tx);
+/* The number of a process's node among those of the range. */
+static inline unsigned elan_node_of(const struct rme_fabric *f, unsigned vp)
+{
+    const struct bmi_elan4_range *r = &f->nic->range;
+
+    return vp / (unsigned)(r->high_context - r->low_context + 1);
+}
+
 /* Back to the free ones. */
 static inline void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
 {
     elan_owner_give(f, tx->vp, tx->generation);
-    f->answers -= tx->answer;
+    if (tx->answer)
+        elan_share_give(&f->answers, elan_node_of(f, tx->vp));
     tx->answer = false;
     tx->link = NULL;
     if (tx->bound)

@@ -210,6 +210,7 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     f->tx_per_link = (uint32_t)rme_option(config->options, "elan_tx_per_link");
     f->active.most = (uint32_t)rme_option(config->options, "elan_transfers");
     f->places.most = ELAN_LINKS;
+    f->answers.most = f->kept_most / 2;
     f->dead_ms = rme_option(config->options, "elan_dead_ms");
     f->drain_ms = rme_option(config->options, "elan_drain_timeout_ms");
     f->quarantine_ms = rme_option(config->options, "elan_quarantine_ms");

@@ -276,7 +276,6 @@ static int send_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct e
     tx->link = NULL;
     tx->kind = (uint8_t)p->kind;
     tx->answer = answer;
-    f->answers += answer;
     TAILQ_INSERT_TAIL(&f->orphans, tx, next);
     f->norphans++;
     return 0;
@@ -293,10 +292,16 @@ int elan_tx_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_
 int elan_tx_answer(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_packet *p,
                    const void *data, size_t length)
 {
-    if (f->answers >= f->kept_most / 2 || elan_owner_full(f, vp, p->to) ||
-        elan_place_silent(f, vp))
+    if (elan_owner_full(f, vp, p->to) || elan_place_silent(f, vp))
         return -ENOBUFS;
-    return send_alone(f, vp, queue, p, NULL, data, length, true);
+    if (elan_owner_dead(f, vp, p->to))
+        return 0;
+    if (!elan_share_take(&f->answers, elan_node_of(f, vp)))
+        return -ENOBUFS;
+    int rc = send_alone(f, vp, queue, p, NULL, data, length, true);
+    if (rc < 0)
+        elan_share_give(&f->answers, elan_node_of(f, vp));
+    return rc;
 }
 
 int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,

@@ -187,7 +187,7 @@ static void as_at_the_start(struct side *server)
 {
     look(server);
     assert_true(TAILQ_EMPTY(&server->f->links) && TAILQ_EMPTY(&server->f->owed));
-    assert_int_equal(server->f->norphans + server->f->kept_moves + server->f->answers, 0);
+    assert_int_equal(server->f->norphans + server->f->kept_moves + server->f->answers.taken, 0);
     assert_int_equal(server->stats.value[RME_C_QUARANTINED], 0);
     for (unsigned vp = 0; vp < BMI_ELAN4_MOST_VPS; vp++)
         assert_int_equal(out_at(server, vp), 0);
@@ -413,6 +413,30 @@ static void strangers(void **state)
     for (int i = 0; i < STRANGERS + 1; i++)
         take_the_place(&server, 1 + i);
     as_at_the_start(&server);
+}
+
+/* Answers that one node's processes do not take leave some for other nodes. */
+static void answers_of_a_node_leave_some_for_others(void **state)
+{
+    struct side server, client;
+    pid_t pid[CROWD];
+    (void)state;
+    begin(&server, FOR_EVER);
+    for (int i = 0; i < CROWD; i++) {
+        pid[i] = begin_child(stale, 1);
+        until_so_far(&server, &sh->ready, i + 1);
+        look(&server);
+    }
+    assert_int_equal(server.f->norphans, BUFFERS / 4);
+    on_node(2);
+    open_side(&client, NULL, SMALL FOR_EVER ",elan_key=another");
+    dial(&client, "elan4://0:2");
+    until(&client, &server, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(client.error, -EPROTO);
+    close_side(&client);
+    for (int i = 0; i < CROWD; i++)
+        end_child(pid[i]);
+    close_side(&server);
 }
 
 /* ---- One process with many links ---- */
@@ -685,6 +709,7 @@ int main(void)
         cmocka_unit_test(who_is_not_served_is_told),
         cmocka_unit_test(killed_together),
         cmocka_unit_test(strangers),
+        cmocka_unit_test(answers_of_a_node_leave_some_for_others),
         cmocka_unit_test(many_links),
         cmocka_unit_test(owed_to_two),
         cmocka_unit_test(transfers_of_others),
