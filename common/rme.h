@@ -15,7 +15,8 @@
  *  - callbacks of the host run without the engine's lock, except `dropped` (below);
  *  - an engine belongs to the process that opened it.  In a child made by fork() every call
  *    fails without effect, with -ENODEV where an error is returned, and rme_close releases
- *    nothing; the parent is not affected.  A child may open an engine of its own.
+ *    nothing; the parent is not affected.  A child may open an engine of its own if the
+ *    fabric permits.
  *
  * An accepted operation ends exactly once, whatever happens to the peer or the device: one of
  * the rme_test functions reports success or an error.  If the operation's context was closed,

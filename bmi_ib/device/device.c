@@ -14,8 +14,10 @@
  * one is granted.
  *
  * Fork: a child must not use an engine of its parent, and after the parent opened one it cannot
- * open one of its own either: librdmacm keeps the parent's descriptors, and the kernel refuses
- * them to the child.  A host that goes into the background forks before it initialises us, or
+ * open one of its own either: librdmacm keeps the parent's contexts, also when no engine is open
+ * any more.  Their descriptors, asynchronous events and doorbells are the parent's: some kernels
+ * refuse the child's commands, others execute them.  So a list with a context of the parent is
+ * refused here; the software HCA gives a child contexts of its own.  A host that goes into the background forks before it initialises us, or
  * executes itself.  The parent's memory stays right after a fork when the kernel copies pinned
  * pages (since 5.12) or when fork_safe is on.
  */
@@ -307,12 +309,32 @@ static void fork_safety(struct rme_fabric *f)
             strerror(-ib_error(ret)));
 }
 
+/* Has a context that was open before this process was forked? */
+static bool inherited(struct ibv_context **all)
+{
+    static struct ibv_context *known; /* of the process `whose` */
+    static pid_t whose;
+    for (struct ibv_context **c = all; known && whose != getpid() && *c; c++)
+        if (*c == known)
+            return true;
+    known = all[0];
+    whose = getpid();
+    return false;
+}
+
 /* Lists the devices; the first step of opening. */
 int ib_device_list(struct rme_fabric *f)
 {
     int n = 0;
     fork_safety(f);
     f->dev.all = rdma_get_devices(&n);
+    if (f->dev.all && n > 0 && inherited(f->dev.all)) {
+        ib_log(f, RME_LOG_ERROR,
+               "device %s: opened before fork(), and librdmacm opens no device twice; initialize "
+               "BMI only after fork(), or execute the program anew",
+               ibv_get_device_name(f->dev.all[0]->device));
+        return -ENODEV;
+    }
     if (f->dev.all && n > 0)
         return 0;
     int error = f->dev.all ? -ENODEV : ib_errno();

@@ -6,7 +6,8 @@
  * child is told instead of being left to hang: each call fails with -ENODEV, and one line in
  * the log says what to do.  A program that becomes a daemon (pvfs2fuse) has to do so before it
  * opens an engine; one that did so later has mostly closed what the host logs to, so the
- * system's log gets that line, too.  A child may open an engine of its own.
+ * system's log gets that line, too.  A child may open an engine of its own where the fabric
+ * can (bmi_ib/device/device.c).
  *
  * How the child knows: by a page that the kernel gives to children empty, whichever way they
  * were made.  That costs a load where getpid() would cost a system call.

@@ -423,7 +423,7 @@ void ibv_ack_async_event(struct ibv_async_event *e)
 struct ibv_context **rdma_get_devices(int *n)
 {
     static struct ibv_context *list[2];
-    list[0] = &context;
+    list[0] = rig.listed ? rig.listed : &context;
     *n = 1;
     return list;
 }

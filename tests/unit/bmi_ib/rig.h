@@ -63,6 +63,7 @@ struct rig {
     struct sockaddr_storage source; /* of the last address that was resolved */
     int tos;                        /* that was set last, -1: none */
     int cqe;                        /* entries of the last completion queue that was made */
+    struct ibv_context *listed;     /* what rdma_get_devices returns; NULL: that of the rig */
 };
 
 extern struct rig rig;

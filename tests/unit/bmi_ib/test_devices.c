@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The list of devices, whose contexts librdmacm keeps for as long as the process lives. */
+#include <errno.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "bmi_ib/device/device.h"
+#include "rig.h"
+
+static struct ibv_device device = {.name = "fake0"};
+static struct ibv_context contexts[2]; /* a process's, and one that its child opens */
+
+static int set_up(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        contexts[i] = (struct ibv_context){.device = &device};
+    rig_open(NULL, 16, 0);
+    rig.listed = &contexts[0];
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    rig_close();
+    return 0;
+}
+
+/* One engine after the other. */
+static int open_again(void)
+{
+    rig.f->dev.pd = NULL;
+    ib_device_close(rig.f);
+    return ib_device_list(rig.f);
+}
+
+/* What a child gets that has those contexts. */
+static int in_a_child(int which)
+{
+    int status;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        rig.listed = &contexts[which];
+        int error = open_again();
+        bool said = strstr(rig.lines, "before fork()") != NULL;
+        _exit(error == 0 && !said ? 0 : error == -ENODEV && said ? 1 : 2);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void a_child_of_a_process_with_open_devices_is_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(in_a_child(0), 0);
+    assert_int_equal(open_again(), 0);
+    assert_int_equal(open_again(), 0);
+    assert_int_equal(in_a_child(0), 1);
+    assert_int_equal(in_a_child(1), 0); /* the software HCA gives a child a context of its own */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_child_of_a_process_with_open_devices_is_refused,
+                                        set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests_name("devices", tests, NULL, NULL);
+}
