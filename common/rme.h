@@ -49,7 +49,8 @@ typedef uint64_t rme_id; /* an operation; never 0, never reused while its engine
 /* NOTICE: the cause of a failure that the host gets as an error and may report itself. */
 enum rme_log_level { RME_LOG_ERROR, RME_LOG_WARN, RME_LOG_NOTICE, RME_LOG_INFO, RME_LOG_DEBUG };
 
-/* Logs one complete line, without its newline. */
+/* Logs one complete line, without its newline.  Called with no lock held.  The function must
+ * return: after an exception or longjmp() out of it the engine cannot be used any more. */
 typedef void (*rme_log_fn)(void *arg, enum rme_log_level level, const char *line);
 
 /* Arguments of rme_open, which copies all strings. */

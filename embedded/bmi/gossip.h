@@ -15,7 +15,8 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* Takes one line without a newline; kind is 'E' for errors, 'D' for debug lines. */
+/* Takes one line without a newline; kind is 'E' for errors, 'D' for debug lines.  It calls no
+ * function of BMI and returns: after an exception or longjmp() out of it BMI cannot be used. */
 typedef void (*gossip_sink_fn)(void *arg, char kind, const char *line);
 
 /* Where lines go; NULL: stderr.  No other thread may be logging. */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "unit.h"
-#include "rme.h"
+#include "engine/engine.h"
 #include "base/timer.h"
 #include "wire/wire.h"
 #include "tests/fuzz/script_fabric.h"
@@ -19,6 +19,7 @@ static struct rme *rme;
 static int lines;
 static char said[512]; /* the last line */
 static enum rme_log_level at_level;
+static bool unlocked; /* the engine, when the line came */
 
 static void take_line(void *arg, enum rme_log_level level, const char *line)
 {
@@ -27,6 +28,9 @@ static void take_line(void *arg, enum rme_log_level level, const char *line)
         return;
     lines++;
     at_level = level;
+    unlocked = rme != NULL && pthread_mutex_trylock(&rme->lock) == 0;
+    if (unlocked)
+        pthread_mutex_unlock(&rme->lock);
     snprintf(said, sizeof(said), "%s", line);
 }
 
@@ -69,8 +73,11 @@ static int set_up_impatient(void **state)
 
 static int tear_down(void **state)
 {
+    struct rme *closing = rme;
+
     (void)state;
-    rme_close(rme);
+    rme = NULL; /* lines of its end come without a lock to look at */
+    rme_close(closing);
     return 0;
 }
 
@@ -129,6 +136,12 @@ static void who_asks_us_is_refused_in_one_line(void **state)
     said_once();
     assert_int_equal(script.links, 0);
     assert_int_equal(rme_counter_value(rme, "rejects"), 1);
+}
+
+static void the_host_takes_a_line_while_no_lock_is_held(void **state)
+{
+    who_asks_us_is_refused_in_one_line(state);
+    assert_true(unlocked);
 }
 
 /* A send to the peer, which has not answered the request for a link yet. */
@@ -352,6 +365,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(who_asks_us_is_refused_in_one_line, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_host_takes_a_line_while_no_lock_is_held, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(who_refuses_us_is_named_in_one_line, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_takes_us_all_the_same_is_left_in_one_line, set_up,
                                         tear_down),
