@@ -125,8 +125,9 @@ void *rme_memory_alloc(struct rme *rme, size_t size)
         return NULL;
     memory = rme_zone_alloc(rme->zone, size);
     if (memory != NULL)
-        memset(memory, 0, size); /* a peer that receives from there, or says it wrote, learns
-                                    nothing of another one's */
+        /* A peer that receives from there, or says it wrote, learns nothing of another one's.
+         * OrangeFS's BMI_memalloc clears, too; that of PVFS 2.8.0 to 2.8.2 does not. */
+        memset(memory, 0, size);
     if (rme_log_pending(rme->log))
         rme_log_drain(rme->log);
     return memory;
