@@ -40,28 +40,36 @@ same() { diff -r "$1" "$2"; }
 cp -R "$src/patches" "$tmp/"
 cp -R "$src/common" "$src/bmi_ib" "$tmp/"
 chmod -R u+w "$tmp"
-mkdir -p "$tmp/new/src/io/bmi/bmi_ib" "$tmp/patches/orangefs/releases/small"
+mkdir -p "$tmp/new/src/io/bmi/bmi_ib"
 printf 'one\ntwo\nthree\n' >"$tmp/new/configure.ac"
-printf 'alpha\nbeta\n' >"$tmp/new/src/io/bmi/bmi.c"
+seq 30 | sed 's/^/line /' >"$tmp/new/src/io/bmi/bmi.c"
 printf 'old module\n' >"$tmp/new/src/io/bmi/bmi_ib/module.mk.in"
 printf 'old\n' >"$tmp/new/src/io/bmi/bmi_ib/ib.c"
 chmod 755 "$tmp/new/configure.ac"
-(cd "$tmp/new" && sha256sum configure.ac src/io/bmi/bmi.c) >"$tmp/patches/orangefs/releases/small/sums"
-cat >"$tmp/patches/orangefs/releases/small/patch" <<'P'
+cat >"$tmp/patch" <<'P'
 --- a/configure.ac
 +++ b/configure.ac
 @@ -2,0 +3 @@
 +AX_BMI_EXT
 --- a/src/io/bmi/bmi.c
 +++ b/src/io/bmi/bmi.c
-@@ -1 +1 @@
--alpha
+@@ -10,0 +11 @@
++inserted
+@@ -20 +22 @@
+-line 20
 +gamma
 P
 graft=$tmp/patches/orangefs/graft
 t=$tmp/tree
+learn() { # name of a release, which $t becomes
+    mkdir "$tmp/patches/orangefs/releases/$1"
+    (cd "$t" && sha256sum configure.ac src/io/bmi/bmi.c) >"$tmp/patches/orangefs/releases/$1/sums"
+    (cd "$t" && LC_ALL=C awk -v learn=1 -f "$src/patches/orangefs/place.awk" "$tmp/patch") \
+        >"$tmp/patches/orangefs/releases/$1/patch" 2>/dev/null
+}
 
 cp -a "$tmp/new" "$t"
+learn small
 check "a known tree is grafted, and recognised" sh -c "'$graft' '$t' | grep 'is OrangeFS small'"
 check "configure.ac is changed in its place" sh -c "sed -n 3p '$t/configure.ac' | grep -q AX_BMI_EXT"
 check "the shim is there" test -f "$t/src/io/bmi/bmi_ib_ext/shim.c"
@@ -81,10 +89,71 @@ check "from overlay to graft" "$graft" "$t"
 check "the old module is back" test -f "$t/src/io/bmi/bmi_ib/ib.c"
 check "undo after both" sh -c "'$graft' --undo '$t' && diff -r '$tmp/new' '$t'"
 
-echo changed >>"$t/src/io/bmi/bmi.c"
-cp -a "$t" "$tmp/changed"
-check "an unknown tree is refused with the file's name" refused "src/io/bmi/bmi.c" "$graft" "$t"
-check "a refused tree is untouched" same "$tmp/changed" "$t"
+# Trees that are no known release: what of the patch fits, and where.
+fresh() { rm -rf "$t" && cp -a "$tmp/new" "$t"; }
+refused_whole() { # words of the message; nothing of the tree may be changed
+    rm -rf "$tmp/was" && cp -a "$t" "$tmp/was"
+    refused "$1" "$graft" "$t" && diff -r --no-dereference "$tmp/was" "$t"
+}
+grafted_as() { # words of the output, what bmi.c must be; --undo must restore the tree
+    rm -rf "$tmp/was" && cp -a "$t" "$tmp/was"
+    "$graft" "$t" >"$tmp/out" && grep -- "$1" "$tmp/out" && diff "$2" "$t/src/io/bmi/bmi.c" &&
+        [ "$(sed -n 3p "$t/configure.ac")" = AX_BMI_EXT ] && "$graft" --undo "$t" && diff -r "$tmp/was" "$t"
+}
+bmi=$t/src/io/bmi/bmi.c
+with_patch() { sed 's/^line 10$/&\ninserted/; s/^line 20$/gamma/' "$1" >"$tmp/wanted"; }
+
+fresh && sed -i '1s/^/a\nb\n/; 15s/^/c\n/' "$bmi" && with_patch "$bmi"
+check "lines that moved are found" grafted_as "changed  src/io/bmi/bmi.c, moved by up to 3 lines" "$tmp/wanted"
+check "--check says how it differs" sh -c "'$graft' --check '$t' | grep 'OrangeFS small (modified), methods are not in it'"
+fresh && sed -i 's/^line 7$/else/; s/^line 14$/else/' "$bmi" && with_patch "$bmi"
+check "the fourth line from a hunk may differ" grafted_as "is OrangeFS small (modified)" "$tmp/wanted"
+fresh && chmod 444 "$bmi" "$t/configure.ac" && sed -i 1d "$bmi" && with_patch "$bmi"
+check "files without write permission are patched" grafted_as "moved by up to 1 lines" "$tmp/wanted"
+for l in 8 11 13; do
+    fresh && sed -i "s/^line $l\$/else/" "$bmi"
+    check "line $l beside a hunk differs: refused, untouched" refused_whole "src/io/bmi/bmi.c: hunk 1 (line 10 of small)"
+done
+fresh && sed -i 's/^line 20$/line 20 /' "$bmi"
+check "a line to be removed differs: refused, untouched" refused_whole "src/io/bmi/bmi.c: hunk 2 (line 20 of small)"
+fresh && sed 's/^line 3$/else/' "$tmp/new/src/io/bmi/bmi.c" >>"$bmi"
+check "a hunk fits twice: refused, untouched" refused_whole "hunk 1 (line 10 of small) fits in 2 places"
+fresh && { sed -n '16,30p' "$bmi"; sed -n '1,15p' "$bmi"; } >"$tmp/turned" && cp "$tmp/turned" "$bmi"
+check "hunks in another order: refused, untouched" refused_whole "hunk 2 (line 20 of small) fits only before"
+fresh && rm "$t/configure.ac"
+check "a file is missing: refused, untouched" refused_whole "configure.ac: no such file"
+fresh && sed -i 's/$/\r/' "$bmi"
+check "lines end in CR LF: refused, untouched" refused_whole "src/io/bmi/bmi.c: lines end in CR LF"
+fresh && mv "$t/configure.ac" "$t/real.ac" && ln -s real.ac "$t/configure.ac"
+check "a file is a symbolic link: refused, untouched" refused_whole "configure.ac is not a regular file"
+fresh && "$graft" "$t" >/dev/null && rm -r "$t/.bmi-graft" "$t/maint" "$t/src/io/bmi/bmi_ib_ext" "$t/src/io/bmi/bmi_elan4"
+check "files that have the patch already: refused, untouched" refused_whole "configure.ac: hunk 1"
+
+# A second release, and a tree that has one file of each.
+fresh && sed -i 's/one/1/' "$t/configure.ac" && sed -i 's/^line 12$/other/' "$bmi"
+learn small2
+cp "$tmp/new/configure.ac" "$t" && with_patch "$bmi"
+check "each file gets the patch that fits it" grafted_as "changed  src/io/bmi/bmi.c, by the patch of small2" "$tmp/wanted"
+
+# Patching ends after the first file: with an error, or killed.
+mkdir "$tmp/bin"
+cat >"$tmp/bin/patch" <<P
+#!/bin/sh
+case "\$*" in *--dry-run* | *-R*) exec $(command -v patch) "\$@" ;; esac
+sed '/^--- a.src/,\$d' | $(command -v patch) "\$@"
+eval "\$ENDING"
+P
+chmod +x "$tmp/bin/patch"
+fresh
+path=$PATH
+PATH=$tmp/bin:$PATH
+export ENDING=false TMPDIR="$tmp"
+check "patching fails: refused, untouched" refused_whole "patching failed; the tree is as it was"
+ENDING='kill -9 $PPID'
+"$graft" "$t" >/dev/null 2>&1
+PATH=$path
+check "patching was killed: some files have the patch" grep -q AX_BMI_EXT "$t/configure.ac"
+check "--undo after that restores every byte" sh -c "'$graft' --undo '$t' && diff -r '$tmp/new' '$t'"
 check "a folder that is no tree is refused" refused "is no OrangeFS source tree" "$graft" "$tmp/common"
 check "a missing folder is refused" refused "no such directory" "$graft" "$tmp/nowhere"
 check "no argument: usage" refused "usage" "$graft"
@@ -104,6 +173,8 @@ for real in ${ORANGEFS_TREES-}; do
     check "$real: graft" "$src/patches/orangefs/graft" "$t"
     genconfig "$real" "$t/src/apps/admin/pvfs2-genconfig"
     check "$real: undo" sh -c "'$src/patches/orangefs/graft' --undo '$t' && diff -r '$real' '$t'"
+    sed -i '1s/^/\n/' "$t/Makefile.in" "$t/src/io/bmi/bmi.c"
+    check "$real with lines moved: graft" sh -c "'$src/patches/orangefs/graft' '$t' | grep 'bmi.c, moved by up to 1 lines'"
 done
 [ -n "${ORANGEFS_TREES-}" ] || echo "# real trees: not tried, ORANGEFS_TREES names none"
 [ -z "${ORANGEFS_PREFIX-}" ] || genconfig "installed pvfs2-genconfig" "$ORANGEFS_PREFIX/bin/pvfs2-genconfig"
