@@ -18,8 +18,8 @@ const struct rme_option_row elan_options[] = {
      "environment's BMI_ELAN4_LOG, else /var/tmp/bmi_elan4.",
      ""},
     {"elan_servers", "name", 0, 0, 0,
-     "Meeting points of servers: [WHO=]WHERE.  WHO is a node, NODE:CONTEXT or *; WHERE is the "
-     "address of the input queue (0x...) or HOST:PORT.  Empty: the environment's "
+     "Contact addresses of servers: [SERVER=]WHERE.  SERVER is NODE, NODE:CONTEXT or *; WHERE "
+     "is the address of the input queue (0x...) or HOST:PORT.  Empty: the environment's "
      "BMI_ELAN4_SERVER_ADDR, which may hold several entries separated by commas.",
      ""},
     {"elan_slots", "count", 1024, 16, 65536, "Slots of the input queue, 1920 bytes each.",

@@ -210,11 +210,10 @@ static int read_entry(const char *at, size_t length, struct entry *e, char *why,
     const char *who = equals ? text : anybody, *end = equals ? equals : &anybody[1];
     int rc = read_who(who, end, e) ? read_where(where, e, why, size) : -EINVAL;
     if (rc == -EINVAL)
-        snprintf(
-            why, size,
-            "%.*s: expected [WHO=]WHERE with WHO *, NODE or NODE:CONTEXT, and WHERE 0xADDRESS "
-            "or HOST:PORT",
-            (int)length, at);
+        snprintf(why, size,
+                 "%.*s: expected [SERVER=]WHERE with SERVER *, NODE or NODE:CONTEXT, and WHERE "
+                 "0xADDRESS or HOST:PORT",
+                 (int)length, at);
     return rc;
 }
 

@@ -4,7 +4,7 @@
  * input queue lies; that is either known beforehand, or asked for over TCP.
  *
  *   WHERE                      of all servers
- *   WHO=WHERE[,WHO=WHERE…]     WHO: *, NODE, or NODE:CONTEXT; the narrowest that fits counts
+ *   SERVER=WHERE[,...]         SERVER: *, NODE, or NODE:CONTEXT; the most specific one applies
  *
  * WHERE is 0xADDRESS, the Elan address of the queue, as the server said it when it began; or
  * HOST:PORT ([HOST]:PORT for IPv6). Behind * the port is counted up by the number of the

@@ -33,7 +33,7 @@ const struct rme_option_row rme_engine_options[] = {
      NULL},
     {"rts_max", "count", 65536, 1024, 1 << 20,
      "Limit on unmatched RTS per peer.  At the limit all further messages of that peer wait, "
-     "whatever their tags.",
+     "of any tag.",
      NULL},
     {"kept_bytes", "bytes", 64 * MIB, 1 * MIB, 1 * TIB,
      "Limit on receive-side buffering for all peers together: unmatched eager messages, "
@@ -121,8 +121,8 @@ const struct rme_option_row rme_engine_options[] = {
     /* progress */
     {"spin_us", "us", 200, 0, 1000000,
      "A waiting call polls this long before it sleeps: a quarter of the time under contention "
-     "for the processor, and not at all after polling has been in vain.  Raise it for latency; "
-     "0 saves processor time.",
+     "for the processor, and not at all after polling has often found nothing.  Raise it for "
+     "latency; 0 saves processor time.",
      NULL},
 
     /* connections */
