@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Numbers in the environment, and names there that nobody reads. */
+/* Numeric environment variables, and warnings for unknown ones. */
 #include "emul/knobs.h"
 
 #include <errno.h>

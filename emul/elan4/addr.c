@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Addresses of the network, and moving data between them.
+ * Elan addresses and data movement between them.
  *
- * An Elan address says which kind of memory it means, of which context (a tag, so that an
- * address of one context is none of another), and where. A pointer of a program has neither.
+ * An Elan address consists of a kind of memory, a tag that names its context, and an offset.
+ * The tag keeps an address of one context from being valid in another. Pointers of a program
+ * have neither kind nor tag.
  *
- * Memory of an allocator is in a segment that is mapped here and may be touched. All other
- * memory, our own too, is reached by the kernel: process_vm_writev reports what is not mapped,
- * where memcpy would end the program. A network interface does not end programs.
+ * Memory of an allocator lies in a mapped segment and is accessed directly. All other memory,
+ * including that of this process, is accessed through the kernel: process_vm_writev reports
+ * unmapped pages, where memcpy would end the program with a signal.
  */
 #include "emul/elan4/emu.h"
 
@@ -47,7 +48,8 @@ static bool readable(int pid, uint64_t va)
     return process_vm_readv(pid, &l, 1, &r, 1, 0) == 1;
 }
 
-/* One process_vm call until all is moved; `local` is of this process. */
+/* Repeats process_vm_readv or process_vm_writev until all bytes have moved; `local` belongs to
+ * this process. */
 static int move_vm(int pid, bool to, void *local, uint64_t remote, uint64_t len)
 {
     while (len) {
@@ -69,7 +71,7 @@ static int move_vm(int pid, bool to, void *local, uint64_t remote, uint64_t len)
     return 0;
 }
 
-/* Through a buffer of ours, between two other processes. */
+/* Copies between two other processes through a local buffer. */
 static int relay(const struct emu4_place *src, const struct emu4_place *dst, uint64_t len)
 {
     char buf[32768];
@@ -87,7 +89,7 @@ static int relay(const struct emu4_place *src, const struct emu4_place *dst, uin
     return 0;
 }
 
-/* Whole words, one by one: what is aligned is seen before or after, never in part. */
+/* Copies whole words, so that a reader never sees a part of an aligned word. */
 static void copy_words(uint64_t *dst, const uint64_t *src, uint64_t words)
 {
     for (uint64_t i = 0; i < words; i++)
@@ -108,7 +110,7 @@ int emu4_move(const struct emu4_place *src, const struct emu4_place *dst, uint64
             memmove(dst->ptr, src->ptr, len);
         return 0;
     }
-    int self = getpid(); /* a system call, as the others that follow */
+    int self = getpid(); /* a system call, like the copies below */
     int rc;
     if (src->ptr || (!dst->ptr && src->pid == self)) {
         void *local = src->ptr ? src->ptr : (void *)(uintptr_t)src->va;

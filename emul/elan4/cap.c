@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Capabilities: their arithmetic, their text forms, and those that were created. */
+/* Capabilities: arithmetic, text forms, and the registry of created ones. */
 #include "emul/elan4/emu.h"
 
 #include <elan/elanctrl.h>
@@ -32,7 +32,8 @@ EMU4_EXPORT char *elan_capability_string(ELAN_CAPABILITY *cap, char *str)
     return str;
 }
 
-/* Places, those without a process included: nodes times contexts, 0 when it is none. */
+/* Returns nodes times contexts, including places without a process; 0 if the capability is
+ * invalid. */
 static int places(const ELAN_CAPABILITY *cap, int *nodes, int *contexts)
 {
     long n = (long)cap->cap_highnode - cap->cap_lownode + 1;
@@ -161,7 +162,7 @@ EMU4_EXPORT int elan_cap_overlap(ELAN_CAPABILITY *a, ELAN_CAPABILITY *b)
            a->cap_lownode <= b->cap_highnode && b->cap_lownode <= a->cap_highnode;
 }
 
-/* The structure's bytes in hex, the last byte first. */
+/* Parses the bytes of the structure in hexadecimal, last byte first. */
 EMU4_EXPORT int elan_getenvCap(ELAN_CAPABILITY *cap, int index)
 {
     char name[40];
@@ -183,7 +184,7 @@ EMU4_EXPORT int elan_getenvCap(ELAN_CAPABILITY *cap, int index)
     return 0;
 }
 
-/* Created capabilities are files of the rendezvous folder, named by key and place. */
+/* Created capabilities are files in the rendezvous folder, named by key and range. */
 static int cap_path(const ELAN_CAPABILITY *cap, char *path, size_t size)
 {
     char name[160];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Command queues. Commands are kept until the queue is flushed, then carried out in their order
- * by the thread that flushes. A packet that its target refuses holds up its queue until it gets
- * through, or is given up where the knob says so; the engine's thread tries again meanwhile.
+ * Command queues. Commands are buffered until the queue is flushed, and then executed in order
+ * by the flushing thread. A packet refused by its target stalls its queue: the engine's thread
+ * retries the packet until it is accepted, or EMUELAN4_STEN_RETRIES attempts have failed.
  */
 #include "emul/elan4/emu.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of writes that are done together: what takes no longer than some by themselves. */
+/* Bytes of a chain of writes up to which one system call is faster than several. */
 #define CHAIN_BYTES (256 * 1024)
 
 #define CHANNELS 32u
@@ -21,7 +21,7 @@ struct elan4_cmdq_params {
 
 struct emu4_cmdq {
     E4_CmdQ pub;    /* first */
-    uint64_t tried; /* the round of emu4_cmdqs_retry that tried it last */
+    uint64_t tried; /* round of emu4_cmdqs_retry() that tried the queue last */
     struct emu4_cmdq *next;
     struct emu4_ctx *x;
     pthread_mutex_t lock;
@@ -40,7 +40,7 @@ static struct emu4_cmdq *of(E4_CmdQ *q)
     return (struct emu4_cmdq *)q;
 }
 
-/* Takes a queue's number in the context: -1 when all are used. */
+/* Allocates a queue number of the context; -1 when all are in use. */
 static int take_number(struct emu4_proc *p, struct emu4_ctx *x, uint32_t perms)
 {
     int found = -1;
@@ -64,7 +64,7 @@ static void give_number(struct emu4_proc *p, struct emu4_ctx *x, unsigned i)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* What stands in a packet for a target. */
+/* Sends one transaction of a packet to its target. */
 static enum dma_end transaction(struct emu4_proc *p, struct emu4_cmdq *q, const uint64_t *w)
 {
     unsigned type = (unsigned)(w[0] >> 16) & 0xffff & ~(unsigned)TR_WAIT_FOR_EOP;
@@ -78,7 +78,7 @@ static enum dma_end transaction(struct emu4_proc *p, struct emu4_cmdq *q, const 
     }
     case TR_SETEVENT_NOIDENT:
     case TR_SETEVENT_IDENTIFY: {
-        /* a DMA without data, that nobody can overtake: it is carried out here */
+        /* executed here, as a DMA without data: nothing can overtake the event */
         uint64_t done = 0, dma[7] = {0, 0, q->packet_vp, 0, 0, 0, w[1]};
         return emu4_dma_step(p, &q->x->end, dma, &done, UINT64_MAX, NULL);
     }
@@ -88,7 +88,7 @@ static enum dma_end transaction(struct emu4_proc *p, struct emu4_cmdq *q, const 
     }
 }
 
-/* False: it has to be tried again. */
+/* Returns false when the transaction must be retried. */
 static bool send_transaction(struct emu4_proc *p, struct emu4_cmdq *q, const uint64_t *w)
 {
     EMU4_COUNT(sten_packets, 1);
@@ -135,7 +135,8 @@ static void dma_words(const uint64_t *w, uint64_t dma[7])
     dma[0] &= ~(uint64_t)0xffff;
 }
 
-/* Writes at the head of the queue that are done together; how many words they take, or 0. */
+/* Executes writes at the head of the queue that share one system call; returns their words, or
+ * 0. */
 static unsigned execute_chain(struct emu4_proc *p, struct emu4_cmdq *q, uint64_t *budget)
 {
     const uint64_t *w = &q->w[q->head];
@@ -162,7 +163,7 @@ static unsigned execute_chain(struct emu4_proc *p, struct emu4_cmdq *q, uint64_t
     return n * words;
 }
 
-/* One command; false when it has to be tried again. */
+/* Executes one command; false when the command must be retried. */
 static bool execute(struct emu4_proc *p, struct emu4_cmdq *q, const uint64_t *w,
                     uint64_t *budget)
 {
@@ -202,7 +203,7 @@ static bool execute(struct emu4_proc *p, struct emu4_cmdq *q, const uint64_t *w,
     }
 }
 
-/* Carries out what is there, as far as it gets. Under the queue's lock. */
+/* Executes commands until the queue is empty or stalled. Under the queue's lock. */
 static void run(struct emu4_proc *p, struct emu4_cmdq *q, uint64_t *budget)
 {
     q->stalled = false;
@@ -242,13 +243,13 @@ static void flush(E4_CmdQ *cmdq)
     if (emu4_engine_has_work(p) && emu4_engine_run(p, budget))
         emu4_service_wake(p);
     if (stalled) {
-        atomic_store(&p->self.seg->news, 1); /* it may be about to sleep */
+        atomic_store(&p->self.seg->news, 1); /* the engine's thread may be about to sleep */
         emu4_service_wake(p);
     }
 }
 
-/* A queue that is stalled and has not been tried in this round, with its lock, or NULL. One
- * whose lock another thread has is that thread's: it wakes us when it leaves it stalled. */
+/* Returns a stalled queue not tried in this round, locked, or NULL. Skips queues locked by
+ * other threads: such a thread wakes the engine's thread if the queue remains stalled. */
 static struct emu4_cmdq *stalled_one(struct emu4_proc *p, uint64_t round)
 {
     struct emu4_cmdq *found = NULL;
@@ -268,7 +269,7 @@ static struct emu4_cmdq *stalled_one(struct emu4_proc *p, uint64_t round)
     return found;
 }
 
-/* Each once: what one waits for is nothing to the others. */
+/* Tries each stalled queue once per round: their targets are independent. */
 bool emu4_cmdqs_retry(struct emu4_proc *p)
 {
     bool stalled = false;
@@ -369,7 +370,7 @@ EMU4_EXPORT void elan4_free_cmdq(ELAN4_CTX *ctx, E4_CmdQ *cmdq)
             break;
         }
     pthread_mutex_unlock(&p->lock);
-    pthread_mutex_lock(&q->lock); /* until the engine's thread is done with it */
+    pthread_mutex_lock(&q->lock); /* wait until the engine's thread has left the queue */
     pthread_mutex_unlock(&q->lock);
     give_number(p, x, q->index);
     pthread_mutex_destroy(&q->lock);
@@ -509,7 +510,7 @@ static void send(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr, const uint64_t *
     uint64_t w[2 + 31] = {(uint64_t)trtype << 16 | SEND_TRANS_CMD, addr};
     unsigned said = TR_DATA_DWORDS(trtype);
 
-    /* what the type says is sent, whatever the function's name says */
+    /* the type determines the number of dwords, not the function's name */
     for (unsigned i = 0; i < said && i < n; i++)
         w[2 + i] = data[i];
     put(cmdq, w, 2 + said);

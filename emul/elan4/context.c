@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Contexts: making one, its routes, taking a context number of this node, and leaving it. */
+/* Contexts: creation, routes, attaching to a context number of this node, detaching. */
 #include "emul/elan4/emu.h"
 
 #include <errno.h>
@@ -26,15 +26,15 @@ static void zero_word(uint64_t *word)
     __atomic_store_n(word, 0, __ATOMIC_RELAXED);
 }
 
-/* What an earlier context left in this place. Others may still be looking at it, and at what
- * tells an engine whether there is work they look without the lock. */
+/* Clears the state of an earlier context in this place. Other threads read the fields that tell
+ * an engine whether there is work without the lock. */
 static void clear(struct emu4_end *e)
 {
     struct shm_ctx *c = e->c;
     struct emu4_txn t;
 
     if (!c->tag)
-        return; /* it is new: all is zero */
+        return; /* never used: all zero */
     emu4_lock(&t, e);
     atomic_store(&c->blocked, 0);
     atomic_store(&c->log_at, 0);
@@ -116,7 +116,7 @@ EMU4_EXPORT int elan4_set_required_mappings(ELAN4_CTX *ctx)
     return 0;
 }
 
-/* What the driver asks of any capability. */
+/* Checks a capability as the driver does. */
 static bool cap_valid(const ELAN_CAPABILITY *cap)
 {
     unsigned type = cap->cap_type & ELAN_CAP_TYPE_MASK;
@@ -155,8 +155,7 @@ EMU4_EXPORT int elan4_add_p2pvp(ELAN4_CTX *ctx, unsigned process, ELAN_CAPABILIT
     return 0;
 }
 
-/* Waits for the pieces of data that others are writing; those of a stopped process only so
- * long. */
+/* Waits for peers that are writing pieces of data, at most one second for a stopped process. */
 static void wait_for_writers(struct emu4_proc *p)
 {
     uint64_t give_up = emu4_now() + EMU4_NSEC;
@@ -186,7 +185,7 @@ EMU4_EXPORT int elan4_block_inputter(ELAN4_CTX *ctx, unsigned blocked)
     return 0;
 }
 
-/* The driver's rules: 0, or an errno. */
+/* Applies the driver's rules; returns 0 or an errno. */
 static int may_attach(const struct emu4_ctx *x, const ELAN_CAPABILITY *cap)
 {
     int node = (int)x->node, context = cap->cap_mycontext;
@@ -195,7 +194,7 @@ static int may_attach(const struct emu4_ctx *x, const ELAN_CAPABILITY *cap)
         context < cap->cap_lowcontext || context > cap->cap_highcontext)
         return EINVAL;
     if (context < 2)
-        return EBUSY; /* the kernel's own */
+        return EBUSY; /* reserved by the kernel */
     if (context >= ELAN_RMS_BASE_CONTEXT_NUM && !emu4_cap_created(cap))
         return EACCES;
     return 0;
@@ -227,8 +226,9 @@ EMU4_EXPORT int elan4_attach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap)
                             .generation = generation};
     x->end.c->node = x->node;
     x->end.c->context = (uint32_t)cap->cap_mycontext;
-    x->end.c->dma_seq = (uint64_t)generation << 32; /* no DMA is named as one before it was */
-    /* first so, then in the registry: who finds it there finds it attached */
+    x->end.c->dma_seq = (uint64_t)generation << 32; /* unique DMA numbers across generations */
+    /* before the registry entry: a process that finds the entry must find the context
+     * attached */
     atomic_store(&x->end.c->attached, generation);
     if (emu4_registry_take(p, x->node, (unsigned)cap->cap_mycontext, &r) < 0) {
         err = errno;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Counters of calls and of everything else, one table each. They live in the process's segment,
- * so that `emuelan4 --show PID` reads them while the process runs. Calls can be made to fail by
- * name.
+ * Counters of calls and of everything else, one table each. The counters live in the process's
+ * segment, so that `emuelan4 --show PID` can read them while the process runs. Calls can be
+ * made to fail by name.
  */
 #ifndef EMUL_ELAN4_COUNTERS_H
 #define EMUL_ELAN4_COUNTERS_H
@@ -37,7 +37,7 @@
     X(elanctrl_destroy_cap)                                                                    \
     X(elanctrl_get_position)
 
-/* name, unit, what it says */
+/* X(name, unit, prose) */
 #define EMU4_COUNTS(X)                                                                         \
     X(flushes, "calls", "flushes of command queues that were not empty")                       \
     X(commands, "commands", "commands executed, including those of command ports")             \
@@ -80,14 +80,14 @@ struct emu4_counters {
 #undef X
 };
 
-/* This process's; somewhere else until it has a segment. */
+/* Counters of this process; in a static structure until the process has a segment. */
 extern struct emu4_counters *emu4_counters;
 #define EMU4_COUNT(name, n)                                                                    \
     atomic_fetch_add_explicit(&emu4_counters->name, (n), memory_order_relaxed)
 
-/* Reads EMUELAN4_FAIL; what is wrong in it is reported on stderr. */
+/* Parses EMUELAN4_FAIL; errors are reported on stderr. */
 void emu4_fail_init(const char *list);
-/* Counts one call; true when this one must fail, with errno set to EIO. */
+/* Counts one call; true when the call must fail, with errno set to EIO. */
 bool emu4_call(enum emu4_call call);
 
 void emu4_counters_json(const struct emu4_counters *c, int pid, FILE *out);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * One DMA. Its data is moved piece by piece; then it is delivered: the target's event is set,
- * or the message is entered into the target's queue, in one transaction on the target's state.
- * Only after that is the source event set, in a transaction on the owner's state. A target that
- * is not there, blocked, or full refuses: the DMA stays in the table and is tried again, for
- * ever.
+ * Execution of one DMA. The data is moved in pieces. Then the DMA is delivered in one
+ * transaction on the target's state: the target's event is set, or the message is entered into
+ * the target's queue. Only afterwards a transaction on the owner's state sets the source event.
+ * An absent, blocked or full target refuses the DMA, which stays in the table and is retried
+ * without limit.
  *
- * A process may carry out a DMA of another one (engine.c). If it dies between the two
- * transactions, the owner finds by the mark that the first one leaves whether it was delivered.
- * Each of the claims that a process may have at a time has a mark of its own.
+ * A process may execute a DMA of another process (engine.c). If the executing process dies
+ * between the two transactions, the owner reads the mark left by the first one to learn whether
+ * the DMA was delivered. Each of the claims that a process may hold has a mark of its own.
  *
- * Writes to one process that follow each other in a command queue, and of which the target
- * hears nothing, are moved in one system call: each by itself would cost as much as copying
- * some kilobytes. Whatever is wrong leaves all of them to be done one by one, some twice.
+ * Consecutive writes of a command queue to one process, without a remote event, are moved by
+ * one system call, whose cost equals that of copying some kilobytes. After any error all of
+ * these writes are repeated one by one.
  */
 #include "emul/elan4/emu.h"
 
@@ -32,7 +32,7 @@ static bool is_open(const struct emu4_end *to)
     return atomic_load(&to->c->attached) == to->generation && !atomic_load(&to->c->blocked);
 }
 
-/* Locks the target for a delivery; false when it refuses. */
+/* Locks the target for a delivery; false when the target refuses. */
 static bool begin(struct emu4_txn *t, struct emu4_end *to)
 {
     if (!emu4_lock(t, to))
@@ -44,7 +44,7 @@ static bool begin(struct emu4_txn *t, struct emu4_end *to)
     return true;
 }
 
-/* What has become of a DMA of another process, beside what the list changes at the target. */
+/* Records the outcome of another process's DMA, in the transaction that delivers it. */
 static void leave_mark(struct emu4_txn *t, const struct emu4_end *from,
                        const struct emu4_claim *claim, uint64_t refused)
 {
@@ -55,7 +55,7 @@ static void leave_mark(struct emu4_txn *t, const struct emu4_end *from,
     EMU4_TXN_SET(t, m->seq, claim->seq | refused);
 }
 
-/* False: it is not delivered, as the target took its lock back. */
+/* Ends a delivery. False: not delivered, because the target has taken its lock back. */
 static bool end(struct emu4_proc *p, struct emu4_txn *t, const struct emu4_end *from,
                 const struct emu4_claim *claim)
 {
@@ -71,7 +71,7 @@ static bool end(struct emu4_proc *p, struct emu4_txn *t, const struct emu4_end *
     return told;
 }
 
-/* Tells the owner of a DMA that another process has claimed, and ends it, in one. */
+/* Traps at the owner of a claimed DMA, and ends the DMA, in one transaction. */
 static bool end_claimed(struct emu4_end *from, int type, uint64_t a0, uint64_t a1,
                         const struct emu4_claim *claim)
 {
@@ -91,7 +91,7 @@ static bool end_claimed(struct emu4_end *from, int type, uint64_t a0, uint64_t a
     return told;
 }
 
-/* The owner's trap. Where it cannot be told now the DMA is tried again, and refused then. */
+/* Traps at the owner. If the trap cannot be delivered now, the DMA is refused and retried. */
 static enum dma_end refuse(struct emu4_end *from, int type, uint64_t a0, uint64_t a1,
                            const struct emu4_claim *claim)
 {
@@ -110,7 +110,7 @@ static enum dma_end refused(const struct emu4_end *to)
     return atomic_load(&to->c->attached) == to->generation ? DMA_NACK : DMA_ABSENT;
 }
 
-/* The target's. */
+/* Traps at the target. */
 static enum dma_end refuse_there(struct emu4_end *to, uint64_t a0, uint64_t a1,
                                  const struct emu4_end *from, const struct emu4_claim *claim)
 {
@@ -119,7 +119,7 @@ static enum dma_end refuse_there(struct emu4_end *to, uint64_t a0, uint64_t a1,
 
     do {
         if (!begin(&t, to))
-            return refused(to); /* who was to be told may have left */
+            return refused(to); /* the target may have detached */
         emu4_trap(&t, UTS_INVALID_ADDR, UTS_IPROC, a0, a1);
         if (claim)
             leave_mark(&t, from, claim, EMU4_MARK_REFUSED);
@@ -129,7 +129,7 @@ static enum dma_end refuse_there(struct emu4_end *to, uint64_t a0, uint64_t a1,
     return told ? DMA_DEAD : refused(to);
 }
 
-/* Reads and checks a queue; false when it is none. Under the target's lock. */
+/* Reads and checks a queue descriptor; false if invalid. Under the target's lock. */
 static bool read_queue(struct emu4_end *to, E4_Addr at, E4_InputQueue *q)
 {
     if (ADDR_REGION(at) != REGION_SDRAM || (at & (E4_INPUTQ_ALIGN - 1)))
@@ -181,7 +181,7 @@ static enum dma_end queue_write(struct emu4_proc *p, struct emu4_end *from, stru
         return refused(to);
     }
     emu4_step(EMU4_STEP_SLOT_FOUND);
-    if (!emu4_holds(&t)) { /* the place may be somebody else's by now */
+    if (!emu4_holds(&t)) { /* the slot may have been reused */
         emu4_unlock(&t);
         return refused(to);
     }
@@ -201,7 +201,8 @@ static enum dma_end queue_write(struct emu4_proc *p, struct emu4_end *from, stru
     return DMA_DONE;
 }
 
-/* One piece of data; 0 or what emu4_move says. A blocked target is not written to. */
+/* Moves one piece of data; returns 0 or the result of emu4_move(). Writes nothing to a blocked
+ * target. */
 static int piece(struct emu4_end *to, struct emu4_place src, struct emu4_place dst,
                  uint64_t done, uint64_t len)
 {
@@ -268,8 +269,8 @@ static uint32_t route_of(const struct emu4_end *from, uint64_t vp)
     return vp < EMU4_VPS ? __atomic_load_n(&from->c->route[vp], __ATOMIC_RELAXED) : 0;
 }
 
-/* The end of `vp` for a context, with a reference: DMA_DONE, DMA_ABSENT, DMA_DEAD: trapped, or
- * DMA_NACK: it is to be trapped, later. */
+/* Looks up the context at `vp`, with a reference. DMA_DONE: found; DMA_ABSENT: not attached;
+ * DMA_DEAD: trapped; DMA_NACK: the trap must be retried. */
 static enum dma_end find_target(struct emu4_proc *p, struct emu4_end *from, uint64_t vp,
                                 struct emu4_end *to, const struct emu4_claim *claim)
 {
@@ -349,8 +350,11 @@ static bool put(struct emu4_ctx *x, const uint64_t w[7], uint64_t done, uint64_t
     return is_put;
 }
 
-/* Into the table, for the engine; with the table full the caller works first. If that makes no
- * room, as all that is there may be refused for ever, it is kept beside the table. */
+/*
+ * Enters a DMA into the table, for the engine. With a full table the caller runs the engine
+ * first. If the table remains full, because all entries may be refused, the DMA is kept beside
+ * the table.
+ */
 static void put_off(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7], uint64_t done,
                     uint64_t due)
 {
@@ -365,7 +369,7 @@ static void put_off(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7]
         emu4_engine_due(due);
 }
 
-/* A DMA that is held back to be overtaken; false: it is not. */
+/* Holds a DMA back so that later ones overtake it; false if not chosen. */
 static bool hold(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7])
 {
     const struct emu4_knobs *k = &p->knobs;
@@ -386,7 +390,7 @@ static void delivered(struct emu4_ctx *x, const uint64_t w[7])
     set_source_event(&x->end, SRC_EVENT(w));
 }
 
-/* Does it, or leaves to the engine what is not done. */
+/* Executes a DMA, or leaves the rest to the engine. */
 static void go(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7])
 {
     uint64_t done = 0;
@@ -422,7 +426,7 @@ void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7]
     go(p, x, w);
 }
 
-/* ---- Writes that follow each other ---- */
+/* ---- Chains of writes ---- */
 
 bool emu4_dma_joins(const struct emu4_proc *p, const uint64_t w[7], const uint64_t first[7])
 {
@@ -430,7 +434,7 @@ bool emu4_dma_joins(const struct emu4_proc *p, const uint64_t w[7], const uint64
            SIZE_OF(w) <= p->knobs.slice && !emu4_steps;
 }
 
-/* The addresses of one of them; false where one call would not move it. */
+/* Looks up the addresses of one write; false if the write cannot be part of a chain. */
 static bool find_ends(struct emu4_ctx *x, struct emu4_end *to, const uint64_t w[7],
                       struct iovec *here, struct iovec *there)
 {
@@ -445,7 +449,7 @@ static bool find_ends(struct emu4_ctx *x, struct emu4_end *to, const uint64_t w[
     return true;
 }
 
-/* All of them, or false: then some may have been moved, and none is delivered. */
+/* Moves all writes. False: some may have been moved, none is delivered. */
 static bool move_together(struct emu4_ctx *x, struct emu4_end *to, uint64_t (*w)[7], unsigned n)
 {
     struct shm_user *me = &to->peer->seg->user[to->peer->user];
@@ -490,9 +494,9 @@ void emu4_dma_chain(struct emu4_proc *p, struct emu4_ctx *x, uint64_t (*w)[7], u
 }
 
 /*
- * What the dead user had made of this one: DMA_DONE, DMA_DEAD: it was refused there, or
- * DMA_MORE: nothing. What it had made valid at the target is carried out before: its mark is
- * part of that, so the target's lock is taken. False: it is not to be had now.
+ * Determines how far a dead user had executed a DMA. DMA_DONE: delivered; DMA_DEAD: refused at
+ * the target; DMA_MORE: neither. Takes the target's lock, so that a list made valid by the dead
+ * user, which contains the mark, is applied first. False: the lock is not available now.
  */
 static bool outcome(struct emu4_proc *p, struct emu4_end *e, const struct shm_dma *d,
                     uint64_t incarnation, enum dma_end *r)
@@ -519,7 +523,7 @@ static bool outcome(struct emu4_proc *p, struct emu4_end *e, const struct shm_dm
     return locked;
 }
 
-/* Whether the entry is claimed by that user. Under the lock. */
+/* Returns whether the entry is claimed by that user. Under the lock. */
 static bool claimed(const struct emu4_end *e, unsigned i, uint32_t user)
 {
     return emu4_bit(e->c->used, i) && !emu4_bit(e->c->ready, i) && !emu4_bit(e->c->wait, i) &&
@@ -549,7 +553,7 @@ bool emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation)
                 continue;
             }
             emu4_lock(&t, &e);
-            if (claimed(&e, i, user) && d->seq == seq) { /* the context was not left */
+            if (claimed(&e, i, user) && d->seq == seq) { /* still the same context and DMA */
                 EMU4_COUNT(claims_redone, 1);
                 if (r == DMA_DONE && d->word[5])
                     emu4_event_set(&t, d->word[5]);

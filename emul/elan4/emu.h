@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The network interface of this process: what the parts of the emulation share.
+ * The network interface of this process: internal interfaces of the emulation.
  *
- * Who does what. A command queue is carried out by the thread that flushes it; small DMAs are
- * done there and then. What is left (long DMAs, refused ones, those held back) waits in the
- * context's table and is carried out by the engine: by any thread of the program that polls,
- * and by a thread of the library. What a DMA sets off in another process (a chain of commands,
- * a read) is carried out by the process that set it off, so that the other need not run.
+ * A command queue is executed by the thread that flushes it, including small DMAs. Other DMAs
+ * (long, refused or held back) wait in the context's table and are executed by the engine: by
+ * any polling thread of the program, and by a thread of the library. Work that a DMA starts in
+ * another process (a chain of commands, a read) is executed by the process that issued the DMA,
+ * so that the other need not run.
  *
  * Locks, outermost first:
  *   cmdq.lock              one command queue
  *   proc.lock              peers, contexts, the registry
  *   kept DMAs' lock (engine.c)
- *   shm_ctx.lock           one context's state; in shared memory. Never two of them at a time.
+ *   shm_ctx.lock           state of one context, in shared memory; never two at a time
  *   jobs' lock (engine.c), an allocator's lock
- * Nothing sleeps inside them but a thread that waits for a context's lock.
+ * No thread sleeps under a lock, except to wait for a context's lock.
  */
 #ifndef EMUL_ELAN4_EMU_H
 #define EMUL_ELAN4_EMU_H
@@ -28,8 +28,8 @@
 
 #define EMU4_NSEC UINT64_C(1000000000)
 
-/* Kinds of Elan addresses, in bits 63:60. A pointer of a program has none. The last two stand
- * in lists only. */
+/* Kinds of Elan addresses, in bits 63:60; 0 in a pointer of a program. The last two kinds occur
+ * only in lists of stores. */
 enum region {
     REGION_MAIN = 1,
     REGION_SDRAM = 2,
@@ -43,28 +43,29 @@ enum region {
 #define ADDR(region, tag, o) ((uint64_t)(region) << 60 | (uint64_t)(tag) << 48 | (o))
 #define PORT_BYTES           8192u
 
-/* A process whose segment is mapped here; this one, too. */
+/* A process whose segment is mapped here, or this process. */
 struct emu4_peer {
     struct emu4_peer *next;
     struct shm_head *seg;
     uint64_t size, incarnation;
     uint64_t arena_off, arena_len, arena_va; /* checked copies */
     int pid, pidfd;
-    _Atomic int bell; /* our copy of its eventfd, -1 until needed */
-    uint32_t user;    /* our number there */
+    _Atomic int bell; /* this process's descriptor of the peer's eventfd; -1 until needed */
+    uint32_t user;    /* this process's user number in `seg` */
     _Atomic uint32_t refs;
     _Atomic bool dead;
     bool self;
 };
 
-/* A context of a process. */
+/* One attachment of a context of a process. */
 struct emu4_end {
     struct emu4_peer *peer;
     struct shm_ctx *c;
     uint32_t generation;
 };
 
-/* Where some bytes are: at `ptr`, which may be touched, or at `va` of the process `pid`. */
+/* Location of bytes: directly accessible at `ptr`, or, if `ptr` is NULL, at `va` of the process
+ * `pid`. */
 struct emu4_place {
     void *ptr;
     uint64_t va;
@@ -83,22 +84,22 @@ struct emu4_pool;
 struct emu4_ctx {
     ELAN4_CTX pub; /* first */
     struct emu4_end end;
-    uint32_t index; /* in the segment */
+    uint32_t index; /* index of the context in the segment */
     bool standard, required;
     unsigned node;
-    int context; /* attached to, or -1 */
+    int context; /* attached context number, or -1 */
     int debugfd;
-    char *ports; /* pages that stand for its command ports */
+    char *ports; /* pages whose addresses stand for the command ports */
     struct emu4_cmdq *queues;
     struct emu4_handler handler[32];
     unsigned handlers;
     uint32_t trap_head;
-    uint32_t space[EMU4_CQS]; /* internal queue: dwords reserved; 0 elsewhere */
+    uint32_t space[EMU4_CQS]; /* internal queue: dwords reserved; other queues: 0 */
     uint32_t space_size[EMU4_CQS];
     struct emu4_pool *pools;
 };
 
-/* How often contexts of a node were attached. */
+/* Number of times that contexts of a node were attached. */
 typedef _Atomic uint64_t emu4_attaches;
 
 #define EMU4_CACHE 4096u
@@ -106,10 +107,10 @@ struct emu4_cached {
     uint32_t route;
     struct emu4_end end;
     emu4_attaches *attaches; /* of the route's node */
-    uint64_t count;          /* they were so many before `end` was looked up */
+    uint64_t count;          /* value of `attaches` before `end` was looked up */
 };
 
-/* A part of the arena. */
+/* A free range of the arena. */
 struct emu4_hole {
     struct emu4_hole *next;
     uint64_t off, len;
@@ -118,7 +119,7 @@ struct emu4_hole {
 struct emu4_node {
     struct emu4_node *next;
     unsigned node;
-    int file; /* of the registry; it stays open */
+    int file; /* registry file, open until exit */
     emu4_attaches *attaches;
 };
 
@@ -126,54 +127,59 @@ struct emu4_proc {
     struct emu4_knobs knobs;
     int pid;
     int seg_fd;
-    int folder_fd; /* of emu4_folder_enter() */
+    int folder_fd; /* from emu4_folder_enter() */
     struct emu4_peer self;
     char *arena;
     pthread_mutex_t lock;
     struct emu4_peer *peers;
-    struct emu4_node *nodes; /* that were met; they stay */
+    struct emu4_node *nodes; /* all nodes looked up so far */
     struct emu4_cached cache[EMU4_CACHE];
     struct emu4_ctx *ctx[EMU4_CTXS];
     uint64_t arena_next, sdram_used;
-    struct emu4_hole *holes; /* before it, that nobody has */
+    struct emu4_hole *holes; /* free ranges below `arena_next` */
     uint32_t generation;
     uint32_t next_tag;
-    uint64_t retry_round;              /* the service thread's: see emu4_cmdqs_retry */
-    struct emu4_ctx *_Atomic trapping; /* a handler of this one is running */
+    uint64_t retry_round;              /* service thread only, see emu4_cmdqs_retry() */
+    struct emu4_ctx *_Atomic trapping; /* context whose trap handler runs, or NULL */
 };
 
 /* proc.c */
-/* This process's, made at the first call; NULL with errno when that fails. */
+/* Returns the interface of this process, created at the first call; NULL with errno on
+ * failure. */
 struct emu4_proc *emu4_proc(void);
-/* The same if it has been made in this process, else NULL. */
+/* Returns the interface if this process has created it, else NULL. */
 struct emu4_proc *emu4_proc_peek(void);
-/* The knobs, which need no segment. */
+/* Returns the knobs; needs no segment. */
 const struct emu4_knobs *emu4_knobs(void);
-/* A folder entry of the rendezvous folder, which is made if need be; 0 or -1 with errno. */
+/* Writes the path of an entry of the rendezvous folder, which is created if missing; 0, or -1
+ * with errno. */
 int emu4_path(char *path, size_t size, const char *name);
 uint64_t emu4_now(void);
 uint32_t emu4_random(void);
-/* Bytes of the arena: an offset, or -1 when it is full. Takes proc.lock. */
+/* Allocates bytes of the arena; returns an offset, or -1 when the arena is full. Takes
+ * proc.lock. */
 int64_t emu4_arena_take(struct emu4_proc *p, uint64_t bytes);
 void emu4_arena_give(struct emu4_proc *p, uint64_t off, uint64_t bytes);
 
 /* folder.c */
-/* A descriptor of the rendezvous folder's version, which stays open as long as this process is
- * one of its network. -1 with errno, and a line that says why: others there are of another
- * version (EPROTO), or there is no folder. */
+/*
+ * Joins the rendezvous folder: returns a descriptor of its version file, open as long as the
+ * process is part of the network. Returns -1 with errno, and reports the reason, if the folder
+ * is used with another version (EPROTO) or cannot be opened.
+ */
 int emu4_folder_enter(void);
 
-/* registry.c: who has which context of which node */
+/* registry.c: owners of the contexts of each node */
 struct emu4_record {
     uint64_t magic, incarnation;
     int32_t pid, memfd;
     uint32_t index, generation;
 };
-/* Takes a context of a node: 0, or -1 with errno. Under proc.lock. */
+/* Registers as the owner of a context of a node; 0, or -1 with errno. Under proc.lock. */
 int emu4_registry_take(struct emu4_proc *p, unsigned node, unsigned context,
                        const struct emu4_record *r);
 void emu4_registry_give(struct emu4_proc *p, unsigned node, unsigned context);
-/* Who has it now: false when nobody. Under proc.lock. */
+/* Looks up the owner of a context; false if there is none. Under proc.lock. */
 bool emu4_registry_find(struct emu4_proc *p, unsigned node, unsigned context,
                         struct emu4_record *r);
 /* Under proc.lock. NULL with errno: no memory, or no file. */
@@ -181,104 +187,108 @@ emu4_attaches *emu4_registry_attaches(struct emu4_proc *p, unsigned node);
 
 /* peer.c */
 bool emu4_process_gone(int pid);
-/* Who is attached at a route, with a reference to its peer; false when nobody. */
+/* Looks up the context attached at a route, with a reference to its peer; false if none is. */
 bool emu4_target_get(struct emu4_proc *p, uint32_t route, struct emu4_end *end);
 void emu4_peer_ref(struct emu4_peer *peer);
 void emu4_peer_put(struct emu4_proc *p, struct emu4_peer *peer);
 void emu4_peer_died(struct emu4_proc *p, struct emu4_peer *peer);
-/* Wakes the engine's thread of a process if it sleeps. */
+/* Wakes the engine's thread of a process if asleep. */
 void emu4_ring(struct emu4_peer *peer);
 
 /* addr.c */
-/* False where the address cannot be of this context's memory. */
+/* Resolves an Elan address; false if the address is outside of the context's memory. */
 bool emu4_place(const struct emu4_end *e, E4_Addr a, uint64_t len, struct emu4_place *out);
-/* 0, -EFAULT when the source, -ENXIO when the destination is not there, -ESRCH. */
+/* Returns 0, -EFAULT if the source is unmapped, -ENXIO if the destination is, or -ESRCH. */
 int emu4_move(const struct emu4_place *src, const struct emu4_place *dst, uint64_t len);
-/* Reads a context's memory: 0 or negative. */
+/* Reads memory of a context; 0 or negative. */
 int emu4_read(const struct emu4_end *e, E4_Addr a, void *buf, uint64_t len);
 
-/* memory.c: in a forked child: its parent's lock may be held, and its memory is not its own. */
+/* memory.c: reinitializes the allocators in a forked child, whose parent's lock may be held and
+ * whose memory is not its own. */
 void emu4_memory_forked(void);
 
-/* txn.c: one acquisition of a context's lock, and the list of stores that is made under it */
+/* txn.c: one acquisition of a context's lock, and the list of stores built under it */
 struct emu4_txn {
     struct emu4_end *e;
-    uint64_t lock; /* its word since we have it: no other acquisition has the same */
+    uint64_t lock; /* value of the lock word; unique to this acquisition */
     uint32_t n;
     uint64_t inbox_tail;
-    bool bell; /* the owner has to be woken */
-    bool lost; /* something was left out, as the lock was not ours any more */
+    bool bell; /* the owner must be woken */
+    bool lost; /* a store was dropped because the lock had been lost */
 };
-/* Takes a context's lock; false when its holder keeps it, and the context is not ours. */
+/* Takes a context's lock; false when its holder does not release it and the context belongs to
+ * another process. */
 bool emu4_lock(struct emu4_txn *t, struct emu4_end *e);
 void emu4_unlock(struct emu4_txn *t);
-/* It is still ours: who was stopped for LOCK_MS has lost it, a thread of the owner as well. */
+/* Returns whether the lock is still held. A holder that was stopped for LOCK_MS loses the lock,
+ * even a thread of the owner. */
 bool emu4_holds(const struct emu4_txn *t);
-/* All of these under the lock. */
-/* A store to an address that a program gave; it traps when it is carried out and is bad. */
+/* The following functions are called under the lock. */
+/* Lists a store to an address given by a program; applying the store traps if the address is
+ * invalid. */
 void emu4_txn_store(struct emu4_txn *t, E4_Addr where, uint64_t value, uint32_t bytes);
-/* Whatever `where` says; not for an address that a program gave. */
+/* Lists a store to any address; not for addresses given by a program. */
 void emu4_txn_list(struct emu4_txn *t, uint64_t where, uint64_t value, uint32_t bytes);
-/* A store to the context's state. */
+/* Lists a store to the context's state. */
 void emu4_txn_state(struct emu4_txn *t, const volatile void *field, uint64_t value,
                     uint32_t bytes);
 #define EMU4_TXN_SET(t, field, value) emu4_txn_state((t), &(field), (value), sizeof(field))
-/* The list is empty then, and the next may begin. False: nothing has changed, as the lock was
- * taken from us while we were stopped. */
+/* Applies the list and empties it. False: nothing has changed, because the lock was lost while
+ * this thread was stopped. */
 bool emu4_txn_commit(struct emu4_txn *t);
-/* Takes back what a dead user left here. Owner's engine thread only. */
+/* Removes the state that a dead user left here. Owner's engine thread only. */
 void emu4_txn_forget_user(struct emu4_proc *p, uint32_t user);
 
 /* trap.c: under the context's lock */
-/* Lists a trap: it is told with what else the list changes, once. */
+/* Lists a trap, delivered exactly once if the list is committed. */
 void emu4_trap(struct emu4_txn *t, int type, int proc, uint64_t a0, uint64_t a1);
-/* Tells one that is listed, the store `i` of `n`; `again`: the list may have been carried out
- * before. */
+/* Delivers a listed trap, store `i` of `n`. `again`: the list may have been applied before. */
 void emu4_trap_listed(struct emu4_txn *t, uint32_t i, uint32_t n, bool again);
-/* Tells that the store `i` of a list met no memory. */
+/* Delivers a trap because store `i` of a list met unmapped memory. */
 void emu4_trap_stored(struct emu4_txn *t, uint32_t i, uint64_t where, bool again);
-/* The same without a transaction; takes the lock. False: it is not to be had, which another
- * process's may be. */
+/* Delivers a trap without a transaction; takes the lock. False: the lock of another process's
+ * context is not available. */
 bool emu4_trap_now(struct emu4_end *e, int type, int proc, uint64_t a0, uint64_t a1);
-/* Hands over what has come. Owner's engine thread only. */
+/* Passes received traps to the handlers. Owner's engine thread only. */
 void emu4_traps_deliver(struct emu4_proc *p);
 bool emu4_traps_wait(struct emu4_proc *p);
 const char *emu4_trap_name(int type);
 
 /* event.c: within a transaction */
-/* Sets it; the low five bits of the address say how much, 0 is a whole set. */
+/* Sets an event. The low five bits of the address give the count; 0 is a whole set. */
 void emu4_event_set(struct emu4_txn *t, E4_Addr event);
 void emu4_event_wait(struct emu4_txn *t, E4_Addr event, uint64_t count_type, uint64_t p0,
                      uint64_t p1);
-/* Whether there is room for what an event may set off. */
+/* Returns whether the inbox has room for the commands that an event may start. */
 bool emu4_inbox_room(const struct shm_ctx *c);
 
 /* port.c */
-/* Dwords of the command that begins with `w`; 0 when there is no such command. */
+/* Returns the dwords of the command that begins with `w`; 0 for an unknown command. */
 unsigned emu4_command_length(uint64_t w);
-/* The permission that it needs, 0 for none. */
+/* Returns the permission that the command needs, or 0. */
 uint32_t emu4_command_permission(uint64_t w);
-/* Carries out a command that concerns this context alone. Within a transaction. */
+/* Executes a command that affects this context only. Within a transaction. */
 bool emu4_command_local(struct emu4_txn *t, const uint64_t *w);
-/* Raises an interrupt; false when nobody has the cookie. */
+/* Raises an interrupt; false if the cookie is not allocated. */
 bool emu4_interrupt(struct emu4_end *e, uint64_t cookie);
-/* Carries out commands that came to ports, up to `max`; false when there are none. Locked. */
+/* Executes up to `max` commands sent to ports; false if there are none. Locked. */
 bool emu4_inbox_run(struct emu4_txn *t, unsigned max);
 
-/* table.c: the DMAs of a context that wait. All under its lock, within a transaction. */
+/* table.c: waiting DMAs of a context. All functions run under its lock, within a
+ * transaction. */
 int emu4_table_put(struct emu4_txn *t, const uint64_t w[7], uint64_t done, uint64_t due,
                    uint32_t claim);
 enum table_to { TABLE_READY, TABLE_WAIT, TABLE_GONE };
 void emu4_table_move(struct emu4_txn *t, unsigned i, enum table_to to);
-/* Claims one that can run; -1 when there is none. */
-/* `by`: of those that wait only what is due by then. */
+/* Claims a DMA that can run; -1 if there is none. */
+/* Of the waiting DMAs, considers only those due at `by`. */
 int emu4_table_claim(struct emu4_txn *t, bool waiting, uint64_t by, uint64_t *next_due);
-/* One that waits as it was refused, the next from there; -1: there is none. */
+/* Returns a refused DMA that waits, searching from `from`; -1 if there is none. */
 int emu4_table_refused(const struct shm_ctx *c, unsigned from);
-/* A refused one waits: those that would go to the same place wait as long. */
+/* Delays DMAs to the same destination as long as the refused entry `i`. */
 void emu4_table_wait_with(struct shm_ctx *c, unsigned i);
-bool emu4_table_idle(const struct shm_ctx *c);  /* nothing ready; any time, as a hint */
-bool emu4_table_waits(const struct shm_ctx *c); /* some wait; likewise */
+bool emu4_table_idle(const struct shm_ctx *c);  /* nothing ready; a hint without the lock */
+bool emu4_table_waits(const struct shm_ctx *c); /* some wait; a hint without the lock */
 static inline bool emu4_bit(const uint64_t *map, unsigned i)
 {
     return map[i / 64] >> (i % 64) & 1;
@@ -286,72 +296,70 @@ static inline bool emu4_bit(const uint64_t *map, unsigned i)
 
 /* dma.c */
 enum dma_end { DMA_DONE, DMA_MORE, DMA_NACK, DMA_ABSENT, DMA_DEAD };
-/* What a process has claimed of another one: the DMA's name, its entry, and which of our marks
- * it has. */
+/* A claim on another process's DMA: number and entry of the DMA, and this process's mark for
+ * it. */
 struct emu4_claim {
     uint64_t seq;
     unsigned entry, mark;
 };
-/*
- * Moves up to `limit` bytes of a DMA of `from`, and delivers its end. `claim` is NULL where the
- * owner is this process.
- */
+/* Moves up to `limit` bytes of a DMA of `from`, and delivers the DMA after the last byte.
+ * `claim` is NULL if this process is the owner. */
 enum dma_end emu4_dma_step(struct emu4_proc *p, struct emu4_end *from, const uint64_t w[7],
                            uint64_t *done, uint64_t limit, const struct emu4_claim *claim);
-/* A DMA from a command queue of ours: does it, or puts it into the table. */
+/* Executes a DMA of a local command queue, or puts it into the table. */
 void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7],
                     uint64_t *budget);
-/* Whether it may be done together with the first one, in one call. */
+/* Returns whether a DMA can share one system call with the first of a chain. */
 bool emu4_dma_joins(const struct emu4_proc *p, const uint64_t w[7], const uint64_t first[7]);
-/* The same as emu4_dma_start() for several that join the first, which are in the budget. What
- * they say is used up. */
+/* Acts as emu4_dma_start() for a chain of DMAs within the budget. Overwrites `w`. */
 void emu4_dma_chain(struct emu4_proc *p, struct emu4_ctx *x, uint64_t (*w)[7], unsigned n);
-/* Asks the context at a route to run a DMA: DMA_DONE, DMA_NACK, DMA_ABSENT, DMA_DEAD. */
+/* Asks the context at a route to run a DMA. Returns DMA_DONE, DMA_NACK, DMA_ABSENT or
+ * DMA_DEAD. */
 enum dma_end emu4_dma_remote(struct emu4_proc *p, struct emu4_end *from, uint32_t vp,
                              const uint64_t w[7]);
-/*
- * Takes back what a dead user had claimed of our DMAs. False: of some it is not known yet
- * whether they were delivered, and it is to be tried again.
- */
+/* Takes back the local DMAs that a dead user had claimed. False: the outcome of some is unknown
+ * as yet; the call must be repeated. */
 bool emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation);
 
 /* engine.c */
-/* Works for up to `budget` bytes; true when something is left that can run now. */
+/* Works for up to `budget` bytes; true if runnable work remains. */
 bool emu4_engine_run(struct emu4_proc *p, uint64_t budget);
-/* The same for the engine's thread, which then looks at what else there is, and comes again. */
+/* Runs the engine in its thread; remaining work is left for the next round. */
 void emu4_engine_serve(struct emu4_proc *p);
-/* One of ours waits until there is room in its table; false: nor is there memory. */
+/* Keeps a local DMA until the table has room; false if out of memory. */
 bool emu4_engine_keep(const struct emu4_end *own, const uint64_t w[7], uint64_t done,
                       uint64_t due);
-/* What a thread of the program moves itself. More than one DMA of `burst`, so that what that
- * sets off is done as well: to wake the engine's thread costs more than to do it. */
+/*
+ * Returns the bytes that a thread of the program moves itself: `burst` and one slice, so that
+ * the events of a DMA of `burst` bytes are handled, too. Waking the engine's thread would cost
+ * more.
+ */
 uint64_t emu4_burst(const struct emu4_proc *p);
 bool emu4_engine_has_work(struct emu4_proc *p); /* a hint */
-/* Another process's context has something to do that we set off. */
+/* Adds a job: another process's context has work that this process started. */
 void emu4_engine_help(struct emu4_proc *p, const struct emu4_end *e);
 uint64_t emu4_engine_next_due(void); /* 0: nothing waits */
-void emu4_engine_due(
-    uint64_t due); /* something waits until then; wakes the thread if need be */
-/* In a forked child: neither its parent's jobs nor the marks of its threads are its own. */
+void emu4_engine_due(uint64_t due);  /* wakes the thread at `due`, or earlier */
+/* Clears the jobs and marks in a forked child: they belong to the parent's threads. */
 void emu4_engine_forked(void);
-void emu4_engine_due_passed(void); /* the thread looks again for what waits */
+void emu4_engine_due_passed(void); /* the thread checks the waiting work again */
 
 /* service.c */
 int emu4_service_start(struct emu4_proc *p);
 void emu4_service_watch(struct emu4_peer *peer);
 void emu4_service_unwatch(struct emu4_peer *peer);
-/* The engine's thread has something to do. */
+/* Wakes the engine's thread. */
 void emu4_service_wake(struct emu4_proc *p);
 
 /* cmdq.c */
-/* Goes on with queues whose packet was refused; true when some still wait. */
+/* Retries stalled queues; true if some remain stalled. */
 bool emu4_cmdqs_retry(struct emu4_proc *p);
 void emu4_cmdqs_free(struct emu4_ctx *x);
 
 /* wait.c */
 void emu4_pools_free(struct emu4_ctx *x);
 
-/* cap.c: whether a capability like this was created, whatever its context */
+/* cap.c: returns whether an equal capability, apart from its context, was created */
 bool emu4_cap_created(const ELAN_CAPABILITY *cap);
 
 /* context.c */
@@ -362,7 +370,7 @@ static inline struct emu4_ctx *emu4_ctx_of(ELAN4_CTX *ctx)
 
 #define EMU4_EXPORT __attribute__((visibility("default")))
 
-/* One line on stderr, "emuelan4: ...". */
+/* Writes one line to stderr, prefixed by "emuelan4: ". */
 void emu4_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

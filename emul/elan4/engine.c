@@ -1,30 +1,29 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The engine: carries out what waits in the tables of our contexts; and in those of other
- * processes what we have set off there: a read that we asked for, a chain that our data
- * started. The other process need not run for that. It is rung when something remains that only
- * time will settle, and when we die its own engine takes up what we had begun.
+ * The engine executes the waiting work of this process's contexts, and the work that this
+ * process started in others: reads that it requested, chains that its data started. The other
+ * process need not run. Its engine is woken when only time-dependent work remains, and takes
+ * over unfinished work when this process dies.
  *
- * Any number of threads may run it: each entry is claimed by one of them. What has become of an
- * entry of another process is written under that process's lock, which may be kept for
- * long: its holder is stopped, or waits for a processor. Then we remember it and write it
- * later; until then the entry is claimed, and the rest of its data does not move. As many can
- * be remembered as can be claimed, each with the mark that tells its owner, when we die,
- * whether it was delivered; with all of them remembered nobody is helped.
+ * Any number of threads may run the engine; each entry is claimed by one of them. The outcome
+ * of another process's entry is written under that process's lock, which may be held for long
+ * by a stopped or preempted thread. Then the outcome is kept and written later; until then the
+ * entry stays claimed and does not move data. Outcomes and claims are limited by the number of
+ * marks, from which the owner learns after this process's death whether an entry was delivered.
+ * With all marks in use no other process is helped.
  *
- * A context of another process is forgotten when it has nothing to do; that is found and done
- * under its lock, under which others put in what they ask of it before they ask us to help.
+ * A job is dropped when the context has nothing to do. The check runs under the context's lock,
+ * under which other processes enter requests before they add the job.
  *
- * How long one call works is bounded, whatever is refused: of those that wait it tries only
- * what was due when it began, each once, and after a refusal those that would go to the same
- * place wait as well. Else as many as fill a millisecond with their trying would keep whoever
- * calls, with all of its locks, and the engine's thread from hearing that the peer has died.
- * What a full table has no room for is kept in memory of ours, and takes turns with what was
- * refused.
+ * Each call has bounded work, even if all is refused: only entries due at its start are tried,
+ * each once, and after a refusal all entries to the same destination wait. Otherwise refused
+ * entries could hold the caller and its locks, and keep the engine's thread from noticing dead
+ * peers. DMAs that do not fit into a full table are kept in private memory, and take turns with
+ * refused ones.
  *
- * When the next of those that wait is due is known to all. Any thread may make that sooner, by
- * what it has put there or seen; only the engine's thread forgets it, when it has passed, and
- * looks then itself. So no time is forgotten that somebody else has seen meanwhile.
+ * `next_due` is the earliest due time, shared by all threads. Any thread may lower it; only the
+ * engine's thread clears it, after it has passed, and then checks the tables itself. So no due
+ * time is lost.
  */
 #include "emul/elan4/emu.h"
 
@@ -35,12 +34,12 @@
 #define JOBS          64
 #define LATE          EMU4_MARKS
 #define LATE_PAUSE_NS 10000000
-#define STEP_COST     1024  /* bytes that a step costs at least, */
-#define REFUSED_COST  16384 /* and one that is refused */
-#define TURNS         256   /* DMAs of a full table that are looked at in a round */
+#define STEP_COST     1024  /* minimum cost of a step, in bytes */
+#define REFUSED_COST  16384 /* minimum cost of a refused step, in bytes */
+#define TURNS         256   /* kept DMAs that are tried in one round */
 #define SERVED_BYTES  (UINT64_C(4) << 20)
 
-/* What became of an entry of another process, which could not be written yet. */
+/* Outcome of another process's entry that could not be written yet. */
 struct late {
     struct emu4_end e; /* with a reference */
     struct emu4_claim claim;
@@ -48,7 +47,7 @@ struct late {
     enum dma_end r;
 };
 
-/* DMAs of ours that a full table has no room for. */
+/* A local DMA that did not fit into the full table. */
 struct kept_dma {
     struct kept_dma *next;
     struct shm_ctx *c;
@@ -62,10 +61,10 @@ static struct {
     _Atomic unsigned count;
     struct late late[LATE];
     _Atomic unsigned late_count;
-    _Atomic uint32_t marks;    /* a bit for each that is in use */
-    _Atomic uint64_t late_due; /* when they are tried again */
+    _Atomic uint32_t marks;    /* one bit for each mark in use */
+    _Atomic uint64_t late_due; /* time of the next attempt to write late outcomes */
     _Atomic uint64_t next_due;
-    pthread_mutex_t kept_lock; /* outside of a context's */
+    pthread_mutex_t kept_lock; /* taken before a context's lock */
     struct kept_dma *kept_first, *kept_last;
     _Atomic unsigned kept_count;
     unsigned kept_turn;
@@ -122,7 +121,7 @@ static bool same(const struct emu4_end *a, const struct emu4_end *b)
 void emu4_engine_help(struct emu4_proc *p, const struct emu4_end *e)
 {
     if (e->peer->self)
-        return; /* it is looked after anyhow */
+        return; /* served without a job */
     pthread_mutex_lock(&engine.lock);
     unsigned n = atomic_load(&engine.count);
     for (unsigned i = 0; i < n; i++)
@@ -142,7 +141,7 @@ void emu4_engine_help(struct emu4_proc *p, const struct emu4_end *e)
     (void)p;
 }
 
-/* Not when all that we may claim is waiting to be written down. */
+/* Returns false when all late outcomes are in use. */
 static bool may_help(void)
 {
     return atomic_load_explicit(&engine.late_count, memory_order_relaxed) < LATE;
@@ -189,14 +188,14 @@ static void keep_sooner(uint64_t *due, uint64_t other)
         *due = other;
 }
 
-/* What becomes of an entry after a step. Under the lock, with the entry ours. False: the lock
- * was taken from us. */
+/* Writes the outcome of a step to its entry. Under the lock, with the entry claimed by this
+ * thread. False: the lock was lost. */
 static bool settle(struct emu4_proc *p, struct emu4_txn *t, unsigned i, enum dma_end r,
                    uint64_t done, uint64_t *next_due)
 {
     struct emu4_end *e = t->e;
     struct shm_dma *d = &e->c->dma[i];
-    bool waits = false, theirs = false; /* its owner does not know until when */
+    bool waits = false, theirs = false; /* theirs: the owner does not know the due time */
 
     EMU4_TXN_SET(t, d->done, done);
     switch (r) {
@@ -205,7 +204,7 @@ static bool settle(struct emu4_proc *p, struct emu4_txn *t, unsigned i, enum dma
         emu4_table_move(t, i, TABLE_READY);
         break;
     case DMA_NACK:
-    case DMA_ABSENT: { /* for ever */
+    case DMA_ABSENT: { /* retried without limit */
         uint32_t backoff = d->backoff_us ? d->backoff_us : 1;
         uint64_t due = emu4_now() + pause_ns(p, r, backoff);
         EMU4_TXN_SET(t, d->backoff_us, backoff < 1u << 30 ? backoff * 2 : backoff);
@@ -231,13 +230,13 @@ static bool settle(struct emu4_proc *p, struct emu4_txn *t, unsigned i, enum dma
     if (waits)
         emu4_table_wait_with(e->c, i);
     if (theirs) {
-        atomic_store(&e->peer->seg->news, 1); /* it may be about to sleep */
+        atomic_store(&e->peer->seg->news, 1); /* the engine's thread may be about to sleep */
         emu4_ring(e->peer);
     }
     return true;
 }
 
-/* Writes what has become of an entry. False: the lock is not to be had. */
+/* Writes the outcome of an entry. False: the lock is not available. */
 static bool settle_if_locked(struct emu4_proc *p, struct late *l, uint64_t *next_due)
 {
     struct emu4_end *e = &l->e;
@@ -255,15 +254,15 @@ static bool settle_if_locked(struct emu4_proc *p, struct late *l, uint64_t *next
             atomic_load(&d->claim) == e->peer->user + 1)
             settled = settle(p, &t, l->claim.entry, l->r, l->done, next_due);
         emu4_unlock(&t);
-    } while (!settled && e->peer->self); /* it has no mark, so no place among the late ones */
-    /* there is more of it, or it has set off a chain; and another thread may have found nothing
-     * to do there meanwhile, and have forgotten it */
+    } while (!settled && e->peer->self); /* local entries have no mark and cannot be late */
+    /* re-add the job: more data remains or a chain was started, and another thread may have
+     * found nothing to do and dropped the job */
     if (!e->peer->self && (l->r == DMA_MORE || has_commands(e->c)))
         emu4_engine_help(p, e);
     return settled;
 }
 
-/* One of our marks, -1: all are in use. */
+/* Allocates a mark; -1 when all are in use. */
 static int take_mark(void)
 {
     uint32_t used = atomic_load(&engine.marks);
@@ -283,7 +282,7 @@ static void give_mark(int mark)
         atomic_fetch_and(&engine.marks, ~(1u << mark));
 }
 
-/* There is room: each has a mark. Only what is another process's has to be kept. */
+/* Keeps an outcome of another process's entry. There is room, because each has a mark. */
 static void keep_late(const struct late *l, uint64_t *next_due)
 {
     pthread_mutex_lock(&engine.lock);
@@ -298,7 +297,7 @@ static void keep_late(const struct late *l, uint64_t *next_due)
     keep_sooner(next_due, due);
 }
 
-/* Writes what has become of an entry, now or later. */
+/* Writes the outcome of an entry, now or later. */
 static void finish(struct emu4_proc *p, struct late *l, uint64_t *next_due)
 {
     if (!settle_if_locked(p, l, next_due))
@@ -307,7 +306,7 @@ static void finish(struct emu4_proc *p, struct late *l, uint64_t *next_due)
         give_mark((int)l->claim.mark);
 }
 
-/* Tries once more with each that is kept. */
+/* Retries each late outcome once. */
 static void late_step(struct emu4_proc *p, uint64_t *next_due)
 {
     for (unsigned n = atomic_load(&engine.late_count); n; n--) {
@@ -321,7 +320,7 @@ static void late_step(struct emu4_proc *p, uint64_t *next_due)
         }
         pthread_mutex_unlock(&engine.lock);
         if (n > left)
-            continue; /* another thread has it */
+            continue; /* taken by another thread */
         finish(p, &l, next_due);
         emu4_peer_put(p, l.e.peer);
     }
@@ -337,7 +336,7 @@ static void count_end(const uint64_t w[7], bool own)
         EMU4_COUNT(dma_write, 1);
 }
 
-/* The first of the jobs, with a reference. */
+/* Returns job `i`, with a reference; false if there is none. */
 static bool take_job(struct emu4_end *e, unsigned i)
 {
     bool found = false;
@@ -352,7 +351,7 @@ static bool take_job(struct emu4_end *e, unsigned i)
     return found;
 }
 
-/* The caller has a reference of its own. */
+/* Removes a job. The caller holds a reference of its own. */
 static void drop_job(struct emu4_proc *p, const struct emu4_end *e)
 {
     bool found = false;
@@ -372,13 +371,13 @@ static void drop_job(struct emu4_proc *p, const struct emu4_end *e)
         emu4_peer_put(p, e->peer);
 }
 
-/* What may be done in one go, */
+/* Limits of one call. */
 struct pass {
-    uint64_t budget; /* in bytes, */
-    uint64_t by;     /* and of what waits only what was due when it began */
+    uint64_t budget; /* bytes */
+    uint64_t by;     /* only entries due by this time are tried */
 };
 
-/* No step is for nothing, least of all one that moves no data. */
+/* Charges a step to the budget; steps without data have a minimum cost. */
 static void charge(struct pass *pass, enum dma_end r, uint64_t bytes)
 {
     uint64_t least = r == DMA_NACK || r == DMA_ABSENT ? REFUSED_COST : STEP_COST;
@@ -387,7 +386,7 @@ static void charge(struct pass *pass, enum dma_end r, uint64_t bytes)
     pass->budget -= cost < pass->budget ? cost : pass->budget;
 }
 
-/* What it is asked to do for a context. */
+/* Executes one step of a claimed entry. */
 static void claimed_step(struct emu4_proc *p, struct emu4_end *e, struct late *late,
                          const uint64_t w[7], struct pass *pass, uint64_t *next_due)
 {
@@ -397,7 +396,7 @@ static void claimed_step(struct emu4_proc *p, struct emu4_end *e, struct late *l
     if (!own)
         emu4_step(EMU4_STEP_HELPING);
     if (late->done > E4_DMA_SIZE(w[0]))
-        late->done = 0; /* somebody wrote over it */
+        late->done = 0; /* overwritten by another process */
     uint64_t before = late->done;
     late->r = emu4_dma_step(p, e, w, &late->done, p->knobs.slice, own ? NULL : &late->claim);
     charge(pass, late->r, late->done - before);
@@ -410,8 +409,8 @@ static void claimed_step(struct emu4_proc *p, struct emu4_end *e, struct late *l
 
 enum outcome { IDLE, RAN, BUSY };
 
-/* One step of a context. BUSY: its lock was not to be had, or none of our marks. IDLE: it has
- * nothing to do; if it is another process's we have forgotten it. */
+/* Executes one step of a context. BUSY: its lock or a mark is not available. IDLE: nothing to
+ * do; the job of another process's context is dropped. */
 static enum outcome step(struct emu4_proc *p, struct emu4_end *e, struct pass *pass,
                          uint64_t *next_due)
 {
@@ -460,7 +459,8 @@ static bool jobs_step(struct emu4_proc *p, struct pass *pass, uint64_t *next_due
         } else {
             enum outcome o = step(p, &e, pass, next_due);
             any |= o == RAN;
-            /* what has to wait for room in its table, say, it finds itself */
+            /* remaining work is left to the owner, such as DMAs that wait for room in its
+             * table */
             if (o == IDLE && (has_commands(e.c) || !emu4_table_idle(e.c)))
                 emu4_ring(e.peer);
         }
@@ -486,8 +486,8 @@ static bool put_kept(struct emu4_txn *t, const struct kept_dma *k)
     return emu4_table_put(t, k->w, k->done, k->due, 0) >= 0 && emu4_txn_commit(t);
 }
 
-/* It takes the place of one that was refused, which is kept instead: those that nobody takes
- * leave room for others. False: there is none, or no memory. */
+/* Replaces a refused entry of the full table, which is kept instead, so that refused entries
+ * leave room for others. False: no refused entry, or no memory. */
 static bool take_turns(struct emu4_txn *t, const struct kept_dma *k)
 {
     int i = emu4_table_refused(k->c, engine.kept_turn++);
@@ -507,8 +507,7 @@ static bool take_turns(struct emu4_txn *t, const struct kept_dma *k)
     return put_kept(t, k);
 }
 
-/* What the table of a context of ours had no room for goes into it, each in its turn; some of
- * them at a time. */
+/* Moves kept DMAs into their tables in turn, up to TURNS in one call. */
 static void kept_step(struct emu4_proc *p, uint64_t *next_due)
 {
     pthread_mutex_lock(&engine.kept_lock);
@@ -557,7 +556,7 @@ static void run(struct emu4_proc *p, struct pass *pass)
         if (emu4_now() >= due)
             late_step(p, &next_due);
         else
-            keep_sooner(&next_due, due); /* an earlier time may have taken its place */
+            keep_sooner(&next_due, due); /* an earlier time may have replaced it */
     }
     if (atomic_load(&engine.kept_count))
         kept_step(p, &next_due);
@@ -574,7 +573,7 @@ static void run(struct emu4_proc *p, struct pass *pass)
         if (atomic_load(&engine.count) && may_help())
             more |= jobs_step(p, pass, &next_due);
     }
-    if (atomic_load(&engine.kept_count)) /* what was done last has made room */
+    if (atomic_load(&engine.kept_count)) /* completed entries have made room */
         kept_step(p, &next_due);
     if (next_due)
         emu4_engine_due(next_due);
@@ -593,7 +592,7 @@ void emu4_engine_serve(struct emu4_proc *p)
     struct pass pass = {.budget = SERVED_BYTES, .by = emu4_now()};
 
     run(p, &pass);
-    if (!pass.budget) /* not all contexts may have been looked at */
+    if (!pass.budget) /* some contexts may not have been examined */
         sooner(emu4_now());
 }
 

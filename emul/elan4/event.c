@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Events: a count that is negative while something is awaited, and what is to be done when it
- * no longer is: store a word, or copy a block. Where the target is a command port the dwords
- * are commands: they go into the context's inbox, in the same transaction, and are carried out
- * from there one by one. So an event that sets another one cannot nest, and a chain that a
- * process began is taken up by whoever comes next if that process dies.
+ * Events: a count, negative while set events are outstanding, and an action when the count
+ * reaches 0: store a word, or copy a block. A block copied to a command port contains commands.
+ * They are appended to the context's inbox in the same transaction, and executed from there one
+ * by one. Events that set events therefore do not nest, and another process can continue a
+ * chain if the one that started it dies.
  */
 #include "emul/elan4/emu.h"
 
@@ -14,14 +14,14 @@ struct image {
 
 bool emu4_inbox_room(const struct shm_ctx *c)
 {
-    /* also looked at without the lock, as a hint */
+    /* also called without the lock, as a hint */
     uint64_t head = __atomic_load_n(&c->inbox_head, __ATOMIC_RELAXED);
     uint64_t tail = __atomic_load_n(&c->inbox_tail, __ATOMIC_RELAXED);
 
     return tail - head <= EMU4_INBOX - EMU4_INBOX_RESERVE;
 }
 
-/* Appends commands for the port that `where` is in. */
+/* Appends commands to the port that contains `where`. */
 static void to_port(struct emu4_txn *t, uint64_t where, const uint64_t *w, unsigned n)
 {
     struct shm_ctx *c = t->e->c;
@@ -32,7 +32,7 @@ static void to_port(struct emu4_txn *t, uint64_t where, const uint64_t *w, unsig
         return;
     }
     if (t->inbox_tail - c->inbox_head + n + 1 > EMU4_INBOX) {
-        emu4_trap(t, UTS_BAD_TRAP, UTS_EPROC, where, n); /* a chain that feeds on itself */
+        emu4_trap(t, UTS_BAD_TRAP, UTS_EPROC, where, n); /* an endless chain */
         return;
     }
     EMU4_TXN_SET(t, c->inbox[t->inbox_tail % EMU4_INBOX], queue << 32 | n);

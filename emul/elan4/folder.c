@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Whether the processes of the rendezvous folder understand each other. What they share, the
- * registry and the segments, is of a version (shm.h), and its number is in the folder's file
- * `version`. Everybody who uses the folder holds a shared lock (flock) of that file for life.
- * Who is of another version takes the folder over if nobody holds one, so that what was left
- * there by an older release is in nobody's way, and does not start else: it would find nobody,
- * and wait for ever.
+ * Versions of the rendezvous folder. The file `version` contains the version of the shared
+ * data, registry and segments (EMU4_VERSION). Each process of the network holds a shared lock
+ * (flock) on the file until exit. A process of another version replaces the version if no lock
+ * is held, so that files of an older release do not matter. Otherwise it refuses to start,
+ * because it would wait for peers without end.
  *
- * The first versions had no such file, and a registry in files `node-N`, as the log of
- * bmi_elan4 has. Those whose owners live are known by their locks, and by what stands there.
- * To look closes descriptors, with which this process's own locks of those files go; so it is
- * done once, before there are any.
+ * The first versions had no such file, but a registry in files `node-N`; logs of bmi_elan4 have
+ * such names, too. A live owner is recognized by its record lock and the record's content. The
+ * check closes descriptors and thereby drops this process's own locks on these files, so it
+ * runs once, before any are taken.
  */
 #include "emul/elan4/emu.h"
 
@@ -24,7 +23,7 @@
 
 #define PATIENCE_MS 500
 
-/* The process that holds a record of a registry of the first versions, or 0. */
+/* Returns the process that holds a registry record of the first versions, or 0. */
 static int old_owner(const char *path)
 {
     struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -40,7 +39,7 @@ static int old_owner(const char *path)
     return pid;
 }
 
-/* 0, or -EPROTO when a process of the first versions is there. */
+/* Returns 0, or -EPROTO when a process of the first versions is running. */
 static int look_for_old(const char *folder)
 {
     char path[600];
@@ -65,7 +64,7 @@ static int look_for_old(const char *folder)
     return -EPROTO;
 }
 
-/* 0: nobody has written it. */
+/* Returns the version, or 0 if none is written. */
 static unsigned version_of(int fd)
 {
     char text[16] = "";
@@ -84,7 +83,8 @@ static int write_version(int fd)
     return put == n ? 0 : put < 0 ? -errno : -EIO;
 }
 
-/* The lock is held, and the version is ours: 0. -EAGAIN: others are about it. */
+/* Locks the file and checks its version. 0: locked and equal; -EAGAIN: another process is
+ * changing the file. */
 static int agree(int fd, unsigned *theirs)
 {
     int rc = -EAGAIN;
@@ -124,8 +124,7 @@ int emu4_folder_enter(void)
         return -1;
     }
     while ((rc = agree(fd, &theirs)) == -EAGAIN && emu4_now() < end)
-        usleep(1000 +
-               emu4_random() % 2000); /* two who are new there may be in each other's way */
+        usleep(1000 + emu4_random() % 2000); /* random: two new processes may have collided */
     if (rc == 0)
         return fd;
     if (rc == -EAGAIN)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Parsing and printing of the knobs: both walk the tables. */
+/* Parsing and printing of the knobs; both iterate over the tables. */
 #include "emul/elan4/knobs.h"
 
 #include <inttypes.h>
@@ -16,11 +16,11 @@ _Static_assert((int)EMU4_STEP_COUNT <= 64, "bits of a word");
 
 uint64_t emu4_steps;
 
-/* What happens at a step: a signal, when it is come to so often. */
+/* A signal raised at the K-th arrival at a step. */
 struct at_step {
     int signal;
     enum emu4_step step;
-    _Atomic long in; /* 0: never */
+    _Atomic long in; /* arrivals left; 0: none */
 };
 static struct at_step die = {.signal = SIGKILL}, stop = {.signal = SIGSTOP};
 
@@ -42,7 +42,7 @@ static const char *const names[] = {
 static const struct emul_variables variables = {"emuelan4", PREFIX, names,
                                                 sizeof(names) / sizeof(names[0])};
 
-/* The step that the `len` characters name, or -1 with a line on stderr. */
+/* Returns the step named by `len` characters, or -1 after a line on stderr. */
 static int find_step(const char *word, size_t len)
 {
     for (int i = 0; i < EMU4_STEP_COUNT; i++)
@@ -69,7 +69,7 @@ static void set_step(struct at_step *a, const char *text)
 static void come_to(struct at_step *a, enum emu4_step s)
 {
     if (a->step == s && atomic_load(&a->in) > 0 && atomic_fetch_sub(&a->in, 1) == 1)
-        raise(a->signal); /* to this thread: it does not go on meanwhile */
+        raise(a->signal); /* raised in this thread, which does not continue meanwhile */
 }
 
 void emu4_step_here(enum emu4_step s)

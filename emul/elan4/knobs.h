@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Knobs: what a user or a test can change, by environment variables EMUELAN4_<NAME>. One table
- * for each kind; parsing and `emuelan4 --help` come from them.
- */
+/* Knobs: settings for users and tests, by environment variables EMUELAN4_<NAME>. One table for
+ * each kind; parsing and `emuelan4 --help` are generated from the tables. */
 #ifndef EMUL_ELAN4_KNOBS_H
 #define EMUL_ELAN4_KNOBS_H
 
@@ -10,7 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* DMAs that are moved together; more cost no less each. */
+/* Most DMAs in one system call; the cost per DMA does not fall beyond. */
 #define EMU4_CHAIN_MAX 64
 
 /* X(field, VARIABLE, default, minimum, maximum, unit, prose): numbers */
@@ -97,23 +95,21 @@ struct emu4_knobs {
 #undef X
 };
 
-/*
- * Fills `k` from the environment. A value that is no number or out of range is reported in one
- * line on stderr and the default is used. The strings point into the environment.
- */
+/* Fills `k` from the environment. Reports an invalid or out-of-range value in one line on
+ * stderr and uses the default. The strings point into the environment. */
 void emu4_knobs_load(struct emu4_knobs *k);
-/* The node, as the environment has it now. */
+/* Returns the node, from the current environment. */
 uint64_t emu4_knobs_node(void);
-/* Writes the tables: variable, default, unit, meaning; steps. */
+/* Prints the tables: variable, default, unit, meaning; steps. */
 void emu4_knobs_help(FILE *out);
 
-extern uint64_t emu4_steps; /* a bit for each at which something is to happen */
+extern uint64_t emu4_steps; /* one bit for each step with an action */
 static inline bool emu4_step_watched(enum emu4_step s)
 {
     return __builtin_expect(emu4_steps >> s & 1, 0);
 }
 void emu4_step_here(enum emu4_step s);
-/* Where a test may kill or stop the process. */
+/* Marks a step where a test may kill or stop the process. */
 static inline void emu4_step(enum emu4_step s)
 {
     if (emu4_step_watched(s))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Memory: SDRAM of the network interface, allocators over it and over main memory, and Elan
- * addresses of all memory. Both kinds come from the segment; what is free and what is not is
- * known in private memory only, as others can write into the segment.
+ * Memory: SDRAM of the network interface, allocators of SDRAM and main memory, Elan addresses
+ * of all memory. Both kinds are allocated from the segment. The allocators' records are in
+ * private memory, because other processes can write to the segment.
  */
 #include "emul/elan4/emu.h"
 
@@ -17,9 +17,9 @@ struct span {
 
 #define BUCKETS 1024u
 struct heap {
-    uint64_t base, len;          /* in the arena */
-    struct span *free;           /* by address */
-    struct span *taken[BUCKETS]; /* by hash of their address */
+    uint64_t base, len;          /* range of the arena */
+    struct span *free;           /* sorted by address */
+    struct span *taken[BUCKETS]; /* hashed by address */
 };
 
 struct elan4_sdram {
@@ -31,7 +31,7 @@ struct elan4_alloc {
     struct heap main, elan;
 };
 
-/* Which pages of the arena are SDRAM: a byte each. */
+/* One byte per page of the arena: whether the page is SDRAM. */
 static struct {
     pthread_mutex_t lock;
     uint8_t *page;
@@ -137,7 +137,8 @@ static struct span **bucket(struct heap *h, uint64_t off)
     return &h->taken[(off >> 5 ^ off >> 15) % BUCKETS];
 }
 
-/* First fit. The span's front that alignment leaves over stays free. -1 when there is none. */
+/* Allocates first-fit. The part of the span skipped for alignment stays free. Returns -1 if no
+ * span fits. */
 static int64_t heap_take(struct heap *h, uint64_t align, uint64_t len)
 {
     for (struct span **at = &h->free; *at; at = &(*at)->next) {
@@ -170,7 +171,7 @@ static int64_t heap_take(struct heap *h, uint64_t align, uint64_t len)
     return -1;
 }
 
-/* False when nothing was allocated there. */
+/* Frees; false if nothing was allocated at `off`. */
 static bool heap_give(struct heap *h, uint64_t off)
 {
     struct span **b = bucket(h, off), *s;

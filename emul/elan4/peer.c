@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Other processes. The registry says who has a context; that process's segment is opened
- * through /proc, which takes the same right as process_vm_writev. Before anything in it is
- * used, it must be a sealed memfd of the right size, and its numbers are checked and copied.
- * Then we enter ourselves among its users and ring: from then on it watches our life as we
- * watch its.
+ * Other processes. The registry names the owner of a context. The owner's segment is opened
+ * through /proc, which needs the same permission as process_vm_writev. A segment must be a
+ * sealed memfd of the right size; its numbers are checked and copied before use. Then this
+ * process enters itself as a user and wakes the owner. From then on each process watches the
+ * other's life.
  *
- * A peer that died leaves the list at once and is unmapped with its last reference.
+ * A dead peer leaves the list at once and is unmapped with its last reference.
  */
 #include "emul/elan4/emu.h"
 
@@ -38,7 +38,7 @@ bool emu4_process_gone(int pid)
     return gone;
 }
 
-/* Says once why a process cannot be reached, unless it is gone. */
+/* Reports once why a process cannot be reached, unless the process is gone. */
 static void explain(int pid, int err)
 {
     static _Atomic bool said;
@@ -60,7 +60,7 @@ static void explain(int pid, int err)
         pid);
 }
 
-/* Opens the memfd of a process; only what is one is opened. */
+/* Opens the memfd of a process; refuses any other file. */
 static int open_segment(const struct emu4_record *r)
 {
     char path[64], link[64];
@@ -82,7 +82,8 @@ static int open_segment(const struct emu4_record *r)
     return fd;
 }
 
-/* Says once of one of another version, which joined without looking at the folder's. */
+/* Checks a segment's identity. Reports once a process of another version that did not check the
+ * folder. */
 static bool is_of(const struct shm_head *seg, const struct emu4_record *r)
 {
     static _Atomic bool said;
@@ -98,8 +99,8 @@ static bool is_of(const struct shm_head *seg, const struct emu4_record *r)
     return version == EMU4_VERSION;
 }
 
-/* Whether a place with that state may be had: first one that is free, then that of one who was
- * known and is gone, then of one who died in the midst of entering. */
+/* Returns whether a user entry in `state` can be taken: in pass 0 a free one, in pass 1 one of
+ * a known process that died, in pass 2 one of a process that died while entering. */
 static bool vacant(uint64_t state, unsigned pass)
 {
     if (pass < 2)
@@ -107,7 +108,7 @@ static bool vacant(uint64_t state, unsigned pass)
     return (uint32_t)state == USER_ENTERING && emu4_process_gone((int)(state >> 32));
 }
 
-/* Enters us among its users: our number there, or 0 when there is no place. */
+/* Enters this process as a user; returns the user number, or 0 if all are in use. */
 static uint32_t enter(struct emu4_proc *p, struct shm_head *seg)
 {
     uint32_t start = emu4_random() % (EMU4_USERS - 1);
@@ -125,7 +126,8 @@ static uint32_t enter(struct emu4_proc *p, struct shm_head *seg)
             atomic_store(&u->busy, 0);
             atomic_store(&u->incarnation, p->self.incarnation);
             atomic_store(&u->pid, p->pid);
-            atomic_store(&u->state, USER_TAKEN); /* it looks at the rest only now */
+            /* the owner reads the other fields from here on */
+            atomic_store(&u->state, USER_TAKEN);
             emu4_step(EMU4_STEP_GREETING);
             atomic_store(&seg->news, 1);
             return i;
@@ -175,9 +177,9 @@ static struct emu4_peer *map(struct emu4_proc *p, const struct emu4_record *r)
     if (!peer->user) {
         emu4_say("process %d cannot be reached: limit of %u peers reached there", r->pid,
                  EMU4_USERS - 1);
-        atomic_store(&seg->news, 1); /* of some it may not know yet that they died */
+        atomic_store(&seg->news, 1); /* makes the owner look for dead users */
         emu4_ring(peer);
-        if (atomic_load(&peer->bell) >= 0) /* opened to ring */
+        if (atomic_load(&peer->bell) >= 0) /* opened by emu4_ring() */
             close(atomic_load(&peer->bell));
         close(peer->pidfd);
         goto bad;
@@ -237,7 +239,7 @@ void emu4_peer_died(struct emu4_proc *p, struct emu4_peer *peer)
     emu4_peer_put(p, peer);
 }
 
-/* The process of a record, mapped; no reference is taken. Under proc.lock. */
+/* Returns the process of a record, mapped, without a new reference. Under proc.lock. */
 static struct emu4_peer *peer_of(struct emu4_proc *p, const struct emu4_record *r)
 {
     if (r->pid == p->pid)
@@ -262,7 +264,7 @@ static bool still_there(const struct emu4_end *e)
            atomic_load(&e->c->attached) == e->generation;
 }
 
-/* Whether no context of the node was attached since the owner was looked up. */
+/* Returns whether no context of the node was attached since the owner was looked up. */
 static bool nobody_came(const struct emu4_cached *c)
 {
     return c->attaches && atomic_load(c->attaches) == c->count;
@@ -280,7 +282,7 @@ bool emu4_target_get(struct emu4_proc *p, uint32_t route, struct emu4_end *end)
         goto out;
     }
     emu4_attaches *attaches = emu4_registry_attaches(p, EMU4_ROUTE_NODE(route));
-    uint64_t count = attaches ? atomic_load(attaches) : 0; /* before we look */
+    uint64_t count = attaches ? atomic_load(attaches) : 0; /* read before the lookup */
     if (emu4_registry_find(p, EMU4_ROUTE_NODE(route), EMU4_ROUTE_CONTEXT(route), &r) &&
         r.index < EMU4_CTXS) {
         struct emu4_peer *peer = peer_of(p, &r);
@@ -301,7 +303,7 @@ out:
     return found;
 }
 
-/* Writing to anything else, to a broken pipe say, could end this process. */
+/* Writes to other files, such as a broken pipe, could end this process. */
 static bool is_eventfd(int fd)
 {
     char path[40], link[40];
@@ -312,7 +314,7 @@ static bool is_eventfd(int fd)
     return strcmp(link, "anon_inode:[eventfd]") == 0;
 }
 
-/* -1: it cannot be had. */
+/* Returns the peer's eventfd, or -1. */
 static int bell_of(struct emu4_peer *peer)
 {
     int bell = atomic_load(&peer->bell);
@@ -334,8 +336,8 @@ static int bell_of(struct emu4_peer *peer)
     return bell;
 }
 
-/* Another process may be stopped or die before it has rung, or find that it cannot: so only the
- * owner's own threads say beforehand that it is awake. Others ring until it says so itself. */
+/* Only the owner's threads clear `asleep` before they ring: another process may stop or die
+ * before ringing, or fail to ring. Others ring until the owner clears `asleep` itself. */
 void emu4_ring(struct emu4_peer *peer)
 {
     uint64_t one = 1;
@@ -344,7 +346,7 @@ void emu4_ring(struct emu4_peer *peer)
     if (!atomic_load(&peer->seg->asleep))
         return;
     if (peer->self && !atomic_exchange(&peer->seg->asleep, 0))
-        return; /* another thread rings already */
+        return; /* another thread rings */
     int bell = bell_of(peer);
     if (bell < 0)
         return;
@@ -352,5 +354,5 @@ void emu4_ring(struct emu4_peer *peer)
         emu4_step(EMU4_STEP_RINGING);
     EMU4_COUNT(bells, 1);
     if (write(bell, &one, sizeof(one)) < 0 && errno != EAGAIN)
-        return; /* it is gone, and its pidfd says so */
+        return; /* the process is gone; its pidfd reports the death */
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Commands: how long each is, what it needs, and those that an event sent to a command port. */
+/* Commands: lengths, permissions, and execution of commands sent to command ports by events. */
 #include "emul/elan4/emu.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* One row for each command: which bits of its first dword name it. */
+/* One row per command: the bits of the first dword that identify the command. */
 static const struct {
     uint16_t mask, code, dwords;
     uint32_t perm;
@@ -117,7 +117,8 @@ bool emu4_command_local(struct emu4_txn *t, const uint64_t *w)
     }
 }
 
-/* The command at the head of the inbox; its length, or 0 when it has to wait. */
+/* Executes the command at the head of the inbox; returns its length, or 0 if the command must
+ * wait. */
 static unsigned run_head(struct emu4_txn *t, uint64_t head, uint64_t left, uint64_t queue)
 {
     struct shm_ctx *c = t->e->c;
@@ -161,13 +162,14 @@ bool emu4_inbox_run(struct emu4_txn *t, unsigned max)
             left = (uint32_t)w;
         }
         if (tail - head > EMU4_INBOX || left > tail - head || queue >= EMU4_CQS) {
-            emu4_trap(t, UTS_BAD_TRAP, UTS_CPROC, head, left); /* somebody wrote over it */
+            /* overwritten by another process */
+            emu4_trap(t, UTS_BAD_TRAP, UTS_CPROC, head, left);
             head = tail;
             left = 0;
         }
         unsigned n = left ? run_head(t, head, left, queue) : 0;
         if (left && !n)
-            break; /* the table of DMAs is full */
+            break; /* the DMA table is full */
         EMU4_TXN_SET(t, c->inbox_head, head + n);
         EMU4_TXN_SET(t, c->inbox_left, left - n);
         EMU4_TXN_SET(t, c->inbox_cq, queue);

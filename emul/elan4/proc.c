@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * This process's network interface: its segment, made at the first call.
+ * The network interface of this process: its segment, created at the first call.
  *
- * The segment is a memfd without a name in any file system: when the last process that maps it
- * is gone, so is it. A forked child has none of its parent's; it makes its own if it asks.
+ * The segment is an anonymous memfd and disappears with the last process that maps it. A forked
+ * child does not use its parent's segment; it creates one of its own when needed.
  */
 #include "emul/elan4/emu.h"
 
@@ -50,7 +50,7 @@ void emu4_say(const char *fmt, ...)
     fprintf(stderr, "emuelan4: %s\n", line);
 }
 
-/* splitmix64: the state only counts, so that threads share it without a lock. */
+/* splitmix64: the state is a counter, shared by threads without a lock. */
 uint32_t emu4_random(void)
 {
     uint64_t z = atomic_fetch_add_explicit(&random_state, UINT64_C(0x9e3779b97f4a7c15),
@@ -119,7 +119,7 @@ static uint64_t align_up(uint64_t v, uint64_t a)
     return (v + a - 1) & ~(a - 1);
 }
 
-/* A file that is larger than the process may have would be answered by SIGXFSZ. */
+/* Checks RLIMIT_FSIZE: exceeding the limit would raise SIGXFSZ. */
 static bool may_be_so_large(uint64_t size)
 {
     struct rlimit most;
@@ -249,8 +249,7 @@ struct emu4_proc *emu4_proc(void)
     return p;
 }
 
-/* What is given back is handed out again: the holes are in the order of their places, apart
- * from each other. */
+/* Freed ranges are reused. The list of holes is sorted by offset; no two are adjacent. */
 int64_t emu4_arena_take(struct emu4_proc *p, uint64_t bytes)
 {
     int64_t off = -1;
@@ -291,7 +290,7 @@ static void add_hole(struct emu4_proc *p, uint64_t off, uint64_t bytes)
     } else {
         struct emu4_hole *h = malloc(sizeof(*h));
         if (!h)
-            return; /* it is lost */
+            return; /* the range is lost */
         *h = (struct emu4_hole){*at, off, bytes};
         *at = h;
         before = h;
@@ -307,7 +306,7 @@ static void add_hole(struct emu4_proc *p, uint64_t off, uint64_t bytes)
 void emu4_arena_give(struct emu4_proc *p, uint64_t off, uint64_t bytes)
 {
     bytes = align_up(bytes ? bytes : 1, 4096);
-    /* first empty, then somebody else's */
+    /* emptied before the range can be allocated again */
     fallocate(p->seg_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
               (off_t)(p->self.arena_off + off), (off_t)bytes);
     pthread_mutex_lock(&p->lock);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Who has which context of which node: a file for each node in the rendezvous folder, with a
- * record for each context number. Who holds the record lock (fcntl) of its first byte is the
- * owner. The kernel releases the lock when the owner dies, however it does, so a record without
- * a lock belongs to nobody, and nothing needs to be cleaned up.
+ * Registry of context owners: one file per node in the rendezvous folder, with a record for
+ * each context number. The process that holds the record lock (fcntl) on the record's first
+ * byte is the owner. The kernel releases the lock when the owner dies, so a record without a
+ * lock is free, and no cleanup is needed.
  *
- * Such locks go when the process closes any descriptor of the file: a node's file is opened
- * once and stays open. They are not inherited by forked children.
+ * Closing any descriptor of the file drops such locks, so a node's file is opened once and
+ * stays open. Forked children do not inherit the locks.
  *
- * The place of context 0, which nobody attaches, has a word that is counted up with each
- * attaching. Who remembers an owner sees by it that there may be another one; of an owner's
- * death a process hears some time after the next one may have come.
+ * The unused record of context 0 contains a counter, incremented by each attachment. A cached
+ * owner is valid only while the counter has not changed: the death of an owner may be noticed
+ * after its successor has attached.
  */
 #include "emul/elan4/emu.h"
 
@@ -58,7 +58,7 @@ static struct emu4_node *node_of(struct emu4_proc *p, unsigned node)
     int fd = open_node(node);
     if (fd < 0)
         return NULL;
-    int err = posix_fallocate(fd, 0, MAPPED); /* it never makes a file shorter */
+    int err = posix_fallocate(fd, 0, MAPPED); /* never truncates the file */
     if (err) {
         errno = err;
         goto err_file;
@@ -113,7 +113,7 @@ int emu4_registry_take(struct emu4_proc *p, unsigned node, unsigned context,
 
 void emu4_registry_give(struct emu4_proc *p, unsigned node, unsigned context)
 {
-    struct emu4_node *n = node_of(p, node); /* it was made when the context was taken */
+    struct emu4_node *n = node_of(p, node); /* exists since the context was taken */
     struct emu4_record none = {0};
     struct flock l = lock_of(context, F_UNLCK);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The engine's thread. It sleeps until a bell rings, a time comes, or a process dies that we
- * know or that knows us; it runs what is left of the engine's work, hands over traps, and
- * sleeps again. With nothing to do it never wakes up.
+ * The engine's thread. It sleeps until its eventfd is signalled, a due time comes, or a process
+ * dies that is mapped here or maps this segment. Then it runs the engine and delivers traps.
+ * Without work it never wakes up.
  *
- * Who gives it something to do looks whether it is asleep after that; it looks once more for
- * work after it has said that it is. So one of the two sees the other.
+ * A thread that adds work checks `asleep` afterwards; the engine's thread checks for work after
+ * setting `asleep`. So one of them sees the other.
  */
 #include "emul/elan4/emu.h"
 
@@ -25,9 +25,9 @@ enum watch { WATCH_BELL, WATCH_TIMER, WATCH_USER, WATCH_PEER };
 static struct {
     int epfd, timerfd;
     int user_fd[EMU4_USERS];
-    bool leaving[EMU4_USERS]; /* it is dead, and not all that it did is known yet */
+    bool leaving[EMU4_USERS]; /* dead, and the outcome of its claims not fully known */
     unsigned nleaving;
-    uint64_t leaving_at, leaving_pause; /* when they are looked at again, and then after that */
+    uint64_t leaving_at, leaving_pause; /* time of the next check, and the pause after it */
     pthread_t thread;
 } svc;
 
@@ -57,7 +57,8 @@ void emu4_service_wake(struct emu4_proc *p)
         emu4_ring(&p->self);
 }
 
-/* Until all is known its place is kept, and its marks elsewhere are told by its incarnation. */
+/* Handles the death of a user. Until the outcome of all its claims is known the entry stays in
+ * use, because marks elsewhere are identified by the user's incarnation. */
 static void user_leaves(struct emu4_proc *p, uint32_t i)
 {
     struct shm_user *u = &p->self.seg->user[i];
@@ -85,7 +86,7 @@ static void user_died(struct emu4_proc *p, uint32_t i)
     user_leaves(p, i);
 }
 
-/* Processes that have entered themselves since we last looked. */
+/* Finds processes that have entered themselves as users since the last check. */
 static void meet_users(struct emu4_proc *p)
 {
     for (uint32_t i = 1; i < EMU4_USERS; i++) {
@@ -95,7 +96,7 @@ static void meet_users(struct emu4_proc *p)
         int pid = atomic_load(&u->pid);
         atomic_store(&u->state, USER_KNOWN);
         if (svc.user_fd[i] >= 0)
-            continue; /* somebody wrote over it */
+            continue; /* overwritten by another process */
         svc.user_fd[i] = (int)syscall(SYS_pidfd_open, pid, 0);
         if (svc.user_fd[i] < 0 && errno == ESRCH)
             user_died(p, i);
@@ -153,8 +154,8 @@ static void set_alarm(uint64_t due)
     timerfd_settime(svc.timerfd, TFD_TIMER_ABSTIME, &its, NULL);
 }
 
-/* Those that left something undone. What they wait for tells nobody when it comes: it is looked
- * at less and less often. */
+/* Checks dead users with unknown outcomes. No event announces that an outcome becomes known, so
+ * the checks back off. */
 static void see_leaving(struct emu4_proc *p)
 {
     if (!svc.nleaving || emu4_now() < svc.leaving_at)
@@ -171,14 +172,14 @@ static uint64_t sooner(uint64_t a, uint64_t b)
     return !a || (b && b < a) ? b : a;
 }
 
-/* What can be done in one go. Returns when to look again, 0 for never. */
+/* Does all available work. Returns the time of the next call; 0: no limit. */
 static uint64_t work(struct emu4_proc *p)
 {
     if (atomic_exchange(&p->self.seg->news, 0))
         meet_users(p);
     emu4_engine_due_passed();
     bool stalled = emu4_cmdqs_retry(p);
-    emu4_engine_serve(p); /* what is left is seen before we sleep */
+    emu4_engine_serve(p); /* remaining work is noticed before the thread sleeps */
     emu4_traps_deliver(p);
     see_leaving(p);
     uint64_t due = emu4_engine_next_due();

@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What processes share: the segment of a process is the memory and the state of its network
- * interface. Others map it and do there what the hardware would have done, so that data moves
- * into a process that does not run.
+ * Shared memory: the segment of a process is the memory and state of its network interface.
+ * Other processes map the segment and act there as the hardware would, so that data moves into
+ * a process that does not run.
  *
- * Whoever maps a segment may write anything into it. So nothing in it is a pointer, every
- * number is copied once and checked before it is used, the memfd is sealed against shrinking,
- * and what an allocator needs to know is private to the owner. The lock of a context is a word
- * of its own making: a C library's lock in shared memory would contain pointers.
+ * Any mapping process can write anything into a segment. Therefore a segment contains no
+ * pointers, each number is copied once and checked before use, the memfd is sealed against
+ * shrinking, and allocator records are private to the owner. A context's lock is a word of the
+ * emulation's own design, because C library locks contain pointers.
  *
- * A context's state changes under its lock by a log: all stores that belong together are
- * listed, the list is made valid by one store, then they are carried out. Whoever takes the
- * lock from a dead process carries out a valid list once more.  Each store is of an absolute
- * value, and nobody believes or clears one while the list is valid (txn.c).
+ * A context's state changes under its lock through a log: the stores of a change are listed,
+ * one store makes the list valid, then the stores are applied. A process that takes the lock
+ * from a dead holder applies a valid list again. Each store has an absolute value, and no
+ * reader trusts or clears a stored word while the list is valid (txn.c).
  *
- * What is not changed by a list has one writer, the owner, and an order:
- *   tag          when the context is made, under proc.lock. Another process believes it when it
- *                has found `attached` to be the generation that it looked up, and is in the
- *                registry only after that; so it sees the tag of that generation or of a
- *                later one, by which its addresses are none (but for one time in 4,095).
- *   route[]      word by word, before and after attaching. A DMA reaches another process by the
- *                lock, behind the routes that its program made before it; an entry is believed
- *                as it stands when it is read, and 0 is no route.
- *   cq[]         under proc.lock; interrupt[] under the lock, and by its own words.
- *   attached, blocked   blocked under the lock; attached is set before the registry tells of
- *                it, and cleared under the lock before the registry's place is given up.
- * Counters, `busy`, `news` and `asleep` are atomic words of their own; a user's entry is its
- * process's until it is TAKEN, and the owner's from then on.
+ * State that is not changed by lists is written by the owner alone, in this order:
+ *   tag          when the context is created, under proc.lock. Another process uses the tag
+ *                after it has seen `attached` equal to the generation found in the registry.
+ *                The tag is then of that generation or a later one, whose tag makes the
+ *                addresses invalid (except once in 4,095).
+ *   route[]      word by word, before and after attaching. Another process sees the routes
+ *                made before a DMA, because the DMA is passed under the lock. An entry is
+ *                used as read; 0: no route.
+ *   cq[]         under proc.lock
+ *   interrupt[]  under the lock; its atomic words at any time
+ *   blocked      under the lock
+ *   attached     set before the registry entry is made, cleared under the lock before the
+ *                entry is removed
+ * Counters, `busy`, `news` and `asleep` are independent atomic words. A user entry belongs to
+ * its process until the state is TAKEN, and to the owner afterwards.
  */
 #ifndef EMUL_ELAN4_SHM_H
 #define EMUL_ELAN4_SHM_H
@@ -37,7 +39,7 @@
 #include "emul/elan4/counters.h"
 
 #define EMU4_MAGIC    UINT64_C(0x346e616c45756d65)
-#define EMU4_VERSION  7u    /* of what processes share, in the folder, too */
+#define EMU4_VERSION  7u    /* version of the shared data, also in the folder's file */
 #define EMU4_CTXS     16u   /* contexts of one process */
 #define EMU4_USERS    2048u /* processes that map one segment */
 #define EMU4_VPS      8192u
@@ -48,9 +50,9 @@
 #define EMU4_INTS     64u
 #define EMU4_TRAPS    256u
 #define EMU4_CONTEXTS 2048u /* context numbers of a node */
-#define EMU4_MARKS    16u   /* DMAs of others that a process may have claimed at a time */
+#define EMU4_MARKS    16u /* other processes' DMAs that a process may have claimed at a time */
 
-/* A packet that may fire an event is refused when there is less room than this. */
+/* A packet that may fire an event is refused when the inbox has less room. */
 #define EMU4_INBOX_RESERVE (EMU4_INBOX / 2)
 
 #define EMU4_ROUTE(node, context) (UINT32_C(0x80000000) | (uint32_t)(node) << 11 | (context))
@@ -58,10 +60,9 @@
 #define EMU4_ROUTE_CONTEXT(r)     ((r)&0x7ff)
 
 /*
- * The word of a context's lock: user + 1 of who holds it, 0 when nobody does; the stores of its
- * list that is valid, 0 when none is; and a ticket, by which no two acquisitions are the same,
- * of one process neither. (A thread would have to be stopped for 2^32 of them to take another
- * one's for its own.)
+ * Word of a context's lock: the holder's user number + 1, 0 if unlocked; the stores of the
+ * valid list, 0 if no list is valid; and a ticket that makes each acquisition unique. (A ticket
+ * is reused after 2^32 acquisitions.)
  */
 #define EMU4_LOCK(ticket, stores, holder)                                                      \
     ((uint64_t)(uint32_t)(ticket) << 32 | (uint64_t)(stores) << 16 | (holder))
@@ -76,20 +77,20 @@ struct shm_store {
     uint32_t pad;
 };
 
-/* One DMA that waits for an engine. `seq` names it among all of its process, for good. */
+/* A DMA in the table. `seq` is unique among all DMAs of its process. */
 struct shm_dma {
     uint64_t word[7]; /* struct E4_DMA */
     uint64_t seq;
-    _Atomic uint64_t done; /* bytes that have moved */
+    _Atomic uint64_t done; /* bytes moved */
     uint64_t due;          /* CLOCK_MONOTONIC, ns */
     uint32_t backoff_us;
-    _Atomic uint32_t claim; /* user + 1 of who executes it */
+    _Atomic uint32_t claim; /* user + 1 of the executing process */
 };
 
 struct shm_trap {
     int32_t type, proc;
     uint64_t args[2];
-    uint32_t store; /* the one of its list that told it */
+    uint32_t store; /* index of the list's store that delivered the trap */
     uint32_t pad;
 };
 
@@ -100,17 +101,20 @@ struct shm_cq {
 
 struct shm_int {
     _Atomic uint32_t in_use;
-    _Atomic uint32_t count; /* of interrupts; a futex */
+    _Atomic uint32_t count; /* number of interrupts; a futex */
     _Atomic uint32_t sleepers;
     uint32_t pad;
     uint64_t cookie;
 };
 
-/* What a user delivered here last for somebody else with one of its claims, or what was refused
- * here, in case it dies before it can write down what has become of it. */
+/*
+ * Outcome of the last DMA of another process that a user delivered, or had refused, at this
+ * context with one of its claims. The owner reads the mark if the user dies before writing the
+ * outcome.
+ */
 struct shm_mark {
-    uint64_t incarnation; /* of the DMA's owner */
-    uint64_t seq;         /* and EMU4_MARK_REFUSED */
+    uint64_t incarnation; /* incarnation of the DMA's owner */
+    uint64_t seq;         /* with EMU4_MARK_REFUSED */
 };
 #define EMU4_MARK_REFUSED (UINT64_C(1) << 63)
 
@@ -118,27 +122,28 @@ struct shm_mark {
 
 struct shm_ctx {
     _Alignas(64) _Atomic uint64_t lock; /* see EMU4_LOCK */
-    _Atomic uint32_t attached;          /* generation, 0: nobody */
+    _Atomic uint32_t attached;          /* generation; 0: not attached */
     _Atomic uint32_t blocked;
-    uint32_t tag; /* part of its addresses */
+    uint32_t tag; /* tag of the context's addresses */
     uint32_t node, context;
-    /* stores of the list carried out so far, and above that the ticket of who did */
+    /* stores of the list applied so far, in the low bits; ticket of the applying acquisition
+     * above */
     _Alignas(64) _Atomic uint64_t log_at;
-    uint32_t log_traps; /* trap_tail when the list was made valid */
+    uint32_t log_traps; /* trap_tail when the list became valid */
     struct shm_store log[EMU4_LOG];
 
     /* commands that events sent to command ports */
     _Alignas(64) uint64_t inbox_head;
     uint64_t inbox_tail;
-    uint64_t inbox_left; /* dwords of the batch at the head not yet executed */
-    uint64_t inbox_cq;   /* that batch's queue */
+    uint64_t inbox_left; /* dwords of the first batch not yet executed */
+    uint64_t inbox_cq;   /* queue of that batch */
     uint64_t inbox[EMU4_INBOX];
 
-    /* DMAs: a bit in `used`; and in `ready` or `wait` unless somebody has claimed it */
+    /* DMAs: a bit in `used`, and in `ready` or `wait` unless claimed */
     _Alignas(64) uint64_t used[EMU4_WORDS];
     uint64_t ready[EMU4_WORDS];
     uint64_t wait[EMU4_WORDS];
-    uint64_t ready_words; /* a bit for each word above that is not 0 */
+    uint64_t ready_words; /* one bit for each non-zero word of `ready` */
     uint64_t wait_words;
     uint64_t dma_seq;
     uint32_t put_cursor, get_cursor;
@@ -157,12 +162,12 @@ struct shm_user {
     _Atomic uint64_t state; /* enum user_state */
     _Atomic uint64_t incarnation;
     _Atomic int32_t pid;
-    _Atomic uint32_t busy; /* pieces of data on their way */
+    _Atomic uint32_t busy; /* pieces of data being written */
     uint32_t pad[10];
 };
 
-/* ENTERING: it has the place, and who it is does not stand there yet; above the state is its
- * number, so that others see when it has died. */
+/* ENTERING: the entry is taken and not yet filled in; the process ID is in the upper half, so
+ * that others can notice its death. */
 enum user_state { USER_FREE, USER_ENTERING, USER_TAKEN, USER_KNOWN, USER_GONE };
 
 struct shm_head {
@@ -172,10 +177,10 @@ struct shm_head {
     uint64_t incarnation;
     uint64_t size;
     uint64_t arena_off, arena_len;
-    uint64_t arena_va;                    /* where the owner has it */
-    int32_t bell_fd;                      /* the owner's eventfd */
-    _Alignas(64) _Atomic uint32_t asleep; /* the engine's thread needs the bell */
-    _Atomic uint32_t news;                /* users have come, or a DMA has been put off */
+    uint64_t arena_va;                    /* address of the arena in the owner */
+    int32_t bell_fd;                      /* eventfd of the owner */
+    _Alignas(64) _Atomic uint32_t asleep; /* the engine's thread must be woken by the eventfd */
+    _Atomic uint32_t news;                /* users have entered, or a DMA has been delayed */
     _Alignas(64) struct emu4_counters counters;
     _Alignas(64) struct shm_user user[EMU4_USERS];
     struct shm_ctx ctx[EMU4_CTXS];

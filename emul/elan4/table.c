@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The DMAs of a context that wait: an entry is used; and it is ready, or waits for a time, or
- * is claimed by somebody who executes it. Which one runs next is a matter of chance if the knob
- * says so: nothing promises that two DMAs keep their order.
+ * Waiting DMAs of a context. A used entry is ready, waits for a time, or is claimed by an
+ * executing thread. With EMUELAN4_REORDER the next entry is chosen at random: two DMAs have no
+ * guaranteed order.
  */
 #include "emul/elan4/emu.h"
 
@@ -21,7 +21,7 @@ static int first_free(const struct shm_ctx *c)
 
 _Static_assert(EMU4_WORDS == 64, "a word sums up a map");
 
-/* Changes a bit of a map, and the bit of its word in the sum. */
+/* Changes a bit of a map, and the bit of its word in the summary. */
 static void change(struct emu4_txn *t, uint64_t *map, uint64_t *sum, unsigned i, bool on)
 {
     uint64_t bit = UINT64_C(1) << (i % 64), word = UINT64_C(1) << (i / 64);
@@ -77,8 +77,7 @@ void emu4_table_move(struct emu4_txn *t, unsigned i, enum table_to to)
     }
 }
 
-/* One of those whose time has come, each in its turn; the soonest other one's time goes into
- * `next_due`. */
+/* Returns a due entry, round-robin; stores the earliest time of the others in `next_due`. */
 static int due_one(const struct shm_ctx *c, uint64_t by, uint64_t *next_due)
 {
     unsigned from = c->get_cursor % EMU4_DMAS;
@@ -175,7 +174,7 @@ int emu4_table_claim(struct emu4_txn *t, bool waiting, uint64_t by, uint64_t *ne
     if (emu4_txn_commit(t))
         return i;
     if (waited)
-        *next_due = by; /* it waits still */
+        *next_due = by; /* the entry waits on */
     return -1;
 }
 

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Traps: what the network interface refuses is put into a ring of the context that it concerns,
- * and handed to its program by its engine's thread. A handler may be registered; where there is
- * none the trap is told on stderr and, by a knob, ends the process.
+ * Traps: errors detected by the network interface are put into a ring of the affected context
+ * and passed to the program by its engine's thread. Without a registered handler the trap is
+ * reported on stderr and, depending on a knob, ends the process.
  *
- * Who is told counts them: a transfer is over when as many of its DMAs are missing as were
- * refused. So none is told twice. What was found out while a list was made stands in the list,
- * and is told if it becomes valid; what is found out while it is carried out is told then. If
- * its holder dies and the list is carried out again, the ring says which of its stores were
- * told.
+ * Programs count traps to learn that a transfer is over, so each trap is delivered exactly
+ * once. Traps found while a list is built are part of the list and delivered with it; traps
+ * found while a list is applied are delivered at that time. If the holder dies and the list is
+ * applied again, the ring shows which stores were reported.
  */
 #include "emul/elan4/emu.h"
 
@@ -40,7 +39,7 @@ static const char *unit_name(int proc)
     return names[proc >= UTS_EPROC && proc <= UTS_IPROC ? proc : 0];
 }
 
-/* A listed trap: what it is, with its first argument; behind it the second unless that is 0. */
+/* A listed trap: kind and first argument, followed by the second argument unless 0. */
 #define KIND(type, proc) ((uint64_t)(uint16_t)(type) << 16 | (uint16_t)(proc))
 #define FIRST(kind)      ADDR(REGION_TRAP, 0, kind)
 #define SECOND(kind)     ADDR(REGION_TRAP, 1, kind)
@@ -52,7 +51,7 @@ void emu4_trap(struct emu4_txn *t, int type, int proc, uint64_t a0, uint64_t a1)
         emu4_txn_list(t, SECOND(KIND(type, proc)), a1, 8);
 }
 
-/* Of the traps that the valid list has told so far one is of that store. */
+/* Returns whether a trap for this store was delivered by the valid list. */
 static bool was_told(const struct shm_ctx *c, uint32_t tail, uint32_t store)
 {
     uint32_t n = tail - c->log_traps;
@@ -63,9 +62,11 @@ static bool was_told(const struct shm_ctx *c, uint32_t tail, uint32_t store)
     return false;
 }
 
-/* Who has lost the lock since it looked writes what its successor writes there, and does not
- * count it a second time. The ring's end is read before it looks; and what stands in the ring,
- * which a dead holder may have written behind its last change of the lock, after that. */
+/*
+ * Delivers a trap. A thread that has lost the lock meanwhile writes the same as its successor,
+ * and its increment of the tail fails. The tail is read before the lock is checked; the ring,
+ * where a dead holder may have written after its last change of the lock, is read afterwards.
+ */
 static void tell(struct emu4_txn *t, const struct shm_trap *trap, bool again)
 {
     struct shm_ctx *c = t->e->c;
@@ -89,7 +90,7 @@ void emu4_trap_listed(struct emu4_txn *t, uint32_t i, uint32_t n, bool again)
         .type = (int16_t)(kind >> 16), .proc = (int16_t)kind, .args = {s->value}, .store = i};
 
     if (s->where != FIRST(kind))
-        return; /* it goes with the one before */
+        return; /* the second argument, delivered with the first */
     if (i + 1 < n && s[1].where == SECOND(kind))
         trap.args[1] = s[1].value;
     tell(t, &trap, again);
@@ -127,7 +128,7 @@ bool emu4_traps_wait(struct emu4_proc *p)
     return any;
 }
 
-/* As the driver does it: the address is in the trap of the unit. */
+/* Fills in a trap as the driver does: the address is in the unit's trap area. */
 static void fill(ELAN4_USER_TRAP *trap, const struct shm_trap *s)
 {
     uint64_t at = s->type == UTS_INVALID_ADDR ? s->args[0] : 0;
@@ -199,7 +200,7 @@ void emu4_traps_deliver(struct emu4_proc *p)
             emu4_lock(&t, &x->end);
             s = x->end.c->trap[x->trap_head++ % EMU4_TRAPS];
             emu4_unlock(&t);
-            atomic_store(&p->trapping, x); /* elan4_fini waits for it */
+            atomic_store(&p->trapping, x); /* elan4_fini() waits for it */
             pthread_mutex_unlock(&p->lock);
             deliver(p, x, &s);
             atomic_store(&p->trapping, NULL);

@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The lock of a context, and the log by which its state changes as a whole (shm.h says why).
+ * The lock of a context, and the log that makes state changes atomic (rationale in shm.h).
  *
- * Normal path: lock; list the stores; make the list valid; carry them out; make it invalid;
- * unlock. Nothing of what they change is touched before the list is valid, so a process that
- * dies earlier has changed nothing; and one that dies later has the rest of its list carried
- * out by whoever takes the lock from it. Stores may be made twice so: a word that one of them
- * sets is believed only when no list is valid (wait.c), or it would be set once more after its
- * owner has cleared it.
+ * A transaction takes the lock, lists the stores, makes the list valid, applies it, makes it
+ * invalid and unlocks. A process that dies before the list is valid has changed nothing. If it
+ * dies later, the process that takes the lock applies the rest of the list. Stores can be
+ * repeated, so a stored word is trusted only while no list is valid (wait.c); otherwise it
+ * could be set again after the program has cleared it.
  *
- * Others than the owner wait for about a millisecond before they take it as refused, so that a
- * process that is stopped inside, or an evil one, holds up nobody but the owner of that
- * context; and the owner takes the lock from it after a while (a knob). What counts is how long
- * it has waited, not how long it was stopped itself: its own threads are stopped with it.
+ * Processes other than the owner wait for about a millisecond and then treat the lock as
+ * refused, so that a stopped or malicious holder blocks only the owner of that context. The
+ * owner breaks the lock after EMUELAN4_LOCK_MS of waiting. Time during which the waiting thread
+ * itself was stopped does not count.
  *
- * The lock's word says all that matters at once: who holds it, by which acquisition, and
- * whether a list is valid. A list is made valid, and invalid, by changing that word from what
- * it was; so who has lost the lock makes none valid, and who takes it knows whether there is
- * one to carry out. Who lost it before its list was valid has done nothing, and begins again;
- * who lost it after that has had its list carried out. It looks before each store whether the
- * lock is still its own, so at most one store of it comes late; what it writes late into
- * `log_at` is known by its ticket, and the list begins again there.
+ * The lock word contains holder, ticket and state of the list. The list is made valid and
+ * invalid by compare-and-swap of the word. Therefore a thread that has lost the lock cannot
+ * make a list valid, and the new holder knows whether a list must be applied. A thread that
+ * lost the lock before its list was valid starts again; later its list is applied by the new
+ * holder. A thread checks its ownership before each store, so at most one store comes late. A
+ * late write to `log_at` is recognized by its ticket, and the list is then applied from the
+ * beginning.
  */
 #include "emul/elan4/emu.h"
 
@@ -31,9 +30,9 @@
 
 #define PATIENCE_NS 1000000
 #define LOOK_NS     200000
-#define LOOK_MAX_NS 20000000 /* between two looks counts as waiting at most */
+#define LOOK_MAX_NS 20000000 /* most waiting time counted between two looks */
 
-/* The word of the next acquisition; the list stays what it is. */
+/* Returns the word of the next acquisition; the list's state is unchanged. */
 static uint64_t next_word(uint64_t was, uint32_t stores, const struct emu4_end *e)
 {
     return EMU4_LOCK(EMU4_LOCK_TICKET(was) + 1, stores, e->peer->user + 1);
@@ -54,7 +53,7 @@ bool emu4_holds(const struct emu4_txn *t)
     return atomic_load_explicit(&t->e->c->lock, memory_order_relaxed) == t->lock;
 }
 
-/* Changes whether a list is valid. False: the lock is not ours any more. */
+/* Makes the list valid or invalid. False: the lock was lost. */
 static bool set_stores(struct emu4_txn *t, uint32_t stores)
 {
     uint64_t was = t->lock;
@@ -80,7 +79,7 @@ static bool place_of(const struct emu4_end *e, uint64_t where, uint32_t bytes,
     return true;
 }
 
-/* False: no memory is there. */
+/* Applies one store; false if the memory is unmapped. */
 static bool apply(struct emu4_txn *t, const struct shm_store *s)
 {
     struct emu4_place at, from;
@@ -111,8 +110,8 @@ static bool apply(struct emu4_txn *t, const struct shm_store *s)
     return true;
 }
 
-/* Carries out the list from `at` on; `n` is ours, not read twice from where others can write.
- */
+/* Applies the list from `at` on. `n` is a private copy, because other processes can write to
+ * the log. */
 static void carry_out(struct emu4_txn *t, uint32_t at, uint32_t n, bool again)
 {
     struct shm_ctx *c = t->e->c;
@@ -121,7 +120,7 @@ static void carry_out(struct emu4_txn *t, uint32_t at, uint32_t n, bool again)
     for (uint32_t i = at; i < n; i++) {
         struct shm_store s = c->log[i];
         if (!emu4_holds(t))
-            return; /* taken from us while we were stopped: somebody does the rest */
+            return; /* lock lost while stopped: the new holder continues */
         bool stored = apply(t, &s);
         if (!stored && ADDR_REGION(s.where) == REGION_TRAP)
             emu4_trap_listed(t, i, n, again);
@@ -135,7 +134,7 @@ static void carry_out(struct emu4_txn *t, uint32_t at, uint32_t n, bool again)
     }
 }
 
-/* The owner's thread is told what concerns it. */
+/* Wakes the owner's thread if needed. */
 static void ring(struct emu4_txn *t)
 {
     if (t->bell && t->e->peer->self)
@@ -145,7 +144,7 @@ static void ring(struct emu4_txn *t)
     t->bell = false;
 }
 
-/* The lock was taken from who had that word: what it had made valid is carried out. */
+/* Applies the valid list of the former holder, whose lock word was `was`. */
 static void redo(struct emu4_txn *t, uint64_t was)
 {
     uint32_t n = EMU4_LOCK_STORES(was);
@@ -153,7 +152,7 @@ static void redo(struct emu4_txn *t, uint64_t was)
 
     EMU4_COUNT(locks_broken, 1);
     if (n > EMU4_LOG)
-        n = 0; /* somebody wrote over it */
+        n = 0; /* overwritten by another process */
     if (n) {
         EMU4_COUNT(logs_redone, 1);
         carry_out(t, EMU4_LOCK_TICKET(at) == EMU4_LOCK_TICKET(was) ? (uint32_t)at : 0, n, true);
@@ -162,7 +161,7 @@ static void redo(struct emu4_txn *t, uint64_t was)
     set_stores(t, 0);
 }
 
-/* Takes the lock from who had that word. False: it has another one by now. */
+/* Takes the lock from the holder with the word `was`. False: the word has changed. */
 static bool take_from(struct emu4_txn *t, struct emu4_end *e, uint64_t was)
 {
     uint64_t mine = next_word(was, EMU4_LOCK_STORES(was), e);
@@ -174,11 +173,11 @@ static bool take_from(struct emu4_txn *t, struct emu4_end *e, uint64_t was)
     return true;
 }
 
-/* Whether the holder is dead or cannot be. */
+/* Returns whether the holder is dead or invalid. */
 static bool holder_gone(const struct emu4_end *e, uint32_t holder)
 {
     if (holder > EMU4_USERS)
-        return e->peer->self; /* nobody: somebody wrote over it */
+        return e->peer->self; /* invalid: overwritten by another process */
     if (holder == 1)
         return !e->peer->self && emu4_process_gone(e->peer->pid);
     return emu4_process_gone(atomic_load(&e->peer->seg->user[holder - 1].pid));
@@ -239,7 +238,7 @@ void emu4_unlock(struct emu4_txn *t)
 {
     uint64_t was = t->lock;
 
-    /* only if it is still ours: who writes over it loses, not who comes next */
+    /* only if still held: after an overwritten word the next acquisition must not suffer */
     atomic_compare_exchange_strong_explicit(&t->e->c->lock, &was,
                                             EMU4_LOCK(EMU4_LOCK_TICKET(was), 0, 0),
                                             memory_order_release, memory_order_relaxed);
@@ -248,7 +247,7 @@ void emu4_unlock(struct emu4_txn *t)
 void emu4_txn_list(struct emu4_txn *t, uint64_t where, uint64_t value, uint32_t bytes)
 {
     if (t->n >= EMU4_LOG)
-        return; /* the longest list is that of an event that copies 255 dwords: it fits */
+        return; /* not reached: the longest list, of an event that copies 255 dwords, fits */
     if (!emu4_holds(t)) {
         t->lost = true;
         return;
@@ -272,13 +271,13 @@ void emu4_txn_state(struct emu4_txn *t, const volatile void *field, uint64_t val
     emu4_txn_list(t, ADDR(REGION_STATE, 0, off), value, bytes);
 }
 
-/* Makes the list valid, and carries it out. False: it was not made valid. */
+/* Makes the list valid and applies it. False: not made valid. */
 static bool publish(struct emu4_txn *t)
 {
     uint64_t ticket = EMU4_LOCK(EMU4_LOCK_TICKET(t->lock), 0, 0);
 
     if (!emu4_holds(t))
-        return false; /* `log_traps` may be a successor's by now */
+        return false; /* `log_traps` may belong to the new holder */
     atomic_store_explicit(&t->e->c->log_at, ticket, memory_order_relaxed);
     t->e->c->log_traps = t->e->c->trap_tail;
     if (!set_stores(t, t->n))

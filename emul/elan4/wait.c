@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Events as programs use them: priming, polling, sleeping for an interrupt; and cookies. */
+/* Events as used by programs: priming, polling, sleeping until an interrupt; cookies. */
 #include "emul/elan4/emu.h"
 
 #include <errno.h>
@@ -27,9 +27,11 @@ EMU4_EXPORT void elan4_primeevent_write(ELAN4_CTX *ctx, E4_Event *event, int cou
                   &event->ev_CountAndType);
 }
 
-/* Whether it is set for good. Who set it may have died since, and what it was about is not over
- * then: whoever takes up the rest may set the word again. So that is done before its owner can
- * clear it. */
+/*
+ * Returns whether the word is set and final. If the process that set the word has died, the new
+ * holder of the lock may apply the store again. Taking the lock completes the list before the
+ * program can clear the word.
+ */
 static bool is_set(struct emu4_ctx *x, volatile E4_uint64 *word)
 {
     if (elan4_load64(word) == 0)
@@ -71,7 +73,7 @@ EMU4_EXPORT int elan4_pollevent_word(ELAN4_CTX *ctx, volatile E4_uint64 *word, l
                 return is_set(x, word);
         }
         if (k % 512 == 511)
-            sched_yield(); /* the other side may need this processor */
+            sched_yield(); /* the peer may need this processor */
         relax();
     }
 }
@@ -85,7 +87,7 @@ static struct shm_int *interrupt_of(struct emu4_ctx *x, uint64_t cookie)
     return NULL;
 }
 
-/* Sleeps until the count is no longer what it was. */
+/* Sleeps until the count changes. */
 static void sleep_for(struct shm_int *in, uint32_t count)
 {
     EMU4_COUNT(sleeps, 1);
@@ -96,8 +98,9 @@ static void sleep_for(struct shm_int *in, uint32_t count)
 }
 
 /*
- * To sleep, the event is turned into one that copies an interrupt command to a queue. When that
- * has come it is turned back; as its count is not negative then, it stores the word at once.
+ * Before sleeping, changes the event to one that copies an interrupt command to a queue;
+ * restores the event after the interrupt. The count is not negative then, so the event stores
+ * the word at once.
  */
 EMU4_EXPORT void elan4_waitevent_word(ELAN4_CTX *ctx, E4_CmdQ *cmdq, E4_CmdQ *irqcq,
                                       E4_Event_Blk *cmdBlk, E4_uint64 intcookie,
@@ -110,7 +113,7 @@ EMU4_EXPORT void elan4_waitevent_word(ELAN4_CTX *ctx, E4_CmdQ *cmdq, E4_CmdQ *ir
         return;
     struct shm_int *in = interrupt_of(x, intcookie);
     while (!is_set(x, word)) {
-        if (!in) { /* nobody would wake us */
+        if (!in) { /* no interrupt would come */
             elan4_pollevent_word(ctx, word, ELAN_POLL_EVENT);
             return;
         }
@@ -207,7 +210,7 @@ void emu4_pools_free(struct emu4_ctx *x)
         x->pools = pool->next;
 }
 
-/* Whose, of which kind, and a serial number. */
+/* Composes virtual process, kind and serial number. */
 static E4_uint64 cookie(ELAN4_COOKIEPOOL *pub, int type)
 {
     struct emu4_pool *pool = (struct emu4_pool *)pub;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* emuelan4: starts a program on a node of the emulated network, or tells what there is to tell.
- */
+/* emuelan4: starts a program on a node of the emulated network, or prints information. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +42,7 @@ static void help(void)
     emu4_counters_help(stdout);
 }
 
-/* What was printed is on its way, or the reason is said. */
+/* Flushes standard output; reports a failure. */
 static int printed(void)
 {
     errno = 0;
@@ -98,7 +97,7 @@ static int show(const char *text)
     return shown ? printed() : 1;
 }
 
-/* Makes a folder and sets a variable to its full name. */
+/* Creates a folder and sets a variable to its full name. */
 static bool set_folder(const char *var, const char *name)
 {
     char full[PATH_MAX];
@@ -140,7 +139,7 @@ int main(int argc, char **argv)
                     argv[i]);
             return 2;
         }
-        i += 2; /* the option and its value */
+        i += 2; /* option and value */
     }
     if (i >= argc) {
         usage(stderr);

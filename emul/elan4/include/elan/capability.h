@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Capabilities: which nodes, and which contexts on each, belong to one program; and the numbers
- * of its processes in it.
- */
+/* Capabilities: the nodes of a program, the contexts on each node, and the numbers of its
+ * processes. */
 #ifndef ELAN_CAPABILITY_H
 #define ELAN_CAPABILITY_H
 
@@ -32,7 +30,7 @@ extern "C" {
 #define ELAN_INVALID_CONTEXT 0xffff
 #define ELAN_BITMAPSIZE      BT_BITOUL(ELAN_MAX_VPS)
 
-/* Contexts of user processes; the upper half is given out by a resource manager. */
+/* Contexts of user processes; the upper half is assigned by a resource manager. */
 #define ELAN_USER_BASE_CONTEXT_NUM 0x000
 #define ELAN_USER_TOP_CONTEXT_NUM  0x7ff
 #define ELAN_RMS_BASE_CONTEXT_NUM  0x400
@@ -61,25 +59,25 @@ typedef struct elan_capability {
     bitmap_t cap_bitmap[ELAN_BITMAPSIZE];
 } ELAN_CAPABILITY;
 
-/* Nothing set: every number is ELAN_CAP_UNINITIALISED. */
+/* Sets every number to ELAN_CAP_UNINITIALISED. */
 void elan_nullcap(ELAN_CAPABILITY *cap);
-/* Writes it as text into `str`, which has room for 256 characters. Returns `str`. */
+/* Writes the capability as text into `str`, of 256 characters at least. Returns `str`. */
 char *elan_capability_string(ELAN_CAPABILITY *cap, char *str);
-/* Both invalid where the capability has no such process. */
+/* Returns an invalid location if the capability has no such process. */
 ELAN_LOCATION elan_vp2location(unsigned vp, ELAN_CAPABILITY *cap);
-/* -1 where the capability has no process there. */
+/* Returns -1 if the capability has no process there. */
 int elan_location2vp(ELAN_LOCATION location, ELAN_CAPABILITY *cap);
 int elan_nvps(ELAN_CAPABILITY *cap);
-/* Processes on one node, by its number in the network. */
+/* Returns the number of processes on one node, given by its number in the network. */
 int elan_nlocal(int node, ELAN_CAPABILITY *cap);
 int elan_maxlocal(ELAN_CAPABILITY *cap);
-/* Writes up to `size` of them; how many there are. */
+/* Writes up to `size` virtual process numbers; returns the number of processes. */
 int elan_localvps(int node, ELAN_CAPABILITY *cap, int *vps, int size);
 int elan_nrails(ELAN_CAPABILITY *cap);
 int elan_rails(ELAN_CAPABILITY *cap, int *rails);
-/* Whether two capabilities share a context of a node. */
+/* Returns whether two capabilities share a context of a node. */
 int elan_cap_overlap(ELAN_CAPABILITY *a, ELAN_CAPABILITY *b);
-/* Reads the environment's LIBELAN_ECAP<index>: 0, or -1. */
+/* Reads LIBELAN_ECAP<index> from the environment; 0 or -1. */
 int elan_getenvCap(ELAN_CAPABILITY *cap, int index);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Where this node is in the network, and what its network interface is. */
+/* Position of this node in the network, and properties of its network interface. */
 #ifndef ELAN_DEVINFO_H
 #define ELAN_DEVINFO_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Control: creating the capabilities that contexts of the upper half need. */
+/* Control device: creation of the capabilities needed for contexts of the upper half. */
 #ifndef ELAN_ELANCTRL_H
 #define ELAN_ELANCTRL_H
 
@@ -12,7 +12,7 @@ extern "C" {
 
 typedef int ELANCTRL_HANDLE;
 
-/* All: 0, or -1 with errno. */
+/* All functions return 0, or -1 with errno. */
 int elanctrl_open(ELANCTRL_HANDLE *handle);
 int elanctrl_close(ELANCTRL_HANDLE handle);
 int elanctrl_create_cap(ELANCTRL_HANDLE handle, ELAN_CAPABILITY *cap);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Commands as they stand in a command queue, or in a block that an event copies into one. */
+/* Commands as encoded in a command queue, or in a block that an event copies to one. */
 #ifndef ELAN4_COMMANDS_H
 #define ELAN4_COMMANDS_H
 
@@ -31,8 +31,9 @@
     ((((chan)&1) << 4) | (((code)&0x7f) << 9) | ((E4_uint64)(vp) << 32) | OPEN_STEN_PKT_CMD)
 
 /*
- * GUARD lets the next command pass only if the last packet of a channel ended with one of the
- * codes: reset 40, restart count 39:32, test 31, code 27:21, its channel 20:16, channel 8:4.
+ * GUARD executes the next command only if the last packet of a channel ended with one of the
+ * codes. Fields: reset 40, restart count 39:32, test 31, code 27:21, tested channel 20:16,
+ * channel 8:4.
  */
 #define GUARD_CHANNEL(chan)    ((((chan)&1) << 4) | GUARD_CMD)
 #define GUARD_TEST(chan, code) ((1ull << 31) | (((code)&0x7f) << 21) | (((chan)&1) << 16))

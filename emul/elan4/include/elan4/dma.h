@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Descriptors of DMAs. A DMA always pushes: from the issuing context's memory to another's. */
+/* DMA descriptors. A DMA always writes: from the issuing context's memory to another
+ * context's. */
 #ifndef ELAN4_DMA_H
 #define ELAN4_DMA_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Events and input queues as they lie in memory. */
+/* Events and input queues as laid out in memory. */
 #ifndef ELAN4_EVENTS_H
 #define ELAN4_EVENTS_H
 
@@ -50,7 +50,7 @@ typedef union _E4_Event_Blk {
 #define E4_EVENT_INIT_VALUE(count, type, dtype, copysize)                                      \
     (((E4_uint64)(E4_uint32)(E4_int32)(count) << 32) | (type) | (dtype) | (copysize))
 
-/* elan4_load64() and elan4_store64() are the library's. */
+/* elan4_load64() and elan4_store64() are declared in library.h. */
 #define EVENT_COUNT(ev)                                                                        \
     ((E4_int32)(elan4_load64(&(ev)->ev_CountAndType) >> E4_EVENT_COUNT_SHIFT))
 #define EVENT_TYPE(ev) ((E4_uint32)(elan4_load64(&(ev)->ev_CountAndType) & E4_EVENT_TYPE_MASK))
@@ -63,7 +63,7 @@ typedef union _E4_Event_Blk {
     elan4_store64(E4_EVENT_INIT_VALUE(count, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, (size) >> 3), \
                   &(ev)->ev_CountAndType)
 
-/* How to wait. */
+/* Ways to wait. */
 #define ELAN_WAIT_EVENT 0
 #define ELAN_POLL_EVENT (-1)
 
@@ -74,7 +74,7 @@ typedef struct _E4_InputQueue {
     volatile E4_Addr q_bptr; /* the slot to be written next */
     E4_Addr q_fptr;          /* the oldest slot not read */
     E4_uint64 q_control;
-    E4_Addr q_event; /* set once for each message, 0 for none */
+    E4_Addr q_event; /* set once per message; 0: none */
 } E4_InputQueue;
 
 /* Low half of the last slot's address; item size / 8; (first - last) / 8. */

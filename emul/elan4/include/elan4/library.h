@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The part of libelan4 that the emulation has. What the types of arguments are is known only
- * from programs that call these functions; doc/emuelan4.md says what is uncertain.
+ * The emulated part of libelan4. Argument types are inferred from programs that call these
+ * functions; doc/emuelan4.md lists the uncertainties.
  *
- * Functions that return a pointer return NULL with errno set when they fail; functions that
- * return int return 0, or a negative number or -1 with errno set.
+ * Functions that return a pointer return NULL with errno set on failure. Functions that return
+ * int return 0, or a negative number with errno set.
  *
- * Threads: any function may be called from any thread; a command queue is used by one thread
- * at a time, from the first command to its flush.
+ * Any function may be called from any thread. A command queue is used by one thread at a time,
+ * from the first command to its flush.
  */
 #ifndef ELAN4_LIBRARY_H
 #define ELAN4_LIBRARY_H
@@ -34,7 +34,7 @@ extern "C" {
 #define ELAN_ALIGN      64
 #define ELAN_BLOCK_SIZE 64
 
-/* This library is the emulation; the real one does not say so. */
+/* Defined by the emulation only. */
 #define ELAN4_EMULATION 1
 
 typedef struct elan4_sdram ELAN4_SDRAM;
@@ -53,27 +53,26 @@ typedef struct elan4_cookiepool {
 typedef struct elan4_cmdq E4_CmdQ;
 struct elan4_cmdq {
     void (*cmdq_flush)(E4_CmdQ *cmdq);
-    E4_CommandPort
-        *cmdq_mapping; /* only its address is good for anything: see elan4_main2elan */
+    E4_CommandPort *cmdq_mapping; /* only the address is used, see elan4_main2elan() */
 };
 
 /* Contexts. */
 ELAN4_CTX *elan4_init(int rail);
-/* Detaches if attached, frees its command queues, cookies and pools. Allocators stay. */
+/* Detaches if attached; frees command queues, cookies and pools. Allocators remain. */
 void elan4_fini(ELAN4_CTX *ctx);
 int elan4_set_standard_mappings(ELAN4_CTX *ctx);
 int elan4_set_required_mappings(ELAN4_CTX *ctx);
-/* Routes to the capability's processes as virtual processes from `process` on. */
+/* Adds routes to the capability's processes, as virtual processes from `process` on. */
 int elan4_add_p2pvp(ELAN4_CTX *ctx, unsigned process, ELAN_CAPABILITY *cap);
-/* 1: all that comes from the network is refused, and its senders try again; 0: open. */
+/* 1: refuse all packets from the network, whose senders retry; 0: accept. */
 int elan4_block_inputter(ELAN4_CTX *ctx, unsigned blocked);
-/* 0, or -1 with errno: EBUSY where the context is in use, EINVAL, EACCES. */
+/* Returns 0, or -1 with errno: EBUSY if the context is in use, EINVAL, EACCES. */
 int elan4_attach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap);
 int elan4_detach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap);
 E4_uint64 elan4_clock(ELAN4_CTX *ctx); /* ns */
 void elan4_set_debugfd(ELAN4_CTX *ctx, int fd);
 
-/* A handler runs in a thread of the library. UTS_ALL_TRAPS stands for any. */
+/* Handlers run in a thread of the library. UTS_ALL_TRAPS matches any type. */
 typedef void (*ELAN4_TRAP_HANDLER)(ELAN4_CTX *ctx, ELAN4_USER_TRAP *trap, void *arg);
 int elan4_register_trap_handler(ELAN4_CTX *ctx, int utsType, int utsProc,
                                 ELAN4_TRAP_HANDLER handler, void *arg);
@@ -106,7 +105,7 @@ E4_CmdQ *elan4_alloc_cmdq(ELAN4_CTX *ctx, unsigned cqSize, unsigned perms,
 E4_CmdQParams *elan4_probe_cmdq(ELAN4_CTX *ctx, unsigned maxCmds, unsigned flags);
 void elan4_free_cmdq(ELAN4_CTX *ctx, E4_CmdQ *cmdq);
 void elan4_flush_cmdq_reorder(E4_CmdQ *cmdq);
-/* The address of a command port with room for `nDwords`; 0 when there is none. */
+/* Returns the address of a command port with room for `nDwords`, or 0. */
 E4_Addr elan4_alloccq_space(ELAN4_CTX *ctx, unsigned nDwords, unsigned cqSize);
 void elan4_freecq_space(ELAN4_CTX *ctx, E4_Addr port, unsigned nDwords);
 
@@ -128,25 +127,23 @@ void elan4_sendtrans1(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr, E4_uint64 p
 void elan4_sendtrans2(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr, E4_uint64 p0,
                       E4_uint64 p1);
 void elan4_sendtransp(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr, E4_uint64 *data);
-/* Asks `destvp` to run a DMA of its own: how data is read. */
+/* Asks `destvp` to run a DMA from its own memory; used for reads. */
 void elan4_remote_dma(E4_CmdQ *cmdq, E4_DMA *dma, unsigned destvp, E4_uint64 stenCookie);
 
-/* Events, and waiting for the words that they write. */
+/* Events, and waiting for the words written by them. */
 void elan4_initevent_write(ELAN4_CTX *ctx, E4_Event *event, volatile E4_uint64 *word);
 void elan4_primeevent_write(ELAN4_CTX *ctx, E4_Event *event, int count);
-/* Whether *word is set; looks at least once, for up to `usecs`. */
+/* Returns whether *word is set; polls at least once, for up to `usecs`. */
 int elan4_pollevent_word(ELAN4_CTX *ctx, volatile E4_uint64 *word, long usecs);
-/*
- * Returns when *word is set: looks for `how` us, or for ever with ELAN_POLL_EVENT, and then
- * sleeps until the event fires. `cmdBlk` is 64 bytes of SDRAM for its own use.
- */
+/* Returns when *word is set. Polls for `how` us, or without limit with ELAN_POLL_EVENT, and
+ * then sleeps until the event fires. `cmdBlk`: 64 bytes of SDRAM for the call's use. */
 void elan4_waitevent_word(ELAN4_CTX *ctx, E4_CmdQ *cmdq, E4_CmdQ *irqcq, E4_Event_Blk *cmdBlk,
                           E4_uint64 intcookie, E4_Event *event, volatile E4_uint64 *word,
                           long how);
 int elan4_alloc_intcookie(ELAN4_CTX *ctx, E4_uint64 cookie);
 int elan4_free_intcookie(ELAN4_CTX *ctx, E4_uint64 cookie);
 
-/* Names of DMAs and packets. */
+/* Cookies of DMAs and packets. */
 #define E4_COOKIE_TYPE_LOCAL_DMA  1
 #define E4_COOKIE_TYPE_REMOTE_DMA 2
 #define E4_COOKIE_TYPE_STEN       3

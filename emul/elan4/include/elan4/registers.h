@@ -32,7 +32,7 @@ typedef struct _E4_CommandQueueDesc {
     E4_uint64 CQ_Control;
 } E4_CommandQueueDesc;
 
-/* Where a unit met what it could not translate. */
+/* Address that a unit could not translate. */
 typedef volatile struct _E4_FaultSave {
     E4_uint64 FSRAndFaultContext;
     E4_uint64 FaultAddress;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What the driver saves of each unit's trap. The emulation fills in addresses and commands. */
+/* Trap areas saved by the driver, per unit. The emulation fills in addresses and commands
+ * only. */
 #ifndef ELAN4_TRAP_H
 #define ELAN4_TRAP_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Transactions of a packet. Bits 15:11 say how many dwords of data follow. */
+/* Transactions of a packet. Bits 15:11 contain the number of data dwords. */
 #ifndef ELAN4_TRTYPE_H
 #define ELAN4_TRTYPE_H
 

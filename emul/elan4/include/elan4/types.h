@@ -18,7 +18,7 @@ typedef long long E4_int64;
 typedef unsigned long long E4_uint64;
 #endif
 
-/* An address as the network interface sees the memory of one context. */
+/* Address of memory of one context as used by the network interface. */
 typedef E4_uint64 E4_Addr;
 
 #define E4_DATATYPE_BYTE  0

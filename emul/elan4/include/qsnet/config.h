@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What the processor is, as the headers of the network ask for it. */
+/* Properties of the processor, as queried by the network's headers. */
 #ifndef QSNET_CONFIG_H
 #define QSNET_CONFIG_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Barriers between the stores of a program and what the network interface sees of them. */
+/* Barriers between stores of a program and accesses of the network interface. */
 #ifndef QSNET_FENCE_H
 #define QSNET_FENCE_H
 
