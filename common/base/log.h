@@ -17,13 +17,11 @@ struct rme_log;
 
 /* limit of a line in bytes with its final zero; longer lines are cut */
 #define RME_LOG_LINE 512
-#define RME_LOG_QUEUE                                                                          \
-/* limit of queued lines; beyond it new lines are dropped, and their number is logged  \ */
-128
+/* limit of queued lines; beyond it new lines are dropped, and their number is logged */
+#define RME_LOG_QUEUE 128
 
-    /* Creates a log.  NULL: no memory.  fn may be NULL: lines are dropped. */
-    struct rme_log *
-    rme_log_new(rme_log_fn fn, void *arg);
+/* Creates a log.  NULL: no memory.  fn may be NULL: lines are dropped. */
+struct rme_log *rme_log_new(rme_log_fn fn, void *arg);
 
 /* Drains and frees a log.  NULL is allowed. */
 void rme_log_free(struct rme_log *log);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of a chain of writes up to which one system call is faster than several. */
+/* Limit of bytes in a chain of writes, which then takes no longer than one large write. */
 #define CHAIN_BYTES (256 * 1024)
 
 #define CHANNELS 32u

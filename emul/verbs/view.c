@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A view of the machine with the devices in it. Neither sysfs nor devtmpfs can be given a
- * folder for one process alone. So in a mount namespace of its own, which ends with its last
- * process, a folder in memory is laid over /sys/class and one over /dev, and what was there is
- * mounted into them again, but for the names that are to show the devices.
+ * A mount namespace that shows the devices. Neither sysfs nor devtmpfs can show a folder to one
+ * process only. So folders in memory are mounted over /sys/class and /dev, and their former
+ * entries are mounted into them again, except names reserved for the devices. The namespace
+ * ends with its last process.
  */
 #include "emul/verbs/view.h"
 
@@ -28,7 +28,7 @@ static int complain(const char *what, const char *path)
     return -1;
 }
 
-/* A file or folder to mount on. */
+/* Creates a file or folder as a mount point. */
 static int place(const char *path, bool is_folder)
 {
     if (is_folder)
@@ -44,7 +44,7 @@ static int show(int below, const char *name, const char *path)
     struct stat st;
 
     if (fstatat(below, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT ? 0 : -1; /* it is gone meanwhile */
+        return errno == ENOENT ? 0 : -1; /* removed meanwhile */
     if (S_ISLNK(st.st_mode)) {
         ssize_t n = readlinkat(below, name, link, sizeof(link) - 1);
         if (n < 0)
@@ -58,8 +58,8 @@ static int show(int below, const char *name, const char *path)
     return mount(from, path, NULL, MS_BIND | MS_REC, NULL) < 0 && errno != ENOENT ? -1 : 0;
 }
 
-/* Lays a folder in memory over `folder`, with all that was there but for names that begin
- * so. */
+/* Mounts a folder in memory over `folder`, with its former entries except names that begin with
+ * `without`. */
 static int cover(const char *folder, const char *without)
 {
     char path[PATH_MAX];

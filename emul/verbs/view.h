@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The command's --sysfs: the devices in /sys/class and /dev, for one program and what it
- * starts. */
+/* --sysfs: the devices in /sys/class and /dev, for one program and its children. */
 #ifndef EMUL_VERBS_VIEW_H
 #define EMUL_VERBS_VIEW_H
 
 /*
  * Moves this process to a mount namespace of its own, in which /sys/class/infiniband,
- * /sys/class/infiniband_verbs and /dev/infiniband show the devices of the library at `library`,
- * and nothing else of their kind. 0, or -1 after one line on stderr.
+ * /sys/class/infiniband_verbs and /dev/infiniband show only the devices of the library at
+ * `library`. Returns 0, or -1 after one line on stderr.
  */
 int view_make(const char *library);
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * emuverbs: runs a program on the software HCA, explains the knobs, and shows the counters of a
- * process that is running.
- */
+/* emuverbs: runs a program on the software HCA, explains the knobs, and prints the counters of
+ * a running process. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -56,7 +54,7 @@ static void help(void)
     emu_counters_help(stdout);
 }
 
-/* What was printed is on its way, or the reason is said. */
+/* Flushes standard output; reports a failure. */
 static int printed(void)
 {
     errno = 0;
@@ -67,7 +65,7 @@ static int printed(void)
     return 1;
 }
 
-/* Finds the library beside this program (build tree) or where it was installed. */
+/* Finds the library beside this program (build tree) or in its installed place. */
 static int find_library(char *path, size_t size)
 {
     char self[PATH_MAX];
@@ -98,7 +96,7 @@ static int find_library(char *path, size_t size)
     return access(path, R_OK);
 }
 
-/* The number that a process has for itself, in the innermost of its PID namespaces. */
+/* Returns the process ID in the innermost PID namespace of the process. */
 static int own_number(int pid)
 {
     char line[256];
@@ -146,7 +144,7 @@ static int show(const char *text)
             continue;
         }
         struct shm_head *seg = mmap(NULL, sizeof(*seg), PROT_READ, MAP_SHARED, fd, 0);
-        /* it has another's open while it maps that one */
+        /* a process also opens segments of peers while mapping them */
         if (seg != MAP_FAILED && seg->magic == EMU_SHM_MAGIC && seg->pid == own) {
             emu_counters_json(&seg->counters, pid, comm, stdout);
             ret = 0;
@@ -159,7 +157,7 @@ static int show(const char *text)
     return ret ? ret : printed();
 }
 
-/* Puts `first` at the head of a list in the environment. */
+/* Prepends `first` to a list in the environment. */
 static void prepend(const char *var, const char *first, const char *sep)
 {
     const char *old = getenv(var);
@@ -227,7 +225,7 @@ int main(int argc, char **argv)
     if (sysfs && view_make(library) < 0)
         return 2;
     prepend("LD_PRELOAD", library, ":");
-    /* programs built with AddressSanitizer insist on being first in LD_PRELOAD otherwise */
+    /* otherwise programs built with AddressSanitizer require to be first in LD_PRELOAD */
     prepend("ASAN_OPTIONS", "verify_asan_link_order=0", ":");
     execvp(argv[i], argv + i);
     fprintf(stderr, "emuverbs: %s: %s\n", argv[i], strerror(errno));

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The counters' tables and their text forms. */
+/* Tables of the counters, and their text forms. */
 #include "emul/verbs/base/counters.h"
 
 #include <string.h>
 
-static struct emu_counters early; /* before the segment exists, and when it cannot be made */
+/* used until the segment exists, or if it cannot be created */
+static struct emu_counters early;
 struct emu_counters *_Atomic emu_counters = &early;
 
 static const char *const call_name[CALL_COUNT] = {

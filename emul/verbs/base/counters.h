@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Counters: one table of calls and one of everything else; both live in the process's segment,
- * so that `emuverbs --show PID` can read them while the process runs.
- */
+/* Counters: one table of calls and one of everything else. Both are in the process's segment,
+ * so that `emuverbs --show PID` can read them while the process runs. */
 #ifndef EMUL_VERBS_COUNTERS_H
 #define EMUL_VERBS_COUNTERS_H
 
@@ -11,9 +9,9 @@
 #include <stdio.h>
 
 /*
- * Every call of the two libraries that can fail or that tests count. The second column says
- * whether a single-fault sweep over "all" numbers it: calls that only give something back, and
- * ibv_poll_cq whose number depends on timing, are left out, but can be failed by name.
+ * Calls of both libraries that can fail or are counted by tests. The second column tells
+ * whether a single-fault sweep counts the call. Releasing calls, and ibv_poll_cq, whose number
+ * depends on timing, are not counted, but can be failed by name.
  */
 #define EMU_CALLS(X)                                                                           \
     X(ibv_get_device_list, 1)                                                                  \
@@ -95,7 +93,7 @@
     X(completion, 1)                                                                           \
     X(cm_event, 1)
 
-/* name, unit, what it says */
+/* X(name, unit, prose) */
 #define EMU_COUNTS(X)                                                                          \
     X(doorbells, "calls", "post calls of any kind with at least one work request")             \
     X(wr_send, "requests", "sends executed, with immediate or not")                            \
@@ -176,7 +174,7 @@ enum emu_count {
 #define EMU_MAX_DEVICES 8u
 #define EMU_MAX_PORTS   4u /* of a device */
 
-/* What is counted for each port: X(name, prose). */
+/* Counters of each port: X(name, prose). */
 #define EMU_PORT_COUNTS(X)                                                                     \
     X(requests, "work requests posted to queue pairs of the port")                             \
     X(bytes, "payload of sends, writes, reads and atomic operations of the port")
@@ -191,13 +189,12 @@ enum emu_port_count {
 struct emu_counters {
     _Atomic uint64_t call[CALL_COUNT];
     _Atomic uint64_t count[COUNT_COUNT];
-    /* by a port's number; the first port has what the others have not, and is not counted
-     * here */
+    /* by port number; row 0 is unused, because the first port's counts are the remainder */
     _Atomic uint64_t port[EMU_MAX_DEVICES * EMU_MAX_PORTS][PORT_COUNT_COUNT];
 };
 
-/* This process's counters: never NULL, in the segment once there is one.  The pointer moves
- * there while the service thread, and other threads of the program, count. */
+/* Counters of this process, never NULL; in the segment once it exists. The pointer may change
+ * while other threads count. */
 extern struct emu_counters *_Atomic emu_counters;
 
 static inline void emu_count(enum emu_count c, uint64_t n)
@@ -209,26 +206,24 @@ static inline void emu_uncount(enum emu_count c, uint64_t n)
     atomic_fetch_sub_explicit(&emu_counters->count[c], n, memory_order_relaxed);
 }
 
-/* Counts for a port. Most processes use the first one only, and then this costs nothing. */
+/* Counts for a port. The first port, used by most processes, has no counters and no cost. */
 static inline void emu_count_port(uint8_t number, enum emu_port_count c, uint64_t n)
 {
     if (number)
         atomic_fetch_add_explicit(&emu_counters->port[number][c], n, memory_order_relaxed);
 }
 
-/* Moves the counters from where they are to `to`, with their values. Not thread safe. */
+/* Copies the counters to `to` and uses them there. Not thread-safe. */
 void emu_counters_move(struct emu_counters *to);
 
-/*
- * The value of a counter or of the number of calls by its name, or of a counter of a port, as
- * "0.1 bytes" for the first port of the first device; -1 when there is no such name.
- */
+/* Returns a counter or number of calls by name, or a port's counter, such as "0.1 bytes" for
+ * the first port of the first device; -1 for an unknown name. */
 int64_t emu_counters_find(const struct emu_counters *c, const char *name);
 
-/* Writes all counters as one JSON object, with pid and program. */
+/* Writes all counters as one JSON object, with process ID and program. */
 void emu_counters_json(const struct emu_counters *c, int pid, const char *program, FILE *out);
 
-/* Writes the table of names, units and sentences. */
+/* Prints the table of names, units and descriptions. */
 void emu_counters_help(FILE *out);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Counting of calls and injection of single failures: see EMUVERBS_FAIL in knobs.h. */
+/* Counting of calls and injection of single failures, see EMUVERBS_FAIL in knobs.h. */
 #include "emul/verbs/base/fault.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static const struct {
 };
 
 static struct {
-    int call; /* -1: any call that a sweep numbers */
+    int call; /* -1: any call counted by a sweep */
     uint64_t nth;
 } faults[MAX_FAULTS];
 static int nfaults;
@@ -57,8 +57,8 @@ void emu_fault_init(const struct emu_knobs *k)
     }
 }
 
-/* Is it a call that must fail, by its number among its like and among all? Not part of its
- * caller, which has no faults as a rule. */
+/* Returns whether a call must fail, by its number among calls of its name and among all. Not
+ * inlined, because faults are rare. */
 __attribute__((noinline)) static bool fails(enum emu_call call, uint64_t n, uint64_t all)
 {
     for (int i = 0; i < nfaults; i++) {

@@ -8,13 +8,12 @@
 #include "emul/verbs/base/counters.h"
 #include "emul/verbs/base/knobs.h"
 
-/* Reads EMUVERBS_FAIL, EMUVERBS_ROLE and EMUVERBS_FAIL_ROLE. A wrong form is reported on
- * stderr. */
+/* Parses EMUVERBS_FAIL, EMUVERBS_ROLE and EMUVERBS_FAIL_ROLE; reports errors on stderr. */
 void emu_fault_init(const struct emu_knobs *k);
-/* Some call of this process is to fail. */
+/* Returns whether a fault is to be injected into this process. */
 bool emu_fault_expected(void);
 
-/* Counts one call; true when this one must fail. Any thread. */
+/* Counts one call; true when the call must fail. Any thread. */
 bool emu_call(enum emu_call call);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Parsing and printing of the knobs: both walk the one table. */
+/* Parsing and printing of the knobs; both iterate over one table. */
 #include "emul/verbs/base/knobs.h"
 
 #include <inttypes.h>
@@ -17,7 +17,7 @@ static const char *const names[] = {
 #define X(field, var, unit, prose) #var,
         EMU_STRINGS(X)
 #undef X
-    /* Others read these: emuverbs, which library it loads; stop.c, whom it tells. */
+    /* read elsewhere: by emuverbs (library to preload) and by stop.c (socket of the test) */
     "LIBRARY",
     "STOP_FD"};
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Knobs: everything a user or a test can change, set by environment variables EMUVERBS_<NAME>.
- * One table says name, kind, default, unit and meaning; parsing, `emuverbs --help` and the
- * manual come from it.
+ * Knobs: settings for users and tests, by environment variables EMUVERBS_<NAME>. Parsing,
+ * `emuverbs --help` and the manual are generated from one table of name, kind, default, unit
+ * and meaning.
  */
 #ifndef EMUL_VERBS_KNOBS_H
 #define EMUL_VERBS_KNOBS_H
@@ -10,9 +10,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Payload of a slot of the shared segment: 4 KiB and what programs put around it. */
+/* Payload of a bounce slot of the shared segment: 4 KiB and usual headers. */
 #define EMU_BOUNCE_BYTES 4672u
-/* Writes that are moved together; more cost no less each. */
+/* Most writes in one system call; the cost per write does not fall beyond. */
 #define EMU_CHAIN_MAX 64
 
 /* X(field, VARIABLE, default, minimum, maximum, unit, prose): numbers */
@@ -123,13 +123,11 @@ struct emu_knobs {
 #undef X
 };
 
-/*
- * Fills `k` from the environment. A value that is no number or out of range is reported in one
- * line on stderr and the default is used. The strings point into the environment.
- */
+/* Fills `k` from the environment. Reports an invalid or out-of-range value in one line on
+ * stderr and uses the default. The strings point into the environment. */
 void emu_knobs_load(struct emu_knobs *k);
 
-/* Writes the table: variable, default, unit, meaning. */
+/* Prints the table: variable, default, unit, meaning. */
 void emu_knobs_help(FILE *out);
 
 #endif

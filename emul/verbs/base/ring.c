@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The message ring and the pool of bounce slots: see shm.h for why they need no lock. */
+/* The message ring and the pool of bounce slots; shm.h explains the absence of locks. */
 #include "emul/verbs/base/shm.h"
 
 #include <stdlib.h>
 
-/* More cells than places: some may be with posters that are stopped. */
+/* Cells beyond the number of places, for posters that were stopped while holding a cell. */
 #define SPARE_CELLS 256u
 
-/*
- * Neighbouring places are far apart, each in a cache line that no neighbour shares: producers
- * and the consumer work on neighbours at the same time.
- */
+/* Places consecutive entries in different cache lines, because producers and consumer access
+ * neighbouring entries at the same time. */
 static inline _Atomic uint64_t *word_at(const struct shm_head *seg, const struct shm_ring *ring,
                                         uint64_t seq)
 {
@@ -89,7 +87,7 @@ void shm_ring_init(struct shm_head *seg, struct shm_ring *ring, uint64_t off, ui
 void *shm_cell_get(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot)
 {
     uint32_t words = ring->cells / 64;
-    /* each process begins somewhere else, and finds the cell it used last in its caches */
+    /* each process starts at another word and finds its last cell in its cache */
     uint32_t from = slot * 5 % words;
 
     for (uint32_t k = 0; k < words; k++) {
@@ -129,12 +127,12 @@ enum shm_pushed shm_ring_push(const struct shm_head *seg, struct shm_ring *ring,
         if (ahead > 0 || (ahead == 0 && RING_CELL(s))) {
             if (ahead == 0 && RING_CELL(s) == RING_SEAL)
                 return SHM_SEALED;
-            /* somebody has filled this place already: help the tail along and look again */
+            /* the place is filled already: advance the tail and try again */
             atomic_compare_exchange_strong(&ring->tail, &t, t + 1);
             continue;
         }
         if (ahead < 0)
-            return SHM_FULL; /* what was put here one round ago is still unread */
+            return SHM_FULL; /* the entry of one round ago is unread */
         uint64_t h = atomic_load_explicit(&ring->head, memory_order_acquire);
         if (t >= h && t - h >= atomic_load_explicit(&ring->cap, memory_order_relaxed))
             return SHM_FULL;
@@ -161,7 +159,7 @@ void *shm_ring_peek(const struct shm_head *seg, const struct shm_ring *ring, uin
     if (i > ring->mask)
         return NULL;
     uint64_t s = atomic_load_explicit(word_at(seg, ring, seq), memory_order_acquire);
-    uint32_t i_cell = RING_CELL(s) - 1; /* neither of a free place nor the seal's */
+    uint32_t i_cell = RING_CELL(s) - 1; /* neither a free place nor the seal */
     return RING_AHEAD(s, seq) == 0 && i_cell < RING_SEAL - 1 ? cell_at(seg, ring, i_cell)
                                                              : NULL;
 }
@@ -196,7 +194,7 @@ unsigned shm_ring_recover(const struct shm_head *seg, struct shm_ring *ring, uin
     void *q;
 
     if (!queued)
-        return 0; /* they stay away until the ring is destroyed */
+        return 0; /* the cells remain unused until the ring is destroyed */
     for (uint64_t i = 0; (q = shm_ring_peek(seg, ring, i)) != NULL; i++) {
         uint32_t k = cell_index(seg, ring, q);
         queued[k / 64] |= UINT64_C(1) << (k % 64);
@@ -215,7 +213,7 @@ unsigned shm_ring_recover(const struct shm_head *seg, struct shm_ring *ring, uin
 
 int shm_bounce_get(struct shm_head *seg, uint32_t slot)
 {
-    /* from the front: the slots used last are the ones in the caches */
+    /* first-fit: the slots used last are in the caches */
     for (uint32_t w = 0; w < EMU_BOUNCE_SLOTS / 64; w++) {
         uint64_t bits = atomic_load_explicit(&seg->bounce_free[w], memory_order_relaxed);
         while (bits) {
@@ -232,7 +230,7 @@ int shm_bounce_get(struct shm_head *seg, uint32_t slot)
 
 void shm_bounce_put(struct shm_head *seg, uint32_t i)
 {
-    i &= EMU_BOUNCE_SLOTS - 1; /* it may be what a peer has written */
+    i &= EMU_BOUNCE_SLOTS - 1; /* limit a number written by a peer */
     atomic_store(&shm_bounce(seg, i)->owner, 0);
     atomic_fetch_or(&seg->bounce_free[i / 64], UINT64_C(1) << (i % 64));
 }

@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The memory that processes share: one segment per process, mapped by every peer.
+ * Shared memory: one segment per process, mapped by every peer.
  *
- * A process that opens the device creates one sparse memfd (the segment) and owns it. Whatever
- * a peer must see or change while this process sleeps, is stopped or has died lives in it: the
- * memory region table, the responder half of every queue pair, receive rings, completion rings,
- * and an inbox for messages of the connection manager. Peers never take a lock in it. Two kinds
- * of ring are enough:
+ * A process that opens the device creates one sparse memfd, the segment, and owns it. The
+ * segment holds all state that peers access while its owner sleeps, is stopped or has died:
+ * table of memory regions, responder half of each QP, receive rings, completion rings, and an
+ * inbox for messages of the connection manager. Peers take no lock in it. There are two kinds
+ * of rings:
  *
  *   message ring (struct shm_ring): many producers, one consumer (the owner). A producer takes
- * a free cell from a bitmap, fills it, and then puts its number into the word at the tail by
- * one compare-and-swap, which is the moment the message exists. Anybody may help to move the
- * tail. A producer that is stopped or killed at any point holds up nobody: it leaves at most a
- * cell that is not in the ring, which names its slot, so that the owner of the ring gets it
- * back when it learns of the death. The consumer of an empty ring may seal it: the seal is a
- * word that no producer gets past, so nothing is put into the ring any more, and who tries goes
- * on with the ring that the sealed one names.
+ *     a free cell from a bitmap, fills it, and publishes its number in the word at the tail by
+ *     one compare-and-swap. Any process may advance the tail. A producer that is stopped or
+ *     killed blocks no other: at most one cell outside of the ring is lost, which names the
+ *     producer's slot, so that the owner recovers the cell when it notices the death. The
+ *     consumer may seal an empty ring by a word that no producer can replace. Producers then
+ *     continue with the ring named by `next`.
  *
  *   receive ring (struct shm_rq): one producer (the owner, under its own private lock), many
- *     consumers (posters). A consumer copies the entry at the head and owns it if its
- *     compare-and-swap of the head succeeds; a torn copy always loses that swap.
+ *     consumers (posters). A consumer copies the entry at the head and owns the entry if its
+ *     compare-and-swap of the head succeeds; after a torn copy the swap always fails.
  *
- * All counters that index rings are 64-bit and never wrap.
+ * Counters that index rings have 64 bits and never wrap.
  */
 #ifndef EMUL_VERBS_SHM_H
 #define EMUL_VERBS_SHM_H
@@ -35,7 +34,8 @@
 #include "emul/verbs/base/counters.h"
 #include "emul/verbs/base/knobs.h"
 
-/* A QP number is the process's slot and an index in its table: unique on the machine. */
+/* A QP number consists of the process's slot and an index in its table: unique on the
+ * machine. */
 #define EMU_QP_BITS    14
 #define EMU_SLOT_BITS  10
 #define EMU_MAX_QPS    (1u << EMU_QP_BITS)
@@ -49,7 +49,7 @@
 #define EMU_MAX_SGE    64u
 #define EMU_MAX_MCASTS 1024u
 #define EMU_MAX_FLOWS  256u
-/* The table of regions: behind them windows, and then a place for the users of each SRQ. */
+/* Table of regions, followed by windows, and by one place per SRQ for its users. */
 #define EMU_SRQ_PLACE(srq) (EMU_MAX_MRS + EMU_MAX_MWS + (srq))
 #define EMU_MR_PLACES      EMU_SRQ_PLACE(EMU_MAX_SRQS)
 
@@ -61,9 +61,9 @@
 #define SHM_REFUSED(incarnation, id) ((incarnation) ^ (uint64_t)(id) << 32)
 
 /*
- * A poster notes each region, window or shared receive queue that it has pinned (shm_mr.users)
- * in its own segment, so that the owner knows whom to wait for, and whom not because it died or
- * is stopped.
+ * A poster notes each region, window or SRQ that it has pinned (shm_mr.users) in its own
+ * segment. The notes tell the owner which processes to wait for, and which not, because they
+ * are dead or stopped.
  */
 #define EMU_PINS            1024u
 #define SHM_PIN(slot, mr)   (0x80000000u | (uint32_t)(slot) << 19 | (mr))
@@ -75,18 +75,17 @@ _Static_assert(EMU_MR_PLACES <= 1u << 19, "each place can be noted");
 #define EMU_SHM_VERSION 18u
 
 /*
- * Keys. rkeys have the first bit, lkeys have not: mixing them up is an error here as on real
- * devices. The second bit tells windows from regions. The rest is drawn at random, and contains
- * the place in the table (shm_key_index): of a region's key all thirty bits, of a window's all
- * but the last eight, which its binder chooses.
+ * Keys. The first bit distinguishes rkeys from lkeys, so that mixing them up is an error, as on
+ * real devices. The second bit distinguishes windows from regions. The remaining bits are
+ * random and contain the place in the table (shm_key_index): all thirty bits of a region's key,
+ * and all but the last eight of a window's key, which the binder chooses.
  */
 #define EMU_RKEY_BIT   0x80000000u
 #define EMU_WINDOW_BIT 0x40000000u
 
-/* A ring's word: the sequence number of its place, and the cell in it + 1, or 0 while it is
- * free. */
+/* Word of a ring: sequence number of its place, and cell + 1, or 0 if the place is free. */
 #define RING_WORD(seq, cell) (((uint64_t)(seq) << 24) | (cell))
-/* How far the word's place is ahead of place `seq`. A word has 40 bits of its place. */
+/* Number of places that the word is ahead of place `seq`. A word has 40 bits of the place. */
 #define RING_AHEAD(word, seq)                                                                  \
     ((int64_t)(((word) & ~UINT64_C(0xffffff)) - ((uint64_t)(seq) << 24)))
 #define RING_CELL(word) ((uint32_t)(word)&0xffffff)
@@ -95,88 +94,90 @@ _Static_assert(EMU_MR_PLACES <= 1u << 19, "each place can be noted");
 struct shm_ring {
     _Alignas(64) _Atomic uint64_t tail; /* next place to fill */
     _Alignas(64) _Atomic uint64_t head; /* next place to consume */
-    /* from the segment's start; constant from here to stride */
+    /* offsets from the segment's start; constant from here to stride */
     _Alignas(64) uint64_t off_words;
     uint64_t off_cells;
-    uint64_t off_free; /* bitmap of cells: a set bit is a free cell */
-    uint32_t mask;     /* places - 1, places a power of two */
+    uint64_t off_free; /* offset of the bitmap of cells; a set bit is a free cell */
+    uint32_t mask;     /* places - 1; the number of places is a power of two */
     uint32_t shift;    /* see word_at */
     uint32_t cells;
-    uint32_t stride;       /* bytes of a cell; it begins with struct shm_cell */
-    _Atomic uint32_t cap;  /* how many may be unread */
-    _Atomic uint64_t next; /* the ring that takes its place, from the segment's start; or 0 */
+    uint32_t stride;       /* bytes of a cell, which begins with struct shm_cell */
+    _Atomic uint32_t cap;  /* limit of unread entries */
+    _Atomic uint64_t next; /* offset of the replacing ring in the segment; 0: none */
 };
 
-/* Head of a cell: the slot of the process that has taken it; 0 when free or just taken. */
+/* Head of a cell: slot of the process that has taken the cell; 0: free or just taken. */
 struct shm_cell {
     _Atomic uint32_t owner;
 };
 
-/* One completion. Exactly one cache line. */
+/* A completion of exactly one cache line. */
 struct shm_cqe {
     struct shm_cell cell;
     uint32_t byte_len;
     uint64_t wr_id;
-    uint64_t sq_index; /* from_sq: work request counter of the send queue; XRC: SRQ's life */
-    uint64_t token;    /* else: of the poster that made it, see RX_TOKEN */
-    uint32_t imm;      /* as on the wire */
+    uint64_t sq_index; /* from_sq: work request counter of the SQ; XRC: life of the SRQ */
+    uint64_t token;    /* not from_sq: token of the poster, see RX_TOKEN */
+    uint32_t imm;      /* network byte order */
     uint32_t qpn;
     uint32_t src_qp;
-    uint32_t bounce; /* slot number + 1 of a payload still to be copied, or 0 */
+    uint32_t bounce; /* bounce slot + 1 of a payload to be copied; 0: none */
     uint8_t status;
     uint8_t opcode;
     uint8_t wc_flags;
     uint8_t from_sq;
     uint8_t skip;   /* enum shm_skip */
     uint8_t srq;    /* enum shm_srq_use */
-    uint8_t sl;     /* of a datagram */
-    uint8_t source; /* number of the port that it came from */
-    uint64_t time;  /* CLOCK_MONOTONIC, ns, where its queue wants it */
+    uint8_t sl;     /* datagrams only */
+    uint8_t source; /* number of the source port */
+    uint64_t time;  /* CLOCK_MONOTONIC, ns; only if the CQ has timestamps */
 };
 _Static_assert(sizeof(struct shm_cqe) == 64, "a completion is one cache line");
 
 /* Whether a completion is consumed without being reported. */
 enum shm_skip {
     SHM_REPORT,
-    SHM_SKIP,            /* its QP is gone: it is about to leave the queue */
-    SHM_SKIP_WITHOUT_SRQ /* if the XRC SRQ of its receive is gone: its writer was late */
+    SHM_SKIP, /* QP destroyed: the completion is about to be removed */
+    /* skip if the XRC SRQ of the receive was destroyed before the completion was written */
+    SHM_SKIP_WITHOUT_SRQ
 };
 
-/* Whose receive a completion is of. */
+/* Queue from which the receive of a completion was taken. */
 enum shm_srq_use {
-    SHM_OF_QP,      /* the queue pair's own */
-    SHM_OF_SRQ,     /* its shared receive queue's */
-    SHM_OF_XRC_SRQ, /* that of the shared receive queue that the request named */
+    SHM_OF_QP,      /* the QP's own */
+    SHM_OF_SRQ,     /* the QP's SRQ */
+    SHM_OF_XRC_SRQ, /* the SRQ named by the request */
 };
 
 enum cq_armed { CQ_ARMED_NO, CQ_ARMED_SOLICITED, CQ_ARMED_ANY };
 
 /*
- * shm_cq.armed: for what the queue is armed (enum cq_armed), the slot of who disarmed it last
- * and has not woken its owner yet (or 0), and how many times it was disarmed, which is the
- * number of its events. One word, so that nobody dies in between. A place keeps the number when
- * another queue gets it.
+ * shm_cq.armed: armed state (enum cq_armed), slot of the last process that disarmed the CQ and
+ * has not woken its owner yet (0: none), and number of times that the CQ was disarmed, which is
+ * the number of its events. One word, so that the death of a process leaves no intermediate
+ * state. The number is kept when the place is reused.
  */
 #define CQ_ARMED_HOW(armed)  ((uint32_t)(armed)&3u)
 #define CQ_ARMED_SLOT(armed) ((uint32_t)((armed) >> 2) & (EMU_MAX_SLOTS - 1))
 #define CQ_ARMED_TIMES       12 /* shift */
 #define CQ_DISARMED(armed, slot)                                                               \
     ((((armed) >> CQ_ARMED_TIMES) + 1) << CQ_ARMED_TIMES | (uint64_t)(slot) << 2 | CQ_ARMED_NO)
-/* Nobody owes a wake-up any more. */
+/* Clears the slot: no process owes a wake-up. */
 #define CQ_NOTIFIED(armed) ((armed) & ~((uint64_t)(EMU_MAX_SLOTS - 1) << 2))
 
 struct shm_cq {
-    _Alignas(64) _Atomic uint64_t off_ring; /* a ring that is or was the queue's: cq_ring.c */
-    _Atomic uint64_t armed;                 /* see CQ_ARMED */
+    /* offset of a current or former ring of the CQ, see cq_ring.c */
+    _Alignas(64) _Atomic uint64_t off_ring;
+    _Atomic uint64_t armed; /* see CQ_ARMED */
     _Atomic uint32_t overrun;
     _Atomic uint32_t in_use;
-    _Atomic uint32_t chan; /* channel index + 1, 0 without */
-    uint32_t stamps;       /* 1: completions bear the time */
+    _Atomic uint32_t chan; /* channel index + 1; 0: none */
+    uint32_t stamps;       /* 1: completions have timestamps */
 };
 
 struct shm_chan {
-    _Atomic uint32_t gen; /* odd while in use; grows before the descriptor is closed */
-    _Atomic int32_t fd;   /* the eventfd's number in the owner */
+    _Atomic uint32_t gen; /* odd while in use; incremented before the descriptor is closed */
+    _Atomic int32_t fd;   /* number of the eventfd in the owner */
 };
 
 struct shm_sge {
@@ -199,10 +200,10 @@ struct shm_rq {
     uint32_t mask;
     uint32_t stride;
     uint32_t max_sge;
-    _Atomic uint32_t limit; /* SRQ: raise an event when fewer are left; 0 when disarmed */
+    _Atomic uint32_t limit; /* SRQ: raise an event when fewer are left; 0: disarmed */
 };
 
-/* An XRC domain: that of an inode for one device, or one that no other process has. */
+/* Identity of an XRC domain: device and inode, or values unique to a process. */
 struct shm_xrcd {
     uint64_t dev, ino;
 };
@@ -211,25 +212,24 @@ struct shm_srq {
     struct shm_rq rq;
     uint32_t pd;
     _Atomic uint32_t in_use;
-    /* Of XRC: the rest holds for who has the place pinned and finds a life. */
-    _Atomic uint64_t life; /* never the same twice in a process; 0: requests cannot name it */
+    /* XRC: the following fields are valid for a process that has the place pinned and finds a
+     * life. */
+    _Atomic uint64_t life; /* unique in a process; 0: not accessible to requests */
     struct shm_xrcd xrcd;
     uint32_t cq;
 };
 
-/*
- * A region, or a window on one: places from EMU_MAX_MRS on. The first place is never used. Of
- * the place of a shared receive queue only `users` are.
- */
+/* A region, or, from place EMU_MAX_MRS on, a memory window. Place 0 is unused. The place of an
+ * SRQ uses `users` only. */
 struct shm_mr {
-    _Atomic uint32_t key;   /* without EMU_RKEY_BIT; 0 when free, or not bound */
-    _Atomic uint32_t users; /* remote operations that are using it now */
+    _Atomic uint32_t key;   /* without EMU_RKEY_BIT; 0: free or not bound */
+    _Atomic uint32_t users; /* remote operations in progress */
     uint32_t pd;
     uint32_t access;
     uint64_t addr; /* in the owner's address space */
-    uint64_t iova; /* what work requests call it */
+    uint64_t iova; /* start address in work requests */
     uint64_t length;
-    uint32_t qpn; /* only by this queue pair of the owner; 0 is any */
+    uint32_t qpn; /* access only by this QP of the owner; 0: any */
     uint32_t pad;
 };
 
@@ -239,79 +239,77 @@ static inline uint32_t shm_key_index(uint32_t key)
                                 : key & (EMU_MAX_MRS - 1);
 }
 
-/*
- * Who is executing into a responder: 0, or a token that no other execution on this machine has.
- * The owner may revoke it when the poster is stopped or dead.
- */
+/* Identity of the current execution at a responder: 0, or a token unique on this machine. The
+ * owner may revoke the token of a stopped or dead poster. */
 #define RX_TOKEN(serial, slot) (((uint64_t)(serial) << 16) | (slot))
 #define RX_SLOT(token)         ((uint32_t)(token) & (EMU_MAX_SLOTS - 1))
 #define RX_DONE                0x8000u /* in `taken`: the receive has its completion */
-/* A process begins with a serial at random, at most this: who had its slot before used others,
- * and there are as many again for it to count on. */
+/* Limit of a process's first serial, which is random: tokens differ from those of the former
+ * process of the slot, and as many more serials remain. */
 #define SHM_SERIAL_FIRST ((UINT64_C(1) << 47) - 1)
 
-/* Who reaches memory: a region must be of this domain, a window of this queue pair. */
+/* User of memory: a region requires this protection domain, a window this QP. */
 struct shm_user {
     _Atomic uint32_t qpn;
     uint32_t pd;
 };
 
-/*
- * The responder half of a queue pair. Which shared receive queue, domain and completion queue
- * an XRC one uses depends on the request, and its poster alone knows them.
- */
+/* Responder half of a QP. SRQ, domain and CQ of an XRC QP depend on the request and are known
+ * to its poster only. */
 struct shm_qp {
-    struct shm_user user;   /* its number is 0 when it is free */
-    _Atomic uint64_t busy;  /* RX_TOKEN of the poster executing now */
-    uint64_t dest_inc;      /* incarnation of the process whose QP may execute here */
+    struct shm_user user;   /* qpn 0: free */
+    _Atomic uint64_t busy;  /* RX_TOKEN of the executing poster; 0: none */
+    uint64_t dest_inc;      /* incarnation of the peer process whose QP may execute here */
     _Atomic uint32_t state; /* enum ibv_qp_state */
     uint32_t dest_qpn;
     uint32_t access;
     uint32_t recv_cq;
-    uint32_t srq;  /* index + 1, 0 without; SHM_NAMED_SRQ of XRC */
+    uint32_t srq;  /* index + 1; 0: none; SHM_NAMED_SRQ for XRC */
     uint32_t type; /* enum ibv_qp_type */
-    uint32_t qkey; /* a datagram must bring it */
+    uint32_t qkey; /* required in datagrams */
     uint8_t min_rnr_timer;
     uint8_t max_dest_rd;
     _Atomic uint8_t comm_est; /* first message seen since RTR */
-    uint8_t fabric;      /* network of its device: only queue pairs of the same one get here */
-    uint8_t device;      /* number of its device */
-    _Atomic uint8_t why; /* the event of who failed it, until its owner has raised that; or 0 */
-    /* The receive that the poster has taken and not yet completed, for its owner to flush. */
-    _Atomic uint64_t taken; /* the poster's token, with RX_DONE when it is completed; or 0 */
+    uint8_t fabric; /* network of the device; QPs of other networks are not admitted */
+    uint8_t device; /* device number */
+    /* event of the process that failed the QP, until raised by the owner; 0: none */
+    _Atomic uint8_t why;
+    /* Receive that a poster has taken and not completed; the owner flushes the receive if
+     * needed. */
+    _Atomic uint64_t taken; /* the poster's token, with RX_DONE after completion; 0: none */
     uint64_t taken_wr_id;
-    /* The same from the QP's own queue: said before it is taken, so that no moment is
-     * missed. */
+    /* The same for the QP's own queue, written before the receive is taken, so that no interval
+     * is uncovered. */
     _Atomic uint64_t taking;    /* the poster's token */
-    _Atomic uint64_t taking_at; /* the place in the queue */
-    /* XRC: the domain; and of what was taken the queue's life, its number and its CQ */
+    _Atomic uint64_t taking_at; /* place in the queue */
+    /* XRC: domain of the QP, and life, number and CQ of the SRQ of the taken receive */
     struct shm_xrcd xrcd;
     uint64_t taken_life;
     uint32_t taken_srqn, taken_cq;
     struct shm_rq rq;
 };
-#define SHM_NAMED_SRQ UINT32_MAX /* the one that the request names */
+#define SHM_NAMED_SRQ UINT32_MAX /* the SRQ is named by the request */
 
-/* A queue pair for datagrams is in a multicast group. */
+/* Membership of a UD QP in a multicast group. */
 struct shm_mcast {
-    _Atomic uint32_t qpn; /* 0: free. Set after the rest, cleared first. */
+    _Atomic uint32_t qpn; /* 0: free; set last, cleared first */
     uint8_t gid[16];
 };
 
-/* What a flow can ask of a frame, as it is on the wire; what a frame has not is zero. */
+/* Frame fields that a flow can match, in network byte order; absent fields are zero. */
 #define SHM_FRAME_VLAN 1u
 #define SHM_FRAME_IPV4 2u
 #define SHM_FRAME_IPV6 4u
 #define SHM_FRAME_TCP  8u
 #define SHM_FRAME_UDP  16u
 struct shm_frame {
-    uint8_t kinds; /* SHM_FRAME_*: what it is */
+    uint8_t kinds; /* SHM_FRAME_* */
     uint8_t dst_mac[6], src_mac[6];
     uint8_t proto, tos, ttl;       /* IPv4 */
     uint8_t next_hdr, tclass, hop; /* IPv6 */
     uint8_t src_v6[16], dst_v6[16];
-    uint8_t pad;         /* zero, as all bytes are compared */
-    uint16_t ether_type; /* behind the VLAN's tag, where it has one */
+    uint8_t pad;         /* zero, because all bytes are compared */
+    uint16_t ether_type; /* behind a VLAN tag */
     uint16_t vlan_tag;
     uint16_t src_port, dst_port;
     uint32_t src_v4, dst_v4;
@@ -320,31 +318,33 @@ struct shm_frame {
 
 _Static_assert(sizeof(struct shm_frame) == 72, "no other bytes are in between");
 
-/* A queue pair gets the frames that agree with `value` in the bits of `mask`. */
+/* Delivers to a QP the frames that equal `value` in the bits of `mask`. */
 struct shm_flow {
-    _Atomic uint32_t qpn; /* 0: free. Set after the rest, cleared first. */
-    uint32_t priority;    /* 0 is the best */
+    _Atomic uint32_t qpn; /* 0: free; set last, cleared first */
+    uint32_t priority;    /* 0 is the highest */
     struct shm_frame value, mask;
 };
 
-/* A small message on its way into a posted receive: copied by the receiver's ibv_poll_cq. */
+/* Payload of a small message for a posted receive, copied by the receiver's ibv_poll_cq. */
 struct shm_bounce {
-    _Atomic uint32_t owner; /* slot of the process that filled it; 0 when free or just taken */
+    _Atomic uint32_t owner; /* slot of the process that filled it; 0: free or just taken */
     uint32_t length;
     uint32_t nsge;
     struct shm_sge sge[EMU_MAX_SGE];
     unsigned char data[EMU_BOUNCE_BYTES];
 };
 
-/* What arrives in an inbox. CM messages are defined in cm.h and use the payload. */
+/* Kinds of inbox messages. CM messages are defined in cm.h and use the payload. */
 enum inbox_kind {
     INBOX_QP_ERROR = 1,
     INBOX_SRQ_LIMIT,
     INBOX_CQ_OVERRUN,
     INBOX_COMM_EST,
-    INBOX_SIGNAL, /* a poster could not get the channel's descriptor: signal it yourself */
+    /* a poster could not open the channel's descriptor: the owner signals the channel */
+    INBOX_SIGNAL,
     INBOX_CM,
-    /* the process in slot `index` is going to send datagrams here: know it, and its death */
+    /* the process in slot `index` is about to send datagrams: map its segment and watch its
+     * death */
     INBOX_HELLO
 };
 
@@ -353,17 +353,14 @@ enum inbox_kind {
 struct shm_msg {
     struct shm_cell cell;
     uint32_t kind;
-    uint32_t index; /* of the object concerned */
-    uint32_t arg;   /* kind's own: an event type */
+    uint32_t index; /* index of the object */
+    uint32_t arg;   /* depends on the kind: an event type */
     _Alignas(8) unsigned char payload[EMU_INBOX_PAYLOAD];
 };
 _Static_assert(sizeof(struct shm_msg) <= 512, "an inbox entry");
 
-/*
- * The number of the service thread in the kernel. This puts the bit there when that thread
- * ends, be it with the process or because that becomes another program (exec): from then on
- * nobody reads or clears up in the segment.
- */
+/* Kernel thread ID of the service thread. The kernel sets the bit FUTEX_OWNER_DIED when the
+ * thread ends, by exit of the process or by exec. From then on the segment is not served. */
 #define SHM_KEEPER(keeper) ((int)((keeper)&FUTEX_TID_MASK))
 #define SHM_LEFT(keeper)   (((keeper)&FUTEX_OWNER_DIED) != 0)
 
@@ -377,20 +374,21 @@ struct shm_head {
     uint64_t size;
     _Atomic uint32_t ready;
     _Atomic uint32_t silent; /* knob: this process answers nothing */
-    _Atomic uint32_t keeper; /* the service thread: SHM_KEEPER, SHM_LEFT */
+    _Atomic uint32_t keeper; /* service thread: SHM_KEEPER, SHM_LEFT */
     uint64_t off_mr, off_qp, off_cq, off_srq, off_chan, off_mcast, off_flow, off_bounce,
         off_arena;
-    /* what follows changes all the time: peers read only what is above */
-    _Alignas(64) _Atomic uint64_t serial; /* the last of this process's tokens as a poster */
-    _Atomic uint32_t pins[EMU_PINS]; /* regions of others that it is using now, see SHM_PIN */
-    _Atomic uint32_t unnoted;        /* those that it is using beyond these */
-    _Atomic uint64_t atomics; /* who does one on this process's memory: see exec.c; or 0 */
-    /* of each device: when all that leaves this process by it has left: link.c */
+    /* changes frequently; peers read the fields above only */
+    _Alignas(64) _Atomic uint64_t serial; /* last token of this process as a poster */
+    _Atomic uint32_t pins[EMU_PINS];      /* peers' regions in use, see SHM_PIN */
+    _Atomic uint32_t unnoted;             /* number of further regions in use */
+    /* token of the process executing an atomic on this process's memory, see exec.c; 0: none */
+    _Atomic uint64_t atomics;
+    /* per device: time at which all outgoing data will have left, see link.c */
     _Atomic uint64_t link_free[EMU_MAX_DEVICES];
     struct shm_ring inbox;
-    /* something of an object here found no room there: the owner looks at all of them */
+    /* an event found the inbox full: the owner checks all its objects */
     _Atomic uint32_t untold;
-    /* connection requests whose senders this process may not reach, the last ones */
+    /* last connection requests whose senders this process may not access */
     _Atomic uint64_t refused[EMU_REFUSED];
     _Atomic uint32_t next_refused;
     _Alignas(64) _Atomic uint64_t bounce_free[EMU_BOUNCE_SLOTS / 64];
@@ -434,49 +432,47 @@ static inline struct shm_bounce *shm_bounce(const struct shm_head *seg, uint32_t
     return (struct shm_bounce *)shm_at(seg, seg->off_bounce) + (i & (EMU_BOUNCE_SLOTS - 1));
 }
 
-/* Bytes that a ring with this many places (a power of two) takes in the segment. */
+/* Returns the bytes of a ring with `places` (a power of two) entries in the segment. */
 uint64_t shm_ring_bytes(uint32_t places, uint32_t stride);
 
-/* Prepares `ring` in shm_ring_bytes zeroed bytes at `off`. Owner only. */
+/* Initializes `ring` in shm_ring_bytes() zeroed bytes at `off`. Owner only. */
 void shm_ring_init(struct shm_head *seg, struct shm_ring *ring, uint64_t off, uint32_t places,
                    uint32_t stride, uint32_t cap);
 
-/* Is it such a ring?  For those in the segment of another process, which may say anything. */
+/* Checks the fields of a ring in another process's segment, which may contain anything. */
 bool shm_ring_is_at(const struct shm_ring *ring, uint64_t off, uint32_t places,
                     uint32_t stride);
 
-/*
- * Takes a cell for the process in `slot`, to be filled and then pushed or given back; NULL when
- * there is none. Any thread.
- */
+/* Takes a cell for the process in `slot`, to be pushed or given back; NULL when all are in use.
+ * Any thread. */
 void *shm_cell_get(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot);
 void shm_cell_put(const struct shm_head *seg, struct shm_ring *ring, void *cell);
 
 enum shm_pushed { SHM_PUSHED, SHM_FULL, SHM_SEALED };
 
-/* Puts a filled cell into the ring; unless that is done the cell is still the caller's. */
+/* Appends a filled cell to the ring; unless SHM_PUSHED is returned, the cell remains the
+ * caller's. */
 enum shm_pushed shm_ring_push(const struct shm_head *seg, struct shm_ring *ring, void *cell);
 
-/*
- * Seals an empty ring; false when it is not empty. `next` must be set before, and no producer
- * waits for anything. Consumer only.
- */
+/* Seals an empty ring; false if not empty. `next` must have been set. Producers do not wait.
+ * Consumer only. */
 bool shm_ring_seal(const struct shm_head *seg, struct shm_ring *ring);
 
-/* The cell `i` places behind the head, or NULL when there are not so many. Consumer only. */
+/* Returns the cell `i` places behind the head, or NULL if there is none. Consumer only. */
 void *shm_ring_peek(const struct shm_head *seg, const struct shm_ring *ring, uint64_t i);
 
-/* Changes the places of two cells, so many places behind the head. Consumer only. */
+/* Swaps the cells `i` and `j` places behind the head. Consumer only. */
 void shm_ring_swap(const struct shm_head *seg, struct shm_ring *ring, uint64_t i, uint64_t j);
 
-/* Gives back the cell at the head. Consumer only. */
+/* Frees the cell at the head. Consumer only. */
 void shm_ring_pop(const struct shm_head *seg, struct shm_ring *ring);
 
-/* Gets back cells that a dead process had taken and not pushed. Consumer only. How many. */
+/* Recovers cells that a dead process had taken and not pushed; returns their number. Consumer
+ * only. */
 unsigned shm_ring_recover(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot);
 
-/* Takes a bounce slot of `seg` for the process in `slot`; -1 when all are in use. Any process.
- */
+/* Takes a bounce slot of `seg` for the process in `slot`; -1 when all are in use. Any
+ * process. */
 int shm_bounce_get(struct shm_head *seg, uint32_t slot);
 void shm_bounce_put(struct shm_head *seg, uint32_t i);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Threads that park at named steps: see EMUVERBS_STOP in knobs.h. */
+/* Stops at named steps, see EMUVERBS_STOP in knobs.h. */
 #include "emul/verbs/base/stop.h"
 #include "emul/verbs/base/sysio.h"
 
@@ -10,7 +10,7 @@
 
 uint32_t emu_steps;
 
-static _Atomic long arrivals; /* until a thread parks; 0 or less: none does */
+static _Atomic long arrivals; /* arrivals left until a thread stops; 0 or less: none stops */
 static int channel = -1;
 
 static const struct {

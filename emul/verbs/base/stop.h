@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Stops: named steps in the midst of what a thread does to the memory that processes share. A
- * test has a thread park at one of them, looks meanwhile, and lets the thread go on or kills
- * the process there.
+ * Stops: named steps in the middle of changes to shared memory. A test stops a thread at a
+ * step, inspects the state, and continues the thread or kills the process.
  *
- * EMUVERBS_STOP names the steps and at which arrival a thread parks. EMUVERBS_STOP_FD is a
- * socket (or the like) that the test has at its other end: the thread writes one byte, the
- * step's number, and parks until it has read one. The byte read says after how many further
- * arrivals the next thread parks; 0: none does.
+ * EMUVERBS_STOP names the steps and the arrival at which a thread stops. EMUVERBS_STOP_FD is a
+ * socket whose other end the test holds: the thread writes one byte, the number of the step,
+ * and stops until it has read one. The byte read is the number of further arrivals until the
+ * next stop; 0: none.
  */
 #ifndef EMUL_VERBS_STOP_H
 #define EMUL_VERBS_STOP_H
@@ -39,7 +38,7 @@ enum emu_step {
         EMU_STEP_COUNT
 };
 
-extern uint32_t emu_steps; /* a bit for each step that is watched */
+extern uint32_t emu_steps; /* one bit for each watched step */
 
 static inline bool emu_step_watched(enum emu_step s)
 {
@@ -48,17 +47,17 @@ static inline bool emu_step_watched(enum emu_step s)
 
 void emu_step_here(enum emu_step s);
 
-/* Where a test may park a thread. */
+/* Marks a step where a test may stop a thread. */
 static inline void emu_step(enum emu_step s)
 {
     if (emu_step_watched(s))
         emu_step_here(s);
 }
 
-/* Reads EMUVERBS_STOP and EMUVERBS_STOP_FD. A wrong form is reported on stderr. */
+/* Parses EMUVERBS_STOP and EMUVERBS_STOP_FD; reports errors on stderr. */
 void emu_steps_init(const struct emu_knobs *k);
 
-/* Writes the table of steps. */
+/* Prints the table of steps. */
 void emu_steps_help(FILE *out);
 
 #endif

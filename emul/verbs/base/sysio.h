@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * read, write and close for the service thread, by the system call itself: a program may have
- * replaced the functions by ones in which every thread waits for the thread that connects, as
- * OrangeFS's liborangefs has, and connecting waits for the service thread.
+ * read, write and close of the service thread, as direct system calls. A program may replace
+ * the functions, as OrangeFS's liborangefs does, by ones in which each thread waits for the
+ * connecting thread; connecting in turn waits for the service thread.
  */
 #ifndef EMU_SYSIO_H
 #define EMU_SYSIO_H
@@ -25,7 +25,7 @@ static inline ssize_t sys_write(int fd, const void *data, size_t size)
 }
 
 #ifdef __SANITIZE_THREAD__
-/* ThreadSanitizer's own, whatever the program has: it has seen what was opened. */
+/* ThreadSanitizer's own close: it tracks opened descriptors. */
 int __interceptor_close(int fd);
 #endif
 
@@ -38,10 +38,8 @@ static inline int sys_close(int fd)
 #endif
 }
 
-/*
- * Moves a new descriptor away from the numbers of the standard streams: where a program was
- * started without them, what it prints would go there. The new number, or -1 with errno.
- */
+/* Moves a new descriptor above the standard streams, so that output of a program started
+ * without them does not go there. Returns the new number, or -1 with errno. */
 static inline int sys_no_stream(int fd)
 {
     if (fd < 0 || fd > 2)

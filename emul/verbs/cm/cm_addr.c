@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Addresses of the connection manager: which are this machine's, who listens on which.
+ * Addresses of the connection manager: local addresses, and processes listening on them.
  *
  * A claim is an abstract unix socket named emuverbs/cm/PS/PORT/ADDRESS. Wildcard addresses
- * claim "4:0" or "6:0" ("6:0o" when only IPv6 was asked for). Whether a wildcard and a specific
- * address collide is looked up in /proc/net/unix, since the names differ.
+ * claim "4:0" or "6:0" ("6:0o" for IPv6 only). The names of a wildcard and of a specific
+ * address differ, so collisions between them are searched in /proc/net/unix.
  */
 #include "emul/verbs/cm/cm.h"
 
@@ -68,7 +68,7 @@ bool cm_addr_is_multicast(const struct sockaddr *sa)
                                       : false;
 }
 
-/* As the kernel's rdma_cm maps them, for InfiniBand (default partition) and for RoCE. */
+/* Maps addresses as the kernel's rdma_cm does, for InfiniBand (default partition) and RoCE. */
 void cm_addr_group(const struct emu_knobs *k, const union cm_addr *a, union ibv_gid *gid)
 {
     bool v6 = a->sa.sa_family == AF_INET6;
@@ -85,7 +85,7 @@ void cm_addr_group(const struct emu_knobs *k, const union cm_addr *a, union ibv_
         gid->raw[0] = 0xff;
         gid->raw[1] = v6 ? (unsigned char)(0x10 | (a->in6.sin6_addr.s6_addr[1] & 15)) : 0x12;
         gid->raw[2] = v6 ? 0x60 : 0x40;
-        gid->raw[3] = 1; /* rdma_cm's own */
+        gid->raw[3] = 1; /* reserved for rdma_cm */
         gid->raw[4] = gid->raw[5] = 0xff;
         v4 &= 0x0fffffff;
     }
@@ -95,7 +95,7 @@ void cm_addr_group(const struct emu_knobs *k, const union cm_addr *a, union ibv_
         gid->raw[12 + i] = (unsigned char)(v4 >> (24 - 8 * i));
 }
 
-/* IPv4 in IPv6's clothes becomes IPv4. */
+/* Converts an IPv4-mapped IPv6 address to IPv4. */
 static union cm_addr plain(const union cm_addr *a)
 {
     union cm_addr p = *a;
@@ -175,7 +175,7 @@ bool cm_addr_blackholed(const struct emu_knobs *k, const struct sockaddr *dst)
             if (colon < close)
                 colon = NULL;
         } else if (colon && strchr(one, ':') != colon) {
-            colon = NULL; /* a bare IPv6 address */
+            colon = NULL; /* an IPv6 address without port */
         }
         if (colon)
             port = (unsigned)strtoul(colon + 1, NULL, 10);
@@ -212,8 +212,8 @@ static void name_of(char *name, size_t size, const union cm_addr *addr, int ps, 
     snprintf(name, size, "emuverbs/cm/%x/%u/%s", (unsigned)ps, cm_addr_port(&a.sa), text);
 }
 
-/* 0, or the error for an address that overlaps `mine` and is claimed already: the kernel says
- * EADDRINUSE when they are the same, and EADDRNOTAVAIL when either is a wildcard. */
+/* Returns 0, or the error if a claimed address overlaps `mine`: as in the kernel, EADDRINUSE
+ * for equal addresses, EADDRNOTAVAIL if either is a wildcard. */
 static int collision(const char *mine, int ps, uint16_t port)
 {
     char prefix[64], line[512];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Connecting, accepting, rejecting, disconnecting. */
+/* Connect, accept, reject, disconnect. */
 #include "emul/verbs/cm/cm.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ static uint8_t depth_of(uint8_t asked, uint8_t max)
     return asked == 0xff || asked > max ? max : asked;
 }
 
-#define RETRIES_MOST 7 /* what a queue pair can count; of RNR: for ever */
+#define RETRIES_MOST 7 /* limit of a QP's retry counter; for RNR: unlimited */
 
 static uint8_t retries_of(uint8_t count)
 {
@@ -47,8 +47,8 @@ static void fill(struct cm_msg *m, struct cm_id *id, const struct rdma_conn_para
     }
 }
 
-/* What connect and accept refuse: only an id with a QP of its own needs no parameters, and read
- * depths are the device's. */
+/* Checks parameters of connect and accept: required unless the id has a QP of its own; read
+ * depths are limited by the device. */
 static bool is_bad_param(const struct rdma_cm_id *id, const struct rdma_conn_param *p,
                          size_t most_private)
 {
@@ -128,8 +128,7 @@ EMU_EXPORT int rdma_accept(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
     if (is_bad_param(ibid, p, cm_is_ud(id) ? CM_SIDR_REP_PRIVATE : CM_REP_PRIVATE))
         return fail(EINVAL);
     pthread_mutex_lock(&cm.lock);
-    if (id->state ==
-        CM_REP_RCVD) { /* active side without a QP here: the old form of establish */
+    if (id->state == CM_REP_RCVD) { /* active side without a QP: the old form of establish */
         int ret = cm_ready_to_use(id);
         pthread_mutex_unlock(&cm.lock);
         return ret;
@@ -138,12 +137,12 @@ EMU_EXPORT int rdma_accept(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
         pthread_mutex_unlock(&cm.lock);
         return fail(EINVAL);
     }
-    if (cm_is_ud(id)) { /* its queue pair needs nothing from the other side */
+    if (cm_is_ud(id)) { /* a UD QP needs nothing from the peer */
         fill(&m, id, p);
         cm_send_sidr(id, &m, 0);
         id->state = CM_ESTABLISHED;
         pthread_mutex_unlock(&cm.lock);
-        if (id->sync && ibid->event) { /* the request; nothing more is to come */
+        if (id->sync && ibid->event) { /* the request's event; no further events */
             rdma_ack_cm_event(ibid->event);
             ibid->event = NULL;
         }
@@ -167,7 +166,7 @@ EMU_EXPORT int rdma_accept(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
         id->state = CM_REP_SENT;
         cm_set_deadline(id, d->knobs.cm_timeout_ms);
     } else {
-        ret = fail(EINVAL); /* the other side gave up meanwhile */
+        ret = fail(EINVAL); /* the peer gave up meanwhile */
     }
     pthread_mutex_unlock(&cm.lock);
     if (ret) {
@@ -218,7 +217,7 @@ EMU_EXPORT int rdma_disconnect(struct rdma_cm_id *ibid)
         return fail(EIO);
     cm_qp_err(id);
     if (cm_is_ud(id))
-        return 0; /* there is no connection */
+        return 0; /* no connection */
     pthread_mutex_lock(&cm.lock);
     switch (id->state) {
     case CM_ESTABLISHED:
@@ -237,7 +236,7 @@ EMU_EXPORT int rdma_disconnect(struct rdma_cm_id *ibid)
     case CM_DREQ_SENT:
     case CM_TIMEWAIT:
     case CM_CLOSED:
-        break; /* nothing to say any more, or not yet */
+        break; /* no message due, or not yet */
     case CM_IDLE:
     case CM_BOUND:
     case CM_ADDR_RESOLVED:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The conveniences of librdmacm: QPs and SRQs on an id, rdma_getaddrinfo, endpoints. */
+/* Convenience functions of librdmacm: QPs and SRQs of an id, rdma_getaddrinfo, endpoints. */
 #include "emul/verbs/cm/cm.h"
 
 #include <errno.h>
@@ -59,7 +59,7 @@ EMU_EXPORT int rdma_create_qp_ex(struct rdma_cm_id *ibid, struct ibv_qp_init_att
     if (ibid->qp || !ibid->verbs)
         return fail(EINVAL);
     if (attr->qp_type == IBV_QPT_XRC_SEND || attr->qp_type == IBV_QPT_XRC_RECV)
-        return fail(EOPNOTSUPP); /* no request names them to a peer */
+        return fail(EOPNOTSUPP); /* requests cannot name them */
     if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD)) {
         if (!ibid->pd)
             ibid->pd = cm_default_pd(ibid->verbs);
@@ -109,7 +109,7 @@ EMU_EXPORT int rdma_create_qp(struct rdma_cm_id *ibid, struct ibv_pd *pd,
 {
     struct ibv_qp_init_attr_ex a = {0};
 
-    /* not its padding, where the longer structure has a member */
+    /* exclude padding, where the longer structure has a member */
     memcpy(&a, init, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
     if (pd) {
         a.comp_mask = IBV_QP_INIT_ATTR_PD;
@@ -181,7 +181,7 @@ static bool copy_addr(struct sockaddr **to, socklen_t *to_len, const struct sock
     return true;
 }
 
-/* One answer: `ai` is what the names came to, NULL where only the hints tell addresses. */
+/* Builds one result from a resolved name; `ai` is NULL if only the hints contain addresses. */
 static struct rdma_addrinfo *make_info(const struct addrinfo *ai,
                                        const struct rdma_addrinfo *hints)
 {

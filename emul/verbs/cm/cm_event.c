@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Event channels: a list and an eventfd that counts it. Events are put there and taken back. */
+/* Event channels: a list, and an eventfd with the number of its events. */
 #include "emul/verbs/cm/cm.h"
 #include "emul/verbs/base/sysio.h"
 
@@ -26,11 +26,8 @@ struct cm_chan *cm_chan_new(void)
     return c;
 }
 
-/*
- * The memory of a channel stays until another channel is destroyed. So a thread that comes for
- * an event when the channel has just been destroyed, as rping's may, learns that it is closed.
- * Under cm.lock.
- */
+/* Keeps a destroyed channel until the next one is destroyed, so that a thread that reads a
+ * channel just destroyed, as in rping, finds it closed. Under cm.lock. */
 static void keep_destroyed(struct cm_chan *c)
 {
     free(cm.destroyed);
@@ -93,7 +90,7 @@ EMU_EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *channel)
     emu_uncount(COUNT_live_cm_channel, 1);
 }
 
-/* What an event becomes when fault injection strikes: the failure of the same step. */
+/* Converts an event to the failure of its step, for fault injection. */
 static enum rdma_cm_event_type failed_form(enum rdma_cm_event_type type, int *status)
 {
     switch (type) {
@@ -124,12 +121,12 @@ void cm_chan_put(struct cm_chan *c, struct cm_event *e)
     *c->tail = e;
     c->tail = &e->next;
     if (sys_write(c->ch.fd, &one, sizeof(one)) < 0)
-        return; /* the counter is at its limit: the descriptor is readable anyway */
+        return; /* counter at its limit: the descriptor is readable anyway */
 }
 
 static void conn_param(struct rdma_conn_param *p, const struct cm_msg *m)
 {
-    /* what the other side offers to answer is what we may ask, and the other way round */
+    /* the peer's initiator depth is the local responder depth, and vice versa */
     p->responder_resources = m->initiator_depth;
     p->initiator_depth = m->responder_resources;
     p->flow_control = m->flow_control;
@@ -139,7 +136,7 @@ static void conn_param(struct rdma_conn_param *p, const struct cm_msg *m)
     p->qp_num = m->qpn;
 }
 
-/* For datagrams: where the other side's queue pair is. A request tells only its data. */
+/* Fills in the peer's UD QP. A request carries data only. */
 static void ud_param(struct rdma_ud_param *p, const struct cm_id *id,
                      enum rdma_cm_event_type type, const struct cm_msg *m)
 {
@@ -248,7 +245,7 @@ void cm_event_purge(struct cm_id *id, struct cm_group *g)
         uint64_t one;
         struct iovec v = {&one, sizeof(one)};
         if (preadv2(c->ch.fd, &v, 1, -1, RWF_NOWAIT) < 0)
-            one = 0; /* a fetcher took the count: it will find nothing and wait again */
+            one = 0; /* a reader has taken the count; it will find no event and wait again */
         free(e);
     }
     c->tail = pp;
@@ -267,7 +264,7 @@ void cm_id_end(struct cm_id *id)
 {
     pthread_mutex_lock(&cm.lock);
     cm_farewell(id);
-    id->state = CM_CLOSED; /* messages for it are answered as for an unknown one */
+    id->state = CM_CLOSED; /* messages to it are answered as to an unknown id */
     cm_event_purge(id, NULL);
     while (id->acked != id->fetched)
         pthread_cond_wait(&id->acked_cond, &cm.lock);

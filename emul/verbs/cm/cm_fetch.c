@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Fetching events. What the real library does when a program fetches one is done here too: a
- * connection response moves the QP to RTS and answers with RTU, a rejection moves it to the
- * error state.
- */
+/* Fetching events. As in the real library, fetching has effects: a connection response changes
+ * the QP to RTS and is answered by RTU; a rejection changes the QP to the error state. */
 #include "emul/verbs/cm/cm.h"
 
 #include <errno.h>
@@ -13,7 +10,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* An id gets no device: its address can be resolved again. */
+/* Returns an id without a device to the state before address resolution, which can be
+ * repeated. */
 static void unresolved(struct cm_id *id)
 {
     pthread_mutex_lock(&cm.lock);
@@ -22,8 +20,8 @@ static void unresolved(struct cm_id *id)
     pthread_mutex_unlock(&cm.lock);
 }
 
-/* The part of fetching that the real library does in the program's thread. False: nothing can
- * be made of a request, and the program does not see it. */
+/* Performs the part of fetching that runs in the program's thread. False: a request cannot be
+ * served, and is not reported. */
 static bool digest(struct cm_event *e)
 {
     struct cm_id *id = (struct cm_id *)e->ev.id;
@@ -137,7 +135,7 @@ EMU_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
             *event = &e->ev;
             return 0;
         }
-        cm_id_end(id); /* which rejects the request; until the ack its channel is there */
+        cm_id_end(id); /* rejects the request; the channel exists until the acknowledgement */
         emu_uncount(COUNT_live_cm_id, 1);
         rdma_ack_cm_event(&e->ev);
     }
@@ -214,7 +212,7 @@ EMU_EXPORT int rdma_migrate_id(struct rdma_cm_id *ibid, struct rdma_event_channe
             return -1;
     }
     pthread_mutex_lock(&cm.lock);
-    if (to == from) { /* its events are where they belong */
+    if (to == from) { /* the events are on the right channel */
         pthread_mutex_unlock(&cm.lock);
         return 0;
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Identifiers of the connection manager: making, addresses, routes, listening, destroying. */
+/* Identifiers of the connection manager: creation, addresses, routes, listening,
+ * destruction. */
 #include "emul/verbs/cm/cm.h"
 
 #include <errno.h>
@@ -61,8 +62,7 @@ EMU_EXPORT int rdma_destroy_id(struct rdma_cm_id *ibid)
     return 0;
 }
 
-/* Claims an address for an id; a port is chosen if there is none. 0 or -errno. Under cm.lock.
- */
+/* Claims an address for an id; chooses a port if 0. Returns 0 or -errno. Under cm.lock. */
 static int claim(struct cm_id *id, struct sockaddr *sa)
 {
     if (cm_addr_port(sa)) {
@@ -77,13 +77,14 @@ static int claim(struct cm_id *id, struct sockaddr *sa)
         id->claim = cm_addr_claim(sa, id->id.ps, false, id->afonly);
         if (id->claim >= 0)
             return 0;
-        if (id->claim != -EADDRINUSE && id->claim != -EADDRNOTAVAIL) /* that: of a wildcard */
+        /* EADDRNOTAVAIL: of a wildcard */
+        if (id->claim != -EADDRINUSE && id->claim != -EADDRNOTAVAIL)
             return id->claim;
     }
     return -EADDRNOTAVAIL;
 }
 
-/* Gives a claimed address back: the id can be bound again. */
+/* Releases a claimed address; the id can be bound again. */
 static void unbind(struct cm_id *id)
 {
     pthread_mutex_lock(&cm.lock);
@@ -142,7 +143,7 @@ EMU_EXPORT int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src,
         (id->state != CM_IDLE && id->state != CM_BOUND))
         return fail(EINVAL);
     uint32_t port = 0, remote_port = emu_port_of_address(dev, dst);
-    bool chosen = true; /* by the program: else it is the device that has the destination */
+    bool chosen = true; /* by the program; otherwise the device with the destination is used */
     if (src && !cm_addr_is_any(src)) {
         err = cm_addr_local(src);
         if (err)
@@ -191,9 +192,9 @@ EMU_EXPORT int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src,
 }
 
 /*
- * What the type of service comes to. On Ethernet it is the traffic class of every packet. On
- * InfiniBand it is the class of service that the subnet manager is asked for, whose answer has
- * a service level: ours has a rule for each, class N has level N modulo 16.
+ * Applies the type of service. On Ethernet it is the traffic class of each packet. On
+ * InfiniBand it is the class for which the subnet manager returns a service level: class N has
+ * level N modulo 16 here.
  */
 static void set_class(const struct emu_dev *d, struct cm_id *id)
 {
@@ -281,7 +282,7 @@ EMU_EXPORT int rdma_set_option(struct rdma_cm_id *ibid, int level, int optname, 
     if (!cm_is_ours(id))
         return fail(EIO);
     if (level != RDMA_OPTION_ID)
-        return fail(ENOSYS); /* RDMA_OPTION_IB_PATH, too: there is one path only */
+        return fail(ENOSYS); /* includes RDMA_OPTION_IB_PATH: there is one path only */
     switch (optname) {
     case RDMA_OPTION_ID_REUSEADDR:
     case RDMA_OPTION_ID_AFONLY:
@@ -292,7 +293,7 @@ EMU_EXPORT int rdma_set_option(struct rdma_cm_id *ibid, int level, int optname, 
     case RDMA_OPTION_ID_TOS:
         if (optlen != 1)
             return fail(EINVAL);
-        id->tos = *(uint8_t *)optval; /* of use before a route is resolved only */
+        id->tos = *(uint8_t *)optval; /* effective only before a route is resolved */
         return 0;
     case RDMA_OPTION_ID_ACK_TIMEOUT:
         if (optlen != 1 || *(uint8_t *)optval > 31)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Multicast groups of the connection manager. There is no subnet manager to ask: an address is
- * mapped to its group, and joining succeeds at once. What attaches the queue pair is the fetch
- * of the event, in the program's thread, as in the real library.
+ * Multicast groups of the connection manager. There is no subnet manager: an address is mapped
+ * to its group, and joining succeeds at once. As in the real library, the QP is attached when
+ * the program fetches the event, in the program's thread.
  */
 #include "emul/verbs/cm/cm.h"
 
@@ -16,7 +16,7 @@ static int fail(int err)
     return -1;
 }
 
-/* The id's group of an address, or where the next one is linked. Under cm.lock. */
+/* Returns the id's group of an address, or the end of the list. Under cm.lock. */
 static struct cm_group **find(struct cm_id *id, const union cm_addr *addr)
 {
     struct cm_group **pp = &id->groups;

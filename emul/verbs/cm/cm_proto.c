@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The connection manager's protocol: what messages, time-outs and the death of a peer do.
+ * Protocol of the connection manager: effects of messages, time-outs and peer deaths.
  *
  *   active                         passive
  *   REQ_SENT   --- REQ --------->  REQ_RCVD      CONNECT_REQUEST
@@ -9,24 +9,23 @@
  *   DREQ_SENT  --- DREQ -------->  DREQ_RCVD     DISCONNECTED
  *   TIMEWAIT   <-- DREP ----------  TIMEWAIT     (rdma_disconnect)
  *
- * For datagrams there is no connection, only the question where to send them:
+ * Datagrams have no connection; the peer is asked for its QP only:
  *
  *   REQ_SENT   --- SIDR_REQ ---->  REQ_RCVD      CONNECT_REQUEST
  *   ESTABLISHED <-- SIDR_REP ----  ESTABLISHED   (rdma_accept)
  *
- * Either side may disconnect. REJ answers REQ and REP; it also follows a REQ whose sender gives
- * up before it was answered. Messages are never lost once they are in
- * the peer's inbox; a REQ that does not find room, or whose listener has a full backlog, is
- * tried again until its time is over, which is what retransmission comes to here, and any other
- * message is until there is room (cm_send.c). A REQ that finds no listener at all is tried
- * again for a short while: real devices need that long to find the way, and programs rely on it
- * when they tell each other to connect and to listen.
+ * Either side may disconnect. REJ answers REQ and REP; REJ also follows an unanswered REQ whose
+ * sender gives up. Messages in the peer's inbox are never lost. A REQ that finds the inbox or
+ * the listener's backlog full is retried until its time-out, in place of retransmission; other
+ * messages are retried until there is room (cm_send.c). A REQ without a listener is retried for
+ * a short time, because programs rely on the time that real devices need for path resolution
+ * when they start connecting and listening together.
  *
- * A request whose sender cannot be looked up, for want of descriptors or memory, is kept until
- * that can be done, or the sender takes it back.
+ * A request whose sender cannot be mapped, for lack of descriptors or memory, is kept until
+ * that succeeds or the sender cancels the request.
  *
- * A process that may not reach the memory of a requester cannot answer it either. It notes the
- * request in its own segment (shm_head.refused), where the requester looks while it waits.
+ * A process that may not access the memory of a requester cannot answer. It notes the request
+ * in its own segment (shm_head.refused), which the requester checks while waiting.
  */
 #include "emul/verbs/cm/cm.h"
 
@@ -43,7 +42,7 @@ static void give_up(struct cm_id *id, enum rdma_cm_event_type type, int status,
 {
     id->state = CM_CLOSED;
     cm_set_deadline(id, 0);
-    /* datagrams have another word for it */
+    /* datagrams have a different event */
     if (cm_is_ud(id) && type == RDMA_CM_EVENT_REJECTED) {
         type = RDMA_CM_EVENT_UNREACHABLE;
         status = status == CM_REJ_NO_LISTENER ? CM_SIDR_UNSUPPORTED : CM_SIDR_REJECT;
@@ -53,11 +52,10 @@ static void give_up(struct cm_id *id, enum rdma_cm_event_type type, int status,
 }
 
 /*
- * Is there still time for somebody to listen?  Who listens too late may have had no processor:
- * when the time is over, processes of the slots that want one are looked for. As long as they
- * have none the time is not over; then they have it from its beginning, of which only that
- * counts in which they had their turns. On a busy machine somebody is always without one, so
- * that ends after CM_LATE_MOST.
+ * Returns true while a listener may still appear. At the end of the wait the slots are searched
+ * once for processes that want a processor: such a process may be about to listen. The wait then
+ * goes on until they have run, and as long again, counting only time in which they ran. A busy
+ * machine always has such processes, so the wait ends after CM_LATE_MOST.
  */
 static bool may_be_late(struct emu_dev *d, struct cm_id *id)
 {
@@ -87,7 +85,8 @@ static bool may_be_late(struct emu_dev *d, struct cm_id *id)
     return now < id->refuse_at;
 }
 
-/* A request found nobody who listens, or who says so in `rej`. Under cm.lock. */
+/* Handles a request without a listener, as reported by the peer in `rej`, or found locally.
+ * Under cm.lock. */
 static void no_listener(struct cm_id *id, const struct cm_msg *rej)
 {
     struct emu_dev *d = emu_dev_peek();
@@ -103,7 +102,7 @@ static void no_listener(struct cm_id *id, const struct cm_msg *rej)
     }
 }
 
-/* Has the peer noted that it cannot answer? */
+/* Returns whether the peer has noted that it cannot answer. */
 static bool refused(const struct emu_dev *d, const struct cm_id *id)
 {
     for (uint32_t i = 0; id->peer && i < EMU_REFUSED; i++)
@@ -122,7 +121,7 @@ void cm_try_request(struct cm_id *id)
         return;
     cm_addr_copy(&dst, &id->id.route.addr.dst_addr);
     if (d->knobs.silent || cm_addr_blackholed(&d->knobs, &dst.sa)) {
-        id->req_delivered = true; /* it went out; nobody will answer */
+        id->req_delivered = true; /* sent, but never answered */
         return;
     }
     if (!id->peer) {
@@ -175,7 +174,7 @@ static bool is_connected(const struct cm_id *id)
     return id->state == CM_ESTABLISHED || id->state == CM_REP_SENT || id->state == CM_REP_RCVD;
 }
 
-/* The peer has disconnected, and the program is told. */
+/* Reports that the peer has disconnected. */
 static void disconnected(struct cm_id *id)
 {
     id->state = CM_DREQ_RCVD;
@@ -183,7 +182,7 @@ static void disconnected(struct cm_id *id)
     cm_event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0);
 }
 
-/* The peer is dead, or has answered ours. */
+/* Handles the death of the peer, or its answer to DREQ. */
 static void gone(struct cm_id *id)
 {
     cm_enter_timewait(id);
@@ -191,9 +190,9 @@ static void gone(struct cm_id *id)
 }
 
 /*
- * Holds a disconnection back while something that came before it has not been polled. On a
- * network it comes through the connection managers of two kernels, long after the data, and
- * there are programs that destroy the queue pair when they hear of it. False when it need not.
+ * Holds a disconnection back while earlier completions have not been polled. On a network the
+ * disconnection passes through the connection managers of two kernels and comes long after the
+ * data; some programs destroy the QP at once. False if not needed.
  */
 static bool hold(struct cm_id *id)
 {
@@ -208,7 +207,7 @@ static bool hold(struct cm_id *id)
     return true;
 }
 
-/* Looks whether what was held back can be told. */
+/* Checks whether a held disconnection can be reported. */
 static void release(struct cm_id *id, uint64_t now)
 {
     struct emu_dev *d = emu_dev_peek();
@@ -218,7 +217,7 @@ static void release(struct cm_id *id, uint64_t now)
     if (connected && d && now < id->held_until && emu_qp_unseen(d, id->local_qpn))
         return;
     id->held_until = 0;
-    if (id->peer && atomic_load(&id->peer->dead)) { /* it answers no more; see peer_died */
+    if (id->peer && atomic_load(&id->peer->dead)) { /* it answers no more, see peer_died() */
         if (connected || id->state == CM_DREQ_SENT)
             gone(id);
     } else if (connected) {
@@ -226,7 +225,7 @@ static void release(struct cm_id *id, uint64_t now)
     }
 }
 
-/* Answers a message for which there is no id. */
+/* Answers a message to an unknown id. */
 static void answer(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m,
                    enum cm_type type, uint16_t reason)
 {
@@ -241,7 +240,7 @@ static void answer(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m
         cm_say(d, p, &a);
 }
 
-/* The listener for a request: the exact address before a wildcard. Under cm.lock. */
+/* Returns the listener for a request: the exact address before a wildcard. Under cm.lock. */
 static struct cm_id *find_listener(const struct cm_msg *m)
 {
     struct cm_id *any = NULL;
@@ -268,10 +267,10 @@ static void on_req(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m
     bool ud = m->type == CM_SIDR_REQ;
 
     if (ud != (m->ps == RDMA_PS_UDP))
-        return; /* no program of ours asks so */
+        return; /* not sent by programs of this library */
     uint8_t port = (uint8_t)emu_port_of_address(d, &m->dst.sa);
     if (d->hca[EMU_PORT_DEVICE(port)].failed)
-        return; /* nobody answers */
+        return; /* no answer */
     struct cm_id *l = find_listener(m);
     if (!l || !emu_port_meets(d, EMU_PORT_DEVICE(port), EMU_PORT_DEVICE(m->port))) {
         answer(d, p, m, ud ? CM_SIDR_REP : CM_REJ,
@@ -348,7 +347,7 @@ static void on_dreq(struct cm_id *id)
         if (!hold(id))
             disconnected(id);
         break;
-    case CM_DREQ_SENT: /* both at once */
+    case CM_DREQ_SENT: /* both sides disconnected at once */
         cm_send_simple(id, CM_DREP);
         cm_enter_timewait(id);
         cm_event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0);
@@ -364,8 +363,8 @@ static bool from(const struct emu_peer *p, const struct cm_msg *m)
     return p->slot == m->src_slot && p->incarnation == m->src_inc;
 }
 
-/* The request that its asker gives up before it was answered: our number of it is not known
- * there. */
+/* Returns the request that the active side cancels before an answer; it does not know this
+ * side's number. */
 static struct cm_id *asked_as(const struct cm_msg *m)
 {
     struct cm_id *id = cm.ids;
@@ -376,7 +375,7 @@ static struct cm_id *asked_as(const struct cm_msg *m)
     return id;
 }
 
-/* The identifier that a message is for; NULL when there is none. Under cm.lock. */
+/* Returns the id that a message is for; NULL if there is none. Under cm.lock. */
 static struct cm_id *addressee(const struct cm_msg *m)
 {
     if (m->type == CM_REQ || m->type == CM_SIDR_REQ)
@@ -390,13 +389,13 @@ static struct cm_id *addressee(const struct cm_msg *m)
 
 #define MOST_UNMET 4096u
 
-/* A request of a process that could not be looked up yet. */
+/* A request of a process that could not be mapped yet. */
 struct cm_unmet {
     struct cm_unmet *next;
     struct cm_msg m;
 };
 
-/* Is it a lack that may pass? */
+/* Returns whether the error is a temporary lack of resources. */
 static bool is_lack(int err)
 {
     return err == EMFILE || err == ENFILE || err == ENOMEM || err == EAGAIN;
@@ -412,14 +411,14 @@ static void keep(const struct cm_msg *m)
     if (n < MOST_UNMET)
         u = malloc(sizeof(*u));
     if (!u)
-        return; /* it was lost on the way */
+        return; /* as if lost by the network */
     u->next = NULL;
     u->m = *m;
     *at = u;
     cm_timer_arm(emu_now() + CM_RETRY);
 }
 
-/* The sender of a kept request takes it back. */
+/* Removes a kept request that its sender cancels. */
 static void take_back(const struct cm_msg *m)
 {
     for (struct cm_unmet *u, **at = &cm.unmet; (u = *at) != NULL; at = &u->next)
@@ -431,7 +430,7 @@ static void take_back(const struct cm_msg *m)
         }
 }
 
-/* Tells a requester whose memory may not be reached: it looks here. */
+/* Notes a requester whose memory may not be accessed; the requester reads the note. */
 static void note_refused(struct emu_dev *d, const struct cm_msg *m)
 {
     uint32_t i = atomic_fetch_add(&d->seg->next_refused, 1) % EMU_REFUSED;
@@ -439,7 +438,7 @@ static void note_refused(struct emu_dev *d, const struct cm_msg *m)
     atomic_store(&d->seg->refused[i], SHM_REFUSED(m->src_inc, m->local_id));
 }
 
-/* Looks the senders of kept requests up; false when none is left. Under cm.lock. */
+/* Retries to map the senders of kept requests; false when none is left. Under cm.lock. */
 static bool meet_late(struct emu_dev *d)
 {
     for (struct cm_unmet *u, **at = &cm.unmet; (u = *at) != NULL;) {
@@ -503,7 +502,7 @@ static void told(struct emu_dev *d, const struct shm_msg *msg)
     pthread_mutex_lock(&cm.lock);
     bool asks = m.type == CM_REQ || m.type == CM_SIDR_REQ;
     struct cm_id *id = addressee(&m);
-    /* an id knows its peer, also one that has died since it sent this */
+    /* an id knows its peer, even one that died after sending */
     struct emu_peer *p = id ? id->peer : emu_peer_get(d, m.src_slot & (EMU_MAX_SLOTS - 1));
     if (id)
         emu_peer_ref(d, p);
@@ -517,7 +516,7 @@ static void told(struct emu_dev *d, const struct shm_msg *msg)
     if (!p || !from(p, &m)) {
         pthread_mutex_unlock(&cm.lock);
         emu_peer_put(d, p);
-        return; /* the sender is gone already */
+        return; /* the sender is dead */
     }
     switch ((enum cm_type)m.type) {
     case CM_REQ:
@@ -575,9 +574,9 @@ static void peer_died(struct emu_dev *d, struct emu_peer *p)
     pthread_mutex_lock(&cm.lock);
     for (struct cm_id *id = cm.ids; id; id = id->next) {
         if (id->peer != p || (cm_is_ud(id) && id->state != CM_REQ_SENT))
-            continue; /* nobody tells a program that sends datagrams */
+            continue; /* datagram programs get no event */
         switch (id->state) {
-        case CM_REP_SENT: /* it has not confirmed: there was no connection that could end */
+        case CM_REP_SENT: /* not confirmed: no connection existed */
             give_up(id, RDMA_CM_EVENT_REJECTED, CM_REJ_CONSUMER, &none);
             break;
         case CM_ESTABLISHED:
@@ -603,7 +602,7 @@ static void peer_died(struct emu_dev *d, struct emu_peer *p)
 
 static void forked(struct emu_dev *d)
 {
-    for (struct cm_unmet *u; (u = cm.unmet) != NULL;) { /* they were asked of its parent */
+    for (struct cm_unmet *u; (u = cm.unmet) != NULL;) { /* sent to the parent */
         cm.unmet = u->next;
         free(u);
     }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The queue pair of an identifier: the transitions that go with connecting, and its groups. */
+/* The QP of an id: state transitions of connecting, and multicast groups. */
 #include "emul/verbs/cm/cm.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* Ack time-out of connections, as a subnet manager's path record would give it: about 1 s. */
+/* Ack time-out of connections, as from a subnet manager's path record: about 1 s. */
 #define ACK_TIMEOUT 18
 
 static int fail(int err)
@@ -19,7 +19,7 @@ static bool connected(const struct cm_id *id)
     return id->state >= CM_REQ_SENT && id->state <= CM_TIMEWAIT;
 }
 
-/* The attributes for a transition, as the kernel's CM gives them. Under cm.lock. */
+/* Fills in the attributes of a transition as the kernel's CM does. Under cm.lock. */
 static int qp_attr(struct cm_id *id, struct ibv_qp_attr *a, int *mask)
 {
     struct emu_dev *d = emu_dev_peek();
@@ -87,7 +87,7 @@ static int modify(struct cm_id *id, enum ibv_qp_state state, int depth)
     struct ibv_qp_attr a = {.qp_state = state};
     int mask = 0;
 
-    pthread_mutex_lock(&cm.lock); /* its peer may give it up meanwhile */
+    pthread_mutex_lock(&cm.lock); /* the peer may give up meanwhile */
     int err = qp_attr(id, &a, &mask);
     pthread_mutex_unlock(&cm.lock);
     if (!err && state == IBV_QPS_RTR && depth >= 0)
@@ -117,7 +117,7 @@ int cm_qp_datagrams(struct cm_id *id)
 
 int cm_qp_rtr(struct cm_id *id, int responder_resources)
 {
-    /* again to INIT: now the access flags are known */
+    /* INIT again: the access flags are known now */
     if (modify(id, IBV_QPS_INIT, -1))
         return -1;
     return modify(id, IBV_QPS_RTR, responder_resources);
@@ -159,7 +159,7 @@ int cm_process_response(struct cm_id *id)
         ret = cm_ready_to_use(id);
         err = errno;
         if (ret && id->state == CM_DREQ_RCVD)
-            ret = 0; /* established and disconnected already: the event follows */
+            ret = 0; /* established and already disconnected; the event follows */
     } else {
         cm_send_rej(id, CM_REJ_CONSUMER, NULL, 0);
         id->state = CM_CLOSED;

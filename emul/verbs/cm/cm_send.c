@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Messages to the peer of an identifier, and the time until which an answer is waited for.
+ * Messages to the peer of an id, and time-outs of answers.
  *
- * A request that finds no room in the peer's inbox is tried again while its identifier waits
- * for an answer (cm_proto.c). All else waits here, in its order, until there is room or the
- * peer is gone, whatever becomes of the identifier meanwhile: nobody would ask for it again.
+ * A request that finds the peer's inbox full is retried while its id waits for an answer
+ * (cm_proto.c). Other messages are kept here in order until there is room or the peer is dead,
+ * even if the id is destroyed: the peer would not ask for them again.
  */
 #include "emul/verbs/cm/cm.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Of one peer. A connection has a few messages; beyond this they are to one that asks without
- * ever reading what it is told. */
+/* Limit per peer. A connection has a few messages; a peer with more does not read its inbox. */
 #define MOST_UNSENT 65536u
 
 struct cm_unsent {
@@ -22,12 +21,13 @@ struct cm_unsent {
 
 struct cm_waiting {
     struct cm_waiting *next;
-    struct emu_peer *peer; /* a reference */
+    struct emu_peer *peer; /* with a reference */
     struct cm_unsent *head, **tail;
     uint32_t count;
 };
 
-/* Those for a peer, which are made. Under cm.lock. NULL without memory. */
+/* Returns the kept messages of a peer, creating the list if `make`. Under cm.lock. NULL: none,
+ * or no memory. */
 static struct cm_waiting *waiting_for(struct emu_dev *d, struct emu_peer *p, bool make)
 {
     struct cm_waiting *w = cm.waiting;
@@ -124,7 +124,7 @@ bool cm_send(struct cm_id *id, struct cm_msg *m, enum cm_type type)
 
     if (!d || !id->peer || d->knobs.silent || d->hca[EMU_PORT_DEVICE(id->port)].failed ||
         atomic_load(&id->peer->seg->silent))
-        return true; /* lost on the way */
+        return true; /* lost by the network */
     m->type = type;
     m->src_slot = d->slot;
     m->src_inc = d->self.incarnation;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The table of identifiers, and what each of them has: a device, groups, a path. */
+/* The table of ids; device, groups and path of an id. */
 #include "emul/verbs/cm/cm.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@ struct cm_state_all cm = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 #define NUM_MASK 0xffffu
 
-/* Gives `id` a number that no living one has. Under cm.lock. */
+/* Assigns a number unused by other ids. Under cm.lock. */
 static bool number(struct cm_id *id)
 {
     if (!cm.table) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Devices: opening one, and what can be asked about it. */
+/* Devices: opening and querying. */
 #include "emul/verbs/device/device.h"
 #include "emul/verbs/queue/queue.h"
 
@@ -78,7 +78,7 @@ static int query_device_ex(struct ibv_context *context,
         emu_demand_caps(emu_dev_base(), &a.odp_caps);
     if (emu_dev_base()->knobs.odp && emu_dev_base()->knobs.srq)
         a.xrc_odp_caps = a.odp_caps.per_transport_caps.rc_odp_caps;
-    a.hca_core_clock = 1000000; /* kHz: the clock counts nanoseconds */
+    a.hca_core_clock = 1000000; /* kHz; the clock counts nanoseconds */
     memcpy(attr, &a, size < sizeof(a) ? size : sizeof(a));
     return 0;
 }
@@ -152,7 +152,7 @@ EMU_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device_)
         return NULL;
     }
     struct emu_dev *d = emu_dev();
-    /* a list that was made before a fork names those of the parent */
+    /* a list made before a fork names devices of the parent */
     uint32_t i = ((struct emu_hca *)device_)->index;
     struct emu_ctx *c = d ? ctx_new(d, &d->hca[i]) : NULL;
     return c ? &c->v.context : NULL;
@@ -184,13 +184,13 @@ EMU_EXPORT int ibv_close_device(struct ibv_context *context)
     return 0;
 }
 
-/* For tests, found by dlsym. */
+/* Called by tests, through dlsym. */
 EMU_EXPORT int emuverbs_fail_device(const char *name);
 /*
- * Makes a device fail, in this process alone, as one does that its driver gives up: its queue
- * pairs are in the error state, its contexts get IBV_EVENT_DEVICE_FATAL, it makes nothing new,
- * and what rdma_cm says by it is lost.  What is there can be destroyed.  0, or -1: there is
- * none of this name.
+ * Makes a device of this process fail as if given up by its driver: its QPs enter the error
+ * state, its contexts get IBV_EVENT_DEVICE_FATAL, object creation fails, and its rdma_cm
+ * messages are dropped. Existing objects can be destroyed. Returns 0, or -1 for an unknown
+ * name.
  */
 EMU_EXPORT int emuverbs_fail_device(const char *name)
 {
@@ -225,7 +225,7 @@ struct emu_ctx *emu_ctx_get(struct emu_dev *d, uint32_t device_)
     c = ctx_new(d, h);
     if (!c)
         return NULL;
-    emu_uncount(COUNT_live_context, 1); /* rdma_cm keeps its context open for good */
+    emu_uncount(COUNT_live_context, 1); /* rdma_cm never closes its context */
     pthread_mutex_lock(&d->lock);
     if (!h->cm_ctx)
         h->cm_ctx = c;

@@ -5,7 +5,7 @@
 
 #include "emul/verbs/queue/cq.h"
 
-/* The context of a device that rdma_cm hands out. */
+/* Returns the context of a device that rdma_cm hands out. */
 struct emu_ctx *emu_ctx_get(struct emu_dev *d, uint32_t device);
 
 #endif

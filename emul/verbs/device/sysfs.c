@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What the kernel would show of the devices in /sys/class, as files in a folder: for programs
- * that look there before, or instead of, asking libibverbs. The command puts it in its place
- * (view.c). The files say what the calls say, and do not change; counters of traffic are not
- * among them.
+ * Emulated /sys/class as files in a folder, for programs that search there before, or instead
+ * of, calling libibverbs. emuverbs --sysfs mounts the folder (view.c). The files agree with the
+ * calls and do not change; there are no traffic counters.
  */
 #include "emul/verbs/process/process.h"
 
@@ -14,7 +13,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-/* Makes a folder; `path` is given as for printf. 0 or -1 with errno set. */
+/* Creates a folder; `path` is a printf format. Returns 0, or -1 with errno. */
 __attribute__((format(printf, 1, 2))) static int folder(const char *path, ...)
 {
     char full[PATH_MAX];
@@ -26,7 +25,7 @@ __attribute__((format(printf, 1, 2))) static int folder(const char *path, ...)
     return mkdir(full, 0755) < 0 && errno != EEXIST ? -1 : 0;
 }
 
-/* Writes a file of one line; `name` may name folders of `dir`, too. */
+/* Writes a file of one line; `name` may contain subfolders of `dir`. */
 __attribute__((format(printf, 3, 4))) static int line(const char *dir, const char *name,
                                                       const char *text, ...)
 {
@@ -47,7 +46,7 @@ __attribute__((format(printf, 3, 4))) static int line(const char *dir, const cha
     return fclose(f);
 }
 
-/* Four numbers of a GUID, as sysfs writes them. */
+/* Four groups of a GUID, in the format of sysfs. */
 #define WORDS(p)                                                                               \
     (p)[0] << 8 | (p)[1], (p)[2] << 8 | (p)[3], (p)[4] << 8 | (p)[5], (p)[6] << 8 | (p)[7]
 
@@ -82,7 +81,7 @@ static int port_files(const struct emu_dev *d, const char *dir, uint32_t number)
     return eth ? line(dir, "gid_attrs/ndevs/0", "lo") : 0;
 }
 
-/* The network interfaces of a device's ports, by name. */
+/* Creates folders named after the network interfaces of a device's ports. */
 static int interface_folders(const struct emu_dev *d, const char *dir, uint32_t i)
 {
     char name[IF_NAMESIZE];
@@ -118,10 +117,8 @@ static int device_files(const struct emu_dev *d, const char *top, uint32_t i)
                : 0;
 }
 
-/*
- * Writes the folders infiniband and infiniband_verbs into `top`, for as many devices as the
- * knobs say. Their number, or -1 with errno set.
- */
+/* Writes the folders infiniband and infiniband_verbs into `top`, for the devices configured by
+ * the knobs. Returns their number, or -1 with errno. */
 EMU_EXPORT int emuverbs_sysfs(const char *top);
 EMU_EXPORT int emuverbs_sysfs(const char *top)
 {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Calls of libibverbs that concern what this device has not, such as device sharing. They exist
- * here so that the real library, which does not know our objects, is never entered with them.
- */
+/* Unsupported calls of libibverbs, such as device sharing, which fail. Without them the real
+ * library would be entered with objects unknown to it. */
 #include "emul/verbs/process/process.h"
 
 #include <errno.h>
@@ -74,7 +72,7 @@ EMU_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
     (void)mr;
 }
 
-/* Its files are there under emuverbs --sysfs only; programs take the failure for "unknown". */
+/* Reads files that exist under emuverbs --sysfs only; programs take a failure for "unknown". */
 EMU_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size);
 EMU_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size)
 {
@@ -96,8 +94,8 @@ EMU_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf,
     return (int)n;
 }
 
-/* Memory registered here is reached through the process's page tables: copy-on-write is
- * harmless. */
+/* Does nothing: registered memory is accessed through the process's page tables, so
+ * copy-on-write is harmless. */
 EMU_EXPORT int ibv_fork_init(void)
 {
     return 0;
@@ -108,8 +106,8 @@ EMU_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
     return IBV_FORK_UNNEEDED;
 }
 
-/* Sockets over RDMA read librdmacm's own structure behind each identifier, which ours have not:
- * there are none, and programs that can fall back to TCP do. */
+/* Fails: rsockets access librdmacm's private structure behind each id, which the ids here lack.
+ * Programs may fall back to TCP. */
 EMU_EXPORT int rsocket(int domain, int type, int protocol);
 EMU_EXPORT int rsocket(int domain, int type, int protocol)
 {

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Regions whose pages come on demand. An adapter with such regions keeps no page in memory: it
- * asks the kernel for one when a request wants it. Here every request goes through the page
- * tables of the process that has the memory, so nothing has to be kept up to date, and such a
- * region is one that is not looked at when it is registered, is not counted as pinned, and is
- * not held to the limit of pinned memory. What it covers may be mapped later, unmapped, and
- * mapped anew, and a region may be all of the address space (IBV_ODP_SUPPORT_IMPLICIT).
+ * On-demand paging (ODP). An adapter with ODP requests pages from the kernel when they are
+ * needed. Here all requests use the page tables of the owning process. So an ODP region is not
+ * touched at registration, not counted as pinned and not limited by EMUVERBS_MEMLOCK; its
+ * memory may be mapped later, unmapped, and mapped again. A region may cover the whole address
+ * space (IBV_ODP_SUPPORT_IMPLICIT).
  *
- * The failure path: a request that finds no page ends as on an adapter. The requester's own
- * memory is looked at before the peer has any part in the request (resolve_local in exec.c),
- * which then ends with LOC_PROT_ERR; the copy itself finds what is missing at the peer, where a
- * receive ends with LOC_PROT_ERR and its sender with REM_OP_ERR. So no instruction of this
- * library touches such memory: messages from it or to it never wait in the shared segment for
- * ibv_poll_cq to copy them, which could find nothing there and kill the program.
+ * A request that meets a missing page fails as on an adapter. The requester's memory is checked
+ * before the peer is involved (resolve_local in exec.c): LOC_PROT_ERR. Missing pages of the
+ * peer are detected by the copy: a receive completes with LOC_PROT_ERR, its sender with
+ * REM_OP_ERR. No instruction of this library accesses ODP memory: messages do not wait in the
+ * shared segment for ibv_poll_cq, whose copy could crash the program.
  *
- * What a program asks for in advance (ibv_advise_mr) is done at once, in its own thread.
+ * Advice (ibv_advise_mr) is carried out synchronously in the program's thread.
  */
 #include "emul/verbs/memory/memory.h"
 
@@ -33,7 +31,7 @@ void emu_demand_caps(const struct emu_dev *d, struct ibv_odp_caps *caps)
     caps->per_transport_caps.ud_odp_caps = messages | IBV_ODP_SUPPORT_SRQ_RECV;
 }
 
-/* Where a segment of an advice is: 0 or a positive errno. */
+/* Locates a segment of an advice; returns 0 or a positive errno. */
 static int locate(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, bool write,
                   const void **at)
 {
@@ -78,13 +76,14 @@ int emu_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t 
         if (err)
             return err;
     }
-    /* pages that are there already need nothing */
+    /* present pages need nothing */
     for (uint32_t i = 0; i < n && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT; i++) {
         if (locate(d, pd->handle, &sge[i], write, &at))
             continue; /* deregistered meanwhile */
         int err = emu_mr_populate(at, sge[i].length, write);
         if (err && (flags & IBV_ADVISE_MR_FLAG_FLUSH))
-            return err; /* without the flag it is done behind the program's back */
+            /* without the flag the prefetch is asynchronous: errors are not reported */
+            return err;
     }
     return 0;
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Device memory. An adapter has some of its own, which programs reach by two calls and by
- * regions whose addresses begin at zero. Here it is memory of the process that nothing else
- * points to, and each process has as much as the knob says, a forked child too, by its
- * parent's context: programs use it alike, but it is no faster. As on adapters, what is copied
- * begins and ends at multiples of four bytes.
+ * Device memory, accessed by two calls and by regions whose addresses begin at zero. Here it is
+ * ordinary process memory, limited by EMUVERBS_MAX_DM per process, and no faster. A forked
+ * child may use it through its parent's context. As on adapters, copies begin and end at
+ * multiples of four bytes.
  */
 #include "emul/verbs/memory/memory.h"
 
@@ -16,7 +15,7 @@
 
 struct emu_dm {
     struct ibv_dm dm;
-    struct emu_dev *owner; /* in a forked child: its parent's */
+    struct emu_dev *owner; /* in a forked child: the parent's */
     size_t length;
     _Atomic int users; /* regions */
     unsigned char *bytes;
@@ -47,7 +46,7 @@ static int from_dm(void *to, struct ibv_dm *dm, uint64_t off, size_t n)
     return 0;
 }
 
-/* Takes so much of what the process has left. */
+/* Reserves `n` bytes of the process's limit. */
 static bool take(struct emu_dev *d, size_t n)
 {
     uint64_t used = atomic_load(&d->dm_used);
@@ -127,7 +126,7 @@ struct ibv_mr *emu_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t off,
     if (mr) {
         atomic_fetch_add(&m->users, 1);
         ((struct emu_mr *)mr)->dm_users = &m->users;
-        mr->addr = NULL; /* the program cannot reach it so */
+        mr->addr = NULL; /* not accessible to the program */
     }
     return mr;
 }

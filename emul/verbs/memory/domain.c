@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Thread domains and parent domains. A parent domain is another name of a protection domain:
- * what is made in the one may be used with what is made in the other. With a thread domain it
- * promises that one thread at a time uses what is made in it. Its allocators are for buffers
- * that a provider has in the program's memory. Queues are in the shared segment here and have
- * their locks, so neither is made use of.
+ * Thread domains and parent domains. A parent domain is an alias of a protection domain;
+ * objects of both can be combined. A thread domain promises that one thread at a time uses its
+ * objects. Allocators of a parent domain are for a provider's buffers in program memory.
+ * Neither is used here: queues are in the shared segment and have locks.
  */
 #include "emul/verbs/memory/memory.h"
 
@@ -57,7 +56,8 @@ static int check(struct ibv_context *context, const struct ibv_parent_domain_ini
         return EINVAL;
     if ((a->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) && (!a->alloc || !a->free))
         return EINVAL;
-    return ((struct emu_pd *)a->pd)->parent_of ? EINVAL : 0; /* it has none itself */
+    /* a parent domain may not be nested */
+    return ((struct emu_pd *)a->pd)->parent_of ? EINVAL : 0;
 }
 
 struct ibv_pd *emu_alloc_parent_domain(struct ibv_context *context,

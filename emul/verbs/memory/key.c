@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Keys of regions and windows: drawing them, checking them, and who uses what they name.
+ * Keys of regions and windows: allocation, checks, reference tracking.
  *
- * A key is drawn at random, and says which place of the table is the region's: neither a key
- * that was given back nor one that was seen tells anything of others.
+ * A key is random and contains the region's place in the table; known keys do not reveal
+ * others.
  *
- * A poster counts itself among the region's users, notes that in its own segment, and looks at
- * the key again; after the copy it clears the note and uncounts itself. Who has taken the key
- * away waits for the users. The count is the quick answer: none. Where it stays above zero the
- * notes decide, as only a poster with a note may be copying: one that notes itself later finds
- * the key gone. One that runs is waited for, up to PIN_WAIT; one that is stopped or dead is
- * not, whatever the others do, and its note is cleared, which tells it, should it go on, that
- * it is not counted any more. A poster of datagrams is not known before its greeting has been
- * read, so an inbox that is not empty is waited for, too.
+ * A poster increments the region's user count, notes the pin in its own segment, and checks the
+ * key again; after the copy it clears the note and decrements the count. A thread that revokes
+ * a key waits for the users. Usually the count is zero at once. Otherwise the notes decide,
+ * because only a poster with a note may be copying; one that adds a note later finds the key
+ * revoked. Running processes are waited for, up to PIN_WAIT. For a stopped or dead process the
+ * pin is undone: its note is cleared, so that the process does not decrement the count if it
+ * continues. Posters of datagrams are unknown until their greeting has been read, so a
+ * non-empty inbox is waited for, too.
  */
 #include "emul/verbs/memory/memory.h"
 
 #include <sched.h>
 #include <sys/random.h>
 
-#define PIN_LOOK (EMU_NSEC / 50) /* time before it is looked who they are */
+#define PIN_LOOK (EMU_NSEC / 50) /* wait before the notes are searched */
 #define PIN_WAIT (5 * EMU_NSEC)
-#define ALL_MRS  UINT32_MAX /* in place of an index */
+#define ALL_MRS  UINT32_MAX /* used as an index: all regions */
 
-/* Thirty-two bits that nobody can foresee. Under d->lock. False when the kernel has none. */
+/* Draws 32 unpredictable bits. Under d->lock. False if the kernel has none. */
 static bool draw(struct emu_dev *d, uint32_t *bits)
 {
     if (!d->random_left) {
@@ -43,7 +43,7 @@ uint32_t emu_mr_draw_key(struct emu_dev *d, bool window)
 
     if (!draw(d, &key))
         return 0;
-    /* from a place at random to the next that is free; tables are hardly ever full */
+    /* from a random place to the next free one; tables are rarely full */
     for (uint32_t n = 0; n < places; n++, key += step) {
         uint32_t i = shm_key_index(key = (key & (EMU_WINDOW_BIT - 1)) | kind);
         struct shm_mr *s = shm_mr(d->seg, i);
@@ -58,12 +58,12 @@ static void drop_user(struct shm_mr *s)
 {
     uint32_t n = atomic_load(&s->users);
 
-    /* never below zero: the owner may have given up on us and reset it */
+    /* never below zero: the owner may have undone the pin and reset the count */
     while (n && !atomic_compare_exchange_weak(&s->users, &n, n - 1))
         ;
 }
 
-/* Undoes the pins that `p` has noted on region `mr` of this process. */
+/* Undoes the pins that `p` has noted on region `mr` of this process; ALL_MRS: on any. */
 static void undo_pins(struct emu_dev *d, struct emu_peer *p, uint32_t mr)
 {
     for (uint32_t i = 0; i < EMU_PINS; i++) {
@@ -74,7 +74,7 @@ static void undo_pins(struct emu_dev *d, struct emu_peer *p, uint32_t mr)
     }
 }
 
-/* Has the segment's process noted that it uses region `mr` of this one? */
+/* Returns whether the segment's process has noted a pin on region `mr` of this process. */
 static bool is_noted(struct shm_head *seg, const struct emu_dev *d, uint32_t mr)
 {
     for (uint32_t i = 0; i < EMU_PINS; i++)
@@ -94,7 +94,7 @@ static void is_late(const struct drain *n, uint32_t slot)
         n->late[slot / 64] |= UINT64_C(1) << (slot % 64);
 }
 
-/* Has `p`, and runs? */
+/* Returns whether `p` has a pin and runs; undoes the pins of a stopped process. */
 static bool holds(struct emu_dev *d, struct emu_peer *p, void *arg)
 {
     const struct drain *n = arg;
@@ -108,7 +108,7 @@ static bool holds(struct emu_dev *d, struct emu_peer *p, void *arg)
     return false;
 }
 
-/* Has `p`, and is not waited for any more? */
+/* Marks `p` as late if it still has a pin. */
 static bool takes_too_long(struct emu_dev *d, struct emu_peer *p, void *arg)
 {
     const struct drain *n = arg;
@@ -164,11 +164,11 @@ int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint
     return s->access & IBV_ACCESS_ON_DEMAND ? 1 : 0;
 }
 
-/* Notes a pin in this process's segment, for the owner to find; NULL when there is no room. */
+/* Notes a pin in this process's segment, for the owner; NULL when all notes are in use. */
 static inline __attribute__((always_inline)) _Atomic uint32_t *note_pin(struct emu_dev *d,
                                                                         uint32_t entry)
 {
-    /* the library is there from the start: no call is needed to find it */
+    /* the library is loaded at start: the variable needs no lookup call */
     static _Thread_local uint32_t hint __attribute__((tls_model("initial-exec")));
 
     for (uint32_t k = 0; k < EMU_PINS; k++) {
@@ -183,7 +183,7 @@ static inline __attribute__((always_inline)) _Atomic uint32_t *note_pin(struct e
     return NULL;
 }
 
-/* Counts this process among the users of a place of the table, and notes that. */
+/* Counts this process as a user of a place of the table, and notes the pin. */
 static inline __attribute__((always_inline)) void use(struct emu_dev *d, struct emu_peer *p,
                                                       struct shm_mr *s, uint32_t index,
                                                       struct emu_pin *pin)
@@ -242,7 +242,7 @@ void emu_mr_unpin(struct emu_pin *pin)
     pin->mr = NULL;
 }
 
-/* Undoes the pins of a process that died on regions of this one. */
+/* Undoes the pins of a dead process on regions of this one. */
 static void peer_died(struct emu_dev *d, struct emu_peer *p)
 {
     undo_pins(d, p, ALL_MRS);

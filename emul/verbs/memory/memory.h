@@ -8,8 +8,8 @@
 struct emu_pd {
     struct ibv_pd pd;
     _Atomic int users;
-    struct emu_pd *parent_of; /* of a parent domain: the domain that it is a name of */
-    _Atomic int *td_users;    /* and its thread domain's, or NULL */
+    struct emu_pd *parent_of; /* parent domain: its protection domain; else NULL */
+    _Atomic int *td_users;    /* user count of the parent domain's thread domain, or NULL */
 };
 
 struct emu_mw_link {
@@ -19,72 +19,71 @@ struct emu_mw_link {
 struct emu_mr {
     struct ibv_mr mr;
     uint32_t index;
-    struct emu_mw_link *windows; /* bound to it last; under dev.lock */
-    _Atomic int *dm_users;       /* of the device memory that it is of, or NULL */
+    struct emu_mw_link *windows; /* last bound to this region; under dev.lock */
+    _Atomic int *dm_users;       /* user count of the region's device memory, or NULL */
 };
 
 struct emu_mw {
     struct ibv_mw mw;
     uint32_t index;
-    uint32_t key; /* without EMU_RKEY_BIT, while it is not bound, too; under dev.lock */
+    uint32_t key; /* without EMU_RKEY_BIT, also while not bound; under dev.lock */
     struct emu_mw_link of_mr, of_qp;
 };
 
-/* What a bind has besides the range, which begins at raddr, and the new key, rkey. */
+/* Arguments of a bind besides the start address, raddr, and the new key, rkey. */
 struct emu_bind {
     uint64_t length;
     uint32_t mw_key, mr_key; /* without EMU_RKEY_BIT */
     unsigned access;
 };
 
-/* The queue pair that a bind is posted to. */
+/* The QP that a bind is posted to. */
 struct emu_binder {
     uint32_t pd, qpn;
-    struct emu_mw_link **windows; /* bound by it last; under dev.lock */
+    struct emu_mw_link **windows; /* last bound by this QP; under dev.lock */
 };
 
 /* key.c */
-/* A new key with a free place in the table; 0 when there is none. Under d->lock. */
+/* Draws a new key of a free place of the table; 0 when the table is full. Under d->lock. */
 uint32_t emu_mr_draw_key(struct emu_dev *d, bool window);
 /*
- * Waits for the accesses to a region or window that began before its key was taken away, or for
- * the users of an SRQ that found its life. A bit of `late` (EMU_MAX_SLOTS of them; or NULL) is
- * set for each process that was not waited for, as it is stopped or dead or takes too long.
+ * Waits for the accesses to a region or window that began before its key was revoked, or for
+ * the users of an SRQ that found its life. `late`, NULL or a bitmap of EMU_MAX_SLOTS bits, gets
+ * a bit for each process that was not waited for, being stopped, dead or too slow.
  */
 void emu_mr_drain(struct emu_dev *d, uint32_t index, uint64_t *late);
-/*
- * Checks a segment of a local work request; `access` are rights it needs. -1 when it may not
- * be, 0, or 1 when the region is one whose pages come on demand.
- */
+/* Checks a segment of a local work request that needs the rights `access`. Returns -1 if not
+ * permitted, 0, or 1 for an ODP region. */
 int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint32_t access,
                  struct iovec *out);
 /*
- * Checks an access by key to memory of the process `p`, through a queue pair, and pins
- * the table entry of the region or window: it is unpinned by emu_mr_unpin. -1 for a bad key,
- * range, PD, queue pair or right; else 0, or 1 when the region's pages come on demand.
+ * Checks an access by key to memory of the process `p`, through a QP, and pins the table entry
+ * of the region or window; the caller unpins by emu_mr_unpin(). Returns -1 for a bad key,
+ * range, PD, QP or right; else 0, or 1 for an ODP region.
  */
 struct emu_pin {
     struct shm_mr *mr;      /* NULL: nothing pinned */
     _Atomic uint32_t *note; /* holds `entry`, unless the owner undid the pin */
-    uint32_t entry;         /* 0: there was no room, the note is one more in `unnoted` */
+    uint32_t entry;         /* 0: all notes were in use; counted in `unnoted` */
 };
 int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote,
                const struct shm_user *user, uint64_t addr, uint64_t len, uint32_t access,
                struct iovec *out, struct emu_pin *pin);
-/* Pins a shared receive queue of `p`. What it says of itself holds if it has a life then. */
+/* Pins an SRQ of `p`. Its fields are valid if it has a life afterwards. */
 void emu_srq_pin(struct emu_dev *d, struct emu_peer *p, uint32_t srq, struct emu_pin *pin);
 void emu_mr_unpin(struct emu_pin *pin);
 
 /* mr.c */
-/* A protection domain that no count knows; NULL with errno set. */
+/* Creates a protection domain that is not counted; NULL with errno. */
 struct ibv_pd *emu_pd_new(struct ibv_context *context);
-/* Registers memory, also none. NULL with errno. */
+/* Registers memory, of length 0, too. NULL with errno. */
 struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                           unsigned access);
-/* Makes the pages of a range present with the right that is needed. 0 or a positive errno. */
+/* Makes the pages of a range present and, if `write`, writable. Returns 0 or a positive
+ * errno. */
 int emu_mr_populate(const void *addr, size_t length, bool write);
 
-/* demand.c: regions whose pages come on demand */
+/* demand.c: on-demand paging */
 void emu_demand_caps(const struct emu_dev *d, struct ibv_odp_caps *caps);
 int emu_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
                   struct ibv_sge *sge, uint32_t n);
@@ -92,16 +91,16 @@ int emu_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t 
 /* mw.c */
 struct ibv_mw *emu_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int emu_dealloc_mw(struct ibv_mw *mw);
-/* Execute a bind, to what begins at `addr`, and an invalidation by the owner. Under sq_lock. */
+/* Execute a bind to a range at `addr`, and a local invalidation. Under sq_lock. */
 enum ibv_wc_status emu_mw_bind(struct emu_dev *d, const struct emu_binder *by,
                                const struct emu_bind *b, uint64_t addr, uint32_t rkey);
 enum ibv_wc_status emu_mw_invalidate(struct emu_dev *d, uint32_t qpn, uint32_t key);
-/* Invalidates a window of `p` that is bound to its queue pair, by the poster there; false when
- * there is none. */
+/* Invalidates a window of `p` that is bound to its QP, on behalf of the poster; false if there
+ * is none. */
 bool emu_mw_invalidate_remote(struct emu_peer *p, uint32_t qpn, uint32_t rkey);
-/* Is a window bound to the region? Under d->lock. */
+/* Returns whether a window is bound to the region. Under d->lock. */
 bool emu_mw_any(struct emu_dev *d, struct emu_mr *mr);
-/* Takes the keys of a QP's windows away; nobody executes into it any more. */
+/* Revokes the keys of a QP's windows. No poster executes at the QP any more. */
 void emu_mw_qp_gone(struct emu_dev *d, struct emu_mw_link **windows);
 
 /* dm.c: device memory */

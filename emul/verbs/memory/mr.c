@@ -2,10 +2,10 @@
 /*
  * Protection domains and memory regions.
  *
- * Registering makes every page present and, for local write, writable, which refuses holes and
- * read-only memory as pinning does. Deregistering clears the key and then waits for remote
- * operations that have checked it already (key.c): after it returns, nothing more is written.
- * Regions whose pages come on demand are told of in demand.c.
+ * Registration makes all pages present and, for local write, writable; as with pinning, holes
+ * and read-only memory are refused. Deregistration clears the key and then waits for remote
+ * operations that have already checked it (key.c), so nothing is written after its return.
+ * On-demand paging is described in demand.c.
  */
 #include "emul/verbs/memory/memory.h"
 
@@ -83,7 +83,7 @@ int emu_mr_populate(const void *addr, size_t length, bool write)
             continue;
         if (errno != EINVAL)
             return EFAULT;
-        /* no right, or a kernel before 5.14: look whether everything is at least mapped */
+        /* no permission, or a kernel before 5.14: check that everything is mapped */
         size_t pages = (to - from) / page;
         unsigned char *vec = malloc(pages);
         if (!vec)
@@ -99,14 +99,14 @@ int emu_mr_populate(const void *addr, size_t length, bool write)
     return 0;
 }
 
-/* Adds to the pinned bytes if the limit allows it. */
+/* Adds to the pinned bytes if within the limit. */
 static bool account(struct emu_dev *d, size_t length)
 {
     struct emu_counters *c = emu_counters;
     uint64_t now;
 
     if (!length)
-        return true; /* whatever another thread is just being refused */
+        return true; /* even while another thread exceeds the limit */
     now = atomic_fetch_add(&c->count[COUNT_pinned_bytes], length) + length;
 
     if (d->knobs.memlock && now > d->knobs.memlock) {
@@ -122,7 +122,8 @@ static bool account(struct emu_dev *d, size_t length)
 
 #define WRITTEN_BY_OTHERS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 
-/* Can this be registered? 0 or a positive errno; then its pages are there or come on demand. */
+/* Checks whether memory can be registered; returns 0 or a positive errno. On success the pages
+ * are present, unless on demand. */
 static int check_region(const struct emu_dev *d, void *addr, size_t length, unsigned access)
 {
     const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | WRITTEN_BY_OTHERS |
@@ -139,7 +140,7 @@ static int check_region(const struct emu_dev *d, void *addr, size_t length, unsi
     return emu_mr_populate(addr, length, access & (IBV_ACCESS_LOCAL_WRITE | WRITTEN_BY_OTHERS));
 }
 
-/* How much of a region counts as pinned. */
+/* Returns the bytes of a region that count as pinned. */
 static size_t pinned(size_t length, unsigned access)
 {
     return access & IBV_ACCESS_ON_DEMAND ? 0 : length;
@@ -240,9 +241,9 @@ EMU_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, 
 }
 
 /*
- * Takes a region's key away and waits for whoever uses the memory: EBUSY while a window is
- * bound to it. A payload that came before is copied there first. One that a poster pushes
- * meanwhile ends its receive with LOC_PROT_ERR; a poll that was about to copy is waited for.
+ * Revokes a region's key and waits for users of the memory; EBUSY if a window is bound.
+ * Payloads of earlier messages are copied before. A payload pushed meanwhile ends its receive
+ * with LOC_PROT_ERR. A copying poll is waited for.
  */
 static int retract(struct emu_dev *d, struct emu_mr *mr)
 {
@@ -269,10 +270,10 @@ EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
     if (!d)
         return EIO;
     if (retract(d, mr))
-        return EINVAL; /* a window is bound to it */
+        return EINVAL; /* a window is bound */
     pthread_mutex_lock(&d->lock);
     size_t was_pinned = pinned(mr->mr.length, shm_mr(d->seg, mr->index)->access);
-    d->mr[mr->index] = NULL; /* another thread may have the place from now on */
+    d->mr[mr->index] = NULL; /* another thread may take the place from now on */
     d->live_mr--;
     pthread_mutex_unlock(&d->lock);
     emu_uncount(COUNT_pinned_bytes, was_pinned);
@@ -304,7 +305,7 @@ static int rereg(struct emu_dev *d, struct emu_mr *mr, int flags, struct ibv_pd 
     int err = check_region(d, addr, length, access);
     if (err)
         return err;
-    /* what it had stays until the new is there, as when the kernel pins both */
+    /* both count for a moment, as when the kernel pins both */
     bool anew = moved || ((access ^ s->access) & IBV_ACCESS_ON_DEMAND);
     size_t before = anew ? pinned(mr->mr.length, s->access) : 0;
     size_t after = anew ? pinned(length, access) : 0;
@@ -336,9 +337,9 @@ static int rereg(struct emu_dev *d, struct emu_mr *mr, int flags, struct ibv_pd 
 }
 
 /*
- * What fails leaves the region as it was. Its keys stay: while it changes they are nobody's, as
- * if it was deregistered. A payload that a poster has checked before and pushes afterwards is
- * looked at again when it is copied (land_part in cq.c).
+ * On failure the region is unchanged. The keys do not change; during the call they are invalid,
+ * as if deregistered. A payload checked before and pushed afterwards is checked again when
+ * copied (land_part in cq.c).
  */
 EMU_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
                             size_t length, int access)

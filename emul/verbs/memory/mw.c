@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Memory windows: keys to a part of a region that come and go without a system call.
+ * Memory windows: keys for a part of a region, bound and invalidated without a system call.
  *
- * A window has an entry in the same shared table as regions, so a peer's access is checked and
- * pinned in the same way (key.c). The entry's key is zero while the window is not bound.
- * Binding fills the entry and stores the key last. Invalidating stores zero and then waits for
- * the accesses that had checked the key before: one that completes has nothing written behind
- * it.
+ * A window has an entry in the table of regions, so a peer's access is checked and pinned in
+ * the same way (key.c). The key of the entry is zero while the window is not bound. Binding
+ * fills in the entry and stores the key last. Invalidation stores zero and then waits for
+ * accesses that checked the key before, so nothing is written after its completion.
  *
- * A window of type 2 belongs to the queue pair that bound it: only the peer of that queue pair
- * passes the check, and only its message can invalidate it from afar. That is done by the
- * peer's process, which just takes the key out of the entry; no other access of that queue pair
- * runs meanwhile. The owner's lists, which region and which queue pair have windows, are
- * corrected when they are looked at next. The upper 24 bits of a window's key are drawn when it
- * is made, the last eight are the binder's.
+ * A window of type 2 belongs to the QP that bound it: only the peer of that QP passes the
+ * check, and only that peer can invalidate it by a message. The peer's process then clears the
+ * key in the entry; no other access of that QP runs meanwhile. The owner's lists of windows per
+ * region and QP are corrected at their next use. The upper 24 bits of a window's key are drawn
+ * at allocation; the binder chooses the last eight.
  */
 #include "emul/verbs/memory/memory.h"
 
@@ -21,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* local write says nothing of a window, and programs ask for it */
+/* local write has no meaning for a window, but programs request it */
 #define WINDOW_RIGHTS                                                                          \
     (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |               \
      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED)
@@ -51,7 +49,8 @@ static void unlink_from(struct emu_mw_link *l)
     l->pprev = NULL;
 }
 
-/* Takes the key away, so that no access begins any more. Under d->lock. Was it there? */
+/* Revokes the key, so that no new access begins; returns whether it was bound. Under
+ * d->lock. */
 static bool unbind(struct emu_dev *d, struct emu_mw *mw)
 {
     bool bound = atomic_exchange(&entry(d, mw)->key, 0) != 0;
@@ -128,9 +127,9 @@ int emu_dealloc_mw(struct ibv_mw *ibmw)
 }
 
 /*
- * The window that a key names in this process, or NULL. Under d->lock. The call that binds one
- * of type 1 gives its structure the key that it is about to have, and the bind may fail: so the
- * last eight bits of that key are not looked at.
+ * Returns the window with the key in this process, or NULL. Under d->lock. For type 1 the last
+ * eight bits are ignored: ibv_bind_mw stores the new key in the program's structure before a
+ * bind that may fail.
  */
 static struct emu_mw *lookup(struct emu_dev *d, uint32_t key)
 {
@@ -140,7 +139,7 @@ static struct emu_mw *lookup(struct emu_dev *d, uint32_t key)
     return mw && (mw->key & counts) == (key & counts) ? mw : NULL;
 }
 
-/* The region that a request wants the window on, if it may be there; or NULL. */
+/* Returns the region below a window to be bound, if permitted; or NULL. */
 static struct shm_mr *region_below(struct emu_dev *d, const struct emu_bind *b, uint64_t addr,
                                    uint32_t pd)
 {
@@ -165,7 +164,7 @@ enum ibv_wc_status emu_mw_bind(struct emu_dev *d, const struct emu_binder *by,
     pthread_mutex_lock(&d->lock);
     struct emu_mw *mw = lookup(d, b->mw_key);
     if (mw && mw->mw.type == IBV_MW_TYPE_1 && unbind(d, mw)) {
-        /* it may be bound anew at any time; who uses it as it was finishes first */
+        /* bound again at any time; current users finish first */
         uint32_t index = mw->index;
         pthread_mutex_unlock(&d->lock);
         emu_mr_drain(d, index, NULL);
@@ -180,7 +179,7 @@ enum ibv_wc_status emu_mw_bind(struct emu_dev *d, const struct emu_binder *by,
         mr = region_below(d, b, addr, by->pd);
     if (!mr && (b->length || !one))
         goto out;
-    unlink_from(&mw->of_mr); /* from what a message invalidated */
+    unlink_from(&mw->of_mr); /* invalidated by a message */
     unlink_from(&mw->of_qp);
     mw->key = (mw->key & ~0xffu) | (rkey & 0xff);
     if (mr) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The rows of the floors above, which are given when the library is loaded. */
+/* The rows of the layers above, registered when the library is loaded. */
 #include "emul/verbs/process/process.h"
 
 static const struct emu_above *rows[EMU_FLOORS_ABOVE];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Moving data between address spaces, in one system call for a whole work request.
+ * Data movement between address spaces, with one system call per work request.
  *
- * Also within one process: process_vm_writev reports memory that is gone with EFAULT where
- * memcpy would kill the program, and an RDMA device does not kill programs. A process is named
- * by one of its threads that runs: the first one has no memory any more when it has ended.
+ * Also used within one process: process_vm_writev reports unmapped memory by EFAULT, where
+ * memcpy would kill the program. A process is identified by one of its running threads, because
+ * the memory of an exited main thread is not accessible.
  */
 #include "emul/verbs/process/process.h"
 
@@ -28,7 +28,7 @@ static void advance(struct iovec **v, unsigned *nv, size_t n)
 
 #define PAGE 4096u
 
-/* Whether all pages of a vector of a process can be read. */
+/* Returns whether all pages of a process's vector can be read. */
 static bool is_readable(int tid, const struct iovec *v, unsigned nv)
 {
     char byte;
@@ -67,7 +67,7 @@ static int move(struct emu_peer *p, bool to, struct iovec *l, unsigned nl, struc
         }
         if (err == ESRCH)
             return -ESRCH;
-        /* whose memory it was: that which is read tells */
+        /* find the cause: the source is readable or not */
         bool source_ok = to ? is_readable(gettid(), l, nl) : is_readable(p->tid, r, nr);
         return source_ok == to ? -EFAULT : -EINVAL;
     }
@@ -86,8 +86,8 @@ int emu_copy_from(struct emu_peer *p, struct iovec *local, unsigned nl, struct i
     return move(p, false, local, nl, remote, nr, total);
 }
 
-/* The same by way of a file: the kernel reads memory for write() as the program's instructions
- * do, also what process_vm_readv does not get at, as pages of a device. */
+/* Copies through a file: for write() the kernel reads memory as the program's instructions do,
+ * including memory that process_vm_readv cannot access, such as pages of a device. */
 static int copy_by_file(void *to, const struct iovec *from, unsigned n, size_t length)
 {
     int fd = memfd_create("emuverbs-inline", MFD_CLOEXEC);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Devices and their ports: names, GUIDs, GIDs, LIDs, and which IP address belongs to which.
+ * Devices and ports: names, GUIDs, GIDs, LIDs, and IP addresses.
  *
- * There may be several devices with several ports each. They are ways into one machine: the
- * objects of all of them stand in the same tables, and a queue pair's number says where it is,
- * whatever path leads there. What a path says is checked nevertheless. It must name a port that
- * there is, and, where each device is a network of its own, one of the same device; the queue
- * pair at its end must be on that network, too. All processes are to be given the same devices.
+ * All devices of a machine share the object tables, and a QP number locates a QP independently
+ * of the path. Paths are checked nevertheless: the destination port must exist and, with
+ * EMUVERBS_SEPARATE, belong to the same device, and the QP must be on that network, too. All
+ * processes must be given the same devices.
  */
 #include "emul/verbs/process/process.h"
 
@@ -21,7 +20,7 @@
 
 #define MAX_NUMBER (EMU_MAX_DEVICES * EMU_MAX_PORTS)
 
-/* Addresses of the ports, in the order of the knob; IPv4 in IPv6's clothes. */
+/* Addresses of the ports, in the order of the knob; IPv4 addresses are mapped to IPv6. */
 struct emu_ports {
     struct in6_addr addr[MAX_NUMBER];
 };
@@ -33,7 +32,7 @@ static void v4_mapped(struct in6_addr *to, const void *v4)
     memcpy(to->s6_addr + 12, v4, 4);
 }
 
-/* The place of a port in the knob, and back. */
+/* Converts a port number to an index in the knob's list, and back. */
 static uint32_t place_of(const struct emu_dev *d, uint32_t number)
 {
     return EMU_PORT_DEVICE(number) * (uint32_t)d->knobs.ports + EMU_PORT_OF(number) - 1;
@@ -77,7 +76,7 @@ static void read_addresses(struct emu_dev *d)
     }
 }
 
-/* The name of the first device, or one that counts on from it. */
+/* Composes a device name: the first name with its number incremented by the index. */
 static void device_name(const char *first, uint32_t index, char *name, size_t size)
 {
     size_t len = strlen(first), stem = len;
@@ -91,7 +90,7 @@ static void device_name(const char *first, uint32_t index, char *name, size_t si
                  strtoul(first + stem, NULL, 10) + index);
 }
 
-/* An identity for the machine: every process shows the same ports. */
+/* Returns a hash of the boot ID, so that all processes show the same ports. */
 static __be64 machine_guid(void)
 {
     char id[64] = "";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What programs ask of devices and their ports; who only asks makes no device (process.c). */
+/* Queries of devices and ports, which create no device (process.c). */
 #include "emul/verbs/process/process.h"
 
 #include <errno.h>
@@ -78,7 +78,7 @@ int emu_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_at
 EMU_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port,
                               struct _compat_ibv_port_attr *attr)
 {
-    /* the old form of the structure ends before link_layer's successors */
+    /* the old structure ends before the members after link_layer */
     return emu_query_port(context, port, (struct ibv_port_attr *)(void *)attr,
                           offsetof(struct ibv_port_attr, link_layer));
 }
@@ -131,7 +131,7 @@ EMU_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context,
     return ports;
 }
 
-/* Not in any header; old programs take it from libibverbs's private version. */
+/* In no header; old programs use libibverbs's private symbol version. */
 EMU_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index,
                                   int *type);
 EMU_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index,

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The device of this process: what the first call makes, what is left of it in a forked child,
- * and what is said of it in the end.
+ * The device of this process: creation, fork, exit.
  *
- * Listing devices needs nothing but names. Opening one (or making an rdma_cm channel) makes the
- * rest: a slot, the segment, the service thread. After fork the child starts afresh at its next
- * call; what it inherited is turned into a private copy, so that it cannot disturb its parent.
+ * Listing devices needs names only. Opening one (or creating an rdma_cm channel) creates the
+ * rest: slot, segment, service thread. A forked child starts afresh at its next call; inherited
+ * state becomes a private copy, so that the child cannot disturb its parent.
  */
 #include "emul/verbs/process/process.h"
 
@@ -22,7 +21,8 @@
 static pthread_mutex_t make_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct emu_dev *base; /* knobs and names */
 _Atomic(struct emu_dev *) emu_device;
-static struct emu_dev *inherited; /* the parent's, in a forked child: its objects point there */
+/* in a forked child: the parent's device, referenced by its objects */
+static struct emu_dev *inherited;
 
 static const char *const object_name[] = {
     "context", "pd",   "mr", "mw", "dm",   "td",         "channel", "cq",
@@ -39,7 +39,7 @@ static void at_exit_report(void)
 
     if (!d || d->pid != getpid())
         return;
-    /* the service thread goes on: other libraries' destructors may still end connections */
+    /* the service thread continues: other destructors may still disconnect */
     FILE *f = fopen("/proc/self/comm", "re");
     if (f) {
         if (fgets(prog, sizeof(prog), f))
@@ -88,7 +88,7 @@ static void after_fork_child(void)
 
 __attribute__((constructor)) static void loaded(void)
 {
-    /* yama scope 1 forbids reaching a process that is no child of ours unless it agrees */
+    /* with Yama scope 1, access by processes that are not ancestors needs permission */
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     pthread_atfork(NULL, NULL, after_fork_child);
 }
@@ -129,7 +129,7 @@ struct emu_dev *emu_dev_base(void)
     return d;
 }
 
-/* The device's place, memory and thread, or none of them. */
+/* Creates slot, segment and service thread, or none of them. */
 static int make(struct emu_dev *d)
 {
     int err = emu_slot_claim(d);
@@ -191,20 +191,20 @@ struct emu_dev *emu_dev(void)
     return d;
 }
 
-/* In-process readers find these by dlsym. */
+/* Called by tests in this process, through dlsym. */
 EMU_EXPORT int64_t emuverbs_counter(const char *name);
 EMU_EXPORT int64_t emuverbs_counter(const char *name)
 {
     return emu_counters_find(emu_counters, name);
 }
 
-/* For tests, which find it by dlsym: see doc/emuverbs.md. */
+/* Called by tests, through dlsym; see doc/emuverbs.md. */
 EMU_EXPORT void emuverbs_settle(void);
 EMU_EXPORT void emuverbs_settle(void)
 {
     struct emu_dev *d = emu_dev_peek();
 
-    for (int i = 0; d && i < 2; i++) { /* the first round has begun when it is counted */
+    for (int i = 0; d && i < 2; i++) { /* the first round may have begun before */
         uint64_t before = atomic_load(&emu_counters->count[COUNT_service_rounds]);
         emu_service_wake(d);
         while (atomic_load(&emu_counters->count[COUNT_service_rounds]) == before)

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The process and its peers: the segment, the slots, the service thread and its timers, ports,
- * and what moves data. Objects that programs see embed the structure of verbs.h as their first
- * member.
+ * The process and its peers: segment, slots, service thread, timers, ports, data movement.
+ * Objects visible to programs embed the structure of verbs.h as their first member.
  *
- * Locks (all private to the process), outermost first:
+ * Locks, all private to the process, outermost first:
  *   emu_cq.ex_turn              iterator of one CQ, between two calls of the program
  *   cm.lock                     connection manager (cm.h)
- *   emu_dev.qp_life             a QP found by its index stays alive under it (service thread)
- *   emu_qp.sq_lock              send queue, state changes of one QP
+ *   emu_dev.qp_life             keeps a QP found by its index alive (service thread)
+ *   emu_qp.sq_lock              send queue and state changes of one QP
  *   emu_dev.lock                object tables, peers, arena
  *   emu_cq.lock                 consumer side of one CQ
  *   timer lock (timer.c), async lock of a context, emu_peer.chan_lock
- * No lock is held while sleeping, but a turn at an iterator, which the program takes and gives;
- * and none is visible to another process.
+ * No thread sleeps with a lock held, except ex_turn, which the program takes and releases.
  */
 #ifndef EMUL_VERBS_PROCESS_H
 #define EMUL_VERBS_PROCESS_H
@@ -41,22 +39,24 @@ struct emu_peer {
     uint64_t size;
     uint32_t slot;
     int pid;
-    int tid;          /* the thread by which its memory is reached: its first may have ended */
-    int pidfd;        /* -1 where the kernel has none */
-    _Atomic int bell; /* our copy of its eventfd, -1 until needed */
+    /* thread through which memory is accessed, because the main thread may have ended */
+    int tid;
+    int pidfd;        /* -1 without kernel support */
+    _Atomic int bell; /* this process's copy of its eventfd; -1 until needed */
     unsigned refs;
-    uint64_t left_since; /* the service thread has seen that it has left; 0: it has not */
+    uint64_t left_since; /* time at which the service thread saw it leave (ns); 0: not left */
     _Atomic bool dead;
     bool self;
-    _Atomic bool greeted;      /* it has been told of this process, as datagrams need it */
-    pthread_mutex_t chan_lock; /* of the rest; of this process: its channels are there */
+    _Atomic bool greeted; /* the peer knows this process, as needed before datagrams */
+    /* protects the rest; in `self`: protects this process's channels */
+    pthread_mutex_t chan_lock;
     struct emu_peer_chan {
         uint32_t gen;
         int fd;
-    } * chan; /* our copies of its channels' eventfds, by index; made when first needed */
+    } * chan; /* copies of its channels' eventfds, by index; NULL until needed */
 };
 
-/* Something to do later, in the service thread or in a thread that polls meanwhile. */
+/* Deferred work, executed by the service thread or by a thread that polls. */
 struct emu_timer {
     struct emu_timer *next, *prev;
     uint64_t due; /* CLOCK_MONOTONIC, ns */
@@ -65,19 +65,18 @@ struct emu_timer {
     unsigned running;
 };
 
-/*
- * A device as programs list it. All devices of a process share its tables of objects; which of
- * them an object belongs to is told by its context.
- */
+/* A device as listed by programs. All devices of a process share the object tables; an object's
+ * context determines its device. */
 struct emu_hca {
-    struct ibv_device ibdev; /* first: programs' pointers lead here */
+    struct ibv_device ibdev; /* first: programs' pointers refer to it */
     uint32_t index;
     struct emu_dev *dev;
-    struct emu_ctx *cm_ctx; /* the one that rdma_cm hands out */
-    atomic_bool failed;     /* for the life of this process */
+    struct emu_ctx *cm_ctx; /* the context that rdma_cm hands out; NULL until needed */
+    atomic_bool failed;     /* never cleared */
 };
 
-/* The device of this process. Of the objects in its tables only their floors know more. */
+/* The device of this process. Types of the objects in the tables are defined by the layers
+ * above. */
 struct emu_dev {
     struct emu_knobs knobs;
     pthread_mutex_t lock, qp_life;
@@ -88,59 +87,60 @@ struct emu_dev {
     int slot_sock;
     struct emu_peer self;
     struct emu_peer *peers[EMU_MAX_SLOTS];
-    uint64_t unmet[EMU_MAX_SLOTS / 64]; /* greeted, still to be looked up; service thread */
+    /* slots greeted by unmapped processes; service thread */
+    uint64_t unmet[EMU_MAX_SLOTS / 64];
     uint64_t arena_next;
     struct arena_free *arena_free[48];
 
-    struct emu_hca hca[EMU_MAX_DEVICES]; /* the first knobs.devices of them are there */
+    struct emu_hca hca[EMU_MAX_DEVICES]; /* knobs.devices are used */
     struct emu_ports *ports;
     __be64 guid; /* of the machine */
     struct emu_ctx *contexts;
 
     uint32_t next_qp, next_cq, next_srq, next_chan, next_pd;
     uint32_t live_mr, live_mw;
-    struct emu_ring *ring_heads;      /* free ones, without a ring; under lock */
-    struct emu_cq *late_cqs;          /* destroyed, but posters may be in them; under lock */
-    struct emu_group *groups;         /* that queue pairs of this process are in */
-    struct emu_xrcd *xrcds;           /* open in this process; under lock */
-    uint32_t random[64], random_left; /* drawn and not yet used */
+    struct emu_ring *ring_heads; /* free ring heads without a ring; under lock */
+    struct emu_cq *late_cqs;     /* destroyed CQs that posters may still access; under lock */
+    struct emu_group *groups;    /* groups with QPs of this process */
+    struct emu_xrcd *xrcds;      /* open in this process; under lock */
+    uint32_t random[64], random_left; /* random numbers not yet used */
     struct emu_qp *qp[EMU_MAX_QPS];
-    uint64_t revoked[EMU_MAX_QPS]; /* last token taken away; outlives the QP, as posters may */
+    /* last revoked token per place; outlives the QP, as late posters may */
+    uint64_t revoked[EMU_MAX_QPS];
     struct emu_cq *cq[EMU_MAX_CQS];
     struct emu_srq *srq[EMU_MAX_SRQS];
     struct emu_mr *mr[EMU_MAX_MRS];
     struct emu_mw *mw[EMU_MAX_MWS];
 
-    _Atomic uint32_t flows;    /* of raw packets, of this process; changed under lock */
-    _Atomic uint64_t dm_used;  /* bytes of device memory that are allocated */
-    _Atomic uint64_t wr_total; /* executed, for kill_after */
+    _Atomic uint32_t flows;    /* raw packet flows of this process; changed under lock */
+    _Atomic uint64_t dm_used;  /* bytes of allocated device memory */
+    _Atomic uint64_t wr_total; /* executed requests, for kill_after */
 };
 
 /*
- * What the floors above do when something happens to the process. Each has a row, given once
- * when the library is loaded, before any constructor that uses the device (initfirst); rows
- * are gone through from the lowest floor to the highest. A function that a floor has nothing
- * to do in is NULL.
+ * Callbacks of the layers above for events of the process. Each layer registers one row when
+ * the library is loaded, before any constructor that uses the device (initfirst). Rows are
+ * called from the lowest layer to the highest. Unused callbacks are NULL.
  */
 struct emu_above {
-    /* a message has come that is not for this floor; service thread */
+    /* handles a message for the layer; service thread */
     void (*told)(struct emu_dev *d, const struct shm_msg *m);
-    /* some of these found no room, or their sender died before it sent them: what they were
-     * about is in the segment; service thread */
+    /* checks the segment for the subjects of lost messages: the inbox was full, or the sender
+     * died before sending; service thread */
     void (*untold)(struct emu_dev *d);
-    /* takes back what the dead process of a slot held here; service thread */
+    /* releases what the dead process of a slot held here; service thread */
     void (*slot_died)(struct emu_dev *d, uint32_t slot);
-    /* the same of a peer that was known; after slot_died of all floors */
+    /* the same for a mapped peer; after slot_died of all layers */
     void (*peer_died)(struct emu_dev *d, struct emu_peer *p);
-    /* copies what has come for memory that is about to be deregistered */
+    /* copies pending payloads before memory is deregistered */
     void (*settle)(struct emu_dev *d);
-    /* in the child: what is there is its parent's */
+    /* in a forked child: drops the parent's state */
     void (*forked)(struct emu_dev *d);
 };
 
 enum emu_floor_above { EMU_ABOVE_MEMORY, EMU_ABOVE_QUEUE, EMU_ABOVE_CM, EMU_FLOORS_ABOVE };
 
-/* above.c; the names are those of the functions */
+/* above.c; named after the callbacks */
 void emu_above_is(enum emu_floor_above floor, const struct emu_above *row);
 void emu_above_told(struct emu_dev *d, const struct shm_msg *m);
 void emu_above_untold(struct emu_dev *d);
@@ -150,12 +150,13 @@ void emu_above_settle(struct emu_dev *d);
 void emu_above_forked(struct emu_dev *d);
 
 /* process.c */
-/* The device, made at the first call; NULL with errno set when that fails or there is none. */
+/* Returns the device, created at the first call; NULL with errno on failure or without
+ * devices. */
 struct emu_dev *emu_dev(void);
-/* Only knobs and names: no segment, no thread. Never NULL. */
+/* Returns the device with knobs and names only, without segment and thread. Never NULL. */
 struct emu_dev *emu_dev_base(void);
 extern _Atomic(struct emu_dev *) emu_device __attribute__((visibility("hidden")));
-/* The device if it has been made, without making it. */
+/* Returns the device if already created, else NULL. */
 static inline struct emu_dev *emu_dev_peek(void)
 {
     return atomic_load_explicit(&emu_device, memory_order_acquire);
@@ -166,13 +167,14 @@ static inline struct emu_hca *emu_hca_of(struct ibv_context *c)
     return (struct emu_hca *)c->device;
 }
 
-/* Has the device of this context failed?  Then it makes nothing new. */
+/* Returns whether the device of this context has failed; object creation then fails, too. */
 static inline bool emu_has_failed(struct ibv_context *c)
 {
     return atomic_load_explicit(&emu_hca_of(c)->failed, memory_order_relaxed);
 }
 
-/* The device that an object's context is of; NULL in a forked child when it is its parent's. */
+/* Returns the device of an object's context; NULL in a forked child if the context is the
+ * parent's. */
 static inline struct emu_dev *emu_dev_for(struct ibv_context *c)
 {
     struct emu_dev *d = emu_hca_of(c)->dev;
@@ -180,45 +182,46 @@ static inline struct emu_dev *emu_dev_for(struct ibv_context *c)
     return d == emu_dev_peek() ? d : NULL;
 }
 
-/*
- * port.c: devices and ports by name and address. A port of this machine has a number, counted
- * over all devices: EMU_PORT(device, port).
- */
+/* port.c: devices and ports by name and address. Ports are numbered over all devices of the
+ * machine: EMU_PORT(device, port). */
 #define EMU_PORT(device, port) ((device)*EMU_MAX_PORTS + (port)-1)
 #define EMU_PORT_DEVICE(n)     ((n) / EMU_MAX_PORTS)
 #define EMU_PORT_OF(n)         ((uint8_t)((n) % EMU_MAX_PORTS + 1))
-/* Names, GUIDs, and the addresses of the knob; `d` has its knobs. 0 or -ENOMEM. */
+/* Initializes names, GUIDs and addresses from the knobs in `d`. Returns 0 or -ENOMEM. */
 int emu_ports_init(struct emu_dev *d);
-/* Whether a device has this port. */
+/* Returns whether a device has this port. */
 static inline bool emu_port_there(const struct emu_dev *d, uint32_t port)
 {
     return port >= 1 && port <= d->knobs.ports;
 }
 __be64 emu_guid(const struct emu_dev *d, uint32_t device, uint32_t port);
-uint16_t emu_lid(const struct emu_dev *d, uint32_t number);                 /* 0 on Ethernet */
-void emu_gid(const struct emu_dev *d, uint32_t number, union ibv_gid *gid); /* its only one */
-/* The number of the port that has an IP address; the first port where none has. */
+uint16_t emu_lid(const struct emu_dev *d, uint32_t number); /* 0 on Ethernet */
+/* the only GID of the port */
+void emu_gid(const struct emu_dev *d, uint32_t number, union ibv_gid *gid);
+/* Returns the number of the port with an IP address, or of the first port if none has it. */
 uint32_t emu_port_of_address(const struct emu_dev *d, const struct sockaddr *sa);
-/* The network interface that has a port's address, or the loopback's for one of its; false when
- * there is none. `name` has IF_NAMESIZE bytes. */
+/* Finds the network interface with a port's address, or the loopback interface for its
+ * addresses; false if there is none. `name` has IF_NAMESIZE bytes. */
 bool emu_port_interface(const struct emu_dev *d, uint32_t number, char *name);
-/* Whether ports of two devices are on one network. */
+/* Returns whether two devices are on one network. */
 bool emu_port_meets(const struct emu_dev *d, uint32_t device, uint32_t other);
-/* What a queue pair of a device says in shm_qp.fabric. */
+/* Returns the value of shm_qp.fabric for a device. */
 uint8_t emu_fabric(const struct emu_dev *d, uint32_t device);
-/* Whether a path from a device leads to a port of this machine, the only one there is. */
+/* Returns whether a path from a device leads to a port of this machine. */
 bool emu_reachable(const struct emu_dev *d, uint32_t device, const struct ibv_ah_attr *av);
 
-/* port_query.c: what programs ask of ports */
+/* port_query.c: port attributes */
 int emu_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
                    size_t len);
 
 /* segment.c: this process's segment */
 int emu_segment_create(struct emu_dev *d); /* 0 or -errno */
 void emu_segment_destroy(struct emu_dev *d);
-/* Are the parts of another process's segment, which may say anything, where ours are? */
+/* Checks that the layout of another process's segment, which may contain anything, is that of
+ * this process. */
 bool emu_segment_fits(const struct shm_head *seg);
-/* Bytes in the segment at the returned offset, zeroed; 0 when it is full. Under no lock. */
+/* Allocates zeroed bytes of the segment; returns their offset, or 0 when full. Under no
+ * lock. */
 uint64_t emu_arena_alloc(struct emu_dev *d, uint64_t bytes);
 void emu_arena_free(struct emu_dev *d, uint64_t off, uint64_t bytes);
 
@@ -243,64 +246,67 @@ bool emu_turns_had(struct emu_turns *t, bool forget);
 /* Looks through the slots: processes that want to run now. */
 void emu_turns_begin(const struct emu_dev *d, struct emu_turns *t);
 int emu_slot_claim(struct emu_dev *d); /* 0 or -errno */
-/* Binds and listens on an abstract unix socket: its fd or -errno. */
+/* Binds and listens on an abstract unix socket; returns the descriptor or -errno. */
 int emu_listen_abstract(const char *name);
-/* The process in `slot`, with a reference; NULL with errno when there is none or it is closed.
- */
+/* Returns the process in `slot`, with a reference; NULL with errno if absent or
+ * inaccessible. */
 struct emu_peer *emu_peer_get(struct emu_dev *d, uint32_t slot);
-/* The process `pid`, likewise. */
+/* Returns the process `pid`, likewise. */
 struct emu_peer *emu_peer_by_pid(struct emu_dev *d, int pid);
-/* The same: the one that *last refers to, or another that takes its place there. */
+/* Returns the process in `slot` through the cached reference *last, which is replaced if it is
+ * another process. */
 struct emu_peer *emu_peer_of(struct emu_dev *d, struct emu_peer **last, uint32_t slot);
 void emu_peer_ref(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_put(struct emu_dev *d, struct emu_peer *p);
-/* Its pidfd fired, or it was found gone. Service thread, once for each peer. */
+/* Handles the death of a peer, as told by its pidfd or a check. Service thread, once per
+ * peer. */
 void emu_peer_died(struct emu_dev *d, struct emu_peer *p);
-/* Takes back what the dead process of a slot held here. Service thread. */
+/* Releases what the dead process of a slot held here. Service thread. */
 void emu_peer_clear(struct emu_dev *d, uint32_t slot);
-/* Does what is sent to it get an answer? Not of one that is gone, or silent by its knob. */
+/* Returns whether a peer answers: not if dead, replaced by exec, or silenced by the knob. */
 static inline bool emu_peer_answers(const struct emu_peer *p)
 {
     return !atomic_load_explicit(&p->dead, memory_order_relaxed) &&
            !SHM_LEFT(atomic_load_explicit(&p->seg->keeper, memory_order_relaxed)) &&
            !atomic_load_explicit(&p->seg->silent, memory_order_relaxed);
 }
-bool emu_peer_stopped(struct emu_peer *p); /* by a signal or a debugger, or dead */
-/* Has it run since it had run for `*ran`, or wanted nothing of a processor?  Sets *ran. */
+bool emu_peer_stopped(struct emu_peer *p); /* stopped by a signal or a debugger, or dead */
+/* Returns whether a peer has run since its run time was *ran, or was not waiting for a
+ * processor. Updates *ran. */
 bool emu_peer_had_turn(const struct emu_peer *p, uint64_t *ran);
-/* Is it true of any that we know?  Under the device's lock. */
+/* Returns whether `is` holds for any known peer. Under the device's lock. */
 bool emu_peers_any(struct emu_dev *d,
                    bool (*is)(struct emu_dev *d, struct emu_peer *p, void *arg), void *arg);
-/* One that became another program, or is dead without a pidfd that says so; NULL when there is
- * none. It stays in the table until emu_peer_died(). Service thread. */
+/* Returns a peer that has executed another program, or died without a pidfd to tell; NULL if
+ * there is none. The peer stays in the table until emu_peer_died(). Service thread. */
 struct emu_peer *emu_peer_unseen(struct emu_dev *d);
 void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan);
-/* Puts a message into a peer's inbox and wakes its service thread; false when it is full. Then
- * one of INBOX_CM or INBOX_HELLO is the caller's to repeat; what another one is about the owner
- * finds in its segment by itself. */
+/*
+ * Puts a message into a peer's inbox and wakes its service thread; false when the inbox is
+ * full. Then the caller repeats messages of kind INBOX_CM and INBOX_HELLO; the owner finds the
+ * subjects of other kinds in its segment.
+ */
 bool emu_peer_send(struct emu_dev *d, struct emu_peer *p, uint32_t kind, uint32_t index,
                    uint32_t arg, const void *payload, size_t len);
-/* Tells a process of this one, before something is put there that it must clear up should this
- * one die: it may know nothing of it otherwise. False when its inbox is full. */
+/* Announces this process to a peer before leaving state there that the peer must clear if this
+ * process dies. False when the inbox is full. */
 bool emu_peer_greet(struct emu_dev *d, struct emu_peer *p);
-/* Explains, once per process, that the kernel forbids to reach another process's memory. */
+/* Explains, once per process, that the kernel forbids access to another process's memory. */
 void emu_explain_eperm(int pid);
-/* Pid of the process that listens on an abstract socket, or -errno. */
-int emu_listener_pid(const char *name); /* -EPERM: of another PID namespace */
+/* Returns the process that listens on an abstract socket, or -errno. */
+int emu_listener_pid(const char *name); /* -EPERM: in another PID namespace */
 
-/* service.c: the one thread */
+/* service.c: the service thread */
 int emu_service_start(struct emu_dev *d); /* 0 or -errno */
-/* Ends the thread: for tests that do its work by themselves, and hold no lock of ours. */
+/* Ends the thread. For tests that do its work themselves; no lock may be held. */
 void emu_service_stop(struct emu_dev *d);
-void emu_service_forked(void); /* in the child, where the thread does not exist */
-/*
- * Handles what is in the inbox; the service thread does. Whatever a message says, it harms
- * nobody but its sender and the connections between the two.
- */
+void emu_service_forked(void); /* in a forked child, which has no such thread */
+/* Handles all inbox messages; called by the service thread. An invalid message affects only its
+ * sender and the connections between both processes. */
 void emu_inbox_read(struct emu_dev *d);
 
-/* watch.c: what the service thread waits for */
+/* watch.c: descriptors watched by the service thread */
 enum emu_watch {
     EMU_WATCH_BELL,
     EMU_WATCH_TIMER,
@@ -318,38 +324,38 @@ struct emu_watched {
 };
 int emu_watch_open(void); /* 0 or -errno */
 void emu_watch_close(void);
-void emu_watch_forked(void);                /* in the child: it was its parent's */
+void emu_watch_forked(void); /* in a forked child: drops the parent's descriptor */
 int emu_watch(int fd, enum emu_watch what); /* not for peers; 0 or -errno */
-/* Closes a descriptor that may be watched. Its number may be another's right after that, so the
- * service thread uses a listener's only between emu_watch_hold() and emu_watch_let_go(). */
+/* Closes a descriptor that may be watched. The number may be reused at once, so the service
+ * thread uses a listener's descriptor only between emu_watch_hold() and emu_watch_let_go(). */
 void emu_unwatch_close(int fd);
-/* False when one was closed since the last wait began. Else none is until it lets go. */
+/* Blocks closing; false if a descriptor was closed since the last wait began. */
 bool emu_watch_hold(void);
 void emu_watch_let_go(void);
 void emu_watch_peer(struct emu_dev *d, struct emu_peer *p);
 void emu_unwatch_peer(struct emu_peer *p);
-/* How often peers, and what they have said, have to be looked after; ns. */
+/* Returns the interval for checking peers and their lost messages, in ns. */
 uint64_t emu_watch_period(void);
-/* Waits until there is something; how much, at most `most`, or -1 with errno. */
+/* Waits for events; returns their number, at most `most`, or -1 with errno. */
 int emu_watch_wait(struct emu_watched *seen, int most);
 void emu_service_wake(struct emu_dev *d);
-/* Makes an eventfd readable; false when that was not possible. */
+/* Makes an eventfd readable; false on failure. */
 bool emu_kick(int fd);
 
-/* timer.c: the clock, and timers */
+/* timer.c: clock and timers */
 uint64_t emu_now(void);
-/* A descriptor that is readable when a timer is due, or -errno. */
+/* Returns a descriptor that becomes readable when a timer is due, or -errno. */
 int emu_timers_open(const struct emu_dev *d);
-void emu_timers_forked(void); /* in the child: they are its parent's */
+void emu_timers_forked(void); /* in a forked child: drops the parent's timers */
 void emu_timer_arm(struct emu_dev *d, struct emu_timer *t, uint64_t due);
-/* The same, but a timer that is armed for an earlier time stays as it is. */
+/* Arms a timer unless it is armed for an earlier time. */
 void emu_timer_sooner(struct emu_dev *d, struct emu_timer *t, uint64_t due);
-/* Disarms, and waits until a run in another thread is over. */
+/* Disarms a timer and waits for a run in another thread to end. */
 void emu_timer_cancel(struct emu_timer *t);
-/* Runs what is due. On a link one thread does at a time: another waits for its turn or not. */
+/* Runs due timers. With the link model one thread at a time does; others wait if `wait`, or
+ * return. */
 void emu_timers_run(bool wait);
-/* Runs what is due, unless another thread does; called by threads that poll and find nothing.
- */
+/* Runs due timers unless another thread does; called by threads that poll an empty CQ. */
 void emu_timers_poll(void);
 
 /* link.c */
@@ -357,20 +363,20 @@ static inline bool emu_link_on(const struct emu_dev *d)
 {
     return d->knobs.link_mb_s != 0;
 }
-/* So many bytes come to a process's engine for this device at the time `from`; when they have
- * arrived. */
+/* Passes `bytes` to a process's engine for a device at the time `from`; returns the arrival
+ * time. */
 uint64_t emu_link_leave(const struct emu_dev *d, struct shm_head *of, uint8_t device,
                         uint64_t from, uint64_t bytes);
 
 /* copy.c */
-/* Moves `total` bytes between local and remote vectors: 0, -EFAULT (remote), -EINVAL (local),
- * -EPERM, -ESRCH. The vectors are consumed. */
+/* Move `total` bytes between local and remote vectors, which are modified. Return 0, -EFAULT
+ * (remote memory), -EINVAL (local memory), -EPERM or -ESRCH. */
 int emu_copy_to(struct emu_peer *p, struct iovec *local, unsigned nl, struct iovec *remote,
                 unsigned nr, uint64_t total);
 int emu_copy_from(struct emu_peer *p, struct iovec *local, unsigned nl, struct iovec *remote,
                   unsigned nr, uint64_t total);
-/* Gathers `length` bytes that the program itself can read: 0, EFAULT where it cannot, ENOMEM.
- * `from` is not consumed, and has `length` bytes. */
+/* Gathers `length` bytes of the program's readable memory. Returns 0, EFAULT or ENOMEM. `from`
+ * is not modified, and has `length` bytes. */
 int emu_copy_own(void *to, const struct iovec *from, unsigned n, size_t length);
 
 #endif

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Who is on this machine: slots, and the segments of other processes.
+ * Processes of this machine: slots, and segments of other processes.
  *
- * A process owns slot N while it holds the abstract unix socket "emuverbs/slot/N". Such a name
- * lives in the kernel's network namespace and vanishes with its holder, so nothing is ever left
- * behind and two processes never hold one slot. Whoever needs the process in a slot (or the one
- * that listens on an rdma_cm address) connects to the name; that works even while the holder is
- * stopped, since connecting needs only its backlog, and the kernel then tells the holder's pid.
- * The holder's segment is the memfd of the right name among the descriptors of one of its
- * threads, /proc/PID/task/TID/fd, that has its number or its slot in it; its memory is reached
- * by its service thread, which is there as long as the process, and may outlive the first
- * thread. Its event descriptors are copied by pidfd_getfd. All of that needs the same right as
- * process_vm_writev, which the data path needs anyway.
+ * A process owns slot N while it holds the abstract unix socket "emuverbs/slot/N". The name
+ * lives in the kernel's network namespace and disappears with its holder. To find the process
+ * in a slot (or a listener of an rdma_cm address), connect to the name: the kernel then reports
+ * the holder's process ID, even while the holder is stopped.
  *
- * A process that calls exec() is another one from then on, with the same pid: the kernel marks
- * its segment (SHM_LEFT), and the thread by which its memory was reached is gone.
+ * The holder's segment is a memfd among the descriptors of one of its threads,
+ * /proc/PID/task/TID/fd, that contains its process ID or slot. Its memory is accessed through
+ * its service thread, which may outlive the main thread. Its eventfds are copied by
+ * pidfd_getfd. All this needs the same permission as process_vm_writev.
  *
- * A peer's structure is kept while the peer lives or anything refers to it. When its pidfd says
- * that it died, it leaves the table, but stays mapped for the QPs that still point at it.
+ * After exec() a process counts as another one with the same process ID: the kernel marks its
+ * segment (SHM_LEFT), and its service thread is gone.
+ *
+ * A peer's structure is kept while the peer lives or is referenced. A dead peer leaves the
+ * table, but stays mapped for QPs that refer to it.
  */
 #include "emul/verbs/process/process.h"
 #include "emul/verbs/base/sysio.h"
@@ -40,7 +39,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define LEFT_WAIT (5 * EMU_NSEC) /* for the threads of one that has left */
+/* limit of waiting for the threads of a process that has left */
+#define LEFT_WAIT (5 * EMU_NSEC)
 
 static int pidfd_open_(int pid)
 {
@@ -80,7 +80,7 @@ int emu_listen_abstract(const char *name)
     return s;
 }
 
-/* The kernel tells 0 of a process that has no number here. */
+/* Explains, once, that the process is in another PID namespace (the kernel reports 0). */
 static void explain_namespace(void)
 {
     static _Atomic int said;
@@ -97,13 +97,11 @@ static uint64_t limit_of(int resource)
     struct rlimit r = {0};
 
     getrlimit(resource, &r);
-    return (uint64_t)r.rlim_cur; /* UINT64_MAX: there is none */
+    return (uint64_t)r.rlim_cur; /* UINT64_MAX: unlimited */
 }
 
-/*
- * Explains, once, what is lacking where it is descriptors or memory. `pid` is 0 where it is not
- * known; `size` is that of the peer's segment, or 0 where that is not the matter.
- */
+/* Explains, once, a lack of descriptors or memory. `pid`: 0 if unknown; `size`: bytes of the
+ * peer's segment, 0 if irrelevant. */
 static void explain_lack(_Atomic int *said, const char *what, int pid, int err, uint64_t size)
 {
     char why[400], who[32] = "a process";
@@ -160,10 +158,8 @@ int emu_listener_pid(const char *name)
     return ret;
 }
 
-/*
- * The first slot and the last are nobody's: a queue pair in one of them could have the number
- * 0, or the one that stands for all members of a group.
- */
+/* The first and the last slot are not used: QP numbers in them could be 0, or the number of all
+ * members of a multicast group. */
 #define SLOTS (EMU_MAX_SLOTS - 2)
 
 static void *number_main(void *number)
@@ -173,9 +169,9 @@ static void *number_main(void *number)
 }
 
 /*
- * A number that the kernel has given to no process or thread for a while: that of a new thread.
- * That of the process is the same after exec(), and peers may still be clearing up behind the
- * program that was there before, by its slot.
+ * Returns a number recently not used by the kernel for a process or thread: that of a new
+ * thread. The process ID is not suitable: it is unchanged by exec(), and peers may still be
+ * clearing the state of the former program by its slot.
  */
 static int fresh_number(const struct emu_dev *d)
 {
@@ -226,7 +222,7 @@ void emu_explain_eperm(int pid)
         pid);
 }
 
-/* The process that has a slot, or -errno. Its service thread wakes. */
+/* Returns the process that owns a slot, or -errno. Wakes its service thread. */
 static int slot_pid(uint32_t slot)
 {
     char name[64];
@@ -236,9 +232,10 @@ static int slot_pid(uint32_t slot)
 }
 
 /*
- * Whether a segment that a process has open is its own: while it maps a peer's it has that one
- * open, too, and a forked child has its parent's for a moment. In another PID namespace it has
- * another number for itself, and then its slot tells. *err is set where that cannot be asked.
+ * Returns whether a segment opened by a process is its own. A process also has the segments of
+ * peers open while mapping them, and a forked child briefly that of its parent. In another PID
+ * namespace the process ID differs, and the slot decides. *err is set if the slot cannot be
+ * resolved.
  */
 static bool is_own(const struct shm_head *seg, int pid, int *err)
 {
@@ -249,8 +246,8 @@ static bool is_own(const struct shm_head *seg, int pid, int *err)
     return holder == pid;
 }
 
-/* Finds the memfd of a process among the descriptors of a thread of it, a folder of /proc, and
- * maps it. `size` is set to that of the file that was found, also where it cannot be mapped. */
+/* Finds the memfd of a process among the descriptors of one of its threads, a folder of /proc,
+ * and maps it. Sets `size` to the size of the file found, even if mapping fails. */
 static struct shm_head *map_from(const char *thread, int pid, uint64_t *size)
 {
     char path[700], link[128];
@@ -268,7 +265,7 @@ static struct shm_head *map_from(const char *thread, int pid, uint64_t *size)
         snprintf(path, sizeof(path), "%s/fd/%s", thread, e->d_name);
         ssize_t n = readlink(path, link, sizeof(link) - 1);
         if (n < 0 && (errno == EACCES || errno == EPERM))
-            err = EPERM; /* the folder may be listed, as of another user namespace */
+            err = EPERM; /* listable, as in another user namespace, but not readable */
         if (n <= 0)
             continue;
         link[n] = 0;
@@ -305,8 +302,8 @@ static struct shm_head *map_from(const char *thread, int pid, uint64_t *size)
     return seg;
 }
 
-/* Maps the segment of a process. Where its first thread has ended, that one has no descriptors
- * any more, or none that may be looked at: the others have. */
+/* Maps the segment of a process. An exited main thread has no accessible descriptors; then
+ * other threads are tried. */
 static struct shm_head *map_segment(int pid, uint64_t *size)
 {
     char thread[300];
@@ -333,8 +330,8 @@ static struct shm_head *map_segment(int pid, uint64_t *size)
     return seg;
 }
 
-/* The thread that stands for a process. What its segment says is looked at: it is no thread of
- * another process, and in another PID namespace it would have another number. */
+/* Returns the thread for memory access. The number in the segment is verified: the thread must
+ * belong to the process, whose number may differ in another PID namespace. */
 static int thread_of(int pid, const struct shm_head *seg)
 {
     char path[64];
@@ -344,27 +341,26 @@ static int thread_of(int pid, const struct shm_head *seg)
     return seg->pid == pid && access(path, F_OK) == 0 ? tid : pid;
 }
 
-/* Whether a process is ending, or is becoming another program, or has. */
+/* Returns whether a process is exiting or executing another program. */
 static bool has_left(const struct emu_peer *p)
 {
     return SHM_LEFT(atomic_load(&p->seg->keeper));
 }
 
-/* Whether a process has ended, be it reaped or not. */
+/* Returns whether a process has exited, reaped or not. */
 static bool is_dead(const struct emu_peer *p)
 {
     struct pollfd f = {.fd = p->pidfd, .events = POLLIN};
 
     if (p->pidfd >= 0)
         return poll(&f, 1, 0) > 0;
-    /* no pidfds here (an old kernel, valgrind): what is dead has no memory, not even unmapped
-     */
+    /* no pidfds (old kernel, valgrind): a dead process has no memory, not even unmapped */
     char byte;
     struct iovec l = {&byte, 1}, r = {NULL, 1};
     return process_vm_readv(p->tid, &l, 1, &r, 1, 0) < 0 && errno == ESRCH;
 }
 
-/* Has no thread of one that has left the name of its slot any more? */
+/* Returns whether no thread of a process that has left holds its slot's name. */
 static bool slot_is_free(const struct emu_peer *p)
 {
     int pid = slot_pid(p->slot);
@@ -373,10 +369,10 @@ static bool slot_is_free(const struct emu_peer *p)
 }
 
 /*
- * Of one that has left: does no thread of it work on our segment or memory any more? They end
- * one by one, each after its system call, and the name of its slot is free when all have. Where
- * another process has that name from it, as a child in the middle of fork may, time decides.
- * Service thread.
+ * Returns whether no thread of a process that has left still accesses this segment or memory.
+ * Threads end one by one, each after its system call; afterwards the slot's name is free. If
+ * another process inherited the name, such as a child in fork, LEFT_WAIT decides. Service
+ * thread.
  */
 static bool is_through(struct emu_peer *p)
 {
@@ -420,7 +416,7 @@ static struct emu_peer *peer_open(struct emu_dev *d, int pid)
     }
     p->slot = p->seg->slot & (EMU_MAX_SLOTS - 1);
     p->incarnation = p->seg->incarnation;
-    p->refs = 1; /* the table's */
+    p->refs = 1; /* the table's reference */
     atomic_store(&p->bell, -1);
     pthread_mutex_init(&p->chan_lock, NULL);
 
@@ -437,12 +433,12 @@ static struct emu_peer *peer_open(struct emu_dev *d, int pid)
     p->refs++;
     p->next = old;
     d->peers[p->slot] = p;
-    emu_watch_peer(d, p); /* before the service thread finds it there, and forgets it */
+    emu_watch_peer(d, p); /* before the service thread can find and remove it */
     pthread_mutex_unlock(&d->lock);
     return p;
 }
 
-/* A living peer that we know already, with a reference. */
+/* Returns a living peer in the table, with a reference. */
 static struct emu_peer *peer_known(struct emu_dev *d, int pid, uint32_t slot)
 {
     struct emu_peer *found = NULL;
@@ -520,7 +516,7 @@ void emu_peer_clear(struct emu_dev *d, uint32_t slot)
 {
     emu_above_slot_died(d, slot);
     shm_ring_recover(d->seg, &d->seg->inbox, slot);
-    emu_above_untold(d); /* it may have died between doing something here and saying so */
+    emu_above_untold(d); /* it may have died between a change here and its message */
 }
 
 void emu_peer_died(struct emu_dev *d, struct emu_peer *p)
@@ -561,7 +557,7 @@ bool emu_peer_greet(struct emu_dev *d, struct emu_peer *p)
         return true;
     if (!emu_peer_send(d, p, INBOX_HELLO, d->slot, 0, NULL, 0))
         return false;
-    atomic_store(&p->greeted, true); /* not before: another thread would go on by that */
+    atomic_store(&p->greeted, true); /* not earlier: another thread would rely on it */
     return true;
 }
 
@@ -569,7 +565,7 @@ bool emu_peer_stopped(struct emu_peer *p)
 {
     if (p->self)
         return false;
-    if (has_left(p)) /* what is there by its number may be another program */
+    if (has_left(p)) /* the number may belong to another program */
         return slot_is_free(p);
     return emu_has_stopped(p->pid);
 }
@@ -627,13 +623,13 @@ static bool is_eventfd(int fd)
     return strcmp(link, "anon_inode:[eventfd]") == 0;
 }
 
-/* Copies an eventfd of a peer; -1 when that is not possible (too many open, an old kernel, the
- * program has closed it and the number is another file's). */
+/* Copies an eventfd of a peer; -1 on failure (descriptor limit, old kernel, or closed by the
+ * program and reused for another file). */
 static int copy_fd(struct emu_peer *p, int fd)
 {
     static _Atomic int said;
     int copy = fd >= 0 && p->pidfd >= 0 ? pidfd_getfd_(p->pidfd, fd) : -1;
-    bool left = has_left(p); /* it is the other program's, or that one forbids it */
+    bool left = has_left(p); /* the descriptor is the new program's, or access is denied */
 
     if (left || (copy >= 0 && !is_eventfd(copy))) {
         if (copy >= 0)
@@ -657,7 +653,7 @@ void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p)
     if (fd < 0) {
         fd = copy_fd(p, p->seg->bell_fd);
         if (fd < 0) {
-            /* connecting to its slot wakes the service thread just as well */
+            /* connecting to its slot also wakes the service thread */
             slot_pid(p->slot);
             return;
         }
@@ -694,7 +690,7 @@ void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan)
             sys_close(c->fd);
         c->gen = 0;
         int fd = gen & 1 ? copy_fd(p, atomic_load(&s->fd)) : -1;
-        if (fd >= 0 && atomic_load(&s->gen) != gen) { /* it may be another's by now */
+        if (fd >= 0 && atomic_load(&s->gen) != gen) { /* may have been reused */
             sys_close(fd);
         } else if (fd >= 0) {
             c->fd = fd;
@@ -707,7 +703,7 @@ void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan)
         emu_peer_send(d, p, INBOX_SIGNAL, chan, gen, NULL, 0);
 }
 
-/* A message into the inbox; false when there is no room. */
+/* Puts a message into the inbox; false when full. */
 static bool put(struct emu_dev *d, struct emu_peer *p, uint32_t kind, uint32_t index,
                 uint32_t arg, const void *payload, size_t len)
 {

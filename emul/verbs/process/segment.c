@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * This process's segment: a sparse memfd, and an allocator for the rings in it.
+ * This process's segment: a sparse memfd, and an allocator for rings in it.
  *
- * The memfd has no name in any file system: when the last process that maps it is gone, so is
- * it, whatever killed them. The arena hands out powers of two from free lists; its bookkeeping
- * is private memory, since only the owner allocates.
+ * The memfd is anonymous and disappears with the last process that maps it. The arena allocates
+ * powers of two from free lists; its records are private memory, because only the owner
+ * allocates.
  */
 #include "emul/verbs/process/process.h"
 #include "emul/verbs/base/sysio.h"
@@ -32,7 +32,7 @@ static uint64_t align_up(uint64_t v, uint64_t a)
     return (v + a - 1) & ~(a - 1);
 }
 
-/* A file that is larger than the process may have would be answered by SIGXFSZ. */
+/* Checks RLIMIT_FSIZE: exceeding the limit would raise SIGXFSZ. */
 static bool may_be_so_large(uint64_t size)
 {
     struct rlimit most;
@@ -49,7 +49,7 @@ static bool may_be_so_large(uint64_t size)
     return false;
 }
 
-/* Says where the parts of a segment are; returns where its inbox is. */
+/* Sets the offsets of the parts of a segment; returns the offset of its inbox. */
 static uint64_t lay_out(struct shm_head *seg)
 {
     uint64_t off = align_up(sizeof(*seg), 4096);
@@ -79,7 +79,7 @@ int emu_segment_create(struct emu_dev *d)
 {
     char name[64];
     uint64_t size = d->knobs.segment_mib << 20;
-    uint64_t drawn[2]; /* incarnation, and the first serial */
+    uint64_t drawn[2]; /* incarnation and first serial */
 
     if (!may_be_so_large(size))
         return -EFBIG;
@@ -178,7 +178,7 @@ void emu_arena_free(struct emu_dev *d, uint64_t off, uint64_t bytes)
     struct arena_free *f = malloc(sizeof(*f));
 
     if (!f)
-        return; /* the range is lost until the process ends */
+        return; /* the range is lost until exit */
     f->off = off;
     unsigned c = size_class(bytes);
     pthread_mutex_lock(&d->lock);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The service thread: what a kernel and the device's own engine would do while the program
- * sleeps. It reads the inbox, notices dead peers, empties the backlogs of listening names
- * (connecting to them is only how pids are found), and runs timers: waits after an RNR, delayed
- * reads, time-outs of the connection manager.
+ * The service thread: the work of kernel and device while the program sleeps. It reads the
+ * inbox, notices dead peers, accepts connections to listening names (used to look up process
+ * IDs only), and runs timers: RNR waits, delayed reads, time-outs of the connection manager.
  */
 #include "emul/verbs/process/process.h"
 #include "emul/verbs/base/sysio.h"
@@ -21,13 +20,11 @@ static struct {
     pthread_t thread;
     bool started;
     _Atomic bool stop;
-    sem_t up; /* the thread is in the segment */
+    sem_t up; /* the thread has entered itself in the segment */
 } svc;
 
-/*
- * Who sends datagrams is not known here else, and may die with a receive in its hands. Where
- * there is no descriptor or memory to look it up with, that is done again by time.
- */
+/* Maps a sender of datagrams, which would be unknown otherwise and may die while it holds a
+ * receive. Without descriptors or memory the attempt is repeated later. */
 static void greeted(struct emu_dev *d, uint32_t slot)
 {
     slot &= EMU_MAX_SLOTS - 1;
@@ -39,7 +36,7 @@ static void greeted(struct emu_dev *d, uint32_t slot)
     if (err == EMFILE || err == ENFILE || err == ENOMEM || err == EAGAIN)
         *word |= bit;
     else if (err == ECONNREFUSED || err == ESRCH)
-        emu_peer_clear(d, slot); /* it has died since */
+        emu_peer_clear(d, slot); /* died meanwhile */
     emu_peer_put(d, p);          /* the table keeps it while it lives */
 }
 
@@ -56,7 +53,8 @@ void emu_inbox_read(struct emu_dev *d)
 
     while ((m = shm_ring_peek(d->seg, &d->seg->inbox, 0)) != NULL) {
         struct shm_msg copy;
-        if (m->kind == INBOX_HELLO) /* before it leaves the inbox: see emu_mr_drain */
+        /* before the message leaves the inbox, see emu_mr_drain() */
+        if (m->kind == INBOX_HELLO)
             greeted(d, m->index);
         memcpy(&copy.kind, &m->kind, sizeof(copy) - offsetof(struct shm_msg, kind));
         shm_ring_pop(d->seg, &d->seg->inbox);
@@ -76,7 +74,7 @@ void emu_inbox_read(struct emu_dev *d)
         emu_above_untold(d);
 }
 
-static int spare = -1; /* a descriptor to accept with where there is no other left */
+static int spare = -1; /* spare descriptor for accept4() at the descriptor limit; -1: none */
 
 static bool somebody_waits(int listener)
 {
@@ -86,10 +84,10 @@ static bool somebody_waits(int listener)
 }
 
 /*
- * Empties a backlog. A connection stays there, and wakes this thread again and again, until it
- * is accepted, also where the process has no descriptor left. The kernel asks for a descriptor
- * before it looks for a connection, so an empty backlog, too, yields EMFILE: the spare one is
- * given up for somebody only.
+ * Accepts and closes all connections of a backlog; otherwise they would wake this thread again.
+ * At the descriptor limit the spare descriptor is released for accept4(). The kernel allocates
+ * a descriptor before it checks for connections, so an empty backlog yields EMFILE, too: the
+ * spare is released only if a connection is waiting.
  */
 static void empty_backlog(int listener)
 {
@@ -117,13 +115,16 @@ static void check_peers(struct emu_dev *d)
     emu_inbox_read(d);
     meet_late(d);
     while ((p = emu_peer_unseen(d)) != NULL) {
-        emu_inbox_read(d); /* what it said before comes first */
+        emu_inbox_read(d); /* earlier messages come first */
         emu_peer_died(d, p);
     }
 }
 
-/* What the kernel goes through when the service thread ends: the word in the segment. Threads
- * have such a list each, for robust mutexes; this one uses none. */
+/*
+ * Robust list of the service thread, with the segment's word as its entry: the kernel processes
+ * the list when the thread ends. Robust mutexes of the C library use the same list; the thread
+ * has none.
+ */
 static struct {
     struct robust_list_head head;
     struct robust_list entry;
@@ -163,28 +164,29 @@ static void *service_main(void *arg)
                 (void)got;
                 emu_timers_run(true);
                 break;
-            case EMU_WATCH_SLOT: /* somebody asks who we are, or rings without our eventfd */
+            /* a peer looks up this process, or wakes it without its eventfd */
+            case EMU_WATCH_SLOT:
             case EMU_WATCH_LISTENER:
                 if (!emu_watch_hold())
-                    break; /* the number may be another's; who still asks is seen again */
+                    break; /* the number may be reused; waiting peers are seen again */
                 empty_backlog(seen[i].fd);
                 emu_watch_let_go();
                 if (seen[i].what == EMU_WATCH_SLOT)
                     emu_inbox_read(d);
                 break;
             case EMU_WATCH_PEER:
-                emu_inbox_read(d); /* what it said before it died comes first */
+                emu_inbox_read(d); /* messages sent before its death come first */
                 emu_peer_died(d, seen[i].peer);
                 break;
             }
         }
-        /* after the above, whose peers are there until they were handled */
+        /* afterwards: the peers above must exist until handled */
         if (!atomic_load(&svc.stop) && emu_now() - checked >= emu_watch_period()) {
             check_peers(d);
             checked = emu_now();
         }
     }
-    kept.head.list.next = &kept.head.list; /* the process is still here */
+    kept.head.list.next = &kept.head.list; /* the process continues */
     return NULL;
 }
 
@@ -214,7 +216,7 @@ int emu_service_start(struct emu_dev *d)
         err = emu_watch(d->slot_sock, EMU_WATCH_SLOT);
     if (err)
         goto no_thread;
-    spare = sys_no_stream(eventfd(0, EFD_CLOEXEC)); /* without one we only do not have it */
+    spare = sys_no_stream(eventfd(0, EFD_CLOEXEC)); /* optional: -1 if not available */
     sem_init(&svc.up, 0, 0);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * The clock and timers. The service thread runs what is due; a thread of the program that polls
- * an empty completion queue does so too, so that a busy machine does not delay them.
- */
+/* Clock and timers. The service thread runs due timers; so does a thread of the program that
+ * polls an empty CQ, so that a busy machine does not delay them. */
 #include "emul/verbs/process/process.h"
 #include "emul/verbs/base/sysio.h"
 
@@ -12,8 +10,9 @@
 
 static struct {
     pthread_mutex_t lock;
-    pthread_mutex_t turn; /* with a link: held by the thread that runs timers, before `lock` */
-    bool in_order;        /* there is a link */
+    pthread_mutex_t
+        turn;      /* link model: held by the thread that runs timers; taken before `lock` */
+    bool in_order; /* link model enabled */
     pthread_cond_t done;
     struct emu_timer *head;
     _Atomic uint64_t next_due;
@@ -23,7 +22,7 @@ static struct {
             .done = PTHREAD_COND_INITIALIZER,
             .fd = -1};
 
-/* What the clock says while a test has stopped it; 0: it runs. */
+/* Time of the clock while stopped by a test; 0: running. */
 static _Atomic uint64_t stopped;
 
 uint64_t emu_now(void)
@@ -44,7 +43,7 @@ static void set_alarm(void)
     struct itimerspec its = {0};
 
     atomic_store(&timers.next_due, due);
-    if (atomic_load(&stopped)) /* the kernel's clock goes on: what is due is, and no more */
+    if (atomic_load(&stopped)) /* the kernel's clock goes on: only due timers may trigger */
         due = due && due <= emu_now();
     its.it_value.tv_sec = (time_t)(due / EMU_NSEC);
     its.it_value.tv_nsec = (long)(due % EMU_NSEC);
@@ -62,7 +61,7 @@ static void unlink_timer(struct emu_timer *t)
     t->armed = false;
 }
 
-/* With the lock held. */
+/* Under timers.lock. */
 static void link_timer(struct emu_timer *t, uint64_t due)
 {
     if (t->armed)
@@ -107,7 +106,7 @@ void emu_timer_cancel(struct emu_timer *t)
 {
     pthread_mutex_lock(&timers.lock);
     for (;;) {
-        if (t->armed) /* a run that has just ended may have armed it anew */
+        if (t->armed) /* a run that has just ended may have armed it again */
             unlink_timer(t);
         if (!t->running)
             break;
@@ -133,7 +132,7 @@ static void run_due(void)
     pthread_mutex_unlock(&timers.lock);
 }
 
-/* What is under way on a link arrives in order: one thread at a time runs timers. */
+/* With the link model one thread at a time runs timers, so that requests arrive in order. */
 void emu_timers_run(bool wait)
 {
     if (!timers.in_order) {
@@ -153,7 +152,7 @@ void emu_timers_poll(void)
         emu_timers_run(false);
 }
 
-/* For tests, which find it by dlsym: see doc/emuverbs.md. */
+/* Called by tests, through dlsym; see doc/emuverbs.md. */
 EMU_EXPORT uint64_t emuverbs_clock(uint64_t ns);
 EMU_EXPORT uint64_t emuverbs_clock(uint64_t ns)
 {

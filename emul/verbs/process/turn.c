@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What the kernel says of another process: whether it is stopped, and whether it has had a
- * processor. A time-out means something only for who has.
+ * State of another process as shown by the kernel: whether it is stopped, and whether it has had
+ * a processor. A time-out counts only against a process that has.
  */
 #include "emul/verbs/process/process.h"
 #include "emul/verbs/base/sysio.h"
@@ -12,15 +12,15 @@
 #include <string.h>
 #include <time.h>
 
-/* As the kernel shows it; '?' where that cannot be told for want of a descriptor. */
+/* Returns a thread's state as shown by the kernel; '?' if unknown for lack of a descriptor. */
 static char thread_state(const char *path)
 {
-    char line[128], state = 'X'; /* also where it has ended meanwhile */
+    char line[128], state = 'X'; /* also if it has ended meanwhile */
     FILE *f = fopen(path, "re");
 
     if (!f)
         return errno != ENOENT && errno != ESRCH ? '?' : 'X';
-    /* the name of a thread, which is in parentheses, may have some itself */
+    /* a thread's name, in parentheses, may contain parentheses */
     const char *name_end = fgets(line, sizeof(line), f) ? strrchr(line, ')') : NULL;
     if (name_end)
         (void)sscanf(name_end, ") %c", &state);
@@ -38,7 +38,8 @@ static bool is_at_rest(char state)
     return state != 'R';
 }
 
-/* Is it so of all threads?  They stop and end one by one, each after its system call. */
+/* Returns whether `is` holds for all threads. Threads stop and end one by one, each after its
+ * system call. */
 static bool all_threads(int pid, bool (*is)(char state))
 {
     char path[300];

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What the service thread waits for. Each descriptor says what it is, and which: a socket, or a
- * peer. No descriptor tells that a peer becomes another program, or that one could not
- * wake this process: both are looked after by time, too, and more often where the kernel has no
- * pidfds.
+ * Descriptors watched by the service thread. The data of each names its kind, and a socket or a
+ * peer. No descriptor announces that a peer executes another program, or that a peer could not
+ * wake this process. So both are also checked at intervals, which are shorter without pidfds.
  */
 #include "emul/verbs/process/process.h"
 #include "emul/verbs/base/sysio.h"
@@ -19,9 +18,9 @@
 static struct {
     int epfd;
     _Atomic bool without;    /* some peers have no pidfd */
-    _Atomic unsigned peers;  /* how many there are */
-    pthread_mutex_t lock;    /* of the rest; innermost */
-    uint64_t closed, waited; /* descriptors that were closed; before the last wait */
+    _Atomic unsigned peers;  /* number of watched peers */
+    pthread_mutex_t lock;    /* protects the rest; innermost */
+    uint64_t closed, waited; /* number of closed descriptors; the same before the last wait */
 } set = {.epfd = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 int emu_watch_open(void)
@@ -86,7 +85,7 @@ void emu_watch_peer(struct emu_dev *d, struct emu_peer *p)
     if (p->pidfd >= 0)
         add(p->pidfd, (uint64_t)(uintptr_t)p | EMU_WATCH_PEER);
     else if (!atomic_exchange(&set.without, true) || first)
-        emu_service_wake(d); /* looks more often from now on */
+        emu_service_wake(d); /* shortens its interval */
 }
 
 void emu_unwatch_peer(struct emu_peer *p)
@@ -96,7 +95,8 @@ void emu_unwatch_peer(struct emu_peer *p)
     atomic_fetch_sub(&set.peers, 1);
 }
 
-/* Without peers, too: one that is not known yet may have no descriptor to wake this with. */
+/* Returns the check interval. Also used without peers: an unknown peer may lack a descriptor to
+ * wake this process. */
 static int period_ms(void)
 {
     return atomic_load(&set.peers) && atomic_load(&set.without) ? PEER_WITHOUT_MS
@@ -108,7 +108,8 @@ uint64_t emu_watch_period(void)
     return (uint64_t)period_ms() * (EMU_NSEC / 1000);
 }
 
-/* A program has closed what it had not opened, as one that becomes a daemon may. */
+/* Reports that the program has closed descriptors of the library, as daemons may, and falls
+ * back to checks at intervals. */
 static void look_by_time(int err)
 {
     static _Atomic int said;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Address handles, and the forty bytes before a datagram.
+ * Address handles, and the 40 bytes before a datagram.
  *
- * All that a handle says is copied into each request when it is posted, so a handle may be
- * destroyed while requests that named it are still queued. Whether its address is this machine,
- * the only one there is, is found out when it is made.
+ * A request copies the contents of its address handle when posted, so the handle may be
+ * destroyed while requests are queued. Creation checks whether the address belongs to this
+ * machine.
  */
 #include "emul/verbs/queue/queue.h"
 
@@ -84,7 +84,7 @@ EMU_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
     return 0;
 }
 
-/* The sender's address, from what a datagram's receiver has. */
+/* Composes the sender's address from a received datagram. */
 EMU_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc,
                                    struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
@@ -137,7 +137,7 @@ static void put16(unsigned char *to, uint32_t v)
     to[1] = (unsigned char)v;
 }
 
-/* On Ethernet with IPv4 the header has its place at the end. */
+/* On Ethernet with IPv4 the header occupies the last 20 bytes. */
 static void ipv4_header(const struct emu_av *av, const union ibv_gid *own, uint32_t rest,
                         unsigned char h[20])
 {
@@ -146,7 +146,7 @@ static void ipv4_header(const struct emu_av *av, const union ibv_gid *own, uint3
     h[0] = 0x45;
     h[1] = av->tclass;
     put16(h + 2, rest + 20 + 8);
-    put16(h + 6, 0x4000); /* not to be fragmented */
+    put16(h + 6, 0x4000); /* don't fragment */
     h[8] = av->hop;
     h[9] = PROTOCOL_UDP;
     memcpy(h + 12, own->raw + 12, 4);
@@ -162,7 +162,7 @@ void emu_ah_header(struct emu_dev *d, const struct emu_av *av, uint32_t payload,
                    unsigned char header[EMU_GRH])
 {
     union ibv_gid own;
-    uint32_t rest = payload + 12 + 8 + 4; /* and two headers and the check sum */
+    uint32_t rest = payload + 12 + 8 + 4; /* two headers and the checksum */
 
     memset(header, 0, EMU_GRH);
     if (!av->global)

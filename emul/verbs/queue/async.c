@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Asynchronous events: a list per context, and an eventfd that counts its entries, so that
- * programs may poll the descriptor, set it non-blocking, or sleep in ibv_get_async_event.  List
- * and count change together, under the lock; so reading the count never blocks, and the
- * descriptor of a list that was emptied by the end of its objects is not readable.
+ * programs may poll the descriptor, set it non-blocking, or sleep in ibv_get_async_event. List
+ * and count change together under the lock, so reading the count never blocks, and the
+ * descriptor is not readable after destroyed objects have emptied the list.
  */
 #include "emul/verbs/queue/queue.h"
 #include "emul/verbs/base/sysio.h"
@@ -15,22 +15,22 @@
 #include <string.h>
 #include <unistd.h>
 
-/* One entry more.  Lock held. */
+/* Increments the count. Lock held. */
 static void count_on(struct emu_ctx *ctx)
 {
     uint64_t one = 1;
 
     if (sys_write(ctx->v.context.async_fd, &one, sizeof(one)) < 0)
-        return; /* the count is at its limit: the descriptor is readable anyway */
+        return; /* count at its limit: the descriptor is readable anyway */
 }
 
-/* One entry less.  Lock held, and there was one. */
+/* Decrements the count, which was at least 1. Lock held. */
 static void count_off(struct emu_ctx *ctx)
 {
     uint64_t one;
 
     if (read(ctx->v.context.async_fd, &one, sizeof(one)) < 0)
-        return; /* the count was at its limit when the entry came: nothing to take off */
+        return; /* the count was at its limit when the entry was added */
 }
 
 void emu_async_raise(struct emu_ctx *ctx, const struct ibv_async_event *ev)
@@ -87,7 +87,8 @@ void emu_async_srq(struct emu_srq *srq, enum ibv_event_type type)
     emu_async_raise(emu_ctx_of(srq->srq.context), &ev);
 }
 
-/* What an event belongs to, if it must be acknowledged before that can be destroyed. */
+/* Returns the counters of the object whose destruction waits for the event's acknowledgement,
+ * or NULL. */
 static uint32_t *fetched(const struct ibv_async_event *ev, pthread_mutex_t **lock,
                          pthread_cond_t **cond, uint32_t **acked)
 {

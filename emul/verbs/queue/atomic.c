@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Atomic operations are atomic to each other, as an adapter's are, not to the instructions of
- * the program that has the memory. Posters take turns at the memory of one process, by a word
- * in its segment that names who is at it. One that died there is passed by: what it has not
- * written it never will. One that is stopped there is not, as it would write when it goes on;
- * requests that wait for it end as those to a peer that does not answer.
+ * Atomic operations: atomic among each other, as on an adapter, not to instructions of the
+ * program that owns the memory. Posters take turns by a word in the owner's segment that names
+ * the current one. A dead poster is skipped: it will not write any more. A stopped poster is
+ * not, because it would write after continuing; requests that wait for it fail as with an
+ * unresponsive peer.
  */
 #include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
 #include <sched.h>
 
-/* The word that tells who does an atomic operation: this process, in this life. */
+/* Returns the word that identifies this process and incarnation. */
 static uint64_t atomic_word(const struct emu_peer *p)
 {
     return p->incarnation << 16 | p->slot;
 }
 
-/* Waits for this process's turn at the memory of the peer. */
+/* Waits for this process's turn at the peer's memory; false on time-out. */
 static bool enter(struct emu_dev *d, struct emu_peer *p)
 {
     _Atomic uint64_t *turn = &p->seg->atomics;
@@ -36,7 +36,7 @@ static bool enter(struct emu_dev *d, struct emu_peer *p)
             emu_peer_put(d, at);
             look = now + EMU_TURN_LOOK;
         }
-        if (!dead) { /* else its word is taken over, if it is still there */
+        if (!dead) { /* otherwise take over the dead poster's word, if unchanged */
             holder = 0;
             sched_yield();
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Work requests that bind a memory window; what they do is in mw.c. */
+/* Work requests that bind a memory window; executed by mw.c. */
 #include "emul/verbs/queue/queue.h"
 
 #include <errno.h>

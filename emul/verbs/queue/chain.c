@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * RDMA writes that are posted together, moved in one system call.
+ * RDMA writes that are posted together, moved by one system call.
  *
- * A device works on the requests of a chain side by side, and a small one costs it little more
- * than its bytes. Here each would be a system call, which takes as long as copying some
- * kilobytes. So writes of one chain with nothing ahead of them go together, in their order:
- * process_vm_writev stops at the first byte that it cannot move, and what is behind that is
- * not moved, as behind a request that fails.
+ * A device overlaps the requests of a chain, so a small one costs little more than its bytes.
+ * Here each would cost a system call, which takes as long as copying some kilobytes. So writes
+ * of a chain with nothing queued before them are moved together in order: process_vm_writev
+ * stops at the first byte that cannot be moved, and moves nothing behind it, as after a failed
+ * request.
  *
- * Only the case in which all is well is here. Whatever is not, before or while the bytes move,
- * leaves all of them to emu_exec(), which finds the one that fails, and moves those before it
- * once more.
+ * Only the error-free case is handled here. After any error all writes are left to emu_exec(),
+ * which finds the failing one and repeats those before it.
  */
 #include "emul/verbs/queue/queue.h"
 
-/* Local segments of a chain, below IOV_MAX. */
+/* Limit of local segments of a chain, below IOV_MAX. */
 #define MOST_SEGMENTS 512
 
-/* The segments of this process; -1: too many, or not all of them are there for sure. */
+/* Collects the local segments; -1 if there are too many, or some may be unmapped. */
 static int gather(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr, unsigned n,
                   struct iovec *local)
 {
@@ -35,7 +34,7 @@ static int gather(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr,
     return used;
 }
 
-/* Pins what they write to. The number of ranges, or -1 when one may not be written to. */
+/* Pins the remote ranges; returns their number, or -1 if one is not writable. */
 static int pin_all(struct emu_dev *d, struct emu_qp *qp, const struct shm_qp *rs,
                    const struct emu_wr *wr, unsigned n, struct iovec *remote,
                    struct emu_pin *pin)

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Completion channels. The descriptor that programs poll is an eventfd in semaphore mode: it
- * counts wake-ups, one for each event. The events themselves are counted in the word of their
- * queue that tells whether it is armed (shm.h), so a channel needs no shared list, and none is
- * counted twice or lost by who dies after it. Such a one may have woken the owner or not: then
- * the descriptor is set to what the queues say. So it is when a queue is destroyed, whose
- * events go with it. A poster that is at work meanwhile may wake once more for what was counted
- * already; that ends with a read that finds nothing.
+ * Completion channels. Programs poll an eventfd in semaphore mode that counts wake-ups, one per
+ * event. Events are counted in the word of their CQ that tells whether it is armed (shm.h), so
+ * a channel needs no shared list, and a dying poster neither loses nor duplicates events. A
+ * dead poster may or may not have signalled the eventfd: then its count is set according to the
+ * CQs. The same happens when a CQ is destroyed with its events. A poster running meanwhile may
+ * signal an event that was already counted; the result is a read that finds no event.
  */
 #include "emul/verbs/queue/queue.h"
 
@@ -71,7 +70,7 @@ EMU_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
     pthread_mutex_lock(&d->lock);
     bool busy = c->cqs != NULL;
     if (!busy) {
-        /* before it is closed: who is late with a wake-up sees that, and writes nothing */
+        /* before closing: late posters check `gen` and write nothing */
         pthread_mutex_lock(&d->self.chan_lock);
         atomic_fetch_add(&shm_chan(d->seg, c->index)->gen, 1);
         pthread_mutex_unlock(&d->self.chan_lock);
@@ -90,7 +89,7 @@ void emu_chan_settle(struct emu_chan *c)
     uint64_t n = 0, one;
     struct iovec v = {&one, sizeof(one)};
 
-    /* a program's thread may read, too: this must not wait where that has left nothing */
+    /* a program's thread may read, too: do not block */
     while (preadv2(c->ch.fd, &v, 1, -1, RWF_NOWAIT) > 0)
         ;
     for (const struct emu_cq *q = c->cqs; q; q = q->chan_next)
@@ -123,7 +122,7 @@ EMU_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq 
                 continue;
             q->fetched++;
             found = q;
-            if (q->chan_next) { /* to the end: the others come first next time */
+            if (q->chan_next) { /* moved to the end: the other CQs come first next time */
                 *pp = q->chan_next;
                 while (*pp)
                     pp = &(*pp)->chan_next;
@@ -133,7 +132,7 @@ EMU_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq 
             break;
         }
         if (atomic_load(&c->settled) != settled)
-            emu_chan_settle(c); /* it counted the event of the wake-up that was read before */
+            emu_chan_settle(c); /* it counted the event of the wake-up read before */
         if (found) {
             pthread_mutex_lock(&found->cq.mutex);
             found->comp_events++;
@@ -146,7 +145,7 @@ EMU_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq 
             *cq_context = found->cq.cq_context;
             return 0;
         }
-        /* the event's queue was destroyed meanwhile: wait for the next event */
+        /* the CQ of the event was destroyed meanwhile: wait for the next event */
     }
 }
 

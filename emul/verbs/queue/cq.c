@@ -2,20 +2,20 @@
 /*
  * Completion queues.
  *
- * The ring is shared: posters of any process push into it without a lock, threads of the owner
- * take from it under a private one. Polling an empty queue takes no lock at all. How a queue
- * gets another ring is told in cq_ring.c.
+ * The ring is shared: posters of any process push without a lock, threads of the owner pop
+ * under a private lock. Polling an empty CQ takes no lock. cq_ring.c replaces rings.
  *
- * Notification is free of races by two fences: the owner sets `armed` and then looks at the
- * ring; a poster makes its entry ready and then looks at `armed`. At least one of them sees the
- * other. The swap that disarms the queue is its event, and says who owes the wake-up, so that
- * the owner sees to it when a poster dies (channel.c). One that died before its swap has left
- * an entry that nobody was told of: when the queue is armed then, the owner does that.
+ * Notification relies on two fences: the owner sets `armed` and then checks the ring; a poster
+ * publishes its entry and then checks `armed`. At least one of them sees the other. The
+ * compare-and-swap that disarms the CQ is its event and names the process that owes the
+ * wake-up, so that the owner can take over when a poster dies (channel.c). A poster that dies
+ * before the swap leaves an entry without event; the owner then raises the event if the CQ is
+ * armed.
  *
  * A small send may arrive with its payload in a bounce slot. The poster has checked the
- * receive's segments and left their addresses there; the copy into the program's buffer is made
- * by whoever comes first of: the poll that returns the completion, or a deregistration of
- * memory, which settles all such copies. So nothing is written after ibv_dereg_mr has returned.
+ * receive's segments and stored their addresses in the slot. The payload is copied to the
+ * program's buffer by the poll that returns the completion, or by a deregistration of memory,
+ * which first lands all such payloads. So nothing is written after ibv_dereg_mr has returned.
  */
 #include "emul/verbs/queue/queue.h"
 
@@ -23,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The XRC SRQ whose receive a completion is of; NULL when it is gone. Under cq->lock. */
+/* Returns the XRC SRQ of a completion's receive; NULL if destroyed. Under cq->lock. */
 static struct emu_srq *srq_of(const struct emu_cq *cq, const struct shm_cqe *e)
 {
     struct emu_srq *srq = cq->xrc_srqs;
@@ -33,34 +33,34 @@ static struct emu_srq *srq_of(const struct emu_cq *cq, const struct shm_cqe *e)
     return srq;
 }
 
-/* Not part of its caller: that would make RC's way longer. */
+/* Returns whether a completion with `skip` is dropped. Not inlined, to keep the RC path
+ * short. */
 __attribute__((noinline)) static bool skips(const struct emu_cq *cq, const struct shm_cqe *e)
 {
     return e->skip != SHM_SKIP_WITHOUT_SRQ || !srq_of(cq, e);
 }
 
-/*
- * Whether a completion must not be reported: its QP is gone, or its poster had its token
- * revoked before it pushed this, and the receive was flushed instead.
- */
+/* Returns whether a completion must not be reported: its QP is destroyed, or its poster's token
+ * was revoked before the push, and the receive was flushed. */
 static inline __attribute__((always_inline)) bool stale(struct emu_dev *d,
                                                         const struct emu_cq *cq,
                                                         const struct shm_cqe *e)
 {
     uint32_t i = e->qpn & (EMU_MAX_QPS - 1);
 
-    /* only private memory: the QP's shared line belongs to its poster at this moment */
+    /* private memory only: the QP's shared cache line belongs to its poster at this moment */
     if (__builtin_expect(e->skip, 0))
         return skips(cq, e);
     if (d->qp[i] && d->qp[i]->qp.qp_num == e->qpn)
         return e->token && e->token == d->revoked[i];
-    return e->srq != SHM_OF_XRC_SRQ; /* that belongs to the SRQ, whatever its QP was */
+    /* XRC completions belong to the SRQ, independent of the QP */
+    return e->srq != SHM_OF_XRC_SRQ;
 }
 
 /*
- * Copies a part of a payload to a segment, if its memory is still registered by this key. It
- * may have been registered anew since its poster looked, and its pages come on demand now: then
- * no instruction of this library touches it (demand.c).
+ * Copies a part of a payload to a segment whose memory is still registered with this key. A
+ * region re-registered as on-demand meanwhile is copied to by the kernel, because no
+ * instruction of this library may touch it (demand.c).
  */
 static bool land_part(struct emu_dev *d, const struct shm_sge *s, void *from, uint32_t n)
 {
@@ -80,10 +80,8 @@ static bool land_part(struct emu_dev *d, const struct shm_sge *s, void *from, ui
            emu_copy_to(&d->self, &local, 1, &there, 1, n) == 0;
 }
 
-/*
- * A payload has no memory any more. Its sender has been told of success; the receive ends as
- * one without the right to the memory does, and its queue pair with it.
- */
+/* Handles a payload whose memory is no longer registered. The sender has already completed with
+ * success; the receive completes with LOC_PROT_ERR, and its QP fails. */
 static void land_nowhere(struct emu_dev *d, struct shm_cqe *e)
 {
     struct shm_qp *s = shm_qp(d->seg, e->qpn);
@@ -91,7 +89,7 @@ static void land_nowhere(struct emu_dev *d, struct shm_cqe *e)
 
     e->status = IBV_WC_LOC_PROT_ERR;
     if (atomic_load(&s->user.qpn) != e->qpn)
-        return; /* XRC: another process has the queue pair, or it is gone */
+        return; /* XRC: the QP belongs to another process, or is destroyed */
     atomic_store(&s->why, IBV_EVENT_QP_REQ_ERR);
     if (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD)
         atomic_compare_exchange_strong(&s->state, &state, IBV_QPS_ERR);
@@ -99,7 +97,7 @@ static void land_nowhere(struct emu_dev *d, struct shm_cqe *e)
                   &e->qpn, sizeof(e->qpn));
 }
 
-/* Copies a bounced payload to its segments and gives the slot back. */
+/* Copies a bounced payload to its segments and frees the slot. */
 static void land(struct emu_dev *d, struct shm_cqe *e)
 {
     struct shm_bounce *b = shm_bounce(d->seg, e->bounce - 1);
@@ -119,19 +117,17 @@ static void land(struct emu_dev *d, struct shm_cqe *e)
     e->bounce = 0;
 }
 
-/* Wakes for the event of a queue that was disarmed. */
+/* Signals the channel of a CQ that was disarmed. */
 static void signal_event(struct emu_dev *d, struct emu_peer *owner, struct shm_cq *s)
 {
-    uint32_t chan = atomic_load(&s->chan); /* who comes late may find another queue here */
+    uint32_t chan = atomic_load(&s->chan); /* a late poster may find another CQ here */
 
     if (chan)
         emu_peer_signal_chan(d, owner, chan - 1);
 }
 
-/*
- * The wake-up owed by `note`, the word that disarmed the queue, is done. Who has disarmed it
- * since has taken that place.
- */
+/* Records that the wake-up for the disarming word `note` is done. A later disarming has
+ * replaced the word. */
 static void notified(struct shm_cq *s, uint64_t note)
 {
     uint64_t armed = atomic_load(&s->armed);
@@ -141,10 +137,8 @@ static void notified(struct shm_cq *s, uint64_t note)
         ;
 }
 
-/*
- * Disarms a queue that was armed so, and raises its event; unless another does. A function of
- * its own, so that who has nobody to wake saves no registers.
- */
+/* Disarms the CQ if armed for this completion, and raises its event, unless another thread
+ * does. Not inlined, so that callers without a wake-up save no registers. */
 __attribute__((noinline)) static void notify(struct emu_dev *d, struct emu_peer *owner,
                                              struct shm_cq *s, uint64_t armed, bool solicited)
 {
@@ -195,7 +189,7 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
         return NULL;
     }
     struct emu_ring *ring = emu_cq_ring_new(d, (uint32_t)cqe);
-    /* whole before it is found: the service thread goes through all of them */
+    /* initialized before it is published: the service thread iterates over all CQs */
     cq->cq.context = context;
     cq->cq.channel = channel;
     cq->cq.cq_context = cq_context;
@@ -257,10 +251,8 @@ void emu_cq_late(struct emu_cq *cq, uint32_t slot)
     cq->late[slot / 64] |= UINT64_C(1) << (slot % 64);
 }
 
-/*
- * Whether posters that are late still live. One that is not in the table of peers is dead, and
- * one that is will be told of when it dies. Under d->lock.
- */
+/* Returns whether late posters still live. One that is not in the table of peers is dead; the
+ * death of the others will be noticed. Under d->lock. */
 static bool has_late(struct emu_dev *d, struct emu_cq *cq)
 {
     uint64_t any = 0;
@@ -276,7 +268,7 @@ static bool has_late(struct emu_dev *d, struct emu_cq *cq)
     return any != 0;
 }
 
-/* Frees what is left of a queue. Not under d->lock. */
+/* Frees the rings of a queue, and the queue. Not under d->lock. */
 static void rings_free(struct emu_dev *d, struct emu_cq *cq)
 {
     for (unsigned i = 0; i < cq->nrings; i++)
@@ -329,7 +321,7 @@ EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
                 break;
             }
         cq->chan->ch.refcnt--;
-        /* its events go with it: who comes late finds nothing to disarm, and nobody to wake */
+        /* drop its events: late posters find nothing to disarm and no channel to signal */
         atomic_fetch_and(&cq->s->armed, ~UINT64_C(3));
         atomic_store(&cq->s->chan, 0);
         if (emu_cq_events(cq))
@@ -366,7 +358,7 @@ EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
     return 0;
 }
 
-/* Frees the place of a receive of a shared queue: see retire. */
+/* Frees the place of a receive of an SRQ, see retire(). */
 static void retire_shared(struct emu_dev *d, struct emu_cq *cq, const struct shm_cqe *e)
 {
     struct emu_srq *srq;
@@ -384,10 +376,10 @@ static void retire_shared(struct emu_dev *d, struct emu_cq *cq, const struct shm
 }
 
 /*
- * Frees the place of the work request that a completion reports. Under cq->lock. A poster that
- * has pushed the completion of a receive and stops before it says so must not look like one
- * that has only taken it: revoke() would complete that receive once more. So it is noted, in
- * private memory.
+ * Frees the place of the work request that a completion reports. Under cq->lock. Records the
+ * token in private memory: a poster that stops between pushing a completion and recording this
+ * must not look like one that has only taken the receive, because revoke() would complete the
+ * receive again.
  */
 static void retire(struct emu_dev *d, struct emu_cq *cq, const struct shm_cqe *e)
 {
@@ -411,7 +403,7 @@ static void report(const struct shm_cqe *e, struct ibv_wc *wc)
     wc->vendor_err = e->status;
     wc->qp_num = e->qpn;
     if (e->status != IBV_WC_SUCCESS)
-        return; /* nothing else has a meaning, and real devices leave the rest as it was */
+        return; /* the other fields are undefined; real devices leave them unchanged */
     wc->opcode = (enum ibv_wc_opcode)e->opcode;
     wc->byte_len = e->byte_len;
     wc->imm_data = e->imm;
@@ -447,7 +439,8 @@ int emu_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
         }
         if (e->bounce)
             land(d, e);
-        /* it leaves the queue before its place is free: who posts then has room here */
+        /* the completion leaves the CQ before its place is freed, so that a new request has
+         * room here */
         const struct shm_cqe c = *e;
         shm_ring_pop(d->seg, cq->ring);
         retire(d, cq, &c);
@@ -467,7 +460,7 @@ int emu_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
         return EIO;
     uint32_t how = solicited_only ? CQ_ARMED_SOLICITED : CQ_ARMED_ANY;
     uint64_t armed = atomic_load(&cq->s->armed);
-    /* a request for any completion is not weakened by a later one for solicited ones */
+    /* a later request for solicited completions does not weaken one for any */
     while (CQ_ARMED_HOW(armed) < how &&
            !atomic_compare_exchange_weak(&cq->s->armed, &armed, (armed & ~UINT64_C(3)) | how))
         ;
@@ -476,9 +469,9 @@ int emu_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 }
 
 /*
- * Takes what was marked among the first `n` unread completions out of the queue, which has room
- * for as many others then. The rest moves up to the tail, in its order, so that what is marked
- * is at the head: posters see no difference, as a word that is filled stays so. Under cq->lock.
+ * Removes marked entries among the first `n` unread completions, which makes room. The others
+ * move towards the tail in order, so that marked ones are at the head. Posters see no
+ * difference, because filled words stay filled. Under cq->lock.
  */
 static void take_out(struct emu_dev *d, struct emu_cq *cq, uint64_t n)
 {
@@ -513,7 +506,7 @@ void emu_cq_purge(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn, struct emu
         end = i + 1;
     }
     take_out(d, cq, end);
-    /* they leave the queue before their places are free: see emu_poll_cq */
+    /* removed before their places are freed, see emu_poll_cq() */
     if (shared)
         atomic_fetch_add(&srq->rq.polled, shared);
     atomic_fetch_add(&rq->polled, own);
@@ -544,9 +537,9 @@ void emu_cq_settle(struct emu_dev *d)
 }
 
 /*
- * A poster has died. Where its note stands it has disarmed a queue, and may have woken its
- * owner for that or not. Its note is gone where another has disarmed the queue since: then any
- * event may lack its wake-up, also where there are wake-ups for others. Under d->lock.
+ * Recounts channels after the death of a poster. If its slot is in the word of a CQ, it has
+ * disarmed the CQ, and may or may not have woken the owner. If another disarming has replaced
+ * the slot, any event may lack its wake-up. Under d->lock.
  */
 static void settle_channels(struct emu_dev *d)
 {
@@ -560,7 +553,7 @@ static void settle_channels(struct emu_dev *d)
     }
 }
 
-/* Tells of an overrun that was not told of. Under d->lock. */
+/* Raises the event of an overrun not yet reported. Under d->lock. */
 static void tell_overrun(struct emu_cq *cq)
 {
     if (cq->overrun_told || !atomic_load(&cq->s->overrun))
@@ -593,9 +586,9 @@ void emu_cq_untold(struct emu_dev *d)
 }
 
 /*
- * What a poster may leave behind when it is killed: a cell that is not in the ring, a bounce
- * slot that no completion refers to, a queue that it disarmed without signalling, or a
- * completion in one that is still armed.
+ * Clears what a killed poster may leave behind: a cell outside of the ring, a bounce slot
+ * without a completion, a CQ disarmed without a signal, or a completion in a CQ that is still
+ * armed.
  */
 void emu_cq_peer_died(struct emu_dev *d, uint32_t slot)
 {
@@ -631,7 +624,7 @@ void emu_cq_peer_died(struct emu_dev *d, uint32_t slot)
     pthread_mutex_unlock(&d->lock);
     late_free(d);
     for (uint32_t i = 0; i < EMU_BOUNCE_SLOTS; i++)
-        /* the slot itself last: the page of one that was never used need not be there */
+        /* the slot is checked last, to avoid touching pages of unused slots */
         if (!(atomic_load(&d->seg->bounce_free[i / 64]) >> (i % 64) & 1) &&
             !(used[i / 64] >> (i % 64) & 1) &&
             atomic_load(&shm_bounce(d->seg, i)->owner) == slot)

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Extended completion queues: the iterator, which takes one completion at a time and keeps it
- * in the queue, and the time of completions.
+ * Extended CQs: the iterator, which visits one completion at a time, and timestamps.
  *
- * One thread at a time goes through a queue: from the start that finds something to the end it
- * has its turn, and another that starts waits.
+ * One thread at a time iterates over a CQ, from a successful start to the end; other threads
+ * wait in start.
  *
- * The clock of the device is CLOCK_MONOTONIC in nanoseconds, the same for all processes.
- * Whoever pushes a completion notes the time, if the queue wants it. The time of day is
- * computed from it when a program asks.
+ * The device clock is CLOCK_MONOTONIC in nanoseconds, equal in all processes. A poster stamps
+ * completions if the CQ requests it. The time of day is computed on demand.
  */
 #include "emul/verbs/queue/queue.h"
 
@@ -36,7 +34,7 @@ static int ex_start(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
         return EINVAL;
     pthread_mutex_lock(&cq->ex_turn);
     int err = ex_next(ex);
-    if (err) /* the caller does not end what has not begun */
+    if (err) /* after a failed start the caller does not call end */
         pthread_mutex_unlock(&cq->ex_turn);
     return err;
 }
@@ -44,7 +42,7 @@ static void ex_end(struct ibv_cq_ex *ex)
 {
     pthread_mutex_unlock(&((struct emu_cq *)ex)->ex_turn);
 }
-/* Of a queue whose program promises that no two threads poll it at once. */
+/* Iterator of a single-threaded CQ, without the lock. */
 static int ex_start_alone(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 {
     return attr->comp_mask ? EINVAL : ex_next(ex);

@@ -1,46 +1,41 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The rings of completion queues, and how a queue grows.
+ * Rings of completion queues, and growing them.
  *
- * A ring has a power of two of places, of which as many may be used as the program asked for. A
- * queue that is made smaller, or larger within its places, gets another limit. One that needs
- * more places gets another ring, while posters of any process push into the old one and may be
- * stopped or killed anywhere in it. The owner does so under the queue's lock:
+ * A ring has a power of two of places, limited to the requested number of entries. A CQ resized
+ * within its places gets another limit. A CQ that needs more places gets another ring, while
+ * posters of any process push into the old one and may be stopped or killed at any point. The
+ * owner, under the CQ's lock:
  *
- *   1. It makes the new ring, which nobody knows, and names it in the old one's `next`.
- *   2. It moves what is unread from the old ring to the new one, in order.
- *   3. When the old ring is empty it puts the seal into the place at its head, which is the
- * next to be filled. The swap of that word fails if a poster has just filled the place: then
- *      there is something to move again (2).
- *   4. It names the new ring in the queue.
+ *   1. creates the new ring, unknown to others, and stores it in the old one's `next`;
+ *   2. moves the unread entries from the old ring to the new one, in order;
+ *   3. when the old ring is empty, puts the seal into the place at its head, which is the next
+ *      to be filled; if a poster has just filled the place, the swap fails: continue with 2;
+ *   4. publishes the new ring in the CQ.
  *
- * Why nothing is lost, doubled or out of order. A completion exists from the moment that its
- * poster's swap of the word at the tail succeeds. No poster gets past a place before it is
- * filled, so the place at the head of an empty ring is the only one that can be filled next,
- * and the seal fills it: a swap came either before, and its completion was moved in step 2, or
- * finds the seal. Nothing is in the new ring before the seal but what was moved, as only the
- * seal leads there: so all that came before it are in front of all that come later. A poster
- * that had already got a cell of the old ring gives it back and begins again in the new one.
+ * No completion is lost, duplicated or reordered: a completion exists from the swap of the word
+ * at the tail. Posters fill places in order, so the place at the head of an empty ring is the
+ * next to be filled, and the seal fills it. A poster's swap comes either before the seal, and
+ * its completion is moved in step 2, or it finds the seal. Before the seal the new ring
+ * contains moved entries only, because posters reach it through the seal. A poster that holds a
+ * cell of the old ring returns the cell and starts again in the new ring.
  *
- * Why nobody waits. `next` is set before the seal is there, so a poster that meets the seal
- * knows the way although the owner may be stopped between steps 3 and 4; it may lead over
- * several rings, if the poster itself was stopped for long. The owner repeats step 2 only when
- * somebody has completed something.
+ * No poster waits: `next` is set before the seal, so a poster that meets the seal can continue
+ * even if the owner is stopped between steps 3 and 4; after a long stop it may follow several
+ * rings. The owner repeats step 2 only after a new completion.
  *
- * Why a poll is not deceived. Who polls without the lock reads the private pointer to the ring,
- * looks at the ring, and reads the pointer again. It is NULL from before the first completion
- * is moved, and another one afterwards, and no ring is used twice while the queue lives. So a
- * ring that was found empty between two equal values was empty of itself, and the poll says so;
- * else it takes the lock.
+ * Polling without the lock is safe: the poller reads the private pointer to the ring, checks
+ * the ring, and reads the pointer again. The pointer is NULL from before the first move until
+ * the new ring is set, and rings are not reused while the CQ exists. So a ring found empty
+ * between two equal values was empty; otherwise the poller takes the lock.
  *
- * A sealed ring stays until the queue is destroyed, as posters may still be in it; together
- * they have fewer places than the one in use.
+ * Sealed rings are kept until the CQ is destroyed, because posters may still be in them;
+ * together they have fewer places than the current ring.
  *
- * A queue is destroyed when no queue pair uses it, and then no poster runs in it, as each had
- * the token of a queue pair. But one that was stopped may have lost its token anywhere in here,
- * and goes on when it wakes up: with a cell, or the place of one, in its hands. Then the rings
- * stay as they are, heads and all, until that poster's process dies (emu_cq_late): what it adds
- * there nobody sees.
+ * A CQ is destroyed when no QP uses it. Then no poster runs in it, because each had the token
+ * of a QP. A stopped poster may have lost its token while holding a cell or a place, and
+ * continue later. In this case the rings and their heads are kept until that process dies
+ * (emu_cq_late); its late entries are ignored.
  */
 #include "emul/verbs/queue/queue.h"
 
@@ -57,7 +52,7 @@ static uint32_t places_for(uint32_t n)
     return p;
 }
 
-/* A head without a ring; NULL without memory. */
+/* Returns a head without a ring; NULL if out of memory. */
 static struct emu_ring *head_new(struct emu_dev *d)
 {
     pthread_mutex_lock(&d->lock);
@@ -107,7 +102,7 @@ struct emu_ring *emu_cq_ring_new(struct emu_dev *d, uint32_t cap)
     return r;
 }
 
-/* Puts a copy of `c` into the ring, with another time unless that is 0. */
+/* Puts a copy of `c` into the ring, with the given time unless 0. */
 static enum shm_pushed put(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot,
                            const struct shm_cqe *c, uint64_t time)
 {
@@ -126,7 +121,7 @@ static enum shm_pushed put(const struct shm_head *seg, struct shm_ring *ring, ui
     return p;
 }
 
-/* A completion found no room. */
+/* Handles a completion that found the CQ full. */
 static void overrun(struct emu_dev *d, struct emu_peer *owner, uint32_t index)
 {
     emu_count(COUNT_cq_overruns, 1);
@@ -151,14 +146,14 @@ bool emu_cq_push(struct emu_dev *d, struct emu_peer *owner, uint32_t index,
         if (p == SHM_FULL)
             break;
         off = atomic_load(&ring->next);
-        if (!off) /* the queue has gone, and its memory is another's */
+        if (!off) /* the CQ was destroyed and its memory reused */
             return false;
     }
     overrun(d, owner, index);
     return false;
 }
 
-/* Steps 1 to 4 above. Under cq->lock. */
+/* Replaces the ring: steps 1 to 4 above. Under cq->lock. */
 static void exchange(struct emu_dev *d, struct emu_cq *cq, struct emu_ring *larger)
 {
     struct shm_ring *old = cq->ring;
@@ -188,7 +183,7 @@ static int resize(struct emu_dev *d, struct emu_cq *cq, uint32_t cqe)
     struct emu_ring *larger = NULL;
     int err = 0;
 
-    /* the lock of the arena comes before the queue's: so what may be needed is made first */
+    /* the arena's lock is taken before the CQ's, so memory is allocated beforehand */
     pthread_mutex_lock(&cq->lock);
     bool more = places > ((struct shm_ring *)cq->ring)->mask + 1;
     pthread_mutex_unlock(&cq->lock);
@@ -209,7 +204,7 @@ static int resize(struct emu_dev *d, struct emu_cq *cq, uint32_t cqe)
     if (!err)
         cq->cq.cqe = (int)cqe;
     pthread_mutex_unlock(&cq->lock);
-    emu_cq_ring_free(d, larger); /* another thread has made the queue larger meanwhile */
+    emu_cq_ring_free(d, larger); /* another thread has grown the CQ meanwhile */
     return err;
 }
 

@@ -1,35 +1,29 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Executing one work request: both halves of the transport, run by the poster.
+ * Execution of one work request: requester and responder, both run by the poster.
  *
  * The requester's half checks the local segments. The responder's half works on the peer's
- * segment as the peer's device would: it checks that the QP there expects us, its access flags,
- * the remote key, takes a receive, moves the data, and leaves a completion. The passive process
- * does not run.
+ * segment as the peer's device would: it checks connection, access flags and rkey, takes a
+ * receive, moves the data, and pushes a completion. The passive process does not run.
  *
- * Exclusion between a poster and the owner of the responding QP (who may fail, reset or destroy
- * it) is the word `busy`. The poster puts its token there before it looks at the QP's state,
- * and the owner changes the state before it looks at the token, so one of them sees the other.
- * An owner waits for a running poster; from one that is stopped or dead it takes the token
- * away, and flushes the receive that the poster had taken (`taken`). Should such a poster wake
- * up later and push its completion after all, the completion carries the revoked token and is
- * dropped when it is polled. So every receive is reported once.
+ * The word `busy` excludes a poster and the owner of the responding QP, which may fail, reset
+ * or destroy the QP. The poster stores its token before it checks the QP's state; the owner
+ * changes the state before it checks the token. An owner waits for a running poster. From a
+ * stopped or dead poster it revokes the token and flushes the receive that was taken (`taken`).
+ * If such a poster continues later, its completion carries the revoked token and is dropped
+ * when polled. So each receive is reported once.
  *
- * A QP's own queue is emptied by its owner in one step, from the place on that the revoked
- * poster was about to take (`taking`): so it does not matter whether the poster has taken it,
- * does so later, or never comes back. A shared queue goes on, and so a receive of it is lost
- * when its poster is stopped for good in the moment between taking it and saying so.
+ * A QP's own receive queue is flushed in one step, from the place that the revoked poster was
+ * about to take (`taking`), whether or not the receive was taken. An SRQ remains in use, so one
+ * receive is lost if a poster stops permanently between taking and recording it.
  *
- * A queue pair for datagrams has many posters. One waits while another executes, which takes
- * a few microseconds, unless that one is stopped: then the datagram is lost, as it is for any
- * reason that a network may have. Its sender never learns of that, nor of a receive that is too
- * small, which is the receiver's mistake and ends its queue pair. An owner gets to know
- * posters of datagrams by a greeting that comes before their first, and takes the token from
- * one that dies.
+ * A UD QP has many posters. A poster waits while another executes, for microseconds; behind a
+ * stopped one the datagram is lost. The sender does not notice lost datagrams, nor a receive
+ * that is too small, which fails the receiver's QP. The owner learns of UD posters by a
+ * greeting before their first datagram, and revokes the token of one that dies.
  *
- * A connection without acknowledgements has one poster, as one with them has. Its sender learns
- * nothing of what becomes of a message either, nor does it wait: one for which there is no
- * receive, no peer, or no right to the memory is lost, and the connection goes on.
+ * A UC QP has one poster. Its sender does not notice failures and does not wait: a message
+ * without a receive, peer or access right is lost, and the connection continues.
  */
 #include "emul/verbs/queue/queue.h"
 
@@ -38,9 +32,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MOST_MEMBERS 256u /* processes that a multicast reaches */
-#define STILL_HEAD   64u  /* bytes that move where large writes are still */
-/* Rights by which a later request reaches memory: a message for such memory moves at once. */
+#define MOST_MEMBERS 256u /* most processes reached by a multicast */
+#define STILL_HEAD   64u  /* bytes that EMUVERBS_STILL_FROM still moves */
+/* Rights that let later requests access the memory: messages for such memory are not
+ * bounced. */
 #define REACHED                                                                                \
     (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |             \
      IBV_ACCESS_MW_BIND)
@@ -50,13 +45,13 @@ struct run {
     struct emu_qp *qp;
     const struct emu_wr *wr;
     struct emu_peer *peer;
-    struct shm_qp *rs;           /* the responder */
-    const struct shm_user *user; /* as whom memory of the peer is reached */
-    uint32_t qpn;                /* the responder's number */
-    uint32_t length;             /* of all that the receiver gets */
+    struct shm_qp *rs;           /* responder */
+    const struct shm_user *user; /* QP and PD used to access memory of the peer */
+    uint32_t qpn;                /* responder's number */
+    uint32_t length;             /* all bytes that the receiver gets */
     uint64_t token;
     uint64_t index; /* of the request */
-    bool demand;    /* some of the local memory comes on demand */
+    bool demand;    /* some local memory is on demand */
     bool datagram, told, oldest;
     struct emu_named named; /* XRC */
     struct iovec local[EMU_MAX_SGE + 1];
@@ -68,7 +63,7 @@ static bool is_xrc(const struct run *r)
     return r->qp->qp.qp_type == IBV_QPT_XRC_SEND;
 }
 
-/* Gives up the token; false when the owner has revoked it. */
+/* Releases the token; false if the owner has revoked it. */
 static bool leave(struct run *r)
 {
     uint64_t expect = r->token;
@@ -92,7 +87,7 @@ static bool receives(uint32_t state)
     return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
 }
 
-/* Does the responder, of this type, expect requests of this queue pair? */
+/* Returns whether the responder, of this type, expects requests of this QP. */
 static inline bool expects(const struct run *r, enum ibv_qp_type type)
 {
     const struct shm_qp *rs = r->rs;
@@ -104,7 +99,7 @@ static inline bool expects(const struct run *r, enum ibv_qp_type type)
            rs->fabric == qp->s->fabric && receives(state);
 }
 
-/* The same for XRC: who has the token already goes on to the SRQ that the request names. */
+/* Enters an XRC responder: with the token held, also finds the SRQ named by the request. */
 static enum entry enter_xrc(struct run *r)
 {
     if (expects(r, IBV_QPT_XRC_RECV)) {
@@ -159,13 +154,13 @@ void emu_exec_leave(struct shm_qp *responder, uint64_t token)
     atomic_compare_exchange_strong(&responder->busy, &token, 0);
 }
 
-/* Who has the responder: with XRC another than who has what its requests are for. */
+/* Returns the owner of the responder; with XRC it may differ from the SRQ's process. */
 static struct emu_peer *owner(const struct run *r)
 {
     return is_xrc(r) ? r->qp->peer : r->peer;
 }
 
-/* The responder refuses: its QP fails, its owner is told to flush it. Leaves. */
+/* Fails the responder's QP, notifies its owner to flush it, and leaves. */
 static void refuse(struct run *r, enum ibv_event_type event)
 {
     uint32_t qpn = r->qpn, state = atomic_load(&r->rs->state);
@@ -181,7 +176,7 @@ static void refuse(struct run *r, enum ibv_event_type event)
                   &qpn, sizeof(qpn));
 }
 
-/* The responder does not permit the request. An acknowledged one ends its QP, too. Leaves. */
+/* Denies the request, and fails an acknowledged responder's QP. Leaves. */
 static enum exec_result deny(struct run *r, enum ibv_event_type event,
                              enum ibv_wc_status *status)
 {
@@ -193,7 +188,8 @@ static enum exec_result deny(struct run *r, enum ibv_event_type event,
     return EXEC_DONE;
 }
 
-/* Does the completion of a receive of a shared queue count? */
+/* Prepares the completion of a receive of an SRQ; returns whether this poster may complete
+ * it. */
 static bool is_mine(struct run *r, struct shm_cqe *c)
 {
     if (!is_xrc(r)) {
@@ -209,10 +205,10 @@ static bool is_mine(struct run *r, struct shm_cqe *c)
 }
 
 /*
- * Completes the receive that was taken, successfully or not, and leaves. False when it could
- * not. The requester's own completion comes first: the receiver may answer at once. From then
- * on the request has succeeded, whatever becomes of the receiver, as if its acknowledgement was
- * the last that its device did.
+ * Completes the receive that was taken, and leaves; false on failure. The requester's
+ * completion comes first, because the receiver may answer at once. From then on the request has
+ * succeeded, whether or not the receiver fails afterwards, as after an acknowledgement by its
+ * device.
  */
 static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
 {
@@ -263,7 +259,7 @@ static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
     return pushed;
 }
 
-/* A receive has gone from a shared queue: tells its owner if few are left. */
+/* Notifies the owner of an SRQ if few receives are left. */
 static void tell_limit(struct run *r, struct shm_rq *rq, uint32_t index)
 {
     uint32_t limit = atomic_load_explicit(&rq->limit, memory_order_relaxed);
@@ -312,7 +308,7 @@ static enum ibv_wc_status copy_failure(int err)
                             : IBV_WC_REM_OP_ERR;
 }
 
-/* The data have been moved, or not: `err`. The responder has no completion of it. Leaves. */
+/* Leaves after moving data, or after the error `err`; no completion at the responder. */
 static inline enum exec_result moved(struct run *r, int err)
 {
     if (err == -EFAULT)
@@ -333,7 +329,8 @@ static void imm_fields(const struct emu_wr *wr, struct shm_cqe *c)
     }
 }
 
-/* Gathers a small message into a bounce slot of the peer; 0 when there is none free. */
+/* Gathers a small message into a bounce slot of the peer; returns slot + 1, or 0 if none is
+ * free. */
 static uint32_t bounce(struct run *r, const struct shm_sge *sge, const struct iovec *remote,
                        uint32_t nsge)
 {
@@ -429,8 +426,8 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
     return EXEC_DONE;
 }
 
-/* How many bytes of a write or a read are moved.  Where large ones are still, the head of one
- * that is told is moved: who is told may look there for what it is. */
+/* Returns the bytes that a read or write moves. With EMUVERBS_STILL_FROM a large write with
+ * immediate moves its head only, which receivers may inspect. */
 static uint64_t moving(const struct run *r)
 {
     uint64_t from = r->d->knobs.still_from, length = r->wr->length;
@@ -519,9 +516,9 @@ static enum exec_result do_atomic(struct run *r, enum ibv_wc_status *status)
 }
 
 /*
- * Checks the local segments and turns them into addresses. Memory that may have been unmapped
- * since it was registered, and memory for messages whose sender learns nothing later, is looked
- * at before the peer has any part in it: a mistake of the sender is told to the sender alone.
+ * Checks the local segments and translates them to addresses. On-demand memory, and memory for
+ * messages without acknowledgement, is accessed before the peer is involved, so that the
+ * sender's error affects the sender alone.
  */
 static bool resolve_local(struct run *r)
 {
@@ -539,7 +536,8 @@ static bool resolve_local(struct run *r)
         struct iovec *v = &r->local[r->nlocal];
         if (s->length == 0)
             continue;
-        if (wr->flags & IBV_SEND_INLINE) { /* the caller's to read, whatever is there */
+        /* inline data: readable by the caller without a key */
+        if (wr->flags & IBV_SEND_INLINE) {
             *v = (struct iovec){(void *)(uintptr_t)s->addr, s->length};
             r->nlocal++;
             continue;
@@ -557,7 +555,7 @@ static bool resolve_local(struct run *r)
     return true;
 }
 
-/* Waits for its turn at a queue pair for datagrams; false when that does not take this one. */
+/* Waits for this poster's turn at a UD QP; false if the QP does not accept the datagram. */
 static bool enter_datagram(struct run *r)
 {
     struct emu_dev *d = r->d;
@@ -599,7 +597,7 @@ static bool enter_datagram(struct run *r)
     return false;
 }
 
-/* Gives one queue pair of r->peer the datagram, or not. */
+/* Delivers the datagram to one QP of r->peer; counts a loss. */
 static void deliver(struct run *r, uint32_t qpn)
 {
     enum ibv_wc_status status;
@@ -611,7 +609,7 @@ static void deliver(struct run *r, uint32_t qpn)
         emu_count(COUNT_datagrams_lost, 1);
 }
 
-/* Gives it to the members of a group in r->peer. */
+/* Delivers the datagram to the members of a group in r->peer. */
 static void deliver_members(struct run *r)
 {
     struct iovec local[EMU_MAX_SGE + 1];
@@ -623,7 +621,7 @@ static void deliver_members(struct run *r)
         if (!qpn || memcmp(m->gid, &r->wr->av.dgid, sizeof(m->gid)) != 0)
             continue;
         deliver(r, qpn);
-        memcpy(r->local, local, r->nlocal * sizeof(*local)); /* copying used it up */
+        memcpy(r->local, local, r->nlocal * sizeof(*local)); /* restore what copying consumed */
     }
 }
 
@@ -643,7 +641,7 @@ static void deliver_group(struct run *r)
     r->peer = NULL;
 }
 
-/* It succeeds whatever becomes of it, once it may leave at all. */
+/* Sends a datagram. The request succeeds even if the datagram is lost. */
 static void send_datagram(struct run *r)
 {
     const struct emu_av *av = &r->wr->av;
@@ -660,7 +658,7 @@ static void send_datagram(struct run *r)
     }
 }
 
-/* A frame goes to those whose flows it fits. */
+/* Delivers a frame to the QPs with matching flows. */
 static enum ibv_wc_status exec_frame(struct run *r)
 {
     struct iovec local[EMU_MAX_SGE + 1];
@@ -679,7 +677,7 @@ static enum ibv_wc_status exec_frame(struct run *r)
         if (r->peer)
             deliver(r, qpn[i]);
         emu_peer_put(r->d, r->peer);
-        memcpy(r->local, local, r->nlocal * sizeof(*local)); /* copying used it up */
+        memcpy(r->local, local, r->nlocal * sizeof(*local)); /* restore what copying consumed */
     }
     r->peer = NULL;
     if (!n)
@@ -716,10 +714,8 @@ static enum ibv_wc_status bind_window(struct emu_dev *d, struct emu_qp *qp,
     return emu_mw_bind(d, &by, &wr->bind, wr->raddr, wr->rkey);
 }
 
-/*
- * The end of a request of another type than RC, which holds the SRQ that it named. On a
- * connection without acknowledgements it succeeds whatever became of it.
- */
+/* Ends a request of a type other than RC: unpins the named SRQ; a UC request always
+ * succeeds. */
 __attribute__((noinline)) static enum exec_result over(struct run *r, enum exec_result res,
                                                        enum ibv_wc_status *status)
 {
@@ -750,7 +746,7 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
     r.demand = r.datagram = r.told = false;
     r.length = wr->length;
     if (wr->opcode == IBV_WR_BIND_MW || wr->opcode == IBV_WR_LOCAL_INV) {
-        /* the peer has no part in it */
+        /* the peer is not involved */
         *status = wr->opcode == IBV_WR_BIND_MW ? bind_window(d, qp, wr)
                                                : emu_mw_invalidate(d, qp->qp.qp_num, wr->imm);
         return EXEC_DONE;

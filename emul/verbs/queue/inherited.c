@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What a forked child inherits. Objects of its parent do nothing in it: each call fails with
- * EIO. Calls that make, change and destroy ask whose the object's context is (emu_dev_for).
- * Those that move data and poll would be slower for it, so in the child the parent's contexts
- * get others.
+ * Objects inherited by a forked child. Their calls fail with EIO. Calls that create, modify and
+ * destroy check the object's context (emu_dev_for). Data path calls would be slowed down by the
+ * check, so the functions in the parent's contexts are replaced in the child.
  */
 #include "emul/verbs/queue/queue.h"
 

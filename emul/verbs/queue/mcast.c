@@ -2,10 +2,9 @@
 /*
  * Multicast groups of this machine.
  *
- * Which queue pairs of a process are in a group stands in its segment, for senders to read.
- * That it has any is told by an abstract unix socket "emuverbs/mcast/GID/SLOT", one for each
- * process and group: a sender looks for such names among the sockets of its network namespace.
- * Nothing is left behind when a member dies.
+ * A process lists its member QPs in its segment, for senders to read. An abstract unix socket
+ * "emuverbs/mcast/GID/SLOT" per process and group announces members: senders search such names
+ * among the sockets of their network namespace. Names disappear with their process.
  */
 #include "emul/verbs/queue/queue.h"
 #include "emul/verbs/base/sysio.h"
@@ -32,7 +31,7 @@ static void name_of(char name[64], const union ibv_gid *gid)
     strcpy(name, "/");
 }
 
-/* A place of the table: that of a member, or a free one for qpn 0; NULL when there is none. */
+/* Returns the table entry of a member, or a free one for qpn 0; NULL if there is none. */
 static struct shm_mcast *place(struct emu_dev *d, uint32_t qpn, const union ibv_gid *gid)
 {
     for (uint32_t i = 0; i < EMU_MAX_MCASTS; i++) {
@@ -43,7 +42,7 @@ static struct shm_mcast *place(struct emu_dev *d, uint32_t qpn, const union ibv_
     return NULL;
 }
 
-/* The group, made if it is not there yet; NULL with errno set. Under d->lock. */
+/* Returns the group, created if missing; NULL with errno. Under d->lock. */
 static struct emu_group *group(struct emu_dev *d, const union ibv_gid *gid)
 {
     char prefix[64], name[80];
@@ -69,7 +68,7 @@ static struct emu_group *group(struct emu_dev *d, const union ibv_gid *gid)
     return g;
 }
 
-/* Ends a group of this process that has no members. Under d->lock. */
+/* Destroys a group without members of this process. Under d->lock. */
 static void drop_empty(struct emu_dev *d, struct emu_group *g)
 {
     if (g->members)
@@ -137,7 +136,7 @@ EMU_EXPORT int ibv_attach_mcast(struct ibv_qp *ibqp, const union ibv_gid *gid, u
         memcpy(m->gid, gid, sizeof(m->gid));
         atomic_store(&m->qpn, ibqp->qp_num);
     } else if (m || !place(d, ibqp->qp_num, gid)) {
-        err = ENOMEM; /* else it is a member already */
+        err = ENOMEM; /* else already a member */
     }
     pthread_mutex_unlock(&d->lock);
     return err;
@@ -186,7 +185,7 @@ unsigned emu_mcast_slots(struct emu_dev *d, const union ibv_gid *gid, uint32_t *
         unsigned long slot = strtoul(at + strlen(prefix), NULL, 10);
         bool known = slot == d->slot || slot >= EMU_MAX_SLOTS;
         for (unsigned i = 0; i < n && !known; i++)
-            known = slots[i] == slot; /* a connection to the name shows it once more */
+            known = slots[i] == slot; /* a connection to the name is listed, too */
         if (!known)
             slots[n++] = (uint32_t)slot;
     }

@@ -2,28 +2,27 @@
 /*
  * The send queue.
  *
- * A request is executed inside the post call if nothing is ahead of it. It is queued when the
- * receiver has no receive posted (RNR), when the peer does not answer yet, when the read depth
- * is exhausted, when a fence waits for reads, or when reads are delayed by a knob. Three
- * counters walk over the ring: `exec` is the next request to start, `retire` the oldest whose
- * completion has not been reported, so completions come in order although a delayed read is
- * overtaken by the data of later requests. A timer goes on with the queue when its wait is
- * over.
+ * A request is executed inside the post call if nothing is queued before it. It is queued if
+ * the receiver has no receive posted (RNR), the peer does not answer yet, the read depth is
+ * exhausted, a fence waits for reads, or reads are delayed by a knob. Counters index the ring:
+ * `exec` is the next request to start, `retire` the oldest not yet reported. So completions
+ * come in order, although data of later requests overtakes a delayed read. A timer continues
+ * the queue when a wait is over.
  *
- * With a link (link.c) every request is queued. A fourth counter, `sent`, is ahead of `exec`:
- * what is in between is under way and has a time at which it arrives. The depth of reads and
- * fences hold back what leaves; the rest is as without a link, from the arrival on. The timer
- * alone goes on with such a queue.
+ * With the link model (link.c) every request is queued. A further counter, `sent`, is ahead of
+ * `exec`: requests between both are in flight and have an arrival time. Read depth and fences
+ * delay sending; arrival is handled as without the model. Only the timer continues such a
+ * queue.
  *
  * A place in the queue is free again when the program has polled a completion that covers it.
- * An error completes the request that had it, moves the QP to the error state, and flushes the
+ * An error completes the failing request, moves the QP to the error state, and flushes the
  * rest, signalled or not.
  *
- * A message is reported here before its receiver is told of it (emu_sq_tell, called by the
- * executor in between), so that no reply to it arrives before its own completion. On a wire the
- * acknowledgement takes half a round trip where the reply takes a whole one, and programs rely
- * on it. Only a message behind a read that is still under way is reported later, as its
- * completion must not overtake the read's.
+ * A message is reported to the sender before its receiver (emu_sq_tell, called by the
+ * executor), so that no reply arrives before the message's own completion. On a wire an
+ * acknowledgement takes half a round trip and a reply a whole one, and programs rely on this
+ * order. Only behind a read in flight a message is reported later, because completions keep
+ * their order.
  */
 #include "emul/verbs/queue/queue.h"
 
@@ -31,7 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* min_rnr_timer codes to microseconds. */
+/* Converts min_rnr_timer codes to microseconds. */
 static const uint32_t rnr_us[32] = {
     655360, 10,    20,    30,    40,    60,     80,     120,    160,    240,   320,
     480,    640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240, 15360,
@@ -39,10 +38,10 @@ static const uint32_t rnr_us[32] = {
 
 #define RETRY_TICK  (EMU_NSEC / 1000)
 #define LOCKED_TICK (EMU_NSEC / 50000)
-/* Of writes that are moved together: what takes no longer than some of them by themselves. */
+/* Limit of bytes in a chain of writes, which then takes no longer than one large write. */
 #define CHAIN_BYTES (256 * 1024)
 
-/* Reports request `i`, unless that was done while it was executed. */
+/* Reports request `i`, unless already reported during execution. */
 static bool finish(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr,
                    enum ibv_wc_status status)
 {
@@ -58,8 +57,8 @@ static uint64_t retry_bound(struct emu_dev *d, struct emu_qp *qp)
     return t < max ? t : max;
 }
 
-/* A request was not answered: have its retries run out?  Time in which the peer waited for a
- * processor does not count. */
+/* Returns whether the retries of an unanswered request are exhausted. Time in which the peer
+ * waited for a processor does not count. */
 static bool retries_are_over(struct emu_dev *d, struct emu_qp *qp)
 {
     uint64_t now = emu_now();
@@ -73,7 +72,7 @@ static bool retries_are_over(struct emu_dev *d, struct emu_qp *qp)
     return now >= qp->retry_until;
 }
 
-/* Tries to execute; true when it is over, with its status. */
+/* Tries to execute; true when finished, with a status. */
 static bool attempt(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr,
                     enum ibv_wc_status *status)
 {
@@ -87,7 +86,7 @@ static bool attempt(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const stru
         return true;
     case EXEC_RNR:
         emu_count(COUNT_rnr_events, 1);
-        qp->retry_until = 0; /* it does answer */
+        qp->retry_until = 0; /* the peer answers */
         if (qp->rnr_left == 0) {
             *status = IBV_WC_RNR_RETRY_EXC_ERR;
             return true;
@@ -110,7 +109,7 @@ static bool attempt(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const stru
 
 enum start { START_DONE, START_READING, START_BLOCKED };
 
-/* Starts request `i`, the one at `exec`, if it may start now. */
+/* Starts request `i`, at `exec`, if permitted now. */
 static enum start start(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
                         const struct emu_wr *wr, bool first, enum ibv_wc_status *status)
 {
@@ -143,7 +142,7 @@ static enum start start(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
     return attempt(d, qp, i, wr, status) ? START_DONE : START_BLOCKED;
 }
 
-/* Copies a request whose lists belong to the caller into the queue. */
+/* Copies a request, whose lists belong to the caller, into the queue. */
 static int keep(struct emu_qp *qp, uint64_t i, const struct emu_wr *wr)
 {
     struct emu_sqe *e = emu_sqe(qp, i);
@@ -171,8 +170,8 @@ static int keep(struct emu_qp *qp, uint64_t i, const struct emu_wr *wr)
     return 0;
 }
 
-/* Fetches the data of delayed reads that are due, on a link at `due`; all of them when `force`.
- */
+/* Fetches the data of delayed reads that are due, with the link model at `due`; `force`: of
+ * all delayed reads. */
 static void fetch_reads(struct emu_dev *d, struct emu_qp *qp, bool force, uint64_t due)
 {
     uint64_t now = emu_now(), n = qp->sq_exec - qp->sq_retire;
@@ -196,7 +195,7 @@ static void fetch_reads(struct emu_dev *d, struct emu_qp *qp, bool force, uint64
     }
 }
 
-/* Reports finished requests from the oldest on; false when one of them failed. */
+/* Reports finished requests in order; false if one has failed. */
 static bool retire(struct emu_dev *d, struct emu_qp *qp)
 {
     while (qp->sq_retire < qp->sq_exec) {
@@ -212,7 +211,7 @@ static bool retire(struct emu_dev *d, struct emu_qp *qp)
     return true;
 }
 
-/* Has the request at `exec` been tried, so that it waits for its receiver? */
+/* Returns whether the request at `exec` was tried and waits for its receiver. */
 static bool is_tried(struct emu_qp *qp)
 {
     return qp->sq_exec < qp->sq_tail && emu_sqe(qp, qp->sq_exec)->started &&
@@ -231,7 +230,7 @@ static void set_timer(struct emu_dev *d, struct emu_qp *qp)
         due = emu_sqe(qp, qp->sq_exec)->due;
     if (is_tried(qp) || (qp->sq_exec < qp->sq_tail && qp->qp.state == IBV_QPS_RTS)) {
         if (qp->rnr_due && qp->rnr_due < due)
-            due = qp->rnr_due; /* a timer that is due already runs at once */
+            due = qp->rnr_due; /* a timer already due runs at once */
         if (qp->retry_until && now + RETRY_TICK < due)
             due = now + RETRY_TICK;
     }
@@ -239,7 +238,7 @@ static void set_timer(struct emu_dev *d, struct emu_qp *qp)
         emu_timer_arm(d, &qp->timer, due);
 }
 
-/* On a link: what may leave does. A fence waits for reads, and a read for the peer's depth. */
+/* Link model: sends what may leave. A fence waits for reads, a read for the peer's depth. */
 static void leave(struct emu_dev *d, struct emu_qp *qp)
 {
     uint64_t now = emu_now();
@@ -258,7 +257,8 @@ static void leave(struct emu_dev *d, struct emu_qp *qp)
     }
 }
 
-/* When a read that starts now has its data; on a link its request has arrived. */
+/* Returns the time at which a read that starts now has its data; link model: its request has
+ * arrived. */
 static uint64_t read_due(struct emu_dev *d, struct emu_qp *qp, const struct emu_sqe *e)
 {
     uint64_t delay = d->knobs.read_delay_us * 1000;
@@ -269,12 +269,12 @@ static uint64_t read_due(struct emu_dev *d, struct emu_qp *qp, const struct emu_
     struct emu_peer *from = xrc ? emu_xrc_peer(d, qp, e->wr.srqn) : qp->peer;
     if (!from)
         return e->due + delay;
-    /* of a domain's receiver the device has our number */
+    /* an XRC peer's device has the local device's number */
     uint8_t device = xrc ? qp->s->device : shm_qp(from->seg, qp->attr.dest_qp_num)->device;
     return emu_link_leave(d, from->seg, device, e->due, e->wr.length) + delay;
 }
 
-/* A draining queue finishes what it has started and starts nothing. */
+/* Returns whether the next request may start. A draining queue starts no new requests. */
 static bool may_start(const struct emu_dev *d, struct emu_qp *qp, uint64_t due)
 {
     if (emu_link_on(d))
@@ -314,7 +314,7 @@ void emu_sq_progress(struct emu_dev *d, struct emu_qp *qp, uint64_t due)
             continue;
         }
         e->state = SQE_DONE;
-        if (e->status != IBV_WC_SUCCESS) /* what is ahead of the failure completes before it */
+        if (e->status != IBV_WC_SUCCESS) /* requests before the failed one complete first */
             fetch_reads(d, qp, true, due);
         ok = retire(d, qp);
     }
@@ -336,23 +336,23 @@ void emu_sq_timer(struct emu_timer *t)
     struct emu_qp *qp = (struct emu_qp *)((char *)t - offsetof(struct emu_qp, timer));
     struct emu_dev *d = emu_dev_peek();
 
-    /* A thread that builds requests (wr_api.c) has the lock until it posts them, and may be the
-     * one that polls and has come here. */
+    /* A thread that builds requests (wr_api.c) holds the lock until it posts them; it may be
+     * the polling thread that runs this timer. */
     if (pthread_mutex_trylock(&qp->sq_lock)) {
         if (d)
             emu_timer_arm(d, t, emu_now() + LOCKED_TICK);
         return;
     }
     if (d) {
-        /* no further than to the timer's time, which may have been set anew meanwhile */
+        /* no further than the timer's time, which may have changed meanwhile */
         uint64_t now = emu_link_on(d) ? emu_now() : 0;
         emu_sq_progress(d, qp, t->due < now ? t->due : now);
     }
     pthread_mutex_unlock(&qp->sq_lock);
 }
 
-/* Is it a request for a queue pair of a type other than RC, that does less than those? No part
- * of the other functions, as the next one of the kind: that would make RC's way longer. */
+/* Returns whether a QP type with fewer operations than RC supports the request. Not inlined,
+ * like the following functions of this kind, to keep the RC path short. */
 __attribute__((noinline)) static bool is_less(enum ibv_qp_type type, const struct emu_wr *wr)
 {
     bool pair = type == IBV_QPT_UC || type == IBV_QPT_XRC_SEND;
@@ -455,12 +455,12 @@ int emu_sq_post(struct emu_dev *d, struct emu_qp *qp, struct emu_wr *wr)
     if (qp->init.sq_sig_all)
         wr->flags |= IBV_SEND_SIGNALED;
     if (emu_is_atomic(wr->opcode))
-        wr->length = 8; /* more would not be used */
+        wr->length = 8; /* more is never used */
     count_wr(wr);
     emu_count_port(qp->source, PORT_COUNT_requests, 1);
     if (qp->qp.state == IBV_QPS_ERR || atomic_load(&qp->s->state) == IBV_QPS_ERR) {
         if (qp->qp.state != IBV_QPS_ERR)
-            emu_qp_to_error(d, qp, -1); /* a peer failed it; the event follows by the inbox */
+            emu_qp_to_error(d, qp, -1); /* failed by a peer; the event follows by the inbox */
         qp->sq_tail = qp->sq_exec = qp->sq_retire = qp->sq_sent = i + 1;
         emu_sq_complete(d, qp, i, wr, IBV_WC_WR_FLUSH_ERR);
         return 0;
@@ -501,7 +501,7 @@ static void normalise(const struct ibv_send_wr *wr, struct emu_wr *w)
 int emu_mw_request(struct emu_wr *w, const struct ibv_mw *mw, uint32_t rkey,
                    const struct ibv_mw_bind_info *info)
 {
-    if (!mw || (info->length && !info->mr)) /* adapters' libraries follow the pointer */
+    if (!mw || (info->length && !info->mr)) /* adapters' libraries dereference the pointer */
         return EINVAL;
     w->raddr = info->addr;
     w->rkey = rkey;
@@ -518,7 +518,7 @@ static int bind_request(struct emu_wr *w, const struct ibv_send_wr *wr)
     const struct ibv_mw *mw = wr->bind_mw.mw;
 
     if (mw && mw->type != IBV_MW_TYPE_2)
-        return EINVAL; /* those of type 1 have a call of their own */
+        return EINVAL; /* windows of type 1 have a call of their own */
     return emu_mw_request(w, mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
 }
 
@@ -530,10 +530,8 @@ static void atomic_request(struct emu_wr *w, const struct ibv_send_wr *wr)
     w->atomic.swap = wr->wr.atomic.swap;
 }
 
-/*
- * Copies inline data, as providers do when it is posted: nobody but its sender hears of memory
- * that is not there. 0 or a positive errno. One that is too long is refused later.
- */
+/* Copies inline data when posted, as providers do, so that unmapped memory affects the sender
+ * only. Returns 0 or a positive errno. Data above the limit is refused later. */
 static int gather_inline(struct emu_qp *qp, struct emu_wr *w)
 {
     struct iovec from[EMU_MAX_SGE];
@@ -549,10 +547,8 @@ static int gather_inline(struct emu_qp *qp, struct emu_wr *w)
     return emu_copy_own(qp->gathered, from, w->nsge, w->length);
 }
 
-/*
- * What a request has besides on a queue pair of a type other than RC; 0 or a positive errno. An
- * RC request pays for none of it: its inline data goes straight to where the peer finds it.
- */
+/* Fills in the fields of a request for QP types other than RC; returns 0 or a positive errno.
+ * Inline data of RC requests needs no copy: it goes directly to the peer. */
 __attribute__((noinline)) static int other_request(struct emu_qp *qp, struct emu_wr *w,
                                                    const struct ibv_send_wr *wr)
 {
@@ -571,7 +567,7 @@ __attribute__((noinline)) static int other_request(struct emu_qp *qp, struct emu
     return 0;
 }
 
-/* The length of a request, or -1 when it is over the port's largest message. */
+/* Returns the length of a request, or -1 above the port's message limit. */
 static int64_t total_length(const struct emu_wr *w)
 {
     uint64_t total = 0;
@@ -581,7 +577,7 @@ static int64_t total_length(const struct emu_wr *w)
     return total <= (1u << 30) ? (int64_t)total : -1;
 }
 
-/* Whether the next request is executed at once, with nothing that asks for each by itself. */
+/* Returns whether the next request executes at once and needs no individual treatment. */
 static bool is_free(const struct emu_dev *d, const struct emu_qp *qp)
 {
     return qp->qp.qp_type == IBV_QPT_RC && qp->qp.state == IBV_QPS_RTS &&
@@ -590,10 +586,8 @@ static bool is_free(const struct emu_dev *d, const struct emu_qp *qp)
            !emu_fault_expected();
 }
 
-/*
- * Posts the writes at the front of a list together. How many that were: 0 leaves the first to
- * emu_sq_post(), which knows what is to be said of it.
- */
+/* Posts the writes at the front of a list together; returns their number. 0: the first is left
+ * to emu_sq_post(), which reports any error. */
 static unsigned post_writes(struct emu_dev *d, struct emu_qp *qp, const struct ibv_send_wr *wr)
 {
     struct emu_wr w[EMU_CHAIN_MAX];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Making, asking and destroying queue pairs, and what peers' messages do to them. */
+/* Queue pairs: creation, queries, destruction, and messages of peers. */
 #include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ static uint64_t send_ops(const struct emu_knobs *k, enum ibv_qp_type type)
     return SEND_OPS | (k->max_mw ? WINDOW_OPS : 0) | (k->atomics ? ATOMIC_OPS : 0);
 }
 
-/* What a queue pair is made of: 0 or a positive errno. */
+/* Checks the parts of a QP to be created; returns 0 or a positive errno. */
 static int check_parts(const struct emu_knobs *k, const struct ibv_context *context,
                        const struct ibv_qp_init_attr_ex *a)
 {
@@ -49,7 +49,7 @@ static int check_parts(const struct emu_knobs *k, const struct ibv_context *cont
                                                                                      : EINVAL;
     if (!a->pd || !a->send_cq || (!a->recv_cq && !xrc) || (a->srq && xrc))
         return EINVAL;
-    /* a handle means nothing in another context */
+    /* handles of another context are invalid */
     return a->pd->context != context || a->send_cq->context != context ||
                    (!xrc && a->recv_cq->context != context) ||
                    (a->srq && a->srq->context != context)
@@ -82,7 +82,7 @@ static int check_caps(struct emu_dev *d, struct ibv_context *context,
     return 0;
 }
 
-/* Reserves a table entry; its index or -1. */
+/* Reserves a table entry; returns its index, or -1. */
 static int take_index(struct emu_dev *d, struct emu_qp *qp)
 {
     int found = -1;
@@ -113,10 +113,10 @@ static int alloc_sq(struct emu_qp *qp)
     return qp->sq && qp->sq_sge ? 0 : ENOMEM;
 }
 
-/* How much inline data a queue pair may have that asks for `n`, at most the device's most. */
+/* Returns the inline data granted for a request of `n` bytes, at most the device's limit. */
 static uint32_t inline_granted(const struct emu_knobs *k, uint32_t n)
 {
-    uint64_t asked = n || k->inline_step == 1 ? n : 1; /* a queue that has steps has one */
+    uint64_t asked = n || k->inline_step == 1 ? n : 1; /* with rounding, one step at least */
     uint64_t up = (asked + k->inline_step - 1) / k->inline_step * k->inline_step;
 
     return (uint32_t)(up < k->max_inline ? up : k->max_inline);
@@ -222,7 +222,8 @@ static struct emu_qp *create(struct ibv_context *context, struct ibv_qp_init_att
     s->dest_inc = 0;
     s->user.pd = qp->qp.pd ? qp->qp.pd->handle : 0;
     s->access = 0;
-    s->type = a->qp_type == IBV_QPT_XRC_SEND ? 0 : a->qp_type; /* that one answers nothing */
+    /* XRC senders have no responder */
+    s->type = a->qp_type == IBV_QPT_XRC_SEND ? 0 : a->qp_type;
     s->device = (uint8_t)emu_hca_of(qp->qp.context)->index;
     s->fabric = emu_fabric(d, emu_hca_of(qp->qp.context)->index);
     s->qkey = 0;
@@ -320,13 +321,13 @@ EMU_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
     pthread_mutex_unlock(&d->lock);
     if (in_group)
         return EBUSY;
-    /* nobody executes into it any more, its queues are empty, its completions forgotten */
+    /* no poster executes here, queues are empty, completions are dropped */
     emu_qp_reset(d, qp);
     emu_timer_cancel(&qp->timer);
     emu_mw_qp_gone(d, &qp->windows);
     atomic_store(&qp->s->user.qpn, 0);
     pthread_mutex_lock(&d->qp_life);
-    emu_rq_fini(d, &qp->rq); /* before another one gets the place, and what is shared of it */
+    emu_rq_fini(d, &qp->rq); /* before the place, with its shared part, can be reused */
     pthread_mutex_lock(&d->lock);
     d->qp[qp->index] = NULL;
     pthread_mutex_unlock(&d->lock);
@@ -359,7 +360,7 @@ EMU_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
     return 0;
 }
 
-/* The QP with this number, alive under qp_life, or NULL. */
+/* Returns the QP with this number, kept alive by qp_life, or NULL. */
 static struct emu_qp *lookup(struct emu_dev *d, uint32_t index, uint32_t qpn)
 {
     struct emu_qp *qp = index < EMU_MAX_QPS ? d->qp[index] : NULL;
@@ -370,12 +371,12 @@ static struct emu_qp *lookup(struct emu_dev *d, uint32_t index, uint32_t qpn)
 bool emu_qp_unseen(struct emu_dev *d, uint32_t qpn)
 {
     if (pthread_mutex_trylock(&d->qp_life))
-        return true; /* who has it may wait for a peer */
+        return true; /* the holder may be waiting for a peer */
     struct emu_qp *qp = lookup(d, qpn & (EMU_MAX_QPS - 1), qpn);
-    /* a poster that is at work may have something for it still: looked at first */
+    /* an active poster may be adding a completion: checked first */
     bool unseen = qp && atomic_load(&qp->s->busy);
     if (qp && qp->rcq && !unseen) {
-        /* completions come in order: when the last that was made has been polled, all have */
+        /* completions are ordered: if the last one was polled, all were */
         uint64_t last = atomic_load(&qp->s->taken) & ~(uint64_t)RX_DONE;
         pthread_mutex_lock(&qp->rcq->lock);
         unseen = last && qp->reported != last;
@@ -385,8 +386,8 @@ bool emu_qp_unseen(struct emu_dev *d, uint32_t qpn)
     return unseen;
 }
 
-/* A peer has failed it, for which there is this event unless it was raised already. Under
- * qp_life. Service thread. */
+/* Handles the failure of the QP by a peer; raises `event` unless already raised. Under qp_life.
+ * Service thread. */
 static void failed(struct emu_dev *d, struct emu_qp *qp, int event)
 {
     emu_sq_lock_first(qp);
@@ -400,7 +401,7 @@ static void failed(struct emu_dev *d, struct emu_qp *qp, int event)
     pthread_mutex_unlock(&qp->sq_lock);
 }
 
-/* The first message since RTR has come. Under qp_life. */
+/* Raises COMM_EST after the first message since RTR. Under qp_life. */
 static void established(struct emu_qp *qp)
 {
     emu_sq_lock_first(qp);
@@ -411,8 +412,8 @@ static void established(struct emu_qp *qp)
     pthread_mutex_unlock(&qp->sq_lock);
 }
 
-/* What a peer may raise when it fails one of our queue pairs: an event of another kind of
- * object would be taken for one. */
+/* Returns whether a peer may raise this event for a QP: events of other kinds of objects would
+ * be misinterpreted. */
 static bool may_raise(uint32_t event)
 {
     return event == IBV_EVENT_QP_FATAL || event == IBV_EVENT_QP_REQ_ERR ||
@@ -433,10 +434,8 @@ static void told_of_qp(struct emu_dev *d, const struct shm_msg *m)
     pthread_mutex_unlock(&d->qp_life);
 }
 
-/*
- * Fewer are left than the limit, unless the event of that was raised already, and another limit
- * asked for since, perhaps of another queue: a message may be late. Under d->lock.
- */
+/* Raises the limit event of an SRQ, unless already raised, or a new limit was set meanwhile:
+ * messages may be late. Under d->lock. */
 static void tell_limit(struct emu_srq *srq)
 {
     if (!srq->limit || atomic_load(&srq->rq.s->limit))
@@ -464,7 +463,7 @@ static void told(struct emu_dev *d, const struct shm_msg *m)
     }
 }
 
-/* Looks for all that a message tells of: some found no room in the inbox. */
+/* Checks all objects for events whose messages found the inbox full. */
 static void untold(struct emu_dev *d)
 {
     pthread_mutex_lock(&d->qp_life);
@@ -472,7 +471,7 @@ static void untold(struct emu_dev *d)
         pthread_mutex_lock(&d->lock);
         struct emu_qp *qp = d->qp[i];
         pthread_mutex_unlock(&d->lock);
-        /* its number is set last, when it has been made */
+        /* the number is set last, after creation */
         if (!qp || !atomic_load(&shm_qp(d->seg, i)->user.qpn))
             continue;
         uint32_t event = atomic_load(&qp->s->why);

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * The end of what a queue pair does: the error state and RESET. Its queues are flushed or
- * emptied when no poster executes into it any more, or none that comes back.
- */
+/* Error state and RESET of a QP. Queues are flushed or emptied when no poster executes at the
+ * QP, or only posters with revoked tokens. */
 #include "emul/verbs/queue/queue.h"
 
 #include <sched.h>
 #include <string.h>
 
-/* A poster that executes into a failing QP is looked at after the first, given up after the
- * other. */
+/* BUSY_LOOK: time until a poster that executes at a failing QP is examined; BUSY_WAIT: until it
+ * is given up. */
 #define BUSY_LOOK (EMU_NSEC / 50)
 #define BUSY_WAIT (EMU_NSEC * 5)
 
@@ -22,13 +20,13 @@ static void set_state(struct emu_qp *qp, enum ibv_qp_state state)
 }
 
 /*
- * Takes the token `t` away from a poster that does not come back. What it had taken is flushed,
- * unless it got as far as the completion; a completion that it pushes from now on is dropped.
- * The lock keeps polls from seeing a half of this. False when the poster has come back
- * meanwhile. *from: the first place of the QP's own queue that nobody completes any more.
+ * Revokes the token `t` of a poster that does not continue. The receive that the poster had
+ * taken is flushed, unless it was completed; later completions of the poster are dropped. The
+ * lock keeps polls from seeing intermediate states. False if the poster has left meanwhile.
+ * *from: first place of the QP's own queue that posters no longer complete.
  *
- * The poster may still run. It is asked twice how far it came: first whether its completion
- * counts, and once more when the token is gone, as it may have taken a receive in between.
+ * The poster may still run, so its progress is checked twice: whether its completion counts,
+ * and again after revocation, because it may have taken a receive in between.
  */
 static bool revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t t, uint64_t *from)
 {
@@ -65,10 +63,8 @@ static bool revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t t, uint64_t *f
     return true;
 }
 
-/*
- * Waits until no poster executes into the QP, but not for one that is stopped or dead. The
- * first place of the QP's own queue that nobody completes any more.
- */
+/* Waits until no running poster executes at the QP; stopped and dead posters are revoked.
+ * Returns the first place of the QP's own queue that posters no longer complete. */
 static uint64_t quiesce(struct emu_dev *d, struct emu_qp *qp)
 {
     uint64_t since = emu_now(), look = since + BUSY_LOOK, t, from;
@@ -96,9 +92,9 @@ static uint64_t quiesce(struct emu_dev *d, struct emu_qp *qp)
 }
 
 /*
- * Clears up behind the poster with the token `t`, which died. While the token is there nobody
- * else takes receives, so it is certain whether it had one: that one is flushed. If it was of a
- * completion that nobody has seen, then that is dropped.
+ * Clears the state of a dead poster with the token `t`. While the token is set no other poster
+ * takes receives, so the dead poster's receive is known, and is flushed. Its unseen completion
+ * is dropped.
  */
 static void clear_dead(struct emu_dev *d, struct emu_qp *qp, uint64_t t)
 {
@@ -134,12 +130,12 @@ static struct emu_qp *qp_at(struct emu_dev *d, uint32_t index)
     return qp;
 }
 
-/* The one at this place, whole; NULL when there is none. Under qp_life. */
+/* Returns the fully created QP at this place, or NULL. Under qp_life. */
 static struct emu_qp *made_at(struct emu_dev *d, uint32_t index)
 {
-    if (!qp_at(d, index)) /* to look into the segment would give it a page */
+    if (!qp_at(d, index)) /* reading the segment would allocate a page */
         return NULL;
-    /* its number is set last: one that is being made is not found by posters, nor here */
+    /* the number is set last: QPs being created are not found */
     return atomic_load(&shm_qp(d->seg, index)->user.qpn) ? qp_at(d, index) : NULL;
 }
 
@@ -150,7 +146,7 @@ void emu_qp_peer_died(struct emu_dev *d, uint32_t slot)
         struct emu_qp *qp = made_at(d, i);
         if (!qp || !emu_is_datagram((enum ibv_qp_type)qp->s->type))
             continue;
-        emu_sq_lock_first(qp); /* its state does not change meanwhile */
+        emu_sq_lock_first(qp); /* the state does not change meanwhile */
         uint64_t t = atomic_load(&qp->s->busy);
         if (t && RX_SLOT(t) == slot)
             clear_dead(d, qp, t);
@@ -199,7 +195,7 @@ void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp)
     if (emu_is_xrc(qp->qp.qp_type))
         emu_xrc_settle(d, qp);
     else
-        atomic_store(&qp->s->taken, 0); /* its completions are forgotten */
+        atomic_store(&qp->s->taken, 0); /* its completions are dropped */
     if (qp->scq)
         emu_cq_purge(d, qp->scq, qp->qp.qp_num, qp->srq, &qp->rq);
     if (qp->rcq && qp->rcq != qp->scq)

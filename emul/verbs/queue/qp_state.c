@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * The state machine of a queue pair, as one table of transitions for each type with the
- * attributes each needs and allows; any state may go to RESET or to ERR.
- */
+/* State machine of QPs: one table of transitions per type, with required and optional
+ * attributes. Any state may change to RESET or ERR. */
 #include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
@@ -33,7 +31,7 @@ static const struct transition connected[] = {
     {IBV_QPS_SQD, IBV_QPS_SQD, 0,
      OPT_RTS | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_AV | IBV_QP_MAX_QP_RD_ATOMIC |
          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY},
-    {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0}, /* the end */
+    {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0}, /* end of table */
 };
 #define OPT_UC                                                                                 \
     (IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE)
@@ -71,7 +69,7 @@ static const struct transition frames[] = {
     {IBV_QPS_SQD, IBV_QPS_RTS, 0, 0},
     {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0},
 };
-/* Of XRC each half has what it needs of a connection's. */
+/* XRC: each half has its attributes of a connection. */
 static const struct transition xrc_sends[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, OPT_INIT, 0},
     {IBV_QPS_INIT, IBV_QPS_INIT, 0, OPT_INIT},
@@ -221,7 +219,8 @@ static void apply(struct emu_qp *qp, const struct ibv_qp_attr *a, int mask)
     }
 }
 
-/* Finds the process of the destination QP. Not finding it is no error: nobody will answer. */
+/* Finds the process of the destination QP. A missing process is not an error: requests get no
+ * answer. */
 static void bind_peer(struct emu_dev *d, struct emu_qp *qp, struct emu_peer *peer)
 {
     struct emu_peer *old = qp->peer;
@@ -232,7 +231,7 @@ static void bind_peer(struct emu_dev *d, struct emu_qp *qp, struct emu_peer *pee
     emu_peer_put(d, old);
 }
 
-/* Goes from one state to another, unless a peer fails it meanwhile. Under sq_lock. */
+/* Changes the state, unless a peer fails the QP meanwhile. Under sq_lock. */
 static bool go(struct emu_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
 {
     uint32_t seen = from;
@@ -258,7 +257,7 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
     enum ibv_qp_state now = (enum ibv_qp_state)atomic_load(&qp->s->state);
     enum ibv_qp_state from = mask & IBV_QP_CUR_STATE ? attr->cur_qp_state : now;
     enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
-    bool uses = to > IBV_QPS_RESET && to < IBV_QPS_ERR; /* a device that has not failed */
+    bool uses = to > IBV_QPS_RESET && to < IBV_QPS_ERR; /* needs a working device */
     if (uses && emu_has_failed(ibqp->context))
         return EIO;
     if (from != now || !allowed(ibqp->qp_type, from, to, mask))
@@ -280,7 +279,7 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
         emu_peer_put(d, peer);
         return EINVAL;
     }
-    /* again under the lock: a device that fails later finds the state that this makes */
+    /* checked again under the lock: a device that fails later sees the new state */
     if (uses && emu_has_failed(ibqp->context)) {
         pthread_mutex_unlock(&qp->sq_lock);
         emu_peer_put(d, peer);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Queue pairs for raw packets, on Ethernet: programs send whole frames, and get those that
- * their flows ask for.
+ * Raw packet QPs on Ethernet: programs send whole frames and receive frames selected by their
+ * flows.
  *
- * A frame is seen by all ports of its network, as by a hub. Of the flows that it fits, in all
- * processes, those of the best priority get it; without one it is lost. Nothing is sent on a
- * real network.
+ * A frame is visible to all ports of its network, as with a hub. It is delivered to the
+ * matching flows of the best priority in all processes; without a matching flow it is lost.
+ * Nothing is sent on a real network.
  *
- * The flows of a process stand in its segment, for senders to read. That it has any is told as
- * for multicast groups (mcast.c), by a name that is no group's. A flow that is made anew while
- * a sender reads it may be taken for what it was: on a wire the frame could have come before.
+ * The flows of a process are in its segment, for senders to read. Processes with flows are
+ * announced as for multicast groups (mcast.c), by a name that is no group's. A flow replaced
+ * while a sender reads it may be taken for its predecessor, as if the frame had arrived
+ * earlier.
  */
 #include "emul/verbs/queue/queue.h"
 
@@ -20,8 +21,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define MOST_PROCESSES 256u              /* whose flows are looked at */
-#define HEAD           (14 + 4 + 60 + 4) /* bytes of a frame that flows look at, at most */
+#define MOST_PROCESSES 256u              /* most processes whose flows are searched */
+#define HEAD           (14 + 4 + 60 + 4) /* most bytes of a frame examined by flows */
 
 #define TYPE_VLAN 0x8100
 #define TYPE_IPV4 0x0800
@@ -35,7 +36,7 @@ struct emu_flow {
     struct shm_flow *s;
 };
 
-static const union ibv_gid flows; /* no group's */
+static const union ibv_gid flows; /* not a group */
 
 bool emu_raw_permitted(void)
 {
@@ -51,7 +52,7 @@ static unsigned get16(const unsigned char *p)
     return (unsigned)p[0] << 8 | p[1];
 }
 
-/* The ports behind an IP header, if they are there. */
+/* Reads the ports behind an IP header, if present. */
 static void read_ports(unsigned proto, const unsigned char *p, uint32_t n, struct shm_frame *f)
 {
     if ((proto != PROTO_TCP && proto != PROTO_UDP) || n < 4)
@@ -72,7 +73,7 @@ static void read_ipv4(const unsigned char *p, uint32_t n, struct shm_frame *f)
     f->proto = p[9];
     memcpy(&f->src_v4, p + 12, 4);
     memcpy(&f->dst_v4, p + 16, 4);
-    if (length >= 20 && n > length && !(get16(p + 6) & 0x1fff)) /* no later fragment */
+    if (length >= 20 && n > length && !(get16(p + 6) & 0x1fff)) /* not a later fragment */
         read_ports(f->proto, p + length, n - length, f);
 }
 
@@ -90,7 +91,7 @@ static void read_ipv6(const unsigned char *p, uint32_t n, struct shm_frame *f)
     read_ports(f->next_hdr, p + 40, n - 40, f);
 }
 
-/* Reads the head of a frame; false when it is none. */
+/* Parses the head of a frame; false if invalid. */
 static bool read_frame(const unsigned char *p, uint32_t n, struct shm_frame *f)
 {
     uint32_t at = 14;
@@ -126,7 +127,7 @@ static bool fits(const struct shm_flow *s, const struct shm_frame *f)
     return true;
 }
 
-/* What has been found so far: queue pairs whose flows fit, all of one priority. */
+/* Matching QPs so far, all of one priority. */
 struct found {
     uint32_t priority, n, max, *qpn;
 };
@@ -138,7 +139,7 @@ static void find_in(const struct shm_head *seg, const struct shm_frame *f, uint8
         const struct shm_flow *s = shm_flow(seg, i);
         uint32_t qpn = atomic_load(&s->qpn), priority = s->priority;
         bool known = false;
-        /* a process may ask for itself only */
+        /* a process may request frames for its own QPs only */
         if (!qpn || qpn >> EMU_QP_BITS != seg->slot || shm_qp(seg, qpn)->fabric != fabric ||
             (to->n && priority > to->priority) || !fits(s, f))
             continue;
@@ -146,7 +147,7 @@ static void find_in(const struct shm_head *seg, const struct shm_frame *f, uint8
             to->n = 0;
         to->priority = priority;
         for (uint32_t k = 0; k < to->n && !known; k++)
-            known = to->qpn[k] == qpn; /* a frame comes once, whatever flows it fits */
+            known = to->qpn[k] == qpn; /* a QP gets a frame once */
         if (!known && to->n < to->max)
             to->qpn[to->n++] = qpn;
     }
@@ -190,8 +191,7 @@ uint32_t emu_flow_find(struct emu_dev *d, uint8_t fabric, const struct iovec *fr
         memcpy(&s->mask.to, &spec.mask.member, sizeof(s->mask.to));                            \
     } while (0)
 
-/* Takes over what one specification asks for: 0 or a positive errno. Its size has been looked
- * at. */
+/* Adds the fields of one specification of checked size; returns 0 or a positive errno. */
 static int add_eth(struct shm_flow *s, const void *at)
 {
     struct ibv_flow_spec_eth spec;
@@ -280,7 +280,7 @@ static const struct kind *kind_of(enum ibv_flow_spec_type type)
     return NULL;
 }
 
-/* Reads what a flow asks for: 0 or a positive errno. */
+/* Parses the specifications of a flow; returns 0 or a positive errno. */
 static int read_flow(struct shm_flow *s, const struct ibv_flow_attr *a)
 {
     const char *at = (const char *)(a + 1);
@@ -291,7 +291,7 @@ static int read_flow(struct shm_flow *s, const struct ibv_flow_attr *a)
     if (!a->num_of_specs)
         return EINVAL;
     for (unsigned i = 0; i < a->num_of_specs && !err; i++) {
-        struct ibv_flow_spec_action_drop head; /* what all begin with */
+        struct ibv_flow_spec_action_drop head; /* common head of all specifications */
         memcpy(&head, at, sizeof(head));
         const struct kind *k = kind_of(head.type);
         if (!k)
@@ -304,7 +304,7 @@ static int read_flow(struct shm_flow *s, const struct ibv_flow_attr *a)
     return err;
 }
 
-/* Gives the flow a place that senders look at: 0 or a positive errno. */
+/* Puts the flow into the table searched by senders; returns 0 or a positive errno. */
 static int publish(struct emu_dev *d, struct emu_flow *f, const struct shm_flow *s)
 {
     int err = ENOMEM;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Receive queues: one ring for those of QPs and for shared ones (shm.h).
+ * Receive queues: one ring type for those of QPs and for SRQs (shm.h).
  *
- * A place in the queue is free again when the program has polled the completion of the receive
- * that held it, as on real devices, not when a sender took the receive.
+ * As on real devices, a place in the queue is freed when the program has polled the completion
+ * of its receive, not when a sender has taken the receive.
  */
 #include "emul/verbs/queue/queue.h"
 
@@ -30,7 +30,7 @@ int emu_rq_init(struct emu_dev *d, struct emu_rq *rq, struct shm_rq *s, uint32_t
     s->off = emu_arena_alloc(d, rq->bytes);
     if (!s->off)
         return ENOMEM;
-    /* a shared queue counts on from the one before it in its place: see xrc.c */
+    /* an SRQ continues the counters of its predecessor in the place, see xrc.c */
     atomic_store(&s->head, atomic_load(&s->tail));
     atomic_store(&s->limit, 0);
     pthread_mutex_init(&rq->lock, NULL);
@@ -97,9 +97,9 @@ uint64_t emu_rq_wr_id(struct emu_dev *d, const struct emu_rq *rq, uint64_t at)
 }
 
 /*
- * Takes all there is in one step and completes each place that was not completed before. That
- * may be one more than was there: a poster whose token was revoked and who takes a receive all
- * the same completes nothing. Under the lock, so that nothing is posted meanwhile.
+ * Takes all entries in one step and completes each place not completed before. That may be one
+ * more than present: a poster with a revoked token may still take a receive, but does not
+ * complete it. Under the lock, so that nothing is posted meanwhile.
  */
 static void flush(struct emu_dev *d, struct emu_qp *qp)
 {
@@ -130,7 +130,7 @@ void emu_rq_flush(struct emu_dev *d, struct emu_qp *qp, uint64_t from)
     pthread_mutex_unlock(&qp->rq.lock);
 }
 
-/* Places are not counted afresh: a poster that wakes up late must not find its own again. */
+/* Counters are not reset: a poster that continues late must not find its place again. */
 void emu_rq_reset(struct emu_rq *rq)
 {
     pthread_mutex_lock(&rq->lock);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Reporting requests of a send queue, also those that are flushed, and who gets its lock first;
- * post.c has them executed. */
+/* Completion and flushing of send requests, and priority for the lock; post.c executes
+ * requests. */
 #include "emul/verbs/queue/queue.h"
 
 #include <sched.h>
 #include <stdlib.h>
 
-#define LET_BY (EMU_NSEC / 500) /* for how long a poster waits for the service thread */
+#define LET_BY (EMU_NSEC / 500) /* longest wait of a poster for the service thread */
 
 /*
- * A mutex goes to whom runs, not to whom waits. A thread that posts datagrams one after the
- * other to a queue pair that is taken has the lock all the time, but for an instant; and where
- * a dead process took it, that is until the service thread has the lock and clears up. So a
- * poster waits while the service thread wants the lock: not for long, as a thread of a program
- * may have it between wr_start and wr_complete.
+ * A mutex goes to the running thread, not to a waiting one. A thread that continuously posts
+ * datagrams to a busy QP holds the lock nearly always; if a dead process made the QP busy, this
+ * lasts until the service thread gets the lock and clears up. So a poster waits while the
+ * service thread wants the lock, but only briefly, because a program's thread may hold the lock
+ * between wr_start and wr_complete.
  */
 void emu_sq_lock(struct emu_qp *qp)
 {

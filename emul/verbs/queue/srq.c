@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Shared receive queues: making, asking, destroying, and posting to them. */
+/* Shared receive queues: creation, queries, destruction, posting. */
 #include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-/* Without XRC's part; NULL with errno set. */
+/* Creates an SRQ without its XRC part; NULL with errno. */
 static struct emu_srq *srq_new(struct ibv_pd *pd, void *srq_context, struct ibv_srq_attr *attr)
 {
     struct emu_dev *d = emu_dev_for(pd->context);
@@ -120,7 +120,7 @@ EMU_EXPORT int ibv_modify_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr, 
             return EINVAL;
         pthread_mutex_lock(&d->lock);
         bool reached = !atomic_exchange(&srq->rq.s->limit, attr->srq_limit);
-        if (srq->limit && reached) /* the one before, of which a message is on its way */
+        if (srq->limit && reached) /* of the former limit, whose message is on its way */
             emu_async_srq(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
         srq->limit = attr->srq_limit;
         pthread_mutex_unlock(&d->lock);

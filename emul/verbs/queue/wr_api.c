@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * The ibv_wr_* interface: requests are built between wr_start and wr_complete and posted
- * together; none is posted if one of them is wrong.
- */
+/* The ibv_wr_* interface: requests built between wr_start and wr_complete are posted together;
+ * none is posted if one is invalid. */
 #include "emul/verbs/queue/queue.h"
 
 #include <errno.h>

@@ -2,39 +2,35 @@
 /*
  * Extended reliable connections (XRC).
  *
- * A queue pair that only sends is connected to one that only receives and has no receive queue:
- * each request names a shared receive queue (SRQ) by number, in any process that has the
- * responder's domain open. The receive, the completion queue and the protection domain of the
- * memory are that SRQ's, of its process; state, rights and failure are the queue pair's, of
- * another one maybe. So the poster works on two segments: it has the token of the queue pair in
- * the one, as for any connection, and takes, moves and completes in the other.
+ * A sending QP is connected to a receiving QP without a receive queue. Each request names an
+ * SRQ by number, in any process that has the responder's domain open. Receive, CQ and PD are
+ * those of the SRQ, in its process; state, rights and failure are those of the QP, possibly in
+ * another process. So a poster works on two segments: it holds the token of the QP in one, and
+ * takes, moves and completes in the other.
  *
- * An SRQ may be destroyed while posters are at it, as they are known to its users no more than
- * the queue pairs are. A poster pins it (key.c) before it looks at its `life`, a number that
- * never comes again, and until it has completed and notified. Who destroys it takes the life
- * away first, and then waits for who has it pinned: so nobody is in its ring, nor in that of
- * its completion queue, when these are freed. What was completed before is the program's to
- * poll or not.
+ * An SRQ may be destroyed while posters use it, because its users know neither them nor the
+ * QPs. A poster pins the SRQ (key.c) before it reads `life`, a unique number, and unpins it
+ * after completion and notification. Destruction clears the life and then waits for the pins,
+ * so no poster accesses its ring, or the ring of its CQ, when they are freed. Earlier
+ * completions may be polled or not.
  *
- * A poster that is stopped there, or dead, is not waited for. The rings of the completion queue
- * stay until it is dead (emu_cq_late). It may go on later. It finds the life gone before it
+ * Destruction does not wait for a stopped or dead poster; the CQ's rings are kept until that
+ * process dies (emu_cq_late). A poster that continues later finds the life cleared before it
  * takes a receive, unless it was stopped right between: then the head of the queue has moved,
- * and no head of a later SRQ in the same place is as low. A receive that it had taken already
- * it completes; it says that such a completion counts only while the SRQ is there, and who
- * polls knows.
+ * and heads of later SRQs in the same place are higher. A receive already taken is completed;
+ * the completion counts only while the SRQ exists, which the poll checks.
  *
- * A poster that has taken a receive says so (shm_qp.taken) before it completes it. That word
- * decides between it and the owner of a queue pair that has failed, who flushes what stopped
- * and dead posters left behind. One that has lost its token meanwhile may meet the next
- * connection's posters at the queue pair. Therefore what a request found is its own, and it
- * puts its token only in place of what it found there. If that is another now nobody knows what
- * it has but itself, and it completes that. Only one that stops for good before it has said so
- * loses a receive.
+ * A poster records a taken receive (shm_qp.taken) before completing it. The word decides
+ * between the poster and the owner of a failed QP, which flushes receives of stopped and dead
+ * posters. A poster that has lost its token may meet posters of the next connection at the QP.
+ * Therefore it replaces only the value that its request found. If the value has changed, the
+ * poster's receive is not recorded and the poster completes it. A receive is lost only if a
+ * poster stops permanently before recording it.
  *
- * A domain is an inode and a device. Who has one open holds an abstract unix socket
- * "emuverbs/xrcd/DEVICE-INODE/SLOT.N", and the inode. So others know that it exists, and it
- * ends with the last of them. Opening is done under a name of its own, one at a time on the
- * machine.
+ * A domain is identified by inode and device. A process that has one open holds the inode and
+ * an abstract unix socket "emuverbs/xrcd/DEVICE-INODE/SLOT.N". So other processes see that the
+ * domain exists, and it ends with the last of them. Opening is serialized on the machine by
+ * another such name.
  */
 #include "emul/verbs/base/sysio.h"
 #include "emul/verbs/queue/queue.h"
@@ -55,7 +51,7 @@ struct emu_xrcd {
     struct emu_xrcd *next;
     struct shm_xrcd id;
     int sock;  /* holds the name */
-    int inode; /* holds the inode; -1 without one */
+    int inode; /* holds the inode; -1: none */
     _Atomic int users;
 };
 
@@ -69,7 +65,7 @@ static void name_of(char name[64], const struct shm_xrcd *id)
     snprintf(name, 64, "emuverbs/xrcd/%" PRIx64 "-%" PRIx64 "/", id->dev, id->ino);
 }
 
-/* Has anybody on this machine the domain open? */
+/* Returns whether any process on this machine has the domain open. */
 static bool exists(const struct shm_xrcd *id)
 {
     char prefix[64], line[512];
@@ -86,7 +82,7 @@ static bool exists(const struct shm_xrcd *id)
     return found;
 }
 
-/* Holds a name alone, of those who open this domain; a socket or -errno. */
+/* Takes the name that serializes opening of this domain; returns a socket or -errno. */
 static int alone(const struct shm_xrcd *id)
 {
     char prefix[64], name[80];
@@ -103,7 +99,7 @@ static int alone(const struct shm_xrcd *id)
     return sock;
 }
 
-/* Takes the name of a domain; a socket or -errno. */
+/* Takes a name of the domain; returns a socket or -errno. */
 static int take_name(struct emu_dev *d, const struct shm_xrcd *id, int oflags)
 {
     char prefix[64], name[120];
@@ -122,7 +118,7 @@ static int take_name(struct emu_dev *d, const struct shm_xrcd *id, int oflags)
     return sock;
 }
 
-/* Fills in who the domain is and takes it: 0 or a positive errno. */
+/* Determines the identity of the domain and takes its name; returns 0 or a positive errno. */
 static int identify(struct emu_dev *d, struct emu_xrcd *x, uint32_t device, int fd, int oflags)
 {
     struct stat st;
@@ -131,7 +127,7 @@ static int identify(struct emu_dev *d, struct emu_xrcd *x, uint32_t device, int 
     if (fd == -1) {
         if (!(oflags & O_CREAT))
             return EINVAL;
-        /* more than any number of a device and its file system */
+        /* above all numbers of devices and file systems */
         x->id.dev = UINT64_MAX;
         x->id.ino = RX_TOKEN(atomic_fetch_add(&d->seg->serial, 1) + 1, d->slot);
     } else {
@@ -269,7 +265,7 @@ void emu_xrc_srq_gone(struct emu_dev *d, struct emu_srq *srq)
     atomic_store(&s->rq.head, atomic_load(&s->rq.tail));
     pthread_mutex_unlock(&srq->rq.lock);
     emu_mr_drain(d, EMU_SRQ_PLACE(srq->index), late);
-    pthread_mutex_lock(&srq->cq->lock); /* what comes now frees no place any more */
+    pthread_mutex_lock(&srq->cq->lock); /* later completions free no place */
     for (uint32_t slot = 0; slot < EMU_MAX_SLOTS; slot++)
         if (late[slot / 64] >> (slot % 64) & 1)
             emu_cq_late(srq->cq, slot);
@@ -303,7 +299,7 @@ int emu_xrc_find(struct emu_dev *d, struct emu_qp *qp, const struct shm_qp *rs, 
         return errno == ESRCH || errno == ECONNREFUSED ? ENOENT : EAGAIN;
     if (!emu_peer_answers(p))
         return EAGAIN;
-    if (!emu_peer_greet(d, p)) /* before it is pinned: see emu_mr_drain */
+    if (!emu_peer_greet(d, p)) /* before pinning, see emu_mr_drain() */
         return EAGAIN;
     n->index = srqn & (EMU_MAX_SRQS - 1);
     emu_srq_pin(d, p, n->index, &n->pin);
@@ -335,7 +331,7 @@ void emu_xrc_say(struct shm_qp *rs, uint64_t token, struct emu_named *n, uint32_
     n->said = atomic_compare_exchange_strong(&rs->taken, &before, token);
 }
 
-/* Completes with a flush error what the poster with this token has taken, if that was said. */
+/* Completes the receive recorded by the poster with this token, if any, with a flush error. */
 static void flush_taken(struct emu_dev *d, struct emu_qp *qp, uint64_t token)
 {
     struct shm_qp *s = qp->s;
@@ -349,7 +345,7 @@ static void flush_taken(struct emu_dev *d, struct emu_qp *qp, uint64_t token)
     uint32_t cq = s->taken_cq, slot = s->taken_srqn >> EMU_SRQ_BITS;
 
     if (!emu_xrc_claim(s, token))
-        return; /* it had none, or has completed it */
+        return; /* nothing recorded, or already completed */
     struct emu_peer *p = slot < EMU_MAX_SLOTS ? emu_peer_get(d, slot) : NULL;
     if (p && emu_peer_greet(d, p)) {
         emu_srq_pin(d, p, n.index, &n.pin);
