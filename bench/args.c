@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The command line of bmi-perf; see args.h. */
+/* Command line of bmi-perf; see args.h. */
 #include "config.h"
 #include "bench/args.h"
 #include "bench/budget.h"
@@ -167,7 +167,7 @@ static bool add_size(struct args *args, uint64_t size)
     return true;
 }
 
-/* "8-1M": 8, 16, … 1M. */
+/* Adds a range of sizes: "8-1M" is 8, 16, … 1M. */
 static bool add_range(struct args *args, char *text, char *dash)
 {
     uint64_t from, to;
@@ -197,7 +197,7 @@ static bool parse_sizes(struct args *args, const char *list)
     return ok;
 }
 
-/* One of `names`, ended by NULL: its number in *value. */
+/* Looks up a name in `names`, ended by NULL; stores its index in *value. */
 static bool parse_name(const char *text, const char *const *names, unsigned *value)
 {
     for (*value = 0; names[*value]; ++*value)
@@ -307,7 +307,7 @@ int args_parse(struct args *args, int argc, char **argv)
                           .test = "bw",
                           .reply = 4096,
                           .server_memory = BUDGET_DEFAULT};
-    argv[0] = "bmi-perf"; /* for getopt's own messages */
+    argv[0] = "bmi-perf"; /* name in getopt's messages */
     while ((option = getopt_long(argc, argv, "hV", options, &index)) != -1) {
         if (option == OPT_HELP || option == 'h') {
             fputs(usage, stdout);

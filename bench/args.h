@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The command line of bmi-perf. */
+/* Command line of bmi-perf. */
 #ifndef BENCH_ARGS_H
 #define BENCH_ARGS_H
 
@@ -9,10 +9,11 @@
 #define MAX_SIZES 64
 
 struct args {
-    const char *mode; /* "" when there was none */
+    const char *mode; /* "": none */
     uint64_t sizes[MAX_SIZES];
-    unsigned nsizes;                                                     /* 0: the mode's own */
-    uint64_t count, warm, window, buffers, extent, stride, split, reply; /* 0: the mode's own */
+    unsigned nsizes; /* 0: default of the mode */
+    /* 0: default of the mode */
+    uint64_t count, warm, window, buffers, extent, stride, split, reply;
     uint64_t pool, reuse, holes;
     bool alone;
     uint64_t server_memory; /* bytes for all clients */
@@ -21,17 +22,17 @@ struct args {
     enum job_direction direction;
     enum job_memory memory;
     bool direction_given, verify, both, unexpected, json, counters, session, options;
-    const char *test;        /* of compare */
-    const char *bmi_options; /* for BMI */
-    const char *explain;     /* SIZE[xN] */
-    char **positional;       /* what follows the mode */
+    const char *test;        /* mode compare: its test */
+    const char *bmi_options; /* for BMI; NULL: none */
+    const char *explain;     /* SIZE[xN]; NULL: none */
+    char **positional;       /* arguments after the mode */
     unsigned npositional;
 };
 
-/* 0; 1 when help was printed; -1 with a line on standard error. */
+/* Returns 0; 1 after printing help; -1 after one line on standard error. */
 int args_parse(struct args *args, int argc, char **argv);
 
-/* "64K", "1M", "300": bytes.  False when it is no such number. */
+/* Parses a size, such as "64K", "1M" or "300", to bytes. False if invalid. */
 bool args_size(const char *text, uint64_t *value);
 
 #endif

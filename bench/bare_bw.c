@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Bandwidth of RDMA writes or reads on plain verbs, as perftest measures it, but over as many
- * buffers in turn as a program has: perftest moves one and the same, which stays in the
- * processor's caches.
+ * Measures the bandwidth of RDMA writes or reads on plain verbs, as perftest does, but over
+ * several buffers in turn, as a program would: perftest uses a single buffer, which stays in
+ * the processor's caches.
  *
  *   bare_bw write|read BYTES COUNT WINDOW BUFFERS
  *
- * prints MB/s (10^6 bytes).  The buffers are the same in number on both sides, each request has
- * a completion, and a tenth of the requests goes before.
+ * prints MB/s (10^6 bytes). Both sides have the same number of buffers, each request is
+ * signalled, and a tenth of the requests precedes as a warm-up.
  */
 #include <stdio.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static void start(struct bare *b, const struct job *j, unsigned n)
         bare_die(b, "posting a request");
 }
 
-/* Moves so many; the nanoseconds. */
+/* Runs `count` requests; returns the nanoseconds. */
 static uint64_t stream(struct bare *b, const struct job *j, unsigned count)
 {
     uint64_t begin = bare_now_ns(), since = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * bare_connects.c - a client resolves address and route, makes a queue pair and connects; the
- * server makes a queue pair with shared receives and accepts.  A client that is turned away,
- * since too many wait, begins anew after a nap.
+ * bare_connects.c - a client resolves address and route, creates a QP and connects; the server
+ * creates a QP with an SRQ and accepts. A client that is rejected by a full backlog retries
+ * after a pause.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,7 +21,7 @@
 
 enum { BACKLOG = 1024, RESOLVE_MS = 60000, NAP_MS = 20, DEPTH = 16 };
 
-/* The queues that all queue pairs of a process have together: nothing is ever sent. */
+/* CQ and SRQ shared by all QPs of a process; no data is sent. */
 struct queues {
     struct ibv_cq *cq;
     struct ibv_srq *srq;
@@ -69,7 +69,7 @@ static struct rdma_event_channel *make_channel(void)
     return channel;
 }
 
-/* The protection domain comes with the id, as librdmacm makes one for each device. */
+/* The protection domain is librdmacm's own, one per device. */
 static void drop_id(struct rdma_cm_id *id)
 {
     if (id->qp)
@@ -138,7 +138,7 @@ static void begin(struct rdma_event_channel *channel, const struct sockaddr_in *
         ends_die("an address", errno);
 }
 
-/* What is next for the id of an event.  True: it is established; *away: it was turned away. */
+/* Executes the step that follows an event. True: established; *away: rejected. */
 static bool go_on(struct queues *q, struct rdma_cm_id *id, enum rdma_cm_event_type type,
                   bool *away)
 {

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Time one way of RDMA writes with immediate on plain verbs, whose bytes get to where a program
- * wants them: perftest's ib_write_lat ends when the last byte is in registered memory, and no
- * processor has looked at the others yet.
+ * Measures the one-way time of RDMA writes with immediate on plain verbs, including copies to
+ * the program's memory: perftest's ib_write_lat ends when the last byte is in registered
+ * memory, before a processor has read the others.
  *
  *   bare_lat BYTES COUNT COPIES
  *
- * prints microseconds.  COPIES 0: the bytes stay where they came; 1: the receiver copies them
- * to memory of its own; 2: so does the sender before, to registered memory.  A tenth of the
- * messages goes before.
+ * prints microseconds. COPIES 0: no copy; 1: the receiver copies the data to its own memory; 2:
+ * the sender also copies, to registered memory. A tenth of the messages precedes as a warm-up.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +20,7 @@ enum { MOST_BYTES = 16 << 20, MOST_COUNT = 10000000, RECEIVES = 16, STEP = 4096,
 struct job {
     size_t bytes, step;
     unsigned count, copies;
-    char *own; /* memory of the program */
+    char *own; /* unregistered memory */
 };
 
 static void post_receive(struct bare *b)
@@ -49,8 +48,8 @@ static void send_it(struct bare *b, const struct job *j)
         bare_die(b, "posting a request");
 }
 
-/* Until a message is here; that our own was sent is seen on the way.  Who waits seldom lets
- * others run: that takes as long as a message. */
+/* Waits for a message; also takes the completion of the own send. Yields rarely, because
+ * yielding takes as long as a message. */
 static void receive(struct bare *b, const struct job *j)
 {
     unsigned looks = 0, turns = 0;

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 enum {
-    LOOKS = 64,  /* before others may run */
-    WAIT_S = 60, /* nothing takes that long */
+    LOOKS = 64,  /* polls before yielding */
+    WAIT_S = 60, /* time-out */
 };
 
 struct bare_board {
@@ -118,7 +118,7 @@ bool bare_wait(const struct bare *b, pid_t child)
     return false;
 }
 
-/* Of an Ethernet port: the last that is an IPv4 address, which is that of RoCE 2. */
+/* Returns the last IPv4 GID of an Ethernet port, which is that of RoCE v2. */
 static uint8_t gid_index(const struct bare *b)
 {
     union ibv_gid gid;
@@ -149,7 +149,7 @@ static void open_device(struct bare *b, int cqe)
     b->gid = gid_index(b);
 }
 
-/* As many reads as the device does. */
+/* Limits the number of RDMA reads to the device's. */
 static uint8_t reads_of(const struct bare *b, unsigned wanted)
 {
     struct ibv_device_attr device;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * bare_pair.h - a process and its child, each with one end of a connection, on plain verbs with
- * nothing of ours in between: for programs that measure what the device does by itself.
+ * bare_pair.h - a process and its child with one end of a connection each, on plain verbs: for
+ * programs that measure the device alone.
  *
- *     child = bare_fork(&b, "name");   both go on; side 0 is the parent
- *     bare_open(&b, &want);            device, memory, a queue pair that takes receives
+ *     child = bare_fork(&b, "name");   both continue; side 0 is the parent
+ *     bare_open(&b, &want);            device, memory, a QP with receives
  *     bare_connect(&b);                returns when the other side is connected, too
  *     ...
  *     bare_close(&b);
  *
- * Whatever fails ends the process with a line that names the program and what was tried.
+ * A failure ends the process with a line that names the program and the failed step.
  */
 #ifndef BENCH_BARE_PAIR_H
 #define BENCH_BARE_PAIR_H
@@ -21,7 +21,7 @@
 
 #include <infiniband/verbs.h>
 
-struct bare_board; /* what both processes see */
+struct bare_board; /* memory shared by both processes */
 
 struct bare {
     const char *program;
@@ -29,7 +29,7 @@ struct bare {
     unsigned side; /* 0: the parent */
     struct ibv_context *context;
     struct ibv_pd *pd;
-    struct ibv_cq *cq; /* of both queues */
+    struct ibv_cq *cq; /* of send and receive queue */
     struct ibv_qp *qp;
     struct ibv_mr *mr; /* of all the memory */
     char *memory;
@@ -39,37 +39,37 @@ struct bare {
 };
 
 struct bare_want {
-    size_t length;     /* bytes of memory, zeroed, readable and writable by the peer */
-    unsigned sends;    /* depths of the queues */
-    unsigned receives; /* may be 0 */
+    size_t length;     /* bytes of zeroed memory, readable and writable by the peer */
+    unsigned sends;    /* depth of the send queue */
+    unsigned receives; /* depth of the receive queue; may be 0 */
     unsigned inlined;  /* bytes of inline data */
-    unsigned reads;    /* most RDMA reads under way, as far as the device goes */
+    unsigned reads;    /* limit of RDMA reads in flight, also limited by the device */
 };
 
-/* The child's number, 0 in the child, which ends with its parent. */
+/* Returns the child's process ID, 0 in the child, which ends with its parent. */
 pid_t bare_fork(struct bare *b, const char *program);
-/* True: the child ended well. */
+/* Waits for the child; true if its exit status is 0. */
 bool bare_wait(const struct bare *b, pid_t child);
 
 void bare_open(struct bare *b, const struct bare_want *want);
 void bare_connect(struct bare *b);
 void bare_close(struct bare *b);
 
-/* Until both sides have called it as often. */
+/* Waits for the other side to call it, too. */
 void bare_meet(const struct bare *b);
 uint64_t bare_peer_memory(const struct bare *b);
 uint32_t bare_peer_rkey(const struct bare *b);
-/* A count that both sides add to; the sum. */
+/* Adds to a counter shared by both sides; returns the sum. */
 uint64_t bare_add(const struct bare *b, uint64_t n);
 
 uint64_t bare_now_ns(void);
-/* After a look that found nothing, both 0 at first: lets others run, and ends the process when
- * nothing has come for a minute. */
+/* Called after a poll without result, with both arguments 0 initially: yields the processor at
+ * times, and ends the process after a minute without result. */
 void bare_rest(const struct bare *b, unsigned *looks, uint64_t *since);
-/* One completion that is good; false: there is none yet. */
+/* Takes a successful completion; false if there is none. */
 bool bare_poll(const struct bare *b, struct ibv_wc *wc);
 void bare_die(const struct bare *b, const char *what) __attribute__((noreturn));
-/* A number from `least` to `most`, else 0. */
+/* Parses a number from `least` to `most`; 0 if invalid. */
 size_t bare_number(const char *text, size_t least, size_t most);
 
 #endif

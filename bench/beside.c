@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What a small request and its reply take beside something large, between two processes over
- * ib://:
+ * Measures a small request and its reply beside other load, between two processes over ib://:
  *
  *   beside [--options LIST] bulk [MESSAGES [BYTES [SECONDS]]]
- *       beside MESSAGES (8) messages of BYTES (64 MiB) that move to the same peer all the time
+ *       beside MESSAGES (8) messages of BYTES (64 MiB) that move continuously to the same peer
  *   beside [--options LIST] connects [COUNT [SECONDS]]
- *       beside COUNT (1000) connections that a third process makes to another server, which
- *       shows what the processors that it takes away cost, and then to the same server
+ *       beside COUNT (1000) connections of a third process, first to another server, which
+ *       shows the cost of the processor time, then to the same server
  *
- * Prints the least, median, 99 % and most of the times at rest and beside it, in microseconds.
- * It is meant for the software HCA with its model of a link: EMUVERBS_LINK_MB_S=1000
- * emul/verbs/emuverbs bench/beside bulk. Without the model nothing queues there.
+ * Prints minimum, median, 99 % and maximum of the times at rest and under load, in
+ * microseconds. Intended for the software HCA with its link model: EMUVERBS_LINK_MB_S=1000
+ * emul/verbs/emuverbs bench/beside bulk. Without the link model nothing queues.
  */
 #include "bench/ends.h"
 
@@ -33,7 +32,7 @@ enum {
     REST_TIMES = 2000
 };
 
-struct order { /* what a request says */
+struct order { /* contents of a request */
     uint64_t messages, bytes;
 };
 
@@ -51,7 +50,7 @@ const char ends_program[] = "beside";
 
 static double times[TIMES_MOST];
 
-/* ---- The server: answers requests, and takes what it was told will come ---- */
+/* ---- The server: answers requests, and receives announced messages ---- */
 
 static void serve_receive(struct end *server, struct bulk *b, uint64_t bytes)
 {
@@ -121,7 +120,7 @@ static void send_bulk(struct end *client, struct bulk *b, uint64_t bytes)
         ends_die("a message", error);
 }
 
-/* One request and its reply; bulk that ends meanwhile begins again. */
+/* Sends a request and waits for its reply; restarts bulk messages that complete meanwhile. */
 static double exchange(struct end *client, int tag, struct order *order)
 {
     static char in[8];
@@ -153,7 +152,7 @@ static double exchange(struct end *client, int tag, struct order *order)
     return ends_now_us() - begin;
 }
 
-/* The median of the first n times; prints them. */
+/* Prints the first n times; returns their median. */
 static double report(const char *what, size_t n)
 {
     qsort(times, n, sizeof(times[0]), ends_by_size);
@@ -217,7 +216,7 @@ static void beside_bulk(struct end *client, struct order *order, double seconds)
            median - rest);
 }
 
-/* Connects so often, evenly over the time, and closes. */
+/* Connects and closes `count` times, evenly over the time. */
 static void connect_often(const char *uri, const char *options, uint64_t count, double seconds)
 {
     struct rme *rme = ends_open(NULL, options);
@@ -238,7 +237,7 @@ static void connect_often(const char *uri, const char *options, uint64_t count, 
     fflush(stdout);
 }
 
-/* A process that will connect so often, when it is told to go on. */
+/* Forks a process that connects `count` times after SIGCONT. */
 static pid_t start_connecting(const char *uri, const char *options, uint64_t count,
                               double seconds)
 {
@@ -298,7 +297,7 @@ int main(int argc, char **argv)
     double seconds = (double)(bulk ? ends_number(argc > 4 ? argv[4] : NULL, 3, 3600)
                                    : ends_number(second, 1, 3600));
     pid_t server = ends_start_server(options, serve, &port), elsewhere = 0;
-    pid_t connecting[2] = {0}; /* forked before there is an engine in this process */
+    pid_t connecting[2] = {0}; /* forked before this process has an engine */
 
     snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d", port);
     if (!bulk) {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A client process over BMI.  A session with a server begins with an unexpected message that
- * describes the job; the server answers when its side is ready, and again at the end of each
- * phase.
+ * A client process over BMI. A session with a server begins with an unexpected message that
+ * describes the job. The server answers when it is ready, and again at the end of each phase.
  */
 #include "bench/transport.h"
 
@@ -16,7 +15,7 @@
 #include "bench/lastline.h"
 #include "bench/session.h"
 
-#define SILENCE_MS 60000 /* nothing at all happens for that long: the server is lost */
+#define SILENCE_MS 60000 /* the server is lost after this time without any event */
 #define SLICE_MS   1000
 
 struct session {
@@ -52,7 +51,7 @@ static int fail(char *why, const char *format, ...)
     return -1;
 }
 
-/* The error, and what BMI itself said last. */
+/* Reports an error with BMI's last error line. */
 static int fail_at(char *why, struct bmi_client *client, const struct session *session,
                    const char *what, int error)
 {
@@ -174,7 +173,7 @@ static int session_error(const struct session *session)
     return session->open ? exchange_error(&session->exchange) : 0;
 }
 
-/* Is the session where it shall be: the report is here, and with it the phase's messages? */
+/* Returns whether the session's report and all messages of its phase have arrived. */
 static bool session_ready(const struct session *session)
 {
     return session->report.arrived && !session->request.busy && !session->go.busy &&
@@ -293,7 +292,7 @@ static int bmi_run(void *state, struct outcome *outcome, char *why)
     return 0;
 }
 
-/* Asks a server for text: JOB_COUNTERS or JOB_METRICS. */
+/* Requests text from a server: JOB_COUNTERS or JOB_METRICS. */
 static int server_text(struct bmi_client *client, struct session *session, enum job_test test,
                        char *text, size_t size, char *why)
 {

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The server over BMI: one thread, any number of clients.  Each opening request starts a
- * session (session.h), which goes through its phases as its flows and control messages end.
+ * The server over BMI: one thread, any number of clients. Each opening request starts a session
+ * (session.h), which proceeds through its phases with its flows and control messages.
  *
- * A session is either running a phase or ending.  It ends after the report of the last phase,
- * or when anything fails; what is still under way is then cancelled, and it is freed once
- * nothing is.
+ * A session is running a phase or ending. It ends after the report of the last phase, or after
+ * a failure. Then operations in flight are cancelled, and the session is freed when they have
+ * completed. The receives of a phase are posted before the report that lets the client start
+ * the phase.
  *
- * The receives of the next phase are posted before the report goes out that tells the client to
- * go on.
- *
- * A client's request makes the server hold memory.  What it is for all clients together is
- * bounded, and refused beyond that; so is the number of sessions of one address.  A session
- * that is refused lives until its report is out.  Refusals are bounded, too: who does not take
- * the report hears nothing of the next one.
+ * Memory for all clients together is limited (budget.h), and so are the sessions of one
+ * address; requests beyond are refused. A refused session lives until its report has been sent.
+ * Refusals are limited, too: a client that does not receive one gets no further ones.
  */
 #include "bench/bmi_server.h"
 
@@ -30,12 +27,14 @@
 #include "embedded/heap/heap.h"
 #include "embedded/program/program.h"
 
-#define IDLE_MS          500                  /* how long a signal may go unseen */
-#define TRIM_NS          UINT64_C(5000000000) /* freed memory goes back this often */
+#define IDLE_MS 500 /* ms; longest delay before a signal is noticed */
+/* interval of returning freed memory to the system */
+#define TRIM_NS          UINT64_C(5000000000)
 #define UNEXPECTED_BATCH 16
 #define MAX_SESSIONS     4096
 #define MAX_OF_ADDRESS   16 /* sessions of one address */
-#define MAX_REFUSALS     64 /* under way beyond all sessions; one beyond those of an address */
+/* refusals in flight beyond all sessions; one beyond those of an address */
+#define MAX_REFUSALS 64
 
 struct session {
     struct session *next;
@@ -45,13 +44,13 @@ struct session {
     bool ending;
     bool has_exchange;
     uint64_t phase;
-    uint64_t cpu; /* when the phase began */
+    uint64_t cpu; /* at the begin of the phase */
     struct exchange exchange;
     struct control go, report;
     struct report said;
     unsigned char wire[REPORT_WIRE_SIZE];
-    char *text;     /* of counters */
-    uint64_t taken; /* of the server's memory */
+    char *text;     /* counters, or NULL */
+    uint64_t taken; /* bytes taken from the server's budget */
 };
 
 struct server {
@@ -59,14 +58,13 @@ struct server {
     struct session *sessions;
     unsigned count;
     struct budget budget;
-    char network[17];    /* the scheme of our address */
-    uint64_t trimmed_at; /* nanoseconds */
+    char network[17];    /* scheme of the server's address */
+    uint64_t trimmed_at; /* ns */
 };
 
 /* ---- Ends ---- */
 
-/* Nothing more is to be done; what is under way is cancelled, and the session is freed when it
- * is idle. */
+/* Ends a session: cancels its operations; the session is freed when they have completed. */
 static void session_end(struct session *session)
 {
     session->ending = true;
@@ -91,7 +89,7 @@ static void session_free(struct session *session)
     free(session);
 }
 
-/* Frees the sessions that are over. */
+/* Frees ended sessions without operations in flight. */
 static void sweep(struct server *server)
 {
     struct session **at = &server->sessions;
@@ -125,10 +123,8 @@ static int report_send(struct session *session)
                         session->tag, false);
 }
 
-/*
- * Posts what the phase needs before the client may begin.  The "go" of a job of requests never
- * comes: its receive is there so that the client's death is noticed.
- */
+/* Posts what the phase needs before the client may begin. The "go" of a JOB_REQUEST never
+ * arrives; its receive lets the server notice the client's death. */
 static int phase_begin(struct session *session, uint64_t phase)
 {
     const struct job *job = &session->exchange.job;
@@ -140,7 +136,7 @@ static int phase_begin(struct session *session, uint64_t phase)
     return rc;
 }
 
-/* All messages of the phase are through: prepare the next one, then tell the client. */
+/* Handles the end of a phase: prepares the next one, then reports to the client. */
 static void phase_end(struct session *session)
 {
     bool last = session->phase == 1;
@@ -152,7 +148,7 @@ static void phase_end(struct session *session)
         session_end(session);
 }
 
-/* Looks at each session: has its phase ended, has it failed? */
+/* Checks each session for the end of its phase, and for failures. */
 static void advance(struct server *server)
 {
     struct session *session;
@@ -179,7 +175,8 @@ static unsigned sessions_of(const struct server *server, BMI_addr_t addr)
     return count;
 }
 
-/* NULL: not even a refusal can be sent.  Else said.error is set when the session is refused. */
+/* Creates a session; said.error is set if it is refused. NULL: not even a refusal can be
+ * sent. */
 static struct session *session_new(struct server *server, BMI_addr_t addr,
                                    const struct job *job)
 {
@@ -203,7 +200,7 @@ static struct session *session_new(struct server *server, BMI_addr_t addr,
     return session;
 }
 
-/* Takes of the server's memory for the session. */
+/* Takes bytes of the server's budget for the session. */
 static bool session_take(struct session *session, uint64_t bytes)
 {
     if (!budget_take(&session->server->budget, bytes))
@@ -212,7 +209,7 @@ static bool session_take(struct session *session, uint64_t bytes)
     return true;
 }
 
-/* The text that a client wants: the counters, in one form or the other.  0 or -BMI_E…. */
+/* Composes the text for a client: counters or metrics. Returns 0 or -BMI_E…. */
 static int make_text(struct session *session, bool metrics, size_t *length)
 {
     size_t size = metrics ? SESSION_METRICS_MAX : SESSION_TEXT_MAX;
@@ -229,7 +226,7 @@ static int make_text(struct session *session, bool metrics, size_t *length)
     return 0;
 }
 
-/* It gets the text, or a report of what is in the way. */
+/* Sends the text, or a report of the failure. */
 static void answer_text(struct session *session, bool metrics)
 {
     size_t length = 0;
@@ -244,14 +241,14 @@ static void answer_text(struct session *session, bool metrics)
     session_end(session);
 }
 
-/* All that it gets is a report. */
+/* Sends a report of the refusal. */
 static void answer_refusal(struct session *session)
 {
     report_send(session);
     session_end(session);
 }
 
-/* A client wants a job done. */
+/* Starts a job, or refuses it. */
 static void answer_job(struct session *session, const struct job *job)
 {
     int rc = -BMI_ENOBUFS;
@@ -277,7 +274,7 @@ static struct session *session_of(struct server *server, BMI_addr_t addr, bmi_ms
     return session;
 }
 
-/* A client asks for a session; `error` is what job_decode found in its request. */
+/* Handles an opening request; `error` is the result of job_decode(). */
 static struct session *opened(struct server *server, BMI_addr_t addr, const struct job *job,
                               int error)
 {
@@ -296,8 +293,8 @@ static struct session *opened(struct server *server, BMI_addr_t addr, const stru
     return session;
 }
 
-/* An unexpected message.  Its reference to the address passes to a new session, or is given
- * back. */
+/* Handles an unexpected message. The reference to its address passes to a new session, or is
+ * released. */
 static void unexpected(struct server *server, const struct BMI_unexpected_info *info)
 {
     struct session *session = NULL;
@@ -319,7 +316,7 @@ static void unexpected(struct server *server, const struct BMI_unexpected_info *
         BMI_set_info(info->addr, BMI_DEC_ADDR_REF, NULL);
 }
 
-/* Nothing came for a while. */
+/* Called when nothing has arrived for a while. */
 static void rest(struct server *server)
 {
     uint64_t now = clock_ns();

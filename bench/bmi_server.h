@@ -6,10 +6,10 @@
 #include <stdint.h>
 
 /*
- * Serves clients at `address` until *stop is set, and holds at most `memory` bytes for all of
- * them together (budget.h).  Prints "listening on ADDRESS, port PORT" on standard output when
- * it is ready, and tells a supervisor (program_notify).  Returns 0, or -1 with one line in
- * `why` (WHY_SIZE bytes).
+ * Serves clients at `address` until *stop is set, with `memory` bytes at most for all of them
+ * together (budget.h). Prints "listening on ADDRESS, port PORT" on standard output when ready,
+ * and notifies a supervisor (program_notify). Returns 0, or -1 with one line in `why` (WHY_SIZE
+ * bytes).
  */
 int bmi_serve(const char *address, const char *options, uint64_t memory,
               const volatile sig_atomic_t *stop, char *why);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * What a server may hold for its clients: all jobs together within a limit, and each at most
- * half of it, so that no single client has all.  Any thread may call.
- */
+/* Limit of a server's memory for all jobs together. A job gets half of it at most, so that one
+ * client cannot take all. Any thread may call. */
 #ifndef BENCH_BUDGET_H
 #define BENCH_BUDGET_H
 
@@ -17,7 +15,7 @@ struct budget {
     _Atomic uint64_t used;
 };
 
-/* False: it would be too much, and nothing was taken. */
+/* Takes bytes; false, and nothing is taken, above the limit. */
 bool budget_take(struct budget *budget, uint64_t bytes);
 void budget_give(struct budget *budget, uint64_t bytes);
 

@@ -3,21 +3,21 @@
  * Many clients of one server over ib://:
  *
  *   crowd [--options LIST] [--hold] [CLIENTS [PROCESSES [SECONDS]]]
- *       CLIENTS (10000) engines in PROCESSES (one for 500 of them) connect to one server at the
- *       same time; each asks, and all must be answered.  Then all ask once more, one after
- *       another in each process.  Then they are silent for SECONDS (5).  Prints how long that
- *       took, what memory the server keeps for each client, what of a processor it uses while
- *       all are silent, and what one client's request takes alone and among them: time, and
- *       instructions of the server.
+ *       CLIENTS (10000) engines in PROCESSES (one per 500 clients) connect to one server at
+ *       the same time; each sends a request, and all must be answered. Then all send another
+ *       request, one after another in each process. Then all are idle for SECONDS (5). Prints
+ *       these times, the server's memory per client, its processor use while all are idle, and
+ *       the cost of one client's request, alone and among all: time, and instructions of the
+ *       server.
  *   crowd [--options LIST] churn [COUNT [PROCESSES]]
- *       COUNT (100000) connections that are made and given up, by PROCESSES (10) engines at a
- *       time.  Prints the memory of the server after the first hundredth and in the end.
+ *       COUNT (100000) connections made and closed by PROCESSES (10) engines at a time. Prints
+ *       the memory of the server after the first hundredth and at the end.
  *   crowd bare [CLIENTS [PROCESSES]]
- *       What librdmacm alone takes: as many queue pairs that connect at once to a server which
- *       gives each a queue pair.
+ *       The baseline of librdmacm alone: as many QPs connect at once to a server that creates
+ *       a QP for each.
  *
- * With --hold the server looks at no request before each process has one that was turned away
- * (which a process must have: give it more clients than the option backlog lets wait).
+ * With --hold the server handles no request before each process has had one rejected. Each
+ * process must therefore have more clients than the option backlog permits.
  */
 #include <errno.h>
 #include <poll.h>
@@ -46,13 +46,13 @@ struct client {
     bool answered;
 };
 
-/* What the clients of a gang come for. */
+/* Arguments of a gang's clients. */
 struct come {
     const char *uri, *options;
     bool hold;
 };
 
-static int held[2] = {-1, -1}; /* the server begins when there is a word in it */
+static int held[2] = {-1, -1}; /* pipe; the server begins when there is a word in it */
 
 static double now(void)
 {
@@ -111,7 +111,7 @@ static void ask(struct client *c)
     c->answered = false;
 }
 
-/* Is the answer there? */
+/* Returns whether the reply has arrived. */
 static bool look(struct client *c, int wait_ms)
 {
     struct rme_done done;
@@ -124,7 +124,7 @@ static bool look(struct client *c, int wait_ms)
     return c->answered;
 }
 
-/* How many of them have no answer yet. */
+/* Returns the number of clients without a reply. */
 static unsigned look_at_all(struct client *client, unsigned n)
 {
     unsigned left = 0;
@@ -154,7 +154,7 @@ static void be_clients(struct gang *g, unsigned n, const void *arg)
         client[i] = (struct client){.rme = ends_open(NULL, of->options),
                                     .server = ends_address(of->uri)};
     gang_step_over(g, 0);
-    for (unsigned i = 0; i < n; i++) /* which connects them */
+    for (unsigned i = 0; i < n; i++) /* connects */
         ask(&client[i]);
     if (of->hold) {
         while (turned_away(client, n) == 0) {
@@ -178,7 +178,7 @@ static void be_clients(struct gang *g, unsigned n, const void *arg)
     pause();
 }
 
-/* Connects so often, and gives each connection up. */
+/* Connects and closes `n` times. */
 static void come_and_go(struct gang *g, unsigned n, const void *arg)
 {
     const struct come *of = arg;
@@ -199,9 +199,9 @@ static void come_and_go(struct gang *g, unsigned n, const void *arg)
     pause();
 }
 
-/* ---- What is printed ---- */
+/* ---- Figures ---- */
 
-/* Microseconds: the median. */
+/* Returns the median time of a request, in microseconds. */
 static double request_time(const char *uri, const char *options)
 {
     static double times[TIMES];
@@ -221,7 +221,8 @@ static double request_time(const char *uri, const char *options)
     return times[TIMES / 2];
 }
 
-/* A client that asks until it is known to the server, and then, as soon as it may, so often. */
+/* Sends requests until the server knows the client, then, after a word from `may`, COUNTED
+ * ones. */
 static void be_counted(const char *uri, const char *options, int may, int does)
 {
     struct client one = {.rme = ends_open(NULL, options), .server = ends_address(uri)};
@@ -239,8 +240,8 @@ static void be_counted(const char *uri, const char *options, int may, int does)
     pause();
 }
 
-/* Instructions of the server's thread for one request, its own and those of the libraries that
- * it calls; 0: it cannot be watched. */
+/* Returns the instructions of the server's thread for one request, including those of
+ * libraries; 0: cannot be traced. */
 static double request_instructions(pid_t server, const char *uri, const char *options)
 {
     int may[2], does[2], status;
@@ -282,7 +283,7 @@ static double request_instructions(pid_t server, const char *uri, const char *op
     return steps / COUNTED;
 }
 
-/* A number of /proc/PID/FILE: behind NAME at the head of a line. */
+/* Returns a number of /proc/PID/FILE, behind NAME at the start of a line; -1: not found. */
 static double figure(pid_t pid, const char *file, const char *name)
 {
     char path[64], line[256];
@@ -298,7 +299,7 @@ static double figure(pid_t pid, const char *file, const char *name)
     return value;
 }
 
-/* Seconds of a processor that it has used. */
+/* Returns the processor time used by a process, in seconds. */
 static double used(pid_t pid)
 {
     char path[64], text[1024] = "";
@@ -324,7 +325,7 @@ static void raise_limits(void)
     }
 }
 
-/* ---- What is done ---- */
+/* ---- Modes ---- */
 
 static int churn(const char *options, unsigned count, unsigned processes)
 {

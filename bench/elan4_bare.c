@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The barest use of libelan4 there is, to compare with: two processes on two nodes, and nothing
- * between them and the library. Each run writes a line: what, bytes, value, unit.
+ * Minimal use of libelan4, as a baseline: two processes on two nodes, without a layer above the
+ * library. Each run prints a line: test, bytes, value, unit.
  *
  * usage: elan4_bare [WHAT [BYTES [COUNT [N]]]]
  *
  *   lat       ping-pong by queue DMAs, one way
- *   putlat    ping-pong by RDMA writes, which the other side sees by its event, one way
- *   getlat    one RDMA read after the other, the time of each
+ *   putlat    ping-pong by RDMA writes with a remote event, one way
+ *   getlat    one RDMA read after the other, time of each
  *   queue     a stream of queue DMAs, N in flight
  *   write, read    a stream of RDMAs of BYTES each, N in flight, each with memory of its own
- *   one       N pieces of BYTES that do not touch, on neither side: one event for all of them,
- *             which tells the peer by a chained DMA
+ *   one       N noncontiguous pieces of BYTES: one event for all of them, which notifies the
+ *             peer by a chained DMA
  *   each      the same, with an event for each piece
- *   pack      the same, copied together, moved by one RDMA, copied to their places
+ *   pack      the same, packed, moved by one RDMA, and unpacked
  *
- * Of the last three a line has the bandwidth of lists that the peer acknowledges one by one.
+ * The last three print the bandwidth of lists that the peer acknowledges one by one.
  */
 #include <elan4/library.h>
 #include <errno.h>
@@ -32,7 +32,7 @@
 #define SLOTS 256
 #define MOST  4096 /* pieces, or RDMAs in flight */
 
-/* What the two tell each other before they use the network. */
+/* Data exchanged before the network is used. */
 struct shared {
     _Atomic int ready[2];
     E4_Addr queue[2], buffer[2], event[2];
@@ -45,14 +45,14 @@ struct side {
     E4_CmdQ *tx, *rx;
     E4_InputQueue *queue;
     E4_Event *queue_event;
-    E4_Event *event[MOST]; /* as many as are in flight */
+    E4_Event *event[MOST]; /* those in flight */
     volatile E4_uint64 *arrived, *done;
     unsigned inflight;
     E4_Addr first, last;
     unsigned vp, peer_vp;
     char *slots, *send;
-    char *block; /* memory as any program has it */
-    char *chain; /* a command, for an event that copies it to the port */
+    char *block; /* unregistered memory of the program */
+    char *chain; /* a command that an event copies to the port */
     E4_Addr port;
 };
 
@@ -69,7 +69,7 @@ static E4_Addr elan(struct side *s, const volatile void *p)
     return elan4_main2elan(s->ctx, p);
 }
 
-/* Before an event's DMA is posted, or the peer may post it. */
+/* Primes an event before its DMA is posted, here or by the peer. */
 static void expect(struct side *s, unsigned k)
 {
     s->done[k] = 0;
@@ -77,7 +77,7 @@ static void expect(struct side *s, unsigned k)
     MEMBAR_VISIBLE();
 }
 
-/* The processor is shared with the other process, and perhaps with others. */
+/* Waits for a word; yields, because the processor is shared with the other process. */
 static void await(struct side *s, volatile E4_uint64 *word)
 {
     for (unsigned n = 1; !elan4_pollevent_word(s->ctx, word, 0); n++)
@@ -195,7 +195,7 @@ static void receive(struct side *s)
     s->rx->cmdq_flush(s->rx);
 }
 
-/* From our block to that of the peer; `event` is ours. */
+/* Writes from the local block to the peer's; `event` is local. */
 static void put(struct side *s, size_t from, size_t to, size_t bytes, E4_Addr event)
 {
     E4_DMA dma = {.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, 0, 16),
@@ -223,7 +223,7 @@ static void get(struct side *s, size_t at, size_t bytes, E4_Addr event)
                      elan4_local_cookie(s->cookies, E4_COOKIE_TYPE_STEN, s->peer_vp));
 }
 
-/* ---- What is measured ---- */
+/* ---- Tests ---- */
 
 struct test {
     const struct kind *kind;
@@ -232,14 +232,14 @@ struct test {
     unsigned n;
 };
 
-/* What the other side does: the same; takes a message each time; nothing. */
+/* Role of the other side: does the same; receives each message; is idle. */
 enum peer { ANSWERS, RECEIVES, WATCHES };
 
 struct kind {
     const char *name;
     void (*once)(struct side *s, const struct test *t, long i);
     enum peer peer;
-    double ways; /* those whose time is measured, of which so many are in one turn, or 0 */
+    double ways; /* latency tests: ways per turn; bandwidth tests: 0 */
     size_t bytes;
     long count;
     unsigned n;
@@ -255,7 +255,7 @@ static void lat(struct side *s, const struct test *t, long i)
         send_message(s, t->bytes);
 }
 
-/* The write sets the peer's event, which it had primed before it wrote last. */
+/* Writes to the peer and sets its event, which the peer primed before its last write. */
 static void write_and_tell(struct side *s, size_t bytes)
 {
     E4_DMA dma = {.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, 0, 16),
@@ -293,7 +293,7 @@ static void getlat(struct side *s, const struct test *t, long i)
 
 /* ---- Streams ---- */
 
-/* The event of the next of a stream, when the oldest of those in flight is complete. */
+/* Returns the event of the next DMA of a stream, after the oldest one in flight is complete. */
 static E4_Addr next_event(struct side *s, const struct test *t, long i)
 {
     unsigned k = (unsigned)((unsigned long)i % t->n);
@@ -315,7 +315,7 @@ static void queue(struct side *s, const struct test *t, long i)
     s->tx->cmdq_flush(s->tx);
 }
 
-/* Where the memory of the next is. */
+/* Returns the offset of the memory of DMA `i`. */
 static size_t place(const struct test *t, long i)
 {
     return (size_t)i % t->n * t->bytes;
@@ -335,13 +335,13 @@ static void reads(struct side *s, const struct test *t, long i)
 
 /* ---- Lists ---- */
 
-/* The pieces lie at every second place; behind them is room to have them in one. */
+/* Returns the offset of the packed data, behind the pieces, which occupy every second place. */
 static size_t packed(const struct test *t)
 {
     return 2 * t->n * t->bytes;
 }
 
-/* The peer has them in place, too, and says so. */
+/* Sends the acknowledgement of a list. */
 static void in_place(struct side *s)
 {
     send_message(s, 8);
@@ -352,7 +352,7 @@ static void put_pieces(struct side *s, const struct test *t, bool each)
     for (unsigned k = 0; k < t->n; k++) {
         put(s, 2 * k * t->bytes, 2 * k * t->bytes, t->bytes, elan(s, s->event[each ? k : 0]));
         if (k % 128 == 127)
-            s->tx->cmdq_flush(s->tx); /* as many commands as the queue has room for */
+            s->tx->cmdq_flush(s->tx); /* limit of commands in the queue */
     }
     s->tx->cmdq_flush(s->tx);
 }
@@ -447,7 +447,7 @@ static bool is_list(const struct kind *kind)
     return kind->peer == ANSWERS && kind->ways < 1;
 }
 
-/* Memory of a side. */
+/* Returns the memory of a side, in bytes. */
 static size_t room(const struct test *t)
 {
     if (is_list(t->kind))
@@ -455,7 +455,7 @@ static size_t room(const struct test *t)
     return t->kind->once == writes || t->kind->once == reads ? t->n * t->bytes : t->bytes;
 }
 
-/* The first side measures; the other one leaves when it is told. */
+/* Runs a test; side 0 measures, the other one returns after the last message. */
 static void measure(struct side *s, const struct test *t)
 {
     const struct kind *kind = t->kind;
@@ -486,7 +486,7 @@ static void measure(struct side *s, const struct test *t)
     send_message(s, 8);
 }
 
-/* Whether the arguments make sense; t gets them. */
+/* Parses the arguments into `t`; false if invalid. */
 static bool parse(int argc, char **argv, struct test *t)
 {
     const char *what = argc > 1 ? argv[1] : "lat";
@@ -538,5 +538,5 @@ int main(int argc, char **argv)
     }
     rmdir(dir);
     fflush(stdout);
-    _exit(status != 0); /* what the library has for us ends with the process */
+    _exit(status != 0); /* the library's resources are freed by the exit */
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * ends.h - engines over ib:// for the programs that need several processes: a server in a
- * child, clients, and what goes wrong.
+ * ends.h - engines over ib:// for programs with several processes: a server in a child,
+ * clients, failures.
  *
- * Whatever fails ends the process with a line that names the program, what was tried and why.
+ * A failure ends the process with a line that names program, failed step and reason.
  */
 #ifndef BENCH_ENDS_H
 #define BENCH_ENDS_H
@@ -13,33 +13,33 @@
 
 #include "rme.h"
 
-/* What the program is called in those lines; it defines it. */
+/* Name of the program in these lines; defined by the program. */
 extern const char ends_program[];
 
-/* `error` is one of errno, of either sign. */
+/* `error` is an errno value of either sign. */
 void ends_die(const char *what, int error) __attribute__((noreturn));
 
-/* Microseconds of a clock that only goes on. */
+/* Returns monotonic time in microseconds. */
 double ends_now_us(void);
 
-/* An engine with its first context open.  `listen` NULL: it connects only. */
+/* Opens an engine and its first context. `listen` NULL: the engine only connects. */
 struct rme *ends_open(const struct rme_addr *listen, const char *options);
 
-/* The caller's reference. */
+/* Returns an address reference owned by the caller. */
 struct rme_addr *ends_address(const char *text);
 
-/* A child with an engine that listens on 127.0.0.1, on a port that was free; `serve` does not
- * return.  The child ends with its parent.  Its pid; the port in *port. */
+/* Forks a child with an engine that listens on a free port of 127.0.0.1, stored in *port;
+ * `serve` does not return. The child ends with its parent. Returns its process ID. */
 pid_t ends_start_server(const char *options, void (*serve)(struct rme *rme), int *port);
 
-/* Kills a child and waits for its death. */
+/* Kills a child and waits for its exit. */
 void ends_stop(pid_t pid);
 
-/* The number that `text` says, from 1 to `most`; `unset` without a text.  Ends with status 2
- * when it is none. */
+/* Parses a number from 1 to `most`; returns `unset` if `text` is NULL. Ends the process with
+ * status 2 if invalid. */
 uint64_t ends_number(const char *text, uint64_t unset, uint64_t most);
 
-/* For qsort() of doubles. */
+/* Compares doubles for qsort(). */
 int ends_by_size(const void *a, const void *b);
 
 #endif

@@ -10,13 +10,13 @@ bool exchange_needs_go(const struct job *job)
     return job->test == JOB_STREAM && job->direction != JOB_PUT;
 }
 
-/* A message is in: does that let one go? */
+/* Handles a received message, which may permit another send. */
 static void message_in(void *arg)
 {
     struct exchange *exchange = arg;
 
     if (exchange->out && exchange->job.test != JOB_STREAM)
-        flow_allow(exchange->out, 1); /* its error stays in the flow */
+        flow_allow(exchange->out, 1); /* errors remain in the flow */
 }
 
 static bool goes(const struct job *job, bool to_server)
@@ -30,7 +30,7 @@ int exchange_open(struct exchange *exchange, const struct job *job, BMI_addr_t p
                   bmi_context_id context, bool server)
 {
     struct flow_config config = {.peer = peer, .context = context, .arg = exchange};
-    struct job back = *job; /* what the server sends */
+    struct job back = *job; /* messages from the server */
 
     memset(exchange, 0, sizeof *exchange);
     exchange->job = *job;

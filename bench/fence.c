@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What it costs that a message waits for the data that it announces, on plain verbs, with
- * nothing of ours in between [003 4.2].  The client moves a block, then sends a message that
- * says so; the server, which is a process of its own, answers.  WINDOW blocks are under way.
+ * Measures the cost of a message that waits for the data that it announces, on plain verbs [003
+ * 4.2]. The client moves a block, then sends a message that announces the block. The server,
+ * another process, answers. WINDOW blocks are in flight.
  *
  *   fence SERIES BYTES COUNT WINDOW
  *
- * prints the microseconds of a block, from its request to its answer, divided by the blocks
- * that were under way, and how often a message was there before its block was.
+ * prints the microseconds of a block, from its request to its answer, divided by the blocks in
+ * flight, and the number of messages that arrived before their block.
  *
- *   read-none    the client reads; its message may overtake the data, as no rule of verbs
- *                keeps a send behind a read
+ *   read-none    the client reads; the message may overtake the data, because verbs do not
+ *                order a send behind a read
  *   read-fence   the message carries a fence
- *   read-wait    the message is sent when the read is complete: how it is done without a fence
- *   write-none   the client writes; a send stays behind a write in any case
+ *   read-wait    the message is sent when the read has completed: the alternative to a fence
+ *   write-none   the client writes; a send is ordered behind a write in any case
  *   write-fence  and with a fence that has nothing to wait for
  *
- * The server changes a block that was read as soon as it is told, so a read that comes later
- * has what must not be there.  It looks at one that was written, likewise.  A block that was
- * wrong fails the run, but for read-none, where that is counted.
+ * The server changes a block that was read when the message arrives, so a late read gets wrong
+ * contents. It checks a block that was written. Wrong contents fail the run, except for
+ * read-none, where they are counted.
  */
 #include <stdio.h>
 #include <string.h>
@@ -26,9 +26,9 @@
 #include "bench/bare_pair.h"
 
 enum {
-    MOST = 16,     /* blocks under way */
-    SQ = 4 * MOST, /* a block has two requests, of which the first is signalled */
-    STEP = 4096,   /* blocks begin at such places */
+    MOST = 16,     /* blocks in flight */
+    SQ = 4 * MOST, /* a block has two requests, the first of which is signalled */
+    STEP = 4096,   /* alignment of blocks */
     MOST_COUNT = 1000000,
     MOST_BYTES = 16 << 20,
 };
@@ -44,14 +44,14 @@ static const struct way {
 
 struct run {
     const struct way *way;
-    size_t bytes, step; /* of a block; from one to the next */
+    size_t bytes, step; /* bytes of a block; distance between blocks */
     unsigned count, window;
-    struct bare b; /* side 0 is the client; its memory: blocks, then the numbers that arrive */
+    struct bare b;            /* side 0 is the client; memory: blocks, then received numbers */
     unsigned answered, moved; /* blocks */
     uint64_t overtaken;
 };
 
-/* Numbers arrive behind the blocks, each at its place. */
+/* Returns the place of a received number, behind the blocks. */
 static uint64_t *number_place(const struct run *r, unsigned n)
 {
     return (uint64_t *)(void *)(r->b.memory + r->step * MOST + n % (2 * MOST) * 8);
@@ -68,7 +68,7 @@ static void post_receive(struct run *r, unsigned n)
 
 /* ---- Blocks ---- */
 
-/* A block has the number of its last change at its begin and at its end. */
+/* Returns a block, which has the number of its last change at its begin and end. */
 static char *block(const struct run *r, unsigned n)
 {
     return r->b.memory + r->step * (n % r->window);
@@ -105,7 +105,7 @@ static void send_number(struct run *r, uint64_t number, int flags)
     post(r, &wr);
 }
 
-/* Block `n` and, but in read-wait, its message. */
+/* Posts block `n` and, except for read-wait, its message. */
 static void start_block(struct run *r, unsigned n)
 {
     struct ibv_sge sge = {(uintptr_t)block(r, n), (uint32_t)r->bytes, r->b.mr->lkey};
@@ -124,14 +124,14 @@ static void start_block(struct run *r, unsigned n)
         send_number(r, n, r->way->fence ? IBV_SEND_FENCE : 0);
 }
 
-/* Block `n` is answered and here. */
+/* Checks block `n`, which has arrived and been answered. */
 static void end_block(struct run *r, unsigned n)
 {
     if (r->way->read && !has(r, n, n < r->window ? 0 : n - r->window + 1))
         r->overtaken++;
 }
 
-/* The server is told of block `n`. */
+/* Handles the message of block `n` on the server. */
 static void told(struct run *r, unsigned n)
 {
     if (r->way->read)
@@ -141,7 +141,7 @@ static void told(struct run *r, unsigned n)
     send_number(r, n, n % MOST == MOST - 1 ? IBV_SEND_SIGNALED : 0);
 }
 
-/* Takes what has come next; false: nothing has. */
+/* Handles one completion; false if there is none. */
 static bool look(struct run *r)
 {
     struct ibv_wc wc;
@@ -163,7 +163,7 @@ static bool look(struct run *r)
     return true;
 }
 
-/* Until so many blocks are answered, and are here. */
+/* Waits until `blocks` blocks are answered and have arrived. */
 static void await(struct run *r, unsigned blocks)
 {
     unsigned looks = 0;

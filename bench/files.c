@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Clients of file servers, each a process: of bmi-iod, or of bmi-perf tcp-store.
+ * Clients of file servers, each a process, of bmi-iod or of bmi-perf tcp-store.
  *
- *   files postmark SERVER...  transactions a second on a pool of small files
- *   files fileop SERVER...    made, opened, read, rewritten, removed files a second
+ *   files postmark SERVER...  transactions per second on a pool of small files
+ *   files fileop SERVER...    files made, opened, read, rewritten, removed per second
  *   files tiles SERVER...     MB/s of 2 x 2 tiles in a file
- *   files pieces SERVER...    MB/s of small pieces of the clients in turn, as BT-IO has them
+ *   files pieces SERVER...    MB/s of small pieces of the clients in turn, as in BT-IO
  *
- * A figure is what all clients did, in the time from the first one's begin to the last one's
- * end.
+ * A figure is the work of all clients, divided by the time from the first client's begin to the
+ * last one's end.
  */
 #include "bench/files_work.h"
 
@@ -44,7 +44,7 @@ static const char usage[] =
     "  --seed N          (1)\n"
     "  --bmi-options S   options for BMI\n";
 
-/* What all processes see. */
+/* Memory shared by all processes. */
 static struct board {
     struct {
         uint64_t begin[FILES_FIGURES], end[FILES_FIGURES], done[FILES_FIGURES];
@@ -66,7 +66,7 @@ static uint64_t now_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* A figure begins when all clients are there. */
+/* Begins a figure when all clients have arrived. */
 static void begin(void *arg)
 {
     struct setting *s = arg;
@@ -119,7 +119,7 @@ static int client(struct setting *s)
     return good ? 0 : 1;
 }
 
-/* Of all clients together. */
+/* Computes a figure over all clients. */
 static double figure(unsigned clients, unsigned number)
 {
     uint64_t first = UINT64_MAX, last = 0, done = 0;
@@ -172,7 +172,7 @@ static int run(struct setting *s)
     return result;
 }
 
-/* A number up to `most`, in `value`. */
+/* Parses a number up to `most` into `value`. */
 static bool number(const char *text, unsigned long most, unsigned long *value)
 {
     char *rest;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Files on bmi-iod, by the session that bmi-cp uses (embedded/iod/client.h).  Data is sent from
- * where it is, and received there.
+ * Files on bmi-iod, by the session of bmi-cp (embedded/iod/client.h). Data is sent from, and
+ * received into, the caller's memory.
  *
- *   make     PUT_OPEN, WRITE, SEAL, COMMIT: the file is there whole, or the one before is
+ *   make     PUT_OPEN, WRITE, SEAL, COMMIT: atomic replacement
  *   read     GET_OPEN, READ, CLOSE
  *   look     GET_OPEN, CLOSE
  *   remove   REMOVE
@@ -18,7 +18,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* What one request moves at one server. */
+/* Data of one request at one server. */
 struct part {
     struct net_op op;
     bool posted, writes;
@@ -30,9 +30,9 @@ struct part {
 };
 
 struct iod_files {
-    struct client client; /* first: client_wait()'s callback gets at the files from it */
+    struct client client; /* first: the callback of client_wait() converts it to the files */
     struct files files;
-    struct part *part; /* of each server */
+    struct part *part; /* one per server */
     uint64_t upload;
     uint64_t size; /* of the striped file */
     char name[IOD_NAME_MAX + 1];
@@ -98,8 +98,8 @@ static bool all_done(struct client *client)
     return done && !client->failed;
 }
 
-/* Moves what the part of a server says.  A receive is posted before the server is asked, a send
- * behind that; the answers are waited for later. */
+/* Starts the transfer of a server's part. A receive is posted before the request, a send after
+ * it; replies are awaited later. */
 static bool start_part(struct iod_files *f, unsigned i, bool writes)
 {
     struct remote *r = f->client.remote[i];
@@ -311,7 +311,7 @@ static bool end(struct files *files)
         return client_ask_all(client, &close) || failed(f);
     if (!client_ask_all(client, &seal) || !ask(f, client->remote[0], &commit))
         return failed(f);
-    client->remote[0]->used = false; /* it has decided */
+    client->remote[0]->used = false; /* already committed */
     client_ask_all(client, &commit);
     client->remote[0]->used = true;
     return !client->failed || failed(f);
@@ -351,7 +351,7 @@ struct files *files_open_iod(const struct files_config *config, char *why, size_
     f->part = calloc(config->servers, sizeof *f->part);
     good = client_open(&f->client, &options) && f->part &&
            getrandom(&f->upload, sizeof f->upload / 2, 0) > 0;
-    f->upload = (f->upload | 1) << 20; /* not 0, and room to count on */
+    f->upload = (f->upload | 1) << 20; /* not 0, with room to count */
     for (unsigned i = 0; good && i < config->servers; i++) {
         size_t at = strlen(f->servers);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Parts of a striped file, by requests of several ranges; see files_work.h.  Clients read the
- * same file.  Each writes one of its own, at the same places, as an object of bmi-iod is one
- * client's until it is complete.
+ * Parts of a striped file, by requests of several ranges; see files_work.h. All clients read
+ * one file. Each client writes a file of its own, at the same offsets, because an object of
+ * bmi-iod belongs to one client until it is complete.
  */
 #include "bench/files_work.h"
 
@@ -10,15 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a client's ranges are. */
+/* Ranges of a client. */
 struct pattern {
     uint64_t first, length, stride; /* in the file */
-    uint64_t apart;                 /* from one to the next in memory */
+    uint64_t apart;                 /* distance of ranges in memory */
     uint64_t size;                  /* of the file */
 };
 
-/* Tiles, 2 x 2: a row is 1024 elements of 24 bytes, in one piece of memory.  Pieces: those of
- * BT-IO, class A; the clients' in turn, with gaps in memory, too. */
+/* Returns the ranges. Tiles, 2 x 2: a row is 1024 elements of 24 bytes, contiguous in memory.
+ * Pieces: as in BT-IO, class A: interleaved by client, with gaps in memory, too. */
 static struct pattern pattern_of(const struct work *w)
 {
     const uint64_t row = 24576, piece = 2560;
@@ -60,7 +60,7 @@ static bool has(const struct work *w, const char *data, uint64_t offset, uint64_
     return true;
 }
 
-/* All ranges of this client, some of them in each request. */
+/* Moves all ranges of this client, `batch` of them per request. */
 static bool move_all(struct work *w, const struct pattern *p, const char *name, char *memory,
                      bool writes)
 {
@@ -79,7 +79,7 @@ static bool move_all(struct work *w, const struct pattern *p, const char *name, 
     return good && f->ops->end(f);
 }
 
-/* The file that all read: written by one client, from end to end. */
+/* Writes the file that all clients read. */
 static bool make_whole(struct work *w, const struct pattern *p, const char *name)
 {
     struct files *f = w->files;
@@ -127,7 +127,7 @@ bool work_pattern(struct work *w)
         if (w->writes)
             fill(w, memory + i * p.apart, p.first + i * p.stride, p.length);
         else
-            memset(memory + i * p.apart, 1, p.length); /* makes the pages real */
+            memset(memory + i * p.apart, 1, p.length); /* allocates the pages */
     if (good && !w->writes && w->client == 0)
         good = make_whole(w, &p, name);
     if (good)

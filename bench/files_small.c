@@ -34,7 +34,7 @@ static unsigned draw(struct pool *p, unsigned most)
     return (unsigned)(p->random >> 32) % most;
 }
 
-/* What a file holds: bytes do not change when it grows. */
+/* Fills in a file's contents; a longer version begins with the same bytes. */
 static void fill(const struct pool *p, const struct small *s, char *data)
 {
     uint64_t x = mix(p->work->seed ^ (uint64_t)s->number << 32 ^ s->version ^
@@ -93,7 +93,7 @@ static bool remove_it(struct pool *p, unsigned i)
     return true;
 }
 
-/* As neither kind of server appends: what the file has is read and written again with more. */
+/* Appends to a file by reading and rewriting it, because the servers have no append. */
 static bool append(struct pool *p, struct small *s)
 {
     if (!read_it(p, s))
@@ -108,7 +108,7 @@ static bool rewrite(struct pool *p, struct small *s)
     return make(p, s);
 }
 
-/* Reads a file or writes to one, then makes one or removes one. */
+/* Reads or writes a file, then makes or removes one. */
 static bool transaction(struct pool *p)
 {
     struct small *s = &p->file[draw(p, p->live)];
@@ -157,7 +157,7 @@ bool work_postmark(struct work *work)
         good = transaction(&p);
     if (good)
         work->end(work->arg, 0, work->transactions);
-    for (unsigned i = 0; good && i < p.live; i++) /* nothing was lost */
+    for (unsigned i = 0; good && i < p.live; i++) /* checks that nothing was lost */
         good = read_it(&p, &p.file[i]);
     while (good && p.live)
         good = remove_it(&p, p.live - 1);

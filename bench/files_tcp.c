@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Files on a store over plain TCP (tcp_store.h), a connection to each server.  What bmi-iod's
- * protocol does in several requests is one here, or as many, of which all but one carry
- * nothing (`steps`).
+ * Files on a store over plain TCP (tcp_store.h), with one connection per server. Each operation
+ * is one request; with `steps` empty requests precede it, so that the number equals that of
+ * bmi-iod's protocol.
  */
 #include "bench/files.h"
 
@@ -43,7 +43,7 @@ static bool failed(struct tcp_files *f, unsigned i, int error)
     return false;
 }
 
-/* A request with its name and what follows, in one call. */
+/* Sends a request with name and data in one call. */
 static int ask(struct tcp_files *f, unsigned i, unsigned what, const char *name, uint64_t bytes,
                const void *data, size_t size)
 {
@@ -66,7 +66,7 @@ static int answer(struct tcp_files *f, unsigned i, uint64_t *bytes)
     return -(int)le64toh(answer.error);
 }
 
-/* Requests that carry nothing, if there are to be such. */
+/* Sends empty requests and receives their replies, if `steps`. */
 static int step(struct tcp_files *f, unsigned i, unsigned count)
 {
     uint64_t bytes;
@@ -169,7 +169,7 @@ static bool begin(struct files *files, const char *name, uint64_t size, bool wri
     (void)size;
     snprintf(f->name, sizeof f->name, "%s", name);
     f->writes = writes;
-    for (unsigned i = 0; !rc && i < files->servers; i++) /* what is written is a new file */
+    for (unsigned i = 0; !rc && i < files->servers; i++) /* a written file is a new one */
         rc = ask(f, i, writes ? TCP_STORE_PUT : TCP_STORE_SIZE, name, 0, NULL, 0);
     for (unsigned i = 0; !rc && i < files->servers; i++)
         rc = answer(f, i, &bytes);

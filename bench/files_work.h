@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * files_work.h - what bench/files does with files, one client of it.  All that is read is
- * compared with what was written, which follows from the seed.  Functions return false at the
- * first failure, with a line in files->why.
+ * files_work.h - work of one client of bench/files. All data read is compared with the data
+ * written, which is derived from the seed. Functions return false at the first failure, with a
+ * line in files->why.
  */
 #ifndef BENCH_FILES_WORK_H
 #define BENCH_FILES_WORK_H
@@ -18,26 +18,27 @@ struct work {
     enum files_mode mode;
     unsigned client, clients;
     unsigned count;        /* files of the pool, rows of a tile, pieces of a client */
-    unsigned transactions; /* of postmark */
+    unsigned transactions; /* postmark */
     unsigned batch;        /* rows or pieces of one request */
     size_t size;           /* bytes of a small file */
-    bool append;           /* postmark: what writes appends, else it writes the whole file */
+    bool append;           /* postmark: writes append; else they rewrite the whole file */
     bool writes;           /* tiles, pieces */
     uint64_t seed;
 
-    /* Called with what was prepared, and again with what was timed. */
+    /* Called after the preparation, and after the timed part. */
     void (*begin)(void *arg);
     void (*end)(void *arg, unsigned figure, uint64_t done);
     void *arg;
 };
 
-/* Small files: makes a pool, does the transactions, removes it.  Figure 0: transactions. */
+/* Makes a pool of small files, runs the transactions, removes the pool. Figure 0:
+ * transactions. */
 bool work_postmark(struct work *work);
 
-/* Makes files, opens, reads, rewrites and removes them.  Figures 0 to 4: files. */
+/* Makes files, opens, reads, rewrites and removes them. Figures 0 to 4: files. */
 bool work_fileop(struct work *work);
 
-/* Parts of a file that is striped over the servers.  Figure 0: bytes. */
+/* Accesses parts of a file that is striped over the servers. Figure 0: bytes. */
 bool work_pattern(struct work *work);
 
 #endif

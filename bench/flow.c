@@ -8,9 +8,9 @@
 #include "bench/memory.h"
 #include "bench/pattern.h"
 
-#define GUARD 0xa5 /* what lies between the segments of a receive, and must stay */
+#define GUARD 0xa5 /* contents of the gaps of a receive, which must not change */
 
-/* A place of the ring. */
+/* An operation in the ring. */
 struct flow_op {
     struct pending pending;
     struct flow *flow;
@@ -18,10 +18,10 @@ struct flow_op {
     bool busy;
     unsigned piece;
     bmi_size_t size;  /* bytes of the piece */
-    uint64_t message; /* its number in the phase */
+    uint64_t message; /* number of the message in the phase */
     int segments;
-    void **base;        /* of the flow's bases … */
-    bmi_size_t *length; /* … and lengths */
+    void **base;        /* in the flow's bases */
+    bmi_size_t *length; /* in the flow's lengths */
 };
 _Static_assert(sizeof(struct flow_op) <= JOB_PLACE_BYTES,
                "a place needs more than is accounted for");
@@ -33,15 +33,15 @@ struct flow {
     struct job job;
     unsigned pieces;
     uint64_t footprint; /* bytes of memory of a message */
-    uint64_t buffers;   /* messages that have memory of their own */
+    uint64_t buffers;   /* messages with memory of their own */
     unsigned char *memory;
     struct flow_op *ring;
     uint64_t places;
-    void **bases; /* the segments of all places, each place's in a row */
+    void **bases; /* segments of all places, consecutive for each place */
     bmi_size_t *lengths;
     uint64_t phase, total, limit; /* messages */
     uint64_t posted, ended;       /* operations */
-    uint64_t place, message;      /* of the next one to be posted */
+    uint64_t place, message;      /* of the next operation */
     uint64_t under_way;
     uint64_t bad;
     int error;
@@ -49,7 +49,7 @@ struct flow {
 
 static void flow_op_done(struct pending *pending, bmi_error_code_t error, bmi_size_t actual);
 
-/* Says where the memory of a place is, with that buffer. */
+/* Sets the segments of a place to the memory of a buffer. */
 static void lay_out(struct flow *flow, struct flow_op *op, uint64_t buffer)
 {
     const struct job *job = &flow->job;
@@ -81,7 +81,7 @@ static unsigned char *memory_get(struct flow *flow, size_t size)
     else
         memory = memory_new(size, flow->job.memory == JOB_HUGE);
     if (memory)
-        memset(memory, GUARD, size); /* also makes the pages real */
+        memset(memory, GUARD, size); /* also allocates the pages */
     return memory;
 }
 
@@ -92,8 +92,8 @@ static size_t memory_size(const struct flow *flow)
     return size ? size : 1;
 }
 
-/* Unmaps the holes of all messages; or, at the end, all that is around them, for by then memory
- * of others may lie in them. */
+/* Unmaps the holes of all messages, or, at the end, all memory around them: the holes may
+ * contain foreign mappings by then. */
 static void unmap_holes(struct flow *flow, bool around)
 {
     const struct job *job = &flow->job;
@@ -117,7 +117,7 @@ static void unmap_holes(struct flow *flow, bool around)
         munmap(at, (size_t)(flow->memory + memory_size(flow) - at));
 }
 
-/* The gaps of a message are whole pages, and so is all of it: see job_check. */
+/* Returns whether messages have holes. Gaps and messages are whole pages, see job_check(). */
 static bool has_holes(const struct flow *flow)
 {
     return flow->job.holes && flow->config.noncontiguous;
@@ -194,7 +194,7 @@ static void fill(struct flow_op *op)
         pattern_fill(op->base[i], (size_t)op->length[i], key_of(op), offset);
 }
 
-/* The bytes between segment i and the next one are as they were. */
+/* Checks that the gap behind segment i is unchanged. */
 static bool gap_intact(const struct flow_op *op, int i)
 {
     const struct flow *flow = op->flow;
@@ -248,7 +248,7 @@ static int post(struct flow_op *op, bmi_size_t *actual)
                          config->context, NULL);
 }
 
-/* An operation is through; the accounts, without posting anything.  True: so is its message. */
+/* Accounts for a completed operation, without posting. True: its message is complete. */
 static bool account(struct flow_op *op, int error, bmi_size_t actual)
 {
     struct flow *flow = op->flow;
@@ -305,7 +305,7 @@ static void flow_op_done(struct pending *pending, bmi_error_code_t error, bmi_si
     struct flow_op *op = (struct flow_op *)pending;
     bool message = account(op, error, actual);
 
-    pump(op->flow); /* before the answer goes out: what that provokes finds its receive */
+    pump(op->flow); /* before the reply, which may provoke a message that needs the receive */
     if (message)
         tell(op->flow);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * gang.h - processes that go through the same steps together: nobody begins a step before all
- * have come to the end of the one before.
+ * gang.h - processes that execute the same steps together: a step begins when all processes
+ * have completed the previous one.
  *
- * Whatever fails ends the process, as ends.h says.
+ * A failure ends the process, as described in ends.h.
  */
 #ifndef BENCH_GANG_H
 #define BENCH_GANG_H
@@ -14,23 +14,25 @@
 #define GANG_STEPS 4
 
 struct gang {
-    unsigned processes; /* the caller's; the rest is gang.c's */
+    unsigned processes; /* set by the caller; the other fields by gang.c */
     unsigned step;
-    int said[2], go[GANG_STEPS][2]; /* one for each: nobody takes another one's word to go on */
+    /* go: one pipe per step, so that no process takes another one's word */
+    int said[2], go[GANG_STEPS][2];
     pid_t *pid;
 };
 
-/* Starts the processes.  Each calls `run` with its part of `total`, and ends when it returns
+/* Starts the processes. Each calls `run` with its part of `total`, and ends when `run` returns
  * or the caller's process ends. */
 void gang_start(struct gang *g, unsigned total,
                 void (*run)(struct gang *g, unsigned part, const void *arg), const void *arg);
-/* In a process: a step is over, and it has this to say.  Returns when the next may begin. */
+/* Called in a process: reports `word` at the end of a step; returns when the next step may
+ * begin. */
 void gang_step_over(struct gang *g, uint64_t word);
-/* Waits until all are at the end of their step: the sum of what they say. */
+/* Waits until all have completed their step; returns the sum of their words. */
 uint64_t gang_all_over(const struct gang *g);
-/* Lets all begin the next step, and waits for its end. */
+/* Starts the next step, and waits for its end. */
 uint64_t gang_next_step(struct gang *g);
-/* Kills all of them and waits for their deaths. */
+/* Kills all processes and waits for their exit. */
 void gang_end(struct gang *g);
 
 #endif

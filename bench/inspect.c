@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Looking inside the engine; see inspect.h. */
+/* Engine internals; see inspect.h. */
 #include "bench/inspect.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 #include "embedded/metrics/metrics.h"
 #include "patches/orangefs/shim/shim-engine.h"
 
-/* The engine behind an address; NULL when there is none. */
+/* Returns the engine behind an address; NULL if there is none. */
 static struct rme *engine_of(BMI_addr_t addr)
 {
     struct rme *rme = NULL;
@@ -31,7 +31,7 @@ const char *inspect_ignored(BMI_addr_t addr)
 
 /* ---- Counters ---- */
 
-/* Adds a line; false, and nothing of it, when there is no room. */
+/* Appends a line; false, without a partial line, if it does not fit. */
 static bool add_line(char *text, size_t size, size_t *used, const char *name, uint64_t value,
                      const char *unit)
 {
@@ -45,8 +45,8 @@ static bool add_line(char *text, size_t size, size_t *used, const char *name, ui
     return true;
 }
 
-/* "send.rendezvous_read.moving<65536ns": those of a stage that took less than that, and at
- * least half of it. */
+/* Appends a stage's histogram: "send.rendezvous_read.moving<65536ns" counts times below the
+ * bound, and at least half of it. */
 static bool add_stage(char *text, size_t size, size_t *used, const struct rme_stage *stage)
 {
     char name[64];
@@ -105,7 +105,7 @@ struct line {
     uint64_t value;
 };
 
-/* Takes one line of a text; false at its end. */
+/* Parses one line of a text; false at its end. */
 static bool next_line(const char **text, struct line *line)
 {
     const char *end = strchr(*text, '\n');
@@ -124,7 +124,7 @@ void inspect_print_difference(FILE *out, const char *who, const char *before, co
     bool any = false, more;
 
     fprintf(out, json ? "  {\"counters\": \"%s\"" : "counters of %s, changes:\n", who);
-    /* The later text has every line of the earlier one, in its order, and maybe more. */
+    /* The later text has all lines of the earlier one, in the same order, and perhaps more. */
     more = next_line(&before, &old);
     while (next_line(&after, &new)) {
         bool known = more && strcmp(old.name, new.name) == 0;
@@ -161,8 +161,7 @@ static void print_line(void *arg, const char *line)
     fprintf(arg, "  %s\n", line);
 }
 
-/* What an application can size its buffers by, as it would ask for it, and the options that
- * bound it. */
+/* Prints values by which an application sizes its buffers, and the options that limit them. */
 static void print_session(BMI_addr_t addr, struct rme *rme, const char *address)
 {
     static const struct {
@@ -248,7 +247,7 @@ int inspect_server(const char *address, const char *options)
     return rc ? 1 : 0;
 }
 
-/* "512K" or "512Kx256". */
+/* Parses "512K" or "512Kx256". */
 static bool parse_shape(const char *what, uint64_t *bytes, uint64_t *segments)
 {
     char size[32];
@@ -279,7 +278,7 @@ int inspect_explain(const char *what, const char *address, const char *options)
     }
     rc = BMI_initialize(NULL, NULL, 0, NULL);
     if (rc >= 0) {
-        /* Nobody is called at this address; it only says which method is meant. */
+        /* not connected; the address only selects the method */
         rc = BMI_addr_lookup(&addr, address ? address : "ib://localhost:1", copy);
         if (rc >= 0)
             rme = engine_of(addr);

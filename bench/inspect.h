@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Looking inside the engine behind BMI: counters, session attributes, options, and the
- * planner's table. */
+/* Internals of the engine behind BMI: counters, session attributes, options, the planner's
+ * table. */
 #ifndef BENCH_INSPECT_H
 #define BENCH_INSPECT_H
 
@@ -10,32 +10,32 @@
 #include "embedded/bmi/bmi.h"
 
 /*
- * Writes the counters and stage times of that engine as Prometheus reads them: *length bytes,
- * without the final zero.  -BMI_ENOSYS: the address's method is no engine of ours; -BMI_ENOMEM;
- * -BMI_EMSGSIZE: no room.
+ * Writes counters and stage times of the engine behind `addr` in Prometheus format: *length
+ * bytes, without the final zero. Returns 0; -BMI_ENOSYS if the method of the address has no
+ * engine; -BMI_ENOMEM; -BMI_EMSGSIZE if they do not fit.
  */
 int inspect_metrics(BMI_addr_t addr, const char *network, char *text, size_t size,
                     size_t *length);
 
 /*
- * Writes the counters of the engine that serves this address, "name value unit" a line, into
- * text (of `size` bytes), and if asked for the times that operations spent in their stages, as
- * many as there is room for. Returns the bytes written, without the final zero; 0 when the
- * address's method is no engine of ours. A server's text travels, and without stages in one
- * eager message, so that no measurement has more messages and registrations for it.
+ * Writes the counters of the engine that serves this address, "name value unit" per line, into
+ * text (of `size` bytes); with `stages` also the times of operations in their stages, as many
+ * as fit. Returns the bytes written, without the final zero; 0 if the method of the address has
+ * no engine. A server's text without stages fits into one eager message, so measurements have
+ * no additional messages and registrations.
  */
 size_t inspect_counters(BMI_addr_t addr, bool stages, char *text, size_t size);
 
-/* Prints what changed between two such texts, one counter a line, or as one JSON object, which
- * does not end its line. */
+/* Prints the differences between two such texts, one counter per line, or as one JSON object
+ * without a final newline. */
 void inspect_print_difference(FILE *out, const char *who, const char *before, const char *after,
                               bool json);
 
-/* The option that the engine behind this address has warned of, as there is none of that name;
- * NULL: there was none.  The text is the engine's. */
+/* Returns the unknown option that the engine behind this address has reported; NULL if there is
+ * none. The text belongs to the engine. */
 const char *inspect_ignored(BMI_addr_t addr);
 
-/* The modes --options, --explain SIZE[xN] [ADDR], --session ADDR and --counters ADDR.  Each
+/* The modes --options, --explain SIZE[xN] [ADDR], --counters ADDR and --session ADDR. Each
  * returns the exit status. */
 int inspect_options(void);
 int inspect_explain(const char *what, const char *address, const char *options);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Jobs and reports on the wire; see job.h. */
+/* Encoding of jobs and reports; see job.h. */
 #include "bench/job.h"
 
 #include <endian.h>
@@ -11,8 +11,7 @@
 #define JOB_MAGIC    0x31626f6a66726570u /* "perfjob1" */
 #define REPORT_MAGIC 0x3172657066726570u /* "perfrep1" */
 
-/* Where the numbers of a job and of a report are, in the order of the wire, behind the magic
- * number. */
+/* Offsets of the numbers of a job and of a report, in wire order, after the magic number. */
 static const size_t job_fields[] = {
     offsetof(struct job, test),    offsetof(struct job, direction),
     offsetof(struct job, memory),  offsetof(struct job, verify),
@@ -70,7 +69,7 @@ void job_encode(const struct job *job, unsigned char *wire)
     encode(job, job_fields, COUNT(job_fields), JOB_MAGIC, wire, JOB_WIRE_SIZE);
 }
 
-/* The tag of the data is the next one. */
+/* Checks the tag; the data has the next one. */
 static bool tag_fits(const struct job *job)
 {
     return job->tag <= INT32_MAX - 1;
@@ -80,7 +79,7 @@ int job_decode(struct job *job, const void *data, size_t length)
 {
     if (length != JOB_WIRE_SIZE)
         return -EPROTO;
-    *job = (struct job){0}; /* what is not on the wire */
+    *job = (struct job){0}; /* fields that are not encoded */
     if (decode(job, job_fields, COUNT(job_fields), JOB_MAGIC, data) || !tag_fits(job))
         return -EPROTO;
     return job_check(job) ? -EINVAL : 0;
@@ -182,7 +181,7 @@ uint64_t job_footprint(const struct job *job, bool noncontiguous)
     return noncontiguous && job->extent ? job->size / job->extent * job->stride : job->size;
 }
 
-/* None of the products exceeds 2^56, with the limits on a job's fields. */
+/* The limits on a job's fields keep all products below 2^56. */
 uint64_t job_memory(const struct job *job)
 {
     uint64_t window =

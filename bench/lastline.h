@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * The last error line of BMI, or all of them as one, kept for the one line that the program
- * prints.  BMI logs from any thread; only one struct lastline can listen at a time.
- */
+/* The last error line of BMI, or all lines joined, stored for the one line that the program
+ * prints. BMI logs from any thread; one struct lastline can be active at a time. */
 #ifndef BENCH_LASTLINE_H
 #define BENCH_LASTLINE_H
 
@@ -17,12 +15,12 @@ struct lastline {
     char text[LASTLINE_SIZE];
 };
 
-/* From now on error lines are kept, the last one or `all`, and not printed; lastline_end prints
- * them again.  BMI must not be running. */
+/* Starts storing error lines, the last one or `all`, instead of printing them; lastline_end()
+ * restores printing. BMI must not be running. */
 void lastline_begin(struct lastline *last, bool all);
 void lastline_end(struct lastline *last);
 
-/* Copies the line into `text` (of LASTLINE_SIZE bytes); "" when there was none. */
+/* Copies the line into `text` (of LASTLINE_SIZE bytes); "" if there is none. */
 void lastline_get(struct lastline *last, char *text);
 
 #endif

@@ -8,7 +8,8 @@
 #define PAGE      ((size_t)4096)
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Whole pages of the kind: the last part is to lie in such a page, too.  0: too large. */
+/* Rounds up to whole pages of the kind, so that the last part is in such a page, too. 0: too
+ * large. */
 static size_t whole(size_t size, bool huge)
 {
     size_t page = huge ? HUGE_PAGE : PAGE;
@@ -34,7 +35,7 @@ void *memory_new(size_t size, bool huge)
         munmap(memory, before);
     if (before < spare)
         munmap(memory + before + length, spare - before);
-    madvise(memory + before, length, MADV_HUGEPAGE); /* refused: then they are small */
+    madvise(memory + before, length, MADV_HUGEPAGE); /* small pages if refused */
     return memory + before;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Ordinary memory for messages, the same for BMI and for plain TCP. */
+/* Ordinary memory for messages, the same for BMI and plain TCP. */
 #ifndef BENCH_MEMORY_H
 #define BENCH_MEMORY_H
 
@@ -7,14 +7,13 @@
 #include <stddef.h>
 
 /*
- * `size` bytes of zeros, at the beginning of a page; NULL: there are none.  With `huge` they
- * begin at a huge page and the kernel is asked for such pages, which it may refuse; without,
- * they are what the kernel gives to any program.  It is a mapping of its own, so what was there
- * before does not matter.
+ * Maps `size` zeroed bytes, page-aligned; NULL if out of memory. `huge`: aligned to huge pages,
+ * which are requested from the kernel and may be refused; otherwise the kernel's default
+ * applies. A mapping of its own, so results do not depend on earlier allocations.
  */
 void *memory_new(size_t size, bool huge);
 
-/* Gives it back, with the same size and kind; NULL is nothing. */
+/* Unmaps memory, with the same size and kind; NULL is permitted. */
 void memory_free(void *memory, size_t size, bool huge);
 
 #endif

@@ -12,8 +12,7 @@
 
 #define DEFAULT_BYTES                                                                          \
     (UINT64_C(512)                                                                             \
-     << 20) /* moved by one measurement of bandwidth, if the count is not given  \
-                           */
+     << 20) /* bytes moved by a bandwidth measurement, if the count is not given */
 #define DEFAULT_LAT_BYTES (UINT64_C(64) << 20)
 #define IDLE_CLIENTS      100
 
@@ -57,7 +56,7 @@ static void job_bw(struct job *job, const struct args *args)
     job->pool = args->pool;
     job->reuse = args->reuse;
     if (!job->buffers && !job->verify)
-        job->buffers = 1; /* as perftest and the usual programs for TCP do it */
+        job->buffers = 1; /* as in perftest and common TCP benchmarks */
     job_finish(job, args, clamp(job->size ? DEFAULT_BYTES / job->size : 50000, 32, 50000));
 }
 
@@ -88,7 +87,7 @@ struct plan {
     unsigned count, room;
 };
 
-/* What is wrong with the job goes to standard error. */
+/* Adds a job; reports an invalid one on standard error. */
 static bool plan_add(struct plan *plan, const char *name, enum side side, const struct job *job,
                      enum unit unit, bool first)
 {
@@ -116,7 +115,7 @@ static bool plan_add(struct plan *plan, const char *name, enum side side, const 
     return true;
 }
 
-/* A test of a size over `sides`, the first of which begins a group. */
+/* Adds a test of one size over `sides`, the first of which begins a group. */
 static bool plan_test(struct plan *plan, const struct args *args, const char *test,
                       uint64_t size, const enum side *sides, unsigned nsides)
 {
@@ -138,7 +137,7 @@ static bool plan_test(struct plan *plan, const struct args *args, const char *te
     }
     for (i = 0; ok && i < nsides; i++) {
         ok = plan_add(plan, test, sides[i], &job, unit, i == 0);
-        if (ok && !strcmp(test, "list") && !args->alone) { /* the same bytes in one piece */
+        if (ok && !strcmp(test, "list") && !args->alone) { /* the same bytes, contiguous */
             struct job whole = job;
             whole.extent = whole.stride = whole.split = whole.both = whole.holes = 0;
             ok = plan_add(plan, "contig", sides[i], &whole, unit, false);
@@ -147,7 +146,7 @@ static bool plan_test(struct plan *plan, const struct args *args, const char *te
     return ok;
 }
 
-/* The directions of a test: what was asked for, else put and get for a list, else put. */
+/* Adds the directions of a test: the requested one, else put and get for a list, else put. */
 static bool plan_ways(struct plan *plan, const struct args *args, const char *test,
                       uint64_t size, const enum side *sides, unsigned nsides)
 {
@@ -191,8 +190,8 @@ static bool plan_all(struct plan *plan, const struct args *args, const char *tes
 
 /* ---- Addresses ---- */
 
-/* Sorts the addresses: those with a scheme are BMI's, the others are for plain TCP.  `array`
- * has room for all. */
+/* Sorts the addresses: those with a scheme are for BMI, others for plain TCP. `array` has room
+ * for all. */
 static bool sort_addresses(const struct args *args, struct workers_config *config, char **array)
 {
     char **bmi = array, **tcp = array + args->npositional;
@@ -231,22 +230,21 @@ static bool need(const struct workers_config *config, bool bmi, bool tcp)
 
 /* ---- Modes ---- */
 
-/* Prints what the counters did; `before` and `after` have texts of the client and of each
- * server. */
+/* Gets the counters of the client and of each server. */
 static int get_counters(struct workers *workers, unsigned servers,
                         char (*text)[SESSION_TEXT_MAX], char *why)
 {
     unsigned i;
 
     for (i = 0; i < servers;
-         i++) /* first, so that the client is connected when its own are read */
+         i++) /* first: connects the client before its own counters are read */
         if (workers_counters(workers, (int)i, text[i + 1], SESSION_TEXT_MAX, why))
             return -1;
     return workers_counters(workers, -1, text[0], SESSION_TEXT_MAX, why);
 }
 
-/* As JSON it is one array: the measurements, then the counters.  `text` has those of before,
- * then those of after. */
+/* Prints the measurements, then the counters, with --json as one array. `text`: counters
+ * before, then counters after. */
 static void print_all(const struct args *args, const struct workers_config *config,
                       const struct plan *plan, unsigned texts, char (*text)[SESSION_TEXT_MAX])
 {
@@ -310,7 +308,7 @@ int mode_measure(const struct args *args)
     return status;
 }
 
-/* Two bursts of one message from each client, and silence between them. */
+/* Runs two bursts of one message per client, with idle time in between. */
 static int idle(const struct args *args, const struct workers_config *config)
 {
     struct job job = {

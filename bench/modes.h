@@ -8,7 +8,7 @@
 /* lat, bw, rate, list, tcp-lat, tcp-bw, compare. */
 int mode_measure(const struct args *args);
 
-/* The processor time that servers use while clients are connected and silent. */
+/* Measures the processor time of servers while clients are connected and idle. */
 int mode_idle(const struct args *args);
 
 #endif

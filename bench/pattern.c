@@ -20,14 +20,13 @@ uint64_t pattern_key(uint64_t phase, uint64_t number, bool to_server)
     return mix(number * 4 + phase * 2 + to_server + 1);
 }
 
-/* The eight bytes at 8 * index of a message. */
+/* Returns the eight bytes at 8 * index of a message. */
 static uint64_t word(uint64_t key, uint64_t index)
 {
     return htole64(mix(key + index));
 }
 
-/* The bytes of the word at `offset` that the range covers: returns how many, *skip is where
- * they start. */
+/* Returns the number of bytes in the range of the word at `offset`; *skip: their start. */
 static size_t part(uint64_t offset, size_t length, size_t *skip)
 {
     size_t n = 8 - offset % 8;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Operations under way; see pending.h. */
+/* Operations in flight; see pending.h. */
 #include "bench/pending.h"
 
 #define BATCH 64
@@ -42,7 +42,7 @@ static void prepare(struct control *control)
     control->error = 0;
 }
 
-/* What a post function returned: 0 under way, 1 ended at once, negative not started. */
+/* Handles the result of a post: 0: in flight, 1: completed at once, negative: failed. */
 static int posted(struct control *control, int rc, bmi_size_t actual)
 {
     if (rc > 0) {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What a registration costs by itself, on the first device: registration SIZE COUNT prints the
- * microseconds that ibv_reg_mr takes for a buffer of SIZE bytes, and ibv_dereg_mr.  COUNT
- * buffers, each of its own pages that were written before, are registered one after the other,
- * then deregistered.  With `demand` their pages come on demand; a device that has none of that
- * refuses them.
+ * Measures registrations on the first device: registration SIZE COUNT prints the microseconds
+ * of ibv_reg_mr and ibv_dereg_mr for a buffer of SIZE bytes. COUNT buffers, each of its own
+ * pages, written beforehand, are registered one after the other, then deregistered. With
+ * `demand` the regions are on demand, which devices without on-demand paging refuse.
  */
 #include <infiniband/verbs.h>
 
@@ -22,11 +21,11 @@
 #define MAX_COUNT ((size_t)4096)
 
 struct run {
-    size_t size, count, step; /* bytes of a buffer; buffers; from one to the next */
+    size_t size, count, step; /* bytes of a buffer; buffers; distance of buffers */
     char *memory;
     struct ibv_mr **mr;
     int access;
-    double in, out; /* microseconds of all together */
+    double in, out; /* microseconds of all registrations, deregistrations */
 };
 
 static double now_us(void)
@@ -66,7 +65,7 @@ static int with_device(struct run *run)
     struct ibv_pd *pd = context ? ibv_alloc_pd(context) : NULL;
 
     if (pd) {
-        error = measure(run, pd); /* the first one warms up */
+        error = measure(run, pd); /* warm-up */
         if (!error)
             error = measure(run, pd);
         ibv_dealloc_pd(pd);
@@ -78,7 +77,7 @@ static int with_device(struct run *run)
     return error;
 }
 
-/* A number from 1 to `most`, else 0. */
+/* Parses a number from 1 to `most`; 0 if invalid. */
 static size_t number(const char *text, size_t most)
 {
     char *end;
@@ -116,7 +115,7 @@ int main(int argc, char **argv)
         free(run.mr);
         return 1;
     }
-    memset(run.memory, 1, run.step * run.count); /* makes the pages real */
+    memset(run.memory, 1, run.step * run.count); /* allocates the pages */
     error = with_device(&run);
     if (error)
         fprintf(stderr, "registration: %zu buffers of %zu bytes on the first RDMA device: %s\n",

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * rings.c - how small messages should reach a peer, on plain verbs, with nothing of ours in
- * between.  One process has one end of each connection (the clients), its child has the other
- * (the server).  bench/run-rings runs it and makes the table.
+ * rings.c - compares ways of delivering small messages, on plain verbs. One process has one end
+ * of each connection (the clients), its child the other (the server). bench/run-rings runs it
+ * and makes the table.
  *
  *   rings time ROUNDS COUNT   microseconds one way, and microseconds of each message of a
- *                             stream: one line for each case with median, least and most
+ *                             stream: a line per case with median, minimum and maximum
  *   rings count               both ends in one thread, for callgrind: each case calls
  *                             counted_send(), counted_take() and, at its end, counted_end()
  *
- * Ways: a send into a shared receive queue, or into that of its queue pair; a write into a ring
- * whose owner polls the memory of all its connections; a write with immediate into a ring,
- * where the immediate takes an entry of a shared receive queue, or of the queue pair's.
+ * Ways: a send into an SRQ, or into the QP's receive queue; a write into a ring whose owner
+ * polls the memory of all connections; a write with immediate into a ring, where the immediate
+ * uses an entry of an SRQ, or of the QP's receive queue.
  *
- * A message has its number in its first bytes and in its last; who polls memory waits for the
- * last.  That all others are there by then no rule of verbs says, but adapters write in order;
- * looks that found the last bytes first are counted, and a message whose ends do not agree when
- * it is taken fails the run.
+ * A message has its number in its first and last bytes; memory is polled for the last ones.
+ * Verbs do not guarantee that all others have arrived by then, but adapters write in order.
+ * Polls that found the last bytes first are counted, and a message whose ends differ when it is
+ * taken fails the run.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -37,22 +37,22 @@
 #include <infiniband/verbs.h>
 
 enum {
-    DEPTH = 8,   /* messages that a connection may have under way: places of a ring */
+    DEPTH = 8,   /* messages in flight per connection: places of a ring */
     SLOT = 1024, /* bytes of a place, or of a receive buffer */
-    POOL = 1024, /* entries of a shared queue beyond two for each connection */
-    MANY = 64,   /* of that many connections which all are busy, each has one under way */
-    SQ = 64,     /* send queue of a queue pair, */
-    SIGNAL = 8,  /* of which one in so many asks for a completion */
+    POOL = 1024, /* entries of an SRQ beyond two per connection */
+    MANY = 64,   /* from this number of busy connections each has one message in flight */
+    SQ = 64,     /* depth of a QP's send queue */
+    SIGNAL = 8,  /* one of this number of its requests is signalled */
     BATCH = 16,  /* completions taken at a time */
     MAX_CONNS = 1000,
     MAX_ROUNDS = 64,
-    WAIT_S = 60, /* nothing takes that long */
+    WAIT_S = 60, /* time-out */
     CREDIT_BYTES = 32,
 };
 
 struct way {
     const char *name;
-    bool shared, write, imm, both; /* both: it looks at its completion queue, too */
+    bool shared, write, imm, both; /* both: the completion queue is polled, too */
 };
 static const struct way ways[] = {
     {"send-shared", true, false, false, false},   {"send-own", false, false, false, false},
@@ -62,39 +62,41 @@ static const struct way ways[] = {
 static const unsigned numbers[] = {1, 16, 256, 1000}, sizes[] = {64, 1024};
 #define NUMBERS (sizeof(numbers) / sizeof(numbers[0]))
 #define SIZES   (sizeof(sizes) / sizeof(sizes[0]))
-/* credits that are returned together, where that is what is looked at */
+/* numbers of credits that are returned together */
 static const uint32_t backs[] = {1, DEPTH / 4, DEPTH / 2, DEPTH * 3 / 4, DEPTH};
 enum { BACKS = sizeof(backs) / sizeof(backs[0]) };
 
-/* In front of a message; its last eight bytes have its number again. */
+/* Header of a message, whose last eight bytes repeat the number. */
 struct head {
     uint32_t seq, conn, taken, data;
 };
 
 struct conn {
     struct ibv_qp *qp;
-    uint32_t sent, got;       /* numbers of the last message out and in */
-    uint32_t data_out, taken; /* that cost a credit: sent, and taken by the peer */
-    uint32_t data_in, told;   /* taken here, and of those, what the peer was told */
+    uint32_t sent, got;       /* numbers of the last messages sent and received */
+    uint32_t data_out, taken; /* messages with a credit: sent, and taken by the peer */
+    uint32_t data_in, told;   /* taken here, and of these, reported to the peer */
     uint32_t unsignalled, pending;
 };
 
-/* One end of the connections of one set: those with a shared receive queue, or without. */
+/* One end of the connections of a set: with an SRQ, or without. */
 struct end {
     struct ibv_cq *cq, *scq;
     struct ibv_srq *srq;
     struct ibv_mr *mr;
-    char *memory, *in, *out, *rx; /* rings, what goes into the peer's, receive buffers */
-    uint64_t *counters, *values;  /* the peer writes how many it took; what we write there */
+    /* rings, staging buffers for the peer's rings, receive buffers */
+    char *memory, *in, *out, *rx;
+    /* numbers taken, written by the peer; staging for the peer's */
+    uint64_t *counters, *values;
     size_t length;
     unsigned n, side, set;
     uint32_t max_inline;
-    uint64_t data, wrong; /* messages taken that were no credits; that were damaged */
-    uint64_t early;       /* looks that found the end of a message before its beginning */
+    uint64_t data, wrong; /* messages taken except credits; damaged messages */
+    uint64_t early;       /* polls that found the end of a message before its beginning */
     struct conn conn[MAX_CONNS];
 };
 
-/* What one end tells the other about a set. */
+/* Addresses of a set, passed to the other end. */
 struct info {
     uint64_t in, counters;
     uint32_t rkey, qpn[MAX_CONNS];
@@ -115,9 +117,8 @@ static struct device {
     uint8_t gid_index;
 } device;
 
-static bool alone; /* both ends are in this thread */
-static unsigned most_places =
-    64; /* looked at before others may run; 1: on a single processor */
+static bool alone;                /* both ends are in this thread */
+static unsigned most_places = 64; /* places polled before yielding; 1 on a single processor */
 
 static void die(const char *what)
 {
@@ -133,13 +134,14 @@ static uint64_t now_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* Who waits: places that it has looked at since it last let others run; when that was first. */
+/* State of a waiting loop: places polled since the last yield; time of the first yield. */
 struct patience {
     unsigned looks;
     uint64_t since;
 };
 
-/* After a look at so many places that found nothing: the other one may need the processor. */
+/* Called after `places` places were polled without result: yields, because the peer may need
+ * the processor. */
 static void rest(struct patience *p, unsigned places)
 {
     p->looks += places;
@@ -184,7 +186,7 @@ static void open_device(void)
     device.pd = device.context ? ibv_alloc_pd(device.context) : NULL;
     if (!device.pd || ibv_query_port(device.context, 1, &device.port) != 0)
         die("the first RDMA device");
-    /* of an Ethernet port: the last that is an IPv4 address, which is that of RoCE 2 */
+    /* the last IPv4 GID of an Ethernet port, which is that of RoCE v2 */
     for (int i = 0; i < device.port.gid_tbl_len && i < 256; i++)
         if (ibv_query_gid(device.context, 1, i, &gid) == 0 && gid.raw[10] == 0xff &&
             gid.raw[11] == 0xff)
@@ -196,7 +198,7 @@ static char *ring_place(char *rings, unsigned c, uint32_t seq)
     return rings + ((size_t)c * DEPTH + (seq - 1) % DEPTH) * SLOT;
 }
 
-/* The receives with these numbers, at most BATCH, of one queue. */
+/* Posts receives with these numbers, at most BATCH, to one queue. */
 static void post_receives(struct end *e, struct ibv_qp *qp, const uint64_t *id, unsigned n)
 {
     struct ibv_recv_wr wr[BATCH], *bad;
@@ -243,7 +245,7 @@ static void make_pair(struct end *e, unsigned c)
     }
 }
 
-/* Set 0 has a shared receive queue, set 1 has none. */
+/* Creates an end: set 0 has an SRQ, set 1 has none. */
 static struct end *make_end(unsigned n, unsigned side, unsigned set)
 {
     struct end *e = calloc(1, sizeof(*e));
@@ -333,7 +335,7 @@ static void drop_end(struct end *e)
 
 /* ---- Messages ---- */
 
-/* Room for one more request, which says whether it is to be signalled. */
+/* Waits for room for one more request; returns whether it must be signalled. */
 static bool room(struct end *e, struct conn *k)
 {
     struct ibv_wc wc[BATCH];
@@ -375,7 +377,7 @@ static void post(struct end *e, unsigned c, struct ibv_send_wr *wr)
         die("posting a request");
 }
 
-/* `data`: it costs a credit.  It brings back those that are owed. */
+/* Sends a message, which also returns owed credits. `data`: uses a credit. */
 static void send_one(struct end *e, const struct way *w, unsigned c, uint32_t bytes, bool data)
 {
     const struct info *peer = &board->info[1 - e->side][e->set];
@@ -399,8 +401,8 @@ static void send_one(struct end *e, const struct way *w, unsigned c, uint32_t by
     post(e, c, &wr);
 }
 
-/* Credits by themselves: a small message where messages are sent, else a write of how many were
- * taken, which their user finds in its memory when it needs them. */
+/* Returns credits alone: by a small message if messages are sent, else by a write of the number
+ * taken, which the peer reads from its memory when it needs credits. */
 static void return_credits(struct end *e, const struct way *w, unsigned c)
 {
     const struct info *peer = &board->info[1 - e->side][e->set];
@@ -419,7 +421,8 @@ static void return_credits(struct end *e, const struct way *w, unsigned c)
     post(e, c, &wr);
 }
 
-/* `back`: so many that were taken are returned by themselves, 0: a message will do it. */
+/* Takes a message. `back`: returns credits alone after this number of messages;
+ * 0: messages return them. */
 static void accept_message(struct end *e, const struct way *w, unsigned c, const char *m,
                            uint32_t bytes, uint32_t back)
 {
@@ -438,7 +441,7 @@ static void accept_message(struct end *e, const struct way *w, unsigned c, const
         return_credits(e, w, c);
 }
 
-/* A look at the memory of the connections from `first` on. */
+/* Polls the memory of `n` connections from `first` on. */
 static void look_at_rings(struct end *e, const struct way *w, unsigned first, unsigned n,
                           uint32_t bytes, uint32_t back)
 {
@@ -472,7 +475,8 @@ static unsigned look_at_queue(struct end *e, const struct way *w, uint32_t back)
             exit(1);
         }
         id[i] = wc[i].wr_id;
-        /* the number of the connection: of an immediate, its value; of a message, in front */
+        /* the number of the connection: value of the immediate, or part of the message's
+         * header */
         const char *m = e->rx + id[i] * SLOT;
         unsigned c =
             w->imm ? ntohl(wc[i].imm_data) : ((const struct head *)(const void *)m)->conn;
@@ -491,7 +495,7 @@ static unsigned look_at_queue(struct end *e, const struct way *w, uint32_t back)
     return (unsigned)n;
 }
 
-/* One look.  A server looks for all connections, a client for that which it has. */
+/* Polls once: a server for all connections, a client for its own. */
 static void look(struct end *e, const struct way *w, unsigned c, uint32_t bytes, uint32_t back)
 {
     if (w->write && !w->imm)
@@ -530,7 +534,7 @@ static void await_credit(struct end *e, const struct way *w, unsigned c, uint32_
     }
 }
 
-/* Between two cases: what is owed still is forgotten by both. */
+/* Drops owed credits between two cases. */
 static void forget(struct end *e, const struct way *w)
 {
     while (look_at_queue(e, w, 0) != 0)
@@ -541,9 +545,10 @@ static void forget(struct end *e, const struct way *w)
     }
 }
 
-/* ---- With the clock ---- */
+/* ---- Times ---- */
 
-/* Connections of which `busy` are; all busy ones of many have one message under way each. */
+/* Number of connections, of which `busy` are used; many busy ones have one message in flight
+ * each. */
 struct load {
     const struct way *way;
     unsigned n, busy;
@@ -578,7 +583,7 @@ static double stream(struct end *e, const struct load *l, unsigned count)
         send_one(e, l->way, i % l->busy, l->bytes, true);
     }
     meet(e->side);
-    /* The server has taken all; what it returned last is taken before the next case. */
+    /* The server has taken all messages; its last credits are taken before the next case. */
     for (unsigned c = 0; c < l->busy && e->side == 0; c++)
         await_credit(e, l->way, c, l->back);
     meet(e->side);
@@ -611,7 +616,7 @@ static struct load load_of(const struct way *w, unsigned n, bool all, unsigned b
     return l;
 }
 
-/* All ways in turn, in another order each round. */
+/* Measures all ways in turn, in another order each round. */
 static void time_case(struct end **end, unsigned n, bool all, unsigned bytes, unsigned rounds,
                       unsigned count)
 {
@@ -637,7 +642,7 @@ static void time_case(struct end **end, unsigned n, bool all, unsigned bytes, un
     }
 }
 
-/* A stream on one connection, where credits come back by so many. */
+/* Measures a stream on one connection with different numbers of credits returned together. */
 static void time_credits(struct end **end, unsigned rounds, unsigned count)
 {
     double v[2][BACKS][MAX_ROUNDS];
@@ -680,9 +685,9 @@ static void time_all(unsigned side, unsigned rounds, unsigned count)
     }
 }
 
-/* ---- With callgrind ---- */
+/* ---- Callgrind ---- */
 
-/* It finds them by name, so they stay functions of their own. */
+/* Found by callgrind by name, so not inlined. */
 void counted_send(struct end *e, const struct load *l, unsigned from, unsigned n);
 void counted_take(struct end *e, const struct load *l, unsigned n);
 void counted_end(const char *what, const struct load *l, unsigned n);
@@ -708,8 +713,8 @@ __attribute__((noinline)) void counted_end(const char *what, const struct load *
     fflush(stdout);
 }
 
-/* One busy connection gets one message at a time, or as many as it may; of several busy ones
- * each has one when the server looks. */
+/* Counts a case: a busy connection gets one message at a time, or `together`; of several busy
+ * connections each has one when the server polls. */
 static void count_case(struct end *client, struct end *server, const struct load *l,
                        const char *what, unsigned together)
 {

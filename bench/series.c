@@ -15,7 +15,7 @@ static double value_of(const struct series *series, const struct outcome *outcom
     double seconds = (double)(outcome->end - outcome->start) / 1e9;
 
     switch (series->unit) {
-    case UNIT_US: /* all clients do their messages at the same time, each there and back */
+    case UNIT_US: /* all clients send at the same time; each message goes there and back */
         return seconds * 1e6 / (double)series->job.count / 2;
     case UNIT_MBS:
         return (double)outcome->bytes / 1e6 / seconds;
@@ -50,7 +50,7 @@ static int one_round(struct series *series, struct workers *workers, char *why)
     return 0;
 }
 
-/* The series of one group, interleaved. */
+/* Runs the series of one group, interleaved. */
 static int run_group(struct series *group, unsigned count, unsigned rounds,
                      struct workers *workers, char *why)
 {
@@ -109,7 +109,8 @@ double series_median(const double *value, unsigned count)
     return spread_of(value, count).median;
 }
 
-/* How much better the first of the group is than this one; for times, less is better. */
+/* Returns the factor by which the first of the group is better than this one; for times, lower
+ * is better. */
 static double ratio(const struct series *first, const struct series *series)
 {
     double a = series_median(first->value, first->rounds),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Series of measurements: each is one job over one transport, done once in every round.  The
- * rounds of several series are interleaved (A B, B A, A B …), so that a disturbance of the
- * machine hits all of them; what counts is the median.
+ * Series of measurements: a job over a transport, run once per round. The rounds of several
+ * series are interleaved (A B, B A, A B …), so that disturbances affect all of them; the result
+ * is the median.
  */
 #ifndef BENCH_SERIES_H
 #define BENCH_SERIES_H
@@ -19,11 +19,11 @@ enum unit {
 }; /* one-way microseconds, 10^6 bytes per second, messages per second */
 
 struct series {
-    const char *name; /* of the test: "lat" … */
+    const char *name; /* of the test, such as "lat" */
     enum side side;
     struct job job;
     enum unit unit;
-    bool first_of_group; /* a new line is begun before it; ratios are to the first of a group */
+    bool first_of_group; /* begins a group, printed after an empty line; ratios refer to it */
     /* results */
     unsigned rounds;
     double value[MAX_ROUNDS];
@@ -31,13 +31,13 @@ struct series {
     uint64_t bad; /* messages with wrong contents in all rounds */
 };
 
-/* Does `rounds` rounds of all series.  0, or -1 with one line in `why`. */
+/* Runs `rounds` rounds of all series. Returns 0, or -1 with one line in `why`. */
 int series_run(struct series *series, unsigned count, unsigned rounds, struct workers *workers,
                char *why);
 
 double series_median(const double *value, unsigned count);
 
-/* Prints them as a table, or as the objects of a JSON array, without its brackets. */
+/* Print the series as a table, or as objects of a JSON array, without its brackets. */
 void series_print(FILE *out, const struct series *series, unsigned count);
 void series_print_json(FILE *out, const struct series *series, unsigned count);
 

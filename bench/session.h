@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What bmi-perf's clients and servers say to each other over BMI.
+ * Protocol of bmi-perf's clients and servers over BMI.
  *
  *   client                                            server
  *   unexpected SESSION_OPEN_TAG: the job       ->
- *                                              <-     tag: report (error set: it refuses)
+ *                                              <-     tag: report (error set: refused)
  *   then for the warm-up (if any) and for the timed phase:
  *   tag: empty "go" if the server has a        ->
  *        stream to send
  *   tag + 1: the job's messages                <->    tag + 1
  *                                              <-     tag: report
  *
- * Unexpected requests of a JOB_REQUEST have tag + 1, too.  A JOB_COUNTERS or JOB_METRICS gets
- * text instead of a report, and has no phase; a report whose error is set says that there is
- * none.
+ * Unexpected requests of a JOB_REQUEST have tag + 1, too. JOB_COUNTERS and JOB_METRICS are
+ * answered by text instead of a report, and have no phases; a report with an error means
+ * failure.
  */
 #ifndef BENCH_SESSION_H
 #define BENCH_SESSION_H

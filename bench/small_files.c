@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Small files of OrangeFS by its system interface: makes COUNT files in the root of the file
- * system, or looks them up and asks about them, or removes them, one after the other.
+ * Small files of OrangeFS by its system interface: creates COUNT files in the root of the file
+ * system, or looks them up and gets their attributes, or removes them, one after the other.
  *
  *     small_files MOUNT_POINT COUNT create|stat|remove
  *
- * Prints how many a second.  Each process knows of no file at first, so that all ask the
- * server.  bench/run-metadata compiles it against an installed OrangeFS.
+ * Prints the files per second. Each process starts with empty caches, so that all requests go
+ * to the server. bench/run-metadata compiles it against an installed OrangeFS.
  */
 #include <stdio.h>
 #include <stdlib.h>

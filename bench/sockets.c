@@ -15,9 +15,9 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#define BATCH 256 /* segments of one system call */
+#define BATCH 256 /* segments per system call */
 
-/* Splits host and port and looks them up. */
+/* Splits and resolves host and port. */
 static int resolve(const char *address, bool passive, struct addrinfo **found)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
@@ -113,7 +113,7 @@ int sockets_port(int fd)
                                           : ((struct sockaddr_in *)&at)->sin_port);
 }
 
-/* What the last system call returned, when it moved nothing. */
+/* Returns the error of a system call that moved no data. */
 static int failure(ssize_t n)
 {
     if (!n)
@@ -163,8 +163,8 @@ int sockets_receive(int fd, void *data, size_t size)
     return 0;
 }
 
-/* Takes the next part of a list: up to BATCH segments, the first one without its `skip` bytes.
- */
+/* Copies the next part of a list: up to BATCH segments, the first one without its `skip`
+ * bytes. */
 static size_t batch(struct iovec *part, const struct iovec *iov, size_t count, size_t skip)
 {
     size_t n = count < BATCH ? count : BATCH;
@@ -178,7 +178,7 @@ static size_t batch(struct iovec *part, const struct iovec *iov, size_t count, s
 static int transfer_list(int fd, const struct iovec *iov, size_t count, bool sending)
 {
     struct iovec part[BATCH];
-    size_t skip = 0; /* bytes of iov[0] that are through */
+    size_t skip = 0; /* bytes of iov[0] already moved */
 
     while (count) {
         struct msghdr message = {.msg_iov = part, .msg_iovlen = batch(part, iov, count, skip)};

@@ -8,34 +8,34 @@
 #include <sys/uio.h>
 
 /*
- * Connect to, or listen on, "host:port" or "[v6]:port".  *fd is the socket, with TCP_NODELAY.
- * -EINVAL: not such an address; -EHOSTUNREACH: the name is unknown.  sockets_listen with host
- * "" or "*" takes all of the host's addresses.
+ * Connect to, or listen on, "host:port" or "[v6]:port". *fd: the socket, with TCP_NODELAY.
+ * -EINVAL: invalid address; -EHOSTUNREACH: unknown name. sockets_listen() with host "" or "*"
+ * uses all addresses.
  */
 int sockets_connect(const char *address, int *fd);
 int sockets_listen(const char *address, int *fd);
 
-/* The port that a listening socket has, also where 0 was asked for. */
+/* Returns the port of a listening socket, also if chosen by the kernel. */
 int sockets_port(int fd);
 
-/* A blocking read or write that has seen no byte for this long fails with -ETIMEDOUT. */
+/* Seconds; a blocking read or write without any progress for this time fails with
+ * -ETIMEDOUT. */
 #define SOCKETS_SILENCE_S 60
 
-/* Waits, for ever, until there is something to receive. */
+/* Waits without limit for data to receive. */
 int sockets_wait(int fd);
 
-/* Transfer everything.  -ECONNRESET when the peer closes before that. */
+/* Transfer all data. -ECONNRESET if the peer closes earlier. */
 int sockets_send(int fd, const void *data, size_t size);
 int sockets_receive(int fd, void *data, size_t size);
 
-/* The same for segments; the array is left as it was. */
+/* The same for segments; the array is not modified. */
 int sockets_send_list(int fd, const struct iovec *iov, size_t count);
 int sockets_receive_list(int fd, const struct iovec *iov, size_t count);
 
 /*
  * Accepts clients on a listening socket until it is shut down, and serves each in a thread of
- * its own.  `serve` closes nothing: the socket is closed when it returns.  Threads of clients
- * that are still there run on.
+ * its own. The socket is closed after `serve` returns. Threads of remaining clients continue.
  */
 void sockets_serve(int listener, void (*serve)(int fd, void *arg), void *arg);
 

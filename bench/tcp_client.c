@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A client process over plain TCP: one connection, and in each phase one thread, for each
- * server. */
+/* A client process over plain TCP: one connection, and in each phase one thread, per server. */
 #include "bench/transport.h"
 
 #include <pthread.h>
@@ -108,7 +107,7 @@ static int tcp_prepare_link(struct tcp_client *client, struct link *link)
     return rc ? rc : receive_report(link);
 }
 
-/* One link's part of a phase, in a thread of its own when there are several. */
+/* Runs one link's part of a phase, in a thread of its own if there are several links. */
 static void *phase_thread(void *arg)
 {
     struct link *link = arg;

@@ -11,15 +11,14 @@
 #include "bench/sockets.h"
 
 #define PIPE_BYTES                                                                             \
-    65536 /* requests under way; with more, both sides could wait for room in the socket for   \
-             ever */
+    65536 /* bytes of requests in flight; with more, both sides could block on full sockets */
 
-/* The buffers of one direction. */
+/* Buffers of one direction. */
 struct side {
     uint64_t size;    /* bytes of a message */
     size_t bytes;     /* of memory */
     bool huge;        /* memory in huge pages */
-    uint64_t buffers; /* messages that have memory of their own */
+    uint64_t buffers; /* messages with memory of their own */
     size_t segments;  /* of a message */
     unsigned char *memory;
     struct iovec *iov;
@@ -152,7 +151,7 @@ static int receive_all(struct tcp_exchange *exchange)
     return rc;
 }
 
-/* Receives each message of the other side and answers it. */
+/* Receives each message of the peer and answers it. */
 static int echo(struct tcp_exchange *exchange)
 {
     uint64_t i;
@@ -166,7 +165,7 @@ static int echo(struct tcp_exchange *exchange)
     return rc;
 }
 
-/* Sends up to `window` messages ahead of the answers. */
+/* Sends messages, up to `window` of them without a reply. */
 static int ask(struct tcp_exchange *exchange, uint64_t window)
 {
     uint64_t sent = 0, answered = 0;

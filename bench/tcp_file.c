@@ -22,14 +22,14 @@
 struct share {
     bool put;
     int file;
-    uint64_t size; /* of the whole file; out of a get, of this share */
+    uint64_t size; /* of the whole file; result of a get: of this share */
     const char *name, *server;
     unsigned index, count; /* of the server */
     int error;
     pthread_t thread;
 };
 
-/* Bytes of a file of `size` that lie in the strips of server `index` of `count`. */
+/* Returns the bytes of a file of `size` in the strips of server `index` of `count`. */
 static uint64_t share_bytes(uint64_t size, unsigned index, unsigned count)
 {
     uint64_t strips = size / STRIP, rest = size % STRIP;
@@ -96,7 +96,7 @@ static void *share_thread(void *arg)
     return NULL;
 }
 
-/* Runs all shares; 0, or -1 with `why`. */
+/* Runs all shares; returns 0, or -1 with `why`. */
 static int run_shares(struct share *share, unsigned count, char *why)
 {
     unsigned i, started;

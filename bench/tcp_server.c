@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The server over plain TCP: a thread for each client, which asks for one job after the other.
- */
+/* The server over plain TCP: one thread per client, which requests one job after the other. */
 #include "bench/tcp_server.h"
 
 #include <errno.h>
@@ -37,7 +36,7 @@ static int do_phase(int fd, const struct job *job, struct tcp_exchange *exchange
     return rc ? rc : send_report(fd, &report);
 }
 
-/* One job; non-zero when the client is gone or broke the rules. */
+/* Serves one job; non-zero if the client disconnected or violated the protocol. */
 static int do_job(int fd, struct budget *budget)
 {
     unsigned char wire[JOB_WIRE_SIZE];
@@ -83,7 +82,7 @@ static void serve(int fd, void *arg)
 int tcp_serve(const char *address, uint64_t memory, char *why)
 {
     struct budget *budget =
-        calloc(1, sizeof *budget); /* left to threads that outlive the listener */
+        calloc(1, sizeof *budget); /* not freed: used by threads that outlive the listener */
     int fd, rc = budget ? sockets_listen(address, &fd) : -ENOMEM;
 
     if (rc) {

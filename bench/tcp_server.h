@@ -5,10 +5,10 @@
 #include <stdint.h>
 
 /*
- * Serves jobs over plain TCP at "host:port" until the process gets SIGTERM or SIGINT, with at
- * most `memory` bytes for all of them together (budget.h).  Prints "listening on ADDRESS,
- * port PORT" on standard output when it is ready, and tells a supervisor (program_notify).
- * Returns -1 with one line in `why` (WHY_SIZE bytes) when it cannot listen.
+ * Serves jobs over plain TCP at "host:port" until SIGTERM or SIGINT, with `memory` bytes at
+ * most for all of them together (budget.h). Prints "listening on ADDRESS, port PORT" on
+ * standard output when ready, and notifies a supervisor (program_notify). Returns -1 with one
+ * line in `why` (WHY_SIZE bytes) if it cannot listen.
  */
 int tcp_serve(const char *address, uint64_t memory, char *why);
 

@@ -15,11 +15,11 @@
 #include "bench/transport.h"
 #include "embedded/program/program.h"
 
-/* A client. */
+/* State of a client. */
 struct guest {
     int fd, folder;
     char name[TCP_STORE_NAME + 1];   /* of the request */
-    char listed[TCP_STORE_NAME + 1]; /* whose file is open for lists, if one is */
+    char listed[TCP_STORE_NAME + 1]; /* name of the file open for lists, or "" */
     int file;
     struct tcp_store_extent extent[TCP_STORE_EXTENTS];
     char data[TCP_STORE_DATA];
@@ -57,7 +57,7 @@ int tcp_store_read(int fd, char *data, size_t size, off_t offset)
     return 0;
 }
 
-/* The answer, and what follows it. */
+/* Sends the reply and its data. */
 static int answer(struct guest *g, int error, uint64_t bytes, size_t data)
 {
     struct tcp_store_answer head = {htole64((uint64_t)-error), htole64(bytes)};
@@ -71,9 +71,9 @@ static size_t chunk(uint64_t left)
     return left < TCP_STORE_DATA ? (size_t)left : TCP_STORE_DATA;
 }
 
-/* These return 0, or what ends the connection. */
+/* The following functions return 0, or an error that ends the connection. */
 
-/* A file that is not complete is removed. */
+/* Stores a file; removes an incomplete one. */
 static int put(struct guest *g, uint64_t bytes)
 {
     int file =
@@ -104,7 +104,7 @@ static int get(struct guest *g)
 
     if (!rc)
         rc = tcp_store_read(file, g->data, n, 0);
-    if (rc) { /* it can be asked again */
+    if (rc) { /* further requests are possible */
         rc = answer(g, rc, 0, 0);
         bytes = 0;
     } else {
@@ -134,7 +134,7 @@ static int remove_file(struct guest *g)
     return answer(g, unlinkat(g->folder, g->name, 0) ? -errno : 0, 0, 0);
 }
 
-/* The file of a list stays open for the next one. */
+/* Opens the file of a list, which stays open for the next one. */
 static int open_listed(struct guest *g, bool writes)
 {
     if (g->file >= 0 && strcmp(g->listed, g->name) == 0)
@@ -175,7 +175,7 @@ static int list(struct guest *g, uint64_t count, bool writes)
     return answer(g, rc, rc ? 0 : total, rc || writes ? 0 : total);
 }
 
-/* The next request; what is no name ends the connection. */
+/* Serves the next request; an invalid name ends the connection. */
 static int serve_one(struct guest *g)
 {
     struct tcp_store_request request;

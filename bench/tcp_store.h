@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A store of files over plain TCP.  A connection carries any number of requests, one after the
- * other, each answered before the next:
+ * A store of files over plain TCP. A connection carries any number of requests, each answered
+ * before the next:
  *
  *   client                                                                server
- *   what, length of the name, bytes; name                             ->
- *   put: so many bytes, the whole file                                ->
+ *   operation, length of the name, bytes; name                        ->
+ *   put: the bytes of the whole file                                  ->
  *                                       <-  0 or an errno, when all is stored
  *   get                                                               ->
- *                                       <-  0 or an errno, bytes; so many bytes
+ *                                       <-  0 or an errno, bytes; the data
  *   size                                                              ->
  *                                       <-  0 or an errno, bytes
  *   remove, or nothing                                                ->
  *                                       <-  0 or an errno
- *   put-list, get-list: so many extents (offset, length); put: data   ->
+ *   put-list, get-list: extents (offset, length); put: data           ->
  *                                       <-  0 or an errno, bytes; get: the data
  *
- * A list has at most TCP_STORE_EXTENTS extents of TCP_STORE_DATA bytes together; a file that is
- * put by lists is made by the first one.  All numbers have 64 bits, little-endian.
+ * A list has at most TCP_STORE_EXTENTS extents of TCP_STORE_DATA bytes together; the first
+ * put-list creates the file. Numbers are 64-bit, little-endian.
  */
 #ifndef BENCH_TCP_STORE_H
 #define BENCH_TCP_STORE_H
@@ -52,10 +52,10 @@ struct tcp_store_extent {
     uint64_t offset, length;
 };
 
-/* Serves until a signal ends the process.  Returns -1 with one line in `why` when it cannot. */
+/* Serves until a signal ends the process. Returns -1 with one line in `why` on failure. */
 int tcp_store(const char *address, const char *folder, char *why);
 
-/* All of it, or a negative errno; -EIO when the file ends early. */
+/* Transfer all bytes; return 0 or a negative errno; -EIO if the file ends early. */
 int tcp_store_write(int fd, const char *data, size_t size, off_t offset);
 int tcp_store_read(int fd, char *data, size_t size, off_t offset);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* How a client process runs jobs: over BMI (bmi_client.c) or over plain TCP sockets
+/* Execution of jobs by a client process: over BMI (bmi_client.c) or plain TCP sockets
  * (tcp_client.c). */
 #ifndef BENCH_TRANSPORT_H
 #define BENCH_TRANSPORT_H
@@ -9,36 +9,36 @@
 #define MAX_SERVERS 16
 #define WHY_SIZE    1024
 
-/* What a client process found out in the timed phase of a job. */
+/* Results of the timed phase of a job in one client process. */
 struct outcome {
-    uint64_t start,
-        end; /* clock_ns(): from the first post to the last byte known to have arrived */
-    uint64_t messages; /* each way */
-    uint64_t bytes;    /* payload, both ways */
-    uint64_t bad;      /* messages with wrong contents, on both sides */
-    uint64_t cpu;      /* processor time of this process in ns */
-    uint64_t server_cpu_start[MAX_SERVERS], server_cpu_end[MAX_SERVERS]; /* 0 where not used */
+    uint64_t start, end; /* clock_ns(): first post; last byte known to have arrived */
+    uint64_t messages;   /* each way */
+    uint64_t bytes;      /* payload, both ways */
+    uint64_t bad;        /* messages with wrong contents, on both sides */
+    uint64_t cpu;        /* processor time of this process, ns */
+    uint64_t server_cpu_start[MAX_SERVERS], server_cpu_end[MAX_SERVERS]; /* 0 if not used */
 };
 
-/* Phase `number` of a transport's job: 0 warms up, 1 is timed.  0, or -1 with the reason. */
+/* Runs phase `number` of a transport's job: 0: warm-up, 1: timed. Returns 0, or -1 with the
+ * reason. */
 typedef int (*phase_fn)(void *state, uint64_t number, char *why);
 
-/* Runs the timed phase; the outcome is its times and nothing else yet. */
+/* Runs the timed phase; stores its times only. */
 int outcome_time(struct outcome *outcome, phase_fn phase, void *state, char *why);
-/* Adds what one server did and said, and how many messages from it were bad. */
+/* Adds the results of one server, and the number of bad messages from it. */
 void outcome_add(struct outcome *outcome, const struct job *job, unsigned server,
                  const struct report *said, uint64_t bad);
 
-/* Which of the servers take part: `count` of them from `first` on. */
+/* The participating servers: `count` of them from `first` on. */
 struct part {
     unsigned first, count;
 };
 
 /*
- * All return 0, or -1 with one line in `why` (WHY_SIZE bytes) that names the server and the
- * cause.  After a failure only close is allowed.  prepare ends with the warm-up done, run does
- * the timed phase.  counters gives the engine's counters of a server, or of this process
- * (server -1), as lines of text.
+ * Functions return 0, or -1 with one line in `why` (WHY_SIZE bytes) that names server and
+ * cause. After a failure only close is permitted. prepare includes the warm-up; run executes
+ * the timed phase. counters gets the engine's counters of a server, or of this process (server
+ * -1), as lines of text.
  */
 struct transport {
     const char *name;
@@ -52,10 +52,10 @@ struct transport {
 
 extern const struct transport bmi_transport, tcp_transport;
 
-/* Of bmi_transport: an option that there is not is named on standard error. */
+/* bmi_transport only: reports an unknown option on standard error. */
 void bmi_tell_ignored(const void *state);
 
-/* Of bmi_transport: what its first server counts, as Prometheus reads it. */
+/* bmi_transport only: gets the metrics of its first server in Prometheus format. */
 int bmi_metrics(void *state, char *text, size_t size, char *why);
 
 #endif

@@ -15,7 +15,7 @@
 
 enum order { ORDER_PREPARE, ORDER_RUN, ORDER_COUNTERS };
 
-/* From the parent. */
+/* Sent by the parent. */
 struct command {
     enum order order;
     enum side side;
@@ -24,7 +24,7 @@ struct command {
     int server;
 };
 
-/* From a child. */
+/* Sent by a child. */
 struct answer {
     int failed;
     char why[WHY_SIZE];
@@ -34,7 +34,7 @@ struct answer {
 
 struct worker {
     pid_t pid;
-    int fd; /* to the child */
+    int fd; /* socket of the child */
 };
 
 struct workers {
@@ -65,9 +65,9 @@ static bool move(int fd, void *data, size_t size, bool sending)
 
 struct child {
     const struct workers_config *config;
-    bool first; /* it speaks for all of them */
+    bool first; /* gets the counters for all clients */
     const struct transport *transport[SIDES];
-    void *state[SIDES]; /* opened when first needed */
+    void *state[SIDES]; /* NULL until needed */
 };
 
 static int child_open(struct child *child, enum side side, char *why)
@@ -147,7 +147,7 @@ static int start_one(struct workers *workers, char *why)
         return -1;
     }
     if (!worker->pid) {
-        prctl(PR_SET_PDEATHSIG, SIGTERM); /* whatever happens to the parent, no client stays */
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* no client survives the parent */
         if (getppid() != parent)
             _exit(1);
         for (i = 0; i < workers->count; i++)
@@ -186,12 +186,12 @@ void workers_stop(struct workers *workers)
     if (!workers)
         return;
     for (i = 0; i < workers->count; i++)
-        close(workers->worker[i].fd); /* a child that waits for a command ends now … */
+        close(workers->worker[i].fd); /* ends a child that waits for a command */
     for (i = 0; i < workers->count; i++) {
         int tries = 50;
         while (tries-- && waitpid(workers->worker[i].pid, NULL, WNOHANG) == 0)
             usleep(20000);
-        if (tries < 0) { /* … one that waits for a server has to be told */
+        if (tries < 0) { /* ends a child that waits for a server */
             kill(workers->worker[i].pid, SIGTERM);
             waitpid(workers->worker[i].pid, NULL, 0);
         }
@@ -220,8 +220,8 @@ static int collect(struct workers *workers, unsigned i, struct answer *answer, c
     return answer->failed;
 }
 
-/* Which servers client `i` uses: one in a ping-pong, else all, and each client begins with
- * another one. */
+/* Returns the servers used by client `i`: one in a ping-pong, else all, each client starting
+ * with another one. */
 static struct part part_of(const struct workers *workers, const struct command *command,
                            unsigned i)
 {

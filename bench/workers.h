@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Client processes.  Each is a child that talks to the servers by itself, as the clients of a
- * file system do; the parent hands out jobs, starts them at the same time, and adds up.  The
- * parent itself never opens a transport, so it can fork.
+ * Client processes. Each is a child with its own connections to the servers, like the clients
+ * of a file system. The parent distributes jobs, starts them at the same time, and adds up the
+ * results. It never opens a transport itself, so it can fork.
  */
 #ifndef BENCH_WORKERS_H
 #define BENCH_WORKERS_H
@@ -20,17 +20,17 @@ struct workers_config {
 
 struct workers;
 
-/* Results: 0, or -1 with one line in `why` (WHY_SIZE bytes).  After a failure only workers_stop
- * is allowed. */
+/* Results: 0, or -1 with one line in `why` (WHY_SIZE bytes). After a failure only
+ * workers_stop() is permitted. */
 int workers_start(const struct workers_config *config, struct workers **out, char *why);
 void workers_stop(struct workers *workers);
 
-/* All clients do the job at the same time; *total is the sum (first start, last end, processor
- * time of all). */
+/* Runs the job in all clients at the same time; *total is the sum (first start, last end,
+ * processor time of all). */
 int workers_run(struct workers *workers, enum side side, const struct job *job,
                 struct outcome *total, char *why);
 
-/* The counters of a server as the first client gets them, or the first client's own (server =
+/* Gets the counters of a server through the first client, or the first client's own (server =
  * -1), as lines of text. */
 int workers_counters(struct workers *workers, int server, char *text, size_t size, char *why);
 
