@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # shellcheck shell=bash disable=SC2034
-# For the scripts of bench/, which source it after setting `build`: temporary folder, servers, the device, perftest.  Everything
-# started here is ended, and the folder removed, when the script ends.
+# For the scripts of bench/, which source it after setting `build`: temporary folder, servers,
+# device, perftest. At the end of the script all processes started here are ended and the folder is
+# removed.
 : "${build:?}"
-# Whatever the locale of the user, figures have a decimal point, here and in what is started.
+# Decimal points in all figures, in any locale, here and in programs started here.
 export LC_ALL=C
-unset CDPATH # cd goes where it is told, and says nothing
-# The script again, with 64 ports of its own, from FIRST_PORT on.
+unset CDPATH # cd goes to the given folder, without output
+# Restarts the script with 64 ports of its own, from FIRST_PORT on.
 [ -n "${FIRST_PORT-}" ] || exec "$build/with-ports" "$0" "$@"
 [ -z "${RNR_COUNTERS-}" ] || export EMUVERBS_COUNTERS_DIR=$RNR_COUNTERS # see tests/long/rnr
 me=${0##*/}
@@ -19,13 +20,13 @@ pids=() # of servers
 say() { printf '%s\n' "$me: $*"; }
 die() { printf '%s\n' "$me: $*" >&2; exit 1; }
 
-# Refuses what is no whole number, or 0.
+# Checks for a positive whole number.
 need_number() { # NAME VALUE
     [[ $2 =~ ^[1-9][0-9]*$ ]] || die "$1 must be a number from 1 on, not '$2'"
 }
 
-# Ends those of these processes that this shell has started and that still run, and waits for all of them.  The number of one that has
-# ended may be somebody else's by now.
+# Ends the running processes among the given children of this shell, and waits for all. The number
+# of an ended process may have been reused.
 end_running() { # PID...
     local pid running
     running=" $(jobs -pr | tr '\n' ' ')"
@@ -41,7 +42,8 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM HUP
 
-# Makes $work, a folder with that many MiB of room: in memory if possible, so that the network is what is measured.
+# Creates $work, a folder with MIB of free space: in memory if possible, so that the network is the
+# bottleneck.
 make_work() { # MIB
     local base
     for base in /dev/shm "${TMPDIR:-/tmp}" "$build"; do
@@ -52,7 +54,8 @@ make_work() { # MIB
     die "no folder has $1 MiB of room; set TMPDIR to one that has"
 }
 
-# An IPv4 address of a network device that belongs to an RDMA device; nothing if there is none.
+# Prints an IPv4 address of a network device that belongs to an RDMA device; nothing if there is
+# none.
 hca_address() {
     local file dev found
     for file in /sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*; do
@@ -62,7 +65,7 @@ hca_address() {
     done
 }
 
-# Sets host, device (for people), and wrapper (what runs a verbs program).
+# Sets host, device (a description), and wrapper (command that runs a verbs program).
 choose_device() {
     host=$(hca_address)
     wrapper=()
@@ -75,7 +78,8 @@ choose_device() {
     fi
 }
 
-# The same for Elan4 in software, in $work: servers on nodes 0 to 15, in their first contexts; wrapper is that of clients, on node 16.
+# The same for the software Elan4, in $work: servers on nodes 0 to 15, in their first contexts;
+# wrapper runs clients, on node 16.
 choose_elan4() {
     local n table=
     [ -x "$build/emul/elan4/emuelan4" ] || die "emuelan4 was not built"
@@ -86,7 +90,7 @@ choose_elan4() {
     wrapper=("$build/emul/elan4/emuelan4" --dir "$EMUELAN4_DIR" --node 16)
 }
 
-# Of server N: its address, and what runs it.
+# address() prints the address of server N, server_wrapper() sets the command that runs it.
 address() { # N
     if [ "$network" = elan4 ]; then echo "elan4://$1:2"; else echo "ib://$host:$((FIRST_PORT + $1))"; fi
 }
@@ -95,8 +99,8 @@ server_wrapper() { # N: sets serving
     [ "$network" = ib ] || serving[-1]=$1
 }
 
-# Starts a server, waits until it says that it is ready (NOTIFY_SOCKET, see its man page): what it says of that is in $ready.
-# Status 1, and its log on standard error, when it ends instead.
+# Starts a server and waits for its notification (NOTIFY_SOCKET, see its man page), stored in
+# $ready. Status 1, and its log on standard error, if the server ends instead.
 ready=
 start() { # LOG COMMAND...
     local log=$work/$1 fifo=$work/ready.$BASHPID
@@ -112,25 +116,26 @@ start() { # LOG COMMAND...
     cat "$log" >&2
     return 1
 }
-# The port of the server that was started last, which may have been told 0.
+# Prints the port of the server started last, which may have been given port 0.
 ready_port() { echo "${ready##*, port }"; }
 
-# A number of the measurement in $work/json, the first of that name.  Status 1 when there is none.
+# Prints the first number of this name in $work/json. Status 1 if there is none.
 field() {
     local value
     value=$(sed -n "s/.*\"$1\": \[\{0,1\}\([0-9.]*\).*/\1/p" "$work/json" | head -n 1)
     [ -n "$value" ] && echo "$value"
 }
-# What a command prints, which is a figure.  Status 1 when it fails, or prints nothing.
+# Prints the output of a command, which is a figure. Status 1 if it fails or prints nothing.
 figure() { # COMMAND...
     local value
     value=$("$@") && [ -n "$value" ] && echo "$value"
 }
-# The median of a file of numbers, one a line.
+# Prints the median of a file of numbers, one per line.
 median() { sort -n "$1" | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2 }'; }
 
-# One run of a perftest program between two processes here, on port FIRST_PORT + PORT: MB/s (10^6 bytes; it reports units of 2^20
-# bytes) of one that measures bandwidth, microseconds one way (the typical time) of one that measures latency.
+# Runs a perftest program with two processes on this machine, on port FIRST_PORT + PORT. Prints MB/s
+# (10^6 bytes; perftest reports units of 2^20 bytes) for a bandwidth test, microseconds one way
+# (typical) for a latency test.
 perftest() { # PROGRAM SIZE COUNT [PORT]
     local server i port=$((FIRST_PORT + ${4:-1})) rc=1
     # shellcheck disable=SC2086
@@ -152,8 +157,8 @@ perftest() { # PROGRAM SIZE COUNT [PORT]
         END { exit !found }' "$work/perftest"
 }
 
-# Uses that many MiB of the folder's memory and gives them back.  In a virtual machine memory that nobody used for a while is not
-# there at all, and whoever needs it first waits until the host has brought it, which takes several times as long as a copy.
+# Uses MIB of the folder's memory and frees them. In a virtual machine, memory not used for a while
+# must be provided by the host again, which takes several times as long as a copy.
 touch_memory() { # MIB
     head -c $(($1 << 20)) /dev/zero > "$work/touched"
     rm -f "$work/touched"

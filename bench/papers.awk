@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# For bench/papers: of bench/papers.ratios and an item's raw data, what stands on the page.  Variables: what (table: medians with
-# least and most; ratios: beside the paper's; control: the series that was measured twice; data: for gnuplot), item, xs, series,
-# x_label, unit, control, link (if given, all but TCP was measured over a model of a link), emulated (if given, over the devices of which
-# the causes of papers.ratios are).
+# For bench/papers: prints the page's parts from bench/papers.ratios and an item's raw data.
+# Variables: what (table: medians with minimum and maximum; ratios: beside the paper's; control: the
+# series measured twice; data: for gnuplot), item, xs, series, x_label, unit, control, link (if set,
+# all but TCP was measured with the link model), emulated (if set, over the devices to which the
+# causes of papers.ratios apply).
 BEGIN { nx = split(xs, x, " "); ns = split(series, name, " ") }
 FNR == NR {
     if (/^#/ || !NF) next
@@ -25,7 +26,7 @@ function collect(s, at,    r, k) {
     n = 0
     for (r = 1; r <= rounds; r++) if ((k, r) in value) insert(value[k, r])
 }
-# Likewise from the ratios of two series, round by round.  A series may say where it is meant, as in series@x.
+# The same from the ratios of two series, round by round. A series may name its x, as in series@x.
 function collect_ratio(a, b, at,    r, k, l) {
     k = a ~ /@/ ? place(a) : a SUBSEP at
     l = b ~ /@/ ? place(b) : b SUBSEP at
@@ -60,7 +61,7 @@ function table(    i, j, line) {
     print "\nMedians of " rounds " rounds (least to most)" (unit == "" ? "." : ", " unit ".")
 }
 
-# "max" and "min" take the x whose median of the ratio is largest, or smallest.
+# "max" and "min" select the x with the largest or smallest median of the ratio.
 function pick(a, b, at,    i, best, m) {
     if (at != "max" && at != "min") return at
     best = ""
@@ -71,7 +72,7 @@ function pick(a, b, at,    i, best, m) {
     return best
 }
 
-# Why a ratio is below the number in what the paper says, where that is known.
+# Prints the known cause of a ratio below the paper's.
 function cause(i,    paper) {
     paper = row[i, 3]
     if (emulated == "" || row[i, 8] == "" || !match(paper, /[0-9][0-9.]*/)) return ""
