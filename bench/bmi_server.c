@@ -3,8 +3,8 @@
  * The server over BMI: one thread, any number of clients. Each opening request starts a session
  * (session.h), which proceeds through its phases with its flows and control messages.
  *
- * A session is running a phase or ending. It ends after the report of the last phase, or after
- * a failure. Then operations in flight are cancelled, and the session is freed when they have
+ * A session is running a phase or ending. The end follows the report of the last phase, or a
+ * failure. Then operations in flight are cancelled, and the session is freed when they have
  * completed. The receives of a phase are posted before the report that lets the client start
  * the phase.
  *

@@ -221,7 +221,7 @@ static double request_time(const char *uri, const char *options)
     return times[TIMES / 2];
 }
 
-/* Sends requests until the server knows the client, then, after a word from `may`, COUNTED
+/* Sends TIMES requests, which introduce the client, then, after a word from `may`, COUNTED
  * ones. */
 static void be_counted(const char *uri, const char *options, int may, int does)
 {

@@ -17,7 +17,7 @@
  *   write-fence  and with a fence that has nothing to wait for
  *
  * The server changes a block that was read when the message arrives, so a late read gets wrong
- * contents. It checks a block that was written. Wrong contents fail the run, except for
+ * contents. A block that was written is checked. Wrong contents fail the run, except for
  * read-none, where they are counted.
  */
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A flow: one direction of a job's messages on one side, over BMI. It owns the buffers of the
- * window, posts as many operations as window and limit permit, and generates or checks the
+ * A flow: one direction of a job's messages on one side, over BMI. A flow owns the buffers of
+ * the window, posts as many operations as window and limit permit, and generates or checks the
  * contents.
  *
  * A message of a noncontiguous job consists of several operations ("pieces") of at most
@@ -50,7 +50,7 @@ void flow_free(struct flow *flow);
 int flow_begin(struct flow *flow, uint64_t phase, uint64_t total, uint64_t limit);
 int flow_allow(struct flow *flow, uint64_t more);
 
-/* Cancels operations in flight; they complete later. */
+/* Cancels operations in flight, which complete later. */
 void flow_cancel(struct flow *flow);
 
 bool flow_complete(const struct flow *flow); /* all messages of the phase are complete */

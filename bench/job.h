@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * A measurement: the messages exchanged by a client and a server, over BMI or plain TCP. The
- * client sends the job to the server in an opening request, which tells both sides number, size
- * and direction of the messages.
+ * client sends the job to the server in an opening request, which determines number, size and
+ * direction of the messages for both sides.
  *
  * A job has two phases, a warm-up and a timed one. Each phase ends with a report of the server.
  */

@@ -2,7 +2,7 @@
 /*
  * Client processes. Each is a child with its own connections to the servers, like the clients
  * of a file system. The parent distributes jobs, starts them at the same time, and adds up the
- * results. It never opens a transport itself, so it can fork.
+ * results. The parent never opens a transport, and can therefore fork.
  */
 #ifndef BENCH_WORKERS_H
 #define BENCH_WORKERS_H

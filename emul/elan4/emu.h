@@ -89,7 +89,7 @@ struct emu4_ctx {
     unsigned node;
     int context; /* attached context number, or -1 */
     int debugfd;
-    char *ports; /* pages whose addresses stand for the command ports */
+    char *ports; /* pages; their addresses represent the command ports */
     struct emu4_cmdq *queues;
     struct emu4_handler handler[32];
     unsigned handlers;
@@ -203,8 +203,8 @@ int emu4_move(const struct emu4_place *src, const struct emu4_place *dst, uint64
 /* Reads memory of a context; 0 or negative. */
 int emu4_read(const struct emu4_end *e, E4_Addr a, void *buf, uint64_t len);
 
-/* memory.c: reinitializes the allocators in a forked child, whose parent's lock may be held and
- * whose memory is not its own. */
+/* memory.c: reinitializes the allocators in a forked child: the parent's lock may be held, and
+ * the arena belongs to the parent. */
 void emu4_memory_forked(void);
 
 /* txn.c: one acquisition of a context's lock, and the list of stores built under it */
@@ -255,7 +255,7 @@ bool emu4_traps_wait(struct emu4_proc *p);
 const char *emu4_trap_name(int type);
 
 /* event.c: within a transaction */
-/* Sets an event. The low five bits of the address give the count; 0 is a whole set. */
+/* Sets an event. The low five bits of the address are the count; 0 is a whole set. */
 void emu4_event_set(struct emu4_txn *t, E4_Addr event);
 void emu4_event_wait(struct emu4_txn *t, E4_Addr event, uint64_t count_type, uint64_t p0,
                      uint64_t p1);
@@ -313,7 +313,7 @@ void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7]
 bool emu4_dma_joins(const struct emu4_proc *p, const uint64_t w[7], const uint64_t first[7]);
 /* Acts as emu4_dma_start() for a chain of DMAs within the budget. Overwrites `w`. */
 void emu4_dma_chain(struct emu4_proc *p, struct emu4_ctx *x, uint64_t (*w)[7], unsigned n);
-/* Asks the context at a route to run a DMA. Returns DMA_DONE, DMA_NACK, DMA_ABSENT or
+/* Requests the context at a route to run a DMA. Returns DMA_DONE, DMA_NACK, DMA_ABSENT or
  * DMA_DEAD. */
 enum dma_end emu4_dma_remote(struct emu4_proc *p, struct emu4_end *from, uint32_t vp,
                              const uint64_t w[7]);
@@ -340,7 +340,8 @@ bool emu4_engine_has_work(struct emu4_proc *p); /* a hint */
 void emu4_engine_help(struct emu4_proc *p, const struct emu4_end *e);
 uint64_t emu4_engine_next_due(void); /* 0: nothing waits */
 void emu4_engine_due(uint64_t due);  /* wakes the thread at `due`, or earlier */
-/* Clears the jobs and marks in a forked child: they belong to the parent's threads. */
+/* Clears the jobs and marks in a forked child, because the entries belong to the parent's
+ * threads. */
 void emu4_engine_forked(void);
 void emu4_engine_due_passed(void); /* the thread checks the waiting work again */
 

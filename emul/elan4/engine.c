@@ -195,7 +195,7 @@ static bool settle(struct emu4_proc *p, struct emu4_txn *t, unsigned i, enum dma
 {
     struct emu4_end *e = t->e;
     struct shm_dma *d = &e->c->dma[i];
-    bool waits = false, theirs = false; /* theirs: the owner does not know the due time */
+    bool waits = false, theirs = false; /* theirs: the due time is unknown to the owner */
 
     EMU4_TXN_SET(t, d->done, done);
     switch (r) {

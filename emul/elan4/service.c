@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The engine's thread. It sleeps until its eventfd is signalled, a due time comes, or a process
- * dies that is mapped here or maps this segment. Then it runs the engine and delivers traps.
- * Without work it never wakes up.
+ * The engine's thread. The thread sleeps until its eventfd is signalled, a due time is reached,
+ * or a process dies that is mapped here or maps this segment. Then the thread runs the engine
+ * and delivers traps. Without work the thread never wakes up.
  *
  * A thread that adds work checks `asleep` afterwards; the engine's thread checks for work after
  * setting `asleep`. So one of them sees the other.

@@ -15,11 +15,11 @@
  *
  * The lock word contains holder, ticket and state of the list. The list is made valid and
  * invalid by compare-and-swap of the word. Therefore a thread that has lost the lock cannot
- * make a list valid, and the new holder knows whether a list must be applied. A thread that
- * lost the lock before its list was valid starts again; later its list is applied by the new
- * holder. A thread checks its ownership before each store, so at most one store comes late. A
- * late write to `log_at` is recognized by its ticket, and the list is then applied from the
- * beginning.
+ * make a list valid, and the new holder can tell from the word whether a list must be applied.
+ * A thread that lost the lock before its list was valid starts again; later its list is applied
+ * by the new holder. A thread checks its ownership before each store, so at most one store is
+ * late. A late write to `log_at` is recognized by its ticket, and the list is then applied from
+ * the beginning.
  */
 #include "emul/elan4/emu.h"
 
@@ -30,7 +30,7 @@
 
 #define PATIENCE_NS 1000000
 #define LOOK_NS     200000
-#define LOOK_MAX_NS 20000000 /* most waiting time counted between two looks */
+#define LOOK_MAX_NS 20000000 /* most waiting time counted between two checks */
 
 /* Returns the word of the next acquisition; the list's state is unchanged. */
 static uint64_t next_word(uint64_t was, uint32_t stores, const struct emu4_end *e)

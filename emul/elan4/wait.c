@@ -113,7 +113,7 @@ EMU4_EXPORT void elan4_waitevent_word(ELAN4_CTX *ctx, E4_CmdQ *cmdq, E4_CmdQ *ir
         return;
     struct shm_int *in = interrupt_of(x, intcookie);
     while (!is_set(x, word)) {
-        if (!in) { /* no interrupt would come */
+        if (!in) { /* no interrupt would arrive */
             elan4_pollevent_word(ctx, word, ELAN_POLL_EVENT);
             return;
         }

@@ -9,9 +9,9 @@
 #include <stdio.h>
 
 /*
- * Calls of both libraries that can fail or are counted by tests. The second column tells
- * whether a single-fault sweep counts the call. Releasing calls, and ibv_poll_cq, whose number
- * depends on timing, are not counted, but can be failed by name.
+ * Calls of both libraries that can fail or are counted by tests. The second column: 1 if a
+ * single-fault sweep counts the call. Releasing calls, and ibv_poll_cq, whose number depends on
+ * timing, are not counted, but can be failed by name.
  */
 #define EMU_CALLS(X)                                                                           \
     X(ibv_get_device_list, 1)                                                                  \

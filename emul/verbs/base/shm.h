@@ -62,8 +62,8 @@
 
 /*
  * A poster notes each region, window or SRQ that it has pinned (shm_mr.users) in its own
- * segment. The notes tell the owner which processes to wait for, and which not, because they
- * are dead or stopped.
+ * segment. From the notes the owner derives which processes to wait for; dead and stopped ones
+ * are skipped.
  */
 #define EMU_PINS            1024u
 #define SHM_PIN(slot, mr)   (0x80000000u | (uint32_t)(slot) << 19 | (mr))

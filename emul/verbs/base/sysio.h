@@ -25,7 +25,7 @@ static inline ssize_t sys_write(int fd, const void *data, size_t size)
 }
 
 #ifdef __SANITIZE_THREAD__
-/* ThreadSanitizer's own close: it tracks opened descriptors. */
+/* ThreadSanitizer's own close, because ThreadSanitizer tracks opened descriptors. */
 int __interceptor_close(int fd);
 #endif
 

@@ -245,7 +245,7 @@ void cm_event_purge(struct cm_id *id, struct cm_group *g)
         uint64_t one;
         struct iovec v = {&one, sizeof(one)};
         if (preadv2(c->ch.fd, &v, 1, -1, RWF_NOWAIT) < 0)
-            one = 0; /* a reader has taken the count; it will find no event and wait again */
+            one = 0; /* a reader has taken the count, will find no event, and will wait again */
         free(e);
     }
     c->tail = pp;

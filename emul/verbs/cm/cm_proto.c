@@ -9,7 +9,7 @@
  *   DREQ_SENT  --- DREQ -------->  DREQ_RCVD     DISCONNECTED
  *   TIMEWAIT   <-- DREP ----------  TIMEWAIT     (rdma_disconnect)
  *
- * Datagrams have no connection; the peer is asked for its QP only:
+ * Datagrams have no connection; the peer only reports its QP:
  *
  *   REQ_SENT   --- SIDR_REQ ---->  REQ_RCVD      CONNECT_REQUEST
  *   ESTABLISHED <-- SIDR_REP ----  ESTABLISHED   (rdma_accept)
@@ -18,14 +18,14 @@
  * sender gives up. Messages in the peer's inbox are never lost. A REQ that finds the inbox or
  * the listener's backlog full is retried until its time-out, in place of retransmission; other
  * messages are retried until there is room (cm_send.c). A REQ without a listener is retried for
- * a short time, because programs rely on the time that real devices need for path resolution
- * when they start connecting and listening together.
+ * a short time: programs that connect and listen at the same time rely on the time that real
+ * devices need for path resolution.
  *
  * A request whose sender cannot be mapped, for lack of descriptors or memory, is kept until
  * that succeeds or the sender cancels the request.
  *
- * A process that may not access the memory of a requester cannot answer. It notes the request
- * in its own segment (shm_head.refused), which the requester checks while waiting.
+ * A process that may not access the memory of a requester cannot answer. The request is noted
+ * in that process's own segment (shm_head.refused), which the requester checks while waiting.
  */
 #include "emul/verbs/cm/cm.h"
 
@@ -191,8 +191,8 @@ static void gone(struct cm_id *id)
 
 /*
  * Holds a disconnection back while earlier completions have not been polled. On a network the
- * disconnection passes through the connection managers of two kernels and comes long after the
- * data; some programs destroy the QP at once. False if not needed.
+ * disconnection passes through the connection managers of two kernels and arrives long after
+ * the data; some programs destroy the QP at once. False if not needed.
  */
 static bool hold(struct cm_id *id)
 {
@@ -217,7 +217,7 @@ static void release(struct cm_id *id, uint64_t now)
     if (connected && d && now < id->held_until && emu_qp_unseen(d, id->local_qpn))
         return;
     id->held_until = 0;
-    if (id->peer && atomic_load(&id->peer->dead)) { /* it answers no more, see peer_died() */
+    if (id->peer && atomic_load(&id->peer->dead)) { /* no answer, see peer_died() */
         if (connected || id->state == CM_DREQ_SENT)
             gone(id);
     } else if (connected) {
@@ -363,8 +363,8 @@ static bool from(const struct emu_peer *p, const struct cm_msg *m)
     return p->slot == m->src_slot && p->incarnation == m->src_inc;
 }
 
-/* Returns the request that the active side cancels before an answer; it does not know this
- * side's number. */
+/* Returns the request that the active side cancels before an answer. This side's number is
+ * unknown to the active side. */
 static struct cm_id *asked_as(const struct cm_msg *m)
 {
     struct cm_id *id = cm.ids;

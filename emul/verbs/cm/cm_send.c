@@ -4,7 +4,7 @@
  *
  * A request that finds the peer's inbox full is retried while its id waits for an answer
  * (cm_proto.c). Other messages are kept here in order until there is room or the peer is dead,
- * even if the id is destroyed: the peer would not ask for them again.
+ * even if the id is destroyed, because the peer would not repeat its request.
  */
 #include "emul/verbs/cm/cm.h"
 

@@ -12,8 +12,8 @@
  * All times are known when a request enters an engine. Therefore an engine is just the time at
  * which it will be free: a word in its process's segment, advanced by posters and peers with
  * compare-and-swap. Requests in flight are in the send queue of their poster (post.c) and
- * executed by its timer: they are lost when that process dies, and flushed when the QP fails.
- * Used engine time is not returned.
+ * executed by its timer; such requests are lost when that process dies, and flushed when the QP
+ * fails. Used engine time is not returned.
  *
  * With the link model nothing is executed while posting, but only by timers in order of time
  * (timer.c). So requests of several QPs of a process arrive in the order of the model, even if

@@ -47,7 +47,7 @@ struct emu_peer {
     uint64_t left_since; /* time at which the service thread saw it leave (ns); 0: not left */
     _Atomic bool dead;
     bool self;
-    _Atomic bool greeted; /* the peer knows this process, as needed before datagrams */
+    _Atomic bool greeted; /* this process is known to the peer, as needed before datagrams */
     /* protects the rest; in `self`: protects this process's channels */
     pthread_mutex_t chan_lock;
     struct emu_peer_chan {
@@ -251,14 +251,14 @@ int emu_listen_abstract(const char *name);
 /* Returns the process in `slot`, with a reference; NULL with errno if absent or
  * inaccessible. */
 struct emu_peer *emu_peer_get(struct emu_dev *d, uint32_t slot);
-/* Returns the process `pid`, likewise. */
+/* Returns the process `pid` in the same way. */
 struct emu_peer *emu_peer_by_pid(struct emu_dev *d, int pid);
 /* Returns the process in `slot` through the cached reference *last, which is replaced if it is
  * another process. */
 struct emu_peer *emu_peer_of(struct emu_dev *d, struct emu_peer **last, uint32_t slot);
 void emu_peer_ref(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_put(struct emu_dev *d, struct emu_peer *p);
-/* Handles the death of a peer, as told by its pidfd or a check. Service thread, once per
+/* Handles the death of a peer, noticed by its pidfd or a check. Service thread, once per
  * peer. */
 void emu_peer_died(struct emu_dev *d, struct emu_peer *p);
 /* Releases what the dead process of a slot held here. Service thread. */
@@ -277,8 +277,8 @@ bool emu_peer_had_turn(const struct emu_peer *p, uint64_t *ran);
 /* Returns whether `is` holds for any known peer. Under the device's lock. */
 bool emu_peers_any(struct emu_dev *d,
                    bool (*is)(struct emu_dev *d, struct emu_peer *p, void *arg), void *arg);
-/* Returns a peer that has executed another program, or died without a pidfd to tell; NULL if
- * there is none. The peer stays in the table until emu_peer_died(). Service thread. */
+/* Returns a peer that has executed another program, or died without a pidfd; NULL if there is
+ * none. The peer stays in the table until emu_peer_died(). Service thread. */
 struct emu_peer *emu_peer_unseen(struct emu_dev *d);
 void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan);

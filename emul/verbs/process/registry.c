@@ -3,7 +3,7 @@
  * Processes of this machine: slots, and segments of other processes.
  *
  * A process owns slot N while it holds the abstract unix socket "emuverbs/slot/N". The name
- * lives in the kernel's network namespace and disappears with its holder. To find the process
+ * exists in the kernel's network namespace and disappears with its holder. To find the process
  * in a slot (or a listener of an rdma_cm address), connect to the name: the kernel then reports
  * the holder's process ID, even while the holder is stopped.
  *
@@ -170,8 +170,8 @@ static void *number_main(void *number)
 
 /*
  * Returns a number recently not used by the kernel for a process or thread: that of a new
- * thread. The process ID is not suitable: it is unchanged by exec(), and peers may still be
- * clearing the state of the former program by its slot.
+ * thread. The process ID is not suitable, because exec() does not change the ID, and peers may
+ * still be clearing the state of the former program by its slot.
  */
 static int fresh_number(const struct emu_dev *d)
 {
@@ -516,7 +516,7 @@ void emu_peer_clear(struct emu_dev *d, uint32_t slot)
 {
     emu_above_slot_died(d, slot);
     shm_ring_recover(d->seg, &d->seg->inbox, slot);
-    emu_above_untold(d); /* it may have died between a change here and its message */
+    emu_above_untold(d); /* the process may have died between a change here and its message */
 }
 
 void emu_peer_died(struct emu_dev *d, struct emu_peer *p)

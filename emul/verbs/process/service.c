@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The service thread: the work of kernel and device while the program sleeps. It reads the
- * inbox, notices dead peers, accepts connections to listening names (used to look up process
- * IDs only), and runs timers: RNR waits, delayed reads, time-outs of the connection manager.
+ * The service thread: the work of kernel and device while the program sleeps. The thread reads
+ * the inbox, notices dead peers, accepts connections to listening names (used to look up
+ * process IDs only), and runs timers: RNR waits, delayed reads, time-outs of the connection
+ * manager.
  */
 #include "emul/verbs/process/process.h"
 #include "emul/verbs/base/sysio.h"
@@ -115,7 +116,7 @@ static void check_peers(struct emu_dev *d)
     emu_inbox_read(d);
     meet_late(d);
     while ((p = emu_peer_unseen(d)) != NULL) {
-        emu_inbox_read(d); /* earlier messages come first */
+        emu_inbox_read(d); /* earlier messages first */
         emu_peer_died(d, p);
     }
 }
@@ -175,7 +176,7 @@ static void *service_main(void *arg)
                     emu_inbox_read(d);
                 break;
             case EMU_WATCH_PEER:
-                emu_inbox_read(d); /* messages sent before its death come first */
+                emu_inbox_read(d); /* messages sent before its death first */
                 emu_peer_died(d, seen[i].peer);
                 break;
             }

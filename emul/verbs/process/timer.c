@@ -43,7 +43,7 @@ static void set_alarm(void)
     struct itimerspec its = {0};
 
     atomic_store(&timers.next_due, due);
-    if (atomic_load(&stopped)) /* the kernel's clock goes on: only due timers may trigger */
+    if (atomic_load(&stopped)) /* the kernel's clock continues: only due timers may trigger */
         due = due && due <= emu_now();
     its.it_value.tv_sec = (time_t)(due / EMU_NSEC);
     its.it_value.tv_nsec = (long)(due % EMU_NSEC);

@@ -2,9 +2,9 @@
 /*
  * Atomic operations: atomic among each other, as on an adapter, not to instructions of the
  * program that owns the memory. Posters take turns by a word in the owner's segment that names
- * the current one. A dead poster is skipped: it will not write any more. A stopped poster is
- * not, because it would write after continuing; requests that wait for it fail as with an
- * unresponsive peer.
+ * the current one. A dead poster, which cannot write any more, is skipped. A stopped poster is
+ * not skipped, because the write would happen after continuing; requests that wait for it fail
+ * as with an unresponsive peer.
  */
 #include "emul/verbs/queue/queue.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Completion channels. Programs poll an eventfd in semaphore mode that counts wake-ups, one per
- * event. Events are counted in the word of their CQ that tells whether it is armed (shm.h), so
- * a channel needs no shared list, and a dying poster neither loses nor duplicates events. A
- * dead poster may or may not have signalled the eventfd: then its count is set according to the
- * CQs. The same happens when a CQ is destroyed with its events. A poster running meanwhile may
- * signal an event that was already counted; the result is a read that finds no event.
+ * event. Events are counted in the word shm_cq.armed of their CQ, so a channel needs no shared
+ * list, and a dying poster neither loses nor duplicates events. A dead poster may or may not
+ * have signalled the eventfd: then its count is set according to the CQs. The same happens when
+ * a CQ is destroyed with its events. A poster running meanwhile may signal an event that was
+ * already counted; the result is a read that finds no event.
  */
 #include "emul/verbs/queue/queue.h"
 
@@ -122,7 +122,7 @@ EMU_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq 
                 continue;
             q->fetched++;
             found = q;
-            if (q->chan_next) { /* moved to the end: the other CQs come first next time */
+            if (q->chan_next) { /* moved to the end: the other CQs are first next time */
                 *pp = q->chan_next;
                 while (*pp)
                     pp = &(*pp)->chan_next;
@@ -132,7 +132,7 @@ EMU_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq 
             break;
         }
         if (atomic_load(&c->settled) != settled)
-            emu_chan_settle(c); /* it counted the event of the wake-up read before */
+            emu_chan_settle(c); /* settling counted the event of the wake-up read before */
         if (found) {
             pthread_mutex_lock(&found->cq.mutex);
             found->comp_events++;

@@ -3,9 +3,9 @@
  * Rings of completion queues, and growing them.
  *
  * A ring has a power of two of places, limited to the requested number of entries. A CQ resized
- * within its places gets another limit. A CQ that needs more places gets another ring, while
- * posters of any process push into the old one and may be stopped or killed at any point. The
- * owner, under the CQ's lock:
+ * within its places is given another limit. A CQ that needs more places is given another ring,
+ * while posters of any process push into the old one and may be stopped or killed at any point.
+ * The owner, under the CQ's lock:
  *
  *   1. creates the new ring, unknown to others, and stores it in the old one's `next`;
  *   2. moves the unread entries from the old ring to the new one, in order;
@@ -15,10 +15,10 @@
  *
  * No completion is lost, duplicated or reordered: a completion exists from the swap of the word
  * at the tail. Posters fill places in order, so the place at the head of an empty ring is the
- * next to be filled, and the seal fills it. A poster's swap comes either before the seal, and
- * its completion is moved in step 2, or it finds the seal. Before the seal the new ring
- * contains moved entries only, because posters reach it through the seal. A poster that holds a
- * cell of the old ring returns the cell and starts again in the new ring.
+ * next to be filled, and the seal fills it. A poster's swap either precedes the seal, and its
+ * completion is moved in step 2, or finds the seal. Before the seal the new ring contains moved
+ * entries only, because posters reach it through the seal. A poster that holds a cell of the
+ * old ring returns the cell and starts again in the new ring.
  *
  * No poster waits: `next` is set before the seal, so a poster that meets the seal can continue
  * even if the owner is stopped between steps 3 and 4; after a long stop it may follow several

@@ -3,8 +3,8 @@
  * Execution of one work request: requester and responder, both run by the poster.
  *
  * The requester's half checks the local segments. The responder's half works on the peer's
- * segment as the peer's device would: it checks connection, access flags and rkey, takes a
- * receive, moves the data, and pushes a completion. The passive process does not run.
+ * segment as the peer's device would: connection, access flags and rkey are checked, a receive
+ * is taken, the data is moved, and a completion is pushed. The passive process does not run.
  *
  * The word `busy` excludes a poster and the owner of the responding QP, which may fail, reset
  * or destroy the QP. The poster stores its token before it checks the QP's state; the owner
@@ -206,9 +206,9 @@ static bool is_mine(struct run *r, struct shm_cqe *c)
 
 /*
  * Completes the receive that was taken, and leaves; false on failure. The requester's
- * completion comes first, because the receiver may answer at once. From then on the request has
- * succeeded, whether or not the receiver fails afterwards, as after an acknowledgement by its
- * device.
+ * completion is pushed first, because the receiver may answer at once. From then on the request
+ * has succeeded, whether or not the receiver fails afterwards, as after an acknowledgement by
+ * its device.
  */
 static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
 {

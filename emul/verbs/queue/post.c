@@ -2,12 +2,12 @@
 /*
  * The send queue.
  *
- * A request is executed inside the post call if nothing is queued before it. It is queued if
- * the receiver has no receive posted (RNR), the peer does not answer yet, the read depth is
- * exhausted, a fence waits for reads, or reads are delayed by a knob. Counters index the ring:
- * `exec` is the next request to start, `retire` the oldest not yet reported. So completions
- * come in order, although data of later requests overtakes a delayed read. A timer continues
- * the queue when a wait is over.
+ * A request is executed inside the post call if nothing is queued before it. A request is
+ * queued if the receiver has no receive posted (RNR), the peer does not answer yet, the read
+ * depth is exhausted, a fence waits for reads, or reads are delayed by a knob. Counters index
+ * the ring: `exec` is the next request to start, `retire` the oldest not yet reported. So
+ * completions are in order, although data of later requests overtakes a delayed read. A timer
+ * continues the queue when a wait is over.
  *
  * With the link model (link.c) every request is queued. A further counter, `sent`, is ahead of
  * `exec`: requests between both are in flight and have an arrival time. Read depth and fences
@@ -336,7 +336,7 @@ void emu_sq_timer(struct emu_timer *t)
     struct emu_qp *qp = (struct emu_qp *)((char *)t - offsetof(struct emu_qp, timer));
     struct emu_dev *d = emu_dev_peek();
 
-    /* A thread that builds requests (wr_api.c) holds the lock until it posts them; it may be
+    /* A thread that builds requests (wr_api.c) holds the lock until they are posted, and may be
      * the polling thread that runs this timer. */
     if (pthread_mutex_trylock(&qp->sq_lock)) {
         if (d)
@@ -548,7 +548,7 @@ static int gather_inline(struct emu_qp *qp, struct emu_wr *w)
 }
 
 /* Fills in the fields of a request for QP types other than RC; returns 0 or a positive errno.
- * Inline data of RC requests needs no copy: it goes directly to the peer. */
+ * Inline data of RC requests is copied directly to the peer. */
 __attribute__((noinline)) static int other_request(struct emu_qp *qp, struct emu_wr *w,
                                                    const struct ibv_send_wr *wr)
 {

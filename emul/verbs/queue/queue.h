@@ -326,8 +326,11 @@ int emu_mw_request(struct emu_wr *w, const struct ibv_mw *mw, uint32_t rkey,
 #define EMU_TURN_LOOK (EMU_NSEC / 50)
 #define EMU_TURN_WAIT (EMU_NSEC * 2)
 
-/* atomic.c: executes an atomic operation on the peer's pinned memory `remote`; stores the
- * previous value in `old`. Returns 0 or a negative errno; -ESRCH: the turn did not come. */
+/*
+ * atomic.c: executes an atomic operation on the peer's pinned memory `remote`; stores the
+ * previous value in `old`. Returns 0 or a negative errno; -ESRCH: time-out of the wait for a
+ * turn.
+ */
 int emu_atomic(struct emu_dev *d, struct emu_peer *p, const struct emu_wr *wr,
                struct iovec remote, uint64_t *old);
 

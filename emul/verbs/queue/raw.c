@@ -3,9 +3,9 @@
  * Raw packet QPs on Ethernet: programs send whole frames and receive frames selected by their
  * flows.
  *
- * A frame is visible to all ports of its network, as with a hub. It is delivered to the
- * matching flows of the best priority in all processes; without a matching flow it is lost.
- * Nothing is sent on a real network.
+ * A frame is visible to all ports of its network, as with a hub. Delivery is to the matching
+ * flows of the best priority in all processes; a frame without a matching flow is lost. Nothing
+ * is sent on a real network.
  *
  * The flows of a process are in its segment, for senders to read. Processes with flows are
  * announced as for multicast groups (mcast.c), by a name that is no group's. A flow replaced

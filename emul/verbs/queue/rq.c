@@ -97,9 +97,9 @@ uint64_t emu_rq_wr_id(struct emu_dev *d, const struct emu_rq *rq, uint64_t at)
 }
 
 /*
- * Takes all entries in one step and completes each place not completed before. That may be one
- * more than present: a poster with a revoked token may still take a receive, but does not
- * complete it. Under the lock, so that nothing is posted meanwhile.
+ * Takes all entries in one step and completes each place not completed before. The number may
+ * exceed that of present entries by one: a poster with a revoked token may still take a
+ * receive, without completing it. Under the lock, so that nothing is posted meanwhile.
  */
 static void flush(struct emu_dev *d, struct emu_qp *qp)
 {

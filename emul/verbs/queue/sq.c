@@ -9,11 +9,11 @@
 #define LET_BY (EMU_NSEC / 500) /* longest wait of a poster for the service thread */
 
 /*
- * A mutex goes to the running thread, not to a waiting one. A thread that continuously posts
- * datagrams to a busy QP holds the lock nearly always; if a dead process made the QP busy, this
- * lasts until the service thread gets the lock and clears up. So a poster waits while the
- * service thread wants the lock, but only briefly, because a program's thread may hold the lock
- * between wr_start and wr_complete.
+ * A released mutex is usually taken by the running thread, not by a waiting one. A thread that
+ * continuously posts datagrams to a busy QP holds the lock nearly always; if a dead process
+ * made the QP busy, this lasts until the service thread gets the lock and clears up. So a
+ * poster waits while the service thread wants the lock, but only briefly, because a program's
+ * thread may hold the lock between wr_start and wr_complete.
  */
 void emu_sq_lock(struct emu_qp *qp)
 {

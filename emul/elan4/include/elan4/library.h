@@ -4,7 +4,7 @@
  * functions; doc/emuelan4.md lists the uncertainties.
  *
  * Functions that return a pointer return NULL with errno set on failure. Functions that return
- * int return 0, or a negative number with errno set.
+ * int return 0, or a negative number, or -1 with errno set.
  *
  * Any function may be called from any thread. A command queue is used by one thread at a time,
  * from the first command to its flush.
@@ -127,7 +127,7 @@ void elan4_sendtrans1(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr, E4_uint64 p
 void elan4_sendtrans2(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr, E4_uint64 p0,
                       E4_uint64 p1);
 void elan4_sendtransp(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr, E4_uint64 *data);
-/* Asks `destvp` to run a DMA from its own memory; used for reads. */
+/* Requests `destvp` to run a DMA from its own memory; used for reads. */
 void elan4_remote_dma(E4_CmdQ *cmdq, E4_DMA *dma, unsigned destvp, E4_uint64 stenCookie);
 
 /* Events, and waiting for the words written by them. */
