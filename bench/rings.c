@@ -84,10 +84,8 @@ struct end {
     struct ibv_cq *cq, *scq;
     struct ibv_srq *srq;
     struct ibv_mr *mr;
-    /* rings, staging buffers for the peer's rings, receive buffers */
-    char *memory, *in, *out, *rx;
-    /* numbers taken, written by the peer; staging for the peer's */
-    uint64_t *counters, *values;
+    char *memory, *in, *out, *rx; /* rings, staging for the peer's, receive buffers */
+    uint64_t *counters, *values;  /* numbers taken: written by the peer; to be written there */
     size_t length;
     unsigned n, side, set;
     uint32_t max_inline;
@@ -140,8 +138,7 @@ struct patience {
     uint64_t since;
 };
 
-/* Called after `places` places were polled without result: yields, because the peer may need
- * the processor. */
+/* Counts `places` polled without result, and yields: the peer may need the processor. */
 static void rest(struct patience *p, unsigned places)
 {
     p->looks += places;
@@ -421,8 +418,7 @@ static void return_credits(struct end *e, const struct way *w, unsigned c)
     post(e, c, &wr);
 }
 
-/* Takes a message. `back`: returns credits alone after this number of messages;
- * 0: messages return them. */
+/* Takes a message. `back`: number of credits returned alone; 0: messages return credits. */
 static void accept_message(struct end *e, const struct way *w, unsigned c, const char *m,
                            uint32_t bytes, uint32_t back)
 {
@@ -547,8 +543,7 @@ static void forget(struct end *e, const struct way *w)
 
 /* ---- Times ---- */
 
-/* Number of connections, of which `busy` are used; many busy ones have one message in flight
- * each. */
+/* Connections, `busy` of which are used; many busy ones have one message in flight each. */
 struct load {
     const struct way *way;
     unsigned n, busy;
@@ -713,8 +708,7 @@ __attribute__((noinline)) void counted_end(const char *what, const struct load *
     fflush(stdout);
 }
 
-/* Counts a case: a busy connection gets one message at a time, or `together`; of several busy
- * connections each has one when the server polls. */
+/* Counts a case: one busy connection has `together` messages at a time, several have one. */
 static void count_case(struct end *client, struct end *server, const struct load *l,
                        const char *what, unsigned together)
 {
