@@ -2,8 +2,7 @@
 /*
  * bmi_ib.h - the verbs fabric: RDMA messages over libibverbs and librdmacm.
  *
- * Addresses are "ib://host:port", "ib://[v6]:port".  Give the table to rme_open (rme.h) as
- * `fabric`.  The table is constant and may be used by any number of engines in one process.
+ * Addresses are "ib://host:port" and "ib://[v6]:port".
  */
 #ifndef BMI_IB_H
 #define BMI_IB_H
@@ -14,6 +13,8 @@
 extern "C" {
 #endif
 
+/* Returns the function table, to be passed to rme_open() (rme.h) as `fabric`.  The table is
+ * constant; any number of engines may share it, and any thread may call this function. */
 RME_API const struct rme_fabric_ops *bmi_ib_fabric(void);
 
 #ifdef __cplusplus

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * fabric.c - opening and closing, and the table of the fabric's functions.
+ * fabric.c - open, close and the function table.
  *
- * What the engine asks of the fabric as a whole is asked of each rail (ib.h); what it asks of a
- * link goes to the link's rail by itself.
+ * Functions of the whole fabric run on each rail (ib.h); functions of a link, on the link's
+ * rail.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,14 +12,14 @@
 #include "bmi_ib/link/links.h"
 #include "bmi_ib/wait.h"
 
-/* What each rail has of its own, after all links. */
+/* Frees the resources of a rail, after all links. */
 static void rail_close(struct rme_fabric *f)
 {
-    ib_rx_close(f); /* after the queue pairs, which use the shared queue; before the domain */
+    ib_rx_close(f); /* the SRQ after the QPs that use it, before the PD */
     ib_tx_close(f);
     ib_windows_close(f);
     ib_cq_close(f);
-    ib_async_close(f); /* after all that could have an event of its own */
+    ib_async_close(f); /* after all objects that raise asynchronous events */
     free(f->own);
 }
 
@@ -31,7 +31,7 @@ static void ib_close(struct rme_fabric *f)
     ib_listen_close(f);
     for (unsigned i = 0; i < f->rails; i++)
         rail_close(f->rail[i]);
-    for (unsigned i = f->rails; i-- > 0;) /* the head, which is the first, has the contexts */
+    for (unsigned i = f->rails; i-- > 0;) /* the head last, because it owns the contexts */
         ib_device_close(f->rail[i]);
     ib_cm_close(f);
     ib_wake_close(f);
@@ -39,7 +39,7 @@ static void ib_close(struct rme_fabric *f)
         free(f->rail[i]);
 }
 
-/* One rail more; `head` NULL: it is the head. */
+/* Allocates a rail; `head` NULL: the new rail is the head. */
 static struct rme_fabric *rail_new(const struct rme_fabric_config *config,
                                    struct rme_fabric *head)
 {
@@ -83,8 +83,7 @@ static bool is_twice(const struct rme_fabric *f, const struct rme_fabric *rail)
     return false;
 }
 
-/* Finds the devices, a rail for each.  One that cannot be used is done without, as long as
- * there is another. */
+/* Selects a device for each rail.  Skips unusable devices as long as one is usable. */
 static int choose(struct rme_fabric *f)
 {
     const char *names = rme_option_string(f->config.options, "device");
@@ -118,8 +117,8 @@ static void few(uint32_t *a, uint32_t b)
     *a = b < *a ? b : *a;
 }
 
-/* The engine knows one device: what all rails can do.  Windows protect only where all have
- * them. */
+/* Sets the capabilities of all rails to their common minimum, because the engine sees one
+ * device.  Windows are used only if all rails have them. */
 static void level(struct rme_fabric *f)
 {
     struct rme_caps c = f->caps;
@@ -142,12 +141,12 @@ static void level(struct rme_fabric *f)
         f->rail[i]->caps = c;
 }
 
-/* Opens what each rail has of its own. */
+/* Opens the resources of a rail. */
 static int rail_open(struct rme_fabric *f)
 {
     const struct rme_fabric_config *config = &f->config;
     f->railed = f->head->rails > 1;
-    f->config.budget /= f->head->rails; /* what is locked counts on each */
+    f->config.budget /= f->head->rails; /* each rail pins all registered memory */
     for (f->slab = IB_SLAB; config->budget && f->slab > 4 &&
                             (uint64_t)f->slab * config->rx_size > config->budget / 8;)
         f->slab /= 2;
@@ -214,8 +213,7 @@ static void rx_return(struct rme_fabric *f, void *rx)
     ib_rx_return(f->rail[((struct ib_rx *)rx)->rail], rx);
 }
 
-/* What each message asks goes straight to the only rail, where there is one: what several take
- * is not inlined, so that nothing is saved and restored on the way. */
+/* Flushes all rails.  Kept out of line, so that flush() with one rail saves no registers. */
 
 __attribute__((noinline)) static void flush_rails(struct rme_fabric *f)
 {
@@ -231,8 +229,8 @@ static void flush(struct rme_fabric *f)
         ib_flush(f);
 }
 
-/* Begins with another rail each time, as the first may fill the caller's array.  What one finds
- * may let another go on, which was polled before it. */
+/* Polls the rails in rotation, because one rail can fill the caller's array.  Polls again the
+ * rails that a later rail allowed to resume. */
 __attribute__((noinline)) static int poll_rails(struct rme_fabric *f, struct rme_event *events,
                                                 int max)
 {
@@ -270,8 +268,7 @@ static int deadline(struct rme_fabric *f)
     return first;
 }
 
-/* The device's key for a peer, where there are no windows; that of its side in the upper half.
- */
+/* Returns the rkey for a peer, without windows; the upper half is that of the secondary QP. */
 static uint64_t link_key(struct rme_link *l, uint64_t rkey)
 {
     if (!l->f->railed)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* link.h - a link: its states and its structure. */
+/* link.h - a link: a connection or secondary QP, its states and structure. */
 #ifndef BMI_IB_LINK_H
 #define BMI_IB_LINK_H
 
@@ -10,26 +10,26 @@
 #include "bmi_ib/buffers.h"
 #include "bmi_ib/ring.h"
 
-/* Private data of a request in RDMA_PS_TCP; answers and rejects hold more. */
+/* Bytes of private data in a request (RDMA_PS_TCP); replies and rejects hold more. */
 #define IB_HELLO_MAX 56
-/* Private data of an answer on InfiniBand. */
+/* Bytes of private data in a reply on InfiniBand. */
 #define IB_ANSWER_MAX 196
-/* "host:port" for log lines; longer names are cut there. */
+/* Size of "host:port" in log lines; longer names are truncated. */
 #define IB_PEER_MAX 64
 
 struct ib_cq;
 
 #define IB_LINK_STATES(X)                                                                      \
-    X(NAMING, "resolving the name")        /* the resolver looks the host name up */           \
+    X(NAMING, "resolving the name")        /* resolver looks up the host name */               \
     X(ADDRESSING, "resolving the address") /* rdma_resolve_addr */                             \
     X(ROUTING, "resolving the route")      /* rdma_resolve_route */                            \
-    X(CONNECTING, "connecting")            /* request sent, the peer has not answered */       \
-    X(REQUESTED, "requested") /* the peer's request waits for the engine's answer */           \
-    X(ACCEPTING, "accepting") /* accepted, the peer has not confirmed */                       \
-    X(UP, "up")               /* usable */                                                     \
-    X(DRAINING, "draining")   /* queue pair in error, its last completions come in */          \
-    X(ENDING, "ending")       /* the device is done with it, LINK_DOWN not delivered */        \
-    X(DOWN, "down")           /* LINK_DOWN delivered, only link_free is left */
+    X(CONNECTING, "connecting")            /* request sent */                                  \
+    X(REQUESTED, "requested")              /* peer's request waits for the engine's answer */  \
+    X(ACCEPTING, "accepting")              /* accepted, ESTABLISHED pending */                 \
+    X(UP, "up")                            /* usable */                                        \
+    X(DRAINING, "draining")                /* QP in error state, its last CQEs are taken */    \
+    X(ENDING, "ending") /* device is done with the link, LINK_DOWN pending */                  \
+    X(DOWN, "down")     /* LINK_DOWN delivered, link_free() pending */
 
 enum ib_link_state {
 #define IB_LINK_ENUM(id, name) IB_##id,
@@ -37,46 +37,46 @@ enum ib_link_state {
 #undef IB_LINK_ENUM
 };
 
-/* The path of a link's queue pair. */
+/* Path of a link's QP. */
 struct ib_path {
-    bool known;  /* once it is up */
-    bool global; /* by a GID: always on Ethernet */
+    bool known;  /* false until the link is up */
+    bool global; /* uses a GID; always on Ethernet */
     uint8_t port, index, sl, traffic_class;
 };
 
 struct rme_link {
-    /* the hot part: sending and receiving */
+    /* hot part: sending and receiving */
     struct rme_fabric *f;
     struct ibv_qp *qp;
-    struct ib_xfer_queue queue; /* messages and transfers not yet posted, in order */
+    struct ib_xfer_queue queue; /* messages and transfers to be posted, in order */
     struct ib_ring ring;
     void *owner;
     uint32_t handle;
     enum ib_link_state state;
     bool dirty;        /* in f->dirty */
-    bool stalled;      /* queue waits for room in the ring; a completion goes on with it */
-    bool deliver;      /* messages still go to the engine */
+    bool stalled;      /* queue waits for room in the ring; a completion resumes it */
+    bool deliver;      /* pass received messages to the engine */
     bool want_tx;      /* in f->tx_waiters */
-    uint32_t tx_held;  /* send buffers in the engine's or the device's hands for this link */
-    uint32_t tx_quiet; /* those covered by no signalled request */
+    uint32_t tx_held;  /* send buffers held by the engine or the device for this link */
+    uint32_t tx_quiet; /* of these, covered by no signalled request */
     uint32_t read_depth;
-    struct ib_rx_queue rxq; /* without shared receives */
-    uint32_t rx_promised;   /* to this link, whichever queue serves it */
-    uint32_t tx_seen;       /* requests complete when others last lacked buffers (tx.c) */
-    struct ib_window_list windows; /* open, or being closed */
-    /* Striping (stripe.c): a link's side is a link of its own on another rail, which the engine
-     * does not know.  Each names the other; NULL: there is none. */
+    struct ib_rx_queue rxq; /* own receive queue; unused with an SRQ */
+    uint32_t rx_promised;   /* receives reserved for this link, in either queue */
+    uint32_t tx_seen;       /* completed requests at the last check for stuck links (tx.c) */
+    struct ib_window_list windows; /* bound, or being invalidated */
+    /* Striping (stripe.c): `side` is the secondary QP, a link on another rail that is hidden
+     * from the engine; `main` is its link.  NULL: none. */
     struct rme_link *side, *main;
     bool is_side;
-    bool may_stripe;   /* it has a side, or could have one */
-    bool last_by_side; /* the last striped transfer went there */
-    uint8_t keyed;    /* 1 + the rail of whose keys the peer has some, as its side's (side.c) */
-    uint8_t tx_still; /* how often tx_seen was the same */
-    struct ib_xfer_queue held; /* notifications and messages that wait for the side */
-    uint32_t gate;             /* what the side has to pass before a message may go */
-    uint32_t entered, passed;  /* of a side: entries of its queue, ever, and complete */
-    uint64_t load;             /* bytes of striped transfers on this queue pair */
-    /* the cold part: life */
+    bool may_stripe;   /* has a secondary QP, or can get one */
+    bool last_by_side; /* the last striped transfer used the secondary QP */
+    uint8_t keyed;     /* 1 + rail whose keys the peer may hold for the secondary QP; 0: none */
+    uint8_t tx_still;  /* consecutive checks without progress */
+    struct ib_xfer_queue held; /* notifications and messages that wait for the secondary QP */
+    uint32_t gate;             /* messages wait until side->passed reaches this */
+    uint32_t entered, passed;  /* secondary QP: entries queued and completed, in total */
+    uint64_t load;             /* bytes of striped transfers in flight on this QP */
+    /* cold part: connection state */
     struct rdma_cm_id *id;
     struct ib_cq *cq;
     uint32_t cq_share;
@@ -84,39 +84,42 @@ struct rme_link {
     struct ib_path path;
     int error;
     bool passive;
-    bool asked; /* link_disconnect was called */
+    bool asked; /* link_disconnect() was called */
     bool was_up;
     bool event_request, event_up, event_room, event_down; /* events not yet delivered */
-    bool in_events; /* in f->eventful, for the first three */
+    bool in_events; /* in f->eventful: one of the first three is set */
     bool send_drained, recv_drained, last_wqe;
-    bool refused; /* the last address has nobody who listens for us: see probe.c */
-    bool by_tcp;  /* but somebody who listens by TCP */
-    bool busy;    /* at one of the addresses too many requests waited */
-    int probe;    /* a socket that finds that out, in f->probes; -1 */
+    bool refused; /* the last address has no RDMA listener; see probe.c */
+    bool by_tcp;  /* but a TCP server listens there */
+    bool busy;    /* an address refused: connection backlog full */
+    int probe;    /* TCP socket that tests for such a server, in f->probes; -1: none */
     uint64_t probe_end;
-    bool draining; /* in f->draining, or in f->waning when only an event is still to come */
+    bool draining; /* in f->draining, or in f->waning while only LAST_WQE is pending */
     bool waning;
-    bool drained; /* in cq->drained: only what is in that queue is still to be taken */
+    bool drained; /* in cq->drained until its last CQEs are taken */
     uint64_t drain_end;
-    uint64_t emptied, polled; /* of the completion queue when it was drained */
-    unsigned stale;           /* rejects for a stale connection, in turn */
-    uint8_t *offer; /* what a side takes, as long as the link lives: ours, NULL: nothing */
+    uint64_t emptied, polled; /* counters of the CQ when the drain ended */
+    unsigned stale;           /* consecutive rejects for a stale connection */
+    uint8_t *offer;           /* peer's offer of a secondary QP, owned; NULL: none */
     size_t offer_length;
-    unsigned side_tries;                    /* how often a side set out */
-    uint64_t side_at;                       /* when the next one may */
-    uint64_t secret;                        /* that a side of the peer's names; 0: none */
-    uint8_t peer_initiator, peer_responder; /* read depths of a request, as seen from here */
-    struct addrinfo *addresses, *address;   /* all of the name, and the one being tried */
+    unsigned side_tries;                    /* attempts to connect a secondary QP */
+    uint64_t side_at;                       /* ms; earliest time of the next attempt */
+    uint64_t secret;                        /* named in the peer's request for a secondary QP;
+                                             * 0: none */
+    uint8_t peer_initiator, peer_responder; /* read depths of the peer's request, local point of
+                                             * view */
+    struct addrinfo *addresses, *address;   /* all addresses of the name; the one in use */
     unsigned first,
-        way;       /* with several rails: the first that is tried, the next way (rails.c) */
-    bool bound;    /* the way leaves by the rail's own address */
+        /* several rails: the rail tried first; the next way (rails.c) */
+        way;
+    bool bound;    /* bound to the rail's own address */
     bool any_near; /* a rail is in the network of one of the addresses */
-    bool stuck;    /* the rail that it moved to keeps no promise: no further way */
-    bool on_way;   /* in f->head->ways: there is another way */
+    bool stuck;    /* no receives on the rail it moved to: no further way */
+    bool on_way;   /* in f->head->ways: another way exists */
     uint64_t way_end;
-    uint8_t hello[IB_HELLO_MAX]; /* what we send in a request */
+    uint8_t hello[IB_HELLO_MAX]; /* private data of the request */
     size_t hello_length;
-    uint8_t answer[IB_HELLO_MAX]; /* what came from the peer */
+    uint8_t answer[IB_HELLO_MAX]; /* private data from the peer */
     size_t answer_length;
     char peer[IB_PEER_MAX];
     struct sockaddr_storage sockaddr;
@@ -127,12 +130,12 @@ struct rme_link {
 };
 TAILQ_HEAD(ib_link_list, rme_link);
 
-#define IB_SLOT_BITS 20 /* of a handle; the rest is the generation */
+#define IB_SLOT_BITS 20 /* slot bits of a handle; the rest is the generation */
 #define IB_SLOT_MASK ((1u << IB_SLOT_BITS) - 1)
 
 struct ib_link_slot {
     struct rme_link *link;
-    uint32_t next_free; /* when it is free: the one that is taken after it */
+    uint32_t next_free; /* free slot: the next free one; IB_SLOT_MASK: none */
     uint16_t generation;
 };
 

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * ring.h - accounting of one send queue, and when to ask for a completion.
+ * ring.h - accounting of one send queue, and selection of signalled requests.
  *
- * A send queue completes in order, so one completion frees everything posted before it.  The
- * ring remembers what each request carried until then.  Positions are counters that run freely;
- * a work request id carries the low 24 bits.
+ * A send queue completes in order, so one CQE retires all requests before it.  The ring holds
+ * the transfer that each request ends.  Positions are free-running counters; a wr_id holds the
+ * low 24 bits.
  *
- * The signalling rule (pure, tested by itself): a request is signalled when it ends a transfer
- * that is not quiet (fabric.h), when it is the last one that fits while more waits, when
- * half of the queue went by without a signal, or when too many send buffers, of all or of
- * those that one link may have, would be held by requests that nobody will report.  Hence,
- * whenever the queue is more than half full, a completion is on its way, and a queue that
- * never fills up again holds at most half of its slots and a bounded share of the send
- * buffers.
+ * A request is signalled if it ends a transfer that is not quiet (fabric.h), if it is the last
+ * one that fits while more are queued, if half of the queue was posted without a signal, or if
+ * unsignalled requests would hold too many send buffers, of all or of one link.  Hence a CQE is
+ * pending whenever the queue is more than half full, and an idle queue holds at most half of
+ * its slots and a bounded number of send buffers.
  */
 #ifndef BMI_IB_RING_H
 #define BMI_IB_RING_H
@@ -26,20 +24,21 @@ struct rme_xfer;
 #define IB_POSITION_MASK ((1u << IB_POSITION_BITS) - 1)
 
 struct ib_slot {
-    struct rme_xfer *x; /* what ends with this request; NULL: nothing to do */
-    bool read;          /* counts against the read limit */
+    struct rme_xfer *x; /* transfer that ends with this request; NULL: none */
+    bool read;          /* RDMA read: counts against the read limit */
 };
 
 struct ib_ring {
-    struct ib_slot *slot; /* a power of two of them */
+    struct ib_slot *slot; /* mask + 1 entries, a power of two */
     uint32_t mask;
-    uint32_t depth; /* requests the device's queue holds for us */
-    uint32_t head;  /* posted */
-    uint32_t tail;  /* known to be complete */
-    uint32_t quiet; /* posted since the last signalled one */
-    uint32_t reads; /* reads posted and not known to be complete */
+    uint32_t depth; /* capacity of the send queue, in requests */
+    uint32_t head;  /* requests posted */
+    uint32_t tail;  /* requests known to be complete */
+    uint32_t quiet; /* posted since the last signalled request */
+    uint32_t reads; /* RDMA reads in flight */
 };
 
+/* Allocates the slots for `depth` requests.  Returns 0 or -ENOMEM. */
 int ib_ring_init(struct ib_ring *r, uint32_t depth);
 void ib_ring_fini(struct ib_ring *r);
 
@@ -53,14 +52,13 @@ static inline uint32_t ib_ring_room(const struct ib_ring *r)
     return r->depth - ib_ring_used(r);
 }
 
-/* The next request is due for a signal for the queue's own sake. */
+/* Returns true if the next request must be signalled because half of the queue is not. */
 static inline bool ib_ring_due(const struct ib_ring *r)
 {
     return r->quiet + 1 >= (r->depth + 1) / 2;
 }
 
-/* Enters a request.  The caller has checked the room.  Returns the position to carry in the
- * request's id. */
+/* Adds a request; the caller has checked for room.  Returns the position for the wr_id. */
 static inline uint32_t ib_ring_push(struct ib_ring *r, struct rme_xfer *x, bool read)
 {
     struct ib_slot *s = &r->slot[r->head & r->mask];
@@ -72,15 +70,14 @@ static inline uint32_t ib_ring_push(struct ib_ring *r, struct rme_xfer *x, bool 
     return r->head & IB_POSITION_MASK;
 }
 
-/* How many requests a completion with this position covers; 0 when it is none of ours (stale).
- */
+/* Returns the number of requests that a CQE with this position retires; 0 if stale. */
 static inline uint32_t ib_ring_covered(const struct ib_ring *r, uint32_t position)
 {
     uint32_t n = (position - r->tail) & IB_POSITION_MASK;
     return n <= ib_ring_used(r) ? n : 0;
 }
 
-/* Takes the oldest request out.  The caller has checked that there is one. */
+/* Removes the oldest request and returns its transfer.  The ring must not be empty. */
 static inline struct rme_xfer *ib_ring_pop(struct ib_ring *r)
 {
     struct ib_slot *s = &r->slot[r->tail & r->mask];

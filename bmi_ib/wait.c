@@ -2,26 +2,22 @@
 /*
  * wait.c - polling, sleeping and waking.
  *
- * Descriptors: the completion channel, the rdma_cm channel, the device's asynchronous events
- * and an eventfd for wake(), all in one epoll, so that a sleep is one system call whatever ends
- * it. A sleeper that finds one of the middle two readable leaves a hint bit; the next poll,
- * which has the lock, acts on it.  A completion event needs no hint: the next poll looks at the
- * queues anyway, and the event is fetched when its queue is to be armed again, after what came
- * with it was answered.
+ * Sleep: one epoll set has the completion channel, the rdma_cm channel, the device's
+ * asynchronous events and the eventfd of wake().  A sleeper that finds rdma_cm or asynchronous
+ * events sets a hint bit for the next poll, which runs with the lock.  Completions need no
+ * hint, because each poll reads the CQs; their event is fetched before the CQ is armed again.
  *
- * A poll that was not preceded by a sleep looks at the completion queues, which costs no system
- * call, and at the other descriptors only now and then: every few polls while a link is on its
- * way up or down, else when the coarse clock has moved.
+ * Poll: reads the CQs, without a system call.  Other descriptors are checked every few polls
+ * while a link is being set up or drained, else when the coarse clock advances.
  *
- * Lost wake-ups: arm() asks each queue for an event, the engine polls all of them once more and
- * sleeps only if that found nothing. A completion after the request makes the channel readable,
- * so the sleep ends at once.  A queue stays armed until its event was fetched.  What a link has
- * to tell that no poll of its rail can have told yet writes the descriptor of wake().
+ * Lost wake-ups: arm() requests an event of each CQ; the engine then polls all CQs again and
+ * sleeps only if they are empty.  A later completion makes the channel readable.  A CQ stays
+ * armed until its event is fetched.  A link event raised outside its rail's poll writes the
+ * eventfd (ib_tells()).
  *
- * A device that has failed ends no sleep for long.  What it flushes is waited for as usual;
- * when its queue pairs are gone the last event is fetched, none is asked for any more, and that
- * it refuses to be asked is no failure.  The descriptors of one that was removed say for ever
- * that they are in error, and nothing else: such a one is not waited for any more.
+ * Failed devices: flushed requests are awaited as usual.  After the last QP is gone no CQ is
+ * armed, and a failure to arm is ignored.  The descriptors of a removed device report EPOLLERR
+ * or EPOLLHUP forever and are removed from the epoll set.
  */
 #include <errno.h>
 #include <poll.h>
@@ -32,7 +28,7 @@
 #include "bmi_ib/link/links.h"
 #include "bmi_ib/wait.h"
 
-#define ACK_BATCH 64 /* completion events acknowledged together: it takes a lock */
+#define ACK_BATCH 64 /* completion events per acknowledgement, which takes a lock */
 
 int ib_wait_watch(struct rme_fabric *f)
 {
@@ -41,7 +37,7 @@ int ib_wait_watch(struct rme_fabric *f)
         uint32_t hint;
     } watched[] = {{f->comp->fd, 0},
                    {f->dev.ctx->async_fd, IB_HINT_ASYNC},
-                   {f->wake_fd, IB_HINT_WAKE}, /* the last two are the head's */
+                   {f->wake_fd, IB_HINT_WAKE}, /* head only, with the next one */
                    {f->cm->fd, IB_HINT_CM}};
     for (unsigned i = 0; i < (f == f->head ? 4 : 2); i++) {
         struct epoll_event event = {.events = EPOLLIN,
@@ -66,7 +62,7 @@ static bool any_armed(const struct rme_fabric *f)
     return false;
 }
 
-/* Fetches completion events: their queues want to be armed again.  Each request brings one. */
+/* Fetches completion events and marks their CQs as not armed.  Arming yields one event. */
 static void comp_events(struct rme_fabric *f)
 {
     struct ibv_cq *cq;
@@ -97,13 +93,13 @@ static bool control_due(struct rme_fabric *f)
     return moved;
 }
 
-/* Everything but completions. */
+/* Handles everything except completions. */
 static void control(struct rme_fabric *f)
 {
     unsigned hint = atomic_exchange(&f->hint, 0);
     struct pollfd p[] = {{.fd = f->dev.ctx->async_fd, .events = POLLIN},
                          {.fd = f->cm->fd, .events = POLLIN}};
-    /* also with a hint: what of one kind goes on for long does not hide the other */
+    /* also with a hint, so that a busy source does not hide the other one */
     poll(p, f == f->head ? 2 : 1, 0);
     if ((hint & IB_HINT_ASYNC) || p[0].revents)
         ib_async_events(f);
@@ -116,7 +112,7 @@ static void control(struct rme_fabric *f)
         ib_probe_look(f);
 }
 
-/* The order of events: links up, messages, completed transfers, links down. */
+/* Delivers events in the order: links up, messages, completed transfers, links down. */
 static void emit_all(struct rme_fabric *f)
 {
     ib_emit_links(f);
@@ -160,7 +156,7 @@ int ib_poll(struct rme_fabric *f, struct rme_event *events, int max)
 
 /* ---- Sleeping ---- */
 
-/* The device has failed, and completes nothing any more. */
+/* Returns true if the device has failed and no completions are pending. */
 static bool is_silent(const struct rme_fabric *f)
 {
     return f->dev.dead && TAILQ_EMPTY(&f->draining) && TAILQ_EMPTY(&f->waning);
@@ -168,8 +164,8 @@ static bool is_silent(const struct rme_fabric *f)
 
 int ib_arm(struct rme_fabric *f)
 {
-    comp_events(f);  /* what came in while we polled */
-    f->cq_alone = 0; /* the poll that follows is the last one before the sleep */
+    comp_events(f);  /* events that arrived during polling */
+    f->cq_alone = 0; /* poll all CQs before the sleep */
     if (is_silent(f))
         return 0;
     for (unsigned i = 0; i < f->cqs; i++) {
@@ -177,14 +173,14 @@ int ib_arm(struct rme_fabric *f)
         if (c->armed || c->broken)
             continue;
         int ret = ibv_req_notify_cq(c->cq, 0);
-        if (ret && !f->dev.dead) /* else its links wait for their time, drain_timeout_ms */
+        if (ret && !f->dev.dead) /* the links of a failed device end after drain_timeout_ms */
             return ib_error(ret);
         c->armed = !ret;
     }
     return 0;
 }
 
-/* A descriptor of a device says that it is in error, and has nothing to read. */
+/* Removes a descriptor of a failed device, which only reports an error, from the epoll set. */
 static void unwatch(struct rme_fabric *head, const struct epoll_event *event)
 {
     const struct rme_fabric *rail = head->rail[event->data.u32 >> 8];

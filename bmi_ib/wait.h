@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* wait.h - polling and sleeping. */
+/* wait.h - polling and sleeping; ib_poll(), ib_arm() and ib_wait() as in fabric.h, per rail. */
 #ifndef BMI_IB_WAIT_H
 #define BMI_IB_WAIT_H
 
 #include "bmi_ib/ib.h"
 
+/* Adds the rail's descriptors to the epoll set.  Returns 0 or a negative errno (logged). */
 int ib_wait_watch(struct rme_fabric *f);
 int ib_poll(struct rme_fabric *f, struct rme_event *events, int max);
 int ib_arm(struct rme_fabric *f);

@@ -1,25 +1,22 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * device.c - one device per rail: choice, capabilities, quirks.
+ * device.c - selection, capabilities and quirks of a rail's device.
  *
- * Keys of registered memory hold on one protection domain, so a rail works with a single
- * device: one that the option `device` names, else the one that owns the listening address,
- * else the first with an active port.  A connection that the routing table sends through a
- * device that is no rail is refused with a line that names both.  What was chosen, and why the
- * others were not, is logged.
+ * Memory keys are valid in one PD, so a rail uses one device: the one that the option `device`
+ * names, else the owner of the listening address, else the first with an active port.  A
+ * connection routed over a device that is no rail is refused, and the log names both devices.
+ * The log also states why other devices are not used.
  *
- * The contexts come from rdma_get_devices, because a queue pair of rdma_cm must live on the
- * very context that the library opened.  What the device says about itself is not believed
- * blindly: a queue pair is made on trial with the sizes we want, and sizes are lowered until
- * one is granted.
+ * Contexts come from rdma_get_devices(), because an rdma_cm QP must use the library's context.
+ * Queue sizes are tested with a trial QP and lowered until the device grants them.
  *
- * Fork: a child must not use an engine of its parent, and after the parent opened one it cannot
- * open one of its own either: librdmacm keeps the parent's contexts, also when no engine is open
- * any more.  Their descriptors, asynchronous events and doorbells are the parent's: some kernels
- * refuse the child's commands, others execute them.  So a list with a context of the parent is
- * refused here; the software HCA gives a child contexts of its own.  A host that goes into the background forks before it initialises us, or
- * executes itself.  The parent's memory stays right after a fork when the kernel copies pinned
- * pages (since 5.12) or when fork_safe is on.
+ * Fork: a child cannot use its parent's engine, nor open one after the parent opened one:
+ * librdmacm keeps the parent's contexts, also after the engine is closed.  Their descriptors,
+ * asynchronous events and doorbells belong to the parent: some kernels reject the child's
+ * commands, others execute them.  So a list with a context of the parent is refused here; the
+ * software HCA gives a child contexts of its own.  A daemon forks before it opens an engine, or
+ * calls exec.  The parent's memory stays valid after a fork if the kernel copies pinned pages
+ * (5.12 and later) or with fork_safe.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -50,57 +47,56 @@ uint64_t ib_now_ms(void)
 
 /* ---- Quirks ---- */
 
-/* Soft-RoCE has no vendor: id 0 in older kernels, 0xffffff since. */
+/* Detects soft-RoCE, which has no vendor id: 0 in older kernels, 0xffffff in newer ones. */
 static bool is_rxe(const struct ibv_device_attr *attr)
 {
     return attr->vendor_id == 0xffffff || attr->vendor_id == 0;
 }
 
-/* rxe: the shared queue's receive path has had memory errors in stable kernels as late as 2026
- * (get_srq_wqe). */
+/* rxe: stable kernels had memory errors in the receive path of SRQs (get_srq_wqe) as late as
+ * 2026. */
 bool ib_quirk_srq_unsafe(const struct rme_fabric *f)
 {
     return is_rxe(&f->dev.attr);
 }
 
-/* rxe: IBV_EVENT_QP_LAST_WQE_REACHED does not come. */
+/* rxe: IBV_EVENT_QP_LAST_WQE_REACHED is not raised. */
 bool ib_quirk_no_last_wqe(const struct rme_fabric *f)
 {
     return is_rxe(&f->dev.attr);
 }
 
-/* rxe (Linux 6.1): an access by a window's key is checked against the bounds of the
- * registration, not against the window's (tests/verbs asks: "use of a memory window"); and a
- * process that is killed while a window is open hangs for a minute, as its queue pair is
- * destroyed before the window. */
+/* rxe (Linux 6.1): accesses with a window's rkey are checked against the bounds of the MR
+ * instead of the window (tests/verbs: "use of a memory window").  A process killed with an open
+ * window hangs for a minute, because its QP is destroyed before the window. */
 bool ib_quirk_bad_windows(const struct rme_fabric *f)
 {
     return is_rxe(&f->dev.attr);
 }
 
-/* rxe: packets are handled by a CPU that may be busy or emulated; the usual time-out fires too
- * early. */
+/* rxe: a CPU that may be busy or emulated processes packets; the default timeout is too
+ * short. */
 static bool quirk_slow_acks(const struct ibv_device_attr *attr)
 {
     return is_rxe(attr);
 }
 
-/* rxe: a retry count of 7 means "for ever", so a peer that vanished would never be noticed
- * (tests/verbs asks: "to nobody, seven retries"). */
+/* rxe: a retry count of 7 means no limit, so a dead peer would not be detected
+ * (doc/verbs-differences.md). */
 static bool quirk_seven_is_forever(const struct ibv_device_attr *attr)
 {
     return is_rxe(attr);
 }
 
-/* rxe: a read moves half of what a write moves in the same time; its responses are made, and
- * taken in, one by one where the packets are handled (doc/performance.md has the figures). */
+/* rxe: a read has half the bandwidth of a write, because packet processing generates and
+ * consumes responses one by one (doc/performance.md). */
 static bool quirk_slow_read(const struct ibv_device_attr *attr)
 {
     return is_rxe(attr);
 }
 
-/* rxe: software makes each packet and takes it in, about 30,000 instructions for a message and
- * its acknowledgement; 0: an adapter does it. */
+/* rxe: CPU time in ns of a message and its acknowledgement, about 30,000 instructions; 0 on
+ * hardware. */
 static uint32_t quirk_message_ns(const struct ibv_device_attr *attr)
 {
     return is_rxe(attr) ? 10000 : 0;
@@ -128,7 +124,7 @@ static void log_no_device(struct rme_fabric *f, int error)
            cause, strerror(-error));
 }
 
-/* A usable port of the device, 0 if none; *why says what is wrong. */
+/* Returns a usable port, or 0 with the reason in `why`. */
 static unsigned find_port(struct rme_fabric *f, struct ibv_context *ctx,
                           const struct ibv_device_attr *attr, struct ibv_port_attr *port,
                           char *why, size_t size)
@@ -149,7 +145,7 @@ static unsigned find_port(struct rme_fabric *f, struct ibv_context *ctx,
     return 0;
 }
 
-/* Is this one usable?  Fills attr and port. */
+/* Returns true if the device is usable; fills `attr` and `port`. */
 static bool suits(struct rme_fabric *f, const char *wanted, struct ibv_context *ctx,
                   struct ibv_device_attr *attr, struct ibv_port_attr *port)
 {
@@ -211,7 +207,7 @@ static uint32_t lesser(int64_t wanted, int64_t limit)
     return least > 0 ? (uint32_t)least : 1;
 }
 
-/* Lowers one of the sizes after a refusal; false when nothing is left to lower. */
+/* Lowers one size after a refusal.  Returns false if none is left to lower. */
 static bool lower(struct ibv_qp_cap *cap)
 {
     if (cap->max_inline_data)
@@ -227,7 +223,7 @@ static bool lower(struct ibv_qp_cap *cap)
     return true;
 }
 
-/* Makes a queue pair on trial to learn what the device grants. */
+/* Creates a trial QP, lowering `cap` until the device grants the sizes. */
 static int try_sizes(struct rme_fabric *f, struct ibv_qp_cap *cap)
 {
     struct ibv_cq *cq = ibv_create_cq(f->dev.ctx, 2, NULL, NULL, 0);
@@ -269,7 +265,7 @@ static int learn(struct rme_fabric *f)
                           "close other RDMA programs, or raise the memlock limit (ulimit -l)"));
         return error ? error : -ENODEV;
     }
-    d->sq_depth = cap.max_send_wr - 1; /* one stays for the marker that ends a drain */
+    d->sq_depth = cap.max_send_wr - 1; /* one entry is reserved for the drain marker */
     d->rq_depth = cap.max_recv_wr - 1;
     d->max_inline = cap.max_inline_data < ib_option(f, "max_inline")
                         ? cap.max_inline_data
@@ -309,7 +305,7 @@ static void fork_safety(struct rme_fabric *f)
             strerror(-ib_error(ret)));
 }
 
-/* Has a context that was open before this process was forked? */
+/* Returns true for a list with a context that was open before this process was forked. */
 static bool inherited(struct ibv_context **all)
 {
     static struct ibv_context *known; /* of the process `whose` */
@@ -322,7 +318,7 @@ static bool inherited(struct ibv_context **all)
     return false;
 }
 
-/* Lists the devices; the first step of opening. */
+/* Lists the devices; first step of opening. */
 int ib_device_list(struct rme_fabric *f)
 {
     int n = 0;
@@ -342,7 +338,7 @@ int ib_device_list(struct rme_fabric *f)
     return rme_remedy(error, NULL) ? error : -ENODEV;
 }
 
-/* Opens the device that was chosen.  On failure ib_device_close undoes what was done. */
+/* Opens the selected device.  On failure the caller calls ib_device_close(). */
 int ib_device_open(struct rme_fabric *f)
 {
     struct ib_device *d = &f->dev;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* device.h - the device, its memory, and what wakes a sleeper. */
+/* device.h - device, registered memory and wake-up. */
 #ifndef BMI_IB_DEVICE_H
 #define BMI_IB_DEVICE_H
 
@@ -13,48 +13,53 @@ static inline int64_t ib_option(const struct rme_fabric *f, const char *name)
     return rme_option(f->config.options, name);
 }
 
-/* errno as a negative number, never 0: some providers fail without setting it. */
+/* Returns errno as a negative number; -EIO if a provider failed without setting errno. */
 int ib_errno(void);
-/* A verbs return value (positive or negative errno, or -1 with errno) as a negative errno. */
+/* Converts a verbs result (positive or negative errno, or -1 with errno) to a negative
+ * errno. */
 int ib_error(int ret);
-/* Milliseconds of a clock that only goes forward. */
+/* Returns monotonic time in ms, of the coarse clock. */
 uint64_t ib_now_ms(void);
 
 extern const struct rme_option_row ib_options[]; /* options.c */
-/* The i-th of the parts of an option that + divides; false: there are not so many, or it is too
- * long. */
+/* Copies part `i` of an option that '+' divides.  Returns false if the part is missing or
+ * longer than `out`. */
 bool ib_part(const char *text, unsigned i, char *out, size_t size);
 
 /* ---- device.c ---- */
 int ib_device_list(struct rme_fabric *f);
-/* Finds the device of this name, "" any: `preferred` if it will do. */
+/* Selects the device named `wanted`; "" any, `preferred` first.  Returns 0 or -ENODEV
+ * (logged). */
 int ib_device_choose(struct rme_fabric *f, const char *wanted, struct ibv_context *preferred);
 int ib_device_open(struct rme_fabric *f);
 void ib_device_close(struct rme_fabric *f);
-/* Looks anew whether a port can be used. */
+/* Queries the ports again and sets dev.down. */
 void ib_device_look(struct rme_fabric *f);
 
 /* ---- measure.c ---- */
-/* As fabric.h says; of the first rail where there are more. */
+/* Measures the costs of pieces (fabric.h) on the first rail. */
 bool ib_measure(struct rme_fabric *f, struct rme_piece_costs *out);
 
 /* ---- memory.c ---- */
-/* After the windows: finds out whether user memory may come on demand, as the option `odp`
- * wants it. */
+/* Decides on on-demand paging of user memory (option odp); call after ib_windows_open(). */
 int ib_demand_open(struct rme_fabric *f);
+/* Registers memory on all live rails (fabric.h).  Needs no lock. */
 int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr);
 void ib_dereg(struct rme_fabric *f, struct rme_mr *mr);
+/* Allocates and registers buffer memory of `length` bytes, rounded up to pages.  Returns 0 or a
+ * negative errno; the caller frees the memory with ib_memory_put(). */
 int ib_memory_get(struct rme_fabric *f, size_t length, struct ib_memory *m);
 void ib_memory_put(struct ib_memory *m);
 
-/* The registration behind a key that a peer's key is made from. */
+/* Returns the MR behind a remote key; NULL: the rail's device was dead at registration. */
 static inline struct ibv_mr *ib_rkey_mr(const struct rme_fabric *f, uint64_t key)
 {
     void *p = (void *)(uintptr_t)key;
     return f->railed ? ((struct ib_keys *)p)->mr[f->number] : p;
 }
 
-/* The device's key for a local segment.  0, which is none's: registered when it was dead. */
+/* Returns the device's lkey of a local segment; 0, which is invalid, if the device was dead at
+ * registration. */
 static inline uint64_t ib_lkey(const struct rme_fabric *f, uint64_t key)
 {
     if (!f->railed)
@@ -63,7 +68,7 @@ static inline uint64_t ib_lkey(const struct rme_fabric *f, uint64_t key)
     return m ? m->lkey : 0;
 }
 
-/* Quirks, one predicate each. */
+/* Device quirks. */
 bool ib_quirk_srq_unsafe(const struct rme_fabric *f);
 bool ib_quirk_no_last_wqe(const struct rme_fabric *f);
 bool ib_quirk_bad_windows(const struct rme_fabric *f);
@@ -72,6 +77,7 @@ bool ib_quirk_bad_windows(const struct rme_fabric *f);
 int ib_wake_open(struct rme_fabric *f);
 void ib_wake_close(struct rme_fabric *f);
 int ib_nonblocking(int fd);
+/* Ends a sleep of the engine.  Any thread, no lock. */
 void ib_wake(struct rme_fabric *f);
 
 #endif

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What pieces cost the device: one more segment of an RDMA write, one more write of a chain,
- * one more read of a chain.  A queue pair that is connected to itself writes the same bytes
- * three ways: as one piece, gathered from pieces on pages of their own, and by a write for each
- * piece to pages of their own; and reads them as one piece, and by a read for each.  The
- * differences are what the pieces cost.
+ * measure.c - measures the cost of one more SGE of an RDMA write, one more write of a chain,
+ * and one more read of a chain.  A QP connected to itself transfers the same bytes as one
+ * write, a gathered write, a chain of writes, one read and a chain of reads; the differences
+ * are the costs.
  *
- * The queue pair, its completion queue and its memory are this measurement's alone and are gone
- * when it returns.  Whatever fails (a device that has no path to itself, no room for a queue
- * pair) ends it without a word: the presets hold then.  A completion that does not come ends it
- * after its time.
+ * The QP, its CQ and its memory exist during the measurement only.  Any failure (no path to
+ * itself, no QP, a late CQE) ends the measurement silently, and the presets apply.
  */
 #include <netinet/in.h>
 #include <sys/mman.h>
@@ -23,7 +20,7 @@
 #define APART     4096u
 #define AREA      ((size_t)PIECES * APART)
 #define BUDGET_NS 5000000u
-#define LATE_NS   50000000u /* a completion that is later does not come */
+#define LATE_NS   50000000u /* a CQE later than this counts as lost */
 
 enum shape { PLAIN, GATHERED, CHAINED, READ, READ_CHAINED, SHAPES };
 
@@ -31,12 +28,12 @@ struct probe {
     struct ibv_cq *cq;
     struct ibv_qp *qp;
     struct ibv_mr *mr;
-    char *memory; /* pieces on this side; behind them AREA bytes for the other one */
+    char *memory; /* local pieces, followed by AREA bytes of remote memory */
     uint32_t pieces;
 };
 
-/* How likely a GID is one that the port reaches itself by: best of RoCE v2 and of IPv4, where
- * no address waits until it is found to be nobody else's. */
+/* Rates a GID for a connection to itself.  RoCE v2 over IPv4 is best, because IPv4 addresses do
+ * not wait for duplicate address detection. */
 static int worth(const struct ibv_gid_entry *entry)
 {
     if (entry->gid_type != IBV_GID_TYPE_ROCE_V2)
@@ -44,7 +41,7 @@ static int worth(const struct ibv_gid_entry *entry)
     return IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)entry->gid.raw) ? 3 : 2;
 }
 
-/* The best GID of an Ethernet port. */
+/* Finds the best GID of an Ethernet port. */
 static bool own_gid(struct rme_fabric *f, uint8_t port, int most,
                     struct ibv_global_route *route)
 {
@@ -60,7 +57,7 @@ static bool own_gid(struct rme_fabric *f, uint8_t port, int most,
     return best > 0;
 }
 
-/* The address of a port that is up; 0: there is none. */
+/* Fills in the address of an active port.  Returns the port, 0 if none. */
 static uint8_t own_address(struct rme_fabric *f, struct ibv_ah_attr *ah, enum ibv_mtu *mtu)
 {
     for (unsigned port = 1; port <= f->dev.attr.phys_port_cnt; port++) {
@@ -105,7 +102,7 @@ static bool connect_to_itself(struct rme_fabric *f, struct ibv_qp *qp)
                               IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-/* On failure probe_close() undoes what was done. */
+/* On failure the caller calls probe_close(). */
 static bool probe_open(struct rme_fabric *f, struct probe *p)
 {
     struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC,
@@ -144,7 +141,7 @@ static void probe_close(struct probe *p)
         munmap(p->memory, 2 * AREA);
 }
 
-/* One work request of so many segments for the whole, or one for each piece. */
+/* Builds one WR for all pieces, or one WR per piece. */
 static void prepare(const struct probe *p, enum shape shape, struct ibv_send_wr *wr,
                     struct ibv_sge *sge)
 {
@@ -170,7 +167,7 @@ static void prepare(const struct probe *p, enum shape shape, struct ibv_send_wr 
     }
 }
 
-/* Nanoseconds from the post to the completion; 0: it failed. */
+/* Posts one shape and polls for its CQE.  Returns ns, 0 on failure. */
 static uint64_t run(void *arg, uint32_t shape)
 {
     struct probe *p = arg;
@@ -188,7 +185,7 @@ static uint64_t run(void *arg, uint32_t shape)
     return n == 1 && wc.status == IBV_WC_SUCCESS ? rme_now_ns() - begin + 1 : 0;
 }
 
-/* What each piece but the first takes longer. */
+/* Returns the extra ns of each piece after the first. */
 static uint32_t each(const struct probe *p, uint64_t longer, uint64_t plain)
 {
     return longer > plain ? (uint32_t)((longer - plain) / (p->pieces - 1)) : 0;

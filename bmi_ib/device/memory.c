@@ -2,13 +2,13 @@
 /*
  * memory.c - registered memory.
  *
- * With several rails memory is registered on each of them, as any may carry the next operation
- * with it: the key that the engine is given is the address of all their registrations, and the
- * rail of a link takes its own from there.  A rail that is dead is passed over; it never comes
- * back.  One that refuses is not: who asked hears of it, as with one device.
+ * With several rails memory is registered on each of them, because any may carry the next
+ * operation.  The engine's key is then the address of all registrations (struct ib_keys), and a
+ * link uses the one of its rail.  Dead rails are skipped, because they do not recover.  A
+ * failure on a live rail fails the registration, as with one device.
  *
- * Registering takes no lock of the engine.  Of a rail it looks at the protection domain and the
- * capabilities, which are constant, and at `dead`.
+ * Registration takes no lock of the engine.  It reads the PD and the capabilities of a rail,
+ * which are constant, and `dead`.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,8 +18,8 @@
 #include <unistd.h>
 #include "bmi_ib/device/device.h"
 
-/* Was a registration refused because windows may be bound to it, for which the kernel wants
- * memory that may be written, whatever the windows allow?  Keeps errno. */
+/* Returns true if registration failed because of IBV_ACCESS_MW_BIND on read-only memory: the
+ * kernel requires writable memory for windows of any access.  Preserves errno. */
 static bool read_only(struct rme_fabric *f, void *base, size_t length, int flags)
 {
     int error = errno;
@@ -32,7 +32,7 @@ static bool read_only(struct rme_fabric *f, void *base, size_t length, int flags
     return readable;
 }
 
-/* On one rail; NULL and errno. */
+/* Registers on one rail.  Returns NULL with errno on failure. */
 static struct ibv_mr *reg(struct rme_fabric *f, void *base, size_t length, unsigned access)
 {
     int flags = 0;
@@ -44,7 +44,8 @@ static struct ibv_mr *reg(struct rme_fabric *f, void *base, size_t length, unsig
         flags |= IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
     if (f->caps.windows && (access & (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)))
         flags =
-            (flags & IBV_ACCESS_LOCAL_WRITE) | IBV_ACCESS_MW_BIND; /* its key opens nothing */
+            (flags & IBV_ACCESS_LOCAL_WRITE) | IBV_ACCESS_MW_BIND; /* the MR's own rkey permits
+                                                                    * nothing */
     if (access & RME_ACCESS_DEMAND)
         flags |= IBV_ACCESS_ON_DEMAND;
     struct ibv_mr *m = ibv_reg_mr(f->dev.pd, base, length, flags);
@@ -70,13 +71,13 @@ static void keys_free(struct rme_fabric *f, struct ib_keys *k)
     free(k);
 }
 
-/* Has the device failed, be it that we have not been told? */
+/* Returns true if the device has failed, even if the event is pending. */
 static bool is_gone(const struct rme_fabric *f, int error)
 {
     return f->dev.dead || error == -EIO || error == -ENODEV;
 }
 
-/* On all rails that live. */
+/* Registers on all live rails. */
 static int reg_all(struct rme_fabric *f, void *base, size_t length, unsigned access,
                    struct rme_mr *mr)
 {
@@ -133,7 +134,7 @@ void ib_dereg(struct rme_fabric *f, struct rme_mr *mr)
 
 /* ---- Paging on demand ---- */
 
-/* Can user memory come on demand?  If not, *why says what is in the way. */
+/* Returns true if user memory can be paged on demand; else the reason is in `why`. */
 static bool pages_on_demand(struct rme_fabric *f, char *why, size_t size)
 {
     const uint32_t needed =
@@ -159,7 +160,7 @@ static bool pages_on_demand(struct rme_fabric *f, char *why, size_t size)
                  "the device lacks on-demand paging for RDMA reads and writes over RC");
         return false;
     }
-    /* a page that is mapped, with the rights that memory for a peer has */
+    /* registers a mapped page on trial, with the access of memory for a peer */
     static char page[1];
     struct ibv_mr *m = reg(f, page, sizeof(page), RME_ACCESS_REMOTE_WRITE | RME_ACCESS_DEMAND);
     if (!m) {
@@ -193,7 +194,7 @@ int ib_demand_open(struct rme_fabric *f)
     return on ? -EOPNOTSUPP : 0;
 }
 
-/* Registered pages of our own for buffers; whole pages, so that a fork never splits one. */
+/* Allocates and registers memory for buffers.  Uses whole pages, so that a fork splits none. */
 int ib_memory_get(struct rme_fabric *f, size_t length, struct ib_memory *m)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The fabric's tunables: one table for parsing and `bmi-perf --options`. */
+/* Options of the fabric: one table for parsing and for `bmi-perf --options`. */
 #include <stdio.h>
 #include <string.h>
 #include "bmi_ib/device/device.h"
@@ -41,9 +41,9 @@ const struct rme_option_row ib_options[] = {
      "where little memory may be locked.  Each connection has at least one buffer, so this "
      "also limits the number of connections.",
      NULL},
-    /* 512: mlx5_calc_send_wqe() of rdma-core takes 192 bytes for the longest headers, those of
-     * a window's binding, and the larger of 16 for each of max_sge and of max_inline with 4
-     * before it, in steps of 16: 464, rounded up to a multiple of 64. */
+    /* 512: mlx5_calc_send_wqe() of rdma-core takes 192 bytes for the longest headers (window
+     * binding) plus the larger of 16 per SGE of max_sge and of max_inline + 4, rounded up to
+     * 16: 464, rounded up to a multiple of 64. */
     {"sq_depth", "count", 15, 8, 32767,
      "Send queue entries per connection; further requests wait in memory.  The device adds one "
      "and rounds up to a power of two.  Idle connections hold this memory, too: on mlx5 512 "

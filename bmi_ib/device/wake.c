@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * wake.c - what a sleeper sleeps on, and how it is woken.
- *
- * An eventfd for ib_wake, and an epoll of all that ends a sleep; wait.c says what that is.
+ * wake.c - descriptors that end a sleep: an eventfd for ib_wake(), and an epoll set (wait.c).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,9 +38,9 @@ void ib_wake_close(struct rme_fabric *f)
     f->sleep_fd = f->wake_fd = -1;
 }
 
-/* The resolver's thread comes here, too: not by write(), see thread.h. */
+/* The resolver's threads call this, too; eventfd_write() instead of write(): see thread.h. */
 void ib_wake(struct rme_fabric *f)
 {
-    if (eventfd_write(f->wake_fd, 1) < 0 && errno != EAGAIN) /* EAGAIN: it is awake already */
+    if (eventfd_write(f->wake_fd, 1) < 0 && errno != EAGAIN) /* EAGAIN: a wake-up is pending */
         ib_log(f, RME_LOG_WARN, "writing the wake descriptor: %s", strerror(errno));
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* ask.c - what the engine asks of connections, and what the resolver found for them. */
+/* ask.c - the engine's calls on connections, and the resolver's results. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include "bmi_ib/link/links.h"
 
-/* Goes the first way. */
+/* Starts the first way to the peer. */
 static int begin(struct rme_link *l)
 {
     return ib_rail_next(l) ? ib_link_start(l) : -EHOSTUNREACH;
 }
 
-/* Results of the resolver. */
+/* Handles results of the resolver. */
 void ib_link_names(struct rme_fabric *f)
 {
     struct rme_fabric *rail;
@@ -21,7 +21,7 @@ void ib_link_names(struct rme_fabric *f)
     const char *why;
     while (ib_resolve_result(f, &rail, &handle, &found, &error, &why)) {
         struct rme_link *l = ib_link_by_handle(rail, handle);
-        if (!l || l->state != IB_NAMING) { /* given up meanwhile */
+        if (!l || l->state != IB_NAMING) { /* the link was abandoned meanwhile */
             if (found)
                 freeaddrinfo(found);
             continue;
@@ -80,7 +80,7 @@ int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
     return 0;
 }
 
-/* On failure the link stays a request; the engine then rejects it. */
+/* On failure the link stays in REQUESTED, and the engine rejects the request. */
 int ib_link_accept(struct rme_link *l, const void *hello, size_t length, uint32_t rx,
                    void *owner)
 {

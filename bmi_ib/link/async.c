@@ -2,24 +2,21 @@
 /*
  * async.c - asynchronous events of the device.
  *
- * librdmacm opens a device once for a process, so all engines of a process share its queue of
- * events, and whichever looks first takes what may be another's.  So an event is read into a
- * note, acknowledged at once (an object with an unacknowledged event cannot be destroyed), and
- * the note goes to the engine that it concerns: the one that is the context of the queue pair
- * or of the shared receive queue, the one whose completion queue it is, and all that use the
- * device for what concerns the device.  That engine is woken, and acts on its notes with its
- * own lock held.
+ * librdmacm opens a device once per process, so all engines share its event queue, and an
+ * engine may read another one's event.  An event is therefore copied to a note and acknowledged
+ * at once, because an object with an unacknowledged event cannot be destroyed.  The note goes
+ * to the engine of the QP, CQ or SRQ, or, for events of the device, to all engines that use the
+ * device.  These engines are woken and handle their notes with their own lock held.
  *
- * This needs the one list that all engines of a process share, as they share what the library
- * keeps; its lock is held for list work and a wake-up only, never while a note is acted on.
+ * The list of all engines of the process has a lock that is held while events are read and
+ * distributed, never while a note is handled.
  *
- * Events of a queue pair are acted on by its link, those of a completion queue by all its
- * links, those of the device or the shared receive queue by every link.  The rest is told to
- * the log.
+ * Events of a QP go to its link, of a CQ to all its links, of the device or SRQ to all links.
+ * All others are logged.
  *
- * A program may use librdmacm beside its engines, and so the same context.  An event of a queue
- * of that user cannot be put back, and its queue cannot be destroyed before the event is
- * acknowledged: the event is acknowledged, and the log tells what was lost.
+ * The program may use librdmacm itself, and so the same context.  An event of its objects
+ * cannot be put back, and blocks their destruction until acknowledged: the event is
+ * acknowledged, and the loss is logged.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -30,9 +27,9 @@
 struct ib_async_note {
     STAILQ_ENTRY(ib_async_note) next;
     enum ibv_event_type type;
-    uint32_t qp_num;         /* of an event of a queue pair */
-    const struct ibv_cq *cq; /* of one of a completion queue; never looked into */
-    int port;                /* of one of a port */
+    uint32_t qp_num;         /* events of a QP */
+    const struct ibv_cq *cq; /* events of a CQ; compared, never dereferenced */
+    int port;                /* events of a port */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -51,7 +48,7 @@ int ib_async_open(struct rme_fabric *f)
     return 0;
 }
 
-/* From here on nobody knows this engine. */
+/* Removes the engine from the list, so that no notes arrive. */
 void ib_async_close(struct rme_fabric *f)
 {
     struct ib_async_note *n;
@@ -91,7 +88,7 @@ static void all_failed(struct rme_fabric *f, enum ibv_event_type type, int error
     ib_link_fail_all(f, NULL, error);
 }
 
-/* No default: the compiler names an event that has no case. */
+/* Handles a note.  No default case, so that the compiler reports a missing event. */
 static void handle(struct rme_fabric *f, const struct ib_async_note *n)
 {
     struct rme_link *l;
@@ -101,14 +98,14 @@ static void handle(struct rme_fabric *f, const struct ib_async_note *n)
     case IBV_EVENT_QP_FATAL:
         qp_failed(f, ib_link_by_qp(f, n->qp_num), n->type, -EIO);
         return;
-    case IBV_EVENT_QP_REQ_ERR: /* the peer asked for something malformed, or not allowed */
+    case IBV_EVENT_QP_REQ_ERR: /* the peer sent a malformed or forbidden request */
     case IBV_EVENT_QP_ACCESS_ERR:
         qp_failed(f, ib_link_by_qp(f, n->qp_num), n->type, -EPROTO);
         return;
     case IBV_EVENT_PATH_MIG_ERR:
         qp_failed(f, ib_link_by_qp(f, n->qp_num), n->type, -ECONNRESET);
         return;
-    case IBV_EVENT_COMM_EST: /* data before the confirmation; rdma_cm wants to hear of it */
+    case IBV_EVENT_COMM_EST: /* data before ESTABLISHED; rdma_cm must be notified */
         l = ib_link_by_qp(f, n->qp_num);
         if (l && l->id && l->state == IB_ACCEPTING)
             rdma_notify(l->id, n->type);
@@ -137,8 +134,7 @@ static void handle(struct rme_fabric *f, const struct ib_async_note *n)
         all_failed(f, n->type, -ENODEV);
         return;
     case IBV_EVENT_PORT_ERR:
-    case IBV_EVENT_PORT_ACTIVE: /* the connections find out by themselves whether they survived
-                                 */
+    case IBV_EVENT_PORT_ACTIVE: /* connections detect loss themselves */
         ib_device_look(f);
         ib_log(f, RME_LOG_WARN, "device %s port %d: %s", f->dev.name, n->port,
                ibv_event_type_str(n->type));
@@ -153,7 +149,7 @@ static void handle(struct rme_fabric *f, const struct ib_async_note *n)
         return;
     case IBV_EVENT_SQ_DRAINED:
     case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_SRQ_LIMIT_REACHED: /* never asked for */
+    case IBV_EVENT_SRQ_LIMIT_REACHED: /* not requested */
     case IBV_EVENT_WQ_FATAL:
         ib_log(f, RME_LOG_DEBUG, "device %s: %s ignored", f->dev.name,
                ibv_event_type_str(n->type));
@@ -165,7 +161,7 @@ static void handle(struct rme_fabric *f, const struct ib_async_note *n)
 
 /* ---- From the device to the engines ---- */
 
-/* What an event is of.  No default, as above; an unknown one is of the device. */
+/* Object of an event.  No default case, as above; an unknown event belongs to the device. */
 enum subject { OF_QP, OF_CQ, OF_SRQ, OF_DEVICE };
 
 static enum subject subject(enum ibv_event_type type)
@@ -199,8 +195,8 @@ static enum subject subject(enum ibv_event_type type)
     return OF_DEVICE;
 }
 
-/* Is the event this engine's?  The object that it is of lives: the event is not acknowledged.
- */
+/* Returns true if the event is this engine's.  Its object exists, because the event is not
+ * acknowledged. */
 static bool concerns(const struct rme_fabric *f, const struct ibv_context *ctx,
                      const struct ibv_async_event *e)
 {
@@ -220,8 +216,7 @@ static bool concerns(const struct rme_fabric *f, const struct ibv_context *ctx,
     return f->dev.ctx == ctx;
 }
 
-/* Takes note of an event for an engine, and wakes it if it is another than the one that looks.
- */
+/* Queues a note of an event for an engine; wakes the engine unless it is the reading one. */
 static void note(struct rme_fabric *f, struct rme_fabric *looking,
                  const struct ibv_async_event *e)
 {
@@ -276,7 +271,8 @@ void ib_async_events(struct rme_fabric *f)
     bool more = true;
     for (int i = 0; i < 64 && more; i++) {
         pthread_mutex_lock(
-            &lock); /* who takes an event also hands it on, before it is asked again */
+            /* an event is distributed before another engine reads the next one */
+            &lock);
         more = ibv_get_async_event(f->dev.ctx, &e) == 0;
         if (more) {
             struct rme_fabric *user;
@@ -293,7 +289,7 @@ void ib_async_events(struct rme_fabric *f)
         pthread_mutex_unlock(&lock);
     }
     if (more)
-        atomic_fetch_or(&f->hint, IB_HINT_ASYNC); /* come back at the next poll */
+        atomic_fetch_or(&f->hint, IB_HINT_ASYNC); /* continue at the next poll */
     while ((n = next_note(f))) {
         handle(f, n);
         free(n);

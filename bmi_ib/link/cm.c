@@ -2,36 +2,33 @@
 /*
  * cm.c - connections by rdma_cm.
  *
- * One event channel per fabric, non-blocking.  Every step is asynchronous: a call starts it, an
- * event ends it, and dispatch() below has one case for each event that exists, judged by the
- * state of the link.  An event is copied and acknowledged before it is handled, because an id
- * cannot be destroyed while one of its events is not.
+ * The fabric has one non-blocking event channel.  A call starts each step, an event ends it;
+ * dispatch() has a case for each event, which depends on the state of the link.  An event is
+ * copied and acknowledged before it is handled, because an id with an unacknowledged event
+ * cannot be destroyed.
  *
- * The passive side may receive the first message before the event that confirms the connection;
- * the queue pair is ready by then, so the message itself counts as the confirmation
- * (ib_link_established is called from both).
+ * The passive side may receive the first message before ESTABLISHED.  The QP is ready by then,
+ * so the message counts as confirmation (ib_link_established() is called for both).
  *
- * Receiver not ready.  The engine's credits promise that a receive is always posted, so among
- * peers that keep to them nobody is ever told that it is not.  A peer that does not can use up
- * the receives that are shared, until the engine has taken its messages and cut it off.  The
- * others wait for that: they try again for ever (option rnr_retry), since a link whose peer
- * does not come back is ended by the engine's time-outs.  How long they wait between two tries
- * is said by the receiver, and rdma_cm says the longest, 655 ms; ours is set when the
- * connection is made.
+ * Receiver not ready: credits guarantee a posted receive, so peers that keep to them cause no
+ * RNR NAK.  A peer that exceeds its credits can use up the receives of an SRQ until the engine
+ * closes its connection; other peers retry meanwhile, without limit (option rnr_retry), because
+ * the engine's timeouts end links of dead peers.  The receiver sets the delay between retries;
+ * that of rdma_cm is the longest, 655 ms, and is replaced when the connection is made.
  */
 #include <errno.h>
 #include <string.h>
 #include "base/remedy.h"
 #include "bmi_ib/link/links.h"
 
-/* InfiniBand's reasons for a reject; 28, "consumer", means that rdma_reject was called. */
+/* Reject reasons of InfiniBand. */
 #define REJECTED_TIMEOUT     4
 #define REJECTED_NO_LISTENER 8 /* "invalid service id" */
-/* the peer still has a connection with our old queue pair number */
+/* the peer still has a connection with a QP number of this side that is gone */
 #define REJECTED_STALE    10
-#define REJECTED_CONSUMER 28 /* rdma_reject was called, or nobody could be asked */
+#define REJECTED_CONSUMER 28 /* rdma_reject() was called, or the peer's kernel refused */
 
-#define RNR_TIMER 12 /* 0.64 ms, in the code of the InfiniBand specification */
+#define RNR_TIMER 12 /* 0.64 ms, as encoded in the InfiniBand specification */
 
 struct cm_note {
     enum rdma_cm_event_type type;
@@ -61,7 +58,7 @@ void ib_cm_close(struct rme_fabric *f)
 
 /* ---- Steps ---- */
 
-/* The rail whose device and port the id lives on; NULL: none of ours. */
+/* Returns the rail of the id's device and port; NULL: none (logged). */
 static struct rme_fabric *rail_of(struct rme_fabric *f, const struct rdma_cm_id *id,
                                   const char *peer)
 {
@@ -107,8 +104,7 @@ static void route(struct rme_link *l)
     ib_link_state_set(l, IB_ROUTING);
 }
 
-/* The peer shall soon try again when we are not ready.  If that cannot be said, it waits
- * longer. */
+/* Sets a short delay between RNR retries of the peer.  On failure the delay is longer. */
 static void set_rnr_timer(struct rme_link *l)
 {
     struct ibv_qp_attr attr = {.min_rnr_timer = RNR_TIMER};
@@ -118,7 +114,7 @@ static void set_rnr_timer(struct rme_link *l)
                l->peer, strerror(-ib_error(ret)));
 }
 
-/* Queue pair and receives, ready before the peer can send. */
+/* Creates the QP and posts receives, before the peer can send. */
 static int prepare(struct rme_link *l)
 {
     int error = ib_qp_create(l);
@@ -157,7 +153,8 @@ static void request(struct rme_link *l)
         ib_link_state_set(l, IB_CONNECTING);
 }
 
-/* The engine's answer, and behind it what the peer needs for a side.  Returns the bytes. */
+/* Composes a reply: the engine's hello, then the offer of a secondary QP.  Returns its
+ * bytes. */
 static size_t compose(struct rme_link *l, const void *hello, size_t length, uint8_t *answer)
 {
     memset(answer, 0, IB_ANSWER_MAX);
@@ -199,17 +196,17 @@ int ib_cm_accept(struct rme_link *l, const void *hello, size_t length)
 
 /* ---- Events ---- */
 
-/* What the engine is to see of what came. */
+/* Copies the peer's private data that the engine may see. */
 static void keep_answer(struct rme_link *l, const struct cm_note *n)
 {
     l->answer_length = n->length < IB_HELLO_MAX ? n->length : IB_HELLO_MAX;
     memcpy(l->answer, n->data, l->answer_length);
 }
 
-/* A peer asks for a link, or for the side of one. */
+/* Handles a connection request for a link, or for a secondary QP. */
 static void requested(struct rme_fabric *f, const struct cm_note *n)
 {
-    static const uint8_t will_not_do = 1; /* without a word it would ask again */
+    static const uint8_t will_not_do = 1; /* non-empty: the peer does not retry */
     char peer[IB_PEER_MAX];
     ib_sockaddr_text(rdma_get_peer_addr(n->id), peer, sizeof(peer));
     struct rme_link *l = NULL;
@@ -219,7 +216,7 @@ static void requested(struct rme_fabric *f, const struct cm_note *n)
     if (rail && !rail->dev.dead && (main || !side))
         l = ib_link_new(rail);
     if (!l) {
-        /* a link may end while its side comes */
+        /* a link may end while its secondary QP is being connected */
         ib_log(f, side ? RME_LOG_INFO : RME_LOG_WARN, "%s: connection request refused: %s",
                peer,
                rail && rail->dev.dead ? "the device has failed"
@@ -230,7 +227,7 @@ static void requested(struct rme_fabric *f, const struct cm_note *n)
         rdma_destroy_id(n->id);
         return;
     }
-    f->head->strides++; /* the engine answers at once */
+    f->head->strides++; /* for the accept, which follows at once */
     l->passive = true;
     l->id = n->id;
     l->id->context = l;
@@ -276,10 +273,9 @@ static bool any_byte(const uint8_t *data, size_t length)
 }
 
 /*
- * The errno for a REJECTED event: who said no decides.  "Consumer" is said, too, but without
- * data, by the kernel of a peer when more requests wait there than its listener's backlog, or
- * when the peer died while it was asked; whoever asks again finds out which.  Transports pad
- * with zeros.
+ * Maps the status of a REJECTED event to a negative errno.  The peer's kernel sends the reason
+ * "consumer" without data if the listener's backlog is full or if the peer died before its
+ * answer; a retry distinguishes both.  Transports pad data with zeros.
  */
 int ib_reject_error(int status, const void *data, size_t length)
 {
@@ -299,7 +295,8 @@ int ib_reject_error(int status, const void *data, size_t length)
     }
 }
 
-/* Asking again does not help where a software device lacks the right, or descriptors. */
+/* Maps the status of an UNREACHABLE event to a negative errno.  Lack of permission or
+ * descriptors comes from software devices, where a retry does not help. */
 static int unreachable_error(int status)
 {
     switch (status) {
@@ -316,8 +313,7 @@ static int unreachable_error(int status)
     }
 }
 
-/* The peer does not want the link that we ask for, or no longer wants the one that it asked
- * for. */
+/* Handles a peer that refuses this side's request, or gives up its own. */
 static void rejected(struct rme_link *l, const struct cm_note *n)
 {
     int error = ib_reject_error(n->status, n->data, n->length);
@@ -345,7 +341,8 @@ static void failed(struct rme_link *l, const struct cm_note *n, int error)
     ib_link_fail(l, error, l->state == IB_UP);
 }
 
-/* `rail` NULL: the id that tells it is of no device, and so means the only one. */
+/* Fails all links of a removed device.  `rail` NULL: the id has no device, so the only rail is
+ * meant. */
 static void device_removed(struct rme_fabric *f, struct rme_fabric *rail)
 {
     if (rail)
@@ -358,7 +355,7 @@ static void device_removed(struct rme_fabric *f, struct rme_fabric *rail)
     ib_link_fail_all(f, NULL, -ENODEV);
 }
 
-/* No default: the compiler names an event that has no case. */
+/* Handles an event.  No default case, so that the compiler reports a missing event. */
 static void dispatch(struct rme_fabric *f, const struct cm_note *n)
 {
     struct rme_link *l = n->type == RDMA_CM_EVENT_CONNECT_REQUEST
@@ -385,8 +382,7 @@ static void dispatch(struct rme_fabric *f, const struct cm_note *n)
         if (l)
             failed(l, n, ib_no_way(n->status));
         return;
-    case RDMA_CM_EVENT_CONNECT_RESPONSE: /* the library answers this one itself when the id has
-                                            a queue pair */
+    case RDMA_CM_EVENT_CONNECT_RESPONSE: /* librdmacm handles this event if the id has a QP */
         if (l)
             failed(l, n, -EPROTO);
         return;
@@ -411,12 +407,12 @@ static void dispatch(struct rme_fabric *f, const struct cm_note *n)
             ib_link_fail(l, -ECONNRESET, true);
         return;
     case RDMA_CM_EVENT_ADDR_CHANGE: /* bonding moved the address; a new connection finds the new
-                                       way */
+                                     * path */
         if (l)
             failed(l, n, -ECONNRESET);
         return;
-    case RDMA_CM_EVENT_TIMEWAIT_EXIT: /* the queue pair's number may be used again: ours is gone
-                                         already */
+    case RDMA_CM_EVENT_TIMEWAIT_EXIT: /* the QP number may be reused; the QP is destroyed
+                                       * already */
         return;
     case RDMA_CM_EVENT_MULTICAST_JOIN:
     case RDMA_CM_EVENT_MULTICAST_ERROR:
@@ -427,7 +423,7 @@ static void dispatch(struct rme_fabric *f, const struct cm_note *n)
     ib_log(f, RME_LOG_WARN, "unknown rdma_cm event %d ignored", (int)n->type);
 }
 
-/* Takes a copy that outlives the acknowledgement. */
+/* Copies an event, because the original is freed by the acknowledgement. */
 static void note(struct cm_note *n, const struct rdma_cm_event *e)
 {
     *n = (struct cm_note){
@@ -444,7 +440,7 @@ static void note(struct cm_note *n, const struct rdma_cm_event *e)
         memcpy(n->data, e->param.conn.private_data, n->length);
 }
 
-/* Up to the first stride (qp.c). */
+/* Handles events, up to the first stride (qp.c). */
 void ib_cm_events(struct rme_fabric *f)
 {
     unsigned before = f->head->strides;
@@ -464,5 +460,5 @@ void ib_cm_events(struct rme_fabric *f)
         rdma_ack_cm_event(e);
         dispatch(f, &n);
     }
-    atomic_fetch_or(&f->hint, IB_HINT_CM); /* there may be more: come back at the next poll */
+    atomic_fetch_or(&f->hint, IB_HINT_CM); /* more may be pending: continue at the next poll */
 }

@@ -2,38 +2,35 @@
 /*
  * end.c - the end of a connection.
  *
- * Every failure goes through ib_link_fail, in whatever state.  A link without a queue pair ends
- * at once.  One with a queue pair is drained first: the pair goes to the error state, which
- * makes the device give every request back as flushed; marker requests behind them tell when
- * the last one came (qp.c).  Then everything of this pair is in the completion queue, and has
- * to be taken from there: destroying the pair throws away what is left, and with it receives of
- * the shared queue that were used.  So the pair is destroyed when the queue was found empty
- * once (ib_link_reap); the buffers return to their pools and LINK_DOWN is due.  When the device
- * does not play along (a call fails, the markers do not come in time) the pair is destroyed
- * without them, which also ends all access to memory.
+ * ib_link_fail() handles each failure, in any state.  A link without a QP ends at once.  A QP
+ * is drained first: in the error state the device flushes all requests, and markers behind them
+ * signal the last one (qp.c).  The CQEs must then be taken from the CQ, because the destruction
+ * of the QP discards them, and used receives of an SRQ with them.  So the QP is destroyed after
+ * its CQ was found empty once (ib_link_reap()); the buffers return to their pools and LINK_DOWN
+ * is due.  If a call fails or the markers are late, the QP is destroyed without them, which
+ * also ends all access to memory.
  *
- * A name with several addresses is tried address by address: a link that fails before it was
- * up, without an answer of the peer's engine, starts again with the next one, or with the next
- * rail where there are several (rails.c), and so does one that is not up in way_timeout_ms,
- * while there is another.  One that the peer refuses as stale starts again with the same: the
- * peer has found a connection with the number of our queue pair that is gone here, and has
- * ended it while refusing.
+ * Retries: a link that fails before it was up, without an answer of the peer's engine, starts
+ * again with the next address, or the next rail (rails.c); likewise a link that is not up after
+ * way_timeout_ms, while another way exists.  A link that the peer refuses as stale retries the
+ * same address: the peer had a connection with the number of a QP that is gone here, and has
+ * ended it.
  *
- * However many links there are, the loss of one looks at no other: those that wait for their
- * time are in lists in the order in which it is over, those that wait for a completion queue in
- * the order in which it lets them go, and those whose down is due in a list of their own.
+ * The loss of a link has a cost independent of the number of links, because the lists of
+ * draining links are sorted by deadline, or by the order of CQEs, and due LINK_DOWN events have
+ * a list of their own.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include "bmi_ib/link/links.h"
 
-#define LAST_WQE_MS 50 /* patience for "last WQE reached" */
+#define LAST_WQE_MS 50 /* ms to wait for "last WQE reached" */
 #define STALE_TRIES                                                                            \
-    4 /* for one address, when the peer still has a connection of ours that is gone */
+    4 /* retries of an address while the peer reports a stale connection of this process */
 
 /* ---- Freed ---- */
 
-/* The list that a link which drains is in. */
+/* Returns the drain list that holds the link. */
 static struct ib_link_list *drain_list(struct rme_link *l)
 {
     return l->waning ? &l->f->waning : &l->f->draining;
@@ -46,15 +43,15 @@ static void leave_drained(struct rme_link *l)
     l->drained = false;
 }
 
-/* A link or a side is about to be freed: nobody names it any more. */
+/* Separates a link and its secondary QP, one of which is about to be freed. */
 static void part(struct rme_link *l)
 {
     if (l->side)
         l->side->main = NULL;
     if (l->main) {
         l->main->side = NULL;
-        l->main->may_stripe = l->main->offer != NULL; /* another one, later */
-        l->main->f->resume = true;                    /* its own end may have waited for this */
+        l->main->may_stripe = l->main->offer != NULL; /* a later secondary QP is possible */
+        l->main->f->resume = true;                    /* LINK_DOWN may have waited for this */
     }
     l->side = l->main = NULL;
 }
@@ -109,21 +106,22 @@ void ib_links_release(struct rme_fabric *f)
 {
     struct rme_link *l;
     while ((l = TAILQ_FIRST(
-                &f->links))) /* the engine freed its own; what is left never reached it */
+                &f->links))) /* the engine freed its own links; these were not reported */
         ib_link_destroy(l);
     ib_table_free(f);
 }
 
 /* ---- Failure ---- */
 
-/* Nobody there, or no way there: worth another way. */
+/* Returns true if another way may help: the link was never up, and the peer's engine did not
+ * answer. */
 static bool another_way_helps(const struct rme_link *l)
 {
     return !l->passive && !l->was_up && !l->asked && l->error != -EACCES && l->addresses &&
            !l->is_side;
 }
 
-/* The device is done with the link: start again with the next address, or end. */
+/* Starts again with the next way, or ends the link; the device is done with it. */
 static void settle(struct rme_link *l)
 {
     if (l->id) {
@@ -144,7 +142,7 @@ static void settle(struct rme_link *l)
             return;
     }
     ib_link_state_set(l, IB_ENDING);
-    if (l->busy && !l->asked) { /* another attempt may find room there */
+    if (l->busy && !l->asked) { /* another attempt may succeed */
         l->error = -EBUSY;
         l->refused = false;
     }
@@ -153,7 +151,7 @@ static void settle(struct rme_link *l)
         ib_link_down(l);
 }
 
-/* Takes the link out of everything that posts or waits on its behalf. */
+/* Removes the link from the lists of links that post or wait for buffers. */
 static void withdraw(struct rme_link *l)
 {
     if (l->dirty) {
@@ -164,8 +162,8 @@ static void withdraw(struct rme_link *l)
     ib_tx_forget(l);
 }
 
-/* A queue pair of a striped link is lost: does the other one go with it?  A side takes its link
- * along if something is under way over it, or open to the peer. */
+/* Fails the other QP of a striped link, if necessary.  A lost secondary QP fails its link if
+ * entries are in flight or windows are open. */
 static void take_along(struct rme_link *l)
 {
     if (l->side)
@@ -174,9 +172,9 @@ static void take_along(struct rme_link *l)
         ib_link_fail(l->main, l->error, true);
 }
 
-/* A request is over that the engine has heard of and not answered: it may be in the array that
- * the engine gets from this poll, as several rails fill one.  The engine is told by the answer,
- * which fails; LINK_DOWN is for links that were accepted, and nobody's here. */
+/* Ends a request that was reported to the engine and not answered.  Its event may be in the
+ * array of this poll, because several rails fill one.  The engine's answer fails; LINK_DOWN is
+ * for accepted links only. */
 static void take_back(struct rme_link *l, int error)
 {
     l->error = error;
@@ -186,8 +184,8 @@ static void take_back(struct rme_link *l, int error)
 }
 
 /*
- * The link is lost, for this reason; the first one counts.  `deliver`: what the peer sent
- * before still reaches the engine.
+ * Fails a link; the first error counts.  `deliver`: the engine still gets messages that the
+ * peer sent before.
  */
 void ib_link_fail(struct rme_link *l, int error, bool deliver)
 {
@@ -201,7 +199,7 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
         settle(l);
         break;
     case IB_REQUESTED:
-        if (l->event_request) { /* the engine never heard of it */
+        if (l->event_request) { /* not reported to the engine */
             ib_link_destroy(l);
             break;
         }
@@ -211,7 +209,7 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
     case IB_ACCEPTING:
     case IB_UP:
         l->error = error;
-        l->deliver = deliver && l->state != IB_CONNECTING; /* the engine never saw it up */
+        l->deliver = deliver && l->state != IB_CONNECTING; /* not reported as up */
         withdraw(l);
         ib_link_state_set(l, IB_DRAINING);
         l->draining = true;
@@ -230,7 +228,7 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
     }
 }
 
-/* All links, or those of one completion queue. */
+/* Fails all links, or those of `cq` if not NULL. */
 void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error)
 {
     struct rme_link *l, *next;
@@ -241,12 +239,12 @@ void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error)
     }
 }
 
-/* A step of the drain was made: is it over? */
+/* Ends the drain if all its steps are done. */
 void ib_link_drained(struct rme_link *l)
 {
     if (!l->draining || !l->send_drained || !l->recv_drained)
         return;
-    if (!l->last_wqe) { /* see qp.c: the event may never reach us */
+    if (!l->last_wqe) { /* the event may not come; see qp.c */
         uint64_t soon = ib_now_ms() + LAST_WQE_MS;
         if (!l->waning && l->drain_end > soon) {
             TAILQ_REMOVE(&l->f->draining, l, drain_entry);
@@ -265,14 +263,14 @@ void ib_link_drained(struct rme_link *l)
     l->polled = l->cq->polled;
 }
 
-/* Has everything been taken that was in the completion queue when the link was drained? */
+/* Returns true if all CQEs present at the end of the drain have been taken. */
 static bool taken(const struct rme_link *l)
 {
     const struct ib_cq *c = l->cq;
     return c->broken || c->emptied != l->emptied || c->polled - l->polled >= c->size;
 }
 
-/* Destroys a queue pair whose last completion was taken: one stride (qp.c). */
+/* Destroys one QP whose last CQE was taken, which is one stride (qp.c). */
 void ib_link_reap(struct rme_fabric *f)
 {
     for (unsigned i = 0; i < f->cqs; i++) {
@@ -286,7 +284,7 @@ void ib_link_reap(struct rme_fabric *f)
     }
 }
 
-/* Gives up on those of a list whose time is over. */
+/* Abandons the drains of a list whose time is over. */
 static void give_up(struct rme_fabric *f, const struct ib_link_list *list)
 {
     struct rme_link *l;
@@ -296,12 +294,11 @@ static void give_up(struct rme_fabric *f, const struct ib_link_list *list)
             ib_log(f, RME_LOG_WARN, "%s: not all %s flushed in time; destroying the queue pair",
                    l->peer, l->send_drained ? "receives" : "sends");
         l->send_drained = l->recv_drained = l->last_wqe = true;
-        ib_link_drained(l); /* which takes it out */
+        ib_link_drained(l); /* removes the link from the list */
     }
 }
 
-/* Leaves a way that was tried for long enough; one at a look, as that may be a stride (qp.c).
- */
+/* Abandons a way that has taken too long; one per call, because it may be a stride (qp.c). */
 static void leave_ways(struct rme_fabric *f)
 {
     struct rme_link *l = TAILQ_FIRST(&f->ways);
@@ -312,7 +309,7 @@ static void leave_ways(struct rme_fabric *f)
     ib_link_fail(l, -ETIMEDOUT, false);
 }
 
-/* Gives up on queue pairs that do not drain, and on ways that do not lead to the peer. */
+/* Handles timeouts of drains and ways. */
 void ib_link_timers(struct rme_fabric *f)
 {
     give_up(f, &f->draining);
@@ -327,7 +324,7 @@ int ib_link_deadline(struct rme_fabric *f)
     uint64_t first = ib_probe_deadline(f), look = ib_tx_deadline(f), now;
     if (look < first)
         first = look;
-    if (f->drained || f->resume) /* or what another rail let go on after it was polled */
+    if (f->drained || f->resume) /* another rail, polled later, may have set `resume` */
         return 0;
     if (draining && draining->drain_end < first)
         first = draining->drain_end;

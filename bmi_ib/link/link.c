@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * link.c - a connection: its states, and the events that tell of it.
+ * link.c - states of a connection, and its events.
  *
  * Active:  NAMING -> ADDRESSING -> ROUTING -> CONNECTING -> UP -> DRAINING -> ENDING -> DOWN
  * Passive: REQUESTED -> ACCEPTING -> UP -> DRAINING -> ENDING -> DOWN
  *
- * How it sets out is in start.c, how it ends in end.c.
+ * start.c begins a connection, end.c ends it.
  *
- * Events of links are flags, delivered by poll in the order request, up, room, and down last,
- * after every message and completed transfer.  So nothing needs memory to report an event.
+ * Events of links are flags, so that no event needs memory.  A poll delivers them in the order
+ * request, up, room, and down last, after all messages and completed transfers.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ struct rme_link *ib_link_new(struct rme_fabric *f)
     return l;
 }
 
-/* Is something of rdma_cm or of the resolver on its way? */
+/* Returns true if an event of rdma_cm or of the resolver is expected. */
 static bool is_rising(enum ib_link_state s)
 {
     return s == IB_NAMING || s == IB_ADDRESSING || s == IB_ROUTING || s == IB_CONNECTING ||
@@ -110,7 +110,7 @@ static bool emit_hello(struct rme_link *l, enum rme_event_type type, bool with_a
     return true;
 }
 
-/* Delivers requests, ups and rooms. */
+/* Delivers LINK_REQUEST, LINK_UP and TX_ROOM events. */
 void ib_emit_links(struct rme_fabric *f)
 {
     struct rme_link *l, *next;
@@ -126,7 +126,7 @@ void ib_emit_links(struct rme_fabric *f)
     }
 }
 
-/* Delivers downs, once everything that happened before is delivered. */
+/* Delivers LINK_DOWN events, after all earlier events. */
 void ib_emit_downs(struct rme_fabric *f)
 {
     struct rme_link *l, *next;
@@ -134,7 +134,8 @@ void ib_emit_downs(struct rme_fabric *f)
         return;
     for (l = TAILQ_FIRST(&f->downs); l && f->out_used < f->out_max; l = next) {
         next = TAILQ_NEXT(l, down_entry);
-        if (l->is_side || l->side) /* the device is not done with all of it */
+        if (l->is_side || l->side) /* secondary QPs are not reported, and a link waits for its
+                                    * own */
             continue;
         if (l->event_up ||
             !emit_hello(l, RME_EV_LINK_DOWN, l->error == -EACCES && l->answer_length))

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * listen.c - the addresses we listen on.
+ * listen.c - listening addresses.
  *
- * Every part of the listening address gets an rdma_cm id: bound to that very address when the
- * host asked for it, else to the wildcard of its family (both families for a name).  Binding
- * comes before the choice of the device, because the address may decide it; listening comes
- * last, when connections can be served.  Host names are looked up here, blocking, which is fine
+ * Each part of the listening address gets an rdma_cm id, bound to this address if the host
+ * asked for that, else to the wildcard of its family (of both families for a name).  Binding
+ * precedes the choice of the device, which may depend on the address; listening comes last,
+ * when connections can be served.  Host names are looked up here, blocking, which is acceptable
  * while a server starts.
  *
- * Where a part names port 0, the system chooses one for its first id, and the part's other ids
- * are bound to the same.
+ * If a part names port 0, the system chooses a port for its first id, and its other ids are
+ * bound to the same port.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -36,8 +36,8 @@ static bool have(const struct rme_fabric *f, const struct sockaddr *sa, socklen_
     return false;
 }
 
-/* Binds one more id.  0 also when it is bound already.  Where the port was 0 it is the one
- * chosen afterwards. */
+/* Binds one more id.  Returns 0 also if the address is bound already.  Replaces port 0 by the
+ * chosen one. */
 static int bind_one(struct rme_fabric *f, struct sockaddr *sa, socklen_t length)
 {
     if (have(f, sa, length))
@@ -52,7 +52,8 @@ static int bind_one(struct rme_fabric *f, struct sockaddr *sa, socklen_t length)
     if (rdma_create_id(f->cm, &ls->id, NULL, RDMA_PS_TCP))
         return ib_errno();
     if (sa->sa_family ==
-        AF_INET6) { /* so that the wildcard leaves IPv4 to its own id; harmless if unknown */
+        /* the wildcard leaves IPv4 to its own id; harmless if unknown */
+        AF_INET6) {
         int only = 1;
         rdma_set_option(ls->id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof(only));
     }
@@ -78,7 +79,7 @@ static int bind_specific(struct rme_fabric *f, const struct rme_addr_part *part,
         return -EADDRNOTAVAIL;
     }
     error = -EADDRNOTAVAIL;
-    in_port_t port = 0; /* chosen for the first, where the part names none */
+    in_port_t port = 0; /* chosen for the first address, if the part has none */
     for (struct addrinfo *a = list; a; a = a->ai_next) {
         if (*port_of(a->ai_addr) == 0)
             *port_of(a->ai_addr) = port;
@@ -91,16 +92,15 @@ static int bind_specific(struct rme_fabric *f, const struct rme_addr_part *part,
     return error;
 }
 
-/* A port that is taken: the kernel says EADDRNOTAVAIL when one of two that collide is a
- * wildcard. */
+/* Binds a wildcard.  The kernel reports EADDRNOTAVAIL for a taken port if one of both addresses
+ * is a wildcard. */
 static int bind_any(struct rme_fabric *f, struct sockaddr *sa, socklen_t length)
 {
     int error = bind_one(f, sa, length);
     return error == -EADDRNOTAVAIL ? -EADDRINUSE : error;
 }
 
-/* The wildcard of the address's family; for a name those of both, IPv6 only where there is any.
- */
+/* Binds the wildcard of the address's family; for a name both, IPv6 only if available. */
 static int bind_wildcards(struct rme_fabric *f, const struct rme_addr_part *part)
 {
     struct addrinfo *numeric = NULL;
@@ -127,7 +127,7 @@ static int bind_wildcards(struct rme_fabric *f, const struct rme_addr_part *part
     return error;
 }
 
-/* `why`: the host name cannot be resolved; else NULL. */
+/* Logs a failure to bind.  `why`: the resolver's message; NULL: `error` applies. */
 static void log_refusal(struct rme_fabric *f, const char *host, const char *port, int error,
                         const char *why)
 {
@@ -141,8 +141,7 @@ static void log_refusal(struct rme_fabric *f, const char *host, const char *port
            why ? why : strerror(-error), remedy);
 }
 
-/* Binds all parts of the listening address.  On failure ib_listen_close undoes what was done.
- */
+/* Binds all parts of the listening address.  On failure the caller calls ib_listen_close(). */
 int ib_listen_bind(struct rme_fabric *f)
 {
     const struct rme_addr *addr = f->config.listen;
@@ -159,7 +158,7 @@ int ib_listen_bind(struct rme_fabric *f)
     return 0;
 }
 
-/* The device that owns a listening address, if one does. */
+/* Returns the device of a listening address; NULL: none. */
 struct ibv_context *ib_listen_device(const struct rme_fabric *f)
 {
     for (unsigned i = 0; i < f->listeners; i++)

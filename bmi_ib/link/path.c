@@ -1,24 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * path.c - how a connection goes through the network: its source, its class, and what came of
- * it.
+ * path.c - source, traffic class and resulting path of a connection.
  *
- * Class.  A reliable connection has one service level and one traffic class, for all that its
- * queue pair sends: no message can have another one than its neighbours.  rdma_cm takes a type
- * of service (option traffic_class) before it looks for the route.  On Ethernet it becomes the
- * traffic class of the packets, and the host's tables make a priority of it; on InfiniBand it
- * is the QoS class that the subnet manager is asked for, whose answer has the service level:
- * between IPv4 addresses, as Linux asks for a traffic class instead where addresses are others,
- * and takes that from them (sin6_flowinfo, which we do not set).  A service level of our own
- * choice is not set: which ones reach a peer without a deadlock is known to the subnet manager
- * only.  Both travel in the connection request, and the kernel of the peer that is asked takes
- * them over; so who connects decides for both directions.
+ * Class: a connection has one service level and one traffic class for all messages of its QP.
+ * rdma_cm takes a type of service (option traffic_class) before the route is resolved.  On
+ * Ethernet this is the traffic class of the packets, which the host maps to a priority.  On
+ * InfiniBand, between IPv4 addresses, this is the QoS class of the query to the subnet manager,
+ * whose reply has the service level; for other addresses Linux uses sin6_flowinfo, which is not
+ * set here.  Service levels are not set directly, because only the subnet manager knows those
+ * without deadlocks.  The request carries both, and the peer's kernel adopts them, so the
+ * connecting side decides for both directions.
  *
- * Source.  On Ethernet a port has a GID for each address of its interface and each version of
- * RoCE.  rdma_cm takes the one whose address is the connection's source, in the version that
- * /sys/kernel/config/rdma_cm has for the port.  So a GID is chosen (option gid) by its address:
- * it becomes the source.  What was taken in the end is asked of the queue pair, once it has its
- * path.
+ * Source: an Ethernet port has a GID for each address of its interface and each version of
+ * RoCE.  rdma_cm uses the one of the source address, in the port's version from
+ * /sys/kernel/config/rdma_cm.  The option gid therefore selects a source address.  The GID in
+ * use is queried from the QP once its path is set.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -34,7 +30,7 @@ static const char *type_name(uint32_t type)
                                           : "InfiniBand";
 }
 
-/* The GID's address; not on InfiniBand, where it has none. */
+/* Converts a GID to an address; Ethernet only. */
 static void address_of(const struct ibv_gid_entry *e, struct sockaddr_storage *sa)
 {
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)sa;
@@ -62,7 +58,7 @@ static void gid_text(const union ibv_gid *gid, char *text, size_t size)
 
 /* ---- Choice ---- */
 
-/* What the option says: an index, or the address of a GID. */
+/* Parsed option gid: an index, or the address of a GID. */
 struct wish {
     bool by_index;
     uint32_t index;
@@ -82,8 +78,8 @@ static bool parse_wish(const char *text, struct wish *w)
            inet_pton(AF_INET6, text, w->gid.raw) == 1;
 }
 
-/* The device's GIDs, all ports' in one array that the caller frees; their number or an error.
- */
+/* Reads the GIDs of all ports into an array that the caller frees.  Returns their number or a
+ * negative errno. */
 static int table(const struct ib_device *d, struct ibv_gid_entry **out)
 {
     size_t most = 0;
@@ -97,7 +93,7 @@ static int table(const struct ib_device *d, struct ibv_gid_entry **out)
     return *out ? (int)ibv_query_gid_table(d->ctx, *out, most + 1, 0) : -ENOMEM;
 }
 
-/* May connections leave by it, whatever is wished? */
+/* Returns true if connections may use the GID, apart from the option gid. */
 static bool is_usable(struct rme_fabric *f, const struct ibv_gid_entry *e)
 {
     uint32_t port = (uint32_t)ib_option(f, "ib_port");
@@ -105,7 +101,7 @@ static bool is_usable(struct rme_fabric *f, const struct ibv_gid_entry *e)
     return (!port || e->port_num == port) && e->gid_type != IBV_GID_TYPE_IB;
 }
 
-/* The first GID that is as wished.  Among those of one address rdma_cm chooses itself. */
+/* Returns the first GID that matches.  rdma_cm chooses among the GIDs of one address. */
 static const struct ibv_gid_entry *find(struct rme_fabric *f, const struct wish *w,
                                         const struct ibv_gid_entry *entry, int n)
 {
@@ -117,7 +113,7 @@ static const struct ibv_gid_entry *find(struct rme_fabric *f, const struct wish 
     return NULL;
 }
 
-/* "index=address" of those that could be wished for, as many as there is room for. */
+/* Lists usable GIDs as "index=address", as many as fit. */
 static void usable_text(struct rme_fabric *f, const struct ibv_gid_entry *entry, int n,
                         char *text, size_t size)
 {
@@ -141,8 +137,8 @@ static void usable_text(struct rme_fabric *f, const struct ibv_gid_entry *entry,
 int ib_path_open(struct rme_fabric *f)
 {
     const char *all = rme_option_string(f->config.options, "gid");
-    bool one = strchr(all, '+') == NULL; /* for every rail that has it */
-    char text[64] = "";                  /* what is longer is no address */
+    bool one = strchr(all, '+') == NULL; /* applies to each rail that has the GID */
+    char text[64] = "";                  /* a longer value is not an address */
     struct ibv_gid_entry *entry = NULL;
     const struct ibv_gid_entry *found;
     char name[INET6_ADDRSTRLEN];
@@ -193,9 +189,9 @@ int ib_path_addresses(const struct rme_fabric *f, struct sockaddr_storage **out)
 }
 
 /*
- * Where a host has asked to listen on certain addresses only, connections leave from the one of
- * the peer's family, too, so that they use its device and not what the routes to the peer would
- * choose.
+ * Finds the source address.  If the host asked to listen on certain addresses only, connections
+ * leave from the one of the peer's family, so that they use its device instead of the routed
+ * one.
  */
 int ib_path_source(const struct rme_fabric *f, const struct sockaddr *peer,
                    struct sockaddr_storage *own, struct sockaddr **out)
@@ -245,7 +241,7 @@ static const char *why(const struct rme_link *l)
                                       : "source address of the route to the peer";
 }
 
-/* All rails, and the one of the side, behind the n bytes of the text. */
+/* Appends all rails, and the one of the secondary QP, behind the first n bytes of the text. */
 static void rails_text(const struct rme_link *l, char *text, size_t size, int n)
 {
     const struct rme_fabric *head = l->f->head;
@@ -290,7 +286,7 @@ void ib_path_taken(struct rme_link *l)
     char text[IB_PATH_TEXT];
 
     if (ibv_query_qp(l->qp, &attr, IBV_QP_AV, &init))
-        return; /* it is only for those who look */
+        return; /* informational only */
     l->path = (struct ib_path){.known = true,
                                .global = attr.ah_attr.is_global,
                                .port = attr.ah_attr.port_num,

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * probe.c - who is there, when nobody listens for us?
+ * probe.c - detects a TCP server at a port without an RDMA listener.
  *
- * bmi_tcp, and the bmi_ib that OrangeFS brings, which connects by TCP, may have been given the
- * port that we were sent to.  rdma_cm only says that nobody listens.  So the same address and
- * port are connected to once by TCP; if that succeeds, the link's end says so.  Nothing is
- * sent, and the connection is closed at once.
+ * The port may belong to bmi_tcp, or to the bmi_ib of OrangeFS, which connects by TCP; rdma_cm
+ * only reports the lack of a listener.  The probe connects to the same address and port by TCP,
+ * once; on success the reason of LINK_DOWN names the TCP server.  The connection is closed at
+ * once, without data.
  *
- * Nobody waits for it but the link: its device is done with it, only LINK_DOWN is held back
- * until the socket is connected or refused, probe_ms is over, or the engine gives the link up.
- * On a machine that has nobody there at all the refusal comes back as soon as rdma_cm's did.
+ * Only LINK_DOWN of this link waits for the probe: until the socket is connected or refused,
+ * probe_ms is over, or the engine abandons the link.  Without a server the refusal is as fast
+ * as that of rdma_cm.
  */
 #include <errno.h>
 #include <poll.h>
@@ -27,8 +27,8 @@ void ib_probe_end(struct rme_link *l)
     ib_link_down(l);
 }
 
-/* A socket that connects to a port that nobody listens at may be given that very port, and
- * meets itself. */
+/* Returns true if the socket is connected to another one.  A socket that connects to an unused
+ * local port may be given this port and connect to itself. */
 static bool is_somebody(int fd)
 {
     struct sockaddr_storage own = {0}, peer = {0};
@@ -85,6 +85,6 @@ void ib_probe_look(struct rme_fabric *f)
 
 uint64_t ib_probe_deadline(const struct rme_fabric *f)
 {
-    /* all have the same patience, so the first is over first */
+    /* the timeout is the same for all, so the list is sorted */
     return TAILQ_EMPTY(&f->probes) ? UINT64_MAX : TAILQ_FIRST(&f->probes)->probe_end;
 }

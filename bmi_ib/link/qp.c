@@ -1,44 +1,40 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * qp.c - a link's queue pair: made, drained, destroyed.
+ * qp.c - creates, drains and destroys a link's QP.
  *
- * Drain.  In the error state the device completes everything that was posted, in order, as
- * flushed.  A marker request on each queue therefore completes last, and when both have come in
- * nothing of this link is left with the device. Both queues keep one slot free for it.  The
- * receive marker is posted before the state changes, because rxe flushes a receive queue only
- * when the state is set.  (Should a message of a peer that knows no credits take the marker,
- * everything before it is complete all the same.)  The send marker must come after, or it would
- * be sent.
+ * Drain: in the error state the device completes all posted requests as flushed, in order.  A
+ * marker on each queue completes last, for which each queue reserves an entry; after both,
+ * nothing of the link is left with the device.  The receive marker is posted before the change
+ * of state, because rxe flushes a receive queue only at that change.  The send marker is posted
+ * after it, or the marker would be sent.  (A message of a peer that ignores credits may consume
+ * the receive marker; everything before it is complete nevertheless.)
  *
- * With shared receives there is no receive queue of the pair to mark: the device then raises
- * "last WQE reached" once it takes no more from the shared queue for this pair.  That event is
- * waited for only briefly: some devices do not raise it (a quirk says which).
- * Without it a receive that the device had taken for this pair and not completed would be
- * missing from the pool; the pair is gone all the same.
+ * With an SRQ the QP has no receive queue to mark.  The device raises "last WQE reached" when
+ * it takes no more receives from the SRQ for this QP.  The wait for this event is short,
+ * because some devices do not raise it (see the quirk).  Without the event, a receive taken and
+ * not completed would be missing from the pool.
  *
- * Of a flushed completion only id, status and queue pair number are looked at.
+ * Only wr_id, status and qp_num of a flushed CQE are used.
  *
- * A call that fails during the drain counts as done: ib_qp_destroy ends all access by itself,
- * the drain before it only makes sure that no completion is left behind.
+ * A call that fails during the drain counts as done: ib_qp_destroy() ends all access, and the
+ * drain only ensures that no CQE is left.
  *
- * Strides.  To make, to stop or to destroy a queue pair goes through the kernel to the device
- * and may take most of a millisecond, with the engine's lock held.  So each counts as a stride,
- * and what would take the next one in the same poll is left to the next poll (ib_cm_events,
- * ib_link_reap): messages of others wait for one stride, however many connections come or go at
- * once.
+ * Strides: the creation, stop or destruction of a QP takes up to a millisecond in the kernel,
+ * with the engine's lock held.  Each counts as a stride, and a poll does one at most
+ * (ib_cm_events(), ib_link_reap()), so that other messages wait for one stride only.
  */
 #include <errno.h>
 #include <string.h>
 #include "bmi_ib/link/links.h"
 #include "bmi_ib/queue/wr_id.h"
 
-/* Does it receive into the shared queue?  A side receives nothing. */
+/* Returns true if the QP receives from the SRQ.  A secondary QP receives nothing. */
 static bool shares(const struct rme_link *l)
 {
     return l->f->srq && !l->is_side;
 }
 
-/* Receives that its own queue has room for, the mark among them. */
+/* Returns the size of the QP's own receive queue, with the marker. */
 static uint32_t receives(const struct rme_link *l)
 {
     if (shares(l))
@@ -64,7 +60,7 @@ int ib_qp_create(struct rme_link *l)
     if (error)
         goto undo_share;
     struct ibv_qp_init_attr attr = {
-        .qp_context = f, /* whose events are this queue pair's */
+        .qp_context = f, /* owner of asynchronous events */
         .send_cq = l->cq->cq,
         .recv_cq = l->cq->cq,
         .srq = shares(l) ? f->srq : NULL,
@@ -118,7 +114,7 @@ static bool mark_recv(struct rme_link *l)
     return ibv_post_recv(l->qp, &wr, &bad) == 0;
 }
 
-/* Starts the drain; its end comes by ib_link_drained. */
+/* Starts the drain; ib_link_drained() ends it. */
 void ib_qp_drain(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
@@ -134,11 +130,11 @@ void ib_qp_drain(struct rme_link *l)
         return;
     }
     if (l->was_up || l->passive)
-        rdma_disconnect(l->id); /* tells the peer; a silent one is not waited for */
+        rdma_disconnect(l->id); /* notifies the peer, without waiting for a reply */
     l->send_drained = !mark_send(l);
 }
 
-/* Ends all access by the device and returns what the link held. */
+/* Ends all access by the device and frees the resources of the link. */
 void ib_qp_destroy(struct rme_link *l)
 {
     l->f->head->strides++;

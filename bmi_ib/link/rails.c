@@ -1,26 +1,23 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * rails.c - which rail a connection takes.
+ * rails.c - selection of the rail of a connection.
  *
- * A link is one queue pair, and so one rail's.  Who connects chooses: connections begin with
- * the rails in turn, and a process with its own first one.  Who is connected to takes the rail
- * that the request came in by.
+ * A link is one QP, on one rail.  The connecting side chooses: connections start with the rails
+ * in turn, and processes with different ones.  The passive side uses the rail of the request.
  *
- * Ways.  The way to a peer is a rail and one of the peer's addresses.  A rail can be told to
- * carry a connection by the source address, which has to be one of its own; whether it leads
- * to the peer is another question.  It does when the peer's address is in a network that the
- * rail has an address in: it is near.  So all near ways are tried, each rail beginning with
- * another address of the peer, so that its rails are used, too.  Where no rail is near, the
- * routes are asked, as with one device, and the link becomes the rail's that they lead to.
+ * Ways: a way is a rail and one of the peer's addresses.  A connection uses a rail if its
+ * source address is one of the rail's.  A way is near if the peer's address is in a network of
+ * the rail.  All near ways are tried, and each rail begins with another address of the peer, to
+ * use all of the peer's rails.  If no rail is near, routing decides, as with one device, and
+ * the link moves to the routed rail.
  *
- * A rail that is dead is passed over, and one whose ports are down; a link that could not be
- * made over one of them, or was lost with it, so comes up again over another.  Whether a peer's
- * device is dead nobody says: requests to it are not answered, and rdma_cm asks for a minute.
- * So a way that has been tried for way_timeout_ms is left for another, while there is one.
+ * Dead rails and rails without an active port are skipped, so a failed link comes up over
+ * another rail.  A dead device of the peer is not reported: requests are not answered, and
+ * rdma_cm retries for a minute.  A way is therefore abandoned after way_timeout_ms, while
+ * another exists.
  *
- * Which addresses are whose is asked of rdma_cm when the fabric is opened: an address is bound,
- * and the device that has it is named.  To those of the interfaces come those that RoCE has in
- * its tables of GIDs.
+ * At open, rdma_cm reports the device of each local address that is bound.  The addresses in
+ * the GID tables of RoCE are added.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -40,7 +37,7 @@ struct rme_fabric *ib_rail_of(const struct rme_fabric *f, const struct ibv_conte
 
 /* ---- Addresses ---- */
 
-/* The bytes of an address: 4, 16, or 0 for one of another family. */
+/* Returns the bytes of an address: 4 or 16; 0 for another family. */
 static size_t bytes_of(const struct sockaddr *sa, const uint8_t **out)
 {
     if (sa->sa_family == AF_INET) {
@@ -68,9 +65,9 @@ static const uint8_t exactly[16] = {255, 255, 255, 255, 255, 255, 255, 255,
                                     255, 255, 255, 255, 255, 255, 255, 255};
 
 /*
- * The mask of the network that an address is in.  An interface that has the address says it,
- * with the widest where it has it more than once, as alone and in a network.  Else it is the
- * narrowest network that an interface has, as routes would have it; of none, the address alone.
+ * Finds the mask of the network of an address.  An interface with this address has it; of
+ * several the widest mask counts.  Otherwise the narrowest network of an interface counts, as
+ * in routing; without one, the address alone.
  */
 static void mask_of(const struct ifaddrs *all, const struct sockaddr *sa, uint8_t *mask)
 {
@@ -81,7 +78,7 @@ static void mask_of(const struct ifaddrs *all, const struct sockaddr *sa, uint8_
         if (!i->ifa_addr || !i->ifa_netmask || i->ifa_addr->sa_family != sa->sa_family)
             continue;
         size_t n = i->ifa_addr->sa_family == AF_INET ? 4 : 16;
-        /* the mask's family is not always filled in */
+        /* the family of a mask is not always set */
         m = n == 4 ? (const uint8_t *)&((const struct sockaddr_in *)i->ifa_netmask)->sin_addr
                    : (const uint8_t *)&((const struct sockaddr_in6 *)i->ifa_netmask)->sin6_addr;
         bool same = in_network(i->ifa_addr, sa, exactly);
@@ -116,7 +113,7 @@ static int own_add(struct rme_fabric *f, const struct ifaddrs *all, const struct
     return 0;
 }
 
-/* The rail that an address of this machine belongs to; NULL: none. */
+/* Returns the rail of a local address; NULL: none. */
 static struct rme_fabric *owner_of(struct rme_fabric *f, const struct sockaddr *sa)
 {
     struct sockaddr_storage copy = {0};
@@ -162,7 +159,7 @@ static int find_addresses(struct rme_fabric *f, const struct ifaddrs *all)
     return error;
 }
 
-/* Was a GID asked for that no rail has? */
+/* Returns true if the option gid is set and no rail has the GID. */
 static bool none_chosen(const struct rme_fabric *f)
 {
     for (unsigned i = 0; i < f->rails; i++)
@@ -190,7 +187,7 @@ int ib_rails_addresses(struct rme_fabric *f)
                    "device %s: no IP address: used for outgoing connections only where a route "
                    "leads to the device",
                    f->rail[i]->dev.name);
-    f->turn = (unsigned)getpid(); /* many processes with one server each */
+    f->turn = (unsigned)getpid(); /* spreads processes with one server each */
     return error;
 }
 
@@ -239,7 +236,7 @@ static unsigned addresses_of(const struct rme_link *l)
     return n;
 }
 
-/* The address of the first near way from *way on, its rail in *rail; NULL: there is none. */
+/* Returns the address of the first near way from *way on, and its rail in *rail; NULL: none. */
 static struct addrinfo *near_way(const struct rme_link *l, unsigned *way,
                                  struct rme_fabric **rail)
 {
@@ -255,7 +252,7 @@ static struct addrinfo *near_way(const struct rme_link *l, unsigned *way,
     return NULL;
 }
 
-/* The ways that are near, in turn. */
+/* Sets the next near way. */
 static bool next_near(struct rme_link *l)
 {
     struct rme_fabric *rail;
@@ -280,7 +277,7 @@ bool ib_rail_more(const struct rme_link *l)
         return l->address->ai_next != NULL;
     if (near_way(l, &way, &rail))
         return true;
-    /* way is behind the near ones now, as far as they have been tried */
+    /* `way` has passed the near ones that were tried */
     return !l->any_near && way < (l->f->head->rails + 1) * addresses_of(l);
 }
 
@@ -293,7 +290,7 @@ bool ib_rail_next(struct rme_link *l)
         unsigned addresses = addresses_of(l), ways;
         if (next_near(l))
             return true;
-        ways = l->way - l->f->head->rails * addresses; /* by routes, gone already */
+        ways = l->way - l->f->head->rails * addresses; /* routed ways tried already */
         a = l->stuck || l->any_near || ways >= addresses ? NULL : address_at(l, ways);
         l->way += a != NULL;
         l->bound = false;
@@ -305,8 +302,8 @@ bool ib_rail_next(struct rme_link *l)
     return a != NULL;
 }
 
-/* What the link has of its rail is its place in the table, its promise, and a ring of the size
- * of a queue; what came for it before is not its any more. */
+/* Moves the handle, the promise and the ring of a link to another rail; late references to the
+ * old handle find no link. */
 int ib_link_move(struct rme_link *l, struct rme_fabric *to)
 {
     struct rme_fabric *from = l->f;
@@ -333,6 +330,7 @@ int ib_link_move(struct rme_link *l, struct rme_fabric *to)
     l->handle = now;
     TAILQ_INSERT_TAIL(&to->links, l, all_entry);
     error = ib_rx_reserve(l, promised);
-    l->stuck = error != 0; /* on another rail it would come up without receives */
+    l->stuck =
+        error != 0; /* without its promise, a link would have no receives on a further rail */
     return error;
 }

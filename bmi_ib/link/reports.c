@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* reports.c - what becomes of the reports of queue/. */
+/* reports.c - handlers of the reports of queue/. */
 #include "bmi_ib/link/links.h"
 
 const struct ib_reports ib_link_reports = {

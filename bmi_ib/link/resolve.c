@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * resolve.c - host names without blocking anybody.
+ * resolve.c - lookup of host names without blocking.
  *
- * Numeric addresses are translated at once.  A name goes to a worker thread, one of a few; its
- * result waits in a list, the hint bit and the wake descriptor tell poll() of it.  A lookup may
- * hang for long, so a worker is made when all there are may be busy, and a name that one of
- * them looks up is no other's: who asks for it again waits for the next lookup, and names that
- * nobody answers for keep as many workers as there are such names, not as often as they are
- * asked for.  A name whose link has gone is not looked up any more.
+ * Numeric addresses are converted at once.  A name goes to one of a few worker threads; its
+ * result is put into a list, and poll() is notified by a hint bit and the wake descriptor.
+ * Because a lookup may hang, a worker is started whenever all may be busy, and only one worker
+ * looks up a name: another request for the name waits for the next lookup.  Names without an
+ * answer thus occupy one worker each, however often they are requested.  Names of links that
+ * are gone are not looked up.
  *
- * A lookup cannot be interrupted: when the fabric closes during some, their threads are left
- * behind with the resolver's memory, and the last of them frees it.
+ * A lookup cannot be interrupted: when the fabric is closed, threads in a lookup are detached
+ * with the resolver's memory, and the last one frees it.
  *
- * The mutex guards everything in the structure.  A worker touches the fabric (hint, wake
- * descriptor) only while it holds the mutex and `fabric` is set; closing clears it under the
- * mutex.
+ * The mutex protects the whole structure.  A worker accesses the fabric (hint, wake descriptor)
+ * only with the mutex held and `fabric` set; closing clears `fabric` with the mutex held.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -26,12 +25,12 @@
 
 struct job {
     STAILQ_ENTRY(job) next;
-    struct rme_fabric *rail; /* whose link's name it is */
+    struct rme_fabric *rail; /* rail of the link */
     uint32_t handle;
     int error;
-    const char *why; /* it was not found, in the resolver's words; NULL: as `error` says */
+    const char *why; /* resolver's message; NULL: `error` applies */
     struct addrinfo *found;
-    char *host; /* behind the structure, the port behind it */
+    char *host; /* behind the structure, followed by the port */
     char *port;
 };
 STAILQ_HEAD(job_list, job);
@@ -41,7 +40,7 @@ STAILQ_HEAD(job_list, job);
 struct worker {
     struct ib_resolver *resolver;
     pthread_t thread;
-    const struct job *at; /* its lookup is running; NULL: it is idle */
+    const struct job *at; /* running lookup; NULL: idle */
 };
 
 struct ib_resolver {
@@ -49,8 +48,8 @@ struct ib_resolver {
     pthread_cond_t work;
     struct worker worker[WORKERS];
     unsigned workers, idle;
-    unsigned waiting;          /* in todo */
-    unsigned users;            /* once closed: who closes, and those left behind */
+    unsigned waiting;          /* jobs in `todo` */
+    unsigned users;            /* once closed: the closing thread and the detached ones */
     struct rme_fabric *fabric; /* NULL: closed */
     struct job_list todo, results;
 };
@@ -58,7 +57,7 @@ struct ib_resolver {
 static const struct addrinfo hints_stream = {
     .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
 
-/* What getaddrinfo says, as errno. */
+/* Converts a result of getaddrinfo() to a negative errno. */
 static int lookup_error(int gai)
 {
     switch (gai) {
@@ -118,7 +117,7 @@ static void resolver_free(struct ib_resolver *r)
     free(r);
 }
 
-/* One of those that use a closed resolver goes; unlocks the mutex. */
+/* Drops a reference to a closed resolver, which the last one frees; unlocks the mutex. */
 static void leave(struct ib_resolver *r)
 {
     bool last = --r->users == 0;
@@ -136,7 +135,7 @@ static bool is_looked_up(const struct ib_resolver *r, const char *host)
     return false;
 }
 
-/* The first name that no worker has. */
+/* Takes the first job whose name no worker looks up. */
 static struct job *next_job(struct ib_resolver *r)
 {
     struct job *j;
@@ -172,7 +171,7 @@ static void *work(void *arg)
         w->at = NULL;
         r->idle++;
         STAILQ_INSERT_TAIL(&r->results, j, next);
-        if (!r->fabric) { /* closed during the lookup: this thread was detached */
+        if (!r->fabric) { /* closed during the lookup: this thread is detached */
             leave(r);
             return NULL;
         }
@@ -223,7 +222,7 @@ void ib_resolver_close(struct rme_fabric *f)
     leave(r);
 }
 
-/* One worker more if all there are may be busy; an error where there is none at all. */
+/* Starts another worker if all may be busy.  Returns an error only if there is no worker. */
 static int hire(struct ib_resolver *r)
 {
     struct worker *w = &r->worker[r->workers];

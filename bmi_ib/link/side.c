@@ -1,33 +1,31 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * side.c - the side of a link: how it comes, and how it goes.
+ * side.c - the secondary QP of a link: setup and teardown.
  *
- * Who accepts a connection and has several rails offers a side: behind the engine's answer it
- * says the addresses of its other rails, and a secret.  Who connected keeps that until there is
- * something to stripe: of many connections most have nothing.  If it has another rail near to
- * one of the addresses, it connects that; the request names the link and the secret, and is
- * answered at once.  What the request says is looked up like all that comes from a peer: a link
- * has one side, over another rail than its own, and who does not know the secret gets none.
+ * An accepting side with several rails offers a secondary QP: the reply has, behind the
+ * engine's hello, the addresses of its other rails and a secret.  The connecting side keeps the
+ * offer until a transfer is large enough, which most connections never have.  If another rail
+ * is near one of the addresses, this rail connects; the request names the link and the secret,
+ * and is answered at once.  The request is validated like all input of a peer: a link has one
+ * secondary QP, on another rail, and the secret must match.
  *
- * The side has no receives, so a peer that sends over it waits for ever, and for itself alone.
+ * A secondary QP has no receives, so a peer that sends over it blocks only itself.
  *
- * Without a side all goes over the link's own rail.  A side that does not come, or is lost, is
- * sought again when there is something for it, each time after twice as long (stripe_retry_ms)
- * and from the next of the addresses on; the offer is good as long as the link.  Who accepted
- * may not hear at all that a side is gone, as the rail it went by is what was lost.  But who
- * connected asks for a side when it has none: so one that is there still is over, and ends.
- * The request that says so is refused, as a link has one side at a time, and the next one finds
- * room.  How a side is lost, and when its link goes with it, is told in queue/stripe.c; both
- * are drained like any link.  LINK_DOWN of a link waits until its side is gone.
+ * Without a secondary QP, all transfers use the link's own rail.  A secondary QP that failed is
+ * connected again when a transfer is large enough, with exponential back-off (stripe_retry_ms)
+ * and from the next address on; the offer is valid as long as the link.  The accepting side may
+ * not notice a loss, because the rail is lost.  A request for a secondary QP proves the loss of
+ * the old one, which is then closed; this request is refused, and the next one succeeds.
+ * queue/stripe.c describes which losses fail the link; both QPs are drained like any link.
+ * LINK_DOWN of a link waits for its secondary QP.
  *
- * A key that a peer has for a side is of the device that the side was on.  Without memory
- * windows a link does not end with a side that is lost, though the peer may hold such keys; so
- * once it was given one, later sides of the link are over the same rail.  Where that cannot be,
- * there is none.
+ * The peer's keys for a secondary QP are valid on one device.  Without memory windows a link
+ * survives the loss of a secondary QP although the peer may hold such keys.  Once a key was
+ * given, later secondary QPs of the link therefore use the same rail, or there is none.
  *
- * The offer, behind IB_HELLO_MAX bytes for the engine: magic (4 bytes), handle (4), secret
- * (8), addresses (1), 0 (1), port (2), and for each address its family, 4 or 6, and 16 bytes.
- * The request: its first 16 bytes, with a magic of its own.  See also doc/wire-protocol.md.
+ * Offer, behind IB_HELLO_MAX bytes for the engine: magic (4 bytes), handle (4), secret (8),
+ * number of addresses (1), 0 (1), port (2), and for each address its family, 4 or 6, and 16
+ * bytes.  Request: its first 16 bytes, with another magic.  See also doc/wire-protocol.md.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -41,13 +39,13 @@
 #define OFFER   0x4f454d52u /* "RMEO" */
 #define REQUEST 0x53454d52u /* "RMES" */
 #define HEAD    20          /* bytes of an offer without addresses */
-#define NAME    16          /* of them, those that a request repeats */
+#define NAME    16          /* bytes of an offer that a request repeats */
 #define ADDRESS 17
 #define MOST    ((IB_ANSWER_MAX - IB_HELLO_MAX - HEAD) / ADDRESS)
-#define COUNT   16 /* where these are in an offer */
+#define COUNT   16 /* offsets of these fields in an offer */
 #define PORT    18
 
-#define MOST_DOUBLED 6 /* times that stripe_retry_ms is doubled */
+#define MOST_DOUBLED 6 /* maximum doublings of stripe_retry_ms */
 
 static uint32_t get32(const uint8_t *at)
 {
@@ -89,8 +87,8 @@ static void put_address(uint8_t *at, const struct sockaddr *sa)
         memcpy(at + 1, &v6->sin6_addr, 16);
 }
 
-/* The port at which we listen there: at all addresses, or at those that the host asked for.
- * Below 0: we do not. */
+/* Returns the port of this address, if the host listens at all addresses or at this one; else a
+ * negative number. */
 static int served_at(const struct rme_fabric *head, const struct sockaddr *sa)
 {
     uint8_t wanted[ADDRESS], have[ADDRESS];
@@ -108,7 +106,7 @@ static int served_at(const struct rme_fabric *head, const struct sockaddr *sa)
 size_t ib_side_offer(struct rme_link *l, uint8_t *at)
 {
     const struct rme_fabric *head = l->f->head;
-    int port = -1; /* of the first one; others are said if theirs is the same */
+    int port = -1; /* of the first address; addresses with another port are omitted */
     uint8_t count = 0;
     if (!head->railed || !head->stripe_bytes)
         return 0;
@@ -155,13 +153,13 @@ static bool get_address(const uint8_t *at, const uint8_t *port, struct sockaddr_
     return out->ss_family != 0;
 }
 
-/* Do the keys that the peer may have for a side hold on this rail? */
+/* Returns true if the keys that the peer may hold for a secondary QP are valid on this rail. */
 static bool fits(const struct rme_link *l, const struct rme_fabric *rail)
 {
     return !l->keyed || l->keyed == rail->number + 1;
 }
 
-/* Another rail than the link's that is in the network of this address. */
+/* Returns another rail than the link's in the network of this address; NULL: none. */
 static struct rme_fabric *near_rail(const struct rme_link *l, const struct sockaddr *sa)
 {
     const struct rme_fabric *head = l->f->head;
@@ -227,7 +225,8 @@ void ib_side_keep(struct rme_link *l, const uint8_t *offer, size_t length)
     l->may_stripe = true;
 }
 
-/* The first address that a rail is near to, from another one on each time. */
+/* Connects to the first address that is near a rail, starting with another address each
+ * time. */
 static void seek(struct rme_link *l)
 {
     const uint8_t *offer = l->offer;
@@ -253,7 +252,7 @@ void ib_side_wanted(struct rme_link *l)
         return;
     uint64_t wait = (uint64_t)ib_option(l->f, "stripe_retry_ms");
     if (l->side_tries && wait && ib_now_ms() - l->side_at >= wait << MOST_DOUBLED)
-        l->side_tries = 0; /* the last one was wanted for long, or is long ago */
+        l->side_tries = 0; /* the last attempt is long ago */
     unsigned doubled = l->side_tries < MOST_DOUBLED ? l->side_tries : MOST_DOUBLED;
     l->side_at = wait ? ib_now_ms() + (wait << doubled) : UINT64_MAX;
     seek(l);
@@ -267,7 +266,7 @@ bool ib_side_is(const uint8_t *data, size_t length)
     return length >= NAME && get32(data) == REQUEST;
 }
 
-/* The link that it names, of another rail. */
+/* Returns the link that a request names, on another rail; NULL: none, or a wrong secret. */
 static struct rme_link *named(const struct rme_fabric *rail, const uint8_t *request)
 {
     const struct rme_fabric *head = rail->head;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* start.c - a connection sets out for the address that was chosen. */
+/* start.c - starts a connection to the chosen address. */
 #include <errno.h>
 #include <string.h>
 #include "bmi_ib/link/links.h"
@@ -34,7 +34,7 @@ int ib_link_start(struct rme_link *l)
         l->id = NULL;
         return ib_errno();
     }
-    l->deliver = true; /* an attempt before this one may have failed */
+    l->deliver = true; /* an earlier attempt may have failed */
     l->refused = false;
     memcpy(&l->sockaddr, l->address->ai_addr, l->address->ai_addrlen);
     if (rdma_resolve_addr(l->id, source, l->address->ai_addr,

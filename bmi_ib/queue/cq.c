@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * cq.c - completion queues: making them, and their space.
+ * cq.c - completion queues and their space.
  *
- * Space is booked before a queue pair is made: everything it could ever complete at once (its
- * send queue, its receives, two markers) fits, and with shared receives each queue also has
- * room for all of those.  So no queue overruns.  When the last is booked out it is made four
- * times as large where the device can do that, else a larger one is added: their number grows
- * with the logarithm of the connections at most.  The first is small, and takes at most an
- * eighth of what may be locked: a device locks the memory of its queues.
+ * Space is reserved before a QP is created: for its send queue, its receives and two markers;
+ * with an SRQ each CQ also has room for all receives of the SRQ.  Therefore no CQ overruns.
+ * When the last CQ is fully reserved, the CQ is resized to four times its size if the device
+ * can, else a larger one is added; the number of CQs grows with the logarithm of the
+ * connections at most.  The first CQ is small and takes at most an eighth of the lockable
+ * memory, because a device pins its queues.
  */
 #include <errno.h>
 #include <string.h>
 #include "base/remedy.h"
 #include "bmi_ib/queue/queue.h"
 
-#define CQ_FIRST 8192 /* completions of the first queue: 60 connections */
+#define CQ_FIRST 8192 /* CQEs of the first CQ: 60 connections */
 
 static uint32_t granted(const struct ib_cq *c, uint64_t wanted)
 {
     return (uint64_t)c->cq->cqe < wanted ? (uint32_t)c->cq->cqe : (uint32_t)wanted;
 }
 
-/* The size for a queue that shall hold n completions beside the shared receives, at least
- * `wanted`; 0: impossible. */
+/* Returns the size for a CQ of n CQEs beside the receives of the SRQ, at least `wanted`; 0 if
+ * the device has no such size. */
 static uint64_t fitting(const struct rme_fabric *f, uint64_t wanted, uint32_t n)
 {
     uint64_t least = (uint64_t)(f->srq ? f->srq_depth : 0) + n,
@@ -93,8 +93,8 @@ void ib_cq_close(struct rme_fabric *f)
     f->comp = NULL;
 }
 
-/* Completions a link may produce at once: its sends, both markers, its own receives (a few
- * without asking again). */
+/* Returns the number of CQEs that a link may produce at once: its sends, both markers, and its
+ * own receives, at least 64, so that small reservations need no extension. */
 uint32_t ib_cq_share(const struct rme_fabric *f, uint32_t promised)
 {
     uint32_t own = (promised > 64 ? promised : 64) + f->rx_slack;
@@ -109,7 +109,7 @@ int ib_cq_extend(struct ib_cq *c, uint32_t n)
     return 0;
 }
 
-/* Books room for n completions. */
+/* Reserves n CQEs in a CQ, growing or adding one if needed.  Returns 0 or a negative errno. */
 int ib_cq_reserve(struct rme_fabric *f, uint32_t n, struct ib_cq **out)
 {
     for (unsigned i = 0; i < f->cqs; i++)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * expose.c - memory is opened to the peer of a link, and closed: by requests in its queue.
+ * expose.c - opens memory to the peer of a link, and closes it, by WRs in the link's queue.
  *
- * Of a link that is striped large memory is opened to both queue pairs of the peer, by a window
- * for each, and the key has both: the side's in its upper half.  The message that carries the
- * key waits until the side's window is open (stripe.c).  They are closed one after the other,
- * the side's first (window.c), so when the link's is, both are.
+ * On a striped link large memory gets a window for each QP, and the key has the secondary QP's
+ * in its upper half.  The message that carries the key waits until the secondary QP's window is
+ * bound (stripe.c).  Windows are invalidated one after the other, the secondary QP's first
+ * (window.c), so the completion of the link's covers both.
  */
 #include <errno.h>
 #include "bmi_ib/queue/queue.h"
@@ -29,8 +29,8 @@ static struct ib_window *open_one(struct rme_link *l, const struct rme_range *ra
     return w;
 }
 
-/* Is all of it registered on this rail?  Not if its device had failed by then, be it that we
- * have not been told. */
+/* Returns true if all ranges are registered on this rail.  False: its device had failed at
+ * registration, even if the event was pending. */
 static bool is_there(const struct rme_fabric *rail, const struct rme_range *range, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -39,7 +39,7 @@ static bool is_there(const struct rme_fabric *rail, const struct rme_range *rang
     return true;
 }
 
-/* Will so many windows of the side open the same? */
+/* Returns true if the secondary QP can open the same ranges with `wanted` windows. */
 static bool side_opens(struct rme_link *l, const struct rme_range *range, uint32_t n,
                        uint32_t wanted)
 {
@@ -64,7 +64,7 @@ int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned 
             "failed; a new connection uses another device",
             l->peer, l->f->dev.name);
         l->f->reports->failed(l, -ENODEV, true);
-        return -EAGAIN; /* as of any link that is lost */
+        return -EAGAIN; /* as for any lost link */
     }
     bool both = l->may_stripe && side_opens(l, range, n, wanted);
     for (uint32_t i = 0; i < n; i++) {
@@ -91,7 +91,8 @@ int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned 
 void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner)
 {
     struct ib_window *last = NULL;
-    if (l->state >= IB_DRAINING) /* its end closes them, and may have freed them already */
+    if (l->state >= IB_DRAINING) /* the end of the link closes windows, which may be freed
+                                  * already */
         return;
     for (uint32_t i = 0; i < n; i++)
         if (range[i].window)
@@ -100,12 +101,13 @@ void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *
         struct ib_window *w = range[i].window;
         if (!w)
             continue;
-        w->close.owner = w == last ? owner : NULL; /* requests complete in order */
+        w->close.owner = w == last ? owner : NULL; /* requests complete in order: the last one
+                                                    * reports */
         if (!w->twin) {
             ib_xfer_enqueue(l, &w->close);
             continue;
         }
-        w->twin->close.owner = NULL; /* the engine hears of the link's */
+        w->twin->close.owner = NULL; /* only the link's window reports to the engine */
         ib_stripe_put(l->side, &w->twin->close);
     }
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * held.c - notifications and messages of a striped link that wait for its side, and how
- * anything gets into a link's queue.  What waits for what, and why, is told in stripe.c.
+ * held.c - transfers of a striped link that wait for its secondary QP, and insertion into a
+ * link's queue.  stripe.c has the rules of order.
  */
 #include <stdlib.h>
 #include "bmi_ib/queue/queue.h"
 
-/* Takes a notification or a message if it has to wait for the side. */
+/* Holds a notification or message back if the secondary QP must complete entries before it. */
 static bool holds(struct rme_link *l, struct rme_xfer *x)
 {
     if (x->notify == RME_NOTIFY_NONE)
@@ -45,7 +45,7 @@ void ib_xfer_drop(struct rme_fabric *f, struct rme_xfer *x)
 
 void ib_xfer_enqueue(struct rme_link *l, struct rme_xfer *x)
 {
-    if (l->state >= IB_DRAINING) { /* lost; the engine does not know yet */
+    if (l->state >= IB_DRAINING) { /* lost; LINK_DOWN is pending */
         ib_xfer_drop(l->f, x);
         return;
     }

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * poll.c - taking completions from their queues, and handing each to what it completes.
+ * poll.c - takes CQEs from the CQs and dispatches them.
  *
- * A server of many connections has several queues, and what comes comes through one of them for
- * a while.  So a queue that brought something is asked alone for CQ_ALONE polls.  Then all are
- * asked, and before that when the device is to wake us, or when a poll left something behind:
- * nobody waits longer than for so many polls and what they take.
+ * With several CQs, CQEs tend to come from one CQ for a while.  A CQ that had some is polled
+ * alone for CQ_ALONE polls.  Then all CQs are polled; likewise before a sleep, and after a poll
+ * that left CQEs behind.  This bounds the delay of a CQE to CQ_ALONE polls.
  *
- * A completion's id leads to its link or buffer by handle, so that a late one finds nothing. Of
- * a failed completion only id, status and queue pair number mean anything.
+ * A wr_id names its link or buffer by handle, so that a late CQE finds nothing.  In a failed
+ * CQE only wr_id, status and qp_num are valid.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,20 +15,20 @@
 #include "bmi_ib/queue/queue.h"
 #include "bmi_ib/queue/wr_id.h"
 
-#define CQ_ALONE 16 /* polls of the queue that brings, between two of all */
+#define CQ_ALONE 16 /* polls of the active CQ between two polls of all CQs */
 
-/* What a completion's failure means for the link. */
+/* Maps the status of a CQE to a negative errno for the link. */
 static int wc_error(enum ibv_wc_status status)
 {
     switch (status) {
     case IBV_WC_SUCCESS:
         return 0;
     case IBV_WC_WR_FLUSH_ERR:
-    case IBV_WC_RETRY_EXC_ERR: /* the peer does not answer any more */
+    case IBV_WC_RETRY_EXC_ERR: /* the peer does not answer */
     case IBV_WC_RESP_TIMEOUT_ERR:
     case IBV_WC_REM_ABORT_ERR:
         return -ECONNRESET;
-    case IBV_WC_RNR_RETRY_EXC_ERR: /* flow control is broken */
+    case IBV_WC_RNR_RETRY_EXC_ERR: /* the peer's credits were exceeded */
     case IBV_WC_REM_ACCESS_ERR:
     case IBV_WC_REM_INV_REQ_ERR:
     case IBV_WC_REM_OP_ERR:
@@ -45,7 +44,8 @@ static int wc_error(enum ibv_wc_status status)
     }
 }
 
-/* A request failed.  The first failure says why; the flushes that follow say nothing. */
+/* Handles a failed request.  Only the first failure of a link is logged, not the flushes after
+ * it. */
 static void wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc *wc,
                       const char *what)
 {
@@ -128,8 +128,8 @@ static void cq_broken(struct rme_fabric *f, struct ib_cq *c, int error)
     f->reports->all_failed(f, c, -EIO);
 }
 
-/* Takes completions while the caller has room for their events: each makes at most one of those
- * that cannot wait.  False: there may be more. */
+/* Takes CQEs while the caller's array has room, because a CQE makes at most one event that
+ * cannot wait.  Returns false if CQEs may be left. */
 static bool poll_one(struct rme_fabric *f, struct ib_cq *c)
 {
     struct ibv_wc wc[IB_POLL_BATCH];
@@ -155,8 +155,8 @@ static bool poll_one(struct rme_fabric *f, struct ib_cq *c)
     return true;
 }
 
-/* All are asked, each first in its turn; the last that brought is asked alone next.  It is not
- * inlined, so that a poll of one queue saves no registers for it. */
+/* Polls all CQs, in rotation; the last one that had CQEs is polled alone next.  Kept out of
+ * line, so that a poll of a single CQ saves no registers. */
 __attribute__((noinline)) static void poll_all(struct rme_fabric *f)
 {
     bool left = false;

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* queue.h - work queues, completion queues, buffers, windows, and the table of links. */
+/* queue.h - work queues, CQs, buffers, windows, and the table of links.
+ *
+ * All functions run with the engine's lock.  An int result is 0 or a negative errno. */
 #ifndef BMI_IB_QUEUE_H
 #define BMI_IB_QUEUE_H
 
 #include "bmi_ib/device/device.h"
 
-/* ---- table.c: links by handle, and by the number of their queue pair ---- */
-int ib_table_put(struct rme_link *l);     /* gives it its handle */
-void ib_table_remove(struct rme_link *l); /* it is known by neither any more */
+/* ---- table.c: links by handle and by QP number ---- */
+int ib_table_put(struct rme_link *l);     /* assigns the handle */
+void ib_table_remove(struct rme_link *l); /* frees the handle */
 void ib_table_free(struct rme_fabric *f);
 int ib_table_put_qp(struct rme_link *l);
 void ib_table_remove_qp(struct rme_link *l);
-/* A completion of the shared queue names nothing else. */
+/* Returns the link of a QP, NULL if none.  A CQE of an SRQ names only the QP. */
 struct rme_link *ib_link_by_qp(const struct rme_fabric *f, uint32_t qp_num);
 
 /* ---- cq.c ---- */
@@ -26,8 +28,8 @@ void ib_cq_release(struct ib_cq *cq, uint32_t n);
 int ib_rx_open(struct rme_fabric *f);
 void ib_rx_close(struct rme_fabric *f);
 int ib_rx_fill(struct rme_link *l);
-/* Has the chain of a link's own queue to go to the device before anything is sent?  One that
- * promises few has no slack. */
+/* Returns true if the chain of a QP's own receive queue must be posted before the next send.  A
+ * queue with a small promise has no slack. */
 static inline bool ib_rx_must_post(const struct rme_fabric *f, const struct ib_rx_queue *q)
 {
     return q->chained != 0 && (q->chained > f->rx_slack || q->promised < f->rx_slack);
@@ -35,7 +37,7 @@ static inline bool ib_rx_must_post(const struct rme_fabric *f, const struct ib_r
 int ib_rx_post(struct rme_fabric *f, struct rme_link *l);
 struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id);
 void ib_rx_forget(struct rme_link *l);
-/* A link has been freed; acts when it was the last. */
+/* Replaces the SRQ when the last link has been freed and many receives are still posted. */
 void ib_rx_renew(struct rme_fabric *f);
 void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, bool is_imm,
                     uint32_t value);
@@ -51,21 +53,22 @@ int ib_windows_open(struct rme_fabric *f);
 void ib_windows_close(struct rme_fabric *f);
 void ib_windows_drop(struct rme_link *l);
 void ib_windows_forget(struct rme_link *l);
-int ib_windows_ensure(struct rme_fabric *f, uint32_t n); /* n of them are free */
-/* The request that opens or closes. */
+int ib_windows_ensure(struct rme_fabric *f, uint32_t n); /* makes n windows free, or -EAGAIN */
+/* Builds the WR that binds or invalidates a window. */
 void ib_window_build(struct rme_xfer *x, struct ibv_send_wr *wr);
-/* A request to close is complete: the window is free, and the engine is told. */
+/* Frees a window whose invalidation completed, and reports to the engine. */
 void ib_window_closed(struct rme_link *l, struct rme_xfer *x);
-/* Tells it; false: no room.  l NULL: there is nobody any more. */
+/* Delivers the event of a closed window and frees the window.  Returns false if the array is
+ * full.  l NULL: the link is gone, no event. */
 bool ib_window_emit(struct rme_fabric *f, struct rme_link *l, struct rme_xfer *x);
 
 /* ---- tx.c ---- */
 int ib_tx_open(struct rme_fabric *f);
 void ib_tx_close(struct rme_fabric *f);
 void ib_tx_release(struct rme_fabric *f, struct ib_tx *tx);
-/* Tells who waits for a buffer; where there is none, sees to it that there will be. */
+/* Reports TX_ROOM to waiting links; if the pool is exhausted, checks for stuck links. */
 void ib_tx_rooms(struct rme_fabric *f);
-/* When that is looked at again; UINT64_MAX: nobody waits. */
+/* Returns the time (ms) of the next check for stuck links; UINT64_MAX: none. */
 uint64_t ib_tx_deadline(const struct rme_fabric *f);
 void ib_tx_forget(struct rme_link *l);
 
@@ -79,35 +82,35 @@ void ib_flush(struct rme_fabric *f);
 void ib_xfer_completed(struct rme_link *l, uint32_t position);
 void ib_xfer_purge(struct rme_link *l);
 void ib_emit_done(struct rme_fabric *f);
-/* Fills f->batch from the head of the link's queue; the pure part of posting.  True: more could
- * follow at once. */
+/* Fills f->batch from the head of the link's queue, without posting.  Returns true if more
+ * could follow at once. */
 bool ib_xfer_build(struct rme_link *l);
 
 /* ---- held.c ---- */
-/* Puts a transfer at the end of the link's queue, or where it waits for the side. */
+/* Appends a transfer to the link's queue, or holds it back for the secondary QP. */
 void ib_xfer_enqueue(struct rme_link *l, struct rme_xfer *x);
-/* Gives back what something that will not be posted, or was lost, has of ours. */
+/* Frees the resources of a transfer that will not be posted or was lost. */
 void ib_xfer_drop(struct rme_fabric *f, struct rme_xfer *x);
-/* The side has passed some: what waited for them goes on. */
+/* Queues held transfers for which the secondary QP has completed enough entries. */
 void ib_stripe_passed(struct rme_link *side);
-/* Has a side something to pass of what had entered when there were so many? */
+/* Returns true if the secondary QP has not completed its first `entered` entries. */
 static inline bool ib_is_before(const struct rme_link *side, uint32_t entered)
 {
     return (int32_t)(entered - side->passed) > 0;
 }
 
 /* ---- stripe.c ---- */
-/* Do transfers of so many bytes go over two rails, as it is now? */
+/* Returns true if transfers of this size use two rails at present. */
 static inline bool ib_is_striped(const struct rme_link *l, uint64_t bytes)
 {
     return l->side && l->side->state == IB_UP && bytes >= l->f->stripe_bytes;
 }
-/* May the link use its side, for memory of so many bytes?  The first who asks for them makes
- * it come. */
+/* Returns true if the link may use its secondary QP for `bytes`.  The first call with enough
+ * bytes starts its connection. */
 bool ib_stripe_wanted(struct rme_link *l, uint64_t bytes);
-/* Takes a transfer if it is to be striped. */
+/* Queues a transfer on either QP.  Returns false if the transfer is not to be striped. */
 bool ib_stripe(struct rme_link *l, struct rme_xfer *x);
-/* Queues something of the side's own. */
+/* Appends an entry to the queue of a secondary QP. */
 void ib_stripe_put(struct rme_link *side, struct rme_xfer *x);
 
 /* ---- expose.c ---- */
@@ -117,7 +120,7 @@ void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *
 /* ---- poll.c ---- */
 void ib_cq_poll(struct rme_fabric *f);
 
-/* The link that has this handle, NULL when it is gone. */
+/* Returns the link with this handle, NULL if gone. */
 static inline struct rme_link *ib_link_by_handle(const struct rme_fabric *f, uint32_t handle)
 {
     uint32_t i = handle & IB_SLOT_MASK;
@@ -125,8 +128,8 @@ static inline struct rme_link *ib_link_by_handle(const struct rme_fabric *f, uin
     return l && l->handle == handle ? l : NULL;
 }
 
-/* The next free event of the caller's array, or NULL.  (A compound literal would be cleared
- * with a slow string instruction.) */
+/* Returns the next free event of the caller's array, NULL if full.  (A compound literal would
+ * be cleared by a slow string instruction.) */
 static inline struct rme_event *ib_event(struct rme_fabric *f, enum rme_event_type type,
                                          struct rme_link *l)
 {
@@ -146,7 +149,7 @@ static inline struct rme_event *ib_event(struct rme_fabric *f, enum rme_event_ty
     return e;
 }
 
-/* The link has something to hand to the device at the next flush. */
+/* Schedules the link for the next flush. */
 static inline void ib_link_dirty(struct rme_link *l)
 {
     if (l->dirty)
@@ -155,16 +158,16 @@ static inline void ib_link_dirty(struct rme_link *l)
     TAILQ_INSERT_TAIL(&l->f->dirty, l, dirty_entry);
 }
 
-/* A link of this rail has something to tell, which the rail's own poll does.  Made outside of
- * it, by a call of the engine's or by the head's look at rdma_cm, it may come after the last
- * poll before a sleep, or during one, and no descriptor has it: so it ends the sleep. */
+/* Ends a sleep, because a link has an event that was raised outside its rail's poll: by a call
+ * of the engine or by the head's handling of rdma_cm.  The event may come after the last poll
+ * before the sleep, and no descriptor reports it. */
 static inline void ib_tells(struct rme_fabric *f)
 {
     if (!f->out)
         ib_wake(f);
 }
 
-/* Has a link something to tell?  `which` is one of its event_* flags; link/ delivers it. */
+/* Sets an event_* flag of the link; ib_emit_links() delivers the event. */
 static inline void ib_link_event(struct rme_link *l, bool *which)
 {
     *which = true;

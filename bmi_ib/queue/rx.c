@@ -2,26 +2,25 @@
 /*
  * rx.c - receive buffers.
  *
- * One pool of registered buffers serves all links, whether they share a receive queue or have
- * their own.  What is counted is the promise: the sum of the buffers with the device and those
- * in the engine's hands never falls below what was promised, per link or, when shared, over all
- * links.  A buffer that comes back is posted again if the promise needs it, else it goes to the
- * pool (that is how a promise shrinks: posted receives cannot be taken back).
+ * One pool of registered buffers serves all links, with an SRQ and with per-QP receive queues.
+ * The number of buffers posted or held by the engine never falls below the promise, per link
+ * or, with an SRQ, over all links.  A returned buffer is posted again if the promise needs it,
+ * else put into the pool.  A promise shrinks only as receives are consumed, because posted
+ * receives cannot be withdrawn.
  *
- * Order.  Buffers to be posted wait in a chain that is handed over before the next send is
- * (xfer.c), so a peer that hears of a credit finds the buffer posted.  A queue may hold a few
- * buffers more than promised (the slack); as long as no more than those wait, the chain may go
- * on waiting, and receives are posted several at a time.  A queue of a link's own has its slack
- * while as many are promised, which is when the link is in use (common/transport/grant.c).  A
- * listener without shared receives has no slack: it would cost memory for every connection.
+ * Order: buffers wait in a chain that is posted before the next send (xfer.c), so a peer that
+ * learns of a credit finds the receive posted.  A queue may hold a few receives beyond the
+ * promise (slack); a chain that is no longer than the slack need not be posted, which batches
+ * receives.  A per-QP queue has its slack once the promise is as large, i.e. when the link is
+ * in use (common/transport/grant.c).  A listener without SRQ has no slack, because of the
+ * memory per connection.
  *
- * A receive's id carries the buffer's index and how often it was posted; a completion that does
- * not fit is dropped.
+ * A receive's wr_id has the buffer's index and generation; a CQE that does not match is
+ * dropped.
  *
- * Memory is got in slabs, and goes back in slabs when the queue pair of a link is gone, if more
- * of them are without use than a part of those in use: what 3,000 links had of their own is not
- * kept for the next ones.  What many links were promised of a shared queue stays posted there
- * until the last link has gone; then a new queue takes its place.
+ * Memory is allocated and freed in slabs.  After a QP is destroyed, unused slabs are freed if
+ * there are more than a fraction of those in use.  Receives in an SRQ stay posted until the
+ * last link is gone; a new SRQ then replaces the old one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -29,21 +28,21 @@
 #include "bmi_ib/queue/queue.h"
 #include "bmi_ib/queue/wr_id.h"
 
-#define SLACK_SHARED 16  /* receives beyond the promise, of the shared queue */
-#define SLACK_OWN    8   /* of each connection where we connect, once as many are promised */
-#define SRQ_LEAST    64  /* receives of a shared queue, however little may be locked */
-#define RENEW_LEAST  512 /* receives of a shared queue without links that are worth a new one */
-#define UNUSED_PART  4 /* slabs without use that are kept: this part of those in use, and one */
+#define SLACK_SHARED 16  /* receives of an SRQ beyond the promise */
+#define SLACK_OWN    8   /* the same of each QP of a client, once the promise is as large */
+#define SRQ_LEAST    64  /* minimum receives of an SRQ under a low memlock limit */
+#define RENEW_LEAST  512 /* receives posted to an SRQ without links that justify a new SRQ */
+#define UNUSED_PART  4   /* unused slabs kept: 1 + those in use / UNUSED_PART */
 
 /* ---- The pool ---- */
 
-/* From one buffer of a slab to the next: each begins at a cache line. */
+/* Returns the bytes between buffers of a slab; each buffer starts at a cache line. */
 static size_t stride(const struct rme_fabric *f)
 {
     return ((size_t)f->config.rx_size + 63) & ~(size_t)63;
 }
 
-/* A place for one more slab. */
+/* Finds or appends a free entry in the array of slabs. */
 static int place_new(struct ib_rx_pool *p, uint32_t *place)
 {
     for (*place = 0; *place < p->slabs; ++*place)
@@ -95,7 +94,7 @@ static void slab_free(struct ib_rx_slab *s)
     free(s);
 }
 
-/* Gives back slabs without use, if there are many. */
+/* Frees unused slabs, if there are many. */
 static void pool_shrink(struct rme_fabric *f)
 {
     struct ib_rx_pool *p = &f->rx;
@@ -145,7 +144,7 @@ static struct ib_rx *pool_get(struct rme_fabric *f)
     return rx;
 }
 
-/* Makes sure that n more can be taken. */
+/* Grows the pool to at least n free buffers. */
 static int pool_ensure(struct rme_fabric *f, uint32_t n)
 {
     int error = 0;
@@ -161,13 +160,13 @@ static struct ib_rx_queue *queue_of(struct rme_fabric *f, struct rme_link *l)
     return f->srq ? &f->rxq : &l->rxq;
 }
 
-/* So many receives more than promised may the queue hold. */
+/* Returns the number of receives that a queue may hold beyond the promise. */
 static uint32_t slack(const struct rme_fabric *f, const struct ib_rx_queue *q)
 {
     return f->srq || q->promised >= f->rx_slack ? f->rx_slack : 0;
 }
 
-/* Hands a buffer to the chain of its queue. */
+/* Appends a buffer to the chain of its queue. */
 static void chain(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 {
     struct ib_rx_queue *q = queue_of(f, l);
@@ -180,25 +179,25 @@ static void chain(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
         ib_link_dirty(l);
 }
 
-/* How many buffers the queue lacks. */
+/* Returns the number of buffers that a queue lacks. */
 static uint32_t lacking(const struct rme_fabric *f, const struct ib_rx_queue *q)
 {
     uint32_t wanted = q->promised + slack(f, q), there = q->posted + q->held;
     return wanted > there ? wanted - there : 0;
 }
 
-/* Does the device take receives there?  l may be NULL with the shared queue. */
+/* Returns true if receives can be posted.  l may be NULL with an SRQ. */
 static bool can_post(const struct rme_fabric *f, const struct rme_link *l)
 {
     return f->srq || (l && l->qp && l->state != IB_DRAINING);
 }
 
-/* Brings what is posted up to the promise. */
+/* Fills the queue up to the promise and its slack. */
 int ib_rx_fill(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     if (!can_post(f, l))
-        return 0; /* its queue pair will ask again */
+        return 0; /* repeated when the QP exists */
     uint32_t n = lacking(f, queue_of(f, l));
     int error = pool_ensure(f, n);
     if (error)
@@ -208,7 +207,7 @@ int ib_rx_fill(struct rme_link *l)
     return 0;
 }
 
-/* A buffer without further use: to the device if the promise needs it, else to the pool. */
+/* Chains an unused buffer if the promise needs it, else puts it into the pool. */
 static void settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 {
     if (can_post(f, l) && lacking(f, queue_of(f, l))) {
@@ -216,11 +215,11 @@ static void settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
         return;
     }
     pool_put(f, rx);
-    if (!f->srq && !l) /* its link is gone */
+    if (!f->srq && !l) /* the link is gone */
         pool_shrink(f);
 }
 
-/* Completion queue space for receives beyond the share that every link has. */
+/* Reserves CQ space for receives beyond the initial share of a link. */
 static int extend_share(struct rme_link *l, uint32_t promised)
 {
     uint32_t share = ib_cq_share(l->f, promised);
@@ -282,7 +281,7 @@ struct rx_batch {
     unsigned n;
 };
 
-/* Takes up to a batch of buffers from a chain that has some, and builds their requests. */
+/* Moves up to a batch of buffers from a non-empty chain and builds their WRs. */
 static void batch_build(const struct rme_fabric *f, struct ib_rx_list *list, struct rx_batch *b)
 {
     struct ib_rx *rx;
@@ -303,14 +302,14 @@ static void batch_build(const struct rme_fabric *f, struct ib_rx_list *list, str
     b->wr[b->n - 1].next = NULL;
 }
 
-/* They are with the device now.  Of the shared queue nobody asks which. */
+/* Records buffers as posted; not needed with an SRQ. */
 static void batch_posted(const struct rme_fabric *f, struct ib_rx_queue *q, struct rx_batch *b)
 {
     for (unsigned i = 0; !f->srq && i < b->n; i++)
         LIST_INSERT_HEAD(&q->at_device, b->rx[i], posted);
 }
 
-/* After a failure: those from `bad` on were not taken. */
+/* Puts the buffers from `bad` on into the pool after a failure.  Returns their number. */
 static uint32_t batch_undo(struct rme_fabric *f, struct rx_batch *b,
                            const struct ibv_recv_wr *bad)
 {
@@ -322,8 +321,7 @@ static uint32_t batch_undo(struct rme_fabric *f, struct rx_batch *b,
     return undone;
 }
 
-/* Posts a queue's chain; a failure is the caller's to act on.  l may be NULL with the shared
- * queue. */
+/* Posts the chain of a queue.  Returns 0 or a negative errno.  l may be NULL with an SRQ. */
 int ib_rx_post(struct rme_fabric *f, struct rme_link *l)
 {
     struct ib_rx_queue *q = queue_of(f, l);
@@ -347,8 +345,7 @@ int ib_rx_post(struct rme_fabric *f, struct rme_link *l)
 
 /* ---- Completions ---- */
 
-/* The buffer of a completed receive; NULL when the completion is a late one of a queue pair
- * that is gone. */
+/* Returns the buffer of a completed receive; NULL: late CQE of a destroyed QP. */
 struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id)
 {
     uint32_t index = ib_wr_low(wr_id);
@@ -363,7 +360,7 @@ struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id)
     return rx;
 }
 
-/* Tells the engine.  The buffer counts as held. */
+/* Delivers a message or immediate, whose buffer counts as held.  Returns false without room. */
 static bool emit(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 {
     struct rme_event *e = ib_event(f, rx->is_imm ? RME_EV_IMM : RME_EV_RECV, l);
@@ -382,8 +379,7 @@ static bool emit(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
     return true;
 }
 
-/* A message or an immediate came in. l may be NULL with the shared queue: its queue pair is
- * gone. */
+/* Handles a received message or immediate.  l may be NULL with an SRQ: the QP is gone. */
 void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, bool is_imm,
                     uint32_t value)
 {
@@ -404,15 +400,15 @@ void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, 
         STAILQ_INSERT_TAIL(&f->rx_ready, rx, next);
 }
 
-/* A receive came back without a message. */
+/* Handles a receive that completed without a message. */
 void ib_rx_failed(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 {
     queue_of(f, l)->posted--;
     settle(f, l, rx);
 }
 
-/* Delivers what found no room in the caller's array, or came before the answer to our request.
- */
+/* Delivers messages that found no room in the caller's array, or came before the reply to this
+ * side's request. */
 void ib_emit_ready(struct rme_fabric *f)
 {
     struct ib_rx *rx;
@@ -437,7 +433,7 @@ void ib_rx_return(struct rme_fabric *f, void *token)
     settle(f, l, rx);
 }
 
-/* The link's queue pair is gone, and with it all receives posted to it. */
+/* Puts all receives of a destroyed QP into the pool. */
 void ib_rx_forget(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
@@ -461,8 +457,8 @@ static struct ibv_srq *make_srq(struct rme_fabric *f, uint32_t depth)
     return ibv_create_srq(f->dev.pd, &attr);
 }
 
-/* The last link has gone.  No receive can be taken back from a queue, but a queue that no queue
- * pair has can go; where that fails the old one stays. */
+/* Replaces the SRQ once no link is left, because posted receives cannot be withdrawn.  On
+ * failure the old SRQ stays. */
 void ib_rx_renew(struct rme_fabric *f)
 {
     struct ib_rx_queue *q = &f->rxq;
@@ -500,8 +496,8 @@ static bool want_srq(struct rme_fabric *f, const char *mode)
     return strcmp(mode, "on") == 0;
 }
 
-/* No more than a quarter of what may be locked: each receive has a buffer, and room in its
- * queue and in a completion queue. */
+/* Limits the SRQ to a quarter of the lockable memory; each receive has a buffer and entries in
+ * the SRQ and a CQ. */
 static uint32_t affordable(const struct rme_fabric *f, uint32_t depth)
 {
     uint64_t most = f->config.budget / 4 / (f->config.rx_size + 2 * IB_QUEUE_ENTRY);
@@ -529,7 +525,7 @@ int ib_rx_open(struct rme_fabric *f)
     uint32_t depth = (uint32_t)ib_option(f, "srq_depth");
     if (depth > (uint32_t)f->dev.attr.max_srq_wr)
         depth = (uint32_t)f->dev.attr.max_srq_wr;
-    if (depth > (uint32_t)f->dev.attr.max_cqe / 2) /* each completion queue has room for all */
+    if (depth > (uint32_t)f->dev.attr.max_cqe / 2) /* each CQ has room for all receives */
         depth = (uint32_t)f->dev.attr.max_cqe / 2;
     depth = affordable(f, depth);
     f->srq = make_srq(f, depth);

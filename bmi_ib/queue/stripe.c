@@ -2,28 +2,27 @@
 /*
  * stripe.c - large transfers of a link over two rails.
  *
- * Between hosts that have several rails each, a link has a side: a queue pair on another rail
- * (link/side.c), which carries RDMA and nothing else.  The unit of striping is the transfer:
- * the engine cuts large messages into several, and has several messages under way, so whole
- * transfers keep both rails busy.  Each goes to the queue pair that has fewer bytes of them, if
- * the peer's keys have an upper half, which is the side's key.  Only one that is alone, and
- * with which its operation ends, is cut into halves.
+ * Between hosts with several rails each, a link has a secondary QP (link/side.c) on another
+ * rail, which carries RDMA only.  The unit of striping is the transfer: the engine splits large
+ * messages and has several messages in flight, so whole transfers keep both rails busy.  Each
+ * transfer uses the QP with fewer bytes in flight, if the peer's keys have an upper half, the
+ * key of the secondary QP.  A transfer that is alone and ends its operation is cut into halves.
  *
- * Order.  The seam wants notifications and messages in order among each other, and each
- * notification behind the data of its operation; of data alone it wants none.  So data goes to
- * either queue at once, and what notifies stays in the order of the link's own queue.  A
- * transfer with a notification is divided where data of it goes to the side, or something
- * waits: its data is a part, or two, that are queued as copies, and the transfer itself is the
- * report behind them.  A notification waits in `held` until the side has passed all that
- * entered its queue before it; a message, until the side's windows are open whose keys it may
- * carry; and either waits behind what waits already.
+ * Order: fabric.h requires notifications and messages in order, and each notification behind
+ * the data of its operation; data has no order.  Data is queued on either QP at once, and
+ * notifications keep the order of the link's own queue.  A transfer with a notification is
+ * divided if its data uses the secondary QP or if entries are held back: its data becomes one
+ * or two parts, which are copies, and the transfer itself becomes the report behind them.  A
+ * notification is held until the secondary QP has completed all entries queued before it; a
+ * message, until the secondary QP's windows whose keys it may carry are bound; both also wait
+ * behind earlier held ones.
  *
- * The side counts what enters its queue, and what is complete: a queue pair completes in order.
+ * The secondary QP counts entries queued and completed; a QP completes in order.
  *
- * Failure.  A side that is lost with something under way, or with memory open to the peer,
- * takes its link with it, as a lost queue pair of the link's own does.  Else the link lives on
- * without, and its next side is over the same rail where the peer may have keys of that.  The
- * link's end ends its side, too, and LINK_DOWN comes after both (link/side.c).
+ * Failure: the loss of a secondary QP with entries in flight or windows open fails its link,
+ * like the loss of the link's own QP.  Otherwise the link continues without; its next secondary
+ * QP uses the same rail if the peer may hold keys of that rail.  The end of a link ends its
+ * secondary QP, and LINK_DOWN follows both (link/side.c).
  */
 #include <stdlib.h>
 #include "bmi_ib/queue/queue.h"
@@ -41,7 +40,7 @@ void ib_stripe_put(struct rme_link *side, struct rme_xfer *x)
     ib_xfer_enqueue(side, x);
 }
 
-/* Does the peer admit it over either rail? */
+/* Returns true if the peer's keys permit the transfer on both QPs. */
 static bool is_open(const struct rme_link *l, const struct rme_xfer *x)
 {
     if (x->read && !l->side->read_depth)
@@ -52,16 +51,16 @@ static bool is_open(const struct rme_link *l, const struct rme_xfer *x)
     return x->npiece != 0;
 }
 
-#define PAGE 4096u /* where halves meet */
+#define PAGE 4096u /* halves meet at a multiple of this */
 
-/* A part, and what it points to. */
+/* Part of a transfer, with its pieces. */
 struct part {
-    struct rme_xfer x; /* the first: it is freed by that */
+    struct rme_xfer x; /* first member, by which the part is freed */
     struct rme_piece piece[];
 };
 
-/* Bytes [from, to) of a piece, which begins at `at`, as another one; its segments go to `seg`.
- * False: there are none. */
+/* Copies bytes [from, to) of a piece that begins at offset `at`; segments go to `seg`.  Returns
+ * false if there are none. */
 static bool cut(const struct rme_piece *p, uint64_t at, uint64_t from, uint64_t to,
                 struct rme_piece *out, struct rme_lseg *seg)
 {
@@ -88,7 +87,8 @@ static uint64_t bytes_of(const struct rme_piece *p)
     return bytes;
 }
 
-/* A copy of what a transfer moves of [from, to), without its notification; NULL: no memory. */
+/* Returns a copy of the data [from, to) of a transfer, without notification; NULL: no
+ * memory. */
 static struct rme_xfer *part_of(const struct rme_xfer *x, uint64_t from, uint64_t to)
 {
     uint32_t segments = 0;
@@ -126,7 +126,8 @@ static void carry(struct rme_link *lane, struct rme_xfer *data)
     ib_stripe_put(lane, data);
 }
 
-/* The one with fewer bytes; of two that have as many, not the one that had the last. */
+/* Returns the QP with fewer bytes in flight.  With equal numbers: the one not used last, or the
+ * link's own if both are idle. */
 static struct rme_link *lane_of(struct rme_link *l)
 {
     struct rme_link *side = l->side;
@@ -135,7 +136,8 @@ static struct rme_link *lane_of(struct rme_link *l)
     return to_side ? side : l;
 }
 
-/* Queues the data of a transfer that notifies: two halves if it is alone.  False: no memory. */
+/* Queues the data of a transfer with a notification, as two halves if `alone`.  Returns false
+ * without memory. */
 static bool divide(struct rme_link *l, const struct rme_xfer *x, struct rme_link *lane,
                    bool alone)
 {

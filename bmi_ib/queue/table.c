@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * table.c - which link is meant.
+ * table.c - links by handle and by QP number.
  *
- * Links are named by handles (slot and generation) wherever the device or another thread keeps
- * the name, so that something late finds nobody instead of freed memory.  What comes in by a
- * shared receive queue names the queue pair only, by its number.
+ * The device and other threads name links by handle (slot and generation), so that a late
+ * reference finds no link instead of freed memory.  A CQE of an SRQ names only the QP.
  *
- * Free slots are in a queue, so that no link that comes looks for one, and a slot rests as long
- * as it can before its name is like one of before.
+ * Free slots form a FIFO: allocation does not search, and a handle repeats as late as possible.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +14,7 @@
 
 #define GENERATIONS 0xfffu
 
-/* This slot is taken after all others that are free. */
+/* Appends a slot to the free slots. */
 static void slot_free(struct rme_fabric *f, uint32_t i)
 {
     f->slots[i].link = NULL;
@@ -28,7 +26,7 @@ static void slot_free(struct rme_fabric *f, uint32_t i)
     f->last_free = i;
 }
 
-/* There is no free slot. */
+/* Doubles the number of slots; no slot is free. */
 static int slots_grow(struct rme_fabric *f)
 {
     uint32_t n = f->nslots ? f->nslots * 2 : 16;

@@ -1,23 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * tx.c - send buffers: one pool for all links, grown by slabs up to the option tx_buffers.
+ * tx.c - send buffers: one pool for all links, grown in slabs up to the option tx_buffers.
  *
- * A buffer is the engine's from tx_get on, then the queue's, then the device's until a
- * completion says that it was sent; a message that travels inside its work request (inline)
- * gives it back at once.  One link may hold a bounded number, so that a peer that takes nothing
- * does not starve the others.  A link that got none is told as soon as there is one again, in
- * turn.
+ * A buffer belongs to the engine from tx_get() on, then to the queue, then to the device until
+ * its CQE; an inline message frees its buffer at once.  A limit per link keeps a peer that
+ * accepts nothing from starving the others.  A link that got no buffer gets TX_ROOM, in turn,
+ * when one is free.
  *
- * The first slab is made at open: while the fabric lives there is always a buffer that comes
- * back.
+ * The first slab is allocated at open, so a buffer always exists.
  *
- * That of a peer that takes nothing never does, and a few such peers could hold all that there
- * are.  So the last eighth is for links that have nothing under way: they find one each,
- * however much a few others would have.  And while a link waits that may have one, all links
- * are looked at now and then.  One whose queue pair has completed nothing for tx_stuck_ms,
- * though something is to complete, and that has half of an equal share of the buffers or more,
- * ends: the one that is stuck for the longest, one at a look, as its buffers may do.  While
- * nobody waits, nothing of that is looked at.
+ * Stuck peers: several peers that accept nothing could hold all buffers.  The last eighth is
+ * therefore reserved for links with nothing in flight, which get one buffer each.  While a link
+ * waits that may have a buffer, all links are checked periodically.  A link is stuck if its QP
+ * has completed nothing for tx_stuck_ms although requests are outstanding, and the link holds
+ * at least half of an equal share of the buffers.  A check closes only the link that is stuck
+ * longest, because its buffers may suffice.  No check runs while no link waits.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -78,21 +75,21 @@ void ib_tx_close(struct rme_fabric *f)
     f->tx = (struct ib_tx_pool){.slab = NULL};
 }
 
-/* Buffers that come back when something completes which is to: not those of requests that no
- * signalled one covers, as an idle link has some. */
+/* Returns the number of buffers that pending CQEs will free.  Excludes requests that no
+ * signalled one covers; an idle link may have some. */
 static uint32_t to_come(const struct rme_link *l)
 {
     return l->state == IB_UP ? l->tx_held - l->tx_quiet : 0;
 }
 
-/* How many of a pool that cannot grow stay free when this link has taken one. */
+/* Returns the number of buffers that must stay free when this link takes one. */
 static uint32_t left_by(const struct rme_link *l)
 {
     bool alone = TAILQ_NEXT(TAILQ_FIRST(&l->f->links), all_entry) == NULL;
     return alone || to_come(l) == 0 ? 0 : l->f->tx.kept_free;
 }
 
-/* `told`: of how many others have been told just now. */
+/* Returns true if the link may take a buffer; `told`: links that got TX_ROOM in this round. */
 static bool may_take(const struct rme_link *l, uint32_t told)
 {
     return l->tx_held < l->f->tx.per_link && l->f->tx.nfree > left_by(l) + told;
@@ -117,7 +114,7 @@ void *ib_tx_get(struct rme_link *l)
     return NULL;
 }
 
-/* The buffer is sent, or will never be. */
+/* Returns a buffer that was sent, or will not be, to the pool. */
 void ib_tx_release(struct rme_fabric *f, struct ib_tx *tx)
 {
     tx->link->tx_held--;
@@ -133,9 +130,9 @@ void ib_tx_put(struct rme_link *l, void *data)
 
 /* ---- Links that are stuck ---- */
 
-#define LOOKS 8 /* in tx_stuck_ms */
+#define LOOKS 8 /* checks in tx_stuck_ms */
 
-/* Somebody waits who does not hold what one link may. */
+/* Returns true if a link below its limit waits for a buffer. */
 static bool somebody_lacks(const struct rme_fabric *f)
 {
     const struct rme_link *l;
@@ -150,7 +147,8 @@ static bool is_starved(const struct rme_fabric *f)
     return f->tx.nfree <= f->tx.kept_free && somebody_lacks(f);
 }
 
-/* Looks at a link.  Was nothing completed for so many looks, of a side neither? */
+/* Samples the progress of a link, including its secondary QP.  Returns true if more than LOOKS
+ * samples saw none. */
 static bool is_stuck(struct rme_link *l)
 {
     uint32_t done = l->ring.tail + (l->side ? l->side->ring.tail : 0);
@@ -180,7 +178,7 @@ static void end_stuck(struct rme_fabric *f)
     f->reports->failed(worst, -ETIMEDOUT, true);
 }
 
-/* Somebody waits for a buffer, and there is none for him. */
+/* Checks for stuck links, when due.  A link waits, and no buffer is free for it. */
 static void look(struct rme_fabric *f)
 {
     uint64_t now = ib_now_ms(), patience = (uint64_t)ib_option(f, "tx_stuck_ms");
@@ -195,7 +193,7 @@ uint64_t ib_tx_deadline(const struct rme_fabric *f)
     return is_starved(f) && ib_option(f, "tx_stuck_ms") ? f->tx.look_at : UINT64_MAX;
 }
 
-/* Tells links that wait for a buffer, at most as many as find one. */
+/* Reports TX_ROOM to waiting links, at most to as many as find a buffer. */
 void ib_tx_rooms(struct rme_fabric *f)
 {
     uint32_t told = 0;

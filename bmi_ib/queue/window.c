@@ -1,37 +1,34 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * window.c - memory that is open to one peer: memory windows of type 2.
+ * window.c - memory windows of type 2, which open memory to one peer.
  *
- * With windows no registration has a remote right, so its own key opens nothing to anybody.  A
- * window is bound to exactly the bytes that an operation exposes, for one direction, by a work
- * request on the queue pair of the peer; the device then lets that queue pair's peer in, and
- * nobody else.  It is closed by a work request as well, whose completion says that no key opens
- * these bytes any more and that no access is under way.  Both requests travel in the chains of
- * xfer.c: opening in front of the message that carries the key, so that it costs no doorbell;
- * closing, behind the last report of the peer, has one.
+ * With windows MRs have no remote rights.  A window is bound to exactly the bytes that an
+ * operation exposes, for one direction, by a WR on the peer's QP; the device admits only the
+ * peer of this QP.  A local invalidate closes the window; its CQE means that no key opens these
+ * bytes and that no access is in progress.  Both WRs travel in the chains of xfer.c: the bind
+ * ahead of the message with the key, without a doorbell of its own; the invalidate after the
+ * peer's last notification, with one.
  *
- * The low eight bits of a key are ours to choose: they go on with each binding, so that a key
- * is of no use for the next one.  (After 256 bindings they come again; the key then opens what
- * its holder is shown at that moment anyway, as another queue pair's peer is not let in.)
+ * The consumer chooses the low eight bits of a key.  Each binding increments them, so that an
+ * old key does not open a new binding.  After 256 bindings a key repeats, but opens only memory
+ * that its holder may access anyway, because a window admits the peer of one QP.
  *
- * Soft-RoCE has windows, but they are not used there (ib_quirk_bad_windows).  On a device
- * without usable ones expose=operation makes the engine register the bytes of each operation
- * for it alone (caps.register_each).
+ * Soft-RoCE has windows that are not used (ib_quirk_bad_windows()).  Without usable windows
+ * expose=operation makes the engine register the bytes of each operation (caps.register_each).
  *
- * Windows are kept for reuse, whichever link they served: they are made when more are open at a
- * time than ever before, up to the option `windows`.  Those that are open when a queue pair is
- * destroyed are given back to the device before: no other queue pair could close them, an open
- * window keeps its memory registered, and some drivers keep its queue pair, too.
+ * All links reuse the windows.  More are allocated when none is free, up to the option
+ * `windows`.  Windows open at the destruction of a QP are deallocated before: no other QP could
+ * close them, an open window keeps its memory registered, and with some drivers its QP, too.
  *
- * A window is in one place: the free list, its link's list while it is open or being closed,
- * or, closed, in the queue of events that wait for room (as the transfer `close`).
+ * A window is in one place: the free list; its link's list while open or closing; or, closed,
+ * in the queue of events that wait for room (as the transfer `close`).
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "bmi_ib/queue/queue.h"
 
-#define FIRST_WINDOWS 16 /* made when the fabric is opened */
+#define FIRST_WINDOWS 16 /* windows allocated at open */
 
 static struct ib_window *window_of(struct rme_xfer *close)
 {
@@ -149,7 +146,7 @@ void ib_window_build(struct rme_xfer *x, struct ibv_send_wr *wr)
     }
     struct ib_window *w = (struct ib_window *)((char *)x - offsetof(struct ib_window, open));
     wr->opcode = IBV_WR_BIND_MW;
-    wr->imm_data = 0; /* rxe insists */
+    wr->imm_data = 0; /* required by rxe */
     wr->bind_mw.mw = w->mw;
     wr->bind_mw.rkey = w->key;
     wr->bind_mw.bind_info = w->info;
@@ -160,11 +157,10 @@ void ib_window_closed(struct rme_link *l, struct rme_xfer *x)
     struct rme_fabric *f = l->f;
     struct ib_window *w = window_of(x);
     LIST_REMOVE(w, entry);
-    w->mw->rkey =
-        w->key; /* what the window is called from now on; the next binding names it so */
+    w->mw->rkey = w->key; /* current rkey of the window, which the next bind must name */
     struct ib_window *twin = w->twin;
     w->twin = NULL;
-    if (twin) { /* ours was the side's, and goes first */
+    if (twin) { /* secondary QP's window, closed first */
         twin->twin = NULL;
         ib_xfer_enqueue(l->main, &twin->close);
         l->main->f->resume = true;
@@ -189,7 +185,7 @@ bool ib_window_emit(struct rme_fabric *f, struct rme_link *l, struct rme_xfer *x
     return true;
 }
 
-/* The queue pair is about to go: what is open is open no longer. */
+/* Deallocates the open windows of a QP that is about to be destroyed. */
 void ib_windows_drop(struct rme_link *l)
 {
     struct ib_window *w;
@@ -197,7 +193,7 @@ void ib_windows_drop(struct rme_link *l)
         dealloc(l->f, w);
 }
 
-/* It is gone, and no request refers to its windows any more. */
+/* Frees the windows of a destroyed QP; no request refers to them. */
 void ib_windows_forget(struct rme_link *l)
 {
     struct ib_window *w;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * wr_id.h - what the 64 bits of a work request's id say: kind (4 bits), position or generation
- * (24), link handle or index of a receive buffer (32).
+ * wr_id.h - fields of a 64-bit wr_id: kind (4 bits), ring position or buffer generation (24),
+ * link handle or index of a receive buffer (32).
  */
 #ifndef BMI_IB_WR_ID_H
 #define BMI_IB_WR_ID_H

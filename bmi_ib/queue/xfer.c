@@ -1,27 +1,23 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * xfer.c - from queued messages and transfers to posted work requests, and back from
- * completions.
+ * xfer.c - builds and posts WRs of queued messages and transfers, and handles their CQEs.
  *
- * Each link has one queue for both kinds: a message is a transfer without pieces whose
- * notification is the message.  The opening and closing of windows are transfers of their own
- * (window.c).  So their order is the order of queueing, also when the device's queue is full or
- * the read limit holds a read back.  A flush builds requests from the head of the queue into
- * one chain and rings one doorbell for it.
+ * Each link has one FIFO for both: a message is a transfer without pieces whose notification is
+ * the message.  Binds and invalidates of windows are transfers of their own (window.c).  The
+ * order of queueing holds also when the send queue is full or the read limit holds a read back.
+ * A flush builds a chain of WRs from the head of the queue and rings one doorbell.
  *
- * Transfer to requests: one request per piece, then the notification: the immediate rides on
- * the last write, a message is one send more.  Sends and writes of one queue pair take effect
- * in order; reads do not hold later requests back, so a notification behind a read (its own or
- * an earlier one that is still out) carries a fence.
+ * A transfer takes one WR per piece, then the notification: the last write carries the
+ * immediate; a message is one more send.  Sends and writes of a QP take effect in order, but
+ * reads do not delay later WRs, so a notification behind a read in flight has a fence.
  *
- * Which requests are signalled is said in ring.h; with the option signal_each all are, which is
- * what selective signalling is measured against [002 V-D, fig. 7].  Besides, the last request
- * built is signalled when work remains in the queue: whatever stalled is woken by its
- * completion.
+ * ring.h has the rule of signalling; the option signal_each signals all WRs, for comparison
+ * [002 V-D, fig. 7].  The last WR of a batch is also signalled if work remains in the queue,
+ * because its CQE resumes the queue.
  *
- * Failure: what is built counts as posted, also when the device refused it; the link is lost
- * then, and the purge returns the buffers of both ring and queue.  Transfers are not reported:
- * the engine counts them off at LINK_DOWN.
+ * Failure: WRs count as posted even if the device refused them.  The link then fails, and
+ * ib_xfer_purge() frees the buffers of ring and queue.  Transfers are not reported: the engine
+ * counts them off at LINK_DOWN.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -36,13 +32,13 @@ static bool is_inline(const struct rme_fabric *f, const struct rme_xfer *x)
     return x->tx_length <= f->dev.max_inline;
 }
 
-/* The pieces that go with it: of a report none, they are a part's. */
+/* Returns the number of pieces; 0 for a report, whose pieces are in its parts. */
 static uint32_t pieces_of(const struct rme_xfer *x)
 {
     return x->fabric.what == IB_XFER_REPORT ? 0 : x->npiece;
 }
 
-/* How many requests a transfer takes. */
+/* Returns the number of WRs of a transfer. */
 static uint32_t requests_of(const struct rme_xfer *x)
 {
     uint32_t pieces = pieces_of(x);
@@ -64,7 +60,7 @@ static inline void add_segment(struct ib_batch *b, struct ibv_send_wr *wr, const
     wr->num_sge++;
 }
 
-/* The request that carries piece `at`, or the bare immediate of a transfer without pieces. */
+/* Builds the WR of piece `at`, or the bare immediate of a transfer without pieces. */
 static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_wr *wr,
                        const struct rme_xfer *x, bool last)
 {
@@ -91,8 +87,7 @@ static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_w
         ib_count(l->f, RDMA_WRITES, 1);
 }
 
-/* The send of a message or of a notification: its buffer, in the request itself where it fits.
- */
+/* Builds the send of a message or notification, inline if it fits. */
 static void build_send(struct rme_link *l, struct ib_batch *b, struct ibv_send_wr *wr,
                        const struct rme_xfer *x)
 {
@@ -116,8 +111,8 @@ static void signal_request(struct rme_link *l, struct ibv_send_wr *wr)
     ib_count(l->f, SIGNALLED, 1);
 }
 
-/* Enters a built request into the ring; `ends` is what its completion ends, `holds`: a send
- * buffer until then. */
+/* Adds a WR to the ring.  `ends`: transfer that its completion ends; `holds`: the WR holds a
+ * send buffer until then. */
 static void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *ends, bool holds,
                   bool signal)
 {
@@ -135,7 +130,7 @@ static void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *e
         signal_request(l, wr);
 }
 
-/* A plain message: the short way of what build_transfer does. */
+/* Builds a plain message; short form of build_transfer(). */
 static void build_message(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *x)
 {
     bool holds = !is_inline(l->f, x);
@@ -144,7 +139,7 @@ static void build_message(struct rme_link *l, struct ibv_send_wr *wr, struct rme
     enter(l, wr, holds ? x : NULL, holds, false);
 }
 
-/* The next request of the transfer at the head of the queue. */
+/* Builds the next WR of the transfer at the head of the queue. */
 static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *x)
 {
     struct ib_batch *b = &l->f->batch;
@@ -163,8 +158,8 @@ static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rm
     enter(l, wr, last ? x : NULL, send && !is_inline(l->f, x), last && !x->quiet);
 }
 
-/* The next of a link's windows is opened or closed.  Of several that are closed the last is
- * signalled; on a side the last of the queue, as somebody waits for what is opened, too. */
+/* Builds a bind or invalidate.  Of several invalidates the last one is signalled.  On a
+ * secondary QP the last of the queue is signalled, because binds are waited for, too. */
 static void build_window(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *x)
 {
     bool close = x->fabric.what == IB_XFER_CLOSE;
@@ -188,8 +183,8 @@ static struct ibv_send_wr *next_request(struct ib_batch *b)
     return wr;
 }
 
-/* More waits behind what was built.  Of a link that holds many buffers each request is told of,
- * so that it is seen what its peer takes (tx.c). */
+/* Signals the last WR of the batch, because more are queued.  All WRs of a link that holds many
+ * buffers are signalled, so that the progress of its peer is visible (tx.c). */
 static void signal_last(struct rme_link *l, struct ib_batch *b)
 {
     unsigned first = l->tx_held > l->f->tx.per_link / 2 ? 0 : b->wrs - 1;
@@ -197,7 +192,7 @@ static void signal_last(struct rme_link *l, struct ib_batch *b)
         signal_request(l, &b->wr[i]);
 }
 
-/* Segments that the next request of x needs. */
+/* Returns the number of SGEs of the next WR of x. */
 static uint32_t segments_of(const struct rme_xfer *x)
 {
     return x->fabric.at < pieces_of(x) ? x->piece[x->fabric.at].nseg : 1;
@@ -262,7 +257,7 @@ static int post(struct rme_link *l, struct ib_batch *b)
     return ib_error(ret);
 }
 
-/* Receives first: what is sent may tell the peer of them. */
+/* Posts receives before sends, because a message may grant their credits. */
 static void flush_link(struct rme_link *l)
 {
     int error = l->qp && ib_rx_must_post(l->f, &l->rxq) ? ib_rx_post(l->f, l) : 0;
@@ -295,8 +290,8 @@ void ib_flush(struct rme_fabric *f)
     }
 }
 
-/* A mistake of ours that would reach past the arrays, and a peer that admits no read: the link
- * cannot do it. */
+/* Returns a negative errno for a transfer that would exceed the arrays, or a read that the peer
+ * does not permit; else 0. */
 static int impossible(const struct rme_link *l, const struct rme_xfer *x)
 {
     uint32_t most = x->read ? l->f->caps.max_read_sge : l->f->caps.max_sge;
@@ -332,7 +327,7 @@ void ib_xfer(struct rme_link *l, struct rme_xfer *x)
 
 /* ---- Completion ---- */
 
-/* The link that the engine knows; NULL: it is gone. */
+/* Returns the link that the engine holds; NULL: gone. */
 static struct rme_link *main_of(struct rme_link *l)
 {
     return l && l->is_side ? l->main : l;
@@ -352,7 +347,7 @@ static void finish(struct rme_link *l, struct rme_xfer *x)
         ib_queue_put(&f->done, x);
 }
 
-/* What ended with a request that is complete. */
+/* Handles the completion of a transfer. */
 static void complete(struct rme_link *l, struct rme_xfer *x)
 {
     l->passed += l->is_side;
@@ -372,12 +367,12 @@ static void complete(struct rme_link *l, struct rme_xfer *x)
     case IB_XFER_REPORT:
         finish(l, x);
         return;
-    case IB_XFER_OPEN: /* only a side asks */
+    case IB_XFER_OPEN: /* recorded for secondary QPs only */
         return;
     }
 }
 
-/* Everything up to this position is complete. */
+/* Retires all requests up to this position. */
 void ib_xfer_completed(struct rme_link *l, uint32_t position)
 {
     for (uint32_t n = ib_ring_covered(&l->ring, position); n; n--) {
@@ -413,7 +408,7 @@ void ib_emit_done(struct rme_fabric *f)
     }
 }
 
-/* The queue pair is gone: return the buffers of what was posted and of what was not. */
+/* Frees the buffers of posted and queued transfers of a destroyed QP. */
 void ib_xfer_purge(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
