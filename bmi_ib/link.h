@@ -109,13 +109,11 @@ struct rme_link {
     uint8_t peer_initiator, peer_responder; /* read depths of the peer's request, local point of
                                              * view */
     struct addrinfo *addresses, *address;   /* all addresses of the name; the one in use */
-    unsigned first,
-        /* several rails: the rail tried first; the next way (rails.c) */
-        way;
-    bool bound;    /* bound to the rail's own address */
-    bool any_near; /* a rail is in the network of one of the addresses */
-    bool stuck;    /* no receives on the rail it moved to: no further way */
-    bool on_way;   /* in f->head->ways: another way exists */
+    unsigned first, way; /* several rails: the rail tried first; the next way (rails.c) */
+    bool bound;          /* bound to the rail's own address */
+    bool any_near;       /* a rail is in the network of one of the addresses */
+    bool stuck;          /* no receives on the rail it moved to: no further way */
+    bool on_way;         /* in f->head->ways: another way exists */
     uint64_t way_end;
     uint8_t hello[IB_HELLO_MAX]; /* private data of the request */
     size_t hello_length;

@@ -270,9 +270,8 @@ void ib_async_events(struct rme_fabric *f)
     struct ib_async_note *n;
     bool more = true;
     for (int i = 0; i < 64 && more; i++) {
-        pthread_mutex_lock(
-            /* an event is distributed before another engine reads the next one */
-            &lock);
+        /* an event is distributed before another engine reads the next one */
+        pthread_mutex_lock(&lock);
         more = ibv_get_async_event(f->dev.ctx, &e) == 0;
         if (more) {
             struct rme_fabric *user;

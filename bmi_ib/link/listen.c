@@ -51,10 +51,8 @@ static int bind_one(struct rme_fabric *f, struct sockaddr *sa, socklen_t length)
     memcpy(&ls->sa, sa, length);
     if (rdma_create_id(f->cm, &ls->id, NULL, RDMA_PS_TCP))
         return ib_errno();
-    if (sa->sa_family ==
-        /* the wildcard leaves IPv4 to its own id; harmless if unknown */
-        AF_INET6) {
-        int only = 1;
+    if (sa->sa_family == AF_INET6) {
+        int only = 1; /* the wildcard leaves IPv4 to its own id; harmless if unknown */
         rdma_set_option(ls->id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof(only));
     }
     if (rdma_bind_addr(ls->id, (struct sockaddr *)&ls->sa)) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Finding, starting and stopping methods, and looking addresses up, which may start one. */
+/* activate.c - finds, starts and stops methods; looks up addresses, which may start a
+ * method. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,7 +50,7 @@ int bmi_activate(struct bmi_method_ops *ops, const char *listen, int flags, char
     }
     if (listen) {
         addr = ops->method_addr_lookup(listen);
-        if (!addr) /* it has said why */
+        if (!addr) /* the method has logged the cause */
             return -BMI_EINVAL;
         addr->method_type = number;
     }
@@ -76,7 +77,7 @@ int bmi_activate(struct bmi_method_ops *ops, const char *listen, int flags, char
     return 0;
 }
 
-/* A method that does not say may have it. */
+/* Returns true if a method has the option, or cannot tell. */
 static bool may_be_known(char *option)
 {
     for (int i = 0; bmi_static_methods[i]; i++)
@@ -119,7 +120,7 @@ static bool is_active(const struct bmi_method_ops *ops)
     return false;
 }
 
-/* Is no other method of this program named in the string? */
+/* Returns true if the string names no other method of this program. */
 static bool is_only_one(const char *text, const struct bmi_method_ops *ops)
 {
     for (int i = 0; bmi_static_methods[i]; i++)
@@ -129,8 +130,8 @@ static bool is_only_one(const char *text, const struct bmi_method_ops *ops)
     return true;
 }
 
-/* The options for a method that this lookup starts: those of the lookup, or of BMI_initialize,
- * which are for all methods of the program. *alone: they can be for no other. */
+/* Returns the options for a method that a lookup starts: those of the lookup, or those of
+ * BMI_initialize for all methods.  *alone: no other method can be meant. */
 static char *options_for(struct bmi_method_ops *ops, const char *text, char *options,
                          bool *alone)
 {
@@ -139,10 +140,9 @@ static char *options_for(struct bmi_method_ops *ops, const char *text, char *opt
 }
 
 /*
- * Offers a string to the active methods, then to those that must be started for it, in the
- * order of the program's table.  A method that cannot start (no device) does not keep a later
- * part of the string from being used; its error is the result only when nobody takes the
- * string.
+ * Passes a string to the active methods, then to those that must be started for it, in the
+ * order of the program's table.  A method that fails to start (no device) does not stop the
+ * search; its error is returned only if no method accepts the string.
  */
 static int find_method(const char *text, char *options, struct bmi_method_ops **ops,
                        bmi_method_addr_p *addr)
@@ -193,7 +193,7 @@ int BMI_addr_lookup(BMI_addr_t *new_addr, const char *id_string, char *bmi_opts)
         if (ret < 0)
             return ret;
         ref = bmi_refs_add(&bmi_core.refs, ops, method_addr, id_string, &found);
-        /* Another thread may have looked the same string up in the meantime. */
+        /* Another thread may have looked up the same string in the meantime. */
         if (!ref || found)
             ops->set_info(BMI_DROP_ADDR, method_addr);
         if (!ref)

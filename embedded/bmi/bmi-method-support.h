@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * bmi-method-support.h - what a BMI method offers to its host.
+ * bmi-method-support.h - interface of a BMI method.
  *
- * The host calls a method with no lock of its own held, except initialize, open_context,
- * close_context, method_addr_lookup and the DROP_ADDR options, which must therefore not call
- * back.
+ * The host calls a method without locks of its own, except for initialize, open_context,
+ * close_context, method_addr_lookup and the DROP_ADDR options, which must not call back.
  */
 #ifndef BMI_METHOD_SUPPORT_H
 #define BMI_METHOD_SUPPORT_H
 
 #include "bmi-types.h"
 
-/* What a look-up of this host is: a name for a peer, whether it is there or not. */
+/* A lookup only makes an address object; no connection is made. */
 #define BMI_LOOKUP_CONNECTS_NOTHING 1
 
 #define BMI_MAX_CONTEXTS 16
 
 typedef struct PVFS_hint_s *PVFS_hint;
 
-/* A peer, as host and method share it. */
+/* Address object of a peer, shared by host and method. */
 struct bmi_method_addr {
-    int method_type;   /* the number that initialize got */
-    void *method_data; /* the method's */
-    void *parent;      /* the host's */
+    int method_type;   /* number passed to initialize */
+    void *method_data; /* owned by the method */
+    void *parent;      /* owned by the host */
 };
 typedef struct bmi_method_addr *bmi_method_addr_p;
 
@@ -34,15 +33,15 @@ struct bmi_method_unexpected_info {
     bmi_msg_tag_t tag;
 };
 
-#define BMI_METHOD_FLAG_NO_POLLING 1 /* the host should not poll the method busily */
+#define BMI_METHOD_FLAG_NO_POLLING 1 /* the host should not busy-poll the method */
 
 /*
- * A method.  Post functions return 0, 1 or a negative error as in bmi.h; the test functions
- * return 0 or, when there was any activity, a positive number, and count what they report in
- * *outcount.  An id that is not the method's own is skipped silently.
+ * Functions of a method.  Post functions return 0, 1 or a negative error, as in bmi.h.  Test
+ * functions return 0, or a positive number after any activity, and the number of results in
+ * *outcount.  Ids of other methods are ignored.
  */
 struct bmi_method_ops {
-    const char *method_name; /* "bmi_" and the scheme of its addresses */
+    const char *method_name; /* "bmi_" and the scheme of the method's addresses */
     int flags;
     int (*initialize)(bmi_method_addr_p listen, int method_id, int flags, char *options);
     int (*finalize)(void);
@@ -91,15 +90,15 @@ struct bmi_method_ops {
 };
 
 /*
- * The methods of a program in order of preference, ended by NULL.  Every program that uses this
- * BMI defines it once (methods.c for the usual ones).
+ * Methods of the program in order of preference, ended by NULL.  Each program that uses this
+ * BMI defines the array once (methods.c for the usual programs).
  */
 extern struct bmi_method_ops *const bmi_static_methods[];
 
 /*
- * What an operation id points to in OrangeFS.  OrangeFS reads op_id and addr through an id
- * without asking the method, so a method that shall run in both hosts keeps such an object
- * behind each id.  This core reads none of it.
+ * Object behind an operation id in OrangeFS, which reads op_id and addr through the id without
+ * calling the method.  A method for both hosts needs this object behind each id; this core does
+ * not read it.
  */
 struct method_op {
     bmi_op_id_t op_id;
@@ -115,16 +114,16 @@ struct method_op {
 };
 typedef struct method_op method_op_st, *method_op_p;
 
-/* The value of BMI_DROP_ADDR_QUERY: the method answers 1 when the peer is dead and its address
- * of no more use. */
+/* Value of BMI_DROP_ADDR_QUERY.  The method sets `response` to 1 if the peer is dead and the
+ * address is of no further use. */
 struct method_drop_addr_query {
     struct bmi_method_addr *addr;
     int response;
 };
 
-/* A zeroed address object with payload_size bytes at method_data; NULL when there is no memory.
- */
+/* Allocates a zeroed address object with payload_size bytes at method_data; NULL: no memory. */
 bmi_method_addr_p bmi_alloc_method_addr(int method_type, bmi_size_t payload_size);
+/* Frees an address object; NULL is allowed. */
 void bmi_dealloc_method_addr(bmi_method_addr_p addr);
 
 #endif

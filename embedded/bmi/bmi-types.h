@@ -2,8 +2,8 @@
 /*
  * bmi-types.h - types, options and error codes of the Buffered Message Interface.
  *
- * Names and values are those of OrangeFS, so that a BMI method and a BMI program compile here
- * and there unchanged.
+ * Names and values are those of OrangeFS, so that BMI methods and programs compile unchanged
+ * with either.
  */
 #ifndef BMI_TYPES_H
 #define BMI_TYPES_H
@@ -11,57 +11,58 @@
 #include <stdint.h>
 
 typedef int64_t bmi_size_t;           /* bytes */
-typedef int32_t bmi_msg_tag_t;        /* chosen by the program, the same at both ends */
+typedef int32_t bmi_msg_tag_t;        /* chosen by the program, the same on both sides */
 typedef int64_t bmi_context_id;       /* 0 … BMI_MAX_CONTEXTS-1 */
-typedef int64_t bmi_op_id_t;          /* an operation under way; never 0 */
-typedef int64_t BMI_addr_t;           /* a peer; never 0, never used again for another peer */
+typedef int64_t bmi_op_id_t;          /* operation in flight; never 0 */
+typedef int64_t BMI_addr_t;           /* peer; never 0, never reused for another peer */
 typedef int32_t bmi_error_code_t;     /* 0 or -BMI_E… */
-typedef struct PVFS_hint_s *bmi_hint; /* unused here: pass NULL */
+typedef struct PVFS_hint_s *bmi_hint; /* unused: pass NULL */
 
-#define BMI_MAX_ADDR_LEN 2048 /* the longest address string, with its final zero */
+#define BMI_MAX_ADDR_LEN 2048 /* maximum length of an address string, with the final zero */
 
 /* Flags of BMI_initialize. */
 enum {
     BMI_INIT_SERVER = 1,       /* listen, and accept unexpected messages */
-    BMI_TCP_BIND_SPECIFIC = 2, /* listen only on the address named, not on all of the host's */
-    BMI_AUTO_REF_COUNT = 4     /* every unexpected message is a reference to its sender */
+    BMI_TCP_BIND_SPECIFIC = 2, /* listen only on the given address, not on all addresses of the
+                                * host */
+    BMI_AUTO_REF_COUNT = 4     /* each unexpected message adds a reference to its sender */
 };
 
 enum bmi_op_type { BMI_SEND = 1, BMI_RECV = 2 };
 
-/* Where the memory of an operation comes from.  A hint. */
+/* Origin of an operation's memory; a hint. */
 enum bmi_buffer_type {
     BMI_PRE_ALLOC = 1, /* BMI_memalloc */
-    BMI_EXT_ALLOC = 2  /* anywhere else */
+    BMI_EXT_ALLOC = 2  /* any other allocator */
 };
 
-/* Options of BMI_set_info and BMI_get_info, with the type behind the pointer. */
+/* Options of BMI_set_info and BMI_get_info, with the type of the value. */
 enum {
-    BMI_DROP_ADDR = 1,            /* for methods only: forget a method address */
-    BMI_CHECK_INIT = 2,           /* get: 0 when a method is active, else -BMI_ENETDOWN */
-    BMI_CHECK_MAXSIZE = 3,        /* get, int: the largest message that all methods carry */
-    BMI_GET_METH_ADDR = 4,        /* get, void *: the method's own address object */
-    BMI_INC_ADDR_REF = 5,         /* set */
-    BMI_DEC_ADDR_REF = 6,         /* set; at zero the address goes if its peer is dead */
-    BMI_DROP_ADDR_QUERY = 7,      /* for methods only, struct method_drop_addr_query */
-    BMI_FORCEFUL_CANCEL_MODE = 8, /* set: a cancel may break the connection */
-    BMI_TRUSTED_CONNECTION = 9,   /* not used */
-    BMI_GET_UNEXP_SIZE = 10,      /* get, int: the largest unexpected message to this address */
-    BMI_TCP_BUFFER_SEND_SIZE = 11, /* TCP's */
+    BMI_DROP_ADDR = 1,             /* methods only: drop a method address */
+    BMI_CHECK_INIT = 2,            /* get: 0 if a method is active, else -BMI_ENETDOWN */
+    BMI_CHECK_MAXSIZE = 3,         /* get, int: largest message that all methods support */
+    BMI_GET_METH_ADDR = 4,         /* get, void *: address object of the method */
+    BMI_INC_ADDR_REF = 5,          /* set */
+    BMI_DEC_ADDR_REF = 6,          /* set; at zero the address is dropped if its peer is dead */
+    BMI_DROP_ADDR_QUERY = 7,       /* methods only, struct method_drop_addr_query */
+    BMI_FORCEFUL_CANCEL_MODE = 8,  /* set: a cancel may break the connection */
+    BMI_TRUSTED_CONNECTION = 9,    /* not used */
+    BMI_GET_UNEXP_SIZE = 10,       /* get, int: largest unexpected message to this address */
+    BMI_TCP_BUFFER_SEND_SIZE = 11, /* TCP only, as the next two */
     BMI_TCP_BUFFER_RECEIVE_SIZE = 12,
     BMI_TCP_CLOSE_SOCKET = 13,
     BMI_OPTIMISTIC_BUFFER_REG = 14, /* set, struct bmi_optimistic_buffer_info */
     BMI_TCP_CHECK_UNEXPECTED = 15,
-    /* get, char *: "tcp,ib,", malloc'ed for the caller; returns how many they are */
+    /* get, char *: "tcp,ib,", to be freed by the caller; returns the number of methods */
     BMI_TRANSPORT_METHODS_STRING = 16,
-    /* get, int: the port that the first listening method got, which is news when its address
-     * names 0; of whatever network it is.  -BMI_ENODEV: nothing listens */
+    /* get, int: port of the first listening method, of any network; needed if its address has
+     * port 0.  -BMI_ENODEV: no method listens */
     BMI_TCP_GET_PORT = 17
 };
 
 enum BMI_io_type { BMI_IO_READ = 1, BMI_IO_WRITE = 2 };
 
-/* Memory that will soon be transferred. */
+/* Memory that will be transferred soon. */
 struct bmi_optimistic_buffer_info {
     const void *buffer;
     bmi_size_t len;
@@ -69,10 +70,10 @@ struct bmi_optimistic_buffer_info {
 };
 
 /*
- * Error codes.  A code is positive, functions return it negated.  Bit 30 marks the code as one
- * of the file system, bit 7 as BMI's (which is what makes OrangeFS retry), bit 29 as one
- * without an errno of its own; the number below stands in the low bits.  The lists give the
- * enumerators, the names and the mapping from errno.
+ * Error codes are positive; functions return them negated.  Bit 30 marks codes of the file
+ * system, bit 7 those of BMI (which make OrangeFS retry), bit 29 those without an errno; the
+ * low bits hold the number.  The lists below generate enumerators, names and the mapping from
+ * errno.
  */
 #define BMI_SUCCESS             0
 #define BMI_ERROR_BIT           (1 << 30)
@@ -114,14 +115,14 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* Turns ±errno into ±BMI_E…; anything else, a BMI code too, comes back as it is. */
+/* Converts +-errno to +-BMI_E...; other values, and BMI codes, are returned unchanged. */
 int bmi_errno_to_pvfs(int error);
 
-/* "BMI_ENOMEM" for ±BMI_ENOMEM; "(UNKNOWN)" for what is no code. */
+/* Returns "BMI_ENOMEM" for +-BMI_ENOMEM; "(UNKNOWN)" for an unknown code. */
 const char *bmi_status_string(int status);
 
-/* The errno (positive) of ±BMI_E…, ECANCELED for BMI_ECANCEL, EIO for the other codes without
- * one; 0 for 0. */
+/* Converts +-BMI_E... to a positive errno: ECANCELED for BMI_ECANCEL, EIO for other codes
+ * without errno, 0 for 0. */
 int bmi_error_to_errno(int error);
 
 #pragma GCC visibility pop

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What methods ask of the core: address objects, new peers, peers that are gone. */
+/* callbacks.c - calls of methods to the core: address objects, new peers, lost peers. */
 #include <stddef.h>
 #include <stdlib.h>
 #include "core.h"
@@ -58,8 +58,9 @@ int bmi_method_addr_forget_callback(BMI_addr_t addr)
 }
 
 /*
- * The method is asked without a lock; a reference that somebody takes in the meantime saves the
- * address.  A method that says "dead" reports no more messages of that peer.
+ * Drops an address if its method reports the peer as dead.  The query runs without a lock; a
+ * reference taken in the meantime keeps the address.  A method that answers "dead" reports no
+ * more messages of the peer.
  */
 void bmi_drop_if_dead(struct bmi_ref *ref)
 {

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * core.h - the inside of the BMI core: its one state, and what the files of this folder offer
- * each other.
+ * core.h - internals of the BMI core: its state, and the functions shared by its files.
  *
- * The API of BMI has no handle, so there is one struct bmi_core for the process; nothing else
- * here is global.
+ * The API of BMI has no handle, so the process has one struct bmi_core, the only global state.
  *
- * Locks, in the order in which they may be taken:
- *   life     BMI_initialize and BMI_finalize; held from beginning to end
- *   methods  starting methods, opening and closing contexts; held while the method does so
- *   refs     the address table (refs.c); never held while a method is called; taken around a
- *            fork (init.c).  The others are not: starting and stopping may take seconds.  A
- *            child of a fork in the midst of that, or while another thread looks up a new
- *            address or opens or closes a context, cannot use BMI, nor finalize it
- * Posting, testing and cancelling take none of the first two: the table of active methods only
- * grows while BMI is up, and the address they use is pinned (refs.h).
+ * Locks, in order:
+ *   life     BMI_initialize and BMI_finalize, for the whole call
+ *   methods  starting methods, opening and closing contexts, including the method's calls
+ *   refs     the address table (refs.c); never held during a call of a method
+ *
+ * A fork takes the lock refs only (init.c), because starting and stopping may take seconds.  A
+ * child cannot use or finalize BMI if the fork happened during one of these, a lookup of a new
+ * address, or the opening or closing of a context.
+ *
+ * Posting, testing and cancelling take neither `life` nor `methods`: the table of active
+ * methods only grows while BMI is up, and the addresses in use are pinned (refs.h).
  */
 #ifndef BMI_CORE_H
 #define BMI_CORE_H
@@ -26,25 +26,26 @@
 #include "bmi-method-support.h"
 #include "refs.h"
 
-#define BMI_MAX_METHODS 16 /* active at once */
+#define BMI_MAX_METHODS 16 /* maximum active methods */
 
 struct bmi_core {
     pthread_mutex_t life;
-    atomic_int users; /* calls of BMI_initialize without their BMI_finalize */
-    atomic_int flags; /* of the first of them */
+    atomic_int users; /* calls of BMI_initialize without BMI_finalize */
+    atomic_int flags; /* flags of the first BMI_initialize */
     pthread_mutex_t methods;
-    char *options; /* of the first of them, own; NULL: none; for methods that start later */
+    char *options; /* options of the first BMI_initialize for methods started later; owned;
+                    * NULL: none */
     struct bmi_method_ops
-        *active[BMI_MAX_METHODS]; /* [0 … active_count-1]; written before the count is */
+        *active[BMI_MAX_METHODS]; /* entries 0 to active_count-1; set before the count */
     atomic_int active_count;
-    atomic_uint contexts; /* one bit for each open context */
-    atomic_uint turn;     /* whose turn it is to be asked first */
+    atomic_uint contexts; /* bit per open context */
+    atomic_uint turn;     /* counter; rotates the method that is tested first */
     struct bmi_refs refs;
 };
 
 extern struct bmi_core bmi_core;
 
-/* True between the first BMI_initialize and the last BMI_finalize. */
+/* Returns true between the first BMI_initialize and the last BMI_finalize. */
 static inline bool bmi_is_up(void)
 {
     return atomic_load_explicit(&bmi_core.users, memory_order_acquire) > 0;
@@ -61,41 +62,41 @@ static inline bool bmi_context_is_open(bmi_context_id context)
            (atomic_load_explicit(&bmi_core.contexts, memory_order_acquire) >> context & 1u);
 }
 
-/* What a method returned, as the program sees it: errors as BMI codes, anything else as it is.
- */
+/* Converts a method's result for the program: errors to BMI codes, other values unchanged. */
 static inline int bmi_result(int ret)
 {
     return ret < 0 ? bmi_errno_to_pvfs(ret) : ret;
 }
 
 /*
- * Starts a method if it is not active yet (activate.c); the caller holds `methods`.  listen is
- * NULL on a client. 0 or a negative BMI error.
+ * Starts a method unless active (activate.c); the caller holds `methods`.  listen is NULL on a
+ * client.  Returns 0 or a negative BMI error.
  */
 int bmi_activate(struct bmi_method_ops *ops, const char *listen, int flags, char *options);
 
-/* Warns of the first of these options, which are for several methods, that none of the methods
- * of the program has. */
+/* Logs the first of these options, which are for several methods, that no method of the program
+ * has. */
 void bmi_warn_of_unknown(const char *options);
 
-/* Stops all active methods, the last one first; the caller holds `methods`. */
+/* Stops all active methods, in reverse order; the caller holds `methods`. */
 void bmi_deactivate_all(void);
 
-/* The method called "bmi_<scheme>", by the name's first `length` characters; NULL when this
- * program has none. */
+/* Returns the method "bmi_<scheme>" whose name is the first `length` characters of `name`;
+ * NULL: not in this program. */
 struct bmi_method_ops *bmi_method_by_name(const char *name, size_t length);
 
-/* Does one of the comma-separated parts of `text` start with "scheme://" or "scheme-…://"? */
+/* Returns true if a comma-separated part of `text` begins with "scheme://" or
+ * "scheme-...://". */
 bool bmi_has_scheme(const char *text, const char *scheme);
 
-/* The scheme of a method's addresses: its name without "bmi_". */
+/* Returns the scheme of a method's addresses: its name without "bmi_". */
 const char *bmi_method_scheme(const struct bmi_method_ops *ops);
 
-/* Drops an address that nobody refers to, if its method says that the peer is dead.  The caller
- * has it pinned. */
+/* Drops an address without references if its method reports the peer as dead.  The caller has
+ * pinned the address. */
 void bmi_drop_if_dead(struct bmi_ref *ref);
 
-/* Asks about the addresses that methods told us to forget (callbacks.c). */
+/* Handles the addresses that methods reported as gone (callbacks.c). */
 void bmi_check_forgotten(void);
 
 #endif

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Error codes: from errno, to errno, to names. */
+/* errors.c - conversion of error codes from errno, to errno and to names. */
 #include <errno.h>
 #include <limits.h>
 #include <stddef.h>
 #include "bmi-types.h"
 
 struct code {
-    int code;   /* BMI_E… */
-    int number; /* errno */
+    int code;   /* BMI_E... */
+    int number; /* errno; 0: none */
     const char *name;
 };
 
-/* The first row of an errno is the one that errno maps to: EAGAIN, not EWOULDBLOCK. */
+/* The first row of an errno is used for the conversion from errno: EAGAIN, not EWOULDBLOCK. */
 static const struct code codes[] = {
 #define X(name, number) {BMI_##name, name, "BMI_" #name},
     BMI_ERRNO_CODES(X)

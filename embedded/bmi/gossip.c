@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Log lines: formatted here, then to the program's sink or to stderr. */
+/* gossip.c - formats log lines and passes them to the program's sink or to stderr. */
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -36,7 +36,7 @@ int gossip_get_debug_mask(int *debug_on, uint64_t *mask)
     return 0;
 }
 
-/* A line that is too long is cut, never split. */
+/* Writes one line; a longer line is truncated. */
 static void write_line(char kind, const char *format, va_list ap)
 {
     char line[LINE_MAX_BYTES];

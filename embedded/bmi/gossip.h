@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * gossip.h - log lines of the BMI core and of its methods, under OrangeFS's names.
+ * gossip.h - log lines of the BMI core and its methods, under OrangeFS's names.
  *
- * Lines go to stderr until a program says otherwise.  Debug lines are off until their mask is
- * set.  Any thread may log; a line is written in one piece.
+ * Lines go to stderr unless gossip_set_sink() is called.  Debug lines are off until their mask
+ * is set.  Any thread may log; each line is written at once.
  */
 #ifndef GOSSIP_H
 #define GOSSIP_H
@@ -15,14 +15,14 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* Takes one line without a newline; kind is 'E' for errors, 'D' for debug lines.  It calls no
- * function of BMI and returns: after an exception or longjmp() out of it BMI cannot be used. */
+/* Receives one line without a newline; kind is 'E' for errors, 'D' for debug lines.  Calls no
+ * function of BMI, and returns: after an exception or longjmp() out of it BMI cannot be used. */
 typedef void (*gossip_sink_fn)(void *arg, char kind, const char *line);
 
-/* Where lines go; NULL: stderr.  No other thread may be logging. */
+/* Sets the destination of lines; NULL: stderr.  No other thread may be logging. */
 void gossip_set_sink(gossip_sink_fn sink, void *arg);
 
-/* Turns the debug lines of `mask` on, or all of them off. */
+/* Enables the debug lines of `mask`, or disables all. */
 int gossip_set_debug_mask(int debug_on, uint64_t mask);
 int gossip_get_debug_mask(int *debug_on, uint64_t *mask);
 

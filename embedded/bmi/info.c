@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Options, names, memory: the calls that ask a method something about an address. */
+/* info.c - options, names and memory: calls that a method answers for an address. */
 #include <stdlib.h>
 #include <string.h>
 #include "core.h"
@@ -15,14 +15,13 @@ static void unpin(struct bmi_ref *ref)
     bmi_refs_unpin(&bmi_core.refs, ref);
 }
 
-/* The error of a call whose address was not found. */
+/* Returns the error of a call whose address was not found. */
 static int no_address(void)
 {
     return bmi_is_up() ? -BMI_EINVAL : -BMI_ENETDOWN;
 }
 
-/* Every method hears the option, also when one of them refuses; the first refusal is the
- * result. */
+/* Sets an option of all methods, also after a failure.  Returns the first error. */
 static int set_everywhere(int option, void *value)
 {
     int ret = 0;
@@ -64,7 +63,7 @@ int BMI_set_info(BMI_addr_t addr, int option, void *inout_parameter)
     return ret;
 }
 
-/* The smallest of the methods' largest messages. */
+/* Returns in *maxsize the smallest of the methods' largest messages. */
 static int get_maxsize(int *maxsize)
 {
     if (bmi_active_count() == 0)
@@ -80,7 +79,7 @@ static int get_maxsize(int *maxsize)
     return 0;
 }
 
-/* Of the first method that listens. */
+/* Returns in *port the port of the first listening method. */
 static int get_port(int *port)
 {
     int ret = -BMI_ENODEV;
@@ -124,7 +123,7 @@ int BMI_get_info(BMI_addr_t addr, int option, void *inout_parameter)
         return bmi_is_up() ? get_port(inout_parameter) : -BMI_ENETDOWN;
     case BMI_TRANSPORT_METHODS_STRING:
         return get_methods_string(inout_parameter);
-    default: /* of one address; what the core does not know, its method may */
+    default: /* option of one address; unknown options go to its method */
         ref = pin(addr);
         if (!ref)
             return no_address();
@@ -168,7 +167,7 @@ int BMI_query_addr_range(BMI_addr_t addr, const char *id_string, int netmask)
     struct bmi_ref *ref = pin(addr);
     if (!ref)
         return bmi_is_up() ? -BMI_EPROTO : -BMI_ENETDOWN;
-    int ret = 0; /* a rule for another network says nothing about this peer */
+    int ret = 0; /* a rule for another network does not match this peer */
     if (bmi_has_scheme(id_string, bmi_method_scheme(ref->ops)))
         ret = ref->ops->query_addr_range
                   ? bmi_result(ref->ops->query_addr_range(ref->method_addr, id_string, netmask))

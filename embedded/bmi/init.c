@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Start and stop of BMI, and contexts. */
+/* init.c - start and stop of BMI, and contexts. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +25,10 @@ static void after_fork(void)
 }
 
 /*
- * A child has the address table whole and its lock free.  Before the methods do the same with
- * their locks: who registers first is called last, so the table's lock is taken after theirs.
- * No thread waits for one of theirs while it has it.
+ * Registers the fork handlers, so that a child has a consistent address table and its lock
+ * free.  Must precede the methods' registrations: handlers run in reverse order, so the table's
+ * lock is taken after the methods' locks.  No thread waits for a method's lock while it holds
+ * the table's.
  */
 static void guard_forks(void)
 {
@@ -110,7 +111,7 @@ int BMI_initialize(const char *method_list, const char *listen_addr, int flags, 
     ret = keep_options(options);
     const char *name = method_list ? method_list : "";
     if (is_one_name(name))
-        flags |= SHIM_OPTIONS_ALONE; /* it warns itself of what it does not know */
+        flags |= SHIM_OPTIONS_ALONE; /* the method itself warns of unknown options */
     else if (options && bmi_static_methods[1])
         bmi_warn_of_unknown(options);
     while (ret == 0 && *(name += strspn(name, ", \t"))) {
@@ -153,7 +154,7 @@ int BMI_finalize(void)
         drop_options();
         atomic_store(&bmi_core.contexts, 0);
         pthread_mutex_unlock(&bmi_core.methods);
-        /* Addresses are dropped when their methods have stopped, as OrangeFS does it. */
+        /* Addresses are dropped after their methods have stopped, as in OrangeFS. */
         bmi_refs_clear(&bmi_core.refs);
     }
     pthread_mutex_unlock(&bmi_core.life);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The methods of the embedded programs, in order of preference. */
+/* methods.c - methods of the embedded programs, in order of preference. */
 #include <stddef.h>
 #include "bmi-method-support.h"
 

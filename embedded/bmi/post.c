@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Posting and cancelling: find the address, hand the operation to its method. */
+/* post.c - posting and cancelling: finds the address and passes the operation to its method. */
 #include <stdbool.h>
 #include <stddef.h>
 #include "core.h"
 
-/* Pins the address of an operation whose memory is described well or badly.  0 or the error of
- * the post. */
+/* Checks the arguments of a post and pins its address.  Returns 0 or the error of the post. */
 static int begin(bmi_op_id_t *id, BMI_addr_t addr, bmi_context_id context, bool is_bad,
                  struct bmi_ref **ref)
 {
@@ -123,8 +122,8 @@ int BMI_post_sendunexpected_list(bmi_op_id_t *id, BMI_addr_t dest,
                         buffer_type, tag, user_ptr, context_id, hints));
 }
 
-/* An id says nothing about its method here; each method knows its own ids and ignores others.
- */
+/* Passes the id to all methods, because an id does not name its method.  A method ignores the
+ * ids of others. */
 int BMI_cancel(bmi_op_id_t id, bmi_context_id context_id)
 {
     int ret = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* pvfs2-debug.h - the masks of debug lines (gossip.h) that BMI uses, with OrangeFS's values. */
+/* pvfs2-debug.h - masks of BMI's debug lines (gossip.h), with OrangeFS's values. */
 #ifndef PVFS2_DEBUG_H
 #define PVFS2_DEBUG_H
 

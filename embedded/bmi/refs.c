@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The address table.
+ * refs.c - the address table.
  *
- * A BMI_addr_t is a slot number plus one in the low 32 bits and the slot's generation above
- * them.  Each slot has one atomic word that says all about its life:
+ * A BMI_addr_t has a slot number plus one in the low 32 bits and the slot's generation above.
+ * One atomic word per slot holds its state:
  *
- *     bits 63…33  generation      bit 32  alive      bits 31…0  pins
+ *     bits 63...33  generation      bit 32  alive      bits 31...0  pins
  *
- * To pin is to add one to the word while its generation is ours and it is alive: a single
- * compare-and-swap, no lock, and it cannot succeed once somebody has taken the alive bit away.
- * To drop an address is to clear that bit; whoever then takes the last pin away finds a word
- * that is neither alive nor pinned and is the only one who does, so exactly one thread tells
- * the method (BMI_DROP_ADDR) and puts the slot, with the next generation, on the free list.
+ * A pin adds one to the word if the generation matches and the slot is alive, by
+ * compare-and-swap without a lock.  A drop clears the alive bit.  Exactly one thread then
+ * removes the last pin; this thread calls the method (BMI_DROP_ADDR) and puts the slot, with
+ * the next generation, on the free list.
  *
- * Slots live in chunks that double in size and never move; a chunk pointer is written once,
- * before any number in it is given out.  The lock guards everything else: names, counts, the
- * free list, the queue of forgotten addresses.
+ * Slots are in chunks that double in size and do not move; a chunk pointer is set once, before
+ * any of its numbers is used.  The lock protects everything else: names, counts, the free list,
+ * the queue of forgotten addresses.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -103,7 +102,7 @@ static void unlink_name(struct bmi_refs *refs, struct bmi_ref *ref)
     refs->named--;
 }
 
-/* A slot without life, from the free list or a fresh one; the lock is held. */
+/* Returns a dead slot, from the free list or a new one; the lock is held. */
 static struct bmi_ref *take_slot(struct bmi_refs *refs)
 {
     struct bmi_ref *ref = refs->unused;
@@ -197,8 +196,8 @@ struct bmi_ref *bmi_refs_pin_method_addr(struct bmi_refs *refs, bmi_method_addr_
 }
 
 /*
- * A method may give the same object for several names.  When the one that the object points
- * back to goes, another one takes its place.  The lock is held.
+ * Updates the parent of a method's address object, which may have several names.  When the
+ * address that the object points to is dropped, another one replaces it.  The lock is held.
  */
 static void hand_parent_over(struct bmi_refs *refs, struct bmi_ref *ref)
 {
@@ -214,7 +213,7 @@ static void hand_parent_over(struct bmi_refs *refs, struct bmi_ref *ref)
     }
 }
 
-/* The last pin of a dead address is gone: nobody else can reach it. */
+/* Releases a dead address after its last unpin; no other thread can reach it. */
 static void release(struct bmi_refs *refs, struct bmi_ref *ref)
 {
     bmi_method_addr_p method_addr = ref->method_addr;

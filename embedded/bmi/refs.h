@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * refs.h - the addresses a program holds: BMI_addr_t to method address and back.
+ * refs.h - the addresses of a program: BMI_addr_t to method address and back.
  *
- * An address is found by its number without a lock and is pinned while it is used, so that a
- * thread may drop it while another one is posting to it: the method is told to forget it when
- * the last pin is gone.
+ * An address is found by number without a lock and pinned while in use, so that a thread may
+ * drop it while another one posts: the method is called to drop its address at the last unpin.
  */
 #ifndef BMI_REFS_H
 #define BMI_REFS_H
@@ -15,62 +14,63 @@
 #include <stdint.h>
 #include "bmi-method-support.h"
 
-#define BMI_REF_CHUNKS 24 /* chunk k has 64 << k addresses */
+#define BMI_REF_CHUNKS 24 /* chunk k has 64 << k slots */
 
-/* An address.  What is not said to be guarded does not change while it is pinned. */
+/* Address.  Fields without a lock do not change while the address is pinned. */
 struct bmi_ref {
     atomic_uint_fast64_t word; /* generation, alive, pins; see refs.c */
     BMI_addr_t id;
     struct bmi_method_ops *ops;
     bmi_method_addr_p method_addr;
-    char *name;                  /* what was looked up; NULL for a peer that came to us */
-    int count;                   /* references of the program; guarded by the table's lock */
-    bool forget;                 /* in the queue of forgotten ones; guarded */
-    struct bmi_ref *next_forget; /* guarded */
-    struct bmi_ref *next;        /* by name, or the next free one; guarded */
+    char *name;                  /* string that was looked up; NULL for a peer that connected to
+                                  * this host */
+    int count;                   /* references of the program; protected by the table's lock */
+    bool forget;                 /* in the queue of forgotten addresses; protected */
+    struct bmi_ref *next_forget; /* protected */
+    struct bmi_ref *next;        /* next of the same name hash, or next free slot; protected */
 };
 
 struct bmi_refs {
     pthread_mutex_t lock;
     _Atomic(struct bmi_ref *) chunk[BMI_REF_CHUNKS];
-    uint32_t used;       /* how many of the chunks' addresses were ever in use */
-    uint32_t generation; /* of an address used for the first time */
+    uint32_t used;       /* slots ever used */
+    uint32_t generation; /* generation of slots used for the first time */
     struct bmi_ref *unused;
-    struct bmi_ref **bucket; /* by name */
-    uint32_t buckets;        /* a power of 2, or 0 */
+    struct bmi_ref **bucket; /* hash table by name */
+    uint32_t buckets;        /* power of 2, or 0 */
     uint32_t named;
     struct bmi_ref *forgotten;
     atomic_uint forgotten_count;
 };
 
 /*
- * Adds an address (name may be NULL; it is copied).  Returns it pinned, or NULL when there is
- * no memory.  When the name is there already, that address is returned and *found is true: the
- * caller still owns method_addr.
+ * Adds an address; `name` is copied and may be NULL.  Returns the pinned address; NULL: no
+ * memory.  If the name exists, returns its address with *found true, and the caller keeps
+ * method_addr.
  */
 struct bmi_ref *bmi_refs_add(struct bmi_refs *refs, struct bmi_method_ops *ops,
                              bmi_method_addr_p method_addr, const char *name, bool *found);
 
-/* Finds and pins; NULL when there is no such address. */
+/* Finds and pins an address; NULL: none. */
 struct bmi_ref *bmi_refs_pin(struct bmi_refs *refs, BMI_addr_t id);
 struct bmi_ref *bmi_refs_pin_name(struct bmi_refs *refs, const char *name);
 struct bmi_ref *bmi_refs_pin_method_addr(struct bmi_refs *refs, bmi_method_addr_p method_addr);
 void bmi_refs_unpin(struct bmi_refs *refs, struct bmi_ref *ref);
 
-/* Adds `change` to the references of an address; the new number, or -1 (and no change) when it
- * would be negative. */
+/* Adds `change` to the references of an address.  Returns the new number, or -1 without a
+ * change if the result would be negative. */
 int bmi_refs_count(struct bmi_refs *refs, struct bmi_ref *ref, int change);
 
-/* Ends a pinned address if it has no references: it is not found any more, and goes with the
- * last pin. */
+/* Drops a pinned address without references: it is not found any more and freed at the last
+ * unpin. */
 void bmi_refs_kill_unused(struct bmi_refs *refs, struct bmi_ref *ref);
 
-/* Queues an address for bmi_refs_next_forgotten; once until it came out again. */
+/* Queues an address for bmi_refs_next_forgotten(), unless queued already. */
 void bmi_refs_forget(struct bmi_refs *refs, struct bmi_ref *ref);
 struct bmi_ref *bmi_refs_next_forgotten(struct bmi_refs *refs); /* pinned, or NULL */
 
-/* Tells the methods to forget every address and frees the table.  Numbers given out stay
- * unknown for ever. */
+/* Drops all addresses, calling their methods, and frees the table.  The numbers used remain
+ * invalid. */
 void bmi_refs_clear(struct bmi_refs *refs);
 
 #endif

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Testing: ask the active methods for what is complete.
+ * test.c - test functions: collect results of the active methods.
  *
- * With one method the call goes straight through.  With several, each is asked once without
- * waiting, beginning with another one each time so that none of them fills the caller's arrays
- * for ever.  Only when none has anything is the idle time spent, in turn, until one has any:
- * in slices that begin small and grow, as what comes to one waits for the slice of another.  A
- * method that comes back long before its slice is over has something that this call does not
- * fetch, as an unexpected message: then the call is over.  No method is ever skipped because
- * another one is busy.
+ * With one method the call is passed through.  With several, each is first tested without
+ * waiting, starting with another one each time, so that no method can always fill the caller's
+ * arrays.  If none has a result, the idle time is spent in slices, in turn, until one has;
+ * slices start small and grow, because a result of one method waits for the slice of another.
+ * If a method returns long before the end of its slice without a result, it has something that
+ * this call does not fetch, such as an unexpected message, and the call ends.
  *
- * An operation's id does not say whose it is; a method skips the ids of others.  So nothing
- * here looks behind an id, and a wrong one harms nobody.
+ * An id does not name its method, and a method ignores the ids of others.  The core does not
+ * interpret ids, so a wrong id is harmless.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -21,14 +20,14 @@
 #include "gossip.h"
 
 #define UNEXPECTED_AT_ONCE 32
-#define SLICE_MOST_MS      8 /* what comes to one method waits for another at most so long */
-#define SLICE_TOLD_MS      4 /* to come back from a shorter one early says nothing */
+#define SLICE_MOST_MS      8 /* longest slice; delays results of other methods */
+#define SLICE_TOLD_MS      4 /* an early return from a shorter slice is not significant */
 
-/* Asks one method, waiting up to idle_ms; returns how many results it added or a negative
+/* Tests one method, waiting up to idle_ms.  Returns the number of results added, or a negative
  * error. */
 typedef int (*ask_fn)(struct bmi_method_ops *ops, int idle_ms, void *call);
 
-/* Nothing is active yet: waits for that, as long as the caller would wait for a message. */
+/* Waits up to idle_ms for a method to become active. */
 static void wait_for_a_method(int idle_ms)
 {
     const struct timespec one_ms = {.tv_nsec = 1000000};
@@ -43,7 +42,7 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Returns the number of results, or an error when there are none and a method failed. */
+/* Returns the number of results, or an error if there are none and a method failed. */
 static int ask_all(ask_fn ask, void *call, int idle_ms)
 {
     int methods = bmi_active_count();
@@ -80,7 +79,7 @@ static int ask_all(ask_fn ask, void *call, int idle_ms)
     return found > 0 ? found : error;
 }
 
-/* The end of each test function: what the call returns for what ask_all returned. */
+/* Converts the result of ask_all() to that of a test function; logs an error. */
 static int result(const char *what, int found)
 {
     if (found < 0)
@@ -150,7 +149,7 @@ static int ask_testcontext(struct bmi_method_ops *ops, int idle_ms, void *call)
     return finish_ask(c, ret, n);
 }
 
-/* What the three functions above have in common.  0 when the test may go on. */
+/* Checks the arguments of the three functions above.  Returns 0 or a negative error. */
 static int check_call(const struct test_call *c, int idle_ms)
 {
     if (!c->outcount)
@@ -211,8 +210,8 @@ struct unexpected_call {
 };
 
 /*
- * Turns a method's message into one for the program.  The method has made its sender known,
- * unless memory ran out: then the message cannot be answered and is given back.
+ * Converts a method's unexpected message for the program.  The method has registered the
+ * sender, except without memory; the message cannot be answered then and is freed.
  */
 static bool deliver(struct bmi_method_ops *ops, const struct bmi_method_unexpected_info *from,
                     struct BMI_unexpected_info *to)

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * sized.c - an example: a program that sizes its buffers by what its session offers.
+ * sized.c - example: sizes buffers by the attributes of the session.
  *
  * usage: sized [BYTES [own [OPTIONS]]]
  *
- * It sends BYTES (100 MiB unless told otherwise) to a server, a second process of its own, from
- * memory of the method or its own, and asks the method about the session first:
+ * Sends BYTES (default 100 MiB) to a server, a second process of this program, from memory of
+ * the method, or from its own with the argument "own".  The attributes of the session:
  *
- *  - unit_bytes: large messages are registered and moved in units of this.  A message of two of
- *    them overlaps the registration of one with the transfer of the other, and a longer one
- *    gains nothing more.
- *  - transfer_bytes: what the device gets of one peer's data at a time.  Messages that together
- *    have twice that keep it busy.
- *  - zone_bytes: memory from BMI_memalloc is registered once, up to this.
- *  - cache_bytes, and cache_entries: one's own memory stays registered up to so many bytes, and
- *    so many units of unit_bytes at most.  Buffers that are more together would be registered
- *    again and again; where there is no room for one, the method's memory is taken.
- *  - eager_bytes: what is left at the end, if it is no larger, goes in one buffer and needs no
- *    memory of its own once the post returned.
+ *  - unit_bytes: large messages are registered and moved in units of this size.  A message of
+ *    two units overlaps the registration of one with the transfer of the other; longer messages
+ *    gain nothing.
+ *  - transfer_bytes: limit on one peer's data in flight in the device.  Messages with twice
+ *    this number of bytes keep the device busy.
+ *  - zone_bytes: memory from BMI_memalloc is registered once, up to this size.
+ *  - cache_bytes, cache_entries: the program's own memory stays registered up to this number of
+ *    bytes and of units.  Buffers beyond would be registered each time; if none fits, the
+ *    program uses the method's memory.
+ *  - eager_bytes: a rest up to this size is sent eagerly, and its memory is free once the post
+ *    returned.
  *
- * At the end it compares what it sent with what was counted for this peer.
+ * Finally prints the counters of this peer.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,9 +31,9 @@
 
 #define TAG_PLAN 1
 #define TAG_DATA 2
-#define MOST     64 /* messages under way */
+#define MOST     64 /* maximum messages in flight */
 
-/* What the client tells the server: so many messages of so many bytes, and what is left. */
+/* Request of the client: `count` messages of `bytes` bytes, and one of `rest` bytes. */
 struct plan {
     unsigned long long count, bytes, rest;
 };
@@ -57,13 +57,13 @@ static unsigned long long attribute(BMI_addr_t peer, const char *name)
 
 static bmi_context_id context;
 
-/* A buffer, and whether a message has it. */
+/* Buffer, and whether a message uses it. */
 struct slot {
     char *buffer;
     int busy;
 };
 
-/* Waits for one operation more, of those that were posted, and frees its slot. */
+/* Waits for the completion of one operation and frees its slot. */
 static void finish_one(void)
 {
     bmi_op_id_t id;
@@ -103,7 +103,7 @@ static void receive(BMI_addr_t peer, char *buffer, unsigned long long bytes,
              "comparison of the received data");
 }
 
-/* The next unexpected message, into `what`; who sent it. */
+/* Receives an unexpected message into `what` and returns its sender. */
 static BMI_addr_t hear(void *what, bmi_size_t size)
 {
     struct BMI_unexpected_info info;
@@ -144,7 +144,7 @@ static int serve(int out)
     if (rc == 0)
         finish_one();
     char end[4];
-    hear(end, sizeof(end)); /* until then the answer may be on its way */
+    hear(end, sizeof(end)); /* before this the reply may be in flight */
     BMI_close_context(context);
     return BMI_finalize() == 0 ? 0 : 1;
 }
@@ -167,7 +167,7 @@ static void tell(BMI_addr_t server, const void *what, bmi_size_t size)
         finish_one();
 }
 
-/* Sends as planned, each message from a slot that is free. */
+/* Sends the messages of the plan, each from a free slot. */
 static void send_all(BMI_addr_t server, const struct plan *plan, struct slot *slot,
                      unsigned slots, enum bmi_buffer_type type)
 {
@@ -208,7 +208,8 @@ static void hear_thanks(BMI_addr_t server)
     tell(server, "end", 4);
 }
 
-/* Bytes of our own memory that stay registered, in buffers of whole units. */
+/* Returns the bytes of the program's own memory that stay registered, in buffers of whole
+ * units. */
 static unsigned long long kept(BMI_addr_t peer)
 {
     return least(attribute(peer, "cache_bytes"),
@@ -245,7 +246,7 @@ static void client(int port, unsigned long long bytes, int own, char *options)
     must(BMI_open_context(&context) == 0, "BMI_open_context");
     snprintf(text, sizeof(text), "ib://127.0.0.1:%d", port);
     must(BMI_addr_lookup(&server, text, options) == 0, "BMI_addr_lookup");
-    tell(server, "hello", 6); /* there is a session from now on */
+    tell(server, "hello", 6); /* the session exists from here on */
 
     plan.bytes = 2 * attribute(server, "unit_bytes");
     unsigned long long busy = 2 * attribute(server, "transfer_bytes");
@@ -268,7 +269,7 @@ static void client(int port, unsigned long long bytes, int own, char *options)
         slot[i].buffer = get_buffer(server, plan.bytes, type);
     send_all(server, &plan, slot, slots, type);
     eager = attribute(server, "sends_eager") - eager - 1; /* without the plan */
-    hear_thanks(server); /* small sends were complete before they arrived */
+    hear_thanks(server); /* small sends complete before they arrive */
     printf("sent %llu eagerly, %llu by RDMA write, %llu by RDMA read of the server\n", eager,
            attribute(server, "sends_rndv_write"), attribute(server, "sends_rndv_read"));
     for (unsigned i = 0; i < slots; i++)

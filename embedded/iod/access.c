@@ -12,15 +12,15 @@
 
 #define HOST_MAX 256
 
-/* An address of either family, IPv4 as its IPv6 image, so that both compare alike. */
+/* Address of either family; IPv4 as IPv4-mapped IPv6, so that both compare alike. */
 struct bytes {
     unsigned char at[16];
 };
 
 struct rule {
     struct bytes network;
-    int bits;            /* of 128 */
-    char name[HOST_MAX]; /* what it was made from */
+    int bits;            /* prefix length, 0 to 128 */
+    char name[HOST_MAX]; /* host name or address that the rule was made from */
 };
 
 struct access {
@@ -28,13 +28,13 @@ struct access {
     struct rule rule[];
 };
 
-#define IMAGE_BITS 96 /* before the IPv4 address in its image */
+#define IMAGE_BITS 96 /* bits before the IPv4 address in a mapped address */
 
 static bool numeric(const char *text, struct bytes *out)
 {
     static const unsigned char image[12] = {[10] = 0xff, [11] = 0xff};
     char plain[INET6_ADDRSTRLEN];
-    size_t length = strcspn(text, "%"); /* what follows names a link */
+    size_t length = strcspn(text, "%"); /* a scope follows */
 
     if (length >= sizeof plain)
         return false;
@@ -66,7 +66,7 @@ static void from_sockaddr(const struct sockaddr *sa, struct bytes *out)
     numeric(text, out);
 }
 
-/* All addresses of a name.  NULL: it has none; freeaddrinfo() else. */
+/* Returns all addresses of a name, to be freed by freeaddrinfo(); NULL: none. */
 static struct addrinfo *resolve(const char *host)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
@@ -74,7 +74,7 @@ static struct addrinfo *resolve(const char *host)
     return getaddrinfo(host, NULL, &hints, &list) == 0 ? list : NULL;
 }
 
-/* ---- making a list ---- */
+/* ---- construction ---- */
 
 static struct access *add_rule(struct access *access, const struct bytes *network, int bits,
                                const char *name)
@@ -94,7 +94,7 @@ static struct access *add_rule(struct access *access, const struct bytes *networ
     return grown;
 }
 
-/* The number of bits behind a slash, counted in the image; -1: it is none. */
+/* Parses a prefix length, counted for the mapped address; -1: invalid. */
 static int read_bits(const char *text, bool v4)
 {
     int most = v4 ? 32 : 128;
@@ -127,7 +127,7 @@ static struct access *add_names(struct access *access, const char *host, const c
     return access;
 }
 
-/* One item, which is changed.  NULL with *fault set, or the list, grown. */
+/* Adds one item, which is modified.  Returns the grown list; on failure sets *fault. */
 static struct access *add_item(struct access *access, char *item, const char **fault)
 {
     char *slash = strchr(item, '/');
@@ -198,7 +198,7 @@ struct access *access_loopback(void)
     return access_new("127.0.0.0/8,::1", why, sizeof why);
 }
 
-/* ---- asking ---- */
+/* ---- queries ---- */
 
 bool access_host_of(const char *uri, char *host, size_t size)
 {

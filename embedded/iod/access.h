@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * access.h - lists of hosts and networks: whom a server serves, where a client may go.
+ * access.h - lists of hosts and networks: clients of a server, and servers of a client.
  *
- * A list is made once and then only read, by any number of threads.
+ * A list is not modified after its creation; any number of threads may read it.
  */
 #ifndef IOD_ACCESS_H
 #define IOD_ACCESS_H
@@ -14,27 +14,25 @@ struct access;
 
 /*
  * Makes a list from "HOST|NET/BITS,...": addresses (IPv6 with or without brackets), networks,
- * and names, which are resolved now (this may block).  NULL: `why` is one line without a
- * newline.
+ * and names, which are resolved at once (may block).  Returns NULL with one line without a
+ * newline in `why`.
  */
 struct access *access_new(const char *text, char *why, size_t size);
 void access_free(struct access *access); /* NULL is allowed */
 
-/* The list of this machine's own addresses that no network reaches: 127.0.0.0/8 and ::1.  NULL:
- * no memory. */
+/* Makes the list of loopback addresses: 127.0.0.0/8 and ::1.  NULL: no memory. */
 struct access *access_loopback(void);
 
-/* The host part of "[scheme://]host[:port]", without brackets.  False: there is none, or no
- * room.
- */
+/* Copies the host of "[scheme://]host[:port]", without brackets.  Returns false if the host is
+ * missing or longer than `size`. */
 bool access_host_of(const char *uri, char *host, size_t size);
 
-/* Is this host, a numeric address, in the list?  Anything else is compared as text with the
- * names of the list. */
+/* Returns true if a numeric address is in the list.  Any other host is compared with the names
+ * of the list as text. */
 bool access_admits(const struct access *access, const char *host);
 
-/* The same for a host that may be a name, which is resolved (this may block): all its addresses
- * must be in the list. */
+/* As access_admits() for a host that may be a name, which is resolved (may block): all its
+ * addresses must be in the list. */
 bool access_admits_name(const struct access *access, const char *host);
 
 #endif

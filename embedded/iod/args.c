@@ -16,8 +16,7 @@ void args_set_program(const char *argv0)
     const char *slash = strrchr(argv0, '/');
 
     program = slash ? slash + 1 : argv0;
-    if (strncmp(program, "lt-", 3) ==
-        0) /* libtool's name for a program that is not installed yet */
+    if (strncmp(program, "lt-", 3) == 0) /* libtool's prefix before the installation */
         program += 3;
 }
 
@@ -50,7 +49,7 @@ bool args_output(const char *rest)
 
 #define OPTIONS_MAX 30
 
-/* The options with --help and --version, and their letters as getopt wants them. */
+/* Appends --help and --version to the options, and makes the letters for getopt. */
 static void complete(const struct option *options, struct option *all, char *letters)
 {
     static const struct option common[] = {
@@ -62,7 +61,7 @@ static void complete(const struct option *options, struct option *all, char *let
         n++;
     }
     memcpy(all + n, common, sizeof common);
-    *letters++ = ':'; /* a missing value is told from an unknown option */
+    *letters++ = ':'; /* distinguishes a missing value from an unknown option */
     for (; all->name; all++) {
         *letters++ = (char)all->val;
         if (all->has_arg == required_argument)
@@ -165,7 +164,7 @@ const char *args_size_text(uint64_t bytes, char *text, size_t size)
     return text;
 }
 
-/* "scheme://something", without a name behind it. */
+/* Returns true for "scheme://something" without a name. */
 static bool is_address(const char *text)
 {
     size_t length;

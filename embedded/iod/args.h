@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* args.h - values on command lines.  Every failure prints one line on standard error, led by
- * the program's name. */
+/* args.h - command lines.  Each failure prints one line on standard error, beginning with the
+ * program's name. */
 #ifndef IOD_ARGS_H
 #define IOD_ARGS_H
 
@@ -11,24 +11,24 @@
 
 #include "embedded/iod/access.h"
 
-/* Prints "<program>: <line>" on standard error.  Returns false, so that it can end a check. */
+/* Prints "<program>: <line>" on standard error.  Returns false, to end a check. */
 bool args_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Complains once that there is no such key for --options. */
+/* Warns once of an unknown key in --options. */
 void args_ignored(const char *key);
 
-/* Writes out what was printed on standard output.  If that fails, complains with `rest` behind
- * the cause and the remedy, and returns false. */
+/* Flushes standard output.  On failure prints the cause, the remedy and `rest`, and returns
+ * false. */
 bool args_output(const char *rest);
 
-/* The program's name for messages; from argv[0]. */
+/* Sets the program's name for messages from argv[0]. */
 void args_set_program(const char *argv0);
 
 /*
- * Walks the options of a command line.  `options` ends with a zero row; `val` of each is its
- * letter.  `set` takes each option, and complains itself about a value.  ARGS_DONE: --help
- * (which prints `help`) or --version was asked for, which belong to every program; ARGS_WRONG:
- * somebody complained; ARGS_READ: `optind` is where names begin.
+ * Parses the options of a command line.  `options` ends with a zero row, and `val` is the
+ * letter of an option.  `set` handles an option, and prints errors of its value itself.
+ * Returns ARGS_DONE after --help (prints `help`) or --version, ARGS_WRONG after a printed
+ * error, or ARGS_READ; `optind` is then the first name.
  */
 enum args_result { ARGS_READ, ARGS_DONE, ARGS_WRONG };
 
@@ -37,14 +37,16 @@ enum args_result args_read(int argc, char **argv, const struct option *options,
                            bool (*set)(int option, const char *text, void *settings),
                            void *settings);
 
-/* A number of `unit` with an optional K, M or G (powers of 1024), between least and most. */
+/* Parses a number with an optional suffix K, M or G (powers of 1024), between `least` and
+ * `most`. */
 bool args_number(const char *option, const char *text, uint64_t least, uint64_t most,
                  uint64_t *value);
 
-/* Bytes as a short text: "64K", "5G", "1000".  Exact: no unit when it does not divide. */
+/* Formats bytes as a short text: "64K", "5G", "1000".  Exact: a unit is used only if it
+ * divides. */
 const char *args_size_text(uint64_t bytes, char *text, size_t size);
 
-/* A list of addresses, cut at commas.  Freed by args_list_free(). */
+/* List of addresses, to be freed by args_list_free(). */
 struct args_list {
     char *text; /* all addresses, each terminated */
     char **item;
@@ -53,16 +55,16 @@ struct args_list {
 
 enum args_fault { ARGS_GOOD, ARGS_NO_ADDRESS, ARGS_TWICE, ARGS_NO_MEMORY };
 
-/* Cuts a list.  At a fault the last item is the one at fault (if it is not the memory); free
- * the list in any case. */
+/* Splits a list at commas.  On ARGS_NO_ADDRESS and ARGS_TWICE the last item is the faulty one.
+ * The caller frees the list in any case. */
 enum args_fault args_split(const char *text, struct args_list *list);
 
 /*
- * The same for an option, with complaints.  Each address must look like "scheme://host:port",
- * none may come twice, there may be at most `most`.
+ * Splits the list of an option, and prints errors.  Each address must look like
+ * "scheme://host:port"; duplicates and more than `most` addresses are errors.
  */
 bool args_list(const char *option, const char *text, int most, struct args_list *list);
-/* "HOST|NET/BITS,..." of an option, with complaints; *access, an earlier one, is freed. */
+/* Parses "HOST|NET/BITS,..." of an option, and prints errors; frees an earlier *access. */
 bool args_access(const char *option, const char *text, struct access **access);
 
 void args_list_free(struct args_list *list);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Whole blocks of a message are summed where they lie in memory.  A block that a message holds
- * only in part is written in part, read back, and summed as it then is; other parts of it may
- * be written at the same time, so that is done by one thread at a time (`edge`), and the last
- * one leaves the sum of the whole.
+ * blocks.c - see blocks.h.
+ *
+ * The sums of whole blocks are computed from the message in memory.  A block that a message
+ * covers in part is written, read back and summed.  Other parts of the block may be written
+ * concurrently, so one thread at a time does this (`edge`); the last one records the sum of the
+ * whole block.
  */
 #include "config.h"
 #include "embedded/iod/blocks.h"
@@ -16,7 +18,7 @@
 
 #define ENTRY  4u
 #define BATCH  128u  /* blocks whose sums are read or written at once */
-#define WINDOW 4096u /* entries of the table that a walk reads at once */
+#define WINDOW 4096u /* table entries that a scan reads at once */
 
 void blocks_init(struct blocks *b, int fd, uint64_t base, uint64_t size)
 {
@@ -86,7 +88,7 @@ static int write_all(int fd, const void *from, size_t length, uint64_t offset)
 
 static const unsigned char zeros[BLOCK_SIZE];
 
-/* 0 for a block of zeros, and for no other. */
+/* Returns the sum of a block; 0 for a block of zeros only. */
 static uint32_t sum_of(const void *block)
 {
     uint32_t sum = crc32c(0, block, BLOCK_SIZE);
@@ -128,7 +130,7 @@ static int write_part(struct blocks *b, uint64_t offset, char *from, size_t leng
     return error;
 }
 
-/* Up to BATCH whole blocks: the runs of them that are not zeros, then the sums. */
+/* Writes up to BATCH whole blocks: the runs that are not zeros, then the sums. */
 static int write_batch(struct blocks *b, uint64_t block, char *from, size_t n)
 {
     unsigned char entry[BATCH * ENTRY];
@@ -186,9 +188,9 @@ static int read_batch(struct blocks *b, uint64_t block, char *to, size_t n)
     return error;
 }
 
-/* ---- both ---- */
+/* ---- common ---- */
 
-/* What moves a part of one block, and up to BATCH whole ones. */
+/* Functions that read, or write, a part of a block and up to BATCH whole blocks. */
 struct mover {
     int (*part)(struct blocks *b, uint64_t offset, char *memory, size_t length);
     int (*batch)(struct blocks *b, uint64_t block, char *memory, size_t n);
@@ -244,13 +246,12 @@ int blocks_write(struct blocks *b, struct extent_cursor at, const void *memory, 
 {
     static const struct mover writer = {.part = write_part, .batch = write_batch};
 
-    return move(b, &writer, at, (char *)(uintptr_t)memory, length); /* only read */
+    return move(b, &writer, at, (char *)(uintptr_t)memory, length); /* not modified */
 }
 
 /* ---- the table ---- */
 
-/* The first block from `block` on whose entry may not be 0: holes of the table are passed over.
- */
+/* Advances *block to the next block whose entry may not be 0, skipping holes of the table. */
 static int skip_holes(const struct blocks *b, uint64_t *block)
 {
     off_t data = lseek(b->fd, (off_t)table_at(b, *block), SEEK_DATA);
@@ -278,8 +279,7 @@ static void count_entry(struct blocks_sum *seen, uint64_t block, uint32_t sum)
     seen->count++;
 }
 
-/* The block's bytes that belong to the object become part of the list; false: the list is full.
- */
+/* Appends the block's bytes of the object to the list; *full: the list has no room. */
 static int list_block(const struct blocks *b, uint64_t block, size_t most,
                       struct extent_list *list, bool *full)
 {

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * blocks.h - an object's bytes in its file, with a check sum for each block of 4096.
+ * blocks.h - data of an object in its file, with a checksum for each block of 4096 bytes.
  *
- * Behind the object's last block stands a table of one sum, 4 bytes, for each block.  A block
- * of zeros is a hole and its sum is 0; no other block has that sum.  So the table also says
- * where data is, and it is the table, not the file system, that is asked.  What the table
- * itself should be is said by `struct blocks_sum`, which the object's head keeps.
+ * A table behind the last block has one checksum, 4 bytes, per block.  A block of zeros is a
+ * hole with the sum 0; no other block has this sum.  The table, not the file system, thus shows
+ * where data is.  The object's head has the checksum of the table (struct blocks_sum).
  *
- * Every block that is read is compared with its sum, whole, also when only a part of it is
- * asked for: a byte that changed on the disk is -EUCLEAN, and none of the block's bytes is
- * given out.
+ * A read verifies each block as a whole, even if only a part is requested: a corrupted block is
+ * reported as -EUCLEAN, and none of its bytes is returned.
  *
- * Reading and writing may be done by any number of threads at once, writing to different bytes.
- * All functions may block on the disk.
+ * Any number of threads may read, and write different bytes, at the same time.  All functions
+ * may block on the disk.
  */
 #ifndef IOD_BLOCKS_H
 #define IOD_BLOCKS_H
@@ -25,13 +23,13 @@
 #define BLOCK_SIZE 4096u
 
 struct blocks {
-    int fd;               /* the caller's */
-    uint64_t base;        /* where the object's bytes begin in the file */
+    int fd;               /* owned by the caller */
+    uint64_t base;        /* offset of the object's data in the file */
     uint64_t size;        /* bytes of the object */
     pthread_mutex_t edge; /* held while a block is written in part */
 };
 
-/* What a table holds: all its sums that are not 0, in one, and how many they are. */
+/* Digest of a table: sum and number of all entries that are not 0. */
 struct blocks_sum {
     uint32_t sum;
     uint64_t count;
@@ -40,30 +38,29 @@ struct blocks_sum {
 void blocks_init(struct blocks *blocks, int fd, uint64_t base, uint64_t size);
 void blocks_destroy(struct blocks *blocks);
 
-/* Bytes of the whole file, table included. */
+/* Returns the bytes of the whole file, with the table. */
 uint64_t blocks_file_size(const struct blocks *blocks);
 
 /*
- * Moves the `length` bytes that `from` (a copy) steps over, all inside the object, between file
- * and memory, which is one piece of at least as many bytes.  Writing leaves blocks of zeros
- * out:  the file must read as zeros there.  0 or -errno: -EUCLEAN a block is not what was
- * written, -ENODATA the file ends too early.
+ * Moves `length` bytes at the positions of `from` (a copy), all inside the object, between file
+ * and contiguous memory.  Writing skips blocks of zeros; the file must read as zeros there.
+ * Returns 0 or -errno: -EUCLEAN for a corrupted block, -ENODATA for a truncated file.
  */
 int blocks_read(struct blocks *blocks, struct extent_cursor from, void *memory,
                 uint64_t length);
 int blocks_write(struct blocks *blocks, struct extent_cursor from, const void *memory,
                  uint64_t length);
 
-/* A walk through the table from the start; zeroed at first. */
+/* Scan of the table from the start; initially zero. */
 struct blocks_scan {
-    uint64_t next; /* the block to go on with */
+    uint64_t next; /* next block */
     struct blocks_sum seen;
 };
 
 /*
- * Walks on, and appends where data is, at most `max` ranges.  At the end scan->next is the
- * number of blocks, and scan->seen what the whole table holds.  `list` may be NULL: then it
- * walks to the end.  0 or -errno.
+ * Continues a scan and appends at most `max` data ranges.  At the end scan->next is the number
+ * of blocks, and scan->seen the digest of the table.  With `list` NULL scans to the end.
+ * Returns 0 or -errno.
  */
 int blocks_walk(struct blocks *blocks, struct blocks_scan *scan, size_t max,
                 struct extent_list *list);

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A request: the receive for the reply is posted, then the request is sent.  Signs of life come
- * to the same receive, which is posted again.  A server that is silent for the time-out while
- * it owes us something fails the session, as does a connection that breaks; only the opening of
- * an object is tried once more, half a second later, because a server that was just restarted
- * looks like that.  A server that is at one of its bounds has done nothing and says so; it is
- * asked again, ten times a second, until the time-out has passed since it first said so.
+ * client.c - see client.h.
  *
- * An answer counts when its request was sent, and not before: tags can be guessed, and the
- * request's memory is used again for the next one.
+ * A request posts the receive of the reply, then sends.  Keep-alives arrive on the same
+ * receive, which is posted again.  A server that owes an answer and is silent for the timeout,
+ * or a broken connection, fails the session.  Only the opening of an object is retried once,
+ * half a second later, for servers that were just restarted.  A server at a limit refuses
+ * without effect and is asked again ten times a second, until the timeout has passed since its
+ * first refusal.
  *
- * All operations of this file are posted and completed by the one thread that uses the session,
- * so they need no lock.  That flows have ended is said by workers, and has one: when only the
- * disk is left to wait for, the thread waits there, as the network would not wake it.
+ * A reply counts only after its request was sent, because tags can be guessed and the memory of
+ * the request is reused.
+ *
+ * The session's thread posts and completes all operations of this file, without locks.  Workers
+ * report the end of flows, under a lock; if only disk work remains, the thread waits for that
+ * report, because no network event would wake it.
  */
 #include "config.h"
 #include "embedded/iod/client.h"
@@ -29,13 +31,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define AGAIN_MS      500  /* before the second attempt */
-#define BUSY_MS       100  /* before a server at a bound is asked again */
-#define GIVE_UP_MS    500  /* how long each step of ending a failed session may take */
-#define FLOW_GRACE_MS 500  /* a server may explain why a flow broke */
-#define KEEP_MS       2000 /* from word to word to a server that has nothing to do */
-#define LOOK_MS       10   /* from look to look at how things stand while data moves */
-#define STOPPED_MS    500 /* longer than any wait between two looks: we did not run meanwhile */
+#define AGAIN_MS      500  /* ms before the second attempt */
+#define BUSY_MS       100  /* ms before a server at a limit is asked again */
+#define GIVE_UP_MS    500  /* maximum ms of each step that ends a failed session */
+#define FLOW_GRACE_MS 500  /* ms for the server to explain a broken flow */
+#define KEEP_MS       2000 /* ms between keep-alives to an idle server */
+#define LOOK_MS       10   /* ms between checks while data moves */
+#define STOPPED_MS    500  /* ms without a check that mean that the process was stopped */
 
 /* ---- failures ---- */
 
@@ -46,7 +48,7 @@ static bool fail_with(struct client *client, const char *lead, const char *forma
         if (at < sizeof client->why)
             vsnprintf(client->why + at, sizeof client->why - at, format, args);
         client->failed = true;
-        text_no_controls(client->why); /* one line, whatever a name or a server's text holds */
+        text_no_controls(client->why); /* one line, with any name or reply */
     }
     return false;
 }
@@ -100,7 +102,7 @@ static bool may_try_again(const struct remote *r, int error)
            (error == -ECONNREFUSED || error == -ECONNRESET || error == -EPIPE);
 }
 
-/* The network failed a request. */
+/* Handles a network failure of a request. */
 static void request_broke(struct remote *r, int error)
 {
     if (r->state != REMOTE_ASKED || r->client->failed || r->again_at)
@@ -123,7 +125,7 @@ bool remote_at_bound(const struct remote *r)
     return r->state == REMOTE_ANSWERED && r->hasty && says_later(r);
 }
 
-/* The server is at a bound, and it is not too late to ask again. */
+/* Returns true if the server is at a limit and the request may be repeated. */
 static bool may_wait(struct remote *r)
 {
     if (r->hasty || !says_later(r))
@@ -133,7 +135,7 @@ static bool may_wait(struct remote *r)
     return r->heard_at - r->busy_since < r->client->o.timeout_ms;
 }
 
-/* True: it was a sign of life, and the answer is still to come. */
+/* Handles a reply.  Returns true after a keep-alive: the answer is pending. */
 static bool reply_arrived(struct remote *r, int64_t actual)
 {
     int error = iod_reply_decode(r->reply_bytes, (size_t)actual, &r->reply);
@@ -159,7 +161,7 @@ static bool reply_arrived(struct remote *r, int64_t actual)
     return false;
 }
 
-/* Takes an answer, and what follows it at once if it was a sign of life. */
+/* Handles a reply; after a keep-alive posts the receive again. */
 static void take_reply(struct remote *r, int64_t actual)
 {
     if (r->state == REMOTE_ASKED && reply_arrived(r, actual))
@@ -180,7 +182,7 @@ static void reply_done(struct net_op *op, int error, int64_t actual)
         r->early = actual;
 }
 
-/* Signs of life that are there already are taken one after the other. */
+/* Posts the receive of a reply; handles keep-alives that have arrived already. */
 static void post_reply_receive(struct remote *r)
 {
     struct iovec piece = {r->reply_bytes, IOD_REPLY_MAX};
@@ -199,7 +201,7 @@ static void post_reply_receive(struct remote *r)
         request_broke(r, result);
 }
 
-/* The request's memory is ours again: now an answer counts. */
+/* Handles the completed send: the request's memory is free, and a reply counts. */
 static void request_sent(struct remote *r)
 {
     int64_t early = r->early;
@@ -249,7 +251,8 @@ bool remote_ask(struct remote *r, const struct iod_request *request)
 {
     if (r->client->failed)
         return false;
-    if (r->requesting || r->receiving) /* it did not let go of what was given up */
+    if (r->requesting || r->receiving) /* the operations of an abandoned request have not
+                                        * ended */
         return remote_lost(r, -ETIMEDOUT);
     r->request_length = iod_request_encode(request, r->request, sizeof r->request);
     if (r->request_length < 0)
@@ -288,9 +291,9 @@ static bool flows_run(const struct client *client)
 }
 
 /*
- * Also one that has answered already may owe us data, or the taking of it.  Time in which we
- * did not run ourselves says nothing about others, who may have been stopped with us, as in a
- * virtual machine: each has all of its time from then on.
+ * Checks the silence of a server.  A server that has answered may still owe data, or its
+ * acceptance.  Time in which this process did not run does not count, because servers may have
+ * been stopped, too, as in a virtual machine: the timeout starts again.
  */
 static void check_silence(struct remote *r, int64_t now)
 {
@@ -315,7 +318,7 @@ static void check_silence(struct remote *r, int64_t now)
                 r->client->o.timeout_ms / 1000);
 }
 
-/* A flow that broke is explained by its server, or else by its error. */
+/* Waits for the server to explain a broken flow, else reports the flow's error. */
 static void check_flow(struct remote *r, int64_t now)
 {
     struct flow_status status;
@@ -331,12 +334,12 @@ static void check_flow(struct remote *r, int64_t now)
         remote_lost(r, status.error);
 }
 
-/* A server would close as unused what it has open for us, while only others are at work: it
- * hears of us.  Only where the last answer is not needed any more. */
+/* Keeps an idle server's object open while others work, unless the last answer is still
+ * needed. */
 static void say_alive(struct remote *r, int64_t now)
 {
     struct iod_request request = {
-        .op = IOD_OP_EXTENTS, .handle = r->handle, .from = IOD_SIZE_MAX}; /* there is nothing */
+        .op = IOD_OP_EXTENTS, .handle = r->handle, .from = IOD_SIZE_MAX}; /* no extents there */
     bool idle = r->state == REMOTE_IDLE ||
                 (r->state == REMOTE_ANSWERED &&
                  (r->asked.op == IOD_OP_SEAL ||
@@ -376,7 +379,7 @@ void client_flow_ended(void *remote)
     pthread_mutex_unlock(&client->ends_lock);
 }
 
-/* Is all that is left work for the disk?  Then the network would tell us nothing. */
+/* Returns true if only disk work remains, which causes no network event. */
 static bool only_disk(const struct client *client)
 {
     for (int i = 0; i < client->count; i++) {
@@ -400,7 +403,7 @@ static unsigned flow_ends(struct client *client)
     return ends;
 }
 
-/* Until a flow has ended since there were so many ends, at most LOOK_MS. */
+/* Waits until a flow has ended since `ends` was read, LOOK_MS at most. */
 static void wait_for_disk(struct client *client, unsigned ends)
 {
     struct timespec until;
@@ -419,7 +422,7 @@ static void wait_for_disk(struct client *client, unsigned ends)
 bool client_wait(struct client *client, bool (*finished)(struct client *client))
 {
     while (!client->failed) {
-        unsigned ends = flow_ends(client); /* one that ends from here on is not missed */
+        unsigned ends = flow_ends(client); /* read first, so that no end is missed */
 
         if (finished(client))
             break;
@@ -494,7 +497,7 @@ bool client_give_back(struct client *client)
     return client_wait_answers(client);
 }
 
-/* *full: one that is at a bound; else as it was. */
+/* Opens at some servers.  *full: one at a limit; else unchanged. */
 static bool open_some(struct client *client, const struct iod_request *request, int from,
                       int to, struct remote **full)
 {
@@ -564,7 +567,7 @@ bool client_open(struct client *client, const struct client_options *options)
     return true;
 }
 
-/* A misspelt option is known when the network runs. */
+/* Warns of an unknown option, which is known once the engine runs. */
 static void tell_ignored(const struct client *client, const struct remote *r)
 {
     struct rme *rme = NULL;
@@ -633,8 +636,8 @@ static bool remote_is_quiet(const struct remote *r)
     return !r->requesting && !r->receiving && (!r->flow || atomic_load(&r->flow_ended));
 }
 
-/* Lets operations end, for a moment; those with lost servers may not, as long as the device has
- * not given them up. */
+/* Waits briefly for operations to end.  Those with lost servers may last until the device gives
+ * up on them. */
 static void settle(struct client *client, bool lost_too)
 {
     int64_t deadline = clock_ms() + GIVE_UP_MS;
@@ -665,7 +668,7 @@ static void cancel_all(struct client *client)
     settle(client, true);
 }
 
-/* Tells the servers that objects are no longer needed, without insisting. */
+/* Closes objects at the servers, ignoring failures. */
 static void close_objects(struct client *client)
 {
     char why[CLIENT_WHY];
@@ -697,7 +700,7 @@ static void remote_free(struct remote *r)
     free(r);
 }
 
-/* Of a session that was opened.  No worker is left when it returns. */
+/* Ends an open session.  No worker runs afterwards. */
 static void end_session(struct client *client)
 {
     bool ended = true;
@@ -709,8 +712,8 @@ static void end_session(struct client *client)
     for (int i = 0; i < client->count; i++)
         ended &= remote_is_quiet(client->remote[i]);
     workers_stop(client->workers);
-    if (ended) { /* else BMI may still use all that, until it is stopped; then the process ends
-                  */
+    /* otherwise BMI may use the memory until stopped, and the process ends */
+    if (ended) {
         for (int i = 0; i < client->count; i++)
             remote_free(client->remote[i]);
         free(client->remote);

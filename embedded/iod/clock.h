@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Time that only goes forward, for time-outs and rates. */
+/* clock.h - monotonic time for timeouts and rates. */
 #ifndef IOD_CLOCK_H
 #define IOD_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
-/* Milliseconds since some fixed moment. */
+/* Returns monotonic time in ms. */
 static inline int64_t clock_ms(void)
 {
     struct timespec t;
@@ -15,7 +15,7 @@ static inline int64_t clock_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* The same in seconds. */
+/* Returns monotonic time in seconds. */
 static inline double clock_seconds(void)
 {
     struct timespec t;

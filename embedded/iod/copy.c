@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The part of a copy where data moves.  Each server gets its extents in requests of at most
- * IOD_EXTENTS_MAX; beside each request a flow moves the data.  The servers go on independently;
- * all flows share one pool of buffers that has room for `buffers` messages of each.
+ * copy.c - data movement of a copy.  Each server gets its extents in requests of at most
+ * IOD_EXTENTS_MAX, and a flow moves the data of each request.  Servers progress independently;
+ * all flows share a pool with room for `buffers` messages of each.
  */
 #include "config.h"
 #include "embedded/iod/copy.h"
@@ -112,7 +112,8 @@ static bool start_flow(struct copy *copy, struct remote *r, const struct iod_req
     return true;
 }
 
-/* The next request of a server.  Receives are posted before it is sent, sends after it. */
+/* Starts the next request of a server.  Receives are posted before the request, sends after
+ * it. */
 static bool start_chunk(struct copy *copy, struct remote *r)
 {
     size_t left = r->extents.count - r->at;
@@ -152,7 +153,8 @@ static bool file_failed(struct copy *copy, int error)
                        copy->put ? "read" : "write", strerror(-error), remedy);
 }
 
-/* Takes notice of what ended at one server.  True when it has nothing left to do. */
+/* Handles the end of a request at one server.  Returns true if nothing remains for the
+ * server. */
 static bool step(struct copy *copy, struct remote *r)
 {
     struct flow_status status;
@@ -165,7 +167,7 @@ static bool step(struct copy *copy, struct remote *r)
             return client_fail(&copy->client, "no memory for buffers; use smaller --buffers or "
                                               "--buffer-size");
         if (status.error || r->state != REMOTE_ANSWERED)
-            return false; /* the session looks after network errors */
+            return false; /* the session handles network errors */
         r->moved += status.bytes;
         flow_free(r->flow);
         r->flow = NULL;
@@ -175,7 +177,7 @@ static bool step(struct copy *copy, struct remote *r)
         return false;
     if (r->at < r->extents.count)
         return start_chunk(copy, r) && false;
-    return r->state != REMOTE_ASKED; /* to keep it open */
+    return r->state != REMOTE_ASKED; /* pending: a keep-alive */
 }
 
 static bool all_moved(struct client *client)
@@ -198,7 +200,7 @@ bool copy_data(struct copy *copy)
     if (error)
         return client_fail(client, "no memory for buffers; close other programs");
     for (int i = 0; i < client->count; i++) {
-        client->remote[i]->state = REMOTE_IDLE; /* all answers so far are taken */
+        client->remote[i]->state = REMOTE_IDLE; /* all answers so far are handled */
         copy->data += extent_list_bytes(&client->remote[i]->extents);
     }
     progress_begin(&copy->progress, copy->o.bar, copy->data);

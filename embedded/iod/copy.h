@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * copy.h - one copy, in (a file to servers) or out (servers to a file), or its removal.
- */
+/* copy.h - a copy in (file to servers), a copy out (servers to file), or a removal. */
 #ifndef IOD_COPY_H
 #define IOD_COPY_H
 
@@ -12,18 +10,18 @@
 struct copy_options {
     struct client_options client;
     const struct args_list *servers; /* of --servers; count 0: not given */
-    const struct access *allow;      /* hosts that a stored list may name; NULL: none */
+    const struct access *allow;      /* hosts that a recorded list may name; NULL: none */
     uint64_t strip;                  /* bytes; for copies in */
     uint32_t buffers;                /* messages in flight per server */
     uint32_t buffer_size;            /* bytes of a message */
-    int list;                        /* pieces of memory per message */
-    bool sync;                       /* out: the file is on the disk before success */
+    int list;                        /* segments of memory per message */
+    bool sync;                       /* out: sync the file before success */
     bool bar;                        /* show progress on a terminal */
 };
 
-/* A copy under way.  copy_in() and copy_out() fill `size` to `servers` for the report. */
+/* Copy in progress.  copy_in() and copy_out() set `size` to `servers` for the report. */
 struct copy {
-    struct client client; /* first: the session's callbacks get at the copy from it */
+    struct client client; /* first member: the session's callbacks convert the pointer */
     struct copy_options o;
     struct progress progress;
     char name[IOD_NAME_MAX + 1]; /* of the object */
@@ -32,63 +30,63 @@ struct copy {
     bool put;
     bool sparse;
     uint64_t size; /* bytes of the file */
-    uint64_t data; /* bytes that had to be moved: without holes */
+    uint64_t data; /* bytes to be moved: without holes */
     uint64_t strip;
     int servers;
-    char note[CLIENT_WHY]; /* of what succeeded; empty: nothing to say */
+    char note[CLIENT_WHY]; /* remark on a success; empty: none */
 
-    /* what copy_find() found */
-    const char *address; /* where the object was named */
+    /* results of copy_find() */
+    const char *address; /* address at which the object was named */
     struct remote *part[IOD_STRIPE_MAX];
     int parts;
-    uint64_t behind; /* the upload that was below the decided one, `ahead`, at the last look */
+    uint64_t behind; /* last look: upload found below the decided one, `ahead` */
     uint64_t ahead;
-    int empty;          /* how often a server had no part at all */
-    struct remote *odd; /* a server whose part is of another copy, */
-    bool full;          /* or that was at a bound */
+    int empty;          /* number of times a server had no part */
+    struct remote *odd; /* server whose part is of another copy, */
+    bool full;          /* or that was at a limit */
 };
 
 /*
- * Starts the session, copies, ends the session.  `address` is where the object is named, `name`
- * its name.  On failure they return false, and copy->client.why is one line.
+ * Runs a session with one copy.  `address` and `name` are those of the object.  Returns false
+ * on failure, with one line in copy->client.why.
  */
 bool copy_in(struct copy *copy, const struct copy_options *options, const char *source,
              const char *address, const char *name);
 bool copy_out(struct copy *copy, const struct copy_options *options, const char *address,
               const char *name, const char *destination);
 
-/* Removes the file from its servers, and what is left of it where its first server has none. */
+/* Removes the file from its servers, and leftovers whose first server has no such file. */
 bool copy_remove(struct copy *copy, const struct copy_options *options, const char *address,
                  const char *name);
 
-/* For copies out: opens the parts of one copy of the file, `part` to `parts`.  See
+/* For copies out: opens the parts of one copy of the file, `part` and `parts`.  See
  * copy_find.c. */
 bool copy_find(struct copy *copy, const char *address);
 
-/* ---- For copies out and removals (copy_find.c).  False, NULL: the session has failed. ---- */
+/* ---- copies out and removals (copy_find.c); on false or NULL the session has failed ---- */
 
-/* Opens an upload, with 0 what has the name, and waits: r->open says whether it is there. */
+/* Opens an upload (0: the object of this name) and waits; r->open: found. */
 bool copy_open_at(struct copy *copy, struct remote *r, uint64_t upload);
-/* Closes what is open there, if anything is, and waits. */
+/* Closes what is open there, if anything, and waits. */
 bool copy_close_part(struct remote *r);
-/* Fails the session with what the server has said; always false. */
+/* Fails the session with the server's error; returns false. */
 bool copy_refused(struct remote *r);
-/* The server that is recorded at `r` for a part, if one may go there. */
+/* Returns the server recorded at `r` for a part, if it is allowed. */
 struct remote *copy_go(struct copy *copy, struct remote *r, const char *uri, uint32_t part);
-/* The servers that are recorded with what is open at `r`; the caller's. */
+/* Returns the servers recorded with the open object, to be freed by the caller. */
 bool copy_recorded(struct remote *r, struct args_list *recorded);
 
-/* For both: the session. */
+/* For both directions: the session. */
 bool copy_begin(struct copy *copy, const struct copy_options *options);
 void copy_end(struct copy *copy);
 
-/* For both: moves the extents of all servers; the pool of buffers is made on the way. */
+/* For both: moves the extents of all servers, and makes the pool of buffers. */
 bool copy_data(struct copy *copy);
 
-/* For both: takes the name; false when it is not one. */
+/* For both: stores the name; returns false if the name is invalid. */
 bool copy_set_name(struct copy *copy, const char *name);
 
-/* For both: what an open reply grants, checked. */
+/* For both: stores the grant of an open reply, after a check. */
 bool copy_take_grant(struct copy *copy, struct remote *remote);
 
 #endif

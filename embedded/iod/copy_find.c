@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Which copy of a file is to be copied out, and where its parts are.
+ * copy_find.c - finds the copy of a file to be copied out, and its parts.
  *
- * A copy in is decided by the commit at its first server (store.h).  Should its client or a
- * server have died around that moment, other servers have their parts prepared only, or still
- * the parts of the copy before.  Whoever copies out completes it:
+ * The commit at the first server decides a copy in (store.h).  If the client or a server dies
+ * about then, other servers have prepared parts only, or the parts of an earlier copy.  A copy
+ * out completes the commit:
  *
- *   - A server that has a part prepared above what has the name says so.  The first server of
- * that upload is asked for it: if it has it, it was decided; if it does not know it, it never
- * can be, and the part is given up; if its client is still at work, it is not looked at.
- *   - Where nothing has the name, one may be prepared below that, which was decided: the first
- * server has the name.
- *   - From any part one goes on to the first server of its upload.  If another, higher upload
- * has the name there, that one is it.
- *   - The other parts are asked for by upload.  Where one is prepared, asking commits it.  A
- *     server that has a higher upload instead has been overwritten meanwhile: all begins anew,
- *     there.
+ *  - A server reports a prepared part above its object of this name.  The upload is looked up
+ *    at its first server: if found, it was decided; if unknown there, it cannot be decided any
+ *    more and the part is given up; if its client is still at work, it is ignored.
+ *  - If no object has the name, a lower upload may be prepared that was decided: its first
+ *    server has the name.
+ *  - Any part leads to the first server of its upload.  If a higher upload has the name there,
+ *    that one is used.
+ *  - The other parts are opened by upload, which commits prepared ones.  A server with a higher
+ *    upload was overwritten meanwhile: the search restarts there.
  *
- * A server that is at a bound is asked again, but nothing is held at others meanwhile.
+ * A server at a limit is asked again, with nothing held at other servers meanwhile.
  *
- * With --servers exactly those are asked, in any order: the highest upload that has the name at
- * one of them was decided, and the others have it or its part prepared.
+ * With --servers exactly these servers are asked, in any order: the highest upload that has the
+ * name at one of them was decided, and the others have it, or its part prepared.
  */
 #include "config.h"
 #include "embedded/iod/clock.h"
@@ -30,8 +29,8 @@
 #include <string.h>
 #include <time.h>
 
-#define PAUSE_NS   20000000 /* before all begins anew */
-#define EMPTY_MOST 5        /* a server that has no part so often will not have one */
+#define PAUSE_NS   20000000 /* ns before a restart */
+#define EMPTY_MOST 5        /* a server that has no part this often will not have one */
 
 enum found { FOUND, AGAIN, FAILED };
 
@@ -53,7 +52,7 @@ bool copy_close_part(struct remote *r)
     return !open || (remote_ask(r, &request) && client_wait_answers(r->client));
 }
 
-/* Nothing is open there.  `hasty`: something is open elsewhere. */
+/* Opens at a server where nothing is open.  `hasty`: something is open elsewhere. */
 static bool ask_open(struct copy *copy, struct remote *r, uint64_t upload, bool hasty)
 {
     struct iod_request request = {
@@ -75,7 +74,8 @@ static void take_text(char *to, const struct iod_string *from)
     to[from->length] = 0;
 }
 
-/* False: the session failed.  A refusal is seen by r->open. */
+/* Stores the answer to an open; r->open is false after a refusal.  Returns false if the session
+ * failed. */
 static bool take_answer(struct copy *copy, struct remote *r)
 {
     if (r->reply.status != IOD_OK)
@@ -96,7 +96,7 @@ bool copy_open_at(struct copy *copy, struct remote *r, uint64_t upload)
            client_wait_answers(&copy->client) && take_answer(copy, r);
 }
 
-/* The same at a server that one can do without. */
+/* As copy_open_at() for a server that is not required. */
 static bool open_if_there(struct copy *copy, struct remote *r, uint64_t upload)
 {
     struct client *client = &copy->client;
@@ -111,7 +111,8 @@ static bool open_if_there(struct copy *copy, struct remote *r, uint64_t upload)
     return false;
 }
 
-/* Somebody is at a bound: all is given back, or two copies would wait for each other. */
+/* If a server is at a limit, closes everything and waits, because two copies could wait for
+ * each other. */
 static bool make_room(struct copy *copy, bool *full)
 {
     struct client *client = &copy->client;
@@ -132,7 +133,7 @@ static bool make_room(struct copy *copy, bool *full)
     return true;
 }
 
-/* What the server said, as the failure of the copy. */
+/* Fails the copy with the server's error. */
 bool copy_refused(struct remote *r)
 {
     if (r->state == REMOTE_ANSWERED && r->reply.status != IOD_OK)
@@ -145,9 +146,9 @@ static bool is_above(const struct remote *a, const struct remote *b)
     return a->version != b->version ? a->version > b->version : a->upload > b->upload;
 }
 
-/* Notes a part below the decided upload with nothing prepared, and tells whether the look
- * before found the same: then the two are of different copies.  One look does not tell, because
- * the name may have been removed and copied in anew between the two answers. */
+/* Records a part below the decided upload without a prepared one.  Returns true if the previous
+ * look found the same: the parts are of different copies.  One look is not sufficient, because
+ * the name may have been removed and copied in again between the two answers. */
 static bool left_behind_again(struct copy *copy, const struct remote *r,
                               const struct remote *head)
 {
@@ -164,9 +165,10 @@ static bool parts_differ(struct remote *r)
     return remote_fail(r, "the parts are of different copies; copy the file in again");
 }
 
-/* ---- where a stored list points ---- */
+/* ---- recorded lists ---- */
 
-/* May this copy go there?  Whoever may write an object chooses what is recorded with it. */
+/* Returns true if this copy may contact the server.  The recorded list is chosen by any client
+ * that may write the object. */
 static bool may_go(const struct copy *copy, const char *uri)
 {
     char host[256];
@@ -188,7 +190,7 @@ struct remote *copy_go(struct copy *copy, struct remote *r, const char *uri, uin
     return NULL;
 }
 
-/* The server list recorded with the object, which must have an address for each part. */
+/* Splits the recorded server list, which must have an address for each part. */
 bool copy_recorded(struct remote *r, struct args_list *recorded)
 {
     if (args_split(r->servers, recorded) != ARGS_GOOD ||
@@ -201,7 +203,7 @@ bool copy_recorded(struct remote *r, struct args_list *recorded)
     return true;
 }
 
-/* ---- what is prepared ---- */
+/* ---- prepared parts ---- */
 
 static bool give_up_pending(struct copy *copy, struct remote *r)
 {
@@ -213,7 +215,7 @@ static bool give_up_pending(struct copy *copy, struct remote *r)
     return good;
 }
 
-/* The first server of the upload that is prepared at `r`; NULL: one cannot go there. */
+/* Returns the first server of the upload prepared at `r`; NULL: not accessible. */
 static struct remote *first_of_pending(struct copy *copy, struct remote *r)
 {
     struct args_list list = {0};
@@ -226,7 +228,7 @@ static struct remote *first_of_pending(struct copy *copy, struct remote *r)
     return head && !head->lost ? head : NULL;
 }
 
-/* It, with that upload open, if it was decided; else NULL. */
+/* Returns the first server with the prepared upload open, if decided; else NULL. */
 static struct remote *decided(struct copy *copy, struct remote *r)
 {
     struct remote *head = first_of_pending(copy, r);
@@ -245,10 +247,10 @@ static struct remote *below_pending(struct copy *copy, struct remote *r)
     return head && open_if_there(copy, head, 0) && head->open ? head : NULL;
 }
 
-/* ---- by what is recorded ---- */
+/* ---- by recorded list ---- */
 
-/* All other parts of the upload that is open at its first server.  AGAIN: *start may be
- * another. */
+/* Opens the other parts of the upload that is open at its first server.  AGAIN: *start may
+ * change. */
 static enum found open_others(struct copy *copy, struct remote *head,
                               const struct args_list *list, struct remote **start)
 {
@@ -294,7 +296,7 @@ static enum found open_others(struct copy *copy, struct remote *head,
     return FOUND;
 }
 
-/* From a part that is open to the first server of its upload.  NULL: failed, or *result. */
+/* Moves from an open part to the first server of its upload.  NULL: see *result. */
 static struct remote *go_to_head(struct copy *copy, struct remote *at, const char *uri,
                                  struct remote **start, enum found *result)
 {
@@ -358,7 +360,7 @@ out:
 
 /* ---- by --servers ---- */
 
-/* Asks those that have not `upload` open.  FOUND: all have answered. */
+/* Opens `upload` at the servers that do not have it open.  FOUND: all have answered. */
 static enum found open_missing(struct copy *copy, uint64_t upload)
 {
     bool full;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A file to servers: open an upload at each, move the data, seal all, commit at the first one,
- * and when that has happened at the others.  Where what has been removed meanwhile stood above
- * this copy, the first server does nothing, and all are sealed anew, above that (store.h).
+ * copy_in.c - copies a file to servers: opens an upload at each, moves the data, seals all,
+ * commits at the first server, then at the others.  If a removed upload was above this one, the
+ * first server does nothing, and all are sealed again above it (store.h).
  *
- * Until the first server commits, nothing has happened: on any failure all is given up.  Its
- * commit decides.  From the moment it is asked this client gives nothing up any more, and does
- * not let itself be interrupted: should it die, or a server, those who copy out complete what
- * was decided (copy_find.c).  So the copy succeeded when the first server has said so, whatever
- * becomes of the others.  A first server whose disk failed may have decided, or not.
+ * Before the first server commits, any failure gives up the whole copy.  This commit decides.
+ * Once it is requested the client gives up nothing and ignores interrupts; if the client or a
+ * server dies, copies out complete the commit (copy_find.c).  The copy has therefore succeeded
+ * when the first server confirms, independently of the others.  If the first server's disk
+ * fails, the decision is unknown.
  */
 #include "config.h"
 #include "embedded/iod/copy.h"
@@ -22,13 +22,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SEALS_MOST 1000 /* each but the first is for a removal */
+#define SEALS_MOST 1000 /* each beyond the first is due to a removal */
 
-/* Of the commit at the first server. */
+/* Result of the commit at the first server. */
 enum decision {
-    WON,   /* it has this copy */
-    LOST,  /* it has one that another client made at the same time */
-    AGAIN, /* above this one stood another, which was removed: nothing has happened */
+    WON,   /* this copy has the name */
+    LOST,  /* a concurrent copy of another client has the name */
+    AGAIN, /* an upload above this one was removed: not committed */
     FAILED
 };
 
@@ -38,7 +38,8 @@ static bool open_source(struct copy *copy, const char *source, struct stat *st)
     char byte;
 
     copy->path = source;
-    copy->fd = open(source, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to hang on a FIFO */
+    copy->fd = open(source, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: do not block on a
+                                                                 * FIFO */
     if (copy->fd < 0)
         return client_fail(client, "%s: cannot read: %s; %s", source, strerror(errno),
                            errno == ENOENT   ? "check the name"
@@ -56,7 +57,7 @@ static bool open_source(struct copy *copy, const char *source, struct stat *st)
     return true;
 }
 
-/* The addresses in the order of their parts, for those who later know only one of them. */
+/* Lists the addresses in the order of their parts, for clients that know only one of them. */
 static bool server_text(struct copy *copy, char *text, size_t size)
 {
     size_t at = 0;
@@ -92,7 +93,7 @@ static bool add_servers(struct copy *copy, const char *address)
     return true;
 }
 
-/* What each server gets. */
+/* Computes the layout and extents of each server. */
 static bool divide(struct copy *copy, const struct extent_list *file)
 {
     struct client *client = &copy->client;
@@ -144,21 +145,22 @@ static bool open_uploads(struct copy *copy, mode_t mode, uint64_t *upload)
     return true;
 }
 
-/* Are the parts to be given up at the end? */
+/* Sets whether the parts from `from` on are given up at the end. */
 static void keep_open(struct client *client, int from, bool open)
 {
     for (int i = from; i < client->count; i++)
         client->remote[i]->open = open;
 }
 
-/* After the rename, which decides, the folder is written out: that may have failed. */
+/* Returns true if the disk failed, possibly after the rename, which decides: syncing the folder
+ * follows. */
 static bool disk_failed(const struct iod_reply *reply)
 {
     return reply->status == IOD_IO || reply->status == IOD_NO_SPACE ||
            reply->status == IOD_QUOTA || reply->status == IOD_READ_ONLY;
 }
 
-/* The first server decides. */
+/* Commits at the first server, which decides. */
 static enum decision commit_first(struct copy *copy, uint64_t upload)
 {
     struct client *client = &copy->client;
@@ -168,7 +170,7 @@ static enum decision commit_first(struct copy *copy, uint64_t upload)
     char why[CLIENT_WHY];
 
     if (interrupted && *interrupted) {
-        client_wait_answers(client); /* says so */
+        client_wait_answers(client); /* reports the interrupt */
         return FAILED;
     }
     client->o.interrupted = NULL;
@@ -182,7 +184,7 @@ static enum decision commit_first(struct copy *copy, uint64_t upload)
         return AGAIN;
     }
     if (first->state == REMOTE_ANSWERED && !disk_failed(&first->reply)) {
-        /* it refused: nothing has happened */
+        /* refused: nothing was committed */
         keep_open(client, 0, true);
         return FAILED;
     }
@@ -228,7 +230,7 @@ static bool finish_uploads(struct copy *copy, uint64_t upload)
     }
     if (decision == WON)
         commit_others(copy);
-    else if (decision == LOST) /* the other parts were never needed */
+    else if (decision == LOST) /* the other parts are not needed */
         keep_open(client, 1, true);
     return decision != FAILED;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Servers to a file: make the temporary file, find the parts of the object (copy_find.c), check
- * that they fit together, learn where they have data, move it, and give the file its name.
+ * copy_out.c - copies from servers to a file: creates the temporary file, finds the parts of
+ * the object (copy_find.c), checks their consistency, gets their data extents, moves the data
+ * and names the file.
  */
 #include "config.h"
 #include "embedded/iod/copy.h"
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- do the parts fit together? ---- */
+/* ---- consistency of the parts ---- */
 
 static bool check_part(struct remote *r, const struct remote *first, const struct remote **seen)
 {
@@ -44,15 +45,15 @@ static bool check_layout(struct copy *copy)
     return true;
 }
 
-/* ---- where is data? ---- */
+/* ---- extents ---- */
 
 static bool makes_no_sense(struct remote *r)
 {
     return remote_fail(r, "invalid reply; are client and server of the same release?");
 }
 
-/* Takes one reply's extents: behind those before, inside the object, and some if there are
- * more. */
+/* Appends the extents of a reply: in order, inside the object, and at least one if more
+ * follow. */
 static bool take_extents(struct remote *r)
 {
     uint64_t size = layout_object_size(&r->layout);
@@ -73,7 +74,7 @@ static bool take_extents(struct remote *r)
     return true;
 }
 
-/* Asks on where there is more; true when all is known of all servers. */
+/* Requests further extents; returns true when those of all servers are complete. */
 static bool all_known(struct client *client)
 {
     bool known = true;
@@ -104,7 +105,7 @@ static bool learn_extents(struct copy *copy)
     return client_ask_all(&copy->client, &request) && client_wait(&copy->client, all_known);
 }
 
-/* ---- all of it ---- */
+/* ---- the whole copy ---- */
 
 static bool move_to_target(struct copy *copy, struct target *target, mode_t mode)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A file away from its servers.
+ * copy_remove.c - removes a file from its servers.
  *
- * As with a copy in, its first server decides: when that has no longer this upload, the file is
- * gone, and the other parts only have to follow.  A part whose first server has nothing of that
- * name is what was left of a removal; naming its server removes it.  If the first server has a
- * higher upload, that one is the file, and all begins anew there.
+ * The first server decides, as in a copy in: once it has removed the upload the file is gone,
+ * and the other parts follow.  A part whose first server has no file of that name is a leftover
+ * of a removal and is removed by naming its server.  If the first server has a higher upload,
+ * that is the file, and the removal restarts there.
  *
- * A part that cannot be read at the server that was named is removed there alone: it does not
- * say where others are, and they are parts of a file without it.
+ * A part that cannot be read at the named server is removed there only: its list of servers is
+ * unknown, and the other parts are an incomplete file.
  */
 #include "config.h"
 #include "embedded/iod/clock.h"
@@ -18,15 +18,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NO_UPLOAD UINT64_MAX /* what is removed if it is no whole object, only then */
+#define NO_UPLOAD UINT64_MAX /* removes only an object that cannot be read */
 
 enum removal { REMOVED, AGAIN, FAILED };
 
-/* What is to be removed, as its part at some server says. */
+/* Upload to be removed, according to its part at some server. */
 struct target_upload {
     uint64_t upload;
-    bool damaged; /* nobody can tell, and what follows does not count */
-    bool decided; /* else it is prepared there, and its first server knows more */
+    bool damaged; /* unreadable; the other fields are invalid */
+    bool decided; /* false: prepared, its first server decides */
     struct args_list list;
 };
 
@@ -67,8 +67,8 @@ static bool find_upload(struct copy *copy, struct remote *at, struct target_uplo
     return copy_close_part(at);
 }
 
-/* The first server is asked.  AGAIN: *start has another upload, to which this one may have been
- * lower, or, where it was only prepared and is not decided, was to come. */
+/* Removes at the first server.  AGAIN: *start has another upload, above this one, or, if this
+ * one is prepared and undecided, instead of it. */
 static enum removal remove_first(struct copy *copy, struct remote *head,
                                  const struct target_upload *t, struct remote **start)
 {

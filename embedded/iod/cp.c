@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* bmi-cp: the program around copy.h. */
+/* cp.c - the program bmi-cp, around copy.h. */
 #include "config.h"
 #include "embedded/iod/args.h"
 #include "embedded/iod/clock.h"
@@ -55,11 +55,11 @@ struct settings {
     bool json, quiet, verbose;
 };
 
-/* One side of a copy. */
+/* Source or destination. */
 struct side {
     bool remote;
     char address[BMI_MAX_ADDR_LEN];
-    const char *name; /* of the object */
+    const char *name; /* name of the object */
     const char *text;
 };
 
@@ -149,7 +149,7 @@ static bool read_side(const char *text, struct side *side)
     return true;
 }
 
-/* With --servers, the address before the name must be one of them. */
+/* Checks that the address before the name is one of --servers. */
 static bool check_servers(const struct settings *s, const struct side *remote)
 {
     if (s->servers.count == 0)
@@ -233,7 +233,7 @@ static void catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
     program_catch(SIGHUP, on_signal);
     sigaction(SIGPIPE, &ignore, NULL);
-    sigaction(SIGXFSZ, &ignore, NULL); /* a file size limit is then an error of the write */
+    sigaction(SIGXFSZ, &ignore, NULL); /* a file size limit then fails the write */
 }
 
 int main(int argc, char **argv)
@@ -246,7 +246,7 @@ int main(int argc, char **argv)
                  .list = 1},
     };
     struct side from, to;
-    static struct copy copy; /* large, and the only one */
+    static struct copy copy; /* large; the only one */
     enum args_result result;
     double began;
     bool good;
@@ -262,7 +262,7 @@ int main(int argc, char **argv)
     s.copy.servers = &s.servers;
     s.copy.allow = s.allow;
     s.copy.bar = !s.quiet;
-    if (!s.quiet && !s.verbose) /* which says it with all that BMI says */
+    if (!s.quiet && !s.verbose) /* --verbose reports unknown options already */
         s.copy.client.ignored = args_ignored;
     catch_signals();
     if (s.verbose)

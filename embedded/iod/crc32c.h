@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* crc32c.h - the check sum of everything that is stored: CRC-32C, by the processor's own
- * instructions where it has them (ISA-L). */
+/* crc32c.h - checksum of all stored data: CRC-32C, with processor instructions where available
+ * (ISA-L). */
 #ifndef IOD_CRC32C_H
 #define IOD_CRC32C_H
 
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Goes on from `crc`, which is 0 at first.  At most 2 GiB at once. */
+/* Continues from `crc`, initially 0.  At most 2 GiB at once. */
 static inline uint32_t crc32c(uint32_t crc, const void *data, size_t length)
 {
     return ~crc32_iscsi((unsigned char *)(uintptr_t)data, (int)length, ~crc);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The file of metrics: what node_exporter's textfile collector hands to Prometheus.
+ * export.c - the metrics file, which node_exporter's textfile collector passes to Prometheus.
  *
- * The clock asks for it now and then; a worker writes it, as a disk may block.  It is written
- * beside its place and takes that when it is whole: nobody reads a half, and one that cannot be
- * written leaves the one before, whose age tells.  What is beside the place has a name that is
- * drawn each time, so two servers that were told the same file do not write into one another's:
- * the last one has it, whole.  What a server that was killed has left there is nobody's, and no
- * collector reads it.
+ * The server's tick requests the file periodically; a worker writes it, because a disk may
+ * block.  The file is written under a temporary name and renamed, so readers never see a part,
+ * and a failure leaves the previous file with its age.  Temporary names are random, so two
+ * servers with the same file do not write into the same temporary file; the last rename wins.
+ * Temporary files of a killed server remain and are ignored by collectors.
  */
 #include "config.h"
 #include "embedded/iod/server_impl.h"
@@ -52,7 +51,7 @@ static void put_server(FILE *out, struct server *server)
     gauge(out, "iod_buffers", "data buffers in use", (uint64_t)pool_in_use(server->pool));
 }
 
-/* All that there is to say; the caller frees it.  NULL: no memory. */
+/* Formats all metrics; the caller frees the text.  NULL: no memory. */
 static char *make_text(struct server *server, size_t *length)
 {
     struct rme *rme = NULL;
@@ -74,7 +73,7 @@ static char *make_text(struct server *server, size_t *length)
     return text;
 }
 
-/* 0 or -errno; what it has made is gone then. */
+/* Creates a file with the text.  Returns 0, or -errno with the file removed. */
 static int write_file(const char *name, const char *text, size_t length)
 {
     FILE *out = fopen(name, "wxe");
@@ -91,7 +90,7 @@ static int write_file(const char *name, const char *text, size_t length)
     return error;
 }
 
-/* A name beside the place that is drawn.  0 or -errno. */
+/* Makes a random temporary name beside `place`.  Returns 0 or -errno. */
 static int draw_name(const char *place, char *beside, size_t size)
 {
     uint64_t name;
@@ -103,7 +102,7 @@ static int draw_name(const char *place, char *beside, size_t size)
     return 0;
 }
 
-/* 0 or -errno. */
+/* Writes and renames the file.  Returns 0 or -errno. */
 static int export_to(struct server *server, const char *place)
 {
     char beside[PATH_MAX], *text;
@@ -135,7 +134,7 @@ static void work_export(struct job *job)
     atomic_store(&export->busy, false);
 }
 
-/* Whose store has the file `place` in it, if one has?  What cannot be looked at is none. */
+/* Returns a description of the store that contains `place`; NULL: none, or unknown. */
 static const char *whose(const char *place, const char *store)
 {
     const char *slash = strrchr(place, '/');

@@ -47,8 +47,7 @@ uint64_t extent_list_bytes(const struct extent_list *list)
     return sum;
 }
 
-/* The next data range at or behind `at`, in file offsets; its length is 0 when there is none
- * before `end`. */
+/* Finds the next data range at or behind `at`, in file offsets; length 0: none before `end`. */
 static int next_data(int fd, uint64_t at, uint64_t end, struct iod_extent *range)
 {
     off_t data = lseek(fd, (off_t)at, SEEK_DATA);
@@ -58,7 +57,7 @@ static int next_data(int fd, uint64_t at, uint64_t end, struct iod_extent *range
     range->length = 0;
     if (data < 0 && errno == ENXIO)
         return 0;
-    if (data < 0 && errno == EINVAL) { /* this file system has no holes to show */
+    if (data < 0 && errno == EINVAL) { /* the file system does not report holes */
         range->offset = at;
         range->length = end - at;
         return 0;

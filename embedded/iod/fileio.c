@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The bytes of a message are walked in order, once through the file (extents, strips) and once
- * through the memory (pieces).  A `batch` collects memory as long as it is one run in the file,
- * and hands it to preadv or pwritev.
+ * fileio.c - see fileio.h.
+ *
+ * A message is moved in order, through the file (extents, strips) and the memory (segments).  A
+ * `batch` collects memory for one contiguous range of the file and passes it to preadv or
+ * pwritev.
  */
 #include "config.h"
 #include "embedded/iod/fileio.h"
@@ -19,20 +21,20 @@
 struct batch {
     int fd;
     bool write;
-    uint64_t offset; /* where the batch begins in the file */
+    uint64_t offset; /* offset of the batch in the file */
     uint64_t length;
     struct iovec piece[BATCH_PIECES];
     int pieces;
 };
 
-/* Where we are in the memory. */
+/* Position in the memory. */
 struct memory_cursor {
     const struct iovec *piece;
     int left;
     size_t inside;
 };
 
-/* Drops `n` bytes at the front. */
+/* Removes `n` bytes from the front. */
 static void batch_advance(struct batch *b, size_t n)
 {
     int gone = 0;
@@ -66,8 +68,7 @@ static int batch_flush(struct batch *b)
     return 0;
 }
 
-/* Appends memory that belongs at `offset`; flushes first when it does not continue the batch.
- */
+/* Appends memory that belongs at `offset`; flushes first unless adjacent to the batch. */
 static int batch_add(struct batch *b, void *base, size_t length, uint64_t offset)
 {
     struct iovec *last = b->pieces ? &b->piece[b->pieces - 1] : NULL;
@@ -98,7 +99,7 @@ static bool all_zero(const void *block)
     return memcmp(block, zeros, ZERO_BLOCK) == 0;
 }
 
-/* batch_add, leaving out aligned blocks of zeros. */
+/* As batch_add(), but skips aligned blocks of zeros. */
 static int batch_add_sparse(struct batch *b, char *base, size_t length, uint64_t offset)
 {
     while (length) {
@@ -118,7 +119,7 @@ static int batch_add_sparse(struct batch *b, char *base, size_t length, uint64_t
     return 0;
 }
 
-/* One run of the file against as much memory as it takes. */
+/* Moves one contiguous range of the file, with as much memory as needed. */
 static int move_run(struct batch *b, struct memory_cursor *memory, uint64_t offset,
                     uint64_t length, bool sparse)
 {

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A flow has `depth` slots; each carries one message at a time through its states:
+ * flow.c - see flow.h.
  *
- *   sending     IDLE -> FILE (a worker reads) -> READY (its turn comes) -> NET (posted) -> IDLE
+ * A flow has `depth` slots; each has one message at a time in these states:
+ *
+ *   sending     IDLE -> FILE (a worker reads) -> READY (ordered) -> NET (posted) -> IDLE
  *   receiving   IDLE -> NET (posted) -> FILE (a worker writes) -> IDLE
  *
- * Messages have one tag, and BMI matches those in the order of posting on both sides.  So
- * messages are posted strictly in order (`next_post`), under the flow's lock, while the file
- * side runs ahead or behind, out of order, on as many workers as there are.  A slot holds its
- * buffer between messages unless others wait for one.
+ * All messages have one tag, and BMI matches them in the order of posting.  Messages are
+ * therefore posted strictly in order (`next_post`), with the flow's lock, while file operations
+ * run ahead or behind, out of order, on any number of workers.  A slot keeps its buffer between
+ * messages unless others wait for one.
  *
- * advance() is the only place where anything is started, and where the end is noticed.  It
- * runs, with the lock held, after every event: a message complete, a file operation complete, a
- * buffer granted, a cancel.  The end: nothing on its way and nothing left to start.  It is
- * announced by a job of its own, because the thread that notices it may hold locks of the
- * flow's owner.
+ * advance() alone starts work and detects the end.  It runs with the lock after each event:
+ * completed message, completed file operation, granted buffer, cancel.  At the end nothing is
+ * in flight and nothing is left to start.  A job of its own reports the end, because the
+ * detecting thread may hold locks of the flow's owner.
  *
- * Failure.  The first error is kept.  A network error cancels all messages: the peer is gone or
- * disagrees.  A file error lets posted sends go on (the peer has receives for them).  A file
- * error while receiving would leave the peer with sends that nobody takes, so a draining flow
- * goes on receiving into the void until its owner cancels it.
+ * Failure: the first error is kept.  A network error cancels all messages.  A file error does
+ * not cancel posted sends, for which the peer has receives.  A file error while receiving would
+ * leave sends of the peer unmatched, so a draining flow continues to receive and discard until
+ * its owner cancels it.
  *
- * Locks: the owner's > flow > pool > BMI.
+ * Lock order: owner, flow, pool, BMI.
  */
 #include "config.h"
 #include "embedded/iod/flow.h"
@@ -39,7 +40,7 @@ struct slot {
     struct flow *flow;
     enum slot_state state;
     struct buffer *buffer;
-    uint64_t number; /* of the message */
+    uint64_t number; /* number of the message */
     int64_t length;
     struct extent_cursor from;
 };
@@ -48,21 +49,21 @@ struct flow {
     struct flow_config c;
     pthread_mutex_t lock;
     struct iod_extent *item;
-    struct extent_cursor cursor; /* where message `next` begins */
+    struct extent_cursor cursor; /* start of message `next` */
     uint64_t total;              /* bytes of all messages */
     uint64_t messages;
-    uint64_t next;      /* message to start */
-    uint64_t next_post; /* message to post, when sending */
+    uint64_t next;      /* next message to start */
+    uint64_t next_post; /* next message to post, when sending */
     uint64_t bytes;
     int64_t moved_at;
     int error;
     enum flow_side side;
     bool stopped;   /* start nothing more */
-    bool waiting;   /* in the pool's queue, or the buffer is on its way */
-    bool reporting; /* the `failed` job is on its way */
+    bool waiting;   /* in the pool's queue, or a buffer was granted */
+    bool reporting; /* the `failed` job is queued or running */
     bool finished;
     int busy; /* slots in FILE or NET */
-    int held; /* buffers */
+    int held; /* buffers held */
     struct waiter waiter;
     struct job failed_job, done_job;
     struct slot slot[];
@@ -128,7 +129,7 @@ static void slot_idle(struct slot *s)
     }
 }
 
-/* A message reached its end here. */
+/* Handles a complete message. */
 static void slot_finished(struct slot *s)
 {
     s->flow->bytes += (uint64_t)s->length;
@@ -143,7 +144,7 @@ static void slot_to_worker(struct slot *s)
     workers_add(s->flow->c.workers, &s->job);
 }
 
-/* The file part of a message, on a worker. */
+/* Runs the file operation of a message, on a worker. */
 static void run_file(struct job *job)
 {
     struct slot *s = (struct slot *)((char *)job - offsetof(struct slot, job));
@@ -171,7 +172,7 @@ static void run_file(struct job *job)
     pthread_mutex_unlock(&f->lock);
 }
 
-/* A message arrived, or went out. */
+/* Handles a message that was received or sent. */
 static void slot_transferred(struct slot *s, int64_t actual)
 {
     struct flow *f = s->flow;
@@ -246,7 +247,7 @@ static struct slot *find_idle(struct flow *f)
     return idle;
 }
 
-/* Gives the slot a buffer.  Only a flow that has none at all queues for one. */
+/* Gives the slot a buffer.  Only a flow without buffers queues for one. */
 static bool find_buffer(struct flow *f, struct slot *s)
 {
     if (!s->buffer && f->held > 0) {
@@ -273,7 +274,7 @@ static void run_granted(struct job *job)
 
     pthread_mutex_lock(&f->lock);
     f->waiting = false;
-    /* it was us whom the peer waited for; its own silence begins now */
+    /* the peer waited for this side; its silence starts now */
     f->moved_at = clock_ms();
     s = find_idle(f);
     s->buffer = f->waiter.buffer;
@@ -351,10 +352,10 @@ static void run_done(struct job *job)
 {
     struct flow *f = (struct flow *)((char *)job - offsetof(struct flow, done_job));
 
-    /* The thread that queued this job may still be on its way out of the lock. */
+    /* The thread that queued this job may still hold the lock. */
     pthread_mutex_lock(&f->lock);
     pthread_mutex_unlock(&f->lock);
-    for (uint32_t i = 0; i < f->c.depth; i++) /* here, as clearing them takes its time */
+    for (uint32_t i = 0; i < f->c.depth; i++) /* here, because clearing them takes time */
         if (f->slot[i].buffer)
             pool_put(f->c.pool, f->c.share, f->slot[i].buffer);
     f->c.done(f->c.arg);

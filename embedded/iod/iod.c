@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* bmi-iod: the program around server.h. */
+/* iod.c - the program bmi-iod, around server.h. */
 #include "config.h"
 #include "embedded/iod/args.h"
 #include "embedded/iod/clock.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define IDLE_MS 250 /* how late a signal may be noticed */
+#define IDLE_MS 250 /* ms; maximum delay of a signal's effect */
 
 static volatile sig_atomic_t want_report;
 static volatile sig_atomic_t want_end;
@@ -37,12 +37,12 @@ static void catch_signals(void)
     program_catch(SIGINT, on_signal);
     program_catch(SIGHUP, on_signal);
     sigaction(SIGPIPE, &ignore, NULL);
-    sigaction(SIGXFSZ, &ignore, NULL); /* a file size limit is then an error of the write */
+    sigaction(SIGXFSZ, &ignore, NULL); /* a file size limit then fails the write */
 }
 
-#define FILES_MOST 65536 /* open files: enough for what a server allows itself */
+#define FILES_MOST 65536 /* sufficient open files for the server's own limits */
 
-/* As many open files as this process may have at all: objects and connections need them. */
+/* Raises the limit of open files, which objects and connections need. */
 static void raise_files(void)
 {
     struct rlimit files;
@@ -50,7 +50,7 @@ static void raise_files(void)
     if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur >= FILES_MOST)
         return;
     files.rlim_cur = files.rlim_max < FILES_MOST ? files.rlim_max : FILES_MOST;
-    setrlimit(RLIMIT_NOFILE, &files); /* or it stays what it was */
+    setrlimit(RLIMIT_NOFILE, &files); /* a failure leaves the limit unchanged */
 }
 
 static const char help[] =
@@ -187,7 +187,8 @@ static enum args_result read_arguments(int argc, char **argv, struct settings *s
     return ARGS_WRONG;
 }
 
-/* Until SIGTERM, and then until nothing is open or the time is up.  0 or -errno. */
+/* Serves until SIGTERM, and then until nothing is open or the time is over.  Returns 0 or
+ * -errno. */
 static int serve(struct server *server, int grace_ms)
 {
     int64_t deadline = 0;
@@ -212,7 +213,7 @@ static int serve(struct server *server, int grace_ms)
     return error;
 }
 
-/* Gives up what is still open, and waits a little for it to be gone. */
+/* Aborts open transfers and waits briefly for their end. */
 static void wind_down(struct server *server)
 {
     int64_t deadline = clock_ms() + 2000;
@@ -252,7 +253,8 @@ int main(int argc, char **argv)
         access_free(s.allow);
         return 1;
     }
-    if (!strchr(s.server.listen, ',')) /* else the port is that of the first address */
+    if (!strchr(s.server.listen, ',')) /* with several addresses the port is only that of the
+                                        * first */
         snprintf(port, sizeof port, ", port %d", server_port(server));
     log_line(LOG_ERRORS, "listening on %s%s, objects in %s", s.server.listen, port,
              s.server.folder);

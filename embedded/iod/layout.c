@@ -7,7 +7,7 @@ uint64_t layout_object_before(const struct iod_layout *layout, uint64_t file_off
     uint64_t strips = file_offset / layout->strip; /* full strips, over all servers */
     uint64_t rest = file_offset % layout->strip;
     uint64_t full = strips / layout->count;
-    uint64_t turn = strips % layout->count; /* whose strip the rest belongs to */
+    uint64_t turn = strips % layout->count; /* index of the server with the partial strip */
 
     if (layout->index < turn)
         return (full + 1) * layout->strip;

@@ -33,7 +33,8 @@ static bool makes_no_sense(struct remote *r)
     return remote_fail(r, "invalid reply; are client and server of the same release?");
 }
 
-/* The last object that is known of this server, where its next answer goes on; "" at first. */
+/* Returns the last known object of this server, where its next answer continues; initially
+ * "". */
 static const char *last_name(const struct listing *l, const struct remote *r)
 {
     for (size_t i = l->count; i-- > 0;)
@@ -42,8 +43,8 @@ static const char *last_name(const struct listing *l, const struct remote *r)
     return "";
 }
 
-/* Takes one answer; asks on behind its last name when there is more.  Names ascend, so that a
- * server does not say the same for ever. */
+/* Stores one answer; if more follow, requests those behind its last name.  Names must ascend,
+ * so that a server cannot repeat itself endlessly. */
 static bool take_answer(struct listing *l, struct remote *r)
 {
     struct iod_request request = {.op = IOD_OP_LIST};

@@ -40,8 +40,8 @@ void log_line(enum log_level level, const char *format, ...)
     va_end(args);
     if (n < 0)
         return;
-    at = text_no_controls(line); /* names come from clients: keep it one line */
+    at = text_no_controls(line); /* names come from clients: keep one line */
     line[at++] = '\n';
     if (write(STDERR_FILENO, line, at) < 0)
-        return; /* nowhere left to say so */
+        return; /* a failure cannot be reported */
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* bmi-ls: lists the objects of one or more servers.  Parts of one file on several servers
- * become one line. */
+/* ls.c - bmi-ls: lists the objects of one or more servers.  Parts of a file on several servers
+ * are one line. */
 #include "config.h"
 #include "embedded/iod/args.h"
 #include "embedded/iod/json.h"
@@ -45,7 +45,7 @@ static int compare_parts(const void *a, const void *b)
     return 0;
 }
 
-/* How many parts from `first` on are of one copy. */
+/* Returns the number of parts from `first` on that are of one copy. */
 static size_t group(const struct listing *l, size_t first)
 {
     size_t n = 1;
@@ -56,8 +56,8 @@ static size_t group(const struct listing *l, size_t first)
     return n;
 }
 
-/* How many different parts these are, which are sorted: a server with two addresses may have
- * said the same one twice. */
+/* Returns the number of different parts among sorted ones: a server with two addresses may have
+ * listed a part twice. */
 static unsigned parts_of(const struct listing_part *part, size_t n)
 {
     unsigned parts = 1;
@@ -136,7 +136,7 @@ static void print_all(struct listing *l, bool json)
         printf("%s]\n", l->count ? "\n" : "");
 }
 
-/* False, with a line for each server, when the list is not all that there is. */
+/* Returns false, after a line for each server, if the list is incomplete. */
 static bool is_whole(const struct listing *l)
 {
     bool whole = true;
@@ -211,7 +211,7 @@ int main(int argc, char **argv)
         return result == ARGS_DONE ? 0 : 1;
     good = listing_take(&l, &s.client, &s.servers);
     if (good) {
-        print_all(&l, s.json); /* the addresses are the session's */
+        print_all(&l, s.json); /* the addresses are owned by the session */
         whole = is_whole(&l);
     }
     listing_end(&l);

@@ -7,9 +7,9 @@
 
 static const char hex_digits[] = "0123456789ABCDEF";
 
-#define LONG_FORM "%=" /* no hexadecimal digit follows */
+#define LONG_FORM "%=" /* not followed by a hexadecimal digit */
 
-/* Not isalnum(): that one depends on the locale. */
+/* Returns true for bytes that are not escaped.  isalnum() depends on the locale. */
 static bool plain(unsigned char c, bool first)
 {
     if ((c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'))
@@ -24,8 +24,9 @@ static int hex_value(char c)
     return at ? (int)(at - hex_digits) : -1;
 }
 
-/* "%=", a byte for the slashes, and the name with that byte for each slash.  The byte is the
- * first from ':' on that the name lacks; a name of 240 bytes lacks 15 at least. */
+/* Writes "%=", a byte for the slashes, and the name with that byte for each slash.  The byte is
+ * the first from ':' on that is not in the name, which with at most 240 bytes lacks 15 at
+ * least. */
 static int encode_long(const struct iod_string *name, char *file, size_t size)
 {
     unsigned char slash = ':';
@@ -66,7 +67,7 @@ int name_encode(const struct iod_string *name, char *file, size_t size)
     return 0;
 }
 
-/* Only what name_encode() writes, which uses this form where the other one does not fit. */
+/* Decodes the long form, which name_encode() writes only if the short form does not fit. */
 static int decode_long(const char *file, char *name, size_t size)
 {
     char again[NAME_FILE_MAX];

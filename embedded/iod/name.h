@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * name.h - object names and where they stand.
+ * name.h - names of objects, and their files.
  *
- * In the store an object is one file directly in the store's folder.  Its file name is the
- * object's name with every byte outside [A-Za-z0-9._-], and a dot at the start, written as %XX;
- * where that has more than 255 bytes, it is "%=" and a byte that the name lacks, then the name
- * with that byte in place of slashes.  So no name can leave the folder, hide, or meet the
- * server's own files, which begin with a dot.  The mapping is one-to-one: what is not the
- * encoding of a name is no object.
+ * An object is one file directly in the store's folder.  The file name is the object's name
+ * with each byte outside [A-Za-z0-9._-], and a leading dot, written as %XX; if this is longer
+ * than 255 bytes, "%=", a byte that is not in the name, and the name with that byte for each
+ * slash.  A name therefore cannot leave the folder, be hidden, or collide with the server's own
+ * files, which begin with a dot.  The mapping is one-to-one: a file whose name is not an
+ * encoding is not an object.
  */
 #ifndef IOD_NAME_H
 #define IOD_NAME_H
@@ -18,19 +18,20 @@
 #include "embedded/iod/proto.h"
 
 #define NAME_FILE_MAX                                                                          \
-    256 /* bytes of an encoded name with its final zero: what file systems take */
+    256 /* bytes of an encoded name with its final zero, the limit of file systems */
 
-/* Encodes; 0, -EINVAL (empty, or a zero byte in it), -ENAMETOOLONG (longer than IOD_NAME_MAX
- * and no such result fits into `size`). */
+/* Encodes a name.  Returns 0, -EINVAL (empty, or contains a zero byte) or -ENAMETOOLONG (longer
+ * than IOD_NAME_MAX, and no form fits into `size`). */
 int name_encode(const struct iod_string *name, char *file, size_t size);
 
-/* Decodes a file name; the length, or -EINVAL when it is not what name_encode() writes. */
+/* Decodes a file name.  Returns the length, or -EINVAL if name_encode() does not write the
+ * name. */
 int name_decode(const char *file, char *name, size_t size);
 
 /*
  * Splits "scheme://address/name" at the slash behind the address.  Returns true for such a
- * text; *address_length is what belongs to the address, *name stands behind the slash (at the
- * final zero when there is none).
+ * text, with the address in *address_length bytes and *name behind the slash (at the final zero
+ * if there is none).
  */
 bool name_split_remote(const char *text, size_t *address_length, const char **name);
 

@@ -67,8 +67,8 @@ static int from_bmi(int error)
     return value < 0 ? value : -value;
 }
 
-/* "ib://a:1,tcp://b:2" gives "bmi_ib,bmi_tcp", each method once.  malloc'ed; NULL: no memory or
- * no scheme. */
+/* Converts "ib://a:1,tcp://b:2" to "bmi_ib,bmi_tcp", each method once.  Returns allocated
+ * memory; NULL: no memory or no scheme. */
 static char *methods_of(const char *listen)
 {
     char *methods = calloc(1, 5 * strlen(listen) + 1);
@@ -147,7 +147,7 @@ int net_poll(bmi_context_id context, int idle_ms)
     return count;
 }
 
-/* The pieces that hold the first `length` bytes, as BMI takes them. */
+/* Segments with the first `length` bytes, as arguments of BMI. */
 struct clip {
     void *base[NET_PIECES_MAX];
     bmi_size_t length[NET_PIECES_MAX];
@@ -170,7 +170,7 @@ static int clip_memory(struct clip *clip, const struct net_memory *memory, int64
     return length ? -EINVAL : 0;
 }
 
-/* What a post returned, in the terms of net.h. */
+/* Converts the result of a post to that of net.h. */
 static int posted(int result, struct net_op *op)
 {
     if (result == 0)

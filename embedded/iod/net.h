@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * net.h - BMI with completions delivered to the operation that they belong to.
+ * net.h - BMI with completions passed to their operations.
  *
- * One thread calls net_poll(); it runs the `done` functions.  Any thread may post.  An
- * operation that was posted (the post returned 0) gets exactly one call of its `done`; it may
- * come before the post has returned in another thread, so posts are made with the lock held
- * that `done` takes.
+ * One thread calls net_poll(), which runs the `done` functions.  Any thread may post.  A posted
+ * operation (the post returned 0) gets exactly one call of `done`, possibly before the post
+ * returns in another thread; post with the lock that `done` takes.
  */
 #ifndef IOD_NET_H
 #define IOD_NET_H
@@ -15,14 +14,14 @@
 
 #include "embedded/bmi/bmi.h"
 
-#define NET_PIECES_MAX 1024 /* pieces of memory of one message */
+#define NET_PIECES_MAX 1024 /* maximum segments of memory per message */
 
 struct net_op {
     void (*done)(struct net_op *op, int error, int64_t actual); /* error: 0 or -errno */
-    bmi_op_id_t id;                                             /* 0 when not posted */
+    bmi_op_id_t id;                                             /* 0: not posted */
 };
 
-/* Memory for messages: one block, or pieces with gaps between them. */
+/* Memory of messages: one block, or segments with gaps. */
 struct net_memory {
     enum bmi_buffer_type type;
     int pieces;
@@ -30,39 +29,38 @@ struct net_memory {
 };
 
 /*
- * What BMI and its methods have to say goes here instead of to standard error.  `line`, if not
- * NULL, takes every line, on any thread.  The first ones are kept: they explain best why BMI
- * does not start or does not take an address.
+ * Log lines of BMI and its methods, instead of standard error.  `line`, if not NULL, receives
+ * each line, on any thread.  The first lines are kept, because they explain a failure to start
+ * or to look up an address.
  */
 struct net_log {
     pthread_mutex_t lock;
-    char text[800]; /* one behind the other; empty: nothing was said */
+    char text[800]; /* concatenated lines; empty: none */
     void (*line)(const char *line);
 };
 
 void net_log_begin(struct net_log *log, void (*line)(const char *line));
-/* Gives what was said until now to `line`, in one, and what is said from now on. */
+/* Passes the lines so far to `line`, as one, and all later lines. */
 void net_log_follow(struct net_log *log, void (*line)(const char *line));
 void net_log_end(struct net_log *log);
 
-/* Copies what was said, or else what net_error_text() says. */
+/* Copies the kept lines; without any, net_error_text(). */
 void net_log_explain(struct net_log *log, int error, char *text, size_t size);
 
 /*
- * Starts BMI and opens a context.  A server gives its listen addresses ("ib://host:port",
- * several with commas), and is reached at those only; NULL for a client.  0 or -errno.
+ * Starts BMI and opens a context.  `listen`: a server's addresses ("ib://host:port", several
+ * with commas), where alone it can be reached; NULL for a client.  Returns 0 or -errno.
  */
 int net_open(const char *listen, const char *options, bmi_context_id *context);
 void net_close(bmi_context_id context);
 
-/* Runs completions; sleeps up to `idle_ms` when there are none.  The number of completions, or
+/* Runs completions; without any, sleeps up to `idle_ms`.  Returns the number of completions, or
  * -errno. */
 int net_poll(bmi_context_id context, int idle_ms);
 
 /*
- * Post.  0: `done` will be called.  1: complete already, *actual set (receives), no call.
- * Negative: -errno, no call. The first `length` bytes of the memory are sent, or receive the
- * message.
+ * Post an operation.  Returns 0: `done` will be called; 1: complete, *actual set (receives), no
+ * call; -errno: failed, no call.  Uses the first `length` bytes of the memory.
  */
 int net_send(bmi_context_id context, BMI_addr_t to, const struct net_memory *memory,
              int64_t length, bmi_msg_tag_t tag, struct net_op *op);
@@ -71,10 +69,11 @@ int net_recv(bmi_context_id context, BMI_addr_t from, const struct net_memory *m
 int net_send_request(bmi_context_id context, BMI_addr_t to, const void *request, int64_t length,
                      bmi_msg_tag_t tag, struct net_op *op);
 
-/* Asks for an operation to end soon; it still gets its call.  Under the lock that guards it. */
+/* Requests the end of an operation, whose `done` is still called.  Hold the lock that protects
+ * it. */
 void net_cancel(bmi_context_id context, struct net_op *op);
 
-/* What a network error means to somebody who copies files. */
+/* Explains a network error to users of copies. */
 const char *net_error_text(int error);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The head, little-endian:
+ * object_head.c - the head of an object's file, little-endian:
  *
- *      0  magic "BMIOBJ2\n"
+ *      0  magic "BMIOBJ2" and a line feed
  *      8  size of the file          u64
  *     16  upload                    u64
  *     24  strip                     u64
@@ -12,11 +12,11 @@
  *     48  mode                      u32
  *     52  length of the list        u32
  *     56  length of the name        u32
- *     60  sum of the table          u32
+ *     60  checksum of the table     u32
  *     64  blocks that are not zeros u64
  *     72  server list
  *   2304  name
- *   4092  CRC-32C of all that       u32
+ *   4092  CRC-32C of all before     u32
  */
 #include "config.h"
 #include "embedded/iod/object_head.h"

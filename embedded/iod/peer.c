@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Peers, those who sent us something, and the hosts that they are on.
+ * peer.c - clients (peers) and their hosts.
  *
- * A peer is known from its first request on.  Each has a receive posted that can never match
- * (`watch`): BMI ends it with an error when the connection is lost, and with that everything
- * the peer had open is closed.  The peer itself goes with the last request and transfer; until
- * then they may use it, and see by `gone` that nobody listens.
+ * A peer exists from its first request on.  Each has a posted receive that cannot match
+ * (`watch`): BMI completes it with an error when the connection is lost, and all transfers of
+ * the peer are closed.  The peer is freed with its last request and transfer, which may use the
+ * peer until then; `gone` shows that the connection is lost.
  *
- * Whoever wants more makes more connections.  So what a server has to give (open objects,
- * memory of requests and answers, buffers) is shared by hosts, all by one rule: a host may take
- * more while it holds less than is left.  A host alone gets a half at most, two a third each,
- * and whoever holds nothing finds something.  A host is a numeric source address, or what
- * stands for one in a peer's name.  It is remembered for a while after its last peer, so that
- * lines about a host that comes and goes stay limited in rate.
+ * A client could get more by making more connections.  The server's resources (open objects,
+ * memory of requests and replies, buffers) are therefore shared by host, with one rule: a host
+ * may take more while it holds less than is left.  One host gets at most a half, two get a
+ * third each, and a host that holds nothing always gets some.  A host is a numeric source
+ * address, or its equivalent in a peer's name.  A host is kept for a while after its last peer,
+ * so that its log lines stay limited.
  */
 #include "config.h"
 #include "embedded/iod/server_impl.h"
@@ -24,12 +24,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* No message of the protocol has this tag: data tags of clients stay below. */
+/* Tag that no message of the protocol has: data tags of clients are lower. */
 #define WATCH_TAG INT32_MAX
 
-#define HOST_KEEP_MS   10000 /* how long a host without peers is remembered */
-#define HOST_KEEP_MOST 1000  /* hosts; with more, those without peers go at once */
-#define HOST_LINES     100   /* log lines in a second */
+#define HOST_KEEP_MS   10000 /* ms; time for which a host without peers is kept */
+#define HOST_KEEP_MOST 1000  /* hosts; beyond, those without peers are freed at once */
+#define HOST_LINES     100   /* log lines per second and host */
 
 /* ---- hosts ---- */
 
@@ -42,7 +42,7 @@ static unsigned hash_text(const char *text)
     return hash % SERVER_BUCKETS;
 }
 
-/* NULL: no memory. */
+/* Finds or adds a host and counts a peer; NULL: no memory. */
 static struct host *host_get(struct server *server, const char *name)
 {
     struct host **bucket = &server->hosts[hash_text(name)];
@@ -91,9 +91,10 @@ bool host_may(uint64_t held, uint64_t more, uint64_t all, uint64_t most)
     return all + more <= most && held + more <= most - all;
 }
 
-/* ---- lines about a peer ---- */
+/* ---- log lines of a peer ---- */
 
-/* May one more line about this host go out?  Says how many did not. */
+/* Returns true if another line about this host may be logged; reports the number of lines
+ * omitted. */
 static bool may_log(struct host *host)
 {
     int64_t second = clock_ms() / 1000;
@@ -172,7 +173,7 @@ static void watch_done(struct net_op *op, int error, int64_t actual)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* A receive without memory, which nothing is ever sent to. */
+/* Posts the receive without memory that no message matches. */
 static void peer_watch(struct peer *peer)
 {
     struct iovec piece = {NULL, 0};
@@ -185,7 +186,7 @@ static void peer_watch(struct peer *peer)
         peer_use(peer);
         return;
     }
-    peer->gone = true; /* goes with the request that brought it here */
+    peer->gone = true; /* freed with the request that created it */
     peer_log(peer, LOG_DECISIONS, "gone already (%s)", strerror(result > 0 ? EPROTO : -result));
 }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PIECE_GAP 192u /* bytes between the pieces of a buffer: not a multiple of a page */
+#define PIECE_GAP 192u /* bytes between the segments of a buffer: not a multiple of a page */
 
 struct pool {
     struct workers *workers;
@@ -22,8 +22,8 @@ struct pool {
     int used;
     struct buffer *spare;
     int spares;
-    int idle;              /* the fewest spares since the last pool_trim() */
-    struct share *waiting; /* shares where somebody waits; the first one's turn is next */
+    int idle;              /* minimum of `spares` since the last pool_trim() */
+    struct share *waiting; /* shares with waiters; the first one is next */
 };
 
 int pool_new(struct workers *workers, BMI_addr_t home, size_t size, int count, int pieces,
@@ -62,7 +62,7 @@ void pool_abandon(struct buffer *buffer)
     free(buffer);
 }
 
-/* One block for all pieces; each piece but the last has the same length. */
+/* Allocates a block for all segments; all but the last have the same length. */
 static struct buffer *buffer_new(const struct pool *pool)
 {
     struct buffer *buffer = calloc(1, sizeof *buffer);
@@ -113,9 +113,9 @@ void pool_free(struct pool *pool)
     free(pool);
 }
 
-/* ---- who gets what; with the lock held ---- */
+/* ---- rules, with the lock held ---- */
 
-/* May the share have one more?  It is for somebody who holds `own` of it. */
+/* Returns true if the share may have another buffer, for a user with `own` of its buffers. */
 static bool may_have(const struct pool *pool, const struct share *share, int own)
 {
     int left = pool->limit - pool->used;
@@ -125,7 +125,7 @@ static bool may_have(const struct pool *pool, const struct share *share, int own
     return own == 0 ? share->held < left : share->held + own < left / 2;
 }
 
-/* NULL: no memory. */
+/* Returns a spare or new buffer; NULL: no memory. */
 static struct buffer *take(struct pool *pool, struct share *share)
 {
     struct buffer *buffer = pool->spare;
@@ -163,7 +163,7 @@ static void add_waiter(struct pool *pool, struct share *share, struct waiter *wa
     share->last = waiter;
 }
 
-/* Takes a share out of those that wait when nobody waits in it any more. */
+/* Removes a share without waiters from the waiting ones. */
 static void settle_share(struct pool *pool, struct share *share)
 {
     struct share **at = &pool->waiting;
@@ -175,8 +175,8 @@ static void settle_share(struct pool *pool, struct share *share)
     *at = share->next;
 }
 
-/* Gives what is there to those who may have it, the shares in turn.  Returns the waiters that
- * got theirs. */
+/* Grants free buffers to waiters, in turn of their shares.  Returns the waiters that got
+ * one. */
 static struct waiter *grant(struct pool *pool)
 {
     struct waiter *granted = NULL;
@@ -195,7 +195,7 @@ static struct waiter *grant(struct pool *pool)
         share->first = waiter->next;
         waiter->next = granted;
         granted = waiter;
-        *at = share->next; /* to the end, if somebody waits still */
+        *at = share->next; /* to the end, if it has more waiters */
         if (share->first) {
             share->next = NULL;
             while (*at)
@@ -207,7 +207,7 @@ static struct waiter *grant(struct pool *pool)
     return granted;
 }
 
-/* ---- the calls ---- */
+/* ---- functions ---- */
 
 struct buffer *pool_try(struct pool *pool, struct share *share, int own)
 {
@@ -259,7 +259,8 @@ bool pool_unwait(struct pool *pool, struct share *share, struct waiter *waiter)
     return found;
 }
 
-/* Who receives into it next may keep what its sender claims to have written. */
+/* Clears a buffer, because a client could otherwise read the data of another one: a sender may
+ * announce more than it writes. */
 static void clear(struct buffer *buffer)
 {
     size_t left = buffer->filled;

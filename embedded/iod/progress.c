@@ -16,7 +16,7 @@ void progress_begin(struct progress *p, bool wanted, uint64_t total)
         .on = wanted && isatty(STDERR_FILENO), .total = total, .began = clock_seconds()};
 }
 
-/* Of the terminal. */
+/* Returns the width of the terminal. */
 static int columns(void)
 {
     struct winsize size;

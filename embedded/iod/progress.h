@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* progress.h - a progress bar on standard error, if that is a terminal and somebody wants one.
- */
+/* progress.h - progress bar on standard error, if requested and a terminal. */
 #ifndef IOD_PROGRESS_H
 #define IOD_PROGRESS_H
 
@@ -17,10 +16,10 @@ struct progress {
 
 void progress_begin(struct progress *progress, bool wanted, uint64_t total);
 
-/* Draws at most ten times a second. */
+/* Draws the bar, at most ten times per second. */
 void progress_show(struct progress *progress, uint64_t done);
 
-/* Wipes the bar. */
+/* Erases the bar. */
 void progress_end(struct progress *progress);
 
 #endif

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The codec of proto.h.
+ * proto.c - codec of proto.h.
  *
- * One visitor per message walks its fields in wire order.  The same visitor encodes and
- * decodes: a `struct wire` knows the direction, so the two cannot disagree.  Every step checks
- * the room that is left; the first step that fails sets `bad` and all later ones do nothing, so
- * a visitor needs no error handling of its own.  Limits are checked after the walk, by the same
- * function in both directions.
+ * One visitor per message handles its fields in wire order.  The same visitor encodes and
+ * decodes, as `struct wire` directs, so both cannot differ.  Each step checks the remaining
+ * space; the first failure sets `bad`, and later steps do nothing, so visitors need no error
+ * handling.  Limits are checked after the walk, by the same function for both directions.
  */
 #include "config.h"
 #include "embedded/iod/proto.h"
@@ -19,13 +18,13 @@
 #define EXTENT_BYTES  16u
 
 struct wire {
-    uint8_t *out;      /* encoding: where; NULL when decoding */
-    const uint8_t *in; /* decoding: from where */
+    uint8_t *out;      /* encoding: destination; NULL when decoding */
+    const uint8_t *in; /* decoding: source */
     size_t left;
     bool bad;
 };
 
-/* Takes `n` bytes; false when there are not so many. */
+/* Consumes `n` bytes.  Returns false if fewer are left. */
 static bool wire_take(struct wire *w, size_t n)
 {
     if (w->bad || w->left < n) {
@@ -71,7 +70,7 @@ static void wire_i32(struct wire *w, int32_t *value)
     memcpy(value, &bits, sizeof bits);
 }
 
-/* `n` bytes that stay where they are when decoding. */
+/* Handles `n` bytes; decoding returns a pointer into the message. */
 static void wire_bytes(struct wire *w, const uint8_t **bytes, size_t n)
 {
     if (!wire_take(w, n))
@@ -269,7 +268,7 @@ static bool buffers_ok(uint32_t size, uint32_t count)
            count <= IOD_BUFFERS_MAX;
 }
 
-/* Not empty, ascending, not overlapping, below IOD_SIZE_MAX. */
+/* Returns true for ascending, non-empty extents without overlap below IOD_SIZE_MAX. */
 static bool extents_ok(const struct iod_extents *extents)
 {
     uint64_t end = 0;
@@ -355,7 +354,7 @@ static bool reply_ok(const struct iod_reply *r)
 
 /* ---- messages: head, body, limits ---- */
 
-/* The head: magic, version, operation, length of the message. */
+/* Handles the head: magic, version, operation, length of the message. */
 static void wire_head(struct wire *w, uint32_t magic, uint32_t *op, uint32_t *length)
 {
     uint32_t seen = magic;
@@ -370,7 +369,7 @@ static void wire_head(struct wire *w, uint32_t magic, uint32_t *op, uint32_t *le
     *op = (uint32_t)number;
 }
 
-/* Writes the length, known only now, at its place in the head. */
+/* Writes the final length into the head. */
 static int64_t wire_finish(const struct wire *w, uint8_t *buf, size_t size)
 {
     size_t length = size - w->left;
@@ -544,7 +543,7 @@ enum iod_status iod_status_from_errno(int error)
         return IOD_INVALID;
     case ENFILE:
         return IOD_FILES;
-    case ENODATA: /* the object's file ends too early */
+    case ENODATA: /* truncated file of an object */
         return IOD_DAMAGED;
     }
     return IOD_IO;

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * proto.h - what bmi-iod and its clients say to each other: requests, replies, and their
- * encoding.
+ * proto.h - protocol of bmi-iod and its clients: requests, replies and their encoding.
  *
  * A request is one unexpected BMI message; its BMI tag is the tag of the replies, which are
- * expected messages.  File data moves as further expected messages with a tag that the request
- * names.  The format is described field by field in doc/iod-protocol.md.
+ * expected messages.  File data travels in further expected messages, with a tag named in the
+ * request.  doc/iod-protocol.md describes the format field by field.
  *
- * Encoding and decoding are pure: they touch only their arguments, allocate nothing, and never
- * read or write outside the buffer given.  What a decoder accepted is safe to use without
- * further range checks, with the limits stated here.
+ * Encoding and decoding are pure: they access only their arguments, allocate nothing, and stay
+ * inside the given buffer.  Decoded values are within the limits stated here and need no
+ * further range checks.
  */
 #ifndef IOD_PROTO_H
 #define IOD_PROTO_H
@@ -19,7 +18,7 @@
 #include <stdint.h>
 
 #define IOD_VERSION     4
-#define IOD_REQUEST_MAX 16384 /* bytes of a request: BMI's unexpected maximum */
+#define IOD_REQUEST_MAX 16384 /* bytes of a request: BMI's maximum for unexpected messages */
 #define IOD_REPLY_MAX   65536 /* bytes of a reply */
 #define IOD_NAME_MAX    240   /* bytes of an object's name */
 #define IOD_SERVERS_MAX 2048  /* bytes of a recorded server list */
@@ -30,7 +29,7 @@
 #define IOD_SIZE_MAX    (UINT64_C(1) << 62) /* bytes of a file */
 #define IOD_BUFFER_MIN  4096                /* bytes of a data message */
 #define IOD_BUFFER_MAX  (4u << 20)
-#define IOD_BUFFERS_MAX 64   /* data messages in flight of one transfer */
+#define IOD_BUFFERS_MAX 64   /* data messages in flight per transfer */
 #define IOD_EXTENTS_MAX 1000 /* extents in one request or reply */
 
 /* Operations: id, number on the wire, name. */
@@ -53,7 +52,7 @@ enum iod_op {
 #undef IOD_OP_ENUM
 };
 
-/* Results: id, number on the wire, errno that stands for it in this program. */
+/* Results: id, number on the wire, equivalent errno. */
 #define IOD_STATUSES(X)                                                                        \
     X(OK, 0, 0)                                                                                \
     X(NOT_FOUND, 1, ENOENT)                                                                    \
@@ -81,31 +80,29 @@ enum iod_status {
 #undef IOD_STATUS_ENUM
 };
 
-#define IOD_FLAG_WORKING 1u /* no answer yet: the server is alive, another reply follows */
-#define IOD_FLAG_MORE    2u /* the list goes on: ask again from where this one ended */
+#define IOD_FLAG_WORKING 1u /* keep-alive: the server works, another reply follows */
+#define IOD_FLAG_MORE    2u /* the list continues: request again from its end */
 #define IOD_FLAG_LATER                                                                         \
-    4u /* with BUSY: a bound was met, nothing was done, ask the same again \
-                             */
+    4u /* with BUSY: at a limit; nothing was done, and the same request may be repeated */
 
-/* Above the flags: how many objects a list leaves out as they cannot be read, at most so many.
- * Programs of before do not look there. */
+/* Above the flags: number of unreadable objects omitted from a list, up to this maximum.
+ * Earlier releases ignore these bits. */
 #define IOD_UNREAD_SHIFT 16
 #define IOD_UNREAD_MOST  0xffffu
 
-/* Bytes inside a message (or of the caller, for encoding); not terminated. */
+/* Bytes inside a message (or of the caller, when encoding); not terminated. */
 struct iod_string {
     const char *text;
     uint32_t length;
 };
 
-/* A range of an object's bytes. */
+/* Range of an object's bytes. */
 struct iod_extent {
     uint64_t offset;
     uint64_t length;
 };
 
-/* Extents of a message.  Encoding reads `array`; decoding sets `wire`.  Read them with
- * iod_extents_at(). */
+/* Extents of a message.  Encoding reads `array`, decoding sets `wire`; use iod_extents_at(). */
 struct iod_extents {
     uint32_t count;
     const struct iod_extent *array;
@@ -114,29 +111,29 @@ struct iod_extents {
 
 struct iod_extent iod_extents_at(const struct iod_extents *extents, uint32_t i);
 
-/* The sum of all lengths; cannot overflow for decoded extents, which are ascending and end
- * below 2^63. */
+/* Returns the sum of all lengths; cannot overflow for decoded extents, which are ascending and
+ * end below 2^63. */
 uint64_t iod_extents_bytes(const struct iod_extents *extents);
 
-/* How a file lies on its servers, as recorded with each of its objects. */
+/* Striping of a file, recorded with each of its objects. */
 struct iod_layout {
     uint64_t size;  /* bytes of the whole file */
-    uint64_t strip; /* bytes that lie on one server before the next one follows */
-    uint32_t index; /* which server of the stripe this object belongs to */
+    uint64_t strip; /* contiguous bytes on one server */
+    uint32_t index; /* server of the stripe with this object */
     uint32_t count; /* servers of the stripe */
 };
 
 /*
- * A request.  `op` says which fields count:
+ * Request.  Valid fields by `op`:
  *
  *   PUT_OPEN             upload layout mode buffer_size buffers name servers
- *   GET_OPEN             upload (0: whatever has the name) buffer_size buffers name
+ *   GET_OPEN             upload (0: the object of this name) buffer_size buffers name
  *   READ, WRITE          handle data_tag extents
  *   EXTENTS              handle from
  *   SEAL                 handle version
  *   COMMIT, CLOSE        handle
  *   FORGET, REMOVE       upload name
- *   LIST                 name (list what sorts behind it)
+ *   LIST                 name (lists names behind this one)
  */
 struct iod_request {
     enum iod_op op;
@@ -146,15 +143,15 @@ struct iod_request {
     uint64_t from;
     struct iod_layout layout;
     uint32_t mode;
-    uint32_t buffer_size; /* bytes of a data message that the client would like */
-    uint32_t buffers;     /* how many of them in flight */
+    uint32_t buffer_size; /* bytes of a data message, as requested */
+    uint32_t buffers;     /* data messages in flight, as requested */
     int32_t data_tag;
     struct iod_extents extents;
     struct iod_string name;
     struct iod_string servers;
 };
 
-/* List entries, packed one behind the other; see iod_entry_append() and iod_entry_next(). */
+/* Packed list entries; see iod_entry_append() and iod_entry_next(). */
 struct iod_entries {
     uint32_t count;
     uint32_t length;
@@ -170,16 +167,16 @@ struct iod_entry {
 };
 
 /*
- * A reply.  With a status other than IOD_OK only `text` counts; with IOD_FLAG_WORKING nothing
- * else does.  Otherwise:
+ * Reply.  With a status other than IOD_OK only `text` is valid; with IOD_FLAG_WORKING nothing
+ * else.  Otherwise:
  *
- *   PUT_OPEN  handle buffer_size buffers version (the highest that the name has there)
- *   COMMIT    upload (which one has the name now; 0: none, seal above version, which was
- *             removed meanwhile, and commit again) version
+ *   PUT_OPEN  handle buffer_size buffers version (the highest of this name at the server)
+ *   COMMIT    upload (that has the name now; 0: not committed, a removed upload was above: seal
+ *             above version and commit again) version
  *   GET_OPEN  handle buffer_size buffers layout upload version mode servers pending
- *             pending_servers; handle 0: nothing has the name, see pending
- *   EXTENTS   from (where to go on) extents
- *   LIST      entries unread (objects that cannot be read, at most IOD_UNREAD_MOST)
+ *             pending_servers; handle 0: no object has the name, see pending
+ *   EXTENTS   from (where to continue) extents
+ *   LIST      entries unread (unreadable objects, at most IOD_UNREAD_MOST)
  *   others    nothing
  */
 struct iod_reply {
@@ -190,7 +187,7 @@ struct iod_reply {
     uint64_t handle;
     uint64_t upload;
     uint64_t version;
-    uint64_t pending; /* an upload that is prepared there, above this one; 0: none */
+    uint64_t pending; /* prepared upload above this one; 0: none */
     uint64_t from;
     struct iod_layout layout;
     uint32_t mode;
@@ -204,29 +201,30 @@ struct iod_reply {
 };
 
 /*
- * Decode a message of `len` bytes.  0, or -EPROTO (not of this protocol or version, or its
- * length is wrong), -EINVAL (a value outside its limits); then the output is undefined.
- * Strings, extents and entries point into `buf`.
+ * Decode a message of `len` bytes.  Return 0, -EPROTO (another protocol or version, or a wrong
+ * length) or -EINVAL (a value out of range); the output is undefined after an error.  Strings,
+ * extents and entries point into `buf`.
  */
 int iod_request_decode(const void *buf, size_t len, struct iod_request *request);
 int iod_reply_decode(const void *buf, size_t len, struct iod_reply *reply);
 
-/* Encode into at most `size` bytes.  Returns the length, or -EMSGSIZE (no room), -EINVAL (a
- * decoder would refuse it). */
+/* Encode into at most `size` bytes.  Return the length, -EMSGSIZE (no room) or -EINVAL (a value
+ * out of range). */
 int64_t iod_request_encode(const struct iod_request *request, void *buf, size_t size);
 int64_t iod_reply_encode(const struct iod_reply *reply, void *buf, size_t size);
 
-/* Append an entry at *length of `buf`; false and nothing done when it does not fit into `size`
- * bytes. */
+/* Appends an entry at *length of `buf`.  Returns false, without effect, if it does not fit into
+ * `size` bytes. */
 bool iod_entry_append(const struct iod_entry *entry, uint8_t *buf, size_t size,
                       uint32_t *length);
 
-/* The entry at *at of decoded entries, stepping *at (start with 0); false behind the last. */
+/* Returns the decoded entry at *at, initially 0, and advances *at; false behind the last
+ * entry. */
 bool iod_entry_next(const struct iod_entries *entries, uint32_t *at, struct iod_entry *entry);
 
 const char *iod_op_name(enum iod_op op);
-enum iod_status iod_status_from_errno(
-    int error); /* positive or negative errno; IOD_IO for strangers */
-struct iod_string iod_string_of(const char *text); /* NULL gives the empty string */
+/* Converts a positive or negative errno; IOD_IO if unknown. */
+enum iod_status iod_status_from_errno(int error);
+struct iod_string iod_string_of(const char *text); /* NULL: the empty string */
 
 #endif

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Requests: from the unexpected message to the reply.
+ * request.c - requests, from the unexpected message to the reply.
  *
- * A request is decoded in place; the message is kept until the request ends.  What needs the
- * disk runs as a job on a worker and then replies; READ and WRITE start a flow, whose end
- * replies.  A request that takes long gets signs of life in between, so that a client can tell
- * a busy server from a dead one.  A request ends when its reply (and its last sign of life) is
- * complete, or failed: then the client is gone and nobody waits for it.
+ * A request is decoded in place; the message is kept until the request ends.  Disk work runs as
+ * a job on a worker, which then replies; READ and WRITE start a flow, whose end replies.  A
+ * long request gets keep-alives, so that a client can distinguish a busy server from a dead
+ * one.  A request ends when its reply and its last keep-alive are complete, or failed because
+ * the client is gone.
  *
- * Nothing here trusts a client: every number was checked by the decoder, every handle is looked
- * up among those of the peer that sent it, and a peer that asks faster than it takes answers is
- * cut off at SERVER_PEER_REQUESTS.
+ * Clients are not trusted: the decoder checks all numbers, handles are looked up among those of
+ * the requesting peer, and requests of a peer beyond SERVER_PEER_REQUESTS unanswered ones are
+ * dropped.
  */
 #include "config.h"
 #include "embedded/iod/server_impl.h"
@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the end of a request ---- */
+/* ---- end of a request ---- */
 
 static void request_count_bytes(struct request *r, int64_t n)
 {
@@ -100,7 +100,7 @@ static int post_reply(struct request *r, void *bytes, int64_t length, struct net
     return net_send(r->server->context, r->peer->addr, &memory, length, r->tag, op);
 }
 
-/* The reply as it goes out; NULL with *length < 0 when there is none. */
+/* Encodes a reply into allocated memory; NULL with *length < 0 on failure. */
 static uint8_t *encode_reply(const struct iod_reply *reply, int64_t *length)
 {
     uint8_t room[IOD_REPLY_MAX];
@@ -132,7 +132,7 @@ void request_reply(struct request *r, const struct iod_reply *reply)
     request_settle(r);
 }
 
-/* What to do about an error, for somebody who reads it far from this server. */
+/* Returns the remedy of an error, for users without access to this server. */
 static const char *remedy(int error)
 {
     switch (error) {
@@ -226,7 +226,7 @@ void request_refuse(struct request *r, int error, const char *what)
     explain(r, error, 0, what);
 }
 
-/* At a bound, before anything was done. */
+/* Refuses a request at a limit, before any effect. */
 static void refuse_for_now(struct request *r, const char *what)
 {
     explain(r, EBUSY, IOD_FLAG_LATER, what);
@@ -241,7 +241,7 @@ void request_keep_alive(struct request *r)
         r->keeping = post_reply(r, r->keep, length, &r->keep_op) == 0;
 }
 
-/* ---- doing it ---- */
+/* ---- execution ---- */
 
 static void say_unread(void *arg, const char *name, int error)
 {
@@ -255,7 +255,7 @@ static void say_unread(void *arg, const char *name, int error)
 
 static void work_list(struct request *r)
 {
-    struct server *server = r->server; /* replying may end the request */
+    struct server *server = r->server; /* a reply may end the request */
     struct iod_reply reply = {.op = IOD_OP_LIST};
     struct store_unread unread = {.say = say_unread, .arg = r};
     uint8_t *packed = malloc(IOD_REPLY_MAX);
@@ -277,8 +277,8 @@ static void work_list(struct request *r)
     free(packed);
 }
 
-/* With the lock held.  Ends a request that only asks where nobody is there to be told; false:
- * this is none. */
+/* Ends a request whose result has no recipient, with the lock held.  Returns false for other
+ * requests. */
 static bool drop_vain(struct request *r)
 {
     switch (r->decoded.op) {
@@ -302,7 +302,7 @@ static bool drop_vain(struct request *r)
     }
 }
 
-/* On a worker. */
+/* Executes a request on a worker. */
 static void request_work(struct job *job)
 {
     struct request *r = (struct request *)((char *)job - offsetof(struct request, job));
@@ -346,7 +346,7 @@ static void request_work(struct job *job)
     }
 }
 
-/* A request for an open transfer. */
+/* Starts a request that needs an open transfer. */
 static void request_for_transfer(struct request *r)
 {
     struct transfer *t = transfer_find(r->peer, r->decoded.handle);
@@ -388,7 +388,7 @@ static void request_start(struct request *r)
     case IOD_OP_LIST:
     case IOD_OP_FORGET:
     case IOD_OP_REMOVE:
-        r->job.is_long = r->decoded.op == IOD_OP_LIST; /* of the whole folder */
+        r->job.is_long = r->decoded.op == IOD_OP_LIST; /* scans the whole folder */
         workers_add(r->server->workers, &r->job);
         return;
     case IOD_OP_WRITE:
@@ -402,8 +402,8 @@ static void request_start(struct request *r)
     }
 }
 
-/* Takes the message and the reference to its address that came with it over; NULL: no memory,
- * and both are given back. */
+/* Makes a request, which takes over the message and the reference to its address; NULL: no
+ * memory, both are released. */
 static struct request *request_new(struct peer *peer, struct BMI_unexpected_info *info)
 {
     struct request *r = calloc(1, sizeof *r);
@@ -434,7 +434,7 @@ static struct request *request_new(struct peer *peer, struct BMI_unexpected_info
     return r;
 }
 
-/* Without its message, the request costs no more than its refusal. */
+/* Frees the message, so that the request uses no more memory than its refusal. */
 static void drop_message(struct request *r)
 {
     BMI_unexpected_free(r->peer->addr, r->message);
@@ -442,7 +442,7 @@ static void drop_message(struct request *r)
     r->decoded = (struct iod_request){.op = r->decoded.op};
 }
 
-/* Decides what becomes of a request. */
+/* Checks a request and starts or refuses it. */
 static void request_judge(struct request *r, int64_t size)
 {
     struct server *server = r->server;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* bmi-rm: the program around copy_remove(). */
+/* rm.c - the program bmi-rm, around copy_remove(). */
 #include "config.h"
 #include "embedded/iod/args.h"
 #include "embedded/iod/copy.h"
@@ -58,7 +58,7 @@ static bool set_option(int option, const char *text, void *settings)
 
 static bool remove_one(const struct settings *s, const char *text)
 {
-    static struct copy copy; /* large; one after the other */
+    static struct copy copy; /* large; used once per name */
     char address[BMI_MAX_ADDR_LEN];
     const char *name;
     size_t length;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The server: its start and end, its clock, its reports.
+ * server.c - start, end, periodic checks and reports of the server.
  *
- * One thread, the caller of server_run(), receives requests and runs the completions of BMI. It
- * never touches the disk: that is for the workers, who post messages themselves when their part
- * is done.  It sleeps in BMI_testcontext, which returns early when a request arrives.
+ * One thread, the caller of server_run(), receives requests and runs BMI's completions.  It
+ * does not access the disk; workers do, and post messages themselves.  The thread sleeps in
+ * BMI_testcontext, which returns early when a request arrives.
  *
- * Peers whose connection is lost are noticed by peer.c.  A peer that is there but silent is
- * caught by the clock: twice a second all transfers are looked at.
+ * peer.c handles lost connections.  Silent clients are detected twice a second, when all
+ * transfers are checked.
  */
 #include "config.h"
 #include "embedded/iod/server_impl.h"
@@ -24,14 +24,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define FILES_LEAST      8 /* descriptors, for one client */
+#define FILES_LEAST      8 /* descriptors for one client */
 #define UNEXPECTED_BATCH 16
 #define TRANSFERS_MOST   16384
 #define TICK_MS          500
-#define EXPORT_MS        15000 /* as often as Prometheus asks by default, or oftener */
-#define TRIM_MS          5000  /* what nobody needed for so long goes back */
+#define EXPORT_MS        15000 /* ms; the default scrape interval of Prometheus */
+#define TRIM_MS          5000  /* ms; memory unused for this time is freed */
 
-/* ---- the clock ---- */
+/* ---- periodic checks ---- */
 
 static void check_transfer(struct transfer *t, int64_t now)
 {
@@ -79,7 +79,7 @@ static void tick(struct server *server)
     }
 }
 
-/* ---- serving ---- */
+/* ---- service ---- */
 
 int server_run(struct server *server, int idle_ms)
 {
@@ -145,7 +145,7 @@ static void report_engine_line(void *arg, const char *line)
     log_line(LOG_ERRORS, "link %s", line);
 }
 
-/* How long operations took: a line for each stage of each kind. */
+/* Logs the times of operations: a line for each stage of each kind. */
 static void report_stage(const struct rme_stage *stage)
 {
     char line[512];
@@ -159,7 +159,7 @@ static void report_stage(const struct rme_stage *stage)
              line + 2);
 }
 
-/* What the engine below knows: its links, its counters that are not zero, and its stages. */
+/* Logs the state of the engine: links, counters that are not zero, and stages. */
 static void report_engine(struct server *server)
 {
     struct rme *rme = NULL;
@@ -244,7 +244,7 @@ static int open_network(struct server *server, const struct server_config *c)
     return error;
 }
 
-/* What an earlier run left, and stays. */
+/* Logs leftovers of an earlier run that cannot be removed or read. */
 static void say_left(const struct store *store, const char *folder)
 {
     const struct store_left *stuck = store_stuck(store), *bad = store_unreadable(store);
@@ -304,7 +304,7 @@ static int open_workers(struct server *server, const struct server_config *c)
     return error;
 }
 
-/* A server without descriptors for one client, its connection and its object, serves nobody. */
+/* Checks that enough descriptors are left for one client, its connection and its object. */
 static int check_files(const struct server_config *c)
 {
     int fd[FILES_LEAST], had = 0, error = 0;
@@ -334,7 +334,8 @@ static int open_pool(struct server *server, const struct server_config *c)
     return error;
 }
 
-/* Who is served when nobody said: this machine, by a server that listens on loopback alone. */
+/* Sets the admitted hosts without --allow: the local host, if the server listens on loopback
+ * only. */
 static int choose_allowed(struct server *server, const struct server_config *c)
 {
     bool inside = true;
@@ -359,8 +360,8 @@ static int choose_allowed(struct server *server, const struct server_config *c)
 }
 
 /*
- * Open objects leave half of the descriptors that the process may have to the network.  One
- * needs two while it takes another one's place.
+ * Returns the limit on open objects, which leaves half of the process's descriptors to the
+ * network.  An object that replaces another one needs two.
  */
 static uint32_t most_transfers(void)
 {
@@ -435,8 +436,8 @@ no_list:
     return error;
 }
 
-/* What did not end by itself: the memory of peers, transfers and requests whose operations BMI
- * no longer reports. */
+/* Frees peers, transfers and requests that have not ended, whose operations BMI does not report
+ * any more. */
 static void free_rest(struct server *server)
 {
     while (server->peers) {

@@ -31,7 +31,7 @@ int store_errno(const struct store *store)
     return error == -ENOENT && is_removed(store) ? -EIDRM : error;
 }
 
-/* The names have changed already: all failures are one, which says so. */
+/* Syncs the folder after names have changed; returns -EIO for any failure. */
 int store_sync(const struct store *store)
 {
     return store->sync && file_sync_folder(store->folder) < 0 ? -EIO : 0;
@@ -48,7 +48,7 @@ int store_stream(const struct store *store, DIR **out)
             close(fd);
         return error;
     }
-    if (is_removed(store)) { /* it can be read still, and is empty */
+    if (is_removed(store)) { /* a removed folder can be read, and is empty */
         closedir(dir);
         return -EIDRM;
     }
@@ -65,7 +65,7 @@ int store_open_file(const struct store *store, const char *file)
     return fd;
 }
 
-/* 0, -ENOTEMPTY or -errno.  A file system of its own has lost+found. */
+/* Returns 0, -ENOTEMPTY or -errno.  Ignores the lost+found of a file system. */
 static int check_empty(const struct store *store)
 {
     struct dirent *entry;
@@ -77,13 +77,14 @@ static int check_empty(const struct store *store)
     while (!error && (entry = readdir(dir)))
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
             strcmp(entry->d_name, "lost+found") != 0 &&
-            strcmp(entry->d_name, STORE_LOCK_FILE) != 0) /* of a server that starts as well */
+            strcmp(entry->d_name, STORE_LOCK_FILE) != 0) /* another server may be starting */
             error = -ENOTEMPTY;
     closedir(dir);
     return error;
 }
 
-/* The lock file also marks a folder as a store: what else is there is the store's. */
+/* Opens or makes the lock file, which also marks the folder as a store with files of its
+ * own. */
 static int open_lock(struct store *store)
 {
     int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW, error;
@@ -176,7 +177,7 @@ const struct store_left *store_unreadable(const struct store *store)
 
 /* ---- objects ---- */
 
-/* The name as a text.  -EINVAL, -ENAMETOOLONG: it is none. */
+/* Copies a name, terminated.  Returns 0, -EINVAL or -ENAMETOOLONG. */
 static int name_text(const struct iod_string *name, char *text)
 {
     if (name->length == 0 || memchr(name->text, 0, name->length))
@@ -218,7 +219,7 @@ static void object_free(struct object *object)
     free(object);
 }
 
-/* Its layout is known, and its file is open. */
+/* Sets up the blocks of an object whose layout is known and whose file is open. */
 static void object_ready(struct object *object)
 {
     object->blocks.fd = object->fd;
@@ -283,8 +284,8 @@ bool store_no_object(int error)
     return error == -ENOENT || error == -EUCLEAN || error == -EIO || error == -EISDIR;
 }
 
-/* Under the lock.  -EEXIST: another part of this copy is under way here, prepared, or has the
- * name.  -EISDIR: what has the name was never an object, and is not replaced. */
+/* Checks that no other part of this copy is here: in progress, prepared, or with the name
+ * (-EEXIST), and that a file of this name is an object (-EISDIR).  With the lock held. */
 static int no_other_part(struct store *store, const char *file, const struct object_meta *meta)
 {
     const struct upload *upload = upload_find(store, meta->name, meta->upload);
@@ -303,8 +304,8 @@ static int no_other_part(struct store *store, const char *file, const struct obj
                                                                                     : 0;
 }
 
-/* Makes the upload's file.  What could not be removed when the store was opened may have its
- * number: then it takes the next.  A descriptor, or -errno. */
+/* Creates the upload's file.  If a file that could not be removed at open has its number, takes
+ * the next one.  Returns a descriptor, or -errno. */
 static int create_file(struct store *store, struct upload *upload)
 {
     for (;;) {
@@ -384,7 +385,8 @@ int store_version(struct store *store, const struct iod_string *name, uint64_t *
     if (error)
         return error;
     pthread_mutex_lock(&store->lock);
-    prepared = upload_highest(store, text, 0, 0); /* first: it may get the name meanwhile */
+    prepared = upload_highest(store, text, 0, 0); /* first, because this one may get the name
+                                                   * meanwhile */
     if (prepared)
         *version = prepared->version;
     pthread_mutex_unlock(&store->lock);
@@ -446,7 +448,7 @@ int store_commit(struct object *object, uint64_t *upload, uint64_t *version)
 
     pthread_mutex_lock(&store->lock);
     own = object->upload;
-    *upload = object->meta.upload; /* somebody may have rolled it forward */
+    *upload = object->meta.upload; /* another client may have committed it */
     *version = own ? own->removed_version : 0;
     if (own && own->index == 0 && upload_below_removed(own))
         *upload = 0;
@@ -484,7 +486,7 @@ int store_read_head(int fd, struct object_meta *meta)
     return 0;
 }
 
-/* Opens what has the name. */
+/* Opens the object of the name. */
 static int open_named(struct object *object)
 {
     object->fd = store_open_file(object->store, object->file);
@@ -493,7 +495,7 @@ static int open_named(struct object *object)
     return store_read_head(object->fd, &object->meta);
 }
 
-/* Commits a prepared upload for somebody who knows that it was decided. */
+/* Commits a prepared upload for a client that knows its decision. */
 static int roll_forward(struct store *store, const char *name, const char *file,
                         uint64_t number)
 {
@@ -515,8 +517,8 @@ static int roll_forward(struct store *store, const char *name, const char *file,
     return error ? error : now == number ? 0 : -ESTALE;
 }
 
-/* Another one has the name, or none.  A commit may have been at work since that was seen: the
- * name is read again also where the upload is not here any more. */
+/* Opens an upload that does not have the name.  A concurrent commit may have changed this, so
+ * the name is read again, also if the upload is unknown. */
 static int open_other(struct object *object, const char *name, uint64_t upload)
 {
     int error = roll_forward(object->store, name, object->file, upload), named;
@@ -598,7 +600,8 @@ int store_forget(struct store *store, const struct iod_string *name, uint64_t nu
     return error;
 }
 
-/* Under the lock.  *fd is what had the name, which takes its time to go when it is closed. */
+/* Removes the object of the name, with the lock held.  *fd: the removed file, whose close may
+ * take long. */
 static int remove_named(struct store *store, const char *file, uint64_t number, int *fd)
 {
     struct object_meta meta;
@@ -608,7 +611,7 @@ static int remove_named(struct store *store, const char *file, uint64_t number, 
     if (*fd < 0)
         return *fd == -ENOENT ? -ESTALE : *fd;
     error = store_read_head(*fd, &meta);
-    if (error && error != -EUCLEAN && error != -EIO) /* which is a file, but no whole object */
+    if (error && error != -EUCLEAN && error != -EIO) /* a file, but not a valid object */
         return error;
     if (!error && meta.upload != number)
         return -ESTALE;

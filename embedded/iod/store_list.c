@@ -9,14 +9,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* As many names as an answer has room for, about.  Those of a look through the folder that come
- * first in the order of their bytes; the folder is looked through again for the others. */
+/* Names of a listing, about as many as fit in a reply: the first ones of a scan of the folder,
+ * in byte order.  The folder is scanned again for the others. */
 #define NAMES_MOST 1024u
 
 struct names {
     char *item[2 * NAMES_MOST];
     size_t count;
-    bool more; /* some that come later were left out */
+    bool more; /* later names were omitted */
 };
 
 static void names_free(struct names *names, size_t from)
@@ -56,7 +56,7 @@ static int names_add(struct names *names, const char *name)
     return 0;
 }
 
-/* The first decoded names behind `last`, sorted by their bytes. */
+/* Collects the first decoded names behind `last`, in byte order. */
 static int collect_names(struct store *store, const char *last, struct names *names)
 {
     char name[IOD_NAME_MAX + 1];
@@ -74,7 +74,7 @@ static int collect_names(struct store *store, const char *last, struct names *na
     return error;
 }
 
-/* 0 or -errno; -ENOENT: it is gone by now. */
+/* Fills in an entry.  Returns 0 or -errno; -ENOENT: removed meanwhile. */
 static int describe(struct store *store, const char *name, struct iod_entry *entry)
 {
     struct object *object;
@@ -97,8 +97,8 @@ static int describe(struct store *store, const char *name, struct iod_entry *ent
     return error;
 }
 
-/* Says that an object cannot be read, unless that was said before.  Of many such objects some
- * are said again: one is remembered for each bucket. */
+/* Reports an unreadable object, unless reported before.  With many such objects some are
+ * reported repeatedly, because each bucket remembers one. */
 static void say_unread(struct store *store, const char *name, int error,
                        struct store_unread *unread)
 {
@@ -117,14 +117,15 @@ static void say_unread(struct store *store, const char *name, int error,
         unread->say(unread->arg, name, error);
 }
 
-/* A page of a listing as it is made. */
+/* Page of a listing under construction. */
 struct page {
     struct store *store;
     uint8_t *buf;
     size_t size;
     struct iod_entries *entries;
     struct store_unread *unread;
-    uint32_t since; /* unread ones behind the last entry that fitted: asked for again */
+    uint32_t since; /* unreadable ones behind the last entry that fitted, which are listed
+                     * again */
     bool full;
 };
 

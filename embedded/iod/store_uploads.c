@@ -71,7 +71,7 @@ struct upload *upload_highest(struct store *store, const char *name, uint64_t ve
     return best;
 }
 
-/* The file stays, or has gone already. */
+/* Frees an upload without removing its file. */
 static void drop(struct store *store, struct upload *upload)
 {
     struct upload **at = bucket_of(store, upload->name);
@@ -119,7 +119,7 @@ int upload_prepare(struct store *store, struct upload *upload)
     return store_sync(store);
 }
 
-/* Prepared uploads of the name below this one, whose clients are gone, can never be needed. */
+/* Drops lower prepared uploads of the name without clients, which are not needed any more. */
 static void drop_lower(struct store *store, const struct upload *upload)
 {
     struct upload **at = bucket_of(store, upload->name), *u;
@@ -162,7 +162,8 @@ int upload_commit(struct store *store, struct upload *upload, const char *file, 
         upload_remove(store, upload);
         return 0;
     }
-    /* Held open, the old object takes its time to go when it is closed, not now. */
+    /* The old object's file is kept open, so that its deletion happens at the close, not
+     * here. */
     *replaced = store_open_file(store, file);
     error = *replaced < 0 ? *replaced : store_read_head(*replaced, &old);
     if (error == -EISDIR || (error && !store_no_object(error)))
@@ -188,7 +189,7 @@ failed:
     return error;
 }
 
-/* ---- what an earlier run left ---- */
+/* ---- leftovers of an earlier run ---- */
 
 static void stays(struct store_left *left, const char *file, int error)
 {
@@ -210,7 +211,7 @@ static int load_prepared(struct store *store, const char *file)
         close(fd);
     if (store->files <= n)
         store->files = n + 1;
-    if (error) { /* not one of ours, or damaged: it is left alone, and nobody meets it */
+    if (error) { /* foreign or damaged: kept and ignored */
         stays(&store->unreadable, file, error);
         return 0;
     }
@@ -224,7 +225,7 @@ static int load_prepared(struct store *store, const char *file)
     return 0;
 }
 
-/* Is it a name that upload_take_file() or upload_prepare() gives? */
+/* Returns true for names made by upload_take_file() or upload_prepare(). */
 static bool is_ours(const char *file, const char *prefix)
 {
     size_t length = strlen(prefix);

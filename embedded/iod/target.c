@@ -48,7 +48,7 @@ static const char *remedy(int error)
     return "choose another destination";
 }
 
-/* Where linkat() finds a file without a name. */
+/* Size of a path under /proc of a file without a name, for linkat(). */
 #define NAMELESS_PATH 32
 
 static void path_of_nameless(const struct target *t, char *path)
@@ -56,7 +56,7 @@ static void path_of_nameless(const struct target *t, char *path)
     snprintf(path, NAMELESS_PATH, "/proc/self/fd/%d", t->fd);
 }
 
-/* False: the path is too long. */
+/* Sets the temporary name.  Returns false if the path is too long. */
 static bool set_temp(struct target *t, const char *folder, const char *end)
 {
     size_t length = (size_t)snprintf(t->temp, sizeof t->temp, "%s.bmi-cp.%s", folder, end);
@@ -69,7 +69,7 @@ static bool is_null_device(const struct stat *st)
     return S_ISCHR(st->st_mode) && st->st_rdev == makedev(1, 3);
 }
 
-/* `destination`, or `name`'s last part in it. */
+/* Sets the path: `destination`, or the last component of `name` in it. */
 static bool choose_path(struct target *t, const char *destination, const char *name, char *why,
                         size_t size)
 {
@@ -120,7 +120,7 @@ bool target_find(struct target *t, const char *destination, const char *name, ch
     t->device = is_null_device(&st);
     if (!t->device && !S_ISREG(st.st_mode))
         return say(why, size, "%s: is not a regular file; choose another destination", t->path);
-    if (!t->device) { /* a link stays one: what it points at is replaced */
+    if (!t->device) { /* replace the target of a symbolic link, not the link */
         char *real = realpath(t->path, NULL);
         if (real)
             snprintf(t->path, sizeof t->path, "%s", real);
@@ -129,7 +129,7 @@ bool target_find(struct target *t, const char *destination, const char *name, ch
     return true;
 }
 
-/* The folder that the file gets its name in. */
+/* Returns the folder of the file. */
 static void folder_of(const struct target *t, char *folder)
 {
     const char *slash = strrchr(t->path, '/');
@@ -138,8 +138,8 @@ static void folder_of(const struct target *t, char *folder)
              slash ? t->path : "./");
 }
 
-/* A folder with the sticky bit gives away only one's own files, or all where it is one's own.
- * O_NOATIME needs the same rights over a file. */
+/* Returns true if the folder's sticky bit prevents a rename over the file: another user owns
+ * both.  O_NOATIME requires the same rights over a file. */
 static bool is_kept_for_others(const struct target *t, const char *folder)
 {
     struct stat st;
@@ -153,8 +153,7 @@ static bool is_kept_for_others(const struct target *t, const char *folder)
     return fd < 0 && errno == EPERM;
 }
 
-/* Could the file that is there be renamed over?  What would fail then is said before the data
- * moves. */
+/* Checks that the existing file can be replaced, before the data moves. */
 static bool may_replace(const struct target *t, const char *folder, char *why, size_t size)
 {
     struct statx st;
@@ -172,7 +171,8 @@ static bool may_replace(const struct target *t, const char *folder, char *why, s
                          remedy(error));
 }
 
-/* A file without a name goes with its process.  False: not on this file system. */
+/* Creates a file without a name, which vanishes with the process.  Returns false if the file
+ * system has no such files. */
 static bool open_nameless(struct target *t, const char *folder)
 {
     char link[NAMELESS_PATH];
@@ -225,7 +225,7 @@ static bool finish_step(const struct target *t, int result, const char *what, ch
                remedy(errno));
 }
 
-/* A file system may tell at a close what it could not write; the file stays open. */
+/* Reports write errors that a file system returns at close; the file stays open. */
 static int flush_file(const struct target *t)
 {
     int fd = dup(t->fd);
@@ -241,7 +241,7 @@ static int link_nameless(const struct target *t, const char *path)
     return linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
 }
 
-/* Gives it a name to rename, unless it has one. */
+/* Gives the file a temporary name, unless it has one. */
 static int take_temp(struct target *t)
 {
     char folder[PATH_MAX], end[8];
@@ -263,7 +263,8 @@ static int take_temp(struct target *t)
     return result;
 }
 
-/* A new file gets its name at once, unless something has appeared there: that is replaced. */
+/* Names a new file directly, unless a file of that name appeared meanwhile, which is
+ * replaced. */
 static int name_file(struct target *t)
 {
     if (!t->temp[0]) {
@@ -278,7 +279,7 @@ static int name_file(struct target *t)
     return 0;
 }
 
-/* With `sync` the new name is on the disk then, too. */
+/* Names the file; with `sync` the name is on the disk afterwards, too. */
 static bool take_name(struct target *t, bool sync, char *why, size_t size)
 {
     char path[PATH_MAX];
@@ -305,8 +306,8 @@ static bool take_name(struct target *t, bool sync, char *why, size_t size)
     return good;
 }
 
-/* Gives the file the owner, the group and the mode of the one it replaces.  A file that gets
- * another owner or group runs with nobody's rights: it loses the bits that say so. */
+/* Copies owner, group and mode of the replaced file.  If owner or group cannot be copied,
+ * clears the setuid or setgid bit. */
 static int copy_rights(const struct target *t)
 {
     mode_t mode = t->mode;
@@ -324,8 +325,8 @@ bool target_resize(struct target *t, uint64_t bytes, char *why, size_t size)
            finish_step(t, ftruncate(t->fd, (off_t)bytes), "set its size", why, size);
 }
 
-/* The data is written out before the file gets a temporary name, which a killed process would
- * leave.  It gets that name before its owner: others' files may not be linked. */
+/* Writes the data out before the file gets a temporary name, because a killed process would
+ * leave that.  The name precedes the owner, because files of other users may not be linked. */
 bool target_finish(struct target *t, mode_t mode, bool sync, char *why, size_t size)
 {
     mode_t mask;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * target.h - the file that a copy out makes: without a name until it is complete, or, on a file
- * system that cannot have that, with a hidden one in the destination's folder.  An existing
- * file keeps its permission bits, its group and, where the user may give files away, its owner;
- * a symbolic link keeps pointing at it.
+ * target.h - output file of a copy out: without a name until complete, or with a hidden name in
+ * the destination's folder if the file system requires one.  An existing file keeps its
+ * permission bits, its group and, where permitted, its owner; a symbolic link remains.
  */
 #ifndef IOD_TARGET_H
 #define IOD_TARGET_H
@@ -15,33 +14,32 @@
 #include <sys/types.h>
 
 struct target {
-    char path[PATH_MAX]; /* where the file will be */
-    char temp[PATH_MAX]; /* where it is; empty when it has no name, or has its own */
+    char path[PATH_MAX]; /* final path */
+    char temp[PATH_MAX]; /* current name; empty: none, or the final one */
     int fd;
     bool device; /* /dev/null: written in place */
     bool exists;
-    mode_t mode; /* of the file that is there already; its owner and group */
+    mode_t mode; /* mode, owner and group of the existing file */
     uid_t owner;
     gid_t group;
 };
 
-/* Finds the place: `destination`, or `name` in it if it is a folder.  False: `why` is one line.
- */
+/* Finds the path: `destination`, or `name` in it if it is a folder.  Returns false with one
+ * line in `why`. */
 bool target_find(struct target *target, const char *destination, const char *name, char *why,
                  size_t size);
 
-/* Makes the temporary file.  False also where it could not replace the file that is there. */
+/* Creates the temporary file.  Returns false also if the existing file cannot be replaced. */
 bool target_open(struct target *target, char *why, size_t size);
 
-/* Gives the file its size, before there is data in it. */
+/* Sets the size of the file, before its data is written. */
 bool target_resize(struct target *target, uint64_t bytes, char *why, size_t size);
 
-/* Gives the file its mode (`mode` less the umask if it is new) and its name.  With `sync` all
- * that is on the disk; it has its name already when only that could not be written there. */
+/* Sets the mode (`mode` without the umask if new) and the name.  With `sync` everything is on
+ * the disk; after a failure of only the last sync the file has its name. */
 bool target_finish(struct target *target, mode_t mode, bool sync, char *why, size_t size);
 
-/* Closes; removes what was not finished.  Harmless on a target that was only zeroed with fd -1.
- */
+/* Closes the file; removes an unfinished one.  Allowed on a zeroed target with fd -1. */
 void target_close(struct target *target);
 
 #endif

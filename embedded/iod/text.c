@@ -8,8 +8,8 @@
 size_t text_character(const char *string, size_t length)
 {
     const unsigned char *text = (const unsigned char *)string;
-    /* of the second byte; what is left out would be too long a form, a half of a pair, or above
-     * the last character */
+    /* range of the second byte, which excludes overlong forms, surrogates and values above
+     * U+10FFFF */
     unsigned char least = 0x80, most = 0xbf;
     size_t bytes;
 
@@ -34,10 +34,10 @@ size_t text_character(const char *string, size_t length)
     return bytes;
 }
 
-/* `bytes` as text_character() has it. */
+/* Returns true for a control character; `bytes` as returned by text_character(). */
 static bool is_control(const unsigned char *text, size_t bytes)
 {
-    if (bytes == 0) /* to a terminal that does not take UTF-8 it may be one */
+    if (bytes == 0) /* may be one for a terminal without UTF-8 */
         return text[0] < 0xa0;
     return text[0] < ' ' || text[0] == 127 || (text[0] == 0xc2 && text[1] < 0xa0);
 }

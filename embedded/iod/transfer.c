@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Transfers: objects that a client has open, to write or to read.
+ * transfer.c - transfers: objects that a client has open for writing or reading.
  *
- * An upload goes PUT_OPEN, WRITE (one or more), SEAL, COMMIT; a download GET_OPEN, EXTENTS,
- * READ (any number), CLOSE.  At any time at most one thing works on a transfer: a job (`busy`)
- * or a flow.  Closing is asked for by the client, by the loss of the client, by a time-out, or
- * follows a commit; it waits for what works on the transfer, then a job releases the object
- * (which removes an upload that was not committed) and the transfer is gone.
+ * Upload: PUT_OPEN, WRITE (one or more), SEAL, COMMIT.  Download: GET_OPEN, EXTENTS, READ (any
+ * number), CLOSE.  At most one thing works on a transfer at a time: a job (`busy`) or a flow.
+ * A transfer is closed by the client, the loss of the client, a timeout, or a commit.  Closing
+ * waits for the work in progress; a job then releases the object (which removes an uncommitted
+ * upload) and frees the transfer.
  *
- * A flow that cannot write (disk full) goes on receiving and throws away: its request is
- * answered with the error at once, the client stops and closes, and no message is left hanging
- * on either side.
+ * A flow that cannot write (disk full) continues to receive and discards the data: its request
+ * is answered with the error at once, the client stops and closes, and no message is left
+ * unmatched on either side.
  */
 #include "config.h"
 #include "embedded/iod/server_impl.h"
@@ -36,7 +36,7 @@ bool transfer_is_busy(const struct transfer *t)
     return t->busy || t->flow;
 }
 
-/* ---- how many ---- */
+/* ---- limits ---- */
 
 bool transfer_reserve(struct peer *peer)
 {
@@ -70,7 +70,7 @@ static void transfer_remove(struct transfer *t)
     transfer_unreserve(t->peer);
 }
 
-/* On a worker. */
+/* Releases object and transfer, on a worker. */
 static void transfer_release(struct job *job)
 {
     struct transfer *t =
@@ -78,7 +78,7 @@ static void transfer_release(struct job *job)
     struct server *server = t->server;
     struct peer *peer = t->peer;
 
-    /* nothing works on the transfer: nobody else reads it */
+    /* without the lock: nothing else works on the transfer */
     store_release(t->object, t->closer != NULL);
     pthread_mutex_lock(&server->lock);
     transfer_remove(t);
@@ -131,8 +131,8 @@ static uint32_t smaller(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* A handle that cannot be guessed, so that a client that reconnects cannot meet another one's.
- */
+/* Returns a random handle, so that a client that reconnects does not get the handle of another
+ * one. */
 static uint64_t new_handle(struct server *server)
 {
     uint64_t random = 0;
@@ -143,9 +143,9 @@ static uint64_t new_handle(struct server *server)
 }
 
 /*
- * With the lock held.  Takes the object over, also when there is no memory (NULL).  The
- * transfer is busy until the job that opens it says transfer_job_ended(): should the client be
- * gone, it is closed then and not before.
+ * Makes a transfer, with the lock held.  Takes over the object, also without memory (NULL).
+ * The transfer is busy until its job calls transfer_job_ended(); if the client is gone, it is
+ * closed then.
  */
 static struct transfer *transfer_new(struct request *r, struct object *object, bool upload)
 {
@@ -178,7 +178,7 @@ static struct transfer *transfer_new(struct request *r, struct object *object, b
 
 void work_put_open(struct request *r)
 {
-    struct server *server = r->server; /* replying may end the request */
+    struct server *server = r->server; /* a reply may end the request */
     const struct iod_request *q = &r->decoded;
     struct iod_reply reply = {.op = q->op};
     struct object_meta meta = {.layout = q->layout, .upload = q->upload, .mode = q->mode};
@@ -188,7 +188,7 @@ void work_put_open(struct request *r)
 
     memcpy(meta.servers, q->servers.text, q->servers.length);
     error = store_create(server->store, &q->name, &meta, &object);
-    if (!error) { /* not before: what is removed from now on the upload knows */
+    if (!error) { /* after store_create(): the upload records later removals */
         error = store_version(server->store, &q->name, &reply.version);
         if (error)
             store_release(object, true);
@@ -212,7 +212,7 @@ void work_put_open(struct request *r)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* Fills in what is open, and what is prepared above it. */
+/* Fills in the reply with the open object. */
 static void describe(struct iod_reply *reply, const struct transfer *t,
                      const struct object_meta *meta)
 {
@@ -228,7 +228,7 @@ static void describe(struct iod_reply *reply, const struct transfer *t,
 
 void work_get_open(struct request *r)
 {
-    struct server *server = r->server; /* replying may end the request */
+    struct server *server = r->server; /* a reply may end the request */
     const struct iod_request *q = &r->decoded;
     struct iod_reply reply = {.op = q->op,
                               .buffer_size = q->buffer_size,
@@ -324,10 +324,10 @@ void work_seal(struct request *r)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* The answer to a request that only names an upload. */
+/* Replies to a request that only names an upload. */
 static void answer_named(struct request *r, int error, const char *doing)
 {
-    struct server *server = r->server; /* replying may end the request */
+    struct server *server = r->server; /* a reply may end the request */
     struct iod_reply reply = {.op = r->decoded.op};
 
     pthread_mutex_lock(&server->lock);
@@ -387,7 +387,7 @@ static void refuse_for_flow(struct transfer *t, const struct flow_status *status
     t->active = NULL;
 }
 
-/* On a worker: the disk failed, data is thrown away from now on. */
+/* Handles a disk failure, on a worker: further data is discarded. */
 static void flow_failed(void *arg)
 {
     struct transfer *t = arg;
@@ -400,7 +400,7 @@ static void flow_failed(void *arg)
     pthread_mutex_unlock(&t->server->lock);
 }
 
-/* On a worker: the flow ended. */
+/* Handles the end of the flow, on a worker. */
 static void flow_ended(void *arg)
 {
     struct transfer *t = arg;
@@ -428,7 +428,7 @@ static void flow_ended(void *arg)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* NULL, or what is wrong with a READ or WRITE. */
+/* Returns the error of a READ or WRITE request; NULL: valid. */
 static const char *check_data_request(const struct transfer *t, const struct iod_request *q)
 {
     struct iod_extent first = iod_extents_at(&q->extents, 0);

@@ -11,8 +11,8 @@ struct workers {
     pthread_cond_t work;
     struct turn *first, *last; /* turns with jobs */
     struct turn common;
-    int running; /* jobs being run now */
-    int longs;   /* of them */
+    int running; /* jobs running */
+    int longs;   /* long jobs running */
     bool stop;
     int count;
     pthread_t thread[];
@@ -28,14 +28,14 @@ static void add_turn(struct workers *w, struct turn *turn)
     w->last = turn;
 }
 
-/* Half of the threads, and one at least. */
+/* Returns true if the job may run: long jobs get half of the threads, at least one. */
 static bool may_run(const struct workers *w, const struct job *job)
 {
     return !job->is_long || w->longs < (w->count + 1) / 2;
 }
 
-/* The first job of the first turn whose job may run; the turn goes behind the others if it has
- * more.  NULL: none. */
+/* Takes the first job, in order of turns, that may run; its turn moves behind the others if it
+ * has more.  NULL: none. */
 static struct job *take(struct workers *w)
 {
     struct turn *before = NULL, *turn = w->first;

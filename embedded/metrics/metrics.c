@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* See metrics.h. */
+/* metrics.c - see metrics.h. */
 #include "embedded/metrics/metrics.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #define NAME_MAX_LENGTH 128
-#define STAGES_MOST     256 /* of all kinds and protocols */
+#define STAGES_MOST     256 /* maximum number of stages, over all kinds and protocols */
 
-/* Upper bounds of the histogram's classes, as powers of two in ns: 1 us to 17 s, each four
- * times the one before.  What took longer is in the last class, which has no bound. */
+/* Upper bounds of the histogram's buckets, as powers of two in ns: 1 us to 17 s in steps of
+ * four.  The last bucket has no bound. */
 #define CLASS_FIRST 10
 #define CLASS_LAST  34
 #define CLASS_STEP  2
 
-/* In a help text a backslash and a line feed need an escape, in a label a quote as well. */
+/* Escapes backslash and line feed, as help texts need, and quotes in labels. */
 static void put_escaped(FILE *out, const char *text, const char *special)
 {
     for (; *text; text++) {
@@ -89,7 +89,8 @@ static void put_stage(FILE *out, const struct rme_stage *s, const char *network)
     fprintf(out, "%" PRIu64 "\n", sum);
 }
 
-/* What is counted while we look can move the rows behind it by one: none is printed twice. */
+/* Stages printed already.  A stage that is first counted during the output can move later rows
+ * by one. */
 struct seen {
     const char *kind, *protocol, *stage;
 };

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * metrics.h - what an engine counts, as text that Prometheus reads (its exposition format,
- * version 0.0.4).
+ * metrics.h - counters of an engine in the text format of Prometheus (exposition format 0.0.4).
  *
- * Names, help and types come from the engine's one table of counters.  A name is "rme_", that
- * of the counter, its unit where the name does not have it, and "_total" for what only grows.
+ * Names, help and types come from the engine's table of counters.  A name is "rme_", the
+ * counter's name, its unit unless part of the name, and "_total" for monotonic counters.
  */
 #ifndef EMBEDDED_METRICS_H
 #define EMBEDDED_METRICS_H
@@ -14,16 +13,16 @@
 #include <stdio.h>
 #include "common/rme.h"
 
-/* The head of one metric: its help and its type ("counter", "gauge", "histogram"). */
+/* Prints the head of a metric: its help and its type ("counter", "gauge", "histogram"). */
 void metrics_head(FILE *out, const char *name, const char *type, const char *help);
 
-/* A label's value, with what needs an escape escaped; no quotes around it. */
+/* Prints a label's value, escaped, without quotes. */
 void metrics_label(FILE *out, const char *value);
 
 /*
- * All counters and gauges, each with the label network="NETWORK", and the times of the stages
- * of operations, in seconds, as one histogram with labels kind, protocol and stage.  Errors are
- * those of `out`, at its end.
+ * Prints all counters and gauges with the label network="NETWORK", and the times of operations
+ * per stage, in seconds, as a histogram with the labels kind, protocol and stage.  The caller
+ * checks `out` for errors.
  */
 void metrics_engine(FILE *out, struct rme *rme, const char *network);
 

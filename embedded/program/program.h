@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* program.h - what a program finds at its start, and leaves at its end. */
+/* program.h - start and end of a program: standard streams, signals, the supervisor. */
 #ifndef EMBEDDED_PROGRAM_H
 #define EMBEDDED_PROGRAM_H
 
 #include <stdbool.h>
 
 /*
- * Opens /dev/null where standard input, output or error is closed, before anything else opens a
- * file: that would become one of them, and take what is printed.  It cannot be read, or
- * written, so that a program notices as it would have.  False, with a line on standard error,
- * if that is not possible.
+ * Opens /dev/null for each closed standard stream.  Call before any file is opened, because
+ * that file would get the descriptor and receive the output.  The replacement cannot be read
+ * (or written), so a use fails as with a closed descriptor.  Returns false, with a line on
+ * standard error, if impossible.
  */
 bool program_streams(void);
 
-/* Calls `handler` at a signal, unless the program was started with the signal ignored, as by
- * nohup, and by shells in the background. */
+/* Installs a signal handler, unless the signal was ignored at the start of the program, as with
+ * nohup and in background jobs of shells. */
 void program_catch(int number, void (*handler)(int));
 
-/* Writes out what was printed on standard output.  If that fails, or did before, complains in
- * the program's name, with `rest` behind the cause and the remedy, and returns false. */
+/* Flushes standard output.  After a failure, now or earlier, prints a line with the program's
+ * name, the cause, the remedy and `rest`, and returns false. */
 bool program_output(const char *program, const char *rest);
 
 /*
- * Tells the supervisor that started the program a change of state, as sd_notify(3) does: sends
- * the text, variables like "READY=1\nSTATUS=...", as one datagram to the unix socket that the
- * environment names in NOTIFY_SOCKET (a path, or with '@' in front an abstract name).  Without
- * that variable, or where nobody listens, nothing happens.
+ * Reports a change of state to the supervisor like sd_notify(3): sends the text, variables like
+ * "READY=1\nSTATUS=...", as one datagram to the unix socket in the environment variable
+ * NOTIFY_SOCKET (a path, or an abstract name with a leading '@').  Does nothing without the
+ * variable or a listener.
  */
 void program_notify(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
