@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * ask.c - asking at the desk of a server whether it is still there.
+ * ask.c - queries by TCP whether a server is still the same process.
  *
- * A desk says whether a server that takes nothing any more is gone: nobody listens there, or a
- * process of another generation. Who called it asks, and who was called by a node's server: a
- * client has no desk. That nobody listens says something only where somebody did before.
+ * The desk of a server (exchange.h) shows whether an unresponsive server is gone: no process
+ * listens, or a process of another generation answers.  Either side of a link queries the
+ * server of a node; a client has no desk.  A refused connection is significant only if the desk
+ * was open before.
  */
 #include <errno.h>
 #include <sys/epoll.h>
 
 #include "bmi_elan4/elan.h"
 
-/* The generation that is asked for. */
+/* Returns the generation that the peer should have. */
 static uint64_t whom(const struct rme_link *l)
 {
     return l->met ? l->met : l->generation;
@@ -67,7 +68,7 @@ void elan_ask(struct rme_link *l, int64_t now)
     if (l->question || (l->asked && now - l->asked < ELAN_ASK_MS) ||
         bmi_elan4_place(&f->nic->range, (int)l->vp, &node, &context) < 0 ||
         (l->passive && context != f->nic->range.low_context) ||
-        (node == f->nic->node && !l->met) || /* the log tells */
+        (node == f->nic->node && !l->met) || /* the context log shows this */
         bmi_elan4_servers_find(f->servers, &f->nic->range, node, context, &where) < 0 ||
         where.queue)
         return;
@@ -78,7 +79,7 @@ void elan_ask(struct rme_link *l, int64_t now)
     if (rc == -ECONNREFUSED && had_desk(l))
         gone(l);
     else if ((rc == -EMFILE || rc == -ENFILE) && l->state == ELAN_GREETING_STATE)
-        elan_link_down(l, rc); /* emuelan4 needs one for the peer's memory, too */
+        elan_link_down(l, rc); /* under emuelan4 the peer's memory needs a descriptor, too */
     if (rc < 0)
         return;
     f->callings++;

@@ -38,7 +38,7 @@ uint32_t elan_op_rx_release(struct rme_link *l, uint32_t n)
         l->rx_free = rx->next;
         free(rx);
     }
-    l->rx_debt += n; /* of those that come back */
+    l->rx_debt += n; /* deducted from the buffers that are returned */
     return 0;
 }
 

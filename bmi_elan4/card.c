@@ -21,7 +21,7 @@ static uint64_t get(const uint8_t *at, unsigned bytes)
     return v;
 }
 
-/* FNV-1a, so that the key itself stays at home. */
+/* Returns an FNV-1a hash of the key, so that the key itself is not sent. */
 static uint64_t sum_of(const unsigned key[4])
 {
     uint64_t sum = UINT64_C(0xcbf29ce484222325);

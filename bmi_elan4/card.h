@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The card of a process: who it is and where its messages go. Both ways of meeting hand it
- * over, the temporary TCP connection (exchange.h) as well as the first message to a server's
- * queue.
+ * card.h - a process's connection information (card): identity and address of its input queue.
+ * Cards are exchanged over a temporary TCP connection (exchange.h) and in the first message to
+ * a server's queue.
  *
  * All functions are pure.
  */
@@ -16,7 +16,7 @@
 #define BMI_ELAN4_CARD_BYTES 64
 #define BMI_ELAN4_ANYBODY    UINT32_MAX
 
-/* What one process thinks of another's card. */
+/* Results of the check of a card, with their texts. */
 #define BMI_ELAN4_VERDICTS(X)                                                                  \
     X(WELCOME, "welcome")                                                                      \
     X(VERSION, "different protocol version")                                                   \
@@ -34,16 +34,16 @@ enum bmi_elan4_verdict {
 
 struct bmi_elan4_card {
     uint32_t version;
-    uint32_t verdict; /* of an answer, enum bmi_elan4_verdict */
-    uint32_t vp;      /* whose card it is */
-    uint32_t wanted;  /* whom it is for; BMI_ELAN4_ANYBODY in an answer */
+    uint32_t verdict; /* of a reply, enum bmi_elan4_verdict */
+    uint32_t vp;      /* process number of the card's owner */
+    uint32_t wanted;  /* process number of the receiver; BMI_ELAN4_ANYBODY in a reply */
     struct bmi_elan4_range range;
     uint64_t queue;      /* Elan address of the input queue */
-    uint64_t generation; /* tells this owner of the context from earlier ones; not 0 */
-    uint64_t key;        /* a sum of the shared key, not the key */
+    uint64_t generation; /* distinguishes this owner of the context from earlier ones; not 0 */
+    uint64_t key;        /* hash of the shared key */
 };
 
-/* The card of the process at `context` of `node`, for nobody in particular. */
+/* Fills in the card of the process at `context` of `node`, for any receiver. */
 void bmi_elan4_card_fill(struct bmi_elan4_card *card, const struct bmi_elan4_range *r,
                          const unsigned key[4], int node, int context, uint64_t queue,
                          uint64_t generation);
@@ -51,15 +51,15 @@ void bmi_elan4_card_fill(struct bmi_elan4_card *card, const struct bmi_elan4_ran
 void bmi_elan4_card_encode(const struct bmi_elan4_card *card,
                            uint8_t out[BMI_ELAN4_CARD_BYTES]);
 
-/* 0, or -EPROTO for bytes that are no card: where nobody can be answered. A card of another
- * version is one. */
+/* Decodes a card.  Returns 0, or -EPROTO for other data, to which no reply is possible.  A card
+ * of another version is valid. */
 int bmi_elan4_card_decode(const uint8_t in[BMI_ELAN4_CARD_BYTES], struct bmi_elan4_card *card);
 
-/* What the owner of `mine` says to the one of `theirs`. */
+/* Returns the verdict of the owner of `mine` on the card `theirs`. */
 enum bmi_elan4_verdict bmi_elan4_card_judge(const struct bmi_elan4_card *mine,
                                             const struct bmi_elan4_card *theirs);
 
-/* In words; never NULL. */
+/* Returns the text of a verdict; never NULL. */
 const char *bmi_elan4_verdict_text(uint32_t verdict);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Every call of libelan4, each behind one function: what is not certain about the real one
- * (doc/emuelan4.md lists it), and where its versions differ. Nothing else in this folder calls
- * the library, so a correction is one here; tests/tree/elan4-compat sees to it.
+ * compat.h - all calls of libelan4, one function each: uncertain behaviour of the real library
+ * (doc/emuelan4.md lists it) and differences between its versions.  No other file of this
+ * folder calls the library, so that corrections are local; tests/tree/elan4-compat checks this.
  */
 #ifndef BMI_ELAN4_COMPAT_H
 #define BMI_ELAN4_COMPAT_H
@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- Memory: the types of the second and the third argument, what freeing returns ---- */
+/* ---- Memory: types of the second and third argument; result of freeing ---- */
 
 static inline ELAN4_SDRAM *compat_open_sdram(int rail, size_t bytes)
 {
@@ -32,7 +32,7 @@ static inline void compat_close_memory(ELAN4_ALLOC *alloc, ELAN4_SDRAM *sdram)
     elan4_close_sdram(sdram);
 }
 
-/* NULL: there is none left. */
+/* Allocate memory of either kind; NULL: none left. */
 static inline void *compat_main_memory(ELAN4_ALLOC *alloc, size_t align, size_t size)
 {
     return elan4_allocMain(alloc, align, size);
@@ -55,7 +55,7 @@ static inline void compat_free_sdram(ELAN4_ALLOC *alloc, void *p)
         elan4_freeElan(alloc, p);
 }
 
-/* What is const of the address. */
+/* Returns the Elan address of main memory; libelan4's argument is not const. */
 static inline E4_Addr compat_at(ELAN4_CTX *ctx, const volatile void *p)
 {
     return elan4_main2elan(ctx, (void *)(uintptr_t)p);
@@ -71,7 +71,7 @@ static inline void compat_store(E4_uint64 value, volatile void *p)
     elan4_store64(value, (volatile E4_uint64 *)p);
 }
 
-/* The value of a bad address. */
+/* Returns false for the value of a bad address. */
 static inline bool compat_is_address(E4_Addr at)
 {
     return at != ELAN_BAD_ADDR;
@@ -79,7 +79,8 @@ static inline bool compat_is_address(E4_Addr at)
 
 /* ---- Leaving ---- */
 
-/* The real library is not known to let go of a context before the process ends: false. */
+/* Detaches from the context.  Returns false with the real library, which is not known to
+ * release a context before the process ends. */
 static inline bool compat_leave(ELAN4_CTX *ctx)
 {
 #ifdef ELAN4_EMULATION
@@ -91,7 +92,7 @@ static inline bool compat_leave(ELAN4_CTX *ctx)
 #endif
 }
 
-/* ---- Cookies: the values of their types ---- */
+/* ---- Cookies: values of their types ---- */
 
 static inline E4_uint64 compat_dma_cookie(ELAN4_COOKIEPOOL *pool, unsigned vp)
 {
@@ -100,7 +101,7 @@ static inline E4_uint64 compat_dma_cookie(ELAN4_COOKIEPOOL *pool, unsigned vp)
 
 /* ---- Command queues ---- */
 
-/* Before qsnetlibs 1.7.0 the memory of a queue is the caller's. */
+/* Before qsnetlibs 1.7.0 the caller provides the memory of a queue. */
 #if QSNETLIBS_VERSION_CODE < QSNETLIBS_VERSION(1, 7, 0)
 #define COMPAT_CTX_MEMORY(ctx, alloc) ctx, alloc
 #else
@@ -113,8 +114,8 @@ static inline E4_CmdQ *compat_cmdq(ELAN4_CTX *ctx, ELAN4_ALLOC *alloc, unsigned 
     return elan4_alloc_cmdq(COMPAT_CTX_MEMORY(ctx, alloc), size, perms, NULL);
 }
 
-/* One that waits by itself where it is full, for so many commands at a time: the flag's
- * value. */
+/* Allocates a queue that waits when full, for `commands` commands at a time (value of the
+ * flag). */
 static inline E4_CmdQ *compat_flowing_cmdq(ELAN4_CTX *ctx, ELAN4_ALLOC *alloc, unsigned size,
                                            unsigned perms, unsigned commands)
 {
@@ -139,8 +140,8 @@ static inline void compat_flush(E4_CmdQ *q)
     q->cmdq_flush(q);
 }
 
-/* Room for a chain of so many dwords, a reservation for each: what sharing one does. 0:
- * none. */
+/* Reserves a command port for a chain of `dwords`; one per chain, because the effect of sharing
+ * is uncertain.  Returns 0 if none is left. */
 static inline E4_Addr compat_port(ELAN4_CTX *ctx, unsigned dwords)
 {
     return elan4_alloccq_space(ctx, dwords, CQ_Size8K);
@@ -152,13 +153,14 @@ static inline void compat_free_port(ELAN4_CTX *ctx, E4_Addr port, unsigned dword
         elan4_freecq_space(ctx, port, dwords);
 }
 
-#define COMPAT_ASK_DWORDS      13 /* of a command queue, for each DMA that is asked for */
+#define COMPAT_ASK_DWORDS      13 /* of a command queue, per requested DMA */
 #define COMPAT_ASK_PERMISSIONS (CQ_STENEnableBit | CQ_WriteEnableBit | CQ_ModifyEnableBit)
 
 /*
- * A DMA that the process `vp` is asked to run: cookies, and what becomes of a packet that its
- * interface refuses until the queue has tried often enough. 1 is added to the word at `refused`
- * then, if that is not 0. The driver does so by a guard, with packets that end like this.
+ * Requests a DMA to be run by process `vp`.  Uncertain are the cookies, and the handling of a
+ * packet that the peer's interface refuses until the queue has exhausted its retries: 1 is then
+ * added to the word at `refused`, if not 0.  The driver uses a guard for this, with packets
+ * that end like this one.
  */
 static inline void compat_ask_dma(E4_CmdQ *q, ELAN4_COOKIEPOOL *pool, E4_DMA *dma, unsigned vp,
                                   E4_Addr refused)
@@ -171,7 +173,7 @@ static inline void compat_ask_dma(E4_CmdQ *q, ELAN4_COOKIEPOOL *pool, E4_DMA *dm
     elan4_add_dword_cmd(q, refused, 1);
 }
 
-/* ---- Events that write a word: what exactly initialising and priming store ---- */
+/* ---- Events that write a word: values stored by initialisation and priming ---- */
 
 static inline void compat_word_event(ELAN4_CTX *ctx, E4_Event *event, volatile E4_uint64 *word)
 {
@@ -183,7 +185,7 @@ static inline void compat_prime(ELAN4_CTX *ctx, E4_Event *event, int sets)
     elan4_primeevent_write(ctx, event, sets);
 }
 
-/* ---- The rest, by the name that it has there ---- */
+/* ---- Other calls, with the library's names ---- */
 
 static inline ELAN4_CTX *compat_init(int rail)
 {
@@ -263,11 +265,12 @@ static inline void compat_sleep_for(ELAN4_CTX *ctx, E4_CmdQ *q, E4_CmdQ *irq,
     elan4_waitevent_word(ctx, q, irq, block, cookie, event, word, how);
 }
 
-/* ---- Traps: where the address is, and which are left to the library ---- */
+/* ---- Traps: position of the address, and traps left to the library ---- */
 
 enum compat_trap { COMPAT_TRAP_SOURCE, COMPAT_TRAP_SINK, COMPAT_TRAP_OTHER };
 
-/* The driver puts the address into what it saves of the unit; ut_args has numbers of queues. */
+/* Returns the kind of a trap.  The driver stores the address in the saved state of the unit;
+ * ut_args has numbers of queues. */
 static inline enum compat_trap compat_trap(const ELAN4_USER_TRAP *trap, int *type, E4_Addr *at)
 {
     *type = trap->ut_type;
@@ -291,9 +294,9 @@ static inline enum compat_trap compat_trap(const ELAN4_USER_TRAP *trap, int *typ
 }
 
 /*
- * Registers for what the driver cannot resolve, by its name and its unit. UTS_ALL_TRAPS would
- * take away from libelan4 what it serves itself: packets that it has to execute, errors of the
- * network, traps of the thread processor.
+ * Registers a handler for traps that the driver cannot resolve, by name and unit.
+ * UTS_ALL_TRAPS would include those that libelan4 handles: packets to be executed, network
+ * errors, traps of the thread processor.
  */
 static inline int compat_handle_traps(ELAN4_CTX *ctx,
                                       void (*handler)(ELAN4_CTX *, ELAN4_USER_TRAP *, void *),

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A file for each node, with a record for each context number. Who holds the lock on a record
- * (of the open file: F_OFD_SETLK) has the context. The kernel gives the lock up when the last
- * descriptor of that open file is closed, so when its process dies: a record without a lock
- * belongs to nobody, whatever it says, and nothing has to be found out about dead owners or
- * cleaned up after them. A record that was written half has a wrong sum and counts as empty.
+ * context_log.c - see context_log.h.
  *
- * Several users: any of them may write the file, as any of them may attach to a free context of
- * the network. So it keeps honest processes apart; that two never share a context is the
- * driver's business, who refuses the second one. Nothing read from it is used but to be shown,
- * and to let the generation grow. Files are not followed through links, and are made only where
- * there are none.
+ * Each node has a file with one record per context.  The holder of the lock on a record (of the
+ * open file: F_OFD_SETLK) owns the context.  The kernel releases the lock when the last
+ * descriptor of the open file is closed, hence at the death of its process: a record without a
+ * lock is free, independently of its content, and dead owners need no cleanup.  A record
+ * written in part has a wrong checksum and counts as empty.
  *
- * Any process may lock more of the file than a record, and so keep all others of the node from
+ * Several users: all may write the file, because all may attach to a free context of the
+ * network.  The log coordinates cooperating processes; the driver refuses a second owner of a
+ * context.  Data read from the file is only shown, or increases the generation.  Symbolic links
+ * are not followed, and only missing files are created.
+ *
+ * A process may lock more of the file than a record, which keeps all others of the node from
  * starting; the error names the holder of that lock.
  *
- * A forked child closes its parent's descriptors: it would hold the lock for as long as it
- * lives, and neither its parent's successor nor the child itself could have the context.
+ * A forked child closes its parent's descriptors; otherwise the child would hold the lock while
+ * it lives, and neither its parent's successor nor the child could have the context.
  */
 #include "bmi_elan4/context_log.h"
 #include "bmi_elan4/forked.h"
@@ -47,7 +48,7 @@ struct bmi_elan4_log {
     char path[512];
     struct bmi_elan4_held held;
     struct bmi_elan4_range range;
-    bool taken[]; /* by us; locks of one open file do not exclude each other */
+    bool taken[]; /* by this process; locks of one open file do not exclude each other */
 };
 
 static uint64_t sum_of(const struct record *r)
@@ -78,7 +79,7 @@ static int lock(struct bmi_elan4_log *log, int context, int command, short type,
     return 0;
 }
 
-/* The folder of all users: as /tmp, where nobody removes what another has made. */
+/* Creates the folder for all users, with the sticky bit, like /tmp. */
 static int make_folder(const char *folder)
 {
     if (mkdir(folder, 01777) == 0)
@@ -127,14 +128,14 @@ err_log:
     return rc;
 }
 
-/* The next generation: later than the last owner's, and than any that the file lost. */
+/* Returns the next generation: above the last owner's, and above any that the file has lost. */
 static uint64_t next_generation(const struct record *old)
 {
     struct timespec ts;
 
     clock_gettime(CLOCK_REALTIME, &ts);
     uint64_t now = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-    /* a record that is far ahead of the clock is not believed */
+    /* a record far ahead of the clock is ignored */
     if (is_whole(old) && old->generation >= now && old->generation - now < 60000000)
         return old->generation + 1;
     return now;
@@ -193,7 +194,7 @@ void bmi_elan4_log_give(struct bmi_elan4_log *log, int context)
         !log->taken[context - r->low_context])
         return;
     log->taken[context - r->low_context] = false;
-    /* the record stays as it is: the generation of the next owner grows from it */
+    /* the record remains: the next generation is above this one */
     lock(log, context, F_OFD_SETLK, F_UNLCK, &l);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* event.c - what the host is told in a poll. */
+/* event.c - events of a poll. */
 #include "bmi_elan4/elan.h"
 
 struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, struct rme_link *l)
@@ -20,7 +20,7 @@ static void emit_hello(struct rme_fabric *f, enum rme_event_type type, struct rm
     e->hello_length = l->hello_length;
 }
 
-/* LINK_DOWN is the last of it. */
+/* Delivers the events of a link; LINK_DOWN is the last one. */
 void elan_tell(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A client sends its card and reads one; a server reads one, judges it, and sends its own with
- * the verdict. A card is smaller than any socket's buffer, so it is sent as a whole or the
- * connection is given up. Visitors that say nothing are sent away after a time. When all places
- * are taken, who comes gets the one of the oldest visitor from the address that has most of
- * them: so silent ones cost the server a bounded number of descriptors, and keep nobody out who
- * speaks. Nobody is let in while the process, or the system, has no descriptor for one:
- * those who knock would wake the server without end, so it looks again after a pause.
+ * exchange.c - see exchange.h.
+ *
+ * A client sends its card and reads one; a server reads a card, checks it, and replies with its
+ * own and the verdict.  A card fits in any socket buffer, so it is sent at once or the
+ * connection is dropped.  Silent clients are disconnected after a timeout.  If all places are
+ * taken, a new client displaces the oldest one of the address with the most clients: silent
+ * clients use a bounded number of descriptors and do not block others.  Without a free
+ * descriptor the listener is disabled for a pause, because pending connections would wake the
+ * server continuously.
  */
 #include "bmi_elan4/exchange.h"
 #include "bmi_elan4/forked.h"
@@ -21,13 +23,13 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define LISTENER BMI_ELAN4_VISITORS /* its number among the epoll's */
+#define LISTENER BMI_ELAN4_VISITORS /* number of the listener in epoll data */
 
 struct visitor {
-    int fd; /* -1: the place is free */
+    int fd; /* -1: free */
     unsigned got;
     int64_t until;
-    uint64_t turn; /* who came first has the smallest */
+    uint64_t turn; /* increases with each arrival */
     struct in6_addr from;
     uint8_t in[BMI_ELAN4_CARD_BYTES];
 };
@@ -36,10 +38,10 @@ struct bmi_elan4_desk {
     int listener, epoll;
     unsigned count;
     uint64_t turns;
-    bool shut;     /* the listener is not looked at */
-    int64_t again; /* when it is, though no visitor leaves; 0: then only */
+    bool shut;     /* the listener is disabled */
+    int64_t again; /* ms; when it is enabled although no client leaves; 0: not */
     struct bmi_elan4_card mine;
-    struct bmi_elan4_held held; /* the listener: its port is the successor's */
+    struct bmi_elan4_held held; /* the listener, whose port a successor needs */
     struct visitor visitor[BMI_ELAN4_VISITORS];
 };
 
@@ -136,7 +138,7 @@ static void shut_up(struct bmi_elan4_desk *d, int64_t again)
 
 static void leave(struct bmi_elan4_desk *d, struct visitor *v)
 {
-    close(v->fd); /* the epoll forgets it */
+    close(v->fd); /* also removes it from the epoll set */
     v->fd = -1;
     d->count--;
     open_up(d);
@@ -162,7 +164,7 @@ static unsigned from_there(const struct bmi_elan4_desk *d, const struct in6_addr
     return n;
 }
 
-/* A free one, or that of the oldest visitor from where most of them come. */
+/* Returns a free place, or that of the oldest client of the address with the most clients. */
 static struct visitor *make_place(struct bmi_elan4_desk *d)
 {
     struct visitor *best = NULL;
@@ -182,7 +184,8 @@ static struct visitor *make_place(struct bmi_elan4_desk *d)
     return best;
 }
 
-/* As many as there are places: what one who was let in has to say is heard before he leaves. */
+/* Accepts clients, at most as many as there are places, so that each is served before being
+ * displaced. */
 static void let_in(struct bmi_elan4_desk *d, int64_t now)
 {
     int error = 0;
@@ -208,7 +211,7 @@ static void let_in(struct bmi_elan4_desk *d, int64_t now)
         shut_up(d, now + BMI_ELAN4_PAUSE_MS);
 }
 
-/* True when our card went out. */
+/* Replies to a complete card.  Returns true if the own card was sent. */
 static bool answer(struct bmi_elan4_desk *d, struct visitor *v)
 {
     struct bmi_elan4_card theirs, mine = d->mine;
@@ -221,7 +224,8 @@ static bool answer(struct bmi_elan4_desk *d, struct visitor *v)
     return send(v->fd, out, sizeof(out), MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof(out);
 }
 
-/* True when our card went out. The visitor leaves when it has one, or hangs up. */
+/* Serves a client.  Returns true if the own card was sent.  The client is disconnected after
+ * the reply, or when it hangs up. */
 static bool attend(struct bmi_elan4_desk *d, struct visitor *v)
 {
     bool given = false;
@@ -306,7 +310,7 @@ err_call:
     return rc;
 }
 
-/* 0 when the connection stands and our card is on its way. */
+/* Sends the card once the connection is established.  Returns 0 when sent. */
 static int speak(struct bmi_elan4_call *c)
 {
     struct pollfd p = {.fd = c->fd, .events = POLLOUT};

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Meeting over TCP: a client connects to a port that it knows, both hand over their cards, and
- * the connection is over. A server has a desk, a client makes a call. Nothing here blocks; one
- * thread at a time uses a desk or a call. Times are milliseconds of the monotonic clock.
+ * exchange.h - exchange of cards over TCP: a client connects to a known port, both sides send
+ * their cards, and the connection is closed.  The server's side is a desk, the client's a call.
+ * Nothing blocks; one thread at a time uses a desk or a call.  Times are ms of the monotonic
+ * clock.
  */
 #ifndef BMI_ELAN4_EXCHANGE_H
 #define BMI_ELAN4_EXCHANGE_H
@@ -12,36 +13,36 @@
 
 #include "bmi_elan4/card.h"
 
-#define BMI_ELAN4_VISITORS 16   /* at a desk at a time; one more displaces the oldest */
-#define BMI_ELAN4_VISIT_MS 2000 /* for one of them */
-#define BMI_ELAN4_PAUSE_MS 100  /* until the next is let in when there was no descriptor */
+#define BMI_ELAN4_VISITORS 16   /* clients of a desk; another one displaces the oldest */
+#define BMI_ELAN4_VISIT_MS 2000 /* timeout of a client */
+#define BMI_ELAN4_PAUSE_MS 100  /* pause of the listener without a free descriptor */
 
 struct bmi_elan4_desk;
 struct bmi_elan4_call;
 
-/* Listens. 0, or a negative errno (-EADDRINUSE, -EADDRNOTAVAIL, …). */
+/* Opens a listener.  Returns 0 or a negative errno (-EADDRINUSE, -EADDRNOTAVAIL ...). */
 int bmi_elan4_desk_open(const struct sockaddr *addr, socklen_t length,
                         const struct bmi_elan4_card *mine, struct bmi_elan4_desk **out);
 void bmi_elan4_desk_close(struct bmi_elan4_desk *desk);
-/* Becomes readable when there is something to do; the desk's own. */
+/* Returns a descriptor, owned by the desk, that is readable when there is work. */
 int bmi_elan4_desk_fd(const struct bmi_elan4_desk *desk);
-/* The port that it listens at. */
+/* Returns the listening port. */
 unsigned bmi_elan4_desk_port(const struct bmi_elan4_desk *desk);
-/* Does what can be done now. How many cards were given out. */
+/* Does all work that is possible now.  Returns the number of cards sent. */
 int bmi_elan4_desk_serve(struct bmi_elan4_desk *desk, int64_t now);
-/* When the desk wants to be served although nothing is readable; -1: never. */
+/* Returns the time of the next work without a readable descriptor; -1: none. */
 int64_t bmi_elan4_desk_deadline(const struct bmi_elan4_desk *desk);
 
-/* Starts to call. 0, or a negative errno. */
+/* Starts a call.  Returns 0 or a negative errno. */
 int bmi_elan4_call_begin(const struct sockaddr *addr, socklen_t length,
                          const struct bmi_elan4_card *mine, struct bmi_elan4_call **out);
 /*
- * Goes on: 0 with the other's card, whatever its verdict; -EAGAIN: not yet; another negative
- * errno: -ECONNREFUSED nobody listens, -ECONNRESET it hung up, -EPROTO it is somebody else.
- * After anything but -EAGAIN it is only to be ended.
+ * Continues a call.  Returns 0 with the peer's card, with any verdict; -EAGAIN: incomplete; or
+ * another negative errno: -ECONNREFUSED no listener, -ECONNRESET connection closed, -EPROTO not
+ * a card.  After any result but -EAGAIN the call must be ended.
  */
 int bmi_elan4_call_step(struct bmi_elan4_call *call, struct bmi_elan4_card *theirs);
-/* What to wait for: the call's own descriptor, and events as poll(2) has them. */
+/* Return the call's own descriptor, and the events to wait for, as in poll(2). */
 int bmi_elan4_call_fd(const struct bmi_elan4_call *call);
 short bmi_elan4_call_events(const struct bmi_elan4_call *call);
 void bmi_elan4_call_end(struct bmi_elan4_call *call);

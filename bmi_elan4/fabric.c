@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* fabric.c - opening and closing, and the table of the fabric's functions. */
+/* fabric.c - open, close and the function table. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static int read_range(struct rme_fabric *f, const char *name, int *low, int *hig
                : bad(f, name, text, "expected FIRST-LAST");
 }
 
-/* The key: the words' characters, mixed. */
+/* Mixes the characters of elan_key to a key. */
 static void read_key(struct rme_fabric *f, unsigned key[4])
 {
     uint32_t mix = 2166136261u;
@@ -40,7 +40,8 @@ static void read_key(struct rme_fabric *f, unsigned key[4])
     }
 }
 
-/* The context to listen at: 0 and more, BMI_ELAN4_CLIENT for nobody who listens, or -EINVAL. */
+/* Returns the context to listen at: 0 or more, BMI_ELAN4_CLIENT if not listening, or
+ * -EINVAL. */
 static int own_context(struct rme_fabric *f, int *node)
 {
     const struct rme_addr_part *at =
@@ -88,7 +89,7 @@ static int open_nic(struct rme_fabric *f)
         return -EADDRNOTAVAIL;
     }
     f->packets_most = elan_packets(room);
-    /* twice what there may be, and a half: what is an orphan, or a spare one, is not counted */
+    /* two and a half times the limit, which excludes orphans and spare buffers */
     config.main_bytes = (size_t)slots * 2 * BMI_ELAN4_SLOT +
                         (size_t)5 * f->tx_most / 2 * (room + (f->packets_most + 1) * 2048) +
                         ((size_t)4 << 20);
@@ -115,7 +116,7 @@ static int open_nic(struct rme_fabric *f)
     return 0;
 }
 
-/* The table of servers; who listens opens the desk that it says, or says where its queue is. */
+/* Reads the table of servers.  A server opens its desk, or logs the address of its queue. */
 static int open_desk(struct rme_fabric *f)
 {
     const char *text = rme_option_string(f->config.options, "elan_servers");
@@ -143,7 +144,7 @@ static int open_desk(struct rme_fabric *f)
              "server elan4://%d:%d; clients may set " BMI_ELAN4_SERVER_ENV "=%d:%d=0x%llx",
              nic->node, nic->context, nic->node, nic->context,
              (unsigned long long)f->card.queue);
-    if (rc < 0 && rc != -ENOENT && rc != -EINVAL) /* it is our own host */
+    if (rc < 0 && rc != -ENOENT && rc != -EINVAL) /* the name is that of this host */
         return bad(f, "elan_servers", text, why_not);
     if (rc < 0 || where.queue)
         return 0;
@@ -162,7 +163,7 @@ static void elan_close(struct rme_fabric *f)
     struct rme_link *l;
 
     while ((l = TAILQ_FIRST(&f->links)) != NULL) {
-        bool known = !l->tell_request; /* else it goes by itself when it is down */
+        bool known = !l->tell_request; /* otherwise the link is freed when down */
         if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
             elan_say_left(l);
         elan_link_down(l, -ESHUTDOWN);
@@ -216,7 +217,7 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     f->quarantine_ms = rme_option(config->options, "elan_quarantine_ms");
     f->caps = (struct rme_caps){.max_sge = 64,
                                 .max_read_sge = 64,
-                                .segments_apart = true, /* a DMA each */
+                                .segments_apart = true, /* one DMA each */
                                 .max_piece = UINT64_C(1) << 40,
                                 .max_regs = UINT32_MAX,
                                 .has_read = true,
@@ -251,7 +252,7 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     return 0;
 }
 
-/* What stands behind the colon of its address. */
+/* Returns the context, which is the port of the address. */
 static uint16_t elan_listen_port(const struct rme_fabric *f)
 {
     return f->config.listen ? (uint16_t)f->nic->context : 0;
@@ -267,7 +268,7 @@ static const struct rme_caps *elan_caps(const struct rme_fabric *f)
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* Whether the kernel has memory there that can be used so. */
+/* Returns true if the kernel has memory there with the requested access, or cannot tell. */
 static bool is_there(uintptr_t base, size_t length, int advice)
 {
     uintptr_t from = base & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
@@ -276,13 +277,13 @@ static bool is_there(uintptr_t base, size_t length, int advice)
     do
         rc = madvise((void *)from, base + length - from, advice);
     while (rc < 0 && (errno == EAGAIN || errno == EINTR));
-    return rc == 0 || (errno == EINVAL && madvise((void *)from, 0, advice) < 0); /* not known */
+    return rc == 0 || (errno == EINVAL && madvise((void *)from, 0, advice) < 0); /* unknown */
 }
 
 /*
- * The interface has all memory of the process. What a peer adds to an address is the key, and
- * may be 0. We need none ourselves: ours says that there is a registration. An address where no
- * memory is would cost the link, so it is found out here if it can be.
+ * Registers memory.  The interface accesses all memory of the process.  The rkey, which peers
+ * add to an address, may be 0; the lkey is not used and only marks a registration.  An address
+ * without memory would end the link, so the memory is tested here if possible.
  */
 static int elan_reg(struct rme_fabric *f, void *base, size_t length, unsigned access,
                     struct rme_mr *mr)
@@ -318,7 +319,7 @@ static const void *elan_sockaddr(const struct rme_link *l)
     return NULL;
 }
 
-/* Its node. */
+/* Returns the peer's node. */
 static uint64_t elan_host(const struct rme_link *l)
 {
     int node = -1, context;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A forked child has all descriptors of its parent.  The lock of a context and the port of a
- * desk last until the last of them is closed: a child that does nothing with them would keep
- * them from its parent's successor, and from itself.
+ * forked.c - closes descriptors in a forked child.  The lock of a context and the port of a
+ * desk are held until the last descriptor is closed: an idle child would keep them from its
+ * parent's successor, and from itself.
  */
 #include "bmi_elan4/forked.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* forked.h - descriptors that a forked child closes, as it would hold what they stand for. */
+/* forked.h - descriptors that a forked child must close, because they hold a lock or a port. */
 #ifndef BMI_ELAN4_FORKED_H
 #define BMI_ELAN4_FORKED_H
 
@@ -8,8 +8,8 @@ struct bmi_elan4_held {
     int fd;
 };
 
-/* Registers a descriptor.  *h is the caller's and stays where it is until bmi_elan4_let_go(),
- * which comes before the descriptor is closed.  Any thread may call. */
+/* Registers a descriptor.  *h is owned by the caller and must not move until
+ * bmi_elan4_let_go(), which precedes the close.  Any thread. */
 void bmi_elan4_hold(struct bmi_elan4_held *h, int fd);
 void bmi_elan4_let_go(struct bmi_elan4_held *h);
 

@@ -1,27 +1,25 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * greet.c - how a link begins.
+ * greet.c - connection setup.
  *
- * Who wants a link has to know where the server's input queue lies: the table of servers
- * (servers.h) says it, or says where the server has a desk, which is asked over TCP. Then HELLO
- * goes to that queue, with our card; the server's host sees a request, and answers ACCEPT or
- * REJECT to the queue that the card names. An answer to somebody who has given up meanwhile is
- * answered NOBODY.
+ * The active side needs the address of the server's input queue: the table of servers
+ * (servers.h) has the address, or names the server's desk, which is queried over TCP.  HELLO,
+ * with the own card, is sent to that queue; the server's host gets a request, and ACCEPT or
+ * REJECT is sent to the queue in the card.  An answer to an abandoned request is answered by
+ * ELAN_NOBODY.
  *
- * A HELLO to a process that is gone never lands, and is an orphan like any other packet
- * (link.c): it bears the generation that the desk, or this node's log, has told, so that it is
- * seen when another one has the context. Who knows an address only learns none; so where a
- * packet has waited for a while to be taken no other is sent, and there are never more than a
- * few.
+ * A HELLO to a dead process never lands and is an orphan like any other packet (link.c).  HELLO
+ * has the generation reported by the desk, or by this node's log, so that a successor in the
+ * context is detected.  Without either the generation is unknown; then no other HELLO is sent
+ * while an earlier packet waits, so that only a few are in flight.
  *
- * A desk is reached by another network than the queue. Where that one takes nothing for a while
- * the desk is asked again, and once more half a second after it has answered: a server that
- * answers there runs, and takes what is in its queue, so what does not come to it in half a
- * second from then on either has no way. One that is stopped, or slow, does not answer, and is
- * waited for.
+ * The desk is reached over another network than the queue.  If the queue accepts nothing for a
+ * while, the desk is queried, and once more half a second after its answer: a server that
+ * answers is running and empties its queue, so packets that do not land within half a second
+ * from then on have no route.  A stopped or slow server does not answer, and is waited for.
  *
- * Where the queue took HELLO, and no answer comes, the desk is asked again, too, with pauses
- * that double: the server may have died meanwhile, and nothing that is under way tells so.
+ * If the queue accepted HELLO and no answer comes, the desk is queried, too, with exponential
+ * back-off: the server may have died meanwhile, which no packet in flight would show.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -49,7 +47,7 @@ static void link_up(struct rme_link *l)
 
 /* ---- The active side ---- */
 
-/* To the queue of that generation; 0: it is not known. */
+/* Sends HELLO to the queue of that generation; 0: unknown. */
 static void say_hello(struct rme_link *l, uint64_t generation)
 {
     struct elan_packet p = {.kind = ELAN_HELLO, .arg = l->number, .to = generation};
@@ -57,7 +55,8 @@ static void say_hello(struct rme_link *l, uint64_t generation)
 
     card.wanted = l->vp;
     elan_link_step(l, ELAN_GREETING_STATE);
-    /* who has a generation lives; of others nobody could tell when its packet is over */
+    /* a known generation shows the death of its process; otherwise the packet would never be
+     * over */
     if (generation == 0 && elan_tx_waits(l->f, l->vp, l->queue, elan_now())) {
         l->why = "the server's input queue accepts no messages";
         elan_link_down(l, -ETIMEDOUT);
@@ -92,8 +91,8 @@ static void greet_now(struct rme_link *l)
     say_hello(l, l->met);
 }
 
-/* A server whose desk told of it. What waits there already stands for HELLO: of those that
- * never land there are a few only. */
+/* Starts the handshake with a server known from its desk.  A packet that waits at the queue
+ * already replaces HELLO, so that only a few never land. */
 static void greet(struct rme_link *l, uint64_t generation)
 {
     l->met = generation;
@@ -105,7 +104,7 @@ static void greet(struct rme_link *l, uint64_t generation)
         greet_now(l);
 }
 
-/* Goes on with a call to a desk. */
+/* Continues a query for the card. */
 static void call_step(struct rme_link *l)
 {
     struct bmi_elan4_card theirs;
@@ -130,7 +129,7 @@ static void call_step(struct rme_link *l)
     }
 }
 
-/* What was sent to that queue may not come there, or not be answered. */
+/* Advances a handshake whose packets may not arrive at the queue, or not be answered. */
 static void greet_step(struct rme_link *l, int64_t now)
 {
     if (!elan_tx_waits(l->f, l->vp, l->queue, now)) {
@@ -178,8 +177,8 @@ static int decimal(const char *text)
     return *text < '0' || *text > '9' || *end || v > 65535 ? -1 : (int)v;
 }
 
-/* Whether the log of this node says that nobody has the context; else its owner's generation,
- * if it says who. */
+/* Returns true if the log of this node shows no owner of the context; else *generation: that of
+ * the owner, 0 if unknown. */
 static bool nobody_there(struct rme_fabric *f, int node, int context, uint64_t *generation)
 {
     struct bmi_elan4_owner owner = {0};
@@ -192,7 +191,7 @@ static bool nobody_there(struct rme_fabric *f, int node, int context, uint64_t *
     return rc == 0;
 }
 
-/* 0: on its way. */
+/* Finds the server's queue.  Returns 0 if the request is in progress. */
 static int find(struct rme_link *l, const struct rme_addr_part *at)
 {
     struct rme_fabric *f = l->f;
@@ -255,7 +254,7 @@ int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
     l->hello_length = length;
     int rc = elan_op_rx_reserve(l, rx);
     if (rc < 0) {
-        l->tell_request = true; /* the host does not see it */
+        l->tell_request = true; /* not reported to the host */
         elan_link_down(l, rc);
         return rc;
     }
@@ -286,7 +285,8 @@ static void hello(struct rme_fabric *f, const struct elan_packet *p,
 
     if (verdict == BMI_ELAN4_VERSION || verdict == BMI_ELAN4_RANGE) {
         elan_log(f, RME_LOG_WARN, "connection request cannot be answered: %s",
-                 bmi_elan4_verdict_text(verdict)); /* where its queue is, who knows */
+                 bmi_elan4_verdict_text(verdict)); /* the address of the peer's queue is
+                                                    * unknown */
         return;
     }
     elan_see(f, theirs->vp, theirs->generation);
@@ -344,14 +344,14 @@ void elan_op_reject(struct rme_link *l, const void *data, size_t length)
 {
     struct elan_packet p = {.kind = ELAN_REJECT, .link = l->peer_number, .to = l->generation};
 
-    if (l->state == ELAN_DOWN_STATE) { /* nor is LINK_DOWN told, if it still is to be */
+    if (l->state == ELAN_DOWN_STATE) { /* nor is a pending LINK_DOWN reported */
         elan_op_free(l);
         return;
     }
     if (l->state == ELAN_REQUESTED_STATE)
         elan_tx_answer(l->f, l->vp, l->queue, &p, data,
                        length < ELAN_HELLO_MAX ? length : ELAN_HELLO_MAX);
-    l->tell_request = true; /* it ends without LINK_DOWN */
+    l->tell_request = true; /* ends without LINK_DOWN */
     elan_link_down(l, -EACCES);
 }
 
@@ -390,7 +390,7 @@ static void rejected(struct rme_link *l, const struct elan_packet *p, const uint
     elan_link_down(l, -EACCES);
 }
 
-/* Somebody answers a link that has gone: it is told. */
+/* Answers an ACCEPT for a link that is gone. */
 static void nobody(struct rme_fabric *f, const struct bmi_elan4_card *theirs, uint32_t number)
 {
     struct elan_packet p = {.kind = ELAN_NOBODY, .link = number, .to = theirs->generation};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* host.c - what the host asks of a link that there is. */
+/* host.c - the host's calls on an existing link. */
 #include <stdlib.h>
 
 #include "bmi_elan4/elan.h"
@@ -37,7 +37,7 @@ void elan_op_disconnect(struct rme_link *l, int error)
 {
     switch (l->state) {
     case ELAN_FINDING_STATE:
-    case ELAN_GREETING_STATE: /* a late answer finds nobody */
+    case ELAN_GREETING_STATE: /* a late answer finds no link */
         elan_link_down(l, error);
         break;
     case ELAN_REQUESTED_STATE: {
@@ -56,8 +56,8 @@ void elan_op_disconnect(struct rme_link *l, int error)
     }
 }
 
-/* Something is under way to the peer from now on, if nothing was: what a dead one never takes
- * is found out (check.c). An ACCEPT without a card says nothing, to any version. */
+/* Sends a packet without effect, an ACCEPT without a card, if nothing is in flight: a dead peer
+ * never accepts the packet, which check.c detects. */
 static void say_nothing(struct rme_link *l)
 {
     if (TAILQ_EMPTY(&l->sent) && TAILQ_EMPTY(&l->queued) &&
@@ -65,8 +65,8 @@ static void say_nothing(struct rme_link *l)
         (void)elan_tx_control(l, ELAN_ACCEPT, 0, NULL, NULL, 0);
 }
 
-/* All that was sent may have landed before the peer died, and the host may lack credits for
- * more. */
+/* Probes the peer.  All packets may have landed before the peer died, and the host may lack
+ * credits for more. */
 void elan_op_probe(struct rme_link *l)
 {
     int64_t now = elan_now();

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Taking messages. The queue's event counts what comes, and writes a word when the first comes
- * after it was primed. The word is written behind the data of the slot, while the queue's own
- * pointer may run ahead of it; so exactly one message is taken for each word that is seen, and
- * WAIT_EVENT primes the event again for the next one: if that has come already, it fires at
- * once.
+ * inbox.c - receives messages.
  *
- * Sleeping. The library can sleep for one event, without a time limit, and while it does the
- * event is changed to one that interrupts. So the event has one user at a time: the owner of
- * the inbox, or between arm() and the next message the sleeper's thread, and with it the
- * command queues that change it. The thread hands it back before it makes the descriptor
- * readable, and leaves the word set, for the owner to see. At the end the event is set as if a
- * message had come.
+ * The queue's event counts arrivals, and writes a word at the first arrival after it was
+ * primed.  The word is written after the data of the slot, while the queue's own pointer may
+ * run ahead.  Therefore exactly one message is taken per word, and WAIT_EVENT primes the event
+ * again; the event fires at once if the next message has arrived already.
+ *
+ * Sleeping: the library can sleep for one event, without a time limit, and changes the event to
+ * an interrupting one meanwhile.  The event thus has one user at a time: the owner of the
+ * inbox, or, between arm() and the next message, the sleeper thread, together with the command
+ * queues that change the event.  The thread returns the event before it makes the descriptor
+ * readable, and leaves the word set for the owner.  To end the thread, the event is set as by a
+ * message.
  */
 #include "bmi_elan4/inbox.h"
 
@@ -31,12 +32,12 @@ struct bmi_elan4_inbox {
     volatile E4_uint64 *arrived;
     char *slots;
     E4_Addr first, last, front;
-    /* the sleeper */
+    /* the sleeper thread */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wanted;
-    bool quit;         /* under the lock */
-    _Atomic int armed; /* the thread has the event */
+    bool quit;         /* protected by the lock */
+    _Atomic int armed; /* the thread uses the event */
     int fd;
 };
 
@@ -139,7 +140,7 @@ void bmi_elan4_inbox_close(struct bmi_elan4_inbox *in)
     pthread_cond_destroy(&in->wanted);
     pthread_mutex_destroy(&in->lock);
     close(in->fd);
-    compat_block(nic->ctx, 1); /* nobody may write there any more */
+    compat_block(nic->ctx, 1); /* no process may write there any more */
     free_memory(in);
 }
 

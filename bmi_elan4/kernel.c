@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * An eventfd (2.6.22) is replaced by a datagram socket that is connected to itself, flags at
- * creation (2.6.27) by fcntl(), locks of open files (3.15) by those of processes. Between the
- * two calls of the former a fork may copy a descriptor that is still open for programs.
+ * kernel.c - see kernel.h.
  *
- * A process does not exclude itself by its locks, nor does its child have them: what this one
- * has taken is kept here.
+ * An eventfd (2.6.22) is replaced by a datagram socket connected to itself, flags at creation
+ * (2.6.27) by fcntl(), and locks of open files (3.15) by locks of processes.  Between creation
+ * and fcntl() a fork may copy a descriptor that a program executed later inherits.
+ *
+ * Locks of a process do not exclude the process itself, and its child does not inherit them.
+ * The locks of this process are therefore recorded here.
  */
 #include "bmi_elan4/kernel.h"
 
@@ -25,17 +27,17 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define PARTS 2048 /* of a file */
+#define PARTS 2048 /* maximum parts of a file */
 
 static atomic_bool no_eventfd;
 
-/* A kernel does not know a call, or a flag of one. */
+/* Returns true if the kernel lacks a call, or a flag of it. */
 static bool is_old(int fd)
 {
     return fd < 0 && (errno == ENOSYS || errno == EINVAL);
 }
 
-/* Closed when a program is executed; and does not block. */
+/* Sets close-on-exec, and non-blocking mode if requested. */
 static int flagged(int fd, bool nonblock)
 {
     if (fd < 0 || (fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 &&
@@ -57,7 +59,7 @@ int bmi_elan4_signal(void)
         return fd;
     atomic_store(&no_eventfd, true);
     fd = flagged(socket(AF_UNIX, SOCK_DGRAM, 0), true);
-    /* the kernel chooses a name */
+    /* the kernel chooses the name */
     if (fd < 0 || (bind(fd, (struct sockaddr *)&a, sizeof(sa_family_t)) == 0 &&
                    getsockname(fd, (struct sockaddr *)&a, &size) == 0 &&
                    connect(fd, (struct sockaddr *)&a, size) == 0))
@@ -73,7 +75,7 @@ void bmi_elan4_signal_raise(int fd)
     uint64_t one = 1;
 
     while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
-        ; /* full: it is raised */
+        ; /* full: raised already */
 }
 
 void bmi_elan4_signal_clear(int fd)
@@ -106,8 +108,8 @@ int bmi_elan4_accept(int listener, struct sockaddr *from, socklen_t *size)
 }
 
 /*
- * Opened first, and made only if it does not exist: the kernel may refuse O_CREAT for a file of
- * another user in such a folder.
+ * Opens the file, and creates it only if missing, because the kernel may refuse O_CREAT for
+ * another user's file in such a folder.
  */
 int bmi_elan4_shared_file(const char *path)
 {
@@ -118,7 +120,7 @@ int bmi_elan4_shared_file(const char *path)
             fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0666);
             if (fd < 0 && errno == EEXIST)
                 continue;
-            if (fd >= 0 && fchmod(fd, 0666) < 0) { /* whatever the umask is */
+            if (fd >= 0 && fchmod(fd, 0666) < 0) { /* independently of the umask */
                 int err = errno;
                 close(fd);
                 return -err;
@@ -132,7 +134,7 @@ int bmi_elan4_shared_file(const char *path)
 
 /* ---- Locks of processes ---- */
 
-/* A file with locks. It is never closed. */
+/* File with locks, which is never closed. */
 struct file {
     struct file *next;
     int fd;
@@ -149,7 +151,7 @@ static struct file *file_of(const char *path)
     struct file *f;
     size_t bytes = strlen(path) + sizeof(".lock");
 
-    if (files_of != getpid()) { /* a child: those are its parent's */
+    if (files_of != getpid()) { /* a child: the files are its parent's */
         files = NULL;
         files_of = getpid();
     }
@@ -200,7 +202,7 @@ static int lock_of_process(const char *path, int command, struct flock *l)
     if (fcntl(f->fd, F_GETLK, l) < 0)
         return -1;
     if (l->l_start == asked.l_start && l->l_len == asked.l_len)
-        l->l_pid = -1; /* as of an open file's, which belongs to no process */
+        l->l_pid = -1; /* as for the lock of an open file, which belongs to no process */
     return 0;
 }
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * leave.c - telling peers that they are left, and staying until they have it.
+ * leave.c - LEFT packets, and waiting for them at close.
  *
- * Whoever gives a link up before its BYE has landed says LEFT, without which a peer that lives
- * would keep its end for ever: what it says to a link that is gone is not answered. Where there
- * is no buffer for it LEFT is owed, and said later.
+ * A side that gives up a link before its BYE has landed sends LEFT; otherwise a living peer
+ * would keep its end forever, because packets to a link that is gone are not answered.  Without
+ * a buffer LEFT is owed, and sent later.
  *
- * Packets that have not landed are lost with the context. On close the process waits until each
- * LEFT and BREAK has landed, or its receiver is known to be dead or replaced, or none of the
- * receiver's packets has landed for ELAN_LEAVE_MS, or for elan_dead_ms if that is less. Time
- * before the close counts: nothing else tells of a dead process of another node. A peer that
- * got no LEFT detects the end by its probes.
+ * Packets that have not landed are lost with the context.  On close the process waits until
+ * each LEFT and BREAK has landed, or its receiver is known to be dead or replaced, or none of
+ * the receiver's packets has landed for ELAN_LEAVE_MS, or for elan_dead_ms if less.  Time
+ * before the close counts, because nothing else shows the death of a process on another node.
+ * A peer that got no LEFT detects the end by its probes.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -48,13 +48,14 @@ void elan_links_tell(struct rme_fabric *f)
         after = TAILQ_NEXT(to, next);
         rc = tell_left(f, to);
         if (rc < 0)
-            continue; /* those behind it may have room */
+            continue; /* there may be room for later ones */
         TAILQ_REMOVE(&f->owed, to, next);
         free(to);
     }
 }
 
-/* A packet to that process is in flight since `then`, and the process may be alive. */
+/* Returns true if a packet to that process is in flight since `then`, and the process may be
+ * alive. */
 static bool may_live(struct rme_fabric *f, unsigned vp, uint64_t generation, int64_t then)
 {
     int64_t most = f->dead_ms < ELAN_LEAVE_MS ? f->dead_ms : ELAN_LEAVE_MS;
@@ -63,7 +64,8 @@ static bool may_live(struct rme_fabric *f, unsigned vp, uint64_t generation, int
            !elan_owner_gone(f, vp, generation) && !elan_owner_replaced(f, vp, generation);
 }
 
-/* A LEFT or BREAK has not landed whose receiver may be alive. Those owed wait since `begun`. */
+/* Returns true if a LEFT or BREAK has not landed whose receiver may be alive.  Owed ones wait
+ * since `begun`. */
 static bool unheard(struct rme_fabric *f, int64_t begun)
 {
     const struct elan_tx *tx;
@@ -86,7 +88,7 @@ void elan_leave(struct rme_fabric *f)
     for (int ms = ELAN_RESTLESS_MS; unheard(f, begun) && elan_now() - begun < ELAN_LEAVE_MS;
          ms = ms < ELAN_LOOK_MS ? ms + 1 : ms) {
         nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
-        elan_tx_sweep(f, elan_now()); /* its buffers may be what is owed waits for */
+        elan_tx_sweep(f, elan_now()); /* frees buffers that an owed LEFT may need */
         elan_links_tell(f);
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* log.c - what all others use: the log, the clock. */
+/* log.c - log and clock. */
 #include <stdarg.h>
 #include <stdio.h>
 

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * measure.c - what a piece costs: a DMA, and one that is asked for.
+ * measure.c - measures the cost of a piece: a DMA, and a requested DMA.
  *
- * The interface moves the same bytes within this process four ways: by one DMA, by a DMA for
- * each piece to pages of their own, and each of both asked for by packets, as reads are. The
- * differences are what the pieces cost; of a few runs of each the best counts, not the first,
- * taken in turn, so that a disturbance meets all of them.
+ * The interface moves the same bytes within this process in four ways: by one DMA, by a DMA for
+ * each piece to separate pages, and both requested by packets, as for reads.  The differences
+ * are the costs.  The best of a few runs of each counts, without the first one; the ways
+ * alternate, so that a disturbance affects all.
  *
- * The event, the memory and the queue are this measurement's alone. They are given back when it
- * returns, unless something is still under way to them then: what does not come within its time
- * ends the measurement, and all of it goes with the context. Whatever fails ends it without a
- * word: the presets hold then.
+ * The event, the memory and the queue belong to the measurement and are freed at its end,
+ * unless a DMA to them is in flight: a late DMA ends the measurement, and the resources are
+ * freed with the context.  Any failure ends the measurement silently, and the presets apply.
  */
 #include <sys/mman.h>
 
@@ -24,17 +23,17 @@
 #define APART     4096u
 #define AREA      ((size_t)PIECES * APART)
 #define BUDGET_NS 5000000u
-#define LATE_NS   50000000u /* a DMA that ends later does not end */
+#define LATE_NS   50000000u /* a DMA that takes longer counts as lost */
 
 enum shape { WRITTEN, WRITTEN_APART, READ, READ_APART, SHAPES };
 
 struct probe {
     struct rme_fabric *f;
     E4_Event *event;
-    volatile E4_uint64 *word; /* that it writes */
-    char *memory; /* pieces that are read; behind them AREA bytes that are written */
+    volatile E4_uint64 *word; /* written by the event */
+    char *memory;             /* source pieces, followed by AREA bytes of destination */
     E4_CmdQ *reads;
-    bool late; /* something is under way */
+    bool late; /* a DMA is in flight */
 };
 
 static void probe_open(struct probe *p)
@@ -83,7 +82,7 @@ static void post(struct probe *p, uint32_t shape, unsigned i, uint64_t bytes)
     compat_run_dma(nic->tx, &d);
 }
 
-/* Nanoseconds from the first post to the last event; 0: it did not come. */
+/* Runs one way.  Returns ns from the first post to the last event; 0: no event. */
 static uint64_t run(void *arg, uint32_t shape)
 {
     struct probe *p = arg;
@@ -106,7 +105,7 @@ static uint64_t run(void *arg, uint32_t shape)
     return rme_now_ns() - begin + 1;
 }
 
-/* What each piece but the first takes longer. */
+/* Returns the extra ns of each piece after the first. */
 static uint32_t each(uint64_t apart, uint64_t together)
 {
     return apart > together ? (uint32_t)((apart - together) / (PIECES - 1)) : 0;

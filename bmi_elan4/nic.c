@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Joining and leaving. The order matters: routes to all processes there may ever be come first,
- * the interface is closed to the network before the context is attached and opened when all
- * that others can reach exists, so nobody meets a process that is half made. The log of the
- * node says which context to try; the driver has the last word, and a context that it refuses
- * is skipped, as somebody has it who does not keep to the log.
+ * nic.c - joining and leaving the network.
  *
- * The real library is not known to detach: there the context goes with the process, and so does
- * its record in the log, whose lock is then not given up before (compat.h).
+ * Order: routes to all possible processes are set first; the interface is blocked before the
+ * context is attached, and unblocked when everything that peers can access exists, so that no
+ * peer meets a half-initialised process.  The log of the node proposes contexts; the driver
+ * decides, and a context that it refuses is skipped, because its owner does not use the log.
+ *
+ * The real library is not known to detach: the context is then released with the process, and
+ * so is its record in the log, which stays locked until then (compat.h).
  */
 #include "bmi_elan4/nic.h"
 
@@ -60,7 +61,7 @@ bool bmi_elan4_trap_take(struct bmi_elan4_nic *nic, struct bmi_elan4_trap *out)
     return any;
 }
 
-/* Nobody calls on_trap any more. */
+/* Frees a nic; on_trap() is not called any more. */
 static void free_nic(struct bmi_elan4_nic *nic)
 {
     close(nic->trap_fd);
@@ -68,7 +69,7 @@ static void free_nic(struct bmi_elan4_nic *nic)
     free(nic);
 }
 
-/* 0, -EBUSY when somebody has it, or another negative errno. */
+/* Attaches to a context.  Returns 0, -EBUSY if it is taken, or another negative errno. */
 static int attach_at(struct bmi_elan4_nic *nic, const unsigned key[4], int context)
 {
     ELAN_CAPABILITY cap;
@@ -88,7 +89,8 @@ static int attach_at(struct bmi_elan4_nic *nic, const unsigned key[4], int conte
     return rc;
 }
 
-/* Some of these contexts are locked in the log, and nobody is there: says who does that. */
+/* Explains the failure if one of these contexts is locked in the log by a process that does not
+ * use the network.  Returns false if none is. */
 static bool explain_lock(const struct bmi_elan4_nic *nic, const char *folder, int first,
                          int last, char *why, size_t size)
 {
@@ -139,7 +141,7 @@ static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *
     return rc;
 }
 
-/* The context's routes, closed to the network. */
+/* Sets up the context's routes, blocked for the network. */
 static int prepare(struct bmi_elan4_nic *nic, const unsigned key[4])
 {
     ELAN_CAPABILITY cap;
@@ -272,7 +274,7 @@ void bmi_elan4_nic_close(struct bmi_elan4_nic *nic)
 {
     compat_block(nic->ctx, 1);
     if (!compat_leave(nic->ctx))
-        return; /* the interface may still use all of it */
+        return; /* the interface may still access everything */
     bmi_elan4_log_close(nic->log);
     compat_close_memory(nic->alloc, nic->sdram);
     free_nic(nic);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * One context of the network interface: attached, with memory, cookies and command queues. This
- * is where a process joins and leaves the network.
+ * nic.h - a context of the network interface: attached, with memory, cookies and command
+ * queues.
  *
- * One thread at a time uses a nic, but for its traps, which come from a thread of the library;
- * `rx` and `irq` are those of its inbox (inbox.h).
+ * One thread at a time uses a nic, except for its traps, which come from a thread of the
+ * library; `rx` and `irq` belong to its inbox (inbox.h).
  */
 #ifndef BMI_ELAN4_NIC_H
 #define BMI_ELAN4_NIC_H
@@ -18,31 +18,31 @@
 #include "bmi_elan4/context_log.h"
 #include "bmi_elan4/process.h"
 
-#define BMI_ELAN4_TRAPS 256 /* that are kept until they are taken */
+#define BMI_ELAN4_TRAPS 256 /* maximum traps that are kept until taken */
 
-/* What the interface refused. */
+/* Kinds of refusals by the interface. */
 enum bmi_elan4_trap_kind {
-    BMI_ELAN4_TRAP_SOURCE, /* a DMA found no memory to read from here: ours, or one that a peer
-                              asked for */
-    BMI_ELAN4_TRAP_SINK,   /* a DMA found no memory to write to here: a peer's, or one that we
-                              asked for */
+    BMI_ELAN4_TRAP_SOURCE, /* no memory at the local source of a DMA, own or requested by a
+                            * peer */
+    BMI_ELAN4_TRAP_SINK,   /* no memory at the local destination of a DMA, a peer's or a
+                            * requested one */
     BMI_ELAN4_TRAP_OTHER
 };
 
 struct bmi_elan4_trap {
     enum bmi_elan4_trap_kind kind;
-    int type;   /* the library's number */
-    E4_Addr at; /* where the DMA began, or where it failed */
+    int type;   /* number in the library */
+    E4_Addr at; /* start of the DMA, or the failing address */
 };
 
-#define BMI_ELAN4_CLIENT (-1) /* instead of a context: any that is free but the server's */
+#define BMI_ELAN4_CLIENT (-1) /* instead of a context: any free one except the server's */
 
 struct bmi_elan4_nic_config {
     struct bmi_elan4_range range;
     unsigned key[4];
     const char *folder; /* of the context log */
     int context;        /* or BMI_ELAN4_CLIENT */
-    size_t main_bytes;  /* for what peers' messages and ours lie in */
+    size_t main_bytes;  /* for messages of peers and of this process */
     size_t sdram_bytes; /* for events, queues and chains */
 };
 
@@ -59,33 +59,32 @@ struct bmi_elan4_nic {
     E4_Event_Blk *irq_block;
     ELAN4_SDRAM *sdram;
     struct bmi_elan4_log *log;
-    _Atomic uint64_t traps; /* what the interface refused to carry out, all in all */
+    _Atomic uint64_t traps; /* refusals by the interface, in total */
     pthread_mutex_t trap_lock;
     struct bmi_elan4_trap trap[BMI_ELAN4_TRAPS];
-    unsigned ntrap; /* under the lock */
-    int trap_fd;    /* readable when there may be one */
+    unsigned ntrap; /* protected by trap_lock */
+    int trap_fd;    /* readable when a trap may be pending */
 };
 
-#define BMI_ELAN4_INT_COOKIE 42 /* those before are the library's own */
+#define BMI_ELAN4_INT_COOKIE 42 /* lower values are the library's */
 
 /*
- * Joins: takes a context and attaches to it, closed to the network until
- * bmi_elan4_nic_listen(). 0, or a negative errno with the reason and the remedy in `why`:
- * -ENODEV no network interface, -EINVAL the range, -EBUSY the context, or all of them, are
- * taken, -EACCES the log, -ENOMEM.
+ * Joins the network: takes a context and attaches to it, blocked until bmi_elan4_nic_listen().
+ * Returns 0, or a negative errno with reason and remedy in `why`: -ENODEV no network interface,
+ * -EINVAL invalid range, -EBUSY the context is, or all are, taken, -EACCES log not writable,
+ * -ENOMEM.
  */
 int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_elan4_nic **out,
                        char *why, size_t size);
-/* Takes the oldest trap; false: there is none. Of more than are kept the later ones are lost.
- */
+/* Takes the oldest trap.  Returns false if there is none.  Traps beyond BMI_ELAN4_TRAPS pending
+ * ones are lost. */
 bool bmi_elan4_trap_take(struct bmi_elan4_nic *nic, struct bmi_elan4_trap *out);
-/* Lets the network in; what was sent before arrives now. */
+/* Unblocks the context; packets sent before arrive now. */
 int bmi_elan4_nic_listen(struct bmi_elan4_nic *nic);
-/* Leaves: what is still under way goes nowhere, and the context can be taken by another. */
+/* Leaves the network: DMAs in flight are lost, and the context is free for another process. */
 void bmi_elan4_nic_close(struct bmi_elan4_nic *nic);
 
-/* Memory of either kind, filled with zero; NULL: there is none left. Given back to its
- * allocator. */
+/* Allocate zeroed memory of either kind, to be freed to its allocator; NULL: none left. */
 void *bmi_elan4_main(struct bmi_elan4_nic *nic, size_t align, size_t size);
 void *bmi_elan4_sdram(struct bmi_elan4_nic *nic, size_t align, size_t size);
 
@@ -95,8 +94,8 @@ static inline E4_Addr bmi_elan4_at(struct bmi_elan4_nic *nic, const volatile voi
 }
 
 /*
- * Puts a message of up to a slot's bytes on its way to a queue of `vp`; `event`, an event of
- * ours or NULL, is set when it is there, and the memory is free then. Flushed by the caller.
+ * Posts a message of up to a slot's bytes to a queue of `vp`.  `event`, an own event or NULL,
+ * is set when the message has landed, and the memory is free then.  The caller flushes.
  */
 void bmi_elan4_send(struct bmi_elan4_nic *nic, unsigned vp, E4_Addr queue, const void *message,
                     size_t bytes, const volatile void *event);

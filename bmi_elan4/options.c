@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The fabric's tunables: one table for parsing and `bmi-perf --options`. */
+/* Options of the fabric: one table for parsing and for `bmi-perf --options`. */
 #include "bmi_elan4/elan.h"
 
 const struct rme_option_row elan_options[] = {

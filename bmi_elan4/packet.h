@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What is in a slot of an input queue: a header of 32 bytes, numbers little-endian, and a body.
- * Queue DMAs keep no order and have no sender, so a packet says which link it belongs to and
- * its number on that link; those of the kinds marked so are taken in the order of their
- * numbers.
+ * packet.h - a slot of an input queue: a header of 32 bytes, little-endian, and a body.
+ *
+ * Queue DMAs have no order and no sender, so a packet contains its link and its sequence number
+ * there; kinds marked as ordered are delivered by sequence number.
  *
  * All functions are pure.
  */
@@ -18,7 +18,7 @@
 #define ELAN_HEADER 32
 #define ELAN_BODY   (BMI_ELAN4_SLOT - ELAN_HEADER)
 
-/* X(NAME, ordered, prose) */
+/* X(NAME, ordered, text) */
 #define ELAN_KINDS(X)                                                                          \
     X(HELLO, 0, "a card and hello data: request for a link; arg: the sender's link number")    \
     X(ACCEPT, 1, "a card and hello data: the link is up; arg: the sender's link number")       \
@@ -42,18 +42,19 @@ enum elan_kind {
 
 struct elan_packet {
     uint8_t kind;
-    uint16_t bytes; /* of the body here */
+    uint16_t bytes; /* bytes of this body */
     uint32_t link;  /* number of the link at the receiver; 0 in HELLO */
-    uint64_t to;    /* generation of the receiver; HELLO is taken with any, 0: not known */
-    uint32_t seq;   /* among the ordered ones of a link, from 0 */
-    uint32_t from;  /* the sender's process number */
+    uint64_t to;    /* generation of the receiver, 0: unknown; HELLO is accepted with any */
+    uint32_t seq;   /* sequence number among the ordered packets of a link, from 0 */
+    uint32_t from;  /* process number of the sender */
     uint32_t arg;
-    uint32_t offset; /* of the body in its message */
+    uint32_t offset; /* offset of this body in its message */
 };
 
 bool elan_kind_ordered(uint8_t kind);
 void elan_packet_encode(const struct elan_packet *p, uint8_t out[ELAN_HEADER]);
-/* 0, or -EPROTO: another version, no such kind, or numbers that cannot be. */
+/* Decodes a header.  Returns 0, or -EPROTO for another version, an unknown kind, or invalid
+ * numbers. */
 int elan_packet_decode(const uint8_t in[ELAN_HEADER], struct elan_packet *p);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * poll.c - one poll: what has come is taken, and who waits for time is looked after.
+ * poll.c - one poll: takes packets and handles timeouts.
  *
- * What has no packet is found by looking again: that the memory of a message is free, that a
- * peer's command queue is, that an ending link's time is over. deadline() asks for that only
- * while somebody waits for it.
+ * Conditions without a packet must be polled for: the memory of a message is free, a peer's
+ * command queue is, the time of an ending link is over.  deadline() requests this only while
+ * something waits for them.
  */
 #include "bmi_elan4/elan.h"
 
@@ -25,9 +25,9 @@ static void look_around(struct rme_fabric *f)
         elan_owners_check(f);
 }
 
-/* As often as it has been ending for a while: its last packets land within a millisecond, or
- * the peer has no time. Many processes that leave a busy server at once must not take the rest
- * of the processor by looking whether it has some. */
+/* Returns ms until the next check of an ending link, which grow with the time since its end
+ * began: the last packets land within a millisecond, or the peer has no processor time.  Many
+ * processes that leave a busy server at once must not use up the processor by polling. */
 static int until_next_look(const struct rme_link *ending)
 {
     int64_t begun = ending->until - ending->f->drain_ms;
@@ -38,12 +38,12 @@ static int until_next_look(const struct rme_link *ending)
                                     : (int)pause;
 }
 
-/* When to look again for what is found by that only, in milliseconds; 0: there is nothing. */
+/* Returns ms until the next poll for conditions without a packet; 0: not needed. */
 static int restless(const struct rme_fabric *f)
 {
     if (elan_tx_restless(f) || !TAILQ_EMPTY(&f->ready) || !TAILQ_EMPTY(&f->eventful) || f->died)
         return ELAN_RESTLESS_MS;
-    if (!TAILQ_EMPTY(&f->ending)) /* in the order of their beginnings */
+    if (!TAILQ_EMPTY(&f->ending)) /* in the order in which they began to end */
         return until_next_look(TAILQ_LAST(&f->ending, elan_links));
     return !TAILQ_EMPTY(&f->resting) || !TAILQ_EMPTY(&f->owed) || f->greetings ? ELAN_LOOK_MS
                                                                                : 0;

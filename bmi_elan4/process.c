@@ -69,7 +69,7 @@ void bmi_elan4_capability(const struct bmi_elan4_range *r, const unsigned key[4]
     cap->cap_mycontext = context;
 }
 
-/* A number of up to five digits; what follows it, or NULL. */
+/* Parses a number of up to five digits.  Returns the text behind it, or NULL. */
 static const char *number(const char *at, int *value)
 {
     int v = 0, digits = 0;

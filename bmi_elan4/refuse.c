@@ -1,38 +1,37 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * refuse.c - DMAs that the interface refused.
+ * refuse.c - DMAs that an interface refused.
  *
- * A DMA that meets an address where no memory is ends without setting its events, and the
- * interface whose address it was gets a trap: ours for our memory, the peer's for the peer's.
- * All that a trap is known to say is the address, so the transfer is looked for that uses it.
- * If it is one of ours, its link ends: no one else can say to the host that it will not be
- * complete. If none of ours uses it, it was a peer's DMA, or one that a peer asked for; then
- * all peers are told the address, and the one whose transfer it was ends the link.
+ * A DMA to an address without memory ends without setting its events, and the interface of that
+ * address raises a trap, on either side.  The trap has only the address, so the transfer is
+ * found by its addresses.  A transfer of this process ends its link, because nothing else
+ * reports to the host that the transfer will not complete.  Otherwise the DMA was a peer's, or
+ * one that a peer requested: the address is reported to all peers, and the owner of the
+ * transfer ends the link.
  *
- * A transfer counts its refusals. When as many of its DMAs are missing as were refused,
- * nothing of it is under way any more, and the link ends in order (link.c). Its events and
- * chains are not used again all the same: what a peer says about its interface may be untrue,
- * and a set that comes late must not be taken for one of another transfer.
+ * A transfer counts its refusals.  When as many of its DMAs are outstanding as were refused,
+ * nothing of the transfer is in flight, and the link ends in order (link.c).  Its events and
+ * chains are not reused freely, because a peer's report may be false, and a late set must not
+ * count for another transfer.
  *
- * What a dead process was still to get meets the next owner of its context, whose interface
- * refuses it in the same way. The owner has no link with the sender yet, perhaps; so refusals
- * are remembered, and each process is told once what it has not been told when it has a link.
- * So a sender gets its buffers back (out.c, move.c), for that place alone, as it may be untrue.
- * It is not said whose DMA it was; with several senders one may count a refusal of another's,
- * and take for ended what is refused a moment later. What an owner was refused that died itself
- * before it could say so comes back with time (elan_succeeded).
+ * Packets for a dead process reach the next owner of its context, whose interface refuses them
+ * in the same way.  This owner may have no link with the sender yet.  Refusals are therefore
+ * remembered, and each process gets the unreported ones once it has a link.  A sender thus
+ * reclaims its buffers (out.c, move.c), for that place only, because the report may be false.
+ * A report does not name the sender: one sender may count a refusal of another one, and
+ * consider something as ended that is refused a moment later.  Refusals of an owner that died
+ * before its report are covered by time (elan_succeeded()).
  *
- * Of very many traps some are lost, and a peer that sends to nowhere for fun is not the
- * occasion for as many packets: then a transfer that was refused meanwhile waits until its
- * host gives it up.
+ * With very many traps some are lost, and malicious ones must not cause as many packets; a
+ * transfer refused meanwhile waits until its host gives it up.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "bmi_elan4/elan.h"
 
-#define SAY_MS 1000 /* between two lines about traps that are nobody's */
-#define MANY   64   /* addresses in a packet */
+#define SAY_MS 1000 /* ms between log lines about traps without a local transfer */
+#define MANY   64   /* addresses per packet */
 
 static bool within(E4_Addr at, E4_Addr from, uint64_t bytes)
 {
@@ -62,8 +61,8 @@ static bool reads_or_writes_there(const struct rme_xfer *x, E4_Addr at)
     return false;
 }
 
-/* The transfer of the link that this was, or NULL. A source is here for a write, there for a
- * read; a sink the other way round. */
+/* Finds the link's transfer of a refusal; NULL: none.  The source is local for a write and
+ * remote for a read; the destination is the opposite. */
 static struct elan_move *find(struct rme_link *l, enum bmi_elan4_trap_kind kind, E4_Addr at,
                               bool here)
 {
@@ -106,7 +105,7 @@ static bool ours(struct rme_fabric *f, const struct bmi_elan4_trap *t)
     return false;
 }
 
-/* Of one kind, as many as a packet takes: how many. */
+/* Reports refusals of one kind, as many as fit in a packet.  Returns their number. */
 static uint32_t tell_some(struct rme_link *l, uint32_t from)
 {
     struct rme_fabric *f = l->f;
@@ -180,8 +179,9 @@ void elan_refusals(struct rme_fabric *f)
         (unsigned long long)f->traps, last.type, (unsigned long long)last.at);
 }
 
-/* The command queue continued after the refused request, so no side will complete the transfer.
- * The request is not repeated: the behaviour of the peer's interface is not known then. */
+/* Ends a link with a refused read request.  The command queue continued after the request, so
+ * no side will complete the transfer.  The request is not repeated, because the behaviour of
+ * the peer's interface is not known then. */
 bool elan_unasked(struct rme_link *l)
 {
     struct elan_move *m;
@@ -198,7 +198,7 @@ bool elan_unasked(struct rme_link *l)
     return true;
 }
 
-/* The transfer of any link with that process. */
+/* Ends the transfer with this address on any link with that process. */
 static bool end_transfer(struct rme_link *told, enum bmi_elan4_trap_kind kind, E4_Addr at)
 {
     struct rme_link *l;

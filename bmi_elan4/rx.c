@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * rx.c - packets that came, in their order.
+ * rx.c - received packets, in order.
  *
- * A packet is taken out of its slot at once, so that the queue, which all links share, is free
- * for others. One that is the next of its link is delivered from the slot; one that overtook
- * others is copied aside until they are there. Bodies of a message are put together in a
- * receive buffer of the link; where the peer sent more than it was granted there is none, and
- * its packets wait until one is given back.
+ * A packet is removed from its slot at once, because all links share the queue.  The next
+ * packet of a link is delivered from the slot; a packet that overtook others is copied and held
+ * until they arrive.  The bodies of a message are assembled in a receive buffer of the link; a
+ * peer that exceeds its credits finds none, and its packets wait until one is returned.
  *
- * Slots are in memory that peers write to, so what is decided upon is copied first, once.
+ * Peers write to the memory of slots, so values are copied once before they are checked.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,13 +15,14 @@
 
 #include "bmi_elan4/elan.h"
 
-/* A part of a message. False: it has to wait for a buffer, or for room for its event. */
+/* Handles a fragment of a message.  Returns false if the fragment must wait for a buffer, or
+ * for room for its event. */
 static bool message(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
 {
     bool last = p->offset + p->bytes == p->arg;
 
     if (l->state != ELAN_UP_STATE)
-        return true; /* nobody wants it any more */
+        return true; /* not needed any more */
     if (last && !elan_room(l->f))
         return false;
     if (p->arg > l->f->config.rx_size || p->offset != (l->filling ? l->filled : 0) ||
@@ -51,8 +51,8 @@ static bool message(struct rme_link *l, const struct elan_packet *p, const uint8
     return true;
 }
 
-/* One packet in its order. False: it has to wait. What comes together with the answer to our
- * question is told behind LINK_UP. */
+/* Delivers a packet in order.  Returns false if the packet must wait.  Packets that arrive
+ * together with the answer to the connection request are delivered after LINK_UP. */
 static bool deliver(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
 {
     if (l->tell_up)
@@ -104,14 +104,14 @@ void elan_rx_ready(struct rme_fabric *f)
     }
 }
 
-/* There is no memory for a packet. What is behind it has no turn any more, so the link ends;
- * the peer does not know that, and may write to us until it says BYE, whose order does not
- * matter then. */
+/* Handles a lack of memory for a packet.  Later packets cannot be delivered in order, so the
+ * link ends.  The peer is not informed and may write until its BYE, whose order does not matter
+ * then. */
 static void lose(struct rme_link *l, const struct elan_packet *p)
 {
     bool bye = p->kind == ELAN_BYE;
 
-    if (l->state == ELAN_GREETING_STATE) { /* nothing is open to it yet */
+    if (l->state == ELAN_GREETING_STATE) { /* no memory is open to the peer yet */
         elan_link_down(l, -ENOMEM);
         return;
     }
@@ -180,14 +180,14 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
         return;
     }
     if (p.to != f->nic->generation)
-        return; /* it was for a former owner of the context */
+        return; /* for an earlier owner of the context */
     if (p.kind == ELAN_DONE) {
         elan_move_done(f, p.arg, p.seq);
         return;
     }
     struct rme_link *l = elan_link_of(f, p.link);
-    /* a peer that has no answer yet knows no number of ours; and the host may be about to
-     * answer, by the event of this very poll */
+    /* a peer without an answer has no local number; and the host may answer due to the event of
+     * this poll */
     if (l && (p.from != l->vp || l->state == ELAN_REQUESTED_STATE))
         return;
     if (l && f->norphans + f->kept_moves && l->generation)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The table of servers. A host name that cannot be looked up when the table is read is looked
- * up again when its server is asked for: by a thread, as that may take long and who asks must
- * not wait. Its result is taken by whoever asks next. A lookup belongs to its entry and to its
- * thread; whoever leaves it last frees it, so a table may go while lookups hang.
+ * servers.c - the table of servers.
+ *
+ * A host name that cannot be resolved when the table is read is resolved again when its server
+ * is requested: by a thread, because this may take long and the caller must not wait.  The next
+ * request takes the result.  A lookup belongs to its entry and to its thread; the last one
+ * frees it, so a table may be freed during a lookup.
  */
 #include "bmi_elan4/servers.h"
 
@@ -22,8 +24,8 @@
 
 struct lookup {
     atomic_int users;
-    atomic_bool over; /* then: */
-    int gai, error;   /* error: as errno, of EAI_SYSTEM */
+    atomic_bool over; /* the following fields are valid */
+    int gai, error;   /* error: errno of EAI_SYSTEM */
     struct sockaddr_storage tcp;
     socklen_t tcp_length;
     char host[ENTRY_MAX], port[8];
@@ -32,19 +34,19 @@ struct lookup {
 struct entry {
     int node, context; /* -1: any */
     unsigned port;
-    struct bmi_elan4_where where; /* its port is that of the first process */
-    struct lookup *lookup;        /* NULL: `where` is known */
-    bool asked;                   /* a thread looks it up */
-    int gai, error;               /* of the last lookup that is over */
+    struct bmi_elan4_where where; /* with the port of the first process */
+    struct lookup *lookup;        /* NULL: `where` is resolved */
+    bool asked;                   /* a thread resolves it */
+    int gai, error;               /* of the last complete lookup */
 };
 
 struct bmi_elan4_servers {
     size_t count;
-    char why[2 * ENTRY_MAX]; /* the last name that could not be looked up */
+    char why[2 * ENTRY_MAX]; /* last unresolved name, and the reason */
     struct entry entry[];
 };
 
-/* A number of up to five digits that ends at `stop`, or -1. */
+/* Parses a number of up to five digits that ends at `stop`; -1: invalid. */
 static int number(const char *at, const char *stop)
 {
     int v = 0;
@@ -101,7 +103,8 @@ static void *look_up_again(void *arg)
     return NULL;
 }
 
-/* The lookup is over. True: its entry knows where its server is; else why not. */
+/* Takes the result of a complete lookup.  Returns true if the entry is resolved; else sets the
+ * reason. */
 static bool take(struct entry *e)
 {
     struct lookup *l = e->lookup;
@@ -123,7 +126,7 @@ static void say_why(const struct entry *e, char *why, size_t size)
              e->gai == EAI_SYSTEM ? strerror(e->error) : gai_strerror(e->gai));
 }
 
-/* 0: it is known; -EAGAIN: a lookup is under way; else none could be begun. */
+/* Returns 0 if resolved, -EAGAIN during a lookup, or the error of starting one. */
 static int know(struct bmi_elan4_servers *s, struct entry *e)
 {
     struct lookup *l = e->lookup;
@@ -151,7 +154,8 @@ static int know(struct bmi_elan4_servers *s, struct entry *e)
     return -EAGAIN;
 }
 
-/* At first, while nobody waits. A name that nobody knows is no error yet; it is in `why`. */
+/* Resolves a name when the table is read, where waiting is allowed.  An unresolved name is not
+ * an error yet; the reason is in `why`. */
 static int look_up_first(char *host, const char *port, struct entry *e, char *why, size_t size)
 {
     size_t n = strlen(host);

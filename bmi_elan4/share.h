@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What there are so many of, for all processes, or for all nodes: then `vp` is a node's number.
- * Who has as many as are left gets no more: the first that takes all it can get has half, a
- * second one half of the other half, and so on. So nobody is without because of one, or of a
- * few, that have very many.
+ * share.h - division of a limited resource among all processes, or among all nodes, where `vp`
+ * is the number of a node.  A holder of as many as are left gets no more: a first greedy holder
+ * gets a half, a second one a half of the rest, and so on, so that a few holders cannot exhaust
+ * the resource.
  */
 #ifndef BMI_ELAN4_SHARE_H
 #define BMI_ELAN4_SHARE_H
@@ -18,7 +18,7 @@ struct elan_share {
     uint16_t of[BMI_ELAN4_MOST_VPS];
 };
 
-/* One for that process. False: not now. */
+/* Takes one for that process.  Returns false if none may be taken now. */
 bool elan_share_take(struct elan_share *s, unsigned vp);
 void elan_share_give(struct elan_share *s, unsigned vp);
 

@@ -2,14 +2,14 @@
 /*
  * wait.c - sleeping and waking.
  *
- * All that a host waits for ends in a packet in our input queue: messages, and by their chains
- * our own transfers. So one thing is looked at, and one slept for: the inbox, whose descriptor
- * is in one epoll with that for wake(), that for traps, and those of greet.c. While the inbox
- * is armed its packets are left to its sleeper, which hands them back before it makes the
+ * Everything that a host waits for ends in a packet in the own input queue: messages, and, by
+ * their chains, own transfers.  Polling and sleeping therefore need only the inbox, whose
+ * descriptor is in an epoll set with those of wake(), of traps and of greet.c.  While the inbox
+ * is armed, its packets belong to its sleeper thread, which returns them before it makes the
  * descriptor readable.
  *
- * What only a look finds is looked for every few milliseconds while somebody waits for it. That
- * may begin while another thread sleeps already, without a limit: elan_look_soon() ends its
+ * Conditions without a packet are polled for every few milliseconds while something waits for
+ * them.  This may begin while another thread sleeps without a limit: elan_look_soon() ends that
  * sleep.
  */
 #include <errno.h>
@@ -76,7 +76,7 @@ void elan_op_wait(struct rme_fabric *f, int timeout_ms)
                        most && (timeout_ms < 0 || timeout_ms > most) ? most : timeout_ms);
 
     if (n == 0)
-        atomic_store(&f->hint, 1); /* perhaps it was the time for something */
+        atomic_store(&f->hint, 1); /* a timeout may be due */
     for (int i = 0; i < n; i++) {
         if (e[i].data.u32 == AT_GREET)
             atomic_store(&f->hint, 1);
@@ -94,7 +94,7 @@ void elan_op_wake(struct rme_fabric *f)
 
 void elan_look_soon(struct rme_fabric *f)
 {
-    if (atomic_load(&f->restless) != 0) /* a sleeper looks by itself */
+    if (atomic_load(&f->restless) != 0) /* a sleeper has a limit already */
         return;
     atomic_store(&f->restless, ELAN_RESTLESS_MS);
     elan_op_wake(f);
