@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * check.c - links that wait for time: those that end, and those whose peers take nothing. What
- * becomes of them is said in link.c.
+ * check.c - links with timeouts: ending links, and links whose peers accept nothing.  See
+ * link.c.
  */
 #include <errno.h>
 
 #include "bmi_elan4/elan.h"
 
-/* All messages have landed but those that never will, behind what was refused. */
+/* Returns true if all messages have landed, except for those behind a refused transfer. */
 static bool all_landed(const struct rme_link *l)
 {
     const struct elan_tx *tx;
@@ -18,7 +18,7 @@ static bool all_landed(const struct rme_link *l)
     return TAILQ_EMPTY(&l->queued);
 }
 
-/* Outside of the order, in which it would never have its turn. */
+/* Sends BREAK outside the order, in which it would never be delivered. */
 static int say_break(struct rme_link *l)
 {
     struct elan_packet p = {.kind = ELAN_BREAK, .link = l->peer_number, .to = l->generation};
@@ -26,7 +26,8 @@ static int say_break(struct rme_link *l)
     return elan_tx_alone(l->f, l->vp, l->queue, &p, NULL, NULL, 0);
 }
 
-/* The time of a link that is ending is over. True: the host may have its memory. */
+/* Handles an ending link whose time is over.  Returns true if the link is down, so that the
+ * host may reuse its memory. */
 static bool given_up(struct rme_link *l, int64_t now)
 {
     if (now < l->until + l->f->quarantine_ms) {
@@ -53,9 +54,9 @@ static bool given_up(struct rme_link *l, int64_t now)
     return true;
 }
 
-/* Nothing more is under way to the peer's memory. A process may have thousands of links that
- * end at once, and take nothing: their BYEs wait for each other, so that what they leave behind
- * does not keep others from connecting (elan_kept_full). */
+/* Sends BYE: no DMA to the peer's memory is in flight.  A process may have thousands of links
+ * that end at once and accept nothing.  BYEs to one place wait for each other, because their
+ * buffers would keep others from connecting (elan_kept_full()). */
 static bool say_bye(struct rme_link *l)
 {
     if (l->gap)
@@ -63,10 +64,10 @@ static bool say_bye(struct rme_link *l)
     return !elan_place_full(l->f, l->vp) && elan_tx_control(l, ELAN_BYE, 0, NULL, NULL, 0) == 0;
 }
 
-/* One step towards the end of a link that is ending. */
+/* Advances an ending link. */
 static void check(struct rme_link *l, int64_t now)
 {
-    if (now != l->looked && elan_link_orphaned(l)) { /* what it had under way died with it */
+    if (now != l->looked && elan_link_orphaned(l)) { /* a dead peer has no DMAs in flight */
         elan_link_dead(l);
         return;
     }
@@ -74,7 +75,7 @@ static void check(struct rme_link *l, int64_t now)
     if (now >= l->until && given_up(l, now))
         return;
     if (!l->bye_sent && elan_moves_over(l) && TAILQ_EMPTY(&l->queued)) {
-        l->bye_sent = say_bye(l); /* else at the next look */
+        l->bye_sent = say_bye(l); /* on failure again at the next check */
         return;
     }
     if (l->bye_sent && l->bye_in && all_landed(l))
@@ -99,10 +100,9 @@ void elan_links_check(struct rme_fabric *f, int64_t now)
 }
 
 /*
- * All links with the process have had their time: it has one queue for all of them. One by one
- * they might never be found, for when the process's account is full (owner.c) nothing is sent
- * by those that have nothing under way. A link without a message may be in no list but that of
- * all.
+ * Treats all links with the process as silent, because they share its queue.  Links without
+ * packets in flight send nothing if the process's account is full (owner.c), and would not be
+ * detected.  A link without a message may be in the list of all links only.
  */
 static void silent(struct rme_link *found, int64_t now)
 {
@@ -114,13 +114,15 @@ static void silent(struct rme_link *found, int64_t now)
 }
 
 /*
- * A message lands when the peer's interface has it, whatever the peer's process does. So one
- * that does not land is one to a process that is not there, or whose queue stays full. A
- * transfer may take its time, and no time says that it will not end; if the peer is on this
- * node, the log does, else the host finds out when the peer answers no message.
+ * Checks for a silent peer.  Returns true if other links have left the list of sending ones.
  *
- * Ages are of the time that was watched: whoever was stopped himself, or not asked for long,
- * has not seen the peer take nothing meanwhile.
+ * A message lands once the peer's interface has it, independently of the peer's process.  If it
+ * does not land, there is no process, or its queue stays full.  A transfer has no time limit:
+ * the log shows a dead peer on this node, else the host detects it when the peer answers no
+ * message.
+ *
+ * Ages count observed time only: a process that was stopped, or not polled for long, has not
+ * observed the peer meanwhile.
  */
 static bool overdue(struct rme_link *l, int64_t now)
 {
@@ -165,6 +167,6 @@ void elan_links_overdue(struct rme_fabric *f, int64_t now)
     for (l = TAILQ_FIRST(&f->sending); l; l = after) {
         after = TAILQ_NEXT(l, sending_next);
         if (overdue(l, now))
-            after = TAILQ_FIRST(&f->sending); /* others have left the list */
+            after = TAILQ_FIRST(&f->sending); /* other links have left the list */
     }
 }

@@ -1,30 +1,27 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * link.c - the life of a link.
+ * link.c - states of a link.
  *
- * A link of the active side begins FINDING or GREETING, one of the passive side REQUESTED; both
- * are UP until somebody ends it. Then it is ENDING: what was given to the interface comes to
- * its end, BYE says to the peer that nothing more is under way to its memory, and the peer's
- * BYE says the same to us. Only then is it DOWN, for nothing touches the host's memory any
- * more.
+ * A link of the active side starts as FINDING or GREETING, one of the passive side as
+ * REQUESTED; both are UP until a side ends them.  In ENDING posted DMAs complete, BYE informs
+ * the peer that no DMA to its memory is in flight, and the peer's BYE does the same for this
+ * side.  Only then is the link DOWN, because nothing accesses the host's memory any more.
  *
- * A DMA that the interface refused is over, but what was to follow it never does: neither the
- * notification nor the packet to ourselves. Its number makes a gap in what the peer gets, so
- * BREAK says the same as BYE without waiting for its turn.
+ * A DMA that the interface refused is over, but its successors do not follow: neither the
+ * notification nor the packet to this process.  Its sequence number is a gap for the peer, so
+ * BREAK replaces BYE, outside the order.
  *
- * A peer that is dead says no BYE, and DMAs to it never end. One that is merely silent says
- * none either, and when it goes on it may write where it was once told to: nothing here can
- * forbid that. So after drain_timeout_ms the link is `kept`: the host is not told that it is
- * DOWN, and keeps its memory, until the peer says BYE, is known to be dead, or quarantine_ms
- * are over.
+ * A dead peer sends no BYE, and DMAs to it never end.  A silent peer sends none either, and may
+ * later write to memory that was opened to it, which cannot be prevented.  After
+ * drain_timeout_ms the link is therefore `kept`: LINK_DOWN is withheld and the host's memory
+ * stays in use until the peer sends BYE, is known to be dead, or quarantine_ms are over.
  *
- * What our interface has in hand for a dead peer goes nowhere as long as nobody has the peer's
- * context; its packets, events and chains are nobody's before it has landed. They are counted,
- * and when a node's processes have too many no new links with that node are made: those that
- * there are need no more than their own.
+ * Posted DMAs to a dead peer do not end while its context has no owner; their packets, events
+ * and chains are orphans until they land.  They are counted, and a node whose processes have
+ * too many gets no new links; existing links need only their own.
  *
- * Who gives a link up before it could say BYE says LEFT, out of turn: the peer ends its side,
- * too, but what it has opened may still be written to, as with one that is silent.
+ * A side that gives up a link before BYE sends LEFT, outside the order: the peer ends its side,
+ * too, but its opened memory may still be written to, as with a silent peer.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -33,7 +30,7 @@
 #include "bmi_elan4/elan.h"
 #include "base/probe.h"
 
-/* Among those that end, in one of two lists. */
+/* Adds the link to one of the two lists of ending links. */
 static void list_ending(struct rme_link *l, bool rest)
 {
     l->rest = rest;
@@ -97,13 +94,13 @@ void elan_link_down(struct rme_link *l, int error)
     elan_tx_drop(l, true);
     elan_move_forget(l);
     elan_rx_close(l);
-    if (l->reads) /* what is not yet asked for is not asked for any more */
+    if (l->reads) /* requests that were not issued are dropped */
         compat_free_cmdq(f->nic->ctx, f->nic->alloc, l->reads);
     compat_free_main(f->nic->alloc, (void *)l->read_mark);
     l->reads = NULL;
     l->read_mark = NULL;
     l->tell_up = l->tell_room = false;
-    if (l->tell_request) { /* the host has never seen it */
+    if (l->tell_request) { /* not reported to the host */
         l->tell_request = false;
         elan_op_free(l);
         return;
@@ -129,13 +126,13 @@ void elan_link_silent(struct rme_link *l, int64_t now)
     if (l->state != ELAN_UP_STATE)
         return;
     elan_link_end(l, -ETIMEDOUT);
-    l->until = now; /* it has had its time */
+    l->until = now; /* its time is over */
 }
 
 void elan_link_bye(struct rme_link *l)
 {
     l->bye_in = true;
-    if (l->state == ELAN_ENDING_STATE && l->rest) { /* it goes on */
+    if (l->state == ELAN_ENDING_STATE && l->rest) { /* the peer is active again */
         unlist_ending(l);
         list_ending(l, false);
     }
@@ -155,7 +152,7 @@ void elan_link_left(struct rme_link *l)
 
 void elan_link_broken(struct rme_link *l, const char *why)
 {
-    if (l->state == ELAN_ENDING_STATE) /* and may still write to us */
+    if (l->state == ELAN_ENDING_STATE) /* the peer may still write to local memory */
         return;
     elan_log(l->f, RME_LOG_WARN, "%s: %s; connection aborted", l->name, why);
     if (l->state == ELAN_UP_STATE)
@@ -171,7 +168,7 @@ void elan_link_dead(struct rme_link *l)
     elan_link_down(l, l->state == ELAN_ENDING_STATE ? l->error : -ECONNRESET);
 }
 
-/* Whether anything but ACCEPT went over it. */
+/* Returns true if the link has carried anything but ACCEPT. */
 static bool was_used(const struct rme_link *l)
 {
     return l->expected || l->next_seq > 1 || l->nmoves || l->state == ELAN_ENDING_STATE;
@@ -203,7 +200,8 @@ void elan_op_free(struct rme_link *l)
     free(l);
 }
 
-/* Whatever the numbers: a clock may have been set back, and a process lies about its own. */
+/* Compares generations for equality only: a clock may have been set back, and a process may
+ * report a false generation. */
 void elan_owners_before(struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
     struct rme_link *l;

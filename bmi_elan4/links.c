@@ -2,10 +2,10 @@
 /*
  * links.c - the table of links.
  *
- * Links are known to peers by a number, of which each use of a place in the table has another.
- * A peer that makes links and leaves them, each of which is kept for a while, takes no more
- * than its share of the table, so that others find places. Buffers that dead ones keep end new
- * links with their node only.
+ * Peers know a link by its number, which is another one for each use of a table entry.  A peer
+ * that makes and abandons links, each of which is kept for a while, gets at most its share of
+ * the table, so that others find entries.  Buffers held by dead processes block new links with
+ * their node only.
  */
 #include <stdlib.h>
 
@@ -28,7 +28,7 @@ struct rme_link *elan_link_new(struct rme_fabric *f)
     if (!f->nonce[index])
         f->nonce[index] = 1;
     l->f = f;
-    l->state = ELAN_DOWN_STATE; /* until elan_link_step */
+    l->state = ELAN_DOWN_STATE; /* until elan_link_step() */
     l->number = f->nonce[index] * ELAN_LINKS + index;
     f->table[index] = l;
     TAILQ_INIT(&l->lent);
@@ -70,7 +70,7 @@ static uint32_t beyond(uint32_t n, uint32_t most)
     return n > most ? n - most : 0;
 }
 
-/* Of DMAs that have not ended, with spare ones beyond what there may be of them. */
+/* Returns the number of buffers of unfinished DMAs, with spare ones beyond their limit. */
 static uint32_t kept_buffers(const struct rme_fabric *f)
 {
     return f->norphans + f->kept_moves + beyond(f->tx_spares, f->spares_most) +
@@ -84,7 +84,8 @@ static bool is_of(const struct rme_fabric *f, unsigned vp, int node)
     return bmi_elan4_place(&f->nic->range, (int)vp, &of, &context) == 0 && of == node;
 }
 
-/* Of those, what one node's processes have; spare ones count when there are too many. */
+/* Returns how many of those belong to one node's processes; spare ones count if beyond their
+ * limit. */
 static uint32_t kept_for(const struct rme_fabric *f, int node)
 {
     const struct elan_tx *tx;

@@ -2,20 +2,21 @@
 /*
  * move.c - transfers: many DMAs, one event, one notification.
  *
- * All pieces of a transfer set one event, which is primed with their number and one more. When
- * the last is in place the interface itself goes on: the event copies commands to a command
- * port, which send the notification to the peer; when that has landed, a second event in the
- * same way sends a packet to our own queue, by which we hear of it. A silent transfer has the
- * second chain only. So one packet tells the peer and one tells us, however many pieces there
- * are, and no processor is needed in between.
+ * All DMAs of a transfer set one event, which is primed with their number plus one.  After the
+ * last set the interface continues by itself: the event copies commands to a command port,
+ * which send the notification to the peer; when that has landed, a second event sends a packet
+ * to the own queue in the same way (DONE).  A silent transfer, without notification, has the
+ * second chain only.  One packet thus notifies the peer and one this process, for any number of
+ * pieces and without a processor in between.
  *
- * The one set more is ours, when all pieces are given to the interface and all silent transfers
- * before are complete: a notification vouches for their data, too. For that of earlier
- * transfers with notifications it need not wait, as the receiver takes packets in their order.
+ * This process does the additional set when all DMAs are posted and all earlier silent
+ * transfers are complete, because a notification covers their data, too.  Earlier transfers
+ * with notifications need not be complete, because the receiver orders packets.
  *
- * Writes are DMAs of ours. Reads are DMAs of the peer that a packet asks for, and a packet that
- * the peer refuses holds up its command queue; so each link that reads has one for itself, and
- * gets no more requests into it than fit before a word behind them says that it has run empty.
+ * Writes are DMAs of this process.  Reads are DMAs of the peer, requested by packets, and a
+ * request that the peer refuses blocks its command queue.  Each link with reads therefore has
+ * its own queue, with at most as many requests as fit before a word behind them shows that the
+ * queue is empty.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@
 #include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
 
-#define CHAIN 64 /* bytes of a DMA command with what fills it up */
+#define CHAIN 64 /* bytes of a DMA command with padding */
 
 static int make(struct rme_fabric *f, struct elan_move *m)
 {
@@ -63,7 +64,7 @@ static void unlist_spare(struct rme_fabric *f, struct elan_move *m)
     f->move_spares--;
 }
 
-/* It is free for its place alone (out.c). */
+/* Frees a transfer for its place only (out.c). */
 static void spare(struct rme_fabric *f, struct elan_move *m)
 {
     struct elan_move *old;
@@ -81,7 +82,7 @@ static void spare(struct rme_fabric *f, struct elan_move *m)
         }
 }
 
-/* One that nobody uses. NULL: there is no memory for more. */
+/* Returns a free transfer; NULL: no memory. */
 static struct elan_move *take(struct rme_fabric *f, unsigned vp)
 {
     struct elan_move *m = LIST_FIRST(&f->owner[vp].move);
@@ -121,7 +122,7 @@ void elan_moves_close(struct rme_fabric *f)
         struct elan_move *m = f->move[i];
         if (m->busy && m->note && m->note != &m->own)
             free(m->note);
-        free(m); /* the rest goes with the context */
+        free(m); /* the context frees everything else */
     }
     free(f->move);
 }
@@ -147,7 +148,7 @@ static void prime_copy(struct rme_fabric *f, E4_Event *event, uint32_t sets,
         &event->ev_CountAndType);
 }
 
-/* The packet to ourselves, and the command that sends it. */
+/* Builds the packet to this process, and the command that sends it. */
 static void self_chain(struct rme_fabric *f, struct elan_move *m)
 {
     struct elan_packet p = {.kind = ELAN_DONE,
@@ -232,7 +233,7 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
     return true;
 }
 
-/* The last set of its event. */
+/* Does the last set of the transfer's event. */
 static void let_go(struct rme_fabric *f, struct elan_move *m)
 {
     m->held = false;
@@ -247,7 +248,7 @@ static bool reads_empty(const struct rme_link *l)
     return compat_load(l->read_mark) == l->read_marks;
 }
 
-/* One that has nothing to do lends its queue for ever. */
+/* Takes over the queue of a link without transfers. */
 static E4_CmdQ *borrow(struct rme_fabric *f)
 {
     struct rme_link *l;
@@ -263,7 +264,7 @@ static E4_CmdQ *borrow(struct rme_fabric *f)
 
 _Static_assert(ELAN_READS *COMPAT_ASK_DWORDS + 2 <= 1024, "a queue of 8 KiB holds fewer reads");
 
-/* Whether the link has a queue for reads that is empty. */
+/* Returns true if the link has an empty queue for reads. */
 static bool can_read(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
@@ -309,7 +310,7 @@ static void run(struct rme_link *l, const struct elan_move *m, E4_Addr remote, E
     count[RME_C_RDMA_WRITES]++;
 }
 
-/* Gives the next DMA to the interface. False: that was all. */
+/* Posts the next DMA.  Returns false if there is none. */
 static bool next_dma(struct rme_link *l, struct elan_tx *place)
 {
     const struct rme_xfer *x = place->x;
@@ -355,7 +356,7 @@ bool elan_move_issue(struct rme_link *l, struct elan_tx *place)
             n++;
         mark_reads(l);
         if (n == ELAN_READS)
-            return false; /* perhaps there is more */
+            return false; /* more may follow */
     } else {
         for (uint32_t n = 1; next_dma(l, place); n++)
             if (n % 512 == 0)
@@ -370,8 +371,8 @@ bool elan_move_issue(struct rme_link *l, struct elan_tx *place)
 
 /* ---- The end of it ---- */
 
-/* The peer is not told of it, only we are. Our own set is missing, so nothing is copied before.
- */
+/* Replaces the notification by DONE to this process only.  The own set of the event is
+ * outstanding, so nothing has been copied. */
 static void tell_only_us(struct rme_link *l, struct elan_move *m)
 {
     struct rme_fabric *f = l->f;
@@ -398,7 +399,7 @@ void elan_move_unhold(struct rme_link *l)
 
 bool elan_move_stuck(const struct elan_move *m)
 {
-    int32_t left = -EVENT_COUNT(m->data) / 32; /* sets that have not come */
+    int32_t left = -EVENT_COUNT(m->data) / 32; /* outstanding sets */
     uint32_t refused = m->refused + (uint32_t)compat_load(m->unasked);
 
     return refused && left - !m->let == (int32_t)refused;
@@ -458,7 +459,7 @@ void elan_move_cut(struct rme_link *l, struct elan_tx *place)
     free(place);
 }
 
-/* A silent transfer is complete: notifications that vouch for it may go. */
+/* Handles the completion of a silent transfer: notifications that waited for it may be sent. */
 static void silent_done(struct rme_link *l, uint64_t serial)
 {
     struct elan_move *m;
@@ -475,7 +476,7 @@ static void silent_done(struct rme_link *l, uint64_t serial)
         bmi_elan4_flush(l->f->nic);
 }
 
-/* Nothing of it is under way any more. */
+/* Frees a transfer, nothing of which is in flight. */
 static void over(struct rme_fabric *f, struct elan_move *m)
 {
     m->busy = false;
@@ -497,7 +498,7 @@ static void over(struct rme_fabric *f, struct elan_move *m)
         TAILQ_INSERT_HEAD(&f->move_free, m, next);
 }
 
-/* Nothing of it is under way, as somebody says who may lie. */
+/* Frees a transfer on a report from its destination, which may be false. */
 static void over_by_word(struct rme_fabric *f, struct elan_move *m)
 {
     struct elan_tx *note = m->note && m->note != &m->own ? m->note : NULL;
@@ -531,7 +532,7 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
     over(f, m);
 }
 
-/* What is to be known of it when its link has gone. */
+/* Records the destination of a transfer whose link is gone. */
 static void remember(struct rme_link *l, struct elan_move *m, int64_t now)
 {
     const struct rme_xfer *x = m->x;
@@ -555,9 +556,9 @@ static void remember(struct rme_link *l, struct elan_move *m, int64_t now)
 }
 
 /*
- * What is under way to a process that is gone is refused by the interface of the next owner of
- * its context, which says so. A read was to be done by the gone one's own interface: what that
- * had in hand has ended with it, and some time later is certainly over.
+ * Handles a refusal.  DMAs to a dead process are refused by the interface of the next owner of
+ * its context, which reports them.  Reads were to be done by the dead process's own interface,
+ * whose DMAs ended with the process and are over some time later.
  */
 void elan_move_refused(struct rme_fabric *f, unsigned vp, enum bmi_elan4_trap_kind kind,
                        E4_Addr at)
@@ -570,7 +571,7 @@ void elan_move_refused(struct rme_fabric *f, unsigned vp, enum bmi_elan4_trap_ki
             continue;
         if (at >= m->low && at < m->high && EVENT_COUNT(m->data) < 0 && !elan_move_stuck(m)) {
             m->refused++;
-            if (elan_move_stuck(m)) /* so its notification does not go out either */
+            if (elan_move_stuck(m)) /* its notification is not sent either */
                 over_by_word(f, m);
             return;
         }
@@ -613,7 +614,7 @@ void elan_move_forget(struct rme_link *l)
         elan_owner_charge(l->f, m->vp, m->generation);
         l->f->kept_moves++;
         l->f->config.stats->value[RME_C_QUARANTINED]++;
-        elan_share_give(&l->f->active, l->vp); /* it is nobody's until DONE comes, if ever */
+        elan_share_give(&l->f->active, l->vp); /* in quarantine until DONE, if ever */
     }
     l->nmoves = l->silent = 0;
 }

@@ -1,27 +1,25 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * out.c - messages and transfers on their way out.
+ * out.c - send queues of links.
  *
- * Each link has a queue of messages and transfers in the order of the host's calls. What is at
- * its front is given a number, or as many as it has packets, and given to the interface; then
- * it is among the sent ones until it has landed in the peer's queue, which its event says. The
- * receiver puts packets into the order of their numbers, so it has to keep those that overtook
- * others: at most ELAN_WINDOW of them, as nothing is sent whose number is so far ahead of the
- * oldest that has not landed.
+ * Each link has a queue of messages and transfers, in the order of the host's calls.  The first
+ * entry gets sequence numbers, one per packet, and is posted; it is then in `sent` until its
+ * event shows that it has landed in the peer's queue.  The receiver orders packets by number
+ * and holds those that overtook others: at most ELAN_WINDOW of them, because no packet is sent
+ * whose number is further ahead of the oldest one that has not landed.
  *
- * A DMA cannot be taken back. The memory of what has not landed when its link ends belongs to
- * nobody, among the orphans, until it lands or the context is left. That it will not land is
- * known by what is said at its place only: a peer says what it refused, or that it is another
- * process than before. It may lie, and the DMA may end when the buffer has long been used for
- * something else; so such a buffer is used again for that place alone, where nobody else is
- * harmed. With very many of them the oldest are free for all, if another process has been seen
- * there for long.
+ * A DMA cannot be withdrawn.  A buffer that has not landed at the end of its link is an orphan
+ * until it lands or the context is released.  Only reports from its place show that it will not
+ * land: a peer reports what it refused, or that it is a successor.  A report may be false, and
+ * the DMA may end when the buffer is in use again; such a buffer is therefore reused for that
+ * place only, where no other place is harmed.  If there are very many, the oldest become free
+ * for all, once another process has been seen there for long.
  */
 #include <stdlib.h>
 
 #include "bmi_elan4/elan.h"
 
-/* Whether numbers for so many packets may be given out. */
+/* Returns true if this number of packets may get sequence numbers. */
 static bool window_open(struct rme_link *l, uint32_t packets)
 {
     const struct elan_tx *oldest = TAILQ_FIRST(&l->sent);
@@ -36,14 +34,14 @@ static void sent(struct rme_link *l, struct elan_tx *tx)
     elan_tx_sending(l);
 }
 
-/* Packets of a transfer's notification. */
+/* Returns the number of packets of a transfer's notification. */
 static uint32_t note_packets(const struct rme_xfer *x)
 {
     return x->notify == RME_NOTIFY_MSG ? elan_packets(x->tx_length)
                                        : x->notify != RME_NOTIFY_NONE;
 }
 
-/* As much as is possible now. False: something is left. */
+/* Posts as much as possible.  Returns false if something is left. */
 static bool advance(struct rme_link *l)
 {
     struct elan_tx *tx;
@@ -62,7 +60,7 @@ static bool advance(struct rme_link *l)
             return false;
         if (tx->x->notify != RME_NOTIFY_NONE) {
             sent(l, tx);
-        } else { /* nobody's order waits for it */
+        } else { /* no order depends on it */
             tx->move->place = NULL;
             TAILQ_REMOVE(&l->queued, tx, next);
             free(tx);
@@ -94,14 +92,14 @@ void elan_op_flush(struct rme_fabric *f)
 
 /* ---- Landing ---- */
 
-/* The library says when a word that is set is to be believed. */
+/* Returns true if it has landed.  The library decides whether a set word is valid. */
 static bool has_landed(const struct rme_fabric *f, const struct elan_tx *tx)
 {
     return tx->x ? tx->over
                  : compat_load(tx->landed) != 0 && compat_poll_word(f->nic->ctx, tx->landed, 0);
 }
 
-/* Packets that have not landed. */
+/* Returns the number of packets that have not landed. */
 static uint32_t under_way(const struct rme_fabric *f, const struct elan_tx *tx)
 {
     int32_t count = EVENT_COUNT(tx->event);
@@ -167,8 +165,8 @@ static void landed_of(struct rme_link *l)
     }
 }
 
-/* It has landed, or was refused where it went, or the next owner of the context has been there
- * for long enough. */
+/* Returns true if an orphan has landed, was refused at its destination, or the next owner of
+ * that context has been there for long enough. */
 static bool orphan_over(const struct rme_fabric *f, const struct elan_tx *tx, int64_t now)
 {
     return has_landed(f, tx) || (tx->refused && tx->refused == under_way(f, tx)) ||
@@ -267,7 +265,7 @@ void elan_tx_close(struct rme_fabric *f)
     struct elan_txs *lists[] = {&f->tx_free, &f->tx_spare, &f->orphans};
     struct elan_tx *tx;
 
-    /* their memory goes with the context */
+    /* the context frees their memory */
     for (unsigned i = 0; i < 3; i++)
         while ((tx = TAILQ_FIRST(lists[i])) != NULL) {
             TAILQ_REMOVE(lists[i], tx, next);

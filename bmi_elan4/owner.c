@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * owner.c - accounts of processes.
+ * owner.c - buffers held by processes.
  *
- * A packet to the queue of a process that is dead, or that takes nothing, does not land, and
- * its buffer is not had again. So that such a process costs no more than one link may, each
- * process has an account of the buffers that it has and that have not landed, whatever links
- * they belong to or belonged to. There are never more of them for messages than
- * elan_tx_per_link says.
+ * A packet to a process that is dead, or accepts nothing, does not land, and its buffer is not
+ * reclaimed.  To limit such a process to the buffers of one link, each process has an account
+ * of its buffers that have not landed, over all its present and former links.  Messages never
+ * hold more than elan_tx_per_link.
  *
- * The account is one of a place in the network (vp), where processes come after each other.
- * What a former one left behind does not hinder the next one, for it may come back only when
- * that one tells what its interface refused (refuse.c). But who comes, dies and comes again
- * leaves more each time: with twice the number there are no new links with that place until
- * something has come back. Who asks for one is told so, and by asking again shows that the
- * former ones are gone for long (elan_succeeded); that answer, too, may be left behind, so with
- * three times the number there is none. Other places do not notice.
+ * An account belongs to a place in the network (vp), where processes succeed each other.
+ * Buffers of a predecessor do not limit its successor, because they may be reclaimed only when
+ * the successor reports refusals (refuse.c).  A place whose processes repeatedly die leaves
+ * more each time: at twice the limit there are no new links with the place until buffers are
+ * reclaimed.  Connection requests are refused, and show that the predecessors are long gone
+ * (elan_succeeded()).  The refusals may be left behind, too, so at three times the limit there
+ * are none.  Other places are not affected.
  *
- * A process that is known to be dead is noted here, so that it is found out once, by whichever
- * of its links: the others end at once, and nothing more is sent to it.
+ * A process known to be dead is recorded here, so that the discovery by one link ends the
+ * others at once, and nothing more is sent to it.
  */
 #include "bmi_elan4/elan.h"
 
@@ -26,8 +25,8 @@ static struct elan_owner *owner_of(const struct rme_fabric *f, unsigned vp)
     return &f->owner[vp];
 }
 
-/* That process has the place. Whether its generation is the greater one says nothing: the
- * former one may have lied about its own, or the clock have been set back. */
+/* Records the process that has the place.  The generation is only compared for equality: a
+ * predecessor may have reported a false one, and a clock may have been set back. */
 static void succeed(struct elan_owner *o, uint64_t generation)
 {
     if (generation == 0 || generation == o->generation)
@@ -55,7 +54,8 @@ void elan_owner_give(struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
     struct elan_owner *o = owner_of(f, vp);
 
-    if (generation == o->generation && o->out > 0) /* else it had the place before, too */
+    if (generation == o->generation && o->out > 0) /* otherwise the process was charged as a
+                                                    * predecessor */
         o->out--;
     else
         o->former--;
