@@ -15,7 +15,9 @@
  *   owner.c   buffers held by processes         event.c   events of a poll
  *   wait.c    sleeping                          log.c     log and clock
  *
- * The engine's lock protects everything except the descriptors of wait() and wake().
+ * The engine's lock protects everything except the descriptors of wait() and wake().  fabric.h
+ * describes the elan_op_*() functions.  An int result is 0 or a negative errno unless stated
+ * otherwise.
  */
 #ifndef BMI_ELAN4_ELAN_H
 #define BMI_ELAN4_ELAN_H
@@ -342,6 +344,7 @@ static inline void elan_link_ready(struct rme_link *l)
 /* log.c */
 void elan_log(struct rme_fabric *f, enum rme_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Returns ms of the monotonic clock. */
 int64_t elan_now(void);
 
 /* wait.c */
@@ -352,9 +355,11 @@ void elan_op_wake(struct rme_fabric *f);
 void elan_look_soon(struct rme_fabric *f);
 int elan_wait_open(struct rme_fabric *f);
 void elan_wait_close(struct rme_fabric *f);
+/* Adds a descriptor, whose events set f->hint, to the epoll set. */
 int elan_watch(struct rme_fabric *f, int fd, uint32_t events);
 
 /* event.c */
+/* Returns the next event of the caller's array, which must have room. */
 struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, struct rme_link *l);
 /* Delivers the link's events other than packets, as far as there is room. */
 void elan_tell(struct rme_link *l);
@@ -370,6 +375,7 @@ bool elan_owner_full(const struct rme_fabric *f, unsigned vp, uint64_t generatio
 bool elan_place_full(const struct rme_fabric *f, unsigned vp);
 /* Returns true if they hold three times as many: connection requests are not answered. */
 bool elan_place_silent(const struct rme_fabric *f, unsigned vp);
+/* Record that a process is dead; return true if it is known to be dead. */
 void elan_owner_died(struct rme_fabric *f, unsigned vp, uint64_t generation);
 bool elan_owner_dead(const struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* Record that no packet to that process has landed since then, or that one has landed. */
@@ -381,7 +387,7 @@ int64_t elan_owner_stalled_since(const struct rme_fabric *f, unsigned vp, uint64
                                  int64_t then);
 /* Returns true if another process was seen there last. */
 bool elan_owner_replaced(const struct rme_fabric *f, unsigned vp, uint64_t generation);
-/* Records that a process has sent something: it is alive, and its predecessors are dead. */
+/* Records a packet of a process, which is alive, whereas its predecessors are dead. */
 void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* Returns true if another process has been seen at that context for quarantine_ms: the
  * interface has retried everything for the predecessor meanwhile, so nothing of it is in
@@ -389,7 +395,9 @@ void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation);
 bool elan_succeeded(const struct rme_fabric *f, unsigned vp, uint64_t generation);
 
 /* links.c */
+/* Allocates a link with a number, in the state DOWN; NULL: no memory or table full. */
 struct rme_link *elan_link_new(struct rme_fabric *f);
+/* Returns the link with this number, NULL if gone. */
 struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number);
 /* Returns true if that process is known to be dead; on this node, if the log shows another
  * owner or none. */
@@ -408,14 +416,17 @@ void elan_op_rx_return(struct rme_fabric *f, void *rx);
 void elan_rx_rest(struct rme_link *l);
 /* Ends delivery; buffers held by the host remain until returned. */
 void elan_rx_close(struct rme_link *l);
+/* Detaches the buffers held by the host from the link. */
 void elan_rx_forget(struct rme_link *l);
 
 /* tx.c */
+/* Allocate and free the memory of a buffer for messages of `bytes` bytes. */
 int elan_tx_make(struct rme_fabric *f, struct elan_tx *tx, size_t bytes);
 void elan_tx_unmake(struct rme_fabric *f, struct elan_tx *tx);
 void *elan_op_tx_get(struct rme_link *l);
 void elan_op_tx_put(struct rme_link *l, void *data);
 void elan_op_tx_send(struct rme_link *l, void *data, size_t length);
+/* Returns the buffer with this payload; NULL: not held by the host. */
 struct elan_tx *elan_tx_of(struct rme_link *l, void *data);
 /* Assigns sequence numbers to a message, and writes the headers of its packets. */
 void elan_tx_number(struct rme_link *l, struct elan_tx *tx);
@@ -479,7 +490,9 @@ void elan_moves_close(struct rme_fabric *f);
 bool elan_move_issue(struct rme_link *l, struct elan_tx *place);
 /* Ends a transfer that is posted in part with that part, without notification. */
 void elan_move_cut(struct rme_link *l, struct elan_tx *place);
+/* Handles DONE: the transfer `index`, in its use number `use`, is complete. */
 void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use);
+/* Puts all transfers of a link that is down into quarantine. */
 void elan_move_forget(struct rme_link *l);
 /* Cancels notifications that wait for transfers which will not complete. */
 void elan_move_unhold(struct rme_link *l);
@@ -500,6 +513,7 @@ bool elan_measure(struct rme_fabric *f, struct rme_piece_costs *out);
 
 /* out.c */
 void elan_op_flush(struct rme_fabric *f);
+/* Frees the buffers of packets that have landed. */
 void elan_tx_landed(struct rme_fabric *f);
 /* Frees orphans that are over; `now` is 0 if time is not to be considered. */
 void elan_tx_sweep(struct rme_fabric *f, int64_t now);
@@ -513,6 +527,7 @@ bool elan_tx_waits(const struct rme_fabric *f, unsigned vp, E4_Addr queue, int64
 bool elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr queue);
 /* Returns true if it has landed, or is a stuck transfer. */
 bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx);
+/* Returns true if something waits for a buffer or for posting. */
 bool elan_tx_restless(const struct rme_fabric *f);
 void elan_tx_close(struct rme_fabric *f);
 
@@ -521,9 +536,11 @@ void elan_tx_close(struct rme_fabric *f);
 void elan_link_step(struct rme_link *l, enum elan_state state);
 /* Ends the link: only LINK_DOWN follows. */
 void elan_link_down(struct rme_link *l, int error);
+/* Starts the end of a link that is up. */
 void elan_link_end(struct rme_link *l, int error);
 /* Handles a silent peer, which is not waited for any longer, but may be alive and write. */
 void elan_link_silent(struct rme_link *l, int64_t now);
+/* Aborts a link whose peer violated the protocol; `why` is logged. */
 void elan_link_broken(struct rme_link *l, const char *why);
 /* Handles a peer that is known to be dead. */
 void elan_link_dead(struct rme_link *l);
@@ -531,6 +548,7 @@ void elan_link_dead(struct rme_link *l);
 void elan_link_nobody(struct rme_link *l);
 /* Handles BYE, or BREAK, of the peer. */
 void elan_link_bye(struct rme_link *l);
+/* Handles LEFT: the peer has given up the link, and may still write. */
 void elan_link_left(struct rme_link *l);
 /* Moves an ending link to those checked less often. */
 void elan_link_rest(struct rme_link *l);
@@ -563,6 +581,7 @@ void elan_links_tell(struct rme_fabric *f);
 void elan_leave(struct rme_fabric *f);
 
 /* refuse.c */
+/* Handles the traps of the interface. */
 void elan_refusals(struct rme_fabric *f);
 /* Ends a link with a refused read request.  Returns false if the link has none. */
 bool elan_unasked(struct rme_link *l);
@@ -578,12 +597,16 @@ int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
 int elan_op_accept(struct rme_link *l, const void *hello, size_t length, uint32_t rx,
                    void *owner);
 void elan_op_reject(struct rme_link *l, const void *hello, size_t length);
+/* Handles a packet of connection setup or end; l NULL: no such link. */
 void elan_greet_packet(struct rme_fabric *f, struct rme_link *l, const struct elan_packet *p,
                        const uint8_t *body);
+/* Serves the desk, and advances queries and handshakes. */
 void elan_greet_calls(struct rme_fabric *f, int64_t now);
 
 /* rx.c */
+/* Takes packets from the input queue while the caller's array has room. */
 void elan_rx_take(struct rme_fabric *f);
+/* Delivers held packets whose turn has come. */
 void elan_rx_ready(struct rme_fabric *f);
 
 /* host.c */

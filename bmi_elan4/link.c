@@ -17,8 +17,8 @@
  * stays in use until the peer sends BYE, is known to be dead, or quarantine_ms are over.
  *
  * Posted DMAs to a dead peer do not end while its context has no owner; their packets, events
- * and chains are orphans until they land.  They are counted, and a node whose processes have
- * too many gets no new links; existing links need only their own.
+ * and chains are orphans until they land.  Orphans are counted, and a node whose processes
+ * have too many gets no new links; existing links need only their own.
  *
  * A side that gives up a link before BYE sends LEFT, outside the order: the peer ends its side,
  * too, but its opened memory may still be written to, as with a silent peer.

@@ -369,7 +369,7 @@ bool elan_move_issue(struct rme_link *l, struct elan_tx *place)
     return true;
 }
 
-/* ---- The end of it ---- */
+/* ---- Completion ---- */
 
 /* Replaces the notification by DONE to this process only.  The own set of the event is
  * outstanding, so nothing has been copied. */

@@ -51,6 +51,7 @@ struct elan_packet {
     uint32_t offset; /* offset of this body in its message */
 };
 
+/* Returns true if packets of this kind are ordered; false for unknown kinds. */
 bool elan_kind_ordered(uint8_t kind);
 void elan_packet_encode(const struct elan_packet *p, uint8_t out[ELAN_HEADER]);
 /* Decodes a header.  Returns 0, or -EPROTO for another version, an unknown kind, or invalid

@@ -76,6 +76,7 @@ bool ib_quirk_bad_windows(const struct rme_fabric *f);
 /* ---- wake.c ---- */
 int ib_wake_open(struct rme_fabric *f);
 void ib_wake_close(struct rme_fabric *f);
+/* Sets O_NONBLOCK on a descriptor.  Returns 0 or a negative errno. */
 int ib_nonblocking(int fd);
 /* Ends a sleep of the engine.  Any thread, no lock. */
 void ib_wake(struct rme_fabric *f);

@@ -7,8 +7,8 @@
  * link uses the one of its rail.  Dead rails are skipped, because they do not recover.  A
  * failure on a live rail fails the registration, as with one device.
  *
- * Registration takes no lock of the engine.  It reads the PD and the capabilities of a rail,
- * which are constant, and `dead`.
+ * Registration takes no lock of the engine: the PD and the capabilities of a rail are constant,
+ * and `dead` is atomic.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -2,7 +2,8 @@
 /* links.h - connections: setup, events and end.
  *
  * All functions run with the engine's lock unless stated otherwise.  An int result is 0 or a
- * negative errno. */
+ * negative errno.  A *_close function undoes a *_open function, also a failed one.  fabric.h
+ * describes the functions of the fabric's table. */
 #ifndef BMI_IB_LINKS_H
 #define BMI_IB_LINKS_H
 
@@ -10,10 +11,13 @@
 
 /* ---- link.c ---- */
 extern const char *const ib_link_state_name[];
+/* Allocates a link with a handle, in the state DOWN; NULL: no memory or no handle. */
 struct rme_link *ib_link_new(struct rme_fabric *f);
+/* Sets the state of a link; logs and probes a change. */
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
 /* Starts the timeout of a way (way_timeout_ms) if another way exists, or stops it. */
 void ib_link_way(struct rme_link *l, bool begins);
+/* Sets a connecting or accepting link to UP, and queues LINK_UP. */
 void ib_link_established(struct rme_link *l);
 void ib_link_down(struct rme_link *l); /* queues LINK_DOWN */
 void ib_emit_links(struct rme_fabric *f);
@@ -30,7 +34,7 @@ size_t ib_side_offer(struct rme_link *l, uint8_t *at);
 void ib_side_keep(struct rme_link *l, const uint8_t *offer, size_t length);
 /* Connects a secondary QP, if a rail is near and the back-off is over. */
 void ib_side_wanted(struct rme_link *l);
-/* Returns true if a request asks for a secondary QP. */
+/* Returns true for a request of a secondary QP. */
 bool ib_side_is(const uint8_t *data, size_t length);
 /* Returns the link whose secondary QP a request on this rail asks for.  NULL: refuse, because
  * the link is unknown, has a secondary QP (which is failed), or its peer holds keys of another
@@ -54,7 +58,9 @@ void ib_link_destroy(struct rme_link *l);
 /* Frees drained secondary QPs, once all their completions are delivered. */
 void ib_link_free_sides(struct rme_fabric *f);
 void ib_link_timers(struct rme_fabric *f);
+/* Returns ms until the next timeout of the rail; 0: poll now, -1: none. */
 int ib_link_deadline(struct rme_fabric *f);
+/* Frees all links of a rail and their table. */
 void ib_links_release(struct rme_fabric *f);
 
 /* ---- ask.c ---- */
@@ -90,11 +96,14 @@ int ib_rails_addresses(struct rme_fabric *f);
 
 /* ---- probe.c ---- */
 bool ib_probe_start(struct rme_link *l); /* false: LINK_DOWN need not wait */
+/* Ends a probe, and queues LINK_DOWN. */
 void ib_probe_end(struct rme_link *l);
+/* Ends probes that are connected, refused or late. */
 void ib_probe_look(struct rme_fabric *f);
 uint64_t ib_probe_deadline(const struct rme_fabric *f); /* ms; UINT64_MAX: none */
 
 /* ---- qp.c ---- */
+/* Creates the QP of a link with its CQ space and ring. */
 int ib_qp_create(struct rme_link *l);
 void ib_qp_drain(struct rme_link *l);
 void ib_qp_destroy(struct rme_link *l);
@@ -103,6 +112,7 @@ void ib_qp_destroy(struct rme_link *l);
 int ib_cm_open(struct rme_fabric *f);
 void ib_cm_close(struct rme_fabric *f);
 void ib_cm_events(struct rme_fabric *f);
+/* Accepts a request with the engine's hello; on failure the link stays a request. */
 int ib_cm_accept(struct rme_link *l, const void *hello, size_t length);
 int ib_reject_error(int status, const void *data, size_t length);
 
@@ -121,6 +131,7 @@ int ib_path_source(const struct rme_fabric *f, const struct sockaddr *peer,
 void ib_path_class(struct rme_link *l);
 /* Records and logs the path of a link that is up. */
 void ib_path_taken(struct rme_link *l);
+/* Formats the path of a link; "" before it is up. */
 void ib_path_text(const struct rme_link *l, char *text, size_t size);
 
 /* ---- listen.c ---- */
@@ -128,14 +139,18 @@ int ib_listen_bind(struct rme_fabric *f);
 struct ibv_context *ib_listen_device(const struct rme_fabric *f);
 /* Returns the port of the first listener; 0: none. */
 uint16_t ib_listen_port(const struct rme_fabric *f);
+/* Starts to listen at all bound addresses. */
 int ib_listen_start(struct rme_fabric *f);
 void ib_listen_close(struct rme_fabric *f);
 
 /* ---- resolve.c ---- */
 int ib_resolver_open(struct rme_fabric *f);
 void ib_resolver_close(struct rme_fabric *f);
+/* Formats "host:port" or "[host]:port". */
 void ib_sockaddr_text(const void *sa, char *text, size_t size);
+/* Converts a numeric address; *out is freed by freeaddrinfo(). */
 int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out);
+/* Queues the lookup of a host name for a link of this rail; see ib_resolve_result(). */
 int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle);
 /* Cancels the lookup of a link's name, unless the lookup is running. */
 void ib_resolve_forget(const struct rme_fabric *f, uint32_t handle);
@@ -148,6 +163,7 @@ int ib_resolve_result(struct rme_fabric *f, struct rme_fabric **rail, uint32_t *
 /* ---- async.c ---- */
 int ib_async_open(struct rme_fabric *f);
 void ib_async_close(struct rme_fabric *f);
+/* Reads the device's events, and handles those of this engine. */
 void ib_async_events(struct rme_fabric *f);
 
 #endif

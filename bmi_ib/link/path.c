@@ -227,7 +227,7 @@ void ib_path_class(struct rme_link *l)
                l->peer, strerror(errno));
 }
 
-/* ---- What came of it ---- */
+/* ---- The resulting path ---- */
 
 static const char *why(const struct rme_link *l)
 {

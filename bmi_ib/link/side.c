@@ -131,7 +131,7 @@ size_t ib_side_offer(struct rme_link *l, uint8_t *at)
     return HEAD + ADDRESS * (size_t)count;
 }
 
-/* ---- The side that connects ---- */
+/* ---- Active side ---- */
 
 static bool get_address(const uint8_t *at, const uint8_t *port, struct sockaddr_storage *out)
 {
@@ -259,7 +259,7 @@ void ib_side_wanted(struct rme_link *l)
     l->side_tries++;
 }
 
-/* ---- The side that is asked ---- */
+/* ---- Passive side ---- */
 
 bool ib_side_is(const uint8_t *data, size_t length)
 {

@@ -4,7 +4,7 @@
  *
  * With several CQs, CQEs tend to come from one CQ for a while.  A CQ that had some is polled
  * alone for CQ_ALONE polls.  Then all CQs are polled; likewise before a sleep, and after a poll
- * that left CQEs behind.  This bounds the delay of a CQE to CQ_ALONE polls.
+ * that left CQEs behind.  The delay of a CQE is thus at most CQ_ALONE polls.
  *
  * A wr_id names its link or buffer by handle, so that a late CQE finds nothing.  In a failed
  * CQE only wr_id, status and qp_num are valid.

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* queue.h - work queues, CQs, buffers, windows, and the table of links.
  *
- * All functions run with the engine's lock.  An int result is 0 or a negative errno. */
+ * All functions run with the engine's lock.  An int result is 0 or a negative errno.  A *_close
+ * function undoes a *_open function, also a failed one.  fabric.h describes the functions of
+ * the fabric's table. */
 #ifndef BMI_IB_QUEUE_H
 #define BMI_IB_QUEUE_H
 
@@ -11,6 +13,7 @@
 int ib_table_put(struct rme_link *l);     /* assigns the handle */
 void ib_table_remove(struct rme_link *l); /* frees the handle */
 void ib_table_free(struct rme_fabric *f);
+/* Adds a link to, and removes it from, the hash table by QP number. */
 int ib_table_put_qp(struct rme_link *l);
 void ib_table_remove_qp(struct rme_link *l);
 /* Returns the link of a QP, NULL if none.  A CQE of an SRQ names only the QP. */
@@ -19,6 +22,8 @@ struct rme_link *ib_link_by_qp(const struct rme_fabric *f, uint32_t qp_num);
 /* ---- cq.c ---- */
 int ib_cq_open(struct rme_fabric *f);
 void ib_cq_close(struct rme_fabric *f);
+/* Returns the CQEs to reserve for a link with `promised` receives; ib_cq_extend() and
+ * ib_cq_release() change a reservation, -ENOSPC if the CQ has no room. */
 uint32_t ib_cq_share(const struct rme_fabric *f, uint32_t promised);
 int ib_cq_reserve(struct rme_fabric *f, uint32_t n, struct ib_cq **out);
 int ib_cq_extend(struct ib_cq *cq, uint32_t n);
@@ -27,6 +32,7 @@ void ib_cq_release(struct ib_cq *cq, uint32_t n);
 /* ---- rx.c ---- */
 int ib_rx_open(struct rme_fabric *f);
 void ib_rx_close(struct rme_fabric *f);
+/* Chains receives up to the promise and its slack. */
 int ib_rx_fill(struct rme_link *l);
 /* Returns true if the chain of a QP's own receive queue must be posted before the next send.  A
  * queue with a small promise has no slack. */
@@ -34,11 +40,15 @@ static inline bool ib_rx_must_post(const struct rme_fabric *f, const struct ib_r
 {
     return q->chained != 0 && (q->chained > f->rx_slack || q->promised < f->rx_slack);
 }
+/* Posts the chain of the link's own queue, or of the SRQ (l NULL). */
 int ib_rx_post(struct rme_fabric *f, struct rme_link *l);
+/* Returns the buffer of a completed receive; NULL: late CQE. */
 struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id);
+/* Returns all receives of a destroyed QP to the pool. */
 void ib_rx_forget(struct rme_link *l);
 /* Replaces the SRQ when the last link has been freed and many receives are still posted. */
 void ib_rx_renew(struct rme_fabric *f);
+/* Delivers a received message or immediate, or keeps it for ib_emit_ready(). */
 void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, bool is_imm,
                     uint32_t value);
 void ib_rx_failed(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx);
@@ -51,6 +61,7 @@ void ib_rx_return(struct rme_fabric *f, void *rx);
 /* ---- window.c ---- */
 int ib_windows_open(struct rme_fabric *f);
 void ib_windows_close(struct rme_fabric *f);
+/* Deallocate the open windows of a QP, before its destruction; free them, after. */
 void ib_windows_drop(struct rme_link *l);
 void ib_windows_forget(struct rme_link *l);
 int ib_windows_ensure(struct rme_fabric *f, uint32_t n); /* makes n windows free, or -EAGAIN */
@@ -70,6 +81,7 @@ void ib_tx_release(struct rme_fabric *f, struct ib_tx *tx);
 void ib_tx_rooms(struct rme_fabric *f);
 /* Returns the time (ms) of the next check for stuck links; UINT64_MAX: none. */
 uint64_t ib_tx_deadline(const struct rme_fabric *f);
+/* Removes a link from those that wait for a buffer. */
 void ib_tx_forget(struct rme_link *l);
 
 void *ib_tx_get(struct rme_link *l);
@@ -79,8 +91,11 @@ void ib_tx_put(struct rme_link *l, void *tx);
 void ib_tx_send(struct rme_link *l, void *tx, size_t length);
 void ib_xfer(struct rme_link *l, struct rme_xfer *x);
 void ib_flush(struct rme_fabric *f);
+/* Retires all requests up to a position of the ring. */
 void ib_xfer_completed(struct rme_link *l, uint32_t position);
+/* Frees the buffers of all entries, posted or queued, of a destroyed QP. */
 void ib_xfer_purge(struct rme_link *l);
+/* Delivers the events of completed transfers that found no room before. */
 void ib_emit_done(struct rme_fabric *f);
 /* Fills f->batch from the head of the link's queue, without posting.  Returns true if more
  * could follow at once. */
@@ -118,6 +133,7 @@ int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned 
 void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner);
 
 /* ---- poll.c ---- */
+/* Takes CQEs while the caller's array has room. */
 void ib_cq_poll(struct rme_fabric *f);
 
 /* Returns the link with this handle, NULL if gone. */

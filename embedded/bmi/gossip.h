@@ -26,6 +26,7 @@ void gossip_set_sink(gossip_sink_fn sink, void *arg);
 int gossip_set_debug_mask(int debug_on, uint64_t mask);
 int gossip_get_debug_mask(int *debug_on, uint64_t *mask);
 
+/* Logs an error, or a debug line if enabled for one of the bits of `mask`. */
 int gossip_err(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void gossip_debug(uint64_t mask, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

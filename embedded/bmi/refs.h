@@ -55,6 +55,7 @@ struct bmi_ref *bmi_refs_add(struct bmi_refs *refs, struct bmi_method_ops *ops,
 struct bmi_ref *bmi_refs_pin(struct bmi_refs *refs, BMI_addr_t id);
 struct bmi_ref *bmi_refs_pin_name(struct bmi_refs *refs, const char *name);
 struct bmi_ref *bmi_refs_pin_method_addr(struct bmi_refs *refs, bmi_method_addr_p method_addr);
+/* Removes a pin; the last one of a dropped address frees it, calling its method. */
 void bmi_refs_unpin(struct bmi_refs *refs, struct bmi_ref *ref);
 
 /* Adds `change` to the references of an address.  Returns the new number, or -1 without a

@@ -3,8 +3,8 @@
  * client.h - a client's session with its servers: one request at a time for each, with
  * concurrent data flows.
  *
- * All calls come from one thread.  The first failure ends the session: it is stored as one line
- * with cause, value and remedy, and nothing new starts.
+ * All calls come from one thread.  The first failure ends the session: nothing new starts, and
+ * one line with cause, value and remedy is kept.
  */
 #ifndef IOD_CLIENT_H
 #define IOD_CLIENT_H

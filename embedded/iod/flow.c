@@ -12,7 +12,7 @@
  * run ahead or behind, out of order, on any number of workers.  A slot keeps its buffer between
  * messages unless others wait for one.
  *
- * advance() alone starts work and detects the end.  It runs with the lock after each event:
+ * advance() alone starts work and detects the end; called with the lock after each event:
  * completed message, completed file operation, granted buffer, cancel.  At the end nothing is
  * in flight and nothing is left to start.  A job of its own reports the end, because the
  * detecting thread may hold locks of the flow's owner.

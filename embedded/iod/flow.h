@@ -67,7 +67,9 @@ struct flow_status {
     bool stopped;        /* nothing more is started */
 };
 
+/* Returns a snapshot of the state.  Any thread. */
 struct flow_status flow_status(struct flow *flow);
+/* Frees a flow after its `done`. */
 void flow_free(struct flow *flow);
 
 /* Frees a flow that has not ended; BMI and the workers have stopped. */

@@ -39,6 +39,7 @@ struct net_log {
     void (*line)(const char *line);
 };
 
+/* Starts and ends the collection of log lines; one at a time per process. */
 void net_log_begin(struct net_log *log, void (*line)(const char *line));
 /* Passes the lines so far to `line`, as one, and all later lines. */
 void net_log_follow(struct net_log *log, void (*line)(const char *line));

@@ -2,8 +2,8 @@
 /*
  * server.c - start, end, periodic checks and reports of the server.
  *
- * One thread, the caller of server_run(), receives requests and runs BMI's completions.  It
- * does not access the disk; workers do, and post messages themselves.  The thread sleeps in
+ * One thread, the caller of server_run(), receives requests and runs BMI's completions.
+ * Workers access the disk, and post messages themselves.  The thread sleeps in
  * BMI_testcontext, which returns early when a request arrives.
  *
  * peer.c handles lost connections.  Silent clients are detected twice a second, when all

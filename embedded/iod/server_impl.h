@@ -13,9 +13,9 @@
  *             request, one per transfer, one per peer_get().  Only peer_put() of the last one
  *             frees the peer, so requests and transfers may use it until their own end, even if
  *             the connection is lost.
- *   request   owns message and reply.  It ends when it was answered (or forgotten) and neither
- *             its reply nor a keep-alive is in flight: request_settle() frees it, with the lock
- *             held.  After a reply the caller must not access the request.
+ *   request   owns message and reply.  request_settle() frees a request, with the lock held,
+ *             when it was answered (or forgotten) and neither its reply nor a keep-alive is in
+ *             flight.  After a reply the caller must not access the request.
  *   transfer  owns the object and the flow.  One of these works on it at a time: the job that
  *             opens it, a job of a request (`busy`), or a flow.  To end a transfer, set
  *             `closing`; when idle, close_job runs on a worker and alone frees object and
@@ -188,7 +188,9 @@ struct server {
 int server_export_check(const char *place, const char *store);
 
 /* request.c; with the lock held, except for request_arrived() */
+/* handles a new request, whose buffer and address reference it takes over */
 void request_arrived(struct server *server, struct BMI_unexpected_info *info);
+/* answer a request, which may free it */
 void request_reply(struct request *request, const struct iod_reply *reply);
 void request_refuse(struct request *request, int error, const char *what);
 void request_forget(struct request *request); /* ends it without a reply */
@@ -204,9 +206,13 @@ void work_forget(struct request *request);
 void work_remove(struct request *request);
 bool transfer_reserve(struct peer *peer); /* before an object is opened; false: limit reached */
 void transfer_unreserve(struct peer *peer);
+/* returns the peer's open transfer with this handle; NULL: none */
 struct transfer *transfer_find(struct peer *peer, uint64_t handle);
 bool transfer_is_busy(const struct transfer *transfer);
+/* starts READ or WRITE of a request, which is answered at the end or refused */
 void transfer_start_flow(struct transfer *transfer, struct request *request);
+/* closes a transfer when idle; `closer`: request to be answered then, or NULL; `error` cancels
+ * its flow */
 void transfer_close(struct transfer *transfer, struct request *closer, int error);
 void transfer_job_ended(struct transfer *transfer);
 

@@ -95,8 +95,9 @@ int store_version(struct store *store, const struct iod_string *name, uint64_t *
 int store_seal(struct object *object, uint64_t version);
 
 /* Commits a sealed upload.  *upload: the one that has the name afterwards, another one if that
- * is above; 0: not committed, because an upload above it was removed since its begin.  It must
- * then be sealed again above *version, with its other parts, and committed again. */
+ * is above; 0: not committed, because an upload above it was removed since its begin.
+ * The upload must then be sealed again above *version, with its other parts, and committed
+ * again. */
 int store_commit(struct object *object, uint64_t *upload, uint64_t *version);
 
 /*

@@ -74,6 +74,7 @@ int store_open_file(const struct store *store, const char *file);
 /* store_uploads.c; with the lock held, except for uploads_load() */
 int uploads_load(struct store *store);
 void uploads_free(struct store *store);
+/* adds an upload, NULL: no memory */
 struct upload *upload_add(struct store *store, const struct object_meta *meta,
                           struct object *owner);
 void upload_take_file(struct store *store, struct upload *upload); /* the next file name */
@@ -88,7 +89,9 @@ void uploads_unlock(struct store *store);
 /* Records at all uploads of the name that its object was removed. */
 void upload_tell_removed(struct store *store, const char *name, uint64_t version,
                          uint64_t number);
+/* returns true if an upload above this one was removed since its begin */
 bool upload_below_removed(const struct upload *upload);
+/* renames the file of an upload, which then survives its client; 0 or -errno */
 int upload_prepare(struct store *store, struct upload *upload);
 
 /* Gives the name to the upload, unless a higher one has it, or, for parts other than the first,
