@@ -13,9 +13,6 @@
  * context.  Data read from the file is only shown, or increases the generation.  Symbolic links
  * are not followed, and only missing files are created.
  *
- * A process may lock more of the file than a record, which keeps all others of the node from
- * starting; the error names the holder of that lock.
- *
  * A forked child closes its parent's descriptors; otherwise the child would hold the lock while
  * it lives, and neither its parent's successor nor the child could have the context.
  */
@@ -221,6 +218,8 @@ int bmi_elan4_log_owner(struct bmi_elan4_log *log, int context, struct bmi_elan4
     return 1;
 }
 
+/* Finds a process that has locked more of the file than a record, which keeps all others of the
+ * node from starting; the error names that process. */
 bool bmi_elan4_log_stranger(struct bmi_elan4_log *log, int context, pid_t *pid)
 {
     struct flock l;

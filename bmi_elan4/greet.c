@@ -12,14 +12,6 @@
  * has the generation reported by the desk, or by this node's log, so that a successor in the
  * context is detected.  Without either the generation is unknown; then no other HELLO is sent
  * while an earlier packet waits, so that only a few are in flight.
- *
- * The desk is reached over another network than the queue.  If the queue accepts nothing for a
- * while, the desk is queried, and once more half a second after its answer: a server that
- * answers is running and empties its queue, so packets that do not land within half a second
- * from then on have no route.  A stopped or slow server does not answer, and is waited for.
- *
- * If the queue accepted HELLO and no answer comes, the desk is queried, too, with exponential
- * back-off: the server may have died meanwhile, which no packet in flight would show.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -129,7 +121,17 @@ static void call_step(struct rme_link *l)
     }
 }
 
-/* Advances a handshake whose packets may not arrive at the queue, or not be answered. */
+/*
+ * Advances a handshake whose packets may not arrive at the queue, or not be answered.
+ *
+ * The desk is reached over another network than the queue.  If the queue accepts nothing for a
+ * while, the desk is queried, and once more half a second after its answer: a server that
+ * answers is running and empties its queue, so packets that do not land within half a second
+ * from then on have no route.  A stopped or slow server does not answer, and is waited for.
+ *
+ * If the queue accepted HELLO and no answer comes, the desk is queried, too, with exponential
+ * back-off: the server may have died meanwhile, which no packet in flight would show.
+ */
 static void greet_step(struct rme_link *l, int64_t now)
 {
     if (!elan_tx_waits(l->f, l->vp, l->queue, now)) {

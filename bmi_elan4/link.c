@@ -19,9 +19,6 @@
  * Posted DMAs to a dead peer do not end while its context has no owner; their packets, events
  * and chains are orphans until they land.  Orphans are counted, and a node whose processes
  * have too many gets no new links; existing links need only their own.
- *
- * A side that gives up a link before BYE sends LEFT, outside the order: the peer ends its side,
- * too, but its opened memory may still be written to, as with a silent peer.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -142,6 +139,9 @@ void elan_link_bye(struct rme_link *l)
         elan_link_end(l, -ECONNRESET);
 }
 
+/* Handles LEFT, which a side sends outside the order if it gives up a link before BYE: this
+ * side ends the link, too, but its opened memory may still be written to, as with a silent
+ * peer. */
 void elan_link_left(struct rme_link *l)
 {
     if (l->state == ELAN_GREETING_STATE) /* LEFT has overtaken ACCEPT */

@@ -13,17 +13,6 @@
  * nothing of the transfer is in flight, and the link ends in order (link.c).  Its events and
  * chains are not reused freely, because a peer's report may be false, and a late set must not
  * count for another transfer.
- *
- * Packets for a dead process reach the next owner of its context, whose interface refuses them
- * in the same way.  This owner may have no link with the sender yet.  Refusals are therefore
- * remembered, and each process gets the unreported ones once it has a link.  A sender thus
- * reclaims its buffers (out.c, move.c), for that place only, because the report may be false.
- * A report does not name the sender: one sender may count a refusal of another one, and
- * consider something as ended that is refused a moment later.  Refusals of an owner that died
- * before its report are covered by time (elan_succeeded()).
- *
- * With very many traps some are lost, and malicious ones must not cause as many packets; a
- * transfer refused meanwhile waits until its host gives it up.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -129,6 +118,17 @@ static uint32_t tell_some(struct rme_link *l, uint32_t from)
                : 0;
 }
 
+/*
+ * Reports to the peer of a link the refusals that were not reported to it.
+ *
+ * Packets for a dead process reach the next owner of its context, whose interface refuses them
+ * in the same way.  This owner may have no link with the sender yet.  Refusals are therefore
+ * remembered, and each process gets the unreported ones once it has a link.  A sender thus
+ * reclaims its buffers (out.c, move.c), for that place only, because the report may be false.
+ * A report does not name the sender: one sender may count a refusal of another one, and
+ * consider something as ended that is refused a moment later.  Refusals of an owner that died
+ * before its report are covered by time (elan_succeeded()).
+ */
 void elan_refusals_tell(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
@@ -142,6 +142,8 @@ void elan_refusals_tell(struct rme_link *l)
         n = tell_some(l, *told);
 }
 
+/* Remembers a refusal for peers.  With very many traps some are lost, and malicious ones must
+ * not cause as many packets; a transfer refused meanwhile waits until its host gives it up. */
 static void note_stray(struct rme_fabric *f, const struct bmi_elan4_trap *t)
 {
     struct rme_link *l;

@@ -14,10 +14,6 @@
  * sleeps only if they are empty.  A later completion makes the channel readable.  A CQ stays
  * armed until its event is fetched.  A link event raised outside its rail's poll writes the
  * eventfd (ib_tells()).
- *
- * Failed devices: flushed requests are awaited as usual.  After the last QP is gone no CQ is
- * armed, and a failure to arm is ignored.  The descriptors of a removed device report EPOLLERR
- * or EPOLLHUP forever and are removed from the epoll set.
  */
 #include <errno.h>
 #include <poll.h>
@@ -156,7 +152,12 @@ int ib_poll(struct rme_fabric *f, struct rme_event *events, int max)
 
 /* ---- Sleeping ---- */
 
-/* Returns true if the device has failed and no completions are pending. */
+/*
+ * Returns true if the device has failed and no completions are pending.  Flushed requests are
+ * awaited as usual.  After the last QP is gone no CQ is armed, and a failure to arm is ignored.
+ * The descriptors of a removed device report EPOLLERR or EPOLLHUP forever and are removed from
+ * the epoll set.
+ */
 static bool is_silent(const struct rme_fabric *f)
 {
     return f->dev.dead && TAILQ_EMPTY(&f->draining) && TAILQ_EMPTY(&f->waning);

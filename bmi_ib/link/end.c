@@ -15,10 +15,6 @@
  * way_timeout_ms, while another way exists.  A link that the peer refuses as stale retries the
  * same address: the peer had a connection with the number of a QP that is gone here, and has
  * ended it.
- *
- * The loss of a link has a cost independent of the number of links, because the lists of
- * draining links are sorted by deadline, or by the order of CQEs, and due LINK_DOWN events have
- * a list of their own.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -30,7 +26,9 @@
 
 /* ---- Freed ---- */
 
-/* Returns the drain list that holds the link. */
+/* Returns the drain list that holds the link.  The loss of a link has a cost independent of the
+ * number of links, because the lists of draining links are sorted by deadline, or by the order
+ * of CQEs, and due LINK_DOWN events have a list of their own. */
 static struct ib_link_list *drain_list(struct rme_link *l)
 {
     return l->waning ? &l->f->waning : &l->f->draining;

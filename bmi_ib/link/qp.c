@@ -2,23 +2,6 @@
 /*
  * qp.c - creates, drains and destroys a link's QP.
  *
- * Drain: in the error state the device completes all posted requests as flushed, in order.  A
- * marker on each queue completes last, for which each queue reserves an entry; after both,
- * nothing of the link is left with the device.  The receive marker is posted before the change
- * of state, because rxe flushes a receive queue only at that change.  The send marker is posted
- * after it, or the marker would be sent.  (A message of a peer that ignores credits may consume
- * the receive marker; everything before it is complete nevertheless.)
- *
- * With an SRQ the QP has no receive queue to mark.  The device raises "last WQE reached" when
- * it takes no more receives from the SRQ for this QP.  The wait for this event is short,
- * because some devices do not raise it (see the quirk).  Without the event, a receive taken and
- * not completed would be missing from the pool.
- *
- * Only wr_id, status and qp_num of a flushed CQE are used.
- *
- * A call that fails during the drain counts as done: ib_qp_destroy() ends all access, and the
- * drain only ensures that no CQE is left.
- *
  * Strides: the creation, stop or destruction of a QP takes up to a millisecond in the kernel,
  * with the engine's lock held.  Each counts as a stride, and a poll does one at most
  * (ib_cm_events(), ib_link_reap()), so that other messages wait for one stride only.
@@ -114,7 +97,25 @@ static bool mark_recv(struct rme_link *l)
     return ibv_post_recv(l->qp, &wr, &bad) == 0;
 }
 
-/* Starts the drain; ib_link_drained() ends it. */
+/*
+ * Starts the drain; ib_link_drained() ends it.
+ *
+ * In the error state the device completes all posted requests as flushed, in order.  A marker
+ * on each queue completes last, for which each queue reserves an entry; after both, nothing of
+ * the link is left with the device.  The receive marker is posted before the change of state,
+ * because rxe flushes a receive queue only at that change.  The send marker is posted after it,
+ * or the marker would be sent.  (A message of a peer that ignores credits may consume the
+ * receive marker; everything before it is complete nevertheless.)
+ *
+ * With an SRQ the QP has no receive queue to mark.  The device raises "last WQE reached" when
+ * it takes no more receives from the SRQ for this QP.  The wait for this event is short,
+ * because some devices do not raise it (see the quirk).  Without the event, a receive taken and
+ * not completed would be missing from the pool.
+ *
+ * Only wr_id, status and qp_num of a flushed CQE are used.  A call that fails during the drain
+ * counts as done: ib_qp_destroy() ends all access, and the drain only ensures that no CQE is
+ * left.
+ */
 void ib_qp_drain(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;

@@ -18,14 +18,6 @@
  * the old one, which is then closed; this request is refused, and the next one succeeds.
  * queue/stripe.c describes which losses fail the link; both QPs are drained like any link.
  * LINK_DOWN of a link waits for its secondary QP.
- *
- * The peer's keys for a secondary QP are valid on one device.  Without memory windows a link
- * survives the loss of a secondary QP although the peer may hold such keys.  Once a key was
- * given, later secondary QPs of the link therefore use the same rail, or there is none.
- *
- * Offer, behind IB_HELLO_MAX bytes for the engine: magic (4 bytes), handle (4), secret (8),
- * number of addresses (1), 0 (1), port (2), and for each address its family, 4 or 6, and 16
- * bytes.  Request: its first 16 bytes, with another magic.  See also doc/wire-protocol.md.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -36,6 +28,9 @@
 #include <sys/random.h>
 #include "bmi_ib/link/links.h"
 
+/* Offer, behind IB_HELLO_MAX bytes for the engine: magic (4 bytes), handle (4), secret (8),
+ * number of addresses (1), 0 (1), port (2), and for each address its family, 4 or 6, and 16
+ * bytes.  Request: its first 16 bytes, with another magic.  See also doc/wire-protocol.md. */
 #define OFFER   0x4f454d52u /* "RMEO" */
 #define REQUEST 0x53454d52u /* "RMES" */
 #define HEAD    20          /* bytes of an offer without addresses */
@@ -153,7 +148,13 @@ static bool get_address(const uint8_t *at, const uint8_t *port, struct sockaddr_
     return out->ss_family != 0;
 }
 
-/* Returns true if the keys that the peer may hold for a secondary QP are valid on this rail. */
+/*
+ * Returns true if the keys that the peer may hold for a secondary QP are valid on this rail.
+ *
+ * The keys are valid on one device.  Without memory windows a link survives the loss of a
+ * secondary QP although the peer may hold such keys.  Once a key was given, later secondary QPs
+ * of the link therefore use the same rail, or there is none.
+ */
 static bool fits(const struct rme_link *l, const struct rme_fabric *rail)
 {
     return !l->keyed || l->keyed == rail->number + 1;

@@ -14,13 +14,6 @@
  * receives.  A per-QP queue has its slack once the promise is as large, i.e. when the link is
  * in use (common/transport/grant.c).  A listener without SRQ has no slack, because of the
  * memory per connection.
- *
- * A receive's wr_id has the buffer's index and generation; a CQE that does not match is
- * dropped.
- *
- * Memory is allocated and freed in slabs.  After a QP is destroyed, unused slabs are freed if
- * there are more than a fraction of those in use.  Receives in an SRQ stay posted until the
- * last link is gone; a new SRQ then replaces the old one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -94,7 +87,8 @@ static void slab_free(struct ib_rx_slab *s)
     free(s);
 }
 
-/* Frees unused slabs, if there are many. */
+/* Frees unused slabs beyond a fraction of those in use, after a QP is destroyed.  Receives in
+ * an SRQ stay posted until the last link is gone; a new SRQ then replaces the old one. */
 static void pool_shrink(struct rme_fabric *f)
 {
     struct ib_rx_pool *p = &f->rx;
@@ -345,7 +339,8 @@ int ib_rx_post(struct rme_fabric *f, struct rme_link *l)
 
 /* ---- Completions ---- */
 
-/* Returns the buffer of a completed receive; NULL: late CQE of a destroyed QP. */
+/* Returns the buffer of a completed receive; NULL: late CQE of a destroyed QP.  A receive's
+ * wr_id has the buffer's index and generation; a CQE that does not match is dropped. */
 struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id)
 {
     uint32_t index = ib_wr_low(wr_id);

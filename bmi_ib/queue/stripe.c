@@ -8,15 +8,6 @@
  * transfer uses the QP with fewer bytes in flight, if the peer's keys have an upper half, the
  * key of the secondary QP.  A transfer that is alone and ends its operation is cut into halves.
  *
- * Order: fabric.h requires notifications and messages in order, and each notification behind
- * the data of its operation; data has no order.  Data is queued on either QP at once, and
- * notifications keep the order of the link's own queue.  A transfer with a notification is
- * divided if its data uses the secondary QP or if entries are held back: its data becomes one
- * or two parts, which are copies, and the transfer itself becomes the report behind them.  A
- * notification is held until the secondary QP has completed all entries queued before it; a
- * message, until the secondary QP's windows whose keys it may carry are bound; both also wait
- * behind earlier held ones.
- *
  * The secondary QP counts entries queued and completed; a QP completes in order.
  *
  * Failure: the loss of a secondary QP with entries in flight or windows open fails its link,
@@ -154,6 +145,18 @@ static bool divide(struct rme_link *l, const struct rme_xfer *x, struct rme_link
     return true;
 }
 
+/*
+ * Queues a transfer on either QP.
+ *
+ * fabric.h requires notifications and messages in order, and each notification behind the data
+ * of its operation; data has no order.  Data is queued on either QP at once, and notifications
+ * keep the order of the link's own queue.  A transfer with a notification is divided if its
+ * data uses the secondary QP or if entries are held back: its data becomes one or two parts,
+ * which are copies, and the transfer itself becomes the report behind them.  A notification is
+ * held until the secondary QP has completed all entries queued before it; a message, until the
+ * secondary QP's windows whose keys it may carry are bound; both also wait behind earlier held
+ * ones.
+ */
 bool ib_stripe(struct rme_link *l, struct rme_xfer *x)
 {
     if (!ib_stripe_wanted(l, x->bytes) || x->quiet || !is_open(l, x))

@@ -9,19 +9,12 @@
  * ahead of the message with the key, without a doorbell of its own; the invalidate after the
  * peer's last notification, with one.
  *
- * The consumer chooses the low eight bits of a key.  Each binding increments them, so that an
- * old key does not open a new binding.  After 256 bindings a key repeats, but opens only memory
- * that its holder may access anyway, because a window admits the peer of one QP.
- *
  * Soft-RoCE has windows that are not used (ib_quirk_bad_windows()).  Without usable windows
  * expose=operation makes the engine register the bytes of each operation (caps.register_each).
  *
  * All links reuse the windows.  More are allocated when none is free, up to the option
  * `windows`.  Windows open at the destruction of a QP are deallocated before: no other QP could
  * close them, an open window keeps its memory registered, and with some drivers its QP, too.
- *
- * A window is in one place: the free list; its link's list while open or closing; or, closed,
- * in the queue of events that wait for room (as the transfer `close`).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -30,6 +23,9 @@
 
 #define FIRST_WINDOWS 16 /* windows allocated at open */
 
+/* Returns the window of its transfer `close`.  A window is in one place: the free list; its
+ * link's list while open or closing; or, closed, in the queue of events that wait for room, as
+ * this transfer. */
 static struct ib_window *window_of(struct rme_xfer *close)
 {
     return (struct ib_window *)((char *)close - offsetof(struct ib_window, close));
@@ -137,6 +133,12 @@ void ib_windows_close(struct rme_fabric *f)
 
 /* ---- Requests and completions ---- */
 
+/*
+ * Builds the WR of a window.  The consumer chooses the low eight bits of a key.  Each binding
+ * increments them, so that an old key does not open a new binding.  After 256 bindings a key
+ * repeats, but opens only memory that its holder may access anyway, because a window admits the
+ * peer of one QP.
+ */
 void ib_window_build(struct rme_xfer *x, struct ibv_send_wr *wr)
 {
     if (x->fabric.what == IB_XFER_CLOSE) {

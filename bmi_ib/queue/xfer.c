@@ -7,10 +7,6 @@
  * order of queueing holds also when the send queue is full or the read limit holds a read back.
  * A flush builds a chain of WRs from the head of the queue and rings one doorbell.
  *
- * A transfer takes one WR per piece, then the notification: the last write carries the
- * immediate; a message is one more send.  Sends and writes of a QP take effect in order, but
- * reads do not delay later WRs, so a notification behind a read in flight has a fence.
- *
  * ring.h has the rule of signalling; the option signal_each signals all WRs, for comparison
  * [002 V-D, fig. 7].  The last WR of a batch is also signalled if work remains in the queue,
  * because its CQE resumes the queue.
@@ -38,7 +34,12 @@ static uint32_t pieces_of(const struct rme_xfer *x)
     return x->fabric.what == IB_XFER_REPORT ? 0 : x->npiece;
 }
 
-/* Returns the number of WRs of a transfer. */
+/*
+ * Returns the number of WRs of a transfer: one per piece, then the notification: the last write
+ * carries the immediate; a message is one more send.  Sends and writes of a QP take effect in
+ * order, but reads do not delay later WRs, so a notification behind a read in flight has a
+ * fence.
+ */
 static uint32_t requests_of(const struct rme_xfer *x)
 {
     uint32_t pieces = pieces_of(x);

@@ -12,16 +12,6 @@
  * run ahead or behind, out of order, on any number of workers.  A slot keeps its buffer between
  * messages unless others wait for one.
  *
- * advance() alone starts work and detects the end; called with the lock after each event:
- * completed message, completed file operation, granted buffer, cancel.  At the end nothing is
- * in flight and nothing is left to start.  A job of its own reports the end, because the
- * detecting thread may hold locks of the flow's owner.
- *
- * Failure: the first error is kept.  A network error cancels all messages.  A file error does
- * not cancel posted sends, for which the peer has receives.  A file error while receiving would
- * leave sends of the peer unmatched, so a draining flow continues to receive and discard until
- * its owner cancels it.
- *
  * Lock order: owner, flow, pool, BMI.
  */
 #include "config.h"
@@ -96,6 +86,12 @@ static void cancel_posted(struct flow *f)
             net_cancel(f->c.context, &f->slot[i].op);
 }
 
+/*
+ * Records an error; the first one is kept.  A network error cancels all messages.  A file error
+ * does not cancel posted sends, for which the peer has receives.  A file error while receiving
+ * would leave sends of the peer unmatched, so a draining flow continues to receive and discard
+ * until its owner cancels it.
+ */
 static void set_error(struct flow *f, int error, enum flow_side side)
 {
     bool first = f->error == 0;
@@ -320,6 +316,12 @@ static void finish(struct flow *f)
     workers_add(f->c.workers, &f->done_job);
 }
 
+/*
+ * Starts work and detects the end, which no other function does.  Called with the lock after
+ * each event: completed message, completed file operation, granted buffer, cancel.  At the end
+ * nothing is in flight and nothing is left to start.  A job of its own reports the end, because
+ * the detecting thread may hold locks of the flow's owner.
+ */
 static void advance(struct flow *f)
 {
     bool again = true;
