@@ -325,10 +325,11 @@ int ib_device_list(struct rme_fabric *f)
     fork_safety(f);
     f->dev.all = rdma_get_devices(&n);
     if (f->dev.all && n > 0 && inherited(f->dev.all)) {
-        ib_log(f, RME_LOG_ERROR,
-               "device %s: opened before fork(), and librdmacm opens no device twice; initialize "
-               "BMI only after fork(), or execute the program anew",
-               ibv_get_device_name(f->dev.all[0]->device));
+        ib_log(
+            f, RME_LOG_ERROR,
+            "device %s: opened before fork(), and librdmacm opens no device twice; initialize "
+            "BMI only after fork(), or execute the program anew",
+            ibv_get_device_name(f->dev.all[0]->device));
         return -ENODEV;
     }
     if (f->dev.all && n > 0)
