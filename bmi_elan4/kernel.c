@@ -151,8 +151,11 @@ static struct file *file_of(const char *path)
     struct file *f;
     size_t bytes = strlen(path) + sizeof(".lock");
 
-    if (files_of != getpid()) { /* a child: the files are its parent's */
-        files = NULL;
+    if (files_of != getpid()) { /* a child: the locks and the descriptors are its parent's */
+        for (; files; files = f) {
+            f = files->next;
+            free(files);
+        }
         files_of = getpid();
     }
     for (f = files; f; f = f->next)
