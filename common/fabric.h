@@ -82,7 +82,7 @@ struct rme_caps {
     uint32_t message_ns;
     /* the device checks no keys: a malicious peer can access all memory of the process */
     bool open_memory;
-    /* size of the receive queue that all links share (SRQ), whose buffers are never withdrawn;
+    /* size of the receive queue that all links share, whose buffers are never withdrawn;
      * 0: a receive queue for each link */
     uint32_t shared_rx;
     /* posted receives of a link cannot be withdrawn: rx_release() takes effect as messages

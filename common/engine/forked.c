@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * An engine belongs to the process that opened it.  After fork() the child has a copy of its
- * tables, but not its threads; locks may be held in it for ever; its devices write to the
- * parent's memory and its doorbells are the parent's.  No RDMA connection survives that, so the
- * child is told instead of being left to hang: each call fails with -ENODEV, and one line in
- * the log says what to do.  A program that becomes a daemon (pvfs2fuse) has to do so before it
- * opens an engine; one that did so later has mostly closed what the host logs to, so the
- * system's log gets that line, too.  A child may open an engine of its own where the fabric
- * can (bmi_ib/device/device.c).
+ * Refuses the use of a parent's engine in a forked child.
  *
- * How the child knows: by a page that the kernel gives to children empty, whichever way they
- * were made.  That costs a load where getpid() would cost a system call.
+ * The child has copies of the tables, but no threads; locks may be held that no thread will
+ * release; devices write to the parent's memory, and the doorbells are the parent's.  So each
+ * call fails with -ENODEV, and one log line has the remedy: a daemon (pvfs2fuse) must fork
+ * before it opens an engine.  A daemon that forked later has mostly closed the host's log, so
+ * the system log gets the line, too.  A child may open an engine of its own if the fabric
+ * permits.
+ *
+ * A child is recognised by a page that the kernel clears in every child (MADV_WIPEONFORK): one
+ * load instead of the system call getpid().
  */
 #include <sys/mman.h>
 #include <syslog.h>

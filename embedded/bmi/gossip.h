@@ -16,7 +16,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 /* Receives one line without a newline; kind is 'E' for errors, 'D' for debug lines.  Calls no
- * function of BMI, and returns: after an exception or longjmp() out of it BMI cannot be used. */
+ * function of BMI and must return: after an exception or longjmp() BMI cannot be used. */
 typedef void (*gossip_sink_fn)(void *arg, char kind, const char *line);
 
 /* Sets the destination of lines; NULL: stderr.  No other thread may be logging. */

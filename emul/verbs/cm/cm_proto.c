@@ -53,9 +53,9 @@ static void give_up(struct cm_id *id, enum rdma_cm_event_type type, int status,
 
 /*
  * Returns true while a listener may still appear. At the end of the wait the slots are searched
- * once for processes that want a processor: such a process may be about to listen. The wait then
- * goes on until they have run, and as long again, counting only time in which they ran. A busy
- * machine always has such processes, so the wait ends after CM_LATE_MOST.
+ * once for processes that want a processor: such a process may be about to listen. The wait
+ * then goes on until they have run, and as long again, counting only time in which they ran. A
+ * busy machine always has such processes, so the wait ends after CM_LATE_MOST.
  */
 static bool may_be_late(struct emu_dev *d, struct cm_id *id)
 {

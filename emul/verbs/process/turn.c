@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * State of another process as shown by the kernel: whether it is stopped, and whether it has had
- * a processor. A time-out counts only against a process that has.
+ * State of another process as shown by the kernel: stopped or not, and whether the process has
+ * had a processor. Only such a process can be late.
  */
 #include "emul/verbs/process/process.h"
 #include "emul/verbs/base/sysio.h"

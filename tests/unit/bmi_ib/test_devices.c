@@ -60,7 +60,7 @@ static void a_child_of_a_process_with_open_devices_is_refused(void **state)
     assert_int_equal(open_again(), 0);
     assert_int_equal(open_again(), 0);
     assert_int_equal(in_a_child(0), 1);
-    assert_int_equal(in_a_child(1), 0); /* the software HCA gives a child a context of its own */
+    assert_int_equal(in_a_child(1), 0); /* the software HCA gives it a context of its own */
 }
 
 int main(void)
