@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # shellcheck shell=bash disable=SC2034
-# For the scripts of bench/, which source it after setting `build`: temporary folder, servers,
-# device, perftest. At the end of the script all processes started here are ended and the folder is
-# removed.
+# For the scripts of bench/, which source this file after setting `build`: temporary folder, servers, the device, perftest.  At the end
+# of the script, all processes started here are ended, and the folder is removed.
 : "${build:?}"
-# Decimal points in all figures, in any locale, here and in programs started here.
+# Figures have a decimal point in any locale, here and in child processes.
 export LC_ALL=C
-unset CDPATH # cd goes to the given folder, without output
-# Restarts the script with 64 ports of its own, from FIRST_PORT on.
+unset CDPATH # else cd may select another folder, and prints its name
+# The script again, with 64 ports of its own, from FIRST_PORT on.
 [ -n "${FIRST_PORT-}" ] || exec "$build/with-ports" "$0" "$@"
 [ -z "${RNR_COUNTERS-}" ] || export EMUVERBS_COUNTERS_DIR=$RNR_COUNTERS # see tests/long/rnr
 me=${0##*/}
@@ -20,13 +19,13 @@ pids=() # of servers
 say() { printf '%s\n' "$me: $*"; }
 die() { printf '%s\n' "$me: $*" >&2; exit 1; }
 
-# Checks for a positive whole number.
+# Refuses values other than positive whole numbers.
 need_number() { # NAME VALUE
-    [[ $2 =~ ^[1-9][0-9]*$ ]] || die "$1 must be a number from 1 on, not '$2'"
+    [[ $2 =~ ^[1-9][0-9]*$ ]] || die "$1 must be a whole number of at least 1, not '$2'"
 }
 
-# Ends the running processes among the given children of this shell, and waits for all. The number
-# of an ended process may have been reused.
+# Ends those of these processes that this shell has started and that still run, and waits for all of them.  The number of an ended
+# process may belong to another process already.
 end_running() { # PID...
     local pid running
     running=" $(jobs -pr | tr '\n' ' ')"
@@ -42,8 +41,7 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM HUP
 
-# Creates $work, a folder with MIB of free space: in memory if possible, so that the network is the
-# bottleneck.
+# Makes $work, a folder with that many MiB of room: in memory if possible, so that no disk is measured.
 make_work() { # MIB
     local base
     for base in /dev/shm "${TMPDIR:-/tmp}" "$build"; do
@@ -51,11 +49,10 @@ make_work() { # MIB
         [ "$(df -Pm "$base" | awk 'NR == 2 { print $4 }')" -gt "$1" ] || continue
         work=$(mktemp -d "$base/bmi.XXXXXX") && return
     done
-    die "no folder has $1 MiB of room; set TMPDIR to one that has"
+    die "no folder has $1 MiB of free space; set TMPDIR to a folder that has"
 }
 
-# Prints an IPv4 address of a network device that belongs to an RDMA device; nothing if there is
-# none.
+# Prints an IPv4 address of a network device that belongs to an RDMA device; nothing without such a device.
 hca_address() {
     local file dev found
     for file in /sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*; do
@@ -65,7 +62,7 @@ hca_address() {
     done
 }
 
-# Sets host, device (a description), and wrapper (command that runs a verbs program).
+# Sets host, device (its description), and wrapper (the command before a verbs program).
 choose_device() {
     host=$(hca_address)
     wrapper=()
@@ -73,13 +70,12 @@ choose_device() {
         device="the RDMA device of $host"
     else
         host=127.0.0.1
-        device="the software HCA (no real one is here)"
+        device="the software HCA (no RDMA device found)"
         wrapper=("$build/emul/verbs/emuverbs")
     fi
 }
 
-# The same for the software Elan4, in $work: servers on nodes 0 to 15, in their first contexts;
-# wrapper runs clients, on node 16.
+# Likewise for the software Elan4, in $work: servers on nodes 0 to 15, in their first contexts; clients, and wrapper, on node 16.
 choose_elan4() {
     local n table=
     [ -x "$build/emul/elan4/emuelan4" ] || die "emuelan4 was not built"
@@ -90,7 +86,7 @@ choose_elan4() {
     wrapper=("$build/emul/elan4/emuelan4" --dir "$EMUELAN4_DIR" --node 16)
 }
 
-# address() prints the address of server N, server_wrapper() sets the command that runs it.
+# The address of server N, and the command before its program.
 address() { # N
     if [ "$network" = elan4 ]; then echo "elan4://$1:2"; else echo "ib://$host:$((FIRST_PORT + $1))"; fi
 }
@@ -99,13 +95,13 @@ server_wrapper() { # N: sets serving
     [ "$network" = ib ] || serving[-1]=$1
 }
 
-# Starts a server and waits for its notification (NOTIFY_SOCKET, see its man page), stored in
-# $ready. Status 1, and its log on standard error, if the server ends instead.
+# Starts a server and waits for its notification (NOTIFY_SOCKET, see its manual), whose text is in $ready.  Status 1, and its log on
+# standard error, if the server ends instead.
 ready=
 start() { # LOG COMMAND...
     local log=$work/$1 fifo=$work/ready.$BASHPID
     shift
-    [ -x "$build/with-ready" ] || die "no $build/with-ready; make it"
+    [ -x "$build/with-ready" ] || die "$build/with-ready not found; run make"
     : > "$log"
     mkfifo "$fifo" || die "cannot make $fifo"
     "$build/with-ready" "$fifo" "$@" >> "$log" 2>&1 < /dev/null &
@@ -116,26 +112,25 @@ start() { # LOG COMMAND...
     cat "$log" >&2
     return 1
 }
-# Prints the port of the server started last, which may have been given port 0.
+# The port of the server that was started last, also when port 0 was given.
 ready_port() { echo "${ready##*, port }"; }
 
-# Prints the first number of this name in $work/json. Status 1 if there is none.
+# Prints the first number of that name in $work/json.  Status 1 if missing.
 field() {
     local value
     value=$(sed -n "s/.*\"$1\": \[\{0,1\}\([0-9.]*\).*/\1/p" "$work/json" | head -n 1)
     [ -n "$value" ] && echo "$value"
 }
-# Prints the output of a command, which is a figure. Status 1 if it fails or prints nothing.
+# Prints the output of a command, a figure.  Status 1 if the command fails or prints nothing.
 figure() { # COMMAND...
     local value
     value=$("$@") && [ -n "$value" ] && echo "$value"
 }
-# Prints the median of a file of numbers, one per line.
+# The median of a file of numbers, one a line.
 median() { sort -n "$1" | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2 }'; }
 
-# Runs a perftest program with two processes on this machine, on port FIRST_PORT + PORT. Prints MB/s
-# (10^6 bytes; perftest reports units of 2^20 bytes) for a bandwidth test, microseconds one way
-# (typical) for a latency test.
+# One run of a perftest program between two local processes, on port FIRST_PORT + PORT: prints MB/s (10^6 bytes; perftest reports units
+# of 2^20 bytes) for programs of bandwidth, microseconds one way (typical time) for programs of latency.
 perftest() { # PROGRAM SIZE COUNT [PORT]
     local server i port=$((FIRST_PORT + ${4:-1})) rc=1
     # shellcheck disable=SC2086
@@ -157,8 +152,8 @@ perftest() { # PROGRAM SIZE COUNT [PORT]
         END { exit !found }' "$work/perftest"
 }
 
-# Uses MIB of the folder's memory and frees them. In a virtual machine, memory not used for a while
-# must be provided by the host again, which takes several times as long as a copy.
+# Uses that many MiB of the folder's memory and frees them.  In a virtual machine the host provides unused memory on first use, which
+# takes several times as long as a copy.
 touch_memory() { # MIB
     head -c $(($1 << 20)) /dev/zero > "$work/touched"
     rm -f "$work/touched"

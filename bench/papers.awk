@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# For bench/papers: prints the page's parts from bench/papers.ratios and an item's raw data.
-# Variables: what (table: medians with minimum and maximum; ratios: beside the paper's; control: the
-# series measured twice; data: for gnuplot), item, xs, series, x_label, unit, control, link (if set,
-# all but TCP was measured with the link model), emulated (if set, over the devices to which the
-# causes of papers.ratios apply).
+# For bench/papers: prints parts of the page from bench/papers.ratios and an item's raw data.  Variables: what (table: medians with
+# minimum and maximum; ratios: beside the paper's; control: the series that was measured twice; data: for gnuplot), item, xs, series,
+# x_label, unit, control, link (if set, all but TCP was measured over a model of a link), emulated (if set, causes of papers.ratios
+# are printed).
 BEGIN { nx = split(xs, x, " "); ns = split(series, name, " ") }
 FNR == NR {
     if (/^#/ || !NF) next
@@ -26,7 +25,7 @@ function collect(s, at,    r, k) {
     n = 0
     for (r = 1; r <= rounds; r++) if ((k, r) in value) insert(value[k, r])
 }
-# The same from the ratios of two series, round by round. A series may name its x, as in series@x.
+# Likewise from the ratios of two series, round by round.  A series may name its point, as in series@x.
 function collect_ratio(a, b, at,    r, k, l) {
     k = a ~ /@/ ? place(a) : a SUBSEP at
     l = b ~ /@/ ? place(b) : b SUBSEP at
@@ -58,10 +57,10 @@ function table(    i, j, line) {
         for (j = 1; j <= ns; j++) line = line " | " cell(name[j], x[i])
         print line " |"
     }
-    print "\nMedians of " rounds " rounds (least to most)" (unit == "" ? "." : ", " unit ".")
+    print "\nMedians of " rounds " rounds (minimum to maximum)" (unit == "" ? "." : ", " unit ".")
 }
 
-# "max" and "min" select the x with the largest or smallest median of the ratio.
+# "max" and "min" take the x whose median of the ratio is largest, or smallest.
 function pick(a, b, at,    i, best, m) {
     if (at != "max" && at != "min") return at
     best = ""
@@ -72,16 +71,16 @@ function pick(a, b, at,    i, best, m) {
     return best
 }
 
-# Prints the known cause of a ratio below the paper's.
+# The cause, where the ratio is below the number in the paper's column.
 function cause(i,    paper) {
     paper = row[i, 3]
     if (emulated == "" || row[i, 8] == "" || !match(paper, /[0-9][0-9.]*/)) return ""
-    return median() < substr(paper, RSTART, RLENGTH) + 0 ? "; lower: " row[i, 8] : ""
+    return median() < substr(paper, RSTART, RLENGTH) + 0 ? "; lower because " row[i, 8] : ""
 }
 
 function ratios(    i, at) {
     if (!rows) return
-    print "| ratio | the paper's | where | ours |"
+    print "| ratio | paper | source | measured |"
     print "|---|---|---|---|"
     for (i = 1; i <= rows; i++) {
         if (link != "" && row[i, 6] ~ /^tcp/) {
@@ -91,7 +90,7 @@ function ratios(    i, at) {
         at = pick(row[i, 5], row[i, 6], row[i, 7])
         collect_ratio(row[i, 5], row[i, 6], at)
         printf "| %s | %s | %s | ", row[i, 2], row[i, 3], row[i, 4]
-        if (n) printf "%s (%s to %s), %s over %s%s%s |\n", show(median()), show(sorted[1]), show(sorted[n]), row[i, 5], row[i, 6],
+        if (n) printf "%s (%s to %s), %s / %s%s%s |\n", show(median()), show(sorted[1]), show(sorted[n]), row[i, 5], row[i, 6],
             at == "-" ? "" : " at " at, cause(i)
         else print "not measured |"
     }
@@ -108,9 +107,9 @@ function check_control(    i, a, b, d, worst, where) {
     }
     if (worst < 0) print "- Control: not measured."
     else if (worst > 0.10)
-        printf "- **Control: %s against itself differs by %.0f %% at %s, more than 10 %%: the machine was not quiet enough, do not rely on these figures.**\n",
+        printf "- **Control: %s measured twice differs by %.0f %% at %s, more than 10 %%: the machine was not quiet enough, do not rely on these figures.**\n",
             control, 100 * worst, where
-    else printf "- Control: %s against itself differs by %.0f %% at most.\n", control, 100 * worst
+    else printf "- Control: %s measured twice differs by at most %.0f %%.\n", control, 100 * worst
 }
 
 function data(    i, j, line) {

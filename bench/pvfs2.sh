@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # shellcheck shell=bash disable=SC2154
-# File systems of one OrangeFS server each, or of SERVERS, for bench/run-pvfs2 and
-# bench/run-metadata, which source this after bench/lib.sh. A way is a name with prefix[way], the
-# OrangeFS, and scheme[way], its network.
+# File systems of SERVERS (1) OrangeFS servers each, for bench/run-pvfs2 and bench/run-metadata, which source this after bench/lib.sh.
+# A way is a name with prefix[way], the OrangeFS, and scheme[way], its network.
 
-# Sets command, to which a program and its arguments are appended: with the way's OrangeFS, file
-# system and device.
+# Sets command, the words before a program that select a way's OrangeFS, file system and device.
 command=()
 choose() { # way
     command=(env "PATH=${prefix[$1]}/bin:${prefix[$1]}/sbin:$PATH" "LD_LIBRARY_PATH=${prefix[$1]}/lib" "PVFS2TAB_FILE=$work/$1/tab")
