@@ -75,7 +75,7 @@ function pick(a, b, at,    i, best, m) {
 function cause(i,    paper) {
     paper = row[i, 3]
     if (emulated == "" || row[i, 8] == "" || !match(paper, /[0-9][0-9.]*/)) return ""
-    return median() < substr(paper, RSTART, RLENGTH) + 0 ? "; lower because " row[i, 8] : ""
+    return median() < substr(paper, RSTART, RLENGTH) + 0 ? "; lower, cause: " row[i, 8] : ""
 }
 
 function ratios(    i, at) {
