@@ -22,6 +22,7 @@ struct line {
 struct rme_log {
     rme_log_fn fn;
     void *arg;
+    atomic_bool *chores;  /* set after each line; NULL: none */
     pthread_mutex_t lock; /* guards the fields below; `count` is also read without the lock */
     bool draining;
     unsigned first;
@@ -45,6 +46,14 @@ struct rme_log *rme_log_new(rme_log_fn fn, void *arg)
     log->arg = arg;
     pthread_mutex_init(&log->lock, NULL);
     return log;
+}
+
+void rme_log_tells(struct rme_log *log, atomic_bool *chores)
+{
+    pthread_mutex_lock(&log->lock);
+    log->chores = chores;
+    atomic_store(chores, rme_log_pending(log));
+    pthread_mutex_unlock(&log->lock);
 }
 
 void rme_log_free(struct rme_log *log)
@@ -88,6 +97,8 @@ static void put(struct rme_log *log, enum rme_log_level level, const char *forma
         vsnprintf(line->text, sizeof(line->text), format, args);
         if (wanted(log, level, format, line->text))
             atomic_fetch_add(&log->count, 1);
+        if (log->chores != NULL)
+            atomic_store(log->chores, true);
     }
     pthread_mutex_unlock(&log->lock);
 }

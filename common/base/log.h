@@ -11,6 +11,7 @@
 #ifndef RME_LOG_H
 #define RME_LOG_H
 
+#include <stdatomic.h>
 #include "rme.h"
 
 struct rme_log;
@@ -22,6 +23,9 @@ struct rme_log;
 
 /* Creates a log.  NULL: no memory.  fn may be NULL: lines are dropped. */
 struct rme_log *rme_log_new(rme_log_fn fn, void *arg);
+
+/* Sets `chores` after each line from now on, and at once if lines are queued. */
+void rme_log_tells(struct rme_log *log, atomic_bool *chores);
 
 /* Drains and frees a log.  NULL is allowed. */
 void rme_log_free(struct rme_log *log);

@@ -88,12 +88,13 @@ __attribute__((noinline)) static void reap(struct rme *rme)
         rme_unexp_publish(rme);
 }
 
-void rme_settle(struct rme *rme)
+void rme_settle_pending(struct rme *rme)
 {
     for (;;) {
         push_kicked(rme);
-        if (rme->unflushed) {
-            rme->unflushed = rme->lingers = false;
+        if (rme->pending & RME_PENDING_FLUSH) {
+            rme->pending &= ~(uint32_t)RME_PENDING_FLUSH;
+            rme->lingers = false;
             rme->ops->flush(rme->fabric);
         }
         if (!rme_node_alone(&rme->mover->work))
@@ -103,17 +104,32 @@ void rme_settle(struct rme *rme)
         else if (!rme_node_alone(&rme->operations->ended) && !rme->operations->reaping)
             reap(rme);
         else if (rme_node_alone(&rme->kicked))
-            return;
+            break;
     }
+    rme->pending &= ~(uint32_t)(RME_PENDING_FLUSH | RME_PENDING_SETTLE);
 }
 
-void rme_unlock(struct rme *rme)
+/* What the cache gave up, idle memory, and lines for the host.  The flag is cleared first: what
+ * comes meanwhile sets it again. */
+static void do_chores(struct rme *rme)
+{
+    atomic_store(&rme->pin.chores, false);
+    rme_mreg_reap(rme->mreg);
+    if (rme_zone_wants_trim(rme->zone))
+        rme_zone_trim(rme->zone);
+    rme_log_drain(rme->log);
+    if (rme_log_pending(rme->log)) /* a report that is due later */
+        atomic_store(&rme->pin.chores, true);
+}
+
+void rme_unlock_pending(struct rme *rme)
 {
     bool wake;
 
     rme_settle(rme);
     wake = rme->wake;
     rme->wake = false;
+    rme->pending = 0;
     if (rme->keep.trim) {
         rme->keep.trim = false;
         rme->keep.heap = true;
@@ -122,12 +138,8 @@ void rme_unlock(struct rme *rme)
     pthread_mutex_unlock(&rme->lock);
     if (wake)
         rme->ops->wake(rme->fabric);
-    if (rme_mreg_wants_reap(rme->mreg)) /* what the cache gave up */
-        rme_mreg_reap(rme->mreg);
-    if (rme_zone_wants_trim(rme->zone))
-        rme_zone_trim(rme->zone);
-    if (rme_log_pending(rme->log))
-        rme_log_drain(rme->log);
+    if (atomic_load_explicit(&rme->pin.chores, memory_order_relaxed))
+        do_chores(rme);
 }
 
 /* ---- Opening ---- */

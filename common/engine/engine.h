@@ -55,15 +55,28 @@ static inline bool rme_forked(struct rme *rme)
 
 /* ---- engine.c ---- */
 
+/* The same as those without `_pending`, when there is something to do. */
+void rme_settle_pending(struct rme *rme);
+void rme_unlock_pending(struct rme *rme);
 /*
  * Rings doorbells and does what must be done without the lock: registering, deregistering,
  * trimming.  Called with the lock, returns with it; releases it meanwhile if there is such
  * work.  Then completions are visible.
  */
-void rme_settle(struct rme *rme);
+static inline void rme_settle(struct rme *rme)
+{
+    if (rme->pending & (RME_PENDING_FLUSH | RME_PENDING_SETTLE))
+        rme_settle_pending(rme);
+}
 /* Settles, releases the lock, wakes the leader if it should see something, hands log lines to
  * the host. */
-void rme_unlock(struct rme *rme);
+static inline void rme_unlock(struct rme *rme)
+{
+    if (rme->pending != 0 || atomic_load_explicit(&rme->pin.chores, memory_order_relaxed))
+        rme_unlock_pending(rme);
+    else
+        pthread_mutex_unlock(&rme->lock);
+}
 
 /* ---- wait.c ---- */
 

@@ -182,7 +182,7 @@ int rme_progress(struct rme *rme, bool timers)
     int total = 0;
 
     if (rme->lingers)
-        rme->unflushed = true;
+        rme->pending |= RME_PENDING_FLUSH;
 
     for (int round = 0; round < ROUNDS_MAX; round++) {
         int n = rme->ops->poll(rme->fabric, event, ROUND);
@@ -194,7 +194,7 @@ int rme_progress(struct rme *rme, bool timers)
             break;
     }
     if (total > 0)
-        rme->unflushed = true; /* buffers were given back */
+        rme->pending |= RME_PENDING_FLUSH; /* buffers were given back */
     if (timers || ++rme_engine(rme)->timer_skip >= TIMER_SKIP)
         run_timers(rme);
     return total;

@@ -185,8 +185,7 @@ static void answers(struct rme *rme, bool idle)
     if (rme_node_alone(&rme->answers))
         return;
     rme_grant_answers(rme, idle);
-    if (!rme_node_alone(&rme->kicked))
-        rme_settle(rme);
+    rme_settle(rme);
 }
 
 /* Sleeps in the fabric, if there is nothing to do.  Lock held, but while asleep. */

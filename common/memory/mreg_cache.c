@@ -60,6 +60,7 @@ static void bury(struct rme_mreg *mreg, struct region *region)
 {
     TAILQ_INSERT_TAIL(&mreg->dead, region, link);
     atomic_fetch_add(&mreg->pending, 1);
+    atomic_store(&mreg->config.pin->chores, true);
 }
 
 /* Removes a cached region that has changed.  Lock held. */

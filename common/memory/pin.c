@@ -22,6 +22,8 @@ void rme_pin_init(struct rme_pin *pin, const struct rme_fabric_ops *ops,
     pin->each = pin->keys_open && ops->caps(fabric)->register_each;
     pin->on_demand = ops->caps(fabric)->on_demand;
     pin->log = log;
+    if (log != NULL)
+        rme_log_tells(log, &pin->chores);
 }
 
 /* Formats the limit: "8388608 bytes" or "unlimited". */

@@ -137,8 +137,11 @@ static struct slab_list *list_of(struct rme_zone *zone, const struct rme_slab *s
 /* Updates `surplus`. */
 static void judge_idle(struct rme_zone *zone)
 {
-    atomic_store_explicit(&zone->surplus, zone->idle_bytes > zone->keep || zone->plain_idle > 0,
-                          memory_order_relaxed);
+    bool surplus = zone->idle_bytes > zone->keep || zone->plain_idle > 0;
+
+    atomic_store(&zone->surplus, surplus);
+    if (surplus)
+        atomic_store(&zone->config.pin->chores, true);
 }
 
 /* Counts a slab that became idle (its size) or was reused (minus its size). */

@@ -211,7 +211,7 @@ void rme_unit_close(struct rme *rme, struct rme_unit *unit)
     op->closing++;
     rme_node_append(&peer->closing, &unit->closing);
     rme->ops->unexpose(peer->link, unit->range, unit->nrange, unit);
-    rme->unflushed = true;
+    rme->pending |= RME_PENDING_FLUSH;
 }
 
 void rme_units_close(struct rme *rme, struct rme_op *op)

@@ -300,7 +300,7 @@ bool rme_move_push(struct rme_peer *peer)
     peer->xfers++;
     peer->xfer_bytes += move->xfer.bytes;
     rme->xfers++;
-    rme->unflushed = true;
+    rme->pending |= RME_PENDING_FLUSH;
     rme->ops->xfer(peer->link, &move->xfer);
     return true;
 }

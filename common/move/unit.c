@@ -199,6 +199,7 @@ static void want_work(struct rme *rme, struct rme_unit *unit)
 {
     unit->state = RME_UNIT_WORK;
     rme_node_append(&rme->mover->work, &unit->queue);
+    rme->pending |= RME_PENDING_SETTLE;
 }
 
 /* The unit is that block, as soon as it has it. */

@@ -66,10 +66,12 @@ static void finish(struct rme *rme, struct rme_op *op)
     if (op->protocol != NULL)
         op->protocol->freed(rme, op);
     rme_node_remove(&op->of_peer);
-    if (op->reap || op->kind == RME_OP_PULL || rme_is_ending(rme))
+    if (op->reap || op->kind == RME_OP_PULL || rme_is_ending(rme)) {
         rme_node_append(&rme->operations->ended, &op->link);
-    else
+        rme->pending |= RME_PENDING_SETTLE;
+    } else {
         rme_ctx_publish(rme, op);
+    }
     if (!pulls) /* rme_unexp_pulled comes to its peer once more */
         rme_peer_unpin(peer);
 }

@@ -162,6 +162,7 @@ static void dispose(struct rme *rme, struct rme_fast_area *area)
     rme_node_remove(&area->control.link);
     area->job.run = run_unmap;
     rme_node_append(&pool_of(rme)->jobs, &area->job.link);
+    rme->pending |= RME_PENDING_SETTLE;
 }
 
 /* The peer is lent nothing now, and later than the last time. */
@@ -280,6 +281,7 @@ static void make(struct rme *rme, struct rme_fast_area *area)
     area->state = AREA_MAKING;
     area->job.run = run_map;
     rme_node_append(&pool->jobs, &area->job.link);
+    rme->pending |= RME_PENDING_SETTLE;
     pool->bytes += area->size;
     count_bytes(rme);
 }
@@ -490,7 +492,7 @@ void rme_fast_area_released(struct rme_peer *peer)
     }
     area->state = AREA_CLOSING;
     peer->rme->ops->unexpose(peer->link, &area->range, 1, area);
-    peer->rme->unflushed = true;
+    peer->rme->pending |= RME_PENDING_FLUSH;
 }
 
 bool rme_fast_closed(struct rme_peer *peer, const void *closed)

@@ -179,6 +179,7 @@ static struct rme_fast_hold *hold_new(struct rme_peer *peer, uint64_t room)
     hold->making = true;
     hold->job.run = make_stage;
     rme_node_append(&pool->jobs, &hold->job.link);
+    peer->rme->pending |= RME_PENDING_SETTLE;
     return hold;
 }
 

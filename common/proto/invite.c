@@ -139,7 +139,7 @@ static bool send_invite(struct rme_op *op, struct rme_unit *unit)
 {
     struct rme_peer *peer = op->peer;
     struct rme_wire_message message;
-    bool hurry = peer->rme->unflushed || peer->rme->leader != NULL;
+    bool hurry = (peer->rme->pending & RME_PENDING_FLUSH) != 0 || peer->rme->leader != NULL;
     void *tx = rme_peer_tx(peer, RME_CREDIT_DATA);
 
     if (tx == NULL)
@@ -156,7 +156,8 @@ static bool send_invite(struct rme_op *op, struct rme_unit *unit)
     rme_unit_describe(peer, unit, tx, RME_WIRE_INVITE);
     rme_count(peer->rme, RME_C_INVITES_SENT);
     rme_peer_send_control(peer, &message, tx);
-    peer->rme->unflushed = hurry;
+    if (!hurry)
+        peer->rme->pending &= ~(uint32_t)RME_PENDING_FLUSH;
     peer->rme->lingers = !hurry;
     return true;
 }

@@ -55,6 +55,15 @@ struct rme_tuning {
     uint32_t keepalive_ms, idle_keepalive_ms, peer_timeout_ms, cancel_ms;
 };
 
+/* What is to be done before the lock is released: whoever leaves something sets its bit, and each
+ * call tests one word. */
+enum {
+    RME_PENDING_FLUSH = 1, /* something was queued at the fabric since the last flush */
+    RME_PENDING_SETTLE =
+        2, /* a peer was kicked, or one of the rings of rme_settle has a member */
+    RME_PENDING_UNLOCK = 4, /* `wake` or keep.trim is set */
+};
+
 struct rme {
     pthread_mutex_t lock; /* everything below, unless it says otherwise */
 
@@ -82,8 +91,8 @@ struct rme {
     struct rme_node answers; /* peers whose credits wait for an answer of the host: grant.c */
     uint32_t answer_calls;   /* that had something for the host since these last went */
     struct rme_timers timers;
-    bool unflushed; /* something was queued at the fabric since the last flush */
-    /* likewise, but it may wait for the next message or the next look at the fabric */
+    uint32_t pending; /* RME_PENDING_*: what a call does before it releases the lock */
+    /* something is queued at the fabric that may wait for the next flush, or the next look */
     bool lingers;
     bool closing;
     uint32_t byes; /* BYE messages under way */
@@ -106,7 +115,7 @@ struct rme {
     struct rme_waiter *leader;
     struct rme_node followers;
     bool sleeping; /* the leader is in the fabric's wait() */
-    bool wake;     /* wake it when the lock is released */
+    bool wake;     /* wake it when the lock is released (RME_PENDING_UNLOCK) */
     uint64_t sleeps_until;
 
     /* of the floors above */

@@ -166,6 +166,13 @@ struct rme_host *rme_keep_host(struct rme *rme, const struct rme_link *link)
     return count_peer(keep, host);
 }
 
+/* Memory of ops goes back when the lock is released. */
+static void trim(struct rme *rme)
+{
+    rme->keep.trim = true;
+    rme->pending |= RME_PENDING_UNLOCK;
+}
+
 void rme_keep_host_put(struct rme_peer *peer)
 {
     struct rme_keep *keep = &peer->rme->keep;
@@ -174,7 +181,7 @@ void rme_keep_host_put(struct rme_peer *peer)
     keep->peers--;
     if (keep->most_peers >= TRIM_PEERS && keep->peers <= keep->most_peers / TRIM_PART) {
         keep->most_peers = keep->peers;
-        keep->trim = true;
+        trim(peer->rme);
     }
     host->users--;
     place_peer(peer, false);
@@ -281,6 +288,6 @@ void rme_unkeep(struct rme_peer *peer, uint64_t bytes)
     if (keep->kept <= keep->peak / TRIM_PART && (keep->peak >= TRIM_FROM || keep->again > 0)) {
         keep->again = keep->peak >= TRIM_FROM ? TRIM_AGAIN : (uint8_t)(keep->again - 1);
         keep->peak = keep->kept;
-        keep->trim = true;
+        trim(peer->rme);
     }
 }

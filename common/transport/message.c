@@ -53,7 +53,7 @@ void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_messag
     out->payload = NULL;
     out->payload_length = 0;
     out->type = type;
-    peer->rme->unflushed = true;
+    peer->rme->pending |= RME_PENDING_FLUSH;
     out->flags = peer->credit.stalled ? RME_WIRE_F_STALLED : 0;
     peer->credit.stalled = false;
     out->tag = 0;

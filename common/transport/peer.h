@@ -136,6 +136,7 @@ static inline void rme_peer_kick(struct rme_peer *peer)
 {
     if (rme_node_alone(&peer->kick))
         rme_node_append(&peer->rme->kicked, &peer->kick);
+    peer->rme->pending |= RME_PENDING_SETTLE;
 }
 /*
  * The link is given up for `error`: all its ops end with it, as soon as the link is down.

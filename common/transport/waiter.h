@@ -27,6 +27,13 @@ static inline void rme_waiter_init(struct rme_waiter *waiter, int ctx,
     waiter->ready = ready;
 }
 
+/* The leader is woken when the lock is released. */
+static inline void rme_wait_wake(struct rme *rme)
+{
+    rme->wake = true;
+    rme->pending |= RME_PENDING_UNLOCK;
+}
+
 /* Tells those who sleep and wait for `what`. */
 void rme_wait_tell(struct rme *rme, int what);
 /* Something is ready for those who wait for `what`: a context, or RME_WAIT_*. */
@@ -40,7 +47,8 @@ void rme_wait_deadline(struct rme *rme);
 /* A link was asked for, or is to end: what the fabric has to say of it may end no sleep. */
 static inline void rme_wait_link(struct rme *rme)
 {
-    rme->wake = rme->wake || rme->sleeping;
+    if (rme->sleeping)
+        rme_wait_wake(rme);
 }
 
 #endif
