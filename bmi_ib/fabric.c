@@ -324,6 +324,7 @@ static const struct rme_fabric_ops ops = {
     .tx_get = ib_tx_get,
     .tx_put = ib_tx_put,
     .tx_send = ib_tx_send,
+    .tx_post = ib_tx_post,
     .xfer = ib_xfer,
     .expose = ib_expose,
     .unexpose = ib_unexpose,

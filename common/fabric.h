@@ -327,6 +327,9 @@ struct rme_fabric_ops {
     /* Queues the message of `length` bytes in tx, and takes the buffer.  Fails by LINK_DOWN
      * only. */
     void (*tx_send)(struct rme_link *link, void *tx, size_t length);
+    /* Queues a message, and posts it to the device at once if no work is queued before.
+     * Returns true if posted, false if the message needs a flush.  NULL: use tx_send. */
+    bool (*tx_post)(struct rme_link *link, void *tx, size_t length);
     /* Queues a transfer; the fabric posts it as its send queue and read depth permit.  Fails by
      * LINK_DOWN only. */
     void (*xfer)(struct rme_link *link, struct rme_xfer *x);

@@ -92,7 +92,9 @@ static uint32_t left_by(const struct rme_link *l)
 /* Returns true if the link may take a buffer; `told`: links that got TX_ROOM in this round. */
 static bool may_take(const struct rme_link *l, uint32_t told)
 {
-    return l->tx_held < l->f->tx.per_link && l->f->tx.nfree > left_by(l) + told;
+    const struct ib_tx_pool *p = &l->f->tx;
+    return l->tx_held < p->per_link &&
+           (p->nfree > p->kept_free + told || p->nfree > left_by(l) + told);
 }
 
 void *ib_tx_get(struct rme_link *l)

@@ -136,7 +136,6 @@ static void build_message(struct rme_link *l, struct ibv_send_wr *wr, struct rme
 {
     bool holds = !is_inline(l->f, x);
     build_send(l, &l->f->batch, wr, x);
-    ib_queue_get(&l->queue);
     enter(l, wr, holds ? x : NULL, holds, false);
 }
 
@@ -228,7 +227,7 @@ bool ib_xfer_build(struct rme_link *l)
         if (full || l->stalled)
             break;
         if (message)
-            build_message(l, next_request(b), x);
+            build_message(l, next_request(b), ib_queue_get(&l->queue));
         else if (window)
             build_window(l, next_request(b), x);
         else
@@ -309,6 +308,31 @@ void ib_tx_send(struct rme_link *l, void *data, size_t length)
     struct ib_tx *tx = ib_tx_of(data);
     tx->x.tx_length = length;
     ib_xfer_enqueue(l, &tx->x);
+}
+
+/* Nothing is before it that it could overtake: no message, no receive that it may tell of. */
+static bool may_post(const struct rme_link *l)
+{
+    const struct rme_fabric *f = l->f;
+    return l->state == IB_UP && !l->queue.head && !l->side && ib_ring_room(&l->ring) &&
+           f->rxq.chained <= f->rx_slack && !ib_rx_must_post(f, &l->rxq);
+}
+
+bool ib_tx_post(struct rme_link *l, void *data, size_t length)
+{
+    struct ib_batch *b = &l->f->batch;
+    struct rme_xfer *x = &ib_tx_of(data)->x;
+    if (!may_post(l)) {
+        ib_tx_send(l, data, length);
+        return false;
+    }
+    x->tx_length = length;
+    b->wrs = b->sges = b->inlines = 0;
+    build_message(l, next_request(b), x);
+    int error = post(l, b);
+    if (error)
+        l->f->reports->failed(l, error, true);
+    return true;
 }
 
 void ib_xfer(struct rme_link *l, struct rme_xfer *x)

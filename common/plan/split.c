@@ -65,8 +65,8 @@ uint32_t rme_seg_count(const struct rme_seg *seg, uint32_t nseg, uint64_t offset
     return count;
 }
 
-void rme_seg_gather(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *to,
-                    uint64_t length)
+void rme_seg_gather_list(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *to,
+                         uint64_t length)
 {
     struct rme_walk walk = rme_walk(seg, nseg, offset, length);
     struct rme_seg part;
@@ -77,8 +77,8 @@ void rme_seg_gather(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, v
     }
 }
 
-void rme_seg_scatter(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
-                     const void *from, uint64_t length)
+void rme_seg_scatter_list(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
+                          const void *from, uint64_t length)
 {
     struct rme_walk walk = rme_walk(seg, nseg, offset, length);
     struct rme_seg part;

@@ -3,6 +3,7 @@
 #ifndef RME_SPLIT_H
 #define RME_SPLIT_H
 
+#include <string.h>
 #include "fabric.h"
 #include "memory/mreg.h"
 #include "wire/wire.h"
@@ -76,10 +77,28 @@ struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip,
 uint32_t rme_seg_count(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
                        uint64_t length, uint32_t max, uint64_t *covered);
 
-/* Copies `length` bytes that begin at `offset` of the list to or from contiguous memory. */
-void rme_seg_gather(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *to,
-                    uint64_t length);
-void rme_seg_scatter(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
-                     const void *from, uint64_t length);
+void rme_seg_gather_list(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *to,
+                         uint64_t length);
+void rme_seg_scatter_list(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
+                          const void *from, uint64_t length);
+
+/* Copies `length` bytes that begin at `offset` of the list to or from contiguous memory, or as
+ * many as there are. */
+static inline void rme_seg_gather(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
+                                  void *to, uint64_t length)
+{
+    if (nseg == 1 && offset == 0 && length <= seg->length)
+        memcpy(to, seg->base, length);
+    else
+        rme_seg_gather_list(seg, nseg, offset, to, length);
+}
+static inline void rme_seg_scatter(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
+                                   const void *from, uint64_t length)
+{
+    if (nseg == 1 && offset == 0 && length <= seg->length)
+        memcpy(seg->base, from, length);
+    else
+        rme_seg_scatter_list(seg, nseg, offset, from, length);
+}
 
 #endif

@@ -25,29 +25,29 @@
 /* bytes kept for a peer: with more, offers of further descriptions are forgotten */
 #define OFFERS_KEPT (256u << 10)
 
-bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream stream, uint64_t size)
-{
-    return size <= peer->eager_max[stream] && rme_window_fits(&peer->window[stream], size);
-}
-
 bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
-                    uint32_t nseg, uint64_t size, int32_t tag)
+                    uint32_t nseg, uint64_t size, int32_t tag, bool now)
 {
     struct rme *rme = peer->rme;
     struct rme_wire_message message;
+    size_t length = RME_WIRE_HEADER_SIZE + size;
     char *tx = rme_peer_tx(peer, RME_CREDIT_DATA);
 
     if (tx == NULL)
         return false;
-    rme_peer_header(peer, stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED,
-                    &message);
-    message.tag = tag;
+    rme_peer_head(peer, stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED, tag,
+                  &message);
     if (stream == RME_EXPECTED)
         rme_invite_sent(&peer->talk->invites, tag, 0);
-    rme_wire_encode(&message, tx);
+    rme_wire_encode_head(&message, tx);
     rme_seg_gather(seg, nseg, 0, tx + RME_WIRE_HEADER_SIZE, size);
     rme_window_sent(&peer->window[stream], size);
-    rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE + size);
+    if (!now || rme->ops->tx_post == NULL) {
+        rme->ops->tx_send(peer->link, tx, length);
+        rme->pending |= RME_PENDING_FLUSH;
+    } else if (!rme->ops->tx_post(peer->link, tx, length)) {
+        rme->pending |= RME_PENDING_FLUSH;
+    }
     rme_send_copied(peer, stream, size);
     return true;
 }
@@ -61,7 +61,8 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
 {
     if (!in_turn(op))
         return RME_START_OTHER;
-    if (!rme_eager_send(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag))
+    if (!rme_eager_send(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag,
+                        false))
         return RME_START_STUCK;
     rme_times_went(op, RME_PROTO_EAGER);
     rme_send_leave(op);

@@ -266,9 +266,9 @@ static char *compose(struct rme_peer *peer, enum rme_stream stream, uint64_t siz
     char *stage;
 
     *write = write_new(hold, size, at);
-    rme_peer_header(peer, stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED,
-                    &message);
-    message.tag = tag;
+    rme_peer_head(peer, stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED, tag,
+                  &message);
+    peer->rme->pending |= RME_PENDING_FLUSH;
     if (stream == RME_EXPECTED)
         rme_invite_sent(&peer->talk->invites, tag, 0);
     stage = hold->stage + (size_t)*at * RME_WIRE_FAST_UNIT;

@@ -14,10 +14,14 @@ struct rme_opening;
 extern const struct rme_protocol rme_protocol_eager;
 
 /* May this go eagerly (size, window)?  Credits are another matter. */
-bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream stream, uint64_t size);
-/* Sends it; false: no credit or buffer. */
+static inline bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream stream,
+                                  uint64_t size)
+{
+    return size <= peer->eager_max[stream] && rme_window_fits(&peer->window[stream], size);
+}
+/* Sends it, `now` or with what else goes out in this round; false: no credit or buffer. */
 bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
-                    uint32_t nseg, uint64_t size, int32_t tag);
+                    uint32_t nseg, uint64_t size, int32_t tag, bool now);
 
 /* A message that came before its receive; also, for a moment, one that meets its receive at
  * once. */

@@ -137,7 +137,7 @@ bool rme_credit_may_last(const struct rme_credit *credit, uint32_t returns, uint
     return credit->have > 1 || returns != 0 || credit->owed + aside < credit->promised;
 }
 
-uint16_t rme_credit_give(struct rme_credit *credit)
+uint16_t rme_credit_give_some(struct rme_credit *credit)
 {
     uint32_t ready = rme_credit_ready(credit);
     uint16_t give = ready > UINT16_MAX ? UINT16_MAX : (uint16_t)ready;
@@ -167,15 +167,6 @@ int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more)
     credit->have += count + more;
     credit->granted += more;
     credit->told += count;
-    return 0;
-}
-
-int rme_credit_used(struct rme_credit *credit)
-{
-    if (credit->owed >= credit->promised)
-        return -EPROTO;
-    credit->owed++;
-    credit->taken++;
     return 0;
 }
 
@@ -238,37 +229,4 @@ uint32_t rme_credit_pool_lends(const struct rme_credit_pool *pool, uint32_t has,
     if (most <= has)
         return 0;
     return wanted < most - has ? wanted : (uint32_t)(most - has);
-}
-
-bool rme_window_fits(const struct rme_window *window, uint64_t payload)
-{
-    return (uint64_t)(uint32_t)(window->sent - window->taken) + payload + RME_HELD_COST <=
-           window->limit;
-}
-
-void rme_window_sent(struct rme_window *window, uint64_t payload)
-{
-    window->sent += (uint32_t)payload + RME_HELD_COST;
-}
-
-int rme_window_report(struct rme_window *window, uint32_t taken)
-{
-    if ((uint32_t)(taken - window->taken) > (uint32_t)(window->sent - window->taken))
-        return -EPROTO;
-    window->taken = taken;
-    return 0;
-}
-
-int rme_holding_got(struct rme_holding *holding, uint64_t payload)
-{
-    if ((uint64_t)(uint32_t)(holding->got - holding->taken) + payload + RME_HELD_COST >
-        holding->limit)
-        return -EPROTO;
-    holding->got += (uint32_t)payload + RME_HELD_COST;
-    return 0;
-}
-
-void rme_holding_took(struct rme_holding *holding, uint64_t payload)
-{
-    holding->taken += (uint32_t)payload + RME_HELD_COST;
 }

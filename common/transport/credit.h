@@ -4,6 +4,7 @@
 #ifndef RME_CREDIT_H
 #define RME_CREDIT_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -70,7 +71,18 @@ static inline void rme_credit_spend(struct rme_credit *credit)
 }
 
 /* The credits that a message going out now returns; they are no longer owed. */
-uint16_t rme_credit_give(struct rme_credit *credit);
+uint16_t rme_credit_give_some(struct rme_credit *credit);
+static inline uint16_t rme_credit_give(struct rme_credit *credit)
+{
+    uint16_t give = (uint16_t)credit->owed;
+
+    if (credit->withholds || credit->keeps || credit->owed > UINT16_MAX)
+        return rme_credit_give_some(credit);
+    credit->owed = 0;
+    credit->bulk_given = credit->bulk;
+    credit->untold = false;
+    return give;
+}
 
 /* The same of buffers that the peer did not have before: for CREDIT messages. */
 uint32_t rme_credit_give_more(struct rme_credit *credit);
@@ -81,7 +93,14 @@ int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more);
 
 /* The peer used one of our buffers, and it was given back to the device.  -EPROTO: it had none
  * left. */
-int rme_credit_used(struct rme_credit *credit);
+static inline int rme_credit_used(struct rme_credit *credit)
+{
+    if (credit->owed >= credit->promised)
+        return -EPROTO;
+    credit->owed++;
+    credit->taken++;
+    return 0;
+}
 
 /* From now on the peer gets back what it was promised, or what control takes only. */
 void rme_credit_withhold(struct rme_credit *credit, bool withholds);
@@ -197,10 +216,23 @@ struct rme_window {
     uint32_t taken; /* cost that the peer reports as no longer held */
 };
 
-bool rme_window_fits(const struct rme_window *window, uint64_t payload);
-void rme_window_sent(struct rme_window *window, uint64_t payload);
+static inline bool rme_window_fits(const struct rme_window *window, uint64_t payload)
+{
+    return (uint64_t)(uint32_t)(window->sent - window->taken) + payload + RME_HELD_COST <=
+           window->limit;
+}
+static inline void rme_window_sent(struct rme_window *window, uint64_t payload)
+{
+    window->sent += (uint32_t)payload + RME_HELD_COST;
+}
 /* -EPROTO: the peer has taken what was never sent. */
-int rme_window_report(struct rme_window *window, uint32_t taken);
+static inline int rme_window_report(struct rme_window *window, uint32_t taken)
+{
+    if ((uint32_t)(taken - window->taken) > (uint32_t)(window->sent - window->taken))
+        return -EPROTO;
+    window->taken = taken;
+    return 0;
+}
 
 /* The other end of a window. */
 struct rme_holding {
@@ -210,7 +242,17 @@ struct rme_holding {
 };
 
 /* -EPROTO: the peer exceeds its window. */
-int rme_holding_got(struct rme_holding *holding, uint64_t payload);
-void rme_holding_took(struct rme_holding *holding, uint64_t payload);
+static inline int rme_holding_got(struct rme_holding *holding, uint64_t payload)
+{
+    if ((uint64_t)(uint32_t)(holding->got - holding->taken) + payload + RME_HELD_COST >
+        holding->limit)
+        return -EPROTO;
+    holding->got += (uint32_t)payload + RME_HELD_COST;
+    return 0;
+}
+static inline void rme_holding_took(struct rme_holding *holding, uint64_t payload)
+{
+    holding->taken += (uint32_t)payload + RME_HELD_COST;
+}
 
 #endif

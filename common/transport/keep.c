@@ -193,11 +193,6 @@ void rme_keep_host_put(struct rme_peer *peer)
 
 /* ---- The account ---- */
 
-static bool is_tight(const struct rme_keep *keep)
-{
-    return keep->kept >= keep->limit / 2;
-}
-
 static uint64_t share(const struct rme_keep *keep)
 {
     return keep->limit / 2 / (keep->keepers + 1);
@@ -205,7 +200,7 @@ static uint64_t share(const struct rme_keep *keep)
 
 bool rme_keep_full(const struct rme_keep *keep, const struct rme_host *host)
 {
-    return is_tight(keep) && host->kept >= share(keep);
+    return rme_keep_is_tight(keep) && host->kept >= share(keep);
 }
 
 static bool is_greedy(const struct rme_peer *peer)
@@ -216,12 +211,7 @@ static bool is_greedy(const struct rme_peer *peer)
            peer->kept >= share(keep) / (peer->host->users + 1);
 }
 
-bool rme_keep_may_grow(const struct rme_keep *keep)
-{
-    return !is_tight(keep);
-}
-
-void rme_keep_look(struct rme_peer *peer)
+void rme_keep_judge(struct rme_peer *peer)
 {
     rme_credit_withhold(&peer->credit, is_greedy(peer));
     if (!peer->credit.withholds || is_waiting(peer))
@@ -240,7 +230,7 @@ uint32_t rme_keep_returns(struct rme_peer *peer)
  * at: a host comes up with the share that ends its wait, and its peer that holds least. */
 static void let_go(struct rme_keep *keep)
 {
-    uintptr_t ends = is_tight(keep) ? (uintptr_t)share(keep) + 1 : UINTPTR_MAX;
+    uintptr_t ends = rme_keep_is_tight(keep) ? (uintptr_t)share(keep) + 1 : UINTPTR_MAX;
     struct rme_inode *first;
 
     while ((first = rme_itree_overlap(&keep->waiting, 0, ends)) != NULL) {

@@ -52,11 +52,19 @@ void rme_unkeep(struct rme_peer *peer, uint64_t bytes);
 
 /* Does the host hold too much for another link? */
 bool rme_keep_full(const struct rme_keep *keep, const struct rme_host *host);
+/* Is so much kept that some must wait? */
+static inline bool rme_keep_is_tight(const struct rme_keep *keep)
+{
+    return keep->kept >= keep->limit / 2;
+}
 /* May the peer's promise grow? */
-bool rme_keep_may_grow(const struct rme_keep *keep);
+static inline bool rme_keep_may_grow(const struct rme_keep *keep)
+{
+    return !rme_keep_is_tight(keep);
+}
 /* Must the peer wait for its credits, but for a few?  Its account says so from now on; if it
  * must, it is kicked when that is over. */
-void rme_keep_look(struct rme_peer *peer);
+void rme_keep_judge(struct rme_peer *peer);
 /* The same; credits that may go back to it now. */
 uint32_t rme_keep_returns(struct rme_peer *peer);
 

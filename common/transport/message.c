@@ -52,11 +52,17 @@ void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_messag
     rme_wire_clear_body(out);
     out->payload = NULL;
     out->payload_length = 0;
-    out->type = type;
     peer->rme->pending |= RME_PENDING_FLUSH;
+    rme_peer_head(peer, type, 0, out);
+}
+
+void rme_peer_head(struct rme_peer *peer, uint8_t type, int32_t tag,
+                   struct rme_wire_message *out)
+{
+    out->type = type;
     out->flags = peer->credit.stalled ? RME_WIRE_F_STALLED : 0;
     peer->credit.stalled = false;
-    out->tag = 0;
+    out->tag = tag;
     rme_keep_look(peer);
     out->credits = rme_credit_give(&peer->credit);
     out->eager_taken = peer->holding[RME_EXPECTED].taken;

@@ -118,6 +118,13 @@ static inline void rme_peer_count(struct rme_peer *peer, enum rme_counter_id id,
     peer->count[id] += n;
 }
 
+/* Must it wait for its credits, but for a few?  See rme_keep_judge. */
+static inline void rme_keep_look(struct rme_peer *peer)
+{
+    if (rme_keep_is_tight(&peer->rme->keep) || peer->credit.withholds)
+        rme_keep_judge(peer);
+}
+
 const char *rme_peer_state_name(enum rme_peer_state state);
 const char *rme_peer_name(const struct rme_peer *peer);
 
@@ -224,6 +231,10 @@ struct rme_link_user {
     void (*gone)(struct rme_peer *peer); /* it is about to be freed */
 };
 
+/* The same of one that has nothing but a header and a payload: the rest is not written, and the
+ * caller sees to the flush. */
+void rme_peer_head(struct rme_peer *peer, uint8_t type, int32_t tag,
+                   struct rme_wire_message *out);
 /* The header of a message that goes out now; spends its credit. */
 void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_message *out);
 /* What is sent next arrives behind all reports that were handed to the fabric. */

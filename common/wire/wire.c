@@ -186,7 +186,7 @@ void rme_wire_encode_fast(const struct rme_wire_message *message, uint32_t paylo
 {
     uint8_t *at = buffer;
 
-    rme_wire_encode(message, buffer);
+    rme_wire_encode_head(message, buffer);
     memset(at + RME_WIRE_HEADER_SIZE, 0, RME_WIRE_FAST_SIZE - RME_WIRE_HEADER_SIZE);
     put32(at + RME_WIRE_HEADER_SIZE, payload);
 }
@@ -217,7 +217,7 @@ void rme_wire_segment_at(const struct rme_wire_message *message, uint32_t i,
     out->length = get64(at + 16);
 }
 
-void rme_wire_encode(const struct rme_wire_message *message, void *buffer)
+void rme_wire_encode_head(const struct rme_wire_message *message, void *buffer)
 {
     uint8_t *at = buffer;
 
@@ -227,7 +227,13 @@ void rme_wire_encode(const struct rme_wire_message *message, void *buffer)
     put32(at + 4, message->eager_taken);
     put32(at + 8, message->unexpected_taken);
     put32(at + 12, (uint32_t)message->tag);
-    at += RME_WIRE_HEADER_SIZE;
+}
+
+void rme_wire_encode(const struct rme_wire_message *message, void *buffer)
+{
+    uint8_t *at = (uint8_t *)buffer + RME_WIRE_HEADER_SIZE;
+
+    rme_wire_encode_head(message, buffer);
     switch (message->type) {
     case RME_WIRE_RTS:
         put32(at, message->from);

@@ -142,6 +142,8 @@ void rme_wire_encode_fast(const struct rme_wire_message *message, uint32_t paylo
 void rme_wire_segment_at(const struct rme_wire_message *message, uint32_t i,
                          struct rme_wire_segment *out);
 
+/* Encodes the header alone: all of an eager message but its payload. */
+void rme_wire_encode_head(const struct rme_wire_message *message, void *buffer);
 /* Encodes all but an eager payload, into a buffer of at least rme_wire_length() bytes.
  * rme_wire_put_segment adds the message->nsegment segments, before or after. */
 void rme_wire_encode(const struct rme_wire_message *message, void *buffer);
