@@ -145,10 +145,10 @@ static inline struct rme_link *ib_link_by_handle(const struct rme_fabric *f, uin
     return l && l->handle == handle ? l : NULL;
 }
 
-/* Returns the next free event of the caller's array, NULL if full.  (A compound literal would
- * be cleared by a slow string instruction.) */
-static inline struct rme_event *ib_event(struct rme_fabric *f, enum rme_event_type type,
-                                         struct rme_link *l)
+/* Returns the next free event of the caller's array, NULL if full.  The caller sets the fields
+ * that its type needs. */
+static inline struct rme_event *ib_event_new(struct rme_fabric *f, enum rme_event_type type,
+                                             struct rme_link *l)
 {
     if (f->out_used >= f->out_max)
         return NULL;
@@ -156,6 +156,17 @@ static inline struct rme_event *ib_event(struct rme_fabric *f, enum rme_event_ty
     e->type = type;
     e->link = l;
     e->owner = l->owner;
+    return e;
+}
+
+/* The same, with the rest cleared.  (A compound literal would be cleared with a slow string
+ * instruction.) */
+static inline struct rme_event *ib_event(struct rme_fabric *f, enum rme_event_type type,
+                                         struct rme_link *l)
+{
+    struct rme_event *e = ib_event_new(f, type, l);
+    if (!e)
+        return NULL;
     e->error = 0;
     e->hello = NULL;
     e->hello_length = e->length = 0;

@@ -358,7 +358,7 @@ struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id)
 /* Delivers a message or immediate, whose buffer counts as held.  Returns false without room. */
 static bool emit(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 {
-    struct rme_event *e = ib_event(f, rx->is_imm ? RME_EV_IMM : RME_EV_RECV, l);
+    struct rme_event *e = ib_event_new(f, rx->is_imm ? RME_EV_IMM : RME_EV_RECV, l);
     if (!e)
         return false;
     if (rx->is_imm) {

@@ -240,21 +240,26 @@ bool ib_xfer_build(struct rme_link *l)
 
 /* ---- Posting ---- */
 
-static int post(struct rme_link *l, struct ib_batch *b)
+static int post(struct rme_link *l, struct ibv_send_wr *wr, unsigned wrs)
 {
     struct rme_fabric *f = l->f;
     struct ibv_send_wr *bad = NULL;
-    int ret = ibv_post_send(l->qp, b->wr, &bad);
+    int ret = ibv_post_send(l->qp, wr, &bad);
     ib_count(f, DOORBELLS, 1);
-    ib_count(f, SEND_REQUESTS, b->wrs);
-    for (unsigned i = 0; i < b->inlines; i++)
-        ib_tx_release(f, b->inlined[i]);
+    ib_count(f, SEND_REQUESTS, wrs);
     if (!ret)
         return 0;
-    ib_log(f, RME_LOG_ERROR, "%s: posting %u requests failed at number %u: %s", l->peer, b->wrs,
-           bad >= b->wr && bad < b->wr + b->wrs ? (unsigned)(bad - b->wr) : 0,
-           strerror(-ib_error(ret)));
+    ib_log(f, RME_LOG_ERROR, "%s: posting %u requests failed at number %u: %s", l->peer, wrs,
+           bad >= wr && bad < wr + wrs ? (unsigned)(bad - wr) : 0, strerror(-ib_error(ret)));
     return ib_error(ret);
+}
+
+static int post_batch(struct rme_link *l, struct ib_batch *b)
+{
+    int error = post(l, b->wr, b->wrs);
+    for (unsigned i = 0; i < b->inlines; i++)
+        ib_tx_release(l->f, b->inlined[i]);
+    return error;
 }
 
 /* Posts receives before sends, because a message may grant their credits. */
@@ -265,7 +270,7 @@ static void flush_link(struct rme_link *l)
     while (!error && more && l->state == IB_UP && l->queue.head) {
         more = ib_xfer_build(l);
         if (l->f->batch.wrs)
-            error = post(l, &l->f->batch);
+            error = post_batch(l, &l->f->batch);
     }
     if (error)
         l->f->reports->failed(l, error, true);
@@ -320,16 +325,24 @@ static bool may_post(const struct rme_link *l)
 
 bool ib_tx_post(struct rme_link *l, void *data, size_t length)
 {
-    struct ib_batch *b = &l->f->batch;
-    struct rme_xfer *x = &ib_tx_of(data)->x;
+    struct ib_tx *tx = ib_tx_of(data);
+    tx->x.tx_length = length;
     if (!may_post(l)) {
-        ib_tx_send(l, data, length);
+        ib_xfer_enqueue(l, &tx->x);
         return false;
     }
-    x->tx_length = length;
-    b->wrs = b->sges = b->inlines = 0;
-    build_message(l, next_request(b), x);
-    int error = post(l, b);
+    bool holds = !is_inline(l->f, &tx->x);
+    struct ibv_sge sge = {(uintptr_t)data, (uint32_t)length, tx->lkey};
+    struct ibv_send_wr wr;
+    wr.next = NULL;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = holds ? 0 : IBV_SEND_INLINE;
+    enter(l, &wr, holds ? &tx->x : NULL, holds, false);
+    int error = post(l, &wr, 1);
+    if (!holds)
+        ib_tx_release(l->f, tx);
     if (error)
         l->f->reports->failed(l, error, true);
     return true;

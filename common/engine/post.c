@@ -36,8 +36,9 @@ static uint32_t list_segs(const struct rme_list *list, struct rme_seg *seg)
 }
 
 /* What every post checks and finds out.  Lock held on success. */
-static int begin(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int ctx,
-                 int64_t *total, struct rme_peer **peer)
+static inline __attribute__((always_inline)) int begin(struct rme *rme, struct rme_addr *addr,
+                                                       const struct rme_list *list, int ctx,
+                                                       int64_t *total, struct rme_peer **peer)
 {
     int error = 0;
 

@@ -15,6 +15,18 @@
 #define ROUNDS_MAX 8  /* times in one call, before others get the lock */
 #define TIMER_SKIP 64 /* rounds between looks at the clock while polling */
 
+/* May something go that could not before this header?  What failed to get a credit said so, and
+ * who waits for the peer's host is in a queue. */
+static bool waits(const struct rme_peer *peer)
+{
+    const struct rme_talk *talk = peer->talk;
+
+    return peer->starved || peer->credit.withholds || !rme_node_alone(&peer->endings) ||
+           !rme_node_alone(&peer->control) || !rme_node_alone(&peer->xferq) ||
+           !rme_node_alone(&talk->sendq[RME_EXPECTED]) ||
+           !rme_node_alone(&talk->sendq[RME_UNEXPECTED_STREAM]);
+}
+
 /* What every header says.  False: it cannot be true. */
 static bool take_header(struct rme_peer *peer, const struct rme_wire_message *message)
 {
@@ -24,7 +36,8 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
     if (message->credits != 0 || more != 0) {
         if (rme_credit_gain(&peer->credit, message->credits, more) != 0)
             return false;
-        rme_peer_kick(peer);
+        if (waits(peer))
+            rme_peer_kick(peer);
     }
     if (peer->talk->holds != 0) /* the window may have room for one that waits for it */
         rme_peer_kick(peer);
@@ -128,8 +141,7 @@ static void handle(struct rme *rme, const struct rme_event *event)
             rme_defer_end(peer);
         rme_peer_down(peer, event);
         break;
-    case RME_EV_RECV:
-        received(peer, event);
+    case RME_EV_RECV: /* rme_progress takes those */
         break;
     case RME_EV_IMM:
         immediate(peer, event->imm);
@@ -188,7 +200,10 @@ int rme_progress(struct rme *rme, bool timers)
         int n = rme->ops->poll(rme->fabric, event, ROUND);
 
         for (int i = 0; i < n; i++)
-            handle(rme, &event[i]);
+            if (event[i].type == RME_EV_RECV)
+                received(event[i].owner, &event[i]);
+            else
+                handle(rme, &event[i]);
         total += n > 0 ? n : 0;
         if (n < ROUND)
             break;

@@ -394,11 +394,37 @@ static int warm(struct rme *rme, struct rme_waiter *waiter, bool *over)
     return look(rme, waiter, over);
 }
 
-int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
+/* What was to be taken is not there.  How many completions the waiter has got; *over as `look`
+ * says.  It is not inlined, so that a call that finds something saves no registers for it. */
+__attribute__((noinline)) static int wait_on(struct rme *rme, struct rme_waiter *waiter,
+                                             int wait_ms, bool *over)
 {
     uint64_t until;
+    int n = 0;
+
+    *over = waiter->hopeless || is_called_away(rme, waiter);
+    if (!*over && rme_mreg_wants_warming(rme->mreg))
+        n = warm(rme, waiter, over);
+    if (!*over && wait_ms > 0) {
+        until = rme_now() + (uint64_t)wait_ms;
+        do {
+            if (rme->leader == NULL)
+                n = lead(rme, waiter, until, over);
+            else if (pass_wake(rme))
+                n = look(rme, waiter, over);
+            else
+                n = follow(rme, waiter, until, over);
+        } while (!*over && rme_now() < until);
+        if (rme->leader == NULL && !rme_node_alone(&rme->followers))
+            pthread_cond_signal(&rme_entry(rme->followers.next, struct rme_waiter, link)->cond);
+    }
+    return n;
+}
+
+int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
+{
+    bool over = true;
     int n, cancels;
-    bool over;
 
     if (rme_forked(rme)) {
         /* who asks again and again shall not spin */
@@ -409,22 +435,9 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
     rme_lock(rme);
     rme_progress(rme, false);
     rme_settle(rme);
-    n = look(rme, waiter, &over);
-    if (!over && rme_mreg_wants_warming(rme->mreg))
-        n = warm(rme, waiter, &over);
-    if (!over && wait_ms > 0) {
-        until = rme_now() + (uint64_t)wait_ms;
-        do {
-            if (rme->leader == NULL)
-                n = lead(rme, waiter, until, &over);
-            else if (pass_wake(rme))
-                n = look(rme, waiter, &over);
-            else
-                n = follow(rme, waiter, until, &over);
-        } while (!over && rme_now() < until);
-        if (rme->leader == NULL && !rme_node_alone(&rme->followers))
-            pthread_cond_signal(&rme_entry(rme->followers.next, struct rme_waiter, link)->cond);
-    }
+    n = waiter->ready(rme, waiter);
+    if (n == 0)
+        n = wait_on(rme, waiter, wait_ms, &over);
     answers(rme, !over);
     if (n == 0 && wait_ms > 0 && is_called_away(rme, waiter))
         rme->operations->ctx[waiter->ctx].unexpected_seen = rme->protocols->unexpected_changes;

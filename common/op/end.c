@@ -97,3 +97,17 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error)
         op->protocol->ended(rme, op);
     rme_op_unpin(rme, op);
 }
+
+void rme_op_complete(struct rme *rme, struct rme_op *op)
+{
+    struct rme_peer *peer = op->peer;
+
+    if (op->pins != 0 || op->protocol != NULL || rme_is_ending(rme)) {
+        rme_op_end(rme, op, 0);
+        return;
+    }
+    count_end(rme, op);
+    rme_node_remove(&op->of_peer);
+    rme_ctx_publish(rme, op);
+    rme_peer_unpin(peer);
+}

@@ -68,6 +68,9 @@ static inline enum rme_stream rme_op_stream(const struct rme_op *op)
 /* The outcome is known: 0 or a negative errno.  It is reported when nobody uses its memory any
  * more. */
 void rme_op_end(struct rme *rme, struct rme_op *op, int error);
+/* The same with success, for one that waits nowhere any more: it is DONE at once if neither a
+ * device, a thread, nor an op before it keeps it from that. */
+void rme_op_complete(struct rme *rme, struct rme_op *op);
 /* One user of its memory less. */
 void rme_op_unpin(struct rme *rme, struct rme_op *op);
 /* Takes a receive out of where it waits for its message. */

@@ -36,7 +36,12 @@ void rme_arrival_drop(struct rme *rme, const struct rme_arrival *arrival);
  * header has said it. */
 uint32_t rme_defer_told(struct rme_peer *peer, uint32_t imm);
 /* Must what has just come from the peer wait, if so much was told? */
-bool rme_defer_must(const struct rme_peer *peer, uint32_t told);
+bool rme_defer_moves(const struct rme_peer *peer, uint32_t told); /* for a transfer */
+static inline bool rme_defer_must(const struct rme_peer *peer, uint32_t told)
+{
+    return !rme_node_alone(&peer->talk->deferred) || peer->shutting != 0 ||
+           (!rme_node_alone(&peer->moving) && rme_defer_moves(peer, told));
+}
 /* Keeps it, or gives the link up. */
 void rme_defer(struct rme_peer *peer, const struct rme_arrival *arrival, uint32_t told);
 /* A transfer of ours to the peer is complete: takes what needs to wait no longer. */

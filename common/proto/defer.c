@@ -95,10 +95,9 @@ uint32_t rme_defer_told(struct rme_peer *peer, uint32_t imm)
     return peer->credit.told;
 }
 
-bool rme_defer_must(const struct rme_peer *peer, uint32_t told)
+bool rme_defer_moves(const struct rme_peer *peer, uint32_t told)
 {
-    return !rme_node_alone(&peer->talk->deferred) || peer->shutting != 0 ||
-           taken_move(peer, told) != NULL;
+    return taken_move(peer, told) != NULL;
 }
 
 void rme_defer(struct rme_peer *peer, const struct rme_arrival *arrival, uint32_t told)

@@ -66,7 +66,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
         return RME_START_STUCK;
     rme_times_went(op, RME_PROTO_EAGER);
     rme_send_leave(op);
-    rme_op_end(rme, op, 0);
+    rme_op_complete(rme, op);
     return RME_START_GONE;
 }
 
@@ -86,7 +86,7 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
     rme_count_add(rme, RME_C_BYTES_COPIED, size);
     rme_peer_count(op->peer, RME_C_RECVS_EAGER, 1);
     rme_times_went(op, proto);
-    rme_op_end(rme, op, 0);
+    rme_op_complete(rme, op);
 }
 
 /*

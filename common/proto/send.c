@@ -293,6 +293,7 @@ static void push_control(struct rme_peer *peer, struct rme_node *ring)
 
 static void push(struct rme_peer *peer)
 {
+    peer->starved = false;
     push_control(peer, &peer->endings);
     push_control(peer, &peer->control);
     while (!rme_node_alone(&peer->xferq) && rme_move_push(peer))

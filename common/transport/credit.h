@@ -182,8 +182,11 @@ static inline uint32_t rme_credit_more(const struct rme_credit *credit)
 /* Must a CREDIT message go when nothing else does? */
 static inline bool rme_credit_due(const struct rme_credit *credit)
 {
-    uint32_t bulk = credit->bulk - credit->bulk_given - rme_credit_bulk_back(credit);
+    uint32_t bulk;
 
+    if (credit->owed < credit->promised / 2 && credit->bulk_due == 0 && credit->grown == 0)
+        return false;
+    bulk = credit->bulk - credit->bulk_given - rme_credit_bulk_back(credit);
     return (rme_credit_ready(credit) != 0 &&
             (credit->owed >= credit->promised / 2 ||
              (credit->bulk_due != 0 && bulk >= credit->bulk_due) ||

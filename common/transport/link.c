@@ -192,7 +192,7 @@ static uint64_t next_look(const struct rme_peer *peer, uint64_t now, uint32_t pe
     return looks && due > now ? due : now + period;
 }
 
-void rme_peer_work(struct rme_peer *peer)
+void rme_peer_begin(struct rme_peer *peer)
 {
     uint64_t now;
 

@@ -12,6 +12,7 @@ static bool may_last(struct rme_peer *peer, uint32_t returns)
 {
     if (rme_credit_may_last(&peer->credit, returns, peer->aside))
         return true;
+    peer->starved = true;
     if (!peer->credit.stalled) {
         peer->credit.stalled = true;
         rme_count(peer->rme, RME_C_CREDIT_STALLS);

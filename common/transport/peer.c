@@ -68,7 +68,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     return peer;
 }
 
-struct rme_peer *rme_peer_of(struct rme *rme, struct rme_addr *addr, int *error)
+struct rme_peer *rme_peer_find(struct rme *rme, struct rme_addr *addr, int *error)
 {
     struct rme *engine = atomic_load(&addr->engine);
 
@@ -119,12 +119,6 @@ void rme_peer_release(struct rme_peer *peer)
         return;
     if (peer->dropped || peer->state == RME_PEER_DEAD)
         rme_peer_destroy(peer);
-}
-
-void rme_peer_unpin(struct rme_peer *peer)
-{
-    if (--peer->pins == 0)
-        rme_peer_release(peer);
 }
 
 void rme_peer_set_timer(struct rme_peer *peer, uint64_t when)

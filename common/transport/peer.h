@@ -43,6 +43,7 @@ struct rme_peer {
     bool introduced; /* the host has seen addr */
     bool dropped;    /* the host has freed addr */
     bool tx_wait;    /* out of send buffers until RME_EV_TX_ROOM */
+    bool starved;    /* something lacked a credit since the last push */
     bool heard;      /* something arrived since the timer was set */
     bool pong_due;
     bool ping_due;
@@ -132,11 +133,23 @@ const char *rme_peer_name(const struct rme_peer *peer);
  * The peer of an address, made if need be.  NULL with *error set: -ECONNRESET dead, -EINVAL
  * another engine's, -ENOMEM.
  */
-struct rme_peer *rme_peer_of(struct rme *rme, struct rme_addr *addr, int *error);
+struct rme_peer *rme_peer_find(struct rme *rme, struct rme_addr *addr, int *error);
+static inline struct rme_peer *rme_peer_of(struct rme *rme, struct rme_addr *addr, int *error)
+{
+    if (atomic_load_explicit(&addr->engine, memory_order_relaxed) == rme &&
+        !atomic_load_explicit(&addr->dead, memory_order_relaxed) && addr->peer != NULL)
+        return addr->peer;
+    return rme_peer_find(rme, addr, error);
+}
 
 /* An op was put on the peer: connects or watches it as needed.  For one that has something to
  * send, kick the peer. */
-void rme_peer_work(struct rme_peer *peer);
+void rme_peer_begin(struct rme_peer *peer);
+static inline void rme_peer_work(struct rme_peer *peer)
+{
+    if (peer->state != RME_PEER_UP || peer->timer.place == 0 || peer->timer_rests)
+        rme_peer_begin(peer);
+}
 
 /* Asks for a push at the end of this round of events. */
 static inline void rme_peer_kick(struct rme_peer *peer)
@@ -188,7 +201,11 @@ void rme_peer_drop(struct rme_peer *peer);
  * one for which a thread registers or copies may outlive the link. */
 void rme_peer_release(struct rme_peer *peer);
 /* One op less needs it, which may have been the last. */
-void rme_peer_unpin(struct rme_peer *peer);
+static inline void rme_peer_unpin(struct rme_peer *peer)
+{
+    if (--peer->pins == 0 && peer->link == NULL)
+        rme_peer_release(peer);
+}
 /* Ends all its ops, whatever becomes of its link; frees it (rme_close). */
 void rme_peer_bury(struct rme_peer *peer);
 void rme_peer_destroy(struct rme_peer *peer);

@@ -126,6 +126,11 @@ int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *ou
     out->payload = NULL;
     out->payload_length = 0;
     rme_wire_clear_body(out);
+    if (out->type == RME_WIRE_EAGER || out->type == RME_WIRE_UNEXPECTED) {
+        out->payload = at + RME_WIRE_HEADER_SIZE;
+        out->payload_length = length - RME_WIRE_HEADER_SIZE;
+        return 0;
+    }
     fixed = fixed_length(out->type);
     if (fixed == 0)
         return out->flags & RME_WIRE_F_OPTIONAL ? -EOPNOTSUPP : -EPROTO;
@@ -133,11 +138,6 @@ int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *ou
         return -EPROTO;
     at += RME_WIRE_HEADER_SIZE;
     switch (out->type) {
-    case RME_WIRE_EAGER:
-    case RME_WIRE_UNEXPECTED:
-        out->payload = at;
-        out->payload_length = length - RME_WIRE_HEADER_SIZE;
-        return 0;
     case RME_WIRE_RTS:
         out->from = get32(at);
         out->nsegment = get16(at + 4);
