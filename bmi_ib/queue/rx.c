@@ -387,6 +387,16 @@ void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, 
         f->reports->heard(l);
     queue_of(f, l)->held++;
     rx->link = l->handle;
+    if (!is_imm && l->state == IB_UP && !l->event_up && STAILQ_EMPTY(&f->rx_ready)) {
+        struct rme_event *e = ib_event_new(f, RME_EV_RECV, l);
+        if (e) {
+            e->data = rx->data;
+            e->length = value;
+            e->rx = rx;
+            rx->state = IB_RX_HELD;
+            return;
+        }
+    }
     rx->is_imm = is_imm;
     rx->value = value;
     rx->state = IB_RX_READY;

@@ -10,12 +10,16 @@
 #define FAST_SEGS 8 /* pieces of a list that goes out without an op */
 
 /* The sum of a list's lengths, or -EINVAL. */
-static int64_t list_total(const struct rme_list *list)
+static inline int64_t list_total(const struct rme_list *list)
 {
     int64_t total = 0;
 
     if (list == NULL || list->count < 0)
         return -EINVAL;
+    if (list->count == 1) {
+        total = list->length[0];
+        return total < 0 || (list->base[0] == NULL && total > 0) ? -EINVAL : total;
+    }
     for (int i = 0; i < list->count; i++) {
         if (list->length[i] < 0 || (list->base[i] == NULL && list->length[i] > 0) ||
             __builtin_add_overflow(total, list->length[i], &total))
@@ -25,10 +29,14 @@ static int64_t list_total(const struct rme_list *list)
 }
 
 /* The pieces of a list that have bytes. */
-static uint32_t list_segs(const struct rme_list *list, struct rme_seg *seg)
+static inline uint32_t list_segs(const struct rme_list *list, struct rme_seg *seg)
 {
     uint32_t n = 0;
 
+    if (list->count == 1) {
+        *seg = (struct rme_seg){list->base[0], (uint64_t)list->length[0]};
+        return seg->length > 0;
+    }
     for (int i = 0; i < list->count; i++)
         if (list->length[i] > 0)
             seg[n++] = (struct rme_seg){list->base[i], (uint64_t)list->length[i]};
@@ -55,9 +63,9 @@ static inline __attribute__((always_inline)) int begin(struct rme *rme, struct r
     return error != 0 ? error : -EINVAL;
 }
 
-static struct rme_op *new_op(struct rme_peer *peer, enum rme_op_kind kind,
-                             const struct rme_list *list, int64_t total, int32_t tag, int ctx,
-                             void *user)
+static inline struct rme_op *new_op(struct rme_peer *peer, enum rme_op_kind kind,
+                                    const struct rme_list *list, int64_t total, int32_t tag,
+                                    int ctx, void *user)
 {
     struct rme_op *op = rme_op_new(&peer->rme->operations->table, (uint32_t)list->count);
 

@@ -127,12 +127,18 @@ static bool is_called_away(const struct rme *rme, const struct rme_waiter *waite
                rme->protocols->unexpected_changes;
 }
 
-/* How many completions the waiter has got; *over when it should return with what it has. */
+/* Should the waiter, which has got so many completions, return with what it has? */
+static bool is_over(const struct rme *rme, const struct rme_waiter *waiter, int n)
+{
+    return n > 0 || waiter->hopeless || is_called_away(rme, waiter);
+}
+
+/* How many completions the waiter has got; *over when it should return. */
 static int look(struct rme *rme, struct rme_waiter *waiter, bool *over)
 {
     int n = waiter->ready(rme, waiter);
 
-    *over = n > 0 || waiter->hopeless || is_called_away(rme, waiter);
+    *over = is_over(rme, waiter, n);
     return n;
 }
 
@@ -394,27 +400,27 @@ static int warm(struct rme *rme, struct rme_waiter *waiter, bool *over)
     return look(rme, waiter, over);
 }
 
-/* What was to be taken is not there.  How many completions the waiter has got; *over as `look`
- * says.  It is not inlined, so that a call that finds something saves no registers for it. */
+/* What was to be taken is not there.  How many completions the waiter has got.  It is not
+ * inlined, so that a call that finds something saves no registers for it. */
 __attribute__((noinline)) static int wait_on(struct rme *rme, struct rme_waiter *waiter,
-                                             int wait_ms, bool *over)
+                                             int wait_ms)
 {
     uint64_t until;
+    bool over = is_over(rme, waiter, 0);
     int n = 0;
 
-    *over = waiter->hopeless || is_called_away(rme, waiter);
-    if (!*over && rme_mreg_wants_warming(rme->mreg))
-        n = warm(rme, waiter, over);
-    if (!*over && wait_ms > 0) {
+    if (!over && rme_mreg_wants_warming(rme->mreg))
+        n = warm(rme, waiter, &over);
+    if (!over && wait_ms > 0) {
         until = rme_now() + (uint64_t)wait_ms;
         do {
             if (rme->leader == NULL)
-                n = lead(rme, waiter, until, over);
+                n = lead(rme, waiter, until, &over);
             else if (pass_wake(rme))
-                n = look(rme, waiter, over);
+                n = look(rme, waiter, &over);
             else
-                n = follow(rme, waiter, until, over);
-        } while (!*over && rme_now() < until);
+                n = follow(rme, waiter, until, &over);
+        } while (!over && rme_now() < until);
         if (rme->leader == NULL && !rme_node_alone(&rme->followers))
             pthread_cond_signal(&rme_entry(rme->followers.next, struct rme_waiter, link)->cond);
     }
@@ -423,7 +429,6 @@ __attribute__((noinline)) static int wait_on(struct rme *rme, struct rme_waiter 
 
 int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
 {
-    bool over = true;
     int n, cancels;
 
     if (rme_forked(rme)) {
@@ -436,9 +441,10 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
     rme_progress(rme, false);
     rme_settle(rme);
     n = waiter->ready(rme, waiter);
-    if (n == 0)
-        n = wait_on(rme, waiter, wait_ms, &over);
-    answers(rme, !over);
+    if (n == 0 && (wait_ms > 0 || rme_mreg_wants_warming(rme->mreg)))
+        n = wait_on(rme, waiter, wait_ms);
+    if (!rme_node_alone(&rme->answers))
+        answers(rme, !is_over(rme, waiter, n));
     if (n == 0 && wait_ms > 0 && is_called_away(rme, waiter))
         rme->operations->ctx[waiter->ctx].unexpected_seen = rme->protocols->unexpected_changes;
     rme_unlock(rme);

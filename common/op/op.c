@@ -153,7 +153,6 @@ struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg)
     rme_node_remove(&op->link);
     op->id += 1u << RME_OP_INDEX_BITS;
     op->nseg = nseg;
-    op->reap = false;
     op->slot = NULL;
     op->protocol = NULL;
     op->rndv = NULL;
@@ -163,6 +162,7 @@ struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg)
     op->pins = 0;
     op->closing = 0;
     op->shutting = false;
+    op->reap = false;
     table->live++;
     return op;
 }

@@ -64,29 +64,30 @@ struct rme_op {
     uint8_t kind;
     uint8_t state;
     uint8_t ctx;
-    bool reap; /* its registrations end only at the next rme_mreg_reap */
     int32_t tag;
     struct rme_peer *peer;
     void *user;
     struct rme_node of_peer; /* in peer->ops or peer->dying */
     struct rme_node link;    /* in the one queue that its state calls for */
-    struct rme_slot *slot;   /* POSTED, INVITING: where it waits */
     struct rme_seg *seg;     /* its memory: segs of its own or on the heap */
     uint32_t nseg;
     uint32_t seg_room;
     uint64_t total; /* bytes of its memory */
-    uint64_t size;  /* bytes of the message, once known */
-    int error;      /* once it ends */
     uint32_t turn;  /* of its context when it was posted */
+    /* a send that was QUEUED: its place among those of the peer, modulo 2^32 */
+    uint32_t posted;
+    /* 0 at first, together */
+    struct rme_slot *slot;               /* POSTED, INVITING: where it waits */
+    const struct rme_protocol *protocol; /* that has taken it over, with `rndv`; NULL: none */
+    struct rme_rndv *rndv;
+    struct rme_watch *watch; /* that measures its stages; NULL: none */
+    uint64_t size;           /* bytes of the message, once known */
+    int error;               /* once it ends */
     /* threads, devices and peers that may still use its memory; it is DONE only at 0 */
     uint32_t pins;
     uint16_t closing; /* units of it that are being closed */
     bool shutting;    /* a send that has ended, but for that: in peer->shutting */
-    /* a send that was QUEUED: its place among those of the peer, modulo 2^32 */
-    uint32_t posted;
-    const struct rme_protocol *protocol; /* that has taken it over, with `rndv`; NULL: none */
-    struct rme_rndv *rndv;
-    struct rme_watch *watch; /* that measures its stages; NULL: none */
+    bool reap;        /* its registrations end only at the next rme_mreg_reap */
     struct rme_seg own_seg[RME_OP_INLINE_SEGS];
 };
 

@@ -45,11 +45,13 @@ void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
     }
     take_message(peer, message);
     rme_arrival_drop(rme, arrival);
-    if (peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)
-        rme_log_put(rme->log, RME_LOG_INFO, "%s: the invalid message has type %s and %zu bytes",
-                    rme_peer_name(peer), rme_wire_type_name(message->type), arrival->length);
-    if (!rme_peer_listens(peer))
+    if (!rme_peer_listens(peer)) {
+        if (peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)
+            rme_log_put(
+                rme->log, RME_LOG_INFO, "%s: the invalid message has type %s and %zu bytes",
+                rme_peer_name(peer), rme_wire_type_name(message->type), arrival->length);
         return;
+    }
     if (rme_credit_used(&peer->credit) != 0) {
         rme_peer_protocol_error(peer, "more messages than credits");
         return;
