@@ -5,7 +5,8 @@
  * Each link has one FIFO for both: a message is a transfer without pieces whose notification is
  * the message.  Binds and invalidates of windows are transfers of their own (window.c).  The
  * order of queueing holds also when the send queue is full or the read limit holds a read back.
- * A flush builds a chain of WRs from the head of the queue and rings one doorbell.
+ * A flush builds a chain of WRs from the head of the queue and rings one doorbell.  A message
+ * that the engine posts while the FIFO is empty bypasses it (ib_tx_post).
  *
  * ring.h has the rule of signalling; the option signal_each signals all WRs, for comparison
  * [002 V-D, fig. 7].  The last WR of a batch is also signalled if work remains in the queue,
@@ -319,8 +320,9 @@ void ib_tx_send(struct rme_link *l, void *data, size_t length)
 static bool may_post(const struct rme_link *l)
 {
     const struct rme_fabric *f = l->f;
-    return l->state == IB_UP && !l->queue.head && !l->side && ib_ring_room(&l->ring) &&
-           f->rxq.chained <= f->rx_slack && !ib_rx_must_post(f, &l->rxq);
+    return l->state == IB_UP && !l->queue.head && !l->held.head && !l->side &&
+           ib_ring_room(&l->ring) && f->rxq.chained <= f->rx_slack &&
+           !ib_rx_must_post(f, &l->rxq);
 }
 
 bool ib_tx_post(struct rme_link *l, void *data, size_t length)

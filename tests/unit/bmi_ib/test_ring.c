@@ -61,6 +61,51 @@ static void small_messages_signal_rarely(void **state)
     rig_close();
 }
 
+/* Nothing waits: a message goes to the device without a flush, whatever its size. */
+static void message_without_queue_is_posted_at_once(void **state)
+{
+    (void)state;
+    rig_open("sq_depth=128", 16, 256);
+    struct rme_link *l = rig_link();
+    assert_true(ib_tx_post(l, ib_tx_get(l), 64));
+    assert_true(ib_tx_post(l, ib_tx_get(l), 300));
+    assert_int_equal(rig.nposted, 2);
+    assert_int_equal(rig.posted[0].flags & IBV_SEND_INLINE, IBV_SEND_INLINE);
+    assert_int_equal(rig.posted[1].flags & IBV_SEND_INLINE, 0);
+    assert_int_equal(rig.posted[1].bytes, 300);
+    assert_int_equal(l->tx_held, 1);
+    ib_flush(rig.f);
+    assert_int_equal(rig.stats.value[RME_C_DOORBELLS], 2);
+    rig_close();
+}
+
+/* It overtakes neither a message nor a receive, and waits while the device's queue is full. */
+static void message_behind_others_waits_for_a_flush(void **state)
+{
+    (void)state;
+    rig_open("sq_depth=4", 16, 256);
+    struct rme_link *l = rig_link();
+    queue_message(l, 10);
+    assert_false(ib_tx_post(l, ib_tx_get(l), 20));
+    assert_int_equal(rig.nposted, 0);
+    ib_flush(rig.f);
+    assert_int_equal(rig.nposted, 2);
+    assert_int_equal(rig.posted[0].bytes, 10);
+    assert_int_equal(rig.posted[1].bytes, 20);
+
+    assert_int_equal(ib_rx_reserve(l, 20), 0);
+    assert_false(ib_tx_post(l, ib_tx_get(l), 30));
+    assert_int_equal(rig.nrecv, 0);
+    ib_flush(rig.f);
+    assert_true(rig.nrecv >= 20);
+    assert_int_equal(rig.nposted, 3);
+
+    assert_true(ib_tx_post(l, ib_tx_get(l), 40));
+    assert_false(ib_tx_post(l, ib_tx_get(l), 50));
+    assert_int_equal(rig.nposted, 4);
+    rig_close();
+}
+
 /* Many messages before one flush: one doorbell for each batch. */
 static void one_flush_one_doorbell(void **state)
 {
@@ -483,6 +528,8 @@ int main(void)
         cmocka_unit_test(ring_wraps),
         cmocka_unit_test(small_messages_signal_rarely),
         cmocka_unit_test(each_is_signalled),
+        cmocka_unit_test(message_without_queue_is_posted_at_once),
+        cmocka_unit_test(message_behind_others_waits_for_a_flush),
         cmocka_unit_test(one_flush_one_doorbell),
         cmocka_unit_test(quiet_messages_hold_few_buffers),
         cmocka_unit_test(a_link_never_waits_for_itself),
