@@ -24,7 +24,7 @@ static bool is_in_state(int tid, char state)
     if (f == NULL)
         return false;
     if (fgets(line, sizeof(line), f) != NULL)
-        end = strrchr(line, ')'); /* the name of the program may have any characters */
+        end = strrchr(line, ')'); /* skip the program's name, which may contain any character */
     fclose(f);
     return end != NULL && end[1] == ' ' && end[2] == state;
 }
@@ -40,7 +40,7 @@ void asleep_await(const atomic_int *tid)
         usleep(1000);
 }
 
-/* The number of threads; *awake: of those but the caller so many do not sleep. */
+/* Counts the threads. Stores in *awake how many of them, without the caller, do not sleep. */
 static unsigned count(unsigned *awake)
 {
     int self = (int)syscall(SYS_gettid);
@@ -49,7 +49,7 @@ static unsigned count(unsigned *awake)
 
     *awake = 0;
     for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
-        int tid = atoi(e->d_name); /* 0: no thread */
+        int tid = atoi(e->d_name); /* 0: not a thread */
 
         threads += tid != 0;
         *awake += tid != 0 && tid != self && !is_in_state(tid, 'S');

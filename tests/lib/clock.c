@@ -8,7 +8,8 @@
 #include "tests/lib/clock.h"
 
 #define SECOND UINT64_C(1000000000)
-/* The linker wraps these in a sanitizer's library as well, which then refers to them. */
+/* The linker wraps these functions in a sanitizer's library as well, which then refers to
+ * them. */
 #define SHOWN __attribute__((visibility("default")))
 
 static atomic_bool is_set;
