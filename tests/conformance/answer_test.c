@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A host never hears what a peer said after it had got our data before it hears that the data
- * was sent, whatever order the device reports the two in.  Over the loop fabric the device
- * keeps local completions to itself for as long as a test wants; over real devices the order
- * alone is looked at.
+ * Checks that a send of data is reported before the peer's answer to that data, in whichever
+ * order the device completes them. Over the loop fabric local completions are withheld as long
+ * as a test wants; over real devices only the order is checked.
  */
 #include <errno.h>
 #include "../fabric/loop.h"
@@ -11,19 +10,21 @@
 
 enum { SMALL = 100, LARGE = 300000, HUGE = 6 << 20, TAG = 8, DATA_TAG = 9, CREDITS = 8 };
 
-/* One unit for LARGE, so that all its data is under way at once. */
+/* One fragment for LARGE, so that all its data is in flight at once. */
 #define ONE_UNIT "unit=1M,xfer_bytes_peer=1M"
-/* What does not wait is sent behind nothing of the same link that has to.  Nobody probes: the
- * server's probes would take the credits of its answers.  And where reports have no place among
- * the messages, what the server says when it has taken a probe of the client may follow the
- * report of the data as well, so it waits for the device (defer.c). */
+/*
+ * Options for messages that must not be deferred: nothing of the same link that is deferred
+ * precedes them. No probes, because the server's probes would use the credits of its answers.
+ * On fabrics with `reports_apart` a message after a probe may also follow the notification of
+ * the data, and is deferred (defer.c).
+ */
 #define WRITTEN                                                                                \
     "rndv=write,eager_max=4K,credits=8,credits_max=64,keepalive_ms=0,idle_keepalive_ms=0"
 
-/* A large message, and an answer that is posted when its receiver has it. */
+/* A large message, and an answer that is posted when the receiver has the message. */
 struct dialogue {
     struct node *from, *to;
-    struct rme_addr *there, *back; /* the way from `from` to `to`, as each calls it */
+    struct rme_addr *there, *back; /* handles: of `to` at `from`, and of `from` at `to` */
     struct blob data_out, data_in, out, in;
     struct op data_send, data_recv, send, recv;
 };
@@ -58,7 +59,7 @@ static void post_data(struct dialogue *d)
     post_send(&d->data_send, d->from, d->there, &d->data_out, DATA_TAG);
 }
 
-/* Until the receiver has reported the data, or the device holds that back. */
+/* Polls until the receiver has reported the data, or the device withholds the completion. */
 static void let_data_arrive(struct dialogue *d)
 {
     for (int i = 0; i < 2000 && !d->data_recv.reports; i++)
@@ -75,7 +76,7 @@ static void dialogue_check(struct dialogue *d)
     assert_true(d->data_send.place < d->recv.place);
 }
 
-/* Answers of every kind, both ways, many times. */
+/* Sends answers of every kind, both ways, many times. */
 void answer_comes_after_its_data(void **state)
 {
     static const size_t answers[] = {8, 0, 3000, LARGE};
@@ -97,7 +98,7 @@ void answer_comes_after_its_data(void **state)
     }
 }
 
-/* While the device says nothing of the data, the answer is not heard either: expected,
+/* While the device withholds the data's completion, answers are not reported either: expected,
  * unexpected, small and large ones. */
 void answer_waits_for_the_device(void **state)
 {
@@ -118,8 +119,8 @@ void answer_waits_for_the_device(void **state)
         post_data(&d);
         loop_hold(LOOP_HOLD_DONES);
         let_data_arrive(&d);
-        /* where the receiver reads, its own report waits for its device, as does what the
-         * sender says after that */
+        /* if the receiver reads, its own report waits for its device, and so do its later
+         * messages */
         if (d.data_recv.reports) {
             post_send(&d.send, d.to, d.back, &d.out, TAG);
             if (d.from == p.server)
@@ -140,7 +141,7 @@ void answer_waits_for_the_device(void **state)
             struct blob next;
             struct op later, got;
 
-            assert_int_equal(d.data_send.reports, 1); /* FIN was there */
+            assert_int_equal(d.data_send.reports, 1); /* FIN has arrived */
             blob_flat(&next, SMALL);
             post_recv(&got, d.to, d.back, &next, DATA_TAG);
             post_send(&later, d.from, d.there, &next, DATA_TAG);
@@ -163,8 +164,7 @@ void answer_waits_for_the_device(void **state)
     blob_free(&word);
 }
 
-/* A large message is on its way from the client and does not get on; what the server says
- * meanwhile is heard at once. */
+/* A large message from the client is stalled; messages of the server are reported at once. */
 static void no_wait_behind(struct pair *p)
 {
     struct blob large[2], small[2];
@@ -179,7 +179,7 @@ static void no_wait_behind(struct pair *p)
     post_recv(&small_op[0], p->client, p->to_server, &small[0], TAG);
     post_send(&large_op[1], p->client, p->to_server, &large[1], DATA_TAG);
     pump_times(100);
-    /* as many as credits are left: those back are behind the data */
+    /* send as many as there are credits: returned ones are behind the data */
     for (int i = 0; i < 2; i++) {
         post_send(&small_op[1], p->server, p->to_client, &small[1], TAG);
         pump_until_reported(&small_op[0]);
@@ -199,9 +199,11 @@ static void no_wait_behind(struct pair *p)
     }
 }
 
-/* Until the client promises what is usual.  As long as a link without a shared queue is new, it
- * promises so few that a CREDIT message follows the second request for data, and is under way
- * beside that as a probe would be. */
+/*
+ * Uses the link until the client advertises the usual number of credits. Without a shared queue
+ * a new link has so few that a CREDIT message follows the second request for data, and would be
+ * in flight beside it like a probe.
+ */
 static void use_link(struct pair *p)
 {
     for (int i = 0; node_attribute(p->client, p->to_server, "credits_promised") < CREDITS;
@@ -225,8 +227,8 @@ void answer_to_something_else_does_not_wait(void **state)
     no_wait_behind(&p);
 }
 
-/* The same when the promises of both sides have grown: what is new is not taken for what came
- * back. */
+/* Does the same after both sides have advertised more credits: new credits are not taken for
+ * returned ones. */
 void answer_of_a_busy_link_does_not_wait(void **state)
 {
     enum { FLOOD = 300 };
@@ -250,13 +252,14 @@ void answer_of_a_busy_link_does_not_wait(void **state)
         pump_until_all(send[i], FLOOD);
         pump_until_all(recv[i], FLOOD);
     }
-    assert_true(node_counter(p.client, "credit_stalls") > 0); /* so it asked for more */
+    /* so the server asked for more credits */
+    assert_true(node_counter(p.client, "credit_stalls") > 0);
     no_wait_behind(&p);
     blob_free(&b);
 }
 
-/* A large answer into memory that was opened for it: its immediate has no header that could
- * tell what came before. */
+/* A large answer into memory opened by INVITE: its immediate has no header to tell what
+ * preceded it. */
 void answer_by_invitation(void **state)
 {
     struct dialogue d;
@@ -272,7 +275,7 @@ void answer_by_invitation(void **state)
         blob_free(&d.in);
         blob_zone(&d.in, d.from, LARGE);
         post_recv(&d.recv, d.from, d.there, &d.in, TAG);
-        pair_exchange(&p, 1, 77); /* the invitation has arrived, if there is one */
+        pair_exchange(&p, 1, 77); /* an invitation has arrived if there is one */
         post_recv(&d.data_recv, d.to, d.back, &d.data_in, DATA_TAG);
         post_send(&d.data_send, d.from, d.there, &d.data_out, DATA_TAG);
         loop_hold(LOOP_HOLD_DONES);
@@ -295,8 +298,7 @@ void answer_by_invitation(void **state)
     }
 }
 
-/* More answers than there are receive buffers wait; they meet their receives in the order of
- * sending. */
+/* More answers than receive buffers are deferred; they meet their receives in sending order. */
 void answers_keep_their_order(void **state)
 {
     enum { N = 200 };
@@ -340,7 +342,7 @@ void answers_keep_their_order(void **state)
     dialogue_free(&d);
 }
 
-/* The receive goes while its message waits: the message meets the next one. */
+/* The receive is cancelled while its message is deferred: the message meets the next one. */
 void answer_whose_receive_is_cancelled(void **state)
 {
     struct dialogue d;
@@ -373,8 +375,8 @@ void answer_whose_receive_is_cancelled(void **state)
     dialogue_free(&d);
 }
 
-/* The peer answers and closes, and the link with it, before the device has said that the data
- * is gone: it is known to be. */
+/* The peer answers, closes and ends the link before the data's local completion: the answer
+ * proves that the data has arrived. */
 void answer_of_a_peer_that_goes(void **state)
 {
     struct dialogue d;
@@ -404,7 +406,7 @@ void answer_of_a_peer_that_goes(void **state)
     dialogue_free(&d);
 }
 
-/* We give the link up while an answer waits: everything of it ends, nothing is left. */
+/* The link is dropped while an answer is deferred: all its operations end, nothing is left. */
 void answer_dropped_with_its_link(void **state)
 {
     struct dialogue d;
@@ -422,7 +424,7 @@ void answer_dropped_with_its_link(void **state)
     let_data_arrive(&d);
     post_send(&d.send, d.to, d.back, &d.out, TAG);
     pump_times(100);
-    /* else the receiver reads, and the answer said nothing of it */
+    /* else the receiver reads and its answer acknowledges nothing */
     waits = d.data_recv.reports;
     node_forget(p.to_server);
     pump_until_reported(&d.recv);

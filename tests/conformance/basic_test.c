@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Engines, addresses, contexts, ids and the ways to ask for completions. */
+/* Engines, addresses, contexts, ids and the calls that return completions. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -82,7 +82,7 @@ void address_text_is_checked(void **state)
     rme_addr_free(addr);
 }
 
-/* A peer that came to us has a name, matches its network, and once it is gone is dead for ever
+/* A connecting peer has a name and matches its network. After its end its address stays dead
  * and still matches. */
 void passive_address(void **state)
 {
@@ -99,7 +99,7 @@ void passive_address(void **state)
         memcpy(byte, (unsigned[]){127, 0, 0, 1}, sizeof byte); /* a name of the loop fabric */
     snprintf(exact, sizeof exact, "%u.%u.%u.%u", byte[0], byte[1], byte[2], byte[3]);
     snprintf(pattern, sizeof pattern, "%s://%u.0.0.0", lane.ops->scheme, byte[0]);
-    /* addresses of Elan4 are no sockaddr, and match no pattern */
+    /* Elan4 addresses are not sockaddrs and match no pattern */
     assert_int_equal(rme_addr_match(p.to_client, pattern, 8), !lane.is_elan4);
     assert_int_equal(rme_addr_match(p.to_client, "192.0.2.0", 8), 0);
     assert_int_equal(rme_addr_match(p.to_client, exact, 32), !lane.is_elan4);
@@ -164,7 +164,7 @@ void nobody_listens(void **state)
     blob_free(&b);
 }
 
-/* Somebody does; whether connecting goes on is asked without waiting. */
+/* A server listens; the client polls the state of its connection attempt. */
 void somebody_listens(void **state)
 {
     struct pair p;
@@ -182,7 +182,7 @@ void somebody_listens(void **state)
     assert_int_equal(rme_addr_reach(p.server->rme, p.to_server, 0), -EINVAL);
 }
 
-/* The address leads nowhere, or nobody ever answers there. */
+/* The address is unreachable, or nothing listens there. */
 void unreachable_hosts(void **state)
 {
     struct op op;
@@ -237,7 +237,7 @@ void contexts_open_and_close(void **state)
     }
 }
 
-/* Each context reports its own operations, never more than asked for. */
+/* Each context reports its own operations, at most as many as requested. */
 void contexts_are_separate(void **state)
 {
     enum { CONTEXTS = 4, EACH = 6, ALL = CONTEXTS * EACH };
@@ -288,7 +288,7 @@ void contexts_are_separate(void **state)
     blob_free(&out);
 }
 
-/* Operations of a closed context go on and are dropped; the peer sees nothing of it. */
+/* Operations of a closed context go on and are dropped; the peer is not affected. */
 void closed_context_drops_its_operations(void **state)
 {
     struct pair p;
@@ -317,7 +317,7 @@ void closed_context_drops_its_operations(void **state)
     blob_free(&out);
 }
 
-/* rme_test and rme_test_some find theirs, and no more than once; strange ids are nothing. */
+/* rme_test and rme_test_some report their operations once; unknown ids are ignored. */
 void test_by_id(void **state)
 {
     enum { N = 5 };
@@ -371,7 +371,7 @@ void test_by_id(void **state)
     for (int i = 1; i < N; i++)
         pump_until_reported(&send[i]);
     pump_times(20);
-    assert_int_equal(recv[1].reports, 0); /* test_context did not bring them a second time */
+    assert_int_equal(recv[1].reports, 0); /* test_context did not report them again */
     op_cancel(&recv[0]);
     pump_until_reported(&recv[0]);
     op_check_error(&recv[0], -ECANCELED, -ECANCELED);
@@ -380,7 +380,7 @@ void test_by_id(void **state)
     blob_free(&out);
 }
 
-/* Cancel and test of ids that are long gone do nothing, whoever has their memory now. */
+/* Cancel and test of stale ids do nothing, even when their memory has been reused. */
 void stale_ids_are_harmless(void **state)
 {
     struct pair p;
@@ -442,7 +442,7 @@ void bad_posts_are_refused(void **state)
     b.count = -1;
     post_recv(&op, p.client, p.to_server, &b, 1);
     assert_int_equal(op.rc, -EINVAL);
-    /* Two pieces whose sum is no 63-bit number. */
+    /* Two pieces whose sum exceeds 63 bits. */
     b.count = 2;
     b.base[1] = base;
     b.length[0] = b.length[1] = INT64_MAX;

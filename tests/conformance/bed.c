@@ -480,8 +480,7 @@ void pair_meet(struct pair *p)
     blob_free(&b);
 }
 
-/* One attempt.  The message may be lost with a link that is about to fail: then it is not
- * waited for for ever. */
+/* Makes one attempt, bounded in time, because a failing link may lose the message. */
 static bool knock(struct pair *p, int tag)
 {
     struct op op;

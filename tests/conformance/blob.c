@@ -17,7 +17,7 @@ uint64_t bed_random(uint64_t *state, uint64_t bound)
     return bound ? z % bound : z;
 }
 
-/* Differs from its neighbours, from other pages and from other seeds. */
+/* Returns a byte that differs between neighbours, pages and seeds. */
 uint8_t pattern_byte(uint64_t seed, int64_t at)
 {
     uint64_t i = (uint64_t)at;
@@ -33,7 +33,7 @@ static void allocate(struct blob *b, size_t size)
     assert_non_null(b->arena);
 }
 
-/* Lays out pieces of the lengths in b with the given gaps before each. */
+/* Lays out pieces of the lengths in b with the given gap before each. */
 static void lay_out(struct blob *b, const unsigned *gap)
 {
     size_t size = 2 * MARGIN;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Cancel, in every state that a send and a receive go through.
+ * Cancel in every state of a send and a receive.
  *
- * The states are not named one by one: an exchange runs step by step, a cancel comes after k
- * steps, for every k until the exchange is over before the cancel.  Each operation must be
- * reported exactly once; a cancelled receive's memory is filled with canaries as soon as it is
- * reported, and nothing may be written to it any more; afterwards the next exchange between the
- * two works.
+ * An exchange runs step by step and is cancelled after k steps, for each k until the exchange
+ * ends before the cancel. Each operation must be reported exactly once. The memory of a
+ * cancelled receive is filled with canaries when it is reported and must not be written
+ * afterwards. The next exchange of the two must work.
  */
 #include <errno.h>
 #include "cases.h"
@@ -20,10 +19,11 @@ struct sweep {
     enum who who;
     bool recv_first;
     bool unexpected;
-    bool zone; /* memory that is registered: the receive invites */
+    bool zone; /* use registered memory: the receive sends INVITE */
 };
 
-/* Every number of steps up to STEPS_DENSE, then ever fewer, until nothing is left to cancel. */
+/* Tries every number of steps up to STEPS_DENSE, then ever fewer, until the exchange ends
+ * first. */
 enum { STEPS_DENSE = 60, STEPS_MAX = 1000000 };
 
 static void step(struct pair *p, int k)
@@ -34,7 +34,7 @@ static void step(struct pair *p, int k)
     p->client->asleep = p->server->asleep = false;
 }
 
-/* True: both operations had ended before the cancel. */
+/* Returns true if both operations had ended before the cancel. */
 static bool cancel_after(struct pair *p, const struct sweep *s, int k)
 {
     struct blob out, in;
@@ -82,7 +82,7 @@ static bool cancel_after(struct pair *p, const struct sweep *s, int k)
     if (recv_posted && cancelled == &recv)
         blob_check(&in, 0, 0);
 
-    /* The other one ends with the fate of its partner, or is still waiting for one. */
+    /* The other operation ends as its partner did, or still waits for a partner. */
     if (!send.reports)
         op_cancel(&send);
     if (recv_posted && !recv.reports)
@@ -95,8 +95,8 @@ static bool cancel_after(struct pair *p, const struct sweep *s, int k)
     }
     pump_times(10);
     inbox_drop(p->server);
-    /* A message that was sent whole and never received meets the next receive: that is right,
-     * but not in our way. */
+    /* A complete message without a receive meets the next receive of its tag: receive it
+     * now. */
     if (!send.error && !s->unexpected && (!recv_posted || recv.error)) {
         struct op late;
         blob_canary(&in);
@@ -167,7 +167,7 @@ void cancel_rendezvous_read(void **state)
     sweeps("rndv=read", 300000, false);
 }
 
-/* Several units on their way. */
+/* Several fragments in flight. */
 void cancel_rendezvous_of_units(void **state)
 {
     (void)state;
@@ -197,7 +197,7 @@ void cancel_unexpected(void **state)
     }
 }
 
-/* Before there is a connection, and when there never is one. */
+/* Before the connection is up, and when it never comes up. */
 void cancel_while_connecting(void **state)
 {
     struct op ops[3];
@@ -229,8 +229,8 @@ void cancel_while_connecting(void **state)
     blob_free(&b);
 }
 
-/* A new pair, and half a megabyte on its way from client to server with tag 5; its data may be
- * held up. */
+/* Opens a new pair and starts a transfer of half a megabyte from client to server with tag 5;
+ * `held` stalls its data. */
 static void begin_transfer(struct pair *p, const char *options, bool held, struct blob *out,
                            struct blob *in, struct op *send, struct op *recv)
 {
@@ -245,8 +245,8 @@ static void begin_transfer(struct pair *p, const char *options, bool held, struc
     post_send(send, p->client, p->to_server, out, 5);
 }
 
-/* The peer's host does nothing.  A cancel may wait for it, but not for ever: it breaks the
- * connection in the end. */
+/* The peer's host makes no calls. A cancel waits for it until cancel_timeout_ms, then breaks
+ * the connection. */
 void cancel_with_a_silent_peer(void **state)
 {
     static const char *const options[] = {"rndv=write,cancel_timeout_ms=300",
@@ -325,8 +325,8 @@ void cancel_forcefully(void **state)
     blob_free(&in);
 }
 
-/* The peer was told of the memory and does not answer: the link is broken at once, and only
- * this one op says cancelled. */
+/* The peer has been sent the memory's address and does not answer: the link is broken at once,
+ * and only this operation is reported as cancelled. */
 void cancel_forcefully_a_sleeping_peer(void **state)
 {
     struct pair p;
@@ -366,8 +366,8 @@ void cancel_forcefully_a_sleeping_peer(void **state)
     blob_free(&small);
 }
 
-/* The receiver has no room to pull more unexpected messages; some that wait are cancelled, the
- * others come in order. */
+/* The receiver has no room to pull more unexpected messages. Some that wait are cancelled, the
+ * others arrive in order. */
 void cancel_unexpected_that_waits(void **state)
 {
     enum { N = 60 };
@@ -409,8 +409,7 @@ void cancel_unexpected_that_waits(void **state)
     blob_free(&b);
 }
 
-/* Data stands still in the middle of a transfer while its operations are cancelled; then it
- * goes on. */
+/* Data is stalled midway while its operations are cancelled, then resumes. */
 void cancel_while_data_moves(void **state)
 {
     static const char *const options[] = {"rndv=write,cancel_timeout_ms=600000",
@@ -433,7 +432,7 @@ void cancel_while_data_moves(void **state)
         if (i / 2 != 0)
             op_cancel(&send);
         pump_times(50);
-        /* Data may still go in either direction: nothing may have been given back. */
+        /* Data may still move in either direction, so neither memory may have been returned. */
         assert_int_equal(i % 2 ? recv.reports : send.reports, 0);
         loop_hold(0);
         pump_times(100);
@@ -457,7 +456,7 @@ void cancel_while_data_moves(void **state)
     }
 }
 
-/* Complete but not yet asked for; and asked for already. */
+/* Cancels operations that are complete: not yet reported, and reported. */
 void cancel_after_the_end(void **state)
 {
     struct pair p;
@@ -472,7 +471,8 @@ void cancel_after_the_end(void **state)
     blob_fill(&out, 3);
     post_recv(&recv, p.server, p.to_client, &in, 5);
     post_send(&send, p.client, p.to_server, &out, 5);
-    /* Progress without claiming: the server's host asks only for unexpected messages. */
+    /* Make progress without testing operations: the server's host polls for unexpected messages
+     * only. */
     struct rme_unexpected u;
     int64_t end = lane_now() + BED_PATIENCE_MS;
     p.server->asleep = true;
@@ -495,7 +495,8 @@ void cancel_after_the_end(void **state)
     blob_free(&in);
 }
 
-/* Cancel all of many, some on their way, some waiting for credits; the counts agree. */
+/* Cancels many operations at once, some in flight, some waiting for credits; the counts
+ * agree. */
 void cancel_many(void **state)
 {
     enum { N = 300 };

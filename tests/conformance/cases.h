@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The tests of the suite, by file.  Each is a cmocka test over the test bed. */
+/* The suite's tests, by file. Each is a cmocka test over the fixture (bed.h). */
 #ifndef TESTS_CASES_H
 #define TESTS_CASES_H
 
@@ -59,7 +59,7 @@
     X(server_to_server)                                                                        \
     X(goodbye_comes_last)
 
-/* What a peer says after it has got our data: answer_test.c. */
+/* Order of an answer and the completion of the data that it answers: answer_test.c. */
 #define ANSWER_CASES(X)                                                                        \
     X(answer_comes_after_its_data)                                                             \
     X(answer_waits_for_the_device)                                                             \
@@ -88,7 +88,7 @@
     X(cancel_after_the_end)                                                                    \
     X(cancel_many)
 
-/* Receives that open their memory first: invite_test.c. */
+/* Receiver-first rendezvous: invite_test.c. */
 #define INVITE_CASES(X)                                                                        \
     X(receiver_first_is_not_asked)                                                             \
     X(invitation_shares_a_doorbell)                                                            \
@@ -106,7 +106,7 @@
     X(inviting_in_vain_is_noticed)                                                             \
     X(invitations_not_wanted)
 
-/* Messages in memory that the receiver has lent: fast_test.c. */
+/* Eager ring: fast_test.c. */
 #define FAST_CASES(X)                                                                          \
     X(fast_contents)                                                                           \
     X(fast_counts)                                                                             \
@@ -127,7 +127,7 @@
     X(fast_ends_with_the_link)                                                                 \
     X(fast_server_restarts)
 
-/* Lent memory that many would have: share_test.c. */
+/* Eager rings for many clients: share_test.c. */
 #define SHARE_CASES(X)                                                                         \
     X(fast_goes_round)                                                                         \
     X(fast_of_a_busier_one)                                                                    \
@@ -139,14 +139,14 @@
     X(fast_stages_are_shared)                                                                  \
     X(fast_of_who_falls_silent)
 
-/* Zones that are too small for all: ration_test.c. */
+/* Quotas of bounce buffers: ration_test.c. */
 #define RATION_CASES(X)                                                                        \
     X(zones_of_a_greedy_one)                                                                   \
     X(zones_of_one)                                                                            \
     X(zones_of_many)                                                                           \
     X(zones_that_the_host_has)
 
-/* Memory that comes on demand: demand_test.c. */
+/* On-demand paging: demand_test.c. */
 #define DEMAND_CASES(X)                                                                        \
     X(demand_is_an_option)                                                                     \
     X(demand_pins_nothing)                                                                     \
@@ -154,7 +154,7 @@
     X(demand_is_looked_at)                                                                     \
     X(demand_is_lost_in_the_middle)
 
-/* Floods and crowds: pressure_test.c. */
+/* Overload: pressure_test.c. */
 #define PRESSURE_CASES(X)                                                                      \
     X(bulk_is_given_to_the_device_by_and_by)                                                   \
     X(eager_flood_unposted)                                                                    \
@@ -168,7 +168,7 @@
     X(clients_come_and_go)                                                                     \
     X(room_in_the_cache_while_asleep)
 
-/* Ends of links and engines: death_test.c. */
+/* Failures of links and engines: death_test.c. */
 #define DEATH_CASES(X)                                                                         \
     X(link_dies_at_each_message)                                                               \
     X(link_dies_at_each_message_reading)                                                       \
@@ -214,7 +214,7 @@
     X(pool_as_the_session_says)                                                                \
     X(session_attributes_hold)
 
-/* What is explained and what is done: plan_test.c. */
+/* rme_explain compared with the engine's decisions: plan_test.c. */
 #define PLAN_CASES(X)                                                                          \
     X(engine_does_what_is_explained)                                                           \
     X(engine_does_what_is_explained_of_lent_memory)
@@ -229,7 +229,7 @@
     X(sleepers_of_several_contexts)                                                            \
     X(threads_of_every_kind)
 
-/* Receives that are too small, the sender's end: refuse_test.c. */
+/* Receives that are too small, at the sender: refuse_test.c. */
 #define REFUSE_CASES(X)                                                                        \
     X(send_larger_than_receive_stays_complete)                                                 \
     X(send_larger_than_receive_is_told_afterwards)                                             \
@@ -247,7 +247,8 @@
     X(silent_peer_times_out)                                                                   \
     X(client_process_killed)                                                                   \
     X(clients_in_processes)                                                                    \
-    X(a_failed_device_is_lived_without) /* for the life of the process, so it is the last */
+/* last, since the failure lasts for the life of the process */
+X(a_failed_device_is_lived_without)
 
 #define ALL_CASES(X)                                                                           \
     BASIC_CASES(X)                                                                             \
@@ -275,8 +276,8 @@ ALL_CASES(CASE_DECLARE)
 
 int process_setup(void **state);
 int process_teardown(void **state);
-/* What the program is when a test has started it: a server that is told what to do, a client
- * that is killed. */
+/* Roles of this program when a test starts it: a server under the test's control, a client that
+ * is killed, one of many clients. */
 int process_peer(const char *uri);
 int process_guest(const char *uri);
 int process_visitor(const char *uri); /* crowd_test.c */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The conformance suite: everything that an engine over any fabric must do.  lane.h describes
- * the command line. */
+/* The conformance suite: requirements on an engine over any fabric. lane.h describes the
+ * command line. */
 #include "cases.h"
 
 int main(int argc, char **argv)

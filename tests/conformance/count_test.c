@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Exact counts: what a message costs in steady state, and what an idle engine does
- * (nothing). */
+/* Exact counts: the cost of a message in steady state, and the inactivity of an idle engine. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -28,15 +27,14 @@ static struct books books(const struct node *n)
     };
 }
 
-/* a link that was asked for has what is usual when 16 messages have come */
+/* a new link has the usual number of credits after 16 messages */
 enum { WARM = 20, ROUNDS = 50 };
 
-/* With a single credit each message brings one back: where that is all that a lane has, it is
- * not what is counted here. */
+/* With a single credit each message needs one CREDIT message; lanes with so few are skipped
+ * here. */
 #define GROWS ",credits_pool=1536,keepalive_ms=0"
 
-/* A large message between memory that the engine handed out: 2 control messages, no
- * registration. */
+/* A large message between blocks of rme_memory_alloc: 2 control messages, no registration. */
 static void large_transfer(const char *options)
 {
     struct pair p;
@@ -66,7 +64,7 @@ static void large_transfer(const char *options)
     assert_int_equal(client_after.control - client.control + server_after.control -
                          server.control,
                      2 * ROUNDS);
-    /* none; but where a key opens a registration, and that is for one operation, one */
+    /* no registration, or one per operation if a key opens a whole registration */
     bool each = registers_each(p.server);
     assert_int_equal(client_after.registrations - client.registrations +
                          server_after.registrations - server.registrations,
@@ -76,9 +74,8 @@ static void large_transfer(const char *options)
                      each ? ROUNDS : 0);
     assert_int_equal(client_after.credit + server_after.credit, client.credit + server.credit);
     assert_int_equal(client_after.stalls + server_after.stalls, client.stalls + server.stalls);
-    /* one window, by the side that does not move; closing it is what costs a doorbell.  Over
-     * two devices it is one on each, and a completion says that the second is open, or closed.
-     */
+    /* One window, opened by the target; only closing it costs a doorbell. Over two devices each
+     * has a window, and completions report that the second one is open or closed. */
     bool exposed = strstr(rme_key_opens(p.server->rme), "one peer") != NULL;
     unsigned lanes = lane_stripes() ? 2 : 1;
     uint64_t signals = (lanes > 1 ? 3 : 1) * ROUNDS;
@@ -116,10 +113,8 @@ void counts_of_a_large_read(void **state)
     large_transfer("rndv=read,xfer_bytes_peer=1M" GROWS);
 }
 
-/*
- * A list between memory that the engine handed out, in pieces on one side: 2 control messages
- * and no registration, however many pieces there are.
- */
+/* A list in blocks of rme_memory_alloc, in pieces on one side: 2 control messages and no
+ * registration for any number of pieces. */
 static void list_transfer(const char *options, bool pieces_at_sender)
 {
     enum { BYTES = 262144, MOST = 4096, GAP = 8 };
@@ -170,7 +165,7 @@ static void list_transfer(const char *options, bool pieces_at_sender)
             for (int64_t k = 0, piece = 0; piece < n; k += length[piece++])
                 assert_memory_equal(base[piece], whole + k, length[piece]);
         }
-        /* a device that cannot read: the sender is told where all the pieces are */
+        /* a device without RDMA read: the sender needs the addresses of all pieces */
         if (!pieces_at_sender && node_counter(p.server, "recvs_rndv_read") == 0)
             skip();
         struct books client_after = books(p.client), server_after = books(p.server);
@@ -198,7 +193,7 @@ void counts_of_read_lists(void **state)
     list_transfer("rndv=read,eager_max=0" GROWS, false);
 }
 
-/* Whether the planner avoids reads on this node's device. */
+/* Returns whether the planner avoids reads on this node's device. */
 static bool reads_slowly(const struct node *n)
 {
     char *text = NULL;
@@ -215,9 +210,9 @@ static bool reads_slowly(const struct node *n)
 }
 
 /*
- * Large messages that meet their receives all at once: each side moves about half, as neither
- * has more to do.  Where reads are slow the sender moves all; that they are is for whoever
- * knows the device to say (SLOW_READS), not for the engine alone.
+ * Large messages that meet their receives all at once: each side moves about half because the
+ * loads are equal. Where reads are slow the sender moves all; the person who runs the test
+ * declares slow reads (SLOW_READS), not the engine alone.
  */
 void many_large_ones_are_shared(void **state)
 {
@@ -235,7 +230,7 @@ void many_large_ones_are_shared(void **state)
     node_close(p.client);
     node_close(p.server);
     if (read == 0)
-        skip(); /* a device that cannot */
+        skip(); /* a device without reads */
     bed_options(getenv("SLOW_READS") != NULL ? "rndv=auto,measure_costs=1" : "rndv=auto");
     pair_open(&p);
     for (int i = 0; i < N; i++) {
@@ -264,8 +259,7 @@ void many_large_ones_are_shared(void **state)
     }
 }
 
-/* A small ping-pong: no control message, no explicit credit, one doorbell a message, no
- * registration. */
+/* A small ping-pong: no control message, no CREDIT, one doorbell a message, no registration. */
 void counts_of_a_small_message(void **state)
 {
     struct pair p;
@@ -290,7 +284,7 @@ void counts_of_a_small_message(void **state)
     assert_true(node_counter(p.client, "doorbells") - doorbells <= 500);
 }
 
-/* One-way traffic needs explicit credits, but few. */
+/* One-way traffic needs few CREDIT messages. */
 void counts_of_one_way_traffic(void **state)
 {
     enum { N = 1000 };
@@ -310,18 +304,19 @@ void counts_of_one_way_traffic(void **state)
         pump_until_reported(&send);
     }
     uint64_t credit = node_counter(p.server, "credit_sent");
-    /* one for two messages at most, and one for the first that takes its only credit */
+    /* at most one for two messages, and one for the first message, which uses the only
+     * credit */
     if (credit < 1 || credit > N / 2 + 1)
         fail_msg("%llu credit messages for %d messages", (unsigned long long)credit, N);
     blob_free(&out);
     blob_free(&in);
 }
 
-/* Of a call that sleeps all of its time: at its begin, before the sleep, and behind it. */
+/* Polls of a call that sleeps until its timeout: at its start, before the sleep, after the
+ * sleep. */
 #define IDLE_POLLS 3
 
-/* Sleeping without anything to do: the engine's sleep is not cut short, and it does not
- * poll. */
+/* An idle engine sleeps until its timeout and does not poll. */
 void idle_engine_sleeps(void **state)
 {
     struct pair p;
@@ -354,8 +349,8 @@ void idle_engine_sleeps(void **state)
     assert_true(after.ru_nvcsw - before.ru_nvcsw <= 60);
 }
 
-/* Memory that the host gave back, and nobody needs, is the system's again: of an engine that
- * sleeps, and of one that is polled. */
+/* Freed memory that is not needed is returned to the system, by an engine that sleeps and by
+ * one that is polled. */
 void idle_memory_goes_back(void **state)
 {
     enum { BLOCKS = 16, SIZE = 1 << 20 };
@@ -379,14 +374,14 @@ void idle_memory_goes_back(void **state)
                 if (i % 64 == 0)
                     bed_pass_ms(1);
             }
-        /* and what the engine has of its own */
+        /* and the engine's own memory */
         assert_true(node_counter(node, "zone_bytes") <= 2 << 20);
     }
 }
 
-/* A server with silent clients, 100 if the fabric has room for them: no thread of the process
- * wakes up, neither ours nor the fabric's. */
-/* How often each thread of this process has slept so far, as far as the kernel tells. */
+/* A server with 100 idle clients, or as many as the fabric has room for: no thread of the
+ * process wakes up. */
+/* Number of sleeps of each thread of this process, by the kernel's statistics. */
 struct sleeper {
     int tid;
     char name[16];
@@ -417,7 +412,7 @@ static int sleepers(struct sleeper *s, int most)
     return n;
 }
 
-/* Which of them woke up since. */
+/* Prints the threads that woke up since. */
 static void say_who_woke(const struct sleeper *before, int n)
 {
     struct sleeper now[32];
@@ -451,7 +446,7 @@ void idle_server_of_100_clients(void **state)
             pair_exchange(&p, 100000, 1);
     }
     pump_times(20);
-    /* Timers of the work before may end once more. */
+    /* Timers of earlier work may expire once more. */
     assert_int_equal(rme_test_context(server->rme, 0, &done, 1, 300), 0);
     uint64_t sleeps = node_counter(server, "sleeps"), wakeups = node_counter(server, "wakeups");
     int n = sleepers(threads, 32);
@@ -462,7 +457,7 @@ void idle_server_of_100_clients(void **state)
     assert_int_equal(node_counter(server, "sleeps") - sleeps, CALLS);
     assert_int_equal(node_counter(server, "wakeups") - wakeups, 0);
 #ifdef __SANITIZE_THREAD__
-    const bool counts = false; /* it has a thread of its own that wakes up */
+    const bool counts = false; /* has a thread of its own that wakes up */
 #else
     const bool counts = !lane.is_loop;
 #endif
@@ -473,7 +468,7 @@ void idle_server_of_100_clients(void **state)
     }
 }
 
-/* A wait polls for spin_us at first, and not at all after waits for nothing. */
+/* A wait polls for spin_us at first, and not at all after many failed spins. */
 static void polling_is_said(struct pair *p)
 {
     int64_t most, end = lane_now() + BED_PATIENCE_MS;
@@ -484,10 +479,11 @@ static void polling_is_said(struct pair *p)
     while (node_attribute(p->client, p->to_server, "polls_us") != 0 && lane_now() < end)
         assert_int_equal(rme_test_context(p->client->rme, 0, &done, 1, 2), 0);
     assert_int_equal(node_attribute(p->client, p->to_server, "polls_us"), 0);
-    assert_int_equal(node_attribute(p->server, p->to_client, "polls_us"), most); /* its own */
+    /* the option's own */
+    assert_int_equal(node_attribute(p->server, p->to_client, "polls_us"), most);
 }
 
-/* From how many bytes on a list is used in place, with each value of the option lists. */
+/* Smallest list size that is used in place, for each value of the option `lists`. */
 static void packing_is_said(struct pair *p)
 {
     static const struct {
@@ -509,7 +505,7 @@ static void packing_is_said(struct pair *p)
     }
 }
 
-/* Operations of this kind that went by this protocol and came to this stage. */
+/* Returns the number of operations of this kind and protocol that reached the stage. */
 static uint64_t staged(const struct node *n, const char *kind, const char *protocol,
                        const char *stage)
 {
@@ -524,8 +520,8 @@ static uint64_t staged(const struct node *n, const char *kind, const char *proto
     return sum;
 }
 
-/* Messages of this size, every other one before its receive is posted.  They are of many
- * pieces, so each send is an operation. */
+/* Exchanges messages of this size in many pieces, every other one sent before its receive is
+ * posted. Because of the pieces each send is an operation. */
 static void exchange_pieces(struct pair *p, int64_t size, int count)
 {
     struct blob out, in;
@@ -550,7 +546,7 @@ static void exchange_pieces(struct pair *p, int64_t size, int count)
     blob_free(&in);
 }
 
-/* What is in the rows of each protocol is what its counter has, whatever it is. */
+/* Checks that the row of each protocol equals its counter. */
 static void rows_are_counters(const struct node *n, const char *kind, const char *counted,
                               uint64_t unexpected)
 {
@@ -570,9 +566,11 @@ static void rows_are_counters(const struct node *n, const char *kind, const char
     assert_int_equal(staged(n, kind, "none", "done"), 0);
 }
 
-/* With each protocol forced, or lent memory that comes in the middle: a row has the messages
- * that went by its protocol, and no other.  What is registered for each operation is timed;
- * what failed went by none. */
+/*
+ * With each protocol forced, and with an eager ring granted midway: a row counts the messages
+ * of its protocol alone. Registration is timed if done per operation. Failed operations count
+ * in no row.
+ */
 void stages_are_by_protocol(void **state)
 {
     enum { COUNT = 12 };
@@ -611,7 +609,8 @@ void stages_are_by_protocol(void **state)
     }
 }
 
-/* Sends from each buffer of a pool in turn; registrations that the client made for that. */
+/* Sends from each buffer of a pool in turn; returns the number of the client's registrations
+ * for it. */
 static uint64_t send_pool(struct pair *p, const struct blob *pool, int count)
 {
     uint64_t before = node_counter(p->client, "registrations");
@@ -631,8 +630,8 @@ static uint64_t send_pool(struct pair *p, const struct blob *pool, int count)
     return node_counter(p->client, "registrations") - before;
 }
 
-/* A pool of buffers for which the session's cache_entries, of unit_bytes each, are enough stays
- * registered; one buffer more, and none does. */
+/* A pool of buffers that fits in cache_entries of unit_bytes each stays registered; with one
+ * buffer more, none does. */
 void pool_as_the_session_says(void **state)
 {
     enum { ENTRIES = 6, MOST = ENTRIES };
@@ -651,7 +650,7 @@ void pool_as_the_session_says(void **state)
     }
     assert_int_equal(entries, ENTRIES);
     assert_int_equal(node_attribute(p.client, p.to_server, "piece_bytes"), 5000);
-    int count = (int)(entries / 2); /* of two units each */
+    int count = (int)(entries / 2); /* of two fragments each */
     for (int i = 0; i <= count; i++) {
         blob_flat(&pool[i], 2 * unit);
         blob_fill(&pool[i], (uint64_t)i);
@@ -665,10 +664,8 @@ void pool_as_the_session_says(void **state)
         blob_free(&pool[i]);
 }
 
-/*
- * What a session says of itself is so: a message of eager_bytes goes eagerly, and one that is
- * larger does not; what is counted for two clients of a server is its sum.
- */
+/* Session attributes hold: a message of eager_bytes goes eagerly, a larger one does not.
+ * Counters of a server are the sum over its two clients. */
 void session_attributes_hold(void **state)
 {
     static const char *const counted[] = {

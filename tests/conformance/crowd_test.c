@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Many clients of one server, each a process of its own, 64 or as many as the environment's
- * CROWD says: the program starts itself again with --visitor.  All are there before any is
- * answered, and then everything moves at once, in both directions, by every protocol.  Who has
- * all waits until the server has, too, as leaving ends what the other side still has to do.
- * Skipped over the loop fabric, which ends with its process.
+ * Many clients of one server, each a process (64, or CROWD of the environment): the program
+ * starts itself with --visitor. All connect before any is answered, then all messages move at
+ * once, in both directions, by every protocol. A client that is done waits for the server,
+ * because leaving ends the server's remaining operations. Skipped over the loop fabric, which
+ * is confined to one process.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -14,10 +14,10 @@
 #include "cases.h"
 
 enum { VISITORS = 64, KINDS = 4, PIECES = 16 };
-/* tags; those of traffic lie between them */
+/* tags; those of the traffic lie between them */
 enum { FIRST = 0, LAST = KINDS + 1 };
 
-/* What one side has of one visitor: messages of each kind, both ways. */
+/* One side's messages with one client: one of each kind, both ways. */
 struct traffic {
     struct op send[KINDS], recv[KINDS];
     struct blob out[KINDS], in[KINDS];
@@ -33,7 +33,7 @@ static void prepare(struct blob *b, int kind)
         blob_pieces(b, PIECES, 1, 9000, false, 5);
 }
 
-/* The contents of a message: of the visitor, the kind and the way. */
+/* Seed of a message's contents, by client, kind and direction. */
 static uint64_t seed(int visitor, int kind, bool to_server)
 {
     return (uint64_t)(visitor * KINDS + kind) * 2 + to_server;
@@ -63,9 +63,9 @@ static void traffic_check(struct traffic *t, int visitor, bool server)
     }
 }
 
-/* ---- A visitor ---- */
+/* ---- A client ---- */
 
-/* Two processors have 64 of us: whoever has nothing to do sleeps, or the server has no time. */
+/* Sleeps while idle: 64 processes share two processors, and the server needs its time. */
 static void wait_for(struct op *ops, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -82,7 +82,7 @@ int process_visitor(const char *uri)
 {
     static struct traffic traffic;
 
-    bed_options("connect_timeout_ms=60000"); /* all come at once */
+    bed_options("connect_timeout_ms=60000"); /* all connect at once */
     struct node *n = node_open("visitor", NULL);
     struct rme_addr *to = node_dial(n, uri);
     struct blob hello = {.count = 0}, number;

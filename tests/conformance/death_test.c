@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The end of links and peers, at every point of every protocol.
+ * Failures of links and peers at every point of every protocol.
  *
- * Within one process the loop fabric cuts links; an engine that closes is the same for any
- * fabric.  Killed processes are in process_test.c.
+ * Within one process the loop fabric cuts links; closing an engine is tested over any fabric.
+ * process_test.c kills processes.
  */
 #include <errno.h>
 #include <string.h>
@@ -17,7 +17,7 @@ struct traffic {
     struct blob hello;
 };
 
-/* Something of every protocol, both ways. */
+/* Posts messages of every protocol, both ways. */
 static void traffic_post(struct traffic *t, struct pair *p, size_t size)
 {
     for (int i = 0; i < 4; i++) {
@@ -50,7 +50,8 @@ static void ended_somehow(const struct op *op)
         assert_int_equal(op->rc, -ECONNRESET);
 }
 
-/* All end, each once; what was received whole is right.  True: nothing failed. */
+/* Waits until each operation has ended once and checks complete messages. Returns true if none
+ * failed. */
 static bool traffic_end(struct traffic *t)
 {
     int failed = 0;
@@ -83,8 +84,8 @@ static bool traffic_end(struct traffic *t)
     return !failed;
 }
 
-/* By message: at each of them until the exchange needs no more.  By step of a chaotic schedule:
- * at some of the first 600. */
+/* Kills the link. By message: at each of them until the exchange has fewer. By step of a
+ * chaotic schedule: at some of the first 600. */
 static void kill_sweep(const char *options, bool by_message)
 {
     struct traffic t;
@@ -113,7 +114,7 @@ static void kill_sweep(const char *options, bool by_message)
     if (whole < 1 || cut < 4)
         fail_msg("%d exchanges were over before the end of the link, %d were cut", whole, cut);
     assert_true(node_counter(p.client, "reconnects") >= (uint64_t)cut);
-    /* over Elan4 the server has to ask whether its clients are there */
+    /* over Elan4 the server has to probe its clients */
     int64_t end = lane_now() + BED_PATIENCE_MS;
     while (node_counter(p.server, "peers") != 1 && lane_now() < end)
         pump();
@@ -152,8 +153,8 @@ void link_dies_at_each_step_reading(void **state)
     kill_sweep("loop_chaos=1,rndv=read,unit=64K,backoff_min_ms=1,backoff_max_ms=1", false);
 }
 
-/* Each call of the fabric fails once, wherever it is made: operations end, engines live, the
- * next exchange works. */
+/* Each fabric call fails once, wherever it is made: operations end, engines go on, the next
+ * exchange works. */
 void each_call_fails_once(void **state)
 {
     static const int errors[LOOP_CALL_COUNT] = {
@@ -184,7 +185,7 @@ void each_call_fails_once(void **state)
                 pair_reconnect(&p);
                 pump_times(30);
             } while (node_counter(p.client, "peers") ==
-                     0); /* what is said behind the first messages (credits) has failed */
+                     0); /* messages behind the first ones (credits) have failed */
             traffic_post(&t, &p, 100000);
             traffic_end(&t);
             inbox_drop(p.server);
@@ -203,7 +204,7 @@ static void server_goes(struct pair *p, struct traffic *t, int steps)
 {
     traffic_post(t, p, 300000);
     pump_times(steps);
-    /* The server's operations go with its engine. */
+    /* The server's operations end with its engine. */
     for (int i = 0; i < 4; i++) {
         struct op *own = i % 2 ? &t->send[i] : &t->recv[i];
         if (!own->reports)
@@ -221,7 +222,8 @@ static void server_goes(struct pair *p, struct traffic *t, int steps)
     blob_free(&t->hello);
 }
 
-/* The server goes with work under way and comes back: the client's address is still good. */
+/* The server closes with operations in progress and reopens: the client's address is still
+ * valid. */
 void server_restarts_under_load(void **state)
 {
     struct traffic t;
@@ -242,7 +244,8 @@ void server_restarts_under_load(void **state)
     assert_int_equal(node_counter(p.client, "ops_live"), 0);
 }
 
-/* The client goes with work under way: the server's operations end, and its memory is free. */
+/* The client closes with operations in progress: the server's operations end and its memory is
+ * free. */
 void client_goes_under_load(void **state)
 {
     (void)state;
@@ -275,7 +278,8 @@ void client_goes_under_load(void **state)
     assert_int_equal(node_counter(server, "ops_live"), 0);
 }
 
-/* An engine closes with operations of every kind alive; their memory is the host's again. */
+/* An engine closes with operations of every kind in progress; the host may reuse their
+ * memory. */
 void close_with_operations_alive(void **state)
 {
     (void)state;
@@ -302,16 +306,15 @@ void close_with_operations_alive(void **state)
     }
 }
 
-/* Clients that go at any step of their connection: the server that asked them in keeps nothing
- * of them. */
+/* Clients give up at any step of connecting: the server retains nothing of them. */
 void client_gives_up_on_the_way(void **state)
 {
-    enum { STEPS = 10 }; /* of either */
+    enum { STEPS = 10 }; /* of each side */
     struct node *server;
     int64_t before, end;
 
     (void)state;
-    /* neither of them is what ends a link here */
+    /* long enough that neither timeout ends a link here */
     bed_options("connect_timeout_ms=600000,idle_keepalive_ms=0");
     server = node_open("server", lane_uri(0));
     before = lane_counter("live_qp");
@@ -340,7 +343,7 @@ void client_gives_up_on_the_way(void **state)
     node_close(server);
 }
 
-/* Opening fails at any point: an error, one line, nothing left. */
+/* Opening fails at any point: an error, one log line, no leak. */
 void opening_fails_cleanly(void **state)
 {
     static const enum loop_call calls[] = {LOOP_OPEN, LOOP_REG};
@@ -371,8 +374,7 @@ void opening_fails_cleanly(void **state)
     pair_exchange(&p, 100, 1);
 }
 
-/* A client is cut off while nobody has anything to do with it: the server finds out by
- * itself. */
+/* A client is cut off while idle: the server detects it without being used. */
 void idle_client_goes_without_a_word(void **state)
 {
     struct pair p;
@@ -383,7 +385,7 @@ void idle_client_goes_without_a_word(void **state)
         skip();
     bed_options("idle_keepalive_ms=20");
     pair_open(&p);
-    loop_kill_at_message(1); /* the probe does not arrive */
+    loop_kill_at_message(1); /* lose the probe */
     p.client->asleep = true;
     end = lane_now() + BED_PATIENCE_MS;
     while (!rme_addr_is_dead(p.to_client) && lane_now() < end) {

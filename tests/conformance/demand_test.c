@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * User memory that the device pages on demand (odp=on): nothing of it is pinned, a registration
- * serves whatever is mapped at its addresses, and what is not there is refused before the
- * device finds that out.
+ * On-demand paging of user memory (odp=on): memory is not pinned, a registration covers
+ * whatever is mapped at its addresses, and the engine refuses unmapped memory before the device
+ * faults.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,10 +15,10 @@
 
 enum { SIZE = 300000, MAPPED = 1 << 20 };
 
-/* No message is copied, and nothing else is lent or handed out. */
+/* No copies, and no other registered memory. */
 #define ON "odp=on,pack_threshold=1,lists=group,fast_bytes=0"
 
-/* Two engines whose user memory comes on demand; skips where it cannot. */
+/* Opens two engines with on-demand paging; skips if the device has none. */
 static void open_on_demand(struct pair *p, const char *options)
 {
     struct node *n;
@@ -37,7 +37,7 @@ static void open_on_demand(struct pair *p, const char *options)
     pair_open(p);
 }
 
-/* One large message; both ends are looked at. */
+/* Moves one large message and checks both ends. */
 static void move(struct pair *p, struct blob *out, struct blob *in, uint64_t seed)
 {
     struct op send, recv;
@@ -53,8 +53,8 @@ static void move(struct pair *p, struct blob *out, struct blob *in, uint64_t see
     blob_check(in, seed, SIZE);
 }
 
-/* Fresh memory, at `at` unless that is NULL; fd -1: anonymous.  It is where the kernel puts
- * nothing by itself: while a test has it unmapped, nobody else's memory comes to be there. */
+/* Maps fresh memory, at `at` unless NULL; fd -1: anonymous. The kernel does not choose these
+ * addresses by itself, so no other mapping takes them while a test has them unmapped. */
 static void map(struct blob *b, void *at, int fd)
 {
     enum { LOW = 0x30000000, PLACES = 256 };
@@ -89,7 +89,7 @@ static uint64_t links_lost(const struct pair *p)
     return node_counter(p->client, "link_failures") + node_counter(p->server, "link_failures");
 }
 
-/* Where the device has no paging on demand, `on` does not open, and `auto` pins. */
+/* On a device without on-demand paging, opening with `on` fails, and `auto` pins. */
 void demand_is_an_option(void **state)
 {
     const char *knob = getenv("EMUVERBS_ODP");
@@ -101,7 +101,7 @@ void demand_is_an_option(void **state)
         skip();
     bed_options("odp=perhaps");
     assert_int_equal(node_try("wrong", NULL, &n), -EINVAL);
-    bed_options("odp=on,expose=region"); /* keys that outlive what was mapped */
+    bed_options("odp=on,expose=region"); /* keys that stay valid after unmapping */
     assert_int_equal(node_try("open", NULL, &n), -EOPNOTSUPP);
     if (!lane_is_emuverbs())
         return;
@@ -131,7 +131,7 @@ void demand_pins_nothing(void **state)
         map(&out[i], NULL, -1);
         map(&in[i], NULL, -1);
     }
-    for (int i = 0; i < 20; i++) /* the link has all the buffers that it gets */
+    for (int i = 0; i < 20; i++) /* let the link get all its buffers */
         move(&p, &out[0], &in[0], 1);
     client = pinned(p.client);
     server = pinned(p.server);
@@ -142,7 +142,7 @@ void demand_pins_nothing(void **state)
     assert_int_equal(pinned(p.client), client);
     assert_int_equal(pinned(p.server), server);
     assert_int_equal(lane_counter("pinned_bytes"), device);
-    if (!registers_each(p.server)) { /* each once, whatever it is used for */
+    if (!registers_each(p.server)) { /* one registration each, for all uses */
         assert_true(node_counter(p.client, "demand_bytes") >= (uint64_t)BUFFERS * SIZE);
         assert_true(node_counter(p.server, "demand_bytes") >= (uint64_t)BUFFERS * SIZE);
         assert_int_equal(registrations(&p) - before, 2 * (BUFFERS - 1));
@@ -157,8 +157,8 @@ void demand_pins_nothing(void **state)
     pair_exchange(&p, SIZE, 4);
 }
 
-/* What is mapped there at the time of the message is what moves, and that takes no new
- * registration: unmapped and mapped anew, discarded, a file, copied for a child. */
+/* A message moves the pages mapped at its time, without a new registration: after remapping,
+ * discarding, mapping a file, and fork. */
 void demand_follows_mappings(void **state)
 {
     char name[] = "/tmp/demand-XXXXXX";
@@ -190,7 +190,7 @@ void demand_follows_mappings(void **state)
         map(&out, out.arena, i == 0 ? fd : -1);
         move(&p, &out, &in, 5);
         fflush(NULL);
-        child = fork(); /* all pages are to be copied when the next one is written */
+        child = fork(); /* make all pages copy-on-write */
         if (child == 0) {
             memset(out.base[0], 0, SIZE);
             _exit(0);
@@ -205,8 +205,8 @@ void demand_follows_mappings(void **state)
     close(fd);
 }
 
-/* What cannot be read or written is told as ever, of memory that is cached, too, and the link
- * lives. */
+/* Unreadable or unwritable memory is reported as usual, even if cached, and the link stays
+ * up. */
 void demand_is_looked_at(void **state)
 {
     struct blob out, in;
@@ -221,7 +221,7 @@ void demand_is_looked_at(void **state)
     for (int i = 0; i < 2; i++) {
         move(&p, &out, &in, 1);
         lost = links_lost(&p);
-        /* a source that is only read: it moves, perhaps copied */
+        /* a read-only source is sent, by a copy or in place */
         blob_fill(&out, 2);
         assert_int_equal(mprotect(out.arena, MAPPED, PROT_READ), 0);
         blob_canary(&in);
@@ -232,7 +232,7 @@ void demand_is_looked_at(void **state)
         op_check(&recv, SIZE);
         blob_check(&in, 2, SIZE);
         assert_int_equal(mprotect(out.arena, MAPPED, PROT_READ | PROT_WRITE), 0);
-        /* a sink that may not be written, and one that is not there */
+        /* a read-only sink, and an unmapped one */
         for (int gone = 0; gone < 2; gone++) {
             if (gone)
                 assert_int_equal(munmap(in.arena, MAPPED), 0);
@@ -254,8 +254,8 @@ void demand_is_looked_at(void **state)
     munmap(in.arena, MAPPED);
 }
 
-/* Who unmaps memory in the middle of its operation loses the operation and perhaps the link,
- * and nothing else. */
+/* Unmapping memory in the middle of its operation fails the operation and perhaps the link,
+ * nothing else. */
 void demand_is_lost_in_the_middle(void **state)
 {
     struct blob out, in;
@@ -285,7 +285,7 @@ void demand_is_lost_in_the_middle(void **state)
         pump_until_reported(&recv);
         assert_int_equal(send.reports, 1);
         assert_int_equal(recv.reports, 1);
-        if (victim == &out && recv.error == 0) /* before it was unmapped */
+        if (victim == &out && recv.error == 0) /* read before the unmapping */
             blob_check(&in, 1, SIZE);
         munmap(victim == &out ? in.arena : out.arena, MAPPED);
         pair_reconnect(&p);

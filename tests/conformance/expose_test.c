@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What is open to a peer: when an operation was reported, nothing of it is, whatever protocol
- * moved it and however it ended.  What a window opens and to whom is tested for every fabric in
- * fabric_test.c.
+ * Memory open to a peer: none of an operation's when the operation is reported, for every
+ * protocol and every end. fabric_test.c tests for every fabric which range a window opens, and
+ * to which peer.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "cases.h"
 #include "../fabric/loop.h"
 
-/* Over the loop fabric it is seen at once; elsewhere attackers try (tests/hostile). */
+/* Checked by the loop fabric's census; over other fabrics tests/hostile attacks. */
 static void nothing_open(void)
 {
     struct loop_census census;
@@ -19,7 +19,7 @@ static void nothing_open(void)
     assert_int_equal(census.windows, 0);
 }
 
-/* Nothing of this operation was open when its end was told.  (Nothing else was going on.) */
+/* Checks that no memory was open when this operation, the only one, was reported. */
 static void shut_when_told(const struct op *op)
 {
     assert_int_equal(op->open, 0);
@@ -30,7 +30,7 @@ static uint64_t windows(const struct pair *p)
     return node_counter(p->client, "windows") + node_counter(p->server, "windows");
 }
 
-/* `exposer`: which of the two alone opens memory, 0 the send, 1 the receive, -1 either. */
+/* `exposer`: the side that opens memory, 0 the send, 1 the receive, -1 either. */
 static void exchange(struct pair *p, struct blob *out, struct blob *in, bool recv_first,
                      int exposer, uint64_t seed)
 {
@@ -102,8 +102,8 @@ void nothing_stays_open(void **state)
     }
 }
 
-/* A receive that has invited, and a send that has offered its memory, are cancelled: their
- * memory is shut when that is reported. */
+/* A receive that has sent INVITE and a send that has offered its memory are cancelled: their
+ * memory is closed when the cancel is reported. */
 void cancelled_ones_are_shut(void **state)
 {
     struct pair p;
@@ -124,7 +124,7 @@ void cancelled_ones_are_shut(void **state)
         pump_until_reported(&recv);
         pump_until_reported(&send);
         nothing_open();
-        /* one alone, so that nothing hides behind the other's end */
+        /* one at a time, so that the other's end cannot mask a failure */
         post_recv(&recv, p.server, p.to_client, &in, 3);
         pump_times(i);
         op_cancel(&recv);
@@ -149,15 +149,13 @@ static uint64_t shown(void)
     return census.shown;
 }
 
-/*
- * Without windows: what a peer may use is registered for one operation, and deregistered when
- * the host is told of its end.  (The engines' reserve blocks are there from the beginning.)
- */
+/* Without windows memory for a peer is registered for one operation, and deregistered before
+ * the operation is reported. Only the engines' reserve blocks stay registered. */
 void nothing_stays_registered_for_peers(void **state)
 {
     static const struct {
         const char *options;
-        int exposer; /* as for exchange */
+        int exposer; /* as in exchange() */
     } lanes[] = {{"loop_windows=0,loop_each=1,rndv=write", 1},
                  {"loop_windows=0,loop_each=1,rndv=write,pack_threshold=1G,lists=pack", 1},
                  {"loop_windows=0,loop_each=1,rndv=read", 0},
@@ -167,7 +165,7 @@ void nothing_stays_registered_for_peers(void **state)
                  {"loop_windows=0,loop_each=1,rndv=auto,loop_chaos=1,unit=64K", -1}};
 
     if (!lane.is_loop || lane.is_elan4)
-        skip(); /* Elan4 opens all memory to everybody, whatever is registered */
+        skip(); /* Elan4 opens all memory to all peers */
     for (size_t i = 0; i < sizeof lanes / sizeof lanes[0]; i++) {
         struct pair p;
         struct blob out[2], in[2];
@@ -218,8 +216,8 @@ void nothing_stays_registered_for_peers(void **state)
     }
 }
 
-/* Far more operations than windows: what finds none waits, in both directions at a time, and
- * all are moved. */
+/* Far more operations than windows, in both directions: operations without a window wait, and
+ * all complete. */
 void few_windows_suffice(void **state)
 {
     enum { N = 64, SIZE = 20000 };
@@ -236,7 +234,7 @@ void few_windows_suffice(void **state)
 
         bed_options(options[k]);
         pair_open(&p);
-        pair_exchange(&p, SIZE, 1000); /* the server knows the client */
+        pair_exchange(&p, SIZE, 1000); /* let the server learn the client's address */
         for (int way = 0; way < 2; way++) {
             struct node *from = way ? p.server : p.client;
             for (int i = 0; i < N; i++) {
@@ -268,8 +266,8 @@ void few_windows_suffice(void **state)
     }
 }
 
-/* Clients that ask to write and then sleep have few of the windows: those who come last find
- * some, as does one that does not sleep; and each gets on when it wakes. */
+/* Clients that ask to write and then sleep hold few of the windows. Later clients find some,
+ * and so does one that does not sleep. Each sleeper goes on when it wakes. */
 void windows_of_greedy_ones(void **state)
 {
     enum { GREEDY = 8, N = 12, SIZE = 100000 };
@@ -295,7 +293,7 @@ void windows_of_greedy_ones(void **state)
             post_send(&send[i][k], greedy[i].client, greedy[i].to_server, &out[i][k], k);
         }
     }
-    pump_times(100); /* the server has been asked */
+    pump_times(100); /* let the requests reach the server */
     for (int i = 0; i < GREEDY; i++) {
         greedy[i].client->asleep = true;
         for (int k = 0; k < N; k++)
@@ -319,8 +317,8 @@ void windows_of_greedy_ones(void **state)
     nothing_open();
 }
 
-/* The receiver has read a send's memory and answers: the send is told first, though its memory
- * takes long to be closed. */
+/* The receiver has read a send's memory and answers: the send is reported first, though closing
+ * its memory is slow. */
 void answer_waits_until_shut(void **state)
 {
     struct pair p;
@@ -335,9 +333,10 @@ void answer_waits_until_shut(void **state)
     pair_open(&p);
     assert_int_equal(rme_option_get(p.server->rme, "loop_read", &reads), 0);
     if (!reads)
-        skip(); /* the sender writes, and a receive itself waits until it is shut */
+        /* the sender writes, and a receive is reported only when its memory is closed */
+        skip();
     if (strstr(rme_key_opens(p.client->rme), "one peer") == NULL)
-        skip(); /* no windows: nothing is closed */
+        skip(); /* no windows to close */
     for (int i = 0; i < 2; i++) {
         blob_flat(&data[i], 300000);
         blob_flat(&answer[i], 100);
@@ -355,7 +354,7 @@ void answer_waits_until_shut(void **state)
         assert_int_equal(send[0].reports, 0);
         assert_int_equal(recv[1].reports, 0);
         loop_hold(0);
-        if (round) /* or the link is lost: what was read is sent */
+        if (round) /* or the link fails: data that was read counts as sent */
             loop_kill_links("client");
         pump_until_reported(&send[0]);
         pump_until_reported(&recv[1]);

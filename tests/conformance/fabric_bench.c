@@ -83,7 +83,7 @@ int bench_close(void **state)
     assert_int_equal(census.windows, 0);
     assert_int_equal(census.rx_held, 0);
     assert_int_equal(census.tx_held, 0);
-    assert_int_equal(rnr, census.rnr); /* 0, but in the test that provokes them */
+    assert_int_equal(rnr, census.rnr); /* 0 except in the test that provokes them */
     return 0;
 }
 
@@ -201,7 +201,7 @@ static bool has_both(const struct host *h)
     return lane.ops->link_lanes && lane.ops->link_lanes(h->link, 1) == 2;
 }
 
-/* The second device comes when the client has something for two. */
+/* Waits until the client has connected its second device, on the first large transfer. */
 static void wait_for_both(void)
 {
     static uint8_t byte;
@@ -276,7 +276,7 @@ uint64_t bench_expose(struct host *h, const struct rme_mr *mr, void *base, size_
         return range->key =
                    lane.ops->link_key ? lane.ops->link_key(h->link, mr->rkey) : mr->rkey;
     assert_int_equal(lane.ops->expose(h->link, range, 1, access), 0);
-    /* Requests complete in order: when a second window is closed, the first is open. */
+    /* Requests complete in order: once a second window is closed, the first is open. */
     assert_int_equal(lane.ops->expose(h->link, &other, 1, access), 0);
     bench_unexpose(h, &other);
     return range->key;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * fabric_bench.h - two hosts of one fabric on a test bench, driven by hand below the engine.
+ * fabric_bench.h - two hosts of one fabric, driven by hand below the engine.
  *
- * Both are polled from one thread; what they report is written down in order, received buffers
- * are copied and given back at once unless a test keeps them.
+ * One thread polls both. Their events are recorded in order; received buffers are copied and
+ * returned at once unless a test keeps them.
  */
 #ifndef TESTS_FABRIC_BENCH_H
 #define TESTS_FABRIC_BENCH_H
@@ -14,7 +14,7 @@
 
 #define BENCH_RX_SIZE 4096
 #define BENCH_EVENTS  4096
-#define BENCH_RX      32 /* receive buffers promised to each link */
+#define BENCH_RX      32 /* receive buffers advertised to each link */
 
 struct bench_event {
     enum rme_event_type type;
@@ -24,9 +24,9 @@ struct bench_event {
     uint32_t imm;
     struct rme_xfer *xfer;
     void *closed;
-    void *rx; /* when kept */
+    void *rx; /* the receive buffer, if kept */
     size_t length;
-    uint8_t data[64]; /* the beginning of a message or of hello data */
+    uint8_t data[64]; /* first bytes of a message or of hello data */
 };
 
 struct host {
@@ -34,47 +34,47 @@ struct host {
     struct rme_addr *listen;
     struct rme_options *options;
     struct rme_stats stats;
-    bool keep_rx;      /* do not give buffers back */
-    bool reject;       /* answer requests with no */
-    const char *hello; /* in answers */
+    bool keep_rx;      /* keep receive buffers */
+    bool reject;       /* reject connection requests */
+    const char *hello; /* hello data of answers */
     struct bench_event *seen;
     int nseen;
-    struct rme_link *link; /* the last one that came up */
+    struct rme_link *link; /* the link that came up last */
 };
 
 extern struct host server, client;
 
-/* cmocka fixtures: both hosts open, the server listens on lane_uri(0); nothing left behind at
- * the end. */
+/* cmocka fixtures: both hosts open, the server listening on lane_uri(0); bench_close checks
+ * that nothing is left. */
 int bench_open(void **state);
 int bench_close(void **state);
 
 void bench_poll(struct host *h);
-/* Polls both until `h` has seen `count` events of a type (since the last bench_forget); fails
- * the test after 10 s. */
+/* Polls both until `h` has seen `count` events of a type since the last bench_forget; fails the
+ * test after 10 s. */
 void bench_until(struct host *h, enum rme_event_type type, int count);
-/* Polls both a few hundred times: what must not happen has had its chance. */
+/* Polls both a few hundred times, to give forbidden events a chance. */
 void bench_idle(void);
 int bench_count(const struct host *h, enum rme_event_type type);
-/* The n-th event (0 …) of a type. */
+/* Returns the n-th event (0 …) of a type. */
 struct bench_event *bench_event(struct host *h, enum rme_event_type type, int n);
 void bench_forget(void);
 
 /* Starts a link from the client to a URI. */
 struct rme_link *bench_dial(const char *uri, const char *hello, void *owner);
-/* A link that is up at both ends, over both devices where the lane says so. */
+/* Brings a link up at both ends, over both devices if the lane has two. */
 void bench_connect(void);
-/* Ends the link of both, waits for both LINK_DOWNs and frees them. */
+/* Ends the link at both ends, waits for both LINK_DOWNs and frees the links. */
 void bench_disconnect(void);
 
-/* The key by which the other end may write (or read) this range of a registration of the
- * host's: that of a window, where there are any.  The link is up; events are forgotten. */
+/* Opens a range of the host's registration to the other end and returns its key: of a memory
+ * window if the fabric has windows. The link is up; recorded events are dropped. */
 uint64_t bench_expose(struct host *h, const struct rme_mr *mr, void *base, size_t length,
                       unsigned access, struct rme_range *range);
-/* Closes it again. */
+/* Closes the range. */
 void bench_unexpose(struct host *h, struct rme_range *range);
 
-/* A send buffer; polls its host until there is one. */
+/* Returns a send buffer; polls the host until one is free. */
 void *bench_tx(struct host *h);
 /* Sends a text from one end. */
 void bench_send(struct host *h, const char *text);

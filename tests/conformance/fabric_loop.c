@@ -10,7 +10,7 @@ static void only_over_loop(void)
         skip();
 }
 
-/* With the rules of Elan4 links do not fail: fabric_loop_elan4.c */
+/* With Elan4's rules links do not fail: see fabric_loop_elan4.c. */
 static void only_where_links_fail(void)
 {
     if (!lane.is_loop || lane.is_elan4)
@@ -33,7 +33,7 @@ static void free_links(void)
     lane.ops->link_free(server.link);
 }
 
-/* One message more than promised is an error, however many buffers other links have. */
+/* One message more than advertised fails, even if other links have free buffers. */
 void loop_counts_receiver_not_ready(void **state)
 {
     (void)state;
@@ -68,8 +68,7 @@ void loop_waits_for_flush(void **state)
     bench_disconnect();
 }
 
-/* Data is fetched when the device gets to it: what is overwritten too early arrives
- * overwritten. */
+/* The loop's device fetches data late: a source overwritten too early arrives overwritten. */
 void loop_moves_data_late(void **state)
 {
     char here[16] = "too early", there[16] = "";
@@ -168,7 +167,7 @@ void loop_hosts_nobody_answers(void **state)
     lane.ops->link_free(link);
 }
 
-/* What fabric.h forbids is counted and named. */
+/* The loop counts and names violations of fabric.h. */
 void loop_notices_breaches(void **state)
 {
     char memory[8];
@@ -188,7 +187,7 @@ void loop_notices_breaches(void **state)
     struct rme_piece piece = {1, 1, seg, 2};
     struct rme_xfer x = {.piece = &piece, .npiece = 1, .bytes = 4};
     lane.ops->xfer(client.link, &x);
-    /* the empty segment; where max_sge is 1, the second one too */
+    /* the empty segment, and the second one if max_sge is 1 */
     assert_in_range(census().violations, 2, 3);
     uint64_t before = census().violations;
     free_links();
@@ -196,7 +195,7 @@ void loop_notices_breaches(void **state)
     loop_clear();
 }
 
-/* The order in which one run sees its events, as a number. */
+/* Returns a hash of the order in which one run receives its events. */
 static uint64_t one_chaotic_run(void)
 {
     enum { N = 20, SIZE = 256 };

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Tests of what only the loop fabric has: its strictness and its knobs.  Skipped over other
- * fabrics. */
+/* Tests of the loop fabric's own checks and knobs. Skipped over other fabrics. */
 #ifndef TESTS_FABRIC_LOOP_TESTS_H
 #define TESTS_FABRIC_LOOP_TESTS_H
 

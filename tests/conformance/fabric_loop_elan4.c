@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The rules of Quadrics Elan4, as the loop fabric has them with the option loop_elan4. */
+/* Elan4's rules in the loop fabric (option loop_elan4). */
 #include "fabric_loop.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 enum { SIZE = 4096 };
 
-/* One write from the client to the server, of memory registered on both sides. */
+/* One write from the client to the server, both memories registered. */
 struct written {
     uint8_t here[SIZE], there[SIZE];
     struct rme_mr here_mr, there_mr;
@@ -40,7 +40,7 @@ static struct loop_census census(void)
     return c;
 }
 
-/* Queues a write with an immediate behind it. */
+/* Queues a write followed by an immediate. */
 static void write_new(struct written *w)
 {
     memset(w, 0, sizeof *w);
@@ -61,8 +61,8 @@ static void write_free(struct written *w)
     lane.ops->dereg(server.f, &w->there_mr);
 }
 
-/* The client, whose work does not end, finds out that the link is lost; the server only when it
- * asks. */
+/* Waits for both LINK_DOWNs: the client's because its work does not complete, the server's
+ * after a liveness check. */
 static void both_hear(void)
 {
     bench_until(&client, RME_EV_LINK_DOWN, 1);
@@ -76,8 +76,8 @@ static void both_hear(void)
     lane.ops->link_free(server.link);
 }
 
-/* What is queued on a link that is lost never ends, and the other side hears nothing.  A link
- * that is well is none the worse for being asked about. */
+/* Work queued on a lost link never completes, and the other side gets no event. A liveness
+ * check does not harm a healthy link. */
 void loop_elan4_loses_links(void **state)
 {
     struct written w;
@@ -101,7 +101,7 @@ void loop_elan4_loses_links(void **state)
     write_free(&w);
 }
 
-/* Memory that nobody has registered: a breach, and the transfer never ends. */
+/* Unregistered memory is a violation, and the transfer never completes. */
 void loop_elan4_notices_breaches(void **state)
 {
     struct written w;
@@ -121,7 +121,7 @@ void loop_elan4_notices_breaches(void **state)
     loop_clear();
 }
 
-/* A remote event needs no buffer of the peer. */
+/* A remote event uses no receive buffer of the peer. */
 void loop_elan4_events_need_no_buffer(void **state)
 {
     struct written w;
@@ -145,8 +145,7 @@ void loop_elan4_events_need_no_buffer(void **state)
     write_free(&w);
 }
 
-/* The end of a link that one side asks for stops no data: until LINK_DOWN its memory is
- * written. */
+/* Ending a link at one side stops no data: memory is written until LINK_DOWN. */
 void loop_elan4_data_moves_until_down(void **state)
 {
     enum { ROUNDS = 20 };
@@ -181,7 +180,7 @@ void loop_elan4_data_moves_until_down(void **state)
 
 enum { LINE = 6 };
 
-/* What the server hears of what is queued, a letter each: m of a message, i of an immediate. */
+/* Records the server's events, a letter each: m for a message, i for an immediate. */
 static void hear(char seen[LINE + 1])
 {
     int n = 0;
@@ -208,7 +207,7 @@ static void one_line(const char *queued, char seen[LINE + 1])
         case '|':
             lane.ops->barrier(client.link);
             break;
-        default: /* o: ordered; i: not */
+        default: /* o: ordered; i: unordered */
             x[i].ordered = queued[i] == 'o';
             lane.ops->xfer(client.link, &x[i]);
             immediates++;
@@ -223,7 +222,7 @@ static void one_line(const char *queued, char seen[LINE + 1])
     bench_forget();
 }
 
-/* A report overtakes messages, and they it; one that is ordered does neither. */
+/* An unordered immediate and messages overtake each other; an ordered one stays in place. */
 void loop_elan4_reports_have_no_place(void **state)
 {
     char seen[LINE + 1];
@@ -256,7 +255,7 @@ void loop_elan4_barrier_keeps_order(void **state)
     }
 }
 
-/* A report waits for what was queued before it of its operation, and for nothing else. */
+/* An immediate waits for earlier transfers of its operation alone. */
 void loop_elan4_reports_wait_for_their_own(void **state)
 {
     struct rme_xfer own = {.notify = RME_NOTIFY_IMM, .imm = 7};

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What a link over two devices owes: notifications and messages in the order in which they were
- * queued, each notification behind the data of its operation, whichever device carried it.  The
- * lanes with stripe_bytes=1 send every transfer that way; best with a link, on which data takes
- * its time.
+ * Order on a link over two devices: notifications and messages arrive as queued, each
+ * notification behind its operation's data, whichever device carried the data. Lanes with
+ * stripe_bytes=1 stripe every transfer; a slow link makes the test stronger.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +12,7 @@
 
 #define OPS   48
 #define PIECE 16384u
-#define PARTS 4u /* transfers of an operation */
+#define PARTS 4u /* transfers per operation */
 #define AREA  (PARTS * PIECE)
 
 struct work {
@@ -41,7 +40,8 @@ static void check_op(const uint8_t *memory, int op)
             fail_msg("operation %d was told, and its byte %zu was not there", op, i);
 }
 
-/* Each is one transfer; the last one tells, by an immediate or, of reads, by a message. */
+/* Posts one transfer per part; the last one notifies, by an immediate, or by a message behind
+ * reads. */
 static void post_op(struct work *w, int op, uint8_t *here, const struct rme_mr *mr,
                     uintptr_t there, uint64_t key, bool read)
 {
@@ -70,7 +70,7 @@ static void post_op(struct work *w, int op, uint8_t *here, const struct rme_mr *
     }
 }
 
-/* What the server sees next has to be what was queued next. */
+/* Checks that the server's next events are the ones queued next. */
 static void check_events(int *from, int *op, bool *between, const uint8_t *memory)
 {
     for (; *from < server.nseen; ++*from) {
@@ -125,7 +125,8 @@ static void in_order(bool read)
     while (op < OPS || between) {
         if (lane_now() > end)
             fail_msg("operation %d of %d was not told within 30 s", op, OPS);
-        if (posted < OPS && posted < op + 4) { /* BENCH_RX buffers do for all that tells */
+        /* BENCH_RX buffers suffice for all notifications */
+        if (posted < OPS && posted < op + 4) {
             post_op(&work[posted], posted, here, &here_mr, (uintptr_t)there, key, read);
             posted++;
             lane.ops->flush(client.f);
@@ -136,7 +137,7 @@ static void in_order(bool read)
     }
     bench_until(&client, RME_EV_XFER_DONE, OPS * PARTS);
     assert_int_equal(bench_count(&client, RME_EV_XFER_DONE), OPS * PARTS);
-    /* each device had work all along, so about half of it */
+    /* each device was busy throughout, so each carried about half */
     assert_in_range(client.stats.value[RME_C_STRIPED] - before, OPS * PARTS / 4,
                     OPS * PARTS * 3 / 4);
     bench_forget();
@@ -161,7 +162,7 @@ void striped_reads_are_told_in_order(void **state)
     in_order(true);
 }
 
-/* A link that ends in the middle: one LINK_DOWN, behind all else, and nothing moves then. */
+/* A link that ends midway: one LINK_DOWN as the last event, and no data moves after it. */
 void a_striped_link_ends_once(void **state)
 {
     struct rme_mr here_mr, there_mr;

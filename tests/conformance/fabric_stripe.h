@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Tests of links over two devices.  Skipped where the lane has none. */
+/* Tests of links over two devices. Skipped where the lane has one. */
 #ifndef TESTS_FABRIC_STRIPE_H
 #define TESTS_FABRIC_STRIPE_H
 

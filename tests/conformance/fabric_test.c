@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What fabric.h promises, on any fabric.  Tests of the loop fabric's own strictness are in
- * fabric_loop.c. */
+/* The contract of fabric.h, on any fabric. fabric_loop.c tests the loop fabric's own checks. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,7 +12,7 @@
 
 #define REMOTE (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)
 
-/* Memory of both sides, registered. */
+/* Registered memory of both sides. */
 struct ground {
     uint8_t *here, *there;
     struct rme_mr here_mr, there_mr;
@@ -71,8 +70,9 @@ static void hello_both_ways(void **state)
     bench_disconnect();
 }
 
-/* What it takes for that is gone afterwards, and no link minds.  A device may have no way to
- * itself; the software HCA has, and a request costs it something, a read more than a write. */
+/* Measuring leaves no resources behind and does not affect links. A device may be unable to
+ * loop back to itself. The software HCA can, and there a request has a cost, higher for a
+ * read. */
 static void pieces_are_measured(void **state)
 {
     int measured = 0, reads = 0;
@@ -164,7 +164,7 @@ static void messages_keep_their_order(void **state)
     bench_disconnect();
 }
 
-/* A full buffer goes through whole. */
+/* A message of the largest size arrives complete. */
 static void message_of_full_size(void **state)
 {
     (void)state;
@@ -182,8 +182,8 @@ static void message_of_full_size(void **state)
     bench_disconnect();
 }
 
-/* Every promised buffer can be used, again and again.  A promise holds from the next flush on,
- * as the engine's grants do. */
+/* Every advertised buffer can be used again and again, from the flush after its reservation on;
+ * the engine's grants rely on this. */
 static void promised_buffers_suffice(void **state)
 {
     (void)state;
@@ -193,7 +193,7 @@ static void promised_buffers_suffice(void **state)
     server.keep_rx = true;
     for (int round = 0; round < 8; round++) {
         bench_forget();
-        lane.ops->flush(server.f); /* whoever tells the peer of the buffers flushes too */
+        lane.ops->flush(server.f); /* the engine flushes after advertising buffers, too */
         for (int i = 0; i < BENCH_RX + 16; i++) {
             bench_send(&client, "x");
             bench_poll(&client);
@@ -214,7 +214,7 @@ static void promised_buffers_suffice(void **state)
     bench_disconnect();
 }
 
-/* Taken without end, send buffers run out, and TX_ROOM tells when there are some again. */
+/* Send buffers run out, and TX_ROOM reports that some are free again. */
 static void send_buffers_run_out(void **state)
 {
     enum { MANY = 100000 };
@@ -225,7 +225,8 @@ static void send_buffers_run_out(void **state)
     assert_non_null(tx);
     bench_connect();
     for (int rounds = 0; rounds == 0 || bench_count(&client, RME_EV_TX_ROOM) != 0; rounds++) {
-        int before = n; /* what was sent to connect may come back later: then there is room */
+        /* the buffer of the connection request may return later and make room */
+        int before = n;
         while (n < MANY && (tx[n] = lane.ops->tx_get(client.link)))
             n++;
         assert_in_range(n, before + 1, MANY - 1);
@@ -242,7 +243,7 @@ static void send_buffers_run_out(void **state)
     free(tx);
 }
 
-/* A write of several pieces, each gathering from pieces here, with an immediate behind. */
+/* A write to several pieces, each gathered from local pieces, followed by an immediate. */
 static void write_with_immediate(void **state)
 {
     struct ground g;
@@ -289,7 +290,7 @@ static void write_with_immediate(void **state)
     ground_close(&g);
 }
 
-/* A scattering read with a message behind it: the message comes when the data is here. */
+/* A scattering read followed by a message: the message arrives after the data. */
 static void read_with_message(void **state)
 {
     struct ground g;
@@ -329,7 +330,7 @@ static void read_with_message(void **state)
     ground_close(&g);
 }
 
-/* More transfers than any queue holds; the immediate of the last comes after all data. */
+/* More transfers than any queue holds; the last one's immediate arrives after all data. */
 static void last_notification_follows_all_data(void **state)
 {
     enum { MANY = 1000, SIZE = 64 };
@@ -362,7 +363,7 @@ static void last_notification_follows_all_data(void **state)
     free(x);
 }
 
-/* Messages, immediates and messages behind transfers arrive as they were queued. */
+/* Messages, immediates and messages behind transfers arrive in the order of queueing. */
 static void notifications_keep_their_order(void **state)
 {
     struct ground g;
@@ -378,7 +379,7 @@ static void notifications_keep_their_order(void **state)
     for (int i = 0; i < 6; i++) {
         x[i] = (struct rme_xfer){.notify = RME_NOTIFY_IMM,
                                  .imm = (uint32_t)i,
-                                 .ordered = true, /* reports may overtake */
+                                 .ordered = true, /* unordered reports may overtake */
                                  .piece = &piece,
                                  .npiece = 1,
                                  .bytes = g.size};
@@ -416,8 +417,8 @@ static void notifications_keep_their_order(void **state)
     ground_close(&g);
 }
 
-/* Beyond the registered range, with a wrong key, or without the right: the link dies, the
- * memory stays. */
+/* Access beyond the registered range, with a wrong key or without permission: the link fails,
+ * memory is unchanged. */
 static void forbidden_access_kills_the_link(void **state)
 {
     (void)state;
@@ -440,7 +441,7 @@ static void forbidden_access_kills_the_link(void **state)
         if (kind == 0)
             piece.raddr += g.size - 63;
         else if (kind == 1)
-            piece.rkey ^= 0x5a0000005a00; /* both keys, where there are two */
+            piece.rkey ^= 0x5a0000005a00; /* both keys, if the memory has two */
         else if (kind == 2)
             piece = (struct rme_piece){(uintptr_t)page, page_range.key, &seg, 1};
         else
@@ -462,11 +463,11 @@ static void forbidden_access_kills_the_link(void **state)
         ground_close(&g);
         free(page);
     }
-    loop_clear(); /* these breaches were meant */
+    loop_clear(); /* drop the intended violations */
 }
 
-/* A key is good for its range, one direction, one link, until it is closed: in every other case
- * the link dies and the memory stays. */
+/* A key is valid for its range, one direction and one link, until the range is closed. Any
+ * other use fails the link and leaves memory unchanged. */
 static void a_key_opens_one_range_to_one_peer(void **state)
 {
     (void)state;
@@ -478,7 +479,7 @@ static void a_key_opens_one_range_to_one_peer(void **state)
         struct rme_link *other_client = NULL, *other_server = NULL;
 
         bench_connect();
-        if (kind == 6) { /* the first link stays, a second one is tried */
+        if (kind == 6) { /* keep the first link and try a second one */
             other_client = client.link;
             other_server = server.link;
         }
@@ -490,7 +491,7 @@ static void a_key_opens_one_range_to_one_peer(void **state)
         struct rme_piece piece = {(uintptr_t)g.there + 101, range.key, &seg, 1};
         struct rme_xfer x = {
             .notify = RME_NOTIFY_NONE, .piece = &piece, .npiece = 1, .bytes = 64};
-        if (kind < 6) { /* first as it is meant */
+        if (kind < 6) { /* first the permitted access */
             lane.ops->xfer(client.link, &x);
             lane.ops->flush(client.f);
             bench_until(&client, RME_EV_XFER_DONE, 1);
@@ -508,8 +509,8 @@ static void a_key_opens_one_range_to_one_peer(void **state)
         else if (kind == 3)
             bench_unexpose(&server, &range);
         else if (kind == 4)
-            piece.rkey = g.there_mr.rkey; /* of the registration */
-        /* the window is bound to other bytes later; the old key opens neither */
+            piece.rkey = g.there_mr.rkey; /* the registration's key */
+        /* bind the window to other bytes: the old key opens neither range */
         else if (kind == 5) {
             struct rme_range next;
             bench_unexpose(&server, &range);
@@ -536,11 +537,11 @@ static void a_key_opens_one_range_to_one_peer(void **state)
         }
         ground_close(&g);
     }
-    loop_clear(); /* these breaches were meant */
+    loop_clear(); /* drop the intended violations */
 }
 
-/* Windows are bounded: who finds none is told, and finds one when another is closed, or its
- * link is down. */
+/* The number of windows is bounded: an attempt without a free window fails, and succeeds once
+ * another is closed or its link is down. */
 static void windows_come_back(void **state)
 {
     (void)state;
@@ -608,7 +609,7 @@ static void link_down_comes_once_and_last(void **state)
     }
 }
 
-/* A message kept by the host outlives its link. */
+/* A message that the host keeps outlives its link. */
 static void received_buffer_outlives_its_link(void **state)
 {
     (void)state;
@@ -636,7 +637,7 @@ static void *late_wake(void *arg)
     return NULL;
 }
 
-/* wake() before or during a wait() ends it; an event after arm() does too. */
+/* wake() before or during a wait() ends the wait; so does an event after arm(). */
 static void sleep_ends_by_wake_or_event(void **state)
 {
     pthread_t thread;

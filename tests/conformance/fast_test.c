@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Messages that are written into memory which the receiver has lent to the sender: larger than
- * a receive buffer, up to 64 KiB.  How they mix with the others, what happens when there is no
- * room, when the memory is asked for again, and when a side goes.
+ * Eager ring: messages larger than a receive buffer, up to 64 KiB, written into memory that the
+ * receiver granted. Tests mixtures with other messages, a full ring, withdrawal, and the end of
+ * a side.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -19,10 +19,11 @@
 #define INVITING                                                                               \
     "fast_pool=16M,rx_size=2048,eager_max=64K,invite=1,measure_costs=0,zone_idle_ms=0,"        \
     "keepalive_ms=0,rndv=auto,"
-#define LENT_AFTER  4      /* exchanges until each side has been lent memory, for sure */
-#define FAST_SIZE   20000  /* bytes of a message that takes it, with the options above */
-#define LARGE_SIZE  200000 /* and of one that does not */
-#define MANY_ENOUGH 600    /* messages of others after which who sends none is idle */
+#define LENT_AFTER 4      /* exchanges after which each side has surely been granted a ring */
+#define FAST_SIZE  20000  /* bytes of a message that uses the ring, with the options above */
+#define LARGE_SIZE 200000 /* bytes of a message that does not */
+/* messages of other peers after which a peer that sends none is idle */
+#define MANY_ENOUGH 600
 
 static void lend(struct pair *p)
 {
@@ -36,13 +37,13 @@ static void open_lent(struct pair *p, const char *options)
     bed_options(options);
     pair_open(p);
     lend(p);
-    if (node_counter(p->server, "fast_grants") == 0) /* a lane whose options rule it out */
+    if (node_counter(p->server, "fast_grants") == 0) /* this lane's options rule the ring out */
         skip();
     assert_int_equal(node_counter(p->client, "fast_grants"), 1);
     assert_int_equal(node_counter(p->server, "fast_grants"), 1);
 }
 
-/* One message from client to server, or back; how many of them were fast. */
+/* Sends one message from client to server, or back; returns how many went through the ring. */
 static uint64_t one(struct pair *p, bool back, struct blob *out, struct blob *in, bool early,
                     uint64_t seed)
 {
@@ -84,15 +85,16 @@ void fast_contents(void **state)
             blob_split(&out, sizes[i], 1 + (int)i * 3 % 20, i + 1);
             blob_split(&in, sizes[i], 1 + way * 2, i + 77);
             uint64_t fast = one(&p, way & 1, &out, &in, way & 2, i * 4 + (uint64_t)way);
-            /* a device may have a better way, as has the largest in pieces for all */
+            /* the planner may prefer another way on a device, and for the largest in pieces on
+             * any */
             assert_in_range(fast, lane.is_loop && sizes[i] < 65536 ? 1 : 0, 1);
             blob_free(&out);
             blob_free(&in);
         }
 }
 
-/* A message costs one request and one credit, and is copied once on each side, also if its
- * receive came later and it could stay where it was until then; nothing is said. */
+/* A message costs one request, one credit, one copy on each side and no control message. This
+ * holds also for a message that stays in the ring until its receive is posted. */
 void fast_counts(void **state)
 {
     enum { N = 40 };
@@ -114,7 +116,7 @@ void fast_counts(void **state)
     regs = node_counter(p.client, "registrations") + node_counter(p.server, "registrations");
     for (uint64_t i = 0; i < N; i++)
         assert_int_equal(one(&p, false, &out, &in, i % 2, i), 1);
-    /* who was promised few credits gets all of them back: then none stays */
+    /* a peer with few credits gets all of them back early, so no message stays in the ring */
     aside = node_counter(p.server, "unmatched_eager") - node_counter(p.server, "fast_stayed") -
             aside;
     assert_int_equal(node_counter(p.client, "control_sent") +
@@ -125,7 +127,7 @@ void fast_counts(void **state)
     if (signalled != 0 && !lane.is_elan4 &&
         (lane.options == NULL || strstr(lane.options, "sq_depth") == NULL))
         assert_in_range(node_counter(p.client, "signalled") - signalled, 0, N / 4);
-    /* the writes, where they count, and credits */
+    /* the writes, if counted, and CREDIT messages */
     assert_in_range(node_counter(p.client, "send_requests") - sends, 0, N + N / 2);
     assert_int_equal(node_counter(p.client, "bytes_copied") +
                          node_counter(p.server, "bytes_copied") - copied,
@@ -137,8 +139,8 @@ void fast_counts(void **state)
     blob_free(&in);
 }
 
-/* A receive whose message will be written into lent memory needs no invitation, though its own
- * memory is registered and nothing else is under way. Where no memory is lent it does. */
+/* A receive sends no INVITE if its message will be written into the ring, though its own memory
+ * is registered and nothing else is in progress. Without a ring it sends one. */
 void fast_needs_no_invitation(void **state)
 {
     static const struct {
@@ -148,7 +150,7 @@ void fast_needs_no_invitation(void **state)
 
     (void)state;
     if (!lane.is_loop || lane.is_elan4)
-        skip(); /* elsewhere the device decides */
+        skip(); /* elsewhere the choice depends on the device */
     for (int c = 0; c < 2; c++) {
         struct pair p;
         struct blob out, in;
@@ -162,7 +164,7 @@ void fast_needs_no_invitation(void **state)
         } else {
             open_lent(&p, cases[c].options);
         }
-        if (registers_each(p.server)) /* then nobody invites */
+        if (registers_each(p.server)) /* no INVITEs then */
             skip();
         blob_zone(&in, p.server, FAST_SIZE);
         blob_flat(&out, FAST_SIZE);
@@ -183,7 +185,7 @@ void fast_needs_no_invitation(void **state)
     }
 }
 
-/* Segments of memory that one request of the client's device takes. */
+/* Returns the number of SGEs in one request of the client's device. */
 static uint64_t segments_of(const struct pair *p)
 {
     struct rme_counter row;
@@ -195,8 +197,8 @@ static uint64_t segments_of(const struct pair *p)
     return 0;
 }
 
-/* From memory that is registered already, a message large enough is not copied by its sender:
- * its host has it again when the send is reported. */
+/* A message that is large enough and in registered memory is not copied by its sender: the host
+ * may reuse the memory when the send is reported. */
 void fast_gathers(void **state)
 {
     static const size_t sizes[] = {16000, FAST_SIZE, 40000, 65000};
@@ -209,7 +211,7 @@ void fast_gathers(void **state)
     open_lent(&p, SMALL_AREA);
     if (lane.is_elan4 && lane.is_loop) /* its reports are apart */
         skip();
-    if (segments_of(&p) == 1) /* the header is one, and nothing can be gathered behind it */
+    if (segments_of(&p) == 1) /* the header takes the only SGE, so nothing can be gathered */
         skip();
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         blob_zone(&out, p.client, sizes[s]);
@@ -222,11 +224,12 @@ void fast_gathers(void **state)
         fast = 0;
         for (uint64_t i = 0; i < N; i++)
             fast += one(&p, false, &out, &in, i % 2, i);
-        /* where writes are held back the places are, and the next message goes another way */
+        /* where writes are held back their places are, too, and the next message goes another
+         * way */
         assert_in_range(fast, lane.is_elan4 ? N / 4 : N, N);
         assert_int_equal(node_counter(p.client, "fast_gathered") - gathered, fast);
         assert_int_equal(node_counter(p.client, "bytes_copied"), copied);
-        if (writes != 0 && !lane.is_elan4) /* there each segment is one */
+        if (writes != 0 && !lane.is_elan4) /* on Elan4 each segment is a write */
             assert_int_equal(node_counter(p.client, "rdma_writes") - writes, N);
         assert_int_equal(node_counter(p.client, "registrations"), regs);
         blob_free(&out);
@@ -234,7 +237,7 @@ void fast_gathers(void **state)
     }
 }
 
-/* Likewise pieces of a list that the cache of registrations knows. */
+/* The same for pieces of a list that are in the registration cache. */
 void fast_gathers_lists(void **state)
 {
     struct pair p;
@@ -246,7 +249,7 @@ void fast_gathers_lists(void **state)
     pair_open(&p);
     blob_split(&out, 40000, 5, 3);
     blob_flat(&in, 40000);
-    (void)one(&p, false, &out, &in, true, 1); /* by rendezvous, from where it is */
+    (void)one(&p, false, &out, &in, true, 1); /* by rendezvous, from its place */
     regs = node_counter(p.client, "registrations");
     (void)one(&p, false, &out, &in, true, 2);
     regs = node_counter(p.client, "registrations") - regs;
@@ -254,9 +257,9 @@ void fast_gathers_lists(void **state)
     gathered = node_counter(p.client, "fast_gathered");
     for (uint64_t i = 0; i < 10; i++)
         if (one(&p, false, &out, &in, i % 2, i) == 0)
-            break; /* a lane whose options rule it out */
+            break; /* this lane's options rule the ring out */
     gathered = node_counter(p.client, "fast_gathered") - gathered;
-    /* without a cache, as where nobody sees what is unmapped, it is registered each time */
+    /* without a cache, where unmappings are not detected, it is registered each time */
     if (lane.options == NULL && !lane.is_elan4 && regs == 0)
         assert_int_equal(gathered, 10);
     assert_true(gathered == 0 || gathered == node_counter(p.client, "sends_fast"));
@@ -264,8 +267,8 @@ void fast_gathers_lists(void **state)
     blob_free(&in);
 }
 
-/* Messages of a tag arrive in order, whichever way each of them takes, posted before their
- * receives and after. */
+/* Messages of a tag arrive in order, whichever protocol each takes, posted before and after
+ * their receives. */
 void fast_keeps_order(void **state)
 {
     enum { N = 60 };
@@ -306,8 +309,8 @@ void fast_keeps_order(void **state)
                 10);
 }
 
-/* The receiver's host takes nothing: what finds no room goes by rendezvous, and none is lost or
- * waits. */
+/* The receiver's host consumes nothing: messages that find the ring full go by rendezvous; none
+ * is lost or waits. */
 void fast_runs_out(void **state)
 {
     enum { N = 40 };
@@ -327,7 +330,8 @@ void fast_runs_out(void **state)
         post_send(&send[i], p.client, p.to_server, &out[i], 4);
     }
     pump_until_counter(p.client, "control_sent", rts + N - 4);
-    assert_in_range(node_counter(p.client, "sends_fast") - fast, 1, 4); /* of the window */
+    /* bounded by the eager window */
+    assert_in_range(node_counter(p.client, "sends_fast") - fast, 1, 4);
     for (int i = 0; i < N; i++)
         post_recv(&recv[i], p.server, p.to_client, &in[i], 4);
     pump_until_all(recv, N);
@@ -341,13 +345,13 @@ void fast_runs_out(void **state)
     pump_times(20);
     blob_flat(&out[0], 30000);
     blob_flat(&in[0], 30000);
-    assert_int_equal(one(&p, false, &out[0], &in[0], true, 9), 1); /* there is room again */
+    assert_int_equal(one(&p, false, &out[0], &in[0], true, 9), 1); /* the ring has room again */
     blob_free(&out[0]);
     blob_free(&in[0]);
 }
 
-/* With many under way a rendezvous that copies nothing costs less than two copies, and order is
- * kept; one that is alone is written there. */
+/* With many messages in progress a rendezvous without copies costs less than two copies, and
+ * order is kept; a single message goes through the ring. */
 void fast_in_a_crowd(void **state)
 {
     enum { N = 24, SIZE = 10000 };
@@ -362,7 +366,7 @@ void fast_in_a_crowd(void **state)
     if (node_attribute(p.client, p.to_server, "cache_bytes") == 0)
         skip(); /* a rendezvous would copy as well */
     if (rme_option_get(p.client->rme, "credits_pool", &credits) != 0 || credits == 0)
-        skip(); /* no two are under way */
+        skip(); /* only one at a time is in progress */
     for (int i = 0; i < N; i++) {
         blob_flat(&out[i], SIZE);
         blob_flat(&in[i], SIZE);
@@ -382,7 +386,7 @@ void fast_in_a_crowd(void **state)
     }
     assert_in_range(node_counter(p.client, "sends_fast") - fast, 1, N / 2);
     assert_true(node_counter(p.client, "fast_crowded") - crowded >= N / 2);
-    for (uint64_t i = 0; i < N; i++) { /* the answer says that it was taken */
+    for (uint64_t i = 0; i < N; i++) { /* the answer acknowledges it */
         fast = one(&p, false, &out[0], &in[0], true, i);
         assert_in_range(fast, lane.is_loop ? 1 : 0, 1);
         (void)one(&p, true, &out[1], &in[1], true, i);
@@ -393,8 +397,8 @@ void fast_in_a_crowd(void **state)
     }
 }
 
-/* Where reports are apart, credits that come back do not say which places are free: who finds
- * no room goes another way, as nobody may have to say any more. */
+/* On fabrics with `reports_apart` returned credits do not tell which places are free. A message
+ * that finds no place goes another way, because the peer may send nothing more. */
 void fast_beside_reports(void **state)
 {
     enum { ROUNDS = 10, LARGE = 8, N = 24 };
@@ -463,8 +467,7 @@ void fast_unexpected(void **state)
     assert_in_range(node_counter(p.client, "sends_fast") - before, 6, N);
 }
 
-/* A send that was written is complete; a receive that is cancelled leaves its message to the
- * next one. */
+/* A written send is complete; a cancelled receive leaves its message to the next one. */
 void fast_cancel(void **state)
 {
     struct pair p;
@@ -497,7 +500,7 @@ void fast_cancel(void **state)
     blob_free(&in);
 }
 
-/* Sends that wait for the link, half of them cancelled there. */
+/* Sends that wait for the link; half of them are cancelled while waiting. */
 void fast_cancel_while_waiting(void **state)
 {
     enum { N = 16 };
@@ -520,7 +523,7 @@ void fast_cancel_while_waiting(void **state)
     p.server->asleep = false;
     for (int i = 1; i < N; i += 2)
         pump_until_reported(&send[i]);
-    for (int i = 0; i < N; i++) /* the others end in time */
+    for (int i = 0; i < N; i++) /* the others complete */
         next += i % 2 == 0 || send[i].error == 0;
     for (int i = 0; i < next; i++)
         post_recv(&recv[i], p.server, p.to_client, &in[i], 2);
@@ -537,7 +540,7 @@ void fast_cancel_while_waiting(void **state)
     }
 }
 
-/* The receive is too small: it fails, and the sender is told afterwards. */
+/* The receive is too small: it fails, and the sender is notified afterwards. */
 void fast_larger_than_receive(void **state)
 {
     struct pair p;
@@ -562,7 +565,7 @@ void fast_larger_than_receive(void **state)
     pair_exchange(&p, FAST_SIZE, 3);
 }
 
-/* One side does not know it, or does not want it: both ways go by rendezvous. */
+/* One side lacks the feature or disables it: both directions use rendezvous. */
 void fast_not_wanted(void **state)
 {
     struct pair p;
@@ -587,7 +590,7 @@ void fast_not_wanted(void **state)
     }
 }
 
-/* There is memory for one peer: who sends most gets it, from who sends nothing. */
+/* The server has memory for one ring: the busiest peer gets it, taken from an idle one. */
 void fast_is_withdrawn(void **state)
 {
     struct pair a, b;
@@ -612,15 +615,16 @@ void fast_is_withdrawn(void **state)
     pair_exchange(&a, FAST_SIZE, 2); /* by rendezvous */
     assert_int_equal(node_counter(a.client, "sends_fast"), before);
     for (int i = 0; i < MANY_ENOUGH && node_counter(a.client, "sends_fast") == before; i++)
-        pair_exchange(&a, FAST_SIZE, i); /* and again to the first */
+        pair_exchange(&a, FAST_SIZE, i); /* and back to the first */
     assert_true(node_counter(a.client, "sends_fast") > before);
     assert_int_equal(node_counter(a.server, "fast_withdrawn"), 2);
 }
 
-/* It is asked for again while messages that nobody receives are in it, and more are sent.  Who
- * has it sleeps and returns no credits, of which a new link has four where receive buffers are
- * not shared: a CREDIT and a RELEASE message take two, and the request needs two.  So the
- * server takes none for a probe. */
+/*
+ * The ring is withdrawn while it holds messages without receives and more are sent. Its user
+ * sleeps and returns no credits. A new link without a shared queue has four: CREDIT and RELEASE
+ * use two and the request needs two, so the server sends no probe.
+ */
 void fast_is_withdrawn_in_use(void **state)
 {
     enum { N = 6 };
@@ -660,8 +664,7 @@ void fast_is_withdrawn_in_use(void **state)
     }
 }
 
-/* A side goes while messages are under way; what was lent is back, and lent again to who comes
- * next. */
+/* A side ends while messages are in flight; its ring is freed and granted to the next peer. */
 void fast_ends_with_the_link(void **state)
 {
     enum { N = 8 };
@@ -694,7 +697,7 @@ void fast_ends_with_the_link(void **state)
     }
 }
 
-/* The server goes and comes back: the client is lent memory by the new one. */
+/* The server restarts: the new server grants the client a ring. */
 void fast_server_restarts(void **state)
 {
     struct pair p;

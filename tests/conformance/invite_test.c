@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Invitations: a receive that comes before its message opens its memory, and the sender writes
- * without asking.
+ * Receiver-first rendezvous: a receive posted before its message opens its memory by INVITE,
+ * and the sender writes without RTS.
  *
- * Whether an invitation has reached the sender before it sends is not left to chance: a small
- * message the other way, on the same link and therefore behind it, tells.
+ * A small message in the other direction, on the same link and behind INVITE, proves that
+ * INVITE has reached the sender.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,10 +12,10 @@
 
 enum { SIZE = 262144, TAG = 5, MARK = 99 };
 
-/* what the device may have at a time: a message of more is not invited */
+/* limit of bytes on the device: a larger message is not invited */
 #define INVITED ",xfer_bytes_peer=1M"
 
-/* where control messages are counted: probes of a silent peer are such, and time decides */
+/* where control messages are counted: probes would count as well, and depend on time */
 #define COUNTED ",keepalive_ms=0"
 
 struct counts {
@@ -29,8 +29,8 @@ static struct counts counts(const struct pair *p)
         node_counter(p->server, "invites_sent"), node_counter(p->client, "invites_taken")};
 }
 
-/* What came after `before`: control messages of the client and of the server, invitations sent
- * and taken. */
+/* Checks the counts since `before`: control messages of the client and of the server,
+ * invitations sent and taken. */
 static void check_counts(const struct pair *p, struct counts before, unsigned client,
                          unsigned server, unsigned sent, unsigned taken)
 {
@@ -42,8 +42,7 @@ static void check_counts(const struct pair *p, struct counts before, unsigned cl
     assert_int_equal(now.taken - before.taken, taken);
 }
 
-/* One byte from a node to the other one: everything that it has said before has arrived as
- * well. */
+/* Sends one byte from a node to the other: all its earlier messages have arrived as well. */
 static void mark(struct node *from, struct rme_addr *to, struct node *at, struct rme_addr *of)
 {
     struct op send, recv;
@@ -59,7 +58,8 @@ static void mark(struct node *from, struct rme_addr *to, struct node *at, struct
     blob_free(&in);
 }
 
-/* Where each operation registers its memory, nothing is open in advance, and nobody invites. */
+/* Skips the test if each operation registers its memory: no memory is opened in advance then,
+ * so no INVITE is sent. */
 static void needs_invitations(const struct pair *p)
 {
     if (registers_each(p->server))
@@ -76,7 +76,8 @@ static void server_has_heard(struct pair *p)
     mark(p->client, p->to_server, p->server, p->to_client);
 }
 
-/* Has it the credits to start something at once?  Who has few reserves none of them. */
+/* Returns whether the node has credits to start an operation at once. A peer with few credits
+ * reserves none. */
 static bool may_start(struct node *n, struct rme_addr *peer)
 {
     uint64_t needed = node_attribute(n, peer, "credits_granted") < 4 ? 1 : 3;
@@ -84,7 +85,7 @@ static bool may_start(struct node *n, struct rme_addr *peer)
     return node_attribute(n, peer, "credits_free") >= needed;
 }
 
-/* Until both may: credits of what they said before are still on their way back. */
+/* Polls until both may start: credits of earlier messages are still being returned. */
 static void both_may_start(const struct pair *p)
 {
     int64_t end = lane_now() + BED_PATIENCE_MS;
@@ -105,10 +106,8 @@ static void arrives(struct op *send, struct op *recv, const struct blob *in, uin
     blob_check(in, seed, size);
 }
 
-/*
- * Twenty messages whose receives come first; each costs so many control messages of the
- * client.  `heard`: the client knows of the invitation before it sends, else the two cross.
- */
+/* Sends twenty messages whose receives come first, and checks the client's control messages per
+ * message. `heard`: the client has INVITE before it sends; else both cross. */
 static void twenty_invited(const char *options, bool heard, unsigned control_of_client)
 {
     struct pair p;
@@ -125,7 +124,7 @@ static void twenty_invited(const char *options, bool heard, unsigned control_of_
 
         blob_fill(&out, i);
         blob_canary(&in);
-        if (!heard) /* else the client would wait for a credit, and hear of it meanwhile */
+        if (!heard) /* else the client would wait for a credit and receive INVITE meanwhile */
             both_may_start(&p);
         post_recv(&recv, p.server, p.to_client, &in, TAG);
         if (heard)
@@ -145,8 +144,7 @@ void receiver_first_is_not_asked(void **state)
     twenty_invited("rndv=auto" INVITED COUNTED, true, 0);
 }
 
-/* INVITE waits for the next message, with which it shares a doorbell, or for the next look: it
- * costs none by itself. */
+/* INVITE waits for the next message, whose doorbell it shares, or for the next poll. */
 void invitation_shares_a_doorbell(void **state)
 {
     struct pair p;
@@ -157,7 +155,7 @@ void invitation_shares_a_doorbell(void **state)
     bed_options("rndv=auto,credits=8,credits_max=64" INVITED);
     pair_open(&p);
     needs_invitations(&p);
-    for (int i = 0; i < 16; i++) /* until it is used, a client promises too few for all this */
+    for (int i = 0; i < 16; i++) /* an unused client advertises too few credits for this test */
         pair_exchange(&p, 100, TAG);
     blob_zone(&in, p.server, SIZE);
     blob_flat(&small, 100);
@@ -189,7 +187,7 @@ void invitation_shares_a_doorbell(void **state)
     blob_free(&small_in);
 }
 
-/* The sender is first: RTS and CTS, as ever. */
+/* The sender is first: RTS and CTS. */
 void sender_first_asks(void **state)
 {
     struct pair p;
@@ -213,16 +211,15 @@ void sender_first_asks(void **state)
     blob_free(&in);
 }
 
-/* INVITE and RTS cross: INVITE is the answer. */
+/* INVITE and RTS cross: INVITE answers RTS. */
 void invitation_crosses_rts(void **state)
 {
     (void)state;
-    /* with fewer, one message more brings them back */
+    /* with fewer credits, one more message returns them */
     twenty_invited("rndv=auto,credits=8,credits_max=64" INVITED COUNTED, false, 1);
 }
 
-/* INVITE crosses a small message of the tag, which takes the receive: the invitation is for
- * nobody. */
+/* INVITE crosses a small message of the tag that meets the receive: the invitation is void. */
 void invitation_crosses_eager(void **state)
 {
     struct pair p;
@@ -240,7 +237,7 @@ void invitation_crosses_eager(void **state)
     post_recv(&recv[0], p.server, p.to_client, &in, TAG);
     post_send(&send[0], p.client, p.to_server, &small, TAG);
     arrives(&send[0], &recv[0], &in, 1, 100);
-    /* nothing may be written before there is a receive */
+    /* no write is permitted before there is a receive */
     post_send(&send[1], p.client, p.to_server, &out, TAG);
     server_has_heard(&p);
     blob_check(&in, 1, 100);
@@ -252,7 +249,7 @@ void invitation_crosses_eager(void **state)
     blob_free(&small);
 }
 
-/* Messages of other sizes than the receive go as ever, small and large ones, and one that is
+/* Messages of another size than the receive go as without INVITE: small and large ones, and one
  * too large. */
 void invitation_of_another_size(void **state)
 {
@@ -291,8 +288,8 @@ void invitation_of_another_size(void **state)
     blob_free(&in);
 }
 
-/* The sender has the invitation and its memory is not registered: RTS says that it is declined,
- * and is answered. */
+/* The sender holds the invitation but its memory is not registered: RTS declines the invitation
+ * and is answered by CTS. */
 void invitation_declined(void **state)
 {
     struct pair p;
@@ -317,8 +314,8 @@ void invitation_declined(void **state)
     blob_free(&in);
 }
 
-/* A large message that is written at once and a small one right behind it, same tag: first in,
- * first out. */
+/* A large message that is written at once and a small one right behind it, same tag: received
+ * in order. */
 void invited_message_is_not_overtaken(void **state)
 {
     static const char *const options[] = {"rndv=auto" INVITED,
@@ -374,8 +371,8 @@ void invited_message_is_not_overtaken(void **state)
     }
 }
 
-/* A receive that has invited is cancelled: its memory is left alone, and the message meets the
- * next receive. */
+/* A receive that has sent INVITE is cancelled: its memory is not written, and the message meets
+ * the next receive. */
 void invitation_taken_back(void **state)
 {
     struct pair p;
@@ -413,7 +410,7 @@ void invitation_taken_back(void **state)
     blob_free(&second);
 }
 
-/* CANCEL of the invitation crosses the message: small, of another size, or asked for by RTS. */
+/* CANCEL of the invitation crosses the message: a small one, one of another size, or an RTS. */
 void invitation_taken_back_too_late(void **state)
 {
     static const int sizes[] = {100, SIZE / 2, SIZE};
@@ -427,7 +424,7 @@ void invitation_taken_back_too_late(void **state)
     blob_zone(&second, p.server, SIZE);
     for (uint64_t i = 0; i < 12; i++) {
         int size = sizes[i % 3];
-        bool heard = i >= 6; /* the invitation; else RTS crosses it as well */
+        bool heard = i >= 6; /* client has INVITE; else RTS crosses it as well */
         struct op send, recv[2];
         struct blob out;
 
@@ -446,10 +443,10 @@ void invitation_taken_back_too_late(void **state)
         pump_until_reported(&send);
         op_check_error(&send, 0, -ECANCELED);
         if (recv[0].error) {
-            assert_int_equal(blob_foreign(&first, i), -1); /* some of it may have come */
+            assert_int_equal(blob_foreign(&first, i), -1); /* some of it may have arrived */
             blob_canary(&first);
         }
-        if (!recv[0].error || send.error) { /* it is over with that */
+        if (!recv[0].error || send.error) { /* this link is finished */
             op_cancel(&recv[1]);
             pump_until_reported(&recv[1]);
             op_check_error(&recv[1], -ECANCELED, -ECANCELED);
@@ -472,8 +469,8 @@ void invitation_taken_back_too_late(void **state)
     blob_free(&second);
 }
 
-/* CANCEL of an invitation that was taken, and of the next one, reach the peer together: each
- * has its answer. */
+/* CANCEL of a taken invitation and of the next one reach the peer together: each is
+ * answered. */
 void invitations_taken_back_in_a_row(void **state)
 {
     struct pair p;
@@ -481,7 +478,8 @@ void invitations_taken_back_in_a_row(void **state)
     struct op send, recv[2];
 
     (void)state;
-    bed_options("rndv=auto,credits=8,credits_max=64" INVITED); /* a sleeper gives none back */
+    /* a sleeping peer returns no credits */
+    bed_options("rndv=auto,credits=8,credits_max=64" INVITED);
     pair_open(&p);
     needs_invitations(&p);
     blob_zone(&out, p.client, SIZE);
@@ -495,14 +493,14 @@ void invitations_taken_back_in_a_row(void **state)
         post_recv(&recv[0], p.server, p.to_client, &in, TAG);
         client_has_heard(&p);
         both_may_start(&p);
-        p.server->asleep = true; /* it has not seen that its receive is complete */
+        p.server->asleep = true; /* the server has not noticed that its receive is complete */
         post_send(&send, p.client, p.to_server, &out, TAG);
         pump_until_reported(&send);
         p.server->asleep = false;
         p.client->asleep = true;
         op_cancel(&recv[0]);
         pump_until_reported(&recv[0]);
-        op_check(&recv[0], SIZE); /* it was too late */
+        op_check(&recv[0], SIZE); /* cancelled too late */
         assert_int_equal(node_counter(p.server, "recvs_rndv_write"), written + 1);
         blob_check(&in, i, SIZE);
         blob_canary(&in);
@@ -519,7 +517,7 @@ void invitations_taken_back_in_a_row(void **state)
     blob_free(&in);
 }
 
-/* A host that cancels by force loses no link by taking an invitation back. */
+/* A forced cancel of a receive that has sent INVITE does not break the link. */
 void invitation_taken_back_by_force(void **state)
 {
     struct pair p;
@@ -541,8 +539,8 @@ void invitation_taken_back_by_force(void **state)
     blob_free(&in);
 }
 
-/* The peer does not answer, so the link ends with the invitation open; the next link knows
- * nothing of it. */
+/* The peer does not answer, so the link ends with the invitation open; the next link starts
+ * without it. */
 void invitation_dies_with_its_link(void **state)
 {
     struct pair p;
@@ -572,8 +570,8 @@ void invitation_dies_with_its_link(void **state)
     blob_free(&in);
 }
 
-/* Receives that are never filled stop inviting, other sizes do not; and now and then one tries
- * again. */
+/* Receives that stay unmatched stop sending INVITE, except for other sizes; a receive retries
+ * now and then. */
 void inviting_in_vain_is_noticed(void **state)
 {
     struct pair p;
@@ -609,7 +607,7 @@ void inviting_in_vain_is_noticed(void **state)
     blob_free(&large_in);
 }
 
-/* A side that does not want invitations neither gets nor sends any. */
+/* A side with invite=0 neither gets nor sends INVITE. */
 void invitations_not_wanted(void **state)
 {
     static const char *const options[] = {"invite=0", NULL};

@@ -27,10 +27,11 @@ struct fabric_choice {
     const struct rme_fabric_ops *(*ops)(void);
     const char *uri;
     int (*prepare)(void); /* or NULL */
-    const char *preset;   /* options, where the caller says nothing else; or NULL */
+    const char *preset;   /* default options; or NULL */
 };
 
-/* Where clients meet servers: at ports of this process, unless it inherited others. */
+/* Sets the bootstrap addresses of servers: ports of this process, unless the environment has
+ * some. */
 static int prepare_elan4(void)
 {
     char text[URIS * 32];
@@ -52,10 +53,11 @@ static int prepare_elan4(void)
 static const struct fabric_choice choices[] = {
     {"loop", loop_fabric, "loop://server:1", NULL, NULL},
     {"ib", bmi_ib_fabric, NULL, NULL, NULL}, /* 127.0.0.1, a port of this process */
-    /* One thread plays both sides, so the end of a link is not answered while its engine
-     * closes, and each engine that a test closes would wait for seconds: as long as a silent
-     * peer's writes may be under way. Here it is waited for briefly. And no device tells of a
-     * peer's death: whoever waits for it asks, and soon. */
+    /*
+     * One thread plays both sides, so no peer answers while an engine closes. Closing would
+     * wait as long as a silent peer's writes may be in flight; these options shorten that. No
+     * device reports a peer's death, so waiters probe often.
+     */
     {"elan4", bmi_elan4_fabric, "elan4://0:2", prepare_elan4,
      "elan_drain_timeout_ms=20,elan_quarantine_ms=20,keepalive_ms=20"},
 };
@@ -106,7 +108,7 @@ const char *lane_uri(int n)
 
 int lane_settle(const char *uri)
 {
-    static int last; /* of those that do not listen */
+    static int last; /* node of the last engine that does not listen */
     char text[16];
     int node;
 
@@ -154,8 +156,7 @@ const char *lane_options(bool listens)
     const char *all = lane.options ? lane.options : "";
     const char *more = listens || !lane.client_options ? "" : lane.client_options;
 
-    /* Among our own peers nobody ever sends without a receive being posted: it may not even be
-     * tried twice. */
+    /* Disables RNR retries: our own peers never send without a posted receive. */
     snprintf(text, sizeof text, "rnr_retry=0%s%s%s%s%s%s", *preset ? "," : "", preset,
              *all ? "," : "", all, *more ? "," : "", more);
     return text;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * lane.h - which fabric a test program runs over, and with which options: its command line.
+ * lane.h - command line of a test program: its fabric and options.
  *
- *   --fabric loop|ib|elan4  the fabric (loop)
- *   --addr URI            first address of a server (loop://server:1, or ib://127.0.0.1 with a
- *                         port that depends on the process); more follow with higher ports
- *   --options LIST        options for every engine, "key=value,…"
- *   --client-options LIST  more options for engines that do not listen
- *   --nodes N             over elan4: server n is on node n, and who does not listen is on one
- *                         of the N nodes in turn (all are on node 0)
- *   --only NAME[,NAME…]   run these tests only (shell patterns; after ! all others)
- *   --list                print the names
- *   --seed N              first seed of random tests (the environment's CONFORMANCE_SEED, or 1)
+ *  --fabric loop|ib|elan4  the fabric (loop)
+ *  --addr URI            first address of a server (loop://server:1, or ib://127.0.0.1 with a
+ *                        port that depends on the process); more follow with higher ports
+ *  --options LIST        options for every engine, "key=value,…"
+ *  --client-options LIST  more options for engines that do not listen
+ *  --nodes N             over elan4: server n is on node n, clients are on the N nodes in turn
+ *                        (default: all on node 0)
+ *  --only NAME[,NAME…]   run these tests only (shell patterns; after ! all others)
+ *  --list                print the names
+ *  --seed N              first seed of random tests (default: CONFORMANCE_SEED, or 1)
  */
 #ifndef TESTS_LANE_H
 #define TESTS_LANE_H
@@ -28,13 +28,14 @@
 struct lane {
     const struct rme_fabric_ops *ops;
     bool is_loop;
-    bool is_elan4;              /* Quadrics Elan4, or the loop with its rules (loop.h) */
-    const char *preset;         /* options of the fabric that come before; may be NULL */
+    bool is_elan4;              /* Quadrics Elan4, or the loop with Elan4's rules (loop.h) */
+    const char *preset;         /* options of the fabric, put before the others; may be NULL */
     const char *options;        /* may be NULL */
     const char *client_options; /* likewise */
-    const char *program;        /* to start ourselves as a peer */
-    int nodes;                  /* of the Elan4 network; 0: the environment's only */
-    /* what --peer, --guest and --visitor run instead of tests; may be NULL */
+    const char *program;        /* path of this program, to start peers */
+    /* nodes of the Elan4 network; 0: only that of the environment */
+    int nodes;
+    /* run for --peer, --guest and --visitor instead of tests; may be NULL */
     int (*peer)(const char *uri);
     int (*guest)(const char *uri);
     int (*visitor)(const char *uri);
@@ -43,34 +44,33 @@ struct lane {
 
 extern struct lane lane;
 
-/* Reads the command line and runs the tests; what main() returns. */
+/* Reads the command line and runs the tests; returns main()'s result. */
 int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t count);
 
-/* The address of server number n (0 …), in a static buffer of its own for each of the first
- * 8. */
+/* Returns the address of server number n (0 …), in one of 8 static buffers. */
 const char *lane_uri(int n);
 
-/* The next engine of this process, or of one that it starts, is on its node, which is returned:
- * to be called before each. */
-int lane_settle(const char *uri); /* NULL: one that does not listen */
+/* Selects the node of the next engine of this process or of its child, and returns its number.
+ * To be called before each engine. */
+int lane_settle(const char *uri); /* NULL: an engine that does not listen */
 
-/* Is the software HCA in this process? */
+/* True if the software HCA is in this process. */
 bool lane_is_emuverbs(void);
-/* The software HCA's own counter of all processes, by its name; 0 over anything else. */
+/* Returns a counter of the software HCA, summed over all processes; 0 over other devices. */
 int64_t lane_counter(const char *name);
-/* Do its options send all transfers over two devices? */
+/* True if the options send all transfers over two devices. */
 bool lane_stripes(void);
-/* The options of an engine, in a static buffer; "" when there are none. */
+/* Returns the options of an engine, in a static buffer; "" if there are none. */
 const char *lane_options(bool listens);
 
-/* Starts this program once more, with --peer, --guest or --visitor, over the same fabric and
- * with the same options; its pid. It writes to `out`, and dies with the thread that called. */
+/* Starts this program with --peer, --guest or --visitor, the same fabric and options; returns
+ * its pid. The program writes to `out` and dies with the calling thread. */
 pid_t lane_spawn(const char *as, const char *uri, int out);
 
-/* An environment variable as a number, or what it is when unset. */
+/* Returns an environment variable as a number, or `unset`. */
 uint64_t lane_env(const char *name, uint64_t unset);
 
-/* Milliseconds of the monotonic clock. */
+/* Returns the monotonic clock in milliseconds. */
 int64_t lane_now(void);
 
 #endif

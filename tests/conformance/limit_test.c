@@ -10,7 +10,7 @@
 
 #define GIB (INT64_C(1) << 30)
 
-/* A receive of 5 GiB is fine, and a small message into it as well. */
+/* A receive of 5 GiB works, also for a small message. */
 void receive_of_5_gib(void **state)
 {
     static const int64_t sizes[] = {0, 100, 100000, 3000000};
@@ -50,8 +50,7 @@ void receive_of_5_gib(void **state)
     munmap(huge, (size_t)(5 * GIB));
 }
 
-/* A range of more than 4 GiB that shows the same few pages again and again, but for its last
- * page. */
+/* Maps a range of more than 4 GiB that repeats the same few pages, except for its last page. */
 static uint8_t *repeated(int64_t size, int64_t chunk)
 {
     int fd = memfd_create("repeated", 0);
@@ -69,7 +68,7 @@ static uint8_t *repeated(int64_t size, int64_t chunk)
     return range;
 }
 
-/* One message of more than 4 GiB, as one piece: its end lands where it belongs. */
+/* One message of more than 4 GiB, in one piece: its end arrives at the right place. */
 void message_beyond_4_gib(void **state)
 {
     enum { CHUNK = 4 << 20 };
@@ -110,7 +109,7 @@ void message_beyond_4_gib(void **state)
     }
 }
 
-/* Lists whose sum is beyond 4 GiB, and a message longer than the receive by more than 4 GiB. */
+/* Lists of more than 4 GiB, and a message longer than the receive by more than 4 GiB. */
 void lengths_beyond_4_gib(void **state)
 {
     struct pair p;
@@ -138,7 +137,7 @@ void lengths_beyond_4_gib(void **state)
     munmap(huge, (size_t)(5 * GIB));
 }
 
-/* No memory of the user's can be registered: everything is copied and right. */
+/* No user memory can be registered: all data is copied and right. */
 void registration_refused(void **state)
 {
     struct pair p;
@@ -167,7 +166,7 @@ void registration_refused(void **state)
     }
 }
 
-/* Every second registration is refused, lists of pieces. */
+/* Every second registration of lists of pieces fails. */
 void registration_refused_now_and_then(void **state)
 {
     struct pair p;
@@ -194,7 +193,7 @@ void registration_refused_now_and_then(void **state)
     }
 }
 
-/* Memory that may only be read can be sent. */
+/* Read-only memory can be sent. */
 void send_from_read_only_memory(void **state)
 {
     static const size_t sizes[] = {100, 10000, 500000};
@@ -234,7 +233,7 @@ void send_from_read_only_memory(void **state)
     }
 }
 
-/* One message between memory of the test and that of the other side. */
+/* Sends one message between memory of the test and valid memory of the other side. */
 static void not_there(struct pair *p, uint8_t *memory, bool sends)
 {
     enum { SIZE = 500000 };
@@ -247,34 +246,36 @@ static void not_there(struct pair *p, uint8_t *memory, bool sends)
     pump_until_reported(sends ? &send : &recv);
     op_check_error(sends ? &send : &recv, -EFAULT, -EFAULT);
     if (sends)
-        op_cancel(&recv); /* its message was perhaps never announced */
+        op_cancel(&recv); /* RTS was perhaps never sent */
     pump_until_reported(&send);
     pump_until_reported(&recv);
     assert_int_not_equal(sends ? recv.error : send.error, 0);
     blob_free(&good);
 }
 
-/* May a device of this lane be refused memory that is there, but protected?  The kernel pins it
- * for real ones all the same (as for a debugger): up to Linux 6.1 what may not be read is read,
- * and what may not be written is copied first, as after fork(). */
+/*
+ * Returns whether this lane's device refuses protected memory. For real devices the kernel pins
+ * protected memory all the same, as for a debugger: up to Linux 6.1 unreadable pages are read,
+ * and unwritable ones are copied first, as after fork().
+ */
 static bool protection_counts(void)
 {
     return strcmp(lane.ops->scheme, "ib") != 0 || lane_is_emuverbs();
 }
 
-/* Large messages: by a device, and, on the loop, by a copy because the device has no room for
- * registrations. */
+/* Large messages from unmapped memory: by a device and, on the loop, by a copy because the
+ * device has no room for registrations. */
 void memory_that_is_not_there(void **state)
 {
     enum { SIZE = 500000 };
-    uint8_t *nowhere = (uint8_t *)0x20000; /* where the kernel puts nothing by itself */
+    uint8_t *nowhere = (uint8_t *)0x20000; /* the kernel maps nothing there by itself */
     struct pair p;
 
     (void)state;
     for (int i = 0; i < 2; i++) {
         void *none = NULL;
-        /* where registering is found to take long the planner copies so many bytes, and a copy
-         * from nowhere ends the process, here as in any library */
+        /* if registration is measured as slow the planner copies this many bytes, and a copy
+         * from unmapped memory ends the process, as in any library */
         bed_options(i ? "rndv=read,measure_costs=0" : "rndv=write,measure_costs=0");
         pair_open(&p);
         uint8_t *memory = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -5,10 +5,10 @@
 #include <string.h>
 #include "cases.h"
 
-/* How an exchange is arranged. */
+/* Order of send and receive. */
 enum arrangement { RECV_FIRST, SEND_FIRST, ARRANGEMENTS };
 
-/* One message from client to server (or back) between given memories. */
+/* Moves one message from client to server (or back) between the given memories. */
 static void carry(struct pair *p, bool back, enum arrangement how, struct blob *out,
                   struct blob *in, int tag, struct op *send, struct op *recv)
 {
@@ -82,7 +82,7 @@ void receive_before_connect(void **state)
     blob_free(&b);
 }
 
-/* A receive alone connects, or at least does no harm until something is sent. */
+/* A receive alone connects, or at least does nothing until something is sent. */
 void receive_without_server(void **state)
 {
     struct op recv;
@@ -167,7 +167,7 @@ void unexpected_too_large_is_refused(void **state)
     blob_free(&b);
 }
 
-/* Unexpected messages stay valid while their peer goes, and are freed after it. */
+/* Unexpected messages stay valid when their peer disconnects, and are freed after it. */
 void unexpected_outlives_its_peer(void **state)
 {
     struct pair p;
@@ -196,8 +196,8 @@ void unexpected_outlives_its_peer(void **state)
     blob_free(&b);
 }
 
-/* The host gets messages of peers in turn, and those of each in order: a client that sends many
- * delays the others by one. */
+/* The host gets unexpected messages of peers in turn, each peer's in order: a client that sends
+ * many delays the others by one. */
 void unexpected_of_peers_in_turn(void **state)
 {
     static const int tags[] = {0, 7, 1, 2};
@@ -231,7 +231,7 @@ void unexpected_of_peers_in_turn(void **state)
     blob_free(&b);
 }
 
-/* Tags of unexpected and of expected messages have nothing to do with each other. */
+/* Tags of unexpected and of expected messages are separate. */
 void unexpected_tags_are_their_own(void **state)
 {
     struct pair p;
@@ -258,7 +258,7 @@ void unexpected_tags_are_their_own(void **state)
     blob_free(&b);
 }
 
-/* Every size around the limits of buffers, of packing, of units. */
+/* Sizes around the limits of buffers, packing and fragments. */
 void sizes_around_every_limit(void **state)
 {
     static const int limits[] = {64,   128,   256,   512,   1024,   2048,    4096,
@@ -282,8 +282,8 @@ void sizes_around_every_limit(void **state)
             blob_free(&in);
         }
     }
-    /* Every size in the last bytes below the buffer: the header's size is nobody's business,
-     * but its edge is. */
+    /* Every size in the last bytes below the buffer, to hit its edge whatever the header's
+     * size. */
     for (size_t size = rx_size(&p) - 140; size <= rx_size(&p) + 8; size++) {
         struct blob out, in;
         blob_flat(&out, size);
@@ -294,7 +294,7 @@ void sizes_around_every_limit(void **state)
     }
 }
 
-/* In each protocol, a receive may be larger, and the rest of it is not touched. */
+/* In each protocol a receive may be larger than its message; the rest is not written. */
 void receive_larger_than_send(void **state)
 {
     static const int sizes[] = {0, 1, 100, 4000, 5000, 70000, 300000};
@@ -330,7 +330,7 @@ static void too_large(struct pair *p, bool back, enum arrangement how, size_t ou
     blob_fill(&out, 6);
     carry(p, back, how, &out, &in, tag, &send, &recv);
     op_check_error(&recv, -EMSGSIZE, -EMSGSIZE);
-    /* An eager send may have ended before there was a receive at all. */
+    /* An eager send may have completed before the receive was posted. */
     op_check_error(&send, -EMSGSIZE, out_size <= rx_size(p) ? 0 : -EMSGSIZE);
     if (blob_foreign(&in, 6) >= 0)
         fail_msg("something else than the message was written into the receive");
@@ -338,8 +338,8 @@ static void too_large(struct pair *p, bool back, enum arrangement how, size_t ou
     blob_free(&in);
 }
 
-/* Both sides learn of it (of an eager message the receiver at least), nothing is written past
- * the buffer, and the connection goes on. */
+/* Both sides get the error (of an eager message at least the receiver), nothing is written
+ * behind the buffer, and the connection stays up. */
 void send_larger_than_receive(void **state)
 {
     static const struct {
@@ -363,7 +363,7 @@ void send_larger_than_receive(void **state)
     assert_int_equal(node_counter(p.client, "connects"), 1);
 }
 
-/* The same with canaries checked byte by byte. */
+/* The same, checking canaries byte by byte. */
 void send_larger_leaves_canaries(void **state)
 {
     static const size_t sizes[] = {3000, 50000, 400000};
@@ -384,7 +384,7 @@ void send_larger_leaves_canaries(void **state)
             op_check_error(&recv, -EMSGSIZE, -EMSGSIZE);
             op_check_error(&send, -EMSGSIZE, fast || sizes[i] <= rx_size(&p) ? 0 : -EMSGSIZE);
             assert_int_equal(blob_foreign(&in, 2), -1);
-            blob_canary(&out); /* a late reader would not be seen, a late writer is */
+            blob_canary(&out); /* detects a late write; a late read would pass unnoticed */
             for (int k = 0; k < in.count; k++)
                 memset(in.base[k], 0xc5, (size_t)in.length[k]);
             pump_times(50);
@@ -418,7 +418,7 @@ void zero_length_everywhere(void **state)
     blob_free(&pieces);
 }
 
-/* 64 pieces on each side, odd sizes, every alignment, cut differently, some without bytes. */
+/* 64 pieces on each side, odd sizes, every alignment, split differently, some empty. */
 void lists_of_64_by_64(void **state)
 {
     struct pair p;
@@ -443,7 +443,7 @@ void lists_of_64_by_64(void **state)
     }
 }
 
-/* More pieces than any device gathers, of a few bytes, and very uneven ones. */
+/* More pieces than any device gathers, of a few bytes, and pieces of very different sizes. */
 void lists_of_uneven_pieces(void **state)
 {
     struct pair p;
@@ -465,7 +465,7 @@ void lists_of_uneven_pieces(void **state)
     }
 }
 
-/* Memory that the engine handed out, on either side and on both. */
+/* Memory of rme_memory_alloc, on either side and on both. */
 void zone_memory_everywhere(void **state)
 {
     static const int sizes[] = {10, 5000, 65536, 700000};
@@ -493,7 +493,7 @@ void zone_memory_everywhere(void **state)
     }
 }
 
-/* The same memory sent to many, and sent while it is sent. */
+/* The same memory is sent to several receives, some sends overlapping. */
 void one_buffer_sent_many_times(void **state)
 {
     enum { N = 12 };
@@ -521,11 +521,8 @@ void one_buffer_sent_many_times(void **state)
     blob_free(&out);
 }
 
-/*
- * The two sides have other preferences and limits: who writes expects a reader, receive buffers
- * and units differ, the sender offers nothing, a part, or all of its memory.  Every message
- * arrives all the same.
- */
+/* The two sides have different options: a writer meets a reader, receive buffers and fragments
+ * differ, the sender offers none, a part, or all of its memory. Every message arrives. */
 void sides_of_different_minds(void **state)
 {
     static const char *const minds[] = {
@@ -567,8 +564,8 @@ void sides_of_different_minds(void **state)
     }
 }
 
-/* Messages without bytes cost their bookkeeping: so many that the receiver's window is full,
- * then all are received. */
+/* Empty messages are charged for bookkeeping: enough of them fill the receiver's window, then
+ * all are received. */
 void zero_length_beyond_the_window(void **state)
 {
     enum { N = 1500 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Matching: messages of one peer and tag meet receives in the order of posting, whatever their
+/* Matching: messages of one peer and tag meet receives in posting order, whatever their
  * protocols. */
 #include <errno.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@ struct burst {
     struct blob out[BURST], in[BURST];
 };
 
-/* Sizes alternate between protocols in another way for each variant. */
+/* Alternates sizes between protocols, differently for each variant. */
 static size_t burst_size(int variant, int i)
 {
     static const size_t sizes[] = {100, 200000, 4000, 70000, 0, 1000000, 5000, 30};
@@ -43,7 +43,7 @@ static void burst_check(struct burst *b, int variant, bool back)
     }
 }
 
-/* Both ways at one time: to the server and back. */
+/* Runs bursts in both directions at the same time. */
 static void two_bursts(struct pair *p, int variant, bool in_advance)
 {
     static struct burst to, from;
@@ -132,7 +132,7 @@ void fifo_skips_cancelled_receives(void **state)
         blob_free(&in[i]);
 }
 
-/* Hundreds of tags, receives posted in another order than the messages. */
+/* Hundreds of tags, with receives posted in another order than the messages. */
 void many_tags(void **state)
 {
     static struct op send[MANY_TAGS], recv[MANY_TAGS];
@@ -164,8 +164,8 @@ void many_tags(void **state)
     }
 }
 
-/* The receiver's host wants none of a tag, so that no more of it can be announced: others go
- * past. */
+/* The receiver's host posts no receives of a tag, so that RTS of that tag reach their limit:
+ * messages of other tags pass. */
 void other_tags_are_not_held_back(void **state)
 {
     enum { MANY = 1030, SIZE = 20000, TOLD = 1024 };
@@ -175,7 +175,7 @@ void other_tags_are_not_held_back(void **state)
     struct pair p;
 
     (void)state;
-    /* the large ones are announced, whatever a receive buffer takes */
+    /* large ones need RTS, whatever fits in a receive buffer */
     bed_options("rts_max=1024,invite=0,fast_bytes=0,eager_max=4K");
     pair_open(&p);
     blob_flat(&out, SIZE);
@@ -220,7 +220,7 @@ void extreme_tags(void **state)
     }
 }
 
-/* The same tag from two peers: each meets its own receive. */
+/* Two peers use the same tag: each message meets its own receive. */
 void peers_do_not_mix(void **state)
 {
     struct pair a, b;
@@ -258,8 +258,7 @@ void peers_do_not_mix(void **state)
     }
 }
 
-/* Two servers that are clients of each other use one or two links, as they like, and everything
- * arrives. */
+/* Two servers that are clients of each other use one or two links; everything arrives. */
 void server_to_server(void **state)
 {
     struct node *a, *b;
@@ -296,8 +295,8 @@ void server_to_server(void **state)
     blob_free(&out);
 }
 
-/* Who closes when its send is complete takes nothing back: BYE is behind the report of what it
- * wrote, though that may be on its way for long. */
+/* Closing after a completed send loses nothing: BYE follows the report of the write, even a
+ * delayed one. */
 void goodbye_comes_last(void **state)
 {
     (void)state;
@@ -317,7 +316,7 @@ void goodbye_comes_last(void **state)
         blob_fill(&out, (uint64_t)i);
         blob_canary(&in);
         post_send(&send, p.client, p.to_server, &out, 5);
-        pump_times(50); /* RTS, so that it is not invited */
+        pump_times(50); /* send RTS first, so that no INVITE is sent */
         post_recv(&recv, p.server, p.to_client, &in, 5);
         pump_until_reported(&send);
         op_check(&send, 300000);

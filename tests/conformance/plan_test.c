@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What rme_explain says of a message and what the engine does with it, by its counters, are the
- * same. */
+/* Compares rme_explain's plan of a message with the engine's actual choice, by its counters. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,7 @@
 #define SENDER_AT   19
 #define RECEIVER_AT 27
 
-/* The columns of the row that is chosen. */
+/* Columns of the chosen row. */
 struct choice {
     bool eager, fast, reads, send_copies, recv_copies;
     unsigned long eager_max; /* largest message that goes eagerly */
@@ -90,23 +89,23 @@ static void check(const char *who, size_t bytes, int pieces, const struct counts
     bool fast = after->fast - before->fast == 1;
 
     if (after->refused != before->refused)
-        /* memory that cannot be registered is copied, whatever would have been better */
+        /* unregistrable memory is copied, whichever plan would be better */
         return;
     assert_int_equal(eager + written + read, 1);
     if (choice->fast && full)
-        /* nobody waits for a place in lent memory; and what is explained is alone */
+        /* no message waits for a place in the ring, and the plan assumes a message alone */
         return;
     if (eager != choice->eager || fast != choice->fast || read != choice->reads)
         fail_msg("%s: %zu bytes in %d pieces went %s, not %s", who, bytes, pieces,
                  way(fast, eager, read), way(choice->fast, choice->eager, choice->reads));
     if (choice->fast && after->gathered == before->gathered)
-        copies = true; /* what would be gathered is copied if it is not registered */
+        copies = true; /* memory to be gathered is copied if it is not registered */
     if (after->copied - before->copied != (copies ? bytes : 0))
         fail_msg("%s: %zu bytes in %d pieces: %llu bytes were copied", who, bytes, pieces,
                  (unsigned long long)(after->copied - before->copied));
 }
 
-/* A list of so many pieces; returns the room that it takes, gaps included. */
+/* Makes a list of that many pieces; returns its extent, gaps included. */
 static void make_list(struct rme_list *list, void **base, int64_t *length, char *memory,
                       size_t bytes, int pieces)
 {
@@ -128,7 +127,7 @@ static void same_contents(const struct rme_list *list, const char *flat)
     }
 }
 
-/* Was it explained to be a fast write? */
+/* Sends one message; returns whether the plan said eager ring. */
 static bool one_message(struct pair *p, char *from, char *to, size_t bytes, int pieces)
 {
     static void *base[MOST_PIECES];
@@ -157,7 +156,8 @@ static bool one_message(struct pair *p, char *from, char *to, size_t bytes, int 
     sent_after = counts_of(p->client, "sends");
     received_after = counts_of(p->server, "recvs");
     full = sent_after.full != sent.full;
-    invited = received_after.invites != received.invites; /* it knew nothing of the sender */
+    /* INVITE was sent without knowledge of the sender */
+    invited = received_after.invites != received.invites;
     check("sender", bytes, pieces, &sent, &sent_after, full || invited, &sender,
           sender.send_copies);
     if (sender.eager == receiver.eager)
@@ -166,8 +166,8 @@ static bool one_message(struct pair *p, char *from, char *to, size_t bytes, int 
     return sender.fast;
 }
 
-/* With the default of rx_size, or less, a message of that many bytes goes eagerly, whatever the
- * costs: the header of the engine is no part of it. */
+/* With rx_size at its default or below, a message of that many bytes goes eagerly at any cost:
+ * the engine's header does not count. */
 static void fits_a_buffer(const struct node *n)
 {
     int64_t rx_size, eager_max;
@@ -196,7 +196,7 @@ static void explained_and_done(size_t most, bool is_fast)
     for (size_t i = 0; i < MOST_BYTES + GAP * MOST_PIECES; i++)
         from[i] = (char)(i * 2654435761u >> 24);
     pair_open(&p);
-    for (int i = 0; i < 4; i++) /* the server lends the client memory */
+    for (int i = 0; i < 4; i++) /* let the server grant the client a ring */
         pair_exchange(&p, 65000, i);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         for (size_t k = 0; k < sizeof(pieces) / sizeof(pieces[0]); k++)
@@ -213,7 +213,7 @@ static void explained_and_done(size_t most, bool is_fast)
     free(to);
 }
 
-/* By the costs of this machine, whatever they make of a message. */
+/* With the measured costs of this machine. */
 void engine_does_what_is_explained(void **state)
 {
     (void)state;
@@ -221,10 +221,10 @@ void engine_does_what_is_explained(void **state)
     explained_and_done(MOST_BYTES, false);
 }
 
-/* The same where receivers lend memory to senders. */
+/* The same with eager rings. */
 void engine_does_what_is_explained_of_lent_memory(void **state)
 {
     (void)state;
-    bed_options("fast_bytes=512K,measure_costs=0,invite=0"); /* an invitation goes first */
+    bed_options("fast_bytes=512K,measure_costs=0,invite=0"); /* INVITE would take precedence */
     explained_and_done(262144, true);
 }

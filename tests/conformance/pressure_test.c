@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* More of everything than fits: messages nobody receives, unexpected ones nobody asks for, many
- * clients. */
+/* Overload: messages without receives, unexpected ones that are not fetched, many clients. */
 #include <errno.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -13,8 +12,8 @@ enum { FLOOD = 10000, CLIENTS = 200 };
 
 static struct op flood_send[FLOOD], flood_recv[FLOOD];
 
-/* Kilobytes that both engines together may take for what they hold back: windows, and buffers
- * of the fabric. */
+/* Returns the limit in KiB of what both engines hold back together: windows and fabric
+ * buffers. */
 static long bound_kb(const struct node *n)
 {
     int64_t rx_size;
@@ -23,14 +22,14 @@ static long bound_kb(const struct node *n)
     return 12 * 1024 + (long)(rx_size / 1024) * 128;
 }
 
-/* Sanitizers keep freed memory for a while: what is in use says nothing then. */
+/* Sanitizers delay freeing memory, so memory in use proves nothing there. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define FREED_IS_FREE false
 #else
 #define FREED_IS_FREE true
 #endif
 
-/* Kilobytes of the process's memory that are in use now. */
+/* Returns the process's resident memory in KiB. */
 static long resident_kb(void)
 {
     long pages = 0, total = 0;
@@ -46,8 +45,8 @@ static long resident_kb(void)
     return pages * 4;
 }
 
-/* Nobody receives 10,000 messages: what is held is bounded, other tags go on, and in the end
- * all arrive in order. */
+/* 10,000 messages without receives: buffering is bounded, other tags go on, and in the end all
+ * arrive in order. */
 void eager_flood_unposted(void **state)
 {
     struct pair p;
@@ -69,8 +68,7 @@ void eager_flood_unposted(void **state)
             pump();
     }
     pump_times(200);
-    /* Each operation costs its sender something; the 20 MB of data must not pile up at the
-     * receiver. */
+    /* Operations cost the sender memory; the 20 MB of data must not pile up at the receiver. */
     if (resident_kb() - before > bound_kb(p.server))
         fail_msg("%ld KiB more in use", resident_kb() - before);
     for (int i = 0; i < 20; i++)
@@ -91,7 +89,7 @@ void eager_flood_unposted(void **state)
     blob_free(&in);
 }
 
-/* The same of rendezvous messages: only their announcements travel. */
+/* The same with rendezvous messages: only RTS are sent. */
 void rendezvous_flood_unposted(void **state)
 {
     enum { N = 3000 };
@@ -123,8 +121,7 @@ void rendezvous_flood_unposted(void **state)
     blob_free(&in);
 }
 
-/* Nobody asks for unexpected messages: expected ones flow, memory is bounded, nothing is
- * lost. */
+/* Unexpected messages are not fetched: expected ones flow, memory is bounded, none is lost. */
 void unexpected_flood_unclaimed(void **state)
 {
     enum { N = 5000 };
@@ -164,8 +161,7 @@ void unexpected_flood_unclaimed(void **state)
     blob_free(&out);
 }
 
-/* Claimed messages are kept for the life of a request, hundreds of them, while others come and
- * go. */
+/* Hundreds of fetched messages are kept while others come and go. */
 void unexpected_kept_by_the_host(void **state)
 {
     enum { KEPT = 400 };
@@ -196,8 +192,7 @@ void unexpected_kept_by_the_host(void **state)
     pair_exchange(&p, 100000, 1);
 }
 
-/* test_context comes back at once when an unexpected message waits, however long it might
- * sleep. */
+/* test_context returns at once when an unexpected message waits, whatever its timeout. */
 void unexpected_ends_the_wait(void **state)
 {
     struct pair p;
@@ -216,11 +211,11 @@ void unexpected_ends_the_wait(void **state)
         int64_t begin = lane_now();
         assert_int_equal(rme_test_context(p.server->rme, 0, &done, 1, 120000), 0);
         assert_true(lane_now() - begin < 120000);
-        /* nobody has fetched it: now it sleeps */
+        /* the message was reported and not fetched: now the call sleeps */
         uint64_t sleeps = node_counter(p.server, "sleeps");
         assert_int_equal(rme_test_context(p.server->rme, 0, &done, 1, 100), 0);
         assert_true(node_counter(p.server, "sleeps") > sleeps);
-        /* the next one ends the wait again, and so does what is left when one was fetched */
+        /* the next message ends the wait again, and so does a remaining one after a fetch */
         post_unexpected(&op, p.client, p.to_server, &b, 1);
         pump_until_reported(&op);
         struct rme_unexpected u;
@@ -241,7 +236,7 @@ struct crowd {
     struct blob out[2], in[2];
 };
 
-/* 200 clients of one server: each talks, all at one time, small and large. */
+/* 200 clients of one server exchange small and large messages at the same time. */
 void clients_200(void **state)
 {
     static struct crowd crowd[CLIENTS];
@@ -294,7 +289,7 @@ void clients_200(void **state)
         pair_exchange(&crowd[i].pair, 50000, 2);
 }
 
-/* Clients come and go; nothing of them stays at the server. */
+/* Clients come and go; the server retains nothing of them. */
 void clients_come_and_go(void **state)
 {
     (void)state;
@@ -317,9 +312,9 @@ void clients_come_and_go(void **state)
 }
 
 /*
- * One host makes the server keep more than it wants to: its links wait, and new ones are
- * refused; another host's messages go on.  When the server takes what it has, first all of one
- * link, everything arrives.
+ * One host exceeds its share of the server's buffering: its links are throttled and new ones
+ * refused, while another host's messages go on. When the server consumes the messages, first
+ * all of one link, everything arrives.
  */
 void greedy_hosts_wait_alone(void **state)
 {
@@ -331,7 +326,7 @@ void greedy_hosts_wait_alone(void **state)
 
     (void)state;
     if (!lane.is_loop)
-        skip(); /* all come from one host */
+        skip(); /* all peers have one host */
     bed_options("kept_bytes=1M,loop_host=2,eager_max=4K");
     pair_open(&p);
     bed_options("loop_host=3,eager_max=4K");
@@ -373,10 +368,8 @@ void greedy_hosts_wait_alone(void **state)
     blob_free(&in);
 }
 
-/*
- * A link that waits because too much is kept for it ends what it has begun, whoever moves that,
- * and gets answers, though the host takes nothing else of it before.
- */
+/* A throttled link completes its transfers in progress, whichever side moves them, and gets
+ * answers, though the host consumes nothing else of it before. */
 void greedy_link_ends_what_it_began(void **state)
 {
     enum { MANY = 2000, SIZE = 500, LARGE = 300000, HALF = 512 << 10, ANSWERS = 200 };
@@ -434,7 +427,8 @@ void greedy_link_ends_what_it_began(void **state)
     }
 }
 
-/* The device of whoever moves them has so many transfers of large messages, and no more. */
+/* Waits until the initiators' devices have had that many transfers of large messages, and
+ * checks that they get no more. */
 static void settles_at(uint64_t before, uint64_t transfers)
 {
     int64_t end = lane_now() + BED_PATIENCE_MS;
@@ -446,9 +440,9 @@ static void settles_at(uint64_t before, uint64_t transfers)
 }
 
 /*
- * Of several large messages the device gets no more bytes at a time than the option says,
- * whoever moves them: so that is all that a small message may find before it.  They take turns:
- * one of a few pieces that is posted last is through before the first of the large ones.
+ * The device gets no more bytes of large messages at a time than the option says, whichever
+ * side moves them: this bounds the delay of a small message. Messages take turns: a short list
+ * that is posted last is complete before the first large message.
  */
 void bulk_is_given_to_the_device_by_and_by(void **state)
 {
@@ -486,8 +480,7 @@ void bulk_is_given_to_the_device_by_and_by(void **state)
 
         uint64_t messages = loop_calls(LOOP_TX_SEND);
         post_send(&say, p.client, p.to_server, &word, N + 1);
-        assert_true(loop_calls(LOOP_TX_SEND) >
-                    messages); /* it is given to the device at once */
+        assert_true(loop_calls(LOOP_TX_SEND) > messages); /* handed to the device at once */
         settles_at(before, BOUND / (BOUND / 2));
 
         post_recv(&recv[N], p.server, p.to_client, &in[N], N);
@@ -516,8 +509,8 @@ void bulk_is_given_to_the_device_by_and_by(void **state)
     }
 }
 
-/* A registration cache that had to give some up for others has room again when its engine has
- * slept: the next operation does not wait for evictions.  Needs the loop's clock. */
+/* A full registration cache makes room while its engine sleeps: the next operation does not
+ * wait for evictions. Needs the loop's clock. */
 void room_in_the_cache_while_asleep(void **state)
 {
     enum { BUFFERS = 24, SIZE = 300000 };
@@ -539,13 +532,13 @@ void room_in_the_cache_while_asleep(void **state)
         pump_until_all(ops, 2);
     }
     uint64_t before = node_counter(p.client, "reg_evictions");
-    if (before > 0) { /* else nothing is registered here, or nothing is kept */
+    if (before > 0) { /* else nothing is registered or cached here */
         pump_times(20);
         before = node_counter(p.client, "reg_evictions");
         pump_asleep(p.client, 30);
         uint64_t asleep = node_counter(p.client, "reg_evictions");
         assert_in_range(asleep, before + 1, before + 2);
-        pump_asleep(p.client, 30); /* there is room */
+        pump_asleep(p.client, 30); /* make room */
         assert_int_equal(node_counter(p.client, "reg_evictions"), asleep);
     }
     blob_free(&in);

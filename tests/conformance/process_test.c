@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Peers in processes of their own, some of which are killed.  The program starts itself again
- * with --peer: that one is a server which does what unexpected messages tell it.  Skipped over
- * the loop fabric, which ends with its process.
+ * Peers in other processes, some of which are killed. The program starts itself with --peer as
+ * a server that executes the commands of unexpected messages. Skipped over the loop fabric,
+ * which is confined to one process.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include "cases.h"
 
-/* What a peer is told, in this byte order: both are the same program. */
+/* Command to a peer, in native byte order: both are the same program. */
 struct command {
     char what; /* R receive, S send, Q close and exit */
     int32_t tag;
@@ -51,7 +51,7 @@ static void chore_begin(struct node *n, struct rme_addr *from, const struct comm
 int process_peer(const char *uri)
 {
     struct node *n = node_open("peer", uri);
-    struct rme_addr *known = NULL; /* the one client that a test has */
+    struct rme_addr *known = NULL; /* the test's only client */
 
     puts("ready");
     fflush(stdout);
@@ -63,7 +63,7 @@ int process_peer(const char *uri)
             memcpy(&c, u.buffer, sizeof c);
             rme_unexpected_free(n->rme, u.buffer);
             if (u.first && known)
-                rme_addr_free(known); /* it came back after its link was lost */
+                rme_addr_free(known); /* the client has reconnected */
             known = u.addr;
             if (c.what == 'Q') {
                 node_close(n);
@@ -78,7 +78,7 @@ int process_peer(const char *uri)
             free(chore);
         }
         if (getppid() == 1)
-            return 1; /* the test is gone */
+            return 1; /* the test has ended */
     }
 }
 
@@ -132,7 +132,7 @@ static void only_with_processes(void)
         skip();
 }
 
-/* Tells the peer something; retries until the message has gone out whole. */
+/* Sends a command to the peer; retries until the message has been sent completely. */
 static void tell(struct node *n, struct rme_addr *to, char what, int tag, int64_t size)
 {
     struct command c = {.what = what, .tag = tag, .size = size};
@@ -148,7 +148,7 @@ static void tell(struct node *n, struct rme_addr *to, char what, int tag, int64_
     op_check(&op, sizeof c);
 }
 
-/* A message to the peer and one from it. */
+/* Sends a message to the peer and receives one. */
 static void exchange(struct node *n, struct rme_addr *to, size_t size, int tag)
 {
     struct blob out, in;
@@ -187,8 +187,8 @@ void process_exchange(void **state)
     assert_int_equal(status, 0);
 }
 
-/* kill -9 after so many steps of each protocol, in both directions; then a new server at the
- * same address. */
+/* Kills the peer (SIGKILL) after so many steps of each protocol, in both directions, and starts
+ * a new server at the same address. */
 static void killed_at_each_step(const char *options, char what, size_t size)
 {
     enum { STRIDE = 3, STEPS = 60 };
@@ -209,7 +209,7 @@ static void killed_at_each_step(const char *options, char what, size_t size)
             tell(n, to, 'R', 7, (int64_t)size);
             post_send(&op, n, to, &b, 7);
         }
-        post_recv(&other, n, to, &b, 8); /* nothing ever comes for this one */
+        post_recv(&other, n, to, &b, 8); /* no message is ever sent for this one */
         pump_times(k);
         peer_kill();
         pump_until_reported(&op);
@@ -248,8 +248,8 @@ void peer_killed_in_eager_traffic(void **state)
     killed_at_each_step("backoff_min_ms=1,backoff_max_ms=20", 'S', 500);
 }
 
-/* It was stopped before and took what there are credits for, so nothing can be sent to it when
- * it dies. */
+/* The peer is stopped first and uses up its credits, so nothing can be sent to it when it
+ * dies. */
 void peer_killed_when_no_credit_is_left(void **state)
 {
     enum { OPS = 600 };
@@ -281,7 +281,7 @@ void peer_killed_when_no_credit_is_left(void **state)
     blob_free(&out);
 }
 
-/* Of the software HCA, by its two functions for tests. */
+/* Returns the bytes that a device of the software HCA has moved, by its functions for tests. */
 static int64_t device_bytes(int device)
 {
     char name[16];
@@ -290,10 +290,8 @@ static int64_t device_bytes(int device)
     return lane_counter(name);
 }
 
-/*
- * One of two devices fails while data is moved: what was under way ends with an error or well,
- * and what comes after goes over the other, to a peer that heard nothing of it.
- */
+/* One of two devices fails during transfers: operations in progress end with or without an
+ * error, later ones use the other device, and the peer need not notice. */
 void a_failed_device_is_lived_without(void **state)
 {
     enum { SIZE = 4000000, OPS = 8 };
@@ -344,7 +342,8 @@ void a_failed_device_is_lived_without(void **state)
     assert_int_equal(node_counter(n, "ops_live"), 0);
 }
 
-/* Stopped, not dead: nobody closes the connection, the engine has to notice the silence. */
+/* The peer is stopped, not dead: its connection stays open, and the engine has to detect the
+ * silence. */
 void silent_peer_times_out(void **state)
 {
     struct op ops[2];
@@ -370,8 +369,7 @@ void silent_peer_times_out(void **state)
     blob_free(&b);
 }
 
-/* A client in a process is killed: the server gives everything back.  The roles are turned
- * round: we are the server. */
+/* A client process is killed: the server, here the test itself, frees everything of it. */
 void client_process_killed(void **state)
 {
     (void)state;
@@ -379,7 +377,8 @@ void client_process_killed(void **state)
     bed_options(lane.nodes ? "peer_timeout_ms=1000" : NULL);
     struct node *server = node_open("server", lane_uri(0));
     for (int round = 0; round < 6; round++) {
-        /* nobody tells of the death of a client on another Elan4 node: it is silent */
+        /* the death of a client on another Elan4 node is not reported: the client falls
+         * silent */
         int error = lane_settle(NULL) ? -ETIMEDOUT : -ECONNRESET;
         pid_t child = lane_spawn("--guest", lane_uri(0), 1);
         pump_until_unexpected(server, 1);
@@ -410,7 +409,7 @@ void client_process_killed(void **state)
     assert_int_equal(node_counter(server, "ops_live"), 0);
 }
 
-/* The guest: says hello, sends and receives, and waits to be killed. */
+/* Runs the client that is killed: says hello, sends, receives and waits. */
 int process_guest(const char *uri)
 {
     struct node *n = node_open("guest", NULL);

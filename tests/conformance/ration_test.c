@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Zones that are smaller than what peers would have of them: each gets its share of the blocks
- * for copies, whatever another one holds.  Lists are copied here, and who sleeps holds what it
- * was offered.
- */
+/* Zones too small for all peers: each peer gets its quota of bounce buffers, whatever the
+ * others hold. Lists are copied here, and a sleeping client keeps the buffers offered to it. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +8,7 @@
 
 enum {
     MOST = 8,
-    EACH = 16,        /* messages for each client that sleeps */
+    EACH = 16,        /* messages for each sleeping client */
     SIZE = 256 << 10, /* of a message: one block */
     PIECES = 8,       /* of a list */
     ZONES = 4 << 20,  /* bytes */
@@ -25,7 +22,8 @@ static struct pair pair[MOST];
 static struct op sends[MOST][EACH];
 static struct blob outs[MOST][EACH];
 
-/* A server, and clients that know it, and are in use: so each has promised all its credits. */
+/* Opens a server and clients that have used their links, so that each advertises all its
+ * credits. */
 static struct node *open_clients(int clients)
 {
     struct node *server;
@@ -51,7 +49,7 @@ static void send_to(int i, int k)
     post_send(&sends[i][k], pair[i].server, pair[i].to_client, &outs[i][k], k);
 }
 
-/* The client takes all that was sent to it. */
+/* Lets the client receive all its messages. */
 static void take_all(int i)
 {
     struct op recv;
@@ -70,7 +68,7 @@ static void take_all(int i)
     }
 }
 
-/* A list each way. */
+/* Exchanges a list in each direction. */
 static void exchange_lists(const struct pair *p)
 {
     struct op send, recv;
@@ -93,7 +91,7 @@ static void exchange_lists(const struct pair *p)
     }
 }
 
-/* Bytes of the server's zones that it has for client `i`. */
+/* Returns the bytes of the server's zones that client `i` holds. */
 static uint64_t has(int i)
 {
     struct rme_counter row;
@@ -114,7 +112,7 @@ static bool nothing_is_left(struct node *n)
     return node_counter(n, "pack_bytes") == 0;
 }
 
-/* One that sleeps has its share, and others go on as if it were not there. */
+/* A sleeping client holds its quota; the others are not affected. */
 void zones_of_a_greedy_one(void **state)
 {
     struct node *server = open_clients(3);
@@ -126,7 +124,7 @@ void zones_of_a_greedy_one(void **state)
         send_to(0, k);
     pump_times(100);
     held = has(0);
-    if (held != 0) /* else nothing is offered, as nothing can be read */
+    if (held != 0) /* else nothing is offered because nothing can be read */
         assert_int_equal(held, ZONES / 2 / 2);
     before = node_counter(server, "pack_reserve");
     for (int n = 0; n < 10; n++) {
@@ -141,7 +139,7 @@ void zones_of_a_greedy_one(void **state)
     assert_true(nothing_is_left(server));
 }
 
-/* Who is alone has more. */
+/* A single client gets more. */
 void zones_of_one(void **state)
 {
     struct node *server = open_clients(1);
@@ -160,7 +158,7 @@ void zones_of_one(void **state)
     assert_true(nothing_is_left(server));
 }
 
-/* All of them want more than there is, and sleep: none is without, also those who come last. */
+/* All clients want more than there is, and sleep: each gets some, including the last one. */
 void zones_of_many(void **state)
 {
     struct node *server = open_clients(MOST);
@@ -176,7 +174,8 @@ void zones_of_many(void **state)
     for (int i = 0; i < MOST; i++)
         sum += has(i);
     for (int i = 0; i < MOST && sum != 0; i++) {
-        int share = ZONES / 2 / (i + 2); /* a block of a power of two may be its half */
+        /* with blocks of powers of two it may be half as much */
+        int share = ZONES / 2 / (i + 2);
 
         assert_in_range(has(i), share / 2, share);
     }
@@ -189,7 +188,8 @@ void zones_of_many(void **state)
     assert_true(nothing_is_left(server));
 }
 
-/* The host has all but small blocks here and there: a message goes in parts of their size. */
+/* The host has allocated everything except scattered small blocks: a message goes in fragments
+ * of their size. */
 void zones_that_the_host_has(void **state)
 {
     enum { TAKEN = 64, BLOCK = 60000 };
@@ -199,7 +199,7 @@ void zones_that_the_host_has(void **state)
     int n = 0;
 
     (void)state;
-    if (registers_each(server)) /* there blocks need not be registered already */
+    if (registers_each(server)) /* blocks need not be registered in advance there */
         skip();
     while (n < TAKEN)
         blob_zone(&taken[n++], server, BLOCK);

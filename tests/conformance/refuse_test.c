@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Messages larger than their receives: what the sender learns of it.  The receiver's end, and
- * that nothing is written past the buffer, are in message_test.c.
- */
+/* Messages larger than their receives, as reported at the sender. message_test.c tests the
+ * receiver, and that nothing is written behind the buffer. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include "cases.h"
 
-/* a list of so many leaves through a queue: its send is not complete at once */
+/* a list of that many pieces is queued, so its send is not complete at once */
 #define PIECES 12
-/* of sends that nobody asks for until the test wants it; pump() asks for context 0 */
+/* context of sends that are tested late; pump() tests context 0 */
 #define CTX 1
 
 static const bool receive_first[] = {true, false};
 
-/* Sends to the server more than its receive has room for, on a context of the client's
- * choice. */
+/* Sends the server more than fits in its receive; the send is in the given context. */
 static void send_too_much(struct pair *p, const struct blob *out, const struct blob *in,
                           bool first, int ctx, int tag, struct op *send, struct op *recv)
 {
@@ -31,8 +28,8 @@ static void send_too_much(struct pair *p, const struct blob *out, const struct b
     op_check_error(recv, -EMSGSIZE, -EMSGSIZE);
 }
 
-/* Opens a pair; what was said at that (that there is no registration cache here, say) does not
- * count as a warning. */
+/* Opens a pair and drops warnings of the opening, such as about a missing registration
+ * cache. */
 static void open_and_hush(struct pair *p)
 {
     pair_open(p);
@@ -48,8 +45,7 @@ static void pump_until_refused(struct node *n, uint64_t count)
     assert_int_equal(node_counter(n, "eager_refused"), count);
 }
 
-/* A send whose completion the host has not fetched when the receiver refuses: it is complete
- * all the same. */
+/* The receiver refuses a send that is complete but not yet reported: it stays complete. */
 void send_larger_than_receive_stays_complete(void **state)
 {
     struct pair p;
@@ -80,7 +76,8 @@ void send_larger_than_receive_stays_complete(void **state)
     blob_free(&out);
 }
 
-/* A send that was reported before: one line names what was lost, and it is counted. */
+/* The receiver refuses a send that was reported: one log line names the lost message, and a
+ * counter counts it. */
 void send_larger_than_receive_is_told_afterwards(void **state)
 {
     struct pair p;
@@ -89,7 +86,7 @@ void send_larger_than_receive_is_told_afterwards(void **state)
 
     (void)state;
     open_and_hush(&p);
-    pair_exchange(&p, 100, 1); /* who has just met may wait for its first credits */
+    pair_exchange(&p, 100, 1); /* new peers may wait for their first credits */
     blob_flat(&out, 300);
     blob_flat(&in, 299);
     for (int i = 0; i < 2; i++) {
@@ -97,10 +94,10 @@ void send_larger_than_receive_is_told_afterwards(void **state)
 
         snprintf(tag, sizeof tag, "tag %d ", 7000 + i);
         send_too_much(&p, &out, &in, receive_first[i], 0, 7000 + i, &send, &recv);
-        assert_int_equal(send.rc, 1); /* complete at once, as eager sends are */
+        assert_int_equal(send.rc, 1); /* eager sends are complete at once */
         op_check(&send, 300);
         pump_until_refused(p.client, (uint64_t)i + 1);
-        pump(); /* log lines reach the host */
+        pump(); /* let log lines reach the host */
         assert_int_equal(p.client->warnings, i + 1);
         assert_non_null(strstr(p.client->warning, tag));
         assert_non_null(strstr(p.client->warning, "300 bytes"));
@@ -114,8 +111,8 @@ void send_larger_than_receive_is_told_afterwards(void **state)
     blob_free(&out);
 }
 
-/* More of them than credits and windows hold at a time: each is told, and nothing is held for
- * ever. */
+/* More refusals than credits and windows hold at a time: each is reported, and nothing is
+ * leaked. */
 void send_larger_than_receive_many_times(void **state)
 {
     enum { MANY = 400, AT_A_TIME = 50 };
@@ -149,8 +146,8 @@ void send_larger_than_receive_many_times(void **state)
     blob_free(&out);
 }
 
-/* With eager_max=0 no send is complete before it has met its receive: both sides get the error,
- * whatever the size. */
+/* With eager_max=0 a send completes only after meeting its receive: both sides get the error,
+ * for any size. */
 void send_larger_than_receive_strict(void **state)
 {
     static const struct {
@@ -171,7 +168,7 @@ void send_larger_than_receive_strict(void **state)
             send_too_much(&p, &out, &in, receive_first[i], 0, 80, &send, &recv);
             pump_until_reported(&send);
             op_check_error(&send, -EMSGSIZE, -EMSGSIZE);
-            pair_exchange(&p, 0, 80); /* nothing is never too much: it needs no question */
+            pair_exchange(&p, 0, 80); /* an empty message always fits: it needs no RTS */
             pair_exchange(&p, cases[c].out, 80);
         }
         blob_free(&out);
@@ -181,7 +178,7 @@ void send_larger_than_receive_strict(void **state)
     assert_int_equal(p.client->warnings + p.server->warnings, 0);
 }
 
-/* One side is strict, the other one is not: each learns what its own choice lets it learn. */
+/* One side is strict, the other is not: each side's own option decides its result. */
 void send_larger_than_receive_one_side_strict(void **state)
 {
     struct pair p;

@@ -1,32 +1,31 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Many clients and little lent memory (fast_test.c): who gets it, for how long, and when it
- * comes back.  All is counted in messages, none of it in time.
- */
+/* Many clients and few eager rings (fast_test.c): which client gets one, for how long, and its
+ * withdrawal. Counted in messages, not in time. */
 #include <stdio.h>
 #include <string.h>
 #include "cases.h"
 
-#define AREA    131072 /* bytes lent to one client */
+#define AREA    131072 /* bytes of one client's ring */
 #define OPTIONS "rx_size=2048,eager_max=64K,invite=0,measure_costs=0,rndv=write,zone_idle_ms=0"
 
 enum {
     MOST = 12,
-    SIZE = 20000,  /* of a message that is written into lent memory */
-    IDLE = 256,    /* messages of others after which a silent holder is idle */
-    TENURE = 8192, /* and after which a busy one makes way */
+    SIZE = 20000,  /* of a message that goes through the ring */
+    IDLE = 256,    /* messages of other clients after which a silent holder is idle */
+    TENURE = 8192, /* messages after which a busy holder's ring is withdrawn */
 };
 
-/* The server lends so many areas; each client has a receive for its next message there. */
+/* Clients of a server that grants a few rings; each client has a receive posted for its next
+ * message. */
 static struct crowd {
     struct node *server;
     struct pair pair[MOST];
     int clients;
     struct blob out, in;
-    uint64_t most; /* bytes lent at a time */
+    uint64_t most; /* most bytes granted at a time */
 } crowd;
 
-/* Each lends `lent` bytes, the server `pool` in all. */
+/* Opens clients that grant `lent` bytes each, and a server that grants `pool` in all. */
 static void open_lending(int clients, int lent, int pool)
 {
     char options[200], name[32];
@@ -61,7 +60,7 @@ static void close_crowd(void)
     blob_free(&crowd.in);
 }
 
-/* So many messages of client `i`. */
+/* Sends messages from client `i`. */
 static void talk(int i, int messages)
 {
     struct pair *p = &crowd.pair[i];
@@ -79,7 +78,7 @@ static void talk(int i, int messages)
     }
 }
 
-/* So many messages of the server to client `i`. */
+/* Sends messages from the server to client `i`. */
 static void talk_back(int i, int messages)
 {
     struct pair *p = &crowd.pair[i];
@@ -100,7 +99,7 @@ static uint64_t fast(int i)
     return node_counter(crowd.pair[i].client, "sends_fast");
 }
 
-/* A lane whose options rule it out lends nothing. */
+/* Returns false if this lane's options rule rings out. */
 static bool lends(void)
 {
     for (int i = 0; i < 10; i++)
@@ -109,7 +108,7 @@ static bool lends(void)
     return node_counter(crowd.server, "fast_grants") != 0;
 }
 
-/* Of `messages` that client `i` sent, a fair share was fast. */
+/* Checks that a fair share of client `i`'s messages went through the ring. */
 static void had_its_share(int i, int messages, int areas)
 {
     int fair = messages * areas / crowd.clients;
@@ -117,7 +116,7 @@ static void had_its_share(int i, int messages, int areas)
     assert_in_range(fast(i), fair * 3 / 4, fair * 5 / 4);
 }
 
-/* All would have it all the time: it goes round, slowly, and each has it for as long. */
+/* All clients are busy: the rings go round slowly, and each client has one for as long. */
 void fast_goes_round(void **state)
 {
     enum { CLIENTS = 5, AREAS = 2, ROUNDS = 5 * TENURE / CLIENTS };
@@ -136,7 +135,7 @@ void fast_goes_round(void **state)
     close_crowd();
 }
 
-/* Who sends four times as much has it no longer than others. */
+/* A client that sends four times as much keeps its ring no longer than others. */
 void fast_of_a_busier_one(void **state)
 {
     enum { CLIENTS = 5, AREAS = 2, BUSY = 4, ROUNDS = 5 * TENURE / (CLIENTS - 1 + BUSY) };
@@ -156,7 +155,7 @@ void fast_of_a_busier_one(void **state)
     close_crowd();
 }
 
-/* Who sends nothing loses it to those who do, and keeps it while nobody else does. */
+/* An idle client's ring goes to busy ones, and stays while none is busy. */
 void fast_of_an_idle_one(void **state)
 {
     (void)state;
@@ -179,13 +178,13 @@ void fast_of_an_idle_one(void **state)
     }
     assert_int_equal(node_counter(crowd.server, "fast_withdrawn"), 1);
     assert_int_equal(node_counter(crowd.server, "fast_grants"), 2);
-    assert_in_range(fast(1), 1, 20); /* who came first */
+    assert_in_range(fast(1), 1, 20); /* the first in the queue */
     assert_int_equal(fast(2), 0);
     assert_int_equal(crowd.most, AREA);
     close_crowd();
 }
 
-/* Who waited and sends nothing any more is passed over. */
+/* A queued client that has become idle is skipped. */
 void fast_of_who_waited_in_vain(void **state)
 {
     (void)state;
@@ -204,7 +203,7 @@ void fast_of_who_waited_in_vain(void **state)
     close_crowd();
 }
 
-/* What a dead one had goes at once to who waits. */
+/* A dead client's ring goes to the next in the queue at once. */
 void fast_of_a_dead_one(void **state)
 {
     struct pair *dead = &crowd.pair[0];
@@ -225,13 +224,13 @@ void fast_of_a_dead_one(void **state)
     assert_int_equal(node_counter(crowd.server, "fast_grants"), 2);
     assert_int_equal(node_counter(crowd.server, "fast_withdrawn"), 0);
     assert_int_equal(node_counter(crowd.server, "fast_bytes"), AREA);
-    do /* a message before which the client has not heard of it goes another way */
+    do /* messages sent before GRANT arrives go another way */
         talk(1, 1);
     while (fast(1) == 0 && lane_now() < end);
     talk(2, 1);
     assert_int_equal(fast(1), 1);
     assert_int_equal(fast(2), 0);
-    /* the one that waits goes, too, and then the last holder */
+    /* the queued client goes, too, and then the last holder */
     node_close(crowd.pair[2].client);
     node_close(crowd.pair[1].client);
     end = lane_now() + BED_PATIENCE_MS;
@@ -241,7 +240,7 @@ void fast_of_a_dead_one(void **state)
     close_crowd();
 }
 
-/* Those that are there and send no such messages, or one, are lent nothing. */
+/* Clients that send no or one message of this kind get no ring. */
 void fast_of_silent_ones(void **state)
 {
     enum { CLIENTS = 10 };
@@ -263,14 +262,14 @@ void fast_of_silent_ones(void **state)
     close_crowd();
 }
 
-/* Messages of the server that client `i` got in memory of its own. */
+/* Returns how many of the server's messages client `i` got through its own ring. */
 static uint64_t fast_back(int i)
 {
     return node_counter(crowd.pair[i].client, "recvs_fast");
 }
 
-/* All of them lend, and the server has stages for few: the same ones are not served for ever,
- * and nobody is refused for good. */
+/* All clients grant rings, and the server has staging buffers for a few: these go round, so no
+ * client is excluded for good. */
 void fast_stages_go_round(void **state)
 {
     enum { CLIENTS = 4, STAGES = 2 };
@@ -280,16 +279,16 @@ void fast_stages_go_round(void **state)
     open_crowd(CLIENTS, STAGES);
     for (int i = 0; i < STAGES; i++)
         talk_back(i, 10);
-    if (fast_back(0) == 0) /* a lane whose options rule it out */
+    if (fast_back(0) == 0) /* this lane's options rule rings out */
         skip();
     assert_true(fast_back(1) > 0);
-    /* the first two are not spoken to any more */
+    /* the server stops sending to the first two */
     talk_back(2, IDLE * 3 + 20);
     assert_true(fast_back(2) > 0);
     first = fast_back(2);
     talk_back(3, IDLE * 6 + 20);
     assert_true(fast_back(3) > 0);
-    /* who had to make way has it again as soon as others are idle */
+    /* a client that lost its buffer gets one when others are idle */
     assert_true(fast_back(2) == first);
     first = fast_back(0);
     talk_back(0, IDLE * 6 + 20);
@@ -297,13 +296,13 @@ void fast_stages_go_round(void **state)
     close_crowd();
 }
 
-/* With few bytes for stages each has less, and more of them have some. */
+/* With little memory for staging buffers each is smaller, and more clients have one. */
 void fast_stages_are_shared(void **state)
 {
     enum { CLIENTS = 6 };
 
     (void)state;
-    /* two have twice as much, before it becomes less than three quarters */
+    /* two get twice as much, until less than three quarters are left */
     open_lending(CLIENTS, 2 * AREA, (CLIENTS + 2) * AREA);
     for (int r = 0; r < 10; r++)
         for (int i = 0; i < CLIENTS; i++)
@@ -315,8 +314,8 @@ void fast_stages_are_shared(void **state)
     close_crowd();
 }
 
-/* Who is silent for long enough loses it by itself, on both sides, and has it again when it
- * speaks. */
+/* A client that is silent for long loses its ring on both sides, and gets one when it sends
+ * again. */
 void fast_of_who_falls_silent(void **state)
 {
     struct pair p;

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * soup - random exchanges between three engines, judged by a simple model.
+ * soup - random exchanges between three engines, checked against a simple model.
  *
- * A channel is (from, to, tag).  Its messages meet its receives in the order of posting, so the
- * k-th receive that took a message must have taken the k-th message that was not cancelled:
- * same size, same bytes (compared by hash; what lies behind the message and around the pieces
- * must be untouched).  A receive too small for its message ends with -EMSGSIZE and takes it
- * nevertheless.  Memory of operations that ended with an error is filled with canaries and
- * looked at again much later.  Where links are cut, messages may be missing, but never doubled,
- * out of order or wrong.
+ * A channel is (from, to, tag). Its messages meet its receives in posting order: the k-th
+ * receive that got a message must have the k-th message that was not cancelled, with the same
+ * size and hash, and with unchanged bytes behind and around it. A receive too small for its
+ * message ends with -EMSGSIZE and still uses the message up. Memory of failed operations is
+ * filled with canaries and checked much later. With cut links messages may be missing, but not
+ * doubled, reordered or wrong.
  *
- * Environment: SOUP_SEEDS runs (8), SOUP_OPS operations in each (1500).  --seed is the first.
+ * Environment: SOUP_SEEDS runs (8), SOUP_OPS operations in each (1500). --seed is the first.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -34,7 +33,7 @@ struct item {
     struct channel *channel;
     bool is_send, unexpected, cancelled;
     uint64_t seed, hash;
-    int64_t room; /* bytes of its memory */
+    int64_t room; /* size of its memory in bytes */
     int live_at;  /* index in soup.live */
 };
 
@@ -78,7 +77,7 @@ static uint64_t hash_more(uint64_t hash, const uint8_t *p, int64_t n)
     return hash;
 }
 
-/* Of the first n bytes of the pieces. */
+/* Hashes the first n bytes of the pieces. */
 static uint64_t hash_blob(const struct blob *b, int64_t n)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -93,7 +92,7 @@ static uint64_t hash_blob(const struct blob *b, int64_t n)
 
 /* ---- Ends ---- */
 
-/* Keeps memory that nobody may write to any more, and looks at what was kept long ago. */
+/* Keeps memory that must not be written any more, and checks memory kept long ago. */
 static void bury(struct blob *b)
 {
     struct grave *g = &soup.grave[soup.ngrave++ % GRAVES];
@@ -117,8 +116,7 @@ static void ended(struct item *item)
         fail_msg("an operation ended with %d (%s)", error, strerror(-error));
     if (!item->is_send && !error) {
         item->hash = hash_blob(&item->blob, item->op.actual);
-        /* Nothing behind the message, nothing around the pieces: the hash has covered the
-         * message. */
+        /* Check that the rest is unchanged: the hash has covered the message. */
         struct blob rest = item->blob;
         int64_t skip = item->op.actual;
         for (int i = 0; i < rest.count; i++) {
@@ -135,7 +133,7 @@ static void ended(struct item *item)
 
 /* ---- Posting ---- */
 
-/* Sizes that both ends agree on, in memory that is registered: such receives invite. */
+/* Sizes known to both ends, in registered memory: such receives send INVITE. */
 static const int64_t agreed[] = {20000, 65536, 300000};
 
 static bool is_agreed(int64_t size)
@@ -250,7 +248,7 @@ static void post_random(void)
     if (c->tag < 0 && roll(8))
         size = agreed[c->pair];
     if (!send && !is_agreed(size) && roll(30))
-        size += (int64_t)roll(2) * 1500000; /* mostly large enough, as a server posts them */
+        size += (int64_t)roll(2) * 1500000; /* mostly large enough, like a server's */
     post_on(c, send, size);
 }
 
@@ -304,7 +302,7 @@ static void take_unexpected(void)
         while (k < CLIENTS && soup.pair[k].to_client != u[i].addr)
             k++;
         assert_true(k < CLIENTS);
-        /* Cancelled and lost ones are skipped, nothing else. */
+        /* Skip cancelled and lost messages, no others. */
         for (; soup.taken[k] < u[i].tag; soup.taken[k]++) {
             const struct item *missing = soup.unexpected[k][soup.taken[k]];
             if (!soup.lossy && missing->op.error != -ECANCELED && !missing->cancelled)
@@ -386,7 +384,7 @@ static void look_until_quiet(int64_t end)
     }
 }
 
-/* Gives every send a receive, cancels receives without a message. */
+/* Posts a receive for every send; cancels receives without a message. */
 static void drain(void)
 {
     int64_t end = lane_now() + BED_PATIENCE_MS * 2;
@@ -415,7 +413,7 @@ static int consumed(const struct channel *c, bool sends)
     return n;
 }
 
-/* Messages that were sent and that nobody has received yet. */
+/* Receives the remaining messages. */
 static void receive_leftovers(void)
 {
     int64_t end = lane_now() + BED_PATIENCE_MS;
@@ -435,7 +433,7 @@ static void receive_leftovers(void)
         while (soup.nunexpected[k] && soup.taken[k] < soup.nunexpected[k]) {
             const struct item *next = soup.unexpected[k][soup.taken[k]];
             if (next->cancelled || next->op.error) {
-                /* It may have been on its way nevertheless. */
+                /* The cancelled message may have been in flight already. */
                 for (int tries = 0; tries < 2000; tries++)
                     look_somewhere();
                 if (soup.unexpected[k][soup.taken[k]] == next)
@@ -453,7 +451,7 @@ static bool meets(const struct item *send, const struct item *recv)
 {
     if (recv->op.error == -EMSGSIZE)
         return send->room > recv->room;
-    /* Where links are cut, a sender may not hear that its message has arrived. */
+    /* With cut links a send may fail though its message has arrived. */
     return (soup.lossy || !send->op.error) && send->room == recv->op.actual &&
            send->hash == recv->hash;
 }
@@ -600,7 +598,7 @@ static void seeds(bool lossy)
         bed_setup(&none);
     }
     printf("# %llu messages were invited\n", (unsigned long long)invited);
-    assert_true(invited > 0 || count < 2); /* one run in four reads only */
+    assert_true(invited > 0 || count < 2); /* one run in four uses reads only */
 }
 
 static void soup_of_messages(void **state)

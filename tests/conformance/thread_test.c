@@ -2,8 +2,8 @@
 /*
  * Calls from several threads, and sleeping.
  *
- * Threads do not use cmocka: they count what is wrong, and the test looks at the count.  A
- * sleeper that nobody wakes sleeps for ever, and fails the test when BED_PATIENCE_MS is over.
+ * Threads do not use cmocka: they count failures, and the test checks the count. A sleeper that
+ * is not woken fails the test after BED_PATIENCE_MS.
  */
 #include <errno.h>
 #include <limits.h>
@@ -17,10 +17,10 @@
 
 enum { LONG_MS = INT_MAX };
 
-/* Nothing but what a test does ends a sleep: no timer of a link, and none of idle memory. */
+/* Disables timers of links and of idle memory, so that only the test ends a sleep. */
 #define SLEEPY "spin_us=0,keepalive_ms=0,idle_keepalive_ms=0,zone_idle_ms=0"
 
-/* A host in a thread of its own: asks for completions until it is told to stop. */
+/* A host in its own thread: tests for completions until told to stop. */
 struct tester {
     pthread_t thread;
     struct node *node;
@@ -28,7 +28,7 @@ struct tester {
     int wait_ms;
     atomic_bool stop;
     atomic_int seen, wrong;
-    bool unexpected; /* takes and frees them */
+    bool unexpected; /* fetches and frees unexpected messages */
     atomic_int taken;
 };
 
@@ -99,8 +99,7 @@ struct poster {
     struct blob out, in[POSTS];
 };
 
-/* Thread number k sends with tags of its own and receives what the server's host thread of the
- * test sends back. */
+/* Sends with tags of thread k and receives the replies of the server's host thread. */
 static void *post_in_thread(void *arg)
 {
     struct poster *p = arg;
@@ -135,7 +134,8 @@ void two_threads_post_one_tests(void **state)
     static struct poster posters[POSTERS];
     static struct op answers[POSTERS * POSTS], taken[POSTERS * POSTS];
     struct tester client, server;
-    struct blob sink[POSTERS]; /* of eager messages, of others: their writers share no lock */
+    /* of eager messages, and of others: their writers share no lock */
+    struct blob sink[POSTERS];
     struct pair p;
 
     (void)state;
@@ -187,7 +187,7 @@ void two_threads_post_one_tests(void **state)
     }
 }
 
-/* One call of test_context that sleeps. */
+/* A call of test_context that sleeps. */
 struct sleeper {
     pthread_t thread;
     struct node *node;
@@ -207,7 +207,7 @@ static void *sleep_in_thread(void *arg)
     return NULL;
 }
 
-/* Returns when the thread sleeps: behind another one, or in the fabric. */
+/* Starts the thread and returns when it sleeps: behind another one, or in the fabric. */
 static void sleeper_start(struct sleeper *s, struct node *n, int ctx)
 {
     uint64_t sleeps = node_counter(n, "sleeps");
@@ -222,7 +222,7 @@ static void sleeper_start(struct sleeper *s, struct node *n, int ctx)
     asleep_await(&s->tid);
 }
 
-/* Waits until the sleeper is awake, while the other nodes go on. */
+/* Polls the other nodes until the sleeper is awake. */
 static void sleeper_await(struct sleeper *s)
 {
     int64_t end = lane_now() + BED_PATIENCE_MS;
@@ -231,7 +231,7 @@ static void sleeper_await(struct sleeper *s)
         pump();
     if (!s->woken) {
         print_error("nothing wakes the sleeper of context %d\n", s->ctx);
-        abort(); /* its thread would go on in what the fixture closes */
+        abort(); /* the thread would use objects that the fixture closes */
     }
 }
 
@@ -270,7 +270,7 @@ void message_wakes_sleeper(void **state)
     }
 }
 
-/* What another thread posts is carried on by the sleeping one. */
+/* The sleeping thread progresses operations that another thread posts. */
 void post_is_carried_by_the_sleeper(void **state)
 {
     struct pair p;
@@ -316,8 +316,8 @@ void cancel_wakes_sleeper(void **state)
     blob_free(&in);
 }
 
-/* A thread that is cancelled while it sleeps ends behind its call: the engine goes on without
- * it, and what it had found is not lost. */
+/* A thread cancelled in its sleep ends after its call: the engine goes on, and completions that
+ * it had found are kept. */
 void cancelled_sleeper_leaves_nothing_behind(void **state)
 {
     struct pair p;
@@ -343,7 +343,7 @@ void cancelled_sleeper_leaves_nothing_behind(void **state)
     blob_free(&in);
 }
 
-/* Several sleepers on contexts of their own: each gets what is its own. */
+/* Several threads sleep on different contexts: each gets its own completions. */
 void sleepers_of_several_contexts(void **state)
 {
     enum { N = 3 };
@@ -380,8 +380,7 @@ void sleepers_of_several_contexts(void **state)
     blob_free(&b);
 }
 
-/* Posts, cancels, tests and memory from several threads at once, for the sanitizers to look
- * at. */
+/* Threads that post, cancel, test and allocate at once, for the sanitizers. */
 struct mixer {
     pthread_t thread;
     struct pair *pair;
