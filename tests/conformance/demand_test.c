@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * On-demand paging of user memory (odp=on): memory is not pinned, a registration covers
- * whatever is mapped at its addresses, and the engine refuses unmapped memory before the device
- * faults.
+ * On-demand paging of user memory (odp=on): memory is not pinned, a registration covers all
+ * pages mapped at its addresses at the time, and the engine refuses unmapped memory before the
+ * device faults.
  */
 #include <errno.h>
 #include <stdio.h>

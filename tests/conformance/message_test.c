@@ -282,8 +282,7 @@ void sizes_around_every_limit(void **state)
             blob_free(&in);
         }
     }
-    /* Every size in the last bytes below the buffer, to hit its edge whatever the header's
-     * size. */
+    /* Every size in the last bytes below the buffer, to hit its edge for any header size. */
     for (size_t size = rx_size(&p) - 140; size <= rx_size(&p) + 8; size++) {
         struct blob out, in;
         blob_flat(&out, size);

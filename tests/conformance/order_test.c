@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Matching: messages of one peer and tag meet receives in posting order, whatever their
- * protocols. */
+/* Matching: messages of one peer and tag meet receives in posting order, for all protocols. */
 #include <errno.h>
 #include <stdio.h>
 #include "cases.h"
@@ -175,7 +174,7 @@ void other_tags_are_not_held_back(void **state)
     struct pair p;
 
     (void)state;
-    /* large ones need RTS, whatever fits in a receive buffer */
+    /* large ones need RTS for any size of receive buffer */
     bed_options("rts_max=1024,invite=0,fast_bytes=0,eager_max=4K");
     pair_open(&p);
     blob_flat(&out, SIZE);

@@ -192,7 +192,7 @@ void unexpected_kept_by_the_host(void **state)
     pair_exchange(&p, 100000, 1);
 }
 
-/* test_context returns at once when an unexpected message waits, whatever its timeout. */
+/* test_context returns at once when an unexpected message waits, for any timeout. */
 void unexpected_ends_the_wait(void **state)
 {
     struct pair p;

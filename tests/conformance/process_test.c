@@ -187,8 +187,8 @@ void process_exchange(void **state)
     assert_int_equal(status, 0);
 }
 
-/* Kills the peer (SIGKILL) after so many steps of each protocol, in both directions, and starts
- * a new server at the same address. */
+/* Kills the peer (SIGKILL) after a number of steps of each protocol, in both directions, and
+ * starts a new server at the same address. */
 static void killed_at_each_step(const char *options, char what, size_t size)
 {
     enum { STRIDE = 3, STEPS = 60 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Zones too small for all peers: each peer gets its quota of bounce buffers, whatever the
- * others hold. Lists are copied here, and a sleeping client keeps the buffers offered to it. */
+/* Zones too small for all peers: each peer gets its quota of bounce buffers, independent of the
+ * others. Lists are copied here, and a sleeping client keeps the buffers offered to it. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

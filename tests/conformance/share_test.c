@@ -25,7 +25,7 @@ static struct crowd {
     uint64_t most; /* most bytes granted at a time */
 } crowd;
 
-/* Opens clients that grant `lent` bytes each, and a server that grants `pool` in all. */
+/* Opens clients that grant rings, and a server; both limits in bytes. */
 static void open_lending(int clients, int lent, int pool)
 {
     char options[200], name[32];
@@ -269,7 +269,7 @@ static uint64_t fast_back(int i)
 }
 
 /* All clients grant rings, and the server has staging buffers for a few: these go round, so no
- * client is excluded for good. */
+ * client is excluded permanently. */
 void fast_stages_go_round(void **state)
 {
     enum { CLIENTS = 4, STAGES = 2 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * contract.h - tests of what BMI promises, over the real method, between processes.
+ * contract.h - tests of BMI's contract with the real method, between processes.
  *
- * A test forks a server and its clients before anything of BMI runs, so that each is a fresh
- * process.  The server does what clients ask for in unexpected messages; a client is a function
- * of the test.  A CHECK that fails ends its process with one line, which fails the test.
+ * A test forks a server and its clients before any BMI call, so that each is a fresh process.
+ * The server executes requests in the clients' unexpected messages; a client is a function of
+ * the test. A failed CHECK ends its process with one line, which fails the test.
  */
 #ifndef CONTRACT_H
 #define CONTRACT_H
@@ -16,13 +16,13 @@
 #include "bmi.h"
 #include "rme.h"
 
-/* for anything that must happen; 200 processes under ThreadSanitizer take a minute */
+/* timeout of any step; 200 processes under ThreadSanitizer take a minute */
 #ifdef __SANITIZE_THREAD__
 #define PATIENCE_S 240
 #else
 #define PATIENCE_S 60
 #endif
-#define REPLY_TAG 0x7000 /* replies have tags from here on, one for each call of a client */
+#define REPLY_TAG 0x7000 /* first tag of replies; each call of a client uses the next one */
 
 #define CHECK(what)                                                                            \
     do {                                                                                       \
@@ -30,13 +30,13 @@
             check_failed(__FILE__, __LINE__, #what);                                           \
     } while (0)
 
-/* The same for two numbers, which the line shows. */
+/* Checks that two numbers are equal; the line shows both. */
 #define CHECK_EQUAL(a, b) check_equal(__FILE__, __LINE__, #a, (int64_t)(a), (int64_t)(b))
 
 _Noreturn void check_failed(const char *file, int line, const char *what);
 void check_equal(const char *file, int line, const char *what, int64_t a, int64_t b);
 
-/* ---- What clients ask of a server ---- */
+/* ---- Requests of clients ---- */
 
 enum ask {
     ASK_PING, /* answer */
@@ -47,8 +47,7 @@ enum ask {
 };
 
 #define MIXED_SIZES                                                                            \
-    (-1) /* as `size`: message i has mixed_size(i) bytes, receives have room for the largest   \
-          */
+    (-1) /* as `size`: message i has mixed_size(i) bytes, receives have room for the largest */
 
 struct request {
     int32_t ask;
@@ -56,13 +55,12 @@ struct request {
     int32_t tag;
     int32_t count;
     int64_t size;
-    int64_t
-        expect; /* ASK_TAKE: bytes that each message really has, for the check of the pattern */
+    int64_t expect; /* ASK_TAKE: real length of each message, to check the pattern */
 };
 
 struct reply {
     int32_t errors; /* operations that ended with an error */
-    int32_t error;  /* the first of them */
+    int32_t error;  /* the first error */
     int32_t bad;    /* messages with wrong size or contents */
     int32_t pid;
 };
@@ -70,7 +68,7 @@ struct reply {
 int64_t mixed_size(int i);
 #define MIXED_MAX (300 * 1024)
 
-/* The contents of message i with a tag. */
+/* Contents of message i with a tag. */
 void fill(void *memory, int64_t size, int tag, int i);
 bool is_filled(const void *memory, int64_t size, int tag, int i);
 
@@ -79,16 +77,17 @@ bool is_filled(const void *memory, int64_t size, int tag, int i);
 /* One operation; its address is the user pointer. */
 struct flight {
     bmi_op_id_t id;
-    int reports; /* how often it was reported */
+    int reports; /* number of its reports */
     int error;
     int64_t actual;
 };
 
 void collect(bmi_context_id context, int idle_ms); /* one BMI_testcontext of the context */
 void wait_for(bmi_context_id context, struct flight *f); /* until it is reported */
-void settle(bmi_context_id context); /* collects for a while in which nothing should come */
+/* collects for a while in which nothing should be reported */
+void settle(bmi_context_id context);
 
-/* Posts; what is complete at once counts as reported. */
+/* Post an operation; one that completes at once counts as reported. */
 void post_send(struct flight *f, BMI_addr_t to, const void *memory, int64_t size, int tag,
                bmi_context_id context);
 void post_recv(struct flight *f, BMI_addr_t from, void *memory, int64_t size, int tag,
@@ -111,41 +110,41 @@ typedef void (*client_fn)(struct client *c);
 void client_start(struct client *c); /* done before a client_fn is called */
 void client_stop(struct client *c);  /* and after it returns */
 
-/* A question to the server: begin, post what belongs to it, end. */
+/* Ask the server: begin, post the operations that belong to the request, end. */
 void ask_begin(struct client *c, struct request ask);
 void ask_end(struct client *c);
-void ask(struct client *c, struct request ask); /* both */
+void ask(struct client *c, struct request ask); /* begin and end */
 
-/* Options of the method for the processes that are started from now on; NULL: none. */
+/* Options of the method for processes started from now on; NULL: none. */
 extern char *method_options;
 
-/* The network: ib, or what CONTRACT_NETWORK says. */
+/* The network: ib, or CONTRACT_NETWORK. */
 struct network {
     const char *scheme, *method;
     struct bmi_method_ops *ops;
-    const char *another; /* an address, and one for another network behind it */
-    int clients;         /* as many as one server is tried with */
+    const char *another; /* an address followed by one of another network */
+    int clients;         /* number of clients that one server is tested with */
 };
 const struct network *test_network(void);
 
-/* The address of the test that runs: servers of different tests do not meet each other's
- * clients. */
+/* Returns the running test's address, unique so that a client cannot reach another test's
+ * server. */
 const char *test_uri(void);
 
-/* Runs `clients` processes with one server; returns when all have ended as they should. */
+/* Runs `clients` processes with one server; returns when all have ended with success. */
 void run_clients(client_fn client, int clients);
 
-/* Runs one process of another kind. */
+/* Runs one process without a server. */
 void run_alone(void (*body)(void));
 
-/* Parts of the first, for tests that do more. */
+/* Parts of run_clients(), for tests that need more. */
 pid_t start_server(void);
-void stop_server(pid_t server); /* asks it to end and checks that it ends well */
+void stop_server(pid_t server); /* asks it to end and checks its exit status */
 pid_t start_client(client_fn client, int number);
 void wait_client(pid_t client);
-void new_test(void); /* the next port */
+void new_test(void); /* selects the next port */
 
-/* Counts that must be zero whatever the test did. */
+/* Checks counters that must be zero after every test. */
 void check_engine(BMI_addr_t addr);
 
 /* The server's main loop, in server.c; runs until `stop` is readable. */

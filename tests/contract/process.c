@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Processes of a test: starting them, waiting for them, and what a client needs. */
+/* Processes of a test: start, wait, and the functions of a client. */
 #include <errno.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -24,7 +24,7 @@ extern struct bmi_method_ops bmi_ib_ops, bmi_elan4_ops;
 
 static const struct network networks[] = {
     {"ib", "bmi_ib", &bmi_ib_ops, "ib://[::1]:1/fs,tcp://x:1", 200},
-    /* contexts of a node */
+    /* limited by the contexts of a node */
     {"elan4", "bmi_elan4", &bmi_elan4_ops, "elan4://1:2/fs,tcp://x:1", 60},
 };
 
@@ -66,8 +66,7 @@ static time_t now(void)
     return t.tv_sec;
 }
 
-/* With AddressSanitizer a process that ends well has nothing left; it skips exit handlers, so
- * it asks itself. */
+/* A process that ends without running exit handlers asks AddressSanitizer itself for leaks. */
 extern int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
 
 _Noreturn static void end_well(void)
@@ -174,7 +173,7 @@ void post_recv(struct flight *f, BMI_addr_t from, void *memory, int64_t size, in
     *f = (struct flight){0};
     int ret = BMI_post_recv(&f->id, from, memory, size, &actual, BMI_EXT_ALLOC, tag, f, context,
                             NULL);
-    CHECK(ret == 0); /* OrangeFS dies of a receive that is complete at once */
+    CHECK(ret == 0); /* OrangeFS crashes on a receive that completes at once */
 }
 
 /* ---- Clients ---- */
@@ -193,8 +192,8 @@ void client_stop(struct client *c)
     CHECK_EQUAL(BMI_finalize(), 0);
 }
 
-/* The reply's receive is posted first, on an address that may not be connected yet: OrangeFS's
- * order. */
+/* Posts the reply's receive first, on an address that may not be connected yet, like
+ * OrangeFS. */
 void ask_begin(struct client *c, struct request ask)
 {
     c->ask = ask;
@@ -253,8 +252,7 @@ void new_test(void)
     }
 }
 
-/* A child that dies with its parent and writes nothing of what the parent had in its buffers.
- */
+/* Forks a child that dies with its parent and does not write the parent's buffered output. */
 static pid_t fork_child(void)
 {
     fflush(stdout);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The server of the contract tests: any number of clients, each request a small state of its
- * own. */
+/* The server of the contract tests: any number of clients; each request is a job. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +20,8 @@ struct job {
     struct request ask;
     struct reply reply;
     BMI_addr_t client;
-    void *buffer; /* the unexpected message, held until the end as OrangeFS does */
-    int open;     /* parts under way */
+    void *buffer; /* the unexpected message, held until the end like in OrangeFS */
+    int open;     /* parts in progress */
     struct part *part;
     struct flight answer;
     struct job *next;
@@ -62,7 +61,7 @@ static void note_end(struct job *job, int i)
     p->memory = NULL;
 }
 
-/* A peer that died makes posts fail; then the part is over at once. */
+/* Starts a part. Posting fails if the peer has died; then the part is over at once. */
 static void start_part(struct server *s, struct job *job, int i)
 {
     struct part *p = &job->part[i];
@@ -90,10 +89,10 @@ static void start_part(struct server *s, struct job *job, int i)
     }
 }
 
-/* The host's rules find the client, also when it has died in the meantime. */
+/* Checks that address ranges match the client, even if it has died meanwhile. */
 static void check_range(BMI_addr_t client)
 {
-    /* nodes have numbers, and no networks */
+    /* Elan4 nodes have numbers and no networks */
     if (strcmp(test_network()->scheme, "elan4") == 0) {
         CHECK_EQUAL(BMI_query_addr_range(client, "elan4://0", 32), 1);
         CHECK_EQUAL(BMI_query_addr_range(client, "elan4://1", 32), 0);
@@ -124,7 +123,7 @@ static void start_job(struct server *s, const struct BMI_unexpected_info *info)
     CHECK(info->size >= (bmi_size_t)sizeof(job->ask));
     CHECK((uintptr_t)info->buffer % 8 == 0);
     memcpy(&job->ask, info->buffer, sizeof(job->ask));
-    /* What follows the request is a pattern up to the end of the message. */
+    /* A pattern follows the request, up to the end of the message. */
     CHECK(is_filled((char *)info->buffer + sizeof(job->ask),
                     info->size - (bmi_size_t)sizeof(job->ask), job->ask.tag, 0));
     job->client = info->addr;
@@ -141,7 +140,7 @@ static void start_job(struct server *s, const struct BMI_unexpected_info *info)
     s->jobs = job;
 }
 
-/* True when the job is over. */
+/* Returns true when the job is over. */
 static bool advance(struct server *s, struct job *job)
 {
     for (int i = 0; job->open > 0 && i < job->ask.count; i++)

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What our threads keep away from.  A program may have read, write, open and close of its own,
- * as all have that OrangeFS's liborangefs is loaded into: there a thread that calls one of them
- * waits until the file system is connected, which one thread is busy with, in our functions.  A
- * thread of ours that called them could be what that thread waits for.  Here they are replaced
- * as well, and tell who calls them from where.  And a program may wait for signals, which must
- * not end up with us.
+ * Calls that the method's threads must avoid. A program may replace read, write, open and
+ * close: with OrangeFS's liborangefs a thread that calls one of them waits until the file
+ * system is connected, in BMI calls of another thread. A method thread calling them could
+ * deadlock with that thread. This test replaces them as well and records their callers. Signals
+ * that a program waits for must not be delivered to the method's threads.
  */
 #define _GNU_SOURCE /* dladdr */
 #include <dirent.h>
@@ -30,10 +29,10 @@ enum { LARGE = 1 << 20, TAG = 3 };
 
 #define EXPORTED __attribute__((visibility("default")))
 
-static _Atomic(const char *) called; /* what a thread of the method called */
-static atomic_int calls;             /* of the method, in the thread that uses it */
+static _Atomic(const char *) called; /* function that a thread of the method called */
+static atomic_int calls;             /* calls by the method in the host's thread */
 
-/* The function called `name` was called from `where`. */
+/* Records a call of the function `name` from `where`. */
 static void note_call(const char *name, void *where)
 {
     Dl_info info;
@@ -42,7 +41,8 @@ static void note_call(const char *name, void *where)
     if (dladdr(where, &info) == 0)
         return;
     method = strstr(info.dli_fname, "libbmi_ib") != NULL;
-    hca = strstr(info.dli_fname, "libemuverbs") != NULL; /* it has a thread, too */
+    /* the software HCA has a thread, too */
+    hca = strstr(info.dli_fname, "libemuverbs") != NULL;
     if (syscall(SYS_gettid) != getpid() && (method || hca))
         atomic_store(&called, name);
     else if (method)
@@ -93,8 +93,8 @@ EXPORTED int close(int fd)
     return (int)syscall(SYS_close, fd);
 }
 
-/* All threads of the method get work: the server is known by name, and memory that the method
- * has registered is given up. */
+/* Gives work to all threads of the method: resolves the server by name and frees registered
+ * memory. */
 static void use_all(struct client *c)
 {
     char uri[64];
@@ -123,13 +123,14 @@ static void client_of_own_io(struct client *c)
 {
     use_all(c);
     client_stop(c);
-    CHECK(atomic_load(&calls) > 0); /* it does call ours: it has closed what it had open */
+    /* prove that the replacements work: the method has closed its descriptors */
+    CHECK(atomic_load(&calls) > 0);
     if (atomic_load(&called) != NULL)
         check_failed(__FILE__, __LINE__, atomic_load(&called));
     client_start(c);
 }
 
-/* Are all of `signals` blocked in the thread whose status that is? */
+/* Returns whether the thread with this status file blocks all of `signals`. */
 static bool blocks(const char *file, uint64_t signals)
 {
     char line[256];
@@ -144,7 +145,7 @@ static bool blocks(const char *file, uint64_t signals)
     return (mask & signals) == signals;
 }
 
-/* All threads but this one block what a program may wait for. */
+/* Checks that all threads except this one block the signals that a program may wait for. */
 static void client_of_signals(struct client *c)
 {
     const int some[] = {SIGTERM, SIGHUP, SIGINT, SIGCHLD, SIGALRM, SIGUSR1, SIGIO};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Addresses and connections from beginning to end: lookups, restarts, deaths, many clients. */
+/* Life of addresses and connections: lookups, restarts, deaths, many clients. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 
 #define LARGE (512 * 1024)
 
-/* A lookup of what follows the network's scheme. */
+/* Looks up an address, given without its scheme. */
 static bmi_method_addr_p look_up(const char *rest)
 {
     char text[100];
@@ -41,7 +41,7 @@ static void lookup_body(void)
     CHECK_EQUAL(ops->set_info(BMI_DROP_ADDR, another), 0);
     listen->method_type = 0;
     CHECK_EQUAL(ops->initialize(listen, 0, BMI_INIT_SERVER, NULL), 0);
-    /* The server's own address, to which nobody may ever send. */
+    /* The server's own address, which is never sent to. */
     bmi_method_addr_p self = ops->method_addr_lookup(test_uri());
     CHECK(self != NULL && self->method_type == 0);
     CHECK_EQUAL(ops->finalize(), 0);
@@ -54,8 +54,7 @@ static void method_addr_lookup_before_initialize(void **state)
     run_alone(lookup_body);
 }
 
-/* Finalize with a connection that is up, then the drop, then all of it again in the same
- * process. */
+/* Finalizes with a connection up, drops the address, and repeats in the same process. */
 static void drop_client(struct client *c)
 {
     struct bmi_method_ops *ops = test_network()->ops;
@@ -66,14 +65,15 @@ static void drop_client(struct client *c)
         bmi_op_id_t id;
         ask(c, (struct request){.ask = ASK_PING});
         CHECK_EQUAL(BMI_get_info(c->server, BMI_GET_METH_ADDR, &method_addr), 0);
-        /* Operations under way: a receive nobody serves, a send nobody takes. */
+        /* Leave operations in progress: a receive without a send, and a send without a
+         * receive. */
         CHECK_EQUAL(ops->post_recv(&id, method_addr, memory, LARGE, NULL, BMI_EXT_ALLOC, 1, c,
                                    c->context, NULL),
                     0);
         CHECK(ops->post_send(&id, method_addr, memory, LARGE, BMI_EXT_ALLOC, 2, c, c->context,
                              NULL) >= 0);
-        /* One reference more than the core has, so that the address outlives the core's drop.
-         */
+        /* Take one reference more than the core has, so that the address outlives the core's
+         * drop. */
         CHECK(ops->method_addr_lookup(test_uri()) == method_addr);
         CHECK_EQUAL(BMI_finalize(), 0);
         CHECK_EQUAL(ops->set_info(BMI_DROP_ADDR, method_addr), 0);
@@ -107,7 +107,7 @@ static void client_initialize_finalize_initialize(void **state)
     run_clients(again_client, 1);
 }
 
-/* A server that starts and stops its BMI several times, on the same port. */
+/* Starts and stops a server's BMI several times on the same port. */
 static void server_again_body(void)
 {
     bmi_context_id context;
@@ -117,7 +117,7 @@ static void server_again_body(void)
                     0);
         CHECK_EQUAL(BMI_open_context(&context), 0);
         CHECK_EQUAL(BMI_finalize(), 0);
-        /* In between a client, with nobody there any more. */
+        /* Run a client in between, without a server. */
         struct client c = {.number = 0};
         struct flight f = {0};
         client_start(&c);
@@ -136,7 +136,7 @@ static void server_initialize_finalize_initialize(void **state)
     run_alone(server_again_body);
 }
 
-/* A port in use is an error, not an end; afterwards the process may do something else. */
+/* A port in use is an error; the process may then use BMI otherwise. */
 static void port_in_use_body(struct client *c)
 {
     CHECK_EQUAL(BMI_finalize(), 0);
@@ -196,7 +196,8 @@ static void one_of_many_client(struct client *c)
 
 static void many_clients_of_one_server(void **state)
 {
-    /* They all start at once, and the server has as little of the processor as each of them. */
+    /* All clients start at once, and the server gets no more of the processor than each of
+     * them. */
     static char patient[] = "connect_timeout_ms=60000";
 
     (void)state;
@@ -214,7 +215,7 @@ static time_t now(void)
     return t.tv_sec;
 }
 
-/* One call that may fail; every operation of it ends.  True when all of it was right. */
+/* Makes one call that may fail; each of its operations ends. Returns true if all succeeded. */
 static bool try_call(struct client *c, char *memory, int64_t size, int tag)
 {
     struct flight data = {0}, request = {0}, answer = {0};
@@ -240,8 +241,7 @@ static bool try_call(struct client *c, char *memory, int64_t size, int tag)
     good = good && ret >= 0;
     for (int i = 0; i < 3; i++) {
         good = good && (i > 0 || posted[i]);
-        /* What was sent fails by itself; a reply that will not come is cancelled, as OrangeFS
-         * does it. */
+        /* Sends fail by themselves; cancel a reply that will not arrive, like OrangeFS. */
         if (i == 0)
             continue;
         if (posted[i])
@@ -260,13 +260,13 @@ static bool try_call(struct client *c, char *memory, int64_t size, int tag)
     return good;
 }
 
-/* Calls that a client reports, by its number in a byte: so few that they always fit into the
+/* Calls that a client reports, each by a byte with its number: few enough to fit into the
  * pipe. */
 #define REPORTED_CALLS 10
 
 static int progress_fd[2];
 
-/* Waits until each of the clients has done that many calls: it has worked with this server. */
+/* Waits until each client has made that many calls, so that it has used this server. */
 static void wait_for_work(int clients)
 {
     int calls[clients], busy = clients;
@@ -280,7 +280,7 @@ static void wait_for_work(int clients)
     }
 }
 
-/* Works until 40 calls have gone well, with two servers; reports the first of them to the
+/* Works until 40 calls have succeeded with two servers; reports the first calls to the
  * parent. */
 static void working_client(struct client *c)
 {
@@ -319,7 +319,7 @@ static void server_killed_and_restarted_under_load(void **state)
     assert_int_equal(pipe(progress_fd), 0);
     for (int i = 0; i < CLIENTS; i++)
         client[i] = start_client(working_client, i);
-    close(progress_fd[1]); /* so that reading ends when all of them have ended */
+    close(progress_fd[1]); /* so that the reader gets EOF when all of them have ended */
     wait_for_work(CLIENTS);
     kill(server, SIGKILL);
     assert_int_equal(waitpid(server, NULL, 0), server);
@@ -330,7 +330,7 @@ static void server_killed_and_restarted_under_load(void **state)
     close(progress_fd[0]);
 }
 
-/* Dies in the middle of its work; the server must not notice more than that. */
+/* Dies in the middle of its work; the server must only lose this client. */
 static void dying_client(struct client *c)
 {
     static char memory[LARGE];
@@ -363,10 +363,10 @@ static void clients_die_and_the_server_lives(void **state)
     wait_client(living);
     living = start_client(one_of_many_client, 1);
     wait_client(living);
-    stop_server(server); /* it ends only when the jobs of the dead are over */
+    stop_server(server); /* the server ends only when the dead clients' jobs are over */
 }
 
-/* Nobody listens there: each operation fails by itself, with an error that OrangeFS retries. */
+/* Nothing listens: each operation fails by itself, with an error that OrangeFS retries. */
 static void refused_client(void)
 {
     struct client c = {.number = 0};
@@ -394,9 +394,9 @@ static void nobody_listens(void **state)
 }
 
 /*
- * The receive of an answer is posted before the request.  When both fail, the request must be
- * reported first: OrangeFS decides about a retry at the receive, and waits for ever if the
- * request's end comes after that.
+ * The receive of an answer is posted before the request. When both fail, the request must be
+ * reported first: OrangeFS decides about a retry when the receive ends, and hangs if the
+ * request ends later.
  */
 static void request_order_client(void)
 {
@@ -433,13 +433,13 @@ static void failed_request_is_reported_before_its_answer(void **state)
     run_alone(request_order_client);
 }
 
-/* ---- The end follows at once ---- */
+/* ---- Finalize right after the last message ---- */
 
 static const int64_t last_size[] = {10, 5000, 15000, 100000, LARGE};
 
 #define LAST_SIZES (int)(sizeof(last_size) / sizeof(last_size[0]))
 
-/* Takes one message of a size that the request tells, answers nothing, and is gone. */
+/* Receives one message of the size given by the request, answers nothing, and exits. */
 static void taking_server(int ready)
 {
     struct BMI_unexpected_info info;
@@ -467,8 +467,8 @@ static void taking_server(int ready)
     CHECK_EQUAL(BMI_finalize(), 0);
 }
 
-/* What the server has taken was sent, what it has sent arrives, although it stops its BMI at
- * once. */
+/* Messages that the server has received are reported as sent, and its own sends arrive,
+ * although it finalizes BMI at once. */
 static void last_message(int64_t size, enum ask what, int server_alive)
 {
     struct request ask = {.ask = what, .tag = 6, .count = 1, .size = size};
@@ -534,7 +534,7 @@ static void server_ends_after_its_send(void **state)
     run_last_messages(ASK_GIVE);
 }
 
-/* A send that is refused; what it says in the system's log is in the file afterwards. */
+/* Posts a send that is refused; copies the system log's lines to the file. */
 static int refused_send(struct client *c, const void *memory, FILE *system_log)
 {
     bmi_op_id_t id;
@@ -561,9 +561,9 @@ static int lines_of_system_log(FILE *log, const char *words)
 }
 
 /*
- * A child of a process that uses BMI, as pvfs2fuse becomes when it goes into the background: it
- * is refused, and does not hang; what it began with the parent's engine is its parent's.  It
- * may begin again by itself.  The system's log says why and what to do, once.
+ * A forked child of a process that uses BMI, like pvfs2fuse in the background: its calls on the
+ * parent's engine fail and do not hang, and that engine stays the parent's. The child may
+ * initialize BMI itself. The system log gives the reason and the remedy once.
  */
 static void forked_child(struct client *c, bmi_op_id_t of_parent)
 {
@@ -589,7 +589,8 @@ static void forked_child(struct client *c, bmi_op_id_t of_parent)
     CHECK(BMI_unexpected_free(c->server, memory) < 0);
     CHECK_EQUAL(BMI_cancel(of_parent, c->context), 0);
     CHECK_EQUAL(BMI_finalize(), 0);
-#ifndef __SANITIZE_THREAD__ /* it cannot follow threads of a child of many threads */
+/* ThreadSanitizer cannot follow threads created in a child of a multi-threaded process */
+#ifndef __SANITIZE_THREAD__
     client_start(c);
     ask(c, (struct request){.ask = ASK_PING});
     client_stop(c);

@@ -20,7 +20,7 @@ static void ping(struct client *c)
     CHECK_EQUAL(c->reply.errors, 0);
 }
 
-/* The reply's receive is posted on an address that is not connected yet; so is a large one. */
+/* Posts the receive of a reply, and a large one, on an address that is not connected yet. */
 static void receive_before_connect_client(struct client *c)
 {
     struct flight large;
@@ -41,7 +41,7 @@ static void receive_before_connect(void **state)
     run_clients(receive_before_connect_client, 1);
 }
 
-/* An unexpected message that fills BMI's limit, and the one that does not fit. */
+/* Posts an unexpected message; the tests use BMI's limit, and one byte more. */
 static int post_unexpected(struct client *c, char *memory, int64_t size, struct flight *f)
 {
     struct request ask = {.ask = ASK_PING, .reply_tag = REPLY_TAG + c->calls, .tag = 9};
@@ -121,7 +121,7 @@ static void zero_length_client(struct client *c)
         wait_for(c->context, &f[i]);
         CHECK_EQUAL(f[i].error, 0);
     }
-    /* Received into nothing, into something, and into an empty list. */
+    /* Receive into no memory, into a buffer, and into an empty list. */
     post_recv(&f[0], c->server, NULL, 0, 4, c->context);
     post_recv(&f[1], c->server, guard, sizeof(guard), 4, c->context);
     f[2] = (struct flight){0};
@@ -144,16 +144,18 @@ static void zero_length(void **state)
     run_clients(zero_length_client, 1);
 }
 
-/* Does a send of that size always fail when its receive is too small?  Without the option a
- * short one has left with its data before the receiver can refuse it, and may be reported
- * before that. */
+/*
+ * Returns whether a send of that size always fails if its receive is too small. Without the
+ * option a short send has left with its data before the receiver refuses it, and may be
+ * reported first.
+ */
 static bool is_told(int64_t size)
 {
     return method_options != NULL || size > 16384;
 }
 
-/* Both sides get an error, nothing is written behind the buffer, and the next message is right.
- */
+/* Checks that both sides get an error, nothing is written behind the buffer, and the next
+ * message is right. */
 static void too_large(struct client *c, int64_t send, int64_t room)
 {
     struct flight f;
@@ -171,7 +173,7 @@ static void too_large(struct client *c, int64_t send, int64_t room)
     if (is_told(send))
         CHECK_EQUAL(f.error, -BMI_EMSGSIZE);
     ping(c);
-    /* Ours is too small; posted before and after the message came. */
+    /* The client's receive is too small; posted before and after the message arrives. */
     for (int late = 0; late < 2; late++) {
         memset(memory, 0x77, (size_t)send + 64);
         if (late) {
@@ -208,8 +210,7 @@ static void send_larger_client(struct client *c)
     too_large(c, LARGE, LARGE - 1);
     too_large(c, LARGE, 10);
     too_large(c, LARGE, 0);
-    /* The short ones are counted here, when the server has refused them; its messages are in
-     * order. */
+    /* Counts short sends that the server has refused; its messages are in order. */
     CHECK_EQUAL(BMI_get_info(c->server, SHIM_GET_ENGINE, &engine), 0);
     CHECK_EQUAL(rme_counter_value(engine, "eager_refused"), method_options ? 0 : 3);
 }
@@ -258,8 +259,7 @@ static void receive_larger_than_the_send(void **state)
     run_clients(receive_larger_client, 1);
 }
 
-/* Eight messages of one tag, eager and large mixed, in both directions at once, several times.
- */
+/* Eight messages of one tag, eager and large mixed, in both directions at once, repeatedly. */
 static void same_tag_client(struct client *c)
 {
     enum { COUNT = 8 };
@@ -281,7 +281,7 @@ static void same_tag_client(struct client *c)
         CHECK_EQUAL(c->reply.bad, 0);
         ask_begin(c, (struct request){
                          .ask = ASK_GIVE, .tag = 41, .count = COUNT, .size = MIXED_SIZES});
-        if (round % 2) /* all have come before the first receive is posted */
+        if (round % 2) /* all have arrived before the first receive is posted */
             settle(c->context);
         for (int i = 0; i < COUNT; i++)
             post_recv(&got[i], c->server, in[i], MIXED_MAX, 41, c->context);
@@ -305,7 +305,8 @@ static void same_tag_fifo(void **state)
     run_clients(same_tag_client, 1);
 }
 
-/* Cancels of receives and sends before the connection, waiting for the peer, and complete. */
+/* Cancels receives and sends: before the connection is up, while they wait for the peer, and
+ * when complete. */
 static void cancel_client(struct client *c)
 {
     enum { OPS = 6 };
@@ -315,7 +316,7 @@ static void cancel_client(struct client *c)
     for (int connected = 0; connected < 2; connected++) {
         for (int i = 0; i < 3; i++)
             post_recv(&f[i], c->server, memory + i * LARGE, LARGE, 50 + i, c->context);
-        for (int i = 3; i < OPS; i++) /* nobody ever receives these: they wait for the peer */
+        for (int i = 3; i < OPS; i++) /* sends without a receive: they wait for the peer */
             post_send(&f[i], c->server, memory + i * LARGE, LARGE, 50 + i, c->context);
         if (connected) {
             ping(c);
@@ -337,8 +338,8 @@ static void cancel_client(struct client *c)
         }
         ping(c);
     }
-    /* A message that comes for a cancelled receive does not reach its memory, and is there for
-     * the next receive. */
+    /* A message for a cancelled receive does not reach its memory and meets the next
+     * receive. */
     memset(memory, 0x33, LARGE);
     post_recv(&f[0], c->server, memory, LARGE, 70, c->context);
     ping(c);
@@ -368,8 +369,8 @@ static void cancel_client(struct client *c)
         CHECK_EQUAL(BMI_cancel(f[0].id, c->context), 0);
         wait_for(c->context, &f[0]);
         CHECK(f[0].error == 0 || f[0].error == -BMI_ECANCEL);
-        if (f[0].error == -BMI_ECANCEL) { /* the message still waits if the cancel was early, or
-                                             has failed there */
+        /* the message still waits if the cancel was early, or has failed there */
+        if (f[0].error == -BMI_ECANCEL) {
             post_recv(&f[1], c->server, memory + LARGE, LARGE, 100 + round, c->context);
             ask_end(c);
             if (f[1].reports == 0 && c->reply.errors) {
@@ -396,7 +397,7 @@ static void cancel_is_reported_exactly_once(void **state)
     run_clients(cancel_client, 1);
 }
 
-/* Operations of three contexts come out of their own only, one at a time. */
+/* Operations of three contexts are reported in their own context, one at a time. */
 static void contexts_client(struct client *c)
 {
     enum { CONTEXTS = 3, EACH = 10 };
@@ -440,7 +441,7 @@ static void several_contexts_and_small_incount(void **state)
     run_clients(contexts_client, 1);
 }
 
-/* BMI_test and BMI_testsome, without user pointers. */
+/* Uses BMI_test and BMI_testsome without user pointers. */
 static void test_and_testsome_client(struct client *c)
 {
     enum { COUNT = 6 };
@@ -520,7 +521,7 @@ static void memfree_with_another_size(void **state)
     run_clients(memory_client, 1);
 }
 
-/* 64 pieces into 64 others, every alignment, eager and large. */
+/* Moves 64 pieces into 64 others, every alignment, eager and large. */
 static void list_client(struct client *c)
 {
     enum { PIECES = 64, MOST = 5000 };
@@ -592,7 +593,7 @@ struct poster {
     int number;
 };
 
-/* What the testing thread tells the others. */
+/* Completion that the testing thread passes to the posting ones. */
 struct signal {
     atomic_int reports;
     int error;
@@ -605,7 +606,7 @@ static void await(struct signal *s)
     CHECK_EQUAL(s->error, 0);
 }
 
-/* A poster does whole calls of its own; it never tests. */
+/* Makes complete calls without testing. */
 static void *post_calls(void *arg)
 {
     struct poster *p = arg;
