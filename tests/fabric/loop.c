@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The loop fabric: hosts, events, sleeping and the knobs of tests.  loop.h says what it is
- * for. */
+/* The loop fabric (loop.h): hosts, events, sleeping and knobs. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -92,7 +91,7 @@ struct loop_event *loop_event_new(enum rme_event_type type, struct rme_link *lin
     struct loop_event *e = calloc(1, sizeof *e);
 
     if (!e)
-        abort(); /* a test's own memory, never the engine's fault */
+        abort(); /* a failure of the test's memory, not of the engine */
     e->event.type = type;
     e->event.link = link;
     e->event.owner = link->owner;
@@ -160,8 +159,8 @@ static void events_free(struct loop_event *e)
     }
 }
 
-/* Local completions may come before or after anything of their link but its beginning and
- * end. */
+/* Returns whether the event may be reordered: local completions may come at any time between
+ * the beginning and the end of their link. */
 static bool event_floats(const struct rme_event *e)
 {
     return e->type == RME_EV_XFER_DONE || e->type == RME_EV_TX_ROOM || e->type == RME_EV_CLOSED;
@@ -190,8 +189,8 @@ static bool is_held(const struct loop_fabric *f, const struct loop_event *e)
             loop_net.held & LOOP_HOLD_DONES);
 }
 
-/* The event to hand out next: the oldest, or in chaos any of the first few that may go before
- * the older ones; at the end of the list there is none. */
+/* Returns the place of the next event: the oldest, or in chaos any of the first few that may
+ * overtake the older ones. Returns the end of the list if there is none. */
 static struct loop_event **next_event(struct loop_fabric *f)
 {
     struct loop_event **first = &f->events, **at;
@@ -211,7 +210,7 @@ static struct loop_event **next_event(struct loop_fabric *f)
     return at;
 }
 
-/* Completions that are late come only when somebody polls. */
+/* Returns whether late completions are queued: these need polls. */
 static bool has_late(const struct loop_fabric *f)
 {
     for (const struct loop_event *e = f->events; e; e = e->next)
@@ -220,7 +219,7 @@ static bool has_late(const struct loop_fabric *f)
     return false;
 }
 
-/* What has to be noted when the engine sees an event. */
+/* Updates the link's state when the engine gets an event. */
 static void event_taken(struct rme_event *e)
 {
     switch (e->type) {
@@ -237,7 +236,8 @@ static void event_taken(struct rme_event *e)
         e->owner = e->link->owner;
 }
 
-/* Elan4 says nothing of work for a link that is lost; but that it takes too long. */
+/* Returns whether work of a lost link waits to time out: Elan4 reports such a loss only by a
+ * timeout. */
 static bool waits_in_vain(const struct rme_link *link)
 {
     return link->lost && !link->ending && link->patience && (link->work || link->tx_wanted);
@@ -268,7 +268,7 @@ static int loop_op_poll(struct rme_fabric *rf, struct rme_event *events, int max
         event_unlink(f, at);
         event_taken(&e->event);
         if (e->event.type == RME_EV_LINK_DOWN)
-            /* completions that were late: hardware flushes them */
+            /* late completions: hardware flushes them */
             loop_events_drop(f, e->event.link);
         events[count++] = e->event;
         e->next = f->given;
@@ -298,8 +298,7 @@ static int loop_op_arm(struct rme_fabric *rf)
     return error;
 }
 
-/* The device goes on while the host sleeps: somebody has to be the device, and here it is the
- * sleeper. */
+/* Runs the device while the host sleeps: the sleeping thread is the device. */
 static void loop_op_wait(struct rme_fabric *rf, int timeout_ms)
 {
     struct loop_fabric *f = (struct loop_fabric *)rf;
@@ -372,7 +371,7 @@ static int64_t option(const struct rme_fabric_config *config, const char *name)
     return 0;
 }
 
-/* As bmi_elan4 does, but that it takes larger messages apart. */
+/* Configures Elan4's rules as bmi_elan4 does, but without splitting larger messages. */
 static void configure_elan4(struct loop_fabric *f)
 {
     f->elan4 = f->chaos = true;
@@ -508,7 +507,7 @@ static void loop_op_close(struct rme_fabric *rf)
 
     pthread_mutex_lock(&loop_net.lock);
     listeners_free(f);
-    /* Requests that the engine has not seen go with the listener. */
+    /* Requests that the engine has not seen end with the listener. */
     for (struct rme_link *l = f->links, *next; l; l = next) {
         next = l->next;
         if (l->state == LOOP_STATE_REQUESTED && !l->request_taken) {

@@ -2,45 +2,45 @@
 /*
  * loop.h - a fabric inside one process, for tests of the engine.
  *
- * Every engine opened on it is a host of one small network.  Listeners are named by their
- * address (loop://name:port); a client takes its name from the option loop_name.  Two hosts
- * exist without anybody behind them: "void" never answers, "nowhere" cannot be reached.
+ * Every engine opened on it is a host of one small network. Listeners are named by their
+ * address (loop://name:port); a client takes its name from the option loop_name. Two hosts
+ * exist without an engine: "void" never answers, "nowhere" is unreachable.
  *
- * The fabric is strict where hardware is lenient, so that an engine which is only right by luck
- * fails here:
- *  - nothing queued is seen by the device before flush();
- *  - data of a transfer moves when somebody polls, never when it is queued;
- *  - a message without a receive buffer promised for its own link is a receiver-not-ready error
- *    and kills the link;
- *  - keys, bounds and rights are checked for every piece at the moment it moves;
- *  - buffers given back are filled with rubbish;
- *  - wait() returns for events only after arm();
- *  - a transfer that is quiet completes only when one behind it, that is not, has;
- *  - breaches of the rules of fabric.h are counted, and described by loop_census().
+ * The fabric is strict where hardware is lenient, to detect errors that hardware hides:
  *
- * With the option loop_chaos the device does its work in small steps in an order drawn from
- * loop_seed: pieces of one and of different transfers move in any order, messages overtake
- * transfers without a notification, local completions come late and mixed.  All of it is
- * allowed by fabric.h.  A test with one thread repeats exactly.
+ * - the device sees queued work only at flush();
+ * - data of a transfer moves during polls, never when it is queued;
+ * - a message without a receive buffer advertised for its link is an RNR error and kills the
+ *   link;
+ * - keys, bounds and permissions are checked for every piece when it moves;
+ * - returned buffers are overwritten;
+ * - wait() returns for events only after arm();
+ * - an unsignalled transfer completes only when a later signalled one has;
+ * - violations of fabric.h are counted, and described by loop_census().
+ *
+ * With the option loop_chaos the device works in small steps in an order drawn from loop_seed:
+ * pieces of one and of different transfers move in any order, messages overtake transfers
+ * without a notification, local completions come late and mixed. fabric.h allows all of this. A
+ * test with one thread is reproducible.
  *
  * With the option loop_elan4 the network has the rules of Quadrics Elan4, and all of chaos:
- *  - a message has at most 2 KiB;
- *  - an immediate is a remote event and needs no receive buffer;
- *  - one that is not `ordered` (a report) overtakes messages and reports of other operations,
- *    and is overtaken by them, up to a barrier; its transfer may be complete here before it
- *    has arrived there;
- *  - memory needs no registration: keys say nothing but which host it is, and no access is
- *    refused.  An access to memory that nobody has registered (any more) is a breach, and
- *    never ends;
- *  - what is open to a peer stays open: when the end of a link is asked for, data moves to and
- *    from its memory for some steps yet, until LINK_DOWN;
- *  - nothing fails.  Where a link of the other rules would fail it is lost: what is queued
- *    never ends, nothing arrives, nobody is told.  Who has something queued finds out after
- *    some polls; others hear of it when they ask by link_probe();
- *  - addresses are no sockaddr.
  *
- * With the option loop_late_done=N a transfer's local completion is handed out N polls after
- * it, whatever else has come meanwhile: so the peer's answer is there before.
+ * - a message has at most 2 KiB;
+ * - an immediate is a remote event and needs no receive buffer;
+ * - an immediate that is not `ordered` (a report) and messages and reports of other operations
+ *   overtake each other, up to a barrier; its transfer may be complete locally before the
+ *   immediate has arrived;
+ * - memory needs no registration: keys only name the host, and no access is refused. Access to
+ *   unregistered memory is a violation and never completes;
+ * - memory open to a peer stays open: when a link is ended, data moves to and from the memory
+ *   for some more steps, until LINK_DOWN;
+ * - nothing fails. Where another link would fail, this one is lost: queued work never
+ *   completes, nothing arrives, no event comes. A side with queued work detects the loss after
+ *   some polls, the other side by link_probe();
+ * - addresses are not sockaddrs.
+ *
+ * With the option loop_late_done=N a local completion is delayed by N polls, behind all other
+ * events: the peer's answer comes first.
  */
 #ifndef TESTS_FABRIC_LOOP_H
 #define TESTS_FABRIC_LOOP_H
@@ -51,7 +51,7 @@
 
 const struct rme_fabric_ops *loop_fabric(void);
 
-/* Calls that can be made to fail. */
+/* Calls that a test can make fail. */
 #define LOOP_CALLS(X)                                                                          \
     X(OPEN, "open")                                                                            \
     X(REG, "reg")                                                                              \
@@ -76,12 +76,12 @@ enum loop_call {
 const char *loop_call_name(enum loop_call call);
 
 /*
- * Lets `times` calls of host `name` (NULL: of any host) fail, beginning with the k-th from now
- * (k >= 1).  Calls without a result (tx_send, xfer, unexpose, flush) fail by killing their
- * link; tx_get returns NULL and TX_ROOM follows.
+ * Makes `times` calls of host `name` (NULL: of any host) fail, beginning with the k-th from now
+ * (k >= 1). Calls without a result (tx_send, xfer, unexpose, flush) fail by killing their link;
+ * tx_get returns NULL and TX_ROOM follows.
  */
 void loop_fault(const char *name, enum loop_call call, uint64_t k, uint64_t times, int error);
-/* How often a call was made since the last loop_clear(). */
+/* Returns the number of calls since the last loop_clear(). */
 uint64_t loop_calls(enum loop_call call);
 
 /* Kills the link that carries the n-th message or immediate from now, before it is delivered.
@@ -92,28 +92,27 @@ void loop_kill_at_step(uint64_t n);
 /* Kills all links of a host at once, as if its cables were cut. */
 void loop_kill_links(const char *name);
 
-/* While held, no data of transfers moves, no message is delivered, no connection request is
- * seen, no transfer completes. */
+/* Hold: moving data, delivering messages, seeing connection requests, completing transfers. */
 #define LOOP_HOLD_DATA     1u
 #define LOOP_HOLD_MESSAGES 2u
 #define LOOP_HOLD_CONNECTS 4u
-#define LOOP_HOLD_CLOSED   16u /* what says that memory is closed */
-/* local completions of transfers; the peer has their data and notifications long since */
+#define LOOP_HOLD_CLOSED   16u /* completions of unexpose */
+/* local completions of transfers whose data and notifications have arrived */
 #define LOOP_HOLD_DONES 8u
 void loop_hold(unsigned what);
 
-/* What exists, and what went wrong since the last loop_clear(). */
+/* Existing objects, and events since the last loop_clear(). */
 struct loop_census {
     uint64_t fabrics, links, registrations, windows, rx_held, tx_held; /* now */
-    uint64_t shown; /* now: registrations whose own keys open them to peers */
+    uint64_t shown; /* now: registrations whose own keys are open to peers */
     uint64_t connects, messages, immediates, transfers, pieces, bytes, opened;
     uint64_t rnr;
-    uint64_t violations; /* breaches of fabric.h by the engine, and refused accesses */
-    char violation[160]; /* the first of them in words */
+    uint64_t violations; /* violations of fabric.h by the engine, and refused accesses */
+    char violation[160]; /* description of the first one */
 };
 
 void loop_census(struct loop_census *out);
-/* Forgets faults, holds and counts.  What exists stays. */
+/* Resets faults, holds and counts, not the existing objects. */
 void loop_clear(void);
 
 #endif

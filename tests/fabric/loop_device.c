@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The loop fabric: what hardware would do.
+ * The loop fabric's device.
  *
- * Each link has a queue of work.  A step first moves data of the transfers in it (all, or in
- * chaos a few pieces of any), then carries messages and notifications from its head.  A message
- * may overtake a transfer that has no notification; a notification waits for its own data and
- * for that of everything queued before it.
+ * Each link has a work queue. A step first moves data of its transfers (all, or in chaos a few
+ * pieces of any), then delivers messages and notifications from the head. A message may
+ * overtake a transfer without a notification; a notification waits for its own data and for
+ * that of all earlier work.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,12 +13,12 @@
 #include <arpa/inet.h>
 #include "loop_int.h"
 
-#define AT_WORK 8 /* transfers whose data may move at one time */
+#define AT_WORK 8 /* transfers whose data may move at the same time */
 
 /* ---- Registrations: a table of slots; a key is the slot with random bits above it ---- */
 
 #define SLOT_BITS 20
-#define ELAN4_KEY UINT64_C(0x4ead0000) /* every key of a host with the rules of Elan4 */
+#define ELAN4_KEY UINT64_C(0x4ead0000) /* every key of a host with Elan4's rules */
 
 static struct loop_mr *mr_slot(struct loop_fabric *f)
 {
@@ -103,9 +103,10 @@ void loop_op_dereg(struct rme_fabric *rf, struct rme_mr *mr)
     pthread_mutex_unlock(&loop_net.lock);
 }
 
-/* ---- Windows: slots of the same table, whose local key nobody has ---- */
+/* ---- Windows: slots of the same table, without a usable local key ---- */
 
-/* The registration that a window on this range shall be in; NULL: a mistake of the engine's. */
+/* Returns the registration that the range's window is bound in; NULL: an error of the
+ * engine. */
 static const struct loop_mr *below(struct loop_fabric *f, const struct rme_range *range,
                                    unsigned access)
 {
@@ -202,8 +203,8 @@ static bool is_within(const struct loop_mr *mr, uint64_t base, uint64_t length, 
            base - mr->base <= mr->length - length;
 }
 
-/* Does the key allow this access?  As a remote key it comes from the peer of `link`; NULL: it
- * is a local one. */
+/* Returns whether the key permits this access. A remote key comes from the peer of `link`;
+ * NULL: a local key. */
 static bool access_ok(const struct loop_fabric *f, const struct rme_link *link, uint64_t key,
                       uint64_t base, uint64_t length, unsigned access)
 {
@@ -287,7 +288,7 @@ static bool move_piece(struct rme_link *link, struct loop_work *w)
     return true;
 }
 
-/* The incomplete transfers at work, oldest first. */
+/* Finds the incomplete transfers being worked on, oldest first. */
 static uint32_t find_work(struct rme_link *link, struct loop_work *at_work[AT_WORK])
 {
     uint32_t n = 0, reads = 0;
@@ -302,7 +303,7 @@ static uint32_t find_work(struct rme_link *link, struct loop_work *at_work[AT_WO
     return n;
 }
 
-/* False: the link is over. */
+/* Returns false when the link is over. */
 static bool move_data(struct rme_link *link, bool *worked)
 {
     struct loop_fabric *f = link->fabric;
@@ -320,8 +321,8 @@ static bool move_data(struct rme_link *link, bool *worked)
 
 /* ---- Messages ---- */
 
-/* Something that needs a receive buffer of the peer is about to arrive.  False: the link is
- * over. */
+/* Admits an arrival, which may need a receive buffer of the peer. Returns false when the link
+ * is over. */
 static bool admit(struct rme_link *link, bool needs_rx)
 {
     if (loop_net.kill_at && !--loop_net.kill_at) {
@@ -353,7 +354,7 @@ static bool carry_message(struct rme_link *link, const struct loop_tx *tx)
     struct loop_rx *rx = calloc(1, sizeof *rx);
     void *data = aligned_alloc(64, (size + 63) & ~(size_t)63);
     if (!rx || !data)
-        abort(); /* a test's own memory */
+        abort(); /* a failure of the test's memory */
     rx->data = data;
     memcpy(rx->data, tx->data, tx->length);
     rx->link = peer;
@@ -424,7 +425,7 @@ static bool is_incomplete(const struct loop_work *w)
     return w->xfer && w->moved < w->xfer->npiece;
 }
 
-/* Is something of its operation before it? */
+/* Returns whether other work of its operation precedes it. */
 static bool is_behind_its_own(const struct rme_link *link, const struct loop_work *w)
 {
     for (const struct loop_work *before = link->work; before != w; before = before->next)
@@ -433,13 +434,13 @@ static bool is_behind_its_own(const struct rme_link *link, const struct loop_wor
     return false;
 }
 
-/* What becomes of a piece of work in this step. */
+/* Outcome of a step for a piece of work. */
 enum turn {
-    TURN_DONE,    /* it goes without a word to the peer */
-    TURN_CARRIED, /* the peer hears of it */
-    TURN_NOT,     /* not now */
-    TURN_STREAM,  /* likewise, and no message behind it */
-    TURN_ALL,     /* likewise, and nothing behind it */
+    TURN_DONE,    /* done without a message to the peer */
+    TURN_CARRIED, /* delivered to the peer */
+    TURN_NOT,     /* postponed */
+    TURN_STREAM,  /* postponed together with all messages behind it */
+    TURN_ALL,     /* postponed together with all work behind it */
 };
 
 static enum turn turn_of(struct rme_link *link, struct loop_work *w, bool held, bool incomplete)
@@ -469,7 +470,7 @@ static bool tell(struct rme_link *link, const struct loop_work *w)
     return w->tx ? carry_message(link, w->tx) : carry_immediate(link, w->imm);
 }
 
-/* Carries what may go, from the head of the queue on.  False: the link is over. */
+/* Delivers work from the head of the queue on. Returns false when the link is over. */
 static bool carry(struct rme_link *link, bool *worked)
 {
     bool held = loop_net.held & LOOP_HOLD_MESSAGES;
@@ -487,7 +488,7 @@ static bool carry(struct rme_link *link, bool *worked)
         if (turn >= TURN_NOT) {
             stream = stream && turn != TURN_STREAM;
             if (link->fabric->caps.reports_apart && !held && !is_incomplete(w))
-                *worked = true; /* by chance it goes later */
+                *worked = true; /* postponed at random */
             if (w->is_apart && !is_incomplete(w) && !loop_random(link->fabric, 2))
                 complete(link, w);
             at = &w->next;
@@ -533,7 +534,7 @@ static void carry_request(struct rme_link *link)
     loop_event_push(f, e);
 }
 
-/* The peer is gone, or the engine wants an end. */
+/* Ends a link whose peer is gone or whose engine ends it. */
 static void end_marked(struct rme_link *link)
 {
     if (link->state != LOOP_STATE_REQUESTED)
@@ -544,8 +545,8 @@ static void end_marked(struct rme_link *link)
         loop_idle(link); /* accept or reject will see it */
 }
 
-/* Elan4: data moves on for a while when the end of a link was asked for, its own and that of
- * the peer, as nothing takes it back. */
+/* Drains a link of Elan4 that is being ended: data moves on for some steps in both directions,
+ * since it cannot be revoked. */
 static bool comes_to_its_end(struct rme_link *link)
 {
     bool worked;
@@ -603,7 +604,7 @@ bool loop_device_step(void)
         for (struct loop_fabric *f = loop_net.fabrics; f; f = f->next)
             loop_cut(f);
     for (struct rme_link *link = loop_net.busy, *next; link; link = next) {
-        next = link->busy_next; /* a link that runs takes no other one off the list */
+        next = link->busy_next; /* a running link removes no other link from the list */
         worked |= run_link(link);
     }
     return worked;

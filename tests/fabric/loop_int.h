@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Inside the loop fabric.  loop.c: hosts, events, sleeping, knobs.  loop_link.c: the life of
- * links and their buffers.  loop_device.c: what hardware would do.  One mutex guards all of it
- * (the network of hosts is shared by definition); engines call with their own lock held, and
- * nothing here calls them.
+ * Internals of the loop fabric. loop.c: hosts, events, sleeping, knobs. loop_link.c: links and
+ * their buffers. loop_device.c: the device. One mutex guards the whole network of hosts.
+ * Engines call with their own lock held, and the fabric never calls an engine.
  */
 #ifndef TESTS_FABRIC_LOOP_INT_H
 #define TESTS_FABRIC_LOOP_INT_H
@@ -23,20 +22,21 @@ struct loop_mr {
     uintptr_t base;
     size_t length;
     unsigned access;
-    const struct rme_link *link; /* a window: the link that it is for */
-    uint32_t below;              /* and the slot of the registration that it is in */
+    const struct rme_link *link; /* of a window: its link */
+    uint32_t below;              /* of a window: slot of its registration */
 };
 
-/* An event on its way to the engine. */
+/* An event queued for the engine. */
 struct loop_event {
     struct rme_event event;
     struct loop_event *next;
-    uint64_t not_before; /* XFER_DONE: the poll that may hand it out */
-    uint64_t behind;     /* likewise, of a quiet one: the work behind which one must be loud */
+    uint64_t not_before; /* XFER_DONE: the earliest poll that may return it */
+    /* XFER_DONE of an unsignalled transfer: work that a completed signalled one must follow */
+    uint64_t behind;
     uint8_t hello[LOOP_HELLO_MAX];
 };
 
-/* A received message, lent to the engine. */
+/* A received message that the engine holds. */
 struct loop_rx {
     struct rme_link *link; /* NULL: the link is freed */
     struct loop_rx *next, **at;
@@ -45,27 +45,27 @@ struct loop_rx {
 
 /* A send buffer; the engine sees `data` behind it. */
 struct loop_tx {
-    struct loop_tx *next, **at; /* the link's, while the engine composes in it */
+    struct loop_tx *next, **at; /* in the link's list, while the engine composes in it */
     size_t length;
     _Alignas(64) uint8_t data[];
 };
 
-/* Work of one link for the device, in the order of queueing. */
+/* Work of one link for the device, in queueing order. */
 struct loop_work {
     struct loop_work *next;
     struct loop_tx *tx; /* a message; NULL for a transfer */
     struct rme_xfer *xfer;
-    uint32_t moved;  /* pieces */
-    uint32_t *order; /* in which they move; NULL: as they stand */
+    uint32_t moved;  /* moved pieces */
+    uint32_t *order; /* order in which the pieces move; NULL: as listed */
     bool is_barrier;
-    uint64_t number;   /* among the work of the link, from 1 */
-    bool of_operation; /* a transfer; its operation: */
-    bool is_apart;     /* Elan4: a report that has no place among the messages */
-    uint32_t late;     /* and is carried after so many steps */
+    uint64_t number;   /* position among the link's work, from 1 */
+    bool of_operation; /* a transfer that belongs to an operation, the one of `imm` */
+    bool is_apart;     /* Elan4: a report, unordered with messages */
+    uint32_t late;     /* steps until it is delivered */
     uint32_t imm;
     uint64_t *keys; /* windows to close */
     uint32_t nkeys;
-    void *owner; /* who is told then */
+    void *owner; /* owner of the CLOSED event */
 };
 
 /*
@@ -92,22 +92,23 @@ struct rme_link {
     struct rme_link *busy_next, **busy_at; /* links with work, over all fabrics */
     struct rme_link *peer;
     enum loop_state state;
-    bool request_taken; /* passive: the engine has seen LINK_REQUEST */
-    bool request_sent;  /* active: the device has carried it */
+    bool request_taken; /* passive: the engine has got LINK_REQUEST */
+    bool request_sent;  /* active: the device has delivered it */
     bool down_taken;
-    bool lost;         /* Elan4: nothing gets through any more, and nobody is told */
-    uint32_t patience; /* Elan4: polls until work that does not get through is noticed */
-    uint32_t drain;    /* Elan4: steps for which data still moves when the end was asked for */
+    bool lost;         /* Elan4: nothing is delivered, and no event reports the loss */
+    uint32_t patience; /* Elan4: polls until the loss is detected by work in progress */
+    uint32_t drain;    /* Elan4: steps for which data moves after the end was requested */
     int ending;        /* the device ends the link with this error */
     void *owner;
     char target[LOOP_NAME_MAX * 2]; /* active: host:port */
     char peer_name[LOOP_NAME_MAX * 2];
     struct sockaddr_in peer_sockaddr;
-    uint8_t hello[LOOP_HELLO_MAX];           /* active: ours, until it is carried */
-    uint32_t windows;                        /* open */
+    uint8_t hello[LOOP_HELLO_MAX];           /* active: own hello data, until delivered */
+    uint32_t windows;                        /* open windows */
     struct loop_work *queued, **queued_tail; /* before flush() */
     struct loop_work *work, **work_tail;     /* seen by the device */
-    uint64_t numbered, loud; /* work so far; the last that is complete and not quiet */
+    /* number of the newest work; of the last signalled one that is complete */
+    uint64_t numbered, loud;
     uint32_t rx_promised, rx_ready, rx_debt;
     uint32_t tx_used;
     bool tx_wanted;
@@ -127,13 +128,14 @@ struct loop_fabric {
     char name[LOOP_NAME_MAX];
     struct loop_listener *listeners;
     struct rme_link *links;
-    struct loop_event *events, **events_tail; /* not taken */
-    struct loop_event *given;                 /* taken by the last poll() */
-    struct loop_rx *rx_orphans;               /* lent, and their link is freed */
+    struct loop_event *events, **events_tail; /* not polled yet */
+    struct loop_event *given;                 /* returned by the last poll() */
+    /* held by the engine after their link was freed */
+    struct loop_rx *rx_orphans;
     uint32_t nevents;
     struct loop_mr *mrs;
     uint32_t nmrs, mrs_used, windows_used;
-    uint64_t rnr; /* seen and not yet told to stats */
+    uint64_t rnr; /* counted and not yet added to stats */
     uint64_t random;
     uint32_t read_depth, sq_depth, rx_max, rx_total;
     uint64_t late_done, polls;
@@ -157,8 +159,8 @@ struct loop_net {
     struct rme_link *busy;
     struct loop_fault_rule faults[LOOP_CALL_COUNT];
     uint64_t calls[LOOP_CALL_COUNT];
-    uint64_t kill_at;      /* messages to go */
-    uint64_t kill_at_step; /* steps to go */
+    uint64_t kill_at;      /* messages until the kill */
+    uint64_t kill_at_step; /* steps until the kill */
     unsigned held;
     uint16_t next_port;
     struct loop_census census;
@@ -166,18 +168,18 @@ struct loop_net {
 
 extern struct loop_net loop_net;
 
-/* All of the following want loop_net.lock held, except the functions that stand in the fabric's
- * table (loop_op_*). */
+/* The following functions need loop_net.lock held, except those in the fabric's table
+ * (loop_op_*). */
 
 uint64_t loop_random(struct loop_fabric *f, uint64_t bound);
 void loop_violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Counts the call; true when it has to fail, with the error to give. */
+/* Counts the call; returns true and the error if it has to fail. */
 bool loop_faulty(const struct loop_fabric *f, enum loop_call call, int *error);
 struct loop_event *loop_event_new(enum rme_event_type type, struct rme_link *link);
 void loop_event_push(struct loop_fabric *f, struct loop_event *e);
 void loop_event_hello(const struct loop_fabric *receiver, struct loop_event *e,
                       const void *hello, size_t length);
-/* Takes events of a link out of the queue (all, or of one type). */
+/* Removes a link's events from the queue (all, or of one type). */
 void loop_events_drop(struct loop_fabric *f, const struct rme_link *link);
 void loop_kick(struct loop_fabric *f);
 struct loop_fabric *loop_find_listener(const char *target);
@@ -186,19 +188,19 @@ void loop_busy(struct rme_link *link);
 void loop_idle(struct rme_link *link);
 struct rme_link *loop_link_new(struct loop_fabric *f);
 void loop_link_delete(struct rme_link *link);
-/* The link is over: queues its LINK_DOWN, drops its work, and lets the device end the other
+/* Ends the link: queues its LINK_DOWN, drops its work, and lets the device end the other
  * side. */
 void loop_link_end(struct rme_link *link, int error, const void *hello, size_t length);
-/* The network fails a link: it ends with the error; on Elan4 it is lost. */
+/* Fails a link as the network: the link ends with the error; on Elan4 it is lost. */
 void loop_link_fail(struct rme_link *link, int error);
-/* All links of a host, as if its cables were cut. */
+/* Fails all links of a host, as if its cables were cut. */
 void loop_cut(struct loop_fabric *f);
 void loop_work_free(struct rme_link *link, struct loop_work *w);
 void loop_rx_give(struct rme_link *link, uint32_t n);
 /* Closes windows of a link: those of a piece of work, or all. */
 void loop_windows_close(struct rme_link *link, const struct loop_work *w);
 
-/* One step of the device.  False: there was nothing to do. */
+/* Runs one step of the device. Returns false when there is nothing to do. */
 bool loop_device_step(void);
 
 int loop_op_reg(struct rme_fabric *rf, void *base, size_t length, unsigned access,
@@ -226,7 +228,7 @@ void loop_op_tx_put(struct rme_link *link, void *tx);
 void loop_op_tx_send(struct rme_link *link, void *tx, size_t length);
 void loop_op_xfer(struct rme_link *link, struct rme_xfer *x);
 void loop_op_barrier(struct rme_link *link);
-/* Does the key of a registration open it to peers?  1 or 0. */
+/* Returns 1 if the registration's key opens it to peers, else 0. */
 unsigned loop_is_shown(const struct loop_fabric *f, const struct loop_mr *mr);
 int loop_op_expose(struct rme_link *link, struct rme_range *range, uint32_t n, unsigned access);
 void loop_op_unexpose(struct rme_link *link, struct rme_range *range, uint32_t n, void *owner);

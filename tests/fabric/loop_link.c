@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The loop fabric: the life of links, their buffers and their queues.
+ * The loop fabric: links, their buffers and queues.
  *
- * A link never ends another one directly: it marks its peer (`ending`) and the device ends that
- * one at a later step, as the two ends of a real connection learn of its end at different
+ * A link never ends another one directly. It marks its peer (`ending`), and the device ends the
+ * peer at a later step, because the two ends of a real connection notice its end at different
  * times.
  */
 #include <errno.h>
@@ -14,8 +14,8 @@
 #include "loop_int.h"
 
 #define POISON   0xdd
-#define PATIENCE 100 /* polls until a lost link of Elan4 with work is noticed */
-#define DRAIN    16  /* steps for which a link of Elan4 comes to its end at most */
+#define PATIENCE 100 /* polls until a lost Elan4 link with work is detected */
+#define DRAIN    16  /* most steps for which an ending Elan4 link drains */
 
 /* ---- The list of links with work ---- */
 
@@ -443,13 +443,13 @@ static struct loop_work *work_new(struct loop_tx *tx, struct rme_xfer *x)
     struct loop_work *w = calloc(1, sizeof *w);
 
     if (!w)
-        abort(); /* a test's own memory */
+        abort(); /* a failure of the test's memory */
     w->tx = tx;
     w->xfer = x;
     return w;
 }
 
-/* A call failed: the device ends the link, or has lost it. */
+/* Handles a failed call: the device ends the link, or loses it. */
 static void mark(struct rme_link *link, int error)
 {
     if (link->fabric->elan4) {
@@ -460,7 +460,8 @@ static void mark(struct rme_link *link, int error)
     }
 }
 
-/* Queues work; on a link that is over it is dropped, as hardware would flush it. */
+/* Queues work; on a link that is over the work is dropped, like flushed requests of
+ * hardware. */
 static void queue_work(struct rme_link *link, struct loop_work *w, enum loop_call call)
 {
     int error = 0;
@@ -574,7 +575,7 @@ void loop_op_barrier(struct rme_link *link)
     pthread_mutex_unlock(&loop_net.lock);
 }
 
-/* Windows are shut by the device, in the order of queueing: until then their keys work. */
+/* Closes windows by the device, in queueing order: until then their keys work. */
 void loop_op_unexpose(struct rme_link *link, struct rme_range *range, uint32_t n, void *owner)
 {
     struct loop_work *w = work_new(NULL, NULL);
