@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Attacks with what the protocol allows: each message is right, and there are too many of them,
- * or nobody takes the answers. The server may end such a link at any time, and need not.
- */
+/* Attacks within the protocol: each message is valid, but there are too many, or their answers
+ * are not received. The server may end such a link at any time, but need not. */
 #include "attack.h"
 
 #include <string.h>
@@ -16,7 +14,7 @@
 #define CROWD     1000u
 #define ANSWER_MS 10000
 
-/* A request that the server answers. */
+/* Encodes a request that the server answers. */
 static size_t request(const struct attack *a, uint8_t *out, int32_t *tag, uint32_t n)
 {
     static const struct iod_request list = {.op = IOD_OP_LIST};
@@ -31,7 +29,7 @@ static size_t request(const struct attack *a, uint8_t *out, int32_t *tag, uint32
     return JOB_WIRE_SIZE;
 }
 
-/* Asks within the credits; true: the link lives. */
+/* Sends a request within the credits; returns true while the link is up. */
 static bool ask(struct attack *a, struct link *link, uint32_t n)
 {
     uint8_t payload[LINK_MESSAGE];
@@ -45,10 +43,8 @@ static bool ask(struct attack *a, struct link *link, uint32_t n)
     return true;
 }
 
-/*
- * Requests are sent as long as there are credits, and answers are never looked at: neither
- * those that find a receive buffer nor those that were promised one and find none.
- */
+/* Sends requests as credits allow and never processes answers, neither those that find a
+ * receive buffer nor those that were promised one and find none. */
 void attack_deaf(struct attack *a)
 {
     struct link *link[LINKS];
@@ -68,7 +64,7 @@ void attack_deaf(struct attack *a)
     }
 }
 
-/* ---- Many good ones ---- */
+/* ---- Many good clients ---- */
 
 static bool is_answered(struct link *link)
 {
@@ -82,10 +78,8 @@ static bool is_answered(struct link *link)
     return got == 1;
 }
 
-/*
- * All are there at the same time, all ask, each with its only credit and for more of them, and
- * all must be answered.  The time does not count, the number does.
- */
+/* Connects all clients at the same time. Each sends a request with its only credit, asks for
+ * more credits, and must be answered. The round ends by number, not by time. */
 void attack_crowd(struct attack *a)
 {
     static struct link *link[CROWD];
@@ -108,8 +102,8 @@ void attack_crowd(struct attack *a)
         complain(a, "%u of %u clients at once were answered", answered, CROWD);
     for (unsigned i = 0; i < CROWD; i++)
         link_close(link[i]);
-    /* Those who are not content with one are let in while there is something to lend; the first
-     * of them may come before the server has taken back what those before had. */
+    /* Clients that need more than one credit are accepted while the pool has some. The first
+     * ones may come before the server has reclaimed the credits of the former clients. */
     plan.lean = false;
     for (unsigned i = 0; i < CROWD; i++)
         let_in += (link[i] = attack_open(a, &plan)) != NULL;
@@ -120,14 +114,14 @@ void attack_crowd(struct attack *a)
     a->deadline = 0;
 }
 
-/* ---- Answers that cannot go ---- */
+/* ---- Answers that cannot be sent ---- */
 
 struct flood {
     struct link *link;
     uint32_t n;
 };
 
-/* Keeps LINKS links going until the round or the time is over; `step` says one more thing. */
+/* Keeps LINKS links busy until the round or the time is over; `step` sends one more message. */
 static void flood(struct attack *a, const struct link_plan *plan, unsigned steps,
                   bool (*step)(struct attack *, struct flood *))
 {
@@ -153,7 +147,8 @@ static void flood(struct attack *a, const struct link_plan *plan, unsigned steps
         link_close(at[i].link);
 }
 
-/* An RTS that meets nothing, and its CANCEL; or the CANCEL of an invitation that never was. */
+/* Sends an RTS without a receive and its CANCEL, or the CANCEL of an invitation that was never
+ * sent. */
 static bool cancel_step(struct attack *a, struct flood *f)
 {
     struct rme_wire_message m = {.type = RME_WIRE_RTS,
@@ -171,7 +166,7 @@ static bool cancel_step(struct attack *a, struct flood *f)
     return attack_say(a, f->link, &m);
 }
 
-/* RTS, many of them to remain, and CANCELs of some. */
+/* Sends RTS, many of which stay, and cancels some. */
 static bool among_step(struct attack *a, struct flood *f)
 {
     uint32_t granted = link_peer(f->link)->rts_max, keep = granted - granted / 16;
@@ -198,7 +193,7 @@ void attack_cancels(struct attack *a)
         flood(a, &good, 200000, among_step);
 }
 
-/* A message of no bytes that the server has to pull, without a credit for its FIN. */
+/* Sends an empty message that the server has to pull, without a credit for the server's FIN. */
 static bool empty_step(struct attack *a, struct flood *f)
 {
     struct rme_wire_message m = {
@@ -216,9 +211,9 @@ void attack_empty(struct attack *a)
     flood(a, a->round % 2 == 0 ? &starving : &good, 20000, empty_step);
 }
 
-/* ---- Descriptions ---- */
+/* ---- RTS descriptors ---- */
 
-/* As large as they can be, each of another tag, one fewer than granted. */
+/* Sends RTS of the largest size, each with another tag, one fewer than granted. */
 static bool rts_step(struct attack *a, struct flood *f)
 {
     static struct rme_wire_segment segment[200];

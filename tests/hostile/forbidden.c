@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Attacks with what the protocol forbids: the server must end the link, and that one only. */
+/* Attacks against the protocol: the server must end the attacker's link and no other. */
 #include "attack.h"
 #include "medium.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define CREDITS_MANY 20u /* messages of 65535 credits: more than a peer may have */
+/* messages that return 65535 credits each: more than a peer may have */
+#define CREDITS_MANY 20u
 #define TAG          0x40000000
 
 /* ---- Messages ---- */
 
-/* Says one wrong thing; returns what it was.  `n` names it; NULL: there is no such. */
+/* Sends invalid message `n`; returns its description, NULL if there is none with this
+ * number. */
 static const char *say_wrong(struct attack *a, struct link *link, unsigned n)
 {
     static const struct rme_wire_segment wrap = {
@@ -48,7 +50,7 @@ static const char *say_wrong(struct attack *a, struct link *link, unsigned n)
             .type = RME_WIRE_RTS, .from = 1, .total = 100, .nsegment = 2};
         link_say(link, &m, huge, NULL, 0);
         return "segments of more than 2^64 bytes";
-    case 6: /* 65535 segments announced, none there */
+    case 6: /* 65535 segments announced, none present */
         bytes[0] = RME_WIRE_RTS;
         bytes[20] = bytes[21] = 0xff;
         link_send_bytes(link, bytes, RME_WIRE_RTS_SIZE);
@@ -106,7 +108,7 @@ static const char *say_wrong(struct attack *a, struct link *link, unsigned n)
     default:
         break;
     }
-    /* each type, a byte short of what it needs */
+    /* each type, a byte shorter than its minimum */
     n -= 18;
     bytes[0] = (uint8_t)(RME_WIRE_EAGER + n);
     if (bytes[0] > RME_WIRE_INVITE)
@@ -134,7 +136,7 @@ void attack_malformed(struct attack *a)
 
 /* ---- Connection data ---- */
 
-/* A wrong hello; false: there is no such. */
+/* Makes invalid hello `n`; returns false if there is none with this number. */
 static bool wrong_hello(unsigned n, uint8_t out[RME_HELLO_MAX], size_t *length,
                         const char **what)
 {
@@ -198,10 +200,9 @@ void attack_hellos(struct attack *a)
 /* ---- Credits and windows ---- */
 
 /*
- * Sends without looking at credits.  None is given back, so the server cannot return more than
- * a few times what it has promised: then whatever comes is too much.  Where the network does
- * not find that out by itself, what is too much waits until there is a buffer for it, and the
- * link ends only if as much waits as the network can keep.
+ * Sends regardless of credits and returns none, so the server can advertise more only a few
+ * times. Any further message is too much. On a network that does not detect this, excess
+ * messages wait for buffers, and the link ends only when as many wait as the network holds.
  */
 void attack_credits(struct attack *a)
 {
@@ -224,8 +225,8 @@ void attack_credits(struct attack *a)
     }
 }
 
-/* Says until the link ends, within its credits; the server must end it within `most` messages.
- */
+/* Sends messages within the credits until the link ends; the server must end it within `most`
+ * messages. */
 static void too_much(struct attack *a, const struct rme_wire_message *first, size_t payload,
                      uint64_t most, const char *what)
 {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * hostile ATTACK iod|perf ADDRESS SECONDS: a client that means harm to a bmi-iod or a
- * bmi-perf server.  Prints what it did and what became of it.  Status 0 when the server did
- * nothing that it must not do; what becomes of others meanwhile is for tests/hostile/run to
- * see.
+ * hostile ATTACK iod|perf ADDRESS SECONDS: attacks a bmi-iod or a bmi-perf server as a client
+ * and prints the counts. Exits with 0 if the server violated no rule; tests/hostile/run checks
+ * the effect on other clients.
  */
 #include "attack.h"
 
@@ -57,7 +56,7 @@ void complain(struct attack *attack, const char *format, ...)
     va_list args;
 
     if (attack->failures++ >= 10)
-        return; /* enough to know */
+        return; /* enough failures */
     printf("FAILED: ");
     va_start(args, format);
     vprintf(format, args);

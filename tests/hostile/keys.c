@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The attack with keys.  It puts and gets like any client, over its own verbs, and keeps every
- * key that CTS, INVITE, RTS and OFFER ever told it.  A key may touch the bytes of its
- * operation, in one direction, from one link, until the operation ends.  So these must fail,
- * and what succeeds counts as stolen:
+ * The attack with keys. The client puts and gets like others, over its own verbs, and keeps
+ * every key of CTS, INVITE, RTS and OFFER. A key is valid for its operation's bytes, in one
+ * direction, on one link, until the operation ends. The following accesses must therefore fail,
+ * and one that succeeds counts as stolen:
  *
- *  - while the operation is under way: the other direction; bytes behind the last; another
- * link;
- *  - after it has ended: any use, on its own link or on a new one.
+ * - during the operation: the other direction; bytes behind the last one; another link;
+ * - after the operation: any access, on its link or on a new one.
  *
- * Where the server's device has no usable windows a key is that of a registration and serves
- * every link meanwhile: the attack is "shared-keys" there, which tries on another link what
- * must fail on any.
+ * Where the server's device has no usable windows a key names a registration and is valid on
+ * every link during the operation. The attack "shared-keys" is for such servers: it tries on
+ * another link the accesses that must fail on any.
  *
- * A refused access ends the link, so there is one try for each link; a link on which a try
- * succeeded is used again.
+ * A refused access ends its link, so each try needs a link; after a successful try the link is
+ * used again.
  */
 #include "visit.h"
 
@@ -24,7 +23,7 @@
 
 #define SIZE  65536u /* bytes of a message */
 #define KEPT  1024
-#define TRIES 8 /* old keys in a round */
+#define TRIES 8 /* old keys per round */
 
 static struct key kept[KEPT];
 static unsigned kept_count;
@@ -35,7 +34,7 @@ static void keep(struct visit *v, const struct key *key)
     v->attack->keys++;
 }
 
-/* One try; the link that it is made on goes if it is refused. */
+/* Makes one try; closes the link if the access is refused. */
 static void try_key(struct visit *v, struct link **link, const struct rme_wire_segment *s,
                     bool write, const char *what)
 {
@@ -58,7 +57,7 @@ static void try_key(struct visit *v, struct link **link, const struct rme_wire_s
     *link = NULL;
 }
 
-/* While the operation is under way. */
+/* Tries a key during its operation. */
 static void try_open_key(struct visit *v, unsigned how, bool shared)
 {
     struct key key = v->key[v->keys - 1];
@@ -86,7 +85,7 @@ static void try_open_key(struct visit *v, unsigned how, bool shared)
     }
 }
 
-/* After the end. */
+/* Tries keys of ended operations. */
 static void try_old_keys(struct visit *v)
 {
     struct link *link = NULL;
@@ -118,7 +117,7 @@ static void visit(struct attack *a, bool shared)
     if (v.link == NULL)
         return;
     if (a->round < 2)
-        how = 3; /* there is an object to get, and a first key */
+        how = 3; /* needs an object to get, and a first key */
     if (!visit_begin(&v)) {
         if (a->round == 0)
             complain(a, "no key was given");

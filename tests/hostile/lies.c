@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Lies behind a right handshake: a good client up to where the server has told its keys, then
- * one word that is not true, and memory that was lent and changes while it is read.  A good
- * client comes between them.
+ * False messages after a valid handshake: a good client up to the point where the server has
+ * sent its keys, then one false message; and an eager ring whose contents change while the
+ * server reads them. A good client runs in between.
  */
 #include "medium.h"
 #include "visit.h"
@@ -19,7 +19,7 @@ static void say(struct visit *v, uint8_t type, uint64_t offset)
     attack_say(v->attack, v->link, &m);
 }
 
-/* ---- Of a put ---- */
+/* ---- During a put ---- */
 
 static void written_twice(struct visit *v)
 {
@@ -61,7 +61,7 @@ static void withdrawn_and_written(struct visit *v)
     link_send_imm(v->link, v->op);
 }
 
-/* ---- Of a get ---- */
+/* ---- During a get ---- */
 
 static void read_too_much(struct visit *v)
 {
@@ -140,7 +140,7 @@ static void good_client(struct attack *a)
 
 void attack_lies(struct attack *a)
 {
-    good_client(a); /* there is an object to get */
+    good_client(a); /* creates an object to get */
     for (unsigned i = 0; i < sizeof lies / sizeof lies[0] && a->failures == 0; i++) {
         struct visit v = {.attack = a,
                           .link = attack_enter(a),
@@ -149,7 +149,7 @@ void attack_lies(struct attack *a)
                           .size = SIZE,
                           .reply_tag = 100};
 
-        /* what is written to nowhere over Elan4 does not end before its writer gives it up */
+        /* over Elan4 a write to an unmapped address completes only when its writer gives up */
         bool ends =
             lies[i].ends && (lies[i].tell != written_to_nowhere || a->target.medium->strict);
 
@@ -165,9 +165,10 @@ void attack_lies(struct attack *a)
     }
 }
 
-/* ---- Lent memory ---- */
+/* ---- Eager ring ---- */
 
-/* Waits for GRANT, as the server lends memory to whoever announces what would fit there. */
+/* Waits for GRANT: the server grants a ring to a client that announces messages that would
+ * fit. */
 static bool borrow(struct visit *v, struct rme_wire_segment *lent, uint32_t *name)
 {
     static struct arrival arrival;
@@ -185,7 +186,7 @@ static bool borrow(struct visit *v, struct rme_wire_segment *lent, uint32_t *nam
     return false;
 }
 
-/* Writes messages there, and others over them as soon as they are reported. */
+/* Writes messages to the ring, and overwrites them as soon as they are reported. */
 static void write_and_change(struct visit *v, const struct rme_wire_segment *lent,
                              uint32_t name)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * One end of a link that speaks the wire protocol over a bare network (medium.h), and keeps
- * only those of its rules that its user wants kept.  One thread uses a link; any number of
- * links may be open.  Errors are negative errno.
+ * One end of a link that speaks the wire protocol over a bare network (medium.h) and follows
+ * only the rules chosen by its user. One thread uses a link; any number of links may be open.
+ * Errors are negative errno.
  */
 #ifndef HOSTILE_LINK_H
 #define HOSTILE_LINK_H
@@ -14,38 +14,38 @@
 
 #include "wire/wire.h"
 
-#define LINK_MESSAGE 4096 /* bytes of a receive and of a send buffer */
+#define LINK_MESSAGE 4096 /* size of a receive and of a send buffer */
 
 struct link;
 
 struct medium;
 
-/* Who is attacked. */
+/* The attacked server. */
 struct target {
     const struct medium *medium;
     struct sockaddr_storage address; /* ib */
-    /* elan4: the number of the process, its input queue, and its generation, 0: not known */
+    /* elan4: process number, input queue, and generation (0: unknown) */
     unsigned vp;
     uint64_t queue, generation;
 };
 
-/* How credits go back to the peer. */
+/* How credits are returned to the peer. */
 enum link_returns {
-    LINK_RETURNS_ALL, /* with the next message, as the protocol wants it */
-    LINK_RETURNS_ONE, /* so few that the peer can say CREDIT and nothing else */
+    LINK_RETURNS_ALL, /* with the next message, as the protocol requires */
+    LINK_RETURNS_ONE, /* only enough for the peer's CREDIT messages */
     LINK_RETURNS_NONE,
 };
 
-/* What a link pretends to be; all 0 is a good peer. */
+/* Behaviour of a link; all 0 is a good peer. */
 struct link_plan {
-    const void *hello; /* instead of a proper one; NULL: a proper one */
+    const void *hello; /* replaces the proper hello; NULL: a proper one */
     size_t hello_length;
-    bool no_hello;    /* no connection data at all */
-    uint16_t credits; /* promised to the peer; 0: 32 */
-    bool no_receives; /* none is posted, whatever was promised */
-    bool lean;        /* says that it is content with one credit, and counts exactly */
-    bool borrows;     /* takes memory that is lent, and counts exactly */
-    bool deaf;        /* nothing that arrives is ever looked at */
+    bool no_hello;    /* send no connection data */
+    uint16_t credits; /* advertised to the peer; 0: 32 */
+    bool no_receives; /* post no receives, whatever `credits` */
+    bool lean;        /* announce that one credit suffices, and count exactly */
+    bool borrows;     /* accept an eager ring, and count exactly */
+    bool deaf;        /* never process arrivals */
     enum link_returns returns;
 };
 
@@ -58,59 +58,58 @@ struct arrival {
     uint8_t bytes[LINK_MESSAGE];
 };
 
-/* An address of a network that this program has.  False: it is none, or the host is not known.
- */
+/* Parses an address of a network that this program supports. Returns false if it is invalid or
+ * the host is unknown. */
 bool target_parse(const char *text, struct target *target);
 
-/* The hello of a good peer. */
+/* Makes the hello of a good peer. */
 void link_hello(const struct link_plan *plan, struct rme_hello *hello);
 
-/* NULL: *error says why; -EACCES: it was rejected. */
+/* Opens a link. NULL: see *error; -EACCES if the server rejected it. */
 struct link *link_open(const struct target *target, const struct link_plan *plan, int *error);
 
-/* Asks for a link and does not wait for the answer; link_open's other half is link_wait_up. */
+/* Requests a link without waiting for the answer; link_wait_up() is the other half of
+ * link_open(). */
 struct link *link_begin(const struct target *target, const struct link_plan *plan, int *error);
 int link_wait_up(struct link *link);
 
-/* NULL is allowed. */
+/* Closes a link; NULL is allowed. */
 void link_close(struct link *link);
-/* The same without a good-bye: the peer has to find out. */
+/* Drops a link without a good-bye: the peer has to detect it. */
 void link_drop(struct link *link);
 
 const struct rme_hello *link_peer(const struct link *link);
 
-/* Hands bytes to the device whatever the credits are; waits for a free buffer only.  -ENOTCONN:
+/* Passes bytes to the device regardless of credits; waits only for a free buffer. -ENOTCONN:
  * the peer has ended the link. */
 int link_send_bytes(struct link *link, const void *bytes, size_t length);
 
-/*
- * Composes and sends a message: the credits that go back are filled in, unless message->credits
- * is not 0.  `segment` has message->nsegment entries; the payload follows the header.
- */
+/* Composes and sends a message. Fills in the returned credits unless message->credits is not 0.
+ * `segment` has message->nsegment entries; the payload follows the header. */
 int link_say(struct link *link, const struct rme_wire_message *message,
              const struct rme_wire_segment *segment, const void *payload, size_t length);
 
-/* An immediate behind a write of no bytes. */
+/* Sends an immediate with an empty write. */
 int link_send_imm(struct link *link, uint32_t imm);
 
-/* How many messages the peer would still take. */
+/* Returns the number of messages that the peer would accept. */
 unsigned link_credits(const struct link *link);
 
-/* Takes what came in; nothing is waited for.  Drops what arrived. */
+/* Receives and drops arrivals, without waiting. */
 void link_idle(struct link *link);
 
-/* Waits until the peer takes another `count` messages; what arrives meanwhile is dropped.
- * False: not in time. */
+/* Waits until the peer accepts another `count` messages and drops arrivals meanwhile. Returns
+ * false on a timeout. */
 bool link_wait_credits(struct link *link, unsigned count, int timeout_ms);
 
-/* The next arrival: 1; 0: none in time; -ENOTCONN: the link has ended. */
+/* Receives the next arrival. 1: received; 0: timeout; -ENOTCONN: the link has ended. */
 int link_receive(struct link *link, struct arrival *arrival, int timeout_ms);
 
-/* Has the peer ended the link?  Waits for that. */
+/* Waits for the peer to end the link; returns whether it did. */
 bool link_ended(struct link *link, int timeout_ms);
 
-/* RDMA with memory of the peer, at most LINK_MESSAGE bytes at `data`.  0, or -EACCES and such:
- * it was refused, and the link is gone. */
+/* RDMA with memory of the peer, at most LINK_MESSAGE bytes at `data`. Returns 0, or an error
+ * such as -EACCES: the access was refused, and the link has ended. */
 int link_read(struct link *link, uint64_t address, uint64_t key, void *data, size_t length);
 int link_write(struct link *link, uint64_t address, uint64_t key, const void *data,
                size_t length);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Ends of connections over Elan4; see medium.h.  The whole process has one context and one
- * input queue, which all ends share, as bmi_elan4 has it.  Who joins and where servers are is
- * bmi_elan4's; what is said on a link is made here, and nothing of it need be as bmi_elan4 says
- * it.
+ * Ends of connections over Elan4; see medium.h. As in bmi_elan4, all ends of the process share
+ * one context and one input queue. Joining the network and finding servers use bmi_elan4;
+ * packets are made here and need not follow bmi_elan4's rules.
  *
- * An end that is dropped is not taken leave of: its peer may find out, or not.
+ * Dropping an end sends nothing to its peer.
  */
 #include "link_elan4.h"
 
@@ -21,9 +20,9 @@
 #include "bmi_elan4/servers.h"
 
 #define SLOTS    1024 /* of the input queue */
-#define BUFFERS  512  /* packets that may be on their way */
+#define BUFFERS  512  /* packets in flight */
 #define ENDS     8192 /* a power of two */
-#define WINDOW   64   /* packets of an end that may be on their way, as packet.h has it */
+#define WINDOW   64   /* packets of an end in flight, as in packet.h */
 #define HELLO    512
 #define WHERE_MS 5000
 
@@ -31,7 +30,7 @@ struct buffer {
     uint8_t *at;
     E4_Event *event;
     volatile E4_uint64 *landed;
-    uint32_t link, seq; /* whose, and which of its packets */
+    uint32_t link, seq; /* end that sent the packet, and the packet's number */
     bool busy;
 };
 
@@ -46,20 +45,20 @@ struct note {
 };
 
 struct end {
-    uint32_t number; /* here */
+    uint32_t number; /* own number */
     unsigned vp;
     E4_Addr queue;
     uint64_t generation;
     uint32_t peer_number;
-    bool quiet; /* what arrives is thrown away */
+    bool quiet; /* drop arrivals */
     bool up, rejected, ended;
     uint8_t hello[HELLO];
     size_t hello_length;
-    /* out */
+    /* outbound */
     uint32_t next_seq;
     struct buffer *out[WINDOW];
     uint8_t message[LINK_MESSAGE];
-    /* in */
+    /* inbound */
     uint32_t expected;
     struct piece *held[WINDOW];
     struct arrival filling;
@@ -96,7 +95,7 @@ static int make_buffers(void)
     return 0;
 }
 
-/* Once; what bmi_elan4's options would say is as it is by default. */
+/* Joins the network once, with the defaults of bmi_elan4's options. */
 static int join(void)
 {
     struct bmi_elan4_nic_config config = {.range = {0, 63, 2, 65},
@@ -132,7 +131,7 @@ static int join(void)
     return 0;
 }
 
-/* Asks the desk for the card of a server. */
+/* Queries the bootstrap server for a server's connection information. */
 static int ask_desk(const struct bmi_elan4_where *where, struct bmi_elan4_card *theirs)
 {
     uint64_t deadline = after_ms(WHERE_MS);
@@ -163,7 +162,7 @@ int elan4_visit(void)
     return -1;
 }
 
-/* "node:context"; a server's card is asked for at its desk, once. */
+/* Parses "node:context"; queries the server's connection information once. */
 static bool parse(const char *text, struct target *target)
 {
     struct bmi_elan4_card theirs;
@@ -198,7 +197,7 @@ static bool has_landed(struct buffer *b)
     return !b->busy;
 }
 
-/* One that is free; NULL: none in time. */
+/* Returns a free buffer; NULL: none became free in time. */
 static struct buffer *free_buffer(void)
 {
     uint64_t deadline = after_ms(STEP_MS);
@@ -241,7 +240,8 @@ static struct buffer *send_packet(unsigned vp, E4_Addr queue, const struct elan_
     return throw_at(vp, queue, head, sizeof head, body, p->bytes <= ELAN_BODY ? p->bytes : 0);
 }
 
-/* The number of the next packet: whoever had it WINDOW packets before must have landed. */
+/* Waits until the packet WINDOW numbers before the next one has been delivered. Returns false
+ * if the connection ends or the time is over. */
 static bool window_opens(struct end *end)
 {
     uint32_t seq = end->next_seq;
@@ -447,7 +447,7 @@ static bool has_ended(const struct end *end)
     return end->ended;
 }
 
-/* ---- Its beginning and its end ---- */
+/* ---- Connecting and ending ---- */
 
 static void leave(struct end *end, bool goodbye)
 {
@@ -458,7 +458,7 @@ static void leave(struct end *end, bool goodbye)
     static struct arrival arrival;
 
     if (goodbye && end->up) {
-        end->ended = false; /* what the peer has said does not matter */
+        end->ended = false; /* ignore the peer's earlier packets */
         send_ordered(end, &bye, NULL);
     } else if (end->up && !end->ended) {
         send_packet(end->vp, end->queue, &left, NULL);
@@ -525,9 +525,9 @@ static int wait_up(struct end *end, uint8_t *hello, size_t size)
     return (int)size;
 }
 
-/* ---- RDMA: addresses are those of the interface, keys what is added to them ---- */
+/* ---- RDMA: addresses are the interface's, a key is added to its address ---- */
 
-/* One DMA; what it needs is left to it when it does not end in time. */
+/* Runs one DMA. If the DMA does not complete in time its buffers are abandoned to it. */
 static int rdma(unsigned vp, E4_Addr there, void *data, size_t length, bool read, bool wait)
 {
     static uint8_t *memory;
@@ -564,7 +564,7 @@ static int rdma(unsigned vp, E4_Addr there, void *data, size_t length, bool read
         bmi_elan4_flush(nic);
     }
     if (!wait || !elan4_pollevent_word(nic->ctx, word, STEP_MS * 1000)) {
-        memory = NULL; /* what it does is its own affair */
+        memory = NULL; /* abandoned to the DMA */
         event = NULL;
         return -EACCES;
     }
@@ -595,7 +595,7 @@ int elan4_poke(const struct target *target, uint64_t address, size_t length, boo
     return rdma(target->vp, address, bytes, length, read, false);
 }
 
-/* ---- What is no message ---- */
+/* ---- Invalid packets ---- */
 
 int elan4_card(const struct target *target, struct bmi_elan4_card *card)
 {

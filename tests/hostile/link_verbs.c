@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Ends of connections by bare verbs; see medium.h. */
+/* Ends of connections over verbs; see medium.h. */
 #include "medium.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ struct end {
     struct ibv_mr *mr;
     uint8_t *memory; /* sends, receives, one buffer for RDMA */
     bool no_receives;
-    unsigned sends, sending; /* handed over so far; of them not complete */
+    unsigned sends, sending; /* posted so far; in flight */
     bool ended, rdma_done;
     int rdma_error;
     struct {
@@ -54,14 +54,14 @@ static bool parse(const char *text, struct target *target)
     return true;
 }
 
-/* ---- Making it ---- */
+/* ---- Connecting ---- */
 
 static int os_error(void)
 {
     return errno != 0 ? -errno : -EIO;
 }
 
-/* Waits for the next event, and takes what data it has. */
+/* Waits for the next event and copies its private data. */
 static int next_event(struct end *end, enum rdma_cm_event_type want, uint8_t *data, size_t size)
 {
     struct pollfd at = {.fd = end->channel->fd, .events = POLLIN};
@@ -228,7 +228,7 @@ static int wait_up(struct end *end, uint8_t *hello, size_t size)
 
 /* ---- Completions ---- */
 
-/* Looks for the event that says that the peer has gone. */
+/* Polls for the event that the peer has disconnected. */
 static void look_for_end(struct end *end)
 {
     struct rdma_cm_event *event;
@@ -326,7 +326,7 @@ static int send_message(struct end *end, size_t length)
     return post(end, &wr);
 }
 
-/* Behind a write of no bytes. */
+/* Sends an immediate with an empty write. */
 static int send_imm(struct end *end, uint32_t imm)
 {
     struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .imm_data = htonl(imm)};
@@ -336,7 +336,7 @@ static int send_imm(struct end *end, uint32_t imm)
 
 /* ---- Receiving ---- */
 
-/* Its buffer goes back to the device. */
+/* Copies an arrival and reposts its buffer. */
 static bool take(struct end *end, struct arrival *arrival)
 {
     unsigned at = end->in_first, index = end->inbox[at].index;

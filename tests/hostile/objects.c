@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Attacks on bmi-iod by requests that are right. */
+/* Attacks on bmi-iod by valid requests. */
 #include "visit.h"
 
 #include <string.h>
 
-/* ---- What nobody has written ---- */
+/* ---- Unwritten data ---- */
 
-/* Puts or gets an object as a whole; returns how many of its bytes are not zero. */
+/* Puts or gets a whole object; returns the number of its bytes that are not zero. */
 static uint64_t whole(struct attack *a, bool put, bool lies, uint64_t size)
 {
     struct visit v = {.attack = a,
@@ -24,10 +24,8 @@ static uint64_t whole(struct attack *a, bool put, bool lies, uint64_t size)
     return v.not_zero;
 }
 
-/*
- * Puts, and puts again without a byte.  Whoever gets that finds zeros, and nothing of those who
- * had the server's memory before.
- */
+/* Puts, and puts again without writing data. A get must then read zeros, never earlier contents
+ * of the server's memory. */
 void attack_unwritten(struct attack *a)
 {
     static const uint64_t sizes[] = {65536, 65537, 512 << 10};
@@ -46,7 +44,7 @@ void attack_unwritten(struct attack *a)
 
 /* ---- Lists ---- */
 
-/* As many requests as a client may have, from many clients, all of whom leave. */
+/* Sends as many requests as a client may have, from many clients, which all leave. */
 void attack_lists(struct attack *a)
 {
     enum { CLIENTS = 20, EACH = 60 };
@@ -64,9 +62,9 @@ void attack_lists(struct attack *a)
         link_drop(v[i].link);
 }
 
-/* ---- Parts that wait for their copy ---- */
+/* ---- Prepared parts ---- */
 
-/* Opens and seals one more; its handle, 0: the server would not. */
+/* Opens and seals one more part; returns its handle, 0: refused. */
 static uint64_t prepare(struct visit *v)
 {
     struct iod_request open = {.op = IOD_OP_PUT_OPEN,
@@ -87,8 +85,8 @@ static uint64_t prepare(struct visit *v)
     return visit_ask(v, &seal, &reply) ? seal.handle : 0;
 }
 
-/* Many of one object are prepared by clients that leave; the last commits, and the others'
- * go. */
+/* Clients prepare many parts of one object and leave; the last one commits, which removes the
+ * others' parts. */
 void attack_prepared(struct attack *a)
 {
     enum { CLIENTS = 8, EACH = 50 };

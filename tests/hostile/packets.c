@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A link over any medium: messages of the wire protocol, and credits; see link.h. */
+/* A link over any medium: messages of the wire protocol and credits; see link.h. */
 #include "link_elan4.h"
 
 #include <errno.h>
@@ -15,9 +15,9 @@ struct link {
     struct end *end;
     struct link_plan plan;
     struct rme_hello peer;
-    unsigned ours;   /* credits of the peer's that are left */
-    unsigned theirs; /* what the peer still has of ours */
-    unsigned owed;   /* used by the peer and not given back */
+    unsigned ours;   /* remaining credits from the peer */
+    unsigned theirs; /* credits that the peer still has */
+    unsigned owed;   /* used by the peer and not returned */
 };
 
 static const struct medium *const media[] = {&medium_verbs, &medium_elan4};
@@ -73,7 +73,7 @@ void link_hello(const struct link_plan *plan, struct rme_hello *hello)
                            .rts_max = 1024};
 }
 
-/* ---- Making it ---- */
+/* ---- Connecting ---- */
 
 struct link *link_begin(const struct target *target, const struct link_plan *plan, int *error)
 {
@@ -155,7 +155,7 @@ const struct rme_hello *link_peer(const struct link *link)
 
 /* ---- Sending ---- */
 
-/* What has come used credits of the peer's. */
+/* Counts arrivals, each of which has used one of the peer's credits. */
 static void count_arrived(struct link *link)
 {
     unsigned n = link->medium->arrived(link->end);
@@ -189,7 +189,7 @@ int link_send_bytes(struct link *link, const void *bytes, size_t length)
     return sent(link, link->medium->send(link->end, length));
 }
 
-/* What the next header gives back. */
+/* Returns the number of credits to return in the next header. */
 static uint16_t give_back(struct link *link)
 {
     unsigned give = link->owed;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Attacks by links alone, by many of them, and by what bmi-perf's server is asked to do. */
+/* Attacks by the presence and number of links, and by jobs of bmi-perf's server. */
 #include "attack.h"
 
 #include <signal.h>
@@ -15,8 +15,8 @@
 #define LINKS  1000
 #define TAG    0x40000000
 
-/* Links that say nothing, requests for a link whose answer nobody waits for, and requests whose
- * answer is never taken, by somebody who stays. */
+/* Opens links that send nothing, link requests that are closed unanswered, and link requests
+ * that stay open with their answers ignored. */
 void attack_silent(struct attack *a)
 {
     struct link *up[SILENT] = {0}, *half[SILENT] = {0};
@@ -50,7 +50,7 @@ void attack_storm(struct attack *a)
         link_drop(link);
 }
 
-/* Something of everything, and a last word that is good, bad or missing. */
+/* Sends some messages of every kind, and a last one that is valid, invalid or missing. */
 static void misbehave(struct attack *a, struct link *link, unsigned n)
 {
     static const uint8_t rubbish[LINK_MESSAGE] = {0xff, 1, 2, 3};
@@ -79,8 +79,8 @@ static void misbehave(struct attack *a, struct link *link, unsigned n)
         link_close(link);
 }
 
-/* All at once, as far as the server gives them, and all of them leave.  The time does not
- * count, the number does. */
+/* Opens all links at once, as far as the server accepts them, and closes them all. The round
+ * ends by number, not by time. */
 void attack_links(struct attack *a)
 {
     enum { AT_ONCE = 100 };
@@ -98,7 +98,7 @@ void attack_links(struct attack *a)
 
 /* ---- Processes ---- */
 
-/* Has links and requests, and is killed. */
+/* Opens links, sends requests, and is killed. */
 void attack_leaver(struct attack *a)
 {
     enum { EACH = 8 };
@@ -131,12 +131,12 @@ void attack_deaths(struct attack *a)
     for (unsigned i = 0; i < DOZEN; i++)
         if (pid[i] == 0 || waitpid(pid[i], &status, 0) < 0 || !WIFSIGNALED(status))
             complain(a, "a process that was to be killed was not");
-    link_close(attack_enter(a)); /* the server may find out one after the other */
+    link_close(attack_enter(a)); /* the server may detect the deaths one after the other */
 }
 
 /* ---- Jobs of bmi-perf ---- */
 
-/* Each within the limits that it names, and as much as they allow. */
+/* Makes a job within the server's limits that uses them fully. */
 static struct job greedy_job(unsigned n)
 {
     switch (n % 4) {
@@ -163,7 +163,7 @@ static struct job greedy_job(unsigned n)
                             .stride = 4096,
                             .split = 1,
                             .tag = 2};
-    default: /* memory of BMI's */
+    default: /* memory from BMI_memalloc */
         return (struct job){.test = JOB_STREAM,
                             .direction = JOB_BOTH,
                             .memory = JOB_BMI,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Attacks that are peculiar to Elan4: with packets of a server's input queue, with cards, with
- * addresses where no memory is, and with what there is for all links together.  The network has
- * no senders: whoever may write to the queue may say that he is somebody else, and end his
- * links; and may write to all memory of the process, keys or not.  That cannot be forbidden, so
- * it is not tried.
+ * Attacks on Elan4 only: packets in a server's input queue, connection information, unmapped
+ * addresses, and resources shared by all links. Elan4 does not identify senders: a process that
+ * may write to the queue can claim to be another one and end its links, and can write to all
+ * memory of the process, with any key. These attacks cannot be prevented, so they are not
+ * tried.
  */
 #include "attack.h"
 #include "link_elan4.h"
@@ -20,7 +20,7 @@ enum then { ENDS, LIVES };
 
 /* ---- Packets ---- */
 
-/* One of an ordered kind, `ahead` of its turn. */
+/* Sends a packet of an ordered kind, `ahead` of its sequence number. */
 static void out_of_turn(struct link *link, enum elan_kind kind, uint32_t ahead)
 {
     struct elan_packet p;
@@ -30,7 +30,7 @@ static void out_of_turn(struct link *link, enum elan_kind kind, uint32_t ahead)
     elan4_say(link, &p, NULL);
 }
 
-/* A part of a message: `bytes` of `all`, from `offset`. */
+/* Sends a part of a message: `bytes` of `all`, from `offset`. */
 static void part(struct link *link, uint32_t bytes, uint32_t offset, uint32_t all)
 {
     static const uint8_t body[ELAN_BODY];
@@ -64,7 +64,7 @@ static void accept_again(struct link *link, const struct target *target)
     elan4_say(link, &p, body);
 }
 
-/* A header with a byte that is wrong. */
+/* Sends a header with one wrong byte. */
 static void twisted(struct link *link, const struct target *target, unsigned at, uint8_t value)
 {
     struct elan_packet p;
@@ -76,7 +76,8 @@ static void twisted(struct link *link, const struct target *target, unsigned at,
     elan4_throw(target, head, sizeof head);
 }
 
-/* Says one wrong thing; NULL: there is no such.  What becomes of the link? */
+/* Sends invalid packet `n`; returns its description, NULL if there is none with this number.
+ * Stores in *then the expected effect on the link. */
 static const char *say_wrong(struct attack *a, struct link *link, unsigned n, enum then *then)
 {
     struct elan_packet p;
@@ -159,7 +160,7 @@ static const char *say_wrong(struct attack *a, struct link *link, unsigned n, en
     }
 }
 
-/* The link still answers. */
+/* Returns whether the link still answers. */
 static bool lives(struct link *link)
 {
     static struct arrival arrival;
@@ -193,9 +194,10 @@ void attack_packets(struct attack *a)
     }
 }
 
-/* ---- Cards ---- */
+/* ---- Connection information ---- */
 
-/* A greeting that is none, or one that is not to be granted; false: there is no such. */
+/* Makes handshake `n`, which is invalid or must be refused; returns false if there is none with
+ * this number. */
 static bool wrong_card(const struct target *target, unsigned n, struct elan_packet *p,
                        uint8_t body[ELAN_BODY])
 {
@@ -213,7 +215,7 @@ static bool wrong_card(const struct target *target, unsigned n, struct elan_pack
         p->bytes = 10;
         break;
     case 1:
-        p->bytes = ELAN_BODY; /* more than a hello has */
+        p->bytes = ELAN_BODY; /* longer than a hello */
         break;
     case 2:
         card.version++;
@@ -232,16 +234,16 @@ static bool wrong_card(const struct target *target, unsigned n, struct elan_pack
         card.wanted++;
         break;
     case 7:
-        p->from++; /* not whose card it is */
+        p->from++; /* another process's number */
         break;
     case 8:
-        card.queue = 0x10; /* where no queue is */
+        card.queue = 0x10; /* an address without a queue */
         break;
     case 9:
         card.generation = 0;
         break;
     case 10:
-        break; /* no card at all: below */
+        break; /* no connection information: see below */
     default:
         return false;
     }
@@ -252,8 +254,8 @@ static bool wrong_card(const struct target *target, unsigned n, struct elan_pack
     return true;
 }
 
-/* What is answered goes to nobody, or to a link that this process does not have.  So what is to
- * be seen is that others are served, and that no memory is lost. */
+/* Answers reach no process, or a link that this process does not have. The test therefore only
+ * sees that others are served and that no memory is lost. */
 void attack_cards(struct attack *a)
 {
     static uint8_t body[ELAN_BODY];
@@ -261,14 +263,16 @@ void attack_cards(struct attack *a)
 
     for (unsigned n = 0; wrong_card(&a->target, n, &p, body); n++) {
         if (n == 8 && a->round >= 8)
-            continue; /* a packet to nowhere is never had again: not more than a few */
+            /* the buffer of a packet to an unmapped address is never returned: send only a
+             * few */
+            continue;
         elan4_tell(&a->target, &p, body);
         a->messages++;
     }
     link_close(attack_open(a, &(struct link_plan){0}));
 }
 
-/* Greets as other owners of this process's place; then it gets a link as what it is. */
+/* Sends handshakes as other generations of this process, then opens a link as itself. */
 void attack_generations(struct attack *a)
 {
     static const uint64_t lies[] = {1, UINT64_MAX, UINT64_MAX - 1, UINT64_C(1) << 63};
@@ -289,7 +293,7 @@ void attack_generations(struct attack *a)
 
 /* ---- The queue ---- */
 
-/* Rubbish as fast as the queue takes it. */
+/* Sends random bytes as fast as the queue accepts them. */
 void attack_rubbish(struct attack *a)
 {
     static uint8_t bytes[BMI_ELAN4_SLOT];
@@ -302,7 +306,7 @@ void attack_rubbish(struct attack *a)
             state ^= state << 17;
             memcpy(bytes + 8 * k, &state, 8);
         }
-        if (i % 2 == 0) { /* half of it is a packet of some link */
+        if (i % 2 == 0) { /* half of them start like a packet of some link */
             bytes[0] = 0xb1;
             bytes[1] %= ELAN_KIND_COUNT;
             bytes[3] %= 8;
@@ -314,9 +318,9 @@ void attack_rubbish(struct attack *a)
     link_close(attack_open(a, &(struct link_plan){0}));
 }
 
-/* ---- Addresses where no memory is ---- */
+/* ---- Unmapped addresses ---- */
 
-/* An unexpected message that is to be fetched from nowhere: the read never ends. */
+/* Announces an unexpected message at an unmapped address: the server's read never completes. */
 static bool fetch_nowhere(struct attack *a, struct link *link, uint32_t n)
 {
     static const struct rme_wire_segment nowhere = {
@@ -360,9 +364,9 @@ void attack_nowhere(struct attack *a)
     }
 }
 
-/* ---- The desk ---- */
+/* ---- The bootstrap server ---- */
 
-/* Visitors who say nothing; whoever asks behind them is answered. */
+/* Connects without sending a query; later queries must be answered. */
 void attack_visitors(struct attack *a)
 {
     enum { VISITORS = 100 };
@@ -383,12 +387,10 @@ void attack_visitors(struct attack *a)
             close(fd[i]);
 }
 
-/* ---- Places ---- */
+/* ---- Connection slots ---- */
 
-/*
- * As many links as the server gives, and more; others want some meanwhile.  The time does not
- * count, the number does.
- */
+/* Opens as many links as the server accepts, and more, while other clients need some. The round
+ * ends by number, not by time. */
 void attack_places(struct attack *a)
 {
     enum { MANY = 5000 };
@@ -398,7 +400,7 @@ void attack_places(struct attack *a)
     for (unsigned i = 0; link != NULL && i < MANY; i++)
         link[i] = attack_open(a, &(struct link_plan){0});
     for (unsigned i = 0; i < 100; i++)
-        usleep(10000); /* others come meanwhile */
+        usleep(10000); /* other clients connect meanwhile */
     for (unsigned i = 0; link != NULL && i < MANY; i++)
         link_close(link[i]);
     while ((last = attack_open(a, &(struct link_plan){0})) == NULL && rounds++ < 100)

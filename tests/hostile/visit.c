@@ -6,13 +6,13 @@
 #include "bench/job.h"
 #include "bench/session.h"
 
-#define PART     4096u /* bytes that are moved at a time */
+#define PART     4096u /* bytes moved at a time */
 #define WAIT_MS  20000
 #define DATA_TAG 77
 
 static struct arrival arrival;
 
-/* Takes note of the keys of a message that has some. */
+/* Records the keys of a message. */
 static void learn(struct visit *v, const struct rme_wire_message *m)
 {
     if (m->nsegment == 0)
@@ -29,7 +29,7 @@ static void learn(struct visit *v, const struct rme_wire_message *m)
     v->op = m->from;
 }
 
-/* Waits for a message of the type, and the tag if it has one. */
+/* Waits for a message of the type and, if not negative, of the tag. */
 static bool await(struct visit *v, uint8_t type, int32_t tag)
 {
     while (link_receive(v->link, &arrival, WAIT_MS) == 1) {
@@ -45,7 +45,7 @@ static bool await(struct visit *v, uint8_t type, int32_t tag)
     return false;
 }
 
-/* Until there are keys for the data. */
+/* Waits for keys of the data. */
 static bool await_keys(struct visit *v)
 {
     v->keys = 0;
@@ -151,7 +151,7 @@ static uint64_t count_not_zero(const uint8_t *data, size_t n)
     return count;
 }
 
-/* Reads or writes what a key is for. */
+/* Reads or writes through a key, as the key permits. */
 static bool move(struct visit *v, const struct rme_wire_segment *s)
 {
     static uint8_t data[PART];

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * A good client of bmi-iod or of bmi-perf's server, in steps: an attack goes with it as far as
- * it likes.  One message is put or got, by RDMA of this end.
- */
+/* A good client of bmi-iod or of bmi-perf's server, in steps, of which an attack executes some.
+ * One message is put or got, by RDMA of this end. */
 #ifndef HOSTILE_VISIT_H
 #define HOSTILE_VISIT_H
 
@@ -10,7 +8,7 @@
 #include "embedded/iod/proto.h"
 
 #define VISIT_KEYS 200
-#define VISIT_NAME 1u /* of our operation */
+#define VISIT_NAME 1u /* id of our operation */
 
 struct key {
     struct rme_wire_segment segment;
@@ -22,28 +20,29 @@ struct visit {
     struct link *link;
     const char *object; /* bmi-iod's */
     bool put;
-    bool lies;     /* says that it has written, and has not */
+    bool lies;     /* announce data as written without writing it */
     uint64_t size; /* bytes of the message */
     int32_t reply_tag, data_tag;
-    uint64_t handle;  /* bmi-iod's, of the transfer */
-    uint64_t version; /* bmi-iod: the highest that it knows of the object */
-    uint32_t op;      /* the server's name of the operation */
+    uint64_t handle;  /* bmi-iod: handle of the transfer */
+    uint64_t version; /* bmi-iod: highest known version of the object */
+    uint32_t op;      /* the server's id of the operation */
     struct key key[VISIT_KEYS];
     uint32_t keys;
     void (*learnt)(struct visit *visit, const struct key *key); /* or NULL */
-    uint64_t not_zero;                                          /* bytes that were read */
-    bool replied; /* the server's last word came while something else was awaited */
+    /* bytes read that are not zero */
+    uint64_t not_zero;
+    bool replied; /* the server's last reply came while another message was awaited */
 };
 
-/* Asks bmi-iod, and waits for the answer unless `reply` is NULL.  False: it is none that is
- * good. */
+/* Sends bmi-iod a request and waits for the reply unless `reply` is NULL. Returns false without
+ * a reply of success. */
 bool visit_ask(struct visit *visit, const struct iod_request *request, struct iod_reply *reply);
 
-/* Up to where the server has told its keys. */
+/* Runs up to the point where the server has sent its keys. */
 bool visit_begin(struct visit *visit);
-/* Moves the data as the protocol wants it. */
+/* Moves the data by the protocol. */
 bool visit_move(struct visit *visit);
-/* Moves it, and waits until the server has said that all is over. */
+/* Moves the data and waits for the server's end of the operation. */
 bool visit_finish(struct visit *visit);
 
 #endif
