@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* caching.h - a cache of registrations over the fabric that only registers, and what the kernel
- * watches for it. */
+/* caching.h - a registration cache over the fabric that only registers, and its kernel
+ * watches. */
 #ifndef CACHING_H
 #define CACHING_H
 
@@ -20,16 +20,16 @@ struct engine {
     struct rme_mreg *mreg;
 };
 
-/* A cache of so many entries, which gives up `batch` of them together.  The test is skipped
- * where nothing can be watched. */
+/* Opens a cache with `entries` entries, which evicts `batch` of them together. Skips the test
+ * where memory cannot be watched. */
 struct engine *engine_new(uint64_t entries, uint32_t batch);
-/* Nothing is left registered. */
+/* Checks that nothing stays registered. */
 void engine_free(struct engine *e);
 
 char *map_anonymous(size_t pages);
-/* Uses memory once.  True: it had to be registered. */
+/* Uses memory once. Returns true if the use registered it. */
 bool registers(struct engine *e, void *base, size_t length);
-/* How many mappings of this process the kernel watches. */
+/* Returns the number of this process's mappings that the kernel watches. */
 int watched_mappings(void);
 
 #endif

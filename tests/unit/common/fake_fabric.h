@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A fabric that only registers: it counts, remembers what is registered, and refuses on
- * request. */
+/* A fabric that only registers: counts and records registrations, and fails on request. */
 #ifndef FAKE_FABRIC_H
 #define FAKE_FABRIC_H
 
@@ -16,14 +15,14 @@ struct fake {
     unsigned access[FAKE_REGS];
     unsigned regs, deregs; /* calls that succeeded */
     unsigned attempts;
-    int refuse;          /* errno to refuse with from now on, 0: admit */
-    size_t refuse_above; /* lengths above it are refused with -ENOMEM; 0: none */
+    int refuse;          /* errno of the following calls; 0: succeed */
+    size_t refuse_above; /* longer registrations fail with -ENOMEM; 0: no limit */
     const char *hole;    /* registrations that contain this byte fail with -EFAULT */
-    /* likewise, each of these, of those with one of the rights */
+    /* likewise for each of these bytes, if the access has one of these rights */
     const char *const *holes;
     unsigned nholes, hole_access;
-    unsigned bad_deregs;       /* of what was not registered */
-    void (*during)(void *arg); /* called in the middle of a registration, no lock held */
+    unsigned bad_deregs;       /* of unknown registrations */
+    void (*during)(void *arg); /* called during a registration, without a lock */
     void *during_arg;
 };
 
@@ -32,9 +31,9 @@ extern const struct rme_fabric_ops fake_ops;
 void fake_init(struct fake *fake);
 void fake_destroy(struct fake *fake);
 struct rme_fabric *fake_fabric(struct fake *fake);
-/* Registrations that are live now. */
+/* Returns the number of current registrations. */
 unsigned fake_live(struct fake *fake);
-/* Is all of the range registered under this key with these rights? */
+/* Returns whether the whole range is registered under this key with these rights. */
 bool fake_covers(struct fake *fake, uint64_t key, const void *base, size_t length,
                  unsigned access);
 

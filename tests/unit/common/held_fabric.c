@@ -20,8 +20,8 @@
 struct held {
     uintptr_t base;
     size_t length;
-    unsigned index; /* io_uring: its place in the table */
-    int out, in;    /* else: the pipe with the pages in it */
+    unsigned index; /* io_uring: index in the buffer table */
+    int out, in;    /* else: the pipe that holds the pages */
 };
 
 static struct rme_caps held_caps = {
@@ -31,8 +31,8 @@ static atomic_int live, ever;
 /* ---- the ring ---- */
 
 static struct {
-    int fd;   /* -1: there is none */
-    int file; /* what the device's side of a transfer is */
+    int fd;   /* -1: none */
+    int file; /* the device's end of a transfer */
     pthread_mutex_t lock;
     struct io_uring_params params;
     char *sq, *cq;
@@ -47,7 +47,7 @@ static void *map_ring(size_t size, uint64_t offset)
                 (off_t)offset);
 }
 
-/* A table of buffers without any. */
+/* Registers a buffer table with empty entries. */
 static bool make_table(void)
 {
     struct io_uring_rsrc_register table = {.nr = MAX_HELD, .flags = 1 /* sparse, Linux 5.19 */};
@@ -98,7 +98,7 @@ bool held_pins(void)
     return ring.fd >= 0;
 }
 
-/* Puts a buffer into the table, or, of length 0, takes it out. */
+/* Puts a buffer into the table, or removes it (length 0). */
 static bool set_buffer(unsigned index, void *base, size_t length)
 {
     struct iovec part = {.iov_base = base, .iov_len = length};
@@ -114,8 +114,8 @@ static unsigned *at(char *map, uint32_t offset)
     return (unsigned *)(void *)(map + offset);
 }
 
-/* Hands over the one request that is in the ring and waits until its completion is there.  A
- * call that took the request may come back before that. */
+/* Submits the request in the ring and waits for its completion. The call that submits may
+ * return before the completion. */
 static bool enter(unsigned head)
 {
     unsigned left = 1;
@@ -132,7 +132,7 @@ static bool enter(unsigned head)
     return true;
 }
 
-/* One transfer between a buffer and the start of the file.  The ring's lock is held. */
+/* Makes one transfer between a buffer and the start of the file. The ring's lock is held. */
 static bool move(uint8_t opcode, const struct held *held, uintptr_t start, size_t length)
 {
     const struct io_uring_params *p = &ring.params;
@@ -157,7 +157,7 @@ static bool move(uint8_t opcode, const struct held *held, uintptr_t start, size_
     return good;
 }
 
-/* ---- registering ---- */
+/* ---- registration ---- */
 
 static const struct rme_caps *caps(const struct rme_fabric *f)
 {
@@ -260,7 +260,7 @@ int held_ever(void)
     return atomic_load(&ever);
 }
 
-/* ---- what the device does ---- */
+/* ---- transfers ---- */
 
 static bool covers(const struct held *held, const void *start, size_t length)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* plan_base.h - what the tests of the planner have in common. */
+/* plan_base.h - shared by the planner's tests. */
 #ifndef TESTS_UNIT_PLAN_BASE_H
 #define TESTS_UNIT_PLAN_BASE_H
 

@@ -130,7 +130,7 @@ static void open_engine(const char *options, bool listens)
     struct rme_config config = {.fabric = &script_ops};
     char all[300];
 
-    /* Messages travel alike on every machine, under valgrind as well. */
+    /* Without measured costs messages are the same on every machine, and under valgrind. */
     snprintf(all, sizeof(all), "measure_costs=0,%s", options);
     config.options = all;
     scripted.peer = NULL;

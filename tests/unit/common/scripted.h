@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * An engine with one link to a peer that the test plays, message by message
- * (tests/fuzz/script_fabric.h).  What the engine says is written down; the peer gives its
- * credits back with each word of its own.
+ * (tests/fuzz/script_fabric.h). The engine's messages are recorded; each message of the peer
+ * returns its credits.
  */
 #ifndef SCRIPTED_H
 #define SCRIPTED_H
@@ -12,22 +12,22 @@
 #include "tests/fuzz/script_fabric.h"
 
 #define SCRIPTED_WORDS 65536
-#define SCRIPTED_HEAD  8 /* bytes of an eager payload that are written down */
+#define SCRIPTED_HEAD  8 /* recorded bytes of an eager payload */
 
-/* A message of the engine. */
+/* A message from the engine. */
 struct word {
-    struct rme_wire_message message; /* without what it points to */
+    struct rme_wire_message message; /* its pointers are invalid */
     uint8_t head[SCRIPTED_HEAD];
 };
 
-/* An operation of the test.  One that is complete at once counts as reported. */
+/* An operation of the test. One that completes at once counts as reported. */
 struct posted {
     rme_id id;
     int rc;
     int reports;
     int error;
     int64_t actual;
-    int place; /* among all reports, from 1 */
+    int place; /* position among all reports, from 1 */
 };
 
 struct scripted {
@@ -35,45 +35,44 @@ struct scripted {
     struct rme_addr *peer;
     struct word word[SCRIPTED_WORDS]; /* since scripted_hush() */
     unsigned words;
-    uint32_t back; /* credits given back so far */
-    uint32_t have; /* credits that the engine gave; it has 8 at first, or 1 if it is lean */
-    bool keeps;    /* the peer gives none back */
-    uint32_t eager_taken; /* cost of eager messages that it has taken */
+    uint32_t back;        /* credits returned so far */
+    uint32_t have;        /* credits received from the engine: 8 at first, or 1 if it is lean */
+    bool keeps;           /* the peer returns no credits */
+    uint32_t eager_taken; /* cost of the eager messages that it has consumed */
     int places;
 };
 
 extern struct scripted scripted;
 
-/* What the peer says of itself unless a test changes it: exact, reads, understands INVITE, many
- * credits. */
+/* Returns the peer's default hello: exact, reads, knows INVITE, many credits. */
 struct rme_hello scripted_hello(void);
-/* A peer asks for a link, which is number `link`, and says nothing yet. */
+/* Lets a peer request a link, with number `link`, without sending a message. */
 void scripted_arrive(unsigned link, const struct rme_hello *hello);
 /* Opens the engine with these options and makes the link; the peer introduces itself by an
  * unexpected message. */
 void scripted_open(const char *options, const struct rme_hello *hello);
-/* Opens the engine, which asks a listening peer for the link; this is the peer's answer. */
+/* Opens the engine, which connects to a listening peer; `answer` is the peer's hello. */
 void scripted_connect(const char *options, const struct rme_hello *answer);
-/* The link goes down, the engine is closed; the script has checked that nothing is left. */
+/* Takes the link down and closes the engine; the script checks that nothing is left. */
 void scripted_close(void);
 
-/* Progress until nothing more happens. */
+/* Polls until no event is left. */
 void scripted_run(void);
-/* The peer says this, and the engine acts on it.  `segment` for messages that have nsegment of
- * them. */
+/* Delivers a message of the peer and lets the engine process it. `segment` has message.nsegment
+ * entries. */
 void scripted_say(struct rme_wire_message message, const struct rme_wire_segment *segment);
-/* The same, but the engine has not looked yet. */
+/* Delivers the message without letting the engine process it. */
 void scripted_put(struct rme_wire_message message, const struct rme_wire_segment *segment);
 void scripted_imm(uint32_t imm);
-/* Forgets what was heard. */
+/* Clears the recorded messages. */
 void scripted_hush(void);
-/* The n-th message of this type since then, from 0; NULL: there were fewer. */
+/* Returns the n-th recorded message of this type, from 0; NULL: there were fewer. */
 const struct word *scripted_word(enum rme_wire_type type, unsigned n);
 unsigned scripted_count(enum rme_wire_type type);
 
 void scripted_send(struct posted *p, const void *memory, size_t size, int32_t tag);
 void scripted_recv(struct posted *p, void *memory, size_t size, int32_t tag);
-/* Reported once, so. */
+/* Checks that the operation was reported once, with this error. */
 void scripted_check(const struct posted *p, int error);
 
 #endif

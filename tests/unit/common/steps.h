@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* How much something takes, by a measure that is the same on every machine and every time. */
+/* Measures work by a figure that is the same on every machine and in every run. */
 #ifndef STEPS_H
 #define STEPS_H
 
 #include <stdbool.h>
 
-/* Valgrind sees every instruction and every access, those that a test means as well. */
+/* Returns whether valgrind runs: it executes more instructions, and reports deliberate bad
+ * accesses. */
 bool under_valgrind(void);
 
 /*
- * Runs `act` in a child of its own, so that nothing of it is seen here.  The number of
- * instructions; 0: nobody can be watched, or others' instructions would be counted (valgrind).
- * What is looked up at a function's first call counts, so whoever compares calls it once
- * before.
+ * Counts the instructions of `act`, run in a child process without effects on the caller.
+ * Returns 0 if the child cannot be traced, or under valgrind, whose own instructions would
+ * count. Symbol lookups at a function's first call count, so call `act` once before comparing.
  */
 long steps_of(void (*act)(void *arg), void *arg);
 

@@ -190,8 +190,7 @@ static void matching(void **state)
     assert_int_equal(rme_addr_match_sockaddr(NULL, "n:1", NULL, -1), 0);
 }
 
-/* A peer that came to us is known by where it came from, with no engine and no connection left.
- */
+/* A passive peer's address matches by the remote address, without an engine or a connection. */
 static void passive_address_matches_without_connection(void **state)
 {
     struct sockaddr_storage v4 = numeric("10.1.2.3"), v6 = numeric("fd00::7");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A fabric whose reports have no place among the messages (fabric.h), against a peer that the
- * test plays: credits say how many of ours were taken, not which.  So none is believed to be
- * one that frees memory, or ends an operation, unless it must be; and an answer waits if it may
- * be one.
+ * A fabric with `reports_apart` (fabric.h), against a peer that the test plays: returned
+ * credits tell how many messages and reports were consumed, not which. The engine therefore
+ * attributes them to a report unless this is impossible, before it frees memory or ends an
+ * operation; an answer is deferred if its cause is uncertain.
  */
 #include <errno.h>
 
@@ -19,10 +19,10 @@ enum {
     SIZE = 20000,
     SMALL = 100,
     AREA = 128 << 10,
-    FULL = 6, /* messages of SIZE with which the area is full */
+    FULL = 6, /* messages of SIZE that fill the ring */
     TAG = 1,
     ANSWER = 2,
-    LARGE = 3 /* and further ones */
+    LARGE = 3 /* and higher tags */
 };
 
 static char memory[SIZE], area[AREA];
@@ -40,7 +40,7 @@ static int open_it(void **state)
     hello.flags |= RME_HELLO_F_FAST;
     script.reports_apart = true;
     scripted_open(OPTIONS, &hello);
-    scripted.have += 32 - 8; /* it takes 8 for granted */
+    scripted.have += 32 - 8; /* the script assumes 8 */
     return 0;
 }
 
@@ -52,7 +52,7 @@ static int close_it(void **state)
     return 0;
 }
 
-/* From now on the peer says by itself what it has taken. */
+/* Sets what the peer acknowledges explicitly from now on. */
 static void say_taken(uint8_t type, int32_t tag, uint16_t taken)
 {
     scripted.keeps = true;
@@ -65,7 +65,7 @@ static void send_one(struct posted *p, size_t size, int32_t tag)
     scripted_run();
 }
 
-/* A rendezvous: RTS is taken, the data is under way with its report behind it. */
+/* Answers an RTS: the data is in flight with its report behind it. */
 static void write_one(unsigned rts, uint16_t taken)
 {
     const struct rme_wire_segment to = {(uintptr_t)area, 7, SIZE};
@@ -86,10 +86,10 @@ static void finish_all(void)
     scripted_run();
 }
 
-/* ---- Lent memory ---- */
+/* ---- Eager ring ---- */
 
-/* `reports` of the engine go out behind the messages with which the area is full; our device
- * has done with all of them. */
+/* Sends messages that fill the ring, followed by `reports` reports; all are complete at our
+ * device. */
 static void fill(struct posted *large, unsigned reports)
 {
     struct rme_wire_segment lent = {(uintptr_t)area, 7, AREA};
@@ -112,7 +112,7 @@ static void fill(struct posted *large, unsigned reports)
         scripted_check(&large[i], 0);
 }
 
-/* The peer has taken one, and that was the report: all messages are in their places still. */
+/* The peer has consumed one item, the report: all messages keep their places. */
 static void a_report_frees_no_place(void **state)
 {
     static struct posted large, send;
@@ -122,12 +122,13 @@ static void a_report_frees_no_place(void **state)
     say_taken(RME_WIRE_PING, 0, 1);
     send_one(&send, SIZE, TAG);
     assert_int_equal(count_of("sends_fast"), FULL);
-    say_taken(RME_WIRE_PING, 0, 1); /* this was one of them */
+    say_taken(RME_WIRE_PING, 0, 1); /* one of the messages */
     send_one(&send, SIZE, ANSWER);
     assert_int_equal(count_of("sends_fast"), FULL + 1);
 }
 
-/* The peer has taken all messages and said so; we cannot know, and it need say no more. */
+/* The peer has acknowledged all messages. The engine cannot know that, and the peer may send
+ * nothing more. */
 static void nobody_waits_for_a_place(void **state)
 {
     static struct posted large[FULL], send;
@@ -145,7 +146,7 @@ static void nobody_waits_for_a_place(void **state)
 
 /* ---- Answers ---- */
 
-/* A small message, and a large one whose report may overtake it. */
+/* Sends a small message and a large one whose report may overtake it. */
 static void two_under_way(struct posted *small, struct posted *large)
 {
     send_one(large, SIZE, LARGE);
@@ -155,7 +156,7 @@ static void two_under_way(struct posted *small, struct posted *large)
     assert_int_equal(large->reports, 0);
 }
 
-/* The peer has taken the report, and not the message before it. */
+/* The peer has consumed the report, but not the message before it. */
 static void an_answer_waits_for_what_it_may_follow(void **state)
 {
     static struct posted small, large, recv;
@@ -184,7 +185,7 @@ static void link_ends(uint16_t taken, int error)
     scripted_check(&large, error);
 }
 
-/* One of the two: it may have been the message. */
+/* One of the two was consumed, perhaps the message. */
 static void an_end_is_not_believed(void **state)
 {
     (void)state;

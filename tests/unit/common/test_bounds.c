@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What a peer can make an engine keep: an engine against a peer that is played here, and that
- * takes no answers. */
+/* Bounds of the memory that a peer can occupy: an engine against a peer that is played here and
+ * returns no credits for answers. */
 #include <linux/capability.h>
 #include <malloc.h>
 #include <sys/resource.h>
@@ -11,16 +11,16 @@
 #include "rme.h"
 #include "tests/fuzz/script_fabric.h"
 
-#define RTS_MAX 1024 /* the least that the option allows */
+#define RTS_MAX 1024 /* minimum of the option */
 #define MUCH    20000
-#define BOUND   (4u << 20) /* bytes that all of it may take */
-#define POOLED  (1u << 20) /* and that may be kept for later operations */
+#define BOUND   (4u << 20) /* most bytes for all of it */
+#define POOLED  (1u << 20) /* of which may stay pooled */
 
 static struct rme *rme;
-static unsigned given;          /* credits */
+static unsigned given;          /* credits returned */
 static struct rme_addr *sender; /* of unexpected messages; without it the link would end */
 
-/* Progress until nothing more happens; a host that takes what there is. */
+/* Polls until no event is left; the host takes every completion and unexpected message. */
 static void run(void)
 {
     struct rme_done done[4];
@@ -41,7 +41,7 @@ static void run(void)
     } while (!quiet || count > 0);
 }
 
-/* A peer that gives 4 credits, so that little can be said to it. */
+/* Connects a peer with 4 credits, so that the engine can send it little. */
 static int set_up(void **state)
 {
     struct rme_hello hello = {.version = RME_WIRE_VERSION,
@@ -89,7 +89,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* A credit goes back for each CREDIT: so there is never one for anything else. */
+/* Delivers a message. A credit is returned for each CREDIT, and never for other messages. */
 static void say(struct rme_wire_message message)
 {
     uint8_t buffer[4096] = {0};
@@ -106,7 +106,7 @@ static bool link_ended(void)
     return rme_counter_value(rme, "protocol_errors") == 1;
 }
 
-/* The link ends before it has taken too much, and all of that is given back. */
+/* Checks that the link ends before the peer occupies too much, and that all of it is freed. */
 static void is_bounded(struct rme_wire_message (*next)(uint32_t n), uint32_t most)
 {
     size_t before = mallinfo2().uordblks, now, peak = before;
@@ -165,16 +165,16 @@ static struct rme_wire_message empty(uint32_t n)
     return pair(n, RME_WIRE_F_UNEXPECTED, 0).rts;
 }
 
-/* Their pulls need a word to the sender, and count against its window until that is said. */
+/* Their pulls need a FIN and count against the sender's window until FIN is sent. */
 static void unexpected_messages_of_no_bytes(void **state)
 {
     (void)state;
     is_bounded(empty, RTS_MAX + 65536 / 64 + 64);
 }
 
-/* ---- What may be locked ---- */
+/* ---- Locked memory ---- */
 
-/* The effective right to lock anything, as it shall be; whether it was there. */
+/* Sets or clears CAP_IPC_LOCK in the effective set; returns whether it was set. */
 static bool set_lock_right(bool wanted)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -197,7 +197,7 @@ static void keep_lines(void *arg, enum rme_log_level level, const char *line)
         snprintf(all + strlen(all), 1000 - strlen(all), "%s\n", line);
 }
 
-/* Opens an engine with these options: what it says, and what holds. */
+/* Opens an engine with these options and checks its log and the resulting options. */
 static void holds(const char *options, const char *says, int64_t rx_size, int64_t fast_pool)
 {
     char said[1000] = "";
@@ -214,8 +214,8 @@ static void holds(const char *options, const char *says, int64_t rx_size, int64_
     rme_close(rme);
 }
 
-/* Where little may be locked an option that asks for more is not had: that is said once, and
- * what holds is what a host reads.  Of defaults nothing is said. */
+/* Under a low memlock limit larger options are reduced, which is logged once, and the host
+ * reads the reduced values. Reduced defaults are not logged. */
 static void what_is_not_had_is_said(void **state)
 {
     static const char base[] = "regcache_entries=0,measure_costs=0,zone_bytes=64K";

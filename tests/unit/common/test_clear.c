@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Memory that passes from one message to the next: a peer that says it has written, and has
- * written nothing, makes the receiver read zeros, not the message before.
- */
+/* Memory reused by a later message: if a peer reports a write that it never made, the receiver
+ * reads zeros, not the former message. */
 #include "scripted.h"
 
 #define OPTIONS                                                                                \
@@ -12,7 +10,7 @@
 #define MOST  200u /* pieces */
 
 static char memory[2 * MOST * PIECE];
-static struct rme_wire_segment shown[MOST]; /* the memory that the engine showed */
+static struct rme_wire_segment shown[MOST]; /* memory that the engine has advertised */
 static unsigned nshown;
 
 static void (*write_down)(const struct rme_wire_message *message);
@@ -40,7 +38,7 @@ static void post_list(struct posted *p, uint32_t bytes)
     scripted_run();
 }
 
-/* Receives a list whose sender fills what is shown with that byte, or leaves it. */
+/* Receives a list whose sender fills the advertised memory with the byte, or leaves it. */
 static void receive(uint32_t bytes, uint32_t name, char byte)
 {
     struct posted p;
@@ -116,7 +114,8 @@ static void reserve_block_that_was_not_written_is_zeros(void **state)
     begin();
     script.no_regs = true;
     for (size_t size = 4096; size <= 256 * 1024; size *= 2)
-        for (int i = 0; i < 64; i++) /* what is registered already; closing frees them */
+        /* allocate from existing registrations; closing frees them */
+        for (int i = 0; i < 64; i++)
             assert_non_null(rme_memory_alloc(scripted.rme, size));
     nothing_of_the_last_is_left(20 * PIECE);
     assert_true(rme_counter_value(scripted.rme, "pack_reserve") > 0);

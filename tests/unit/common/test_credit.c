@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Flow control as arithmetic: the claims at the head of credit.c, by exploring a model of two
- * peers. */
+/* Flow control arithmetic: checks the claims in the head of credit.c by exploring a model of
+ * two peers. */
 #include "transport/credit.h"
 #include "unit.h"
 
@@ -37,7 +37,7 @@ static void returns_at_half(void **state)
     assert_int_equal(rme_credit_give(&c), 0);
 }
 
-/* A stream that nothing answers: the peer gets all back, and not before half of it is left. */
+/* In a one-way stream the peer gets all credits back, but not before half of them are used. */
 static void a_stream_returns_by_halves(void **state)
 {
     static const uint32_t promised[] = {4, 8, 9, 16, 64};
@@ -88,11 +88,11 @@ static void growing_grants_more(void **state)
     assert_true(rme_credit_due(&c));
     assert_int_equal(rme_credit_give(&c), 8);
     rme_credit_grow(&c, 100000);
-    assert_int_equal(rme_credit_give(&c), UINT16_MAX); /* the rest goes with the next message */
+    assert_int_equal(rme_credit_give(&c), UINT16_MAX); /* the next message returns the rest */
     assert_int_equal(rme_credit_give(&c), 100000 - UINT16_MAX);
 }
 
-/* Between two that are exact, what grows is promised apart from what comes back. */
+/* Between two exact peers new credits are counted apart from returned ones. */
 static void exact_credits_count_what_was_taken(void **state)
 {
     struct rme_credit c;
@@ -112,7 +112,7 @@ static void exact_credits_count_what_was_taken(void **state)
     assert_int_equal(c.promised, 16);
     assert_false(rme_credit_due(&c));
 
-    /* nothing was sent that it could have taken */
+    /* no message was sent that the peer could have consumed */
     assert_int_equal(rme_credit_gain(&c, 1, 0), -EPROTO);
     rme_credit_spend(&c);
     rme_credit_spend(&c);
@@ -122,7 +122,7 @@ static void exact_credits_count_what_was_taken(void **state)
     assert_int_equal(rme_credit_gain(&c, 2, 0), -EPROTO);
 }
 
-/* Idle peers give up what was promised beyond the first, as far as they have it in hand. */
+/* Idle peers give up the credits beyond the first ones, as far as these are unused. */
 static void what_is_not_needed_is_given_up(void **state)
 {
     struct rme_credit giver, owner;
@@ -134,7 +134,7 @@ static void what_is_not_needed_is_given_up(void **state)
     assert_int_equal(rme_credit_surplus(&owner), 0);
     assert_int_equal(rme_credit_yield(&giver, 100, 0), 0);
     rme_credit_grow(&owner, 12);
-    assert_int_equal(rme_credit_surplus(&owner), 0); /* not told yet */
+    assert_int_equal(rme_credit_surplus(&owner), 0); /* not yet announced */
     assert_int_equal(rme_credit_gain(&giver, 0, rme_credit_give_more(&owner)), 0);
     assert_int_equal(rme_credit_surplus(&owner), 12);
     assert_int_equal(rme_credit_yield(&giver, 5, 0), 5);
@@ -145,9 +145,10 @@ static void what_is_not_needed_is_given_up(void **state)
         rme_credit_spend(&giver);
         assert_int_equal(rme_credit_used(&owner), 0);
     }
-    assert_int_equal(rme_credit_yield(&giver, 7, 0), 2); /* 3 stay in hand */
+    assert_int_equal(rme_credit_yield(&giver, 7, 0), 2); /* 3 stay unused */
     assert_int_equal(giver.have, 3);
-    assert_int_equal(rme_credit_yielded(&owner, 6), -EPROTO); /* it cannot have so many */
+    /* the peer does not have that many */
+    assert_int_equal(rme_credit_yielded(&owner, 6), -EPROTO);
     assert_int_equal(rme_credit_yielded(&owner, 2), 0);
     assert_int_equal(rme_credit_gain(&giver, rme_credit_give(&owner), 0), 0);
     assert_int_equal(rme_credit_yield(&giver, 100, 0), 5);
@@ -155,16 +156,17 @@ static void what_is_not_needed_is_given_up(void **state)
     assert_int_equal(owner.promised, 4);
     assert_int_equal(giver.have, 4);
     assert_int_equal(rme_credit_yield(&giver, 100, 0), 0);
-    assert_int_equal(rme_credit_yielded(&owner, 1), -EPROTO); /* the first ones stay */
+    assert_int_equal(rme_credit_yielded(&owner, 1), -EPROTO); /* the first credits stay */
 
-    giver.exact = owner.exact = false; /* who mixes new ones with old ones is not asked */
+    /* inexact peers mix new and returned credits and give up none */
+    giver.exact = owner.exact = false;
     rme_credit_grow(&owner, 12);
     assert_int_equal(rme_credit_gain(&giver, rme_credit_give(&owner), 0), 0);
     assert_int_equal(rme_credit_surplus(&owner), 0);
     assert_int_equal(rme_credit_yield(&giver, 100, 0), 0);
 }
 
-/* ---- Who was promised fewer than a reserve ---- */
+/* ---- Peers with fewer credits than a reserve ---- */
 
 static void the_last_one_leaves_the_peer_one(void **state)
 {
@@ -175,7 +177,7 @@ static void the_last_one_leaves_the_peer_one(void **state)
     assert_false(rme_credit_may(&c, RME_CREDIT_CONTROL));
     assert_true(rme_credit_may_last(&c, 0, 0));
     assert_true(rme_credit_may_last(&c, 0, 3));
-    /* the peer may have spent all of its own: it needs what we owe */
+    /* the peer may have spent all of its credits: it needs those that we owe */
     assert_false(rme_credit_may_last(&c, 0, 4));
     assert_true(rme_credit_may_last(&c, 1, 3));
     for (int i = 0; i < 4; i++)
@@ -185,10 +187,10 @@ static void the_last_one_leaves_the_peer_one(void **state)
     rme_credit_spend(&c);
     assert_false(rme_credit_may_last(&c, 4, 0)); /* none is left */
 
-    assert_int_equal(rme_credit_gain(&c, 1, 2), 0); /* with three, nothing is reserved still */
+    assert_int_equal(rme_credit_gain(&c, 1, 2), 0); /* with three, still no reserve */
     assert_true(rme_credit_may_last(&c, 0, 0));
     assert_int_equal(rme_credit_gain(&c, 0, 1), 0);
-    assert_false(rme_credit_may_last(&c, 0, 0)); /* with four it keeps a reserve like all */
+    assert_false(rme_credit_may_last(&c, 0, 0)); /* with four a reserve is kept */
 
     rme_credit_start(&c, 4, RME_CREDITS_RESERVE);
     rme_credit_spend(&c);
@@ -196,7 +198,7 @@ static void the_last_one_leaves_the_peer_one(void **state)
     assert_false(rme_credit_may_last(&c, 4, 0));
 }
 
-/* It gives up what it has in hand to the last one, if its message returns something. */
+/* A side with few credits gives up all but one if its message returns some. */
 static void few_are_given_up_to_the_first(void **state)
 {
     struct rme_credit giver, owner;
@@ -225,14 +227,13 @@ static void few_are_given_up_to_the_first(void **state)
     assert_int_equal(giver.have, 1);
 }
 
-/* A message of the one with a single credit is answered by CREDIT each time, and that comes to
- * an end. */
+/* A message of the side with one credit is answered by CREDIT; the exchange ends. */
 static void an_exchange_of_credits_dies_out(void **state)
 {
     (void)state;
     for (uint32_t reserve = RME_CREDITS_RESERVE; reserve <= 9; reserve++) {
         struct rme_credit side[2];
-        /* to that side: a CREDIT message, or at first something else */
+        /* in flight to that side: a CREDIT message, or at first another one */
         bool flight[2] = {true, false};
         uint16_t credits = 0;
         int messages = 1;
@@ -288,15 +289,15 @@ static void the_pool_is_never_overdrawn(void **state)
     for (int i = 0; i < LINKS; i++)
         sum += has[i];
     assert_int_equal(sum, pool.lent);
-    assert_in_range(sum, pool.limit - pool.limit / 16, pool.limit); /* it is used */
+    assert_in_range(sum, pool.limit - pool.limit / 16, pool.limit); /* the pool is used up */
     assert_int_equal(has[0], 7);
-    assert_int_equal(has[999], 0); /* who came late has the one that all have */
+    assert_int_equal(has[999], 0); /* a late link has only its first credit */
     for (int i = 0; i < 500; i++) {
         pool.lent -= has[i];
         has[i] = 0;
     }
     take(&pool, &has[999], 63);
-    assert_int_equal(has[999], 63); /* until others give theirs back */
+    assert_int_equal(has[999], 63); /* until others return theirs */
 }
 
 static void a_small_pool_is_used_up(void **state)
@@ -310,7 +311,7 @@ static void a_small_pool_is_used_up(void **state)
     assert_int_equal(take(&pool, &has[1], 7), 1);
     assert_int_equal(take(&pool, &has[2], 7), 1);
     assert_int_equal(take(&pool, &has[3], 7), 0);
-    pool.lent = 9; /* links that cannot do with less were let in */
+    pool.lent = 9; /* links were accepted that need more */
     assert_int_equal(take(&pool, &has[4], 1), 0);
     pool = (struct rme_credit_pool){.limit = 0};
     assert_int_equal(take(&pool, &has[4], 1), 0);
@@ -323,32 +324,32 @@ static void a_small_pool_is_used_up(void **state)
 /* ---- Two peers, every order of events ---- */
 
 /*
- * One side: its account, the data, control messages and immediates that it still has to send,
- * how often its promise may still grow, how often it may still give up what it was granted, lay
- * an arrival aside, or return what control takes only, and what is on the way to it.  The state
- * space is explored to the end: in no state may a message meet no buffer, what is told of
- * messages taken is always true, and no state without a possible step may have anything left to
- * send, but for data where somebody withholds credits, and may do so for ever.
+ * One side of the model: its credit account; the data, control messages and immediates still to
+ * send; how often it may still advertise more, give up credits, defer an arrival, or return
+ * credits only through control messages; and the messages in flight to it. The whole state
+ * space is explored. In no state does a message arrive without a buffer, acknowledged messages
+ * were always consumed, and a state without a possible step has nothing left to send, except
+ * data to a side that withholds credits, possibly without end.
  */
 #define IN_FLIGHT 8
 #define GROWTH    2
 
 struct work {
-    uint8_t data, control, reports; /* to be sent */
+    uint8_t data, control, reports; /* still to send */
     uint8_t growth, yields, defers, holds, stays;
 };
 
 struct message {
     uint8_t credits, more, back;
-    uint8_t taken; /* by its sender when it was sent */
-    bool report;   /* which says nothing of all this */
-    bool starts;   /* and this is data */
+    uint8_t taken; /* consumed by its sender at the time of sending */
+    bool report;   /* an immediate, which carries none of these */
+    bool starts;   /* data to a side that withholds credits */
 };
 
 struct side {
     struct rme_credit credit;
     struct work work;
-    uint8_t aside; /* arrivals that are not taken yet */
+    uint8_t aside; /* arrivals not consumed yet */
     uint8_t taken;
     uint8_t nflight;
     struct message flight[IN_FLIGHT]; /* to this side, oldest first */
@@ -375,7 +376,8 @@ static uint64_t hash_of(const struct model *m)
     return h;
 }
 
-/* What only counts on and on is counted from what both know. */
+/* Subtracts from monotonic counters the value that both sides know, to keep the state
+ * finite. */
 static void reduce(struct model *m)
 {
     for (int s = 0; s < 2; s++) {
@@ -413,7 +415,7 @@ static void visit(struct model *m)
     table[at] = nseen;
 }
 
-/* A message with a header goes out. */
+/* Sends a message with a header. */
 static void put(struct side *me, struct side *peer, struct message message)
 {
     message.credits = (uint8_t)rme_credit_give(&me->credit);
@@ -445,7 +447,7 @@ static bool send_one(const struct model *from, int s, enum rme_credit_class clas
         return false;
     } else {
         --*left;
-        /* it matters to a side that withholds, or will */
+        /* data to a side that withholds or may withhold credits */
         message.starts =
             class == RME_CREDIT_DATA && (peer->credit.withholds || peer->work.holds != 0);
     }
@@ -485,8 +487,8 @@ static bool yield_one(const struct model *from, int s)
     return true;
 }
 
-/* A message or report is taken; it may stay in lent memory, as all behind it do then, and the
- * oldest ones are copied aside if there are too many. */
+/* Consumes a message or immediate. A message may stay in the ring, and all later ones stay
+ * then; the oldest are copied out if there are too many. */
 static void take_it(struct side *me, bool report, bool stays)
 {
     struct rme_credit *credit = &me->credit;
@@ -502,7 +504,7 @@ static void take_it(struct side *me, bool report, bool stays)
         credit->keeps = ++credit->keeps_from != credit->taken;
 }
 
-/* The oldest that is on the way arrives, and is laid aside or taken. */
+/* Delivers the oldest message in flight, and defers or consumes it. */
 static bool receive_one(const struct model *from, int s, bool aside, bool stays)
 {
     struct model m = *from;
@@ -519,7 +521,7 @@ static bool receive_one(const struct model *from, int s, bool aside, bool stays)
         assert_int_equal(rme_credit_yielded(&me->credit, message.back), 0);
     memmove(me->flight, me->flight + 1, --me->nflight * sizeof(me->flight[0]));
     memset(&me->flight[me->nflight], 0, sizeof(me->flight[0]));
-    assert_true(me->aside + me->credit.owed < me->credit.promised); /* there was a buffer */
+    assert_true(me->aside + me->credit.owed < me->credit.promised); /* a buffer was free */
     me->taken++;
     if (message.starts)
         rme_credit_started(&me->credit);
@@ -558,7 +560,8 @@ static bool grow_one(const struct model *from, int s)
     return true;
 }
 
-/* Who begins to withhold promises what keeps a reserve. */
+/* Lets a side begin or stop withholding; one that begins has advertised enough for a
+ * reserve. */
 static void withhold_or_not(const struct model *from, int s)
 {
     struct model m = *from;
@@ -574,7 +577,7 @@ static void withhold_or_not(const struct model *from, int s)
     visit(&m);
 }
 
-/* promised[s] is what side s promises at first. */
+/* Explores all states; promised[s] is the number of credits that side s advertises at first. */
 static void explore(bool exact, const uint32_t promised[2], const struct work work[2])
 {
     struct model start;
@@ -655,7 +658,7 @@ static void no_order_of_events_blocks(void **state)
     explore_alike(true, 4, (struct work){.data = 1, .growth = 1, .yields = 1});
 }
 
-/* Messages stay in lent memory, and no host ever takes one of them. */
+/* Messages stay in the eager ring, and no host ever consumes one. */
 static void nor_with_messages_that_stay(void **state)
 {
     (void)state;
@@ -667,7 +670,7 @@ static void nor_with_messages_that_stay(void **state)
             (struct work[]){{.data = 4, .stays = 2}, {.data = 3, .growth = 1}});
 }
 
-/* Side 0 has promised one, two or three: side 1 spends its last. */
+/* Side 0 has advertised one to three credits: side 1 spends its last. */
 static void nor_with_a_single_credit(void **state)
 {
     (void)state;

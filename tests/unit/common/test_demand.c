@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* User memory whose pages come on demand: cached without being watched, asked for at each
- * use. */
+/* On-demand paging of user memory: cached without a watch, and checked at each use. */
 #include "config.h"
 #include <errno.h>
 #include <linux/filter.h>
@@ -86,7 +85,7 @@ static void start(struct fixture *f, uint64_t entries, bool windows)
     skip();
 }
 
-/* Uses memory once; 0, or why it cannot be. */
+/* Uses memory once; returns 0 or the error. */
 static int use(struct fixture *f, char *base, size_t length, unsigned access)
 {
     struct rme_mseg seg = {.base = base, .length = length};
@@ -108,7 +107,7 @@ static void nothing_is_pinned(void **state)
     (void)state;
     start(&f, 16, true);
     assert_true(rme_mreg_caches(f.mreg));
-    assert_int_equal(use(&f, f.memory, 10 * PAGE, SINK), 0); /* more than the bound */
+    assert_int_equal(use(&f, f.memory, 10 * PAGE, SINK), 0); /* more than the limit */
     assert_int_equal(use(&f, f.memory + 5, 10 * PAGE - 5, SINK), 0);
     assert_int_equal(f.fake.regs, 1);
     assert_int_equal(atomic_load(&f.pin.bytes), 10 * PAGE);
@@ -131,13 +130,13 @@ static void a_bound_that_is_set_holds(void **state)
         assert_int_equal(use(&f, f.memory + i * PAGE, PAGE, SINK), 0);
     rme_mreg_reap(f.mreg);
     assert_int_equal(atomic_load(&f.pin.bytes), BOUND);
-    assert_int_equal(use(&f, f.memory, 10 * PAGE, SINK), 0); /* for itself alone */
+    assert_int_equal(use(&f, f.memory, 10 * PAGE, SINK), 0); /* registered for this use alone */
     rme_mreg_reap(f.mreg);
     assert_int_equal(atomic_load(&f.pin.bytes), BOUND);
     stop(&f);
 }
 
-/* A registration serves whatever is mapped there: other pages, a file, several mappings. */
+/* A registration covers all memory mapped there: other pages, a file, several mappings. */
 static void a_change_changes_nothing(void **state)
 {
     char name[] = "/tmp/demand-XXXXXX";
@@ -198,7 +197,7 @@ static void rights_are_looked_at(void **state)
         }
         assert_int_equal(mprotect(f.memory, PAGE, PROT_READ), 0);
         assert_int_equal(use(&f, f.memory, PAGE, SINK), -EFAULT);
-        assert_int_equal(use(&f, f.memory, PAGE, SOURCE), -EACCES); /* for a window */
+        assert_int_equal(use(&f, f.memory, PAGE, SOURCE), -EACCES); /* bound in a window */
         assert_int_equal(use(&f, f.memory, PAGE, RME_ACCESS_LOCAL), 0);
         assert_int_equal(mprotect(f.memory, PAGE, PROT_NONE), 0);
         assert_int_equal(use(&f, f.memory, PAGE, SOURCE), -EFAULT);
@@ -209,8 +208,8 @@ static void rights_are_looked_at(void **state)
     stop(&f);
 }
 
-/* Without windows what a peer is shown is for one operation, and needs no more rights than
- * that. */
+/* Without windows a registration for a peer is made for one operation, with only that
+ * operation's access rights. */
 static void without_windows(void **state)
 {
     struct fixture f;
@@ -245,7 +244,7 @@ static void without_a_cache(void **state)
     stop(&f);
 }
 
-/* Threads that use memory while another changes it. */
+/* Threads that use memory while another one changes it. */
 struct crowd {
     struct fixture *f;
     atomic_bool stop;
@@ -291,7 +290,7 @@ static void changes_meanwhile(void **state)
     stop(&f);
 }
 
-/* All but the queries about mappings. */
+/* Forbids queries about mappings by a seccomp filter. */
 static void forbid_queries(void)
 {
     struct sock_filter filter[] = {
@@ -319,7 +318,8 @@ static void use_pinned(void)
     forbid_queries();
     start_unasked(&f, 16, true);
     seg = (struct rme_mseg){.base = f.memory, .length = PAGE};
-    /* where what is pinned cannot be watched either, the log says so last: it is not cached */
+    /* where pinned memory cannot be watched either, the last log line says that it is not
+     * cached */
     if (strstr(f.seen.last, "userfaultfd") != NULL)
         _exit(77);
     if (strstr(f.seen.last, "PROCMAP_QUERY") == NULL)
@@ -333,7 +333,8 @@ static void use_pinned(void)
     _exit(0);
 }
 
-/* Where the kernel does not tell what is mapped, memory is pinned, with the bound of that. */
+/* Where the kernel cannot tell what is mapped, memory is pinned, within the limit for pinned
+ * memory. */
 static void older_kernels_pin(void **state)
 {
     pid_t child;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The order of ends: one thread has deregistered the memory of an operation that has ended, and
- * comes late to report it.  What ends meanwhile is not reported before; and who waits for that
- * operation, and sleeps again meanwhile, is woken, as is who sleeps while a link is asked for
- * or ended.
+ * Order of completions: one thread deregisters the memory of a completed operation and is
+ * delayed before it reports it. Later completions must not be reported first. A thread that
+ * waits for that operation, and sleeps again meanwhile, must be woken, like one that sleeps
+ * while a link is requested or ended.
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -14,7 +14,7 @@
 #include "engine/engine.h"
 #include "scripted.h"
 
-#define LARGE (1 << 20) /* surely registered, not copied */
+#define LARGE (1 << 20) /* too large to be copied: registered */
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,pack_threshold=0,"              \
     "unit=1M,rndv=write,invite=0,keepalive_ms=0"
@@ -22,7 +22,7 @@
 static char memory[3][LARGE];
 static const struct rme_wire_segment target = {.address = 4096, .key = 7, .length = LARGE};
 
-/* The thread that deregisters is held up where it takes the engine's lock again. */
+/* The deregistering thread is stopped where it takes the engine's lock again. */
 static sem_t held_up, go_on;
 static _Thread_local bool may_be_late, is_late;
 
@@ -45,7 +45,7 @@ int __wrap_pthread_mutex_lock(pthread_mutex_t *lock)
     return __real_pthread_mutex_lock(lock);
 }
 
-/* One look; returns how many completions it finds. */
+/* Polls once; returns the number of completions. */
 static int look(struct rme_done *done)
 {
     return rme_test_context(scripted.rme, 0, done, 4, 0);
@@ -59,7 +59,7 @@ static void *look_once(void *arg)
     return (void *)(intptr_t)look(done);
 }
 
-/* A receive that the peer is about to write; returns our name of it. */
+/* Posts a receive that the peer is about to write; returns its handle. */
 static uint32_t receive(struct posted *p, int32_t tag)
 {
     scripted_hush();
@@ -103,7 +103,7 @@ static void what_ends_meanwhile_comes_later(void **state)
     assert_int_equal(pthread_create(&thread, NULL, look_once, first), 0);
     sem_wait(&held_up);
 
-    /* one that has no memory to be deregistered, one that has, and an unexpected message */
+    /* an operation without memory to deregister, one with, and an unexpected message */
     say_eager(RME_WIRE_EAGER, 2);
     int early = look(later);
     script_imm(0, name[1]);
@@ -114,7 +114,7 @@ static void what_ends_meanwhile_comes_later(void **state)
     assert_int_equal(pthread_join(thread, &found), 0);
     assert_int_equal(early, 0);
 
-    /* the first thread has reported some of them, the rest is still there */
+    /* the first thread has reported some of them; poll for the rest */
     int reported = (int)(intptr_t)found;
     assert_in_range(reported, 1, 3);
     memcpy(later, first, sizeof(later));
@@ -131,7 +131,8 @@ static void what_ends_meanwhile_comes_later(void **state)
     sem_destroy(&go_on);
 }
 
-/* A peer that sends something and goes in the meantime is not over before that was reported. */
+/* A peer that sends something and disconnects meanwhile is not over before its message was
+ * reported. */
 static void who_goes_meanwhile_is_heard(void **state)
 {
     struct rme_hello hello = scripted_hello();
@@ -178,7 +179,7 @@ static void who_goes_meanwhile_is_heard(void **state)
 /* ---- A thread sleeps meanwhile ---- */
 
 #define WAIT_MS 600000
-#define NAP_S   120 /* who is not woken sleeps so long */
+#define NAP_S   120 /* timeout of a sleep that is not ended */
 
 static sem_t asleep, nap_over;
 static atomic_uint wakes;
@@ -260,7 +261,7 @@ static void who_goes_on_waiting_wakes_who_sleeps(void **state)
     sem_post(&go_on);
     assert_int_equal(pthread_join(leader, &of_leader), 0);
 
-    /* the other one leads now; this calls it away */
+    /* the other thread leads now; this message wakes it */
     sem_wait(&asleep);
     say_eager(RME_WIRE_UNEXPECTED, 3);
     sem_post(&nap_over);
@@ -278,7 +279,7 @@ static void who_goes_on_waiting_wakes_who_sleeps(void **state)
     nap_end();
 }
 
-/* What becomes of a link may come without an event that ends a sleep. */
+/* A link request may complete or fail without an event that ends a sleep. */
 static void who_asks_for_a_link_or_ends_it_wakes_who_sleeps(void **state)
 {
     struct rme_hello hello = scripted_hello();
@@ -328,6 +329,6 @@ int main(void)
         cmocka_unit_test_teardown(who_asks_for_a_link_or_ends_it_wakes_who_sleeps, close_it),
     };
 
-    alarm(600); /* who is never held up, or never goes on, fails the test */
+    alarm(600); /* a thread that is never stopped or never continues fails the test */
     return cmocka_run_group_tests_name("ends", tests, NULL, NULL);
 }

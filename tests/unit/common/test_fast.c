@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Memory that is lent for messages (fast.c, fast_area.c) against a peer that the test plays:
- * when it is lent, what an owner thinks of what is written there, what a holder does with it,
- * and how its places come back.
+ * The eager ring (fast.c, fast_area.c) against a peer that the test plays: when a ring is
+ * granted, how its owner validates the messages in it, how its user fills it, and how places
+ * are returned.
  */
 #include <errno.h>
 
@@ -19,7 +19,7 @@
 enum { SIZE = 20000, AREA = 128 << 10, CREDITS = 32 };
 
 static char memory[64 << 10], area[AREA];
-static struct rme_wire_segment lent; /* what the last GRANT told of */
+static struct rme_wire_segment lent; /* segment of the last GRANT */
 
 static uint64_t count_of(const char *name)
 {
@@ -48,7 +48,7 @@ static void open_it(uint8_t flags)
 
     hello.flags |= flags;
     scripted_open(OPTIONS, &hello);
-    scripted.have += CREDITS - 8; /* it takes 8 for granted */
+    scripted.have += CREDITS - 8; /* the script assumes 8 */
     write_down = script.heard;
     script.heard = heard;
     memset(&lent, 0, sizeof(lent));
@@ -78,7 +78,7 @@ static void borrow(void)
     assert_int_equal(count_of("fast_bytes"), AREA);
 }
 
-/* A message of the peer at `at` of what it was lent. */
+/* Writes a message of the peer at offset `at` of the ring. */
 static void put(size_t at, uint8_t type, uint32_t size, uint32_t length)
 {
     struct rme_wire_message message = {.type = type, .tag = 3};
@@ -101,14 +101,14 @@ static void lends_to_who_would_use_it(void **state)
     (void)state;
     borrow();
     for (uint32_t i = 3; i < 9; i++)
-        rts(i, SIZE); /* it has one */
+        rts(i, SIZE); /* the peer has a ring already */
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 1);
 }
 
 static void lends_nothing_to_others(void **state)
 {
     (void)state;
-    open_it(0); /* does not know what it is */
+    open_it(0); /* the peer does not know GRANT */
     rts(1, SIZE);
     rts(2, SIZE);
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 0);
@@ -123,14 +123,15 @@ static void lends_nothing_to_others(void **state)
         rts(8 + i, SIZE);
     script.no_regs = false;
     for (uint32_t i = 1; i <= 2; i++)
-        rts(19 + i, SIZE); /* it does not try each time */
+        rts(19 + i, SIZE); /* the engine does not try each time */
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 0);
     assert_int_equal(count_of("fast_bytes"), 0);
     rts(22, SIZE);
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 1);
 }
 
-/* Of two windows it has one, and a receive the other one; the next receive waits for either. */
+/* The ring has one of two windows and a receive the other; the next receive gets whichever is
+ * freed. */
 static void its_window_is_of_use_to_others(void **state)
 {
     static struct posted recv[2];
@@ -159,7 +160,7 @@ static int close_windows(void **state)
     return close_it(state);
 }
 
-/* What comes back as it was is offered again, a little later each time; what was used, soon. */
+/* A ring that comes back unused is granted again after growing pauses, a used one soon. */
 static void lends_again(void **state)
 {
     uint32_t from = 3;
@@ -198,7 +199,7 @@ static void look_at(uint64_t ms)
     assert_true(due <= ms);
 }
 
-/* Who writes nothing there from one look to the next is asked for it. */
+/* The ring is withdrawn from a peer that writes nothing between two checks. */
 static void the_silent_lose_it(void **state)
 {
     uint64_t now = rme_now() + 10000;
@@ -212,11 +213,11 @@ static void the_silent_lose_it(void **state)
         look_at(now += 1000);
         assert_int_equal(scripted_count(RME_WIRE_WITHDRAW), 0);
     }
-    rts(50, 65 << 10); /* too large: that is no use of it */
+    rts(50, 65 << 10); /* too large for the ring: does not count as use */
     look_at(now += 1000);
     assert_int_equal(scripted_count(RME_WIRE_WITHDRAW), 1);
     assert_true(rme_fast_look_at(scripted.rme) == UINT64_MAX);
-    assert_int_equal(count_of("fast_bytes"), AREA); /* until it is back */
+    assert_int_equal(count_of("fast_bytes"), AREA); /* until RELEASE */
     say(RME_WIRE_RELEASE);
     assert_int_equal(count_of("fast_bytes"), 0);
     scripted_hush();
@@ -241,11 +242,12 @@ static void takes_what_is_written(void **state)
     assert_int_equal(count_of("recvs_fast"), 1);
     put(0, RME_WIRE_UNEXPECTED, 16384, 16384);
     scripted_imm(name_of(0));
-    assert_int_equal(count_of("unexpected_received"), 2); /* it has introduced itself by one */
+    /* the first one introduced the peer */
+    assert_int_equal(count_of("unexpected_received"), 2);
     assert_int_equal(count_of("protocol_errors"), 0);
 }
 
-/* Half of what was lent waits to come back: a CREDIT message says that it does. */
+/* When half of the ring waits to be returned, a CREDIT message returns it. */
 static void gives_places_back_in_time(void **state)
 {
     static struct posted recv[4];
@@ -254,7 +256,7 @@ static void gives_places_back_in_time(void **state)
     borrow();
     for (int i = 0; i < 4; i++)
         scripted_recv(&recv[i], memory, sizeof(memory), 3);
-    say(RME_WIRE_PING); /* the answer takes along what is owed so far */
+    say(RME_WIRE_PING); /* the answer returns what is owed so far */
     scripted_hush();
     put(0, RME_WIRE_EAGER, SIZE, SIZE);
     for (int i = 0; i < 3; i++)
@@ -265,7 +267,7 @@ static void gives_places_back_in_time(void **state)
     assert_int_equal(scripted_word(RME_WIRE_CREDIT, 0)->message.credits, 4);
 }
 
-/* It answers with what it may return of what it has taken. */
+/* Sends PING; returns the number of credits that PONG returns. */
 static unsigned returned(void)
 {
     scripted_hush();
@@ -286,8 +288,8 @@ static void meets(int32_t tag)
         assert_int_equal(memory[i], (char)(i * 7));
 }
 
-/* One that comes before its receive is copied once.  Its credit, and those of what came behind
- * it, come back when it has met its receive. */
+/* A message that comes before its receive is copied once. Its credit, and those of later
+ * messages, are returned when it has met its receive. */
 static void early_ones_stay(void **state)
 {
     static struct posted recv;
@@ -308,11 +310,11 @@ static void early_ones_stay(void **state)
     assert_int_equal(count_of("bytes_copied"), copied);
     meets(3);
     assert_int_equal(count_of("bytes_copied"), copied + SIZE);
-    assert_int_equal(returned(), 5); /* two messages, three times PING */
+    assert_int_equal(returned(), 5); /* two messages, and PING three times */
 }
 
-/* Nobody receives anything: at three quarters of the memory the oldest ones are copied aside,
- * and their places come back. */
+/* Without receives: at three quarters of the ring the oldest messages are copied out and their
+ * places returned. */
 static void not_too_many_stay(void **state)
 {
     (void)state;
@@ -332,7 +334,7 @@ static void not_too_many_stay(void **state)
     for (int i = 0; i < 5; i++)
         meets(3);
     assert_int_equal(count_of("kept_bytes") / SIZE, 0);
-    /* nor of the credits: half of them are owed, a quarter may be kept back */
+    /* the same for credits: half of them are owed, a quarter may be withheld */
     scripted_hush();
     for (int i = 0; i < 40 && scripted_count(RME_WIRE_CREDIT) == 0; i++) {
         put(0, RME_WIRE_EAGER, 100, 100);
@@ -343,15 +345,15 @@ static void not_too_many_stay(void **state)
     assert_int_equal(count_of("protocol_errors"), 0);
 }
 
-/* What stays is copied aside before the memory goes, and before the peer must hear that its
- * report was taken. */
+/* Messages in the ring are copied out before the ring is freed, and before the peer's report
+ * must be acknowledged. */
 static void what_stays_goes_in_time(void **state)
 {
     static struct posted recv;
 
     (void)state;
     borrow();
-    scripted_recv(&recv, memory, sizeof(memory), -5); /* for the first RTS */
+    scripted_recv(&recv, memory, sizeof(memory), -5); /* meets the first RTS */
     scripted_run();
     put(0, RME_WIRE_EAGER, SIZE, SIZE);
     scripted_imm(RME_FAST_FIRST_NAME);
@@ -368,7 +370,7 @@ static void what_stays_goes_in_time(void **state)
     meets(3);
 }
 
-/* Their link goes, and they with it. */
+/* The link ends, and the messages with it. */
 static void what_stays_ends_with_its_link(void **state)
 {
     (void)state;
@@ -443,7 +445,7 @@ static void used_when_returned(void)
     scripted_imm(name);
 }
 
-/* RELEASE waits for one transfer of ours, a message behind it for the next. */
+/* RELEASE waits for one of our transfers, and a message behind it for the next. */
 static void used_behind_its_return(void)
 {
     static struct posted send[2];
@@ -470,7 +472,7 @@ static void used_behind_its_return(void)
     rme_wire_encode_fast(&last, SIZE, (void *)(uintptr_t)lent.address);
     scripted_imm(name);
     assert_int_equal(count_of("deferred"), 2);
-    script_finish(1); /* the older one: RELEASE is taken, the area goes */
+    script_finish(1); /* the older one: RELEASE is consumed, the ring is freed */
     scripted_run();
     assert_int_equal(count_of("fast_bytes"), 0);
     script_finish(0);
@@ -501,7 +503,7 @@ static void wrong_peers_lose_their_link(void **state)
     }
 }
 
-/* ---- The holder ---- */
+/* ---- The user ---- */
 
 static void unexpected(struct posted *p, int64_t size)
 {
@@ -540,22 +542,23 @@ static void writes_until_it_is_full(void **state)
 
     (void)state;
     lend_it();
-    scripted.keeps = true; /* the peer takes nothing */
+    scripted.keeps = true; /* the peer consumes nothing */
     for (i = 0; i < 6; i++) {
         scripted_send(&send[i], memory, SIZE, 1);
         scripted_run();
         scripted_check(&send[i], 0); /* complete at once */
         assert_int_equal(script.xfers, i + 1);
     }
-    scripted_send(&send[6], memory, SIZE, 1); /* no room, but the peer owes so much: it waits */
+    /* no room, but the peer owes enough: the send waits */
+    scripted_send(&send[6], memory, SIZE, 1);
     scripted_run();
     assert_int_equal(count_of("sends_fast"), 6);
     while (script.xfers > 0)
         script_finish(0);
-    scripted_run(); /* they are written, but not taken */
+    scripted_run(); /* written, not consumed */
     unexpected(&send[7], 100 * 64);
     assert_int_equal(count_of("sends_fast"), 6);
-    assert_int_equal(scripted_count(RME_WIRE_RTS), 1); /* the unexpected one does not */
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 1); /* the unexpected one does not wait */
     scripted.keeps = false;
     say(RME_WIRE_PING);
     scripted_check(&send[6], 0);
@@ -563,7 +566,8 @@ static void writes_until_it_is_full(void **state)
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
 }
 
-/* The peer need not say anything of so few: who finds no room does not wait for it. */
+/* With few messages unacknowledged the peer may send nothing: a send that finds no room does
+ * not wait. */
 static void waits_for_nothing_uncertain(void **state)
 {
     static struct posted send[5];
@@ -580,7 +584,7 @@ static void waits_for_nothing_uncertain(void **state)
     assert_int_equal(count_of("fast_full"), 1);
 }
 
-/* One that waits for room goes another way when the memory is asked for again. */
+/* A send that waits for room goes another way when the ring is withdrawn. */
 static void waits_no_longer_than_it_is_lent(void **state)
 {
     static struct posted send[7];
@@ -598,8 +602,7 @@ static void waits_no_longer_than_it_is_lent(void **state)
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
 }
 
-/* What the peer has taken is written, but its place is used again only when our device says
- * so, too. */
+/* The place of a consumed message is reused only after the device's completion. */
 static void a_place_waits_for_the_device(void **state)
 {
     static struct posted send;
@@ -609,7 +612,7 @@ static void a_place_waits_for_the_device(void **state)
     for (int i = 0; i < 6; i++)
         scripted_send(&send, memory, SIZE, 1);
     scripted_run();
-    say(RME_WIRE_PING); /* all are taken */
+    say(RME_WIRE_PING); /* all are consumed */
     scripted_send(&send, memory, SIZE, 1);
     scripted_run();
     assert_int_equal(count_of("sends_fast"), 6);
@@ -632,17 +635,17 @@ static void returns_what_is_asked_for(void **state)
     scripted_send(&send, memory, SIZE, 1);
     scripted_run();
     say(RME_WIRE_WITHDRAW);
-    assert_int_equal(scripted_count(RME_WIRE_RELEASE), 0); /* the device is at it */
+    assert_int_equal(scripted_count(RME_WIRE_RELEASE), 0); /* still at the device */
     scripted_send(&send, memory, SIZE, 2);
     scripted_run();
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
     script_finish(0);
     scripted_run();
     assert_int_equal(scripted_count(RME_WIRE_RELEASE), 1);
-    say(RME_WIRE_WITHDRAW); /* crossed: there is nothing */
+    say(RME_WIRE_WITHDRAW); /* crossed RELEASE: there is no ring */
     assert_int_equal(scripted_count(RME_WIRE_RELEASE), 1);
     assert_int_equal(count_of("protocol_errors"), 0);
-    grant(AREA, 1); /* and again */
+    grant(AREA, 1); /* granted again */
     scripted_send(&send, memory, SIZE, 3);
     scripted_run();
     assert_int_equal(count_of("sends_fast"), 2);
@@ -655,7 +658,7 @@ static void returns_what_it_cannot_use(void **state)
     grant(10, 1);
     assert_int_equal(scripted_count(RME_WIRE_RELEASE), 1);
     script.no_regs = true;
-    grant(4 << 20, 1); /* more than a zone has ready */
+    grant(4 << 20, 1); /* larger than a zone's ready memory */
     script.no_regs = false;
     assert_int_equal(scripted_count(RME_WIRE_RELEASE), 2);
     assert_int_equal(count_of("protocol_errors"), 0);
@@ -681,7 +684,8 @@ static void wrong_grants_end_the_link(void **state)
 
 /* ---- The ring ---- */
 
-/* Against a map of all units: what is taken is free, consecutive, and comes back in order. */
+/* Compares with a bitmap of all units: allocated units were free, are consecutive, and are
+ * returned in order. */
 static void ring_is_a_ring(void **state)
 {
     enum { UNITS = 37, OUT = 64 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What of a list is registered together, and what where that is refused [001 4.2.2]. */
+/* Registration of lists: which segments are registered together, and the fallback when that is
+ * refused [001 4.2.2]. */
 #include "config.h"
 #include <errno.h>
 #include <sys/mman.h>
@@ -11,7 +12,7 @@
 #define PAGE    ((size_t)4096)
 #define PAGES   ((size_t)3 * 4096)
 #define CALL_NS 10000.0
-#define PAGE_NS 1000.0 /* holes of up to 10 pages are registered along */
+#define PAGE_NS 1000.0 /* holes of up to 10 pages are included */
 #define SOURCE  RME_ACCESS_REMOTE_READ
 #define SINK    (RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE)
 #define MOST    4096
@@ -23,7 +24,7 @@ struct fixture {
     struct rme_pin pin;
     struct rme_zone *zone;
     struct rme_mreg *mreg;
-    char *memory; /* PAGES of them */
+    char *memory; /* PAGES pages */
     const char *hole[400];
 };
 
@@ -49,8 +50,8 @@ static void start(struct fixture *f, uint64_t entries, bool single)
     assert_ptr_not_equal(f->memory, MAP_FAILED);
 }
 
-/* These pages are made so, and the fabric refuses to register them with such a right, as the
- * kernel does. */
+/* Changes the protection of pages, and makes the fabric refuse to register them with this
+ * access, like the kernel. */
 static void make_holes(struct fixture *f, unsigned count, size_t first, size_t stride,
                        int rights, unsigned access)
 {
@@ -80,8 +81,8 @@ static void stop(struct fixture *f)
     munmap(f->memory, PAGES * PAGE);
 }
 
-/* Registers a list of `count` segments of 100 bytes, and lets go of it: so many calls of the
- * fabric succeeded. */
+/* Acquires and releases a list of `count` segments of 100 bytes; returns the number of
+ * successful registrations. */
 static unsigned use(struct fixture *f, uint32_t count, size_t stride, unsigned access)
 {
     static struct rme_mseg seg[MOST];
@@ -99,7 +100,7 @@ static unsigned use(struct fixture *f, uint32_t count, size_t stride, unsigned a
     return f->fake.regs - before;
 }
 
-/* Also those of one page, and those that touch. */
+/* Neither segments in one page nor adjacent ones share a registration. */
 static void single_segments_share_nothing(void **state)
 {
     const size_t stride[] = {2 * PAGE, PAGE, 200, 100};
@@ -116,7 +117,7 @@ static void single_segments_share_nothing(void **state)
     stop(&f);
 }
 
-/* Each is found again, and found by others in its page. */
+/* Each registration is found again, also for other segments in its page. */
 static void single_segments_are_kept(void **state)
 {
     struct fixture f;
@@ -130,12 +131,12 @@ static void single_segments_are_kept(void **state)
     assert_int_equal(use(&f, 16, 2 * PAGE, SINK), 16);
     assert_int_equal(use(&f, 16, 2 * PAGE, SINK), 0);
     assert_int_equal(use(&f, 16, 200, SINK), 0);
-    assert_int_equal(use(&f, 16, 200, SOURCE), 16); /* all of one page */
+    assert_int_equal(use(&f, 16, 200, SOURCE), 16); /* all in one page */
     assert_int_equal(use(&f, 16, 200, SOURCE), 0);
     stop(&f);
 }
 
-/* Calls of the fabric for a list of which each third page has a segment. */
+/* Returns the number of attempts for a list with a segment in every third page. */
 static unsigned attempts(struct fixture *f, uint32_t count, unsigned access, unsigned regs)
 {
     unsigned before = f->fake.attempts;
@@ -147,7 +148,7 @@ static unsigned attempts(struct fixture *f, uint32_t count, unsigned access, uns
 #define UNMAPPED (-1)
 #define ANY      (RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_READ)
 
-/* For a few the kernel is not asked: 10 calls cost no more than that. */
+/* For short lists the kernel is not queried: a query costs as much as 10 calls. */
 static void few_are_registered_singly(void **state)
 {
     struct fixture f;
@@ -161,7 +162,7 @@ static void few_are_registered_singly(void **state)
     stop(&f);
 }
 
-/* What the kernel said is remembered, for each way of access, until it was used often. */
+/* The kernel's answer is remembered for each access, for a number of uses. */
 static void many_end_at_holes(void **state)
 {
     struct fixture f;
@@ -184,7 +185,7 @@ static void many_end_at_holes(void **state)
     stop(&f);
 }
 
-/* A neighbour that may be read only is no hole for what is read. */
+/* A read-only neighbour is not a hole for reading. */
 static void rights_of_neighbours(void **state)
 {
     struct fixture f;
@@ -202,7 +203,7 @@ static void rights_of_neighbours(void **state)
     stop(&f);
 }
 
-/* The paper's case, of the longest list: 10 holes, 11 registrations. */
+/* The paper's case with the longest list: 10 holes, 11 registrations. */
 static void long_lists(void **state)
 {
     struct fixture f;
@@ -213,7 +214,7 @@ static void long_lists(void **state)
     assert_in_range(attempts(&f, MOST, SINK, 11), 12, 11 + 3);
     assert_int_equal(attempts(&f, MOST, SINK, 11), 11);
     stop(&f);
-    /* more holes than are remembered: the kernel is asked again, and the list is right */
+    /* more holes than are remembered: the kernel is queried again, and the list is right */
     start(&f, 0, false);
     make_holes(&f, 400, 1, 30, UNMAPPED, ANY);
     for (int i = 0; i < 3; i++)
@@ -221,7 +222,7 @@ static void long_lists(void **state)
     stop(&f);
 }
 
-/* Where the kernel knows of no hole, or there is another reason, there is one attempt. */
+/* If the kernel reports no hole, or the error has another reason, there is one attempt. */
 static void what_no_hole_explains(void **state)
 {
     struct fixture f;
@@ -241,7 +242,7 @@ static void what_no_hole_explains(void **state)
     stop(&f);
 }
 
-/* A segment that is not there fails, whatever its neighbours; nothing is held. */
+/* An unmapped segment fails, for any neighbours, and nothing stays registered. */
 static void a_segment_in_a_hole(void **state)
 {
     struct fixture f;
@@ -260,8 +261,7 @@ static void a_segment_in_a_hole(void **state)
     stop(&f);
 }
 
-/* The same memory many times, which is not there: no hole is between, so that none which is
- * known gives way to it. */
+/* The same unmapped memory many times: no known hole lies between the segments. */
 static void a_segment_many_times(void **state)
 {
     struct fixture f;

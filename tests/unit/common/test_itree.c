@@ -15,7 +15,7 @@ static bool is_even(const struct rme_inode *node, const void *arg)
     return node->start % 2 == 0;
 }
 
-/* What the tree answers is compared with a search through all items. */
+/* Compares the tree with a search through all items. */
 static void same_as_a_scan(void **state)
 {
     static struct item item[NODES];

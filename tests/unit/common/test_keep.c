@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Who makes the engine keep more than its share gets no credits back but those of its reserve
- * (keep.c), and is told what was taken later: in order, all of it, and when less is kept.
+ * A peer that exceeds its share of receive-side memory gets no credits beyond its reserve
+ * (keep.c). Consumed messages are acknowledged later: in order, completely, and once less is
+ * held.
  */
 #include <errno.h>
 #include <malloc.h>
@@ -15,7 +16,7 @@
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,keepalive_ms=0,invite=0,"       \
     "credits=64,credits_max=64,eager_window=1M,kept_bytes="
-#define HALF         (512u << 10) /* of kept_bytes: from here on the one peer is greedy */
+#define HALF         (512u << 10) /* of kept_bytes: from here on the only peer is throttled */
 #define PAYLOAD      2000
 #define TIMEOUT_MS   300
 #define TIMEOUT_TEXT "300"
@@ -38,8 +39,8 @@ static void open_with(const char *options, unsigned credits)
 
     hello.credits = (uint16_t)credits;
     scripted_open(options, &hello);
-    scripted.have += 64 - 8; /* it takes the default to be promised */
-    send_one();              /* what was said before the test is told */
+    scripted.have += 64 - 8; /* the script assumes 8, the default is 64 */
+    send_one();              /* acknowledges earlier messages */
     scripted_hush();
 }
 
@@ -60,7 +61,7 @@ static uint64_t kept(void)
     return rme_counter_value(scripted.rme, "kept_bytes");
 }
 
-/* A message that no receive meets. */
+/* Delivers a message without a receive. */
 static void say_eager(void)
 {
     static uint8_t buffer[4096];
@@ -76,7 +77,7 @@ static void say_eager(void)
     scripted_run();
 }
 
-/* All credits that the engine gave back since scripted_hush(). */
+/* Returns the number of credits returned since scripted_hush(). */
 static unsigned told(void)
 {
     unsigned sum = 0;
@@ -86,7 +87,7 @@ static unsigned told(void)
     return sum;
 }
 
-/* The engine keeps so much for the peer; how many messages that were. */
+/* Delivers messages until the engine holds that many bytes; returns their number. */
 static unsigned keep_until(uint64_t bytes)
 {
     unsigned n = 0;
@@ -113,7 +114,7 @@ static void who_keeps_little_is_told_with_each_word(void **state)
     open_it();
     for (int i = 0; i < 5; i++)
         say_eager();
-    assert_int_equal(told(), 0); /* too few for a word of their own */
+    assert_int_equal(told(), 0); /* too few for a CREDIT message */
     send_one();
     assert_int_equal(told(), 5);
     send_one();
@@ -127,7 +128,7 @@ static void who_is_greedy_is_told_late_and_in_order(void **state)
     (void)state;
     open_it();
     said = keep_until(HALF);
-    assert_true(told() > 0 && told() < said); /* what it heard before */
+    assert_true(told() > 0 && told() < said); /* returned before the limit */
     more = said - told();
     scripted_hush();
     while (scripted.have > RME_CREDIT_CONTROL) { /* more than half of its buffers are owed */
@@ -135,10 +136,10 @@ static void who_is_greedy_is_told_late_and_in_order(void **state)
         more++;
     }
     assert_true(more > 32);
-    send_one(); /* a word of ours tells nothing now, and none goes for the credits alone */
+    send_one(); /* a message returns no credits now, and no CREDIT is sent */
     assert_int_equal(scripted_count(RME_WIRE_CREDIT), 0);
     assert_int_equal(told(), 0);
-    take_until(HALF); /* it is told without asking */
+    take_until(HALF); /* returned without a request */
     assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
     assert_int_equal(told(), more);
     send_one();
@@ -147,7 +148,7 @@ static void who_is_greedy_is_told_late_and_in_order(void **state)
     take_until(1);
 }
 
-/* What moves operations takes the reserve, and that comes back each time. */
+/* Control messages use the reserve, which is returned each time. */
 static void who_is_greedy_keeps_its_reserve(void **state)
 {
     (void)state;
@@ -166,7 +167,7 @@ static void who_is_greedy_keeps_its_reserve(void **state)
     take_until(1);
 }
 
-/* Who takes the reserve for messages that we have to keep gets none at last. */
+/* A peer that spends the reserve on messages that must be held finally gets no credits. */
 static void who_spends_its_reserve_comes_to_rest(void **state)
 {
     unsigned more = 0;
@@ -183,7 +184,7 @@ static void who_spends_its_reserve_comes_to_rest(void **state)
     assert_true(told() > 32);
 }
 
-/* For some times TIMEOUT_MS, or until the link is given up. */
+/* Lets several times TIMEOUT_MS pass, or until the link is given up. */
 static void be_silent(void)
 {
     for (int i = 0; i < 3 * TIMEOUT_MS && rme_counter_value(scripted.rme, "peers") != 0; i++) {
@@ -192,8 +193,7 @@ static void be_silent(void)
     }
 }
 
-/* The peer is asked whether it is there, and has no credit to say so: it has spent its reserve,
- * and we give it none. */
+/* The peer is probed but cannot answer: it has spent its reserve and gets no credits. */
 static void who_has_nothing_to_answer_with_is_not_dead(void **state)
 {
     (void)state;
@@ -208,16 +208,16 @@ static void who_has_nothing_to_answer_with_is_not_dead(void **state)
     assert_int_equal(rme_counter_value(scripted.rme, "peers"), 1);
     take_until(1);
     assert_true(told() > 0);
-    for (int i = 0; i < TIMEOUT_MS / 2; i++) { /* it has the whole time from then on */
+    for (int i = 0; i < TIMEOUT_MS / 2; i++) { /* its whole timeout starts here */
         clock_step_ms(1);
         scripted_run();
         assert_int_equal(rme_counter_value(scripted.rme, "peers"), 1);
     }
-    be_silent(); /* now it could answer */
+    be_silent(); /* now the peer has a credit to answer */
     assert_int_equal(rme_counter_value(scripted.rme, "peers"), 0);
 }
 
-/* It has some, and does not answer. */
+/* The peer has credits and does not answer. */
 static void who_could_answer_and_does_not_is_dead(void **state)
 {
     (void)state;
@@ -229,9 +229,9 @@ static void who_could_answer_and_does_not_is_dead(void **state)
 }
 
 /*
- * Unexpected messages of no bytes that are to be pulled, from a peer that gives no credits
- * back: each waits to be acknowledged.  Their ops count as kept, and their memory goes back
- * when the host has the messages and the peer its answers.
+ * Empty unexpected messages that must be pulled, from a peer that returns no credits: each
+ * waits for its FIN. Their operations are charged, and their memory is freed when the host has
+ * the messages and the peer its answers.
  */
 static void what_waits_to_be_acknowledged_is_counted_and_goes_back(void **state)
 {
@@ -244,7 +244,8 @@ static void what_waits_to_be_acknowledged_is_counted_and_goes_back(void **state)
     table = &scripted.rme->operations->table;
     scripted.keeps = true;
     for (uint32_t i = 0; i < N; i++) {
-        bool gives = scripted.have < 8; /* the engine can promise more then, and no more */
+        /* so that the engine can return credits, and send nothing else */
+        bool gives = scripted.have < 8;
 
         scripted.back += gives;
         scripted_say((struct rme_wire_message){.type = RME_WIRE_RTS,
@@ -266,7 +267,7 @@ static void what_waits_to_be_acknowledged_is_counted_and_goes_back(void **state)
     assert_int_equal(rme_counter_value(scripted.rme, "protocol_errors"), 0);
 }
 
-/* How often memory goes back while so much is kept and let go. */
+/* Returns how often memory is trimmed while `bytes` are charged and released. */
 static unsigned trims(struct rme_peer *peer, uint64_t bytes, unsigned pieces)
 {
     struct rme_keep *keep = &peer->rme->keep;
@@ -282,8 +283,8 @@ static unsigned trims(struct rme_peer *peer, uint64_t bytes, unsigned pieces)
     return n;
 }
 
-/* The last of much may be all over its memory: when that goes memory goes back once more.  A
- * little that comes and goes does not matter for long. */
+/* Remains of a large amount may be spread over the heap: releasing them trims once more. Small
+ * amounts do not trim. */
 static void the_last_goes_back_too(void **state)
 {
     struct rme_peer *peer;
@@ -302,7 +303,7 @@ static void the_last_goes_back_too(void **state)
 
 static unsigned gone_back;
 
-/* In place of libc's. */
+/* Replaces libc's function. */
 int malloc_trim(size_t pad)
 {
     (void)pad;
@@ -315,8 +316,8 @@ static void sleep_a_second(void)
     clock_step_ms(1000);
 }
 
-/* It takes long, so no flood brings it about while there is something to do, and many floods do
- * no more than one. */
+/* Trimming is slow: no flood triggers it while there is work, and many floods trigger it as
+ * often as one. */
 static void the_heap_goes_back_when_all_is_quiet(void **state)
 {
     struct rme_peer *peer;
@@ -344,13 +345,13 @@ static void the_heap_goes_back_when_all_is_quiet(void **state)
     script.sleeping = NULL;
 }
 
-/* ---- Who is looked at ---- */
+/* ---- Number of peers examined ---- */
 
 enum { WAITERS = 1024, LOOKS = 64, HOSTS = 16 };
 
 static struct {
-    struct rme_peer *peer[WAITERS]; /* each in pages of its own */
-    size_t size;                    /* of these */
+    struct rme_peer *peer[WAITERS]; /* each in its own pages */
+    size_t size;                    /* of one peer's pages */
     unsigned looked_at;
 } crowd;
 
@@ -367,7 +368,7 @@ static struct rme_peer *new_waiter(struct rme *rme, struct rme_host *host)
     return peer;
 }
 
-/* A peer that may not be touched is: counts. */
+/* Counts the first access to a peer's protected pages. */
 static void touched(int signal, siginfo_t *info, void *context)
 {
     (void)context;
@@ -381,7 +382,7 @@ static void touched(int signal, siginfo_t *info, void *context)
     sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
 }
 
-/* How many peers does the engine look at while something of this one is let go? */
+/* Returns how many peers the engine accesses while some bytes of this one are released. */
 static unsigned looks(struct rme_peer *peer, uint64_t bytes)
 {
     crowd.looked_at = 0;
@@ -403,9 +404,9 @@ static unsigned kicked(const struct rme *rme)
 }
 
 /*
- * A thousand peers of some hosts wait, one with more than the other.  What one of them lets go
- * leads to a look at a few, and so does what another host lets go, by which all shares grow.
- * Each goes on as soon as what it holds is its share, whoever let go.
+ * A thousand throttled peers of several hosts, each holding a different amount. A release by
+ * one of them examines a few peers; so does one by another host, which raises all shares. A
+ * peer goes on as soon as it holds no more than its share, whichever peer released memory.
  */
 static void a_release_looks_at_few_of_many_that_wait(void **state)
 {
@@ -425,7 +426,7 @@ static void a_release_looks_at_few_of_many_that_wait(void **state)
     }
     for (unsigned i = 0; i < WAITERS; i++)
         rme_keep_look(crowd.peer[i]);
-    assert_int_equal(kicked(&rme), WAITERS); /* for a reserve */
+    assert_int_equal(kicked(&rme), WAITERS); /* scheduled to be sent a reserve */
     while (rme_node_take(&rme.kicked) != NULL)
         continue;
     assert_int_equal(sigaction(SIGSEGV, &action, &before), 0);
@@ -434,11 +435,11 @@ static void a_release_looks_at_few_of_many_that_wait(void **state)
     rme_keep(stranger, 1);
     assert_in_range(looks(stranger, 1), 0, LOOKS);
     assert_int_equal(kicked(&rme), 0);
-    /* it holds less than its share of its host's, and goes on alone */
+    /* holds less than its share of its host's, and goes on alone */
     assert_in_range(looks(crowd.peer[7], 65536), 1, LOOKS);
     assert_int_equal(kicked(&rme), 1);
     assert_ptr_equal(rme_entry(rme.kicked.next, struct rme_peer, kick), crowd.peer[7]);
-    for (unsigned i = 0; i < WAITERS; i += HOSTS) /* little is left: all do */
+    for (unsigned i = 0; i < WAITERS; i += HOSTS) /* little is left: all go on */
         rme_unkeep(crowd.peer[i], crowd.peer[i]->kept);
     sigaction(SIGSEGV, &before, NULL);
     assert_int_equal(kicked(&rme), WAITERS);
@@ -449,9 +450,9 @@ static void a_release_looks_at_few_of_many_that_wait(void **state)
     munmap(stranger, crowd.size);
 }
 
-/* ---- Who is given up ---- */
+/* ---- Peers that are dropped ---- */
 
-/* Comes, and waits for the host. */
+/* Delivers an unexpected message, which waits for the host. */
 static void say_unexpected(unsigned link)
 {
     static const struct rme_wire_message message = {.type = RME_WIRE_UNEXPECTED};
@@ -461,7 +462,7 @@ static void say_unexpected(unsigned link)
     script_message(link, buffer, rme_wire_length(RME_WIRE_UNEXPECTED, 0));
 }
 
-/* Another peer comes, as link 1, and has said something: its address. */
+/* Connects another peer as link 1, which sends a message; returns its address. */
 static struct rme_addr *another(void)
 {
     struct rme_hello hello = scripted_hello();
@@ -476,7 +477,7 @@ static struct rme_addr *another(void)
     return other;
 }
 
-/* What it had said goes, and what others had said between stays. */
+/* The dropped peer's messages are freed, those of others stay. */
 static void of_whom_the_host_gives_up_nothing_is_kept(void **state)
 {
     struct rme_unexpected got[8];

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Links that begin with a single receive buffer (credit.c): what newcomers get, how they get
- * more, and give it back; what a side does that was promised one.
- */
+/* Links that begin with a single receive buffer (credit.c): credits of new links, how they grow
+ * and shrink; behaviour of a side with one credit. */
 #include <errno.h>
 
 #include "engine/engine.h"
@@ -41,7 +39,7 @@ static void say(uint8_t type, uint8_t flags, int32_t tag)
     scripted_say((struct rme_wire_message){.type = type, .flags = flags, .tag = tag}, NULL);
 }
 
-/* ---- Who came to us ---- */
+/* ---- Passive side ---- */
 
 static void a_newcomer_has_one_and_grows_with_use(void **state)
 {
@@ -50,11 +48,11 @@ static void a_newcomer_has_one_and_grows_with_use(void **state)
     (void)state;
     scripted_open(OPTIONS, &hello);
     assert_int_equal(script.promised, 1);
-    assert_int_equal(scripted.have, 1); /* and after its first message one again */
+    assert_int_equal(scripted.have, 1); /* one credit, returned after the first message */
     scripted_hush();
     say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
     assert_int_equal(script.promised, 8);
-    /* at once, and nothing else is needed */
+    /* at once, in one CREDIT message */
     assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
     assert_int_equal(scripted_word(RME_WIRE_CREDIT, 0)->message.tag, 7);
     assert_int_equal(scripted_word(RME_WIRE_CREDIT, 0)->message.credits, 1);
@@ -63,7 +61,7 @@ static void a_newcomer_has_one_and_grows_with_use(void **state)
     for (int i = 0; i < 3; i++)
         say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
     assert_int_equal(script.promised, 64);
-    say(RME_WIRE_PONG, 0, 63); /* unasked, but that is its own affair */
+    say(RME_WIRE_PONG, 0, 63); /* unrequested, but permitted */
     assert_int_equal(script.promised, 1);
     assert_int_equal(count_of("credits_lent"), 0);
     assert_int_equal(count_of("credits_yielded"), 63);
@@ -80,7 +78,7 @@ static void nobody_gives_up_the_first(void **state)
     say(RME_WIRE_PONG, 0, 8);
     assert_int_equal(count_of("protocol_errors"), 1);
     assert_int_equal(script.promised, 0);
-    assert_int_equal(count_of("credits_lent"), 0); /* the pool has them again */
+    assert_int_equal(count_of("credits_lent"), 0); /* returned to the pool */
 }
 
 static void more_than_one_is_too_many(void **state)
@@ -91,7 +89,7 @@ static void more_than_one_is_too_many(void **state)
     scripted_open(OPTIONS, &hello);
     scripted_run();
     assert_int_equal(scripted.peer->peer->credit.promised, 1);
-    script.no_tx = true; /* so that nothing comes back */
+    script.no_tx = true; /* so that no credit is returned */
     say(RME_WIRE_PONG, 0, 0);
     scripted.have = 1;
     say(RME_WIRE_PONG, 0, 0);
@@ -106,7 +104,7 @@ static void the_pool_has_an_end(void **state)
     scripted_open(OPTIONS "credits_pool=40", &hello);
     for (int i = 0; i < 5; i++)
         say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
-    assert_int_equal(script.promised, 1 + 3); /* a sixteenth */
+    assert_int_equal(script.promised, 1 + 3); /* a sixteenth of the pool */
     scripted_arrive(1, &hello);
     assert_int_equal(script.promised, 4 + 1);
     script_down(1, -ECONNRESET);
@@ -129,7 +127,8 @@ static void without_a_pool_one_is_all(void **state)
 
 /* ---- Answers ---- */
 
-/* A request of one that has a single credit comes, and the host fetches it if it is to. */
+/* Delivers a request of a peer with a single credit; the host fetches it into `u` unless
+ * NULL. */
 static void request(struct rme_unexpected *u)
 {
     struct rme_hello hello = lean_hello();
@@ -169,7 +168,7 @@ static void a_call_without_anything_sends_it(void **state)
     rme_unexpected_free(scripted.rme, u.buffer);
 }
 
-/* A thread that is going to sleep has nothing for the host, though others may. */
+/* A thread about to sleep has no answer to send, though other threads may. */
 static void a_sleeper_sends_it(void **state)
 {
     struct rme_unexpected u;
@@ -183,7 +182,8 @@ static void a_sleeper_sends_it(void **state)
     rme_unexpected_free(scripted.rme, u.buffer);
 }
 
-/* Each call returns for a message that the host does not fetch: it does not wait for ever. */
+/* Each call returns because of a message that the host does not fetch: the CREDIT is still sent
+ * after some calls. */
 static void calls_with_something_send_it_in_the_end(void **state)
 {
     struct rme_done done;
@@ -196,7 +196,7 @@ static void calls_with_something_send_it_in_the_end(void **state)
     assert_in_range(calls, 2, 300);
 }
 
-/* Whoever sleeps may sleep for the next message of that very peer. */
+/* A sleeping thread may be waiting for the next message of that very peer. */
 static void beside_a_sleeper_it_goes_at_once(void **state)
 {
     struct rme_waiter sleeper = {.ctx = 1};
@@ -217,7 +217,7 @@ static void beside_a_sleeper_it_goes_at_once(void **state)
     rme_unexpected_free(scripted.rme, u.buffer);
 }
 
-/* Nothing is left of one that goes meanwhile. */
+/* Nothing is left of a peer that disconnects meanwhile. */
 static void a_lost_link_waits_for_no_answer(void **state)
 {
     struct rme_unexpected u, none;
@@ -236,8 +236,7 @@ static void a_lost_link_waits_for_no_answer(void **state)
     scripted_run();
 }
 
-/* Those who do not know the rule get what they always got; when much is lent, the least that
- * they accept. */
+/* Older peers get the former number of credits; when the pool is low, their minimum. */
 static void old_peers_get_enough_for_a_reserve(void **state)
 {
     struct rme_hello lean = lean_hello(), old = scripted_hello();
@@ -251,7 +250,7 @@ static void old_peers_get_enough_for_a_reserve(void **state)
     assert_int_equal(count_of("credits_lent"), 14);
     scripted_arrive(3, &old);
     assert_int_equal(script.promised, 1 + 8 + 8 + 4);
-    old.flags = RME_HELLO_F_LEAN; /* which nobody means who does not count exactly */
+    old.flags = RME_HELLO_F_LEAN; /* ignored without exact counting */
     scripted_arrive(4, &old);
     assert_int_equal(script.promised, 1 + 8 + 8 + 4 + 4);
     for (unsigned link = 1; link <= 4; link++)
@@ -261,7 +260,8 @@ static void old_peers_get_enough_for_a_reserve(void **state)
     assert_int_equal(count_of("credits_lent"), 0);
 }
 
-/* And nothing when the pool has no more: they would make the queue as long as they like. */
+/* Older peers are refused when the pool is empty, because they would make the shared queue
+ * arbitrarily long. */
 static void old_peers_without_a_pool_are_refused(void **state)
 {
     struct rme_hello lean = lean_hello(), old = scripted_hello();
@@ -284,13 +284,13 @@ static void old_peers_without_a_pool_are_refused(void **state)
     assert_int_equal(count_of("credits_lent"), 0);
 }
 
-/* ---- Buffers of a link's own ---- */
+/* ---- Receive queues per link ---- */
 
 static void open_own(const char *options, const struct rme_hello *hello)
 {
     script.keeps_rx = true;
     scripted_open(options, hello);
-    scripted.have += 8 - 1; /* it takes one for granted */
+    scripted.have += 8 - 1; /* the script assumes one */
     assert_int_equal(script.promised, 8);
 }
 
@@ -300,7 +300,7 @@ static int close_own(void **state)
     return close_it(state);
 }
 
-/* Newcomers get what is usual while little is lent, then one, or what they need at least. */
+/* New links get the usual number while the pool is full, then one, or their minimum. */
 static void own_buffers_come_out_of_the_pool(void **state)
 {
     struct rme_hello lean = lean_hello(), old = scripted_hello();
@@ -314,7 +314,7 @@ static void own_buffers_come_out_of_the_pool(void **state)
     assert_int_equal(script.promised, 8 + 8 + 1);
     scripted_arrive(3, &old);
     assert_int_equal(script.promised, 8 + 8 + 1 + 4);
-    say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0); /* it has more than its part */
+    say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0); /* it has more than its share */
     assert_int_equal(script.promised, 8 + 8 + 1 + 4);
     for (unsigned link = 1; link <= 3; link++)
         script_down(link, -ECONNRESET);
@@ -323,7 +323,8 @@ static void own_buffers_come_out_of_the_pool(void **state)
     assert_int_equal(count_of("credits_lent"), 7);
 }
 
-/* What a link has given up is with the device until messages have used it, and lent so long. */
+/* Credits given up stay posted at the device until messages use them, and count as lent until
+ * then. */
 static void own_buffers_stay_until_they_are_used(void **state)
 {
     struct rme_hello hello = lean_hello();
@@ -340,25 +341,24 @@ static void own_buffers_stay_until_they_are_used(void **state)
     assert_int_equal(count_of("credits_lent"), 63);
     for (int i = 1; i <= 10; i++) {
         say(RME_WIRE_PONG, 0, 0);
-        assert_int_equal(count_of("credits_lent"), 63 - i); /* for the one before */
+        assert_int_equal(count_of("credits_lent"), 63 - i); /* for the former message */
     }
-    say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0); /* it has the first of them again */
+    say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0); /* the first of them are advertised again */
     assert_int_equal(script.promised, 16);
-    assert_int_equal(count_of("credits_lent"), 63 - 12); /* this one is counted now, too */
+    assert_int_equal(count_of("credits_lent"), 63 - 12); /* this one counts now, too */
     for (int i = 0; i < 2; i++)
         say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
     assert_int_equal(script.promised, 64);
-    assert_int_equal(count_of("credits_lent"),
-                     63); /* and those that were used out of the pool */
+    assert_int_equal(count_of("credits_lent"), 63); /* and used ones taken from the pool */
     say(RME_WIRE_PONG, 0, 56);
     scripted.have -= 56;
     for (int i = 0; i < 70; i++)
         say(RME_WIRE_PONG, 0, 0);
-    assert_int_equal(count_of("credits_lent"), 7); /* no more than what was given up */
+    assert_int_equal(count_of("credits_lent"), 7); /* only those given up */
     assert_int_equal(count_of("protocol_errors"), 0);
 }
 
-/* A link that is never idle again does not keep what it gave up and has used. */
+/* A link that stays busy does not keep what it gave up and has used. */
 static void own_buffers_come_back_from_who_goes_on(void **state)
 {
     struct rme_hello hello = lean_hello();
@@ -370,7 +370,7 @@ static void own_buffers_come_back_from_who_goes_on(void **state)
     say(RME_WIRE_PONG, 0, 56);
     scripted.have -= 56;
     assert_int_equal(count_of("credits_lent"), 63);
-    for (int i = 0; i < 20; i++) /* and the PONG that gave them up is a message, too */
+    for (int i = 0; i < 20; i++) /* the PONG that gave them up is a message, too */
         say(RME_WIRE_CREDIT, 0, 0);
     for (int i = 0; i < 1000 && count_of("credits_lent") != 63 - 21; i++) {
         clock_step_ms(10);
@@ -380,7 +380,7 @@ static void own_buffers_come_back_from_who_goes_on(void **state)
     assert_int_equal(count_of("protocol_errors"), 0);
 }
 
-/* A link that grows and gives up in turn has no more of the pool than one that grew. */
+/* A link that grows and shrinks in turn counts no more of the pool than one that grew. */
 static void own_buffers_are_counted_once(void **state)
 {
     struct rme_hello hello = lean_hello();
@@ -402,7 +402,7 @@ static void own_buffers_are_counted_once(void **state)
     assert_int_equal(script.promised, 0);
 }
 
-/* Only one side may be that poor. */
+/* Only one side may advertise that few. */
 static void a_request_that_promises_few_is_refused(void **state)
 {
     struct rme_hello hello = lean_hello();
@@ -419,7 +419,7 @@ static void a_request_that_promises_few_is_refused(void **state)
     scripted_run();
 }
 
-/* ---- Who was promised one ---- */
+/* ---- A side with one credit ---- */
 
 static void connect_with(const char *options, uint16_t credits)
 {
@@ -447,7 +447,7 @@ static void the_message_that_takes_the_last_says_so(void **state)
     assert_int_equal(scripted_count(RME_WIRE_EAGER), 1);
     assert_int_equal(scripted_word(RME_WIRE_EAGER, 0)->message.flags, RME_WIRE_F_STALLED);
     say(RME_WIRE_CREDIT, 0, 0);
-    /* without the pool it goes on like that */
+    /* without credits of the pool it goes on like that */
     assert_int_equal(scripted_count(RME_WIRE_EAGER), 2);
     assert_int_equal(scripted_word(RME_WIRE_EAGER, 1)->message.flags, RME_WIRE_F_STALLED);
     say(RME_WIRE_CREDIT, 0, 7);
@@ -457,10 +457,10 @@ static void the_message_that_takes_the_last_says_so(void **state)
         scripted_check(&send[i], 0);
 }
 
-/* With four or more everybody keeps a reserve. */
+/* With four or more credits a reserve is kept. */
 static void who_has_grown_keeps_a_reserve(void **state)
 {
-    static struct posted send[20]; /* reported at the end of the link */
+    static struct posted send[20]; /* reported when the link ends */
 
     (void)state;
     connect_to(1);
@@ -474,8 +474,7 @@ static void who_has_grown_keeps_a_reserve(void **state)
 
 static unsigned slept, byes_at_first;
 
-/* What happens while the engine closes: the peer takes the message, BYE arrives, the link
- * ends. */
+/* Events while the engine closes: the peer consumes the message, BYE arrives, the link ends. */
 static void take_the_last(void)
 {
     switch (slept++) {
@@ -491,8 +490,8 @@ static void take_the_last(void)
     }
 }
 
-/* Its message may not have arrived yet: the link does not end before there was a credit for the
- * good-bye that follows it. */
+/* The engine's message may not have arrived yet: the link ends only after a credit for the BYE
+ * that follows it. */
 static void who_closes_waits_for_a_credit_to_say_so(void **state)
 {
     struct posted send;
@@ -515,7 +514,7 @@ static void who_closes_waits_for_a_credit_to_say_so(void **state)
     assert_int_equal(byes, 1);
 }
 
-/* What is said to stay in touch is no use, and asks for nothing. */
+/* Keep-alive messages do not count as use and request no credits. */
 static void a_pong_asks_for_nothing(void **state)
 {
     (void)state;
@@ -533,14 +532,14 @@ static void an_idle_one_gives_all_but_the_first_up(void **state)
     say(RME_WIRE_CREDIT, 0, 7);
     say(RME_WIRE_PING, 0, 7);
     assert_int_equal(scripted_word(RME_WIRE_PONG, 0)->message.tag, 7);
-    assert_int_equal(scripted.peer->peer->credit.have, 0); /* the first is on its way */
+    assert_int_equal(scripted.peer->peer->credit.have, 0); /* the first is in flight */
     say(RME_WIRE_CREDIT, 0, 0);
     assert_int_equal(scripted.peer->peer->credit.have, 1);
     say(RME_WIRE_PING, 0, 7);
     assert_int_equal(scripted_word(RME_WIRE_PONG, 1)->message.tag, 0);
 }
 
-/* ---- Who asks, with buffers of its own ---- */
+/* ---- Active side, with its own receive queue ---- */
 
 static int close_asker(void **state)
 {
@@ -559,14 +558,14 @@ static void ask_with(const char *options)
     scripted_hush();
 }
 
-/* So many messages of the peer, each when the one before was answered. */
+/* Delivers messages of the peer, each after the answer to the one before. */
 static void use(unsigned messages)
 {
     while (messages-- > 0)
-        say(RME_WIRE_CREDIT, 0, 1); /* it grants one more, so that something is said */
+        say(RME_WIRE_CREDIT, 0, 1); /* returns one more credit, so that a message is sent */
 }
 
-/* It promises the least at first, and what is usual when it is used. */
+/* It advertises the minimum at first, and the usual number after some use. */
 static void who_asks_promises_the_least_until_it_is_used(void **state)
 {
     (void)state;
@@ -581,7 +580,7 @@ static void who_asks_promises_the_least_until_it_is_used(void **state)
     assert_int_equal(count_of("protocol_errors"), 0);
 }
 
-/* A peer that lacks credits waits for no number of messages, and soon has many. */
+/* A peer that lacks credits does not wait for that use, and soon has many. */
 static void who_streams_to_it_soon_has_many(void **state)
 {
     (void)state;
@@ -592,7 +591,7 @@ static void who_streams_to_it_soon_has_many(void **state)
     }
 }
 
-/* Where a link cannot have all that it may, it has what there is. */
+/* A link that cannot have all its buffers gets the available ones. */
 static void it_gets_as_many_as_there_are(void **state)
 {
     (void)state;
@@ -615,8 +614,8 @@ static void credits_of_four_stay_four(void **state)
     assert_int_equal(script.promised, 4);
 }
 
-/* An idle link gives back what it got, and has its device use up the rest: each PONG takes one.
- * That is no use of the link, and ends. */
+/* An idle link gives its extra credits back, and PONGs use up the posted buffers, one each.
+ * These PONGs do not count as use, and end. */
 static void who_is_idle_uses_up_what_it_had(void **state)
 {
     unsigned rest = 0;
@@ -649,7 +648,7 @@ static void who_is_idle_uses_up_what_it_had(void **state)
     assert_int_equal(count_of("protocol_errors"), 0);
 }
 
-/* A probe that finds no credit is none that asks for more. */
+/* A probe without a credit does not request more. */
 static void a_probe_asks_for_no_credits(void **state)
 {
     (void)state;
@@ -663,13 +662,14 @@ static void a_probe_asks_for_no_credits(void **state)
     scripted_hush();
     say(RME_WIRE_PING, 0, 0);
     assert_int_equal(scripted_count(RME_WIRE_PONG), 1);
-    assert_int_equal(scripted_count(RME_WIRE_PING), 0); /* PONG took the last */
+    assert_int_equal(scripted_count(RME_WIRE_PING), 0); /* PONG used the last one */
     say(RME_WIRE_CREDIT, 0, 0);
     assert_int_equal(scripted_count(RME_WIRE_PING), 1);
     assert_int_equal(scripted_word(RME_WIRE_PING, 0)->message.flags, 0);
 }
 
-/* An answer without a single one is none; one that is not lean promises what it always did. */
+/* An answer without a credit is invalid; a peer that is not lean advertises the former
+ * number. */
 static void an_answer_promises_something(void **state)
 {
     struct rme_hello hello = lean_hello();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What the planner makes of memory in several segments. */
+/* The planner on memory in several segments. */
 #include "plan_base.h"
 
 static void request_counts(void **state)
@@ -43,7 +43,7 @@ static void the_scattered_side_initiates(void **state)
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
 }
 
-/* What rme_plan_explain says of this message, alike for both of its ends. */
+/* Checks whether rme_plan_explain says so of this message, for both of its ends. */
 static void explains(const struct rme_plan_in *in, const char *what, bool said)
 {
     char *text = NULL;
@@ -57,7 +57,7 @@ static void explains(const struct rme_plan_in *in, const char *what, bool said)
     free(text);
 }
 
-/* Where each segment is a request, and one that reads costs five times as much. */
+/* Each segment is a request, and a read costs five times as much as a write. */
 static void dear_reads_are_written(void **state)
 {
     struct rme_costs dear = costs;
@@ -72,16 +72,16 @@ static void dear_reads_are_written(void **state)
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
     dear.read = 1.5 * dear.post;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    dear.read = 2.5 * dear.post; /* as the software Elan4 is found at its least */
+    dear.read = 2.5 * dear.post; /* the lowest value found for the software Elan4 */
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
     dear.read = 4 * dear.post;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
     assert_string_equal(decide(&in).why, "the work requests of writing cost far less");
     explains(&in, "because   the work requests of writing cost far less", true);
     explains(&in, "request 100 ns, to read 500 ns", true);
-    in.recv.segments = 1; /* one request more or less is no reason */
+    in.recv.segments = 1; /* a difference of one request is ignored */
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    /* to copy costs 31,280; in place 5,960 and 63 requests: 31,500, or 6,300 */
+    /* copying costs 31,280; in place 5,960 and 63 requests: 31,500, or 6,300 */
     in.recv.segments = 64;
     in.prefer = RME_PREFER_READ;
     assert_false(decide(&in).recv_pack);
@@ -107,7 +107,7 @@ static void small_lists_are_packed(void **state)
     in.bytes = 32 * KIB;
     assert_true(decide(&in).recv_pack);
     in.send.ready = true;
-    in.send.segments = 8; /* registered: nothing is gained by a copy */
+    in.send.segments = 8; /* registered: a copy gains nothing */
     assert_false(decide(&in).send_pack);
 }
 
@@ -123,11 +123,11 @@ static void lists_by_costs(void **state)
     assert_false(decide(&in).send_pack);
 }
 
-/* A list whose registration is kept pays its part of it, and for its pieces each time. */
+/* A list whose registration is kept pays a part of it, and for its pieces each time. */
 static void kept_lists_by_costs(void **state)
 {
-    /* pieces: 64 * 20 + 2 * 100, an eighth of 10000 + 200 (64 + bytes / 4096); copies: 0.1 a
-     * byte + 64 * 20 */
+    /* in place: 64 * 20 + 2 * 100, an eighth of 10000 + 200 (64 + bytes / 4096); copies: 0.1
+     * per byte + 64 * 20 */
     struct rme_plan_in in = base(24 * KIB);
     struct rme_costs slow = costs;
 
@@ -156,7 +156,7 @@ static void kept_lists_by_costs(void **state)
     assert_true(decide(&in).send_pack);
 }
 
-/* A receiver's pieces are written one by one, and opened; reads gather them. */
+/* A receiver's pieces are written one by one, and opened; a read scatters to them. */
 static void receivers_lists_by_protocol(void **state)
 {
     struct rme_plan_in in = base(128 * KIB);
@@ -177,7 +177,7 @@ static void receivers_lists_by_protocol(void **state)
     assert_false(decide(&in).recv_pack);
 }
 
-/* Who copies what came has it moved by its own processor, unless that has more to do. */
+/* A receiver that copies reads the message itself, unless it is more loaded. */
 static void who_copies_reads(void **state)
 {
     struct rme_plan_in in = base(MIB);
@@ -205,8 +205,8 @@ static void who_copies_reads(void **state)
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
 }
 
-/* Nobody reads 64 pieces one by one that can be written by three requests, unless the sender is
- * under heavy load. */
+/* 64 pieces that three requests can write are not read one by one, unless the sender is heavily
+ * loaded. */
 static void lists_are_not_offered_in_vain(void **state)
 {
     struct rme_plan_in in = base(MIB);
@@ -234,7 +234,7 @@ static void lists_are_not_offered_in_vain(void **state)
     assert_true(decide(&in).offer);
 }
 
-/* A list that is copied invites nobody into memory that is not registered. */
+/* A copied list sends no INVITE for unregistered memory. */
 static void packed_lists_do_not_invite(void **state)
 {
     struct rme_plan_in in = base(1 * MIB);
@@ -248,14 +248,14 @@ static void packed_lists_do_not_invite(void **state)
     assert_true(decide(&in).invite);
     in.lists = RME_LISTS_PACK;
     assert_false(decide(&in).invite);
-    in.lists = RME_LISTS_AUTO; /* as the costs say, though its registration would be kept */
+    in.lists = RME_LISTS_AUTO; /* by costs, though its registration would be kept */
     in.bytes = 128 * KIB;
     in.opens = true;
     assert_true(decide(&in).recv_pack);
     assert_false(decide(&in).invite);
 }
 
-/* Each call counts. */
+/* Each registration call counts. */
 static void single_registrations_are_dear(void **state)
 {
     struct rme_plan_in in = base(1 * MIB);
@@ -270,7 +270,7 @@ static void single_registrations_are_dear(void **state)
     assert_in_range((uint64_t)(apart - together + 0.5), 63 * 10000, 63 * 10000);
 }
 
-/* Whatever the size and the costs, and kept or not; what is one segment is no list. */
+/* For any size and cost, kept or not; one segment is not a list. */
 static void lists_by_option(void **state)
 {
     const char *by_itself = "used in place, each segment registered alone, in units";

@@ -57,7 +57,7 @@ static void long_lines_are_cut(void **state)
     rme_log_free(log);
 }
 
-/* A host that logs again, and drains, from inside its callback. */
+/* A host that logs and drains again from inside its callback. */
 struct nested {
     struct rme_log *log;
     int lines;
@@ -110,7 +110,7 @@ static void *logger(void *arg)
     return NULL;
 }
 
-/* Every line is either delivered or counted as lost; delivery is by one thread at a time. */
+/* Every line is either delivered or counted as lost; one thread at a time delivers. */
 struct sum {
     int inside;
     long lines, lost;
@@ -147,7 +147,7 @@ static void many_threads(void **state)
     assert_int_equal(sum.lines + sum.lost, 4 * PER_THREAD);
 }
 
-/* Lines about one host are limited by what they say, whatever the port; others pass. */
+/* Lines about one host are limited by their text, for all ports; others pass. */
 static void lines_about_a_host_are_limited(void **state)
 {
     struct rme_log_limit *limit = calloc(1, sizeof(*limit));
@@ -185,8 +185,8 @@ static void lines_about_a_host_are_limited(void **state)
     free(limit);
 }
 
-/* Few lines now and then are never left out, and any number of hosts does not make any number
- * of lines. */
+/* Occasional lines are never suppressed, and the number of lines does not grow with the number
+ * of hosts. */
 static void the_limit_is_fair_and_firm(void **state)
 {
     struct rme_log_limit *limit = calloc(1, sizeof(*limit));
@@ -216,7 +216,7 @@ static void what_was_left_out_is_told(void **state)
     assert_true(rme_log_pending(log));
     rme_log_drain(log);
     assert_int_equal(seen.lines, RME_LOG_BURST);
-    assert_true(rme_log_pending(log)); /* there is a count to tell, in time */
+    assert_true(rme_log_pending(log)); /* there is a count to report */
     rme_log_put(log, RME_LOG_DEBUG, "%s: number %d", "host:1", 0);
     rme_log_drain(log);
     assert_int_equal(seen.lines, RME_LOG_BURST + 1);
@@ -226,7 +226,7 @@ static void what_was_left_out_is_told(void **state)
     assert_non_null(strstr(seen.last, "host:1: number 14"));
 }
 
-/* What to do about a limit is said of a limit only. */
+/* Remedies of limits appear only in messages about limits. */
 static void limits_have_remedies(void **state)
 {
     (void)state;
@@ -237,8 +237,8 @@ static void limits_have_remedies(void **state)
     assert_null(rme_remedy(0, NULL));
 }
 
-/* A child by fork, in which another thread's lock of the log's queue is taken for ever.  That
- * thread is played by this one: what the child does happens while it has the lock. */
+/* A forked child in which another thread holds the lock of the log's queue. This thread plays
+ * that one: the child acts while the lock is held. */
 static struct {
     struct rme_log *log; /* NULL: no child */
     bool child;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The match table, the table of operations, the timers: small structures with rules of their
- * own. */
+/* The match table, the operation table, and the timers. */
 #include "op/match.h"
 #include "base/name.h"
 #include "op/op.h"
@@ -39,7 +38,7 @@ static void slots_are_found_and_go(void **state)
     rme_match_clear(&match);
 }
 
-/* Many keys: all are found, and chains stay short however many there are. */
+/* Many keys: all are found, and chains stay short. */
 static void chains_stay_short(void **state)
 {
     enum { N = 20000 };
@@ -164,7 +163,7 @@ static void many_ops_with_room(void **state)
     free(table);
 }
 
-/* Memory goes back but for what live ops use; the ids of what comes in its place are new. */
+/* Memory is freed except that of live operations; ids in reused memory are new. */
 static void a_table_of_ops_shrinks(void **state)
 {
     enum { N = 20 * RME_OP_CHUNK, LIVE = 7 * RME_OP_CHUNK + 5 };
@@ -184,7 +183,7 @@ static void a_table_of_ops_shrinks(void **state)
             ops[i] = rme_op_new(table, i % 9);
             assert_non_null(ops[i]);
             ops[i]->state = RME_OP_QUEUED;
-            if (turn > 0) /* whoever names the former op of this place finds none */
+            if (turn > 0) /* the former operation's id finds nothing */
                 assert_null(rme_op_find(table, ids[i]));
         }
         for (uint32_t i = 0; i < N; i++)
@@ -217,8 +216,7 @@ static void a_table_of_ops_shrinks(void **state)
 
 /* ---- Names ---- */
 
-/* Each is found by all three of its parts, however many there are, and not when it was
- * dropped. */
+/* Each name is found by all three of its parts, among many, and not after it was dropped. */
 static void names_are_found_by_all_parts(void **state)
 {
     enum { PEERS = 7, KINDS = 4, NUMBERS = 300 };
@@ -244,7 +242,7 @@ static void names_are_found_by_all_parts(void **state)
     }
     assert_null(rme_name_find(&names, 1, RME_NAME_OWN, 1));
     assert_null(rme_name_find(&names, PEERS + 1, RME_NAME_OWN, 0));
-    rme_name_set(&names, &twin, 1, RME_NAME_SEND, 0); /* a peer may give a name twice */
+    rme_name_set(&names, &twin, 1, RME_NAME_SEND, 0); /* a peer may use a name twice */
     assert_ptr_equal(rme_name_find(&names, 1, RME_NAME_SEND, 0), &twin);
     rme_name_drop(&names, &twin);
     rme_name_drop(&names, &twin);
@@ -260,8 +258,8 @@ static void names_are_found_by_all_parts(void **state)
 
 enum { MOST_ALIKE = 256 }; /* a power of 2 */
 
-/* Of two that are alike the last one is found, also when the table has grown since, and the
- * other when that is gone. */
+/* Of two equal names the later one is found, also after the table has grown, and the other one
+ * when that is gone. */
 static void the_last_of_two_names_is_found(void **state)
 {
     enum { OTHERS = 1000 };
@@ -294,8 +292,7 @@ static void take_the_first(void *arg)
     rme_table_take(arg, &alike[0]);
 }
 
-/* Instructions of something done with a table of so many nodes that are all alike; 0: they
- * cannot be counted. */
+/* Counts the instructions of an action on a table of equal nodes; 0: cannot be counted. */
 static long steps_with(uint32_t nodes, void (*act)(void *table))
 {
     struct rme_table table;
@@ -309,14 +306,14 @@ static long steps_with(uint32_t nodes, void (*act)(void *table))
     return steps;
 }
 
-/* Peers choose names: many that are alike cost no more to put into longer tables than others
- * do. */
+/* Peers choose names: inserting many equal ones into a growing table costs no more than
+ * others. */
 static void a_table_of_names_that_are_alike_grows_in_proportion(void **state)
 {
     long few, many;
 
     (void)state;
-    steps_with(2, double_it); /* what is looked up at the first call is known then */
+    steps_with(2, double_it); /* resolve symbols, which happens at the first call */
     few = steps_with(MOST_ALIKE / 8, double_it);
     many = steps_with(MOST_ALIKE, double_it);
     if (few == 0)
@@ -325,7 +322,7 @@ static void a_table_of_names_that_are_alike_grows_in_proportion(void **state)
         fail_msg("%ld instructions for 8 times the nodes, %ld for these", many, few);
 }
 
-/* Nor does it cost more to take one out, whichever it is. */
+/* Removing any one costs no more, either. */
 static void one_of_many_that_are_alike_is_taken_out_without_a_look_at_the_others(void **state)
 {
     long few, many;
@@ -339,7 +336,7 @@ static void one_of_many_that_are_alike_is_taken_out_without_a_look_at_the_others
         fail_msg("%ld instructions among 8 times the nodes, %ld among these", many, few);
 }
 
-/* Whatever the order in which they go, the others are found. */
+/* In any order of removal the others are found. */
 static void names_that_are_alike_go_in_any_order(void **state)
 {
     struct rme_table table;
@@ -371,7 +368,7 @@ static void names_that_are_alike_go_in_any_order(void **state)
 #define CHAINS 1024u
 #define CHOSEN 1000u
 
-/* Keys that share a chain of one table are spread over another one's. */
+/* Keys that share a chain in one table are spread over another table's chains. */
 static void no_keys_share_a_chain_everywhere(void **state)
 {
     struct rme_table one, other;
@@ -390,7 +387,7 @@ static void no_keys_share_a_chain_everywhere(void **state)
         if (++*chain > most)
             most = *chain;
     }
-    assert_true(one.factor != other.factor); /* but for one of 2^63 pairs */
+    assert_true(one.factor != other.factor); /* fails for one of 2^63 pairs */
     assert_in_range(most, 1, CHOSEN / 4);
     rme_table_clear(&one);
     rme_table_clear(&other);
@@ -405,7 +402,7 @@ static void states_and_steps(void **state)
     assert_true(rme_op_may_step(RME_OP_RTS, RME_OP_MOVING));
     assert_false(rme_op_may_step(RME_OP_DONE, RME_OP_MOVING));
     assert_false(rme_op_may_step(RME_OP_CANCELLING, RME_OP_EXPOSED));
-    for (int s = 0; s < RME_OP_STATE_COUNT; s++) /* every op can end, whatever it does */
+    for (int s = 0; s < RME_OP_STATE_COUNT; s++) /* an operation can end from every state */
         if (s != RME_OP_FREE && s != RME_OP_ENDING && s != RME_OP_DONE)
             assert_true(rme_op_may_step((enum rme_op_state)s, RME_OP_ENDING));
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * What is watched, by whom, and for how long: memory that must not be cached, changes that come
- * without an event, engines that share the monitor, forked children, the end of watching.
- */
+/* Watches of memory: memory that must not be cached, changes without an event, engines that
+ * share the monitor, forked children, the end of watches. */
 #include "config.h"
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -23,8 +21,8 @@
 #include "memory/monitor.h"
 #include "tests/lib/asleep.h"
 
-/* A change returns once its event was read; what the monitor's thread does about it is seen a
- * moment later.  alarm() ends a wait for ever. */
+/* Waits for the monitor's thread: a change returns when its event is read, before the thread
+ * has handled it. alarm() ends a hang. */
 static void await_reap(struct engine *e)
 {
     while (!rme_mreg_wants_reap(e->mreg))
@@ -39,7 +37,7 @@ static void await_unwatched(void)
 
 /* ---- what is cached ---- */
 
-/* Each use of it must register, as its changes come unannounced. */
+/* Checks that each use registers: changes of this memory have no event. */
 static void expect_uncached(struct engine *e, char *base, size_t length)
 {
     assert_ptr_not_equal(base, MAP_FAILED);
@@ -85,7 +83,7 @@ static void shared_memory_is_not_cached(void **state)
     engine_free(e);
 }
 
-/* Private ones cannot be told from those of a file. */
+/* Private ones cannot be distinguished from those of a file. */
 static void pages_of_hugetlbfs_are_not_cached(void **state)
 {
     const size_t length = (size_t)2 << 20;
@@ -95,7 +93,7 @@ static void pages_of_hugetlbfs_are_not_cached(void **state)
 
     (void)state;
     if (base == MAP_FAILED)
-        skip(); /* there are none here */
+        skip(); /* no huge pages here */
     e = engine_new(64, 1);
     for (int i = 0; i < 3; i++) {
         assert_true(registers(e, base + PAGE, PAGE));
@@ -125,7 +123,7 @@ static void a_hole_in_a_file_is_seen(void **state)
     engine_free(e);
 }
 
-/* Memory in several mappings, as after madvise, is cached all the same. */
+/* Memory in several mappings, as after madvise, is cached. */
 static void seams_do_not_matter(void **state)
 {
     struct engine *e = engine_new(64, 1);
@@ -151,7 +149,7 @@ static void seams_do_not_matter(void **state)
 
 /* ---- changes without an event ---- */
 
-/* Puts a segment of shared memory over a range: no event tells of it. */
+/* Maps a shared memory segment over a range, which has no event. */
 static void put_segment_over(char *base, size_t length)
 {
     int id = shmget(IPC_PRIVATE, length, IPC_CREAT | 0600);
@@ -173,15 +171,15 @@ static void a_segment_over_a_buffer_is_seen(void **state)
     assert_false(registers(e, base, PAGES * PAGE));
     put_segment_over(base + 4 * PAGE, 4 * PAGE);
     assert_true(registers(e, base, PAGES * PAGE));
-    assert_true(registers(e, base, PAGES * PAGE)); /* part of it is not to be cached */
-    assert_true(registers(e, base, PAGE));         /* the rest is */
+    assert_true(registers(e, base, PAGES * PAGE)); /* part of it must not be cached */
+    assert_true(registers(e, base, PAGE));         /* the rest may */
     assert_false(registers(e, base, PAGE));
     munmap(base, PAGES * PAGE);
     engine_free(e);
 }
 
-/* Nobody looked at the buffer while it was another: what is there now is not what was
- * registered, though somebody else has had it watched since. */
+/* A buffer was replaced twice without a use in between: its contents are not the registered
+ * ones, though another range has had the memory watched since. */
 static void a_buffer_that_was_lost_unseen_is_not_found_again(void **state)
 {
     struct engine *e = engine_new(64, 1);
@@ -194,10 +192,10 @@ static void a_buffer_that_was_lost_unseen_is_not_found_again(void **state)
     assert_ptr_equal(mmap(inner, 4 * PAGE, PROT_READ | PROT_WRITE,
                           MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
                      inner);
-    assert_true(registers(e, base, PAGES * PAGE)); /* would have it watched */
+    assert_true(registers(e, base, PAGES * PAGE)); /* starts a watch of it */
     assert_true(registers(e, inner, 4 * PAGE));
     assert_true(registers(e, base, PAGES * PAGE));
-    assert_false(registers(e, base, PAGES * PAGE)); /* once that is known all is well again */
+    assert_false(registers(e, base, PAGES * PAGE)); /* a hit once the loss is known */
     munmap(base, PAGES * PAGE);
     engine_free(e);
 }
@@ -214,12 +212,12 @@ static void what_is_moved_over_a_lost_buffer_is_seen(void **state)
     shmdt(base);
     assert_ptr_equal(
         mremap(other, PAGES * PAGE, PAGES * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, base), base);
-    assert_true(registers(e, base, PAGES * PAGE)); /* the watch came along with what moved */
+    assert_true(registers(e, base, PAGES * PAGE)); /* the watch moved along with the mapping */
     munmap(base, PAGES * PAGE);
     engine_free(e);
 }
 
-/* ---- while a change is under way ---- */
+/* ---- during a change ---- */
 
 struct unmapper {
     char *base;
@@ -238,8 +236,7 @@ static void *unmap(void *arg)
     return NULL;
 }
 
-/* A watcher that is told of a change and takes its time: it keeps the monitor from reading
- * more. */
+/* A watcher that handles a change slowly and so keeps the monitor from reading more. */
 struct slow {
     struct rme_watcher watcher;
     pthread_mutex_t lock;
@@ -264,16 +261,16 @@ static bool is_mapped(const char *base)
     return mincore((void *)(uintptr_t)base, PAGE, &page) == 0;
 }
 
-/* Waits until the memory is unmapped and its thread waits for a reader of the event, or needs
- * to wait no more. */
+/* Waits until the memory is unmapped and its thread sleeps until the event is read, or is
+ * done. */
 static void await_pending(struct unmapper *u)
 {
     while (!atomic_load(&u->done) && (is_mapped(u->base) || !asleep_now(&u->tid, 'D')))
         usleep(1000);
 }
 
-/* The event was read, so that the change is complete, and somebody else is being told of it.
- * The memory stays: who unmaps it now waits. */
+/* The event was read, so the change is complete, and another watcher is being notified. The
+ * memory stays: an unmap would wait. */
 static void who_was_not_told_yet_does_not_hit(struct engine *e, struct slow *slow)
 {
     char *base = map_anonymous(PAGES);
@@ -298,7 +295,8 @@ static void others_hit_while_an_unmap_is_pending(void **state)
 
     (void)state;
     slow.watcher = (struct rme_watcher){.lock = &slow.lock, .gone = dawdle, .arg = &slow};
-    assert_int_equal(rme_monitor_join(&slow.watcher, &monitor), 0); /* the last is told first */
+    /* the last watcher is notified first */
+    assert_int_equal(rme_monitor_join(&slow.watcher, &monitor), 0);
     assert_true(registers(e, base, PAGES * PAGE));
     assert_true(registers(e, u.base, PAGES * PAGE));
     who_was_not_told_yet_does_not_hit(e, &slow);
@@ -309,7 +307,7 @@ static void others_hit_while_an_unmap_is_pending(void **state)
     afresh = mmap(u.base, PAGES * PAGE, PROT_READ | PROT_WRITE,
                   MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_ptr_equal(afresh, u.base);
-    assert_true(registers(e, afresh, PAGES * PAGE)); /* of which no event has told yet */
+    assert_true(registers(e, afresh, PAGES * PAGE)); /* its event has not been read yet */
     assert_false(atomic_load(&u.done));
     atomic_store(&slow.go, true);
     pthread_join(thread, NULL);
@@ -319,15 +317,15 @@ static void others_hit_while_an_unmap_is_pending(void **state)
     engine_free(e);
 }
 
-/* Waits until the thread sleeps in the kernel, without a look at the memory: threads that start
- * meanwhile may map theirs where it was. */
+/* Waits until the thread sleeps in the kernel, without looking at the memory: starting threads
+ * may map theirs at the same place. */
 static void await_asleep(struct unmapper *u)
 {
     while (!atomic_load(&u->done) && !asleep_now(&u->tid, 'D'))
         usleep(1000);
 }
 
-/* Unmaps when all are there. */
+/* Unmaps when all threads are ready. */
 static void *unmap_with_the_others(void *arg)
 {
     struct unmapper *u = arg;
@@ -336,7 +334,7 @@ static void *unmap_with_the_others(void *arg)
     return unmap(u);
 }
 
-/* More at once than the monitor's log has room for. */
+/* More changes at once than the monitor's log holds. */
 static void many_changes_are_all_seen(void **state)
 {
     struct engine *e = engine_new(64, 1);
@@ -356,7 +354,7 @@ static void many_changes_are_all_seen(void **state)
     }
     for (int i = 0; i < 40; i++)
         assert_int_equal(pthread_create(&thread[i], NULL, unmap_with_the_others, &u[i]), 0);
-    for (int i = 0; i < 40; i++) /* the others come while the first is told of */
+    for (int i = 0; i < 40; i++) /* the others come while the first is being handled */
         await_asleep(&u[i]);
     while (!atomic_load(&slow.told))
         usleep(1000);
@@ -364,7 +362,7 @@ static void many_changes_are_all_seen(void **state)
     for (int i = 0; i < 40; i++)
         pthread_join(thread[i], NULL);
     pthread_barrier_destroy(&start);
-    rme_monitor_leave(monitor, &slow.watcher); /* has been told of all */
+    rme_monitor_leave(monitor, &slow.watcher); /* has been notified of all */
     rme_mreg_reap(e->mreg);
     assert_int_equal(fake_live(&e->fake), 0);
     engine_free(e);
@@ -385,7 +383,7 @@ static void engines_share_the_monitor(void **state)
     assert_int_equal(madvise(base, PAGE, MADV_DONTNEED), 0);
     assert_true(registers(a, base, PAGES * PAGE));
     assert_true(registers(b, base, PAGES * PAGE));
-    engine_free(a); /* gives up its own ranges, not those of the other */
+    engine_free(a); /* ends its own watches, not those of the other */
     assert_false(registers(b, base, PAGES * PAGE));
     assert_int_equal(madvise(base, PAGE, MADV_DONTNEED), 0);
     assert_true(registers(b, base, PAGES * PAGE));
@@ -394,15 +392,15 @@ static void engines_share_the_monitor(void **state)
     munmap(base, PAGES * PAGE);
 }
 
-/* As many as no thread may hold locks of (ThreadSanitizer's search for deadlocks ends at 64).
- */
+/* More engines than locks that a thread may hold (64 in ThreadSanitizer's deadlock
+ * detection). */
 static void many_engines_see_a_change(void **state)
 {
     struct engine *e[70];
     char *base = map_anonymous(PAGES);
 
     (void)state;
-    engine_free(engine_new(64, 1)); /* skips where there is no cache */
+    engine_free(engine_new(64, 1)); /* skips without a cache */
     for (int i = 0; i < 70; i++) {
         e[i] = engine_new(64, 1);
         assert_true(registers(e[i], base, PAGES * PAGE));
@@ -416,7 +414,7 @@ static void many_engines_see_a_change(void **state)
     munmap(base, PAGES * PAGE);
 }
 
-/* What one of them lost unnoticed is lost for both. */
+/* A change that one of them missed is missed by both. */
 static void a_loss_concerns_all_engines(void **state)
 {
     struct engine *a = engine_new(64, 1), *b = engine_new(64, 1);
@@ -431,7 +429,7 @@ static void a_loss_concerns_all_engines(void **state)
                      base);
     for (int i = 0; i < 2; i++)
         assert_true(
-            registers(b, base, PAGES * PAGE)); /* what a claims cannot be watched anew */
+            registers(b, base, PAGES * PAGE)); /* memory that a claims cannot be watched anew */
     assert_true(registers(a, base, PAGES * PAGE));
     assert_false(registers(b, base, PAGES * PAGE));
     munmap(base, PAGES * PAGE);
@@ -441,7 +439,7 @@ static void a_loss_concerns_all_engines(void **state)
 
 /* ---- the end of watching ---- */
 
-/* Watches in all the ways there are: some of it moved, grown, given up, discarded in part. */
+/* Watches memory of all kinds: moved, grown, evicted, partly discarded. */
 static void watch_a_lot(struct engine *e, char *base[4])
 {
     char *moved;
@@ -467,7 +465,7 @@ static void unmap_all(char *base[4])
         munmap(base[i], PAGES * PAGE);
 }
 
-/* Runs `body` in a process of its own; a hang fails it. */
+/* Runs `body` in a process of its own; a hang fails the test. */
 static void in_a_process(void (*body)(void))
 {
     pid_t pid = fork();
@@ -519,18 +517,18 @@ static void finalize_with_a_child(void)
     child = sleeping_child();
     engine_free(e);
     must(watched_mappings() == 0, 2);
-    unmap_all(base); /* hangs when anything is watched still */
+    unmap_all(base); /* hangs if any memory is still watched */
     end_child(child);
 }
 
 static void nothing_is_watched_after_the_end(void **state)
 {
     (void)state;
-    engine_free(engine_new(64, 1)); /* skips where there is no cache */
+    engine_free(engine_new(64, 1)); /* skips without a cache */
     in_a_process(finalize_with_a_child);
 }
 
-/* A program may close what it had not opened, as one that becomes a daemon does. */
+/* A program may close descriptors that it has not opened, as when it becomes a daemon. */
 static void lose_descriptors(void)
 {
     struct engine *e = engine_new(64, 1);
@@ -541,7 +539,7 @@ static void lose_descriptors(void)
     must(close_range(3, 1000, 0) == 0, 1);
     for (int i = 0; i < 40; i++)
         must(memfd_create("the program's own", 0) >= 0, 2);
-    engine_free(e); /* hangs when it waits for the monitor's thread */
+    engine_free(e); /* hangs if it waits for the monitor's thread */
     for (int i = 0; i < 40; i++) {
         struct stat st;
         must(fstat(3 + i, &st) != 0 || st.st_size == 0, 3);
@@ -551,15 +549,15 @@ static void lose_descriptors(void)
 static void who_lost_its_descriptors_comes_to_an_end(void **state)
 {
     (void)state;
-    engine_free(engine_new(64, 1)); /* skips where there is no cache */
+    engine_free(engine_new(64, 1)); /* skips without a cache */
     in_a_process(lose_descriptors);
 }
 
-/* From now on no event can be read in this process. */
+/* Makes every later read of an event fail in this process. */
 static void break_reading(int fd)
 {
     struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), /* the number of the call */
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), /* the system call's number */
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_read, 0, 3),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 16), /* its first argument */
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)fd, 0, 1),
@@ -574,7 +572,7 @@ static void break_reading(int fd)
          77);
 }
 
-/* The lowest descriptor that is a userfaultfd: the first that the monitor opens. */
+/* Returns the lowest descriptor that is a userfaultfd: the monitor's first. */
 static int find_userfaultfd(void)
 {
     char name[64], what[64];
@@ -609,7 +607,7 @@ static void break_the_monitor(void)
     child = sleeping_child();
     await_unwatched();
     must(registers(e, base[2], PAGE), 3);
-    must(registers(e, base[2], PAGE), 4); /* and nothing is cached any more */
+    must(registers(e, base[2], PAGE), 4); /* nothing is cached any more */
     unmap_all(base);
     engine_free(e);
     end_child(child);
@@ -638,7 +636,7 @@ static void use_engine(void)
     must(watched_mappings() == 0, 4);
 }
 
-/* A child opens an engine of its own, while its parent has one or not. */
+/* A child opens its own engine, with and without one in its parent. */
 static void children_have_their_own(void **state)
 {
     struct engine *e = engine_new(64, 1);
@@ -646,10 +644,12 @@ static void children_have_their_own(void **state)
 
     (void)state;
     assert_true(registers(e, base, PAGES * PAGE));
-#ifndef __SANITIZE_THREAD__ /* it cannot follow threads of a child of many threads */
+/* ThreadSanitizer cannot follow threads created in a child of a multi-threaded process */
+#ifndef __SANITIZE_THREAD__
     in_a_process(use_engine);
 #endif
-    assert_false(registers(e, base, PAGES * PAGE)); /* its end did not concern the parent */
+    /* the child's end did not affect the parent */
+    assert_false(registers(e, base, PAGES * PAGE));
     madvise(base, PAGE, MADV_DONTNEED);
     assert_true(registers(e, base, PAGES * PAGE));
     engine_free(e);
@@ -657,7 +657,7 @@ static void children_have_their_own(void **state)
     in_a_process(use_engine);
 }
 
-/* A child that runs another program, while the parent goes on. */
+/* A child executes another program, while the parent goes on. */
 static void a_child_may_exec(void **state)
 {
     struct engine *e = engine_new(64, 1);

@@ -12,7 +12,7 @@
 
 #define PAGE     ((size_t)4096)
 #define CALL_NS  10000.0
-#define PAGE_NS  1000.0 /* holes of up to 10 pages are registered along */
+#define PAGE_NS  1000.0 /* holes of up to 10 pages are included */
 #define SOURCE   RME_ACCESS_REMOTE_READ
 #define SINK     (RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE)
 #define MAX_SEGS 64
@@ -76,7 +76,7 @@ static void expect_keys(struct fixture *f, const struct rme_mseg *seg, uint32_t 
                 fake_covers(&f->fake, seg[i].lkey, seg[i].base, seg[i].length, access));
 }
 
-/* count segments of `length` bytes, `stride` bytes apart */
+/* Makes `count` segments of `length` bytes, `stride` bytes apart. */
 static void fill(struct fixture *f, struct rme_mseg *seg, uint32_t count, size_t length,
                  size_t stride)
 {
@@ -145,14 +145,14 @@ static void neighbours_share_a_registration(void **state)
     expect_keys(f, seg, 64, SOURCE);
     end(f, hold);
 
-    /* 12 pages apart, 11 pages between: dearer than a call of its own */
+    /* 12 pages apart, 11 pages between: costs more than a separate call */
     fill(f, seg, 16, 100, 12 * PAGE);
     assert_int_equal(rme_mreg_acquire(f->mreg, seg, 16, SOURCE, &hold), 0);
     assert_int_equal(f->fake.regs, 1 + 16);
     expect_keys(f, seg, 16, SOURCE);
     end(f, hold);
 
-    /* 11 pages apart, 10 between: worth it */
+    /* 11 pages apart, 10 between: costs less */
     fill(f, seg, 16, 100, 11 * PAGE);
     assert_int_equal(rme_mreg_acquire(f->mreg, seg, 16, SOURCE, &hold), 0);
     assert_int_equal(f->fake.regs, 1 + 16 + 1);
@@ -192,7 +192,7 @@ static void a_hole_that_is_refused(void **state)
     assert_int_equal(f->fake.regs, 8);
     end(f, hold);
     rme_log_drain(f->log);
-    assert_int_equal(f->seen.lines, 0); /* no refusal worth a word */
+    assert_int_equal(f->seen.lines, 0); /* no log line for this refusal */
     assert_int_equal(atomic_load(&f->pin.refused), 0);
     stop(f);
 }
@@ -207,7 +207,7 @@ static void memory_that_is_not_there(void **state)
     fill(f, seg, 16, 100, 12 * PAGE);
     f->fake.hole = (char *)seg[9].base + 50;
     assert_int_equal(rme_mreg_acquire(f->mreg, seg, 16, SOURCE, &hold), -EFAULT);
-    assert_int_equal(fake_live(&f->fake), 0); /* nothing is held */
+    assert_int_equal(fake_live(&f->fake), 0); /* nothing stays registered */
     stop(f);
 }
 
@@ -279,9 +279,9 @@ static void use(struct fixture *f, char *base, size_t length, unsigned access)
 }
 
 /*
- * The page `gone` was unmapped.  The unmap returned as soon as its event was read; who takes
- * the lock from then on (as a lookup does) finds that the reader has acted on it, while a
- * glance without the lock may come a moment too early.
+ * Reaps after the page `gone` was unmapped. The unmap returned when its event was read, perhaps
+ * before the reader has handled it. Taking the lock, as a lookup does, waits for that; a check
+ * without the lock may come too early.
  */
 static void reap_unmapped(struct fixture *f, char *gone)
 {
@@ -338,11 +338,11 @@ static void rights_imply_others(void **state)
     use(f, f->memory, PAGE, SINK);
     assert_int_equal(f->fake.regs, 1);
     use(f, f->memory + 2 * PAGE, PAGE, RME_ACCESS_LOCAL);
-    use(f, f->memory + 2 * PAGE, PAGE, SOURCE); /* also does what the first one did … */
+    use(f, f->memory + 2 * PAGE, PAGE, SOURCE); /* also covers the first one's use … */
     use(f, f->memory + 2 * PAGE, PAGE, RME_ACCESS_LOCAL);
     assert_int_equal(f->fake.regs, 3);
     rme_mreg_reap(f->mreg);
-    assert_int_equal(fake_live(&f->fake), 2); /* … which is gone */
+    assert_int_equal(fake_live(&f->fake), 2); /* … which was dropped */
     stop(f);
 }
 
@@ -353,7 +353,7 @@ static void bounds_evict_the_oldest(void **state)
     (void)state;
     for (int i = 0; i < 4; i++)
         use(f, f->memory + i * 10 * PAGE, PAGE, SOURCE);
-    use(f, f->memory, PAGE, SOURCE); /* the first is the youngest now */
+    use(f, f->memory, PAGE, SOURCE); /* the first is now the youngest */
     use(f, f->memory + 100 * PAGE, PAGE, SOURCE);
     assert_int_equal(atomic_load(&f->pin.evictions), 1);
     use(f, f->memory, PAGE, SOURCE);
@@ -374,7 +374,7 @@ static void bytes_are_bounded(void **state)
         use(f, f->memory + (size_t)i * 8 * PAGE, 3 * PAGE, SOURCE);
     rme_mreg_reap(f->mreg);
     assert_int_equal(fake_live(&f->fake), 2);
-    use(f, f->memory, 9 * PAGE, SOURCE); /* too large to keep */
+    use(f, f->memory, 9 * PAGE, SOURCE); /* too large to cache */
     assert_int_equal(fake_live(&f->fake), 2);
     stop(f);
 }
@@ -442,7 +442,7 @@ static void a_moved_mapping_is_seen(void **state)
     stop(f);
 }
 
-/* The unmap comes in the middle of the registration. */
+/* Unmaps in the middle of the registration. */
 struct in_between {
     char *at;
     int times;
@@ -457,7 +457,7 @@ static void unmap_once(void *arg)
              -1, 0);
 }
 
-/* KiB of transparent huge pages in the mappings that overlap [from, to). */
+/* Returns the KiB of transparent huge pages in mappings that overlap [from, to). */
 static unsigned long huge_kib(const char *from, const char *to)
 {
     FILE *maps = fopen("/proc/self/smaps", "r");
@@ -476,7 +476,7 @@ static unsigned long huge_kib(const char *from, const char *to)
     return sum;
 }
 
-/* Since Linux 6.7 the kernel tells where they are. */
+/* Returns whether the kernel reports their places, since Linux 6.7. */
 static bool huge_pages_are_known(void)
 {
     struct utsname name;
@@ -505,14 +505,14 @@ static void huge_pages_stay_whole(void **state)
         stop(f);
         skip();
     }
-    use(f, base + PAGE, 2 * huge, SOURCE); /* from inside one to inside another */
+    use(f, base + PAGE, 2 * huge, SOURCE); /* from the middle of one to the middle of another */
     assert_int_equal(huge_kib(base, base + 4 * huge), before);
-    use(f, base + 3 * huge + PAGE, PAGE, SOURCE); /* the first one is given up */
+    use(f, base + 3 * huge + PAGE, PAGE, SOURCE); /* evicts the first one */
     rme_mreg_reap(f->mreg);
     assert_int_equal(f->fake.regs, 2);
     assert_int_equal(fake_live(&f->fake), 1);
     assert_int_equal(huge_kib(base, base + 4 * huge), before);
-    assert_int_equal(munmap(base + 3 * huge + PAGE, PAGE), 0); /* and is seen all the same */
+    assert_int_equal(munmap(base + 3 * huge + PAGE, PAGE), 0); /* the change is detected */
     reap_unmapped(f, base + 3 * huge + PAGE);
     assert_int_equal(fake_live(&f->fake), 0);
     munmap(all, 5 * huge);
@@ -530,8 +530,8 @@ static void an_unmap_while_registering_is_seen(void **state)
     f->fake.during = unmap_once;
     f->fake.during_arg = &between;
     use(f, f->memory, 4 * PAGE, SOURCE);
-    /* It served its operation and is not used again, whether or not the monitor told of it
-     * yet. */
+    /* The registration served its operation and is not used again, whether or not the monitor
+     * has reported the change yet. */
     assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SOURCE, &hold), -EAGAIN);
     rme_mreg_reap(f->mreg);
     assert_int_equal(fake_live(&f->fake), 0);
@@ -555,7 +555,7 @@ static void groups_are_cached_by_their_segments(void **state)
         end(f, hold);
     }
     assert_int_equal(f->fake.regs, 1);
-    use(f, f->memory + PAGE, 10, SINK); /* a hole: registered, but nobody promised it */
+    use(f, f->memory + PAGE, 10, SINK); /* a hole: registered, but not promised to the host */
     assert_int_equal(f->fake.regs, 2);
     stop(f);
 }
@@ -591,7 +591,7 @@ static void the_cache_gives_way(void **state)
     stop(f);
 }
 
-/* What died counts against the limit until it is reaped, with a cache and without. */
+/* Dead registrations count against the limit until reaped, with and without a cache. */
 static void the_dead_give_way(void **state)
 {
     struct rme_mreg_hold *hold;
@@ -647,9 +647,9 @@ static void hints_are_bounded(void **state)
     unsigned count = 0;
 
     (void)state;
-    /* a quarter of the cache is left of it */
+    /* limited to a quarter of the cache */
     rme_mreg_hint(f->mreg, f->memory, 200 * PAGE, SOURCE);
-    rme_mreg_hint(f->mreg, f->memory + 200 * PAGE, PAGE, SOURCE); /* and nothing of this */
+    rme_mreg_hint(f->mreg, f->memory + 200 * PAGE, PAGE, SOURCE); /* ignored */
     rme_mreg_warm(f->mreg);
     assert_int_equal(f->fake.regs, 1);
     assert_int_equal(atomic_load(&f->pin.bytes), 16 * PAGE);
@@ -659,18 +659,18 @@ static void hints_are_bounded(void **state)
     for (; rme_mreg_wants_warming(f->mreg); count++)
         rme_mreg_warm(f->mreg);
     assert_int_equal(count, 8);
-    f->fake.refuse = ENOMEM; /* a refusal is nobody's business */
+    f->fake.refuse = ENOMEM; /* a refusal of a hint is not counted */
     rme_mreg_hint(f->mreg, f->memory + 50 * PAGE, PAGE, SOURCE);
     rme_mreg_warm(f->mreg);
     assert_int_equal(atomic_load(&f->pin.refused), 0);
     f->fake.refuse = 0;
-    rme_mreg_hint(f->mreg, f->memory, 2 * PAGE, SINK); /* too late: it is in use already */
+    rme_mreg_hint(f->mreg, f->memory, 2 * PAGE, SINK); /* too late: already in use */
     rme_mreg_warm(f->mreg);
     assert_int_equal(f->fake.regs, 9);
     stop(f);
 }
 
-/* What the hint was about has been discarded. */
+/* The hinted memory has been discarded. */
 static void hints_are_forgotten(void **state)
 {
     struct fixture *f = start_cached(16, 1 << 20);
@@ -691,14 +691,14 @@ static void hints_are_forgotten(void **state)
     stop(f);
 }
 
-/* A block may be given back at any time, with its slab. */
+/* A block, and its slab, may be freed at any time. */
 static void hints_leave_blocks_alone(void **state)
 {
     struct fixture *f = start_cached(16, 1 << 20);
     char *block;
 
     (void)state;
-    f->pin.keys_open = true; /* a block has no key to be read before somebody needs it */
+    f->pin.keys_open = true; /* a block gets no key for reading before one is needed */
     block = rme_zone_alloc(f->zone, 8192);
     assert_int_equal(f->fake.regs, 1);
     rme_mreg_hint(f->mreg, block, 8192, SOURCE);
@@ -709,7 +709,7 @@ static void hints_leave_blocks_alone(void **state)
     stop(f);
 }
 
-/* The registration of a key is this and nothing beside it. */
+/* Checks that the key's registration covers this range and nothing around it. */
 static void expect_exactly(struct fixture *f, uint64_t key, const char *base, size_t length,
                            unsigned access)
 {
@@ -719,7 +719,7 @@ static void expect_exactly(struct fixture *f, uint64_t key, const char *base, si
     assert_false(fake_covers(&f->fake, key, base, 1, RME_ACCESS_REMOTE & ~access));
 }
 
-/* Keys that open registrations: no rest of a page, no hole; kept all the same. */
+/* Keys that open whole registrations: no page remainders, no holes; cached. */
 static void what_is_shown_is_exact(void **state)
 {
     struct fixture *f = start_cached(100, 1 << 20);
@@ -731,29 +731,29 @@ static void what_is_shown_is_exact(void **state)
     (void)state;
     f->pin.keys_open = true;
     assert_int_equal(rme_mreg_acquire(f->mreg, seg, 3, SINK, &hold), 0);
-    assert_int_equal(f->fake.regs, 2); /* the two that touch, and the third */
+    assert_int_equal(f->fake.regs, 2); /* the two adjacent ones, and the third */
     assert_int_equal(seg[0].rkey, seg[1].rkey);
     expect_exactly(f, seg[0].rkey, f->memory + 100, 5900, SINK);
     expect_exactly(f, seg[2].rkey, f->memory + 2 * PAGE, 10, SINK);
     end(f, hold);
     use(f, f->memory + 200, 5000, SINK); /* part of it */
     assert_int_equal(f->fake.regs, 2);
-    use(f, f->memory + 99, 10, SINK); /* in the same page, but no part */
+    use(f, f->memory + 99, 10, SINK); /* in the same page, but outside */
     use(f, f->memory + 99, 10, SOURCE);
     assert_int_equal(f->fake.regs, 4);
-    munmap(f->memory, PAGE); /* of which each knows */
+    munmap(f->memory, PAGE); /* overlaps each of them */
     use(f, f->memory + 2 * PAGE, 10, SINK);
     assert_int_equal(f->fake.regs, 4);
     rme_mreg_reap(f->mreg);
     assert_int_equal(fake_live(&f->fake), 1);
-    use(f, f->memory + 30 * PAGE, 3 * PAGE, RME_ACCESS_LOCAL); /* nobody is shown this */
+    use(f, f->memory + 30 * PAGE, 3 * PAGE, RME_ACCESS_LOCAL); /* not opened to a peer */
     use(f, f->memory + 30 * PAGE + 5, 3 * PAGE - 5, RME_ACCESS_LOCAL);
     assert_int_equal(f->fake.regs, 5);
     stop(f);
 }
 
-/* And for one operation alone: neither zone nor cache has it, and a block serves others only
- * when its key is dead. */
+/* Keys for one operation alone: neither zone nor cache keeps them, and a block is reused only
+ * when its key is invalid. */
 static void what_is_shown_is_for_one_operation(void **state)
 {
     struct fixture *f = start_cached(100, 1 << 20);
@@ -763,7 +763,7 @@ static void what_is_shown_is_for_one_operation(void **state)
 
     (void)state;
     f->pin.keys_open = f->pin.each = true;
-    use(f, f->memory, 3 * PAGE, RME_ACCESS_LOCAL_WRITE); /* cached, for us */
+    use(f, f->memory, 3 * PAGE, RME_ACCESS_LOCAL_WRITE); /* cached, for local use */
     assert_int_equal(f->fake.regs, 1);
     assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SINK, &hold), -EAGAIN);
     assert_int_equal(rme_mreg_acquire(f->mreg, &seg, 1, SINK, &hold), 0);
@@ -776,7 +776,7 @@ static void what_is_shown_is_for_one_operation(void **state)
     assert_false(fake_covers(&f->fake, seg.rkey, f->memory + 100, 1, 0));
     end(f, other);
     assert_int_equal(fake_live(&f->fake), 1);
-    /* what is made ready is for us */
+    /* a hint registers for local use */
     rme_mreg_hint(f->mreg, f->memory + 20 * PAGE, PAGE, SINK);
     rme_mreg_warm(f->mreg);
     assert_int_equal(fake_live(&f->fake), 2);

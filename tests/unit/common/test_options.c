@@ -206,8 +206,8 @@ static void refuse(const void *fabric, const char *because)
     assert_non_null(strstr(said, RME_RELEASE));
 }
 
-/* A fabric of another release, or whose table is another, is refused before anything else of
- * that is read. */
+/* A fabric of another release, or with another table, is refused before the rest of the table
+ * is read. */
 static void knows_its_own_release(void **state)
 {
     static const struct {

@@ -27,13 +27,13 @@ static void eager_gives_way_where_it_is_slower(void **state)
     assert_int_equal(rme_plan_eager_max(&measured, 4000, 64 * KIB), 4000);
     assert_int_equal(rme_plan_eager_max(&measured, 4000, 1000), 1000);
     assert_int_equal(rme_plan_eager_max(&measured, 4000, 0), 0);
-    /* however slow the processor seemed, small messages stay as they are */
+    /* for a very slow processor the limit for small messages stays */
     measured.copy_warm = 100;
     assert_int_equal(rme_plan_eager_max(&measured, 64 * KIB, 64 * KIB), 4608);
     measured.copy_warm = 0;
     assert_int_equal(rme_plan_eager_max(&measured, 64 * KIB, 64 * KIB), 64 * KIB);
 
-    /* where it ends, the times that are shown cross, too */
+    /* at the limit the explained times cross, too */
     in.eager_max = rme_plan_eager_max(&costs, 64 * KIB, 64 * KIB);
     in.send.ready = in.recv.ready = true;
     assert_int_equal(decide(&in).proto, RME_PROTO_EAGER);
@@ -45,7 +45,7 @@ static void eager_gives_way_where_it_is_slower(void **state)
                 rme_plan_cost(&in, RME_PROTO_RNDV_WRITE, false, false, NULL));
 }
 
-/* The flow chart, each of its four ends. */
+/* The four results of the flow chart. */
 static void heavy_server_lets_the_client_work(void **state)
 {
     struct rme_plan_in in = base(MIB);
@@ -54,7 +54,7 @@ static void heavy_server_lets_the_client_work(void **state)
     in.recv.load_ops = 65;
     in.send.load_ops = 1000;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-    in.recv.load_ops = 64; /* not heavy any more: the less loaded receiver reads */
+    in.recv.load_ops = 64; /* not loaded any more: the less loaded receiver reads */
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
 
     in = base(MIB);
@@ -118,7 +118,7 @@ static void slow_reads_are_avoided(void **state)
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
 }
 
-/* What could be read is offered, whatever the loads are now. */
+/* Readable memory is offered for any current loads. */
 static void offers(void **state)
 {
     struct rme_plan_in in = base(MIB);
@@ -151,7 +151,7 @@ static void what_was_not_offered_is_not_read(void **state)
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
     in.nothing_to_read = true;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-    in.prefer = RME_PREFER_READ; /* whoever wants reads asks for the memory */
+    in.prefer = RME_PREFER_READ; /* a receiver that prefers reads asks for the memory */
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
 }
 
@@ -169,7 +169,7 @@ static void invites(void **state)
     assert_false(decide(&in).invite);
     in.recv.kept = true;
     assert_true(decide(&in).invite);
-    in.bytes = 64 * KIB - 1; /* kept, but too small to wait for the second use */
+    in.bytes = 64 * KIB - 1; /* cached, but too small to pay off at the second use */
     assert_false(decide(&in).invite);
     in.recv.ready = true;
     in.bytes = RME_INVITE_LEAST;
@@ -210,7 +210,8 @@ static void single_use_registration_must_pay(void **state)
     assert_false(decide(&in).send_pack);
 }
 
-/* The first use of memory whose registration is kept pays for the later ones. */
+/* Memory whose registration will be cached is registered at its first use, though a copy would
+ * cost less. */
 static void kept_registrations_are_not_for_one_use(void **state)
 {
     struct rme_plan_in in = base(150000);
@@ -229,7 +230,7 @@ static void kept_registrations_are_not_for_one_use(void **state)
     assert_true(decide(&in).send_pack);
 }
 
-/* A message that does not fit the processor's caches is copied at the cold rate. */
+/* A message larger than the processor's caches is copied at the cold rate. */
 static void large_copies_are_cold(void **state)
 {
     struct rme_costs both = costs;
@@ -242,17 +243,17 @@ static void large_copies_are_cold(void **state)
     assert_true(decide(&in).send_pack);
     in.bytes++;
     assert_false(decide(&in).send_pack);
-    in.bytes = 128 * KIB; /* together with other copies they do not fit, either */
+    in.bytes = 128 * KIB; /* together with other copies it does not fit, either */
     in.send.packed = 128 * KIB;
     assert_true(decide(&in).send_pack);
     in.send.packed++;
     assert_false(decide(&in).send_pack);
     in.send.packed = 0;
-    in.recv.packed = MIB; /* the other side's caches are others */
+    in.recv.packed = MIB; /* the other side has its own caches */
     assert_true(decide(&in).send_pack);
 }
 
-/* Gathering in place costs requests, and by costs these count. */
+/* Gathering in place costs requests, which count in the costs. */
 static void requests_have_a_price(void **state)
 {
     struct rme_costs dear = costs;
@@ -262,7 +263,7 @@ static void requests_have_a_price(void **state)
     in.pack_threshold = 0;
     in.send.segments = 100;
     assert_false(decide(&in).send_pack);
-    dear.post = 40000; /* 3 more of them cost more than a copy does */
+    dear.post = 40000; /* 3 more requests cost more than a copy */
     in.costs = &dear;
     assert_true(decide(&in).send_pack);
     in.max_sge = 100;
@@ -295,7 +296,7 @@ static void huge_sizes(void **state)
     assert_true(rme_plan_cost(&in, decide(&in).proto, false, false, NULL) > 0);
 }
 
-/* The row that is marked in the explanation; the text of all of it is the caller's to free. */
+/* Returns the row marked in the explanation; the caller frees the text. */
 static const char *chosen_row(const struct rme_plan_in *send, const struct rme_plan_in *recv,
                               char **text)
 {
@@ -325,7 +326,7 @@ static void explains_what_is_decided(void **state)
     assert_non_null(strstr(text, "rendezvous read"));
     free(text);
 
-    /* what is kept is used by units, as it was registered; what is registered, at once */
+    /* cached memory is used in fragments, as it was registered; registered memory at once */
     in = base(8 * MIB);
     in.unit = MIB;
     in.send.kept = in.recv.kept = true;
@@ -340,8 +341,8 @@ static void explains_what_is_decided(void **state)
     free(text);
 }
 
-/* Costs of very different machines, messages of all sizes and shapes: what is shown is what
- * each end is told when it asks. */
+/* Costs of very different machines, messages of all sizes and shapes: the explanation agrees
+ * with each end's decision. */
 static void explains_the_very_decisions(void **state)
 {
     static const struct rme_costs machines[] = {
@@ -412,8 +413,8 @@ static void explains_the_very_decisions(void **state)
     assert_true(packed > 50);
 }
 
-/* Memory that the receiver has lent is used where copies cost less than messages, and where a
- * rendezvous would copy as well. */
+/* The eager ring is used where copies cost less than messages, and where a rendezvous would
+ * copy as well. */
 static void lent_memory_is_used_where_it_pays(void **state)
 {
     struct rme_costs slow = costs;
@@ -425,7 +426,7 @@ static void lent_memory_is_used_where_it_pays(void **state)
     assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
     assert_int_equal(decide(&in).requests, 1);
     assert_false(decide(&in).offer);
-    in.bytes = 64 * KIB + 1; /* there is no room for it */
+    in.bytes = 64 * KIB + 1; /* too large for the ring */
     assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
     in.bytes = 16 * KIB;
     in.fast_max = 0;
@@ -443,8 +444,11 @@ static void lent_memory_is_used_where_it_pays(void **state)
     assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
 }
 
-/* With enough under way nobody waits for the messages of a rendezvous: what that need not copy
- * goes so, and the number is shown.  What it would copy as well stays. */
+/*
+ * With enough messages in flight a rendezvous' own messages add no delay: a message that a
+ * rendezvous does not copy then takes rendezvous, and the explanation gives the number. A
+ * message that a rendezvous would copy as well stays in the ring.
+ */
 static void in_a_crowd_copies_count(void **state)
 {
     struct rme_plan_in in = base(12000);
@@ -472,7 +476,7 @@ static void in_a_crowd_copies_count(void **state)
     in.bytes = 7999; /* a rendezvous copies it */
     in.under_way = 1000000;
     assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
-    in.bytes = 60000; /* alone it does not go there either */
+    in.bytes = 60000; /* does not go through the ring when alone, either */
     assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
     assert_false(decide(&in).crowded);
     in.bytes = 7999;
@@ -482,8 +486,8 @@ static void in_a_crowd_copies_count(void **state)
     free(text);
 }
 
-/* What is written there is gathered where to find and hold the memory costs less than a copy,
- * and is shown so. */
+/* A message for the ring is gathered where finding and holding its memory costs less than a
+ * copy; the explanation agrees. */
 static void gathers_where_it_pays(void **state)
 {
     struct rme_costs some = costs;
@@ -492,13 +496,14 @@ static void gathers_where_it_pays(void **state)
 
     (void)state;
     some.find =
-        700; /* and 300, and a segment of 20: a copy of 10,000 bytes, and a piece of 20 */
+        /* plus 300, and a segment of 20, equals a copy of 10,000 bytes and a piece of 20 */
+        700;
     some.hold = 300;
     in.costs = &some;
     in.recv = (struct rme_plan_side){0};
     in.fast_max = 64 * KIB;
     in.gathers = true;
-    assert_true(decide(&in).send_pack); /* nobody knows whether it is registered */
+    assert_true(decide(&in).send_pack); /* not known to be registered */
     in.send.kept = true;
     in.bytes = 10001;
     assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
@@ -511,7 +516,7 @@ static void gathers_where_it_pays(void **state)
     assert_true(decide(&in).send_pack);
     assert_memory_equal(chosen_row(&in, &in, &text), "fast write         copy    copy", 30);
     free(text);
-    in.send.ready = true; /* it is, and need not be looked for */
+    in.send.ready = true; /* registered, and found without a lookup */
     in.bytes = 3001;
     in.eager_max = 2000;
     assert_false(decide(&in).send_pack);
@@ -521,17 +526,17 @@ static void gathers_where_it_pays(void **state)
     in.send.segments = 30;
     assert_false(decide(&in).send_pack);
     assert_int_equal(decide(&in).requests, 1);
-    in.send.segments = 31; /* a second request */
+    in.send.segments = 31; /* needs a second request */
     assert_false(decide(&in).send_pack);
     assert_int_equal(decide(&in).requests, 2);
-    some.post = 2000; /* for which the copy costs less */
+    some.post = 2000; /* makes the copy cheaper */
     assert_true(decide(&in).send_pack);
     in.send.segments = 1;
     in.gathers = false;
     assert_true(decide(&in).send_pack);
 }
 
-/* No line of the explanation has a better time than the one chosen, where the costs decide. */
+/* Where costs decide, no line of the explanation has a better time than the chosen one. */
 static void the_best_is_chosen_where_costs_decide(void **state)
 {
     unsigned choices = 0;
@@ -588,7 +593,7 @@ static void measures(void **state)
     assert_true(got.reg_call > 0);
     assert_true(got.reg_page >= 0);
     assert_int_equal(fake_live(&fake), 0);
-    /* three times exactly what is preset is not by chance */
+    /* equals the preset three times only if it was not measured */
     for (int i = 0; i < 3 && got.copy_piece == rme_costs_preset.copy_piece; i++)
         rme_costs_measure(&fake_ops, fake_fabric(&fake), true, &got);
     assert_true(got.copy_piece >= 0 && got.copy_piece != rme_costs_preset.copy_piece);
@@ -596,13 +601,13 @@ static void measures(void **state)
     rme_costs_measure(&fake_ops, fake_fabric(&fake), true, &got);
     assert_true(got.reg_call == rme_costs_preset.reg_call);
     assert_true(got.message == rme_costs_preset.message);
-    fake.caps.message_ns = 12345; /* who knows it better than the preset says so */
+    fake.caps.message_ns = 12345; /* a fabric's own figure replaces the preset */
     rme_costs_measure(&fake_ops, fake_fabric(&fake), true, &got);
     assert_true(got.message == 12345);
     ops.measure = pieces_are_unknown;
     rme_costs_measure(&ops, fake_fabric(&fake), true, &got);
     assert_true(got.sge == rme_costs_preset.sge);
-    ops.measure = pieces_cost; /* what is less than preset cannot be told from nothing */
+    ops.measure = pieces_cost; /* less than the preset is below the resolution */
     rme_costs_measure(&ops, fake_fabric(&fake), true, &got);
     assert_true(got.sge == 4321 && got.post == rme_costs_preset.post);
     assert_true(got.read == 8765 && rme_costs_preset.read == 0);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * What a holder of lent memory (fast.c, fast_hold.c) writes there quietly, and what it gathers
- * from the host's memory: which completions are waited for, and when a send is over.
- */
+/* Unsignalled writes to an eager ring (fast.c, fast_hold.c), and gathering from the host's
+ * memory: which completions are requested, and when a send is complete. */
 #include "engine/engine.h"
 #include "scripted.h"
 
@@ -50,7 +48,7 @@ static void lend_with(const char *options)
     script.quieted = 0;
     hello.flags |= RME_HELLO_F_FAST;
     scripted_open(options, &hello);
-    scripted.have += CREDITS - 8; /* it takes 8 for granted */
+    scripted.have += CREDITS - 8; /* the script assumes 8 */
     grant();
 }
 
@@ -59,7 +57,7 @@ static void lend_quietly(void)
     lend_with(OPTIONS);
 }
 
-/* The peer takes all that is there, and says so. */
+/* Sends n messages, which the peer consumes and acknowledges. */
 static void send_many(unsigned n, size_t size)
 {
     static struct posted send;
@@ -73,19 +71,19 @@ static void send_many(unsigned n, size_t size)
     }
 }
 
-/* The peer's credits give the places back: one completion in 16 is asked for. */
+/* The peer's credits return the places: one write in 16 is signalled. */
 static void few_are_reported(void **state)
 {
     (void)state;
     lend_quietly();
     send_many(96, SIZE);
     assert_int_equal(count_of("sends_fast"), 96);
-    assert_int_equal(script.xfers, 96); /* our device has said nothing */
+    assert_int_equal(script.xfers, 96); /* no completion yet */
     assert_int_equal(script.quieted, 96 - 96 / 16);
     assert_int_equal(count_of("fast_full"), 0);
 }
 
-/* What describes them is needed until they are reported: no more than 128. */
+/* Descriptors of writes are needed until a completion covers them: at most 128. */
 static void not_too_many_are_not_reported(void **state)
 {
     (void)state;
@@ -99,7 +97,8 @@ static void not_too_many_are_not_reported(void **state)
     assert_true(count_of("sends_fast") >= 148);
 }
 
-/* What is not reported needs nothing to come back: a place that the peer has not taken does. */
+/* An unsignalled write does not delay reuse, but a place that the peer has not consumed
+ * does. */
 static void a_place_waits_for_the_peer(void **state)
 {
     static struct posted send[7];
@@ -116,8 +115,8 @@ static void a_place_waits_for_the_peer(void **state)
     assert_int_equal(count_of("sends_fast"), 6);
 }
 
-/* RELEASE goes behind quiet writes at once, as a transfer that is not; the stage goes when that
- * is complete.  The peer may lend memory again before. */
+/* RELEASE follows unsignalled writes at once, as a signalled transfer; the staging buffer is
+ * freed when it completes. The peer may grant memory again before. */
 static void returns_behind_quiet_writes(void **state)
 {
     (void)state;
@@ -130,15 +129,15 @@ static void returns_behind_quiet_writes(void **state)
     grant();
     send_many(3, SIZE);
     assert_int_equal(count_of("sends_fast"), 5);
-    script_finish(5); /* of the first two, */
-    script_finish(3); /* and RELEASE: the other comes last */
+    script_finish(5); /* completes the first two, */
+    script_finish(3); /* and RELEASE: the other one last */
     scripted_run();
     send_many(1, SIZE);
     script_finish(3);
     scripted_run();
     send_many(12, SIZE);
     assert_int_equal(script.quieted, 2 + 16 - 1);
-    say(RME_WIRE_WITHDRAW); /* one is not quiet: it is waited for */
+    say(RME_WIRE_WITHDRAW); /* one is signalled: it is waited for */
     assert_int_equal(scripted_count(RME_WIRE_RELEASE), 1);
     while (script.xfers > 0)
         script_finish(0);
@@ -147,9 +146,9 @@ static void returns_behind_quiet_writes(void **state)
     assert_int_equal(count_of("protocol_errors"), 0);
 }
 
-/* ---- The holder, where the host's memory is registered ---- */
+/* ---- The user, with registered host memory ---- */
 
-/* Memory that the engine handed out. */
+/* Makes a list of memory from rme_memory_alloc. */
 static struct rme_list piece(void **base, int64_t *length)
 {
     base[0] = rme_memory_alloc(scripted.rme, SIZE);
@@ -167,7 +166,7 @@ static void send_list(struct posted *p, const struct rme_list *list, int32_t tag
     scripted_run();
 }
 
-/* It is not copied, and is over when the write is. */
+/* A gathered message is not copied, and complete when the write is. */
 static void gathers_what_is_registered(void **state)
 {
     static struct posted send;
@@ -185,16 +184,16 @@ static void gathers_what_is_registered(void **state)
     assert_int_equal(count_of("fast_gathered"), 1);
     assert_int_equal(count_of("bytes_copied"), copied);
     assert_int_equal(script.segments, 2);
-    assert_int_equal(script.quieted, 0); /* its host waits */
+    assert_int_equal(script.quieted, 0); /* signalled: its host waits */
     assert_int_equal(send.reports, 0);
-    assert_int_equal(rme_cancel(scripted.rme, send.id), 0); /* too late */
+    assert_int_equal(rme_cancel(scripted.rme, send.id), 0); /* too late to cancel */
     scripted_run();
     assert_int_equal(send.reports, 0);
     script_finish(0);
     scripted_run();
     scripted_check(&send, 0);
     assert_int_equal(count_of("registrations"), regs);
-    list.count = 8; /* more pieces than one write has room for */
+    list.count = 8; /* more pieces than one write gathers */
     for (int i = 1; i < 8; i++) {
         base[i] = base[0];
         length[i] = 100;
@@ -216,7 +215,7 @@ static void gathers_no_more_than_the_device_takes(void **state)
 
     (void)state;
     script.max_sge = 3;
-    lend_with(OPTIONS ",regcache_entries=16"); /* lists are looked for, too */
+    lend_with(OPTIONS ",regcache_entries=16"); /* so that lists are looked up, too */
     script.max_sge = 0;
     list = piece(base, length);
     base[2] = base[1] = base[0];
@@ -228,7 +227,7 @@ static void gathers_no_more_than_the_device_takes(void **state)
     assert_int_equal(count_of("fast_gathered"), 0);
     list.count = 2;
     send_list(&send, &list, 1);
-    if (!rme_mreg_caches(scripted.rme->mreg)) { /* as under valgrind: no list is looked for */
+    if (!rme_mreg_caches(scripted.rme->mreg)) { /* as under valgrind: lists are not looked up */
         scripted_check(&send, 0);
         assert_int_equal(count_of("fast_gathered"), 0);
         assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
@@ -243,7 +242,7 @@ static void gathers_no_more_than_the_device_takes(void **state)
     assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
 }
 
-/* Small ones are, and what is not registered is and not registered for it. */
+/* Small messages are copied; so are unregistered ones, which are not registered for it. */
 static void copies_where_that_costs_less(void **state)
 {
     static struct posted send;
@@ -264,7 +263,8 @@ static void copies_where_that_costs_less(void **state)
     assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
 }
 
-/* The peer has it before our device says so: the host hears of its send, then of the answer. */
+/* The peer gets the message before our completion: the send is reported first, then the
+ * answer. */
 static void the_answer_proves_it(void **state)
 {
     static struct posted send, other, answer;
@@ -296,8 +296,8 @@ static void the_answer_proves_it(void **state)
     assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
 }
 
-/* The peer has it, and the host gives the memory back; our device, to which the network owes a
- * receipt, may read it once more. */
+/* The peer has the message, and the host frees the memory; our device, still without the
+ * network's acknowledgement, may read it once more. */
 static void what_is_gathered_stays_registered(void **state)
 {
     static struct posted send[2];
@@ -329,7 +329,7 @@ static void what_is_gathered_stays_registered(void **state)
     }
 }
 
-/* Nor can the host's own memory be held where it comes on demand: it is copied. */
+/* Host memory with on-demand paging cannot be held, either: it is copied. */
 static void what_comes_on_demand_is_copied(void **state)
 {
     struct rme_mseg host = {.base = memory, .length = SIZE};
@@ -350,7 +350,7 @@ static void what_comes_on_demand_is_copied(void **state)
     scripted_check(&send[0], 0);
     assert_int_equal(count_of("sends_fast"), 1);
     assert_int_equal(count_of("fast_gathered"), 0);
-    list = piece(base, length); /* of a zone, which is pinned */
+    list = piece(base, length); /* from a zone, which is pinned */
     send_list(&send[1], &list, 1);
     assert_int_equal(count_of("fast_gathered"), 1);
     script_finish(0);
@@ -359,7 +359,7 @@ static void what_comes_on_demand_is_copied(void **state)
     assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
 }
 
-/* WITHDRAW waits for it; the end of the link ends it. */
+/* WITHDRAW waits for the gathered write; the end of the link ends it. */
 static void what_is_gathered_ends_with_its_link(void **state)
 {
     static struct posted send[2];
@@ -380,7 +380,7 @@ static void what_is_gathered_ends_with_its_link(void **state)
     send_list(&send[1], &list, 1);
     assert_int_equal(count_of("fast_gathered"), 2);
     scripted.keeps = true;
-    say(RME_WIRE_RELEASE); /* of nothing: a protocol error */
+    say(RME_WIRE_RELEASE); /* without a ring: a protocol error */
     scripted_run();
     assert_int_equal(count_of("peers"), 0);
     script_cut();

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A peer of another protocol version: each side says so in one line, which is true, and what
- * waited for the link ends.  What it may say beside is ignored.  A peer that has no time for us
- * is asked again. */
+/*
+ * A peer of another protocol version: each side logs it in one correct line, and operations
+ * that wait for the link fail. Messages of the peer with unknown types are ignored. A busy peer
+ * is asked again.
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,13 +15,13 @@
 #include "tests/fuzz/script_fabric.h"
 #include "tests/lib/clock.h"
 
-#define FOREIGN (RME_WIRE_VERSION + 1) /* the only version that the peer speaks */
+#define FOREIGN (RME_WIRE_VERSION + 1) /* only version of the peer */
 
 static struct rme *rme;
 static int lines;
-static char said[512]; /* the last line */
+static char said[512]; /* the last log line */
 static enum rme_log_level at_level;
-static bool unlocked; /* the engine, when the line came */
+static bool unlocked; /* state of the engine's lock when the line came */
 
 static void take_line(void *arg, enum rme_log_level level, const char *line)
 {
@@ -76,12 +78,13 @@ static int tear_down(void **state)
     struct rme *closing = rme;
 
     (void)state;
-    rme = NULL; /* lines of its end come without a lock to look at */
+    rme = NULL; /* log lines of closing have no lock to check */
     rme_close(closing);
     return 0;
 }
 
-/* Progress; how many operations ended, the error of the last one in *error. */
+/* Polls; returns the number of reported operations and stores the last one's error in
+ * *error. */
 static int run(int *error)
 {
     struct rme_done done[4];
@@ -144,7 +147,7 @@ static void the_host_takes_a_line_while_no_lock_is_held(void **state)
     assert_true(unlocked);
 }
 
-/* A send to the peer, which has not answered the request for a link yet. */
+/* Posts a send to the peer, which has not answered the connection request yet. */
 static struct rme_addr *send_to(const char *name)
 {
     static char word[] = "word";
@@ -200,7 +203,7 @@ static void who_takes_us_all_the_same_is_left_in_one_line(void **state)
     rme_addr_free(addr);
 }
 
-/* What another version may say beside its own words: who does not know a type ignores it. */
+/* A later version may use further message types: unknown ones are ignored. */
 static void unknown_types_are_ignored(void **state)
 {
     static const uint8_t type[] = {0, 100, 255};
@@ -229,9 +232,10 @@ static void unknown_types_are_ignored(void **state)
     rme_addr_free(addr);
 }
 
-/* ---- Too many requests wait at the peer ---- */
+/* ---- The peer's connection backlog is full ---- */
 
-/* Until the engine has asked for a link so often; how many operations ended meanwhile. */
+/* Polls until the engine has made that many connection requests; returns the number of
+ * operations reported meanwhile. */
 static int until_asked(unsigned times, int *error)
 {
     int ended = 0;
@@ -283,7 +287,7 @@ static void who_stays_busy_is_given_up_when_the_time_is_over(void **state)
         busy();
         ended = until_asked(times + 1, &error);
     }
-    assert_in_range(rme_now() - begin, 50, 52); /* the pauses are of a millisecond */
+    assert_in_range(rme_now() - begin, 50, 52); /* the pauses have steps of a millisecond */
     assert_int_equal(ended, 1);
     assert_int_equal(error, -ECONNREFUSED);
     assert_int_equal(lines, 1);
@@ -294,7 +298,7 @@ static void who_stays_busy_is_given_up_when_the_time_is_over(void **state)
     rme_addr_free(addr);
 }
 
-/* One that is busy counts, whichever it is; but only in the round in which it was. */
+/* One busy address suffices, in any position; but only in its round. */
 static void all_parts_of_an_address_are_asked_again_when_one_was_busy(void **state)
 {
     static const int answers[][2] = {
@@ -319,7 +323,7 @@ static void all_parts_of_an_address_are_asked_again_when_one_was_busy(void **sta
 
 /* ---- A thread that is cancelled ---- */
 
-/* Is about to be cancelled, posts, and may be cancelled afterwards as before. */
+/* Posts while a cancellation is pending, and is cancellable afterwards as before. */
 static void *post_when_cancelled(void *addr)
 {
     static char word[] = "word";
@@ -335,7 +339,7 @@ static void *post_when_cancelled(void *addr)
     return error == 0 && state == PTHREAD_CANCEL_ENABLE ? addr : NULL;
 }
 
-/* Asking for a link is a system call of the fabric's, under the engine's lock. */
+/* Connecting is a system call of the fabric under the engine's lock. */
 static void a_post_that_connects_is_no_place_to_be_cancelled_at(void **state)
 {
     struct rme_addr *addr = NULL;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Where there is no block of a zone for a message the engine's last block is used, in turn:
- * nobody has it who cannot use it now.  Two peers are played here, which have their shares of
- * small zones already.
+ * The reserve block: when a zone has no block for a message the engine's last block is used, in
+ * turn. An operation that cannot use the block now does not hold it. Two peers are played here,
+ * which have used up their quotas of small zones.
  */
 #include "played.h"
 
 #define PIECE   1000u
 #define MOST    200u
-#define SMALL   40000u /* a list that a block of the reserve has room for, */
+#define SMALL   40000u /* a list that fits into a block of the reserve, */
 #define LESS    39000u
 #define MEDIUM  100000u /* and one that needs two */
 #define BLOCK   65536u
@@ -18,7 +18,7 @@
 static char from[2 * MOST * PIECE], to[2 * MOST * PIECE];
 static struct rme_addr *first;
 
-/* Sends a list to the peer, or receives it from there. */
+/* Posts a send of a list to the peer, or a receive from it. */
 static void post_list(bool sends, uint32_t bytes, int32_t tag)
 {
     void *base[MOST];
@@ -55,7 +55,7 @@ static void on_first(void)
     first = second;
 }
 
-/* A receive of the peer's that is under way, and has as much of the zones as the peer may. */
+/* Starts a receive from the peer that holds the peer's whole quota of the zones. */
 static void use_up_share(unsigned link)
 {
     uint64_t before;
@@ -66,8 +66,8 @@ static void use_up_share(unsigned link)
     assert_true(count("pack_bytes") > before);
 }
 
-/* A send to the second peer waits for its word; it can be moved through the reserve alone.
- * The name of the send. */
+/* Posts a send to the second peer, which waits for CTS and can be moved only through the
+ * reserve. Returns the send's handle. */
 static uint32_t open_two(const char *more, struct rme_hello hello)
 {
     char options[200];
@@ -87,7 +87,7 @@ static void close_two(void)
     end();
 }
 
-/* It can: nobody else has the reserve. */
+/* Checks that the second peer's send gets the reserve and completes. */
 static void second_goes_on(uint32_t handle)
 {
     unsigned xfers = script.xfers;
@@ -102,7 +102,7 @@ static void second_goes_on(uint32_t handle)
     assert_int_equal(done_.actual, SMALL);
 }
 
-/* The first peer is owed a word that cannot be said, and it has invited a send. */
+/* Invites a send of the first peer's while an acknowledgement to it cannot be sent. */
 static void invite_and_owe(void)
 {
     send_(plain, LARGE, 2);
@@ -138,8 +138,8 @@ static void an_invited_send_that_cannot_go_leaves_it_to_others(void **state)
     close_two();
 }
 
-/* An RTS is out that may be answered much later; its message was copied for an invitation that
- * was taken back. */
+/* RTS was sent and may be answered much later; its message was copied for an invitation that
+ * was cancelled. */
 static void no_copy_waits_for_an_answer(void **state)
 {
     struct rme_hello exact = usual;
@@ -163,8 +163,8 @@ static void no_copy_waits_for_an_answer(void **state)
     end();
 }
 
-/* The peer holds as many RTS as it may.  It has invited the next send, which does not fit into
- * the block. */
+/* The peer holds its maximum of RTS. It has invited the next send, which does not fit into the
+ * block. */
 static void a_send_in_turn_leaves_it_to_others(void **state)
 {
     struct rme_hello few = usual;
@@ -186,13 +186,13 @@ static void a_send_in_turn_leaves_it_to_others(void **state)
 
 /* ---- Transfers ---- */
 
-/* The last credit but one that the first peer has given goes. */
+/* Uses up the first peer's last credit but one. */
 static void use_up_credits(void)
 {
-    SAYS(CANCEL, 0, .from = 50); /* of an invitation, which is answered */
+    SAYS(CANCEL, 0, .from = 50); /* of an invitation: it is answered */
 }
 
-/* The first peer's message of so many bytes is being moved, and ends. */
+/* Completes the first peer's message, which is being moved. */
 static void first_goes_on_with(uint32_t bytes)
 {
     int before = ended;
@@ -206,7 +206,7 @@ static void first_goes_on_with(uint32_t bytes)
     assert_int_equal(errors(), 0);
 }
 
-/* It gives credits for it. */
+/* Returns credits to the first peer's message and completes it. */
 static void first_goes_on(void)
 {
     assert_int_equal(script.xfers, 0);
@@ -255,8 +255,8 @@ static void a_read_without_credits_leaves_it_to_others(void **state)
     close_two();
 }
 
-/* The parts of a message go one after the other, each when the block is free; what needs no
- * block goes past them. */
+/* The fragments of a message go one after the other, each when the block is free; messages that
+ * need no block pass. */
 static void who_waits_for_it_holds_back_no_others(void **state)
 {
     void *ready;
@@ -268,7 +268,7 @@ static void who_waits_for_it_holds_back_no_others(void **state)
     use_up_share(0);
     send_list(SMALL, 3);
     SAYS(CTS, SMALL, .to = LAST, .from = 9);
-    assert_int_equal(script.xfers, 1); /* it has the block */
+    assert_int_equal(script.xfers, 1); /* holds the block */
     on_first();
     SAYS_ON(1, CTS, SMALL, .to = handle, .from = 91);
     send_list(MEDIUM, 5);
@@ -283,7 +283,7 @@ static void who_waits_for_it_holds_back_no_others(void **state)
     run();
     assert_int_equal(ended, 1);
     assert_int_equal(rme_memory_free(rme, ready), 0);
-    for (int left = 4; left > 0; left--) { /* of transfers by the block */
+    for (int left = 4; left > 0; left--) { /* transfers from the block */
         assert_int_equal(script.xfers, 1);
         script_finish(0);
         run();
@@ -296,7 +296,8 @@ static void who_waits_for_it_holds_back_no_others(void **state)
     close_two();
 }
 
-/* Who could not be posted when the block was free lacks what others of its peer may take. */
+/* A send that had its turn and could not be posted lacks a resource that later sends of its
+ * peer might take. */
 static void none_passes_who_had_its_turn(void **state)
 {
     struct rme_hello poor = usual;
@@ -317,7 +318,7 @@ static void none_passes_who_had_its_turn(void **state)
     SAYS(CTS, SMALL, .to = of_list, .from = 9);
     assert_int_equal(script.xfers, 0);
     SAYS_ON(1, CTS, SMALL, .to = handle, .from = 91);
-    assert_int_equal(script.xfers, 1); /* the other peer's message has the block */
+    assert_int_equal(script.xfers, 1); /* the other peer's message holds the block */
     SAYS(CTS, LESS, .to = LAST, .from = 10);
     SAYS(PONG, 0, .credits = 1);
     assert_int_equal(script.xfers, 1);
@@ -332,7 +333,7 @@ static void none_passes_who_had_its_turn(void **state)
     close_two();
 }
 
-/* The peer that has had the block asks for it again when the other one waits already. */
+/* The peer that has used the block requests it again while the other one is queued. */
 static void who_waited_first_has_it_first(void **state)
 {
     const uint32_t less = SMALL - PIECE;
@@ -359,7 +360,7 @@ static void who_waited_first_has_it_first(void **state)
     close_two();
 }
 
-/* The first part waits for the block; for the second there is a block of the zone by then. */
+/* The first fragment waits for the block; a zone block becomes free for the second. */
 static void the_parts_of_a_message_keep_their_order(void **state)
 {
     uint32_t handle, share;
@@ -374,7 +375,7 @@ static void the_parts_of_a_message_keep_their_order(void **state)
     on_first();
     send_list(SMALL, 5);
     SAYS_ON(1, CTS, SMALL, .to = LAST, .from = 91);
-    assert_int_equal(script.xfers, 1); /* it has the block */
+    assert_int_equal(script.xfers, 1); /* holds the block */
     on_first();
     SAYS(CTS, SMALL, .to = handle, .from = 9);
     for (uint32_t at = 0; at < 2 * MEDIUM; at += BLOCK) {

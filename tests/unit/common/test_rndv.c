@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Moments of a message that two engines seldom bring about with each other: an engine against a
- * peer that is played here, without credits, send buffers or memory just then, or with a peer
- * that says what it should not.
+ * States of a message that two engines rarely reach with each other: an engine against a peer
+ * that is played here, at moments without credits, send buffers or memory, or with a peer that
+ * violates the protocol.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -14,8 +14,7 @@
 
 /* ---- without a send buffer, or credits ---- */
 
-/* The peer cannot know the name of a send that it was not told of; if it guesses it, that is
- * nothing. */
+/* The peer cannot know the handle of a send that was not announced; a guess has no effect. */
 static void cancel_of_a_send_that_waits(void **state)
 {
     (void)state;
@@ -88,7 +87,7 @@ static void is_invited_without_credits(void **state)
     end();
 }
 
-/* What was taken must be told before the data, and cannot be yet. */
+/* An acknowledgement must precede the data and cannot be sent yet. */
 static void is_invited_and_owes_a_word(void **state)
 {
     struct rme_hello exact = usual;
@@ -116,7 +115,7 @@ static void immediate_beyond_its_credits(void **state)
 {
     (void)state;
     begin(&usual, "");
-    script.no_tx = true; /* none are given back */
+    script.no_tx = true; /* no credits are returned */
     for (int i = 0; i < 8; i++)
         SAYS(PONG, 0, .flags = 0);
     assert_int_equal(errors(), 0);
@@ -126,10 +125,10 @@ static void immediate_beyond_its_credits(void **state)
     end();
 }
 
-/* ---- beside a peer that takes nothing ---- */
+/* ---- beside a peer that does not respond ---- */
 
-/* All transfers of the process are a peer's that takes none; another one has its turn, one
- * transfer at a time, be it with RTS and CTS or invited. */
+/* All transfers of the process belong to an unresponsive peer; another peer still gets a turn,
+ * one transfer at a time, by CTS or by INVITE. */
 static void all_transfers_are_with_a_deaf_peer(void **state)
 {
     struct rme_addr *deaf;
@@ -165,7 +164,7 @@ static void all_transfers_are_with_a_deaf_peer(void **state)
     end();
 }
 
-/* ---- at odd times ---- */
+/* ---- unusual moments ---- */
 
 static void cancelled_twice(void **state)
 {
@@ -185,7 +184,8 @@ static void cancelled_twice(void **state)
     end();
 }
 
-/* Both times the device has its transfer still; it was all, so the message is complete. */
+/* At both cancels the device still has the transfer; it was the only one, so the message is
+ * complete. */
 static void cancelled_twice_while_it_moves(void **state)
 {
     rme_id id;
@@ -206,7 +206,7 @@ static void cancelled_twice_while_it_moves(void **state)
     end();
 }
 
-/* The sender leaves a receive that has invited it. */
+/* The sender cancels a send whose receive has sent INVITE. */
 static void invited_sender_leaves(void **state)
 {
     (void)state;
@@ -219,7 +219,7 @@ static void invited_sender_leaves(void **state)
     end();
 }
 
-/* The receiver holds no more than it said. */
+/* The receiver accepts one RTS at a time. */
 static void one_rts_at_a_time(void **state)
 {
     struct rme_hello small = usual;
@@ -251,8 +251,8 @@ static void window_out_of_order(void **state)
     end();
 }
 
-/* Its first part is a copy already, as an invitation is too large for that; and of copies the
- * peer has been offered enough. */
+/* The send's first fragment is packed, which is too small for the invitation; the peer has
+ * already been offered the maximum of packed fragments. */
 static void one_offer_too_many(void **state)
 {
     enum { PIECES = 100, PIECE = 1000, OFFERS = 16 };
@@ -287,7 +287,7 @@ static char *guarded;
 static size_t guarded_bytes;
 static unsigned touched, touched_without_the_lock;
 
-/* Somebody touches guarded memory, in this very thread. */
+/* Counts an access to guarded memory, in the accessing thread. */
 static void is_touched(int number)
 {
     (void)number;
@@ -300,7 +300,7 @@ static void is_touched(int number)
         abort();
 }
 
-/* Sends a list of so many pieces of guarded memory, which is packed. */
+/* Sends a list in guarded memory, which is packed. */
 static void send_guarded(int pieces, int32_t tag)
 {
     enum { PIECE = 1000, MOST = 100 };
@@ -318,7 +318,7 @@ static void send_guarded(int pieces, int32_t tag)
     run();
 }
 
-/* Also when a block is there at once, as for the second. */
+/* Also when a block is available at once, as for the second. */
 static void long_lists_are_packed_without_the_lock(void **state)
 {
     struct sigaction act = {.sa_handler = is_touched}, before;
@@ -337,12 +337,14 @@ static void long_lists_are_packed_without_the_lock(void **state)
     assert_int_equal(sigaction(SIGSEGV, &before, NULL), 0);
     assert_int_equal(touched, 2);
     assert_int_equal(touched_without_the_lock, 2);
-    assert_int_equal(rme_counter_value(rme, "bytes_copied"), 2 * (64 << 10)); /* a unit each */
+    /* a fragment each */
+    assert_int_equal(rme_counter_value(rme, "bytes_copied"), 2 * (64 << 10));
     end();
     munmap(guarded, guarded_bytes);
 }
 
-/* We have data to write, the receiver may as well read: its invitation is declined. */
+/* While other data is being written the receiver may as well read: its invitation is
+ * declined. */
 static void is_invited_while_other_data_moves(void **state)
 {
     uint32_t first;
@@ -367,7 +369,7 @@ static void is_invited_while_other_data_moves(void **state)
     end();
 }
 
-/* We read the first part, and ask for more. */
+/* Reads the first part and requests more. */
 static void reads_a_part(void)
 {
     begin(&usual, ",rndv=read");
@@ -415,7 +417,7 @@ static void pieces_without_bytes(void **state)
     end();
 }
 
-/* ---- without memory ---- */
+/* ---- out of memory ---- */
 
 static void no_memory_for_a_large_send(void **state)
 {
@@ -426,7 +428,7 @@ static void no_memory_for_a_large_send(void **state)
     assert_int_equal(ended, 1);
     assert_int_equal(done_.error, -ENOMEM);
     no_malloc = no_calloc = 0;
-    send_(plain, LARGE, 3); /* the link is as good as before */
+    send_(plain, LARGE, 3); /* the link works as before */
     refuses(LAST);
     assert_int_equal(ended, 2);
     assert_int_equal(done_.error, -EMSGSIZE);
@@ -457,7 +459,7 @@ static void no_memory_for_an_offer(void **state)
     end();
 }
 
-/* A send that would offer its memory is stopped before its RTS. */
+/* A send that would offer its memory fails before its RTS. */
 static void no_memory_for_what_is_offered(void **state)
 {
     (void)state;
@@ -508,8 +510,8 @@ static void note_word(const struct rme_wire_message *message)
     heard[words++] = message->type;
 }
 
-/* It has taken the invitation already: the peer's receive is not for the next of the tag, which
- * would find it if it came before the CANCEL. */
+/* The send has taken the invitation already. The peer's receive must not meet the next message
+ * of the tag, which would happen if that came before CANCEL. */
 static void no_memory_for_the_transfer_of_an_invited_send(void **state)
 {
     enum { PIECES = 20, PIECE = 10000 };
@@ -575,7 +577,7 @@ static void no_memory_to_answer(void **state)
     end();
 }
 
-/* A receive that is too small: without memory to say so, only the host hears of it. */
+/* A receive that is too small: without memory for REFUSED only the host gets the error. */
 static void no_memory_to_refuse(void **state)
 {
     uint8_t buffer[RME_WIRE_HEADER_SIZE + 100] = {0};
@@ -604,7 +606,7 @@ static void no_memory_for_an_unexpected_offer(void **state)
     end();
 }
 
-/* ---- unexpected messages that a host keeps, or never takes ---- */
+/* ---- unexpected messages that the host keeps or never fetches ---- */
 
 static void unexpected_at_the_end(void **state)
 {
@@ -616,7 +618,7 @@ static void unexpected_at_the_end(void **state)
     for (int i = 0; i < SENT; i++)
         SAYS(UNEXPECTED, 0, .tag = i);
     no_calloc =
-        /* the old table serves */
+        /* the old table suffices */
         2 * (rme->protocols->lent.mask + 1) * sizeof(struct rme_keyed *);
     for (int n = 0; n < TAKEN; n++) {
         if (n == TAKEN - 1)
@@ -631,12 +633,12 @@ static void unexpected_at_the_end(void **state)
     assert_int_equal(rme_unexpected_free(rme, plain), -EINVAL);
     script_cut();
     run();
-    rme_close(rme); /* frees those that are still lent, and those that nobody asked for */
+    rme_close(rme); /* frees kept messages, and those never fetched */
     rme_addr_free(peer);
 }
 
-/* The host frees the address while a message of it is pulled: it is pulled to its end, for
- * nobody. */
+/* The host frees the address while a message from it is pulled: the pull completes and is
+ * dropped. */
 static void unexpected_of_a_freed_address(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The order of sends (send.c): those of one tag keep theirs, and hold back no others. */
+/* Order of sends (send.c): sends of one tag keep their order and do not block other tags. */
 #include "scripted.h"
 
 #define LARGE 20000
@@ -9,11 +9,11 @@
     "regcache_entries=0,spin_us=0,keepalive_ms=0,zone_bytes=64M,dont_fork=off,"                \
     "rndv=read,invite=0,pack_threshold=0"
 
-#define HUGE (1 << 20) /* surely registered, not copied */
+#define HUGE (1 << 20) /* too large to be copied: registered */
 
 static char memory[HUGE];
 
-/* The peer's host wants none of the message of the n-th RTS. */
+/* Refuses the message of the n-th RTS. */
 static void refuse_rts(unsigned n)
 {
     const struct word *rts = scripted_word(RME_WIRE_RTS, n);
@@ -69,8 +69,8 @@ static void a_host_that_takes_nothing_holds_back_its_tags_alone(void **state)
     scripted_send(&large[1], memory, LARGE, 2);
     scripted_send(&small[0], memory, SMALL, 2);
     scripted_send(&large[2], memory, LARGE, 3);
-    scripted_send(&small[1], memory, SMALL, 4); /* of a tag of its own */
-    scripted_send(&small[2], memory, SMALL, 1); /* behind one that has gone */
+    scripted_send(&small[1], memory, SMALL, 4); /* has its own tag */
+    scripted_send(&small[2], memory, SMALL, 1); /* behind one that was sent */
     assert_int_equal(rme_post_unexpected(scripted.rme, scripted.peer, &list, 2, 0, NULL, &id),
                      1);
     scripted_run();
@@ -107,7 +107,7 @@ static void post_meanwhile(void)
     scripted_send(&during[1], memory, SMALL, 2);
     scripted_send(&during[2], memory, HUGE, 3);
     scripted_send(&during[3], memory, SMALL, 3);
-    /* of tag 3: its memory was made ready by the second one */
+    /* of tag 3: the second call has made its memory ready */
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
     assert_int_equal(rts_tag(0), 3);
     assert_int_equal(during[0].reports, 0);
@@ -138,7 +138,7 @@ static void memory_that_is_made_ready_holds_back_its_tag_alone(void **state)
     scripted_check(&large, -ECANCELED);
 }
 
-/* The peer has taken so many bytes more of eager messages, costs and all. */
+/* Lets the peer consume eager messages of this cost. */
 static void take(uint32_t cost)
 {
     scripted.eager_taken += cost;
@@ -229,11 +229,10 @@ static void a_cancelled_one_passes_its_tag_on(void **state)
     scripted_check(&of[2], -ECANCELED);
 }
 
-/* The oldest of a tag holds it next, and was posted before what has come to the queue
- * meanwhile. */
+/* The oldest send of a tag holds the tag next, and precedes later posts in the queue. */
 static void the_next_of_a_tag_goes_before_those_that_came_later(void **state)
 {
-    static struct posted first, large, of[2], later; /* they end behind the test */
+    static struct posted first, large, of[2], later; /* reported after the test */
 
     (void)state;
     for (int cancelled = 0; cancelled < 2; cancelled++) {
@@ -258,7 +257,7 @@ static void the_next_of_a_tag_goes_before_those_that_came_later(void **state)
         assert_int_equal(eager_tag(2), 3);
         assert_true(of[0].place < of[1].place && of[1].place < later.place);
         if (!cancelled)
-            scripted_close(); /* the last one is closed behind the test */
+            scripted_close(); /* the fixture closes the last one */
     }
 }
 
@@ -297,8 +296,8 @@ static void request(struct posted *p, size_t size, int32_t tag)
     p->reports = p->rc;
 }
 
-/* The tags of what was started so far, in the order of going out: each a digit, requests are 5
- * and more. */
+/* Returns the tags of the messages sent so far, in order, a digit each; requests are 5 and
+ * more. */
 static uint64_t started(void)
 {
     uint64_t tags = 0;
@@ -313,7 +312,7 @@ static uint64_t started(void)
     return tags;
 }
 
-/* The peer has two more buffers for us each time it speaks. */
+/* Each message of the peer returns two credits. */
 static void open_with_two_at_a_time(uint32_t unexpected_window)
 {
     struct rme_hello hello = scripted_hello();
@@ -328,7 +327,8 @@ static void say_so(void)
     scripted_say((struct rme_wire_message){.type = RME_WIRE_PONG}, NULL);
 }
 
-/* Whose data was sent may ask us no more: the request that was posted before has left then. */
+/* After its data a peer may request no more from us: requests posted before must be sent
+ * first. */
 static void no_data_takes_the_credit_of_an_older_request(void **state)
 {
     struct posted data[5], asked[5];
@@ -362,7 +362,7 @@ static void no_data_takes_the_credit_of_an_older_request(void **state)
         scripted_check(&asked[i], 0);
 }
 
-/* But one that waits for the peer's host has no place that others could take. */
+/* A request that waits for the peer's host reserves no credits: data may use them. */
 static void a_request_without_room_holds_back_no_data(void **state)
 {
     enum { COST = SMALL + 64 };
@@ -389,7 +389,7 @@ static void a_request_without_room_holds_back_no_data(void **state)
         scripted_check(&data[i], 0);
 }
 
-/* Nor does one that waits for an RTS, whatever is posted before and after it. */
+/* Nor does one that waits for an RTS, for any posts before and after it. */
 static void a_request_that_waits_for_an_rts_holds_back_no_data(void **state)
 {
     struct rme_hello hello = scripted_hello();
@@ -415,7 +415,7 @@ static void a_request_that_waits_for_an_rts_holds_back_no_data(void **state)
         scripted_check(&data[i], 0);
 }
 
-/* ---- A random life: what of one tag is heard is heard in the order of posting ---- */
+/* ---- Random: messages of one tag are sent in posting order ---- */
 
 enum { TAGS = 5, POSTS = 3000, SLOTS = 3 };
 
@@ -428,10 +428,10 @@ static unsigned pick(unsigned limit)
     return (unsigned)rand_r(&seed) % limit;
 }
 
-/* Its size tells which one it is. */
+/* Posts a message whose size is its number. */
 static void post_one(void)
 {
-    uint32_t n = posted; /* another one may be posted before this call is over */
+    uint32_t n = posted; /* another one may be posted during this call */
 
     if (n >= POSTS)
         return;
@@ -445,7 +445,7 @@ static void post_sometimes(void)
         post_one();
 }
 
-/* It ends what was cancelled as well. */
+/* Refuses the next RTS; this ends cancelled ones as well. */
 static void refuse_next(void)
 {
     if (rts_ended < scripted_count(RME_WIRE_RTS))

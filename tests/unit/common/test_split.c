@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Segments to pieces: against a byte by byte model, with random lists. */
+/* Compares splitting of segments into pieces with a byte-wise model, on random lists. */
 #include "plan/split.h"
 #include "unit.h"
 
@@ -14,8 +14,7 @@ static uint32_t draw(uint32_t bound)
     return (uint32_t)(seed >> 33) % bound;
 }
 
-/* Cuts `total` bytes at `memory` into a list of up to `max` segments in order, some of them
- * empty. */
+/* Splits `total` bytes at `memory` into a list of up to `max` segments in order, some empty. */
 static uint32_t cut_local(struct rme_mseg *list, uint8_t *memory, uint64_t total, uint32_t max)
 {
     uint64_t at = 0;
@@ -43,7 +42,7 @@ static uint32_t cut_remote(struct rme_wire_segment *list, uint8_t *memory, uint6
     return n;
 }
 
-/* Writes as a device would. */
+/* Executes the pieces like a device. */
 static void execute(const struct rme_piece *piece, uint32_t npiece,
                     const struct rme_split_limits *limits)
 {
@@ -100,8 +99,7 @@ static void random_lists(void **state)
     }
 }
 
-/* The case that the old module got wrong: many fragments into one range, more than two work
- * requests. */
+/* Many fragments into one range, with more than two work requests: a bug of the old module. */
 static void fragments_into_one_range(void **state)
 {
     enum { N = 64, EACH = 4096 };

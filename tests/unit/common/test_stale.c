@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Is a stale registration ever used?  Four threads take random steps with memory of all kinds:
- * they map, unmap, map over, move, shrink, grow, discard, free lazily, remove, punch, cut off,
- * put shared segments over it, let the heap grow and shrink, and fork; and they transfer it
- * through the registration caches of two engines, which act on hints about memory that another
- * thread changes at the time.  The device (held_fabric.h) really holds on to pages, so memory
- * that was exchanged behind a registration shows up as wrong data.  Every byte is compared.
+ * Looks for use of stale registrations. Four threads take random steps with memory of all
+ * kinds: they map, unmap, replace, move, shrink, grow, discard, free lazily, remove, punch,
+ * truncate, map shared segments over it, move the heap's end, and fork. They transfer the
+ * memory through the registration caches of two engines, which also follow hints about memory
+ * that another thread changes. The device (held_fabric.h) holds pages, so memory replaced
+ * behind a registration shows up as wrong data. Every byte is compared.
  *
- * test_stale [STEPS [SEED]]: steps of all threads together.
+ * test_stale [STEPS [SEED]]: number of steps of all threads together.
  */
 #include "config.h"
 #include <fcntl.h>
@@ -38,15 +38,15 @@ struct slot {
     char *base;
     size_t pages;
     int fd;       /* FILE_…: a memfd of MAX_PAGES pages */
-    bool segment; /* a segment of one page lies over some of it */
-    bool mixed;   /* it may be memory of several kinds */
+    bool segment; /* a segment of one page is mapped over a part */
+    bool mixed;   /* may be memory of several kinds */
 };
 
 struct thread {
     pthread_t id;
     struct rme_mreg **mreg;
     unsigned seed;
-    uint64_t number; /* of the last transfer; unlike that of any other thread */
+    uint64_t number; /* of the last transfer; unique among all threads */
     long steps;
     long transfers, stale, failed;
     struct slot slot[SLOTS];
@@ -63,7 +63,7 @@ static unsigned pick(struct thread *t, unsigned limit)
 
 /* ---- transfers ---- */
 
-/* Bytes that no other transfer moves. */
+/* Fills in bytes that no other transfer moves. */
 static void compose(struct thread *t, char *out, size_t length)
 {
     t->number++;
@@ -81,14 +81,14 @@ static bool device_moves(struct thread *t, unsigned access, uint64_t key, char *
                             : held_write(key, base, length, t->mine);
 }
 
-/* What this kernel's device does not take says nothing about the cache. */
+/* Returns whether the error is a limit of this kernel's device, not of the cache. */
 static bool is_limit_of_device(int error, bool mixed)
 {
     return error == -EOPNOTSUPP || (error == -EINVAL && mixed);
 }
 
-/* Fresh bytes go from memory, perhaps of several kinds, to the device or from there into
- * memory. 0 or the error of the registration. */
+/* Moves fresh bytes from memory, perhaps of several kinds, to the device, or from there into
+ * memory. Returns 0 or the error of the registration. */
 static int transfer(struct thread *t, char *base, size_t length, bool mixed)
 {
     unsigned access = held_pins() && pick(t, 2) == 0 ? SINK : SOURCE;
@@ -115,11 +115,11 @@ static int transfer(struct thread *t, char *base, size_t length, bool mixed)
         t->stale++;
     if (rme_mreg_release(mreg, hold) || pick(t, 8) == 0)
         rme_mreg_reap(mreg);
-    rme_mreg_warm(mreg); /* what a hint is about, of whichever thread it is */
+    rme_mreg_warm(mreg); /* follows a hint of any thread */
     return 0;
 }
 
-/* All threads share one heap, which moves the end of the data segment up and down. */
+/* Uses the heap, shared by all threads, so that its end moves up and down. */
 static void use_heap(struct thread *t)
 {
     char *buffer[6];
@@ -133,7 +133,7 @@ static void use_heap(struct thread *t)
         free(buffer[i]);
 }
 
-/* ---- what is done to memory ---- */
+/* ---- changes of memory ---- */
 
 static void fill_slot(struct thread *t, struct slot *slot)
 {
@@ -159,7 +159,7 @@ static void fill_slot(struct thread *t, struct slot *slot)
     munmap(slot->base + slot->pages * PAGE, (MAX_PAGES - slot->pages) * PAGE);
 }
 
-/* Without unmapping: another thread may have got the place by now. */
+/* Drops the slot without unmapping: another thread may have mapped memory there. */
 static void abandon_slot(struct slot *slot)
 {
     if (slot->fd >= 0)
@@ -178,13 +178,13 @@ static char *some_page(struct thread *t, const struct slot *slot)
     return slot->base + pick(t, (unsigned)slot->pages) * PAGE;
 }
 
-/* Another size, and so mostly another place. */
+/* Changes the size, and so mostly the place. */
 static void resize(struct thread *t, struct slot *slot)
 {
     size_t pages = 1 + pick(t, MAX_PAGES);
     void *moved;
 
-    if (slot->segment) /* which would not grow */
+    if (slot->segment) /* a segment would not grow */
         return;
     moved = mremap(slot->base, slot->pages * PAGE, pages * PAGE, MREMAP_MAYMOVE);
     if (moved != MAP_FAILED) {
@@ -193,7 +193,7 @@ static void resize(struct thread *t, struct slot *slot)
     }
 }
 
-/* Other memory at the end of the same mapping, which is watched still, as the kernel has it. */
+/* Replaces the memory at the end of the mapping, which the kernel still watches. */
 static void exchange_end(struct thread *t, struct slot *slot)
 {
     size_t pages = slot->pages, left;
@@ -205,12 +205,12 @@ static void exchange_end(struct thread *t, struct slot *slot)
     if (mremap(slot->base, pages * PAGE, left * PAGE, 0) != slot->base)
         return;
     slot->pages = left;
-    last = slot->base + (left - 1) * PAGE; /* what comes before may be another mapping */
+    last = slot->base + (left - 1) * PAGE; /* memory before it may be another mapping */
     if (mremap(last, PAGE, (1 + pages - left) * PAGE, 0) == last)
         slot->pages = pages;
 }
 
-/* To where another slot is, which is gone by that. */
+/* Moves the slot over another one, which ends thereby. */
 static void move_over(struct thread *t, struct slot *slot)
 {
     struct slot *other = &t->slot[pick(t, SLOTS)];
@@ -224,14 +224,14 @@ static void move_over(struct thread *t, struct slot *slot)
     if (moved == base) {
         munmap(base + slot->pages * PAGE, (other->pages - slot->pages) * PAGE);
         slot->base = base;
-    } else { /* of several mappings some may have moved: nobody can tell what is where */
+    } else { /* of several mappings some may have moved: the contents are unknown */
         abandon_slot(slot);
     }
     abandon_slot(other);
 }
 
-/* The hints come too late, as the memory was used already, and wait while it is discarded.
- * (Empty memory that is held for reading alone is not what is written there next.) */
+/* Discards memory with pending hints that come too late, as the memory is in use already.
+ * (Empty memory held for reading alone differs from the pages written there next.) */
 static void discard_what_hints_name(struct thread *t, const struct slot *slot)
 {
     if (!held_pins())
@@ -241,7 +241,7 @@ static void discard_what_hints_name(struct thread *t, const struct slot *slot)
     madvise(slot->base, slot->pages * PAGE, MADV_DONTNEED);
 }
 
-/* The pages go to another place; the mapping stays, and is empty. */
+/* Moves the pages away; the mapping stays, empty. */
 static void move_pages_only(const struct slot *slot)
 {
     void *moved = mremap(slot->base, slot->pages * PAGE, slot->pages * PAGE,
@@ -263,7 +263,7 @@ static void put_segment_over(struct thread *t, struct slot *slot)
     shmctl(id, IPC_RMID, NULL);
 }
 
-/* The file loses its pages, and has others afterwards. */
+/* Replaces pages of the file. */
 static void change_file(struct thread *t, const struct slot *slot)
 {
     off_t page = (off_t)(pick(t, (unsigned)slot->pages) * PAGE);
@@ -275,7 +275,7 @@ static void change_file(struct thread *t, const struct slot *slot)
     }
 }
 
-/* The child writes over all it has, and unmaps some of it; none of it is its parent's. */
+/* The child overwrites its memory and unmaps some of it, without effect on its parent. */
 static void fork_child(struct thread *t)
 {
     pid_t pid;
@@ -362,7 +362,7 @@ static void step(struct thread *t)
         first = pick(t, 3) == 0 ? pick(t, (unsigned)slot->pages) : 0;
         if (transfer(t, slot->base + first * PAGE, (slot->pages - first) * PAGE, slot->mixed) !=
             0)
-            empty_slot(slot); /* the device here does not take such memory */
+            empty_slot(slot); /* the device refuses such memory here */
         break;
     }
 }
@@ -394,7 +394,7 @@ static void bed_close(struct bed *bed)
     held_close();
 }
 
-/* Skips the test where there is no cache. */
+/* Opens the engines; skips the test without a cache. */
 static void bed_open(struct bed *bed)
 {
     held_open();
@@ -449,19 +449,17 @@ static void no_stale_registration(void **state)
     assert_true(hits > 0);
 }
 
-/* ---- what no kernel reports ---- */
+/* ---- changes that no kernel reports ---- */
 
-/* Takes the pages away, in a way that leaves the mapping as it was. */
+/* Removes the pages without changing the mapping. */
 static bool lay_guard_for_a_moment(char *base, size_t length)
 {
     return madvise(base, length, 102 /* MADV_GUARD_INSTALL, Linux 6.13 */) == 0 &&
            madvise(base, length, 103 /* MADV_GUARD_REMOVE */) == 0;
 }
 
-/*
- * A guard is not reported (the head of monitor.c says so; the kernel that does is told of
- * here). What a program can do about it works.
- */
+/* Guards are not reported (head of monitor.c). The remedy for programs, which is to discard the
+ * memory first, works. */
 static void what_is_discarded_before_a_guard_is_laid_is_not_stale(void **state)
 {
     const size_t length = MAX_PAGES * PAGE;
@@ -479,7 +477,7 @@ static void what_is_discarded_before_a_guard_is_laid_is_not_stale(void **state)
     t = calloc(1, sizeof(*t));
     assert_non_null(t);
     t->mreg = bed.mreg;
-    for (int i = 0; i < 8; i++) { /* both engines have it */
+    for (int i = 0; i < 8; i++) { /* in both engines' caches */
         assert_int_equal(transfer(t, base, length, false), 0);
         assert_int_equal(t->stale, 0);
     }

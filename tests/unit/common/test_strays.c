@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What comes late, or too often, to something that is over for one side: answers to a send that
- * was read, transfers and windows of an operation that was given up, unexpected messages behind
- * one that goes or of a link that is gone, operations of an address that is freed or of a
- * context that is closed, calls of a child, and who waits for a link while one goes.
+ * Events that come late, or twice, for an operation that is over at one side: answers to a send
+ * that was read, transfers and windows of an abandoned operation, unexpected messages behind a
+ * cancelled one or of a lost link, operations of a freed address or a closed context, calls of
+ * a child, and posts while a link ends.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -18,7 +18,7 @@
 
 /* ---- a send that the receiver reads ---- */
 
-/* The receiver has read what RTS offered, and opens its own memory after that. */
+/* The receiver has read the memory offered by RTS, and then opens its own. */
 static void read_and_then_written(void **state)
 {
     uint32_t handle;
@@ -26,7 +26,7 @@ static void read_and_then_written(void **state)
     (void)state;
     begin(&usual, "");
     send_(plain, LARGE, 3);
-    handle = LAST; /* its first 64 KiB are offered */
+    handle = LAST; /* offers its first 64 KiB */
     SAYS(FIN, 0, .to = handle, .from = 9, .offset = 65536);
     assert_int_equal(errors(), 0);
     SAYS(CTS, LARGE, .to = handle, .from = 9);
@@ -36,7 +36,7 @@ static void read_and_then_written(void **state)
     end();
 }
 
-/* Likewise, by an invitation that pretends to have crossed RTS. */
+/* Likewise, by an INVITE that claims to have crossed RTS. */
 static void read_and_then_invited(void **state)
 {
     uint32_t handle;
@@ -46,13 +46,13 @@ static void read_and_then_invited(void **state)
     send_(plain, LARGE, 3);
     handle = LAST;
     SAYS(FIN, 0, .to = handle, .from = 9, .offset = 65536);
-    SAYS(INVITE, LARGE, .tag = 3, .from = 9, .to = 0, .window = LARGE); /* it has seen none */
+    SAYS(INVITE, LARGE, .tag = 3, .from = 9, .to = 0, .window = LARGE); /* has seen no RTS */
     assert_int_equal(errors(), 1);
     assert_int_equal(script.xfers, 0);
     end();
 }
 
-/* GO may come behind the FIN for what was offered: the rest is read, too. */
+/* GO may follow the FIN of the offered part: the rest is read, too. */
 static void read_before_it_is_told(void **state)
 {
     uint32_t handle;
@@ -73,9 +73,9 @@ static void read_before_it_is_told(void **state)
     end();
 }
 
-/* ---- memory that is not there ---- */
+/* ---- unmapped memory ---- */
 
-static unsigned under_way; /* transfers when the engine gave an operation up */
+static unsigned under_way; /* transfers in flight when the engine abandoned an operation */
 static bool given_up;
 
 static void notice(const struct rme_wire_message *message)
@@ -84,11 +84,11 @@ static void notice(const struct rme_wire_message *message)
         given_up = true;
         under_way = script.xfers;
     }
-    /* nothing is opened for what is given up */
+    /* an abandoned operation opens nothing */
     assert_false(given_up && message->type == RME_WIRE_CTS);
 }
 
-/* 64 KiB and no more, of a message that is larger; and nothing can be registered. */
+/* Maps only 64 KiB of a larger message's memory; registration fails. */
 static char *a_part(void)
 {
     char *base =
@@ -109,7 +109,7 @@ static void a_part_ends(char *base)
     assert_int_equal(munmap(base, 65536), 0);
 }
 
-/* Who has said CANCEL begins no write any more. */
+/* After CANCEL no write begins. */
 static void nothing_is_written_after_cancel(void **state)
 {
     uint32_t handle;
@@ -130,7 +130,7 @@ static void nothing_is_written_after_cancel(void **state)
     a_part_ends(base);
 }
 
-/* Who has refused with FIN reads nothing any more. */
+/* After a FIN that refuses no read begins. */
 static void nothing_is_read_after_fin(void **state)
 {
     char *base;
@@ -148,7 +148,8 @@ static void nothing_is_read_after_fin(void **state)
     a_part_ends(base);
 }
 
-/* And opens nothing; the link goes down while FIN waits for a send buffer. */
+/* After a FIN that refuses nothing is opened; the link goes down while FIN waits for a send
+ * buffer. */
 static void nothing_is_opened_after_fin(void **state)
 {
     char *base;
@@ -169,7 +170,7 @@ static void nothing_is_opened_after_fin(void **state)
 
 /* ---- unexpected messages ---- */
 
-/* The host fetches `count` messages with these tags, and there are no others. */
+/* Fetches `count` messages with these tags, and checks that there are no others. */
 static void fetches(const int32_t *tag, int count)
 {
     struct rme_unexpected got;
@@ -182,8 +183,8 @@ static void fetches(const int32_t *tag, int count)
     assert_int_equal(rme_test_unexpected(rme, &got, 1, 0), 0);
 }
 
-/* Three large ones fill the window, so a fourth waits to be pulled; the one behind it is
- * complete and is delivered when the fourth is cancelled, or goes with the link. */
+/* Three large messages fill the window, so a fourth waits to be pulled; the complete one behind
+ * it is delivered when the fourth is cancelled, or dropped with the link. */
 static void unexpected_behind_one_that_goes(void **state)
 {
     enum { SIZE = 16384, PULLED = 3 };
@@ -211,14 +212,14 @@ static void unexpected_behind_one_that_goes(void **state)
     }
 }
 
-static uint32_t taken; /* of the unexpected messages, as the engine said last */
+static uint32_t taken; /* unexpected messages consumed, as the engine last announced */
 
 static void note_taken(const struct rme_wire_message *message)
 {
     taken = message->unexpected_taken;
 }
 
-/* What is fetched when its link is gone does not count in the window of the next one. */
+/* A message fetched after its link has ended does not count in the next link's window. */
 static void unexpected_of_the_link_before(void **state)
 {
     static const int32_t tag[] = {1, 2};
@@ -247,7 +248,7 @@ static void unexpected_of_the_link_before(void **state)
     end();
 }
 
-/* ---- an address that is freed ---- */
+/* ---- a freed address ---- */
 
 static bool freed;
 
@@ -262,8 +263,8 @@ static void *free_it(void *arg)
     return NULL;
 }
 
-/* Called when a thread is about to register, without the lock: another one frees the address,
- * and sees its link go down. */
+/* Runs when a thread is about to register, without the lock: another thread frees the address,
+ * whose link goes down. */
 static void free_meanwhile(void)
 {
     pthread_t thread;
@@ -276,7 +277,7 @@ static void free_meanwhile(void)
     assert_int_equal(ended, 0); /* its memory is still in use */
 }
 
-#define BLOCK 65536u /* what a part of a list is copied into: option unit */
+#define BLOCK 65536u /* bounce buffer of a part of a list: option unit */
 #define MOST  1000u
 
 static unsigned grown;
@@ -286,7 +287,7 @@ static void count_growth(void)
     grown++;
 }
 
-/* Takes blocks until the zone has grown for one, or `most`.  How many it has taken. */
+/* Allocates blocks until the zone has grown, or `most`; returns their number. */
 static unsigned take_blocks(void **block, unsigned most)
 {
     unsigned n = 0;
@@ -301,7 +302,7 @@ static unsigned take_blocks(void **block, unsigned most)
     return n;
 }
 
-/* A list is copied into a zone that has to grow for it, and its address is freed. */
+/* A list is copied into a zone that has to grow for it, while its address is freed. */
 static void freed_while_it_is_copied(void **state)
 {
     void *base[2] = {plain, plain + LARGE / 2}, *block[MOST];
@@ -320,7 +321,7 @@ static void freed_while_it_is_copied(void **state)
     end();
 
     begin(&usual, ",lists=pack");
-    take_blocks(block, --blocks); /* all that is there */
+    take_blocks(block, --blocks); /* allocate all free blocks */
     freed = false;
     script.registering = free_meanwhile;
     assert_in_range(rme_post_send(rme, peer, &list, 3, 0, NULL, &id), 0, 1);
@@ -336,10 +337,10 @@ static void freed_while_it_is_copied(void **state)
     rme_close(rme);
 }
 
-/* ---- a link that is going ---- */
+/* ---- a link that is ending ---- */
 
-/* Who wants a link while the old one ends hears how the next attempt ends, and no error of
- * one that there was not. */
+/* A send posted while the old link ends gets the result of the next attempt, and no other
+ * error. */
 static void reached_while_its_link_ends(void **state)
 {
     (void)state;
@@ -366,8 +367,8 @@ static void reached_while_its_link_ends(void **state)
 
 /* ---- contexts, and children ---- */
 
-/* Whoever closes a context hears of each operation that was in it once, when it is over; it is
- * not reported, and what is reported is not told so. */
+/* Closing a context drops each of its operations once, when it is over; dropped operations are
+ * not reported, and reported ones not dropped. */
 static void dropped_with_their_context(void **state)
 {
     void *base = plain;
@@ -399,7 +400,7 @@ static void dropped_with_their_context(void **state)
     assert_int_equal(dropped, 2);
 }
 
-/* What was posted in a context that is closed is not for the one that has its number next. */
+/* Operations of a closed context are not reported in the next context with its number. */
 static void of_a_context_before(void **state)
 {
     void *base = plain;
@@ -428,7 +429,7 @@ static void of_a_context_before(void **state)
 
 static struct {
     struct rme_addr *other; /* without a link */
-    rme_id id;              /* of a receive that is under way */
+    rme_id id;              /* of a receive in progress */
     struct rme_unexpected got;
     void *alloc;
 } of_parent;
@@ -455,7 +456,7 @@ static FILE *to_nowhere(void)
     return fopen("/dev/null", "w");
 }
 
-/* A public function of the engine, and what a child may have of it. */
+/* Each public function of the engine, and its permitted result in a child. */
 #define IN_A_CHILD(X)                                                                          \
     X(rme_open, child_opens())                                                                 \
     X(rme_close, (rme_close(rme), true))                                                       \
@@ -498,7 +499,7 @@ static FILE *to_nowhere(void)
     X(rme_key_opens, rme_key_opens(rme) != NULL)                                               \
     X(rme_explain, (rme_explain(rme, 4096, 1, to_nowhere()), true))
 
-/* An engine of its own is begun, as far as to read the options. */
+/* Begins to open an engine of the child's own, up to the parsing of options. */
 static bool child_opens(void)
 {
     struct rme_config config = {.fabric = &script_ops, .options = "spin_us=many"};
@@ -507,7 +508,7 @@ static bool child_opens(void)
     return rme_open(&config, &own) == -EINVAL;
 }
 
-/* Does the function's row hold in a child, and has it left the devices alone? */
+/* Returns whether the function's row holds in a child, without a call of the fabric. */
 static bool holds_in_a_child(const char *function)
 {
     struct script before = script;
@@ -529,7 +530,7 @@ static bool holds_in_a_child(const char *function)
     return holds && memcmp(&before, &script, sizeof(script)) == 0;
 }
 
-/* In a child, while a thread that the child does not have holds the engine's lock. */
+/* Runs the row in a child, while a thread that the child lacks holds the engine's lock. */
 static int run_in_a_child(const char *function)
 {
     int status;
@@ -538,7 +539,7 @@ static int run_in_a_child(const char *function)
     rme_lock(rme);
     child = fork();
     if (child == 0) {
-        alarm(60); /* for a lock that nobody gives back */
+        alarm(60); /* ends a wait for a lock that is never released */
         _exit(holds_in_a_child(function) ? 0 : 1);
     }
     pthread_mutex_unlock(&rme->lock);
@@ -547,7 +548,7 @@ static int run_in_a_child(const char *function)
     return status;
 }
 
-/* The functions that rme.h tells of: a new one needs a row above. */
+/* All functions of rme.h: a new one needs a row above. */
 static void nothing_of_the_engine_is_a_childs(void **state)
 {
     char path[4096], line[256], *name;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* How long operations stay in their states (op/times.c): who is watched, what is counted. */
+/* Durations of operations in their states (op/times.c): which operations are sampled, and the
+ * counts. */
 #include "op/times.h"
 #include "tests/lib/clock.h"
 #include "unit.h"
 
-#define LOOKS (2 * CLOCK_TICK_NS) /* at the clock in one stage, at most */
+#define LOOKS (2 * CLOCK_TICK_NS) /* most clock readings in one stage */
 
-/* An operation that is watched if its turn has come; it stands in QUEUED. */
+/* Begins an operation in state QUEUED, which is sampled if it is its turn. */
 static struct rme_op *begin(struct rme_times *times, struct rme_op *op)
 {
     *op = (struct rme_op){.kind = RME_OP_SEND, .state = RME_OP_QUEUED};
@@ -81,8 +82,8 @@ static void more_than_can_be_watched_are_not(void **state)
     rme_times_clear(&times);
 }
 
-/* Receives may stay posted for ever: they keep nobody else from being watched, and those that
- * are at work keep their watches. */
+/* Receives may stay posted without end: they do not keep others from being sampled, and active
+ * ones keep their sample. */
 static void who_waits_long_gives_its_watch_away(void **state)
 {
     struct rme_op waits[RME_TIMES_WATCHED], works;
@@ -99,7 +100,7 @@ static void who_waits_long_gives_its_watch_away(void **state)
     assert_non_null(begin(&times, &works)->watch);
     for (unsigned i = 0; i < RME_TIMES_WATCHED; i++)
         assert_int_equal(waits[i].watch == NULL, i == 3); /* the one that has waited longest */
-    step(&waits[3], RME_OP_RTS);                          /* it goes on without */
+    step(&waits[3], RME_OP_RTS);                          /* goes on without a sample */
     rme_times_end(&times, &works, true);
     for (unsigned i = 0; i < 1000; i++) {
         assert_non_null(begin(&times, &works)->watch);
@@ -107,14 +108,14 @@ static void who_waits_long_gives_its_watch_away(void **state)
     }
     assert_true(rme_times_at(&times, 0, &stage));
     assert_int_equal(sum(&stage), 1001);
-    for (unsigned i = 0; i < 7; i++) /* all but one that began a moment ago are given up */
+    for (unsigned i = 0; i < 7; i++) /* all but the newest are dropped */
         begin(&times, &works);
     assert_non_null(waits[2].watch);
     rme_times_clear(&times);
 }
 
-/* A time is counted under the protocol by which the operation's message went; what is not
- * reported is not counted. */
+/* A time counts under the protocol of the operation's message; unreported operations do not
+ * count. */
 static void counts_by_kind_protocol_and_state(void **state)
 {
     struct rme_stage stage;
@@ -149,8 +150,7 @@ static void counts_by_kind_protocol_and_state(void **state)
     assert_false(rme_times_at(&times, 0, &stage));
 }
 
-/* Each protocol has a row of its own for each kind, and so has what went by none; there is room
- * for all of them. */
+/* Each protocol has a row for each kind, and so have operations without one; all rows fit. */
 static void each_protocol_has_its_row(void **state)
 {
     static const char *const name[] = {"eager", "fast", "rendezvous_write", "rendezvous_read",
@@ -178,7 +178,7 @@ static void each_protocol_has_its_row(void **state)
     rme_times_clear(&times);
 }
 
-/* Registering is a stage beside the states, as long as its threads say together. */
+/* Registration is a stage beside the states; its length is the sum over its threads. */
 static void registering_is_a_stage(void **state)
 {
     struct rme_times times;
@@ -197,7 +197,7 @@ static void registering_is_a_stage(void **state)
     assert_int_equal(stage.spent_ns, 8000);
     assert_int_equal(stage.count[12], 1);
     assert_false(rme_times_at(&times, 2, &stage));
-    rme_times_registered(&op, 1); /* nobody watches it */
+    rme_times_registered(&op, 1); /* is not sampled */
     rme_times_clear(&times);
 }
 

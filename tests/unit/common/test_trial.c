@@ -2,7 +2,7 @@
 #include "unit.h"
 #include "base/trial.h"
 
-/* What runs, and the times that it says, one after another. */
+/* Runs of a trial and their scripted times. */
 struct script {
     const uint64_t *took;
     uint32_t runs;
@@ -31,7 +31,7 @@ static void things_are_taken_in_turn_and_the_best_counts(void **state)
     (void)state;
     assert_true(rme_trial(&trial, play, &s, best));
     assert_string_equal(s.order, "abababab");
-    assert_int_equal(best[0], 20); /* the first round, of 1 and 2, is not seen */
+    assert_int_equal(best[0], 20); /* the first round, 1 and 2, is ignored */
     assert_int_equal(best[1], 40);
 }
 

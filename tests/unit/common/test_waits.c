@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* How long a wait polls before it sleeps, and how often it offers the processor (wait.c). */
+/* Polling time of a wait before it sleeps, and its offers of the processor (wait.c). */
 #include <sched.h>
 
 #include "engine/engine.h"
@@ -12,15 +12,15 @@
 #define TRIES    4    /* SPINS_TRIED */
 #define PAUSE    16   /* SPINS_PAUSE */
 #define SKIP     15   /* OFFER_SKIP */
-#define ALONE_NS 2000 /* what an offer takes that nobody takes */
+#define ALONE_NS 2000 /* duration of an offer that no other thread takes */
 #define TAKEN_NS 20000
-#define KEPT_NS  4000000 /* and one that a process takes for its time slice */
+#define KEPT_NS  4000000 /* duration of one that a process uses for its time slice */
 
 static struct {
     unsigned offers;
-    bool taken;     /* somebody wants the processor */
-    bool kept;      /* and computes */
-    uint64_t slept; /* when a wait slept first; 0: not yet */
+    bool taken;     /* another thread takes the processor */
+    bool kept;      /* and keeps it */
+    uint64_t slept; /* time of the first sleep of a wait; 0: not yet */
 } cpu;
 
 int __wrap_sched_yield(void);
@@ -31,7 +31,7 @@ int __wrap_sched_yield(void)
     return 0;
 }
 
-/* A wait that sleeps sleeps all of its time, so it polls once. */
+/* Sleeps for the whole timeout, so that the wait polls once. */
 static void sleep_on(void)
 {
     if (cpu.slept == 0)
@@ -81,7 +81,8 @@ static void wait_in_vain(unsigned times)
         assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 1), 0);
 }
 
-/* A message comes while the wait polls: two events, of which the first look takes one. */
+/* Waits; a message comes while the wait polls: two events, of which the first poll takes
+ * one. */
 static void wait_and_get(void)
 {
     struct rme_unexpected u;
@@ -92,7 +93,7 @@ static void wait_and_get(void)
     rme_unexpected_free(scripted.rme, u.buffer);
 }
 
-/* Waits in vain until `us` is what the next one polls.  How many these were. */
+/* Makes failed waits until the next one polls `us`; returns their number. */
 static unsigned waits_until(uint64_t us)
 {
     unsigned n = 0;
@@ -113,7 +114,7 @@ static void what_is_in_vain_stops(void **state)
     assert_int_equal(polls_us(), 0);
 }
 
-/* Who was held up once goes on polling; and so does who gets every third. */
+/* A single delay does not stop polling, and neither do two failures in three. */
 static void what_pays_goes_on(void **state)
 {
     (void)state;
@@ -126,7 +127,7 @@ static void what_pays_goes_on(void **state)
     assert_int_equal(polls_us(), SPIN_US);
 }
 
-/* After a pause a few waits try; after a longer one, when these were in vain. */
+/* After a pause a few waits try again; when these fail, after a longer pause. */
 static void it_tries_again(void **state)
 {
     unsigned pause;
@@ -134,7 +135,7 @@ static void it_tries_again(void **state)
     (void)state;
     wait_in_vain(VAIN);
     for (unsigned least = PAUSE; least <= 2 * PAUSE; least *= 2) {
-        pause = waits_until(SPIN_US); /* the first that tries is among them */
+        pause = waits_until(SPIN_US); /* includes the first that tries */
         assert_in_range(pause, least + 1, 2 * least);
         wait_in_vain(TRIES - 2);
         assert_int_equal(polls_us(), SPIN_US);
@@ -143,7 +144,7 @@ static void it_tries_again(void **state)
     }
 }
 
-/* One that is ended by it is enough, and the next pause is short again. */
+/* One successful try suffices, and the next pause is short again. */
 static void a_try_that_pays_is_enough(void **state)
 {
     (void)state;
@@ -175,8 +176,8 @@ static void offers_that_nobody_takes_are_rare(void **state)
     assert_int_equal(e->offer_skip, 0);
 }
 
-/* When a wait that polls for 100 ms at most has slept first, in milliseconds.  `before`:
- * somebody wanted the processor when the first offers were made, too. */
+/* Returns the milliseconds after which a wait that polls for 100 ms at most first sleeps.
+ * `before`: another thread takes the processor at the first offers, too. */
 static uint64_t slept_after(bool before, bool taken)
 {
     struct rme_done done;
@@ -185,7 +186,7 @@ static uint64_t slept_after(bool before, bool taken)
     sleeper_open(OPTIONS ",spin_us=100000");
     cpu.taken = before;
     for (int i = 0; i < (before ? 2 : 1); i++) {
-        /* then it knows what an offer takes */
+        /* learns the duration of an offer */
         assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 10), 0);
         cpu.taken = false;
     }
@@ -197,7 +198,7 @@ static uint64_t slept_after(bool before, bool taken)
     return cpu.slept - begin;
 }
 
-/* Who is asked for the processor while it polls stops after a quarter of its time. */
+/* A wait whose offers of the processor are taken stops polling after a quarter of its time. */
 static void a_wanted_processor_is_left_sooner(void **state)
 {
     (void)state;
@@ -207,7 +208,7 @@ static void a_wanted_processor_is_left_sooner(void **state)
     }
 }
 
-/* One offer that takes longer than polling may take is enough. */
+/* One offer that takes longer than the polling limit ends polling. */
 static void a_processor_that_others_keep_ends_polling(void **state)
 {
     (void)state;
@@ -218,7 +219,8 @@ static void a_processor_that_others_keep_ends_polling(void **state)
         for (int j = 0; j < 100 && cpu.offers == 0; j++)
             wait_in_vain(1);
         cpu.kept = false;
-        assert_int_equal(cpu.offers, i == 0 ? 2 : 1); /* the first learns what offers take */
+        /* the first wait learns the duration of offers */
+        assert_int_equal(cpu.offers, i == 0 ? 2 : 1);
         assert_int_equal(polls_us(), 0);
     }
     assert_in_range(waits_until(SPIN_US), PAUSE << 2, 2 * (PAUSE << 2));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The end of watches: those that lie side by side end together. */
+/* The end of watches: adjacent ones are ended together. */
 #include "config.h"
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -14,7 +14,7 @@
 #include "caching.h"
 #include "memory/monitor.h"
 
-/* Calls that end watches, of all threads. */
+/* Calls that end watches, over all threads. */
 static atomic_uint unwatched;
 
 int __real_ioctl(int fd, unsigned long request, void *arg);
@@ -42,10 +42,10 @@ static void changed(void *arg, uintptr_t start, uintptr_t end)
     (void)arg, (void)start, (void)end;
 }
 
-/* Two pages each, side by side, but for the last, which is apart. */
+/* Watches ranges of two pages each, adjacent except for the last. */
 static void watch_all(struct watches *w)
 {
-    engine_free(engine_new(64, 8)); /* skips where nothing can be watched */
+    engine_free(engine_new(64, 8)); /* skips where memory cannot be watched */
     *w = (struct watches){.lock = PTHREAD_MUTEX_INITIALIZER, .base = map_anonymous(PAGES)};
     w->watcher = (struct rme_watcher){.lock = &w->lock, .gone = changed, .arg = w};
     assert_int_equal(rme_monitor_join(&w->watcher, &w->monitor), 0);
@@ -81,7 +81,8 @@ static void neighbours_end_at_once(void **state)
     leave_all(&w);
 }
 
-/* Where one must go some go, the oldest: an eighth of all that there may be, at most. */
+/* When the cache is full some entries are evicted together, the oldest: at most an eighth of
+ * the limit. */
 static void some_are_given_up_together(void **state)
 {
     static const struct {
@@ -97,21 +98,20 @@ static void some_are_given_up_together(void **state)
 
         for (size_t k = 0; k < 32; k++)
             assert_true(registers(e, base + k * 2 * PAGE, PAGE));
-        assert_int_equal(atomic_load(&e->pin.evictions), 0); /* they fit */
+        assert_int_equal(atomic_load(&e->pin.evictions), 0); /* all fit */
         assert_true(registers(e, base + 100 * PAGE, PAGE));
         assert_int_equal(atomic_load(&e->pin.evictions), gone);
         rme_mreg_reap(e->mreg);
         assert_int_equal(e->fake.deregs, gone);
         assert_int_equal(fake_live(&e->fake), 33 - gone);
         for (size_t k = gone; k < 32; k++)
-            assert_false(
-                registers(e, base + k * 2 * PAGE, PAGE)); /* the younger ones are there */
+            assert_false(registers(e, base + k * 2 * PAGE, PAGE)); /* the younger ones stay */
         engine_free(e);
         munmap(base, 128 * PAGE);
     }
 }
 
-/* Nobody who comes then has to make room. */
+/* Evictions ahead: later registrations evict nothing. */
 static void room_is_made_ahead(void **state)
 {
     struct engine *e = engine_new(32, 4);
@@ -120,7 +120,7 @@ static void room_is_made_ahead(void **state)
     (void)state;
     for (size_t k = 0; k < 32; k++)
         assert_true(registers(e, base + k * 2 * PAGE, PAGE));
-    assert_false(rme_mreg_wants_room(e->mreg)); /* full, but nothing had to go */
+    assert_false(rme_mreg_wants_room(e->mreg)); /* full, but nothing was evicted */
     for (size_t k = 32; k < 36; k++)
         assert_true(registers(e, base + k * 2 * PAGE, PAGE));
     rme_mreg_reap(e->mreg);
@@ -134,12 +134,12 @@ static void room_is_made_ahead(void **state)
         assert_true(registers(e, base + k * 2 * PAGE, PAGE));
     assert_int_equal(e->fake.deregs, 8);
     for (size_t k = 8; k < 40; k++)
-        assert_false(registers(e, base + k * 2 * PAGE, PAGE)); /* the younger ones are there */
+        assert_false(registers(e, base + k * 2 * PAGE, PAGE)); /* the younger ones stay */
     engine_free(e);
     munmap(base, 128 * PAGE);
 }
 
-/* Whichever of them was used first. */
+/* In any order of first use. */
 static void what_is_given_up_ends_at_once(void **state)
 {
     struct engine *e = engine_new(64, 8);
@@ -157,7 +157,7 @@ static void what_is_given_up_ends_at_once(void **state)
     munmap(base, 65 * PAGE);
 }
 
-/* What somebody else claims in their middle stays. */
+/* A range in their middle that another watcher claims stays watched. */
 static void neighbours_of_what_is_claimed(void **state)
 {
     struct rme_watch *others[WATCHES - 1];
@@ -182,7 +182,7 @@ static void neighbours_of_what_is_claimed(void **state)
     leave_all(&w);
 }
 
-/* A file has taken the place of one of them: the others end nevertheless. */
+/* A file has replaced one of them: the others end nevertheless. */
 static void neighbours_of_a_file(void **state)
 {
     int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);

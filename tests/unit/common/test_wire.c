@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The wire codec: golden bytes (they may never change within a protocol version), and bytes
- * that nobody should send. */
+/* The wire codec: golden bytes (fixed within a protocol version), and invalid messages. */
 #include "unit.h"
 #include "wire/wire.h"
 
 #define ROOM 256
 
-/* One message of each type with all its fields, and the bytes that doc/wire-protocol.md gives
- * for it. */
+/* One message of each type with all fields, and its bytes by doc/wire-protocol.md. */
 struct golden {
     struct rme_wire_message message;
     struct rme_wire_segment segment[2];
@@ -183,8 +181,7 @@ static void decoding_gives_back(void **state)
     }
 }
 
-/* Every message cut short anywhere is malformed; with bytes behind its end it is the same
- * message. */
+/* Every truncated message is malformed; bytes behind its end are ignored. */
 static void length_is_checked(void **state)
 {
     (void)state;
@@ -194,7 +191,7 @@ static void length_is_checked(void **state)
         struct rme_wire_message m;
 
         for (size_t cut = 0; cut < length; cut++) {
-            uint8_t *tight = malloc(cut + 1); /* a sanitizer sees every byte read behind it */
+            uint8_t *tight = malloc(cut + 1); /* sanitizers detect reads beyond it */
 
             assert_non_null(tight);
             memcpy(tight, bytes, cut);
@@ -238,7 +235,7 @@ static void segments_that_cannot_be(void **state)
     assert_int_equal(rme_wire_decode(bytes, sizeof(bytes), &m), -EPROTO);
 }
 
-/* A message in lent memory: as bytes; and one whose length, type or room cannot be. */
+/* A message in the eager ring: its bytes; and messages with an invalid length, type or room. */
 static void fast_messages(void **state)
 {
     static const char hex[] = "01000300050000000600000009000000"
@@ -363,11 +360,11 @@ static void hello_of_a_later_version(void **state)
 
     (void)state;
     rme_hello_encode(&example, bytes);
-    bytes[4] = 9; /* speaks 9, understands 1, and says more than we know */
+    bytes[4] = 9; /* version 9, compatible with 1, with unknown data at the end */
     bytes[6] = RME_HELLO_MAX;
     assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), 0);
     assert_int_equal(back.rx_size, example.rx_size);
-    bytes[5] = 2; /* no longer understands 1 */
+    bytes[5] = 2; /* not compatible with 1 */
     assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), -EPROTO);
     assert_int_equal(why.reason, RME_REJECT_VERSION);
     assert_int_equal(why.version, RME_WIRE_VERSION);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Words of a peer that come late, early, or after a long silence: CANCEL for what is over, the
- * immediate of an old peer that follows our data, messages before the link is up, ends of
- * operations while a window is waited for, receive buffers asked back from who does not need
- * them.
+ * Messages of a peer that come late, early, or after a long silence: CANCEL for an ended
+ * operation, immediates of an old peer after our data, messages before the link is up, ends of
+ * operations that wait for a window, credits reclaimed from idle peers.
  */
 #include <errno.h>
 
@@ -11,7 +10,7 @@
 #include "scripted.h"
 #include "tests/lib/clock.h"
 
-#define LARGE 200000 /* one unit, whichever way it is moved */
+#define LARGE 200000 /* one fragment, by write and by read */
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,pack_threshold=0,"              \
     "unit=1M,rndv=write,credits=8,"                                                            \
@@ -52,12 +51,12 @@ static void say_header(uint8_t type, int32_t tag)
     scripted_say((struct rme_wire_message){.type = type, .tag = tag}, NULL);
 }
 
-/* ---- CANCEL for what is over ---- */
+/* ---- CANCEL for ended operations ---- */
 
 #define OLD_MAX 16
-#define LIVES   8300 /* slots and names are used again so often */
+#define LIVES   8300 /* so many operations that slots and names are reused */
 
-/* An operation that is over: our name of it, and the peer's of its other end. */
+/* An ended operation: our handle of it, and the peer's handle of its other end. */
 static struct name {
     uint32_t ours, theirs;
 } old[OLD_MAX];
@@ -69,7 +68,7 @@ static void remember(uint32_t n, uint32_t ours, uint32_t theirs)
         old[nold++] = (struct name){ours, theirs};
 }
 
-/* Is it a power of two since one that is remembered, or near it? */
+/* Returns whether the distance to a remembered handle is 0 or a power of two. */
 static bool is_time(uint32_t ours)
 {
     for (unsigned i = 0; i < nold; i++)
@@ -87,14 +86,14 @@ static void cancel(uint32_t to, uint32_t from, bool by_sender)
                  NULL);
 }
 
-/* All that a peer may have said of operations that are over, while the one with these names is
- * under way. */
+/* Delivers every CANCEL that a peer may have sent for ended operations, while the operation
+ * with these handles is in progress. */
 static void cancel_old_ones(uint32_t ours, uint32_t theirs, bool by_sender)
 {
     for (unsigned i = 0; i < nold; i++) {
         cancel(old[i].ours, old[i].theirs, by_sender);
         cancel(old[i].ours, theirs, by_sender);
-        cancel(ours, old[i].theirs, by_sender); /* as if the name had come again */
+        cancel(ours, old[i].theirs, by_sender); /* as if the handle were reused */
         if (by_sender)
             cancel(0, old[i].theirs, true);
         scripted_say((struct rme_wire_message){.type = RME_WIRE_CANCEL_ACK, .to = old[i].ours},
@@ -134,9 +133,9 @@ static void a_late_cancel_meets_no_other_receive(void **state)
         scripted_check(&recv, 0);
         remember(n, ours, n);
     }
-    assert_true(nold > 12); /* up to 4,096 and beyond */
+    assert_true(nold > 12); /* 1 to 4,096, and later ones */
     ours = received_from(&recv, n);
-    cancel(ours, n, true); /* in time */
+    cancel(ours, n, true); /* not late */
     scripted_check(&recv, -ECANCELED);
     assert_int_equal(scripted_count(RME_WIRE_CANCEL_ACK), 1);
     assert_int_equal(count_of("protocol_errors"), 0);
@@ -156,7 +155,7 @@ static uint32_t sent_to(struct posted *send, uint32_t theirs)
             .type = RME_WIRE_CTS, .to = ours, .from = theirs, .nsegment = 1},
         &target);
     assert_int_equal(script.xfers, 1);
-    scripted.keeps = true; /* it has not taken the report that is under way */
+    scripted.keeps = true; /* the report in flight is not consumed */
     return ours;
 }
 
@@ -190,7 +189,7 @@ static void a_late_cancel_meets_no_other_send(void **state)
     assert_int_equal(count_of("protocol_errors"), 0);
 }
 
-/* After 2^32 names they come again, but none that is 0, and none of what is under way still. */
+/* Handles repeat after 2^32, but skip 0 and those in use. */
 static void names_that_are_in_use_do_not_come_again(void **state)
 {
     struct posted long_one, recv;
@@ -215,8 +214,8 @@ static void names_that_are_in_use_do_not_come_again(void **state)
 
 /* ---- Immediates of old peers ---- */
 
-/* The peer's host gets our data and answers into memory that it was invited to.  Which of the
- * two ends do we hear of first? */
+/* The peer's host gets our data and answers into memory that INVITE opened. Tests which of the
+ * two completions is reported first. */
 static void answer_invited(struct posted *send, struct posted *recv, void *room)
 {
     uint32_t invited;
@@ -245,7 +244,7 @@ static void an_old_peers_invited_answer_waits_for_its_data(void **state)
     assert_true(send.place < recv.place);
     assert_int_equal(count_of("deferred"), 1);
 
-    /* without data under way nothing waits */
+    /* without data in flight nothing is deferred */
     scripted_hush();
     scripted_recv(&recv, room, LARGE, 9);
     scripted_run();
@@ -254,7 +253,7 @@ static void an_old_peers_invited_answer_waits_for_its_data(void **state)
     assert_int_equal(rme_memory_free(scripted.rme, room), 0);
 }
 
-/* A new peer has said with a CREDIT what it took; here it had taken nothing. */
+/* A new peer acknowledges consumed messages with CREDIT; here it had consumed none. */
 static void a_new_peers_invited_message_waits_for_nothing_else(void **state)
 {
     struct posted send, recv;
@@ -282,7 +281,7 @@ static void early(struct rme_wire_message message)
     scripted_run();
 }
 
-/* A second peer, whose messages are there before the fabric says that its link is. */
+/* A second peer, whose messages arrive before the fabric reports its link as up. */
 static void request_second(void)
 {
     struct rme_hello hello = scripted_hello();
@@ -295,7 +294,7 @@ static void request_second(void)
     rme_hello_encode(&hello, out);
     scripted.back = script.spent;
     scripted.have = 8;
-    script_request(out, sizeof(out)); /* takes the place of the first */
+    script_request(out, sizeof(out)); /* replaces the first */
     scripted_run();
 }
 
@@ -341,7 +340,8 @@ static void nothing_is_opened_before_the_link_is_up(void **state)
     assert_int_equal(rme_memory_free(scripted.rme, room), 0);
 }
 
-/* A large unexpected message of then is fetched when the link is up, and ends with the link. */
+/* A large unexpected message announced early is pulled when the link is up, and ends with the
+ * link. */
 static void what_was_told_early_is_fetched(void **state)
 {
     struct rme_unexpected got;
@@ -351,7 +351,7 @@ static void what_was_told_early_is_fetched(void **state)
     open_usual(OPTIONS);
     for (int comes_up = 0; comes_up < 2; comes_up++) {
         request_second();
-        early((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}); /* introduces it */
+        early((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}); /* introduces the peer */
         early((struct rme_wire_message){.type = RME_WIRE_RTS,
                                         .flags = RME_WIRE_F_UNEXPECTED,
                                         .tag = 1,
@@ -376,7 +376,7 @@ static void what_was_told_early_is_fetched(void **state)
     assert_int_equal(count_of("protocol_errors"), 0);
 }
 
-/* The end of a request that nobody has answered ends nothing else. */
+/* The end of an unanswered request ends nothing else. */
 static void the_end_of_an_unanswered_request_is_nothing(void **state)
 {
     struct posted recv;
@@ -402,7 +402,8 @@ static struct rme_peer *peer_in(enum rme_peer_state state)
     return NULL;
 }
 
-/* Nobody asks for that.  Who did would find that it was not opened, and be asked again. */
+/* The engine never opens memory before the link is up. An attempt reports failure, to be
+ * repeated later. */
 static void opening_looks_whether_the_link_is_up(void **state)
 {
     struct rme_unit unit = {.nmseg = 1, .range_room = 1, .access = RME_ACCESS_REMOTE_WRITE};
@@ -417,7 +418,7 @@ static void opening_looks_whether_the_link_is_up(void **state)
     open_usual(OPTIONS);
     request_second();
     scripted_run();
-    early((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}); /* introduces it */
+    early((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}); /* introduces the peer */
     peer = peer_in(RME_PEER_ACCEPTING);
     assert_non_null(peer);
     assert_false(rme_unit_offer(peer, &unit));
@@ -431,7 +432,7 @@ static void opening_looks_whether_the_link_is_up(void **state)
     assert_int_equal(script.open, 1);
 }
 
-/* ---- Where a CTS waits for a window ---- */
+/* ---- CTS that waits for a window ---- */
 
 static void offers(uint32_t from, int32_t tag)
 {
@@ -441,7 +442,7 @@ static void offers(uint32_t from, int32_t tag)
         NULL);
 }
 
-/* One window, which the first receive has; the CTS of the second waits for it. */
+/* Opens with one window, which the first receive has; the second one's CTS waits for it. */
 static uint32_t open_with_one_window(struct posted recv[2])
 {
     script.windows = 1;
@@ -455,7 +456,7 @@ static uint32_t open_with_one_window(struct posted recv[2])
     return scripted_word(RME_WIRE_CTS, 0)->message.from;
 }
 
-/* The second has the window, and comes to its end. */
+/* Checks that the second has got the window, and completes it. */
 static void the_second_goes_on(struct posted recv[2])
 {
     assert_int_equal(scripted_count(RME_WIRE_CTS), 2);
@@ -486,7 +487,7 @@ static void its_answer_does_not(void **state)
     uint32_t ours = open_with_one_window(recv);
 
     (void)state;
-    offers(3, 3); /* for no receive */
+    offers(3, 3); /* without a receive */
     cancel(0, 3, true);
     assert_int_equal(scripted_count(RME_WIRE_CANCEL_ACK), 1);
     cancel(ours, 1, true);
@@ -495,7 +496,7 @@ static void its_answer_does_not(void **state)
     the_second_goes_on(recv);
 }
 
-/* A receive that ends before its CTS was said refuses, as one does that reads. */
+/* A receive that ends before its CTS was sent refuses, like one that reads. */
 static void a_refusal_does_not(void **state)
 {
     struct posted recv[2], third;
@@ -515,7 +516,7 @@ static void a_refusal_does_not(void **state)
 }
 
 /* The window is open for a send of ours, whose receiver may wait for our FIN as we do for its
- * word. */
+ * message. */
 static void nor_where_a_send_has_the_window(void **state)
 {
     struct posted send, recv, refused;
@@ -552,9 +553,9 @@ static void nor_where_a_send_has_the_window(void **state)
     scripted_check(&recv, -ETIMEDOUT);
 }
 
-/* ---- Receive buffers of who does not need them ---- */
+/* ---- Credits of idle peers ---- */
 
-/* The peer would use more: it gets as many again, up to 64. */
+/* Requests more credits: the peer's number doubles each time, up to 64. */
 static void let_it_grow(void)
 {
     for (int i = 0; i < 3; i++)
@@ -568,7 +569,7 @@ static int32_t buffers_of(enum rme_wire_type type, unsigned n)
     return scripted_word(type, n)->message.tag;
 }
 
-/* Lets time pass until the next PING is said: the buffers that it asks for. */
+/* Lets time pass until the next PING; returns the number of credits that it asks for. */
 static int32_t next_ping(void)
 {
     unsigned before = scripted_count(RME_WIRE_PING);
@@ -621,15 +622,15 @@ static void we_give_up_what_we_were_granted(void **state)
         sum += buffers_of(RME_WIRE_PONG, i);
     }
     assert_int_equal(buffers_of(RME_WIRE_PONG, 0), 60);
-    assert_int_equal(sum, 100);                         /* the hello's are kept */
-    assert_int_equal(scripted_count(RME_WIRE_PING), 1); /* we ask, too, but once */
+    assert_int_equal(sum, 100);                         /* the hello's credits stay */
+    assert_int_equal(scripted_count(RME_WIRE_PING), 1); /* the engine asks, too, but once */
     assert_int_equal(buffers_of(RME_WIRE_PING, 0), 56);
     say_header(RME_WIRE_PING, INT32_MIN);
     assert_int_equal(buffers_of(RME_WIRE_PONG, 4), 0);
     assert_int_equal(count_of("protocol_errors"), 0);
 }
 
-/* Who has few credits in hand keeps what it needs. */
+/* A peer with few unused credits keeps those that it needs. */
 static void enough_is_kept_to_go_on(void **state)
 {
     struct rme_hello hello = scripted_hello();
@@ -664,8 +665,8 @@ static void an_old_peer_is_not_asked(void **state)
     assert_int_equal(script.promised, 64);
 }
 
-/* No credit is left for a probe.  A peer that lives gives some back by itself, so one that is
- * silent is dead all the same. */
+/* No credit is left for a probe. A live peer would return some by itself, so a silent one is
+ * dead. */
 static void who_cannot_be_asked_is_noticed(void **state)
 {
     struct rme_hello hello = scripted_hello();

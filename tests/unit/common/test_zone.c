@@ -67,7 +67,7 @@ void *__wrap_mmap(void *, size_t, int, int, int, off_t);
 
 static unsigned huge_maps;
 
-/* Huge pages are promised, and refused when they are touched: like pages behind a file's
+/* Simulates huge pages that are granted but fail when touched, like pages behind a file's
  * end. */
 void *__wrap_mmap(void *at, size_t size, int rights, int flags, int fd, off_t offset)
 {
@@ -148,7 +148,7 @@ static void one_registration_serves_many(void **state)
     stop(f);
 }
 
-/* A process that needs a few buffers of many sizes pins little, one that needs many registers
+/* A process that needs a few buffers of many sizes pins little; one that needs many registers
  * few slabs. */
 static void slabs_grow_with_what_is_used(void **state)
 {
@@ -166,7 +166,7 @@ static void slabs_grow_with_what_is_used(void **state)
         assert_non_null(block[i]);
     assert_true(atomic_load(&f->pin.zone_bytes) <= 32 * MIB);
     assert_true(f->fake.regs <= 16);
-    /* What is idle serves any class, whatever size its slab has. */
+    /* Idle slabs of any size serve any class. */
     for (int i = 0; i < blocks; i++)
         assert_int_equal(rme_zone_release(f->zone, block[i]), 0);
     int regs = f->fake.regs;
@@ -235,8 +235,8 @@ static void refusal_gives_plain_memory(void **state)
     assert_non_null(strstr(f->seen.last, "--ulimit memlock=-1"));
     assert_null(rme_zone_try(f->zone, 5000));
 
-    /* once the system admits it again, new blocks are registered, and plain idle memory is
-     * given back */
+    /* once the system allows it again, new blocks are registered and unregistered idle memory
+     * is freed */
     f->fake.refuse = 0;
     third = rme_zone_alloc(f->zone, 5000);
     assert_true(registered(f, third, 5000));
@@ -265,7 +265,7 @@ static void smaller_slabs_where_large_ones_are_refused(void **state)
     large = rme_zone_alloc(f->zone, 500 * KIB);
     assert_true(registered(f, large, 500 * KIB));
     rme_log_drain(f->log);
-    assert_int_equal(f->seen.lines, 0); /* nothing was copied, so nothing is said */
+    assert_int_equal(f->seen.lines, 0); /* nothing was copied, so nothing is logged */
     large = rme_zone_alloc(f->zone, MIB);
     assert_false(registered(f, large, MIB));
     rme_log_drain(f->log);
@@ -290,11 +290,11 @@ static void the_bound_holds(void **state)
     assert_int_equal(plain, 48);
     for (int i = 0; i < 64; i++)
         assert_int_equal(rme_zone_release(f->zone, block[i]), 0);
-    assert_true(atomic_load(&f->pin.bytes) <= 4 * MIB); /* the rest was given back */
+    assert_true(atomic_load(&f->pin.bytes) <= 4 * MIB); /* the rest was freed */
     stop(f);
 }
 
-/* 16 KiB in all: two blocks of 8 KiB are registered, with nothing around them. */
+/* 16 KiB in all: two blocks of 8 KiB are registered, without memory around them. */
 static void a_bound_below_the_smallest_mapping(void **state)
 {
     struct fixture *f = start(16 * KIB, 64 * MIB);
@@ -315,7 +315,7 @@ static void a_bound_below_the_smallest_mapping(void **state)
     assert_int_equal(rme_zone_put(f->zone, a + 8 * KIB), -EINVAL);
     memset(large, 1, 20 * KIB);
     assert_int_equal(rme_zone_release(f->zone, a), 0);
-    a = rme_zone_alloc(f->zone, 4 * KIB); /* the same memory, cut anew */
+    a = rme_zone_alloc(f->zone, 4 * KIB); /* the same memory, in smaller blocks */
     assert_true(registered(f, a, 4 * KIB));
     assert_int_equal(atomic_load(&f->pin.bytes), 16 * KIB);
     assert_int_equal(rme_zone_release(f->zone, a), 0);
@@ -325,7 +325,7 @@ static void a_bound_below_the_smallest_mapping(void **state)
     stop(f);
 }
 
-/* The system refuses more than 32 KiB, and says so only when asked. */
+/* The system refuses more than 32 KiB; only an attempt shows that. */
 static void the_first_slab_is_as_small_as_it_must_be(void **state)
 {
     struct fixture *f = start(256 * MIB, 64 * MIB);
@@ -382,13 +382,13 @@ static void large_mappings_are_kept_a_little(void **state)
     assert_ptr_equal(a, b);
     assert_int_equal(f->fake.regs, 1);
     assert_int_equal(rme_zone_release(f->zone, b), 0);
-    b = rme_zone_alloc(f->zone, 8 * MIB); /* less than half: not wasted on it */
+    b = rme_zone_alloc(f->zone, 8 * MIB); /* less than half of the slab: too wasteful */
     assert_int_equal(f->fake.regs, 2);
     assert_int_equal(rme_zone_release(f->zone, b), 0);
     stop(f);
 }
 
-/* A transfer may still use it. */
+/* A transfer may still use a held block. */
 static void what_is_held_stays(void **state)
 {
     static const size_t sizes[] = {4096, MIB, 20 * MIB};
@@ -408,7 +408,7 @@ static void what_is_held_stays(void **state)
         again = rme_zone_alloc(f->zone, sizes[i]);
         rme_zone_drop(f->zone, block + 10);
         assert_int_equal(rme_zone_release(f->zone, again), 0);
-        assert_int_equal(msync(block, 4096, MS_ASYNC), 0); /* it is mapped */
+        assert_int_equal(msync(block, 4096, MS_ASYNC), 0); /* still mapped */
         assert_true(f->fake.deregs - deregs <= (again != block ? 1u : 0u));
         rme_zone_drop(f->zone, block + 10);
         assert_true(rme_zone_wants_trim(f->zone));
@@ -434,7 +434,7 @@ static void put_defers_to_trim(void **state)
     stop(f);
 }
 
-/* Takes so many blocks of 4 MiB and gives them back. */
+/* Allocates and frees `blocks` blocks of 4 MiB. */
 static void use(struct fixture *f, int blocks)
 {
     void *block[8];
@@ -464,15 +464,15 @@ static void what_nobody_needs_goes_back(void **state)
     assert_int_equal(bytes_after_look(f, now, UINT64_MAX), 0);
     use(f, 8);
     assert_int_equal(bytes_after_look(f, now + 999, now + 1000), 32 * MIB);
-    /* all of it was used since the last look */
+    /* all of it was used since the last check */
     assert_int_equal(bytes_after_look(f, now + 1000, now + 2000), 32 * MIB);
     use(f, 2);
     assert_int_equal(bytes_after_look(f, now + 1999, now + 2000), 32 * MIB);
     assert_int_equal(bytes_after_look(f, now + 2000, now + 3000), 8 * MIB);
-    use(f, 3); /* one more is made, and there is no hurry with it */
+    use(f, 3); /* one more is allocated, without evictions */
     assert_int_equal(bytes_after_look(f, now + 3000, now + 4000), 12 * MIB);
     block = rme_zone_alloc(f->zone, 4 * MIB);
-    /* what is in use stays */
+    /* blocks in use stay */
     assert_int_equal(bytes_after_look(f, now + 9000, UINT64_MAX), 4 * MIB);
     assert_int_equal(rme_zone_release(f->zone, block), 0);
     assert_int_equal(bytes_after_look(f, now + 10000, now + 11000), 4 * MIB);
@@ -509,8 +509,8 @@ static void device_limit(void **state)
     stop(f);
 }
 
-/* Random alloc and release by several threads; each block carries its owner's mark to its end.
- */
+/* Several threads allocate and free at random; each block keeps its owner's mark until
+ * freed. */
 struct worker {
     struct fixture *f;
     unsigned seed;
@@ -570,7 +570,7 @@ static void many_threads(void **state)
     stop(f);
 }
 
-/* Keys that open registrations: a slab has one for each direction. */
+/* Keys that open whole registrations: a slab has one for each direction. */
 static void directions_are_apart(void **state)
 {
     struct fixture *f = start(64 << 20, 0);
@@ -599,7 +599,7 @@ static void directions_are_apart(void **state)
     assert_int_equal(f->fake.regs, 2);
     assert_int_equal(rme_zone_show(f->zone, &local, 1, RME_ACCESS_REMOTE_READ, true, &source),
                      -ENOENT);
-    f->pin.each = true; /* not as part of a slab */
+    f->pin.each = true; /* with a registration of its own, not the slab's */
     assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source),
                      -EPERM);
     assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_LOCAL, false, &local), 0);
@@ -611,7 +611,7 @@ static void directions_are_apart(void **state)
     assert_false(fake_covers(&f->fake, local->rkey, block, 1, RME_ACCESS_REMOTE_READ));
     assert_int_equal(rme_zone_release(f->zone, block), 0);
     f->pin.each = false;
-    block = rme_zone_alloc(f->zone, 8192); /* refused: none of it is left */
+    block = rme_zone_alloc(f->zone, 8192); /* refused: nothing of it stays */
     f->fake.refuse = ENOMEM;
     assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source),
                      -ENOMEM);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What every cmocka test needs in front of it. */
+/* Headers that every cmocka test needs. */
 #ifndef UNIT_H
 #define UNIT_H
 
