@@ -39,7 +39,7 @@ static int fake_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_
         for (int s = 0; s < wr->num_sge; s++)
             p->bytes += wr->sg_list[s].length;
         if (wr->opcode == IBV_WR_BIND_MW) {
-            assert_true(wr->num_sge == 0 && wr->imm_data == 0); /* as rxe has it */
+            assert_true(wr->num_sge == 0 && wr->imm_data == 0); /* like rxe */
             assert_int_equal(wr->bind_mw.mw->rkey & 0xff, (wr->bind_mw.rkey - 1) & 0xff);
             p->raddr = wr->bind_mw.bind_info.addr;
             p->bytes = wr->bind_mw.bind_info.length;
@@ -135,7 +135,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     return rig.fail_modify ? EINVAL : 0;
 }
 
-/* One that belongs to no connection. */
+/* Creates a QP without a connection. */
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
     struct ibv_qp *qp = rig.fail_qp ? NULL : calloc(1, sizeof(*qp));
@@ -346,12 +346,11 @@ int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_
     return 0;
 }
 
-/* As devices do, it throws away the pair's completions that nobody has taken. */
+/* Drops the QP's unpolled completions, like devices do. */
 void rdma_destroy_qp(struct rdma_cm_id *id)
 {
     unsigned kept = 0;
-    assert_int_equal(rig.windows,
-                     rig.f->windows.nfree); /* soft-RoCE waits for those that are open */
+    assert_int_equal(rig.windows, rig.f->windows.nfree); /* soft-RoCE waits for open ones */
     for (unsigned i = 0; i < nwaiting; i++)
         if (waiting[i].qp_num != id->qp->qp_num)
             waiting[kept++] = waiting[i];
@@ -398,7 +397,7 @@ int rdma_set_option(struct rdma_cm_id *id, int level, int name, void *value, siz
     (void)id;
     if (level == RDMA_OPTION_ID && name == RDMA_OPTION_ID_TOS) {
         assert_int_equal(length, 1);
-        assert_int_equal(rig.resolved_route, 0); /* later it is of no use */
+        assert_int_equal(rig.resolved_route, 0); /* too late after the route was resolved */
         rig.tos = *(uint8_t *)value;
     }
     return 0;
@@ -465,7 +464,7 @@ int rdma_ack_cm_event(struct rdma_cm_event *e)
     return 0;
 }
 
-/* ---- The rig ---- */
+/* ---- The fabric ---- */
 
 static void log_line(void *arg, enum rme_log_level level, const char *format, ...)
 {
@@ -473,7 +472,7 @@ static void log_line(void *arg, enum rme_log_level level, const char *format, ..
     va_list list;
     (void)arg;
     (void)level;
-    va_start(list, format); /* formatted, so that a wrong argument is found */
+    va_start(list, format); /* formatted, so that sanitizers check the arguments */
     vsnprintf(line, sizeof(rig.line), format, list);
     if (strlen(rig.lines) + strlen(line) < sizeof(rig.lines))
         strcat(rig.lines, line);
@@ -503,7 +502,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     context.ops.req_notify_cq = fake_req_notify;
     domain.context = &context;
     cq.context = &context;
-    /* nothing ever comes out of it */
+    /* a descriptor that is never readable */
     channel.fd = context.async_fd = comp.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     assert_true(channel.fd >= 0);
     rig.f = calloc(1, sizeof(*rig.f));
@@ -547,7 +546,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     LIST_INIT(&f->windows.free);
 }
 
-/* Everything came back: buffers, queue pairs, ids, completion queue space. */
+/* Checks that everything was returned: buffers, QPs, ids, CQ space. */
 void rig_close(void)
 {
     struct rme_fabric *f = rig.f;
@@ -635,7 +634,7 @@ int rig_count(enum rme_event_type type, struct rme_event *last)
 {
     struct rme_event event[16];
     int found = 0, n;
-    unsigned strides; /* one in a poll, of which no event may come */
+    unsigned strides; /* one per poll, which may return no event */
     do {
         strides = rig.f->strides;
         n = rig_poll(event, 16);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * rig.h - a fabric put together by hand over fake verbs, for the parts of bmi_ib that need no
- * device: accounting, building of requests, handling of connection events.
+ * rig.h - a fabric over fake verbs, for the parts of bmi_ib that need no device: accounting,
+ * building of requests, connection events.
  *
- * Posted requests are written down in order; nothing completes by itself.  The fake functions
- * of librdmacm and libibverbs are linked before the real libraries.
+ * Posted requests are recorded in order; none completes by itself. The fake functions of
+ * librdmacm and libibverbs are linked before the real libraries.
  */
 #ifndef RIG_H
 #define RIG_H
@@ -30,16 +30,16 @@ struct rig {
     struct rme_fabric *f;
     struct rme_stats stats;
     struct rme_options *options;
-    struct rig_posted *posted; /* sends, in order */
+    struct rig_posted *posted; /* posted sends, in order */
     unsigned nposted;
     unsigned nrecv;   /* receives posted */
-    unsigned mrs;     /* registrations that exist */
-    unsigned windows; /* that exist */
+    unsigned mrs;     /* current registrations */
+    unsigned windows; /* current windows */
     unsigned doorbells;
     int fail_post;    /* errno of the next post call, 0: none */
-    unsigned fail_at; /* the request of that call which is refused */
-    bool completes;   /* whatever is posted is done at once */
-    /* what rdma_cm was asked */
+    unsigned fail_at; /* index of the refused request in that call */
+    bool completes;   /* posted requests complete at once */
+    /* calls of rdma_cm */
     unsigned created, destroyed, resolved_addr, resolved_route, connected, accepted, rejected,
         disconnected;
     unsigned qps, qps_gone, errors_set, timers_set;
@@ -47,49 +47,48 @@ struct rig {
     bool fail_modify, fail_resolve, fail_connect, fail_accept, fail_qp;
     bool fail_srq;
     const struct ibv_srq *srq_in_use;
-    struct rdma_cm_event *pending; /* what rdma_get_cm_event returns next */
-    unsigned behind;               /* so many more lie behind that one */
+    struct rdma_cm_event *pending; /* next result of rdma_get_cm_event */
+    unsigned behind;               /* number of events behind that one */
     unsigned acked;
-    unsigned arms; /* completion queues that were asked for an event */
+    unsigned arms; /* calls that armed a CQ */
     bool fail_arm;
-    unsigned comp_events; /* that wait in the channel */
+    unsigned comp_events; /* events that wait in the channel */
     bool port_down;
-    struct ibv_async_event *async; /* what ibv_get_async_event returns next */
+    struct ibv_async_event *async; /* next result of ibv_get_async_event */
     char line[512], lines[4096];   /* the last line of the log, and the first ones */
-    struct ibv_qp_attr path;       /* what a queue pair says of its path */
+    struct ibv_qp_attr path;       /* path attributes of QPs */
     bool fail_query;
-    struct ibv_gid_entry gid[32]; /* the device's table, of so many */
+    struct ibv_gid_entry gid[32]; /* the device's GID table */
     unsigned ngid;
-    struct sockaddr_storage source; /* of the last address that was resolved */
-    int tos;                        /* that was set last, -1: none */
-    int cqe;                        /* entries of the last completion queue that was made */
-    struct ibv_context *listed;     /* what rdma_get_devices returns; NULL: that of the rig */
+    struct sockaddr_storage source; /* source of the last resolved address */
+    int tos;                        /* the last one set, -1: none */
+    int cqe;                        /* entries of the last CQ created */
+    struct ibv_context *listed;     /* result of rdma_get_devices; NULL: the rig's */
 };
 
 extern struct rig rig;
 
-/* options: "key=value,…" for the fabric's own table; may be NULL. */
+/* Opens the fabric. options: "key=value,…" for its own table; may be NULL. */
 void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline);
 void rig_close(void);
 
-/* A link with a queue pair, up, without addresses. */
+/* Makes a link with a QP, up, without addresses. */
 struct rme_link *rig_link(void);
-/* One of the given state, with what belongs to it. */
+/* Makes a link in the given state, with the objects of that state. */
 struct rme_link *rig_link_in(enum ib_link_state state);
-/* Completes the first `n` posted requests of `l` that are not complete, as far as they are
- * signalled. */
+/* Completes the first `upto` incomplete requests of `l`, as far as they are signalled. */
 void rig_complete(struct rme_link *l, unsigned upto);
-/* Runs one poll: returns the number of events. */
+/* Polls once; returns the number of events. */
 int rig_poll(struct rme_event *events, int max);
-/* Polls until nothing comes: returns how many events of a type there were; the last one is kept
- * in *last, unless that is NULL. */
+/* Polls until there are no events; returns the number of events of the type, the last one in
+ * *last unless NULL. */
 int rig_count(enum rme_event_type type, struct rme_event *last);
-/* Lets the device give the markers back. */
+/* Completes the link's drain markers. */
 void rig_drain(struct rme_link *l);
-/* Hands the fabric a connection event and polls. */
+/* Delivers a connection event to the fabric and polls. */
 void rig_cm(struct rme_link *l, enum rdma_cm_event_type type, int status, const void *data,
             size_t length);
-/* Polls a completion into the fabric. */
+/* Delivers a completion to the fabric and polls. */
 void rig_wc(struct ibv_wc wc);
 
 #endif

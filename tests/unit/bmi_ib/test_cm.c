@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Connection events in every state, and how links end. */
+/* Connection events in every state, and the end of links. */
 #define _GNU_SOURCE /* unshare */
 #include <fcntl.h>
 #include <limits.h>
@@ -16,8 +16,8 @@
 
 static struct rme_event events[EVENTS];
 
-/* Every event in every state: nothing breaks, what must end the link ends it with one
- * LINK_DOWN, or of a request that was not answered with the answer, and all comes back. */
+/* Every event in every state: an event that must end the link ends it with one LINK_DOWN (an
+ * unanswered request: with the answer), and everything is freed. */
 static void every_event_in_every_state(void **state)
 {
     (void)state;
@@ -37,7 +37,7 @@ static void every_event_in_every_state(void **state)
                 type == RDMA_CM_EVENT_UNREACHABLE || type == RDMA_CM_EVENT_CONNECT_ERROR ||
                 type == RDMA_CM_EVENT_ADDR_ERROR || type == RDMA_CM_EVENT_ROUTE_ERROR ||
                 type == RDMA_CM_EVENT_ADDR_CHANGE || type == RDMA_CM_EVENT_CONNECT_RESPONSE ||
-                type == RDMA_CM_EVENT_REJECTED; /* by who asked, too, and no longer wants it */
+                type == RDMA_CM_EVENT_REJECTED; /* also by an active side that has given up */
             if (l && lethal)
                 assert_true(l->state == IB_DRAINING || l->state == IB_ENDING);
             if (l && l->state == IB_DRAINING)
@@ -52,8 +52,8 @@ static void every_event_in_every_state(void **state)
         }
 }
 
-/* Disconnecting in every state: one LINK_DOWN with the error given, unless it was lost before.
- * A request is answered instead. */
+/* Disconnecting in every state: one LINK_DOWN with the given error, unless the link was lost
+ * before. A request is answered instead. */
 static void disconnect_in_every_state(void **state)
 {
     (void)state;
@@ -75,8 +75,8 @@ static void disconnect_in_every_state(void **state)
     }
 }
 
-/* A queue pair that cannot be stopped is destroyed at once; a device that gives nothing back is
- * given up in time. */
+/* A QP that cannot be stopped is destroyed at once; a device that returns nothing is given up
+ * after a timeout. */
 static void drains_end_without_the_device(void **state)
 {
     (void)state;
@@ -84,7 +84,7 @@ static void drains_end_without_the_device(void **state)
     rig.fail_modify = true;
     struct rme_link *l = rig_link();
     ib_link_disconnect(l, 0);
-    assert_int_equal(ib_link_deadline(rig.f), 0); /* what was completed before is taken first */
+    assert_int_equal(ib_link_deadline(rig.f), 0); /* earlier completions are polled first */
     assert_int_equal(rig_count(RME_EV_LINK_DOWN, NULL), 1);
     assert_int_equal(rig.qps_gone, 1);
     ib_link_free(l);
@@ -139,8 +139,8 @@ static void rejects_are_told_apart(void **state)
     }
 }
 
-/* A TCP port of this machine: `backlog` as of listen(), less than 0 where nobody listens, so
- * that nobody else does either. */
+/* Opens a TCP port of this machine: `backlog` as in listen(); with less than 0 nothing listens
+ * there, and the port stays reserved. */
 static int tcp_port(struct sockaddr_in *at, int backlog)
 {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -154,7 +154,7 @@ static int tcp_port(struct sockaddr_in *at, int backlog)
     return fd;
 }
 
-/* A link to this port of which rdma_cm says that nobody listens there. */
+/* Makes a link to this port that rdma_cm rejects with `status`. */
 static struct rme_link *refused(const struct sockaddr_in *at, int status)
 {
     struct rme_link *l = rig_link_in(IB_CONNECTING);
@@ -187,8 +187,8 @@ static struct rme_event wait_for_down(void)
     return down;
 }
 
-/* Where nobody listens for us, a listener by TCP is told of: it is connected to once, and hears
- * nothing.  It is not looked for when somebody else refused. */
+/* When no bmi_ib server listens at the port, a TCP listener there is reported: it is connected
+ * to once, and sent nothing. After another refusal it is not looked for. */
 static void a_listener_by_tcp_is_told(void **state)
 {
     struct sockaddr_in at;
@@ -227,15 +227,15 @@ static void a_listener_by_tcp_is_told(void **state)
     close(listener);
 }
 
-/* A machine that does not answer by TCP holds the link's end back for a while, and not when the
- * engine gives the link up. */
+/* A machine that does not answer by TCP delays the link's end for a while, but not when the
+ * engine drops the link. */
 static void a_silent_port_is_given_up(void **state)
 {
     struct sockaddr_in at;
     int listener = tcp_port(&at, 0), full[8];
     struct rme_event down;
     (void)state;
-    for (int i = 0; i < 8; i++) { /* it accepts none of them, so the later ones wait */
+    for (int i = 0; i < 8; i++) { /* the server accepts none of them, so later ones wait */
         full[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         connect(full[i], (struct sockaddr *)&at, sizeof(at));
     }
@@ -267,8 +267,8 @@ static void a_silent_port_is_given_up(void **state)
     close(listener);
 }
 
-/* A network of this thread's own, with one port to connect from.  Returns what leads back to
- * the one before, or -1: not permitted. */
+/* Moves this thread into a network namespace of its own, with one port to connect from. Returns
+ * a descriptor to return by, or -1: not permitted. */
 static int alone_with_one_port(uint16_t port)
 {
     struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};
@@ -288,7 +288,7 @@ static int alone_with_one_port(uint16_t port)
     return back;
 }
 
-/* A socket that connects to the very port that it was given meets itself: that is nobody. */
+/* A socket that connects to its own port connects to itself: this is not a listener. */
 static void who_meets_itself_has_met_nobody(void **state)
 {
     struct sockaddr_in at = {.sin_family = AF_INET,
@@ -303,7 +303,7 @@ static void who_meets_itself_has_met_nobody(void **state)
     }
     assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
     close(fd);
-    at.sin_port = htons(4322); /* the port of the first is kept for a while */
+    at.sin_port = htons(4322); /* the first port stays reserved for a while */
     assert_int_equal(setns(back, CLONE_NEWNET), 0);
     close(back);
 
@@ -319,7 +319,7 @@ static void who_meets_itself_has_met_nobody(void **state)
     close(back);
 }
 
-/* Goes on with an attempt that has been started again. */
+/* Continues an attempt that was restarted. */
 static void again(struct rme_link *l)
 {
     assert_int_equal(l->state, IB_ADDRESSING);
@@ -328,7 +328,7 @@ static void again(struct rme_link *l)
     assert_int_equal(l->state, IB_CONNECTING);
 }
 
-/* A message of 5 bytes comes in by this receive. */
+/* Delivers a message of 5 bytes by this receive. */
 static void message_in(const struct rme_link *l, unsigned index)
 {
     struct ib_rx *rx = &rig.f->rx.slab[index / rig.f->slab]->rx[index % rig.f->slab];
@@ -338,7 +338,7 @@ static void message_in(const struct rme_link *l, unsigned index)
                            .qp_num = l->qp_num});
 }
 
-/* The n-th receive that is posted; n is set to how many there are if there is none. */
+/* Returns the index of the n-th posted receive; if there is none, sets n to their number. */
 static unsigned posted(unsigned *n)
 {
     unsigned seen = 0;
@@ -358,8 +358,8 @@ static unsigned nth_posted(unsigned n)
     return index;
 }
 
-/* The peer had a connection of our queue pair's number: it is asked again at once, a few times,
- * and what comes over the connection that succeeds is delivered. */
+/* The peer still had a connection with our QP number: the request is repeated at once, a few
+ * times. Messages on the connection that succeeds are delivered. */
 static void stale_is_asked_again(void **state)
 {
     (void)state;
@@ -391,7 +391,7 @@ static void stale_is_asked_again(void **state)
     }
 }
 
-/* The second address of a name serves, and what it says is delivered. */
+/* The second address of a name is connected, and its messages are delivered. */
 static void second_address_delivers(void **state)
 {
     (void)state;
@@ -414,8 +414,8 @@ static void second_address_delivers(void **state)
     rig_close();
 }
 
-/* What a lost link had received with shared receives is taken before its queue pair goes: the
- * count of receives stays true. */
+/* Completions of shared receives of a lost link are polled before its QP is destroyed: the
+ * count of receives stays right. */
 static void shared_receives_are_not_lost(void **state)
 {
     static struct ibv_srq srq;
@@ -426,7 +426,7 @@ static void shared_receives_are_not_lost(void **state)
     srq.context = f->dev.ctx;
     f->srq_depth = 1024;
     f->rx_slack = 0;
-    f->dev.attr.vendor_id = 1; /* one that says when the last was */
+    f->dev.attr.vendor_id = 1; /* a device that reports the last receive of a QP */
     struct rme_link *stays = rig_link();
     for (int i = 0; i < 100000; i++) {
         struct rme_link *l = rig_link();
@@ -435,8 +435,7 @@ static void shared_receives_are_not_lost(void **state)
                                .status = IBV_WC_WR_FLUSH_ERR,
                                .qp_num = l->qp_num});
         assert_int_equal(rig_count(RME_EV_LINK_DOWN, NULL), 0);
-        /* the device had taken two receives for it, and says so before it says that these were
-         * the last */
+        /* two receives of this QP complete before the event that they were its last */
         message_in(l, nth_posted(0));
         message_in(l, nth_posted(1));
         struct ibv_async_event e = {.element.qp = l->qp,
@@ -459,11 +458,12 @@ static void shared_receives_are_not_lost(void **state)
         posted(&there);
         assert_int_equal(there, f->rxq.posted);
         assert_int_equal(there,
-                         rig.nrecv - 2u * ((unsigned)i + 1)); /* what the device really has */
+                         /* receives really posted at the device */
+                         rig.nrecv - 2u * ((unsigned)i + 1));
         assert_int_equal(there + f->rx.nfree, f->rx.there * f->slab);
     }
     ib_link_free(stays);
-    while (f->rxq.posted) { /* the shared queue goes */
+    while (f->rxq.posted) { /* the shared queue is destroyed */
         unsigned index = nth_posted(0);
         ib_rx_failed(f, NULL, &f->rx.slab[index / f->slab]->rx[index % f->slab]);
     }
@@ -471,7 +471,7 @@ static void shared_receives_are_not_lost(void **state)
     rig_close();
 }
 
-/* Engines share the device's events: one that takes another's hands it on. */
+/* Engines share the device's events: an engine passes another one's event on. */
 static void events_find_their_engine(void **state)
 {
     struct rme_fabric *other = calloc(1, sizeof(*other));
@@ -489,7 +489,7 @@ static void events_find_their_engine(void **state)
     rig.async = &fatal;
     ib_async_events(other);
     assert_int_equal(rig.acked, 1);
-    assert_int_equal(l->state, IB_UP); /* only its own engine acts on it */
+    assert_int_equal(l->state, IB_UP); /* only its own engine handles the event */
     rig_poll(events, EVENTS);
     assert_int_equal(l->state, IB_DRAINING);
     assert_int_equal(second->state, IB_UP);
@@ -509,14 +509,14 @@ static void events_find_their_engine(void **state)
     ib_async_events(f); /* its own */
     rig.async = &late;
     ib_async_events(other);
-    ib_async_close(f); /* with a note that it has not acted on */
+    ib_async_close(f); /* with an unhandled event pending */
     assert_int_equal(ib_async_open(f), 0);
     ib_async_close(other);
     free(other);
     rig_close();
 }
 
-/* A device of a kind that cannot do what we need is not used, and the log says why. */
+/* A device of an unsupported kind is not used; the log gives the reason. */
 static void iwarp_is_refused(void **state)
 {
     (void)state;
@@ -533,7 +533,7 @@ static void iwarp_is_refused(void **state)
     rig_close();
 }
 
-/* A completion queue and a shared receive queue take little of what may be locked. */
+/* A CQ and an SRQ are sized by the memlock limit. */
 static void queues_fit_the_budget(void **state)
 {
     (void)state;
@@ -584,7 +584,7 @@ static void message_before_confirmation(void **state)
     rig_close();
 }
 
-/* A request is shown, accepted or refused; a failing accept leaves it to be refused. */
+/* A request is reported, and accepted or rejected; after a failed accept it can be rejected. */
 static void requests(void **state)
 {
     (void)state;
@@ -609,7 +609,7 @@ static void requests(void **state)
             assert_int_equal(rig.rejected, 1);
         } else {
             assert_int_equal(ib_link_accept(e.link, "yes", 4, 8, &e), 0);
-            assert_int_equal(rig.nrecv, 8); /* before the peer can send */
+            assert_int_equal(rig.nrecv, 8); /* posted before the peer can send */
             rig_cm(e.link, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0);
             assert_int_equal(rig_count(RME_EV_LINK_UP, NULL), 1);
             assert_int_equal(e.link->read_depth, 4);
@@ -618,7 +618,7 @@ static void requests(void **state)
     }
 }
 
-/* A link fails over a step that is refused at once. */
+/* A step of connecting fails at once: the link fails. */
 static void steps_that_fail(void **state)
 {
     (void)state;
@@ -636,8 +636,7 @@ static void steps_that_fail(void **state)
     }
 }
 
-/* Completion queue space is booked and returned; a link that does not fit gets a queue of its
- * own or none. */
+/* CQ space is reserved and returned; a link that does not fit gets its own CQ or fails. */
 static void completion_space_is_booked(void **state)
 {
     (void)state;
@@ -645,7 +644,7 @@ static void completion_space_is_booked(void **state)
     rig.f->cq[0].size = 400;
     struct rme_link *a = rig_link(), *b = rig_link();
     assert_int_equal(rig.f->cq[0].used, 2 * (100 + 2 + 64));
-    assert_int_equal(ib_rx_reserve(a, 56), 0); /* 64 are in the share */
+    assert_int_equal(ib_rx_reserve(a, 56), 0); /* the share includes 64 */
     assert_int_equal(rig.f->cq[0].used, 2 * (100 + 2 + 64));
     assert_int_equal(ib_rx_reserve(b, 56 + 64), 0);
     assert_int_equal(rig.f->cq[0].used, 2 * (100 + 2 + 64) + 64);
@@ -661,8 +660,8 @@ static void completion_space_is_booked(void **state)
     rig_close();
 }
 
-/* The promise counts buffers with the device and in the engine's hands; released ones go back
- * as they come in. */
+/* The advertised number covers buffers at the device and held by the engine; released ones
+ * leave as they come back. */
 static void promises(void **state)
 {
     struct rme_event e[EVENTS];

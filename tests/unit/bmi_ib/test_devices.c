@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The list of devices, whose contexts librdmacm keeps for as long as the process lives. */
+/* The device list, whose contexts librdmacm keeps for the life of the process. */
 #include <errno.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -8,7 +8,7 @@
 #include "rig.h"
 
 static struct ibv_device device = {.name = "fake0"};
-static struct ibv_context contexts[2]; /* a process's, and one that its child opens */
+static struct ibv_context contexts[2]; /* a process's context, and one that its child opens */
 
 static int set_up(void **state)
 {
@@ -27,7 +27,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* One engine after the other. */
+/* Closes the device and lists again, like the next engine. */
 static int open_again(void)
 {
     rig.f->dev.pd = NULL;
@@ -35,7 +35,7 @@ static int open_again(void)
     return ib_device_list(rig.f);
 }
 
-/* What a child gets that has those contexts. */
+/* Returns the result in a child that inherited those contexts. */
 static int in_a_child(int which)
 {
     int status;
@@ -60,7 +60,7 @@ static void a_child_of_a_process_with_open_devices_is_refused(void **state)
     assert_int_equal(open_again(), 0);
     assert_int_equal(open_again(), 0);
     assert_int_equal(in_a_child(0), 1);
-    assert_int_equal(in_a_child(1), 0); /* the software HCA gives it a context of its own */
+    assert_int_equal(in_a_child(1), 0); /* the software HCA gives a child its own context */
 }
 
 int main(void)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * One exchange over the verbs fabric while one call fails (EMUVERBS_FAIL; faults.sh goes
- * through all of them).
+ * One exchange over the verbs fabric while one call fails (EMUVERBS_FAIL; faults.sh iterates
+ * over all calls).
  *
- * Server and client live in this process.  Whatever fails: what was asked ends with an error or
- * succeeds, every link goes down once, nothing hangs, and the same exchange works at the latest
- * at the third attempt.
+ * Server and client are in this process. In all cases operations end with or without an error,
+ * every link goes down once, nothing hangs, and the exchange succeeds at the third attempt at
+ * the latest.
  */
 #include <unistd.h>
 #include "wire_host.h"
@@ -31,7 +31,7 @@ static bool late(const char *what)
     _exit(3);
 }
 
-/* Polls both once, frees links that are down. */
+/* Polls both once and frees links that are down. */
 static void turn(const char *what)
 {
     struct wire *both[] = {&server, &client};
@@ -78,8 +78,8 @@ static bool get(enum rme_event_type type, int n, const char *what)
     return true;
 }
 
-/* A message and its echo, a list read with a message behind, a list written with one behind,
- * and the end. */
+/* Exchanges a message and its echo, reads a list followed by a message, writes a list followed
+ * by one, and disconnects. */
 static bool exchange_on_link(void)
 {
     struct rme_lseg seg[32];
@@ -134,7 +134,7 @@ static bool exchange(const char *uri)
     if (good &&
         client.ops->link_connect(client.f, addr, 0, "hello", 6, WIRE_RX, &client, &link) == 0) {
         time_t patience =
-            wire_now() + 4; /* the engine's: a lost confirmation is nobody's event */
+            wire_now() + 4; /* as the engine does: a lost confirmation causes no event */
         while (!ups && !downs) {
             turn("connecting");
             if (wire_now() > patience)
@@ -160,7 +160,7 @@ static bool exchange(const char *uri)
     return good;
 }
 
-/* Opens a host; a failure must be an error and leave nothing, and not happen twice. */
+/* Opens a host; a failure must be an error that leaves nothing behind and does not repeat. */
 static void open_twice(struct wire *w, const char *uri)
 {
     if (wire_start(w, uri) == 0)

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * What a connection that is up and idle takes, with the options as they are: our structures,
- * and what a device of mlx5's kind locks for its queues.  The table is printed; its sums are
- * held to.
- */
+/* Memory of an idle connection with default options: our structures, and the memory that a
+ * device like mlx5 locks for its queues. The test prints the table and checks its sums. */
 #include <stdio.h>
 #include "proto/talk.h"
 #include "rig.h"
@@ -12,7 +9,7 @@
 
 #define KIB 1024u
 
-/* ---- mlx5, as its part of rdma-core computes it ---- */
+/* ---- mlx5, as computed in rdma-core ---- */
 
 static uint64_t up_to(uint64_t n, uint64_t step)
 {
@@ -27,7 +24,7 @@ static uint64_t power_of_two(uint64_t n)
     return p;
 }
 
-/* The longest headers of a request are those that bind a window. */
+/* Requests that bind a window have the longest header. */
 static uint64_t send_queue(uint64_t requests, uint64_t segments, uint64_t inlined)
 {
     uint64_t gathered = 16 * segments, carried = up_to(4 + inlined, 16);
@@ -35,7 +32,7 @@ static uint64_t send_queue(uint64_t requests, uint64_t segments, uint64_t inline
     return power_of_two(requests * request);
 }
 
-/* One segment each. */
+/* One SGE each. */
 static uint64_t receive_queue(uint64_t receives)
 {
     return power_of_two(receives) * 16;
@@ -48,7 +45,7 @@ static uint32_t receives(const struct rme_link *l)
     return l->rxq.posted + l->rxq.held;
 }
 
-/* A link that was asked for, as it comes up. */
+/* Makes a link on the active side, as it comes up. */
 static struct rme_link *asked_for(void)
 {
     const struct rme rme = {.caps = &rig.f->caps};
@@ -65,7 +62,7 @@ static struct rme_link *asked_for(void)
     return l;
 }
 
-/* A message comes; the engine has it and gives its buffer back, and sends something. */
+/* Receives a message, whose buffer the engine returns, and sends one. */
 static void message(struct rme_link *l)
 {
     const struct ib_rx *rx = LIST_FIRST(&l->rxq.at_device);
@@ -80,15 +77,15 @@ static void message(struct rme_link *l)
     ib_flush(rig.f);
 }
 
-/* With the device, whatever waits to be posted, are as many as the peer may use. */
+/* Checks that as many receives are posted as the peer may use, not counting those that wait to
+ * be posted. */
 static void check_promise(const struct rme_link *l)
 {
     assert_true(l->rxq.posted + l->rxq.held - l->rxq.chained >= l->rxq.promised);
 }
 
-/* A client's link has the few that it promises.  With what is usual it has some more, so that
- * they are posted several at a time; when that is taken back, messages use up all the others.
- */
+/* A client's link posts only the few receives that it advertises. With the usual number it has
+ * some more, to post several at a time; when they are reclaimed messages use up the rest. */
 static void a_client_has_more_only_while_it_is_used(void **state)
 {
     (void)state;
@@ -116,7 +113,7 @@ static void a_client_has_more_only_while_it_is_used(void **state)
     for (unsigned i = 0; i < 5; i++)
         message(l);
     assert_int_equal(l->rxq.chained, 5);
-    /* five wait to be posted, and go at once */
+    /* five wait to be posted, and are posted at once */
     assert_int_equal(ib_rx_release(l, 4), 16 - 5 - first);
     for (uint32_t more = 16 - 5 - first; more > 0; more--) {
         assert_int_equal(ib_rx_release(l, 0), more);
@@ -156,8 +153,8 @@ static void an_idle_connection_takes_little(void **state)
     uint64_t sends = (uint64_t)ib_option(f, "sq_depth") + 1,
              receiving = (uint64_t)ib_option(f, "rq_depth") + 1,
              buffer = up_to((uint64_t)rme_option(engine, "rx_size") + RME_WIRE_HEADER_SIZE, 64);
-    /* a server's connections share their receives, and have one at first; a client's has the
-     * least that a request may promise (grant.c), and none more (rx.c) */
+    /* a server's connections share their receives, and begin with one; a client's has the
+     * minimum for a request (grant.c), and no more (rx.c) */
     uint64_t own = receives(asked_for());
     const struct row rows[] = {
         {"the device: send queue",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Many links: what happens to one costs the same however many others there are, and each gets
- * its own. */
+/* Many links: the cost of an event on one link does not depend on their number, and each gets
+ * its own events. */
 #include <errno.h>
 #include <string.h>
 #include "../common/steps.h"
@@ -10,8 +10,7 @@ enum { FEW = 8, MANY = 400 };
 
 static struct rme_link *link_at[MANY];
 
-/* A server's, with receives shared, on a device that says which receive of a queue pair was its
- * last. */
+/* Opens a server with shared receives, on a device that reports the last receive of a QP. */
 static void open_server(void)
 {
     static struct ibv_srq srq;
@@ -22,7 +21,7 @@ static void open_server(void)
     rig.f->dev.attr.vendor_id = 1;
 }
 
-/* Of the shared queue, before it goes. */
+/* Returns the shared queue's receives before it is destroyed. */
 static void take_all_back(void)
 {
     struct rme_fabric *f = rig.f;
@@ -56,9 +55,9 @@ static void last_receive(struct rme_link *l)
     ib_async_events(rig.f);
 }
 
-/* ---- What one costs ---- */
+/* ---- Cost per event ---- */
 
-/* Nothing is to be done for any of them. */
+/* Polls without work for any link. */
 static void look(void *arg)
 {
     struct rme_event event[4];
@@ -68,7 +67,7 @@ static void look(void *arg)
     (void)rig_poll(event, 4);
 }
 
-/* One event is delivered. */
+/* Delivers one event. */
 static void deliver_one(void *arg)
 {
     struct rme_event event;
@@ -76,7 +75,7 @@ static void deliver_one(void *arg)
     assert_int_equal(rig_poll(&event, 1), 1);
 }
 
-/* The first of them goes and another one comes. */
+/* Removes the first link and inserts another. */
 static void come_and_go(void *arg)
 {
     (void)arg;
@@ -87,7 +86,8 @@ static void come_and_go(void *arg)
     assert_int_equal(ib_table_put(link_at[0]), 0);
 }
 
-/* n links that have lost their peer, and wait for the device, or only for its last event. */
+/* Makes n links that have lost their peer and wait for the device, or (marked) only for its
+ * last event. */
 static void lose(unsigned n, bool marked)
 {
     for (unsigned i = 0; i < n; i++) {
@@ -97,12 +97,12 @@ static void lose(unsigned n, bool marked)
             struct rme_event event;
             mark_send(link_at[i]);
             assert_int_equal(rig_poll(&event, 1), 0);
-            link_at[i]->drain_end += 600000; /* slow as this machine may be */
+            link_at[i]->drain_end += 600000; /* long enough for a slow machine */
         }
     }
 }
 
-/* n links whose queue pairs are gone, and of which the engine has not heard. */
+/* Makes n links whose QPs are destroyed, and which were not reported to the engine. */
 static void end(unsigned n)
 {
     lose(n, false);
@@ -124,7 +124,7 @@ static void waning(unsigned n)
     lose(n, true);
 }
 
-/* All slots of the table are taken but the last. */
+/* Fills all slots of the table except the last. */
 static void all_there(unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
@@ -155,7 +155,7 @@ static void one_costs_the_same_among_many(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < sizeof(costs) / sizeof(costs[0]); i++) {
-        cost(i, FEW); /* what is looked up at the first call is known then */
+        cost(i, FEW); /* resolve symbols, which happens at the first call */
         long few = cost(i, FEW), many = cost(i, MANY);
         if (few == 0)
             skip();
@@ -165,9 +165,9 @@ static void one_costs_the_same_among_many(void **state)
     }
 }
 
-/* ---- Who comes when ---- */
+/* ---- Order ---- */
 
-/* A name of before leads nowhere, and its slot rests while there are others. */
+/* A stale handle finds nothing, and its slot rests while others are free. */
 static void names_rest(void **state)
 {
     (void)state;
@@ -203,7 +203,7 @@ static struct rme_link *next_down(void)
     return NULL;
 }
 
-/* Of links that were lost in one order, each ends when its own is there. */
+/* Links that were lost in one order end when their own completions come. */
 static void each_drains_by_itself(void **state)
 {
     (void)state;
@@ -214,12 +214,13 @@ static void each_drains_by_itself(void **state)
     for (unsigned i = 0; i < 5; i++)
         ib_link_fail(l[i], -ECONNRESET, true);
     assert_null(next_down());
-    mark_send(l[3]); /* its event may never come: it has less time than those before it */
+    /* its event may never come: its timeout is shorter than the earlier ones' */
+    mark_send(l[3]);
     mark_send(l[1]);
     struct rme_event event;
     assert_int_equal(rig_poll(&event, 1), 0);
     assert_in_range(ib_link_deadline(rig.f), 0, 50);
-    l[1]->drain_end = l[3]->drain_end += 600000; /* slow as this machine may be */
+    l[1]->drain_end = l[3]->drain_end += 600000; /* long enough for a slow machine */
     assert_true(l[3]->waning && l[1]->waning && !l[0]->waning);
     last_receive(l[1]);
     assert_ptr_equal(next_down(), l[1]);
@@ -239,7 +240,8 @@ static void each_drains_by_itself(void **state)
     close_server();
 }
 
-/* The same event of n links at once: each look takes one of them, which moves *what by one. */
+/* Delivers the same event for n links at once: each poll handles one, which adds one to
+ * *what. */
 static void one_at_a_look(struct rme_link **l, unsigned n, enum rdma_cm_event_type type,
                           const unsigned *what)
 {
@@ -253,13 +255,14 @@ static void one_at_a_look(struct rme_link **l, unsigned n, enum rdma_cm_event_ty
     for (unsigned i = 1; i <= n; i++) {
         ib_cm_events(rig.f);
         assert_int_equal(*what - begin, i);
-        assert_true(atomic_load(&rig.f->hint) & IB_HINT_CM); /* it comes back at once */
+        /* so the next poll follows at once */
+        assert_true(atomic_load(&rig.f->hint) & IB_HINT_CM);
     }
     assert_null(rig.pending);
 }
 
-/* However many links come and go at once, a poll makes, stops or destroys one queue pair: no
- * message waits for more. */
+/* With many links that come and go at once a poll creates, stops or destroys one QP, to bound
+ * the delay of messages. */
 static void one_stride_in_a_poll(void **state)
 {
     (void)state;
@@ -282,7 +285,7 @@ static void one_stride_in_a_poll(void **state)
         unsigned before = rig.qps_gone;
         assert_in_range(polls, 0, 2 * FEW);
         if (before - gone < FEW)
-            assert_int_equal(ib_link_deadline(rig.f), 0); /* nobody sleeps over what is left */
+            assert_int_equal(ib_link_deadline(rig.f), 0); /* no sleep while work is left */
         int n = rig_poll(event, FEW);
         assert_in_range(rig.qps_gone - before, 0, 1);
         for (int i = 0; i < n; i++) {
@@ -295,7 +298,7 @@ static void one_stride_in_a_poll(void **state)
     rig_close();
 }
 
-/* ---- Several completion queues ---- */
+/* ---- Several CQs ---- */
 
 static struct ibv_cq other;
 
@@ -313,7 +316,8 @@ static uint64_t asked(void)
     return rig.stats.value[RME_C_CQ_POLLS];
 }
 
-/* What a poll finds nothing of, once the first has taken a completion that means nothing. */
+/* Counts the polls of one CQ alone, after a meaningless completion of the first CQ, until all
+ * CQs are polled. */
 static uint64_t polls_until_all_are_asked(void)
 {
     struct rme_event event[4];
@@ -331,8 +335,8 @@ static uint64_t polls_until_all_are_asked(void)
     return alone;
 }
 
-/* The queue that brings something is asked alone, but no longer than for a few polls, and not
- * for the last poll before a sleep. */
+/* A CQ with completions is polled alone, for a few polls at most, and not in the last poll
+ * before a sleep. */
 static void the_other_queue_costs_little_and_is_not_forgotten(void **state)
 {
     struct rme_event event[4];
@@ -340,18 +344,18 @@ static void the_other_queue_costs_little_and_is_not_forgotten(void **state)
     open_two();
     assert_in_range(polls_until_all_are_asked(), 8, 32);
     uint64_t begin = asked();
-    (void)rig_poll(event, 4); /* nothing came: nobody is preferred */
+    (void)rig_poll(event, 4); /* nothing came: no CQ is preferred */
     assert_int_equal(asked() - begin, 2);
 
     rig_wc((struct ibv_wc){.wr_id = 0});
     (void)rig_poll(event, 4);
-    rig.f->cq[0].armed = rig.f->cq[1].armed = true; /* else the fake device is asked */
+    rig.f->cq[0].armed = rig.f->cq[1].armed = true; /* else the fake device is polled */
     assert_int_equal(ib_arm(rig.f), 0);
     begin = asked();
     (void)rig_poll(event, 4);
     assert_int_equal(asked() - begin, 2);
 
-    /* there was no room for what it brings: the others wait no longer for it */
+    /* its completions found no room: the others do not wait longer for that */
     struct rme_link *l = rig_link();
     ib_link_dirty(l);
     ib_flush(rig.f);
@@ -374,7 +378,7 @@ static void the_other_queue_costs_little_and_is_not_forgotten(void **state)
 
     uint64_t before[2] = {rig.f->cq[0].emptied, rig.f->cq[1].emptied};
     for (unsigned i = 0; i < 1000;
-         i++) { /* each poll brings: to the queue that is asked first */
+         i++) { /* each poll brings a completion, to the CQ polled first */
         rig_wc((struct ibv_wc){.wr_id = 0});
         (void)rig_poll(event, 4);
     }
@@ -383,9 +387,10 @@ static void the_other_queue_costs_little_and_is_not_forgotten(void **state)
     rig_close();
 }
 
-/* ---- Receive buffers of their own ---- */
+/* ---- Receive queues per link ---- */
 
-/* The peers of n links leave; the device says that their receives came back, if it does. */
+/* Disconnects the peers of n links; the device reports their last receives if it supports
+ * that. */
 static void leave(unsigned first, unsigned n)
 {
     for (unsigned i = first; i < first + n; i++) {
@@ -413,15 +418,15 @@ static struct rme_link *receiving(void)
     return l;
 }
 
-/* The first receive that the link has posted. */
+/* Returns the wr_id of the link's first posted receive. */
 static uint64_t receive_of(const struct rme_link *l)
 {
     const struct ib_rx *rx = LIST_FIRST(&l->rxq.at_device);
     return ib_wr_id(IB_WR_RECV, rx->generation, rx->index);
 }
 
-/* Slabs go back with the links, whoever of them leaves first; those that stay keep theirs, and
- * what the device says too late of a slab that went back meets no buffer of the next one. */
+/* Slabs are freed with the links, in any order; remaining links keep theirs. Late completions
+ * for a freed slab match no buffer of the next one. */
 static void slabs_go_back_with_links(void **state)
 {
     static uint64_t of[MANY];
@@ -429,7 +434,7 @@ static void slabs_go_back_with_links(void **state)
     (void)state;
     open_own();
     struct rme_fabric *f = rig.f;
-    const unsigned used = MANY / 4 * 8 / IB_SLAB; /* by those who stay */
+    const unsigned used = MANY / 4 * 8 / IB_SLAB; /* by the remaining links */
     for (unsigned round = 0; round < 3; round++) {
         unsigned mrs = rig.mrs;
         for (unsigned i = 0; i < MANY; i++) {
@@ -443,7 +448,7 @@ static void slabs_go_back_with_links(void **state)
         for (unsigned i = MANY / 4; i < MANY; i++)
             assert_null(ib_rx_completed(f, of[i]));
         for (unsigned i = 0; i < MANY / 4; i++)
-            link_at[MANY / 4 + i] = receiving(); /* in places of before */
+            link_at[MANY / 4 + i] = receiving(); /* in former places */
         for (unsigned i = MANY / 4; i < MANY; i++) {
             rig_wc((struct ibv_wc){.wr_id = of[i], .status = IBV_WC_WR_FLUSH_ERR});
             rig_wc((struct ibv_wc){.wr_id = of[i], .opcode = IBV_WC_RECV, .byte_len = 1});
@@ -463,8 +468,8 @@ static void slabs_go_back_with_links(void **state)
     rig_close();
 }
 
-/* What the engine still holds of a link that is gone keeps its slab, and the slab goes back
- * with it. */
+/* Buffers of a gone link that the engine holds keep their slab, which is freed with the last of
+ * them. */
 static void what_is_held_stays(void **state)
 {
     struct rme_event event[MANY];
@@ -480,7 +485,7 @@ static void what_is_held_stays(void **state)
         assert_int_equal(rig_poll(&event[i], 1), 1);
     }
     leave(0, MANY);
-    assert_int_equal(f->rx.there, MANY * 8 / IB_SLAB); /* each has one that is held */
+    assert_int_equal(f->rx.there, MANY * 8 / IB_SLAB); /* each has a held buffer */
     for (unsigned i = 0; i < MANY; i++) {
         assert_int_equal(event[i].type, RME_EV_RECV);
         memset((void *)(uintptr_t)event[i].data, 0xff, event[i].length);
@@ -497,7 +502,7 @@ static void come(unsigned n)
     ib_flush(rig.f);
 }
 
-/* A receive that is with the shared queue. */
+/* Returns the wr_id of a receive in the shared queue. */
 static uint64_t posted_one(void)
 {
     const struct ib_rx *rx = rig.f->rx.slab[0]->rx;
@@ -506,9 +511,11 @@ static uint64_t posted_one(void)
     return ib_wr_id(IB_WR_RECV, rx->generation, rx->index);
 }
 
-/* A shared queue that held receives for many is another one when all have left, and what the
- * device says of the old one too late meets nobody; one that served few stays, and so does one
- * that cannot be replaced. */
+/*
+ * A shared queue that held receives for many links is replaced when all have left, and late
+ * completions of the old one match no buffer. A queue that served few stays, and so does one
+ * that cannot be replaced.
+ */
 static void a_queue_is_renewed_when_all_have_left(void **state)
 {
     struct rme_event event[4];
@@ -550,7 +557,7 @@ static void a_queue_is_renewed_when_all_have_left(void **state)
             ;
     }
     come(1);
-    leave(0, 1); /* of those that are still there */
+    leave(0, 1); /* of the remaining ones */
     assert_int_equal(rig.srqs, 1);
     unsigned made = rig.srqs_made;
     assert_in_range(f->rx.there, 1, 2);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What pieces cost: what is posted to measure it; and where it cannot be measured the presets
- * hold, soon, and nothing is left. */
+/* Cost of segments: the requests posted to measure it. Where it cannot be measured the presets
+ * stay, after a short time, and nothing is left behind. */
 #include <errno.h>
 #include "base/timer.h"
 #include "tests/lib/clock.h"
 #include "rig.h"
 
 #define LATE_MS 50      /* LATE_NS of measure.c */
-#define ROUNDS  9       /* one that is not counted, and as many as are taken in time */
-#define FEW     3       /* and where time is short */
-#define SLOW_NS 1000000 /* a look at the clock takes so long there */
+#define ROUNDS  9       /* one that is not counted, and the measured ones */
+#define FEW     3       /* when time is short */
+#define SLOW_NS 1000000 /* duration of a clock reading then */
 
-/* The measurement fails, without a word and without a trace. */
+/* Checks that the measurement fails without a log line or resources left. */
 static void nothing_comes_of_it(void)
 {
     struct rme_piece_costs out = {11, 22, 33};
@@ -33,7 +33,7 @@ static void begin(bool up)
     rig.port_down = !up;
 }
 
-/* All is posted, and no completion ever comes: it is waited for so long, and not for ever. */
+/* All requests are posted, and no completion comes: the wait is bounded. */
 static void a_completion_does_not_come(void **state)
 {
     (void)state;
@@ -46,7 +46,7 @@ static void a_completion_does_not_come(void **state)
     rig_close();
 }
 
-/* The queue pair is refused, its way to itself, or what is posted; or there is no port. */
+/* Creating or connecting the QP, or posting, fails; or no port is up. */
 static void a_call_fails(void **state)
 {
     (void)state;
@@ -56,17 +56,17 @@ static void a_call_fails(void **state)
         rig.fail_modify = what == 2;
         rig.fail_post = what == 3 ? ENOMEM : 0;
         if (what == 4)
-            rig.f->caps.max_sge = 1; /* there are no pieces */
+            rig.f->caps.max_sge = 1; /* no gathering */
         nothing_comes_of_it();
         assert_int_equal(rig.nposted, 0);
         assert_int_equal(rig.qps, what != 1 && what != 4);
-        assert_int_equal(rig.doorbells, what == 3); /* no further than that */
+        assert_int_equal(rig.doorbells, what == 3); /* stops there */
         rig_close();
     }
 }
 
-/* The same bytes each time, and in turn: one write, one that gathers, one for each piece; and
- * where the device reads, one read, and one for each piece. */
+/* The same bytes each time, in turn: one write, one that gathers, one for each piece; and if
+ * the device reads, one read, and one for each piece. */
 static void shapes_are_taken_in_turn(void **state)
 {
     (void)state;

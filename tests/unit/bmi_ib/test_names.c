@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Host names whose lookup hangs: the program is linked with --wrap=getaddrinfo. */
+/* Host names whose lookup hangs; linked with --wrap=getaddrinfo. */
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
@@ -7,14 +7,14 @@
 #include "rig.h"
 #include "tests/lib/asleep.h"
 
-#define MANY        12    /* more than are looked up at a time */
-#define PATIENCE_MS 60000 /* for what has to come */
+#define MANY        12    /* more than the concurrent lookups */
+#define PATIENCE_MS 60000 /* timeout of expected events */
 
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t change;
     bool silent;              /* lookups of "silent…" hang */
-    unsigned asked, answered; /* lookups of any name, so far */
+    unsigned asked, answered; /* lookups of any name, begun and finished */
 } server = {.mutex = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER};
 
 int __real_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
@@ -79,7 +79,7 @@ static struct rme_link *dial(const char *uri)
     return l;
 }
 
-/* Polls until the count is there. */
+/* Polls until the count is reached. */
 static void until(const unsigned *count, unsigned wanted)
 {
     for (int i = 0; i < PATIENCE_MS && so_far(count) < wanted; i++) {
@@ -103,8 +103,7 @@ static void close_names(void)
     rig_close();
 }
 
-/* A name that is answered is not behind those that are not, be they as many as there may be
- * but one. */
+/* A name that resolves does not wait behind hanging lookups while one worker is free. */
 static void one_that_hangs_holds_up_no_other(void **state)
 {
     enum { HANG = 7 };
@@ -138,8 +137,8 @@ static void one_that_hangs_holds_up_no_other(void **state)
     close_names();
 }
 
-/* However often one that hangs is asked for, it is looked up once at a time, and not for links
- * that have gone. */
+/* A hanging name is looked up once at a time for any number of links, and not for links that
+ * are gone. */
 static void one_is_looked_up_once_at_a_time(void **state)
 {
     struct rme_link *l[MANY];
@@ -160,7 +159,7 @@ static void one_is_looked_up_once_at_a_time(void **state)
     close_names();
 }
 
-/* Those that wait for a worker come when one is free. */
+/* Lookups that wait for a worker start when one is free. */
 static void more_than_are_looked_up_at_a_time(void **state)
 {
     char uri[40];
@@ -171,7 +170,7 @@ static void more_than_are_looked_up_at_a_time(void **state)
     }
     until(&server.asked, 8);
     dial("ib://good:20500");
-    asleep_await_others(); /* none is left that could ask */
+    asleep_await_others(); /* no other thread is left that could start one */
     assert_int_equal(so_far(&server.asked), 8);
     speak();
     until(&server.answered, MANY + 1);
@@ -179,7 +178,7 @@ static void more_than_are_looked_up_at_a_time(void **state)
     close_names();
 }
 
-/* Who closes does not wait for them. */
+/* Closing does not wait for them. */
 static void closed_while_they_hang(void **state)
 {
     unsigned threads = asleep_threads();
@@ -198,7 +197,7 @@ static void closed_while_they_hang(void **state)
     for (int i = 0; i < PATIENCE_MS && so_far(&server.answered) < 4; i++)
         usleep(1000);
     assert_int_equal(so_far(&server.answered), 4);
-    while (asleep_threads() > threads) /* they free the resolver, which a sanitizer sees */
+    while (asleep_threads() > threads) /* they free the resolver, which a sanitizer checks */
         usleep(1000);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The path of a connection (bmi_ib/link/path.c): the GID that an option names, the class that
- * rdma_cm is told, and what is said of the path that was taken. */
+/* The path of a connection (bmi_ib/link/path.c): GID and service type by option, and the text
+ * of the path in use. */
 #include <arpa/inet.h>
 #include "rig.h"
 
@@ -16,7 +16,8 @@ static void gid(uint32_t port, uint32_t index, uint32_t type, const char *addres
     assert_int_equal(inet_pton(AF_INET6, address, e->gid.raw), 1);
 }
 
-/* A device with two ports, its table as adapters have it: link-local first, each twice. */
+/* Opens a device with two ports, and a GID table like an adapter's: link-local first, each
+ * twice. */
 static void open_with(const char *options)
 {
     rig_open(options, 16, 256);
@@ -29,7 +30,7 @@ static void open_with(const char *options)
     gid(2, 5, V2, "fd00::6");
 }
 
-/* Starts a connection to an address; its state tells whether that was possible. */
+/* Starts a connection to an address; the link's state tells whether this succeeded. */
 static struct rme_link *start(const char *host, struct addrinfo **list)
 {
     struct rme_link *l = rig_link_in(IB_NAMING);
@@ -89,7 +90,7 @@ static void what_the_device_has_not_is_refused(void **state)
         assert_non_null(strstr(rig.line, "neither an index nor an IP address"));
         rig_close();
     }
-    open_with("gid=0"); /* GIDs of InfiniBand are no IP addresses */
+    open_with("gid=0"); /* InfiniBand's GIDs are not IP addresses */
     rig.ngid = 0;
     gid(1, 0, IBV_GID_TYPE_IB, "fe80::1");
     assert_int_equal(ib_path_open(rig.f), -ENODEV);
@@ -126,7 +127,7 @@ static void the_class_is_told_before_the_route(void **state)
     check_class("traffic_class=-1", -1);
 }
 
-/* A link comes up with the path that its queue pair has; `want` is what is said of it. */
+/* Brings a link up with its QP's path and compares the path's text with `want`. */
 static void check_text(const char *options, bool passive, const char *want)
 {
     char text[IB_PATH_TEXT] = "?", line[IB_PATH_TEXT + 64];
@@ -175,7 +176,7 @@ static void what_was_taken_is_said(void **state)
     assert_string_equal(text, "fake0 port 2, service level 11");
     rig_close();
 
-    open_with(NULL); /* a device that does not say */
+    open_with(NULL); /* a device that does not report its path */
     rig.fail_query = true;
     l = rig_link_in(IB_CONNECTING);
     rig_cm(l, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Several devices in one fabric, over the software HCA with two of them: connections are
- * spread, each moves its data over its own, and memory that was registered once serves all.
- * The argument holds options of the fabric; the devices come from rails.sh, which runs each
- * case in a process of its own.
+ * Several devices in one fabric, over the software HCA with two devices: connections are
+ * distributed, each moves its data over its own device, and a memory registered once serves
+ * all. The argument has options of the fabric; rails.sh sets up the devices and runs each case
+ * in its own process.
  */
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ static int64_t counter(const char *name)
     return ask(name);
 }
 
-/* The rail of a link, by the first word of its path. */
+/* Returns the rail of a link, by the first word of its path. */
 static int rail_of(const struct wire *w, const struct rme_link *link)
 {
     char text[256];
@@ -34,7 +34,7 @@ static int rail_of(const struct wire *w, const struct rme_link *link)
     return strncmp(text, "emu1 ", 5) == 0 ? 1 : 0;
 }
 
-/* Reads all of what the server offers over a link, by a key of ours that is good for each. */
+/* Reads the server's whole offer over a link, with a local key valid on each rail. */
 static void read_over(struct wire *w, struct rme_link *link, uint8_t *here,
                       const struct rme_mr *mr)
 {
@@ -76,7 +76,7 @@ static void spread(void **state)
     assert_int_equal(on[1], LINKS / 2);
     assert_in_range(counter("0.1 bytes") - first, LINKS / 2 * SIZE, LINKS / 2 * SIZE + 4096);
     assert_in_range(counter("1.1 bytes") - second, LINKS / 2 * SIZE, LINKS / 2 * SIZE + 4096);
-    for (int i = 0; i < LINKS; i++) { /* messages come from all of them */
+    for (int i = 0; i < LINKS; i++) { /* receive messages from all of them */
         w.link = link[i];
         assert_true(wire_send(&w, "echo this"));
     }
@@ -92,7 +92,8 @@ static void spread(void **state)
     wire_kill(server);
 }
 
-/* No echo for so long: was it late, was its wake-up lost, or itself, or came something else? */
+/* Reports an echo that did not come in time: whether it was late, its wake-up or itself was
+ * lost, or another event came. */
 static void not_woken(struct wire *w, int sleeps)
 {
     int other = w->nseen;
@@ -108,8 +109,8 @@ static void not_woken(struct wire *w, int sleeps)
     fail_msg("sleep %d: no echo, and nothing else", sleeps);
 }
 
-/* A sleeper is woken by what comes over either: by an echo that comes while it lies down, and
- * by one that comes when it sleeps. */
+/* Events of either device wake a sleeper: an echo that comes just before the sleep, and one
+ * during it. */
 static void woken(void **state)
 {
     struct wire w;
@@ -136,14 +137,14 @@ static void woken(void **state)
                     not_woken(&w, sleeps);
             }
         }
-        assert_true(sleeps >= 10); /* for the last echo it may have been more than one */
+        assert_true(sleeps >= 10); /* the last echo may have taken more than one */
         wire_disconnect(&w);
     }
     wire_close(&w);
     wire_kill(server);
 }
 
-/* A server that listens at the addresses of both devices. */
+/* Starts a server that listens at the addresses of both devices. */
 static pid_t server_of_both(const char *uri)
 {
     char both[160];
@@ -151,7 +152,7 @@ static pid_t server_of_both(const char *uri)
     return wire_server(both, SIZE);
 }
 
-/* A link that goes over both, and what the server offers by it. */
+/* Connects a link over both devices and gets the server's offer. */
 static void connect_both(struct wire *w, const char *uri)
 {
     time_t end = wire_now() + PATIENCE_S;
@@ -160,7 +161,7 @@ static void connect_both(struct wire *w, const char *uri)
     struct rme_lseg seg = {&byte, 1, 0};
     wire_connect(w, uri);
     assert_int_equal(w->ops->link_lanes(w->link, SIZE),
-                     1); /* until there is something for two */
+                     1); /* until there is a transfer for two */
     assert_int_equal(w->ops->reg(w->f, &byte, 1, RME_ACCESS_LOCAL_WRITE, &mr), 0);
     seg.lkey = mr.lkey;
     struct rme_piece piece = {w->offer.base, w->offer.rkey, &seg, 1};
@@ -180,7 +181,7 @@ static void connect_both(struct wire *w, const char *uri)
     w->nseen = 0;
 }
 
-/* Transfers of one link, by turns over both devices; each is there in the end. */
+/* Transfers of one link alternate between both devices; all complete. */
 static void striped(void **state)
 {
     enum { READS = 16 };
@@ -232,7 +233,7 @@ static void move_clock(uint64_t ns)
     step(ns);
 }
 
-/* The clock of the software HCA in this process stands still: delayed reads do not come. */
+/* Stops this process's clock of the software HCA: delayed reads do not complete. */
 static void stop_reads(void)
 {
     move_clock(0);
@@ -251,12 +252,12 @@ static void fail_device(const char *name)
     assert_int_equal(fn(name), 0);
 }
 
-/* Nothing that the device has left ends a sleep for ever. */
+/* Checks that remains of the device do not end every sleep. */
 static void sleeps_again(struct wire *w, const struct rme_fabric *rail)
 {
     struct pollfd asleep = {.fd = w->f->sleep_fd, .events = POLLIN};
     time_t end = wire_now() + PATIENCE_S;
-    while (!rail->dev.dead) { /* it is looked for once a millisecond */
+    while (!rail->dev.dead) { /* checked once per millisecond */
         assert_true(wire_now() < end);
         wire_poll(w);
     }
@@ -268,10 +269,8 @@ static void sleeps_again(struct wire *w, const struct rme_fabric *rail)
     } while (poll(&asleep, 1, 0) != 0);
 }
 
-/*
- * A device that fails takes its links with it, and no others; the memory serves the rest, as
- * does what is registered from then on, and new links are made over the rail that is left.
- */
+/* A device that fails takes its links down, and no others. Old and new registrations serve the
+ * remaining rail, on which new links are made. */
 static void a_rail_dies(int which)
 {
     struct wire w;
@@ -332,8 +331,8 @@ static void a_rail_dies(int which)
     wire_kill(server);
 }
 
-/* The second device of a link fails while it carries something: the link ends, once, and the
- * next one goes without it. */
+/* The second device of a link fails during a transfer: the link ends, once, and the next one
+ * uses one device. */
 static void side_dies_busy(void **state)
 {
     struct wire w;
@@ -363,7 +362,7 @@ static void side_dies_busy(void **state)
     assert_true(wire_event(&w, RME_EV_LINK_DOWN, 0)->error < 0);
     assert_ptr_equal(wire_event(&w, RME_EV_LINK_DOWN, 0)->link, w.link);
     for (time_t end = wire_now() + PATIENCE_S; !w.f->rail[!rail]->dev.dead;) {
-        assert_true(wire_now() < end); /* the device's own word */
+        assert_true(wire_now() < end); /* the device's own event */
         wire_poll(&w);
     }
     for (int i = 0; i < 20; i++)
@@ -382,8 +381,8 @@ static void side_dies_busy(void **state)
     free(here);
 }
 
-/* A second device that was not reached, or is lost while it carries nothing, is used later; the
- * link hears nothing of it. */
+/* A second device that is unreachable, or lost while idle, is used later; the link is not
+ * affected. */
 static void side_comes_later(void **state)
 {
     enum { LOST = 3 };
@@ -400,14 +399,14 @@ static void side_comes_later(void **state)
     wire_connect(&w, uri);
     while (lost < LOST || w.ops->link_lanes(w.link, SIZE) == 1) {
         assert_true(wire_now() < end);
-        read_over(&w, w.link, here, &mr); /* something for two */
+        read_over(&w, w.link, here, &mr); /* a transfer for two devices */
         assert_int_equal(wire_count(&w, RME_EV_LINK_DOWN), 0);
         if (!w.link->side || lost == LOST)
             continue;
         while (lost && w.link->side && w.link->side->state != IB_UP)
-            wire_poll(&w); /* the first is lost on its way */
+            wire_poll(&w); /* the first is lost while connecting */
         if (!w.link->side)
-            continue; /* the server had not heard yet that the one before is lost */
+            continue; /* the server had not noticed the loss of the former one */
         ib_link_fail(w.link->side, -ECONNRESET, false);
         lost++;
         while (w.link->side) {
@@ -423,8 +422,7 @@ static void side_comes_later(void **state)
     free(here);
 }
 
-/* Requests for the side of a link by who was offered none: no answer but a refusal, however
- * many there are, and whoever has a link keeps it. */
+/* Requests for a second QP without an offer are all refused, and every link stays. */
 static void strangers_get_no_side(void **state)
 {
     struct wire w;
@@ -451,7 +449,7 @@ static void strangers_get_no_side(void **state)
         assert_int_equal(rdma_resolve_route(id, 2000), 0);
         assert_int_equal(rdma_create_qp(id, NULL, &attr), 0);
         int ret = rdma_connect(id, &param);
-        assert_true(ret != 0 || i % 3 == 0); /* four bytes are a hello like any */
+        assert_true(ret != 0 || i % 3 == 0); /* four bytes are a valid length of a hello */
         rdma_destroy_ep(id);
     }
     assert_int_equal(w.ops->link_lanes(w.link, SIZE), 2);
@@ -464,7 +462,7 @@ static void strangers_get_no_side(void **state)
     wire_kill(server);
 }
 
-/* A device that has failed stays so: each of these is a process of its own. */
+/* A failed device stays failed: each case has its own process. */
 static void first_dies(void **state)
 {
     (void)state;
@@ -494,7 +492,7 @@ static void names(void **state)
 {
     (void)state;
     assert_int_equal(open_with("emu0+emu1"), 0);
-    assert_int_equal(open_with("none+emu1"), 0); /* one is left */
+    assert_int_equal(open_with("none+emu1"), 0); /* one remains */
     assert_int_equal(open_with("emu1+none"), 0);
     assert_int_equal(open_with("none+nobody"), -ENODEV);
     assert_int_equal(open_with("emu0+emu0"), -EINVAL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Send queue accounting and the building of requests. */
+/* Send queue accounting and building of requests. */
 #include "rig.h"
 
 static void ring_wraps(void **state)
@@ -42,7 +42,7 @@ static unsigned signals(void)
     return n;
 }
 
-/* Small messages ask for one completion in half of the queue, and hold no buffer. */
+/* Small messages signal once per half queue, and hold no buffer. */
 static void small_messages_signal_rarely(void **state)
 {
     (void)state;
@@ -122,7 +122,7 @@ static void one_flush_one_doorbell(void **state)
     rig_close();
 }
 
-/* Without inline, idle links never hold more than their share of the buffers. */
+/* Without inline data idle links hold at most their share of the buffers. */
 static void quiet_messages_hold_few_buffers(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void quiet_messages_hold_few_buffers(void **state)
     rig_close();
 }
 
-/* However few buffers a link may have, it gets them back. */
+/* A link gets its buffers back, for any limit. */
 static void a_link_never_waits_for_itself(void **state)
 {
     (void)state;
@@ -155,7 +155,7 @@ static void a_link_never_waits_for_itself(void **state)
         for (int i = 0; i < 1000; i++) {
             if (l->tx_held == (uint32_t)per_link)
                 rig_complete(l, rig.nposted);
-            queue_message(l, 64); /* fails when there is no buffer */
+            queue_message(l, 64); /* fails if no buffer is free */
             ib_flush(rig.f);
         }
         rig_close();
@@ -218,8 +218,8 @@ static void list_of_64_writes(void **state)
     rig_close();
 }
 
-/* With signal_each every request of messages, transfers and windows asks for its completion;
- * what these end is ended by its own, and told once. */
+/* With signal_each every request of messages, transfers and windows is signalled. Its own
+ * completion ends its work, and is reported once. */
 static void each_is_signalled(void **state)
 {
     struct load d;
@@ -299,7 +299,7 @@ static void fences(void **state)
     rig_close();
 }
 
-/* Reads beyond the limit wait, and so does everything behind them. */
+/* Reads beyond the limit wait, and so does all work behind them. */
 static void reads_are_limited(void **state)
 {
     struct load d;
@@ -320,7 +320,7 @@ static void reads_are_limited(void **state)
     rig_close();
 }
 
-/* A refused request loses the link; every buffer comes back (rig_close counts). */
+/* A refused request fails the link; all buffers return (rig_close counts). */
 static void refused_post_loses_the_link(void **state)
 {
     (void)state;
@@ -337,7 +337,7 @@ static void refused_post_loses_the_link(void **state)
         rig.fail_at = at;
         ib_flush(rig.f);
         assert_int_equal(rig.errors_set, 1);
-        assert_int_equal(rig_poll(e, 8), 0); /* the receive marker has not come */
+        assert_int_equal(rig_poll(e, 8), 0); /* the receive marker has not completed */
         rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, l->handle),
                                .status = IBV_WC_WR_FLUSH_ERR});
         rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_RECV, 0, l->handle),
@@ -350,7 +350,7 @@ static void refused_post_loses_the_link(void **state)
     }
 }
 
-/* What is queued on a link that is already lost does no harm. */
+/* Queueing on a lost link is harmless. */
 static void sending_on_a_lost_link(void **state)
 {
     static const enum ib_link_state states[] = {IB_DRAINING, IB_ENDING, IB_DOWN};
@@ -370,7 +370,8 @@ static void sending_on_a_lost_link(void **state)
     }
 }
 
-/* Random loads and random completions: never more than fits, never stuck, all in order. */
+/* Random loads and completions: the queue never overflows or stalls, and all complete in
+ * order. */
 static void random_loads(void **state)
 {
     enum { LOADS = 400 };
@@ -403,7 +404,7 @@ static void random_loads(void **state)
                 }
                 expected += x->npiece + (x->notify == RME_NOTIFY_MSG) +
                             (x->notify == RME_NOTIFY_IMM && !x->npiece);
-                x->bytes = queued; /* its number */
+                x->bytes = queued; /* used as its number */
                 x->owner = &d[queued++];
                 ib_xfer(l, x);
             } else if (rand() % 4 == 0) {
@@ -430,7 +431,7 @@ static void random_loads(void **state)
             assert_true(queued < LOADS || rig.nposted < RIG_POSTED);
         }
         ib_flush(rig.f);
-        while (l->queue.head) { /* messages behind the last transfer */
+        while (l->queue.head) { /* send messages behind the last transfer */
             rig_complete(l, rig.nposted);
             ib_flush(rig.f);
         }
@@ -440,8 +441,8 @@ static void random_loads(void **state)
     free(d);
 }
 
-/* Windows are opened in front of the message, in one chain, and closed in another; the last of
- * them is told, when there is room. */
+/* Windows are bound in front of the message, in one chain, and invalidated in another. The last
+ * invalidation is reported when there is room for the event. */
 static void windows_in_chains(void **state)
 {
     struct rme_range range[3];
@@ -454,7 +455,7 @@ static void windows_in_chains(void **state)
         rig_open("sq_depth=127", 16, 256);
         struct rme_fabric *f = rig.f;
         f->caps.windows = 4;
-        memset(&f->batch, 0x5a, sizeof(f->batch)); /* of another use */
+        memset(&f->batch, 0x5a, sizeof(f->batch)); /* left over from another use */
         struct rme_link *l = rig_link();
         for (int i = 0; i < 3; i++)
             range[i] = (struct rme_range){.base = memory + 7 * i,
@@ -488,7 +489,7 @@ static void windows_in_chains(void **state)
             assert_int_not_equal(rig.posted[4].flags & IBV_SEND_SIGNALED, 0);
         }
         if (lost == 0) {
-            rig_complete(l, 5); /* outside of a poll: nowhere to tell it */
+            rig_complete(l, 5); /* outside of a poll: no room for the event */
             assert_int_equal(rig_poll(e, 4), 1);
             assert_int_equal(e[0].type, RME_EV_CLOSED);
             assert_ptr_equal(e[0].closed, &owner);
@@ -496,9 +497,9 @@ static void windows_in_chains(void **state)
             uint32_t before = range[2].key;
             assert_int_equal(ib_expose(l, range, 3, RME_ACCESS_REMOTE_READ), 0);
             assert_int_not_equal(range[0].key, before);
-            ib_flush(f); /* the rig looks at the window's own name */
+            ib_flush(f); /* the rig checks the window's own key */
         }
-        /* what is open, or being closed, goes with the link */
+        /* windows that are open or being closed end with the link */
         ib_link_fail(l, -ECONNRESET, true);
         l->send_drained = l->recv_drained = l->last_wqe = true;
         ib_link_drained(l);
@@ -509,7 +510,7 @@ static void windows_in_chains(void **state)
         assert_int_equal(n, 0);
         assert_int_equal(f->windows.nfree, 2);
         assert_int_equal(f->windows.made, 2);
-        /* the engine may close them when it hears of the loss, and they are freed by then */
+        /* the engine may close windows when the loss is reported, after they were freed */
         struct ib_window gone, freed;
         memset(&freed, 0x5a, sizeof(freed));
         gone = freed;

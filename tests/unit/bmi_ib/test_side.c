@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A link and its side: what waits for the other queue pair, what goes with it, who gets one. */
+/* A link with a second QP: the order of work on both QPs, work on the second alone, and the
+ * conditions for one. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
@@ -7,11 +8,11 @@
 #include "rig.h"
 #include "tests/lib/clock.h"
 
-#define KEYS (UINT64_C(7) << 32 | 5) /* the peer's, of both */
+#define KEYS (UINT64_C(7) << 32 | 5) /* the peer's key, of both devices */
 
 static struct rme_link *l, *side;
 
-/* Both are on the rig's only rail, which makes no difference here. */
+/* Joins a second QP; both are on the rig's only rail, which makes no difference here. */
 static void join(struct rme_link *to)
 {
     side = rig_link();
@@ -23,7 +24,8 @@ static void begin(void)
     rig_open(NULL, 16, 0);
     rig.f->caps.windows = 64;
     rig.f->stripe_bytes = 1000;
-    assert_int_equal(ib_windows_ensure(rig.f, 4), 0); /* of rails each would have its own */
+    /* separate rails would each have their own */
+    assert_int_equal(ib_windows_ensure(rig.f, 4), 0);
     l = rig_link();
     join(l);
 }
@@ -33,7 +35,7 @@ static bool is_of(const struct rig_posted *p, const struct rme_link *whose)
     return ib_wr_low(p->wr_id) == whose->handle;
 }
 
-/* The requests of one opcode that a link has posted. */
+/* Returns the number of a link's posted requests with this opcode. */
 static unsigned posted(const struct rme_link *whose, enum ibv_wr_opcode opcode)
 {
     unsigned n = 0;
@@ -42,7 +44,7 @@ static unsigned posted(const struct rme_link *whose, enum ibv_wr_opcode opcode)
     return n;
 }
 
-/* Completes all that a link has posted, and hands on what that let go. */
+/* Completes all posted requests of a link and posts the work that waited for them. */
 static void complete(struct rme_link *whose)
 {
     for (unsigned i = 0; i < rig.nposted; i++)
@@ -87,7 +89,7 @@ static void message_waits_for_both_windows(void **state)
     assert_int_equal(posted(l, IBV_WR_SEND), 0);
     complete(side);
     assert_int_equal(posted(l, IBV_WR_SEND), 1);
-    /* closed one after the other, and told when both are */
+    /* closed one after the other, and reported when both are */
     ib_unexpose(l, &range, 1, &owner);
     ib_flush(rig.f);
     assert_int_equal(posted(side, IBV_WR_LOCAL_INV), 1);
@@ -99,7 +101,7 @@ static void message_waits_for_both_windows(void **state)
     assert_int_equal(rig_count(RME_EV_CLOSED, &closed), 1);
     assert_ptr_equal(closed.closed, &owner);
     assert_ptr_equal(closed.link, l);
-    /* less than that is opened once */
+    /* smaller ranges are opened once */
     range.length = 999;
     assert_int_equal(ib_expose(l, &range, 1, RME_ACCESS_REMOTE_WRITE), 0);
     assert_int_equal(range.key >> 32, 0);
@@ -109,8 +111,8 @@ static void message_waits_for_both_windows(void **state)
     rig_close();
 }
 
-/* The device of a link has failed, and only who registers has heard of it: the memory is not
- * there for its windows.  The link is lost then, and nothing is opened. */
+/* The device of a link has failed, and only registration has noticed: memory has no
+ * registration for its windows. The link is lost then, and nothing is opened. */
 static void memory_of_a_failed_device_is_not_opened(void **state)
 {
     struct rme_event down;
@@ -146,7 +148,7 @@ static void notification_waits_for_the_data(void **state)
     a = write_of(RME_NOTIFY_NONE, 1);
     b = write_of(RME_NOTIFY_IMM, 2);
     c = write_of(RME_NOTIFY_NONE, 3);
-    ib_xfer(l, &a); /* nothing is before it: by the link */
+    ib_xfer(l, &a); /* first in order: over the link's own QP */
     ib_xfer(l, &b);
     send_message();
     ib_xfer(l, &c);
@@ -155,12 +157,12 @@ static void notification_waits_for_the_data(void **state)
     assert_int_equal(posted(side, IBV_WR_RDMA_WRITE), 1);
     assert_int_equal(posted(side, IBV_WR_RDMA_WRITE_WITH_IMM), 0);
     assert_int_equal(posted(l, IBV_WR_SEND), 0);
-    assert_int_equal(posted(l, IBV_WR_RDMA_WRITE), 2); /* c ahead of what waits */
+    assert_int_equal(posted(l, IBV_WR_RDMA_WRITE), 2); /* c passes the waiting ones */
     complete(l);
     assert_int_equal(rig_count(RME_EV_XFER_DONE, NULL), 2);
     assert_int_equal(posted(l, IBV_WR_SEND), 0);
     complete(side);
-    assert_int_equal(rig_count(RME_EV_XFER_DONE, NULL), 0); /* b is not told yet */
+    assert_int_equal(rig_count(RME_EV_XFER_DONE, NULL), 0); /* b is not reported yet */
     assert_int_equal(posted(l, IBV_WR_RDMA_WRITE_WITH_IMM), 1);
     assert_int_equal(posted(l, IBV_WR_SEND), 1);
     for (unsigned i = 0; i < rig.nposted; i++)
@@ -175,7 +177,7 @@ static void notification_waits_for_the_data(void **state)
     rig_close();
 }
 
-/* Of a transfer that is alone each has half, cut at a page, whatever it is made of. */
+/* A single transfer is split in halves at a page, for any pieces and segments. */
 static void alone_is_halved(void **state)
 {
     (void)state;
@@ -221,13 +223,13 @@ static void alone_is_halved(void **state)
         }
 }
 
-/* Keys without an upper half, and transfers that are too small, keep to the link. */
+/* Keys without an upper half, and small transfers, use the link's own QP. */
 static void some_are_not_striped(void **state)
 {
     struct rme_xfer many[4];
     (void)state;
     begin();
-    assert_int_equal(bmi_ib_fabric()->link_lanes(l, 999), 1); /* no more of them at a time */
+    assert_int_equal(bmi_ib_fabric()->link_lanes(l, 999), 1); /* not more of them at a time */
     assert_int_equal(bmi_ib_fabric()->link_lanes(l, 1000), 2);
     for (int i = 0; i < 4; i++) {
         many[i] = write_of(RME_NOTIFY_IMM, (uint32_t)i);
@@ -248,7 +250,7 @@ static void down_comes_after_both(void **state)
     (void)state;
     for (int first = 0; first < 2; first++) {
         begin();
-        for (int i = 0; i < 4; i++) { /* some wait, some are with the device */
+        for (int i = 0; i < 4; i++) { /* some wait, some are at the device */
             many[i] = write_of(i % 2 ? RME_NOTIFY_IMM : RME_NOTIFY_NONE, 1);
             ib_xfer(l, &many[i]);
         }
@@ -261,7 +263,8 @@ static void down_comes_after_both(void **state)
         rig_drain(first ? l : side);
         assert_int_equal(rig_count(RME_EV_LINK_DOWN, NULL), 1);
         assert_null(l->side);
-        /* on two rails the link's may have been polled before; nobody sleeps over it */
+        /* with two rails the link's may have been polled before: the next sleep must not
+         * wait */
         assert_int_equal(ib_link_deadline(rig.f), -1);
         rig.f->resume = true;
         assert_int_equal(ib_link_deadline(rig.f), 0);
@@ -270,7 +273,7 @@ static void down_comes_after_both(void **state)
     }
 }
 
-/* The side alone is lost: with nothing under way nobody hears of it. */
+/* The second QP alone is lost: this is not reported if it is idle. */
 static void side_is_lost(void **state)
 {
     struct ibv_mr mr = {.addr = memory, .length = sizeof(memory)};
@@ -305,7 +308,7 @@ static void side_is_lost(void **state)
     }
 }
 
-/* ---- Who gets one ---- */
+/* ---- Conditions for a second QP ---- */
 
 static struct ib_own own;
 static struct rme_fabric *other;
@@ -319,7 +322,7 @@ static struct sockaddr_storage address(const char *text, uint16_t port)
     return sa;
 }
 
-/* A second rail, which has 10.1.2.3 in a network of 256. */
+/* Opens a second rail with address 10.1.2.3 in a network of 256. */
 static void open_two(void)
 {
     rig_open(NULL, 16, 256);
@@ -359,9 +362,9 @@ static void offer_leads_to_a_side(void **state)
     l->passive = true;
     size_t length = ib_side_offer(l, offer);
     assert_in_range(length, 20 + 17, IB_ANSWER_MAX - IB_HELLO_MAX);
-    /* the same link as if it had been offered one */
+    /* treat the same link as one that got the offer */
     ib_side_keep(l, offer, length);
-    assert_null(l->side); /* of many connections few have large transfers */
+    assert_null(l->side); /* connected at the first large transfer */
     assert_false(ib_stripe_wanted(l, 999));
     assert_null(l->side);
     assert_false(ib_stripe_wanted(l, 1000));
@@ -376,7 +379,8 @@ static void offer_leads_to_a_side(void **state)
     assert_null(l->side);
     assert_false(ib_stripe_wanted(l, 1000)); /* not at once again */
     assert_null(l->side);
-    /* with another secret, over its own rail, on its way down: it gets none */
+    /* requests with another secret, over the link's own rail, or of an ending link are
+     * refused */
     assert_ptr_equal(ib_side_asked(other, request), l);
     assert_null(ib_side_asked(rig.f, request));
     for (int i = 0; i < 16 * 8; i++) {
@@ -384,7 +388,7 @@ static void offer_leads_to_a_side(void **state)
         assert_true(!ib_side_is(request, 16) || !ib_side_asked(other, request));
         request[i / 8] ^= (uint8_t)(1 << i % 8);
     }
-    /* it has one: that is over for the peer, who asks, and nothing was under way */
+    /* a request while a second QP exists: the peer has lost that, so it is dropped if idle */
     join(l);
     request[15] ^= 1;
     assert_null(ib_side_asked(other, request));
@@ -394,7 +398,7 @@ static void offer_leads_to_a_side(void **state)
     assert_int_equal(side->state, IB_DRAINING);
     assert_int_equal(side->error, -ECONNRESET);
     assert_int_equal(l->state, IB_UP);
-    assert_null(ib_side_asked(other, request)); /* it is not gone yet */
+    assert_null(ib_side_asked(other, request)); /* not freed yet */
     ib_link_destroy(side);
     assert_ptr_equal(ib_side_asked(other, request), l);
     ib_link_disconnect(l, 0);
@@ -402,8 +406,7 @@ static void offer_leads_to_a_side(void **state)
     close_two();
 }
 
-/* Where the host asked for some addresses only, those are said, with their port: the first, and
- * others that have the same. */
+/* If the host listens on some addresses only, those with the first one's port are offered. */
 static void offers_what_is_served(void **state)
 {
     static const struct {
@@ -448,8 +451,8 @@ static void offers_what_is_served(void **state)
     close_two();
 }
 
-/* A side that does not come, or goes, is sought again while there is something for it: after a
- * time that doubles, at the next address.  That of a peer is not ours to seek. */
+/* A second QP that fails to connect, or is lost, is retried while there is work for it: after a
+ * doubling pause, at the next address. Only the active side retries. */
 static void a_side_is_sought_again(void **state)
 {
     static const unsigned waits[] = {1, 2, 4, 8, 16, 32, 64, 64, 64};
@@ -471,7 +474,7 @@ static void a_side_is_sought_again(void **state)
         const struct sockaddr_in *to = (const struct sockaddr_in *)&side->sockaddr;
         assert_int_equal(ntohl(to->sin_addr.s_addr) & 255, 3 + i % 2);
         assert_int_equal(l->side_at, before + waits[i] * 1000);
-        if (i % 2) { /* one that came, and one that did not */
+        if (i % 2) { /* one that was up, and one that was not */
             side->state = IB_UP;
             assert_true(ib_stripe_wanted(l, 1000));
             side->state = IB_ADDRESSING;
@@ -479,17 +482,17 @@ static void a_side_is_sought_again(void **state)
         ib_link_destroy(side);
         assert_null(l->side);
         assert_true(l->may_stripe);
-        assert_false(ib_stripe_wanted(l, 1000)); /* it is not time */
+        assert_false(ib_stripe_wanted(l, 1000)); /* before the pause is over */
         assert_null(l->side);
         l->side_at = before;
-        assert_false(ib_stripe_wanted(l, 999)); /* there is nothing for it */
+        assert_false(ib_stripe_wanted(l, 999)); /* no transfer large enough */
         assert_null(l->side);
     }
-    l->side_at = ib_now_ms() - 63000; /* when the next was to set out; it is as before … */
+    l->side_at = ib_now_ms() - 63000; /* the pause has just passed: the next one is as long … */
     assert_false(ib_stripe_wanted(l, 1000));
     assert_int_equal(l->side_at - ib_now_ms(), 64000);
     ib_link_destroy(l->side);
-    l->side_at = ib_now_ms() - 64000; /* … until that was long ago */
+    l->side_at = ib_now_ms() - 64000; /* … until a long time has passed */
     assert_false(ib_stripe_wanted(l, 1000));
     assert_int_equal(l->side_at - ib_now_ms(), 1000);
     ib_link_destroy(l->side);
@@ -498,8 +501,8 @@ static void a_side_is_sought_again(void **state)
     close_two();
 }
 
-/* Without windows the peer keeps the keys that it was given when a side is lost, so a later one
- * is over the same device, whoever asks for it: by another it would use them on that. */
+/* Without windows the peer keeps its keys when a second QP is lost. A later one must therefore
+ * use the same device, from either side; over another device the peer would use wrong keys. */
 static void a_later_side_is_over_the_device_of_the_keys(void **state)
 {
     uint8_t offer[IB_ANSWER_MAX] = {0}, request[IB_HELLO_MAX] = {0};
@@ -513,7 +516,7 @@ static void a_later_side_is_over_the_device_of_the_keys(void **state)
         third->number = 2;
         TAILQ_INIT(&third->links);
         rig.f->rail[rig.f->rails++] = third;
-        rig.f->caps.windows = given == 2 ? 64 : 0; /* those end with the side */
+        rig.f->caps.windows = given == 2 ? 64 : 0; /* windows end with the second QP */
         l = rig_link();
         ib_side_keep(l, offer, ib_side_offer(l, offer));
         assert_false(ib_stripe_wanted(l, 1000));
@@ -548,7 +551,7 @@ static void a_later_side_is_over_the_device_of_the_keys(void **state)
     (void)state;
 }
 
-/* By option not; and of who accepted it is the peer that seeks. */
+/* Not retried by option, nor by the passive side. */
 static void a_side_is_not_sought_again(void **state)
 {
     uint8_t offer[IB_ANSWER_MAX] = {0};
@@ -572,7 +575,7 @@ static void a_side_is_not_sought_again(void **state)
     close_two();
 }
 
-/* Nobody near, nothing but what was said, and no more than one. */
+/* Random offers: only near addresses from the offer are used, one at most. */
 static void offers_of_strangers(void **state)
 {
     uint8_t offer[IB_ANSWER_MAX];

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What a sleep is ended by: what links have to tell; and what not: what a device that has
- * failed has left. */
+/* Ends of a sleep: pending events of links end one; remains of a failed device do not. */
 #include <errno.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -8,8 +7,8 @@
 #include "bmi_ib/bmi_ib.h"
 #include "rig.h"
 
-/* One rail or several; of each the last event is fetched, and none asked for once its queue
- * pairs are gone. */
+/* One rail or several: the last event of each is fetched, and no further one is armed once its
+ * QPs are destroyed. */
 static void events_of_a_dead_device_are_fetched(void **state)
 {
     (void)state;
@@ -25,7 +24,8 @@ static void events_of_a_dead_device_are_fetched(void **state)
         rig.async = &fatal;
         ib_async_events(f);
         assert_int_equal(l->state, IB_DRAINING);
-        rig.comp_events = 1; /* the first of what it flushes; the rest is waited for, too */
+        /* the first flushed completion; further ones are waited for, too */
+        rig.comp_events = 1;
         assert_int_equal(bmi_ib_fabric()->arm(f), 0);
         assert_int_equal(rig.comp_events, 0);
         assert_int_equal(rig.arms, 2);
@@ -42,7 +42,7 @@ static void events_of_a_dead_device_are_fetched(void **state)
     }
 }
 
-/* Who could not sleep would poll for ever. */
+/* If arming a dead device failed, the host would poll without sleeping. */
 static void a_dead_device_may_refuse_to_be_asked(void **state)
 {
     (void)state;
@@ -63,7 +63,8 @@ static bool is_readable(int fd)
     return poll(&p, 1, 0) == 1;
 }
 
-/* As those of a removed device do: a pipe that nobody reads is in error, and never readable. */
+/* Like the descriptors of a removed device: a pipe without a reader is in error, and never
+ * readable. */
 static void descriptors_in_error_are_left(void **state)
 {
     int broken[2][2], cm[2], kept, kept_wake;
@@ -79,16 +80,16 @@ static void descriptors_in_error_are_left(void **state)
     kept_wake = f->wake_fd;
     f->comp->fd = broken[0][1];
     f->dev.ctx->async_fd = broken[1][1];
-    f->wake_fd = kept; /* of which nothing comes */
+    f->wake_fd = kept; /* a descriptor without events */
     f->cm->fd = cm[0];
     f->sleep_fd = epoll_create1(EPOLL_CLOEXEC);
     assert_true(f->sleep_fd >= 0);
     assert_int_equal(ib_wait_watch(f), 0);
     assert_true(is_readable(f->sleep_fd));
     ib_wait(f, 0);
-    assert_int_equal(atomic_load(&f->hint) & IB_HINT_ASYNC, IB_HINT_ASYNC); /* looked at once */
+    assert_int_equal(atomic_load(&f->hint) & IB_HINT_ASYNC, IB_HINT_ASYNC); /* checked once */
     assert_false(is_readable(f->sleep_fd));
-    assert_int_equal(write(cm[1], "", 1), 1); /* others end a sleep as before */
+    assert_int_equal(write(cm[1], "", 1), 1); /* other descriptors end a sleep as before */
     assert_true(is_readable(f->sleep_fd));
     close(f->sleep_fd);
     for (int i = 0; i < 2; i++) {
@@ -100,8 +101,11 @@ static void descriptors_in_error_are_left(void **state)
     rig_close();
 }
 
-/* A link that is given up after the last poll before a sleep, as by a timer, or during one: no
- * descriptor of the device has its end.  What a poll finds it tells by itself. */
+/*
+ * A link that is dropped after the last poll before a sleep, for example by a timer, or during
+ * the sleep: no descriptor of the device reports it, so the fabric ends the sleep. Events found
+ * by polls need no such wake-up.
+ */
 static void what_no_poll_has_told_ends_a_sleep(void **state)
 {
     (void)state;

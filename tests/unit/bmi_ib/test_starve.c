@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Links whose peers take nothing hold all send buffers: who ends, and who does not. */
+/* Unresponsive peers' links hold all send buffers: which of them end. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
 #include "rig.h"
 #include "tests/lib/clock.h"
 
-#define MUTE  8 /* links that hold all there is */
-#define LOOKS 8 /* in the time that a link may be stuck */
+#define MUTE  8 /* links that hold all buffers */
+#define LOOKS 8 /* checks within tx_stuck_ms */
 
 static struct rme_link *mute[MUTE], *good;
 
-/* It has sent all that it may, or so many messages. */
+/* Makes a link that sends `messages` messages, or as many as it may. */
 static struct rme_link *mute_link(int messages)
 {
     struct rme_link *l = rig_link();
@@ -21,7 +21,8 @@ static struct rme_link *mute_link(int messages)
     return l;
 }
 
-/* Several links have sent all that they may, and others have the rest and want no more. */
+/* Uses up all buffers: some links send as much as they may, others take the rest and want no
+ * more. */
 static void fill(void)
 {
     good = rig_link();
@@ -32,7 +33,7 @@ static void fill(void)
     assert_int_equal(rig.f->tx.nfree, 0);
 }
 
-/* Time enough passes until links are looked at. */
+/* Lets the next check of the links become due. */
 static void look(void)
 {
     struct rme_event event[16];
@@ -49,7 +50,7 @@ static int ended(void)
     return n;
 }
 
-/* The peer takes some: the first request that is signalled is complete. */
+/* Completes the link's first signalled request, as if the peer received some. */
 static void take(struct rme_link *l)
 {
     for (uint32_t at = l->ring.tail + 1; at != l->ring.head + 1; at++)
@@ -63,7 +64,7 @@ static void take(struct rme_link *l)
     fail_msg("nothing is to complete");
 }
 
-/* However much a few would have, others that have none find some; and those few no more. */
+/* Links without a buffer find one even if others want many; the greedy ones get no more. */
 static void who_has_none_finds_one(void **state)
 {
     (void)state;
@@ -82,7 +83,7 @@ static void who_has_none_finds_one(void **state)
     rig_close();
 }
 
-/* Of one that comes back, one of those that want more is told, and the next one of the next. */
+/* For each returned buffer one waiting link is notified, in turn. */
 static void who_wants_more_is_told_in_turn(void **state)
 {
     struct rme_event event[16];
@@ -113,7 +114,7 @@ static void who_wants_more_is_told_in_turn(void **state)
     rig_close();
 }
 
-/* One after the other, as long as others have none: and they get those of each. */
+/* Stuck links end one after the other while others lack buffers, which get theirs. */
 static void who_takes_nothing_ends(void **state)
 {
     struct rme_event room;
@@ -121,10 +122,11 @@ static void who_takes_nothing_ends(void **state)
     rig_open("tx_buffers=160,tx_per_link=16", 16, 0);
     fill();
     for (int i = 0; i < 3 * LOOKS; i++)
-        look(); /* nobody lacks one */
+        look(); /* no link lacks a buffer */
     assert_int_equal(ended(), 0);
     assert_null(ib_tx_get(good));
-    assert_in_range(ib_link_deadline(rig.f), 0, 20000 / LOOKS); /* who sleeps looks, too */
+    /* a sleep is limited to the next check */
+    assert_in_range(ib_link_deadline(rig.f), 0, 20000 / LOOKS);
     for (int i = 0; i <= LOOKS; i++) {
         look();
         assert_int_equal(ended(), i == LOOKS);
@@ -143,11 +145,11 @@ static void who_takes_nothing_ends(void **state)
     assert_int_equal(ib_link_deadline(rig.f), -1);
     for (int i = 0; i < LOOKS; i++)
         look();
-    assert_int_equal(ended(), 1); /* nobody lacks any */
+    assert_int_equal(ended(), 1); /* no link lacks a buffer */
     rig_close();
 }
 
-/* One that takes something between two of several looks lives, whatever the others do. */
+/* A link with progress between two of several checks stays, in any state of the others. */
 static void who_takes_little_lives(void **state)
 {
     (void)state;
@@ -158,7 +160,7 @@ static void who_takes_little_lives(void **state)
         for (int k = 0; i % (LOOKS - 1) == 0 && k < MUTE; k++) {
             void *tx;
             take(mute[k]);
-            while ((tx = ib_tx_get(mute[k]))) /* it sends as much as it may all the time */
+            while ((tx = ib_tx_get(mute[k]))) /* keeps sending as much as it may */
                 ib_tx_send(mute[k], tx, 300);
             ib_flush(rig.f);
         }
@@ -168,8 +170,8 @@ static void who_takes_little_lives(void **state)
     rig_close();
 }
 
-/* An idle link may have buffers of requests that no completion tells of; one without is not
- * meant, nor one that has much less than its share; and by option nobody is. */
+/* Idle links stay: their unsignalled requests may hold buffers. So do links without buffers, or
+ * with much less than their share; with tx_stuck_ms=0 all stay. */
 static void who_waits_for_nothing_lives(void **state)
 {
     (void)state;

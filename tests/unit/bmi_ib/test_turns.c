@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Which of several rails a connection begins with, and what it takes along to another one. */
+/* Order of rails for new connections, and the move of a link to another rail. */
 #include <errno.h>
 #include <poll.h>
 #include "bmi_ib/bmi_ib.h"
 #include "rig.h"
 
-/* A rail beside the rig's: like it, without links. */
+/* Adds a rail like the rig's, without links. */
 static struct rme_fabric *open_two(void)
 {
     struct rme_fabric *other = calloc(1, sizeof(*other));
@@ -33,7 +33,8 @@ static void close_two(struct rme_fabric *other)
     rig_close();
 }
 
-/* A rail without a port gets no connection while the other has one, and some again later. */
+/* A rail without an active port gets no connections while the other has one; later it gets some
+ * again. */
 static void ports_go_down_and_come_back(void **state)
 {
     unsigned first;
@@ -48,14 +49,14 @@ static void ports_go_down_and_come_back(void **state)
     assert_true(f->dev.down);
     for (int i = 0; i < 2; i++)
         assert_ptr_equal(ib_rail_first(f, &first), other);
-    other->dev.dead = true; /* better one that may come back */
+    other->dev.dead = true; /* better than a dead one, because its port may come back */
     assert_ptr_equal(ib_rail_first(f, &first), f);
     other->dev.dead = false;
     rig.port_down = false;
     rig.async = &back;
     ib_async_events(f);
     assert_false(f->dev.down);
-    assert_ptr_equal(ib_rail_first(f, &first), other); /* in turn again */
+    assert_ptr_equal(ib_rail_first(f, &first), other); /* alternates again */
     assert_ptr_equal(ib_rail_first(f, &first), f);
     f->dev.dead = true;
     assert_ptr_equal(ib_rail_first(f, &first), other);
@@ -65,7 +66,7 @@ static void ports_go_down_and_come_back(void **state)
     close_two(other);
 }
 
-/* A link whose promise another rail cannot keep comes up nowhere. */
+/* A link fails if the other rail cannot reserve as many receives as were promised. */
 static void a_promise_goes_along_or_the_link_ends(void **state)
 {
     (void)state;
@@ -87,9 +88,11 @@ static void a_promise_goes_along_or_the_link_ends(void **state)
     close_two(other);
 }
 
-/* A request that the peer takes back, or whose device fails, in the poll that tells of it: its
- * rail is polled once more there, as a side on the other has let it go on.  The engine hears of
- * it by its answer alone. */
+/*
+ * The peer withdraws a request, or its device fails, in the poll that reports the request; its
+ * rail is polled again there because of a second QP on the other rail. The engine notices by
+ * its answer alone.
+ */
 static void a_request_is_taken_back_in_the_same_poll(void **state)
 {
     (void)state;
@@ -113,7 +116,7 @@ static void a_request_is_taken_back_in_the_same_poll(void **state)
             rig.async = &fatal;
             atomic_fetch_or(&other->hint, IB_HINT_ASYNC);
         }
-        f->poll_turn = 1; /* the next one begins with the head */
+        f->poll_turn = 1; /* the next poll begins with the head */
         assert_int_equal(bmi_ib_fabric()->poll(f, event, 16), 1);
         assert_int_equal(event[0].type, RME_EV_LINK_REQUEST);
         assert_null(rig.pending);
@@ -122,14 +125,14 @@ static void a_request_is_taken_back_in_the_same_poll(void **state)
         if (what % 2 == 0)
             assert_int_equal(ib_link_accept(event[0].link, "yes", 4, 8, &event), -ECONNRESET);
         ib_link_reject(event[0].link, "no", 3);
-        assert_int_equal(rig.accepted + rig.rejected, 0); /* it has no id any more */
+        assert_int_equal(rig.accepted + rig.rejected, 0); /* its id is gone */
         assert_int_equal(bmi_ib_fabric()->poll(f, event, 16), 0);
         close_two(other);
     }
 }
 
-/* What the head hears from rdma_cm of a link on a rail that was polled before it, in a poll
- * that has nothing to tell: a sleep after it ends. */
+/* The head gets a connection event for a rail that was polled before, in a poll without other
+ * events: the sleep after it ends. */
 static void what_comes_for_a_rail_already_polled_ends_a_sleep(void **state)
 {
     (void)state;
@@ -147,7 +150,7 @@ static void what_comes_for_a_rail_already_polled_ends_a_sleep(void **state)
         ib_link_state_set(l, fails ? IB_ADDRESSING : IB_CONNECTING);
         rig.pending = &come;
         atomic_fetch_or(&f->hint, IB_HINT_CM);
-        f->poll_turn = 0; /* the next one begins with the other */
+        f->poll_turn = 0; /* the next poll begins with the other rail */
         assert_int_equal(bmi_ib_fabric()->poll(f, event, 16), 0);
         assert_null(rig.pending);
         assert_int_equal(poll(&wake, 1, 0), 1);

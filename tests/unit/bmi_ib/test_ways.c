@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A peer of several addresses: which is tried, and for how long. */
+/* A peer with several addresses: order and timeout of attempts. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <string.h>
 #include "rig.h"
 
-/* A link that connects by the first of so many addresses. */
+/* Makes a link that connects by the first of several addresses. */
 static struct rme_link *link_to(unsigned addresses, const char *host)
 {
     struct rme_link *l = rig_link_in(IB_CONNECTING);
@@ -17,7 +17,7 @@ static struct rme_link *link_to(unsigned addresses, const char *host)
     return l;
 }
 
-/* A name with three addresses: each is tried in turn until the peer itself answers. */
+/* Each of a name's three addresses is tried in turn until the peer itself answers. */
 static void addresses_are_tried_in_turn(void **state)
 {
     (void)state;
@@ -45,8 +45,7 @@ static void addresses_are_tried_in_turn(void **state)
     }
 }
 
-/* Of several addresses each has its time, whatever it does not answer, and the last all there
- * is. */
+/* Each of several addresses has its timeout, at any step; the last one has the whole time. */
 static void a_silent_address_is_left(void **state)
 {
     (void)state;
@@ -87,7 +86,7 @@ static void a_silent_address_is_left(void **state)
     }
 }
 
-/* A link that comes up, or is given up, waits for no other way. */
+/* A link that is up, or dropped, has no pending timeout of an address. */
 static void no_way_is_left_behind(void **state)
 {
     (void)state;
@@ -111,7 +110,7 @@ static void no_way_is_left_behind(void **state)
 
 /* ---- The rail's networks ---- */
 
-/* What the system has: addresses, each of the rail or of another interface, and their masks. */
+/* The system's interfaces: addresses, of the rail's interface or another, and masks. */
 static struct interface {
     const char *address, *mask;
     bool is_other;
@@ -179,8 +178,11 @@ static bool is_near(const char *peer)
     return ib_rail_source(rig.f, (struct sockaddr *)&sa) != NULL;
 }
 
-/* The network of a rail's address is what the interface that has it says, whatever others
- * have, and of several the widest; nobody's address is in the narrowest there is. */
+/*
+ * A rail address's network is the one of its interface, regardless of other interfaces, and the
+ * widest of several. An address of no interface belongs to the narrowest network that contains
+ * it.
+ */
 static void near_is_who_is_in_its_network(void **state)
 {
     static const struct interface alone = {"10.1.2.3", "255.255.255.255", false},
@@ -207,7 +209,7 @@ static void near_is_who_is_in_its_network(void **state)
     assert_true(is_near("10.1.2.200"));
     close_networks();
 
-    for (unsigned i = 0; i < 2; i++) { /* a GID that no interface has */
+    for (unsigned i = 0; i < 2; i++) { /* a GID without an interface */
         rig_open(NULL, 16, 256);
         rig.gid[rig.ngid++] = (struct ibv_gid_entry){
             .port_num = 1, .gid_index = 0, .gid_type = IBV_GID_TYPE_ROCE_V2};
@@ -223,7 +225,7 @@ static void near_is_who_is_in_its_network(void **state)
     }
 }
 
-/* With rails the near ways are all there are, or those by routes. */
+/* With rails the near pairs of addresses are tried, or, without any, those by routes. */
 static void rails_have_as_many_ways_as_they_are_near(void **state)
 {
     static const struct interface net = {"10.1.2.3", "255.255.255.0", false};

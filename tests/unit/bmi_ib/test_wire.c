@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The verbs fabric over a device, between processes: addresses, big lists, pressure, death of a
- * peer in many moments. What fabric.h promises is tested for every fabric elsewhere
- * (tests/conformance); here is what only processes and verbs have.  The argument holds options
- * of the fabric ("srq=on,max_inline=0").
+ * The verbs fabric over a device, between processes: addresses, long lists, load, death of a
+ * peer at many moments. tests/conformance tests the contract of fabric.h; this program tests
+ * what needs processes and verbs. The argument has options of the fabric
+ * ("srq=on,max_inline=0").
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -39,8 +39,8 @@ static void addresses(void **state)
     }
 }
 
-/* A name that is none, and a port where nobody is: told by LINK_DOWN, the call itself returns
- * at once. */
+/* An invalid name, and a port without a listener: LINK_DOWN reports both, and the call itself
+ * returns at once. */
 static void nobody_there(void **state)
 {
     struct wire w;
@@ -59,7 +59,7 @@ static void nobody_there(void **state)
     wire_close(&w);
 }
 
-/* Somebody listens at the port, but by TCP: LINK_DOWN says so, and they hear nothing. */
+/* A TCP server listens at the port: LINK_DOWN says so, and the server receives nothing. */
 static void somebody_by_tcp(void **state)
 {
     struct wire w;
@@ -85,8 +85,8 @@ static void somebody_by_tcp(void **state)
     wire_close(&w);
 }
 
-/* 64 pieces of 64 bytes and more to and from scattered places, as many segments as the device
- * takes. */
+/* 64 pieces of 64 bytes and more to and from scattered places, with as many SGEs as the device
+ * has. */
 static void lists(void **state)
 {
     enum { PIECES = 64, SEGMENT = 61, SIZE = 1 << 20 };
@@ -132,7 +132,7 @@ static void lists(void **state)
             assert_memory_equal(seg[i * nseg + s].base, pattern + 1001 * i + s * SEGMENT,
                                 SEGMENT);
 
-    /* write it elsewhere, and read that back in one piece behind it */
+    /* write the data elsewhere, and read it back in one piece */
     for (uint32_t i = 0; i < PIECES; i++)
         piece[i].raddr = w.offer.base + SIZE / 2 + each * i;
     tx = w.ops->tx_get(w.link);
@@ -164,7 +164,7 @@ static void lists(void **state)
     free(back);
 }
 
-/* A memory of ours to write from, for the loads below. */
+/* Registered local memory for the following loads. */
 struct pressure {
     uint8_t data[64 * 64];
     struct rme_mr mr;
@@ -181,7 +181,7 @@ static struct pressure *pressure_open(struct wire *w)
     return p;
 }
 
-/* Transfer number n: 64 pieces of 64 bytes, every third a read. */
+/* Posts transfer number n: 64 pieces of 64 bytes, every third a read. */
 static void press(struct wire *w, struct pressure *p, int n)
 {
     for (int i = 0; i < 64; i++) {
@@ -233,8 +233,8 @@ static void pressure_on_the_queue(void **state)
     wire_kill(server);
 }
 
-/* The server is killed in many moments of a load: one LINK_DOWN, all buffers back, and its
- * successor is reached. */
+/* The server is killed at many moments of a load: one LINK_DOWN, all buffers return, and its
+ * successor is reachable. */
 static void server_killed(void **state)
 {
     struct wire w;
@@ -264,7 +264,7 @@ static void server_killed(void **state)
     wire_connect(&w, uri);
     void *tx[4096];
     int n = 0;
-    while (n < 4096 && (tx[n] = w.ops->tx_get(w.link))) /* as many as one link may ever hold */
+    while (n < 4096 && (tx[n] = w.ops->tx_get(w.link))) /* as many as one link may hold */
         n++;
     assert_int_equal(n, rme_option(w.options, "tx_per_link"));
     while (n--)
@@ -275,7 +275,7 @@ static void server_killed(void **state)
     wire_kill(server);
 }
 
-/* Clients come and are killed: the server loses each, and serves the next. */
+/* Clients are killed: the server loses each link, and serves the next client. */
 static void clients_killed(void **state)
 {
     struct wire w;
@@ -295,7 +295,7 @@ static void clients_killed(void **state)
     wire_close(&w);
 }
 
-/* A peer that is stopped answers nothing: ending the link does not wait for it. */
+/* A stopped peer does not answer: ending the link does not wait for it. */
 static void silent_peer(void **state)
 {
     struct wire w;
@@ -321,7 +321,7 @@ static void silent_peer(void **state)
     wire_kill(server);
 }
 
-/* The active side gives up after any number of steps; the server survives all of it. */
+/* The active side gives up after any number of steps; the server continues. */
 static void given_up_in_every_state(void **state)
 {
     struct wire w;
@@ -349,7 +349,7 @@ static void given_up_in_every_state(void **state)
     assert_int_equal(waitpid(server, &status, WNOHANG), -1); /* wire_kill has reaped it */
 }
 
-/* An address that is taken, and one that is not ours: refused with the reason, nothing left
+/* Listening on a used address, and on a foreign one, fails with the reason and leaves nothing
  * behind. */
 static void listening_fails(void **state)
 {
@@ -375,8 +375,8 @@ static bool connect_to(struct wire *w, const char *uri)
     return w->link != NULL;
 }
 
-/* A peer takes all receives that others were promised: they wait until there are some again,
- * and nobody is lost. */
+/* A peer uses up receives promised to others: these wait until receives are posted again, and
+ * no link is lost. */
 static void others_wait_for_receives(void **state)
 {
     struct wire greedy, modest;
@@ -391,12 +391,12 @@ static void others_wait_for_receives(void **state)
     kill(server, SIGSTOP);
     int sent = 0;
     while (sent < 4 * WIRE_RX &&
-           wire_send(&greedy, "not granted")) /* twice what both were promised */
+           wire_send(&greedy, "not granted")) /* twice the number promised to both */
         sent++;
     wire_poll(&greedy);
     for (int i = 0; i < 20; i++)
         assert_true(wire_send(&modest, "granted"));
-    for (int i = 0; i < 1000; i++) { /* both are told that there are none */
+    for (int i = 0; i < 1000; i++) { /* both get RNR */
         wire_poll(&greedy);
         wire_poll(&modest);
     }
@@ -412,7 +412,7 @@ static void others_wait_for_receives(void **state)
     wire_options = before;
 }
 
-/* ---- Peers that take nothing ---- */
+/* ---- Peers that receive nothing ---- */
 
 static void cm_event(struct wire *w, struct rdma_event_channel *channel,
                      enum rdma_cm_event_type type)
@@ -427,7 +427,8 @@ static void cm_event(struct wire *w, struct rdma_event_channel *channel,
     rdma_ack_cm_event(e);
 }
 
-/* One that posts no receive, and wants to be tried for ever.  The server is in this process. */
+/* Connects a peer that posts no receives, and sets unlimited RNR retries. The server is in this
+ * process. */
 static struct rdma_cm_id *mute_peer(struct wire *w, struct rdma_event_channel *channel,
                                     const char *uri)
 {
@@ -455,8 +456,8 @@ static struct rdma_cm_id *mute_peer(struct wire *w, struct rdma_event_channel *c
     return id;
 }
 
-/* As many as can hold all send buffers do: one after the other ends, until another peer, who
- * waits, has one. */
+/* Unresponsive peers hold all send buffers: their links end one after the other, until another
+ * peer that waits gets a buffer. */
 static void mute_peers_do_not_keep_all(void **state)
 {
     enum { MUTE = 15 }; /* seven of them with 8 buffers, the others with one */
@@ -503,8 +504,8 @@ static void mute_peers_do_not_keep_all(void **state)
     wire_options = before;
 }
 
-/* A process without descriptors has too few of them, and not no device: a host goes on without
- * a network whose device is missing. */
+/* A process that runs out of descriptors gets that error, not "no device": a host continues
+ * without a network only if its device is missing. */
 static void no_descriptor(void **state)
 {
     struct rlimit limit, few;
@@ -522,7 +523,7 @@ static void no_descriptor(void **state)
         assert_true(error == 0 || error == -EMFILE);
         wire_stop(&w);
     }
-    assert_true(tries > 2); /* two are asked for before the devices are */
+    assert_true(tries > 2); /* two are needed before the devices are opened */
 }
 
 int main(int argc, char **argv)

@@ -44,7 +44,8 @@ int wire_start(struct wire *w, const char *listen)
     w->options = rme_options_new(tables, 1);
     w->seen = calloc(WIRE_SEEN, sizeof(*w->seen));
     assert_true(w->options && w->seen);
-    /* Nobody here sends without a receive being posted, but where a test says so. */
+    /* Disable RNR retries: no test sends without a posted receive, unless its options say
+     * so. */
     if (rme_options_parse(w->options, "rnr_retry=0,expose=region", why, sizeof(why)))
         fail_msg("%s", why);
     if (wire_options && rme_options_parse(w->options, wire_options, why, sizeof(why)))
@@ -87,7 +88,7 @@ static void note(struct wire *w, const struct rme_event *e)
         memcpy(s->text, data, length < sizeof(s->text) ? length : sizeof(s->text));
 }
 
-/* The key that this link has now. */
+/* Answers with the link's current key. */
 static void answer_offer(struct wire *w, struct rme_link *link, void *tx)
 {
     struct wire_offer own = w->own;
@@ -226,10 +227,8 @@ void wire_fill(uint8_t *memory, size_t size, unsigned seed)
 
 /* ---- Processes ---- */
 
-/*
- * Starts this program again with a role and waits until it is ready.  Not by fork alone: a
- * child cannot use the verbs descriptors that librdmacm opened in its parent.
- */
+/* Starts this program with a role and waits until it is ready. A mere fork does not suffice: a
+ * child cannot use the verbs descriptors that librdmacm opened in its parent. */
 static pid_t start(const char *role, const char *uri, size_t size)
 {
     int fd[2];

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * wire_host.h - one host of the verbs fabric in a process of its own, for tests over a device:
- * what it sees is written down, a server answers by a small script of its own.
- */
+/* wire_host.h - one host of the verbs fabric in its own process, for tests over a device:
+ * events are recorded; a server answers by a small script. */
 #ifndef WIRE_HOST_H
 #define WIRE_HOST_H
 
@@ -18,7 +16,7 @@
 #define WIRE_RX   32
 #define WIRE_SEEN 65536
 
-/* Memory that the server offers; its whereabouts are the hello of its answer. */
+/* Memory that the server offers, sent as the hello of its answer. */
 struct wire_offer {
     uint64_t base;
     uint64_t rkey;
@@ -41,9 +39,9 @@ struct wire {
     struct rme_options *options;
     struct rme_addr *listen;
     struct rme_stats stats;
-    struct rme_link *link;   /* the last one that came up */
-    struct wire_offer offer; /* of the peer, after a connect */
-    struct wire_offer own;   /* a server's */
+    struct rme_link *link;   /* the link that came up last */
+    struct wire_offer offer; /* the peer's, after connecting */
+    struct wire_offer own;   /* a server's own */
     bool echo;               /* a server sends every message back */
     struct wire_seen *seen;
     int nseen;
@@ -52,14 +50,14 @@ struct wire {
 /* The options of this run. */
 extern const char *wire_options;
 
-/* First thing in main: takes the options from argv[1]; in a process started by wire_server or
- * wire_client, never returns. */
+/* To be called first in main: takes the options from argv[1]. Never returns in a process
+ * started by wire_server or wire_client. */
 void wire_main(int argc, char **argv);
 
-/* Opens and closes; the first may fail, the second undoes it in either case. */
+/* Open and close a host; opening may fail, closing is needed in both cases. */
 int wire_start(struct wire *w, const char *listen);
 void wire_stop(struct wire *w);
-/* The same, where failing fails the test, and so does a receiver that was not ready. */
+/* The same; a failure or an RNR fails the test. */
 void wire_open(struct wire *w, const char *listen);
 /* Opens one more fabric with the options of w. */
 int wire_try(struct wire *w, const struct rme_addr *listen, struct rme_fabric **out);
@@ -67,37 +65,32 @@ void wire_close(struct wire *w);
 void wire_poll(struct wire *w);
 int wire_count(const struct wire *w, enum rme_event_type type);
 struct wire_seen *wire_event(struct wire *w, enum rme_event_type type, int n);
-#define PATIENCE_S 60 /* for what has to come */
-/* Seconds that pass whatever is done to the clock of the wall. */
+#define PATIENCE_S 60 /* timeout of expected events */
+/* Returns seconds that changes of the wall clock do not affect. */
 time_t wire_now(void);
 /* Polls until `count` events of the type were seen; fails the test after PATIENCE_S. */
 void wire_until(struct wire *w, enum rme_event_type type, int count);
 struct rme_link *wire_dial(struct wire *w, const char *uri);
 void wire_connect(struct wire *w, const char *uri);
 void wire_disconnect(struct wire *w);
-/* A server that is sent this answers with its offer as it is then, instead of an echo. */
+/* Text that a server answers with its current offer, instead of an echo. */
 #define WIRE_ASK "what do you offer?"
-/* A server that is sent this echoes it, but 2 ms later. */
+/* Text that a server echoes 2 ms later. */
 #define WIRE_LATER "echo this later"
-/* Sends a text; false when no buffer is free. */
+/* Sends a text; returns false when no buffer is free. */
 bool wire_send(struct wire *w, const char *text);
-/* A memory with a pattern that depends on `seed`, registered; and the check of it. */
+/* Fills memory with a pattern that depends on `seed`, and registers and checks it. */
 void wire_fill(uint8_t *memory, size_t size, unsigned seed);
 
-/*
- * A process that listens on `uri` and serves until it is killed: memory of `size` bytes filled
- * with seed 5 is offered, messages are echoed, every link that goes down is freed.  Returns
- * when it listens.
- */
+/* Starts a process that listens on `uri` and serves until killed: offers `size` bytes filled
+ * with seed 5, echoes messages, frees links that go down. Returns when it listens. */
 pid_t wire_server(const char *uri, size_t size);
-/* A process that connects to `uri`, sends one message and then polls until it is killed. */
+/* Starts a process that connects to `uri`, sends one message and polls until killed. */
 pid_t wire_client(const char *uri);
 void wire_kill(pid_t pid);
 
-/*
- * "ib://HOST:PORT" with ports of this program alone, in turn. TEST_HOST stands in for
- * 127.0.0.1, where a device does not serve that.
- */
+/* Returns "ib://HOST:PORT" with ports of this program alone, in turn. TEST_HOST replaces
+ * 127.0.0.1 where a device does not serve that. */
 const char *wire_uri(const char *host);
 
 #endif

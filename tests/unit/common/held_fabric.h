@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * A fabric whose registrations hold pages like a device: a transfer uses the pages present at
- * registration, whatever is mapped there now. io_uring holds the pages (it pins them as RDMA
- * drivers do), or a pipe where io_uring is forbidden; a pipe's pages can only be read, and not
- * after a fork. Older kernels' io_uring (such as 6.1) refuses System V segments with
- * -EOPNOTSUPP, and ranges with memory of several kinds with -EINVAL: all pages must belong to
- * one file or to none.
+ * registration, even after remapping. io_uring holds the pages (it pins them as RDMA drivers
+ * do), or a pipe where io_uring is forbidden; a pipe's pages can only be read, and not after a
+ * fork. Older kernels' io_uring (such as 6.1) refuses System V segments with -EOPNOTSUPP, and
+ * ranges with memory of several kinds with -EINVAL: all pages must belong to one file or to
+ * none.
  */
 #ifndef HELD_FABRIC_H
 #define HELD_FABRIC_H

@@ -323,8 +323,8 @@ static void own_buffers_come_out_of_the_pool(void **state)
     assert_int_equal(count_of("credits_lent"), 7);
 }
 
-/* Credits given up stay posted at the device until messages use them, and count as lent until
- * then. */
+/* Credits given up stay posted at the device until messages use them, and stay counted in
+ * credits_lent until then. */
 static void own_buffers_stay_until_they_are_used(void **state)
 {
     struct rme_hello hello = lean_hello();

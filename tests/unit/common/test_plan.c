@@ -326,7 +326,8 @@ static void explains_what_is_decided(void **state)
     assert_non_null(strstr(text, "rendezvous read"));
     free(text);
 
-    /* cached memory is used in fragments, as it was registered; registered memory at once */
+    /* cached memory is used in fragments, in the form of its registration; registered memory at
+     * once */
     in = base(8 * MIB);
     in.unit = MIB;
     in.send.kept = in.recv.kept = true;

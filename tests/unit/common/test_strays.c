@@ -170,7 +170,7 @@ static void nothing_is_opened_after_fin(void **state)
 
 /* ---- unexpected messages ---- */
 
-/* Fetches `count` messages with these tags, and checks that there are no others. */
+/* Fetches `count` messages with these tags, and checks that no others wait. */
 static void fetches(const int32_t *tag, int count)
 {
     struct rme_unexpected got;

@@ -54,7 +54,7 @@ static void say_header(uint8_t type, int32_t tag)
 /* ---- CANCEL for ended operations ---- */
 
 #define OLD_MAX 16
-#define LIVES   8300 /* so many operations that slots and names are reused */
+#define LIVES   8300 /* enough operations to reuse slots and names */
 
 /* An ended operation: our handle of it, and the peer's handle of its other end. */
 static struct name {
