@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Jobs on the wire and in memory, contents of messages, sizes on the command line. */
+/* Jobs in wire format and in memory, contents of messages, sizes on the command line. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -44,7 +44,8 @@ static void a_job_survives_the_wire(void **state)
     assert_memory_equal(&job, &back, sizeof job);
 }
 
-/* The server is not told of the client's memory, whatever lay where it decodes to. */
+/* The client's memory option is not sent; the server decodes its own default over any former
+ * value. */
 static void the_clients_memory_is_its_own(void **state)
 {
     struct job job = good_job(), back;
@@ -65,8 +66,8 @@ static void the_clients_memory_is_its_own(void **state)
     assert_true(job_memory(&job) > 10 * job_memory(&back));
 }
 
-/* Exactly as many as asked for take one of the window's buffers, the others the rest of the
- * pool in turn; messages of one window never share. */
+/* Exactly the requested share of messages reuses the window's buffers, the others use the rest
+ * of the pool in turn; messages of one window never share a buffer. */
 static void a_pool_is_used_in_turn(void **state)
 {
     static const uint64_t reuse[] = {0, 1, 20, 50, 80, 99, 100};
@@ -157,7 +158,7 @@ static void foreign_bytes_are_no_job(void **state)
     assert_int_equal(job_decode(&back, wire, sizeof wire), -EPROTO);
 }
 
-/* What a job out of range looks like after the wire. */
+/* Returns the result of decoding an encoded job that is out of range. */
 static int decoded(const struct job *job)
 {
     struct job back;
@@ -200,9 +201,10 @@ static void jobs_out_of_range_are_refused(void **state)
     REFUSED(buffers = 7); /* messages that share memory cannot be verified */
 #undef REFUSED
     job = good_job();
-    job.tag = INT32_MAX; /* nobody can be told */
+    job.tag = INT32_MAX; /* no tag is left for control messages */
     assert_int_equal(decoded(&job), -EPROTO);
-    assert_string_equal(job_check(&job), "tags must be 0 to 2147483646"); /* but who asks */
+    /* one that the caller sees */
+    assert_string_equal(job_check(&job), "tags must be 0 to 2147483646");
 }
 
 static void buffers_are_at_most_the_window(void **state)
@@ -217,7 +219,7 @@ static void buffers_are_at_most_the_window(void **state)
     job.buffers = 0;
     assert_int_equal(job_buffers(&job, 8), 8);
     job.verify = 0;
-    job.buffers = 1; /* what its messages share is less than the limit */
+    job.buffers = 1; /* with shared buffers less than the limit */
     job.window = 4096;
     assert_null(job_check(&job));
 }
@@ -247,7 +249,7 @@ static void clocks_go_forward(void **state)
     assert_true(before > 0 && clock_ns() >= before);
 }
 
-/* What a job of few bytes on the wire makes a server hold. */
+/* Memory of a server is bounded, though the job has few bytes. */
 static void memory_of_a_job_is_bounded(void **state)
 {
     struct job job = good_job();
@@ -257,8 +259,7 @@ static void memory_of_a_job_is_bounded(void **state)
     assert_true(job_memory(&job) <= 9 * (1 << 20));
     job.direction = JOB_BOTH;
     assert_true(job_memory(&job) >= 16 * (1 << 20));
-    /* many small operations that share one buffer: the account of them is what takes the memory
-     */
+    /* many small operations that share one buffer: their descriptors take the memory */
     job = (struct job){.test = JOB_STREAM,
                        .size = 1 << 20,
                        .count = 1,
@@ -300,7 +301,7 @@ static void all_jobs_together_are_bounded(void **state)
     struct budget budget = {.limit = 1000};
 
     (void)state;
-    assert_false(budget_take(&budget, 501)); /* half of it is the most for one */
+    assert_false(budget_take(&budget, 501)); /* one job may take half of the budget */
     assert_true(budget_take(&budget, 500));
     assert_true(budget_take(&budget, 400));
     assert_false(budget_take(&budget, 101));
@@ -351,7 +352,7 @@ static void a_report_survives_the_wire(void **state)
     assert_int_equal(report_decode(&back, wire, sizeof wire), -EPROTO);
 }
 
-/* Filled in parts of any size and alignment, the contents are those of the whole. */
+/* Contents filled in parts of any size and alignment equal those filled at once. */
 static void parts_of_contents_make_the_whole(void **state)
 {
     unsigned char whole[257], parts[257];
@@ -386,7 +387,8 @@ static void wrong_contents_are_seen(void **state)
     assert_false(
         pattern_matches(data, sizeof data, pattern_key(1, 0, false), 0)); /* another phase */
     assert_false(
-        pattern_matches(data, sizeof data, pattern_key(0, 0, true), 0)); /* another way */
+        /* the other direction */
+        pattern_matches(data, sizeof data, pattern_key(0, 0, true), 0));
     for (at = 0; at < sizeof data; at++) {
         data[at] ^= 4;
         assert_false(pattern_matches(data, sizeof data, key, 0));

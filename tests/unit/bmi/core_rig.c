@@ -9,7 +9,7 @@ int core_setup(void **state)
     return 0;
 }
 
-/* A test that failed in the middle must not spoil the next one. */
+/* Cleans up after a test that failed in the middle. */
 int core_teardown(void **state)
 {
     (void)state;

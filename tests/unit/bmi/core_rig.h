@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* core_rig.h - what tests of the BMI core over the loop methods have in common. */
+/* core_rig.h - shared by the tests of the BMI core over the loop methods. */
 #ifndef CORE_RIG_H
 #define CORE_RIG_H
 

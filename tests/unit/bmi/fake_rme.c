@@ -16,7 +16,7 @@ struct rme_addr {
 
 struct operation {
     struct rme_done done;
-    int ctx; /* -1: it was closed */
+    int ctx; /* -1: closed */
     bool complete;
     struct operation *next;
 };
@@ -33,7 +33,7 @@ struct rme {
     void *dropped_arg;
     pthread_mutex_t lock;
     struct operation *ops;
-    struct message *messages, *given; /* waiting; with the host */
+    struct message *messages, *given; /* waiting; held by the host */
     rme_id next_id;
 };
 
@@ -85,7 +85,7 @@ static void free_messages(struct message *m)
     }
 }
 
-/* As the engine does it, each call that needs its lock asks this first. */
+/* Checked first by each call that needs the engine's lock, like in the engine. */
 static bool in_child(void)
 {
     return fake.forked;
@@ -129,7 +129,7 @@ int rme_listen_port(const struct rme *r)
     return fake.listen_port != 0 ? fake.listen_port : -ENOTCONN;
 }
 
-/* Two attributes, of an address that is "connected". */
+/* Returns two attributes, of an address that is "connected". */
 int rme_session_get(struct rme *r, struct rme_addr *addr, int index, struct rme_counter *out)
 {
     static const struct rme_counter attribute[] = {
@@ -228,7 +228,7 @@ int rme_context_open(struct rme *r, int ctx)
     return 0;
 }
 
-/* Operations that are complete and nobody's. */
+/* Frees complete operations of closed contexts. */
 static void drop(struct rme *r)
 {
     for (struct operation **at = &r->ops; *at;) {

@@ -9,26 +9,26 @@
 #include "rme.h"
 
 struct fake {
-    /* what a test may set */
-    int open_error;        /* also complained about */
-    int reach_result;      /* of rme_addr_reach */
-    int post_result;       /* what posts return */
-    bool forked;           /* this process is a child of the one that opened the engine */
-    bool keeps_messages;   /* those that are waiting cannot be reported yet */
+    /* set by tests */
+    int open_error;        /* logged, too */
+    int reach_result;      /* result of rme_addr_reach */
+    int post_result;       /* result of posts */
+    bool forked;           /* this process is a child of the engine's process */
+    bool keeps_messages;   /* waiting messages cannot be reported yet */
     bool finish_at_once;   /* operations are complete before the post returns */
     void (*on_post)(void); /* called once, before the post of a complete operation returns */
-    void (*on_scan)(void); /* called once, when messages are on their way to the host */
-    void (*on_none)(void); /* called each time that there is no message, before the wait */
-    /* what a test may look at */
+    void (*on_scan)(void); /* called once, while messages are being reported to the host */
+    void (*on_none)(void); /* called each time there is no message, before the wait */
+    /* read by tests */
     char options[128], listening[128];
     bool bind_specific;
     atomic_int engines, addrs, operations, cancels, forceful, hints, waited_ms, reaches;
-    int listen_port; /* 0: nothing listens */
+    int listen_port; /* 0: not listening */
     size_t hinted;
     enum rme_direction hint_direction;
     uint32_t contexts;
     rme_id last_id;
-    struct rme_list last_list; /* pointers of the caller: compare, do not follow */
+    struct rme_list last_list; /* the caller's pointers: valid for comparison only */
     int32_t last_tag;
     struct rme_addr *last_addr;
 };
@@ -37,7 +37,7 @@ extern struct fake fake;
 extern struct bmi_method_ops bmi_fake_ops; /* the shim over this engine: "fake://host:port" */
 
 void fake_reset(void);
-void fake_log(enum rme_log_level level, const char *line); /* a line of the open engine */
+void fake_log(enum rme_log_level level, const char *line); /* logs a line of the open engine */
 void fake_complete(rme_id id, int error, int64_t actual);
 struct rme_addr *fake_new_peer(const char *name);
 void fake_peer_sends(struct rme_addr *peer, int32_t tag, int64_t size);

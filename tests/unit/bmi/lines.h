@@ -10,7 +10,7 @@ struct lines {
 
 extern struct lines lines;
 
-/* From now on, from zero. */
+/* Resets the counts and starts counting. */
 void lines_count(void);
 
 #endif

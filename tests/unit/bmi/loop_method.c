@@ -265,8 +265,8 @@ static void pass_idle_time(struct loop *l, int found, int idle_ms)
     }
 }
 
-/* Takes up to `max` finished operations out of the list: of a context, or those with an id
- * among `ids`. */
+/* Removes up to `max` finished operations from the list: of a context, or with an id among
+ * `ids`. */
 static int collect(struct loop *l, int max, const bmi_op_id_t *ids, int count,
                    bmi_context_id context, bmi_op_id_t *out, int *index,
                    bmi_error_code_t *error, bmi_size_t *actual, void **user)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* shim_rig.h - what tests of the shim, between the BMI core and an engine that the test drives,
- * have in common. */
+/* shim_rig.h - shared by the tests of the shim, between the BMI core and an engine that the
+ * test drives. */
 #ifndef SHIM_RIG_H
 #define SHIM_RIG_H
 
@@ -16,10 +16,10 @@
 #define TEST(f) cmocka_unit_test_setup_teardown(f, shim_setup, shim_teardown)
 
 extern bmi_context_id context;
-extern BMI_addr_t peer; /* the client's */
+extern BMI_addr_t peer; /* the client's address */
 
 int shim_setup(void **state);
-int shim_teardown(void **state); /* fails when an engine or an address is left */
+int shim_teardown(void **state); /* fails if an engine or an address is left */
 
 void start_client(void);
 void start_server(int flags);

@@ -55,8 +55,8 @@ static void bad_arguments_of_initialize(void **state)
     assert_int_equal(A->initialized, 0);
 }
 
-/* The first method has started when the second one fails: it is stopped again, and nothing is
- * left that would count. */
+/* The second method fails to start after the first one: the first is stopped again, and nothing
+ * is left. */
 static void initialize_failure_undoes_itself(void **state)
 {
     (void)state;
@@ -110,7 +110,8 @@ static void initialize_finalize_initialize(void **state)
     }
 }
 
-/* A method that a lookup starts has the options of BMI_initialize if the lookup has none. */
+/* A method started by a lookup gets the options of BMI_initialize unless the lookup has
+ * some. */
 static void options_wait_for_their_method(void **state)
 {
     (void)state;
@@ -137,7 +138,7 @@ static void options_wait_for_their_method(void **state)
     assert_string_not_equal(A->options, "depth=3");
 }
 
-/* An option that one of the methods may have is nobody's mistake. */
+/* An option is unknown only if no method can have it. */
 static void option_that_no_method_has_is_told(void **state)
 {
     (void)state;
@@ -146,7 +147,7 @@ static void option_that_no_method_has_is_told(void **state)
 
     A->knows = "depth";
     assert_int_equal(BMI_initialize(NULL, NULL, 0, wrong), 0);
-    assert_int_equal(lines.errors, 0); /* B does not say what it has */
+    assert_int_equal(lines.errors, 0); /* B does not list its options */
     assert_int_equal(BMI_finalize(), 0);
     B->knows = "loud";
     assert_int_equal(BMI_initialize(NULL, NULL, 0, both), 0);
@@ -158,7 +159,8 @@ static void option_that_no_method_has_is_told(void **state)
     assert_int_equal(BMI_initialize("bmi_loopa,bmi_loopb", NULL, 0, wrong), 0);
     assert_int_equal(lines.errors, 2);
     assert_int_equal(BMI_finalize(), 0);
-    assert_int_equal(BMI_initialize("bmi_loopb", NULL, 0, wrong), 0); /* which says so itself */
+    /* this method reports unknown options itself */
+    assert_int_equal(BMI_initialize("bmi_loopb", NULL, 0, wrong), 0);
     assert_int_equal(lines.errors, 2);
     assert_int_equal(BMI_finalize(), 0);
 }
@@ -196,7 +198,7 @@ static void lookup_activates_by_scheme(void **state)
     assert_int_equal(BMI_addr_lookup(&addr, NULL, NULL), -BMI_EINVAL);
 }
 
-/* A method without a device does not keep the other one of the string from being used. */
+/* If a method has no device the next scheme of the string is used. */
 static void lookup_falls_back_to_the_next_scheme(void **state)
 {
     (void)state;
@@ -284,7 +286,7 @@ static void two_names_of_one_method_address(void **state)
     assert_null(A->last_lookup);
 }
 
-/* When one name of a shared object goes, messages of that peer come under another one. */
+/* When one name of a shared object is dropped, messages of that peer use another one. */
 static void a_shared_address_loses_one_name(void **state)
 {
     (void)state;
@@ -308,7 +310,7 @@ static void a_shared_address_loses_one_name(void **state)
     assert_true(again != a && again != b);
 }
 
-/* Two threads look the same name up: the second one's object goes back to the method. */
+/* Two threads look up the same name: the second one's object is returned to the method. */
 static void other_thread_looks_up(void)
 {
     bool found;
@@ -352,7 +354,7 @@ static void contexts(void **state)
     BMI_close_context(-1);
     BMI_close_context(BMI_MAX_CONTEXTS);
     assert_int_equal(B->contexts, 0xffff & ~(1u << 7));
-    /* When the second method refuses, the first is told to close it again. */
+    /* If the second method refuses, the first closes it again. */
     B->context_error = -ENOMEM;
     assert_int_equal(BMI_open_context(&id[7]), -BMI_ENOMEM);
     assert_int_equal(A->contexts, 0xffff & ~(1u << 7));
@@ -392,7 +394,7 @@ static void options_and_memory(void **state)
     assert_int_equal(BMI_get_info(a, BMI_TCP_GET_PORT, &value), 0);
     assert_int_equal(value, 8);
 
-    /* All methods hear an option, also when the first refuses. */
+    /* All methods get an option, even if the first refuses. */
     A->set_info_error = -EINVAL;
     assert_int_equal(BMI_set_info(0, BMI_FORCEFUL_CANCEL_MODE, NULL), -BMI_EINVAL);
     assert_int_equal(BMI_set_info(a, BMI_OPTIMISTIC_BUFFER_REG, NULL), -BMI_EINVAL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The BMI core: messages, expected and unexpected, and the peers that send them. */
+/* The BMI core: expected and unexpected messages, and their peers. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static void messages_in_two_contexts_of_two_methods(void **state)
                                        9, NULL, c1, NULL),
                          0);
     }
-    /* One at a time: each method comes to its turn. */
+    /* One at a time: each method gets its turn. */
     assert_int_equal(BMI_testcontext(1, done, &n, error, actual, user, 0, c0), 1);
     assert_int_equal(n, 1);
     assert_int_equal(BMI_testcontext(1, done + 1, &n, error + 1, actual + 1, user + 1, 0, c0),
@@ -45,7 +45,7 @@ static void messages_in_two_contexts_of_two_methods(void **state)
     assert_int_equal(BMI_testcontext(4, done, &n, error, actual, user, 0, c0), 0);
     assert_string_equal(in[0], "one");
     assert_string_equal(in[1], "two");
-    /* Both at once, without an array for the user's pointers. */
+    /* Both at once, without an array of user pointers. */
     assert_int_equal(BMI_testcontext(4, done, &n, error, actual, NULL, 5, c1), 1);
     assert_int_equal(n, 2);
 }
@@ -98,7 +98,7 @@ static void test_and_testsome(void **state)
     }
     assert_int_equal(BMI_test(0, &n, error, actual, NULL, 0, context), 0);
     assert_int_equal(BMI_test(-5, &n, error, actual, NULL, 0, context), 0);
-    /* cancel: each operation once, whatever the id. */
+    /* cancel: each operation once, for any id. */
     assert_int_equal(BMI_cancel(ids[4], context), 0);
     assert_int_equal(BMI_cancel(ids[4], context), 0);
     assert_int_equal(BMI_cancel(0x1234567, context), 0);
@@ -172,7 +172,7 @@ static void bad_arguments_of_tests_and_posts(void **state)
                                         NULL, context, NULL),
                      -BMI_EINVAL);
     assert_int_equal(id, 0);
-    /* What a method answers: complete at once, and an errno. */
+    /* Results of a method: complete at once, and an errno. */
     id = 4;
     assert_int_equal(
         BMI_post_sendunexpected(&id, addr, buffer, 4, BMI_EXT_ALLOC, 0, NULL, context, NULL),
@@ -211,7 +211,7 @@ static void list_messages(void **state)
     assert_int_equal(actual[0], 7);
 }
 
-/* Three methods' worth of time is never spent: the shares add up to what the caller offers. */
+/* The methods' shares of idle time add up to the caller's timeout. */
 static void idle_time_is_shared(void **state)
 {
     (void)state;
@@ -227,7 +227,7 @@ static void idle_time_is_shared(void **state)
     for (int i = 0; i < 10; i++)
         assert_int_equal(BMI_testcontext(1, &id, &n, &error, &actual, NULL, 5, context), 0);
     assert_int_equal(A->slept + B->slept, 50);
-    assert_int_equal(A->slept, 25); /* the odd millisecond goes to whose turn it is */
+    assert_int_equal(A->slept, 25); /* the remaining millisecond goes to the next in turn */
     for (int i = 0; i < 4; i++)
         assert_int_equal(BMI_testunexpected(1, &n, &info, 1), 0);
     assert_int_equal(A->slept + B->slept, 54);
@@ -239,8 +239,8 @@ static void idle_time_is_shared(void **state)
     assert_int_equal(B->asked, 10);
 }
 
-/* A method that comes back at once, and has nothing for this call, ends it, and no other one
- * sleeps for long meanwhile. */
+/* A method that returns early without a result for this call ends the call; the other one does
+ * not sleep long meanwhile. */
 static void who_comes_back_early_ends_the_call(void **state)
 {
     (void)state;
@@ -258,13 +258,13 @@ static void who_comes_back_early_ends_the_call(void **state)
     A->called_away = false;
     assert_int_equal(A->slept, 0);
     assert_true(B->slept <= 4 * 16);
-    /* where both sleep, each is asked again and again */
+    /* when both sleep, they are polled repeatedly */
     A->asked = B->asked = 0;
     assert_int_equal(BMI_testcontext(1, &id, &n, &error, &actual, NULL, 100, context), 0);
     assert_true(A->asked >= 8 && B->asked >= 8);
 }
 
-/* A method that always says "active" takes no call from the other. */
+/* A method that always returns "active" takes no call from the other. */
 static void a_busy_method_starves_nobody(void **state)
 {
     (void)state;
@@ -355,7 +355,7 @@ static void unexpected_messages_and_references(void **state)
     assert_int_equal(BMI_query_addr_range(from, "loopb://first", 32), 0);
     assert_int_equal(BMI_query_addr_range(from, "no scheme", 32), -BMI_EINVAL);
 
-    /* A living peer stays at zero references; a dead one goes. */
+    /* Without references a live peer stays, and a dead one is dropped. */
     assert_int_equal(BMI_set_info(from, BMI_DEC_ADDR_REF, NULL), 0);
     assert_int_equal(A->queries, 0);
     assert_int_equal(BMI_set_info(from, BMI_DEC_ADDR_REF, NULL), 0);
@@ -380,7 +380,7 @@ static void forgotten_peers_go_when_nobody_needs_them(void **state)
     loop_peer_sends(B, peer, 1, 1);
     assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
     loop_peer_dies(peer);
-    /* It has a reference. */
+    /* The peer has a reference. */
     assert_int_equal(bmi_method_addr_forget_callback(info.addr), 0);
     assert_int_equal(bmi_method_addr_forget_callback(info.addr), 0);
     assert_int_equal(BMI_testunexpected(0, &n, NULL, 0), 0);
@@ -390,7 +390,7 @@ static void forgotten_peers_go_when_nobody_needs_them(void **state)
     assert_int_equal(B->drops, 1);
     assert_int_equal(bmi_method_addr_forget_callback(info.addr), -BMI_EINVAL);
 
-    /* One that never had a reference goes at the next test. */
+    /* A peer that never had a reference is dropped at the next test. */
     peer = bmi_alloc_method_addr(B->method_id, 128);
     BMI_addr_t addr = bmi_method_addr_reg_callback(peer);
     assert_true(addr > 0);
@@ -403,7 +403,7 @@ static void forgotten_peers_go_when_nobody_needs_them(void **state)
     assert_int_equal(B->drops, 2);
 }
 
-/* A message comes while the method is asked: its reference saves the address. */
+/* A message arrives during the query: its reference keeps the address. */
 static void another_message_comes(bmi_method_addr_p addr)
 {
     struct BMI_unexpected_info info;
@@ -434,7 +434,7 @@ static void a_new_reference_saves_a_dying_address(void **state)
     assert_int_equal(A->drops, 1);
 }
 
-/* 10,000 peers come and go: slots are used again, numbers are not. */
+/* 10,000 peers come and go: slots are reused, numbers are not. */
 static void addresses_of_dead_peers_are_used_up(void **state)
 {
     (void)state;
@@ -459,7 +459,7 @@ static void addresses_of_dead_peers_are_used_up(void **state)
     assert_int_equal(A->drops, 10000);
 }
 
-/* A method that forgets to make a peer known loses that message, and nothing else. */
+/* A method that does not register a peer loses only that message. */
 static void message_of_an_unknown_peer(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The BMI core under many threads: built for ThreadSanitizer as much as for its asserts. */
+/* The BMI core with many threads, for ThreadSanitizer as well as its asserts. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,8 +46,8 @@ static void run(void *(*body)(void *), atomic_int *failures)
     assert_int_equal(atomic_load(failures), 0);
 }
 
-/* Every thread looks the same names up, sends to itself over both methods and collects what it
- * sent. */
+/* Every thread looks up the same names, sends to itself over both methods and receives its
+ * messages. */
 static void *look_up_and_send(void *arg)
 {
     struct job *job = arg;
@@ -91,13 +91,13 @@ static void threads_look_up_and_send(void **state)
     run(look_up_and_send, &failures);
     assert_int_equal(loops[LOOP_A].initialized, 1);
     assert_int_equal(loops[LOOP_B].initialized, 1);
-    int lookups = loops[LOOP_A].drops; /* of those who lost the race for a name */
+    int lookups = loops[LOOP_A].drops; /* objects of lookups that lost the race for a name */
     assert_int_equal(BMI_finalize(), 0);
     assert_int_equal(loops[LOOP_A].drops, lookups + 50);
 }
 
-/* Every thread is peers that come, send and die, and a server that takes whatever message comes
- * next. */
+/* Every thread plays peers that come, send and die, and a server that takes the next message of
+ * any. */
 static void *come_and_go(void *arg)
 {
     struct job *job = arg;
@@ -133,7 +133,7 @@ static void threads_serve_peers_that_die(void **state)
     assert_int_equal(loops[LOOP_A].drops + loops[LOOP_B].drops, THREADS * ROUNDS);
 }
 
-/* Every thread starts and stops BMI, nested in the others' turns. */
+/* Every thread starts and stops BMI, overlapping with the others. */
 static void *start_and_stop(void *arg)
 {
     struct job *job = arg;

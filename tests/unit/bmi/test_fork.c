@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A thread forks while another one is in BMI, wherever that has a lock: in the child each call
- * comes back, and it may start BMI again.  The program is linked with --wrap for
- * pthread_mutex_lock: the other thread stops with the lock that it has taken until the fork is
- * done, or until the thread that forks waits for it.  So no time decides.
+ * A thread forks while another one holds any of BMI's locks: in the child each call returns,
+ * and BMI can be started again. The program is linked with --wrap for pthread_mutex_lock: the
+ * other thread stops with its lock until the fork is done, or until the forking thread waits
+ * for that lock. The result is therefore independent of timing.
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -14,10 +14,11 @@
 
 #include "shim_rig.h"
 
-enum { PATIENCE_S = 60 }; /* of a child that hangs */
+enum { PATIENCE_S = 60 }; /* timeout of a child that hangs */
 
 static _Thread_local bool forks, stops;
-static int stop_at, taken; /* the other thread's locks: at which it stops; so far */
+/* the other thread's locks: number of the one at which it stops; number so far */
+static int stop_at, taken;
 static sem_t stopped, go_on;
 
 int __real_pthread_mutex_lock(pthread_mutex_t *lock);
@@ -39,8 +40,8 @@ int __wrap_pthread_mutex_lock(pthread_mutex_t *lock)
     return ret;
 }
 
-/* A peer comes, sends and dies; an operation is posted and reported.  True when all went well.
- */
+/* A peer comes, sends and dies; an operation is posted and reported. Returns true if all
+ * succeeded. */
 static bool live(void)
 {
     static char buffer[8];
@@ -81,7 +82,7 @@ static void start(void)
     assert_int_equal(BMI_addr_lookup(&peer, "fake://host:1", NULL), 0);
 }
 
-/* 0, or which call did not do what it should. */
+/* Returns 0, or the number of the call that failed. */
 static int call_in_child(void)
 {
     BMI_addr_t again;
@@ -116,8 +117,8 @@ static int call_in_child(void)
     return BMI_finalize() == 0 ? 0 : 10;
 }
 
-/* The child says in a pipe how it went, and its parent kills it: so no tool takes what it has
- * of its parent for a leak. */
+/* Forks. The child writes its result to a pipe, and the parent kills it, so that no tool
+ * reports inherited memory as leaked. */
 static void fork_now(void)
 {
     int result[2], status;
@@ -137,7 +138,7 @@ static void fork_now(void)
     assert_true(child > 0);
     sem_post(&go_on);
     close(result[1]);
-    ssize_t answers = read(result[0], &answer, 1); /* 0: it hung */
+    ssize_t answers = read(result[0], &answer, 1); /* 0: the child hung */
     close(result[0]);
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -147,8 +148,7 @@ static void fork_now(void)
     assert_int_equal(answer, 0);
 }
 
-/* Forks while the other thread has the `stop_at`th lock that it takes; false when it takes
- * fewer. */
+/* Forks while the other thread holds its `stop_at`th lock; returns false if it takes fewer. */
 static bool fork_at_lock(void)
 {
     pthread_t thread;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The BMI core and the shim without memory: every allocation of a short life of BMI fails once.
- * The program is linked with --wrap for the allocating calls, and for the locks: a test may do
- * what another thread would while one has none of them.  What a call says must be true:
- * what failed was not done, what was not reported as failed works, and the next life is as if
- * nothing had been.
+ * The BMI core and the shim out of memory: every allocation in a short use of BMI fails once.
+ * The program is linked with --wrap for the allocating calls, and for the locks: a test may act
+ * as another thread whenever no lock is held. Results must be true: failed calls had no effect,
+ * successful ones work, and the next use of BMI is not affected.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -17,7 +16,7 @@
 static bool armed;
 static unsigned long calls, fail_at;
 
-/* Calls of BMI count, those of the test itself do not. */
+/* Makes allocations of the BMI call count, and not those of the test. */
 #define BMI(call) (armed = true, result = (call), armed = false, result)
 
 static bool fails(void)
@@ -47,7 +46,7 @@ char *__wrap_strdup(const char *text)
     return fails() ? NULL : __real_strdup(text);
 }
 
-/* Called when a call of BMI asks for a lock and has none: another thread may run there.  This
+/* Runs when a BMI call that holds no lock takes one, as if another thread ran there. This
  * program has one thread. */
 static void (*on_gap)(void);
 static int locks_held;
@@ -75,7 +74,7 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock)
     return __real_pthread_mutex_unlock(lock);
 }
 
-/* Operations that are posted until one cannot be, and all of them reported. */
+/* Posts operations until one fails, and collects all reports. */
 static void exchange(void)
 {
     enum { COUNT = 150 };
@@ -104,7 +103,7 @@ static void exchange(void)
     assert_int_equal(reported, posted);
 }
 
-/* Three messages of two peers: all come, in order, however often memory runs out. */
+/* Three messages of two peers: all arrive, in order, for any number of failed allocations. */
 static void unexpected(void)
 {
     struct BMI_unexpected_info info;
@@ -128,14 +127,14 @@ static void unexpected(void)
     assert_int_equal(got, 4);
 }
 
-/* One life of BMI; false when it could not begin for want of memory. */
+/* Uses BMI once; returns false if it could not be started for lack of memory. */
 static bool live(void)
 {
     int result = BMI(
         BMI_initialize("bmi_fake", "fake://me:1", BMI_INIT_SERVER | BMI_AUTO_REF_COUNT, "a=b"));
     if (result < 0) {
         assert_true(result == -BMI_ENOMEM ||
-                    result == -BMI_EINVAL); /* a lookup has no way to tell the reason */
+                    result == -BMI_EINVAL); /* a lookup cannot return the reason */
         assert_int_equal(BMI_finalize(), -BMI_ENETDOWN);
         assert_int_equal(fake.engines, 0);
         assert_int_equal(fake.addrs, 0);
@@ -176,7 +175,7 @@ static void every_allocation_fails_once(void **state)
     }
 }
 
-/* Messages that still wait for memory when BMI ends. */
+/* Messages still wait for memory when BMI ends. */
 static void finalize_with_parked_messages(void **state)
 {
     (void)state;
@@ -194,17 +193,17 @@ static void finalize_with_parked_messages(void **state)
             int result;
             calls = 0;
             fail_at = 1;
-            /* Only the first of a sender fails; what comes behind it waits without trying. */
+            /* Only the first message of a sender fails; later ones wait without an attempt. */
             assert_int_equal(BMI(BMI_testunexpected(1, &n, &info, 0)), 0);
         }
         fail_at = 0;
-        rme_addr_free(b); /* never seen by the host: the test's */
+        rme_addr_free(b); /* never reported to the host: the test's */
         assert_int_equal(BMI_finalize(), 0);
         assert_int_equal(fake.addrs, 0);
     }
 }
 
-/* Two of one sender wait, of which the host has never heard. */
+/* Two messages of one sender wait that was never reported to the host. */
 static void finalize_with_two_parked_of_one(void **state)
 {
     (void)state;
@@ -224,7 +223,7 @@ static void finalize_with_two_parked_of_one(void **state)
     assert_int_equal(fake.addrs, 0);
 }
 
-/* However many are asked for at a time, what waits for memory keeps its order. */
+/* Messages that wait for memory keep their order, for any number requested at a time. */
 static void parked_messages_stay_in_order(void **state)
 {
     (void)state;
@@ -251,10 +250,8 @@ static void parked_messages_stay_in_order(void **state)
     assert_int_equal(BMI_finalize(), 0);
 }
 
-/*
- * One thread has no memory for a peer that another one makes known at once, by the peer's next
- * message; then the peer dies, and the host knows of no message of it.
- */
+/* One thread has no memory for a peer that another one registers at once, by the peer's next
+ * message. Then the peer dies, before any of its messages is reported to the host. */
 static struct rme_addr *early_dead;
 static BMI_addr_t early_number;
 static int asked_in_hand;
@@ -264,7 +261,7 @@ static void other_makes_it_known(void)
     struct BMI_unexpected_info info;
     int n;
 
-    if (calls == 0) /* the first thread's try comes first */
+    if (calls == 0) /* after the first thread's attempt */
         return;
     on_gap = NULL;
     assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
@@ -273,12 +270,13 @@ static void other_makes_it_known(void)
     assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
     early_number = info.addr;
     fake_peer_dies(early_dead);
-    for (int i = 0; i < 2; i++) /* the host is told, and asks */
+    for (int i = 0; i < 2; i++) /* the host is notified, and queries */
         assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
     assert_int_equal(fake.addrs, 2);
 }
 
-/* The host asks whether the address may go, also while a thread has the message in hand. */
+/* The host queries whether the address may be dropped, also while a thread holds its
+ * message. */
 static void host_asks(void)
 {
     assert_int_equal(BMI_set_info(early_number, BMI_INC_ADDR_REF, NULL), 0);
@@ -320,7 +318,7 @@ static void parked_message_keeps_its_sender(void **state)
     assert_int_equal(BMI_finalize(), 0);
 }
 
-/* Posts that the engine refuses leave nothing behind. */
+/* Posts that the engine refuses leak nothing. */
 static void refused_posts_use_up_nothing(void **state)
 {
     (void)state;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The shim beside another method, in a host that polls as OrangeFS's bmi.c does.
+ * The shim beside another method, in a host that polls like OrangeFS's bmi.c.
  *
- * The rule, for each of the two test functions by itself.  A method that returned "active"
- * within the last 10,000 rounds is busy, one that was left out for 100,000 rounds is starving.
- * If there are any of them, a round asks only these, without idle time when one is busy; else
- * it asks all, each with its share of the idle time.  A method may fill what room the ones
- * before it have left.  bmi_tcp never says "active".
+ * The rule applies to each of the two test functions separately. A method that returned
+ * "active" within the last 10,000 rounds is busy; one that was skipped for 100,000 rounds is
+ * starving. A round polls only busy and starving methods if there are any, without idle time if
+ * one is busy; else it polls all, each with its share of the idle time. A method may fill the
+ * room that earlier ones left. bmi_tcp never returns "active".
  *
- * With the changes that graft makes, a round asks all, a method with a result is busy for 1,000
- * rounds whatever it returns (an unexpected message makes it busy for both functions), and none
- * fills more than its share of the room.
+ * With graft's changes a round polls all, a method with a result is busy for 1,000 rounds
+ * whichever value it returns (for both functions if the result is an unexpected message), and a
+ * method fills at most its share of the room.
  */
 #include "shim_rig.h"
 
@@ -23,11 +23,11 @@ enum {
     IDLE_MS = 10
 };
 
-/* A method that is never waited for: it counts what it is asked, and has results at once. */
+/* A method that never sleeps: counts its calls, and returns results at once. */
 static struct {
-    int asked, idle_ms; /* so far, by testcontext */
-    int results;        /* that wait for testcontext */
-    int messages;       /* that wait for testunexpected */
+    int asked, idle_ms; /* so far, of testcontext */
+    int results;        /* waiting for testcontext */
+    int messages;       /* waiting for testunexpected */
 } other;
 
 static int take(int *waiting, int room)
@@ -66,7 +66,7 @@ enum { METHODS = 2 };
 
 struct usage {
     int quiet;    /* rounds since it was active */
-    int left_out; /* rounds since it was asked */
+    int left_out; /* rounds since it was polled */
     bool asked;
 };
 
@@ -74,10 +74,10 @@ static struct host {
     enum rule rule;
     struct bmi_method_ops *method[METHODS];
     struct usage expected[METHODS], unexpected[METHODS];
-    int found[METHODS]; /* results of each, both functions */
+    int found[METHODS]; /* results of each, by both functions */
 } host;
 
-/* Chooses who is asked in this round; returns the idle time of each. */
+/* Chooses the methods to poll in this round; returns the idle time of each. */
 static int plan(struct usage *u, int idle_ms)
 {
     int chosen = 0;
@@ -159,7 +159,7 @@ static void turn(void)
 
 static bmi_method_addr_p fake_peer;
 
-/* Both methods, `first` before the other; both have been quiet for long. */
+/* Opens both methods, `first` before the other; both have been quiet for long. */
 static void begin(enum rule rule, struct bmi_method_ops *first)
 {
     bool fake_first = first == &bmi_fake_ops;
@@ -192,7 +192,7 @@ static void fake_completes_one(void)
 
 static void fake_gets_a_message(void)
 {
-    fake_completes_one(); /* the engine's address is known by a post */
+    fake_completes_one(); /* a post registers the engine's address */
     fake_peer_sends(fake.last_addr, 1, 1);
 }
 
@@ -201,7 +201,7 @@ static int number_of(const struct bmi_method_ops *ops)
     return host.method[0] == ops ? 0 : 1;
 }
 
-/* The rules and orders that a test is run over. */
+/* Runs a test for each rule and order. */
 static void for_each_host(void (*body)(void))
 {
     for (int rule = AS_RELEASED; rule <= AS_GRAFTED; rule++) {
@@ -214,7 +214,7 @@ static void for_each_host(void (*body)(void))
     }
 }
 
-/* Ours has something in each turn, of either kind; what comes to the other one is seen in the
+/* Ours has a result in each turn, of either kind; results of the other one are reported in the
  * same turn. */
 static void ours_is_busy(void)
 {
@@ -237,8 +237,7 @@ static void ours_is_busy(void)
     }
     assert_int_equal(other.asked, TURNS);
     assert_true(host.found[!of_other] >= TURNS);
-    /* Ours does not wait out the other one's idle time but once, until it is known to be busy.
-     */
+    /* Ours waits for the other one's idle time once, until it is known to be busy. */
     if (host.rule == AS_GRAFTED)
         assert_true(other.idle_ms <= IDLE_MS / METHODS);
 }
@@ -249,7 +248,7 @@ static void a_busy_shim_starves_nobody(void **state)
     for_each_host(ours_is_busy);
 }
 
-/* The other one is busy: ours is asked in each turn, and takes none of its time. */
+/* The other one is busy: ours is polled in each turn, and takes none of its time. */
 static void the_other_is_busy(void)
 {
     enum { TURNS = 200 };
@@ -273,7 +272,7 @@ static void a_quiet_shim_is_not_starved(void **state)
     for_each_host(the_other_is_busy);
 }
 
-/* With more than a turn has room for, each gets its share. */
+/* With more results than a turn has room for, each gets its share. */
 static void both_are_full(void)
 {
     enum { TURNS = 100 };
@@ -294,7 +293,7 @@ static void full_ones_share_the_room(void **state)
     for_each_host(both_are_full);
 }
 
-/* When nothing happens for long all idle time is passed on, so nobody burns any. */
+/* When nothing happens for long all idle time is passed on: no busy polling. */
 static void nothing_happens(void)
 {
     fake_completes_one();

@@ -17,7 +17,7 @@ static void server_start(void **state)
     assert_string_equal(fake.listening, "fake://me:1");
     assert_true(fake.bind_specific);
     assert_int_equal(fake.contexts, 1);
-    /* The server's own address may be looked up; it is the same one. */
+    /* The server's own address can be looked up and stays the same. */
     BMI_addr_t self;
     assert_int_equal(BMI_addr_lookup(&self, "fake://me:1/fs", NULL), 0);
     assert_int_equal(fake.addrs, 1);
@@ -62,7 +62,7 @@ static void lookup_before_initialize_and_drop_after_finalize(void **state)
         bmi_method_addr_p late = ops->method_addr_lookup("fake://late:1");
         assert_int_equal(late->method_type, 3);
         assert_int_equal(ops->finalize(), 0);
-        assert_int_equal(fake.addrs, 2); /* the listen address was the method's */
+        assert_int_equal(fake.addrs, 2); /* the method owned the listen address */
         assert_int_equal(ops->set_info(BMI_DROP_ADDR, late), 0);
         assert_int_equal(fake.addrs, 1);
         a = ops->method_addr_lookup("fake://me:1");
@@ -104,8 +104,8 @@ static void strings_of_one_peer_share_an_address(void **state)
     }
 }
 
-/* Nobody hears of an operation whose context was closed, before its end or after it, and its
- * place is free all the same. */
+/* An operation of a closed context is not reported, before its end or after it, and its slot is
+ * freed. */
 static void operations_of_a_closed_context_are_free_again(void **state)
 {
     (void)state;
@@ -150,15 +150,15 @@ static void why_it_cannot_start_is_said_once(void **state)
     assert_int_equal(lines.errors, 2);
     fake.open_error = 0;
     assert_int_equal(BMI_addr_lookup(&addr, "fake://host:1", NULL), 0);
-    fake_log(RME_LOG_ERROR, strerror(ENOMEM)); /* not one of the start */
+    fake_log(RME_LOG_ERROR, strerror(ENOMEM)); /* not an error of the start */
     assert_int_equal(lines.errors, 3);
     assert_int_equal(BMI_finalize(), 0);
-    fake.open_error = -ENOMEM; /* it worked in between */
+    fake.open_error = -ENOMEM; /* after a success in between */
     assert_int_equal(bmi_fake_ops.initialize(NULL, 0, 0, NULL), -BMI_ENOMEM);
     assert_int_equal(lines.errors, 4);
 }
 
-/* Until a client has found its first server, a lookup fails where nobody is. */
+/* Until a client has found its first server, a lookup fails if no server listens. */
 static void a_first_lookup_needs_a_server(void **state)
 {
     (void)state;
@@ -169,9 +169,9 @@ static void a_first_lookup_needs_a_server(void **state)
     lines_count();
     assert_int_equal(BMI_addr_lookup(&addr, "fake://host:1", NULL), -BMI_ENOPROTOOPT);
     assert_int_equal(BMI_addr_lookup(&addr, "fake://host:1", NULL), -BMI_ENOPROTOOPT);
-    assert_int_equal(lines.errors, 1); /* said once */
+    assert_int_equal(lines.errors, 1); /* logged once */
     assert_int_equal(fake.addrs, 0);
-    fake.reach_result = -EINPROGRESS; /* who is slow may be there */
+    fake.reach_result = -EINPROGRESS; /* a slow server may exist */
     assert_int_equal(BMI_addr_lookup(&addr, "fake://host:1", NULL), 0);
     assert_int_equal(fake.reaches, 3);
     fake.reach_result = -EHOSTUNREACH;
@@ -179,19 +179,19 @@ static void a_first_lookup_needs_a_server(void **state)
     fake.reach_result = 0;
     assert_int_equal(BMI_addr_lookup(&addr, "fake://host:2", NULL), 0);
     assert_int_equal(fake.reaches, 5);
-    fake.reach_result = -ECONNREFUSED; /* nobody asks any more */
+    fake.reach_result = -ECONNREFUSED; /* not checked any more */
     assert_int_equal(BMI_addr_lookup(&addr, "fake://host:3", NULL), 0);
     assert_int_equal(fake.reaches, 5);
     assert_int_equal(BMI_finalize(), 0);
     assert_int_equal(fake.addrs, 0);
 
     fake.reaches = 0;
-    start_server(0); /* knows its friends by name, whether they are up or not */
+    start_server(0); /* a server looks up its peers whether they are up or not */
     assert_int_equal(BMI_addr_lookup(&addr, "fake://friend:1", NULL), 0);
     assert_int_equal(fake.reaches, 0);
 }
 
-/* OrangeFS lets bmi_tcp read our data as a struct of its own. */
+/* OrangeFS lets bmi_tcp read our method data as its own struct. */
 static void guard_and_foreign_addresses(void **state)
 {
     (void)state;
@@ -238,7 +238,7 @@ static void info_options(void **state)
     struct bmi_method_addr foreign = {.method_type = 99};
     struct shim_attribute a = {.index = 0};
     assert_int_equal(BMI_get_info(peer, SHIM_GET_ATTRIBUTE, &a),
-                     -BMI_ECONNRESET); /* of whom? */
+                     -BMI_ECONNRESET); /* no address given */
     assert_int_equal(BMI_get_info(peer, BMI_GET_METH_ADDR, &a.addr), 0);
     assert_int_equal(BMI_get_info(peer, SHIM_GET_ATTRIBUTE, &a), 0);
     assert_string_equal(a.name, "eager_bytes");
@@ -267,7 +267,8 @@ static void info_options(void **state)
     assert_int_equal(BMI_set_info(peer, BMI_OPTIMISTIC_BUFFER_REG, &hint), 0);
     assert_int_equal(fake.hints, 1);
     assert_int_equal(fake.hinted, 10);
-    assert_int_equal(fake.hint_direction, RME_TO_RECEIVE); /* the host reads, we write there */
+    /* the host reads, so the engine writes there */
+    assert_int_equal(fake.hint_direction, RME_TO_RECEIVE);
     hint.rw = BMI_IO_WRITE;
     assert_int_equal(BMI_set_info(peer, BMI_OPTIMISTIC_BUFFER_REG, &hint), 0);
     assert_int_equal(fake.hints, 2);
@@ -381,12 +382,12 @@ static void completions_and_error_codes(void **state)
             assert_ptr_equal(user, &marker[i]);
         assert_int_equal(error, map[i].bmi);
         assert_int_equal(actual, map[i].engine ? 0 : 5);
-        if (error) /* what OrangeFS retries */
+        if (error) /* errors that OrangeFS retries */
             assert_true(-error & BMI_ERROR);
     }
 }
 
-/* bmi.c of OrangeFS reads through an id at any time before finalize. */
+/* OrangeFS's bmi.c reads through an id at any time before finalize. */
 static void operation_ids_stay_readable(void **state)
 {
     (void)state;
@@ -420,7 +421,7 @@ static void operation_ids_stay_readable(void **state)
     assert_int_equal(fake.cancels, 0);
 }
 
-/* However few operations are free, an id rests while 32 others are used. */
+/* An id rests while 32 others are used, for any number of free operations. */
 static void ids_rest_before_they_come_back(void **state)
 {
     (void)state;
@@ -483,10 +484,9 @@ static void cancelled_once(void **state)
     assert_int_equal(BMI_testcontext(2, done, &n, error, actual, NULL, 0, context), 0);
 }
 
-/*
- * An operation is reported before its post returns.  The poster's variable has the id by then,
- * and is not touched any more, as who gets the report may free it; the id is over.
- */
+/* An operation is reported before its post returns. The poster's variable has the id by then
+ * and is not written later, because the receiver of the report may free it; the id is
+ * invalid. */
 static bmi_op_id_t reported, *variable;
 
 static void report_it(void)
@@ -591,8 +591,7 @@ static void small_incount_and_other_contexts(void **state)
     assert_int_equal(total, 100);
 }
 
-/* Whatever happens, the numbers returned do not say "active" (test_poll_plan.c has the reason).
- */
+/* The returned numbers never mean "active" (test_poll_plan.c gives the reason). */
 static void activity_is_not_told(void **state)
 {
     (void)state;
@@ -636,8 +635,8 @@ static void log_goes_to_gossip(void **state)
     assert_int_equal(lines.debug, 1);
 }
 
-/* OrangeFS logs the error of each operation itself; the core's programs show the log's reason.
- */
+/* OrangeFS logs each operation's error itself; the core's programs show the reason from the
+ * log. */
 static void reason_that_the_host_reports_is_a_debug_line(void **state)
 {
     (void)state;
@@ -646,13 +645,13 @@ static void reason_that_the_host_reports_is_a_debug_line(void **state)
     assert_string_equal(lines.last_error, "bmi_fake: cannot connect");
     assert_int_equal(BMI_finalize(), 0);
     lines_count();
-    assert_int_equal(bmi_fake_ops.initialize(NULL, 0, 0, NULL), 0); /* as OrangeFS does */
+    assert_int_equal(bmi_fake_ops.initialize(NULL, 0, 0, NULL), 0); /* like OrangeFS */
     gossip_set_debug_mask(1, GOSSIP_BMI_DEBUG_IB);
     fake_log(RME_LOG_NOTICE, "cannot connect");
     gossip_set_debug_mask(0, 0);
     assert_int_equal(lines.errors, 0);
     assert_int_equal(lines.debug, 1);
-    fake.reach_result = -ECONNREFUSED; /* the first server: OrangeFS does not say why */
+    fake.reach_result = -ECONNREFUSED; /* the first server: OrangeFS does not log the reason */
     assert_null(bmi_fake_ops.method_addr_lookup("fake://host:1"));
     assert_int_equal(lines.errors, 1);
     assert_int_equal(bmi_fake_ops.finalize(), 0);

@@ -42,7 +42,8 @@ static void dead_peer_goes_after_its_last_request(void **state)
     assert_int_equal(BMI_testunexpected(2, &n, info, 0), 1);
     assert_int_equal(n, 2);
     fake_peer_dies(a);
-    assert_int_equal(BMI_testunexpected(2, &n, none, 0), 0); /* forgotten, but referred to */
+    /* dropped by the engine, but still referenced */
+    assert_int_equal(BMI_testunexpected(2, &n, none, 0), 0);
     assert_int_equal(BMI_testunexpected(2, &n, none, 0), 0);
     assert_int_equal(BMI_unexpected_free(info[0].addr, info[0].buffer), 0);
     assert_int_equal(BMI_set_info(info[0].addr, BMI_DEC_ADDR_REF, NULL), 0);
@@ -53,8 +54,8 @@ static void dead_peer_goes_after_its_last_request(void **state)
     assert_int_equal(BMI_set_info(info[1].addr, BMI_INC_ADDR_REF, NULL), -BMI_EINVAL);
 }
 
-/* The last reference goes before the buffer does: the address must wait for the buffer, then go
- * by itself. */
+/* The last reference goes before the buffer: the address must wait for the buffer, and then be
+ * dropped. */
 static void dead_peer_waits_for_its_buffer(void **state)
 {
     (void)state;
@@ -76,8 +77,8 @@ static void dead_peer_waits_for_its_buffer(void **state)
     assert_int_equal(fake.addrs, 1);
 }
 
-/* One thread has the last message of a dead peer in hand, not counted yet, when another one
- * finds nothing left. */
+/* One thread holds the last message of a dead peer, not counted yet, when another one finds no
+ * message. */
 static void another_thread_finds_nothing(void)
 {
     struct BMI_unexpected_info info;
@@ -112,9 +113,8 @@ static void message_on_its_way_keeps_its_sender(void **state)
     assert_int_equal(fake.addrs, 1);
 }
 
-/* Between "drop it" and the drop the address may go at any time, so no thread looks at it; it
- * shows in that the host is not told again.  A host that got a new reference asks when that
- * goes. */
+/* After the answer "drop" the address may be freed at any time, so no thread accesses it; the
+ * host is not notified again. A host that got a new reference queries when it drops that. */
 static int (*ask_shim)(int option, void *value);
 static int said_yes;
 
@@ -140,7 +140,7 @@ static void nobody_looks_at_an_address_that_may_go(void **state)
     fake_peer_sends(a, 1, 10);
     assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
     fake_peer_dies(a);
-    for (int i = 0; i < 2; i++) /* it is forgotten, but referred to */
+    for (int i = 0; i < 2; i++) /* dropped by the engine, but still referenced */
         assert_int_equal(BMI_testunexpected(1, &n, &none, 0), 0);
     assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
 
@@ -159,8 +159,8 @@ static void nobody_looks_at_an_address_that_may_go(void **state)
     assert_int_equal(fake.addrs, 1);
 }
 
-/* What a peer had sent before it died comes out before its address goes, however few are asked
- * for at a time. */
+/* Messages of a dead peer are reported before its address is dropped, for any number requested
+ * at a time. */
 static void messages_of_a_dead_peer_come_out(void **state)
 {
     (void)state;
@@ -184,7 +184,7 @@ static void messages_of_a_dead_peer_come_out(void **state)
     assert_int_equal(fake.addrs, 1);
 }
 
-/* So does what the engine has, but may not report before something else has ended. */
+/* So are messages that the engine may report only after another event. */
 static void messages_that_are_late_come_out(void **state)
 {
     (void)state;
@@ -215,7 +215,7 @@ static void messages_that_are_late_come_out(void **state)
 
 enum { PEERS = 100 };
 
-/* So many peers send something, are answered, and stay. */
+/* Lets all peers send a message, and drops the references after an answer. */
 static void peers_come(struct rme_addr *a[PEERS])
 {
     struct BMI_unexpected_info info;
@@ -247,7 +247,7 @@ static void idle_dead_peers_go_by_themselves(void **state)
     assert_int_equal(fake.addrs, PEERS / 2 + 1);
 }
 
-/* All are gone after a few looks, not after one for each. */
+/* All are dropped after a few polls, not after one poll each. */
 static void a_crowd_that_dies_is_gone_soon(void **state)
 {
     (void)state;
@@ -263,8 +263,8 @@ static void a_crowd_that_dies_is_gone_soon(void **state)
     assert_int_equal(fake.addrs, 1);
 }
 
-/* The server never catches up with its living clients: each call brings as much as it asks
- * for. */
+/* A server that never catches up with its live clients: each call returns as many messages as
+ * requested. */
 static void dead_peers_of_a_busy_server_go(void **state)
 {
     (void)state;
@@ -285,8 +285,7 @@ static void dead_peers_of_a_busy_server_go(void **state)
     assert_int_equal(fake.addrs, PEERS / 2 + 1);
 }
 
-/* Many buffers in the hands of the host, given back in another order: none is lost in the
- * table. */
+/* Many buffers held by the host and freed in another order: none is lost in the table. */
 static void many_held_buffers(void **state)
 {
     (void)state;
@@ -342,7 +341,7 @@ static void finalize_with_work_in_hand(void **state)
 
 enum { THREADS = 4, ROUNDS = 5000 };
 
-/* Operations end before their post returns, and whoever tests first reports them. */
+/* Operations end before their post returns, and the first thread that tests reports them. */
 static void *post_and_collect(void *arg)
 {
     atomic_int *balance = arg;
@@ -428,16 +427,14 @@ static void threads_serve_many_peers(void **state)
         assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
     }
     assert_int_equal(served, THREADS * ROUNDS / 5 * 2);
-    /* Half of the peers lives. */
+    /* Half of the peers are alive. */
     for (int i = 0; i < 2 * THREADS * ROUNDS / 5; i++)
         assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
     assert_int_equal(fake.addrs, THREADS * ROUNDS / 5 / 2 + 1);
 }
 
-/*
- * Two threads wait for messages in turn: each leaves when the other has come, so there is
- * always one of them.  A peer that died before is gone when the last one comes.
- */
+/* Two threads wait for messages in turn: each leaves when the other has come, so one is always
+ * waiting. A peer that died before is dropped when the last one comes. */
 enum { TURNS = 20 };
 
 static struct {

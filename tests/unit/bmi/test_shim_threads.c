@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The shim under threads that post and others that test.  The engine completes each operation
- * before its post returns, so that a test reports most of them in the middle of the post; who
- * gets the report frees what the operation belonged to, as hosts do.  Built for
- * AddressSanitizer and ThreadSanitizer as much as for its asserts.
+ * The shim with threads that post and others that test. The engine completes each operation
+ * before its post returns, so a test reports most of them during the post, and its caller frees
+ * the operation's owner, like hosts do. For AddressSanitizer and ThreadSanitizer as well as its
+ * asserts.
  */
 #include <pthread.h>
 #include <sched.h>

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * What compat.h asks of libelan4, with the declarations of tests/elan4/headers and functions of
- * the test's own.
- */
+/* compat.h's use of libelan4, with the declarations of tests/elan4/headers and the test's own
+ * functions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,7 +43,7 @@ static bool has(int type, int unit)
     return false;
 }
 
-/* Nothing that libelan4 serves itself, and none for all. */
+/* Leaves traps that libelan4 handles itself; there is no handler for all. */
 static void unresolved_traps_are_taken_others_left(void **state)
 {
     (void)state;
@@ -69,7 +67,7 @@ static void refused_handler_is_an_error(void **state)
     assert_int_equal(count, 3);
 }
 
-/* Numbers that could be taken for addresses are everywhere else. */
+/* Makes a trap whose other fields are 0xff, so that they cannot be taken for addresses. */
 static ELAN4_USER_TRAP trap(int type, unsigned unit)
 {
     ELAN4_USER_TRAP t;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* How processes meet: cards, tables of servers, the exchange over TCP, and the greeting to a
+/* Bootstrap: connection information, server tables, the query over TCP, and the handshake to a
  * queue. */
 #include <errno.h>
 #include <netdb.h>
@@ -147,10 +147,10 @@ static void tables(void **state)
     bmi_elan4_servers_free(s);
 }
 
-/* ---- Hosts that have no address yet ---- */
+/* ---- Unresolved hosts ---- */
 
-static atomic_bool silent; /* no name server answers, */
-static atomic_bool hangs;  /* or none of them ever does */
+static atomic_bool silent; /* lookups fail without an answer, */
+static atomic_bool hangs;  /* or hang */
 static atomic_int lookups;
 
 int __real_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
@@ -171,7 +171,7 @@ int __wrap_getaddrinfo(const char *name, const char *service, const struct addri
     return __real_getaddrinfo(late ? "127.0.0.1" : name, service, hints, list);
 }
 
-/* Asks until a lookup that is under way is over, for 5 s at most. */
+/* Queries until a running lookup has ended, for 5 s at most. */
 static int find_at_last(struct bmi_elan4_servers *s, int node, struct bmi_elan4_where *w)
 {
     int before = lookups, rc = -EAGAIN;
@@ -183,7 +183,7 @@ static int find_at_last(struct bmi_elan4_servers *s, int node, struct bmi_elan4_
     return rc;
 }
 
-/* A host that nobody can name now is nobody's harm but its own server's, and is known later. */
+/* An unresolvable host affects only its own server, and is found later. */
 static void a_name_that_comes_late(void **state)
 {
     struct bmi_elan4_servers *s;
@@ -204,7 +204,7 @@ static void a_name_that_comes_late(void **state)
     assert_int_equal(bmi_elan4_servers_find(s, &range, 4, 2, &w), 0);
     assert_int_equal(lookups, 2);
     assert_int_equal(find_at_last(s, 1, &w), -EAGAIN);
-    assert_true(lookups >= 5); /* again and again */
+    assert_true(lookups >= 5); /* repeatedly */
     assert_non_null(strstr(bmi_elan4_servers_why(s), "late-one"));
     silent = false;
     assert_int_equal(find_at_last(s, 1, &w), 0);
@@ -214,7 +214,7 @@ static void a_name_that_comes_late(void **state)
     bmi_elan4_servers_free(s);
 }
 
-/* Who asks does not wait for it, nor does who frees the table. */
+/* Neither a query nor freeing the table waits for a hanging lookup. */
 static void a_lookup_that_hangs(void **state)
 {
     struct bmi_elan4_servers *s;
@@ -232,11 +232,11 @@ static void a_lookup_that_hangs(void **state)
     hangs = false;
     for (int i = 0; i < 5000 && lookups < 1; i++)
         usleep(1000);
-    usleep(20000); /* its thread frees it, which a sanitizer sees */
+    usleep(20000); /* its thread frees it, which a sanitizer checks */
     assert_int_equal(lookups, 1);
 }
 
-/* ---- Desks ---- */
+/* ---- Bootstrap servers ---- */
 
 static struct bmi_elan4_desk *open_desk(struct sockaddr_in *at)
 {
@@ -250,7 +250,7 @@ static struct bmi_elan4_desk *open_desk(struct sockaddr_in *at)
     return desk;
 }
 
-/* A call to its end, the desk (if any) served at `now`. */
+/* Runs a query to its end, with the server (if any) polled at `now`. */
 static int call_out(struct bmi_elan4_desk *desk, int64_t now, const struct sockaddr_in *at,
                     const struct bmi_elan4_card *mine, struct bmi_elan4_card *theirs)
 {
@@ -294,11 +294,11 @@ static void exchanges(void **state)
     assert_int_equal(theirs.verdict, BMI_ELAN4_RANGE);
     assert_int_equal(bmi_elan4_desk_deadline(desk), -1);
     bmi_elan4_desk_close(desk);
-    /* nobody listens there any more */
+    /* the server is closed */
     assert_int_equal(call_out(NULL, 0, &at, &mine, &theirs), -ECONNREFUSED);
 }
 
-/* Who speaks another language is sent away, as a caller and as a server. */
+/* Peers with another protocol are rejected, on both sides. */
 static void strangers(void **state)
 {
     struct sockaddr_in at;
@@ -317,11 +317,11 @@ static void strangers(void **state)
         poll(&p, 1, i < 2 ? 1000 : 0);
         assert_int_equal(bmi_elan4_desk_serve(desk, 0), 0);
     }
-    assert_int_equal(recv(fd, rubbish, sizeof(rubbish), 0), 0); /* hung up */
+    assert_int_equal(recv(fd, rubbish, sizeof(rubbish), 0), 0); /* disconnected */
     close(fd);
     bmi_elan4_desk_close(desk);
 
-    /* a server that answers rubbish, and one that hangs up */
+    /* a server that answers invalid data, and one that disconnects */
     int server = socket(AF_INET, SOCK_STREAM, 0);
     socklen_t n = sizeof(at);
     at.sin_port = 0;
@@ -349,7 +349,7 @@ static void strangers(void **state)
     close(server);
 }
 
-/* Visitors that say nothing, or half a card, cost a bounded number of places for a bounded
+/* Clients that send nothing, or half a query, hold a bounded number of slots for a bounded
  * time. */
 static void silent_visitors(void **state)
 {
@@ -377,15 +377,17 @@ static void silent_visitors(void **state)
         bmi_elan4_desk_serve(desk, 1000);
     assert_int_equal(bmi_elan4_desk_deadline(desk), 1000 + BMI_ELAN4_VISIT_MS);
     struct pollfd p = {bmi_elan4_desk_fd(desk), POLLIN, 0};
-    assert_int_equal(poll(&p, 1, 0), 0); /* nobody is outside */
-    /* the oldest four from where most came have left; who speaks is served at once */
+    assert_int_equal(poll(&p, 1, 0), 0); /* no client waits to be accepted */
+    /* the oldest four from the address with most clients are dropped; a client that sends its
+     * query is served at once */
     for (int i = 0; i < MANY; i++)
         assert_int_equal(recv(fd[i], &byte, 1, MSG_DONTWAIT) != -1, i >= 1 && i <= 4);
     assert_int_equal(call_out(desk, 1001, &at, &mine, &theirs), 0);
     assert_int_equal(theirs.verdict, BMI_ELAN4_WELCOME);
-    assert_int_equal(recv(fd[0], &byte, 1, MSG_DONTWAIT), -1); /* his address has only one */
+    /* the only client of its address stays */
+    assert_int_equal(recv(fd[0], &byte, 1, MSG_DONTWAIT), -1);
     assert_int_equal(bmi_elan4_desk_serve(desk, 1000 + BMI_ELAN4_VISIT_MS), 0);
-    assert_int_equal(bmi_elan4_desk_deadline(desk), -1); /* their time is over */
+    assert_int_equal(bmi_elan4_desk_deadline(desk), -1); /* all have timed out */
     for (int i = 0; i < MANY; i++)
         close(fd[i]);
     for (int i = 0; i < 100; i++)
@@ -394,10 +396,10 @@ static void silent_visitors(void **state)
     bmi_elan4_desk_close(desk);
 }
 
-static bool no_more; /* descriptors */
+static bool no_more; /* out of descriptors */
 
-/* Take the place of libc's for the desk.  A limit set with setrlimit would do, but valgrind
- * keeps that to itself and closes what was accepted beyond it. */
+/* Replaces libc's function for the server. A limit by setrlimit would do, but valgrind emulates
+ * that and closes descriptors accepted beyond it. */
 int accept4(int fd, struct sockaddr *addr, socklen_t *length, int flags)
 {
     if (no_more) {
@@ -412,8 +414,8 @@ int accept(int fd, struct sockaddr *addr, socklen_t *length)
     return no_more ? (errno = EMFILE, -1) : (int)syscall(SYS_accept4, fd, addr, length, 0);
 }
 
-/* Where there is no descriptor for a visitor nobody is woken again and again by those who
- * knock; they are let in when there is one. */
+/* Without a free descriptor waiting clients do not wake the server repeatedly; they are
+ * accepted when there is one. */
 static void no_descriptor(void **state)
 {
     struct sockaddr_in at;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Packets as they lie in a slot, and what is refused. */
+/* Encoding of packets in a slot, and rejection of invalid ones. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,7 +56,7 @@ static void refused(void **state)
     assert_int_equal(decoded(p, 0xb2), -EPROTO);
     p.offset = 101; /* behind the end of its message */
     assert_int_equal(decoded(p, 0xb1), -EPROTO);
-    p.offset = UINT32_MAX - 50; /* and around it */
+    p.offset = UINT32_MAX - 50; /* wraps around */
     assert_int_equal(decoded(p, 0xb1), -EPROTO);
     p = (struct elan_packet){.kind = ELAN_HELLO, .bytes = ELAN_BODY};
     assert_int_equal(decoded(p, 0xb1), 0);

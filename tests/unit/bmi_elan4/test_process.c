@@ -63,7 +63,7 @@ static void numbers(void **state)
     bmi_elan4_capability(&range, (const unsigned[]){1, 2, 3, 4}, 5, &cap);
     assert_int_equal(elan_nvps(&cap), 128);
     assert_int_equal(cap.cap_mycontext, 5);
-    /* the library numbers them as we do */
+    /* libelan4 numbers them in the same way */
     for (int vp = 0; vp < 128; vp++) {
         assert_int_equal(bmi_elan4_place(&range, vp, &node, &context), 0);
         assert_int_equal(bmi_elan4_vp(&range, node, context), vp);
@@ -104,8 +104,8 @@ static int set_up(void **state)
 {
     (void)state;
     if (scratch_open(&scratch, "/tmp/elan4-log") < 0 || chmod(scratch.dir, 0755) < 0)
-        return -1;                                           /* other users may look */
-    snprintf(folder, sizeof(folder), "%s/log", scratch.dir); /* the log makes it itself */
+        return -1;                                           /* readable by other users */
+    snprintf(folder, sizeof(folder), "%s/log", scratch.dir); /* created by the log */
     snprintf(file, sizeof(file), "%s/node-3", folder);
     return 0;
 }
@@ -125,7 +125,7 @@ static struct bmi_elan4_log *open_log(void)
     return log;
 }
 
-/* How many contexts but the server's nobody has. */
+/* Returns the number of free contexts without the server's. */
 static int free_contexts(struct bmi_elan4_log *log)
 {
     struct bmi_elan4_owner owner;
@@ -147,7 +147,7 @@ static void one_owner(void **state)
     assert_int_equal(bmi_elan4_log_take(b, 2, &second), -EBUSY);
     assert_int_equal(bmi_elan4_log_take(a, 2, &second), -EBUSY);
     assert_int_equal(bmi_elan4_log_take(a, 18, &second), -EINVAL);
-    for (int c = 3; c <= 17; c++) /* others in their order, never the server's */
+    for (int c = 3; c <= 17; c++) /* others in order, never the server's */
         assert_int_equal(bmi_elan4_log_take(c % 2 ? a : b, -1, &second), c);
     assert_int_equal(bmi_elan4_log_take(b, -1, &second), -EBUSY);
     assert_int_equal(bmi_elan4_log_owner(b, 2, &owner), 1);
@@ -158,7 +158,7 @@ static void one_owner(void **state)
     assert_int_equal(bmi_elan4_log_owner(b, 2, &owner), 0);
     assert_int_equal(bmi_elan4_log_take(b, 2, &second), 2);
     assert_true(second > first);
-    bmi_elan4_log_give(a, 2); /* not ours any more: nothing happens */
+    bmi_elan4_log_give(a, 2); /* owned by another process now: no effect */
     assert_int_equal(bmi_elan4_log_owner(a, 2, &owner), 1);
     bmi_elan4_log_close(b);
     bmi_elan4_log_close(a);
@@ -168,7 +168,7 @@ static void one_owner(void **state)
     assert_int_equal(st.st_mode & 07777, 0666);
 }
 
-/* What is in the file is not believed: noise, half a record, a time far ahead. */
+/* The file's contents are validated: noise, half a record, a time far ahead. */
 static void bad_file(void **state)
 {
     struct bmi_elan4_log *log = open_log();
@@ -199,7 +199,7 @@ static void bad_file(void **state)
     assert_int_equal(bmi_elan4_log_open(folder, 8, &range, &other), -EINVAL);
 }
 
-/* Another user takes and gives as well as we do. */
+/* Another user takes and returns contexts in the same log. */
 static void other_user(void **state)
 {
     struct bmi_elan4_log *log = open_log();
@@ -227,7 +227,7 @@ static void other_user(void **state)
     bmi_elan4_log_close(log);
 }
 
-/* 10,000 joins and leaves by five processes at a time; no two ever have the same context. */
+/* 10,000 joins and leaves by five processes at a time; no two have the same context at once. */
 static void many_joins(void **state)
 {
     enum { PROCESSES = 5, JOINS = 2000 };
@@ -265,7 +265,7 @@ static void many_joins(void **state)
     munmap((void *)(uintptr_t)held, 4096);
 }
 
-/* Joins, and leaves; traced by the parent, which kills it at one of its system calls. */
+/* Joins and leaves; the tracing parent kills it at one of its system calls. */
 static void child_joins(void)
 {
     struct bmi_elan4_log *log;
@@ -313,7 +313,7 @@ static void killed_at_each_step(void **state)
         assert_int_equal(bmi_elan4_log_take(log, -1, &generation), 3);
         bmi_elan4_log_close(log);
         if (step % 3 == 0)
-            unlink(file); /* and from the start */
+            unlink(file); /* and without a file */
         if (ended)
             break;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What one process may have of what there is for all. */
+/* Quotas of processes for shared resources. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@ static void reset(uint32_t most)
     s.most = most;
 }
 
-/* As much as that process is given: how much it has then. */
+/* Takes as much as the process may have; returns the total. */
 static uint32_t greed(unsigned vp)
 {
     while (elan_share_take(&s, vp))
@@ -45,7 +45,7 @@ static void others_find_something(void **state)
     assert_false(elan_share_take(&s, 200));
 }
 
-/* Some that take what they get leave something to one that comes late. */
+/* Processes that take their whole quota leave some for later ones. */
 static void greedy_ones_leave_something(void **state)
 {
     (void)state;
@@ -71,7 +71,7 @@ static void all_of_it_comes_back(void **state)
     assert_int_equal(greed(1), 8);
 }
 
-/* There is little: it is used up, and no more than there is. */
+/* A small resource is used up, and not exceeded. */
 static void little_of_it(void **state)
 {
     (void)state;

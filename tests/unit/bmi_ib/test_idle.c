@@ -45,7 +45,7 @@ static uint32_t receives(const struct rme_link *l)
     return l->rxq.posted + l->rxq.held;
 }
 
-/* Makes a link on the active side, as it comes up. */
+/* Makes a link on the active side, in its initial state. */
 static struct rme_link *asked_for(void)
 {
     const struct rme rme = {.caps = &rig.f->caps};

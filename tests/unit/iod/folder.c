@@ -73,7 +73,7 @@ void write_text(struct object *object, const char *text)
     assert_int_equal(object_write(object, whole(&extent, strlen(text)), text, strlen(text)), 0);
 }
 
-/* The object's text; its size is that of the layout. */
+/* Reads the object's text, with the size of its layout. */
 int read_text(struct object *object, char *text)
 {
     uint64_t size = layout_object_size(&object_meta(object)->layout);

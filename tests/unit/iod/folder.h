@@ -8,26 +8,28 @@
 #include "tests/unit/common/unit.h"
 #include "embedded/iod/store.h"
 
-extern char folder[64]; /* of the test that runs */
+extern char folder[64]; /* folder of the running test */
 
-/* For each test: makes the folder; removes it, with its files. */
+/* Create the test's folder; remove it with its files. */
 int folder_set_up(void **state);
 int folder_tear_down(void **state);
 
 struct store *open_it(void);
-int files(const char *prefix); /* how many names in the folder begin so */
+int files(const char *prefix); /* number of files whose names begin with `prefix` */
 
-/* An upload, 7, to a single server. */
+/* Begins upload 7 to a single server. */
 struct object *begin(struct store *store, const char *name, uint64_t size);
 void write_text(struct object *object, const char *text);
-int read_text(struct object *object, char *text); /* all of it; the status of the read */
+int read_text(struct object *object, char *text); /* reads all; returns the status */
 void seal_and_commit(struct object *object, uint64_t version);
-int commit(struct object *object, uint64_t *number); /* store_commit(), whatever was removed */
-void put(struct store *store, const char *name, const char *text); /* all of that */
+/* store_commit() without its list of removed files */
+int commit(struct object *object, uint64_t *number);
+/* begin, write, seal and commit */
+void put(struct store *store, const char *name, const char *text);
 int look_up(struct store *store, const char *name, struct object **object);
 void assert_holds(struct store *store, const char *name, const char *text);
 
-/* Part `index` of two of the file `s`; and part 1 of it, sealed, its client gone. */
+/* Begins part `index` of two of the file `s`; prepares part 1, whose client leaves. */
 struct object *begin_part(struct store *store, uint64_t upload, uint32_t index,
                           const char *text);
 void prepare(struct store *store, uint64_t upload, uint64_t version, const char *text);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Blocks and their check sums, against plain memory. */
+/* Blocks and their checksums, compared with plain memory. */
 #include "config.h"
 #include "tests/unit/common/unit.h"
 #include "embedded/iod/blocks.h"
@@ -111,8 +111,8 @@ static void the_table_says_where_data_is(void **state)
     end();
 }
 
-/* Each byte of the file, behind the head, belongs to a block that then does not read, or to a
- * table that then is another one. */
+/* Changing any byte of the file behind the head makes a block unreadable, or changes a
+ * table. */
 static void every_byte_counts(void **state)
 {
     static char got[SIZE];

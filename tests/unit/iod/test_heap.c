@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What a burst of small blocks leaves behind goes back to the system. */
+/* Memory of many freed small blocks is returned to the system. */
 #include "config.h"
 #include "tests/unit/common/unit.h"
 #include "embedded/heap/heap.h"
@@ -9,7 +9,7 @@
 #define BLOCKS 8192
 #define SIZE   4000
 
-/* Bytes of this process's own memory that are there. */
+/* Returns the process's resident anonymous memory in bytes. */
 static size_t resident(void)
 {
     unsigned long kib = 0;
@@ -37,14 +37,14 @@ static void freed_memory_goes_back(void **state)
         assert_non_null(block[i]);
         memset(block[i], 1, SIZE);
     }
-    last = malloc(SIZE); /* what malloc itself does not give back lies in front of it */
+    last = malloc(SIZE); /* keeps malloc from trimming the heap's end */
     assert_non_null(last);
     memset(last, 2, SIZE);
     for (int i = 0; i < BLOCKS; i++)
         free(block[i]);
     kept = resident() - before;
 #if defined HAVE_MALLINFO2 && defined HAVE_MALLOC_TRIM
-    /* Another malloc, a sanitizer's or valgrind's, is none of ours to trim. */
+    /* Another malloc, a sanitizer's or valgrind's, is not trimmed by the code under test. */
     if (mallinfo2().fordblks < (size_t)BLOCKS * SIZE / 2) {
         free(last);
         skip();

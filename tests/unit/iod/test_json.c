@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Strings as JSON: whatever the bytes, what is printed is UTF-8, and tells the bytes.  And text
+/* Strings as JSON: any bytes are printed as UTF-8 from which they can be restored. And text
  * without control characters. */
 #include "tests/unit/common/unit.h"
 #include "embedded/iod/json.h"
@@ -39,15 +39,17 @@ static void other_bytes_are_escaped(void **state)
             "b",
             "\"a\\udcffb\"");
     PRINTED("\xe4", "\"\\udce4\"");
-    PRINTED("\xe2\x82", "\"\\udce2\\udc82\""); /* its end is missing */
+    PRINTED("\xe2\x82", "\"\\udce2\\udc82\""); /* truncated */
     PRINTED("\xe2\x82x", "\"\\udce2\\udc82x\"");
     PRINTED("\x80\xbf", "\"\\udc80\\udcbf\"");
-    PRINTED("\xc0\xaf", "\"\\udcc0\\udcaf\""); /* longer than it need be */
+    PRINTED("\xc0\xaf", "\"\\udcc0\\udcaf\""); /* overlong */
     PRINTED("\xc1\x81", "\"\\udcc1\\udc81\"");
     PRINTED("\xe0\x80\xaf", "\"\\udce0\\udc80\\udcaf\"");
     PRINTED("\xf0\x80\x80\xaf", "\"\\udcf0\\udc80\\udc80\\udcaf\"");
-    PRINTED("\xed\xa0\x80", "\"\\udced\\udca0\\udc80\"");            /* half of a pair */
-    PRINTED("\xf4\x90\x80\x80", "\"\\udcf4\\udc90\\udc80\\udc80\""); /* behind the last one */
+    /* half of a surrogate pair */
+    PRINTED("\xed\xa0\x80", "\"\\udced\\udca0\\udc80\"");
+    /* beyond the last code point */
+    PRINTED("\xf4\x90\x80\x80", "\"\\udcf4\\udc90\\udc80\\udc80\"");
     PRINTED("\xf5\x80\x80\x80", "\"\\udcf5\\udc80\\udc80\\udc80\"");
     PRINTED("\xc3\xa4\xc3", "\"\xc3\xa4\\udcc3\"");
 }
@@ -74,7 +76,7 @@ static void controls_become_marks(void **state)
     becomes("\xe2\x80\x9b\xf0\x9f\x90\xa7", "\xe2\x80\x9b\xf0\x9f\x90\xa7");
     becomes("\x9b"
             "31m\xe4",
-            "?31m\xe4"); /* of another encoding, or cut off */
+            "?31m\xe4"); /* of another encoding, or truncated */
     becomes("\xe2\x9b", "\xe2?");
     becomes("x\xc2", "x\xc2");
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Stripe arithmetic against the definition, byte by byte; and extents under it. */
+/* Stripe arithmetic compared with its definition, byte by byte; and extents under it. */
 #include "tests/unit/common/unit.h"
 #include "embedded/iod/extents.h"
 #include "embedded/iod/layout.h"
 
-/* Deals the bytes of a file one by one; every function must agree with that. */
+/* Distributes the bytes of a file one by one; every function must agree. */
 static void compare_with_dealing(uint64_t size, uint64_t strip, uint32_t count)
 {
     uint64_t have[8] = {0};
@@ -89,8 +89,8 @@ static void extents_of_parts(void **state)
 
     (void)state;
     assert_int_equal(extent_list_add(&file, 0, 5), 0);
-    assert_int_equal(extent_list_add(&file, 5, 10), 0); /* joins */
-    assert_int_equal(extent_list_add(&file, 15, 0), 0); /* nothing */
+    assert_int_equal(extent_list_add(&file, 5, 10), 0); /* merged */
+    assert_int_equal(extent_list_add(&file, 15, 0), 0); /* empty */
     assert_int_equal(extent_list_add(&file, 35, 40), 0);
     assert_int_equal(file.count, 2);
     assert_true(extent_list_bytes(&file) == 55);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Names: no object's name leaves the store, hides in it, or is taken for another one. */
+/* File names: an object's file stays in the store, is visible, and is unique. */
 #include "tests/unit/common/unit.h"
 #include "embedded/iod/args.h"
 #include "embedded/iod/name.h"
@@ -26,7 +26,7 @@ static void encodes(void **state)
     assert_string_equal(encoded(" \n\x7f\xff"), "%20%0A%7F%FF");
 }
 
-/* Every one- and two-byte name comes back, has no slash, and begins with no dot. */
+/* Every one- and two-byte name decodes back; its file name has no slash and no leading dot. */
 static void comes_back(void **state)
 {
     char back[NAME_FILE_MAX];
@@ -90,7 +90,7 @@ static void every_name_of_240_bytes_fits(void **state)
     fits(name, "%=:::");
     memset(name, ':', 100);
     fits(name, "%=;:");
-    for (int i = 0; i < IOD_NAME_MAX; i++) /* all from 16 on */
+    for (int i = 0; i < IOD_NAME_MAX; i++) /* all characters from 16 on */
         name[i] = (char)(255 - i);
     fits(name, "%=\x01\xff\xfe");
     memset(name, '%', 86);
@@ -113,7 +113,7 @@ static void a_long_form_that_is_not_needed_is_no_name(void **state)
     file[100] = 0;
     assert_int_equal(name_decode(file, name, sizeof name), 97);
     assert_int_equal(name_decode(file, name, 97), -EINVAL);
-    file[2] = ';'; /* not the first that there is */
+    file[2] = ';'; /* not the first character */
     assert_int_equal(name_decode(file, name, sizeof name), -EINVAL);
     memset(file + 3, ' ', 252);
     file[2] = ':';
@@ -121,7 +121,7 @@ static void a_long_form_that_is_not_needed_is_no_name(void **state)
     assert_int_equal(name_decode(file, name, sizeof name), -EINVAL);
 }
 
-/* What the encoder does not write is no object: else two files could be one object. */
+/* Names that the encoder does not write are not objects: else two files could be one object. */
 static void foreign_files(void **state)
 {
     static const char *const foreign[] = {"",    ".",    "..",   ".lock", "a b",     "a%",

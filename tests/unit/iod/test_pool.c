@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Who gets how many buffers. */
+/* Distribution of buffers among shares. */
 #include "config.h"
 #include "tests/unit/common/unit.h"
 #include "embedded/iod/pool.h"
@@ -46,7 +46,7 @@ static bool keep(struct share *share, struct buffer *buffer)
     return true;
 }
 
-/* A first buffer; false: not now, and it does not wait. */
+/* Gets a first buffer; returns false if none is free, without queueing. */
 static bool first(struct share *share)
 {
     struct waiter waiter = {.next = NULL};
@@ -63,7 +63,7 @@ static bool further(struct share *share, int own)
     return keep(share, pool_try(pool, share, own));
 }
 
-/* One transfer after the other, each as greedy as it may. */
+/* Runs transfers one after the other, each with as many buffers as it may have. */
 static void greed(struct share *share)
 {
     while (first(share))
@@ -114,7 +114,7 @@ static void a_single_buffer_is_had(void **state)
     end();
 }
 
-/* Memory of one client that another one receives into holds nothing of it. */
+/* Memory used by one client is cleared before another client receives into it. */
 static void buffer_given_back_is_cleared(void **state)
 {
     struct share a = {0}, b = {0};
@@ -157,7 +157,7 @@ static void on_grant(struct job *job)
     atomic_fetch_add(&granted, 1);
 }
 
-/* A buffer that comes back goes to a share that may have it, not to the first in the queue. */
+/* A returned buffer goes to a share that may have one, not to the first in the queue. */
 static void grants_go_to_who_may(void **state)
 {
     struct share a = {0}, b = {0};
@@ -169,9 +169,9 @@ static void grants_go_to_who_may(void **state)
     assert_true(first(&a));
     assert_true(first(&b));
     assert_int_equal(pool_get(pool, &a, &wa), 0); /* holds 1, 1 is left */
-    assert_true(pool_wanted(pool, &b));           /* then 2 would be left */
+    assert_true(pool_wanted(pool, &b));           /* would have 2 left */
     assert_int_equal(pool_get(pool, &b, &wb), 0);
-    give_back(0); /* of a: b's second is not yet allowed beside */
+    give_back(0); /* of a: b may not have a second one yet */
     while (atomic_load(&granted) < 1)
         ;
     assert_non_null(wa.buffer);
@@ -188,12 +188,12 @@ static void memory_goes_back(void **state)
     begin(8, false);
     for (int own = 0; own < 8; own++)
         assert_true(own ? further(&a, own) : first(&a));
-    pool_trim(pool); /* notes how many spares there are: none */
+    pool_trim(pool); /* records the number of spares: none */
     while (count > 2)
         give_back(0);
     assert_int_equal(pool_made(pool), 8);
     pool_trim(pool);
-    assert_int_equal(pool_made(pool), 8); /* they were needed since the last call */
+    assert_int_equal(pool_made(pool), 8); /* all were needed since the last call */
     pool_trim(pool);
     assert_int_equal(pool_made(pool), 2);
     assert_int_equal(pool_in_use(pool), 2);

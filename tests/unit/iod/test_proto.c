@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The codec: what is encoded comes back, and nothing else is accepted. */
+/* The codec: encoded messages decode to the same values, and others are rejected. */
 #include "tests/unit/common/unit.h"
 #include "embedded/iod/proto.h"
 
@@ -104,7 +104,7 @@ static void round_trip_extents(void **state)
     assert_true(iod_extents_at(&out.extents, 3).length == 0);
 }
 
-/* The wire format is fixed: these bytes are what doc/iod-protocol.md says. */
+/* The wire format is fixed: the bytes of doc/iod-protocol.md. */
 static void known_bytes(void **state)
 {
     static const uint8_t want[] = {'I', 'O', 'D', 'Q', 4, 0, 8, 0, 20, 0,
@@ -116,7 +116,7 @@ static void known_bytes(void **state)
     assert_memory_equal(buf, want, sizeof want);
 }
 
-/* Every prefix, and one byte more, is refused, for every operation. */
+/* Every prefix, and one byte more, is rejected, for every operation. */
 static void wrong_lengths(void **state)
 {
     struct iod_request out;
@@ -128,10 +128,11 @@ static void wrong_lengths(void **state)
 
         assert_true(n > 0);
         for (int64_t cut = 0; cut < n; cut++) {
-            uint8_t *exact = malloc((size_t)cut + 1); /* valgrind and ASan see a step too far */
+            /* valgrind and ASan detect reads beyond the end */
+            uint8_t *exact = malloc((size_t)cut + 1);
             memcpy(exact, buf, (size_t)cut);
             assert_int_equal(iod_request_decode(exact, (size_t)cut, &out), -EPROTO);
-            if (cut >= 12) { /* also when the head claims that it is all */
+            if (cut >= 12) { /* also when the head's length agrees */
                 exact[8] = (uint8_t)cut;
                 exact[9] = (uint8_t)(cut >> 8);
                 assert_int_equal(iod_request_decode(exact, (size_t)cut, &out), -EPROTO);
@@ -203,7 +204,7 @@ static void values_out_of_range(void **state)
     assert_true(iod_request_encode(&r, buf, sizeof buf) > 0);
 }
 
-/* The same checks in the decoder: a good message with one field changed. */
+/* The same checks in the decoder: a valid message with one field changed. */
 static void values_out_of_range_on_the_wire(void **state)
 {
     struct iod_request in = put_open(), out;
@@ -246,7 +247,7 @@ static void bad_extents(void **state)
     refused(&r);
 }
 
-/* A count that promises more extents than the message has, or than there may be. */
+/* A count of more extents than the message has, or than permitted. */
 static void extent_count_lies(void **state)
 {
     struct iod_request in = write_request(), out;
@@ -311,7 +312,7 @@ static void error_replies(void **state)
     assert_int_equal(iod_reply_decode(buf, (size_t)n, &out), 0);
     assert_int_equal(out.status, IOD_NO_SPACE);
     assert_text(&out.text, "the disk is full");
-    buf[12] = 200; /* a status that nobody knows */
+    buf[12] = 200; /* an unknown status */
     assert_int_equal(iod_reply_decode(buf, (size_t)n, &out), -EPROTO);
     memset(long_text, 't', sizeof long_text);
     in.text = (struct iod_string){long_text, IOD_TEXT_MAX + 1};
@@ -322,7 +323,7 @@ static void error_replies(void **state)
     assert_true(out.flags & IOD_FLAG_WORKING);
 }
 
-/* Operations that nobody knows, and what is longer than its length can say. */
+/* Unknown operations, and fields longer than their length can express. */
 static void beyond_the_format(void **state)
 {
     static char long_name[UINT16_MAX + 1];
@@ -381,7 +382,7 @@ static void list_replies(void **state)
     in.entries.count = 3;
     assert_int_equal(iod_reply_encode(&in, buf, sizeof buf), -EINVAL);
     in.entries.count = 2;
-    in.entries.length--; /* the last name is cut off */
+    in.entries.length--; /* the last name is truncated */
     assert_int_equal(iod_reply_encode(&in, buf, sizeof buf), -EINVAL);
     entry.name = of("");
     length = 0;
@@ -392,8 +393,8 @@ static void list_replies(void **state)
     assert_true(iod_reply_encode(&in, buf, sizeof buf) > 0);
 }
 
-/* Any byte of any request changed to any value: the decoder says yes or no, and a yes encodes
- * back to the same bytes. */
+/* Any byte of any request changed to any value: the decoder rejects it, or the result encodes
+ * to the same bytes. */
 static void changed_bytes(void **state)
 {
     static uint8_t again[IOD_REQUEST_MAX];

@@ -105,7 +105,7 @@ static void make_file(const char *name)
     close(fd);
 }
 
-/* A folder with somebody's files is no store, and stays as it is. */
+/* A folder with other files is not taken as a store, and stays unchanged. */
 static void folder_in_use_is_refused(void **state)
 {
     struct store *store;
@@ -114,15 +114,15 @@ static void folder_in_use_is_refused(void **state)
     make_file(".upload-token");
     make_file(".upload-3");
     assert_int_equal(store_open(folder, false, &store), -ENOTEMPTY);
-    assert_int_equal(files("."), 4); /* . and .. as well */
+    assert_int_equal(files("."), 4); /* with . and .. */
     make_file(STORE_LOCK_FILE);
-    store = open_it(); /* said to be one */
+    store = open_it(); /* marked as a store */
     assert_int_equal(store_removed(store), 1);
     assert_int_equal(files(".upload-token"), 1);
     store_close(store);
 }
 
-/* What is no regular file is replaced by no upload, whether it came before or during it. */
+/* An upload does not replace a non-regular file that exists before or appears during it. */
 static void link_under_a_name_is_kept(void **state)
 {
     struct store *store = open_it();
@@ -159,7 +159,7 @@ static void note(void *arg, const char *name, int error)
     snprintf(said->name[said->count++], sizeof said->name[0], "%s", name);
 }
 
-/* Cut, changed, or foreign files are damaged objects, and not listed but counted, and said
+/* Truncated, changed, or foreign files are damaged objects: not listed but counted, and logged
  * once. */
 static void damage_is_seen(void **state)
 {
@@ -220,7 +220,8 @@ static void damage_is_seen(void **state)
     store_close(store);
 }
 
-/* What an earlier run left and nobody can remove or read is counted, and in nobody's way. */
+/* Files left by an earlier run that cannot be removed or read are counted and do not
+ * disturb. */
 static void what_stays_is_told(void **state)
 {
     static const char *const stuck[] = {".upload-0", ".upload-1", ".prepared-1"};
@@ -231,7 +232,7 @@ static void what_stays_is_told(void **state)
     assert_int_equal(store_stuck(store)->count, 0);
     assert_int_equal(store_unreadable(store)->count, 0);
     store_close(store);
-    for (int i = 0; i < 3; i++) { /* a folder: root may remove anything else */
+    for (int i = 0; i < 3; i++) { /* folders, because root may remove anything else */
         snprintf(path, sizeof path, "%s/%s", folder, stuck[i]);
         assert_int_equal(mkdir(path, 0700), 0);
     }
@@ -260,7 +261,7 @@ static void what_stays_is_told(void **state)
     }
 }
 
-/* No number of a file is taken that could not be removed at the start. */
+/* File numbers that could not be removed at the start are not used. */
 static void a_taken_number_is_passed_over(void **state)
 {
     struct store *store;
@@ -283,7 +284,7 @@ static void a_taken_number_is_passed_over(void **state)
     }
 }
 
-/* Lists in pieces: nothing lost, nothing twice, sorted; what cannot be read is counted once. */
+/* Lists in pieces: complete, without duplicates, sorted; unreadable files are counted once. */
 static void lists_in_pieces(void **state)
 {
     struct store *store = open_it();
@@ -337,7 +338,7 @@ static void say_nothing(void *arg, const char *name, int error)
     assert_true(error < 0);
 }
 
-/* What cannot be read fills no page, however much of it comes first. */
+/* Unreadable files use no room of a page, for any number of them in front. */
 static void lists_behind_thousands_that_cannot_be_read(void **state)
 {
     enum { BAD = 3000 };
@@ -382,12 +383,12 @@ static void heads(void **state)
         assert_int_equal(object_head_decode(head, &out), -EUCLEAN);
         head[i] ^= 1;
     }
-    in.layout.index = 2; /* well-formed, but impossible */
+    in.layout.index = 2; /* well-formed, but inconsistent */
     object_head_encode(&in, head);
     assert_int_equal(object_head_decode(head, &out), -EUCLEAN);
 }
 
-/* Striped file to scattered memory and back, through all the cuts at once. */
+/* Copies a striped file to scattered memory and back, across all boundaries at once. */
 static void file_in_pieces(void **state)
 {
     static char file[3000], got[3000], memory[4000];
@@ -431,7 +432,7 @@ static void file_in_pieces(void **state)
     }
     assert_int_equal(
         file_read(fd, &map, (struct extent_cursor){.item = items, .count = 3}, pieces, 1, 501),
-        -EINVAL); /* not enough memory named */
+        -EINVAL); /* not enough memory given */
     close(fd);
 }
 
@@ -457,8 +458,7 @@ static void zeros_become_holes(void **state)
     fd = open(path, O_RDWR | O_CREAT, 0600);
     assert_int_equal(file_write(fd, &map, from, &piece, 1, sizeof block, true), 0);
     assert_int_equal(fstat(fd, &st), 0);
-    assert_int_equal(st.st_size,
-                     21 * 4096); /* the block that is not zero was the last one written */
+    assert_int_equal(st.st_size, 21 * 4096); /* the last block written is not zero */
     assert_int_equal(ftruncate(fd, sizeof block), 0);
     assert_int_equal(extents_of_file(fd, 0, 0, sizeof block, 100, &found, &next), 0);
     assert_true(next == sizeof block);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Uploads of one name: prepared parts, who wins, and removals. */
+/* Uploads of one name: prepared parts, conflicting commits, and removals. */
 #include "config.h"
 #include "embedded/iod/store_impl.h"
 #include "tests/unit/iod/folder.h"
@@ -10,8 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The store's openat() of the object's name: it fails, or what is called afterwards comes just
- * then. */
+/* The store's openat() of the object's name: makes it fail, or runs a function right after
+ * it. */
 static int open_error;
 static void (*opened)(void);
 
@@ -40,7 +40,7 @@ int openat(int folder_fd, const char *name, int flags, ...)
     return (int)fd;
 }
 
-/* The store's unlinkat(): how many came while its lock was held, and how many did not. */
+/* Counts the store's unlinkat() calls with its lock held, and without. */
 static struct store *watched;
 static int held, free_;
 
@@ -62,7 +62,7 @@ static int look_for(struct store *store, uint64_t upload, struct object **object
     return store_lookup(store, &name, upload, object);
 }
 
-/* The highest that is prepared, if it is above these. */
+/* Returns the highest prepared version above the given one. */
 static uint64_t pending(struct store *store, uint64_t version, uint64_t upload)
 {
     struct iod_string name = iod_string_of("s");
@@ -101,7 +101,7 @@ static void a_prepared_part_stays(void **state)
     assert_int_equal(look_for(store, 0, &object), -ENOENT);
     assert_int_equal(pending(store, 0, 0), 5);
     assert_int_equal(look_for(store, 6, &object), -ESTALE);
-    /* who asks for it knows that it was decided */
+    /* a reader of this upload knows that it was decided */
     assert_int_equal(look_for(store, 5, &object), 0);
     assert_int_equal(read_text(object, got), 0);
     assert_string_equal(got, "part");
@@ -122,7 +122,7 @@ static void a_prepared_part_is_given_up(void **state)
     (void)state;
     assert_int_equal(store_forget(store, &name, 5), -EBUSY);
     assert_int_equal(store_seal(object, 1), 0);
-    assert_int_equal(store_forget(store, &name, 5), -EBUSY); /* its client is here */
+    assert_int_equal(store_forget(store, &name, 5), -EBUSY); /* its client is connected */
     store_release(object, false);
     assert_int_equal(store_forget(store, &name, 5), 0);
     assert_int_equal(store_forget(store, &name, 5), 0);
@@ -144,8 +144,8 @@ static int begin_other_part(struct store *store, uint64_t upload, uint32_t index
     return store_create(store, &name, &meta, object);
 }
 
-/* One server that is named twice gets both parts of a copy, of which only one could have the
- * name.  The same part twice is a client that asks once more. */
+/* A server that is named twice gets both parts of a copy, only one of which could have the
+ * name. The same part twice is a client's repeated request. */
 static void two_parts_of_a_copy_are_refused(void **state)
 {
     struct store *store = open_it();
@@ -171,12 +171,12 @@ static void two_parts_of_a_copy_are_refused(void **state)
     prepare(store, 8, 2, "part");
     assert_int_equal(begin_other_part(store, 8, 0, &other), -EEXIST);
     store_close(store);
-    store = open_it(); /* what is prepared is known by its head */
+    store = open_it(); /* prepared parts are recognized by their heads */
     assert_int_equal(begin_other_part(store, 8, 0, &other), -EEXIST);
     store_close(store);
 }
 
-/* Parts that clients prepared and left go with the next commit, which delays nobody. */
+/* Parts that clients prepared and left are removed by the next commit, without the lock. */
 static void crowd_of_prepared_parts_goes_without_the_lock(void **state)
 {
     enum { CROWD = 100 };
@@ -200,7 +200,8 @@ static void crowd_of_prepared_parts_goes_without_the_lock(void **state)
     store_close(store);
 }
 
-/* By its upload and no other; who has it open keeps it; prepared it is committed first. */
+/* A file is removed by its upload and no other. A reader keeps it open; a prepared one is
+ * committed first. */
 static void removed(void **state)
 {
     struct store *store = open_it();
@@ -214,7 +215,7 @@ static void removed(void **state)
     object = begin_part(store, 5, 0, "text");
     assert_int_equal(store_remove(store, &name, 5), -EBUSY);
     assert_int_equal(store_seal(object, 1), 0);
-    assert_int_equal(store_remove(store, &name, 5), -EBUSY); /* not decided */
+    assert_int_equal(store_remove(store, &name, 5), -EBUSY); /* undecided */
     assert_int_equal(commit(object, &number), 0);
     store_release(object, false);
     assert_int_equal(look_for(store, 0, &reader), 0);
@@ -224,7 +225,7 @@ static void removed(void **state)
     assert_int_equal(read_text(reader, got), 0);
     assert_string_equal(got, "text");
     store_release(reader, false);
-    /* a part, which has come above another one; its client is still here */
+    /* a part that replaces another one; its client is connected */
     prepare(store, 6, 1, "old");
     assert_int_equal(look_for(store, 6, &reader), 0);
     store_release(reader, false);
@@ -239,8 +240,11 @@ static void removed(void **state)
     store_close(store);
 }
 
-/* The first server decides for nothing that is below what was removed since it began: parts of
- * that may stand at other servers still.  Sealed anew above it, it has the name. */
+/*
+ * The first server does not commit a version below one removed since the upload began, because
+ * parts of that may remain at other servers. Sealed with a higher version, the upload gets the
+ * name.
+ */
 static void below_what_was_removed(void **state)
 {
     struct store *store = open_it();
@@ -266,7 +270,7 @@ static void below_what_was_removed(void **state)
     store_release(a, false);
     assert_int_equal(look_for(store, 9, &object), 0);
     store_release(object, false);
-    /* above it, and another name: committed at once */
+    /* a higher version, and another name: committed at once */
     a = begin_part(store, 7, 0, "a");
     b = begin(store, "t", 0);
     assert_int_equal(store_seal(a, 4), 0);
@@ -281,7 +285,7 @@ static void below_what_was_removed(void **state)
     store_close(store);
 }
 
-/* Another part, prepared, is sealed anew, and found by its new version only. */
+/* A prepared part other than the first is sealed again, and found by its new version only. */
 static void a_part_is_sealed_anew(void **state)
 {
     struct store *store = open_it();
@@ -301,7 +305,7 @@ static void a_part_is_sealed_anew(void **state)
     assert_int_equal(look_for(store, 5, &object), 0);
     assert_true(object_meta(object)->version == 6);
     store_release(object, false);
-    /* once somebody has committed it, it stays what it is */
+    /* a committed part cannot be sealed again */
     part = begin_part(store, 6, 1, "next");
     assert_int_equal(store_seal(part, 7), 0);
     assert_int_equal(look_for(store, 6, &object), 0);
@@ -314,7 +318,8 @@ static void a_part_is_sealed_anew(void **state)
     store_close(store);
 }
 
-/* Another part comes late, below what was there and removed: it is not needed any more. */
+/* A part other than the first comes late, with a version below one that existed and was
+ * removed: it is dropped. */
 static void a_late_part_is_dropped(void **state)
 {
     struct store *store = open_it();
@@ -353,7 +358,7 @@ static void roll_forward_now(void)
     store_release(object, false);
 }
 
-/* A commit comes between the look at the name and that at the uploads. */
+/* A commit happens between the lookup of the name and that of the uploads. */
 static void looked_for_during_its_commit(void **state)
 {
     struct store *store = open_it();
@@ -370,7 +375,7 @@ static void looked_for_during_its_commit(void **state)
     store_close(store);
 }
 
-/* A prepared part gets the name between the looks at both. */
+/* A prepared part gets the name between both lookups. */
 static void its_version_during_its_commit(void **state)
 {
     struct iod_string name = iod_string_of("s");
@@ -386,7 +391,7 @@ static void its_version_during_its_commit(void **state)
     store_close(hooked);
 }
 
-/* What cannot be opened for want of descriptors is there all the same. */
+/* A file that cannot be opened for lack of descriptors still exists. */
 static void no_descriptor_is_not_nothing(void **state)
 {
     struct store *store = open_it();
@@ -414,7 +419,7 @@ static void no_descriptor_is_not_nothing(void **state)
     store_close(store);
 }
 
-/* Somebody else commits it while its client is still here. */
+/* Another client commits it while its own client is connected. */
 static void rolled_forward_under_its_client(void **state)
 {
     struct store *store = open_it();
@@ -446,7 +451,7 @@ static void the_highest_upload_wins(void **state)
     assert_int_equal(store_seal(b, 2), 0);
     assert_int_equal(commit(a, &number), 0);
     assert_true(number == 9);
-    assert_int_equal(files(".prepared-"), 0); /* nobody needs it any more */
+    assert_int_equal(files(".prepared-"), 0); /* not needed any more */
     assert_int_equal(commit(b, &number), 0);
     assert_true(number == 9);
     store_release(a, false);

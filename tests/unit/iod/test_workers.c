@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Jobs of many origins alternate: a crowd of one delays nobody else's. */
+/* Jobs of many origins alternate: many jobs of one origin do not delay another's. */
 #include "config.h"
 #include "tests/unit/common/unit.h"
 #include "embedded/iod/workers.h"
@@ -33,7 +33,7 @@ static void add(struct workers *w, int number, struct turn *turn)
     workers_add(w, &job[number].job);
 }
 
-/* One worker stands until all jobs wait. */
+/* One worker is blocked until all jobs wait. */
 static void crowd_of_one_delays_no_other(void **state)
 {
     struct turn greedy = {0}, modest = {0};
@@ -91,7 +91,7 @@ static void note_and_go_on(struct job *j)
     sem_post(&hold);
 }
 
-/* One long job stands until a short one, which was added last, has run. */
+/* One long job is blocked until a short one, added last, has run. */
 static void long_jobs_leave_threads_to_others(void **state)
 {
     struct turn greedy = {0}, modest = {0};
