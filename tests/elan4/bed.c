@@ -289,17 +289,17 @@ static int run(int n, const bed_fn *fn, int victim)
         snprintf(node, sizeof(node), "%d", b.node);
         setenv("EMUELAN4_NODE", node, 1);
         setenv("EMUELAN4_DIR", dir.dir, 1);
-        alarm(300); /* for what hangs; a busy machine is slow */
+        alarm(300); /* ends a hang; long enough for a busy machine */
         fn[i](&b);
         fflush(NULL);
-        _exit(0); /* what a test leaves allocated is no leak of the library */
+        _exit(0); /* memory that a test leaves allocated is not a leak of the library */
     }
     for (int i = 0; i < n; i++)
         if (finish(pid[i], i == victim) < 0) {
             rc = -1;
             for (int k = i + 1; k < n; k++)
                 if (k != victim)
-                    kill(pid[k], SIGKILL); /* it may be stopped */
+                    kill(pid[k], SIGKILL); /* works on a stopped process, too */
         }
     munmap(m, sizeof(*m));
     scratch_close(&dir);

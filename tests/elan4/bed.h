@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * A bed for tests of the emulated Elan4: processes on nodes of a network of their own, each
- * with a context, queues and memory, and a page that they share to meet and to tell addresses.
- */
+/* A fixture for tests of the emulated Elan4: processes on nodes of their own network, each with
+ * a context, queues and memory, and a shared page for synchronization and addresses. */
 #ifndef TESTS_ELAN4_BED_H
 #define TESTS_ELAN4_BED_H
 
@@ -20,7 +18,7 @@
 #include "tests/elan4/scratch.h"
 #include "tests/emul/stop.h"
 
-/* In a process of a test: ends it with a message when the condition does not hold. */
+/* In a process of a test: ends it with a message unless the condition holds. */
 #define CHECK(cond)                                                                            \
     do {                                                                                       \
         if (!(cond)) {                                                                         \
@@ -42,7 +40,7 @@ struct meeting {
 };
 
 struct bed {
-    int node, index;   /* of the process among those of the test */
+    int node, index;   /* of the process within the test */
     struct meeting *m; /* shared by the processes of a test */
     ELAN_CAPABILITY cap;
     ELAN4_CTX *ctx;
@@ -52,7 +50,7 @@ struct bed {
     E4_CmdQ *cq, *irq;
     unsigned vp;
     _Atomic int trap_type, trap_proc, traps;
-    /* a queue */
+    /* an input queue */
     E4_InputQueue *queue;
     E4_Event *queue_event;
     volatile E4_uint64 *arrived;
@@ -60,61 +58,63 @@ struct bed {
     E4_Addr first, last;
 };
 
-/* A capability of all nodes, contexts LOW and up. */
+/* Makes a capability for all nodes, contexts LOW and up. */
 void bed_cap(ELAN_CAPABILITY *cap, int context);
-/* All but attaching; traps are counted in the bed. */
+/* Does everything except attaching; the fixture counts traps. */
 void bed_prepare(struct bed *b);
-/* Attached at a context of this process's node, and open. */
+/* Attaches to a context of this process's node and opens everything. */
 void bed_open(struct bed *b, int context);
-/* What comes after attaching by oneself. */
+/* Completes the fixture after the test has attached by itself. */
 void bed_attached(struct bed *b);
 void bed_close(struct bed *b);
 unsigned vp_of(int node, int context);
 E4_Addr elan(struct bed *b, const volatile void *p);
 
-/* Memory of both kinds; filled with zero. */
+/* Allocates main memory, or SDRAM, filled with zero. */
 void *main_mem(struct bed *b, size_t size);
 void *sdram_mem(struct bed *b, size_t size);
-/* An event that writes *word. */
+/* Makes an event that writes *word. */
 E4_Event *word_event(struct bed *b, volatile E4_uint64 *word, int count);
-/* Makes an event one that starts `d` by a chain when it fires after `count` sets. */
+/* Makes `ev` start `d` by a chain when it fires after `count` sets. */
 void event_sends(struct bed *b, E4_Event *ev, int count, struct _E4_DMA64 d);
 void bed_queue(struct bed *b, unsigned slot);
-/* Takes one message: its slot, which stays valid until the next; NULL after `ms` without. */
+/* Takes one message and returns its slot, valid until the next call; NULL after `ms` without
+ * one. */
 char *queue_take(struct bed *b, unsigned slot, int ms);
 
 struct _E4_DMA64 dma(size_t size, unsigned flags, unsigned vp, E4_Addr src, E4_Addr dst,
                      E4_Addr srcev, E4_Addr dstev);
 void run_dma(struct bed *b, struct _E4_DMA64 d);
-/* The same, by the interface of that node's first process. */
+/* Requests a DMA from the interface of that node's first process. */
 void ask_dma(struct bed *b, int node, struct _E4_DMA64 d);
 void flush(struct bed *b);
 
-/* A word of main memory with that value. */
+/* Returns a word of main memory with that value. */
 uint64_t *number_mem(struct bed *b, uint64_t value);
-/* Sends it to a queue of node 0's first process; the event is 0, or set when it is there. */
+/* Sends the value to a queue of node 0's first process; the event is 0, or set on delivery. */
 void send_number(struct bed *b, E4_Addr queue, uint64_t value, E4_Addr ev);
-/* Takes one from the bed's queue, whose slots have 64 bytes; 0 after `ms` without. */
+/* Takes a value from the fixture's queue, whose slots have 64 bytes; 0 after `ms` without
+ * one. */
 uint64_t take_number(struct bed *b, int ms);
 
-/* Whether the word is set within `ms`. */
+/* Returns whether the word is set within `ms`. */
 bool word_set(struct bed *b, volatile E4_uint64 *word, int ms);
-/* Whether it stays 0 for `ms`. */
+/* Returns whether the word stays 0 for `ms`. */
 bool word_quiet(struct bed *b, volatile E4_uint64 *word, int ms);
 bool trapped(struct bed *b, int type, int ms);
 int32_t count_of(const E4_Event *ev);
 
-/* Meets the others: everybody of `n` passes stage `i` together. */
+/* Barrier: all `n` processes pass stage `i` together. */
 void meet(struct bed *b, int i, int n);
-/* Tells a value, and waits for one. */
+/* Publish a value; wait for one. */
 void tell(struct bed *b, int i, uint64_t v);
 uint64_t told(struct bed *b, int i);
 uint64_t now_ms(void);
 
 typedef void (*bed_fn)(struct bed *b);
-/* Runs each function in a process, the i-th on node i. 0 when all ended well. */
+/* Runs each function in a process, the i-th on node i. Returns 0 if all succeeded. */
 int run_beds(int n, const bed_fn *fn);
-/* The same; process `victim` is expected to die by SIGKILL. */
+/* Does the same; process `victim` must die by SIGKILL. */
 int run_beds_kill(int n, const bed_fn *fn, int victim);
 
 #endif

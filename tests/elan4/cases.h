@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A list of cases, each in processes of its own, as a program that reports in TAP. */
+/* A list of cases, each in its own processes, as a TAP program. */
 #ifndef TESTS_ELAN4_CASES_H
 #define TESTS_ELAN4_CASES_H
 
 #include <stdbool.h>
 
-/* Whether the case is to run (tests/lib/cases.h); its name is the call without punctuation. */
+/* Returns whether the case is selected (tests/lib/cases.h); its name is the call without
+ * punctuation. */
 bool case_begins(const char *call);
-/* Reports the case that began: 0 for success. */
+/* Reports the current case: 0 for success. */
 void case_ends(int rc);
-/* Prints the plan: the program's exit status. */
+/* Prints the plan and returns the program's exit status. */
 int cases_end(void);
 
 #define CASE(call)                                                                             \

@@ -7,14 +7,15 @@
 #define SECOND UINT64_C(1000000000)
 
 int __real_clock_gettime(clockid_t id, struct timespec *ts);
-/* Visible: a sanitizer's library, which the linker wraps as well, refers to this function. */
+/* Visible, because the linker wraps a sanitizer's library as well, which refers to this
+ * function. */
 __attribute__((visibility("default"))) int __wrap_clock_gettime(clockid_t id,
                                                                 struct timespec *ts);
 int __real_nanosleep(const struct timespec *time, struct timespec *rest);
 int __wrap_nanosleep(const struct timespec *time, struct timespec *rest);
 
-static _Atomic uint64_t stands_at; /* 0: it runs */
-static _Atomic int64_t ahead;      /* of the machine's, while it runs */
+static _Atomic uint64_t stands_at; /* 0: running */
+static _Atomic int64_t ahead;      /* offset to the machine's clock while running */
 static _Atomic uint64_t look;
 static _Atomic unsigned sleeps;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The monotonic clock of the program under test, which a test may stop and step. The emulated
- * network is a library of its own, and keeps the machine's time.
+ * The tested program's monotonic clock, which a test may stop and step. The emulated network is
+ * a separate library and uses the machine's clock.
  *
  * Linked with --wrap=clock_gettime,--wrap=nanosleep: see elan4_clock_wraps in Makemodule.am.
  */
@@ -10,17 +10,17 @@
 
 #include <stdint.h>
 
-/* Time stands still from now on. */
+/* Stops the clock. */
 void clock_stop(void);
 void clock_step(uint64_t ms);
 void clock_step_ns(uint64_t ns);
-/* Each look at the stopped clock takes so long; 0: it takes no time. */
+/* Sets the time that each reading of the stopped clock takes; 0: none. */
 void clock_look_takes(uint64_t ns);
-/* Time passes as on the machine, from where it stood. */
+/* Lets the clock run again, from where it stopped. */
 void clock_run(void);
-/* The machine's time in ms, for guards against what hangs. */
+/* Returns the machine's time in ms, to detect hangs. */
 uint64_t guard_ms(void);
-/* How often the program has called nanosleep(). */
+/* Returns the number of the program's nanosleep() calls. */
 unsigned clock_sleeps(void);
 
 #endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Linked into a test program with --wrap for these calls: for all that is linked statically, so
- * for bmi_elan4 but not for the emulation, the kernel is one of before 2.6.22.
- */
+/* Linked with --wrap for these calls: statically linked code, that is bmi_elan4 but not the
+ * emulation, sees a kernel before 2.6.22. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -66,7 +64,7 @@ int __wrap_fcntl(int fd, int command, ...)
                : __real_fcntl(fd, command, argument);
 }
 
-/* They are in force. */
+/* Checks that the wrappers are in effect. */
 __attribute__((constructor)) static void begin(void)
 {
     struct flock l = {.l_type = F_WRLCK};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Each rule of the emulated Elan4 holds: a case for each, of the rule's name. */
+/* Rules of the emulated Elan4: a case for each, with the rule's name. */
 #include "tests/elan4/cases.h"
 #include "tests/elan4/rules.h"
 

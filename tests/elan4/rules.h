@@ -7,7 +7,7 @@
 
 struct rule_test {
     const char *rule;
-    int n, victim; /* processes; the one that is killed, or -1 */
+    int n, victim; /* processes; index of the one that is killed, or -1 */
     bed_fn fn[4];
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Rules of events, of commands and of command queues. */
+/* Rules of events, commands and command queues. */
 #include "tests/elan4/rules.h"
 
 #include <errno.h>
@@ -137,7 +137,7 @@ static void cq_size(struct bed *b)
         elan4_run_dma_cmd(cq, (E4_DMA *)&d);
     elan4_run_dma_cmd(cq, (E4_DMA *)&d);
     CHECK(trapped(b, UTS_CPROC_ERROR, SOON));
-    CHECK(atomic_load(&b->traps) == 1); /* of the last command: they are told in order */
+    CHECK(atomic_load(&b->traps) == 1); /* of the last command: traps are reported in order */
 }
 
 static void cq_space(struct bed *b)
@@ -154,7 +154,7 @@ static void cq_space(struct bed *b)
     CHECK(elan4_alloccq_space(b->ctx, 8, CQ_Size1K) == port);
 }
 
-/* One DMA sets off a second, and that a third: nobody but the events asks for them. */
+/* A DMA starts a second one, and that a third, by events alone. */
 static void port_runs(struct bed *b)
 {
     bed_open(b, LOW);
@@ -191,13 +191,13 @@ static void guard_holds(struct bed *b)
     E4_Event *ev = word_event(b, word, 1);
     for (int i = 1; i < 4; i++)
         elan4_store64(0, word + i);
-    /* nobody is at the other's: what the guard protects does not happen, what follows does */
+    /* no process at the target: guarded commands are skipped, later ones executed */
     elan4_open_packet(b->cq, OPEN_PACKET(0, PACK_OK | RESTART_COUNT_ZERO, vp_of(1, LOW)));
     elan4_sendtrans0(b->cq, TR_SETEVENT_NOIDENT | TR_WAIT_FOR_EOP, elan(b, ev));
     elan4_guard(b->cq, GUARD_CHANNEL(1) | GUARD_TEST(0, PACK_OK) | GUARD_RESET(0));
     elan4_write_dword_cmd(b->cq, elan(b, word + 1), 1);
     elan4_write_dword_cmd(b->cq, elan(b, word + 2), 1);
-    /* our own answers */
+    /* the own process acknowledges */
     elan4_open_packet(b->cq, OPEN_PACKET(0, PACK_OK | RESTART_COUNT_ZERO, b->vp));
     elan4_sendtrans0(b->cq, TR_SETEVENT_NOIDENT | TR_WAIT_FOR_EOP, elan(b, ev));
     elan4_guard(b->cq, GUARD_CHANNEL(1) | GUARD_TEST(0, PACK_OK) | GUARD_RESET(0));
@@ -232,7 +232,7 @@ static void cookies_differ(struct bed *b)
           elan4_remote_cookie(b->cookies, E4_COOKIE_TYPE_REMOTE_DMA, b->vp));
 }
 
-/* A process sleeps until another one sets its event; it does so a hundred times. */
+/* A process sleeps until another one sets its event, a hundred times. */
 static void sleeper(struct bed *b)
 {
     bed_open(b, LOW);

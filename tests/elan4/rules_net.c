@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Rules of input queues, of DMAs, and of attaching. */
+/* Rules of input queues, DMAs, and attaching. */
 #include "tests/elan4/rules.h"
 #include "tests/elan4/segment.h"
 
@@ -17,7 +17,7 @@ static struct shm_head *seg_of_ours(void)
     return seg;
 }
 
-/* Until DMAs of ours have been refused so often from now on. */
+/* Waits until our DMAs have been refused that many times more. */
 static void until_refused(struct bed *b, volatile E4_uint64 *word, unsigned times)
 {
     const struct shm_head *seg = seg_of_ours();
@@ -29,7 +29,7 @@ static void until_refused(struct bed *b, volatile E4_uint64 *word, unsigned time
     }
 }
 
-/* Until no DMA of ours waits: nothing more can come of what was asked for. */
+/* Waits until no DMA of ours is queued: no further effect is possible. */
 static void until_over(struct bed *b, volatile E4_uint64 *word)
 {
     const struct shm_head *seg = seg_of_ours();
@@ -40,7 +40,7 @@ static void until_over(struct bed *b, volatile E4_uint64 *word)
     }
 }
 
-/* A message with a number in it, to a queue of ours. */
+/* Sends a message with a number in it to a queue. */
 static void send_to(struct bed *b, unsigned vp, E4_Addr queue, char *from, unsigned size,
                     E4_Addr done)
 {
@@ -110,7 +110,7 @@ static void queue_event(struct bed *b)
     for (int i = 0; i < 3; i++)
         send_to(b, b->vp, elan(b, b->queue), msg, 8, 0);
     for (int i = 0; i < 3; i++)
-        CHECK(queue_take(b, SLOT, SOON)); /* each has set it: one done word, one message */
+        CHECK(queue_take(b, SLOT, SOON)); /* all have set it: one done word, one message */
     until_over(b, main_mem(b, 64));
     CHECK(!queue_take(b, SLOT, 0));
 }
@@ -136,7 +136,7 @@ static void queue_in_sdram(struct bed *b)
     CHECK(atomic_load(&b->trap_proc) == UTS_IPROC);
 }
 
-/* A target that refuses, until it is told to open. */
+/* A target that refuses until told to open. */
 static void closed_target(struct bed *b)
 {
     bed_open(b, LOW);
@@ -252,7 +252,7 @@ static void no_order(struct bed *b)
         }
         flush(b);
         CHECK(word_set(b, word, SOON));
-        overtaken += *to != 64; /* the last one did not end as the last */
+        overtaken += *to != 64; /* the last one did not complete last */
     }
     CHECK(overtaken > 0);
 }
@@ -327,7 +327,7 @@ static void attach_busy(struct bed *b)
         b->cap.cap_mycontext = LOW + 1;
         CHECK(elan4_attach(other, &b->cap) == 0);
         elan4_fini(other);
-        setenv("EMUELAN4_NODE", "2", 1); /* where nobody has it */
+        setenv("EMUELAN4_NODE", "2", 1); /* a context that no process has */
         ELAN4_CTX *there = elan4_init(0), *twice = elan4_init(0);
         CHECK(there->ctx_position.pos_nodeid == 2);
         b->cap.cap_mycontext = LOW;
@@ -368,8 +368,8 @@ static void attach_range(struct bed *b)
     bed_prepare(b);
     refused(b, 2, 9, 10, 0, 3, EINVAL);
     refused(b, 2, 9, 1, 0, 3, EINVAL);
-    refused(b, 2, 9, 2, 1, 3, EINVAL); /* we are on node 0 */
-    refused(b, 0, 9, 0, 0, 3, EBUSY);  /* the kernel's */
+    refused(b, 2, 9, 2, 1, 3, EINVAL); /* this process is on node 0 */
+    refused(b, 0, 9, 0, 0, 3, EBUSY);  /* used by the kernel */
     refused(b, 0x3f0, 0x410, 0x3f0, 0, 3, EINVAL);
     refused(b, 2, 0x900, 2, 0, 3, EINVAL);
     ELAN_CAPABILITY cap = b->cap;
@@ -462,9 +462,11 @@ static void takes_over(struct bed *b)
         CHECK(errno == EBUSY && now_ms() < end);
 }
 
-/* Three: one that dies, one that knows it, and one that takes its context. The one that knows
- * it hears of the death too late: its service thread sleeps meanwhile, so it works itself until
- * its messages are sent, and the first one is before who could have helped with it dies. */
+/*
+ * Three processes: one dies, one has a record of it, and one takes over its context. The second
+ * notices the death too late, because its service thread sleeps: it sends its messages itself,
+ * the first one before the process that could have helped dies.
+ */
 static void dies_known(struct bed *b)
 {
     bed_open(b, LOW);

@@ -19,8 +19,8 @@ static int remove_one(const char *path, const struct stat *st, int what, struct 
     return 0;
 }
 
-/* Nothing but the pipe stays open, so that nobody waits for us; a signal to the test's group is
- * none to us. */
+/* Closes all descriptors except the pipe, so that no process waits for this one, and leaves the
+ * test's process group, whose signals must not end it. */
 static void guard(int fd, const char *dir)
 {
     char byte;

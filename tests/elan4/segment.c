@@ -69,7 +69,7 @@ void give_lock(struct shm_ctx *c)
     atomic_store(&c->lock, EMU4_LOCK(EMU4_LOCK_TICKET(atomic_load(&c->lock)), 0, 0));
 }
 
-/* A timer of this process is armed. */
+/* Returns whether a timer of this process is armed. */
 static bool some_timer_is_armed(void)
 {
     char path[300], text[100];

@@ -6,19 +6,19 @@
 
 #include <stdbool.h>
 
-/* The emulation's segment of this process, mapped once more; NULL: there is none yet. */
+/* Maps this process's segment of the emulation once more; NULL: none yet. */
 struct shm_head *own_segment(void);
-/* Whether nothing waits in its table, or is being done. */
+/* Returns whether the context's table has no work, waiting or in progress. */
 bool ctx_is_idle(const struct shm_ctx *c);
-/* Whether the death of another process has been noticed, and all that it had begun is known. */
+/* Returns whether the death of another process was noticed, and all its work is known. */
 bool somebody_is_gone(const struct shm_head *seg);
-/* Whether that process has greeted this one, and its death has not been noticed. */
+/* Returns whether that process has greeted this one and its death was not noticed. */
 bool is_known(const struct shm_head *seg, int pid);
-/* Takes the lock of a context of this process's as its owner would; false: somebody has it. */
+/* Takes the lock of a context of this process like its owner; returns false if it is held. */
 bool take_lock(struct shm_ctx *c);
 void give_lock(struct shm_ctx *c);
 
-/* Whether the engine's thread sleeps, and no time wakes it. */
+/* Returns whether the engine's thread sleeps without a timeout. */
 bool sleeps_for_ever(const struct shm_head *seg);
 
 #endif

@@ -28,7 +28,7 @@ static void log_line(void *arg, enum rme_log_level level, const char *format, ..
         strcpy(said, strstr(line, "BMI_ELAN4_SERVER_ADDR=") + strlen("BMI_ELAN4_SERVER_ADDR="));
 }
 
-/* Of all threads but the first, which asks. */
+/* Returns whether all threads except the first, the caller, sleep. */
 static bool others_sleep(void)
 {
     char path[400], line[256];
@@ -135,8 +135,8 @@ void until(struct side *s, struct side *other, enum rme_event_type type, int cou
     }
 }
 
-#define STEP_MS   100 /* shorter than what the fabric takes for standing still */
-#define LOOK_OVER 64  /* polls; the last of them looks around */
+#define STEP_MS   100 /* shorter than the gap that the fabric takes for having been stopped */
+#define LOOK_OVER 64  /* polls until one checks its surroundings */
 
 void pass(struct side *s, uint64_t ms)
 {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Two sides of links over the Elan4 fabric, driven by one thread: a bed for tests of what is
- * peculiar to it.
- */
+/* Two sides of links over the Elan4 fabric, driven by one thread: a fixture for tests of
+ * Elan4's peculiarities. */
 #ifndef TESTS_ELAN4_SIDES_H
 #define TESTS_ELAN4_SIDES_H
 
@@ -32,7 +30,7 @@ struct side {
     struct rme_options *options;
     struct rme_stats stats;
     struct rme_link *link;
-    const struct rme_link *ended[2]; /* the last ones; freed */
+    const struct rme_link *ended[2]; /* links that went down last; freed */
     int count[RME_EV_CLOSED + 1], error;
     const char *why;
     uint32_t imm;
@@ -40,33 +38,33 @@ struct side {
 };
 
 extern const struct rme_fabric_ops *ops;
-extern const char *const folder; /* of the group of tests */
+extern const char *const folder; /* of the running server's start: address of its queue */
 extern char said[400];           /* by the server, when it began: where its queue is */
 
 /* Fixtures of the group. */
 int sides_set_up(void **state);
 int sides_tear_down(void **state);
 
-/* fork() when no other thread of this process is running: one that is just being made, and has
- * a lock of the allocator, would leave it locked to the child for ever. */
+/* Forks when no other thread of this process is running: a thread being created that holds an
+ * allocator lock would leave it locked in the child. */
 pid_t fork_quietly(void);
-/* With more options; listen NULL: a client. */
+/* Opens a side with more options; listen NULL: a client. */
 void open_side(struct side *s, const char *listen, const char *more);
 void close_side(struct side *s);
-/* One look at its events: requests are accepted, what comes is noted and given back. */
+/* Polls once: accepts requests, records messages and returns their buffers. */
 void poll_side(struct side *s);
-/* Looks at both until the first has had so many events of the kind. */
+/* Polls both until the first has had that many events of the type. */
 void until(struct side *s, struct side *other, enum rme_event_type type, int count);
-/* Looks at both until the network has counted so many: the process that counts may be late. */
+/* Polls both until the network's counter has the value: the counting process may be late. */
 void until_counted(struct side *a, struct side *b, const char *name, int64_t count);
 void dial(struct side *s, const char *uri);
-/* A server and a client with a link. */
+/* Opens a server and a client with a link. */
 void open_pair(struct side *server, struct side *client, const char *server_options,
                const char *client_options);
 void say(struct side *s, const char *text);
-/* Time passes in steps, after each of which it has been looked at as often as is needed. */
+/* Lets time pass in steps, with enough polls after each. */
 void pass(struct side *s, uint64_t ms);
-/* The first ends the link; both see it. */
+/* The first side ends the link; waits for both LINK_DOWNs. */
 void part(struct side *a, struct side *b);
 
 #endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * What comes between two steps of another process: its death, its leaving, somebody who keeps
- * the lock that it needs.
- */
+/* Interference between two steps of another process: its death, its detaching, a process that
+ * holds the lock it needs. */
 #include "tests/elan4/bed.h"
 #include "tests/elan4/cases.h"
 #include "tests/elan4/segment.h"
@@ -12,7 +10,7 @@
 
 #define SOON 60000
 
-/* For one that is to die meanwhile. */
+/* Waits, in a process that is about to be killed. */
 static void wait_long(struct bed *b)
 {
     volatile E4_uint64 *never = main_mem(b, 64);
@@ -20,7 +18,7 @@ static void wait_long(struct bed *b)
     word_set(b, never, SOON);
 }
 
-/* One that dies when it has set the word of a queue, and not said so. */
+/* Dies after setting the word of a queue, before recording it. */
 static void sets_and_dies(struct bed *b)
 {
     setenv("EMUELAN4_DIE", "stored:1", 1);
@@ -53,7 +51,7 @@ static void goes_on(struct bed *b)
         usleep(200);
 }
 
-/* The word is not set again when it has been cleared. */
+/* A cleared word is not set again. */
 static int a_word_is_set_once(void)
 {
     int rc = 0;
@@ -63,7 +61,7 @@ static int a_word_is_set_once(void)
     return rc;
 }
 
-/* Keeps its own lock, so that nobody can tell it anything, until word 1 is set. */
+/* Holds its own lock, so that others cannot deliver to it, until word 1 is set. */
 static void hears_late(struct bed *b)
 {
     bed_open(b, LOW);
@@ -95,13 +93,13 @@ static void writes_to_nowhere(struct bed *b)
     meet(b, 0, 2);
 }
 
-/* Whose memory was not there is told so, if not at once. */
+/* A process whose memory was unmapped gets its trap, though late. */
 static int a_trap_is_told_late(void)
 {
     return run_beds(2, (bed_fn[]){hears_late, writes_to_nowhere});
 }
 
-/* Lends a word, and is stopped. */
+/* Offers a word for reading, and is stopped. */
 static void lends(struct bed *b)
 {
     bed_open(b, LOW);
@@ -112,10 +110,11 @@ static void lends(struct bed *b)
     meet(b, 0, 2);
 }
 
-/* Its thread is about to forget the other one when it is asked to read there once more. */
+/* Its thread is about to drop the record of the other process when it is asked to read there
+ * again. */
 static void reads_again(struct bed *b)
 {
-    setenv("EMUELAN4_BURST", "0", 1); /* the library's thread does it all */
+    setenv("EMUELAN4_BURST", "0", 1); /* the library's thread does all work */
     setenv("EMUELAN4_FORGET_LATE_US", "100000", 1);
     bed_open(b, LOW);
     E4_Addr from = told(b, 0);
@@ -123,7 +122,7 @@ static void reads_again(struct bed *b)
     volatile E4_uint64 *word = main_mem(b, 64);
     E4_Event *ev = word_event(b, word, 1);
     struct _E4_DMA64 d = dma(8, 0, b->vp, from, elan(b, into), 0, elan(b, ev));
-    CHECK(process_stop((pid_t)told(b, 1))); /* it has no lock: nobody has met it yet */
+    CHECK(process_stop((pid_t)told(b, 1))); /* it holds no lock: no process has met it yet */
     for (int i = 0; i < 4; i++) {
         elan4_store64(0, word);
         elan4_primeevent_write(b->ctx, ev, 1);
@@ -137,13 +136,13 @@ static void reads_again(struct bed *b)
     meet(b, 0, 2);
 }
 
-/* What one asks for is not forgotten with what another had asked for before. */
+/* A new request is not dropped together with another one's earlier request. */
 static int who_is_asked_again_is_helped(void)
 {
     return run_beds(2, (bed_fn[]){reads_again, lends});
 }
 
-/* The same, and what has been read sends a message. */
+/* The same, where the read sets off a message. */
 static void lends_with_a_chain(struct bed *b)
 {
     bed_open(b, LOW);
@@ -157,7 +156,7 @@ static void lends_with_a_chain(struct bed *b)
     meet(b, 0, 2);
 }
 
-/* One of its threads has read, and not said so yet, when the other finds nothing left to do
+/* One of its threads has read and not recorded it yet, when the other one finds no work left
  * there. */
 static void reads_slowly(struct bed *b)
 {
@@ -173,14 +172,14 @@ static void reads_slowly(struct bed *b)
     meet(b, 0, 2);
 }
 
-/* Who sets off a chain of another one carries it out, and need not be asked once more. */
+/* The process that sets off a chain of another one executes it without a further request. */
 static int a_chain_is_not_forgotten(void)
 {
     return run_beds(2, (bed_fn[]){reads_slowly, lends_with_a_chain});
 }
 
-/* It leaves its context while another process works for it, and takes it again. What stands in
- * its table then looks as it did, and is not that process's to end. */
+/* Detaches from its context while another process works for it, and attaches again. Its table
+ * then looks as before, but that process must not complete the new entries. */
 static void leaves(struct bed *b)
 {
     bed_open(b, LOW);
@@ -213,7 +212,7 @@ static void works_for_it(struct bed *b)
     setenv("EMUELAN4_SETTLE_LATE_US", "500000", 1);
     bed_open(b, LOW);
     ask_dma(b, 0, dma(8, 0, b->vp, told(b, 0), elan(b, main_mem(b, 64)), 0, 0));
-    tell(b, 1, 1); /* it has done that */
+    tell(b, 1, 1); /* detached and attached */
     meet(b, 0, 2);
 }
 
@@ -222,8 +221,8 @@ static int nothing_is_written_into_what_was_left(void)
     return run_beds(2, (bed_fn[]){leaves, works_for_it});
 }
 
-/* It is stopped while two messages are sent for it, and sends a third when nothing is left of
- * these. */
+/* Is stopped while others send two messages for it, and sends a third when no trace of these is
+ * left. */
 static void owns_two(struct bed *b)
 {
     setenv("EMUELAN4_REORDER", "0", 1);
@@ -245,7 +244,7 @@ static void owns_two(struct bed *b)
     meet(b, 0, 2);
 }
 
-/* Two of its threads have delivered one each when it dies. */
+/* Dies when two of its threads have delivered one message each. */
 static void delivers_two(struct bed *b)
 {
     setenv("EMUELAN4_BURST", "0", 1);
@@ -271,7 +270,7 @@ static void counts_them(struct bed *b)
     uint64_t sum = 0;
     (void)told(b, 4);
     for (int i = 0; i < 2; i++) {
-        /* what was refused once only its owner tries again: then this says nothing */
+        /* only the owner repeats a refused message: nothing follows then */
         uint64_t number = take_number(b, 5000);
         if (!number || i == 1) {
             CHECK(kill((pid_t)told(b, 2), SIGCONT) == 0);
@@ -284,13 +283,13 @@ static void counts_them(struct bed *b)
     meet(b, 0, 2);
 }
 
-/* None of them comes once more. */
+/* None of the messages is delivered twice. */
 static int each_delivery_leaves_its_mark(void)
 {
     return run_beds_kill(3, (bed_fn[]){counts_them, delivers_two, owns_two}, 1);
 }
 
-/* All places but one are taken, by somebody who lives. */
+/* All slots but one are taken, by a live process. */
 static void has_one_place(struct bed *b)
 {
     bed_open(b, LOW);
@@ -326,7 +325,8 @@ static void comes_in(struct bed *b)
         CHECK(now_ms() < end);
 }
 
-/* Who dies between taking a place and saying who it is leaves it to the next. */
+/* A process that dies between taking a slot and recording its name leaves the slot to the
+ * next. */
 static int a_place_is_not_lost(void)
 {
     return run_beds_kill(3, (bed_fn[]){has_one_place, dies_at_the_door, comes_in}, 1);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Writes that follow each other in a command queue, and are moved in one system call: nobody
- * can tell, but by the counter, whatever one of them is or lacks.
- */
+/* Consecutive writes in a command queue, moved by one system call: apart from the counter the
+ * result must not differ, whichever write is unusual or fails. */
 #include "tests/elan4/bed.h"
 #include "tests/elan4/cases.h"
 
@@ -11,17 +9,17 @@
 #define SOON 60000
 
 enum { MANY = 64, STEP = 1024, BYTES = 1000, WRONG = 20 };
-enum { AT, AT_SECOND, NOWHERE, SENT }; /* words */
+enum { AT, AT_SECOND, NOWHERE, SENT }; /* indices of shared values */
 
-/* What one of these cases is. */
+/* Parameters of a case. */
 static struct {
     const char *reorder, *most; /* EMUELAN4_REORDER, EMUELAN4_WRITE_CHAIN */
-    bool in_arena;              /* the target's memory is what its allocator gave */
+    bool in_arena;              /* the target's memory comes from its allocator */
     bool wrong_there, wrong_here;
-    bool second; /* every other one of the second half goes to another process */
+    bool second; /* every second one of the second half goes to another process */
 } c;
 
-/* Memory of the program's own. */
+/* Maps memory outside of the allocator. */
 static uint8_t *own_memory(size_t size)
 {
     void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -141,7 +139,7 @@ static int all_arrive(const char *reorder)
     return run();
 }
 
-/* Where the network may write without a call there is nothing to be saved. */
+/* Where the network writes without system calls nothing can be saved. */
 static int into_the_arena(void)
 {
     memset(&c, 0, sizeof(c));
@@ -158,7 +156,7 @@ static int one_by_one(void)
     return run();
 }
 
-/* The one is told to whom it concerns, once, and the others arrive. */
+/* The bad write is reported once, to its process, and the others arrive. */
 static int one_is_wrong(bool there)
 {
     memset(&c, 0, sizeof(c));

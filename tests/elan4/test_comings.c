@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Clients that come and go, and clients that are killed:  test_comings [COME [KILLED]]
+ * Clients that come and go, and clients that are killed: test_comings [COME [KILLED]]
  *
- * The first ones join in order, talk, and leave. The others are killed, some at a step of what
- * their interface does, some at any moment. After all of them the server is what it was: it has
- * no links, all packets and transfers that it has made are free, its slots and lists are empty,
- * all contexts but its own are free in the log, which has not grown, the process has no
- * descriptor more, and who comes next is served; so is who comes when a stranger has given up
- * its lock on the log.
+ * The first clients join in order, exchange data, and leave. The others are killed, some at a
+ * step of their interface, some at a random moment. Afterwards the server must be in its
+ * initial state: no links, all packets and transfers free, slots and lists empty, all contexts
+ * except its own free in the log, which has not grown, no more descriptors, and the next client
+ * is served. The next client is also served when a foreign process has released its lock on the
+ * log.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +27,7 @@
 #define PIECES 12
 #define EACH   5000
 
-static int come = 60, killed = 33; /* make check's share */
+static int come = 60, killed = 33; /* numbers in make check */
 
 static const char *const step[] = {
 #define X(NAME, name) #name,
@@ -35,7 +35,7 @@ static const char *const step[] = {
 #undef X
 };
 
-/* What both processes see. */
+/* Memory shared by both processes. */
 struct shared {
     struct rme_mr mr;
     uint8_t memory[PIECES * EACH];
@@ -82,10 +82,10 @@ static void transfer(struct side *s, struct rme_xfer *x, bool read)
     ops->flush(s->f);
 }
 
-/* All that a client does. `other` is polled, too, where one thread plays both. */
-#define ASK_MS 1000 /* who hears nothing for so long asks again, as an engine does */
+/* Runs a client from start to end. Polls `other`, too, if one thread plays both. */
+#define ASK_MS 1000 /* interval of repeated requests, like an engine's */
 
-/* Connects, however often it has to ask: where many died there may be no room for a while. */
+/* Connects, with repeated requests: after many deaths there may be no room for a while. */
 static void get_in(struct side *me, struct side *other)
 {
     uint64_t end = guard_ms() + PATIENCE_MS, next = 0;
@@ -125,7 +125,7 @@ static void session(struct side *me, struct side *other)
     close_side(me);
 }
 
-/* A server whose memory is the shared one. */
+/* Opens a server on the shared memory. */
 static void begin(struct side *server, const char *more)
 {
     char options[100];
@@ -138,8 +138,8 @@ static void begin(struct side *server, const char *more)
         0);
 }
 
-/* All links have ended; who sends nothing does not find out that its peer is dead, so it sends.
- */
+/* Waits until all links have ended. Sends on them, because a side that sends nothing does not
+ * notice a dead peer. */
 static void until_alone(struct side *server)
 {
     uint64_t again = 0, end = guard_ms() + PATIENCE_MS;
@@ -180,7 +180,7 @@ static off_t log_bytes(void)
     return st.st_size;
 }
 
-/* Nothing is anybody's. */
+/* Checks that nothing is in use. */
 static void back_to_the_start(struct side *server)
 {
     struct rme_fabric *f = server->f;
@@ -190,7 +190,7 @@ static void back_to_the_start(struct side *server)
     struct elan_move *m;
     uint32_t ntx = 0, nmove = 0;
 
-    for (int i = 0; i < 128; i++) /* what is nobody's is looked for now and then */
+    for (int i = 0; i < 128; i++) /* unused resources are collected now and then */
         poll_side(server);
     for (unsigned i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         assert_true(TAILQ_EMPTY(lists[i]));
@@ -227,7 +227,7 @@ static void come_and_go(void **state)
     for (int i = 0; i < come; i++) {
         session(&client, &server);
         until_alone(&server);
-        assert_int_equal(server.f->nmove, 0); /* clients make them */
+        assert_int_equal(server.f->nmove, 0); /* only clients make them */
         if (i > 0)
             continue;
         fds = descriptors();
@@ -235,7 +235,7 @@ static void come_and_go(void **state)
     }
     back_to_the_start(&server);
     assert_int_equal(log_bytes(), bytes);
-    /* as many as were under way at once, however many came */
+    /* bounded by concurrency, not by the number of clients */
     assert_in_range(server.f->tx_count, 1, 40);
     assert_int_equal(descriptors(), fds);
     assert_int_equal(server.count[RME_EV_LINK_UP], come);
@@ -243,14 +243,14 @@ static void come_and_go(void **state)
     close_side(&server);
 }
 
-/* Of the i-th client: where it is killed. */
+/* Chooses where the i-th client is killed. */
 static void set_death(int i, int *after)
 {
     char die[60];
 
     *after = -1;
     unsetenv("EMUELAN4_DIE");
-    if (i % 3 == 2) { /* by the server, after so many looks */
+    if (i % 3 == 2) { /* by the server, after a number of polls */
         *after = i * 7 % 400;
         return;
     }
@@ -259,7 +259,7 @@ static void set_death(int i, int *after)
     setenv("EMUELAN4_DIE", die, 1);
 }
 
-/* Who has the context next stays for a while, and says something now and then. */
+/* Lets the next owner of the context stay for a while, and send now and then. */
 static void until_given_back(struct side *server)
 {
     uint64_t end = guard_ms() + PATIENCE_MS;
@@ -335,14 +335,14 @@ static void killed_anywhere(void **state)
     kill_them(killed, "");
 }
 
-/* What those before have left behind keeps the next one out no longer than it must. */
+/* Remains of dead clients delay the next one no longer than necessary. */
 static void served_where_many_died(void **state)
 {
     (void)state;
     kill_them(4 * killed, ",elan_tx_per_link=8");
 }
 
-/* ---- A lock in the way ---- */
+/* ---- A foreign lock ---- */
 
 static char error_line[400];
 
@@ -357,8 +357,8 @@ static void note_error(void *arg, enum rme_log_level level, const char *format, 
     va_end(ap);
 }
 
-/* Who does not use the network has a lock on all of the node's log, of its process or of an
- * open file. Who comes meanwhile is told, and who comes then is served. */
+/* A process outside of the network locks the node's whole log, as a process or by an open file.
+ * A client that joins meanwhile gets an error, and a later one is served. */
 static void kept_out_by_a_lock(int command, const char *told)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -372,7 +372,7 @@ static void kept_out_by_a_lock(int command, const char *told)
     snprintf(text, sizeof(text), "elan_log=%s/log", folder);
     snprintf(path, sizeof(path), "%s/log/node-0", folder);
     assert_int_equal(rme_options_parse(options, text, why, sizeof(why)), 0);
-    open_side(&before, NULL, ""); /* makes the file */
+    open_side(&before, NULL, ""); /* creates the file */
     close_side(&before);
     assert_int_equal(pipe(ready), 0);
     pid_t pid = fork_quietly();

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What dead processes, deaf ones and strangers cost the others: no more than one link may.
- * Many are killed in turn without leaving, many ask and die, one holds many links; others are
- * served meanwhile, the buffers that are out are bounded, and in the end all is as it was.
+ * Cost of dead, unresponsive and foreign processes for others: at most that of one link. Many
+ * processes are killed in turn without leaving, many send requests and die, one has many links.
+ * Others are served meanwhile, buffers in flight are bounded, and finally the state is the
+ * initial one.
  *
- * A deaf process blocks its inputter, so that nothing lands there; those of other nodes than
- * the server's are not found in its log when they die.
+ * An unresponsive process blocks its inputter, so that no packet is accepted; deaths on nodes
+ * other than the server's are not visible in its log.
  */
 #include <errno.h>
 #include <signal.h>
@@ -18,25 +19,26 @@
 #include "bmi_elan4/elan.h"
 #include "tests/elan4/sides.h"
 
-#define PER_LINK  8  /* buffers that a link may have */
-#define BUFFERS   64 /* and all of them */
-#define LINKS     12 /* of who has many */
-#define TURNS     24 /* who are killed in turn at one place */
-#define CROWD     7 /* who are killed together: all contexts of the server's node but its own */
-#define STRANGERS 80 /* who ask, each on a node of its own */
+#define PER_LINK 8  /* most buffers of a link */
+#define BUFFERS  64 /* of all links */
+#define LINKS    12 /* of the process with many */
+#define TURNS    24 /* processes killed in turn at one address */
+/* processes killed together: all contexts of the server's node but its own */
+#define CROWD     7
+#define STRANGERS 80 /* foreign processes, each on its own node */
 #define BYTES     4096
-#define TRANSFERS 24 /* to who is deaf; elan_transfers=16 */
-#define STALE     50 /* answers to a link that is not there */
+#define TRANSFERS 24 /* to the unresponsive process; elan_transfers=16 */
+#define STALE     50 /* answers to an unknown link */
 #define SMALL     "elan_tx_buffers=64,elan_tx_per_link=8,elan_nodes=0-99,elan_contexts=2-9"
 #define FOR_EVER  ",elan_quarantine_ms=3600000,elan_dead_ms=3600000,elan_drain_timeout_ms=20"
 
-/* What the processes see. */
+/* Memory shared by the processes. */
 struct shared {
-    _Atomic int asked, ready; /* children that are so far */
-    uint64_t generation;      /* of the server */
+    _Atomic int asked, ready; /* numbers of children that have got there */
+    uint64_t generation;      /* the server's */
     unsigned vp;
     E4_Addr queue;
-    uint8_t memory[BYTES]; /* of a client */
+    uint8_t memory[BYTES]; /* a client's */
     struct rme_mr mr;
 };
 static struct shared *sh;
@@ -64,7 +66,7 @@ static void begin(struct side *server, const char *more)
     atomic_store(&sh->ready, 0);
 }
 
-/* A client that is served. */
+/* Connects a client and serves it. */
 static void come(struct side *client, struct side *server, int node)
 {
     int ups = server->count[RME_EV_LINK_UP];
@@ -76,7 +78,8 @@ static void come(struct side *client, struct side *server, int node)
     until(server, client, RME_EV_LINK_UP, ups + 1);
 }
 
-/* What was refused here may be on its way to be told, and have all that a process may. */
+/* Sends a text, when there is a buffer: reports of refusals may have used the process's
+ * quota. */
 static void say_to(struct side *s, struct side *other, const char *text)
 {
     uint64_t end = guard_ms() + PATIENCE_MS;
@@ -123,7 +126,7 @@ static void end_child(pid_t pid)
     assert_true(WIFSIGNALED(st));
 }
 
-/* A process that goes deaf. The parent goes on at once, and polls. */
+/* Starts an unresponsive process. The parent goes on polling at once. */
 static pid_t begin_child(void (*child)(int), int arg)
 {
     pid_t pid = fork_quietly();
@@ -137,7 +140,7 @@ static pid_t begin_child(void (*child)(int), int arg)
     return pid;
 }
 
-/* What came is taken, and what landed is had again. */
+/* Polls: takes packets, and gets delivered buffers back. */
 static void look(struct side *s)
 {
     for (int i = 0; i < 128; i++)
@@ -154,7 +157,7 @@ static void until_so_far(struct side *server, _Atomic int *how_many, int n)
     }
 }
 
-/* Sends on that link what it takes: how many. */
+/* Sends on the link as much as it accepts; returns the number of messages. */
 static uint32_t fill(struct side *server, struct rme_link *l)
 {
     uint32_t n = 0;
@@ -166,7 +169,8 @@ static uint32_t fill(struct side *server, struct rme_link *l)
     return n;
 }
 
-/* What belongs to no link has landed: questions, that is, and what a test says by itself. */
+/* Waits until packets without a link are delivered: requests, and those that a test sends
+ * itself. */
 static void until_landed(struct side *s)
 {
     uint64_t end = guard_ms() + PATIENCE_MS;
@@ -182,7 +186,7 @@ static uint32_t out_at(const struct side *s, unsigned vp)
     return s->f->owner[vp].out + s->f->owner[vp].former;
 }
 
-/* All of the server's buffers are its own, and no account has any. */
+/* Checks that all of the server's buffers are free and no account has any. */
 static void as_at_the_start(struct side *server)
 {
     look(server);
@@ -195,7 +199,7 @@ static void as_at_the_start(struct side *server)
     close_side(server);
 }
 
-/* Who has that place next asks until it is served, and stays until nothing is out there. */
+/* Connects the context's next owner, which stays until no packet is in flight. */
 static void take_the_place(struct side *server, int node)
 {
     uint64_t end = guard_ms() + PATIENCE_MS;
@@ -214,7 +218,7 @@ static void take_the_place(struct side *server, int node)
             poll_side(&client);
         }
         if (!client.count[RME_EV_LINK_UP] && client.count[RME_EV_LINK_DOWN] == downs) {
-            ops->link_disconnect(client.link, -ETIMEDOUT); /* it was not answered */
+            ops->link_disconnect(client.link, -ETIMEDOUT); /* not answered */
             until(&client, server, RME_EV_LINK_DOWN, downs + 1);
         }
     }
@@ -233,7 +237,7 @@ static void take_the_place(struct side *server, int node)
 
 /* ---- Killed in turn ---- */
 
-/* Asks, tells nobody what was refused to it, and is deaf when its link is up. */
+/* Connects, reports no refusals, and blocks its inputter when the link is up. */
 static void rude(int links)
 {
     struct side me;
@@ -244,7 +248,7 @@ static void rude(int links)
     for (bool asked = false; !asked || me.count[RME_EV_LINK_UP] < links;) {
         me.f->traps = atomic_load(&me.f->nic->traps);
         poll_side(&me);
-        if (!asked && !me.f->norphans) { /* its questions have landed */
+        if (!asked && !me.f->norphans) { /* its requests are delivered */
             asked = true;
             atomic_fetch_add(&sh->asked, 1);
         }
@@ -255,7 +259,7 @@ static void rude(int links)
         pause();
 }
 
-/* One of them: whether it was served. */
+/* Runs one of them; returns whether it was served. */
 static bool one_turn(struct side *server)
 {
     int asked = atomic_load(&sh->asked), ready = atomic_load(&sh->ready);
@@ -263,13 +267,13 @@ static bool one_turn(struct side *server)
     pid_t pid = begin_child(rude, 1);
 
     until_so_far(server, &sh->asked, asked + 1);
-    look(server); /* HELLO is taken */
+    look(server); /* takes HELLO */
     if (TAILQ_EMPTY(&server->f->links)) {
         end_child(pid);
         return false;
     }
     until_so_far(server, &sh->ready, ready + 1);
-    look(server); /* ACCEPT has landed */
+    look(server); /* ACCEPT is delivered */
     assert_in_range(fill(server, server->link), 1, PER_LINK);
     end_child(pid);
     until(server, NULL, RME_EV_LINK_DOWN, downs + 1);
@@ -296,7 +300,8 @@ static void killed_in_turn(void **state)
     as_at_the_start(&server);
 }
 
-/* Where those before have left too much the next one is told so, and is served in the end. */
+/* If earlier processes have left too much, the next one gets an error, and is served in the
+ * end. */
 static void who_is_not_served_is_told(void **state)
 {
     struct side server, client;
@@ -318,8 +323,8 @@ static void who_is_not_served_is_told(void **state)
 
 /* ---- Killed together ---- */
 
-/* Processes of one node, each with all that a link may have, come and are killed, until there
- * are no new connections with that node: it is told so, and other nodes do not notice. */
+/* Processes of one node, each using a link's quota, connect and are killed until new
+ * connections of that node are refused with an error; other nodes are not affected. */
 static void killed_together(void **state)
 {
     struct side server, client;
@@ -352,9 +357,9 @@ static void killed_together(void **state)
     close_side(&server);
 }
 
-/* ---- Strangers ---- */
+/* ---- Foreign processes ---- */
 
-/* Asks with another key, and hears no answer. */
+/* Sends a request with another key and gets no answer. */
 static void stranger(int node)
 {
     struct side me;
@@ -370,7 +375,7 @@ static void stranger(int node)
         pause();
 }
 
-/* Answers to links that the server does not have. */
+/* Sends answers to links that the server does not have. */
 static void stale(int node)
 {
     struct side me;
@@ -415,7 +420,7 @@ static void strangers(void **state)
     as_at_the_start(&server);
 }
 
-/* Answers that one node's processes do not take leave some for other nodes. */
+/* Answers that processes of one node do not accept leave some for other nodes. */
 static void answers_of_a_node_leave_some_for_others(void **state)
 {
     struct side server, client;
@@ -455,10 +460,10 @@ static void many_links(void **state)
     TAILQ_FOREACH(l, &server.f->links, all)
         given += fill(&server, l);
     assert_in_range(given, 1, PER_LINK);
-    /* others have what they need, and there are enough of them */
+    /* other clients get their buffers */
     come(&client, &server, 1);
     talk(&client, &server, server.link, 50);
-    /* it is found dead by one of its links; all of them end, and nothing more is sent there */
+    /* one of its links detects the death; all of them end, and nothing more is sent */
     end_child(pid);
     until(&server, &client, RME_EV_LINK_DOWN, LINKS);
     assert_int_equal(server.error, -ECONNRESET);
@@ -471,7 +476,7 @@ static void many_links(void **state)
 
 /* ---- Transfers ---- */
 
-/* A write to a client's memory, and a packet behind it. */
+/* Writes to a client's memory, with a packet behind it. */
 static void write_to(struct side *server, struct rme_link *l, struct rme_xfer *x)
 {
     static uint8_t here[BYTES];
@@ -485,7 +490,7 @@ static void write_to(struct side *server, struct rme_link *l, struct rme_xfer *x
     ops->flush(server->f);
 }
 
-/* Those with a process that takes nothing do not end, and leave some for others. */
+/* Transfers with an unresponsive process do not complete, and leave some for others. */
 static void transfers_of_others(void **state)
 {
     static struct rme_xfer x[TRANSFERS], y;
@@ -518,7 +523,7 @@ static void transfers_of_others(void **state)
     as_at_the_start(&server);
 }
 
-/* ---- Who was given up ---- */
+/* ---- Dropped peers ---- */
 
 static void owe(struct side *server, unsigned vp, E4_Addr queue, uint64_t generation,
                 uint32_t number)
@@ -531,7 +536,7 @@ static void owe(struct side *server, unsigned vp, E4_Addr queue, uint64_t genera
     TAILQ_INSERT_TAIL(&server->f->owed, to, next);
 }
 
-/* How many of those to whom something is owed have that place, and nobody else is owed. */
+/* Returns how many owed reports have that address, and checks that there are no others. */
 static unsigned owed_to(const struct side *server, unsigned vp)
 {
     const struct elan_owed *to;
@@ -544,7 +549,7 @@ static unsigned owed_to(const struct side *server, unsigned vp)
     return n;
 }
 
-/* What cannot be told to one process is told to those behind it. */
+/* A report that cannot be sent to one process does not delay those to others. */
 static void owed_to_two(void **state)
 {
     struct side server, client;
@@ -560,7 +565,7 @@ static void owed_to_two(void **state)
     E4_Addr queue = l->queue;
     uint64_t generation = l->generation;
     fill(&server, l);
-    for (; l; l = after) { /* with BYEs that do not land, or are owed when there is no room */
+    for (; l; l = after) { /* with BYEs in flight, or owed for lack of buffers */
         after = TAILQ_NEXT(l, all);
         ops->link_disconnect(l, -ESHUTDOWN);
     }
@@ -583,7 +588,7 @@ static void owed_to_two(void **state)
 
 /* ---- Links that end in order ---- */
 
-/* A packet that the client's link would not send now. */
+/* Sends a packet that the client's link would not send now. */
 static void send_raw(struct side *client, enum elan_kind kind, uint32_t seq)
 {
     struct rme_link *l = client->link;
@@ -593,7 +598,7 @@ static void send_raw(struct side *client, enum elan_kind kind, uint32_t seq)
     assert_int_equal(elan_tx_alone(client->f, l->vp, l->queue, &p, NULL, NULL, 0), 0);
 }
 
-/* Who says that there is no such link may still write, if the link was used. */
+/* A peer that reports an unknown link may still write if the link was used. */
 static void nobody_on_a_used_link(void **state)
 {
     struct side server, client;
@@ -607,14 +612,14 @@ static void nobody_on_a_used_link(void **state)
     pass(&server, 100);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
     assert_int_equal(server.stats.value[RME_C_QUARANTINED], 1);
-    until(&client, &server, RME_EV_LINK_DOWN, 1); /* BYE has come */
+    until(&client, &server, RME_EV_LINK_DOWN, 1); /* BYE has arrived */
     until(&server, &client, RME_EV_LINK_DOWN, 1);
     assert_int_equal(server.error, -ECONNRESET);
     close_side(&client);
     as_at_the_start(&server);
 }
 
-/* Nor is a link that is ending over when its peer sends what it must not. */
+/* A link that is ending is not over when its peer sends an invalid packet, either. */
 static void broken_while_ending(void **state)
 {
     struct side server, client;
@@ -637,7 +642,7 @@ static void broken_while_ending(void **state)
 
 /* ---- Before the host's answer ---- */
 
-/* Two requests, of which the host has been told the first. */
+/* Makes two requests, the first of which was reported to the host. */
 static void two_requests(struct side *server, struct side *client, struct rme_link *l[2])
 {
     struct rme_event e;
@@ -655,8 +660,8 @@ static void two_requests(struct side *server, struct side *client, struct rme_li
     assert_non_null(l[1]);
 }
 
-/* Who asks for a link cannot end it before it has an answer: the host may be about to give it
- * in the very poll that takes what came. */
+/* A client cannot end its request before it is answered: the host may answer in the same
+ * poll. */
 static void nobody_before_the_answer(void **state)
 {
     struct side server, client;
@@ -683,7 +688,7 @@ static void nobody_before_the_answer(void **state)
     as_at_the_start(&server);
 }
 
-/* A link that is down when it is rejected is free then, too. */
+/* A link that is down when it is rejected is freed then, too. */
 static void rejected_when_it_is_down(void **state)
 {
     struct side server, client;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A process dies by SIGKILL at each step of what it does to others: sending messages, writing
- * and reading, setting off a chain in another process, being refused. The others live, nothing
- * is lost that was confirmed, nothing comes twice, and their contexts work as before.
+ * A process dies by SIGKILL at each step of its actions on others: sending messages, writing
+ * and reading, setting off a chain in another process, being refused. The others live,
+ * confirmed work is not lost, nothing arrives twice, and their contexts work as before.
  */
 #include "tests/elan4/bed.h"
 #include "tests/elan4/cases.h"
@@ -20,7 +20,7 @@
 enum { QUEUE_A, CHAIN_A, MEM_A, QUEUE_C, ACKED, CHAINED, VICTIM_PID };
 
 static const char *die;
-static _Atomic int *finished; /* victims that came to their end without meeting the step */
+static _Atomic int *finished; /* victims that ended without reaching the step */
 
 static bool dead(struct bed *b)
 {
@@ -29,7 +29,7 @@ static bool dead(struct bed *b)
     return pid && process_is_dead(pid);
 }
 
-/* Counts messages of a queue until there are none: they must be numbered from 1 on. */
+/* Takes a queue's messages until it is empty; if numbered they must be consecutive from 1. */
 static uint64_t drain(struct bed *b, uint64_t last, bool numbered, uint64_t want)
 {
     for (;;) {
@@ -44,7 +44,7 @@ static uint64_t drain(struct bed *b, uint64_t last, bool numbered, uint64_t want
     }
 }
 
-/* Until both survivors have noticed the death, and know what the victim had begun there. */
+/* Waits until both survivors have noticed the death and know the victim's work there. */
 static void both_know(struct bed *b)
 {
     const struct shm_head *seg = own_segment();
@@ -56,7 +56,8 @@ static void both_know(struct bed *b)
     meet(b, 3, 2);
 }
 
-/* Both survivors: takes messages while the victim lives, then checks and meets the third. */
+/* Runs in both survivors: takes messages while the victim lives, then checks, and synchronizes
+ * with the third. */
 static void survive(struct bed *b, bool numbered, int confirmed)
 {
     uint64_t got = 0;
@@ -86,7 +87,7 @@ static void send_one(struct bed *b, unsigned vp, E4_Addr queue, uint64_t number)
     CHECK(word_set(b, word, SOON));
 }
 
-/* The one that is written to, read, and whose chain sends messages to the third. */
+/* The process that is written and read, and whose chain sends messages to the third. */
 static void passive(struct bed *b)
 {
     setenv("EMUELAN4_REORDER", "0", 1);
@@ -97,7 +98,7 @@ static void passive(struct bed *b)
     E4_Event *ev = sdram_mem(b, 32);
     E4_Addr port = elan4_alloccq_space(b->ctx, 16, CQ_Size8K);
     E4_uint64 primed = E4_EVENT_INIT_VALUE(-32, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 16);
-    /* a message to the third, and the event is primed again */
+    /* send a message to the third process, and prime the event again */
     struct _E4_DMA64 d =
         dma(8, DMA_QueueWrite, vp_of(2, LOW), elan(b, msg), 0, 0, told(b, QUEUE_C));
     d.dma_typeSize |= RUN_DMA_CMD;
@@ -113,16 +114,16 @@ static void passive(struct bed *b)
     ev->ev_CopyDest = port;
     elan4_store64(primed, &ev->ev_CountAndType);
     memset(mem, 3, 1 << 20);
-    CHECK(elan4_block_inputter(b->ctx, 0) == 0); /* from here on all is ready */
+    CHECK(elan4_block_inputter(b->ctx, 0) == 0); /* ready for the victim */
     tell(b, MEM_A, elan(b, mem));
     tell(b, CHAIN_A, elan(b, ev));
     tell(b, QUEUE_A, elan(b, b->queue));
     survive(b, true, ACKED);
-    /* all works as before: the third sends and reads */
+    /* still works: the third process sends and reads */
     told(b, 20);
     for (uint64_t i = 0; i < 2 * SLOTS; i++) {
         char *m = queue_take(b, 64, SOON);
-        CHECK(m && memcmp(m, &i, sizeof(i)) == 0); /* and not what the dead one left */
+        CHECK(m && memcmp(m, &i, sizeof(i)) == 0); /* not remains of the dead one */
     }
     meet(b, 2, 2);
     bed_close(b);
@@ -143,7 +144,7 @@ static void third(struct bed *b)
     struct _E4_DMA64 d = dma(1 << 20, 0, b->vp, told(b, MEM_A), elan(b, mem), 0, elan(b, ev));
     ask_dma(b, 0, d);
     CHECK(word_set(b, word, SOON));
-    /* and the chain still sends, once */
+    /* the chain still sends, once */
     run_dma(b, dma(0, 0, vp_of(0, LOW), 0, 0, 0, told(b, CHAIN_A)));
     flush(b);
     CHECK(queue_take(b, 64, SOON));
@@ -152,7 +153,7 @@ static void third(struct bed *b)
     bed_close(b);
 }
 
-/* An address of that process where no memory is: its first pages never are. */
+/* Returns an unmapped address of that process: its first pages. */
 static E4_Addr nowhere(E4_Addr of)
 {
     return (of & ~((UINT64_C(1) << 48) - 1)) | 4096;
@@ -188,7 +189,7 @@ static void victim(struct bed *b)
         CHECK(word_set(b, word, SOON));
         atomic_store(&b->m->word[CHAINED], i);
         run_dma(b, dma(8, 0, vp_of(0, LOW), elan(b, mem), nowhere(told(b, MEM_A)), 0, 0));
-        flush(b); /* a trap of the other's */
+        flush(b); /* a trap of the other process */
     }
     atomic_fetch_add(finished, 1);
     kill(getpid(), SIGKILL);
@@ -203,7 +204,7 @@ static int death_at(const char *step, int k)
     return run_beds_kill(3, (bed_fn[]){passive, victim, third}, 1);
 }
 
-/* In a process of its own for each, as most of them wait most of the time. */
+/* Runs each in a process of its own, because they mostly wait. */
 static int deaths_at(const char *step)
 {
     static const int at[] = {1, 2, 3, 5, 12, 40};
@@ -225,7 +226,7 @@ static int deaths_at(const char *step)
         rc = 1;
     }
     int died = RUNS - atomic_load(finished);
-    rc |= died == 0; /* it must have been there once at least */
+    rc |= died == 0; /* at least one must have reached it */
     printf("# died %d times\n", died);
     return rc;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Each call of the library that can fail fails once, and each allocation of bmi_elan4 (memory,
- * a thread, a descriptor: CALL "allocation"):  test_faults [CALL [K]]
+ * a thread, a descriptor: CALL "allocation"): test_faults [CALL [K]]
  *
- * A process opens a server and a client, which connect, talk, write, read, measure what pieces
- * cost, and part. For each call by name, and each time K that it is made, a process of its own
- * does so with that one failing. Whatever becomes of it, nothing crashes or hangs; what did not
- * open says why in one line that names the error; and then the same process does all of it
- * again, and that works.
+ * A process opens a server and a client, which connect, exchange messages, write, read, measure
+ * the cost of pieces, and disconnect. For each call and each time K that it is made, a separate
+ * process makes that one fail. The process must not crash or hang; a failed open gives the
+ * reason in one line with the error; and the same process then does everything again with
+ * success.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@
 
 #define PIECES  3
 #define EACH    3000
-#define PATIENT 60000 /* ms, for a part of it whose outcome may be that nothing comes */
+#define PATIENT 60000 /* ms, for a step that may end without an event */
 #define LIMIT_S 300
 #define MANY    500 /* more calls of a name than there are */
 #define AT_ONCE "elan_quarantine_ms=0,elan_drain_timeout_ms=50"
@@ -34,13 +34,13 @@ static const char *const call_name[] = {
 #undef X
         "allocation",
 };
-#define ALLOCATION EMU4_CALL_COUNT /* behind those of the library */
+#define ALLOCATION EMU4_CALL_COUNT /* behind the library's calls */
 #define CALLS      (ALLOCATION + 1)
 
-/* How the process of one fault ends; with anything else it was not by itself. */
+/* Exit statuses of the process of one fault; others mean that it did not end by itself. */
 enum { WELL = 40, FAILED_FIRST, NOT_REACHED, NO_REASON, NOT_AGAIN };
 
-static char reason[400]; /* the last thing that was said of what is wrong */
+static char reason[400]; /* last error line */
 static bool talkative;
 
 static void listen_to(void *arg, enum rme_log_level level, const char *format, ...)
@@ -60,7 +60,7 @@ static void listen_to(void *arg, enum rme_log_level level, const char *format, .
         printf("  %s\n", line);
 }
 
-/* What the host has allocated before. */
+/* Prepares the objects that the host allocates. */
 static void prepare(struct side *s, const char *listen)
 {
     const struct rme_option_row *tables[] = {rme_engine_options, ops->options};
@@ -120,7 +120,7 @@ static void look(struct side *s)
     ops->flush(s->f);
 }
 
-/* False: the link has ended, or nothing comes. */
+/* Returns false if the link has ended, or no event comes. */
 static bool comes(struct side *a, struct side *b, enum rme_event_type type, int count)
 {
     uint64_t end = rme_now() + PATIENT;
@@ -134,7 +134,7 @@ static bool comes(struct side *a, struct side *b, enum rme_event_type type, int 
     return true;
 }
 
-/* All that they do with each other. */
+/* Runs the whole exchange. */
 static bool talk(struct side *server, struct side *client, const struct rme_addr *addr)
 {
     static uint8_t here[PIECES * EACH], there[PIECES * EACH];
@@ -170,7 +170,7 @@ static bool talk(struct side *server, struct side *client, const struct rme_addr
     y.tx = ops->tx_get(client->link);
     if (!y.tx)
         return false;
-    memset(y.tx, 0, 3000); /* of several packets */
+    memset(y.tx, 0, 3000); /* several packets */
     y.tx_length = 3000;
     ops->xfer(client->link, &y);
     ops->flush(client->f);
@@ -179,7 +179,7 @@ static bool talk(struct side *server, struct side *client, const struct rme_addr
            memcmp(here, there, sizeof(here)) == 0;
 }
 
-/* No links are left. */
+/* Ends all links. */
 static void part_all(struct side *server, struct side *client)
 {
     struct side *both[] = {server, client};
@@ -202,7 +202,8 @@ static void part_all(struct side *server, struct side *client)
     }
 }
 
-/* Everything once, with the k-th allocation failing, 0: none. `opened`: both sides were. */
+/* Runs everything once, with the k-th allocation failing (0: none). `opened`: both sides
+ * were. */
 static bool once(bool *opened, unsigned long k)
 {
     struct rme_piece_costs costs;
@@ -253,7 +254,7 @@ static int with_fault(int call, int k)
     return !again ? NOT_AGAIN : first ? WELL : FAILED_FIRST;
 }
 
-/* A process with one fault: how it ended; below 0: it was killed. */
+/* Runs a process with one fault; returns its exit status, below 0 if it was killed. */
 static int run(int call, int k)
 {
     int st;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Several processes at work: with one stopped, with lists, with many clients, with threads. */
+/* Several processes at work: with a stopped one, with lists, with many clients, with
+ * threads. */
 #include "tests/elan4/bed.h"
 #include "tests/elan4/cases.h"
 #include "tests/elan4/gate.h"
@@ -13,7 +14,7 @@
 #define SOON 60000
 #define BIG  (4u << 20)
 
-/* Memory to read and write, and an event that sends a message back; then it is stopped. */
+/* Provides memory to read and write, and an event that answers by a message; then stops. */
 static void passive(struct bed *b)
 {
     bed_open(b, LOW);
@@ -42,7 +43,7 @@ static void active(struct bed *b)
     pid_t other = (pid_t)told(b, 2);
     volatile E4_uint64 *word = main_mem(b, 64);
     E4_Event *ev = word_event(b, word, 1);
-    /* it knows us before it is stopped */
+    /* make it greet us before it stops */
     E4_uint64 one = 0;
     run_dma(b, dma(8, 0, vp_of(1, LOW), elan(b, &one), told(b, 0) + BIG, elan(b, ev), 0));
     flush(b);
@@ -76,7 +77,7 @@ static int stopped(void)
 
 enum { FROM, CLAIMED, KEPT, LATE, OVER };
 
-/* Somebody else's lock is kept by one that has no processor. */
+/* A process without a processor holds another's lock. */
 static void keeper(struct bed *b)
 {
     bed_open(b, LOW);
@@ -124,13 +125,13 @@ static void reader(struct bed *b)
     tell(b, OVER, 1);
 }
 
-/* Who moves the data of somebody else's DMA may have to wait to write that down. */
+/* A process that moves data of another one's DMA may have to wait before recording it. */
 static int lock_is_kept(void)
 {
     return run_beds(2, (bed_fn[]){reader, keeper});
 }
 
-/* Takes its own lock, so that others are refused, until word `until` says otherwise. */
+/* Holds its own lock, so that others are refused, until word `until` is set. */
 static void refuse_all(struct bed *b, int mine, int until)
 {
     bed_open(b, LOW);
@@ -159,7 +160,7 @@ static void refuses_to_the_end(struct bed *b)
 
 static void reads_from_both(struct bed *b)
 {
-    setenv("EMUELAN4_REORDER", "0", 1); /* nothing else wakes the thread that tries again */
+    setenv("EMUELAN4_REORDER", "0", 1); /* nothing else wakes the thread that retries */
     bed_open(b, LOW);
     E4_CmdQ *later = elan4_alloc_cmdq(b->ctx, CQ_Size1K, CQ_EnableAllBits, NULL);
     CHECK(later);
@@ -175,7 +176,7 @@ static void reads_from_both(struct bed *b)
         cq[i]->cmdq_flush(cq[i]);
     }
     tell(b, 3, 1);
-    CHECK(word_set(b, word[0], SOON)); /* though the other queue is stalled still */
+    CHECK(word_set(b, word[0], SOON)); /* while the other queue is still stalled */
     CHECK(mem[0] == 7 && mem[64] == 0);
     tell(b, 4, 1);
     CHECK(word_set(b, word[1], SOON));
@@ -183,13 +184,13 @@ static void reads_from_both(struct bed *b)
     tell(b, 5, 1);
 }
 
-/* A queue whose target refuses holds back no other queue. */
+/* A queue whose target refuses does not block other queues. */
 static int each_queue_is_tried(void)
 {
     return run_beds(3, (bed_fn[]){reads_from_both, refuses_for_a_while, refuses_to_the_end});
 }
 
-/* Lists of many pieces: one event counts them, one message tells the other of all. */
+/* Lists of many pieces: one event counts them, one message reports them. */
 #define PIECE 64
 static const int lists[] = {1, 2, 16, 300, 4096};
 
@@ -240,8 +241,8 @@ static int one_event_for_a_list(void)
     return run_beds(2, (bed_fn[]){list_target, list_source});
 }
 
-/* One server, many clients on four nodes, each with its own context: every request is answered.
- */
+/* One server, and many clients on four nodes, each with its own context: every request is
+ * answered. */
 #define CLIENTS 31
 #define ASKED   10
 
@@ -299,8 +300,8 @@ static int many_clients(void)
     return run_beds(CLIENTS + 1, fn);
 }
 
-/* With nothing to do, nobody wakes up. What one was still doing when the other one slept may
- * have woken that, whose answer wakes the first: not more often than there are rounds. */
+/* Idle processes do not wake up. Remaining work of one may have woken the other, whose answer
+ * wakes the first: at most once per round. */
 #define IDLE_ROUNDS 6
 static void idle_one(struct bed *b)
 {
@@ -330,8 +331,8 @@ static int idle(void)
     return run_beds(2, (bed_fn[]){idle_one, idle_one});
 }
 
-/* Threads of one process, each with a queue of its own, to themselves and to another process.
- */
+/* Threads of one process, each with its own queue, send to themselves and to another
+ * process. */
 #define THREADS 4
 struct worker {
     struct bed *b;
@@ -388,7 +389,7 @@ static void threads_one(struct bed *b)
     }
     meet(b, 0, 2);
     bed_close(b);
-    bed_open(b, LOW); /* once more from the start */
+    bed_open(b, LOW); /* open again */
     bed_close(b);
 }
 
@@ -406,7 +407,7 @@ static int threads(void)
     return run_beds(2, (bed_fn[]){threads_one, threads_two});
 }
 
-/* The first of it is SDRAM of its parent's interface. */
+/* The memory begins with SDRAM of its parent's interface. */
 static void has_main_memory(void)
 {
     char own[64];
@@ -420,7 +421,7 @@ static void has_main_memory(void)
     elan4_fini(ctx);
 }
 
-/* A child has no network interface of its parent's, and may have its own. */
+/* A child has no network interface of its parent's, and may open its own. */
 static void forks(struct bed *b)
 {
     bed_open(b, LOW);
@@ -442,11 +443,11 @@ static int forked_child(void)
     return run_beds(1, (bed_fn[]){forks});
 }
 
-/* ---- Very many that are refused ---- */
+/* ---- Many refused packets ---- */
 
-#define REFUSED 6000 /* more than wait in a table */
+#define REFUSED 6000 /* more than a table holds */
 
-/* Takes nothing until it is asked to, or killed. */
+/* Refuses everything until told otherwise, or killed. */
 static void refuses(struct bed *b)
 {
     bed_open(b, LOW);
@@ -461,13 +462,13 @@ static void refuses(struct bed *b)
         CHECK(mem[64 * i] == 7);
 }
 
-/* Writes to it, and what it sends to itself meanwhile: neither a flush nor a poll stays. */
+/* Writes to it, and sends to itself meanwhile: neither a flush nor a poll blocks. */
 static E4_Event *write_refused(struct bed *b, volatile E4_uint64 *word)
 {
     unsigned char *mem = malloc(64);
     E4_Addr to = told(b, 0);
 
-    alarm(2 * SOON / 1000); /* whoever hangs fails */
+    alarm(2 * SOON / 1000); /* ends a hang */
     bed_queue(b, 64);
     memset(mem, 7, 64);
     E4_Event *ev = word_event(b, word, REFUSED);
@@ -497,7 +498,7 @@ static void is_refused(struct bed *b)
     meet(b, 1, 2);
 }
 
-/* The engine's thread hears of the death, though all of what waits is due again and again. */
+/* The engine's thread notices the death while all waiting work is retried. */
 static void is_left(struct bed *b)
 {
     bed_open(b, LOW);

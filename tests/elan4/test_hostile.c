@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * A process that may map the others' segments writes anything into their state. They may lose
- * messages or wait in vain; they do not crash, and when it is gone a new pair works.
- */
+/* A process that may map others' segments overwrites their state at random. They may lose
+ * messages or wait forever, but must not crash, and when it is gone a new pair works. */
 #include "tests/elan4/bed.h"
 #include "tests/elan4/cases.h"
 
@@ -24,7 +22,7 @@ static uint64_t next_random(void)
     return random_state ^= random_state << 17;
 }
 
-/* A segment of another process, all of it writable; NULL when it has none. */
+/* Maps a process's segment writable; NULL if it has none. */
 static struct shm_head *map_segment(int pid)
 {
     char path[300], link[100];
@@ -41,7 +39,7 @@ static struct shm_head *map_segment(int pid)
         if (strncmp(link, own, strlen(own)) != 0)
             continue;
         int fd = open(path, O_RDWR);
-        CHECK(ftruncate(fd, 4096) < 0); /* nobody can take the memory away under others */
+        CHECK(ftruncate(fd, 4096) < 0); /* truncation must fail */
         void *at = mmap(NULL, sizeof(*seg), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         CHECK(at != MAP_FAILED);
         seg = at;
@@ -52,7 +50,7 @@ static struct shm_head *map_segment(int pid)
     return seg;
 }
 
-/* Both send and take what comes, without believing anything, for so many rounds. */
+/* Both send and take messages, without checking contents, for a number of rounds. */
 static void victim(struct bed *b)
 {
     setenv("EMUELAN4_LOCK_MS", "20", 1);
@@ -71,7 +69,7 @@ static void victim(struct bed *b)
         run_dma(b, dma(4096, 0, b->vp, elan(b, mem), elan(b, mem + 8192), elan(b, ev), 0));
         flush(b);
         word_set(b, word, 1);
-        /* its own pointers may have been changed as well: it sets them up once more */
+        /* restore the queue's pointers, which may have been changed as well */
         b->queue->q_fptr = b->first;
         b->queue->q_control = E4_InputQueueControl(b->first, b->last, 64);
         elan4_store64(b->first, &b->queue->q_bptr);
@@ -116,7 +114,7 @@ static void hostile(struct bed *b)
         case 6:
             at = (size_t)((char *)c->route - (char *)s), span = 4 * 64;
             break;
-        default: /* anywhere at all */
+        default: /* anywhere in the segment */
             at = 0, span = sizeof(*s) - 8;
         }
         uint64_t v = next_random();
@@ -146,7 +144,7 @@ static int scribbled(void)
     return rc;
 }
 
-/* What is in the registry is not believed either. */
+/* The registry's contents are validated, too. */
 static void registry_one(struct bed *b)
 {
     char path[300];
@@ -163,7 +161,7 @@ static void registry_one(struct bed *b)
         int32_t who[2] = {round % 2 ? getpid() : 1, (int32_t)(next_random() % 8)};
         memcpy(&rec[2], who, 8);
         CHECK(pwrite(fd, rec, sizeof(rec), LOW * 64) == sizeof(rec));
-        /* held by somebody, so that it counts */
+        /* in use, so that it counts */
         run_dma(b, dma(8, 0, vp_of(1, LOW), elan(b, mem), elan(b, mem), 0, 0));
         flush(b);
         usleep(1000);

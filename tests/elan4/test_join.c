@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Joining the network and leaving it, and both ways of meeting, between processes: contexts
- * come back whatever ends their owners, messages find their queue, sleepers wake.
- */
+/* Joining and leaving the network, and both kinds of bootstrap, between processes: contexts are
+ * freed however their owners end, messages reach their queue, sleepers wake. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -32,7 +30,7 @@ struct member {
     struct bmi_elan4_card card;
 };
 
-/* The log may lie in the emulation's own folder. */
+/* The log may be in the emulation's own folder. */
 static const char *folder(void)
 {
     return getenv("EMUELAN4_DIR");
@@ -72,7 +70,7 @@ static void leave(struct member *me)
     bmi_elan4_nic_close(me->nic);
 }
 
-/* Sends our card to a queue, and waits until it is there. */
+/* Sends own connection information to a queue and waits for delivery. */
 static void greet(struct member *me, unsigned vp, uint64_t queue)
 {
     uint8_t *out = bmi_elan4_main(me->nic, 64, BMI_ELAN4_CARD_BYTES);
@@ -91,7 +89,7 @@ static void greet(struct member *me, unsigned vp, uint64_t queue)
     elan4_freeElan(me->nic->alloc, ev);
 }
 
-/* Waits for a card; asleep half of the times. */
+/* Waits for connection information, sleeping in half of the cases. */
 static struct bmi_elan4_card hear(struct member *me, bool asleep)
 {
     struct bmi_elan4_card c;
@@ -111,7 +109,7 @@ static struct bmi_elan4_card hear(struct member *me, bool asleep)
     return c;
 }
 
-/* ---- straight to the queue, whose address the client was told beforehand ---- */
+/* ---- directly to the queue, whose address the client knows ---- */
 
 static void native_server(struct bed *b)
 {
@@ -153,7 +151,7 @@ static void native_client(struct bed *b)
     meet(b, 1, CLIENTS + 1);
 }
 
-/* ---- a temporary TCP connection first ---- */
+/* ---- by a temporary TCP connection ---- */
 
 static void tcp_server(struct bed *b)
 {
@@ -205,7 +203,7 @@ static void tcp_client(struct bed *b)
     leave(&me);
 }
 
-/* ---- contexts come back ---- */
+/* ---- contexts are freed ---- */
 
 static void crowd(struct bed *b)
 {
@@ -213,7 +211,7 @@ static void crowd(struct bed *b)
     char why[200] = "";
     int n = 0;
 
-    /* one process may have several contexts; all that clients may have, and none more */
+    /* one process may have several contexts: all of the clients', and no more */
     while (n < 4 && try_join(&many[n], BMI_ELAN4_CLIENT) == 0) {
         CHECK(many[n].nic->context == LOW + 1 + n);
         n++;
@@ -222,7 +220,7 @@ static void crowd(struct bed *b)
     CHECK(try_join(&me, LOW + 2) == -EBUSY);
     leave(&many[1]);
     CHECK(try_join(&me, BMI_ELAN4_CLIENT) == 0);
-    CHECK(me.nic->context == LOW + 2); /* the one that came back */
+    CHECK(me.nic->context == LOW + 2); /* the freed one */
     leave(&me);
     leave(&many[0]);
     leave(&many[2]);
@@ -234,7 +232,7 @@ static void crowd(struct bed *b)
             bmi_elan4_inbox_arm(me.inbox);
         leave(&me);
     }
-    /* memory comes back in whatever order it is given */
+    /* memory is freed in any order */
     for (int i = 0; i < 300; i++) {
         join(&many[i % 3], BMI_ELAN4_CLIENT);
         if (i >= 2)
@@ -242,13 +240,13 @@ static void crowd(struct bed *b)
     }
     leave(&many[(300 - 1) % 3]);
     leave(&many[(300 - 2) % 3]);
-    /* a process that does not keep to the log has the first one */
+    /* a process that ignores the log has the first one */
     bed_open(b, LOW + 1);
     join(&me, BMI_ELAN4_CLIENT);
     CHECK(me.nic->context == LOW + 2);
     leave(&me);
     bed_close(b);
-    /* a node that takes no part */
+    /* a node outside of the range */
     struct bmi_elan4_nic_config config = {.range = {5, 6, LOW, LOW + 3},
                                           .folder = folder(),
                                           .context = BMI_ELAN4_CLIENT,
@@ -274,7 +272,7 @@ static void heir(struct bed *b)
     int context = (int)told(b, 0);
     uint64_t end = now_ms() + 60000;
 
-    for (;;) { /* on the victim's node; it may still be alive */
+    for (;;) { /* on the victim's node; the victim may still be alive */
         join(&me, BMI_ELAN4_CLIENT);
         if (me.nic->context == context)
             break;
@@ -285,13 +283,13 @@ static void heir(struct bed *b)
     leave(&me);
 }
 
-/* Between the victim and the next process of its node. */
+/* Is between the victim and the next process of its node. */
 static void bystander(struct bed *b)
 {
     (void)b;
 }
 
-/* ---- folders that others use ---- */
+/* ---- shared folders ---- */
 
 static int in_folder(const char *name)
 {
@@ -303,7 +301,7 @@ static int in_folder(const char *name)
     return fd;
 }
 
-/* It cannot join: what it says about it has both words, and comes within a second. */
+/* Checks that joining fails with one line that has both words, within a second. */
 static void refused_with(const char *word, const char *other)
 {
     char text[1000] = "";
@@ -329,7 +327,7 @@ static void refused_with(const char *word, const char *other)
     close(saved);
 }
 
-/* Has the folder as a process of version 6 has it, until it is told to leave. */
+/* Holds the folder like a process of version 6, until told to leave. */
 static void of_another_version(struct bed *b)
 {
     int fd = in_folder("version");
@@ -350,14 +348,14 @@ static void of_this_version(struct bed *b)
     refused_with("version 6", "EMUELAN4_DIR");
     tell(b, 1, 1);
     told(b, 2);
-    join(&me, BMI_ELAN4_CLIENT); /* what was left there is in nobody's way */
+    join(&me, BMI_ELAN4_CLIENT); /* remains there do not disturb */
     snprintf(own, sizeof(own), "%u\n", EMU4_VERSION);
     CHECK(pread(in_folder("version"), text, sizeof(text) - 1, 0) > 0);
     CHECK(strcmp(text, own) == 0);
     leave(&me);
 }
 
-/* Owns context 3 of node 2 as the first versions did, until it is told to leave. */
+/* Owns context 3 of node 2 like the first versions, until told to leave. */
 static void of_the_first_version(struct bed *b)
 {
     struct emu4_record r = {.magic = EMU4_MAGIC, .pid = getpid()};
@@ -367,7 +365,7 @@ static void of_the_first_version(struct bed *b)
     CHECK(pwrite(fd, &r, sizeof(r), l.l_start) == sizeof(r) && fcntl(fd, F_SETLK, &l) == 0);
     tell(b, 0, (uint64_t)getpid());
     told(b, 1);
-    l.l_type = F_UNLCK; /* as when it is killed: what it wrote stays there */
+    l.l_type = F_UNLCK; /* like a killed process: its record stays */
     CHECK(fcntl(fd, F_SETLK, &l) == 0);
     tell(b, 2, 1);
 }
@@ -395,7 +393,7 @@ static int a_folder_of_the_first_version(void)
     return run_beds(2, (bed_fn[]){of_the_first_version, beside_the_first_version});
 }
 
-/* Many who are new in a folder at once: each joins. */
+/* Many processes start in a new folder at once: each joins. */
 static void newcomer(struct bed *b)
 {
     struct member me;

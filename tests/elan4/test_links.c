@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * What is peculiar to links over Elan4: meeting by the address of a queue, refusals, long lists
- * with one notification, peers that are killed, and rubbish in the queue.
- */
+/* Peculiarities of links over Elan4: bootstrap by a queue's address, refusals, long lists with
+ * one notification, killed peers, and invalid packets in the queue. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -18,7 +16,7 @@
 #include "tests/elan4/sides.h"
 #include "tests/ports/ports.h"
 
-/* A server that nobody gave a port says where its queue is, and is met there. */
+/* A server without a TCP port logs its queue's address, by which clients connect. */
 static void met_at_the_queue(void **state)
 {
     struct side server, client;
@@ -36,7 +34,7 @@ static void met_at_the_queue(void **state)
     close_side(&server);
 }
 
-/* `why`: a word of what is told beside the error, or NULL: nothing. */
+/* Checks that connecting fails. `why`: a word of the reason, or NULL: no reason is given. */
 static void refusal(struct side *server, const char *uri, const char *options, int error,
                     const char *why)
 {
@@ -65,8 +63,8 @@ static void refusals(void **state)
     refusal(&server, "elan4://99:2", "", -EHOSTUNREACH, "elan_nodes"); /* there are 64 */
     snprintf(text, sizeof(text), "0:9=0x40,%s", said);
     setenv("BMI_ELAN4_SERVER_ADDR", text, 1);
-    refusal(&server, "elan4://0:9", "", -ECONNREFUSED, NULL); /* nobody has it */
-    /* a client is no server, though it has a queue */
+    refusal(&server, "elan4://0:9", "", -ECONNREFUSED, NULL); /* an unused context */
+    /* a client does not accept connections, though it has a queue */
     open_side(&other, NULL, "");
     snprintf(text, sizeof(text), "0:3=0x%s", strchr(said, 'x') + 1);
     setenv("BMI_ELAN4_SERVER_ADDR", text, 1);
@@ -78,7 +76,7 @@ static void refusals(void **state)
     close_side(&server);
 }
 
-/* Who calls a process that is not there again and again has one packet under way to it. */
+/* Repeated requests to a missing process have one packet in flight. */
 static void nobody_answers(void **state)
 {
     struct side client;
@@ -99,7 +97,7 @@ static void nobody_answers(void **state)
     close_side(&client);
 }
 
-/* A HELLO that has not landed is known to be one to that owner of the context. */
+/* An undelivered HELLO is accounted to that owner of the context. */
 static void hello_knows_whom_it_greets(void **state)
 {
     struct side server, client;
@@ -119,8 +117,8 @@ static void hello_knows_whom_it_greets(void **state)
     close_side(&server);
 }
 
-/* A server with a desk, whose queue the network does not reach, and a client that has begun to
- * greet it. */
+/* Opens a server with a bootstrap server but an unreachable queue, and a client that has begun
+ * the handshake. */
 static void open_apart(struct side *server, struct side *client)
 {
     static int port;
@@ -146,8 +144,8 @@ static void until_greeting(struct side *server, struct side *client)
     }
 }
 
-/* Time passes until the client's link is down: how much. No time passes while a desk is called,
- * which takes as long as the machine likes. */
+/* Lets time pass until the client's link is down; returns how much. The clock stands still
+ * during bootstrap queries, which take real time. */
 static uint64_t until_down(struct side *client, struct side *server, int count)
 {
     uint64_t end = guard_ms() + PATIENCE_MS, passed = 0;
@@ -166,8 +164,8 @@ static uint64_t until_down(struct side *client, struct side *server, int count)
     return passed;
 }
 
-/* The desk answers and the queue takes nothing: that is said soon, however often it is tried,
- * with one packet under way; and when there is a way it is taken. */
+/* The bootstrap server answers but the queue is unreachable: this is reported soon, after
+ * retries with one packet in flight; once reachable the queue is used. */
 static void no_way_to_the_queue(void **state)
 {
     struct side server, client;
@@ -194,7 +192,7 @@ static void no_way_to_the_queue(void **state)
     close_side(&server);
 }
 
-/* A server that does not run does not answer at its desk, either: it is waited for. */
+/* The bootstrap server of a stopped process does not answer, either: the client waits. */
 static void a_server_that_is_stopped(void **state)
 {
     struct side server, client;
@@ -212,7 +210,7 @@ static void a_server_that_is_stopped(void **state)
     close_side(&server);
 }
 
-/* Without a descriptor to ask with, or to reach the server by, nobody is waited for. */
+/* Without a descriptor for the query, or for reaching the server, the client does not wait. */
 static void no_descriptor_to_ask_with(void **state)
 {
     struct side server, client;
@@ -235,8 +233,8 @@ static void no_descriptor_to_ask_with(void **state)
     close_side(&server);
 }
 
-/* The server goes when its queue has taken HELLO, or before; another process has its place. The
- * client is told soon, not after the time that the host gives a connection. */
+/* The server goes after its queue has accepted HELLO, or before; another process takes its
+ * place. The client gets an error soon, not after the host's timeout. */
 static void another_server_is_met(bool taken)
 {
     struct side server, client;
@@ -276,9 +274,11 @@ static void another_server_after_a_request(void **state)
     another_server_is_met(true);
 }
 
-/* However many pieces a list has: one event here, one there, and all data before it. Of the
- * network each takes two packets, one that tells the peer and one that tells us, and two events
- * that send them, each with a command and one that fills up its block. */
+/*
+ * For a list of any length: one event here, one there, behind all data. In the network the
+ * notification takes two packets, one to the peer and one to us, and two events that send them,
+ * each with a command and one that fills its block.
+ */
 static void lists(void **state)
 {
     enum { MOST = 4096, EACH = 24 };
@@ -291,8 +291,8 @@ static void lists(void **state)
     (void)state;
     open_pair(&server, &client, "", "");
     assert_int_equal(ops->reg(server.f, there, sizeof(there), RME_ACCESS_REMOTE_WRITE, &mr), 0);
-    assert_int_not_equal(mr.lkey, 0); /* the other is, where addresses are the process's */
-    for (int i = 0; i < 200; i++) {   /* what the connection still has to say */
+    assert_int_not_equal(mr.lkey, 0); /* the other key is 0 where addresses are the process's */
+    for (int i = 0; i < 200; i++) {   /* let the connection send its remaining packets */
         poll_side(&client);
         poll_side(&server);
     }
@@ -308,7 +308,7 @@ static void lists(void **state)
                 here[i] = (uint8_t)(i * 7 + n);
                 there[i] = (uint8_t)(i * 11 + n);
             }
-            for (uint32_t i = 0; i < n; i++) { /* of the odd places there, backwards here */
+            for (uint32_t i = 0; i < n; i++) { /* to the odd places there, in reverse order */
                 seg[i] = (struct rme_lseg){here + (size_t)(n - 1 - i) * EACH, EACH / 2, 0};
                 piece[i] = (struct rme_piece){(uintptr_t)there + (size_t)i * EACH + 5, mr.rkey,
                                               &seg[i], 1};
@@ -348,8 +348,8 @@ static void lists(void **state)
     close_side(&server);
 }
 
-/* A client of that node, which dials; up: until it has a link, else until the server's queue
- * has taken its request. `says` is the generation that it claims, or 0 for its own. */
+/* Opens a client of that node, which connects. `up`: waits for its link, else until the
+ * server's queue has its request. `says`: generation that it claims, or 0 for its own. */
 static void open_at(const char *node, struct side *client, bool up, uint64_t says)
 {
     setenv("EMUELAN4_NODE", node, 1);
@@ -366,7 +366,7 @@ static void open_at(const char *node, struct side *client, bool up, uint64_t say
     }
 }
 
-/* The same in a process that is killed then. */
+/* Does the same in a process that is then killed. */
 static void die_at(const char *node, struct side *server, bool up, uint64_t says)
 {
     struct side client;
@@ -384,8 +384,8 @@ static void die_at(const char *node, struct side *server, bool up, uint64_t says
     assert_true(WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL);
 }
 
-/* A client is killed with messages on their way to it; its context's next owner hears nothing
- * of them. */
+/* A client is killed with messages in flight to it; the next owner of its context does not get
+ * them. */
 static void killed_client(void **state)
 {
     struct side server, client;
@@ -396,7 +396,7 @@ static void killed_client(void **state)
         memset(server.count, 0, sizeof(server.count));
         die_at("0", &server, true, 0);
         uint64_t again = 0, end = guard_ms() + PATIENCE_MS;
-        while (!server.count[RME_EV_LINK_DOWN]) { /* its death may be seen a moment later */
+        while (!server.count[RME_EV_LINK_DOWN]) { /* its death may be noticed a moment later */
             assert_true(guard_ms() < end);
             if (guard_ms() >= again) {
                 say(&server, "of a former life");
@@ -422,8 +422,8 @@ static void killed_client(void **state)
     close_side(&server);
 }
 
-/* A client of another node is killed when nothing is under way to it, or before the server has
- * looked at its request; whoever has its context next, and connects, shows that it is dead. */
+/* A client of another node is killed when nothing is in flight to it, or before the server has
+ * polled its request. The next owner of its context proves its death by connecting. */
 static void a_client_has_a_successor(bool up, uint64_t says)
 {
     struct side server, client;
@@ -435,7 +435,7 @@ static void a_client_has_a_successor(bool up, uint64_t says)
         poll_side(&server);
     open_at("1", &client, false, 0); /* in the same context */
     until(&client, &server, RME_EV_LINK_UP, 1);
-    clock_stop(); /* it is not waited for */
+    clock_stop(); /* without a timeout */
     until(&server, &client, RME_EV_LINK_DOWN, 1);
     clock_run();
     assert_int_equal(server.error, -ECONNRESET);
@@ -444,7 +444,8 @@ static void a_client_has_a_successor(bool up, uint64_t says)
     say(&server, "of this one");
     until(&client, &server, RME_EV_RECV, 1);
     assert_string_equal(client.text, "of this one");
-    elan_owners_before(server.f, server.link->vp, server.link->generation); /* not itself */
+    /* not this generation itself */
+    elan_owners_before(server.f, server.link->vp, server.link->generation);
     assert_false(server.f->died);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 1);
     assert_true(server.f->owner[server.link->vp].generation == client.f->nic->generation);
@@ -453,8 +454,8 @@ static void a_client_has_a_successor(bool up, uint64_t says)
     close_side(&server);
 }
 
-/* A client of another node is killed when all has landed and the host can send nothing to it: a
- * look finds it out. One that lives takes no notice. */
+/* A client of another node is killed when everything is delivered and the host cannot send to
+ * it: a probe detects this. A live client is not affected by probes. */
 static void a_look_finds_who_died_with_nothing_under_way(void **state)
 {
     struct side server, client;
@@ -477,7 +478,7 @@ static void a_look_finds_who_died_with_nothing_under_way(void **state)
         poll_side(&server);
     for (uint64_t end = guard_ms() + PATIENCE_MS; !server.count[RME_EV_LINK_DOWN];) {
         assert_true(guard_ms() < end);
-        ops->link_probe(dead); /* its death may be seen a moment later */
+        ops->link_probe(dead); /* its death may be noticed a moment later */
         poll_side(&server);
         clock_step(10);
     }
@@ -500,15 +501,15 @@ static void a_successor_of_one_that_asked(void **state)
     a_client_has_a_successor(false, 0);
 }
 
-/* What a process says of itself harms none that has its context later. */
+/* A process's false generation does not harm the next owner of its context. */
 static void successor_of_a_liar_has_its_place(void **state)
 {
     (void)state;
     a_client_has_a_successor(true, UINT64_MAX);
 }
 
-/* Anybody may write into the queue: what cannot be is dropped, or ends a link, and others
- * live. */
+/* Any process may write to the queue: invalid packets are dropped or end a link, and other
+ * links stay. */
 static void rubbish(void **state)
 {
     static const struct bmi_elan4_range range = {0, 63, 2, 65};
@@ -565,8 +566,8 @@ static void rubbish(void **state)
     close_side(&server);
 }
 
-/* Who wants a buffer of a link that is up is told, and looked for each millisecond; on one that
- * ends, or is down before the host has been told so, nobody waits for one. */
+/* A wait for a buffer of an up link is polled each millisecond. On a link that ends, or is down
+ * before this is reported, no wait is possible. */
 static void a_buffer_of_a_link_that_ends(void **state)
 {
     struct side server, client;
@@ -579,7 +580,7 @@ static void a_buffer_of_a_link_that_ends(void **state)
     assert_int_equal(client.f->wanting, 0);
     assert_null(ops->tx_get(client.link));
     assert_int_equal(client.f->wanting, 0);
-    elan_link_dead(server.link); /* as a probe finds it, outside of a poll */
+    elan_link_dead(server.link); /* like a probe, outside of a poll */
     assert_null(ops->tx_get(server.link));
     assert_int_equal(server.f->wanting, 0);
     until(&server, &client, RME_EV_LINK_DOWN, 1);
@@ -590,9 +591,8 @@ static void a_buffer_of_a_link_that_ends(void **state)
 
 /* ---- Sleeping ---- */
 
-/* What another thread posts during a sleep without a limit, and what does not go at once: there
- * are no more of the packets that may be on their way, or of the link's buffers.  That they
- * have landed is found by looking. */
+/* Another thread posts during a sleep without a timeout, and its packet is not sent at once for
+ * lack of packets in flight or of the link's buffers. Only polling detects their delivery. */
 static void what_does_not_go_at_once_ends_a_sleep(void **state)
 {
     const char *options[] = {"", "elan_tx_buffers=64,elan_tx_per_link=8"};
@@ -617,7 +617,7 @@ static void what_does_not_go_at_once_ends_a_sleep(void **state)
         }
         assert_int_equal(TAILQ_EMPTY(&client.f->dirty), few);
         assert_int_equal(client.f->wanting, few);
-        alarm(PATIENCE_MS / 1000); /* nothing else ends it */
+        alarm(PATIENCE_MS / 1000); /* nothing else ends the sleep */
         ops->wait(client.f, -1);
         alarm(0);
         until(&server, &client, RME_EV_RECV, i);
@@ -630,9 +630,9 @@ static void what_does_not_go_at_once_ends_a_sleep(void **state)
 
 /* ---- Leaving ---- */
 
-static unsigned slept; /* before somebody began to leave */
+static unsigned slept; /* before leaving began */
 
-/* Takes packets again when the one that leaves has looked for them a few times. */
+/* Accepts packets again after the leaving side has polled for their delivery a few times. */
 static void *listen_again(void *arg)
 {
     struct side *server = arg;
@@ -642,8 +642,8 @@ static void *listen_again(void *arg)
     return elan4_block_inputter(server->f->nic->ctx, 0) == 0 ? NULL : arg;
 }
 
-/* Who leaves stays until the peer's interface has its LEFT: what had not landed would go with
- * its context. */
+/* A leaving process stays until the peer's interface has its LEFT, because undelivered packets
+ * end with the context. */
 static void who_leaves_is_heard(bool in_order)
 {
     struct side server, client;
@@ -656,7 +656,7 @@ static void who_leaves_is_heard(bool in_order)
         ops->link_disconnect(client.link, -ESHUTDOWN);
         until(&client, NULL, RME_EV_LINK_DOWN, 1);
     }
-    clock_stop(); /* it stays as long as that takes */
+    clock_stop(); /* stays for as long as that takes */
     slept = clock_sleeps();
     assert_int_equal(pthread_create(&thread, NULL, listen_again, &server), 0);
     close_side(&client);
@@ -674,15 +674,15 @@ static void who_gave_up_is_heard(void **state)
     who_leaves_is_heard(true);
 }
 
-/* With links that nobody has ended, too. */
+/* Also with links that were not ended. */
 static void who_goes_at_once_is_heard(void **state)
 {
     (void)state;
     who_leaves_is_heard(false);
 }
 
-/* With more links than buffers, whatever number the last poll had: what was told to some lands,
- * and its buffers are those of the others. */
+/* With more links than buffers, and any number of the last poll: packets for some are
+ * delivered, and their buffers serve the others. */
 static void who_has_many_links_is_heard(void **state)
 {
     enum { LINKS = 20 };
@@ -698,7 +698,7 @@ static void who_has_many_links_is_heard(void **state)
     }
     while (server.f->norphans || server.f->polls % 64 != 5)
         poll_side(&server);
-    clock_stop(); /* it leaves when all have heard, and not when its time is over */
+    clock_stop(); /* leaves when all have been told, not by a timeout */
     close_side(&server);
     clock_run();
     until(&client, NULL, RME_EV_LINK_DOWN, LINKS);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The costs of pieces of a list, as the fabric measures them at its start. */
+/* Cost of a list's pieces, as measured by the fabric at its start. */
 #include "bmi_elan4/elan.h"
 #include "bmi_elan4/nic.h"
 #include "tests/elan4/scratch.h"
 #include "tests/elan4/sides.h"
 
-/* So much the stopped clock goes on for each DMA, and for each that is asked for. */
+/* Time by which each DMA, and each requested one, steps the stopped clock. */
 #define WRITE_NS 1000
 #define READ_NS  3000
 
@@ -48,8 +48,8 @@ static void pieces_are_measured(void **state)
     close_side(&s);
 }
 
-/* Events do not fire: the measurement ends, changes nothing, and leaves alone what is under way
- * to its memory, where it comes later. */
+/* Events do not fire: the measurement ends, changes nothing, and abandons memory with DMAs in
+ * flight, which complete later. */
 static void a_measurement_does_not_end(void **state)
 {
     struct rme_piece_costs costs = {11, 22, 33};

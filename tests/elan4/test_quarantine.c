@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What an unfinished DMA may still use is nobody's until it ends: the host's memory, where the
- * peer is silent; our own packets and events, where it is dead. And how a dead peer of another
- * node is known. The peers are processes that are stopped and killed.
+ * Memory that an unfinished DMA may still use stays reserved until the DMA ends: the host's
+ * memory if the peer is silent; our own packets and events if it is dead. Detection of a dead
+ * peer on another node. The peers are processes that are stopped and killed.
  */
 #include <errno.h>
 #include <signal.h>
@@ -19,9 +19,9 @@
 #define BYTES    (1 << 20)
 #define FOR_EVER "elan_quarantine_ms=3600000,elan_dead_ms=3600000,elan_drain_timeout_ms=20"
 
-/* What both processes see. */
+/* Memory shared by both processes. */
 struct shared {
-    _Atomic int begun; /* the child is so far */
+    _Atomic int begun; /* progress of the child */
     struct rme_mr mr;
     uint8_t memory[BYTES];
 };
@@ -63,7 +63,7 @@ static struct rme_xfer whole(uint8_t *here, struct rme_lseg *seg, struct rme_pie
         .notify = RME_NOTIFY_IMM, .imm = 1, .piece = piece, .npiece = 1, .bytes = BYTES};
 }
 
-/* A client that writes all of the shared memory, and goes on until its link is down. */
+/* Runs a client that writes all of the shared memory until its link is down. */
 static _Noreturn void writer(void)
 {
     static uint8_t here[BYTES];
@@ -71,7 +71,7 @@ static _Noreturn void writer(void)
     struct rme_lseg seg;
     struct rme_piece piece;
 
-    alarm(120); /* not longer than the test */
+    alarm(120); /* no longer than the test */
     memset(here, 'w', BYTES);
     open_side(&me, NULL, FOR_EVER);
     dial(&me, "elan4://0:2");
@@ -87,7 +87,7 @@ static _Noreturn void writer(void)
     _exit(0);
 }
 
-/* A server whose client is stopped while a write of its is under way. */
+/* Opens a server whose client is stopped in the middle of a write. */
 static pid_t stop_in_mid_transfer(struct side *server, const char *options)
 {
     int st;
@@ -131,7 +131,7 @@ static void done_with(struct side *server)
     munmap(sh, sizeof(*sh));
 }
 
-/* It goes on, and writes: only then has the host its memory again. */
+/* The client continues, and writes: only then is the host's memory released. */
 static void silent_peer_goes_on(void **state)
 {
     struct side server;
@@ -142,7 +142,7 @@ static void silent_peer_goes_on(void **state)
     for (int i = 0; i < 300; i++)
         poll_side(&server);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
-    /* it is looked at now and then, and not at each poll */
+    /* checked now and then, not at each poll */
     assert_true(TAILQ_EMPTY(&server.f->ending) && !TAILQ_EMPTY(&server.f->resting));
     assert_int_equal(ops->deadline(server.f), ELAN_LOOK_MS);
     assert_int_equal(kill(pid, SIGCONT), 0);
@@ -150,7 +150,7 @@ static void silent_peer_goes_on(void **state)
     assert_int_equal(server.error, -ESHUTDOWN);
     assert_int_equal(sh->memory[0], 'w');
     assert_int_equal(sh->memory[BYTES - 1], 'w');
-    memset(sh->memory, 'o', BYTES); /* the host's own again */
+    memset(sh->memory, 'o', BYTES); /* released to the host */
     assert_int_equal(waitpid(pid, &st, 0), pid);
     assert_true(WIFEXITED(st) && WEXITSTATUS(st) == 0);
     for (int i = 0; i < BYTES; i++)
@@ -159,7 +159,7 @@ static void silent_peer_goes_on(void **state)
     done_with(&server);
 }
 
-/* It is killed: nobody writes any more. */
+/* The client is killed: no more writes are possible. */
 static void silent_peer_dies(void **state)
 {
     struct side server;
@@ -171,11 +171,12 @@ static void silent_peer_dies(void **state)
     until(&server, NULL, RME_EV_LINK_DOWN, 1);
     assert_int_equal(server.error, -ESHUTDOWN);
     assert_int_equal(sh->memory[BYTES - 1], 0);
-    assert_true(kept(&server) <= 1); /* BYE, if it was stopped with the lock of its context */
+    /* BYE, if the client was stopped with the lock of its context */
+    assert_true(kept(&server) <= 1);
     done_with(&server);
 }
 
-/* It does not, but the time is bounded; and who sleeps meanwhile wakes up. */
+/* The client stays stopped: the wait is bounded, and a sleeping thread wakes up. */
 static void silent_peer_stays(void **state)
 {
     struct side server;
@@ -198,8 +199,8 @@ static void silent_peer_stays(void **state)
     done_with(&server);
 }
 
-/* A peer that gives up before it could say BYE says that, or a server with nothing to say would
- * keep its end for ever. */
+/* A peer that drops the link before it could send BYE reports that; else a server without
+ * anything to send would never end the link. */
 static void who_gives_up(bool no_memory)
 {
     static uint8_t here[BYTES];
@@ -232,10 +233,10 @@ static void who_gives_up(bool no_memory)
         poll_side(&client);
     }
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
-    /* what the client had under way may still come */
+    /* the client's transfers in flight may still arrive */
     until_kept(&server, 1);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
-    close_side(&client); /* now it cannot */
+    close_side(&client); /* not any more */
     until(&server, NULL, RME_EV_LINK_DOWN, 1);
     assert_int_equal(server.error, -ECONNRESET);
     done_with(&server);
@@ -247,14 +248,14 @@ static void who_gives_up_says_so(void **state)
     who_gives_up(false);
 }
 
-/* Where there is no buffer for that, it says so when there is one. */
+/* Without a buffer the report is sent when there is one. */
 static void who_gives_up_says_so_later(void **state)
 {
     (void)state;
     who_gives_up(true);
 }
 
-/* All of the fabric's memory is taken, and its free buffers are set aside. */
+/* Uses up the fabric's memory and sets its free buffers aside. */
 static void take_all(struct side *s, struct elan_txs *aside)
 {
     while (bmi_elan4_main(s->f->nic, 64, 4096))
@@ -271,7 +272,7 @@ static void look(struct side *a, struct side *b, int times)
     }
 }
 
-/* Where there is no buffer for BYE the link has not ended yet: the peer may still write. */
+/* Without a buffer for BYE the link has not ended: the peer may still write. */
 static void bye_without_a_buffer(void **state)
 {
     struct side server, client;
@@ -279,7 +280,7 @@ static void bye_without_a_buffer(void **state)
     (void)state;
     open_pair(&server, &client, FOR_EVER, FOR_EVER);
     uint64_t end = guard_ms() + PATIENCE_MS;
-    while (client.f->norphans) { /* HELLO, that is; later its buffer would do */
+    while (client.f->norphans) { /* HELLO is delivered, whose buffer could serve later */
         assert_true(guard_ms() < end);
         look(&client, &server, 1);
     }
@@ -297,13 +298,13 @@ static void bye_without_a_buffer(void **state)
     close_side(&server);
 }
 
-/* Where there is no memory for a packet that has to wait, both sides end, in order. */
+/* Without memory for a packet that has to wait, both sides end in order. */
 static void a_packet_is_lost(void **state)
 {
     struct side server, client;
     (void)state;
     open_pair(&server, &client, FOR_EVER, FOR_EVER);
-    ops->rx_release(server.link, RX); /* so it has to wait */
+    ops->rx_release(server.link, RX); /* so that the packet has to wait */
     fail_malloc = true;
     say(&client, "lost");
     until(&client, &server, RME_EV_LINK_DOWN, 1);
@@ -318,7 +319,7 @@ static void a_packet_is_lost(void **state)
 
 /* ---- Our own buffers ---- */
 
-/* ACCEPT, that is. */
+/* Waits until ACCEPT is delivered. */
 static void until_landed(struct side *server)
 {
     uint64_t end = guard_ms() + PATIENCE_MS;
@@ -329,7 +330,7 @@ static void until_landed(struct side *server)
     }
 }
 
-/* A client with so many links that takes nothing any more. */
+/* Runs a client with a number of links that then accepts nothing more. */
 static _Noreturn void deaf(int links)
 {
     struct side me;
@@ -352,8 +353,8 @@ static _Noreturn void deaf(int links)
 #define DEAD_MS   200
 #define DEAD_SOON ",elan_dead_ms=200,elan_drain_timeout_ms=20"
 
-/* A server whose client with so many links is deaf, and does not take what the last is told.
- * Time stands when this returns. */
+/* Opens a server with an unresponsive client, to whose last link it has a packet in flight. The
+ * clock is stopped on return. */
 static pid_t talk_to_deaf(struct side *server, int links, const char *options)
 {
     set_up();
@@ -373,7 +374,7 @@ static pid_t talk_to_deaf(struct side *server, int links, const char *options)
     return pid;
 }
 
-/* A client that takes nothing for elan_dead_ms may live, and write all the same. */
+/* A client that accepts nothing for elan_dead_ms may be alive, and write. */
 static void deaf_peer_may_write(void **state)
 {
     struct side server;
@@ -391,8 +392,8 @@ static void deaf_peer_may_write(void **state)
     done_with(&server);
 }
 
-/* It has one queue, so one message that it does not take is enough for all its links: those
- * that send nothing end with it. */
+/* A client has one queue, so one undelivered message counts for all its links: idle ones end
+ * with it. */
 static void deaf_peer_loses_all_links(void **state)
 {
     enum { LINKS = 5 };
@@ -409,10 +410,11 @@ static void deaf_peer_loses_all_links(void **state)
     done_with(&server);
 }
 
-/* However many links end with it, what they leave behind keeps nobody else from connecting. */
+/* For any number of links that end with it, their remains do not prevent others from
+ * connecting. */
 static void deaf_peer_hinders_nobody(void **state)
 {
-    enum { LINKS = 150 }; /* more than buffers that may wait in all */
+    enum { LINKS = 150 }; /* more than the buffers that may wait in all */
     struct side server, client;
     (void)state;
     pid_t pid = talk_to_deaf(
@@ -431,8 +433,8 @@ static void deaf_peer_hinders_nobody(void **state)
     done_with(&server);
 }
 
-/* Who stood still meanwhile does not know that nothing was taken: the peer has all its time
- * from when it is watched again. */
+/* A process that was stopped itself cannot tell whether packets were accepted: the peer's
+ * timeout starts again. */
 static void who_stood_still_waits(void **state)
 {
     struct side server, client;
@@ -457,7 +459,7 @@ static void who_stood_still_waits(void **state)
     close_side(&server);
 }
 
-/* One client dies with `messages` and a write on their way to it. */
+/* One client dies with `messages` and a write in flight to it. */
 static void die_deaf(struct side *server, int messages)
 {
     static uint8_t here[BYTES];
@@ -515,10 +517,10 @@ static void dead_peers_buffers(void **state)
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
     die_deaf(&server, MESSAGES);
     assert_int_equal(kept(&server), MESSAGES + 1);
-    /* its context has another owner, who hears nothing of it, and says what was refused */
+    /* its context's next owner gets none of them, and reports the refusals */
     open_side(&client, NULL, FOR_EVER);
     uint64_t end = guard_ms() + PATIENCE_MS;
-    while (client.f->strays < MESSAGES + 1) { /* before there is anybody to tell */
+    while (client.f->strays < MESSAGES + 1) { /* before a server is known */
         assert_true(guard_ms() < end);
         poll_side(&client);
     }
@@ -539,7 +541,7 @@ static void dead_peers_buffers(void **state)
     done_with(&server);
 }
 
-/* The next owner, who sees what is refused and says nothing. */
+/* Runs the next owner, which gets refusals and does not report them. */
 static void silent_owner(uint64_t refusals)
 {
     struct side me;
@@ -558,7 +560,8 @@ static void silent_owner(uint64_t refusals)
     assert_true(WIFEXITED(st) && WEXITSTATUS(st) == 0);
 }
 
-/* It died as well, or is refused: then it takes until somebody has been there for a while. */
+/* The next owner dies as well, or is rejected: release then takes until some owner has been
+ * there for a while. */
 static void nobody_says_it(void **state)
 {
     enum { MESSAGES = 5 };
@@ -582,7 +585,7 @@ static void nobody_says_it(void **state)
     done_with(&server);
 }
 
-/* They are bounded: there are no new links then, and those that there are live. */
+/* Reserved buffers are bounded: at the limit new links are refused, and existing ones stay. */
 static void bounded(void **state)
 {
     struct side server, client, late;
@@ -610,7 +613,7 @@ static void bounded(void **state)
     done_with(&server);
 }
 
-/* ---- Another node, of whose processes no log tells ---- */
+/* ---- Another node, whose deaths no log shows ---- */
 
 static _Noreturn void server_there(void)
 {
@@ -642,9 +645,9 @@ static pid_t begin_there(void)
 }
 
 #define STOPPED_SLOTS 16 /* of a stopped client's queue */
-#define STOPPED_TX    8  /* buffers that a link may hold */
+#define STOPPED_TX    8  /* most buffers of a link */
 
-/* A client that hears as many messages as it is told to expect. */
+/* Runs a client that receives the expected number of messages. */
 static _Noreturn void listener(void)
 {
     struct side me;
@@ -661,7 +664,7 @@ static _Noreturn void listener(void)
     _exit(0);
 }
 
-/* Sends what the link takes: 1, or 0. */
+/* Sends a message if the link has a buffer; returns the number sent, 1 or 0. */
 static int say_if_there_is_room(struct side *s, struct rme_link *l)
 {
     char *tx = ops->tx_get(l);
@@ -673,10 +676,8 @@ static int say_if_there_is_room(struct side *s, struct rme_link *l)
     return 1;
 }
 
-/*
- * A client is stopped, and its server always has something to say to it: its queue fills up,
- * and as many buffers are out as a link may hold; others go on. When it goes on it hears all.
- */
+/* A client is stopped while its server keeps sending: its queue fills up, and the link's quota
+ * of buffers is in flight; others are served. When it continues it receives everything. */
 static void stopped_client(void **state)
 {
     struct side server, other;
@@ -729,7 +730,8 @@ static void meet_there(struct side *client)
     until(client, NULL, RME_EV_LINK_UP, ups + 1);
 }
 
-/* Its death may be seen a moment later: then a message has landed in its queue. */
+/* Sends until the link is down: its death may be noticed a moment later, after a message was
+ * delivered to its queue. */
 static void ask_until_down(struct side *client, int downs)
 {
     uint64_t again = 0, end = guard_ms() + PATIENCE_MS;
@@ -755,20 +757,20 @@ static void asked_at_the_desk(void **state)
     snprintf(where, sizeof(where), "1:2=127.0.0.1:%d", port);
     setenv("BMI_ELAN4_SERVER_ADDR", where, 1);
     open_side(&client, NULL, FOR_EVER);
-    /* nobody is there any more */
+    /* no process is there any more */
     pid_t pid = begin_there();
     meet_there(&client);
     end_child(pid);
     ask_until_down(&client, 1);
     assert_int_equal(client.error, -ECONNRESET);
-    /* somebody else is */
+    /* another process is */
     pid = begin_there();
     meet_there(&client);
     end_child(pid);
     pid = begin_there();
     ask_until_down(&client, 2);
     assert_int_equal(client.error, -ECONNRESET);
-    /* it is there, and takes nothing */
+    /* the process is there and accepts nothing */
     meet_there(&client);
     say(&client, "be deaf");
     for (int i = 0; i < 200; i++)
@@ -782,7 +784,7 @@ static void asked_at_the_desk(void **state)
     }
     assert_int_equal(client.count[RME_EV_LINK_DOWN], 2);
     end_child(pid);
-    until(&client, NULL, RME_EV_LINK_DOWN, 3); /* of a message that never landed */
+    until(&client, NULL, RME_EV_LINK_DOWN, 3); /* of a message that was never delivered */
     close_side(&client);
     munmap(sh, sizeof(*sh));
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Transfers that meet an address where no memory is: their link ends, in order, and nothing
- * else; and how much may be under way, of packets and of reads that are asked for.
+ * Transfers at an unmapped address: their link ends, in order, and no other; and limits of
+ * packets and requested reads in flight.
  *
- * Links here are never given up for want of time, so one that does not end in order ends the
- * test.
+ * Timeouts are disabled here, so a link that does not end in order hangs the test.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,14 +20,14 @@
 
 struct field {
     uint8_t here[PIECES * EACH], there[PIECES * EACH];
-    void *hole; /* a page where nothing is */
+    void *hole; /* an unmapped page */
     struct rme_mr mr;
     struct rme_lseg seg[PIECES];
     struct rme_piece piece[PIECES];
 };
 
-/* A list between `here` of the client and `there` of the server; the piece `bad` meets the
- * hole. */
+/* Makes a list between `here` of the client and `there` of the server; piece `bad` is
+ * unmapped. */
 static void lay_out(struct field *f, struct side *server, int bad, bool here)
 {
     f->hole = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -64,7 +63,7 @@ static struct rme_xfer list(struct field *f, struct side *client, bool read, siz
     return x;
 }
 
-/* One bad piece of a list, here or there; the message behind it may have several packets. */
+/* One bad piece of a list, at either side; the message behind it may have several packets. */
 static void one_is_refused(bool read, bool here, size_t note)
 {
     struct side server, client, other;
@@ -86,7 +85,7 @@ static void one_is_refused(bool read, bool here, size_t note)
     assert_int_equal(client.count[RME_EV_XFER_DONE], 0);
     assert_int_equal(server.count[RME_EV_IMM] + server.count[RME_EV_RECV], 0);
     munmap(f.hole, 4096);
-    /* others live, and so does who was refused */
+    /* other links stay, and so does the refused process */
     say(&other, "still here");
     until(&server, &other, RME_EV_RECV, 1);
     assert_string_equal(server.text, "still here");
@@ -138,7 +137,7 @@ static void read_from_nowhere(void **state)
     one_is_refused(true, false, 4000);
 }
 
-/* A notification vouches for the silent transfers before it: it does not come when one is
+/* A notification covers the unsignalled transfers before it: it is not sent if one is
  * refused. */
 static void silent_one_is_refused(void **state)
 {
@@ -164,7 +163,7 @@ static void silent_one_is_refused(void **state)
     close_side(&server);
 }
 
-/* Nothing comes into the queue of who sleeps, and yet it wakes up. */
+/* A refusal puts nothing into a queue but wakes a sleeper. */
 static void refusal_wakes(void **state)
 {
     struct side server, client;
@@ -189,7 +188,7 @@ static void refusal_wakes(void **state)
     close_side(&server);
 }
 
-/* The peer's queue is full: no number is sent that is 64 ahead of one that has not landed. */
+/* The peer's queue is full: no number is sent 64 ahead of an undelivered one. */
 static void window_of_packets(void **state)
 {
     enum { SLOTS = 16, MESSAGES = 120 };
@@ -222,8 +221,8 @@ static void window_of_packets(void **state)
 
 enum { READS = 500 };
 
-/* A read of many pieces, asked of a peer that takes no requests: `n` is the message behind it.
- */
+/* Requests a read of many pieces from a peer that accepts no requests; a message of `n` bytes
+ * follows. */
 static void ask_in_vain(struct side *server, struct side *client, struct rme_xfer *x, size_t n)
 {
     static uint8_t here[READS], there[READS];
@@ -253,7 +252,7 @@ static void ask_in_vain(struct side *server, struct side *client, struct rme_xfe
         poll_side(client);
 }
 
-/* No more requests are made than the command queue holds. */
+/* Requests in flight are bounded by the command queue. */
 static void queue_of_reads(void **state)
 {
     struct side server, client;
@@ -274,8 +273,8 @@ static void queue_of_reads(void **state)
     close_side(&server);
 }
 
-/* The link ends while most of a read is not asked for: the message behind it is not sent, and
- * the link comes to its end in order. */
+/* The link ends while most of a read is not requested: the message behind it is not sent, and
+ * the link ends in order. */
 static void read_cut_short(void **state)
 {
     struct side server, client;
@@ -286,7 +285,7 @@ static void read_cut_short(void **state)
     ops->link_disconnect(client.link, -ESHUTDOWN);
     for (int i = 0; i < 100; i++)
         poll_side(&client);
-    assert_int_equal(client.count[RME_EV_LINK_DOWN], 0); /* some are under way */
+    assert_int_equal(client.count[RME_EV_LINK_DOWN], 0); /* some are in flight */
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
     until(&client, &server, RME_EV_LINK_DOWN, 1);
     until(&server, &client, RME_EV_LINK_DOWN, 1);
@@ -298,8 +297,8 @@ static void read_cut_short(void **state)
     close_side(&server);
 }
 
-/* Reads that never end, of one that does not say that they were refused, are not all that
- * there may be: others' go on. */
+/* Reads that never complete, at a peer that does not report their refusal, use only a part of
+ * the limit: others' go on. */
 static void reads_of_others(void **state)
 {
     enum { BAD = 8 };
@@ -326,7 +325,7 @@ static void reads_of_others(void **state)
     ops->xfer(server.link, &x);
     until(&server, &other, RME_EV_XFER_DONE, 1);
     until(&other, &server, RME_EV_RECV, 1);
-    until(&client, &server, RME_EV_LINK_DOWN, 1); /* it says so now */
+    until(&client, &server, RME_EV_LINK_DOWN, 1); /* reports them now */
     until(&server, &client, RME_EV_LINK_DOWN, 1);
     assert_int_equal(server.error, -EFAULT);
     ops->link_disconnect(other.link, -ESHUTDOWN);
@@ -339,9 +338,9 @@ static void reads_of_others(void **state)
     close_side(&server);
 }
 
-/* ---- Lies about refusals ---- */
+/* ---- False refusals ---- */
 
-/* Two pieces of the client's memory, at `there`, and a notification. */
+/* Makes a transfer of two pieces to the client's memory at `there`, with a notification. */
 static struct rme_xfer two_pieces(struct field *f, uint8_t *there, struct side *client)
 {
     assert_int_equal(
@@ -359,7 +358,7 @@ static struct rme_xfer two_pieces(struct field *f, uint8_t *there, struct side *
                              .bytes = (uint64_t)2 * EACH};
 }
 
-/* All of a transfer and a message that are under way to it was refused, says a process. */
+/* Reports all of a transfer and a message in flight to this process as refused. */
 static void lie(struct side *liar, struct rme_link *l, const struct field *f)
 {
     E4_Addr at[3] = {f->piece[0].raddr + f->piece[0].rkey, f->piece[1].raddr + f->piece[1].rkey,
@@ -377,7 +376,7 @@ static void lie(struct side *liar, struct rme_link *l, const struct field *f)
         0);
 }
 
-/* A server, and two clients that have nothing to take any more. The link of the first. */
+/* Opens a server, and two clients that accept nothing more; returns the first one's link. */
 static struct rme_link *open_three(struct side *server, struct side *liar, struct side *other)
 {
     open_side(server, "elan4://0:2",
@@ -398,8 +397,8 @@ static struct rme_link *open_three(struct side *server, struct side *liar, struc
     return first;
 }
 
-/* Who says that what is under way to it was refused, and then takes it, harms nobody else: the
- * events and buffers of that are used for its own place only. */
+/* A process that reports packets in flight as refused, and then accepts them, harms no other:
+ * their events and buffers are reused only for its own address. */
 static void a_lie_harms_nobody_else(void **state)
 {
     static struct field to_liar, to_other;
@@ -428,7 +427,7 @@ static void a_lie_harms_nobody_else(void **state)
         poll_side(&server);
     }
     assert_ptr_equal(LIST_FIRST(&server.f->owner[vp].move), m);
-    server.f->spares_most = 0; /* what lies there counts as what has not ended */
+    server.f->spares_most = 0; /* those set aside count as in flight */
     server.f->kept_most = server.f->norphans + server.f->tx_spares + server.f->move_spares;
     assert_true(elan_kept_full(server.f, server.f->nic->node, NULL));
     assert_false(elan_kept_full(server.f, server.f->nic->node + 1, NULL));
@@ -437,7 +436,7 @@ static void a_lie_harms_nobody_else(void **state)
     TAILQ_FOREACH(tx, &server.f->tx_free, next)
         assert_false(tx->bound);
 
-    /* it goes on while somebody else's transfer is under way */
+    /* lasts while another process's transfer is in flight */
     assert_int_equal(elan4_block_inputter(other.f->nic->ctx, 1), 0);
     struct rme_xfer y = two_pieces(&to_other, to_other.there, &other);
     ops->xfer(good, &y);
@@ -460,8 +459,8 @@ static void a_lie_harms_nobody_else(void **state)
     close_side(&server);
 }
 
-/* It lies again when it has come as a later process: the DMAs of both may end late, so the
- * buffer is its place's until both are gone for long. */
+/* It reports falsely again after joining as a later process: the DMAs of both may end late, so
+ * the buffer stays with its address until both have been gone for long. */
 static void a_second_lie_harms_nobody_else(void **state)
 {
     static struct field to_liar;
@@ -478,7 +477,7 @@ static void a_second_lie_harms_nobody_else(void **state)
         server.link = l;
         ops->xfer(l, &x);
         say(&server, "you there?");
-        if (round) { /* those of the place, of which there are very many, say */
+        if (round) { /* those of the address, at the limit, are reported */
             assert_ptr_equal(TAILQ_FIRST(&l->moves), m);
             assert_ptr_equal(TAILQ_LAST(&l->sent, elan_txs), tx);
             server.f->spares_most = 0;
@@ -500,7 +499,7 @@ static void a_second_lie_harms_nobody_else(void **state)
             for (int i = 0; i < 200; i++)
                 poll_side(&server);
         }
-        server.f->owner[vp].first -= 1000; /* it is there for longer than the quarantine */
+        server.f->owner[vp].first -= 1000; /* there for longer than the quarantine */
     }
     assert_true(EVENT_COUNT(tx->event) < 0);
     assert_true(tx->bound && m->bound);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Processes that are stopped in the midst of what they do to others, or while others do
- * something to them; and one that forks while its threads are at work for others.
- */
+/* Processes that are stopped in the middle of actions on others, or during others' actions on
+ * them; and one that forks while its threads work for others. */
 #include "tests/elan4/bed.h"
 #include "tests/elan4/cases.h"
 #include "tests/elan4/gate.h"
@@ -28,14 +26,15 @@ static void stopped_target(struct bed *b)
     bed_queue(b, 64);
     tell(b, QUEUE, elan(b, b->queue));
     tell(b, TARGET_PID, (uint64_t)getpid());
-    if (strcmp(die, NOT_ASKED) != 0) /* it came before, or when the owner did it */
+    if (strcmp(die, NOT_ASKED) != 0) /* arrived before, or when the owner sent it */
         CHECK(take_number(b, SOON) == 1);
     CHECK(take_number(b, SOON) == 2);
-    CHECK(!take_number(b, 50)); /* and nothing twice */
+    CHECK(!take_number(b, 50)); /* nothing arrives twice */
     meet(b, 0, 2);
 }
 
-/* Dies at a step of sending a message of the owner's, who is stopped, or would do it itself. */
+/* Dies at a step of sending a message for the owner, which is stopped and so cannot send it
+ * itself. */
 static void helper(struct bed *b)
 {
     setenv("EMUELAN4_REORDER", "0", 1);
@@ -48,7 +47,7 @@ static void helper(struct bed *b)
     tell(b, HELPER_PID, (uint64_t)getpid());
     ask_dma(b, 2, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg, 0, 0, queue));
     word_set(b, never, SOON);
-    CHECK(false); /* it has not come to that step */
+    CHECK(false); /* did not reach that step */
 }
 
 static void wait_for_death(pid_t pid)
@@ -57,14 +56,14 @@ static void wait_for_death(pid_t pid)
         usleep(1000);
 }
 
-/* Lets the owner go on. */
+/* Lets the owner continue. */
 static void bystander(struct bed *b)
 {
     wait_for_death((pid_t)told(b, HELPER_PID));
     CHECK(kill((pid_t)told(b, OWNER_PID), SIGCONT) == 0);
 }
 
-/* Has nothing of that left before it lets the target go on; then sends another one. */
+/* Checks that nothing of that is left, lets the target continue, and sends another message. */
 static void owner(struct bed *b)
 {
     setenv("EMUELAN4_REORDER", "0", 1);
@@ -84,10 +83,8 @@ static void owner(struct bed *b)
     meet(b, 0, 2);
 }
 
-/*
- * Whatever it has done when it dies, the message comes once, or was not asked for. It lists
- * four times: what it was asked for, that it claims it, the message, what has become of it.
- */
+/* At whichever step it dies, the message arrives once, or was not requested. It lists four
+ * times: the request, its claim, the message, the result. */
 static int a_helper_dies(const char *step)
 {
     int rc = 0;
@@ -101,7 +98,7 @@ static int a_helper_dies(const char *step)
     return rc;
 }
 
-/* ---- A helper dies while the target's lock is not to be had ---- */
+/* ---- A helper dies while the target's lock is held ---- */
 
 enum { LET_GO = OWNER_PID + 1 };
 
@@ -129,14 +126,14 @@ static void dies_helping(struct bed *b)
     bed_open(b, LOW);
     E4_Addr msg = told(b, MESSAGE), queue = told(b, QUEUE);
     volatile E4_uint64 *never = main_mem(b, 64);
-    CHECK(process_stop((pid_t)told(b, OWNER_PID))); /* it would do it itself */
+    CHECK(process_stop((pid_t)told(b, OWNER_PID))); /* so that it does not send itself */
     tell(b, HELPER_PID, (uint64_t)getpid());
     ask_dma(b, 2, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg, 0, 0, queue));
     word_set(b, never, SOON);
-    CHECK(false); /* it has not come to that step */
+    CHECK(false); /* did not reach that step */
 }
 
-#define OTHER_WAKEUPS 3 /* at most, for the death, and for what was asked before it */
+#define OTHER_WAKEUPS 3 /* most wake-ups for the death, and for earlier requests */
 
 static void does_not_hurry(struct bed *b)
 {
@@ -147,7 +144,7 @@ static void does_not_hurry(struct bed *b)
     tell(b, MESSAGE, elan(b, number_mem(b, 1)));
     tell(b, OWNER_PID, (uint64_t)getpid());
     wait_for_death((pid_t)told(b, HELPER_PID));
-    /* pauses of 10 ms and up, each twice as long as the one before: on a busy machine longer */
+    /* pauses of 10 ms and up, doubling; longer on a busy machine */
     uint64_t before = atomic_load(&seg->counters.wakeups), begun = now_ms();
     while (atomic_load(&seg->counters.wakeups) - before < OTHER_WAKEUPS + 5)
         usleep(1000);
@@ -160,17 +157,17 @@ static void does_not_hurry(struct bed *b)
         CHECK(now_ms() < end);
 }
 
-/* Who has to hear from others what a dead one has done asks them less and less often. */
+/* A process that has to learn a dead one's work from others asks them less and less often. */
 static int waiting_for_others_is_quiet(void)
 {
     return run_beds_kill(3, (bed_fn[]){keeps_its_lock, dies_helping, does_not_hurry}, 1);
 }
 
-/* ---- One that is stopped with the target's lock, which is taken from it ---- */
+/* ---- A process stopped with the target's lock, which is taken over ---- */
 
 enum { LATE_PID = QUEUE + 1, LATE_OVER, GO, NEXT_PID };
 
-/* Its list is valid, and has been carried out. */
+/* Stops when its list is valid and has been executed. */
 static void stops_at(struct bed *b, const char *step)
 {
     setenv("EMUELAN4_STOP", step, 1);
@@ -200,7 +197,7 @@ static void stops_when_listed(struct bed *b)
     stops_at(b, "listed:1");
 }
 
-/* Another one, which stops with half of its list carried out, and is killed. */
+/* Another process stops with half of its list executed, and is killed. */
 static void stops_half_way(struct bed *b)
 {
     setenv("EMUELAN4_STOP", "half_applied:1", 1);
@@ -210,7 +207,7 @@ static void stops_half_way(struct bed *b)
     (void)told(b, GO);
     tell(b, NEXT_PID, (uint64_t)getpid());
     send_number(b, queue, 2, 0);
-    CHECK(false); /* it does not come here */
+    CHECK(false); /* not reached */
 }
 
 static pid_t until_stopped(struct bed *b, int word)
@@ -222,7 +219,7 @@ static pid_t until_stopped(struct bed *b, int word)
     return pid;
 }
 
-/* Has its lock back, and its queue works. */
+/* Gets its lock back; its queue works. */
 static void open_taken_from(struct bed *b)
 {
     setenv("EMUELAN4_LOCK_MS", "50", 1);
@@ -252,7 +249,7 @@ static void takes_from_two(struct bed *b)
     meet(b, 0, 2);
 }
 
-/* Who comes late makes nothing invalid that is another one's: the rest of it is carried out. */
+/* A late process does not invalidate another one's list: its rest is executed. */
 static int what_is_valid_stays_so(void)
 {
     return run_beds_kill(3, (bed_fn[]){takes_from_two, stops_when_applied, stops_half_way}, 2);
@@ -286,24 +283,24 @@ static void leaves_it_unread(struct bed *b)
     meet(b, 0, 2);
 }
 
-/* The place that it had found has another message by then. */
+/* The slot that it had found has another message by then. */
 static int what_is_in_a_place_stays_there(void)
 {
     return run_beds(2, (bed_fn[]){leaves_it_unread, stops_at_the_slot});
 }
 
-/* What was not valid when the lock was taken is done again. */
+/* A list that was not valid when the lock was taken over is done again. */
 static int what_is_not_valid_is_done_again(void)
 {
     return run_beds(2, (bed_fn[]){takes_from_one, stops_when_listed});
 }
 
-/* ---- One thread that is stopped with a lock, while others of its process go on ---- */
+/* ---- A thread stopped with a lock, while others of its process continue ---- */
 
 enum { FIRST_IN = QUEUE + 1, TAKEN, SECOND_IN, FIRST_OVER };
 
-/* The first thread waits with the lock until it was taken and a second one has it; the second
- * one with the lock until the first is over. */
+/* The first thread waits with the lock until it was taken over and a second one has it; the
+ * second waits with the lock until the first is done. */
 static void first_and_second(struct bed *b, int signal)
 {
     if (signal == SIGSTOP) {
@@ -359,14 +356,14 @@ static void takes_it_once(struct bed *b)
     meet(b, 0, 2);
 }
 
-/* Who has lost a lock does not take that of another thread of its process for its own: both
- * have written into the same place. */
+/* A thread that has lost a lock does not mistake another thread's lock for its own: both would
+ * write to the same place. */
 static int a_lock_is_one_threads(void)
 {
     return run_beds(2, (bed_fn[]){takes_it_once, sends_two});
 }
 
-/* The first thread keeps its own context's lock. */
+/* The first thread holds its own context's lock. */
 static void keeps_it(struct bed *b, int signal)
 {
     (void)signal;
@@ -382,8 +379,8 @@ static void *sends_to_itself(void *arg)
     return NULL;
 }
 
-/* As one that is stopped five times for 1.2 s while it waits, and looks at the clock between:
- * who waited that long may take the lock. */
+/* Acts like a process that is stopped five times for 1.2 s while it waits, and reads the clock
+ * in between: after waiting that long it could take over the lock. */
 static void *steps_the_clock(void *arg)
 {
     struct bed *b = arg;
@@ -425,13 +422,13 @@ static void waits_while_stopped(struct bed *b)
     CHECK(take_number(b, SOON) == 1);
 }
 
-/* What a process waits while it is stopped is not the fault of its other thread. */
+/* Time for which a process is stopped does not count as waiting for its other thread. */
 static int being_stopped_is_not_waiting(void)
 {
     return run_beds(1, (bed_fn[]){waits_while_stopped});
 }
 
-/* The first thread has listed what puts a DMA into its own context's table. */
+/* The first thread has listed the insertion of a DMA into its own context's table. */
 static void loses_its_own(struct bed *b)
 {
     pthread_t first;
@@ -452,13 +449,13 @@ static void loses_its_own(struct bed *b)
     CHECK(!take_number(b, 50));
 }
 
-/* What a thread has lost of its own context's is done again. */
+/* Work that a thread has lost in its own context is done again. */
 static int nothing_of_its_own_is_lost(void)
 {
     return run_beds(1, (bed_fn[]){loses_its_own});
 }
 
-/* ---- A fork while all of the claims that a process may have are in use ---- */
+/* ---- A fork while all claims of a process are in use ---- */
 
 static void lends(struct bed *b)
 {
@@ -481,7 +478,7 @@ static bool reads_one(struct bed *b)
 static _Atomic unsigned at_work;
 static _Atomic bool may_end;
 
-/* A thread that has moved the data, and has not written that down. */
+/* A thread that has moved the data and not recorded it. */
 static void stays_at_work(struct bed *b)
 {
     (void)b;
@@ -490,7 +487,7 @@ static void stays_at_work(struct bed *b)
         usleep(1000);
 }
 
-/* Asks until it is at work itself: some of it another thread may do. */
+/* Requests work until it does some itself: another thread may do a part. */
 static void *works(void *arg)
 {
     struct bed *b = arg;
@@ -516,7 +513,7 @@ static void forks_at_work(struct bed *b)
     at_delay = stays_at_work;
     bed_open(b, LOW);
     (void)told(b, 0);
-    CHECK(process_stop((pid_t)told(b, 1))); /* so nobody else does it */
+    CHECK(process_stop((pid_t)told(b, 1))); /* so that it cannot do the work itself */
     for (unsigned i = 0; i < EMU4_MARKS; i++)
         CHECK(pthread_create(&thread[i], NULL, works, b) == 0);
     while (atomic_load(&at_work) < EMU4_MARKS)
@@ -528,7 +525,7 @@ static void forks_at_work(struct bed *b)
         struct bed c = {.m = b->m};
         alarm(60);
         pid_t parent = getppid();
-        CHECK(process_stop(parent)); /* it would do what we ask for */
+        CHECK(process_stop(parent)); /* else it would do the requested work */
         bed_open(&c, LOW + 1);
         bool well = reads_one(&c);
         CHECK(kill(parent, SIGCONT) == 0);
@@ -542,17 +539,17 @@ static void forks_at_work(struct bed *b)
     tell(b, 2, 1);
 }
 
-/* The child has all of its own. */
+/* The child has all claims of its own. */
 static int a_child_has_its_own_claims(void)
 {
     return run_beds(2, (bed_fn[]){forks_at_work, lends});
 }
 
-/* ---- Who rings is stopped ---- */
+/* ---- A stopped process that was waking another ---- */
 
 enum { NOWHERE, RINGER_PID, HEARD };
 
-/* Its engine's thread sleeps, and is to be told of a trap. */
+/* Its engine's thread sleeps, and must be woken for a trap. */
 static void sleeps(struct bed *b)
 {
     bed_open(b, LOW);
@@ -597,7 +594,7 @@ static void rings_next(struct bed *b)
     meet(b, 0, 3);
 }
 
-/* Another one that rings meanwhile is heard. */
+/* Another process can wake it meanwhile. */
 static int who_is_stopped_ringing_keeps_nobody_asleep(void)
 {
     return run_beds(3, (bed_fn[]){sleeps, is_stopped_ringing, rings_next});

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A server dies when its queue has taken a request, and another process has its place at once:
- * nothing of ours is under way any more, so only its desk tells that the answer never comes.
- * A dead server says no BYE to a server that it called: the desk of its place tells so. Of a
- * dead client nothing tells but that it takes nothing.
+ * A server dies when its queue has accepted a request, and another process takes its place at
+ * once: nothing of ours is in flight, so only its bootstrap server shows that no answer will
+ * come. A dead server sends no BYE to a server that it connected to, either: the bootstrap
+ * server of its place shows the death. The death of a client shows only by undelivered packets.
  */
 #include <errno.h>
 #include <signal.h>
@@ -47,7 +47,7 @@ static struct rme *open_engine(const char *node, const char *listen)
     return rme;
 }
 
-/* Waits for its turn, then takes requests, says so, and never answers. */
+/* Waits for its turn, accepts requests, reports that, and never answers. */
 static void serve(int turn, int taken)
 {
     struct rme_unexpected u;
@@ -90,7 +90,7 @@ static void stop(struct server *s)
     close(s->taken);
 }
 
-/* Progress for that time, or until something fails: its error, or 1. */
+/* Makes progress for that time, or until an operation fails; returns its error, or 1. */
 static int progress(struct rme *rme, int ms)
 {
     struct rme_done done;
@@ -101,7 +101,7 @@ static int progress(struct rme *rme, int ms)
     return 1;
 }
 
-/* The server lives for so long after it has got the request. */
+/* The server dies `ms` after it got the request. */
 static void dies_after(int ms)
 {
     int64_t length = 8;
@@ -126,7 +126,7 @@ static void dies_after(int ms)
     assert_int_equal(rme_post_recv(rme, to, &receive, 5, 0, NULL, NULL, &id), 0);
     assert_true(rme_post_unexpected(rme, to, &send, 5, 0, NULL, &id) >= 0);
     uint64_t asked = rme_now();
-    assert_int_equal(progress(rme, ms), 1); /* one that is slow is not taken for dead */
+    assert_int_equal(progress(rme, ms), 1); /* a slow server is not taken for dead */
     assert_int_equal(read(first.taken, &byte, 1), 1);
     stop(&first);
     assert_int_equal(write(second.turn, "g", 1), 1);
@@ -150,7 +150,7 @@ static void dies_after_a_while(void **state)
     dies_after(700);
 }
 
-/* ---- Neighbours ---- */
+/* ---- Servers as clients ---- */
 
 #define QUARANTINE_MS 30000
 
@@ -160,7 +160,7 @@ static void open_server(struct side *s, const char *node, const char *listen)
     open_side(s, listen, "elan_quarantine_ms=" NUMBER(QUARANTINE_MS));
 }
 
-/* Calls the server under test, and is killed when both have a link with each other. */
+/* Connects to the tested server, and is killed when both have a link to each other. */
 static _Noreturn void neighbour(int up)
 {
     struct side me;
@@ -174,8 +174,8 @@ static _Noreturn void neighbour(int up)
         poll_side(&me);
 }
 
-/* Ends a link of the first; returns the milliseconds until the link is down. Stops the clock
- * while a desk is called. Says whether both links of the first are. */
+/* Ends a link of the first and returns the milliseconds until it is down. Stops the clock
+ * during bootstrap queries. Stores in *both whether both links of the first are down. */
 static uint64_t end_link(struct side *s, struct side *other, struct rme_link *l, bool *both)
 {
     uint64_t end = guard_ms() + PATIENCE_MS, passed = 0;
@@ -227,12 +227,12 @@ static void closing_beside(bool replaced)
     struct side *other = replaced ? &second : NULL;
     bool both;
     assert_in_range(end_link(&server, other, called, &both), 0, QUARANTINE_MS / 10);
-    if (!both) /* the link that calls ends by itself where its desk tells so */
+    if (!both) /* the active side's link ends by itself, by the bootstrap server */
         assert_in_range(end_link(&server, other, calls, &both), 0, QUARANTINE_MS / 10);
     assert_true(both);
     unsigned sleeps = clock_sleeps();
     close_side(&server);
-    assert_int_equal(clock_sleeps(), sleeps); /* nobody is left to be told anything */
+    assert_int_equal(clock_sleeps(), sleeps); /* no process is left to be told */
     clock_run();
     if (replaced)
         close_side(&second);
@@ -254,7 +254,7 @@ static void closing_beside_a_dead_neighbour_waits_for_nobody(void **state)
 
 /* ---- Clients of other nodes ---- */
 
-/* Has a link with the server, takes nothing more, and is killed. */
+/* Connects to the server, accepts nothing more, and is killed. */
 static _Noreturn void client_of_another_node(int up)
 {
     struct side me;
@@ -270,8 +270,8 @@ static _Noreturn void client_of_another_node(int up)
         pause();
 }
 
-/* Nobody tells that it is dead, but it has taken nothing for long when the server closes.
- * Where the closing waits again, it does so for ever: the clock stands still. */
+/* Its death is not reported, but it has accepted nothing for long when the server closes. If
+ * closing waited again, it would hang: the clock is stopped. */
 static void closing_after_a_dead_client(const char *more, bool ended)
 {
     struct side server;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * A trap is told once: whatever becomes of the process that found it out, and whoever carries
- * out its list, or its DMA, after it.
- */
+/* A trap is reported once, whatever happens to the process that detected it, and whichever
+ * process executes its list, or its DMA, later. */
 #include "tests/elan4/bed.h"
 #include "tests/elan4/cases.h"
 #include "tests/elan4/segment.h"
@@ -14,10 +12,10 @@
 
 enum { AT, QUEUE, FROM, OWNER_PID, HELPER_PID, OVER, LATE_PID };
 static char die[40];
-static bool refused_here; /* by the owner, whose memory is not there */
+static bool refused_here; /* refused by the owner, whose memory is unmapped */
 #define NOT_ASKED "listed:1"
 
-/* An address where no memory is. */
+/* Returns an unmapped address. */
 static E4_Addr nowhere(struct bed *b)
 {
     void *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -26,12 +24,12 @@ static E4_Addr nowhere(struct bed *b)
     return elan(b, page);
 }
 
-/* So many were told, and no more are. */
+/* Checks that exactly n traps are reported. */
 static void check_told(struct bed *b, int n)
 {
     for (uint64_t end = now_ms() + SOON; atomic_load(&b->traps) < n; usleep(1000))
         CHECK(now_ms() < end);
-    CHECK(elan4_block_inputter(b->ctx, 0) == 0); /* takes the lock: what is listed is done */
+    CHECK(elan4_block_inputter(b->ctx, 0) == 0); /* takes the lock: lists are executed */
     const struct shm_head *seg = own_segment();
     CHECK(seg);
     if (seg->ctx[0].trap_tail != (uint32_t)n)
@@ -45,7 +43,7 @@ static void wait_for_death(pid_t pid)
         usleep(1000);
 }
 
-/* ---- Who works for another one dies ---- */
+/* ---- A process that works for another one dies ---- */
 
 static void target(struct bed *b)
 {
@@ -53,12 +51,12 @@ static void target(struct bed *b)
     bed_queue(b, 64);
     tell(b, AT, refused_here ? elan(b, main_mem(b, 64)) : nowhere(b));
     tell(b, QUEUE, elan(b, b->queue));
-    CHECK(take_number(b, SOON) == 2); /* all is over */
+    CHECK(take_number(b, SOON) == 2); /* all is done */
     check_told(b, !refused_here && strcmp(die, NOT_ASKED) != 0);
     tell(b, OVER, 1);
 }
 
-/* Dies at a step of a DMA of the owner's, who is stopped, or would do it itself. */
+/* Dies at a step of a DMA for the owner, which is stopped and so cannot do it itself. */
 static void helper(struct bed *b)
 {
     setenv("EMUELAN4_REORDER", "0", 1);
@@ -70,7 +68,7 @@ static void helper(struct bed *b)
     tell(b, HELPER_PID, (uint64_t)getpid());
     ask_dma(b, 2, dma(8, 0, vp_of(0, LOW), from, at, 0, 0));
     word_set(b, never, SOON);
-    CHECK(false); /* it has not come to that step */
+    CHECK(false); /* did not reach that step */
 }
 
 static void owner(struct bed *b)
@@ -92,7 +90,7 @@ static void owner(struct bed *b)
     check_told(b, refused_here && strcmp(die, NOT_ASKED) != 0);
 }
 
-/* Lets the owner go on. */
+/* Lets the owner continue. */
 static void bystander(struct bed *b)
 {
     wait_for_death((pid_t)told(b, HELPER_PID));
@@ -106,8 +104,8 @@ static int a_helper_dies_at(const char *step, bool here)
     return run_beds_kill(4, (bed_fn[]){target, helper, owner, bystander}, 1);
 }
 
-/* It lists what it was asked for, that it claims it, and the trap with what has become of the
- * DMA; at the target it does the latter on its own. */
+/* It lists the request, its claim, and the trap with the DMA's result; at the target the last
+ * one separately. */
 static int a_helper_dies(bool here)
 {
     static const char *const steps[] = {"listed", "logged", "half_applied"};
@@ -128,11 +126,11 @@ static int a_helper_dies(bool here)
     return rc;
 }
 
-/* ---- Who sets an event dies, or is stopped: its word is nowhere ---- */
+/* ---- A process setting an event with an unmapped word dies, or is stopped ---- */
 
 static void writes_nowhere(struct bed *b)
 {
-    if (!die[0]) /* who dies is not to lose the lock before, for being slow */
+    if (!die[0]) /* a dying process must not lose the lock earlier for being slow */
         setenv("EMUELAN4_LOCK_MS", "50", 1);
     bed_open(b, LOW);
     volatile E4_uint64 *word = main_mem(b, 64);
@@ -157,7 +155,7 @@ static void writes_nowhere(struct bed *b)
     CHECK(kill(late, SIGCONT) == 0);
     (void)told(b, OVER);
     check_told(b, 2);
-    run_dma(b, dma(8, 0, b->vp, at, at, 0, 0)); /* and nothing of the ring is lost */
+    run_dma(b, dma(8, 0, b->vp, at, at, 0, 0)); /* the ring has lost nothing */
     flush(b);
     check_told(b, 3);
 }
@@ -171,7 +169,7 @@ static void sets_it(struct bed *b)
     tell(b, LATE_PID, (uint64_t)getpid());
     run_dma(b, dma(0, 0, vp_of(0, LOW), 0, 0, 0, ev));
     flush(b);
-    CHECK(!die[0]); /* it does not come here */
+    CHECK(!die[0]); /* not reached */
     tell(b, OVER, 1);
 }
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Requests for reads that the network interface gives up, as the peer's does not take them; the
- * emulation does so after a few tries, which it is told of before its first call.
- */
+/* Requests for reads that the network interface gives up because the peer's does not accept
+ * them; the emulation does so after a few retries, set before its first call. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +19,7 @@
 
 enum { READS = 100 };
 
-/* The read will never be complete: its link ends, and the message behind it is not sent. */
+/* The read never completes: its link ends, and the message behind it is not sent. */
 static void read_not_asked_for_ends_the_link(void **state)
 {
     static uint8_t here[READS], there[READS];

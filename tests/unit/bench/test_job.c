@@ -44,8 +44,8 @@ static void a_job_survives_the_wire(void **state)
     assert_memory_equal(&job, &back, sizeof job);
 }
 
-/* The client's memory option is not sent; the server decodes its own default over any former
- * value. */
+/* The client's memory option is not sent: the decoded value depends neither on it nor on former
+ * contents. */
 static void the_clients_memory_is_its_own(void **state)
 {
     struct job job = good_job(), back;
