@@ -536,7 +536,7 @@ static void owe(struct side *server, unsigned vp, E4_Addr queue, uint64_t genera
     TAILQ_INSERT_TAIL(&server->f->owed, to, next);
 }
 
-/* Returns how many owed reports have that address, and checks that there are no others. */
+/* Returns the number of owed reports, and checks that all have that address. */
 static unsigned owed_to(const struct side *server, unsigned vp)
 {
     const struct elan_owed *to;

@@ -144,8 +144,8 @@ static void until_greeting(struct side *server, struct side *client)
     }
 }
 
-/* Lets time pass until the client's link is down; returns how much. The clock stands still
- * during bootstrap queries, which take real time. */
+/* Lets time pass until the client's link is down; returns the time. The clock is stopped during
+ * bootstrap queries, which take real time. */
 static uint64_t until_down(struct side *client, struct side *server, int count)
 {
     uint64_t end = guard_ms() + PATIENCE_MS, passed = 0;

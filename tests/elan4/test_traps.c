@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A trap is reported once, whatever happens to the process that detected it, and whichever
- * process executes its list, or its DMA, later. */
+/* A trap is reported once, also if the process that detected it dies or is stopped, and for any
+ * process that executes its list, or its DMA, later. */
 #include "tests/elan4/bed.h"
 #include "tests/elan4/cases.h"
 #include "tests/elan4/segment.h"

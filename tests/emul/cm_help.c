@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Short forms of rdma_cm for tests. */
+/* Helpers for tests of rdma_cm. */
 #include "tests/emul/cm_help.h"
 
 #include <arpa/inet.h>
@@ -70,7 +70,7 @@ int eat(enum rdma_cm_event_type type)
     return status;
 }
 
-/* A QP on an id, with CQs made by the library. */
+/* Makes a QP on an id; the library makes the CQs. */
 void give_qp(struct rdma_cm_id *id)
 {
     struct ibv_qp_init_attr qi = {.qp_type = IBV_QPT_RC, .cap = {16, 16, 2, 2, 32}};
@@ -97,7 +97,7 @@ struct rdma_cm_id *listen_at(const char *host, int port, int backlog)
     return id;
 }
 
-/* Accepts one request, with a QP; the id. */
+/* Accepts one request, with a QP; returns the id. */
 struct rdma_cm_id *accept_one(void)
 {
     struct rdma_conn_param p = {.responder_resources = 2,

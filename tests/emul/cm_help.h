@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Short forms of rdma_cm for tests; each process has one event channel. */
+/* Helpers for tests of rdma_cm; each process has one event channel. */
 #ifndef TESTS_EMUL_CM_HELP_H
 #define TESTS_EMUL_CM_HELP_H
 
@@ -9,10 +9,10 @@
 
 #define PORT first_port
 
-extern int first_port; /* of this program alone, from take_ports() on */
+extern int first_port; /* of this program alone, after take_ports() */
 extern struct rdma_event_channel *chan;
 
-/* Call it in main, before any test. */
+/* Reserves the ports. To be called in main, before any test. */
 void take_ports(void);
 
 struct rdma_cm_id *new_id(void *context);

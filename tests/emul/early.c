@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A library whose constructor uses RDMA, as OrangeFS's liborangefs has one: it connects to
- * EARLY_PORT of this host, and a child that it forks opens a device. Loaded behind the software
- * HCA, as the libraries of a program are, it runs before that one's constructors. The process
- * ends with the number of the step that failed.
+ * A library whose constructor uses RDMA, like OrangeFS's liborangefs: it connects to EARLY_PORT
+ * of this host, and a forked child opens a device. It is loaded after the software HCA, like a
+ * program's libraries, and therefore runs before the HCA's constructors. The process exits with
+ * the number of the failed step.
  */
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -32,7 +32,8 @@ static int connect_and_leave(const char *port)
     return 0;
 }
 
-#ifndef __SANITIZE_THREAD__ /* it cannot follow threads of a child of many threads */
+/* ThreadSanitizer cannot follow threads created in a child of a multi-threaded process */
+#ifndef __SANITIZE_THREAD__
 static int open_device(void)
 {
     struct ibv_device **list = ibv_get_device_list(NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* An MPI program for foreign.sh: a ring and an all-to-all of 1 MiB, every byte looked at.
- * Compiled there by mpicc. */
+/* An MPI program for foreign.sh, which compiles it by mpicc: a ring and an all-to-all of 1 MiB,
+ * every byte checked. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Helpers of the software HCA's tests: processes, and short forms of the verbs. */
+/* Helpers of the software HCA's tests: processes, and short forms of verbs. */
 #include "tests/emul/pair.h"
 #include "tests/emul/stop.h"
 #include "emul/verbs/base/shm.h"
@@ -26,7 +26,8 @@ void run_under_emuverbs(char **argv)
         return;
     if (!emuverbs)
         emuverbs =
-            "emul/verbs/emuverbs"; /* from the top of the build tree, where make runs us */
+            /* relative to the top of the build tree, where make runs tests */
+            "emul/verbs/emuverbs";
     args[0] = (char *)(uintptr_t)emuverbs;
     for (int i = 0; argv[i] && i < 62; i++)
         args[i + 1] = argv[i];
@@ -35,7 +36,7 @@ void run_under_emuverbs(char **argv)
     _exit(99);
 }
 
-/* Sockets: `end` is this side's of each pair, the other side has the other. */
+/* `end`: this process's end of each socket pair; the other process has the other end. */
 static pid_t start(side_fn fn, int sock[2], int stop[2], int end, pid_t peer)
 {
     pid_t pid = fork();
@@ -48,7 +49,7 @@ static pid_t start(side_fn fn, int sock[2], int stop[2], int end, pid_t peer)
             close(sock[!end]);
             close(stop[!end]);
         }
-        alarm(300); /* for what hangs; a busy machine is slow */
+        alarm(300); /* ends a hang; long enough for a busy machine */
         fn(&s);
         exit(0);
     }
@@ -460,7 +461,7 @@ uint64_t now_ms(void)
 struct ibv_wc wait_wc(struct ibv_cq *cq)
 {
     struct ibv_wc wc = {0};
-    uint64_t end = now_ms() + 60000; /* a busy machine, and valgrind, are slow */
+    uint64_t end = now_ms() + 60000; /* long enough for a busy machine, and valgrind */
     int n;
 
     while ((n = ibv_poll_cq(cq, 1, &wc)) == 0) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A test of the software HCA runs in processes of its own, so that each starts with a fresh
- * device, may set its own knobs, and may be stopped or killed. The program runs itself under
- * emuverbs first.
+ * A test of the software HCA runs in its own processes: each starts with a new device, may set
+ * its own knobs, and may be stopped or killed. The program first executes itself under
+ * emuverbs.
  */
 #ifndef TESTS_EMUL_PAIR_H
 #define TESTS_EMUL_PAIR_H
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* In a test process: ends it with a message when the condition does not hold. */
+/* In a test process: ends it with a message unless the condition holds. */
 #define CHECK(cond)                                                                            \
     do {                                                                                       \
         if (!(cond)) {                                                                         \
@@ -39,8 +39,8 @@ struct shm_head; /* emul/verbs/base/shm.h */
 
 struct side {
     int sock;   /* to the other process */
-    int stop;   /* the same, of a thread that stops at a step (EMUVERBS_STOP) */
-    pid_t peer; /* the other process, in the active one */
+    int stop;   /* for a thread that stops at a step (EMUVERBS_STOP) */
+    pid_t peer; /* in the active process: the other one */
     struct ibv_context *ctx;
     struct ibv_pd *pd;
     struct ibv_comp_channel *chan;
@@ -61,24 +61,25 @@ struct side {
 
 typedef void (*side_fn)(struct side *s);
 
-/* Runs itself under emuverbs unless it does already. Call first in main. */
+/* Executes itself under emuverbs unless it runs there already. To be called first in main. */
 void run_under_emuverbs(char **argv);
 
-/* Valgrind watches, and takes what some tests mean for mistakes. */
+/* Returns whether valgrind runs, which reports some deliberate accesses as errors. */
 bool is_watched(void);
-/* Runs `fn` in one process; 0 when it ended well. */
+/* Runs `fn` in one process; returns 0 on success. */
 int run_one(side_fn fn);
-/* Runs `active` and `passive` in two processes that share a socket; 0 when both ended well. */
+/* Runs `active` and `passive` in two processes that share a socket; returns 0 if both
+ * succeeded. */
 int run_two(side_fn active, side_fn passive);
-/* The same, but the passive one is expected to be killed by the active one. */
+/* The same; the active process must kill the passive one. */
 int run_two_kill(side_fn active, side_fn passive);
 
 /* Opens the device, makes a QP in INIT, registers BUF_SIZE bytes. */
 void side_open(struct side *s);
-/* Exchanges addresses over the socket and goes to RTS. */
+/* Exchanges addresses over the socket and moves the QP to RTS. */
 void side_connect(struct side *s);
 void side_close(struct side *s);
-/* Two QPs in one process, connected to each other. */
+/* Makes two QPs in one process, connected to each other. */
 void loop_open(struct side *a, struct side *b);
 void loop_close(struct side *a, struct side *b);
 
@@ -88,49 +89,49 @@ int qp_rts(struct side *s);
 int qp_error(struct side *s);
 enum ibv_qp_state qp_state(struct side *s);
 
-/* Meets the other process. */
+/* Synchronizes with the other process. */
 void meet(struct side *s);
 
 /*
- * A thread stops at a step (EMUVERBS_STOP). stop_at() says at which, before side_open;
- * stop_here() does so within one process and returns the end at which to wait. wait_stopped()
- * returns when a thread is there, which waits until go_on(): the next one stops after `next`
- * further arrivals, 0: none.
+ * Stopping a thread at a step (EMUVERBS_STOP). stop_at() sets the steps, before side_open();
+ * stop_here() does so within one process and returns the descriptor to wait on. wait_stopped()
+ * returns when a thread has stopped. go_on() lets it continue; the next thread stops after
+ * `next` further arrivals, 0: none.
  */
 void stop_at(struct side *s, const char *steps);
 int stop_here(const char *steps);
 void wait_stopped(int fd);
 void go_on(int fd, unsigned char next);
 
-/* Kills the other process, and waits until the device of this one has dealt with its death. */
+/* Kills the other process, and waits until this process's device has handled its death. */
 void kill_peer_and_wait(struct side *s);
 
-/* Waits until the service thread has dealt with all that this process was told before. */
+/* Waits until the service thread has handled all messages to this process so far. */
 void settle(void);
 
 /*
- * Deregisters while the device's clock stands still but for the time after which it looks for
- * who uses the memory, again when each look is over. It gives up after some 230 looks; from the
- * 200th on there is one only when `peer`, unless that is 0, has stopped. The clock stays so.
+ * Deregisters with the device's clock stopped. The clock advances only to the next check of the
+ * memory's users, after each check. Deregistration gives up after some 230 checks; from the
+ * 200th on each waits until `peer`, unless 0, has stopped. The clock stays stopped.
  */
 int dereg_by_looks(struct ibv_mr *mr, pid_t peer);
 
-/* The device's clock stands still from the first call on, and goes on by so many ms or ns. */
+/* Control the device's clock, which the first call stops; step by ms or ns. */
 void clock_stop(void);
-void clock_run(void); /* by itself again */
+void clock_run(void); /* lets it run again */
 uint64_t clock_step_ms(uint64_t ms);
 uint64_t clock_step_ns(uint64_t ns);
 
 void post_recv(struct side *s, uint64_t id, uint32_t off, uint32_t len);
 int try_send(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t off, uint32_t len,
              unsigned flags, uint64_t raddr, uint32_t rkey);
-/* Sends from the buffer's start, signalled; the call must succeed. */
+/* Posts a signalled request from offset `off` of the buffer; the call must succeed. */
 void post_send(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t off, uint32_t len,
                uint64_t roff);
 
 /* Waits up to a minute for a completion. */
 struct ibv_wc wait_wc(struct ibv_cq *cq);
-/* Waits for one with this id and status. */
+/* Waits for a completion and checks its id and status. */
 struct ibv_wc expect_wc(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status);
 void expect_none(struct ibv_cq *cq);
 /* Waits up to 20 s for an asynchronous event of this type on this object. */
@@ -142,7 +143,7 @@ bool readable(int fd, int ms);
 #define SEND  IBV_WR_SEND
 #define WIMM  IBV_WR_RDMA_WRITE_WITH_IMM
 
-/* Each TEST(name) is a process of its own. */
+/* TEST(name): a test in its own process. */
 #define TEST(name)                                                                             \
     static void name##_body(struct side *unused);                                              \
     static void name(void **state)                                                             \
@@ -151,7 +152,7 @@ bool readable(int fd, int ms);
         assert_int_equal(run_one(name##_body), 0);                                             \
     }                                                                                          \
     static void name##_body(struct side *unused __attribute__((unused)))
-/* One that means what valgrind takes for a mistake: it is left out there. */
+/* A test with accesses that valgrind would report: skipped there. */
 #define TEST_UNWATCHED(name)                                                                   \
     static void name##_body(struct side *unused);                                              \
     static void name(void **state)                                                             \
@@ -163,7 +164,7 @@ bool readable(int fd, int ms);
     }                                                                                          \
     static void name##_body(struct side *unused __attribute__((unused)))
 
-/* Each PAIR(name, run_two) is two; ACTIVE(name) and PASSIVE(name) are their bodies. */
+/* PAIR(name, run_two): a test in two processes, with bodies ACTIVE(name) and PASSIVE(name). */
 #define PAIR(name, run)                                                                        \
     static void name##_active(struct side *s);                                                 \
     static void name##_passive(struct side *s);                                                \
@@ -175,12 +176,12 @@ bool readable(int fd, int ms);
 #define ACTIVE(name)  static void name##_active(struct side *s)
 #define PASSIVE(name) static void name##_passive(struct side *s)
 
-/* Bytes that tell where they belong. */
+/* Bytes that depend on their position. */
 void pattern(unsigned char *p, size_t n, unsigned seed);
 bool is_pattern(const unsigned char *p, size_t n, unsigned seed);
 
 int64_t counter(const char *name);
-/* The segment of this process, whose device is open. */
+/* Returns the segment of this process, whose device is open. */
 struct shm_head *own_segment(void);
 uint64_t now_ms(void);
 

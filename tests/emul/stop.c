@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The state of a thread, or of a process's first; 0: there is none. */
+/* Returns the state of a thread, or of a process's first thread; 0: none. */
 static char state_of(const char *path)
 {
     char line[256];

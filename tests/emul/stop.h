@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Other processes of a test: whether they have died, whether they are stopped. And threads. */
+/* States of processes and threads in a test: dead, stopped, sleeping. */
 #ifndef TESTS_EMUL_STOP_H
 #define TESTS_EMUL_STOP_H
 
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Whether it has died, waited for or not. */
+/* Returns whether it has died, reaped or not. */
 bool process_is_dead(pid_t pid);
-/* Whether all of its threads are stopped; they go on until they get a processor to stop on. */
+/* Returns whether all its threads are stopped: each continues until it gets a processor. */
 bool process_is_stopped(pid_t pid);
-/* Stops it, and waits until it is. False: it is dead. */
+/* Stops it, and waits until all threads have stopped. Returns false if it is dead. */
 bool process_stop(pid_t pid);
-/* Whether its first thread waits for something. */
+/* Returns whether its first thread sleeps. */
 bool process_sleeps(pid_t pid);
-/* Whether a thread of this process waits for something. */
+/* Returns whether a thread of this process sleeps. */
 bool thread_sleeps(pid_t tid);
 
 #endif

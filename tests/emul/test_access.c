@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Conformance of the software HCA, keys, rights, bounds and registration. */
+/* Conformance of the software HCA: keys, access rights, bounds and registration. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,8 +12,8 @@
 
 static struct side *failing;
 
-/* A structure that is read up to here: its second half comes when the peer has failed the queue
- * pair. */
+/* Handles the fault at the middle of an attribute structure: fails the QP before the rest is
+ * read. */
 static void fail_it(int signal, siginfo_t *info, void *context)
 {
     void *page = (void *)((uintptr_t)info->si_addr & ~(uintptr_t)4095);
@@ -26,7 +26,7 @@ static void fail_it(int signal, siginfo_t *info, void *context)
     expect_wc(failing->scq, 1, IBV_WC_REM_ACCESS_ERR);
 }
 
-/* A queue pair whose state is changed while its peer fails it has failed. */
+/* A QP that its peer fails during ibv_modify_qp has failed. */
 TEST(a_failure_is_not_overwritten)
 {
     const int mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
@@ -53,7 +53,7 @@ TEST(a_failure_is_not_overwritten)
     loop_close(&a, &b);
 }
 
-/* One that is to fail may have failed already. */
+/* A QP that failed before can be moved to ERR. */
 TEST(a_failed_queue_pair_can_be_stopped)
 {
     struct sigaction fault = {.sa_sigaction = fail_it, .sa_flags = SA_SIGINFO};
@@ -75,7 +75,7 @@ TEST(a_failed_queue_pair_can_be_stopped)
     loop_close(&a, &b);
 }
 
-/* A request that must fail at the requester with `status` and leave both QPs as said. */
+/* Posts a request that must fail at the requester with `status` and leave both QPs as given. */
 static void refused(enum ibv_wr_opcode op, uint64_t roff, uint32_t len, uint32_t rkey_xor,
                     int peer_access, int peer_qp_access, enum ibv_wc_status status,
                     enum ibv_event_type event)
@@ -92,7 +92,7 @@ static void refused(enum ibv_wr_opcode op, uint64_t roff, uint32_t len, uint32_t
              0);
     CHECK_EQ(try_send(&a, 2, SEND, 0, 8, 0, 0, 0), 0);
     expect_wc(a.scq, 1, status);
-    expect_wc(a.scq, 2, IBV_WC_WR_FLUSH_ERR); /* although it was not signalled */
+    expect_wc(a.scq, 2, IBV_WC_WR_FLUSH_ERR); /* although unsignalled */
     expect_wc(a.rcq, 78, IBV_WC_WR_FLUSH_ERR);
     expect_async(&b, event, b.qp);
     expect_wc(b.rcq, 77, IBV_WC_WR_FLUSH_ERR);
@@ -198,7 +198,7 @@ TEST(local_key_errors_at_the_sender)
     CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
     expect_wc(a.scq, 1, IBV_WC_LOC_PROT_ERR);
     CHECK_EQ(qp_state(&a), IBV_QPS_ERR);
-    CHECK_EQ(qp_state(&b), IBV_QPS_RTS); /* it has heard nothing */
+    CHECK_EQ(qp_state(&b), IBV_QPS_RTS); /* not notified */
     expect_none(b.rcq);
     loop_close(&a, &b);
 }
@@ -306,7 +306,7 @@ int main(int argc, char **argv)
 {
     run_under_emuverbs(argv);
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(a_failure_is_not_overwritten),
         T(a_failed_queue_pair_can_be_stopped),

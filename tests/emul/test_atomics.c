@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Atomic operations of the software HCA between processes; what they refuse is asked in
- * tests/verbs. */
+/* Atomic operations of the software HCA between processes; tests/verbs tests refusals. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,7 +42,7 @@ static int try_atomic(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint64
     return ibv_post_send(s->qp, &wr, &bad);
 }
 
-/* What was there. */
+/* Returns the former value. */
 static uint64_t atomic(struct side *s, enum ibv_wr_opcode op, uint64_t first, uint64_t swap)
 {
     uint64_t old;
@@ -56,7 +55,7 @@ static uint64_t atomic(struct side *s, enum ibv_wr_opcode op, uint64_t first, ui
     return old;
 }
 
-/* Counts up by one or the other operation: none is lost if both are atomic. */
+/* Counts up by either operation; no increment is lost if both are atomic. */
 static void *count_up(void *arg)
 {
     struct side *s = arg;
@@ -73,12 +72,12 @@ static void *count_up(void *arg)
     return NULL;
 }
 
-/* A process from outside and two connections of the process itself, all at one word. */
+/* Another process and two connections of this process count in one word. */
 PAIR(counting, run_two)
 ACTIVE(counting)
 {
     open_side(s);
-    clock_stop(); /* so it waits for its turn as long as it has to */
+    clock_stop(); /* so that waiting for a turn does not time out */
     side_connect(s);
     count_up(s);
     CHECK_EQ(counter("retries"), 0);
@@ -118,8 +117,7 @@ PASSIVE(counting)
     side_close(s);
 }
 
-/* One that is killed in the middle of such operations holds up nobody, and loses nobody's
- * count. */
+/* A process killed during such operations blocks no other, and no other's increment is lost. */
 PAIR(killed, run_two_kill)
 ACTIVE(killed)
 {
@@ -157,7 +155,7 @@ PASSIVE(killed)
         atomic(s, ADD, 1, 0);
 }
 
-/* The answer is eight bytes, however many there is room for, in as many segments. */
+/* The answer has eight bytes, for any length of the segments. */
 TEST(answer_in_pieces)
 {
     struct side a = {.access = RIGHTS, .qp_access = RIGHTS & ~IBV_ACCESS_LOCAL_WRITE}, b = a;
@@ -186,7 +184,7 @@ TEST(answer_in_pieces)
     loop_close(&a, &b);
 }
 
-/* Without the knob there are none. */
+/* Without the knob the device has none. */
 TEST(a_device_without)
 {
     struct side a = {.access = RIGHTS}, b = {.access = RIGHTS};

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * RDMA writes that are posted together and move in one system call: nobody can tell, but by the
- * counter, whatever one of them is or lacks.
- */
+/* RDMA writes posted together and moved by one system call: apart from the counter the result
+ * must not differ, whichever write is unusual or fails. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,8 +19,8 @@ struct chain {
     struct ibv_sge sge[MANY][2];
 };
 
-/* So many writes, from the places of one side to the same ones of the other, of two segments
- * each; the last alone is signalled. */
+/* Makes n writes between equal offsets of both sides, of two segments each; only the last is
+ * signalled. */
 static void make(struct chain *c, const struct side *a, unsigned n)
 {
     memset(c, 0, sizeof(*c));
@@ -91,7 +89,7 @@ TEST(all_of_them_arrive)
     loop_close(&a, &b);
 }
 
-/* Memory on demand is let go of again: who deregisters it waits for nobody. */
+/* On-demand memory is released again: deregistration does not wait. */
 TEST(memory_on_demand_is_written)
 {
     struct side a = {.max_wr = MANY, .max_sge = 2}, b = {0};
@@ -116,7 +114,7 @@ TEST(memory_on_demand_is_written)
     loop_close(&a, &b);
 }
 
-/* In the order of the posts, and empty ones too. */
+/* In posting order, including empty ones. */
 TEST(each_is_reported_that_asks)
 {
     struct side a = {.max_wr = MANY, .max_sge = 2}, b = {0};
@@ -139,8 +137,8 @@ TEST(each_is_reported_that_asks)
     loop_close(&a, &b);
 }
 
-/* What is wrong with the 20th is its alone: those before it have moved, those behind it have
- * not, and are flushed. */
+/* The 20th request fails alone: earlier ones have moved, later ones have not, and are
+ * flushed. */
 static void one_is_wrong(void (*spoil)(struct chain *c, struct side *a),
                          enum ibv_wc_status status)
 {
@@ -180,7 +178,7 @@ static void out_of_bounds(struct chain *c, struct side *a)
     c->wr[20].wr.rdma.remote_addr = a->raddr + BUF_SIZE - BYTES + 1;
 }
 
-/* Registered, and gone since: found when it is to be moved. */
+/* Registered, then unmapped: detected when the data is to be moved. */
 static void gone(struct chain *c, struct side *a)
 {
     (void)c;
@@ -207,7 +205,7 @@ TEST_UNWATCHED(memory_is_gone)
     one_is_wrong(gone, IBV_WC_LOC_PROT_ERR);
 }
 
-/* One that is refused in its post: those before it are posted. */
+/* One that the post call refuses: earlier ones are posted. */
 TEST(one_is_refused)
 {
     struct side a = {.max_wr = MANY, .max_sge = 2}, b = {0};
@@ -225,7 +223,7 @@ TEST(one_is_refused)
     loop_close(&a, &b);
 }
 
-/* A queue takes what it has room for. */
+/* A queue accepts as many as it has room for. */
 TEST(the_queue_is_too_short)
 {
     struct side a = {.max_wr = 10, .max_sge = 2}, b = {0};
@@ -242,7 +240,7 @@ TEST(the_queue_is_too_short)
     loop_close(&a, &b);
 }
 
-/* What is behind them sees what they wrote, and others between them are no part of it. */
+/* Later requests see the written data; other requests in between are not part of the chain. */
 TEST(others_keep_their_places)
 {
     struct side a = {.max_wr = MANY, .max_sge = 2}, b = {0};
@@ -252,7 +250,7 @@ TEST(others_keep_their_places)
     begin(&a, &b);
     make(&c, &a, 6);
     post_recv(&b, 77, 0, 0);
-    c.wr[2].opcode = READ; /* of what the first has written, to the place of the last */
+    c.wr[2].opcode = READ; /* reads data of the first write into the place of the last */
     c.wr[2].wr.rdma.remote_addr = a.raddr;
     c.sge[2][0].addr = (uintptr_t)a.buf + 5 * STEP;
     c.sge[2][1].addr = c.sge[2][0].addr + BYTES / 4;
@@ -282,8 +280,8 @@ static void without(void)
     loop_close(&a, &b);
 }
 
-/* A knob, for who wants to compare; a link, whose model has a time for each; and a fault that
- * is to hit one of them. */
+/* No chains: with the knob, for comparison; with a link, whose model gives each a time; with a
+ * fault that must hit one. */
 TEST(one_by_one_by_option)
 {
     setenv("EMUVERBS_WRITE_CHAIN", "1", 1);
@@ -306,7 +304,7 @@ int main(int argc, char **argv)
 {
     run_under_emuverbs(argv);
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_of_them_arrive),
         cmocka_unit_test(memory_on_demand_is_written),

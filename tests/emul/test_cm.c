@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The software HCA's connection manager: addresses, every event, refusals, time-outs, deaths.
- */
+/* The software HCA's connection manager: addresses, every event, rejections, timeouts,
+ * deaths. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,7 +46,7 @@ ACTIVE(connect_private_data_transfer_disconnect)
     CHECK(memcmp(got, "reply", 5) == 0);
     for (int i = 5; i < 196; i++)
         CHECK_EQ(got[i], 0);
-    CHECK_EQ(e->param.conn.responder_resources, 2); /* what the other asks of us */
+    CHECK_EQ(e->param.conn.responder_resources, 2); /* as requested by the other side */
     CHECK_EQ(rdma_ack_cm_event(e), 0);
     CHECK_EQ(ibv_query_qp(id->qp, &qa, 0, &qi), 0);
     CHECK_EQ(qa.qp_state, IBV_QPS_RTS);
@@ -66,7 +66,7 @@ PASSIVE(connect_private_data_transfer_disconnect)
     struct rdma_cm_id *l = listen_at("0.0.0.0", PORT, 4);
 
     meet(s);
-    CHECK(!l->verbs); /* a wildcard is on no device */
+    CHECK(!l->verbs); /* a wildcard address has no device */
     struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
     CHECK(e->listen_id == l && e->id != l && e->id->context == (void *)0x77);
     CHECK(e->id->verbs && e->id->channel == chan);
@@ -177,8 +177,7 @@ PASSIVE(rejected_by_the_program)
     struct rdma_cm_id *id = e->id;
     CHECK(rdma_reject(id, big, 149) < 0);
     CHECK_EQ(rdma_reject(id, "no", 2), 0);
-    CHECK_EQ(rdma_destroy_id(id),
-             0); /* before the acknowledgement: it counts for the listener */
+    CHECK_EQ(rdma_destroy_id(id), 0); /* unacknowledged: counts for the listener */
     CHECK_EQ(rdma_ack_cm_event(e), 0);
     drop(l);
     all_gone();
@@ -198,7 +197,8 @@ TEST(addresses_that_are_not_ours)
     all_gone();
 }
 
-/* The listener hears that a request was given up, whether it has fetched it or not. */
+/* The listener is notified that a request was given up, whether it has fetched the request or
+ * not. */
 PAIR(a_request_is_given_up, run_two)
 ACTIVE(a_request_is_given_up)
 {
@@ -210,7 +210,7 @@ ACTIVE(a_request_is_given_up)
         struct rdma_cm_id *id = new_id(NULL);
         resolve(id, "127.0.0.1", PORT + 12);
         CHECK_EQ(rdma_connect(id, &p), 0);
-        meet(s); /* the listener has been told */
+        meet(s); /* the listener has been notified */
         CHECK(!readable(chan->fd, 0));
         if (i == 0) {
             clock_step_ms(3600000);
@@ -234,7 +234,7 @@ PASSIVE(a_request_is_given_up)
         CHECK(readable(chan->fd, 60000));
         meet(s);
         if (i != 1)
-            meet(s); /* it was given up before */
+            meet(s); /* given up before */
         struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
         struct rdma_cm_id *id = e->id;
         CHECK_EQ(rdma_ack_cm_event(e), 0);
@@ -262,7 +262,7 @@ TEST(ports_are_claimed)
     CHECK(rdma_bind_addr(b, at("127.0.0.1", PORT + 4)) < 0);
     CHECK_EQ(errno, EADDRINUSE);
     CHECK(rdma_bind_addr(b, at("0.0.0.0", PORT + 4)) < 0);
-    CHECK_EQ(errno, EADDRNOTAVAIL); /* a wildcard: so says the kernel, too */
+    CHECK_EQ(errno, EADDRNOTAVAIL); /* a wildcard: like the kernel */
     CHECK(rdma_bind_addr(b, at("::", PORT + 4)) < 0);
     CHECK_EQ(rdma_set_option(b, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof(yes)),
              0);
@@ -271,7 +271,7 @@ TEST(ports_are_claimed)
     CHECK_EQ(rdma_bind_addr(c, at("127.0.0.1", 0)), 0);
     CHECK(ntohs(rdma_get_src_port(c)) >= 1024);
     struct rdma_cm_id *e = new_id(NULL);
-    CHECK_EQ(rdma_listen(e, 1), 0); /* without an address: any, with a port */
+    CHECK_EQ(rdma_listen(e, 1), 0); /* unbound: listens at any address, with a port */
     CHECK(ntohs(rdma_get_src_port(e)) >= 1024);
     drop(a);
     drop(b);
@@ -279,7 +279,7 @@ TEST(ports_are_claimed)
     drop(e);
     a = listen_at("0.0.0.0", PORT + 4, 1);
     drop(a);
-    /* the port that would be next is another's, at all addresses */
+    /* the next port belongs to another id, at all addresses */
     a = new_id(NULL);
     CHECK_EQ(rdma_bind_addr(a, at("0.0.0.0", 0)), 0);
     b = new_id(NULL);
@@ -435,7 +435,7 @@ PASSIVE(the_backlog_is_bounded)
     struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 9, 2);
     meet(s);
     meet(s);
-    drop(l); /* with requests that were never fetched */
+    drop(l); /* with unfetched requests */
     all_gone();
 }
 
@@ -489,7 +489,7 @@ TEST(destroying_an_id_waits_for_acknowledgements)
     CHECK_EQ(rdma_destroy_id(id), 0);
     CHECK_EQ(counter("rdma_ack_cm_event"), 1);
     pthread_join(t, NULL);
-    /* and events that nobody fetched go with their id, leaving the descriptor quiet */
+    /* unfetched events are dropped with their id, and the descriptor becomes unreadable */
     id = new_id(NULL);
     CHECK_EQ(rdma_resolve_addr(id, NULL, at("127.0.0.1", 1), 1000), 0);
     CHECK(readable(chan->fd, 60000));
@@ -610,7 +610,7 @@ int main(int argc, char **argv)
     run_under_emuverbs(argv);
     take_ports();
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(connect_private_data_transfer_disconnect),
         T(every_local_address_connects),

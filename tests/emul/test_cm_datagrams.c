@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* rdma_cm's UDP ports on the software HCA, between processes; the rest is asked in tests/verbs.
- */
+/* rdma_cm's UDP port space on the software HCA, between processes; tests/verbs has the rest. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,7 +44,7 @@ static struct rdma_cm_id *ask_for(int port)
     return id;
 }
 
-/* Asked, answered, sent: as udaddy does it. */
+/* Request, answer, datagram: like udaddy. */
 PAIR(asked_and_answered, run_two)
 ACTIVE(asked_and_answered)
 {
@@ -100,7 +99,7 @@ PASSIVE(asked_and_answered)
     all_gone();
 }
 
-/* A listener that goes away with a question open has refused it. */
+/* A listener that is destroyed with a request open rejects it. */
 PAIR(listener_goes_away, run_two)
 ACTIVE(listener_goes_away)
 {
@@ -127,7 +126,7 @@ PASSIVE(listener_goes_away)
     all_gone();
 }
 
-/* One that says nothing ends the question after its time. */
+/* A listener that does not answer ends the request by a timeout. */
 PAIR(stopped_listener, run_two)
 ACTIVE(stopped_listener)
 {
@@ -149,11 +148,11 @@ PASSIVE(stopped_listener)
     CHECK_EQ(rdma_listen(l, 4), 0);
     meet(s);
     meet(s);
-    drop(l); /* and with it the question that nobody waits for any more */
+    drop(l); /* and the request, for which nothing waits any more */
     all_gone();
 }
 
-/* Ports of the two kinds have nothing to do with each other. */
+/* Ports of the two port spaces are independent. */
 TEST(port_spaces)
 {
     struct rdma_cm_id *tcp = listen_at("127.0.0.1", PORT, 4), *l = new_ud();
@@ -173,13 +172,13 @@ static struct sockaddr *group_at(int last)
     static struct sockaddr_in in;
 
     in = (struct sockaddr_in){.sin_family = AF_INET};
-    /* nobody else's on this machine */
+    /* unique on this machine */
     in.sin_addr.s_addr =
         htonl(0xef000000u | ((unsigned)getppid() & 0xffff) << 8 | (unsigned)last);
     return (struct sockaddr *)&in;
 }
 
-/* Two members of a group, as mckey has them, in any order of event and end. */
+/* Two members of a group, like mckey's, in any order of event and leaving. */
 PAIR(groups, run_two)
 ACTIVE(groups)
 {
@@ -210,10 +209,10 @@ ACTIVE(groups)
     CHECK_EQ(ibv_destroy_ah(ah), 0);
     CHECK_EQ(rdma_leave_multicast(id, group_at(1)), 0);
     CHECK_EQ(rdma_join_multicast(id, group_at(2), NULL), 0);
-    CHECK_EQ(rdma_leave_multicast(id, group_at(2)), 0); /* its event was not fetched */
+    CHECK_EQ(rdma_leave_multicast(id, group_at(2)), 0); /* with its event unfetched */
     CHECK(!readable(chan->fd, 0));
     CHECK_EQ(rdma_join_multicast(id, group_at(3), NULL), 0);
-    drop(id); /* nor was this */
+    drop(id); /* this one unfetched, too */
     all_gone();
 }
 PASSIVE(groups)
@@ -246,7 +245,7 @@ PASSIVE(groups)
     CHECK_EQ(counter("live_qp"), 0);
 }
 
-/* Endpoints: the library makes queue pairs on both sides. */
+/* Endpoints: the library makes QPs on both sides. */
 PAIR(endpoints, run_two)
 ACTIVE(endpoints)
 {
@@ -284,7 +283,7 @@ PASSIVE(endpoints)
     CHECK_EQ(id->qp->qp_type, IBV_QPT_UD);
     CHECK_EQ(rdma_accept(id, NULL), 0);
     meet(s);
-    rdma_destroy_ep(l); /* the request was acknowledged with the answer */
+    rdma_destroy_ep(l); /* acknowledged the request with its answer */
     rdma_destroy_ep(id);
     CHECK_EQ(counter("live_qp"), 0);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The software HCA's connection manager in a process that has no free descriptors. */
+/* The software HCA's connection manager in a process without free descriptors. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,14 +10,14 @@
 
 #include "tests/emul/cm_help.h"
 
-/* Lets the process open so many descriptors more. */
+/* Lets the process open n more descriptors. */
 static struct rlimit leave_descriptors(int n)
 {
     struct rlimit before, few;
     int fd[8];
 
     for (int i = 0; i <= n; i++)
-        fd[i] = dup(0); /* the lowest that are free */
+        fd[i] = dup(0); /* the lowest free ones */
     CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
     few = before;
     few.rlim_cur = (rlim_t)fd[n];
@@ -27,7 +27,7 @@ static struct rlimit leave_descriptors(int n)
     return before;
 }
 
-/* An id never seems to have a device when there was no descriptor for it. */
+/* An id without a device because of a missing descriptor reports an error. */
 TEST_UNWATCHED(an_address_without_a_descriptor_is_an_error)
 {
     struct rdma_cm_id *id = new_id(NULL), *bound = new_id(NULL);
@@ -39,7 +39,7 @@ TEST_UNWATCHED(an_address_without_a_descriptor_is_an_error)
     CHECK(!id->verbs && !id->pd);
     CHECK(rdma_resolve_route(id, 1000) < 0);
     CHECK_EQ(errno, EINVAL);
-    before = leave_descriptors(2); /* one claims the address */
+    before = leave_descriptors(2); /* one to claim the address */
     CHECK(rdma_bind_addr(bound, at("127.0.0.1", PORT + 1)) < 0);
     CHECK_EQ(errno, EMFILE);
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
@@ -62,7 +62,7 @@ ACTIVE(a_request_without_a_descriptor_is_rejected)
 {
     struct rdma_conn_param p = {.qp_num = 7};
 
-    if (is_watched()) /* valgrind keeps the limit of descriptors to itself */
+    if (is_watched()) /* valgrind emulates the limit of descriptors */
         return;
     struct rdma_cm_id *id = new_id(NULL);
     meet(s);
@@ -99,10 +99,8 @@ PASSIVE(a_request_without_a_descriptor_is_rejected)
     all_gone();
 }
 
-/*
- * The listener has no descriptor to look up who asks. It hears of each request when it has one,
- * but of that which was taken back.
- */
+/* The listener has no descriptor to look up the requesters. Later, with one, it gets all
+ * requests except the withdrawn one. */
 enum { ASKED = 4, TAKEN_BACK = 1 };
 
 PAIR(a_request_waits_for_a_descriptor, run_two)
@@ -110,7 +108,7 @@ ACTIVE(a_request_waits_for_a_descriptor)
 {
     struct rdma_cm_id *id[ASKED];
 
-    if (is_watched()) /* valgrind keeps the limit of descriptors to itself */
+    if (is_watched()) /* valgrind emulates the limit of descriptors */
         return;
     meet(s);
     for (unsigned char i = 0; i < ASKED; i++) {
@@ -154,7 +152,8 @@ PASSIVE(a_request_waits_for_a_descriptor)
     all_gone();
 }
 
-/* Who has none when it is asked, and no right to reach the requester, refuses when it has. */
+/* A listener without a descriptor, and without permission to access the requester, rejects once
+ * it has a descriptor. */
 PAIR(a_request_that_waited_is_refused, run_two)
 ACTIVE(a_request_that_waited_is_refused)
 {
@@ -196,7 +195,7 @@ int main(int argc, char **argv)
     run_under_emuverbs(argv);
     take_ports();
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(an_address_without_a_descriptor_is_an_error),
         T(a_request_without_a_descriptor_is_rejected),

@@ -146,7 +146,7 @@ TEST(two_hundred_processes_at_once)
     all_gone();
 }
 
-/* Another user's process cannot be reached; that is said, and nothing crashes. */
+/* A process of another user is not accessible; this is reported, and nothing crashes. */
 PAIR(no_permission_is_a_clear_error, run_two)
 ACTIVE(no_permission_is_a_clear_error)
 {
@@ -214,7 +214,7 @@ ACTIVE(endpoints_work_without_channels)
     struct rdma_cm_id *id;
 
     id = endpoint(false, PORT + 14);
-    CHECK(rdma_connect(id, NULL) < 0); /* nobody listens there */
+    CHECK(rdma_connect(id, NULL) < 0); /* no listener there */
     CHECK_EQ(errno, ECONNREFUSED);
     rdma_destroy_ep(id);
     meet(s);
@@ -223,7 +223,7 @@ ACTIVE(endpoints_work_without_channels)
     expect_retries(id, 7, 7);
     CHECK_EQ(rdma_disconnect(id), 0);
     rdma_destroy_ep(id);
-    /* larger counts are as many as there can be */
+    /* larger counts are set to the maximum */
     struct rdma_conn_param p = {.retry_count = 10, .rnr_retry_count = 9};
     id = endpoint(false, PORT + 13);
     CHECK_EQ(rdma_connect(id, &p), 0);
@@ -254,7 +254,7 @@ PASSIVE(endpoints_work_without_channels)
     CHECK_EQ(counter("live_cm_event"), 0);
 }
 
-/* In a forked child the ids of its parent do nothing, and are in the way of none of its own. */
+/* In a forked child the parent's ids do nothing, and do not disturb the child's own. */
 TEST(ids_of_a_parent_process)
 {
     struct rdma_cm_id *listener = listen_at("127.0.0.1", PORT + 13, 4), *id = new_id(NULL);
@@ -282,7 +282,7 @@ TEST(ids_of_a_parent_process)
             CHECK(rdma_create_id(theirs, &id, NULL, RDMA_PS_TCP) == -1 && errno == EIO);
             drop(mine);
             drop(listen_at("127.0.0.1", PORT + 14, 4));
-            _exit(0); /* with what is its parent's */
+            _exit(0); /* leave the parent's objects */
         }
     }
     CHECK(waitpid(pid, &st, 0) == pid);
@@ -316,7 +316,7 @@ static void wait_asleep(const _Atomic pid_t *tid)
     }
 }
 
-/* A channel is destroyed while threads read it: each leaves it, and the last one frees it. */
+/* A channel is destroyed while threads read it: each returns, and the last one frees it. */
 TEST(a_channel_destroyed_under_its_readers)
 {
     for (int round = 0; round < 20; round++) {
@@ -332,7 +332,7 @@ TEST(a_channel_destroyed_under_its_readers)
             wait_asleep(&tid[i]);
         }
         rdma_destroy_event_channel(chan);
-        void *other = malloc(32); /* what was freed too early is another's now */
+        void *other = malloc(32); /* reuses memory that was freed too early */
         CHECK(other);
         memset(other, 0x5a, 32);
         CHECK_EQ(write(fd, &one, sizeof(one)), sizeof(one));
@@ -346,7 +346,7 @@ TEST(a_channel_destroyed_under_its_readers)
     }
 }
 
-/* Asks for a connection, without waiting for an answer. */
+/* Requests a connection, without waiting for an answer. */
 static struct rdma_cm_id *ask(int port)
 {
     struct rdma_conn_param p = {.responder_resources = 2, .initiator_depth = 2};
@@ -358,8 +358,8 @@ static struct rdma_cm_id *ask(int port)
     return id;
 }
 
-/* Nobody has fetched the request, its client has died, and then the listener goes: nothing
- * is told of an id that nobody knows. */
+/* The request was not fetched, its client has died, and the listener is destroyed: no event
+ * refers to an unknown id. */
 PAIR(a_listener_takes_its_requests_with_it, run_two)
 ACTIVE(a_listener_takes_its_requests_with_it)
 {
@@ -372,10 +372,10 @@ ACTIVE(a_listener_takes_its_requests_with_it)
         for (;;)
             pause();
     }
-    meet(s); /* it has asked */
+    meet(s); /* the request was sent */
     CHECK_EQ(kill(pid, SIGKILL), 0);
     CHECK_EQ(waitpid(pid, &st, 0), pid);
-    struct rdma_cm_id *id = ask(PORT + 20); /* this one is still waiting */
+    struct rdma_cm_id *id = ask(PORT + 20); /* this one keeps waiting */
     meet(s);
     CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 28);
     drop(id);
@@ -390,9 +390,9 @@ PASSIVE(a_listener_takes_its_requests_with_it)
     CHECK(readable(chan->fd, 60000));
     meet(s);
     meet(s);
-    settle(); /* both requests are there */
+    settle(); /* both requests have arrived */
     while (counter("peers_died") == 0)
-        usleep(1000); /* and the end of the one */
+        usleep(1000); /* and the end of the first */
     drop(l);
     settle();
     CHECK(!readable(chan->fd, 0));
@@ -400,7 +400,7 @@ PASSIVE(a_listener_takes_its_requests_with_it)
     all_gone();
 }
 
-/* What has come for a listener goes with it to another channel. */
+/* A listener takes its events along to another channel. */
 static void take_over(struct side *s, struct rdma_cm_id *l)
 {
     meet(s);
@@ -458,17 +458,15 @@ TEST(to_move_where_one_is_changes_nothing)
     struct rdma_cm_id *id = new_id(NULL);
 
     CHECK_EQ(rdma_resolve_addr(id, NULL, at("127.0.0.1", PORT), 1000), 0);
-    alarm(20); /* it hung */
+    alarm(20); /* ends a hang */
     CHECK_EQ(rdma_migrate_id(id, chan), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_ADDR_RESOLVED), 0);
     drop(id);
     all_gone();
 }
 
-/*
- * What was asked for before all else runs after the destructors of all libraries, as that of a
- * library may that has a connection of its own. It ends the connection, and does not hang.
- */
+/* A function registered before all others runs after the destructors of all libraries, like
+ * that of a library with a connection of its own. It ends the connection without a hang. */
 static struct rdma_cm_id *kept;
 
 static void ends_it(int status, void *arg)
@@ -484,7 +482,7 @@ static void ends_it(int status, void *arg)
 
 static void first(void)
 {
-    on_exit(ends_it, NULL); /* atexit() belongs to this program, which ends first */
+    on_exit(ends_it, NULL); /* functions of atexit() belong to this program, which ends first */
 }
 __attribute__((section(".preinit_array"), used)) static void (*const before_all)(void) = first;
 
@@ -514,7 +512,7 @@ int main(int argc, char **argv)
     run_under_emuverbs(argv);
     take_ports();
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(a_thousand_connections_come_and_go),
         T(two_hundred_processes_at_once),

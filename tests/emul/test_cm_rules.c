@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The software HCA's connection manager: what programs of others rely on. */
+/* The software HCA's connection manager: behaviour that other programs rely on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@
 #include "tests/emul/cm_help.h"
 #include "tests/emul/stop.h"
 
-/* A server that begins to listen when it was told that a client comes is not too late. */
+/* A server that starts to listen when it learns of a coming client is not too late. */
 PAIR(a_listener_may_be_a_little_late, run_two)
 ACTIVE(a_listener_may_be_a_little_late)
 {
@@ -36,7 +36,7 @@ ACTIVE(a_listener_may_be_a_little_late)
             clock_step_ms(1);
         CHECK(!readable(chan->fd, 0));
         meet(s);
-        meet(s); /* it listens */
+        meet(s); /* listening */
         clock_run();
         CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
         meet(s);
@@ -49,7 +49,7 @@ PASSIVE(a_listener_may_be_a_little_late)
     for (int i = 0; i < 2; i++) {
         struct rdma_cm_id *l = new_id(NULL);
         if (i)
-            CHECK_EQ(rdma_bind_addr(l, at("0.0.0.0", PORT + 1)), 0); /* bound, but deaf */
+            CHECK_EQ(rdma_bind_addr(l, at("0.0.0.0", PORT + 1)), 0); /* bound, not listening */
         meet(s);
         if (!i)
             CHECK_EQ(rdma_bind_addr(l, at("0.0.0.0", PORT)), 0);
@@ -146,7 +146,7 @@ TEST(what_lies_behind_the_attributes_is_left_alone)
     all_gone();
 }
 
-/* What no request could name to a peer is refused when it is made; nothing is left of it. */
+/* A QP that no request could name is refused at its creation; nothing of it is left. */
 TEST(an_id_has_no_xrc_queue_pair)
 {
     struct rdma_cm_id *id = new_id(NULL);
@@ -172,7 +172,7 @@ TEST(an_id_has_no_xrc_queue_pair)
     all_gone();
 }
 
-/* A mask that names a domain, and none there. */
+/* A mask that names a domain, without a domain. */
 TEST(a_domain_that_is_not_there_is_refused)
 {
     struct rdma_cm_id *id = new_id(NULL);
@@ -191,7 +191,8 @@ TEST(a_domain_that_is_not_there_is_refused)
         errno = 0;
         CHECK(!ibv_create_qp_ex(id->verbs, &qi));
         CHECK_EQ(errno, EINVAL);
-        qi.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS; /* without it it is the older call */
+        /* without the mask: like the older call */
+        qi.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     }
     CHECK_EQ(ibv_destroy_cq(cq), 0);
     struct ibv_srq_init_attr_ex si = {.attr = {.max_wr = 4, .max_sge = 1},
@@ -265,7 +266,7 @@ PASSIVE(the_option_for_the_acknowledgement_time_acts)
     all_gone();
 }
 
-/* What each end's queue pair sends with. */
+/* Returns the path with which an end's QP sends. */
 static struct ibv_ah_attr path_of(const struct rdma_cm_id *id)
 {
     struct ibv_qp_init_attr qi;
@@ -275,7 +276,8 @@ static struct ibv_ah_attr path_of(const struct rdma_cm_id *id)
     return qa.ah_attr;
 }
 
-/* The asker's type of service holds in both directions, whatever the other end has set. */
+/* The active side's type of service applies in both directions, for any setting of the other
+ * end. */
 static void asks_with_a_type_of_service(bool ethernet)
 {
     struct rdma_conn_param p = {.retry_count = 7};
@@ -286,7 +288,7 @@ static void asks_with_a_type_of_service(bool ethernet)
     CHECK_EQ(errno, EINVAL);
     CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1), 0);
     resolve(id, "127.0.0.1", PORT);
-    tos = 1; /* too late: the route is known */
+    tos = 1; /* too late: the route is resolved */
     CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1), 0);
     CHECK_EQ(id->route.path_rec->sl, ethernet ? 0 : 0xb);
     CHECK_EQ(id->route.path_rec->traffic_class, ethernet ? 0x6b : 0);
@@ -349,11 +351,12 @@ PASSIVE(type_of_service_is_a_traffic_class_on_ethernet)
     all_gone();
 }
 
-/* Who must not reach the requester's memory refuses; it does not keep silent for a minute. */
+/* A listener that may not access the requester's memory rejects, instead of staying silent for
+ * a minute. */
 PAIR(without_permission_nobody_is_reached, run_two)
 ACTIVE(without_permission_nobody_is_reached)
 {
-    if (getuid()) /* nobody else can give up a right here */
+    if (getuid()) /* only root can drop this right here */
         return;
     struct rdma_conn_param p = {.retry_count = 7};
     struct rdma_cm_id *id = new_id(NULL);
@@ -361,7 +364,7 @@ ACTIVE(without_permission_nobody_is_reached)
     resolve(id, "127.0.0.1", PORT);
     give_qp(id);
     CHECK_EQ(rdma_connect(id, &p), 0);
-    /* nobody waits for a time-out, nor takes it for a listener that is busy */
+    /* not by a timeout, and not reported as a busy listener */
     CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -EPERM);
     meet(s);
     drop(id);
@@ -380,7 +383,7 @@ PASSIVE(without_permission_nobody_is_reached)
     all_gone();
 }
 
-/* rping's thread may come for one more event when its channel has been destroyed. */
+/* rping's thread may ask for one more event after its channel was destroyed. */
 TEST(what_rdma_cm_has_not_is_refused)
 {
     struct sockaddr ib = {.sa_family = AF_IB};
@@ -441,12 +444,12 @@ TEST(objects_of_another_context_are_refused)
     loop_close(&a, &b);
 }
 
-/* One message, and then the sender disconnects, or dies. */
+/* Sends one message, then disconnects, or dies. */
 static void send_and_leave(struct side *s, bool die)
 {
     unsigned char buf[8] = "the last";
 
-    /* the listener may come after it */
+    /* the listener may start later */
     setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1);
     struct rdma_cm_id *id = connect_to("127.0.0.1", PORT);
     struct ibv_mr *mr = rdma_reg_msgs(id, buf, sizeof(buf));
@@ -462,14 +465,15 @@ static void send_and_leave(struct side *s, bool die)
     all_gone();
 }
 
-/* The passive side, with a receive that the last message takes. */
+/* The passive side, with a receive for the last message. */
 struct last {
     struct rdma_cm_id *listener, *id;
     struct ibv_mr *mr;
     unsigned char buf[8];
 };
 
-/* Until the other has ended; `hold` ms the device holds the news of that back. */
+/* Accepts and waits until the other side has ended; the device delays the end's event for
+ * `hold` ms. */
 static void let_it_end(struct side *s, struct last *t, const char *hold)
 {
     char c;
@@ -493,14 +497,14 @@ static void hear_of_the_end(struct last *t)
     all_gone();
 }
 
-/* Until the end is held, and has been looked at some times. */
+/* Waits until the end is delayed and was checked a few times. */
 static void wait_held(void)
 {
     while (counter("ends_looked_at") < 10)
         sched_yield();
 }
 
-/* Who polls before it asks for events gets the message before it hears of the end. */
+/* A program that polls before it gets events receives the message before the end. */
 static void receive_the_last(struct side *s)
 {
     struct last t = {0};
@@ -533,7 +537,7 @@ PASSIVE(the_last_message_of_the_dead_comes_before_the_end)
     receive_the_last(s);
 }
 
-/* Who does not poll hears of the end all the same, after a while or at once. */
+/* A program that does not poll gets the end's event all the same, delayed or at once. */
 static void do_not_poll(struct side *s, const char *hold)
 {
     struct last t = {0};
@@ -562,7 +566,7 @@ PASSIVE(the_end_need_not_wait)
     do_not_poll(s, "0");
 }
 
-/* Who ends the connection itself, while the end of a dead peer is held back, does not wait. */
+/* Ending the connection oneself, while a dead peer's end is delayed, does not wait. */
 PAIR(an_end_that_is_held_is_that_of_the_dead, run_two)
 ACTIVE(an_end_that_is_held_is_that_of_the_dead)
 {
@@ -582,7 +586,7 @@ PASSIVE(an_end_that_is_held_is_that_of_the_dead)
 
 enum { CROWD = 12, EACH = 16384 };
 
-/* Leaves CROWD * EACH completions of others in a queue, for nobody to poll. */
+/* Leaves CROWD * EACH completions of other QPs unpolled in a CQ. */
 static void fill(struct ibv_cq *cq, struct rdma_cm_id *id, struct ibv_qp **crowd)
 {
     for (int i = 0; i < CROWD; i++) {
@@ -600,7 +604,7 @@ static void fill(struct ibv_cq *cq, struct rdma_cm_id *id, struct ibv_qp **crowd
     }
 }
 
-/* The pages of a completion queue's ring, and how often one was touched that must not be. */
+/* The pages of a CQ's ring, and the number of forbidden accesses. */
 static struct {
     char *at;
     size_t size;
@@ -623,7 +627,7 @@ static void at_the_ring(int sig, siginfo_t *info, void *context)
     protect_ring(PROT_READ | PROT_WRITE);
 }
 
-/* From now on who touches the cells of a queue comes to at_the_ring(). */
+/* Makes accesses to a queue's cells call at_the_ring(). */
 static void guard_ring(const struct ibv_cq *cq)
 {
     struct sigaction fault = {.sa_sigaction = at_the_ring, .sa_flags = SA_SIGINFO};
@@ -639,12 +643,12 @@ static void guard_ring(const struct ibv_cq *cq)
     protect_ring(PROT_NONE);
 }
 
-/* While an end is held it is looked for what came before: the rest of the queue, however much
- * that is, is not looked at. */
+/* While an end is delayed only earlier completions are looked for: the rest of the queue, of
+ * any length, is not accessed. */
 PAIR(to_hold_an_end_no_queue_is_searched, run_two)
 ACTIVE(to_hold_an_end_no_queue_is_searched)
 {
-    meet(s); /* the crowd is there, which may take long */
+    meet(s); /* the other completions are queued, which may take long */
     send_and_leave(s, false);
 }
 PASSIVE(to_hold_an_end_no_queue_is_searched)
@@ -673,7 +677,7 @@ PASSIVE(to_hold_an_end_no_queue_is_searched)
     CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
     meet(s);
     wait_held();
-    if (!is_watched()) /* valgrind takes a touch for a mistake */
+    if (!is_watched()) /* valgrind reports the accesses as errors */
         guard_ring(cq);
     int64_t looks = counter("ends_looked_at");
     while (counter("ends_looked_at") < looks + 10)
@@ -701,8 +705,8 @@ PASSIVE(to_hold_an_end_no_queue_is_searched)
 static _Atomic bool slow;
 static sem_t is_in, may_go;
 
-/* In place of the C library's, also for the library under test: the service thread stops here
- * when it is told to be slow. */
+/* Replaces the C library's function, also for the library under test: the service thread stops
+ * here when told to be slow. */
 __attribute__((visibility("default"))) int accept4(int fd, struct sockaddr *sa, socklen_t *len,
                                                    int flags)
 {
@@ -713,7 +717,7 @@ __attribute__((visibility("default"))) int accept4(int fd, struct sockaddr *sa, 
     return (int)syscall(SYS_accept4, fd, sa, len, flags);
 }
 
-/* Lets the service thread go on when the first thread waits for it, or has connected. */
+/* Lets the service thread continue when the first thread waits for it, or has connected. */
 static _Atomic bool connected;
 static void *let_go(void *arg)
 {
@@ -725,7 +729,7 @@ static void *let_go(void *arg)
 }
 
 /* A listener is destroyed while the service thread is about to accept for it, and another
- * socket of the program gets its number: what comes there is the program's. */
+ * socket of the program gets its descriptor: connections there are the program's. */
 TEST(a_number_of_a_listener_may_be_used_again)
 {
     struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 4), *id = new_id(NULL);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Completion queues of the software HCA: their size, their vectors, and the time of
- * completions. */
+/* CQs of the software HCA: size, vectors, and timestamps. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +26,7 @@ static uint64_t clock_ns(clockid_t id)
     return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
-/* Puts an extended queue in the place of one that the QP does not use yet. */
+/* Replaces a CQ that the QP does not use yet by an extended one. */
 static struct ibv_cq_ex *extended(struct side *s, uint64_t wc_flags)
 {
     struct ibv_cq_init_attr_ex attr = {.cqe = 64, .wc_flags = wc_flags};
@@ -57,7 +56,7 @@ static void joined(struct side *a, struct side *b)
     a->rkey = b->mr->rkey;
 }
 
-/* Each completion tells when it came, not when it was polled, on the device's clock. */
+/* A timestamp is that of the completion, not of the poll, on the device's clock. */
 TEST(completions_tell_when_they_came)
 {
     struct side a = {0}, b = {0};
@@ -119,7 +118,8 @@ static void *finds_nothing(void *arg)
     return NULL;
 }
 
-/* Who goes through a queue has it alone until the end; what one has another does not get. */
+/* A thread that iterates over a CQ has exclusive use until the end; another one does not get
+ * its completions. */
 TEST(an_extended_queue_is_one_threads_at_a_time)
 {
     struct side a = {0}, b = {0};
@@ -148,14 +148,14 @@ TEST(an_extended_queue_is_one_threads_at_a_time)
     ibv_end_poll(t.ex);
     CHECK_EQ(pthread_join(other, NULL), 0);
     CHECK(t.got[0] == 2 && t.got[1] == 3);
-    CHECK_EQ(ibv_start_poll(t.ex, &none), ENOENT); /* and has no turn */
+    CHECK_EQ(ibv_start_poll(t.ex, &none), ENOENT); /* without an iteration */
     CHECK_EQ(pthread_create(&other, NULL, finds_nothing, t.ex), 0);
     CHECK_EQ(pthread_join(other, NULL), 0);
     side_close(&a);
     side_close(&b);
 }
 
-/* The clock and its unit can be asked. */
+/* The clock and its unit can be queried. */
 TEST(the_clock_can_be_asked)
 {
     struct side a = {0};
@@ -210,8 +210,8 @@ static void expect_from(struct side *a, uint64_t first, uint64_t n)
     expect_none(a->scq);
 }
 
-/* From one size to another, from empty to full: all are there, in order, and as many as asked.
- */
+/* From one size to another, from empty to full: all completions are kept, in order, and the new
+ * size is at least as requested. */
 TEST(resizing_keeps_what_is_there)
 {
     const int sizes[] = {1, 2, 3, 4, 5, 63, 64, 65, 200};
@@ -254,7 +254,8 @@ TEST(what_a_queue_cannot_be)
     loop_close(&a, &b);
 }
 
-/* What a message brought in a queue that grows is in memory, polled or deregistered. */
+/* A message's payload in a CQ that is resized reaches memory, by polling or by
+ * deregistering. */
 TEST(payloads_move_with_their_completions)
 {
     for (int polled = 0; polled < 2; polled++) {
@@ -279,12 +280,12 @@ TEST(payloads_move_with_their_completions)
     }
 }
 
-/* A queue that has grown many times gives all its memory back. */
+/* A CQ that was resized many times frees all its memory. */
 TEST(queues_that_grew_leave_nothing)
 {
     struct side a = {0};
 
-    setenv("EMUVERBS_SEGMENT_MIB", "64", 1); /* not enough if they did */
+    setenv("EMUVERBS_SEGMENT_MIB", "64", 1); /* not enough otherwise */
     side_open(&a);
     for (int i = 0; i < 60; i++) {
         struct ibv_cq *cq = ibv_create_cq(a.ctx, 1, NULL, NULL, 0);
@@ -304,8 +305,7 @@ static void *write_one(void *arg)
     return NULL;
 }
 
-/* A poster that has a place in the old ring already comes with its completion to the new one.
- */
+/* A poster with a place in the old ring continues with its completion in the new one. */
 TEST(who_is_in_the_old_ring_finds_the_new_one)
 {
     struct side a = {.cqe = 4}, b = {0};
@@ -324,10 +324,8 @@ TEST(who_is_in_the_old_ring_finds_the_new_one)
     loop_close(&a, &b);
 }
 
-/*
- * A queue with much in it grows while one thread adds to it and another polls: the order is
- * kept, and it is never found empty.
- */
+/* A long CQ is resized while one thread adds to it and another polls: the order is kept, and it
+ * never seems empty. */
 #define HELD   2500u
 #define ADDED  1500u
 #define POLLED 2000u
@@ -392,7 +390,7 @@ static void *look(void *arg)
     return NULL;
 }
 
-/* Who looks without taking anything never sees a queue empty that holds one completion. */
+/* A thread that only checks never sees a CQ with one completion empty. */
 TEST(growing_while_others_look)
 {
     for (int i = 0; i < 60; i++) {
@@ -415,8 +413,8 @@ TEST(growing_while_others_look)
 }
 
 /*
- * A queue grows step by step while another process, or another thread, fills it and a thread
- * that sleeps between events empties it: each message comes once, in order, and the sleeper is
+ * A CQ is resized step by step while another process, or thread, fills it and a thread that
+ * sleeps between events empties it: each message comes once, in order, and the sleeper is
  * woken.
  */
 #define ROUNDS   8
@@ -511,7 +509,7 @@ ACTIVE(growing_under_a_process_that_sends)
     side_connect(s);
     for (int i = 0; i < ROUNDS; i++) {
         send_all(s);
-        meet(s); /* the receiver makes another queue */
+        meet(s); /* the receiver makes another CQ */
         if (i + 1 < ROUNDS) {
             CHECK_EQ(ibv_destroy_qp(s->qp), 0);
             struct ibv_qp_init_attr qi = {.send_cq = s->scq,
@@ -601,7 +599,8 @@ static void *look_at_all(void *arg)
     return NULL;
 }
 
-/* What was there before the queue grows is there for who looks meanwhile, or waits for it. */
+/* Completions present before the resize are visible to a thread that polls or waits
+ * meanwhile. */
 TEST(what_moves_is_never_out_of_sight)
 {
     struct side a = {.cqe = 8}, b = {0};
@@ -624,7 +623,7 @@ TEST(what_moves_is_never_out_of_sight)
     loop_close(&a, &b);
 }
 
-/* A queue may name any vector that the device has, and no other. */
+/* A CQ may use any vector of the device, and no other. */
 TEST(vectors)
 {
     struct side a = {0};
@@ -648,7 +647,7 @@ TEST(vectors)
     side_close(&a);
 }
 
-/* A queue of the side's channel, with an event that nobody has fetched. */
+/* Makes a CQ of the side's channel with an unfetched event. */
 static struct ibv_qp *with_an_event(struct side *s, struct ibv_cq **cq)
 {
     struct ibv_send_wr wr = {.opcode = SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
@@ -696,9 +695,9 @@ TEST(events_go_with_their_queue)
 }
 
 /*
- * A place in a send queue is free when its completion has left the completion queue, which has
- * no more places: who posts while another thread is polling overruns nothing. The post comes at
- * the moment when the poll writes the completion, whose memory may not be written till then.
+ * A place in a send queue is free when its completion has left the CQ, which has no more
+ * places: posting while another thread polls overruns nothing. The post happens while the poll
+ * writes the completion, whose memory is protected until then.
  */
 static struct {
     struct side *s;
@@ -748,7 +747,7 @@ int main(int argc, char **argv)
 {
     run_under_emuverbs(argv);
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(resizing_keeps_what_is_there),
         T(what_a_queue_cannot_be),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Datagrams of the software HCA: what tests/verbs does not ask of rxe, and what takes several
+/* Datagrams of the software HCA: tests that rxe would fail, and tests with several
  * processes. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@
 struct address {
     union ibv_gid gid;
     uint32_t qpn;
-    uint32_t zero; /* it is written as it stands: no byte of it is left as it was */
+    uint32_t zero; /* sent as it is: no byte keeps its former value */
 };
 
 static union ibv_gid gid_of(struct side *s)
@@ -67,7 +67,7 @@ static struct ibv_qp *ud_qp(struct side *s, struct ibv_srq *srq, uint64_t ops)
     return qp;
 }
 
-/* A side whose queue pair is for datagrams. */
+/* Opens a side with a QP for datagrams. */
 static void open_ud(struct side *s)
 {
     s->cqe = s->cqe ? s->cqe : 4096;
@@ -134,7 +134,8 @@ static unsigned sum16(const unsigned char *p, unsigned n)
     return sum;
 }
 
-/* What precedes the data, by link layer, and that the sender is found again from it. */
+/* Checks the header before the data, by link layer, and that the sender's address is found from
+ * it. */
 static void one_header(bool ethernet)
 {
     struct side s = {0};
@@ -168,7 +169,7 @@ static void one_header(bool ethernet)
     CHECK(back.is_global && memcmp(&back.grh.dgid, &own, 16) == 0);
     CHECK_EQ(back.grh.traffic_class, 0xa5);
     CHECK_EQ(ibv_destroy_ah(ah), 0);
-    if (!ethernet) { /* by LID alone there is none */
+    if (!ethernet) { /* a LID alone gives none */
         struct ibv_ah_attr lid = {.port_num = 1, .dlid = 1};
         ah = ibv_create_ah(s.pd, &lid);
         CHECK(ah);
@@ -227,7 +228,7 @@ PASSIVE(ping_pong)
     ping_pong_side(s, false);
 }
 
-/* Several senders at one queue pair wait for each other: nothing is lost for that. */
+/* Several senders to one QP wait for each other: nothing is lost by that. */
 #define EACH 250
 
 struct sender {
@@ -258,7 +259,7 @@ ACTIVE(many_senders)
     open_ud(s);
     struct address other = meet_address(s);
     struct ibv_ah *ah = handle(s, other.gid, 1);
-    clock_stop(); /* so a sender waits for its turn as long as it has to */
+    clock_stop(); /* so that a sender's wait for its turn does not time out */
     meet(s);
     for (int i = 0; i < 2; i++) {
         t[i] = (struct sender){s, ud_qp(s, NULL, 0), ah, other.qpn};
@@ -294,8 +295,8 @@ PASSIVE(many_senders)
     side_close(s);
 }
 
-/* A sender that is killed in the middle of it all holds up nobody, and each receive ends once.
- * Of one that dies at a step it is known whether it has a receive. */
+/* A sender killed in the middle blocks no other, and each receive ends once. For one that dies
+ * at a step the test knows whether it holds a receive. */
 enum death { ANYWHERE, WITHOUT, WITH };
 static void kill_after(struct side *s, unsigned first, enum death death)
 {
@@ -320,7 +321,8 @@ static void kill_after(struct side *s, unsigned first, enum death death)
     CHECK_EQ(kill(s->peer, SIGKILL), 0);
     for (uint64_t i = 924; i < 1024; i++) /* it may have used all others */
         post_recv(s, i, 65536, 8192);
-    /* there is what it sent until it died, and at most one receive that it died with */
+    /* there are the messages that it sent before it died, and at most one receive that it
+     * held */
     for (uint64_t end = now_ms() + 60000; n < 1024;) {
         CHECK(now_ms() < end);
         datagram(s, 7, ah, s->qp->qp_num, 0, 5);
@@ -361,7 +363,7 @@ PASSIVE(killed_sender)
     send_until_killed(s);
 }
 
-/* The same, killed just before or after it has taken a receive. */
+/* The same, killed just before or after it took a receive. */
 PAIR(killed_before_a_receive, run_two_kill)
 ACTIVE(killed_before_a_receive)
 {
@@ -383,7 +385,7 @@ PASSIVE(killed_with_a_receive)
     send_until_killed(s);
 }
 
-/* A datagram gets through to the own queue pair, soon if not at once. */
+/* Sends to the own QP until a datagram arrives. */
 static void get_through(struct side *s)
 {
     struct ibv_ah *ah = handle(s, gid_of(s), 1);
@@ -408,9 +410,9 @@ static void kill_peer(struct side *s)
 }
 
 /*
- * Two threads of one process send their first. The one that greets the receiver comes to a halt
- * before its greeting is in the inbox, which this process may not touch; the other must not go
- * on without one: it is killed with the receiver's queue pair in its hands.
+ * Two threads of one process send their first datagrams. The thread that greets the receiver
+ * stops before its greeting is in the inbox, whose pages are protected. The other must not
+ * continue without a greeting: it is killed while it holds the receiver's QP.
  */
 static struct {
     char *at;
@@ -434,7 +436,7 @@ static void at_the_inbox(int sig, siginfo_t *info, void *context)
     CHECK_EQ(mprotect(inbox.at, inbox.size, PROT_READ | PROT_WRITE), 0);
 }
 
-/* From now on who touches the inbox of the process in `slot` comes to at_the_inbox(). */
+/* Makes accesses to the inbox of the process in `slot` call at_the_inbox(). */
 static void guard_inbox(uint32_t slot)
 {
     struct sigaction fault = {.sa_sigaction = at_the_inbox, .sa_flags = SA_SIGINFO};
@@ -468,7 +470,7 @@ static void *send_first(void *arg)
 PAIR(two_threads_begin, run_two_kill)
 ACTIVE(two_threads_begin)
 {
-    if (is_watched()) { /* valgrind takes the halt for a mistake */
+    if (is_watched()) { /* valgrind reports the access as an error */
         kill_peer(s);
         return;
     }
@@ -477,7 +479,7 @@ ACTIVE(two_threads_begin)
         post_recv(s, i, 65536, 1024);
     meet_address(s);
     meet(s);
-    wait_stopped(s->stop); /* the second has the queue pair */
+    wait_stopped(s->stop); /* the second thread holds the QP */
     kill_peer(s);
     get_through(s);
     side_close(s);
@@ -492,7 +494,7 @@ PASSIVE(two_threads_begin)
     open_ud(s);
     struct address other = meet_address(s);
     struct sender t = {s, s->qp, handle(s, other.gid, 1), other.qpn};
-    datagram(s, 0, t.ah, other.qpn ^ 1, 0, 8); /* for nobody: the process is known here now */
+    datagram(s, 0, t.ah, other.qpn ^ 1, 0, 8); /* to an unknown QP: greets the process */
     guard_inbox(other.qpn >> EMU_QP_BITS);
     CHECK_EQ(pthread_create(&thread, NULL, send_first, &t), 0);
     CHECK_EQ(sem_wait(&inbox.first), 0);
@@ -503,7 +505,7 @@ PASSIVE(two_threads_begin)
         pause();
 }
 
-/* The receiver has no descriptor when it is greeted, and learns later that the sender died. */
+/* The receiver has no descriptor when it is greeted, and detects the sender's death later. */
 PAIR(greeted_without_a_descriptor, run_two_kill)
 ACTIVE(greeted_without_a_descriptor)
 {
@@ -520,7 +522,7 @@ ACTIVE(greeted_without_a_descriptor)
     few.rlim_cur = (rlim_t)lowest;
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
     meet(s);
-    wait_stopped(s->stop); /* the sender has the queue pair */
+    wait_stopped(s->stop); /* the sender holds the QP */
     settle();
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
     kill_peer(s);
@@ -539,7 +541,7 @@ PASSIVE(greeted_without_a_descriptor)
         pause();
 }
 
-/* A receiver that is stopped gets its datagrams, as it gets everything else. */
+/* A stopped receiver gets its datagrams, like all other messages. */
 PAIR(stopped_receiver, run_two)
 ACTIVE(stopped_receiver)
 {
@@ -547,7 +549,7 @@ ACTIVE(stopped_receiver)
     struct address other = meet_address(s);
     struct ibv_ah *ah = handle(s, other.gid, 1);
     meet(s);
-    datagram(s, 1, ah, other.qpn, 0, 8); /* makes the two known to each other */
+    datagram(s, 1, ah, other.qpn, 0, 8); /* greets the other process */
     meet(s);
     CHECK(process_stop(s->peer));
     datagram(s, 2, ah, other.qpn, 0, 8);
@@ -578,14 +580,14 @@ static union ibv_gid group(void)
     return (union ibv_gid){.raw = {0xff, 0x12, 0x40, 1, 0xff, 0xff, [14] = 9, [15] = 9}};
 }
 
-/* All members get it, the sender's own queue pair too, until they leave. */
+/* All members get a datagram, including the sender's own QP, until they leave. */
 PAIR(multicast, run_two)
 ACTIVE(multicast)
 {
     union ibv_gid g = group();
 
     open_ud(s);
-    g.raw[8] = (unsigned char)(getpid() >> 8); /* nobody else's on this machine */
+    g.raw[8] = (unsigned char)(getpid() >> 8); /* unique on this machine */
     g.raw[9] = (unsigned char)getpid();
     struct address mine = {.gid = g};
     CHECK(write(s->sock, &mine, sizeof(mine)) == sizeof(mine));
@@ -645,7 +647,7 @@ PASSIVE(multicast)
     side_close(s);
 }
 
-/* A member whose memory is gone in the middle gets a part of it, and the next one all. */
+/* A member whose memory is partly unmapped gets a part, and the next one everything. */
 TEST(a_member_that_fails)
 {
     struct side s = {0};
@@ -683,7 +685,7 @@ TEST(a_member_that_fails)
     side_close(&s);
 }
 
-/* Receives of a shared queue serve queue pairs for datagrams, too. */
+/* Receives of an SRQ serve QPs for datagrams, too. */
 TEST(shared_receives)
 {
     struct side s = {.use_srq = true};
@@ -700,7 +702,7 @@ TEST(shared_receives)
     side_close(&s);
 }
 
-/* A handle may go while a request that names it waits. */
+/* A handle may be destroyed while a request with it waits. */
 TEST(handle_destroyed_early)
 {
     struct side s = {0};
@@ -720,7 +722,7 @@ TEST(handle_destroyed_early)
     side_close(&s);
 }
 
-/* Mistakes of the sender are told to it. */
+/* Errors of the sender are reported to it. */
 TEST(mistakes)
 {
     struct side s = {0};
@@ -743,7 +745,7 @@ TEST(mistakes)
     side_close(&s);
 }
 
-/* One of them is memory that has been unmapped: the receiver has no part in it. */
+/* Unmapped memory is the sender's error: the receiver is not involved. */
 TEST_UNWATCHED(memory_that_is_gone)
 {
     for (uint32_t len = 8; len <= 4096; len += 4088) {
@@ -769,7 +771,7 @@ TEST_UNWATCHED(memory_that_is_gone)
     }
 }
 
-/* The other way to post. */
+/* The interface ibv_wr_*. */
 TEST(wr_interface)
 {
     struct side s = {0};
@@ -801,7 +803,7 @@ TEST(wr_interface)
     expect_wc(s.rcq, 2, IBV_WC_SUCCESS);
     CHECK(is_pattern(s.buf + 4096 + HEADER, 20, 1) && is_pattern(s.buf + 8192 + HEADER, 20, 1));
     ibv_wr_start(x);
-    ibv_wr_send(x); /* to whom? */
+    ibv_wr_send(x); /* no destination */
     ibv_wr_set_sge(x, s.mr->lkey, (uintptr_t)s.buf, 20);
     CHECK_EQ(ibv_wr_complete(x), EINVAL);
     CHECK_EQ(ibv_destroy_qp(qp), 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Regions whose pages come on demand: nothing is pinned, and what is not there is an error. */
+/* Registrations with on-demand paging: nothing is pinned, and access to unmapped memory
+ * fails. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +17,7 @@
 #define DEMAND (RIGHTS | IBV_ACCESS_ON_DEMAND)
 #define PAGE   4096u
 
-/* Addresses where nothing is, and which nothing else is given meanwhile. */
+/* Reserves unmapped addresses, so that no other mapping gets them meanwhile. */
 static unsigned char *nothing(void *at, size_t n)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0);
@@ -26,12 +27,12 @@ static unsigned char *nothing(void *at, size_t n)
     return p;
 }
 
-/* New memory there, in pages of the common size. */
+/* Maps new memory there, in small pages. */
 static void something(unsigned char *at, size_t n)
 {
     CHECK(mmap(at, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
           at);
-    madvise(at, n, MADV_NOHUGEPAGE); /* a kernel without large pages refuses it */
+    madvise(at, n, MADV_NOHUGEPAGE); /* fails on a kernel without huge pages */
 }
 
 static unsigned present(unsigned char *at, size_t n)
@@ -45,7 +46,7 @@ static unsigned present(unsigned char *at, size_t n)
     return pages;
 }
 
-/* Gives a side a buffer where nothing is, in a region on demand. */
+/* Gives a side a buffer of unmapped addresses in an on-demand registration. */
 static void on_demand(struct side *s)
 {
     CHECK_EQ(ibv_dereg_mr(s->mr), 0);
@@ -78,7 +79,7 @@ static void demand_close(struct side *s)
     side_close(s);
 }
 
-/* An atomic operation at the start of the other's buffer, or any other request. */
+/* Posts an atomic operation at the start of the other's buffer, or any other request. */
 static enum ibv_wc_status request(struct side *a, enum ibv_wr_opcode op, uint32_t len)
 {
     struct ibv_sge sge = {(uintptr_t)a->buf, len, a->mr->lkey};
@@ -107,12 +108,12 @@ static const struct {
 } kinds[] = {{SEND, 64}, {SEND, 65536}, {WRITE, 64}, {READ, 64}, {WIMM, 8192}, {FADD, 8}};
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
-/* Neither the limit nor the count of pinned memory knows of it, and no page comes by itself. */
+/* Neither the limit nor the count of pinned memory includes it, and no page is allocated. */
 TEST(nothing_is_pinned)
 {
     struct side a = {0}, b = {0};
 
-    setenv("EMUVERBS_MEMLOCK", "2097152", 1); /* what the two sides have at first */
+    setenv("EMUVERBS_MEMLOCK", "2097152", 1); /* used by the two sides at first */
     loop_open(&a, &b);
     int64_t pinned = counter("pinned_bytes");
     errno = 0;
@@ -134,13 +135,13 @@ TEST(nothing_is_pinned)
     nothing(p, BUF_SIZE);
     errno = 0;
     CHECK_EQ(ibv_dereg_mr(a.mr), 0);
-    CHECK(!ibv_reg_mr(a.pd, p, PAGE, RIGHTS)); /* without the flag it has to be there */
+    CHECK(!ibv_reg_mr(a.pd, p, PAGE, RIGHTS)); /* without the flag the memory must be mapped */
     CHECK_EQ(errno, EFAULT);
     a.mr = NULL;
     loop_close(&a, &b);
 }
 
-/* All requests find what was mapped after it was registered. */
+/* All requests use memory mapped after the registration. */
 TEST(pages_come)
 {
     for (unsigned k = 0; k < KINDS; k++) {
@@ -165,7 +166,7 @@ TEST(pages_come)
     }
 }
 
-/* The requester is told at once, and its peer has no part in it. */
+/* The requester gets the error at once; its peer is not involved. */
 TEST(not_there_at_the_requester)
 {
     for (unsigned k = 0; k < KINDS; k++) {
@@ -185,7 +186,7 @@ TEST(not_there_at_the_requester)
     }
 }
 
-/* At the peer it ends both sides, as any access that it cannot grant. */
+/* At the peer it fails both sides, like any access that is not permitted. */
 TEST(not_there_at_the_peer)
 {
     for (unsigned k = 0; k < KINDS; k++) {
@@ -208,7 +209,7 @@ TEST(not_there_at_the_peer)
     }
 }
 
-/* Where the second page of two is gone the request fails, too. */
+/* If the second of two pages is unmapped the request fails, too. */
 TEST(half_of_it)
 {
     for (int at_peer = 0; at_peer < 2; at_peer++) {
@@ -226,7 +227,7 @@ TEST(half_of_it)
     }
 }
 
-/* What is mapped there last is what counts, and the key stays. */
+/* The current mapping counts, and the key stays. */
 TEST(mapped_anew)
 {
     struct side a = {0}, b = {0};
@@ -248,12 +249,12 @@ TEST(mapped_anew)
     CHECK(b.buf[0] == 9 && b.buf[63] == 9 && b.buf[64] == 0);
     CHECK_EQ(mprotect(b.buf, PAGE, PROT_READ), 0);
     CHECK_EQ(request(&a, READ, 64), IBV_WC_SUCCESS);
-    CHECK_EQ(request(&a, WRITE, 64), IBV_WC_REM_OP_ERR); /* no longer may it be written */
+    CHECK_EQ(request(&a, WRITE, 64), IBV_WC_REM_OP_ERR); /* read-only now */
     demand_close(&a);
     demand_close(&b);
 }
 
-/* A file that has become shorter is no page either, though the address is mapped. */
+/* A page behind the end of a truncated file does not exist, though the address is mapped. */
 TEST(a_file_cut_off)
 {
     struct side a = {0}, b = {0};
@@ -273,7 +274,8 @@ TEST(a_file_cut_off)
     demand_close(&b);
 }
 
-/* One region of all addresses: its rights are looked at, and pages are those of the moment. */
+/* One registration of all addresses: its access rights are checked, and the current pages are
+ * used. */
 TEST(all_of_the_address_space)
 {
     struct side a = {0}, b = {0};
@@ -340,7 +342,7 @@ TEST(advice)
     struct ibv_pd *pd = ibv_alloc_pd(s.ctx);
     CHECK(mr && no && pd);
     CHECK_EQ(advise(s.pd, STORE, FLUSH, p, PAGE, mr->lkey), EFAULT);
-    CHECK_EQ(advise(s.pd, STORE, 0, p, PAGE, mr->lkey), 0); /* nobody waits for it */
+    CHECK_EQ(advise(s.pd, STORE, 0, p, PAGE, mr->lkey), 0); /* without waiting */
     something(p, BUF_SIZE);
     CHECK_EQ(advise(s.pd, AS_IS, FLUSH, p, PAGE, mr->lkey), 0);
     CHECK_EQ(present(p, BUF_SIZE), 0);
@@ -365,7 +367,7 @@ TEST(advice)
     side_close(&s);
 }
 
-/* A region may become one whose pages come on demand, and one of the other kind again. */
+/* A registration may be changed to on-demand paging, and back. */
 TEST(of_another_kind)
 {
     struct side s = {0};
@@ -422,7 +424,7 @@ TEST(a_device_without)
     side_close(&s);
 }
 
-/* The same between two processes: the pages are those of the process that has the region. */
+/* The same between two processes: the pages are those of the registration's process. */
 PAIR(between_processes, run_two)
 ACTIVE(between_processes)
 {
@@ -464,7 +466,7 @@ int main(int argc, char **argv)
 {
     run_under_emuverbs(argv);
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(nothing_is_pinned),
         T(pages_come),

@@ -28,7 +28,7 @@ static uint64_t most(struct side *s)
     return attr.max_dm_size;
 }
 
-/* Both sides' requests reach it by the region's keys; its addresses begin at zero. */
+/* Requests of both sides access it by the registration's keys; its addresses begin at zero. */
 TEST(device_memory_is_written_and_read)
 {
     struct side a = {0}, b = {0};
@@ -46,7 +46,7 @@ TEST(device_memory_is_written_and_read)
     CHECK(is_pattern(got, sizeof(got), 5));
     CHECK_EQ(ibv_memcpy_from_dm(got, dm, 0, sizeof(got)), 0);
     for (unsigned i = 0; i < sizeof(got); i++)
-        CHECK_EQ(got[i], 0); /* it was empty, and nothing else was written */
+        CHECK_EQ(got[i], 0); /* zero at first, and not written elsewhere */
 
     pattern(got, sizeof(got), 9);
     CHECK_EQ(ibv_memcpy_to_dm(dm, 1024, got, sizeof(got)), 0);
@@ -54,7 +54,7 @@ TEST(device_memory_is_written_and_read)
     expect_wc(a.scq, 2, IBV_WC_SUCCESS);
     CHECK(is_pattern(a.buf + 8192, 512, 9));
 
-    /* as its owner's own segment */
+    /* as a local segment */
     struct ibv_sge sge = {0, 512, mr->lkey};
     struct ibv_send_wr wr = {.wr_id = 3, .sg_list = &sge, .num_sge = 1, .opcode = SEND}, *bad;
     wr.send_flags = IBV_SEND_SIGNALED;
@@ -70,7 +70,7 @@ TEST(device_memory_is_written_and_read)
     loop_close(&a, &b);
 }
 
-/* A region of it ends where the program said, not where the memory does. */
+/* A registration of it ends where the program said, before the memory's end. */
 TEST(beyond_a_region_of_device_memory)
 {
     struct side a = {0}, b = {0};
@@ -148,7 +148,8 @@ TEST(no_device_memory)
     side_close(&s);
 }
 
-/* What a forked child inherited is not its own, and takes nothing of what it has itself. */
+/* Objects inherited by a forked child are not usable there, and do not disturb the child's
+ * own. */
 TEST_UNWATCHED(device_memory_of_a_parent_process)
 {
     struct side a = {0};
@@ -173,7 +174,7 @@ TEST_UNWATCHED(device_memory_of_a_parent_process)
         CHECK(!alloc(&own, 8) && errno == ENOMEM);
         CHECK_EQ(ibv_free_dm(all), 0);
         side_close(&own);
-        _exit(0); /* with what is its parent's */
+        _exit(0); /* leave the parent's objects */
     }
     CHECK(waitpid(pid, &st, 0) == pid);
     CHECK_EQ(st, 0);
@@ -182,8 +183,8 @@ TEST_UNWATCHED(device_memory_of_a_parent_process)
     side_close(&a);
 }
 
-/* What is made in one of the two works with what is made in the other. */
-/* Every call with an object of the parent fails; `s` is one of its sides. */
+/* Objects of one domain work with objects of the other. */
+/* Checks that every call with an object of the parent fails; `s` is one of its sides. */
 static void check_inherited(struct side *s, struct ibv_mw *mw, struct ibv_ah *ah)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
@@ -224,7 +225,8 @@ static void check_inherited(struct side *s, struct ibv_mw *mw, struct ibv_ah *ah
     CHECK(!ibv_alloc_pd(s->ctx) && errno == EIO);
 }
 
-/* Neither before a forked child opens the device nor afterwards. Its own are its own. */
+/* Neither before a forked child opens the device nor afterwards. The child's own objects
+ * work. */
 TEST_UNWATCHED(objects_of_a_parent_process)
 {
     struct side a = {.use_srq = true, .use_chan = true}, b = a;
@@ -254,7 +256,7 @@ TEST_UNWATCHED(objects_of_a_parent_process)
         expect_wc(c.scq, 2, IBV_WC_SUCCESS);
         expect_wc(d.rcq, 1, IBV_WC_SUCCESS);
         loop_close(&c, &d);
-        _exit(0); /* with what is its parent's */
+        _exit(0); /* leave the parent's objects */
     }
     CHECK(waitpid(pid, &st, 0) == pid);
     CHECK_EQ(st, 0);
@@ -282,7 +284,7 @@ TEST(a_parent_domain_is_its_domain)
     struct ibv_mr *mr =
         ibv_reg_mr(parent, b.buf, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     CHECK(mr);
-    CHECK_EQ(ibv_dealloc_pd(parent), EBUSY); /* the region's */
+    CHECK_EQ(ibv_dealloc_pd(parent), EBUSY); /* used by the registration */
     pattern(a.buf, 64, 1);
     CHECK_EQ(try_send(&a, 1, WRITE, 0, 64, IBV_SEND_SIGNALED, a.raddr, mr->rkey), 0);
     expect_wc(a.scq, 1, IBV_WC_SUCCESS);
@@ -296,7 +298,7 @@ TEST(a_parent_domain_is_its_domain)
     loop_close(&a, &b);
 }
 
-/* Another domain is another domain, whether or not it is a parent's. */
+/* Another domain is different, whether it has a parent domain or not. */
 TEST(a_parent_domain_is_no_other_domain)
 {
     struct side a = {0}, b = {0};
@@ -306,7 +308,7 @@ TEST(a_parent_domain_is_no_other_domain)
     struct ibv_parent_domain_init_attr attr = {.pd = pd};
     struct ibv_pd *parent = pd ? ibv_alloc_parent_domain(b.ctx, &attr) : NULL;
     CHECK(parent);
-    CHECK_EQ(ibv_dealloc_pd(pd), EBUSY); /* the parent's */
+    CHECK_EQ(ibv_dealloc_pd(pd), EBUSY); /* used by the parent domain */
     struct ibv_mr *mr =
         ibv_reg_mr(parent, b.buf, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     CHECK(mr);
@@ -347,7 +349,7 @@ int main(int argc, char **argv)
 {
     run_under_emuverbs(argv);
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(device_memory_is_written_and_read),
         T(beyond_a_region_of_device_memory),

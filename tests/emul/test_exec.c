@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Processes that go on as something else: another program, or without their first thread. */
+/* Processes that continue as another program, or without their first thread. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 #include "tests/emul/cm_help.h"
 
-/* Whether the first thread of this process has ended: all that is left of it is a zombie. */
+/* Returns whether the first thread of this process has ended and is a zombie. */
 static bool first_has_ended(void)
 {
     char path[64], state = 0;
@@ -22,7 +22,7 @@ static bool first_has_ended(void)
     return state == 'Z';
 }
 
-/* All kinds of messages, with memory that is moved by the kernel, and a wake-up. */
+/* Exchanges all kinds of messages, with memory moved by the kernel, and a wake-up. */
 static void serve(struct side *s)
 {
     struct ibv_cq *cq;
@@ -43,7 +43,7 @@ static void serve(struct side *s)
     expect_wc(s->rcq, 2, IBV_WC_SUCCESS);
     CHECK(is_pattern(s->buf, 100000, 3));
     CHECK(is_pattern(s->buf + 200000, 100000, 4));
-    /* and to itself, and out */
+    /* to itself */
     post_send(s, 3, WRITE, 0, 50000, 0);
     expect_wc(s->scq, 3, IBV_WC_SUCCESS);
     meet(s);
@@ -65,14 +65,14 @@ static void *orphan_main(void *first)
     drop(id);
     drop(l);
     all_gone();
-    _exit(0); /* LeakSanitizer finds no more what was on the first thread's stack */
+    _exit(0); /* LeakSanitizer does not find memory on the first thread's stack any more */
 }
 
-/* A process whose first thread has ended is reached as any other. */
+/* A process whose first thread has ended is accessible like any other. */
 PAIR(a_process_without_its_first_thread_is_reached, run_two)
 ACTIVE(a_process_without_its_first_thread_is_reached)
 {
-    if (is_watched()) /* valgrind misses what was on the first thread's stack */
+    if (is_watched()) /* valgrind does not see the first thread's stack */
         return;
     s->access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
     side_open(s);
@@ -114,10 +114,8 @@ PASSIVE(a_process_without_its_first_thread_is_reached)
     pthread_exit(NULL);
 }
 
-/*
- * A process becomes another program. For its peers it has ended: nothing of theirs gets to the
- * new program, which is another process for them.
- */
+/* A process executes another program. For its peers it has ended: none of their messages reach
+ * the new program, which is another process for them. */
 static void become(struct side *s)
 {
     char sock[16], where[32], program[4096];
@@ -164,7 +162,7 @@ static void first_life(struct side *s)
     for (unsigned i = 0; i < 4; i++)
         post_recv(s, i, 0, 8);
     side_connect(s);
-    CHECK_EQ(system("true"), 0); /* a child's becoming one is nothing to anybody */
+    CHECK_EQ(system("true"), 0); /* an exec in a child has no effect */
     meet(s);
     accept_one();
     meet(s);
@@ -178,7 +176,7 @@ static void survive(struct side *s, bool has_device)
     side_open(s);
     side_connect(s);
     meet(s);
-    for (int i = 0; i < 2; i++) { /* it looks once a second */
+    for (int i = 0; i < 2; i++) { /* the peer checks once a second */
         clock_step_ms(1000);
         settle();
     }
@@ -244,7 +242,7 @@ int main(int argc, char **argv)
     run_under_emuverbs(argv);
     take_ports();
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(a_process_that_becomes_another_program_is_gone),
         T(a_program_without_the_device_is_gone),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Processes that are told more than their inbox takes while they are stopped. */
+/* Processes that get more messages than their inbox holds while they are stopped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "tests/emul/cm_help.h"
 #include "tests/emul/stop.h"
 
-/* An inbox has 4,096 entries. Of the connections an eighth is rejected. */
+/* An inbox has 4,096 entries. An eighth of the connections is rejected. */
 enum { INBOX = 4096, MANY = 5000, REJECTED = MANY / 8, KEPT = MANY - REJECTED };
 _Static_assert(KEPT > INBOX + 200, "all of them do not fit");
 
@@ -46,14 +46,14 @@ static int hear(struct side *s)
     return value;
 }
 
-/* What is told one process while it is stopped, each of a message's kind more often than fits:
- * requests, answers, confirmations, disconnections, and their answers. */
+/* Messages to a process while it is stopped, each kind more often than fits: requests, answers,
+ * confirmations, disconnections, and their answers. */
 PAIR(nothing_that_connections_say_is_lost, run_two)
 ACTIVE(nothing_that_connections_say_is_lost)
 {
     int answered = 0, rejected = 0;
 
-    if (is_watched()) /* it would take minutes */
+    if (is_watched()) /* would take minutes */
         return;
     meet(s);
     resolve_many(MANY);
@@ -62,7 +62,7 @@ ACTIVE(nothing_that_connections_say_is_lost)
     for (int i = 0; i < MANY; i++)
         ask(ids[i]);
     kill(s->peer, SIGCONT);
-    meet(s); /* they have been answered, while this one was stopped */
+    meet(s); /* answered while this process was stopped */
     while (answered + rejected < MANY) {
         struct rdma_cm_event *e;
         CHECK(readable(chan->fd, 60000));
@@ -115,7 +115,7 @@ PASSIVE(nothing_that_connections_say_is_lost)
     for (int i = 0; i < MANY; i++) {
         if (i % 8 == 7) {
             CHECK_EQ(rdma_reject(ids[i], NULL, 0), 0);
-            drop(ids[i]); /* what it said is still to be told */
+            drop(ids[i]); /* its messages are still to be delivered */
         } else {
             CHECK_EQ(rdma_accept(ids[i], &p), 0);
             ids[kept++] = ids[i];
@@ -137,12 +137,12 @@ PASSIVE(nothing_that_connections_say_is_lost)
     for (int i = 0; i < KEPT; i++)
         drop(ids[i]);
     drop(l);
-    meet(s); /* the answers may still be under way until here */
+    meet(s); /* answers may be in flight until here */
     all_gone();
 }
 
-/* Queue pairs whose owners are told of something: by whom it is in RTR only, by a key, by a
- * shared queue, by a completion queue that is full, by a channel. */
+/* QPs whose owners get an event: the first message in RTR, a denied key, an SRQ limit, a full
+ * CQ, a channel. */
 enum { FIRST, DENIED, LIMIT, OVERRUN, WOKEN, KINDS };
 
 static void open_all(struct side *all, const struct side *s)
@@ -170,7 +170,7 @@ ACTIVE(nothing_that_happens_to_objects_is_lost)
     struct side all[KINDS];
     struct rlimit limit, few;
 
-    if (is_watched()) /* which keeps the limit of descriptors to itself */
+    if (is_watched()) /* valgrind emulates the limit of descriptors */
         return;
     open_all(all, s);
     for (int k = 0; k < KINDS; k++) {
@@ -247,7 +247,7 @@ PASSIVE(nothing_that_happens_to_objects_is_lost)
     CHECK_EQ(ibv_get_cq_event(all[WOKEN].chan, &cq, &ctx), 0);
     ibv_ack_cq_events(cq, 1);
     expect_wc(all[WOKEN].rcq, 0, IBV_WC_SUCCESS);
-    for (int k = 0; k < KINDS; k++) /* each was told of once */
+    for (int k = 0; k < KINDS; k++) /* one event each */
         CHECK(k == OVERRUN || k == LIMIT || !readable(all[k].ctx->async_fd, 0));
     meet(s);
     drop(l);
@@ -262,7 +262,7 @@ int main(int argc, char **argv)
     run_under_emuverbs(argv);
     take_ports();
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(nothing_that_connections_say_is_lost),
         T(nothing_that_happens_to_objects_is_lost),

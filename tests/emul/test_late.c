@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Posters that are late: stopped, killed or overtaken while they are at another's queue. */
+/* Late posters: stopped, killed or overtaken while they work on another process's queue. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,8 +16,7 @@
 #include "tests/emul/pair.h"
 #include "tests/emul/stop.h"
 
-/* The poster dies when it has disarmed the queue and not raised the event: its owner wakes up.
- */
+/* The poster dies after disarming the CQ and before raising the event: its owner wakes up. */
 PAIR(a_wake_up_outlives_its_poster, run_two_kill)
 ACTIVE(a_wake_up_outlives_its_poster)
 {
@@ -33,7 +32,7 @@ ACTIVE(a_wake_up_outlives_its_poster)
     wait_stopped(s->stop);
     expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
     CHECK(!readable(s->chan->fd, 0));
-    /* armed anew meanwhile: what is owed stays owed */
+    /* armed again meanwhile: the owed event stays owed */
     CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
     kill_peer_and_wait(s);
     CHECK(readable(s->chan->fd, 0));
@@ -54,7 +53,7 @@ PASSIVE(a_wake_up_outlives_its_poster)
         pause();
 }
 
-/* The same when it has raised the event and not said so: there is one all the same. */
+/* The same after raising the event, before recording it: still one event. */
 PAIR(an_event_is_counted_once, run_two_kill)
 ACTIVE(an_event_is_counted_once)
 {
@@ -91,7 +90,7 @@ PASSIVE(an_event_is_counted_once)
         pause();
 }
 
-/* The same before it has disarmed the queue. */
+/* The same before disarming the CQ. */
 PAIR(a_completion_outlives_its_poster, run_two_kill)
 ACTIVE(a_completion_outlives_its_poster)
 {
@@ -127,7 +126,7 @@ PASSIVE(a_completion_outlives_its_poster)
         pause();
 }
 
-/* A poster dies when it has disarmed the queue and not raised the event, and another has done
+/* A poster dies after disarming the CQ and before raising the event, and another one has done
  * both since: each event wakes. */
 PAIR(each_event_wakes_when_a_poster_dies, run_two_kill)
 ACTIVE(each_event_wakes_when_a_poster_dies)
@@ -137,7 +136,7 @@ ACTIVE(each_event_wakes_when_a_poster_dies)
 
     s->use_chan = true;
     side_open(s);
-    struct side own = *s; /* a second queue pair at the same queues */
+    struct side own = *s; /* a second QP with the same CQs */
     struct ibv_qp_init_attr qi = {.send_cq = s->scq,
                                   .recv_cq = s->rcq,
                                   .qp_type = IBV_QPT_RC,
@@ -179,8 +178,8 @@ PASSIVE(each_event_wakes_when_a_poster_dies)
         pause();
 }
 
-/* A poster is late with waking: the channel has gone, and its number is the program's, which
- * has an eventfd of its own there. */
+/* A poster wakes late: the channel was destroyed, and its descriptor is now an eventfd of the
+ * program. */
 PAIR(a_late_wake_up_is_no_one_elses, run_two)
 ACTIVE(a_late_wake_up_is_no_one_elses)
 {
@@ -193,13 +192,13 @@ ACTIVE(a_late_wake_up_is_no_one_elses)
     side_connect(s);
     CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
     meet(s);
-    wait_stopped(s->stop); /* the poster has found the channel */
+    wait_stopped(s->stop); /* the poster has looked up the channel */
     expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
     int number = s->chan->fd;
     side_close(s);
     CHECK_EQ(dup2(own, number), number);
     go_on(s->stop, 0);
-    meet(s); /* it has done what it does */
+    meet(s); /* the poster is done */
     CHECK(!readable(own, 0));
 }
 PASSIVE(a_late_wake_up_is_no_one_elses)
@@ -219,7 +218,7 @@ static void *send_one(void *side)
     return NULL;
 }
 
-/* The same of a poster in the process itself. */
+/* The same with a poster in the same process. */
 TEST(a_late_wake_up_of_the_process_itself)
 {
     struct side a = {0}, b = {.use_chan = true};
@@ -243,8 +242,8 @@ TEST(a_late_wake_up_of_the_process_itself)
     side_close(&a);
 }
 
-/* A program has closed what wakes its service thread, and its number is a file of the program.
- */
+/* A program has closed the descriptor that wakes its service thread, and uses its number for a
+ * file. */
 PAIR(a_file_in_the_place_of_a_bell_is_not_rung, run_two)
 ACTIVE(a_file_in_the_place_of_a_bell_is_not_rung)
 {
@@ -262,7 +261,7 @@ ACTIVE(a_file_in_the_place_of_a_bell_is_not_rung)
     CHECK(!readable(end[0], 0));
     close(bell);
     close(end[1]);
-    CHECK(readable(end[0], 60000)); /* its end: the other process has none of it */
+    CHECK(readable(end[0], 60000)); /* EOF: the other process has no copy */
     CHECK_EQ(read(end[0], &byte, 1), 0);
     meet(s);
     side_close(s);
@@ -279,10 +278,8 @@ PASSIVE(a_file_in_the_place_of_a_bell_is_not_rung)
     side_close(s);
 }
 
-/*
- * A poster dies between doing something to an object and telling its owner, who finds it: a
- * queue pair that failed, a shared queue below its limit, a completion queue that was full.
- */
+/* A poster dies between changing an object and notifying its owner, who detects the change: a
+ * failed QP, an SRQ below its limit, a full CQ. */
 PAIR(what_a_poster_has_not_told_outlives_it, run_two_kill)
 ACTIVE(what_a_poster_has_not_told_outlives_it)
 {
@@ -292,7 +289,7 @@ ACTIVE(what_a_poster_has_not_told_outlives_it)
     side_open(s);
     CHECK_EQ(ibv_modify_srq(s->srq, &attr, IBV_SRQ_LIMIT), 0);
     side_connect(s);
-    const struct shm_head *seg = own_segment(); /* as a poster leaves it */
+    const struct shm_head *seg = own_segment(); /* the state that a poster leaves */
     struct shm_qp *qp = shm_qp(seg, s->qp->qp_num);
     atomic_store(&qp->why, IBV_EVENT_QP_ACCESS_ERR);
     atomic_store(&qp->state, IBV_QPS_ERR);
@@ -314,7 +311,7 @@ PASSIVE(what_a_poster_has_not_told_outlives_it)
         pause();
 }
 
-/* A message that a shared queue is below its limit, as a poster sends it. */
+/* Sends the message that an SRQ is below its limit, like a poster. */
 static void say_below(struct shm_head *seg, uint32_t srq)
 {
     struct shm_msg *m = shm_cell_get(seg, &seg->inbox, seg->slot);
@@ -325,7 +322,7 @@ static void say_below(struct shm_head *seg, uint32_t srq)
     CHECK_EQ(shm_ring_push(seg, &seg->inbox, m), SHM_PUSHED);
 }
 
-/* The next event, which is of a limit. */
+/* Checks that the next event is that of a limit. */
 static void expect_limit(struct side *s, struct ibv_srq *srq)
 {
     struct ibv_async_event e;
@@ -337,7 +334,8 @@ static void expect_limit(struct side *s, struct ibv_srq *srq)
     CHECK(e.element.srq == srq);
 }
 
-/* The message of a limit that was reached comes when there is another: it is not of it. */
+/* The message of a reached limit comes after a new limit was set, to which it does not
+ * refer. */
 TEST(a_limit_is_told_of_once)
 {
     struct side s = {.use_srq = true};
@@ -351,16 +349,17 @@ TEST(a_limit_is_told_of_once)
     CHECK(other);
     CHECK_EQ(ibv_modify_srq(s.srq, &attr, IBV_SRQ_LIMIT), 0);
     CHECK(!readable(s.ctx->async_fd, 0));
-    atomic_store(&shm_srq(seg, s.srq->handle)->rq.limit, 0); /* as a poster leaves it */
+    /* the state that a poster leaves */
+    atomic_store(&shm_srq(seg, s.srq->handle)->rq.limit, 0);
     CHECK_EQ(ibv_modify_srq(s.srq, &attr, IBV_SRQ_LIMIT), 0);
-    CHECK(readable(s.ctx->async_fd, 0)); /* before the message is there */
+    CHECK(readable(s.ctx->async_fd, 0)); /* before the message has arrived */
     expect_limit(&s, s.srq);
     CHECK_EQ(ibv_modify_srq(other, &attr, IBV_SRQ_LIMIT), 0);
     atomic_store(&shm_srq(seg, other->handle)->rq.limit, 0);
     say_below(seg, s.srq->handle);
     say_below(seg, other->handle);
     CHECK_EQ(write(seg->bell_fd, &one, sizeof(one)), sizeof(one));
-    expect_limit(&s, other); /* which was told of after the first */
+    expect_limit(&s, other); /* reported after the first */
     CHECK(!readable(s.ctx->async_fd, 0));
     CHECK_EQ(ibv_query_srq(s.srq, &attr), 0);
     CHECK_EQ(attr.srq_limit, 4);
@@ -368,10 +367,8 @@ TEST(a_limit_is_told_of_once)
     side_close(&s);
 }
 
-/*
- * A poster is stopped with a cell of a completion queue in its hands. Its queue pair and the
- * queue are destroyed; what it does there when it goes on is seen in no other queue.
- */
+/* A poster is stopped while it holds a cell of a CQ. Its QP and the CQ are destroyed; its later
+ * writes there are seen in no other CQ. */
 PAIR(a_queue_destroyed_under_a_stopped_poster, run_two)
 ACTIVE(a_queue_destroyed_under_a_stopped_poster)
 {
@@ -392,7 +389,7 @@ ACTIVE(a_queue_destroyed_under_a_stopped_poster)
     post_send(&b, 4, SEND, 64, 8, 0);
     CHECK_EQ(kill(s->peer, SIGCONT), 0);
     go_on(s->stop, 0);
-    meet(s); /* it has done what it does */
+    meet(s); /* the poster is done */
     expect_wc(a.rcq, 1, IBV_WC_SUCCESS);
     expect_wc(b.rcq, 2, IBV_WC_SUCCESS);
     expect_wc(a.scq, 3, IBV_WC_SUCCESS);
@@ -414,10 +411,8 @@ PASSIVE(a_queue_destroyed_under_a_stopped_poster)
     side_close(s);
 }
 
-/*
- * A message has found its receive, and is told of late. Meanwhile the receive's memory is
- * registered anew, paged on demand, or not at all.
- */
+/* A message has taken its receive, and its notification is late. Meanwhile the receive's memory
+ * is registered again, with on-demand paging, or not at all. */
 enum fate { STAYS, UNMAPPED, DEREGISTERED };
 
 static void overtake(struct side *s, enum fate fate)
@@ -500,10 +495,8 @@ PASSIVE(memory_that_is_deregistered_meanwhile)
     send_late(s);
 }
 
-/*
- * A process is told to stop while a thread of it writes here. Its other threads stop at once,
- * and this one when its copy is over: till then the memory is not given back.
- */
+/* A process is stopped while one of its threads writes here. Its other threads stop at once,
+ * this one after its copy: until then deregistration must wait. */
 #define LARGE (128u << 20)
 
 struct target {
@@ -573,7 +566,8 @@ PASSIVE(memory_is_kept_while_a_process_stops)
     struct writer w = {.s = s};
     pthread_t thread;
 
-    CHECK_EQ(prctl(PR_SET_NAME, "a) R", 0, 0, 0), 0); /* its state is read behind its name */
+    /* tests parsing of the state behind the name */
+    CHECK_EQ(prctl(PR_SET_NAME, "a) R", 0, 0, 0), 0);
     side_open(s);
     unsigned char *at = large_memory(s, &w.mr);
     memset(at, 1, LARGE);
@@ -588,10 +582,8 @@ PASSIVE(memory_is_kept_while_a_process_stops)
     side_close(s);
 }
 
-/*
- * A token that was taken away stays known when its process has gone, and another process may
- * have the slot then: it does not begin with the same tokens.
- */
+/* A revoked token stays recorded after its process has gone. Another process in the same slot
+ * must therefore begin with other tokens. */
 PAIR(no_process_begins_with_the_tokens_of_another, run_two)
 static void tell_serial(struct side *s, uint64_t *mine, uint64_t *other)
 {
@@ -621,7 +613,7 @@ int main(int argc, char **argv)
 {
     run_under_emuverbs(argv);
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(a_wake_up_outlives_its_poster),
         T(an_event_is_counted_once),

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * The model of a link: what arrives when. The clock of the device is the test's, so a request
- * arrives at the step that the model says.
- */
+/* The model of a link: arrival times. The test controls the device's clock, so a request
+ * arrives at the step predicted by the model. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +11,7 @@
 
 #define SLOW "20" /* MB/s: the whole buffer, 1 MiB, takes 52.4 ms, a header 3.2 us */
 
-/* A link of this rate, for what is opened from now on. */
+/* Sets the link's rate for devices opened from now on. */
 static void link_of(const char *mb_s)
 {
     setenv("EMUVERBS_LINK_MB_S", mb_s, 1);
@@ -127,7 +125,7 @@ TEST(answers_to_reads_are_in_order)
     clock_stop();
     post_send(&a, 1, READ, 0, BUF_SIZE, 0);
     post_send(&c, 2, READ, 0, 8, 0);
-    clock_step_ns(2 * 3200 + 52432000 + 1000); /* both requests left before */
+    clock_step_ns(2 * 3200 + 52432000 + 1000); /* both requests have left */
     expect_wc(a.scq, 1, IBV_WC_SUCCESS);
     expect_none(c.scq);
     clock_step_ns(3600);
@@ -159,10 +157,8 @@ TEST(each_device_has_a_link)
     unsetenv("EMUVERBS_DEVICES");
 }
 
-/*
- * What this process reads comes through the other's engine for some seconds, what it writes
- * leaves by its own.
- */
+/* Reads of this process use the other's engine for some seconds; its writes leave by its
+ * own. */
 #define READS 16
 
 PAIR(the_directions_are_two, run_two)
@@ -209,7 +205,7 @@ PASSIVE(the_directions_are_two)
     side_close(s);
 }
 
-/* The other process writes for a minute; what is read from it comes behind that. */
+/* The other process writes for a minute; reads from it come behind that. */
 PAIR(an_answer_is_behind_the_writes_of_its_process, run_two)
 ACTIVE(an_answer_is_behind_the_writes_of_its_process)
 {
@@ -221,7 +217,7 @@ ACTIVE(an_answer_is_behind_the_writes_of_its_process)
     side_connect(s);
     side_open(&t);
     side_connect(&t);
-    clock_stop(); /* before the other's */
+    clock_stop(); /* before the other's starts */
     meet(s);
     meet(s);
     post_send(&t, 1, READ, 0, 8, 0);
@@ -230,7 +226,7 @@ ACTIVE(an_answer_is_behind_the_writes_of_its_process)
     expect_wc(s->scq, 2, IBV_WC_SUCCESS);
     clock_step_ms(1000 * MANY);
     expect_none(t.scq);
-    meet(s); /* the other says what time it is there: at most so much later */
+    meet(s); /* the other sends its time: at most that much later */
     CHECK_EQ(read(s->sock, &later, sizeof(later)), sizeof(later));
     clock_step_ns(later);
     expect_wc(t.scq, 1, IBV_WC_SUCCESS);
@@ -260,7 +256,8 @@ PASSIVE(an_answer_is_behind_the_writes_of_its_process)
     side_close(s);
 }
 
-/* Killed while it writes: its last write never comes, ours to it ends as ever. */
+/* The peer is killed while it writes: its last write never arrives, ours to it fails as
+ * usual. */
 PAIR(what_a_killed_process_has_under_way_is_lost, run_two_kill)
 ACTIVE(what_a_killed_process_has_under_way_is_lost)
 {
@@ -278,7 +275,7 @@ ACTIVE(what_a_killed_process_has_under_way_is_lost)
     expect_none(s->scq);
     kill_peer_and_wait(s);
     for (unsigned steps = 0; ibv_poll_cq(s->scq, 1, &wc) == 0; steps++) {
-        CHECK(steps < 20); /* it is tried again for half a second */
+        CHECK(steps < 20); /* retried for half a second */
         clock_step_ms(50);
     }
     CHECK_EQ(wc.wr_id, 1);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The software HCA between processes: passive peers, stopped and killed ones, wake-ups, load.
- */
+/* The software HCA between processes: passive, stopped and killed peers, wake-ups, load. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -64,7 +63,7 @@ ACTIVE(a_killed_peer_ends_requests_in_bounded_time)
     s->rnr_retry = 7;
     side_open(s);
     side_connect(s);
-    post_send(s, 1, SEND, 0, 8, 0); /* no receive there: waits */
+    post_send(s, 1, SEND, 0, 8, 0); /* without a receive: waits */
     CHECK_EQ(kill(s->peer, SIGKILL), 0);
     expect_wc(s->scq, 1, IBV_WC_RETRY_EXC_ERR);
     post_recv(s, 3, 0, 8);
@@ -132,7 +131,7 @@ static void sleep_for(struct side *s, uint64_t id)
     struct ibv_cq *cq;
     void *ctx;
 
-    /* the usual loop: arm, look again, sleep; it hangs if a wake-up is ever lost */
+    /* the usual loop: arm, poll again, sleep; a lost wake-up would hang it */
     for (;;) {
         int n = ibv_poll_cq(s->rcq, 1, &wc);
         CHECK(n >= 0);
@@ -276,10 +275,8 @@ PASSIVE(a_connection_killed_after_k_requests)
     side_close(s);
 }
 
-/*
- * Both flood each other through shared receive queues without a single RNR: a sender stays
- * within the window of receives posted, and learns how far the other got by an RDMA write.
- */
+/* Both flood each other through SRQs without an RNR: a sender stays within the window of posted
+ * receives, and learns the other's progress by an RDMA write. */
 PAIR(messages_both_ways_keep_order_and_content, run_two)
 static void flood(struct side *s)
 {
@@ -346,8 +343,9 @@ PASSIVE(messages_both_ways_keep_order_and_content)
 }
 
 /*
- * Whoever has the reply to a message finds the message's own completion, also in another thread
- * than the one that posts. All on one processor: the poster loses it when it wakes the peer.
+ * When the reply to a message has arrived, the message's own completion is visible, also in
+ * another thread than the poster's. All on one processor: the poster loses it when it wakes the
+ * peer.
  */
 struct poster {
     struct side *s;
@@ -359,7 +357,7 @@ static void *post_when_told(void *arg)
     struct poster *p = arg;
 
     for (unsigned i = 0; i < p->rounds; i++) {
-        uint32_t length = i % 8 ? 16 : 9000; /* also what does not go through the segment */
+        uint32_t length = i % 8 ? 16 : 9000; /* also messages that bypass the segment */
         while (sem_wait(&p->go))
             ;
         post_send(p->s, i, i % 3 ? SEND : WIMM, 0, length, 100000);
@@ -421,7 +419,7 @@ PASSIVE(no_reply_overtakes_the_completion_of_what_it_answers)
     meet(s);
     side_close(s);
 }
-/* Behind a step between the two completions one does. */
+/* With a stop between the two completions a reply overtakes. */
 PAIR(a_reply_overtakes_when_asked_to, run_two)
 static void *echo_late(void *arg)
 {
@@ -476,7 +474,7 @@ ACTIVE(deregistering_waits_for_remote_writes)
     side_open(s);
     side_connect(s);
     memset(s->buf, 0xee, BUF_SIZE);
-    write_until_refused(s); /* the other side takes the memory away */
+    write_until_refused(s); /* the other side deregisters the memory */
     meet(s);
     side_close(s);
 }
@@ -484,7 +482,7 @@ PASSIVE(deregistering_waits_for_remote_writes)
 {
     side_open(s);
     side_connect(s);
-    clock_stop(); /* no user is given up */
+    clock_stop(); /* users of the memory do not time out */
     while (*(volatile unsigned char *)(s->buf + BUF_SIZE - 1) != 0xee)
         ;
     CHECK_EQ(ibv_dereg_mr(s->mr), 0);
@@ -496,7 +494,7 @@ PASSIVE(deregistering_waits_for_remote_writes)
     side_close(s);
 }
 
-/* A stopped poster must not hold up its peer's tear-down. */
+/* A stopped poster must not block its peer's tear-down. */
 PAIR(tear_down_while_the_poster_is_stopped, run_two_kill)
 ACTIVE(tear_down_while_the_poster_is_stopped)
 {
@@ -510,7 +508,7 @@ ACTIVE(tear_down_while_the_poster_is_stopped)
         got += (unsigned)ibv_poll_cq(s->rcq, 1, &wc);
     CHECK(process_stop(s->peer));
     CHECK_EQ(qp_error(s), 0);
-    while (got < 60) { /* every receive comes back, whatever the poster was doing */
+    while (got < 60) { /* every receive is returned, at whichever step the poster stopped */
         int n = ibv_poll_cq(s->rcq, 1, &wc);
         CHECK(n >= 0);
         got += (unsigned)n;
@@ -536,8 +534,9 @@ PASSIVE(tear_down_while_the_poster_is_stopped)
 }
 
 /*
- * Nor the deregistration of memory that it writes to, although another peer runs: the poster is
- * most likely in the middle of a copy when it is stopped, and has the region pinned.
+ * A stopped poster must not block deregistration of memory that it writes to, either, although
+ * another peer runs. The poster most likely stops in the middle of a copy, with the
+ * registration referenced.
  */
 enum { STOPPED_WRITERS = 8 };
 static void from_reset(struct side *s)
@@ -547,7 +546,7 @@ static void from_reset(struct side *s)
     CHECK_EQ(ibv_modify_qp(s->qp, &reset, IBV_QP_STATE), 0);
     CHECK_EQ(qp_init(s), 0);
 }
-/* A third process that is connected and runs, until it is met. */
+/* Starts a third process that stays connected and running until synchronized with. */
 static pid_t bystander(struct side *s)
 {
     int sv[2];
@@ -582,7 +581,7 @@ ACTIVE(deregistering_while_the_writer_is_stopped)
         CHECK(process_stop(s->peer));
         CHECK_EQ(dereg_by_looks(s->mr, 0), 0);
         kill(s->peer, SIGCONT);
-        meet(s); /* the last write is over */
+        meet(s); /* the last write is complete */
         memset(s->buf, 0, BUF_SIZE);
         s->mr = ibv_reg_mr(s->pd, s->buf, BUF_SIZE,
                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
@@ -608,10 +607,8 @@ PASSIVE(deregistering_while_the_writer_is_stopped)
     side_close(s);
 }
 
-/*
- * Again and again: the poster is stopped at an arbitrary instruction, or at a step, its peer
- * fails the QP and must get each receive back exactly once, also after the poster has gone on.
- */
+/* Repeatedly: the poster is stopped at a random instruction, or at a step; its peer fails the
+ * QP and must get each receive back exactly once, also after the poster has continued. */
 PAIR(stop_and_go, run_two)
 enum { ROUNDS = 40, RECVS = 60 };
 static void reconnect(struct side *s)
@@ -681,7 +678,7 @@ PASSIVE(stop_and_go)
     side_close(s);
 }
 
-/* The same, stopped just before or after it has taken a receive, in turn. */
+/* The same, stopped just before or after it takes a receive, in turn. */
 PAIR(stop_while_a_receive_is_taken, run_two)
 ACTIVE(stop_while_a_receive_is_taken)
 {
@@ -693,7 +690,7 @@ PASSIVE(stop_while_a_receive_is_taken)
     stop_and_go_passive(s);
 }
 
-/* A child of a program that uses the device starts afresh and does not disturb its parent. */
+/* A child of a program that uses the device starts anew and does not disturb its parent. */
 PAIR(a_forked_child_is_a_process_of_its_own, run_two)
 ACTIVE(a_forked_child_is_a_process_of_its_own)
 {
@@ -756,7 +753,7 @@ int main(int argc, char **argv)
 {
     run_under_emuverbs(argv);
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(a_stopped_process_still_serves_everything),
         T(a_killed_peer_ends_requests_in_bounded_time),

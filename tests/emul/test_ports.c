@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Several devices with several ports: what tells them apart, and who reaches whom. */
+/* Several devices with several ports: their attributes, and connectivity between them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -131,7 +131,7 @@ TEST(a_queue_pair_takes_any_port_of_its_device_and_no_other)
     side_close(&a);
 }
 
-/* Connects with what the other side says of itself. */
+/* Connects by the addresses that the other side sends. */
 static void connect_by_lid(struct side *s)
 {
     uint16_t mine = lid_of(s->ctx, (uint8_t)(s->port ? s->port : 1)), theirs;
@@ -150,7 +150,7 @@ ACTIVE(devices_of_one_network_reach_each_other)
     s->port = 2;
     side_open(s);
     connect_by_lid(s);
-    CHECK_EQ(s->dlid, lid_of(s->ctx, 1) - 4); /* the first device's: four LIDs each */
+    CHECK_EQ(s->dlid, lid_of(s->ctx, 1) - 4); /* of the first device: four LIDs each */
     pattern(s->buf, 3000, 7);
     post_send(s, 1, WRITE, 0, 3000, 5000);
     expect_wc(s->scq, 1, IBV_WC_SUCCESS);
@@ -178,7 +178,7 @@ PASSIVE(devices_of_one_network_reach_each_other)
     side_close(s);
 }
 
-/* What a write from one side to the other comes to. */
+/* Returns the status of a write from one side to the other. */
 static enum ibv_wc_status written(struct side *a, struct side *b, int dlid_a, int dlid_b)
 {
     side_open(a);
@@ -202,7 +202,7 @@ TEST(separate_devices_reach_only_themselves)
     setenv("EMUVERBS_SEPARATE", "1", 1);
     struct side a = {.device = 0}, b = {.device = 1};
     CHECK_EQ(written(&a, &b, 5, 1), IBV_WC_RETRY_EXC_ERR);
-    /* nor by an address of one's own network */
+    /* nor by an address in its own subnet */
     struct side c = {.device = 0}, d = {.device = 1};
     CHECK_EQ(written(&c, &d, 1, 5), IBV_WC_RETRY_EXC_ERR);
     struct side e = {.device = 1, .port = 1}, f = {.device = 1, .port = 2};
@@ -245,7 +245,7 @@ TEST(a_device_that_fails_takes_its_own_with_it)
     post_recv(&a, 7, 0, 100);
     fail_device("emu2", -1);
     fail_device("emu1", 0);
-    fail_device("emu1", 0); /* told once */
+    fail_device("emu1", 0); /* one event only */
     expect_wc(a.rcq, 7, IBV_WC_WR_FLUSH_ERR);
     CHECK_EQ(ibv_get_async_event(a.ctx, &e), 0);
     CHECK_EQ(e.event_type, IBV_EVENT_DEVICE_FATAL);
@@ -265,15 +265,16 @@ TEST(a_device_that_fails_takes_its_own_with_it)
     CHECK_EQ(pa.state, IBV_PORT_DOWN);
     CHECK_EQ(ibv_query_port(c.ctx, 1, &pa), 0);
     CHECK_EQ(pa.state, IBV_PORT_ACTIVE);
-    post_send(&c, 1, WRITE, 0, 100, 0); /* the other one works */
+    post_send(&c, 1, WRITE, 0, 100, 0); /* the other device works */
     expect_wc(c.scq, 1, IBV_WC_SUCCESS);
-    loop_close(&a, &b); /* what is there can be destroyed */
+    loop_close(&a, &b); /* remaining objects can be destroyed */
     loop_close(&c, &d);
 }
 
 static _Atomic bool armed;
 
-/* In place of the C library's, also for the library under test: the device fails here once. */
+/* Replaces the C library's function, also for the library under test: the device fails here
+ * once. */
 __attribute__((visibility("default"))) int pthread_mutex_init(pthread_mutex_t *m,
                                                               const pthread_mutexattr_t *a)
 {
@@ -286,7 +287,7 @@ __attribute__((visibility("default"))) int pthread_mutex_init(pthread_mutex_t *m
     return next(m, a);
 }
 
-/* A queue pair in the making is nobody's yet. */
+/* A QP under construction gets no event. */
 TEST(a_device_fails_while_a_queue_pair_is_made)
 {
     struct side s = {0};
@@ -303,7 +304,8 @@ TEST(a_device_fails_while_a_queue_pair_is_made)
     side_close(&s);
 }
 
-/* A datagram from the second device to the first, and back by what it brought. */
+/* Sends a datagram from the second device to the first, and back to the address in its
+ * completion. */
 static void datagrams(bool separate)
 {
     struct side a = {.device = 1}, b = {.device = 0};
@@ -346,7 +348,8 @@ static void datagrams(bool separate)
     if (separate) {
         CHECK_EQ(counter("datagrams_lost"), 1);
         CHECK_EQ(ibv_destroy_ah(ah), 0);
-        to.dlid = lid_of(a.ctx, 1); /* an address of its own network, a number of the other's */
+        /* an address of its own subnet, a QP number of the other's */
+        to.dlid = lid_of(a.ctx, 1);
         ah = ibv_create_ah(a.pd, &to);
         CHECK(ah);
         wr.wr.ud.ah = ah;
@@ -434,7 +437,7 @@ ACTIVE(a_request_is_for_the_device_of_its_address)
     struct rdma_cm_id *id = new_id(NULL);
     CHECK_EQ(rdma_resolve_addr(id, (struct sockaddr *)&src, at("127.0.0.2", PORT), 1000), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_ADDR_RESOLVED), 0);
-    CHECK(strcmp(device_of(id), "emu0") == 0); /* the program asked for its address */
+    CHECK(strcmp(device_of(id), "emu0") == 0); /* by the program's source address */
     CHECK_EQ(rdma_resolve_route(id, 1000), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_ROUTE_RESOLVED), 0);
     CHECK(memcmp(&id->route.addr.addr.ibaddr.sgid, &id->route.addr.addr.ibaddr.dgid, 16) != 0);
@@ -466,7 +469,7 @@ PASSIVE(a_request_is_for_the_device_of_its_address)
     all_gone();
 }
 
-/* Resolves 127.0.0.2 from 127.0.0.1; what comes of it. */
+/* Resolves 127.0.0.2 from 127.0.0.1; returns the event's status. */
 static int resolve_second_from_first(enum rdma_cm_event_type type)
 {
     struct sockaddr_in src = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -492,7 +495,7 @@ ACTIVE(a_request_of_another_network_is_refused)
     struct rdma_conn_param p = {.retry_count = 7};
     struct sockaddr_in src = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
 
-    devices("2", "1"); /* it takes all for one network */
+    devices("2", "1"); /* treats all devices as one subnet */
     setenv("EMUVERBS_LISTEN_WAIT_MS", "0", 1);
     meet(s);
     struct rdma_cm_id *id = new_id(NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* How a process is started: without its streams, from a path, in a namespace of its own,
+/* Starting conditions of a process: without its streams, from a path, in another namespace,
  * without descriptors. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 #include "emul/verbs/base/shm.h"
 #include "tests/emul/cm_help.h"
 
-/* What the library has for itself is not where the program prints. */
+/* The library's own descriptors do not take the numbers of the standard streams. */
 TEST(no_stream_is_the_devices_own)
 {
     static const char *const own[] = {"/memfd:emuverbs", "socket:", "anon_inode:[eventpoll]",
@@ -43,7 +43,8 @@ TEST(no_stream_is_the_devices_own)
             CHECK(strncmp(link[fd], own[i], strlen(own[i])) != 0);
 }
 
-/* A path that LD_PRELOAD cannot have is refused, where the program would run without it. */
+/* A path that LD_PRELOAD cannot contain is refused; else the program would run without the
+ * library. */
 TEST(a_library_at_a_path_with_a_space_is_refused)
 {
     const char *emuverbs = getenv("EMUVERBS");
@@ -83,7 +84,7 @@ static void ask_in_vain(struct side *s)
     resolve(id, "127.0.0.1", PORT);
     give_qp(id);
     CHECK_EQ(rdma_connect(id, &p), 0);
-    CHECK(readable(chan->fd, 59000)); /* before the time-out */
+    CHECK(readable(chan->fd, 59000)); /* before the timeout */
     CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -EPERM);
     drop(id);
     all_gone();
@@ -100,7 +101,7 @@ static void listen_in_vain(struct side *s)
     all_gone();
 }
 
-/* Who is in another user namespace may list the other's descriptors, and not look at them. */
+/* A process in another user namespace may list the other's descriptors, but not open them. */
 PAIR(another_user_namespace_is_no_permission, run_two)
 ACTIVE(another_user_namespace_is_no_permission)
 {
@@ -116,9 +117,11 @@ PASSIVE(another_user_namespace_is_no_permission)
     listen_in_vain(s);
 }
 
-/* A child of this process is the first in a PID namespace of its own, where that is allowed.
- * Both leave by _exit: LeakSanitizer finds no threads in the /proc of another namespace, and
- * can begin no process of its own in one whose first process has ended. */
+/*
+ * Runs a child as the first process in a PID namespace of its own, where permitted. Both exit
+ * by _exit: LeakSanitizer finds no threads in another namespace's /proc, and cannot start its
+ * own process in a namespace whose first process has ended.
+ */
 static void in_a_namespace(void (*fn)(struct side *s), struct side *s)
 {
     int st = -1;
@@ -152,7 +155,7 @@ PAIR(a_listener_in_another_pid_namespace_is_told_of, run_two)
 ACTIVE(a_listener_in_another_pid_namespace_is_told_of)
 {
     int st = -1;
-    pid_t pid = fork(); /* asks what the listener's side may do */
+    pid_t pid = fork(); /* checks the permissions of the listener's side */
 
     CHECK(pid >= 0);
     if (pid == 0)
@@ -192,7 +195,7 @@ static bool has_segment(void)
     return found;
 }
 
-/* With ever more descriptors: it cannot be made, again and again, until it can. */
+/* With an increasing number of descriptors: opening fails repeatedly, until it succeeds. */
 TEST(a_device_that_cannot_be_made_leaves_nothing)
 {
     struct rlimit limit, few;
@@ -210,10 +213,10 @@ TEST(a_device_that_cannot_be_made_leaves_nothing)
         CHECK_EQ(open_ones(), before);
         CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
         ctx = ibv_open_device(list[0]);
-        CHECK(!ctx && errno == EMFILE); /* the context itself takes one, too */
+        CHECK(!ctx && errno == EMFILE); /* the context itself needs one, too */
         CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
     }
-    /* its place, its memory, what the service thread waits for, the context */
+    /* slot, memory, the service thread's descriptors, the context */
     CHECK(failed > 5);
     ctx = ibv_open_device(list[0]);
     CHECK(ctx);
@@ -221,7 +224,7 @@ TEST(a_device_that_cannot_be_made_leaves_nothing)
     ibv_free_device_list(list);
 }
 
-/* What a function prints on stderr. */
+/* Captures a function's output on stderr. */
 static void printed(char *text, size_t size, void (*fn)(void *arg), void *arg)
 {
     int keep = dup(2), to = memfd_create("stderr", MFD_CLOEXEC);
@@ -242,7 +245,7 @@ static void open_in_vain(void *list)
     CHECK_EQ(errno, EFBIG);
 }
 
-/* A limit of files that the segment does not keep to: an error, and no signal. */
+/* A file size limit smaller than the segment: an error, without a signal. */
 TEST(a_limit_of_files_is_told_of)
 {
     struct ibv_device **list = ibv_get_device_list(NULL);
@@ -264,7 +267,7 @@ TEST(a_limit_of_files_is_told_of)
     ibv_free_device_list(list);
 }
 
-/* The state of the service thread as the kernel tells it, for service_rests(). */
+/* Opens the service thread's state in /proc, for service_rests(). */
 static int service_state(void)
 {
     char path[64];
@@ -276,7 +279,7 @@ static int service_state(void)
     return fd;
 }
 
-/* Waits until the service thread sleeps and goes on sleeping: one that spins never does. */
+/* Waits until the service thread sleeps and stays asleep: a busy loop never does. */
 static void service_rests(int state)
 {
     int64_t rounds = -1;
@@ -302,7 +305,7 @@ static int lowest_free(void)
     return fd;
 }
 
-/* The service thread has descriptors for a moment, of those who connected to its slot. */
+/* Waits until the service thread has closed the descriptors of connections to its slot. */
 static void wait_for_quiet(void)
 {
     int free_now = lowest_free();
@@ -316,7 +319,7 @@ static void wait_for_quiet(void)
     }
 }
 
-/* A connection that cannot be accepted does not keep the service thread busy. */
+/* A connection that cannot be accepted does not make the service thread loop. */
 TEST(without_descriptors_nothing_spins)
 {
     struct rlimit limit = {256, 256};
@@ -325,7 +328,7 @@ TEST(without_descriptors_nothing_spins)
     socklen_t len = 0;
     bool found = false;
 
-    if (is_watched()) /* valgrind keeps the limit of descriptors to itself */
+    if (is_watched()) /* valgrind emulates the limit of descriptors */
         return;
     side_open(&a);
     int state = service_state();
@@ -348,11 +351,11 @@ TEST(without_descriptors_nothing_spins)
     while (counter("service_rounds") == rounds)
         sched_yield();
     service_rests(state);
-    CHECK(dup(s) < 0 && errno == EMFILE); /* and none is given up, as long as it goes on so */
+    CHECK(dup(s) < 0 && errno == EMFILE); /* and no connection is dropped while this lasts */
     side_close(&a);
 }
 
-/* Leaves so many descriptors to this process, and says how many it may have then. */
+/* Leaves n descriptors to this process, and returns the limit. */
 static rlim_t leave_descriptors(unsigned n)
 {
     struct rlimit limit;
@@ -360,7 +363,7 @@ static rlim_t leave_descriptors(unsigned n)
 
     wait_for_quiet();
     CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    for (unsigned i = 0; i <= n; i++) /* the lowest that are free */
+    for (unsigned i = 0; i <= n; i++) /* the lowest free ones */
         CHECK((fd[i] = dup(0)) >= 0);
     for (unsigned i = 0; i <= n; i++)
         close(fd[i]);
@@ -400,17 +403,17 @@ static void connect_and_close(struct side *s)
     side_close(s);
 }
 
-/* Whatever it is that finds no descriptor when a peer is looked for, it is told of. */
+/* Each operation that lacks a descriptor to look up a peer reports an error. */
 static void a_peer_for_which_there_is_no_descriptor(void **state)
 {
     (void)state;
-    if (is_watched()) /* valgrind keeps the limit of descriptors to itself */
+    if (is_watched()) /* valgrind emulates the limit of descriptors */
         skip();
     for (left = 0; left < 3; left++)
         assert_int_equal(run_two(too_few_descriptors, connect_and_close), 0);
 }
 
-/* The constructors of a program's libraries run before those of what is preloaded. */
+/* The constructors of a program's libraries run before those of a preloaded one. */
 static void run_early(struct side *s)
 {
     char preload[4096], port[16];
@@ -437,12 +440,12 @@ static void be_connected_to(struct side *s)
 static void a_constructor_may_be_the_first(void **state)
 {
     (void)state;
-    if (is_watched()) /* what is executed is not under valgrind */
+    if (is_watched()) /* valgrind does not follow exec */
         skip();
     assert_int_equal(run_two(run_early, be_connected_to), 0);
 }
 
-/* A program that closes what it had not opened is told, and costs no processor. */
+/* A program that closes descriptors of the library gets a message, and no thread loops. */
 TEST(closed_descriptors_do_not_spin)
 {
     struct side a = {0};
@@ -455,9 +458,9 @@ TEST(closed_descriptors_do_not_spin)
     dup2(to, 2);
     CHECK_EQ(close_range(3, 200, 0), 0);
     while (pread(keep + 1, text, 1, 0) != 1)
-        usleep(1000); /* until the wait that was under way then has ended */
+        usleep(1000); /* until the current wait has ended */
     service_rests(keep + 2);
-    dup2(keep, 2); /* what a check says is seen again */
+    dup2(keep, 2); /* restores the output of checks */
     ssize_t n = pread(keep + 1, text, sizeof(text) - 1, 0);
     text[n > 0 ? n : 0] = 0;
     CHECK(strstr(text, "the program closed descriptors of the software HCA"));
@@ -465,7 +468,7 @@ TEST(closed_descriptors_do_not_spin)
     _exit(0);
 }
 
-/* Opens the segment of another process, as who maps it does. */
+/* Opens the segment of another process, in order to map it. */
 static int open_segment(pid_t pid)
 {
     char path[300], link[128];
@@ -486,7 +489,7 @@ static int open_segment(pid_t pid)
     return fd;
 }
 
-/* The value of a counter that `emuverbs --show` prints. */
+/* Returns the value of a counter in the output of `emuverbs --show`. */
 static int shown(pid_t pid, const char *name)
 {
     const char *emuverbs = getenv("EMUVERBS");
@@ -506,7 +509,7 @@ static int shown(pid_t pid, const char *name)
     return value;
 }
 
-/* A process maps another's segment, and that stands before its own among its descriptors. */
+/* A process has mapped another's segment, with a lower descriptor than its own segment's. */
 PAIR(a_segment_of_another_is_not_taken_for_its_own, run_two)
 ACTIVE(a_segment_of_another_is_not_taken_for_its_own)
 {
@@ -579,7 +582,7 @@ PASSIVE(a_segment_for_which_there_is_no_room)
 
 static void fail_without(void *arg)
 {
-    struct rlimit none = {1, before.rlim_max}; /* whatever is closed meanwhile */
+    struct rlimit none = {1, before.rlim_max}; /* not affected by later closes */
     struct side *s = arg;
 
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
@@ -588,7 +591,8 @@ static void fail_without(void *arg)
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-/* Who cannot be woken for want of a descriptor looks by itself, and it is said. */
+/* A process that cannot be woken for lack of a descriptor polls by itself, and a message says
+ * so. */
 PAIR(a_peer_that_cannot_be_woken, run_two)
 ACTIVE(a_peer_that_cannot_be_woken)
 {
@@ -621,7 +625,7 @@ int main(int argc, char **argv)
         return 0; /* see run_early */
     take_ports();
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(no_stream_is_the_devices_own),
         T(a_constructor_may_be_the_first),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Raw packets: who gets which frame, by flows, and what cannot be asked for. */
+/* Raw packets: delivery by flows, and unsupported requests. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,7 +39,7 @@ static bool permitted(void)
     return ok;
 }
 
-/* A side whose queue pair is for raw packets. */
+/* Opens a side with a QP for raw packets. */
 static void open_raw(struct side *s)
 {
     struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1};
@@ -49,7 +49,7 @@ static void open_raw(struct side *s)
     CHECK_EQ(ibv_destroy_qp(s->qp), 0);
     s->qp = raw_qp(s);
     CHECK(s->qp);
-    CHECK_EQ(ibv_modify_qp(s->qp, &a, IBV_QP_STATE), EINVAL); /* by which port? */
+    CHECK_EQ(ibv_modify_qp(s->qp, &a, IBV_QP_STATE), EINVAL); /* no port */
     CHECK_EQ(ibv_modify_qp(s->qp, &a, IBV_QP_STATE | IBV_QP_PORT), 0);
     a.qp_state = IBV_QPS_RTR;
     CHECK_EQ(ibv_modify_qp(s->qp, &a, IBV_QP_STATE), 0);
@@ -67,10 +67,10 @@ struct flow {
     };
 } __attribute__((packed, aligned(4)));
 
-/* Flows are seen on the whole machine: the addresses of this run are nobody else's. */
+/* Flows apply to the whole machine: part of this run's unique addresses. */
 static uint32_t this_run;
 
-/* A flow for what goes to the address 02:…:to. */
+/* Makes a flow for the address 02:…:to. */
 static struct flow flow_to(uint8_t to)
 {
     struct flow f = {
@@ -92,7 +92,8 @@ static struct ibv_flow *make(struct side *s, struct flow *f)
     return flow;
 }
 
-/* UDP or TCP over IPv4 or IPv6, perhaps behind a VLAN's tag. How long it is. */
+/* Makes a frame with UDP or TCP over IPv4 or IPv6, optionally with a VLAN tag. Returns its
+ * length. */
 static uint32_t frame(unsigned char *p, uint8_t to, int version, uint8_t proto, bool vlan)
 {
     unsigned char *at = p + 12;
@@ -123,7 +124,7 @@ static void put(struct side *s, uint64_t id, uint32_t len)
     CHECK_EQ(expect_wc(s->scq, id, IBV_WC_SUCCESS).opcode, IBV_WC_SEND);
 }
 
-/* Does the frame at the start of a's buffer reach b? */
+/* Returns whether the frame at the start of a's buffer reaches b. */
 static bool arrives(struct side *a, struct side *b, uint32_t len)
 {
     struct ibv_wc wc;
@@ -160,10 +161,10 @@ TEST(a_frame_needs_a_flow)
     CHECK_EQ(counter("datagrams_lost"), lost + 1);
     struct ibv_flow *flow = make(&b, &f);
     CHECK(arrives(&a, &b, len));
-    CHECK_EQ(ibv_destroy_qp(b.qp), EBUSY); /* it has a flow */
+    CHECK_EQ(ibv_destroy_qp(b.qp), EBUSY); /* has a flow */
     frame(a.buf, 2, 4, 17, false);
     CHECK(!arrives(&a, &b, len));
-    put(&a, 2, 13); /* no frame at all */
+    put(&a, 2, 13); /* too short */
     put(&a, 3, 4096 + 19);
     expect_none(b.rcq);
     CHECK_EQ(ibv_destroy_flow(flow), 0);
@@ -173,7 +174,7 @@ TEST(a_frame_needs_a_flow)
     loop_close(&a, &b);
 }
 
-/* Each field decides alone. */
+/* Each field alone decides. */
 TEST(what_flows_look_at)
 {
     struct side a = {0}, b = {0};
@@ -234,7 +235,7 @@ TEST(what_flows_look_at)
     loop_close(&a, &b);
 }
 
-/* The best priority gets it alone; of equals each, once. */
+/* The best priority alone gets a frame; among equals each, once. */
 TEST(priorities)
 {
     struct side a = {0}, b = {0}, c = {0};
@@ -302,7 +303,7 @@ TEST(what_cannot_be)
     side_close(&a);
 }
 
-/* Who may not open packet sockets gets no such queue pair. */
+/* Without permission for packet sockets no such QP can be made. */
 TEST(who_may)
 {
     struct side s = {0};
@@ -318,7 +319,7 @@ TEST(who_may)
     side_close(&s);
 }
 
-/* Frames go between processes; one that has died gets none, and harms nobody. */
+/* Frames between processes; a dead one gets none and disturbs no other. */
 PAIR(between_processes, run_two_kill)
 ACTIVE(between_processes)
 {
@@ -335,7 +336,7 @@ ACTIVE(between_processes)
     struct ibv_flow *flow = make(s, &f);
     CHECK(read(s->sock, &other, 1) == 1);
     uint32_t len = frame(s->buf, 1, 4, 17, false);
-    for (unsigned i = 0; i < 50; i++) { /* what is sent comes back with another address */
+    for (unsigned i = 0; i < 50; i++) { /* frames come back with another address */
         put(s, i, len);
         CHECK_EQ(expect_wc(s->rcq, 9, IBV_WC_SUCCESS).byte_len, len);
         CHECK(memcmp(s->buf + 4096 + 6, s->buf + 6, len - 6) == 0);
@@ -379,7 +380,7 @@ int main(int argc, char **argv)
     run_under_emuverbs(argv);
     this_run = (uint32_t)getpid();
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(a_frame_needs_a_flow),
         T(what_flows_look_at),

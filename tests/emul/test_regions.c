@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Memory regions of the software HCA that are registered anew: ibv_rereg_mr. */
+/* Re-registration of memory in the software HCA: ibv_rereg_mr. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 #define ACCESS      IBV_REREG_MR_CHANGE_ACCESS
 #define HALF        (BUF_SIZE / 2)
 
-/* Writes 64 bytes to b's memory at `to` by the key of its region. */
+/* Writes 64 bytes to b's memory at `to` by its registration's key. */
 static enum ibv_wc_status write_to(struct side *a, struct side *b, const void *to)
 {
     CHECK_EQ(try_send(a, 1, WRITE, 0, 64, IBV_SEND_SIGNALED, (uintptr_t)to, b->mr->rkey), 0);
@@ -116,7 +116,7 @@ static void refused(struct side *s, int flags, struct ibv_pd *pd, void *addr, si
     CHECK_EQ(memcmp(&was, s->mr, sizeof(was)), 0);
 }
 
-/* What is refused leaves the region, its rights and the bytes counted as they were. */
+/* A refusal changes neither the registration nor its rights nor the counted bytes. */
 TEST(refusals)
 {
     struct side a = {0}, b = {.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
@@ -158,13 +158,13 @@ TEST(refusals)
     free(large);
 }
 
-/* What goes through the shared segment: a page and what programs put around it, and no more. */
+/* Sends through the shared segment: a page and usual headers, no more. */
 TEST(small_sends_make_no_call)
 {
     struct side a = {0}, b = {0};
     int64_t before = counter("bounced");
 
-    a.access = b.access = IBV_ACCESS_LOCAL_WRITE; /* nothing else reaches what is sent */
+    a.access = b.access = IBV_ACCESS_LOCAL_WRITE; /* sent data is not accessible otherwise */
     loop_open(&a, &b);
     for (uint64_t size = 4671; size <= 4673; size++) {
         post_recv(&b, size, 0, 8192);
@@ -176,13 +176,13 @@ TEST(small_sends_make_no_call)
     loop_close(&a, &b);
 }
 
-/* A message that has come and was not polled is in memory before ibv_rereg_mr returns, and what
- * the program writes there afterwards stays. */
+/* A message that has arrived and was not polled is in memory before ibv_rereg_mr returns; later
+ * changes by the program stay. */
 TEST(what_came_before_is_copied_before)
 {
     struct side a = {0}, b = {0};
 
-    a.access = b.access = IBV_ACCESS_LOCAL_WRITE; /* nothing else reaches what is sent */
+    a.access = b.access = IBV_ACCESS_LOCAL_WRITE; /* sent data is not accessible otherwise */
     loop_open(&a, &b);
     pattern(a.buf, 256, 5);
     post_recv(&b, 1, 0, 256);
@@ -203,10 +203,8 @@ static void *post_one(void *arg)
     return NULL;
 }
 
-/*
- * One on its way, checked and not yet pushed, is written nowhere but into the region as it is
- * then; where that is not the place of its receive, the receive says so.
- */
+/* A message that is checked and not yet pushed is written only into the registration's current
+ * range. If its receive is outside of that, the receive fails. */
 static void met_on_its_way(bool away)
 {
     struct side a = {0}, b = {0};
@@ -254,7 +252,7 @@ static void *write_on(void *arg)
     return NULL;
 }
 
-/* A write that goes on has ended when ibv_rereg_mr returns. */
+/* A write in progress has ended when ibv_rereg_mr returns. */
 TEST(writes_under_way_are_waited_for)
 {
     for (int i = 0; i < 30; i++) {
@@ -264,7 +262,7 @@ TEST(writes_under_way_are_waited_for)
 
         loop_open(&a, &b);
         memset(a.buf, 7, HALF);
-        clock_stop(); /* no user is given up */
+        clock_stop(); /* users of the memory do not time out */
         CHECK_EQ(pthread_create(&writer, NULL, write_on, &a), 0);
         while (counter("wr_write") < before + 2)
             sched_yield();
@@ -276,7 +274,7 @@ TEST(writes_under_way_are_waited_for)
     }
 }
 
-/* Memory that was unmapped, of the sender or of the receiver, where no message is small. */
+/* Unmaps memory of the sender or of the receiver; no message is copied through the segment. */
 static void send_unmapped(struct side *s, struct side *of)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
@@ -306,7 +304,7 @@ int main(int argc, char **argv)
 {
     run_under_emuverbs(argv);
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(another_place_of_another_size),
         T(its_new_end_is_its_end),

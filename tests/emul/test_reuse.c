@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Order of what reaches the same memory, and places of queues that are used again while the one
- * that had them has not ended altogether.
- */
+/* Order of accesses to the same memory, and reused slots of queues whose former users have not
+ * completely ended. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +18,7 @@
 
 /* ---- Order ---- */
 
-/* What follows a small message on its queue pair finds it in memory without a poll. */
+/* A request behind a small message on its QP finds the message in memory, without a poll. */
 TEST(a_write_behind_a_send_overwrites_it)
 {
     struct side a = {0}, b = {0};
@@ -59,7 +57,7 @@ TEST(a_read_behind_a_send_sees_it)
     loop_close(&a, &b);
 }
 
-/* A window opens memory that was registered for nobody but its owner. */
+/* A window opens memory that was registered for local access only. */
 TEST(a_write_by_a_window_behind_a_send_overwrites_it)
 {
     struct side a = {0}, b = {.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND};
@@ -91,7 +89,7 @@ TEST(a_write_by_a_window_behind_a_send_overwrites_it)
 
 /* ---- A peer without a processor ---- */
 
-/* What the kernel would say of the time for which a process has run, here. */
+/* Simulates the kernel's CPU time of a process. */
 enum { CPU_CLOCK = 77 };
 static _Atomic uint64_t cpu_ns;
 
@@ -110,7 +108,7 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct
     return 0;
 }
 
-/* The peer wants to run: time counts only when it does. */
+/* The peer is runnable: time counts only while it runs. */
 PAIR(retries_do_not_run_out_while_the_peer_has_no_processor, run_two)
 ACTIVE(retries_do_not_run_out_while_the_peer_has_no_processor)
 {
@@ -120,7 +118,7 @@ ACTIVE(retries_do_not_run_out_while_the_peer_has_no_processor)
     side_open(s);
     side_connect(s);
     meet(s);
-    CHECK_EQ(read(s->sock, s->buf, 1), 1); /* it spins */
+    CHECK_EQ(read(s->sock, s->buf, 1), 1); /* the peer spins */
     clock_stop();
     post_send(s, 1, SEND, 0, 8, 0);
     for (int i = 0; i < 4 * BOUND; i++) {
@@ -151,7 +149,7 @@ PASSIVE(retries_do_not_run_out_while_the_peer_has_no_processor)
     side_close(s);
 }
 
-/* A request to connect to where nobody listens, beside a process that spins. */
+/* Requests a connection to a port without a listener, beside a process that spins. */
 static struct rdma_cm_id *ask_beside_a_spinner(struct side *s)
 {
     struct rdma_conn_param p = {.retry_count = 7};
@@ -193,7 +191,7 @@ static void spin(struct side *s)
     all_gone();
 }
 
-/* A request is not refused before the one that will listen has had its turn. */
+/* A request is not rejected before the process that will listen has run. */
 PAIR(a_listener_without_a_processor_is_waited_for, run_two)
 ACTIVE(a_listener_without_a_processor_is_waited_for)
 {
@@ -207,7 +205,7 @@ ACTIVE(a_listener_without_a_processor_is_waited_for)
         cpu_ns++;
         clock_step_ms(1);
     }
-    CHECK(!readable(chan->fd, 0)); /* its time begins with its first turn */
+    CHECK(!readable(chan->fd, 0)); /* its timeout begins when it first runs */
     for (int i = 0; i < 2 * LOOKS; i++) {
         cpu_ns++;
         clock_step_ms(1);
@@ -237,9 +235,9 @@ PASSIVE(a_port_is_refused_beside_a_process_that_never_has_a_processor)
     spin(s);
 }
 
-/* ---- Whose memory it was ---- */
+/* ---- Owner of the memory ---- */
 
-/* A read into memory that its owner has made read-only fails at its owner, not at the peer. */
+/* A read into memory that its owner has made read-only fails at the owner, not at the peer. */
 TEST_UNWATCHED(a_read_into_read_only_memory_is_a_local_error)
 {
     struct side a = {0}, b = {0};
@@ -254,7 +252,7 @@ TEST_UNWATCHED(a_read_into_read_only_memory_is_a_local_error)
     loop_close(&a, &b);
 }
 
-/* ---- Places that are used again ---- */
+/* ---- Reused slots ---- */
 
 static void *destroy_qp(void *arg)
 {
@@ -262,7 +260,7 @@ static void *destroy_qp(void *arg)
     return NULL;
 }
 
-/* A side whose queues get the places that are given up meanwhile. */
+/* Opens a side whose queues get the slots that are freed meanwhile. */
 static void open_when_there_is_room(struct side *s)
 {
     struct side probe = {0};
@@ -293,8 +291,8 @@ static void connect_sides(struct side *a, struct side *b)
     CHECK_EQ(qp_rts(b), 0);
 }
 
-/* The end of a queue pair waits until its event is acknowledged; its place has another one by
- * then, whose receives stay. */
+/* The end of a QP waits for the acknowledgement of its event. A new QP has its slot by then,
+ * whose receives stay. */
 TEST(a_queue_pair_in_the_place_of_one_that_ends_keeps_its_receives)
 {
     struct side a = {0}, b = {0}, c = {0}, d = {0};
@@ -323,9 +321,9 @@ TEST(a_queue_pair_in_the_place_of_one_that_ends_keeps_its_receives)
     _exit(0);
 }
 
-/* ---- Peers that say wrong things ---- */
+/* ---- Peers with invalid state ---- */
 
-/* A segment whose parts are elsewhere than ours is met as no peer at all. */
+/* A segment with another layout than ours is not accepted as a peer's. */
 PAIR(a_segment_of_another_shape_is_refused, run_two)
 ACTIVE(a_segment_of_another_shape_is_refused)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The ring of completions and messages that processes share, and its seal. */
+/* The ring of completions and messages shared by processes, and its seal. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ static struct box box_new(uint32_t cap)
     struct box b = {.seg = aligned_alloc(64, 65536)};
 
     assert_non_null(b.seg);
-    b.ring = shm_at(b.seg, 64); /* the head of the segment has no part in it */
+    b.ring = shm_at(b.seg, 64); /* without the head of the segment */
     assert_true(at + shm_ring_bytes(PLACES, sizeof(struct shm_cqe)) < 65536);
     shm_ring_init(b.seg, b.ring, at, PLACES, sizeof(struct shm_cqe), cap);
     return b;
@@ -66,7 +66,7 @@ static void takes_as_many_as_its_limit(void **state)
     free(b.seg);
 }
 
-/* A word has 40 bits of its place: the ring goes on where they begin again. */
+/* A word has 40 bits of its position: the ring works across their wrap-around. */
 static void goes_on_beyond_40_bits(void **state)
 {
     const uint64_t end = (UINT64_C(1) << 40) + 3 * PLACES;
@@ -95,7 +95,8 @@ static void goes_on_beyond_40_bits(void **state)
     free(b.seg);
 }
 
-/* Only an empty ring is sealed, wherever its head is; who had a cell already finds the seal. */
+/* Only an empty ring is sealed, at any position of its head; a poster that has a cell already
+ * finds the seal. */
 static void nothing_gets_past_the_seal(void **state)
 {
     (void)state;
@@ -120,7 +121,7 @@ static void nothing_gets_past_the_seal(void **state)
     }
 }
 
-/* A poster that stopped after it had filled a place, before it moved the tail, is passed by. */
+/* A poster that stopped after filling a place, before moving the tail, is passed. */
 static void a_tail_that_is_behind_leads_to_the_seal(void **state)
 {
     struct box b = box_new(PLACES);
@@ -138,7 +139,7 @@ static void a_tail_that_is_behind_leads_to_the_seal(void **state)
     free(b.seg);
 }
 
-/* A ring of which each place is in use cannot be sealed and says that it is full. */
+/* A ring without a free place cannot be sealed and reports that it is full. */
 static void a_full_ring_is_full_and_not_sealed(void **state)
 {
     struct box b = box_new(PLACES);
@@ -153,7 +154,7 @@ static void a_full_ring_is_full_and_not_sealed(void **state)
     free(b.seg);
 }
 
-/* A number that a peer has written reaches nothing but the slots. */
+/* A number written by a peer never leads outside of the slots. */
 static void a_slot_is_one_of_those_there_are(void **state)
 {
     const size_t size = sizeof(struct shm_head) + EMU_BOUNCE_SLOTS * sizeof(struct shm_bounce);

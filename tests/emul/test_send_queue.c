@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What waits in a send queue: while the queue drains, and while requests are being built. And
- * what it leaves in a completion queue. */
+/* Requests that wait in a send queue, while it is drained and while requests are being built;
+ * and their completions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@ static bool is_draining(struct side *s)
     return a.sq_draining;
 }
 
-/* A send that found no receive goes on, and what is behind it does not start. */
+/* A send without a receive is retried, and requests behind it do not start. */
 TEST(a_send_that_was_tried_is_drained)
 {
     struct side a = {0}, b = {0};
@@ -36,7 +36,7 @@ TEST(a_send_that_was_tried_is_drained)
     post_send(&a, 1, SEND, 0, 64, 0);
     to_state(&a, IBV_QPS_SQD, true);
     post_send(&a, 2, WRITE, 0, 64, 0);
-    while (counter("rnr_events") < 20) /* the timer of the first is due again and again */
+    while (counter("rnr_events") < 20) /* the first one's timer expires repeatedly */
         expect_none(a.scq);
     CHECK(!readable(a.ctx->async_fd, 0));
     CHECK(is_draining(&a));
@@ -48,11 +48,11 @@ TEST(a_send_that_was_tried_is_drained)
     expect_none(a.scq);
     to_state(&a, IBV_QPS_RTS, false);
     expect_wc(a.scq, 2, IBV_WC_SUCCESS);
-    CHECK(!readable(a.ctx->async_fd, 0)); /* it was raised once */
+    CHECK(!readable(a.ctx->async_fd, 0)); /* raised once */
     loop_close(&a, &b);
 }
 
-/* The event comes when the read that is under way is complete. */
+/* The event comes when the read in progress is complete. */
 TEST(a_read_under_way_is_drained)
 {
     struct side a = {.rd_depth = 1}, b = {.rd_depth = 1};
@@ -62,7 +62,7 @@ TEST(a_read_under_way_is_drained)
     loop_open(&a, &b);
     clock_stop();
     post_send(&a, 1, READ, 0, 64, 0);
-    post_send(&a, 2, READ, 0, 64, 0); /* the depth holds it back: it has not been started */
+    post_send(&a, 2, READ, 0, 64, 0); /* not started, because of the depth */
     to_state(&a, IBV_QPS_SQD, true);
     clock_step_ms(299);
     CHECK(!readable(a.ctx->async_fd, 0));
@@ -80,7 +80,7 @@ TEST(a_read_under_way_is_drained)
     loop_close(&a, &b);
 }
 
-/* Who asks for no event gets none, and nothing under way means that nothing is waited for. */
+/* No event without the flag, and no wait without requests in progress. */
 TEST(an_empty_queue_is_drained_at_once)
 {
     struct side a = {0}, b = {0};
@@ -95,7 +95,7 @@ TEST(an_empty_queue_is_drained_at_once)
     loop_close(&a, &b);
 }
 
-/* A thread polls between ibv_wr_start() and ibv_wr_complete(), while a send waits there. */
+/* A thread polls between ibv_wr_start() and ibv_wr_complete(), while a send waits. */
 TEST(a_poll_while_requests_are_built)
 {
     struct side a = {0}, b = {.min_rnr_timer = 1};
@@ -126,7 +126,7 @@ TEST(a_poll_while_requests_are_built)
         ibv_wr_send(ex);
         ibv_wr_set_sge(ex, a.mr->lkey, (uintptr_t)a.buf, 64);
         for (int k = 0; k < 20; k++) {
-            clock_step_ms(1); /* the timer of those before it is due */
+            clock_step_ms(1); /* the timer of earlier requests expires */
             expect_none(a.scq);
         }
         CHECK_EQ(ibv_wr_complete(ex), 0);
@@ -154,8 +154,7 @@ static void connect_anew(struct side *a, struct side *b)
     CHECK_EQ(qp_rts(b), 0);
 }
 
-/* What a queue pair leaves in a completion queue when it is destroyed, or reset, takes no room
- * there. */
+/* Completions of a destroyed or reset QP use no room in the CQ. */
 TEST(the_completions_of_a_destroyed_queue_pair_leave_their_places)
 {
     struct side a = {.cqe = 4, .max_wr = 4}, b = {0};
@@ -188,7 +187,7 @@ TEST(the_completions_of_a_destroyed_queue_pair_leave_their_places)
     loop_close(&a, &b);
 }
 
-/* Those of others stay, in their order, with room for as many as went. */
+/* Completions of other QPs stay, in order, and the freed places are usable. */
 TEST(the_completions_of_others_stay)
 {
     struct side a = {.cqe = 16, .max_wr = 16}, b = {0};
@@ -205,7 +204,7 @@ TEST(the_completions_of_others_stay)
     CHECK_EQ(qp_rts(&c), 0);
     c.raddr = (uintptr_t)c.buf;
     c.rkey = c.mr->rkey;
-    for (unsigned which = 1; which < 255; which++) { /* a bit for each: whose it is */
+    for (unsigned which = 1; which < 255; which++) { /* a bit for each: which QP's */
         unsigned mine = 0;
         for (unsigned i = 0; i < 8; i++)
             post_send(which >> i & 1 ? &a : &c, i, WRITE, 0, 8, 0);
@@ -233,7 +232,7 @@ int main(int argc, char **argv)
 {
     run_under_emuverbs(argv);
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(a_send_that_was_tried_is_drained),
         T(a_read_under_way_is_drained),

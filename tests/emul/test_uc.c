@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Connections without acknowledgements: what arrives, what is lost, and who learns of it. */
+/* Unreliable connections: delivery, loss, and which side is notified. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 #define SIMM IBV_WR_SEND_WITH_IMM
 
-/* Opens a side and gives it a queue pair of this kind, in INIT. */
+/* Opens a side and gives it a UC QP in INIT. */
 static void uc_open(struct side *s)
 {
     side_open(s);
@@ -67,7 +67,7 @@ static void sent(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t le
     expect_wc(s->scq, id, IBV_WC_SUCCESS);
 }
 
-/* Both are as they were, and nothing is there to be read. */
+/* Checks that both are in RTS, without completions. */
 static void all_quiet(struct side *a, struct side *b)
 {
     CHECK_EQ(qp_state(a), IBV_QPS_RTS);
@@ -101,7 +101,7 @@ TEST(messages_and_writes)
     loop_close(&a, &b);
 }
 
-/* Its sender does not wait for a receive, and the next message gets the one that comes. */
+/* The sender does not wait for a receive, and the next message gets the next one. */
 TEST(a_message_without_a_receive_is_lost)
 {
     struct side a = {0}, b = {0};
@@ -120,7 +120,7 @@ TEST(a_message_without_a_receive_is_lost)
     loop_close(&a, &b);
 }
 
-/* Nobody learns of a write that may not be, but that nothing was written. */
+/* A write without permission has no effect and is not reported. */
 TEST(a_write_without_the_right_is_lost)
 {
     struct side a = {0}, b = {0};
@@ -149,7 +149,7 @@ TEST(a_write_without_the_right_is_lost)
     loop_close(&a, &b);
 }
 
-/* A receive that is too small is its owner's mistake, and ends its owner's side only. */
+/* A receive that is too small is its owner's error, and fails only the owner's side. */
 TEST(a_receive_that_is_too_small)
 {
     struct side a = {0}, b = {0};
@@ -162,12 +162,12 @@ TEST(a_receive_that_is_too_small)
     expect_wc(b.rcq, 8, IBV_WC_WR_FLUSH_ERR);
     CHECK_EQ(qp_state(&b), IBV_QPS_ERR);
     CHECK_EQ(qp_state(&a), IBV_QPS_RTS);
-    sent(&a, 2, SEND, 64, 0); /* to nobody now */
+    sent(&a, 2, SEND, 64, 0); /* the peer's side has failed */
     CHECK_EQ(qp_state(&a), IBV_QPS_RTS);
     loop_close(&a, &b);
 }
 
-/* The sender's own mistake is told, and ends its side. */
+/* The sender's own error is reported, and fails its side. */
 TEST(a_segment_that_is_not_registered)
 {
     struct side a = {0}, b = {0};
@@ -182,7 +182,7 @@ TEST(a_segment_that_is_not_registered)
     loop_close(&a, &b);
 }
 
-/* So is memory that has been unmapped since: the receiver has no part in it. */
+/* So does memory that was unmapped after registration: the receiver is not involved. */
 TEST(memory_that_is_gone)
 {
     for (unsigned k = 0; k < 3; k++) {
@@ -202,7 +202,7 @@ TEST(memory_that_is_gone)
     }
 }
 
-/* Pages that a device cannot have but a program can read; NULL where there are none. */
+/* Returns pages that a program can read but a device cannot access; NULL if there are none. */
 static const unsigned char *only_for_the_program(void)
 {
     FILE *f = fopen("/proc/self/maps", "r");
@@ -217,7 +217,7 @@ static const unsigned char *only_for_the_program(void)
     return (const unsigned char *)from;
 }
 
-/* Inline data is copied when it is posted: no device needs a way to it. */
+/* Inline data is copied by the post call: the device needs no access. */
 TEST_UNWATCHED(inline_data_is_the_programs_own)
 {
     const unsigned char *from = only_for_the_program();
@@ -242,8 +242,8 @@ TEST_UNWATCHED(inline_data_is_the_programs_own)
     loop_close(&a, &b);
 }
 
-/* Inline data that is not there is its sender's mistake, told when it is posted; the receiver
- * keeps its receive. */
+/* Unmapped inline data is the sender's error, reported by the post call; the receiver keeps its
+ * receive. */
 TEST(inline_data_that_is_not_there)
 {
     struct side a = {.max_inline = 256}, b = {0};
@@ -256,7 +256,7 @@ TEST(inline_data_that_is_not_there)
     CHECK_EQ(mprotect(at + page, (size_t)page, PROT_NONE), 0);
     uc_loop(&a, &b);
     post_recv(&b, 1, 0, 64);
-    for (int missing = 1; missing <= 8; missing += 7) { /* the last byte of it, and all of it */
+    for (int missing = 1; missing <= 8; missing += 7) { /* the last byte, and all bytes */
         struct ibv_sge sge = {(uintptr_t)at + (size_t)page - 8 + (size_t)missing, 8, 0};
         struct ibv_send_wr wr = {.wr_id = 2,
                                  .sg_list = &sge,
@@ -290,7 +290,7 @@ TEST(to_nobody)
     side_close(&a);
 }
 
-/* There is no answer, so what needs one cannot be posted. */
+/* Requests that need an answer cannot be posted. */
 TEST(what_needs_an_answer_is_refused)
 {
     static const enum ibv_wr_opcode ops[] = {READ,
@@ -308,7 +308,7 @@ TEST(what_needs_an_answer_is_refused)
     loop_close(&a, &b);
 }
 
-/* The attributes of a reliable connection are not those of this one. */
+/* Attributes of a reliable connection are rejected. */
 TEST(attributes)
 {
     struct side a = {0}, b = {0};
@@ -328,7 +328,7 @@ TEST(attributes)
     loop_close(&a, &b);
 }
 
-/* A queue pair of another kind is nobody, in both directions. */
+/* A QP of another type is not reached, in both directions. */
 TEST(kinds_do_not_meet)
 {
     struct side a = {0}, b = {0};
@@ -367,7 +367,7 @@ static void meet_other(struct side *s)
     meet(s);
 }
 
-/* Where receives are there nothing is lost, and all comes in order. */
+/* With receives posted nothing is lost, and everything arrives in order. */
 PAIR(between_processes, run_two)
 ACTIVE(between_processes)
 {
@@ -395,7 +395,7 @@ PASSIVE(between_processes)
     side_close(s);
 }
 
-/* A peer that was killed is nobody; its sender goes on. */
+/* A killed peer is not reached; its sender continues. */
 PAIR(to_the_dead, run_two_kill)
 ACTIVE(to_the_dead)
 {
@@ -404,7 +404,7 @@ ACTIVE(to_the_dead)
     uc_open(s);
     meet_other(s);
     CHECK_EQ(kill(s->peer, SIGKILL), 0);
-    CHECK(read(s->sock, &c, 1) <= 0); /* a reset where it had not read everything */
+    CHECK(read(s->sock, &c, 1) <= 0); /* ECONNRESET if the peer had unread data */
     for (uint64_t i = 0; i < 3; i++)
         sent(s, i, i % 2 ? SEND : WRITE, 64, 0);
     CHECK_EQ(qp_state(s), IBV_QPS_RTS);
@@ -425,7 +425,7 @@ int main(int argc, char **argv)
 {
     run_under_emuverbs(argv);
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(messages_and_writes),
         T(a_message_without_a_receive_is_lost),

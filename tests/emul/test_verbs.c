@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Conformance of the software HCA, data, queues, states, errors, events. */
+/* Conformance of the software HCA: data, queues, states, errors, events. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,7 +79,7 @@ TEST(gather_and_scatter_lists)
     for (unsigned big = 0; big < 2; big++) {
         total = 0;
         for (unsigned i = 0; i < 16; i++) {
-            uint32_t n = big ? 1000 + i : i; /* zero-length segments too */
+            uint32_t n = big ? 1000 + i : i; /* including empty segments */
             from[i] = (struct ibv_sge){(uintptr_t)a.buf + 3000 * i + i, n, a.mr->lkey};
             to[i] = (struct ibv_sge){(uintptr_t)b.buf + 2000 * (15 - i),
                                      n + (i & 1 ? 1 : -1u) * (i > 0 && i < 15), b.mr->lkey};
@@ -143,7 +143,7 @@ TEST(inline_data_may_be_overwritten_and_needs_no_key)
                        *bad;
 
     loop_open(&a, &b);
-    /* no receive yet: the request is queued, the data must have been taken */
+    /* no receive yet: the request is queued, and its data was copied */
     pattern(local, 64, 9);
     CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
     memset(local, 0, sizeof(local));
@@ -166,13 +166,14 @@ TEST(send_queue_overflow)
     loop_open(&a, &b);
     for (unsigned i = 0; i < 32; i++)
         post_recv(&b, i, 0, 64);
-    for (unsigned i = 0; i < 8; i++) /* executed, but not polled: the places stay taken */
+    for (unsigned i = 0; i < 8; i++) /* executed, not polled: the places stay in use */
         CHECK_EQ(try_send(&a, i, SEND, 0, 8, i == 7 ? IBV_SEND_SIGNALED : 0, 0, 0), 0);
     CHECK_EQ(try_send(&a, 8, SEND, 0, 8, 0, 0, 0), ENOMEM);
     expect_wc(a.scq, 7, IBV_WC_SUCCESS);
     for (unsigned i = 0; i < 8; i++)
         CHECK_EQ(try_send(&a, i, SEND, 0, 8, 0, 0, 0), 0);
-    CHECK_EQ(try_send(&a, 8, SEND, 0, 8, 0, 0, 0), ENOMEM); /* nothing signalled: stuck */
+    /* nothing signalled: the queue stays full */
+    CHECK_EQ(try_send(&a, 8, SEND, 0, 8, 0, 0, 0), ENOMEM);
     loop_close(&a, &b);
 }
 
@@ -260,11 +261,11 @@ TEST(queued_work_goes_on_while_the_program_sleeps)
     loop_open(&a, &b);
     CHECK_EQ(ibv_req_notify_cq(a.scq, 0), 0);
     post_send(&a, 1, SEND, 0, 8, 0);
-    while (counter("rnr_events") < 3) /* the service thread tries again */
+    while (counter("rnr_events") < 3) /* the service thread retries */
         sched_yield();
     CHECK(!readable(a.chan->fd, 0));
     post_recv(&b, 5, 0, 64);
-    CHECK(readable(a.chan->fd, 60000)); /* nobody polls: the service thread must do it */
+    CHECK(readable(a.chan->fd, 60000)); /* without a poll the service thread must retry */
     CHECK_EQ(ibv_get_cq_event(a.chan, &cq, &ctx), 0);
     CHECK(cq == a.scq && ctx == &a);
     ibv_ack_cq_events(cq, 1);
@@ -286,7 +287,7 @@ TEST(modify_to_error_flushes_both_queues)
     expect_wc(a.scq, 2, IBV_WC_WR_FLUSH_ERR);
     for (unsigned i = 0; i < 3; i++)
         expect_wc(a.rcq, 10 + i, IBV_WC_WR_FLUSH_ERR);
-    /* what is posted from now on is flushed too */
+    /* later posts are flushed, too */
     post_recv(&a, 20, 0, 64);
     CHECK_EQ(try_send(&a, 3, SEND, 0, 8, 0, 0, 0), 0);
     expect_wc(a.rcq, 20, IBV_WC_WR_FLUSH_ERR);
@@ -349,7 +350,7 @@ TEST(state_machine)
     at.qp_state = IBV_QPS_RTR;
     CHECK_EQ(ibv_modify_qp(a.qp, &at, IBV_QP_STATE), EINVAL); /* attributes missing */
     a.rd_depth = 200;
-    CHECK_EQ(qp_rtr(&a, a.qp->qp_num), EINVAL); /* beyond the device */
+    CHECK_EQ(qp_rtr(&a, a.qp->qp_num), EINVAL); /* unsupported value */
     a.rd_depth = 0;
     CHECK_EQ(qp_rtr(&a, a.qp->qp_num), 0);
     CHECK_EQ(try_send(&a, 1, SEND, 0, 8, 0, 0, 0), EINVAL);
@@ -365,7 +366,7 @@ TEST(state_machine)
     expect_none(a.scq); /* drained: nothing starts */
     at.qp_state = IBV_QPS_RTS;
     CHECK_EQ(ibv_modify_qp(a.qp, &at, IBV_QP_STATE), 0);
-    expect_wc(a.scq, 2, IBV_WC_REM_INV_REQ_ERR); /* to itself, into a receive of no length */
+    expect_wc(a.scq, 2, IBV_WC_REM_INV_REQ_ERR); /* to itself, into an empty receive */
     CHECK_EQ(qp_state(&a), IBV_QPS_ERR);
     CHECK_EQ(qp_init(&a), EINVAL);
     side_close(&a);
@@ -393,21 +394,22 @@ TEST(shared_receive_queue)
     for (unsigned i = 0; i < 4; i++)
         post_recv(&b, i, 4096 * i, 64);
     CHECK_EQ(ibv_post_srq_recv(b.srq, &wr, &bad), ENOMEM);
-    CHECK_EQ(ibv_post_recv(b.qp, &wr, &bad), EINVAL); /* the QP has no queue of its own */
+    /* the QP has no receive queue of its own */
+    CHECK_EQ(ibv_post_recv(b.qp, &wr, &bad), EINVAL);
     sa.srq_limit = 3;
     CHECK_EQ(ibv_modify_srq(b.srq, &sa, IBV_SRQ_LIMIT), 0);
     post_send(&a, 1, SEND, 0, 8, 0);
     CHECK_EQ(ibv_query_srq(b.srq, &sa), 0);
     CHECK_EQ(sa.srq_limit, 3);       /* not reached */
-    post_send(&a, 2, SEND, 0, 8, 0); /* now two are left */
+    post_send(&a, 2, SEND, 0, 8, 0); /* two are left */
     expect_async(&b, IBV_EVENT_SRQ_LIMIT_REACHED, b.srq);
     CHECK_EQ(ibv_query_srq(b.srq, &sa), 0);
-    CHECK_EQ(sa.srq_limit, 0); /* one shot */
+    CHECK_EQ(sa.srq_limit, 0); /* one-shot */
     for (unsigned i = 0; i < 2; i++)
         expect_wc(b.rcq, i, IBV_WC_SUCCESS);
     CHECK_EQ(qp_error(&b), 0);
     expect_async(&b, IBV_EVENT_QP_LAST_WQE_REACHED, b.qp);
-    expect_none(b.rcq); /* the queue belongs to nobody: not flushed */
+    expect_none(b.rcq); /* receives of an SRQ are not flushed */
     loop_close(&a, &b);
 }
 
@@ -423,7 +425,7 @@ TEST(fence_waits_for_reads_and_unfenced_passes_them)
     post_recv(&b, 50, 8192, 64);
     post_recv(&b, 51, 8192, 64);
     post_send(&a, 1, READ, 0, 8, 0);
-    post_send(&a, 2, WRITE, 4096, 8, 0); /* overwrites what the read has not fetched yet */
+    post_send(&a, 2, WRITE, 4096, 8, 0); /* overwrites data that the read has not fetched yet */
     post_send(&a, 3, SEND, 0, 8, 0);
     CHECK_EQ(b.buf[0], 2);
     expect_wc(b.rcq, 50, IBV_WC_SUCCESS); /* arrived while the read is outstanding */
@@ -437,7 +439,7 @@ TEST(fence_waits_for_reads_and_unfenced_passes_them)
     expect_wc(a.scq, 2, IBV_WC_SUCCESS);
     expect_wc(a.scq, 3, IBV_WC_SUCCESS);
     expect_wc(a.scq, 4, IBV_WC_SUCCESS);
-    CHECK_EQ(a.buf[0], 2); /* the read really came late */
+    CHECK_EQ(a.buf[0], 2); /* proves that the read was late */
     expect_wc(b.rcq, 51, IBV_WC_SUCCESS);
     loop_close(&a, &b);
 }
@@ -458,7 +460,7 @@ TEST(read_depth_holds_back_what_is_behind)
     for (unsigned i = 0; i < 6; i += 2) {
         expect_none(a.scq);
         if (i < 4)
-            expect_none(b.rcq); /* the send waits behind those that are not started */
+            expect_none(b.rcq); /* the send waits behind reads that have not started */
         else
             expect_wc(b.rcq, 50, IBV_WC_SUCCESS);
         clock_step_ms(100);
@@ -492,7 +494,7 @@ TEST(events_are_solicited_and_one_shot)
     post_send(&a, 1, SEND, 0, 8, 0);
     CHECK(!readable(b.chan->fd, 0)); /* not armed */
     CHECK_EQ(ibv_req_notify_cq(b.rcq, 1), 0);
-    CHECK(!readable(b.chan->fd, 0)); /* what is there already is no event */
+    CHECK(!readable(b.chan->fd, 0)); /* no event for an earlier completion */
     post_send(&a, 2, SEND, 0, 8, 0);
     CHECK(!readable(b.chan->fd, 0)); /* not solicited */
     CHECK_EQ(try_send(&a, 3, SEND, 0, 8, IBV_SEND_SOLICITED, 0, 0), 0);
@@ -501,7 +503,7 @@ TEST(events_are_solicited_and_one_shot)
     CHECK(cq == b.rcq && ctx == &b);
     ibv_ack_cq_events(cq, 1);
     CHECK_EQ(try_send(&a, 4, SEND, 0, 8, IBV_SEND_SOLICITED, 0, 0), 0);
-    CHECK(!readable(b.chan->fd, 0)); /* one shot */
+    CHECK(!readable(b.chan->fd, 0)); /* one-shot */
     CHECK_EQ(ibv_req_notify_cq(b.rcq, 0), 0);
     post_send(&a, 5, SEND, 0, 8, 0);
     CHECK(readable(b.chan->fd, 0));
@@ -686,7 +688,7 @@ TEST(four_thousand_queue_pairs)
     side_close(&a);
 }
 
-/* What is granted of inline data is rounded up, and may be used. */
+/* The granted amount of inline data is rounded up, and usable. */
 TEST(inline_data_is_rounded_up)
 {
     const uint32_t asked[] = {0, 1, 64, 65, 193, 200}, granted[] = {64, 64, 64, 128, 200, 200};
@@ -709,8 +711,8 @@ TEST(inline_data_is_rounded_up)
     }
 }
 
-/* What is not moved is checked all the same, and smaller things move, as does the head of a
- * write with immediate. */
+/* Data that is not moved is checked all the same. Smaller messages move, and so does the head
+ * of a write with immediate. */
 TEST(large_data_may_stay_where_it_is)
 {
     struct side a = {0}, b = {0};
@@ -745,7 +747,7 @@ int main(int argc, char **argv)
 {
     run_under_emuverbs(argv);
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(every_size_arrives_by_send_write_read),
         T(write_with_immediate_consumes_a_receive),

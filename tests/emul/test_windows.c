@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Memory windows and keys of the software HCA. What rxe answers as well is asked in
- * tests/verbs. */
+/* Memory windows and keys of the software HCA. tests/verbs has the tests that rxe passes as
+ * well. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -101,7 +101,7 @@ PASSIVE(invalidating_waits_for_remote_writes)
         struct ibv_mw *mw = window(s);
         side_connect(s);
         uint32_t key = bind(s, mw, 0, BUF_SIZE);
-        clock_stop(); /* no user is given up */
+        clock_stop(); /* users of the memory do not time out */
         tell(s, key);
         while (*(volatile unsigned char *)(s->buf + BUF_SIZE - 1) != 0xee)
             sched_yield();
@@ -115,7 +115,7 @@ PASSIVE(invalidating_waits_for_remote_writes)
     }
 }
 
-/* A message takes the key away, while the owner does nothing; then the window serves anew. */
+/* A message invalidates the key, without the owner; then the window can be bound again. */
 PAIR(a_message_invalidates, run_two)
 ACTIVE(a_message_invalidates)
 {
@@ -156,14 +156,14 @@ PASSIVE(a_message_invalidates)
     CHECK_EQ(ibv_dereg_mr(s->mr), EINVAL);
     tell(s, key);
     expect_wc(s->rcq, 9, IBV_WC_SUCCESS);
-    CHECK_EQ(ibv_dereg_mr(s->mr), 0); /* nobody but the message has unbound it */
+    CHECK_EQ(ibv_dereg_mr(s->mr), 0); /* unbound by the message alone */
     s->mr = NULL;
     meet(s);
     CHECK_EQ(ibv_dealloc_mw(mw), 0);
     side_close(s);
 }
 
-/* One connection's peer cannot invalidate what is another's, nor use it. */
+/* A connection's peer can neither invalidate nor use another connection's window. */
 TEST(a_window_is_of_one_connection)
 {
     struct side a = {0}, b = {.access = RIGHTS}, c = {0}, d = {0};
@@ -186,7 +186,7 @@ TEST(a_window_is_of_one_connection)
     loop_close(&c, &d);
 }
 
-/* What a queue pair had bound is free when it is destroyed, and not its successor's. */
+/* Windows bound by a QP are free when it is destroyed, and do not belong to its successor. */
 TEST(a_destroyed_queue_pair_takes_its_windows_along)
 {
     struct side a = {0}, b = {.access = RIGHTS};
@@ -217,7 +217,7 @@ TEST(a_destroyed_queue_pair_takes_its_windows_along)
     loop_close(&a, &b);
 }
 
-/* A window is not forgotten by a region that had others before. */
+/* A registration keeps track of a window after others were unbound. */
 TEST(regions_know_their_windows)
 {
     struct side a = {0}, b = {.access = RIGHTS};
@@ -242,7 +242,7 @@ TEST(regions_know_their_windows)
     loop_close(&a, &b);
 }
 
-/* An invalidation keeps its place: not before the reads that a fence makes it wait for. */
+/* An invalidation keeps its order: behind the reads that its fence waits for. */
 TEST(an_invalidation_waits_at_a_fence)
 {
     struct side a = {0}, b = {.access = RIGHTS};
@@ -257,7 +257,7 @@ TEST(an_invalidation_waits_at_a_fence)
     CHECK_EQ(try_invalidate(&b, 2, IBV_WR_LOCAL_INV, key, IBV_SEND_SIGNALED | IBV_SEND_FENCE),
              0);
     CHECK_EQ(try_send(&a, 3, WRITE, 0, 64, IBV_SEND_SIGNALED, a.raddr, key), 0);
-    expect_wc(a.scq, 3, IBV_WC_SUCCESS); /* the key holds as long */
+    expect_wc(a.scq, 3, IBV_WC_SUCCESS); /* the key is valid until then */
     expect_none(b.scq);
     clock_step_ms(50);
     wc = expect_wc(b.scq, 1, IBV_WC_SUCCESS);
@@ -269,7 +269,8 @@ TEST(an_invalidation_waits_at_a_fence)
     loop_close(&a, &b);
 }
 
-/* Bytes of no region: an adapter's library would follow a null pointer, so the call refuses. */
+/* Bytes without a registration: an adapter's library would dereference a null pointer, so the
+ * call refuses. */
 TEST(a_window_is_on_a_region)
 {
     struct side a = {0}, b = {.access = RIGHTS};
@@ -285,7 +286,7 @@ TEST(a_window_is_on_a_region)
                       IBV_SEND_SIGNALED),
              EINVAL);
     b.mr = mr;
-    bind(&b, mw, 0, 4096); /* neither took part in it */
+    bind(&b, mw, 0, 4096); /* neither was affected */
     CHECK_EQ(ibv_dealloc_mw(one), 0);
     CHECK_EQ(ibv_dealloc_mw(mw), 0);
     loop_close(&a, &b);
@@ -305,7 +306,7 @@ static void connect_anew(struct side *a, struct side *b)
     CHECK_EQ(qp_rts(b), 0);
 }
 
-/* A bind that fails, or is never executed, is not the last of its window. */
+/* A window can be bound again after a bind that failed, or was never executed. */
 TEST(a_window_can_be_bound_after_a_failure)
 {
     struct side a = {0}, b = {.access = RIGHTS};
@@ -377,7 +378,7 @@ TEST(windows_by_the_newer_calls)
     ex->wr_id = 11;
     ibv_wr_local_inv(ex, key);
     ex->wr_id = 12;
-    ibv_wr_send_inv(ex, theirs->rkey); /* which is not bound */
+    ibv_wr_send_inv(ex, theirs->rkey); /* not bound */
     CHECK_EQ(ibv_wr_complete(ex), 0);
     expect_wc(b.scq, 11, IBV_WC_SUCCESS);
     expect_wc(b.scq, 12, IBV_WC_REM_ACCESS_ERR);
@@ -444,8 +445,8 @@ TEST(a_limit_of_windows)
     side_close(&a);
 }
 
-/* Keys say nothing of other keys: differences of neighbours do not come again, and all bits are
- * used. */
+/* Keys are not predictable from others: differences of neighbours do not repeat, and all bits
+ * are used. */
 TEST(keys_cannot_be_foreseen)
 {
     enum { N = 512 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Extended reliable connections: domains that processes share by an inode, shared receive
- * queues (SRQs) that requests name by number, and who learns of what goes wrong. In one
- * process; test_xrc_peers has two.
+ * queues (SRQs) that requests name by number, and which side gets errors. In one process;
+ * test_xrc_peers has two.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,7 +41,7 @@ TEST(a_domain_of_an_inode)
     CHECK_EQ(ibv_close_xrcd(a), EBUSY);
     CHECK_EQ(ibv_destroy_srq(q), 0);
     CHECK_EQ(ibv_close_xrcd(a), 0);
-    a = domain_of(&s, xrc_inode, 0); /* the last one has not closed it yet */
+    a = domain_of(&s, xrc_inode, 0); /* not closed by the last user yet */
     CHECK(a);
     CHECK_EQ(ibv_close_xrcd(a), 0);
     CHECK_EQ(ibv_close_xrcd(b), 0);
@@ -84,13 +84,13 @@ TEST(what_cannot_be_made)
     CHECK(q);
     CHECK_EQ(ibv_get_srq_num(q, &number), EINVAL);
     CHECK_EQ(ibv_destroy_srq(q), 0);
-    /* the one receives nothing of its own, the other sends nothing */
+    /* one half receives nothing, the other sends nothing */
     CHECK_EQ(ibv_post_recv(x.sends, &rwr, &rbad), EINVAL);
     CHECK_EQ(ibv_post_recv(x.receives, &rwr, &rbad), EINVAL);
     swr.opcode = IBV_WR_SEND;
     CHECK_EQ(ibv_post_send(x.receives, &swr, &sbad), EINVAL);
     CHECK_EQ(try_request(&x, 1, IBV_WR_SEND_WITH_INV, 8, 0), EINVAL);
-    CHECK_EQ(ibv_destroy_cq(s.rcq), EBUSY); /* the SRQ's */
+    CHECK_EQ(ibv_destroy_cq(s.rcq), EBUSY); /* used by the SRQ */
     CHECK_EQ(ibv_dealloc_pd(s.pd), EBUSY);
     side_close(&other);
     xrc_close(&x);
@@ -103,8 +103,7 @@ TEST(requests_of_all_kinds)
     uint64_t word = 40;
 
     loop(&x, &s, 7);
-    for (uint32_t i = 0; i < 10 * PLACES;
-         i++) { /* places are free again when they were polled */
+    for (uint32_t i = 0; i < 10 * PLACES; i++) { /* places are free again after polling */
         uint32_t len = i % 2 ? 4096 : 64;
         memset(s.buf + 8192, 0, 4096);
         post(&x, i, 8192, 4096);
@@ -157,13 +156,13 @@ TEST(the_number_chooses)
         expect_wc(s.rcq, i, IBV_WC_SUCCESS);
     }
     CHECK_EQ(try_post(q, &s, 9, 8192, 64), 0);
-    request(&x, 2, SEND, 64, 0, IBV_WC_RNR_RETRY_EXC_ERR); /* the other one has something */
+    request(&x, 2, SEND, 64, 0, IBV_WC_RNR_RETRY_EXC_ERR); /* the other SRQ has a receive */
     expect_none(s.rcq);
     CHECK_EQ(ibv_destroy_srq(q), 0);
     xrc_close(&x);
 }
 
-/* Sends one message to the SRQ, which is refused as a wrong number is. */
+/* Sends one message to an SRQ number that must be refused. */
 static void refused(struct xrc *x, uint32_t to)
 {
     x->to = to;
@@ -192,7 +191,7 @@ TEST(a_number_of_no_process)
     xrc_close(&x);
 }
 
-/* Two that only send are connected to each other: no answer comes. */
+/* Two sending QPs are connected to each other: no answer comes. */
 TEST(a_sender_answers_nothing)
 {
     struct side s = {0};
@@ -237,7 +236,7 @@ TEST(a_queue_of_another_domain)
     CHECK_EQ(ibv_get_srq_num(q, &number), 0);
     CHECK_EQ(try_post(q, &s, 1, 0, 64), 0);
     refused(&x, number);
-    /* nor is one domain without an inode another */
+    /* nor do two domains without an inode match */
     CHECK_EQ(ibv_destroy_qp(x.receives), 0);
     CHECK_EQ(ibv_destroy_qp(x.sends), 0);
     x.receives = receiver(&s, other);
@@ -253,7 +252,7 @@ TEST(a_queue_of_another_domain)
     xrc_close(&x);
 }
 
-/* The memory must be of the SRQ's protection domain: the queue pair that receives has none. */
+/* Memory must be in the SRQ's protection domain: the receiving QP has none. */
 TEST(memory_of_another_protection_domain)
 {
     struct side s = {0};
@@ -271,7 +270,7 @@ TEST(memory_of_another_protection_domain)
     CHECK(q);
     CHECK_EQ(ibv_get_srq_num(q, &x.to), 0);
     s.rkey = mr->rkey;
-    request(&x, 1, WRITE, 64, 0, IBV_WC_SUCCESS); /* whatever domain the sender has */
+    request(&x, 1, WRITE, 64, 0, IBV_WC_SUCCESS); /* for any domain of the sender */
     x.to = x.number;
     request(&x, 1, WRITE, 64, 0, IBV_WC_REM_ACCESS_ERR);
     expect_failed(&x, IBV_EVENT_QP_ACCESS_ERR);
@@ -294,11 +293,11 @@ TEST(completions_outlive_the_queue_pair)
     x.receives = NULL;
     expect_wc(s.rcq, 1, IBV_WC_SUCCESS);
     CHECK(is_pattern(s.buf + 8192, 4096, 9));
-    expect_none(s.rcq); /* the other receive is the queue's, and nobody's mistake */
+    expect_none(s.rcq); /* the other receive stays in the queue */
     xrc_close(&x);
 }
 
-/* A completion of a queue that is gone gives no place to the one that came after it. */
+/* A completion of a destroyed SRQ frees no place of its successor. */
 TEST(places_are_not_mixed_up)
 {
     struct side s = {0};
@@ -310,7 +309,7 @@ TEST(places_are_not_mixed_up)
     post(&x, 2, 8192, 64);
     request(&x, 1, SEND, 64, 0, IBV_WC_SUCCESS);
     CHECK_EQ(ibv_destroy_srq(x.srq), 0);
-    for (int i = 0; i < 2048; i++) { /* until it has the same number */
+    for (int i = 0; i < 2048; i++) { /* until one has the same number */
         x.srq = shared_queue(&s, x.domain);
         CHECK(x.srq);
         CHECK_EQ(ibv_get_srq_num(x.srq, &second), 0);
@@ -323,7 +322,7 @@ TEST(places_are_not_mixed_up)
         post(&x, 10 + i, 8192, 64);
     expect_wc(s.rcq, 1, IBV_WC_SUCCESS);
     CHECK_EQ(try_post(x.srq, &s, 20, 8192, 64), ENOMEM);
-    for (uint64_t i = 0; i < PLACES; i++) { /* what the first one had is not there any more */
+    for (uint64_t i = 0; i < PLACES; i++) { /* receives of the first one are gone */
         request(&x, 2, SEND, 64, 0, IBV_WC_SUCCESS);
         expect_wc(s.rcq, 10 + i, IBV_WC_SUCCESS);
     }
@@ -365,7 +364,7 @@ int main(int argc, char **argv)
 {
     run_under_emuverbs(argv);
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(a_domain_of_an_inode),
         T(what_cannot_be_made),

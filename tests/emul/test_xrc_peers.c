@@ -19,7 +19,7 @@ ACTIVE(a_domain_ends_with_the_last_process)
     char c;
 
     side_open(s);
-    meet(s); /* it has the domain */
+    meet(s); /* the other has the domain */
     struct ibv_xrcd *x = domain_of(s, xrc_inode, 0);
     CHECK(x);
     CHECK(!domain_of(s, xrc_inode, O_CREAT | O_EXCL) && errno == EINVAL);
@@ -30,7 +30,7 @@ ACTIVE(a_domain_ends_with_the_last_process)
     CHECK_EQ(kill(s->peer, SIGKILL), 0);
     CHECK(read(s->sock, &c, 1) <= 0);
     for (uint64_t end = now_ms() + 60000; (x = domain_of(s, xrc_inode, 0)) != NULL;) {
-        CHECK_EQ(ibv_close_xrcd(x), 0); /* the kernel may still be at it */
+        CHECK_EQ(ibv_close_xrcd(x), 0); /* the kernel may still close the other's descriptor */
         CHECK(now_ms() < end);
     }
     CHECK_EQ(errno, EAGAIN);
@@ -50,7 +50,7 @@ struct numbers {
     uint64_t addr;
 };
 
-/* Each sends to the other's queue pair; both tell what they have. */
+/* Connects each process to the other's QP; both exchange their numbers. */
 static void connect_two(struct xrc *x, struct numbers *theirs)
 {
     struct side *s = x->s;
@@ -76,7 +76,7 @@ static void open_two(struct xrc *x, struct side *s, struct numbers *theirs)
     connect_two(x, theirs);
 }
 
-/* A queue pair of one process, with the SRQ of the other: that of who sends. */
+/* Requests to a QP of one process name the SRQ of another, here the sender's. */
 PAIR(the_queue_of_another_process, run_two)
 ACTIVE(the_queue_of_another_process)
 {
@@ -91,7 +91,7 @@ ACTIVE(the_queue_of_another_process)
     theirs_key = s->rkey;
     CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
     pattern(s->buf, 4096, 9);
-    for (uint64_t i = 0; i < 3 * PLACES; i++) { /* to its SRQ and ours in turn */
+    for (uint64_t i = 0; i < 3 * PLACES; i++) { /* to the other's SRQ and ours in turn */
         x.to = i % 2 ? theirs.srq : x.number;
         if (x.to == x.number)
             post(&x, i, 8192, 4096);
@@ -111,7 +111,7 @@ ACTIVE(the_queue_of_another_process)
     void *context;
     CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &context), 0);
     ibv_ack_cq_events(cq, 1);
-    /* memory is reached as the SRQ's, whose process it is of */
+    /* memory is that of the SRQ's process */
     x.to = x.number;
     s->raddr = (uintptr_t)s->buf;
     s->rkey = s->mr->rkey;
@@ -122,7 +122,7 @@ ACTIVE(the_queue_of_another_process)
     s->rkey = theirs_key;
     request(&x, 1, WRITE, 100, 20000, IBV_WC_SUCCESS);
     meet(s);
-    x.to = x.number; /* their key is none of ours, even where their queue pair takes it */
+    x.to = x.number; /* the other's key is not valid here, even through the other's QP */
     request(&x, 2, WRITE, 100, 30000, IBV_WC_REM_ACCESS_ERR);
     meet(s);
     xrc_close(&x);
@@ -147,7 +147,7 @@ PASSIVE(the_queue_of_another_process)
     xrc_close(&x);
 }
 
-/* The queue pair's process lives, the SRQ's is killed. */
+/* The QP's process lives, the SRQ's is killed. */
 PAIR(the_queues_process_dies, run_two_kill)
 ACTIVE(the_queues_process_dies)
 {
@@ -160,7 +160,7 @@ ACTIVE(the_queues_process_dies)
     meet(s);
     CHECK_EQ(kill(s->peer, SIGKILL), 0);
     CHECK(read(s->sock, &c, 1) <= 0);
-    /* its death is noticed a little later; until then its last receive is there */
+    /* its death is noticed a little later; until then its last receive is used */
     for (int i = 0;; i++) {
         CHECK_EQ(try_request(&x, 1, SEND, 64, 0), 0);
         struct ibv_wc wc = wait_wc(s->scq);
@@ -186,7 +186,7 @@ PASSIVE(the_queues_process_dies)
         pause();
 }
 
-/* An SRQ of another process, and memory there, for a connection within one process. */
+/* An SRQ and memory of another process, for a connection within one process. */
 struct queue_there {
     uint64_t addr;
     uint32_t number, rkey;
@@ -209,7 +209,7 @@ static void learn_queue(struct xrc *x)
     x->s->rkey = q.rkey;
 }
 
-/* A receive without a right to its memory: each of three gets to know of it. */
+/* A receive without permission for its memory: all three parties get an error. */
 PAIR(a_wrong_receive_in_another_process, run_two)
 ACTIVE(a_wrong_receive_in_another_process)
 {
@@ -238,14 +238,14 @@ PASSIVE(a_wrong_receive_in_another_process)
     tell_queue(&x);
     CHECK_EQ(read(s->sock, &receiver, 4), 4);
     CHECK_EQ(expect_wc(s->rcq, 5, IBV_WC_LOC_PROT_ERR).qp_num, receiver);
-    post(&x, 6, 0, 64); /* the queue goes on */
+    post(&x, 6, 0, 64); /* the SRQ continues */
     expect_none(s->rcq);
     meet(s);
     CHECK_EQ(ibv_dereg_mr(mr), 0);
     xrc_close(&x);
 }
 
-/* Who answers nothing does not for a queue of its own either. */
+/* A process that answers nothing does not answer for an SRQ of its own, either. */
 PAIR(a_queue_of_a_silent_process, run_two)
 ACTIVE(a_queue_of_a_silent_process)
 {
@@ -270,8 +270,8 @@ PASSIVE(a_queue_of_a_silent_process)
     xrc_close(&x);
 }
 
-/* What is read leaves the process of the queue: of three seconds of it, a write of ours waits
- * for none. The clock is the test's. */
+/* Data that is read leaves by the SRQ's process: three seconds of reads do not delay a write of
+ * ours. The test controls the clock. */
 PAIR(a_read_is_of_the_queues_process, run_two)
 ACTIVE(a_read_is_of_the_queues_process)
 {
@@ -287,7 +287,7 @@ ACTIVE(a_read_is_of_the_queues_process)
     for (uint64_t i = 1; i <= 3; i++)
         CHECK_EQ(try_request(&x, i, READ, BUF_SIZE, 0), 0);
     clock_step_ms(1);
-    expect_wc(s->scq, 0, IBV_WC_SUCCESS); /* they are all on their way now */
+    expect_wc(s->scq, 0, IBV_WC_SUCCESS); /* all are in flight now */
     post_send(&a, 9, WRITE, 0, 64, 0);
     clock_step_ms(1);
     expect_wc(a.scq, 9, IBV_WC_SUCCESS);
@@ -309,7 +309,7 @@ PASSIVE(a_read_is_of_the_queues_process)
     xrc_close(&x);
 }
 
-/* The sender stops for good with a receive in its hand: that one is flushed, once. */
+/* The sender stops forever while it holds a receive: that receive is flushed, once. */
 PAIR(a_sender_that_stops, run_two)
 ACTIVE(a_sender_that_stops)
 {
@@ -322,7 +322,7 @@ ACTIVE(a_sender_that_stops)
     post(&x, 2, 0, 64);
     CHECK_EQ(ibv_modify_srq(x.srq, &limit, IBV_SRQ_LIMIT), 0);
     meet(s);
-    wait_stopped(s->stop); /* it has one */
+    wait_stopped(s->stop); /* holds one */
     expect_async(s, IBV_EVENT_SRQ_LIMIT_REACHED, x.srq);
     CHECK(process_stop(s->peer));
     CHECK_EQ(ibv_destroy_qp(x.receives), 0);
@@ -349,7 +349,7 @@ PASSIVE(a_sender_that_stops)
     xrc_close(&x);
 }
 
-/* Makes a completion queue and an SRQ, and destroys both. */
+/* Makes a CQ and an SRQ, and destroys both. */
 static void come_and_go(struct xrc *x)
 {
     struct side s = *x->s;
@@ -362,7 +362,7 @@ static void come_and_go(struct xrc *x)
     CHECK_EQ(ibv_destroy_cq(s.rcq), 0);
 }
 
-/* Queues that are gone take no memory, although a process that has sent here lives. */
+/* Destroyed queues use no memory, although a process that has sent here lives. */
 PAIR(queues_come_and_go_beside_a_sender, run_two)
 ACTIVE(queues_come_and_go_beside_a_sender)
 {
@@ -391,7 +391,7 @@ PASSIVE(queues_come_and_go_beside_a_sender)
     xrc_close(&x);
 }
 
-/* Until its receive is taken: the sender is in the queue then, and stops. */
+/* Waits until a receive is taken: the sender is then in the queue, and stops. */
 static void wait_taken(struct xrc *x)
 {
     struct ibv_srq_attr limit = {.srq_limit = 2};
@@ -424,7 +424,8 @@ static void *destroy_queue(void *srq)
     return NULL;
 }
 
-/* Who destroys a queue waits for the sender in it: what that has taken is completed then. */
+/* Destroying a queue waits for the sender in it: the receive that it holds is completed
+ * first. */
 PAIR(a_queue_destroyed_under_its_sender, run_two)
 ACTIVE(a_queue_destroyed_under_its_sender)
 {
@@ -435,7 +436,7 @@ ACTIVE(a_queue_destroyed_under_its_sender)
 
     open_two(&x, s, &theirs);
     wait_taken(&x);
-    clock_stop(); /* so it waits as long as it has to */
+    clock_stop(); /* so that the wait does not time out */
     CHECK_EQ(pthread_create(&thread, NULL, destroy_queue, x.srq), 0);
     while (counter("drains") == 0)
         sched_yield();
@@ -459,8 +460,8 @@ PASSIVE(a_queue_destroyed_under_its_sender)
     send_late(s, "push");
 }
 
-/* But not for one that is stopped. What that completes later nobody sees, whoever has the place
- * of the completion queue. */
+/* Destroying does not wait for a stopped sender. Its later completion is not visible, whichever
+ * CQ has the former one's slot. */
 PAIR(a_queue_destroyed_under_a_stopped_sender, run_two)
 ACTIVE(a_queue_destroyed_under_a_stopped_sender)
 {
@@ -474,7 +475,7 @@ ACTIVE(a_queue_destroyed_under_a_stopped_sender)
     x.srq = NULL;
     CHECK_EQ(kill(s->peer, SIGCONT), 0);
     go_on(s->stop, 0);
-    meet(s); /* it has done what it does */
+    meet(s); /* the sender is done */
     expect_none(s->rcq);
     meet(s);
     xrc_close(&x);
@@ -490,7 +491,7 @@ int main(int argc, char **argv)
 {
     run_under_emuverbs(argv);
     if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(a_domain_ends_with_the_last_process),
         T(the_queue_of_another_process),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Extended reliable connections (XRC) for tests: one side of them, and short forms. */
+/* Extended reliable connections (XRC) for tests: one side, and helpers. */
 #ifndef TESTS_EMUL_XRC_H
 #define TESTS_EMUL_XRC_H
 
@@ -7,32 +7,33 @@
 
 #define PLACES 4u /* of an SRQ */
 
-/* A side has a domain, an SRQ in it, and, of each connection, the half that it needs. */
+/* A side has a domain, an SRQ in it, and one half of each connection. */
 struct xrc {
     struct side *s;
     struct ibv_xrcd *domain;
     struct ibv_srq *srq;
     struct ibv_qp *sends, *receives;
-    uint32_t number, to; /* of its SRQ, and of the one that its requests name */
+    uint32_t number, to; /* number of its SRQ, and of the one that its requests name */
 };
 
-/* A file whose domain all processes of a test open; it is there while tests run. */
+/* A file whose domain all processes of a test open; exists while tests run. */
 extern char xrc_inode[];
 int xrc_make_inode(void **state);
 int xrc_remove_inode(void **state);
 
-/* NULL with errno, as the verbs that they call. */
+/* Return NULL and errno, like the verbs. */
 struct ibv_xrcd *domain(struct side *s, int fd, int oflags);
 struct ibv_xrcd *domain_of(struct side *s, const char *path, int oflags);
 struct ibv_srq *shared_queue(struct side *s, struct ibv_xrcd *x); /* completes in s->rcq */
-struct ibv_qp *sender(struct side *s, uint64_t ops); /* 0, or those of the other interface */
+/* ops: 0, or those of the interface ibv_wr_* */
+struct ibv_qp *sender(struct side *s, uint64_t ops);
 struct ibv_qp *receiver(struct side *s, struct ibv_xrcd *x);
 
-/* Connects one half to the other of a number. */
+/* Connects one half to the other half with number `dest`. */
 void join(struct ibv_qp *qp, uint32_t dest, uint8_t rnr_retry);
-/* Opens a side, without its own queue pair, and gives it a domain and an SRQ. */
+/* Opens a side without its own QP, and gives it a domain and an SRQ. */
 void xrc_open(struct xrc *x, struct side *s);
-/* The same with both halves of a connection, which requests go by to its own SRQ. */
+/* The same with both halves of a connection, on which requests go to its own SRQ. */
 void loop(struct xrc *x, struct side *s, uint8_t rnr_retry);
 void xrc_close(struct xrc *x);
 
@@ -40,10 +41,10 @@ int try_post(struct ibv_srq *q, struct side *s, uint64_t id, uint32_t off, uint3
 void post(struct xrc *x, uint64_t id, uint32_t off, uint32_t len);
 /* Posts a request to the SRQ x->to. */
 int try_request(struct xrc *x, uint64_t id, enum ibv_wr_opcode op, uint32_t len, uint64_t roff);
-/* The same, and waits for what becomes of it. */
+/* Posts a request and waits for its completion with this status. */
 void request(struct xrc *x, uint64_t id, enum ibv_wr_opcode op, uint32_t len, uint64_t roff,
              enum ibv_wc_status status);
-/* The responder has failed, and its owner was told by this event. */
+/* Checks that the responder has failed, and that its owner got this event. */
 void expect_failed(struct xrc *x, enum ibv_event_type event);
 
 #endif
