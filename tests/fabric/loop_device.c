@@ -436,7 +436,7 @@ static bool is_behind_its_own(const struct rme_link *link, const struct loop_wor
 
 /* Outcome of a step for a piece of work. */
 enum turn {
-    TURN_DONE,    /* done without a message to the peer */
+    TURN_DONE,    /* removed without a message to the peer */
     TURN_CARRIED, /* delivered to the peer */
     TURN_NOT,     /* postponed */
     TURN_STREAM,  /* postponed together with all messages behind it */

@@ -27,7 +27,7 @@ bool alloc_fault_hit(void)
     return fail_at != 0 && atomic_load(&calls) >= fail_at;
 }
 
-/* Counts one call; true when it has to fail. */
+/* Counts a call; returns true if it has to fail. */
 static bool fails(int error)
 {
     if (atomic_fetch_add(&calls, 1) + 1 != fail_at)
@@ -36,7 +36,7 @@ static bool fails(int error)
     return true;
 }
 
-/* The linker sends calls of NAME to __wrap_NAME, and calls of __real_NAME to NAME. */
+/* The linker redirects calls of NAME to __wrap_NAME, and calls of __real_NAME to NAME. */
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
 void *__real_realloc(void *old, size_t size);
@@ -51,7 +51,7 @@ int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
 int __real_eventfd(unsigned value, int flags);
 int __real_epoll_create1(int flags);
 
-/* A library with sanitizers that is linked, too, may not find what is hidden. */
+/* Visible, because sanitizer libraries that are linked, too, refer to these functions. */
 #pragma GCC visibility push(default)
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);

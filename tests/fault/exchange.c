@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * One of two processes that exchange a few messages of every protocol, several times, while a
- * fault may be injected into one of them:  exchange server|client PORT CONTROL-FD
+ * fault may be injected into one of them: exchange server|client PORT CONTROL-FD
  *
- * A round consists of operations that are posted, and operations that are posted and then
- * cancelled.  Every operation has to end exactly once.  When one ends with an error, the round
- * has failed: both sides cancel what they have, tell each other over the control socket (which
- * no fault touches), and start the next round.  The process exits with 0 when
- *  - no operation was reported twice, none took longer than the deadline, and what arrived was
- * what had been sent,
- *  - no three rounds in a row have failed: what a fault has broken works again once both sides
- *    have heard of it.
- * A sanitizer, or the census of the software HCA, says what was left behind.
+ * A round has operations that are posted, and operations that are posted and then cancelled.
+ * Every operation must end exactly once. If one fails, the round has failed: both sides cancel
+ * their operations, notify each other over the control socket (which no fault affects), and
+ * start the next round. The process exits with 0 when
  *
- * EXCHANGE_OPTIONS adds options of the engine; EXCHANGE_VERBOSE=1 shows all log lines.
+ * - no operation was reported twice or exceeded the deadline, and received data equals sent
+ *   data,
+ * - no three rounds in a row have failed: after a fault the exchange works again once both
+ *   sides have noticed it. A sanitizer, or the census of the software HCA, reports leaks.
  *
- * The program itself allocates nothing, so that every allocation counted by alloc_fault.c is
- * one of the libraries.
+ * EXCHANGE_OPTIONS adds options of the engine; EXCHANGE_VERBOSE=1 prints all log lines.
+ *
+ * The program itself allocates nothing: every allocation counted by alloc_fault.c is one of the
+ * libraries.
  */
 #include "config.h"
 #include <errno.h>
@@ -35,7 +35,8 @@
 #include "rme.h"
 
 #define MIN_ROUNDS 2
-/* by a fault: the other side may hear of the lost link only when it uses it once more */
+/* most rounds that fail by a fault: the other side may notice the lost link only at its next
+ * use */
 #define ROUNDS_LOST 2
 #define OPEN_TRIES  3
 #define DEADLINE_MS 10000
@@ -51,13 +52,13 @@
     "backoff_max_ms=50,spin_us=0,unit=128K,zone_keep_bytes=0,resolve_timeout_ms=1000,drain_"   \
     "timeout_ms=500,"
 
-/* What the sides tell each other. */
+/* Messages between the sides over the control socket. */
 enum word {
-    WORD_READY = 'r', /* the server listens */
+    WORD_READY = 'r', /* the server is listening */
     WORD_START = 's', /* a round may begin */
-    WORD_ABORT = 'a', /* an operation of mine failed */
-    WORD_GOOD = 'g',  /* all my operations ended well */
-    WORD_BAD = 'b',   /* they ended */
+    WORD_ABORT = 'a', /* an operation of the sender's failed */
+    WORD_GOOD = 'g',  /* all operations succeeded */
+    WORD_BAD = 'b',   /* all operations ended, some failed */
 };
 
 enum kind { SEND, RECV, UNEXPECTED };
@@ -67,8 +68,8 @@ struct op {
     enum kind kind;
     rme_id id;
     int32_t tag;
-    int may;        /* an error with which it may end as well, or 0 */
-    bool to_cancel; /* that is -ECANCELED: nothing else ends it */
+    int may;        /* another permitted error, or 0 */
+    bool to_cancel; /* that error is -ECANCELED: only a cancel ends it */
     bool ended;
     int error;
     int64_t actual, expected;
@@ -82,15 +83,15 @@ struct side {
     int control;
     int port;
     struct rme *rme;
-    struct rme_addr *peer; /* of this round */
+    struct rme_addr *peer; /* in this round */
     struct op op[MAX_OPS];
     int nops;
     int round;
-    bool failed;  /* this round */
-    bool aborted; /* we told the peer */
+    bool failed;  /* in this round */
+    bool aborted; /* the peer was notified */
     bool cancelling;
-    char verdict; /* the peer's, 0 until it came */
-    int requests; /* unexpected messages of this round that the server has seen */
+    char verdict; /* the peer's result, 0 until received */
+    int requests; /* unexpected messages received by the server in this round */
     char *zone;
 };
 
@@ -129,7 +130,7 @@ static void say(enum word word)
         wrong("the other process is gone");
 }
 
-/* A word of the peer, 0 when there is none; waits when asked to. */
+/* Returns a message of the peer, 0 if there is none; waits if requested. */
 static char hear(bool wait)
 {
     char data[2];
@@ -202,7 +203,8 @@ static void ends(struct op *op, int error, int64_t actual)
     }
 }
 
-/* Pieces of `piece` bytes each; of plain memory, or all of it in one piece of the zone. */
+/* Posts an operation with pieces of `piece` bytes each, in plain memory, or in one piece of the
+ * zone. */
 static void post(const char *name, enum kind kind, int tag, int64_t bytes, int pieces,
                  bool zone, int may)
 {
@@ -281,7 +283,7 @@ static void post_server(void)
     post("large send to be cancelled", SEND, 53, LARGE, 1, false, -ECANCELED);
 }
 
-/* The server's peer of a round is whoever sent this round's requests. */
+/* Takes requests; their sender is the server's peer of this round. */
 static void take_requests(void)
 {
     struct rme_unexpected got[4];
@@ -364,8 +366,8 @@ static void too_late(const char *what)
     wrong("%s took more than %d ms", what, DEADLINE_MS);
 }
 
-/* Until all operations have ended.  When the round fails, or all but those to be cancelled have
- * ended, cancels the rest. */
+/* Polls until all operations have ended. When the round fails, or only operations to be
+ * cancelled are left, cancels the rest. */
 static void work(int64_t deadline)
 {
     bool cancelled = false, cancelled_all = false;
@@ -395,7 +397,7 @@ static void work(int64_t deadline)
     }
 }
 
-/* True when both sides say that it went well. */
+/* Returns true if both sides report success. */
 static bool run_round(void)
 {
     int64_t deadline;
@@ -411,7 +413,7 @@ static bool run_round(void)
         post_client();
     work(deadline);
     say(self.failed ? WORD_BAD : WORD_GOOD);
-    while (self.verdict == 0) { /* the peer may still need us to make progress */
+    while (self.verdict == 0) { /* the peer may still need progress of this side */
         progress();
         if (self.server)
             take_requests();

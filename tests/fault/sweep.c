@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The single-fault sweep:  sweep [--max-points N] [--jobs N] [--only KIND:ROLE[:K]] EMUVERBS
+ * The single-fault sweep: sweep [--max-points N] [--jobs N] [--only KIND:ROLE[:K]] EMUVERBS
  * EXCHANGE
  *
  * Counts the calls that each side of a clean exchange makes, of two kinds: verbs and rdma_cm
  * calls (numbered by the software HCA, with its completions and connection events) and
- * allocations (numbered by alloc_fault.c).  Then runs the exchange once for each number, with
- * that call failing, and looks at how both processes ended and at what they wrote. With more
- * than --max-points numbers in all it takes every n-th.  Prints a line for each kind and side
- * and one for each failure, then "N passed, N failed".
+ * allocations (numbered by alloc_fault.c). Then runs the exchange once for each number, with
+ * that call failing, and checks both processes' exit statuses and output. With more than
+ * --max-points numbers in all it takes every n-th. Prints a line for each kind and side and one
+ * for each failure, then "N passed, N failed".
  */
 #include "config.h"
 #include <errno.h>
@@ -29,8 +29,8 @@
 #define MAX_JOBS   16
 #define CLEAN_RUNS 3
 #define MARGIN                                                                                 \
-    2 /* numbers beyond the largest count seen: counts differ a little from run to run */
-#define LIMIT_MS 60000 /* for one run; the exchange has its own, shorter deadlines */
+    2 /* numbers tried beyond the largest count, because counts vary a little between runs */
+#define LIMIT_MS 60000 /* timeout of one run; the exchange has its own, shorter deadlines */
 #define OUTPUT   65536
 
 enum fault { FAULT_VERBS, FAULT_ALLOC, FAULTS };
@@ -42,17 +42,17 @@ static const char *const role_name[ROLES] = {"server", "client"};
 struct point {
     enum fault fault;
     enum role role;
-    unsigned long kth; /* 0: nothing fails */
+    unsigned long kth; /* 0: no fault */
 };
 
-/* One exchange that runs. */
+/* A running exchange. */
 struct job {
     bool busy;
     struct point point;
     pid_t pid[ROLES];
     int status[ROLES];
     FILE *output[ROLES];
-    pid_t started[ROLES]; /* the process ids, also when they have ended */
+    pid_t started[ROLES]; /* process ids, also of ended processes */
     int64_t deadline;
 };
 
@@ -62,10 +62,10 @@ struct tally {
 
 static struct {
     const char *emuverbs, *exchange;
-    char counters[64]; /* a folder where the software HCA leaves its counters */
+    char counters[64]; /* folder for the counters of the software HCA */
     unsigned long max_points;
     int jobs;
-    bool show_all; /* what good runs wrote as well */
+    bool show_all; /* also print the output of successful runs */
     int first_port, next_port;
     struct job job[MAX_JOBS];
     struct tally tally[FAULTS][ROLES];
@@ -97,7 +97,7 @@ static void set_environment(const struct point *point, enum role role)
     setenv("EMUVERBS_CENSUS", "1", 1);
     setenv("EMUVERBS_COUNT_CALLS", "1", 1);
     setenv("EMUVERBS_COUNTERS_DIR", sweep.counters, 1);
-    /* both sides hear of a lost link in the round in which it was lost: it costs one */
+    /* a lost link costs one round, because both sides notice it in that round */
     setenv("EMUVERBS_DREQ_HOLD_MS", "0", 1);
     setenv("ASAN_OPTIONS", "verify_asan_link_order=0:detect_leaks=1:exitcode=99", 1);
     setenv("UBSAN_OPTIONS", "print_stacktrace=1", 1);
@@ -151,7 +151,7 @@ static void start(struct job *job, const struct point *point)
     close(control[1]);
 }
 
-/* True when both processes have ended; those that are too late are killed. */
+/* Returns true when both processes have ended; kills those that exceed the timeout. */
 static bool has_ended(struct job *job)
 {
     bool ended = true;
@@ -170,9 +170,10 @@ static bool has_ended(struct job *job)
     return ended;
 }
 
-/* ---- judging ---- */
+/* ---- results ---- */
 
-/* Did the software HCA inject its fault into this process?  Takes its counters away. */
+/* Returns whether the software HCA injected its fault into this process, and removes its
+ * counters. */
 static bool was_injected(pid_t pid)
 {
     char path[128], text[16384];
@@ -190,7 +191,7 @@ static bool was_injected(pid_t pid)
     return at != NULL && strtoul(at + strlen("\"faults_injected\":"), NULL, 10) > 0;
 }
 
-/* All that a process wrote, cut at the end. */
+/* Returns a process's output, truncated. */
 static const char *text_of(FILE *output, char *text)
 {
     size_t got;
@@ -228,8 +229,8 @@ static void print_indented(const char *text)
     }
 }
 
-/* Looks at how a run ended.  *reached: the call that should fail was made (a process that was
- * killed cannot tell). */
+/* Checks the end of a run. *reached: the call that should fail was made (unknown for a killed
+ * process). */
 static bool judge(struct job *job, bool *reached)
 {
     static char text[ROLES][OUTPUT];
@@ -275,7 +276,7 @@ static void finish(struct job *job)
     sweep.failed += !good;
 }
 
-/* Waits until a job is free and returns it; NULL when `all` and every job is. */
+/* Waits for a free job and returns it; with `all` waits for all jobs and returns NULL. */
 static struct job *wait_for_job(bool all)
 {
     for (;;) {
@@ -307,8 +308,8 @@ static unsigned long number_before(const char *text, const char *word)
     return at != NULL ? strtoul(at, NULL, 10) : 0;
 }
 
-/* Runs clean exchanges; the largest numbers of calls seen go to `count`.  False: it does not
- * even work without faults. */
+/* Runs clean exchanges and stores the largest numbers of calls in `count`. Returns false if the
+ * exchange fails without a fault. */
 static bool count_calls(unsigned long count[FAULTS][ROLES])
 {
     static const char *const word[FAULTS] = {" calls", " allocations"};

@@ -13,20 +13,20 @@
 static struct {
     struct fake_op op[OPS];
     int top;                 /* operations from here on were never used */
-    int waits[OPS], waiting; /* those that wait, in order */
-    int ended;               /* those that ended and were not reported */
+    int waits[OPS], waiting; /* waiting operations, in order */
+    int ended;               /* operations that ended and were not reported */
     bmi_op_id_t last_id;
     struct BMI_unexpected_info message[MESSAGES];
     int messages;
     BMI_addr_t last_addr;
     bool lost[1 << 12]; /* by address */
-    int buffers;        /* given out: messages and memory */
+    int buffers;        /* allocated: messages and memory */
     struct job *first, *last;
     struct fake_script script;
     uint64_t trace;
 } fake;
 
-/* Only what was used is cleared: this is done before each input. */
+/* Clears used entries only, because it runs before each input. */
 void fake_begin(void)
 {
     memset(fake.op, 0, (size_t)fake.top * sizeof(fake.op[0]));
@@ -96,7 +96,7 @@ static void stop_waiting(int slot)
     while (i < fake.waiting && fake.waits[i] != slot)
         i++;
     if (i == fake.waiting)
-        return; /* it has not begun to */
+        return; /* not started yet */
     fake.ended++;
     fake.waiting--;
     for (; i < fake.waiting; i++)
@@ -112,7 +112,7 @@ void fake_finish(struct fake_op *op, bmi_error_code_t error, bmi_size_t actual)
     op->actual = actual > op->size ? op->size : actual;
 }
 
-/* Bytes into the pieces of a receive. */
+/* Copies bytes into the pieces of a receive. */
 static void fill(const struct fake_op *op, const char *bytes, bmi_size_t size)
 {
     for (int i = 0; i < op->pieces && size > 0; i++) {
@@ -142,7 +142,7 @@ void fake_lose(BMI_addr_t addr)
         fake.lost[addr] = true;
 }
 
-/* A slot for an operation; NULL: there is none. */
+/* Returns a free slot for an operation, or NULL. */
 static struct fake_op *new_op(void)
 {
     for (int i = 0; i < fake.top; i++)
@@ -151,7 +151,7 @@ static struct fake_op *new_op(void)
     return fake.top < OPS ? &fake.op[fake.top++] : NULL;
 }
 
-/* `wanted` says what it is, without its id. */
+/* Posts an operation with the values of `wanted`, except its id. */
 static int post(bmi_op_id_t *id, const struct fake_op *wanted, bmi_size_t *actual)
 {
     struct fake_op *op = fake.lost[wanted->addr] ? NULL : new_op();
@@ -257,7 +257,7 @@ int BMI_cancel(bmi_op_id_t id, bmi_context_id context)
     (void)context;
     for (int i = 0; i < fake.top; i++)
         if (fake.op[i].id == id)
-            fake.op[i].canceled = true; /* it ends when the script says so */
+            fake.op[i].canceled = true; /* ends when the script says so */
     fuzz_note(&fake.trace, (uint64_t)id);
     return 0;
 }
@@ -298,7 +298,8 @@ void fake_unexpected(BMI_addr_t addr, const void *bytes, bmi_size_t size, bmi_ms
     if (fake.messages == MESSAGES || fake.lost[addr])
         return;
     *info = (struct BMI_unexpected_info){.addr = addr, .size = size, .tag = tag};
-    info->buffer = malloc(size ? (size_t)size : 1); /* exact: a step too far is seen */
+    /* exact size, so that reads beyond it are detected */
+    info->buffer = malloc(size ? (size_t)size : 1);
     FUZZ_CHECK(info->buffer);
     if (size)
         memcpy(info->buffer, bytes, (size_t)size);
@@ -357,7 +358,7 @@ int BMI_addr_lookup(BMI_addr_t *addr, const char *text, char *options)
     return fake.script.lookup ? fake.script.lookup(*addr, text) : 0;
 }
 
-/* Two peers of each host. */
+/* Returns a host for each two peers. */
 const char *BMI_addr_rev_lookup_unexpected(BMI_addr_t addr)
 {
     static char name[64];

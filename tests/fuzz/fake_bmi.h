@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * fake_bmi.h - a BMI whose other side is a script: what was posted waits until the script ends
- * it, unexpected messages are those it makes.  Stands in for libembbmi in fuzz targets; one
- * thread.  Also stands in for the workers of the I/O server: their jobs run when the script
- * says so.
+ * fake_bmi.h - a BMI whose other side is a script: posted operations wait until the script ends
+ * them, and it makes the unexpected messages. Replaces libembbmi in fuzz targets; one thread.
+ * Also replaces the I/O server's workers: their jobs run when the script says so.
  */
 #ifndef FAKE_BMI_H
 #define FAKE_BMI_H
@@ -34,39 +33,40 @@ struct fake_op {
     } piece[FAKE_PIECES];
 };
 
-/* What a script may decide in the middle of a call.  All are optional. */
+/* Decisions of a script during a call; all are optional. */
 struct fake_script {
-    void (*poll)(int idle_ms);         /* completions are asked for */
-    int (*posted)(struct fake_op *op); /* 0: it waits; 1: done, op->actual bytes; -BMI_E… */
+    void (*poll)(int idle_ms);         /* completions are polled */
+    int (*posted)(struct fake_op *op); /* 0: wait; 1: complete, op->actual bytes; -BMI_E… */
     int (*lookup)(BMI_addr_t addr, const char *text); /* 0 or -BMI_E… */
-    bool (*refuses)(void);                            /* memory, or to tell completions */
+    /* refuse memory, or the report of completions */
+    bool (*refuses)(void);
 };
 
 void fake_begin(void);
 void fake_follow(const struct fake_script *script); /* until the next fake_begin() */
 uint64_t fake_trace(void);                          /* since fake_begin(); see fuzz.h */
-bool fake_end(void);                                /* false: something was not given back */
+bool fake_end(void);                                /* false: something was leaked */
 
-/* Operations that wait. */
+/* Waiting operations. */
 int fake_waiting(void);
 struct fake_op *fake_waiting_at(int n);
 
-/* Ends one: 0 or -BMI_E…, with so many bytes. */
+/* Ends an operation: 0 or -BMI_E…, with `actual` bytes. */
 void fake_finish(struct fake_op *op, bmi_error_code_t error, bmi_size_t actual);
 
-/* Ends a receive with these bytes, as many of them as have room. */
+/* Ends a receive with these bytes, truncated to its room. */
 void fake_deliver(struct fake_op *op, const void *bytes, bmi_size_t size);
 
-/* Ends all of an address, now and of later posts; 0: all of all. */
+/* Fails all current and later operations of an address; 0: of all addresses. */
 void fake_lose(BMI_addr_t addr);
 
-/* The peer comes back, under another address, which is returned. */
+/* Reconnects the peer under another address, which is returned. */
 BMI_addr_t fake_connect(int peer);
 
-/* A message of a peer arrives. */
+/* Delivers a message of a peer. */
 void fake_unexpected(BMI_addr_t addr, const void *bytes, bmi_size_t size, bmi_msg_tag_t tag);
 
-/* Runs the oldest job of the workers; false: there is none. */
+/* Runs the oldest job of the workers; returns false if there is none. */
 bool fake_run_job(void);
 bool fake_has_job(void);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What every fuzz target shares: libFuzzer's entry, and a check that ends the process so that
- * libFuzzer sees it. */
+/* Shared by all fuzz targets: libFuzzer's entry, and a check that aborts so that libFuzzer
+ * reports it. */
 #ifndef FUZZ_H
 #define FUZZ_H
 
@@ -14,9 +14,9 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /*
- * A number for all that happened in the last input.  Targets have it whose world lives on from
- * one input to the next, or is made anew: whatever came before, an input has the same one
- * (replay_main.c).  It is of what was said and what came of it, not of addresses in memory.
+ * Returns a hash of the events of the last input. Targets whose state outlives an input, or is
+ * made anew for each, provide it: the hash of an input must not depend on earlier inputs
+ * (replay_main.c). It covers messages and results, not memory addresses.
  */
 uint64_t fuzz_trace(void);
 
@@ -34,8 +34,7 @@ static inline void fuzz_note(uint64_t *trace, uint64_t what)
         }                                                                                      \
     } while (0)
 
-/* A copy of the input that ends exactly where its memory ends, with a zero behind it if `zero`.
- */
+/* Copies the input into memory of exactly its size, plus a terminating zero if `zero`. */
 static inline char *fuzz_copy(const uint8_t *data, size_t size, int zero)
 {
     char *copy = calloc(1, size + (zero ? 1 : size == 0));

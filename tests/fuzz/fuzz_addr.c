@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Any address string: what is accepted is accepted again in its printed form, with the same
- * parts. */
+/* Any address string: the printed form of an accepted one is accepted, with the same parts. */
 #include "fuzz.h"
 #include "base/addr_int.h"
 

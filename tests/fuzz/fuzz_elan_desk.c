@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Any bytes at a server's desk, and any answer of one: both ends are sockets of this process.
- * The first byte says which end is played by the input and how its bytes are cut. Whatever
- * comes, the desk has its places free again, and a call ends.
+ * Any bytes to a bootstrap server, and any answer of one: both ends are sockets of this
+ * process. The first byte selects the end that the input plays and the splitting of its bytes.
+ * In all cases the server frees its slots, and a query ends.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -17,7 +17,7 @@
 static const struct bmi_elan4_range range = {0, 63, 2, 65};
 static const unsigned key[4] = {1, 2, 3, 4};
 
-/* The kernel brings what was sent soon, but not always at once. */
+/* Waits for the socket: the kernel delivers soon, but not always at once. */
 static void await(int fd, short events)
 {
     struct pollfd p = {.fd = fd, .events = events};
@@ -46,17 +46,18 @@ static void visit(const struct sockaddr_in *at, struct bmi_elan4_desk *desk,
     struct bmi_elan4_card theirs;
     int given = 0, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool is_card = size >= BMI_ELAN4_CARD_BYTES && bmi_elan4_card_decode(data, &theirs) == 0;
-    struct linger gone = {1, 0}; /* no port waits for what may still come */
+    struct linger gone = {1, 0}; /* no port stays in TIME_WAIT */
 
     FUZZ_CHECK(fd >= 0);
     FUZZ_CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &gone, sizeof(gone)) == 0);
     FUZZ_CHECK(connect(fd, (const struct sockaddr *)at, sizeof(*at)) == 0);
-    while (bmi_elan4_desk_deadline(desk) < 0) { /* let in */
+    while (bmi_elan4_desk_deadline(desk) < 0) { /* until accepted */
         await(bmi_elan4_desk_fd(desk), POLLIN);
         given += bmi_elan4_desk_serve(desk, 0);
     }
     send_in_parts(fd, data, size, part, desk, &given);
-    while (size >= BMI_ELAN4_CARD_BYTES && bmi_elan4_desk_deadline(desk) >= 0) { /* attended */
+    /* until served */
+    while (size >= BMI_ELAN4_CARD_BYTES && bmi_elan4_desk_deadline(desk) >= 0) {
         await(bmi_elan4_desk_fd(desk), POLLIN);
         given += bmi_elan4_desk_serve(desk, 1);
     }
@@ -107,7 +108,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static struct sockaddr_in at, there;
     static int listener;
 
-    if (desk == NULL) { /* once: each would need a port of its own */
+    if (desk == NULL) { /* opened once, because each would need a port */
         socklen_t length = sizeof(there);
         at = there = (struct sockaddr_in){.sin_family = AF_INET,
                                           .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A whole Elan4 fabric against peers that say anything at any time. The input is a list of
- * steps: what the host does (connect, accept or reject, send, transfer, keep what it received,
- * end a link), what the interface does (DMAs end in any order, or never, or are refused), how
- * time passes, what the node's log says, where memory is missing, and what comes into the
- * queue: packets that are right, almost right, or none.
+ * A whole Elan4 fabric against peers that send anything at any time. The input is a list of
+ * steps: actions of the host (connect, accept or reject, send, transfer, keep received buffers,
+ * end a link), of the interface (DMAs complete in any order, never, or are refused), the
+ * passing of time, the node's log, missing memory, and packets in the queue: valid, nearly
+ * valid, or invalid.
  *
- * Checked: what the host was told of a link and of a transfer comes once and in its order; a
- * sanitizer sees who touches what has ended; after all links are cut they all end, in the time
- * that the options say, and nothing is taken any more.
+ * Checked: events of a link and of a transfer come once and in order; a sanitizer detects use
+ * after free; after all links are cut they all end within the options' timeouts, and nothing is
+ * left allocated.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -35,7 +35,7 @@ struct input {
 };
 
 struct host_link {
-    struct rme_link *l; /* NULL: none, or it is down */
+    struct rme_link *l; /* NULL: none, or down */
     bool up;
 };
 
@@ -55,10 +55,10 @@ static struct rme_addr *listens, *server[VPS];
 static struct rme_stats stats;
 static struct host_link link_at[LINKS];
 static struct host_xfer *xfer_at[XFERS];
-static void *kept_at[KEPT]; /* received and not given back */
+static void *kept_at[KEPT]; /* received and not returned */
 static uint64_t now, trace;
-static unsigned fails; /* which of the fabric's next allocations fails; 0: none */
-static bool shy;       /* the host rejects */
+static unsigned fails; /* number of the fabric's next allocation that fails; 0: none */
+static bool shy;       /* the host rejects requests */
 
 void *__real_malloc(size_t size);
 void *__wrap_malloc(size_t size);
@@ -228,7 +228,7 @@ static void event(const struct rme_event *e)
     }
 }
 
-/* One event at a time, if `narrow`: the others wait for room. */
+/* Polls for one event at a time if `narrow`: the others wait for room. */
 static void look(bool narrow)
 {
     struct rme_event e[8];
@@ -320,11 +320,11 @@ static void card(struct input *in, uint8_t out[BMI_ELAN4_CARD_BYTES], unsigned v
     c.queue = 0x50000 + vp;
     c.generation = 2000 + (wrong >> 6);
     bmi_elan4_card_encode(&c, out);
-    if ((wrong & 3) == 3) /* almost right */
+    if ((wrong & 3) == 3) /* nearly valid */
         out[wrong >> 2 & (BMI_ELAN4_CARD_BYTES - 1)] ^= byte(in) | 1;
 }
 
-/* A packet that could be of that link, but for what the input changes. */
+/* Makes a packet that is valid for the link, except for the input's changes. */
 static void packet(struct input *in)
 {
     uint8_t slot[BMI_ELAN4_SLOT] = {0}, what = byte(in), ahead = byte(in);
@@ -336,7 +336,7 @@ static void packet(struct input *in)
                             .seq = l != NULL ? l->expected : 0};
     size_t before = 0, length;
 
-    if (ahead >= 0xe0) /* out of its turn */
+    if (ahead >= 0xe0) /* out of order */
         p.seq += (uint32_t)(ahead - 0xf0);
     if (ahead == 0xdf)
         p.to = word(in);
@@ -353,7 +353,7 @@ static void packet(struct input *in)
         length = ELAN_BODY - before;
     p.bytes = (uint16_t)(before + length);
     p.arg = byte(in);
-    if (p.kind == ELAN_MESSAGE) { /* mostly a whole one, or the next part */
+    if (p.kind == ELAN_MESSAGE) { /* mostly a complete message, or its next part */
         p.offset = l != NULL && l->filling != NULL ? l->filled : 0;
         p.arg = p.arg < 0xc0 ? p.offset + p.bytes : p.offset + p.bytes + p.arg * 8;
         if (ahead == 0xdc)
@@ -507,8 +507,8 @@ static void open_fabric(bool tight)
     FUZZ_CHECK(ops->open(&config, &f) == 0);
 }
 
-/* All links are ended, and are down within the times of the options; then nobody holds
- * anything. */
+/* Ends all links and checks that they are down within the options' timeouts, and that nothing
+ * is left allocated. */
 static void close_fabric(void)
 {
     unsigned left = 1;

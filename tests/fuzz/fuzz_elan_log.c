@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Any bytes as the log of a node: whatever it holds, each context can be taken once, has a
- * generation that is not 0 and grows, and is free again when it is given back.
- */
+/* Any bytes as the log of a node: each context can be taken once, has a generation that is not
+ * 0 and grows, and is free again when returned. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Any bytes in a slot of an input queue: a header, and where it has one, a card. What is
- * accepted stays inside the slot, and says the same when encoded anew. */
+/* Any bytes in a slot of an input queue: a header, and connection information if the kind has
+ * some. Accepted packets stay inside the slot, and encode to the same bytes. */
 #include <errno.h>
 
 #include "bmi_elan4/card.h"
@@ -26,7 +26,7 @@ static void card(const uint8_t *bytes)
     FUZZ_CHECK(bmi_elan4_verdict_text(got.verdict) != NULL);
     if (verdict != BMI_ELAN4_WELCOME)
         return;
-    /* whoever is welcome has a place, and is the process of that place */
+    /* an accepted process has a valid context and is the process of that context */
     FUZZ_CHECK(bmi_elan4_place(&range, (int)got.vp, &node, &context) == 0);
     FUZZ_CHECK(bmi_elan4_vp(&range, node, context) == (int)got.vp);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Any messages from other processes to the software HCA. The input is a script: it puts
- * messages into this process's inbox, raw ones and such of the connection manager that are
- * nearly right, while identifiers of this process connect, accept and end. In the end
- * everything can be destroyed, and nothing is left.
+ * Any messages from other processes to the software HCA. The input is a script that puts
+ * messages into this process's inbox, raw ones and nearly valid ones of the connection manager,
+ * while ids of this process connect, accept and end. Finally everything can be destroyed, and
+ * nothing is left.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #define MOST_IDS   12
-#define NO_SLOT    0 /* no process ever has it */
+#define NO_SLOT    0 /* never used by a process */
 #define FIRST_PORT 40000
 #define BEGIN      UINT64_C(1000000000000) /* ns */
 #define YIELD      UINT64_C(1000000)
@@ -28,7 +28,7 @@ static struct ibv_comp_channel *comp;
 static struct ibv_cq *cq;
 static struct ibv_srq *srq;
 static struct rdma_event_channel *chan;
-static struct rdma_cm_id *listener[2]; /* of streams, of datagrams; while they are claimed */
+static struct rdma_cm_id *listener[2]; /* of RDMA_PS_TCP and RDMA_PS_UDP; while they exist */
 static uint64_t now;                   /* ns */
 static uint64_t trace;
 
@@ -36,7 +36,7 @@ struct script {
     const uint8_t *at, *end;
     struct rdma_cm_id *id[MOST_IDS];
     struct ibv_qp *qp, *datagrams;
-    uint16_t port; /* of the listener */
+    uint16_t port; /* the listener's */
 };
 
 static uint8_t byte(struct script *s)
@@ -63,7 +63,7 @@ static void must(bool good, const char *what)
     }
 }
 
-/* ---- The machine: a clock that is the script's, one address, and who listens on it ---- */
+/* ---- The machine: the script's clock, one address, and its listeners ---- */
 
 int __wrap_clock_gettime(clockid_t id, struct timespec *t);
 int __wrap_timerfd_settime(int fd, int flags, const struct itimerspec *to,
@@ -78,7 +78,7 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *t)
     return 0;
 }
 
-/* Who waits lets time pass: nobody else is there to do anything meanwhile. */
+/* Lets time pass for a waiting thread: no other thread could act meanwhile. */
 int __wrap_sched_yield(void);
 int __wrap_sched_yield(void)
 {
@@ -123,7 +123,7 @@ int __wrap_cm_addr_source(const union cm_addr *dst, union cm_addr *src)
 int __wrap_cm_addr_claim(const struct sockaddr *sa, int ps, bool reuse, bool afonly)
 {
     (void)sa, (void)ps, (void)reuse, (void)afonly;
-    return eventfd(0, EFD_CLOEXEC); /* the service thread's epoll would watch it */
+    return eventfd(0, EFD_CLOEXEC); /* would be watched by the service thread's epoll */
 }
 
 int __wrap_cm_addr_find(const union cm_addr *dst, int ps)
@@ -135,8 +135,7 @@ int __wrap_cm_addr_find(const union cm_addr *dst, int ps)
                : -ECONNREFUSED;
 }
 
-/* No thread but this one: the service thread has nothing to do that is not done here, in
- * order. */
+/* Opens the device. No other thread runs: the service thread's work is done here, in order. */
 static void once(void)
 {
     if (dev)
@@ -178,7 +177,7 @@ static struct sockaddr *listener_address(const struct script *s)
     return (struct sockaddr *)&in;
 }
 
-/* An event is of the kind that its object is. */
+/* Checks that an event matches its object. */
 static void check_kind(struct script *s, const struct ibv_async_event *a)
 {
     switch (a->event_type) {
@@ -209,7 +208,7 @@ static bool any_async_event(void)
     return emu_ctx_of(ctx)->async_head != NULL;
 }
 
-/* Whether an event waits is looked up: to be told that none does costs a system call. */
+/* Fetches waiting events. Checks for them first, because an empty fetch costs a system call. */
 static void events(struct script *s)
 {
     struct rdma_cm_event *e;
@@ -239,7 +238,7 @@ static void events(struct script *s)
     }
 }
 
-/* Their descriptors say so, too. */
+/* Checks their descriptors as well. */
 static void no_events(void)
 {
     struct rdma_cm_event *e;
@@ -265,7 +264,7 @@ static void connect_one(struct script *s, enum rdma_port_space ps)
     must(rdma_connect(*place, &p) == 0, "rdma_connect");
 }
 
-/* A message that gets past the first checks as often as not. */
+/* Makes a message that passes the first checks in about half of the cases. */
 static void cm_message(struct script *s)
 {
     uint8_t flags = byte(s);
@@ -304,7 +303,7 @@ static void raw_message(struct script *s)
                 : kind == INBOX_SRQ_LIMIT                        ? srq->handle
                 : kind == INBOX_HELLO ? (near & 16 ? dev->slot : NO_SLOT)
                                       : cq->handle;
-    if (kind == INBOX_HELLO && (near & 32)) /* who has died since, with a datagram in hand */
+    if (kind == INBOX_HELLO && (near & 32)) /* died meanwhile while it held a datagram */
         atomic_store(&shm_qp(dev->seg, s->datagrams->handle)->busy, RX_TOKEN(1, NO_SLOT));
     if (near & 2)
         memcpy(payload, &s->qp->qp_num, sizeof(s->qp->qp_num));
@@ -403,7 +402,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             emu_timers_poll();
             break;
         }
-        if (op & 0x80) /* else it meets what comes next in the inbox */
+        if (op & 0x80) /* else it meets later messages in the inbox */
             emu_inbox_read(dev);
         events(&s);
     }
@@ -416,7 +415,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     listener[0] = listener[1] = NULL;
     emu_inbox_read(dev);
     now += LONG;
-    emu_timers_poll(); /* none is left for the next input, whose clock begins anew */
+    emu_timers_poll(); /* leaves no timer for the next input, whose clock starts anew */
     no_events();
     FUZZ_CHECK(emu_counters_find(emu_counters, "live_cm_id") == 0);
     FUZZ_CHECK(emu_counters_find(emu_counters, "live_cm_event") == 0);

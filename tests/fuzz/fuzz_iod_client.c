@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * All of bmi-cp and bmi-ls but their command lines: a copy in, a copy out or a list, with
- * servers that answer what the input says: as they should, with other values, late, in pieces,
- * too much, with signs of life, refusals, bytes of any kind, or not at all.  Messages, the disk
- * and time go on as the input says, too: the client's clock is the script's, and no time
- * passes.
+ * bmi-cp and bmi-ls without their command lines: a copy in, a copy out or a list, with servers
+ * whose answers the input chooses: correct, with other values, late, in pieces, too many,
+ * keep-alive messages, refusals, random bytes, or none. The input also drives messages, the
+ * disk and the client's clock; no real time passes.
  *
- * However that ends, the client comes to an end, gives all back, has one line about a failure,
- * and a copy out leaves a file of the right size or none.  When every server did as it should,
- * the copy succeeds.
+ * In all cases the client ends, frees everything, and logs one line about a failure; a copy out
+ * leaves a file of the right size or none. If every server behaved correctly, the copy
+ * succeeds.
  *
- * The first HEAD bytes choose what is done, the others are steps.  When they are used up
- * servers go on as they should, or say nothing more.
+ * The first HEAD bytes choose the task, the others are steps. After the last step servers
+ * continue correctly, or send nothing more.
  */
 #include "fake_bmi.h"
 #include "fuzz.h"
@@ -30,19 +29,18 @@
 #define HEAD    8
 #define SERVERS 64 /* whose last request is kept */
 #define PATIENCE                                                                               \
-    3              /* looks after which what was cancelled has ended, and the disk has worked  \
-                    */
-#define LAST  6000 /* looks behind the input's end in which the client must come to its end */
+    3 /* polls after which cancelled operations have ended, and the disk work is done */
+#define LAST  6000 /* polls after the input's end within which the client must end */
 #define SWIFT 50   /* steps of 10 ms: with more of them servers may be silent for too long */
 #define FILL  0x5a
 
 enum { COPY_IN, COPY_OUT, LIST, TASKS };
 
-/* What a server was asked last. */
+/* The last request to a server. */
 struct server {
     int number; /* of its address */
     bool asked;
-    struct iod_request q; /* without what it points at */
+    struct iod_request q; /* its pointers are invalid */
     bmi_msg_tag_t tag;
     uint64_t total, moved; /* bytes of data */
     uint64_t upload;
@@ -50,18 +48,18 @@ struct server {
 
 static struct {
     const uint8_t *at, *end;
-    bool active; /* the clock is ours */
+    bool active; /* the script controls the clock */
     int64_t now; /* ns */
     int task;
-    bool goes_on; /* behind the input, servers do as they should */
-    bool strayed; /* something was not as it should be */
+    bool goes_on; /* after the input servers behave correctly */
+    bool strayed; /* some answer was incorrect */
     bool committed;
     unsigned patience, last, steps;
-    unsigned signs;           /* of life that are there already */
-    unsigned at_once;         /* so many posts are done at once */
-    unsigned broken;          /* so many posts fail */
-    unsigned refuses;         /* so many wishes are refused */
-    struct iod_layout layout; /* of the object that copies out meet */
+    unsigned signs;           /* keep-alive messages that have arrived already */
+    unsigned at_once;         /* number of next posts that complete at once */
+    unsigned broken;          /* number of next posts that fail */
+    unsigned refuses;         /* number of next requests of the client that fail */
+    struct iod_layout layout; /* of the object for copies out */
     struct server server[SERVERS];
     volatile sig_atomic_t interrupted;
 } run;
@@ -74,7 +72,7 @@ static unsigned byte(void)
     return run.at < run.end ? *run.at++ : 0;
 }
 
-/* ---- time and chance ---- */
+/* ---- time and random choices ---- */
 
 int __real_clock_gettime(clockid_t id, struct timespec *t);
 int __wrap_clock_gettime(clockid_t id, struct timespec *t);
@@ -105,7 +103,7 @@ int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
     return 0;
 }
 
-/* Only the disk is left to wait for: it works. */
+/* Lets the disk work, which is all that is left to wait for. */
 int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock,
                                   const struct timespec *until)
 {
@@ -128,7 +126,7 @@ ssize_t __wrap_getrandom(void *to, size_t size, unsigned flags)
     return (ssize_t)size;
 }
 
-/* Names of a server's choice are not asked for anywhere. */
+/* Does not look up names that a server chose. */
 int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
                        struct addrinfo **list)
 {
@@ -180,7 +178,7 @@ static void make_files(void)
     FUZZ_CHECK(allow);
 }
 
-/* Only the sources, and the target if it should be there. */
+/* Checks that the folder has only the sources, and the target if expected. */
 static void check_folder(bool with_target)
 {
     DIR *dir = opendir(folder);
@@ -194,7 +192,7 @@ static void check_folder(bool with_target)
     FUZZ_CHECK(files == 3 + with_target);
 }
 
-/* ---- what a server should answer ---- */
+/* ---- correct answers ---- */
 
 static const struct iod_extent *object_extents(uint64_t size, uint32_t *count)
 {
@@ -252,7 +250,7 @@ static struct iod_reply should_say(const struct server *s)
     return a;
 }
 
-/* ---- sending it ---- */
+/* ---- sending them ---- */
 
 static struct server *server_of(const struct fake_op *op)
 {
@@ -264,7 +262,7 @@ static bool is_reply(const struct fake_op *op)
     return !op->send && op->size == IOD_REPLY_MAX && op->tag == server_of(op)->tag;
 }
 
-/* Whatever they are. */
+/* Sends any bytes. */
 static void send_bytes(struct fake_op *op, const void *bytes, int64_t length)
 {
     run.committed |= is_reply(op) && server_of(op)->q.op == IOD_OP_COMMIT;
@@ -277,7 +275,7 @@ static void send_reply(struct fake_op *op, const struct iod_reply *reply)
     struct server *s = server_of(op);
     int64_t length = iod_reply_encode(reply, bytes, sizeof(bytes));
 
-    if (length < 0) { /* what no encoder makes: the head of a good one, other bytes behind it */
+    if (length < 0) { /* not encodable: the head of a valid reply, followed by other bytes */
         struct iod_reply sign = {.op = reply->op, .flags = IOD_FLAG_WORKING};
 
         length = iod_reply_encode(&sign, bytes, sizeof(bytes));
@@ -293,7 +291,7 @@ static uint64_t data_left(const struct server *s)
     return s->total - s->moved;
 }
 
-/* Ends an operation as it should end; nothing happens if it is not its turn. */
+/* Ends an operation correctly; does nothing if it is not its turn. */
 static void do_well(struct fake_op *op)
 {
     static char full[IOD_REPLY_MAX];
@@ -324,7 +322,7 @@ static void all_do_well(void)
         ;
 }
 
-/* ---- what it may say instead ---- */
+/* ---- incorrect answers ---- */
 
 static uint64_t value(void)
 {
@@ -429,18 +427,18 @@ static void change(struct iod_reply *a)
         n = byte() % 40;
         list_some(&a->entries, n, byte());
         break;
-    case 18: /* at a bound */
+    case 18: /* at a limit */
         a->status = IOD_BUSY;
         a->flags = IOD_FLAG_LATER;
         a->text = iod_string_of("too many");
         break;
-    case 19: /* nothing has the name */
+    case 19: /* no object has the name */
         a->handle = 0;
         break;
     }
 }
 
-/* A good answer with other bytes in it, or cut off, or with something behind it. */
+/* Sends a valid answer with changed bytes, truncated, or with bytes appended. */
 static void send_spoilt(struct fake_op *op)
 {
     static uint8_t bytes[IOD_REPLY_MAX];
@@ -497,7 +495,8 @@ static bool something_cancelled(void)
     return false;
 }
 
-/* Time passes.  Not while the client waits for ends: that they do not come is not its fault. */
+/* Lets time pass, except while the client waits for ends of operations, whose delay is not its
+ * fault. */
 static void let_pass(unsigned ms)
 {
     if (!fake_has_job() && !something_cancelled())
@@ -566,7 +565,7 @@ static void stray(unsigned what, struct fake_op *op)
     }
 }
 
-/* What was cancelled ends, and the disk works, in the end. */
+/* Finally ends cancelled operations and lets the disk work. */
 static void be_patient(void)
 {
     if (!fake_has_job() && !something_cancelled()) {
@@ -609,7 +608,7 @@ static void poll_(int idle_ms)
     }
 }
 
-/* What the client sends is what a server takes. */
+/* Checks that the client's request is valid for a server. */
 static void read_request(const struct fake_op *op)
 {
     struct server *s = server_of(op);
@@ -660,7 +659,7 @@ static int lookup(BMI_addr_t addr, const char *text)
     return 0;
 }
 
-/* Not while the client waits for ends, as above. */
+/* Returns whether to refuse; not while the client waits for ends, as above. */
 static bool refuses(void)
 {
     if (run.refuses == 0 || fake_has_job() || something_cancelled())

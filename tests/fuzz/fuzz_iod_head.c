@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Any bytes as the head of a stored object: what is accepted keeps its limits, and is the same
- * when written anew.  The check sum is made right first, since no fuzzer guesses it.
- */
+/* Any bytes as the head of a stored object: accepted ones are within limits, and encode to the
+ * same bytes. The checksum is corrected first, because a fuzzer cannot guess it. */
 #include "fuzz.h"
 #include "embedded/iod/crc32c.h"
 #include "embedded/iod/object_head.h"

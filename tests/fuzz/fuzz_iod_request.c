@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Any bytes as a request to the I/O server: what is accepted keeps its limits and comes out the
- * same when encoded anew. */
+/* Any bytes as a request to the I/O server: accepted ones are within limits and encode to the
+ * same bytes. */
 #include "fuzz.h"
 #include "embedded/iod/name.h"
 #include "embedded/iod/proto.h"

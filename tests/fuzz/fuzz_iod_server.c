@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The I/O server with its real requests, transfers, flows and store, and peers that do what the
- * input says: ask, in any order and with any values, take or lose answers and data, go away.
- * The order of all events is the input's too: when operations end, when the disk has worked. In
- * the end all peers are gone, and the server must have nothing left of them.
+ * The I/O server with its real requests, transfers, flows and store, and peers driven by the
+ * input: they send requests in any order with any values, receive or lose answers and data, and
+ * disconnect. The input also decides the order of events: ends of operations, work of the disk.
+ * Finally all peers are gone, and the server must have freed everything of theirs.
  */
 #include "fake_bmi.h"
 #include "fuzz.h"
@@ -17,13 +17,13 @@
 
 #define HANDLES    16
 #define LOCK       ".bmi-iod.lock"
-#define UNTIL_IDLE 100000 /* steps in which a server without peers must come to rest */
+#define UNTIL_IDLE 100000 /* steps within which a server without peers must become idle */
 
 static struct {
     const uint8_t *at, *end;
     struct server *server;
     BMI_addr_t peer[FAKE_PEERS];
-    uint64_t handle[HANDLES]; /* that were answered */
+    uint64_t handle[HANDLES]; /* handles of answered requests */
     unsigned handles;
     bmi_msg_tag_t tag;
 } run;
@@ -38,7 +38,7 @@ static unsigned byte(void)
 
 /* ---- the folder ---- */
 
-/* All but the lock, which each server takes and leaves there. */
+/* Removes everything except the lock, which each server takes and leaves there. */
 static void empty_folder(void)
 {
     static const char *const stays[] = {".", "..", LOCK};
@@ -70,7 +70,7 @@ static void make_folder(void)
     atexit(remove_folder);
 }
 
-/* ---- what peers do ---- */
+/* ---- peers ---- */
 
 static void ask_bytes(unsigned peer)
 {
@@ -126,7 +126,7 @@ static void ask(unsigned peer)
         fake_unexpected(run.peer[peer], bytes, length, ++run.tag);
 }
 
-/* A reply that goes out is read by its peer. */
+/* Records the handle in a reply. */
 static void learn(const struct fake_op *op)
 {
     struct iod_reply reply;
@@ -148,7 +148,7 @@ static void finish_one(void)
     if (how < 20) {
         fake_finish(op, -BMI_ECONNRESET, 0);
     } else if (op->size == 0 && !op->send) {
-        return; /* it watches the connection: nothing ever comes */
+        return; /* watches the connection: never completes */
     } else if (op->send) {
         learn(op);
         fake_finish(op, 0, op->size);

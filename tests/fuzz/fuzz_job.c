@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Any bytes as what bmi-perf's client asks of its server, and as what the server reports. */
+/* Any bytes as a request of bmi-perf's client, and as a report of its server. */
 #include "fuzz.h"
 #include "bench/job.h"
 
@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         unsigned pieces = job_pieces(&job);
         uint64_t first = job_piece_size(&job, 0), last = job_piece_size(&job, pieces - 1);
 
-        /* what the server takes as given: pieces make the message, and all of it fits */
+        /* the server relies on this: pieces make up the message, and all of it fits */
         FUZZ_CHECK(job.size <= JOB_MAX_SIZE && job.window >= 1 && job.count >= 1);
         FUZZ_CHECK(job_memory(&job) <= JOB_MAX_MEMORY);
         FUZZ_CHECK(job_memory(&job) >=

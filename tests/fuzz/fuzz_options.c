@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Any option string: values stay in range, a refusal says why. */
+/* Any option string: values stay in range, and a refusal has a reason. */
 #include "fuzz.h"
 #include "base/options.h"
 
-#define ALL_EACH 16 /* all options are looked at when the input's size is a multiple of this */
+#define ALL_EACH 16 /* all options are checked if the input's size is a multiple of this */
 
 static const struct rme_option_row *row_of(const char *name, size_t length)
 {
@@ -26,7 +26,7 @@ static void check(const struct rme_options *options, const struct rme_option_row
     }
 }
 
-/* What the text names; what it does not name keeps its preset. */
+/* Checks the options named in the text; the others keep their presets. */
 static void check_named(const struct rme_options *options, const char *text)
 {
     while (*text != '\0') {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A whole engine against a peer that says anything at any time.  The input is a list of steps:
- * what the host does (post, cancel, free an address, fetch no unexpected messages), what the
- * device does (finish a transfer, run out of buffers), what the system does (have no memory),
- * how time passes, and what peers do (connect, send messages that make sense, almost make
- * sense, or make none, write into open memory, go away).
+ * A whole engine against a peer that sends anything at any time. The input is a list of steps:
+ * actions of the host (post, cancel, free an address, leave unexpected messages), of the device
+ * (complete a transfer, run out of buffers), of the system (out of memory), the passing of
+ * time, and actions of peers (connect, send valid, nearly valid or invalid messages, write into
+ * open memory, disconnect).
  *
  * Checked: every operation ends exactly once; memory of an operation is freed as soon as it has
- * ended, so a sanitizer sees who still touches it; after all links are cut nothing is left.
- * Each input has an engine of its own (over a device with memory windows, if its length is
- * odd), and what that finds out of the machine is always the same.
+ * ended, so that a sanitizer detects later access; after all links are cut nothing is left.
+ * Each input has its own engine (over a device with memory windows if its length is odd), whose
+ * measurements are always the same.
  */
 #include <errno.h>
 #include <time.h>
@@ -22,17 +22,17 @@
 #define OPS       32
 #define ADDRESSES 8
 #define PATIENCE  2000
-/* less than the option allows: a message has many, and short inputs get to every bound */
+/* below the option's minimum: messages then have many fragments, and short inputs reach the
+ * limits */
 #define UNIT    32768
 #define RTS_MAX 24
-/* of the device, for inputs of odd length; few, so that there are none left at times */
+/* of the device, for inputs of odd length; few, so that they run out */
 #define WINDOWS 6
 #define BEGIN   UINT64_C(1000000000000) /* ns */
-#define TICK    1000                    /* ns between two looks at the clock */
+#define TICK    1000                    /* ns per clock reading */
 #define WINDOW  4608
 #define ZONE_FROM                                                                              \
-    0x80 /* from this address byte on: registered memory, whose receives invite                \
-          */
+    0x80 /* from this address byte on: registered memory, whose receives send INVITE */
 
 struct input {
     const uint8_t *at;
@@ -53,9 +53,9 @@ static struct rme_addr *addr_at[ADDRESSES];
 static unsigned live;
 static uint64_t now;   /* ns */
 static bool lazy;      /* the host fetches no unexpected messages */
-static unsigned fails; /* which of the engine's next allocations fails; 0: none */
+static unsigned fails; /* number of the engine's next allocation that fails; 0: none */
 
-/* Linked in place of malloc, for the engine: what plays the rest uses calloc. */
+/* Replaces malloc for the engine; the other code uses calloc. */
 void *__real_malloc(size_t size);
 void *__wrap_malloc(size_t size);
 void *__wrap_malloc(size_t size)
@@ -63,8 +63,8 @@ void *__wrap_malloc(size_t size)
     return fails != 0 && --fails == 0 ? NULL : __real_malloc(size);
 }
 
-/* The machine: a clock that is ours, nothing to measure, and no chance. */
-__typeof__(rme_costs_measure) __wrap_rme_costs_measure; /* of the same type, whatever that is */
+/* The machine: a controlled clock, no measurements, no randomness. */
+__typeof__(rme_costs_measure) __wrap_rme_costs_measure; /* of the same type */
 void __wrap_rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
                               bool measure, struct rme_costs *out)
 {
@@ -163,8 +163,8 @@ static void keep_address(struct rme_addr *addr)
     rme_addr_free(addr);
 }
 
-/* Progress until nothing more happens. The engine may sleep for `idle_ms` first: then it looks
- * at the clock, which it seldom does while it is asked again and again. */
+/* Polls until no event is left. The engine may sleep for `idle_ms` first: then it reads the
+ * clock, which it seldom does during repeated polls. */
 static void run_for(int idle_ms)
 {
     struct rme_done done[4];
@@ -214,7 +214,7 @@ static void post(struct input *in)
     struct rme_addr **addr = &addr_at[where % ADDRESSES];
     struct rme_list list;
     struct op *op = op_at;
-    uint32_t size = take_size(in) % (1 << 18); /* larger ones have a mapping each */
+    uint32_t size = take_size(in) % (1 << 18); /* larger blocks have a mapping each */
     int32_t tag = (int32_t)take(in) % 4;
     int ret, pieces = 1 + (int)(take(in) % 3);
     int64_t actual;
@@ -289,15 +289,14 @@ static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
     return RME_HELLO_SIZE;
 }
 
-/* A message put together from the names that the engine has used, and sizes that could be
- * right. */
+/* Makes a message from handles that the engine has used, and plausible sizes. */
 static void say(struct input *in)
 {
     unsigned link = take(in), how = take(in);
     struct rme_wire_message m = {.type = (uint8_t)(1 + take(in) % 18),
                                  .flags = (uint8_t)(how & 0x9f),
                                  .credits = (uint16_t)(how & 0x10 ? take(in) : 1)};
-    static uint8_t buffer[8192]; /* zero behind the head, whatever was said */
+    static uint8_t buffer[8192]; /* zero behind the head, for any length */
     size_t length, head, payload = 0;
 
     m.tag = (int32_t)take(in) % 4;
@@ -345,7 +344,7 @@ static void say_raw(struct input *in)
     in->left -= length;
 }
 
-/* A message in memory that was lent, or almost one, and some of its payload. */
+/* Makes a message in the eager ring, or nearly one, and some of its payload. */
 static void write_lent(struct input *in)
 {
     unsigned link = take(in), how = take(in);
@@ -432,7 +431,7 @@ static void step(struct input *in)
         run();
         fails = 0;
         break;
-    case 22: /* nothing happens, for up to half a minute */
+    case 22: /* idle for up to half a minute */
         now += UINT64_C(1000000) << take(in) % 16;
         run_for(1);
         break;
@@ -446,7 +445,7 @@ static void step(struct input *in)
     }
 }
 
-/* Nothing of this input may be left. */
+/* Frees everything of this input. */
 static void clean_up(void)
 {
     script.no_regs = false;
@@ -459,12 +458,11 @@ static void clean_up(void)
         uint8_t hello[RME_HELLO_MAX] = {0};
 
         for (unsigned link = 0; link < SCRIPT_LINKS; link++)
-            script_up(link, hello,
-                      sizeof(hello)); /* whoever was accepted; then it can go down */
+            script_up(link, hello, sizeof(hello)); /* accepted links; then they can go down */
         script_cut();
         run();
         for (unsigned k = 0; k < ADDRESSES; k++)
-            free_address(k); /* of unexpected messages that came late */
+            free_address(k); /* of late unexpected messages */
     }
     for (unsigned i = 0; i < ADDRESSES; i++)
         free_address(i);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * bmi-perf's whole server against clients that ask for anything at any time.  BMI is played
- * here: the input says which messages come in, which operations end and how, which posts fail
- * or are complete at once, and who dies.
+ * bmi-perf's whole server against clients that send any request at any time. BMI is simulated:
+ * the input decides which messages arrive, which operations end and how, which posts fail or
+ * complete at once, and which clients die.
  *
- * Checked: each operation that is still under way belongs to a session that lives (a sanitizer
- * sees it when it ends), what all clients together make the server hold is within its limit,
- * and nothing is left in the end.
+ * Checked: each operation in progress belongs to a live session (a sanitizer checks when it
+ * ends), memory used for all clients is within the limit, and finally nothing is left.
  */
 #include <signal.h>
 #include <sys/prctl.h>
@@ -21,7 +20,7 @@
 
 #define ADDRESSES 4
 #define OPS       512
-#define WORD      64 /* operations in a word of the set of those that are used */
+#define WORD      64 /* bits in a word of the bitmap of used operations */
 #define MEMORY    ((uint64_t)1 << 18)
 
 static struct {
@@ -40,7 +39,7 @@ static struct {
     bmi_op_id_t posts;
     int references[ADDRESSES + 1];
     uint64_t lent;          /* bytes of BMI_memalloc */
-    unsigned fail, at_once; /* so many of the next posts */
+    unsigned fail, at_once; /* numbers of next posts */
     bool running;
     uint64_t trace;
 } play;
@@ -53,7 +52,7 @@ static unsigned take(void)
     return *play.at++;
 }
 
-/* ---- BMI, as the server sees it ---- */
+/* ---- BMI for the server ---- */
 
 int BMI_initialize(const char *methods, const char *listen_addr, int flags, char *options)
 {
@@ -84,7 +83,7 @@ static bool is_used(unsigned i)
     return play.used[i / WORD] >> i % WORD & 1;
 }
 
-/* The first operation from `from` on that is used, or is not; OPS: there is none. */
+/* Returns the first used, or unused, operation from `from` on; OPS: none. */
 static unsigned next_op(unsigned from, bool used)
 {
     for (unsigned w = from / WORD; w < OPS / WORD; w++) {
@@ -131,7 +130,7 @@ static int post(bmi_op_id_t *id, BMI_addr_t peer, bmi_size_t size, bmi_size_t *a
     return 0;
 }
 
-/* All of the memory is there. */
+/* Accesses all of the memory. */
 static void touch(const void *memory, bmi_size_t size, bool write)
 {
     volatile uint8_t *at = (volatile uint8_t *)(uintptr_t)memory;
@@ -192,8 +191,7 @@ int BMI_post_recv_list(bmi_op_id_t *id, BMI_addr_t src, void *const *buffer,
     return post(id, src, total, actual, user);
 }
 
-/* A cancelled operation is still to be reported; one that is being reported may be cancelled.
- */
+/* A cancelled operation is still reported; one that is being reported may be cancelled. */
 int BMI_cancel(bmi_op_id_t id, bmi_context_id context)
 {
     unsigned i = (unsigned)(id % OPS);
@@ -243,7 +241,7 @@ int BMI_unexpected_free(BMI_addr_t addr, void *buffer)
     return 0;
 }
 
-/* ---- What the input makes of it ---- */
+/* ---- Events from the input ---- */
 
 static void unexpected(struct BMI_unexpected_info *info, bmi_msg_tag_t tag, const void *data,
                        size_t size)
@@ -256,7 +254,7 @@ static void unexpected(struct BMI_unexpected_info *info, bmi_msg_tag_t tag, cons
     info->buffer = fuzz_copy(data, size, 0);
 }
 
-/* A job that can be done, or nearly. */
+/* Makes a job that is valid, or nearly. */
 static void ask(struct BMI_unexpected_info *info)
 {
     static const uint32_t sizes[] = {0, 1, 64, 4096, 8192, 32768};
@@ -318,7 +316,7 @@ int BMI_testunexpected(int room, int *count, struct BMI_unexpected_info *info, i
     case 5:
         play.at_once = take() % 16;
         break;
-    case 6: /* somebody dies */
+    case 6: /* a client dies */
         size = 1 + take() % ADDRESSES;
         for (unsigned i = 0; i < OPS; i++)
             play.op[i].dead |= play.op[i].peer == size;
@@ -354,7 +352,7 @@ int BMI_testcontext(int room, bmi_op_id_t *id, int *count, bmi_error_code_t *err
     return *count > 0;
 }
 
-/* ---- What else the server asks for ---- */
+/* ---- Other functions that the server uses ---- */
 
 size_t inspect_counters(BMI_addr_t addr, bool stages, char *text, size_t size)
 {
@@ -403,8 +401,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (!quiet) {
         quiet =
-            freopen("/dev/null", "w", stdout) != NULL; /* it says that it listens, each time */
-        /* a huge page takes long to clear; the kernel may have none, too */
+            /* for the server's message on each start */
+            freopen("/dev/null", "w", stdout) != NULL;
+        /* clearing a huge page takes long, and the kernel may have none */
         prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
     }
     memset(&play, 0, sizeof(play));

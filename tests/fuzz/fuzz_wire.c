@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Any bytes as a message of a peer: what is accepted stays inside its bytes, and says the same
- * when encoded anew. */
+/* Any bytes as a message of a peer: accepted ones stay inside their bytes, and encode to the
+ * same bytes. */
 #include <errno.h>
 
 #include "fuzz.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Stands in for libFuzzer where there is none: runs the target for each file named, or found in
- * a folder named.  A target that has a trace runs them once more, from the last to the first:
- * what an input does must not depend on those before it.
+ * Replaces libFuzzer where it is missing: runs the target for each file named, or in a folder
+ * named. A target with a trace runs them once more, from the last to the first: an input's
+ * effect must not depend on earlier inputs.
  */
 #include <dirent.h>
 #include "config.h"

@@ -16,7 +16,7 @@
 struct dma {
     E4_DMA64 d;
     unsigned vp;
-    bool remote; /* a peer runs it */
+    bool remote; /* executed by a peer */
 };
 
 struct bmi_elan4_inbox {
@@ -28,7 +28,7 @@ struct bmi_elan4_inbox {
 
 static struct dma dmas[DMAS];
 static unsigned ndma, lent;
-static void *place[PLACES]; /* memory of both kinds */
+static void *place[PLACES]; /* main memory and SDRAM */
 static unsigned nplace;
 static struct bmi_elan4_inbox box;
 static uint64_t owner, sum, cookie;
@@ -102,7 +102,7 @@ void elan4_freeElan(ELAN4_ALLOC *alloc, void *p)
     give(p);
 }
 
-/* An address of the interface is one of the processor. */
+/* Addresses of the interface equal those of the processor. */
 E4_Addr elan4_main2elan(ELAN4_CTX *ctx, const volatile void *p)
 {
     (void)ctx;
@@ -174,10 +174,10 @@ void elan_script_land(unsigned i)
         const uint8_t *bytes = (const uint8_t *)(uintptr_t)d.d.dma_srcAddr;
 
         FUZZ_CHECK(size <= BMI_ELAN4_SLOT);
-        for (size_t k = 0; k < size; k++) /* all of it is there */
+        for (size_t k = 0; k < size; k++) /* checks that the memory is mapped */
             sum = sum * 31 + (k < 8 ? bytes[k] : bytes[k] & 0);
         if (d.d.dma_dstEvent == ELAN_OWN_QUEUE && !elan_script_packet(bytes, size)) {
-            dmas[ndma++] = d; /* it is tried again */
+            dmas[ndma++] = d; /* tried again */
             return;
         }
     }
@@ -227,7 +227,7 @@ void elan4_write_dword_cmd(E4_CmdQ *q, E4_Addr at, E4_uint64 value)
     *(uint64_t *)(uintptr_t)at = value;
 }
 
-/* No request is refused until its queue gives it up, so what a guard is for is not done. */
+/* Skips guarded commands: no request is refused before its queue gives it up. */
 void elan4_guard(E4_CmdQ *q, E4_uint64 command)
 {
     (void)q;
@@ -263,7 +263,7 @@ int elan4_pollevent_word(ELAN4_CTX *ctx, volatile E4_uint64 *word, long usecs)
     return *word != 0;
 }
 
-/* ---- Queues of commands, names ---- */
+/* ---- Command queues, names ---- */
 
 static void flush(E4_CmdQ *q)
 {
@@ -458,7 +458,7 @@ int bmi_elan4_log_owner(struct bmi_elan4_log *log, int at, struct bmi_elan4_owne
     return owner != 0;
 }
 
-/* Of capabilities, which no fabric of this network has. */
+/* Capabilities, which the fabric does not use here. */
 void elan_nullcap(ELAN_CAPABILITY *cap)
 {
     memset(cap, 0, sizeof(*cap));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * An Elan4 network interface that does what a script says: in place of nic.c, inbox.c, the log
- * and the library, below the fabric. Nothing happens by itself: a DMA ends when it is told to,
- * in any order, or never; a packet is in the queue when it is put there.
+ * An Elan4 network interface driven by a script, below the fabric: replaces nic.c, inbox.c, the
+ * log and the library. Nothing happens by itself: DMAs complete when told to, in any order, or
+ * never; packets arrive when the script puts them into the queue.
  */
 #ifndef FUZZ_SCRIPT_ELAN_H
 #define FUZZ_SCRIPT_ELAN_H
@@ -16,21 +16,22 @@
 #define ELAN_OWN_QUEUE      0x40000u
 #define ELAN_OWN_GENERATION 1000u
 
-/* The machine is as new. */
+/* Resets the interface. */
 void elan_script_begin(void);
-/* Puts bytes into the next slot; false: the queue is full. */
+/* Puts bytes into the next slot; returns false if the queue is full. */
 bool elan_script_packet(const void *bytes, size_t length);
-/* DMAs that are under way; ends the i-th of them: it is done, or refused without a word. */
+/* Number of DMAs in flight; completes the i-th of them, or refuses it silently. */
 unsigned elan_script_dmas(void);
 void elan_script_land(unsigned i);
 void elan_script_refuse(unsigned i);
-/* A trap of ours. */
+/* Raises a trap of this process. */
 void elan_script_trap(unsigned kind, uint64_t at);
-/* What the log says of every context: the generation of its owner, 0: nobody. */
+/* Sets the generation that the log has for the owner of every context; 0: none. */
 void elan_script_owner(uint64_t generation);
-/* What the library and the nic have lent and not had back; all but main memory and SDRAM. */
+/* Returns the number of objects that the library and the nic have allocated, without main
+ * memory and SDRAM. */
 unsigned elan_script_lent(void);
-/* The sum of all that was sent. */
+/* Returns a checksum of all sent packets. */
 uint64_t elan_script_sum(void);
 
 #endif

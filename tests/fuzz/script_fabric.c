@@ -8,12 +8,12 @@
 
 #define RX_SIZE 4096
 #define REGS    4096
-#define OPEN    64 /* segments of which peers were told, the most recent ones */
+#define OPEN    64 /* most recent segments that peers know */
 
 struct pending {
     TAILQ_ENTRY(pending) entry;
     struct rme_event event;
-    uint32_t closed; /* windows that are free from then on */
+    uint32_t closed; /* windows that are free after it */
     size_t size;
     unsigned char data[]; /* hello or message */
 };
@@ -29,7 +29,7 @@ struct rme_link {
     bool wants_room;
     uint32_t promised; /* receive buffers */
     uint32_t open;     /* windows */
-    /* what its peer was lent last; the length is 0: nothing */
+    /* its peer's eager ring; length 0: none */
     struct rme_wire_segment lent;
     uint32_t lent_name;
     void *owner;
@@ -49,7 +49,7 @@ static struct rme_fabric *fabric;
 static struct rme_link *link_at[SCRIPT_LINKS];
 static struct rme_mr *mr_at[REGS];
 static unsigned access_at[REGS];
-static struct rme_xfer *xfers; /* under way, linked by fabric.next */
+static struct rme_xfer *xfers; /* in flight, linked by fabric.next */
 static struct rme_wire_segment open_at[OPEN];
 static unsigned opened;
 static uint64_t next_key;
@@ -72,9 +72,9 @@ static void note(uint64_t what)
 #endif
 
 /*
- * The device reads memory, or writes `value` into all of it.  Who has a map of the memory that
- * may be touched asks that, and touches the two ends and what may not be: this is the most of
- * what an input costs.
+ * Accesses memory like the device: reads it, or writes `value` into all of it. With a
+ * sanitizer's map of the valid memory it checks that, and accesses only both ends and invalid
+ * places, because this is the largest cost of an input.
  */
 static void touch(void *base, size_t length, bool write, int value)
 {
@@ -83,7 +83,7 @@ static void touch(void *base, size_t length, bool write, int value)
     unsigned char sum = 0;
 
     if (poisoned != NULL)
-        sum ^= *(volatile unsigned char *)poisoned; /* the sanitizer says whose it was */
+        sum ^= *(volatile unsigned char *)poisoned; /* the sanitizer reports its owner */
     if (write) {
         memset(at, value, part);
         memset(at + length - part, value, part);
@@ -94,7 +94,7 @@ static void touch(void *base, size_t length, bool write, int value)
     __asm__ volatile("" : : "r"(sum));
 }
 
-/* The registration with this key, if it still covers the range. */
+/* Returns the registration with this key, if it still covers the range. */
 static const struct rme_mr *live_mr(uint64_t key, uint64_t start, uint64_t length)
 {
     const struct rme_mr *mr = mr_at[key % REGS];
@@ -105,8 +105,8 @@ static const struct rme_mr *live_mr(uint64_t key, uint64_t start, uint64_t lengt
                : NULL;
 }
 
-/* A slab of a zone stays registered: what was open in it may be free by now, and an honest peer
- * knows. */
+/* Returns whether the registration is a zone's slab. It stays registered after its open blocks
+ * are freed; a correct peer does not access them then. */
 static bool is_zone(const struct rme_mr *mr)
 {
     return mr->base % RME_SLAB_SMALLEST == 0 && mr->length % RME_SLAB_SMALLEST == 0;
@@ -161,7 +161,7 @@ static void link_gone(struct rme_link *link)
     free(link);
 }
 
-/* Transfers of a link that ends are gone without an event of their own. */
+/* Drops the transfers of an ending link, without events. */
 static void drop_xfers(struct rme_link *link)
 {
     struct rme_xfer **at = &xfers;
@@ -176,7 +176,7 @@ static void drop_xfers(struct rme_link *link)
     }
 }
 
-/* After LINK_DOWN nothing of the link may come: what is queued for it goes. */
+/* Ends a link and drops its queued events: none may follow LINK_DOWN. */
 static void end_link(struct rme_link *link, int error, const void *data, size_t size)
 {
     struct pending *p, *next;
@@ -509,7 +509,7 @@ static void tx_put(struct rme_link *link, void *tx)
     free(tx);
 }
 
-/* Reads what the engine says, as its peer would, and keeps the names of operations. */
+/* Decodes the engine's message, like its peer, and records the handles of operations. */
 static void listen_to(struct rme_link *link, const void *tx, size_t length)
 {
     char *exact = fuzz_copy(tx, length, 0);
@@ -548,7 +548,7 @@ static void tx_send(struct rme_link *link, void *tx, size_t length)
     tx_put(link, tx);
 }
 
-/* The device may touch all local memory of a transfer. */
+/* Accesses all local memory of a transfer. */
 static void touch_all(const struct rme_xfer *x)
 {
     for (uint32_t i = 0; i < x->npiece; i++) {
@@ -575,7 +575,7 @@ static void start_xfer(struct rme_link *link, struct rme_xfer *x)
     script.quieted += x->quiet;
     script.segments = x->npiece != 0 ? x->piece[0].nseg : 0;
     if (link->stage == ENDED)
-        return; /* gone with its link */
+        return; /* ended with its link */
     x->fabric.mark = (uintptr_t)link;
     x->fabric.next = xfers;
     xfers = x;
@@ -596,7 +596,7 @@ static int expose(struct rme_link *link, struct rme_range *range, uint32_t n, un
     for (uint32_t i = 0; i < n; i++)
         range[i].key = range[i].rkey;
     if (link->stage == ENDED)
-        return 0; /* and the engine does not know yet */
+        return 0; /* not reported to the engine yet */
     link->open += n;
     script.open += n;
     return 0;
@@ -608,7 +608,7 @@ static void unexpose(struct rme_link *link, struct rme_range *range, uint32_t n,
 
     (void)range;
     if (link->stage == ENDED)
-        return; /* all of it is closed */
+        return; /* everything is closed */
     FUZZ_CHECK(link->stage == UP && n <= link->open);
     p = queue_event(RME_EV_CLOSED, link, NULL, 0);
     p->event.closed = owner;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A fabric without a network: what a peer does is called for by the test, one step at a time.
- * It checks that the engine keeps the rules of fabric.h, and touches all memory that a device
- * could touch, so that a sanitizer sees memory that was freed while it was exposed or under
- * transfer.
+ * A fabric without a network: the test calls each step of a peer. It checks that the engine
+ * follows fabric.h, and accesses all memory that a device could access, so that a sanitizer
+ * detects memory freed while it is open to a peer or in a transfer.
  */
 #ifndef SCRIPT_FABRIC_H
 #define SCRIPT_FABRIC_H
@@ -16,38 +15,41 @@
 
 extern const struct rme_fabric_ops script_ops;
 
-/* The state of the one open fabric; the test reads it and calls the steps below. */
+/* State of the one open fabric; the test reads it and calls the steps below. */
 struct script {
-    unsigned links, regs, xfers, held_rx, held_tx; /* what exists now */
-    uint32_t handle[SCRIPT_HANDLES]; /* names of operations that the engine told its peer, most
-                                        recent last */
+    unsigned links, regs, xfers, held_rx, held_tx; /* current numbers */
+    /* handles of operations that the engine sent, most recent last */
+    uint32_t handle[SCRIPT_HANDLES];
     unsigned handles;
-    unsigned credit_messages; /* CREDIT said so far */
+    unsigned credit_messages; /* CREDIT messages sent so far */
     uint32_t spent;           /* messages and immediates of the engine so far */
-    uint32_t quieted;         /* transfers so far that were quiet */
+    uint32_t quieted;         /* unsignalled transfers so far */
     uint32_t segments;        /* of the last transfer's first piece */
-    unsigned asked[2];        /* links that the engine asked for: at the first part of an
-                                 address, at others */
-    uint32_t promised;        /* receive buffers of all links now */
-    uint32_t windows;         /* that the device has; set before the engine is opened */
-    uint32_t open;            /* of those, so many are open now */
-    uint32_t max_sge;         /* its local segments; 0: 4; set before the engine is opened */
-    bool reports_apart;       /* what caps say of it; set before the engine is opened */
-    bool quiet;               /* likewise: completions may come late, as the test likes */
-    bool on_demand;           /* likewise */
-    bool keeps_rx;            /* likewise; then links do not share receive buffers */
-    bool own_rx;              /* likewise, of links that are not kept; see spare_rx */
-    uint32_t spare_rx;        /* of those, promised no more and not used since */
-    uint32_t most_rx;         /* that one link can promise; 0: any number */
-    bool no_tx;               /* send buffers are out */
-    bool no_regs;             /* registrations are refused */
-    /* of all that the engine did, see fuzz.h; addresses and registrations are not in it */
+    /* connection requests of the engine: to the first part of an address, to others */
+    unsigned asked[2];
+    uint32_t promised;  /* advertised receive buffers of all links */
+    uint32_t windows;   /* windows of the device; set before the engine is opened */
+    uint32_t open;      /* open ones */
+    uint32_t max_sge;   /* of its local segments; 0: 4; set before the engine is opened */
+    bool reports_apart; /* in caps; set before the engine is opened */
+    /* likewise; unsignalled transfers: the test decides when they complete */
+    bool quiet;
+    bool on_demand;    /* likewise */
+    bool keeps_rx;     /* likewise; links do not share receive buffers then */
+    bool own_rx;       /* likewise, of links that are not kept; see spare_rx */
+    uint32_t spare_rx; /* of those: withdrawn and not used since */
+    uint32_t most_rx;  /* most that one link can advertise; 0: any number */
+    bool no_tx;        /* no send buffers */
+    bool no_regs;      /* registrations fail */
+    /* hash of the engine's actions, see fuzz.h; without addresses and registrations */
     uint64_t trace;
-    /* NULL, or called for each message of the engine, before each registration and
-     * deregistration, when it sleeps, and when it wakes who sleeps; all but the first hold no
-     * lock */
+    /*
+     * NULL, or called for each message of the engine, before each registration and
+     * deregistration, when it sleeps, and when it wakes a sleeper; without a lock except for
+     * the first
+     */
     void (*heard)(const struct rme_wire_message *message);
-    void (*connecting)(void); /* while a link is asked for, under the lock */
+    void (*connecting)(void); /* during a connection request, under the lock */
     void (*registering)(void);
     void (*deregistering)(void);
     void (*sleeping)(void);
@@ -56,32 +58,32 @@ struct script {
 
 extern struct script script;
 
-/* Each step becomes an event of a later poll().  Those that do not fit the link's state do
- * nothing. */
-void script_request(const void *hello, size_t length);           /* a peer wants a link */
-void script_up(unsigned link, const void *hello, size_t length); /* a link under way is made */
+/* Each step becomes an event of a later poll(). A step that does not match the link's state
+ * does nothing. */
+void script_request(const void *hello, size_t length); /* a peer requests a link */
+/* a link in progress comes up */
+void script_up(unsigned link, const void *hello, size_t length);
 void script_message(unsigned link, const void *data, size_t length);
 void script_early_message(unsigned link, const void *data,
                           size_t length); /* the same before the link is up */
 void script_imm(unsigned link, uint32_t imm);
-/* A peer writes into the memory that it was lent last, at a place as an immediate names it, and
- * says so.  Where none is lent that ends the link, as on a device. */
+/* A peer writes into its eager ring, at a place given as by an immediate, and notifies. Without
+ * a ring this ends the link, like on a device. */
 void script_lent(unsigned link, unsigned at, const void *data, size_t length);
 void script_down(unsigned link, int error);
-void script_unanswered(int error); /* a request is over that the engine has not answered yet */
-/* nobody takes our request: -EACCES and what its engine says, or -EBUSY, -ECONNREFUSED and
- * nothing */
+void script_unanswered(int error); /* ends a request that the engine has not answered yet */
+/* rejects our request: -EACCES with the peer's data, or -EBUSY, -ECONNREFUSED without */
 void script_refuse(unsigned link, int error, const void *data, size_t length);
-void script_finish(unsigned which); /* one of the transfers under way is complete */
-void script_tx_room(void);          /* send buffers are there again */
+void script_finish(unsigned which); /* one of the transfers in flight completes */
+void script_tx_room(void);          /* send buffers are available again */
 void script_scribble(
     unsigned which,
     unsigned value); /* a peer writes into memory that is open to it, or reads it */
 
-/* All links go down, all transfers are dropped with them. */
+/* Takes all links down and drops their transfers. */
 void script_cut(void);
 
-/* No event waits to be polled. */
+/* Returns whether no event is queued. */
 bool script_is_quiet(void);
 
 #endif

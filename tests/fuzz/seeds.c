@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Writes the seed corpus: real strings and real messages, made by the encoders.  Run it in the
- * source tree after a change of a format:  make tests/fuzz/seeds && tests/fuzz/seeds
+ * Writes the seed corpus: real strings and messages, made by the encoders. Run it in the source
+ * tree after a change of a format: make tests/fuzz/seeds && tests/fuzz/seeds
  * ../tests/fuzz/corpus
  */
 #include "config.h"
@@ -220,7 +220,7 @@ static void replies(void)
     put("iod_reply", "not-found", out, (size_t)iod_reply_encode(&base, out, sizeof(out)));
 }
 
-/* A head is what the store puts before an object. */
+/* Writes heads as the store puts them before an object. */
 static void heads(void)
 {
     struct object_meta meta = {
@@ -237,8 +237,8 @@ static void heads(void)
     put("iod_head", "head", out, sizeof(out));
 }
 
-/* In the steps of fuzz_iod_server.c: an upload, its data, a copy out of it, a peer that
- * leaves. */
+/* Steps of fuzz_iod_server.c: an upload, its data, a copy out of it, a peer that
+ * disconnects. */
 #define IOD_ASK(op, handle, upload, version, size, index, count, length)                       \
     1, 0, (op)-1, handle, upload, version, 0, size, 0, (count)-1, index, 0, 1, 7, 0, 0,        \
         length, 0
@@ -323,12 +323,11 @@ static void jobs(void)
     put("job", "report", wire, REPORT_WIRE_SIZE);
 }
 
-/* ---- what happens to bmi-perf's server, in the steps of fuzz_perf.c: an event, then what ends
- * ---- */
+/* ---- bmi-perf's server, in the steps of fuzz_perf.c: an event, then its ends ---- */
 
 #define ENDS(how) 0, 0, how
 #define GOOD      15
-#define SHORT     255 - 16 + 7 /* half of the bytes came */
+#define SHORT     255 - 16 + 7 /* half of the bytes arrive */
 #define BROKEN    255
 #define ASK(test, direction, memory, size, warm, window)                                       \
     1, test, direction, memory, 1, size, 1, warm, 3, window, 0, 0, 0, 0, 0, ENDS(GOOD)
@@ -403,7 +402,7 @@ static void inbox(void)
     put("inbox", "life", life, sizeof(life));
     put("inbox", "refusal", refusal, sizeof(refusal));
     put("inbox", "asked", asked, sizeof(asked));
-    /* each kind of message, with an event of another kind of object in it */
+    /* each kind of message, with an event of another kind of object */
     for (unsigned kind = 1; kind <= 8; kind++) {
         unsigned char m[27] = {RAW, (unsigned char)kind, kind == 7 ? 32 + 7 : 7};
         m[7] = kind % 2 ? 0 : 10; /* an error of a CQ, a limit of an SRQ */
@@ -412,7 +411,7 @@ static void inbox(void)
     }
     put("inbox", "events", script, (size_t)(at - script));
     /* each message of the connection manager, for the active side of a connection, and of a
-     * question */
+     * datagram request */
     for (unsigned ud = 0; ud < 2; ud++) {
         at = script;
         *at++ = ud ? CONNECT_UD : CONNECT;

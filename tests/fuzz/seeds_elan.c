@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Seeds of Elan4: packets of each kind, cards of friends and strangers, logs whole and broken.
- */
+/* Seeds of Elan4: packets of each kind, valid and foreign connection information, intact and
+ * damaged logs. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -75,7 +75,8 @@ static void desks(void)
     desk("answer-no", 1, &c, BMI_ELAN4_CARD_BYTES);
 }
 
-/* A record of a log as context_log.c writes them on such a machine; `wrong` is in its sum. */
+/* Writes a record of a log like context_log.c on such a machine; `wrong` changes its
+ * checksum. */
 static void record(uint8_t *log, int context, uint64_t generation, uint64_t wrong)
 {
     const uint64_t magic = UINT64_C(0x31676f6c34656d62), pid = 4711, uid = 1000;
@@ -94,7 +95,7 @@ static void logs(void)
     put("elan_log", "zeros", log, sizeof(log));
     record(log, 2, 1700000000000000, 0);
     record(log, 3, UINT64_MAX, 0);        /* far ahead of any clock */
-    record(log, 4, 1700000000000000, 64); /* not whole */
+    record(log, 4, 1700000000000000, 64); /* checksum wrong */
     record(log, 5, UINT64_C(1) << 63, 0);
     put("elan_log", "whole", log, sizeof(log));
     put("elan_log", "cut", log, 3 * 64 + 20);
@@ -105,7 +106,7 @@ static void logs(void)
 #define LOOK  5, 0
 #define LAND  8, 0
 #define LATER 14, 30
-/* packets of the first link: its kind, its turn; what a card has wrong; bytes, arg */
+/* packets of the first link: kind, order; error in the connection information; bytes, arg */
 #define HELLO        0, 0, ELAN_HELLO, 1, 0, 10, 7
 #define ACCEPT       0, 0, ELAN_ACCEPT, 0, 0, 10, 7
 #define MESSAGE(n)   0, 0, ELAN_MESSAGE, 0, n, 0, LOOK
@@ -130,7 +131,7 @@ static void links(void)
          LAND, LOOK);
     LINK("calls", 4, 1, LAND, ACCEPT, LOOK, 10, 0, 20, LAND, LOOK, 10, 0, 240, LAND, LOOK, 12,
          0, LOOK, LAND, OTHER(ELAN_BYE, 0), LOOK);
-    /* an answer, and an immediate behind it, in one look; found by fuzzing */
+    /* an answer, and an immediate behind it, in one poll; found by fuzzing */
     LINK("answer-and-message", 0x40, 0, 0, 0, 1, 0, 0x0a, 7, 5, 0, 0xff, 0xff, 0xff, 0xff, 0xff,
          0xff, 0xff, 0xff, 0xff, 0, 1, 0, 0x0a, 7, 5, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
          0xff, 0xff, 0xff, 0x11, 0, 0, 0, 5, 0xf1, 0, 0, 5, 0, 0, 0, 6, 0, 0x0a, 7, 5, 0, 8, 0,

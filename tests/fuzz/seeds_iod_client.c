@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Inputs of fuzz_iod_client.c: what is done, then what servers do other than they should. */
+/* Inputs of fuzz_iod_client.c: the task, then incorrect behaviour of servers. */
 #include <stdint.h>
 
 #include "seeds.h"
@@ -12,7 +12,7 @@ enum { GOES_ON = 1, ALLOW = 2, SYNC = 4, PIECES = 8 };
     task, servers, flags, buffers, size, strip, which, 0
 #define STORED(size, parts) ((size) + 8 * ((parts)-1))
 
-/* Steps.  `op`: which of those that wait, in the order of posting. */
+/* Steps. `op`: index among the waiting operations, in posting order. */
 #define WELL(op)            1, op
 #define ALL_WELL            0
 #define DISK                6
@@ -27,7 +27,7 @@ enum { GOES_ON = 1, ALLOW = 2, SYNC = 4, PIECES = 8 };
 #define PASS(ms)            14, (ms) / 10
 #define TROUBLE             15
 
-/* Of CHANGE. */
+/* Arguments of CHANGE. */
 #define SAYS_OP(value)       0, value
 #define REFUSES(status)      1, status, 10, 'x'
 #define FLAGS(value)         2, value
@@ -132,8 +132,7 @@ static void other_copies(void)
         FLAGS(2));
 }
 
-/* Answers that are not due yet, and servers that are asked again while what they owe is still
- * out. */
+/* Premature answers, and requests to servers that still owe an answer. */
 static void at_odd_times(void)
 {
     PUT("refused-before-sent", TASK(OUT, 0, ALLOW, 1, 0, 6, STORED(5, 2)), ALL_WELL, CHANGE(0),

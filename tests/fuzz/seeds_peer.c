@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Seeds for a whole engine: lives of messages, in the steps of fuzz_peer.c. */
+/* Seeds for a whole engine: messages from post to end, in the steps of fuzz_peer.c. */
 #include "config.h"
 
 #include "fuzz.h"
@@ -19,36 +19,36 @@
 #define FINISH               16, 0, RUN
 #define CANCEL(op)           4, op, RUN
 #define DOWN                 15, 0, RUN
-/* link 0; flags; type; tag; to: the most recent name; from 1; total; offset; status; shape;
+/* link 0; flags; type; tag; to: the most recent handle; from 1; total; offset; status; shape;
  * load */
 #define SAY(flags, type, tag, total, offset, status, load)                                     \
     9, 0, flags, (type)-1, tag, 0, 0, total, offset, status, 0, load
-/* so many messages seen; one segment */
+/* `seen`: number of messages seen; one segment */
 #define INVITE(tag, seen, size)                                                                \
     9, 0, 0x40, RME_WIRE_INVITE - 1, tag, seen, 0, 0, 0, 0, size, 0, 0, 0, 0, 1, size
 #define IMM 14, 0, 0, 0, RUN
-/* the peer's send `from` is asked to be left by its own side, which knows no name of ours */
+/* CANCEL of the peer's send `from` by the peer, which knows no handle of ours */
 #define CANCEL_FROM(flags, tag, from)                                                          \
     9, 0, 0x48 | (flags), RME_WIRE_CANCEL - 1, tag, 0, 0, 0, 0, (from)-1, 0, 0, 0, 0, 0
-/* a description without memory, of the peer's send `from` */
+/* RTS without memory, of the peer's send `from` */
 #define RTS_FROM(flags, tag, from, size)                                                       \
     9, 0, flags, RME_WIRE_RTS - 1, tag, 0, (from)-1, size, 0, 0, 0, 0, 0
-/* for an operation that never was */
+/* for an operation that never existed */
 #define NAMED(type) 9, 0, 0x40, (type)-1, 1, 9, 9, 9, 9, 0, 0, 0, 0, 0, 0
-/* a message at a place of the memory that was lent to the peer; some byte of it is wrong */
+/* a message at a place of the peer's ring; the second with one wrong byte */
 #define LENT(at, tag, size)       23, 0, 0, at, tag, size, RUN
 #define LENT_WRONG(at, byte, was) 23, 0, 8, at, 1, B4096, byte, was, RUN
-/* the peer lends memory, asks for it, gives back what we lent it */
+/* the peer grants a ring, withdraws it, releases ours */
 #define GRANT(size)  SAY(0, RME_WIRE_GRANT, 0, 0, 0, 0, 0), 1, size, RUN
 #define WITHDRAW     SAY(0, RME_WIRE_WITHDRAW, 0, 0, 0, 0, 0), RUN
 #define RELEASE      SAY(0, RME_WIRE_RELEASE, 0, 0, 0, 0, 0), RUN
 #define F_UNEXPECTED 0x02
 #define LAZY(is)     20, is
-#define PASS(n)      22, n     /* 1 ms, doubled so many times */
+#define PASS(n)      22, n     /* 1 ms, doubled n times */
 #define NO_MEMORY(n) 21, (n)-1 /* the n-th allocation of a RUN fails */
-/* the host speaks to its peer, so that receives may invite */
+/* the host sends to its peer, so that receives may send INVITE */
 #define SPEAK UNEXP(B64, 2), UP
-/* indices of fuzz_peer's sizes */
+/* indices into fuzz_peer's sizes */
 #define B0    0
 #define B64   2
 #define B1000 3
@@ -62,7 +62,7 @@
 void lives(void)
 {
     static const uint8_t eager_send[] = {SEND(B1000, 1), RUN, UP, RUN};
-    /* nobody answers, then somebody does and says nothing more */
+    /* connecting times out, then succeeds with a silent peer */
     static const uint8_t patience[] = {SEND(B1000, 1), RUN,      PASS(13), PASS(0),
                                        SEND(B150K, 1), RUN,      UP,       RUN,
                                        CANCEL(0),      PASS(15), RUN};
@@ -88,7 +88,7 @@ void lives(void)
                                       FINISH,
                                       FINISH,
                                       FINISH};
-/* the answer comes before the transfer is complete: it waits */
+/* the answer comes before the transfer is complete: deferred */
 #define ANSWERED                                                                               \
     SEND(B16K, 1), RECV(B1000, 1), UP_EXACT, RUN, SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0), 1,      \
         B16K, RUN, SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN
@@ -364,7 +364,7 @@ void lives(void)
                                                 RUN,
                                                 CANCEL_FROM(0, 1, 1),
                                                 RUN};
-    static const uint8_t without_credits[] = {/* ours are used up: the answers wait */
+    static const uint8_t without_credits[] = {/* our credits are used up: the answers wait */
                                               6,
                                               0x20,
                                               RUN,
@@ -410,7 +410,7 @@ void lives(void)
     static const uint8_t fin_for_nothing[] = {REQUEST, NAMED(RME_WIRE_FIN), RUN};
     static const uint8_t imm_for_nothing[] = {REQUEST, 14, 0, 1, 9, 9, 9, 9, RUN};
     static const uint8_t refused_wrongly[] = {REQUEST, NAMED(RME_WIRE_REFUSED), RUN};
-    static const uint8_t two_cancel[] = {/* both sides ask at once */
+    static const uint8_t two_cancel[] = {/* both sides cancel at once */
                                          RECV(B150K, 1),
                                          UP,
                                          RUN,
@@ -571,10 +571,10 @@ void lives(void)
 #undef SEED_LIFE
 }
 
-/* Memory that is lent, by us and to us. */
+/* Seeds for eager rings, of ours and of the peer's. */
 void lent(void)
 {
-/* the second description that would have fitted is answered by memory */
+/* the second RTS that would fit into a ring is answered by GRANT */
 #define LENDS                                                                                  \
     RECV(B16K, 1), UNEXP(B64, 2), UP_FAST, RTS_FROM(0, 1, 1, B16K), RUN,                       \
         RTS_FROM(0, 1, 2, B16K), RUN
@@ -632,7 +632,7 @@ void lent(void)
 #undef SEED_LENT
 }
 
-/* A step that a peer says again and again, until it has said too much. */
+/* Writes a seed with a step that a peer repeats until it exceeds a limit. */
 static void again(const char *name, const uint8_t *first, size_t first_size,
                   const uint8_t *step, size_t size, unsigned times)
 {
@@ -649,7 +649,7 @@ static void again(const char *name, const uint8_t *first, size_t first_size,
 void too_much(void)
 {
     static const uint8_t first[] = {REQUEST, LAZY(1)};
-    static const uint8_t poor[] = {6, 0x20, RUN, 7, 0, 0x20, RUN}; /* gives us 4 credits */
+    static const uint8_t poor[] = {6, 0x20, RUN, 7, 0, 0x20, RUN}; /* grants us 4 credits */
     static const uint8_t eager[] = {SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), 4, RUN};
     static const uint8_t unexpected[] = {SAY(0, RME_WIRE_UNEXPECTED, 1, 0, 0, 0, 0), 4, RUN};
     static const uint8_t rts[] = {RTS_FROM(0, 1, 1, B150K), RUN};

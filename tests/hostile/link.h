@@ -42,7 +42,7 @@ struct link_plan {
     size_t hello_length;
     bool no_hello;    /* send no connection data */
     uint16_t credits; /* advertised to the peer; 0: 32 */
-    bool no_receives; /* post no receives, whatever `credits` */
+    bool no_receives; /* post no receives, for any value of `credits` */
     bool lean;        /* announce that one credit suffices, and count exactly */
     bool borrows;     /* accept an eager ring, and count exactly */
     bool deaf;        /* never process arrivals */

@@ -29,7 +29,7 @@ static void learn(struct visit *v, const struct rme_wire_message *m)
     v->op = m->from;
 }
 
-/* Waits for a message of the type and, if not negative, of the tag. */
+/* Waits for a message of the type; an EAGER message must also have the tag. */
 static bool await(struct visit *v, uint8_t type, int32_t tag)
 {
     while (link_receive(v->link, &arrival, WAIT_MS) == 1) {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * pair.c - a program as somebody else would write it over the installed libbmi: a server on any
- * free port, and a client of it in a second process, exchange one unexpected message.  Compiled
- * as C and as C++, with the API of new releases of OrangeFS and, with -DBMI_API=20900, of old
- * ones.
+ * pair.c - a user's program over the installed libbmi: a server on any free port, and a client
+ * in a second process, exchange one unexpected message. Compiled as C and as C++, with the API
+ * of new releases of OrangeFS and, with -DBMI_API=20900, of old ones.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +18,7 @@
 #define OPTIONS , NULL
 #endif
 
-static char heard[256]; /* the last line of the log */
+static char heard[256]; /* the last log line */
 
 static void keep_line(void *arg, char kind, const char *line)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * messages - sends 64-byte messages, for tests/instructions/run to count what they cost.
+ * messages - sends 64-byte messages, for tests/instructions/run to count their instructions.
  *
- *   messages [--fabric NAME] [--addr URI] [--what messages|requests]
- *            CONNECTIONS RECEIVES MESSAGES
+ *   messages [--fabric NAME] [--addr URI] [--what messages|requests] CONNECTIONS RECEIVES
+ *   MESSAGES
  *
- * One server, CONNECTIONS clients (of ENGINES engines at most) that are connected and silent
- * but for the first, RECEIVES
- * receives posted at the server that never match.  Only measured() is to be counted: in it,
- * each message is received and sent once, and both ends are asked until they have reported it.
- * With requests only serve() is to be counted, what the server does for a request and its
- * answer; all clients have asked at the same time before, and are not heard of again.
+ * One server, and CONNECTIONS clients (in at most ENGINES engines) that are connected and idle
+ * except for the first; RECEIVES receives are posted at the server that never match. Only
+ * measured() is counted: each message is received and sent once, and both ends are polled until
+ * they have reported it. With `requests` only serve() is counted, the server's work for a
+ * request and its answer; all clients have sent a request at the same time before, and are idle
+ * afterwards.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,8 +43,8 @@ static void log_line(void *arg, enum rme_log_level level, const char *line)
 
 static struct rme *open_engine(const struct rme_fabric_ops *ops, const struct rme_addr *listen)
 {
-    /* patient: valgrind is slow, and the machine may be busy; and nobody looks after those that
-     * are silent meanwhile, which would be counted */
+    /* long timeouts, because valgrind is slow and the machine may be busy; no probes of idle
+     * peers, which would be counted */
     struct rme_config config = {
         .fabric = ops,
         .listen = listen,
@@ -58,10 +58,10 @@ static struct rme *open_engine(const struct rme_fabric_ops *ops, const struct rm
     return rme;
 }
 
-/* How often both were asked. */
+/* Number of polls of both. */
 static unsigned long asked;
 
-/* Asks one engine once; the number of completions. */
+/* Polls an engine once; returns the number of completions. */
 static int ask(struct rme *rme)
 {
     struct rme_done done;
@@ -116,14 +116,14 @@ void measured(struct end *server, struct end *client, int messages)
             die("a send was refused");
         for (int received = 0; !sent || !received;) {
             received += ask(server->rme);
-            sent += ask(client->rme); /* also takes the credits that come back */
+            sent += ask(client->rme); /* also receives the returned credits */
         }
     }
 }
 
 __attribute__((noinline)) void serve(struct end *server);
 
-/* A look of the server, which answers what there is. */
+/* Polls the server once, which answers waiting requests. */
 void serve(struct end *server)
 {
     static char out[SIZE];
@@ -141,7 +141,7 @@ void serve(struct end *server)
     ask(server->rme);
 }
 
-/* Each of the clients asks, at the same time, and waits for its answer. */
+/* All clients send a request at the same time and wait for its answer. */
 static void request(struct end *server, struct end *client, int clients)
 {
     static char out[SIZE], in[SIZE];

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Preloaded into a server of OrangeFS, stops it between two blocks of a file's data, so that a
+ * Preloaded into a server of OrangeFS: stops it between two blocks of a file's data, so that a
  * test can kill a process in the middle of a transfer.
  *
- * BLOCKSTOP=FILE   FILE, when it is there, has "write N" or "read N".  Before the N-th pwrite()
- *                  or pread() of a block from then on it is removed and the process stops, as
- *                  by SIGSTOP.
+ * BLOCKSTOP=FILE: the file, once it exists, has "write N" or "read N". Before the N-th pwrite()
+ * or pread() of a block from then on it is removed and the process stops, as by SIGSTOP.
  *
  * A block is 4 KiB or more of a file in a folder named bstreams.
  */
@@ -22,7 +21,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int passed; /* blocks since the file is there */
+static int passed; /* blocks since the file exists */
 
 static int is_data(int fd)
 {

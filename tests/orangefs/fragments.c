@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * 64 pieces of 4 KiB, scattered over memory, are sent into one receive of 256 KiB, and back the
- * other way: what a flow does with a strided access.  Any BMI of OrangeFS can be linked.
+ * Sends 64 scattered pieces of 4 KiB into one receive of 256 KiB, and back, like a flow with
+ * strided access. Can be linked with any BMI of OrangeFS.
  *
  *     fragments URI server | client
  */
@@ -27,7 +27,7 @@ static int failed(const char *what, int code)
     exit(1);
 }
 
-/* Byte i of the message of a round. */
+/* Returns byte i of a round's message. */
 static unsigned char byte_of(int round, int i)
 {
     return (unsigned char)((i / PIECE) * 31 + (i % PIECE) * 7 + round);
@@ -49,7 +49,7 @@ static void wait_for(bmi_op_id_t id, int posted, bmi_size_t *actual)
         failed("the operation ended with", error);
 }
 
-/* Pieces with holes between them, so that no two can become one. */
+/* Makes pieces with holes between them, so that none can be merged. */
 static char *make_pieces(void *piece[PIECES], bmi_size_t size[PIECES])
 {
     char *memory = malloc((size_t)PIECES * 2 * PIECE);

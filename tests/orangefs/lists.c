@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Writes and reads a file of OrangeFS in pieces, by requests of five kinds on both sides, and
- * looks at each byte: those of the pieces, and those around them.
+ * checks each byte of the pieces and around them.
  *
  *     lists FILE all|some SERVERS
  *
- * FILE exists, SERVERS says how many have it.  The cases are fixed; "some" leaves most of them
- * out.  Each runs alone, in blocking calls, and then beside its neighbours, AT_ONCE at a time.
- * Every outcome is a line in TAP without a number.
+ * FILE exists, SERVERS is the number of its servers. The cases are fixed; "some" skips most of
+ * them. Each runs alone, in blocking calls, and then together with its neighbours, AT_ONCE at a
+ * time. Every result is a TAP line without a number.
  *
- * OrangeFS itself, over any network, does not get two things right, and no case has them: more
- * than 64 pieces of memory that go with the request (the rest is not transferred), and memory
- * in pieces for a stretch of the file that touches two strips of one server (the second one
- * gets bytes from a wrong place, PINT_distribute).  Over tcp some reads of 2 MiB in pieces of
- * 16 KiB never end; no case has so many of these.
+ * OrangeFS itself has two bugs over any network, which the cases avoid: more than 64 pieces of
+ * memory sent with the request (the rest is not transferred), and memory in pieces for a
+ * stretch of the file that touches two strips of one server (the second one gets bytes from a
+ * wrong place, PINT_distribute). Over tcp some reads of 2 MiB in pieces of 16 KiB hang; no case
+ * has that many pieces.
  *
  * A case:
- *   1. the part of the file is filled, in one piece;
- *   2. pieces of memory are written to pieces of the file; the memory is as it was;
- *   3. the part of the file is read in one piece: what was written is in its place, and what
- *      lies between is as it was;
- *   4. the pieces of the file are read into the pieces of other memory: they are right, and
- *      what lies between is as it was.
+ *
+ *  - the part of the file is filled, in one piece;
+ *  - pieces of memory are written to pieces of the file; the memory is unchanged;
+ *  - the part of the file is read in one piece: written data is in place, and bytes in between
+ *    are unchanged;
+ *  - the pieces of the file are read into the pieces of other memory: they are right, and bytes
+ *    in between are unchanged.
  */
 #include <limits.h>
 #include <stdbool.h>
@@ -33,18 +34,18 @@
 #include "pvfs2.h"
 
 #define AT_ONCE     8
-#define EDGE        200       /* bytes before the first piece and behind the last, at least */
-#define LIST_MOST   90        /* a request to a server has room for 100 lengths and places */
+#define EDGE        200       /* least bytes before the first piece and behind the last */
+#define LIST_MOST   90        /* limit of lengths and offsets in a request to a server: 100 */
 #define STRIP       (1 << 16) /* OrangeFS's default */
-#define PART        ((PVFS_offset)48 << 20) /* of the file, for each of those at once */
-#define SOME        31 /* of so many cases one: each pair of kinds, and nearly each size */
-#define ROWS_UNUSED 2  /* of an array, before and behind the part that is used */
+#define PART        ((PVFS_offset)48 << 20) /* of the file, for each concurrent case */
+#define SOME        31 /* one of this many cases: each pair of kinds, and nearly each size */
+#define ROWS_UNUSED 2  /* of an array, before and behind the used part */
 
 enum kind { CONTIGUOUS, VECTOR, INDEXED, HINDEXED, SUBARRAY, KINDS };
 static const char *const kind_names[KINDS] = {"contiguous", "vector", "indexed", "hindexed",
                                               "subarray"};
 
-/* `count` pieces, all of `size` bytes or two of them of that on average. */
+/* `count` pieces of `size` bytes, or of that on average over two. */
 struct shape {
     enum kind kind;
     int count;
@@ -59,7 +60,7 @@ struct piece {
     PVFS_size at, length;
 };
 
-/* A shape laid out from byte 0 on: the pieces, and how far they reach with an edge. */
+/* A shape laid out from byte 0 on: the pieces, and their extent with an edge. */
 struct layout {
     struct piece *pieces;
     int count;
@@ -68,7 +69,7 @@ struct layout {
 
 static PVFS_credential credential;
 static PVFS_object_ref file;
-static int stretch; /* so many bytes of the file in a row touch no second strip of one server */
+static int stretch; /* consecutive bytes of the file that touch no second strip of one server */
 
 static void failed(const char *what, int code)
 {
@@ -91,7 +92,7 @@ static void *memory_of(size_t size)
     return memory;
 }
 
-/* What is at a place; each case has contents of its own. */
+/* Returns the byte at an offset; each case has its own contents. */
 static unsigned char byte(PVFS_size at, int contents)
 {
     uint64_t p = (uint64_t)at;
@@ -112,7 +113,7 @@ static PVFS_size total(const struct shape *s)
     return (PVFS_size)s->count * s->size;
 }
 
-/* Eight bytes are an element where that goes. */
+/* Returns the element size: eight bytes where possible. */
 static int element(const struct shape *s)
 {
     return s->size % 8 == 0 ? 8 : 1;
@@ -123,7 +124,7 @@ static PVFS_size gap(const struct shape *s)
     return s->size < 64 ? s->size : s->size % 8 == 0 ? 136 : 37;
 }
 
-/* Piece i: even ones are shorter and odd ones longer by this, in pairs. */
+/* Returns the difference of piece i: even ones are shorter and odd ones longer, in pairs. */
 static PVFS_size longer(const struct shape *s, int i)
 {
     PVFS_size by = s->size / element(s) / 4 * element(s);
@@ -133,7 +134,7 @@ static PVFS_size longer(const struct shape *s, int i)
     return i % 2 == 0 ? -by : by;
 }
 
-/* Subarrays are cut from an array of planes of rows. */
+/* Returns the number of planes of the array that subarrays are cut from. */
 static int planes(const struct shape *s)
 {
     return s->count % 4 == 0 ? 4 : 1;
@@ -159,7 +160,7 @@ static struct piece piece_of(const struct shape *s, int i, PVFS_size end)
     switch (s->kind) {
     case VECTOR:
         return (struct piece){EDGE + i * (s->size + gap(s)), s->size};
-    case INDEXED: /* some pieces touch each other */
+    case INDEXED: /* some pieces are adjacent */
         return (struct piece){end + (i % 3 == 1 ? 0 : gap(s)) + (i == 0 ? EDGE : 0),
                               s->size + longer(s, i)};
     case HINDEXED: /* nothing is aligned */
@@ -189,7 +190,7 @@ static struct layout lay_out(const struct shape *s)
     return l;
 }
 
-/* `inner` moved to byte `at`; the inner one is given up. */
+/* Moves `inner` to byte `at` and frees the inner request. */
 static PVFS_Request moved(PVFS_Request inner, PVFS_size at)
 {
     PVFS_Request outer;
@@ -282,9 +283,9 @@ struct run {
     PVFS_offset base; /* of its part of the file */
     struct layout in_memory, in_file;
     unsigned char *memory;
-    unsigned char *part; /* what the part of the file has to be, and is read to */
+    unsigned char *part; /* expected contents of the part, and buffer to read it */
     PVFS_Request memory_request, file_request;
-    void *from; /* in memory, where the request begins */
+    void *from; /* start of the request in memory */
     PVFS_sysresp_io response;
     PVFS_sys_op_id id;
     char why[200];
@@ -315,7 +316,7 @@ static void ended(struct run *r, const char *what, int code, PVFS_size size)
                  (long long)r->response.total_completed, (long long)size);
 }
 
-/* The part of the file in one piece. */
+/* Transfers the part of the file in one piece. */
 static void whole_part(struct run *r, const char *what, enum PVFS_io_type type)
 {
     PVFS_size size = r->in_file.reach;
@@ -356,7 +357,7 @@ static void end(struct run *r)
     free(r->part);
 }
 
-/* Those of n cases together, or, alone, by a call that blocks. */
+/* Transfers n cases together or, for one, by a blocking call. */
 static void transfer(struct run *runs, int n, const char *what, enum PVFS_io_type type)
 {
     for (int i = 0; i < n; i++) {
@@ -384,7 +385,7 @@ static void check_memory(struct run *r, const char *what, int which)
             wrong(r, what, at, r->memory[at], byte(at, contents(r, which)));
 }
 
-/* What was at one place of memory after the other lies in the pieces of the file. */
+/* Checks that consecutive bytes of the memory's pieces are in the pieces of the file. */
 static void check_part(struct run *r)
 {
     struct layout *m = &r->in_memory, *f = &r->in_file;
@@ -412,7 +413,7 @@ static void check_part(struct run *r)
                   byte(at, contents(r, OF_FILE)));
 }
 
-/* Memory has what was written from the same places, and what it had in between. */
+/* Checks that memory has the data written from the same places, and is unchanged in between. */
 static void check_pieces(struct run *r)
 {
     PVFS_size at = 0;
@@ -448,7 +449,7 @@ static void run_cases(const struct test *tests, int n, int number)
     static struct run runs[AT_ONCE];
 
     for (int i = 0; i < n; i++) {
-        /* neither at the beginning of a strip nor at a multiple of anything */
+        /* neither at the beginning of a strip nor aligned */
         begin(&runs[i], &tests[i], number + i, i * PART + 4321);
         fill(runs[i].memory, runs[i].in_memory.reach, contents(&runs[i], WRITTEN));
     }
@@ -474,7 +475,7 @@ static void run_cases(const struct test *tests, int n, int number)
 static const struct {
     int count, size;
 } sizes[] = {
-    /* what goes with the request, or in one message */
+    /* sent with the request, or in one message */
     {1, 8},
     {2, 8},
     {16, 8},
@@ -489,7 +490,7 @@ static const struct {
     {300, 100},
     {4096, 64},
     {1000, 1000},
-    /* what a buffer of OrangeFS's flow has room for, 256 KiB in 64 pieces, and around it */
+    /* around the size of a buffer of OrangeFS's flow: 256 KiB in 64 pieces */
     {1, 65536},
     {2, 65536},
     {4, 65536},
@@ -512,7 +513,8 @@ static const struct {
 };
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
-/* A list of lengths has a limit in requests to a server: fewer pieces, which are larger. */
+/* Lists of lengths are limited in requests to a server: makes fewer pieces, which are
+ * larger. */
 static void join(struct shape *s)
 {
     int by = (s->count + LIST_MOST - 1) / LIST_MOST;

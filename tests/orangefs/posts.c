@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What a program that is linked with libpvfs2 posts for data, and what the engine makes of it.
- * Linked into the program, with -Wl,--wrap= of the four functions below; POSTS names the file
- * that gets two kinds of lines when the network is closed:
+ * Records the posts for data of a program that is linked with libpvfs2, and the engine's
+ * counters. Linked into the program, with -Wl,--wrap= of the four functions below; POSTS names
+ * the file that gets two kinds of lines when the network is closed:
  *
  *     posts send|receive own|memory PIECES BYTES: N messages, BYTES bytes, LEAST to MOST a
- *         piece, N of N pieces posted before
+ *     piece, N of N pieces posted before
+ *
  *     counter NAME VALUE
  *
- * "own": it is OrangeFS's buffer (BMI_PRE_ALLOC); "memory": the program's memory.  PIECES and
- * BYTES are the upper bounds of a class.
+ * "own": OrangeFS's buffer (BMI_PRE_ALLOC); "memory": the program's memory. PIECES and BYTES
+ * are the upper bounds of a class.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,7 +21,7 @@
 #include "bmi/bmi.h"
 #include "rme.h"
 
-#define SEEN (1u << 20) /* pieces that can be told from each other */
+#define SEEN (1u << 20) /* distinguishable pieces */
 
 static const int pieces_to[] = {1, 2, 4, 8, 16, 32, 63, 64};
 static const int64_t bytes_to[] = {16 << 10, 64 << 10, (256 << 10) - 1, 256 << 10};

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Writes to a file of OrangeFS, a number of them at once, and reads back what must be there.
+ * Writes to a file of OrangeFS, a number of writes at once, and checks the result.
  *
  *     writes FILE SIZE COUNT AT_ONCE
  *
- * FILE exists.  Write i puts SIZE bytes of a pattern of its own at slot i modulo AT_ONCE * 2 of
- * the file; those under way at one time never share a slot.
+ * FILE exists. Write i puts SIZE bytes of its own pattern into slot i modulo AT_ONCE * 2 of the
+ * file; concurrent writes never share a slot.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static void fill(unsigned char *memory, size_t size, int i)
     }
 }
 
-/* One transfer.  The system interface keeps pointers to what is in here. */
+/* One transfer. The system interface keeps pointers to its fields. */
 struct transfer {
     unsigned char *memory;
     PVFS_Request memory_request;
@@ -84,7 +84,7 @@ static PVFS_object_ref look_up(const char *name)
     return found.ref;
 }
 
-/* The last write of each slot is what is there. */
+/* Checks that each slot has its last write. */
 static void verify(PVFS_object_ref file, size_t size, int count, int slots)
 {
     struct transfer t = {.memory = malloc(size)};

@@ -14,8 +14,7 @@
 #define FIRST_BLOCK 16384
 #define BLOCKS      ((32768 - FIRST_BLOCK) / PORTS_IN_BLOCK)
 
-/* A socket of this type, bound to the port on 127.0.0.1; it is kept when a program is executed.
- */
+/* Returns a socket of this type, bound to the port on 127.0.0.1 and inherited by exec. */
 static int bound_socket(int type, int port)
 {
     struct sockaddr_in at = {.sin_family = AF_INET,
@@ -43,7 +42,8 @@ static bool tcp_is_free(int first)
     return true;
 }
 
-/* The software HCA's listeners are abstract sockets: emuverbs/cm/SPACE/PORT/ADDRESS. */
+/* Returns whether the software HCA has no listeners on the block's ports: abstract sockets
+ * emuverbs/cm/SPACE/PORT/ADDRESS. */
 static bool hca_is_free(int first)
 {
     char line[512];
@@ -66,7 +66,8 @@ int ports_take(void)
     struct timespec now;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    /* From different blocks on, so that what has just ended is not met at once. */
+    /* Start at different blocks, so that ports of processes that just ended are not reused at
+     * once. */
     unsigned start = (unsigned)now.tv_nsec / 1000 + (unsigned)getpid();
     for (unsigned i = 0; i < BLOCKS; i++) {
         int first = FIRST_BLOCK + (int)((start + i) % BLOCKS) * PORTS_IN_BLOCK;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * ports.h - ports that tests and benchmarks do not share with anybody.
+ * ports.h - ports that tests and benchmarks share with no other process.
  *
- * A block of ports belongs to whoever has a UDP socket bound to its first number: the kernel
- * keeps such sockets apart within a network namespace, where TCP's ports and those of the
- * software HCA live, too, and lets go of the block when the last process that inherited the
- * socket has ended.  The UDP port itself is of no other use, so the whole block is free for
- * listeners, again and again.
+ * A process owns a block of ports while it has a UDP socket bound to the block's first number.
+ * The kernel keeps such sockets unique within a network namespace, like TCP's ports and those
+ * of the software HCA, and frees the block when the last process that inherited the socket has
+ * ended. The UDP port has no other use, so the whole block can be used for listeners,
+ * repeatedly.
  */
 #ifndef PORTS_H
 #define PORTS_H
@@ -14,11 +14,10 @@
 #define PORTS_IN_BLOCK 64
 
 /*
- * Takes a block for the rest of this process' life and its children's, and returns its first
- * port; none of them has a TCP listener or one of the software HCA's connection manager.
- * Blocks lie below the ports that the system hands out by itself.  Returns -EADDRINUSE when all
- * blocks are taken, or another negative errno.  Call it before any fork of processes that must
- * know the ports.
+ * Takes a block for the life of this process and its children, and returns its first port. None
+ * of its ports has a TCP listener or one of the software HCA's connection manager. Blocks are
+ * below the system's ephemeral ports. Returns -EADDRINUSE when all blocks are taken, or another
+ * negative errno. To be called before forking processes that must know the ports.
  */
 int ports_take(void);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* with-ports COMMAND…: runs a command with FIRST_PORT in its environment, the first of 64 ports
- * that nobody else takes while the command, or a process that it started, lives. */
+ * reserved while the command, or a process that it started, lives. */
 #include "ports.h"
 
 #include <errno.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * with-ready FILE COMMAND…: runs a command with NOTIFY_SOCKET in its environment.  Writes into
- * FILE, a fifo, what the command says there with READY=1, once, and closes it; when the command
- * ends without a word, FILE is closed with nothing in it.  One blocking read of the fifo
- * therefore waits for the one or the other:
+ * with-ready FILE COMMAND…: runs a command with NOTIFY_SOCKET in its environment. Writes the
+ * command's message with READY=1 into FILE, a fifo, once, and closes it. If the command ends
+ * without such a message, FILE is closed empty. One blocking read of the fifo therefore waits
+ * for either:
  *
- *   with-ready fifo server & read -r line < fifo || echo "the server has ended"
+ *    with-ready fifo server & read -r line < fifo || echo "the server has ended"
  *
- * The command runs in this process, so the shell's $! is its number.  The process that listens
- * is a child of the shell, not of the command.
+ * The command runs in this process, so the shell's $! is its pid. The listening process is a
+ * child of the shell, not of the command.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -31,7 +31,7 @@ static _Noreturn void die(const char *what)
     exit(127);
 }
 
-/* An abstract socket whose name the kernel has chosen, like @0001f. */
+/* Makes an abstract socket whose name the kernel chooses, like @0001f. */
 static int name_socket(char *name, size_t size)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -46,7 +46,7 @@ static int name_socket(char *name, size_t size)
     return s;
 }
 
-/* Waits for the word or for the end of the command, which is readable as `ended`. */
+/* Waits for the message, or for the end of the command, when `ended` becomes readable. */
 static _Noreturn void listen_until_ready(int s, int ended, int file)
 {
     struct pollfd wait[] = {{.fd = s, .events = POLLIN}, {.fd = ended, .events = POLLIN}};
@@ -57,7 +57,7 @@ static _Noreturn void listen_until_ready(int s, int ended, int file)
         if (poll(wait, 2, -1) < 0)
             continue;
         if (!wait[0].revents)
-            _exit(1); /* nothing came, and nothing more will */
+            _exit(1); /* the command ended without a message */
         n = recv(s, text, sizeof text - 1, 0);
         if (n < 0)
             continue;
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
     if (pid < 0)
         die("cannot make a process");
     if (pid == 0) {
-        /* A reader of what the command prints need not wait for us. */
+        /* Close the output: a reader of the command's output must not wait for this process. */
         close(STDOUT_FILENO);
         close(STDERR_FILENO);
         listen_until_ready(s, ended, file);

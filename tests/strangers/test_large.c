@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Messages of sizes that do not fit into 31 or 32 bits, and addresses with a scope. */
+/* Messages of sizes beyond 31 or 32 bits, and addresses with a scope. */
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -21,8 +21,8 @@
 
 enum { TAG = 3, BETWEEN = 1 << 22, MARK = 1 << 16 };
 
-/* Memory that costs little: pages of its own where a size could be cut or a sign could turn,
- * and between them the same 4 MiB of a file over and over. */
+/* A large range of little memory: own pages where a size could be truncated or a sign could
+ * change, and in between the same 4 MiB of a file repeatedly. */
 static const int64_t marks[] = {0, 2 * GIB - MARK, 2 * GIB, 4 * GIB - MARK, 4 * GIB};
 
 enum { MARKS = sizeof(marks) / sizeof(marks[0]) };
@@ -54,7 +54,7 @@ static char *map_message(int64_t size)
     return base;
 }
 
-/* Bytes of the message in the pages of mark i. */
+/* Returns the number of the message's bytes in the pages of mark i. */
 static int64_t at_mark(int i, int64_t size)
 {
     int64_t left = size - marks[i];
@@ -78,7 +78,7 @@ static void check_message(const char *memory, int64_t size)
         int64_t here = at_mark(i, size);
 
         CHECK(is_filled(memory + marks[i], here, TAG, i));
-        if (marks[i] <= size) /* and nothing behind the message */
+        if (marks[i] <= size) /* unchanged behind the message */
             CHECK(memcmp(memory + marks[i] + here, zeros, (size_t)(MARK - here)) == 0);
     }
     if (size > BETWEEN)
@@ -225,7 +225,7 @@ static void size_beyond_32_bits_arrives(void **state)
 
 /* ---- IPv6 link-local addresses ---- */
 
-/* A link-local address of this machine, as text; false without one. */
+/* Stores a link-local address of this machine as text; returns false if there is none. */
 static bool link_local(char *text, size_t room)
 {
     char host[INET6_ADDRSTRLEN];
@@ -253,7 +253,7 @@ static void client_of_small(struct client *c)
     message(c, ASK_GIVE, MIXED_MAX);
 }
 
-/* Listened at and connected to, with the interface's name. */
+/* Listens and connects at it, with the interface's name. */
 static void link_local_address_is_reached(void **state)
 {
     char host[100], text[150];

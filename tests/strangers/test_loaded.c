@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* libbmi as a plugin has it: loaded by dlopen, used, unloaded, and all of that again. */
+/* libbmi as a plugin: loaded by dlopen, used, unloaded, and again. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <sched.h>
@@ -59,7 +59,7 @@ static void load(void)
 #undef X
 }
 
-/* Entries of a folder of /proc/self. */
+/* Counts the entries of a folder of /proc/self. */
 static int entries(const char *path)
 {
     DIR *folder = opendir(path);
@@ -88,7 +88,7 @@ static bool is_mapped(const char *name)
 static char uri[64];
 static const char *method;
 
-/* Takes one message. */
+/* Receives one message. */
 static void server(int ready)
 {
     struct BMI_unexpected_info info;
@@ -134,9 +134,8 @@ static void send_one(void)
     CHECK(bmi.BMI_finalize() == 0);
 }
 
-/* What a first round leaves is the device's, whose descriptors come and go with its own
- * thread; a leak grows with the rounds.  The kernel shows a thread that was joined for a moment
- * more. */
+/* Descriptors left by the first round are the device's, which come and go with its own thread;
+ * a leak grows with the rounds. The kernel shows a joined thread for a moment more. */
 static void client(void)
 {
     int threads = 0, files = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What programs do around their messages: fork, become daemons, take signals, have little
- * stack. */
+/* Programs that fork, become daemons, get signals, or have little stack between their
+ * messages. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -22,7 +22,7 @@
 enum { LARGE = 1 << 20, TAG = 3, DAY_S = 86400 };
 
 /* Four times PTHREAD_STACK_MIN: clang inlines more into one frame than gcc, for which twice is
- * enough; sanitizers put more on a stack. */
+ * enough; sanitizers need more stack. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { STACK_OF_CALLER = 128 * 1024, STACK_OF_OURS = 256 * 1024 };
 #else
@@ -56,7 +56,7 @@ static void transfer_end(struct client *c, struct flight *f)
     CHECK_EQUAL(c->reply.errors + c->reply.bad, 0);
 }
 
-/* Messages of all sizes, in both directions. */
+/* Exchanges messages of all sizes, in both directions. */
 static void exchange(struct client *c)
 {
     enum { COUNT = 8 };
@@ -86,10 +86,9 @@ static void exchange(struct client *c)
     }
 }
 
-/* ---- Fork while operations are under way ---- */
+/* ---- Fork with operations in progress ---- */
 
-/* A child that uses nothing: it writes to memory of its own, and lives until `hold` is
- * closed. */
+/* Forks a child that only writes to its own memory and lives until `hold` is closed. */
 static pid_t fork_idle_child(char *memory, int hold[2])
 {
     char byte;
@@ -121,7 +120,7 @@ static void transfer_with_child(struct client *c, bool take, int stage)
     for (int i = 0; i < stage; i++)
         collect(c->context, 0);
     pid_t child = fork_idle_child(memory, hold);
-    *after = 'a'; /* on the last page of what is under way: the kernel copies that page */
+    *after = 'a'; /* on the last page of memory in use: the kernel copies that page */
     transfer_end(c, &f);
     CHECK(is_filled(memory, LARGE, TAG, 0));
     close(hold[1]);
@@ -135,7 +134,8 @@ static void client_that_forks(struct client *c)
 {
     enum { STAGES = 12 };
 
-    for (int stage = 0; stage < STAGES; stage++) { /* the first is not even connected */
+    /* the first stage is before the connection */
+    for (int stage = 0; stage < STAGES; stage++) {
         transfer_with_child(c, stage % 2 == 0, stage);
         transfer_with_child(c, stage % 2 != 0, stage);
     }
@@ -152,7 +152,8 @@ static void fork_while_operations_fly_harms_none(void **state)
 
 static int daemon_says[2];
 
-/* What the documents advise: the daemon begins anew.  What it had before is refused. */
+/* As documented, the daemon initializes BMI again. Operations on its earlier objects are
+ * refused. */
 static void client_that_becomes_a_daemon(struct client *c)
 {
     static char memory[LARGE];
@@ -184,7 +185,7 @@ static void daemon_after_opening_opens_anew(void **state)
     pid_t server = start_server();
     pid_t client = start_client(client_that_becomes_a_daemon, 0);
     close(daemon_says[1]);
-    wait_client(client); /* the process that was the client before */
+    wait_client(client); /* the client's former process */
     assert_int_equal(read(daemon_says[0], &byte, 1), 1);
     close(daemon_says[0]);
     stop_server(server);
@@ -195,7 +196,7 @@ static void exchange_once(struct client *c)
     exchange(c);
 }
 
-/* The same of a server that goes into the background when it listens: at the same address. */
+/* The same with a server that becomes a daemon while listening: at the same address. */
 static void server_daemon(int ready, int stop)
 {
     pid_t before = getpid();
@@ -203,7 +204,7 @@ static void server_daemon(int ready, int stop)
     CHECK_EQUAL(BMI_initialize(test_network()->method, test_uri(), BMI_INIT_SERVER, NULL), 0);
     CHECK_EQUAL(daemon(1, 1), 0);
     alarm(PATIENCE_S);
-    while (kill(before, 0) == 0) /* until then the address is its */
+    while (kill(before, 0) == 0) /* which holds the address until then */
         sched_yield();
     CHECK_EQUAL(BMI_finalize(), 0);
     serve(ready, stop);
@@ -260,8 +261,8 @@ static void on_signal(int signal)
     (void)signal;
 }
 
-/* The timer goes 10,000 times a second, from before the connection is made until after its end.
- * How many of them come is the machine's affair: the client goes on until they are enough. */
+/* A timer with 10,000 signals per second, from before the connection until after its end. The
+ * machine decides how many arrive: the client continues until they are enough. */
 static void client_with_a_timer(struct client *c)
 {
     enum { ENOUGH = 2000 };
@@ -295,10 +296,10 @@ static void signals_at_10_khz_disturb_nothing(void **state)
 
 /* ---- Clock jumps ---- */
 
-static atomic_int jumps; /* looks at the time of day; none before `clock_jumps` */
+static atomic_int jumps; /* readings of the time of day; none before `clock_jumps` */
 static atomic_bool clock_jumps;
 
-/* The time of day is a day ahead and a day behind, in turn, at each look. */
+/* Shifts each reading of the time of day by a day, forwards and backwards in turn. */
 static time_t jump(void)
 {
     if (!atomic_load(&clock_jumps))
@@ -335,7 +336,7 @@ __attribute__((visibility("default"))) time_t time(time_t *out)
     return t.tv_sec;
 }
 
-/* Works, sleeps in the engine, and begins anew, on a connection that is watched. */
+/* Works, sleeps in the engine, and reconnects, on a connection with keep-alives. */
 static void client_with_a_clock(struct client *c)
 {
     for (int round = 0; round < 3; round++) {
@@ -371,7 +372,8 @@ static void *exchange_in_thread(void *arg)
     return NULL;
 }
 
-/* Everything in a thread with the smallest stack; threads of the library have little, too. */
+/* Runs everything in a thread with the smallest stack; threads of the library have little,
+ * too. */
 static void client_with_little_stack(struct client *c)
 {
     pthread_attr_t attr;

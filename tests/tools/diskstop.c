@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Preloaded into a program, stops it at a place of its work on files, or fails there, so that a
- * test can act just then.
+ * Preloaded into a program: stops it at a certain call on files, or makes a call fail, so that
+ * a test can act at that moment.
  *
  * DISKSTOP=CALL:N:WHEN:FILE   at the N-th call of CALL (renameat, pread, pwrite, preadv or
- *                             pwritev), "before" or "after" it is done, makes FILE and waits
- *                             until it is gone; other threads go on, but to no later preadv or
- *                             pwritev, of which a copy makes one for each piece
- * DISKSTOP_WRITE_MS=N         every pwrite() of a block or more takes so long
+ *                             pwritev), "before" or "after" it, makes FILE and waits until
+ *                             FILE is removed; other threads continue, except for later calls
+ *                             of preadv and pwritev, of which a copy makes one for each piece
+ * DISKSTOP_WRITE_MS=N         every pwrite() of a block or more takes N ms
  * DISKSTOP_CLOSE=TEXT         close() of a file with TEXT in its name fails with EDQUOT
- * DISKSTOP_FSYNC=NAME         fsync() of what has this name, and no other, fails with EIO
- * DISKSTOP_FSYNC_ERRNO=N      or with that error
+ * DISKSTOP_FSYNC=NAME         fsync() of the file with exactly this name fails with EIO
+ * DISKSTOP_FSYNC_ERRNO=N      or with this error
  * DISKSTOP_FTRUNCATE=TEXT     ftruncate() of a file with TEXT in its name fails with EFBIG
  */
 #define _GNU_SOURCE
@@ -50,7 +50,7 @@ static void stop_at(const char *call, int number, const char *when)
         usleep(10000);
 }
 
-/* The call is done in between.  Its number among the calls of this name is counted here. */
+/* Makes the call in between, and counts calls of this name. */
 #define STOPPING(result, call, doing)                                                          \
     do {                                                                                       \
         static atomic_int calls;                                                               \
@@ -110,7 +110,7 @@ EXPORT ssize_t pwritev(int fd, const struct iovec *from, int count, off_t offset
     return result;
 }
 
-/* False: it has none. */
+/* Returns false if the descriptor has no name. */
 static int name_of(int fd, char *name, size_t size)
 {
     char link[64];

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * iod-hostile ADDR [CASE]: a client that does everything wrong.  The server must answer each of
- * it with the status that fits, and live.  Status 0 when it does; ends in the middle of an
- * upload.
+ * iod-hostile ADDR [CASE]: a client that sends every invalid request. The server must answer
+ * each with the right status, and continue. Exits with 0 if it does, in the middle of an
+ * upload. Other cases:
  *
- * leave: opens an upload, says that data comes, closes it, and is gone before any answer.
- * crowd: opens many objects at once, and is gone before any answer.
- * greedy: uploads that ask for as many buffers as there may be, and never send data; stays.
- * hoard: opens uploads until it is refused, prints how many it got; stays.
- * deaf: asks for lists without taking any answer; stays.
+ * leave:  opens an upload, announces data, closes it, and disconnects before any answer.
+ * crowd:  opens many objects at once, and disconnects before any answer.
+ * greedy: opens uploads that request the maximum of buffers, never sends data; stays.
+ * hoard:  opens uploads until refused, prints their number; stays.
+ * deaf:   requests lists without receiving answers; stays.
  */
 #include "config.h"
 #include "embedded/iod/clock.h"
@@ -22,7 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WAIT_MS 300000 /* who needs longer hangs */
+#define WAIT_MS 300000 /* timeout that detects a hang */
 
 static struct {
     bmi_context_id context;
@@ -109,7 +109,7 @@ static void send_request(const struct iod_request *request, bmi_msg_tag_t tag)
     send_bytes(bytes, length, tag);
 }
 
-/* ---- requests and what they must bring ---- */
+/* ---- requests and their required answers ---- */
 
 static uint8_t reply_bytes[IOD_REPLY_MAX];
 static struct wait reply_wait;
@@ -119,7 +119,7 @@ static void expect_begin(bmi_msg_tag_t tag)
     recv_begin(&reply_wait, reply_bytes, sizeof reply_bytes, tag);
 }
 
-/* The reply to what was sent with `tag`; signs of life are skipped. */
+/* Receives the reply to the request with `tag`; skips keep-alive messages. */
 static bool expect_end(const char *what, enum iod_status status, bmi_msg_tag_t tag,
                        struct iod_reply *reply)
 {
@@ -345,10 +345,8 @@ static void too_many_transfers(int limit)
     open_upload("again", 10);
 }
 
-/*
- * Requests without anybody who takes the answers.  The server may drop what comes too fast; it
- * must come round to serve the same client again.
- */
+/* Sends requests without receiving answers. The server may drop requests that come too fast,
+ * and must serve the same client again later. */
 static void flood(void)
 {
     struct iod_request list = {.op = IOD_OP_LIST};
@@ -376,7 +374,7 @@ static void flood(void)
     }
 }
 
-/* Leaves uploads open, one of them waiting for data, and goes. */
+/* Leaves uploads open, one of them waiting for data, and exits. */
 static void walk_away(void)
 {
     struct iod_extent extent = {0, 1000000};
@@ -387,7 +385,7 @@ static void walk_away(void)
     open_upload("gone too", 5);
 }
 
-/* The server's answer to CLOSE finds nobody any more. */
+/* The client is gone before the server answers CLOSE. */
 static void leave(void)
 {
     struct iod_extent extent = {0, 1000000};
@@ -399,7 +397,7 @@ static void leave(void)
     send_request(&request, me.tag++);
 }
 
-/* So do those to these, which are being opened or wait for it. */
+/* Likewise for these opens, in progress or queued. */
 static void crowd(void)
 {
     struct iod_request get = {.op = IOD_OP_GET_OPEN,
@@ -415,7 +413,7 @@ static void crowd(void)
     }
 }
 
-/* Until somebody ends this process. */
+/* Waits until the process is killed. */
 static void stay(const char *what, int n)
 {
     printf("%s %d\n", what, n);
@@ -516,5 +514,5 @@ int main(int argc, char **argv)
         everything();
     printf("%d checks, %d failed\n", me.checks, me.failures);
     fflush(stdout);
-    _exit(me.failures ? 1 : 0); /* without a word to the server */
+    _exit(me.failures ? 1 : 0); /* without disconnecting */
 }

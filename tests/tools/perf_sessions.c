@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * perf_sessions ADDRESS: asks a bmi-perf server for what it refuses, from one address: more
- * sessions than it takes, and a job that it does not know.  Each request must be answered
- * within a few seconds.  bmi-perf itself never asks for either.  Status 0 when all was
- * answered as it should be, else 1 and a line for each wrong answer.
+ * perf_sessions ADDRESS: sends a bmi-perf server requests that it refuses, from one address:
+ * more sessions than permitted, and an unknown job. Each must be answered within a few seconds.
+ * bmi-perf itself never sends either. Exits with 0 if all answers are right, else with 1 and a
+ * line for each wrong answer.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct visit {
     unsigned char request_wire[JOB_WIRE_SIZE], report_wire[REPORT_WIRE_SIZE];
 };
 
-/* Waits until the control message has ended; false when it does not, or ends badly. */
+/* Waits until the control message has ended; returns false on a timeout or error. */
 static bool await(struct control *control)
 {
     uint64_t deadline = clock_ns() + PATIENCE_NS;
@@ -31,7 +31,7 @@ static bool await(struct control *control)
     return control->arrived;
 }
 
-/* The session's report has this error, an errno or 0. */
+/* Returns whether the session's report has this error, an errno or 0. */
 static bool answered(struct visit *visit, BMI_addr_t server, const struct job *job,
                      unsigned error)
 {
@@ -70,7 +70,7 @@ int main(int argc, char **argv)
     for (i = 0; i < sizeof visit / sizeof visit[0]; i++) {
         visit[i].request.context = visit[i].report.context = context;
         job.tag = 2 + 2 * i;
-        /* the first one is refused, and takes no place; the others wait for their streams */
+        /* the first one is refused and uses no session; the others wait for their streams */
         job.test = i == 0 ? JOB_TESTS : JOB_STREAM;
         good &= answered(&visit[i], server, &job, i == 0 ? EINVAL : i > SESSIONS ? EUSERS : 0);
     }

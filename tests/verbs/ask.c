@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What the questions use: ends of connections, and words for answers. */
+/* Shared by the questions: ends of connections, and names of results. */
 #include "tests/verbs/ask.h"
 
 #include <dlfcn.h>
@@ -16,7 +16,7 @@
 const char *from_name, *to_name, *cm_address = "127.0.0.1";
 int cm_port = 7471;
 
-/* ---- Words ---- */
+/* ---- Names ---- */
 
 static bool answered;
 
@@ -95,7 +95,7 @@ static void open_device(struct end *e, const char *name)
     NEED(e->ctx);
 }
 
-/* A GID that routes: an IPv4 address of RoCE v2, else whatever entry there is. */
+/* Finds a routable GID: an IPv4 address of RoCE v2, else any entry. */
 static void find_gid(struct end *e)
 {
     struct ibv_port_attr port;
@@ -279,10 +279,10 @@ int receive(struct end *e, uint64_t id, uint32_t length)
 
 /* ---- Time ---- */
 
-#define STEP_MS 10 /* of a wait, where the clock is the software HCA's */
+#define STEP_MS 10 /* of a wait, with the software HCA's clock */
 
-/* The time in ms, after one or `most` ms have passed, by the clock of the machine or of the
- * software HCA. */
+/* Returns the time in ms after `most` ms at most have passed, by the clock of the machine or of
+ * the software HCA. */
 static uint64_t clock_step(uint64_t most)
 {
     static uint64_t (*step)(uint64_t);
@@ -328,7 +328,7 @@ bool next_wc(struct ibv_cq *cq, struct ibv_wc *wc, int ms)
             return true;
         if (over)
             return false;
-        over = clock_step(STEP_MS) > end; /* and a last look */
+        over = clock_step(STEP_MS) > end; /* poll once more */
     }
 }
 

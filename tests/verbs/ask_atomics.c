@@ -128,7 +128,7 @@ static void too_little(void)
         told(&a);
 }
 
-/* One that may be refused. */
+/* An operation that may be refused. */
 static void refused(int rights, int qp_rights, uint64_t offset)
 {
     struct end a = {0}, b = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Questions about rdma_cm: private data, refusals, the end of connections. */
+/* Questions about rdma_cm: private data, rejections, the end of connections. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,8 +15,8 @@
 
 static struct rdma_event_channel *channel;
 static uint8_t data[256];
-/* The software HCA's clock is one process's: how far it goes says nothing of another process,
- * so what must come from there is waited for without a limit (see PATIENCE_S). */
+/* The software HCA's clock is per process: its steps do not apply to another process, so events
+ * from there are waited for without a limit (see PATIENCE_S). */
 static bool other_process;
 
 static struct sockaddr *address(int port)
@@ -38,7 +38,7 @@ static struct rdma_cm_id *new_id(void)
     return id;
 }
 
-/* The next event, acknowledged; private data is copied to `data`. */
+/* Returns the next event, acknowledged; copies private data to `data`. */
 static struct rdma_cm_event event(int ms)
 {
     struct rdma_cm_event *e, copy = {.event = RDMA_CM_EVENT_MULTICAST_ERROR};
@@ -118,7 +118,7 @@ static int right_bytes(void)
     return n;
 }
 
-/* Asks for a connection; the id of the request on the passive side. */
+/* Requests a connection; returns the request's id on the passive side. */
 static struct rdma_cm_id *requested(struct rdma_cm_id **active)
 {
     struct rdma_conn_param p = parameters(4);
@@ -129,7 +129,7 @@ static struct rdma_cm_id *requested(struct rdma_cm_id **active)
     return expect(RDMA_CM_EVENT_CONNECT_REQUEST).id;
 }
 
-/* A connection between two ids of this process. */
+/* Connects two ids of this process. */
 static void connected(struct rdma_cm_id **active, struct rdma_cm_id **passive)
 {
     struct rdma_conn_param p = parameters(4);

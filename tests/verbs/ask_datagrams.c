@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Questions about datagrams: queue pairs of type UD, address handles, multicast, and rdma_cm's
- * UDP ports. */
+/* Questions about datagrams: UD QPs, address handles, multicast, and rdma_cm's UDP port
+ * space. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <rdma/rdma_cma.h>
@@ -20,7 +20,7 @@ static struct ibv_ah *handle(struct end *e, const union ibv_gid *to, uint16_t li
     return ibv_create_ah(e->pd, &a);
 }
 
-/* Both ends, and where the second is. */
+/* Opens both ends; returns an address handle of the second. */
 static struct ibv_ah *both(struct end *a, struct end *b)
 {
     a->datagrams = b->datagrams = true;
@@ -49,7 +49,7 @@ static int datagram(struct end *e, struct ibv_ah *ah, uint32_t qpn, uint32_t qke
     return ibv_post_send(e->qp, &wr, &bad);
 }
 
-/* What must not come is waited for a short while only. */
+/* Waits only shortly for a completion that must not come. */
 static void answer_none(const char *who, struct ibv_cq *cq)
 {
     struct ibv_wc wc;
@@ -254,7 +254,7 @@ static void handles(void)
     answer("the domain then: %s", result(ibv_dealloc_pd(pd)));
 }
 
-/* On Ethernet an IPv4 address. */
+/* Returns a group's GID: on Ethernet an IPv4 address. */
 static union ibv_gid group(const struct end *e, uint8_t last)
 {
     union ibv_gid g = {.raw = {[10] = 0xff, 0xff, 239, 7, 7, last}};

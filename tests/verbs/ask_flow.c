@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Questions about messages on their way: what arrives, flow control, retries, flushing. */
+/* Questions about messages in flight: delivery, flow control, retries, flushing. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -125,7 +125,7 @@ static void write_imm_no_receive(void)
     answer_wc("sender", a.scq);
 }
 
-/* To a number that no queue pair has: 4 us << 10 is 4 ms for each try. */
+/* Sends to an unused QP number: 4 us << 10 is 4 ms for each try. */
 static void nobody(int retries)
 {
     struct end a = {.retry = retries, .timeout = 10};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Questions about registered memory: keys, rights, bounds. */
+/* Questions about registered memory: keys, access rights, bounds. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -8,7 +8,8 @@
 
 #include "tests/verbs/ask.h"
 
-/* One request at the other's memory that may be refused: what both ends get to see. */
+/* One request to the other end's memory that may be refused; answers with the results at both
+ * ends. */
 static void remote(enum ibv_wr_opcode op, uint32_t length, uint64_t offset, uint32_t key_xor,
                    int rights, int qp_rights)
 {
@@ -106,7 +107,7 @@ static void stale_key(void)
     answer_wc("requester", a.scq);
 }
 
-/* A send with one segment. */
+/* Posts a send with one segment. */
 static int send_segment(struct end *e, void *base, uint32_t length, uint32_t key,
                         unsigned flags)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Questions about queues: what may be posted when, how much, and the states of a queue pair. */
+/* Questions about queues: state and limits of posting, and the states of a QP. */
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static void send_queue_full(void)
 
     end_open(&e, false);
     answer("granted at least what was asked: %s", e.cap.max_send_wr >= 32 ? "yes" : "no");
-    /* to nobody, so nothing completes */
+    /* to an unused number, so nothing completes */
     NEED(end_rtr(&e, &e, 0xabcde) == 0 && end_rts(&e) == 0);
     while (n < 100000 && (ret = send_to(&e, n, SEND, 8, SIGNALED, 0, 0)) == 0)
         n++;

@@ -2,9 +2,9 @@
 /*
  * Questions about memory windows.
  *
- * None invalidates a window twice: rxe of Linux 6.1 follows a null pointer then, in the
- * kernel.  Nor is a queue pair destroyed that has bound one: rxe waits for the window, which
- * nobody can free meanwhile.
+ * No question invalidates a window twice, because rxe of Linux 6.1 then dereferences a null
+ * pointer in the kernel. No question destroys a QP with a bound window, because rxe waits for
+ * the window, which cannot be freed meanwhile.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #define WINDOW_AT   4096
 #define WINDOW_SIZE 4096
 
-/* Two ends, and a window of type 2 on the region of the second, which may be bound. */
+/* Two ends, and a type 2 window on the second one's registration, which permits binding. */
 struct view {
     struct end a, b;
     struct ibv_mw *mw;
@@ -43,8 +43,8 @@ static int post_bind(struct end *e, struct ibv_mw *mw, uint32_t key, struct ibv_
     return ibv_post_send(e->qp, &wr, &bad);
 }
 
-/* Binds the window to the middle of the region under its next key; its user knows the key by
- * the window. */
+/* Binds the window to the middle of the registration under its next key, from which its user
+ * knows the key. */
 static void bind_view(struct view *v, unsigned rights)
 {
     struct ibv_wc wc;
@@ -77,7 +77,7 @@ static const char *opcode_name(const struct ibv_wc *wc)
                                             : "something else";
 }
 
-/* One access at the window, from its start. */
+/* Answers with the result of one access to the window, from its start. */
 static void answer_access(const char *what, struct view *v, enum ibv_wr_opcode op, uint64_t at,
                           uint32_t key)
 {
@@ -448,8 +448,7 @@ static void type_1_request(void)
                                            (uintptr_t)b.buf, 4096, WREMOTE)));
 }
 
-/* What a program that hands out keys does: the bind, and the message that tells the key, in one
- * call. */
+/* Posts a bind and the message with its key in one call, like programs that send keys. */
 static void bind_and_tell(void)
 {
     struct view v;

@@ -2,10 +2,10 @@
 /*
  * verbs-answers [--from DEVICE] [--to DEVICE] [--address IPV4] [--port N] [WORD]
  *
- * Puts all questions (or those that contain WORD) to a verbs device, each in a process of its
- * own with devices opened afresh, and prints a line "question: answer" for each.  A process
- * that does not end within 300 s is killed, and that is the answer.  Status 0 when each
- * question could be asked.
+ * Puts all questions (or those that contain WORD) to a verbs device, each in its own process
+ * with newly opened devices, and prints a line "question: answer" for each. A process that does
+ * not end within 300 s is killed, which is recorded as the answer. Exits with 0 if each
+ * question could be put.
  */
 #include <getopt.h>
 #include <signal.h>

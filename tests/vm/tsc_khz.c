@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Prints the rate of this machine's time stamp counter in kHz, or nothing where there is none.
+ * Prints the rate of this machine's time stamp counter in kHz, or nothing without one.
  *
- * QEMU's emulated CPUs count with it.  A guest that starts on a busy machine measures the rate
- * wrongly, by a factor of seven at times, and its clock runs as wrongly ever after; so it is
- * told the rate.
+ * QEMU's emulated CPUs use it. A guest that starts on a busy machine measures the rate wrongly,
+ * sometimes by a factor of seven, and its clock stays wrong; therefore the guest gets the rate
+ * as a parameter.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* Both clocks at one moment: the reading of a hundred that was least disturbed. */
+/* Reads both clocks at the same moment: the least disturbed of a hundred readings. */
 static struct reading look(void)
 {
     struct reading best = {0, 0};
