@@ -33,7 +33,7 @@ struct op {
     struct node *node;
     rme_id id;
     int rc;         /* result of the post */
-    int reports;    /* a post that returned 1 counts as one */
+    int reports;    /* a post that returned 1 counts as a report */
     uint64_t open;  /* windows of all hosts at the report, over the loop fabric */
     uint64_t shown; /* registrations that peers may use, likewise */
     int error;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Patterned memory with canaries, for the test bed. */
+/* Patterned memory with canaries, for the fixture. */
 #include <stdlib.h>
 #include <string.h>
 #include "bed.h"

@@ -211,8 +211,8 @@ static bool reads_slowly(const struct node *n)
 
 /*
  * Large messages that meet their receives all at once: each side moves about half because the
- * loads are equal. Where reads are slow the sender moves all; the person who runs the test
- * declares slow reads (SLOW_READS), not the engine alone.
+ * loads are equal. Where reads are slow the sender moves all; SLOW_READS declares such a
+ * device, the engine's own opinion does not suffice.
  */
 void many_large_ones_are_shared(void **state)
 {
@@ -664,7 +664,7 @@ void pool_as_the_session_says(void **state)
         blob_free(&pool[i]);
 }
 
-/* Session attributes hold: a message of eager_bytes goes eagerly, a larger one does not.
+/* Session attributes hold: a message of eager_bytes is sent eagerly, a larger one is not.
  * Counters of a server are the sum over its two clients. */
 void session_attributes_hold(void **state)
 {

@@ -267,7 +267,7 @@ void few_windows_suffice(void **state)
 }
 
 /* Clients that ask to write and then sleep hold few of the windows. Later clients find some,
- * and so does one that does not sleep. Each sleeper goes on when it wakes. */
+ * and so does one that does not sleep. Each sleeper continues when it wakes. */
 void windows_of_greedy_ones(void **state)
 {
     enum { GREEDY = 8, N = 12, SIZE = 100000 };

@@ -224,8 +224,7 @@ void fast_gathers(void **state)
         fast = 0;
         for (uint64_t i = 0; i < N; i++)
             fast += one(&p, false, &out, &in, i % 2, i);
-        /* where writes are held back their places are, too, and the next message goes another
-         * way */
+        /* withheld writes keep their places, and the next message uses another protocol */
         assert_in_range(fast, lane.is_elan4 ? N / 4 : N, N);
         assert_int_equal(node_counter(p.client, "fast_gathered") - gathered, fast);
         assert_int_equal(node_counter(p.client, "bytes_copied"), copied);
@@ -351,7 +350,7 @@ void fast_runs_out(void **state)
 }
 
 /* With many messages in progress a rendezvous without copies costs less than two copies, and
- * order is kept; a single message goes through the ring. */
+ * order is kept; a single message uses the ring. */
 void fast_in_a_crowd(void **state)
 {
     enum { N = 24, SIZE = 10000 };
@@ -397,8 +396,8 @@ void fast_in_a_crowd(void **state)
     }
 }
 
-/* On fabrics with `reports_apart` returned credits do not tell which places are free. A message
- * that finds no place goes another way, because the peer may send nothing more. */
+/* On fabrics with `reports_apart` returned credits do not identify the free places. A message
+ * without a place uses another protocol, because the peer may send nothing more. */
 void fast_beside_reports(void **state)
 {
     enum { ROUNDS = 10, LARGE = 8, N = 24 };

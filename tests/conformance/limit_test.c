@@ -255,8 +255,8 @@ static void not_there(struct pair *p, uint8_t *memory, bool sends)
 
 /*
  * Returns whether this lane's device refuses protected memory. For real devices the kernel pins
- * protected memory all the same, as for a debugger: up to Linux 6.1 unreadable pages are read,
- * and unwritable ones are copied first, as after fork().
+ * protected memory, as for a debugger: up to Linux 6.1 unreadable pages are read, and
+ * unwritable ones are copied first, as after fork().
  */
 static bool protection_counts(void)
 {
@@ -268,7 +268,7 @@ static bool protection_counts(void)
 void memory_that_is_not_there(void **state)
 {
     enum { SIZE = 500000 };
-    uint8_t *nowhere = (uint8_t *)0x20000; /* the kernel maps nothing there by itself */
+    uint8_t *nowhere = (uint8_t *)0x20000; /* the kernel chooses no address there */
     struct pair p;
 
     (void)state;

@@ -17,7 +17,7 @@
 /* Columns of the chosen row. */
 struct choice {
     bool eager, fast, reads, send_copies, recv_copies;
-    unsigned long eager_max; /* largest message that goes eagerly */
+    unsigned long eager_max; /* largest message sent eagerly */
 };
 
 static struct choice explained(const struct node *n, uint64_t bytes, uint64_t pieces)
@@ -127,7 +127,7 @@ static void same_contents(const struct rme_list *list, const char *flat)
     }
 }
 
-/* Sends one message; returns whether the plan said eager ring. */
+/* Sends one message; returns whether the plan chose the eager ring. */
 static bool one_message(struct pair *p, char *from, char *to, size_t bytes, int pieces)
 {
     static void *base[MOST_PIECES];
@@ -166,8 +166,8 @@ static bool one_message(struct pair *p, char *from, char *to, size_t bytes, int 
     return sender.fast;
 }
 
-/* With rx_size at its default or below, a message of that many bytes goes eagerly at any cost:
- * the engine's header does not count. */
+/* With rx_size at its default or below, a message of that many bytes is sent eagerly at any
+ * cost: the engine's header does not count. */
 static void fits_a_buffer(const struct node *n)
 {
     int64_t rx_size, eager_max;

@@ -440,7 +440,7 @@ static void settles_at(uint64_t before, uint64_t transfers)
 }
 
 /*
- * The device gets no more bytes of large messages at a time than the option says, whichever
+ * The device gets at most the option's number of bytes of large messages at a time, whichever
  * side moves them: this bounds the delay of a small message. Messages take turns: a short list
  * that is posted last is complete before the first large message.
  */

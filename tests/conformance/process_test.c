@@ -409,7 +409,7 @@ void client_process_killed(void **state)
     assert_int_equal(node_counter(server, "ops_live"), 0);
 }
 
-/* Runs the client that is killed: says hello, sends, receives and waits. */
+/* Runs the client that is killed: sends a hello, sends, receives and waits. */
 int process_guest(const char *uri)
 {
     struct node *n = node_open("guest", NULL);

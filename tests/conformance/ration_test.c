@@ -188,8 +188,8 @@ void zones_of_many(void **state)
     assert_true(nothing_is_left(server));
 }
 
-/* The host has allocated everything except scattered small blocks: a message goes in fragments
- * of their size. */
+/* The host has allocated everything except scattered small blocks: a message is split into
+ * fragments of their size. */
 void zones_that_the_host_has(void **state)
 {
     enum { TAKEN = 64, BLOCK = 60000 };

@@ -155,7 +155,7 @@ void fast_of_a_busier_one(void **state)
     close_crowd();
 }
 
-/* An idle client's ring goes to busy ones, and stays while none is busy. */
+/* An idle client's ring is given to busy ones, and stays while none is busy. */
 void fast_of_an_idle_one(void **state)
 {
     (void)state;
@@ -203,7 +203,7 @@ void fast_of_who_waited_in_vain(void **state)
     close_crowd();
 }
 
-/* A dead client's ring goes to the next in the queue at once. */
+/* A dead client's ring is given to the next in the queue at once. */
 void fast_of_a_dead_one(void **state)
 {
     struct pair *dead = &crowd.pair[0];
@@ -230,7 +230,7 @@ void fast_of_a_dead_one(void **state)
     talk(2, 1);
     assert_int_equal(fast(1), 1);
     assert_int_equal(fast(2), 0);
-    /* the queued client goes, too, and then the last holder */
+    /* the queued client disconnects, too, and then the last holder */
     node_close(crowd.pair[2].client);
     node_close(crowd.pair[1].client);
     end = lane_now() + BED_PATIENCE_MS;

@@ -39,7 +39,8 @@ struct side {
 
 extern const struct rme_fabric_ops *ops;
 extern const char *const folder; /* of the running server's start: address of its queue */
-extern char said[400];           /* by the server, when it began: where its queue is */
+/* line that the server logged at its start: address of its queue */
+extern char said[400];
 
 /* Fixtures of the group. */
 int sides_set_up(void **state);

@@ -179,7 +179,7 @@ static int a_chain_is_not_forgotten(void)
 }
 
 /* Detaches from its context while another process works for it, and attaches again. Its table
- * then looks as before, but that process must not complete the new entries. */
+ * then has the same contents as before, but that process must not complete the new entries. */
 static void leaves(struct bed *b)
 {
     bed_open(b, LOW);

@@ -16,7 +16,7 @@ static struct {
     const char *reorder, *most; /* EMUELAN4_REORDER, EMUELAN4_WRITE_CHAIN */
     bool in_arena;              /* the target's memory comes from its allocator */
     bool wrong_there, wrong_here;
-    bool second; /* every second one of the second half goes to another process */
+    bool second; /* every second one of the second half is for another process */
 } c;
 
 /* Maps memory outside of the allocator. */

@@ -126,7 +126,7 @@ static void end_child(pid_t pid)
     assert_true(WIFSIGNALED(st));
 }
 
-/* Starts an unresponsive process. The parent goes on polling at once. */
+/* Starts an unresponsive process. The parent continues at once, and polls. */
 static pid_t begin_child(void (*child)(int), int arg)
 {
     pid_t pid = fork_quietly();

@@ -233,7 +233,7 @@ static void no_descriptor_to_ask_with(void **state)
     close_side(&server);
 }
 
-/* The server goes after its queue has accepted HELLO, or before; another process takes its
+/* The server ends after its queue has accepted HELLO, or before; another process takes its
  * place. The client gets an error soon, not after the host's timeout. */
 static void another_server_is_met(bool taken)
 {
@@ -698,7 +698,7 @@ static void who_has_many_links_is_heard(void **state)
     }
     while (server.f->norphans || server.f->polls % 64 != 5)
         poll_side(&server);
-    clock_stop(); /* leaves when all have been told, not by a timeout */
+    clock_stop(); /* leaves when all have been notified, not by a timeout */
     close_side(&server);
     clock_run();
     until(&client, NULL, RME_EV_LINK_DOWN, LINKS);

@@ -227,12 +227,12 @@ static void closing_beside(bool replaced)
     struct side *other = replaced ? &second : NULL;
     bool both;
     assert_in_range(end_link(&server, other, called, &both), 0, QUARANTINE_MS / 10);
-    if (!both) /* the active side's link ends by itself, by the bootstrap server */
+    if (!both) /* the active side's link ended already, by the bootstrap server */
         assert_in_range(end_link(&server, other, calls, &both), 0, QUARANTINE_MS / 10);
     assert_true(both);
     unsigned sleeps = clock_sleeps();
     close_side(&server);
-    assert_int_equal(clock_sleeps(), sleeps); /* no process is left to be told */
+    assert_int_equal(clock_sleeps(), sleeps); /* no peer is left to notify */
     clock_run();
     if (replaced)
         close_side(&second);

@@ -537,7 +537,7 @@ PASSIVE(the_last_message_of_the_dead_comes_before_the_end)
     receive_the_last(s);
 }
 
-/* A program that does not poll gets the end's event all the same, delayed or at once. */
+/* A program that does not poll still gets the end's event, delayed or at once. */
 static void do_not_poll(struct side *s, const char *hold)
 {
     struct last t = {0};
@@ -643,8 +643,7 @@ static void guard_ring(const struct ibv_cq *cq)
     protect_ring(PROT_NONE);
 }
 
-/* While an end is delayed only earlier completions are looked for: the rest of the queue, of
- * any length, is not accessed. */
+/* While an end is delayed only earlier completions are accessed, not the rest of the queue. */
 PAIR(to_hold_an_end_no_queue_is_searched, run_two)
 ACTIVE(to_hold_an_end_no_queue_is_searched)
 {
@@ -705,8 +704,8 @@ PASSIVE(to_hold_an_end_no_queue_is_searched)
 static _Atomic bool slow;
 static sem_t is_in, may_go;
 
-/* Replaces the C library's function, also for the library under test: the service thread stops
- * here when told to be slow. */
+/* Replaces libc's function, also for the library under test: can stop the service thread
+ * here. */
 __attribute__((visibility("default"))) int accept4(int fd, struct sockaddr *sa, socklen_t *len,
                                                    int flags)
 {

@@ -70,7 +70,7 @@ TEST(device_memory_is_written_and_read)
     loop_close(&a, &b);
 }
 
-/* A registration of it ends where the program said, before the memory's end. */
+/* A registration of it ends at its given length, before the memory's end. */
 TEST(beyond_a_region_of_device_memory)
 {
     struct side a = {0}, b = {0};

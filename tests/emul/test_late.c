@@ -582,7 +582,7 @@ PASSIVE(memory_is_kept_while_a_process_stops)
     side_close(s);
 }
 
-/* A revoked token stays recorded after its process has gone. Another process in the same slot
+/* A revoked token stays recorded after its process has ended. Another process in the same slot
  * must therefore begin with other tokens. */
 PAIR(no_process_begins_with_the_tokens_of_another, run_two)
 static void tell_serial(struct side *s, uint64_t *mine, uint64_t *other)

@@ -205,7 +205,7 @@ PASSIVE(the_directions_are_two)
     side_close(s);
 }
 
-/* The other process writes for a minute; reads from it come behind that. */
+/* The other process writes for a minute; reads from it are queued behind that. */
 PAIR(an_answer_is_behind_the_writes_of_its_process, run_two)
 ACTIVE(an_answer_is_behind_the_writes_of_its_process)
 {

@@ -690,7 +690,8 @@ PASSIVE(stop_while_a_receive_is_taken)
     stop_and_go_passive(s);
 }
 
-/* A child of a program that uses the device starts anew and does not disturb its parent. */
+/* A child of a program that uses the device starts with a new device and does not disturb its
+ * parent. */
 PAIR(a_forked_child_is_a_process_of_its_own, run_two)
 ACTIVE(a_forked_child_is_a_process_of_its_own)
 {

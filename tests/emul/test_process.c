@@ -591,8 +591,7 @@ static void fail_without(void *arg)
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-/* A process that cannot be woken for lack of a descriptor polls by itself, and a message says
- * so. */
+/* A process that cannot be woken for lack of a descriptor polls, and a message reports that. */
 PAIR(a_peer_that_cannot_be_woken, run_two)
 ACTIVE(a_peer_that_cannot_be_woken)
 {

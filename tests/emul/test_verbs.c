@@ -711,7 +711,7 @@ TEST(inline_data_is_rounded_up)
     }
 }
 
-/* Data that is not moved is checked all the same. Smaller messages move, and so does the head
+/* Data that is not moved is checked nevertheless. Smaller messages move, and so does the head
  * of a write with immediate. */
 TEST(large_data_may_stay_where_it_is)
 {

@@ -542,7 +542,7 @@ static void end_marked(struct rme_link *link)
     else if (!link->request_taken)
         loop_link_delete(link);
     else
-        loop_idle(link); /* accept or reject will see it */
+        loop_idle(link); /* for accept or reject */
 }
 
 /* Drains a link of Elan4 that is being ended: data moves on for some steps in both directions,

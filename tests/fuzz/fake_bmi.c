@@ -257,7 +257,7 @@ int BMI_cancel(bmi_op_id_t id, bmi_context_id context)
     (void)context;
     for (int i = 0; i < fake.top; i++)
         if (fake.op[i].id == id)
-            fake.op[i].canceled = true; /* ends when the script says so */
+            fake.op[i].canceled = true; /* ends when the script ends it */
     fuzz_note(&fake.trace, (uint64_t)id);
     return 0;
 }

@@ -2,10 +2,10 @@
 /*
  * Runs the cases of a cmocka program one by one and reports each in TAP.
  *
- * Linked with --wrap=_cmocka_run_group_tests,--wrap=_skip.  Variables of the environment:
- * CASES_ONLY, CASES_NOT   names of cases, separated by spaces: run these alone; leave these out
+ * Linked with --wrap=_cmocka_run_group_tests,--wrap=_skip. Environment: CASES_ONLY, CASES_NOT:
+ * names of cases, separated by spaces: run only these; skip these.
  *
- * The cases report to standard output in cmocka's own words, too; TAP ignores those lines.
+ * The cases also report to standard output in cmocka's own format; TAP ignores those lines.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -134,7 +134,7 @@ static void send_one(void)
     CHECK(bmi.BMI_finalize() == 0);
 }
 
-/* Descriptors left by the first round are the device's, which come and go with its own thread;
+/* Descriptors left by the first round are the device's, whose own thread opens and closes some;
  * a leak grows with the rounds. The kernel shows a joined thread for a moment more. */
 static void client(void)
 {

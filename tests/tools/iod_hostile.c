@@ -318,7 +318,7 @@ static void busy(void)
     struct iod_request request = data_request(IOD_OP_WRITE, handle, me.tag++, &extent);
     struct iod_reply reply;
 
-    send_request(&request, me.tag++); /* its data never comes */
+    send_request(&request, me.tag++); /* its data is never sent */
     request = data_request(IOD_OP_WRITE, handle, me.tag++, &rest);
     expect("two writes at once", &request, IOD_BUSY, &reply);
     request = of_handle(IOD_OP_SEAL, handle);

@@ -227,7 +227,7 @@ static void idle_time_is_shared(void **state)
     for (int i = 0; i < 10; i++)
         assert_int_equal(BMI_testcontext(1, &id, &n, &error, &actual, NULL, 5, context), 0);
     assert_int_equal(A->slept + B->slept, 50);
-    assert_int_equal(A->slept, 25); /* the remaining millisecond goes to the next in turn */
+    assert_int_equal(A->slept, 25); /* the remaining millisecond is the next one's in turn */
     for (int i = 0; i < 4; i++)
         assert_int_equal(BMI_testunexpected(1, &n, &info, 1), 0);
     assert_int_equal(A->slept + B->slept, 54);

@@ -54,8 +54,8 @@ static void dead_peer_goes_after_its_last_request(void **state)
     assert_int_equal(BMI_set_info(info[1].addr, BMI_INC_ADDR_REF, NULL), -BMI_EINVAL);
 }
 
-/* The last reference goes before the buffer: the address must wait for the buffer, and then be
- * dropped. */
+/* The last reference is dropped before the buffer is freed: the address must wait for the
+ * buffer, and then be dropped. */
 static void dead_peer_waits_for_its_buffer(void **state)
 {
     (void)state;

@@ -187,8 +187,8 @@ static struct rme_event wait_for_down(void)
     return down;
 }
 
-/* When no bmi_ib server listens at the port, a TCP listener there is reported: it is connected
- * to once, and sent nothing. After another refusal it is not looked for. */
+/* When no bmi_ib server listens at the port, a TCP listener there is reported: the client
+ * connects to it once and sends nothing. After another refusal no such check is made. */
 static void a_listener_by_tcp_is_told(void **state)
 {
     struct sockaddr_in at;

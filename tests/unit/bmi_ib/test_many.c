@@ -468,8 +468,8 @@ static void slabs_go_back_with_links(void **state)
     rig_close();
 }
 
-/* Buffers of a gone link that the engine holds keep their slab, which is freed with the last of
- * them. */
+/* Buffers that the engine holds after their link is freed keep their slab, which is freed with
+ * the last of them. */
 static void what_is_held_stays(void **state)
 {
     struct rme_event event[MANY];

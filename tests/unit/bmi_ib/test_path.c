@@ -30,7 +30,7 @@ static void open_with(const char *options)
     gid(2, 5, V2, "fd00::6");
 }
 
-/* Starts a connection to an address; the link's state tells whether this succeeded. */
+/* Starts a connection to an address; the link's state shows whether this succeeded. */
 static struct rme_link *start(const char *host, struct addrinfo **list)
 {
     struct rme_link *l = rig_link_in(IB_NAMING);

@@ -21,7 +21,7 @@ static struct rme_link *mute_link(int messages)
     return l;
 }
 
-/* Uses up all buffers: some links send as much as they may, others take the rest and want no
+/* Uses up all buffers: some links send as much as they may, others take the rest and need no
  * more. */
 static void fill(void)
 {
@@ -64,7 +64,7 @@ static void take(struct rme_link *l)
     fail_msg("nothing is to complete");
 }
 
-/* Links without a buffer find one even if others want many; the greedy ones get no more. */
+/* Links without a buffer find one even if others want many; the latter get no further ones. */
 static void who_has_none_finds_one(void **state)
 {
     (void)state;

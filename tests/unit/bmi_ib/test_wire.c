@@ -59,7 +59,7 @@ static void nobody_there(void **state)
     wire_close(&w);
 }
 
-/* A TCP server listens at the port: LINK_DOWN says so, and the server receives nothing. */
+/* A TCP server listens at the port: LINK_DOWN reports that, and the server receives nothing. */
 static void somebody_by_tcp(void **state)
 {
     struct wire w;

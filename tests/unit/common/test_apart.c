@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * A fabric with `reports_apart` (fabric.h), against a peer that the test plays: returned
- * credits tell how many messages and reports were consumed, not which. The engine therefore
- * attributes them to a report unless this is impossible, before it frees memory or ends an
- * operation; an answer is deferred if its cause is uncertain.
+ * credits count the consumed messages and reports, without identifying them. The engine
+ * therefore assumes the other kind, unless this is impossible, before it frees memory or ends
+ * an operation; an answer is deferred if its cause is uncertain.
  */
 #include <errno.h>
 

@@ -13,7 +13,7 @@
 
 #define RTS_MAX 1024 /* minimum of the option */
 #define MUCH    20000
-#define BOUND   (4u << 20) /* most bytes for all of it */
+#define BOUND   (4u << 20) /* limit of all of it in bytes */
 #define POOLED  (1u << 20) /* of which may stay pooled */
 
 static struct rme *rme;

@@ -318,7 +318,7 @@ static void use_pinned(void)
     forbid_queries();
     start_unasked(&f, 16, true);
     seg = (struct rme_mseg){.base = f.memory, .length = PAGE};
-    /* where pinned memory cannot be watched either, the last log line says that it is not
+    /* where pinned memory cannot be watched either, the last log line reports that it is not
      * cached */
     if (strstr(f.seen.last, "userfaultfd") != NULL)
         _exit(77);

@@ -160,7 +160,7 @@ static int close_windows(void **state)
     return close_it(state);
 }
 
-/* A ring that comes back unused is granted again after growing pauses, a used one soon. */
+/* A ring that is released unused is granted again after growing pauses, a used one soon. */
 static void lends_again(void **state)
 {
     uint32_t from = 3;
@@ -288,7 +288,7 @@ static void meets(int32_t tag)
         assert_int_equal(memory[i], (char)(i * 7));
 }
 
-/* A message that comes before its receive is copied once. Its credit, and those of later
+/* A message that arrives before its receive is copied once. Its credit, and those of later
  * messages, are returned when it has met its receive. */
 static void early_ones_stay(void **state)
 {
@@ -584,7 +584,7 @@ static void waits_for_nothing_uncertain(void **state)
     assert_int_equal(count_of("fast_full"), 1);
 }
 
-/* A send that waits for room goes another way when the ring is withdrawn. */
+/* A send that waits for room uses another protocol when the ring is withdrawn. */
 static void waits_no_longer_than_it_is_lent(void **state)
 {
     static struct posted send[7];

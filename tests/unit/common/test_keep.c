@@ -406,7 +406,7 @@ static unsigned kicked(const struct rme *rme)
 /*
  * A thousand throttled peers of several hosts, each holding a different amount. A release by
  * one of them examines a few peers; so does one by another host, which raises all shares. A
- * peer goes on as soon as it holds no more than its share, whichever peer released memory.
+ * peer continues when it holds at most its share, whichever peer released memory.
  */
 static void a_release_looks_at_few_of_many_that_wait(void **state)
 {
@@ -435,7 +435,7 @@ static void a_release_looks_at_few_of_many_that_wait(void **state)
     rme_keep(stranger, 1);
     assert_in_range(looks(stranger, 1), 0, LOOKS);
     assert_int_equal(kicked(&rme), 0);
-    /* holds less than its share of its host's, and goes on alone */
+    /* holds less than its share of its host's, and continues alone */
     assert_in_range(looks(crowd.peer[7], 65536), 1, LOOKS);
     assert_int_equal(kicked(&rme), 1);
     assert_ptr_equal(rme_entry(rme.kicked.next, struct rme_peer, kick), crowd.peer[7]);

@@ -447,7 +447,7 @@ static void the_message_that_takes_the_last_says_so(void **state)
     assert_int_equal(scripted_count(RME_WIRE_EAGER), 1);
     assert_int_equal(scripted_word(RME_WIRE_EAGER, 0)->message.flags, RME_WIRE_F_STALLED);
     say(RME_WIRE_CREDIT, 0, 0);
-    /* without credits of the pool it goes on like that */
+    /* without credits of the pool it continues like that */
     assert_int_equal(scripted_count(RME_WIRE_EAGER), 2);
     assert_int_equal(scripted_word(RME_WIRE_EAGER, 1)->message.flags, RME_WIRE_F_STALLED);
     say(RME_WIRE_CREDIT, 0, 7);

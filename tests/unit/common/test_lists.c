@@ -43,7 +43,7 @@ static void the_scattered_side_initiates(void **state)
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
 }
 
-/* Checks whether rme_plan_explain says so of this message, for both of its ends. */
+/* Checks whether rme_plan_explain prints this text for the message, for both of its ends. */
 static void explains(const struct rme_plan_in *in, const char *what, bool said)
 {
     char *text = NULL;

@@ -35,7 +35,7 @@ static void await_unwatched(void)
         usleep(1000);
 }
 
-/* ---- what is cached ---- */
+/* ---- cacheable memory ---- */
 
 /* Checks that each use registers: changes of this memory have no event. */
 static void expect_uncached(struct engine *e, char *base, size_t length)
@@ -429,7 +429,8 @@ static void a_loss_concerns_all_engines(void **state)
                      base);
     for (int i = 0; i < 2; i++)
         assert_true(
-            registers(b, base, PAGES * PAGE)); /* memory that a claims cannot be watched anew */
+            /* a second watch of memory that a claims fails */
+            registers(b, base, PAGES * PAGE));
     assert_true(registers(a, base, PAGES * PAGE));
     assert_false(registers(b, base, PAGES * PAGE));
     munmap(base, PAGES * PAGE);

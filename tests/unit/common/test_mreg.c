@@ -96,9 +96,9 @@ static void one_segment(void **state)
     assert_int_equal(rme_mreg_acquire(f->mreg, &seg, 1, SINK, &hold), 0);
     expect_keys(f, &seg, 1, SINK);
     assert_false(
-        fake_covers(&f->fake, seg.rkey, seg.base, seg.length + 1, 0)); /* not a byte more */
+        fake_covers(&f->fake, seg.rkey, seg.base, seg.length + 1, 0)); /* no byte more */
     assert_false(
-        fake_covers(&f->fake, seg.rkey, seg.base, seg.length, SOURCE)); /* not a right more */
+        fake_covers(&f->fake, seg.rkey, seg.base, seg.length, SOURCE)); /* no right more */
     assert_true(rme_mreg_release(f->mreg, hold));
     assert_int_equal(fake_live(&f->fake), 1);
     assert_true(rme_mreg_wants_reap(f->mreg));

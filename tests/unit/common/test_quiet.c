@@ -227,7 +227,8 @@ static void gathers_no_more_than_the_device_takes(void **state)
     assert_int_equal(count_of("fast_gathered"), 0);
     list.count = 2;
     send_list(&send, &list, 1);
-    if (!rme_mreg_caches(scripted.rme->mreg)) { /* as under valgrind: lists are not looked up */
+    /* as under valgrind: no registrations are cached */
+    if (!rme_mreg_caches(scripted.rme->mreg)) {
         scripted_check(&send, 0);
         assert_int_equal(count_of("fast_gathered"), 0);
         assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);

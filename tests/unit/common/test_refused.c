@@ -292,7 +292,8 @@ static void who_stays_busy_is_given_up_when_the_time_is_over(void **state)
     assert_int_equal(error, -ECONNREFUSED);
     assert_int_equal(lines, 1);
     assert_non_null(strstr(said, "ib://peer:1: cannot connect: "));
-    assert_int_equal(at_level, RME_LOG_NOTICE); /* the host reports the error */
+    /* logged at a low level, because the host reports the error */
+    assert_int_equal(at_level, RME_LOG_NOTICE);
     assert_true(rme_counter_value(rme, "connects_again") >= 1);
     assert_int_equal(rme_counter_value(rme, "connects_again") + 1, script.asked[0]);
     rme_addr_free(addr);

@@ -100,7 +100,7 @@ static void who_waits_long_gives_its_watch_away(void **state)
     assert_non_null(begin(&times, &works)->watch);
     for (unsigned i = 0; i < RME_TIMES_WATCHED; i++)
         assert_int_equal(waits[i].watch == NULL, i == 3); /* the one that has waited longest */
-    step(&waits[3], RME_OP_RTS);                          /* goes on without a sample */
+    step(&waits[3], RME_OP_RTS);                          /* continues without a sample */
     rme_times_end(&times, &works, true);
     for (unsigned i = 0; i < 1000; i++) {
         assert_non_null(begin(&times, &works)->watch);

@@ -665,7 +665,7 @@ static void an_old_peer_is_not_asked(void **state)
     assert_int_equal(script.promised, 64);
 }
 
-/* No credit is left for a probe. A live peer would return some by itself, so a silent one is
+/* No credit is left for a probe. A live peer would return some unasked, so a silent one is
  * dead. */
 static void who_cannot_be_asked_is_noticed(void **state)
 {

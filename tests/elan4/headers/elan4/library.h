@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The functions of libelan4 as programs call them, for qsnetlibs before and after 1.7.0. The
- * library's own header is not public: types that calls leave open are the narrowest. All other
- * headers are those of the emulation.
+ * library's own header is not public: types that the calls do not determine are the narrowest
+ * possible. All other headers are the emulation's.
  */
 #ifndef ELAN4_LIBRARY_H
 #define ELAN4_LIBRARY_H
