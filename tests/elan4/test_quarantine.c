@@ -199,8 +199,8 @@ static void silent_peer_stays(void **state)
     done_with(&server);
 }
 
-/* A peer that drops the link before it could send BYE reports that; else a server without
- * anything to send would never end the link. */
+/* A peer that drops a link before it could send BYE reports that; else an idle server keeps
+ * it. */
 static void who_gives_up(bool no_memory)
 {
     static uint8_t here[BYTES];
@@ -392,8 +392,7 @@ static void deaf_peer_may_write(void **state)
     done_with(&server);
 }
 
-/* A client has one queue, so one undelivered message counts for all its links: idle ones end
- * with it. */
+/* A client has one queue: one undelivered message counts for all its links, even idle ones. */
 static void deaf_peer_loses_all_links(void **state)
 {
     enum { LINKS = 5 };
@@ -410,8 +409,7 @@ static void deaf_peer_loses_all_links(void **state)
     done_with(&server);
 }
 
-/* For any number of links that end with it, their remains do not prevent others from
- * connecting. */
+/* Remains of any number of links that end with it do not prevent others from connecting. */
 static void deaf_peer_hinders_nobody(void **state)
 {
     enum { LINKS = 150 }; /* more than the buffers that may wait in all */

@@ -276,8 +276,7 @@ static struct ibv_ah_attr path_of(const struct rdma_cm_id *id)
     return qa.ah_attr;
 }
 
-/* The active side's type of service applies in both directions, for any setting of the other
- * end. */
+/* The active side's type of service overrides the other end's in both directions. */
 static void asks_with_a_type_of_service(bool ethernet)
 {
     struct rdma_conn_param p = {.retry_count = 7};
@@ -351,8 +350,7 @@ PASSIVE(type_of_service_is_a_traffic_class_on_ethernet)
     all_gone();
 }
 
-/* A listener that may not access the requester's memory rejects, instead of staying silent for
- * a minute. */
+/* A listener that may not access the requester's memory rejects, without a long silence. */
 PAIR(without_permission_nobody_is_reached, run_two)
 ACTIVE(without_permission_nobody_is_reached)
 {
@@ -472,8 +470,7 @@ struct last {
     unsigned char buf[8];
 };
 
-/* Accepts and waits until the other side has ended; the device delays the end's event for
- * `hold` ms. */
+/* Accepts, and waits for the other side's end, whose event the device delays by `hold` ms. */
 static void let_it_end(struct side *s, struct last *t, const char *hold)
 {
     char c;
@@ -704,8 +701,7 @@ PASSIVE(to_hold_an_end_no_queue_is_searched)
 static _Atomic bool slow;
 static sem_t is_in, may_go;
 
-/* Replaces libc's function, also for the library under test: can stop the service thread
- * here. */
+/* Replaces libc's function, also for the tested library; can stop the service thread here. */
 __attribute__((visibility("default"))) int accept4(int fd, struct sockaddr *sa, socklen_t *len,
                                                    int flags)
 {

@@ -134,8 +134,7 @@ static unsigned sum16(const unsigned char *p, unsigned n)
     return sum;
 }
 
-/* Checks the header before the data, by link layer, and that the sender's address is found from
- * it. */
+/* Checks the header before the data, by link layer, and the sender's address found from it. */
 static void one_header(bool ethernet)
 {
     struct side s = {0};
@@ -295,8 +294,8 @@ PASSIVE(many_senders)
     side_close(s);
 }
 
-/* A sender killed in the middle blocks no other, and each receive ends once. For one that dies
- * at a step the test knows whether it holds a receive. */
+/* A sender killed in the middle blocks no other; each receive ends once. `death`: its
+ * receive. */
 enum death { ANYWHERE, WITHOUT, WITH };
 static void kill_after(struct side *s, unsigned first, enum death death)
 {

@@ -2,8 +2,8 @@
 /*
  * A fabric with `reports_apart` (fabric.h), against a peer that the test plays: returned
  * credits count the consumed messages and reports, without identifying them. The engine
- * therefore assumes the other kind, unless this is impossible, before it frees memory or ends
- * an operation; an answer is deferred if its cause is uncertain.
+ * attributes a credit to an item whose consumption frees memory or ends an operation only if no
+ * other is possible; an answer is deferred if its cause is uncertain.
  */
 #include <errno.h>
 
