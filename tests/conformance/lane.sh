@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # shellcheck shell=sh
-# Runs programs that report in TAP as lanes of one script: a case is named LANE/CASE.
+# Runs TAP programs as lanes of one script: a case is named LANE/CASE.
 #
-#   lane NAME COMMAND…   prints the report of the command; a lane that crashes is a case that fails
+#   lane NAME COMMAND…   prints the command's report; a lane that crashes is a failed case
 #
-# CASES_ONLY and CASES_NOT may hold LANE/CASE, for that lane, and CASE, for each lane.
+# CASES_ONLY and CASES_NOT may contain LANE/CASE, for that lane, and CASE, for each lane.
 
-# The names of a list that concern a lane.
+# Prints the names of a list that apply to a lane.
 lane_cases() { # LANE NAMES
     for lane_case in $2; do
         case $lane_case in

@@ -1,12 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Usage: foreign.sh [ROUNDS]
-# Programs that nobody here wrote, and that use the device in ways of their own, on the software HCA, each ROUNDS times
-# (FOREIGN_ROUNDS, or 2): perftest with and without rdma_cm, cmtime, udaddy, mckey, libfabric, Open MPI, UCX, iSER, fio; and once
-# pyverbs's own tests, and ours in pyverbs (pyverbs_own.py). Where root may, a few huge pages are set aside for pyverbs's, and given
-# back. Each says why, where it does not run. FOREIGN_ONLY is a pattern of names (grep) of those to run.
-# A program that takes longer than FOREIGN_LIMIT (300) seconds has failed. Exit 77 when none runs. Run it by hand in the build directory, on a machine that is not busy; `quickstart packages foreign`
-# installs what it needs. The programs of programs.sh are run there.
+# Usage: foreign.sh [ROUNDS] Runs programs of other projects on the software HCA, each ROUNDS times
+# (FOREIGN_ROUNDS, or 2): perftest with and without rdma_cm, cmtime, udaddy, mckey, libfabric, Open
+# MPI, UCX, iSER, fio; and once pyverbs's own tests, and ours in pyverbs (pyverbs_own.py). Where
+# root may, a few huge pages are reserved for pyverbs's tests, and released afterwards. Programs
+# that cannot run are skipped with a reason. FOREIGN_ONLY is a pattern of names (grep) to run. A
+# program that takes longer than FOREIGN_LIMIT (300) seconds has failed. Exit 77 if none runs. To be
+# run by hand in the build directory, on an idle machine; `quickstart packages foreign` installs the
+# programs. programs.sh runs more programs.
 : "${EMUVERBS:=emul/verbs/emuverbs}"
 if grep -q -- '-fsanitize=address' Makefile 2>/dev/null; then
     echo "skipped: this build has sanitizers, Debian's programs have none"
@@ -46,7 +47,7 @@ result() { # name status
     fi
 }
 
-# Runs a command ROUNDS times. All have to succeed; what the last one that did not left behind is shown.
+# Runs a command ROUNDS times. All runs must succeed; shows the output of the last failed one.
 again() { # name, command...
     name=$1
     shift
@@ -60,7 +61,7 @@ again() { # name, command...
         if [ $status -eq 0 ]; then
             good=$((good + 1))
         else
-            { # errors come before what was printed earlier, which waits for the end
+            { # error output first, because standard output is buffered until the end
                 echo "    status $status"
                 grep -v '^[- ]*$' "$tmp/server" | head -n 20 | sed 's/^/    server: /'
                 grep -v '^[- ]*$' "$tmp/client" | head -n 20 | sed 's/^/    client: /'
@@ -72,11 +73,11 @@ again() { # name, command...
     port=$((port + 1))
 }
 
-# A TCP port that is listened on, or an address of the software HCA that is bound, is there for all to see.
+# Listening TCP ports, and bound addresses of the software HCA, are visible in /proc.
 tcp_listens() { grep -qE ":$(printf %04X "$port") [0-9A-F]+:0000 0A " /proc/net/tcp /proc/net/tcp6 2>/dev/null; }
 cm_bound() { grep -q "@emuverbs/cm/[^/]*/$port/" /proc/net/unix; }
 
-# Starts a server and waits until it can be reached, for a minute at most.
+# Starts a server and waits until it is reachable, for a minute at most.
 serve() {
     timeout "${FOREIGN_LIMIT:-300}" "$EMUVERBS" "$@" >"$tmp/server" 2>&1 &
     server=$!
@@ -91,7 +92,7 @@ serve() {
 
 client() { timeout "${FOREIGN_LIMIT:-300}" "$EMUVERBS" "$@" >"$tmp/client" 2>&1; }
 
-# The server's status, which ends by itself if all is well.
+# Prints the status of the server, which ends by itself if all is well.
 ended() { # the client's status
     [ "$1" -eq 0 ] || kill "$server" 2>/dev/null
     wait "$server"
@@ -101,8 +102,9 @@ ended() { # the client's status
     return "$2"
 }
 
-# A client comes when the server is reachable by TCP, as perftest has it: with -R its rdma_cm listener comes a little later.
-# -F: it goes on where it cannot tell the processor's clock, as on a busy machine, instead of ending with 1 when all is done.
+# Starts the client when the server is reachable by TCP, as perftest expects: with -R its rdma_cm
+# listener starts a little later. -F: continues when the processor's clock cannot be measured, as on
+# a busy machine, instead of ending with 1.
 perftest() { # program, options
     serve "$@" -F -p "$port" -n 200 && client "$@" -F -p "$port" -n 200 127.0.0.1
     ended $?
@@ -122,21 +124,21 @@ fi
 cmtime_once() {
     serve cmtime -p "$port" && client cmtime -p "$port" -s 127.0.0.1 -c 50
     status=$?
-    kill "$server" 2>/dev/null # it serves for ever
+    kill "$server" 2>/dev/null # runs until killed
     wait "$server" 2>/dev/null
     server=
     return $status
 }
 udaddy_once() {
     ours=$port
-    port=7174 # it has no option for another
+    port=7174 # without an option for another
     serve udaddy -c 4 -C 50 && client udaddy -s 127.0.0.1 -c 4 -C 50
     ended $?
     status=$?
     port=$ours
     return $status
 }
-# All members of one group send and receive. Who sends waits until the other has joined.
+# All members of one group send and receive. A sender waits until the other has joined.
 member() { timeout "${FOREIGN_LIMIT:-300}" "$EMUVERBS" mckey -m 239.9.8.7 -b 127.0.0.1 "$@"; }
 mckey_once() {
     member -C 50 >"$tmp/server" 2>&1 &
@@ -155,7 +157,7 @@ if have cmtime rdmacm-utils; then
     for p in udpong rstream riostream rcopy; do skip $p "the software HCA has no rsockets (doc/emuverbs.md says why)"; done
 fi
 
-# Few messages: where a receiver is late, the connection manager's RNR timer is 655 ms, as the kernel's is.
+# Few messages: for a late receiver the connection manager's RNR timer is 655 ms, like the kernel's.
 fi_once() { # provider, kind of endpoint
     serve fi_pingpong -B "$port" -p "$1" -e "$2" -I 20 && client fi_pingpong -P "$port" -p "$1" -e "$2" -I 20 127.0.0.1
     ended $?
@@ -173,14 +175,14 @@ mpi_once() {
     client --counters-dir "$tmp/counters" mpirun $root --oversubscribe -np 2 --mca pml cm --mca mtl ofi --mca btl self \
         --mca mtl_ofi_provider_include "verbs;ofi_rxm" -x FI_PROVIDER="verbs;ofi_rxm" "$tmp/mpi_ring" &&
         grep -q '2 ranks, 0 wrong bytes' "$tmp/client" &&
-        grep -h '"bytes_\(send\|write\|read\)": [0-9]\{7\}' "$tmp"/counters/*.json >/dev/null # all went this way
+        grep -h '"bytes_\(send\|write\|read\)": [0-9]\{7\}' "$tmp"/counters/*.json >/dev/null # proves that the data used this device
 }
 if have mpirun openmpi-bin && have mpicc libopenmpi-dev; then
     mpicc -O1 "$here/mpi_ring.c" -o "$tmp/mpi_ring" >/dev/null 2>&1
     again "Open MPI over libfabric" mpi_once
 fi
 
-# UCX looks for devices in sysfs. Without its own count of bytes it might have gone by TCP.
+# UCX looks for devices in sysfs. Its count of bytes proves that it did not use TCP.
 ucx_once() { # transport
     mkdir -p "$tmp/counters"
     rm -f "$tmp"/counters/*
@@ -200,8 +202,8 @@ if have ucx_perftest ucx-utils; then
     fi
 fi
 
-# iSER: one target for all logins, three a round. Its port for RDMA cannot be chosen; it wants both kinds of permission, by address
-# and by name; SIGTERM does not end it while it has a target.
+# iSER: one target for all logins, three a round. Its RDMA port is fixed; it needs both kinds of
+# permission, by address and by name; SIGTERM does not end it while it has a target.
 iser_once() {
     for _ in 1 2 3; do
         client iscsi-inq iser://127.0.0.1:3260/iqn.2026-11.emuverbs:disk/1 && grep -q 'DIRECT_ACCESS' "$tmp/client" || return 1
@@ -243,7 +245,7 @@ if have fio fio; then
     again "fio with verify" fio_once
 fi
 
-# pyverbs: what needs a vendor's device, or what is not here, skips itself.
+# pyverbs: tests that need a vendor's device or a missing feature skip themselves.
 tests=/usr/share/doc/rdma-core/tests
 if ! python3=$(command -v /usr/bin/python3) || ! "$python3" -c 'import pyverbs' 2>/dev/null || [ ! -d $tests ]; then
     skip pyverbs "not installed (Debian: python3-pyverbs)"
@@ -266,7 +268,8 @@ elif printf 'pyverbs\n' | grep -qE "${FOREIGN_ONLY:-.}"; then
         result "pyverbs, $1: $((${ran_tests:-0} - skipped)) tests, $skipped skipped" $status
     }
     pyverbs InfiniBand 0
-    # It takes every device with raw packets for one that spreads them over work queues, and ends in an error where one has none.
+    # It assumes that every device with raw packets distributes them over work queues, and fails if
+    # one does not.
     rm -f "$tmp/tests/test_rss_traffic.py"
     skip "pyverbs, test_rss_traffic on Ethernet" "the software HCA has no work queues to spread packets over"
     pyverbs Ethernet 1

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# The software HCA has every function of libibverbs and librdmacm that a program may call with an object of its device: one
-# that it had not would enter the real library, which takes the object for its own. Exit 77 without nm or the libraries.
+# The software HCA has every function of libibverbs and librdmacm that a program may call with an
+# object of its device: a missing one would enter the real library, which would misinterpret the
+# object. Exit 77 without nm or the libraries.
 : "${LIBRARY:=emul/verbs/.libs/libemuverbs.so}"
 command -v nm >/dev/null 2>&1 || { echo "skipped: nm is not installed (binutils)"; exit 77; }
 functions() { nm -D --defined-only "$1" | awk '$2 ~ /[TWi]/ {sub(/@.*/, "", $3); print $3}' | sort -u; }
@@ -13,8 +14,9 @@ for name in libibverbs.so.1 librdmacm.so.1; do
     lib=$(ldconfig -p 2>/dev/null | awk -v n=$name '$1 == n {print $NF; exit}')
     [ -n "$lib" ] || { echo "skipped: $name is not installed"; exit 77; }
     functions "$lib" | comm -23 - "$tmp/own" |
-        # What only drivers call; what turns numbers into text or other numbers; what works on sysfs's text or on the
-        # kernel's structures; what marks pages; of rsockets all but rsocket(), without which there is none to pass on.
+        # Excluded: functions for drivers; conversions of numbers to text or numbers; functions on
+        # sysfs's text or the kernel's structures; marking of pages; all of rsockets except
+        # rsocket(), without which there is no rsocket.
         grep -vE '^(ibv_cmd_|verbs_|_verbs_|__verbs_log|ibv_register_driver|__ioctl_|execute_ioctl)' |
         grep -vE '^(ibv_(event_type|node_type|port_state|wc_status)_str|rdma_event_str|ibv_rate_to_|mbps_to_|mult_to_)' |
         grep -vE '^(ibv_copy_.*_kern|ibv_get_sysfs_path|ibv_read_ibdev_sysfs_file|ibv_do(nt)?fork_range|_init|_fini)' |

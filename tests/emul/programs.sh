@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Debian's own verbs programs, unmodified, on the software HCA: each pair of client and server must
-# end with status 0. Exit 77 when none of the programs is installed.
+# Debian's verbs programs, unmodified, on the software HCA: each pair of client and server must end
+# with status 0. Exit 77 if none of the programs is installed.
 : "${EMUVERBS:=emul/verbs/emuverbs}"
 if grep -q -- '-fsanitize=address' Makefile 2>/dev/null; then
     echo "skipped: this build has sanitizers, Debian's programs have none"
@@ -22,7 +22,7 @@ have() {
     return 1
 }
 
-# The last lines of what a side said, on one; not perftest's rules across the page.
+# Prints the last lines of a side's output in one line, without perftest's rules.
 last_of() { # client or server
     grep -v '^[- ]*$' "$tmp/$1" | tail -n 3 | tr -d '\r' | tr '\n' '|' | cut -c 1-200
 }
@@ -42,11 +42,11 @@ result() { # name status
     fi
 }
 
-# A TCP port that is listened on, or an address of the software HCA that is bound, is there for all to see.
+# Listening TCP ports, and bound addresses of the software HCA, are visible in /proc.
 tcp_listens() { grep -qE ":$(printf %04X "$port") [0-9A-F]+:0000 0A " /proc/net/tcp /proc/net/tcp6 2>/dev/null; }
 cm_bound() { grep -q "@emuverbs/cm/[^/]*/$port/" /proc/net/unix; }
 
-# Waits until the server can be reached; a minute is for a machine that does much else.
+# Waits until the server is reachable; a minute suffices for a busy machine.
 server_is_there() {
     for _ in $(seq 600); do
         if tcp_listens || cm_bound; then return 0; fi
@@ -57,7 +57,7 @@ server_is_there() {
     return 1
 }
 
-# once SERVER-COMMAND -- CLIENT-COMMAND: both have to end with status 0; theirs, if not, is in $status.
+# once SERVER-COMMAND -- CLIENT-COMMAND: both have to end with status 0; else $status has both.
 once() {
     server_cmd=
     while [ "$1" != -- ]; do
@@ -81,11 +81,12 @@ once() {
     [ $status -eq 0 ]
 }
 
-# Whether what ended a run is a race that the programs have on any device; says which.
-# A server binds its rdma_cm address before it listens on it, and perftest's -R synchronizes its two sides before the server
-# does either: a client that comes between is refused, rightly (and perftest's crashes then).
-# rping, when all is done, destroys its event channel without having stopped the thread that waits there (until rdma-core 58).
-# If that thread is only just on its way back from the last event it finds the channel closed, and ends the program with -1.
+# Returns whether a run failed by a race that the programs have on any device, and prints which. A
+# server binds its rdma_cm address before it listens, and perftest's -R synchronizes its two sides
+# before the server does either: a client that connects in between is rejected (and perftest's
+# crashes then). rping finally destroys its event channel without stopping the thread that waits
+# there (until rdma-core 58). If that thread is just returning from the last event it finds the
+# channel closed, and ends the program with -1.
 own_race() {
     if grep -qE 'REJECTED|refused|Unexpected CM event' "$tmp/client"; then
         echo "refused, once more: $name"
@@ -96,7 +97,7 @@ own_race() {
     fi
 }
 
-# pair NAME, then as once. The programs' own races, and nothing else, are tried again from the start.
+# pair NAME, then like once. Repeats a run only after a race of the programs' own.
 pair() {
     name=$1
     shift
@@ -131,13 +132,14 @@ pair ibv_ud_pingpong ibv_ud_pingpong -n 200 -p $port -- ibv_ud_pingpong -n 200 -
 pair rping rping -s -a 127.0.0.1 -p $port -C 20 -V -- rping -c -a 127.0.0.1 -p $port -C 20 -V
 pair "rping IPv6" rping -s -a ::1 -p $port -C 5 -S 4096 -V -- rping -c -a ::1 -p $port -C 5 -S 4096 -V
 pair rdma_client rdma_server -p $port -- rdma_client -s 127.0.0.1 -p $port
-# it asks for no inline data and sends some
+# requests no inline data and sends some
 export EMUVERBS_INLINE_STEP=64
 pair rdma_xclient rdma_xserver -c r -p $port -- rdma_xclient -c r -s 127.0.0.1 -p $port
 unset EMUVERBS_INLINE_STEP
 pair ucmatose ucmatose -p $port -c 8 -- ucmatose -s 127.0.0.1 -p $port -c 8
-# perftest measures the processor's clock against the time of day. Where the two do not fit, as on a machine that does much
-# else, a side ends with 1 instead of a report, and the other waits for it; with -F it goes on.
+# perftest measures the processor's clock against the time of day. If the two do not fit, as on a
+# busy machine, a side ends with 1 instead of a report, and the other waits for it; with -F it
+# continues.
 for test in ib_send_lat ib_write_lat ib_read_lat; do
     pair $test $test -F -p $port -n 1000 -s 64 -- $test -F -p $port -n 1000 -s 64 127.0.0.1
 done
@@ -168,7 +170,7 @@ if have qperf; then
 fi
 
 [ -n "$missing" ] && echo "not installed, not run:$missing (Debian: ibverbs-utils rdmacm-utils perftest qperf)"
-[ $failed -eq 0 ] || tail -n 14 "$tmp/failures" # what is last in the log is what CI shows
+[ $failed -eq 0 ] || tail -n 14 "$tmp/failures" # CI shows the end of the log
 echo "$ran run, $failed failed"
 [ $ran -eq 0 ] && exit 77
 [ $failed -eq 0 ]

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# emuverbs --sysfs: a program finds the devices in /sys/class and /dev, nothing else there is lost, and nothing outside of the
-# program's own mount namespace changes. Exit 77 where there may be no such namespace.
+# emuverbs --sysfs: a program finds the devices in /sys/class and /dev, all other entries stay, and
+# nothing outside of the program's own mount namespace changes. Exit 77 if such a namespace is not
+# permitted.
 : "${EMUVERBS:=emul/verbs/emuverbs}"
 if grep -qE -- '-fsanitize=(address|thread)' Makefile 2>/dev/null; then
     echo "skipped: this build has sanitizers, Debian's programs have none"
@@ -12,7 +13,7 @@ unshare --mount --propagation private true 2>/dev/null || { echo "skipped: no mo
 tmp=$(mktemp -d) || exit 99
 trap 'rm -rf "$tmp"' EXIT
 failed=0
-check() { # what it says if the command after it fails
+check() { # name of the check, command
     what=$1
     shift
     "$@" && return 0
@@ -20,7 +21,7 @@ check() { # what it says if the command after it fails
     failed=$((failed + 1))
 }
 shown() { EMUVERBS_DEVICES=2 EMUVERBS_PORTS=2 "$EMUVERBS" --sysfs "$@"; }
-away() { EMUVERBS_ADDRESSES=192.0.2.1 "$EMUVERBS" --sysfs "$@"; } # an address for documents, which nobody has
+away() { EMUVERBS_ADDRESSES=192.0.2.1 "$EMUVERBS" --sysfs "$@"; } # an address for documentation
 same() { [ "$1" = "$2" ] || { echo "'$1' is not '$2'"; return 1; }; }
 
 mounts() { grep -E ' /(dev|sys)[/ ]' /proc/self/mountinfo; }
@@ -28,7 +29,7 @@ names() { # COMMAND...
     "$@" find /sys/class/ -mindepth 1 -maxdepth 1 2>/dev/null | sort
     "$@" find /dev/null /dev/pts /dev/shm /dev/tty /dev/infiniband -maxdepth 0 -printf '%p %y\n' 2>/dev/null
 }
-# A variable that is misspelt is told of, and one of the table is not.
+# A misspelt variable is reported, a known one is not.
 said() { EMUVERBS_MAX_QPS=3 EMUVERBS_MAX_QP=3 "$EMUVERBS" ibv_devinfo 2>&1 >/dev/null | grep EMUVERBS_; }
 check "unknown variable" same "$(said)" "emuverbs: unknown variable EMUVERBS_MAX_QPS ignored; emuverbs --help lists all variables"
 before=$(mounts)
@@ -46,7 +47,7 @@ check "link layer" same "$(shown cat /sys/class/infiniband/emu0/ports/1/link_lay
 check "GID types on Ethernet" same "$(EMUVERBS_ETHERNET=1 shown cat /sys/class/infiniband/emu1/ports/2/gid_attrs/types/0)" "RoCE v2"
 check "LIDs differ" test "$(shown cat /sys/class/infiniband/emu0/ports/1/lid)" != "$(shown cat /sys/class/infiniband/emu1/ports/1/lid)"
 if command -v ibv_devinfo >/dev/null 2>&1; then
-    # what is written there is what the calls say
+    # the files agree with the results of calls
     shown ibv_devinfo -v >"$tmp/devinfo" 2>&1
     top=/sys/class/infiniband
     said() { sed -n "s/.*$1[^:]*:[[:space:]]*\([0-9a-f:]*\).*/\1/p" "$tmp/devinfo"; }
@@ -58,7 +59,7 @@ if command -v ibv_devinfo >/dev/null 2>&1; then
     check "GIDs" same "$(cat "$tmp/gids")" "$(said 'GID\[')"
     check "LIDs" same "$(cat "$tmp/lids")" "$(said port_lid)"
 fi
-# The rest is as it was.
+# All other entries are unchanged.
 names shown | grep -v infiniband >"$tmp/shown"
 grep -v infiniband "$tmp/names" >"$tmp/others"
 check "the other classes and devices" diff "$tmp/others" "$tmp/shown"

@@ -58,8 +58,9 @@ finish() {
     exit
 }
 
-# One TAP stream of those of several programs, in their order; their names are kept.  Each line is written as a whole, as standard
-# error may go to the same file.  Status 0 when there are results and none is "not ok".
+# Joins the TAP streams of several programs, in order, with their case names. Writes whole lines,
+# because standard error may go to the same file. Returns 0 if there are results and none is "not
+# ok".
 tap_join() {
     awk '
         /^(not )?ok [0-9]+/ { bad += /^not/; sub(/ok [0-9]+/, "ok " ++n) }
