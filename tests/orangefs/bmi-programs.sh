@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # OrangeFS's own BMI test programs over our bmi_ib: pingpong both ways with checksums, test-bmi-*.
 #
-# ORANGEFS_TREE names the source tree that ORANGEFS_PREFIX was built from, configured and built: the programs are compiled
-# here, because test/configure of the known releases does not get past autoconf 2.70 and later.  SCHEME, ib by default, may
-# be tcp for comparison; PROGRAMS, a pattern of bash, chooses.
+# ORANGEFS_TREE names the configured and built source tree of ORANGEFS_PREFIX: the programs are
+# compiled here, because test/configure of the known releases fails with autoconf 2.70 and later.
+# SCHEME, ib by default, may be tcp for comparison; PROGRAMS, a bash pattern, selects programs.
 set -u
 # shellcheck source=tests/orangefs/lib.sh
 . "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"
@@ -17,12 +17,12 @@ what=$scheme
 
 build() { # program
     local c=$tmp/$1.c
-    # s2s has its addresses in the source.
+    # s2s has its addresses in its source.
     sed -e "s/bmi_tcp/bmi_$scheme/; s/tcp:\/\/localhost:3380/$scheme:\/\/localhost:$((base + 8))/" \
         -e "s/tcp:\/\/localhost:3381/$scheme:\/\/localhost:$((base + 9))/" "$tree/test/io/bmi/$1.c" >"$c"
     compile "$1" "$c" -std=gnu89
 }
-# Both ends must end well.
+# Both ends must succeed.
 pair() { # server command -- client command
     local first=() p rc
     while [ "$1" != -- ]; do first+=("$1"); shift; done
@@ -38,13 +38,13 @@ pair() { # server command -- client command
     tail -n 5 "$tmp/first.out"
     return 1
 }
-checked() { # words that must not be there, then as pair
+checked() { # words that the output must not have, then like pair
     local bad=$1
     shift
     pair "$@" >"$tmp/out" 2>&1 || { tail -n 5 "$tmp/out"; return 1; }
     ! grep -iE "$bad" "$tmp/out" "$tmp/first.out"
 }
-next() { base=$((base + 1)); uri=$scheme://localhost:$base; } # an address of its own for each
+next() { base=$((base + 1)); uri=$scheme://localhost:$base; } # a new address for each
 wanted() { # shellcheck disable=SC2053
     [[ $1 == ${PROGRAMS:-*} ]]
 }
@@ -62,7 +62,7 @@ for kind in "" -list -eagerbug; do
     wanted "test-bmi$kind" || continue
     check "$what: test-bmi-server$kind compiles" build test-bmi-server$kind
     check "$what: test-bmi-client$kind compiles" build test-bmi-client$kind
-    for size in 32000 100000 1000000; do # 15000 bytes are sent whatever the size is
+    for size in 32000 100000 1000000; do # 15000 bytes are sent for any size
         [ "$kind" != -list ] || size=
         next
         check "$what: test-bmi$kind${size:+ with $size bytes}" checked "fail|error" "$tmp/test-bmi-server$kind" -h "$uri" -- \
@@ -70,14 +70,14 @@ for kind in "" -list -eagerbug; do
         [ -n "$size" ] || break
     done
 done
-# Not OrangeFS's, but linked as those are.
+# Ours, but linked like OrangeFS's.
 if wanted fragments; then
     next
     check "$what: fragments compiles" compile fragments "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/fragments.c"
     check "$what: 64 pieces of 4 KiB into one receive of 256 KiB" checked "fragments:" "$tmp/fragments" "$uri" server -- \
         "$tmp/fragments" "$uri" client
 fi
-# test-bmi-s2s-a and -b end over no network (patches/orangefs/README.md): it has to be asked for them.
+# test-bmi-s2s-a and -b end over no network (patches/orangefs/README.md): they run only if selected.
 if [ "${PROGRAMS-}" = s2s ]; then
     check "$what: s2s-a compiles" build test-bmi-s2s-a
     check "$what: s2s-b compiles" build test-bmi-s2s-b

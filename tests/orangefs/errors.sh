@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# What a client hears when something is wrong, and that it hears it at once: no server, no such host, no such port, no
-# device; servers without a device.  OrangeFS gives up a server it has an address for only after several tries, each of which it reports.
+# A client's errors, reported at once: no server, no such host, no such port, no device; servers
+# without a device. OrangeFS gives up a server with a known address only after several retries, each
+# of which it reports.
 set -u
 host=127.0.0.1
 # shellcheck source=tests/orangefs/lib.sh
@@ -10,7 +11,7 @@ mnt=$tmp/mnt
 mkdir -p "$mnt"
 make_files 1000003
 
-fails_saying() { # words: so many lines of what a client says have them, and it ends by itself, without another try
+fails_saying() { # words: number of lines of a client's output with them; the client must end by itself, without a retry
     local n=$1 words=$2 rc
     run pvfs2-ls "$mnt" >"$tmp/out" 2>&1
     rc=$?
@@ -39,7 +40,7 @@ if [ -n "$wrap" ]; then
     wrap=$saved
 fi
 
-# The next address of the tab file is taken where the first one's network is not served.
+# The next address of the tab file is used if the first one's network is missing.
 what="tcp alone"
 if configure tcp 1 && bring_up; then
     tab "ib://$host:$base"
@@ -52,7 +53,7 @@ if configure tcp 1 && bring_up; then
 fi
 end
 
-# A machine without RDMA: one line, and its other network goes on.
+# A machine without RDMA: one line, and its other network works.
 for order in tcp-ib ib-tcp; do
     what="no RDMA device, $order"
     configure tcp 1 || continue

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# The export rules of a server hold for clients that come over ib://: root squash with exceptions, all squash, read-only.
-# SCHEME, ib by default, may be tcp for comparison.
+# A server's export rules apply to clients over ib://: root squash with exceptions, all squash,
+# read-only. SCHEME, ib by default, may be tcp for comparison.
 set -u
 host=127.0.0.1
 # shellcheck source=tests/orangefs/lib.sh
@@ -30,11 +30,11 @@ owned_by() { # name, uid, gid
     cat "$tmp/list"
     return 1
 }
-makes() { # uid: a file and a folder made now belong to that user
+makes() { # uid: new files and folders must belong to that user
     run pvfs2-touch "$mnt/file" && run pvfs2-mkdir "$mnt/folder" && run pvfs2-cp "$tmp/f1000003" "$mnt/copied" &&
         owned_by file "$1" "$1" && owned_by folder "$1" "$1" && owned_by copied "$1" "$1"
 }
-refused() { # words, command: fails and says so
+refused() { # words, command: must fail with the words
     local words=$1
     shift
     if "$@" >"$tmp/out" 2>&1; then
@@ -70,13 +70,13 @@ end
 with_rules "AllSquash $scheme://127.0.0.0@8" && check "$what: root's files are nobody's" makes $anonymous
 end
 
-# A rule of another network is asked about our addresses, too: OrangeFS goes by the rule's scheme.
+# A rule for another network is checked with our addresses, too: OrangeFS uses the rule's scheme.
 if [ "$scheme" = ib ]; then
     with_rules "RootSquash tcp://$host" && check "$what: root's files are root's" makes 0
     end
 fi
 
-# What was there before can be read, nothing can be changed.
+# Existing files are readable, and nothing is writable.
 what="$scheme, before ReadOnly"
 configure "$scheme" 1 && bring_up && check "$what: a file is written" run pvfs2-cp "$tmp/f1000003" "$mnt/old"
 end

@@ -1,22 +1,22 @@
 #!/bin/bash
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# What must not stop a file system: clients that fall silent, connections that say nothing, little memory that may be locked.
-# Deaths are in pvfs2.sh.
+# Faults that must not stop a file system: silent clients, idle connections, a low limit of locked
+# memory. pvfs2.sh tests deaths.
 set -u
 host=127.0.0.1
 # shellcheck source=tests/orangefs/lib.sh
 . "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"
 
 make_files 1000003
-others=() # pids of clients and connections that hang
+others=() # pids of hanging clients and connections
 
-silent_tcp() { # a TCP connection to the server's port that never says a word, if anybody listens there
+silent_tcp() { # a TCP connection to the server's port that sends nothing, if that port is open
     (exec 3<>"/dev/tcp/$host/$base" && sleep 60) 2>/dev/null & others+=($!)
 }
-silent_cm() { # a client whose half of the connection is never heard of again
+silent_cm() { # a client that abandons its half-open connection
     EMUVERBS_SILENT=1 $wrap pvfs2-ls "$mnt" >/dev/null 2>&1 & others+=($!)
 }
-stopped_client() { # a client that stops in mid-write
+stopped_client() { # a client that is stopped in the middle of a write
     local i p
     $wrap pvfs2-cp -b 65536 "$tmp/long" "$mnt/stopped" >/dev/null 2>&1 & p=$!
     others+=("$p")
@@ -49,10 +49,10 @@ if configure ib 1 && bring_up; then
 fi
 end
 
-# 64 KiB that may be locked, as a user who may not lock more; the software HCA refuses what is beyond.  All of them are
-# that user, who may then reach the memory of the others.
+# 64 KiB of locked memory, as a user who may not lock more; the software HCA refuses the rest. All
+# processes run as that user, who may then access their memory.
 what="64 KiB of locked memory"
-limited() { # function: with that limit
+limited() { # function: runs with that limit
     local everybody=$wrap rc
     chmod 777 "$tmp"
     chown 65534 "$store"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# A mount by pvfs2fuse, in the foreground, where every network works, and as the daemon that it becomes without -f: it forks after it has
-# connected, which tcp survives and RDMA does not.  There whoever uses the mount gets an error at once, and the log says why.
+# A mount by pvfs2fuse, in the foreground, where every network works, and as a daemon, without -f:
+# it forks after connecting, which tcp survives and RDMA does not. Users of the mount then get an
+# error at once, and the log gives the reason.
 set -u
 # shellcheck source=tests/orangefs/lib.sh
 . "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# graft as an administrator uses it.  A small tree of our own stands in for OrangeFS; where ORANGEFS_TREES names unpacked
-# OrangeFS source trees, copies of them are grafted too.  The changed pvfs2-genconfig of those, and of the OrangeFS in
-# ORANGEFS_PREFIX, is run.
+# graft as used by an administrator. A small tree stands in for OrangeFS; if ORANGEFS_TREES names
+# unpacked OrangeFS source trees, copies of them are grafted, too. The changed pvfs2-genconfig of
+# these, and of the OrangeFS in ORANGEFS_PREFIX, is run.
 set -u
 unset CDPATH
 src=$(cd "${srcdir:-$(dirname "$0")/../..}" && pwd)
@@ -10,7 +10,7 @@ src=$(cd "${srcdir:-$(dirname "$0")/../..}" && pwd)
 . "$src/tests/lib/tap.sh"
 tmp=$(mktemp -d) || { echo "Bail out! no temporary folder"; exit 99; }
 trap 'chmod -R u+w "$tmp"; rm -rf "$tmp"' EXIT
-refused() { # words of the message, then a command that must fail and say so
+refused() { # words of the message, then a command that must fail with it
     words=$1
     shift
     if "$@" >"$tmp/out" 2>&1; then
@@ -22,7 +22,7 @@ refused() { # words of the message, then a command that must fail and say so
     grep -q -- "$words" "$tmp/out"
 }
 
-addresses() { # pvfs2-genconfig, protocol, hosts, the addresses that must come of them
+addresses() { # pvfs2-genconfig, protocol, hosts, the expected addresses
     rm -f "$tmp/conf"
     perl "$1" --quiet --protocol "$2" --ioservers "$3" --metaservers "$3" --storage /x --logfile /y "$tmp/conf" || return
     [ "$(awk '$1 == "Alias" { print $3 }' "$tmp/conf" | paste -sd ' ')" = "$4" ] || { cat "$tmp/conf"; return 1; }
@@ -36,7 +36,7 @@ genconfig() { # name, pvfs2-genconfig
 
 same() { diff -r "$1" "$2"; }
 
-# A release of our own: a few files, their checksums, a zero-context patch.
+# A release for the tests: a few files, their checksums, a zero-context patch.
 cp -R "$src/patches" "$tmp/"
 cp -R "$src/common" "$src/bmi_ib" "$tmp/"
 chmod -R u+w "$tmp"
@@ -76,7 +76,7 @@ check "the shim is there" test -f "$t/src/io/bmi/bmi_ib_ext/shim.c"
 check "--check sees it" sh -c "'$graft' --check '$t' | grep -q 'methods are in it'"
 cp -a "$t" "$tmp/once"
 check "again: no difference" sh -c "'$graft' '$t' && diff -r '$tmp/once' '$t'"
-touch "$t/src/io/bmi/bmi_ib_ext/module.mk" "$t/src/io/bmi/bmi_ib_ext/shim.o" "$t/src/io/bmi/bmi_ib_ext/shim.d" # as configure and make do
+touch "$t/src/io/bmi/bmi_ib_ext/module.mk" "$t/src/io/bmi/bmi_ib_ext/shim.o" "$t/src/io/bmi/bmi_ib_ext/shim.d" # like configure and make
 check "undo" "$graft" --undo "$t"
 check "undo restores every byte" same "$tmp/new" "$t"
 check "undo restores modes" test -x "$t/configure.ac"
@@ -89,13 +89,13 @@ check "from overlay to graft" "$graft" "$t"
 check "the old module is back" test -f "$t/src/io/bmi/bmi_ib/ib.c"
 check "undo after both" sh -c "'$graft' --undo '$t' && diff -r '$tmp/new' '$t'"
 
-# Trees that are no known release: what of the patch fits, and where.
+# Trees of an unknown release: which parts of the patch fit, and where.
 fresh() { rm -rf "$t" && cp -a "$tmp/new" "$t"; }
-refused_whole() { # words of the message; nothing of the tree may be changed
+refused_whole() { # words of the message; the tree must be unchanged
     rm -rf "$tmp/was" && cp -a "$t" "$tmp/was"
     refused "$1" "$graft" "$t" && diff -r --no-dereference "$tmp/was" "$t"
 }
-grafted_as() { # words of the output, what bmi.c must be; --undo must restore the tree
+grafted_as() { # words of the output, the expected bmi.c; --undo must restore the tree
     rm -rf "$tmp/was" && cp -a "$t" "$tmp/was"
     "$graft" "$t" >"$tmp/out" && grep -- "$1" "$tmp/out" && diff "$2" "$t/src/io/bmi/bmi.c" &&
         [ "$(sed -n 3p "$t/configure.ac")" = AX_BMI_EXT ] && "$graft" --undo "$t" && diff -r "$tmp/was" "$t"
@@ -129,13 +129,13 @@ check "a file is a symbolic link: refused, untouched" refused_whole "configure.a
 fresh && "$graft" "$t" >/dev/null && rm -r "$t/.bmi-graft" "$t/maint" "$t/src/io/bmi/bmi_ib_ext" "$t/src/io/bmi/bmi_elan4"
 check "files that have the patch already: refused, untouched" refused_whole "configure.ac: hunk 1"
 
-# A second release, and a tree that has one file of each.
+# A second release, and a tree with a file of each.
 fresh && sed -i 's/one/1/' "$t/configure.ac" && sed -i 's/^line 12$/other/' "$bmi"
 learn small2
 cp "$tmp/new/configure.ac" "$t" && with_patch "$bmi"
 check "each file gets the patch that fits it" grafted_as "changed  src/io/bmi/bmi.c, by the patch of small2" "$tmp/wanted"
 
-# Patching ends after the first file: with an error, or killed.
+# Patching stops after the first file: with an error, or killed.
 mkdir "$tmp/bin"
 cat >"$tmp/bin/patch" <<P
 #!/bin/sh

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # shellcheck shell=bash disable=SC2034
-# For the scripts of this folder that run real OrangeFS programs.  Sourcing it skips the test where there is no OrangeFS.
+# For the scripts of this folder that run real OrangeFS programs. Sourcing it skips the test if
+# there is no OrangeFS.
 #
-# ORANGEFS_PREFIX  an installed OrangeFS that has our bmi_ib (patches/orangefs/README.md)
-# ORANGEFS_TREE    the source tree it was built from, configured and built; for programs that have to be compiled here
-# EMUVERBS         the wrapper of the software HCA; empty: the machine's own devices
-# SHOW             anything: tell what each check printed, also when it passed
-# TIMED            anything: check how long things take, too; for the long suite, on a quiet machine
+#   ORANGEFS_PREFIX  an installed OrangeFS with our bmi_ib (patches/orangefs/README.md)
+#   ORANGEFS_TREE    its source tree, configured and built; for programs that are compiled here
+#   EMUVERBS         the wrapper of the software HCA; empty: the machine's own devices
+#   SHOW             non-empty: print each check's output, also if it passed
+#   TIMED            non-empty: check durations, too; for the long suite, on an idle machine
 #
-# Each check is a case in TAP.  A check waits for states of processes and for lines of logs; the only limits
-# in seconds guard against hangs (LIMIT).
+# Each check is a case in TAP. A check waits for states of processes and for lines of logs; the only
+# limits in seconds detect hangs (LIMIT).
 # shellcheck source=tests/lib/tap.sh
 . "${srcdir:-$(dirname "$0")/../..}/tests/lib/tap.sh"
 bail() { echo "Bail out! $*"; exit 99; }
@@ -19,15 +20,15 @@ for p in sbin/pvfs2-server bin/pvfs2-genconfig bin/pvfs2-ping bin/pvfs2-cp bin/p
     [ -x "$prefix/$p" ] || bail "ORANGEFS_PREFIX=$prefix: there is no $prefix/$p"
 done
 prefix=$(cd "$prefix" && pwd)
-# By hand, in the source folder or anywhere: what is built is here, or in the source folder's build/.
+# By hand, from any folder: built programs are here, or in the source folder's build/.
 builddir=${builddir:-.}
 [ -x "$builddir/with-ports" ] || builddir=$(dirname "$0")/../../build
 [ -x "$builddir/with-ports" ] || bail "with-ports is not built: run make first, and this where that was"
 [ -n "${FIRST_PORT-}" ] || exec "$builddir/with-ports" "$0" "$@"
 tree=${ORANGEFS_TREE-}
 wrap=${EMUVERBS-$(cd "$builddir" && pwd)/emul/verbs/emuverbs}
-server_wrap=() # of elan4's servers, see choose_wrap
-limit=${LIMIT:-180} # seconds after which something hangs
+server_wrap=() # for elan4's servers, see choose_wrap
+limit=${LIMIT:-180} # seconds until a hang is assumed
 base=$FIRST_PORT
 systems=0 # configured so far
 export PATH="$prefix/bin:$prefix/sbin:$PATH"
@@ -38,10 +39,10 @@ store=$(mktemp -d /dev/shm/bmi-test.XXXXXX) || bail "no temporary folder in /dev
 host=${host:-localhost}
 declare -A server # pid of each server
 alias=()          # name of each server
-what=             # the file system under test, for people
-declare -A said   # bytes that earlier servers of each number have written
+what=             # description of the tested file system
+declare -A said   # bytes logged by earlier servers of each number
 
-cleanup() { # of all that still runs, servers of a file system that did not come up as well
+cleanup() { # kills everything that still runs, including servers that did not come up
     # shellcheck disable=SC2046
     kill -9 $(jobs -pr) 2>/dev/null
     rm -rf "$tmp" "$store"
@@ -49,7 +50,7 @@ cleanup() { # of all that still runs, servers of a file system that did not come
 trap cleanup EXIT
 
 show() { sed 's/^/#    /' "$tmp/log"; }
-# A case in this shell, as many commands keep something in a variable.
+# Runs a case in this shell, because many commands set variables.
 check() { # NAME COMMAND...
     begin "$1"
     shift
@@ -60,7 +61,7 @@ check() { # NAME COMMAND...
     end_case
     [ $rc != 124 ] || { echo "# A program hung for $limit s: the rest is not tried."; finish; }
 }
-# A case whose outcome is known; $tmp/log is what was said.
+# A case with a known result; $tmp/log has the output.
 passes() { # NAME
     begin "$*"
     [ -z "${SHOW-}" ] || show
@@ -72,13 +73,13 @@ fails() { # NAME
     [ ! -s "$tmp/log" ] || tail -n 15 "$tmp/log" | sed 's/^/#    /'
     end_case
 }
-says() { # words, file: the file has them
+says() { # words, file: the file contains them
     grep -qE -- "$1" "$2" && return 0
     echo "not found in $(basename "$2"): $1"
     tail -n 5 "$2"
     return 1
 }
-run() { # a program of OrangeFS; what it says goes to clients.log, too
+run() { # a program of OrangeFS; its output is also appended to clients.log
     local err=$tmp/err.$BASHPID rc
     # shellcheck disable=SC2086
     timeout "$limit" $wrap "$@" 2>"$err"
@@ -102,8 +103,8 @@ compile() { # program, source, options
 
 has_elan4() { pvfs2-config --libs | grep -q bmi_elan4 && [ -x "$builddir/emul/elan4/emuelan4" ]; }
 
-# What runs clients of a network, and its servers.  Over elan4 server i is on node i + 2 of a network in software, whoever is a client
-# on node 1.
+# Sets the wrappers of a network's clients and servers. Over elan4 server i is on node i + 2 of a
+# software network, and clients are on node 1.
 choose_wrap() { # proto
     local i
     if [ "$1" != elan4 ]; then
@@ -119,7 +120,7 @@ choose_wrap() { # proto
     export BMI_ELAN4_SERVER_ADDR BMI_ELAN4_LOG=$tmp/elan4.log
 }
 
-# With blockstop (tests/orangefs/blockstop.c) where that was built: stop_at tells it where to stop.
+# With blockstop (tests/orangefs/blockstop.c) if built: stop_at sets where it stops.
 start_server() { # number
     local stop=()
     [ ! -e "$tmp/blockstop.so" ] || stop=(env "LD_PRELOAD=$tmp/blockstop.so" "BLOCKSTOP=$tmp/stop-$1")
@@ -128,7 +129,7 @@ start_server() { # number
     "${stop[@]}" ${server_wrap[$1]:-$wrap} pvfs2-server -d -a "${alias[$1]}" "$tmp/fs.conf" >>"$tmp/server-$1.out" 2>&1 </dev/null &
     server[$1]=$!
 }
-# Until the server has said since its start that it serves; fails when it has ended.
+# Waits until the server has logged since its start that it serves; fails if it has ended.
 server_ready() { # number
     local begun=$SECONDS
     until tail -c "+$((${said[$1]} + 1))" "$tmp/server-$1.out" 2>/dev/null | grep -q "PVFS2 Server ready"; do
@@ -137,7 +138,7 @@ server_ready() { # number
         sleep 0.1
     done
 }
-# Until all servers serve.
+# Waits until all servers serve.
 wait_ready() {
     local i
     for i in "${!server[@]}"; do server_ready "$i" || return; done
@@ -156,7 +157,7 @@ needs_options() {
         skip_all "this OrangeFS has no options for its networks (2.9.8 is the first that has)"
 }
 
-# The configuration of n servers, in $tmp/fs.conf, and a tab file.
+# Writes the configuration of n servers to $tmp/fs.conf, and a tab file.
 configure() { # proto n
     local proto=$1 n=$2 spec
     base=$((FIRST_PORT + systems++ % 6 * 10))
@@ -172,9 +173,10 @@ configure() { # proto n
     pvfs2-genconfig --quiet --iospec="$spec" --metaspec="$spec" --storage="$store/data" --logfile="$tmp/server.log" \
         --client-job-timeout 100 --server-job-timeout 100 "$tmp/fs.conf" >"$tmp/log" 2>&1 ||
         { fails "$proto: pvfs2-genconfig"; return 1; }
-    # Quick retries: dead servers are part of the tests.
+    # Short retries: dead servers are part of the tests.
     sed -i -e 's/^[ \t]*ClientRetryDelayMilliSecs.*/\tClientRetryDelayMilliSecs 500/' "$tmp/fs.conf"
-    # Small databases where they are LMDB's (what calls itself 2.9.7 is the first that takes it here): the storage is memory.
+    # Small databases with LMDB (the version 2.9.7 is the first that supports this): the storage is
+    # in memory.
     if printf '2.9.7\n%s\n' "$(pvfs2-server --version 2>&1 | tail -n 1)" | sort -VC; then
         default_line "DBMaxSize 67108864"
     fi
@@ -195,24 +197,24 @@ file_system_lines() { # lines with \n: more of the file system's section
 }
 has_line() { grep -qF -- "$(printf '%b' "$1")" "$tmp/fs.conf" || { fails "$what: \"$1\" did not get into the configuration"; return 1; }; }
 
-# Makes and starts what is configured.
+# Makes and starts the configured file system.
 bring_up() {
     local i n=${#alias[@]} failures=$failed_cases
     server=()
     for ((i = 0; i < n; i++)); do
         run pvfs2-server -f -a "${alias[$i]}" "$tmp/fs.conf" >"$tmp/log" 2>&1 || { fails "$what: mkfs of server $i"; return 1; }
     done
-    # The first one makes the root folder, for which it needs all others.
+    # The first server makes the root folder, which needs all others.
     for ((i = n - 1; i >= 0; i--)); do
         start_server $i
         server_ready $i >"$tmp/log" 2>&1 || { fails "$what: server $i starts"; return 1; }
     done
     check "$what: ready" wait_ready
-    forget_complaints # of those that came too early
+    forget_complaints # of clients that came too early
     [ "$failures" = "$failed_cases" ]
 }
 
-# The servers live, say nothing about crashes, and end.
+# Checks that the servers live and logged no crashes, and stops them.
 end() {
     local i
     for i in "${!server[@]}"; do
@@ -228,8 +230,8 @@ end() {
     server=()
 }
 
-# What clients and servers have complained about since the file system was ready: each line once, without times, numbers and
-# names.
+# Prints complaints of clients and servers since the file system was ready: each line once, without
+# times, numbers and names.
 complaints() {
     local f
     for f in "$tmp"/clients.log "$tmp"/server.log* "$tmp"/server-*.out; do
@@ -237,14 +239,14 @@ complaints() {
     done | grep -E '\[E|cancel called|[Rr]etrying' |
         sed -E 's/^.*\[E [^]]*\] *//; s#(tcp|ib|elan4)://[^ ,]*[^ ,:]#ADDRESS#g; s/0x[0-9a-f]+/N/g; s/[0-9]+/N/g' | sort -u
 }
-declare -A forgotten # bytes of each log that do not count any more
+declare -A forgotten # bytes of each log to ignore
 forget_complaints() {
     local f
     for f in "$tmp"/clients.log "$tmp"/server.log* "$tmp"/server-*.out; do
         [ ! -e "$f" ] || forgotten[$f]=$(stat -c %s "$f")
     done
 }
-# Of tcp it is noted what it complains about; any other network must not complain about anything else.
+# Records tcp's complaints; any other network must have no others.
 no_new_complaints() { # network, phase: without one, or "after deaths"
     local usual=$tmp/usual${2:+-deaths} lines=complaints
     [ -z "${2-}" ] || lines=complaints_of_deaths
@@ -262,8 +264,9 @@ nothing_unusual() { # command that prints the complaints, what is usual
     echo "flows cancelled: $(grep -c 'flow proto cancel called' "$tmp/clients.log")"
     return 1
 }
-# The lines of complaints without those that chance decides when a peer dies: the flow concerned, the first error of that flow, the
-# callback that meets the error, and requests repeated to a dead metadata server.  tcp was seen to print each of them.
+# Removes lines that depend on chance when a peer dies: the flow concerned, its first error, the
+# callback that gets the error, and requests repeated to a dead metadata server. tcp logs each of
+# them.
 complaints_of_deaths() {
     complaints | sed -E 's/(mem_to_bmi|bmi_to_mem|bmi_recv|bmi_send|trove_read|trove_write)_callback_fn/FLOW/
         s/Broken pipe|Connection (reset by peer|refused|timed out)/DEAD/g
@@ -296,11 +299,11 @@ two_at_once() {
 }
 listed() { run pvfs2-ls -l "$mnt" | awk -v n="$1" '$NF == n'; } # name: its line of pvfs2-ls
 
-hung_or_died() { # status: by timeout's own signal, or by SIGABRT, SIGKILL, SIGSEGV … (255 is how pvfs2-cp fails)
+hung_or_died() { # status: timeout's own, or SIGABRT, SIGKILL, SIGSEGV … (pvfs2-cp fails with 255)
     [ "$1" -ge 124 ] && [ "$1" -lt 160 ]
 }
 
-# Files of these sizes, cut from one.
+# Makes files of these sizes from one.
 make_files() {
     local s
     head -c $((64 << 20)) /dev/urandom >"$tmp/big"

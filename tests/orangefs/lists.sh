@@ -1,13 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Pieces of memory to and from pieces of a file (lists.c), over each network, with 1 and with 4 servers: their contents
-# are right, what lies between them is as it was, and over ib and elan4 the logs have no complaint that they have not over tcp.
-# By the engine's built-in costs, which are the same on all machines, it gathers lists from where they are, and scatters them.
-# With SHOW set, what OrangeFS posts and what the engine counts is printed (posts.c).
+# Pieces of memory to and from pieces of a file (lists.c), over each network, with 1 and with 4
+# servers: contents are right, bytes in between unchanged, and over ib and elan4 the logs have no
+# complaints that tcp's lack. With the engine's built-in costs, equal on all machines, it gathers
+# and scatters lists in place. With SHOW set, prints the posts of OrangeFS and the engine's counters
+# (posts.c).
 #
-# CASES    some, or all: that of the long suite
-# SERVERS  numbers of servers
-# PROTOS   tcp ib elan4
+#   CASES    some, or all: that of the long suite
+#   SERVERS  numbers of servers
+#   PROTOS   tcp ib elan4
 set -u
 # shellcheck source=tests/orangefs/lib.sh
 . "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"
@@ -41,7 +42,8 @@ is_over() {
     [ "$(cat "$tmp/status")" = 0 ]
 }
 
-# So many bytes the engine has copied, of so many in lists of more than 64 KiB, with these options.
+# Prints the bytes that the engine has copied, and those in lists of more than 64 KiB, with these
+# options.
 copies() { # options
     tab "$(awk '{ sub("/orangefs$", "", $1); print $1 }' "$tmp/tab")" "bmi_opts=\"measure_costs=off$1\""
     POSTS=$tmp/posts run "$tmp/lists" "$mnt/lists" some "$n" >"$tmp/lists.out" || return
@@ -54,7 +56,7 @@ packs() { copies ,lists=pack && [ "$copied" -ge "$listed" ]; }
 
 protos="tcp ib"
 has_elan4 && protos+=" elan4"
-for proto in ${PROTOS:-$protos}; do # tcp first: the others complain about nothing else
+for proto in ${PROTOS:-$protos}; do # tcp first: other networks must not complain about more
     for n in ${SERVERS:-1 4}; do
         what="$proto, $n servers"
         if configure "$proto" "$n" && bring_up; then

@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Servers of two networks, bmi_tcp and bmi_ib in both orders: clients of either, in turn and at once, are served as those of
-# a server that has only theirs.  The servers of one network run beside them and get the same clients in turn and at once, so
-# that what each took can be printed beside what it takes alone.  1.5 times of that is what it may be, on a machine that has
-# nothing else to do; no ratio fails the test, since beside two loops of the same priority single ones were 3.  A program
-# fails when it takes LIMIT seconds, which none needs that is served at all.
+# Servers of two networks, bmi_tcp and bmi_ib in both orders: clients of either, in turn and at
+# once, are served as by a server with their network only. Servers of one network run beside them
+# and get the same clients in turn and at once, so that both times are printed. The target on an
+# idle machine is 1.5 times; no ratio fails the test, because beside two busy loops of the same
+# priority single ratios were 3. A program fails if it takes LIMIT seconds, far more than any client
+# needs.
 set -u
 host=127.0.0.1
 # shellcheck source=tests/orangefs/lib.sh
@@ -16,15 +17,15 @@ all=$store
 make_files 5000000
 file=$tmp/f5000000
 
-# ---- File systems, all of them up at once ----
+# ---- File systems, all up at once ----
 
 running=()
-begin_system() { # name: what comes until keep is this file system's
+begin_system() { # name: later settings, up to keep, belong to this file system
     what=$1
     store=$all/$1
     mkdir -p "$store"
 }
-keep() { # name, base port of tcp, of ib: a file system that is up, and its clients' tab files
+keep() { # name, base port of tcp, of ib: a running file system, and its clients' tab files
     local network
     mkdir -p "$tmp/$1-tcp" "$tmp/$1-ib"
     for network in "tcp $2" "ib $3"; do
@@ -48,7 +49,7 @@ two_networks() { # value of BMIModules
 
 # ---- Clients ----
 
-small() { # name: requests that carry next to nothing
+small() { # name: requests with little data
     local i
     for i in 1 2 3 4 5; do
         run pvfs2-touch "$mnt/$1-$i" && run pvfs2-stat "$mnt/$1-$i" && run pvfs2-ls "$mnt" >/dev/null || return 1
@@ -71,7 +72,7 @@ timed() { # file for the milliseconds, command
     return $rc
 }
 serial=0
-# Each client has a number of its own, made by its caller, for the names of its files.
+# Each client has a number, given by its caller, for the names of its files.
 client() { # system, network, kind, number
     local times=$tmp/times-$1-$2-$3
     (
@@ -95,7 +96,7 @@ at_once() { # system of the client by tcp, of the one by ib
     rc=$?
     wait $q && return $rc
 }
-# One network is busy all the time, the other one's client comes and goes.
+# One network is always busy, the other one's client comes and goes.
 beside_a_busy_one() { # system, busy network, other network
     local p rc i
     (
@@ -114,7 +115,7 @@ beside_a_busy_one() { # system, busy network, other network
     rm "$tmp/enough"
     return $rc
 }
-# A process of one network has nobody to be fair to: it sleeps in that network, never between rounds over all of them.
+# A process of one network sleeps in that network, never between rounds over several.
 no_pauses() { # system, network: counted in a copy there
     local n
     (
@@ -133,7 +134,7 @@ repeat() { # command
 }
 
 median() { sort -n "$1" 2>/dev/null | awk '{ a[NR] = $1 } END { print NR ? a[int((NR + 1) / 2)] : "-" }'; }
-ratio() { # system, network, how, kind: of what it takes alone
+ratio() { # system, network, how, kind: relative to the server with one network
     awk -v t="$(median "$tmp/times-$1-$2-$3-$4")" -v alone="$(median "$tmp/times-alone-$2-$2-$3-$4")" \
         'BEGIN { if (alone > 0) printf "%.2f", t / alone; else printf "-" }'
 }

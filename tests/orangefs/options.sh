@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Options reach bmi_ib by OrangeFS's own ways: BMIOpts in the servers' configuration, bmi_opts in a client's tab file.
-# What they change is counted by the software HCA.
+# Options reach bmi_ib through OrangeFS: BMIOpts in the servers' configuration, bmi_opts in a
+# client's tab file. The software HCA counts their effects.
 set -u
 # shellcheck source=tests/orangefs/lib.sh
 . "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"
@@ -11,7 +11,7 @@ needs_options
 make_files 1000003
 
 number() { sed -n "s/.*\"$1\": *\([0-9]*\).*/\1/p" "$2"; } # counter, file
-is() { # counter, some or none: in what was counted
+is() { # counter, some or none: its value
     local n
     n=$(number "$1" "$tmp/counters")
     echo "$1: $n, expected $2"
@@ -61,7 +61,7 @@ end
 with_options colour=blue,srq=off,ib_port=1 && check "$what: known ones hold, the others are ignored" server_counts wr_srq_recv none
 end
 
-# A server with a wrong value says what is right and ends.
+# A server with a wrong value prints the valid ones and ends.
 for o in credits=1:credits:4:4096 rndv=sometimes:rndv:auto:read; do
     IFS=: read -r o key least most <<<"$o"
     what="BMIOpts $o"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# The real programs of OrangeFS over tcp://, ib://, and elan4:// where it has that: servers, copies, listings, deaths and restarts.
+# The real programs of OrangeFS over tcp://, ib://, and elan4:// if built: servers, copies,
+# listings, deaths and restarts.
 set -u
 # shellcheck source=tests/orangefs/lib.sh
 . "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"
@@ -68,7 +69,7 @@ many_files() {
         [ "$(run pvfs2-ls "$mnt/dir" | wc -l)" = "$before" ]
 }
 
-# A client of the software HCA that says it has written, and has written no more than the head of each message.
+# A client of the software HCA that reports writes as done after writing only each message's head.
 lied_to() {
     yes "a line of somebody else" | head -c 8388608 >"$tmp/honest"
     yes "a line of a liar" | head -c 8388608 >"$tmp/lie"
@@ -81,15 +82,15 @@ lied_to() {
 
 # ---- Deaths ----
 
-# Server 0 stops before the 8th block from now on that is written, or read.
+# Server 0 stops before the 8th block written, or read, from now on.
 stop_at_block() { echo "$1 8" >"$tmp/stop.new" && mv "$tmp/stop.new" "$tmp/stop-0"; } # write or read
 
-is_stopped() { # pid: all of its threads are
+is_stopped() { # pid: all threads are stopped
     local states
     states=$(sed -n 's/^State:[ \t]*\(.\).*/\1/p' "/proc/$1/task"/*/status 2>/dev/null | sort -u)
     [ "$states" = T ]
 }
-stopped() { # pid, and that of whoever keeps it busy: until all threads of the first are stopped
+stopped() { # pid, and that of its client: waits until all threads of the first are stopped
     local begun=$SECONDS
     until is_stopped "$1"; do
         kill -0 "$1" && kill -0 "$2" && [ $((SECONDS - begun)) -le "$limit" ] || return
@@ -97,7 +98,8 @@ stopped() { # pid, and that of whoever keeps it busy: until all threads of the f
     done
 }
 
-# Starts a client that writes 64 MiB, 16 MiB at a time, and returns when server 0 has stopped in the midst of the first time.
+# Starts a client that writes 64 MiB, 16 MiB at a time, and returns when server 0 has stopped in the
+# middle of the first write.
 client=
 begin_write() { # name
     stop_at_block write
@@ -113,8 +115,8 @@ kill_server() {
     wait "${server[0]}" 2>/dev/null
 }
 
-# Waits for that client as a user would.  It may fail or succeed, but must end by itself, not by a signal, and if it says
-# that all is well then all is there.
+# Waits for that client like a user. The client may fail or succeed, but must end by itself, not by
+# a signal, and after success all data must be there.
 client_outcome() { # name, what happened
     local begun=$SECONDS rc watch
     sleep "$limit" & watch=$!
@@ -133,8 +135,8 @@ client_outcome() { # name, what happened
     as_over_tcp "$1" "$2" $rc $((SECONDS - begun))
     [ $rc != 0 ] || check "$what: $2: its file is whole" same_contents "$1"
 }
-# What tcp does is noted; any other network ends in the same way.  If TIMED is set no later than two more time-outs of a
-# job (configure), either: of the write and of what sets the file's attributes.
+# Records tcp's result; any other network must have the same one. With TIMED the end is at most two
+# job timeouts later (configure): of the write and of setting the file's attributes.
 declare -A usual_ends longest
 as_over_tcp() { # name, what happened, status, seconds
     local ends=well
@@ -147,7 +149,7 @@ as_over_tcp() { # name, what happened, status, seconds
         [ -z "${TIMED-}" ] || check "$what: $2: it ends as soon as over tcp" [ "$4" -le $((${longest[$1]:-0} + 200)) ]
     fi
 }
-ends_as() { # how, how it may
+ends_as() { # result, permitted results
     echo "it ends $1, over tcp$2"
     [[ "$2 " == *" $1 "* ]]
 }
@@ -174,7 +176,7 @@ deaths() {
     check "$what: the server comes back" wait_ready
     check "$what: and works" there_and_back "$tmp/f1000003" 262144
 
-    # The client sees nothing of this before the new server serves.
+    # The client notices nothing before the new server serves.
     happened="a server restarted under a writing client"
     if begin_write outlived; then
         kill -STOP "$client"
@@ -193,7 +195,7 @@ deaths() {
     start_server 0
     check "$what: ready after that" wait_ready
 }
-# Fails by itself.  pvfs2-cp's status is 0 after a failed read, so the error must be in what it says.
+# Fails by itself. pvfs2-cp's status is 0 after a failed read, so its output must have the error.
 read_under_death() {
     local reader rc
     rm -f "$tmp/back"
@@ -209,7 +211,7 @@ read_under_death() {
     grep -q PVFS_sys_read "$tmp/client.out"
 }
 
-idle() { # no server uses the processor when nothing happens
+idle() { # idle servers use no processor time
     local i a b files=()
     for i in "${server[@]}"; do files+=("/proc/$i/stat"); done
     sleep 1
@@ -222,7 +224,7 @@ idle() { # no server uses the processor when nothing happens
 
 protos="tcp ib"
 has_elan4 && protos+=" elan4"
-for proto in ${PROTOS:-$protos}; do # tcp first: the other one complains about nothing else
+for proto in ${PROTOS:-$protos}; do # tcp first: other networks must not complain about more
     for n in ${SERVERS:-1 4}; do
         what="$proto, $n servers"
         if configure "$proto" "$n" && bring_up; then

@@ -1,25 +1,26 @@
 #!/bin/bash
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# OrangeFS's own programs with two devices in every process: what is copied is whole, and large transfers of one client with one
-# server go over both.
+# OrangeFS's own programs with two devices in every process: copies are right, and large transfers
+# between one client and one server use both devices.
 set -u
 # shellcheck source=tests/orangefs/lib.sh
 . "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"
 needs_emuverbs "two devices are the software HCA's"
 needs_options
-# With a rate transfers take their time, so that there are several at a time.
+# With a link rate transfers take time, so that several are in flight.
 export EMUVERBS_DEVICES=2 EMUVERBS_ETHERNET=1 EMUVERBS_LINK_MB_S=500
 
 make_files 1000003 40000003
 opts=device=emu0+emu1,stripe_bytes=65536
 
-bytes_by() { # device, counters: what the process moved by it; a device that nothing was done with is not there
+bytes_by() { # device, counters: bytes that the process moved on it; an unused device is not listed
     local n
     n=$(sed -n "s/.*\"$1\.1\": *{.*\"bytes\": *\([0-9]*\).*/\1/p" "$2")
     echo "${n:-0}"
 }
 less_of() { echo $(($1 < $2 ? $1 : $2)); }
-# Whichever device a process has the connection on: by the one that has moved less goes what is striped.
+# On whichever device a process has its connection: the device that moved less carries only striped
+# data.
 over_both() { # COMMAND...
     local dir=$tmp/counted c s
     rm -rf "$dir"

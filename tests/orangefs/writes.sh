@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Writes of several sizes, 1, 5 and 16 at once, to 1 and to 4 servers: their contents are right, and the programs say nothing
-# in their logs over ib that they do not say over tcp.  A host whose messages overtake each other notices: it cancels its
-# transfer, does it again, and all is well in the end but for a line in a log.
+# Writes of several sizes, 1, 5 and 16 at once, to 1 and to 4 servers: contents are right, and over
+# ib the programs log no complaints that tcp's lack. A host whose messages overtake each other
+# cancels its transfer and repeats it, which shows only in a log.
 #
-# WRITES, 240 by default and 2000 if TIMED is set, is how many there are over ib:// in all.  If TIMED is set the software HCA reports
-# a message to its sender 100 microseconds later than to its receiver, so that more answers overtake.
+# WRITES, 240 by default and 2000 with TIMED, is the number of writes over ib:// in all. With TIMED
+# the software HCA completes a message 100 microseconds later at its sender than at its receiver, so
+# that more answers overtake.
 set -u
 # shellcheck source=tests/orangefs/lib.sh
 . "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # shellcheck shell=bash disable=SC2034,SC2154
-# For the tests of bmi-iod, bmi-cp and bmi-ls, which source it in the build folder: servers that can be killed, copies
-# that must be equal and can be stopped at a place, complaints that must be one line.  Results are cases in TAP: begin and fail
-# are those of tests/lib/tap.sh.
+# For the tests of bmi-iod, bmi-cp and bmi-ls, which source it in the build folder: servers that can
+# be killed, copies that must be equal and can be stopped at a place, error messages that must be
+# one line. Results are cases in TAP: begin and fail are those of tests/lib/tap.sh.
 set -u
 build=$PWD
 # shellcheck source=bench/lib.sh
@@ -10,11 +10,11 @@ build=$PWD
 # shellcheck source=tests/lib/tap.sh
 . "${srcdir:-.}/tests/lib/tap.sh"
 checks=0
-patience=600 # seconds; what takes longer hangs
+patience=600 # seconds until a hang is assumed
 addr=()  # of each server: ib://host:port, elan4://node:context
 iod=()   # its process
 
-# Sets the network: that of $NETWORK, else ib.
+# Sets the network: $NETWORK, else ib.
 hosts= # where servers are
 choose_network() {
     if [ "${NETWORK:-ib}" = elan4 ]; then choose_elan4; hosts=0,1,2,3; else choose_device; hosts=$host; fi
@@ -28,7 +28,7 @@ verdict() {
     finish
 }
 
-# Starts server N (0, 1, …) with its folder $work/sN; again at the same address when it was started before.
+# Starts server N (0, 1, …) with its folder $work/sN; at the same address if started before.
 server() { # N [OPTION]...
     local n=$1
     shift
@@ -51,19 +51,19 @@ all_servers() { # COUNT: the first so many, with commas
     echo "${addr[*]:0:$1}"
 }
 
-# What works is given all the time that it needs: a server may be slow.
+# A command that works gets all the time that it needs: a server may be slow.
 cp_() { timeout -k 5 $patience "${wrapper[@]}" ./bmi-cp --timeout 60 --allow "$hosts" "$@" < /dev/null; }
 ls_() { timeout -k 5 $patience "${wrapper[@]}" ./bmi-ls --timeout 60 "$@" < /dev/null; }
 rm_() { timeout -k 5 $patience "${wrapper[@]}" ./bmi-rm --timeout 60 --allow "$hosts" "$@" < /dev/null; }
 
-# ---- programs that stop at a place (tests/tools/diskstop.c) ----
+# ---- programs that stop at a certain call (tests/tools/diskstop.c) ----
 
 stopper=$PWD/tests/tools/.libs/diskstop.so
 [ -e "$stopper" ] || die "no $stopper; make tests/tools/diskstop.la"
-gate= # the file that is there while a program stands
+gate= # file that exists while a program is stopped
 trap 'release; kill -CONT $(jobs -pr) 2> /dev/null; cleanup' EXIT
 
-# Sets the array `stopping`: what runs a program that stops at that place, like pwrite:3:before.
+# Sets the array `stopping`: the wrapper of a program that stops at a call, like pwrite:3:before.
 stopping=()
 stop_at() { # PLACE
     gate=$work/gate
@@ -71,7 +71,7 @@ stop_at() { # PLACE
     stopping=(env LD_PRELOAD="$stopper" ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0" DISKSTOP="$1:$gate")
 }
 
-# Server N, which stops there.
+# Starts server N, which stops there.
 stopping_server() { # N PLACE [OPTION]...
     local n=$1
     stop_at "$2"
@@ -79,14 +79,15 @@ stopping_server() { # N PLACE [OPTION]...
     preloaded "${stopping[3]}" server "$n" "$@"
 }
 
-# Runs a function or a program where diskstop.so does what that variable says.
+# Runs a function or a program with diskstop.so and this variable.
 preloaded() { # VARIABLE=VALUE COMMAND...
     local -x LD_PRELOAD=$stopper ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0 "$1"
     "${@:2}"
 }
 
-# Starts bmi-cp, of messages of 4 KiB, one at a time, and waits until it stands at the place, in the middle: its 25th
-# piece of the file is read, or written.  Its process is $copy, what it prints in out.txt and err.txt.
+# Starts bmi-cp, with messages of 4 KiB, one at a time, and waits until it is stopped in the middle:
+# at its 25th piece of the file read, or written. Its process is $copy, its output is in out.txt and
+# err.txt.
 begin_copy() { # preadv|pwritev ARGUMENT...
     stop_at "$1:25:before"
     shift
@@ -99,7 +100,7 @@ begin_copy() { # preadv|pwritev ARGUMENT...
     stands "$copy" || fail "the copy ended too early: $(cat "$work/err.txt")"
 }
 
-# Waits until one of these processes stands at its gate.  Status 1: one has ended instead.
+# Waits until one of these processes is stopped at its gate. Status 1: one has ended instead.
 stands() { # PID...
     until [ -e "$gate" ]; do
         kill -0 "$@" 2> /dev/null || return 1
@@ -107,7 +108,7 @@ stands() { # PID...
     done
 }
 
-# What stands at the gate goes on.
+# Lets the stopped program continue.
 release() { [ -z "$gate" ] || rm -f "$gate"; }
 
 # The copy must end with status 1 and one line with TEXT.
@@ -125,7 +126,7 @@ random_file() { # FILE BYTES
     head -c "$2" /dev/urandom > "$1"
 }
 
-# Copies FILE in and out again, checks that it is the same.
+# Copies FILE in and out again, and compares.
 there_and_back() { # FILE NAME [OPTION]...
     local file=$1 name=$2
     shift 2
@@ -141,7 +142,8 @@ there_and_back() { # FILE NAME [OPTION]...
     fi
 }
 
-# The command must end with status 1 and one line on standard error that has TEXT, and print nothing else.
+# The command must end with status 1 and one line with TEXT on standard error, and print nothing
+# else.
 complains() { # TEXT COMMAND...
     local text=$1
     shift
@@ -171,7 +173,7 @@ cp_complains() { # TEXT ARGUMENT...
     complains "$text" "${wrapper[@]}" ./bmi-cp --timeout 60 "$@"
 }
 
-# Waits for a state, however long that takes.
+# Waits for a state, without a limit.
 eventually() { # COMMAND...
     local begin=$SECONDS
     until "$@"; do
@@ -180,7 +182,7 @@ eventually() { # COMMAND...
     done
 }
 
-# Prints what server N reports on itself when it is asked.
+# Prints server N's report, on request.
 report() { # N
     local before
     before=$(wc -l < "$work/s$1.log")
@@ -188,9 +190,9 @@ report() { # N
     eventually reported "$1" "$before"
     tail -n +$((before + 1)) "$work/s$1.log"
 }
-reported() { tail -n +$(($2 + 1)) "$work/s$1.log" | grep 'total: requests' > /dev/null; } # N LINES: behind those
+reported() { tail -n +$(($2 + 1)) "$work/s$1.log" | grep 'total: requests' > /dev/null; } # N LINES: in the lines behind these
 
-no_uploads() { # N: server N keeps nothing unfinished
+no_uploads() { # N: server N has no unfinished files
     [ -z "$(find "$work/s$1" -name '.upload-*')" ]
 }
 
@@ -198,6 +200,6 @@ no_leftovers() { # FOLDER: no temporary file of bmi-cp
     [ -z "$(find "$1" -name '.bmi-cp.*')" ]
 }
 
-no_sanitizer() { # has complained
+no_sanitizer() { # no sanitizer report
     grep -ai "sanitizer\|runtime error" "$work"/*.log && fail "sanitizers complain" || pass
 }
