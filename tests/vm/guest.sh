@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# What suites use in the guest.
+# Functions of the suites in the guest.
 #
-# Two soft-RoCE devices, "one" at 10.7.0.1 and "two" at 10.7.0.2, over a veth pair.  Both are in the first network
-# namespace, because rxe of kernel 6.1 receives only there (its UDP sockets belong to init_net).  So that packets do cross
-# the wire and are not delivered locally, what is local is looked up for arriving packets first, then a table that sends
-# each address to the other end, and only then for outgoing ones.
+# Two soft-RoCE devices, "one" at 10.7.0.1 and "two" at 10.7.0.2, over a veth pair. Both are in the
+# first network namespace, because rxe of kernel 6.1 receives only there (its UDP sockets belong to
+# init_net). To make packets cross the wire instead of being delivered locally, arriving packets are
+# looked up as local first; outgoing ones first use a table that routes each address to the other
+# end.
 IP=/usr/bin/ip # not busybox's
 
-# veth queues a packet on the CPU that sent it, and rxe sends from whatever CPU it runs on, so packets of one connection
-# overtake each other, as they do on no real wire.  rxe asks for such a packet again, but ignores what else goes wrong during
-# that repetition until the acknowledgement time-out (1 s), several times in a row: transfers stood still for more than 6 s.
-# With one CPU to receive on, 125,000 packets came in order, none of them out of sequence.
+# veth queues a packet on the CPU that sent it, and rxe sends from the CPU it runs on, so packets of
+# one connection overtake each other, as on no real wire. rxe requests such a packet again, but
+# ignores further errors during that repetition until the acknowledgement timeout (1 s), several
+# times in a row: transfers stalled for more than 6 s. With one CPU for receiving, 125,000 packets
+# arrived in order.
 keep_order() { # ENDS
     for d in "$@"; do
         echo 1 >/sys/class/net/$d/queues/rx-0/rps_cpus
     done
 }
 
-# The packets to each device are handled on a CPU of its own: still in order, as each way has one CPU.
+# One CPU per device handles its packets: still in order, because each direction has one CPU.
 a_cpu_each() { echo 2 >/sys/class/net/two/queues/rx-0/rps_cpus; }
 
 add_devices() {
@@ -30,7 +32,7 @@ add_devices() {
     done
 }
 
-# A wire: an end at NET.1 and one at NET.2.  What is sent from one to the other leaves by the wire, see above.
+# Adds a wire with ends at NET.1 and NET.2. Packets between them use the wire, see above.
 add_wire() { # END END NET PREFERENCE
     $IP link add $1 mtu 4500 type veth peer name $2 mtu 4500 # room for an IB MTU of 4096
     for d in $1 $2; do
@@ -63,7 +65,7 @@ network() {
     objects >/tmp/objects.begin
 }
 
-# Both ends at 10.7.0.1: what is sent to it stays within device one.
+# Both ends at 10.7.0.1: packets stay within device one.
 within_one_device() { $IP rule add pref 3 lookup local; }
 over_the_wire() { $IP rule del pref 3; }
 
@@ -71,11 +73,11 @@ note() { echo "note $*"; }
 pass() { echo "ok   $*"; }
 fail() { echo "FAIL $*"; }
 
-# Verbs objects that user programs hold; the kernel's own are always there.
+# Prints verbs objects of user programs; the kernel's own always exist.
 objects() { rdma resource show 2>/dev/null | sed 's/ ctx [0-9]*//; s/^[0-9]*: //' | sort; }
 counter() { cat /sys/class/infiniband/rxe1/ports/1/hw_counters/$1 /sys/class/infiniband/rxe2/ports/1/hw_counters/$1 2>/dev/null | awk '{s += $1} END {print s + 0}'; }
 
-all_counters() { # of both devices, those that are not 0
+all_counters() { # of both devices, without zeros
     for c in /sys/class/infiniband/rxe1/ports/1/hw_counters/*; do
         n=$(counter ${c##*/})
         case ${c##*/} in lifespan) continue ;; esac
@@ -83,7 +85,8 @@ all_counters() { # of both devices, those that are not 0
     done | sed 's/, $//'
 }
 
-# Waits until a file holds a pattern, as what a server prints when it is ready; no longer than the process lives, nor 60 s.
+# Waits until a file contains a pattern, like a server's ready message; while the process lives, for
+# 60 s at most.
 until_there() { # pattern, file, process
     i=0
     until grep -q "$1" "$2" 2>/dev/null; do
@@ -93,8 +96,8 @@ until_there() { # pattern, file, process
     done
 }
 
-# Nothing is left behind, no receiver was ever not ready (but in a suite that sets RNR=provoked), and the kernel has
-# nothing to say.
+# Checks that no objects are left, that there was no RNR (except in a suite with RNR=provoked), and
+# that the kernel logged nothing.
 RNR=
 after() { # what
     i=0
@@ -122,8 +125,9 @@ after() { # what
     fi
 }
 
-# A command or function that must succeed.  It counts as one; its last lines are shown when it fails.  The limit ends what hangs:
-# several times what a quiet machine needs at most, as the guest is as slow as its host is busy.
+# Runs a command or function that must succeed. It counts as one check; its last lines are shown if
+# it fails. The limit ends a hang: several times the time on an idle machine, because a busy host
+# slows the guest.
 check() { # seconds, name, command
     limit=$(($1 * 5))
     name=$2
@@ -140,12 +144,12 @@ check() { # seconds, name, command
         pass "$name ($(echo "$begin $(cut -d' ' -f1 /proc/uptime)" | awk '{printf "%.1f", $2 - $1}') s)"
     else
         fail "$name: status $status"
-        # what a test program says of its cases that passed would hide the one that did not
+        # a test program's passed cases would hide the failed one
         grep -v "OK \]\|RUN  " /tmp/check.log | tail -25
     fi
 }
 
-# The entry of a device's GID table that is an IPv4 address of RoCE v2.
+# Prints the index of the IPv4 RoCE v2 entry in a device's GID table.
 gid_index() { # device
     for g in /sys/class/infiniband/$1/ports/1/gids/*; do
         i=${g##*/}

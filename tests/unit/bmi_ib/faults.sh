@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Lets each verbs and rdma_cm call of one exchange fail once, with own and with shared receives.
-# Usage, in the top of the build: faults.sh [FIRST [LAST]]; the variable EMUVERBS names another wrapper.
+# Makes each verbs and rdma_cm call of one exchange fail once, with receive queues per link and
+# shared ones. Usage, in the top of the build: faults.sh [FIRST [LAST]]; the variable EMUVERBS names
+# another wrapper.
 # shellcheck source=tests/lib/tap.sh
 . "${srcdir:-$(dirname "$0")/../../..}/tests/lib/tap.sh"
 emuverbs=${EMUVERBS:-./emul/verbs/emuverbs} program=./tests/unit/bmi_ib/test_faults first=${1:-1} last=$2

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Runs the verbs fabric's tests over the software HCA, once for each lane: a device or options that take another path.
-# Usage, in the top of the build: lanes.sh [LANE]; the variable EMUVERBS names another wrapper.
+# Runs the verbs fabric's tests over the software HCA, once per lane: devices or options that take
+# other paths. Usage, in the top of the build: lanes.sh [LANE]; the variable EMUVERBS names another
+# wrapper.
 # shellcheck source=tests/lib/tap.sh
 . "${srcdir:-$(dirname "$0")/../../..}/tests/lib/tap.sh"
 emuverbs=${EMUVERBS:-./emul/verbs/emuverbs} program=./tests/unit/bmi_ib/test_wire only=$1

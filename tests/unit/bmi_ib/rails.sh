@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Runs test_rails over the software HCA with two devices, each test in a process of its own, once for each kind of receives.
-# Usage, in the top of the build: rails.sh; the variable EMUVERBS names another wrapper.
+# Runs test_rails over the software HCA with two devices, each test in its own process, once for
+# each kind of receive queue. Usage, in the top of the build: rails.sh; the variable EMUVERBS names
+# another wrapper.
 # shellcheck source=tests/lib/tap.sh
 . "${srcdir:-$(dirname "$0")/../../..}/tests/lib/tap.sh"
 emuverbs=${EMUVERBS:-./emul/verbs/emuverbs} program=./tests/unit/bmi_ib/test_rails
@@ -17,7 +18,7 @@ for options in device=emu0+emu1 device=emu0+emu1,srq=on device=emu0+emu1,srq=off
         case $test in
         striped | strangers*) lane=$options,stripe_bytes=1 delay=0 ;;
         side_comes*) lane=$options,stripe_bytes=1,stripe_retry_ms=20 delay=0 ;;
-        side*) lane=$options,stripe_bytes=1 delay=1000 ;; # reads are under way, for ever when the clock is stopped
+        side*) lane=$options,stripe_bytes=1 delay=1000 ;; # keeps reads in flight, without end if the clock is stopped
         *) lane=$options delay=0 ;;
         esac
         CASES_ONLY=$test EMUVERBS_READ_DELAY_US=$delay EMUVERBS_DEVICES=2 EMUVERBS_ETHERNET=1 EMUVERBS_CENSUS=1 \

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# OrangeFS in the guest: servers on device one, clients on device two.  A file system is named by its configuration
-# (/pvfs/NAME.conf); use says whose programs run.
+# OrangeFS in the guest: servers on device one, clients on device two. A file system is named by its
+# configuration (/pvfs/NAME.conf); `use` selects the programs.
 store=/tmp/store
 $IP rule add pref 8 from 10.7.0.1 to 10.7.0.1 lookup local # servers reach each other inside device one
-servers= # pid:configuration:alias of those that run
+servers= # pid:configuration:alias of running servers
 
 use() { # new or old
     PATH=/$1/bin:/$1/sbin:/x:/usr/bin:/bin
@@ -46,7 +46,7 @@ stop_servers() { # configuration; each must end by itself
     if grep -ihE 'assert|segmentation|signal 11|signal 6' /tmp/"$1".log* /tmp/"$1"-*.out 2>/dev/null; then fail "$1: the servers' logs"; fi
 }
 
-# Makes the file system, starts its servers and writes the tab of the clients.
+# Makes the file system, starts its servers and writes the clients' tab file.
 begin() { # configuration
     mnt=/m/$1
     mkdir -p "$mnt" $store
@@ -74,8 +74,8 @@ ready() {
     done
 }
 
-# pvfs2-cp does not overwrite, so each copy has a name of its own; the last one's is in /tmp/copy, for check has a shell of
-# its own.
+# pvfs2-cp does not overwrite, so each copy has a new name; the last one is in /tmp/copy, because
+# check runs in a separate shell.
 there_and_back() { # file, buffer
     copy=copy$(tr -d ' .' </proc/uptime)
     echo $copy >/tmp/copy
@@ -87,8 +87,8 @@ same_sum() { # two files
     b=$(sha256sum <"$2")
     [ "$a" = "$b" ] || { echo "$1: $a, $2: $b"; return 1; }
 }
-# Soon no server has a thread that wants to run more often than not: thirty looks at each, so that a busy host does not
-# matter.
+# Waits until no server has a thread that is runnable in most of thirty samples, so that a busy host
+# does not matter.
 at_rest() {
     for try in 1 2 3 4 5 6 7 8; do
         for s in $servers; do cat /proc/${s%%:*}/task/*/stat; done >/dev/null || return 1

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# What tests/vm/run adds to the image when ORANGEFS_PREFIX names an installed OrangeFS with our bmi_ib: its programs, the
-# kernel's orangefs.ko (loaded by the suite that mounts), and configurations made by its own pvfs2-genconfig.
-# ORANGEFS_OLD_PREFIX: one whose bmi_ib is OrangeFS's own, to compare with.
+# Additions of tests/vm/run to the image if ORANGEFS_PREFIX names an installed OrangeFS with our
+# bmi_ib: its programs, the kernel's orangefs.ko (loaded by the suite that mounts), and
+# configurations by its own pvfs2-genconfig. ORANGEFS_OLD_PREFIX: one with OrangeFS's own bmi_ib,
+# for comparison.
 
-orangefs_missing() { # why the suites cannot run; nothing when they can
+orangefs_missing() { # prints why the suites cannot run, if so
     local p
     [ -n "${ORANGEFS_PREFIX-}" ] || { echo "ORANGEFS_PREFIX is not set; set it to an installed OrangeFS that has bmi_ib"; return; }
     for p in sbin/pvfs2-server sbin/pvfs2-client sbin/pvfs2-client-core bin/pvfs2-genconfig bin/pvfs2-cp; do
@@ -27,8 +28,8 @@ orangefs_programs() { # prefix, name in the guest
 orangefs_config() { # file, protocol, first port, servers
     local spec="$2://one:$3"
     [ "$4" = 1 ] || spec="$2://one:{$3-$(($3 + $4 - 1))}"
-    # Small databases and quick retries: the storage is memory, and dead servers are part of the tests.  TCPBindSpecific
-    # holds for every network: servers use the device of their address.
+    # Small databases and short retries: the storage is in memory, and dead servers are part of the
+    # tests. TCPBindSpecific applies to every network: servers use the device of their address.
     "$ORANGEFS_PREFIX/bin/pvfs2-genconfig" --quiet --iospec="$spec" --metaspec="$spec" --storage="/tmp/store/$1" \
         --logfile="/tmp/$1.log" --client-job-timeout 20 "$root/pvfs/$1.conf" >/dev/null &&
         sed -i -e 's/^[ \t]*ClientRetryDelayMilliSecs.*/\tClientRetryDelayMilliSecs 500/' \
@@ -48,6 +49,6 @@ orangefs_image() {
     sed -i -e 's#ib://one:3380#tcp://one:3390,ib://one:3380#' -e 's/BMIModules.*/BMIModules bmi_tcp,bmi_ib/' "$root/pvfs/both1.conf"
     cp "$(find "$kernel/lib/modules/$release" -name 'orangefs.ko*' | head -1)" "$root/orangefs/"
     cp "$here/orangefs/guest.sh" "$root/pvfs/"
-    # A source tree for tar, and the coverage of a real one: ours.
+    # A source tree for tar that covers a real one: ours.
     tar -C "$here/../.." -cf "$root/pvfs/tree.tar" common bmi_ib
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# The suite that every fabric passes, from device two to device one.
+# The suite for every fabric, from device two to device one.
 #
-# The last lines of each test that failed or did not end.
+# Prints the last lines of each test that failed or did not end.
 failed_tests() { # log
     awk '/^\[ RUN / { n = 0; open = 1 }
          open { line[n++] = $0 }
@@ -16,7 +16,7 @@ suite() { # seconds, name, port, program and its options
     [ $status = 0 ] || failed_tests /tmp/check.log | sed "s/^/note $name: /"
     after "$name"
 }
-# Says which tests took long, while they run.
+# Prints slow tests while they run.
 timed() {
     { "$@" 2>&1; echo $? >/tmp/timed.status; } | awk '
         /^\[ RUN / { begin = systime(); test = $NF }
@@ -24,9 +24,9 @@ timed() {
         /^\[ .*(OK|FAILED) / { if (systime() - begin > 4) print "note slow: " test ": " systime() - begin " s" >"/dev/console" }'
     return "$(cat /tmp/timed.status)"
 }
-export SLOW_READS=yes # as rxe does, which the engine has to know
-# Processes of clients_in_processes: with 64 of them on emulated processors rxe cannot send (send_err) and its retries run out, so
-# that links are lost.
+export SLOW_READS=yes # rxe's reads are slow, which the engine has to know
+# Processes of clients_in_processes: with 64 of them on emulated processors rxe cannot send
+# (send_err) and its retries run out, so that links are lost.
 export CROWD=12
 suite 200 "fabric conformance" 7000 fabric-conformance
 suite 200 "fabric conformance, shared receives" 7200 fabric-conformance --options srq=on

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# What it costs that a key opens the bytes of one operation only, on a device without usable windows: bandwidth with
-# expose=operation beside expose=region, in turn, medians of their ratios.  Each device has a CPU of its own, as in perf.sh.  Bar: at
-# least 0.95 with messages of 1 MiB; those of 64 KiB are noted.  Nothing is written into lent memory (fast_bytes=0), which no key of an
-# operation opens.
+# Cost of keys that open the bytes of one operation only, on a device without usable windows:
+# bandwidth with expose=operation and with expose=region, in turn, medians of their ratios. Each
+# device has its own CPU, like in perf.sh. Bar: at least 0.95 with messages of 1 MiB; those of 64
+# KiB are recorded. No eager ring (fast_bytes=0), which keys per operation do not open.
 : "${rounds:=9}"
 a_cpu_each
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# What a machine may lack: IPv6 (and with it GID index 0), memory that may be locked, any RDMA device.  And servers that die
-# in the middle, and strangers that connect.
+# Resources that a machine may lack: IPv6 (and with it GID index 0), locked memory, any RDMA device.
+# And servers that die in the middle, and foreign clients.
 mkdir -p /tmp/s1 /tmp/s2
 chmod 777 /tmp/s1 /tmp/s2
 head -c 6000007 /dev/urandom >/tmp/in
@@ -20,7 +20,7 @@ round_trip() { # name, wrapper
     rm -f /tmp/out
     "$@" bmi-cp --options device=rxe2 /tmp/in $at/$name && "$@" bmi-cp --options device=rxe2 $at/$name /tmp/out && cmp /tmp/in /tmp/out
 }
-# Fails, with one line that contains the words, and not by a signal.
+# The command must fail with one line that contains the words, and not by a signal.
 complains() { # words, command
     words=$1
     shift
@@ -30,28 +30,28 @@ complains() { # words, command
     [ $got -gt 0 ] && [ $got -lt 126 ] && grep -q "$words" /tmp/said && [ "$(grep -c . /tmp/said)" = 1 ]
 }
 
-# GID index 0 is the link-local IPv6 address: without IPv6 nothing reaches it, and only a program that takes the index from
-# the route goes on.
+# GID index 0 is the link-local IPv6 address: without IPv6 it is unreachable, and only a program
+# that takes the index from the route continues.
 echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6
 by_index() { # index
     timeout 30 ibv_rc_pingpong -d rxe1 -g $1 -n 100 >/dev/null 2>&1 & raw=$!
-    until_there ':4853 00000000:0000 0A' /proc/net/tcp $raw # 18515, its port, is listened on
+    until_there ':4853 00000000:0000 0A' /proc/net/tcp $raw # 18515, its port, is listening
     timeout 20 ibv_rc_pingpong -d rxe2 -g $1 -n 100 10.7.0.1
     got=$?
     kill $raw 2>/dev/null
-    wait $raw # the next one's port is free
+    wait $raw # frees the port for the next one
     return $got
 }
 if by_index 0 >/tmp/pp0.log 2>&1; then fail "without IPv6, GID index 0 can be used after all"; else pass "without IPv6, GID index 0 cannot be used"; fi
 check 30 "ibv_rc_pingpong by the index of the IPv4 address" by_index "$(gid_index rxe1)"
 serve /tmp/s1 7000
 check 60 "bmi-cp without IPv6" round_trip without-ipv6
-# A stranger speaks rdma_cm, but not our protocol.
+# A foreign client uses rdma_cm, but not our protocol.
 check 30 "a stranger is refused" sh -c '! timeout 20 rping -c -a 10.7.0.1 -p 7000 -C 1'
 check 60 "nobody else notices" round_trip after-stranger
 echo 0 >/proc/sys/net/ipv6/conf/all/disable_ipv6
 
-# A server that dies in the middle of a transfer ends it, soon.
+# A server that dies in the middle of a transfer ends it soon.
 head -c 200000000 /dev/zero >/tmp/large
 cp_two /tmp/large $at/large >/tmp/cp.log 2>&1 & copy=$!
 i=0
@@ -70,7 +70,7 @@ wait $served
 rm -f /tmp/large
 after "killed in the middle"
 
-# An ordinary user whose memory may hardly be locked.
+# An ordinary user with little locked memory.
 chmod 666 /dev/infiniband/*
 limited() { # KiB, command
     limit_kib=$1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Clients that mean harm (tests/hostile), on real verbs: what a bmi-iod and a bmi-perf server do is right, others' copies succeed,
-# and what the attack took of the servers' memory is given back.
-RNR=provoked # by those who post no receives
+# Hostile clients (tests/hostile), on real verbs: a bmi-iod and a bmi-perf server violate no rule,
+# others' copies succeed, and the servers free the memory used by the attack.
+RNR=provoked # by attackers without receives
 mkdir -p /tmp/store
 bmi-iod --listen ib://10.7.0.1:7000 --store /tmp/store >/tmp/iod.log 2>&1 & iod=$!
 bmi-perf server ib://10.7.0.1:7001 >/tmp/perf.log 2>&1 & perf=$!
@@ -15,7 +15,7 @@ copy() {
 }
 memory() { awk '/^(RssAnon|RssShmem|VmPin):/ { s += $2 } END { print s + 0 }' /proc/$1/status; } # KiB
 
-# Copies for as long as the attackers live.
+# Copies while the attackers live.
 attack() { # name
     one= two= copies=0 bad=0 seconds=4
     [ $1 != shared-keys ] || seconds=8
@@ -31,7 +31,7 @@ attack() { # name
     [ $bad = 0 ]
 }
 
-# Is what the servers hold within 16 MiB of before?
+# Returns whether the servers' memory is within 16 MiB of before.
 settled() { # before iod, before perf
     i=0
     while [ $(($(memory $iod) - $1)) -gt 16384 ] || [ $(($(memory $perf) - $2)) -gt 16384 ]; do

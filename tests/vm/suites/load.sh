@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# What bmi-perf sends arrives as it was: loads of all kinds, every byte looked at.
+# Data sent by bmi-perf arrives unchanged: loads of all kinds, every byte checked.
 server=ib://10.7.0.1:7000
 bmi-perf server $server >/tmp/server.log 2>&1 & serving=$!
 until_there ib:// /tmp/server.log $serving

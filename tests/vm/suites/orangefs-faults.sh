@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# OrangeFS's own programs where something dies or is missing: servers and clients killed in mid-write, no IPv6 (GID index 0
-# leads nowhere), memory that may not be locked, no RDMA device.
+# OrangeFS's own programs when a process dies or a resource is missing: servers and clients killed
+# in the middle of writes, no IPv6 (GID index 0 is unreachable), no locked memory, no RDMA device.
 . /pvfs/guest.sh
 use new
 client_options=device=rxe2
@@ -10,12 +10,13 @@ k=/mount
 fs=ib1
 server=$(aliases $fs)
 
-writing() { # path: in the background; returns in the middle
+writing() { # path: in the background; returns in the middle of the write
     pvfs2-cp -b 65536 /tmp/big "$1" >/tmp/writer.log 2>&1 & writer=$!
     sleep "${2:-1}"
     kill -0 $writer
 }
-# It ended by itself, with an error or well: not by our patience, nor by a signal or an assertion.
+# Checks that it ended by itself, with success or an error: not by our timeout, a signal or an
+# assertion.
 ended_well() { # what, status
     tail -n 3 /tmp/writer.log
     if [ "$2" -ge 124 ] && [ "$2" -lt 160 ]; then fail "$1: status $2"; else pass "$1: status $2"; fi
@@ -66,8 +67,9 @@ deaths() {
     check 120 "and works again" there_and_back /tmp/part 65536
 }
 
-# On the mount: the client daemon starts its worker again.  What the kernel was reading ahead or writing back when the worker died it
-# may wait for for ever, over tcp as over ib (doc/orangefs-mount.md), so whoever waits for that is killed in the end.
+# On the mount: the client daemon restarts its worker. The kernel may wait forever for pages that it
+# was reading ahead or writing back when the worker died, over tcp as over ib
+# (doc/orangefs-mount.md), so a process that waits for them is killed in the end.
 mounted_deaths() {
     check 60 "mount" mount_fs "$fs_url" $k --bmi-opts=device=rxe2
     cp /tmp/big $k/worker
@@ -97,7 +99,7 @@ begin $fs && deaths && mounted_deaths
 stop_servers $fs
 after "deaths"
 
-# Without IPv6 the first entry of the GID table, its link-local address, leads nowhere.
+# Without IPv6 the first entry of the GID table, its link-local address, is unreachable.
 rm -rf $store
 rdma link delete rxe1
 rdma link delete rxe2
@@ -113,7 +115,7 @@ if [ -d /old ]; then
     use old
     client_options=
     fs=old1
-    within_one_device # it knows the first device only
+    within_one_device # uses the first device only
     for a in $(aliases $fs); do
         pvfs2-server -f -a $a /pvfs/$fs.conf >/tmp/old.out 2>&1 && start_server $fs $a
     done
@@ -132,7 +134,8 @@ if [ -d /old ]; then
 fi
 echo 0 >/proc/sys/net/ipv6/conf/all/disable_ipv6
 
-# Server and client of a user who may lock 64 KiB (root may lock more whatever the limit says): data is copied.
+# Server and client of a user who may lock 64 KiB (root may lock more, regardless of the limit):
+# data is copied.
 printf '#!/bin/sh\nexec su nobody -s /bin/sh -c "ulimit -l 64; exec $*"\n' >/bin/limited # so that its pid is the program's
 chmod 755 /bin/limited
 chmod 666 /dev/infiniband/*
@@ -153,7 +156,7 @@ stop_servers $fs
 after "memlock limit"
 rm -rf /tmp/$fs*
 
-# No RDMA device: what has another network uses it.
+# No RDMA device: programs with another network use that.
 rm -rf $store
 rdma link delete rxe1
 rdma link delete rxe2

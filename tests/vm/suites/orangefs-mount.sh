@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# The kernel's orangefs.ko on a file system over ib://: what users do on a mounted folder.
+# The kernel's orangefs.ko on a file system over ib://: users' operations on a mounted folder.
 . /pvfs/guest.sh
 use new
 client_options=device=rxe2
@@ -23,7 +23,7 @@ tree() {
     mkdir $k/tree /tmp/tree && tar -C /tmp/tree -xf /pvfs/tree.tar && tar -C $k/tree -xf /pvfs/tree.tar && drop && diff -r /tmp/tree $k/tree &&
         tar -C $k/tree -cf - . | tar -tf - | wc -l
 }
-two_clients() { # the kernel and a program of its own, each writes, each reads what the other wrote
+two_clients() { # the kernel and a separate program both write, and read the other's data
     pvfs2-cp -b 262144 /tmp/big $mnt/program & a=$!
     cp /tmp/big $k/kernel & b=$!
     wait $a && wait $b && drop || return 1

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# A server that stands still for 25 s (SIGSTOP) under direct writes of 4 KiB on the kernel's mount, over tcp and over ib:
-# nothing is lost, and afterwards the writes go on as fast as before.  Each dd writes 50 blocks and is timed.  As fast
-# means: the median of ten times after the pause is at most three times the median before it.  Somebody who waits for
-# a timer at each block exceeds that by far, a busy host does not reach it.
+# A server is stopped for 25 s (SIGSTOP) during direct writes of 4 KiB on the kernel's mount, over
+# tcp and over ib: nothing is lost, and afterwards the writes are as fast as before. Each dd writes
+# 50 blocks and is timed. As fast means: the median of ten times after the pause is at most three
+# times the median before it. Waiting for a timer at each block exceeds that by far; a busy host
+# does not reach it.
 . /pvfs/guest.sh
 use new
 pause=${pause:-25} # from the kernel's command line
@@ -10,7 +11,7 @@ k=/mount
 head -c 204800 /dev/urandom >/tmp/blocks
 
 now() { awk '/^now at/ {printf "%.3f\n", $3 / 1e9; exit}' /proc/timer_list; }
-write_on() { # until /tmp/enough is there: a line for each 50 blocks, begin and seconds
+write_on() { # until /tmp/enough exists: a line for each 50 blocks, begin and seconds
     n=0
     while [ ! -e /tmp/enough ]; do
         begun=$(now)
@@ -22,7 +23,7 @@ write_on() { # until /tmp/enough is there: a line for each 50 blocks, begin and 
     echo $n >/tmp/written
 }
 lines() { awk 'END {print NR + 0}' /tmp/times; }
-until_lines() { # so many, within so many seconds
+until_lines() { # number of lines, within that many seconds
     end=$(now | awk -v s="$2" '{print int($1 + s)}')
     until [ "$(lines)" -ge "$1" ]; do
         [ "$(now | cut -d. -f1)" -lt "$end" ] || { echo "$(lines) lines, $1 wanted"; return 1; }

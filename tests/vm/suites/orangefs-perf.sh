@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Figures (notes): pvfs2-cp and dd on the kernel's mount over bmi_tcp, OrangeFS's own bmi_ib where there is one, and ours,
-# in turn.  The old bmi_ib uses the first device only, so everything stays within that one; tcp uses the loopback device.
-# dd goes through the page cache first, where the kernel gathers blocks into requests of its own size, and then past it
-# ("direct"): each block is a request, as users with small blocks have it.  only=small: direct blocks of 4 and 16 KiB, and
-# small files, in operations a second.  only=bare: what the networks give without OrangeFS, microseconds one way of a reply and
-# of requests that carry 4 and 16 KiB, all asleep between: sockets, plain verbs (ib_send_lat -e), and bmi-perf over ib.
+# Figures (notes): pvfs2-cp and dd on the kernel's mount over bmi_tcp, OrangeFS's own bmi_ib if
+# there is one, and ours, in turn. The old bmi_ib uses the first device only, so everything stays
+# within that one; tcp uses the loopback device. dd uses the page cache first, where the kernel
+# gathers blocks into requests of its own size, and then bypasses it ("direct"): each block is a
+# request, as for users with small blocks. only=small: direct blocks of 4 and 16 KiB, and small
+# files, in operations a second. only=bare: the networks without OrangeFS, microseconds one way of a
+# reply and of requests with 4 and 16 KiB, all asleep in between: sockets, plain verbs (ib_send_lat
+# -e), and bmi-perf over ib.
 . /pvfs/guest.sh
 rounds=${rounds:-5} # these may come from the kernel's command line
 mib=${mib:-16}
@@ -18,11 +20,11 @@ client_options=device=rxe1
 
 programs() { case $1 in old1) use old ;; *) use new ;; esac; }
 now() { awk '/^now at/ {printf "%.6f\n", $3 / 1e9; exit}' /proc/timer_list; }
-broken() { # name of the figure; what the old one cannot do is told, not judged
+broken() { # name of the figure; a failure of the old one is reported, not checked
     case $1 in *old1) note "$1: it fails" ;; *) fail "$1" ;; esac
     tail -n 5 /tmp/perf.log
 }
-rate() { # what there is to do, in any unit; name of the figure, command: so much a second
+rate() { # amount of work, in any unit; name of the figure, command: work per second
     amount=$1
     figure=$2
     shift 2
@@ -34,7 +36,7 @@ rate() { # what there is to do, in any unit; name of the figure, command: so muc
 took() { # name of the figure, command that moves $mib: its MB/s
     rate "$(awk -v m="$mib" 'BEGIN {print m * 1.048576}')" "$@"
 }
-own_clock() { # name of the figure, arguments of pvfs2-cp: the MB/s that it prints, without its start
+own_clock() { # name of the figure, arguments of pvfs2-cp: the MB/s that it prints, without its start-up
     figure=$1
     shift
     timeout 120 pvfs2-cp -t "$@" >/tmp/perf.log 2>&1 || { broken "$figure"; return; }
@@ -93,8 +95,8 @@ copies_on_mount() {
     done | tee -a /tmp/figures
 }
 
-# What is asked for many times and carries little.  One shell makes the files, and one opens and reads them, so that no
-# program's start is measured.
+# Many requests with little data. One shell makes the files, and one opens and reads them, so that
+# no program's start-up is measured.
 files=200
 make_files='for f in $(seq $1); do echo $f >$0/$f || exit 1; done'
 read_files='for f in $(seq $1); do read -r n <$0/$f && [ "$n" = $f ] || exit 1; done'
@@ -165,7 +167,7 @@ for w in $ways; do
     *) stop_servers $w ;;
     esac
 done
-# What the old module left in the counters is none of our business.
+# Remains of the old module in the counters do not count.
 rdma link delete rxe1
 rdma link delete rxe2
 add_devices

@@ -17,9 +17,10 @@ listed() { # size of the last copy
     [ "$size" = "$1" ] || { echo "listed: $size, expected $1"; return 1; }
 }
 
-# Whoever takes a write for stuck, cancels it and does it again says so in its log alone: the contents are right in the end.
+# A write taken for stuck, cancelled and repeated shows only in a log: the contents are right in the
+# end.
 complaints() { cat /tmp/$fs.log* /tmp/$fs-*.out 2>/dev/null | grep -E '\[E|cancel called|[Rr]etrying'; }
-nothing_new() { # since what is in /tmp/complaints
+nothing_new() { # beyond the lines of /tmp/complaints
     complaints | grep -vxFf /tmp/complaints >/tmp/new
     [ ! -s /tmp/new ] || { cat /tmp/new; return 1; }
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Items of bench/papers, which runs here as it does on a host; `bench/papers BUILD --rxe` starts this and takes the figures from the
-# console.  Both ends are on one device.
+# Items of bench/papers, run here as on a host; `bench/papers BUILD --rxe` starts this and takes the
+# figures from the console. Both ends are on one device.
 : "${items:=003-fig7}" "${rounds:=1}" "${bytes:=1M}" "${count:=20}"
 within_one_device
 export IN_VM=yes OUT=/tmp/papers FIRST_PORT=7000 ROUNDS=$rounds BYTES=$bytes COUNT=$count

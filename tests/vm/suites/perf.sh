@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Figures beside ibv_rc_pingpong, and ib_write_bw in one direction: rounds in turn, medians of their ratios.  Each device has a
-# CPU of its own, which carries its packets and runs the programs that use it, as if they were two hosts.  Without that all
-# packets are CPU 0's work, both devices', and what a program gets depends on which CPU the scheduler put it; pinned=no shows it.
+# Figures beside ibv_rc_pingpong, and ib_write_bw in one direction: rounds in turn, medians of their
+# ratios. Each device has its own CPU, which handles its packets and runs its programs, like two
+# hosts. Without that CPU 0 handles all packets, of both devices, and a program's share depends on
+# the CPU that the scheduler chose; pinned=no shows this.
 #
-# Both are compared polling without end, as ibv_rc_pingpong does by default (spin_us=$spin: on emulated CPUs an answer takes
-# longer than the usual 200 us), and sleeping (ibv_rc_pingpong -e, spin_us=0).  Bars, polling: 8 bytes one way at most 1.25 times as
-# long; 1 MiB forth and back, as ibv_rc_pingpong does it, at least 97 % as fast; 1 MiB in one direction at least 97 % of
-# ib_write_bw.  Sleeping, the ratios are only noted.
+# Both are compared polling without end, like ibv_rc_pingpong by default (spin_us=$spin: on emulated
+# CPUs an answer takes longer than the usual 200 us), and sleeping (ibv_rc_pingpong -e, spin_us=0).
+# Bars, polling: 8 bytes one way at most 1.25 times as long; 1 MiB forth and back, like
+# ibv_rc_pingpong, at least 97 % as fast; 1 MiB in one direction at least 97 % of ib_write_bw.
+# Sleeping, the ratios are only recorded.
 #
-# Every measurement has processes of its own, on both sides: how fast code runs on an emulated CPU depends by a quarter on
-# where the loader happened to put it.
+# Every measurement has its own processes, on both sides: the speed of code on an emulated CPU
+# varies by a quarter with the place chosen by the loader.
 : "${rounds:=15}"
 spin=100000
 server=ib://10.7.0.1:7000
@@ -76,7 +78,8 @@ for way in "" .asleep; do
 done
 note "ib_write_bw, 1 MiB, MB/s: $(tr '\n' ' ' </tmp/raw.bw)"
 
-# Neighbours are compared, not medians of all: the host's speed changes from one moment to the next, by a quarter at times.
+# Compares neighbours, not medians of all: the host's speed changes from one moment to the next, by
+# a quarter at times.
 ratio() { # file, file, factor: the median of what they have line by line, first by second
     paste "$1" "$2" | awk -v factor="$3" '{print $1 / $2 * factor}' >/tmp/ratios
     median /tmp/ratios

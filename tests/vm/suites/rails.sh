@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Two rails: a server and its clients have two devices each, on two wires.  The server's second device is removed under transfers, as
-# one is that fails.
+# Two rails: a server and its clients have two devices each, on two wires. The server's second
+# device is removed during transfers, like a failing one.
 second_wire() {
     add_wire three four 10.7.1 6
-    # a rail is near to a peer in a network that it has an address in
+    # a rail is near to a peer if it has an address in the peer's network
     $IP addr add 10.7.0.1/24 dev one
     $IP addr add 10.7.0.2/24 dev two
     $IP addr add 10.7.1.1/24 dev three
@@ -36,15 +36,15 @@ check 60 "copies over either rail" copies 6
 two=$(($(sent_by rxe2) - two)) four=$(($(sent_by rxe4) - four))
 if [ $two -gt 1000 ] && [ $four -gt 1000 ]; then pass "both rails are used"; else fail "both rails are used: $two packets and $four"; fi
 
-# One process with one server: its large transfers go over both, once the second device has come; the copy is long enough for that
-# on a machine that has other work to do.
+# One process with one server: its large transfers use both, once the second device is connected;
+# the copy is long enough for that on a busy machine.
 for k in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do cat /tmp/in; done >/tmp/long
 two=$(sent_by rxe2) four=$(sent_by rxe4)
 check 60 "a copy in" bmi-cp -q --options device=rxe2+rxe4 /tmp/long $at/both
 two=$(($(sent_by rxe2) - two)) four=$(($(sent_by rxe4) - four))
 if [ $two -gt 1500 ] && [ $four -gt 1500 ]; then pass "one copy goes over both"; else fail "one copy goes over both: $two packets and $four"; fi
 
-# Four clients copy all the time; each copy ends, well or with an error.
+# Four clients copy all the time; each copy ends, with success or an error.
 worker() {
     while [ ! -e /tmp/enough ]; do copy w$1 >>/tmp/worker.log 2>&1 && echo good || echo bad; done
 }
@@ -53,7 +53,7 @@ for w in 1 2 3 4; do
     workers="$workers $!"
 done
 sleep 3
-rdma link delete rxe3 & # returns when nobody has it open any more
+rdma link delete rxe3 & # returns when no process has it open
 deleting=$!
 sleep 8
 touch /tmp/enough

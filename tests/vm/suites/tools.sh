@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Files in and out between a client on device two and two servers on device one, as a user copies them; and the class and the GID of
-# their connections.
+# Copies files in and out between a client on device two and two servers on device one, like a user;
+# and checks the traffic class and the GID of their connections.
 mkdir -p /tmp/s1 /tmp/s2
 bmi-iod --listen ib://10.7.0.1:7000 --store /tmp/s1 >/tmp/iod1.log 2>&1 & one=$!
 bmi-iod --listen ib://10.7.0.1:7001 --store /tmp/s2 >/tmp/iod2.log 2>&1 & two=$!
@@ -24,7 +24,8 @@ check 30 "bmi-rm" bmi-rm --options device=rxe2 --allow 10.7.0.1 ib://10.7.0.1:70
 check 30 "what bmi-rm removed is not there" sh -c '! bmi-cp --options device=rxe2 --allow 10.7.0.1 ib://10.7.0.1:7000/list /tmp/out2'
 check 30 "no such object is an error" sh -c '! bmi-cp --options device=rxe2 ib://10.7.0.1:7000/nothing /tmp/out2'
 
-# What the queue pairs say of the traffic class that the client's option asks for: on the server's side, too, which has none.
+# The QPs report the traffic class requested by the client's option: also on the server's side,
+# which has no option.
 class_arrives() {
     bmi-cp -q --options device=rxe2,traffic_class=104 --buffers 1 --buffer-size 4096 /tmp/in ib://10.7.0.1:7000/slow & slow=$!
     while [ -d /proc/$slow ] && ! grep "RoCE v2 ::ffff:10.7.0.1 (chosen by the peer), traffic class 104," /tmp/iod1.log; do
@@ -39,7 +40,7 @@ until_there listening /tmp/perf.log $perf
 session() { bmi-perf --session ib://10.7.0.1:7002 --bmi-options device=rxe2,$1 | grep "by rxe2 port 1, GID [0-9]* RoCE v2 ::ffff:10.7.0.2 ($2), traffic class $3, service"; }
 check 20 "the GID is that of the route" session traffic_class=32 "source address of the route to the peer" 32
 check 20 "the GID is that of the option" session gid=10.7.0.2 "address of the option gid" 0
-# Software makes each packet of a request, in more than a preset's 100 ns.
+# Software makes each packet of a request, which takes more than a preset's 100 ns.
 pieces() { bmi-perf --explain 128Kx64 --bmi-options device=rxe2 | grep "^costs" | grep -v "request 100 ns" | grep -o "request .*" >/tmp/pieces; }
 check 20 "what a request costs is measured by a queue pair with itself" pieces
 echo "note $(cat /tmp/pieces)"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# What rxe answers to the questions of tests/verbs: it differs from the software HCA as doc/verbs-differences.md says.
+# rxe's answers to the questions of tests/verbs: it differs from the software HCA as
+# doc/verbs-differences.md lists.
 RNR=provoked
 ask() { verbs-answers --from rxe2 --to rxe1 --address 10.7.0.1 >/tmp/answers; }
 check 400 "all questions can be asked" ask
