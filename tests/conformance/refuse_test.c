@@ -45,7 +45,8 @@ static void pump_until_refused(struct node *n, uint64_t count)
     assert_int_equal(node_counter(n, "eager_refused"), count);
 }
 
-/* The receiver refuses a send that is complete but not yet reported: it stays complete. */
+/* The receiver refuses a send that is complete but not yet reported: the send stays
+ * complete. */
 void send_larger_than_receive_stays_complete(void **state)
 {
     struct pair p;
@@ -168,7 +169,7 @@ void send_larger_than_receive_strict(void **state)
             send_too_much(&p, &out, &in, receive_first[i], 0, 80, &send, &recv);
             pump_until_reported(&send);
             op_check_error(&send, -EMSGSIZE, -EMSGSIZE);
-            pair_exchange(&p, 0, 80); /* an empty message always fits: it needs no RTS */
+            pair_exchange(&p, 0, 80); /* an empty message always fits and needs no RTS */
             pair_exchange(&p, cases[c].out, 80);
         }
         blob_free(&out);

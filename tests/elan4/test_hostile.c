@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A process that may map others' segments overwrites their state at random. They may lose
- * messages or wait forever, but must not crash, and when it is gone a new pair works. */
+/*
+ * A process that may map others' segments overwrites their state at random. The victims may
+ * lose messages or wait forever, but must not crash, and when the process is gone a new pair
+ * works.
+ */
 #include "tests/elan4/bed.h"
 #include "tests/elan4/cases.h"
 

@@ -459,8 +459,8 @@ static void a_lie_harms_nobody_else(void **state)
     close_side(&server);
 }
 
-/* It reports falsely again after joining as a later process: the DMAs of both may end late, so
- * the buffer stays with its address until both have been gone for long. */
+/* A false report after joining as a later process: the DMAs of both may end late, so the buffer
+ * stays with its address until both have been gone for long. */
 static void a_second_lie_harms_nobody_else(void **state)
 {
     static struct field to_liar;

@@ -83,8 +83,8 @@ static void owner(struct bed *b)
     meet(b, 0, 2);
 }
 
-/* At whichever step it dies, the message arrives once, or was not requested. It lists four
- * times: the request, its claim, the message, the result. */
+/* The message arrives once, or was not requested, at whichever step the helper dies. The helper
+ * lists four times: the request, its claim, the message, the result. */
 static int a_helper_dies(const char *step)
 {
     int rc = 0;

@@ -270,8 +270,8 @@ static _Noreturn void client_of_another_node(int up)
         pause();
 }
 
-/* Its death is not reported, but it has accepted nothing for long when the server closes. If
- * closing waited again, it would hang: the clock is stopped. */
+/* The client's death is not reported, but it has accepted nothing for long when the server
+ * closes. A second wait at closing would hang, because the clock is stopped. */
 static void closing_after_a_dead_client(const char *more, bool ended)
 {
     struct side server;

@@ -104,8 +104,8 @@ static int a_helper_dies_at(const char *step, bool here)
     return run_beds_kill(4, (bed_fn[]){target, helper, owner, bystander}, 1);
 }
 
-/* It lists the request, its claim, and the trap with the DMA's result; at the target the last
- * one separately. */
+/* The helper lists the request, its claim, and the trap with the DMA's result; at the target
+ * the last one separately. */
 static int a_helper_dies(bool here)
 {
     static const char *const steps[] = {"listed", "logged", "half_applied"};

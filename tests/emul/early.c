@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A library whose constructor uses RDMA, like OrangeFS's liborangefs: it connects to EARLY_PORT
- * of this host, and a forked child opens a device. It is loaded after the software HCA, like a
- * program's libraries, and therefore runs before the HCA's constructors. The process exits with
- * the number of the failed step.
+ * A library whose constructor uses RDMA, like OrangeFS's liborangefs: the constructor connects
+ * to EARLY_PORT of this host, and a forked child opens a device. The library is loaded after
+ * the software HCA, like a program's libraries, and therefore its constructor runs before the
+ * HCA's. The process exits with the number of the failed step.
  */
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -465,8 +465,11 @@ TEST(to_move_where_one_is_changes_nothing)
     all_gone();
 }
 
-/* A function registered before all others runs after the destructors of all libraries, like
- * that of a library with a connection of its own. It ends the connection without a hang. */
+/*
+ * A function registered before all others runs after the destructors of all libraries, like
+ * that of a library with a connection of its own. The function ends the connection without a
+ * hang.
+ */
 static struct rdma_cm_id *kept;
 
 static void ends_it(int status, void *arg)

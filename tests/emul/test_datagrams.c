@@ -411,7 +411,7 @@ static void kill_peer(struct side *s)
 /*
  * Two threads of one process send their first datagrams. The thread that greets the receiver
  * stops before its greeting is in the inbox, whose pages are protected. The other must not
- * continue without a greeting: it is killed while it holds the receiver's QP.
+ * continue without a greeting: the process is killed while that thread holds the receiver's QP.
  */
 static struct {
     char *at;

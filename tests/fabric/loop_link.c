@@ -2,9 +2,9 @@
 /*
  * The loop fabric: links, their buffers and queues.
  *
- * A link never ends another one directly. It marks its peer (`ending`), and the device ends the
- * peer at a later step, because the two ends of a real connection notice its end at different
- * times.
+ * A link never ends another one directly. The link marks its peer (`ending`), and the device
+ * ends the peer at a later step, because the two ends of a real connection notice its end at
+ * different times.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * fake_bmi.h - a BMI whose other side is a script: posted operations wait until the script ends
- * them, and it makes the unexpected messages. Replaces libembbmi in fuzz targets; one thread.
- * Also replaces the I/O server's workers: their jobs run when the script says so.
+ * them, and the script makes the unexpected messages. Replaces libembbmi in fuzz targets; one
+ * thread. Also replaces the I/O server's workers: the script runs their jobs.
  */
 #ifndef FAKE_BMI_H
 #define FAKE_BMI_H

@@ -14,9 +14,9 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /*
- * Returns a hash of the events of the last input. Targets whose state outlives an input, or is
- * made anew for each, provide it: the hash of an input must not depend on earlier inputs
- * (replay_main.c). It covers messages and results, not memory addresses.
+ * Returns a hash of the events of the last input: of messages and results, not of memory
+ * addresses. Targets whose state outlives an input, or is made anew for each, provide this
+ * function, because the hash of an input must not depend on earlier inputs (replay_main.c).
  */
 uint64_t fuzz_trace(void);
 

@@ -105,8 +105,8 @@ static const struct rme_mr *live_mr(uint64_t key, uint64_t start, uint64_t lengt
                : NULL;
 }
 
-/* Returns whether the registration is a zone's slab. It stays registered after its open blocks
- * are freed; a correct peer does not access them then. */
+/* Returns whether the registration is a zone's slab. A slab stays registered after its open
+ * blocks are freed; a correct peer does not access them then. */
 static bool is_zone(const struct rme_mr *mr)
 {
     return mr->base % RME_SLAB_SMALLEST == 0 && mr->length % RME_SLAB_SMALLEST == 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A fabric without a network: the test calls each step of a peer. It checks that the engine
- * follows fabric.h, and accesses all memory that a device could access, so that a sanitizer
- * detects memory freed while it is open to a peer or in a transfer.
+ * A fabric without a network: the test calls each step of a peer. The fabric checks that the
+ * engine follows fabric.h, and accesses all memory that a device could access, so that a
+ * sanitizer detects memory freed while open to a peer or in a transfer.
  */
 #ifndef SCRIPT_FABRIC_H
 #define SCRIPT_FABRIC_H

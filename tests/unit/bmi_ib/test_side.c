@@ -273,7 +273,7 @@ static void down_comes_after_both(void **state)
     }
 }
 
-/* The second QP alone is lost: this is not reported if it is idle. */
+/* The second QP alone is lost: the loss of an idle one is not reported. */
 static void side_is_lost(void **state)
 {
     struct ibv_mr mr = {.addr = memory, .length = sizeof(memory)};
@@ -388,7 +388,7 @@ static void offer_leads_to_a_side(void **state)
         assert_true(!ib_side_is(request, 16) || !ib_side_asked(other, request));
         request[i / 8] ^= (uint8_t)(1 << i % 8);
     }
-    /* a request while a second QP exists: the peer has lost that, so it is dropped if idle */
+    /* a request while a second QP exists: the peer has lost the QP, which is dropped if idle */
     join(l);
     request[15] ^= 1;
     assert_null(ib_side_asked(other, request));

@@ -565,7 +565,7 @@ static void use(unsigned messages)
         say(RME_WIRE_CREDIT, 0, 1); /* returns one more credit, so that a message is sent */
 }
 
-/* It advertises the minimum at first, and the usual number after some use. */
+/* The active side advertises the minimum at first, and the usual number after some use. */
 static void who_asks_promises_the_least_until_it_is_used(void **state)
 {
     (void)state;

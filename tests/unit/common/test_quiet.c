@@ -115,8 +115,8 @@ static void a_place_waits_for_the_peer(void **state)
     assert_int_equal(count_of("sends_fast"), 6);
 }
 
-/* RELEASE follows unsignalled writes at once, as a signalled transfer; the staging buffer is
- * freed when it completes. The peer may grant memory again before. */
+/* RELEASE follows unsignalled writes at once, as a signalled transfer; its completion frees the
+ * staging buffer. The peer may grant memory again before. */
 static void returns_behind_quiet_writes(void **state)
 {
     (void)state;

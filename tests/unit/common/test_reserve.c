@@ -163,7 +163,7 @@ static void no_copy_waits_for_an_answer(void **state)
     end();
 }
 
-/* The peer holds its maximum of RTS. It has invited the next send, which does not fit into the
+/* The peer holds its maximum of RTS and has invited the next send, which does not fit into the
  * block. */
 static void a_send_in_turn_leaves_it_to_others(void **state)
 {

@@ -184,8 +184,7 @@ static void cancelled_twice(void **state)
     end();
 }
 
-/* At both cancels the device still has the transfer; it was the only one, so the message is
- * complete. */
+/* At both cancels the device still has the only transfer, so the message is complete. */
 static void cancelled_twice_while_it_moves(void **state)
 {
     rme_id id;

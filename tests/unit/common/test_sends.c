@@ -389,7 +389,8 @@ static void a_request_without_room_holds_back_no_data(void **state)
         scripted_check(&data[i], 0);
 }
 
-/* Nor does one that waits for an RTS, for any posts before and after it. */
+/* A request that waits for an RTS blocks no data, for any posts before and after the
+ * request. */
 static void a_request_that_waits_for_an_rts_holds_back_no_data(void **state)
 {
     struct rme_hello hello = scripted_hello();
