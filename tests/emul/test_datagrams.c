@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Datagrams of the software HCA: tests that rxe would fail, and tests with several
- * processes. */
+/* Datagrams of the software HCA: several processes, and cases not put to rxe in tests/verbs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -294,8 +293,7 @@ PASSIVE(many_senders)
     side_close(s);
 }
 
-/* A sender killed in the middle blocks no other; each receive ends once. `death`: its
- * receive. */
+/* A sender killed in the middle blocks no other, and each receive ends once. */
 enum death { ANYWHERE, WITHOUT, WITH };
 static void kill_after(struct side *s, unsigned first, enum death death)
 {
@@ -320,8 +318,7 @@ static void kill_after(struct side *s, unsigned first, enum death death)
     CHECK_EQ(kill(s->peer, SIGKILL), 0);
     for (uint64_t i = 924; i < 1024; i++) /* it may have used all others */
         post_recv(s, i, 65536, 8192);
-    /* there are the messages that it sent before it died, and at most one receive that it
-     * held */
+    /* there are its messages until it died, and at most one receive that it held */
     for (uint64_t end = now_ms() + 60000; n < 1024;) {
         CHECK(now_ms() < end);
         datagram(s, 7, ah, s->qp->qp_num, 0, 5);
