@@ -1,13 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Usage: foreign.sh [ROUNDS] Runs programs of other projects on the software HCA, each ROUNDS times
-# (FOREIGN_ROUNDS, or 2): perftest with and without rdma_cm, cmtime, udaddy, mckey, libfabric, Open
-# MPI, UCX, iSER, fio; and once pyverbs's own tests, and ours in pyverbs (pyverbs_own.py). Where
-# root may, a few huge pages are reserved for pyverbs's tests, and released afterwards. Programs
-# that cannot run are skipped with a reason. FOREIGN_ONLY is a pattern of names (grep) to run. A
-# program that takes longer than FOREIGN_LIMIT (300) seconds has failed. Exit 77 if none runs. To be
-# run by hand in the build directory, on an idle machine; `quickstart packages foreign` installs the
-# programs. programs.sh runs more programs.
+# Usage: foreign.sh [ROUNDS]
+# Runs programs of other projects on the software HCA, each ROUNDS times (FOREIGN_ROUNDS, or 2):
+# perftest with and without rdma_cm, cmtime, udaddy, mckey, libfabric, Open MPI, UCX, iSER, fio; and
+# once pyverbs's own tests, and ours in pyverbs (pyverbs_own.py). Where root may, a few huge pages
+# are reserved for pyverbs's tests, and released afterwards. Programs that cannot run are skipped
+# with a reason. FOREIGN_ONLY is a pattern of names (grep) to run. A program that takes longer than
+# FOREIGN_LIMIT (300) seconds has failed. Exit 77 if none runs. To be run by hand in the build
+# directory, on an idle machine; `quickstart packages foreign` installs the programs. programs.sh
+# runs more programs.
 : "${EMUVERBS:=emul/verbs/emuverbs}"
 if grep -q -- '-fsanitize=address' Makefile 2>/dev/null; then
     echo "skipped: this build has sanitizers, Debian's programs have none"
