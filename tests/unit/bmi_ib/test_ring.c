@@ -83,7 +83,7 @@ static void message_without_queue_is_posted_at_once(void **state)
 static void message_behind_others_waits_for_a_flush(void **state)
 {
     (void)state;
-    rig_open("sq_depth=4", 16, 256);
+    rig_open("sq_depth=16", 16, 256);
     struct rme_link *l = rig_link();
     queue_message(l, 10);
     assert_false(ib_tx_post(l, ib_tx_get(l), 20));
@@ -93,16 +93,19 @@ static void message_behind_others_waits_for_a_flush(void **state)
     assert_int_equal(rig.posted[0].bytes, 10);
     assert_int_equal(rig.posted[1].bytes, 20);
 
+    unsigned receives = rig.nrecv;
     assert_int_equal(ib_rx_reserve(l, 20), 0);
     assert_false(ib_tx_post(l, ib_tx_get(l), 30));
-    assert_int_equal(rig.nrecv, 0);
+    assert_int_equal(rig.nrecv, receives);
     ib_flush(rig.f);
-    assert_true(rig.nrecv >= 20);
+    assert_true(rig.nrecv > receives);
     assert_int_equal(rig.nposted, 3);
 
-    assert_true(ib_tx_post(l, ib_tx_get(l), 40));
+    while (ib_ring_room(&l->ring))
+        assert_true(ib_tx_post(l, ib_tx_get(l), 40));
+    unsigned full = rig.nposted;
     assert_false(ib_tx_post(l, ib_tx_get(l), 50));
-    assert_int_equal(rig.nposted, 4);
+    assert_int_equal(rig.nposted, full);
     rig_close();
 }
 
