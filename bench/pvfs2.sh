@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # shellcheck shell=bash disable=SC2154
-# File systems of SERVERS (1) OrangeFS servers each, for bench/run-pvfs2 and bench/run-metadata, which source this after bench/lib.sh.
-# A way is a name with prefix[way], the OrangeFS, and scheme[way], its network.
+# File systems of SERVERS (1) OrangeFS servers each, for bench/run-pvfs2, run-metadata and run-romio, which source this after
+# bench/lib.sh.  A way is a name with prefix[way], the OrangeFS, and scheme[way], its network: tcp, ib, or elan4, whose clients
+# elan4_wrapper starts.
 
 # Sets command, the words before a program that select a way's OrangeFS, file system and device.
 command=()
+elan4_wrapper=()
 choose() { # way
     command=(env "PATH=${prefix[$1]}/bin:${prefix[$1]}/sbin:$PATH" "LD_LIBRARY_PATH=${prefix[$1]}/lib" "PVFS2TAB_FILE=$work/$1/tab")
     [ "$1" != bound ] || command+=(EMUVERBS_STILL_FROM=16384)
-    [ "$1" = tcp ] || command+=("${wrapper[@]}")
+    case ${scheme[$1]} in
+    ib) command+=("${wrapper[@]}") ;;
+    elan4) command+=("${elan4_wrapper[@]}") ;;
+    esac
 }
 run() { # way, program, arguments
     choose "$1"
@@ -21,6 +26,7 @@ serve() { # way
     port=$((FIRST_PORT + ${#pids[@]}))
     spec=${scheme[$way]}://localhost:$port
     [ "${SERVERS:-1}" = 1 ] || spec="${scheme[$way]}://localhost:{$port-$((port + SERVERS - 1))}"
+    [ "${scheme[$way]}" != elan4 ] || spec=$(seq -f 'elan4://%.0f:2' -s , 0 $((${SERVERS:-1} - 1)))
     mkdir -p "$dir/mnt"
     run "$way" pvfs2-genconfig --quiet --iospec="$spec" --metaspec="$spec" --storage="$dir/data" --logfile="$dir/server.log" \
         "$dir/fs.conf" > "$dir/genconfig" 2>&1 || die "pvfs2-genconfig: $(tail -n 1 "$dir/genconfig")"
@@ -30,11 +36,13 @@ serve() { # way
         sed -i "s/^[ \t]*BMIModules.*/&\n\tBMIOpts $BMI_OPTS/" "$dir/fs.conf"
         options=",bmi_opts=\"$BMI_OPTS\""
     fi
-    echo "${scheme[$way]}://localhost:$port/orangefs $dir/mnt pvfs2 defaults,noauto$options 0 0" > "$dir/tab"
-    local alias
+    local alias node=0 first=${spec%%,*}
+    [ "${scheme[$way]}" = elan4 ] || first=${scheme[$way]}://localhost:$port
+    echo "$first/orangefs $dir/mnt pvfs2 defaults,noauto$options 0 0" > "$dir/tab"
     for alias in $(awk '$1 == "Alias" { print $2 }' "$dir/fs.conf"); do
         run "$way" pvfs2-server -f -a "$alias" "$dir/fs.conf" > "$dir/mkfs" 2>&1 || die "$way: mkfs: $(tail -n 1 "$dir/mkfs")"
         choose "$way"
+        [ "${scheme[$way]}" != elan4 ] || command[-1]=$((node++))
         "${command[@]}" pvfs2-server -d -a "$alias" "$dir/fs.conf" >> "$dir/out" 2>&1 < /dev/null &
         pids+=($!)
     done
