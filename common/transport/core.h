@@ -55,7 +55,7 @@ struct rme_tuning {
     uint32_t keepalive_ms, idle_keepalive_ms, peer_timeout_ms, cancel_ms;
 };
 
-/* What is to be done before the lock is released: whoever leaves something sets its bit, and each
+/* Work that is pending until the lock is released: code that leaves work sets a bit, and each
  * call tests one word. */
 enum {
     RME_PENDING_FLUSH = 1, /* something was queued at the fabric since the last flush */
