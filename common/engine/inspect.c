@@ -368,7 +368,8 @@ void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
     send.send = rme_rndv_side(rme, segments, false, true);
     send.recv = rme_rndv_far_side(rme, !rme->server);
     recv.recv = rme_rndv_side(rme, 1, false, false);
-    recv.send = (struct rme_plan_side){.server = !rme->server};
+    recv.recv.server = !rme->server;
+    recv.send = (struct rme_plan_side){.server = rme->server};
     rme_unlock(rme);
     rme_plan_explain(out, &send, &recv);
 }

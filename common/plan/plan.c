@@ -19,9 +19,10 @@
  *  4. read or write: what the option says; else a write where reads are slow, or there is
  *     nothing to read yet; else the client when the server is under heavy load [004 fig. 6];
  *     else the side whose work requests cost far less; else the receiver reads when it is less
- *     loaded than the sender, or equally and copies, and the sender writes when it is not
- *     [004 fig. 6]: a read of what was offered takes a message less, and what its processor
- *     brings is in its caches when it is copied;
+ *     loaded than the sender, or equally and copies, for what its processor brings is in its
+ *     caches then, or equally and is a client that was offered all of its only message: a read
+ *     takes a message less, and no turn of the server's thread; else the sender writes
+ *     [004 fig. 6];
  *  5. the sender offers its memory if the receiver could come to read, but for a list that it
  *     would be asked to write, for that costs far less in requests; a receiver that is first
  *     invites if its memory is registered and it would have the sender write.
@@ -289,12 +290,29 @@ static bool less_loaded(const struct rme_plan_side *a, const struct rme_plan_sid
                                       : a->load_bytes < b->load_bytes;
 }
 
-/* By protocol a the device has far less to do than by b. */
+/* A client has been offered its only message: to read that costs no message, and the server
+ * nothing. */
+static bool has_offer(const struct rme_plan_in *in)
+{
+    return in->offered && !in->recv.server;
+}
+
+/* What moving costs by a protocol; a write of what is offered needs a CTS. */
+static double move_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
+                        bool recv_pack)
+{
+    uint64_t requests = requests_of(in, proto, send_pack, recv_pack);
+
+    return cost_of_requests(in->costs, proto, (double)requests) +
+           (has_offer(in) && proto == RME_PROTO_RNDV_WRITE ? message_cost(in) : 0);
+}
+
+/* By protocol a the device has far less to do than by b, although a may need a CTS; that b
+ * needs one is no reason, as loads decide then. */
 static bool far_less(const struct rme_plan_in *in, enum rme_proto a, enum rme_proto b,
                      bool send_pack, bool recv_pack)
 {
-    double one =
-        cost_of_requests(in->costs, a, (double)requests_of(in, a, send_pack, recv_pack));
+    double one = move_cost(in, a, send_pack, recv_pack);
     double other =
         cost_of_requests(in->costs, b, (double)requests_of(in, b, send_pack, recv_pack));
 
@@ -347,6 +365,10 @@ static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack
         *why = "the receiver copies and is not more loaded than the sender: the receiver reads";
         return RME_PROTO_RNDV_READ;
     }
+    if (has_offer(in) && !less_loaded(&in->send, &in->recv)) {
+        *why = "a client that is not more loaded than the server reads its offer";
+        return RME_PROTO_RNDV_READ;
+    }
     if (less_loaded(&in->recv, &in->send)) {
         *why = "the receiver is less loaded: the receiver reads";
         return RME_PROTO_RNDV_READ;
@@ -393,14 +415,13 @@ static double sender_pieces(const struct rme_plan_in *in)
            (double)(count_requests(pieces, 1, in->max_sge) - 1) * in->costs->post;
 }
 
-/* The same of the receiver's, by the plan's protocol. */
-static double receiver_pieces(const struct rme_plan_in *in, const struct rme_plan *plan)
+/* The same of the receiver's, by the plan's protocol; a copy would be moved by `copied`. */
+static double receiver_pieces(const struct rme_plan_in *in, const struct rme_plan *plan,
+                              enum rme_proto copied)
 {
-    double more = (double)requests_of(in, plan->proto, plan->send_pack, false) -
-                  (double)requests_of(in, plan->proto, plan->send_pack, true);
-
     return (double)segments(&in->recv, false) * in->costs->sge +
-           cost_of_requests(in->costs, plan->proto, more) +
+           move_cost(in, plan->proto, plan->send_pack, false) -
+           move_cost(in, copied, plan->send_pack, true) +
            (plan->proto == RME_PROTO_RNDV_WRITE ? open_cost(in, &in->recv, false) : 0);
 }
 
@@ -413,6 +434,7 @@ static bool offers_in_vain(const struct rme_plan_in *in, bool send_pack)
 
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
 {
+    enum rme_proto copied;
     bool decided, gathered;
 
     memset(plan, 0, sizeof(*plan));
@@ -423,9 +445,13 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
     }
     decided = decided_beforehand(in, &plan->proto, &plan->why);
     plan->send_pack = packs(in, &in->send, sender_pieces(in), &plan->why_send);
-    if (!decided)
+    copied = plan->proto;
+    if (!decided) {
         plan->proto = read_or_write(in, plan->send_pack, false, &plan->why);
-    plan->recv_pack = packs(in, &in->recv, receiver_pieces(in, plan), &plan->why_recv);
+        copied =
+            has_offer(in) ? read_or_write(in, plan->send_pack, true, &plan->why) : plan->proto;
+    }
+    plan->recv_pack = packs(in, &in->recv, receiver_pieces(in, plan, copied), &plan->why_recv);
     if (!decided)
         plan->proto = read_or_write(in, plan->send_pack, plan->recv_pack, &plan->why);
     plan->offer = in->bytes > 0 && (decided ? plan->proto == RME_PROTO_RNDV_READ
@@ -544,6 +570,7 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
         asked.send.ready ? segments(&send->send, first.send_pack) : send->send.segments;
     asked.send.kept = false;
     asked.nothing_to_read = !first.offer;
+    asked.offered = asked.send.ready;
     asked.fast_max = 0; /* that is the sender's to decide */
     inviting.fast_max = send->fast_max;
     rme_plan(&asked, &plan);

@@ -103,7 +103,10 @@ struct rme_plan_in {
     bool has_read;
     bool slow_read;       /* … but much slower than it writes */
     bool nothing_to_read; /* as yet: to read, the receiver would have to ask for it first */
-    bool invites;         /* a receiver may open its memory before it is asked */
+    /* asked by a receiver that has been offered all of it, and has nothing else with the sender
+     */
+    bool offered;
+    bool invites; /* a receiver may open its memory before it is asked */
     /* each segment that the peer is to reach is opened and closed by a request of its own */
     bool opens;
     /* what is written into lent memory may be gathered from the sender's, if registered */

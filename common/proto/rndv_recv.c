@@ -5,6 +5,14 @@
 
 #include "proto/message.h"
 #include "proto/rndv.h"
+#include "proto/talk.h"
+
+/* Is that all that the two have to do with each other?  Of several, one hides the time that the
+ * messages of another take. */
+static bool is_alone(const struct rme_op *op)
+{
+    return op->of_peer.next == op->of_peer.prev && op->peer->talk->rts_in[RME_EXPECTED] == 0;
+}
 
 /*
  * What RTS says of the sender's load is older than what we have told it to do since, maybe for
@@ -25,6 +33,7 @@ static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_me
         .load_bytes = peer->load.bytes > rts->load_bytes ? peer->load.bytes : rts->load_bytes};
     in.recv = rme_rndv_own_side(rme, op);
     in.nothing_to_read = rts->opening == NULL; /* a CTS is one message less than GO and OFFER */
+    in.offered = rts->opening != NULL && rts->opening->length == op->size && is_alone(op);
     in.has_read = in.has_read && !rts->shortened;
     rme_plan(&in, plan);
 }

@@ -205,6 +205,7 @@
     X(counts_of_written_lists)                                                                 \
     X(counts_of_read_lists)                                                                    \
     X(many_large_ones_are_shared)                                                              \
+    X(client_reads_an_offer_that_is_alone)                                                     \
     X(counts_of_a_small_message)                                                               \
     X(counts_of_one_way_traffic)                                                               \
     X(idle_engine_sleeps)                                                                      \
