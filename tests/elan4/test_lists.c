@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A list that a host posts as one operation, as OrangeFS does with up to 64 pieces and 256 KiB:
+ * one transfer, whichever side has the pieces, and whoever moves them. So one event counts all
+ * DMAs, and sends one notification; another sends the packet that tells the mover.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "bmi_elan4/elan.h"
+#include "rme.h"
+#include "tests/elan4/scratch.h"
+#include "tests/elan4/sides.h"
+#include "tests/ports/ports.h"
+
+enum { BYTES = 256 << 10, MOST = 64, TAG = 7, WARM = 20, COUNTED = 3 };
+
+struct end {
+    struct rme *rme;
+    struct rme_addr *listen, *peer;
+};
+
+static uint8_t here[2 * BYTES], there[2 * BYTES];
+
+static void open_end(struct end *e, const char *listen, const char *options)
+{
+    e->listen = NULL;
+    if (listen)
+        assert_int_equal(rme_addr_parse("elan4", listen, &e->listen), 0);
+    struct rme_config config = {.fabric = bmi_elan4_fabric(),
+                                .listen = e->listen,
+                                .options = options,
+                                .options_are_mine = true};
+    assert_int_equal(rme_open(&config, &e->rme), 0);
+    assert_int_equal(rme_context_open(e->rme, 0), 0);
+}
+
+static void *close_end(void *arg)
+{
+    struct end *e = arg;
+
+    rme_addr_free(e->peer);
+    rme_close(e->rme);
+    if (e->listen)
+        rme_addr_free(e->listen);
+    return NULL;
+}
+
+/* Looks at both until so many operations are over, of so many bytes; one message is taken. */
+static void progress(struct end *a, struct end *b, int count, int64_t bytes,
+                     struct rme_unexpected *message)
+{
+    struct end *ends[] = {a, b};
+    uint64_t guard = guard_ms() + PATIENCE_MS;
+
+    for (int i = 0; count > 0 || message; i++) {
+        struct rme_done done;
+        assert_true(guard_ms() < guard);
+        if (rme_test_context(ends[i % 2]->rme, 0, &done, 1, 0) == 1) {
+            assert_int_equal(done.error, 0);
+            assert_int_equal(done.actual, bytes);
+            count--;
+        }
+        if (message && rme_test_unexpected(b->rme, message, 1, 0) == 1)
+            message = NULL;
+    }
+}
+
+static void meet(struct end *client, struct end *server)
+{
+    struct rme_list none = {0};
+    struct rme_unexpected first;
+    rme_id id;
+
+    assert_int_equal(rme_addr_parse("elan4", "elan4://0:2", &client->peer), 0);
+    int sent = rme_post_unexpected(client->rme, client->peer, &none, TAG, 0, NULL, &id);
+    assert_in_range(sent, 0, 1);
+    progress(client, server, 1 - sent, 0, &first);
+    server->peer = first.addr;
+    assert_int_equal(rme_unexpected_free(server->rme, first.buffer), 0);
+}
+
+/* `n` pieces, with gaps as long as they are. */
+static struct rme_list list_of(uint8_t *memory, int n, void **base, int64_t *length)
+{
+    for (int i = 0; i < n; i++) {
+        base[i] = memory + (size_t)i * 2 * (size_t)(BYTES / n);
+        length[i] = BYTES / n;
+    }
+    return (struct rme_list){base, length, n};
+}
+
+/* Each end has so many pieces. */
+static void one_message(struct end *from, struct end *to, int sent, int received)
+{
+    void *out[MOST], *in[MOST];
+    int64_t out_length[MOST], in_length[MOST];
+    struct rme_list send = list_of(here, sent, out, out_length),
+                    receive = list_of(there, received, in, in_length);
+    rme_id id;
+
+    memset(there, 0, sizeof(there));
+    assert_int_equal(rme_post_recv(to->rme, to->peer, &receive, TAG, 0, NULL, NULL, &id), 0);
+    assert_int_equal(rme_post_send(from->rme, from->peer, &send, TAG, 0, NULL, &id), 0);
+    progress(from, to, 2, BYTES, NULL);
+    int n = sent > received ? sent : received;
+    for (int i = 0; i < n; i++) {
+        int at = i * (BYTES / n), each_sent = BYTES / sent, each_received = BYTES / received;
+        assert_memory_equal((uint8_t *)in[at / each_received] + at % each_received,
+                            (uint8_t *)out[at / each_sent] + at % each_sent, BYTES / n);
+    }
+}
+
+/* `packets`: that each message takes, with the one by which the mover tells itself. */
+static void counted(struct end *from, struct end *to, int sent, int received, int packets)
+{
+    for (int i = 0; i < WARM; i++)
+        one_message(from, to, sent, received);
+    int64_t dmas = counter("dma_write"), queued = counter("dma_queue"),
+            chained = counter("port_commands"), interrupts = counter("interrupts");
+    for (int i = 0; i < COUNTED; i++)
+        one_message(from, to, sent, received);
+    assert_int_equal(counter("dma_write") - dmas,
+                     COUNTED * (sent > received ? sent : received));
+    assert_int_equal(counter("dma_queue") - queued, COUNTED * packets);
+    /* two events, each of which runs one DMA command and one that fills up its block */
+    assert_int_equal(counter("port_commands") - chained, COUNTED * 4);
+    assert_int_equal(counter("interrupts") - interrupts, 0); /* as nobody sleeps */
+}
+
+static void operations(const char *rndv, int packets)
+{
+    static const int pieces[] = {2, 16, MOST};
+    char options[300];
+    struct end client, server;
+    pthread_t closes;
+
+    snprintf(options, sizeof(options),
+             "elan_log=%s/log,elan_servers=0:2=127.0.0.1:%d,lists=group,invite=0,rndv=%s,"
+             "measure_costs=0,keepalive_ms=0",
+             folder, ports_take(), rndv);
+    open_end(&server, "elan4://0:2", options);
+    open_end(&client, NULL, options);
+    meet(&client, &server);
+    for (size_t i = 0; i < sizeof(here); i++)
+        here[i] = (uint8_t)(i * 2654435761u >> 24);
+    for (int i = 0; i < 3; i++) {
+        counted(&client, &server, pieces[i], 1, packets);
+        counted(&server, &client, 1, pieces[i], packets);
+    }
+    assert_int_equal(pthread_create(&closes, NULL, close_end, &server), 0);
+    close_end(&client); /* each answers the other */
+    assert_int_equal(pthread_join(closes, NULL), 0);
+}
+
+/* RTS, CTS, the notification, and the packet that tells the mover. */
+static void written_lists_take_two_events_and_one_notification(void **state)
+{
+    (void)state;
+    operations("write", 4);
+}
+
+/* RTS, the notification behind the reads, and the packet that tells the mover. */
+static void read_lists_take_two_events_and_one_notification(void **state)
+{
+    (void)state;
+    operations("read", 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(written_lists_take_two_events_and_one_notification),
+        cmocka_unit_test(read_lists_take_two_events_and_one_notification),
+    };
+
+    return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);
+}
