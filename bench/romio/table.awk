@@ -8,12 +8,13 @@ FNR == NR {
     next
 }
 function add(k, bytes, time, calls, sent) {
-    speed[k, ++count[k]] = bytes / time / 1e6
+    speed[k, ++count[k]] = in_round[k, rounds] = bytes / time / 1e6
     seconds[k, count[k]] = time
     requests[k] = calls
     messages[k] = sent
 }
 { # ROUND PROGRAM METHOD WAY write|read BYTES SECONDS REQUESTS MESSAGES
+    if ($1 != round) { round = $1; rounds++ }
     add($2 " " $5 " " $3 " " $4, $6, $7, $8, $9)
     if ($5 == "write") { bytes = $6; time = $7; calls = $8; sent = $9 }
     else add($2 " both " $3 " " $4, bytes + $6, time + $7, calls + $8, sent + $9)
@@ -30,9 +31,8 @@ function typical(values, k,   i) {
 }
 # "1.23 (1.20 to 1.40)" of the rounds that both have; "-" when there is none.
 function over(a, b,   i, n) {
-    n = count[a] < count[b] ? count[a] : count[b]
+    for (i = 1; i <= rounds; i++) if ((a, i) in in_round && (b, i) in in_round) list[++n] = in_round[a, i] / in_round[b, i]
     if (!n) return "-"
-    for (i = 1; i <= n; i++) list[i] = speed[a, i] / speed[b, i]
     i = median(n)
     return sprintf("%.2f (%.2f to %.2f)", i, list[1], list[n])
 }
