@@ -248,7 +248,7 @@
     X(silent_peer_times_out)                                                                   \
     X(client_process_killed)                                                                   \
     X(clients_in_processes)                                                                    \
-    X(a_failed_device_is_lived_without) /* last: the failure lasts for the life of the process */
+    X(a_failed_device_is_lived_without) /* last: the failure lasts as long as the process */
 
 #define ALL_CASES(X)                                                                           \
     BASIC_CASES(X)                                                                             \

@@ -93,6 +93,7 @@ void cm_id_free(struct cm_id *id)
     if (d)
         emu_peer_put(d, id->peer);
     pthread_cond_destroy(&id->acked_cond);
+    emu_turns_end(&id->turns);
     free(id);
 }
 

@@ -225,25 +225,25 @@ bool emu_segment_fits(const struct shm_head *seg);
 uint64_t emu_arena_alloc(struct emu_dev *d, uint64_t bytes);
 void emu_arena_free(struct emu_dev *d, uint64_t off, uint64_t bytes);
 
-/* turn.c: who has a processor */
+/* turn.c: processor time of other processes */
 bool emu_has_stopped(int pid); /* by a signal or a debugger, or dead */
 bool emu_at_rest(int pid);     /* wants no processor */
 /* As emu_peer_had_turn(). */
 bool emu_had_turn(int pid, uint64_t *ran);
-#define EMU_TURNS 8
-/* Processes that wanted a processor. */
+/* Processes that wanted a processor. Zero-initialised. */
 struct emu_turns {
-    uint32_t n;
-    struct {
+    uint32_t n, room;
+    struct emu_turn {
         int pid;
         uint64_t ran;
-    } of[EMU_TURNS];
+    } * of;
 };
-/* Have all had a turn since the last call?  With `forget` only those stay that have not. */
+/* Returns whether all have run since the last call; `forget` drops those that have. */
 bool emu_turns_had(struct emu_turns *t, bool forget);
+void emu_turns_end(struct emu_turns *t);
 
 /* registry.c: slots and peers */
-/* Looks through the slots: processes that want to run now. */
+/* Searches the slots for processes that want to run now. */
 void emu_turns_begin(const struct emu_dev *d, struct emu_turns *t);
 int emu_slot_claim(struct emu_dev *d); /* 0 or -errno */
 /* Binds and listens on an abstract unix socket; returns the descriptor or -errno. */

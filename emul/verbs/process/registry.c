@@ -578,10 +578,18 @@ bool emu_peer_had_turn(const struct emu_peer *p, uint64_t *ran)
 void emu_turns_begin(const struct emu_dev *d, struct emu_turns *t)
 {
     t->n = 0;
-    for (uint32_t slot = 0; slot < EMU_MAX_SLOTS && t->n < EMU_TURNS; slot++) {
+    for (uint32_t slot = 0; slot < EMU_MAX_SLOTS; slot++) {
         int pid = slot == d->slot ? -1 : slot_pid(slot);
         if (pid <= 0 || emu_at_rest(pid))
             continue;
+        if (t->n == t->room) {
+            uint32_t room = t->room ? 2 * t->room : 8;
+            struct emu_turn *of = realloc(t->of, room * sizeof(*of));
+            if (!of)
+                return;
+            t->of = of;
+            t->room = room;
+        }
         t->of[t->n].pid = pid;
         emu_had_turn(pid, &t->of[t->n++].ran);
     }

@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -95,4 +96,10 @@ bool emu_turns_had(struct emu_turns *t, bool forget)
     if (forget)
         t->n = left;
     return left == 0;
+}
+
+void emu_turns_end(struct emu_turns *t)
+{
+    free(t->of);
+    *t = (struct emu_turns){0};
 }
