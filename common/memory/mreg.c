@@ -11,9 +11,9 @@
  * regions are deregistered, and the segment is tried once more.  Then the whole call fails, and
  * the caller copies.
  *
- * Access by peers.  Without windows memory with a remote right is registered exactly: no holes,
- * no rest of a page.  Where a registration serves one operation alone (rme_pin_alone), neither
- * a zone nor the cache keeps it.
+ * Access by peers.  Without windows a registration with a remote right has no rest of a page
+ * before its first segment and behind its last.  Where it serves one operation alone
+ * (rme_pin_alone), it has no holes either, and neither a zone nor the cache keeps it.
  *
  * End of a hold.  Regions that are not cached go to the list of the dead.  rme_mreg_reap
  * deregisters all of them in one batch with only its own lock held, so that a second caller
@@ -306,7 +306,7 @@ static uint32_t group_length(struct rme_mreg *mreg, struct rme_mseg *const *seg,
 
     if (mreg->config.single)
         return 1;
-    if (is_shown(mreg, access))
+    if (rme_pin_alone(mreg->config.pin, access))
         return joined_length(seg, count);
     for (i = 1; i < count; i++) {
         uintptr_t next = page_down(mreg, start_of(seg[i])),

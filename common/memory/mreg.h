@@ -60,12 +60,12 @@ void rme_mreg_free(struct rme_mreg *mreg);
 
 /*
  * Registers `count` segments with RME_ACCESS_* rights and fills in their keys.  Adjacent
- * segments are registered as a group where T = a*p + b is cheaper, holes included, unless a
- * peer gets a key that gives access to the whole registration.  If the system refuses a group,
- * its segments are registered one by one, or, if they are many, in groups between the holes
- * that the kernel reports [001 4.2.2].  Pure sources (RME_ACCESS_LOCAL, REMOTE_READ) may be
- * read-only memory. -ENOMEM: refused, nothing is held, and the caller copies instead.  -EFAULT,
- * -EINVAL: memory that is unmapped or not writable.
+ * segments are registered as a group where T = a*p + b is cheaper, holes included unless
+ * rme_pin_alone().  If the system refuses a group, its segments are registered one by one, or,
+ * if they are many, in groups between the holes that the kernel reports [001 4.2.2].  Pure
+ * sources (RME_ACCESS_LOCAL, REMOTE_READ) may be read-only memory. -ENOMEM: refused, nothing is
+ * held, and the caller copies instead.  -EFAULT, -EINVAL: memory that is unmapped or not
+ * writable.
  */
 int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
                      unsigned access, struct rme_mreg_hold **out);

@@ -204,6 +204,7 @@
     X(counts_of_a_large_read)                                                                  \
     X(counts_of_written_lists)                                                                 \
     X(counts_of_read_lists)                                                                    \
+    X(groups_at_receivers)                                                                     \
     X(many_large_ones_are_shared)                                                              \
     X(client_reads_an_offer_that_is_alone)                                                     \
     X(counts_of_a_small_message)                                                               \

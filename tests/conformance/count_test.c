@@ -193,6 +193,69 @@ void counts_of_read_lists(void **state)
     list_transfer("rndv=read,eager_max=0" GROWS, false);
 }
 
+/* Registrations of the receiver for one list into which the sender writes. */
+static uint64_t registrations_at_receiver(const char *options, bool *each)
+{
+    enum { PIECES = 16, LENGTH = 16384, STRIDE = 2 * LENGTH };
+    void *base[PIECES];
+    int64_t length[PIECES], actual;
+    struct rme_list list = {.base = base, .length = length, .count = PIECES};
+    struct blob out;
+    struct pair p;
+    uint64_t before = 0;
+
+    bed_options(options);
+    pair_open(&p);
+    blob_zone(&out, p.client, (size_t)PIECES * LENGTH);
+    char *memory = calloc(PIECES, STRIDE);
+    assert_non_null(memory);
+    for (int i = 0; i < PIECES; i++) {
+        base[i] = memory + (size_t)i * STRIDE;
+        length[i] = LENGTH;
+    }
+    for (int i = 0; i <= WARM; i++) {
+        struct op send, recv = {.node = p.server};
+
+        before = node_counter(p.server, "registrations");
+        blob_fill(&out, (uint64_t)i);
+        recv.rc =
+            rme_post_recv(p.server->rme, p.to_client, &list, 1, 0, &recv, &actual, &recv.id);
+        assert_int_equal(recv.rc, 0);
+        post_send(&send, p.client, p.to_server, &out, 1);
+        pump_until_reported(&send);
+        pump_until_reported(&recv);
+        op_check(&recv, (int64_t)PIECES * LENGTH);
+    }
+    assert_int_equal(node_counter(p.server, "recvs_rndv_write"), WARM + 1);
+    *each = registers_each(p.server);
+    before = node_counter(p.server, "registrations") - before;
+    blob_free(&out);
+    free(memory);
+    return before;
+}
+
+/* One, holes included [001 4.2.2], also where a key opens all of a registration; where a key is
+ * for one operation but open to every peer, one for each piece. */
+void groups_at_receivers(void **state)
+{
+    static const char *const loop[] = {"", ",loop_windows=0", ",loop_windows=0,loop_each=1"},
+                             *const ib[] = {"", ",expose=region"};
+    bool each;
+
+    for (size_t i = 0; i < (lane.is_loop ? 3 : 2); i++) {
+        char options[160];
+
+        snprintf(options, sizeof(options),
+                 "rndv=write,invite=0,fast_bytes=0,pack_threshold=1,lists=group,"
+                 "regcache_entries=0%s" GROWS,
+                 (lane.is_loop ? loop : ib)[i]);
+        uint64_t n = registrations_at_receiver(options, &each);
+        assert_int_equal(n, each ? 16 : 1);
+        bed_teardown(state);
+        bed_setup(state);
+    }
+}
+
 /* Returns whether the planner avoids reads on this node's device. */
 static bool reads_slowly(const struct node *n)
 {

@@ -261,6 +261,24 @@ static void a_segment_in_a_hole(void **state)
     stop(&f);
 }
 
+/* For a receiver of data: holes are registered along, also where a key opens the whole
+ * registration; not where it is for one operation. */
+static void holes_at_a_receiver(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    start(&f, 0, false);
+    assert_int_equal(attempts(&f, 64, SINK, 1), 1);
+    f.pin.keys_open = true;
+    assert_int_equal(attempts(&f, 64, SINK, 1), 1);
+    make_holes(&f, 2, 4, 21, UNMAPPED, ANY);
+    assert_int_equal(attempts(&f, 64, SINK, 3), 1 + 3);
+    f.pin.each = true;
+    assert_int_equal(attempts(&f, 64, SINK, 64), 64);
+    stop(&f);
+}
+
 /* The same unmapped memory many times: no known hole lies between the segments. */
 static void a_segment_many_times(void **state)
 {
@@ -292,6 +310,7 @@ int main(void)
         cmocka_unit_test(long_lists),
         cmocka_unit_test(what_no_hole_explains),
         cmocka_unit_test(a_segment_in_a_hole),
+        cmocka_unit_test(holes_at_a_receiver),
         cmocka_unit_test(a_segment_many_times),
     };
 
