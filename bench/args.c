@@ -52,6 +52,8 @@ static const char usage[] =
     "  --split N        list: segments of one operation, at most 4096 (default 64)\n"
     "  --holes N        list: N of the gaps between segments are unmapped (the client's\n"
     "                   user memory; not over TCP)\n"
+    "  --pack           list: the client copies the segments into new memory, and sends that\n"
+    "                   (not over TCP)\n"
     "  --alone          list: no comparison with the same bytes in one piece\n"
     "  --list-both      list: the server's memory is noncontiguous as well\n"
     "  --unexpected     rate: unexpected requests and replies\n"
@@ -86,6 +88,7 @@ enum {
     OPT_POOL,
     OPT_REUSE,
     OPT_HOLES,
+    OPT_PACK,
     OPT_ALONE,
     OPT_UNEXPECTED,
     OPT_REPLY,
@@ -120,6 +123,7 @@ static const struct option options[] = {
     {"pool", required_argument, NULL, OPT_POOL},
     {"reuse", required_argument, NULL, OPT_REUSE},
     {"holes", required_argument, NULL, OPT_HOLES},
+    {"pack", no_argument, NULL, OPT_PACK},
     {"alone", no_argument, NULL, OPT_ALONE},
     {"unexpected", no_argument, NULL, OPT_UNEXPECTED},
     {"reply", required_argument, NULL, OPT_REPLY},
@@ -279,6 +283,8 @@ static bool take(struct args *args, int option, const char *value)
         return true;
     case OPT_BOTH:
         return args->both = true;
+    case OPT_PACK:
+        return args->pack = true;
     case OPT_ALONE:
         return args->alone = true;
     case OPT_UNEXPECTED:

@@ -15,7 +15,7 @@ struct args {
     /* 0: default of the mode */
     uint64_t count, warm, window, buffers, extent, stride, split, reply;
     uint64_t pool, reuse, holes;
-    bool alone;
+    bool alone, pack;
     uint64_t server_memory; /* bytes for all clients */
     bool warm_given;
     unsigned clients, rounds, seconds;

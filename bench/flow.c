@@ -22,6 +22,7 @@ struct flow_op {
     int segments;
     void **base;        /* in the flow's bases */
     bmi_size_t *length; /* in the flow's lengths */
+    void *packed;       /* copy of the segments, of this message */
 };
 _Static_assert(sizeof(struct flow_op) <= JOB_PLACE_BYTES,
                "a place needs more than is accounted for");
@@ -223,6 +224,16 @@ static bool contents_right(const struct flow_op *op)
 
 /* ---- Posting and completion ---- */
 
+/* Copies the segments into new memory; NULL if there is none. */
+static void *pack(const struct flow_op *op)
+{
+    char *packed = memory_new((size_t)op->size, false), *at = packed;
+
+    for (int i = 0; packed && i < op->segments; at += op->length[i++])
+        memcpy(at, op->base[i], (size_t)op->length[i]);
+    return packed;
+}
+
 static int post(struct flow_op *op, bmi_size_t *actual)
 {
     const struct flow *flow = op->flow;
@@ -231,6 +242,12 @@ static int post(struct flow_op *op, bmi_size_t *actual)
     bmi_msg_tag_t tag = (bmi_msg_tag_t)flow->job.tag + 1;
     bmi_size_t total = op->size;
 
+    if (flow->job.pack && config->sending) {
+        op->packed = pack(op);
+        return !op->packed ? -BMI_ENOMEM
+                           : BMI_post_send(&op->id, config->peer, op->packed, total, type, tag,
+                                           op, config->context, NULL);
+    }
     if (op->segments > 1 && config->sending)
         return BMI_post_send_list(&op->id, config->peer, (const void *const *)op->base,
                                   op->length, op->segments, total, type, tag, op,
@@ -253,6 +270,8 @@ static bool account(struct flow_op *op, int error, bmi_size_t actual)
 {
     struct flow *flow = op->flow;
 
+    memory_free(op->packed, (size_t)op->size, false);
+    op->packed = NULL;
     op->busy = false;
     flow->under_way--;
     if (error) {

@@ -124,6 +124,8 @@ const char *job_check(const struct job *job)
         return "holes need user memory, more segments than holes, and extents and gaps of "
                "whole "
                "pages";
+    if (job->pack && (!job->extent || job->memory == JOB_BMI || job->direction != JOB_PUT))
+        return "only segments of user memory that are put are packed";
     if (job_memory(job) > JOB_MAX_MEMORY)
         return "window times size is limited to 2 GiB";
     return NULL;

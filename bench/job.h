@@ -66,6 +66,7 @@ struct job {
     uint64_t reuse;
     uint64_t
         holes; /* gaps between segments in each message, in which whole pages are unmapped */
+    uint64_t pack; /* 1: each operation's segments are copied into new memory, which is sent */
 };
 
 #define JOB_WIRE_SIZE    128

@@ -78,6 +78,7 @@ static void job_list(struct job *job, const struct args *args)
     job->split = args->split ? args->split : JOB_SEGMENTS;
     job->both = args->both;
     job->holes = args->holes;
+    job->pack = args->pack;
 }
 
 /* ---- Series of the modes ---- */
@@ -139,7 +140,8 @@ static bool plan_test(struct plan *plan, const struct args *args, const char *te
         ok = plan_add(plan, test, sides[i], &job, unit, i == 0);
         if (ok && !strcmp(test, "list") && !args->alone) { /* the same bytes, contiguous */
             struct job whole = job;
-            whole.extent = whole.stride = whole.split = whole.both = whole.holes = 0;
+            whole.extent = whole.stride = whole.split = whole.both = whole.holes = whole.pack =
+                0;
             ok = plan_add(plan, "contig", sides[i], &whole, unit, false);
         }
     }
