@@ -45,8 +45,8 @@ static bool add_line(char *text, size_t size, size_t *used, const char *name, ui
     return true;
 }
 
-/* Appends a stage's histogram: "send.rendezvous_read.moving<65536ns" counts times below the
- * bound, and at least half of it. */
+/* Appends a stage's histogram and sum: "send.rendezvous_read.moving<65536ns" counts times below
+ * the bound, and at least half of it; "send.rendezvous_read.moving" is the sum of all. */
 static bool add_stage(char *text, size_t size, size_t *used, const struct rme_stage *stage)
 {
     char name[64];
@@ -59,7 +59,8 @@ static bool add_stage(char *text, size_t size, size_t *used, const struct rme_st
         if (!add_line(text, size, used, name, stage->count[i], "operations"))
             return false;
     }
-    return true;
+    snprintf(name, sizeof name, "%s.%s.%s", stage->kind, stage->protocol, stage->stage);
+    return add_line(text, size, used, name, stage->spent_ns, "ns");
 }
 
 size_t inspect_counters(BMI_addr_t addr, bool stages, char *text, size_t size)
