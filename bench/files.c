@@ -6,6 +6,7 @@
  *   files fileop SERVER...    files made, opened, read, rewritten, removed per second
  *   files tiles SERVER...     MB/s of 2 x 2 tiles in a file
  *   files pieces SERVER...    MB/s of small pieces of the clients in turn, as in BT-IO
+ *   files rows SERVER...      MB/s of rows with gaps in memory, without gaps in a file
  *
  * A figure is the work of all clients, divided by the time from the first client's begin to the
  * last one's end.
@@ -30,16 +31,17 @@
 #define WAIT_S       120
 
 static const char usage[] =
-    "Usage: files postmark|fileop|tiles|pieces [OPTION]... SERVER...\n"
+    "Usage: files postmark|fileop|tiles|pieces|rows [OPTION]... SERVER...\n"
     "SERVER is an address of bmi-iod (ib://host:port), or of bmi-perf tcp-store (host:port).\n"
     "\n"
     "  --clients N       processes (1)\n"
-    "  --count N         files of a client (400); rows of a tile (768); pieces (4096)\n"
+    "  --count N         files of a client (400); rows of a tile (768); pieces (4096); rows\n"
+    "                    (1024)\n"
     "  --transactions N  postmark (2000)\n"
     "  --size BYTES      postmark: of a file, at most 128K (512)\n"
     "  --append          postmark: a file that is written to grows; else it is written anew\n"
-    "  --write           tiles, pieces: write; else read\n"
-    "  --batch N         tiles, pieces: rows or pieces of a request, at most 64 or 256 (all)\n"
+    "  --write           tiles, pieces, rows: write; else read\n"
+    "  --batch N         tiles, pieces, rows: of one request, at most 64, 256, 256 (all)\n"
     "  --steps           TCP: as many requests as bmi-iod's protocol has\n"
     "  --seed N          (1)\n"
     "  --bmi-options S   options for BMI\n";
@@ -244,15 +246,15 @@ static bool read_arguments(int argc, char **argv, struct setting *s)
         {"bmi-options", required_argument, NULL, 'o'},
         {0},
     };
-    static const char *const mode[] = {"postmark", "fileop", "tiles", "pieces"};
-    static const unsigned count[] = {400, 400, 768, 4096}, batch[] = {1, 1, 64, 256};
+    static const char *const mode[] = {"postmark", "fileop", "tiles", "pieces", "rows"};
+    static const unsigned count[] = {400, 400, 768, 4096, 1024}, batch[] = {1, 1, 64, 256, 256};
     int c;
 
     s->work = (struct work){.clients = 1, .transactions = 2000, .size = 512, .seed = 1};
-    for (s->work.mode = 0; argc > 1 && s->work.mode < 4; s->work.mode++)
+    for (s->work.mode = 0; argc > 1 && s->work.mode < 5; s->work.mode++)
         if (strcmp(argv[1], mode[s->work.mode]) == 0)
             break;
-    if (argc < 2 || s->work.mode == 4)
+    if (argc < 2 || s->work.mode == 5)
         return false;
     s->work.count = count[s->work.mode];
     s->work.batch = batch[s->work.mode];

@@ -18,10 +18,11 @@ struct pattern {
 };
 
 /* Returns the ranges. Tiles, 2 x 2: a row is 1024 elements of 24 bytes, contiguous in memory.
- * Pieces: as in BT-IO, class A: interleaved by client, with gaps in memory, too. */
+ * Pieces: as in BT-IO, class A: interleaved by client, with gaps in memory, too. Rows: half of
+ * each row of 2048 integers of 4 bytes in memory. */
 static struct pattern pattern_of(const struct work *w)
 {
-    const uint64_t row = 24576, piece = 2560;
+    const uint64_t row = 24576, piece = 2560, half = 4096;
 
     if (w->mode == FILES_TILES)
         return (struct pattern){.first =
@@ -30,6 +31,9 @@ static struct pattern pattern_of(const struct work *w)
                                 .stride = 2 * row,
                                 .apart = row,
                                 .size = (w->clients + 1) / 2 * w->count * 2 * row};
+    if (w->mode == FILES_ROWS)
+        return (struct pattern){
+            .length = half, .stride = half, .apart = 2 * half, .size = w->count * half};
     return (struct pattern){.first = w->client * piece,
                             .length = piece,
                             .stride = w->clients * piece,
@@ -114,7 +118,9 @@ static bool check(struct work *w, const struct pattern *p, const char *memory)
 bool work_pattern(struct work *w)
 {
     struct pattern p = pattern_of(w);
-    const char *what = w->mode == FILES_TILES ? "tiles" : "pieces";
+    const char *what = w->mode == FILES_TILES  ? "tiles"
+                       : w->mode == FILES_ROWS ? "rows"
+                                               : "pieces";
     char *memory = calloc(w->count, p.apart);
     char name[40];
     bool good = memory;
@@ -130,6 +136,8 @@ bool work_pattern(struct work *w)
             memset(memory + i * p.apart, 1, p.length); /* allocates the pages */
     if (good && !w->writes && w->client == 0)
         good = make_whole(w, &p, name);
+    if (good && w->mode == FILES_ROWS && w->writes) /* the memory has been used before */
+        good = move_all(w, &p, name, memory, true);
     if (good)
         w->begin(w->arg);
     good = good && move_all(w, &p, name, memory, w->writes);

@@ -9,7 +9,7 @@
 
 #include "bench/files.h"
 
-enum files_mode { FILES_POSTMARK, FILES_FILEOP, FILES_TILES, FILES_PIECEWISE };
+enum files_mode { FILES_POSTMARK, FILES_FILEOP, FILES_TILES, FILES_PIECEWISE, FILES_ROWS };
 
 #define FILES_FIGURES 5
 
@@ -22,7 +22,7 @@ struct work {
     unsigned batch;        /* rows or pieces of one request */
     size_t size;           /* bytes of a small file */
     bool append;           /* postmark: writes append; else they rewrite the whole file */
-    bool writes;           /* tiles, pieces */
+    bool writes;           /* tiles, pieces, rows */
     uint64_t seed;
 
     /* Called after the preparation, and after the timed part. */
