@@ -211,6 +211,8 @@ int rme_progress(struct rme *rme, bool timers)
         if (n < ROUND)
             break;
     }
+    if (total > 0)
+        rme->pending |= RME_PENDING_FLUSH; /* receive buffers were returned */
     if (timers || ++rme_engine(rme)->timer_skip >= TIMER_SKIP)
         run_timers(rme);
     return total;

@@ -292,6 +292,9 @@ static int loop_op_arm(struct rme_fabric *rf)
     int error = 0;
 
     pthread_mutex_lock(&loop_net.lock);
+    if (f->rx_unflushed)
+        loop_violation("%s: %u receive buffers returned without a flush()", f->name,
+                       f->rx_unflushed);
     if (!loop_faulty(f, LOOP_ARM, &error))
         f->armed = true;
     pthread_mutex_unlock(&loop_net.lock);

@@ -9,6 +9,7 @@
  * The fabric is strict where hardware is lenient, to detect errors that hardware hides:
  *
  * - the device sees queued work only at flush();
+ * - returned receive buffers need a flush() before arm();
  * - data of a transfer moves during polls, never when it is queued;
  * - a message without a receive buffer advertised for its link is an RNR error and kills the
  *   link;

@@ -138,6 +138,7 @@ struct loop_fabric {
     uint64_t rnr; /* counted and not yet added to stats */
     uint64_t random;
     uint32_t read_depth, sq_depth, rx_max, rx_total;
+    uint32_t rx_unflushed; /* receive buffers returned since the last flush() */
     uint64_t late_done, polls;
     uint32_t host, hello_max;
     bool elan4; /* the rules of Quadrics Elan4 */

@@ -374,6 +374,7 @@ void loop_op_rx_return(struct rme_fabric *rf, void *token)
     struct loop_rx *rx = token;
 
     pthread_mutex_lock(&loop_net.lock);
+    f->rx_unflushed++;
     *rx->at = rx->next;
     if (rx->next)
         rx->next->at = rx->at;
@@ -619,6 +620,7 @@ void loop_op_flush(struct rme_fabric *rf)
     struct loop_fabric *f = (struct loop_fabric *)rf;
 
     pthread_mutex_lock(&loop_net.lock);
+    f->rx_unflushed = 0;
     for (struct rme_link *link = f->links; link; link = link->next)
         if (link->queued)
             flush_link(f, link);
