@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What arrives is handed to the protocol that takes its type; and what links say to each other
- * for themselves. */
+/* Dispatches arrivals to the protocol of their message type, and handles the messages of the
+ * link itself: PING, PONG and BYE. */
 #include <errno.h>
 
 #include "proto/arrive.h"
@@ -16,7 +16,7 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
         arrived = takers[RME_ARRIVAL_UNEXPECTED_RTS];
     else if (type != RME_ARRIVAL_UNEXPECTED_RTS && type < RME_ARRIVALS)
         arrived = takers[type];
-    /* else it is optional, and its header has said all that we understand */
+    /* else the type is optional and unknown: only its header counts */
     if (arrived != NULL)
         arrived(peer, message);
 }
@@ -27,7 +27,7 @@ void rme_arrival_drop(struct rme *rme, const struct rme_arrival *arrival)
         rme->ops->rx_return(rme->fabric, arrival->rx);
 }
 
-/* Does such a message take a credit beyond the reserve? */
+/* Does a message of this type use a credit outside the reserve? */
 static bool starts(uint8_t type)
 {
     return type == RME_WIRE_EAGER || type == RME_WIRE_UNEXPECTED || type == RME_WIRE_RTS ||
@@ -104,7 +104,8 @@ static void yielded(struct rme_peer *peer, const struct rme_wire_message *messag
     rme_peer_yielded(peer, (uint32_t)message->tag);
 }
 
-/* What we have moved may be complete and not be reported yet: LINK_DOWN ends the rest. */
+/* Writes of this side may be complete but not yet reported by the device.  LINK_DOWN ends the
+ * remaining operations. */
 static void bye(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     (void)message;

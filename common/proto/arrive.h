@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What has come from a peer, and when it is looked at.  See arrive.c and defer.c. */
+/* Arrivals of a peer: dispatch (arrive.c) and deferral (defer.c). */
 #ifndef RME_ARRIVE_H
 #define RME_ARRIVE_H
 
@@ -7,46 +7,48 @@
 
 extern const struct rme_protocol rme_protocol_link, rme_protocol_defer;
 
-/* A message or an immediate of a peer that came. */
+/* A message or an immediate that a peer sent. */
 struct rme_arrival {
     bool is_immediate;
     uint32_t imm;
-    /* the message's buffer: ours until it is taken; NULL: it is in delegated memory */
+    /* the message's buffer, owned by the engine until the message is taken; NULL: the message
+     * is in delegated memory */
     void *rx;
     size_t length;
-    struct rme_wire_message message; /* its header has been taken note of */
+    struct rme_wire_message message; /* decoded; its credits and windows are already applied */
 };
 
-/* Is anything of its link looked at? */
+/* Are arrivals of this peer's link processed? */
 static inline bool rme_peer_listens(const struct rme_peer *peer)
 {
     return peer->state == RME_PEER_UP || peer->state == RME_PEER_ACCEPTING;
 }
 
-/* What it says is done, and its buffer given back.  The peer is listened to. */
+/* Process an arrival and return its buffer.  rme_peer_listens() must be true. */
 void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival);
 void rme_take_immediate(struct rme_peer *peer, uint32_t imm);
 
-/* Gives its buffer back. */
+/* Returns the buffer of an arrival. */
 void rme_arrival_drop(struct rme *rme, const struct rme_arrival *arrival);
 
 /* ---- defer.c ---- */
 
-/* How much of ours the peer had taken at most when it sent an immediate; of a message its
- * header has said it. */
+/* Upper bound of the count of this side's messages and immediates that the peer had consumed
+ * when the peer sent an immediate.  A message has that count in its header. */
 uint32_t rme_defer_told(struct rme_peer *peer, uint32_t imm);
-/* Must what has just come from the peer wait, if so much was told? */
-bool rme_defer_moves(const struct rme_peer *peer, uint32_t told); /* for a transfer */
+/* Must an arrival with the count `told` be deferred? */
+bool rme_defer_moves(const struct rme_peer *peer, uint32_t told); /* because of a transfer */
 static inline bool rme_defer_must(const struct rme_peer *peer, uint32_t told)
 {
     return !rme_node_alone(&peer->talk->deferred) || peer->shutting != 0 ||
            (!rme_node_alone(&peer->moving) && rme_defer_moves(peer, told));
 }
-/* Keeps it, or gives the link up. */
+/* Defers the arrival, or fails the link. */
 void rme_defer(struct rme_peer *peer, const struct rme_arrival *arrival, uint32_t told);
-/* A transfer of ours to the peer is complete: takes what needs to wait no longer. */
+/* Processes deferred arrivals that may go on, after a transfer to the peer has completed. */
 void rme_defer_run(struct rme_peer *peer);
-/* The link is down and no device works for it: takes everything that waits, in order. */
+/* Processes all deferred arrivals in order.  The link is down and no device works for the
+ * link. */
 void rme_defer_end(struct rme_peer *peer);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Ending operations before their time: by the host, by the peer, and by the loss of the link.
- * What may end at once and what must wait for the peer is told at the head of rndv.c.  An eager
- * send is complete when it is posted to the fabric and cannot be cancelled any more; one that
- * waits for credits can.
+ * Cancellation of operations: by the host, by the peer, and by the loss of the link.  The head
+ * of rndv.c says which operations may end at once and which wait for the peer.  An eager send
+ * is complete when it is posted to the fabric, and cannot be cancelled any more.  An eager send
+ * that waits for credits can be cancelled.
  */
 #include <errno.h>
 
@@ -11,8 +11,8 @@
 #include "proto/cancel.h"
 #include "proto/send.h"
 
-/* The peer would have to be asked, and the host does not want to wait: the link goes, and the
- * op says that it was cancelled. */
+/* Fails the link, because the host does not want to wait for the peer's CANCEL_ACK.  The op
+ * ends with -ECANCELED. */
 static void cancel_by_force(struct rme_op *op)
 {
     op->rndv->stop = true;
@@ -25,13 +25,13 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
     switch ((enum rme_op_state)op->state) {
     case RME_OP_QUEUED:
         rme_send_leave(op);
-        rme_peer_kick(op->peer); /* those behind it may go */
+        rme_peer_kick(op->peer); /* unblocks the sends behind it */
         rme_op_end(rme, op, -ECANCELED);
         break;
     case RME_OP_POSTED:
         rme_op_end(rme, op, -ECANCELED);
         break;
-    /* also by force: the peer has most likely nothing to do for it, and answers at once */
+    /* also with forced cancels: most likely no data moves, and the peer answers at once */
     case RME_OP_INVITING:
         op->protocol->failed(rme, op, -ECANCELED);
         break;
@@ -48,7 +48,8 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
     }
 }
 
-/* What none of the protocols has any more is over; its end was told before. */
+/* Offers a CANCEL to each protocol.  No protocol knows an operation that has ended: its end was
+ * reported before, and the CANCEL is ignored. */
 static void cancel_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     for (const struct rme_protocol *const *row = peer->rme->protocols->table; *row != NULL;

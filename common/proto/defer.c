@@ -1,63 +1,66 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What a peer says after it has got our data waits until we know that the data is gone.
+ * Deferral of arrivals that overtake the completions of transfers.
  *
- * A side that moves data learns of its end twice: its device completes the transfer, and the
- * peer, whose host has the data then, says something in answer.  Devices report the two in any
- * order: acknowledgements are coalesced, and receive and send completions come from different
- * queues.  A host that gets the answer to a write before it hears that the write's data was
- * sent takes its transfer for stuck (OrangeFS's flows cancel it, and write everything again).
- * So an arrival, be it a message or an immediate, is deferred as long as a transfer is under
- * way of which the peer had taken the report when it spoke.
+ * The initiator of a transfer learns its end twice: from the completion on its own device, and
+ * from the peer's answer, which the peer's host may send once it has the data.  Devices report
+ * the two in any order: ACKs are coalesced, and receive and send completions come from
+ * different queues.  A host that gets the answer to a write before the end of its own send
+ * takes the transfer for stuck (OrangeFS's flows cancel such a transfer and write everything
+ * again).  So an arrival, a message or an immediate, is deferred while a transfer is in flight
+ * whose notification the peer had consumed when the peer sent the arrival.
  *
- * The same holds for a send whose memory the peer has read: it ends when that is closed
- * (expose.c).
+ * The same holds for a send whose memory the peer has read: the send ends when its memory is
+ * invalidated (expose.c).
  *
- * How we know what the peer had taken.  Each message and each immediate of ours uses a credit,
- * and the peer returns credits in the order of taking, in every header (credit.c).  The sum of
- * what came back, `told`, is thus a count of ours that it has taken.  Each transfer remembers
- * the place of the report behind it in the same count (move.c).  An immediate of the peer
- * carries no count.  It belongs to an RTS, which had one when its host had posted the send, or
- * was invited: then a CREDIT message goes before it if reports of ours were taken since the
- * last header (rndv_send.c), and it keeps its place behind that.  A peer whose hello does not
- * say that its counts are exact sends none.  So an immediate of such a peer for a receive that
- * has invited may follow anything that the peer can have taken: it waits for all transfers
- * whose reports have been handed to the device.
+ * Count of consumed notifications.  Each message and each immediate of this side uses a credit,
+ * and the peer returns credits in the order of consumption, in every header (credit.c).  The
+ * sum of returned credits, `told`, is therefore a count of the messages and immediates that the
+ * peer has consumed.  Each transfer remembers the position of its notification in the same
+ * count (move.c).  An immediate of the peer carries no count.  An immediate belongs to an RTS,
+ * which carried a count after the peer's host had posted the send, or to an invitation.  In the
+ * latter case a CREDIT message precedes the immediate if notifications of this side were
+ * consumed since the last header (invite_send.c), and the immediate keeps its place behind
+ * CREDIT.  A peer whose hello does not declare exact counts sends no such CREDIT.  An immediate
+ * of such a peer for a receive that has invited may therefore follow anything that the peer can
+ * have consumed: the immediate waits for all transfers whose notifications have been handed to
+ * the device.
  *
- * Reports without a place.  Where the fabric lets reports overtake, `told` says how many of
- * ours were taken, not which.  Then each transfer remembers what was told when its report went
- * out: the peer may have taken it as soon as it tells of more.  So an arrival may be deferred
- * longer than it needs, and at the end of the link the peer is believed only if it has taken
- * all.
+ * Notifications without a position.  On fabrics with `reports_apart`, `told` is the number of
+ * consumed notifications, and does not identify them.  Each transfer then remembers the value
+ * of `told` when its notification was sent: the peer may have consumed the notification as soon
+ * as `told` is larger.  So an arrival may be deferred longer than necessary, and at the end of
+ * the link the count is used only if the peer has consumed everything.
  *
- * Where it does not hold.  A peer that makes us keep more than its share gets few credits back
- * (keep.c), and so is not told what we have taken: the count and the credits are one field, and
- * to send the one without the other takes a message that version 1 does not have.  To hold our
- * own answers back instead could block, as our host may want them out before it takes what we
- * keep.  So such a peer, and no other, may hear our answer before its own device's word, until
- * we keep less for it.
+ * Exception.  A peer above its share of receive-side memory gets few credits back (keep.c), and
+ * so does not learn which notifications this side has consumed: count and credits are one
+ * field, and version 1 has no message for the count alone.  Holding back this side's answers
+ * instead could deadlock, because the host may need to send them before the host takes the
+ * buffered messages.  So such a peer, and no other, may get an answer before the completion of
+ * its own device, until this side buffers less for the peer.
  *
- * Why nothing blocks.  An arrival waits only for transfers whose reports the peer has taken.
- * The report is behind their data, so the device has moved it all: their completion needs no
- * peer, no credit, no memory and no call of a host, only the device, or the end of the link, at
- * which everything that waits is taken.  Transfers that still move data are not waited for, so
- * a short answer to something else passes a large transfer, with two exceptions: an immediate
- * of an old peer, and any arrival where reports are apart, may wait for one whose report is
- * only handed to the device.  That has all that it needs: both memories, and a receive buffer
- * for the report.  Arrivals behind a deferred one wait with it, because a link's messages are
- * taken in order, and no longer than it.  What the header says (credits, windows) is taken note
- * of at once, so our own sending never waits.
+ * Why deferral cannot deadlock.  An arrival waits only for transfers whose notifications the
+ * peer has consumed.  The notification follows the data, so the device has moved all of it: the
+ * completion needs no peer, credit, memory or call of the host.  It needs the device alone, or
+ * the end of the link, at which all deferred arrivals are processed.  Transfers that still move
+ * data are not waited for, so a short answer to something else passes a large transfer, with
+ * two exceptions: an immediate of a peer without exact counts, and any arrival on a fabric with
+ * `reports_apart`, may wait for a transfer whose notification has only been handed to the
+ * device.  That transfer has all its resources: both memories, and a receive buffer for the
+ * notification.  Arrivals behind a deferred one wait with it, because a link's messages are
+ * processed in order, and they wait no longer.  Credits and windows of a header are applied on
+ * arrival, so the sends of this side never wait.
  *
- * Bounds.  What is deferred keeps its receive buffer and its credit is not returned.  So a peer
- * has no more of them than it was promised; more is a protocol error.
+ * Bounds.  A deferred message keeps its receive buffer, and its credit is not returned.  So a
+ * peer cannot have more deferred messages than promised credits; more of them are a protocol
+ * error.
  *
- * Failure.  When the link goes down, transfers whose reports the peer has taken are complete,
- * whatever became of their completions, and the device touches no memory any more.  They end
- * with success, what is deferred follows in order, then the rest of the link ends.  When we
- * give the link up ourselves, what is deferred is dropped like all that has not arrived.  A
- * peer whose hello does not say that its counts are exact may seem to have taken more than it
- * has: its arrivals may be deferred longer, until transfers are complete that it knows nothing
- * of, and at the end of the link it is not believed.
+ * Failure.  When the link goes down, transfers whose notifications the peer has consumed are
+ * complete even without a CQE, and the device no longer touches memory.  They end with success,
+ * the deferred arrivals follow in order, then the rest of the link ends.  When this side fails
+ * the link, deferred arrivals are dropped like all others.  A peer without exact counts may
+ * seem to have consumed more than it has: its arrivals may be deferred until later transfers
+ * are complete, and its count is not used at the end of the link.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -67,11 +70,13 @@
 
 struct deferred {
     struct rme_node link; /* in peer->talk->deferred */
-    uint32_t told;        /* what the peer had taken of ours when it said this */
+    /* count of this side's messages that the peer had consumed when sending */
+    uint32_t told;
     struct rme_arrival arrival;
 };
 
-/* A transfer under way whose report the peer may have taken when so much was told, or NULL. */
+/* Finds a transfer in flight whose notification the peer may have consumed at the count `told`;
+ * NULL: none. */
 static struct rme_move *taken_move(const struct rme_peer *peer, uint32_t told)
 {
     for (struct rme_node *node = peer->moving.next; node != &peer->moving; node = node->next) {
@@ -130,7 +135,8 @@ static struct deferred *first_of(struct rme_peer *peer)
                : rme_entry(peer->talk->deferred.next, struct deferred, link);
 }
 
-/* Takes the first one.  It may give the link up, and then nothing is left behind it. */
+/* Processes the first deferred arrival.  If the link fails in this call, the queue is empty
+ * afterwards. */
 static void take_first(struct rme_peer *peer, struct deferred *first)
 {
     rme_node_remove(&first->link);
@@ -151,7 +157,7 @@ void rme_defer_run(struct rme_peer *peer)
         take_first(peer, first);
 }
 
-/* What the peer has taken is complete. */
+/* Completes the transfers whose notifications the peer has consumed. */
 static void believe(struct rme_peer *peer, uint32_t told)
 {
     struct rme_move *move;

@@ -2,16 +2,17 @@
 /*
  * Eager messages, and the matching of all expected messages.
  *
- * Sending copies the payload once, from the host's memory into a buffer of the fabric; the send
- * is complete then.  A message that finds its receive posted is copied once more, from the
- * fabric's buffer to the host's memory.  One that comes too early is copied aside, so that
- * receive buffers never wait for the host; in lent memory it may stay (fast_early.c).  How much
- * that can be is bounded by the window (credit.h); a sender whose window is full sends RTS
- * instead, whatever the size.  One that is larger than its receive is refused (refuse.c).
+ * A send copies the payload once, from the host's memory into a buffer of the fabric, and is
+ * then complete.  A message that matches a posted receive is copied a second time, from the
+ * fabric's buffer to the host's memory.  An unmatched message is copied to memory of the
+ * engine, so that receive buffers never wait for the host; in delegated memory the payload may
+ * stay (fast_early.c).  The window bounds the unmatched bytes (credit.h).  A sender whose
+ * window is full sends RTS instead, regardless of size.  A message that is larger than its
+ * receive is refused (refuse.c).
  *
  * Order.  All expected messages of a peer, eager or RTS, leave one queue and arrive in one
- * stream.  Each meets the oldest receive of its (peer, tag), or waits behind the older messages
- * of it: first in, first out, across protocols.
+ * stream.  Each matches the oldest receive of its (peer, tag), or waits behind the older
+ * messages of the tag: first in, first out, across protocols.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@
 #include "proto/rndv.h"
 #include "proto/send.h"
 
-/* bytes kept for a peer: with more, offers of further descriptions are forgotten */
+/* buffered bytes for a peer above which further offers are dropped */
 #define OFFERS_KEPT (256u << 10)
 
 bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
@@ -70,8 +71,8 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     return RME_START_GONE;
 }
 
-/* The payload of the message at that place reaches its receive, which ends.  `proto`: how it
- * came. */
+/* Copies the payload of the message at `place` to its receive and ends the receive.  `proto` is
+ * the protocol that carried the message. */
 static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uint64_t size,
                     uint32_t place, enum rme_proto proto)
 {
@@ -89,10 +90,8 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
     rme_op_complete(rme, op);
 }
 
-/*
- * The oldest receive for a message (its RTS, or NULL), taken out; NULL: none.  One that is
- * being cancelled is there only for an RTS that is bound to its invitation.
- */
+/* Takes the oldest receive for a message (its RTS, or NULL) out of its slot; NULL: none.  A
+ * receive that is being cancelled matches only an RTS that is bound to its invitation. */
 static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag,
                                 const struct rme_message *rts)
 {
@@ -109,7 +108,7 @@ static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t 
     return op;
 }
 
-/* Nobody wants it yet.  False: no memory. */
+/* Buffers an unmatched message.  False: no memory. */
 static bool keep(struct rme *rme, struct rme_message *message)
 {
     struct rme_peer *peer = message->peer;
@@ -126,8 +125,8 @@ static bool keep(struct rme *rme, struct rme_message *message)
 }
 
 /*
- * CANCEL_ACK for a message that was never matched, and the end of it.  Until then it counts as
- * an RTS that we hold, as it does for its sender: so rts_max bounds the answers that wait for
+ * Sends CANCEL_ACK for a message that was never matched, and frees the message.  Until then
+ * both sides count the message as an RTS held here, so rts_max bounds the answers that wait for
  * credits.
  */
 static bool send_forgotten(struct rme_peer *peer, struct rme_control *control)
@@ -197,7 +196,7 @@ struct rme_message *rme_message_cancelled(struct rme_peer *peer,
     return message != NULL && (message->unexp != NULL) == unexpected ? message : NULL;
 }
 
-/* It leaves its slot. */
+/* Removes a message from its slot and its names. */
 static void take_out(struct rme *rme, struct rme_message *message)
 {
     rme_name_drop(&rme->mover->names, &message->name);
@@ -372,7 +371,7 @@ void rme_message_forget(struct rme_message *message)
     rme_peer_kick(peer);
 }
 
-/* The sender gives up an expected message that no receive has met. */
+/* The sender cancels an expected message that no receive has matched. */
 static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
     struct rme_message *message = rme_message_cancelled(peer, cancel, false);
