@@ -1,77 +1,84 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Fast writes [000 4.5.2, 003 4.1].  A message that is larger than a receive buffer, and not so
- * large that copies would cost more than a rendezvous, is written into memory that its receiver
- * has lent to us for such messages: an area, registered beforehand, ours alone.  This file is
- * the holder's side, fast_area.c the owner's.
+ * Eager messages by RDMA write [000 4.5.2, 003 4.1].  A message that is larger than a receive
+ * buffer, but small enough for copies to cost less than a rendezvous, is written into a
+ * delegated buffer (an area, the eager ring): memory that its receiver has registered
+ * beforehand and granted to this sender alone.  This file is the user's side, fast_area.c the
+ * owner's.
  *
- * Normal path.  Such a message is an EAGER or UNEXPECTED one in every respect but where its
- * bytes are.  Its header, its length and its payload are put together in memory of our own (the
- * stage, a block of a zone as large as the area, where a message has the same place as in the
- * area), and written in one request with an immediate that names the place.  The send is
- * complete when the bytes are in the stage.  The receiver takes the immediate for the message:
- * it finds the header at the place, checks a copy of it, and goes on as if it had come in a
- * receive buffer.  It is copied to its receive.  If there is none yet it stays where it is for
- * a while, and is copied aside if that is too long (fast_early.c).  So the place becomes free
- * again whether or not the host receives it.
+ * Normal path.  Such a message is an EAGER or UNEXPECTED message in every respect except the
+ * location of its bytes.  Header, length and payload are composed in the staging buffer (a zone
+ * block as large as the delegated buffer, where a message has the same place as in the
+ * delegated buffer), and written by one request with an immediate that names the place.  The
+ * send is complete when the bytes are in the staging buffer.  The receiver handles the
+ * immediate like a message: the receiver finds the header at the place, checks a copy of the
+ * header, and goes on as if the message had arrived in a receive buffer.  The payload is copied
+ * to its receive.  Without a matching receive the payload may stay in place for a while, and is
+ * copied to other memory after that (fast_early.c).  So the place becomes free again whether or
+ * not the host receives the message.
  *
- * How places come back.  Each such message takes a credit, like any.  The credits that come
- * back say which messages have been taken (credit.c), in order, so also which places are free,
- * as those of messages that stay are kept back: nothing else needs to be said.  We take places
- * in order (fast_ring.h).
+ * Return of places.  Each such message uses a credit, like any message.  Returned credits
+ * identify the consumed messages (credit.c), in order, and so the free places, because the
+ * credits of messages that stay are withheld.  No further message is necessary.  Places are
+ * used in ring order (fast_ring.h).
  *
- * Local completions.  Where the fabric has quiet transfers, what the peer has taken is all that
- * the stage needs: our device looks at that part of it no more.  So but each 16th write is
- * quiet, and it gives the descriptions of those before it back.  Elsewhere each write is
- * reported, and its place is used again only when it was, as the stage is used with it.
+ * Local completions.  On fabrics with unsignalled transfers, the peer's count of consumed
+ * messages suffices to reuse the staging buffer: the device no longer reads that part.  So only
+ * every 16th write is signalled, and its CQE completes the writes before it.  On other fabrics
+ * each write is signalled, and its place is reused after both the CQE and the peer's count,
+ * because the staging buffer is reused with the place.
  *
- * Gathering.  Where the planner finds that it costs less than the copy, only the header is in
- * the stage, and the write gathers the payload from the host's own memory, if that is
- * registered already; nothing is registered for it, what is not is copied.  The send is ENDING
- * from then on: its outcome is known, but its memory is the device's, and nobody's else.  It
- * is reported, and the memory the host's again, when the write is complete here, or when the
- * peer shows that it has taken the message, which it cannot do before the device has read all
- * of it.  That is looked at before the message that shows it is taken, so the host hears of
- * its send before it hears an answer.  The registration, or the slab of a zone, is held until
- * the write is complete in any case, as a device may read once more what the network has lost
- * the receipt of.  What comes on demand no registration would hold: it is copied.  A write that
- * gathers is never quiet, as its host waits.  Where reports are apart the peer's word comes too
- * late to keep that order, and everything is copied.
+ * Gathering.  Where the planner finds gathering cheaper than the copy, the staging buffer holds
+ * only the header, and the write gathers the payload from the host's memory, provided that this
+ * memory is registered already.  Gathering never registers memory; unregistered memory is
+ * copied.  The send is then ENDING: its outcome is known, but the device still reads its
+ * memory.  The send is reported, and its memory returned to the host, at the CQE of the write,
+ * or when the peer's count shows that the peer has consumed the message, which implies that the
+ * device has read all of it.  The count is evaluated before the message that carries it is
+ * processed, so the host learns the end of its send before the host gets an answer.  The
+ * registration, or the slab of a zone, is held until the CQE in any case, because the device
+ * may retransmit when an ACK was lost.  On-demand paged memory is copied, because no
+ * registration pins its pages.  A gathering write is always signalled, because its host waits.
+ * On fabrics with `reports_apart` the peer's count is too late to keep that order, and
+ * everything is copied.
  *
- * In a crowd.  With many messages under way nobody waits for the two that a rendezvous has
- * more, and its data may be moved by both sides.  Then the planner sends large messages, whose
- * copies cost most, by rendezvous though there is room.
+ * Many messages in flight.  The two additional messages of a rendezvous then overlap with other
+ * messages, and both sides can move the data of a rendezvous.  The planner therefore sends
+ * large messages, whose copies cost most, by rendezvous even when there is room.
  *
- * Why order is kept.  The immediate is an ordered one: in the stream of messages, where an
- * EAGER or RTS would be, and the write is handed to the fabric at the moment when such a
- * message would be.  So messages of a tag meet their receives in the order of sending whatever
- * way they take, and windows, refusals (refuse.c) and invitations (invite.c) count it like an
- * EAGER one.  An invitation of the exact size is taken first: it saves both copies.
+ * Why order is kept.  The immediate is ordered: its place in the stream of messages is that of
+ * an EAGER or RTS, and the write is handed to the fabric at the moment when such a message
+ * would be.  So messages of a tag match their receives in the order of sending, regardless of
+ * protocol, and windows, refusals (refuse.c) and invitations (invite.c) count the write like an
+ * EAGER.  An invitation of the exact size has precedence, because it saves both copies.
  *
- * No room.  The owner says by itself what it has taken when that is half of the area, or at the
- * latest when all that it has not returned is three quarters of it, be the messages matched or
- * not.  So who finds no room while at least that much is in the area waits: the first expected
- * message of the queue, and what is behind it, as they would for a credit.  The room comes
- * whatever the owner's host receives: from the owner, who has what it needs to say that by the
- * proof of credit.c, as we have credits if it has none; or from our own device. To wait is
- * better than a rendezvous, which costs a receiver that is behind already two messages more.
- * Who finds no room while there is less in the area (it is too large for what is left), goes by
- * rendezvous, as do unexpected messages, and those that have let others of the queue pass
- * (send.c): nobody is overtaken for ever by smaller ones.  And so does everybody where reports
- * are apart (fabric.h): the owner may have said of all messages in the area that they are
- * taken, and each report of ours that it has not told of holds the place of one; of those it
- * need not tell.
+ * No room.  The owner returns credits with a CREDIT message when half of the delegated buffer
+ * has been consumed, and at the latest when all unreturned messages fill three quarters of it,
+ * whether or not they are matched.  So a send that finds no room while at least three quarters
+ * are unreturned waits: the first expected message of the queue, and all messages behind it, as
+ * for a credit.  The room comes independently of the receives of the owner's host: from the
+ * owner, which has the credits to send CREDIT (credit.c proves that, because this side has
+ * credits if the owner has none); or from a CQE of the local device.  Waiting is better than a
+ * rendezvous, which costs a receiver that is already behind two more messages.  A send that
+ * finds no room while less is unreturned is too large for the rest of the ring, and goes by
+ * rendezvous.  So do unexpected messages, and messages that let others pass in the queue
+ * (send.c): smaller messages cannot overtake them without bound.  On fabrics with
+ * `reports_apart` every such send goes by rendezvous: the owner may have returned the credits
+ * of all messages in the buffer, and each notification that is not yet in the owner's count
+ * hides one consumed message; the owner has no duty to return the credits of those
+ * notifications.
  *
- * Cancel.  A send that is QUEUED is cancelled like any; one that has been written is complete.
- * Nothing in between waits for a peer.
+ * Cancel.  A QUEUED send is cancelled like any other; a written one is complete.  No state in
+ * between waits for a peer.
  *
- * Giving back.  WITHDRAW asks for the area.  From then on nothing is written there; when our
- * device has done with what was, but for quiet writes, RELEASE says so, behind all messages
- * that are in the area.  Behind quiet writes it is a transfer that is not, and the stage goes
- * when that is complete.  We also release one for which we have no stage.
+ * Release.  WITHDRAW asks for the delegated buffer.  No new write begins after that; when all
+ * signalled writes are complete, RELEASE follows, behind all messages in the buffer.  Behind
+ * unsignalled writes RELEASE is a signalled transfer, and the staging buffer is freed at its
+ * CQE.  A delegated buffer without a staging buffer is released, too.
  *
- * Failure path.  The end of the link ends the writes; the stage goes when the link is down.
- * The area is the receiver's, and so is the care for what a wrong peer does with it.
+ * Failure path.  The end of the link ends the writes; the staging buffer is freed when the link
+ * is down.  The delegated buffer belongs to the receiver, and so does the protection against a
+ * peer that misuses it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -90,7 +97,7 @@ static uint32_t units_of(uint64_t size)
                       RME_WIRE_FAST_UNIT);
 }
 
-/* Places of messages that the peer has taken are free. */
+/* Frees the places of messages that the peer has consumed. */
 static void reclaim(struct rme_fast_hold *hold)
 {
     const struct rme_credit *credit = &hold->peer->credit;
@@ -122,7 +129,7 @@ static bool has_room(struct rme_fast_hold *hold, uint64_t size)
            rme_fast_ring_room(&hold->ring, units_of(size), &at, &skip);
 }
 
-/* Is there an invitation that is meant for a message of this size? */
+/* Is there an invitation for a message of this size and tag? */
 static bool is_invited(const struct rme_peer *peer, enum rme_stream stream, uint64_t size,
                        int32_t tag)
 {
@@ -132,8 +139,11 @@ static bool is_invited(const struct rme_peer *peer, enum rme_stream stream, uint
            invites->held->length == size;
 }
 
-/* What goes on while a message to this peer waits for an answer: messages that the peer has not
- * taken yet, as far as we know, and those that wait for their receives or are being moved. */
+/*
+ * Messages to this peer in flight that overlap with a rendezvous of the next one: writes that
+ * the peer has not consumed, as far as known, and messages that wait for their receives or are
+ * being moved.
+ */
 static uint64_t under_way(struct rme_peer *peer)
 {
     struct rme_fast_hold *hold = peer->talk->fast.held;
@@ -144,10 +154,10 @@ static uint64_t under_way(struct rme_peer *peer)
     return (uint64_t)(hold->count - hold->taken) + (waiting > moving ? waiting : moving);
 }
 
-/* Whether a message is one for the area, and may go there. */
+/* Result of the check whether a message fits the delegated buffer. */
 enum fit { FIT_NOT, FIT_CROWDED, FIT_FULL, FIT_LATER, FIT_NOW };
 
-/* FIT_NOW: the planner wants it there. */
+/* Asks the planner.  FIT_NOW: the planner chooses the delegated buffer. */
 static enum fit ask_planner(struct rme_peer *peer, const struct rme_seg *seg, uint32_t nseg,
                             uint64_t size, bool *copied)
 {
@@ -167,15 +177,16 @@ static enum fit ask_planner(struct rme_peer *peer, const struct rme_seg *seg, ui
     return plan.proto == RME_PROTO_FAST ? FIT_NOW : plan.crowded ? FIT_CROWDED : FIT_NOT;
 }
 
-/* Expected messages wait: a smaller unexpected one does not take the room that the first of
- * them waits for. */
+/* May the message use free room?  A smaller unexpected message does not take the room for which
+ * the first waiting expected message waits. */
 static bool is_first(const struct rme_peer *peer, enum rme_stream stream)
 {
     return stream == RME_EXPECTED ||
            (peer->talk->holds == 0 && rme_node_alone(&peer->talk->sendq[RME_EXPECTED]));
 }
 
-/* `copied`: and shall it be copied, else it is gathered if its memory is registered. */
+/* Checks whether a message can be written now.  `copied`: the payload is copied; otherwise
+ * gathered, if its memory is registered. */
 static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
                      uint32_t nseg, uint64_t size, int32_t tag, bool *copied)
 {
@@ -211,7 +222,7 @@ bool rme_fast_copies(struct rme_peer *peer, enum rme_stream stream, const struct
     return look(peer, stream, seg, nseg, size, tag, &copied) == FIT_NOW && copied;
 }
 
-/* The next write, of so many bytes; there is room. */
+/* Allocates the next write, of `size` bytes; the caller has checked for room. */
 static struct rme_fast_write *write_new(struct rme_fast_hold *hold, uint64_t size, uint32_t *at)
 {
     struct rme_fast_write *write = &hold->write[(hold->first + hold->count) % RME_FAST_WRITES];
@@ -232,7 +243,7 @@ static struct rme_fast_write *write_new(struct rme_fast_hold *hold, uint64_t siz
     return write;
 }
 
-/* The first of its segments is in the stage, and `inside` bytes long. */
+/* Posts the write.  Its first segment is in the staging buffer, and `inside` bytes long. */
 static void post(struct rme_fast_hold *hold, struct rme_fast_write *write, uint32_t at,
                  uint64_t inside, uint32_t nseg)
 {
@@ -257,7 +268,8 @@ static void post(struct rme_fast_hold *hold, struct rme_fast_write *write, uint3
     peer->rme->ops->xfer(peer->link, &write->xfer);
 }
 
-/* The next write, with its header in the stage, which is returned. */
+/* Allocates the next write and composes its header in the staging buffer, at the returned
+ * address. */
 static char *compose(struct rme_peer *peer, enum rme_stream stream, uint64_t size, int32_t tag,
                      struct rme_fast_write **write, uint32_t *at)
 {
@@ -296,8 +308,8 @@ bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct r
 
 /* ---- Gathering ---- */
 
-/* Writes it from where it is, if that is registered; there is a credit.  The send has ended,
- * but its memory is in use. */
+/* Writes the payload from the host's memory, if that is registered; the caller has checked for
+ * a credit.  The send is ENDING afterwards: its memory is still in use. */
 static bool gather(struct rme *rme, struct rme_op *op, enum rme_stream stream)
 {
     struct rme_mseg mseg[RME_FAST_SEGS - 1];
@@ -341,8 +353,8 @@ static bool fits(const struct rme_op *op)
            rme_fast_fits(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag);
 }
 
-/* Room for an expected message that is the first of the queue is waited for, if it is sure to
- * come. */
+/* Starts a send.  The first expected message of the queue waits for room if the room is certain
+ * to come. */
 static enum rme_started start(struct rme *rme, struct rme_op *op)
 {
     enum rme_stream stream = rme_op_stream(op);

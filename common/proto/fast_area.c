@@ -1,38 +1,37 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Memory that is lent to a peer for its messages: an area for each peer that would use one, and
- * none for all others.  fast.c tells what it is for.
+ * Delegated buffers for peers' messages: an area for each peer that would use one, and none for
+ * other peers.  fast.c describes their use.
  *
- * Normal path.  The second RTS of a peer whose message would have fitted an area asks for one.
- * It is a mapping of its own, registered to be written by a peer and for nothing else; that is
- * done without the lock.  Then it is opened to this peer alone, where the fabric has windows,
- * and GRANT says where it is.  An immediate that names a place in it is a message (the names
- * are none that operations have).  Which places are in use is the peer's business.
+ * Normal path.  The second RTS of a peer whose message would have fitted an area requests one.
+ * An area is a mapping of its own, registered for remote writes only; the registration runs
+ * without the lock.  On fabrics with memory windows the area is then bound for this peer alone,
+ * and GRANT carries its address and rkey.  An immediate that names a place in the area is a
+ * message (operations have other names).  The peer manages the places.
  *
- * Sharing.  All areas together are bounded (fast_pool).  Who would have one when nothing is
- * left waits for it, and they are served in the order in which they came: what comes back goes
- * to the first of them, unless it has sent nothing that would have been such a message while
- * IDLE_WANTS others were sent.  For whom waits an area is withdrawn: the one that was used
- * least recently if it was idle while IDLE_WANTS such messages were sent, else the one that was
- * granted first if TENURE of them were sent since.  So idle holders lose theirs to those who
- * come, and where all are busy it goes round, slowly, however much one of them sends; who has
- * none meanwhile uses rendezvous.  The measure is messages, not time.  A peer that sends no
- * such message costs nothing, and one that has sent none for zone_idle_ms, or up to twice that,
- * does not any more: its area is withdrawn, and it gives up what it has for that on its side.
+ * Sharing.  The option fast_pool bounds the bytes of all areas.  Requests beyond it queue and
+ * are served in order: freed bytes go to the first request, unless its peer has sent no message
+ * that would have fitted while IDLE_WANTS others were sent.  A queued request withdraws an
+ * area: the least recently used one if it was idle during IDLE_WANTS such messages, otherwise
+ * the oldest one if TENURE of them were sent since its grant.  So idle areas go to new peers,
+ * and if all are busy they rotate slowly, regardless of the share that one peer sends; a peer
+ * without an area uses rendezvous.  The measure is messages, not time.  A peer that sends no
+ * such message holds no memory, and the area of a peer that has sent none for zone_idle_ms, or
+ * up to twice that, is withdrawn, after which the peer frees its staging buffer.
  *
- * In vain.  What could not be made, or comes back as it was because the peer has no stage for
- * it (fast_hold.c), is offered again, after twice as many messages each time.
+ * Back-off.  If an area could not be made, or comes back unused because the peer has no staging
+ * buffer for it (fast_hold.c), the next grant needs twice as many messages each time.
  *
- * What a peer can do with it.  It can write what it likes into its area, at any time.  A
- * message's header and length are copied before they are looked at, its payload is only copied.
- * What it says with that counts as if it had come in a receive buffer: the same windows, the
- * same credits.  Where there are no windows, the key is good for other peers as well, for the
- * bytes of the area alone.
+ * Untrusted peers.  A peer can write any bytes into its area at any time.  The header and the
+ * length of a message are copied before they are checked, the payload is only copied.  The
+ * content counts as if it had arrived in a receive buffer: with the same windows and credits.
+ * Without memory windows the rkey is valid for other peers as well, for the bytes of the area
+ * alone.
  *
- * The end.  RELEASE comes behind all messages of the area, so it is unused when that is taken;
- * it is closed, deregistered and unmapped.  Until then its bytes count.  At the end of the link
- * messages that wait in it are taken first (defer.c); when the link is down no device reaches
- * it.
+ * The end.  RELEASE follows all messages of the area, so the area is unused when RELEASE is
+ * processed; the area is invalidated, deregistered and unmapped.  Until then its bytes count.
+ * At the end of the link deferred messages in the area are processed first (defer.c); when the
+ * link is down no device accesses the area.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -42,39 +41,40 @@
 #include "proto/message.h"
 #include "proto/rndv.h"
 
-/* largest payload; beyond it copies cost too much anywhere */
+/* largest payload; larger copies cost too much on any device */
 #define MESSAGE_MOST (64u << 10)
-/* messages of a peer that would have been such before an area is lent */
-#define WANTS      2u
-#define IDLE_WANTS 256u  /* of others, while a holder sends none: it is idle */
-#define TENURE     8192u /* of others, after which even a busy holder makes way */
-#define IN_VAIN    7u    /* times that WANTS is doubled */
+/* messages of a peer that would have fitted, before an area is granted */
+#define WANTS 2u
+/* such messages of others without one of the holder: the area is idle */
+#define IDLE_WANTS 256u
+#define TENURE     8192u /* such messages after which a busy area may be withdrawn */
+#define IN_VAIN    7u    /* maximal number of times that WANTS is doubled */
 #define PAGE       4096u
 
-/* What becomes of an area, in this order. */
+/* States of an area, in order. */
 enum area_state {
-    AREA_WANTED,    /* there is no memory yet: the peer waits for it */
-    AREA_MAKING,    /* it is mapped and registered, without the lock */
-    AREA_MADE,      /* GRANT waits */
+    AREA_WANTED,    /* no memory yet: queued */
+    AREA_MAKING,    /* being mapped and registered, without the lock */
+    AREA_MADE,      /* GRANT is queued */
     AREA_GRANTED,   /* the peer may use it */
-    AREA_WITHDRAWN, /* likewise, but WITHDRAW waits or is gone */
-    AREA_CLOSING,   /* the peer uses it no more; its window is being closed */
+    AREA_WITHDRAWN, /* likewise; WITHDRAW is queued or sent */
+    AREA_CLOSING,   /* released by the peer; its memory window is being invalidated */
 };
 
 struct rme_fast_area {
     struct rme_fast_job job;
-    struct rme_node used;       /* in the pool's areas, or WANTED: in its waiting */
+    struct rme_node used;       /* in the pool's areas; WANTED: in its waiting */
     struct rme_node lent;       /* in the pool's lent */
     struct rme_control control; /* GRANT, WITHDRAW */
-    struct rme_peer *peer;      /* NULL: it is no use any more */
+    struct rme_peer *peer;      /* NULL: the link ended while the area was made */
     uint8_t state;
     bool registered, leaving;
-    /* the pool's clock; WANTED: used_at is when it was last wanted */
+    /* the pool's clock; WANTED: used_at is the time of the last request */
     uint32_t granted_at, used_at;
     char *memory;
     size_t size;
     struct rme_mr mr;
-    struct rme_range range; /* what is open; `window` is NULL without */
+    struct rme_range range; /* the granted range; its `window` is NULL without memory windows */
     bool open;
 };
 
@@ -118,7 +118,7 @@ static void map(struct rme *rme, struct rme_fast_area *area)
     if (memory == MAP_FAILED)
         return;
     area->memory = memory;
-    /* a child must not get the pages that the device writes to */
+    /* a forked child must not share pages that the device writes to */
     (void)madvise(memory, area->size, MADV_DONTFORK);
     area->registered =
         rme_pin_try(&rme->pin, memory, area->size, RME_ACCESS_REMOTE_WRITE, &area->mr) == 0;
@@ -142,14 +142,14 @@ static void run_unmap(struct rme *rme, struct rme_fast_job *job)
     serve(rme);
 }
 
-/* It is in none of the pool's rings. */
+/* Removes the area from the pool's lists. */
 static void delist(struct rme_fast_area *area)
 {
     rme_node_remove(&area->used);
     rme_node_remove(&area->lent);
 }
 
-/* Nobody reaches it any more. */
+/* Frees an area that no peer can access any more. */
 static void dispose(struct rme *rme, struct rme_fast_area *area)
 {
     if (area->open)
@@ -165,7 +165,7 @@ static void dispose(struct rme *rme, struct rme_fast_area *area)
     rme->pending |= RME_PENDING_SETTLE;
 }
 
-/* The peer is lent nothing now, and later than the last time. */
+/* Back off before the next grant to this peer. */
 static void put_off(struct rme_fast *fast)
 {
     fast->wants = 0;
@@ -173,7 +173,7 @@ static void put_off(struct rme_fast *fast)
         fast->in_vain++;
 }
 
-/* It cannot be had. */
+/* Gives up an area that could not be allocated, registered or bound. */
 static void refuse(struct rme *rme, struct rme_fast_area *area)
 {
     if (area->peer != NULL)
@@ -183,7 +183,7 @@ static void refuse(struct rme *rme, struct rme_fast_area *area)
 
 /* ---- Granting ---- */
 
-/* Opens it to the peer.  False: not now, or the link has failed. */
+/* Binds the area for the peer.  False: no memory window is free, or the link has failed. */
 static bool open_area(struct rme_peer *peer, struct rme_fast_area *area)
 {
     struct rme *rme = peer->rme;
@@ -249,7 +249,7 @@ static bool send_word(struct rme_peer *peer, struct rme_control *control)
     return true;
 }
 
-/* rme_fast_area_left takes it out before. */
+/* needs no `drop`: rme_fast_area_left() removes the control before */
 static const struct rme_control_kind area_kind = {.send = send_word};
 
 static void say(struct rme_fast_area *area)
@@ -288,7 +288,7 @@ static void make(struct rme *rme, struct rme_fast_area *area)
 
 /* ---- Sharing ---- */
 
-/* The area that makes way; NULL: none is idle, and none had its time. */
+/* Selects the area to withdraw; NULL: none is idle, and none was granted TENURE ago. */
 static struct rme_fast_area *next_to_go(const struct rme_fast_pool *pool)
 {
     struct rme_fast_area *unused, *oldest;
@@ -332,7 +332,7 @@ uint64_t rme_fast_look_at(const struct rme *rme)
                : pool->looked_at + rme->tuning.idle_ms;
 }
 
-/* Those not used since the last look are idle. */
+/* Areas not used since the last call are idle. */
 void rme_fast_look(struct rme *rme, uint64_t now)
 {
     struct rme_fast_pool *pool = pool_of(rme);
@@ -350,7 +350,7 @@ void rme_fast_look(struct rme *rme, uint64_t now)
     pool->looked_clock = pool->clock;
 }
 
-/* Its peer does not wait any more. */
+/* Drops a queued request. */
 static void forget(struct rme_fast_area *area)
 {
     rme_node_remove(&area->used);
@@ -358,7 +358,7 @@ static void forget(struct rme_fast_area *area)
     free(area);
 }
 
-/* The first who waits gets memory, or somebody is asked for it. */
+/* Serves the queue: allocates for the first request, or withdraws an area for it. */
 static void serve(struct rme *rme)
 {
     struct rme_fast_pool *pool = pool_of(rme);
@@ -377,7 +377,7 @@ static void serve(struct rme *rme)
     }
 }
 
-/* The peer waits for memory, behind all who do. */
+/* Queues a request for the peer. */
 static void want(struct rme_peer *peer, size_t size)
 {
     struct rme_fast_area *area = calloc(1, sizeof(*area));
@@ -480,7 +480,7 @@ void rme_fast_area_released(struct rme_peer *peer)
 
     if (area->used_at != area->granted_at)
         peer->talk->fast.in_vain = 0;
-    else if (area->state == AREA_GRANTED) /* it cannot use it */
+    else if (area->state == AREA_GRANTED) /* the peer has no staging buffer */
         put_off(&peer->talk->fast);
     peer->talk->fast.wants = 0;
     peer->credit.bulk_due = 0;

@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Messages in lent memory that come before their receives: they stay there until they are
- * matched, so that they are copied once, and not twice.
+ * Unmatched messages in delegated buffers: their payload stays in place until they are matched,
+ * so that it is copied once instead of twice.
  *
- * What that costs the peer.  Credits say which places are free, and they come back in order
- * (credit.c).  So those of a message that stays, and of all that were taken after it, are kept
- * back.  The bounds: no more than a quarter of the peer's credits is kept back once half of
- * them is owed, and less than half of the memory once three quarters of it are.  What is beyond
- * that is copied aside, the oldest first, whether or not the host takes anything.  So a peer
- * gets its credits and its places back whatever our host receives, as if nothing had stayed.
- * Who was promised few gets all of them back at once.
+ * Cost for the peer.  Credits identify the free places, and return in order (credit.c).  So the
+ * credits of a message that stays, and of all messages consumed after it, are withheld.  The
+ * bounds: at most a quarter of the peer's credits is withheld once half of them are unreturned,
+ * and less than half of the buffer once three quarters of it are.  Payloads beyond that are
+ * copied to other memory, the oldest first, whether or not the host receives anything.  So the
+ * peer gets its credits and places back independently of the local host, as if no payload had
+ * stayed.  A peer that was promised few credits gets all of them back at once.
  *
- * What that costs our account.  A message that stays counts for its window and for its
- * bookkeeping like any that is kept; its payload is in memory that fast_pool bounds.  It counts
- * in the account of what is kept (keep.c) when it is copied aside.
+ * Cost for the accounting.  A message that stays counts for its window and for its bookkeeping
+ * like any buffered message; its payload is in memory bounded by fast_pool.  The payload counts
+ * in the receive-side accounting (keep.c) when it is copied.
  *
- * Reports.  A peer must hear that we took its report when we speak next (defer.c).  So when one
- * is taken, nothing stays: no report is ever behind what is kept back.
+ * Notifications.  The next header to a peer must return the credit of the peer's notification
+ * (defer.c).  So when a notification is consumed, all payloads are copied: no notification is
+ * ever behind withheld credits.
  *
- * The end.  RELEASE comes behind all messages of the memory: those that are still there are
- * copied aside before it goes.  At the end of the link messages without receives go first.
+ * The end.  RELEASE follows all messages of the buffer: payloads that are still there are
+ * copied before the buffer is freed.  At the end of the link unmatched messages are freed
+ * first.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +35,7 @@ bool rme_fast_may_stay(const struct rme_peer *peer, const struct rme_wire_messag
            rme_credit_may_keep(&peer->credit);
 }
 
-/* From the oldest one that stays on, credits are kept back. */
+/* Withholds credits from the oldest payload in the buffer on. */
 static void keep_back(struct rme_peer *peer)
 {
     const struct rme_node *ring = &peer->talk->fast.early;
@@ -76,7 +78,7 @@ void rme_fast_leave(struct rme_message *message)
         rme_peer_kick(peer);
 }
 
-/* False: no memory. */
+/* Copies the payload to memory of its own.  False: no memory. */
 static bool copy_aside(struct rme_message *message)
 {
     struct rme_peer *peer = message->peer;
@@ -115,6 +117,6 @@ void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *mes
         return;
     }
     rme_fast_bound(peer, true);
-    if (rme_peer_listens(peer)) /* else there was no memory for that */
+    if (rme_peer_listens(peer)) /* else the copies failed for lack of memory */
         rme_fast_area_released(peer);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Memory that a peer has lent us: it is granted, asked for again, and released, and the stage
- * is made and goes.  fast.c tells how it is used.
+ * Delegated buffers granted by peers: grant, withdrawal, release, and the staging buffer.
+ * fast.c describes their use.
  *
- * Stages are bounded like areas (fast_pool), and shared as they are (fast_area.c): all of the
- * size that is asked for while little is used, then smaller ones, so that many peers can be
- * written to at a time.  For whom nothing is left one is released: the least recently used if
- * IDLE_SENT messages went elsewhere since, else the oldest if TENURE did.  The area that came
- * too early goes back at once, and its owner offers it again a little later.
+ * Staging buffers are bounded like areas (fast_pool), and shared likewise (fast_area.c): of the
+ * full size while little of the pool is used, then smaller ones, so that more peers can have
+ * one.  If the pool is exhausted one is released: the least recently used if IDLE_SENT messages
+ * went to other peers since, otherwise the oldest if TENURE messages did.  The grant that found
+ * the pool exhausted is released at once, and its owner repeats it later.
  */
 #include <stdlib.h>
 
@@ -15,11 +15,11 @@
 #include "proto/arrive.h"
 #include "proto/talk.h"
 
-#define AREA_MOST   (4u << 20)   /* of an area we use no more, in bytes */
-#define STAGE_LEAST (128u << 10) /* of a stage, if so much was lent */
-#define STAGE_PART  32u          /* of what is left a stage has no more than this part */
-#define IDLE_SENT   256u         /* messages to others, while one is not used: it is idle */
-#define TENURE      8192u        /* after which even one that is in use makes way */
+#define AREA_MOST   (4u << 20)   /* bytes of a peer's area that are used at most */
+#define STAGE_LEAST (128u << 10) /* bytes of a staging buffer, unless the area is smaller */
+#define STAGE_PART  32u          /* a staging buffer gets at most this part of the free pool */
+#define IDLE_SENT   256u         /* messages to other peers without one of this hold: idle */
+#define TENURE      8192u        /* messages after which a busy hold may be released */
 
 static void hold_free(struct rme *rme, struct rme_fast_hold *hold)
 {
@@ -31,7 +31,7 @@ static void hold_free(struct rme *rme, struct rme_fast_hold *hold)
     free(hold);
 }
 
-/* It is the peer's again as soon as RELEASE is on its way. */
+/* Sends RELEASE; the area is the peer's again from then on. */
 static bool send_release(struct rme_peer *peer, struct rme_control *control)
 {
     struct rme_fast_hold *hold = peer->talk->fast.held;
@@ -74,8 +74,8 @@ static void say_release(struct rme_peer *peer)
     rme_peer_kick(peer);
 }
 
-/* It is released if it shall be and nobody uses the stage but for quiet writes.  On a link that
- * is given up nothing is said. */
+/* Releases an area once requested and only unsignalled writes remain in flight.  A link that is
+ * given up needs no RELEASE. */
 static void end_if_idle(struct rme_fast_hold *hold)
 {
     struct rme_peer *peer = hold->peer;
@@ -85,7 +85,8 @@ static void end_if_idle(struct rme_fast_hold *hold)
         say_release(peer);
 }
 
-/* It takes no more messages, and is released when those that are under way are written. */
+/* Ends the use of an area: no new message, and RELEASE when the signalled writes are
+ * complete. */
 static void end_hold(struct rme_fast_hold *hold)
 {
     rme_node_remove(&hold->used);
@@ -95,7 +96,7 @@ static void end_hold(struct rme_fast_hold *hold)
     end_if_idle(hold);
 }
 
-/* The stage: a block of a zone. */
+/* Allocates the staging buffer, a zone block. */
 static void make_stage(struct rme *rme, struct rme_fast_job *job)
 {
     struct rme_fast_hold *hold = rme_entry(job, struct rme_fast_hold, job);
@@ -118,7 +119,7 @@ static void make_stage(struct rme *rme, struct rme_fast_job *job)
 
 /* ---- Sharing ---- */
 
-/* Another peer has lent us memory, and there is no stage for it. */
+/* Evicts a staging buffer so that a later grant can have one. */
 static void make_way(struct rme_fast_pool *pool)
 {
     struct rme_fast_hold *unused, *oldest;
@@ -133,7 +134,7 @@ static void make_way(struct rme_fast_pool *pool)
         end_hold(oldest);
 }
 
-/* Of so many bytes that were lent, how many a stage may have; 0: nothing is left. */
+/* Size of a staging buffer for an area of `lent` bytes; 0: the pool is exhausted. */
 static uint64_t stage_room(const struct rme *rme, uint64_t lent)
 {
     uint64_t limit = rme->tuning.fast_pool, used = rme->protocols->fast.stages;
@@ -210,7 +211,7 @@ void rme_fast_granted(struct rme_peer *peer, const struct rme_wire_message *mess
     peer->talk->fast.held = hold;
 }
 
-/* If we hold none, our RELEASE has crossed it. */
+/* Without a hold, a RELEASE has crossed this WITHDRAW. */
 void rme_fast_withdrawn(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_fast_hold *hold = peer->talk->fast.held;
@@ -220,9 +221,9 @@ void rme_fast_withdrawn(struct rme_peer *peer, const struct rme_wire_message *me
         end_hold(hold);
 }
 
-/* ---- What is over ---- */
+/* ---- Completion ---- */
 
-/* The host may have its memory again. */
+/* Returns a gathering send's memory to the host. */
 static void end_send(struct rme *rme, struct rme_fast_write *write)
 {
     struct rme_op *op = write->op;
@@ -234,8 +235,8 @@ static void end_send(struct rme *rme, struct rme_fast_write *write)
     rme_op_unpin(rme, op);
 }
 
-/* The write is complete, or its link is down: the memory of its send is given back, and the
- * send ends if it has not. */
+/* Releases the registrations of a write that is complete, or whose link is down, and ends its
+ * send if that has not ended. */
 static void let_go(struct rme *rme, struct rme_fast_write *write)
 {
     if (rme_mreg_release(rme->mreg, write->mreg) && write->op != NULL)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Room in delegated memory, as its holder manages it: each message has consecutive units, and
- * they come back in the order in which they were taken.  Arithmetic only.
- */
+/* Ring allocation of a delegated buffer, for its user: each message has consecutive units, and
+ * the units are freed in the order of allocation.  Pure arithmetic. */
 #ifndef RME_FAST_RING_H
 #define RME_FAST_RING_H
 
@@ -10,13 +8,13 @@
 #include <stdint.h>
 
 struct rme_fast_ring {
-    uint32_t units; /* all */
-    uint32_t first; /* the oldest one that is taken */
+    uint32_t units; /* total number */
+    uint32_t first; /* the oldest used one */
     uint32_t taken;
 };
 
-/* Where `count` consecutive units begin, and with *skip how many before them are left out.
- * False: there is no such room. */
+/* Finds `count` consecutive units: *at is the first, *skip the number of units left out before
+ * it at the end of the ring.  False: no room. */
 static inline bool rme_fast_ring_room(const struct rme_fast_ring *ring, uint32_t count,
                                       uint32_t *at, uint32_t *skip)
 {
@@ -35,7 +33,7 @@ static inline bool rme_fast_ring_room(const struct rme_fast_ring *ring, uint32_t
     return count + *skip <= ring->units - ring->taken && count <= ring->units;
 }
 
-/* Takes what rme_fast_ring_room found. */
+/* Allocates the units that rme_fast_ring_room() found. */
 static inline void rme_fast_ring_take(struct rme_fast_ring *ring, uint32_t at, uint32_t count,
                                       uint32_t skip)
 {
@@ -44,8 +42,7 @@ static inline void rme_fast_ring_take(struct rme_fast_ring *ring, uint32_t at, u
     ring->taken += count + skip;
 }
 
-/* The oldest ones come back: as many as were taken with their message, left out ones
- * included. */
+/* Frees the oldest `count` units: those of one message, skipped ones included. */
 static inline void rme_fast_ring_free(struct rme_fast_ring *ring, uint32_t count)
 {
     ring->first += count;
