@@ -64,7 +64,7 @@ enum area_state {
 struct rme_fast_area {
     struct rme_fast_job job;
     struct rme_node used;       /* in the pool's areas; WANTED: in its waiting */
-    struct rme_node lent;       /* in the pool's lent */
+    struct rme_node lent;       /* in the pool's list by time of grant */
     struct rme_control control; /* GRANT, WITHDRAW */
     struct rme_peer *peer;      /* NULL: the link ended while the area was made */
     uint8_t state;

@@ -134,7 +134,7 @@ static void make_way(struct rme_fast_pool *pool)
         end_hold(oldest);
 }
 
-/* Size of a staging buffer for an area of `lent` bytes; 0: the pool is exhausted. */
+/* Size of a staging buffer for an area of that size; 0: the pool is exhausted. */
 static uint64_t stage_room(const struct rme *rme, uint64_t lent)
 {
     uint64_t limit = rme->tuning.fast_pool, used = rme->protocols->fast.stages;

@@ -1,50 +1,53 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Invitations.  A large message costs RTS and CTS before its first byte moves, and where
- * processes sleep each of the two wakes somebody.  A receiver that is first need not wait to be
- * asked: it opens its memory with INVITE, and the sender writes straight away, with the
- * immediate that ends any rendezvous write.
+ * Invitations, or receiver-first rendezvous.  A large message needs RTS and CTS before its
+ * first byte moves, and each of the two wakes a sleeping process.  A receive that is posted
+ * first need not wait for RTS: the receiver opens its memory with INVITE, and the sender writes
+ * at once, with the immediate that ends any rendezvous write.
  *
- * Normal path.  A receive is posted, the oldest of its (peer, tag) has no message yet, the link
- * moves nothing large, that receive's memory is registered already and the planner would have
- * the sender write: INVITE goes out, and the op waits as INVITING, matched like one that is
- * POSTED.  The sender holds the invitation until it sends the next message of that tag.  If
- * that has the size of the receive, its memory is ready and nothing is queued before it, it is
- * written at once.  If not, or if the sender has other data to move and the receiver could
- * read, the invitation is dropped and the message goes as ever: EAGER, or RTS with the flag
+ * Normal path.  A receive is posted, the oldest of its (peer, tag) is unmatched, the link moves
+ * nothing large, that receive's memory is registered already and the planner would have the
+ * sender write: INVITE is sent, and the op waits as INVITING, matched like a POSTED one.  The
+ * sender holds the invitation until it sends the next message of that tag.  If this message has
+ * the size of the receive, its memory is ready and nothing is queued before it, the message is
+ * written at once.  Otherwise, or if the sender has other data to move and the receiver could
+ * read, the invitation is dropped and the message goes as usual: EAGER, or RTS with the flag
  * DECLINED.
  *
- * Why both sides agree which message is meant.  A receive invites only as the oldest of its
- * tag, so the invitation is for the first message of the tag that the receiver has not seen.
- * INVITE says how many it has seen (EAGER and RTS, of all tags).  When it arrives, the sender
- * looks through what it has sent since:
- *  - none of the tag: the next one it will send;
- *  - an EAGER: that has met the receive, the invitation is void;
- *  - an RTS (they have crossed): it has met the receive.  If the sizes agree both sides take
- *    INVITE for the CTS, otherwise the receiver answers the RTS as ever.  An RTS that was sent
- *    with the invitation in hand has the flag DECLINED, so the receiver can tell the two cases.
- * What is on its way is bounded by credits, so the sender remembers as many messages as the
- * receiver may have promised.
+ * Why both sides agree on the message.  A receive invites only as the oldest of its tag, so the
+ * invitation is for the first message of the tag that the receiver has not seen.  INVITE
+ * carries the number of messages that the receiver has seen (EAGER and RTS, of all tags).  On
+ * its arrival, the sender searches the messages sent since:
+ *  - none of the tag: the invitation is for the next one;
+ *  - an EAGER: it has matched the receive, the invitation is void;
+ *  - an RTS (the two have crossed): it has matched the receive.  If the sizes agree both sides
+ *    take INVITE for the CTS, otherwise the receiver answers the RTS as usual.  An RTS that was
+ *    sent after INVITE had arrived has the flag DECLINED, so the receiver can distinguish the
+ *    two cases.
  *
- * Why order is kept.  No message of the tag may overtake the one that is written.  Therefore
- * that is handed to the fabric before the next message is looked at, whole, or the invitation
- * is declined; without memory to do so its CANCEL goes before the next message.  Its immediate
- * is ordered, as is that of a message whose RTS has crossed INVITE: it must not come before
- * that RTS.
+ * Credits bound the messages in flight, so the sender remembers as many messages as the
+ * receiver may have promised credits for.
  *
- * Why one invitation for a peer at a time.  It is there for the first message of an idle link.
- * Messages that follow closely hide the latency of each other's RTS, and by RTS the planner
- * shares the work between the two sides.  With several, the cancel of one would leave those
- * behind it paired with the wrong messages.
+ * Why order is kept.  No message of the tag may overtake the written one.  Therefore the write
+ * is handed to the fabric as a whole before the next message is started, or the invitation is
+ * declined; without memory for the write its CANCEL precedes the next message.  The immediate
+ * is ordered, as is that of a message whose RTS has crossed INVITE: the immediate must not
+ * precede that RTS.
+ *
+ * Why one invitation for a peer at a time.  Invitations serve the first message of an idle
+ * link.  Messages that follow closely hide the latency of each other's RTS, and by RTS the
+ * planner shares the work between the two sides.  With several invitations, the cancel of one
+ * would pair those behind it with the wrong messages.
  *
  * Failure path.  A receive that has invited is cancelled like one whose memory is exposed
  * (rndv.c), but the peer's send has no name yet: CANCEL has `to` 0.  The sender drops the
- * invitation and answers CANCEL_ACK, in any case; if it has taken it, the send is stopped as
- * usual: it completes, or both end as cancelled.  Until then the receive keeps its place,
- * because an RTS that has crossed INVITE belongs to it; every other message passes it by.
+ * invitation and always answers CANCEL_ACK; if the invitation was taken, the send is stopped as
+ * usual: the send completes, or both ends are cancelled.  Until then the receive keeps its
+ * place in the slot, because an RTS that has crossed INVITE belongs to it; every other message
+ * passes it.
  *
- * Hosts post receives for answers that may be large and are small.  So it is learnt for each
- * size whether inviting pays.
+ * Hosts post receives for answers that may be large and are small.  So the engine learns for
+ * each size whether inviting pays.
  *
  * This file is the receiver's side, invite_send.c the sender's.
  */
@@ -54,8 +57,10 @@
 #include "proto/message.h"
 #include "proto/rndv.h"
 
-#define IN_VAIN      4u  /* in a row: inviting for receives of this size does not pay */
-#define INVITE_AGAIN 64u /* then one of so many finds out whether it would now */
+/* void invitations in a row: inviting for receives of this size does not pay */
+#define IN_VAIN 4u
+/* afterwards one receive of this many invites, to learn whether inviting pays again */
+#define INVITE_AGAIN 64u
 
 void rme_invite_drop(struct rme_invites *invites)
 {
@@ -63,7 +68,7 @@ void rme_invite_drop(struct rme_invites *invites)
     invites->held = NULL;
 }
 
-/* What is known of receives of this size. */
+/* Looks up the record of receives of this size. */
 static struct rme_invite_size *of_size(struct rme *rme, uint64_t size)
 {
     struct rme_invite_size *known =
@@ -81,7 +86,7 @@ static bool pays(struct rme *rme, uint64_t size)
     return known->in_vain < IN_VAIN || ++known->left_out % INVITE_AGAIN == 0;
 }
 
-/* Does the link move nothing large? */
+/* True if the link moves nothing large. */
 static bool idle(const struct rme_peer *peer)
 {
     return peer->talk->invites.inviting == NULL && peer->load.ops == 0 &&
@@ -89,7 +94,7 @@ static bool idle(const struct rme_peer *peer)
            rme_node_alone(&peer->control) && rme_node_alone(&peer->endings);
 }
 
-/* May an invitation go to the peer now? */
+/* May an invitation be sent to the peer now? */
 static bool inviting_peer(const struct rme_peer *peer)
 {
     return peer->state == RME_PEER_UP && (peer->hello.flags & RME_HELLO_F_INVITE) != 0 &&
@@ -97,8 +102,8 @@ static bool inviting_peer(const struct rme_peer *peer)
            rme_credit_may(&peer->credit, RME_CREDIT_DATA);
 }
 
-/* Would the planner open the receive's memory?  Its sender has not been heard of.  What it
- * would write into memory that we have lent it needs no other. */
+/* Would the planner open the receive's memory?  The sender's side is unknown.  A message that
+ * the sender would write into its delegated buffer needs no invitation. */
 static bool worth_it(struct rme *rme, const struct rme_op *op)
 {
     const struct rme_peer *peer = op->peer;
@@ -115,7 +120,7 @@ static bool worth_it(struct rme *rme, const struct rme_op *op)
     return plan.invite;
 }
 
-/* The whole receive as one unit that is ready; NULL: it cannot be had without work. */
+/* Prepares the whole receive as one ready fragment; NULL: not possible without registration. */
 static struct rme_unit *whole(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
@@ -131,9 +136,9 @@ static struct rme_unit *whole(struct rme *rme, struct rme_op *op)
 }
 
 /*
- * Most hosts post a receive and then send what provokes its message: then both share a
- * doorbell.  Where nobody makes progress at the moment, somebody will, for the sake of this
- * receive; so INVITE may wait for either.
+ * Sends INVITE.  Most hosts post a receive and then the send that provokes its message: the two
+ * share a doorbell.  If no thread polls, a thread will do so to wait for this receive.  INVITE
+ * may wait for either.
  */
 static bool send_invite(struct rme_op *op, struct rme_unit *unit)
 {
@@ -184,7 +189,7 @@ void rme_invite_try(struct rme *rme, struct rme_slot *slot)
     op->rndv->at = unit->length;
     rme_op_step(rme, op, RME_OP_INVITING);
     op->peer->talk->invites.inviting = op;
-    rme->under_way++; /* the peer may be at it already */
+    rme->under_way++; /* the peer may write already */
 }
 
 bool rme_invite_meets(const struct rme_op *op, const struct rme_message *rts)
@@ -200,7 +205,7 @@ bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message
     }
     of_size(rme, op->total)->in_vain = 0;
     rme_rndv_set_peer_handle(op, rts->from);
-    if (op->state == RME_OP_INVITING) /* else it is being cancelled */
+    if (op->state == RME_OP_INVITING) /* else being cancelled */
         rme_rndv_begin(rme, op, RME_OP_EXPOSED);
     return true;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Invitations: memory of a receive that is open to the sender before that has asked.  invite.c
- * tells how. */
+/* Invitations: a receive's memory that is open to the sender before its RTS.  See invite.c. */
 #ifndef RME_INVITE_H
 #define RME_INVITE_H
 
@@ -14,55 +13,57 @@ struct rme_opening;
 
 extern const struct rme_protocol rme_protocol_invitation;
 
-#define RME_INVITE_RING  64u /* messages on their way, at most, when an invitation is sent */
-#define RME_INVITE_SIZES 64u /* sizes of receives that are told apart */
+#define RME_INVITE_RING  64u /* messages in flight, at most, when an invitation is sent */
+#define RME_INVITE_SIZES 64u /* sizes of receives with a record of their own */
 
-/* An EAGER or RTS that went out. */
+/* An EAGER or RTS that was sent. */
 struct rme_invite_sent {
     int32_t tag;
     uint32_t handle; /* of an RTS; 0: EAGER */
 };
 
-/* What a peer has of it, for one link. */
+/* State of a peer, for one link. */
 struct rme_invites {
-    struct rme_op *inviting; /* our receive that has invited, until that is over; NULL: none */
-    uint32_t seen;           /* EAGER and RTS of expected messages that came, modulo 2^32 */
+    /* own receive that has invited, until matched or void; NULL: none */
+    struct rme_op *inviting;
+    uint32_t seen; /* EAGER and RTS of expected messages received, modulo 2^32 */
 
     struct rme_opening *held; /* the peer's invitation; NULL: none */
-    int32_t tag;              /* of the messages that it is for */
-    uint32_t from;            /* the receive that it is of */
-    uint32_t acks;            /* answers to its CANCELs that wait for credits */
-    /* EAGER and RTS of expected messages that went out, modulo 2^32 */
+    int32_t tag;              /* of the invited messages */
+    uint32_t from;            /* handle of the peer's receive */
+    uint32_t acks;            /* CANCEL_ACK that wait for credits */
+    /* EAGER and RTS of expected messages sent, modulo 2^32 */
     uint32_t sent;
     struct rme_invite_sent ring[RME_INVITE_RING]; /* the last of them */
 };
 
-/* Receives of one size: has inviting paid? */
+/* Record of receives of one size: does inviting pay? */
 struct rme_invite_size {
     uint64_t size;
-    uint32_t in_vain; /* in a row */
+    uint32_t in_vain; /* void invitations in a row */
     uint32_t left_out;
 };
 
 /* ---- The receiver ---- */
 
-/* A receive was posted: the oldest one of the slot may become INVITING. */
+/* Lets the oldest receive of the slot invite, if possible, after a receive was posted. */
 void rme_invite_try(struct rme *rme, struct rme_slot *slot);
-/* Was this RTS sent to the invitation of the receive (or will the sender take it for that)? */
+/* Is this RTS bound to the invitation of the receive (or will the sender take INVITE for its
+ * CTS)? */
 bool rme_invite_meets(const struct rme_op *op, const struct rme_message *rts);
-/* An RTS met a receive that has invited.  True: the invitation answers it.  False: the receive
- * is POSTED again. */
+/* Matches an RTS with a receive that has invited.  True: the invitation answers the RTS.
+ * False: the receive is POSTED again. */
 bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message *rts);
-/* The message came another way: the receive is POSTED again. */
+/* Voids the invitation, because the message came another way: the receive is POSTED again. */
 void rme_invite_void(struct rme *rme, struct rme_op *op);
-/* The sender has written into it. */
+/* Notes that the sender has written into the invitation. */
 void rme_invite_used(struct rme *rme, struct rme_op *op);
 
 /* ---- The sender ---- */
 
-/* Forgets the invitation that is held, if there is one. */
+/* Drops the held invitation, if any. */
 void rme_invite_drop(struct rme_invites *invites);
-/* An EAGER, or the RTS of `handle`, goes out.  True: it declines an invitation that is held. */
+/* Notes an EAGER (`handle` 0), or the RTS of `handle`.  True: it declines a held invitation. */
 static inline bool rme_invite_sent(struct rme_invites *invites, int32_t tag, uint32_t handle)
 {
     invites->ring[invites->sent++ % RME_INVITE_RING] = (struct rme_invite_sent){tag, handle};

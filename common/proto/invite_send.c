@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The sender's side of invitations, which invite.c explains: they are kept, taken by the next
- * message of their tag, or taken back. */
+/* The sender's side of invitations (see invite.c): they are held, taken by the next message of
+ * their tag, or cancelled. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -9,26 +9,26 @@
 #include "proto/send.h"
 #include "proto/talk.h"
 
-/* answers to one peer that wait for its credits: no more than it could invite meanwhile */
+/* CANCEL_ACK to one peer that wait for its credits; the peer cannot invite more meanwhile */
 #define ACKS_MAX 1024u
 
-/* CANCEL_ACK of an invitation.  Several may wait: an invitation that was taken ends without it,
- * and the next one may follow. */
+/* CANCEL_ACK of an invitation.  Several may be queued: an invitation that was taken ends
+ * without one, and the next invitation may follow. */
 struct invite_ack {
     struct rme_control control;
     uint32_t to; /* the receive */
 };
 
-/* What is queued now, of so many bytes, is handed to the fabric at once, before anything else.
- */
+/* Would a transfer of `bytes` bytes that is queued now be handed to the fabric at once, before
+ * any other? */
 static bool nothing_before_it(const struct rme_peer *peer, uint64_t bytes)
 {
     return rme_node_alone(&peer->xferq) && rme_move_room(peer, bytes) &&
            rme_move_has_turn(peer);
 }
 
-/* The peer has opened memory for a message of this tag: writes into it, if it is for this one
- * and all is ready.  Else rndv_send.c has the unit, for RTS. */
+/* Writes the send into the invited receive, if the invitation is for it and everything is
+ * ready.  Otherwise rndv_send.c uses the fragment, for RTS. */
 static enum rme_started start(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
@@ -54,9 +54,10 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
         return RME_START_OTHER;
     if (peer->credit.exact && peer->credit.untold &&
         !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN))
-        return RME_START_STUCK; /* an immediate cannot say what we have taken: defer.c */
+        /* an immediate carries no count of consumed messages: defer.c */
+        return RME_START_STUCK;
     if (!rme_peer_may_report(peer))
-        return RME_START_STUCK; /* that was the last one */
+        return RME_START_STUCK; /* CREDIT has used the last credit */
     rme_send_leave(op);
     rme_rndv_set_peer_handle(op, invites->from);
     rme_node_append(&r->openings, &invites->held->link);
@@ -65,14 +66,14 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     r->opened = op->size;
     r->whole = r->invited = true;
     rme_rndv_begin(rme, op, RME_OP_MOVING);
-    if (op->state != RME_OP_MOVING) /* no memory: its CANCEL goes before the next of its tag */
+    if (op->state != RME_OP_MOVING) /* no memory: CANCEL precedes the next message of the tag */
         return RME_START_STUCK;
     while (!rme_node_alone(&peer->xferq) && rme_move_push(peer))
         continue;
     return RME_START_GONE;
 }
 
-/* The oldest message of that tag among the last `unseen` that were sent; NULL: none. */
+/* Finds the oldest message of the tag among the last `unseen` that were sent; NULL: none. */
 static const struct rme_invite_sent *sent_since(const struct rme_invites *invites,
                                                 uint32_t unseen, int32_t tag)
 {
@@ -113,7 +114,7 @@ static void arrived(struct rme_peer *peer, const struct rme_wire_message *messag
     rme_send_invited(peer, message->tag);
 }
 
-/* The send that writes, or wrote, into the peer's receive. */
+/* Finds the send that writes, or wrote, into the peer's receive. */
 static struct rme_op *send_into(struct rme_peer *peer, uint32_t receive)
 {
     struct rme_op *op = rme_rndv_find_theirs(peer, RME_NAME_RECEIVE, receive);
@@ -140,7 +141,7 @@ static bool send_ack(struct rme_peer *peer, struct rme_control *control)
 
 static const struct rme_control_kind ack_kind = {send_ack, drop_ack};
 
-/* The peer takes back the invitation of its receive `from`. */
+/* Handles the peer's cancel of the invitation of its receive `from`. */
 static void taken_back(struct rme_peer *peer, uint32_t from)
 {
     struct rme_invites *invites = &peer->talk->invites;

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Refusals: how the sender of an eager message learns that the receive was too small for it.
+ * Refusals: report to the sender of an eager message that the receive was too small.
  *
- * An eager send is complete when its bytes are copied out, so the good case costs no message
- * and no waiting.  When such a message meets a receive that is too small, the receive ends with
- * an error and a REFUSED goes back.  It names the message by its place in the stream: the cost
- * of all eager messages up to it, which both sides count for the window (credit.h).  The sender
- * says in one line what was lost, and counts it; the send stays complete, whether or not its
- * host has fetched that.  A host that cannot live with that sets eager_max=0: then all that
- * could be refused goes by rendezvous, where both sides wait for the match.
+ * An eager send is complete when its bytes are copied out, so the normal case costs no message
+ * and no waiting.  When such a message matches a receive that is too small, the receive ends
+ * with an error, and REFUSED (the NACK of eager messages) goes back.  REFUSED names the message
+ * by its place in the stream: the cost of all eager messages up to it, which both sides count
+ * for the window (credit.h).  The sender logs the loss in one line and counts it; the send
+ * stays complete, whether or not its host has fetched the completion.  A host that cannot
+ * accept that sets eager_max=0: every message that could be refused then goes by rendezvous,
+ * where both sides wait for the match.
  *
- * Failure.  A refused message counts as held until its REFUSED is out, so that the window
- * bounds how many of them wait for credits.  Without memory for it, or when the link ends, the
- * sender does not learn of it.
+ * Failure.  A refused message counts as held until REFUSED is sent, so that the window bounds
+ * the number of refusals that wait for credits.  Without memory for the refusal, or when the
+ * link ends, the sender does not learn of it.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -7,7 +7,7 @@
 
 extern const struct rme_protocol rme_protocol_refusal;
 
-/* The eager message at that place is too large for the receive: its sender is told. */
+/* Reports to the sender that its eager message at `place` is too large for the receive. */
 void rme_refuse(struct rme_op *op, uint32_t place);
 
 #endif
