@@ -110,7 +110,7 @@ void rme_fast_wanted(struct rme_peer *peer, uint64_t size);
 bool rme_fast_named(const struct rme_peer *peer, uint32_t imm);
 /* Decodes that message; its payload stays in place.  -EPROTO. */
 int rme_fast_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_message *message);
-/* Is it still there?  What had to wait behind RELEASE is not. */
+/* Is the payload still in the area?  Not for a message deferred until after RELEASE. */
 bool rme_fast_there(const struct rme_peer *peer, const struct rme_wire_message *message);
 /* Notes that the message has been taken: its place returns to the peer with its credit. */
 void rme_fast_took(struct rme_peer *peer, const struct rme_wire_message *message);
@@ -127,7 +127,7 @@ void rme_fast_area_released(struct rme_peer *peer);
 bool rme_fast_may_stay(const struct rme_peer *peer, const struct rme_wire_message *arrived);
 /* Leaves the payload of the message in place. */
 void rme_fast_stay(struct rme_message *message, const void *place);
-/* It is not needed there any more. */
+/* Ends the stay of the payload. */
 void rme_fast_leave(struct rme_message *message);
 /* Copies payloads out of the area, the oldest first: those above the bounds, or all.  Called
  * after a message or immediate of the peer was counted.  May fail the link. */

@@ -24,7 +24,6 @@
  *    take INVITE for the CTS, otherwise the receiver answers the RTS as usual.  An RTS that was
  *    sent after INVITE had arrived has the flag DECLINED, so the receiver can distinguish the
  *    two cases.
- *
  * Credits bound the messages in flight, so the sender remembers as many messages as the
  * receiver may have promised credits for.
  *
@@ -41,8 +40,8 @@
  *
  * Failure path.  A receive that has invited is cancelled like one whose memory is exposed
  * (rndv.c), but the peer's send has no name yet: CANCEL has `to` 0.  The sender drops the
- * invitation and always answers CANCEL_ACK; if the invitation was taken, the send is stopped as
- * usual: the send completes, or both ends are cancelled.  Until then the receive keeps its
+ * invitation and answers CANCEL_ACK, even without one in hand; if a send has taken it, the send
+ * is stopped as usual: the send completes, or both ends are cancelled.  Until then the receive keeps its
  * place in the slot, because an RTS that has crossed INVITE belongs to it; every other message
  * passes it.
  *

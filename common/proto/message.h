@@ -54,9 +54,9 @@ struct rme_message {
 /* Makes a message of an RTS, in no slot; NULL: no memory. */
 struct rme_message *rme_message_from_rts(struct rme_peer *peer,
                                          const struct rme_wire_message *message);
-/* A receive was posted: gives it the message that waits for it, if any. */
+/* Matches a new receive with the oldest message of its slot.  There is at least one. */
 void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_slot *slot);
-/* An RTS that waits can be found by what its sender calls it. */
+/* Enters an unmatched RTS in the name table, under the sender's handle. */
 void rme_message_name(struct rme_message *message);
 /* Finds the unmatched message of a CANCEL by its sender, if it belongs to that stream; NULL:
  * none. */
@@ -66,9 +66,9 @@ struct rme_message *rme_message_cancelled(struct rme_peer *peer,
 /* Removes a message that its sender has cancelled, and answers.  The message counts as held
  * until the answer is sent. */
 void rme_message_forget(struct rme_message *message);
-/* It has to wait: its offer is kept if there is room for it. */
+/* Drops the offer of an RTS that has to wait, unless the memory for offers has room. */
 void rme_message_shorten(struct rme_message *message);
-/* Frees one that is in no slot. */
+/* Frees a message that is in no slot. */
 void rme_message_free(struct rme_message *message);
 
 /* Fails the link, because an arrived message cannot be buffered. */
