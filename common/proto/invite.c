@@ -7,11 +7,11 @@
  *
  * Normal path.  A receive is posted, the oldest of its (peer, tag) is unmatched, the link moves
  * nothing large, that receive's memory is registered already and the planner would have the
- * sender write: INVITE is sent, and the op waits as INVITING, matched like a POSTED one.  The
+ * sender write:  INVITE is sent, and the op waits as INVITING, matched like a POSTED one.  The
  * sender holds the invitation until it sends the next message of that tag.  If this message has
  * the size of the receive, its memory is ready and nothing is queued before it, the message is
  * written at once.  Otherwise, or if the sender has other data to move and the receiver could
- * read, the invitation is dropped and the message goes as usual: EAGER, or RTS with the flag
+ * read, the invitation is dropped and the message goes as usual:  EAGER, or RTS with the flag
  * DECLINED.
  *
  * Why both sides agree on the message.  A receive invites only as the oldest of its tag, so the
@@ -23,9 +23,8 @@
  *  - an RTS (the two have crossed): it has matched the receive.  If the sizes agree both sides
  *    take INVITE for the CTS, otherwise the receiver answers the RTS as usual.  An RTS that was
  *    sent after INVITE had arrived has the flag DECLINED, so the receiver can distinguish the
- *    two cases.
- * Credits bound the messages in flight, so the sender remembers as many messages as the
- * receiver may have promised credits for.
+ *    two cases.  Credits bound the messages in flight, so the sender remembers as many messages
+ *    as the receiver may have promised credits for.
  *
  * Why order is kept.  No message of the tag may overtake the written one.  Therefore the write
  * is handed to the fabric as a whole before the next message is started, or the invitation is
@@ -39,11 +38,11 @@
  * would pair those behind it with the wrong messages.
  *
  * Failure path.  A receive that has invited is cancelled like one whose memory is exposed
- * (rndv.c), but the peer's send has no name yet: CANCEL has `to` 0.  The sender drops the
+ * (rndv.c), but the peer's send has no name yet:  CANCEL has `to` 0.  The sender drops the
  * invitation and answers CANCEL_ACK, even without one in hand; if a send has taken it, the send
- * is stopped as usual: the send completes, or both ends are cancelled.  Until then the receive keeps its
- * place in the slot, because an RTS that has crossed INVITE belongs to it; every other message
- * passes it.
+ * is stopped as usual: the send completes, or both ends are cancelled.  Until then the receive
+ * keeps its place in the slot, because an RTS that has crossed INVITE belongs to it; every
+ * other message passes it.
  *
  * Hosts post receives for answers that may be large and are small.  So the engine learns for
  * each size whether inviting pays.

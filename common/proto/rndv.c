@@ -1,48 +1,50 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Rendezvous.  A message whose bytes do not travel in an eager buffer is moved by RDMA,
- * straight between the memory of its send and that of its receive [004 4.2, 5.2].
+ * Rendezvous.  A message that does not fit an eager buffer is moved by RDMA, directly between
+ * the memory of its send and that of its receive [004 4.2, 5.2].
  *
- * Normal path.  The sender says RTS: size, load, and as much of its memory as is ready (an
- * offer).  The receiver matches it like any message and asks the planner who shall move the
- * data:
+ * Normal path.  The sender sends RTS: size, load, and an offer of its memory as far as that is
+ * ready.  The receiver matches RTS like any message, and the planner decides which side moves
+ * the data:
+ *  - write: the receiver sends CTS with its memory; the sender posts RDMA writes, with an
+ *    immediate on the last one;
+ *  - read: the receiver posts RDMA reads of the offered memory, and sends FIN behind the reads.
  *
- *     write:  receiver  -- CTS (its memory) -->  sender  == RDMA writes, immediate on the last
- *     ==>  receiver read:  receiver  <== RDMA reads of what RTS offered ==  sender;  then  --
- *     FIN behind the reads -->  sender
+ * One side, the target, thus exposes memory, and the other side, the initiator, moves the data;
+ * the code of both is the same for send and receive.  The memory of an op is prepared in
+ * fragments (unit.c).  If everything is registered already, one fragment is the whole message:
+ * two control messages and no registration.  Otherwise fragments follow each other, two at a
+ * time, so that fragment k+1 is registered while fragment k is moved.  The target advertises
+ * each fragment in a CTS or OFFER of its own: a window of the message that begins at the end of
+ * the previous one.  The initiator transfers the intersection of its fragments and the remote
+ * windows (move.c), and sends a notification at the end of each window: the immediate, or FIN
+ * with the number of bytes read.  Windows are answered in order, so a notification needs no
+ * name except that of the op.  If RTS offered only a part and the receiver reads, the receiver
+ * sends GO, and OFFERs follow.  A receive that is posted first may open its memory before RTS:
+ * invite.c.
  *
- * One side thus *exposes* memory and the other side *moves* the data; the code of both is the
- * same for send and receive.  The memory of an op is made ready in units (unit.c).  When
- * everything is registered already, one unit is the whole message: two control messages and no
- * registration.  Otherwise units follow each other, two at a time, so that unit k+1 is
- * registered while unit k is moved.  The exposing side tells of each unit in a CTS or OFFER of
- * its own: a window of the message, begun where the last one ended.  The moving side transfers
- * what its units and the peer's windows have in common (move.c), and reports at the end of each
- * window: the immediate, or FIN with the number of bytes read.  Windows are answered in order,
- * so a report needs no name but that of the op.  When RTS offered only a part and the receiver
- * reads, it says GO, and OFFERs follow.  A receiver that is first may open its memory before
- * RTS: invite.c.
+ * Why memory is safe.  An op ends only when no device can access its memory any more:
+ *  - the initiator ends when its last transfer is complete locally;
+ *  - the target ends at the last notification, which follows all data;
+ *  - memory windows of a target are invalidated before its end is reported (expose.c);
+ *  - any other end of a target needs the peer's confirmation (CANCEL_ACK, or its CANCEL), which
+ *    the peer sends when it has no transfer in flight and will start none, or the end of the
+ *    link, after which rkeys are void.
  *
- * Why memory is safe.  An op ends only when nobody can touch its memory:
- *  - the mover ends when its last transfer is complete locally;
- *  - the exposer ends at the last report, which is behind all data;
- *  - what an exposer has opened is closed before its end is told (expose.c);
- *  - any other end of an exposer needs the peer's word (CANCEL_ACK, or its CANCEL), which it
- *    gives when it has no transfer under way and starts none, or the end of the link, after
- *    which keys are worth nothing.
- *
- * Failure path.  Whoever wants out (cancel, no memory) sets `stop`.  The mover lets posted
- * transfers finish; if those were all, the message is complete after all.  Else: a receiver
- * that reads says FIN with the reason, and is done, as nobody touches its memory.  In all other
- * cases CANCEL goes to the peer, and the op waits in CANCELLING.  The peer, asked by CANCEL,
- * stops likewise, answers CANCEL_ACK, and ends its own op with -ECANCELED.  If both ask at
- * once, each takes the other's CANCEL for the answer, since nobody asks with transfers under
- * way.  CANCEL and CANCEL_ACK of an op arrive behind all reports of who says them (a barrier),
- * so an exposer that hears one gets no report after it.  A CANCEL_ACK without an op
- * (rme_rndv_send_ack) needs none: nothing was moved, or what was had its place before it
- * (invite.c).  And a CANCEL for an op that is over is ignored: what ended it was reported
- * before, or is on its way.  FIN and both of these go before all other control messages that
- * wait (peer->endings): a CTS may wait for a window that only the end of an op closes.
+ * Failure path.  A side that gives up (cancel, no memory) sets `stop`.  The initiator lets
+ * posted transfers finish; if those were all, the message completes.  Otherwise a receiver that
+ * reads, or that has not advertised its memory, sends FIN with the reason and ends, because no
+ * device accesses its memory.  In all other cases CANCEL goes to the peer, and the op waits in
+ * CANCELLING.  The peer stops likewise on CANCEL, answers CANCEL_ACK, and ends its own op with
+ * -ECANCELED.  If both sides send CANCEL at the same time, each takes the other's CANCEL for
+ * the answer, because neither side sends one with transfers in flight.  CANCEL and CANCEL_ACK
+ * of an op follow all notifications of their sender (a barrier), so a target that receives one
+ * gets no notification after it.  A CANCEL_ACK without an op (rme_rndv_send_ack) needs no
+ * barrier: no data was moved, or the notification of the data was ordered before it (invite.c).
+ * A CANCEL for an op that has ended is ignored: the end was reported before, or its report is
+ * in flight.  FIN, CANCEL and CANCEL_ACK precede all other queued control messages
+ * (peer->endings), because a CTS may wait for a memory window that only the end of an op
+ * releases.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -50,8 +52,8 @@
 #include "proto/rndv.h"
 #include "proto/send.h"
 
-/* The next one: never 0, no name of delegated memory, and none that is in use, which only
- * after 2^32 could be. */
+/* Allocates a handle: never 0, no name of a place in a delegated buffer, and not in use, which
+ * matters only after 2^32 handles. */
 static uint32_t new_handle(struct rme_peer *peer)
 {
     do
@@ -61,7 +63,7 @@ static uint32_t new_handle(struct rme_peer *peer)
     return peer->last_handle;
 }
 
-/* Says the first of what an op has to say. */
+/* Sends the first pending control message of an op. */
 static bool send_word(struct rme_peer *peer, struct rme_control *control)
 {
     struct rme_rndv *r = rme_entry(control, struct rme_rndv, control);
@@ -153,7 +155,7 @@ static void drop_openings(struct rme_rndv *r)
         free(rme_entry(node, struct rme_opening, link));
 }
 
-/* Transfers that wait for credits or throttles are forgotten. */
+/* Drops transfers that are not posted yet, because they wait for credits or for limits. */
 static void drop_moves(struct rme *rme, struct rme_op *op)
 {
     struct rme_node *ring = &op->peer->xferq;
@@ -168,8 +170,8 @@ static void drop_moves(struct rme *rme, struct rme_op *op)
     }
 }
 
-/* Units that the peer was not told of, and that no transfer uses, go: those that wait for a
- * thread or a block. */
+/* Frees fragments that wait for a thread or a bounce buffer, and dequeues the advertisement of
+ * ready ones. */
 static void drop_units(struct rme *rme, struct rme_rndv *r)
 {
     struct rme_node *node = r->units.next;
@@ -185,14 +187,14 @@ static void drop_units(struct rme *rme, struct rme_rndv *r)
     }
 }
 
-/* Nothing that is not under way yet ever will be. */
+/* Drops all fragments and transfers that are not in flight. */
 static void quiet(struct rme *rme, struct rme_op *op)
 {
     drop_moves(rme, op);
     drop_units(rme, op->rndv);
 }
 
-/* Forgets what it has to say. */
+/* Drops the pending control messages of an op. */
 static void silence(struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
@@ -200,7 +202,7 @@ static void silence(struct rme_op *op)
     if (!rme_node_alone(&r->control.link)) {
         rme_node_remove(&r->control.link);
         r->say = 0;
-        op->pins--; /* the caller has a pin of its own */
+        op->pins--; /* the caller holds a reference of its own */
     }
 }
 
@@ -251,9 +253,9 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
 struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, bool ready,
                                    bool sends)
 {
-    /* the peer shall write there: each piece is registered for itself */
+    /* memory for remote writes that is registered per segment */
     bool apart = rme->pin.each && !sends && segments > 1;
-    /* where each segment is a transfer, those are waited for, and copies made meanwhile */
+    /* with one transfer per segment, copies overlap with the wait for those transfers */
     bool meanwhile = rme->caps->segments_apart;
 
     return (struct rme_plan_side){.segments = segments,
@@ -277,7 +279,7 @@ struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
     return rme_rndv_side(rme, op->nseg, ready, rme_op_sends(op));
 }
 
-/* ---- What is said ---- */
+/* ---- Control messages ---- */
 
 void rme_rndv_say(struct rme_op *op, unsigned what)
 {
@@ -309,7 +311,7 @@ bool rme_rndv_send_ack(struct rme_peer *peer, uint32_t to)
 
 /* ---- Progress ---- */
 
-/* Tells the peer of every unit that is ready, in order. */
+/* Queues the advertisements of ready fragments, in order. */
 static void expose(struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
@@ -328,7 +330,7 @@ static void expose(struct rme_op *op)
     }
 }
 
-/* As many as may be ahead.  False: one cannot be made, and the op was given up for it. */
+/* Prepares fragments up to the limit.  False: one could not be made, and the op was stopped. */
 static bool make_units(struct rme *rme, struct rme_op *op)
 {
     while (rme_unit_next(rme, op))
@@ -378,7 +380,7 @@ void rme_rndv_unload(struct rme_op *op)
     op->rndv->load = NULL;
 }
 
-/* Whoever moves the data has it to do from now on: we, or the peer because we expose. */
+/* Counts the op as load of its initiator: this process, or the peer if this side exposes. */
 static void load(struct rme *rme, struct rme_op *op, enum rme_op_state state)
 {
     struct rme_rndv *r = op->rndv;
@@ -417,10 +419,10 @@ void rme_rndv_exposed_done(struct rme *rme, struct rme_op *op, uint64_t done)
         rme_rndv_advance(rme, op);
 }
 
-/* ---- Giving up ---- */
+/* ---- Cancel and errors ---- */
 
-/* The op ends with `error` once the peer has left its memory.  Also for one that has not
- * begun. */
+/* Stops the op: it ends with `error` once the peer no longer accesses its memory.  Also for an
+ * op without transfers. */
 static void stop(struct rme *rme, struct rme_op *op, int error)
 {
     struct rme_rndv *r = op->rndv;
@@ -459,11 +461,11 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
 
     quiet(rme, op);
     if (r->moves > 0)
-        return; /* rme_move_done comes back here */
+        return; /* rme_move_done() calls again */
     switch ((enum rme_op_state)op->state) {
     case RME_OP_QUEUED:
         rme_send_leave(op);
-        rme_peer_kick(op->peer); /* those behind it may go */
+        rme_peer_kick(op->peer); /* unblocks the sends behind it */
         rme_op_end(rme, op, r->stop_error);
         break;
     case RME_OP_RTS:
@@ -491,8 +493,8 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
     }
 }
 
-/* Is this op meant?  What the peer calls its end has to be what we know of it, if we know
- * it. */
+/* Does the CANCEL mean this op?  The peer's handle must equal the known one, if one is
+ * known. */
 static bool is_meant(const struct rme_op *op, const struct rme_wire_message *cancel)
 {
     bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
@@ -501,7 +503,7 @@ static bool is_meant(const struct rme_op *op, const struct rme_wire_message *can
     return rme_op_sends(op) != from_sender && (known == 0 || known == cancel->from);
 }
 
-/* The peer gives up its end of an op. */
+/* The peer cancels its end of an op. */
 static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
     bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The receiver's end of a rendezvous: it decides who moves the data. */
+/* The receiver's end of a rendezvous, which decides the side that moves the data. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -7,16 +7,17 @@
 #include "proto/rndv.h"
 #include "proto/talk.h"
 
-/* Is that all that the two have to do with each other?  Of several, one hides the time that the
- * messages of another take. */
+/* Is this op the only one with the peer?  With several, one hides the message latency of
+ * another. */
 static bool is_alone(const struct rme_op *op)
 {
     return op->of_peer.next == op->of_peer.prev && op->peer->talk->rts_in[RME_EXPECTED] == 0;
 }
 
 /*
- * What RTS says of the sender's load is older than what we have told it to do since, maybe for
- * other messages that came along with this one: the larger figure is nearer to the truth.
+ * Plans a receive.  The sender's load in RTS does not include work that this side has given the
+ * sender since, perhaps for other messages that came along with this one.  The larger of the
+ * two figures is closer to the truth.
  */
 static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_message *rts,
                          struct rme_plan *plan)
@@ -32,13 +33,13 @@ static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_me
         .load_ops = peer->load.ops > rts->load_ops ? peer->load.ops : rts->load_ops,
         .load_bytes = peer->load.bytes > rts->load_bytes ? peer->load.bytes : rts->load_bytes};
     in.recv = rme_rndv_own_side(rme, op);
-    in.nothing_to_read = rts->opening == NULL; /* a CTS is one message less than GO and OFFER */
+    in.nothing_to_read = rts->opening == NULL; /* CTS is one message less than GO and OFFER */
     in.offered = rts->opening != NULL && rts->opening->length == op->size && is_alone(op);
     in.has_read = in.has_read && !rts->shortened;
     rme_plan(&in, plan);
 }
 
-/* We read: what RTS offered is the first window. */
+/* Starts to read: the memory offered by RTS is the first remote window. */
 static void receive_by_read(struct rme *rme, struct rme_op *op, struct rme_opening *opening)
 {
     struct rme_rndv *r = op->rndv;
@@ -100,7 +101,7 @@ static void offer_arrived(struct rme_peer *peer, const struct rme_wire_message *
 {
     struct rme_op *op = rme_rndv_find(peer, message->to);
 
-    /* one for a receive that refused in the meantime is on its way rightly */
+    /* legal: the OFFER was in flight when the receive ended or was stopped */
     if (op == NULL || rme_op_sends(op) || op->state != RME_OP_MOVING)
         return;
     if (message->from != rme_rndv_peer_handle(op->rndv)) {

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The sender's end of a rendezvous: RTS, and what the receiver answers. */
+/* The sender's end of a rendezvous: RTS, and the receiver's answers. */
 #include <errno.h>
 
 #include "proto/rndv.h"
 #include "proto/send.h"
 #include "proto/talk.h"
 
-/* copies in zones and registrations for one operation that wait for receives, for each peer */
+/* offers per peer that hold a bounce buffer or a registration of their own */
 #define COSTLY_OFFERS 16
-/* sends of a peer whose memory is made ready before their RTS; more would have to wait for the
- * same threads */
+/* sends per peer whose memory is prepared before RTS; more would wait for the same threads */
 #define PREPARING_MAX 4u
 
 int rme_rndv_plan_send(struct rme *rme, struct rme_op *op)
@@ -34,9 +33,9 @@ int rme_rndv_plan_send(struct rme *rme, struct rme_op *op)
 }
 
 /*
- * An offer may wait long for its receive.  What is held meanwhile is bounded: a few copies for
- * each peer, or registrations where each operation has its own, no reserve block; without an
- * offer the memory is made ready when the receiver answers.
+ * May memory of this kind be offered?  An offer may wait long for its receive, so the resources
+ * that it holds are bounded: a few bounce buffers for each peer, or registrations of their own,
+ * and no reserve block.  Without an offer the memory is prepared when the receiver answers.
  */
 static bool offerable(const struct rme_op *op, uint8_t memory)
 {
@@ -53,7 +52,7 @@ static bool may_offer(const struct rme_op *op)
            (memory != RME_MEMORY_PACK || rme_ration(op->peer, op->size) != 0);
 }
 
-/* The message goes without the offer after all. */
+/* Drops the offer: RTS goes without one. */
 static void offer_nothing(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
 {
     rme_unit_free(rme, unit);
@@ -62,8 +61,8 @@ static void offer_nothing(struct rme *rme, struct rme_op *op, struct rme_unit *u
     op->rndv->access = RME_ACCESS_LOCAL;
 }
 
-/* An invitation that was not taken may have left a unit.  If RTS does not take it along it goes
- * now: the receiver may answer, or have room for RTS, only much later. */
+/* Frees the fragment of a declined invitation, unless RTS offers it: the receiver may answer,
+ * or have room for RTS, only much later. */
 static void drop_left_unit(struct rme *rme, struct rme_op *op)
 {
     struct rme_unit *unit;
@@ -75,8 +74,8 @@ static void drop_left_unit(struct rme *rme, struct rme_op *op)
         offer_nothing(rme, op, unit);
 }
 
-/* The first unit, which goes along with RTS; NULL with *wait: not ready yet, or there will be
- * none. */
+/* Prepares the first fragment, for the offer in RTS; NULL with *wait: not ready yet, or
+ * stopped; NULL alone: no offer. */
 static struct rme_unit *offered_unit(struct rme *rme, struct rme_op *op, bool *wait)
 {
     struct rme_rndv *r = op->rndv;
@@ -86,7 +85,7 @@ static struct rme_unit *offered_unit(struct rme *rme, struct rme_op *op, bool *w
     if (!r->offers || (rme_node_alone(&r->units) && !may_offer(op)))
         return NULL;
     if (rme_node_alone(&r->units) && !rme_unit_next(rme, op)) {
-        *wait = true; /* it was stopped */
+        *wait = true; /* the op was stopped */
         return NULL;
     }
     unit = rme_entry(r->units.next, struct rme_unit, link);
@@ -133,7 +132,7 @@ static bool in_turn(const struct rme_op *op)
 
     if (op->rndv != NULL || op->kind == RME_OP_UNEXPECTED)
         return out < peer->hello.rts_max;
-    /* those come first */
+    /* sends in preparation have precedence */
     return peer->talk->preparing < PREPARING_MAX &&
            out + peer->talk->preparing < peer->hello.rts_max;
 }
@@ -172,7 +171,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     return RME_START_GONE;
 }
 
-/* The send that an answer is for; NULL: there is none such, the peer made a mistake. */
+/* Finds the send of an answer; NULL: none, a protocol error of the peer. */
 static struct rme_op *answered(struct rme_peer *peer, uint32_t handle)
 {
     struct rme_op *op = rme_rndv_find(peer, handle);
@@ -182,14 +181,14 @@ static struct rme_op *answered(struct rme_peer *peer, uint32_t handle)
     return op;
 }
 
-/* Has the receiver read what RTS offered?  FIN may tell that before GO does; then the rest is
- * read, too. */
+/* Has the receiver read the offer of RTS?  A FIN may show that before GO; the rest is then read
+ * as well. */
 static bool is_read(const struct rme_op *op)
 {
     return op->state == RME_OP_RTS && op->rndv->reads;
 }
 
-/* The receiver's memory is open: this is its first window, or the next one. */
+/* Adds a window of the receiver's memory, the first one or a further one. */
 static void receiver_opened(struct rme_op *op, const struct rme_wire_message *message)
 {
     struct rme *rme = op->peer->rme;
@@ -201,7 +200,7 @@ static void receiver_opened(struct rme_op *op, const struct rme_wire_message *me
         op->rndv->at = 0;
         op->rndv->max_segs = UINT32_MAX;
         op->rndv->access = RME_ACCESS_LOCAL;
-        rme_units_close(rme, op); /* what was offered to be read */
+        rme_units_close(rme, op); /* the memory offered for reads */
         rme_rndv_begin(rme, op, RME_OP_MOVING);
     } else {
         rme_rndv_advance(rme, op);
@@ -218,7 +217,7 @@ static void cts_arrived(struct rme_peer *peer, const struct rme_wire_message *me
         return;
     }
     if (op->state == RME_OP_RTS || op->state == RME_OP_MOVING)
-        receiver_opened(op, message); /* else given up; the receiver will hear of it, or has */
+        receiver_opened(op, message); /* else being cancelled: CANCEL is queued or sent */
 }
 
 void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,

@@ -1,44 +1,44 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What goes out on a link, and in which order.
+ * Order of sending on a link.
  *
- * Whatever wants to send puts itself into one of the peer's queues and kicks the peer;
- * rme_settle pushes kicked peers when the round of events is over.  A push sends, as far as
- * credits and buffers reach: control messages, which end or move operations under way;
- * transfers; then what starts something new.  Last, credits go back by themselves if enough are
- * owed and no message took them along.
+ * A sender of any kind adds an entry to one of the peer's queues and schedules the peer (kick);
+ * rme_settle() pushes scheduled peers after the current batch of events.  A push sends as far
+ * as credits and buffers allow: control messages, which end or move operations in flight;
+ * transfers; then new messages.  Last, a CREDIT message returns credits if enough are
+ * unreturned and no other message carried them.
  *
- * The order of what starts something.  Messages of one (peer, tag) leave in the order of
- * posting, whatever protocol they take.  One that waits for something of its own holds back no
- * message of another tag.  That is memory which is being made ready, or the peer's host, which
- * has taken too few messages: as many RTS as the peer holds are out, and a small message finds
- * no room in the window either.  Such a send steps out of the queue and holds its tag: those of
- * the tag that come to the head of the queue meanwhile gather behind it, in the tag's slot of
- * rme->protocols->holds.  When it has gone, the oldest of them holds the tag and is tried next;
- * after the last one the slot goes.  A send is thus moved three times at most, however many
- * there are.
+ * Order of new messages.  Messages of one (peer, tag) leave in the order of posting,
+ * independent of their protocols.  A send that waits for something of its own blocks no message
+ * of another tag.  Such a wait is for memory being prepared, or for the peer's host, which has
+ * consumed too few messages: all RTS slots of the peer are used, and a small message finds no
+ * room in the window either.  Such a send leaves the queue and holds its tag: later sends of
+ * the tag at the head of the queue are moved behind it, into the tag's slot of
+ * rme->protocols->holds.  When it has been sent, the oldest of them holds the tag and is tried
+ * next; after the last one the slot is freed.  A send is thus requeued at most three times,
+ * independent of the number of sends.
  *
- * What every message needs, a credit and a buffer, is waited for in the order of posting: the
- * whole queue stands.  So are the RTS and the window by those that wait for them
- * (peer->talk->turn): a small message goes past a large one that waits for an RTS, and they
- * take turns when there is room for one; but it does not go past another small one, which might
- * never find room then.
+ * Resources of every message, a credit and a buffer, are waited for in the order of posting:
+ * the whole queue waits.  RTS slots and the window are waited for in order, too
+ * (peer->talk->turn).  A small message passes a large one that waits for an RTS slot, and the
+ * two kinds alternate when a slot is free.  A small message does not pass another small one,
+ * which might otherwise starve.
  *
  * Unexpected messages have a queue of their own.  They are small, and the peer delivers them in
- * the order of sending, whatever their tags; so that queue waits as a whole.  While its first
- * one waits for the peer's host or for its memory, expected messages go past it, and it past
- * theirs.  But for what every message needs, the two queues wait as one, in the order of
- * posting.  For a host that is told that its data was sent may have nothing left to wait for,
- * and ask us no more, although the request that it posted before the data was not reported yet:
- * if data could take the credit that the request waits for, that would never go out.
+ * the order of sending, regardless of tags; so that queue waits as a whole.  While its first
+ * message waits for the peer's host or for its memory, expected messages pass it, and vice
+ * versa.  For a credit or a buffer the two queues wait as one, in the order of posting.
+ * Reason: a host whose data send was reported may have nothing left to wait for and stop
+ * polling, although the request that it had posted before the data is still queued.  If the
+ * data could use the credit for which the request waits, the request would never be sent.
  *
- * Failure path.  A send that is cancelled, or ends with its link, passes the tag on like one
- * that goes.  Without memory for a slot the queue waits as a whole.
+ * Failure path.  A send that is cancelled, or ends with its link, passes the tag on like a
+ * completed one.  Without memory for a slot the queue waits as a whole.
  */
 #include "move/move.h"
 #include "proto/send.h"
 
-/* ---- Sends that let others pass ---- */
+/* ---- Sends that hold their tag ---- */
 
 static struct rme_slot *slot_of(const struct rme_peer *peer, int32_t tag)
 {
@@ -58,7 +58,7 @@ static void try_next(struct rme_op *op)
     rme_node_append(op->peer->talk->sendq[RME_EXPECTED].next, &op->link);
 }
 
-/* The send leaves the queue, and those of its tag will wait behind it.  False: no memory. */
+/* Dequeues the send and lets it hold its tag.  False: no memory. */
 static bool hold_tag(struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
@@ -130,16 +130,16 @@ void rme_send_invited(struct rme_peer *peer, int32_t tag)
 {
     const struct rme_slot *slot = slot_of(peer, tag);
 
-    /* its memory is being made ready */
+    /* alone: the memory of the holder is being prepared */
     if (slot == NULL || rme_node_alone(&slot->holder->link))
         return;
     try_next(slot->holder);
     rme_peer_kick(peer);
 }
 
-/* ---- Sends in turn ---- */
+/* ---- Turns ---- */
 
-/* Could it go without an RTS, if the window had room? */
+/* Could the send go without an RTS, if the window had room? */
 static bool is_small(const struct rme_op *op)
 {
     return op->rndv == NULL && op->size <= op->peer->eager_max[RME_EXPECTED];
@@ -150,7 +150,7 @@ static struct rme_op *first_of(const struct rme_node *ring)
     return rme_node_alone(ring) ? NULL : rme_entry(ring->next, struct rme_op, link);
 }
 
-/* The first protocol with which it need not wait for the peer's host; NULL: none. */
+/* Finds the first protocol by which the send need not wait for the peer's host; NULL: none. */
 static const struct rme_protocol *in_turn_with(const struct rme_op *op)
 {
     if (op == NULL)
@@ -162,14 +162,14 @@ static const struct rme_protocol *in_turn_with(const struct rme_op *op)
     return NULL;
 }
 
-/* Of those that wait for the peer's host, one that need not wait any more; NULL: none.  They
- * take turns where both want the same. */
+/* Finds a send in `turn` that need not wait for the peer's host any more; NULL: none.  Small
+ * and large ones alternate if both can use the same protocol. */
 static struct rme_op *in_turn(const struct rme_peer *peer)
 {
     const struct rme_protocol *of_small, *of_large;
     struct rme_op *small, *large;
 
-    if (peer->talk->holds == 0) /* whoever waits for its turn holds its tag */
+    if (peer->talk->holds == 0) /* every send in `turn` holds its tag */
         return NULL;
     small = first_of(&peer->talk->turn[RME_TURN_SMALL]);
     large = first_of(&peer->talk->turn[RME_TURN_LARGE]);
@@ -192,7 +192,7 @@ static enum rme_started ask_protocols(struct rme_op *op)
     return started;
 }
 
-/* Tries an expected send.  False: nothing can go now. */
+/* Tries an expected send.  False: blocked. */
 static bool try_expected(struct rme_op *op)
 {
     bool small = is_small(op);
@@ -200,7 +200,7 @@ static bool try_expected(struct rme_op *op)
     switch (ask_protocols(op)) {
     case RME_START_PREPARE:
         return hold_tag(op);
-    case RME_START_OTHER: /* the table has one that takes all */
+    case RME_START_OTHER: /* the table contains a protocol for every send */
     case RME_START_TURN:
         return wait_turn(op, small ? RME_TURN_SMALL : RME_TURN_LARGE);
     case RME_START_STUCK:
@@ -211,8 +211,7 @@ static bool try_expected(struct rme_op *op)
     return true;
 }
 
-/* Sends the next expected message, or lets it wait aside.  False: there is none, or nothing can
- * go now. */
+/* Sends the next expected message, or moves it out of the queue.  False: none, or blocked. */
 static bool send_expected(struct rme_peer *peer)
 {
     struct rme_op *op = in_turn(peer);
@@ -247,7 +246,7 @@ static bool send_unexpected(struct rme_peer *peer)
     return op != NULL && ask_protocols(op) == RME_START_GONE;
 }
 
-/* Was the first unexpected message posted before the expected one that is next? */
+/* Was the first unexpected message posted before the next expected one? */
 static bool unexpected_is_older(const struct rme_peer *peer)
 {
     const struct rme_op *unexpected = first_of(&peer->talk->sendq[RME_UNEXPECTED_STREAM]);
@@ -259,10 +258,8 @@ static bool unexpected_is_older(const struct rme_peer *peer)
            (int32_t)(unexpected->posted - expected->posted) < 0;
 }
 
-/*
- * Starts what can be started.  An older unexpected message that lacks a credit needs no look
- * here: the younger one lacks it as well.
- */
+/* Starts new messages.  An older unexpected message that lacks a credit needs no check here,
+ * because the younger one lacks the credit as well. */
 static void start(struct rme_peer *peer)
 {
     bool tried = rme_node_alone(&peer->talk->sendq[RME_UNEXPECTED_STREAM]);
@@ -280,7 +277,8 @@ static void start(struct rme_peer *peer)
         continue;
 }
 
-/* Sends what waits there, in order, until something lacks a credit, a buffer or a window. */
+/* Sends queued control messages in order, until one lacks a credit, a buffer or a memory
+ * window. */
 static void push_control(struct rme_peer *peer, struct rme_node *ring)
 {
     while (!rme_node_alone(ring)) {

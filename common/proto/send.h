@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The order of what goes out.  See send.c. */
+/* Order of sending.  See send.c. */
 #ifndef RME_SEND_H
 #define RME_SEND_H
 
 #include "proto/talk.h"
 
-/* Sends what waits, as far as credits and buffers allow. */
+/* Sends queued messages and transfers, as far as credits and buffers allow. */
 void rme_push(struct rme_peer *peer);
-/* May a small message go past all that lets others pass?  Only if none of its tag does, and no
- * small one. */
+/* May a small message be sent before all sends that hold tags?  Only if none of its tag and no
+ * small one waits there. */
 bool rme_send_may_pass(const struct rme_peer *peer, int32_t tag);
-/* A QUEUED send leaves whatever it waits in: it goes out, or ends. */
+/* Removes a QUEUED send from its queue, because it is sent or ends, and passes its tag on. */
 void rme_send_leave(struct rme_op *op);
-/* A message of so many bytes was copied and handed to the fabric: it counts. */
+/* Counts a message of `size` bytes that was copied and handed to the fabric. */
 void rme_send_copied(struct rme_peer *peer, enum rme_stream stream, uint64_t size);
-/* The same of one that was not copied here. */
+/* Counts a message that was handed to the fabric without a copy. */
 void rme_send_eager(struct rme_peer *peer, enum rme_stream stream, uint64_t size);
-/* The memory of a QUEUED send is ready: it is tried next. */
+/* Lets a QUEUED send be tried next, because its memory is ready. */
 void rme_send_ready(struct rme_op *op);
-/* There is an invitation for this tag: a send of it that waits for the peer's host is tried
- * next. */
+/* Lets the send in `turn` that holds the invited tag be tried next. */
 void rme_send_invited(struct rme_peer *peer, int32_t tag);
 
 #endif

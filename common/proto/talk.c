@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The table of protocols, and what becomes of a peer's operations with its links.
+ * The table of protocols, and the end of a peer's operations with its links.
  *
  * When a link is given up nothing more is sent or matched on it: its ops leave their queues,
- * end with the error, and wait in peer->dying for the link to be down, since until then a
- * device may use their memory.
+ * end with the error, and wait in peer->dying for the link to be down, because a device may use
+ * their memory until then.
  */
 #include <string.h>
 
@@ -53,9 +53,9 @@ static void started(struct rme_peer *peer)
 }
 
 /*
- * Ops that fail together are reported sends first, receives after.  A host that posted a
- * request and the receive of its answer looks for the failure at the receive, and may take no
- * further step for a send that is reported after it.
+ * Moves sends before receives in a list of ops that fail together.  A host that posted a
+ * request and the receive of its answer looks for the failure at the receive, and may not
+ * process a send that is reported later.
  */
 static void sends_first(struct rme_node *ops)
 {
@@ -73,7 +73,7 @@ static void sends_first(struct rme_node *ops)
     rme_node_splice(ops, &receives);
 }
 
-/* Ops that wait for a link that will not come. */
+/* Ends the ops of a peer without a link, because connecting has failed. */
 static void unreachable(struct rme_peer *peer, int error)
 {
     struct rme_node *node;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Unexpected messages.  Small ones come eagerly and are copied at once into a buffer that will
- * be the host's.  Larger ones, and those of a sender whose window is full, come as RTS and are
- * pulled: an op of kind PULL receives them like any rendezvous.  A pull starts when the peer's
- * messages that wait for the host are below its window, so what one peer makes us hold is
- * bounded, and a host that fetches nothing blocks nobody's expected messages.
+ * Unexpected messages.  Small ones arrive eagerly and are copied at once into the buffer that
+ * the host will get.  Larger ones, and those of a sender whose window is full, arrive as RTS
+ * and are pulled: an op of kind PULL receives them like any rendezvous.  A pull starts when the
+ * pulled messages of the peer that the host has not fetched leave room in the window, so the
+ * memory used for a peer is bounded, and a host that fetches nothing does not block expected
+ * messages.
  *
- * Each peer's messages are delivered in the order of their sending: they wait in
- * peer->talk->unexpected, and from its head they go to peer->talk->complete as they become
+ * Each peer's messages are delivered in the order of sending: they wait in
+ * peer->talk->unexpected, and move from its head to peer->talk->complete as they become
  * complete.  The first complete message of each peer is in rme->protocols->unexpected: the host
- * gets those of the peers in turn, so a peer that sends many delays another by one.  Complete
- * messages outlive their peer.  A buffer given out is found again by its address in a hash
- * table, so that a wrong pointer does no harm.
+ * fetches from the peers in turn, so a peer that sends many messages delays another peer by one
+ * message.  Complete messages outlive their peer.  A hash table finds a fetched buffer by its
+ * address, so an invalid pointer of the host is harmless.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -60,7 +61,7 @@ void rme_unexp_publish(struct rme *rme)
     rme_wait_notify(rme, RME_WAIT_UNEXPECTED);
 }
 
-/* What is complete and in turn can be delivered. */
+/* Moves complete messages at the head of the peer's queue to the host's queue. */
 static void pass_on(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
@@ -73,7 +74,7 @@ static void pass_on(struct rme_peer *peer)
         rme_node_remove(&u->link);
         if (rme_node_alone(&peer->talk->complete)) {
             rme_node_append(&rme->protocols->unpublished, &u->link);
-        } else { /* the peer has one in the host's list already */
+        } else { /* the host's list contains one of the peer already */
             rme->protocols->unexpected_changes++;
             rme_wait_notify(rme, RME_WAIT_UNEXPECTED);
         }
@@ -110,17 +111,17 @@ static void unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *
 
 /* ---- Pulling ---- */
 
-/* bytes of a pull beside its message */
+/* bytes of a pull in addition to its message */
 #define PULL_KEPT (sizeof(struct rme_op) + sizeof(struct rme_rndv))
 
-/* What a pull counts for against the window: like an eager message, so that those of no bytes
- * are bounded, too. */
+/* Cost of a pull against the window: that of an eager message, so that empty messages are
+ * bounded, too. */
 static uint32_t pull_cost(const struct rme_unexp *u)
 {
     return (uint32_t)u->size + RME_HELD_COST;
 }
 
-/* Gives the message of `u` a buffer and starts to pull.  False: no memory. */
+/* Allocates a buffer for the message of `u` and starts the pull.  False: no memory. */
 static bool pull(struct rme_peer *peer, struct rme_unexp *u)
 {
     struct rme *rme = peer->rme;
@@ -133,9 +134,10 @@ static bool pull(struct rme_peer *peer, struct rme_unexp *u)
             unexp_free(full);
         return false;
     }
-    rme_node_append(&u->link, &full->link); /* before u, which leaves */
+    rme_node_append(&u->link, &full->link); /* before u, which is freed */
     full->pulled = true;
-    rme_keep(peer, PULL_KEPT); /* it waits for credits of the peer as long as that likes */
+    /* held until the peer returns credits, which may take any time */
+    rme_keep(peer, PULL_KEPT);
     rme_name_drop(&rme->mover->names, &rts->name);
     u->rts = NULL;
     unexp_free(u);
@@ -154,7 +156,7 @@ static bool pull(struct rme_peer *peer, struct rme_unexp *u)
     return true;
 }
 
-/* Pulls, in order, as long as there is room. */
+/* Starts pulls, in order, while there is room. */
 static void pull_more(struct rme_peer *peer)
 {
     while (!rme_node_alone(&peer->talk->pulls) && rme_peer_listens(peer)) {
@@ -221,7 +223,7 @@ void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
     rme_peer_unpin(peer);
 }
 
-/* The sender gives up a message that was not pulled yet. */
+/* The sender cancels a message that was not pulled yet. */
 static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
     struct rme_message *rts = rme_message_cancelled(peer, cancel, true);
@@ -232,7 +234,7 @@ static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *canc
     unexp_free(rts->unexp);
     rts->unexp = NULL;
     rme_message_forget(rts);
-    pass_on(peer); /* those behind it */
+    pass_on(peer); /* the messages behind it */
     return true;
 }
 
@@ -295,14 +297,15 @@ static void drop(struct rme_peer *peer, bool all)
     peer->talk->rts_in[RME_UNEXPECTED_STREAM] = 0;
 }
 
-/* What cannot be completed goes with the link; what is complete is in turn then. */
+/* Drops messages that cannot be completed without the link; the complete ones behind them are
+ * delivered. */
 static void left(struct rme_peer *peer)
 {
     drop(peer, false);
     pass_on(peer);
 }
 
-/* Drops all messages of a peer, also those that could be delivered. */
+/* Drops all messages of a peer, including deliverable ones. */
 static void unwanted(struct rme_peer *peer)
 {
     struct rme_node *node;
@@ -339,7 +342,7 @@ static void started(struct rme_peer *peer)
     peer->talk->links++;
 }
 
-/* Is one of its messages still to be delivered? */
+/* Has the peer messages that are not delivered yet? */
 static bool is_needed(const struct rme_peer *peer)
 {
     return !rme_node_alone(&peer->talk->complete) || !rme_node_alone(&peer->talk->unexpected);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Unexpected messages on their way to the host.  See unexp.c. */
+/* Unexpected messages, from arrival to delivery.  See unexp.c. */
 #ifndef RME_UNEXP_H
 #define RME_UNEXP_H
 
@@ -10,31 +10,31 @@ struct rme_message;
 extern const struct rme_protocol rme_protocol_unexpected;
 
 struct rme_unexp {
-    /* in peer->unexpected; of a peer's complete ones the first is in rme->unexpected */
+    /* in talk->unexpected; the first complete one of a peer in protocols->unexpected */
     struct rme_node link;
-    struct rme_node waiting; /* of the peer: in `pulls`, later in `complete` */
-    struct rme_keyed lent;   /* in the table of what the host has */
-    struct rme_peer *peer;   /* NULL once the host has it */
+    struct rme_node waiting; /* in the peer's `pulls`, later in its `complete` */
+    struct rme_keyed lent;   /* in the table of fetched messages */
+    struct rme_peer *peer;   /* NULL once the host has fetched the message */
     int32_t tag;
-    bool ready;   /* all bytes are here */
-    bool dropped; /* the host does not want it any more; it is still being pulled */
-    bool pulled;  /* it came by RTS */
-    /* not by RTS: which of the peer's links it came by, in whose window it counts */
+    bool ready;   /* complete */
+    bool dropped; /* the host no longer wants the message, which is still being pulled */
+    bool pulled;  /* arrived as RTS */
+    /* if not pulled: number of the peer's link in whose window the message counts */
     uint32_t by_link;
     uint64_t size;
-    size_t kept;             /* bytes in the account of the peer */
-    struct rme_message *rts; /* not pulled yet */
+    size_t kept;             /* bytes in the receive-side accounting of the peer */
+    struct rme_message *rts; /* the RTS, until the pull starts */
     _Alignas(16) unsigned char buffer[];
 };
 
-/* Takes the first complete message; NULL: none.  The host has its buffer from now on. */
+/* Takes the first complete message; NULL: none.  The host owns its buffer from now on. */
 struct rme_unexp *rme_unexp_take(struct rme *rme);
 
-/* Takes a buffer back from the host; NULL: it has no such. */
+/* Takes a buffer back from the host; NULL: not a fetched buffer. */
 struct rme_unexp *rme_unexp_back(struct rme *rme, const void *buffer);
-/* What waited for ops that had ended before it is delivered. */
+/* Delivers messages that waited for ops that had ended before them. */
 void rme_unexp_publish(struct rme *rme);
-/* A pull ended. */
+/* Handles the end of a pull. */
 void rme_unexp_pulled(struct rme *rme, struct rme_op *op);
 void rme_unexp_clear(struct rme *rme);
 
