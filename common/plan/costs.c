@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Measures what can be measured without a peer: copies and registrations; what a message takes
- * the fabric may know.  The best of a few runs counts.  A warm copy is one of memory that was
- * copied a moment ago.  A cold one is of memory that the processor's caches do not hold: it is
- * flushed from them where a program can do that, else it is the first pass over memory that was
- * written once.
+ * Measures the costs that need no peer: copies and registrations.  The fabric may know the cost
+ * of a message.  The best of a few runs counts.  A warm copy reads memory that was copied just
+ * before.  A cold copy reads memory that is not in the processor's caches: the memory is
+ * flushed where a program can do that, otherwise the first pass over memory that was written
+ * once counts.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,16 +18,16 @@
 #include "plan/plan.h"
 #include "plan/split.h"
 
-#define BUDGET_NS  18e6 /* for everything but the first run of each */
+#define BUDGET_NS  18e6 /* time limit of all runs, except the first of each measurement */
 #define COPY_BYTES ((size_t)1 << 20)
 #define WARM_BYTES ((size_t)64 << 10)
 #define LINE       64u
-#define PIECES     512u /* of a list that is copied warm */
-#define FOUND      32u  /* pieces of a list that is looked for */
+#define PIECES     512u /* of the list for warm copies */
+#define FOUND      32u  /* of the list for look-ups */
 #define REG_PAGES  256u
 #define RUNS       8
 
-/* The best of a few runs of one thing, in nanoseconds; 0: it failed. */
+/* Returns the best of a few runs, in nanoseconds; 0: failed. */
 static double best_of(rme_trial_run *run, void *arg, double budget)
 {
     struct rme_trial trial = {1, 0, 1, RUNS, rme_now_ns() + (uint64_t)budget};
@@ -36,7 +36,7 @@ static double best_of(rme_trial_run *run, void *arg, double budget)
     return rme_trial(&trial, run, arg, &best) ? (double)best : 0;
 }
 
-/* Takes memory out of the processor's caches, if that can be done. */
+/* Removes memory from the processor's caches, where possible. */
 static void flush(const char *memory, size_t bytes)
 {
 #ifdef __x86_64__
@@ -66,11 +66,11 @@ static uint64_t copy(void *arg, uint32_t thing)
         flush(c->from, c->bytes);
     start = rme_now_ns();
     memcpy(c->to, c->from, c->bytes);
-    __asm__ volatile("" : : "r"(c->to) : "memory"); /* the copy is not for nothing */
+    __asm__ volatile("" : : "r"(c->to) : "memory"); /* the compiler must not remove the copy */
     return rme_now_ns() - start + 1;
 }
 
-/* The same bytes as pieces of a list. */
+/* Copies the same bytes as the pieces of a list. */
 static uint64_t gather(void *arg, uint32_t thing)
 {
     const struct copying *c = arg;
@@ -107,7 +107,8 @@ static uint64_t reg_and_dereg(void *arg, uint32_t thing)
     return rme_now_ns() - start + 1;
 }
 
-/* What an adapter does in no time that can be seen keeps its preset. */
+/* Takes the device's own measurement.  `sge` and `post` keep their presets where the device
+ * measures less. */
 static void measure_pieces(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
                            struct rme_costs *out)
 {
@@ -180,7 +181,7 @@ struct finding {
     uint32_t pieces;
 };
 
-/* Fails when it is not there. */
+/* Looks memory up in the registration cache; 0 if it is not cached. */
 static uint64_t find(void *arg, uint32_t thing)
 {
     const struct finding *f = arg;
@@ -220,7 +221,7 @@ void rme_costs_measure_find(struct rme_mreg *mreg, struct rme_costs *out)
             out->find_piece = (all - found) / (FOUND - 1);
     }
     munmap(seg.base, WARM_BYTES);
-    /* the cache looks, and gives it up */
+    /* a look-up of unmapped memory makes the cache drop the registration */
     if (rme_mreg_try(mreg, &seg, 1, RME_ACCESS_LOCAL, &hold) == 0)
         (void)rme_mreg_release(mreg, hold);
     rme_mreg_reap(mreg);

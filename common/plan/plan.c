@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * How the decision is taken, in this order:
- *  1. eager when it fits a buffer and the window, up to the size where two copies cost more
- *     than the two messages that a rendezvous between registered memories has more;
- *  2. written into memory that the receiver has lent when there is room, and the copies on both
- *     sides cost less than the two messages that a rendezvous has more, and what that copies or
- *     registers itself.  With many under way nobody waits for these two: they cost little more
- *     than their requests, so large messages that a rendezvous need not copy do not go there.
- *     The sender does not copy but gathers where its memory may be registered already, and to
- *     find and hold that costs less;
- *  3. each side copies through a bounce buffer ("packs") when that costs less than to use the
- *     memory in place.  A list [001 5.1] costs in place what its segments cost, to find and to
- *     move, and on the receiver's side the requests that they are written by and opened with;
- *     and its part of a registration that later uses find.  Option `lists` may say it instead.
- *     What is one segment is compared with a registration for one use; not where that is there,
- *     or is kept and the message is large: the first use pays for the later ones, and who
- *     compared the first alone would copy for ever;
- *  4. read or write: what the option says; else a write where reads are slow, or there is
- *     nothing to read yet; else the client when the server is under heavy load [004 fig. 6];
- *     else the side whose work requests cost far less; else the receiver reads when it is less
- *     loaded than the sender, or equally and copies, for what its processor brings is in its
- *     caches then, or equally and is a client that was offered all of its only message: a read
- *     takes a message less, and no turn of the server's thread; else the sender writes
- *     [004 fig. 6];
- *  5. the sender offers its memory if the receiver could come to read, but for a list that it
- *     would be asked to write, for that costs far less in requests; a receiver that is first
- *     invites if its memory is registered and it would have the sender write.
+ * Order of the decisions:
+ *  1. Eager, if the message fits a buffer and the window, up to the size where two copies cost
+ *     more than the two additional messages of a rendezvous between registered memories.
+ *  2. A write into the delegated buffer (eager ring), if there is room, and the copies on both
+ *     sides cost no more than the rendezvous: its two additional messages, and its own copies
+ *     or registrations.  With many messages in flight these two messages overlap with others
+ *     and cost little more than their requests, so large messages that a rendezvous need not
+ *     copy go by rendezvous.  The sender gathers instead of copying if its memory may be
+ *     registered already, and look-up and reference cost less.
+ *  3. Each side copies through a bounce buffer ("packs") if the copy costs less than the use of
+ *     the memory in place.  In place, a list [001 5.1] costs look-up and segments, on the
+ *     receiver's side also the requests for its writes and memory windows, and a part of a
+ *     registration that later uses find cached.  Option `lists` may decide instead.  A single
+ *     segment is compared with a registration for one use, except where the memory is
+ *     registered, or where its registration stays cached and the message is large: the first
+ *     use pays for the later ones.  A comparison of the first use alone would always copy.
+ *  4. Read or write: write, if the receiver cannot read; otherwise the option decides; otherwise
+ *     write, if reads are slow or no memory is offered yet; otherwise the client posts RDMA, if the server is under heavy load
+ *     [004 fig. 6]; otherwise the side whose work requests cost far less; otherwise the
+ *     receiver reads, if it is less loaded than the sender; or if it is equally loaded and
+ *     copies, because its processor then finds the data in its caches; or if it is equally
+ *     loaded and a client with an offer of all of its only message, because a read takes a
+ *     message less, and no work of the server's thread; otherwise the sender writes
+ *     [004 fig. 6].
+ *  5. The sender offers its memory if the receiver could decide to read, except a list whose
+ *     write costs far less in requests.  A receiver whose receive is posted first invites if
+ *     its memory is registered and the planner would have the sender write.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -33,15 +34,16 @@
 #include "plan/plan.h"
 
 #define PAGE 4096.0
-/* more bytes of copies than these are from and to memory: they do not stay in caches */
+/* bytes of copies above which their memory does not stay in caches */
 #define COLD_FROM RME_PACK_UNIT
-/* up to here a copy is cheaper than a message on all devices: no measurement says otherwise;
- * default of rx_size */
+/* a copy of this size is cheaper than a message on all devices, by every measurement; default
+ * of rx_size */
 #define EAGER_LEAST 4608u
-#define LESS_FACTOR 3     /* work requests cost "far less": the others this many times … */
-#define LESS_LEAST  8     /* … and at least so many requests more */
-#define LIST_USES   8.0   /* uses of a list that its registration is kept for */
-#define CROWD_MOST  1024u /* messages under way, as far as rme_plan_explain looks */
+/* work requests cost "far less" if the others cost this factor more */
+#define LESS_FACTOR 3
+#define LESS_LEAST  8     /* and at least the cost of this number of requests more */
+#define LIST_USES   8.0   /* expected uses of a list's cached registration */
+#define CROWD_MOST  1024u /* messages in flight that rme_plan_explain() tries at most */
 
 const struct rme_costs rme_costs_preset = {
     .copy_warm = 0.08,
@@ -69,13 +71,13 @@ const char *rme_proto_name(enum rme_proto proto)
     return (unsigned)proto < RME_PROTO_COUNT ? names[proto] : "unknown";
 }
 
-/* It goes through buffers of the engine on both sides. */
+/* Does the protocol use buffers of the engine on both sides? */
 static bool is_copied(int proto)
 {
     return proto == RME_PROTO_EAGER || proto == RME_PROTO_FAST;
 }
 
-/* May a write into lent memory gather from the sender's own? */
+/* May a write into the delegated buffer gather from the sender's memory? */
 static bool may_gather(const struct rme_plan_in *in)
 {
     return in->gathers && (in->send.ready || in->send.kept) && in->send.segments > 0;
@@ -86,20 +88,20 @@ static uint64_t segments(const struct rme_plan_side *side, bool pack)
     return pack || side->segments == 0 ? 1 : side->segments;
 }
 
-/* A list of which the costs say what becomes of it. */
+/* Do costs decide between copying a list and its use in place? */
 static bool is_priced(const struct rme_plan_in *in, const struct rme_plan_side *side)
 {
     return side->segments > 1 && rme_plan_list_threshold(in->lists, in->pack_threshold) == 0;
 }
 
-/* From so many bytes on it is used in place; 0: the costs say. */
+/* Size from which the memory is used in place; 0: costs decide. */
 static uint64_t threshold(const struct rme_plan_in *in, const struct rme_plan_side *side)
 {
     return side->segments <= 1 ? in->pack_threshold
                                : rme_plan_list_threshold(in->lists, in->pack_threshold);
 }
 
-/* There is a registration, or will be for all later messages. */
+/* Is the memory registered, or will its registration stay cached for later messages? */
 static bool stays_registered(const struct rme_plan_in *in, const struct rme_plan_side *side)
 {
     uint64_t least = threshold(in, side);
@@ -109,7 +111,8 @@ static bool stays_registered(const struct rme_plan_in *in, const struct rme_plan
     return side->ready || (side->kept && least != 0 && in->bytes >= least);
 }
 
-/* Copying so much of it.  It goes into other buffers than the copies that there are. */
+/* Cost of copying `bytes` bytes.  The copy uses other buffers than the copies in progress, so
+ * the sum of both decides between warm and cold. */
 static double copy_cost(const struct rme_plan_in *in, const struct rme_plan_side *side,
                         double bytes)
 {
@@ -135,15 +138,15 @@ static double reg_cost(const struct rme_plan_in *in, const struct rme_plan_side 
                : all / LIST_USES + costs->find + (pieces - 1) * costs->find_piece;
 }
 
-/* To open the further segments of memory for the peer, and to close them again. */
+/* Cost of binding and invalidating memory for the peer, for the segments after the first. */
 static double open_cost(const struct rme_plan_in *in, const struct rme_plan_side *side,
                         bool pack)
 {
     return in->opens ? 2 * in->costs->post * (double)(segments(side, pack) - 1) : 0;
 }
 
-/* Work requests when one side's `local` segments meet `remote` ones, up to max_sge local
- * segments in each request. */
+/* Number of work requests that connect `local` segments of one side with `remote` ones, with up
+ * to max_sge local segments in each request. */
 static uint64_t count_requests(uint64_t local, uint64_t remote, uint32_t max_sge)
 {
     uint64_t pieces = local + remote - 1;
@@ -165,13 +168,14 @@ static uint64_t requests_of(const struct rme_plan_in *in, enum rme_proto proto, 
                                          : count_requests(recv, send, in->max_read_sge);
 }
 
-/* What so many work requests cost that move data by this protocol. */
+/* Cost of `n` work requests of this protocol. */
 static double cost_of_requests(const struct rme_costs *costs, enum rme_proto proto, double n)
 {
     return n * (costs->post + (proto == RME_PROTO_RNDV_READ ? costs->read : 0));
 }
 
-/* What is kept was registered by units, too, and is used by them. */
+/* Bytes of a fragment.  Cached registrations were made in fragments, too, and are used in
+ * fragments. */
 static uint64_t unit_of(const struct rme_plan_in *in, const struct rme_plan_side *side,
                         bool pack)
 {
@@ -188,7 +192,7 @@ static double prepare_cost(const struct rme_plan_in *in, const struct rme_plan_s
     return pack ? copy_cost(in, side, bytes) : reg_cost(in, side, bytes);
 }
 
-/* Instead of a copy; it is not registered for that. */
+/* Cost of gathering, instead of a copy; gathering never registers memory. */
 static double gather_cost(const struct rme_plan_in *in)
 {
     const struct rme_costs *costs = in->costs;
@@ -198,7 +202,8 @@ static double gather_cost(const struct rme_plan_in *in)
            (in->send.ready ? 0 : costs->find + (pieces - 1) * costs->find_piece);
 }
 
-/* A small message: the time in which it travels is shared with what is under way meanwhile. */
+/* Cost of a small message.  Its latency is shared with the messages in flight, which
+ * overlap. */
 static double message_cost(const struct rme_plan_in *in)
 {
     const struct rme_costs *costs = in->costs;
@@ -230,7 +235,7 @@ double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool se
            prepare_cost(in, &in->send, send_pack) + prepare_cost(in, &in->recv, recv_pack);
 }
 
-/* ---- decisions ---- */
+/* ---- Decisions ---- */
 
 uint64_t rme_plan_eager_max(const struct rme_costs *costs, uint64_t fit, uint64_t most)
 {
@@ -243,7 +248,8 @@ uint64_t rme_plan_eager_max(const struct rme_costs *costs, uint64_t fit, uint64_
     return fit < most ? fit : most;
 }
 
-/* `further`: what its further segments cost, but to make them ready. */
+/* Does this side copy?  `further`: cost of its segments after the first, apart from their
+ * preparation. */
 static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side,
                   double further, const char **why)
 {
@@ -290,14 +296,14 @@ static bool less_loaded(const struct rme_plan_side *a, const struct rme_plan_sid
                                       : a->load_bytes < b->load_bytes;
 }
 
-/* A client has been offered its only message: to read that costs no message, and the server
- * nothing. */
+/* Has a client been offered its only message?  A read of the offer needs no further message,
+ * and no work of the server. */
 static bool has_offer(const struct rme_plan_in *in)
 {
     return in->offered && !in->recv.server;
 }
 
-/* What moving costs by a protocol; a write of what is offered needs a CTS. */
+/* Cost of moving the data by a protocol; a write instead of a read of the offer needs a CTS. */
 static double move_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
                         bool recv_pack)
 {
@@ -307,8 +313,8 @@ static double move_cost(const struct rme_plan_in *in, enum rme_proto proto, bool
            (has_offer(in) && proto == RME_PROTO_RNDV_WRITE ? message_cost(in) : 0);
 }
 
-/* By protocol a the device has far less to do than by b, although a may need a CTS; that b
- * needs one is no reason, as loads decide then. */
+/* Does the device have far less work by protocol a than by b?  The CTS of a counts.  The CTS of
+ * b does not, because loads decide in that case. */
 static bool far_less(const struct rme_plan_in *in, enum rme_proto a, enum rme_proto b,
                      bool send_pack, bool recv_pack)
 {
@@ -319,7 +325,7 @@ static bool far_less(const struct rme_plan_in *in, enum rme_proto a, enum rme_pr
     return one * LESS_FACTOR <= other && other - one >= LESS_LEAST * in->costs->post;
 }
 
-/* What the device and the option decide, whatever the message.  False: nothing. */
+/* Decides by the device and the options alone.  False: undecided. */
 static bool decided_beforehand(const struct rme_plan_in *in, enum rme_proto *proto,
                                const char **why)
 {
@@ -377,14 +383,14 @@ static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack
     return RME_PROTO_RNDV_WRITE;
 }
 
-/* Is a write into lent memory gathered?  A copy wins where they cost the same. */
+/* Does a write into the delegated buffer gather?  A copy is preferred at equal cost. */
 static bool gathers(const struct rme_plan_in *in)
 {
     return may_gather(in) && rme_plan_cost(in, RME_PROTO_FAST, false, true, NULL) <
                                  rme_plan_cost(in, RME_PROTO_FAST, true, true, NULL);
 }
 
-/* A fast write costs no more than the rendezvous of the plan. */
+/* Does a write into the delegated buffer cost no more than the plan's rendezvous? */
 static bool is_cheaper(const struct rme_plan_in *in, const struct rme_plan *plan, bool gathered)
 {
     return rme_plan_cost(in, RME_PROTO_FAST, !gathered, true, NULL) <=
@@ -406,7 +412,7 @@ static bool is_fast(const struct rme_plan_in *in, struct rme_plan *plan, bool *g
     return false;
 }
 
-/* What the pieces of the sender's memory cost when they are written from where they are. */
+/* Cost of the sender's segments when the data is used in place. */
 static double sender_pieces(const struct rme_plan_in *in)
 {
     uint64_t pieces = segments(&in->send, false);
@@ -415,7 +421,8 @@ static double sender_pieces(const struct rme_plan_in *in)
            (double)(count_requests(pieces, 1, in->max_sge) - 1) * in->costs->post;
 }
 
-/* The same of the receiver's, by the plan's protocol; a copy would be moved by `copied`. */
+/* Likewise for the receiver's segments, by the plan's protocol; a copy would be moved by
+ * `copied`. */
 static double receiver_pieces(const struct rme_plan_in *in, const struct rme_plan *plan,
                               enum rme_proto copied)
 {
@@ -425,7 +432,7 @@ static double receiver_pieces(const struct rme_plan_in *in, const struct rme_pla
            (plan->proto == RME_PROTO_RNDV_WRITE ? open_cost(in, &in->recv, false) : 0);
 }
 
-/* The receiver would not read what is offered, but for its load or the sender's. */
+/* Would the receiver ask for a write in spite of the offer, unless loads decide? */
 static bool offers_in_vain(const struct rme_plan_in *in, bool send_pack)
 {
     return segments(&in->send, send_pack) > 1 && !is_heavy(in, &in->send) &&
@@ -475,7 +482,7 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
                    in->bytes >= RME_INVITE_LEAST && stays_registered(in, &in->recv);
 }
 
-/* ---- showing it ---- */
+/* ---- Explanation ---- */
 
 static void explain_costs(FILE *out, const struct rme_costs *costs)
 {
@@ -532,7 +539,8 @@ static bool is_possible(const struct rme_plan_in *in, int proto)
            in->bytes <= (proto == RME_PROTO_EAGER ? in->eager_max : in->fast_max);
 }
 
-/* With how many under way a message that alone goes into lent memory does not any more. */
+/* Prints the number of messages in flight from which the message no longer goes into the
+ * delegated buffer. */
 static void explain_crowd(FILE *out, const struct rme_plan_in *in)
 {
     struct rme_plan_in crowd = *in;
@@ -549,8 +557,8 @@ static void explain_crowd(FILE *out, const struct rme_plan_in *in)
         fprintf(out, "with any number of messages in flight\n");
 }
 
-/* Of the ways that a protocol has with memory, the first: 1, the sender copies; 2, the
- * receiver. */
+/* First combination of copies that the protocol allows.  Bit 0: the sender copies; bit 1: the
+ * receiver does. */
 static int first_row(const struct rme_plan_in *in, int proto)
 {
     if (proto == RME_PROTO_FAST && may_gather(in))
@@ -571,10 +579,10 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
     asked.send.kept = false;
     asked.nothing_to_read = !first.offer;
     asked.offered = asked.send.ready;
-    asked.fast_max = 0; /* that is the sender's to decide */
+    asked.fast_max = 0; /* the sender decides on that */
     inviting.fast_max = send->fast_max;
     rme_plan(&asked, &plan);
-    if (first.proto == RME_PROTO_FAST) /* nobody asks the receiver */
+    if (first.proto == RME_PROTO_FAST) /* the receiver has no decision */
         plan = first;
     inviting.send =
         rme_plan_unseen_sender(recv->send.server, recv->send.load_ops, recv->send.load_bytes);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* From memory here and memory there to work requests: pure functions on lists of segments. */
+/* Division of local and remote memory into work requests: pure functions on lists of
+ * segments. */
 #ifndef RME_SPLIT_H
 #define RME_SPLIT_H
 
@@ -8,7 +9,7 @@
 #include "memory/mreg.h"
 #include "wire/wire.h"
 
-/* A piece of the memory of an operation. */
+/* A segment of the memory of an operation. */
 struct rme_seg {
     void *base;
     uint64_t length;
@@ -19,7 +20,7 @@ static inline uint64_t rme_least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* A walk along [offset, offset + length) of a list, or as much of it as there is. */
+/* An iteration over [offset, offset + length) of a list, or the part of it that exists. */
 struct rme_walk {
     const struct rme_seg *seg, *end;
     uint64_t skip, length;
@@ -31,7 +32,7 @@ static inline struct rme_walk rme_walk(const struct rme_seg *seg, uint32_t nseg,
     return (struct rme_walk){seg, seg + nseg, offset, length};
 }
 
-/* The next part that has bytes; false: there is none. */
+/* Finds the next part with bytes; false: none. */
 static inline bool rme_walk_next(struct rme_walk *walk, struct rme_seg *part)
 {
     while (walk->length > 0 && walk->seg != walk->end) {
@@ -49,7 +50,7 @@ static inline bool rme_walk_next(struct rme_walk *walk, struct rme_seg *part)
     return false;
 }
 
-/* What a device accepts in one work request. */
+/* Limits of a device for one work request. */
 struct rme_split_limits {
     uint32_t max_sge;   /* local segments, >= 1 */
     uint64_t max_piece; /* bytes, >= 1 */
@@ -63,8 +64,8 @@ struct rme_split_size {
 /*
  * Cuts `length` bytes into pieces, each one contiguous remote range against at most max_sge
  * local segments.  The bytes begin `lskip` bytes into the local list and `rskip` bytes into the
- * remote list; both lists reach at least that far (the caller ensures).  With piece and seg
- * NULL it only counts; otherwise they hold what counting said.  Segments of no length are
+ * remote list; the caller ensures that both lists contain them.  With piece and seg NULL the
+ * function only counts; otherwise the two arrays have the counted sizes.  Empty segments are
  * skipped.
  */
 struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip,
@@ -72,8 +73,8 @@ struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip,
                                 uint64_t length, const struct rme_split_limits *limits,
                                 struct rme_piece *piece, struct rme_lseg *seg);
 
-/* How many segments of nonzero length the range [offset, offset + length) of a list touches, at
- * most `max`; *covered is how many bytes those are. */
+/* Counts the non-empty segments of the range [offset, offset + length) of a list, up to `max`;
+ * *covered is the number of their bytes. */
 uint32_t rme_seg_count(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
                        uint64_t length, uint32_t max, uint64_t *covered);
 
@@ -82,8 +83,8 @@ void rme_seg_gather_list(const struct rme_seg *seg, uint32_t nseg, uint64_t offs
 void rme_seg_scatter_list(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
                           const void *from, uint64_t length);
 
-/* Copies `length` bytes that begin at `offset` of the list to or from contiguous memory, or as
- * many as there are. */
+/* Copy `length` bytes from `offset` of the list on, or the part that exists, to or from
+ * contiguous memory. */
 static inline void rme_seg_gather(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
                                   void *to, uint64_t length)
 {
