@@ -1,32 +1,29 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Order of the decisions:
- *  1. Eager, if the message fits a buffer and the window, up to the size where two copies cost
- *     more than the two additional messages of a rendezvous between registered memories.
- *  2. A write into the delegated buffer (eager ring), if there is room, and the copies on both
- *     sides cost no more than the rendezvous: its two additional messages, and its own copies
- *     or registrations.  With many messages in flight these two messages overlap with others
- *     and cost little more than their requests, so large messages that a rendezvous need not
- *     copy go by rendezvous.  The sender gathers instead of copying if its memory may be
- *     registered already, and look-up and reference cost less.
- *  3. Each side copies through a bounce buffer ("packs") if the copy costs less than the use of
- *     the memory in place.  In place, a list [001 5.1] costs look-up and segments, on the
- *     receiver's side also the requests for its writes and memory windows, and a part of a
- *     registration that later uses find cached.  Option `lists` may decide instead.  A single
- *     segment is compared with a registration for one use, except where the memory is
- *     registered, or where its registration stays cached and the message is large: the first
- *     use pays for the later ones.  A comparison of the first use alone would always copy.
- *  4. Read or write: write, if the receiver cannot read; otherwise the option decides; otherwise
- *     write, if reads are slow or no memory is offered yet; otherwise the client posts RDMA, if the server is under heavy load
- *     [004 fig. 6]; otherwise the side whose work requests cost far less; otherwise the
- *     receiver reads, if it is less loaded than the sender; or if it is equally loaded and
- *     copies, because its processor then finds the data in its caches; or if it is equally
- *     loaded and a client with an offer of all of its only message, because a read takes a
- *     message less, and no work of the server's thread; otherwise the sender writes
- *     [004 fig. 6].
- *  5. The sender offers its memory if the receiver could decide to read, except a list whose
- *     write costs far less in requests.  A receiver whose receive is posted first invites if
- *     its memory is registered and the planner would have the sender write.
+ * Order of the decisions: 1.  Eager, if the message fits a buffer and the window, up to the
+ * size where two copies cost more than the two additional messages of a rendezvous between
+ * registered memories. 2.  A write into the delegated buffer (eager ring), if there is room,
+ * and the copies on both sides cost no more than the rendezvous: its two additional messages,
+ * and its own copies or registrations.  With many messages in flight these two messages overlap
+ * with others and cost little more than their requests, so large messages that a rendezvous
+ * need not copy go by rendezvous.  The sender gathers instead of copying if its memory may be
+ * registered already, and look-up and reference cost less. 3.  Each side copies through a
+ * bounce buffer ("packs") if the copy costs less than the use of the memory in place.  In
+ * place, a list [001 5.1] costs look-up and segments, on the receiver's side also the requests
+ * for its writes and memory windows, and a part of a registration that later uses find cached.
+ * Option `lists` may decide instead.  A single segment is compared with a registration for one
+ * use, except where the memory is registered, or where its registration stays cached and the
+ * message is large: the first use pays for the later ones.  A comparison of the first use alone
+ * would always copy. 4.  Read or write: write, if the receiver cannot read; otherwise the
+ * option decides; otherwise write, if reads are slow or no memory is offered yet; otherwise the
+ * client posts RDMA, if the server is under heavy load [004 fig. 6]; otherwise the side whose
+ * work requests cost far less; otherwise the receiver reads, if less loaded than the sender; or
+ * if equally loaded and copying, because its processor then finds the data in its caches; or if
+ * equally loaded and a client with an offer of all of its only message, because a read takes a
+ * message less, and no work of the server's thread; otherwise the sender writes [004 fig. 6].
+ * 5.  The sender offers its memory if the receiver could decide to read, except a list whose
+ * write costs far less in requests.  A receiver whose receive is posted first invites if its
+ * memory is registered and the planner would have the sender write.
  */
 #include <inttypes.h>
 #include <string.h>

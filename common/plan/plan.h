@@ -179,10 +179,11 @@ static inline bool rme_plan_declines(const struct rme_load *own, bool offers)
 
 /*
  * Cost of a message by one protocol with the given packing, for both hosts and their devices;
- * `requests` may be NULL.  The bytes on the wire do not count: they are the same for all
- * protocols, except where reads are slow, and there the planner does not choose reads.  Overlap
- * within a message does not count either: only messages of several fragments overlap, with each
- * protocol.  All messages in flight share the latency: each has its part, and its own request.
+ * `requests` may be NULL.  The bytes on the wire do not count, because their number is the same
+ * for all protocols, except where reads are slow, and there the planner does not choose reads.
+ * Overlap within a message does not count either: only messages of several fragments overlap,
+ * with each protocol.  All messages in flight share the latency: each has its part, and its own
+ * request.
  */
 double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
                      bool recv_pack, uint64_t *requests);

@@ -4,7 +4,7 @@
  *
  * The initiator of a transfer learns its end twice: from the completion on its own device, and
  * from the peer's answer, which the peer's host may send once it has the data.  Devices report
- * the two in any order: ACKs are coalesced, and receive and send completions come from
+ * the two in any order:  ACKs are coalesced, and receive and send completions come from
  * different queues.  A host that gets the answer to a write before the end of its own send
  * takes the transfer for stuck (OrangeFS's flows cancel such a transfer and write everything
  * again).  So an arrival, a message or an immediate, is deferred while a transfer is in flight
@@ -41,26 +41,26 @@
  *
  * Why deferral cannot deadlock.  An arrival waits only for transfers whose notifications the
  * peer has consumed.  The notification follows the data, so the device has moved all of it: the
- * completion needs no peer, credit, memory or call of the host.  It needs the device alone, or
- * the end of the link, at which all deferred arrivals are processed.  Transfers that still move
- * data are not waited for, so a short answer to something else passes a large transfer, with
- * two exceptions: an immediate of a peer without exact counts, and any arrival on a fabric with
- * `reports_apart`, may wait for a transfer whose notification has only been handed to the
- * device.  That transfer has all its resources: both memories, and a receive buffer for the
- * notification.  Arrivals behind a deferred one wait with it, because a link's messages are
- * processed in order, and they wait no longer.  Credits and windows of a header are applied on
- * arrival, so the sends of this side never wait.
+ * completion needs no peer, credit, memory or call of the host.  The completion needs the
+ * device alone, or the end of the link, at which all deferred arrivals are processed.
+ * Transfers that still move data are not waited for, so a short answer to something else passes
+ * a large transfer, with two exceptions: an immediate of a peer without exact counts, and any
+ * arrival on a fabric with `reports_apart`, may wait for a transfer whose notification has only
+ * been handed to the device.  Such a transfer has all its resources: both memories, and a
+ * receive buffer for the notification.  Arrivals behind a deferred one wait with it, because a
+ * link's messages are processed in order, and wait no longer.  Credits and windows of a header
+ * are applied on arrival, so the sends of this side never wait.
  *
  * Bounds.  A deferred message keeps its receive buffer, and its credit is not returned.  So a
  * peer cannot have more deferred messages than promised credits; more of them are a protocol
  * error.
  *
  * Failure.  When the link goes down, transfers whose notifications the peer has consumed are
- * complete even without a CQE, and the device no longer touches memory.  They end with success,
- * the deferred arrivals follow in order, then the rest of the link ends.  When this side fails
- * the link, deferred arrivals are dropped like all others.  A peer without exact counts may
- * seem to have consumed more than it has: its arrivals may be deferred until later transfers
- * are complete, and its count is not used at the end of the link.
+ * complete even without a CQE, and the device no longer touches memory.  Those transfers end
+ * with success, the deferred arrivals follow in order, then the rest of the link ends.  When
+ * this side fails the link, deferred arrivals are dropped like all others.  A peer without
+ * exact counts may seem to have consumed more than it has: its arrivals may be deferred until
+ * later transfers are complete, and its count is not used at the end of the link.
  */
 #include <errno.h>
 #include <stdlib.h>

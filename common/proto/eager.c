@@ -5,14 +5,14 @@
  * A send copies the payload once, from the host's memory into a buffer of the fabric, and is
  * then complete.  A message that matches a posted receive is copied a second time, from the
  * fabric's buffer to the host's memory.  An unmatched message is copied to memory of the
- * engine, so that receive buffers never wait for the host; in delegated memory the payload may
- * stay (fast_early.c).  The window bounds the unmatched bytes (credit.h).  A sender whose
+ * engine, so that receive buffers never wait for the host; in a delegated buffer the payload
+ * may stay (fast_early.c).  The window bounds the unmatched bytes (credit.h).  A sender whose
  * window is full sends RTS instead, regardless of size.  A message that is larger than its
  * receive is refused (refuse.c).
  *
  * Order.  All expected messages of a peer, eager or RTS, leave one queue and arrive in one
- * stream.  Each matches the oldest receive of its (peer, tag), or waits behind the older
- * messages of the tag: first in, first out, across protocols.
+ * stream.  Each message matches the oldest receive of its (peer, tag), or waits behind the
+ * older messages of the tag: first in, first out, across protocols.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -15,7 +15,7 @@ struct rme_fast_write {
     struct rme_piece piece;
     struct rme_lseg seg[RME_FAST_SEGS];
     struct rme_fast_hold *hold;
-    /* the gathering send; NULL: it has ended, or the payload was copied */
+    /* the gathering send; NULL: the send has ended, or the payload was copied */
     struct rme_op *op;
     struct rme_mreg_hold *mreg; /* of the host's memory */
     uint32_t zoned;             /* bit i: segment i holds a reference to its slab */

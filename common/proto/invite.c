@@ -19,12 +19,12 @@
  * carries the number of messages that the receiver has seen (EAGER and RTS, of all tags).  On
  * its arrival, the sender searches the messages sent since:
  *  - none of the tag: the invitation is for the next one;
- *  - an EAGER: it has matched the receive, the invitation is void;
- *  - an RTS (the two have crossed): it has matched the receive.  If the sizes agree both sides
- *    take INVITE for the CTS, otherwise the receiver answers the RTS as usual.  An RTS that was
- *    sent after INVITE had arrived has the flag DECLINED, so the receiver can distinguish the
- *    two cases.  Credits bound the messages in flight, so the sender remembers as many messages
- *    as the receiver may have promised credits for.
+ *  - an EAGER: the EAGER has matched the receive, and the invitation is void;
+ *  - an RTS (the two have crossed): the RTS has matched the receive.  If the sizes agree both
+ *    sides take INVITE for the CTS, otherwise the receiver answers the RTS as usual.  An RTS
+ *    that was sent after INVITE had arrived has the flag DECLINED, so the receiver can
+ *    distinguish the two cases.  Credits bound the messages in flight, so the sender remembers
+ *    as many messages as the receiver may have promised credits for.
  *
  * Why order is kept.  No message of the tag may overtake the written one.  Therefore the write
  * is handed to the fabric as a whole before the next message is started, or the invitation is

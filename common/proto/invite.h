@@ -63,7 +63,8 @@ void rme_invite_used(struct rme *rme, struct rme_op *op);
 
 /* Drops the held invitation, if any. */
 void rme_invite_drop(struct rme_invites *invites);
-/* Notes an EAGER (`handle` 0), or the RTS of `handle`.  True: it declines a held invitation. */
+/* Notes an EAGER (`handle` 0), or the RTS of `handle`.  True: the message declines a held
+ * invitation. */
 static inline bool rme_invite_sent(struct rme_invites *invites, int32_t tag, uint32_t handle)
 {
     invites->ring[invites->sent++ % RME_INVITE_RING] = (struct rme_invite_sent){tag, handle};

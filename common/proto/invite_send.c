@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The sender's side of invitations (see invite.c): they are held, taken by the next message of
- * their tag, or cancelled. */
+/* The sender's side of invitations (see invite.c): invitations are held, taken by the next
+ * message of their tag, or cancelled. */
 #include <errno.h>
 #include <stdlib.h>
 

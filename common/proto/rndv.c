@@ -421,8 +421,8 @@ void rme_rndv_exposed_done(struct rme *rme, struct rme_op *op, uint64_t done)
 
 /* ---- Cancel and errors ---- */
 
-/* Stops the op: it ends with `error` once the peer no longer accesses its memory.  Also for an
- * op without transfers. */
+/* Stops the op, which ends with `error` once the peer no longer accesses its memory.  Also for
+ * an op without transfers. */
 static void stop(struct rme *rme, struct rme_op *op, int error)
 {
     struct rme_rndv *r = op->rndv;

@@ -24,13 +24,13 @@
  * two kinds alternate when a slot is free.  A small message does not pass another small one,
  * which might otherwise starve.
  *
- * Unexpected messages have a queue of their own.  They are small, and the peer delivers them in
- * the order of sending, regardless of tags; so that queue waits as a whole.  While its first
- * message waits for the peer's host or for its memory, expected messages pass it, and vice
- * versa.  For a credit or a buffer the two queues wait as one, in the order of posting.
- * Reason: a host whose data send was reported may have nothing left to wait for and stop
- * polling, although the request that it had posted before the data is still queued.  If the
- * data could use the credit for which the request waits, the request would never be sent.
+ * Unexpected messages have a queue of their own.  Unexpected messages are small, and the peer
+ * delivers them in the order of sending, regardless of tags; so that queue waits as a whole.
+ * While its first message waits for the peer's host or for its memory, expected messages pass
+ * it, and vice versa.  For a credit or a buffer the two queues wait as one, in the order of
+ * posting.  Reason: a host whose data send was reported may have nothing left to wait for and
+ * stop polling, although the request that it had posted before the data is still queued.  If
+ * the data could use the credit for which the request waits, the request would never be sent.
  *
  * Failure path.  A send that is cancelled, or ends with its link, passes the tag on like a
  * completed one.  Without memory for a slot the queue waits as a whole.
