@@ -8,14 +8,14 @@
  *
  * Normal path.  Such a message is an EAGER or UNEXPECTED message in every respect except the
  * location of its bytes.  Header, length and payload are composed in the staging buffer (a zone
- * block as large as the delegated buffer, where a message has the same place as in the
- * delegated buffer), and written by one request with an immediate that names the place.  The
- * send is complete when the bytes are in the staging buffer.  The receiver handles the
- * immediate like a message: the receiver finds the header at the place, checks a copy of the
- * header, and goes on as if the message had arrived in a receive buffer.  The payload is copied
- * to its receive.  Without a matching receive the payload may stay in place for a while, and is
- * copied to other memory after that (fast_early.c).  So the place becomes free again whether or
- * not the host receives the message.
+ * block of the size of the delegated buffer or of its first part, fast_hold.c, where a message
+ * has the same place as in the delegated buffer), and written by one request with an immediate
+ * that names the place.  The send is complete when the bytes are in the staging buffer.  The
+ * receiver handles the immediate like a message: the receiver finds the header at the place,
+ * checks a copy of the header, and goes on as if the message had arrived in a receive buffer.
+ * The payload is copied to its receive.  Without a matching receive the payload may stay in
+ * place for a while, and is copied to other memory after that (fast_early.c).  So the place
+ * becomes free again whether or not the host receives the message.
  *
  * Return of places.  Each such message uses a credit, like any message.  Returned credits
  * identify the consumed messages (credit.c), in order, and so the free places, because the
@@ -62,10 +62,10 @@
  * rendezvous, which costs a receiver that is already behind two more messages.  A send that
  * finds no room while less is unreturned is too large for the rest of the ring, and goes by
  * rendezvous.  So do unexpected messages, and messages that let others pass in the queue
- * (send.c): smaller messages cannot overtake them without bound.  On fabrics with
- * `reports_apart` every such send goes by rendezvous: the owner may have returned the credits
- * of all messages in the buffer, and each notification that is not yet in the owner's count
- * hides one consumed message; the owner has no duty to return the credits of those
+ * (send.c), because smaller messages could otherwise overtake them without bound.  On fabrics
+ * with `reports_apart` every such send goes by rendezvous: the owner may have returned the
+ * credits of all messages in the buffer, and each notification that is not yet in the owner's
+ * count hides one consumed message; the owner has no duty to return the credits of those
  * notifications.
  *
  * Cancel.  A QUEUED send is cancelled like any other; a written one is complete.  No state in
