@@ -7,7 +7,7 @@
  * memory used for a peer is bounded, and a host that fetches nothing does not block expected
  * messages.
  *
- * Each peer's messages are delivered in the order of sending: incomplete ones wait in
+ * Each peer's messages are delivered in the order of sending: messages wait in
  * peer->talk->unexpected, and move from its head to peer->talk->complete as they become
  * complete.  The first complete message of each peer is in rme->protocols->unexpected: the host
  * fetches from the peers in turn, so a peer that sends many messages delays another peer by one
