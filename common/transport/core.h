@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * What every floor from the transport up shares: the network, the options, the log, counters,
- * time and the peers.  What a floor above keeps for itself is behind a pointer that only it and
- * those above it look through.
- */
+/* State that the transport and all higher layers share: network, options, log, counters, time
+ * and peers. The state of a higher layer is behind an opaque pointer. */
 #ifndef RME_CORE_H
 #define RME_CORE_H
 
@@ -28,52 +25,55 @@ struct rme_operations;
 struct rme_protocols;
 struct rme_waiter;
 
-/* The two streams of messages, which share nothing but the link. */
+/* The two streams of messages, independent but for the link. */
 enum rme_stream { RME_EXPECTED, RME_UNEXPECTED_STREAM, RME_STREAMS };
 
 /* Options, read once. */
 struct rme_tuning {
     uint32_t rx_size;
-    uint64_t eager_max; /* of expected messages, if it fits */
+    uint64_t eager_max; /* limit for expected messages, reduced to the message buffer */
     uint32_t window[RME_STREAMS];
     uint32_t rts_max;
     uint32_t credits, credits_max, credits_pool;
     uint64_t unit;
     uint64_t pack_threshold;
-    uint64_t zone_bytes, regcache_bytes; /* bounds */
+    uint64_t zone_bytes, regcache_bytes; /* limits */
     uint64_t heavy_ops;
     enum rme_prefer prefer;
     enum rme_lists lists;
     bool invite;
-    uint32_t fast_bytes; /* delegated to one peer; 0: none is, nor used */
-    uint64_t fast_pool;  /* and to all */
-    uint32_t idle_ms;    /* what was not used for so long is asked for again; 0: never */
+    /* size of an eager ring delegated to one peer; 0: eager rings are neither granted nor
+     * used */
+    uint32_t fast_bytes;
+    uint64_t fast_pool; /* limit for all eager rings */
+    /* milliseconds without use after which memory is taken back; 0: never */
+    uint32_t idle_ms;
     uint32_t xfers_peer, xfers;
-    uint64_t xfer_bytes; /* of a peer */
+    uint64_t xfer_bytes; /* of one peer */
     uint32_t spin_us;
     uint32_t connect_ms, busy_ms, backoff_min_ms, backoff_max_ms;
     uint32_t keepalive_ms, idle_keepalive_ms, peer_timeout_ms, cancel_ms;
 };
 
-/* Work that is pending until the lock is released: code that leaves work sets a bit, and each
- * call tests one word. */
+/* Work that is pending until the lock is released. Code that queues work sets a bit, so that
+ * each call tests one word. */
 enum {
-    RME_PENDING_FLUSH = 1, /* something was queued at the fabric since the last flush */
+    RME_PENDING_FLUSH = 1, /* work was queued at the fabric since the last flush */
     RME_PENDING_SETTLE =
         2, /* a peer was kicked, or one of the rings of rme_settle has a member */
     RME_PENDING_UNLOCK = 4, /* `wake` or keep.trim is set */
 };
 
 struct rme {
-    pthread_mutex_t lock; /* everything below, unless it says otherwise */
+    pthread_mutex_t lock; /* protects all fields below that have no lock of their own */
 
     /* constant while open */
     const struct rme_fabric_ops *ops;
     struct rme_fabric *fabric;
     const struct rme_caps *caps;
-    const struct rme_link_user *user; /* of the links: who is told what becomes of them */
+    const struct rme_link_user *user; /* callbacks of the layer above the links */
     struct rme_options *options;
-    char *ignored; /* the first key of them that nobody takes; NULL: none */
+    char *ignored; /* first unknown key of the options; NULL: none */
     struct rme_tuning tuning;
     struct rme_costs costs;
     uint64_t incarnation;
@@ -88,37 +88,39 @@ struct rme {
     struct rme_stats stats;
     struct rme_keep keep;
     struct rme_credit_pool credit_pool; /* receive buffers beyond the first ones of each link */
-    struct rme_node answers; /* peers whose credits wait for an answer of the host: grant.c */
-    uint32_t answer_calls;   /* that had something for the host since these last went */
+    /* peers whose CREDIT message waits for a reply of the host: grant.c */
+    struct rme_node answers;
+    /* calls that returned something to the host since those CREDIT messages were sent */
+    uint32_t answer_calls;
     struct rme_timers timers;
-    uint32_t pending; /* RME_PENDING_*: what a call does before it releases the lock */
-    /* something is queued at the fabric that may wait for the next flush, or the next look */
+    uint32_t pending; /* RME_PENDING_*: work to do before the lock is released */
+    /* work is queued at the fabric that may wait for the next flush or progress call */
     bool lingers;
     bool closing;
-    uint32_t byes; /* BYE messages under way */
+    uint32_t byes; /* BYE messages due or in flight */
 
-    struct rme_node peers; /* all */
-    uint32_t npeer, nlink; /* how many, and those with a link */
+    struct rme_node peers; /* all peers */
+    uint32_t npeer, nlink; /* number of peers, and of peers with a link */
     uint32_t last_serial;
-    struct rme_node kicked;      /* to be pushed after this round of events */
-    struct rme_node xfer_turn;   /* peers that wait for the process's throttle */
-    uint32_t xfers;              /* our transfers outstanding */
-    struct rme_node window_turn; /* peers that wait for windows, see expose.c */
-    uint32_t windows;            /* open for messages that are moved */
-    uint32_t offered;            /* and for what may wait long */
-    struct rme_load load;        /* what we have to move */
-    /* rendezvous whose data moves now, whoever moves it; and invitations */
+    struct rme_node kicked;      /* peers to push after this batch of events */
+    struct rme_node xfer_turn;   /* peers that wait for the limit of transfers of the process */
+    uint32_t xfers;              /* outstanding transfers of this side */
+    struct rme_node window_turn; /* peers that wait for memory windows, see expose.c */
+    uint32_t windows;            /* memory windows bound for messages that are being moved */
+    uint32_t offered;            /* memory windows bound for offers, which may last long */
+    struct rme_load load;        /* load of this process */
+    /* rendezvous in progress, in either direction and with either initiator; and invitations */
     uint32_t under_way;
-    uint64_t jitter; /* state of a small random generator */
+    uint64_t jitter; /* state of rme_random() */
 
-    /* who sleeps: waiter.h */
+    /* waiting threads: waiter.h */
     struct rme_waiter *leader;
     struct rme_node followers;
     bool sleeping; /* the leader is in the fabric's wait() */
-    bool wake;     /* wake it when the lock is released (RME_PENDING_UNLOCK) */
+    bool wake;     /* wake the leader when the lock is released (RME_PENDING_UNLOCK) */
     uint64_t sleeps_until;
 
-    /* of the floors above */
+    /* state of the higher layers */
     struct rme_operations *operations;
     struct rme_mover *mover;
     struct rme_protocols *protocols;
@@ -134,7 +136,7 @@ static inline void rme_count_add(struct rme *rme, enum rme_counter_id id, uint64
     rme->stats.value[id] += n;
 }
 
-/* Anything from 0 to below `bound`, so that processes do not do the same at the same time. */
+/* Random number in [0, bound): keeps processes from acting in step. */
 static inline uint32_t rme_random(struct rme *rme, uint32_t bound)
 {
     rme->jitter = rme->jitter * 6364136223846793005ULL + 1442695040888963407ULL;

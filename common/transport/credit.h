@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Flow control of one link, as arithmetic: receive buffers (credits) and held messages
- * (windows).  See credit.c. */
+/* Flow control of one link as arithmetic: receive buffers (credits) and held messages
+ * (windows). See credit.c. */
 #ifndef RME_CREDIT_H
 #define RME_CREDIT_H
 
@@ -8,69 +8,76 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a message is for; the value is how many credits must be in hand to send it. */
+/* Classes of messages; the value is the number of credits that must be in hand to send one. */
 enum rme_credit_class {
-    RME_CREDIT_RETURN = 1, /* a CREDIT message with at least one credit in it */
-    /* what ends or moves operations: CTS, OFFER, GO, FIN, CANCEL, immediates … */
+    RME_CREDIT_RETURN = 1, /* CREDIT with at least one credit */
+    /* messages that end or move operations: CTS, OFFER, GO, FIN, CANCEL, immediates … */
     RME_CREDIT_CONTROL = 2,
-    RME_CREDIT_DATA = 3, /* what starts something: EAGER, UNEXPECTED, RTS, PING */
+    RME_CREDIT_DATA = 3, /* messages that start something: EAGER, UNEXPECTED, RTS, PING */
 };
 
-/* Who was promised fewer keeps no reserve: it may spend the last one, by the rule of
- * credit.c. */
+/* A side that was promised fewer credits keeps no reserve: by the rule of credit.c, the side
+ * may spend its last credit. */
 #define RME_CREDITS_RESERVE 4u
 
 struct rme_credit {
-    uint32_t have;     /* receive buffers of the peer that we may use */
-    uint32_t promised; /* receive buffers of ours that belong to the peer */
-    /* of those, used by the peer and given back, but the peer does not know yet */
+    uint32_t have;     /* receive buffers of the peer that this side may use */
+    uint32_t promised; /* receive buffers of this side promised to the peer */
+    /* part of `promised`: used by the peer, given back to the device and not yet returned to
+     * the peer */
     uint32_t owed;
-    uint32_t grown;   /* buffers that are promised with the next CREDIT message */
-    uint32_t spent;   /* messages and immediates sent so far, modulo 2^32 */
-    uint32_t told;    /* of those, so many the peer says that it has taken */
-    uint32_t apart;   /* of those, reports that have no place among the others (fabric.h) */
-    uint32_t granted; /* what the peer has promised us: at first, and by `more` since */
-    uint32_t first_promised, first_granted; /* nobody goes below these */
+    uint32_t grown; /* buffers promised with the next CREDIT message */
+    uint32_t spent; /* messages and immediates sent, modulo 2^32 */
+    uint32_t told;  /* part of `spent` that the peer reported as taken */
+    /* part of `spent`: reports without order among the other messages (fabric.h) */
+    uint32_t apart;
+    uint32_t granted; /* credits promised by the peer: at first, and in `more` since */
+    uint32_t first_promised, first_granted; /* minimum of each side */
     uint32_t taken; /* messages and immediates of the peer that were taken, modulo 2^32 */
-    /* Bytes of lent memory in them, modulo 2^32; of those, what has come back to the peer; and
-     * with how many a CREDIT message is due, 0: never. */
+    /*
+     * Bytes of delegated buffer used by the taken messages, modulo 2^32; the part of them
+     * returned to the peer; and the number of unreturned bytes for which a CREDIT message is
+     * due, 0: never.
+     */
     uint32_t bulk, bulk_given, bulk_due;
-    /* If `keeps`: what was taken from these two counts on is not returned yet, as messages stay
-     * in lent memory (fast_early.c). */
+    /* If `keeps`: values of `taken` and `bulk` from which credits are kept back, because
+     * messages stay in the delegated buffer (fast_early.c). */
     uint32_t keeps_from, keeps_bulk;
     bool keeps;
-    bool withholds; /* the peer gets back what control takes, and no more (keep.c) */
-    /* then: messages that start something and may still come of it, if it keeps its reserve */
+    /* the peer gets back only the credits that control messages need (keep.c) */
+    bool withholds;
+    /* if `withholds`: messages that start something and that may still arrive from a peer that
+     * keeps its reserve */
     uint32_t starts_left;
     bool lean;    /* the peer promised fewer than RME_CREDITS_RESERVE at first */
-    bool exact;   /* both sides return what they took and nothing else, see credit.c */
-    bool untold;  /* among what is owed is a report (an immediate or FIN) of the peer */
-    bool stalled; /* something had to wait for `have`: the next header says so */
+    bool exact;   /* both sides return exactly the credits of taken messages, see credit.c */
+    bool untold;  /* a report (an immediate or FIN) of the peer is among the owed credits */
+    bool stalled; /* a message waited for `have`: the next header tells the peer */
 };
 
 void rme_credit_start(struct rme_credit *credit, uint32_t promised, uint32_t have);
 
-/* Are there enough in hand, beyond the reserve? */
+/* True if the credits in hand permit a message of this class without touching the reserve. */
 static inline bool rme_credit_may(const struct rme_credit *credit, enum rme_credit_class class)
 {
     return credit->have >= (uint32_t) class;
 }
 
 /*
- * If not: may it go nevertheless, as nobody reserves anything of so few?  `returns`: credits
- * that it brings back to the peer.  `aside`: messages of the peer that have arrived and are
- * taken later.
+ * Called if rme_credit_may() is false: true if a link without a reserve may send the message
+ * nevertheless. `returns`: credits that the message returns to the peer. `aside`: deferred
+ * arrivals of the peer.
  */
 bool rme_credit_may_last(const struct rme_credit *credit, uint32_t returns, uint32_t aside);
 
-/* A message or an immediate goes out. */
+/* Accounts for a message or an immediate that is sent. */
 static inline void rme_credit_spend(struct rme_credit *credit)
 {
     credit->have--;
     credit->spent++;
 }
 
-/* The credits that a message going out now returns; they are no longer owed. */
+/* Returns the credits that a message sent now carries back, and removes them from `owed`. */
 uint16_t rme_credit_give_some(struct rme_credit *credit);
 static inline uint16_t rme_credit_give(struct rme_credit *credit)
 {
@@ -84,15 +91,15 @@ static inline uint16_t rme_credit_give(struct rme_credit *credit)
     return give;
 }
 
-/* The same of buffers that the peer did not have before: for CREDIT messages. */
+/* Returns the newly promised buffers that a CREDIT message sent now announces. */
 uint32_t rme_credit_give_more(struct rme_credit *credit);
 
-/* A message brought `count` credits back, and `more` new ones.  -EPROTO: more than a peer can
- * have, or than were used. */
+/* Accounts for `count` credits returned and `more` new ones promised by a message. -EPROTO:
+ * more than a peer can have, or more than were used. */
 int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more);
 
-/* The peer used one of our buffers, and it was given back to the device.  -EPROTO: it had none
- * left. */
+/* Accounts for a buffer that the peer used and that was given back to the device. -EPROTO: the
+ * peer had no credit left. */
 static inline int rme_credit_used(struct rme_credit *credit)
 {
     if (credit->owed >= credit->promised)
@@ -102,37 +109,37 @@ static inline int rme_credit_used(struct rme_credit *credit)
     return 0;
 }
 
-/* From now on the peer gets back what it was promised, or what control takes only. */
+/* Starts or ends withholding all credits but those that control messages need. */
 void rme_credit_withhold(struct rme_credit *credit, bool withholds);
 
-/* A message of the peer that starts something was taken. */
+/* Accounts for a taken message of the peer that starts something. */
 static inline void rme_credit_started(struct rme_credit *credit)
 {
     if (credit->withholds && credit->starts_left != 0)
         credit->starts_left--;
 }
 
-/* `count` more buffers are there for the peer. */
+/* Adds `count` buffers for the peer. */
 void rme_credit_grow(struct rme_credit *credit, uint32_t count);
 
-/* Buffers that the peer may be asked to give up, since it uses none. */
+/* Number of buffers that an idle peer may be asked to give up. */
 uint32_t rme_credit_surplus(const struct rme_credit *credit);
-/*
- * With a message that has just been paid for, and returns so many: gives up so many of the
- * peer's buffers at most, and keeps what it takes to go on.  How many.
- */
+/* Gives up at most `asked` credits with a message that has been paid for and returns `returned`
+ * credits; keeps the minimum that the link needs. Returns the number given up. */
 uint32_t rme_credit_yield(struct rme_credit *credit, uint32_t asked, uint32_t returned);
-/* The peer has given up so many of ours.  -EPROTO: it cannot have had them. */
+/* Accounts for `count` buffers that the peer gave up. -EPROTO: the peer cannot have had
+ * them. */
 int rme_credit_yielded(struct rme_credit *credit, uint32_t count);
 
-/* May credits be kept back?  Who has few returns, or was promised few, gets all of them. */
+/* True if credits may be kept back. A side that returns few credits, or was promised few, gets
+ * all of them at once. */
 static inline bool rme_credit_may_keep(const struct rme_credit *credit)
 {
     return credit->promised >= 2 * RME_CREDITS_RESERVE &&
            (!credit->lean || credit->granted >= RME_CREDITS_RESERVE);
 }
 
-/* Of what is owed: what is kept back, and what may be returned now. */
+/* Number of owed credits that are kept back. */
 static inline uint32_t rme_credit_back(const struct rme_credit *credit)
 {
     return credit->keeps ? credit->taken - credit->keeps_from : 0;
@@ -141,7 +148,7 @@ static inline uint32_t rme_credit_back(const struct rme_credit *credit)
 static inline uint32_t rme_credit_ready(const struct rme_credit *credit)
 {
     uint32_t ready = credit->owed - rme_credit_back(credit);
-    uint32_t in_hand = credit->promised - credit->owed; /* or on the way, either way */
+    uint32_t in_hand = credit->promised - credit->owed; /* or in flight, in either direction */
     uint32_t few = 0;
 
     if (!credit->withholds)
@@ -152,20 +159,20 @@ static inline uint32_t rme_credit_ready(const struct rme_credit *credit)
     return ready < few ? ready : few;
 }
 
-/* Likewise, bytes of lent memory. */
+/* Bytes of delegated buffer that are kept back. */
 static inline uint32_t rme_credit_bulk_back(const struct rme_credit *credit)
 {
     return credit->keeps ? credit->bulk - credit->keeps_bulk : 0;
 }
 
-/* Is so much of the lent memory not returned that the peer may wait for it? */
+/* True if the peer may wait for bytes of the delegated buffer that are not returned. */
 static inline bool rme_credit_bulk_late(const struct rme_credit *credit)
 {
     return credit->bulk_due != 0 &&
            credit->bulk - credit->bulk_given >= credit->bulk_due + credit->bulk_due / 2;
 }
 
-/* Is more kept back than there may be? */
+/* True if more than the permitted number of credits or bytes is kept back. */
 static inline bool rme_credit_keeps_much(const struct rme_credit *credit)
 {
     return (credit->owed >= credit->promised / 2 &&
@@ -173,13 +180,13 @@ static inline bool rme_credit_keeps_much(const struct rme_credit *credit)
            (rme_credit_bulk_late(credit) && rme_credit_bulk_back(credit) >= credit->bulk_due);
 }
 
-/* Buffers that are promised with the next CREDIT message, if it goes now. */
+/* Number of buffers that a CREDIT message sent now would promise. */
 static inline uint32_t rme_credit_more(const struct rme_credit *credit)
 {
     return credit->withholds && credit->promised >= RME_CREDITS_RESERVE ? 0 : credit->grown;
 }
 
-/* Must a CREDIT message go when nothing else does? */
+/* True if a CREDIT message must be sent when no other message is. */
 static inline bool rme_credit_due(const struct rme_credit *credit)
 {
     uint32_t bulk;
@@ -194,28 +201,26 @@ static inline bool rme_credit_due(const struct rme_credit *credit)
            rme_credit_more(credit) != 0;
 }
 
-/*
- * Buffers that links get beyond their first ones, where all links share one queue of them.
- */
+/* Buffers that links get beyond their first ones, where all links share a receive queue. */
 struct rme_credit_pool {
-    uint32_t limit; /* so many at most */
-    uint32_t lent;  /* so many have been promised to links */
+    uint32_t limit; /* maximum of `lent` */
+    uint32_t lent;  /* number promised to links */
 };
 
-/* Of `wanted` more, how many may a link have that has got `has` from the pool? */
+/* Number of credits, at most `wanted`, that a link with `has` credits of the pool may get. */
 uint32_t rme_credit_pool_lends(const struct rme_credit_pool *pool, uint32_t has,
                                uint32_t wanted);
 
 /*
- * Messages that the receiver may have to hold.  Each costs its payload and RME_HELD_COST for
- * its bookkeeping, so that messages without bytes are bounded too.  Sums run modulo 2^32;
+ * Messages that the receiver may have to hold. Each message costs its payload and RME_HELD_COST
+ * for its bookkeeping, so that messages without payload are limited too. Sums are modulo 2^32;
  * windows are smaller than 2^31.
  */
 #define RME_HELD_COST 64u
 
 struct rme_window {
-    uint32_t limit; /* the peer's, from its hello */
-    uint32_t sent;  /* cost sent so far */
+    uint32_t limit; /* set by the hello of the peer */
+    uint32_t sent;  /* cost of all messages sent */
     uint32_t taken; /* cost that the peer reports as no longer held */
 };
 
@@ -228,7 +233,7 @@ static inline void rme_window_sent(struct rme_window *window, uint64_t payload)
 {
     window->sent += (uint32_t)payload + RME_HELD_COST;
 }
-/* -EPROTO: the peer has taken what was never sent. */
+/* Accounts for a report of the peer. -EPROTO: more than was sent. */
 static inline int rme_window_report(struct rme_window *window, uint32_t taken)
 {
     if ((uint32_t)(taken - window->taken) > (uint32_t)(window->sent - window->taken))
@@ -237,14 +242,14 @@ static inline int rme_window_report(struct rme_window *window, uint32_t taken)
     return 0;
 }
 
-/* The other end of a window. */
+/* The receiving end of a window. */
 struct rme_holding {
-    uint32_t limit; /* ours, as our hello said */
-    uint32_t got;   /* cost received so far */
-    uint32_t taken; /* cost no longer held: goes into every header */
+    uint32_t limit; /* sent in the hello of this side */
+    uint32_t got;   /* cost of all messages received */
+    uint32_t taken; /* cost no longer held: sent in every header */
 };
 
-/* -EPROTO: the peer exceeds its window. */
+/* Accounts for a message of the peer. -EPROTO: the peer exceeds its window. */
 static inline int rme_holding_got(struct rme_holding *holding, uint64_t payload)
 {
     if ((uint64_t)(uint32_t)(holding->got - holding->taken) + payload + RME_HELD_COST >

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Threads that wait in a call of the host, and how they hear that something is ready.
- * engine/wait.c has the waiting itself. */
+/* Threads that wait in a call of the host, and their notification. engine/wait.c implements the
+ * waiting. */
 #ifndef RME_WAITER_H
 #define RME_WAITER_H
 
 #include "transport/core.h"
 
-/* What a call of the host waits for; in its stack frame. */
+/* A waiting call of the host; in its stack frame. */
 struct rme_waiter {
     struct rme_node link; /* in rme->followers */
-    pthread_cond_t cond;  /* while it is there */
+    pthread_cond_t cond;  /* valid while in rme->followers */
     int ctx;              /* RME_WAIT_*, or a context */
-    bool hopeless;        /* ready(): it never will be */
-    /* engine's lock held: take what is ready; how many? */
+    bool hopeless;        /* set by ready(): nothing can become ready any more */
+    /* takes the ready completions and returns their number; lock of the engine held */
     int (*ready)(struct rme *rme, struct rme_waiter *waiter);
 };
 
@@ -27,24 +27,25 @@ static inline void rme_waiter_init(struct rme_waiter *waiter, int ctx,
     waiter->ready = ready;
 }
 
-/* The leader is woken when the lock is released. */
+/* Wakes the leader when the lock is released. */
 static inline void rme_wait_wake(struct rme *rme)
 {
     rme->wake = true;
     rme->pending |= RME_PENDING_UNLOCK;
 }
 
-/* Tells those who sleep and wait for `what`. */
+/* Wakes the sleeping threads that wait for `what`. */
 void rme_wait_tell(struct rme *rme, int what);
-/* Something is ready for those who wait for `what`: a context, or RME_WAIT_*. */
+/* Reports that `what`, a context or RME_WAIT_*, is ready. */
 static inline void rme_wait_notify(struct rme *rme, int what)
 {
     if (rme->sleeping || !rme_node_alone(&rme->followers))
         rme_wait_tell(rme, what);
 }
-/* A deadline may have come nearer than the leader knows. */
+/* Wakes the leader if a timer is due before the end of the leader's sleep. */
 void rme_wait_deadline(struct rme *rme);
-/* A link was asked for, or is to end: what the fabric has to say of it may end no sleep. */
+/* Wakes the leader after a link was requested or disconnected, because the fabric may report
+ * the result without an event that ends the sleep. */
 static inline void rme_wait_link(struct rme *rme)
 {
     if (rme->sleeping)
