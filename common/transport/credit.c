@@ -1,123 +1,133 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Why nothing is ever sent without a receive buffer, and why two peers never wait for each
- * other's credits for ever.
+ * Flow control with credits. The rules guarantee that no message is sent without a receive
+ * buffer, and that two peers never block each other by waiting for credits.
  *
- * The account.  For one direction A -> B let G be what B promised (promised at B).  At any
- * moment
+ * Sum of credits. For one direction A -> B let G be the number that B promised (`promised` at
+ * B). At any moment
  *
  *     have at A  +  messages in flight A -> B  +  owed at B  +  credits in flight B -> A  =  G.
  *
- * Each event keeps the sum: sending moves 1 from `have` to flight; arrival moves 1 from flight
- * to `owed` (the buffer has been given back to the device before); any message B -> A moves all
- * of `owed` to flight that is not kept back (see Lent memory); its arrival moves them to
- * `have`; growing adds the same number to G and to the credits in flight (to a peer that does
- * not understand that: to G and `owed`); giving up moves some from `have` to flight A -> B, and
- * their arrival takes them and as many of G away.  Messages in flight are at most G, buffers of
- * the device are at least G: the receiver is always ready.
+ * Each event keeps the sum:
  *
- * What credits tell.  They are returned in the order in which messages and immediates are
- * taken.  So if `credits` of a header returns nothing else, the sum of what came back says how
- * many of ours the peer had taken when it spoke (`told`), and with that it knows what those
- * did.  Therefore new buffers are promised in a field of their own, of CREDIT messages.
- * defer.c needs that to be exact.  A peer that does not say so in its hello mixes both, and
- * `told` may be too large by its growth.  Where the fabric lets reports overtake (`apart`), the
- * sum says how many, not which: then of the others at least `told` less all reports are taken,
- * and those in the order of sending.
+ * - Sending moves 1 from `have` to flight.
+ * - Arrival moves 1 from flight to `owed`, after the buffer was given back to the device.
+ * - Any message B -> A moves to flight all of `owed` but the part that is kept back (see
+ *   Delegated buffer) or withheld. Its arrival moves these credits to `have`.
+ * - Growth adds the same number to G and to the credits in flight; for a peer that is not
+ *   exact, to G and `owed`.
+ * - Giving up moves credits from `have` to flight A -> B. Their arrival removes them, and the
+ *   same number from G.
  *
- * Giving up.  Who has promised more than at first asks a link on which nothing happens (PING),
- * and the other side gives up what it has in hand but for the few of the reserve (PONG).  Only
- * then are the buffers the asker's again, as they could be in use before.  Neither goes below
- * what the hellos promised, so G >= 4 still, and all that is said below of any G holds for the
- * smaller one.  Who does not know what it was granted, because the peer is not exact, gives
- * nothing up.
+ * Messages in flight are at most G, and buffers of the device at least G: so the receiver is
+ * always ready.
  *
- * The reserve.  Data needs 3 credits in hand, control 2, a CREDIT message 1, and a CREDIT
- * message always returns at least one, or promises one more.  B must send a CREDIT message once
- * `owed` reaches G/2 (and 1), if no other message takes them along before.
+ * Credits as acknowledgements. Credits are returned in the order in which messages and
+ * immediates are taken. If `credits` of a header returns nothing else, the sum of all returned
+ * credits is the number of messages that the peer had taken when it sent the header (`told`).
+ * defer.c needs this number to be exact; therefore CREDIT messages promise new buffers in a
+ * field of their own. A peer that does not announce `exact` in its hello mixes both, and `told`
+ * may be too large by its growth. Where the fabric lets reports overtake (`apart`), the sum
+ * counts the taken messages but does not identify them: of the other messages at least `told`
+ * less all reports are taken, in the order of sending.
  *
- * No deadlock.  Let nothing be in flight; then have(A) = G - owed(B) and likewise for the other
- * direction.  Say that A waits with data or control, so have(A) <= 2.  Then owed(B) >= G - 2 >=
- * G/2 as G >= 4: B must send a CREDIT message, and does unless have(B) = 0.  The last credit is
- * spent on CREDIT messages only, so if have(B) = 0 the last message of B was a CREDIT message;
- * it has arrived, and A got at least one credit by it.  If now have(A) = 0 as well, A has spent
- * that one later, on a CREDIT message which has arrived at B after B's last message, and so B
- * has a credit: a contradiction.  So one of the two has a credit and a duty to send a CREDIT
- * message; it goes, the other gets at least G/2 - 1 >= 1 credits, and by the same argument
- * everything that waits is sent in the end, since operations in control class never wait for
- * data class.
+ * Giving up. A side that has promised more than at first sends PING on an idle link. The other
+ * side gives up the credits in hand except those of the reserve (PONG). The buffers belong to
+ * the asking side only after PONG, because before they could be in use. No side goes below the
+ * promise of its hello, so G >= 4 holds still, and all arguments below, made for any G, hold
+ * for the smaller one. A side whose peer is not exact does not know its grant and gives nothing
+ * up.
  *
- * A single credit.  A queue that all links share keeps the buffers that it was given, so a
- * thousand idle links should not have eight each.  Who accepts a link therefore promises one,
- * the least that lets the other side speak at all, if that side is lean: it knows the rule that
- * follows.  Only one side of a link can be that poor: a hello that asks for a link promises 4
- * or more.  Let A be the lean side and B the one that accepted.  B keeps the reserve.  A keeps
- * none while it has been granted fewer than 4: whatever it sends may take its last credit, with
- * one exception: if as many messages of B as A has promised have arrived and are owed still, or
- * wait to be taken (defer.c), the last credit of A is only for a message that returns at least
- * one.  An immediate returns none, and a header may return none where some are withheld.  Let
- * nothing be in flight, and A have 0.  Then owed(B) = G >= 1, so B must send a CREDIT message,
- * and does unless have(B) = 0; not at once, as an answer of its host may take the credit along,
- * but at the latest when a call of its host has nothing for it, or after ANSWER_CALLS of them
- * (grant.c).  B spends its last one on CREDIT messages only, so if have(B) = 0 the last message
- * of B was a CREDIT message by which A got at least one credit.  Since then A has returned
- * nothing, as B would have it.  So from the arrival of that message on all that A has promised
- * was owed or aside at A, and A cannot have spent its last credit: a contradiction.  Let now B
- * wait: have(B) <= 2, so owed(A) >= G/2 once those aside are taken, which needs nobody but our
- * own device, and A must send a CREDIT message.  It does if it has a credit, and if not, B
- * sends it one as was just shown.  Once A has been granted 4 or more, both keep the reserve,
- * which is a special case of A's rule.  A never waits for ever behind CREDIT messages of its
- * own, which use its one credit, too.  One of them gives B all its credits, so the next message
- * of B carries A's credit back and is not paid for with B's last: then the exception does not
- * hold.
+ * The reserve. Data needs 3 credits in hand, control 2, a CREDIT message 1. A CREDIT message
+ * always returns or promises at least one credit. B must send a CREDIT message once `owed`
+ * reaches G/2 (and 1), unless another message returns the credits before.
  *
- * Growth.  A says with each message that takes its last credit that it would use more, and
- * whoever has to wait for one says so in its next header.  B then promises more in a CREDIT
- * message: as many as are usual with a first growth, as many again with each further one, up to
- * a limit.  All that links of a shared queue have beyond their first credit comes out of one
- * pool, since that is what the queue is left with when they are gone.  No link gets more than
- * one sixteenth of what it would find in the pool if it had none:  so a few can have all that
- * they use, and many leave something to those who come after them, unless they are very many.
- * These have one credit, wait for an answer after each message, and find more when others idle
- * or go.
+ * No deadlock. Let nothing be in flight. Then have(A) = G - owed(B), and likewise in the other
+ * direction. Let A wait with data or control, so have(A) <= 2. Then owed(B) >= G - 2 >= G/2
+ * because G >= 4: B must send a CREDIT message, and does unless have(B) = 0. The last credit is
+ * spent on CREDIT messages only. So if have(B) = 0, the last message of B was a CREDIT message;
+ * it has arrived and gave A at least one credit. If now have(A) = 0 as well, A has spent that
+ * credit later, on a CREDIT message, which has arrived at B after B's last message. So B has a
+ * credit: a contradiction. Hence one of the two has a credit and must send a CREDIT message.
+ * The other side then gets at least G/2 - 1 >= 1 credits. By the same argument every waiting
+ * message is sent eventually, because operations in control class never wait for data class.
  *
- * Lent memory.  Credits also say which messages in memory that was lent to a peer have been
- * taken (fast.c).  So a CREDIT message is due as well when those that may be returned stand for
- * half of that memory, and when all that are owed stand for three quarters.  Messages that stay
- * there (fast_early.c) keep theirs back, and those of all behind them.  When G/2 are owed at
- * most G/4 are kept back, so a CREDIT message that must go returns G/4 or more: at least 2,
- * since nothing is kept back with G < 8, and what then is owed is less than G/2.  When the
- * memory's three quarters are owed, less than half of it is kept back, so a quarter is
- * returned.  So who waits for a place waits as for a credit: let nothing be in flight; then the
- * owner must send a CREDIT message, and that it can is shown as above.  Where reports are apart
- * nobody waits for one: what comes back may be the credits of reports.
+ * A single credit. A receive queue shared by all links keeps its buffers, so a thousand idle
+ * links should not have eight each. The accepting side therefore promises one credit, the
+ * minimum with which the other side can send at all, if that side is lean, which means that it
+ * knows the following rule. Only one side of a link can have so few, because a connection
+ * request promises 4 or more. Let A be the lean side and B the accepting side. B keeps the
+ * reserve. A keeps none while it has been granted fewer than 4: any message may take its last
+ * credit, with one exception. If as many messages of B as A has promised have arrived and are
+ * still owed or deferred (defer.c), the last credit of A is reserved for a message that returns
+ * at least one. An immediate returns none, and a header may return none while credits are
+ * withheld.
  *
- * Withholding.  From a peer that makes us keep too much (keep.c) B withholds what A would need
- * to start something: it returns what A lacks of 2 in hand, no more, and promises at least 4
- * first.  A, if it keeps its reserve, is kept from data only.  Let nothing be in flight, and A
- * wait with control: then have(A) <= 1, so B owes G - have(A) >= G/2, of which one at least may
- * be returned, and B must send a CREDIT message.  That it can, and that B's own messages go, is
- * shown as above, where a CREDIT message is only said to return one or more.  B sends one for
- * each message of A then, and A one for at least two of B, so that dies out.  Only if both
- * withhold from each other is each CREDIT message answered by another one, until one of the
- * hosts takes something.
+ * Let nothing be in flight, and have(A) = 0. Then owed(B) = G >= 1, so B must send a CREDIT
+ * message, and does unless have(B) = 0. B may delay it, because a reply of its host may return
+ * the credit: until a call of its host returns nothing, or for RME_ANSWER_CALLS calls
+ * (grant.c). B spends its last credit on CREDIT messages only. So if have(B) = 0, the last
+ * message of B was a CREDIT message, which gave A at least one credit. Since then A has
+ * returned nothing, because otherwise B would have a credit. So from the arrival of that
+ * message on, all credits that A has promised were owed or deferred at A, and A cannot have
+ * spent its last credit: a contradiction.
  *
- * No endless exchange.  CREDIT messages use credits too.  But one is sent for at least G/2 >= 2
- * messages received, or to promise more, which has a limit, so an exchange of nothing but
- * CREDIT messages dies out.  With a single credit one side answers each CREDIT message, but the
- * other only every second one, which is enough.
+ * Now let B wait: have(B) <= 2. Then owed(A) >= G/2 once deferred arrivals are taken, which
+ * depends on the local device only, and A must send a CREDIT message. A does if it has a
+ * credit; if not, B sends A one by the argument above. Once A has been granted 4 or more, both
+ * keep the reserve, a special case of A's rule. CREDIT messages of A use its one credit, too,
+ * but cannot block its other messages indefinitely: one CREDIT message gives B all its credits,
+ * so the next message of B returns A's credit and is not paid for with B's last credit. Then
+ * the exception does not hold.
+ *
+ * Growth. With each message that takes its last credit A reports that it would use more
+ * credits, and a side that has to wait for a credit reports this in its next header. B then
+ * promises more in a CREDIT message: the usual number with a first growth, then twice as many
+ * each time, up to a limit. All credits beyond the first of each link of a shared queue come
+ * from one pool, because their buffers stay in the queue when the links are gone. No link gets
+ * more than one sixteenth of the pool as it would be without this link. So a few links get as
+ * many as they use, and many links leave credits to later ones. A very large number of links
+ * may exhaust the pool: such a link has one credit, waits for a reply after each message, and
+ * gets more when others idle or end.
+ *
+ * Delegated buffer. Credits also acknowledge messages in the eager ring, the buffer delegated
+ * to a peer (fast.c). So a CREDIT message is due as well when the credits that may be returned
+ * stand for half of that buffer, and when all owed credits stand for three quarters. Messages
+ * that stay in the buffer (fast_early.c) keep back their credits and those of all later
+ * messages. When G/2 are owed, at most G/4 are kept back, so a CREDIT message that is due
+ * returns G/4 or more: at least 2, because nothing is kept back with G < 8. Afterwards fewer
+ * than G/2 are owed. When three quarters of the buffer are owed, less than half of it is kept
+ * back, so a quarter is returned. So a sender that waits for space in the ring waits as for a
+ * credit: let nothing be in flight; then the owner must send a CREDIT message, and can by the
+ * argument above. Where reports are apart, no sender waits for space, because the returned
+ * credits may be those of reports.
+ *
+ * Withholding. From a peer that makes this side buffer too much (keep.c) B withholds the
+ * credits that A needs to start something. B returns only the number that A lacks of 2 in hand,
+ * and promises at least 4 first. If A keeps its reserve, only data of A is blocked. Let nothing
+ * be in flight, and A wait with control: then have(A) <= 1, so B owes G - have(A) >= G/2, of
+ * which at least one may be returned, and B must send a CREDIT message. B can, and B's own
+ * messages are sent, by the argument above, which assumes only that a CREDIT message returns
+ * one or more. B then sends one CREDIT message for each message of A, and A one for at least
+ * two of B, so the exchange ends. Only if both withhold from each other is each CREDIT message
+ * answered by another one, until one of the hosts takes something.
+ *
+ * No endless exchange. CREDIT messages use credits, too. But one is sent for at least G/2 >= 2
+ * messages received, or to promise more, which has a limit. So an exchange of CREDIT messages
+ * alone ends. With a single credit one side answers each CREDIT message, but the other only
+ * every second one, which is enough.
  *
  * Buffers are given back at once, whether or not the message found a receive, so held messages
- * never block the link; what the receiver holds aside is bounded by the windows.  A sender
- * whose window is full sends descriptors (RTS) only, whose number is bounded by the receiver's
- * hello.
+ * never block the link. The windows limit the messages that the receiver holds. A sender whose
+ * window is full sends descriptors (RTS) only, and the hello of the receiver limits their
+ * number.
  */
 #include <errno.h>
 
 #include "transport/credit.h"
 
-#define CREDITS_MAX (1u << 20) /* nobody has more buffers for one peer */
-/* a link gets at most this part of what is left of the pool, and what it has of it */
+#define CREDITS_MAX (1u << 20) /* limit of buffers for one peer */
+/* a link gets at most this part of its own share and the rest of the pool */
 #define POOL_PARTS 16u
 
 void rme_credit_start(struct rme_credit *credit, uint32_t promised, uint32_t have)
@@ -172,7 +182,7 @@ int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more)
 
 void rme_credit_withhold(struct rme_credit *credit, bool withholds)
 {
-    /* what it has, what it gets until it keeps a reserve, and one more */
+    /* the credits in hand, those until the peer keeps a reserve, and one more */
     if (withholds && !credit->withholds)
         credit->starts_left = credit->promised - credit->owed + RME_CREDITS_RESERVE + 1;
     credit->withholds = withholds;

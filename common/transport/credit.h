@@ -57,7 +57,7 @@ struct rme_credit {
 
 void rme_credit_start(struct rme_credit *credit, uint32_t promised, uint32_t have);
 
-/* True if the credits in hand permit a message of this class without touching the reserve. */
+/* True if the credits in hand suffice for a message of this class. */
 static inline bool rme_credit_may(const struct rme_credit *credit, enum rme_credit_class class)
 {
     return credit->have >= (uint32_t) class;
@@ -131,8 +131,8 @@ uint32_t rme_credit_yield(struct rme_credit *credit, uint32_t asked, uint32_t re
  * them. */
 int rme_credit_yielded(struct rme_credit *credit, uint32_t count);
 
-/* True if credits may be kept back. A side that returns few credits, or was promised few, gets
- * all of them at once. */
+/* True if credits may be kept back: not if this side promised few credits, or has few for the
+ * messages that return them. */
 static inline bool rme_credit_may_keep(const struct rme_credit *credit)
 {
     return credit->promised >= 2 * RME_CREDITS_RESERVE &&
@@ -201,7 +201,7 @@ static inline bool rme_credit_due(const struct rme_credit *credit)
            rme_credit_more(credit) != 0;
 }
 
-/* Buffers that links get beyond their first ones, where all links share a receive queue. */
+/* Receive buffers that links get beyond their first ones. */
 struct rme_credit_pool {
     uint32_t limit; /* maximum of `lent` */
     uint32_t lent;  /* number promised to links */

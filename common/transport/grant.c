@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * How many receive buffers a link is promised: at first, when it is used, and when it is idle.
- * credit.c has the account, and says why one is enough; what is beyond that comes out of
- * rme->credit_pool and goes back with a PONG, or the link.
+ * Number of receive buffers promised to a link: at first, in use, and idle. credit.c defines
+ * credits and proves that one is enough. Credits beyond the first come from rme->credit_pool
+ * and return with PONG or at the end of the link.
  *
- * A device gives no receive back that was posted to a link's own queue.  So where links have
- * their own (caps.keeps_rx), what a PONG gives up stays lent: it is what the link gets first
- * when it would use more again, and goes back one by one as the link's messages use it; how
- * many did is looked at when the link speaks of its credits, and when its timer does.
+ * Where posted receives of a link cannot be withdrawn (caps.keeps_rx), the credits that a PONG
+ * gives up stay counted in peer->lent as `spare`. The link gets them first when it can use more
+ * again. Otherwise they return to the pool as messages of the link use the buffers;
+ * rme_grant_settle counts these when the link's credits change and when its timer expires.
  *
- * Who asks for a link and has no shared queue promises the least that there is, as long as the
- * link is not used.  It gets what is usual when the peer lacks credits, as any link does, or
- * when so many messages have come that it is not idle: below that, a fabric may hand buffers to
- * its device one by one.  What was promised beyond the first goes back with a PONG, but the
- * device keeps it until messages have used it.  So such a link says PING as long as there is
- * more than promised: each PONG takes one of them away.
+ * A connection request without a shared queue promises the minimum until the link is used. The
+ * link gets the option `credits` when the peer lacks credits, like any link, or after USED
+ * messages. Below that number, a fabric may hand buffers to its device one by one. The device
+ * keeps the buffers that a PONG gives up until messages have used them. So such a link sends
+ * PING as long as more than the promised buffers are posted: each PONG uses one of them.
  *
- * A link of so few owes a CREDIT message for each message that it gets.  But what came is often
- * a request, and its answer takes the credit along, if the CREDIT message does not go at once.
- * So the peer waits in rme->answers until a call has nothing for the host, which then has
- * answered what it would, or for RME_ANSWER_CALLS where each call has something.  A host that
- * makes no calls takes no messages either.  What is taken while another thread sleeps in the
- * fabric does not wait: that thread may sleep for the peer's next message, and who took this
- * one may never call again.
+ * A link with few credits owes a CREDIT message for each message that it gets. But most
+ * messages are requests, and the reply returns the credit if the CREDIT message is delayed. So
+ * the peer waits in rme->answers until a call returns nothing to the host, which then has sent
+ * its replies, or for RME_ANSWER_CALLS calls that return something. A host that makes no calls
+ * takes no messages either. A message that is taken while another thread sleeps in the fabric
+ * is not delayed: that thread may sleep for the next message of the peer, and the thread that
+ * took this one may never call again.
  */
 #include "transport/peer.h"
 
@@ -70,10 +69,10 @@ void rme_grant_settle(struct rme_peer *peer)
     rme_grant_lend(peer, peer->lent - used);
 }
 
-/* The fabric has so many more for it: they are promised. */
+/* Promises `more` buffers that the fabric has reserved. */
 static void promise(struct rme_peer *peer, uint32_t more)
 {
-    uint32_t again = more < peer->spare ? more : peer->spare; /* they are lent already */
+    uint32_t again = more < peer->spare ? more : peer->spare; /* already counted in `lent` */
 
     rme_credit_grow(&peer->credit, more);
     peer->spare -= again;
@@ -110,7 +109,7 @@ void rme_grant_grow(struct rme_peer *peer)
     if (more > spare)
         more = spare + rme_credit_pool_lends(&rme->credit_pool, peer->lent, more - spare);
     error = more == 0 ? -ENOSPC : rme->ops->rx_reserve(peer->link, more);
-    while (error == -ENOSPC && more > 1) /* the network has less: as many as it has */
+    while (error == -ENOSPC && more > 1) /* the network has fewer: try half as many */
         error = rme->ops->rx_reserve(peer->link, more /= 2);
     if (error == 0)
         promise(peer, more);
@@ -128,7 +127,8 @@ void rme_grant_used(struct rme_peer *peer)
         rme_grant_more(peer);
 }
 
-/* The promise is so many smaller; what the link has beyond it is to be used up. */
+/* Withdraws `count` buffers. Sends PING while the link has more posted than promised, because
+ * the PONG uses one of them. */
 static void shrink(struct rme_peer *peer, uint32_t count)
 {
     if (peer->rme->ops->rx_release(peer->link, count) != 0 && !peer->rme->caps->keeps_rx) {
@@ -144,7 +144,8 @@ void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
     peer->asked = asked;
     peer->pong_due = true;
     if (peer->grew && rme_credit_surplus(&peer->credit) != 0)
-        /* the link is idle for us as well; each asks once, else two would do it for ever */
+        /* the link is idle for this side as well; `grew` keeps both sides from asking
+         * alternately without end */
         peer->ping_due = true;
     peer->grew = false;
     rme_peer_kick(peer);

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * What two engines tell each other before a link is up: which versions they speak, what they
- * can do, and how much each takes.  Who is asked judges the hello, and accepts with its own or
- * refuses and says why.
- */
+/* Hello exchange before a link is up: versions, features and limits of two engines. The passive
+ * side validates the hello and accepts with its own, or rejects with a reason code. */
 #include <stdlib.h>
 
 #include "transport/peer_int.h"
@@ -81,7 +78,7 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
         reject(rme, event, &why);
         return;
     }
-    /* one of the two has to keep a reserve: credit.c */
+    /* one of the two sides must keep a reserve: credit.c */
     if (hello.credits < RME_HELLO_CREDITS_MIN) {
         why.reason = RME_REJECT_CREDITS;
         why.acceptable = RME_HELLO_CREDITS_MIN;

@@ -284,11 +284,12 @@ bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class);
 bool rme_peer_may_report(struct rme_peer *peer);
 
 /*
- * Credits promised at first to a peer that connected to this side: the option `credits`, or one
- * where all links share a receive queue or a quarter of the pool is used. One suffices for a
- * peer that may spend its last credit (credit.c). Other peers get RME_HELLO_CREDITS_MIN, or 0,
- * a refusal, when the pool has no more: their number cannot raise the memory for receive
- * buffers above the pool.
+ * Credits promised at first to a peer that connected to this side: the option `credits` while
+ * less than a quarter of the pool is used, else the minimum that the peer can work with. The
+ * minimum is 1 for a peer that may spend its last credit (credit.c), which always gets 1 where
+ * all links share a receive queue; and RME_HELLO_CREDITS_MIN for others. 0, a refusal: the pool
+ * has too few. So the number of peers cannot raise the memory for receive buffers above the
+ * pool by more than one buffer each.
  */
 uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello);
 /* Credits promised in a connection request of this side. */
