@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* State that the transport and all higher layers share: network, options, log, counters, time
- * and peers. The state of a higher layer is behind an opaque pointer. */
+ * and peers.  The state of a higher layer is behind an opaque pointer. */
 #ifndef RME_CORE_H
 #define RME_CORE_H
 
@@ -55,7 +55,7 @@ struct rme_tuning {
     uint32_t keepalive_ms, idle_keepalive_ms, peer_timeout_ms, cancel_ms;
 };
 
-/* Work that is pending until the lock is released. Code that queues work sets a bit, so that
+/* Work that is pending until the lock is released.  Code that queues work sets a bit, so that
  * each call tests one word. */
 enum {
     RME_PENDING_FLUSH = 1, /* work was queued at the fabric since the last flush */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Flow control with credits. The rules guarantee that no message is sent without a receive
+ * Flow control with credits.  The rules guarantee that no message is sent without a receive
  * buffer, and that two peers never block each other by waiting for credits.
  *
- * Sum of credits. For one direction A -> B let G be the number that B promised (`promised` at
- * B). At any moment
+ * Sum of credits.  For one direction A -> B let G be the number that B promised (`promised` at
+ * B).  At any moment
  *
  *     have at A  +  messages in flight A -> B  +  owed at B  +  credits in flight B -> A  =  G.
  *
@@ -13,113 +13,114 @@
  * - Sending moves 1 from `have` to flight.
  * - Arrival moves 1 from flight to `owed`, after the buffer was given back to the device.
  * - Any message B -> A moves to flight all of `owed` but the part that is kept back (see
- *   Delegated buffer) or withheld. Its arrival moves these credits to `have`.
+ *   Delegated buffer) or withheld.  Its arrival moves these credits to `have`.
  * - Growth adds the same number to G and to the credits in flight; for a peer that is not
  *   exact, to G and `owed`.
- * - Giving up moves credits from `have` to flight A -> B. Their arrival removes them, and the
+ * - Giving up moves credits from `have` to flight A -> B.  Their arrival removes them, and the
  *   same number from G.
  *
  * Messages in flight are at most G, and buffers of the device at least G: so the receiver is
  * always ready.
  *
- * Credits as acknowledgements. Credits are returned in the order in which messages and
- * immediates are taken. If `credits` of a header returns nothing else, the sum of all returned
+ * Credits as acknowledgements.  Credits are returned in the order in which messages and
+ * immediates are taken.  If `credits` of a header returns nothing else, the sum of all returned
  * credits is the number of messages that the peer had taken when it sent the header (`told`).
  * defer.c needs this number to be exact; therefore CREDIT messages promise new buffers in a
- * field of their own. A peer that does not announce `exact` in its hello mixes both, and `told`
- * may be too large by its growth. Where the fabric lets reports overtake (`apart`), the sum
- * counts the taken messages but does not identify them: of the other messages at least `told`
- * less all reports are taken, in the order of sending.
+ * field of their own.  A peer that does not announce `exact` in its hello mixes both, and
+ * `told` may be too large by its growth.  Where the fabric lets reports overtake (`apart`), the
+ * sum counts the taken messages but does not identify them: of the other messages at least
+ * `told` less all reports are taken, in the order of sending.
  *
- * Giving up. A side that has promised more than at first sends PING on an idle link. The other
- * side gives up the credits in hand except those of the reserve (PONG). The buffers belong to
- * the asking side only after PONG, because before they could be in use. No side goes below the
- * promise of its hello, so G >= 4 holds still, and all arguments below, made for any G, hold
- * for the smaller one. A side whose peer is not exact does not know its grant and gives nothing
- * up.
+ * Giving up.  A side that has promised more than at first sends PING on an idle link.  The
+ * other side gives up the credits in hand except those of the reserve (PONG).  The buffers
+ * belong to the asking side only after PONG, because before they could be in use.  No side goes
+ * below the promise of its hello, so G >= 4 holds still, and all arguments below, made for any
+ * G, hold for the smaller one.  A side whose peer is not exact does not know its grant and
+ * gives nothing up.
  *
- * The reserve. Data needs 3 credits in hand, control 2, a CREDIT message 1. A CREDIT message
- * always returns or promises at least one credit. B must send a CREDIT message once `owed`
+ * The reserve.  Data needs 3 credits in hand, control 2, a CREDIT message 1.  A CREDIT message
+ * always returns or promises at least one credit.  B must send a CREDIT message once `owed`
  * reaches G/2 (and 1), unless another message returns the credits before.
  *
- * No deadlock. Let nothing be in flight. Then have(A) = G - owed(B), and likewise in the other
- * direction. Let A wait with data or control, so have(A) <= 2. Then owed(B) >= G - 2 >= G/2
- * because G >= 4: B must send a CREDIT message, and does unless have(B) = 0. The last credit is
- * spent on CREDIT messages only. So if have(B) = 0, the last message of B was a CREDIT message;
- * it has arrived and gave A at least one credit. If now have(A) = 0 as well, A has spent that
- * credit later, on a CREDIT message, which has arrived at B after B's last message. So B has a
- * credit: a contradiction. Hence one of the two has a credit and must send a CREDIT message.
- * The other side then gets at least G/2 - 1 >= 1 credits. By the same argument every waiting
- * message is sent eventually, because operations in control class never wait for data class.
+ * No deadlock.  Let nothing be in flight.  Then have(A) = G - owed(B), and likewise in the
+ * other direction.  Let A wait with data or control, so have(A) <= 2.  Then owed(B) >= G - 2 >=
+ * G/2 because G >= 4: B must send a CREDIT message, and does unless have(B) = 0.  The last
+ * credit is spent on CREDIT messages only.  So if have(B) = 0, the last message of B was a
+ * CREDIT message; it has arrived and gave A at least one credit.  If now have(A) = 0 as well, A
+ * has spent that credit later, on a CREDIT message, which has arrived at B after B's last
+ * message.  So B has a credit: a contradiction.  Hence one of the two has a credit and must
+ * send a CREDIT message.  The other side then gets at least G/2 - 1 >= 1 credits.  By the same
+ * argument every waiting message is sent eventually, because operations in control class never
+ * wait for data class.
  *
- * A single credit. A receive queue shared by all links keeps its buffers, so a thousand idle
- * links should not have eight each. The accepting side therefore promises one credit, the
+ * A single credit.  A receive queue shared by all links keeps its buffers, so a thousand idle
+ * links should not have eight each.  The accepting side therefore promises one credit, the
  * minimum with which the other side can send at all, if that side is lean, which means that it
- * knows the following rule. Only one side of a link can have so few, because a connection
- * request promises 4 or more. Let A be the lean side and B the accepting side. B keeps the
- * reserve. A keeps none while it has been granted fewer than 4: any message may take its last
- * credit, with one exception. If as many messages of B as A has promised have arrived and are
+ * knows the following rule.  Only one side of a link can have so few, because a connection
+ * request promises 4 or more.  Let A be the lean side and B the accepting side.  B keeps the
+ * reserve.  A keeps none while it has been granted fewer than 4: any message may take its last
+ * credit, with one exception.  If as many messages of B as A has promised have arrived and are
  * still owed or deferred (defer.c), the last credit of A is reserved for a message that returns
- * at least one. An immediate returns none, and a header may return none while credits are
+ * at least one.  An immediate returns none, and a header may return none while credits are
  * withheld.
  *
- * Let nothing be in flight, and have(A) = 0. Then owed(B) = G >= 1, so B must send a CREDIT
- * message, and does unless have(B) = 0. B may delay it, because a reply of its host may return
+ * Let nothing be in flight, and have(A) = 0.  Then owed(B) = G >= 1, so B must send a CREDIT
+ * message, and does unless have(B) = 0.  B may delay it, because a reply of its host may return
  * the credit: until a call of its host returns nothing, or for RME_ANSWER_CALLS calls
- * (grant.c). B spends its last credit on CREDIT messages only. So if have(B) = 0, the last
- * message of B was a CREDIT message, which gave A at least one credit. Since then A has
- * returned nothing, because otherwise B would have a credit. So from the arrival of that
+ * (grant.c).  B spends its last credit on CREDIT messages only.  So if have(B) = 0, the last
+ * message of B was a CREDIT message, which gave A at least one credit.  Since then A has
+ * returned nothing, because otherwise B would have a credit.  So from the arrival of that
  * message on, all credits that A has promised were owed or deferred at A, and A cannot have
  * spent its last credit: a contradiction.
  *
- * Now let B wait: have(B) <= 2. Then owed(A) >= G/2 once deferred arrivals are taken, which
- * depends on the local device only, and A must send a CREDIT message. A does if it has a
- * credit; if not, B sends A one by the argument above. Once A has been granted 4 or more, both
- * keep the reserve, a special case of A's rule. CREDIT messages of A use its one credit, too,
+ * Now let B wait: have(B) <= 2.  Then owed(A) >= G/2 once deferred arrivals are taken, which
+ * depends on the local device only, and A must send a CREDIT message.  A does if it has a
+ * credit; if not, B sends A one by the argument above.  Once A has been granted 4 or more, both
+ * keep the reserve, a special case of A's rule.  CREDIT messages of A use its one credit, too,
  * but cannot block its other messages indefinitely: one CREDIT message gives B all its credits,
- * so the next message of B returns A's credit and is not paid for with B's last credit. Then
+ * so the next message of B returns A's credit and is not paid for with B's last credit.  Then
  * the exception does not hold.
  *
- * Growth. With each message that takes its last credit A reports that it would use more
- * credits, and a side that has to wait for a credit reports this in its next header. B then
+ * Growth.  With each message that takes its last credit A reports that it would use more
+ * credits, and a side that has to wait for a credit reports this in its next header.  B then
  * promises more in a CREDIT message: the usual number with a first growth, then twice as many
- * each time, up to a limit. All credits beyond the first of each link of a shared queue come
- * from one pool, because their buffers stay in the queue when the links are gone. No link gets
- * more than one sixteenth of the pool as it would be without this link. So a few links get as
- * many as they use, and many links leave credits to later ones. A very large number of links
+ * each time, up to a limit.  All credits beyond the first of each link of a shared queue come
+ * from one pool, because their buffers stay in the queue when the links are gone.  No link gets
+ * more than one sixteenth of the pool as it would be without this link.  So a few links get as
+ * many as they use, and many links leave credits to later ones.  A very large number of links
  * may exhaust the pool: such a link has one credit, waits for a reply after each message, and
  * gets more when others idle or end.
  *
- * Delegated buffer. Credits also acknowledge messages in the eager ring, the buffer delegated
- * to a peer (fast.c). So a CREDIT message is due as well when the credits that may be returned
- * stand for half of that buffer, and when all owed credits stand for three quarters. Messages
+ * Delegated buffer.  Credits also acknowledge messages in the eager ring, the buffer delegated
+ * to a peer (fast.c).  So a CREDIT message is due as well when the credits that may be returned
+ * stand for half of that buffer, and when all owed credits stand for three quarters.  Messages
  * that stay in the buffer (fast_early.c) keep back their credits and those of all later
- * messages. When G/2 are owed, at most G/4 are kept back, so a CREDIT message that is due
- * returns G/4 or more: at least 2, because nothing is kept back with G < 8. Afterwards fewer
- * than G/2 are owed. When three quarters of the buffer are owed, less than half of it is kept
- * back, so a quarter is returned. So a sender that waits for space in the ring waits as for a
+ * messages.  When G/2 are owed, at most G/4 are kept back, so a CREDIT message that is due
+ * returns G/4 or more: at least 2, because nothing is kept back with G < 8.  Afterwards fewer
+ * than G/2 are owed.  When three quarters of the buffer are owed, less than half of it is kept
+ * back, so a quarter is returned.  So a sender that waits for space in the ring waits as for a
  * credit: let nothing be in flight; then the owner must send a CREDIT message, and can by the
- * argument above. Where reports are apart, no sender waits for space, because the returned
+ * argument above.  Where reports are apart, no sender waits for space, because the returned
  * credits may be those of reports.
  *
- * Withholding. From a peer that makes this side buffer too much (keep.c) B withholds the
- * credits that A needs to start something. B returns only the number that A lacks of 2 in hand,
- * and promises at least 4 first. If A keeps its reserve, only data of A is blocked. Let nothing
- * be in flight, and A wait with control: then have(A) <= 1, so B owes G - have(A) >= G/2, of
- * which at least one may be returned, and B must send a CREDIT message. B can, and B's own
- * messages are sent, by the argument above, which assumes only that a CREDIT message returns
- * one or more. B then sends one CREDIT message for each message of A, and A one for at least
- * two of B, so the exchange ends. Only if both withhold from each other is each CREDIT message
- * answered by another one, until one of the hosts takes something.
+ * Withholding.  From a peer that makes this side buffer too much (keep.c) B withholds the
+ * credits that A needs to start something.  B returns only the number that A lacks of 2 in
+ * hand, and promises at least 4 first.  If A keeps its reserve, only data of A is blocked.  Let
+ * nothing be in flight, and A wait with control: then have(A) <= 1, so B owes G - have(A) >=
+ * G/2, of which at least one may be returned, and B must send a CREDIT message.  B can, and B's
+ * own messages are sent, by the argument above, which assumes only that a CREDIT message
+ * returns one or more.  B then sends one CREDIT message for each message of A, and A one for at
+ * least two of B, so the exchange ends.  Only if both withhold from each other is each CREDIT
+ * message answered by another one, until one of the hosts takes something.
  *
- * No endless exchange. CREDIT messages use credits, too. But one is sent for at least G/2 >= 2
- * messages received, or to promise more, which has a limit. So an exchange of CREDIT messages
- * alone ends. With a single credit one side answers each CREDIT message, but the other only
- * every second one, which is enough.
+ * No endless exchange.  CREDIT messages use credits, too.  But one is sent for at least G/2 >=
+ * 2 messages received, or to promise more, which has a limit.  So an exchange of CREDIT
+ * messages alone ends.  With a single credit one side answers each CREDIT message, but the
+ * other only every second one, which is enough.
  *
  * Buffers are given back at once, whether or not the message found a receive, so held messages
- * never block the link. The windows limit the messages that the receiver holds. A sender whose
- * window is full sends descriptors (RTS) only, and the hello of the receiver limits their
+ * never block the link.  The windows limit the messages that the receiver holds.  A sender
+ * whose window is full sends descriptors (RTS) only, and the hello of the receiver limits their
  * number.
  */
 #include <errno.h>

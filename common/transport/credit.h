@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Flow control of one link as arithmetic: receive buffers (credits) and held messages
- * (windows). See credit.c. */
+ * (windows).  See credit.c. */
 #ifndef RME_CREDIT_H
 #define RME_CREDIT_H
 
@@ -65,7 +65,7 @@ static inline bool rme_credit_may(const struct rme_credit *credit, enum rme_cred
 
 /*
  * Called if rme_credit_may() is false: true if a link without a reserve may send the message
- * nevertheless. `returns`: credits that the message returns to the peer. `aside`: deferred
+ * nevertheless.  `returns`: credits that the message returns to the peer.  `aside`: deferred
  * arrivals of the peer.
  */
 bool rme_credit_may_last(const struct rme_credit *credit, uint32_t returns, uint32_t aside);
@@ -94,11 +94,11 @@ static inline uint16_t rme_credit_give(struct rme_credit *credit)
 /* Returns the newly promised buffers that a CREDIT message sent now announces. */
 uint32_t rme_credit_give_more(struct rme_credit *credit);
 
-/* Accounts for `count` credits returned and `more` new ones promised by a message. -EPROTO:
+/* Accounts for `count` credits returned and `more` new ones promised by a message.  -EPROTO:
  * more than a peer can have, or more than were used. */
 int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more);
 
-/* Accounts for a buffer that the peer used and that was given back to the device. -EPROTO: the
+/* Accounts for a buffer that the peer used and that was given back to the device.  -EPROTO: the
  * peer had no credit left. */
 static inline int rme_credit_used(struct rme_credit *credit)
 {
@@ -125,9 +125,9 @@ void rme_credit_grow(struct rme_credit *credit, uint32_t count);
 /* Number of buffers that an idle peer may be asked to give up. */
 uint32_t rme_credit_surplus(const struct rme_credit *credit);
 /* Gives up at most `asked` credits with a message that has been paid for and returns `returned`
- * credits; keeps the minimum that the link needs. Returns the number given up. */
+ * credits; keeps the minimum that the link needs.  Returns the number given up. */
 uint32_t rme_credit_yield(struct rme_credit *credit, uint32_t asked, uint32_t returned);
-/* Accounts for `count` buffers that the peer gave up. -EPROTO: the peer cannot have had
+/* Accounts for `count` buffers that the peer gave up.  -EPROTO: the peer cannot have had
  * them. */
 int rme_credit_yielded(struct rme_credit *credit, uint32_t count);
 
@@ -212,9 +212,9 @@ uint32_t rme_credit_pool_lends(const struct rme_credit_pool *pool, uint32_t has,
                                uint32_t wanted);
 
 /*
- * Messages that the receiver may have to hold. Each message costs its payload and RME_HELD_COST
- * for its bookkeeping, so that messages without payload are limited too. Sums are modulo 2^32;
- * windows are smaller than 2^31.
+ * Messages that the receiver may have to hold.  Each message costs its payload and
+ * RME_HELD_COST for its bookkeeping, so that messages without payload are limited too.  Sums
+ * are modulo 2^32; windows are smaller than 2^31.
  */
 #define RME_HELD_COST 64u
 
@@ -233,7 +233,7 @@ static inline void rme_window_sent(struct rme_window *window, uint64_t payload)
 {
     window->sent += (uint32_t)payload + RME_HELD_COST;
 }
-/* Accounts for a report of the peer. -EPROTO: more than was sent. */
+/* Accounts for a report of the peer.  -EPROTO: more than was sent. */
 static inline int rme_window_report(struct rme_window *window, uint32_t taken)
 {
     if ((uint32_t)(taken - window->taken) > (uint32_t)(window->sent - window->taken))
@@ -249,7 +249,7 @@ struct rme_holding {
     uint32_t taken; /* cost no longer held: sent in every header */
 };
 
-/* Accounts for a message of the peer. -EPROTO: the peer exceeds its window. */
+/* Accounts for a message of the peer.  -EPROTO: the peer exceeds its window. */
 static inline int rme_holding_got(struct rme_holding *holding, uint64_t payload)
 {
     if ((uint64_t)(uint32_t)(holding->got - holding->taken) + payload + RME_HELD_COST >

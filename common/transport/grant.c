@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Number of receive buffers promised to a link: at first, in use, and idle. credit.c defines
- * credits and proves that one is enough. Credits beyond the first come from rme->credit_pool
+ * Number of receive buffers promised to a link: at first, in use, and idle.  credit.c defines
+ * credits and proves that one is enough.  Credits beyond the first come from rme->credit_pool
  * and return with PONG or at the end of the link.
  *
  * Where posted receives of a link cannot be withdrawn (caps.keeps_rx), the credits that a PONG
- * gives up stay counted in peer->lent as `spare`. The link gets them first when it can use more
- * again. Otherwise they return to the pool as messages of the link use the buffers;
+ * gives up stay counted in peer->lent as `spare`.  The link gets them first when it can use
+ * more again.  Otherwise they return to the pool as messages of the link use the buffers;
  * rme_grant_settle counts these when the link's credits change and when its timer expires.
  *
- * A connection request without a shared queue promises the minimum until the link is used. The
+ * A connection request without a shared queue promises the minimum until the link is used.  The
  * link gets the option `credits` when the peer lacks credits, like any link, or after USED
- * messages. Below that number, a fabric may hand buffers to its device one by one. The device
- * keeps the buffers that a PONG gives up until messages have used them. So such a link sends
+ * messages.  Below that number, a fabric may hand buffers to its device one by one.  The device
+ * keeps the buffers that a PONG gives up until messages have used them.  So such a link sends
  * PING as long as more than the promised buffers are posted: each PONG uses one of them.
  *
- * A link with few credits owes a CREDIT message for each message that it gets. But most
- * messages are requests, and the reply returns the credit if the CREDIT message is delayed. So
+ * A link with few credits owes a CREDIT message for each message that it gets.  But most
+ * messages are requests, and the reply returns the credit if the CREDIT message is delayed.  So
  * the peer waits in rme->answers until a call returns nothing to the host, which then has sent
- * its replies, or for RME_ANSWER_CALLS calls that return something. A host that makes no calls
- * takes no messages either. A message that is taken while another thread sleeps in the fabric
+ * its replies, or for RME_ANSWER_CALLS calls that return something.  A host that makes no calls
+ * takes no messages either.  A message that is taken while another thread sleeps in the fabric
  * is not delayed: that thread may sleep for the next message of the peer, and the thread that
  * took this one may never call again.
  */
@@ -127,8 +127,8 @@ void rme_grant_used(struct rme_peer *peer)
         rme_grant_more(peer);
 }
 
-/* Withdraws `count` buffers. Sends PING while the link has more posted than promised, because
- * the PONG uses one of them. */
+/* Withdraws `count` buffers.  Without caps.keeps_rx, sends PING while the link has more posted
+ * than promised, because the PONG uses one of them. */
 static void shrink(struct rme_peer *peer, uint32_t count)
 {
     if (peer->rme->ops->rx_release(peer->link, count) != 0 && !peer->rme->caps->keeps_rx) {

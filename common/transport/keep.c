@@ -1,45 +1,50 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What peers make the engine keep: messages that no receive has met, descriptions of large
- * ones, unexpected messages that the host has not fetched and the ops that pull them, answers
- * that wait for credits.
+ * Per-peer accounting of receive-side memory: unmatched eager messages, descriptions of large
+ * messages (RTS), undelivered unexpected messages and the operations that pull them, and
+ * replies that wait for credits.
  *
- * Each kind has a bound for a link, which the peer knows (windows and rts_max of our hello, its
- * credits): a link that exceeds it is a protocol error and ends, alone.  Of what a peer
- * describes, little is kept: when OFFERS_KEPT bytes (eager.c) are kept for it, the offers of
- * further descriptions are forgotten, and their messages are written instead of read.
+ * Each kind has a limit per link, which the peer knows (windows and rts_max of the hello;
+ * credits).  Exceeding it is a protocol error, which ends that link alone.  Descriptions are
+ * small: when OFFERS_KEPT bytes (eager.c) are accounted to a peer, the offers of further
+ * descriptions are dropped, and their messages are written instead of read.
  *
- * The process has a bound, too, which no peer knows: option kept_bytes.  From half of it on
- * nobody's promise of buffers grows, and a host that holds at least a fair share of that half
- * (one part of so many as there are hosts that hold anything, and one more) gets no further
- * link, and those of its links that hold a fair share of that share get no credits back but
- * the two that control takes.  They start nothing when the others are used up, and go on when
- * they hold less, or all do.  Whoever holds less than a fair share does not notice:  neither
- * other hosts, nor links of the same one.  The shares of that half add up to less than the
- * other half, so what is kept stays below the bound, but for what was promised when half of it
- * was reached.
+ * The process has a limit as well, which no peer knows: option kept_bytes.  From half of it on
+ * the following rules hold:
  *
- * Why that does not block for ever.  What is kept goes when our host takes it, or with its
- * link.  It may take one message after the other, and the first may be one that is still to be
- * moved; or it waits for an answer to be sent before it takes anything.  For that the peer has
- * to answer, and to return our credits.  It can: who keeps a reserve starts nothing with two
- * credits, and whatever it uses of them comes back at once, by the proof of credit.c.  A link
- * that was promised too few for a reserve is promised them when it has to wait, whatever is
- * left of the pool: they are fewer bytes than what is kept for such a link, unless its host has
- * very many.  If the device has none left, or the peer starts more than it can with its reserve
- * kept (it breaks the rule), the link gets nothing back, and an operation with it may wait; a
- * cancel that waits too long ends the link (cancel_timeout_ms), and with it all that is kept
- * for it.  Credits that are withheld are returned later and in order, so what they tell is
- * late, not wrong.
+ * - Credits promised to peers do not grow.
+ * - A host with a fair share of that half (divided by the number of hosts that hold anything,
+ *   plus one) gets no further link.
+ * - Of the links of such a host, those with a fair share of that share (divided by the number
+ *   of peers of the host, plus one) get no credits back but the two that control messages need.
+ *   They start nothing when the other credits are used up, and continue when they, or all
+ *   together, hold less.
  *
- * Memory goes back to the system when little is left of much, or few are left of many peers,
- * whose links needed it: malloc keeps what is freed between what is not.  The table of ops
- * gives back what none of them uses any more, at once.  malloc_trim walks over all of the
- * process's heap, with malloc's locks, which in a large host takes a tenth of a second: a
- * thread that has nothing to do calls it, zone_idle_ms later (wait.c), so that what peers do
- * decides neither when nor how often.  The little that is left may be all over the
- * memory of the much, if it is of another peer; so it is looked at again when little is left of
- * that, some times.
+ * A link with less than a fair share is not affected, and neither are other hosts.  The shares
+ * of that half add up to less than the other half, so the memory stays below the limit, except
+ * for credits promised before half of it was reached.
+ *
+ * No deadlock.  Memory is released when the local host takes it, or with its link.  The host
+ * may take one message after the other, and the first one may still have to be moved; or the
+ * host may wait for a reply to be sent.  For both, the peer has to answer and to return credits
+ * of this side.  The peer can: a peer that keeps a reserve starts nothing with two credits, and
+ * the credits that it uses come back at once, by the proof of credit.c.  A link that was
+ * promised too few credits for a reserve is promised them when withholding begins, whatever is
+ * left of the pool: their buffers are fewer bytes than are accounted to such a link, unless its
+ * host has very many links.  If the device has no buffers left, or if the peer breaks the rule
+ * and starts more than its reserve permits, the link gets nothing back, and an operation with
+ * it may block.  A cancel that waits too long ends the link (cancel_timeout_ms), and with it
+ * everything that is accounted to it.  Withheld credits are returned later and in order, so
+ * they acknowledge late, but correctly.
+ *
+ * Memory is given back to the system when little is left of a large peak of bytes, or of a
+ * large number of peers, whose links needed memory: malloc keeps freed memory between used
+ * memory.  The table of operations frees unused memory at once.  malloc_trim walks over the
+ * whole heap with malloc's locks held, which in a large host takes a tenth of a second.
+ * Therefore an idle thread calls it, zone_idle_ms later (wait.c), so that peers determine
+ * neither when nor how often.  The rest may be spread over the memory of the peak if it belongs
+ * to another peer; so the check is repeated TRIM_AGAIN times, each time when little is left of
+ * that rest.
  */
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -47,10 +52,10 @@
 
 #include "transport/peer.h"
 
-#define TRIM_FROM  (2u << 20) /* so much was kept … */
-#define TRIM_PART  8          /* … and this part of it is left: memory goes back */
-#define TRIM_PEERS 64u        /* likewise of so many peers */
-#define TRIM_AGAIN 6u         /* TRIM_PART to this power is little of all that may be kept */
+#define TRIM_FROM  (2u << 20) /* peak of bytes from which memory is given back … */
+#define TRIM_PART  8          /* … when this part of the peak is left */
+#define TRIM_PEERS 64u        /* likewise, peak of peers */
+#define TRIM_AGAIN 6u         /* TRIM_PART to this power makes any permitted rest small */
 
 void rme_keep_init(struct rme_keep *keep, uint64_t limit)
 {
@@ -59,9 +64,9 @@ void rme_keep_init(struct rme_keep *keep, uint64_t limit)
         rme_node_init(&keep->hosts[i]);
 }
 
-/* ---- Who waits ---- */
+/* ---- Withheld peers ---- */
 
-/* Puts a node where `key` belongs, or takes it out: 0. */
+/* Inserts or moves a node to `key`; removes the node if `key` is 0. */
 static void put(struct rme_itree *tree, struct rme_inode *node, uint64_t key)
 {
     if (node->end != 0)
@@ -77,8 +82,8 @@ static struct rme_inode *least(const struct rme_itree *tree)
     return rme_itree_overlap(tree, 0, UINTPTR_MAX);
 }
 
-/* A host's place: at the smallest share with which one of its peers need not wait (is_greedy).
- * What that depends on has changed. */
+/* Sorts a host by the smallest share with which one of its peers is not withheld (is_greedy),
+ * after a change of the host or its peers. */
 static void place_host(struct rme_keep *keep, struct rme_host *host)
 {
     const struct rme_inode *first = least(&host->waiting);
@@ -92,7 +97,7 @@ static void place_host(struct rme_keep *keep, struct rme_host *host)
     put(&keep->waiting, &host->keep_wait, of_host < of_peer ? of_host : of_peer);
 }
 
-/* A peer begins to wait, does so with more or less, or ends it. */
+/* Inserts, moves or removes a peer in the order of withheld peers. */
 static void place_peer(struct rme_peer *peer, bool waits)
 {
     put(&peer->host->waiting, &peer->keep_wait, waits ? peer->kept + 1 : 0);
@@ -106,7 +111,7 @@ static bool is_waiting(const struct rme_peer *peer)
 
 /* ---- Hosts ---- */
 
-/* The 16 bytes that tell hosts apart; false: none are known. */
+/* Writes the 16 bytes that identify a host; false: unknown. */
 static bool address_of(const struct rme *rme, const struct rme_link *link,
                        unsigned char out[16])
 {
@@ -166,7 +171,7 @@ struct rme_host *rme_keep_host(struct rme *rme, const struct rme_link *link)
     return count_peer(keep, host);
 }
 
-/* Memory of ops goes back when the lock is released. */
+/* Schedules giving back memory of operations at the release of the lock. */
 static void trim(struct rme *rme)
 {
     rme->keep.trim = true;
@@ -217,7 +222,7 @@ void rme_keep_judge(struct rme_peer *peer)
     if (!peer->credit.withholds || is_waiting(peer))
         return;
     place_peer(peer, true);
-    rme_peer_kick(peer); /* it may lack a reserve */
+    rme_peer_kick(peer); /* a reserve may have to be promised */
 }
 
 uint32_t rme_keep_returns(struct rme_peer *peer)
@@ -226,8 +231,11 @@ uint32_t rme_keep_returns(struct rme_peer *peer)
     return rme_credit_ready(&peer->credit);
 }
 
-/* Those that need not wait any more are pushed: their credits go back.  Nobody else is looked
- * at: a host comes up with the share that ends its wait, and its peer that holds least. */
+/*
+ * Ends withholding for all peers below the current share, and kicks them to return their
+ * credits.  Visits no other peers: the order of hosts yields the share that ends withholding,
+ * and the order of a host's peers the one that holds least.
+ */
 static void let_go(struct rme_keep *keep)
 {
     uintptr_t ends = rme_keep_is_tight(keep) ? (uintptr_t)share(keep) + 1 : UINTPTR_MAX;
@@ -243,7 +251,7 @@ static void let_go(struct rme_keep *keep)
     }
 }
 
-/* So many bytes more are kept, or minus so many. */
+/* Adds `change`, which may be negative modulo 2^64, to all sums. */
 static void count_bytes(struct rme_peer *peer, uint64_t change)
 {
     struct rme_keep *keep = &peer->rme->keep;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The account of what peers make the engine keep.  keep.c tells what happens at its bounds. */
+/* Receive-side accounting: memory held for peers.  keep.c describes the effect of its
+ * limits. */
 #ifndef RME_KEEP_H
 #define RME_KEEP_H
 
@@ -13,59 +14,63 @@ struct rme;
 struct rme_link;
 struct rme_peer;
 
-/* Where peers come from; those that we connected ourselves are each alone. */
+/* Host of peers.  Each peer that this side connected to counts as a host of its own. */
 struct rme_host {
     struct rme_node link; /* in a chain of rme_keep.hosts */
     unsigned char address[16];
-    uint32_t users;             /* peers */
-    uint64_t kept;              /* bytes */
-    struct rme_itree waiting;   /* peers of it that get no credits, by what is kept for them */
+    uint32_t users;             /* number of peers */
+    uint64_t kept;              /* bytes accounted to all of them */
+    struct rme_itree waiting;   /* its peers whose credits are withheld, by accounted bytes */
     struct rme_inode keep_wait; /* in rme_keep.waiting */
 };
 
 #define RME_HOST_CHAINS 256u
 
 struct rme_keep {
-    uint64_t limit;             /* bytes: option kept_bytes */
-    uint64_t kept;              /* of all peers */
-    uint64_t peak;              /* since memory was given back to the system */
-    uint32_t keepers;           /* hosts for which something is kept */
-    uint32_t peers, most_peers; /* now, and at most since memory was given back */
-    bool trim;                  /* memory of ops should go back to malloc */
-    bool heap;                  /* memory of malloc should go back to the system, */
-    uint64_t heap_at;           /* at that time; 0: nobody has looked yet */
-    uint8_t again;              /* so many times more as what was left then goes, too */
-    struct rme_itree waiting;   /* hosts of which peers wait, by the share that ends it */
+    uint64_t limit; /* bytes: option kept_bytes */
+    uint64_t kept;  /* bytes accounted to all peers */
+    /* maximum of `kept` since memory was given back to the system */
+    uint64_t peak;
+    uint32_t keepers;           /* hosts with accounted bytes */
+    uint32_t peers, most_peers; /* number now, and maximum since memory was given back */
+    bool trim;                  /* free memory of operations is to be given back to malloc */
+    bool heap;                  /* free memory of malloc is to be given back to the system, */
+    uint64_t heap_at;           /* at this time in ms; 0: not yet set */
+    /* further times that memory is given back as the rest is released */
+    uint8_t again;
+    /* hosts with withheld credits, by the share that ends the withholding */
+    struct rme_itree waiting;
     struct rme_node hosts[RME_HOST_CHAINS];
 };
 
 void rme_keep_init(struct rme_keep *keep, uint64_t limit);
 
-/* The host of a peer that comes by this link; `link` NULL: one of its own.  NULL: no memory. */
+/* Returns the host of a peer that connected by `link`, or a new host if `link` is NULL.  NULL:
+ * no memory. */
 struct rme_host *rme_keep_host(struct rme *rme, const struct rme_link *link);
-/* The peer ends: it waits no more, and its host has one less. */
+/* Ends the accounting of a peer and removes the peer from its host. */
 void rme_keep_host_put(struct rme_peer *peer);
 
-/* So many bytes more, or less, are kept for the peer. */
+/* Add bytes to the account of the peer, or subtract bytes. */
 void rme_keep(struct rme_peer *peer, uint64_t bytes);
 void rme_unkeep(struct rme_peer *peer, uint64_t bytes);
 
-/* Does the host hold too much for another link? */
+/* True if the host holds too much for another link. */
 bool rme_keep_full(const struct rme_keep *keep, const struct rme_host *host);
-/* Is so much kept that some must wait? */
+/* True if at least half of the limit is in use, so that credits are withheld. */
 static inline bool rme_keep_is_tight(const struct rme_keep *keep)
 {
     return keep->kept >= keep->limit / 2;
 }
-/* May the peer's promise grow? */
+/* True if the credits promised to peers may grow. */
 static inline bool rme_keep_may_grow(const struct rme_keep *keep)
 {
     return !rme_keep_is_tight(keep);
 }
-/* Must the peer wait for its credits, but for a few?  Its account says so from now on; if it
- * must, it is kicked when that is over. */
+/* Updates whether the peer's credits are withheld.  The peer is kicked when withholding begins
+ * and when it ends. */
 void rme_keep_judge(struct rme_peer *peer);
-/* The same; credits that may go back to it now. */
+/* Calls rme_keep_look() and returns the number of credits that may be returned now. */
 uint32_t rme_keep_returns(struct rme_peer *peer);
 
 #endif

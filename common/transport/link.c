@@ -2,7 +2,7 @@
 /*
  * The life of a peer.
  *
- *     active (the host parsed its address)            passive (it came to us)
+ *     active (the host parsed its address)            passive (the peer connected)
  *
  *     IDLE --post--> CONNECTING --> UP                ACCEPTING --> UP
  *      ^  \             |           |                    |          |
@@ -10,32 +10,34 @@
  *      |      |         v failed    v                    v          v
  *      +------+------- IDLE      CLOSING --down--> IDLE  CLOSING --down--> DEAD
  *
- * Connecting.  The parts of an address are tried in turn; each gets an equal share of what is
- * left of connect_timeout_ms.  When all have failed, what was posted ends with the last error,
- * and the next attempt waits at least the back-off pause, which doubles and has a random part
- * so that many clients of a restarted server do not come at once.  Work posted during the pause
- * waits for it.
+ * Connecting.  The parts of an address are tried in turn; each gets an equal share of the rest
+ * of connect_timeout_ms.  When all have failed, posted operations end with the last error, and
+ * the next attempt waits at least for the back-off pause.  The pause doubles and has a random
+ * part, so that many clients of a restarted server do not connect at the same time.  Operations
+ * posted during the pause wait for its end.
  *
- * Losing a link.  From the moment it is given up (rme_peer_fail, or LINK_DOWN by itself)
- * nothing is sent; every op of the link leaves its queue and moves to `dying`.  They end at
- * LINK_DOWN, when no device touches their memory on behalf of that link.  What is posted in
- * between belongs to the next link.  A passive peer has no next link: its address is dead at
- * once, and unexpected messages that were complete are delivered still.  Events name links, and
- * a link that is down is freed, so nothing of an old link reaches a new one.
+ * Losing a link.  Nothing is sent on a link after rme_peer_fail, or LINK_DOWN by the fabric.
+ * Every operation of the link leaves its queue and moves to `dying`.  These operations end at
+ * LINK_DOWN, when no device accesses their memory for that link.  Operations posted in between
+ * belong to the next link.  A passive peer has no next link: its address is dead at once, and
+ * complete unexpected messages are still delivered.  Events name links, and a link that is down
+ * is freed, so no event of an old link reaches a new one.
  *
- * Liveness.  Every message is acknowledged by the peer's hardware, so a dead host or a cut
- * network ends the link within the fabric's own retries, provided that something is sent.
- * Therefore a link with work outstanding on which nothing was heard for keepalive_ms gets a
- * PING.  Its answer, PONG, needs the peer's process to run; a process that is stopped or slow
- * is not dead, so by default nothing waits for it.  peer_timeout_ms makes it count for sites
- * that prefer so, whether or not there was a credit for PING: a process that runs gives some
- * back by itself, unless we make it keep too much (keep.c); such a peer cannot be told from one
- * that is stopped.  A network that can tell by itself is asked before that (caps.look_ms).  One
- * timer for each peer does all this.  Without work it rests: on a client it is not set, so
- * nothing ticks there; a server, which would never send anything to a client that is gone, and
- * keep all it has for it, probes after idle_keepalive_ms.  With the probe each side asks for
- * the receive buffers that the other one was granted while it was busy (credit.c): so an idle
- * link holds no more than at first.
+ * Liveness.  The hardware of the peer acknowledges every message.  So if a message is sent, a
+ * dead host or a cut network ends the link after the retries of the fabric.  Therefore a link
+ * with outstanding work and without arrivals for keepalive_ms gets a PING.  The answer, PONG,
+ * needs the process of the peer to run.  A stopped or slow process is not dead, so by default a
+ * missing PONG has no effect.
+ *
+ * With peer_timeout_ms the link ends if nothing arrives, even if there was no credit for PING:
+ * a running process returns some credits by itself, unless its own are withheld (keep.c).
+ * A peer that cannot answer for that reason is not timed out.  A fabric with a liveness
+ * check of its own is asked earlier (caps.look_ms).
+ *
+ * One timer per peer serves all these purposes.  Without work the timer is not set on a client.
+ * A server, which never sends to an idle client and would keep the resources of a dead one,
+ * probes after idle_keepalive_ms.  With the probe each side asks for the receive buffers that
+ * the other side was granted in use (credit.c), so an idle link holds no more than at first.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -60,15 +62,15 @@ int rme_peer_connect_error(int error)
     case -EPROTO:
     case -ENOMEM:
         return error;
-    case -EACCES: /* the peer's engine said no */
-    case -EBUSY:  /* it never came to ours */
+    case -EACCES: /* rejected by the engine of the peer */
+    case -EBUSY:  /* the request did not reach the engine of the peer */
         return -ECONNREFUSED;
     default:
         return -EHOSTUNREACH;
     }
 }
 
-/* What the host hears of a link that was lost. */
+/* Error reported to the host for a lost link. */
 static int link_error(int error)
 {
     return error == -ETIMEDOUT || error == -EPROTO || error == -ENOMEM ? error : -ECONNRESET;
@@ -76,13 +78,13 @@ static int link_error(int error)
 
 /* ---- Connecting ---- */
 
-/* A pause of ms, or up to half of it less. */
+/* Pause of ms, reduced by a random part of up to one half. */
 static uint64_t jittered(struct rme *rme, uint32_t ms)
 {
     return ms - rme_random(rme, ms / 2 + 1);
 }
 
-/* No attempt before a pause is over; the next one is longer. */
+/* Forbids attempts during a pause; doubles the next pause up to backoff_max_ms. */
 static void back_off(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
@@ -93,8 +95,8 @@ static void back_off(struct rme_peer *peer)
                            : rme->tuning.backoff_max_ms;
 }
 
-/* Too many requests of others wait at one of the parts.  Somebody takes them, so we ask again
- * after a pause, and nobody hears of it.  False: that has gone on for too long. */
+/* Schedules another attempt at a peer whose connection backlog is full, without a report to the
+ * host, because its server accepts requests.  False: busy_timeout_ms is over. */
 static bool ask_again(struct rme_peer *peer)
 {
     uint64_t now = rme_now();
@@ -129,7 +131,8 @@ static void connect_failed(struct rme_peer *peer)
     rme_wait_notify(rme, RME_WAIT_ANY);
 }
 
-/* Tries the part peer->part, or the next ones, until one is under way or none is left. */
+/* Tries the parts of the address from peer->part on, until an attempt is in progress or all
+ * parts have failed. */
 static void connect_part(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
@@ -142,7 +145,8 @@ static void connect_part(struct rme_peer *peer)
         uint64_t left = peer->connect_by > now ? peer->connect_by - now : 1;
         int error;
 
-        /* a thread cancelled in a system call here would keep the lock */
+        /* disables cancellation, because a thread cancelled in a system call here would keep
+         * the lock */
         pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
         error = rme->ops->link_connect(rme->fabric, peer->addr, peer->part, hello,
                                        sizeof(hello), rme_grant_ask(rme), peer, &peer->link);
@@ -174,7 +178,7 @@ static void connect_start(struct rme_peer *peer, uint64_t now)
     connect_part(peer);
 }
 
-/* Something was heard, or work has begun. */
+/* Restarts the measurement of silence, after an arrival or at the begin of work. */
 static void silence_begins(struct rme_peer *peer, uint64_t now)
 {
     peer->heard_at = now;
@@ -182,8 +186,7 @@ static void silence_begins(struct rme_peer *peer, uint64_t now)
     peer->look_ms = peer->rme->caps->look_ms;
 }
 
-/* When to look again at a link of which nothing was heard, and for which a probe is due after
- * `period`. */
+/* Time of the next check of a silent link, for which a probe is due after `period`. */
 static uint64_t next_look(const struct rme_peer *peer, uint64_t now, uint32_t period)
 {
     bool looks = peer->look_ms != 0 && !rme_node_alone(&peer->ops);
@@ -222,7 +225,7 @@ void rme_peer_begin(struct rme_peer *peer)
 
 /* ---- Up ---- */
 
-/* A probe is due when nothing was heard for so long; 0: never. */
+/* Silence in ms after which a probe is due; 0: never. */
 static uint32_t probe_ms(const struct rme_peer *peer)
 {
     const struct rme_tuning *tuning = &peer->rme->tuning;
@@ -277,7 +280,7 @@ void rme_peer_up(struct rme_peer *peer, const struct rme_event *event)
 
 /* ---- Down ---- */
 
-/* No device touches memory for the link any more: its ops end. */
+/* Ends the operations of a link for which no device accesses memory any more. */
 static void bury(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
@@ -321,7 +324,7 @@ static void log_refused(struct rme_peer *peer, const struct rme_reject *why)
                 rme_peer_name(peer), rme_reject_text(why->reason), accepts);
 }
 
-/* One part of the address did not work: the next one. */
+/* Continues with the next part of the address after a failure. */
 static void part_failed(struct rme_peer *peer, const struct rme_event *event)
 {
     struct rme *rme = peer->rme;
@@ -364,7 +367,7 @@ void rme_peer_drop(struct rme_peer *peer)
     peer->dropped = true;
     peer->rme->user->unwanted(peer);
     rme_peer_fail(peer, -ECONNRESET, NULL);
-    peer->rme->user->unreachable(peer, -ECONNRESET); /* what was posted for the next link */
+    peer->rme->user->unreachable(peer, -ECONNRESET); /* operations posted for the next link */
     rme_peer_unpin(peer);
 }
 
@@ -380,8 +383,8 @@ void rme_peer_watch_cancel(struct rme_peer *peer)
         rme_peer_set_timer(peer, peer->cancel_by);
 }
 
-/* Has the peer credits to answer with?  Who gets none back (keep.c) may have used all up, and
- * its silence says nothing. */
+/* True if the peer has credits for an answer.  A peer whose credits are withheld (keep.c) may
+ * have used all of them, so its silence does not mean that it is dead. */
 static bool can_answer(struct rme_peer *peer)
 {
     rme_keep_look(peer);
@@ -390,7 +393,7 @@ static bool can_answer(struct rme_peer *peer)
            !peer->credit.withholds;
 }
 
-/* Watches a link. */
+/* Checks a link when its timer expires. */
 static void keep_alive(struct rme_peer *peer, uint64_t now)
 {
     struct rme *rme = peer->rme;
@@ -409,9 +412,9 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
             return;
         } else if (now - peer->heard_at >= period) {
             if (!can_answer(peer))
-                peer->heard_at = now; /* it has the whole time from when it can */
-            /* Where no credit is left for it, the peer owes so many that it has to speak anyway
-             * (rme_credit_due); unless it is gone, which a fabric may have to look for. */
+                peer->heard_at = now; /* allow the full timeout after credits are available */
+            /* Without a credit for PING, the peer owes enough credits that a live peer must
+             * send anyway (rme_credit_due); link_probe finds a dead one. */
             rme_peer_send_header(peer, RME_WIRE_PING, RME_CREDIT_DATA);
             peer->ping_sent = true;
             if (rme->ops->link_probe)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Messages on their way out.  Whoever has something to send kicks the peer, and is asked for it
- * when the round of events is over.  A message takes a credit and a buffer; its header takes
- * along the credits that we owe.
+ * Sending of messages.  To send, schedule the peer with rme_peer_kick(); its queues are run
+ * after the current batch of events.  A message takes a credit and a buffer; its header returns
+ * the owed credits.
  */
 #include "transport/peer.h"
 
-/* What takes from the reserve: may it go, as there is none, with so many credits returned?  If
- * not, the peer hears of it. */
+/* True if a message that needs the reserve may be sent because the side keeps none, given the
+ * number of returned credits.  If not, the next header reports the stall. */
 static bool may_last(struct rme_peer *peer, uint32_t returns)
 {
     if (rme_credit_may_last(&peer->credit, returns, peer->aside))
@@ -41,7 +41,7 @@ void *rme_peer_tx(struct rme_peer *peer, enum rme_credit_class class)
     return tx;
 }
 
-/* Does such a message show that the link is in use? */
+/* True if a message of this type shows that the link is in use. */
 static bool is_use(uint8_t type)
 {
     return type != RME_WIRE_CREDIT && type != RME_WIRE_PING && type != RME_WIRE_PONG &&
@@ -69,7 +69,7 @@ void rme_peer_head(struct rme_peer *peer, uint8_t type, int32_t tag,
     out->eager_taken = peer->holding[RME_EXPECTED].taken;
     out->unexpected_taken = peer->holding[RME_UNEXPECTED_STREAM].taken;
     rme_credit_spend(&peer->credit);
-    /* what follows would wait: the peer hears of it before that */
+    /* the next message would wait: report this beforehand */
     if (peer->credit.have == 0 && is_use(type))
         out->flags |= RME_WIRE_F_STALLED;
 }
@@ -82,7 +82,7 @@ void rme_peer_send_control(struct rme_peer *peer, const struct rme_wire_message 
     peer->rme->ops->tx_send(peer->link, tx, rme_wire_length(message->type, message->nsegment));
 }
 
-/* What the tag of a message says that is only a header: receive buffers. */
+/* Number of receive buffers in the tag of a message without payload. */
 static uint32_t buffers_told(struct rme_peer *peer, uint8_t type, uint32_t returned)
 {
     uint32_t asked = peer->asked;
@@ -107,7 +107,8 @@ bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_c
     void *tx = rme_peer_tx(peer, class);
 
     if (tx == NULL) {
-        if (type == RME_WIRE_PING) /* an idle link would have no more credits for that */
+        /* PING does not report a stall: an idle link needs no more credits */
+        if (type == RME_WIRE_PING)
             peer->credit.stalled = stalled;
         return false;
     }
@@ -132,7 +133,7 @@ void rme_control_drop(struct rme_peer *peer)
     }
 }
 
-/* ---- The last one of a link ---- */
+/* ---- BYE, the last message of a link ---- */
 
 void rme_peer_bye(struct rme_peer *peer)
 {
@@ -143,8 +144,8 @@ void rme_peer_bye(struct rme_peer *peer)
     rme_peer_kick(peer);
 }
 
-/* It shall know that nothing follows, reports neither.  The transfer without data tells when
- * its hardware has got it. */
+/* Tells the peer that nothing follows, reports included.  The completion of this transfer
+ * without data shows that the hardware of the peer has received BYE. */
 void rme_peer_say_bye(struct rme_peer *peer)
 {
     struct rme_wire_message message;

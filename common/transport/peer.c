@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Peers are made and freed, and their links given up.  link.c has their life. */
+/* Creation and destruction of peers, and the end of their links.  link.c describes the life of
+ * a peer. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -104,7 +105,7 @@ void rme_peer_destroy(struct rme_peer *peer)
     if (peer->passive) {
         atomic_store(&addr->dead, true);
         if (!peer->introduced)
-            rme_addr_put(addr); /* the host's reference, which it never got */
+            rme_addr_put(addr); /* reference of the host, to which it was never reported */
     }
     rme_addr_put(addr);
     free(peer);

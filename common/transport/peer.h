@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Peers: one per address in use, each with at most one link at a time. link.c describes the
+/* Peers: one per address in use, each with at most one link at a time.  link.c describes the
  * life of a peer. */
 #ifndef RME_PEER_H
 #define RME_PEER_H
@@ -134,7 +134,7 @@ static inline void rme_keep_look(struct rme_peer *peer)
 const char *rme_peer_state_name(enum rme_peer_state state);
 const char *rme_peer_name(const struct rme_peer *peer);
 
-/* Returns the peer of an address and makes it if necessary. NULL with *error set: -ECONNRESET
+/* Returns the peer of an address and makes it if necessary.  NULL with *error set: -ECONNRESET
  * dead, -EINVAL address of another engine, -ENOMEM. */
 struct rme_peer *rme_peer_find(struct rme *rme, struct rme_addr *addr, int *error);
 static inline struct rme_peer *rme_peer_of(struct rme *rme, struct rme_addr *addr, int *error)
@@ -145,7 +145,7 @@ static inline struct rme_peer *rme_peer_of(struct rme *rme, struct rme_addr *add
     return rme_peer_find(rme, addr, error);
 }
 
-/* Connects, or sets the timer, after an operation was added to the peer. For an operation with
+/* Connects, or sets the timer, after an operation was added to the peer.  For an operation with
  * something to send, kick the peer as well. */
 void rme_peer_begin(struct rme_peer *peer);
 static inline void rme_peer_work(struct rme_peer *peer)
@@ -162,8 +162,8 @@ static inline void rme_peer_kick(struct rme_peer *peer)
     peer->rme->pending |= RME_PENDING_SETTLE;
 }
 /*
- * Gives the link up with `error`. All its operations end as soon as the link is down. `why`
- * goes to the log unless NULL. Does nothing if there is no link, or if the link is closing
+ * Gives the link up with `error`.  All its operations end as soon as the link is down.  `why`
+ * goes to the log unless NULL.  Does nothing if there is no link, or if the link is closing
  * already.
  */
 void rme_peer_fail(struct rme_peer *peer, int error, const char *why);
@@ -187,7 +187,7 @@ void rme_peer_timer(struct rme_peer *peer, uint64_t now);
 void rme_peer_pinged(struct rme_peer *peer, uint32_t asked);
 void rme_peer_yielded(struct rme_peer *peer, uint32_t count);
 
-/* Schedules BYE, which is sent as soon as there is a credit. rme->byes no longer counts BYE
+/* Schedules BYE, which is sent as soon as there is a credit.  rme->byes no longer counts BYE
  * after its arrival or failure. */
 void rme_peer_bye(struct rme_peer *peer);
 /* Sends a BYE that is due, if a credit and a buffer are available. */
@@ -202,7 +202,7 @@ void rme_peer_down(struct rme_peer *peer, const struct rme_event *event);
 /* Handles a host that freed the address. */
 void rme_peer_drop(struct rme_peer *peer);
 /* Frees a peer without link once neither the host, an unexpected message nor an operation needs
- * the peer. An operation that a thread registers or copies for may outlive the link. */
+ * the peer.  An operation that a thread registers or copies for may outlive the link. */
 void rme_peer_release(struct rme_peer *peer);
 /* Drops a reference, and frees the peer with the last one. */
 static inline void rme_peer_unpin(struct rme_peer *peer)
@@ -253,10 +253,10 @@ struct rme_link_user {
 };
 
 /* Fills the header of a message with a payload and no other fields, which are not written; the
- * caller sets RME_PENDING_FLUSH. Spends a credit. */
+ * caller sets RME_PENDING_FLUSH.  Spends a credit. */
 void rme_peer_head(struct rme_peer *peer, uint8_t type, int32_t tag,
                    struct rme_wire_message *out);
-/* Fills the header of a message that is sent now. Spends a credit. */
+/* Fills the header of a message that is sent now.  Spends a credit. */
 void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_message *out);
 /* Orders the next message behind all reports given to the fabric. */
 static inline void rme_peer_barrier(struct rme_peer *peer)
@@ -277,7 +277,7 @@ static inline unsigned rme_peer_lanes(const struct rme_peer *peer, uint64_t byte
     return ops->link_lanes != NULL && peer->link != NULL ? ops->link_lanes(peer->link, bytes)
                                                          : 1;
 }
-/* True if the credits permit a message of this class. If not, the next header tells the
+/* True if the credits permit a message of this class.  If not, the next header tells the
  * peer. */
 bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class);
 /* True if the credits permit an immediate, which returns no credits. */
@@ -285,11 +285,11 @@ bool rme_peer_may_report(struct rme_peer *peer);
 
 /*
  * Credits promised at first to a peer that connected to this side: the option `credits` while
- * less than a quarter of the pool is used, else the minimum that the peer can work with. The
+ * less than a quarter of the pool is used, else the minimum that the peer can work with.  The
  * minimum is 1 for a peer that may spend its last credit (credit.c), which always gets 1 where
- * all links share a receive queue; and RME_HELLO_CREDITS_MIN for others. 0, a refusal: the pool
- * has too few. So the number of peers cannot raise the memory for receive buffers above the
- * pool by more than one buffer each.
+ * all links share a receive queue; and RME_HELLO_CREDITS_MIN for others.  0, a refusal: the
+ * pool has too few.  So the number of peers cannot raise the memory for receive buffers above
+ * the pool by more than one buffer each.
  */
 uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello);
 /* Credits promised in a connection request of this side. */
@@ -300,7 +300,7 @@ void rme_grant_lend(struct rme_peer *peer, uint32_t count);
 void rme_grant_settle(struct rme_peer *peer);
 /* Promises more credits within the limits: see rme_grant_more. */
 void rme_grant_grow(struct rme_peer *peer);
-/* Handles a peer that can use more credits. Each message of many peers calls this function,
+/* Handles a peer that can use more credits.  Each message of many peers calls this function,
  * mostly without effect. */
 static inline void rme_grant_more(struct rme_peer *peer)
 {
@@ -324,8 +324,8 @@ void rme_grant_due(struct rme_peer *peer);
 #define RME_ANSWER_CALLS 256u
 /* Sends the CREDIT messages that wait for a reply. */
 void rme_grant_unanswered(struct rme *rme);
-/* Counts a call that returns to the host. `idle`: the call returns nothing, so that no reply is
- * expected. */
+/* Counts a call that returns to the host.  `idle`: the call returns nothing, so that no reply
+ * is expected. */
 static inline void rme_grant_answers(struct rme *rme, bool idle)
 {
     if (idle || ++rme->answer_calls >= RME_ANSWER_CALLS)
@@ -334,7 +334,7 @@ static inline void rme_grant_answers(struct rme *rme, bool idle)
 /* Sends a control message, whose segments, if any, are in the buffer `tx` already. */
 void rme_peer_send_control(struct rme_peer *peer, const struct rme_wire_message *message,
                            void *tx);
-/* Sends a message without payload. False: no credit or buffer. */
+/* Sends a message without payload.  False: no credit or buffer. */
 bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_class class);
 /* Returns a buffer for a message of this class if a credit permits, else NULL; the peer records
  * the reason. */

@@ -6,7 +6,7 @@
 #include "base/probe.h"
 #include "transport/peer.h"
 
-/* Makes a peer. `link`: the link by which a passive peer connected, else NULL. Returns NULL
+/* Makes a peer.  `link`: the link by which a passive peer connected, else NULL.  Returns NULL
  * without memory. */
 struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
                               const struct rme_link *link);
@@ -23,7 +23,7 @@ void rme_peer_leave(struct rme_peer *peer, int error);
 
 /* Encodes the hello of this side, which promises `credits` buffers. */
 void rme_peer_hello(const struct rme *rme, uint32_t credits, uint8_t out[RME_HELLO_SIZE]);
-/* Applies the hello of the peer. `promised`: credits promised to the peer. */
+/* Applies the hello of the peer.  `promised`: credits promised to the peer. */
 void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32_t promised);
 
 #endif

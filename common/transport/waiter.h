@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Threads that wait in a call of the host, and their notification. engine/wait.c implements the
- * waiting. */
+/* Threads that wait in a call of the host, and their notification.  engine/wait.c implements
+ * the waiting. */
 #ifndef RME_WAITER_H
 #define RME_WAITER_H
 
