@@ -2,27 +2,26 @@
 /*
  * The engine as a whole.
  *
- * Its parts.  post.c takes what the host posts, test.c reports what has ended, wait.c lets
- * threads wait in between, and progress.c brings events from the fabric down to those who know
- * what they mean: links to transport/, messages to the protocols (proto/), transfers to move/.
- * op/end.c tells how an op ends.
+ * Parts.  post.c accepts the host's posts, test.c reports completions, and wait.c lets threads
+ * wait.  progress.c passes events of the fabric to the layers: links to transport/, messages to
+ * the protocols (proto/), transfers to move/.  op/end.c describes how an operation ends.
  *
  * Locks, in the order in which they are taken:
  *
  *   1. rme->lock        all state of the engine, and every call of the fabric but wait, wake,
  *                       reg and dereg
- *   2. locks inside zone, mreg, pin and log, which call nothing of ours
+ *   2. locks inside zone, mreg, pin and log, which call no function of the engine
  *
- * The engine's lock is never held while sleeping, registering or deregistering memory of an op,
- * or in a callback of the host.  (What a fabric makes for a link, and registers for messages,
- * it makes under the lock: fabric.h.)  Such work is queued under the lock and done by
- * rme_settle, which every call runs before it releases the lock:
+ * The engine's lock is never held while sleeping, while registering or deregistering memory of
+ * an operation, or in a callback of the host.  (A fabric allocates resources of a link and
+ * registers message buffers under the lock: fabric.h.)  Such work is queued under the lock and
+ * done by rme_settle, which every call runs before it releases the lock:
  *
- *   - peers that were kicked send what they can; then doorbells are rung;
- *   - units that want registering (rme->mover->work) are registered, one by one, with the lock
- *     released (unit.c);
- *   - ops that have ended (rme->operations->ended) become visible after a reap, when their
- *     memory is no longer registered (mreg.h).
+ *   - kicked peers send queued messages; then doorbells are rung;
+ *   - fragments that need registration (rme->mover->work) are registered, one by one, with the
+ *     lock released (unit.c);
+ *   - ended operations (rme->operations->ended) become visible after rme_mreg_reap(), when
+ *     their memory is no longer registered (mreg.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -36,17 +35,18 @@
 #include "proto/send.h"
 #include "proto/unexp.h"
 
-/* a process that may lock less than this has smaller buffers */
+/* limit on locked memory below which message buffers are smaller */
 #define TIGHT_BYTES   (1u << 20)
 #define TIGHT_RX_SIZE 1024u
-#define CHAINS_FIRST  64u /* of the tables that find names and lent buffers */
-#define FAST_SHARE    16u /* part of what may be locked that is lent to peers at most */
-/* of a shared queue, this part at most is for links that have some of it already */
+#define CHAINS_FIRST  64u /* first size of the tables of names and of delegated buffers */
+#define FAST_SHARE    16u /* fraction of lockable memory delegated to peers at most */
+/* maximum fraction of a shared queue for the pool of credits */
 #define POOL_PART     4u
-#define CLOSE_WAIT_MS 10000 /* the fabric has ended all links by then */
-#define BYE_WAIT_MS   1000  /* what was sent has reached the peers' hardware by then */
+#define CLOSE_WAIT_MS 10000 /* time for the fabric to end all links */
+/* time for BYE, and all earlier messages, to reach the peers' hardware */
+#define BYE_WAIT_MS 1000
 
-/* ---- What is done between the lock and the host ---- */
+/* ---- Pending work, done before the lock is released ---- */
 
 static void publish(struct rme *rme, struct rme_op *op)
 {
@@ -65,10 +65,11 @@ static void push_kicked(struct rme *rme)
 }
 
 /*
- * Deregisters for the ops that have ended, and makes them visible.  One thread at a time does:
- * what it has taken out is ahead of what ends meanwhile.  Unexpected messages that came after
- * an op had ended are behind it, too.  It is not inlined, so that rme_settle, which each
- * message calls several times, saves no registers for it.
+ * Deregisters for ended operations, and makes them visible.  One thread at a time runs this
+ * function, so that its batch becomes visible before operations that end meanwhile.  Unexpected
+ * messages that arrived after the end of an operation are published after it.  The function is
+ * not inlined, so that rme_settle, which is called several times for each message, saves no
+ * registers for it.
  */
 __attribute__((noinline)) static void reap(struct rme *rme)
 {
@@ -109,8 +110,8 @@ void rme_settle_pending(struct rme *rme)
     rme->pending &= ~(uint32_t)(RME_PENDING_FLUSH | RME_PENDING_SETTLE);
 }
 
-/* What the cache gave up, idle memory, and lines for the host.  The flag is cleared first: what
- * comes meanwhile sets it again. */
+/* Deregisters evicted registrations, trims idle memory, and passes log lines to the host.  The
+ * flag is cleared first, because work that is added meanwhile sets it again. */
 static void do_chores(struct rme *rme)
 {
     atomic_store(&rme->pin.chores, false);
@@ -144,7 +145,8 @@ void rme_unlock_pending(struct rme *rme)
 
 /* ---- Opening ---- */
 
-/* Which of the names, which end with NULL, an option has; said, and -1, when it has none. */
+/* Returns the index of an option's value in `names`, which ends with NULL; logs an error and
+ * returns -1 for any other value. */
 static int read_name(const struct rme *rme, const char *option, const char *const *names,
                      const char *allowed)
 {
@@ -210,9 +212,10 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
 }
 
 /*
- * An option, or its share of what this process may lock when it is -1.  Zones get half, the
- * cache of user memory a quarter; the rest is for the buffers of connections.  Where little may
- * be locked they need nearly all of it.
+ * Returns an option's value, or, if the value is -1, a share of the memory that this process
+ * may lock.  Zones get half, the cache of user memory a quarter; the rest is for the buffers of
+ * connections.  Where little memory may be locked, these need nearly all of it, so the shares
+ * are halved.
  */
 static uint64_t bound(const struct rme_options *options, const char *name, unsigned share)
 {
@@ -224,8 +227,7 @@ static uint64_t bound(const struct rme_options *options, const char *name, unsig
                                    : budget / (share * 2);
 }
 
-/* A number of the options is no larger than that; who asked for more is told why, and what to
- * do. */
+/* Limits an option to `most`; warns with cause and remedy if the user set more. */
 static void cap(struct rme *rme, const char *name, uint64_t most, const char *cause,
                 const char *remedy)
 {
@@ -236,7 +238,7 @@ static void cap(struct rme *rme, const char *name, uint64_t most, const char *ca
                     asked, cause, (unsigned long long)most, remedy);
 }
 
-/* What may be locked bounds buffers, and what is lent of them. */
+/* Limits message buffers and the pool of eager rings by the memory that may be locked. */
 static void cap_by_budget(struct rme *rme)
 {
     static const char remedy[] = "raise the memlock limit (ulimit -l)";
@@ -249,7 +251,8 @@ static void cap_by_budget(struct rme *rme)
         "more than a sixteenth of the memory that this process may lock", remedy);
 }
 
-/* A misspelt option would be taken for another network's, where there could be one. */
+/* Warns of an unknown option, which could be a misspelt one.  Not called if the options may
+ * belong to another network. */
 static void warn_of_stranger(struct rme *rme, const char *text)
 {
     size_t length;
@@ -263,7 +266,7 @@ static void warn_of_stranger(struct rme *rme, const char *text)
                 (int)length, key);
 }
 
-/* What the engine itself needs of zones fits. */
+/* Checks that zones can hold the engine's reserve blocks. */
 static bool check_zones(struct rme *rme)
 {
     int64_t value = rme_option(rme->options, "zone_bytes");
@@ -333,7 +336,8 @@ static int open_fabric(struct rme *rme, const struct rme_config *config)
     return 0;
 }
 
-/* Of two method libraries in a process the functions are those of one, whoever calls them. */
+/* Checks that the fabric is of the same build.  With two method libraries in a process, the
+ * functions of one of them serve both callers. */
 static int check_release(struct rme *rme)
 {
     bool same = strcmp(rme->ops->release, RME_RELEASE) == 0;
@@ -385,7 +389,7 @@ static int open_memory(struct rme *rme)
     return rme_reserve_open(rme);
 }
 
-/* Its memory and its fabric go. */
+/* Frees the engine's memory and closes the fabric. */
 static void close_fabric(struct rme *rme)
 {
     rme_mreg_free(rme->mreg);
@@ -393,7 +397,7 @@ static void close_fabric(struct rme *rme)
     rme->ops->close(rme->fabric);
 }
 
-/* What is left of it goes, or what there is of it yet. */
+/* Frees the rest of an engine, which may be only partly open. */
 static void free_engine(struct rme *rme)
 {
     rme_times_clear(&rme->operations->times);
@@ -410,7 +414,7 @@ static void free_engine(struct rme *rme)
     free(rme_engine(rme));
 }
 
-/* Its tables, options, fabric and memory, in this order. */
+/* Opens tables, options, fabric and memory, in this order. */
 static int open_parts(struct rme *rme, const struct rme_config *config)
 {
     int error;
@@ -512,7 +516,7 @@ static struct rme_peer *first_peer(struct rme *rme)
     return rme_entry(rme->peers.next, struct rme_peer, of_engine);
 }
 
-/* What is left, or until the fabric has to look for what nobody tells it. */
+/* Time to wait: `left`, or less if the fabric must check something without an event. */
 static int rest(struct rme *rme, uint64_t left)
 {
     int due = rme->ops->deadline(rme->fabric);
@@ -520,7 +524,7 @@ static int rest(struct rme *rme, uint64_t left)
     return due >= 0 && (uint64_t)due < left ? due : (int)left;
 }
 
-/* Makes progress until `settled`, at most for so long. */
+/* Makes progress until `settled`, at most for `ms`. */
 static void drain(struct rme *rme, bool (*settled)(const struct rme *rme), int ms)
 {
     uint64_t until = rme_now() + (uint64_t)ms;
@@ -540,7 +544,7 @@ static void drain(struct rme *rme, bool (*settled)(const struct rme *rme), int m
     }
 }
 
-/* No BYE waits for a credit, or is not known to have arrived. */
+/* True if no BYE waits for a credit or is in flight. */
 static bool byes_arrived(const struct rme *rme)
 {
     return rme->byes == 0;
@@ -552,9 +556,9 @@ static bool links_down(const struct rme *rme)
 }
 
 /*
- * What was sent shall arrive before the links go: BYE is behind it, and its acknowledgement by
- * hardware is enough.  It may have to wait for a credit, which comes when the peer has taken
- * what took the last one.
+ * Sends BYE to all peers and waits for its arrival, so that all earlier messages arrive before
+ * the links end.  The acknowledgement by the peer's hardware suffices.  BYE may have to wait
+ * for a credit, which the peer returns after it has taken earlier messages.
  */
 static void say_bye(struct rme *rme)
 {
@@ -565,7 +569,8 @@ static void say_bye(struct rme *rme)
 
 void rme_close(struct rme *rme)
 {
-    if (rme_forked(rme)) /* none of it is the child's to end; the copy goes with the process */
+    /* the child owns no resource of the engine; its copy of the memory ends with it */
+    if (rme_forked(rme))
         return;
     rme_forked_unmark(rme);
     rme_engine(rme)->ours = NULL;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The engine's inside.  engine.c tells how its parts work together, who holds which lock, and
- * in which order. */
+/* Internal interfaces of the engine.  engine.c describes its parts, and the order of locks. */
 #ifndef RME_ENGINE_H
 #define RME_ENGINE_H
 
@@ -9,22 +8,25 @@
 #include "proto/talk.h"
 #include "transport/waiter.h"
 
-/* All of an engine.  `rme` is what the floors below know of it. */
+/* All state of an engine.  The lower layers access `rme` only. */
 struct rme_engine {
     struct rme rme;
     struct rme_operations operations;
     struct rme_mover mover;
     struct rme_protocols protocols;
 
-    const char *ours; /* forked.c: 0 there in a child; NULL: not known */
-    bool told;        /* the child has been told */
+    /* MADV_WIPEONFORK page (forked.c): non-zero in the opening process, 0 in a forked child;
+     * NULL: unsupported */
+    const char *ours;
+    bool told; /* the error of a forked child is in the log */
 
     /* wait.c */
-    unsigned spins_in_vain;  /* of late; SPINS_IN_VAIN: it does not poll */
-    unsigned spins_left_out; /* waits that do not poll before it tries again */
-    unsigned spins_longer;   /* times that this has doubled */
-    uint64_t offer_ns;       /* what it takes to offer the processor when nobody takes it */
-    unsigned offer_skip;     /* rounds between two offers of who leads */
+    /* recent failed spins less successes; at SPINS_IN_VAIN waits do not spin */
+    unsigned spins_in_vain;
+    unsigned spins_left_out; /* waits without spinning until the next trial */
+    unsigned spins_longer;   /* number of times that this pause has doubled */
+    uint64_t offer_ns;       /* idle cost of sched_yield() in ns; 0: not yet measured */
+    unsigned offer_skip;     /* rounds of the leader between two calls of sched_yield() */
     uint32_t timer_skip;
 };
 
@@ -35,14 +37,14 @@ static inline struct rme_engine *rme_engine(struct rme *rme)
 
 /* ---- forked.c ---- */
 
-/* Marks an engine as this process's; ends that; says once in a child's log that it cannot be
- * used. */
+/* Mark an engine as owned by this process; remove the mark; log once in a forked child that the
+ * engine cannot be used. */
 void rme_forked_mark(struct rme *rme);
 void rme_forked_unmark(struct rme *rme);
 void rme_forked_explain(struct rme *rme);
 
-/* Is this a child of the process that opened the engine?  It must not touch it.  First in every
- * call of the host. */
+/* True in a child of the process that opened the engine; the child must not use the engine.
+ * Every call of the host checks this first. */
 static inline bool rme_forked(struct rme *rme)
 {
     const char *ours = rme_engine(rme)->ours;
@@ -55,20 +57,20 @@ static inline bool rme_forked(struct rme *rme)
 
 /* ---- engine.c ---- */
 
-/* The same as those without `_pending`, when there is something to do. */
+/* Slow paths of rme_settle() and rme_unlock(), for pending work. */
 void rme_settle_pending(struct rme *rme);
 void rme_unlock_pending(struct rme *rme);
 /*
- * Rings doorbells and does what must be done without the lock: registering, deregistering,
- * trimming.  Called with the lock, returns with it; releases it meanwhile if there is such
- * work.  Then completions are visible.
+ * Runs pending work: rings doorbells, and does the work that needs the lock released, such as
+ * registration and deregistration.  Called with the lock held and returns with it; may release
+ * the lock in between.  Afterwards completions are visible to the host.
  */
 static inline void rme_settle(struct rme *rme)
 {
     if (rme->pending & (RME_PENDING_FLUSH | RME_PENDING_SETTLE))
         rme_settle_pending(rme);
 }
-/* Settles, releases the lock, wakes the leader if it should see something, hands log lines to
+/* Runs pending work, releases the lock, wakes the leader if necessary, and passes log lines to
  * the host. */
 static inline void rme_unlock(struct rme *rme)
 {
@@ -80,16 +82,17 @@ static inline void rme_unlock(struct rme *rme)
 
 /* ---- wait.c ---- */
 
-/* Makes progress until waiter->ready() says more than 0 or wait_ms is over.  Called without the
- * lock. */
+/* Makes progress until waiter->ready() returns more than 0, the waiter must return for another
+ * reason, or wait_ms is over.  Called without the lock. */
 int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms);
 
-/* How many microseconds a wait polls now before it sleeps.  Called with the lock. */
+/* Microseconds that a wait polls at present before it sleeps.  Called with the lock held. */
 uint32_t rme_wait_polls_us(struct rme *rme);
 
 /* ---- progress.c ---- */
 
-/* One round: events, pushes, timers.  How many events there were. */
+/* Handles available events of the fabric, and timers if `timers` is set or TIMER_SKIP calls
+ * have skipped them.  Returns the number of events. */
 int rme_progress(struct rme *rme, bool timers);
 
 #endif

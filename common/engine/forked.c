@@ -26,7 +26,8 @@ void rme_forked_mark(struct rme *rme)
     rme_engine(rme)->ours = NULL;
     if (page == MAP_FAILED)
         return;
-    if (madvise(page, size, MADV_WIPEONFORK) != 0) { /* before Linux 4.14: it is never told */
+    /* before Linux 4.14: a fork is not detected */
+    if (madvise(page, size, MADV_WIPEONFORK) != 0) {
         munmap(page, size);
         return;
     }

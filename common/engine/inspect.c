@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What the host can see and ask: addresses' peers, memory, counters, options. */
+/* Queries of the host: addresses, memory, counters, options. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ void rme_addr_free(struct rme_addr *addr)
     rme_addr_put(addr);
 }
 
-/* A peer that is dead but not DEAD has a link that is not down yet. */
+/* A dead peer that is not in state DEAD yet has a link that is not down. */
 bool rme_addr_is_over(const struct rme_addr *addr)
 {
     struct rme *rme = atomic_load(&addr->engine);
@@ -70,8 +70,8 @@ struct reach_wait {
     int outcome;
 };
 
-/* "Ready" is 1 as soon as the outcome is known; connecting that has failed leaves the peer
- * idle, and nothing else does while somebody waits for a link. */
+/* Returns 1 as soon as the outcome is known.  A peer is IDLE here only after a failed attempt
+ * to connect. */
 static int reach_ready(struct rme *rme, struct rme_waiter *waiter)
 {
     struct reach_wait *wait = rme_entry(waiter, struct reach_wait, waiter);
@@ -125,8 +125,11 @@ void *rme_memory_alloc(struct rme *rme, size_t size)
         return NULL;
     memory = rme_zone_alloc(rme->zone, size);
     if (memory != NULL)
-        /* A peer that receives from there, or says it wrote, learns nothing of another one's.
-         * OrangeFS's BMI_memalloc clears, too; that of PVFS 2.8.0 to 2.8.2 does not. */
+        /*
+         * Clears the memory, so that a peer cannot read another peer's data, for instance after
+         * falsely reporting a write.  BMI_memalloc of OrangeFS clears, too, but not that of
+         * PVFS 2.8.0 to 2.8.2.
+         */
         memset(memory, 0, size);
     if (rme_log_pending(rme->log))
         rme_log_drain(rme->log);
@@ -188,10 +191,8 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
     return 0;
 }
 
-/*
- * X(name, unit, sentence, value of `rme` and `peer`): what is agreed with a peer or bounds what
- * it gets.
- */
+/* X(name, unit, sentence, value of `rme` and `peer`): parameters agreed with a peer, and limits
+ * of its resources. */
 #define ATTRIBUTES(X)                                                                          \
     X("eager_bytes", "bytes", "largest expected message sent whole in one buffer",             \
       peer->eager_max[RME_EXPECTED])                                                           \
@@ -352,7 +353,7 @@ void rme_print_peers(struct rme *rme, void (*write)(void *arg, const char *line)
 
 /* ---- The planner ---- */
 
-/* The peer is one like us, but for its role, and has nothing to do. */
+/* Assumes an idle peer with the same configuration but the other role. */
 void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
 {
     struct rme_plan_in send, recv;

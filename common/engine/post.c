@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What the host posts and cancels. */
+/* Posting and cancelling of operations. */
 #include <errno.h>
 
 #include "engine/engine.h"
@@ -7,9 +7,9 @@
 #include "proto/message.h"
 #include "proto/send.h"
 
-#define FAST_SEGS 8 /* pieces of a list that goes out without an op */
+#define FAST_SEGS 8 /* maximum number of segments sent without an operation */
 
-/* The sum of a list's lengths, or -EINVAL. */
+/* Returns the sum of a list's lengths, or -EINVAL. */
 static inline int64_t list_total(const struct rme_list *list)
 {
     int64_t total = 0;
@@ -28,7 +28,7 @@ static inline int64_t list_total(const struct rme_list *list)
     return total;
 }
 
-/* The pieces of a list that have bytes. */
+/* Copies the non-empty segments of a list and returns their number. */
 static inline uint32_t list_segs(const struct rme_list *list, struct rme_seg *seg)
 {
     uint32_t n = 0;
@@ -43,7 +43,7 @@ static inline uint32_t list_segs(const struct rme_list *list, struct rme_seg *se
     return n;
 }
 
-/* What every post checks and finds out.  Lock held on success. */
+/* Checks the arguments of a post and finds the peer.  The lock is held on success. */
 static inline __attribute__((always_inline)) int begin(struct rme *rme, struct rme_addr *addr,
                                                        const struct rme_list *list, int ctx,
                                                        int64_t *total, struct rme_peer **peer)

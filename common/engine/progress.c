@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * One round of progress: events from the fabric, then timers.  Nothing here walks peers or
- * operations.  What events make possible to send is sent when the round is over, by rme_settle:
- * so credits given back by the whole round travel on the first message, and doorbells are rung
- * once.
+ * One round of progress: events of the fabric, then timers.  No function here iterates over all
+ * peers or operations.  Messages that events make possible are sent after the round, by
+ * rme_settle, so that the first message returns the credits of the whole round and doorbells
+ * are rung once.
  */
 #include <errno.h>
 
@@ -11,12 +11,12 @@
 #include "proto/arrive.h"
 #include "proto/cancel.h"
 
-#define ROUND      16 /* events taken at a time */
-#define ROUNDS_MAX 8  /* times in one call, before others get the lock */
-#define TIMER_SKIP 64 /* rounds between looks at the clock while polling */
+#define ROUND      16 /* events per poll */
+#define ROUNDS_MAX 8  /* polls per call, after which other threads get the lock */
+#define TIMER_SKIP 64 /* calls per check of the timers while polling */
 
-/* May something go that could not before this header?  What failed to get a credit said so, and
- * who waits for the peer's host is in a queue. */
+/* True if credits of a header may permit a send.  A message that lacked a credit has set
+ * `starved`; a message that waits for the peer's host is in a queue. */
 static bool waits(const struct rme_peer *peer)
 {
     const struct rme_talk *talk = peer->talk;
@@ -27,7 +27,7 @@ static bool waits(const struct rme_peer *peer)
            !rme_node_alone(&talk->sendq[RME_UNEXPECTED_STREAM]);
 }
 
-/* What every header says.  False: it cannot be true. */
+/* Processes the fields that every header has.  False: invalid values. */
 static bool take_header(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     uint32_t more = message->type == RME_WIRE_CREDIT ? (uint32_t)message->tag : 0;
@@ -39,14 +39,14 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
         if (waits(peer))
             rme_peer_kick(peer);
     }
-    if (peer->talk->holds != 0) /* the window may have room for one that waits for it */
+    if (peer->talk->holds != 0) /* the window may have room for a waiting message */
         rme_peer_kick(peer);
     return rme_window_report(&peer->window[RME_EXPECTED], message->eager_taken) == 0 &&
            rme_window_report(&peer->window[RME_UNEXPECTED_STREAM], message->unexpected_taken) ==
                0;
 }
 
-/* A message that was decoded: it is taken, or waits. */
+/* Takes or defers a decoded message. */
 static void message_came(struct rme_peer *peer, struct rme_arrival *arrival)
 {
     arrival->is_immediate = false;
@@ -68,11 +68,11 @@ __attribute__((noinline)) static void received(struct rme_peer *peer,
                                                const struct rme_event *event)
 {
     struct rme *rme = peer->rme;
-    /* not cleared: it is large, and its immediate is not looked at */
+    /* not cleared, because it is large; a message has no immediate */
     struct rme_arrival arrival;
 
     if (!rme_peer_listens(peer)) {
-        /* nothing of a link that is given up is looked at */
+        /* ignore arrivals of a link that is given up */
     } else if (rme_wire_decode(event->data, event->length, &arrival.message) == -EPROTO) {
         rme_peer_protocol_error(peer, "a malformed message");
     } else {
@@ -84,7 +84,7 @@ __attribute__((noinline)) static void received(struct rme_peer *peer,
     rme->ops->rx_return(rme->fabric, event->rx);
 }
 
-/* A message is in memory that the peer was granted. */
+/* Handles a message that the peer wrote into its eager ring. */
 static void written(struct rme_peer *peer, uint32_t imm)
 {
     struct rme_arrival arrival;
@@ -124,7 +124,7 @@ static void moved(struct rme *rme, struct rme_xfer *xfer)
     rme_defer_run(peer);
 }
 
-/* It is not inlined, nor are timers, so that a look that finds messages or nothing saves no
+/* Not inlined, nor are timers, so that a round with messages alone or without events saves no
  * registers for them. */
 __attribute__((noinline)) static void handle(struct rme *rme, const struct rme_event *event)
 {
@@ -138,13 +138,13 @@ __attribute__((noinline)) static void handle(struct rme *rme, const struct rme_e
         rme_peer_up(peer, event);
         break;
     case RME_EV_LINK_DOWN:
-        if (peer == NULL) /* a request that nobody has answered */
+        if (peer == NULL) /* a request that was not accepted */
             break;
         if (peer->state == RME_PEER_UP)
             rme_defer_end(peer);
         rme_peer_down(peer, event);
         break;
-    case RME_EV_RECV: /* rme_progress takes those */
+    case RME_EV_RECV: /* handled by rme_progress */
         break;
     case RME_EV_IMM:
         immediate(peer, event->imm);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Contexts, and the calls that report completions.  A finished op waits in the ring of its
- * context until the host asks; then it is free again.
- */
+/* Contexts, and the calls that report completions.  A finished operation stays in the ring of
+ * its context until the host fetches its completion, which frees the operation. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -40,7 +38,7 @@ void rme_context_close(struct rme *rme, int ctx)
     rme_unlock(rme);
 }
 
-/* Reports an op that is done. */
+/* Reports and frees a finished operation. */
 static void report(struct rme *rme, struct rme_op *op, struct rme_done *done)
 {
     done->id = op->id;
@@ -58,7 +56,7 @@ struct context_wait {
     int max;
 };
 
-/* It is not inlined, so that a look that finds nothing saves no registers for it. */
+/* Not inlined, so that a call that finds nothing saves no registers for it. */
 __attribute__((noinline)) static int take_done(struct rme *rme, struct rme_node *ring,
                                                const struct context_wait *wait)
 {
@@ -100,7 +98,7 @@ struct some_wait {
     struct rme_done *done;
 };
 
-/* Takes the completion of one op if it is there; *live when it may come yet. */
+/* Takes the completion of an operation if it has finished; sets *live if it is unfinished. */
 static bool take_one(struct rme *rme, rme_id id, struct rme_done *done, bool *live)
 {
     struct rme_op *op = id != 0 ? rme_op_find(&rme->operations->table, id) : NULL;

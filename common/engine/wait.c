@@ -1,45 +1,47 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Waiting.  Of the threads that wait, one leads: it polls for a while, then sleeps in the
- * fabric's wait() with no lock held.  The others follow: each sleeps on a condition variable of
- * its own.  Whoever makes something ready, be it the leader, a follower or a thread that posts,
- * tells the waiter that wants it (rme_wait_notify).  A leader that has what it wants leaves and
- * wakes one follower, which leads on.
+ * Waiting.  One of the waiting threads leads: it polls for a while, then sleeps in the fabric's
+ * wait() without a lock.  The others follow: each sleeps on a condition variable of its own.  A
+ * thread that makes something ready, be it the leader, a follower or a posting thread, notifies
+ * the waiters for it (rme_wait_notify).  A leader that is done returns and wakes one follower,
+ * which becomes the leader.
  *
- * No wake-up is lost.  What comes from the fabric: the leader arms the fabric, polls once more,
- * and sleeps only if that poll found nothing; an event after arm() ends wait().  What comes
- * from another thread: it takes the lock, and sees either `sleeping` and wakes the leader, or a
- * leader that will look at its condition before it sets `sleeping`, as between that look and
- * the sleep the lock is not released but by setting it.  It wakes the leader when it leaves, or
- * before it follows.  So it does when it has asked for a link, or ended one: what the fabric
- * has to say of that may come without an event.  wake() also ends a wait() that has not begun
- * yet.
+ * No wake-up is lost.  Events of the fabric: the leader arms the fabric, polls once more, and
+ * sleeps only if that poll found nothing; an event after arm() ends wait().  Other threads: a
+ * thread that makes something ready holds the lock.  If it sees `sleeping`, it wakes the leader
+ * when it leaves, or before it follows.  Otherwise the leader will check its condition before
+ * it sets `sleeping`, because the leader does not release the lock between that check and
+ * setting `sleeping`.  A thread that has requested or ended a link wakes the leader as well,
+ * because the fabric may report the result without an event.  wake() also ends a wait() that
+ * has not begun yet.
  *
- * How long it polls.  For spin_us, a few times what a wake-up takes: an exchange that takes
- * longer has little to gain.  Only for a part of it, about a wake-up, when others take the
- * processor meanwhile, or a device in software, whose packets need the same processor, would be
- * kept from making the very thing that is waited for.  And a process that waits for large
- * messages, or for a peer that has no processor, leaves its own to others: SPINS_IN_VAIN waits
- * that polled in vain stop it, of which one that polling ended makes up for two.  After a while
- * the next few waits try again, and when that is in vain, too, the while is twice as long.  It
- * takes more than one: where a wake-up takes as long as spin_us, of two processes that sleep
- * neither finds the other quick until both poll; chance keeps their tries from missing each
- * other for ever.  And one late message, or two, stop nothing, or whoever was held up once
- * would sleep from then on.
- * Servers and clients do so alike, where [000 4.4] has servers poll and clients sleep for
- * replies: a server sleeps as soon as nobody asks, and a client polls while its replies come
- * soon.
+ * Duration of polling.  A wait polls for spin_us, a few times the cost of a wake-up: a longer
+ * exchange gains little from polling.  If other threads take the processor meanwhile, the wait
+ * polls for one quarter of spin_us only, about the cost of a wake-up, because polling would
+ * delay the very work that it waits for, such as a software device on the same processor.
  *
- * A leader settles (engine.c) like everybody.  While it registers or packs what an op needs it
- * has released the lock, but is still the leader: those that sleep behind it wait until it is
- * through with what there was to do, and only threads that call meanwhile look at the fabric.
- * A registration that is found in the cache is nothing to do.
+ * A process that waits for large messages, or for a peer without a processor, should not poll.
+ * So polling stops after SPINS_IN_VAIN failed spins, less two for each success.  After a pause
+ * the next SPINS_TRIED waits try again, and if these fail, too, the pause is doubled.  More
+ * than one trial is necessary: where a wake-up takes as long as spin_us, two sleeping processes
+ * see each other's fast replies only if both poll at the same time.  The pause has a random
+ * part, so that their trials do not miss each other permanently.  One or two late messages do
+ * not stop polling, because otherwise a process delayed once would sleep from then on.
  *
- * A thread that is cancelled (pthread_cancel) ends behind its wait, not in it: it may lead, has
- * the lock now and then, and what it has fetched would be lost.
+ * Servers and clients use the same rules, whereas in [000 4.4] servers poll and clients sleep
+ * for replies: a server without requests sleeps soon, and a client polls while its replies are
+ * fast.
  *
- * Nothing ticks: the sleep lasts until the nearest of the caller's time, the first timer, the
- * fabric's deadline and the moment at which idle memory is to go back.
+ * A leader runs pending work (engine.c) like every other thread.  While it registers or packs
+ * memory of an operation it has released the lock but remains the leader: followers stay asleep
+ * until this work is done, and only threads that call meanwhile poll the fabric.  A
+ * registration found in the cache causes no such work.
+ *
+ * A cancelled thread (pthread_cancel) ends after its wait, not in it, because it may be the
+ * leader or hold the lock, and completions that it has fetched would be lost.
+ *
+ * There is no periodic timer: the sleep lasts until the first of the caller's time, the first
+ * timer, the fabric's deadline and the time at which idle memory is given back.
  */
 #include <errno.h>
 #include <limits.h>
@@ -50,28 +52,28 @@
 
 #include "engine/engine.h"
 
-#define SPINS_IN_VAIN 8  /* as many, less what polling has ended: it does not pay */
-#define SPINS_TRIED   4  /* waits that try again */
-#define SPINS_PAUSE   16 /* waits that do not poll before that, at first */
-#define SPINS_LONGER  4  /* times that this doubles */
-/* this part of spin_us is polled before others are offered the processor */
+#define SPINS_IN_VAIN 8  /* failed spins, less two per success, that stop spinning */
+#define SPINS_TRIED   4  /* trials after a pause */
+#define SPINS_PAUSE   16 /* waits without spinning, at first */
+#define SPINS_LONGER  4  /* maximum number of doublings of the pause */
+/* fraction of spin_us polled before the first sched_yield() */
 #define QUICK_PART 64
-/* and only this part is polled at all when somebody wants it meanwhile */
+/* fraction of spin_us polled under CPU contention */
 #define CROWDED_PART 4
-#define CLOCK_SKIP   8 /* rounds that find nothing, between looks at the clock */
-/* rounds between offers of the processor that nobody takes, at most; a power of two less one */
+#define CLOCK_SKIP   8 /* empty rounds per reading of the clock */
+/* maximum of offer_skip; a power of two less one */
 #define OFFER_SKIP   15
-#define OFFERS_TRIED 8       /* to find out what one takes that nobody takes */
-#define OFFER_MOST   1000000 /* nanoseconds for all of these */
-#define TAKEN        2       /* so many times as long: somebody has taken it */
-#define TAKEN_AGAIN  2       /* so many in a row are no interrupt: somebody wants it */
+#define OFFERS_TRIED 8       /* calls that measure the idle cost of sched_yield() */
+#define OFFER_MOST   1000000 /* limit for all of these in ns */
+#define TAKEN        2       /* factor of the idle cost above which another thread ran */
+#define TAKEN_AGAIN  2       /* such calls in a row that mean contention, not an interrupt */
 
 static uint64_t now_us(void)
 {
     return rme_now_ns() / 1000;
 }
 
-/* Offers the processor to others.  How long that took, in nanoseconds. */
+/* Yields the processor and returns the duration in ns. */
 static uint64_t offer(void)
 {
     uint64_t begin = rme_now_ns();
@@ -80,7 +82,7 @@ static uint64_t offer(void)
     return rme_now_ns() - begin;
 }
 
-/* What that takes when nobody takes it. */
+/* Measures the idle cost of sched_yield() in ns. */
 static uint64_t offer_least(void)
 {
     uint64_t least = UINT64_MAX, sum = 0;
@@ -94,8 +96,8 @@ static uint64_t offer_least(void)
     return least;
 }
 
-/* The leader offers it, without the lock, and learns how often that is worth while.  Has
- * somebody taken it, and for how many nanoseconds? */
+/* Yields the processor, without the lock, and adapts offer_skip.  Returns true if another
+ * thread ran; *for_ns is the duration. */
 static bool offer_again(struct rme_engine *e, uint64_t *for_ns)
 {
     uint64_t took;
@@ -105,7 +107,7 @@ static bool offer_again(struct rme_engine *e, uint64_t *for_ns)
         e->offer_ns = offer_least();
     took = offer();
     *for_ns = took;
-    if (TAKEN * took < e->offer_ns) /* somebody wanted it all the time when that was learnt */
+    if (TAKEN * took < e->offer_ns) /* the first measurement was made under contention */
         e->offer_ns = took;
     taken = took > TAKEN * e->offer_ns;
     if (taken)
@@ -116,9 +118,9 @@ static bool offer_again(struct rme_engine *e, uint64_t *for_ns)
 }
 
 /*
- * Should who waits for a context return for an unexpected message, to fetch it?  Once: if it
- * did not, and nothing has come or been fetched since, nobody asks for such messages now, and
- * returning at once again and again would only burn the processor.
+ * True if a thread that waits for a context should return to fetch an unexpected message.  True
+ * once only: if no such message has arrived or been fetched since that return, the host fetches
+ * none at present, and repeated returns would only waste processor time.
  */
 static bool is_called_away(const struct rme *rme, const struct rme_waiter *waiter)
 {
@@ -127,13 +129,14 @@ static bool is_called_away(const struct rme *rme, const struct rme_waiter *waite
                rme->protocols->unexpected_changes;
 }
 
-/* Should the waiter, which has got so many completions, return with what it has? */
+/* True if the waiter, which has got `n` completions, should return. */
 static bool is_over(const struct rme *rme, const struct rme_waiter *waiter, int n)
 {
     return n > 0 || waiter->hopeless || is_called_away(rme, waiter);
 }
 
-/* How many completions the waiter has got; *over when it should return. */
+/* Returns the number of completions that the waiter has got; *over: the waiter should
+ * return. */
 static int look(struct rme *rme, struct rme_waiter *waiter, bool *over)
 {
     int n = waiter->ready(rme, waiter);
@@ -142,8 +145,8 @@ static int look(struct rme *rme, struct rme_waiter *waiter, bool *over)
     return n;
 }
 
-/* Timers of links whose work is done are put to rest here, not when the work is done: that
- * would cost every message. */
+/* Stops the timers of links without work.  Done before a sleep rather than at the end of the
+ * work, where every message would pay for it. */
 static void stop_idle_timers(struct rme *rme)
 {
     struct rme_timer *timer;
@@ -153,7 +156,8 @@ static void stop_idle_timers(struct rme *rme)
         continue;
 }
 
-/* When malloc's memory is to go back, if any is; never after zone_idle_ms=0. */
+/* Time at which memory of malloc is to be given back; UINT64_MAX: none is, or
+ * zone_idle_ms=0. */
 static uint64_t heap_at(struct rme *rme, uint64_t now)
 {
     struct rme_keep *keep = &rme->keep;
@@ -165,7 +169,7 @@ static uint64_t heap_at(struct rme *rme, uint64_t now)
     return keep->heap_at;
 }
 
-/* When the leader must be awake again, at the latest. */
+/* Time at which the leader must be awake again. */
 static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
 {
     int fabric = rme->ops->deadline(rme->fabric);
@@ -184,8 +188,8 @@ static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
     return until;
 }
 
-/* Credits that wait for an answer of the host go now, if it has got nothing: `idle`; or have
- * waited for long. */
+/* Sends the CREDIT messages that wait for a reply of the host if the call returns nothing
+ * (`idle`), or after RME_ANSWER_CALLS calls. */
 static void answers(struct rme *rme, bool idle)
 {
     if (rme_node_alone(&rme->answers))
@@ -194,7 +198,7 @@ static void answers(struct rme *rme, bool idle)
     rme_settle(rme);
 }
 
-/* Sleeps in the fabric, if there is nothing to do.  Lock held, but while asleep. */
+/* Sleeps in the fabric if there is no work.  The lock is held except while asleep. */
 static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
 {
     uint64_t now;
@@ -208,7 +212,8 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
     }
     rme_settle(rme);
     n = look(rme, waiter, over);
-    if (*over || !rme_node_alone(&rme->answers)) /* taken while settling had no lock */
+    /* taken while rme_settle had released the lock */
+    if (*over || !rme_node_alone(&rme->answers))
         return n;
     now = rme_now();
     trims = heap_at(rme, now) <= now;
@@ -249,7 +254,7 @@ uint32_t rme_wait_polls_us(struct rme *rme)
     return rme_engine(rme)->spins_in_vain < SPINS_IN_VAIN ? rme->tuning.spin_us : 0;
 }
 
-/* How long this wait polls. */
+/* Microseconds that this wait polls. */
 static uint32_t spin_for(struct rme *rme)
 {
     struct rme_engine *e = rme_engine(rme);
@@ -264,8 +269,8 @@ static uint32_t spin_for(struct rme *rme)
     return rme->tuning.spin_us;
 }
 
-/* A wait is over that polled; that has `ended` it, or not.  `lost`: an offer cost more time
- * than polling may take. */
+/* Records the result of a spin.  `ended`: polling ended the wait.  `lost`: a sched_yield() took
+ * longer than polling may take. */
 static void learn(struct rme *rme, bool ended, bool lost)
 {
     struct rme_engine *e = rme_engine(rme);
@@ -284,28 +289,30 @@ static void learn(struct rme *rme, bool ended, bool lost)
 }
 
 /*
- * Polls for `spin` microseconds, the lock free between rounds.  What comes at once came from a
- * peer that was at it already; after that the processor is offered to whoever else wants it
- * between two rounds.  With fewer processors than threads that is often the very
- * thread, here or at the peer, that is to make what is waited for; and a thread that has burnt
- * its share of time polling has to wait for the processor when there is work.  Who sets spin_us
- * higher has processors for it, and gets that much more of undisturbed polling.  While a
- * rendezvous moves its data, the processor is offered from the first round that finds nothing:
- * that takes longer anyway.  After a round that found something it is not: there may be more of
- * ours to do at once, as the next part of a large message follows one that is through.
+ * Polls for `spin` microseconds, releasing the lock between rounds.  For the first part
+ * (QUICK_PART) the leader only polls, because an early reply comes from a peer that was already
+ * at work.  Afterwards it yields the processor between rounds.  With fewer processors than
+ * threads the waiting thread is often the one, here or at the peer, that makes the awaited
+ * event; and a thread that has used its time slice for polling has to wait for the processor
+ * when there is work.  A higher spin_us means that processors are available, and lengthens the
+ * first part in proportion.  While a rendezvous moves data, the leader yields from the first
+ * empty round on, because the transfer takes longer anyway.  It does not yield after a round
+ * with events, because more work may follow at once, such as the next fragment of a large
+ * message.
  *
- * A process that computes takes an offered processor for its whole time slice, milliseconds,
- * while one that sleeps gets the processor back as soon as it is woken.  So an offer that takes
- * longer than polling may take ends it, and the next waits sleep at once: 256 KiB blocks of a
- * file beside two such processes were copied at a fifth of TCP's rate before.
+ * A computing process keeps a yielded processor for its whole time slice, milliseconds, whereas
+ * a sleeping thread gets the processor back when it is woken.  So a sched_yield() that takes
+ * longer than polling may take ends the spin, and the next waits sleep at once.  (Without this
+ * rule, copying a file in blocks of 256 KiB beside two computing processes ran at a fifth of
+ * TCP's rate.)
  *
- * An offer is a system call, which takes as long as several rounds, and much longer where the
- * kernel is a guest.  So after each that nobody takes more rounds go by until the next, up to
- * OFFER_SKIP, and one that somebody takes, which shows by the time that it takes, brings back
- * an offer for each round.
+ * A sched_yield() costs as much as several rounds, and much more in a virtual machine.  So
+ * after each call in which no other thread ran, more rounds pass until the next call, up to
+ * OFFER_SKIP.  A call in which another thread ran, as its duration shows, resets this to a call
+ * per round.
  *
- * A look at the clock takes a good part of a round's time, and who has what it wants needs
- * none.  Rounds that find nothing are short, and one look does for several.
+ * Reading the clock costs a good part of a round and is not needed after the last one.  Empty
+ * rounds are short, so one reading serves several.
  */
 static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spin,
                         uint64_t until, bool *over, bool *lost)
@@ -313,7 +320,7 @@ static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spi
     uint64_t begin = now_us(), now = begin, end = begin + spin;
     uint64_t quick = rme->under_way != 0 ? begin : begin + rme->tuning.spin_us / QUICK_PART;
     struct rme_engine *e = rme_engine(rme);
-    unsigned rounds = 0, kept = 0, taken = 0; /* kept: since the last offer */
+    unsigned rounds = 0, kept = 0, taken = 0; /* rounds since the last sched_yield() */
     uint64_t crowded = begin + spin / CROWDED_PART, for_ns = 0;
     bool busy = true, offered;
     int n = 0;
@@ -374,8 +381,8 @@ static int follow(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bo
     return look(rme, waiter, over);
 }
 
-/* Wakes the leader if something was made ready for it, as this thread will not leave soon.
- * True: the lock was released meanwhile. */
+/* Wakes the leader now if something was made ready for it, because this thread will not return
+ * soon.  True: the lock was released meanwhile. */
 static bool pass_wake(struct rme *rme)
 {
     if (!rme->wake)
@@ -387,8 +394,8 @@ static bool pass_wake(struct rme *rme)
     return true;
 }
 
-/* Registers ahead of its use what the host gave a hint about: there is nothing else to do.
- * Others may lead meanwhile. */
+/* Registers memory that the host announced with a hint, while there is no other work.  Other
+ * threads may lead meanwhile. */
 static int warm(struct rme *rme, struct rme_waiter *waiter, bool *over)
 {
     (void)pass_wake(rme);
@@ -400,8 +407,8 @@ static int warm(struct rme *rme, struct rme_waiter *waiter, bool *over)
     return look(rme, waiter, over);
 }
 
-/* What was to be taken is not there.  How many completions the waiter has got.  It is not
- * inlined, so that a call that finds something saves no registers for it. */
+/* Waits after a first attempt found nothing.  Returns the number of completions.  Not inlined,
+ * so that a successful call saves no registers for it. */
 __attribute__((noinline)) static int wait_on(struct rme *rme, struct rme_waiter *waiter,
                                              int wait_ms)
 {
@@ -432,7 +439,7 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
     int n, cancels;
 
     if (rme_forked(rme)) {
-        /* who asks again and again shall not spin */
+        /* keeps a caller that repeats its call from spinning */
         (void)poll(NULL, 0, wait_ms > 0 ? wait_ms : 0);
         return -ENODEV;
     }
