@@ -8,14 +8,14 @@
  *
  * Locks, in the order in which they are taken:
  *
- *   1. rme->lock        all state of the engine, and every call of the fabric but wait, wake,
- *                       reg and dereg
- *   2. locks inside zone, mreg, pin and log, which call no function of the engine
+ *   1.  rme->lock        all state of the engine, and every call of the fabric but wait, wake,
+ *   reg and dereg 2.  locks inside zone, mreg, pin and log, which call no function of the
+ *   engine
  *
  * The engine's lock is never held while sleeping, while registering or deregistering memory of
  * an operation, or in a callback of the host.  (A fabric allocates resources of a link and
  * registers message buffers under the lock: fabric.h.)  Such work is queued under the lock and
- * done by rme_settle, which every call runs before it releases the lock:
+ * done by rme_settle, which every call runs before releasing the lock:
  *
  *   - kicked peers send queued messages; then doorbells are rung;
  *   - fragments that need registration (rme->mover->work) are registered, one by one, with the
@@ -67,9 +67,9 @@ static void push_kicked(struct rme *rme)
 /*
  * Deregisters for ended operations, and makes them visible.  One thread at a time runs this
  * function, so that its batch becomes visible before operations that end meanwhile.  Unexpected
- * messages that arrived after the end of an operation are published after it.  The function is
- * not inlined, so that rme_settle, which is called several times for each message, saves no
- * registers for it.
+ * messages that arrived after the end of an operation are published behind its completion.  The
+ * function is not inlined, so that rme_settle, which is called several times for each message,
+ * saves no registers for it.
  */
 __attribute__((noinline)) static void reap(struct rme *rme)
 {
@@ -214,8 +214,8 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
 /*
  * Returns an option's value, or, if the value is -1, a share of the memory that this process
  * may lock.  Zones get half, the cache of user memory a quarter; the rest is for the buffers of
- * connections.  Where little memory may be locked, these need nearly all of it, so the shares
- * are halved.
+ * connections.  Where little memory may be locked, connections need nearly all of that memory,
+ * so the shares are halved.
  */
 static uint64_t bound(const struct rme_options *options, const char *name, unsigned share)
 {
@@ -558,7 +558,7 @@ static bool links_down(const struct rme *rme)
 /*
  * Sends BYE to all peers and waits for its arrival, so that all earlier messages arrive before
  * the links end.  The acknowledgement by the peer's hardware suffices.  BYE may have to wait
- * for a credit, which the peer returns after it has taken earlier messages.
+ * for a credit, which the peer returns after taking earlier messages.
  */
 static void say_bye(struct rme *rme)
 {

@@ -86,7 +86,7 @@ static inline void rme_unlock(struct rme *rme)
  * reason, or wait_ms is over.  Called without the lock. */
 int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms);
 
-/* Microseconds that a wait polls at present before it sleeps.  Called with the lock held. */
+/* Microseconds that a wait polls at present before sleeping.  Called with the lock held. */
 uint32_t rme_wait_polls_us(struct rme *rme);
 
 /* ---- progress.c ---- */

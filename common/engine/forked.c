@@ -5,7 +5,7 @@
  * The child has copies of the tables, but no threads; locks may be held that no thread will
  * release; devices write to the parent's memory, and the doorbells are the parent's.  So each
  * call fails with -ENODEV, and one log line has the remedy: a daemon (pvfs2fuse) must fork
- * before it opens an engine.  A daemon that forked later has mostly closed the host's log, so
+ * before opening an engine.  A daemon that forked later has mostly closed the host's log, so
  * the system log gets the line, too.  A child may open an engine of its own if the fabric
  * permits.
  *

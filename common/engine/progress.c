@@ -68,7 +68,7 @@ __attribute__((noinline)) static void received(struct rme_peer *peer,
                                                const struct rme_event *event)
 {
     struct rme *rme = peer->rme;
-    /* not cleared, because it is large; a message has no immediate */
+    /* not cleared, for speed: all fields are set below */
     struct rme_arrival arrival;
 
     if (!rme_peer_listens(peer)) {

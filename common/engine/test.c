@@ -98,7 +98,7 @@ struct some_wait {
     struct rme_done *done;
 };
 
-/* Takes the completion of an operation if it has finished; sets *live if it is unfinished. */
+/* Takes the completion of a finished operation; sets *live for an unfinished one. */
 static bool take_one(struct rme *rme, rme_id id, struct rme_done *done, bool *live)
 {
     struct rme_op *op = id != 0 ? rme_op_find(&rme->operations->table, id) : NULL;

@@ -1,47 +1,49 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Waiting.  One of the waiting threads leads: it polls for a while, then sleeps in the fabric's
- * wait() without a lock.  The others follow: each sleeps on a condition variable of its own.  A
- * thread that makes something ready, be it the leader, a follower or a posting thread, notifies
- * the waiters for it (rme_wait_notify).  A leader that is done returns and wakes one follower,
- * which becomes the leader.
+ * Waiting.  One of the waiting threads is the leader, which polls for a while, then sleeps in
+ * the fabric's wait() without a lock.  The others are followers, each asleep on a condition
+ * variable of its own.  A thread that makes something ready, be it the leader, a follower or a
+ * posting thread, notifies the waiters concerned (rme_wait_notify).  A leader that is done
+ * returns and wakes one follower, which becomes the leader.
  *
  * No wake-up is lost.  Events of the fabric: the leader arms the fabric, polls once more, and
  * sleeps only if that poll found nothing; an event after arm() ends wait().  Other threads: a
- * thread that makes something ready holds the lock.  If it sees `sleeping`, it wakes the leader
- * when it leaves, or before it follows.  Otherwise the leader will check its condition before
- * it sets `sleeping`, because the leader does not release the lock between that check and
- * setting `sleeping`.  A thread that has requested or ended a link wakes the leader as well,
- * because the fabric may report the result without an event.  wake() also ends a wait() that
- * has not begun yet.
+ * thread that makes something ready holds the lock.  If that thread finds `sleeping` set, the
+ * leader is woken when the thread returns, or before the thread follows.  Otherwise the leader
+ * will check its condition before setting `sleeping`, because the lock is not released between
+ * that check and setting `sleeping`.  A thread that has requested or ended a link wakes the
+ * leader as well, because the fabric may report the result without an event.  wake() also ends
+ * a wait() that has not begun yet.
  *
  * Duration of polling.  A wait polls for spin_us, a few times the cost of a wake-up: a longer
  * exchange gains little from polling.  If other threads take the processor meanwhile, the wait
- * polls for one quarter of spin_us only, about the cost of a wake-up, because polling would
- * delay the very work that it waits for, such as a software device on the same processor.
+ * polls for the fraction CROWDED_PART of spin_us only, about the cost of a wake-up, because
+ * longer polling would delay the awaited work itself, such as that of a software device on the
+ * same processor.
  *
  * A process that waits for large messages, or for a peer without a processor, should not poll.
  * So polling stops after SPINS_IN_VAIN failed spins, less two for each success.  After a pause
- * the next SPINS_TRIED waits try again, and if these fail, too, the pause is doubled.  More
- * than one trial is necessary: where a wake-up takes as long as spin_us, two sleeping processes
- * see each other's fast replies only if both poll at the same time.  The pause has a random
- * part, so that their trials do not miss each other permanently.  One or two late messages do
- * not stop polling, because otherwise a process delayed once would sleep from then on.
+ * the next SPINS_TRIED waits try again, and if these trials fail, too, the pause is doubled.
+ * More than one trial is necessary: where a wake-up takes as long as spin_us, two sleeping
+ * processes see each other's fast replies only if both poll at the same time.  The pause has a
+ * random part, so that their trials do not miss each other permanently.  One or two late
+ * messages do not stop polling, because otherwise a process delayed once would sleep from then
+ * on.
  *
  * Servers and clients use the same rules, whereas in [000 4.4] servers poll and clients sleep
  * for replies: a server without requests sleeps soon, and a client polls while its replies are
  * fast.
  *
- * A leader runs pending work (engine.c) like every other thread.  While it registers or packs
- * memory of an operation it has released the lock but remains the leader: followers stay asleep
- * until this work is done, and only threads that call meanwhile poll the fabric.  A
- * registration found in the cache causes no such work.
+ * A leader runs pending work (engine.c) like every other thread.  While registering or packing
+ * memory of an operation, the thread has released the lock but remains the leader: followers
+ * stay asleep until this work is done, and only threads that call meanwhile poll the fabric.  A
+ * registration found in the cache causes no pending work.
  *
- * A cancelled thread (pthread_cancel) ends after its wait, not in it, because it may be the
- * leader or hold the lock, and completions that it has fetched would be lost.
+ * A cancelled thread (pthread_cancel) ends after its wait, not during the wait, because a
+ * leader, or a thread with the lock or with fetched completions, must not end there.
  *
- * There is no periodic timer: the sleep lasts until the first of the caller's time, the first
- * timer, the fabric's deadline and the time at which idle memory is given back.
+ * No timer is periodic: the sleep lasts until the first of the caller's time, the first timer,
+ * the fabric's deadline and the time at which idle memory is given back.
  */
 #include <errno.h>
 #include <limits.h>
@@ -119,8 +121,8 @@ static bool offer_again(struct rme_engine *e, uint64_t *for_ns)
 
 /*
  * True if a thread that waits for a context should return to fetch an unexpected message.  True
- * once only: if no such message has arrived or been fetched since that return, the host fetches
- * none at present, and repeated returns would only waste processor time.
+ * once only: if no unexpected message has arrived or been fetched since that return, the host
+ * fetches none at present, and repeated returns would only waste processor time.
  */
 static bool is_called_away(const struct rme *rme, const struct rme_waiter *waiter)
 {
@@ -145,8 +147,8 @@ static int look(struct rme *rme, struct rme_waiter *waiter, bool *over)
     return n;
 }
 
-/* Stops the timers of links without work.  Done before a sleep rather than at the end of the
- * work, where every message would pay for it. */
+/* Stops the timers of links without work.  Runs before a sleep rather than at the end of the
+ * work, which would cost time for every message. */
 static void stop_idle_timers(struct rme *rme)
 {
     struct rme_timer *timer;
@@ -291,17 +293,17 @@ static void learn(struct rme *rme, bool ended, bool lost)
 /*
  * Polls for `spin` microseconds, releasing the lock between rounds.  For the first part
  * (QUICK_PART) the leader only polls, because an early reply comes from a peer that was already
- * at work.  Afterwards it yields the processor between rounds.  With fewer processors than
- * threads the waiting thread is often the one, here or at the peer, that makes the awaited
- * event; and a thread that has used its time slice for polling has to wait for the processor
- * when there is work.  A higher spin_us means that processors are available, and lengthens the
- * first part in proportion.  While a rendezvous moves data, the leader yields from the first
- * empty round on, because the transfer takes longer anyway.  It does not yield after a round
- * with events, because more work may follow at once, such as the next fragment of a large
- * message.
+ * at work.  Afterwards the leader yields the processor between rounds.  With fewer processors
+ * than threads, the thread that gets the processor is often the one, here or at the peer, that
+ * produces the awaited event; and a thread that has used its time slice for polling has to wait
+ * for the processor when there is work.  A higher spin_us means that processors are available,
+ * and lengthens the first part in proportion.  While a rendezvous moves data, the leader yields
+ * from the first empty round on, because the transfer takes longer anyway.  The leader does not
+ * yield after a round with events, because more work may follow at once, such as the next
+ * fragment of a large message.
  *
  * A computing process keeps a yielded processor for its whole time slice, milliseconds, whereas
- * a sleeping thread gets the processor back when it is woken.  So a sched_yield() that takes
+ * a sleeping thread gets the processor back at its wake-up.  So a sched_yield() that takes
  * longer than polling may take ends the spin, and the next waits sleep at once.  (Without this
  * rule, copying a file in blocks of 256 KiB beside two computing processes ran at a fifth of
  * TCP's rate.)
@@ -320,7 +322,7 @@ static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spi
     uint64_t begin = now_us(), now = begin, end = begin + spin;
     uint64_t quick = rme->under_way != 0 ? begin : begin + rme->tuning.spin_us / QUICK_PART;
     struct rme_engine *e = rme_engine(rme);
-    unsigned rounds = 0, kept = 0, taken = 0; /* rounds since the last sched_yield() */
+    unsigned rounds = 0, kept = 0, taken = 0; /* kept: rounds since the last sched_yield() */
     uint64_t crowded = begin + spin / CROWDED_PART, for_ns = 0;
     bool busy = true, offered;
     int n = 0;
@@ -381,8 +383,8 @@ static int follow(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bo
     return look(rme, waiter, over);
 }
 
-/* Wakes the leader now if something was made ready for it, because this thread will not return
- * soon.  True: the lock was released meanwhile. */
+/* Wakes the leader now if the leader's condition may be met, because this thread will not
+ * return soon.  True: the lock was released meanwhile. */
 static bool pass_wake(struct rme *rme)
 {
     if (!rme->wake)

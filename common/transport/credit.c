@@ -24,7 +24,7 @@
  *
  * Credits as acknowledgements.  Credits are returned in the order in which messages and
  * immediates are taken.  If `credits` of a header returns nothing else, the sum of all returned
- * credits is the number of messages that the peer had taken when it sent the header (`told`).
+ * credits is the number of messages that the peer had taken when sending the header (`told`).
  * defer.c needs this number to be exact; therefore CREDIT messages promise new buffers in a
  * field of their own.  A peer that does not announce `exact` in its hello mixes both, and
  * `told` may be too large by its growth.  Where the fabric lets reports overtake (`apart`), the
@@ -33,9 +33,9 @@
  *
  * Giving up.  A side that has promised more than at first sends PING on an idle link.  The
  * other side gives up the credits in hand except those of the reserve (PONG).  The buffers
- * belong to the asking side only after PONG, because before they could be in use.  No side goes
- * below the promise of its hello, so G >= 4 holds still, and all arguments below, made for any
- * G, hold for the smaller one.  A side whose peer is not exact does not know its grant and
+ * belong to the asking side only after PONG, because messages could use them before.  No side
+ * goes below the promise of its hello, so G >= 4 holds still, and all arguments below, made for
+ * any G, hold for the smaller one.  A side whose peer is not exact does not know its grant and
  * gives nothing up.
  *
  * The reserve.  Data needs 3 credits in hand, control 2, a CREDIT message 1.  A CREDIT message
@@ -46,50 +46,49 @@
  * other direction.  Let A wait with data or control, so have(A) <= 2.  Then owed(B) >= G - 2 >=
  * G/2 because G >= 4: B must send a CREDIT message, and does unless have(B) = 0.  The last
  * credit is spent on CREDIT messages only.  So if have(B) = 0, the last message of B was a
- * CREDIT message; it has arrived and gave A at least one credit.  If now have(A) = 0 as well, A
- * has spent that credit later, on a CREDIT message, which has arrived at B after B's last
- * message.  So B has a credit: a contradiction.  Hence one of the two has a credit and must
- * send a CREDIT message.  The other side then gets at least G/2 - 1 >= 1 credits.  By the same
- * argument every waiting message is sent eventually, because operations in control class never
- * wait for data class.
+ * CREDIT message, which has arrived and gave A at least one credit.  If now have(A) = 0 as
+ * well, A has spent that credit later, on a CREDIT message, which has arrived at B after B's
+ * last message.  So B has a credit: a contradiction.  Hence one of the two has a credit and
+ * must send a CREDIT message.  The other side then gets at least G/2 - 1 >= 1 credits.  By the
+ * same argument every waiting message is sent eventually, because operations in control class
+ * never wait for data class.
  *
  * A single credit.  A receive queue shared by all links keeps its buffers, so a thousand idle
  * links should not have eight each.  The accepting side therefore promises one credit, the
- * minimum with which the other side can send at all, if that side is lean, which means that it
- * knows the following rule.  Only one side of a link can have so few, because a connection
+ * minimum with which the other side can send at all, if that side is lean, which means that its
+ * engine follows the rule below.  Only one side of a link can have so few, because a connection
  * request promises 4 or more.  Let A be the lean side and B the accepting side.  B keeps the
- * reserve.  A keeps none while it has been granted fewer than 4: any message may take its last
- * credit, with one exception.  If as many messages of B as A has promised have arrived and are
- * still owed or deferred (defer.c), the last credit of A is reserved for a message that returns
- * at least one.  An immediate returns none, and a header may return none while credits are
- * withheld.
+ * reserve.  A keeps none while granted fewer than 4: any message may take its last credit, with
+ * one exception.  If as many messages of B as A has promised have arrived and are still owed or
+ * deferred (defer.c), the last credit of A is reserved for a message that returns at least one.
+ * An immediate returns none, and a header may return none while credits are withheld.
  *
  * Let nothing be in flight, and have(A) = 0.  Then owed(B) = G >= 1, so B must send a CREDIT
- * message, and does unless have(B) = 0.  B may delay it, because a reply of its host may return
- * the credit: until a call of its host returns nothing, or for RME_ANSWER_CALLS calls
- * (grant.c).  B spends its last credit on CREDIT messages only.  So if have(B) = 0, the last
- * message of B was a CREDIT message, which gave A at least one credit.  Since then A has
+ * message, and does unless have(B) = 0.  B may delay the CREDIT message, because a reply of its
+ * host may return the credit: until a call of its host returns nothing, or for RME_ANSWER_CALLS
+ * calls (grant.c).  B spends its last credit on CREDIT messages only.  So if have(B) = 0, the
+ * last message of B was a CREDIT message, which gave A at least one credit.  Since then A has
  * returned nothing, because otherwise B would have a credit.  So from the arrival of that
  * message on, all credits that A has promised were owed or deferred at A, and A cannot have
  * spent its last credit: a contradiction.
  *
  * Now let B wait: have(B) <= 2.  Then owed(A) >= G/2 once deferred arrivals are taken, which
- * depends on the local device only, and A must send a CREDIT message.  A does if it has a
- * credit; if not, B sends A one by the argument above.  Once A has been granted 4 or more, both
+ * depends on the local device only, and A must send a CREDIT message.  A does if have(A) > 0;
+ * if not, B sends A a credit by the argument above.  Once A has been granted 4 or more, both
  * keep the reserve, a special case of A's rule.  CREDIT messages of A use its one credit, too,
  * but cannot block its other messages indefinitely: one CREDIT message gives B all its credits,
  * so the next message of B returns A's credit and is not paid for with B's last credit.  Then
  * the exception does not hold.
  *
- * Growth.  With each message that takes its last credit A reports that it would use more
- * credits, and a side that has to wait for a credit reports this in its next header.  B then
- * promises more in a CREDIT message: the usual number with a first growth, then twice as many
- * each time, up to a limit.  All credits beyond the first of each link of a shared queue come
- * from one pool, because their buffers stay in the queue when the links are gone.  No link gets
- * more than one sixteenth of the pool as it would be without this link.  So a few links get as
- * many as they use, and many links leave credits to later ones.  A very large number of links
- * may exhaust the pool: such a link has one credit, waits for a reply after each message, and
- * gets more when others idle or end.
+ * Growth.  With each message that takes its last credit A reports a need for more credits, and
+ * a side that has to wait for a credit reports this in its next header.  B then promises more
+ * in a CREDIT message: the usual number with a first growth, then twice as many each time, up
+ * to a limit.  All credits beyond the first of each link of a shared queue come from one pool,
+ * because their buffers stay in the queue when the links are gone.  No link gets more than one
+ * sixteenth of the pool as it would be without this link.  So a few links get as many as
+ * needed, and many links leave credits to later ones.  A very large number of links may exhaust
+ * the pool: such a link has one credit, waits for a reply after each message, and gets more
+ * when others idle or end.
  *
  * Delegated buffer.  Credits also acknowledge messages in the eager ring, the buffer delegated
  * to a peer (fast.c).  So a CREDIT message is due as well when the credits that may be returned
@@ -97,11 +96,11 @@
  * that stay in the buffer (fast_early.c) keep back their credits and those of all later
  * messages.  When G/2 are owed, at most G/4 are kept back, so a CREDIT message that is due
  * returns G/4 or more: at least 2, because nothing is kept back with G < 8.  Afterwards fewer
- * than G/2 are owed.  When three quarters of the buffer are owed, less than half of it is kept
- * back, so a quarter is returned.  So a sender that waits for space in the ring waits as for a
- * credit: let nothing be in flight; then the owner must send a CREDIT message, and can by the
- * argument above.  Where reports are apart, no sender waits for space, because the returned
- * credits may be those of reports.
+ * than G/2 are owed.  When three quarters of the buffer are owed, less than half of the buffer
+ * is kept back, so a quarter is returned.  So a sender that waits for space in the ring waits
+ * as for a credit: let nothing be in flight; then the owner must send a CREDIT message, and can
+ * by the argument above.  Where reports are apart, no sender waits for space, because the
+ * returned credits may be those of reports.
  *
  * Withholding.  From a peer that makes this side buffer too much (keep.c) B withholds the
  * credits that A needs to start something.  B returns only the number that A lacks of 2 in

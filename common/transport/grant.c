@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Number of receive buffers promised to a link: at first, in use, and idle.  credit.c defines
+ * Number of receive buffers promised to a link at first, in use and idle.  credit.c defines
  * credits and proves that one is enough.  Credits beyond the first come from rme->credit_pool
  * and return with PONG or at the end of the link.
  *
  * Where posted receives of a link cannot be withdrawn (caps.keeps_rx), the credits that a PONG
- * gives up stay counted in peer->lent as `spare`.  The link gets them first when it can use
- * more again.  Otherwise they return to the pool as messages of the link use the buffers;
- * rme_grant_settle counts these when the link's credits change and when its timer expires.
+ * gives up stay counted in peer->lent as `spare`.  They are the first credits that the link
+ * gets when more are needed again.  Otherwise the credits return to the pool as messages of the
+ * link use the buffers; rme_grant_settle counts these when the link's credits change and when
+ * its timer expires.
  *
  * A connection request without a shared queue promises the minimum until the link is used.  The
  * link gets the option `credits` when the peer lacks credits, like any link, or after USED
@@ -19,9 +20,9 @@
  * messages are requests, and the reply returns the credit if the CREDIT message is delayed.  So
  * the peer waits in rme->answers until a call returns nothing to the host, which then has sent
  * its replies, or for RME_ANSWER_CALLS calls that return something.  A host that makes no calls
- * takes no messages either.  A message that is taken while another thread sleeps in the fabric
- * is not delayed: that thread may sleep for the next message of the peer, and the thread that
- * took this one may never call again.
+ * takes no messages either.  The CREDIT message for a message taken while another thread sleeps
+ * in the fabric is not delayed: that thread may sleep for the next message of the peer, and the
+ * thread that took this one may never call again.
  */
 #include "transport/peer.h"
 

@@ -5,7 +5,7 @@
  * replies that wait for credits.
  *
  * Each kind has a limit per link, which the peer knows (windows and rts_max of the hello;
- * credits).  Exceeding it is a protocol error, which ends that link alone.  Descriptions are
+ * credits).  A violation is a protocol error, which ends that link alone.  Descriptions are
  * small: when OFFERS_KEPT bytes (eager.c) are accounted to a peer, the offers of further
  * descriptions are dropped, and their messages are written instead of read.
  *
@@ -17,34 +17,34 @@
  *   plus one) gets no further link.
  * - Of the links of such a host, those with a fair share of that share (divided by the number
  *   of peers of the host, plus one) get no credits back but the two that control messages need.
- *   They start nothing when the other credits are used up, and continue when they, or all
- *   together, hold less.
+ *   Such a link starts nothing when the other credits are used up, and continues when the link,
+ *   or all links together, hold less.
  *
- * A link with less than a fair share is not affected, and neither are other hosts.  The shares
- * of that half add up to less than the other half, so the memory stays below the limit, except
- * for credits promised before half of it was reached.
+ * No credits are withheld from a link with less than its fair share, or of another host.  The
+ * shares of that half add up to less than the other half, so the memory stays below the limit,
+ * except for credits promised before half of the limit was reached.
  *
- * No deadlock.  Memory is released when the local host takes it, or with its link.  The host
- * may take one message after the other, and the first one may still have to be moved; or the
- * host may wait for a reply to be sent.  For both, the peer has to answer and to return credits
- * of this side.  The peer can: a peer that keeps a reserve starts nothing with two credits, and
- * the credits that it uses come back at once, by the proof of credit.c.  A link that was
- * promised too few credits for a reserve is promised them when withholding begins, whatever is
- * left of the pool: their buffers are fewer bytes than are accounted to such a link, unless its
- * host has very many links.  If the device has no buffers left, or if the peer breaks the rule
- * and starts more than its reserve permits, the link gets nothing back, and an operation with
- * it may block.  A cancel that waits too long ends the link (cancel_timeout_ms), and with it
- * everything that is accounted to it.  Withheld credits are returned later and in order, so
- * they acknowledge late, but correctly.
+ * No deadlock.  Memory is released when this side's host takes the messages, or at the end of
+ * the link.  This host may take one message after the other, and the first one may still have
+ * to be moved; or this host may wait for a reply to be sent.  For both, the peer has to answer
+ * and to return credits of this side.  The peer can: a peer that keeps a reserve starts nothing
+ * with two credits, and the credits that it uses come back at once, by the proof of credit.c.
+ * A link that was promised too few credits for a reserve is promised them when withholding
+ * begins, even if the pool is empty: their buffers are fewer bytes than are accounted to such a
+ * link, unless its host has very many links.  If the device has no buffers left, or if the peer
+ * breaks the rule and starts more than its reserve permits, the link gets nothing back, and an
+ * operation with it may block.  A cancel that waits too long ends the link (cancel_timeout_ms),
+ * and releases everything accounted to the link.  Withheld credits are returned later and in
+ * order, so that the acknowledgements are late but correct.
  *
  * Memory is given back to the system when little is left of a large peak of bytes, or of a
  * large number of peers, whose links needed memory: malloc keeps freed memory between used
  * memory.  The table of operations frees unused memory at once.  malloc_trim walks over the
- * whole heap with malloc's locks held, which in a large host takes a tenth of a second.
- * Therefore an idle thread calls it, zone_idle_ms later (wait.c), so that peers determine
- * neither when nor how often.  The rest may be spread over the memory of the peak if it belongs
- * to another peer; so the check is repeated TRIM_AGAIN times, each time when little is left of
- * that rest.
+ * whole heap with malloc's locks held, which takes a tenth of a second in a large process.
+ * Therefore an idle thread calls malloc_trim, zone_idle_ms later (wait.c), so that peers
+ * determine neither when nor how often.  The rest may be spread over the memory of the peak if
+ * another peer holds the rest; so the check is repeated TRIM_AGAIN times, each time when little
+ * is left of that rest.
  */
 #include <netinet/in.h>
 #include <stdlib.h>

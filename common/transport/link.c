@@ -384,7 +384,7 @@ void rme_peer_watch_cancel(struct rme_peer *peer)
 }
 
 /* True if the peer has credits for an answer.  A peer whose credits are withheld (keep.c) may
- * have used all of them, so its silence does not mean that it is dead. */
+ * have used all of them, so silence does not mean that the peer is dead. */
 static bool can_answer(struct rme_peer *peer)
 {
     rme_keep_look(peer);

@@ -105,7 +105,7 @@ void rme_peer_destroy(struct rme_peer *peer)
     if (peer->passive) {
         atomic_store(&addr->dead, true);
         if (!peer->introduced)
-            rme_addr_put(addr); /* reference of the host, to which it was never reported */
+            rme_addr_put(addr); /* reference of the host, to which addr was never reported */
     }
     rme_addr_put(addr);
     free(peer);

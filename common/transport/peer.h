@@ -84,8 +84,8 @@ struct rme_peer {
      * taken */
     uint32_t aside;
     uint32_t lent; /* credits of the pool held by the link */
-    /* part of `lent` that the peer gave up when credit.taken was spare_from, and that is still
-     * posted (caps.keeps_rx) */
+    /* part of `lent` given up by the peer when credit.taken was spare_from, but still posted
+     * (caps.keeps_rx) */
     uint32_t spare, spare_from;
     uint32_t asked;   /* credits that the peer asked this side to give up */
     uint32_t used_at; /* value of credit.taken from which a link made by this side is in use */
@@ -134,8 +134,8 @@ static inline void rme_keep_look(struct rme_peer *peer)
 const char *rme_peer_state_name(enum rme_peer_state state);
 const char *rme_peer_name(const struct rme_peer *peer);
 
-/* Returns the peer of an address and makes it if necessary.  NULL with *error set: -ECONNRESET
- * dead, -EINVAL address of another engine, -ENOMEM. */
+/* Finds or makes the peer of an address.  NULL with *error set: -ECONNRESET dead, -EINVAL
+ * address of another engine, -ENOMEM. */
 struct rme_peer *rme_peer_find(struct rme *rme, struct rme_addr *addr, int *error);
 static inline struct rme_peer *rme_peer_of(struct rme *rme, struct rme_addr *addr, int *error)
 {
@@ -309,8 +309,8 @@ static inline void rme_grant_more(struct rme_peer *peer)
     if (peer->spare != 0 || pool->lent < pool->limit)
         rme_grant_grow(peer);
 }
-/* Promises a peer whose credits are withheld (keep.c) enough credits for a reserve, whatever is
- * left of the pool. */
+/* Promises a peer whose credits are withheld (keep.c) enough credits for a reserve, even if the
+ * pool is empty. */
 void rme_grant_reserve(struct rme_peer *peer);
 /* Restarts the count of messages after which a new or idle link is in use. */
 void rme_grant_rest(struct rme_peer *peer);
