@@ -107,8 +107,9 @@ struct rme {
     uint32_t xfers;              /* outstanding transfers of this side */
     struct rme_node window_turn; /* peers that wait for memory windows, see expose.c */
     uint32_t windows;            /* memory windows bound for messages that are being moved */
-    uint32_t offered;            /* memory windows bound for offers, which may last long */
-    struct rme_load load;        /* load of this process */
+    /* memory windows bound for offers, invitations and eager rings, which may last long */
+    uint32_t offered;
+    struct rme_load load; /* load of this process */
     /* rendezvous in progress, in either direction and with either initiator; and invitations */
     uint32_t under_way;
     uint64_t jitter; /* state of rme_random() */

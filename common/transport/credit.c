@@ -40,7 +40,7 @@
  *
  * The reserve.  Data needs 3 credits in hand, control 2, a CREDIT message 1.  A CREDIT message
  * always returns or promises at least one credit.  B must send a CREDIT message once `owed`
- * reaches G/2 (and 1), unless another message returns the credits before.
+ * reaches max(G/2, 1), unless another message returns the credits before.
  *
  * No deadlock.  Let nothing be in flight.  Then have(A) = G - owed(B), and likewise in the
  * other direction.  Let A wait with data or control, so have(A) <= 2.  Then owed(B) >= G - 2 >=

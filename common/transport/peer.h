@@ -44,7 +44,7 @@ struct rme_peer {
     bool dropped;    /* the host has freed addr */
     bool tx_wait;    /* out of send buffers until RME_EV_TX_ROOM */
     bool starved;    /* a message lacked a credit since the last push */
-    bool heard;      /* a message or report arrived since the timer was set */
+    bool heard;      /* a message or report arrived since the last check by the timer */
     bool pong_due;
     bool ping_due;
     bool grew; /* `promised` grew since the last PING of the peer */
@@ -111,7 +111,8 @@ struct rme_peer {
     uint32_t backoff_ms;
     /* silence after which the fabric checks the peer next (caps.look_ms) */
     uint32_t look_ms;
-    uint64_t heard_at;          /* time at which the timer last saw `heard` */
+    /* begin of the silence: last check with `heard` set, or begin of work */
+    uint64_t heard_at;
     uint64_t cancel_by;         /* earliest deadline of a cancel, or UINT64_MAX */
     uint64_t count[RME_C_PEER]; /* counters of the peer in stats */
     struct rme_xfer bye;        /* see rme_peer_bye */
@@ -239,7 +240,7 @@ struct rme_link_user {
     void (*made)(struct rme_peer *peer); /* a peer was made */
     /* the hello of the peer arrived: counts per link restart */
     void (*started)(struct rme_peer *peer);
-    /* the link is given up: nothing more is sent or matched on the link */
+    /* the link is given up: sending and matching on the link end */
     void (*left)(struct rme_peer *peer, int error);
     /* no device accesses memory for the link any more */
     void (*down)(struct rme_peer *peer);
@@ -252,8 +253,8 @@ struct rme_link_user {
     void (*gone)(struct rme_peer *peer); /* the peer is about to be freed */
 };
 
-/* Fills the header of a message with a payload and no other fields, which are not written; the
- * caller sets RME_PENDING_FLUSH.  Spends a credit. */
+/* Fills the header of a message that has only a header and a payload: other fields are not
+ * written.  The caller schedules the flush.  Spends a credit. */
 void rme_peer_head(struct rme_peer *peer, uint8_t type, int32_t tag,
                    struct rme_wire_message *out);
 /* Fills the header of a message that is sent now.  Spends a credit. */
@@ -334,7 +335,7 @@ static inline void rme_grant_answers(struct rme *rme, bool idle)
 /* Sends a control message, whose segments, if any, are in the buffer `tx` already. */
 void rme_peer_send_control(struct rme_peer *peer, const struct rme_wire_message *message,
                            void *tx);
-/* Sends a message without payload.  False: no credit or buffer. */
+/* Sends a message that consists of a header only.  False: no credit or buffer. */
 bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_class class);
 /* Returns a buffer for a message of this class if a credit permits, else NULL; the peer records
  * the reason. */
