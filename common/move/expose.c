@@ -1,48 +1,49 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What is open to a peer, and for how long.
+ * Opens memory to a peer, and closes it.
  *
- * A unit that the peer shall use (CTS, OFFER, RTS with an offer, INVITE) is opened: exactly its
- * bytes, for the one direction, to this peer alone.  Opening is queued right in front of the
- * message that carries the keys.  It is closed when the peer has reported that it is done with
- * it, when the peer chose another way, or when the op ends.  The op waits for that as for any
- * user of its memory (a pin), so the host is told of the end when no key opens its buffer any
- * more.  Only then the unit's registration and block are given back: a device does not
- * deregister what is open, and a block goes to others.
+ * A unit that the peer shall access (CTS, OFFER, RTS with an offer, INVITE) is opened: exactly
+ * its bytes, for one direction, to this peer alone.  Opening is queued immediately before the
+ * message that carries the keys.  The unit is closed when the peer has reported the end of its
+ * transfers, when the peer chose another way, or when the op ends.  Closing holds a reference
+ * to the op (a pin), so the completion is reported only when no key opens the host's buffer any
+ * more.  The unit's registration and block are released after that, because a device does not
+ * deregister open memory, and because a block is reused for other messages.
  *
- * What the peer says after it has read a send's memory waits until that send has ended, as
- * defer.c has it for what we move: a host hears of the end of a send before it hears the
- * answer.  Closing needs only the device, so this blocks nothing.
+ * Messages that arrive after the peer has read a send's memory are deferred until the send has
+ * ended, as defer.c does for transfers of this side.  A host thus gets the completion of a send
+ * before the answer.  Closing needs only the local device, so the wait cannot block.
  *
- * Where the fabric has no windows, all of this does nothing: the key of a registration goes to
- * the peer.  Either the registration is for this unit alone, exact and deregistered before the
- * host is told (rme_pin_alone, mreg.c); or it is one that is kept.
+ * Without windows in the fabric nothing is opened or closed, and the peer gets the key of a
+ * registration.  The registration is either made for this unit alone, exact and deregistered
+ * before the completion is reported (rme_pin_alone, mreg.c), or cached.
  *
- * Failure path.  The end of the link closes all of it at once; a fabric says nothing then.  So
- * at LINK_DOWN what is still being closed counts as closed.  Nothing is opened before the link
- * is up, so whoever finds a link that is not up while something of it is open finds one that
- * ends.
+ * Failure.  The end of the link closes all of its windows, without events from the fabric.  At
+ * LINK_DOWN all pending closes therefore count as complete.  Nothing is opened before the link
+ * is up, so a link that is not up while a unit is open is a link that ends.
  *
- * Cancel.  The peer is asked to leave, as ever (rndv.c), and memory is closed behind its
- * answer.  Closing it first would spare the wait, but a transfer that is under way would meet a
- * dead key, which costs the connection, and with it what others do over it; a host that does
- * not want to wait says so (option forceful), and gets just that.
+ * Cancel.  CANCEL is sent first (rndv.c), and the memory is closed after the answer.  Closing
+ * first would avoid the wait, but a transfer in flight would use an invalid key and end the
+ * connection, with all operations over it.  A host that accepts this calls
+ * rme_set_forceful_cancel().
  *
- * Too many.  Windows are bounded.  A CTS or OFFER that finds none waits for one that is
- * closed.  What waits for a receive of the other host, which may take for ever (an offer, an
- * invitation), has at most half of them and is left out when it finds none.  So those that are
- * left belong to peers that move data and need no window for that: they come back.
+ * Limits.  The number of windows is bounded.  A CTS or OFFER without a window waits until one
+ * is closed.  Units that wait for a receive of the other host (an offer, an invitation) may
+ * stay open without bound.  They get at most half of the windows, and the offer or invitation
+ * is omitted if none is left.  The other windows belong to peers that move data and need no
+ * further window for that, so these windows are released.
  *
- * Those of a peer that moves nothing do not, and many receives can be opened to it.  So one
- * that is not the only peer has at most an eighth of what it leaves to the others, its first
- * unit apart: that is opened as soon as there are windows for it.
+ * A peer that moves nothing releases none, and many receives can be opened to such a peer.
+ * Therefore a peer gets at most an eighth of the windows that remain for others, unless no
+ * other peer exists.  The peer's first unit is exempt, and is opened as soon as enough windows
+ * are free.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "move/move.h"
 
-#define SHARE 8 /* how many times what it has a peer leaves to others */
+#define SHARE 8 /* a peer leaves at least this multiple of its windows to others */
 
 #define REMOTE (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)
 
@@ -93,7 +94,7 @@ static int open_unit(struct rme_peer *peer, struct rme_unit *unit)
     return error;
 }
 
-/* May so many windows more be open for messages of the peer? */
+/* Returns true if the peer's share permits `more` windows for its messages. */
 static bool is_within_share(const struct rme_peer *peer, uint32_t more)
 {
     const struct rme *rme = peer->rme;
@@ -154,7 +155,7 @@ void rme_unit_describe(const struct rme_peer *peer, const struct rme_unit *unit,
     }
 }
 
-/* Tells the peer of a unit. */
+/* Opens a unit and sends its CTS or OFFER. */
 static bool send_window(struct rme_peer *peer, struct rme_control *control)
 {
     struct rme_unit *unit = rme_entry(control, struct rme_unit, control);
@@ -202,7 +203,7 @@ void rme_unit_close(struct rme *rme, struct rme_unit *unit)
 
     if (unit->nrange == 0 || !rme_node_alone(&unit->closing))
         return;
-    /* it ends, and that closes it: nothing was opened before it was up (open_unit) */
+    /* the link is ending, which closes the unit: none is opened before the link is up */
     if (peer->state != RME_PEER_UP) {
         rme_unit_forget(rme, unit);
         return;

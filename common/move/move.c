@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Transfers of the side that moves: each covers what the next unit of ours and the next window
- * of the peer have in common, cut into work requests (split.c) and handed to the fabric in
- * order.  Throttles bound what is outstanding: transfers for each peer and for the process
- * [004 5.1], and bytes for each peer; what waits, waits in peer->xferq.  A peer with none under
- * way may have one whatever the process has: peers that take nothing keep theirs for ever, and
- * would keep all others from theirs.
+ * Transfers of the initiator.  A transfer covers the intersection of the next local unit and
+ * the next remote window, split into work requests (split.c) that are passed to the fabric in
+ * order.  Limits bound the outstanding transfers of a peer and of the process [004 5.1], and
+ * the outstanding bytes of a peer.  Transfers above a limit wait in peer->xferq.  A peer
+ * without a posted transfer may post one despite the limit of the process: peers that do not
+ * respond hold their transfers without bound, and must not block all others.
  *
- * Bytes are bounded for the sake of small messages: these cannot pass what the device has, be
- * it written by us or read from the peer.  So a transfer has half the bound (option
- * xfer_bytes_peer) at most, which keeps the device busy while the next one is posted, and an op
- * has no more of them made at a time than the device may have.  The next one goes to the end of
- * the queue, so ops take turns, and one that begins waits for what is made of the others, not
- * for all of them.  While the peer moves data for us, over the same wire, each side has half.
- * Where several devices carry the link's data, each has the bound: a message waits for one.
+ * Bytes are limited to keep the latency of small messages low, because these cannot pass data
+ * that the device has accepted for writing or reading.  A transfer has at most half of the
+ * limit (option xfer_bytes_peer), so that the device stays busy while the next one is posted.
+ * An op has no more transfers built than the device may have.  Its next transfer is appended to
+ * the queue, so ops take turns, and a new op waits for the transfers built so far, not for
+ * whole messages.  While the peer moves data of this side over the same wire, each side has
+ * half of the limit.  If several devices carry the link's data, the limit applies to each,
+ * because a message waits for one of them.
  *
- * A message that was invited is the exception: nothing of its tag may pass it on the way to its
- * receive, so it is posted whole, and one of more than the bound is not invited.
+ * An invited message is posted as a whole, because no message of its tag may pass it on the way
+ * to its receive.  A message above the limit is therefore not invited.
  *
- * The last transfer of a window carries its report: an immediate that costs one credit at the
- * receiver, or a FIN message behind the reads.  The fabric delivers the report after the data
- * of all transfers of the op queued before it, so windows that were cut into several transfers
- * need one report only.
+ * The last transfer of a window carries its report: an immediate, which uses one credit of the
+ * receiver, or a FIN behind the reads.  The fabric delivers the report after the data of all
+ * transfers of the op queued before, so one report per window suffices.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "move/move.h"
 
-#define KEEP_ROOM  1024u /* larger arrays are not kept for reuse */
+#define KEEP_ROOM  1024u /* larger arrays are freed, not pooled */
 #define OWN(array) (sizeof(array) / sizeof((array)[0]))
 
 static struct rme_move *move_new(struct rme *rme)
@@ -98,7 +98,7 @@ static bool move_reserve(struct rme_move *move, struct rme_split_size size)
     return true;
 }
 
-/* The unit that holds offset `at`, if it is made. */
+/* Returns the unit that contains offset `at`; NULL: not made yet. */
 static struct rme_unit *unit_at(struct rme_rndv *r, uint64_t at)
 {
     for (struct rme_node *node = r->units.next; node != &r->units; node = node->next) {
@@ -110,7 +110,8 @@ static struct rme_unit *unit_at(struct rme_rndv *r, uint64_t at)
     return NULL;
 }
 
-/* Builds the transfer of [at, at + length).  False: no memory. */
+/* Builds and queues the transfer of `length` bytes from r->at.  Returns false if memory is
+ * short. */
 static bool build(struct rme *rme, struct rme_op *op, struct rme_unit *unit,
                   struct rme_opening *opening, uint64_t length)
 {
@@ -197,7 +198,8 @@ void rme_move_turn(struct rme *rme)
         rme_peer_kick(rme_entry(rme_node_take(&rme->xfer_turn), struct rme_peer, xfer_turn));
 }
 
-/* The message behind the reads of a window: so much is read. */
+/* Writes the FIN that follows the reads of a window.  Its offset is the end of the data
+ * read. */
 static void put_fin(struct rme_peer *peer, struct rme_move *move, void *tx)
 {
     struct rme_wire_message message;
@@ -212,11 +214,15 @@ static void put_fin(struct rme_peer *peer, struct rme_move *move, void *tx)
     rme_count(peer->rme, RME_C_CONTROL_SENT);
 }
 
-/* The report of the newest transfer goes out: it is behind all of the op.  When the peer has
- * taken it, it has got them all. */
+/*
+ * Records the report of the newest transfer in all transfers of the op that have none yet.  The
+ * fabric delivers the report behind them, so a peer that has received it has received all of
+ * them.
+ */
 static void note_report(struct rme_peer *peer, const struct rme_move *last)
 {
-    /* which of ours the peer has taken is not known if reports have no place among them */
+    /* with unordered reports `told` does not identify the messages that the peer has
+     * received */
     uint32_t report =
         peer->rme->caps->reports_apart ? peer->credit.told + 1 : peer->credit.spent;
 
@@ -247,9 +253,12 @@ bool rme_move_has_turn(const struct rme_peer *peer)
     return peer->xfers == 0 || peer->rme->xfers < peer->rme->tuning.xfers;
 }
 
-/* The first one that need not wait for the reserve block.  Those of other ops may go past one
- * that does, but not past one that had its turn at the block and could not be posted: they may
- * be what it lacked then, room or a credit, and would be again.  NULL: there is none. */
+/*
+ * Returns the first transfer that need not wait for the reserve block; NULL: none.  Transfers
+ * of other ops may pass one that waits for the block.  They may not pass one that could not be
+ * posted while the block was free, because they might again take the room or the credit that
+ * was missing.
+ */
 static struct rme_move *next_move(const struct rme_peer *peer)
 {
     for (struct rme_node *node = peer->xferq.next; node != &peer->xferq; node = node->next) {
@@ -336,7 +345,7 @@ void rme_move_done(struct rme *rme, struct rme_xfer *xfer)
     struct rme_rndv *r = op->rndv;
     struct rme_unit *unit = move->unit;
 
-    op->pins++; /* it shall not end before we are through */
+    op->pins++; /* keeps the op until the end of this function */
     r->done += xfer->bytes;
     unit->moved += xfer->bytes;
     rme_peer_kick(op->peer);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Moving the data of one message by RDMA: memory of ours as a device can use it (unit.c), what
- * of it is open to the peer (expose.c), what of the peer's is open to us (opening.c), and the
- * transfers between them (move.c).  Which message, and who moves it, is the protocols'
- * business: they hear of what has come about through the op's row (op/protocol.h).
+ * Moves the data of one message by RDMA: local memory made usable by a device (unit.c), local
+ * memory open to the peer (expose.c), memory of the peer that is open to this side (opening.c),
+ * and the transfers between them (move.c).  The protocols choose the message and the initiator.
+ * They are notified through op->protocol (op/protocol.h).
  */
 #ifndef RME_MOVE_H
 #define RME_MOVE_H
@@ -16,26 +16,27 @@
 #include "transport/peer.h"
 #include "wire/wire.h"
 
-/* How memory is made ready: each way is tried when the one before was refused. */
+/* Ways to make memory usable.  Each is tried when the one before was refused. */
 enum rme_memory {
     RME_MEMORY_DIRECT,  /* the device reads or writes the host's memory */
-    RME_MEMORY_PACK,    /* a block of a zone in between, and a copy */
-    RME_MEMORY_RESERVE, /* the engine's last block of its class, in turn */
+    RME_MEMORY_PACK,    /* copied through a block of a zone */
+    RME_MEMORY_RESERVE, /* copied through the engine's reserve block, one unit at a time */
 };
 
-/* Blocks kept for the case that no memory can be registered.  See unit.c for why there are two
- * classes. */
+/* Blocks kept for the case that no memory can be registered.  The head of unit.c explains why
+ * two classes are needed. */
 enum rme_reserve_class { RME_RESERVE_MOVE, RME_RESERVE_EXPOSE, RME_RESERVES };
 
 struct rme_reserve {
     void *block;
-    bool has_shown;          /* there are keys for peers */
-    struct rme_mr shown[2];  /* of the block alone, to be read, to be written by a peer */
-    struct rme_unit *user;   /* who has it */
-    struct rme_node waiting; /* units in turn */
+    bool has_shown; /* `shown` is registered */
+    /* registrations of this block alone: for reads, for writes by a peer */
+    struct rme_mr shown[2];
+    struct rme_unit *user;   /* current owner; NULL: none */
+    struct rme_node waiting; /* units that wait for the block */
 };
 
-/* id, name, what it means */
+/* id, name, meaning */
 #define RME_UNIT_STATES(X)                                                                     \
     X(WORK, "work", "waits for a thread that registers or packs")                              \
     X(BUSY, "busy", "being registered or packed by a thread, without the lock")                \
@@ -48,35 +49,35 @@ enum rme_unit_state {
 #undef RME_UNIT_ENUM
 };
 
-/* A range of a message, as memory of ours that a device can use. */
+/* A fragment: a range of a message as local memory that a device can use. */
 struct rme_unit {
-    struct rme_node link;  /* in rndv->units, in order of offset; or kept for reuse */
+    struct rme_node link;  /* in rndv->units, ordered by offset; or in the pool */
     struct rme_node queue; /* in rme->work or a reserve's waiting ring */
-    struct rme_op *op;     /* NULL: given up while BUSY */
+    struct rme_op *op;     /* NULL: freed while BUSY */
     uint8_t state;
-    bool exposed; /* its CTS or OFFER is queued or gone */
-    bool told;    /* gone: the peer may use it */
-    bool gone;    /* freed, but what is open of it is being closed */
+    bool exposed; /* its CTS or OFFER is queued or sent */
+    bool told;    /* its CTS or OFFER was sent: the peer may access the unit */
+    bool gone;    /* freed, but its windows are still being invalidated */
     uint8_t memory;
     unsigned access;
     uint64_t offset, length;
     uint64_t moved; /* bytes whose transfers are complete */
     struct rme_control control;
     void *block;                /* PACK, RESERVE */
-    uint64_t ration;            /* PACK: of what its peer has of the zones (ration.c) */
+    uint64_t ration;            /* PACK: bytes charged to the peer's quota (ration.c) */
     struct rme_mreg_hold *hold; /* DIRECT */
-    struct rme_mseg *mseg;      /* what the device may use: the block, or the host's segments */
+    struct rme_mseg *mseg;      /* memory for the device: the block, or the host's segments */
     uint32_t nmseg, mseg_room;
     struct rme_mseg own_mseg[4];
-    struct rme_range *range; /* what of mseg is open to the peer, one for each; see expose.c */
-    uint32_t nrange;         /* 0: nothing */
+    struct rme_range *range; /* open ranges, one for each mseg; see expose.c */
+    uint32_t nrange;         /* 0: not open */
     uint32_t range_room;
-    uint32_t offered; /* of nrange, in rme->offered */
+    uint32_t offered; /* number of ranges counted in rme->offered */
     struct rme_range own_range[2];
     struct rme_node closing; /* in peer->closing */
 };
 
-/* Memory of the peer that is open to us. */
+/* A remote window: memory of the peer that is open to this side. */
 struct rme_opening {
     struct rme_node link; /* in rndv->openings */
     uint64_t offset, length;
@@ -84,18 +85,20 @@ struct rme_opening {
     struct rme_wire_segment segment[];
 };
 
-/* One transfer: what a unit and an opening have in common. */
+/* One transfer: the intersection of a unit and a remote window. */
 struct rme_move {
-    struct rme_node link; /* in peer->xferq, peer->moving or kept for reuse */
+    struct rme_node link; /* in peer->xferq, peer->moving or the pool */
     struct rme_op *op;
     struct rme_unit *unit;
     struct rme_xfer xfer;
-    bool posted;   /* the fabric has it */
-    bool missed;   /* it had its turn, and its peer no room or credit: none passes it */
-    bool reported; /* the report behind it is posted, too */
-    /* the peer cannot have taken it before it has taken so many (rme_credit.told) */
+    bool posted; /* passed to the fabric */
+    /* tried while the reserve block was free, but lacked room or a credit: no transfer
+     * passes it */
+    bool missed;
+    bool reported; /* its report is posted, too */
+    /* the peer has not received the report before rme_credit.told reaches this count */
     uint32_t report;
-    uint64_t end; /* offset behind it */
+    uint64_t end; /* offset of the first byte after it */
     struct rme_piece *piece;
     struct rme_lseg *seg;
     uint32_t piece_room, seg_room;
@@ -104,51 +107,54 @@ struct rme_move {
 };
 
 struct rme_rndv {
-    struct rme_node link; /* kept for reuse */
+    struct rme_node link; /* in the pool */
     struct rme_op *op;
     struct rme_control control;
-    uint8_t say;            /* RME_SAY_*: what waits to be said */
-    uint8_t memory;         /* how units are made from now on */
-    bool reads;             /* the receiver reads, else the sender writes */
-    bool whole;             /* it is one transfer, see rme_move_whole */
-    bool invited;           /* to be written into an invitation: its report is ordered */
-    bool offers;            /* RTS shall offer memory */
-    bool refused;           /* its memory could not be registered */
-    bool rts_out;           /* RTS has gone; it counts in peer->rts_out */
-    bool introduced;        /* the peer knows our handle */
-    bool stop;              /* given up by us: start nothing more */
-    bool peer_stop;         /* given up by the peer: likewise, and acknowledge */
-    int stop_error;         /* how the op ends when it was given up */
-    int fin_error;          /* what FIN says */
-    struct rme_name own;    /* what we call it on the wire */
-    struct rme_name theirs; /* set once the op at the other side is known */
-    uint32_t max_segs;      /* segments of a unit at most */
-    uint64_t most;          /* bytes of a unit in a block of a zone at most */
-    unsigned access;        /* of units made from now on */
-    uint64_t prepared;      /* units exist up to here */
-    uint64_t at;            /* moves, or what the peer was told, up to here */
-    uint64_t done;          /* bytes in place */
-    uint64_t opened;        /* openings exist up to here */
+    uint8_t say;     /* RME_SAY_*: pending control messages */
+    uint8_t memory;  /* enum rme_memory of the next unit */
+    bool reads;      /* the receiver reads, else the sender writes */
+    bool whole;      /* moved by one transfer, see rme_move_whole */
+    bool invited;    /* written into an invitation: its report is ordered */
+    bool offers;     /* RTS shall offer memory */
+    bool refused;    /* registration of its memory was refused */
+    bool rts_out;    /* RTS was sent and counts in peer->rts_out */
+    bool introduced; /* the peer knows the local handle */
+    bool stop;       /* stopped by this side: nothing new starts */
+    /* stopped by the peer: nothing new starts, and CANCEL is acknowledged */
+    bool peer_stop;
+    int stop_error;         /* result of the op if it was stopped */
+    int fin_error;          /* status of FIN */
+    struct rme_name own;    /* local handle in messages */
+    struct rme_name theirs; /* the peer's handle; set once the op of the peer is known */
+    uint32_t max_segs;      /* maximum of segments per unit */
+    uint64_t most;          /* maximum of bytes of a unit in a block of a zone */
+    unsigned access;        /* rights of the next unit */
+    uint64_t prepared;      /* end of the last unit made */
+    /* end of the last transfer built, or of the last unit queued for CTS or OFFER, or
+     * offered */
+    uint64_t at;
+    uint64_t done;   /* bytes transferred */
+    uint64_t opened; /* end of the last remote window */
     uint32_t nunit;
-    uint32_t moves;      /* outstanding or queued */
-    uint64_t move_bytes; /* and their bytes */
+    uint32_t moves;      /* transfers posted or queued */
+    uint64_t move_bytes; /* bytes of these */
     uint64_t cancel_by;
-    struct rme_load *load; /* what it counts in; NULL: nothing */
+    struct rme_load *load; /* load that counts this message; NULL: none */
     struct rme_node units;
     struct rme_node openings;
 };
 
 struct rme_mover {
     struct rme_table names;              /* struct rme_name */
-    struct rme_node work;                /* units that want a thread without the lock */
-    struct rme_pool units, moves, rndvs; /* for reuse */
+    struct rme_node work;                /* units to be registered or packed without the lock */
+    struct rme_pool units, moves, rndvs; /* unused objects */
     struct rme_reserve reserve[RME_RESERVES];
     size_t reserve_size;
-    uint64_t packed;  /* bytes of zones that all peers have (ration.c) */
-    uint32_t packers; /* peers that have some */
+    uint64_t packed;  /* bytes of zones charged to all peers (ration.c) */
+    uint32_t packers; /* peers with packed != 0 */
 };
 
-/* What the peer calls its end; 0: not known yet. */
+/* Returns the peer's handle; 0: unknown. */
 static inline uint32_t rme_rndv_peer_handle(const struct rme_rndv *r)
 {
     return r->theirs.set ? rme_name_number(&r->theirs) : 0;
@@ -156,110 +162,120 @@ static inline uint32_t rme_rndv_peer_handle(const struct rme_rndv *r)
 
 /* ---- opening.c ---- */
 
-/* Takes note of memory that the peer opened.  False: the link is given up, as it is not where
- * it should be, or for want of memory. */
+/* Records the window of a CTS or OFFER.  Returns false after failing the link: the window is
+ * invalid, or memory is short. */
 bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message);
-/* The same as an object; NULL: no memory. */
+/* Creates a remote window from a message.  NULL: no memory. */
 struct rme_opening *rme_opening_new(const struct rme_wire_message *message);
 
 /* ---- ration.c ---- */
 
-/* The next unit of the peer would be so long, in a block of a zone: how long it may be, and 0:
- * there is no block for it. */
+/* Returns the length at which the peer's quota permits the next unit of `length` bytes in a
+ * block of a zone; 0: no block. */
 uint64_t rme_ration(const struct rme_peer *peer, uint64_t length);
-/* Says how a new unit is made, if it is not direct, and how long it is, of `rest` bytes at
- * most.  False: not now. */
+/*
+ * Sets the length of a new unit, at most `rest`.  Changes its memory from PACK to RESERVE if
+ * the quota is used up.  Returns false if a reserve unit cannot be made before the peer opens a
+ * window.
+ */
 bool rme_ration_unit(const struct rme_op *op, struct rme_unit *unit, uint64_t rest);
-/* There is no block of this length: units of the op are shorter from now on.  False: they
- * cannot be. */
+/* Limits units of the op to the next smaller block, after a block of `length` could not be
+ * allocated.  Returns false if that would be below the minimum. */
 bool rme_ration_cut(struct rme_op *op, uint64_t length);
-/* The unit, which has its length, takes a block; and has it no longer, if it had one. */
+/* Charge the peer's quota for the block of a unit, by its length, and release the charge, if
+ * any. */
 void rme_ration_take(struct rme_peer *peer, struct rme_unit *unit);
 void rme_ration_give(struct rme_peer *peer, struct rme_unit *unit);
 
 /* ---- unit.c ---- */
 
-/* Makes the next unit of an op, up to two at a time.  False: there is none to make now, or no
- * memory (the op is stopped). */
+/* Makes the next unit of an op, up to RME_UNITS_AHEAD at a time.  Returns false if no unit can
+ * be made now, or after failing the op. */
 bool rme_unit_next(struct rme *rme, struct rme_op *op);
-/* Forgets a unit that no device of ours uses; one that is BUSY is only given up, one that is
- * open is closed first. */
+/* Frees a unit that no local device uses.  A BUSY unit is freed by its thread later, an open
+ * one when it is closed. */
 void rme_unit_free(struct rme *rme, struct rme_unit *unit);
-/* Copies out of the block what was received into it. */
+/* Copies received data from the unit's block to the host's memory. */
 void rme_unit_unpack(struct rme *rme, struct rme_unit *unit);
-/* Is the reserve block in use, by another one, that a transfer of this unit needs, or one of
- * its op before it?  The peer is kicked when it is not any more. */
+/*
+ * Returns true if a transfer of this unit has to wait, because it or an earlier unit of its op
+ * needs the reserve block and another unit has the block.  The peer is kicked when the block is
+ * free.
+ */
 bool rme_unit_waits(struct rme *rme, const struct rme_unit *unit);
-/* A transfer of it is about to be posted, and it need not wait: from now on it has the block
- * that it needs, with the data of a send. */
+/* Gives a unit that needs the reserve block the block, packed if the op sends.  Called when its
+ * transfer is about to be posted and rme_unit_waits() is false. */
 void rme_unit_posts(struct rme *rme, struct rme_unit *unit);
-/* Registers the first unit of rme->work, with the lock released meanwhile. */
+/* Registers or packs the first unit of rme->mover->work.  Releases the lock meanwhile. */
 void rme_unit_work(struct rme *rme);
-/* RME_EV_CLOSED. */
+/* Handles RME_EV_CLOSED. */
 void rme_unit_closed(struct rme *rme, struct rme_unit *unit);
-/* Windows may be free again: those that wait for them try. */
+/* Kicks the peers that wait for memory windows. */
 void rme_windows_free(struct rme *rme);
-/* The link is down: what was being closed is closed. */
+/* Completes all pending closes when the link is down. */
 void rme_units_lost(struct rme_peer *peer);
 void rme_unit_clear(struct rme *rme);
 int rme_reserve_open(struct rme *rme);
-/* What all its blocks have at the least, in bytes of zones. */
+/* minimum of zone bytes for all reserve blocks */
 #define RME_RESERVES_LEAST (RME_RESERVES * RME_ZONE_MIN_BLOCK)
 void rme_reserve_close(struct rme *rme);
 
 /* ---- expose.c ---- */
 
-/* Segments of a unit at most that a message of this type, in a buffer of `size` bytes, can tell
- * of, and that can be open. */
+/* Returns the maximum of segments per unit, limited by a message of this type in a buffer of
+ * `size` bytes, and by the number of memory windows. */
 uint32_t rme_exposed_max(const struct rme *rme, uint8_t type, size_t size);
-/* Opens a unit to the peer, before it is told.  False: it has to wait, and the peer is kicked;
- * or the link has failed. */
+/* Opens a unit to the peer, before CTS or OFFER is sent.  Returns false if no window is free,
+ * and the peer is kicked later, or after failing the link. */
 bool rme_unit_open(struct rme_peer *peer, struct rme_unit *unit);
-/* The same for what may be open long before anybody uses it.  False: it cannot be had now. */
+/* Opens a unit that may stay open long before the peer uses it (offer, invitation).  Returns
+ * false if no window is available now. */
 bool rme_unit_offer(struct rme_peer *peer, struct rme_unit *unit);
-/* A CTS or OFFER that waits in peer->control: `control` of a unit. */
+/* Sends a CTS or OFFER queued in peer->control; the unit contains the rme_control. */
 extern const struct rme_control_kind rme_control_window;
-/* The peer has done with a unit, or with all units of an op, or shall have: its op ends when
- * nothing of it is open. */
+/* Close a unit, or all units of an op, whether or not the peer has used them.  The op ends when
+ * no unit of it is open. */
 void rme_unit_close(struct rme *rme, struct rme_unit *unit);
 void rme_units_close(struct rme *rme, struct rme_op *op);
-/* The op has ended but for that: what the peer says from now on waits for it if it is a
- * send. */
+/* Defers arrivals from the peer while an ended send only waits for its units to be closed. */
 void rme_unit_shutting(struct rme_op *op);
-/* It is open no longer, or its link is not there any more. */
+/* Removes a unit that is closed, or whose link is down, from the counts of windows. */
 void rme_unit_forget(struct rme *rme, struct rme_unit *unit);
-/* Puts the segments of a unit, and what opens them, into a message. */
+/* Writes the segments of a unit and their keys into a message. */
 void rme_unit_describe(const struct rme_peer *peer, const struct rme_unit *unit, void *tx,
                        uint8_t type);
 
 /* ---- move.c ---- */
 
-/* Would a message of this size be posted as one transfer if nothing else moved? */
+/* Returns true if a message of this size is one transfer, within the limit of a peer without
+ * other transfers. */
 bool rme_move_whole(const struct rme *rme, uint64_t bytes);
-/* May the device have so many bytes besides what it has of this peer? */
+/* Returns true if the peer's limits of transfers and bytes permit one more of this size. */
 bool rme_move_room(const struct rme_peer *peer, uint64_t bytes);
-/* May the device have one more of this peer besides what it has of all? */
+/* Returns true if the process's limit of transfers permits one more of this peer. */
 bool rme_move_has_turn(const struct rme_peer *peer);
-/* Bytes of one transfer of the op at most. */
+/* Returns the maximum of bytes of one transfer of the op. */
 static inline uint64_t rme_move_most(const struct rme *rme, const struct rme_op *op)
 {
     return op->rndv->whole ? op->size : rme->tuning.xfer_bytes / 2;
 }
-/* Starts transfers that units and openings allow, as many as the device may have. */
+/* Builds and queues transfers of ready units into remote windows, as many as the device may
+ * have. */
 void rme_move_start(struct rme *rme, struct rme_op *op);
-/* Posts the first waiting transfer of a peer that has its memory; false: throttled, or no
- * credit or buffer, or there is none. */
+/* Posts the first queued transfer of a peer that need not wait for its memory.  Returns false
+ * if a limit is reached, a credit or buffer is missing, or no such transfer is queued. */
 bool rme_move_push(struct rme_peer *peer);
 /*
- * If the process's throttle has room, the next peer that waits for it is kicked.  Every push
- * calls it in the end, so a peer that cannot use its turn passes it on.
+ * Kicks the next peer that waits for the process's limit of transfers, if the limit permits
+ * one.  Each push ends with this call, so that a peer that cannot use its turn passes the turn
+ * on.
  */
 void rme_move_turn(struct rme *rme);
 void rme_move_done(struct rme *rme, struct rme_xfer *xfer);
-/* The peer of a transfer that the fabric has. */
+/* Returns the peer of a posted transfer. */
 struct rme_peer *rme_move_peer(const struct rme_xfer *xfer);
 void rme_move_clear(struct rme *rme);
-/* Forgets a transfer: one not posted, or any of a link that is down. */
+/* Frees a transfer that is not posted, complete, or whose link is down. */
 void rme_move_free(struct rme *rme, struct rme_move *move);
 
 #endif

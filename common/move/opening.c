@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Memory of the peer that is open to us: windows of a message, each begun where the last one
- * ended. */
+/* Remote windows of a message.  Each begins where the one before ended. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "move/move.h"
 
-#define OPENINGS_MAX 4 /* windows not moved yet; the exposing side opens two */
+#define OPENINGS_MAX 4 /* windows not used up; the exposing side sends at most two */
 
 struct rme_opening *rme_opening_new(const struct rme_wire_message *message)
 {

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What each peer may have of the zones [000 5.2]: blocks for copies of the messages that come
- * from it or go to it.
+ * Quotas of bounce buffers: bytes of zones that each peer may hold for copied messages [000
+ * 5.2].
  *
- * Normal path.  Half of what zones may be (zone_bytes) is shared by the peers that have any, it
- * among them, and one more; a peer that is the only one with a link has that half alone.  Who
- * has less than its share gets what is left of it: the unit is cut to a smaller block, down to
- * SMALLEST.  Shares get smaller as peers come, and who has more by then gets nothing further
- * until its messages end.  So where messages end all have the same, and half of the zones is
- * there for who comes; where those who came first sleep the next ones have something all the
- * same, eight of them in any case.  However many they are, a peer that has nothing may try
- * SMALLEST.
+ * Normal path.  Half of zone_bytes is divided by n + 1, where n is the number of peers that
+ * hold blocks, including the asking one.  A peer that is alone with this process may use the
+ * whole half.  A peer below its share gets the rest of the share: the unit is cut to a smaller
+ * block, down to SMALLEST.  Shares shrink as peers are added.  A peer above its new share gets
+ * no block until its messages end.
  *
- * Who gets none uses the reserve (unit.c), in turn, for this unit alone: nobody waits for what
- * another peer holds, and the next unit may have a block again.
+ * So peers whose messages end converge to equal shares, with one share free for the next peer.
+ * If the first peers hold their blocks without bound, later ones still get blocks, at least the
+ * first eight peers.  A peer without a block may always try SMALLEST.
  *
- * What the host has of the zones is its own business, and counts for no peer.  Where it leaves
- * less than the shares, or the system refuses, units are cut as well before the reserve is
- * used.
+ * A unit without a block uses the reserve (unit.c), in turn; the next unit may get a block
+ * again.  No peer waits for memory that another peer holds.
+ *
+ * Memory that the host allocates from the zones counts for no peer.  If less than the shares is
+ * left, or the system refuses memory, units are cut as well before the reserve is used.
  */
 #include "move/move.h"
 #include "plan/plan.h"
 
-/* units are not cut smaller than this: the smallest class of zones in the paper */
+/* minimum length to which units are cut: the smallest class of zones in the paper */
 #define SMALLEST (64u << 10)
 
-/* What a unit takes of a zone: its class. */
+/* Returns the size of the block, a class of the zone, for a unit of this length. */
 static uint64_t block_of(uint64_t length)
 {
     uint64_t block = RME_ZONE_MIN_BLOCK;
@@ -35,7 +35,7 @@ static uint64_t block_of(uint64_t length)
     return block;
 }
 
-/* The next smaller class; 0: there is none. */
+/* Returns the next smaller class; 0: none. */
 static uint64_t smaller(uint64_t length)
 {
     uint64_t block = block_of(length) / 2;
@@ -47,7 +47,7 @@ static uint64_t left_of_share(const struct rme_peer *peer)
 {
     const struct rme *rme = peer->rme;
     bool alone = rme->stats.value[RME_C_PEERS] <= 1;
-    uint32_t have = rme->mover->packers + (peer->packed == 0); /* or will */
+    uint32_t have = rme->mover->packers + (peer->packed == 0); /* with this peer */
     uint64_t share = rme->tuning.zone_bytes / 2 / (alone ? 1 : have + 1);
 
     if (share < SMALLEST)
@@ -64,8 +64,8 @@ uint64_t rme_ration(const struct rme_peer *peer, uint64_t length)
     return length;
 }
 
-/* What the peer has opened from where the next unit begins: how much of it one transfer can
- * move. */
+/* Returns how many bytes, from the offset of the next unit, one transfer can move into the
+ * window that the peer has opened; 0: no window. */
 static uint64_t one_transfer(const struct rme_op *op)
 {
     const struct rme_rndv *r = op->rndv;
@@ -100,7 +100,8 @@ bool rme_ration_unit(const struct rme_op *op, struct rme_unit *unit, uint64_t re
     if (op->state != RME_OP_MOVING)
         return true;
     unit->length = rme_least(unit->length, one_transfer(op));
-    return unit->length != 0; /* else rme_rndv_open is followed by another attempt */
+    /* 0: rme_unit_next is called again after the next rme_rndv_open */
+    return unit->length != 0;
 }
 
 bool rme_ration_cut(struct rme_op *op, uint64_t length)

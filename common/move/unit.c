@@ -1,39 +1,41 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Units: ranges of a message as memory that a device can use.
+ * Units: fragments of a message in memory that a device can use.
  *
- * Three ways, each tried when the one before was refused; an op never fails because memory
- * cannot be registered:
+ * Three ways are tried in this order, each after the one before was refused.  An op never fails
+ * because memory cannot be registered.
  *
- *  1. direct: the host's own segments, registered (mreg.h).  When all of it is registered
- *     already the unit is the rest of the message, otherwise option `unit` bounds it, and a
- *     thread registers it without the lock.
- *  2. pack: a block of a zone (zone.h) and a copy.  Also what the planner wants for small
- *     lists.  A copy that takes long is made without the lock, as registering is.  Where there
- *     is no block of the size, or the peer has its share (ration.c), smaller ones are used.
- *  3. reserve: a block that the engine has kept for this since it was opened; one unit uses it
- *     at a time, in turn.  It is for when nothing can be registered, so where there are no
- *     windows it has keys for peers from the beginning: these open the block for good, and
- *     nothing but such messages is ever in it.
+ *  - Direct: the host's own segments, registered (mreg.h).  If all of them are registered
+ *    already, the unit is the rest of the message.  Otherwise option `unit` bounds it, and a
+ *    thread registers it without the lock.
  *
- * When a way is refused, the unit and those after it are made again in the next way
- * (fall_back); what was moved before stays moved.  A device that refuses memory for want of
- * room has not looked whether it is there, so the kernel is asked before the processor touches
- * it: the op ends with -EFAULT, as if the device had found out.  Lists that the planner packs
- * are not looked at, which would cost a call for each piece.
+ *  - Pack: a block of a zone (zone.h) and a copy, also chosen by the planner for small lists.
+ *    A long copy is made without the lock, like registration.  Smaller blocks are used if no
+ *    block of the size is available, or the peer's quota is used up (ration.c).
  *
- * Why there are two reserve blocks.  A block that is exposed is held until the peer has moved
- * data, and the peer may need its own block for that.  If exposing and moving shared one, two
- * processes could each hold theirs exposed and wait for the other's.  The block used for moving
- * is taken when the transfer of a unit, which is a single one, is posted (rme_unit_posts), and
- * held until a device is done, which needs nobody; who lacks a credit has no block.  So movers
- * always get their turn, and thereby exposers do.
+ *  - Reserve: a block allocated when the engine was opened.  One unit uses it at a time, in
+ *    turn.  This way must work when nothing can be registered.  In a fabric without windows the
+ *    block's keys for peers therefore exist from the beginning, and stay valid.  The block
+ *    never contains other data than that of such messages.
  *
- * Registering, and packing of LONG_COPY or more, take place in rme_unit_work, called by
- * whichever thread is about to release the lock.  The unit is BUSY meanwhile and pins its op,
- * so that the host's memory and the list of its segments stay.  If the op ends in between, the
- * unit is only given up (op = NULL) and the thread cleans up.  Copying out of a block, and
- * packing into a reserve block, still hold the lock.
+ * After a refusal the unit and those behind it are made again in the next way (fall_back); data
+ * moved before is kept.  A device that refuses memory for lack of resources has not checked
+ * that the memory is mapped.  The kernel is asked before the processor accesses such memory,
+ * and the op ends with -EFAULT, as if the device had detected the error.  Lists that the
+ * planner packs are not checked, because the check costs a system call per segment.
+ *
+ * Two reserve blocks exist to avoid a deadlock.  An exposed block is held until the peer has
+ * moved the data, and the peer may need its own block to do so.  If one block served for both,
+ * two processes could each hold theirs exposed and wait for the other's.  The block for moving
+ * is taken when the single transfer of its unit is posted (rme_unit_posts) and held until a
+ * local device completes it.  No peer is needed for that, and a transfer without a credit holds
+ * no block.  Initiators therefore always make progress, and so do the exposing sides.
+ *
+ * rme_unit_work registers, and packs LONG_COPY or more, in the thread that is about to release
+ * the lock.  The unit is BUSY meanwhile and holds a reference to its op, so that the host's
+ * memory and the list of segments stay valid.  If the op ends meanwhile, the unit is detached
+ * (op = NULL), and the thread frees it.  Copies out of a block, and into a reserve block, are
+ * made with the lock.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -49,15 +51,15 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define KEEP_ROOM 1024u /* larger arrays are not kept for reuse */
-/* A copy of so much delays others that want the lock.  A smaller one, which takes
- * microseconds, is made at once, so that the send can take an invitation that is there. */
+#define KEEP_ROOM 1024u /* larger arrays are freed, not pooled */
+/* Bytes from which a copy is made without the lock.  Shorter copies take microseconds and are
+ * made at once, so that the send can use an invitation that has arrived. */
 #define LONG_COPY     (64u << 10)
-#define RESERVE_BYTES (64u << 10) /* what a reserve block should have */
-/* what it may have when the memlock limit is tight */
+#define RESERVE_BYTES (64u << 10) /* preferred size of a reserve block */
+/* smallest size, for a tight memlock limit */
 #define RESERVE_BYTES_MIN (RME_RESERVES_LEAST / RME_RESERVES)
 
-/* ---- Making ---- */
+/* ---- Allocation ---- */
 
 static struct rme_unit *unit_new(struct rme *rme, struct rme_op *op)
 {
@@ -134,7 +136,8 @@ static bool reserve_msegs(struct rme_unit *unit, uint32_t count)
     return true;
 }
 
-/* The unit shall be the host's own segments of [offset, offset + length), or as many as fit. */
+/* Makes the unit the host's own segments of `length` bytes from its offset, or as many of them
+ * as a unit may have. */
 static bool cut_direct(struct rme_op *op, struct rme_unit *unit, uint64_t length)
 {
     struct rme_walk walk = rme_walk(op->seg, op->nseg, unit->offset, length);
@@ -150,7 +153,7 @@ static bool cut_direct(struct rme_op *op, struct rme_unit *unit, uint64_t length
     return true;
 }
 
-/* The unit is a block, and this registration is for it; NULL: there is none yet. */
+/* Makes the unit a block with this registration; NULL: not registered yet. */
 static void use_block(struct rme_unit *unit, void *block, const struct rme_mr *mr)
 {
     unit->block = block;
@@ -162,8 +165,11 @@ static void use_block(struct rme_unit *unit, void *block, const struct rme_mr *m
     }
 }
 
-/* Is it a block that is filled before the device uses it?  With the host's data, or with zeros
- * where a peer writes: a peer may say that it has written, and have written nothing. */
+/*
+ * Returns true if the unit is a block that is filled before the device uses it: with the host's
+ * data, or with zeros if a peer writes to it.  Zeros replace data of earlier messages, in case
+ * the peer reports a write without having written.
+ */
 static bool is_filled(const struct rme_unit *unit, const struct rme_op *op)
 {
     return unit->block != NULL &&
@@ -183,7 +189,8 @@ static void fill(const struct rme_unit *unit, const struct rme_op *op)
         memset(unit->block, 0, unit->length);
 }
 
-/* Lets the device use the unit.  A long block was filled before. */
+/* Marks the unit usable by the device, after filling a short block.  A long one is filled
+ * already. */
 static void unit_ready(struct rme *rme, struct rme_unit *unit)
 {
     const struct rme_op *op = unit->op;
@@ -202,7 +209,7 @@ static void want_work(struct rme *rme, struct rme_unit *unit)
     rme->pending |= RME_PENDING_SETTLE;
 }
 
-/* The unit is that block, as soon as it has it. */
+/* Makes the unit the reserve block.  The unit may not own the block yet (prepare). */
 static void use_reserve(struct rme *rme, const struct rme_reserve *reserve,
                         struct rme_unit *unit)
 {
@@ -211,7 +218,7 @@ static void use_reserve(struct rme *rme, const struct rme_reserve *reserve,
     if (reserve->has_shown)
         mr = &reserve->shown[(unit->access & RME_ACCESS_REMOTE_WRITE) != 0];
     else
-        /* it is there: rme_reserve_open */
+        /* registered in rme_reserve_open */
         (void)rme_zone_find(rme->zone, reserve->block, unit->length, &mr);
     use_block(unit, reserve->block, mr);
 }
@@ -224,8 +231,11 @@ static void take_reserve(struct rme *rme, struct rme_reserve *reserve, struct rm
     unit_ready(rme, unit);
 }
 
-/* The next unit that waits for the block to be exposed gets it.  Of those that wait to be moved
- * whoever can post first, in this order. */
+/*
+ * Passes the block to the next waiting unit.  The block for exposing goes to the first one.
+ * For the block for moving, the waiting peers are kicked in order, and the first unit that can
+ * be posted takes it.
+ */
 static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
 {
     struct rme_node *node;
@@ -299,7 +309,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
             want_work(rme, unit);
         break;
     case RME_MEMORY_RESERVE:
-        if (op->state != RME_OP_EXPOSED) { /* rme_unit_posts does the rest */
+        if (op->state != RME_OP_EXPOSED) { /* rme_unit_posts takes the block */
             use_reserve(rme, &rme->mover->reserve[RME_RESERVE_MOVE], unit);
             unit->state = RME_UNIT_READY;
             break;
@@ -315,7 +325,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
     }
 }
 
-/* Can the processor read that, or write it? */
+/* Returns true if the processor can read, or write, this memory. */
 static bool is_there(uintptr_t base, uint64_t length, int advice)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -325,11 +335,11 @@ static bool is_there(uintptr_t base, uint64_t length, int advice)
     do
         result = madvise((void *)from, base + length - from, advice);
     while (result != 0 && (errno == EAGAIN || errno == EINTR));
-    /* before Linux 5.14: not known */
+    /* Linux before 5.14 lacks these values of `advice`: assume true */
     return result == 0 || (errno == EINVAL && madvise((void *)from, 0, advice) != 0);
 }
 
-/* The same for the op's memory under a unit. */
+/* Returns true if the processor can access the op's memory under a unit. */
 static bool may_copy(const struct rme_op *op, const struct rme_unit *unit)
 {
     int advice = rme_op_sends(op) ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
@@ -376,7 +386,7 @@ bool rme_unit_next(struct rme *rme, struct rme_op *op)
     return true;
 }
 
-/* ---- Letting go ---- */
+/* ---- Release ---- */
 
 void rme_unit_unpack(struct rme *rme, struct rme_unit *unit)
 {
@@ -388,8 +398,11 @@ void rme_unit_unpack(struct rme *rme, struct rme_unit *unit)
     rme_count_add(rme, RME_C_BYTES_COPIED, unit->length);
 }
 
-/* The hold and the block of a unit go back; who uses the block next has it when the hold is
- * deregistered.  True: that is to be done. */
+/*
+ * Releases the registration and the block of a unit.  A registered block is not reused before
+ * its registration has ended.  Returns true if rme_mreg_reap must run before the completion is
+ * reported.
+ */
 static bool let_go(struct rme *rme, const struct rme_op *op, struct rme_unit *unit)
 {
     void *block = unit->block;
@@ -405,7 +418,7 @@ static bool let_go(struct rme *rme, const struct rme_op *op, struct rme_unit *un
     return rme_mreg_release(rme->mreg, hold);
 }
 
-/* Gives back what it held; nothing of it is open or in use. */
+/* Releases the resources of a unit that is neither open nor in use. */
 static void give_back(struct rme *rme, struct rme_unit *unit)
 {
     struct rme_peer *peer = unit->op->peer;
@@ -421,7 +434,7 @@ static void give_back(struct rme *rme, struct rme_unit *unit)
     unit_recycle(rme, unit);
     if (passed == NULL)
         return;
-    rme_node_remove(&peer->kick); /* others come first */
+    rme_node_remove(&peer->kick); /* other peers come first */
     pass_reserve(rme, passed);
     rme_peer_kick(peer);
 }
@@ -442,7 +455,7 @@ void rme_unit_free(struct rme *rme, struct rme_unit *unit)
     if (unit->nrange == 0)
         give_back(rme, unit);
     else
-        unit->gone = true; /* it waits until nothing of it is open */
+        unit->gone = true; /* rme_unit_closed releases it */
 }
 
 void rme_windows_free(struct rme *rme)
@@ -476,8 +489,8 @@ void rme_units_lost(struct rme_peer *peer)
     rme_windows_free(peer->rme);
 }
 
-/* The way in which the unit was to be made is refused: it and those after it are made again in
- * the next way. */
+/* Frees a unit whose memory was refused, and those behind it, to be made again in the next
+ * way. */
 static void fall_back(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
 {
     struct rme_rndv *r = op->rndv;
@@ -502,7 +515,7 @@ static void fall_back(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
 
 /* ---- Work without the lock ---- */
 
-/* If `spent` is not NULL it becomes the nanoseconds that this took. */
+/* Registers the segments of a unit.  Sets *spent to the duration in ns, if not NULL. */
 static int register_segments(struct rme *rme, struct rme_unit *unit, uint64_t *spent)
 {
     uint64_t begin = spent != NULL ? rme_now_ns() : 0;
@@ -514,8 +527,8 @@ static int register_segments(struct rme *rme, struct rme_unit *unit, uint64_t *s
     return result;
 }
 
-/* Registers, or finds a block.  No lock held; the unit is BUSY, so nobody else looks at its
- * memory. */
+/* Registers the unit's segments, or allocates and registers its block.  Called without the
+ * lock: no other thread accesses the memory of a BUSY unit. */
 static int make_usable(struct rme *rme, struct rme_unit *unit, uint64_t *spent)
 {
     const struct rme_mr *mr;
@@ -534,8 +547,8 @@ static int make_usable(struct rme *rme, struct rme_unit *unit, uint64_t *spent)
     return 0;
 }
 
-/* The same, and fills a long block.  `op` is pinned; unit->op is not looked at, as it may be
- * given up. */
+/* Makes the unit usable, and fills a long block.  `op` is pinned.  unit->op is not read,
+ * because it may become NULL meanwhile. */
 static int do_work(struct rme *rme, struct rme_unit *unit, const struct rme_op *op,
                    uint64_t *spent)
 {
@@ -579,9 +592,9 @@ void rme_unit_work(struct rme *rme)
     rme_op_unpin(rme, op);
 }
 
-/* ---- The reserve ---- */
+/* ---- Reserve blocks ---- */
 
-/* A registered block of `size` bytes, or NULL. */
+/* Allocates a registered block; NULL: refused. */
 static void *registered_block(struct rme *rme, size_t size)
 {
     const struct rme_mr *mr;
@@ -594,11 +607,12 @@ static void *registered_block(struct rme *rme, size_t size)
     return block;
 }
 
-/* Registers the block that peers shall use, for each direction, where no window does that. */
+/* Registers the block for exposing, once for each direction, in a fabric without windows. */
 static bool show_reserve(struct rme *rme, struct rme_reserve *reserve, size_t size)
 {
     int (*reg)(struct rme_pin *, void *, size_t, unsigned, struct rme_mr *) =
-        size > RESERVE_BYTES_MIN ? rme_pin_try : rme_pin_reg; /* the last refusal is told */
+        /* only the last refusal is logged */
+        size > RESERVE_BYTES_MIN ? rme_pin_try : rme_pin_reg;
     struct rme_mr *shown = reserve->shown;
 
     if (!rme->pin.keys_open)
