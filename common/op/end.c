@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * How an op ends, in two steps.  rme_op_end fixes its outcome and takes it out of everything
- * that would start something.  When nothing uses its memory any more (pins is 0) it is
- * finished: the rest of its resources go, and it is reported.  `pins` counts posted and queued
- * transfers, threads that register for it, control messages it has still to send, and, once its
- * link is given up, that link.
+ * Ends of operations, in two steps.  rme_op_end sets the result and removes the op from all
+ * queues from which it could start anything.  When no reference to its memory is left (pins is
+ * 0), the op is finished: its other resources are freed, and it is reported.  `pins` counts
+ * queued and posted transfers, threads that register or pack, pending control messages, units
+ * whose invalidation is pending, and a link that is given up but not down.
  */
 #include <errno.h>
 
@@ -56,8 +56,8 @@ void rme_op_leave_slot(struct rme *rme, struct rme_op *op)
     op->slot = NULL;
 }
 
-/* Nobody uses its memory any more.  What has to wait for a reap makes those behind it wait as
- * well: order is kept. */
+/* Finishes an op without references to its memory.  An op that waits for rme_mreg_reap delays
+ * those that end later, so that completions keep their order. */
 static void finish(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
@@ -72,7 +72,7 @@ static void finish(struct rme *rme, struct rme_op *op)
     } else {
         rme_ctx_publish(rme, op);
     }
-    if (!pulls) /* rme_unexp_pulled comes to its peer once more */
+    if (!pulls) /* rme_unexp_pulled unpins the peer of a pull */
         rme_peer_unpin(peer);
 }
 

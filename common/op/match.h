@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Matching of messages with receives by (peer, tag), first in first out, in constant time
- * whatever the number of peers, receives and messages.  Receives and messages are rings of
- * nodes; this table knows nothing else of them.
- */
+/* Matches messages with receives by (peer, tag), first in first out, in constant time.
+ * Receives and messages are rings of nodes, otherwise opaque to this table. */
 #ifndef RME_MATCH_H
 #define RME_MATCH_H
 
@@ -13,13 +10,13 @@
 
 struct rme_op;
 
-/* What waits for one (peer, tag): receives or messages, never both.  It exists only while
- * something waits. */
+/* Receives or messages, never both, that wait for one (peer, tag).  The slot is released when
+ * both rings are empty. */
 struct rme_slot {
-    struct rme_keyed keyed; /* in the table, or in the free list */
+    struct rme_keyed keyed; /* in the table or the free list */
     struct rme_node recvs;
     struct rme_node messages;
-    /* only in rme->holds: the send that those in `messages` wait for (send.c) */
+    /* in rme->protocols->holds only: the send that the sends in `messages` wait for (send.c) */
     struct rme_op *holder;
 };
 
@@ -34,21 +31,21 @@ static inline uint64_t rme_match_key(uint32_t peer, int32_t tag)
     return (uint64_t)peer << 32 | (uint32_t)tag;
 }
 
-/* -ENOMEM. */
+/* Returns 0 or -ENOMEM. */
 int rme_match_init(struct rme_match *match);
-/* The slots must be empty. */
+/* Frees the unused slots.  All slots must have been released. */
 void rme_match_clear(struct rme_match *match);
 
-/* The slot of a key, or NULL. */
+/* Returns the slot of a key; NULL: none. */
 static inline struct rme_slot *rme_match_find(const struct rme_match *match, uint64_t key)
 {
     struct rme_keyed *keyed = rme_table_find(&match->slots, key, 0);
 
     return keyed != NULL ? rme_entry(keyed, struct rme_slot, keyed) : NULL;
 }
-/* The same, made when it is not there; NULL: no memory. */
+/* Returns the slot of a key, and creates a missing one; NULL: no memory. */
 struct rme_slot *rme_match_get(struct rme_match *match, uint64_t key);
-/* Call after taking something out: gives the slot back when it is empty. */
+/* Releases the slot if it is empty.  Called after each removal. */
 void rme_match_release(struct rme_match *match, struct rme_slot *slot);
 
 #endif

@@ -4,11 +4,11 @@
 #include "op/op.h"
 
 #define INDEX_MASK ((1u << RME_OP_INDEX_BITS) - 1)
-#define KEEP_SEGS  64u /* a free op keeps heap room for so many segments at most */
+#define KEEP_SEGS  64u /* segments of an unused op that stay allocated, at most */
 
 #define BIT(state) (1u << RME_OP_##state)
 
-/* From each state, the states that may follow.  doc/architecture.md shows it as a picture. */
+/* Permitted next states of each state.  doc/architecture.md has the diagram. */
 const unsigned rme_op_steps[RME_OP_STATE_COUNT] = {
     [RME_OP_FREE] = BIT(QUEUED) | BIT(POSTED) | BIT(MOVING),
     [RME_OP_QUEUED] = BIT(RTS) | BIT(MOVING) | BIT(ENDING) | BIT(DONE),
@@ -103,7 +103,7 @@ void rme_op_table_trim(struct rme_op_table *table)
         table->nchunk--;
 }
 
-/* One more chunk of free ops.  Index 0 is never used: then no id is ever 0. */
+/* Adds a chunk of free ops.  Index 0 is never used, so no id is 0. */
 static bool grow(struct rme_op_table *table)
 {
     struct rme_op *chunk;
@@ -175,7 +175,7 @@ void rme_op_recycle(struct rme_op_table *table, struct rme_op *op)
     op->peer = NULL;
     rme_node_remove(&op->of_peer);
     rme_node_remove(&op->link);
-    /* the one used last is in the caches still: it goes first again */
+    /* the op used last is reused first, because it is still in the processor's caches */
     rme_node_append(table->free.next, &op->link);
     table->live--;
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Operations: what the host posted, and pulls (the engine's own receives of large unexpected
- * messages).
+ * Operations: those posted by the host, and pulls (the engine's own receives of large
+ * unexpected messages).
  *
- * An op lives in a table.  A stale id is recognised: it is generation and index, and the
- * generation changes whenever the op is recycled.  Its memory is an op until the engine's lock
- * is released after that.  What peers call an op is another matter (name.h).
+ * Ops are elements of a table.  An id consists of a generation and an index.  The generation
+ * changes when the op is reused, so a stale id is recognised.  The memory of a recycled op
+ * stays valid until the engine's lock is released.  Handles in messages are different numbers
+ * (name.h).
  */
 #ifndef RME_OP_H
 #define RME_OP_H
@@ -33,7 +34,7 @@ enum rme_op_kind {
 #undef RME_OP_KIND_ENUM
 };
 
-/* id, name, what it means */
+/* id, name, meaning */
 #define RME_OP_STATES(X)                                                                       \
     X(FREE, "free", "in the free list")                                                        \
     X(QUEUED, "queued",                                                                        \
@@ -57,7 +58,7 @@ enum rme_op_state {
 
 #define RME_OP_INLINE_SEGS 4u
 #define RME_OP_INDEX_BITS  20
-#define RME_OP_CHUNK       256u /* ops allocated at a time */
+#define RME_OP_CHUNK       256u /* ops per allocation */
 
 struct rme_op {
     rme_id id;
@@ -68,54 +69,56 @@ struct rme_op {
     struct rme_peer *peer;
     void *user;
     struct rme_node of_peer; /* in peer->ops or peer->dying */
-    struct rme_node link;    /* in the one queue that its state calls for */
-    struct rme_seg *seg;     /* its memory: segs of its own or on the heap */
+    struct rme_node link;    /* in the queue of its state */
+    struct rme_seg *seg;     /* the host's memory; `own_seg`, or on the heap */
     uint32_t nseg;
     uint32_t seg_room;
-    uint64_t total; /* bytes of its memory */
-    uint32_t turn;  /* of its context when it was posted */
-    /* a send that was QUEUED: its place among those of the peer, modulo 2^32 */
+    uint64_t total; /* bytes of the host's memory */
+    uint32_t turn;  /* rme_ctx.turn of its context at the post */
+    /* QUEUED sends: position in the peer's order of posting, modulo 2^32 */
     uint32_t posted;
-    /* 0 at first, together */
-    struct rme_slot *slot;               /* POSTED, INVITING: where it waits */
-    const struct rme_protocol *protocol; /* that has taken it over, with `rndv`; NULL: none */
+    /* rme_op_new clears the fields from here to `reap` */
+    /* POSTED, INVITING: its slot in the table of receives */
+    struct rme_slot *slot;
+    const struct rme_protocol *protocol; /* owner of the op and of `rndv`; NULL: none */
     struct rme_rndv *rndv;
-    struct rme_watch *watch; /* that measures its stages; NULL: none */
-    uint64_t size;           /* bytes of the message, once known */
-    int error;               /* once it ends */
-    /* threads, devices and peers that may still use its memory; it is DONE only at 0 */
+    struct rme_watch *watch; /* measures its states; NULL: not sampled */
+    uint64_t size;           /* bytes of the message; 0: unknown yet */
+    int error;               /* result, from ENDING on: 0 or a negative errno */
+    /* references to its memory by threads, devices and peers; ENDING lasts until 0 */
     uint32_t pins;
-    uint16_t closing; /* units of it that are being closed */
-    bool shutting;    /* a send that has ended, but for that: in peer->shutting */
-    bool reap;        /* its registrations end only at the next rme_mreg_reap */
+    uint16_t closing; /* units of it whose invalidation is pending */
+    bool shutting;    /* an ended send that waits for `closing`; counted in peer->shutting */
+    bool reap;        /* its completion waits for the next rme_mreg_reap */
     struct rme_seg own_seg[RME_OP_INLINE_SEGS];
 };
 
 struct rme_op_table {
-    struct rme_op *chunk[(1u << RME_OP_INDEX_BITS) / RME_OP_CHUNK]; /* NULL: not there */
-    uint32_t nchunk;                                                /* all behind are NULL */
-    rme_id used; /* no id of a chunk that was given back has a higher count of uses */
+    struct rme_op *chunk[(1u << RME_OP_INDEX_BITS) / RME_OP_CHUNK]; /* NULL: not allocated */
+    /* all chunks from here on are NULL */
+    uint32_t nchunk;
+    rme_id used; /* the highest generation in freed chunks; new chunks start there */
     struct rme_node free;
     uint64_t live;
 };
 
 void rme_op_table_init(struct rme_op_table *table);
-/* Frees all ops, live ones too. */
+/* Frees all ops, including live ones. */
 void rme_op_table_clear(struct rme_op_table *table);
 
-/* A free op with a new id, room for `nseg` segments, in no ring; NULL: no memory, or 2^20 are
- * live. */
+/* Takes an unused op with a new id and room for `nseg` segments, in no ring.  Returns NULL if
+ * memory is short, or 2^20 ops are live. */
 struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg);
-/* Makes it free; its id is never valid again. */
+/* Returns an op to the free list and invalidates its id. */
 void rme_op_recycle(struct rme_op_table *table, struct rme_op *op);
 
-/* Frees the memory of ops of which none is live.  Ids stay unique.  Looks at all ops. */
+/* Frees chunks without live ops, after a scan of all ops.  Ids stay unique. */
 void rme_op_table_trim(struct rme_op_table *table);
 
-/* The live op of an id; NULL when it is not live any more or never was. */
+/* Returns the live op of an id; NULL: none. */
 struct rme_op *rme_op_find(const struct rme_op_table *table, rme_id id);
 
-/* From each state, a bit for each that may follow. */
+/* For each state, a bit for each permitted next state. */
 extern const unsigned rme_op_steps[RME_OP_STATE_COUNT];
 
 static inline bool rme_op_may_step(enum rme_op_state from, enum rme_op_state to)

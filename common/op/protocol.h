@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A protocol: a row of the table in proto/talk.c, or several, one for each of its files.  All
- * that the rest of the engine asks of one is here, so that one is added or removed without
- * opening another.  A function that is NULL has nothing to do.  The engine's lock is held.
+ * The interface of a protocol to the engine.  A protocol is one or more rows of the table in
+ * proto/talk.c, one for each of its files, so that a protocol is added or removed without a
+ * change of another.  NULL functions are skipped.  All are called with the engine's lock held.
  */
 #ifndef RME_PROTOCOL_H
 #define RME_PROTOCOL_H
@@ -12,62 +12,63 @@
 struct rme_op;
 struct rme_protocols;
 
-/* What may arrive: a message of each type, but that an RTS of an unexpected message is a thing
- * of its own, with a number that is no type. */
+/* Kinds of arrivals: the types of messages.  The RTS of an unexpected message is a kind of its
+ * own, with a number that is not a type. */
 #define RME_ARRIVAL_UNEXPECTED_RTS 0u
 #define RME_ARRIVALS               19u
 
 typedef void (*rme_arrived_fn)(struct rme_peer *peer, const struct rme_wire_message *message);
 
-/* What became of an operation that a protocol was asked to start. */
+/* Results of `start`. */
 enum rme_started {
-    /* it is not for this protocol, or not now: the next one in the table is asked */
+    /* not for this protocol, or not now: the next protocol in the table is tried */
     RME_START_OTHER,
-    RME_START_GONE,    /* it is started, or was ended */
-    RME_START_STUCK,   /* no credit or buffer: nothing else can go either */
-    RME_START_PREPARE, /* its memory is made ready; rme_send_ready follows */
-    /* it has to wait for the peer's host, or for others whose memory is made ready */
+    RME_START_GONE,    /* started, or ended */
+    RME_START_STUCK,   /* no credit or buffer: no other send can start either */
+    RME_START_PREPARE, /* its memory is being registered or packed; rme_send_ready follows */
+    /* waits for flow control of the peer's host, or for the preparation of other sends */
     RME_START_TURN,
 };
 
 struct rme_protocol {
-    /* what it keeps for the process is set up */
+    /* initialises the protocol's state of the process */
     void (*init)(struct rme_protocols *protocols);
 
-    /* a QUEUED send, the first one of its tag: each protocol is asked, in the order of the
+    /* starts the first QUEUED send of its tag; called for each protocol in the order of the
      * table */
     enum rme_started (*start)(struct rme *rme, struct rme_op *op);
-    /* would that be anything but RME_START_OTHER and RME_START_TURN for this send?  NULL: no */
+    /* returns true if `start` would return neither RME_START_OTHER nor RME_START_TURN; NULL:
+     * false */
     bool (*in_turn)(const struct rme_op *op);
 
-    /* the peer gives up something by CANCEL: each protocol is asked; true: it was one of its
-     * own, and is seen to */
+    /* handles CANCEL of the peer; called for each protocol until one returns true: the message
+     * named an object of this protocol */
     bool (*cancelled)(struct rme_peer *peer, const struct rme_wire_message *cancel);
 
-    /* messages: each kind has one taker */
+    /* handlers of messages, by kind of arrival; at most one protocol handles a kind */
     rme_arrived_fn arrived[RME_ARRIVALS];
 
-    /* a peer, a new link with it, and the end of that link: what is kept for it goes, and when
-     * no device works for it any more (down) what devices had of it */
+    /* a peer was created; its link is up; the link is given up: discards state; the link is
+     * down, and no device uses its memory: frees buffers */
     void (*made)(struct rme_peer *peer);
     void (*started)(struct rme_peer *peer);
     void (*left)(struct rme_peer *peer);
     void (*down)(struct rme_peer *peer);
-    /* the host wants nothing more that comes from a peer */
+    /* the host wants no more arrivals of the peer: discards them */
     void (*unwanted)(struct rme_peer *peer);
-    /* is there something of a peer that the host is still to get? */
+    /* returns true if arrivals of the peer have not been fetched by the host */
     bool (*is_needed)(const struct rme_peer *peer);
 
-    /* an op that it has taken over (op->protocol) */
-    /* memory is ready, or data has moved: it goes on */
+    /* The functions below are called for an op whose op->protocol is this one. */
+    /* continues: memory is ready, or data has moved */
     void (*ready)(struct rme *rme, struct rme_op *op);
-    /* it shall end so, once nobody uses its memory */
+    /* stops the op; it ends with this error when no reference to its memory is left */
     void (*failed)(struct rme *rme, struct rme_op *op, int error);
-    /* its link is given up: what it has to say is forgotten */
+    /* the link is given up: drops pending control messages */
     void (*silenced)(struct rme_op *op);
-    /* its outcome is known: it starts nothing more */
+    /* the result is set: starts nothing more */
     void (*ended)(struct rme *rme, struct rme_op *op);
-    /* nobody uses its memory any more */
+    /* no reference to its memory is left: frees op->rndv */
     void (*freed)(struct rme *rme, struct rme_op *op);
 };
 

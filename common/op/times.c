@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Normal path: new op -> rme_times_begin counts down, and one op in `every` gets a watch.  Each
- * step of its state adds the time since the last one to the state that it leaves.  When the
- * host has its outcome, the times are counted in the row of its kind and protocol, and the
- * watch is free again.  The protocol is set where its counter grows, so one that failed or was
- * cancelled before that is in the row "none".
+ * Normal path.  rme_times_begin counts new ops down and samples one in `every`, which gets a
+ * watch.  Each transition adds the time since the last one to the state that ends.  When the
+ * completion is reported, the times are counted in the row of the op's kind and protocol, and
+ * the watch is freed.  The protocol is set when its counter is incremented, so an op that
+ * failed or was cancelled before is counted in row "none".
  *
- * Some ops end when the host likes: a receive may stay posted as long as its connection lives.
- * When all watches are in use, the one whose op has stayed longest in its state goes to the new
- * op, if that is more than RME_TIMES_KEPT_NS, and what was measured of the old one is
- * forgotten.  So times beyond that are counted as long as watches are free, and whoever waits
- * for ever keeps nobody else from being watched.
+ * Some ops last as long as the host likes: a receive may stay posted until its connection ends.
+ * If all watches are in use, a new op takes the one whose op has been longest in its state, if
+ * longer than RME_TIMES_KEPT_NS.  The old op's times are discarded.  Longer times are therefore
+ * counted only while watches are free, and ops that never end do not prevent sampling.
  *
- * What cannot be watched, because all watches or rows are in use or there is no memory, is not:
- * the next one may be.  An op that is not watched costs a decrement when it is new and a test
- * for each step; the clock is read for watched ones only.
+ * An op is not sampled if no watch is available.  Its times are discarded if no row or memory
+ * is available at its end.  An op without a watch costs a decrement when it is new and a test
+ * per transition.  The clock is read for sampled ops only.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +69,7 @@ unsigned rme_times_class(uint64_t ns)
     return class < RME_TIME_CLASSES ? class : RME_TIME_CLASSES - 1;
 }
 
-/* As rows are called. */
+/* Returns the protocol's name in reports. */
 static const char *name_of(enum rme_proto went)
 {
     static const char *const names[] = {

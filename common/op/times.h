@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * How long operations stay in each state: one operation in so many is watched (option
- * sample_ops), and when the host has its outcome the nanoseconds of each state are counted
- * under its kind and the protocol by which its message went, in classes of powers of two.
- * Under the engine's lock; see times.c.
+ * Measures how long operations stay in each state.  One operation in sample_ops (option) is
+ * sampled.  When its completion is reported, the nanoseconds of each state are counted by kind
+ * and protocol, in classes of powers of two.  Called with the engine's lock held; see times.c.
  */
 #ifndef RME_TIMES_H
 #define RME_TIMES_H
@@ -11,70 +10,71 @@
 #include "op/op.h"
 #include "plan/plan.h"
 
-#define RME_TIMES_ROWS    20u /* kinds and protocols that are told apart */
-#define RME_TIMES_WATCHED 8u  /* operations watched at a time */
+#define RME_TIMES_ROWS    20u /* maximum of combinations of kind and protocol */
+#define RME_TIMES_WATCHED 8u  /* operations sampled at a time */
 
-#define RME_TIMES_KEPT_NS 1000000000u /* in one state: then another may have the watch */
+/* time in one state after which a watch may be taken over */
+#define RME_TIMES_KEPT_NS 1000000000u
 
-/* What is measured beside the states, and within them: that threads register its memory. */
+/* Time in which threads register the op's memory, as a stage besides the states that contain
+ * it. */
 #define RME_STAGE_REGISTERING RME_OP_STATE_COUNT
 #define RME_STAGES            (RME_STAGE_REGISTERING + 1)
 
-/* An operation that is watched. */
+/* Measurement of one sampled operation. */
 struct rme_watch {
-    struct rme_op *op;   /* NULL: the watch is free */
-    uint64_t since;      /* ns: it has its state */
-    enum rme_proto went; /* RME_PROTO_COUNT: by none */
+    struct rme_op *op;   /* NULL: unused */
+    uint64_t since;      /* ns; begin of the present state */
+    enum rme_proto went; /* RME_PROTO_COUNT: none yet */
     uint64_t spent[RME_STAGES];
 };
 
-/* What is known of one kind and protocol. */
+/* Times of one kind and protocol. */
 struct rme_times_row {
     enum rme_proto went;
     uint8_t kind;
     uint64_t count[RME_STAGES][RME_TIME_CLASSES];
-    uint64_t spent[RME_STAGES]; /* ns, of all that were counted */
+    uint64_t spent[RME_STAGES]; /* ns, sum of all counted */
 };
 
 struct rme_times {
-    uint32_t every; /* one operation of so many; 0: none */
-    uint32_t left;  /* that come before the next one */
+    uint32_t every; /* one operation in `every` is sampled; 0: none */
+    uint32_t left;  /* new operations until the next sample */
     uint32_t nrow;
-    struct rme_times_row *row[RME_TIMES_ROWS]; /* on the heap once it is needed */
+    struct rme_times_row *row[RME_TIMES_ROWS]; /* allocated on first use */
     struct rme_watch watch[RME_TIMES_WATCHED];
 };
 
 void rme_times_init(struct rme_times *times, uint32_t every);
 void rme_times_clear(struct rme_times *times);
 
-/* An operation is new: is it one that is watched? */
+/* Gives a new operation a watch, if one is available, and restarts the countdown. */
 void rme_times_sample(struct rme_times *times, struct rme_op *op);
 static inline void rme_times_begin(struct rme_times *times, struct rme_op *op)
 {
     if (--times->left == 0)
         rme_times_sample(times, op);
 }
-/* A watched operation leaves its state. */
+/* Adds the time in the present state of a sampled operation. */
 void rme_times_step(struct rme_op *op);
-/* The message of an operation, which may be watched, went by this protocol. */
+/* Records the protocol of an operation, if sampled. */
 static inline void rme_times_went(struct rme_op *op, enum rme_proto proto)
 {
     if (op->watch != NULL)
         op->watch->went = proto;
 }
-/* Likewise: a thread has registered memory for it, for so long. */
+/* Adds a time of registration to an operation, if sampled. */
 static inline void rme_times_registered(struct rme_op *op, uint64_t ns)
 {
     if (op->watch != NULL)
         op->watch->spent[RME_STAGE_REGISTERING] += ns;
 }
-/* It is given back: its times are counted if `reported`, and forgotten otherwise. */
+/* Ends the measurement of an operation.  `reported`: its times are counted, else discarded. */
 void rme_times_end(struct rme_times *times, struct rme_op *op, bool reported);
 
-/* The class of a time. */
+/* Returns the class of a time. */
 unsigned rme_times_class(uint64_t ns);
-/* Row `index` of those that are not empty, a stage of a kind and protocol each; false: there
- * is no such. */
+/* Returns the non-empty stage number `index`, over all kinds and protocols; false: no more. */
 bool rme_times_at(const struct rme_times *times, int index, struct rme_stage *out);
 
 #endif
