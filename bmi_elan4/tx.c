@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * tx.c - packets: what they are composed in, and giving them to the interface.
+ * tx.c - packets: the buffers in which they are composed, and their DMAs.
  *
- * Whoever a buffer is for has it in its account (owner.c) from its taking to its giving back.
+ * A buffer is charged to the account of its destination (owner.c) from take() to
+ * elan_tx_give().
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
 
-/* Where the packets behind the first are composed, and behind them the word. */
+/* Returns the offset of the second packet.  The word of the event is behind the last packet. */
 static size_t first_bytes(size_t bytes)
 {
     return (ELAN_HEADER + bytes + 63) & ~(size_t)63;
@@ -38,7 +39,8 @@ void elan_tx_unmake(struct rme_fabric *f, struct elan_tx *tx)
     compat_free_sdram(f->nic->alloc, tx->event);
 }
 
-/* A free one, made if there may be more. */
+/* Takes a free buffer, or creates one if fewer than `most` exist besides orphans and spare
+ * buffers; NULL: none. */
 static struct elan_tx *find(struct rme_fabric *f, uint32_t most)
 {
     struct elan_tx *tx = TAILQ_FIRST(&f->tx_free);
@@ -83,7 +85,8 @@ void elan_tx_spare(struct rme_fabric *f, struct elan_tx *tx)
         }
 }
 
-/* One for that process, which has it until elan_tx_give(). */
+/* Takes a buffer for packets to a process and charges it to the process until elan_tx_give();
+ * NULL: none. */
 static struct elan_tx *take(struct rme_fabric *f, uint32_t most, unsigned vp,
                             uint64_t generation)
 {
@@ -101,7 +104,7 @@ static struct elan_tx *take(struct rme_fabric *f, uint32_t most, unsigned vp,
 
 /* ---- Buffers of the host ---- */
 
-/* Whether the link may have one more. */
+/* Returns true if the limits of the link and of the process permit one more buffer. */
 static bool may_have(const struct rme_link *l)
 {
     return l->state == ELAN_UP_STATE && l->tx_used < l->f->tx_per_link &&
@@ -114,7 +117,8 @@ void *elan_op_tx_get(struct rme_link *l)
     struct elan_tx *tx = may_have(l) ? take(f, f->tx_most, l->vp, l->generation) : NULL;
 
     if (!tx) {
-        if (l->state == ELAN_UP_STATE && !l->tx_wanted) { /* others never have one again */
+        /* a link that is down never gets a buffer again */
+        if (l->state == ELAN_UP_STATE && !l->tx_wanted) {
             l->tx_wanted = true;
             f->wanting++;
             elan_look_soon(f);
