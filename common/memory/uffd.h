@@ -38,9 +38,7 @@ void rme_uffd_unwatch_all(const struct rme_uffd *u);
 /* Returns true if a huge page lies across this address. */
 bool rme_uffd_splits_huge(const struct rme_uffd *u, uintptr_t address);
 
-#define RME_HUGE_PAGE                                                                          \
-    ((uintptr_t)2 << 20) /* what transparent ones have, with pages of 4 KiB  \
-                                            */
+#define RME_HUGE_PAGE ((uintptr_t)2 << 20) /* transparent huge page, with 4 KiB pages */
 
 enum rme_still {
     RME_STILL_YES, /* all of it is one private, anonymous, watched mapping */
