@@ -22,7 +22,7 @@
 #include "transport/core.h"
 
 #define BYTES (256 << 10)
-#define WARM  5 /* requests of each way that are not counted, at least */
+#define WARM  5 /* minimum of requests of each way that are not counted */
 
 static const struct {
     const char *name;
@@ -75,7 +75,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What has been counted of one way. */
+/* Durations and counters of one way. */
 struct result {
     double *us;
     uint64_t copied, read, written;
@@ -90,7 +90,7 @@ static void count(struct result *result, int sign)
                                          rme_counter_value(engine, "recvs_rndv_write"));
 }
 
-/* Which way is tried first makes a difference: each is as often as any other. */
+/* Shuffles the ways, because the order affects the result: each order is equally likely. */
 static void shuffle(int order[WAYS])
 {
     for (int i = 0; i < WAYS; i++) {
@@ -181,7 +181,7 @@ int main(int argc, char **argv)
 
                 engine->tuning.lists = ways[w].lists;
                 engine->tuning.prefer = ways[w].prefer;
-                /* the first one to another server finds it asleep */
+                /* the first request after one to another server finds the server asleep */
                 for (int counted = 0; counted < 2; counted++) {
                     count(&result[w], i >= 0 && counted ? -1 : 0);
                     begin = now();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What the programs of this folder share: a file that all processes of MPI_COMM_WORLD write and
- * read through ROMIO, by the same pieces of memory and of the file, each byte verified. */
+/* Accesses of the programs of this folder: all processes of MPI_COMM_WORLD write and read one
+ * file through ROMIO, each with its pieces of memory and of the file, and verify each byte. */
 #ifndef BENCH_ROMIO_ACCESS_H
 #define BENCH_ROMIO_ACCESS_H
 
@@ -11,12 +11,12 @@ struct piece {
     int64_t memory, file, length; /* where in the buffer, where in a dump, and how long */
 };
 
-/* One process's part of dumps that follow each other in the file.  The datatypes tell MPI what
- * the pieces tell the verification. */
+/* One process's part of consecutive dumps in the file.  The datatypes describe the pieces to
+ * MPI. */
 struct access {
     const struct piece *piece; /* in the order of memory */
     int pieces;
-    int64_t memory_bytes; /* of the buffer; what is in no piece must stay as it is */
+    int64_t memory_bytes; /* size of the buffer; bytes outside all pieces must not change */
     int64_t dump_bytes;   /* of all processes */
     int dumps;
     MPI_Datatype element, memory, view;
@@ -34,7 +34,7 @@ struct access {
  */
 int access_run(const char *name, const struct access *a);
 
-/* Of this process, so far (requests.c). */
+/* Returns the counts of this process since its start (requests.c). */
 void requests_count(uint64_t *calls, uint64_t *messages);
 
 #endif

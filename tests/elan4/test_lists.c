@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A list that a host posts as one operation, as OrangeFS does with up to 64 pieces and 256 KiB:
- * one transfer, whichever side has the pieces, and whoever moves them. So one event counts all
- * DMAs, and sends one notification; another sends the packet that tells the mover.
+ * A list posted as one operation, as by OrangeFS with up to 64 pieces and 256 KiB, is one
+ * transfer, on either side and for either initiator.  One event counts all DMAs and sends one
+ * notification; another event sends the initiator's packet to itself.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -47,7 +47,8 @@ static void *close_end(void *arg)
     return NULL;
 }
 
-/* Looks at both until so many operations are over, of so many bytes; one message is taken. */
+/* Polls both ends until `count` operations of `bytes` are complete and the message, if any, has
+ * arrived. */
 static void progress(struct end *a, struct end *b, int count, int64_t bytes,
                      struct rme_unexpected *message)
 {
@@ -81,7 +82,7 @@ static void meet(struct end *client, struct end *server)
     assert_int_equal(rme_unexpected_free(server->rme, first.buffer), 0);
 }
 
-/* `n` pieces, with gaps as long as they are. */
+/* Returns `n` pieces, with gaps of the length of a piece. */
 static struct rme_list list_of(uint8_t *memory, int n, void **base, int64_t *length)
 {
     for (int i = 0; i < n; i++) {
@@ -91,7 +92,7 @@ static struct rme_list list_of(uint8_t *memory, int n, void **base, int64_t *len
     return (struct rme_list){base, length, n};
 }
 
-/* Each end has so many pieces. */
+/* Sends one message from `sent` pieces into `received` pieces and compares the data. */
 static void one_message(struct end *from, struct end *to, int sent, int received)
 {
     void *out[MOST], *in[MOST];
@@ -112,7 +113,7 @@ static void one_message(struct end *from, struct end *to, int sent, int received
     }
 }
 
-/* `packets`: that each message takes, with the one by which the mover tells itself. */
+/* `packets`: packets per message, including the initiator's packet to itself. */
 static void counted(struct end *from, struct end *to, int sent, int received, int packets)
 {
     for (int i = 0; i < WARM; i++)
@@ -126,7 +127,7 @@ static void counted(struct end *from, struct end *to, int sent, int received, in
     assert_int_equal(counter("dma_queue") - queued, COUNTED * packets);
     /* two events, each of which runs one DMA command and one that fills up its block */
     assert_int_equal(counter("port_commands") - chained, COUNTED * 4);
-    assert_int_equal(counter("interrupts") - interrupts, 0); /* as nobody sleeps */
+    assert_int_equal(counter("interrupts") - interrupts, 0); /* no thread sleeps */
 }
 
 static void operations(const char *rndv, int packets)
@@ -150,18 +151,18 @@ static void operations(const char *rndv, int packets)
         counted(&server, &client, 1, pieces[i], packets);
     }
     assert_int_equal(pthread_create(&closes, NULL, close_end, &server), 0);
-    close_end(&client); /* each answers the other */
+    close_end(&client); /* needs the other end to answer */
     assert_int_equal(pthread_join(closes, NULL), 0);
 }
 
-/* RTS, CTS, the notification, and the packet that tells the mover. */
+/* RTS, CTS, the notification, and the initiator's packet to itself. */
 static void written_lists_take_two_events_and_one_notification(void **state)
 {
     (void)state;
     operations("write", 4);
 }
 
-/* RTS, the notification behind the reads, and the packet that tells the mover. */
+/* RTS, the notification behind the reads, and the initiator's packet to itself. */
 static void read_lists_take_two_events_and_one_notification(void **state)
 {
     (void)state;

@@ -61,7 +61,7 @@ static void small_messages_signal_rarely(void **state)
     rig_close();
 }
 
-/* Nothing waits: a message goes to the device without a flush, whatever its size. */
+/* With an empty queue a message of any size is posted without a flush. */
 static void message_without_queue_is_posted_at_once(void **state)
 {
     (void)state;
