@@ -283,8 +283,9 @@ struct rme_fabric_ops {
     void (*link_disconnect)(struct rme_link *link, int error);
     /*
      * Checks whether the peer is alive: work is pending and the peer has been silent.  Needed
-     * on networks that report a dead peer only to a sender, as there may be no credit to send.
-     * LINK_DOWN follows from a later poll() if the peer is dead.  NULL: the device reports it.
+     * on networks that report a dead peer only to a sender, because this side may lack a credit
+     * for a message.  LINK_DOWN follows from a later poll() if the peer is dead.  NULL: the
+     * device reports dead peers.
      */
     void (*link_probe)(struct rme_link *link);
     /* Frees a link, after its LINK_DOWN. */

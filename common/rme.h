@@ -18,8 +18,8 @@
  *    nothing; the parent is not affected.  A child may open an engine of its own if the
  *    fabric permits.
  *
- * An accepted operation ends exactly once, whatever happens to the peer or the device: one of
- * the rme_test functions reports success or an error.  If the operation's context was closed,
+ * An accepted operation ends exactly once, even if the peer or the device fails: one of the
+ * rme_test functions reports success or an error.  If the operation's context was closed,
  * `dropped` is called instead.  rme_close ends operations without a report.
  */
 #ifndef RME_H
@@ -170,12 +170,12 @@ struct rme_list {
  * parsed address matches messages that the peer process sends back over the same connection,
  * and none over connections which that process opened itself.
  *
- * Order: messages with the same (peer, tag) match receives in the order of posting, whatever
- * their sizes.  A message that waits for registration or for flow control delays only messages
- * with its own tag.  Unexpected messages of a peer are reported in the order of posting,
- * whatever their tags.  An answer never overtakes the transfer that it answers: a message that
- * the peer sent after a send's data had arrived, or after a receive's data had been read, is
- * reported after the completion of that send or receive (defer.c).
+ * Order: messages with the same (peer, tag) match receives in the order of posting, regardless
+ * of their sizes.  A message that waits for registration or for flow control delays only
+ * messages with its own tag.  Unexpected messages of a peer are reported in the order of
+ * posting, regardless of their tags.  An answer never overtakes the transfer that it answers: a
+ * message that the peer sent after a send's data had arrived, or after a receive's data had
+ * been read, is reported after the completion of that send or receive (defer.c).
  *
  * Sizes: a receive may be larger than its message.  A smaller receive ends with -EMSGSIZE, and
  * so does a rendezvous send; an eager send is complete once its bytes are copied, before any

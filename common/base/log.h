@@ -36,8 +36,8 @@ void rme_log_put(struct rme_log *log, enum rme_log_level level, const char *form
 
 /*
  * Passes a line to the host at once, before all queued lines, which belong to the parent.  For
- * a child made by fork: takes no lock, as no thread may exist that releases it.  No lock of the
- * engine may be held.  log may be NULL.
+ * a child made by fork: takes no lock, because the thread that holds a lock does not exist in
+ * the child.  No lock of the engine may be held.  log may be NULL.
  */
 void rme_log_say(const struct rme_log *log, enum rme_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

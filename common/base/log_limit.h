@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Limits log lines for each host.  Lines are of one sort if they have the same format and
- * concern the same host, whatever its port.  Of each sort RME_LOG_BURST lines pass in
+ * concern the same host; ports are ignored.  Of each sort RME_LOG_BURST lines pass in
  * RME_LOG_PERIOD_MS; the others are counted, and their number is reported when the period is
  * over.  Sorts share a fixed number of rows, and two sorts in one row share its allowance.  So
  * any number of peers causes at most RME_LOG_ROWS times RME_LOG_BURST lines in a period.

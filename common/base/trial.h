@@ -10,7 +10,7 @@
 struct rme_trial {
     uint32_t things;
     uint32_t unseen; /* first rounds that are not counted */
-    uint32_t least;  /* minimum of counted rounds, whatever the time; at least 1 */
+    uint32_t least;  /* minimum of counted rounds, made even after `until`; at least 1 */
     uint32_t most;
     uint64_t until; /* ns of rme_now_ns(), after which no round begins */
 };

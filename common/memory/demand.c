@@ -3,8 +3,8 @@
  * User memory with on-demand paging (caps.on_demand).
  *
  * The device asks the kernel for each page, and forgets the page when the mapping changes.  So
- * a registration always refers to the host's present memory, whatever was unmapped, moved,
- * discarded or copied by a fork, and the cache needs no monitor.
+ * a registration always refers to the host's present memory, even if memory was unmapped,
+ * moved, discarded or copied by a fork, and the cache needs no monitor.
  *
  * A registration that pins fails if the memory is unmapped or not writable.  With on-demand
  * paging the device finds out later, and the link ends.  Therefore the kernel is asked

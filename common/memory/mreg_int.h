@@ -99,7 +99,8 @@ static inline uintptr_t page_up(const struct rme_mreg *mreg, uintptr_t at)
     return page_down(mreg, at + mreg->page - 1);
 }
 
-/* Starts the monitor if the limits allow a cache.  Logs why if there can be no cache. */
+/* Starts the monitor if the limits allow a cache.  Logs the reason if the limits exclude
+ * one. */
 void mreg_cache_open(struct rme_mreg *mreg);
 void mreg_cache_close(struct rme_mreg *mreg);
 

@@ -24,8 +24,8 @@ struct rme_pin {
     bool each;      /* then memory that a peer accesses is registered for one operation alone */
     bool on_demand; /* user memory is not pinned (caps.on_demand) */
     struct rme_log *log;
-    /* What the cache, the zone or the log has for a thread without a lock: rme_unlock tests it.
-     * It is set behind that. */
+    /* Set after the cache, the zone or the log has queued work for a thread without a lock.
+     * Tested by rme_unlock. */
     atomic_bool chores;
     atomic_bool explained;
     atomic_uint_fast64_t live;         /* current registrations */
