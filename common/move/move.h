@@ -52,7 +52,7 @@ enum rme_unit_state {
 /* A fragment: a range of a message as local memory that a device can use. */
 struct rme_unit {
     struct rme_node link;  /* in rndv->units, ordered by offset; or in the pool */
-    struct rme_node queue; /* in rme->work or a reserve's waiting ring */
+    struct rme_node queue; /* in rme->mover->work or rme_reserve.waiting */
     struct rme_op *op;     /* NULL: freed while BUSY */
     uint8_t state;
     bool exposed; /* its CTS or OFFER is queued or sent */
@@ -65,7 +65,7 @@ struct rme_unit {
     struct rme_control control;
     void *block;                /* PACK, RESERVE */
     uint64_t ration;            /* PACK: bytes charged to the peer's quota (ration.c) */
-    struct rme_mreg_hold *hold; /* DIRECT */
+    struct rme_mreg_hold *hold; /* DIRECT; PACK where registered for this unit alone */
     struct rme_mseg *mseg;      /* memory for the device: the block, or the host's segments */
     uint32_t nmseg, mseg_room;
     struct rme_mseg own_mseg[4];
@@ -117,7 +117,7 @@ struct rme_rndv {
     bool invited;    /* written into an invitation: its report is ordered */
     bool offers;     /* RTS shall offer memory */
     bool refused;    /* registration of its memory was refused */
-    bool rts_out;    /* RTS was sent and counts in peer->rts_out */
+    bool rts_out;    /* RTS was sent and counts in rme_talk.rts_out */
     bool introduced; /* the peer knows the local handle */
     bool stop;       /* stopped by this side: nothing new starts */
     /* stopped by the peer: nothing new starts, and CANCEL is acknowledged */
