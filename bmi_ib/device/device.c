@@ -308,13 +308,17 @@ static void fork_safety(struct rme_fabric *f)
 /* Returns true for a list with a context that was open before this process was forked. */
 static bool inherited(struct ibv_context **all)
 {
-    static struct ibv_context *known; /* of the process `whose` */
-    static pid_t whose;
-    for (struct ibv_context **c = all; known && whose != getpid() && *c; c++)
-        if (*c == known)
-            return true;
+    /* Several threads may open engines: `owner` is written first and read last, so that a
+     * context of this process is never compared. */
+    static _Atomic(struct ibv_context *) known;
+    static _Atomic pid_t owner;
+    struct ibv_context *before = known;
+    if (owner != getpid())
+        for (struct ibv_context **c = all; before && *c; c++)
+            if (*c == before)
+                return true;
+    owner = getpid();
     known = all[0];
-    whose = getpid();
     return false;
 }
 
