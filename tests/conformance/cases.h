@@ -206,7 +206,6 @@
     X(counts_of_read_lists)                                                                    \
     X(groups_at_receivers)                                                                     \
     X(many_large_ones_are_shared)                                                              \
-    X(client_reads_an_offer_that_is_alone)                                                     \
     X(counts_of_a_small_message)                                                               \
     X(counts_of_one_way_traffic)                                                               \
     X(idle_engine_sleeps)                                                                      \
@@ -219,7 +218,8 @@
 /* rme_explain compared with the engine's decisions: plan_test.c. */
 #define PLAN_CASES(X)                                                                          \
     X(engine_does_what_is_explained)                                                           \
-    X(engine_does_what_is_explained_of_lent_memory)
+    X(engine_does_what_is_explained_of_lent_memory)                                            \
+    X(client_reads_an_offer_that_is_alone)
 
 /* Threads and sleeping: thread_test.c. */
 #define THREAD_CASES(X)                                                                        \

@@ -228,3 +228,49 @@ void engine_does_what_is_explained_of_lent_memory(void **state)
     bed_options("fast_bytes=512K,measure_costs=0,invite=0"); /* INVITE would take precedence */
     explained_and_done(262144, true);
 }
+
+/*
+ * A client reads what its server has offered when that is its only message; of several the
+ * server writes the first.
+ */
+void client_reads_an_offer_that_is_alone(void **state)
+{
+    enum { SIZE = 262144 };
+    struct pair p;
+    struct blob out, in;
+    struct op send, recv, other;
+    uint64_t read;
+
+    (void)state;
+    bed_options("rndv=read");
+    pair_open(&p);
+    pair_exchange(&p, SIZE, 1);
+    read = node_counter(p.server, "recvs_rndv_read");
+    node_close(p.client);
+    node_close(p.server);
+    if (read == 0)
+        skip(); /* a device that cannot */
+    bed_options("rndv=auto");
+    pair_open(&p);
+    blob_zone(&out, p.server, SIZE);
+    blob_zone(&in, p.client, SIZE);
+    for (int others = 0; others < 2; others++) {
+        read = node_counter(p.client, "recvs_rndv_read");
+        if (others)
+            post_recv(&other, p.client, p.to_server, &in, 2);
+        blob_fill(&out, (uint64_t)others);
+        post_send(&send, p.server, p.to_client, &out, 1);
+        pump_times(100);
+        post_recv(&recv, p.client, p.to_server, &in, 1);
+        pump_until_reported(&send);
+        pump_until_reported(&recv);
+        op_check(&recv, SIZE);
+        blob_check(&in, (uint64_t)others, SIZE);
+        assert_int_equal(node_counter(p.client, "recvs_rndv_read") - read, !others);
+    }
+    post_send(&send, p.server, p.to_client, &out, 2);
+    pump_until_reported(&send);
+    pump_until_reported(&other);
+    blob_free(&out);
+    blob_free(&in);
+}
