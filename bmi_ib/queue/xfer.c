@@ -316,7 +316,8 @@ void ib_tx_send(struct rme_link *l, void *data, size_t length)
     ib_xfer_enqueue(l, &tx->x);
 }
 
-/* Nothing is before it that it could overtake: no message, no receive that it may tell of. */
+/* Returns true if a message may be posted at once: no queued work that the message would
+ * overtake, and no receive to be posted before a message that grants its credit. */
 static bool may_post(const struct rme_link *l)
 {
     const struct rme_fabric *f = l->f;
