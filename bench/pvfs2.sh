@@ -44,7 +44,8 @@ serve() { # way
         options=",bmi_opts=\"${bmi_opts[$way]}\""
     fi
     echo "$first/orangefs $dir/mnt pvfs2 defaults,noauto$options 0 0" > "$dir/tab"
-    for alias in $(awk '$1 == "Alias" { print $2 }' "$dir/fs.conf"); do
+    # By number: pvfs2-genconfig has 10 before 9, but the nodes are given out in order.
+    for alias in $(awk '$1 == "Alias" { print $2 }' "$dir/fs.conf" | sort -V); do
         run "$way" pvfs2-server -f -a "$alias" "$dir/fs.conf" > "$dir/mkfs" 2>&1 || die "$way: mkfs: $(tail -n 1 "$dir/mkfs")"
         choose "$way" $((number++))
         "${command[@]}" pvfs2-server -d -a "$alias" "$dir/fs.conf" >> "$dir/out" 2>&1 < /dev/null &
