@@ -18,9 +18,8 @@
  * option decides; otherwise write, if reads are slow or no memory is offered yet; otherwise the
  * client posts RDMA, if the server is under heavy load [004 fig. 6]; otherwise the side whose
  * work requests cost far less; otherwise the receiver reads, if less loaded than the sender; or
- * if equally loaded and copying, because its processor then finds the data in its caches; or if
- * equally loaded and a client with an offer of all of its only message, because a read takes a
- * message less, and no work of the server's thread; otherwise the sender writes [004 fig. 6].
+ * if equally loaded and copying, because its processor then finds the data in its caches;
+ * otherwise the sender writes [004 fig. 6].
  * 5.  The sender offers its memory if the receiver could decide to read, except a list whose
  * write costs far less in requests.  A receiver whose receive is posted first invites if its
  * memory is registered and the planner would have the sender write.
@@ -293,29 +292,12 @@ static bool less_loaded(const struct rme_plan_side *a, const struct rme_plan_sid
                                       : a->load_bytes < b->load_bytes;
 }
 
-/* Has a client been offered its only message?  A read of the offer needs no further message,
- * and no work of the server. */
-static bool has_offer(const struct rme_plan_in *in)
-{
-    return in->offered && !in->recv.server;
-}
-
-/* Cost of moving the data by a protocol; a write instead of a read of the offer needs a CTS. */
-static double move_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
-                        bool recv_pack)
-{
-    uint64_t requests = requests_of(in, proto, send_pack, recv_pack);
-
-    return cost_of_requests(in->costs, proto, (double)requests) +
-           (has_offer(in) && proto == RME_PROTO_RNDV_WRITE ? message_cost(in) : 0);
-}
-
-/* Does the device have far less work by protocol a than by b?  The CTS of a counts.  The CTS of
- * b does not, because loads decide in that case. */
+/* Does the device have far less work by protocol a than by b? */
 static bool far_less(const struct rme_plan_in *in, enum rme_proto a, enum rme_proto b,
                      bool send_pack, bool recv_pack)
 {
-    double one = move_cost(in, a, send_pack, recv_pack);
+    double one =
+        cost_of_requests(in->costs, a, (double)requests_of(in, a, send_pack, recv_pack));
     double other =
         cost_of_requests(in->costs, b, (double)requests_of(in, b, send_pack, recv_pack));
 
@@ -368,10 +350,6 @@ static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack
         *why = "the receiver copies and is not more loaded than the sender: the receiver reads";
         return RME_PROTO_RNDV_READ;
     }
-    if (has_offer(in) && !less_loaded(&in->send, &in->recv)) {
-        *why = "a client that is not more loaded than the server reads its offer";
-        return RME_PROTO_RNDV_READ;
-    }
     if (less_loaded(&in->recv, &in->send)) {
         *why = "the receiver is less loaded: the receiver reads";
         return RME_PROTO_RNDV_READ;
@@ -418,14 +396,14 @@ static double sender_pieces(const struct rme_plan_in *in)
            (double)(count_requests(pieces, 1, in->max_sge) - 1) * in->costs->post;
 }
 
-/* Likewise for the receiver's segments, by the plan's protocol; a copy would be moved by
- * `copied`. */
-static double receiver_pieces(const struct rme_plan_in *in, const struct rme_plan *plan,
-                              enum rme_proto copied)
+/* Likewise for the receiver's segments, by the plan's protocol. */
+static double receiver_pieces(const struct rme_plan_in *in, const struct rme_plan *plan)
 {
+    double more = (double)requests_of(in, plan->proto, plan->send_pack, false) -
+                  (double)requests_of(in, plan->proto, plan->send_pack, true);
+
     return (double)segments(&in->recv, false) * in->costs->sge +
-           move_cost(in, plan->proto, plan->send_pack, false) -
-           move_cost(in, copied, plan->send_pack, true) +
+           cost_of_requests(in->costs, plan->proto, more) +
            (plan->proto == RME_PROTO_RNDV_WRITE ? open_cost(in, &in->recv, false) : 0);
 }
 
@@ -438,7 +416,6 @@ static bool offers_in_vain(const struct rme_plan_in *in, bool send_pack)
 
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
 {
-    enum rme_proto copied;
     bool decided, gathered;
 
     memset(plan, 0, sizeof(*plan));
@@ -449,13 +426,9 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
     }
     decided = decided_beforehand(in, &plan->proto, &plan->why);
     plan->send_pack = packs(in, &in->send, sender_pieces(in), &plan->why_send);
-    copied = plan->proto;
-    if (!decided) {
+    if (!decided)
         plan->proto = read_or_write(in, plan->send_pack, false, &plan->why);
-        copied =
-            has_offer(in) ? read_or_write(in, plan->send_pack, true, &plan->why) : plan->proto;
-    }
-    plan->recv_pack = packs(in, &in->recv, receiver_pieces(in, plan, copied), &plan->why_recv);
+    plan->recv_pack = packs(in, &in->recv, receiver_pieces(in, plan), &plan->why_recv);
     if (!decided)
         plan->proto = read_or_write(in, plan->send_pack, plan->recv_pack, &plan->why);
     plan->offer = in->bytes > 0 && (decided ? plan->proto == RME_PROTO_RNDV_READ
@@ -575,7 +548,6 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
         asked.send.ready ? segments(&send->send, first.send_pack) : send->send.segments;
     asked.send.kept = false;
     asked.nothing_to_read = !first.offer;
-    asked.offered = asked.send.ready;
     asked.fast_max = 0; /* the sender decides on that */
     inviting.fast_max = send->fast_max;
     rme_plan(&asked, &plan);

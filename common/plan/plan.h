@@ -104,10 +104,7 @@ struct rme_plan_in {
     bool has_read;
     bool slow_read;       /* reads are much slower than writes */
     bool nothing_to_read; /* no memory is offered yet: a read needs GO and OFFER first */
-    /* set by a receiver with an offer of the whole message and no other operation with the
-     * sender */
-    bool offered;
-    bool invites; /* a receiver may open its memory before RTS */
+    bool invites;         /* a receiver may open its memory before RTS */
     /* each segment exposed to the peer is bound and invalidated by requests of its own */
     bool opens;
     /* a write into the delegated buffer may gather the sender's memory, if registered */

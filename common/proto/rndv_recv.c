@@ -5,14 +5,6 @@
 
 #include "proto/message.h"
 #include "proto/rndv.h"
-#include "proto/talk.h"
-
-/* Is this op the only one with the peer?  With several, one hides the message latency of
- * another. */
-static bool is_alone(const struct rme_op *op)
-{
-    return op->of_peer.next == op->of_peer.prev && op->peer->talk->rts_in[RME_EXPECTED] == 0;
-}
 
 /*
  * Plans a receive.  The sender's load in RTS does not include work that this side has given the
@@ -34,7 +26,6 @@ static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_me
         .load_bytes = peer->load.bytes > rts->load_bytes ? peer->load.bytes : rts->load_bytes};
     in.recv = rme_rndv_own_side(rme, op);
     in.nothing_to_read = rts->opening == NULL; /* CTS is one message less than GO and OFFER */
-    in.offered = rts->opening != NULL && rts->opening->length == op->size && is_alone(op);
     in.has_read = in.has_read && !rts->shortened;
     rme_plan(&in, plan);
 }

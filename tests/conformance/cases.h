@@ -218,8 +218,7 @@
 /* rme_explain compared with the engine's decisions: plan_test.c. */
 #define PLAN_CASES(X)                                                                          \
     X(engine_does_what_is_explained)                                                           \
-    X(engine_does_what_is_explained_of_lent_memory)                                            \
-    X(client_reads_an_offer_that_is_alone)
+    X(engine_does_what_is_explained_of_lent_memory)
 
 /* Threads and sleeping: thread_test.c. */
 #define THREAD_CASES(X)                                                                        \

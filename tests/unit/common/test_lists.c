@@ -205,38 +205,6 @@ static void who_copies_reads(void **state)
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
 }
 
-/* Where each segment is a request: a few pieces that are offered are read, although they could
- * be written by cheaper requests, as a CTS costs more; and copied where that costs less. */
-static void offered_pieces_are_not_written_for_cheaper_requests(void **state)
-{
-    struct rme_costs elan = {.copy_warm = 0.016,
-                             .copy_cold = 0.035,
-                             .reg_call = 540,
-                             .reg_page = 122,
-                             .message = 2000,
-                             .post = 315,
-                             .read = 1430,
-                             .sge = 20,
-                             .find = 600,
-                             .find_piece = 19};
-    struct rme_plan_in in = base(256 * KIB);
-
-    (void)state;
-    in.costs = &elan;
-    in.max_sge = in.max_read_sge = 1;
-    in.recv.server = false;
-    in.recv.kept = in.send.server = in.send.ready = true;
-    in.recv.segments = 4;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-    assert_false(decide(&in).recv_pack);
-    in.offered = true;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    assert_true(decide(&in).recv_pack);
-    in.recv.segments = 2;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    assert_false(decide(&in).recv_pack);
-}
-
 /* 64 pieces that three requests can write are not read one by one, unless the sender is heavily
  * loaded. */
 static void lists_are_not_offered_in_vain(void **state)
@@ -344,7 +312,6 @@ int main(void)
         cmocka_unit_test(kept_lists_by_costs),
         cmocka_unit_test(receivers_lists_by_protocol),
         cmocka_unit_test(who_copies_reads),
-        cmocka_unit_test(offered_pieces_are_not_written_for_cheaper_requests),
         cmocka_unit_test(lists_are_not_offered_in_vain),
         cmocka_unit_test(packed_lists_do_not_invite),
         cmocka_unit_test(single_registrations_are_dear),

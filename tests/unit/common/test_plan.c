@@ -67,30 +67,6 @@ static void heavy_server_lets_the_client_work(void **state)
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
 }
 
-/* A read of what was offered takes a message less than a write, and nothing of the server. */
-static void an_offered_message_is_read_by_a_client_not_more_loaded(void **state)
-{
-    struct rme_plan_in in = base(MIB);
-
-    (void)state;
-    in.send.ready = in.recv.ready = true;
-    in.offered = true;
-    in.recv.server = true;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-    in.recv.server = false;
-    in.send.server = true;
-    in.offered = false;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-    in.offered = true;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    in.recv.load_ops = 1;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-    in.send.load_ops = 1;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    in.slow_read = true;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-}
-
 static void two_servers_go_by_load(void **state)
 {
     struct rme_plan_in in = base(MIB);
@@ -411,14 +387,12 @@ static void explains_the_very_decisions(void **state)
         in.send.segments = shape == 0 ? 1 : shape == 1 ? 16 : 4096;
         in.send.kept = in.recv.kept = kept;
         in.prefer = (enum rme_prefer)prefer;
-        in.recv.server = kept;
         in.fast_max = i < 3 * 25 * 3 * 2 * 3 ? 0 : MIB;
         asked = in;
         rme_plan(&in, &first);
         asked.send.ready = first.offer && in.bytes <= rme_plan_unit(in.unit, first.send_pack);
         asked.send.ready =
             asked.send.ready || (first.offer && kept && in.bytes >= in.pack_threshold);
-        asked.offered = asked.send.ready;
         if (asked.send.ready && first.send_pack)
             asked.send.segments = 1;
         asked.send.kept = false;
@@ -651,7 +625,6 @@ int main(void)
         cmocka_unit_test(small_is_eager),
         cmocka_unit_test(eager_gives_way_where_it_is_slower),
         cmocka_unit_test(heavy_server_lets_the_client_work),
-        cmocka_unit_test(an_offered_message_is_read_by_a_client_not_more_loaded),
         cmocka_unit_test(two_servers_go_by_load),
         cmocka_unit_test(load_counts_bytes_on_a_tie),
         cmocka_unit_test(options_and_devices_overrule),
