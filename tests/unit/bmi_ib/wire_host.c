@@ -138,7 +138,7 @@ static void handle(struct wire *w, const struct rme_event *e)
 
 void wire_poll(struct wire *w)
 {
-    struct rme_event events[16];
+    struct rme_event events[16] = {{0}}; /* fields that a type does not have stay */
     int n = w->ops->poll(w->f, events, 16);
     assert_in_range(n, 0, 16);
     for (int i = 0; i < n; i++) {
