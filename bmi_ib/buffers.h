@@ -61,16 +61,8 @@ static inline bool ib_is_message(const struct rme_xfer *x)
     return x->tx && x == &ib_tx_of(x->tx)->x;
 }
 
-/* Kinds of queued transfers.  OPEN and CLOSE bind and invalidate windows (window.c); STRIPE,
- * PART and REPORT belong to striping (stripe.c). */
-enum ib_xfer_what {
-    IB_XFER_DATA,
-    IB_XFER_OPEN,
-    IB_XFER_CLOSE,
-    IB_XFER_STRIPE, /* whole transfer, on either QP of the link */
-    IB_XFER_PART,   /* data of a divided transfer: a copy owned by the queue */
-    IB_XFER_REPORT, /* notification of a divided transfer */
-};
+/* Kinds of queued transfers.  OPEN and CLOSE bind and invalidate windows (window.c). */
+enum ib_xfer_what { IB_XFER_DATA, IB_XFER_OPEN, IB_XFER_CLOSE };
 
 /* Memory window of type 2. */
 struct ib_window {
@@ -78,7 +70,6 @@ struct ib_window {
     struct ibv_mw *mw;
     uint32_t key;
     struct ibv_mw_bind_info info;
-    struct ib_window *twin; /* window for the same bytes on the link's other QP; NULL: none */
     struct rme_xfer open, close;
 };
 LIST_HEAD(ib_window_list, ib_window);

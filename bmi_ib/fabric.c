@@ -56,7 +56,6 @@ static struct rme_fabric *rail_new(const struct rme_fabric_config *config,
     f->head->rail[f->head->rails++] = f;
     f->read_limit = (uint32_t)ib_option(f, "read_limit");
     f->signal_each = ib_option(f, "signal_each") != 0;
-    f->stripe_bytes = (uint64_t)ib_option(f, "stripe_bytes");
     TAILQ_INIT(&f->links);
     TAILQ_INIT(&f->dirty);
     TAILQ_INIT(&f->eventful);
@@ -229,8 +228,7 @@ static void flush(struct rme_fabric *f)
         ib_flush(f);
 }
 
-/* Polls the rails in rotation, because one rail can fill the caller's array.  Polls again the
- * rails that a later rail allowed to resume. */
+/* Polls the rails in rotation, because one rail can fill the caller's array. */
 __attribute__((noinline)) static int poll_rails(struct rme_fabric *f, struct rme_event *events,
                                                 int max)
 {
@@ -238,9 +236,6 @@ __attribute__((noinline)) static int poll_rails(struct rme_fabric *f, struct rme
     f->poll_turn++;
     for (unsigned i = 0; i < f->rails && n < max; i++)
         n += ib_poll(f->rail[(f->poll_turn + i) % f->rails], events + n, max - n);
-    for (unsigned i = 0; i < f->rails && n < max; i++)
-        if (f->rail[i]->resume)
-            n += ib_poll(f->rail[i], events + n, max - n);
     return n;
 }
 
@@ -268,22 +263,13 @@ static int deadline(struct rme_fabric *f)
     return first;
 }
 
-/* Returns the rkey for a peer, without windows; the upper half is that of the secondary QP. */
+/* Returns the rkey for a peer, without windows. */
 static uint64_t link_key(struct rme_link *l, uint64_t rkey)
 {
     if (!l->f->railed)
         return rkey;
     const struct ibv_mr *m = ib_rkey_mr(l->f, rkey);
-    const struct ibv_mr *s =
-        m && ib_stripe_wanted(l, m->length) ? ib_rkey_mr(l->side->f, rkey) : NULL;
-    if (s && !l->f->caps.windows)
-        l->keyed = l->side->f->number + 1;
-    return (m ? m->rkey : 0) | (m && s ? (uint64_t)s->rkey << 32 : 0);
-}
-
-static unsigned link_lanes(const struct rme_link *l, uint64_t bytes)
-{
-    return ib_is_striped(l, bytes) ? 2 : 1;
+    return m ? m->rkey : 0;
 }
 
 static const char *ib_link_peer(const struct rme_link *l)
@@ -316,7 +302,6 @@ static const struct rme_fabric_ops ops = {
     .link_peer = ib_link_peer,
     .link_sockaddr = ib_link_sockaddr,
     .link_path = ib_path_text,
-    .link_lanes = link_lanes,
     .link_key = link_key,
     .rx_reserve = ib_rx_reserve,
     .rx_release = ib_rx_release,

@@ -7,8 +7,7 @@
  * itself and lower layers only; queue/ reports to link/ through ib_reports.
  *
  * Ownership: the fabric owns the device, the CQs, the buffer pools and the table of links.  A
- * link owns its rdma_cm id and its QP.  The engine frees links, the fabric frees secondary QPs
- * (link/side.c).
+ * link owns its rdma_cm id and its QP.  The engine frees links.
  *
  * Rails: each device of the option `device` is a rail with a struct rme_fabric of its own.  The
  * first rail is the head, the only one that the engine holds; the head owns the rdma_cm
@@ -136,8 +135,6 @@ struct ib_reports {
     void (*all_failed)(struct rme_fabric *f, const struct ib_cq *cq, int error);
     /* a drain marker completed */
     void (*marked)(struct rme_link *l);
-    /* a transfer is large enough for a secondary QP */
-    void (*wanted)(struct rme_link *l);
     /* a message arrived before ESTABLISHED */
     void (*heard)(struct rme_link *l);
 };
@@ -205,8 +202,7 @@ struct rme_fabric {
     bool idle;           /* the last poll delivered no event */
     bool resume;         /* a stalled link has room: flush at the next poll */
     uint32_t read_limit;
-    bool signal_each;      /* option signal_each */
-    uint64_t stripe_bytes; /* option stripe_bytes; 0: no striping */
+    bool signal_each; /* option signal_each */
     uint64_t control_tick;
 
     struct rme_event *out; /* the caller's array; NULL outside ib_poll() */

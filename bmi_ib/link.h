@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* link.h - a link: a connection or secondary QP, its states and structure. */
+/* link.h - a link: a connection, its states and structure. */
 #ifndef BMI_IB_LINK_H
 #define BMI_IB_LINK_H
 
@@ -10,10 +10,9 @@
 #include "bmi_ib/buffers.h"
 #include "bmi_ib/ring.h"
 
-/* Bytes of private data in a request (RDMA_PS_TCP); replies and rejects hold more. */
+/* Bytes of private data in a request (RDMA_PS_TCP); replies and rejects hold more, which is
+ * ignored. */
 #define IB_HELLO_MAX 56
-/* Bytes of private data in a reply on InfiniBand. */
-#define IB_ANSWER_MAX 196
 /* Size of "host:port" in log lines; longer names are truncated. */
 #define IB_PEER_MAX 64
 
@@ -64,18 +63,7 @@ struct rme_link {
     uint32_t rx_promised;   /* receives reserved for this link, in either queue */
     uint32_t tx_seen;       /* completed requests at the last check for stuck links (tx.c) */
     struct ib_window_list windows; /* bound, or being invalidated */
-    /* Striping (stripe.c): `side` is the secondary QP, a link on another rail that is hidden
-     * from the engine; `main` is its link.  NULL: none. */
-    struct rme_link *side, *main;
-    bool is_side;
-    bool may_stripe;   /* has a secondary QP, or can get one */
-    bool last_by_side; /* the last striped transfer used the secondary QP */
-    uint8_t keyed;     /* 1 + rail whose keys the peer may hold for the secondary QP; 0: none */
-    uint8_t tx_still;  /* consecutive checks without progress */
-    struct ib_xfer_queue held; /* notifications and messages that wait for the secondary QP */
-    uint32_t gate;             /* messages wait until side->passed reaches this */
-    uint32_t entered, passed;  /* secondary QP: entries queued and completed, in total */
-    uint64_t load;             /* bytes of striped transfers in flight on this QP */
+    uint8_t tx_still; /* consecutive checks without progress */
     /* cold part: connection state */
     struct rdma_cm_id *id;
     struct ib_cq *cq;
@@ -100,12 +88,6 @@ struct rme_link {
     uint64_t drain_end;
     uint64_t emptied, polled; /* counters of the CQ when the drain ended */
     unsigned stale;           /* consecutive rejects for a stale connection */
-    uint8_t *offer;           /* peer's offer of a secondary QP, owned; NULL: none */
-    size_t offer_length;
-    unsigned side_tries;                    /* attempts to connect a secondary QP */
-    uint64_t side_at;                       /* ms; earliest time of the next attempt */
-    uint64_t secret;                        /* named in the peer's request for a secondary QP;
-                                             * 0: none */
     uint8_t peer_initiator, peer_responder; /* read depths of the peer's request, local point of
                                              * view */
     struct addrinfo *addresses, *address;   /* all addresses of the name; the one in use */

@@ -114,7 +114,6 @@ static void emit_all(struct rme_fabric *f)
     ib_emit_links(f);
     ib_emit_ready(f);
     ib_emit_done(f);
-    ib_link_free_sides(f);
     ib_emit_downs(f);
 }
 

@@ -302,10 +302,6 @@ struct rme_fabric_ops {
      * not supported. */
     void (*link_path)(const struct rme_link *link, char *text, size_t size);
 
-    /* Returns how many transfers of `bytes` an established link carries in parallel at full
-     * speed: its number of devices.  NULL: one. */
-    unsigned (*link_lanes)(const struct rme_link *link, uint64_t bytes);
-
     /* Without windows: returns the key by which the peer of this link accesses the registration
      * with `rkey`.  NULL: `rkey`, for every peer. */
     uint64_t (*link_key)(struct rme_link *link, uint64_t rkey);

@@ -11,14 +11,6 @@ const struct rme_option_row ib_options[] = {
      "counts as often.  Empty: the device of the listening address, else the first one with an "
      "active port.",
      ""},
-    {"stripe_bytes", "bytes", 256 << 10, 0, 1 << 30,
-     "With several devices on both sides: transfers from this size on are split over two of "
-     "them.  A transfer has at most half of xfer_bytes_peer.  0: one device per connection.",
-     NULL},
-    {"stripe_retry_ms", "ms", 1000, 0, 3600 * 1000,
-     "Back-off before a second device that could not be reached, or failed, is tried again; "
-     "doubled up to 64 times, and only while transfers could use the device.  0: never again.",
-     NULL},
     {"ib_port", "port", 0, 0, 255,
      "Physical port of the device; connections routed over another port are refused.  0: any.",
      NULL},

@@ -35,7 +35,7 @@ struct cm_note {
     int status;
     struct rdma_cm_id *id;
     uint8_t initiator_depth, responder_resources;
-    uint8_t data[IB_ANSWER_MAX];
+    uint8_t data[IB_HELLO_MAX];
     size_t length;
 };
 
@@ -153,24 +153,12 @@ static void request(struct rme_link *l)
         ib_link_state_set(l, IB_CONNECTING);
 }
 
-/* Composes a reply: the engine's hello, then the offer of a secondary QP.  Returns its
- * bytes. */
-static size_t compose(struct rme_link *l, const void *hello, size_t length, uint8_t *answer)
-{
-    memset(answer, 0, IB_ANSWER_MAX);
-    if (length)
-        memcpy(answer, hello, length);
-    size_t offer = l->is_side ? 0 : ib_side_offer(l, answer + IB_HELLO_MAX);
-    return offer ? IB_HELLO_MAX + offer : length;
-}
-
 int ib_cm_accept(struct rme_link *l, const void *hello, size_t length)
 {
     const struct ib_device *d = &l->f->dev;
-    uint8_t answer[IB_ANSWER_MAX];
     struct rdma_conn_param param = {
-        .private_data = answer,
-        .private_data_len = (uint8_t)compose(l, hello, length, answer),
+        .private_data = hello,
+        .private_data_len = (uint8_t)length,
         .responder_resources =
             l->peer_responder < d->read_depth ? l->peer_responder : d->read_depth,
         .initiator_depth =
@@ -199,29 +187,21 @@ int ib_cm_accept(struct rme_link *l, const void *hello, size_t length)
 /* Copies the peer's private data that the engine may see. */
 static void keep_answer(struct rme_link *l, const struct cm_note *n)
 {
-    l->answer_length = n->length < IB_HELLO_MAX ? n->length : IB_HELLO_MAX;
+    l->answer_length = n->length;
     memcpy(l->answer, n->data, l->answer_length);
 }
 
-/* Handles a connection request for a link, or for a secondary QP. */
+/* Handles a connection request. */
 static void requested(struct rme_fabric *f, const struct cm_note *n)
 {
     static const uint8_t will_not_do = 1; /* non-empty: the peer does not retry */
     char peer[IB_PEER_MAX];
     ib_sockaddr_text(rdma_get_peer_addr(n->id), peer, sizeof(peer));
-    struct rme_link *l = NULL;
     struct rme_fabric *rail = rail_of(f, n->id, peer);
-    bool side = ib_side_is(n->data, n->length);
-    struct rme_link *main = side && rail ? ib_side_asked(rail, n->data) : NULL;
-    if (rail && !rail->dev.dead && (main || !side))
-        l = ib_link_new(rail);
+    struct rme_link *l = rail && !rail->dev.dead ? ib_link_new(rail) : NULL;
     if (!l) {
-        /* a link may end while its secondary QP is being connected */
-        ib_log(f, side ? RME_LOG_INFO : RME_LOG_WARN, "%s: connection request refused: %s",
-               peer,
-               rail && rail->dev.dead ? "the device has failed"
-               : rail && side         ? "unknown connection in a request for a second device"
-                                      : "wrong device, or no memory");
+        ib_log(f, RME_LOG_WARN, "%s: connection request refused: %s", peer,
+               rail && rail->dev.dead ? "the device has failed" : "wrong device, or no memory");
         ib_count(f, REJECTS, 1);
         rdma_reject(n->id, &will_not_do, sizeof(will_not_do));
         rdma_destroy_id(n->id);
@@ -239,29 +219,18 @@ static void requested(struct rme_fabric *f, const struct cm_note *n)
                                                             : sizeof(struct sockaddr_in));
     keep_answer(l, n);
     ib_link_state_set(l, IB_REQUESTED);
-    if (!main) {
-        ib_link_event(l, &l->event_request);
-        return;
-    }
-    ib_side_join(main, l);
-    if (ib_cm_accept(l, NULL, 0)) {
-        rdma_reject(l->id, &will_not_do, sizeof(will_not_do));
-        ib_link_destroy(l);
-    }
+    ib_link_event(l, &l->event_request);
 }
 
 static void established(struct rme_link *l, const struct cm_note *n)
 {
-    bool active = l->state == IB_CONNECTING;
-    if (active) {
+    if (l->state == IB_CONNECTING) {
         set_rnr_timer(l);
         keep_answer(l, n);
         l->read_depth = n->initiator_depth < l->f->dev.read_depth ? n->initiator_depth
                                                                   : l->f->dev.read_depth;
     }
     ib_link_established(l);
-    if (active && n->length > IB_HELLO_MAX)
-        ib_side_keep(l, n->data + IB_HELLO_MAX, n->length - IB_HELLO_MAX);
 }
 
 static bool any_byte(const uint8_t *data, size_t length)

@@ -41,19 +41,6 @@ static void leave_drained(struct rme_link *l)
     l->drained = false;
 }
 
-/* Separates a link and its secondary QP, one of which is about to be freed. */
-static void part(struct rme_link *l)
-{
-    if (l->side)
-        l->side->main = NULL;
-    if (l->main) {
-        l->main->side = NULL;
-        l->main->may_stripe = l->main->offer != NULL; /* a later secondary QP is possible */
-        l->main->f->resume = true;                    /* LINK_DOWN may have waited for this */
-    }
-    l->side = l->main = NULL;
-}
-
 /* Frees a link in any state. */
 void ib_link_destroy(struct rme_link *l)
 {
@@ -66,7 +53,6 @@ void ib_link_destroy(struct rme_link *l)
         ib_qp_destroy(l);
     if (l->probe >= 0)
         ib_probe_end(l);
-    part(l);
     ib_link_state_set(l, IB_DOWN);
     if (l->draining)
         TAILQ_REMOVE(drain_list(l), l, drain_entry);
@@ -86,18 +72,7 @@ void ib_link_destroy(struct rme_link *l)
         freeaddrinfo(l->addresses);
     ib_table_remove(l);
     TAILQ_REMOVE(&f->links, l, all_entry);
-    free(l->offer);
     free(l);
-}
-
-void ib_link_free_sides(struct rme_fabric *f)
-{
-    struct rme_link *l, *next;
-    for (l = f->done.head ? NULL : TAILQ_FIRST(&f->downs); l; l = next) {
-        next = TAILQ_NEXT(l, down_entry);
-        if (l->is_side)
-            ib_link_destroy(l);
-    }
 }
 
 void ib_links_release(struct rme_fabric *f)
@@ -115,8 +90,7 @@ void ib_links_release(struct rme_fabric *f)
  * answer. */
 static bool another_way_helps(const struct rme_link *l)
 {
-    return !l->passive && !l->was_up && !l->asked && l->error != -EACCES && l->addresses &&
-           !l->is_side;
+    return !l->passive && !l->was_up && !l->asked && l->error != -EACCES && l->addresses;
 }
 
 /* Starts again with the next way, or ends the link; the device is done with it. */
@@ -144,7 +118,7 @@ static void settle(struct rme_link *l)
         l->error = -EBUSY;
         l->refused = false;
     }
-    if (!l->refused || l->asked || l->is_side || ib_option(l->f, "probe_ms") == 0 ||
+    if (!l->refused || l->asked || ib_option(l->f, "probe_ms") == 0 ||
         !ib_probe_start(l))
         ib_link_down(l);
 }
@@ -160,18 +134,7 @@ static void withdraw(struct rme_link *l)
     ib_tx_forget(l);
 }
 
-/* Fails the other QP of a striped link, if necessary.  A lost secondary QP fails its link if
- * entries are in flight or windows are open. */
-static void take_along(struct rme_link *l)
-{
-    if (l->side)
-        ib_link_fail(l->side, l->error, false);
-    else if (l->main && (l->entered != l->passed || !LIST_EMPTY(&l->windows)))
-        ib_link_fail(l->main, l->error, true);
-}
-
-/* Ends a request that was reported to the engine and not answered.  Its event may be in the
- * array of this poll, because several rails fill one.  The engine's answer fails; LINK_DOWN is
+/* Ends a request that was reported to the engine and not answered.  The engine's answer fails; LINK_DOWN is
  * for accepted links only. */
 static void take_back(struct rme_link *l, int error)
 {
@@ -215,7 +178,6 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
         TAILQ_INSERT_TAIL(&l->f->draining, l, drain_entry);
         ib_qp_drain(l);
         ib_link_drained(l);
-        take_along(l);
         break;
     case IB_DRAINING:
         l->deliver = l->deliver && deliver;
@@ -322,7 +284,7 @@ int ib_link_deadline(struct rme_fabric *f)
     uint64_t first = ib_probe_deadline(f), look = ib_tx_deadline(f), now;
     if (look < first)
         first = look;
-    if (f->drained || f->resume) /* another rail, polled later, may have set `resume` */
+    if (f->drained)
         return 0;
     if (draining && draining->drain_end < first)
         first = draining->drain_end;

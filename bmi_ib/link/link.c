@@ -134,9 +134,6 @@ void ib_emit_downs(struct rme_fabric *f)
         return;
     for (l = TAILQ_FIRST(&f->downs); l && f->out_used < f->out_max; l = next) {
         next = TAILQ_NEXT(l, down_entry);
-        if (l->is_side || l->side) /* secondary QPs are not reported, and a link waits for its
-                                    * own */
-            continue;
         if (l->event_up ||
             !emit_hello(l, RME_EV_LINK_DOWN, l->error == -EACCES && l->answer_length))
             continue;
@@ -153,8 +150,6 @@ void ib_link_established(struct rme_link *l)
     l->was_up = true;
     ib_link_state_set(l, IB_UP);
     ib_path_taken(l);
-    if (l->is_side)
-        return;
     ib_link_event(l, &l->event_up);
     if (l->queue.head)
         ib_link_dirty(l);

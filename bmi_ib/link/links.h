@@ -26,23 +26,6 @@ void ib_emit_downs(struct rme_fabric *f);
 /* ---- reports.c ---- */
 extern const struct ib_reports ib_link_reports;
 
-/* ---- side.c ---- */
-/* Writes the offer of a secondary QP that follows the engine's hello in a reply.  Returns its
- * bytes, at most IB_ANSWER_MAX - IB_HELLO_MAX; 0: no offer. */
-size_t ib_side_offer(struct rme_link *l, uint8_t *at);
-/* Copies the offer that came with the peer's reply; the link is up. */
-void ib_side_keep(struct rme_link *l, const uint8_t *offer, size_t length);
-/* Connects a secondary QP, if a rail is near and the back-off is over. */
-void ib_side_wanted(struct rme_link *l);
-/* Returns true for a request of a secondary QP. */
-bool ib_side_is(const uint8_t *data, size_t length);
-/* Returns the link whose secondary QP a request on this rail asks for.  NULL: refuse, because
- * the link is unknown, has a secondary QP (which is failed), or its peer holds keys of another
- * rail. */
-struct rme_link *ib_side_asked(const struct rme_fabric *rail, const uint8_t *request);
-/* Connects a link and its secondary QP. */
-void ib_side_join(struct rme_link *l, struct rme_link *side);
-
 /* ---- start.c ---- */
 /* Starts a connection to l->address.  The caller handles a failure. */
 int ib_link_start(struct rme_link *l);
@@ -55,8 +38,6 @@ void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error);
 void ib_link_drained(struct rme_link *l);
 void ib_link_reap(struct rme_fabric *f);
 void ib_link_destroy(struct rme_link *l);
-/* Frees drained secondary QPs, once all their completions are delivered. */
-void ib_link_free_sides(struct rme_fabric *f);
 void ib_link_timers(struct rme_fabric *f);
 /* Returns ms until the next timeout of the rail; 0: poll now, -1: none. */
 int ib_link_deadline(struct rme_fabric *f);

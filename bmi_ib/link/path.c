@@ -241,7 +241,7 @@ static const char *why(const struct rme_link *l)
                                       : "source address of the route to the peer";
 }
 
-/* Appends all rails, and the one of the secondary QP, behind the first n bytes of the text. */
+/* Appends all rails behind the first n bytes of the text. */
 static void rails_text(const struct rme_link *l, char *text, size_t size, int n)
 {
     const struct rme_fabric *head = l->f->head;
@@ -252,9 +252,6 @@ static void rails_text(const struct rme_link *l, char *text, size_t size, int n)
                       : d->down ? " (down)"
                                 : "");
     }
-    if (ib_is_striped(l, UINT64_MAX) && n < (int)size)
-        snprintf(text + n, size - (size_t)n, ", large transfers also by %s",
-                 l->side->f->dev.name);
 }
 
 void ib_path_text(const struct rme_link *l, char *text, size_t size)

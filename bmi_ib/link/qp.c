@@ -11,20 +11,6 @@
 #include "bmi_ib/link/links.h"
 #include "bmi_ib/queue/wr_id.h"
 
-/* Returns true if the QP receives from the SRQ.  A secondary QP receives nothing. */
-static bool shares(const struct rme_link *l)
-{
-    return l->f->srq && !l->is_side;
-}
-
-/* Returns the size of the QP's own receive queue, with the marker. */
-static uint32_t receives(const struct rme_link *l)
-{
-    if (shares(l))
-        return 0;
-    return l->is_side ? 1 : l->f->dev.rq_depth + 1;
-}
-
 int ib_qp_create(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
@@ -46,14 +32,14 @@ int ib_qp_create(struct rme_link *l)
         .qp_context = f, /* owner of asynchronous events */
         .send_cq = l->cq->cq,
         .recv_cq = l->cq->cq,
-        .srq = shares(l) ? f->srq : NULL,
+        .srq = f->srq,
         .qp_type = IBV_QPT_RC,
         .cap =
             {
                 .max_send_wr = f->dev.sq_depth + 1,
-                .max_recv_wr = receives(l),
+                .max_recv_wr = f->srq ? 0 : f->dev.rq_depth + 1, /* + 1: marker */
                 .max_send_sge = f->caps.max_sge,
-                .max_recv_sge = shares(l) ? 0 : 1,
+                .max_recv_sge = f->srq ? 0 : 1,
                 .max_inline_data = f->dev.max_inline,
             },
     };
@@ -121,8 +107,8 @@ void ib_qp_drain(struct rme_link *l)
     struct rme_fabric *f = l->f;
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
     f->head->strides++;
-    l->last_wqe = l->last_wqe || !shares(l) || ib_quirk_no_last_wqe(f);
-    l->recv_drained = shares(l) || !mark_recv(l);
+    l->last_wqe = l->last_wqe || !f->srq || ib_quirk_no_last_wqe(f);
+    l->recv_drained = f->srq || !mark_recv(l);
     int ret = ibv_modify_qp(l->qp, &attr, IBV_QP_STATE);
     if (ret) {
         ib_log(f, RME_LOG_WARN, "%s: cannot stop the queue pair: %s; destroying the queue pair",

@@ -271,7 +271,7 @@ bool ib_rail_more(const struct rme_link *l)
 {
     struct rme_fabric *rail;
     unsigned way = l->way;
-    if (l->stuck || l->is_side || !l->address)
+    if (l->stuck || !l->address)
         return false;
     if (!l->f->head->railed)
         return l->address->ai_next != NULL;

@@ -6,6 +6,5 @@ const struct ib_reports ib_link_reports = {
     .failed = ib_link_fail,
     .all_failed = ib_link_fail_all,
     .marked = ib_link_drained,
-    .wanted = ib_side_wanted,
     .heard = ib_link_established,
 };

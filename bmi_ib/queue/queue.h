@@ -69,6 +69,8 @@ int ib_windows_ensure(struct rme_fabric *f, uint32_t n); /* makes n windows free
 void ib_window_build(struct rme_xfer *x, struct ibv_send_wr *wr);
 /* Frees a window whose invalidation completed, and reports to the engine. */
 void ib_window_closed(struct rme_link *l, struct rme_xfer *x);
+int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access);
+void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner);
 /* Delivers the event of a closed window and frees the window.  Returns false if the array is
  * full.  l NULL: the link is gone, no event. */
 bool ib_window_emit(struct rme_fabric *f, struct rme_link *l, struct rme_xfer *x);
@@ -101,37 +103,6 @@ void ib_emit_done(struct rme_fabric *f);
 /* Fills f->batch from the head of the link's queue, without posting.  Returns true if more
  * could follow at once. */
 bool ib_xfer_build(struct rme_link *l);
-
-/* ---- held.c ---- */
-/* Appends a transfer to the link's queue, or holds it back for the secondary QP. */
-void ib_xfer_enqueue(struct rme_link *l, struct rme_xfer *x);
-/* Frees the resources of a transfer that will not be posted or was lost. */
-void ib_xfer_drop(struct rme_fabric *f, struct rme_xfer *x);
-/* Queues held transfers for which the secondary QP has completed enough entries. */
-void ib_stripe_passed(struct rme_link *side);
-/* Returns true if the secondary QP has not completed its first `entered` entries. */
-static inline bool ib_is_before(const struct rme_link *side, uint32_t entered)
-{
-    return (int32_t)(entered - side->passed) > 0;
-}
-
-/* ---- stripe.c ---- */
-/* Returns true if transfers of this size use two rails at present. */
-static inline bool ib_is_striped(const struct rme_link *l, uint64_t bytes)
-{
-    return l->side && l->side->state == IB_UP && bytes >= l->f->stripe_bytes;
-}
-/* Returns true if the link may use its secondary QP for `bytes`.  The first call with enough
- * bytes starts its connection. */
-bool ib_stripe_wanted(struct rme_link *l, uint64_t bytes);
-/* Queues a transfer on either QP.  Returns false if the transfer is not to be striped. */
-bool ib_stripe(struct rme_link *l, struct rme_xfer *x);
-/* Appends an entry to the queue of a secondary QP. */
-void ib_stripe_put(struct rme_link *side, struct rme_xfer *x);
-
-/* ---- expose.c ---- */
-int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access);
-void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner);
 
 /* ---- poll.c ---- */
 /* Takes CQEs while the caller's array has room. */
@@ -184,6 +155,15 @@ static inline void ib_link_dirty(struct rme_link *l)
         return;
     l->dirty = true;
     TAILQ_INSERT_TAIL(&l->f->dirty, l, dirty_entry);
+}
+
+/* Appends a transfer to the queue of a link that is not lost. */
+static inline void ib_link_queue(struct rme_link *l, struct rme_xfer *x)
+{
+    x->fabric.at = 0;
+    ib_queue_put(&l->queue, x);
+    if (!l->stalled)
+        ib_link_dirty(l);
 }
 
 /* Ends a sleep, because a link has an event that was raised outside its rail's poll: by a call

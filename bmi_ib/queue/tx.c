@@ -149,13 +149,11 @@ static bool is_starved(const struct rme_fabric *f)
     return f->tx.nfree <= f->tx.kept_free && somebody_lacks(f);
 }
 
-/* Samples the progress of a link, including its secondary QP.  Returns true if more than LOOKS
- * samples saw none. */
+/* Samples the progress of a link.  Returns true if more than LOOKS samples saw none. */
 static bool is_stuck(struct rme_link *l)
 {
-    uint32_t done = l->ring.tail + (l->side ? l->side->ring.tail : 0);
-    bool still = done == l->tx_seen;
-    l->tx_seen = done;
+    bool still = l->ring.tail == l->tx_seen;
+    l->tx_seen = l->ring.tail;
     l->tx_still = still && to_come(l) ? l->tx_still + (l->tx_still < UINT8_MAX) : 0;
     return l->tx_still > LOOKS;
 }

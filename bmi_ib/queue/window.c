@@ -131,6 +131,75 @@ void ib_windows_close(struct rme_fabric *f)
     f->windows.nfree = 0;
 }
 
+/* ---- Opening and closing memory ---- */
+
+static struct ib_window *open_one(struct rme_link *l, const struct rme_range *range,
+                                  unsigned access)
+{
+    struct rme_fabric *f = l->f;
+    struct ib_window *w = LIST_FIRST(&f->windows.free);
+    LIST_REMOVE(w, entry);
+    f->windows.nfree--;
+    LIST_INSERT_HEAD(&l->windows, w, entry);
+    w->key = ibv_inc_rkey(w->key);
+    w->info = (struct ibv_mw_bind_info){.mr = ib_rkey_mr(f, range->rkey),
+                                        .addr = (uintptr_t)range->base,
+                                        .length = range->length,
+                                        .mw_access_flags = access & RME_ACCESS_REMOTE_WRITE
+                                                               ? IBV_ACCESS_REMOTE_WRITE
+                                                               : IBV_ACCESS_REMOTE_READ};
+    ib_count(f, WINDOWS, 1);
+    return w;
+}
+
+int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access)
+{
+    uint32_t wanted = 0;
+    bool failed = false;
+    for (uint32_t i = 0; i < n; i++) {
+        wanted += range[i].length != 0;
+        failed = failed || (range[i].length && !ib_rkey_mr(l->f, range[i].rkey));
+    }
+    if (l->state >= IB_DRAINING || ib_windows_ensure(l->f, wanted))
+        return -EAGAIN;
+    if (failed) { /* at registration, even if its event is pending */
+        ib_log(
+            l->f, RME_LOG_WARN,
+            "%s: memory cannot be opened to the peer: not registered on device %s, which has "
+            "failed; a new connection uses another device",
+            l->peer, l->f->dev.name);
+        l->f->reports->failed(l, -ENODEV, true);
+        return -EAGAIN; /* as for any lost link */
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct ib_window *w = range[i].length ? open_one(l, &range[i], access) : NULL;
+        range[i].key = w ? w->key : 0;
+        range[i].window = w;
+        if (w)
+            ib_link_queue(l, &w->open);
+    }
+    return 0;
+}
+
+void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner)
+{
+    struct ib_window *last = NULL;
+    if (l->state >= IB_DRAINING) /* the end of the link closes windows, which may be freed
+                                  * already */
+        return;
+    for (uint32_t i = 0; i < n; i++)
+        if (range[i].window)
+            last = range[i].window;
+    for (uint32_t i = 0; i < n; i++) {
+        struct ib_window *w = range[i].window;
+        if (!w)
+            continue;
+        w->close.owner = w == last ? owner : NULL; /* requests complete in order: the last one
+                                                    * reports */
+        ib_link_queue(l, &w->close);
+    }
+}
+
 /* ---- Requests and completions ---- */
 
 /*
@@ -160,13 +229,6 @@ void ib_window_closed(struct rme_link *l, struct rme_xfer *x)
     struct ib_window *w = window_of(x);
     LIST_REMOVE(w, entry);
     w->mw->rkey = w->key; /* current rkey of the window, which the next bind must name */
-    struct ib_window *twin = w->twin;
-    w->twin = NULL;
-    if (twin) { /* secondary QP's window, closed first */
-        twin->twin = NULL;
-        ib_xfer_enqueue(l->main, &twin->close);
-        l->main->f->resume = true;
-    }
     if (!x->owner) {
         give_back(f, w);
         return;
@@ -201,8 +263,6 @@ void ib_windows_forget(struct rme_link *l)
     struct ib_window *w;
     while ((w = LIST_FIRST(&l->windows))) {
         LIST_REMOVE(w, entry);
-        if (w->twin)
-            w->twin->twin = NULL;
         free(w);
     }
 }

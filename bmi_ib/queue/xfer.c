@@ -29,12 +29,6 @@ static bool is_inline(const struct rme_fabric *f, const struct rme_xfer *x)
     return x->tx_length <= f->dev.max_inline;
 }
 
-/* Returns the number of pieces; 0 for a report, whose pieces are in its parts. */
-static uint32_t pieces_of(const struct rme_xfer *x)
-{
-    return x->fabric.what == IB_XFER_REPORT ? 0 : x->npiece;
-}
-
 /*
  * Returns the number of WRs of a transfer: one per piece, then the notification: the last write
  * carries the immediate; a message is one more send.  Sends and writes of a QP take effect in
@@ -43,16 +37,15 @@ static uint32_t pieces_of(const struct rme_xfer *x)
  */
 static uint32_t requests_of(const struct rme_xfer *x)
 {
-    uint32_t pieces = pieces_of(x);
     switch (x->notify) {
     case RME_NOTIFY_MSG:
-        return pieces + 1;
+        return x->npiece + 1;
     case RME_NOTIFY_IMM:
-        return pieces ? pieces : 1;
+        return x->npiece ? x->npiece : 1;
     case RME_NOTIFY_NONE:
         break;
     }
-    return pieces;
+    return x->npiece;
 }
 
 static inline void add_segment(struct ib_batch *b, struct ibv_send_wr *wr, const void *base,
@@ -76,10 +69,10 @@ static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_w
             wr->send_flags |= IBV_SEND_FENCE;
     }
     wr->wr.rdma.remote_addr = wr->wr.rdma.rkey = 0;
-    if (x->fabric.at < pieces_of(x)) {
+    if (x->fabric.at < x->npiece) {
         const struct rme_piece *p = &x->piece[x->fabric.at];
         wr->wr.rdma.remote_addr = p->raddr;
-        wr->wr.rdma.rkey = (uint32_t)(l->is_side ? p->rkey >> 32 : p->rkey);
+        wr->wr.rdma.rkey = (uint32_t)p->rkey;
         for (uint32_t i = 0; i < p->nseg; i++)
             add_segment(b, wr, p->seg[i].base, p->seg[i].length, ib_lkey(l->f, p->seg[i].lkey));
     }
@@ -145,7 +138,7 @@ static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rm
 {
     struct ib_batch *b = &l->f->batch;
     bool last = x->fabric.at + 1 == requests_of(x);
-    bool send = x->fabric.at >= pieces_of(x) && x->notify == RME_NOTIFY_MSG;
+    bool send = x->fabric.at >= x->npiece && x->notify == RME_NOTIFY_MSG;
     if (send) {
         build_send(l, b, wr, x);
         if (x->read || l->ring.reads)
@@ -159,17 +152,13 @@ static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rm
     enter(l, wr, last ? x : NULL, send && !is_inline(l->f, x), last && !x->quiet);
 }
 
-/* Builds a bind or invalidate.  Of several invalidates the last one is signalled.  On a
- * secondary QP the last of the queue is signalled, because binds are waited for, too. */
+/* Builds a bind or invalidate.  Of several invalidates the last one is signalled. */
 static void build_window(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *x)
 {
     bool close = x->fabric.what == IB_XFER_CLOSE;
     ib_window_build(x, wr);
     ib_queue_get(&l->queue);
-    if (l->is_side)
-        enter(l, wr, x, false, !l->queue.head);
-    else
-        enter(l, wr, close ? x : NULL, false, close && x->owner);
+    enter(l, wr, close ? x : NULL, false, close && x->owner);
 }
 
 static struct ibv_send_wr *next_request(struct ib_batch *b)
@@ -196,7 +185,7 @@ static void signal_last(struct rme_link *l, struct ib_batch *b)
 /* Returns the number of SGEs of the next WR of x. */
 static uint32_t segments_of(const struct rme_xfer *x)
 {
-    return x->fabric.at < pieces_of(x) ? x->piece[x->fabric.at].nseg : 1;
+    return x->fabric.at < x->npiece ? x->piece[x->fabric.at].nseg : 1;
 }
 
 static bool batch_full(const struct ib_batch *b, uint32_t segments)
@@ -223,7 +212,7 @@ bool ib_xfer_build(struct rme_link *l)
         }
         full = batch_full(b, message || window ? 1 : segments_of(x));
         bool held_back =
-            x->read && x->fabric.at < pieces_of(x) && l->ring.reads >= f->read_limit;
+            x->read && x->fabric.at < x->npiece && l->ring.reads >= f->read_limit;
         l->stalled = !full && (held_back || !ib_ring_room(&l->ring));
         if (full || l->stalled)
             break;
@@ -296,6 +285,21 @@ void ib_flush(struct rme_fabric *f)
     }
 }
 
+/* Frees the buffer of a transfer that will not be posted or was lost. */
+static void drop(struct rme_fabric *f, struct rme_xfer *x)
+{
+    if (x->notify == RME_NOTIFY_MSG)
+        ib_tx_release(f, ib_tx_of(x->tx));
+}
+
+static void enqueue(struct rme_link *l, struct rme_xfer *x)
+{
+    if (l->state >= IB_DRAINING) /* lost; LINK_DOWN is pending */
+        drop(l->f, x);
+    else
+        ib_link_queue(l, x);
+}
+
 /* Returns a negative errno for a transfer that would exceed the arrays, or a read that the peer
  * does not permit; else 0. */
 static int impossible(const struct rme_link *l, const struct rme_xfer *x)
@@ -313,7 +317,7 @@ void ib_tx_send(struct rme_link *l, void *data, size_t length)
 {
     struct ib_tx *tx = ib_tx_of(data);
     tx->x.tx_length = length;
-    ib_xfer_enqueue(l, &tx->x);
+    enqueue(l, &tx->x);
 }
 
 /* Returns true if a message may be posted at once: no queued work that the message would
@@ -321,8 +325,7 @@ void ib_tx_send(struct rme_link *l, void *data, size_t length)
 static bool may_post(const struct rme_link *l)
 {
     const struct rme_fabric *f = l->f;
-    return l->state == IB_UP && !l->queue.head && !l->held.head && !l->side &&
-           ib_ring_room(&l->ring) && f->rxq.chained <= f->rx_slack &&
+    return l->state == IB_UP && !l->queue.head && ib_ring_room(&l->ring) && f->rxq.chained <= f->rx_slack &&
            !ib_rx_must_post(f, &l->rxq);
 }
 
@@ -331,7 +334,7 @@ bool ib_tx_post(struct rme_link *l, void *data, size_t length)
     struct ib_tx *tx = ib_tx_of(data);
     tx->x.tx_length = length;
     if (!may_post(l)) {
-        ib_xfer_enqueue(l, &tx->x);
+        enqueue(l, &tx->x);
         return false;
     }
     bool holds = !is_inline(l->f, &tx->x);
@@ -357,60 +360,27 @@ void ib_xfer(struct rme_link *l, struct rme_xfer *x)
     if (error) {
         ib_log(l->f, RME_LOG_ERROR, "%s: a transfer of %u pieces cannot be done: %s", l->peer,
                x->npiece, strerror(-error));
-        ib_xfer_drop(l->f, x);
+        drop(l->f, x);
         l->f->reports->failed(l, error, true);
         return;
     }
     x->fabric.what = IB_XFER_DATA;
-    if (!l->may_stripe || !ib_stripe(l, x))
-        ib_xfer_enqueue(l, x);
+    enqueue(l, x);
 }
 
 /* ---- Completion ---- */
 
-/* Returns the link that the engine holds; NULL: gone. */
-static struct rme_link *main_of(struct rme_link *l)
-{
-    return l && l->is_side ? l->main : l;
-}
-
 static void finish(struct rme_link *l, struct rme_xfer *x)
 {
     struct rme_fabric *f = l->f;
-    struct rme_link *to = main_of(l);
     if (x->notify == RME_NOTIFY_MSG && !is_inline(f, x))
         ib_tx_release(f, ib_tx_of(x->tx));
     x->fabric.mark = l->handle;
-    struct rme_event *e = f->done.head || !to ? NULL : ib_event(f, RME_EV_XFER_DONE, to);
+    struct rme_event *e = f->done.head ? NULL : ib_event(f, RME_EV_XFER_DONE, l);
     if (e)
         e->xfer = x;
     else
         ib_queue_put(&f->done, x);
-}
-
-/* Handles the completion of a transfer. */
-static void complete(struct rme_link *l, struct rme_xfer *x)
-{
-    l->passed += l->is_side;
-    switch ((enum ib_xfer_what)x->fabric.what) {
-    case IB_XFER_STRIPE:
-        l->load -= x->bytes;
-        finish(l, x);
-        return;
-    case IB_XFER_PART:
-        l->load -= x->bytes;
-        ib_xfer_drop(l->f, x);
-        return;
-    case IB_XFER_CLOSE:
-        ib_window_closed(l, x);
-        return;
-    case IB_XFER_DATA:
-    case IB_XFER_REPORT:
-        finish(l, x);
-        return;
-    case IB_XFER_OPEN: /* recorded for secondary QPs only */
-        return;
-    }
 }
 
 /* Retires all requests up to this position. */
@@ -422,11 +392,11 @@ void ib_xfer_completed(struct rme_link *l, uint32_t position)
             continue;
         if (ib_is_message(x))
             ib_tx_release(l->f, ib_tx_of(x->tx));
+        else if (x->fabric.what == IB_XFER_CLOSE)
+            ib_window_closed(l, x);
         else
-            complete(l, x);
+            finish(l, x);
     }
-    if (l->is_side)
-        ib_stripe_passed(l);
     if (l->stalled) {
         l->stalled = false;
         l->f->resume = true;
@@ -438,7 +408,7 @@ void ib_emit_done(struct rme_fabric *f)
 {
     while (f->done.head && f->out_used < f->out_max) {
         struct rme_xfer *x = ib_queue_get(&f->done);
-        struct rme_link *l = main_of(ib_link_by_handle(f, (uint32_t)x->fabric.mark));
+        struct rme_link *l = ib_link_by_handle(f, (uint32_t)x->fabric.mark);
         if (x->fabric.what == IB_XFER_CLOSE) {
             ib_window_emit(f, l, x);
             continue;
@@ -456,14 +426,13 @@ void ib_xfer_purge(struct rme_link *l)
     struct rme_xfer *x;
     while (l->ring.slot && ib_ring_used(&l->ring)) {
         x = ib_ring_pop(&l->ring);
-        if (x && (!is_inline(f, x) || x->fabric.what == IB_XFER_PART))
-            ib_xfer_drop(f, x);
+        if (x && !is_inline(f, x))
+            drop(f, x);
     }
-    while ((x = ib_queue_get(&l->queue)) || (x = ib_queue_get(&l->held)))
-        ib_xfer_drop(f, x);
+    while ((x = ib_queue_get(&l->queue)))
+        drop(f, x);
     f->tx.quiet -= l->tx_quiet;
     l->tx_quiet = 0;
     l->ring.quiet = 0;
     l->stalled = false;
-    l->load = 0;
 }

@@ -83,8 +83,6 @@
     X(CQ_ENTRIES, "cq_entries", "entries", "completions reaped")                               \
     X(WAKEUPS, "wakeups", "times", "sleeps ended by an event")                                 \
     X(SLEEPS, "sleeps", "times", "sleeps begun")                                               \
-    X(STRIPED, "striped", "transfers",                                                         \
-      "RDMA transfers over the second device of a connection")                                 \
     X(WINDOWS, "windows", "ranges", "ranges of memory opened to one peer for one operation")   \
     X(RNR, "rnr", "events", "receiver-not-ready errors seen")                                  \
     X(CONNECTS, "connects", "links", "links established")                                      \

@@ -168,9 +168,8 @@ void rme_move_start(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
     uint64_t most = rme_move_most(rme, op);
-    uint64_t made = rme->tuning.xfer_bytes * rme_peer_lanes(op->peer, most);
 
-    while (!rme_node_alone(&r->openings) && r->move_bytes < made) {
+    while (!rme_node_alone(&r->openings) && r->move_bytes < rme->tuning.xfer_bytes) {
         struct rme_opening *opening = rme_entry(r->openings.next, struct rme_opening, link);
         struct rme_unit *unit = unit_at(r, r->at);
         uint64_t unit_end, window_end;
@@ -243,7 +242,6 @@ bool rme_move_room(const struct rme_peer *peer, uint64_t bytes)
     const struct rme_tuning *tuning = &peer->rme->tuning;
     uint64_t most = peer->load.ops == 0 ? tuning->xfer_bytes : tuning->xfer_bytes / 2;
 
-    most *= rme_peer_lanes(peer, bytes);
     return peer->xfers < tuning->xfers_peer &&
            (peer->xfers == 0 || peer->xfer_bytes + bytes <= most);
 }

@@ -271,13 +271,6 @@ static inline uint64_t rme_peer_key(const struct rme_peer *peer, uint64_t rkey)
     const struct rme_fabric_ops *ops = peer->rme->ops;
     return ops->link_key != NULL ? ops->link_key(peer->link, rkey) : rkey;
 }
-/* Number of devices that carry transfers of that size. */
-static inline unsigned rme_peer_lanes(const struct rme_peer *peer, uint64_t bytes)
-{
-    const struct rme_fabric_ops *ops = peer->rme->ops;
-    return ops->link_lanes != NULL && peer->link != NULL ? ops->link_lanes(peer->link, bytes)
-                                                         : 1;
-}
 /* True if the credits permit a message of this class.  If not, the next header tells the
  * peer. */
 bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class);

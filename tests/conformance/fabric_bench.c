@@ -196,39 +196,12 @@ struct rme_link *bench_dial(const char *uri, const char *hello, void *owner)
     return link;
 }
 
-static bool has_both(const struct host *h)
-{
-    return lane.ops->link_lanes && lane.ops->link_lanes(h->link, 1) == 2;
-}
-
-/* Waits until the client has connected its second device, on the first large transfer. */
-static void wait_for_both(void)
-{
-    static uint8_t byte;
-    int64_t end = lane_now() + PATIENCE_MS;
-    struct rme_range range;
-    struct rme_mr mr;
-
-    assert_int_equal(lane.ops->reg(client.f, &byte, 1, RME_ACCESS_REMOTE_WRITE, &mr), 0);
-    bench_expose(&client, &mr, &byte, 1, RME_ACCESS_REMOTE_WRITE, &range);
-    bench_unexpose(&client, &range);
-    lane.ops->dereg(client.f, &mr);
-    while (!has_both(&client) || !has_both(&server)) {
-        if (lane_now() > end)
-            fail_msg("the second device did not come within %d s", PATIENCE_MS / 1000);
-        bench_poll(&server);
-        bench_poll(&client);
-    }
-}
-
 void bench_connect(void)
 {
     bench_forget();
     bench_dial(lane_uri(0), "hello", &client);
     bench_until(&client, RME_EV_LINK_UP, 1);
     bench_until(&server, RME_EV_LINK_UP, 1);
-    if (lane_stripes())
-        wait_for_both();
     bench_forget();
 }
 

@@ -7,7 +7,6 @@
 #include <string.h>
 #include "fabric_bench.h"
 #include "fabric_loop.h"
-#include "fabric_stripe.h"
 #include "tests/lib/asleep.h"
 
 #define REMOTE (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)
@@ -716,9 +715,6 @@ int main(int argc, char **argv)
         T(received_buffer_outlives_its_link),
         T(sleep_ends_by_wake_or_event),
         T(many_links_at_once),
-        T(stripes_are_told_in_order),
-        T(striped_reads_are_told_in_order),
-        T(a_striped_link_ends_once),
         FABRIC_LOOP_TESTS,
     };
 

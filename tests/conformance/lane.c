@@ -144,11 +144,6 @@ int64_t lane_counter(const char *name)
     return count != NULL ? count(name) : 0;
 }
 
-bool lane_stripes(void)
-{
-    return lane.options && strstr(lane.options, "stripe_bytes=1") != NULL;
-}
-
 const char *lane_options(bool listens)
 {
     static char text[512];

@@ -58,8 +58,6 @@ int lane_settle(const char *uri); /* NULL: an engine that does not listen */
 bool lane_is_emuverbs(void);
 /* Returns a counter of the software HCA, summed over all processes; 0 over other devices. */
 int64_t lane_counter(const char *name);
-/* True if the options send all transfers over two devices. */
-bool lane_stripes(void);
 /* Returns the options of an engine, in a static buffer; "" if there are none. */
 const char *lane_options(bool listens);
 

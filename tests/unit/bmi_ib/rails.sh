@@ -13,15 +13,9 @@ is_chosen() {
 }
 for options in device=emu0+emu1 device=emu0+emu1,srq=on device=emu0+emu1,srq=off; do
     echo "== $options"
-    for test in spread woken names first_dies second_dies striped side_dies_busy side_comes_later strangers_get_no_side; do
+    for test in spread woken names first_dies second_dies; do
         is_chosen "$test" || continue
-        case $test in
-        striped | strangers*) lane=$options,stripe_bytes=1 delay=0 ;;
-        side_comes*) lane=$options,stripe_bytes=1,stripe_retry_ms=20 delay=0 ;;
-        side*) lane=$options,stripe_bytes=1 delay=1000 ;; # keeps reads in flight, without end if the clock is stopped
-        *) lane=$options delay=0 ;;
-        esac
-        CASES_ONLY=$test EMUVERBS_READ_DELAY_US=$delay EMUVERBS_DEVICES=2 EMUVERBS_ETHERNET=1 EMUVERBS_CENSUS=1 \
-            EMUVERBS_RETRY_MAX_MS=200 "$emuverbs" "$program" "$lane" || echo "not ok 1 - $test with $lane: status $?"
+        CASES_ONLY=$test EMUVERBS_DEVICES=2 EMUVERBS_ETHERNET=1 EMUVERBS_CENSUS=1 \
+            EMUVERBS_RETRY_MAX_MS=200 "$emuverbs" "$program" "$options" || echo "not ok 1 - $test with $options: status $?"
     done
 done | tap_join

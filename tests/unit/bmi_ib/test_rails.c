@@ -5,11 +5,8 @@
  * all. The argument has options of the fabric; rails.sh sets up the devices and runs each case
  * in its own process.
  */
-#include <arpa/inet.h>
 #include <dlfcn.h>
-#include <endian.h>
 #include <poll.h>
-#include <rdma/rdma_cma.h>
 #include "bmi_ib/link/links.h"
 #include "wire_host.h"
 
@@ -144,106 +141,6 @@ static void woken(void **state)
     wire_kill(server);
 }
 
-/* Starts a server that listens at the addresses of both devices. */
-static pid_t server_of_both(const char *uri)
-{
-    char both[160];
-    snprintf(both, sizeof(both), "%s,ib://127.0.0.2%s", uri, strrchr(uri, ':'));
-    return wire_server(both, SIZE);
-}
-
-/* Connects a link over both devices and gets the server's offer. */
-static void connect_both(struct wire *w, const char *uri)
-{
-    time_t end = wire_now() + PATIENCE_S;
-    uint8_t byte;
-    struct rme_mr mr;
-    struct rme_lseg seg = {&byte, 1, 0};
-    wire_connect(w, uri);
-    assert_int_equal(w->ops->link_lanes(w->link, SIZE),
-                     1); /* until there is a transfer for two */
-    assert_int_equal(w->ops->reg(w->f, &byte, 1, RME_ACCESS_LOCAL_WRITE, &mr), 0);
-    seg.lkey = mr.lkey;
-    struct rme_piece piece = {w->offer.base, w->offer.rkey, &seg, 1};
-    struct rme_xfer read = {.read = true, .piece = &piece, .npiece = 1, .bytes = 1};
-    w->ops->xfer(w->link, &read);
-    wire_until(w, RME_EV_XFER_DONE, 1);
-    w->ops->dereg(w->f, &mr);
-    for (;;) {
-        assert_true(wire_now() < end);
-        w->nseen = 0;
-        assert_true(wire_send(w, WIRE_ASK));
-        wire_until(w, RME_EV_RECV, 1);
-        memcpy(&w->offer, wire_event(w, RME_EV_RECV, 0)->text, sizeof(w->offer));
-        if (w->ops->link_lanes(w->link, SIZE) == 2 && w->offer.rkey >> 32)
-            break;
-    }
-    w->nseen = 0;
-}
-
-/* Transfers of one link alternate between both devices; all complete. */
-static void striped(void **state)
-{
-    enum { READS = 16 };
-    struct wire w;
-    struct rme_mr mr;
-    struct rme_xfer read[READS];
-    struct rme_piece piece[READS];
-    struct rme_lseg seg[READS];
-    uint8_t *here = malloc(SIZE), *pattern = malloc(SIZE);
-    const char *uri = wire_uri("127.0.0.1");
-    pid_t server = server_of_both(uri);
-    const size_t each = SIZE / READS;
-    char text[256];
-    (void)state;
-    wire_open(&w, NULL);
-    assert_int_equal(w.ops->reg(w.f, here, SIZE, RME_ACCESS_LOCAL_WRITE, &mr), 0);
-    connect_both(&w, uri);
-    w.ops->link_path(w.link, text, sizeof(text));
-    assert_non_null(strstr(text, "large transfers also by emu"));
-    memset(here, 0, SIZE);
-    int64_t first = counter("0.1 bytes"), second = counter("1.1 bytes");
-    for (int i = 0; i < READS; i++) {
-        seg[i] = (struct rme_lseg){here + i * each, each, mr.lkey};
-        piece[i] =
-            (struct rme_piece){w.offer.base + (size_t)i * each, w.offer.rkey, &seg[i], 1};
-        read[i] =
-            (struct rme_xfer){.read = true, .piece = &piece[i], .npiece = 1, .bytes = each};
-        w.ops->xfer(w.link, &read[i]);
-    }
-    wire_until(&w, RME_EV_XFER_DONE, READS);
-    wire_fill(pattern, SIZE, 5);
-    assert_memory_equal(here, pattern, SIZE);
-    assert_int_equal(counter("0.1 bytes") - first, SIZE / 2);
-    assert_int_equal(counter("1.1 bytes") - second, SIZE / 2);
-    assert_int_equal(w.stats.value[RME_C_STRIPED], READS / 2);
-    w.ops->dereg(w.f, &mr);
-    wire_disconnect(&w);
-    wire_close(&w);
-    wire_kill(server);
-    free(here);
-    free(pattern);
-}
-
-static void move_clock(uint64_t ns)
-{
-    uint64_t (*step)(uint64_t) =
-        (uint64_t(*)(uint64_t))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_clock");
-    assert_non_null(step);
-    step(ns);
-}
-
-/* Stops this process's clock of the software HCA: delayed reads do not complete. */
-static void stop_reads(void)
-{
-    move_clock(0);
-}
-
-static void run_reads(void)
-{
-    move_clock(UINT64_MAX);
-}
-
 static void fail_device(const char *name)
 {
     int (*fn)(const char *) =
@@ -331,137 +228,6 @@ static void a_rail_dies(int which)
     wire_kill(server);
 }
 
-/* The second device of a link fails during a transfer: the link ends, once, and the next one
- * uses one device. */
-static void side_dies_busy(void **state)
-{
-    struct wire w;
-    struct rme_mr mr;
-    struct rme_xfer read[4];
-    uint8_t *here = malloc(SIZE);
-    const char *uri = wire_uri("127.0.0.1");
-    pid_t server = server_of_both(uri);
-    int64_t before;
-    (void)state;
-    wire_open(&w, NULL);
-    assert_int_equal(w.ops->reg(w.f, here, SIZE, RME_ACCESS_LOCAL_WRITE, &mr), 0);
-    connect_both(&w, uri);
-    int rail = rail_of(&w, w.link);
-    before = (int64_t)w.stats.value[RME_C_STRIPED];
-    stop_reads();
-    struct rme_lseg seg = {here, SIZE, mr.lkey};
-    struct rme_piece piece = {w.offer.base, w.offer.rkey, &seg, 1};
-    for (int i = 0; i < 4; i++) {
-        read[i] = (struct rme_xfer){.read = true, .piece = &piece, .npiece = 1, .bytes = SIZE};
-        w.ops->xfer(w.link, &read[i]);
-    }
-    w.ops->flush(w.f);
-    assert_int_equal((int64_t)w.stats.value[RME_C_STRIPED] - before, 2);
-    fail_device(rail ? "emu0" : "emu1");
-    wire_until(&w, RME_EV_LINK_DOWN, 1);
-    assert_true(wire_event(&w, RME_EV_LINK_DOWN, 0)->error < 0);
-    assert_ptr_equal(wire_event(&w, RME_EV_LINK_DOWN, 0)->link, w.link);
-    for (time_t end = wire_now() + PATIENCE_S; !w.f->rail[!rail]->dev.dead;) {
-        assert_true(wire_now() < end); /* the device's own event */
-        wire_poll(&w);
-    }
-    for (int i = 0; i < 20; i++)
-        wire_poll(&w);
-    assert_int_equal(wire_count(&w, RME_EV_LINK_DOWN), 1);
-    w.ops->link_free(w.link);
-    run_reads();
-    wire_connect(&w, uri);
-    assert_int_equal(rail_of(&w, w.link), rail);
-    read_over(&w, w.link, here, &mr);
-    assert_int_equal(w.ops->link_lanes(w.link, SIZE), 1);
-    w.ops->dereg(w.f, &mr);
-    wire_disconnect(&w);
-    wire_stop(&w);
-    wire_kill(server);
-    free(here);
-}
-
-/* A second device that is unreachable, or lost while idle, is used later; the link is not
- * affected. */
-static void side_comes_later(void **state)
-{
-    enum { LOST = 3 };
-    struct wire w;
-    struct rme_mr mr;
-    uint8_t *here = malloc(SIZE);
-    const char *uri = wire_uri("127.0.0.1");
-    pid_t server = server_of_both(uri);
-    time_t end = wire_now() + PATIENCE_S;
-    int lost = 0;
-    (void)state;
-    wire_open(&w, NULL);
-    assert_int_equal(w.ops->reg(w.f, here, SIZE, RME_ACCESS_LOCAL_WRITE, &mr), 0);
-    wire_connect(&w, uri);
-    while (lost < LOST || w.ops->link_lanes(w.link, SIZE) == 1) {
-        assert_true(wire_now() < end);
-        read_over(&w, w.link, here, &mr); /* a transfer for two devices */
-        assert_int_equal(wire_count(&w, RME_EV_LINK_DOWN), 0);
-        if (!w.link->side || lost == LOST)
-            continue;
-        while (lost && w.link->side && w.link->side->state != IB_UP)
-            wire_poll(&w); /* the first is lost while connecting */
-        if (!w.link->side)
-            continue; /* the server had not noticed the loss of the former one */
-        ib_link_fail(w.link->side, -ECONNRESET, false);
-        lost++;
-        while (w.link->side) {
-            assert_true(wire_now() < end);
-            wire_poll(&w);
-        }
-    }
-    assert_true(w.link->side_tries > LOST);
-    w.ops->dereg(w.f, &mr);
-    wire_disconnect(&w);
-    wire_close(&w);
-    wire_kill(server);
-    free(here);
-}
-
-/* Requests for a second QP without an offer are all refused, and every link stays. */
-static void strangers_get_no_side(void **state)
-{
-    struct wire w;
-    const char *uri = wire_uri("127.0.0.1");
-    pid_t server = server_of_both(uri);
-    struct sockaddr_in to = {.sin_family = AF_INET};
-    uint8_t request[16] = "RMES";
-    (void)state;
-    wire_open(&w, NULL);
-    connect_both(&w, uri);
-    to.sin_port = htons((uint16_t)atoi(strrchr(uri, ':') + 1));
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1); /* the server's other device */
-    for (uint32_t i = 0; i < 200; i++) {
-        struct rdma_cm_id *id;
-        struct ibv_qp_init_attr attr = {
-            .qp_type = IBV_QPT_RC,
-            .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
-        struct rdma_conn_param param = {.private_data = request,
-                                        .private_data_len = i % 3 ? sizeof(request) : 4};
-        uint32_t handle = htole32(1u << 20 | i % 4);
-        memcpy(request + 4, &handle, sizeof(handle));
-        assert_int_equal(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP), 0);
-        assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000), 0);
-        assert_int_equal(rdma_resolve_route(id, 2000), 0);
-        assert_int_equal(rdma_create_qp(id, NULL, &attr), 0);
-        int ret = rdma_connect(id, &param);
-        assert_true(ret != 0 || i % 3 == 0); /* four bytes are a valid length of a hello */
-        rdma_destroy_ep(id);
-    }
-    assert_int_equal(w.ops->link_lanes(w.link, SIZE), 2);
-    assert_true(wire_send(&w, "echo this"));
-    wire_until(&w, RME_EV_RECV, 1);
-    assert_string_equal(wire_event(&w, RME_EV_RECV, 0)->text, "echo this");
-    assert_int_equal(wire_count(&w, RME_EV_LINK_DOWN), 0);
-    wire_disconnect(&w);
-    wire_close(&w);
-    wire_kill(server);
-}
-
 /* A failed device stays failed: each case has its own process. */
 static void first_dies(void **state)
 {
@@ -512,10 +278,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(names),
         cmocka_unit_test(first_dies),
         cmocka_unit_test(second_dies),
-        cmocka_unit_test(striped),
-        cmocka_unit_test(side_dies_busy),
-        cmocka_unit_test(side_comes_later),
-        cmocka_unit_test(strangers_get_no_side),
     };
     wire_main(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

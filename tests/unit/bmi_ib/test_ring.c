@@ -526,6 +526,36 @@ static void windows_in_chains(void **state)
     }
 }
 
+/* The device of a link has failed, and only registration has noticed: memory has no
+ * registration for its windows. The link is lost then, and nothing is opened. */
+static void memory_of_a_failed_device_is_not_opened(void **state)
+{
+    static uint8_t memory[4096];
+    struct rme_event down;
+    (void)state;
+    for (int empty = 0; empty < 2; empty++) {
+        struct ib_keys keys = {.mr = {NULL}};
+        struct rme_range range[2] = {
+            {.base = memory, .length = 0, .rkey = (uintptr_t)&keys},
+            {.base = memory, .length = empty ? 0 : 4096, .rkey = (uintptr_t)&keys}};
+        rig_open(NULL, 16, 0);
+        rig.f->caps.windows = 64;
+        struct rme_link *l = rig_link();
+        rig.f->railed = true;
+        assert_int_equal(ib_expose(l, range, 2, RME_ACCESS_REMOTE_WRITE), empty ? 0 : -EAGAIN);
+        ib_flush(rig.f);
+        assert_int_equal(rig.nposted, empty ? 0 : 1); /* 1: the drain marker */
+        assert_int_equal(l->state, empty ? IB_UP : IB_DRAINING);
+        if (!empty) {
+            rig_drain(l);
+            assert_int_equal(rig_count(RME_EV_LINK_DOWN, &down), 1);
+            assert_int_equal(down.error, -ENODEV);
+        }
+        rig.f->railed = false;
+        rig_close();
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -544,6 +574,7 @@ int main(void)
         cmocka_unit_test(sending_on_a_lost_link),
         cmocka_unit_test(windows_in_chains),
         cmocka_unit_test(random_loads),
+        cmocka_unit_test(memory_of_a_failed_device_is_not_opened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,15 +88,6 @@ static void note(struct wire *w, const struct rme_event *e)
         memcpy(s->text, data, length < sizeof(s->text) ? length : sizeof(s->text));
 }
 
-/* Answers with the link's current key. */
-static void answer_offer(struct wire *w, struct rme_link *link, void *tx)
-{
-    struct wire_offer own = w->own;
-    own.rkey = w->ops->link_key(link, own.rkey);
-    memcpy(tx, &own, sizeof(own));
-    w->ops->tx_send(link, tx, sizeof(own));
-}
-
 static bool says(const void *data, size_t length, const char *text)
 {
     return length == strlen(text) + 1 && memcmp(data, text, length) == 0;
@@ -123,10 +114,7 @@ static void handle(struct wire *w, const struct rme_event *e)
                 memcpy(tx, e->data, e->length);
                 if (says(tx, e->length, WIRE_LATER))
                     poll(NULL, 0, 2);
-                if (says(tx, e->length, WIRE_ASK))
-                    answer_offer(w, e->link, tx);
-                else
-                    w->ops->tx_send(e->link, tx, e->length);
+                w->ops->tx_send(e->link, tx, e->length);
             }
         }
         w->ops->rx_return(w->f, e->rx);

@@ -73,8 +73,6 @@ void wire_until(struct wire *w, enum rme_event_type type, int count);
 struct rme_link *wire_dial(struct wire *w, const char *uri);
 void wire_connect(struct wire *w, const char *uri);
 void wire_disconnect(struct wire *w);
-/* Text that a server answers with its current offer, instead of an echo. */
-#define WIRE_ASK "what do you offer?"
 /* Text that a server echoes 2 ms later. */
 #define WIRE_LATER "echo this later"
 /* Sends a text; returns false when no buffer is free. */
