@@ -64,7 +64,6 @@ static struct rme_fabric *rail_new(const struct rme_fabric_config *config,
     TAILQ_INIT(&f->draining);
     TAILQ_INIT(&f->waning);
     TAILQ_INIT(&f->ways);
-    TAILQ_INIT(&f->probes);
     return f;
 }
 

@@ -113,7 +113,6 @@ struct ib_batch { /* scratch memory of one post call */
 #define IB_HINT_ASYNC 2u
 #define IB_HINT_WAKE  4u /* in epoll data only */
 #define IB_HINT_NAME  8u
-#define IB_HINT_PROBE 16u
 
 /* epoll data of a descriptor: rail number and hint bit. */
 #define IB_WAKES(f, hint) ((uint32_t)(f)->number << 8 | (hint))
@@ -178,7 +177,7 @@ struct rme_fabric {
     uint32_t first_free, last_free; /* FIFO of free slots; IB_SLOT_MASK: none */
     struct rme_link **hash;         /* links by QP number */
     uint32_t hash_size, hash_used;
-    struct ib_link_list links, dirty, eventful, downs, tx_waiters, probes;
+    struct ib_link_list links, dirty, eventful, downs, tx_waiters;
     struct ib_link_list draining, waning; /* each sorted by drain_end */
     struct ib_link_list ways;             /* head only: links with an alternative way, sorted by
                                            * way_end */

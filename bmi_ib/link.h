@@ -77,11 +77,7 @@ struct rme_link {
     bool event_request, event_up, event_room, event_down; /* events not yet delivered */
     bool in_events; /* in f->eventful: one of the first three is set */
     bool send_drained, recv_drained, last_wqe;
-    bool refused; /* the last address has no RDMA listener; see probe.c */
-    bool by_tcp;  /* but a TCP server listens there */
-    bool busy;    /* an address refused: connection backlog full */
-    int probe;    /* TCP socket that tests for such a server, in f->probes; -1: none */
-    uint64_t probe_end;
+    bool busy; /* an address refused: connection backlog full */
     bool draining; /* in f->draining, or in f->waning while only LAST_WQE is pending */
     bool waning;
     bool drained; /* in cq->drained until its last CQEs are taken */
@@ -104,8 +100,7 @@ struct rme_link {
     char peer[IB_PEER_MAX];
     struct sockaddr_storage sockaddr;
     TAILQ_ENTRY(rme_link)
-    all_entry, dirty_entry, event_entry, down_entry, room_entry, drain_entry, probe_entry,
-        way_entry;
+    all_entry, dirty_entry, event_entry, down_entry, room_entry, drain_entry, way_entry;
     struct rme_link *hash_next;
 };
 TAILQ_HEAD(ib_link_list, rme_link);

@@ -104,8 +104,6 @@ static void control(struct rme_fabric *f)
     if (hint & IB_HINT_NAME)
         ib_link_names(f);
     ib_link_timers(f);
-    if (!TAILQ_EMPTY(&f->probes))
-        ib_probe_look(f);
 }
 
 /* Delivers events in the order: links up, messages, completed transfers, links down. */
@@ -199,7 +197,7 @@ void ib_wait(struct rme_fabric *f, int timeout_ms)
     for (int i = 0; i < n; i++) {
         unsigned hint = event[i].data.u32 & 0xff;
         woken |= hint;
-        hint &= IB_HINT_CM | IB_HINT_ASYNC | IB_HINT_PROBE;
+        hint &= IB_HINT_CM | IB_HINT_ASYNC;
         if (hint)
             atomic_fetch_or(&f->rail[event[i].data.u32 >> 8]->hint, hint);
         if (event[i].events & (EPOLLERR | EPOLLHUP) && !(event[i].events & EPOLLIN))

@@ -109,10 +109,6 @@ const struct rme_option_row ib_options[] = {
      NULL},
     {"drain_timeout_ms", "ms", 1000, 10, 600000,
      "Time for a failed connection's QP to flush before the QP is destroyed.", NULL},
-    {"probe_ms", "ms", 500, 0, 600000,
-     "When a server's host answers and no server listens for RDMA: time to find out whether a "
-     "server listens at that port by TCP, for the error message.  0: do not look.",
-     NULL},
     {"backlog", "count", 1024, 1, 65535, "Limit on connection requests waiting for an answer.",
      NULL},
     {"fork_safe", "switch", 0, 0, 1,

@@ -109,8 +109,6 @@ void ib_link_reject(struct rme_link *l, const void *hello, size_t length)
 void ib_link_disconnect(struct rme_link *l, int error)
 {
     l->asked = true;
-    if (l->probe >= 0)
-        ib_probe_end(l);
     ib_link_fail(l, error ? error : -ESHUTDOWN, false);
 }
 

@@ -292,7 +292,6 @@ static void rejected(struct rme_link *l, const struct cm_note *n)
     }
     keep_answer(l, n);
     l->stale += error == -ESTALE;
-    l->refused = n->status == REJECTED_NO_LISTENER;
     ib_log(l->f, RME_LOG_INFO, "%s: the connection was rejected: %s (reason %d)", l->peer,
            error == -ESTALE  ? "the peer still had an earlier connection of this process"
            : error == -EBUSY ? "connection backlog full at the peer"

@@ -51,8 +51,6 @@ void ib_link_destroy(struct rme_link *l)
         leave_drained(l);
     if (l->qp)
         ib_qp_destroy(l);
-    if (l->probe >= 0)
-        ib_probe_end(l);
     ib_link_state_set(l, IB_DOWN);
     if (l->draining)
         TAILQ_REMOVE(drain_list(l), l, drain_entry);
@@ -114,13 +112,9 @@ static void settle(struct rme_link *l)
             return;
     }
     ib_link_state_set(l, IB_ENDING);
-    if (l->busy && !l->asked) { /* another attempt may succeed */
+    if (l->busy && !l->asked) /* another attempt may succeed */
         l->error = -EBUSY;
-        l->refused = false;
-    }
-    if (!l->refused || l->asked || ib_option(l->f, "probe_ms") == 0 ||
-        !ib_probe_start(l))
-        ib_link_down(l);
+    ib_link_down(l);
 }
 
 /* Removes the link from the lists of links that post or wait for buffers. */
@@ -281,9 +275,7 @@ int ib_link_deadline(struct rme_fabric *f)
 {
     const struct rme_link *draining = TAILQ_FIRST(&f->draining),
                           *waning = TAILQ_FIRST(&f->waning), *way = TAILQ_FIRST(&f->ways);
-    uint64_t first = ib_probe_deadline(f), look = ib_tx_deadline(f), now;
-    if (look < first)
-        first = look;
+    uint64_t first = ib_tx_deadline(f), now;
     if (f->drained)
         return 0;
     if (draining && draining->drain_end < first)

@@ -29,7 +29,6 @@ struct rme_link *ib_link_new(struct rme_fabric *f)
     l->f = f;
     l->state = IB_DOWN; /* until ib_link_state_set */
     l->deliver = true;
-    l->probe = -1;
     STAILQ_INIT(&l->rxq.chain);
     LIST_INIT(&l->windows);
     if (ib_table_put(l)) {
@@ -89,9 +88,16 @@ void ib_link_down(struct rme_link *l)
     ib_tells(l->f);
 }
 
-static const char by_tcp[] =
-    "a TCP server listens there, such as bmi_tcp or the bmi_ib shipped with OrangeFS, which "
-    "are incompatible with this bmi_ib; use the same method on both sides";
+/* Returns a remedy for a connection that was not made; NULL: none. */
+static const char *remedy(const struct rme_link *l)
+{
+    if (l->error == -EBUSY)
+        return "connection backlog full on the server; raise the option backlog there";
+    if (l->error == -ECONNREFUSED)
+        return "no server listens there by RDMA: start one, or use the server's method (bmi_tcp, "
+               "and the bmi_ib shipped with OrangeFS, listen by TCP)";
+    return NULL;
+}
 
 static bool emit_hello(struct rme_link *l, enum rme_event_type type, bool with_answer)
 {
@@ -99,10 +105,7 @@ static bool emit_hello(struct rme_link *l, enum rme_event_type type, bool with_a
     if (!e)
         return false;
     e->error = type == RME_EV_LINK_DOWN ? l->error : 0;
-    e->why = l->by_tcp ? by_tcp
-             : l->error == -EBUSY
-                 ? "connection backlog full on the server; raise the option backlog there"
-                 : NULL;
+    e->why = remedy(l);
     if (with_answer) {
         e->hello = l->answer;
         e->hello_length = l->answer_length;

@@ -75,14 +75,6 @@ struct sockaddr *ib_rail_source(const struct rme_fabric *f, const struct sockadd
 /* Finds the addresses of each rail, once the rails are chosen. */
 int ib_rails_addresses(struct rme_fabric *f);
 
-/* ---- probe.c ---- */
-bool ib_probe_start(struct rme_link *l); /* false: LINK_DOWN need not wait */
-/* Ends a probe, and queues LINK_DOWN. */
-void ib_probe_end(struct rme_link *l);
-/* Ends probes that are connected, refused or late. */
-void ib_probe_look(struct rme_fabric *f);
-uint64_t ib_probe_deadline(const struct rme_fabric *f); /* ms; UINT64_MAX: none */
-
 /* ---- qp.c ---- */
 /* Creates the QP of a link with its CQ space and ring. */
 int ib_qp_create(struct rme_link *l);

@@ -35,7 +35,6 @@ int ib_link_start(struct rme_link *l)
         return ib_errno();
     }
     l->deliver = true; /* an earlier attempt may have failed */
-    l->refused = false;
     memcpy(&l->sockaddr, l->address->ai_addr, l->address->ai_addrlen);
     if (rdma_resolve_addr(l->id, source, l->address->ai_addr,
                           (int)ib_option(f, "resolve_timeout_ms"))) {

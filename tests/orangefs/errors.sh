@@ -23,7 +23,7 @@ fails_saying() { # words: number of lines of a client's output with them; the cl
 }
 
 tab "ib://$host:$base"
-check "no server: said at once, and once" fails_saying 1 "cannot connect: Connection refused$"
+check "no server: said at once, and once" fails_saying 1 "cannot connect: Connection refused; no server listens there by RDMA"
 tab "ib://no-such-host.invalid:$base"
 check "no such host: said at once, in words that fit" fails_saying any "no-such-host.invalid.*cannot resolve the host name: (Name or service not known|Temporary failure in name resolution|No address)"
 for port in 65536 99999 "" x; do
@@ -44,7 +44,7 @@ fi
 what="tcp alone"
 if configure tcp 1 && bring_up; then
     tab "ib://$host:$base"
-    check "$what: a server of another network at the port: said once" fails_saying 1 "ib://.*Connection refused; a TCP server listens there"
+    check "$what: a server of another network at the port: said once" fails_saying 1 "ib://.*Connection refused; no server listens there by RDMA.*use the server.s method"
     tcp=tcp://$host:$base ib=ib://$host:$((base + 5))
     for first in "$ib/orangefs,$tcp" "$tcp/orangefs,$ib" "ib://no-such-host.invalid:$base/orangefs,$tcp"; do
         tab "$first"

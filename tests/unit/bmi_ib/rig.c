@@ -537,7 +537,6 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     TAILQ_INIT(&f->waning);
     TAILQ_INIT(&f->ways);
     TAILQ_INIT(&f->cq[0].drained);
-    TAILQ_INIT(&f->probes);
     TAILQ_INIT(&f->rx.open);
     STAILQ_INIT(&f->rxq.chain);
     STAILQ_INIT(&f->rx_ready);
