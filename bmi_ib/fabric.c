@@ -48,7 +48,6 @@ static struct rme_fabric *rail_new(const struct rme_fabric_config *config,
         return NULL;
     f->config = *config;
     f->head = head ? head : f;
-    f->reports = &ib_link_reports;
     f->wake_fd = head ? head->wake_fd : -1;
     f->sleep_fd = head ? head->sleep_fd : -1;
     f->cm = head ? head->cm : NULL;

@@ -4,7 +4,7 @@
  *
  * Layers: device/ (device, memory, wake-up), queue/ (work and completion queues, buffers,
  * windows), link/ (connections), and above them polling and the function table.  A layer calls
- * itself and lower layers only; queue/ reports to link/ through ib_reports.
+ * itself and lower layers only, except for the reports of queue/ to link/ (link.h).
  *
  * Ownership: the fabric owns the device, the CQs, the buffer pools and the table of links.  A
  * link owns its rdma_cm id and its QP.  The engine frees links.
@@ -126,18 +126,6 @@ struct ib_async {
     bool open;
 };
 
-/* Calls from queue/ to link/. */
-struct ib_reports {
-    /* the link failed with this error; see ib_link_fail() */
-    void (*failed)(struct rme_link *l, int error, bool deliver);
-    /* all links failed, or those of `cq` if not NULL */
-    void (*all_failed)(struct rme_fabric *f, const struct ib_cq *cq, int error);
-    /* a drain marker completed */
-    void (*marked)(struct rme_link *l);
-    /* a message arrived before ESTABLISHED */
-    void (*heard)(struct rme_link *l);
-};
-
 struct rme_fabric {
     struct rme_fabric_config config;
     struct rme_caps caps;
@@ -151,7 +139,6 @@ struct rme_fabric {
     unsigned poll_turn; /* counter; rotates the rail that is polled first */
     struct ib_own *own; /* addresses of this rail; NULL with one rail */
     unsigned owns;
-    const struct ib_reports *reports;
     struct ib_device dev;
     struct ib_batch batch;
 

@@ -114,4 +114,17 @@ struct ib_link_slot {
     uint16_t generation;
 };
 
+/* ---- Reports of queue/ to link/ ---- */
+
+/* Fails a link; the first error counts.  `deliver`: the engine still gets messages that the
+ * peer sent before. */
+void ib_link_fail(struct rme_link *l, int error, bool deliver);
+/* Fails all links, or those of `cq` if not NULL. */
+void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error);
+/* Ends the drain if all its steps are done; a drain marker has completed. */
+void ib_link_drained(struct rme_link *l);
+/* Sets a connecting or accepting link to UP, and queues LINK_UP; also for a message before
+ * ESTABLISHED. */
+void ib_link_established(struct rme_link *l);
+
 #endif

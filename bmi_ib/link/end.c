@@ -138,10 +138,6 @@ static void take_back(struct rme_link *l, int error)
     ib_link_state_set(l, IB_ENDING);
 }
 
-/*
- * Fails a link; the first error counts.  `deliver`: the engine still gets messages that the
- * peer sent before.
- */
 void ib_link_fail(struct rme_link *l, int error, bool deliver)
 {
     switch (l->state) {
@@ -182,7 +178,6 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
     }
 }
 
-/* Fails all links, or those of `cq` if not NULL. */
 void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error)
 {
     struct rme_link *l, *next;
@@ -193,7 +188,6 @@ void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error)
     }
 }
 
-/* Ends the drain if all its steps are done. */
 void ib_link_drained(struct rme_link *l)
 {
     if (!l->draining || !l->send_drained || !l->recv_drained)

@@ -17,25 +17,16 @@ struct rme_link *ib_link_new(struct rme_fabric *f);
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
 /* Starts the timeout of a way (way_timeout_ms) if another way exists, or stops it. */
 void ib_link_way(struct rme_link *l, bool begins);
-/* Sets a connecting or accepting link to UP, and queues LINK_UP. */
-void ib_link_established(struct rme_link *l);
 void ib_link_down(struct rme_link *l); /* queues LINK_DOWN */
 void ib_emit_links(struct rme_fabric *f);
 void ib_emit_downs(struct rme_fabric *f);
 
-/* ---- reports.c ---- */
-extern const struct ib_reports ib_link_reports;
-
-/* ---- start.c ---- */
 /* Starts a connection to l->address.  The caller handles a failure. */
 int ib_link_start(struct rme_link *l);
 /* Maps a failure to find a path to the errno of fabric.h. */
 int ib_no_way(int status);
 
 /* ---- end.c ---- */
-void ib_link_fail(struct rme_link *l, int error, bool deliver);
-void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error);
-void ib_link_drained(struct rme_link *l);
 void ib_link_reap(struct rme_fabric *f);
 void ib_link_destroy(struct rme_link *l);
 void ib_link_timers(struct rme_fabric *f);
@@ -44,7 +35,7 @@ int ib_link_deadline(struct rme_fabric *f);
 /* Frees all links of a rail and their table. */
 void ib_links_release(struct rme_fabric *f);
 
-/* ---- ask.c ---- */
+/* ---- cm.c ---- */
 int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
                     const void *hello, size_t length, uint32_t rx, void *owner,
                     struct rme_link **out);
@@ -54,6 +45,10 @@ void ib_link_reject(struct rme_link *l, const void *hello, size_t length);
 void ib_link_disconnect(struct rme_link *l, int error);
 void ib_link_free(struct rme_link *l);
 void ib_link_names(struct rme_fabric *f);
+int ib_cm_open(struct rme_fabric *f);
+void ib_cm_close(struct rme_fabric *f);
+void ib_cm_events(struct rme_fabric *f);
+int ib_reject_error(int status, const void *data, size_t length);
 
 /* ---- rails.c ---- */
 /* Returns the rail of a device; NULL: none. */
@@ -80,14 +75,6 @@ int ib_rails_addresses(struct rme_fabric *f);
 int ib_qp_create(struct rme_link *l);
 void ib_qp_drain(struct rme_link *l);
 void ib_qp_destroy(struct rme_link *l);
-
-/* ---- cm.c ---- */
-int ib_cm_open(struct rme_fabric *f);
-void ib_cm_close(struct rme_fabric *f);
-void ib_cm_events(struct rme_fabric *f);
-/* Accepts a request with the engine's hello; on failure the link stays a request. */
-int ib_cm_accept(struct rme_link *l, const void *hello, size_t length);
-int ib_reject_error(int status, const void *data, size_t length);
 
 /* ---- path.c ---- */
 #define IB_PATH_TEXT 256 /* sufficient bytes for ib_path_text() */

@@ -54,7 +54,7 @@ static void wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv
     if (!l || l->state >= IB_DRAINING)
         return;
     ib_log(f, RME_LOG_WARN, "%s: %s failed: %s", l->peer, what, ibv_wc_status_str(wc->status));
-    f->reports->failed(l, wc_error(wc->status), true);
+    ib_link_fail(l, wc_error(wc->status), true);
 }
 
 static void wc_send(struct rme_fabric *f, const struct ibv_wc *wc)
@@ -94,7 +94,7 @@ static void wc_mark(struct rme_fabric *f, const struct ibv_wc *wc, bool send)
         l->send_drained = true;
     else
         l->recv_drained = true;
-    f->reports->marked(l);
+    ib_link_drained(l);
 }
 
 __attribute__((noinline)) static void dispatch(struct rme_fabric *f, const struct ibv_wc *wc)
@@ -124,7 +124,7 @@ static void cq_broken(struct rme_fabric *f, struct ib_cq *c, int error)
     ib_log(f, RME_LOG_ERROR,
            "device %s: cannot poll a completion queue: %s; all connections of the queue fail",
            f->dev.name, strerror(-error));
-    f->reports->all_failed(f, c, -EIO);
+    ib_link_fail_all(f, c, -EIO);
 }
 
 /* Takes CQEs while the caller's array has room, because a CQE makes at most one event that

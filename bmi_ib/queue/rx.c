@@ -384,7 +384,7 @@ void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, 
         return;
     }
     if (l->state == IB_ACCEPTING)
-        f->reports->heard(l);
+        ib_link_established(l);
     queue_of(f, l)->held++;
     rx->link = l->handle;
     if (!is_imm && l->state == IB_UP && !l->event_up && STAILQ_EMPTY(&f->rx_ready)) {

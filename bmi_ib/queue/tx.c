@@ -175,7 +175,7 @@ static void end_stuck(struct rme_fabric *f)
            "tx_stuck_ms) and holds %u of %llu send buffers while others wait",
            worst->peer, (long long)ib_option(f, "tx_stuck_ms"), worst->tx_held,
            (unsigned long long)all);
-    f->reports->failed(worst, -ETIMEDOUT, true);
+    ib_link_fail(worst, -ETIMEDOUT, true);
 }
 
 /* Checks for stuck links, when due.  A link waits, and no buffer is free for it. */

@@ -168,7 +168,7 @@ int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned 
             "%s: memory cannot be opened to the peer: not registered on device %s, which has "
             "failed; a new connection uses another device",
             l->peer, l->f->dev.name);
-        l->f->reports->failed(l, -ENODEV, true);
+        ib_link_fail(l, -ENODEV, true);
         return -EAGAIN; /* as for any lost link */
     }
     for (uint32_t i = 0; i < n; i++) {

@@ -18,9 +18,28 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include "bmi_ib/queue/queue.h"
 #include "bmi_ib/queue/wr_id.h"
+
+/* ---- The ring ---- */
+
+int ib_ring_init(struct ib_ring *r, uint32_t depth)
+{
+    uint32_t slots = 1;
+    while (slots < depth)
+        slots *= 2;
+    *r = (struct ib_ring){.mask = slots - 1, .depth = depth};
+    r->slot = calloc(slots, sizeof(*r->slot));
+    return r->slot ? 0 : -ENOMEM;
+}
+
+void ib_ring_fini(struct ib_ring *r)
+{
+    free(r->slot);
+    *r = (struct ib_ring){.slot = NULL};
+}
 
 /* ---- Building ---- */
 
@@ -263,7 +282,7 @@ static void flush_link(struct rme_link *l)
             error = post_batch(l, &l->f->batch);
     }
     if (error)
-        l->f->reports->failed(l, error, true);
+        ib_link_fail(l, error, true);
 }
 
 void ib_flush(struct rme_fabric *f)
@@ -275,7 +294,7 @@ void ib_flush(struct rme_fabric *f)
             ib_log(f, RME_LOG_ERROR,
                    "device %s: posting shared receives: %s; all connections fail", f->dev.name,
                    strerror(-error));
-            f->reports->all_failed(f, NULL, error);
+            ib_link_fail_all(f, NULL, error);
         }
     }
     while ((l = TAILQ_FIRST(&f->dirty))) {
@@ -350,7 +369,7 @@ bool ib_tx_post(struct rme_link *l, void *data, size_t length)
     if (!holds)
         ib_tx_release(l->f, tx);
     if (error)
-        l->f->reports->failed(l, error, true);
+        ib_link_fail(l, error, true);
     return true;
 }
 
@@ -361,7 +380,7 @@ void ib_xfer(struct rme_link *l, struct rme_xfer *x)
         ib_log(l->f, RME_LOG_ERROR, "%s: a transfer of %u pieces cannot be done: %s", l->peer,
                x->npiece, strerror(-error));
         drop(l->f, x);
-        l->f->reports->failed(l, error, true);
+        ib_link_fail(l, error, true);
         return;
     }
     x->fabric.what = IB_XFER_DATA;

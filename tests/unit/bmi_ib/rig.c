@@ -529,7 +529,6 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     f->cqs = 1;
     TAILQ_INIT(&f->links);
     TAILQ_INIT(&f->dirty);
-    f->reports = &ib_link_reports;
     TAILQ_INIT(&f->eventful);
     TAILQ_INIT(&f->downs);
     TAILQ_INIT(&f->tx_waiters);
