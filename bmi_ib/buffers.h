@@ -143,7 +143,8 @@ struct ib_tx_pool {
     uint32_t slabs;
     struct ib_tx *free;
     uint32_t nfree;
-    uint32_t per_link;  /* option tx_per_link: maximum buffers held by one link */
+    uint32_t per_link;  /* maximum buffers held by one link */
+    uint32_t stuck_ms;  /* time without progress after which a link is stuck */
     uint32_t quiet;     /* buffers held by requests that no signalled request covers */
     uint32_t quiet_max; /* above this number every request is signalled */
     uint32_t kept_free; /* reserved for links with nothing in flight; below, each request is

@@ -12,6 +12,8 @@
 #include "bmi_ib/link/links.h"
 #include "bmi_ib/wait.h"
 
+#define READ_LIMIT 64 /* RDMA reads posted on a link; the device queues those beyond its depth */
+
 /* Frees the resources of a rail, after all links. */
 static void rail_close(struct rme_fabric *f)
 {
@@ -53,7 +55,7 @@ static struct rme_fabric *rail_new(const struct rme_fabric_config *config,
     f->cm = head ? head->cm : NULL;
     f->number = head ? head->rails : 0;
     f->head->rail[f->head->rails++] = f;
-    f->read_limit = (uint32_t)ib_option(f, "read_limit");
+    f->read_limit = READ_LIMIT;
     f->signal_each = ib_option(f, "signal_each") != 0;
     TAILQ_INIT(&f->links);
     TAILQ_INIT(&f->dirty);

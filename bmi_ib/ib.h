@@ -43,6 +43,12 @@
 #define IB_QUEUE_ENTRY 64  /* pinned bytes per queue entry, approximately */
 #define IB_RAILS_MAX   8   /* maximum devices per fabric */
 
+#define IB_RESOLVE_MS 2000 /* to resolve an address, and again for the route */
+/* ms for a way to a peer (rails.c) before the next one; the last has the rest of
+ * connect_timeout_ms */
+#define IB_WAY_MS   3000
+#define IB_DRAIN_MS 1000 /* for a failed connection's QP to flush */
+
 struct ib_cq {
     struct ibv_cq *cq;
     uint32_t size;               /* capacity in CQEs */
@@ -68,8 +74,6 @@ struct ib_listener {
 /* Source GID of outgoing connections (option gid). */
 struct ib_source {
     bool chosen; /* false: routing decides */
-    bool by_index;
-    uint32_t index;
     struct sockaddr_storage sa;
 };
 

@@ -171,7 +171,7 @@ int ib_arm(struct rme_fabric *f)
         if (c->armed || c->broken)
             continue;
         int ret = ibv_req_notify_cq(c->cq, 0);
-        if (ret && !f->dev.dead) /* the links of a failed device end after drain_timeout_ms */
+        if (ret && !f->dev.dead) /* the links of a failed device end after IB_DRAIN_MS */
             return ib_error(ret);
         c->armed = !ret;
     }

@@ -16,7 +16,7 @@
  * commands, others execute them.  So a list with a context of the parent is refused here; the
  * software HCA gives a child contexts of its own.  A daemon forks before it opens an engine, or
  * calls exec.  The parent's memory stays valid after a fork if the kernel copies pinned pages
- * (5.12 and later) or with fork_safe.
+ * (5.12 and later) or with RDMAV_FORK_SAFE=1 in the environment.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -44,6 +44,10 @@ uint64_t ib_now_ms(void)
     clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
+
+/* receives per connection without an SRQ; idle connections hold 16 bytes for each */
+#define RQ_DEPTH   127
+#define READ_DEPTH 16 /* RDMA reads in flight offered per connection */
 
 /* ---- Quirks ---- */
 
@@ -125,15 +129,11 @@ static void log_no_device(struct rme_fabric *f, int error)
 }
 
 /* Returns a usable port, or 0 with the reason in `why`. */
-static unsigned find_port(struct rme_fabric *f, struct ibv_context *ctx,
-                          const struct ibv_device_attr *attr, struct ibv_port_attr *port,
-                          char *why, size_t size)
+static unsigned find_port(struct ibv_context *ctx, const struct ibv_device_attr *attr,
+                          struct ibv_port_attr *port, char *why, size_t size)
 {
-    unsigned wanted = (unsigned)ib_option(f, "ib_port");
-    snprintf(why, size, "no port %u", wanted);
+    snprintf(why, size, "no port");
     for (unsigned p = 1; p <= attr->phys_port_cnt; p++) {
-        if (wanted && p != wanted)
-            continue;
         int ret = ibv_query_port(ctx, (uint8_t)p, port);
         if (ret)
             snprintf(why, size, "port %u: query failed: %s", p, strerror(-ib_error(ret)));
@@ -162,7 +162,7 @@ static bool suits(struct rme_fabric *f, const char *wanted, struct ibv_context *
     else if (ctx->device->transport_type == IBV_TRANSPORT_IWARP)
         snprintf(why, sizeof(why),
                  "iWARP lacks RDMA write with immediate data; use InfiniBand or RoCE");
-    else if (find_port(f, ctx, attr, port, why, sizeof(why)))
+    else if (find_port(ctx, attr, port, why, sizeof(why)))
         return true;
     ib_log(f, RME_LOG_WARN, "device %s not used: %s", name, why);
     return false;
@@ -190,7 +190,7 @@ int ib_device_choose(struct rme_fabric *f, const char *wanted, struct ibv_contex
         ib_log(
             f, RME_LOG_ERROR,
             "no usable RDMA device%s%s: see the lines above; bring a port up, or correct the "
-            "options device and ib_port",
+            "option device",
             named ? " " : "", wanted);
         return -ENODEV;
     }
@@ -252,7 +252,7 @@ static int learn(struct rme_fabric *f)
     const struct ibv_device_attr *a = &d->attr;
     struct ibv_qp_cap cap = {
         .max_send_wr = lesser(ib_option(f, "sq_depth") + 1, a->max_qp_wr),
-        .max_recv_wr = lesser(ib_option(f, "rq_depth") + 1, a->max_qp_wr),
+        .max_recv_wr = lesser(RQ_DEPTH + 1, a->max_qp_wr),
         .max_send_sge = lesser(ib_option(f, "max_sge"), a->max_sge),
         .max_recv_sge = 1,
         .max_inline_data = (uint32_t)ib_option(f, "max_inline"),
@@ -272,7 +272,7 @@ static int learn(struct rme_fabric *f)
                         : (uint32_t)ib_option(f, "max_inline");
     int depth =
         a->max_qp_rd_atom < a->max_qp_init_rd_atom ? a->max_qp_rd_atom : a->max_qp_init_rd_atom;
-    d->read_depth = depth > 0 ? (uint8_t)lesser(ib_option(f, "read_depth"), depth) : 0;
+    d->read_depth = depth > 0 ? (uint8_t)lesser(READ_DEPTH, depth) : 0;
     d->retry_count = (uint8_t)ib_option(f, "retry_count");
     if (d->retry_count == 7 && quirk_seven_is_forever(a))
         d->retry_count = 6;
@@ -290,19 +290,6 @@ static int learn(struct rme_fabric *f)
         .message_ns = quirk_message_ns(a),
     };
     return 0;
-}
-
-static void fork_safety(struct rme_fabric *f)
-{
-    if (!ib_option(f, "fork_safe") || ibv_is_fork_initialized() != IBV_FORK_DISABLED)
-        return;
-    int ret = ibv_fork_init();
-    if (ret)
-        ib_log(
-            f, RME_LOG_WARN,
-            "option fork_safe: ibv_fork_init failed: %s: memory was registered in this process "
-            "before",
-            strerror(-ib_error(ret)));
 }
 
 /* Returns true for a list with a context that was open before this process was forked. */
@@ -326,7 +313,6 @@ static bool inherited(struct ibv_context **all)
 int ib_device_list(struct rme_fabric *f)
 {
     int n = 0;
-    fork_safety(f);
     f->dev.all = rdma_get_devices(&n);
     if (f->dev.all && n > 0 && inherited(f->dev.all)) {
         ib_log(
@@ -384,5 +370,5 @@ void ib_device_look(struct rme_fabric *f)
 {
     struct ibv_port_attr port = {0};
     char why[128];
-    f->dev.down = !find_port(f, f->dev.ctx, &f->dev.attr, &port, why, sizeof(why));
+    f->dev.down = !find_port(f->dev.ctx, &f->dev.attr, &port, why, sizeof(why));
 }

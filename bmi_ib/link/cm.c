@@ -59,23 +59,17 @@ void ib_cm_close(struct rme_fabric *f)
 
 /* ---- Steps ---- */
 
-/* Returns the rail of the id's device and port; NULL: none (logged). */
+/* Returns the rail of the id's device; NULL: none (logged). */
 static struct rme_fabric *rail_of(struct rme_fabric *f, const struct rdma_cm_id *id,
                                   const char *peer)
 {
-    int64_t port = ib_option(f, "ib_port");
     struct rme_fabric *rail = ib_rail_of(f, id->verbs);
-    if (rail && (!port || id->port_num == port))
-        return rail;
-    ib_log(f, RME_LOG_ERROR,
-           "%s is reached by device %s port %u, but device %s%s is used; set the option device "
-           "or ib_port",
-           peer, id->verbs ? ibv_get_device_name(id->verbs->device) : "none", id->port_num,
-           f->head->dev.name,
-           port              ? " with another port"
-           : f->head->railed ? ", or another rail,"
-                             : "");
-    return NULL;
+    if (!rail)
+        ib_log(f, RME_LOG_ERROR,
+               "%s is reached by device %s port %u, but device %s%s is used; set the option device",
+               peer, id->verbs ? ibv_get_device_name(id->verbs->device) : "none", id->port_num,
+               f->head->dev.name, f->head->railed ? ", or another rail," : "");
+    return rail;
 }
 
 static void set_ack_timeout(struct rme_link *l)
@@ -96,7 +90,7 @@ static void route(struct rme_link *l)
     }
     set_ack_timeout(l);
     ib_path_class(l);
-    if (rdma_resolve_route(l->id, (int)ib_option(l->f, "resolve_timeout_ms"))) {
+    if (rdma_resolve_route(l->id, IB_RESOLVE_MS)) {
         int error = ib_no_way(ib_errno());
         ib_log(l->f, RME_LOG_INFO, "%s: rdma_resolve_route: %s", l->peer, strerror(-error));
         ib_link_fail(l, error, false);

@@ -12,7 +12,7 @@
  *
  * Retries: a link that fails before it was up, without an answer of the peer's engine, starts
  * again with the next address, or the next rail (rails.c); likewise a link that is not up after
- * way_timeout_ms, while another way exists.  A link that the peer refuses as stale retries the
+ * IB_WAY_MS, while another way exists.  A link that the peer refuses as stale retries the
  * same address: the peer had a connection with the number of a QP that is gone here, and has
  * ended it.
  */
@@ -164,7 +164,7 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
         withdraw(l);
         ib_link_state_set(l, IB_DRAINING);
         l->draining = true;
-        l->drain_end = ib_now_ms() + (uint64_t)ib_option(l->f, "drain_timeout_ms");
+        l->drain_end = ib_now_ms() + IB_DRAIN_MS;
         TAILQ_INSERT_TAIL(&l->f->draining, l, drain_entry);
         ib_qp_drain(l);
         ib_link_drained(l);
@@ -252,8 +252,8 @@ static void leave_ways(struct rme_fabric *f)
     struct rme_link *l = TAILQ_FIRST(&f->ways);
     if (!l || l->way_end > ib_now_ms())
         return;
-    ib_log(f, RME_LOG_INFO, "%s: %s for %lld ms; trying another address or device", l->peer,
-           ib_link_state_name[l->state], (long long)ib_option(f, "way_timeout_ms"));
+    ib_log(f, RME_LOG_INFO, "%s: %s for %d ms; trying another address or device", l->peer,
+           ib_link_state_name[l->state], IB_WAY_MS);
     ib_link_fail(l, -ETIMEDOUT, false);
 }
 

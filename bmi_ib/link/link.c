@@ -55,7 +55,7 @@ void ib_link_way(struct rme_link *l, bool begins)
     l->on_way = begins && ib_rail_more(l);
     if (!l->on_way)
         return;
-    l->way_end = ib_now_ms() + (uint64_t)ib_option(head, "way_timeout_ms");
+    l->way_end = ib_now_ms() + IB_WAY_MS;
     TAILQ_INSERT_TAIL(&head->ways, l, way_entry);
 }
 
@@ -194,7 +194,7 @@ int ib_link_start(struct rme_link *l)
     l->deliver = true; /* an earlier attempt may have failed */
     memcpy(&l->sockaddr, l->address->ai_addr, l->address->ai_addrlen);
     if (rdma_resolve_addr(l->id, source, l->address->ai_addr,
-                          (int)ib_option(f, "resolve_timeout_ms"))) {
+                          IB_RESOLVE_MS)) {
         int error = ib_no_way(ib_errno());
         rdma_destroy_id(l->id);
         l->id = NULL;

@@ -15,7 +15,7 @@ extern const char *const ib_link_state_name[];
 struct rme_link *ib_link_new(struct rme_fabric *f);
 /* Sets the state of a link; logs and probes a change. */
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
-/* Starts the timeout of a way (way_timeout_ms) if another way exists, or stops it. */
+/* Starts the timeout of a way (IB_WAY_MS) if another way exists, or stops it. */
 void ib_link_way(struct rme_link *l, bool begins);
 void ib_link_down(struct rme_link *l); /* queues LINK_DOWN */
 void ib_emit_links(struct rme_fabric *f);

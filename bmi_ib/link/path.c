@@ -58,26 +58,6 @@ static void gid_text(const union ibv_gid *gid, char *text, size_t size)
 
 /* ---- Choice ---- */
 
-/* Parsed option gid: an index, or the address of a GID. */
-struct wish {
-    bool by_index;
-    uint32_t index;
-    union ibv_gid gid;
-};
-
-static bool parse_wish(const char *text, struct wish *w)
-{
-    char *end;
-    unsigned long index = strtoul(text, &end, 10);
-
-    memset(w, 0, sizeof(*w));
-    w->by_index = *end == '\0' && index <= 65535 && text[0] != '-';
-    w->index = (uint32_t)index;
-    w->gid.raw[10] = w->gid.raw[11] = 0xff;
-    return w->by_index || inet_pton(AF_INET, text, w->gid.raw + 12) == 1 ||
-           inet_pton(AF_INET6, text, w->gid.raw) == 1;
-}
-
 /* Reads the GIDs of all ports into an array that the caller frees.  Returns their number or a
  * negative errno. */
 static int table(const struct ib_device *d, struct ibv_gid_entry **out)
@@ -93,44 +73,22 @@ static int table(const struct ib_device *d, struct ibv_gid_entry **out)
     return *out ? (int)ibv_query_gid_table(d->ctx, *out, most + 1, 0) : -ENOMEM;
 }
 
-/* Returns true if connections may use the GID, apart from the option gid. */
-static bool is_usable(struct rme_fabric *f, const struct ibv_gid_entry *e)
-{
-    uint32_t port = (uint32_t)ib_option(f, "ib_port");
-
-    return (!port || e->port_num == port) && e->gid_type != IBV_GID_TYPE_IB;
-}
-
-/* Returns the first GID that matches.  rdma_cm chooses among the GIDs of one address. */
-static const struct ibv_gid_entry *find(struct rme_fabric *f, const struct wish *w,
-                                        const struct ibv_gid_entry *entry, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (is_usable(f, &entry[i]) &&
-            (w->by_index ? entry[i].gid_index == w->index
-                         : memcmp(&entry[i].gid, &w->gid, sizeof(w->gid)) == 0))
-            return &entry[i];
-    return NULL;
-}
-
-/* Lists usable GIDs as "index=address", as many as fit. */
-static void usable_text(struct rme_fabric *f, const struct ibv_gid_entry *entry, int n,
-                        char *text, size_t size)
+/* Lists the GIDs that connections may use, as many as fit. */
+static void usable_text(const struct ibv_gid_entry *entry, int n, char *text, size_t size)
 {
     char name[INET6_ADDRSTRLEN];
     size_t len = 0;
 
     snprintf(text, size, "no IP address");
     for (int i = 0; i < n; i++) {
-        if (!is_usable(f, &entry[i]))
+        if (entry[i].gid_type == IBV_GID_TYPE_IB)
             continue;
         if (len + sizeof(name) + 16 > size) {
             snprintf(text + len, size - len, ", and more");
             return;
         }
         gid_text(&entry[i].gid, name, sizeof(name));
-        len += (size_t)snprintf(text + len, size - len, "%s%u=%s", len ? ", " : "",
-                                entry[i].gid_index, name);
+        len += (size_t)snprintf(text + len, size - len, "%s%s", len ? ", " : "", name);
     }
 }
 
@@ -139,40 +97,36 @@ int ib_path_open(struct rme_fabric *f)
     const char *all = rme_option_string(f->config.options, "gid");
     bool one = strchr(all, '+') == NULL; /* applies to each rail that has the GID */
     char text[64] = "";                  /* a longer value is not an address */
+    union ibv_gid wanted = {.raw = {[10] = 0xff, [11] = 0xff}};
     struct ibv_gid_entry *entry = NULL;
-    const struct ibv_gid_entry *found;
-    char name[INET6_ADDRSTRLEN];
-    struct wish wish;
-    int n;
 
     ib_part(all, one ? 0 : f->place, text, sizeof(text));
     if (!text[0])
         return 0;
-    if (!parse_wish(text, &wish)) {
-        ib_log(f, RME_LOG_ERROR, "option gid=%s: neither an index nor an IP address", text);
+    if (inet_pton(AF_INET, text, wanted.raw + 12) != 1 &&
+        inet_pton(AF_INET6, text, wanted.raw) != 1) {
+        ib_log(f, RME_LOG_ERROR, "option gid=%s: not an IP address", text);
         return -EINVAL;
     }
-    n = table(&f->dev, &entry);
-    found = find(f, &wish, entry, n);
-    if (found) {
-        f->source.chosen = true;
-        f->source.by_index = wish.by_index;
-        f->source.index = found->gid_index;
-        address_of(found, &f->source.sa);
-        gid_text(&found->gid, name, sizeof(name));
-        ib_log(f, RME_LOG_INFO, "outgoing connections use GID %u of port %u, %s",
-               found->gid_index, found->port_num, name);
-    } else {
+    int n = table(&f->dev, &entry);
+    for (int i = 0; i < n && !f->source.chosen; i++)
+        if (entry[i].gid_type != IBV_GID_TYPE_IB &&
+            memcmp(&entry[i].gid, &wanted, sizeof(wanted)) == 0) {
+            f->source.chosen = true;
+            address_of(&entry[i], &f->source.sa);
+            ib_log(f, RME_LOG_INFO, "outgoing connections use %s of port %u", text,
+                   entry[i].port_num);
+        }
+    if (!f->source.chosen) {
         char has[320];
-        usable_text(f, entry, n, has, sizeof(has));
-        ib_log(
-            f, one && f->railed ? RME_LOG_INFO : RME_LOG_ERROR,
-            "option gid=%s: no port of device %s has this index or address; available: %s; on "
-            "InfiniBand use the options device and ib_port",
-            text, f->dev.name, has);
+        usable_text(entry, n, has, sizeof(has));
+        ib_log(f, one && f->railed ? RME_LOG_INFO : RME_LOG_ERROR,
+               "option gid=%s: no port of device %s has this address; available: %s; on "
+               "InfiniBand use the option device",
+               text, f->dev.name, has);
     }
     free(entry);
-    return found || (one && f->railed) ? 0 : -ENODEV;
+    return f->source.chosen || (one && f->railed) ? 0 : -ENODEV;
 }
 
 int ib_path_addresses(const struct rme_fabric *f, struct sockaddr_storage **out)
@@ -292,10 +246,4 @@ void ib_path_taken(struct rme_link *l)
                                .traffic_class = attr.ah_attr.grh.traffic_class};
     ib_path_text(l, text, sizeof(text));
     ib_log(f, l->passive ? RME_LOG_DEBUG : RME_LOG_INFO, "%s: by %s", l->peer, text);
-    if (f->source.by_index && !l->passive && l->path.index != f->source.index)
-        ib_log(
-            f, RME_LOG_WARN,
-            "%s: GID %u is used instead of %u, which has the same address: the RoCE version is "
-            "set by /sys/kernel/config/rdma_cm/%s/ports/%u/default_roce_mode",
-            l->peer, l->path.index, f->source.index, f->dev.name, l->path.port);
 }

@@ -65,9 +65,7 @@ static int cq_grow(struct rme_fabric *f, struct ib_cq *c, uint32_t n)
 
 int ib_cq_open(struct rme_fabric *f)
 {
-    uint64_t first = (uint64_t)ib_option(f, "cq_depth");
-    if (!first)
-        first = CQ_FIRST;
+    uint64_t first = CQ_FIRST;
     if (f->config.budget && first > f->config.budget / 8 / IB_QUEUE_ENTRY)
         first = f->config.budget / 8 / IB_QUEUE_ENTRY;
     f->comp = ibv_create_comp_channel(f->dev.ctx);

@@ -12,7 +12,7 @@
  * Stuck peers: several peers that accept nothing could hold all buffers.  The last eighth is
  * therefore reserved for links with nothing in flight, which get one buffer each.  While a link
  * waits that may have a buffer, all links are checked periodically.  A link is stuck if its QP
- * has completed nothing for tx_stuck_ms although requests are outstanding, and the link holds
+ * has completed nothing for STUCK_MS although requests are outstanding, and the link holds
  * at least half of an equal share of the buffers.  A check closes only the link that is stuck
  * longest, because its buffers may suffice.  No check runs while no link waits.
  */
@@ -20,6 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bmi_ib/queue/queue.h"
+
+#define PER_LINK_PART  8 /* one link holds this part of the buffers at most, so that a dead peer */
+#define PER_LINK_LEAST 8 /* does not take all; but may hold this number */
+#define STUCK_MS       20000
 
 static size_t buffer_size(const struct rme_fabric *f)
 {
@@ -56,7 +60,10 @@ static int pool_grow(struct rme_fabric *f)
 
 int ib_tx_open(struct rme_fabric *f)
 {
-    f->tx.per_link = (uint32_t)ib_option(f, "tx_per_link");
+    f->tx.per_link = (uint32_t)ib_option(f, "tx_buffers") / PER_LINK_PART;
+    if (f->tx.per_link < PER_LINK_LEAST)
+        f->tx.per_link = PER_LINK_LEAST;
+    f->tx.stuck_ms = STUCK_MS;
     int error = pool_grow(f);
     if (error)
         ib_log(
@@ -132,7 +139,7 @@ void ib_tx_put(struct rme_link *l, void *data)
 
 /* ---- Links that are stuck ---- */
 
-#define LOOKS 8 /* checks in tx_stuck_ms */
+#define LOOKS 8 /* checks in STUCK_MS */
 
 /* Returns true if a link below its limit waits for a buffer. */
 static bool somebody_lacks(const struct rme_fabric *f)
@@ -171,9 +178,9 @@ static void end_stuck(struct rme_fabric *f)
     if (!worst)
         return;
     ib_log(f, RME_LOG_WARN,
-           "%s: connection closed: the peer has accepted nothing for %lld ms or more (option "
-           "tx_stuck_ms) and holds %u of %llu send buffers while others wait",
-           worst->peer, (long long)ib_option(f, "tx_stuck_ms"), worst->tx_held,
+           "%s: connection closed: the peer has accepted nothing for %u ms or more and holds %u "
+           "of %llu send buffers while others wait",
+           worst->peer, f->tx.stuck_ms, worst->tx_held,
            (unsigned long long)all);
     ib_link_fail(worst, -ETIMEDOUT, true);
 }
@@ -181,16 +188,16 @@ static void end_stuck(struct rme_fabric *f)
 /* Checks for stuck links, when due.  A link waits, and no buffer is free for it. */
 static void look(struct rme_fabric *f)
 {
-    uint64_t now = ib_now_ms(), patience = (uint64_t)ib_option(f, "tx_stuck_ms");
-    if (patience == 0 || now < f->tx.look_at)
+    uint64_t now = ib_now_ms();
+    if (now < f->tx.look_at)
         return;
-    f->tx.look_at = now + (patience + LOOKS - 1) / LOOKS;
+    f->tx.look_at = now + (f->tx.stuck_ms + LOOKS - 1) / LOOKS;
     end_stuck(f);
 }
 
 uint64_t ib_tx_deadline(const struct rme_fabric *f)
 {
-    return is_starved(f) && ib_option(f, "tx_stuck_ms") ? f->tx.look_at : UINT64_MAX;
+    return is_starved(f) ? f->tx.look_at : UINT64_MAX;
 }
 
 /* Reports TX_ROOM to waiting links, at most to as many as find a buffer. */

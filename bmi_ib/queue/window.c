@@ -12,8 +12,8 @@
  * Soft-RoCE has windows that are not used (ib_quirk_bad_windows()).  Without usable windows
  * expose=operation makes the engine register the bytes of each operation (caps.register_each).
  *
- * All links reuse the windows.  More are allocated when none is free, up to the option
- * `windows`.  Windows open at the destruction of a QP are deallocated before: no other QP could
+ * All links reuse the windows.  More are allocated when none is free, up to
+ * MOST_WINDOWS.  Windows open at the destruction of a QP are deallocated before: no other QP could
  * close them, an open window keeps its memory registered, and with some drivers its QP, too.
  */
 #include <errno.h>
@@ -21,7 +21,8 @@
 #include <string.h>
 #include "bmi_ib/queue/queue.h"
 
-#define FIRST_WINDOWS 16 /* windows allocated at open */
+#define FIRST_WINDOWS 16   /* windows allocated at open */
+#define MOST_WINDOWS  4096 /* windows open at a time; more wait */
 
 /* Returns the window of its transfer `close`.  A window is in one place: the free list; its
  * link's list while open or closing; or, closed, in the queue of events that wait for room, as
@@ -94,8 +95,8 @@ int ib_windows_open(struct rme_fabric *f)
         return -EINVAL;
     }
     if (!region && has_windows(f)) {
-        int64_t most = ib_option(f, "windows");
-        f->caps.windows = (uint32_t)(most < f->dev.attr.max_mw ? most : f->dev.attr.max_mw);
+        f->caps.windows =
+            f->dev.attr.max_mw < MOST_WINDOWS ? (uint32_t)f->dev.attr.max_mw : MOST_WINDOWS;
         if (ib_windows_ensure(f, f->caps.windows < FIRST_WINDOWS ? f->caps.windows
                                                                  : FIRST_WINDOWS))
             f->caps.windows = f->windows.made;

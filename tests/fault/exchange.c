@@ -49,8 +49,7 @@
 #define OPTIONS                                                                                \
     "connect_timeout_ms=1500,peer_timeout_ms=2000,keepalive_ms=300,cancel_timeout_ms=800,"     \
     "backoff_min_ms=5,"                                                                        \
-    "backoff_max_ms=50,spin_us=0,unit=128K,zone_keep_bytes=0,resolve_timeout_ms=1000,drain_"   \
-    "timeout_ms=500,"
+    "backoff_max_ms=50,spin_us=0,unit=128K,zone_keep_bytes=0,"
 
 /* Messages between the sides over the control socket. */
 enum word {

@@ -38,12 +38,12 @@ if with_options ""; then
     check "$what: receive buffers are shared" server_counts wr_srq_recv some
     uri=ib://$host:$base
     check "no bmi_opts: small messages travel inside work requests" client_counts wr_inline some
-    for o in max_inline=0 colour=blue,max_inline=0 max_inline=0,colour=blue,ib_port=1; do
+    for o in max_inline=0 colour=blue,max_inline=0 max_inline=0,colour=blue,signal_each=1; do
         tab "$uri" "bmi_opts=\"$o\""
         check "bmi_opts $o: none does" client_counts wr_inline none
     done
-    tab "$uri" 'bmi_opts="ib_port=1"'
-    check "bmi_opts ib_port=1: works" there_and_back "$tmp/f1000003" 65536
+    tab "$uri" 'bmi_opts="retry_count=6"'
+    check "bmi_opts retry_count=6: works" there_and_back "$tmp/f1000003" 65536
     for o in credits=1:credits:4:4096 spin_us=soon:spin_us:0:1000000; do
         IFS=: read -r o key least most <<<"$o"
         tab "$uri" "bmi_opts=\"$o\""
@@ -58,7 +58,7 @@ end
 with_options srq=off && check "$what: receive buffers are not shared" server_counts wr_srq_recv none &&
     check "$what: works" there_and_back "$tmp/f1000003" 65536
 end
-with_options colour=blue,srq=off,ib_port=1 && check "$what: known ones hold, the others are ignored" server_counts wr_srq_recv none
+with_options colour=blue,srq=off,max_sge=8 && check "$what: known ones hold, the others are ignored" server_counts wr_srq_recv none
 end
 
 # A server with a wrong value prints the valid ones and ends.

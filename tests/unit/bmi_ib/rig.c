@@ -519,9 +519,9 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
                                 .name = "fake0",
                                 .max_inline = max_inline,
                                 .sq_depth = (uint32_t)ib_option(f, "sq_depth"),
-                                .rq_depth = (uint32_t)ib_option(f, "rq_depth")};
+                                .rq_depth = 127};
     f->caps = (struct rme_caps){.max_sge = max_sge, .max_read_sge = max_sge, .has_read = true};
-    f->read_limit = (uint32_t)ib_option(f, "read_limit");
+    f->read_limit = 64;
     f->signal_each = ib_option(f, "signal_each") != 0;
     f->cm = &channel;
     f->comp = &comp;

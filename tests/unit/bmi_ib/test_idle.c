@@ -151,7 +151,7 @@ static void an_idle_connection_takes_little(void **state)
     rig_open(NULL, 16, 256);
     struct rme_fabric *f = rig.f;
     uint64_t sends = (uint64_t)ib_option(f, "sq_depth") + 1,
-             receiving = (uint64_t)ib_option(f, "rq_depth") + 1,
+             receiving = (uint64_t)f->dev.rq_depth + 1,
              buffer = up_to((uint64_t)rme_option(engine, "rx_size") + RME_WIRE_HEADER_SIZE, 64);
     /* a server's connections share their receives, and begin with one; a client's has the
      * minimum for a request (grant.c), and no more (rx.c) */

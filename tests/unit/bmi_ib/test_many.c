@@ -14,7 +14,7 @@ static struct rme_link *link_at[MANY];
 static void open_server(void)
 {
     static struct ibv_srq srq;
-    rig_open("srq=on,drain_timeout_ms=600000", 16, 256);
+    rig_open("srq=on", 16, 256);
     srq.context = rig.f->dev.ctx;
     rig.f->srq = &srq;
     rig.f->srq_depth = 8 * MANY + 64;
@@ -520,7 +520,7 @@ static void a_queue_is_renewed_when_all_have_left(void **state)
 {
     struct rme_event event[4];
     (void)state;
-    rig_open("srq=on,drain_timeout_ms=600000", 16, 256);
+    rig_open("srq=on", 16, 256);
     struct rme_fabric *f = rig.f;
     struct ibv_srq_init_attr attr = {.srq_context = f};
     f->srq = ibv_create_srq(f->dev.pd, &attr);

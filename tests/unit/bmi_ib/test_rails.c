@@ -265,7 +265,6 @@ static void names(void **state)
     assert_int_equal(open_with("emu0+"), -EINVAL);
     assert_int_equal(open_with("emu0+emu1,gid=127.0.0.1+127.0.0.2"), 0);
     assert_int_equal(open_with("emu0+emu1,gid=127.0.0.2+127.0.0.1"), -ENODEV);
-    assert_int_equal(open_with("emu0+emu1,gid=0"), 0);
     assert_int_equal(open_with("emu0+emu1,gid=127.0.0.2"), 0);
     assert_int_equal(open_with("emu0+emu1,gid=192.0.2.1"), -ENODEV);
 }

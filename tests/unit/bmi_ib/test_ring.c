@@ -129,7 +129,8 @@ static void one_flush_one_doorbell(void **state)
 static void quiet_messages_hold_few_buffers(void **state)
 {
     (void)state;
-    rig_open("tx_buffers=128,tx_per_link=64", 16, 0);
+    rig_open("tx_buffers=128", 16, 0);
+    rig.f->tx.per_link = 64;
     struct rme_link *l[40];
     for (int i = 0; i < 40; i++)
         l[i] = rig_link();
@@ -150,10 +151,8 @@ static void a_link_never_waits_for_itself(void **state)
 {
     (void)state;
     for (int per_link = 8; per_link <= 64; per_link *= 2) {
-        char options[64];
-        snprintf(options, sizeof(options), "tx_buffers=64,tx_per_link=%d,sq_depth=1024",
-                 per_link);
-        rig_open(options, 16, 0);
+        rig_open("tx_buffers=64,sq_depth=1024", 16, 0);
+        rig.f->tx.per_link = (uint32_t)per_link;
         struct rme_link *l = rig_link();
         for (int i = 0; i < 1000; i++) {
             if (l->tx_held == (uint32_t)per_link)
@@ -307,7 +306,8 @@ static void reads_are_limited(void **state)
 {
     struct load d;
     (void)state;
-    rig_open("read_limit=5", 1, 256);
+    rig_open(NULL, 1, 256);
+    rig.f->read_limit = 5;
     struct rme_link *l = rig_link();
     ib_xfer(l, load(&d, true, RME_NOTIFY_NONE, 12, 1));
     queue_message(l, 10);
@@ -384,10 +384,10 @@ static void random_loads(void **state)
         char options[128];
         srand(seed);
         uint32_t max_sge = seed % 3 ? 16 : 1, depth = 8u << (rand() % 4);
-        snprintf(options, sizeof(options),
-                 "sq_depth=%u,read_limit=%d,tx_buffers=%d,signal_each=%d", depth,
-                 1 + rand() % 20, 32 << (rand() % 3), seed % 5 == 0);
+        snprintf(options, sizeof(options), "sq_depth=%u,tx_buffers=%d,signal_each=%d", depth,
+                 32 << (rand() % 3), seed % 5 == 0);
         rig_open(options, max_sge, seed % 2 ? 64 : 0);
+        rig.f->read_limit = 1 + (uint32_t)rand() % 20;
         struct rme_link *l = rig_link();
         unsigned queued = 0, done = 0, complete = 0, messages = 0, expected = 0;
         struct rme_event e[16];

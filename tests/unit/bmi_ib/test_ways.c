@@ -51,7 +51,7 @@ static void a_silent_address_is_left(void **state)
     (void)state;
     for (int step = IB_ADDRESSING; step <= IB_CONNECTING; step++) {
         struct rme_event down;
-        rig_open("way_timeout_ms=600000", 16, 256);
+        rig_open(NULL, 16, 256);
         struct rme_link *l = link_to(3, "127.0.0.1");
         rig_cm(l, RDMA_CM_EVENT_REJECTED, 8, NULL, 0);
         rig_drain(l);
@@ -91,7 +91,7 @@ static void no_way_is_left_behind(void **state)
 {
     (void)state;
     for (int what = 0; what < 3; what++) {
-        rig_open("way_timeout_ms=600000", 16, 256);
+        rig_open(NULL, 16, 256);
         struct rme_link *l = link_to(2, "127.0.0.1");
         ib_link_way(l, true);
         assert_true(l->on_way);
@@ -157,7 +157,7 @@ int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *sa)
 
 static void open_with(const struct interface *have, unsigned n)
 {
-    rig_open("way_timeout_ms=600000", 16, 256);
+    rig_open(NULL, 16, 256);
     rig.f->railed = true;
     memcpy(interfaces, have, n * sizeof(*have));
     ninterfaces = n;

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <rdma/rdma_cma.h>
+#include "bmi_ib/ib.h"
 #include "wire_host.h"
 
 static void addresses(void **state)
@@ -240,7 +241,7 @@ static void server_killed(void **state)
     int n = 0;
     while (n < 4096 && (tx[n] = w.ops->tx_get(w.link))) /* as many as one link may hold */
         n++;
-    assert_int_equal(n, rme_option(w.options, "tx_per_link"));
+    assert_int_equal(n, w.f->tx.per_link);
     while (n--)
         w.ops->tx_put(w.link, tx[n]);
     wire_disconnect(&w);
@@ -442,12 +443,12 @@ static void mute_peers_do_not_keep_all(void **state)
     char options[256];
     void *tx;
     (void)state;
-    snprintf(options, sizeof(options), "%s%stx_buffers=64,tx_per_link=8,tx_stuck_ms=400",
-             before ? before : "", before && *before ? "," : "");
+    snprintf(options, sizeof(options), "%s%stx_buffers=64", before ? before : "", before && *before ? "," : "");
     wire_options = options;
     assert_non_null(channel);
     assert_int_equal(fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
     wire_open(&w, uri);
+    w.f->tx.stuck_ms = 400;
     for (int i = 0; i < MUTE; i++) {
         id[i] = mute_peer(&w, channel, uri);
         for (int n = 0; n < (i < 7 ? 9 : 1) && (tx = w.ops->tx_get(w.link)); n++)
