@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * device.c - selection, capabilities and quirks of a rail's device.
+ * device.c - selection and capabilities of a rail's device.
  *
  * Memory keys are valid in one PD, so a rail uses one device: the one that the option `device`
  * names, else the owner of the listening address, else the first with an active port.  A
@@ -48,63 +48,6 @@ uint64_t ib_now_ms(void)
 /* receives per connection without an SRQ; idle connections hold 16 bytes for each */
 #define RQ_DEPTH   127
 #define READ_DEPTH 16 /* RDMA reads in flight offered per connection */
-
-/* ---- Quirks ---- */
-
-/* Detects soft-RoCE, which has no vendor id: 0 in older kernels, 0xffffff in newer ones. */
-static bool is_rxe(const struct ibv_device_attr *attr)
-{
-    return attr->vendor_id == 0xffffff || attr->vendor_id == 0;
-}
-
-/* rxe: stable kernels had memory errors in the receive path of SRQs (get_srq_wqe) as late as
- * 2026. */
-bool ib_quirk_srq_unsafe(const struct rme_fabric *f)
-{
-    return is_rxe(&f->dev.attr);
-}
-
-/* rxe: IBV_EVENT_QP_LAST_WQE_REACHED is not raised. */
-bool ib_quirk_no_last_wqe(const struct rme_fabric *f)
-{
-    return is_rxe(&f->dev.attr);
-}
-
-/* rxe (Linux 6.1): accesses with a window's rkey are checked against the bounds of the MR
- * instead of the window (tests/verbs: "use of a memory window").  A process killed with an open
- * window hangs for a minute, because its QP is destroyed before the window. */
-bool ib_quirk_bad_windows(const struct rme_fabric *f)
-{
-    return is_rxe(&f->dev.attr);
-}
-
-/* rxe: a CPU that may be busy or emulated processes packets; the default timeout is too
- * short. */
-static bool quirk_slow_acks(const struct ibv_device_attr *attr)
-{
-    return is_rxe(attr);
-}
-
-/* rxe: a retry count of 7 means no limit, so a dead peer would not be detected
- * (doc/verbs-differences.md). */
-static bool quirk_seven_is_forever(const struct ibv_device_attr *attr)
-{
-    return is_rxe(attr);
-}
-
-/* rxe: a read has half the bandwidth of a write, because packet processing generates and
- * consumes responses one by one (doc/performance.md). */
-static bool quirk_slow_read(const struct ibv_device_attr *attr)
-{
-    return is_rxe(attr);
-}
-
-/* rxe: CPU time in ns of a message and its acknowledgement, about 30,000 instructions; 0 on
- * hardware. */
-static uint32_t quirk_message_ns(const struct ibv_device_attr *attr)
-{
-    return is_rxe(attr) ? 10000 : 0;
-}
 
 /* ---- Choice ---- */
 
@@ -250,6 +193,7 @@ static int learn(struct rme_fabric *f)
 {
     struct ib_device *d = &f->dev;
     const struct ibv_device_attr *a = &d->attr;
+    bool rxe = ib_is_rxe(f);
     struct ibv_qp_cap cap = {
         .max_send_wr = lesser(ib_option(f, "sq_depth") + 1, a->max_qp_wr),
         .max_recv_wr = lesser(RQ_DEPTH + 1, a->max_qp_wr),
@@ -274,11 +218,12 @@ static int learn(struct rme_fabric *f)
         a->max_qp_rd_atom < a->max_qp_init_rd_atom ? a->max_qp_rd_atom : a->max_qp_init_rd_atom;
     d->read_depth = depth > 0 ? (uint8_t)lesser(READ_DEPTH, depth) : 0;
     d->retry_count = (uint8_t)ib_option(f, "retry_count");
-    if (d->retry_count == 7 && quirk_seven_is_forever(a))
+    if (d->retry_count == 7 && rxe) /* no limit there: a dead peer would not be detected
+                                     * (doc/verbs-differences.md) */
         d->retry_count = 6;
     d->ack_timeout = (uint8_t)ib_option(f, "ack_timeout");
-    if (!d->ack_timeout)
-        d->ack_timeout = quirk_slow_acks(a) ? 18 : 17;
+    if (!d->ack_timeout) /* rxe: a CPU that may be busy or emulated processes packets */
+        d->ack_timeout = rxe ? 18 : 17;
     f->caps = (struct rme_caps){
         .quiet = true,
         .max_sge = cap.max_send_sge,
@@ -286,8 +231,11 @@ static int learn(struct rme_fabric *f)
         .max_piece = d->max_msg < 1u << 30 ? d->max_msg : 1u << 30,
         .max_regs = a->max_mr > 64 ? (uint64_t)a->max_mr - 64 : 1,
         .has_read = d->read_depth > 0,
-        .slow_read = quirk_slow_read(a),
-        .message_ns = quirk_message_ns(a),
+        /* rxe: a read has half the bandwidth of a write, because responses are generated and
+         * consumed one by one; a message and its acknowledgement take about 30,000 instructions
+         * (doc/performance.md) */
+        .slow_read = rxe,
+        .message_ns = rxe ? 10000 : 0,
     };
     return 0;
 }

@@ -68,10 +68,12 @@ static inline uint64_t ib_lkey(const struct rme_fabric *f, uint64_t key)
     return m ? m->lkey : 0;
 }
 
-/* Device quirks. */
-bool ib_quirk_srq_unsafe(const struct rme_fabric *f);
-bool ib_quirk_no_last_wqe(const struct rme_fabric *f);
-bool ib_quirk_bad_windows(const struct rme_fabric *f);
+/* Returns true for soft-RoCE, which has no vendor id: 0 in older kernels, 0xffffff in newer
+ * ones.  Its differences are handled where they matter. */
+static inline bool ib_is_rxe(const struct rme_fabric *f)
+{
+    return f->dev.attr.vendor_id == 0xffffff || f->dev.attr.vendor_id == 0;
+}
 
 /* ---- wake.c ---- */
 int ib_wake_open(struct rme_fabric *f);

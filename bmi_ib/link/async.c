@@ -12,7 +12,7 @@
  * distributed, never while a note is handled.
  *
  * Events of a QP go to its link, of a CQ to all its links, of the device or SRQ to all links.
- * All others are logged.
+ * Others of the device are logged.
  *
  * The program may use librdmacm itself, and so the same context.  An event of its objects
  * cannot be put back, and blocks their destruction until acknowledged: the event is
@@ -24,12 +24,13 @@
 #include <string.h>
 #include "bmi_ib/link/links.h"
 
+enum subject { OF_DEVICE, OF_QP, OF_CQ, OF_SRQ };
+
 struct ib_async_note {
     STAILQ_ENTRY(ib_async_note) next;
     enum ibv_event_type type;
-    uint32_t qp_num;         /* events of a QP */
+    uint32_t number;         /* of the QP or port */
     const struct ibv_cq *cq; /* events of a CQ; compared, never dereferenced */
-    int port;                /* events of a port */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -64,23 +65,6 @@ void ib_async_close(struct rme_fabric *f)
     f->async.open = false;
 }
 
-static struct ib_cq *cq_of(struct rme_fabric *f, const struct ibv_cq *cq)
-{
-    for (unsigned i = 0; i < f->cqs; i++)
-        if (f->cq[i].cq == cq)
-            return &f->cq[i];
-    return NULL;
-}
-
-static void qp_failed(struct rme_fabric *f, struct rme_link *l, enum ibv_event_type type,
-                      int error)
-{
-    if (!l || l->state >= IB_DRAINING)
-        return;
-    ib_log(f, RME_LOG_WARN, "%s: %s", l->peer, ibv_event_type_str(type));
-    ib_link_fail(l, error, true);
-}
-
 static void all_failed(struct rme_fabric *f, enum ibv_event_type type, int error)
 {
     ib_log(f, RME_LOG_ERROR, "device %s: %s: all its connections fail", f->dev.name,
@@ -88,81 +72,44 @@ static void all_failed(struct rme_fabric *f, enum ibv_event_type type, int error
     ib_link_fail_all(f, NULL, error);
 }
 
-/* Handles a note.  No default case, so that the compiler reports a missing event. */
-static void handle(struct rme_fabric *f, const struct ib_async_note *n)
+static void cq_failed(struct rme_fabric *f, const struct ibv_cq *cq)
 {
-    struct rme_link *l;
-    struct ib_cq *c;
+    ib_log(f, RME_LOG_ERROR, "device %s: %s: its connections fail", f->dev.name,
+           ibv_event_type_str(IBV_EVENT_CQ_ERR));
+    for (unsigned i = 0; i < f->cqs; i++)
+        if (f->cq[i].cq == cq) {
+            f->cq[i].broken = true;
+            ib_link_fail_all(f, &f->cq[i], -EIO);
+        }
+}
 
-    switch (n->type) {
-    case IBV_EVENT_QP_FATAL:
-        qp_failed(f, ib_link_by_qp(f, n->qp_num), n->type, -EIO);
-        return;
-    case IBV_EVENT_QP_REQ_ERR: /* the peer sent a malformed or forbidden request */
-    case IBV_EVENT_QP_ACCESS_ERR:
-        qp_failed(f, ib_link_by_qp(f, n->qp_num), n->type, -EPROTO);
-        return;
-    case IBV_EVENT_PATH_MIG_ERR:
-        qp_failed(f, ib_link_by_qp(f, n->qp_num), n->type, -ECONNRESET);
-        return;
+/* Handles an event of a link's QP. */
+static void qp_event(struct rme_link *l, enum ibv_event_type type)
+{
+    switch (type) {
     case IBV_EVENT_COMM_EST: /* data before ESTABLISHED; rdma_cm must be notified */
-        l = ib_link_by_qp(f, n->qp_num);
-        if (l && l->id && l->state == IB_ACCEPTING)
-            rdma_notify(l->id, n->type);
+        if (l->id && l->state == IB_ACCEPTING)
+            rdma_notify(l->id, type);
         return;
     case IBV_EVENT_QP_LAST_WQE_REACHED:
-        l = ib_link_by_qp(f, n->qp_num);
-        if (l) {
-            l->last_wqe = true;
-            ib_link_drained(l);
-        }
-        return;
-    case IBV_EVENT_CQ_ERR:
-        c = cq_of(f, n->cq);
-        ib_log(f, RME_LOG_ERROR, "device %s: %s: its connections fail", f->dev.name,
-               ibv_event_type_str(n->type));
-        if (c) {
-            c->broken = true;
-            ib_link_fail_all(f, c, -EIO);
-        }
-        return;
-    case IBV_EVENT_SRQ_ERR:
-        all_failed(f, n->type, -EIO);
-        return;
-    case IBV_EVENT_DEVICE_FATAL:
-        f->dev.dead = true;
-        all_failed(f, n->type, -ENODEV);
-        return;
-    case IBV_EVENT_PORT_ERR:
-    case IBV_EVENT_PORT_ACTIVE: /* connections detect loss themselves */
-        ib_device_look(f);
-        ib_log(f, RME_LOG_WARN, "device %s port %d: %s", f->dev.name, n->port,
-               ibv_event_type_str(n->type));
-        return;
-    case IBV_EVENT_LID_CHANGE:
-    case IBV_EVENT_PKEY_CHANGE:
-    case IBV_EVENT_SM_CHANGE:
-    case IBV_EVENT_CLIENT_REREGISTER:
-    case IBV_EVENT_GID_CHANGE:
-        ib_log(f, RME_LOG_INFO, "device %s port %d: %s", f->dev.name, n->port,
-               ibv_event_type_str(n->type));
+        l->last_wqe = true;
+        ib_link_drained(l);
         return;
     case IBV_EVENT_SQ_DRAINED:
     case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_SRQ_LIMIT_REACHED: /* not requested */
-    case IBV_EVENT_WQ_FATAL:
-        ib_log(f, RME_LOG_DEBUG, "device %s: %s ignored", f->dev.name,
-               ibv_event_type_str(n->type));
         return;
+    default:
+        if (l->state >= IB_DRAINING)
+            return;
+        ib_log(l->f, RME_LOG_WARN, "%s: %s", l->peer, ibv_event_type_str(type));
+        ib_link_fail(l,
+                     type == IBV_EVENT_QP_FATAL       ? -EIO
+                     : type == IBV_EVENT_PATH_MIG_ERR ? -ECONNRESET
+                                                      : -EPROTO, /* a malformed or forbidden
+                                                                  * request of the peer */
+                     true);
     }
-    ib_log(f, RME_LOG_WARN, "device %s: unknown asynchronous event %d ignored", f->dev.name,
-           (int)n->type);
 }
-
-/* ---- From the device to the engines ---- */
-
-/* Object of an event.  No default case, as above; an unknown event belongs to the device. */
-enum subject { OF_QP, OF_CQ, OF_SRQ, OF_DEVICE };
 
 static enum subject subject(enum ibv_event_type type)
 {
@@ -181,19 +128,44 @@ static enum subject subject(enum ibv_event_type type)
     case IBV_EVENT_SRQ_ERR:
     case IBV_EVENT_SRQ_LIMIT_REACHED:
         return OF_SRQ;
-    case IBV_EVENT_DEVICE_FATAL:
-    case IBV_EVENT_PORT_ACTIVE:
-    case IBV_EVENT_PORT_ERR:
-    case IBV_EVENT_LID_CHANGE:
-    case IBV_EVENT_PKEY_CHANGE:
-    case IBV_EVENT_SM_CHANGE:
-    case IBV_EVENT_CLIENT_REREGISTER:
-    case IBV_EVENT_GID_CHANGE:
-    case IBV_EVENT_WQ_FATAL:
+    default:
         return OF_DEVICE;
     }
-    return OF_DEVICE;
 }
+
+static void handle(struct rme_fabric *f, const struct ib_async_note *n)
+{
+    struct rme_link *l;
+
+    switch (subject(n->type)) {
+    case OF_QP:
+        l = ib_link_by_qp(f, n->number);
+        if (l)
+            qp_event(l, n->type);
+        return;
+    case OF_CQ:
+        cq_failed(f, n->cq);
+        return;
+    case OF_SRQ:
+        if (n->type == IBV_EVENT_SRQ_ERR)
+            all_failed(f, n->type, -EIO);
+        return;
+    case OF_DEVICE:
+        break;
+    }
+    if (n->type == IBV_EVENT_DEVICE_FATAL) {
+        f->dev.dead = true;
+        all_failed(f, n->type, -ENODEV);
+        return;
+    }
+    bool changed = n->type == IBV_EVENT_PORT_ERR || n->type == IBV_EVENT_PORT_ACTIVE;
+    if (changed) /* connections detect loss themselves */
+        ib_device_look(f);
+    ib_log(f, changed ? RME_LOG_WARN : RME_LOG_INFO, "device %s port %u: %s", f->dev.name,
+           n->number, ibv_event_type_str(n->type));
+}
+
+/* ---- From the device to the engines ---- */
 
 /* Returns true if the event is this engine's.  Its object exists, because the event is not
  * acknowledged. */
@@ -227,19 +199,12 @@ static void note(struct rme_fabric *f, struct rme_fabric *looking,
         return;
     }
     n->type = e->event_type;
-    switch (subject(e->event_type)) {
-    case OF_QP:
-        n->qp_num = e->element.qp->qp_num;
-        break;
-    case OF_CQ:
+    if (subject(n->type) == OF_QP)
+        n->number = e->element.qp->qp_num;
+    else if (subject(n->type) == OF_CQ)
         n->cq = e->element.cq;
-        break;
-    case OF_DEVICE:
-        n->port = e->element.port_num;
-        break;
-    case OF_SRQ:
-        break;
-    }
+    else if (subject(n->type) == OF_DEVICE)
+        n->number = (uint32_t)e->element.port_num;
     STAILQ_INSERT_TAIL(&f->async.notes, n, next);
     if (f == looking)
         return;
@@ -255,13 +220,6 @@ static struct ib_async_note *next_note(struct rme_fabric *f)
         STAILQ_REMOVE_HEAD(&f->async.notes, next);
     pthread_mutex_unlock(&lock);
     return n;
-}
-
-static void log_lost(struct rme_fabric *f, enum ibv_event_type type)
-{
-    ib_log(f, RME_LOG_INFO,
-           "device %s: %s: event of another user of the device in this process, lost",
-           f->dev.name, ibv_event_type_str(type));
 }
 
 void ib_async_events(struct rme_fabric *f)
@@ -282,7 +240,9 @@ void ib_async_events(struct rme_fabric *f)
                     note(user, f, &e);
                 }
             if (!ours)
-                log_lost(f, e.event_type);
+                ib_log(f, RME_LOG_INFO,
+                       "device %s: %s: event of another user of the device in this process, lost",
+                       f->dev.name, ibv_event_type_str(e.event_type));
             ibv_ack_async_event(&e);
         }
         pthread_mutex_unlock(&lock);

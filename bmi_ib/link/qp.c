@@ -95,7 +95,7 @@ static bool mark_recv(struct rme_link *l)
  *
  * With an SRQ the QP has no receive queue to mark.  The device raises "last WQE reached" when
  * it takes no more receives from the SRQ for this QP.  The wait for this event is short,
- * because some devices do not raise it (see the quirk).  Without the event, a receive taken and
+ * because some devices, as rxe, do not raise it.  Without the event, a receive taken and
  * not completed would be missing from the pool.
  *
  * Only wr_id, status and qp_num of a flushed CQE are used.  A call that fails during the drain
@@ -107,7 +107,7 @@ void ib_qp_drain(struct rme_link *l)
     struct rme_fabric *f = l->f;
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
     f->head->strides++;
-    l->last_wqe = l->last_wqe || !f->srq || ib_quirk_no_last_wqe(f);
+    l->last_wqe = l->last_wqe || !f->srq || ib_is_rxe(f);
     l->recv_drained = f->srq || !mark_recv(l);
     int ret = ibv_modify_qp(l->qp, &attr, IBV_QP_STATE);
     if (ret) {

@@ -9,12 +9,15 @@
  * ahead of the message with the key, without a doorbell of its own; the invalidate after the
  * peer's last notification, with one.
  *
- * Soft-RoCE has windows that are not used (ib_quirk_bad_windows()).  Without usable windows
- * expose=operation makes the engine register the bytes of each operation (caps.register_each).
+ * Windows of soft-RoCE are not used: accesses with a window's rkey are checked against the
+ * bounds of the MR (Linux 6.1; tests/verbs: "use of a memory window"), and a process killed
+ * with an open window hangs for a minute, because its QP is destroyed before it.  Without
+ * usable windows expose=operation makes the engine register the bytes of each operation
+ * (caps.register_each).
  *
- * All links reuse the windows.  More are allocated when none is free, up to
- * MOST_WINDOWS.  Windows open at the destruction of a QP are deallocated before: no other QP could
- * close them, an open window keeps its memory registered, and with some drivers its QP, too.
+ * All links reuse the windows.  More are allocated when none is free, up to MOST_WINDOWS.
+ * Windows open at the destruction of a QP are deallocated before: no other QP could close them,
+ * an open window keeps its memory registered, and with some drivers its QP, too.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -82,7 +85,7 @@ static bool has_windows(const struct rme_fabric *f)
     const struct ibv_device_attr *a = &f->dev.attr;
     return (a->device_cap_flags &
             (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) &&
-           a->max_mw > 0 && !ib_quirk_bad_windows(f);
+           a->max_mw > 0 && !ib_is_rxe(f);
 }
 
 int ib_windows_open(struct rme_fabric *f)
