@@ -12,7 +12,8 @@
 #include "bmi_ib/link/links.h"
 #include "bmi_ib/wait.h"
 
-#define READ_LIMIT 64 /* RDMA reads posted on a link; the device queues those beyond its depth */
+#define READ_LIMIT                                                                             \
+    64 /* RDMA reads posted on a link; the device queues those beyond its depth */
 
 /* Frees the resources of a rail, after all links. */
 static void rail_close(struct rme_fabric *f)

@@ -63,7 +63,7 @@ struct rme_link {
     uint32_t rx_promised;   /* receives reserved for this link, in either queue */
     uint32_t tx_seen;       /* completed requests at the last check for stuck links (tx.c) */
     struct ib_window_list windows; /* bound, or being invalidated */
-    uint8_t tx_still; /* consecutive checks without progress */
+    uint8_t tx_still;              /* consecutive checks without progress */
     /* cold part: connection state */
     struct rdma_cm_id *id;
     struct ib_cq *cq;
@@ -77,13 +77,13 @@ struct rme_link {
     bool event_request, event_up, event_room, event_down; /* events not yet delivered */
     bool in_events; /* in f->eventful: one of the first three is set */
     bool send_drained, recv_drained, last_wqe;
-    bool busy; /* an address refused: connection backlog full */
+    bool busy;     /* an address refused: connection backlog full */
     bool draining; /* in f->draining, or in f->waning while only LAST_WQE is pending */
     bool waning;
     bool drained; /* in cq->drained until its last CQEs are taken */
     uint64_t drain_end;
-    uint64_t emptied, polled; /* counters of the CQ when the drain ended */
-    unsigned stale;           /* consecutive rejects for a stale connection */
+    uint64_t emptied, polled;               /* counters of the CQ when the drain ended */
+    unsigned stale;                         /* consecutive rejects for a stale connection */
     uint8_t peer_initiator, peer_responder; /* read depths of the peer's request, local point of
                                              * view */
     struct addrinfo *addresses, *address;   /* all addresses of the name; the one in use */

@@ -240,9 +240,10 @@ void ib_async_events(struct rme_fabric *f)
                     note(user, f, &e);
                 }
             if (!ours)
-                ib_log(f, RME_LOG_INFO,
-                       "device %s: %s: event of another user of the device in this process, lost",
-                       f->dev.name, ibv_event_type_str(e.event_type));
+                ib_log(
+                    f, RME_LOG_INFO,
+                    "device %s: %s: event of another user of the device in this process, lost",
+                    f->dev.name, ibv_event_type_str(e.event_type));
             ibv_ack_async_event(&e);
         }
         pthread_mutex_unlock(&lock);

@@ -2,8 +2,7 @@
 /*
  * cm.c - connections by rdma_cm: its events, the calls of the engine, the resolver's results.
  *
- * The fabric has one non-blocking event channel.  A call starts each step, an event ends it;
- * dispatch() has a case for each event, which depends on the state of the link.  An event is
+ * The fabric has one non-blocking event channel.  A call starts each step, an event ends it.  An event is
  * copied and acknowledged before it is handled, because an id with an unacknowledged event
  * cannot be destroyed.
  *
@@ -32,11 +31,8 @@
 #define RNR_TIMER 12 /* 0.64 ms, as encoded in the InfiniBand specification */
 
 struct cm_note {
-    enum rdma_cm_event_type type;
-    int status;
-    struct rdma_cm_id *id;
-    uint8_t initiator_depth, responder_resources;
-    uint8_t data[IB_HELLO_MAX];
+    struct rdma_cm_event e;     /* a copy */
+    uint8_t data[IB_HELLO_MAX]; /* start of the private data */
     size_t length;
 };
 
@@ -65,10 +61,11 @@ static struct rme_fabric *rail_of(struct rme_fabric *f, const struct rdma_cm_id 
 {
     struct rme_fabric *rail = ib_rail_of(f, id->verbs);
     if (!rail)
-        ib_log(f, RME_LOG_ERROR,
-               "%s is reached by device %s port %u, but device %s%s is used; set the option device",
-               peer, id->verbs ? ibv_get_device_name(id->verbs->device) : "none", id->port_num,
-               f->head->dev.name, f->head->railed ? ", or another rail," : "");
+        ib_log(
+            f, RME_LOG_ERROR,
+            "%s is reached by device %s port %u, but device %s%s is used; set the option device",
+            peer, id->verbs ? ibv_get_device_name(id->verbs->device) : "none", id->port_num,
+            f->head->dev.name, f->head->railed ? ", or another rail," : "");
     return rail;
 }
 
@@ -191,27 +188,26 @@ static void requested(struct rme_fabric *f, const struct cm_note *n)
 {
     static const uint8_t will_not_do = 1; /* non-empty: the peer does not retry */
     char peer[IB_PEER_MAX];
-    ib_sockaddr_text(rdma_get_peer_addr(n->id), peer, sizeof(peer));
-    struct rme_fabric *rail = rail_of(f, n->id, peer);
+    ib_sockaddr_text(rdma_get_peer_addr(n->e.id), peer, sizeof(peer));
+    struct rme_fabric *rail = rail_of(f, n->e.id, peer);
     struct rme_link *l = rail && !rail->dev.dead ? ib_link_new(rail) : NULL;
     if (!l) {
         ib_log(f, RME_LOG_WARN, "%s: connection request refused: %s", peer,
                rail && rail->dev.dead ? "the device has failed" : "wrong device, or no memory");
         ib_count(f, REJECTS, 1);
-        rdma_reject(n->id, &will_not_do, sizeof(will_not_do));
-        rdma_destroy_id(n->id);
+        rdma_reject(n->e.id, &will_not_do, sizeof(will_not_do));
+        rdma_destroy_id(n->e.id);
         return;
     }
     f->head->strides++; /* for the accept, which follows at once */
     l->passive = true;
-    l->id = n->id;
+    l->id = n->e.id;
     l->id->context = l;
-    l->peer_initiator = n->initiator_depth;
-    l->peer_responder = n->responder_resources;
+    l->peer_initiator = n->e.param.conn.initiator_depth;
+    l->peer_responder = n->e.param.conn.responder_resources;
     memcpy(l->peer, peer, sizeof(peer));
-    memcpy(&l->sockaddr, rdma_get_peer_addr(n->id),
-           rdma_get_peer_addr(n->id)->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
-                                                            : sizeof(struct sockaddr_in));
+    memcpy(&l->sockaddr, rdma_get_peer_addr(n->e.id),
+           ib_sockaddr_size(rdma_get_peer_addr(n->e.id)));
     keep_answer(l, n);
     ib_link_state_set(l, IB_REQUESTED);
     ib_link_event(l, &l->event_request);
@@ -222,8 +218,9 @@ static void established(struct rme_link *l, const struct cm_note *n)
     if (l->state == IB_CONNECTING) {
         set_rnr_timer(l);
         keep_answer(l, n);
-        l->read_depth = n->initiator_depth < l->f->dev.read_depth ? n->initiator_depth
-                                                                  : l->f->dev.read_depth;
+        l->read_depth = n->e.param.conn.initiator_depth < l->f->dev.read_depth
+                            ? n->e.param.conn.initiator_depth
+                            : l->f->dev.read_depth;
     }
     ib_link_established(l);
 }
@@ -280,7 +277,7 @@ static int unreachable_error(int status)
 /* Handles a peer that refuses this side's request, or gives up its own. */
 static void rejected(struct rme_link *l, const struct cm_note *n)
 {
-    int error = ib_reject_error(n->status, n->data, n->length);
+    int error = ib_reject_error(n->e.status, n->data, n->length);
     if (l->state != IB_CONNECTING) {
         ib_link_fail(l, -ECONNRESET, l->state == IB_UP);
         return;
@@ -291,7 +288,7 @@ static void rejected(struct rme_link *l, const struct cm_note *n)
            error == -ESTALE  ? "the peer still had an earlier connection of this process"
            : error == -EBUSY ? "connection backlog full at the peer"
                              : strerror(-error),
-           n->status);
+           n->e.status);
     ib_link_fail(l, error, false);
 }
 
@@ -299,7 +296,7 @@ static void failed(struct rme_link *l, const struct cm_note *n, int error)
 {
     if (l->state != IB_ENDING && l->state != IB_DOWN && l->state != IB_DRAINING)
         ib_log(l->f, l->state > IB_CONNECTING ? RME_LOG_WARN : RME_LOG_INFO,
-               "%s: %s while %s: %s", l->peer, rdma_event_str(n->type),
+               "%s: %s while %s: %s", l->peer, rdma_event_str(n->e.event),
                ib_link_state_name[l->state], strerror(-error));
     ib_link_fail(l, error, l->state == IB_UP);
 }
@@ -318,84 +315,63 @@ static void device_removed(struct rme_fabric *f, struct rme_fabric *rail)
     ib_link_fail_all(f, NULL, -ENODEV);
 }
 
-/* Handles an event.  No default case, so that the compiler reports a missing event. */
 static void dispatch(struct rme_fabric *f, const struct cm_note *n)
 {
-    struct rme_link *l = n->type == RDMA_CM_EVENT_CONNECT_REQUEST
-                             ? NULL
-                             : n->id->context; /* NULL: a listening id */
+    int status = n->e.status;
+    struct rme_link *l = NULL; /* NULL: a listening id */
 
-    switch (n->type) {
-    case RDMA_CM_EVENT_CONNECT_REQUEST:
+    if (n->e.event == RDMA_CM_EVENT_CONNECT_REQUEST)
         requested(f, n);
+    else
+        l = n->e.id->context;
+    if (n->e.event == RDMA_CM_EVENT_DEVICE_REMOVAL)
+        device_removed(f, l ? l->f : ib_rail_of(f, n->e.id->verbs));
+    if (!l)
         return;
-    case RDMA_CM_EVENT_DEVICE_REMOVAL:
-        device_removed(f, l ? l->f : ib_rail_of(f, n->id->verbs));
-        return;
+    switch (n->e.event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
-        if (l && l->state == IB_ADDRESSING)
+        if (l->state == IB_ADDRESSING)
             route(l);
         return;
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
-        if (l && l->state == IB_ROUTING)
+        if (l->state == IB_ROUTING)
             request(l);
         return;
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR:
-        if (l)
-            failed(l, n, ib_no_way(n->status));
+        failed(l, n, ib_no_way(status));
         return;
     case RDMA_CM_EVENT_CONNECT_RESPONSE: /* librdmacm handles this event if the id has a QP */
-        if (l)
-            failed(l, n, -EPROTO);
+        failed(l, n, -EPROTO);
         return;
     case RDMA_CM_EVENT_CONNECT_ERROR:
-        if (l)
-            failed(l, n, n->status == -ETIMEDOUT ? -ETIMEDOUT : -ECONNRESET);
+        failed(l, n, status == -ETIMEDOUT ? -ETIMEDOUT : -ECONNRESET);
         return;
     case RDMA_CM_EVENT_UNREACHABLE:
-        if (l)
-            failed(l, n, unreachable_error(n->status));
+        failed(l, n, unreachable_error(status));
         return;
     case RDMA_CM_EVENT_REJECTED:
-        if (l)
-            rejected(l, n);
+        rejected(l, n);
         return;
     case RDMA_CM_EVENT_ESTABLISHED:
-        if (l)
-            established(l, n);
+        established(l, n);
         return;
     case RDMA_CM_EVENT_DISCONNECTED:
-        if (l)
-            ib_link_fail(l, -ECONNRESET, true);
+        ib_link_fail(l, -ECONNRESET, true);
         return;
     case RDMA_CM_EVENT_ADDR_CHANGE: /* bonding moved the address; a new connection finds the new
                                      * path */
-        if (l)
-            failed(l, n, -ECONNRESET);
+        failed(l, n, -ECONNRESET);
         return;
-    case RDMA_CM_EVENT_TIMEWAIT_EXIT: /* the QP number may be reused; the QP is destroyed
-                                       * already */
-        return;
-    case RDMA_CM_EVENT_MULTICAST_JOIN:
-    case RDMA_CM_EVENT_MULTICAST_ERROR:
-        ib_log(f, RME_LOG_DEBUG, "%s ignored: no multicast group joined",
-               rdma_event_str(n->type));
+    default: /* TIMEWAIT_EXIT: the QP number may be reused; the QP is destroyed already */
         return;
     }
-    ib_log(f, RME_LOG_WARN, "unknown rdma_cm event %d ignored", (int)n->type);
 }
 
 /* Copies an event, because the original is freed by the acknowledgement. */
 static void note(struct cm_note *n, const struct rdma_cm_event *e)
 {
-    *n = (struct cm_note){
-        .type = e->event,
-        .status = e->status,
-        .id = e->id,
-        .initiator_depth = e->param.conn.initiator_depth,
-        .responder_resources = e->param.conn.responder_resources,
-    };
+    n->e = *e;
     n->length = e->param.conn.private_data ? e->param.conn.private_data_len : 0;
     if (n->length > sizeof(n->data))
         n->length = sizeof(n->data);

@@ -193,8 +193,7 @@ int ib_link_start(struct rme_link *l)
     }
     l->deliver = true; /* an earlier attempt may have failed */
     memcpy(&l->sockaddr, l->address->ai_addr, l->address->ai_addrlen);
-    if (rdma_resolve_addr(l->id, source, l->address->ai_addr,
-                          IB_RESOLVE_MS)) {
+    if (rdma_resolve_addr(l->id, source, l->address->ai_addr, IB_RESOLVE_MS)) {
         int error = ib_no_way(ib_errno());
         rdma_destroy_id(l->id);
         l->id = NULL;

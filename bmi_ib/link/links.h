@@ -106,6 +106,15 @@ void ib_listen_close(struct rme_fabric *f);
 /* ---- resolve.c ---- */
 int ib_resolver_open(struct rme_fabric *f);
 void ib_resolver_close(struct rme_fabric *f);
+static inline socklen_t ib_sockaddr_size(const struct sockaddr *sa)
+{
+    return sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
+static inline in_port_t *ib_sockaddr_port(struct sockaddr *sa)
+{
+    return sa->sa_family == AF_INET6 ? &((struct sockaddr_in6 *)sa)->sin6_port
+                                     : &((struct sockaddr_in *)sa)->sin_port;
+}
 /* Formats "host:port" or "[host]:port". */
 void ib_sockaddr_text(const void *sa, char *text, size_t size);
 /* Converts a numeric address; *out is freed by freeaddrinfo(). */
@@ -114,11 +123,11 @@ int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out
 int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle);
 /* Cancels the lookup of a link's name, unless the lookup is running. */
 void ib_resolve_forget(const struct rme_fabric *f, uint32_t handle);
-/* Takes one result.  Returns 1 with the link's rail and handle and either *out, which the
- * caller frees, or *error; else 0.  *why: message of the resolver for its own errors, else
+/* Takes one result.  Returns true with the link's rail and handle and either *out, which the
+ * caller frees, or *error; else false.  *why: message of the resolver for its own errors, else
  * NULL. */
-int ib_resolve_result(struct rme_fabric *f, struct rme_fabric **rail, uint32_t *handle,
-                      struct addrinfo **out, int *error, const char **why);
+bool ib_resolve_result(struct rme_fabric *f, struct rme_fabric **rail, uint32_t *handle,
+                       struct addrinfo **out, int *error, const char **why);
 
 /* ---- async.c ---- */
 int ib_async_open(struct rme_fabric *f);

@@ -17,12 +17,6 @@
 #include "base/remedy.h"
 #include "bmi_ib/link/links.h"
 
-static in_port_t *port_of(struct sockaddr *sa)
-{
-    return sa->sa_family == AF_INET6 ? &((struct sockaddr_in6 *)sa)->sin6_port
-                                     : &((struct sockaddr_in *)sa)->sin_port;
-}
-
 uint16_t ib_listen_port(const struct rme_fabric *f)
 {
     return f->listeners > 0 ? ntohs(rdma_get_src_port(f->listener[0].id)) : 0;
@@ -60,7 +54,8 @@ static int bind_one(struct rme_fabric *f, struct sockaddr *sa, socklen_t length)
         rdma_destroy_id(ls->id);
         return error;
     }
-    *port_of(sa) = *port_of((struct sockaddr *)&ls->sa) = rdma_get_src_port(ls->id);
+    *ib_sockaddr_port(sa) = *ib_sockaddr_port((struct sockaddr *)&ls->sa) =
+        rdma_get_src_port(ls->id);
     f->listeners++;
     return 0;
 }
@@ -79,10 +74,10 @@ static int bind_specific(struct rme_fabric *f, const struct rme_addr_part *part,
     error = -EADDRNOTAVAIL;
     in_port_t port = 0; /* chosen for the first address, if the part has none */
     for (struct addrinfo *a = list; a; a = a->ai_next) {
-        if (*port_of(a->ai_addr) == 0)
-            *port_of(a->ai_addr) = port;
+        if (*ib_sockaddr_port(a->ai_addr) == 0)
+            *ib_sockaddr_port(a->ai_addr) = port;
         int ret = bind_one(f, a->ai_addr, a->ai_addrlen);
-        port = *port_of(a->ai_addr);
+        port = *ib_sockaddr_port(a->ai_addr);
         if (error)
             error = ret;
     }

@@ -161,11 +161,8 @@ int ib_path_source(const struct rme_fabric *f, const struct sockaddr *peer,
         memcpy(own, &head->listener[i].sa, sizeof(head->listener[i].sa));
         if (own->ss_family != peer->sa_family)
             continue;
-        if (own->ss_family == AF_INET6)
-            ((struct sockaddr_in6 *)own)->sin6_port = 0;
-        else
-            ((struct sockaddr_in *)own)->sin_port = 0;
         *out = (struct sockaddr *)own;
+        *ib_sockaddr_port(*out) = 0;
         break;
     }
     return 0;

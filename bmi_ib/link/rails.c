@@ -104,9 +104,7 @@ static int own_add(struct rme_fabric *f, const struct ifaddrs *all, const struct
     f->own = more;
     struct ib_own *own = &more[f->owns++];
     memset(own, 0, sizeof(*own));
-    memcpy(&own->sa, sa,
-           sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
-                                     : sizeof(struct sockaddr_in));
+    memcpy(&own->sa, sa, ib_sockaddr_size(sa));
     mask_of(all, sa, own->mask);
     ib_sockaddr_text(&own->sa, text, sizeof(text));
     ib_log(f, RME_LOG_DEBUG, "rail %s has %s", f->dev.name, text);
@@ -119,9 +117,7 @@ static struct rme_fabric *owner_of(struct rme_fabric *f, const struct sockaddr *
     struct sockaddr_storage copy = {0};
     struct rdma_cm_id *id;
     struct rme_fabric *rail = NULL;
-    memcpy(&copy, sa,
-           sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
-                                     : sizeof(struct sockaddr_in));
+    memcpy(&copy, sa, ib_sockaddr_size(sa));
     if (rdma_create_id(f->cm, &id, NULL, RDMA_PS_TCP))
         return NULL;
     if (rdma_bind_addr(id, (struct sockaddr *)&copy) == 0)

@@ -21,7 +21,8 @@
 #include <string.h>
 #include "bmi_ib/queue/queue.h"
 
-#define PER_LINK_PART  8 /* one link holds this part of the buffers at most, so that a dead peer */
+#define PER_LINK_PART                                                                          \
+    8 /* one link holds this part of the buffers at most, so that a dead peer */
 #define PER_LINK_LEAST 8 /* does not take all; but may hold this number */
 #define STUCK_MS       20000
 
@@ -177,11 +178,11 @@ static void end_stuck(struct rme_fabric *f)
             worst = l;
     if (!worst)
         return;
-    ib_log(f, RME_LOG_WARN,
-           "%s: connection closed: the peer has accepted nothing for %u ms or more and holds %u "
-           "of %llu send buffers while others wait",
-           worst->peer, f->tx.stuck_ms, worst->tx_held,
-           (unsigned long long)all);
+    ib_log(
+        f, RME_LOG_WARN,
+        "%s: connection closed: the peer has accepted nothing for %u ms or more and holds %u "
+        "of %llu send buffers while others wait",
+        worst->peer, f->tx.stuck_ms, worst->tx_held, (unsigned long long)all);
     ib_link_fail(worst, -ETIMEDOUT, true);
 }
 

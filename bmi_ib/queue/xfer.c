@@ -230,8 +230,7 @@ bool ib_xfer_build(struct rme_link *l)
             continue;
         }
         full = batch_full(b, message || window ? 1 : segments_of(x));
-        bool held_back =
-            x->read && x->fabric.at < x->npiece && l->ring.reads >= f->read_limit;
+        bool held_back = x->read && x->fabric.at < x->npiece && l->ring.reads >= f->read_limit;
         l->stalled = !full && (held_back || !ib_ring_room(&l->ring));
         if (full || l->stalled)
             break;
@@ -344,8 +343,8 @@ void ib_tx_send(struct rme_link *l, void *data, size_t length)
 static bool may_post(const struct rme_link *l)
 {
     const struct rme_fabric *f = l->f;
-    return l->state == IB_UP && !l->queue.head && ib_ring_room(&l->ring) && f->rxq.chained <= f->rx_slack &&
-           !ib_rx_must_post(f, &l->rxq);
+    return l->state == IB_UP && !l->queue.head && ib_ring_room(&l->ring) &&
+           f->rxq.chained <= f->rx_slack && !ib_rx_must_post(f, &l->rxq);
 }
 
 bool ib_tx_post(struct rme_link *l, void *data, size_t length)

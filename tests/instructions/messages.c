@@ -45,11 +45,11 @@ static struct rme *open_engine(const struct rme_fabric_ops *ops, const struct rm
 {
     /* long timeouts, because valgrind is slow and the machine may be busy; no probes of idle
      * peers, which would be counted */
-    struct rme_config config = {
-        .fabric = ops,
-        .listen = listen,
-        .options = "spin_us=0,idle_keepalive_ms=0,connect_timeout_ms=300000",
-        .log = log_line};
+    struct rme_config config = {.fabric = ops,
+                                .listen = listen,
+                                .options =
+                                    "spin_us=0,idle_keepalive_ms=0,connect_timeout_ms=300000",
+                                .log = log_line};
     struct rme *rme;
 
     if (rme_open(&config, &rme) || rme_context_open(rme, 0))

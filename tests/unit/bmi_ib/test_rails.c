@@ -272,11 +272,8 @@ static void names(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spread),
-        cmocka_unit_test(woken),
-        cmocka_unit_test(names),
-        cmocka_unit_test(first_dies),
-        cmocka_unit_test(second_dies),
+        cmocka_unit_test(spread),     cmocka_unit_test(woken),       cmocka_unit_test(names),
+        cmocka_unit_test(first_dies), cmocka_unit_test(second_dies),
     };
     wire_main(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

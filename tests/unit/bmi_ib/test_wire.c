@@ -443,7 +443,8 @@ static void mute_peers_do_not_keep_all(void **state)
     char options[256];
     void *tx;
     (void)state;
-    snprintf(options, sizeof(options), "%s%stx_buffers=64", before ? before : "", before && *before ? "," : "");
+    snprintf(options, sizeof(options), "%s%stx_buffers=64", before ? before : "",
+             before && *before ? "," : "");
     wire_options = options;
     assert_non_null(channel);
     assert_int_equal(fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
