@@ -57,6 +57,8 @@ static struct rme_fabric *rail_new(const struct rme_fabric_config *config,
     f->number = head ? head->rails : 0;
     f->head->rail[f->head->rails++] = f;
     f->read_limit = READ_LIMIT;
+    f->way_ms = IB_WAY_MS;
+    f->drain_ms = IB_DRAIN_MS;
     f->signal_each = ib_option(f, "signal_each") != 0;
     TAILQ_INIT(&f->links);
     TAILQ_INIT(&f->dirty);
@@ -64,7 +66,6 @@ static struct rme_fabric *rail_new(const struct rme_fabric_config *config,
     TAILQ_INIT(&f->downs);
     TAILQ_INIT(&f->tx_waiters);
     TAILQ_INIT(&f->draining);
-    TAILQ_INIT(&f->waning);
     TAILQ_INIT(&f->ways);
     return f;
 }
@@ -150,23 +151,12 @@ static int rail_open(struct rme_fabric *f)
     for (f->slab = IB_SLAB; config->budget && f->slab > 4 &&
                             (uint64_t)f->slab * config->rx_size > config->budget / 8;)
         f->slab /= 2;
-    int error = ib_device_open(f);
-    if (!error)
-        error = ib_path_open(f);
-    if (!error)
-        error = ib_rx_open(f);
-    if (!error)
-        error = ib_cq_open(f);
-    if (!error)
-        error = ib_tx_open(f);
-    if (!error)
-        error = ib_windows_open(f);
-    if (!error)
-        error = ib_demand_open(f);
-    if (!error)
-        error = ib_async_open(f);
-    if (!error)
-        error = ib_wait_watch(f);
+    int (*const open[])(struct rme_fabric *) = {ib_device_open, ib_path_open,  ib_rx_open,
+                                                ib_cq_open,     ib_tx_open,    ib_windows_open,
+                                                ib_demand_open, ib_async_open, ib_wait_watch};
+    int error = 0;
+    for (unsigned i = 0; !error && i < sizeof(open) / sizeof(*open); i++)
+        error = open[i](f);
     return error;
 }
 

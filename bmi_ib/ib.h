@@ -169,11 +169,11 @@ struct rme_fabric {
     struct rme_link **hash;         /* links by QP number */
     uint32_t hash_size, hash_used;
     struct ib_link_list links, dirty, eventful, downs, tx_waiters;
-    struct ib_link_list draining, waning; /* each sorted by drain_end */
-    struct ib_link_list ways;             /* head only: links with an alternative way, sorted by
+    struct ib_link_list draining; /* sorted by drain_end */
+    struct ib_link_list ways;     /* head only: links with an alternative way, sorted by
                                            * way_end */
-    unsigned drained;                     /* links in the `drained` lists of the CQs */
-    struct ib_xfer_queue done;            /* completed transfers whose events are not
+    unsigned drained;             /* links in the `drained` lists of the CQs */
+    struct ib_xfer_queue done;    /* completed transfers whose events are not
                                            * delivered */
 
     struct rdma_event_channel *cm;
@@ -192,6 +192,7 @@ struct rme_fabric {
     bool idle;           /* the last poll delivered no event */
     bool resume;         /* a stalled link has room: flush at the next poll */
     uint32_t read_limit;
+    uint32_t way_ms, drain_ms; /* IB_WAY_MS, IB_DRAIN_MS; tests set others */
     bool signal_each; /* option signal_each */
     uint64_t control_tick;
 

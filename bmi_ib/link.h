@@ -78,9 +78,8 @@ struct rme_link {
     bool in_events; /* in f->eventful: one of the first three is set */
     bool send_drained, recv_drained, last_wqe;
     bool busy;     /* an address refused: connection backlog full */
-    bool draining; /* in f->draining, or in f->waning while only LAST_WQE is pending */
-    bool waning;
-    bool drained; /* in cq->drained until its last CQEs are taken */
+    bool draining; /* in f->draining */
+    bool drained;  /* in cq->drained until its last CQEs are taken */
     uint64_t drain_end;
     uint64_t emptied, polled;               /* counters of the CQ when the drain ended */
     unsigned stale;                         /* consecutive rejects for a stale connection */

@@ -78,8 +78,7 @@ static bool control_due(struct rme_fabric *f)
     if (atomic_load_explicit(&f->hint, memory_order_relaxed))
         return true;
     f->polls++;
-    if ((f->head->connecting || !TAILQ_EMPTY(&f->draining) || !TAILQ_EMPTY(&f->waning)) &&
-        f->idle && f->polls % 8 == 0)
+    if ((f->head->connecting || !TAILQ_EMPTY(&f->draining)) && f->idle && f->polls % 8 == 0)
         return true;
     if (!f->idle && f->polls % 64 != 0)
         return false;
@@ -157,7 +156,7 @@ int ib_poll(struct rme_fabric *f, struct rme_event *events, int max)
  */
 static bool is_silent(const struct rme_fabric *f)
 {
-    return f->dev.dead && TAILQ_EMPTY(&f->draining) && TAILQ_EMPTY(&f->waning);
+    return f->dev.dead && TAILQ_EMPTY(&f->draining);
 }
 
 int ib_arm(struct rme_fabric *f)

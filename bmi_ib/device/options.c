@@ -12,9 +12,9 @@ const struct rme_option_row ib_options[] = {
      "active port.",
      ""},
     {"gid", "name", 0, 0, 0,
-     "RoCE: source address of outgoing connections, one of the device's.  Where it has two GIDs "
-     "the system chooses the version of RoCE.  Empty: by the route to the peer.  With several "
-     "devices: one for each, as 192.0.2.1+198.51.100.1.",
+     "RoCE: source address of outgoing connections, one of the device's.  Where it has two "
+     "GIDs the system chooses the version of RoCE.  Empty: by the route to the peer.  With "
+     "several devices: one for each, as 192.0.2.1+198.51.100.1.",
      ""},
     {"traffic_class", "value", -1, -1, 255,
      "Type of service of connections that this process makes, in both directions.  RoCE: the "

@@ -2,9 +2,9 @@
 /*
  * cm.c - connections by rdma_cm: its events, the calls of the engine, the resolver's results.
  *
- * The fabric has one non-blocking event channel.  A call starts each step, an event ends it.  An event is
- * copied and acknowledged before it is handled, because an id with an unacknowledged event
- * cannot be destroyed.
+ * The fabric has one non-blocking event channel.  A call starts each step, an event ends it.
+ * An event is copied and acknowledged before it is handled, because an id with an
+ * unacknowledged event cannot be destroyed.
  *
  * The passive side may receive the first message before ESTABLISHED.  The QP is ready by then,
  * so the message counts as confirmation (ib_link_established() is called for both).
@@ -61,11 +61,11 @@ static struct rme_fabric *rail_of(struct rme_fabric *f, const struct rdma_cm_id 
 {
     struct rme_fabric *rail = ib_rail_of(f, id->verbs);
     if (!rail)
-        ib_log(
-            f, RME_LOG_ERROR,
-            "%s is reached by device %s port %u, but device %s%s is used; set the option device",
-            peer, id->verbs ? ibv_get_device_name(id->verbs->device) : "none", id->port_num,
-            f->head->dev.name, f->head->railed ? ", or another rail," : "");
+        ib_log(f, RME_LOG_ERROR,
+               "%s is reached by device %s port %u, but device %s%s is used; set the option "
+               "device",
+               peer, id->verbs ? ibv_get_device_name(id->verbs->device) : "none", id->port_num,
+               f->head->dev.name, f->head->railed ? ", or another rail," : "");
     return rail;
 }
 

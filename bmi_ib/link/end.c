@@ -10,6 +10,10 @@
  * is due.  If a call fails or the markers are late, the QP is destroyed without them, which
  * also ends all access to memory.
  *
+ * The loss of a link has a cost independent of the number of links: draining links are sorted
+ * by deadline, drained ones by the order of CQEs, and due LINK_DOWN events have a list of their
+ * own.
+ *
  * Retries: a link that fails before it was up, without an answer of the peer's engine, starts
  * again with the next address, or the next rail (rails.c); likewise a link that is not up after
  * IB_WAY_MS, while another way exists.  A link that the peer refuses as stale retries the
@@ -20,19 +24,10 @@
 #include <stdlib.h>
 #include "bmi_ib/link/links.h"
 
-#define LAST_WQE_MS 50 /* ms to wait for "last WQE reached" */
 #define STALE_TRIES                                                                            \
     4 /* retries of an address while the peer reports a stale connection of this process */
 
 /* ---- Freed ---- */
-
-/* Returns the drain list that holds the link.  The loss of a link has a cost independent of the
- * number of links, because the lists of draining links are sorted by deadline, or by the order
- * of CQEs, and due LINK_DOWN events have a list of their own. */
-static struct ib_link_list *drain_list(struct rme_link *l)
-{
-    return l->waning ? &l->f->waning : &l->f->draining;
-}
 
 static void leave_drained(struct rme_link *l)
 {
@@ -53,7 +48,7 @@ void ib_link_destroy(struct rme_link *l)
         ib_qp_destroy(l);
     ib_link_state_set(l, IB_DOWN);
     if (l->draining)
-        TAILQ_REMOVE(drain_list(l), l, drain_entry);
+        TAILQ_REMOVE(&l->f->draining, l, drain_entry);
     if (l->id)
         rdma_destroy_id(l->id);
     if (l->in_events)
@@ -128,8 +123,8 @@ static void withdraw(struct rme_link *l)
     ib_tx_forget(l);
 }
 
-/* Ends a request that was reported to the engine and not answered.  The engine's answer fails; LINK_DOWN is
- * for accepted links only. */
+/* Ends a request that was reported to the engine and not answered.  The engine's answer fails;
+ * LINK_DOWN is for accepted links only. */
 static void take_back(struct rme_link *l, int error)
 {
     l->error = error;
@@ -164,7 +159,7 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
         withdraw(l);
         ib_link_state_set(l, IB_DRAINING);
         l->draining = true;
-        l->drain_end = ib_now_ms() + IB_DRAIN_MS;
+        l->drain_end = ib_now_ms() + l->f->drain_ms;
         TAILQ_INSERT_TAIL(&l->f->draining, l, drain_entry);
         ib_qp_drain(l);
         ib_link_drained(l);
@@ -190,22 +185,12 @@ void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error)
 
 void ib_link_drained(struct rme_link *l)
 {
-    if (!l->draining || !l->send_drained || !l->recv_drained)
+    if (!l->draining || !l->send_drained || !l->recv_drained || !l->last_wqe)
         return;
-    if (!l->last_wqe) { /* the event may not come; see qp.c */
-        uint64_t soon = ib_now_ms() + LAST_WQE_MS;
-        if (!l->waning && l->drain_end > soon) {
-            TAILQ_REMOVE(&l->f->draining, l, drain_entry);
-            TAILQ_INSERT_TAIL(&l->f->waning, l, drain_entry);
-            l->waning = true;
-            l->drain_end = soon;
-        }
-        return;
-    }
-    TAILQ_REMOVE(drain_list(l), l, drain_entry);
+    TAILQ_REMOVE(&l->f->draining, l, drain_entry);
     TAILQ_INSERT_TAIL(&l->cq->drained, l, drain_entry);
     l->f->drained++;
-    l->draining = l->waning = false;
+    l->draining = false;
     l->drained = true;
     l->emptied = l->cq->emptied;
     l->polled = l->cq->polled;
@@ -232,12 +217,12 @@ void ib_link_reap(struct rme_fabric *f)
     }
 }
 
-/* Abandons the drains of a list whose time is over. */
-static void give_up(struct rme_fabric *f, const struct ib_link_list *list)
+/* Abandons the drains whose time is over. */
+static void give_up(struct rme_fabric *f)
 {
     struct rme_link *l;
-    uint64_t now = TAILQ_EMPTY(list) ? 0 : ib_now_ms();
-    while ((l = TAILQ_FIRST(list)) && l->drain_end <= now) {
+    uint64_t now = TAILQ_EMPTY(&f->draining) ? 0 : ib_now_ms();
+    while ((l = TAILQ_FIRST(&f->draining)) && l->drain_end <= now) {
         if (!l->send_drained || !l->recv_drained)
             ib_log(f, RME_LOG_WARN, "%s: not all %s flushed in time; destroying the queue pair",
                    l->peer, l->send_drained ? "receives" : "sends");
@@ -252,30 +237,26 @@ static void leave_ways(struct rme_fabric *f)
     struct rme_link *l = TAILQ_FIRST(&f->ways);
     if (!l || l->way_end > ib_now_ms())
         return;
-    ib_log(f, RME_LOG_INFO, "%s: %s for %d ms; trying another address or device", l->peer,
-           ib_link_state_name[l->state], IB_WAY_MS);
+    ib_log(f, RME_LOG_INFO, "%s: %s for %u ms; trying another address or device", l->peer,
+           ib_link_state_name[l->state], f->way_ms);
     ib_link_fail(l, -ETIMEDOUT, false);
 }
 
 /* Handles timeouts of drains and ways. */
 void ib_link_timers(struct rme_fabric *f)
 {
-    give_up(f, &f->draining);
-    give_up(f, &f->waning);
+    give_up(f);
     leave_ways(f);
 }
 
 int ib_link_deadline(struct rme_fabric *f)
 {
-    const struct rme_link *draining = TAILQ_FIRST(&f->draining),
-                          *waning = TAILQ_FIRST(&f->waning), *way = TAILQ_FIRST(&f->ways);
+    const struct rme_link *draining = TAILQ_FIRST(&f->draining), *way = TAILQ_FIRST(&f->ways);
     uint64_t first = ib_tx_deadline(f), now;
     if (f->drained)
         return 0;
     if (draining && draining->drain_end < first)
         first = draining->drain_end;
-    if (waning && waning->drain_end < first)
-        first = waning->drain_end;
     if (way && way->way_end < first)
         first = way->way_end;
     if (first == UINT64_MAX)

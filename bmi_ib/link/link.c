@@ -55,7 +55,7 @@ void ib_link_way(struct rme_link *l, bool begins)
     l->on_way = begins && ib_rail_more(l);
     if (!l->on_way)
         return;
-    l->way_end = ib_now_ms() + IB_WAY_MS;
+    l->way_end = ib_now_ms() + head->way_ms;
     TAILQ_INSERT_TAIL(&head->ways, l, way_entry);
 }
 
@@ -95,8 +95,8 @@ static const char *remedy(const struct rme_link *l)
     if (l->error == -EBUSY)
         return "connection backlog full on the server; raise the option backlog there";
     if (l->error == -ECONNREFUSED)
-        return "no server listens there by RDMA: start one, or use the server's method (bmi_tcp, "
-               "and the bmi_ib shipped with OrangeFS, listen by TCP)";
+        return "no server listens there by RDMA: start one, or use the server's method "
+               "(bmi_tcp, and the bmi_ib shipped with OrangeFS, listen by TCP)";
     return NULL;
 }
 

@@ -94,9 +94,8 @@ static bool mark_recv(struct rme_link *l)
  * receive marker; everything before it is complete nevertheless.)
  *
  * With an SRQ the QP has no receive queue to mark.  The device raises "last WQE reached" when
- * it takes no more receives from the SRQ for this QP.  The wait for this event is short,
- * because some devices, as rxe, do not raise it.  Without the event, a receive taken and
- * not completed would be missing from the pool.
+ * it takes no more receives from the SRQ for this QP; rxe does not.  Without the event, a
+ * receive taken and not completed would be missing from the pool.
  *
  * Only wr_id, status and qp_num of a flushed CQE are used.  A call that fails during the drain
  * counts as done: ib_qp_destroy() ends all access, and the drain only ensures that no CQE is

@@ -263,39 +263,28 @@ static bool next_near(struct rme_link *l)
     return false;
 }
 
+/* Routed ways follow the near ones, if no rail is near. */
 bool ib_rail_more(const struct rme_link *l)
 {
     struct rme_fabric *rail;
     unsigned way = l->way;
-    if (l->stuck || !l->address)
-        return false;
-    if (!l->f->head->railed)
-        return l->address->ai_next != NULL;
-    if (near_way(l, &way, &rail))
-        return true;
-    /* `way` has passed the near ones that were tried */
-    return !l->any_near && way < (l->f->head->rails + 1) * addresses_of(l);
+    return !l->stuck && l->address &&
+           (near_way(l, &way, &rail) ||
+            (!l->any_near && way < (l->f->head->rails + 1) * addresses_of(l)));
 }
 
 bool ib_rail_next(struct rme_link *l)
 {
-    struct addrinfo *a = l->address ? l->address->ai_next : l->addresses;
-    if (l->stuck)
+    const struct rme_fabric *head = l->f->head;
+    unsigned addresses = addresses_of(l);
+    if (next_near(l))
+        return true;
+    if (l->stuck || l->any_near || l->way >= (head->rails + 1) * addresses ||
+        (!head->railed && l->f->dev.dead))
         return false;
-    if (l->f->head->railed) {
-        unsigned addresses = addresses_of(l), ways;
-        if (next_near(l))
-            return true;
-        ways = l->way - l->f->head->rails * addresses; /* routed ways tried already */
-        a = l->stuck || l->any_near || ways >= addresses ? NULL : address_at(l, ways);
-        l->way += a != NULL;
-        l->bound = false;
-    } else if (l->f->dev.dead) {
-        return false;
-    }
-    if (a)
-        l->address = a;
-    return a != NULL;
+    l->address = address_at(l, l->way++ - head->rails * addresses);
+    l->bound = false;
+    return true;
 }
 
 /* Moves the handle, the promise and the ring of a link to another rail; late references to the

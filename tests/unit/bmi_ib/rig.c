@@ -522,6 +522,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
                                 .rq_depth = 127};
     f->caps = (struct rme_caps){.max_sge = max_sge, .max_read_sge = max_sge, .has_read = true};
     f->read_limit = 64;
+    f->way_ms = f->drain_ms = 600000; /* long enough for a slow machine */
     f->signal_each = ib_option(f, "signal_each") != 0;
     f->cm = &channel;
     f->comp = &comp;
@@ -533,7 +534,6 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     TAILQ_INIT(&f->downs);
     TAILQ_INIT(&f->tx_waiters);
     TAILQ_INIT(&f->draining);
-    TAILQ_INIT(&f->waning);
     TAILQ_INIT(&f->ways);
     TAILQ_INIT(&f->cq[0].drained);
     TAILQ_INIT(&f->rx.open);
