@@ -47,8 +47,10 @@ static struct rme_fabric *rail_new(const struct rme_fabric_config *config,
                                    struct rme_fabric *head)
 {
     struct rme_fabric *f = calloc(1, sizeof(*f));
-    if (!f)
+    if (!f || rme_table_init(&f->table, 64)) {
+        free(f);
         return NULL;
+    }
     f->config = *config;
     f->head = head ? head : f;
     f->wake_fd = head ? head->wake_fd : -1;
@@ -107,8 +109,10 @@ static int choose(struct rme_fabric *f)
             return name_wrong(f, names, "device named twice");
         if (!error)
             chosen++;
-        else if (chosen)
+        else if (chosen) {
+            rme_table_clear(&rail->table);
             free(f->rail[--f->rails]);
+        }
     }
     return chosen ? 0 : error ? error : name_wrong(f, names, "device name too long");
 }

@@ -163,11 +163,8 @@ struct rme_fabric {
     struct ib_tx_pool tx;
     struct ib_window_pool windows;
 
-    struct ib_link_slot *slots;
-    uint32_t nslots;
-    uint32_t first_free, last_free; /* FIFO of free slots; IB_SLOT_MASK: none */
-    struct rme_link **hash;         /* links by QP number */
-    uint32_t hash_size, hash_used;
+    struct rme_table table; /* links by handle and by QP number (enum ib_link_key) */
+    uint32_t last_handle;
     struct ib_link_list links, dirty, eventful, downs, tx_waiters;
     struct ib_link_list draining; /* sorted by drain_end */
     struct ib_link_list ways;     /* head only: links with an alternative way, sorted by
@@ -193,7 +190,7 @@ struct rme_fabric {
     bool resume;         /* a stalled link has room: flush at the next poll */
     uint32_t read_limit;
     uint32_t way_ms, drain_ms; /* IB_WAY_MS, IB_DRAIN_MS; tests set others */
-    bool signal_each; /* option signal_each */
+    bool signal_each;          /* option signal_each */
     uint64_t control_tick;
 
     struct rme_event *out; /* the caller's array; NULL outside ib_poll() */

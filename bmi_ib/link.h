@@ -7,6 +7,7 @@
 #include <sys/queue.h>
 #include <rdma/rdma_cma.h>
 #include "base/addr.h"
+#include "base/table.h"
 #include "bmi_ib/buffers.h"
 #include "bmi_ib/ring.h"
 
@@ -100,18 +101,9 @@ struct rme_link {
     struct sockaddr_storage sockaddr;
     TAILQ_ENTRY(rme_link)
     all_entry, dirty_entry, event_entry, down_entry, room_entry, drain_entry, way_entry;
-    struct rme_link *hash_next;
+    struct rme_keyed by_handle, by_qp; /* in f->table */
 };
 TAILQ_HEAD(ib_link_list, rme_link);
-
-#define IB_SLOT_BITS 20 /* slot bits of a handle; the rest is the generation */
-#define IB_SLOT_MASK ((1u << IB_SLOT_BITS) - 1)
-
-struct ib_link_slot {
-    struct rme_link *link;
-    uint32_t next_free; /* free slot: the next free one; IB_SLOT_MASK: none */
-    uint16_t generation;
-};
 
 /* ---- Reports of queue/ to link/ ---- */
 

@@ -63,7 +63,7 @@ void ib_link_destroy(struct rme_link *l)
     ib_ring_fini(&l->ring);
     if (l->addresses)
         freeaddrinfo(l->addresses);
-    ib_table_remove(l);
+    rme_table_take(&f->table, &l->by_handle);
     TAILQ_REMOVE(&f->links, l, all_entry);
     free(l);
 }
@@ -74,7 +74,7 @@ void ib_links_release(struct rme_fabric *f)
     while ((l = TAILQ_FIRST(
                 &f->links))) /* the engine freed its own links; these were not reported */
         ib_link_destroy(l);
-    ib_table_free(f);
+    rme_table_clear(&f->table);
 }
 
 /* ---- Failure ---- */

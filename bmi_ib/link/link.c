@@ -32,10 +32,7 @@ struct rme_link *ib_link_new(struct rme_fabric *f)
     l->deliver = true;
     STAILQ_INIT(&l->rxq.chain);
     LIST_INIT(&l->windows);
-    if (ib_table_put(l)) {
-        free(l);
-        return NULL;
-    }
+    ib_link_name(l);
     TAILQ_INSERT_TAIL(&f->links, l, all_entry);
     return l;
 }

@@ -11,7 +11,7 @@
 
 /* ---- link.c ---- */
 extern const char *const ib_link_state_name[];
-/* Allocates a link with a handle, in the state DOWN; NULL: no memory or no handle. */
+/* Allocates a link with a handle, in the state DOWN; NULL: no memory. */
 struct rme_link *ib_link_new(struct rme_fabric *f);
 /* Sets the state of a link; logs and probes a change. */
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
@@ -71,6 +71,8 @@ struct sockaddr *ib_rail_source(const struct rme_fabric *f, const struct sockadd
 int ib_rails_addresses(struct rme_fabric *f);
 
 /* ---- qp.c ---- */
+/* Gives a link a new handle, by which its rail finds the link. */
+void ib_link_name(struct rme_link *l);
 /* Creates the QP of a link with its CQ space and ring. */
 int ib_qp_create(struct rme_link *l);
 void ib_qp_drain(struct rme_link *l);

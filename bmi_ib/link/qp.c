@@ -11,6 +11,15 @@
 #include "bmi_ib/link/links.h"
 #include "bmi_ib/queue/wr_id.h"
 
+void ib_link_name(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    do
+        l->handle = ++f->last_handle;
+    while (!l->handle || ib_link_by_handle(f, l->handle));
+    rme_table_put(&f->table, &l->by_handle, l->handle, IB_BY_HANDLE);
+}
+
 int ib_qp_create(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
@@ -54,10 +63,8 @@ int ib_qp_create(struct rme_link *l)
     l->qp = l->id->qp;
     l->qp_num = l->qp->qp_num;
     l->send_drained = l->recv_drained = l->last_wqe = false;
-    error = ib_table_put_qp(l);
-    if (error)
-        ib_qp_destroy(l);
-    return error;
+    rme_table_put(&f->table, &l->by_qp, l->qp_num, IB_BY_QP);
+    return 0;
 
 undo_share:
     ib_cq_release(l->cq, l->cq_share);
@@ -127,7 +134,7 @@ void ib_qp_destroy(struct rme_link *l)
     ib_windows_drop(l);
     rdma_destroy_qp(l->id);
     l->qp = NULL;
-    ib_table_remove_qp(l);
+    rme_table_take(&l->f->table, &l->by_qp);
     ib_xfer_purge(l);
     ib_windows_forget(l);
     ib_rx_forget(l);

@@ -287,34 +287,24 @@ bool ib_rail_next(struct rme_link *l)
     return true;
 }
 
-/* Moves the handle, the promise and the ring of a link to another rail; late references to the
- * old handle find no link. */
+/* Moves the promise of a link to another rail, where the link has another handle and ring: late
+ * references to the old handle find no link. */
 int ib_link_move(struct rme_link *l, struct rme_fabric *to)
 {
     struct rme_fabric *from = l->f;
     uint32_t promised = l->rx_promised;
     if (from == to)
         return 0;
-    l->f = to;
-    uint32_t handle = l->handle;
-    int error = ib_table_put(l);
-    if (error) {
-        l->f = from;
-        return error;
-    }
-    uint32_t now = l->handle;
-    l->f = from;
-    l->handle = handle;
     ib_rx_release(l, promised);
-    ib_table_remove(l);
+    rme_table_take(&from->table, &l->by_handle);
     TAILQ_REMOVE(&from->links, l, all_entry);
     ib_ring_fini(&l->ring);
     l->rxq = (struct ib_rx_queue){.chained = 0};
     STAILQ_INIT(&l->rxq.chain);
     l->f = to;
-    l->handle = now;
+    ib_link_name(l);
     TAILQ_INSERT_TAIL(&to->links, l, all_entry);
-    error = ib_rx_reserve(l, promised);
+    int error = ib_rx_reserve(l, promised);
     l->stuck =
         error != 0; /* without its promise, a link would have no receives on a further rail */
     return error;

@@ -9,16 +9,6 @@
 
 #include "bmi_ib/device/device.h"
 
-/* ---- table.c: links by handle and by QP number ---- */
-int ib_table_put(struct rme_link *l);     /* assigns the handle */
-void ib_table_remove(struct rme_link *l); /* frees the handle */
-void ib_table_free(struct rme_fabric *f);
-/* Adds a link to, and removes it from, the hash table by QP number. */
-int ib_table_put_qp(struct rme_link *l);
-void ib_table_remove_qp(struct rme_link *l);
-/* Returns the link of a QP, NULL if none.  A CQE of an SRQ names only the QP. */
-struct rme_link *ib_link_by_qp(const struct rme_fabric *f, uint32_t qp_num);
-
 /* ---- cq.c ---- */
 int ib_cq_open(struct rme_fabric *f);
 void ib_cq_close(struct rme_fabric *f);
@@ -108,12 +98,23 @@ bool ib_xfer_build(struct rme_link *l);
 /* Takes CQEs while the caller's array has room. */
 void ib_cq_poll(struct rme_fabric *f);
 
+/* Links by handle and by QP number.  The device and other threads name links by handle, which
+ * does not repeat within 2^32 links, so that a late reference finds no link instead of freed
+ * memory. */
+enum ib_link_key { IB_BY_HANDLE, IB_BY_QP };
+
 /* Returns the link with this handle, NULL if gone. */
 static inline struct rme_link *ib_link_by_handle(const struct rme_fabric *f, uint32_t handle)
 {
-    uint32_t i = handle & IB_SLOT_MASK;
-    struct rme_link *l = i < f->nslots ? f->slots[i].link : NULL;
-    return l && l->handle == handle ? l : NULL;
+    struct rme_keyed *k = rme_table_find(&f->table, handle, IB_BY_HANDLE);
+    return k ? (struct rme_link *)((char *)k - offsetof(struct rme_link, by_handle)) : NULL;
+}
+
+/* Returns the link of a QP, NULL if none.  A CQE of an SRQ names only the QP. */
+static inline struct rme_link *ib_link_by_qp(const struct rme_fabric *f, uint32_t qp_num)
+{
+    struct rme_keyed *k = rme_table_find(&f->table, qp_num, IB_BY_QP);
+    return k ? (struct rme_link *)((char *)k - offsetof(struct rme_link, by_qp)) : NULL;
 }
 
 /* Returns the next free event of the caller's array, NULL if full.  The caller sets the fields

@@ -511,6 +511,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     assert_true(f->wake_fd >= 0);
     f->head = f->rail[f->rails++] = f;
     f->slab = IB_SLAB;
+    assert_int_equal(rme_table_init(&f->table, 64), 0);
     f->config = (struct rme_fabric_config){
         .rx_size = 4096, .options = rig.options, .stats = &rig.stats, .log = log_line};
     f->dev = (struct ib_device){.ctx = &context,

@@ -13,8 +13,7 @@ static struct rme_fabric *open_two(void)
     assert_non_null(other);
     rig_open(NULL, 16, 256);
     *other = *rig.f;
-    other->slots = NULL;
-    other->nslots = 0;
+    assert_int_equal(rme_table_init(&other->table, 64), 0);
     other->number = 1;
     TAILQ_INIT(&other->links);
     TAILQ_INIT(&other->eventful);
