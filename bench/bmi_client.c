@@ -331,7 +331,7 @@ static int bmi_counters(void *state, int server, char *text, size_t size, char *
 
     if (server >= 0)
         return server_text(client, &client->session[server], JOB_COUNTERS, text, size, why);
-    inspect_counters(client->session[0].addr, true, text, size);
+    inspect_counters(client->session[0].addr, text, size);
     return 0;
 }
 

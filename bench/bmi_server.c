@@ -222,7 +222,7 @@ static int make_text(struct session *session, bool metrics, size_t *length)
     if (metrics)
         return inspect_metrics(session->addr, session->server->network, session->text, size,
                                length);
-    *length = inspect_counters(session->addr, false, session->text, size);
+    *length = inspect_counters(session->addr, session->text, size);
     return 0;
 }
 

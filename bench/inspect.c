@@ -45,37 +45,16 @@ static bool add_line(char *text, size_t size, size_t *used, const char *name, ui
     return true;
 }
 
-/* Appends a stage's histogram and sum: "send.rendezvous_read.moving<65536ns" counts times below
- * the bound, and at least half of it; "send.rendezvous_read.moving" is the sum of all. */
-static bool add_stage(char *text, size_t size, size_t *used, const struct rme_stage *stage)
-{
-    char name[64];
-
-    for (int i = 0; i < RME_TIME_CLASSES; i++) {
-        if (stage->count[i] == 0)
-            continue;
-        snprintf(name, sizeof name, "%s.%s.%s<%" PRIu64 "ns", stage->kind, stage->protocol,
-                 stage->stage, UINT64_C(2) << i);
-        if (!add_line(text, size, used, name, stage->count[i], "operations"))
-            return false;
-    }
-    snprintf(name, sizeof name, "%s.%s.%s", stage->kind, stage->protocol, stage->stage);
-    return add_line(text, size, used, name, stage->spent_ns, "ns");
-}
-
-size_t inspect_counters(BMI_addr_t addr, bool stages, char *text, size_t size)
+size_t inspect_counters(BMI_addr_t addr, char *text, size_t size)
 {
     struct rme *rme = engine_of(addr);
     struct rme_counter counter;
-    struct rme_stage stage;
     size_t used = 0;
     bool room = true;
 
     text[0] = 0;
     for (int i = 0; room && rme && !rme_counter_get(rme, i, &counter); i++)
         room = add_line(text, size, &used, counter.name, counter.value, counter.unit);
-    for (int i = 0; stages && room && rme && !rme_stage_get(rme, i, &stage); i++)
-        room = add_stage(text, size, &used, &stage);
     return used;
 }
 

@@ -10,7 +10,7 @@
 #include "embedded/bmi/bmi.h"
 
 /*
- * Writes counters and stage times of the engine behind `addr` in Prometheus format: *length
+ * Writes the counters of the engine behind `addr` in Prometheus format: *length
  * bytes, without the final zero. Returns 0; -BMI_ENOSYS if the method of the address has no
  * engine; -BMI_ENOMEM; -BMI_EMSGSIZE if they do not fit.
  */
@@ -19,12 +19,11 @@ int inspect_metrics(BMI_addr_t addr, const char *network, char *text, size_t siz
 
 /*
  * Writes the counters of the engine that serves this address, "name value unit" per line, into
- * text (of `size` bytes); with `stages` also the times of operations in their stages, as many
- * as fit. Returns the bytes written, without the final zero; 0 if the method of the address has
- * no engine. A server's text without stages fits into one eager message, so measurements have
- * no additional messages and registrations.
+ * text (of `size` bytes). Returns the bytes written, without the final zero; 0 if the method of
+ * the address has no engine. The text fits into one eager message, so measurements have no
+ * additional messages and registrations.
  */
-size_t inspect_counters(BMI_addr_t addr, bool stages, char *text, size_t size);
+size_t inspect_counters(BMI_addr_t addr, char *text, size_t size);
 
 /* Prints the differences between two such texts, one counter per line, or as one JSON object
  * without a final newline. */

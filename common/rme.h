@@ -306,29 +306,6 @@ RME_API uint64_t rme_counter_value(struct rme *rme, const char *name);
 RME_API int rme_session_get(struct rme *rme, struct rme_addr *addr, int index,
                             struct rme_counter *out);
 
-/*
- * Reads a histogram of the time that operations spent in one stage: a state, or "registering",
- * the registration of memory within the states.  One operation in sample_ops (an option) is
- * sampled, and counted when its outcome is reported; sends that complete when posted are left
- * out.  A sample may be dropped when its operation stays in a stage for more than a second
- * (times.c).  count[i] operations took from 2^i to 2^(i+1) - 1 ns, count[0] also 0 ns; the last
- * class has no upper end.  `index` runs from 0 over the non-empty rows, -ENOENT after the last;
- * new samples may shift the rows.
- */
-#define RME_TIME_CLASSES 36
-
-struct rme_stage {
-    const char *kind; /* of operation: send, receive, ... */
-    /* eager, fast (RDMA write into a delegated buffer), rendezvous_write, rendezvous_read; none
-     * for a failed or cancelled operation */
-    const char *protocol;
-    const char *stage;
-    uint64_t count[RME_TIME_CLASSES];
-    uint64_t spent_ns; /* sum over these operations */
-};
-
-RME_API int rme_stage_get(struct rme *rme, int index, struct rme_stage *out);
-
 /* Prints one line for each peer: name, state, credits, outstanding work, bytes.  `write` runs
  * without the engine's lock. */
 RME_API void rme_print_peers(struct rme *rme, void (*write)(void *arg, const char *line),

@@ -109,10 +109,6 @@ const struct rme_option_row rme_engine_options[] = {
      "one.",
      NULL},
 
-    {"sample_ops", "count", 61, 0, 1 << 30,
-     "One of this many operations is timed stage by stage.  A prime, so that periodic programs "
-     "have all their operations sampled in turn.  0: none.",
-     NULL},
     {"measure_costs", "switch", 1, 0, 1,
      "Measure the costs of copying and registering when the engine opens, which takes up to 20 "
      "ms.  off: use built-in costs, so that messages travel alike on all machines.",

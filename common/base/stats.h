@@ -65,6 +65,8 @@
     X(BYTES_COPIED, "bytes_copied", "bytes", "payload copied by the processor")                \
     X(REGISTRATIONS, "registrations", "calls", "memory registrations")                         \
     X(DEREGISTRATIONS, "deregistrations", "calls", "memory deregistrations")                   \
+    X(REGISTER_NS, "register_ns", "ns",                                                        \
+      "time of the threads that registered memory of messages")                                \
     X(REG_HITS, "reg_hits", "lookups", "ranges found in the registration cache")               \
     X(REG_MISSES, "reg_misses", "lookups", "ranges that had to be registered")                 \
     X(REG_EVICTIONS, "reg_evictions", "regions", "registrations evicted from the cache")       \

@@ -400,7 +400,6 @@ static void close_fabric(struct rme *rme)
 /* Frees the rest of an engine, which may be only partly open. */
 static void free_engine(struct rme *rme)
 {
-    rme_times_clear(&rme->operations->times);
     rme_op_table_clear(&rme->operations->table);
     rme_table_clear(&rme->mover->names);
     rme_table_clear(&rme->protocols->lent);
@@ -430,7 +429,6 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
         error = open_options(rme, config);
     if (error != 0)
         return error;
-    rme_times_init(&rme->operations->times, (uint32_t)rme_option(rme->options, "sample_ops"));
     rme_keep_init(&rme->keep, (uint64_t)rme_option(rme->options, "kept_bytes"));
     error = open_fabric(rme, config);
     if (error != 0)

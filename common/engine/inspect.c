@@ -268,18 +268,6 @@ int rme_session_get(struct rme *rme, struct rme_addr *addr, int index, struct rm
     return error;
 }
 
-int rme_stage_get(struct rme *rme, int index, struct rme_stage *out)
-{
-    bool found;
-
-    if (index < 0 || rme_forked(rme))
-        return -ENOENT;
-    rme_lock(rme);
-    found = rme_times_at(&rme->operations->times, index, out);
-    rme_unlock(rme);
-    return found ? 0 : -ENOENT;
-}
-
 int rme_option_get(struct rme *rme, const char *name, int64_t *value)
 {
     return rme_option_find(rme->options, name, value);

@@ -78,7 +78,6 @@ static inline struct rme_op *new_op(struct rme_peer *peer, enum rme_op_kind kind
     op->user = user;
     op->total = (uint64_t)total;
     op->nseg = list_segs(list, op->seg);
-    rme_times_begin(&peer->rme->operations->times, op);
     rme_probe_op_new(op->id, op->kind, op->total);
     rme_op_attach(op, peer);
     return op;
@@ -160,7 +159,7 @@ int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list 
         slot = rme_match_get(&rme->operations->match, rme_match_key(peer->serial, tag));
     if (slot == NULL) {
         if (op != NULL) {
-            rme_op_leave(rme, op, false);
+            rme_op_leave(rme, op);
             rme_peer_unpin(peer);
         }
         rme_unlock(rme);

@@ -45,7 +45,7 @@ static void report(struct rme *rme, struct rme_op *op, struct rme_done *done)
     done->user = op->user;
     done->error = op->error;
     done->actual = op->error == 0 ? (int64_t)op->size : 0;
-    rme_op_leave(rme, op, true);
+    rme_op_leave(rme, op);
 }
 
 /* ---- One context ---- */

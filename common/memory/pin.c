@@ -125,6 +125,7 @@ void rme_pin_fold(const struct rme_pin *pin, struct rme_stats *stats)
 {
     stats->value[RME_C_REGISTRATIONS] = atomic_load(&pin->registrations);
     stats->value[RME_C_DEREGISTRATIONS] = atomic_load(&pin->deregistrations);
+    stats->value[RME_C_REGISTER_NS] = atomic_load(&pin->register_ns);
     stats->value[RME_C_REGISTERED_BYTES] = atomic_load(&pin->bytes);
     stats->value[RME_C_DEMAND_BYTES] = atomic_load(&pin->demand_bytes);
     stats->value[RME_C_REG_HITS] = atomic_load(&pin->hits);

@@ -32,6 +32,7 @@ struct rme_pin {
     atomic_uint_fast64_t bytes;        /* registered bytes */
     atomic_uint_fast64_t demand_bytes; /* of these, not pinned */
     atomic_uint_fast64_t registrations, deregistrations, refused;
+    atomic_uint_fast64_t register_ns;             /* spent by threads on memory of operations */
     atomic_uint_fast64_t hits, misses, evictions; /* user memory (mreg.h) */
     atomic_uint_fast64_t zone_bytes, zone_allocs; /* zones (zone.h) */
 };

@@ -515,32 +515,31 @@ static void fall_back(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
 
 /* ---- Work without the lock ---- */
 
-/* Registers the segments of a unit.  Sets *spent to the duration in ns, if not NULL. */
-static int register_segments(struct rme *rme, struct rme_unit *unit, uint64_t *spent)
+/* Registers the segments of a unit, and counts the time. */
+static int register_segments(struct rme *rme, struct rme_unit *unit)
 {
-    uint64_t begin = spent != NULL ? rme_now_ns() : 0;
+    uint64_t begin = rme_now_ns();
     int result =
         rme_mreg_acquire(rme->mreg, unit->mseg, unit->nmseg, unit->access, &unit->hold);
 
-    if (spent != NULL)
-        *spent = rme_now_ns() - begin;
+    atomic_fetch_add(&rme->pin.register_ns, rme_now_ns() - begin);
     return result;
 }
 
 /* Registers the unit's segments, or allocates and registers its block.  Called without the
  * lock: no other thread accesses the memory of a BUSY unit. */
-static int make_usable(struct rme *rme, struct rme_unit *unit, uint64_t *spent)
+static int make_usable(struct rme *rme, struct rme_unit *unit)
 {
     const struct rme_mr *mr;
 
     if (unit->memory == RME_MEMORY_DIRECT)
-        return register_segments(rme, unit, spent);
+        return register_segments(rme, unit);
     if (unit->block == NULL)
         use_block(unit, rme_zone_alloc(rme->zone, unit->length), NULL);
     if (unit->block == NULL)
         return -ENOMEM;
     if (rme_pin_alone(&rme->pin, unit->access))
-        return register_segments(rme, unit, spent);
+        return register_segments(rme, unit);
     if (rme_zone_show(rme->zone, unit->block, unit->length, unit->access, true, &mr) != 0)
         return -ENOMEM;
     use_block(unit, unit->block, mr);
@@ -549,10 +548,9 @@ static int make_usable(struct rme *rme, struct rme_unit *unit, uint64_t *spent)
 
 /* Makes the unit usable, and fills a long block.  `op` is pinned.  unit->op is not read,
  * because it may become NULL meanwhile. */
-static int do_work(struct rme *rme, struct rme_unit *unit, const struct rme_op *op,
-                   uint64_t *spent)
+static int do_work(struct rme *rme, struct rme_unit *unit, const struct rme_op *op)
 {
-    int result = make_usable(rme, unit, spent);
+    int result = make_usable(rme, unit);
 
     if (result == 0 && fills_long(unit, op))
         fill(unit, op);
@@ -563,16 +561,13 @@ void rme_unit_work(struct rme *rme)
 {
     struct rme_unit *unit = rme_entry(rme_node_take(&rme->mover->work), struct rme_unit, queue);
     struct rme_op *op = unit->op;
-    bool watched = op->watch != NULL;
-    uint64_t spent = 0;
     int result;
 
     op->pins++;
     unit->state = RME_UNIT_BUSY;
     pthread_mutex_unlock(&rme->lock);
-    result = do_work(rme, unit, op, watched ? &spent : NULL);
+    result = do_work(rme, unit, op);
     rme_lock(rme);
-    rme_times_registered(op, spent);
     if (unit->op == NULL) {
         if (let_go(rme, op, unit))
             op->reap = true;

@@ -33,7 +33,7 @@ void rme_op_drop(struct rme *rme, struct rme_op *op)
 
     if (all->dropped != NULL)
         all->dropped(all->dropped_arg, op->user);
-    rme_op_leave(rme, op, false);
+    rme_op_leave(rme, op);
 }
 
 void rme_ctx_publish(struct rme *rme, struct rme_op *op)

@@ -156,7 +156,6 @@ struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg)
     op->slot = NULL;
     op->protocol = NULL;
     op->rndv = NULL;
-    op->watch = NULL;
     op->size = 0;
     op->error = 0;
     op->pins = 0;

@@ -82,8 +82,7 @@ struct rme_op {
     struct rme_slot *slot;
     const struct rme_protocol *protocol; /* owner of the op and of `rndv`; NULL: none */
     struct rme_rndv *rndv;
-    struct rme_watch *watch; /* measures its states; NULL: not sampled */
-    uint64_t size;           /* bytes of the message; 0: unknown yet */
+    uint64_t size; /* bytes of the message; 0: unknown yet */
     int error;               /* result, from ENDING on: 0 or a negative errno */
     /* references to its memory by threads, devices and peers; ENDING lasts until 0 */
     uint32_t pins;

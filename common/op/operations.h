@@ -8,7 +8,6 @@
 #include "op/match.h"
 #include "op/op.h"
 #include "op/protocol.h"
-#include "op/times.h"
 #include "transport/core.h"
 
 /* A context: the completion queue of a host. */
@@ -23,7 +22,6 @@ struct rme_ctx {
 struct rme_operations {
     struct rme_ctx ctx[RME_MAX_CONTEXTS]; /* `open` is read without the lock */
     struct rme_op_table table;
-    struct rme_times times; /* durations of states */
     struct rme_match match; /* receives, and unmatched messages */
     struct rme_node ended;  /* ops reported after the next rme_mreg_reap */
     bool reaping;           /* a thread reaps for ops that ended earlier */
@@ -38,16 +36,12 @@ static inline void rme_op_step(struct rme *rme, struct rme_op *op, enum rme_op_s
 {
     if (!rme_op_may_step(op->state, state))
         rme_op_misstep(rme, op, state);
-    if (op->watch != NULL)
-        rme_times_step(op);
     rme_probe_op_step(op->id, op->state, (int)state);
     op->state = (uint8_t)state;
 }
-/* Recycles an op.  `reported`: the host has its completion. */
-static inline void rme_op_leave(struct rme *rme, struct rme_op *op, bool reported)
+/* Recycles an op. */
+static inline void rme_op_leave(struct rme *rme, struct rme_op *op)
 {
-    if (op->watch != NULL)
-        rme_times_end(&rme->operations->times, op, reported);
     rme_probe_op_step(op->id, op->state, RME_OP_FREE);
     rme_op_recycle(&rme->operations->table, op);
 }

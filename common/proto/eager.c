@@ -65,16 +65,14 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     if (!rme_eager_send(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag,
                         false))
         return RME_START_STUCK;
-    rme_times_went(op, RME_PROTO_EAGER);
     rme_send_leave(op);
     rme_op_complete(rme, op);
     return RME_START_GONE;
 }
 
-/* Copies the payload of the message at `place` to its receive and ends the receive.  `proto` is
- * the protocol that carried the message. */
+/* Copies the payload of the message at `place` to its receive and ends the receive. */
 static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uint64_t size,
-                    uint32_t place, enum rme_proto proto)
+                    uint32_t place)
 {
     op->size = size;
     if (size > op->total) {
@@ -86,7 +84,6 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
     rme_seg_scatter(op->seg, op->nseg, 0, payload, size);
     rme_count_add(rme, RME_C_BYTES_COPIED, size);
     rme_peer_count(op->peer, RME_C_RECVS_EAGER, 1);
-    rme_times_went(op, proto);
     rme_op_complete(rme, op);
 }
 
@@ -217,12 +214,6 @@ void rme_message_free(struct rme_message *message)
     free(message);
 }
 
-static enum rme_proto came_by(const struct rme_peer *peer,
-                              const struct rme_wire_message *arrived)
-{
-    return rme_fast_there(peer, arrived) ? RME_PROTO_FAST : RME_PROTO_EAGER;
-}
-
 static void eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arrived)
 {
     struct rme *rme = peer->rme;
@@ -240,8 +231,7 @@ static void eager_arrived(struct rme_peer *peer, const struct rme_wire_message *
         if (op->state == RME_OP_INVITING)
             rme_invite_void(rme, op);
         deliver(rme, op, arrived->payload, arrived->payload_length,
-                peer->holding[RME_EXPECTED].got,
-                op->watch != NULL ? came_by(peer, arrived) : RME_PROTO_EAGER);
+                peer->holding[RME_EXPECTED].got);
         return;
     }
     stays = rme_fast_may_stay(peer, arrived);
@@ -253,7 +243,6 @@ static void eager_arrived(struct rme_peer *peer, const struct rme_wire_message *
     message->flags = arrived->flags;
     message->total = arrived->payload_length;
     message->from = peer->holding[RME_EXPECTED].got;
-    message->proto = came_by(peer, arrived);
     rme_count(rme, RME_C_UNMATCHED_EAGER);
     if (stays) {
         rme_fast_stay(message, arrived->payload);
@@ -357,7 +346,7 @@ void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_slot *slot)
         op->peer->talk->rts_in[RME_EXPECTED]--;
         rme_rndv_receive(rme, op, message);
     } else {
-        deliver(rme, op, payload_of(message), message->total, message->from, message->proto);
+        deliver(rme, op, payload_of(message), message->total, message->from);
     }
     rme_message_free(message);
 }

@@ -334,7 +334,6 @@ static bool gather(struct rme *rme, struct rme_op *op, enum rme_stream stream)
     post(op->peer->talk->fast.held, write, at, RME_WIRE_FAST_SIZE, op->nseg + 1);
     rme_count(rme, RME_C_FAST_GATHERED);
     rme_send_eager(op->peer, stream, op->size);
-    rme_times_went(op, RME_PROTO_FAST);
     rme_send_leave(op);
     rme_op_end(rme, op, 0);
     return true;
@@ -378,7 +377,6 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
         return RME_START_GONE;
     if (!rme_fast_send(op->peer, stream, op->seg, op->nseg, op->size, op->tag))
         return RME_START_STUCK;
-    rme_times_went(op, RME_PROTO_FAST);
     rme_send_leave(op);
     rme_op_end(rme, op, 0);
     return RME_START_GONE;

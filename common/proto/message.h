@@ -35,8 +35,7 @@ struct rme_message {
     struct rme_peer *peer;
     int32_t tag;
     bool is_rts;
-    uint8_t flags;        /* of its header */
-    enum rme_proto proto; /* eager: the protocol that carried it */
+    uint8_t flags; /* of its header */
     /* RTS: the sender's handle; eager: the message's place (refuse.c) */
     uint32_t from;
     uint32_t shape;

@@ -544,7 +544,6 @@ static void count_end(struct rme_op *op)
     struct rme_peer *peer = op->peer;
     bool reads = op->rndv->reads;
 
-    rme_times_went(op, reads ? RME_PROTO_RNDV_READ : RME_PROTO_RNDV_WRITE);
     if (!rme_op_sends(op)) {
         rme_peer_count(peer, reads ? RME_C_RECVS_RNDV_READ : RME_C_RECVS_RNDV_WRITE, 1);
         return;

@@ -217,7 +217,7 @@ void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
         peer->talk->pulled -= pull_cost(u);
         unexp_free(u);
     }
-    rme_op_leave(rme, op, true);
+    rme_op_leave(rme, op);
     pass_on(peer);
     pull_more(peer);
     rme_peer_unpin(peer);

@@ -145,26 +145,11 @@ static void report_engine_line(void *arg, const char *line)
     log_line(LOG_ERRORS, "link %s", line);
 }
 
-/* Logs the times of operations: a line for each stage of each kind. */
-static void report_stage(const struct rme_stage *stage)
-{
-    char line[512];
-    size_t at = 0;
-
-    for (int i = 0; i < RME_TIME_CLASSES && at < sizeof line; i++)
-        if (stage->count[i] > 0)
-            at += (size_t)snprintf(line + at, sizeof line - at, ", %llu in less than %llu ns",
-                                   (unsigned long long)stage->count[i], 2ULL << i);
-    log_line(LOG_ERRORS, "stage %s by %s, %s: %s", stage->kind, stage->protocol, stage->stage,
-             line + 2);
-}
-
-/* Logs the state of the engine: links, counters that are not zero, and stages. */
+/* Logs the state of the engine: links, and counters that are not zero. */
 static void report_engine(struct server *server)
 {
     struct rme *rme = NULL;
     struct rme_counter counter;
-    struct rme_stage stage;
 
     if (BMI_get_info(server->self, SHIM_GET_ENGINE, &rme) < 0 || !rme)
         return;
@@ -173,8 +158,6 @@ static void report_engine(struct server *server)
         if (counter.value)
             log_line(LOG_ERRORS, "counter %s %llu %s: %s", counter.name,
                      (unsigned long long)counter.value, counter.unit, counter.text);
-    for (int i = 0; rme_stage_get(rme, i, &stage) == 0; i++)
-        report_stage(&stage);
 }
 
 void peer_count_under_way(const struct peer *peer, struct server_counters *counters)

@@ -13,16 +13,15 @@
 #include <stdio.h>
 #include "common/rme.h"
 
-/* Prints the head of a metric: its help and its type ("counter", "gauge", "histogram"). */
+/* Prints the head of a metric: its help and its type ("counter", "gauge"). */
 void metrics_head(FILE *out, const char *name, const char *type, const char *help);
 
 /* Prints a label's value, escaped, without quotes. */
 void metrics_label(FILE *out, const char *value);
 
 /*
- * Prints all counters and gauges with the label network="NETWORK", and the times of operations
- * per stage, in seconds, as a histogram with the labels kind, protocol and stage.  The caller
- * checks `out` for errors.
+ * Prints all counters and gauges with the label network="NETWORK".  The caller checks `out` for
+ * errors.
  */
 void metrics_engine(FILE *out, struct rme *rme, const char *network);
 

@@ -211,7 +211,6 @@
     X(idle_engine_sleeps)                                                                      \
     X(idle_memory_goes_back)                                                                   \
     X(idle_server_of_100_clients)                                                              \
-    X(stages_are_by_protocol)                                                                  \
     X(pool_as_the_session_says)                                                                \
     X(session_attributes_hold)
 

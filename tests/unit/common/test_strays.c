@@ -490,7 +490,6 @@ static FILE *to_nowhere(void)
     X(rme_counter_get, rme_counter_get(rme, 0, &counter) <= 0)                                 \
     X(rme_counter_value, rme_counter_value(rme, "peers") == 0)                                 \
     X(rme_session_get, rme_session_get(rme, peer, 0, &counter) < 0)                            \
-    X(rme_stage_get, rme_stage_get(rme, 0, &stage) < 0)                                        \
     X(rme_print_peers, (rme_print_peers(rme, write_nothing, NULL), true))                      \
     X(rme_print_options, (rme_print_options(to_nowhere(), NULL), true))                        \
     X(rme_option_get, rme_option_get(rme, "spin_us", &actual) == 0)                            \
@@ -514,7 +513,6 @@ static bool holds_in_a_child(const char *function)
     struct script before = script;
     struct rme_list list = in_sink();
     struct rme_counter counter;
-    struct rme_stage stage;
     struct rme_unexpected got;
     struct rme_done done;
     int64_t actual = 0;
