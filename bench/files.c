@@ -42,6 +42,7 @@ static const char usage[] =
     "  --append          postmark: a file that is written to grows; else it is written anew\n"
     "  --write           tiles, pieces, rows: write; else read\n"
     "  --batch N         tiles, pieces, rows: of one request, at most 64, 256, 256 (all)\n"
+    "  --apart BYTES     rows: from row to row in memory (8192)\n"
     "  --steps           TCP: as many requests as bmi-iod's protocol has\n"
     "  --seed N          (1)\n"
     "  --bmi-options S   options for BMI\n";
@@ -209,6 +210,10 @@ static bool set(struct setting *s, int option, const char *text)
         good = number(text, s->work.mode == FILES_TILES ? 64 : FILES_PIECES, &n);
         s->work.batch = (unsigned)n;
         break;
+    case 'd':
+        good = number(text, 1048576, &n) && n >= 4096;
+        s->work.apart = n;
+        break;
     case 'r':
         good = number(text, 1000000000, &n);
         s->work.seed = n;
@@ -241,6 +246,7 @@ static bool read_arguments(int argc, char **argv, struct setting *s)
         {"append", no_argument, NULL, 'a'},
         {"write", no_argument, NULL, 'w'},
         {"batch", required_argument, NULL, 'b'},
+        {"apart", required_argument, NULL, 'd'},
         {"steps", no_argument, NULL, 'p'},
         {"seed", required_argument, NULL, 'r'},
         {"bmi-options", required_argument, NULL, 'o'},
@@ -250,7 +256,8 @@ static bool read_arguments(int argc, char **argv, struct setting *s)
     static const unsigned count[] = {400, 400, 768, 4096, 1024}, batch[] = {1, 1, 64, 256, 256};
     int c;
 
-    s->work = (struct work){.clients = 1, .transactions = 2000, .size = 512, .seed = 1};
+    s->work = (struct work){
+        .clients = 1, .transactions = 2000, .size = 512, .seed = 1, .apart = 8192};
     for (s->work.mode = 0; argc > 1 && s->work.mode < 5; s->work.mode++)
         if (strcmp(argv[1], mode[s->work.mode]) == 0)
             break;

@@ -33,7 +33,7 @@ static struct pattern pattern_of(const struct work *w)
                                 .size = (w->clients + 1) / 2 * w->count * 2 * row};
     if (w->mode == FILES_ROWS)
         return (struct pattern){
-            .length = half, .stride = half, .apart = 2 * half, .size = w->count * half};
+            .length = half, .stride = half, .apart = w->apart, .size = w->count * half};
     return (struct pattern){.first = w->client * piece,
                             .length = piece,
                             .stride = w->clients * piece,

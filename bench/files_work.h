@@ -20,6 +20,7 @@ struct work {
     unsigned count;        /* files of the pool, rows of a tile, pieces of a client */
     unsigned transactions; /* postmark */
     unsigned batch;        /* rows or pieces of one request */
+    uint64_t apart;        /* from row to row in memory */
     size_t size;           /* bytes of a small file */
     bool append;           /* postmark: writes append; else they rewrite the whole file */
     bool writes;           /* tiles, pieces, rows */

@@ -74,8 +74,7 @@ const struct rme_option_row rme_engine_options[] = {
     {"lists", "name", 0, 0, 0,
      "How a list of segments beyond the eager size is transferred.  auto: from measured costs; "
      "pack: copied into one buffer; group: in place, neighbouring segments registered "
-     "together; hybrid: pack below pack_threshold, else group; single: in place, each segment "
-     "registered alone (for measurements only).",
+     "together.",
      "auto"},
     {"invite", "switch", 1, 0, 1,
      "A large receive in registered memory is advertised to the sender before its RTS while "

@@ -166,12 +166,12 @@ static bool read_names(struct rme *rme)
                                        [RME_PREFER_WRITE] = "write",
                                        [RME_PREFER_READ] = "read",
                                        NULL};
-    static const char *const lists[] = {
-        [RME_LISTS_AUTO] = "auto",     [RME_LISTS_PACK] = "pack",
-        [RME_LISTS_GROUP] = "group",   [RME_LISTS_SINGLE] = "single",
-        [RME_LISTS_HYBRID] = "hybrid", NULL};
+    static const char *const lists[] = {[RME_LISTS_AUTO] = "auto",
+                                        [RME_LISTS_PACK] = "pack",
+                                        [RME_LISTS_GROUP] = "group",
+                                        NULL};
     int mover = read_name(rme, "rndv", rndv, "auto, write and read"),
-        list = read_name(rme, "lists", lists, "auto, pack, group, single and hybrid");
+        list = read_name(rme, "lists", lists, "auto, pack and group");
 
     if (mover < 0 || list < 0)
         return false;
@@ -367,7 +367,6 @@ static int open_memory(struct rme *rme)
         .max_bytes = bound(rme->options, "regcache_bytes", 4),
         .batch = (uint32_t)rme_option(rme->options, "regcache_batch"),
         .free_on_demand = rme_option(rme->options, "regcache_bytes") < 0,
-        .single = rme->tuning.lists == RME_LISTS_SINGLE,
     };
     int error;
 

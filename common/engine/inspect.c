@@ -213,7 +213,7 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
       rme->tuning.unit)                                                                        \
     X("pack_bytes", "bytes",                                                                   \
       "lists with less payload are packed; 0: by measured costs; 2^64-1: all",                 \
-      rme_plan_list_threshold(rme->tuning.lists, rme->tuning.pack_threshold))                  \
+      rme_plan_list_threshold(rme->tuning.lists))                                              \
     X("segments", "segments", "limit of segments per work request", rme->caps->max_sge)        \
     X("transfers", "transfers", "limit of transfers outstanding to the peer",                  \
       rme->tuning.xfers_peer)                                                                  \

@@ -304,8 +304,6 @@ static uint32_t group_length(struct rme_mreg *mreg, struct rme_mseg *const *seg,
     uintptr_t end = page_up(mreg, end_of(seg[0]));
     uint32_t i;
 
-    if (mreg->config.single)
-        return 1;
     if (rme_pin_alone(mreg->config.pin, access))
         return joined_length(seg, count);
     for (i = 1; i < count; i++) {

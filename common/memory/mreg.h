@@ -39,7 +39,6 @@ struct rme_mreg_config {
     uint64_t max_bytes;
     uint32_t batch;      /* registrations evicted together; 0, 1: one by one */
     bool free_on_demand; /* with on-demand paging no limit of bytes applies */
-    bool single;         /* register each segment by itself, without groups */
     double call_ns; /* cost of a registration: call_ns + page_ns * pages; both 0: presets */
     double page_ns;
 };

@@ -87,14 +87,13 @@ static uint64_t segments(const struct rme_plan_side *side, bool pack)
 /* Do costs decide between copying a list and its use in place? */
 static bool is_priced(const struct rme_plan_in *in, const struct rme_plan_side *side)
 {
-    return side->segments > 1 && rme_plan_list_threshold(in->lists, in->pack_threshold) == 0;
+    return side->segments > 1 && in->lists == RME_LISTS_AUTO;
 }
 
 /* Size from which the memory is used in place; 0: costs decide. */
 static uint64_t threshold(const struct rme_plan_in *in, const struct rme_plan_side *side)
 {
-    return side->segments <= 1 ? in->pack_threshold
-                               : rme_plan_list_threshold(in->lists, in->pack_threshold);
+    return side->segments <= 1 ? in->pack_threshold : rme_plan_list_threshold(in->lists);
 }
 
 /* Is the memory registered, or will its registration stay cached for later messages? */
@@ -124,8 +123,7 @@ static double reg_cost(const struct rme_plan_in *in, const struct rme_plan_side 
 {
     const struct rme_costs *costs = in->costs;
     double pieces = (double)segments(side, false);
-    double calls = in->lists == RME_LISTS_SINGLE ? pieces : 1;
-    double all = costs->reg_call * calls + costs->reg_page * (bytes / PAGE + pieces);
+    double all = costs->reg_call + costs->reg_page * (bytes / PAGE + pieces);
 
     if (!stays_registered(in, side))
         return all;
@@ -259,7 +257,7 @@ static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side
         *why = "the pieces cost less than a copy";
         return false;
     }
-    if (!side->ready && side->segments > 1 && in->lists != RME_LISTS_HYBRID) {
+    if (!side->ready && side->segments > 1) {
         *why = "option lists";
         return in->lists == RME_LISTS_PACK;
     }
@@ -267,11 +265,6 @@ static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side
         *why = side->ready ? "the memory is registered already"
                            : "the registration stays cached for later messages";
         return false;
-    }
-    if (side->segments > 1) {
-        *why = in->bytes < in->pack_threshold ? "the list is smaller than pack_threshold"
-                                              : "the list is not smaller than pack_threshold";
-        return in->bytes < in->pack_threshold;
     }
     if (copy_cost(in, side, bytes) < reg_cost(in, side, bytes) + further) {
         *why = "a copy costs less than a registration";
@@ -483,12 +476,9 @@ static void explain_side(FILE *out, const char *name, const struct rme_plan_in *
     else if (is_copied(proto))
         fprintf(out, "copied, as %s\n", why);
     else
-        fprintf(out, "%s%s in units of %" PRIu64 " bytes%s, as %s\n",
-                pack ? "copied" : "used in place",
-                pack || side->segments <= 1 || in->lists != RME_LISTS_SINGLE
-                    ? ""
-                    : ", each segment registered alone,",
-                unit, unit < in->bytes ? ", each with a request or more" : "", why);
+        fprintf(out, "%s in units of %" PRIu64 " bytes%s, as %s\n",
+                pack ? "copied" : "used in place", unit,
+                unit < in->bytes ? ", each with a request or more" : "", why);
 }
 
 static void explain_row(FILE *out, const struct rme_plan_in *in, enum rme_proto proto,

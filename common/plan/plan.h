@@ -51,11 +51,9 @@ enum rme_proto {
 enum rme_prefer { RME_PREFER_AUTO, RME_PREFER_WRITE, RME_PREFER_READ }; /* option `rndv` */
 /* Option `lists`: treatment of memory in several segments [001 4.1]. */
 enum rme_lists {
-    RME_LISTS_AUTO,   /* costs decide; gathered lists are registered in groups */
-    RME_LISTS_PACK,   /* copied */
-    RME_LISTS_GROUP,  /* gathered, registered in groups */
-    RME_LISTS_SINGLE, /* gathered, each segment registered by itself */
-    RME_LISTS_HYBRID  /* lists below pack_threshold copied, larger ones in groups */
+    RME_LISTS_AUTO, /* costs decide */
+    RME_LISTS_PACK, /* copied */
+    RME_LISTS_GROUP /* in place, registered in groups */
 };
 
 /* fragments of an operation prepared at a time [000 4.5.3] */
@@ -92,8 +90,8 @@ struct rme_plan_in {
     /* messages of the sender in flight that overlap with this one */
     uint64_t under_way;
     uint64_t unit; /* option: bytes of a fragment */
-    /* option: smaller messages are copied even if their registration would be cached, and with
-     * RME_LISTS_HYBRID smaller lists; 0: costs decide */
+    /* option: smaller messages of one segment are copied even if their registration would be
+     * cached; 0: costs decide */
     uint64_t pack_threshold;
     /* option: a server with more operations is under heavy load */
     uint64_t heavy_ops;
@@ -127,20 +125,9 @@ struct rme_plan {
 };
 
 /* Payload below which lists are packed; 0: costs decide. */
-static inline uint64_t rme_plan_list_threshold(enum rme_lists lists, uint64_t pack_threshold)
+static inline uint64_t rme_plan_list_threshold(enum rme_lists lists)
 {
-    switch (lists) {
-    case RME_LISTS_AUTO:
-        return 0;
-    case RME_LISTS_HYBRID:
-        return pack_threshold;
-    case RME_LISTS_PACK:
-        return UINT64_MAX;
-    case RME_LISTS_GROUP:
-    case RME_LISTS_SINGLE:
-        break;
-    }
-    return 1;
+    return lists == RME_LISTS_AUTO ? 0 : lists == RME_LISTS_PACK ? UINT64_MAX : 1;
 }
 
 /* Decides on one message.  Pure: no state, no lock, no failure. */

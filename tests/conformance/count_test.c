@@ -547,9 +547,7 @@ static void packing_is_said(struct pair *p)
         uint64_t least;
     } row[] = {{"lists=pack", UINT64_MAX},
                {"lists=group,pack_threshold=5000", 1},
-               {"lists=single", 1},
-               {"lists=auto,pack_threshold=5000", 0},
-               {"lists=hybrid,pack_threshold=5000", 5000}};
+               {"lists=auto,pack_threshold=5000", 0}};
 
     for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
         bed_options(row[i].options);

@@ -28,13 +28,12 @@ struct fixture {
     const char *hole[400];
 };
 
-static void start(struct fixture *f, uint64_t entries, bool single)
+static void start(struct fixture *f, uint64_t entries)
 {
     struct rme_zone_config zone = {.max_bytes = 1 << 20, .pin = &f->pin};
     struct rme_mreg_config mreg = {.pin = &f->pin,
                                    .max_entries = entries,
                                    .max_bytes = 64 << 20,
-                                   .single = single,
                                    .call_ns = CALL_NS,
                                    .page_ns = PAGE_NS};
 
@@ -100,39 +99,16 @@ static unsigned use(struct fixture *f, uint32_t count, size_t stride, unsigned a
     return f->fake.regs - before;
 }
 
-/* Neither segments in one page nor adjacent ones share a registration. */
-static void single_segments_share_nothing(void **state)
+/* Segments in one page, and adjacent ones, share a registration. */
+static void near_segments_share_one(void **state)
 {
     const size_t stride[] = {2 * PAGE, PAGE, 200, 100};
     struct fixture f;
 
     (void)state;
-    start(&f, 0, true);
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(use(&f, 16, stride[i], SINK), 16);
-    stop(&f);
-    start(&f, 0, false);
+    start(&f, 0);
     for (int i = 0; i < 4; i++)
         assert_int_equal(use(&f, 16, stride[i], SINK), 1);
-    stop(&f);
-}
-
-/* Each registration is found again, also for other segments in its page. */
-static void single_segments_are_kept(void **state)
-{
-    struct fixture f;
-
-    (void)state;
-    start(&f, 100, true);
-    if (!rme_mreg_caches(f.mreg)) {
-        stop(&f);
-        skip();
-    }
-    assert_int_equal(use(&f, 16, 2 * PAGE, SINK), 16);
-    assert_int_equal(use(&f, 16, 2 * PAGE, SINK), 0);
-    assert_int_equal(use(&f, 16, 200, SINK), 0);
-    assert_int_equal(use(&f, 16, 200, SOURCE), 16); /* all in one page */
-    assert_int_equal(use(&f, 16, 200, SOURCE), 0);
     stop(&f);
 }
 
@@ -154,7 +130,7 @@ static void few_are_registered_singly(void **state)
     struct fixture f;
 
     (void)state;
-    start(&f, 0, false);
+    start(&f, 0);
     make_holes(&f, 1, 4, 1, UNMAPPED, ANY);
     assert_int_equal(attempts(&f, 10, SINK, 10), 1 + 10);
     assert_int_equal(attempts(&f, 10, SINK, 10), 1 + 10);
@@ -169,7 +145,7 @@ static void many_end_at_holes(void **state)
     unsigned sinks = 0;
 
     (void)state;
-    start(&f, 0, false);
+    start(&f, 0);
     make_holes(&f, 2, 4, 21, UNMAPPED, ANY);
     assert_int_equal(attempts(&f, 64, SINK, 3), 1 + 3);
     assert_int_equal(attempts(&f, 64, SINK, 3), 3);
@@ -191,7 +167,7 @@ static void rights_of_neighbours(void **state)
     struct fixture f;
 
     (void)state;
-    start(&f, 0, false);
+    start(&f, 0);
     make_holes(&f, 3, 31, 3, PROT_READ, RME_ACCESS_LOCAL_WRITE);
     assert_int_equal(attempts(&f, 64, SINK, 4), 1 + 4);
     assert_int_equal(attempts(&f, 64, SOURCE, 1), 1);
@@ -209,13 +185,13 @@ static void long_lists(void **state)
     struct fixture f;
 
     (void)state;
-    start(&f, 0, false);
+    start(&f, 0);
     make_holes(&f, 10, 1000, 300, UNMAPPED, ANY);
     assert_in_range(attempts(&f, MOST, SINK, 11), 12, 11 + 3);
     assert_int_equal(attempts(&f, MOST, SINK, 11), 11);
     stop(&f);
     /* more holes than are remembered: the kernel is queried again, and the list is right */
-    start(&f, 0, false);
+    start(&f, 0);
     make_holes(&f, 400, 1, 30, UNMAPPED, ANY);
     for (int i = 0; i < 3; i++)
         assert_in_range(attempts(&f, MOST, SOURCE, 401), 402, 401 + 20);
@@ -229,7 +205,7 @@ static void what_no_hole_explains(void **state)
     const char *device;
 
     (void)state;
-    start(&f, 0, false);
+    start(&f, 0);
     device = f.memory + 4 * PAGE;
     f.fake.hole = device;
     assert_int_equal(attempts(&f, 64, SINK, 64), 1 + 64);
@@ -250,7 +226,7 @@ static void a_segment_in_a_hole(void **state)
     struct rme_mseg seg[64];
 
     (void)state;
-    start(&f, 0, false);
+    start(&f, 0);
     make_holes(&f, 1, 30, 1, UNMAPPED, ANY);
     for (int i = 0; i < 200; i++) {
         for (int k = 0; k < 64; k++)
@@ -268,7 +244,7 @@ static void holes_at_a_receiver(void **state)
     struct fixture f;
 
     (void)state;
-    start(&f, 0, false);
+    start(&f, 0);
     assert_int_equal(attempts(&f, 64, SINK, 1), 1);
     f.pin.keys_open = true;
     assert_int_equal(attempts(&f, 64, SINK, 1), 1);
@@ -287,7 +263,7 @@ static void a_segment_many_times(void **state)
     struct rme_mseg seg[11];
 
     (void)state;
-    start(&f, 0, false);
+    start(&f, 0);
     make_holes(&f, 1, 4, 1, UNMAPPED, ANY);
     assert_int_equal(attempts(&f, 64, SINK, 2), 1 + 2);
     for (int i = 0; i < 200; i++) {
@@ -302,8 +278,7 @@ static void a_segment_many_times(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(single_segments_share_nothing),
-        cmocka_unit_test(single_segments_are_kept),
+        cmocka_unit_test(near_segments_share_one),
         cmocka_unit_test(few_are_registered_singly),
         cmocka_unit_test(many_end_at_holes),
         cmocka_unit_test(rights_of_neighbours),

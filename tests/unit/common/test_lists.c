@@ -93,24 +93,6 @@ static void dear_reads_are_written(void **state)
     assert_false(decide(&in).recv_pack);
 }
 
-static void small_lists_are_packed(void **state)
-{
-    struct rme_plan_in in = base(64 * KIB - 1);
-
-    (void)state;
-    in.lists = RME_LISTS_HYBRID;
-    in.send.segments = 32;
-    assert_true(decide(&in).send_pack);
-    in.bytes = 64 * KIB;
-    assert_false(decide(&in).send_pack);
-    in.recv.segments = 32;
-    in.bytes = 32 * KIB;
-    assert_true(decide(&in).recv_pack);
-    in.send.ready = true;
-    in.send.segments = 8; /* registered: a copy gains nothing */
-    assert_false(decide(&in).send_pack);
-}
-
 static void lists_by_costs(void **state)
 {
     struct rme_plan_in in = base(32 * KIB);
@@ -255,26 +237,9 @@ static void packed_lists_do_not_invite(void **state)
     assert_false(decide(&in).invite);
 }
 
-/* Each registration call counts. */
-static void single_registrations_are_dear(void **state)
-{
-    struct rme_plan_in in = base(1 * MIB);
-    double together, apart;
-
-    (void)state;
-    in.send.segments = 64;
-    in.lists = RME_LISTS_GROUP;
-    together = rme_plan_cost(&in, RME_PROTO_RNDV_WRITE, false, true, NULL);
-    in.lists = RME_LISTS_SINGLE;
-    apart = rme_plan_cost(&in, RME_PROTO_RNDV_WRITE, false, true, NULL);
-    assert_in_range((uint64_t)(apart - together + 0.5), 63 * 10000, 63 * 10000);
-}
-
 /* For any size and cost, kept or not; one segment is not a list. */
 static void lists_by_option(void **state)
 {
-    const char *by_itself = "used in place, each segment registered alone, in units";
-
     (void)state;
     for (int i = 0; i < 8; i++) {
         struct rme_plan_in in = base(i & 1 ? 16 * MIB : 8 * KIB), flat = in;
@@ -282,7 +247,7 @@ static void lists_by_option(void **state)
         in.pack_threshold = flat.pack_threshold = i & 2 ? 64 * KIB : 0;
         in.send.segments = in.recv.segments = 64;
         in.send.kept = in.recv.kept = flat.send.kept = i & 4;
-        for (int lists = RME_LISTS_PACK; lists <= RME_LISTS_SINGLE; lists++) {
+        for (int lists = RME_LISTS_PACK; lists <= RME_LISTS_GROUP; lists++) {
             bool pack = lists == RME_LISTS_PACK;
             struct rme_plan plan, before = decide(&flat);
 
@@ -291,11 +256,8 @@ static void lists_by_option(void **state)
             assert_int_equal(plan.send_pack, pack);
             assert_int_equal(plan.recv_pack, pack);
             assert_string_equal(plan.why_send, "option lists");
-            explains(&in, pack ? "copied in units" : by_itself,
-                     pack || lists == RME_LISTS_SINGLE);
             assert_int_equal(decide(&flat).send_pack, before.send_pack);
             assert_int_equal(decide(&flat).recv_pack, before.recv_pack);
-            explains(&flat, by_itself, false);
             flat.lists = RME_LISTS_AUTO;
         }
     }
@@ -307,14 +269,12 @@ int main(void)
         cmocka_unit_test(request_counts),
         cmocka_unit_test(the_scattered_side_initiates),
         cmocka_unit_test(dear_reads_are_written),
-        cmocka_unit_test(small_lists_are_packed),
         cmocka_unit_test(lists_by_costs),
         cmocka_unit_test(kept_lists_by_costs),
         cmocka_unit_test(receivers_lists_by_protocol),
         cmocka_unit_test(who_copies_reads),
         cmocka_unit_test(lists_are_not_offered_in_vain),
         cmocka_unit_test(packed_lists_do_not_invite),
-        cmocka_unit_test(single_registrations_are_dear),
         cmocka_unit_test(lists_by_option),
     };
 

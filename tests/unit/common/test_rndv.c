@@ -522,7 +522,7 @@ static void no_memory_for_the_transfer_of_an_invited_send(void **state)
 
     (void)state;
     poor.credits = 4; /* one is used */
-    begin(&poor, ",lists=single");
+    begin(&poor, ",lists=group");
     for (int i = 0; i < PIECES; i++) {
         base[i] = i == 0 ? zone(0) : (char *)base[i - 1] + PIECE + 8;
         length[i] = PIECE;
