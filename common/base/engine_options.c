@@ -24,12 +24,9 @@ const struct rme_option_row rme_engine_options[] = {
      "reports the error to both sides and takes longer.",
      NULL},
     {"eager_window", "bytes", 1 * MIB, 64 * KIB, 1 * GIB,
-     "Limit on eager payload buffered per peer without a matching receive.  At the limit the "
-     "peer sends RTS only.",
-     NULL},
-    {"unexpected_window", "bytes", 256 * KIB, 64 * KIB, 1 * GIB,
-     "Limit on unexpected messages buffered per peer until the host fetches them.  At the "
-     "limit the peer sends RTS only.",
+     "Limit on eager payload buffered per peer without a matching receive, and, at a quarter "
+     "of it, on unexpected messages until the host fetches them.  At the limit the peer sends "
+     "RTS only.",
      NULL},
     {"rts_max", "count", 65536, 1024, 1 << 20,
      "Limit on unmatched RTS per peer.  At the limit all further messages of that peer wait, "
@@ -92,20 +89,14 @@ const struct rme_option_row rme_engine_options[] = {
      "memory that the process may lock.  At the limit requests queue: idle rings are reclaimed "
      "first, then the oldest.",
      NULL},
-    {"heavy_ops", "count", 64, 1, 1 << 20,
-     "A server with more rendezvous messages in work than this counts as loaded, and its "
-     "clients move the data.",
-     NULL},
-    {"xfer_ops_peer", "count", 16, 1, 1 << 16,
-     "Limit on outstanding RDMA transfers per peer; more wait.", NULL},
     {"xfer_bytes_peer", "bytes", 1 * MIB, 64 * KIB, 1 * GIB,
      "Limit on rendezvous bytes that each side gives its device at a time per connection, in "
      "transfers of half of that.  Less lowers the delay of small messages; the limit must "
      "cover the network's rate times the time to wake up.",
      NULL},
     {"xfer_ops", "count", 256, 1, 1 << 20,
-     "Limit on outstanding RDMA transfers of the process.  At the limit a peer may still have "
-     "one.",
+     "Limit on outstanding RDMA transfers of the process; those of a peer are limited to a "
+     "sixteenth of it, and at least one.",
      NULL},
 
     {"measure_costs", "switch", 1, 0, 1,
@@ -123,17 +114,12 @@ const struct rme_option_row rme_engine_options[] = {
     /* connections */
     {"connect_timeout_ms", "ms", 30000, 10, 600000,
      "Time to establish a connection.  Servers that get 10,000 connections at once need more "
-     "than 10 s for the last one.",
+     "than 10 s for the last one.  A peer that rejects connections because its backlog is full "
+     "is tried again for twice the time.",
      NULL},
-    {"busy_timeout_ms", "ms", 60000, 0, 3600000,
-     "Time for which a peer that rejects connections because its backlog is full is tried "
-     "again, with the back-off below.",
-     NULL},
-    {"backoff_min_ms", "ms", 20, 1, 600000,
-     "Pause before the second attempt to connect; doubled with each attempt up to "
-     "backoff_max_ms.",
-     NULL},
-    {"backoff_max_ms", "ms", 2000, 1, 600000, "Longest pause between attempts to connect.",
+    {"backoff_max_ms", "ms", 2000, 1, 600000,
+     "Longest pause between attempts to connect.  The first pause is a hundredth of it, and "
+     "each further one twice as long.",
      NULL},
     {"keepalive_ms", "ms", 2000, 0, 600000,
      "A silent connection with work outstanding is probed at this interval.  0: never.", NULL},
@@ -155,16 +141,8 @@ const struct rme_option_row rme_engine_options[] = {
     {"regcache_entries", "count", 1024, 0, 1 << 20,
      "Limit on cached registrations of user memory.  0, or a system where unmapping cannot be "
      "watched: register for each operation.  A registration keeps the rights that its memory "
-     "had: programs that mprotect buffers between uses need 0.",
-     NULL},
-    {"regcache_bytes", "bytes", -1, -1, 64 * TIB,
-     "Limit on user memory that stays registered.  -1: derived from RLIMIT_MEMLOCK, unlimited "
-     "with on-demand paging.",
-     NULL},
-    {"regcache_batch", "count", 16, 1, 1 << 10,
-     "Registrations evicted together when the cache is full, at most an eighth of "
-     "regcache_entries.  Evicting neighbours together costs less.  A cache that was full keeps "
-     "room for as many.",
+     "had: programs that mprotect buffers between uses need 0.  A quarter of the memory that "
+     "the process may lock stays registered at most.",
      NULL},
     {"zone_bytes", "bytes", -1, -1, 64 * TIB,
      "Limit on registered memory of the engine (BMI_memalloc and bounce buffers), at least 8 "
@@ -175,12 +153,6 @@ const struct rme_option_row rme_engine_options[] = {
     {"zone_idle_ms", "ms", 10000, 0, 3600000,
      "Idle engine memory, all but 1 MiB, is returned to the system after this time, and eager "
      "rings that a peer has not used are reclaimed.  0: never.",
-     NULL},
-    {"huge_pages", "switch", 1, 0, 1,
-     "Allocate engine memory from huge pages if the system has free ones.", NULL},
-    {"dont_fork", "switch", 1, 0, 1,
-     "Exclude engine memory from child processes (MADV_DONTFORK), so that copy-on-write after "
-     "a fork cannot move it away from the device.",
      NULL},
     {NULL, NULL, 0, 0, 0, NULL, NULL},
 };

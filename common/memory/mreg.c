@@ -56,7 +56,7 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
     TAILQ_INIT(&mreg->unused);
     TAILQ_INIT(&mreg->dead);
     mreg_demand_open(mreg);
-    if (mreg->maps >= 0 && config->free_on_demand)
+    if (mreg->maps >= 0)
         mreg->config.max_bytes = INT64_MAX;
     mreg_cache_open(mreg);
     *out = mreg;

@@ -37,8 +37,7 @@ struct rme_mreg_config {
     /* limit of cached registered bytes; 0: no cache, UINT64_MAX: a quarter of
      * rme_pin_budget() */
     uint64_t max_bytes;
-    uint32_t batch;      /* registrations evicted together; 0, 1: one by one */
-    bool free_on_demand; /* with on-demand paging no limit of bytes applies */
+    uint32_t batch; /* registrations evicted together; 0, 1: one by one */
     double call_ns; /* cost of a registration: call_ns + page_ns * pages; both 0: presets */
     double page_ns;
 };

@@ -88,8 +88,7 @@ static char *map_memory(const struct rme_zone_config *config, size_t size)
         if (huge)
             (void)madvise(base, size, MADV_HUGEPAGE); /* advisory; small pages work as well */
     }
-    if (config->dont_fork)
-        (void)madvise(base, size, NOT_FOR_CHILDREN);
+    (void)madvise(base, size, NOT_FOR_CHILDREN);
     return base;
 }
 

@@ -27,8 +27,7 @@ struct rme_zone_config {
     uint64_t keep_bytes;
     /* memory that was not needed for this time is released, too; 0: never */
     uint64_t idle_ms;
-    bool huge;      /* try huge pages */
-    bool dont_fork; /* madvise(MADV_DONTFORK): children do not inherit the memory */
+    bool huge; /* try huge pages */
 };
 
 /* Creates a zone.  Maps and registers nothing yet.  -ENOMEM. */

@@ -276,7 +276,7 @@ static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side
 
 static bool is_heavy(const struct rme_plan_in *in, const struct rme_plan_side *side)
 {
-    return side->server && side->load_ops > in->heavy_ops;
+    return side->server && side->load_ops > RME_HEAVY_OPS;
 }
 
 static bool less_loaded(const struct rme_plan_side *a, const struct rme_plan_side *b)

@@ -59,6 +59,7 @@ enum rme_lists {
 /* fragments of an operation prepared at a time [000 4.5.3] */
 #define RME_UNITS_AHEAD  2u
 #define RME_PACK_UNIT    (256u << 10) /* bytes of the largest fragment that is copied */
+#define RME_HEAVY_OPS    64u         /* a server with more operations is under heavy load */
 #define RME_INVITE_LEAST (16u << 10)  /* bytes of the smallest receive that may invite */
 
 /* Large messages that one process has to move, from the decision until their end. */
@@ -93,8 +94,6 @@ struct rme_plan_in {
     /* option: smaller messages of one segment are copied even if their registration would be
      * cached; 0: costs decide */
     uint64_t pack_threshold;
-    /* option: a server with more operations is under heavy load */
-    uint64_t heavy_ops;
     enum rme_prefer prefer;
     enum rme_lists lists;
     uint32_t max_sge, max_read_sge; /* maximal number of local segments of a request */

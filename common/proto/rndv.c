@@ -237,7 +237,6 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
         .bytes = bytes,
         .unit = rme->tuning.unit,
         .pack_threshold = rme->tuning.pack_threshold,
-        .heavy_ops = rme->tuning.heavy_ops,
         .prefer = rme->tuning.prefer,
         .lists = rme->tuning.lists,
         .max_sge = rme->caps->segments_apart ? 1 : rme->caps->max_sge,

@@ -38,7 +38,6 @@ struct rme_tuning {
     uint64_t unit;
     uint64_t pack_threshold;
     uint64_t zone_bytes, regcache_bytes; /* limits */
-    uint64_t heavy_ops;
     enum rme_prefer prefer;
     enum rme_lists lists;
     bool invite;

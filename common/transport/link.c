@@ -96,7 +96,7 @@ static void back_off(struct rme_peer *peer)
 }
 
 /* Schedules another attempt at a peer whose connection backlog is full, without a report to the
- * host, because its server accepts requests.  False: busy_timeout_ms is over. */
+ * host, because its server accepts requests.  False: busy_ms is over. */
 static bool ask_again(struct rme_peer *peer)
 {
     uint64_t now = rme_now();

@@ -377,7 +377,7 @@ void cancel_unexpected_that_waits(void **state)
     int cancelled = 0;
 
     (void)state;
-    bed_options("unexpected_window=64K");
+    bed_options("eager_window=256K");
     pair_open(&p);
     blob_flat(&b, 16384);
     blob_fill(&b, 8);

@@ -126,7 +126,7 @@ void link_dies_at_each_message(void **state)
     (void)state;
     if (!lane.is_loop)
         skip();
-    kill_sweep("rndv=write,backoff_min_ms=1,backoff_max_ms=1", true);
+    kill_sweep("rndv=write,backoff_max_ms=1", true);
 }
 
 void link_dies_at_each_message_reading(void **state)
@@ -134,7 +134,7 @@ void link_dies_at_each_message_reading(void **state)
     (void)state;
     if (!lane.is_loop)
         skip();
-    kill_sweep("rndv=read,backoff_min_ms=1,backoff_max_ms=1", true);
+    kill_sweep("rndv=read,backoff_max_ms=1", true);
 }
 
 void link_dies_at_each_step(void **state)
@@ -142,7 +142,7 @@ void link_dies_at_each_step(void **state)
     (void)state;
     if (!lane.is_loop)
         skip();
-    kill_sweep("loop_chaos=1,rndv=write,unit=64K,backoff_min_ms=1,backoff_max_ms=1", false);
+    kill_sweep("loop_chaos=1,rndv=write,unit=64K,backoff_max_ms=1", false);
 }
 
 void link_dies_at_each_step_reading(void **state)
@@ -150,7 +150,7 @@ void link_dies_at_each_step_reading(void **state)
     (void)state;
     if (!lane.is_loop)
         skip();
-    kill_sweep("loop_chaos=1,rndv=read,unit=64K,backoff_min_ms=1,backoff_max_ms=1", false);
+    kill_sweep("loop_chaos=1,rndv=read,unit=64K,backoff_max_ms=1", false);
 }
 
 /* Each fabric call fails once, wherever it is made: operations end, engines go on, the next
@@ -174,8 +174,7 @@ void each_call_fails_once(void **state)
             struct pair p;
             void *none = NULL;
 
-            bed_options(k % 2 ? "rndv=read,backoff_min_ms=1,backoff_max_ms=1"
-                              : "rndv=write,backoff_min_ms=1,backoff_max_ms=1");
+            bed_options(k % 2 ? "rndv=read,backoff_max_ms=1" : "rndv=write,backoff_max_ms=1");
             p.server = node_open("server", lane_uri(0));
             p.client = node_open("client", NULL);
             p.to_server = node_dial(p.client, lane_uri(0));
@@ -230,7 +229,7 @@ void server_restarts_under_load(void **state)
     struct pair p;
 
     (void)state;
-    bed_options("backoff_min_ms=1,backoff_max_ms=10");
+    bed_options("backoff_max_ms=10");
     pair_open(&p);
     for (int round = 0; round < 12; round++) {
         server_goes(&p, &t, round * 2);

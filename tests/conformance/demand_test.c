@@ -263,7 +263,7 @@ void demand_is_lost_in_the_middle(void **state)
     struct pair p;
 
     (void)state;
-    open_on_demand(&p, ON ",regcache_entries=1024,backoff_min_ms=1,backoff_max_ms=5");
+    open_on_demand(&p, ON ",regcache_entries=1024,backoff_max_ms=5");
     for (int i = 0; i < 24; i++) {
         struct blob *victim = i & 1 ? &out : &in;
 

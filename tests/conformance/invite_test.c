@@ -318,8 +318,7 @@ void invitation_declined(void **state)
  * in order. */
 void invited_message_is_not_overtaken(void **state)
 {
-    static const char *const options[] = {"rndv=auto" INVITED,
-                                          "rndv=auto,xfer_ops_peer=1" INVITED,
+    static const char *const options[] = {"rndv=auto" INVITED, "rndv=auto,xfer_ops=16" INVITED,
                                           "rndv=auto,xfer_ops=1" INVITED};
     void *none = NULL;
 

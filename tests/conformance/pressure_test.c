@@ -447,9 +447,8 @@ static void settles_at(uint64_t before, uint64_t transfers)
 void bulk_is_given_to_the_device_by_and_by(void **state)
 {
     enum { N = 4, SIZE = 1000000, BOUND = 128 << 10, LAST = 100000 };
-    static const char *const options[] = {
-        "xfer_bytes_peer=128K,xfer_ops_peer=16,xfer_ops=256,rndv=write",
-        "xfer_bytes_peer=128K,xfer_ops_peer=16,xfer_ops=256,rndv=read"};
+    static const char *const options[] = {"xfer_bytes_peer=128K,xfer_ops=256,rndv=write",
+                                          "xfer_bytes_peer=128K,xfer_ops=256,rndv=read"};
 
     (void)state;
     if (!lane.is_loop)
@@ -521,7 +520,7 @@ void room_in_the_cache_while_asleep(void **state)
     (void)state;
     if (!lane.is_loop)
         skip();
-    bed_options("regcache_entries=16,regcache_batch=2,rndv=write,measure_costs=0");
+    bed_options("regcache_entries=16,rndv=write,measure_costs=0");
     pair_open(&p);
     blob_flat(&in, SIZE);
     for (int i = 0; i < BUFFERS; i++) {

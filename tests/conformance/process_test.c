@@ -231,21 +231,21 @@ void peer_killed_while_it_sends(void **state)
 {
     (void)state;
     only_with_processes();
-    killed_at_each_step("rndv=write,backoff_min_ms=1,backoff_max_ms=20", 'S', 2000000);
+    killed_at_each_step("rndv=write,backoff_max_ms=20", 'S', 2000000);
 }
 
 void peer_killed_while_it_receives(void **state)
 {
     (void)state;
     only_with_processes();
-    killed_at_each_step("rndv=read,backoff_min_ms=1,backoff_max_ms=20", 'R', 2000000);
+    killed_at_each_step("rndv=read,backoff_max_ms=20", 'R', 2000000);
 }
 
 void peer_killed_in_eager_traffic(void **state)
 {
     (void)state;
     only_with_processes();
-    killed_at_each_step("backoff_min_ms=1,backoff_max_ms=20", 'S', 500);
+    killed_at_each_step("backoff_max_ms=20", 'S', 500);
 }
 
 /* The peer is stopped first and uses up its credits, so nothing can be sent to it when it
@@ -258,7 +258,7 @@ void peer_killed_when_no_credit_is_left(void **state)
 
     (void)state;
     only_with_processes();
-    bed_options("keepalive_ms=100,backoff_min_ms=1,backoff_max_ms=20");
+    bed_options("keepalive_ms=100,backoff_max_ms=20");
     peer_start(lane_uri(0));
     struct node *n = node_open("client", NULL);
     struct rme_addr *to = node_dial(n, lane_uri(0));
@@ -306,7 +306,7 @@ void a_failed_device_is_lived_without(void **state)
     only_with_processes();
     if (!fail_device || !devices || strcmp(devices, "2") != 0)
         skip();
-    bed_options("rndv=write,keepalive_ms=100,peer_timeout_ms=2000,backoff_min_ms=1,"
+    bed_options("rndv=write,keepalive_ms=100,peer_timeout_ms=2000,"
                 "backoff_max_ms=20");
     peer_start(lane_uri(0));
     struct node *n = node_open("client", NULL);
@@ -351,7 +351,7 @@ void silent_peer_times_out(void **state)
 
     (void)state;
     only_with_processes();
-    bed_options("keepalive_ms=100,peer_timeout_ms=1000,backoff_min_ms=1,backoff_max_ms=20");
+    bed_options("keepalive_ms=100,peer_timeout_ms=1000,backoff_max_ms=20");
     peer_start(lane_uri(0));
     struct node *n = node_open("client", NULL);
     struct rme_addr *to = node_dial(n, lane_uri(0));

@@ -552,7 +552,7 @@ static void open_all(uint64_t seed)
              : seed % 4 == 2 ? "rndv=read"
              : seed % 4 == 3 ? "unit=64K"
                              : "credits=4,credits_max=8",
-             soup.lossy ? "backoff_min_ms=1,backoff_max_ms=1" : "spin_us=0");
+             soup.lossy ? "backoff_max_ms=1" : "spin_us=0");
     bed_options(options);
     soup.pair[0].server = node_open("server", lane_uri(0));
     for (int k = 0; k < CLIENTS; k++) {

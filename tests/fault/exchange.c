@@ -48,7 +48,6 @@
 #define ZONE_BYTES  65536
 #define OPTIONS                                                                                \
     "connect_timeout_ms=1500,peer_timeout_ms=2000,keepalive_ms=300,cancel_timeout_ms=800,"     \
-    "backoff_min_ms=5,"                                                                        \
     "backoff_max_ms=50,spin_us=0,unit=128K,zone_keep_bytes=0,"
 
 /* Messages between the sides over the control socket. */

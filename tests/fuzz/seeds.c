@@ -50,10 +50,10 @@ static void put_texts(const char *target, const char *const *texts, size_t head)
 static void texts(void)
 {
     static const char *const options[] = {"rx_size=8K,unit=2M",
-                                          "rndv=read,huge_pages=off",
+                                          "rndv=read,invite=off",
                                           "ib_port=1,spin_us=0",
                                           "credits=4097",
-                                          "zone_bytes=-1,dont_fork=yes",
+                                          "zone_bytes=-1",
                                           "unit",
                                           NULL};
     static const char *const addresses[] = {"ib://host:3335",

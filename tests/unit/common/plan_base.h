@@ -26,7 +26,6 @@ static inline struct rme_plan_in base(uint64_t bytes)
                                 .eager_max = 4000,
                                 .unit = MIB,
                                 .pack_threshold = 64 * KIB,
-                                .heavy_ops = 64,
                                 .max_sge = 30,
                                 .max_read_sge = 30,
                                 .has_read = true,

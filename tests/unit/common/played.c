@@ -73,7 +73,7 @@ void begin(const struct rme_hello *hello, const char *more)
 
     snprintf(options, sizeof(options),
              "regcache_entries=0,spin_us=0,keepalive_ms=0,credits=8,unit=64K,zone_bytes=64M,"
-             "dont_fork=off,measure_costs=0%s",
+             "measure_costs=0%s",
              more);
     config.options = options;
     ended = dropped = 0;

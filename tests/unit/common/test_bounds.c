@@ -58,8 +58,8 @@ static int set_up(void **state)
     struct rme_config config = {.fabric = &script_ops,
                                 .options =
                                     "regcache_entries=0,spin_us=0,keepalive_ms=0,credits=8,"
-                                    "zone_bytes=64M,dont_fork=off,rts_max=1024,"
-                                    "unexpected_window=64K,measure_costs=0"};
+                                    "zone_bytes=64M,rts_max=1024,"
+                                    "eager_window=256K,measure_costs=0"};
 
     (void)state;
     given = script.credit_messages = 0;

@@ -4,7 +4,7 @@
 #include "scripted.h"
 
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,lists=pack,pack_threshold=1M,"  \
+    "regcache_entries=0,spin_us=0,zone_bytes=64M,lists=pack,pack_threshold=1M,"                \
     "unit=1M,rndv=write,credits=8,credits_max=64,keepalive_ms=0,invite=0,"
 #define PIECE 1000u
 #define MOST  200u /* pieces */

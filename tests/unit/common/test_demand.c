@@ -48,7 +48,6 @@ static void start_unasked(struct fixture *f, uint64_t entries, bool windows)
     struct rme_mreg_config config = {.pin = &f->pin,
                                      .max_entries = entries,
                                      .max_bytes = BOUND,
-                                     .free_on_demand = true,
                                      .call_ns = 10000,
                                      .page_ns = 1000};
 
@@ -112,27 +111,6 @@ static void nothing_is_pinned(void **state)
     assert_int_equal(f.fake.regs, 1);
     assert_int_equal(atomic_load(&f.pin.bytes), 10 * PAGE);
     assert_int_equal(atomic_load(&f.pin.demand_bytes), 10 * PAGE);
-    stop(&f);
-}
-
-static void a_bound_that_is_set_holds(void **state)
-{
-    struct rme_mreg_config config = {.max_entries = 16, .max_bytes = BOUND};
-    struct fixture f;
-
-    (void)state;
-    start(&f, 16, true);
-    rme_mreg_free(f.mreg);
-    config.pin = &f.pin;
-    assert_int_equal(rme_mreg_new(&config, &f.mreg), 0);
-    assert_int_equal(rme_mreg_bound(f.mreg), BOUND);
-    for (size_t i = 0; i < 8; i++)
-        assert_int_equal(use(&f, f.memory + i * PAGE, PAGE, SINK), 0);
-    rme_mreg_reap(f.mreg);
-    assert_int_equal(atomic_load(&f.pin.bytes), BOUND);
-    assert_int_equal(use(&f, f.memory, 10 * PAGE, SINK), 0); /* registered for this use alone */
-    rme_mreg_reap(f.mreg);
-    assert_int_equal(atomic_load(&f.pin.bytes), BOUND);
     stop(&f);
 }
 
@@ -356,7 +334,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_pinned),
-        cmocka_unit_test(a_bound_that_is_set_holds),
         cmocka_unit_test(a_change_changes_nothing),
         cmocka_unit_test(what_is_not_there_is_refused),
         cmocka_unit_test(rights_are_looked_at),

@@ -16,7 +16,7 @@
 
 #define LARGE (1 << 20) /* too large to be copied: registered */
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,pack_threshold=0,"              \
+    "regcache_entries=0,spin_us=0,zone_bytes=64M,pack_threshold=0,"                            \
     "unit=1M,rndv=write,invite=0,keepalive_ms=0"
 
 static char memory[3][LARGE];

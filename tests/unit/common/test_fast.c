@@ -12,7 +12,7 @@
 #include "tests/lib/clock.h"
 
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,rndv=write,invite=0,"           \
+    "regcache_entries=0,spin_us=0,zone_bytes=64M,rndv=write,invite=0,"                         \
     "rx_size=4096,credits=32,keepalive_ms=0,idle_keepalive_ms=0,measure_costs=0,"              \
     "fast_bytes=128K,fast_pool=256K,zone_idle_ms=1000"
 

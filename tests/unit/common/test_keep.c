@@ -14,7 +14,7 @@
 #include "tests/lib/clock.h"
 
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,keepalive_ms=0,invite=0,"       \
+    "regcache_entries=0,spin_us=0,zone_bytes=64M,keepalive_ms=0,invite=0,"                     \
     "credits=64,credits_max=64,eager_window=1M,kept_bytes="
 #define HALF         (512u << 10) /* of kept_bytes: from here on the only peer is throttled */
 #define PAYLOAD      2000
@@ -240,7 +240,7 @@ static void what_waits_to_be_acknowledged_is_counted_and_goes_back(void **state)
     unsigned chunks = 0;
 
     (void)state;
-    open_with(OPTIONS "8M,unexpected_window=1M", 8);
+    open_with(OPTIONS "8M,eager_window=4M", 8);
     table = &scripted.rme->operations->table;
     scripted.keeps = true;
     for (uint32_t i = 0; i < N; i++) {

@@ -8,7 +8,7 @@
 #include "tests/lib/clock.h"
 
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,rndv=write,invite=0,"           \
+    "regcache_entries=0,spin_us=0,zone_bytes=64M,rndv=write,invite=0,"                         \
     "credits=8,credits_max=64,"                                                                \
     "keepalive_ms=0,idle_keepalive_ms=0,"
 

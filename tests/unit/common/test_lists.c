@@ -209,7 +209,7 @@ static void lists_are_not_offered_in_vain(void **state)
     assert_false(decide(&in).offer);
     in.send.server = true;
     in.recv.server = false;
-    in.send.load_ops = in.heavy_ops + 1;
+    in.send.load_ops = RME_HEAVY_OPS + 1;
     assert_true(decide(&in).offer);
     in.send.load_ops = 0;
     in.send.segments = 8;

@@ -36,7 +36,7 @@ static void take_line(void *arg, enum rme_log_level level, const char *line)
     snprintf(said, sizeof(said), "%s", line);
 }
 
-#define OPTIONS "regcache_entries=0,spin_us=0,dont_fork=off,measure_costs=0"
+#define OPTIONS "regcache_entries=0,spin_us=0,measure_costs=0"
 
 static void open_engine(const char *options)
 {
@@ -62,14 +62,14 @@ static int set_up(void **state)
 static int set_up_patient(void **state)
 {
     (void)state;
-    open_engine(OPTIONS ",busy_timeout_ms=3600000,backoff_min_ms=1,backoff_max_ms=1");
+    open_engine(OPTIONS ",connect_timeout_ms=600000,backoff_max_ms=1");
     return 0;
 }
 
 static int set_up_impatient(void **state)
 {
     (void)state;
-    open_engine(OPTIONS ",busy_timeout_ms=50,backoff_min_ms=1,backoff_max_ms=1");
+    open_engine(OPTIONS ",connect_timeout_ms=25,backoff_max_ms=1");
     return 0;
 }
 

@@ -6,7 +6,7 @@
 #define SMALL 8
 
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,keepalive_ms=0,zone_bytes=64M,dont_fork=off,"                \
+    "regcache_entries=0,spin_us=0,keepalive_ms=0,zone_bytes=64M,"                              \
     "rndv=read,invite=0,pack_threshold=0"
 
 #define HUGE (1 << 20) /* too large to be copied: registered */

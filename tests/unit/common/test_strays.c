@@ -192,7 +192,7 @@ static void unexpected_behind_one_that_goes(void **state)
 
     (void)state;
     for (int lost = 0; lost < 2; lost++) {
-        begin(&usual, ",unexpected_window=64K");
+        begin(&usual, ",eager_window=256K");
         for (uint32_t i = 0; i < PULLED; i++) {
             SAYS(RTS, 0, .flags = RME_WIRE_F_UNEXPECTED, .tag = tag[i], .from = 9 + i,
                  .total = SIZE);

@@ -7,7 +7,7 @@
 #include "tests/lib/clock.h"
 
 #define SPIN_US  50
-#define OPTIONS  "regcache_entries=0,spin_us=50,dont_fork=off,measure_costs=0,keepalive_ms=0"
+#define OPTIONS  "regcache_entries=0,spin_us=50,measure_costs=0,keepalive_ms=0"
 #define MISSES   5    /* long waits after which none polls */
 #define ALONE_NS 2000 /* duration of an offer that no other thread takes */
 #define TAKEN_NS 20000

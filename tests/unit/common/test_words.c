@@ -12,7 +12,7 @@
 
 #define LARGE 200000 /* one fragment, by write and by read */
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,pack_threshold=0,"              \
+    "regcache_entries=0,spin_us=0,zone_bytes=64M,pack_threshold=0,"                            \
     "unit=1M,rndv=write,credits=8,"                                                            \
     "credits_max=64,keepalive_ms=0,cancel_timeout_ms=60000,"
 #define NO_INVITE OPTIONS "invite=0,"

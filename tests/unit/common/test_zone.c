@@ -21,11 +21,8 @@ struct fixture {
 static struct fixture *start_huge(uint64_t max_bytes, uint64_t keep_bytes, bool huge)
 {
     struct fixture *f = calloc(1, sizeof(*f));
-    struct rme_zone_config config = {.max_bytes = max_bytes,
-                                     .keep_bytes = keep_bytes,
-                                     .idle_ms = 1000,
-                                     .dont_fork = true,
-                                     .huge = huge};
+    struct rme_zone_config config = {
+        .max_bytes = max_bytes, .keep_bytes = keep_bytes, .idle_ms = 1000, .huge = huge};
 
     assert_non_null(f);
     fake_init(&f->fake);
