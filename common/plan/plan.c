@@ -90,20 +90,13 @@ static bool is_priced(const struct rme_plan_in *in, const struct rme_plan_side *
     return side->segments > 1 && in->lists == RME_LISTS_AUTO;
 }
 
-/* Size from which the memory is used in place; 0: costs decide. */
-static uint64_t threshold(const struct rme_plan_in *in, const struct rme_plan_side *side)
-{
-    return side->segments <= 1 ? in->pack_threshold : rme_plan_list_threshold(in->lists);
-}
-
 /* Is the memory registered, or will its registration stay cached for later messages? */
 static bool stays_registered(const struct rme_plan_in *in, const struct rme_plan_side *side)
 {
-    uint64_t least = threshold(in, side);
-
-    if (is_priced(in, side))
-        return side->ready || side->kept;
-    return side->ready || (side->kept && least != 0 && in->bytes >= least);
+    if (side->ready || !side->kept)
+        return side->ready;
+    return side->segments > 1 ? in->lists != RME_LISTS_PACK
+                              : in->pack_threshold != 0 && in->bytes >= in->pack_threshold;
 }
 
 /* Cost of copying `bytes` bytes.  The copy uses other buffers than the copies in progress, so
@@ -248,33 +241,28 @@ static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side
                   double further, const char **why)
 {
     double bytes = (double)in->bytes;
+    bool priced = is_priced(in, side), copies;
 
-    if (is_priced(in, side)) {
-        if (copy_cost(in, side, bytes) < reg_cost(in, side, bytes) + further) {
-            *why = "a copy costs less than the pieces";
-            return true;
-        }
-        *why = "the pieces cost less than a copy";
-        return false;
-    }
-    if (!side->ready && side->segments > 1) {
+    if (!priced && !side->ready && side->segments > 1) {
         *why = "option lists";
         return in->lists == RME_LISTS_PACK;
     }
-    if (stays_registered(in, side)) {
+    if (!priced && stays_registered(in, side)) {
         *why = side->ready ? "the memory is registered already"
                            : "the registration stays cached for later messages";
         return false;
     }
-    if (copy_cost(in, side, bytes) < reg_cost(in, side, bytes) + further) {
-        *why = "a copy costs less than a registration";
-        return true;
-    }
-    *why = "a registration costs less than a copy";
-    return false;
+    copies = copy_cost(in, side, bytes) < reg_cost(in, side, bytes) + further;
+    if (priced)
+        *why =
+            copies ? "a copy costs less than the pieces" : "the pieces cost less than a copy";
+    else
+        *why = copies ? "a copy costs less than a registration"
+                      : "a registration costs less than a copy";
+    return copies;
 }
 
-static bool is_heavy(const struct rme_plan_in *in, const struct rme_plan_side *side)
+static bool is_heavy(const struct rme_plan_side *side)
 {
     return side->server && side->load_ops > RME_HEAVY_OPS;
 }
@@ -323,11 +311,11 @@ static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack
         *why = "the sender advertised nothing to read";
         return RME_PROTO_RNDV_WRITE;
     }
-    if (is_heavy(in, &in->recv) && !in->send.server) {
+    if (is_heavy(&in->recv) && !in->send.server) {
         *why = "the receiver is a loaded server: the client writes";
         return RME_PROTO_RNDV_WRITE;
     }
-    if (is_heavy(in, &in->send) && !in->recv.server) {
+    if (is_heavy(&in->send) && !in->recv.server) {
         *why = "the sender is a loaded server: the client reads";
         return RME_PROTO_RNDV_READ;
     }
@@ -403,7 +391,7 @@ static double receiver_pieces(const struct rme_plan_in *in, const struct rme_pla
 /* Would the receiver ask for a write in spite of the offer, unless loads decide? */
 static bool offers_in_vain(const struct rme_plan_in *in, bool send_pack)
 {
-    return segments(&in->send, send_pack) > 1 && !is_heavy(in, &in->send) &&
+    return segments(&in->send, send_pack) > 1 && !is_heavy(&in->send) &&
            far_less(in, RME_PROTO_RNDV_WRITE, RME_PROTO_RNDV_READ, send_pack, false);
 }
 
