@@ -136,11 +136,6 @@ void rme_unlock_pending(struct rme *rme)
     wake = rme->wake;
     rme->wake = false;
     rme->pending = 0;
-    if (rme->keep.trim) {
-        rme->keep.trim = false;
-        rme->keep.heap = true;
-        rme_op_table_trim(&rme->operations->table);
-    }
     pthread_mutex_unlock(&rme->lock);
     if (wake)
         rme->ops->wake(rme->fabric);

@@ -38,7 +38,6 @@
  */
 #include <errno.h>
 #include <limits.h>
-#include <malloc.h>
 #include <poll.h>
 #include <sched.h>
 #include <time.h>
@@ -95,25 +94,11 @@ static void stop_idle_timers(struct rme *rme)
         continue;
 }
 
-/* Time at which memory of malloc is to be given back; UINT64_MAX: none is, or
- * zone_idle_ms=0. */
-static uint64_t heap_at(struct rme *rme, uint64_t now)
-{
-    struct rme_keep *keep = &rme->keep;
-
-    if (!keep->heap || rme->tuning.idle_ms == 0)
-        return UINT64_MAX;
-    if (keep->heap_at == 0)
-        keep->heap_at = now + rme->tuning.idle_ms;
-    return keep->heap_at;
-}
-
 /* Time at which the leader must be awake again. */
 static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
 {
     int fabric = rme->ops->deadline(rme->fabric);
-    uint64_t memory = rme_least(rme_least(rme_zone_look(rme->zone, now), heap_at(rme, now)),
-                                rme_fast_look_at(rme));
+    uint64_t memory = rme_least(rme_zone_look(rme->zone, now), rme_fast_look_at(rme));
     uint64_t timer;
 
     stop_idle_timers(rme);
@@ -141,7 +126,6 @@ static void answers(struct rme *rme, bool idle)
 static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
 {
     uint64_t now;
-    bool trims;
     int n;
 
     answers(rme, true);
@@ -155,11 +139,6 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
     if (*over || !rme_node_alone(&rme->answers))
         return n;
     now = rme_now();
-    trims = heap_at(rme, now) <= now;
-    if (trims) {
-        rme->keep.heap = false;
-        rme->keep.heap_at = 0;
-    }
     rme->sleeps_until = sleep_until(rme, now, until);
     if (rme->sleeps_until > now) {
         uint64_t ms = rme->sleeps_until - now;
@@ -169,8 +148,6 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
         pthread_mutex_unlock(&rme->lock);
         if (rme_zone_wants_trim(rme->zone))
             rme_zone_trim(rme->zone);
-        if (trims)
-            malloc_trim(0);
         if (rme_mreg_wants_room(rme->mreg))
             rme_mreg_make_room(rme->mreg);
         if (rme_log_pending(rme->log))
@@ -179,8 +156,6 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
         rme_lock(rme);
         rme->sleeping = false;
         rme->wake = false;
-    } else {
-        rme->keep.heap |= trims;
     }
     if (rme_progress(rme, true) > 0)
         rme_count(rme, RME_C_WAKEUPS);

@@ -49,7 +49,6 @@ const char *rme_op_kind_name(enum rme_op_kind kind)
 void rme_op_table_init(struct rme_op_table *table)
 {
     table->nchunk = 0;
-    table->used = 0;
     table->live = 0;
     rme_node_init(&table->free);
 }
@@ -62,55 +61,23 @@ static void drop_segs(struct rme_op *op)
     op->seg_room = RME_OP_INLINE_SEGS;
 }
 
-static void drop_chunk(struct rme_op_table *table, uint32_t c)
-{
-    struct rme_op *chunk = table->chunk[c];
-
-    for (uint32_t i = 0; chunk != NULL && i < RME_OP_CHUNK; i++) {
-        if (chunk[i].id >> RME_OP_INDEX_BITS > table->used)
-            table->used = chunk[i].id >> RME_OP_INDEX_BITS;
-        drop_segs(&chunk[i]);
-    }
-    free(chunk);
-    table->chunk[c] = NULL;
-}
-
 void rme_op_table_clear(struct rme_op_table *table)
 {
-    for (uint32_t c = 0; c < table->nchunk; c++)
-        drop_chunk(table, c);
-    rme_op_table_init(table);
-}
-
-static bool is_free(const struct rme_op *chunk)
-{
-    for (uint32_t i = 0; chunk != NULL && i < RME_OP_CHUNK; i++)
-        if (chunk[i].state != RME_OP_FREE)
-            return false;
-    return chunk != NULL;
-}
-
-void rme_op_table_trim(struct rme_op_table *table)
-{
     for (uint32_t c = 0; c < table->nchunk; c++) {
-        if (!is_free(table->chunk[c]))
-            continue;
         for (uint32_t i = 0; i < RME_OP_CHUNK; i++)
-            rme_node_remove(&table->chunk[c][i].link);
-        drop_chunk(table, c);
+            drop_segs(&table->chunk[c][i]);
+        free(table->chunk[c]);
+        table->chunk[c] = NULL;
     }
-    while (table->nchunk > 0 && table->chunk[table->nchunk - 1] == NULL)
-        table->nchunk--;
+    rme_op_table_init(table);
 }
 
 /* Adds a chunk of free ops.  Index 0 is never used, so no id is 0. */
 static bool grow(struct rme_op_table *table)
 {
     struct rme_op *chunk;
-    uint32_t c = 0;
+    uint32_t c = table->nchunk;
 
-    while (c < table->nchunk && table->chunk[c] != NULL)
-        c++;
     if (c == sizeof(table->chunk) / sizeof(table->chunk[0]))
         return false;
     chunk = calloc(RME_OP_CHUNK, sizeof(*chunk));
@@ -119,7 +86,7 @@ static bool grow(struct rme_op_table *table)
     for (uint32_t i = 0; i < RME_OP_CHUNK; i++) {
         struct rme_op *op = &chunk[i];
 
-        op->id = (table->used << RME_OP_INDEX_BITS) + c * RME_OP_CHUNK + i;
+        op->id = c * RME_OP_CHUNK + i;
         op->state = RME_OP_FREE;
         op->seg = op->own_seg;
         op->seg_room = RME_OP_INLINE_SEGS;
@@ -129,8 +96,7 @@ static bool grow(struct rme_op_table *table)
             rme_node_append(&table->free, &op->link);
     }
     table->chunk[c] = chunk;
-    if (c == table->nchunk)
-        table->nchunk++;
+    table->nchunk++;
     return true;
 }
 
@@ -181,7 +147,7 @@ void rme_op_recycle(struct rme_op_table *table, struct rme_op *op)
 
 static struct rme_op *at_index(const struct rme_op_table *table, uint32_t index)
 {
-    if (index / RME_OP_CHUNK >= table->nchunk || table->chunk[index / RME_OP_CHUNK] == NULL)
+    if (index / RME_OP_CHUNK >= table->nchunk)
         return NULL;
     return &table->chunk[index / RME_OP_CHUNK][index % RME_OP_CHUNK];
 }

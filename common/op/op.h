@@ -83,7 +83,7 @@ struct rme_op {
     const struct rme_protocol *protocol; /* owner of the op and of `rndv`; NULL: none */
     struct rme_rndv *rndv;
     uint64_t size; /* bytes of the message; 0: unknown yet */
-    int error;               /* result, from ENDING on: 0 or a negative errno */
+    int error;     /* result, from ENDING on: 0 or a negative errno */
     /* references to its memory by threads, devices and peers; ENDING lasts until 0 */
     uint32_t pins;
     uint16_t closing; /* units of it whose invalidation is pending */
@@ -93,10 +93,8 @@ struct rme_op {
 };
 
 struct rme_op_table {
-    struct rme_op *chunk[(1u << RME_OP_INDEX_BITS) / RME_OP_CHUNK]; /* NULL: not allocated */
-    /* all chunks from here on are NULL */
+    struct rme_op *chunk[(1u << RME_OP_INDEX_BITS) / RME_OP_CHUNK];
     uint32_t nchunk;
-    rme_id used; /* the highest generation in freed chunks; new chunks start there */
     struct rme_node free;
     uint64_t live;
 };
@@ -110,9 +108,6 @@ void rme_op_table_clear(struct rme_op_table *table);
 struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg);
 /* Returns an op to the free list and invalidates its id. */
 void rme_op_recycle(struct rme_op_table *table, struct rme_op *op);
-
-/* Frees chunks without live ops, after a scan of all ops.  Ids stay unique. */
-void rme_op_table_trim(struct rme_op_table *table);
 
 /* Returns the live op of an id; NULL: none. */
 struct rme_op *rme_op_find(const struct rme_op_table *table, rme_id id);

@@ -59,7 +59,7 @@ enum rme_lists {
 /* fragments of an operation prepared at a time [000 4.5.3] */
 #define RME_UNITS_AHEAD  2u
 #define RME_PACK_UNIT    (256u << 10) /* bytes of the largest fragment that is copied */
-#define RME_HEAVY_OPS    64u         /* a server with more operations is under heavy load */
+#define RME_HEAVY_OPS    64u          /* a server with more operations is under heavy load */
 #define RME_INVITE_LEAST (16u << 10)  /* bytes of the smallest receive that may invite */
 
 /* Large messages that one process has to move, from the decision until their end. */

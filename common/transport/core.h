@@ -60,7 +60,7 @@ enum {
     RME_PENDING_FLUSH = 1, /* work was queued at the fabric since the last flush */
     RME_PENDING_SETTLE =
         2, /* a peer was kicked, or one of the rings of rme_settle has a member */
-    RME_PENDING_UNLOCK = 4, /* `wake` or keep.trim is set */
+    RME_PENDING_UNLOCK = 4, /* `wake` is set */
 };
 
 struct rme {

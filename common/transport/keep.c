@@ -37,25 +37,13 @@
  * and releases everything accounted to the link.  Withheld credits are returned later and in
  * order, so that the acknowledgements are late but correct.
  *
- * Memory is given back to the system when little is left of a large peak of bytes, or of a
- * large number of peers, whose links needed memory: malloc keeps freed memory between used
- * memory.  The table of operations frees unused memory at once.  malloc_trim walks over the
- * whole heap with malloc's locks held, which takes a tenth of a second in a large process.
- * Therefore an idle thread calls malloc_trim, zone_idle_ms later (wait.c), so that peers
- * determine neither when nor how often.  The rest may be spread over the memory of the peak if
- * another peer holds the rest; so the check is repeated TRIM_AGAIN times, each time when little
- * is left of that rest.
+ * Memory that malloc has freed stays with the process for the next flood (removed.md).
  */
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "transport/peer.h"
-
-#define TRIM_FROM  (2u << 20) /* peak of bytes from which memory is given back … */
-#define TRIM_PART  8          /* … when this part of the peak is left */
-#define TRIM_PEERS 64u        /* likewise, peak of peers */
-#define TRIM_AGAIN 6u         /* TRIM_PART to this power makes any permitted rest small */
 
 void rme_keep_init(struct rme_keep *keep, uint64_t limit)
 {
@@ -139,8 +127,6 @@ static struct rme_host *count_peer(struct rme_keep *keep, struct rme_host *host)
 {
     host->users++;
     place_host(keep, host);
-    if (++keep->peers > keep->most_peers)
-        keep->most_peers = keep->peers;
     return host;
 }
 
@@ -171,23 +157,10 @@ struct rme_host *rme_keep_host(struct rme *rme, const struct rme_link *link)
     return count_peer(keep, host);
 }
 
-/* Schedules giving back memory of operations at the release of the lock. */
-static void trim(struct rme *rme)
-{
-    rme->keep.trim = true;
-    rme->pending |= RME_PENDING_UNLOCK;
-}
-
 void rme_keep_host_put(struct rme_peer *peer)
 {
-    struct rme_keep *keep = &peer->rme->keep;
     struct rme_host *host = peer->host;
 
-    keep->peers--;
-    if (keep->most_peers >= TRIM_PEERS && keep->peers <= keep->most_peers / TRIM_PART) {
-        keep->most_peers = keep->peers;
-        trim(peer->rme);
-    }
     host->users--;
     place_peer(peer, false);
     if (host->users > 0)
@@ -272,8 +245,6 @@ void rme_keep(struct rme_peer *peer, uint64_t bytes)
 
     keep->keepers += peer->host->kept == 0;
     count_bytes(peer, bytes);
-    if (keep->kept > keep->peak)
-        keep->peak = keep->kept;
 }
 
 void rme_unkeep(struct rme_peer *peer, uint64_t bytes)
@@ -283,9 +254,4 @@ void rme_unkeep(struct rme_peer *peer, uint64_t bytes)
     count_bytes(peer, -bytes);
     keep->keepers -= peer->host->kept == 0;
     let_go(keep);
-    if (keep->kept <= keep->peak / TRIM_PART && (keep->peak >= TRIM_FROM || keep->again > 0)) {
-        keep->again = keep->peak >= TRIM_FROM ? TRIM_AGAIN : (uint8_t)(keep->again - 1);
-        keep->peak = keep->kept;
-        trim(peer->rme);
-    }
 }

@@ -27,17 +27,9 @@ struct rme_host {
 #define RME_HOST_CHAINS 256u
 
 struct rme_keep {
-    uint64_t limit; /* bytes: option kept_bytes */
-    uint64_t kept;  /* bytes accounted to all peers */
-    /* maximum of `kept` since memory was given back to the system */
-    uint64_t peak;
-    uint32_t keepers;           /* hosts with accounted bytes */
-    uint32_t peers, most_peers; /* number now, and maximum since memory was given back */
-    bool trim;                  /* free memory of operations is to be given back to malloc */
-    bool heap;                  /* free memory of malloc is to be given back to the system, */
-    uint64_t heap_at;           /* at this time in ms; 0: not yet set */
-    /* further times that memory is given back as the rest is released */
-    uint8_t again;
+    uint64_t limit;   /* bytes: option kept_bytes */
+    uint64_t kept;    /* bytes accounted to all peers */
+    uint32_t keepers; /* hosts with accounted bytes */
     /* hosts with withheld credits, by the share that ends the withholding */
     struct rme_itree waiting;
     struct rme_node hosts[RME_HOST_CHAINS];

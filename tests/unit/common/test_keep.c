@@ -230,14 +230,13 @@ static void who_could_answer_and_does_not_is_dead(void **state)
 
 /*
  * Empty unexpected messages that must be pulled, from a peer that returns no credits: each
- * waits for its FIN. Their operations are charged, and their memory is freed when the host has
- * the messages and the peer its answers.
+ * waits for its FIN. Their operations are charged until the host has the messages and the peer
+ * its answers.
  */
-static void what_waits_to_be_acknowledged_is_counted_and_goes_back(void **state)
+static void what_waits_to_be_acknowledged_is_counted(void **state)
 {
     enum { N = 7000 };
     const struct rme_op_table *table;
-    unsigned chunks = 0;
 
     (void)state;
     open_with(OPTIONS "8M,eager_window=4M", 8);
@@ -261,88 +260,7 @@ static void what_waits_to_be_acknowledged_is_counted_and_goes_back(void **state)
     for (unsigned turn = 0; kept() > 0 && turn < 2 * N; turn++)
         scripted_say((struct rme_wire_message){.type = RME_WIRE_CREDIT}, NULL);
     assert_int_equal(kept(), 0);
-    for (uint32_t c = 0; c < table->nchunk; c++)
-        chunks += table->chunk[c] != NULL;
-    assert_true(chunks <= 1 + N / 4 / RME_OP_CHUNK);
     assert_int_equal(rme_counter_value(scripted.rme, "protocol_errors"), 0);
-}
-
-/* Returns how often memory is trimmed while `bytes` are charged and released. */
-static unsigned trims(struct rme_peer *peer, uint64_t bytes, unsigned pieces)
-{
-    struct rme_keep *keep = &peer->rme->keep;
-    unsigned n = 0;
-
-    for (unsigned i = 0; i < pieces; i++)
-        rme_keep(peer, bytes);
-    for (unsigned i = 0; i < pieces; i++) {
-        rme_unkeep(peer, bytes);
-        n += keep->trim;
-        keep->trim = false;
-    }
-    return n;
-}
-
-/* Remains of a large amount may be spread over the heap: releasing them trims once more. Small
- * amounts do not trim. */
-static void the_last_goes_back_too(void **state)
-{
-    struct rme_peer *peer;
-    unsigned n = 0;
-
-    (void)state;
-    open_with(OPTIONS "64M", 1024);
-    peer = rme_entry(scripted.rme->peers.next, struct rme_peer, of_engine);
-    assert_int_equal(trims(peer, 1000, 1000), 0);
-    assert_in_range(trims(peer, 1000, 10000), 3, 6);
-    assert_int_equal(peer->rme->keep.kept, 0);
-    for (unsigned i = 0; i < 100; i++)
-        n += trims(peer, 1000, 100);
-    assert_in_range(n, 0, 6);
-}
-
-static unsigned gone_back;
-
-/* Replaces libc's function. */
-int malloc_trim(size_t pad)
-{
-    (void)pad;
-    gone_back++;
-    return 0;
-}
-
-static void sleep_a_second(void)
-{
-    clock_step_ms(1000);
-}
-
-/* Trimming is slow: no flood triggers it while there is work, and many floods trigger it as
- * often as one. */
-static void the_heap_goes_back_when_all_is_quiet(void **state)
-{
-    struct rme_peer *peer;
-    struct rme_done done;
-
-    (void)state;
-    open_with(OPTIONS "64M,zone_idle_ms=10000", 1024);
-    peer = rme_entry(scripted.rme->peers.next, struct rme_peer, of_engine);
-    gone_back = 0;
-    for (unsigned i = 0; i < 10; i++) {
-        for (unsigned piece = 0; piece < 2000; piece++)
-            rme_keep(peer, 2000);
-        for (unsigned piece = 0; piece < 2000; piece++)
-            rme_unkeep(peer, 2000);
-        assert_true(scripted.rme->keep.trim);
-        scripted_run();
-        assert_false(scripted.rme->keep.trim);
-    }
-    assert_int_equal(gone_back, 0);
-    script.sleeping = sleep_a_second;
-    assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 5000), 0);
-    assert_int_equal(gone_back, 0);
-    assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 60000), 0);
-    assert_int_equal(gone_back, 1);
-    script.sleeping = NULL;
 }
 
 /* ---- Number of peers examined ---- */
@@ -512,10 +430,7 @@ static void of_whom_the_host_gives_up_nothing_is_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(what_waits_to_be_acknowledged_is_counted_and_goes_back,
-                                  close_it),
-        cmocka_unit_test_teardown(the_last_goes_back_too, close_it),
-        cmocka_unit_test_teardown(the_heap_goes_back_when_all_is_quiet, close_it),
+        cmocka_unit_test_teardown(what_waits_to_be_acknowledged_is_counted, close_it),
         cmocka_unit_test(a_release_looks_at_few_of_many_that_wait),
         cmocka_unit_test_teardown(of_whom_the_host_gives_up_nothing_is_kept, close_it),
         cmocka_unit_test_teardown(who_keeps_little_is_told_with_each_word, close_it),

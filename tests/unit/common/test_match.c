@@ -163,57 +163,6 @@ static void many_ops_with_room(void **state)
     free(table);
 }
 
-/* Memory is freed except that of live operations; ids in reused memory are new. */
-static void a_table_of_ops_shrinks(void **state)
-{
-    enum { N = 20 * RME_OP_CHUNK, LIVE = 7 * RME_OP_CHUNK + 5 };
-    struct rme_op_table *table = malloc(sizeof(*table));
-    static struct rme_op *ops[N];
-    static rme_id ids[N];
-    struct rme_op *live = NULL;
-    unsigned chunks = 0;
-
-    (void)state;
-    assert_non_null(table);
-    rme_op_table_init(table);
-    for (unsigned turn = 0; turn < 3; turn++) {
-        for (uint32_t i = 0; i < N; i++) {
-            if (turn > 0 && i == LIVE)
-                continue;
-            ops[i] = rme_op_new(table, i % 9);
-            assert_non_null(ops[i]);
-            ops[i]->state = RME_OP_QUEUED;
-            if (turn > 0) /* the former operation's id finds nothing */
-                assert_null(rme_op_find(table, ids[i]));
-        }
-        for (uint32_t i = 0; i < N; i++)
-            ids[i] = ops[i]->id;
-        live = ops[LIVE];
-        for (uint32_t i = 0; i < N; i++)
-            if (i != LIVE)
-                rme_op_recycle(table, ops[i]);
-        rme_op_table_trim(table);
-        chunks = 0;
-        for (uint32_t c = 0; c < table->nchunk; c++)
-            chunks += table->chunk[c] != NULL;
-        assert_int_equal(chunks, 1);
-        assert_ptr_equal(rme_op_find(table, ids[LIVE]), live);
-        for (uint32_t i = 0; i < N; i++)
-            if (i != LIVE)
-                assert_null(rme_op_find(table, ids[i]));
-    }
-    rme_op_recycle(table, live);
-    rme_op_table_trim(table);
-    assert_int_equal(table->nchunk, 0);
-    assert_true(rme_node_alone(&table->free));
-    live = rme_op_new(table, 1);
-    assert_non_null(live);
-    for (uint32_t i = 0; i < N; i++)
-        assert_true(live->id != ids[i]);
-    rme_op_table_clear(table);
-    free(table);
-}
-
 /* ---- Names ---- */
 
 /* Each name is found by all three of its parts, among many, and not after it was dropped. */
@@ -451,7 +400,6 @@ int main(void)
         cmocka_unit_test(rings),
         cmocka_unit_test(ids_are_never_used_again),
         cmocka_unit_test(many_ops_with_room),
-        cmocka_unit_test(a_table_of_ops_shrinks),
         cmocka_unit_test(names_are_found_by_all_parts),
         cmocka_unit_test(the_last_of_two_names_is_found),
         cmocka_unit_test(a_table_of_names_that_are_alike_grows_in_proportion),
