@@ -175,7 +175,7 @@ struct rme_list {
  * messages with its own tag.  Unexpected messages of a peer are reported in the order of
  * posting, regardless of their tags.  An answer never overtakes the transfer that it answers: a
  * message that the peer sent after a send's data had arrived, or after a receive's data had
- * been read, is reported after the completion of that send or receive (defer.c).
+ * been read, is reported after the completion of that send or receive (op/end.c).
  *
  * Sizes: a receive may be larger than its message.  A smaller receive ends with -EMSGSIZE, and
  * so does a rendezvous send; an eager send is complete once its bytes are copied, before any

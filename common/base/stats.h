@@ -39,8 +39,8 @@
     X(INVITES_TAKEN, "invites_taken", "messages",                                              \
       "sends into memory that was advertised before their RTS: no CTS, and mostly no RTS")     \
     X(DEFERRED, "deferred", "messages",                                                        \
-      "messages and immediates delayed until the completion of a transfer that their peer "    \
-      "reported")                                                                              \
+      "completions of receives delayed until that of a transfer that their peer had "          \
+      "acknowledged")                                                                          \
     X(FAST_GRANTS, "fast_grants", "grants", "eager rings granted to peers")                    \
     X(FAST_GATHERED, "fast_gathered", "messages",                                              \
       "of sends_fast: gathered from the host's memory without a copy")                         \

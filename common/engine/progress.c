@@ -46,11 +46,9 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
                0;
 }
 
-/* Takes or defers a decoded message. */
-static void message_came(struct rme_peer *peer, struct rme_arrival *arrival)
+/* Takes a decoded message. */
+static void message_came(struct rme_peer *peer, const struct rme_arrival *arrival)
 {
-    arrival->is_immediate = false;
-    arrival->imm = 0;
     if (!take_header(peer, &arrival->message)) {
         rme_peer_protocol_error(peer, "invalid credits or window");
         rme_arrival_drop(peer->rme, arrival);
@@ -58,10 +56,8 @@ static void message_came(struct rme_peer *peer, struct rme_arrival *arrival)
     }
     if (peer->talk->fast.held != NULL)
         rme_fast_told(peer);
-    if (rme_defer_must(peer, peer->credit.told))
-        rme_defer(peer, arrival, peer->credit.told);
-    else
-        rme_take_message(peer, arrival);
+    rme_move_told(peer);
+    rme_take_message(peer, arrival);
 }
 
 __attribute__((noinline)) static void received(struct rme_peer *peer,
@@ -100,8 +96,6 @@ static void written(struct rme_peer *peer, uint32_t imm)
 
 static void immediate(struct rme_peer *peer, uint32_t imm)
 {
-    uint32_t told;
-
     if (!rme_peer_listens(peer))
         return;
     if (rme_fast_named(peer, imm)) {
@@ -109,19 +103,8 @@ static void immediate(struct rme_peer *peer, uint32_t imm)
         return;
     }
     peer->heard = true;
-    told = rme_defer_told(peer, imm);
-    if (rme_defer_must(peer, told))
-        rme_defer(peer, &(const struct rme_arrival){.is_immediate = true, .imm = imm}, told);
-    else
-        rme_take_immediate(peer, imm);
-}
-
-static void moved(struct rme *rme, struct rme_xfer *xfer)
-{
-    struct rme_peer *peer = rme_move_peer(xfer);
-
-    rme_move_done(rme, xfer);
-    rme_defer_run(peer);
+    rme_move_told(peer);
+    rme_take_immediate(peer, imm);
 }
 
 /* Not inlined, nor are timers, so that a round with messages alone or without events saves no
@@ -140,8 +123,6 @@ __attribute__((noinline)) static void handle(struct rme *rme, const struct rme_e
     case RME_EV_LINK_DOWN:
         if (peer == NULL) /* a request that was not accepted */
             break;
-        if (peer->state == RME_PEER_UP)
-            rme_defer_end(peer);
         rme_peer_down(peer, event);
         break;
     case RME_EV_RECV: /* handled by rme_progress */
@@ -155,14 +136,13 @@ __attribute__((noinline)) static void handle(struct rme *rme, const struct rme_e
         else if (event->xfer->owner == NULL)
             rme_fast_moved(peer, event->xfer);
         else
-            moved(rme, event->xfer);
+            rme_move_done(rme, event->xfer);
         break;
     case RME_EV_CLOSED:
         if (rme_fast_closed(peer, event->closed))
             rme_windows_free(rme);
         else
             rme_unit_closed(rme, event->closed);
-        rme_defer_run(peer);
         break;
     case RME_EV_TX_ROOM:
         peer->tx_wait = false;

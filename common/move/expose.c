@@ -10,9 +10,8 @@
  * more.  The unit's registration and block are released after that, because a device does not
  * deregister open memory, and because a block is reused for other messages.
  *
- * Messages that arrive after the peer has read a send's memory are deferred until the send has
- * ended, as defer.c does for transfers of this side.  A host thus gets the completion of a send
- * before the answer.  Closing needs only the local device, so the wait cannot block.
+ * The end of a send whose memory the peer has read is late until its units are closed
+ * (op/end.c).
  *
  * Without windows in the fabric nothing is opened or closed, and the peer gets the key of a
  * registration.  The registration is either made for this unit alone, exact and deregistered
@@ -221,12 +220,4 @@ void rme_units_close(struct rme *rme, struct rme_op *op)
 
     for (struct rme_node *node = units->next; node != units; node = node->next)
         rme_unit_close(rme, rme_entry(node, struct rme_unit, link));
-}
-
-void rme_unit_shutting(struct rme_op *op)
-{
-    if (op->closing == 0 || op->shutting || !rme_op_sends(op))
-        return;
-    op->shutting = true;
-    op->peer->shutting++;
 }

@@ -329,13 +329,6 @@ void rme_move_free(struct rme *rme, struct rme_move *move)
     rme_op_unpin(rme, op);
 }
 
-struct rme_peer *rme_move_peer(const struct rme_xfer *xfer)
-{
-    const struct rme_move *move = xfer->owner;
-
-    return move->op->peer;
-}
-
 void rme_move_done(struct rme *rme, struct rme_xfer *xfer)
 {
     struct rme_move *move = xfer->owner;
@@ -360,4 +353,35 @@ void rme_move_done(struct rme *rme, struct rme_xfer *xfer)
             op->protocol->ready(rme, op);
     }
     rme_op_unpin(rme, op);
+}
+
+void rme_moves_told(struct rme_peer *peer)
+{
+    const struct rme_credit *credit = &peer->credit;
+    bool sure =
+        credit->exact && (!peer->rme->caps->reports_apart || credit->told == credit->spent);
+
+    for (struct rme_node *node = peer->moving.next; node != &peer->moving; node = node->next) {
+        struct rme_move *move = rme_entry(node, struct rme_move, link);
+
+        if (!move->reported || move->end != move->op->size ||
+            (credit->exact && (int32_t)(credit->told - move->report) < 0))
+            continue;
+        if (sure)
+            rme_op_end(peer->rme, move->op, 0);
+        else
+            rme_op_late(move->op);
+    }
+}
+
+void rme_moves_lost(struct rme_peer *peer)
+{
+    while (!rme_node_alone(&peer->moving)) {
+        struct rme_move *move = rme_entry(peer->moving.next, struct rme_move, link);
+
+        if (move->op->state == RME_OP_ENDING && move->op->error == 0) /* acknowledged */
+            rme_move_done(peer->rme, &move->xfer);
+        else
+            rme_move_free(peer->rme, move);
+    }
 }

@@ -237,8 +237,6 @@ extern const struct rme_control_kind rme_control_window;
  * no unit of it is open. */
 void rme_unit_close(struct rme *rme, struct rme_unit *unit);
 void rme_units_close(struct rme *rme, struct rme_op *op);
-/* Defers arrivals from the peer while an ended send only waits for its units to be closed. */
-void rme_unit_shutting(struct rme_op *op);
 /* Removes a unit that is closed, or whose link is down, from the counts of windows. */
 void rme_unit_forget(struct rme *rme, struct rme_unit *unit);
 /* Writes the segments of a unit and their keys into a message. */
@@ -272,8 +270,15 @@ bool rme_move_push(struct rme_peer *peer);
  */
 void rme_move_turn(struct rme *rme);
 void rme_move_done(struct rme *rme, struct rme_xfer *xfer);
-/* Returns the peer of a posted transfer. */
-struct rme_peer *rme_move_peer(const struct rme_xfer *xfer);
+/* Ends the ops whose data the peer has acknowledged, after a header or an immediate. */
+void rme_moves_told(struct rme_peer *peer);
+static inline void rme_move_told(struct rme_peer *peer)
+{
+    if (!rme_node_alone(&peer->moving))
+        rme_moves_told(peer);
+}
+/* Completes or frees all posted transfers when the link is down. */
+void rme_moves_lost(struct rme_peer *peer);
 void rme_move_clear(struct rme *rme);
 /* Frees a transfer that is not posted, complete, or whose link is down. */
 void rme_move_free(struct rme *rme, struct rme_move *move);

@@ -474,10 +474,7 @@ void rme_unit_closed(struct rme *rme, struct rme_unit *unit)
     rme_unit_forget(rme, unit);
     if (unit->gone)
         give_back(rme, unit);
-    if (--op->closing == 0 && op->shutting) {
-        op->shutting = false;
-        op->peer->shutting--;
-    }
+    op->closing--;
     rme_op_unpin(rme, op);
     rme_windows_free(rme);
 }

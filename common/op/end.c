@@ -5,6 +5,36 @@
  * 0), the op is finished: its other resources are freed, and it is reported.  `pins` counts
  * queued and posted transfers, threads that register or pack, pending control messages, units
  * whose invalidation is pending, and a link that is given up but not down.
+ *
+ * Answers.  The peer's host may answer as soon as the host has the data, so the answer may
+ * precede the local completion of the transfer:  ACKs are coalesced, and receive and send
+ * completions come from different queues.  A host that gets the answer to a write before the
+ * end of its own send takes the transfer for stuck (OrangeFS's flows cancel such a transfer and
+ * write everything again).  Therefore an op is late from the time when the peer may have
+ * acknowledged all of its data, or has read all of it, until the op is finished:  its device
+ * has completed the transfers (move.c) or invalidated the memory (expose.c).  Messages are
+ * processed meanwhile, but receives of the peer that end are held, and so are its unexpected
+ * messages, until no op of the peer is late.
+ *
+ * Acknowledgement.  Each message and each immediate of this side uses a credit, and the peer
+ * returns credits in the order of consumption, in every header (credit.c).  The sum of returned
+ * credits, `told`, therefore counts the messages and immediates that the peer has consumed.
+ * Each transfer remembers the position of its notification in the same count (move.c).  A peer
+ * that has consumed the notification of an op's last transfer has all data, so the op has ended
+ * with success, even if the link fails before the device reports the completion.  An immediate
+ * carries no count:  its RTS did, or CREDIT precedes it (invite.c).
+ *
+ * Uncertainty.  On fabrics with `reports_apart`, `told` does not identify the consumed
+ * notifications, unless everything was consumed, and a peer whose hello does not declare exact
+ * counts may seem to have consumed more than it has.  Then ops whose last notification may have
+ * been consumed are late, but do not end before their completions:  receives may be held longer
+ * than necessary.  A peer above its share of receive-side memory gets few credits back
+ * (keep.c), and does not learn what this side has consumed.  Such a peer alone may report an
+ * answer too early.
+ *
+ * Why this cannot block.  All data of a late op has its resources:  both memories, and a
+ * receive buffer for the notification.  The completion needs no peer, credit, memory or call of
+ * the host: the device alone, or the end of the link.
  */
 #include <errno.h>
 
@@ -56,21 +86,41 @@ void rme_op_leave_slot(struct rme *rme, struct rme_op *op)
     op->slot = NULL;
 }
 
-/* Finishes an op without references to its memory.  An op that waits for rme_mreg_reap delays
- * those that end later, so that completions keep their order. */
-static void finish(struct rme *rme, struct rme_op *op)
+/* Reports an op.  An op that waits for rme_mreg_reap delays those that end later, so that
+ * completions keep their order. */
+static void report(struct rme *rme, struct rme_op *op)
 {
-    struct rme_peer *peer = op->peer;
-    bool pulls = op->kind == RME_OP_PULL;
-
-    if (op->protocol != NULL)
-        op->protocol->freed(rme, op);
-    rme_node_remove(&op->of_peer);
     if (op->reap || op->kind == RME_OP_PULL || rme_is_ending(rme)) {
         rme_node_append(&rme->operations->ended, &op->link);
         rme->pending |= RME_PENDING_SETTLE;
     } else {
         rme_ctx_publish(rme, op);
+    }
+}
+
+/* Finishes an op without references to its memory. */
+static void finish(struct rme *rme, struct rme_op *op)
+{
+    const struct rme_protocol *protocol = op->protocol;
+    struct rme_peer *peer = op->peer;
+    bool pulls = op->kind == RME_OP_PULL;
+    bool late = op->late;
+
+    if (protocol != NULL)
+        protocol->freed(rme, op);
+    rme_node_remove(&op->of_peer);
+    if (late || peer->late == 0 || rme_op_sends(op) || op->error == -ECANCELED) {
+        report(rme, op);
+    } else {
+        rme_node_append(&peer->held, &op->link);
+        rme_count(rme, RME_C_DEFERRED);
+    }
+    if (late && --peer->late == 0) {
+        struct rme_node *node;
+
+        while ((node = rme_node_take(&peer->held)) != NULL)
+            report(rme, rme_entry(node, struct rme_op, link));
+        protocol->caught_up(peer);
     }
     if (!pulls) /* rme_unexp_pulled unpins the peer of a pull */
         rme_peer_unpin(peer);
@@ -102,7 +152,7 @@ void rme_op_complete(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
 
-    if (op->pins != 0 || op->protocol != NULL || rme_is_ending(rme)) {
+    if (op->pins != 0 || op->protocol != NULL || peer->late != 0 || rme_is_ending(rme)) {
         rme_op_end(rme, op, 0);
         return;
     }

@@ -126,7 +126,7 @@ struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg)
     op->error = 0;
     op->pins = 0;
     op->closing = 0;
-    op->shutting = false;
+    op->late = false;
     op->reap = false;
     table->live++;
     return op;

@@ -87,7 +87,7 @@ struct rme_op {
     /* references to its memory by threads, devices and peers; ENDING lasts until 0 */
     uint32_t pins;
     uint16_t closing; /* units of it whose invalidation is pending */
-    bool shutting;    /* an ended send that waits for `closing`; counted in peer->shutting */
+    bool late;        /* counted in peer->late until it is reported; see end.c */
     bool reap;        /* its completion waits for the next rme_mreg_reap */
     struct rme_seg own_seg[RME_OP_INLINE_SEGS];
 };

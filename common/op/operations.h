@@ -64,6 +64,12 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error);
 /* Ends an op that is in no queue with success.  It is DONE at once, unless a device, a thread
  * or an op that ended earlier delays its report. */
 void rme_op_complete(struct rme *rme, struct rme_op *op);
+/* Delays the reports of the peer's later receives until this op is reported. */
+static inline void rme_op_late(struct rme_op *op)
+{
+    op->peer->late += !op->late;
+    op->late = true;
+}
 /* Drops a reference to the op's memory. */
 void rme_op_unpin(struct rme *rme, struct rme_op *op);
 /* Removes a receive from its slot. */

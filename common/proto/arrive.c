@@ -23,7 +23,7 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
 
 void rme_arrival_drop(struct rme *rme, const struct rme_arrival *arrival)
 {
-    if (!arrival->is_immediate && arrival->rx != NULL)
+    if (arrival->rx != NULL)
         rme->ops->rx_return(rme->fabric, arrival->rx);
 }
 
@@ -39,10 +39,6 @@ void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
     struct rme *rme = peer->rme;
     const struct rme_wire_message *message = &arrival->message;
 
-    if (arrival->rx == NULL && !rme_fast_there(peer, message)) {
-        rme_peer_protocol_error(peer, "a message in an eager ring that was returned");
-        return;
-    }
     take_message(peer, message);
     rme_arrival_drop(rme, arrival);
     if (!rme_peer_listens(peer)) {

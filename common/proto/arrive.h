@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Arrivals of a peer: dispatch (arrive.c) and deferral (defer.c). */
+/* Arrivals of a peer.  See arrive.c. */
 #ifndef RME_ARRIVE_H
 #define RME_ARRIVE_H
 
 #include "proto/talk.h"
 
-extern const struct rme_protocol rme_protocol_link, rme_protocol_defer;
+extern const struct rme_protocol rme_protocol_link;
 
-/* A message or an immediate that a peer sent. */
+/* A message that a peer sent. */
 struct rme_arrival {
-    bool is_immediate;
-    uint32_t imm;
     /* the message's buffer, owned by the engine until the message is taken; NULL: the message
      * is in delegated memory */
     void *rx;
@@ -30,25 +28,5 @@ void rme_take_immediate(struct rme_peer *peer, uint32_t imm);
 
 /* Returns the buffer of an arrival. */
 void rme_arrival_drop(struct rme *rme, const struct rme_arrival *arrival);
-
-/* ---- defer.c ---- */
-
-/* Upper bound of the count of this side's messages and immediates that the peer had consumed
- * when the peer sent an immediate.  A message has that count in its header. */
-uint32_t rme_defer_told(struct rme_peer *peer, uint32_t imm);
-/* Must an arrival with the count `told` be deferred? */
-bool rme_defer_moves(const struct rme_peer *peer, uint32_t told); /* because of a transfer */
-static inline bool rme_defer_must(const struct rme_peer *peer, uint32_t told)
-{
-    return !rme_node_alone(&peer->talk->deferred) || peer->shutting != 0 ||
-           (!rme_node_alone(&peer->moving) && rme_defer_moves(peer, told));
-}
-/* Defers the arrival, or fails the link. */
-void rme_defer(struct rme_peer *peer, const struct rme_arrival *arrival, uint32_t told);
-/* Processes deferred arrivals that may go on, after a transfer to the peer has completed. */
-void rme_defer_run(struct rme_peer *peer);
-/* Processes all deferred arrivals in order.  The link is down and no device works for the
- * link. */
-void rme_defer_end(struct rme_peer *peer);
 
 #endif

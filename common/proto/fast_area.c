@@ -30,8 +30,7 @@
  *
  * The end.  RELEASE follows all messages of the area, so the area is unused when RELEASE is
  * processed; the area is invalidated, deregistered and unmapped.  Until then its bytes count.
- * At the end of the link deferred messages in the area are processed first (defer.c); when the
- * link is down no device accesses the area.
+ * When the link is down no device accesses the area.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -16,7 +16,7 @@
  * in the receive-side accounting (keep.c) when it is copied.
  *
  * Notifications.  The next header to a peer must return the credit of the peer's notification
- * (defer.c).  So when a notification is consumed, all payloads are copied: no notification is
+ * (op/end.c).  So when a notification is consumed, all payloads are copied: no notification is
  * ever behind withheld credits.
  *
  * The end.  RELEASE follows all messages of the buffer: payloads that are still there are

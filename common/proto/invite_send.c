@@ -54,7 +54,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
         return RME_START_OTHER;
     if (peer->credit.exact && peer->credit.untold &&
         !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN))
-        /* an immediate carries no count of consumed messages: defer.c */
+        /* an immediate carries no count of consumed messages: op/end.c */
         return RME_START_STUCK;
     if (!rme_peer_may_report(peer))
         return RME_START_STUCK; /* CREDIT has used the last credit */

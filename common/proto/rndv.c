@@ -51,6 +51,7 @@
 
 #include "proto/rndv.h"
 #include "proto/send.h"
+#include "proto/unexp.h"
 
 /* Allocates a handle: never 0, no name of a place in a delegated buffer, and not in use, which
  * matters only after 2^32 handles. */
@@ -562,7 +563,8 @@ static void ended(struct rme *rme, struct rme_op *op)
     rme_rndv_unload(op);
     quiet(rme, op);
     rme_units_close(rme, op);
-    rme_unit_shutting(op);
+    if (op->error == 0 && (op->rndv->moves > 0 || (op->closing > 0 && rme_op_sends(op))))
+        rme_op_late(op);
     if (op->rndv->rts_out) {
         op->rndv->rts_out = false;
         peer->talk->rts_out[rme_op_stream(op)]--;
@@ -578,4 +580,5 @@ const struct rme_protocol rme_protocol_rendezvous = {
     .silenced = silence,
     .ended = ended,
     .freed = rme_rndv_free,
+    .caught_up = rme_unexp_pass_on,
 };

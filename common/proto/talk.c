@@ -16,10 +16,17 @@
 #include "proto/unexp.h"
 
 static const struct rme_protocol *const protocol_table[] = {
-    &rme_protocol_link,       &rme_protocol_eager,      &rme_protocol_defer,
-    &rme_protocol_unexpected, &rme_protocol_refusal,    &rme_protocol_cancel,
-    &rme_protocol_fast,       &rme_protocol_invitation, &rme_protocol_rendezvous,
-    &rme_protocol_rndv_send,  &rme_protocol_rndv_recv,  NULL,
+    &rme_protocol_link,
+    &rme_protocol_eager,
+    &rme_protocol_unexpected,
+    &rme_protocol_refusal,
+    &rme_protocol_cancel,
+    &rme_protocol_fast,
+    &rme_protocol_invitation,
+    &rme_protocol_rendezvous,
+    &rme_protocol_rndv_send,
+    &rme_protocol_rndv_recv,
+    NULL,
 };
 
 void rme_protocols_init(struct rme_protocols *protocols)
@@ -111,8 +118,7 @@ static void down(struct rme_peer *peer)
     struct rme *rme = peer->rme;
     struct rme_node *node;
 
-    while (!rme_node_alone(&peer->moving))
-        rme_move_free(rme, rme_entry(peer->moving.next, struct rme_move, link));
+    rme_moves_lost(peer);
     rme_units_lost(peer);
     for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
         if ((*row)->down != NULL)

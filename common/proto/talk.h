@@ -28,8 +28,6 @@ struct rme_talk {
     uint32_t holds; /* number of tags that are held */
     /* expected QUEUED sends with an rme_rndv: their memory is ready or being prepared */
     uint32_t preparing;
-    /* messages and immediates that wait for transfers of this side (defer.c) */
-    struct rme_node deferred;
     struct rme_node messages; /* unmatched expected messages (struct rme_message) */
     /* unexpected messages that are incomplete or behind one (struct rme_unexp) */
     struct rme_node unexpected;

@@ -61,15 +61,14 @@ void rme_unexp_publish(struct rme *rme)
     rme_wait_notify(rme, RME_WAIT_UNEXPECTED);
 }
 
-/* Moves complete messages at the head of the peer's queue to the host's queue. */
-static void pass_on(struct rme_peer *peer)
+void rme_unexp_pass_on(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
 
     while (!rme_node_alone(&peer->talk->unexpected)) {
         struct rme_unexp *u = rme_entry(peer->talk->unexpected.next, struct rme_unexp, link);
 
-        if (!u->ready)
+        if (!u->ready || peer->late != 0)
             return;
         rme_node_remove(&u->link);
         if (rme_node_alone(&peer->talk->complete)) {
@@ -106,7 +105,7 @@ static void unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *
     rme_peer_count(peer, RME_C_RECVS_EAGER, 1);
     u->ready = true;
     rme_node_append(&peer->talk->unexpected, &u->link);
-    pass_on(peer);
+    rme_unexp_pass_on(peer);
 }
 
 /* ---- Pulling ---- */
@@ -218,7 +217,7 @@ void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
         unexp_free(u);
     }
     rme_op_leave(rme, op);
-    pass_on(peer);
+    rme_unexp_pass_on(peer);
     pull_more(peer);
     rme_peer_unpin(peer);
 }
@@ -234,7 +233,7 @@ static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *canc
     unexp_free(rts->unexp);
     rts->unexp = NULL;
     rme_message_forget(rts);
-    pass_on(peer); /* the messages behind it */
+    rme_unexp_pass_on(peer); /* the messages behind it */
     return true;
 }
 
@@ -302,7 +301,7 @@ static void drop(struct rme_peer *peer, bool all)
 static void left(struct rme_peer *peer)
 {
     drop(peer, false);
-    pass_on(peer);
+    rme_unexp_pass_on(peer);
 }
 
 /* Drops all messages of a peer, including deliverable ones. */

@@ -25,7 +25,7 @@
  * Credits as acknowledgements.  Credits are returned in the order in which messages and
  * immediates are taken.  If `credits` of a header returns nothing else, the sum of all returned
  * credits is the number of messages that the peer had taken when sending the header (`told`).
- * defer.c needs this number to be exact; therefore CREDIT messages promise new buffers in a
+ * op/end.c needs this number to be exact; therefore CREDIT messages promise new buffers in a
  * field of their own.  A peer that does not announce `exact` in its hello mixes both, and
  * `told` may be too large by its growth.  Where the fabric lets reports overtake (`apart`), the
  * sum counts the taken messages but does not identify them: of the other messages at least
@@ -59,9 +59,9 @@
  * engine follows the rule below.  Only one side of a link can have so few, because a connection
  * request promises 4 or more.  Let A be the lean side and B the accepting side.  B keeps the
  * reserve.  A keeps none while granted fewer than 4: any message may take its last credit, with
- * one exception.  If as many messages of B as A has promised have arrived and are still owed or
- * deferred (defer.c), the last credit of A is reserved for a message that returns at least one.
- * An immediate returns none, and a header may return none while credits are withheld.
+ * one exception.  If as many messages of B as A has promised have arrived and are still owed, the
+ * last credit of A is reserved for a message that returns at least one.  An immediate returns
+ * none, and a header may return none while credits are withheld.
  *
  * Let nothing be in flight, and have(A) = 0.  Then owed(B) = G >= 1, so B must send a CREDIT
  * message, and does unless have(B) = 0.  B may delay the CREDIT message, because a reply of its
@@ -69,16 +69,15 @@
  * calls (grant.c).  B spends its last credit on CREDIT messages only.  So if have(B) = 0, the
  * last message of B was a CREDIT message, which gave A at least one credit.  Since then A has
  * returned nothing, because otherwise B would have a credit.  So from the arrival of that
- * message on, all credits that A has promised were owed or deferred at A, and A cannot have
- * spent its last credit: a contradiction.
+ * message on, all credits that A has promised were owed at A, and A cannot have spent its last
+ * credit: a contradiction.
  *
- * Now let B wait: have(B) <= 2.  Then owed(A) >= G/2 once deferred arrivals are taken, which
- * depends on the local device only, and A must send a CREDIT message.  A does if have(A) > 0;
- * if not, B sends A a credit by the argument above.  Once A has been granted 4 or more, both
- * keep the reserve, a special case of A's rule.  CREDIT messages of A use its one credit, too,
- * but cannot block its other messages indefinitely: one CREDIT message gives B all its credits,
- * so the next message of B returns A's credit and is not paid for with B's last credit.  Then
- * the exception does not hold.
+ * Now let B wait: have(B) <= 2.  Then owed(A) >= G/2, and A must send a CREDIT message.  A does
+ * if have(A) > 0; if not, B sends A a credit by the argument above.  Once A has been granted 4
+ * or more, both keep the reserve, a special case of A's rule.  CREDIT messages of A use its one
+ * credit, too, but cannot block its other messages indefinitely: one CREDIT message gives B all
+ * its credits, so the next message of B returns A's credit and is not paid for with B's last
+ * credit.  Then the exception does not hold.
  *
  * Growth.  With each message that takes its last credit A reports a need for more credits, and
  * a side that has to wait for a credit reports this in its next header.  B then promises more
@@ -140,11 +139,11 @@ void rme_credit_start(struct rme_credit *credit, uint32_t promised, uint32_t hav
                                   .lean = have < RME_CREDITS_RESERVE};
 }
 
-bool rme_credit_may_last(const struct rme_credit *credit, uint32_t returns, uint32_t aside)
+bool rme_credit_may_last(const struct rme_credit *credit, uint32_t returns)
 {
     if (!credit->lean || credit->granted >= RME_CREDITS_RESERVE || credit->have == 0)
         return false;
-    return credit->have > 1 || returns != 0 || credit->owed + aside < credit->promised;
+    return credit->have > 1 || returns != 0 || credit->owed < credit->promised;
 }
 
 uint16_t rme_credit_give_some(struct rme_credit *credit)

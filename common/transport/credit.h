@@ -65,10 +65,9 @@ static inline bool rme_credit_may(const struct rme_credit *credit, enum rme_cred
 
 /*
  * Called if rme_credit_may() is false: true if a link without a reserve may send the message
- * nevertheless.  `returns`: credits that the message returns to the peer.  `aside`: deferred
- * arrivals of the peer.
+ * nevertheless.  `returns`: credits that the message returns to the peer.
  */
-bool rme_credit_may_last(const struct rme_credit *credit, uint32_t returns, uint32_t aside);
+bool rme_credit_may_last(const struct rme_credit *credit, uint32_t returns);
 
 /* Accounts for a message or an immediate that is sent. */
 static inline void rme_credit_spend(struct rme_credit *credit)

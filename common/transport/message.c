@@ -10,7 +10,7 @@
  * number of returned credits.  If not, the next header reports the stall. */
 static bool may_last(struct rme_peer *peer, uint32_t returns)
 {
-    if (rme_credit_may_last(&peer->credit, returns, peer->aside))
+    if (rme_credit_may_last(&peer->credit, returns))
         return true;
     peer->starved = true;
     if (!peer->credit.stalled) {

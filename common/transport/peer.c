@@ -63,6 +63,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     rme_node_init(&peer->xfer_turn);
     rme_node_init(&peer->window_turn);
     rme_node_init(&peer->closing);
+    rme_node_init(&peer->held);
     rme->user->made(peer);
     rme_node_append(&rme->peers, &peer->of_engine);
     rme->npeer++;

@@ -75,14 +75,12 @@ struct rme_peer {
     struct rme_node xfer_turn;   /* in rme->xfer_turn: waits for the limit of transfers */
     struct rme_node window_turn; /* in rme->window_turn: waits for memory windows */
     struct rme_node closing;     /* fragments with an invalidation in progress */
-    /* sends that end when that invalidation is done; see expose.c */
-    uint32_t shutting;
+    /* number of late ops, and receives that have ended after one: op/end.c */
+    uint32_t late;
+    struct rme_node held;
     uint32_t windows; /* part of rme->windows bound for this peer */
 
     struct rme_credit credit;
-    /* deferred arrivals: messages and immediates of the peer that arrived and are not yet
-     * taken */
-    uint32_t aside;
     uint32_t lent; /* credits of the pool held by the link */
     /* part of `lent` given up by the peer when credit.taken was spare_from, but still posted
      * (caps.keeps_rx) */

@@ -175,27 +175,26 @@ static void the_last_one_leaves_the_peer_one(void **state)
     (void)state;
     rme_credit_start(&c, 4, 1);
     assert_false(rme_credit_may(&c, RME_CREDIT_CONTROL));
-    assert_true(rme_credit_may_last(&c, 0, 0));
-    assert_true(rme_credit_may_last(&c, 0, 3));
-    /* the peer may have spent all of its credits: it needs those that we owe */
-    assert_false(rme_credit_may_last(&c, 0, 4));
-    assert_true(rme_credit_may_last(&c, 1, 3));
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
+        assert_true(rme_credit_may_last(&c, 0));
         assert_int_equal(rme_credit_used(&c), 0);
-    assert_false(rme_credit_may_last(&c, 0, 0));
-    assert_true(rme_credit_may_last(&c, 4, 0));
+    }
+    /* the peer may have spent all of its credits: it needs those that we owe */
+    assert_false(rme_credit_may_last(&c, 0));
+    assert_true(rme_credit_may_last(&c, 1));
+    assert_true(rme_credit_may_last(&c, 4));
     rme_credit_spend(&c);
-    assert_false(rme_credit_may_last(&c, 4, 0)); /* none is left */
+    assert_false(rme_credit_may_last(&c, 4)); /* none is left */
 
     assert_int_equal(rme_credit_gain(&c, 1, 2), 0); /* with three, still no reserve */
-    assert_true(rme_credit_may_last(&c, 0, 0));
+    assert_true(rme_credit_may_last(&c, 0));
     assert_int_equal(rme_credit_gain(&c, 0, 1), 0);
-    assert_false(rme_credit_may_last(&c, 0, 0)); /* with four a reserve is kept */
+    assert_false(rme_credit_may_last(&c, 0)); /* with four a reserve is kept */
 
     rme_credit_start(&c, 4, RME_CREDITS_RESERVE);
     rme_credit_spend(&c);
     rme_credit_spend(&c);
-    assert_false(rme_credit_may_last(&c, 4, 0));
+    assert_false(rme_credit_may_last(&c, 4));
 }
 
 /* A side with few credits gives up all but one if its message returns some. */
@@ -325,9 +324,8 @@ static void a_small_pool_is_used_up(void **state)
 
 /*
  * One side of the model: its credit account; the data, control messages and immediates still to
- * send; how often it may still advertise more, give up credits, defer an arrival, or return
- * credits only through control messages; and the messages in flight to it. The whole state
- * space is explored. In no state does a message arrive without a buffer, acknowledged messages
+ * send; how often it may still advertise more, give up credits, or return credits only through
+ * control messages; and the messages in flight to it. The whole state space is explored. In no state does a message arrive without a buffer, acknowledged messages
  * were always consumed, and a state without a possible step has nothing left to send, except
  * data to a side that withholds credits, possibly without end.
  */
@@ -336,7 +334,7 @@ static void a_small_pool_is_used_up(void **state)
 
 struct work {
     uint8_t data, control, reports; /* still to send */
-    uint8_t growth, yields, defers, holds, stays;
+    uint8_t growth, yields, holds, stays;
 };
 
 struct message {
@@ -349,7 +347,6 @@ struct message {
 struct side {
     struct rme_credit credit;
     struct work work;
-    uint8_t aside; /* arrivals not consumed yet */
     uint8_t taken;
     uint8_t nflight;
     struct message flight[IN_FLIGHT]; /* to this side, oldest first */
@@ -419,7 +416,7 @@ static void visit(struct model *m)
 static void put(struct side *me, struct side *peer, struct message message)
 {
     message.credits = (uint8_t)rme_credit_give(&me->credit);
-    message.taken = (uint8_t)(me->taken - me->credit.owed - me->aside);
+    message.taken = (uint8_t)(me->taken - me->credit.owed);
     rme_credit_spend(&me->credit);
     peer->flight[peer->nflight++] = message;
 }
@@ -427,7 +424,7 @@ static void put(struct side *me, struct side *peer, struct message message)
 static bool may(const struct side *me, enum rme_credit_class class)
 {
     return rme_credit_may(&me->credit, class) ||
-           rme_credit_may_last(&me->credit, rme_credit_ready(&me->credit), me->aside);
+           rme_credit_may_last(&me->credit, rme_credit_ready(&me->credit));
 }
 
 static bool send_one(const struct model *from, int s, enum rme_credit_class class)
@@ -463,7 +460,7 @@ static bool report_one(const struct model *from, int s)
 
     if (me->work.reports == 0 || peer->nflight == IN_FLIGHT ||
         !(rme_credit_may(&me->credit, RME_CREDIT_CONTROL) ||
-          rme_credit_may_last(&me->credit, 0, me->aside)))
+          rme_credit_may_last(&me->credit, 0)))
         return false;
     me->work.reports--;
     rme_credit_spend(&me->credit);
@@ -504,15 +501,14 @@ static void take_it(struct side *me, bool report, bool stays)
         credit->keeps = ++credit->keeps_from != credit->taken;
 }
 
-/* Delivers the oldest message in flight, and defers or consumes it. */
-static bool receive_one(const struct model *from, int s, bool aside, bool stays)
+/* Delivers the oldest message in flight. */
+static bool receive_one(const struct model *from, int s, bool stays)
 {
     struct model m = *from;
     struct side *me = &m.side[s];
     struct message message = me->flight[0];
 
-    if (me->nflight == 0 || (aside && me->work.defers == 0) || (!aside && me->aside != 0) ||
-        (aside && message.back != 0) || (stays && (me->work.stays == 0 || message.report)))
+    if (me->nflight == 0 || (stays && (me->work.stays == 0 || message.report)))
         return false;
     assert_int_equal(rme_credit_gain(&me->credit, message.credits, message.more), 0);
     if (me->credit.exact && !message.report)
@@ -521,28 +517,13 @@ static bool receive_one(const struct model *from, int s, bool aside, bool stays)
         assert_int_equal(rme_credit_yielded(&me->credit, message.back), 0);
     memmove(me->flight, me->flight + 1, --me->nflight * sizeof(me->flight[0]));
     memset(&me->flight[me->nflight], 0, sizeof(me->flight[0]));
-    assert_true(me->aside + me->credit.owed < me->credit.promised); /* a buffer was free */
+    assert_true(me->credit.owed < me->credit.promised); /* a buffer was free */
     me->taken++;
     if (message.starts)
         rme_credit_started(&me->credit);
     assert_true(!me->credit.withholds || me->credit.starts_left != 0);
-    me->work.defers -= aside;
-    me->aside += aside;
     me->work.stays -= stays;
-    if (!aside)
-        take_it(me, message.report, stays);
-    visit(&m);
-    return true;
-}
-
-static bool take_one_of_those_aside(const struct model *from, int s)
-{
-    struct model m = *from;
-
-    if (m.side[s].aside == 0)
-        return false;
-    m.side[s].aside--;
-    take_it(&m.side[s], false, false);
+    take_it(me, message.report, stays);
     visit(&m);
     return true;
 }
@@ -600,10 +581,8 @@ static void explore(bool exact, const uint32_t promised[2], const struct work wo
             stepped |= send_one(&m, s, RME_CREDIT_CONTROL);
             stepped |= send_one(&m, s, RME_CREDIT_RETURN);
             stepped |= report_one(&m, s);
-            stepped |= receive_one(&m, s, false, false);
-            stepped |= receive_one(&m, s, true, false);
-            stepped |= receive_one(&m, s, false, true);
-            stepped |= take_one_of_those_aside(&m, s);
+            stepped |= receive_one(&m, s, false);
+            stepped |= receive_one(&m, s, true);
             stepped |= grow_one(&m, s);
             stepped |= yield_one(&m, s);
         }
@@ -682,7 +661,7 @@ static void nor_with_a_single_credit(void **state)
                 {{.data = 4, .control = 1}, {.data = 2, .control = 1, .reports = 2}},
                 {{.data = 5, .reports = 1}, {.reports = 4}},
                 {{.data = 3, .control = 3}, {.reports = 3}},
-                {{.data = 4, .control = 3}, {.reports = 2, .defers = 4}},
+                {{.data = 4, .control = 3}, {.reports = 2}},
                 {{.data = 3, .control = 3}, {.data = 3, .holds = 1}},
                 {{.data = 2, .holds = 1}, {.data = 2, .reports = 1}},
                 {{.data = 2, .control = 1, .growth = 2}, {.reports = 2, .yields = 2}},

@@ -445,40 +445,6 @@ static void used_when_returned(void)
     scripted_imm(name);
 }
 
-/* RELEASE waits for one of our transfers, and a message behind it for the next. */
-static void used_behind_its_return(void)
-{
-    static struct posted send[2];
-    const struct rme_wire_segment to = {(uintptr_t)area, 7, SIZE};
-    struct rme_wire_message last = {.type = RME_WIRE_EAGER, .tag = 3, .credits = 1};
-    uint32_t name = name_of(0);
-
-    for (uint32_t i = 0; i < 2; i++)
-        scripted_send(&send[i], memory, SIZE, (int32_t)i);
-    scripted_run();
-    scripted.keeps = true;
-    for (uint32_t i = 0; i < 2; i++)
-        scripted_say(
-            (struct rme_wire_message){.type = RME_WIRE_CTS,
-                                      .to = scripted_word(RME_WIRE_RTS, i)->message.from,
-                                      .from = 50 + i,
-                                      .nsegment = 1},
-            &to);
-    assert_int_equal(script.xfers, 2);
-    scripted_say(
-        (struct rme_wire_message){.type = RME_WIRE_RELEASE,
-                                  .credits = (uint16_t)(script.spent - scripted.back - 1)},
-        NULL);
-    rme_wire_encode_fast(&last, SIZE, (void *)(uintptr_t)lent.address);
-    scripted_imm(name);
-    assert_int_equal(count_of("deferred"), 2);
-    script_finish(1); /* the older one: RELEASE is consumed, the ring is freed */
-    scripted_run();
-    assert_int_equal(count_of("fast_bytes"), 0);
-    script_finish(0);
-    scripted_run();
-}
-
 static void impossible_credits(void)
 {
     struct rme_wire_message message = {.type = RME_WIRE_EAGER, .credits = 999};
@@ -489,11 +455,9 @@ static void impossible_credits(void)
 
 static void wrong_peers_lose_their_link(void **state)
 {
-    void (*const step[])(void) = {
-        too_long,          much_too_long,        no_message,
-        outside,           unexpected_too_large, beyond_the_window,
-        returned_twice,    used_when_returned,   used_behind_its_return,
-        impossible_credits};
+    void (*const step[])(void) = {too_long,       much_too_long,        no_message,
+                                  outside,        unexpected_too_large, beyond_the_window,
+                                  returned_twice, used_when_returned,   impossible_credits};
 
     (void)state;
     for (size_t i = 0; i < sizeof(step) / sizeof(step[0]); i++) {
