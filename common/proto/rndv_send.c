@@ -262,8 +262,6 @@ static void fin_arrived(struct rme_peer *peer, const struct rme_wire_message *me
         rme_peer_protocol_error(peer, "a FIN without a matching send");
         return;
     }
-    if (op->state == RME_OP_ENDING)
-        return;
     if (message->status != RME_WIRE_OK) {
         rme_op_end(rme, op, rme_wire_status_error(message->status));
         return;
