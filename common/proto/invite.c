@@ -45,7 +45,7 @@
  * other message passes it.
  *
  * Hosts post receives for answers that may be large and are small.  So the engine learns for
- * each size whether inviting pays.
+ * each peer whether inviting pays.
  *
  * This file is the receiver's side, invite_send.c the sender's.
  */
@@ -55,7 +55,7 @@
 #include "proto/message.h"
 #include "proto/rndv.h"
 
-/* void invitations in a row: inviting for receives of this size does not pay */
+/* void invitations in a row: inviting this peer does not pay */
 #define IN_VAIN 4u
 /* afterwards one receive of this many invites, to learn whether inviting pays again */
 #define INVITE_AGAIN 64u
@@ -66,22 +66,9 @@ void rme_invite_drop(struct rme_invites *invites)
     invites->held = NULL;
 }
 
-/* Looks up the record of receives of this size. */
-static struct rme_invite_size *of_size(struct rme *rme, uint64_t size)
+static bool pays(struct rme_invites *invites)
 {
-    struct rme_invite_size *known =
-        &rme->protocols->invite_size[(size ^ size >> 12) % RME_INVITE_SIZES];
-
-    if (known->size != size)
-        *known = (struct rme_invite_size){.size = size};
-    return known;
-}
-
-static bool pays(struct rme *rme, uint64_t size)
-{
-    struct rme_invite_size *known = of_size(rme, size);
-
-    return known->in_vain < IN_VAIN || ++known->left_out % INVITE_AGAIN == 0;
+    return invites->in_vain < IN_VAIN || ++invites->in_vain % INVITE_AGAIN == 0;
 }
 
 /* True if the link moves nothing large. */
@@ -170,8 +157,8 @@ void rme_invite_try(struct rme *rme, struct rme_slot *slot)
     struct rme_op *op = rme_entry(slot->recvs.next, struct rme_op, link);
     struct rme_unit *unit;
 
-    if (op->state != RME_OP_POSTED || !inviting_peer(op->peer) || !pays(rme, op->total) ||
-        !worth_it(rme, op))
+    if (op->state != RME_OP_POSTED || !inviting_peer(op->peer) || !worth_it(rme, op) ||
+        !pays(&op->peer->talk->invites))
         return;
     op->size = op->total;
     if (rme_rndv_new(rme, op) != 0)
@@ -201,7 +188,7 @@ bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message
         rme_invite_void(rme, op);
         return false;
     }
-    of_size(rme, op->total)->in_vain = 0;
+    op->peer->talk->invites.in_vain = 0;
     rme_rndv_set_peer_handle(op, rts->from);
     if (op->state == RME_OP_INVITING) /* else being cancelled */
         rme_rndv_begin(rme, op, RME_OP_EXPOSED);
@@ -210,13 +197,8 @@ bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message
 
 void rme_invite_void(struct rme *rme, struct rme_op *op)
 {
-    of_size(rme, op->total)->in_vain++;
+    op->peer->talk->invites.in_vain++;
     rme_rndv_unload(op);
     rme_rndv_free(rme, op);
     rme_op_step(rme, op, RME_OP_POSTED);
-}
-
-void rme_invite_used(struct rme *rme, struct rme_op *op)
-{
-    of_size(rme, op->total)->in_vain = 0;
 }

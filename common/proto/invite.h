@@ -13,8 +13,7 @@ struct rme_opening;
 
 extern const struct rme_protocol rme_protocol_invitation;
 
-#define RME_INVITE_RING  64u /* messages in flight, at most, when an invitation is sent */
-#define RME_INVITE_SIZES 64u /* sizes of receives with a record of their own */
+#define RME_INVITE_RING 64u /* messages in flight, at most, when an invitation is sent */
 
 /* An EAGER or RTS that was sent. */
 struct rme_invite_sent {
@@ -27,6 +26,8 @@ struct rme_invites {
     /* own receive that has invited, until matched or void; NULL: none */
     struct rme_op *inviting;
     uint32_t seen; /* EAGER and RTS of expected messages received, modulo 2^32 */
+    /* void invitations in a row, then also receives that did not invite */
+    uint32_t in_vain;
 
     struct rme_opening *held; /* the peer's invitation; NULL: none */
     int32_t tag;              /* of the invited messages */
@@ -35,13 +36,6 @@ struct rme_invites {
     /* EAGER and RTS of expected messages sent, modulo 2^32 */
     uint32_t sent;
     struct rme_invite_sent ring[RME_INVITE_RING]; /* the last of them */
-};
-
-/* Record of receives of one size: does inviting pay? */
-struct rme_invite_size {
-    uint64_t size;
-    uint32_t in_vain; /* void invitations in a row */
-    uint32_t left_out;
 };
 
 /* ---- The receiver ---- */
@@ -56,8 +50,6 @@ bool rme_invite_meets(const struct rme_op *op, const struct rme_message *rts);
 bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message *rts);
 /* Voids the invitation, because the message came another way: the receive is POSTED again. */
 void rme_invite_void(struct rme *rme, struct rme_op *op);
-/* Notes that the sender has written into the invitation. */
-void rme_invite_used(struct rme *rme, struct rme_op *op);
 
 /* ---- The sender ---- */
 
