@@ -4,8 +4,24 @@
  * of rndv.c says which operations may end at once and which wait for the peer.  An eager send
  * is complete when it is posted to the fabric, and cannot be cancelled any more.  An eager send
  * that waits for credits can be cancelled.
+ *
+ * Refusal.  An eager message that is larger than its receive ends the receive with an error,
+ * and REFUSED, the NACK of eager messages, goes back.  REFUSED names the message by its place
+ * in the stream: the cost of all eager messages up to it, which both sides count for the window
+ * (credit.h).  The sender logs the loss in one line and counts it; the send stays complete,
+ * whether or not its host has fetched the completion.  A host that cannot accept that sets
+ * eager_max=0: every message that could be refused then goes by rendezvous, where both sides
+ * wait for the match.
+ *
+ * Answers without an operation.  REFUSED, and CANCEL_ACK for an unmatched RTS or an invitation,
+ * wait for a credit.  The message counts as held until then (window, rts_max, or acks of
+ * invite.h), which bounds the number of answers.  When the link ends, or without memory for
+ * REFUSED, the peer gets none.
  */
 #include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "move/move.h"
 #include "proto/cancel.h"
@@ -84,6 +100,111 @@ bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now)
     return false;
 }
 
+/* ---- Answers without an operation ---- */
+
+struct answer {
+    struct rme_control control;
+    uint32_t to;
+    uint32_t *waiting; /* CANCEL_ACK: counter of such answers; NULL: REFUSED */
+    int32_t tag;
+    uint64_t size; /* of the message */
+    uint64_t room; /* of the receive */
+};
+
+static void drop_answer(struct rme_peer *peer, struct rme_control *control)
+{
+    rme_unkeep(peer, sizeof(struct answer));
+    free(rme_entry(control, struct answer, control));
+}
+
+static bool send_answer(struct rme_peer *peer, struct rme_control *control)
+{
+    struct answer *answer = rme_entry(control, struct answer, control);
+    bool refuses = answer->waiting == NULL;
+    struct rme_wire_message message;
+    void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
+
+    if (tx == NULL)
+        return false;
+    if (refuses)
+        rme_holding_took(&peer->holding[RME_EXPECTED], answer->size);
+    else
+        --*answer->waiting;
+    rme_peer_header(peer, refuses ? RME_WIRE_REFUSED : RME_WIRE_CANCEL_ACK, &message);
+    message.to = answer->to;
+    if (refuses) {
+        message.flags |= RME_WIRE_F_OPTIONAL;
+        message.tag = answer->tag;
+        message.status = rme_wire_status_of(-EMSGSIZE);
+        message.total = answer->size;
+        message.room = answer->room;
+    }
+    rme_peer_send_control(peer, &message, tx);
+    rme_node_remove(&control->link);
+    drop_answer(peer, control);
+    return true;
+}
+
+static const struct rme_control_kind answer_kind = {send_answer, drop_answer};
+
+/* Queues an answer; NULL: no memory. */
+static struct answer *answer_new(struct rme_peer *peer, struct rme_node *queue, uint32_t to)
+{
+    struct answer *answer = calloc(1, sizeof(*answer));
+
+    if (answer == NULL)
+        return NULL;
+    answer->control.kind = &answer_kind;
+    answer->to = to;
+    rme_node_init(&answer->control.link);
+    rme_node_append(queue, &answer->control.link);
+    rme_keep(peer, sizeof(*answer));
+    rme_peer_kick(peer);
+    return answer;
+}
+
+void rme_cancel_ack(struct rme_peer *peer, uint32_t to, uint32_t *waiting)
+{
+    struct answer *answer = answer_new(peer, &peer->endings, to);
+
+    if (answer != NULL)
+        answer->waiting = waiting;
+    else
+        rme_peer_fail(peer, -ENOMEM, "no memory to answer a cancel");
+}
+
+void rme_refuse(struct rme_op *op, uint32_t place)
+{
+    struct answer *answer = answer_new(op->peer, &op->peer->control, place);
+
+    if (answer == NULL) {
+        rme_holding_took(&op->peer->holding[RME_EXPECTED], op->size);
+        return;
+    }
+    answer->tag = op->tag;
+    answer->size = op->size;
+    answer->room = op->total;
+}
+
+static void refused(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme *rme = peer->rme;
+    int error = rme_wire_status_error(message->status);
+
+    if (error == 0 || (int32_t)(peer->window[RME_EXPECTED].sent - message->to) < 0) {
+        rme_peer_protocol_error(peer, "a NACK for no send");
+        return;
+    }
+    rme_count(rme, RME_C_EAGER_REFUSED);
+    rme_log_put(
+        rme->log, RME_LOG_WARN,
+        "%s: a message of %" PRIu64 " bytes with tag %" PRId32
+        " is lost: larger than its receive of %" PRIu64
+        " bytes (%s), and the eager send had completed; post a larger receive there, or set "
+        "eager_max=0 here so that such sends fail",
+        rme_peer_name(peer), message->total, message->tag, message->room, strerror(-error));
+}
+
 const struct rme_protocol rme_protocol_cancel = {
-    .arrived = {[RME_WIRE_CANCEL] = cancel_arrived},
+    .arrived = {[RME_WIRE_CANCEL] = cancel_arrived, [RME_WIRE_REFUSED] = refused},
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Cancellation of operations.  See cancel.c. */
+/* Cancellation of operations, and refusal of messages.  See cancel.c. */
 #ifndef RME_CANCEL_H
 #define RME_CANCEL_H
 
@@ -15,5 +15,10 @@ bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now);
 /* Removes an op from its queue or slot and drops its pending control messages, because the link
  * is lost. */
 void rme_op_detach(struct rme *rme, struct rme_op *op);
+/* Queues CANCEL_ACK for an operation of the peer that has no other end here.  *waiting, which
+ * counts the answer, is decremented when CANCEL_ACK is sent. */
+void rme_cancel_ack(struct rme_peer *peer, uint32_t to, uint32_t *waiting);
+/* Reports to the sender that its eager message at `place` is too large for the receive. */
+void rme_refuse(struct rme_op *op, uint32_t place);
 
 #endif

@@ -8,7 +8,7 @@
  * engine, so that receive buffers never wait for the host; in a delegated buffer the payload
  * may stay (fast_early.c).  The window bounds the unmatched bytes (credit.h).  A sender whose
  * window is full sends RTS instead, regardless of size.  A message that is larger than its
- * receive is refused (refuse.c).
+ * receive is refused (cancel.c).
  *
  * Order.  All expected messages of a peer, eager or RTS, leave one queue and arrive in one
  * stream.  Each message matches the oldest receive of its (peer, tag), or waits behind the
@@ -18,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/cancel.h"
 #include "proto/message.h"
-#include "proto/refuse.h"
 #include "proto/rndv.h"
 #include "proto/send.h"
 
@@ -121,32 +121,6 @@ static bool keep(struct rme *rme, struct rme_message *message)
     return true;
 }
 
-/*
- * Sends CANCEL_ACK for a message that was never matched, and frees the message.  Until then
- * both sides count the message as an RTS held here, so rts_max bounds the answers that wait for
- * credits.
- */
-static bool send_forgotten(struct rme_peer *peer, struct rme_control *control)
-{
-    struct rme_message *forgotten = rme_entry(control, struct rme_message, control);
-
-    if (!rme_rndv_send_ack(peer, forgotten->from))
-        return false;
-    peer->talk->rts_in[forgotten->flags & RME_WIRE_F_UNEXPECTED ? RME_UNEXPECTED_STREAM
-                                                                : RME_EXPECTED]--;
-    rme_node_remove(&forgotten->control.link);
-    rme_message_free(forgotten);
-    return true;
-}
-
-static void drop_forgotten(struct rme_peer *peer, struct rme_control *control)
-{
-    (void)peer;
-    rme_message_free(rme_entry(control, struct rme_message, control));
-}
-
-static const struct rme_control_kind forgotten_kind = {send_forgotten, drop_forgotten};
-
 static struct rme_message *message_new(struct rme_peer *peer, int32_t tag, size_t payload)
 {
     struct rme_message *message = malloc(sizeof(*message) + payload);
@@ -156,9 +130,7 @@ static struct rme_message *message_new(struct rme_peer *peer, int32_t tag, size_
     memset(message, 0, sizeof(*message));
     rme_node_init(&message->link);
     rme_node_init(&message->of_peer);
-    rme_node_init(&message->control.link);
     rme_node_init(&message->early.link);
-    message->control.kind = &forgotten_kind;
     message->kept = sizeof(*message) + payload;
     rme_keep(peer, message->kept);
     message->peer = peer;
@@ -354,10 +326,12 @@ void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_slot *slot)
 void rme_message_forget(struct rme_message *message)
 {
     struct rme_peer *peer = message->peer;
+    bool unexpected = (message->flags & RME_WIRE_F_UNEXPECTED) != 0;
 
     take_out(peer->rme, message);
-    rme_node_append(&peer->endings, &message->control.link);
-    rme_peer_kick(peer);
+    rme_cancel_ack(peer, message->from,
+                   &peer->talk->rts_in[unexpected ? RME_UNEXPECTED_STREAM : RME_EXPECTED]);
+    rme_message_free(message);
 }
 
 /* The sender cancels an expected message that no receive has matched. */

@@ -49,7 +49,7 @@
  * Why order is kept.  The immediate is ordered: its place in the stream of messages is that of
  * an EAGER or RTS, and the write is handed to the fabric at the moment when such a message
  * would be.  So messages of a tag match their receives in the order of sending, regardless of
- * protocol, and windows, refusals (refuse.c) and invitations (invite.c) count the write like an
+ * protocol, and windows, refusals (cancel.c) and invitations (invite.c) count the write like an
  * EAGER.  An invitation of the exact size has precedence, because it saves both copies.
  *
  * No room.  The owner returns credits with a CREDIT message when half of the delegated buffer

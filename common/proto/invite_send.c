@@ -2,22 +2,15 @@
 /* The sender's side of invitations (see invite.c): invitations are held, taken by the next
  * message of their tag, or cancelled. */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "plan/plan.h"
+#include "proto/cancel.h"
 #include "proto/rndv.h"
 #include "proto/send.h"
 #include "proto/talk.h"
 
 /* CANCEL_ACK to one peer that wait for its credits; the peer cannot invite more meanwhile */
 #define ACKS_MAX 1024u
-
-/* CANCEL_ACK of an invitation.  Several may be queued: an invitation that was taken ends
- * without one, and the next invitation may follow. */
-struct invite_ack {
-    struct rme_control control;
-    uint32_t to; /* the receive */
-};
 
 /* Would a transfer of `bytes` bytes that is queued now be handed to the fabric at once, before
  * any other? */
@@ -123,30 +116,11 @@ static struct rme_op *send_into(struct rme_peer *peer, uint32_t receive)
                                                                                         : NULL;
 }
 
-static void drop_ack(struct rme_peer *peer, struct rme_control *control)
-{
-    (void)peer;
-    free(rme_entry(control, struct invite_ack, control));
-}
-
-static bool send_ack(struct rme_peer *peer, struct rme_control *control)
-{
-    if (!rme_rndv_send_ack(peer, rme_entry(control, struct invite_ack, control)->to))
-        return false;
-    rme_node_remove(&control->link);
-    drop_ack(peer, control);
-    peer->talk->invites.acks--;
-    return true;
-}
-
-static const struct rme_control_kind ack_kind = {send_ack, drop_ack};
-
 /* Handles the peer's cancel of the invitation of its receive `from`. */
 static void taken_back(struct rme_peer *peer, uint32_t from)
 {
     struct rme_invites *invites = &peer->talk->invites;
     struct rme_op *op = send_into(peer, from);
-    struct invite_ack *ack;
 
     if (op != NULL) {
         op->rndv->peer_stop = true;
@@ -159,17 +133,8 @@ static void taken_back(struct rme_peer *peer, uint32_t from)
         rme_peer_protocol_error(peer, "more cancelled invitations than unread answers");
         return;
     }
-    ack = malloc(sizeof(*ack));
-    if (ack == NULL) {
-        rme_peer_fail(peer, -ENOMEM, "no memory to answer a cancel");
-        return;
-    }
-    rme_node_init(&ack->control.link);
-    ack->control.kind = &ack_kind;
-    ack->to = from;
     invites->acks++;
-    rme_node_append(&peer->endings, &ack->control.link);
-    rme_peer_kick(peer);
+    rme_cancel_ack(peer, from, &invites->acks);
 }
 
 static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)

@@ -26,17 +26,16 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
 
 /* An unmatched message; also, temporarily, an RTS that matches at once. */
 struct rme_message {
-    struct rme_node link;       /* in its slot */
-    struct rme_node of_peer;    /* in peer->messages */
-    struct rme_control control; /* CANCEL_ACK, after its sender has cancelled */
-    struct rme_slot *slot;      /* NULL: in none */
-    struct rme_name name;       /* of an unmatched RTS */
-    struct rme_unexp *unexp;    /* of an unexpected message; NULL: expected */
+    struct rme_node link;    /* in its slot */
+    struct rme_node of_peer; /* in peer->messages */
+    struct rme_slot *slot;   /* NULL: in none */
+    struct rme_name name;    /* of an unmatched RTS */
+    struct rme_unexp *unexp; /* of an unexpected message; NULL: expected */
     struct rme_peer *peer;
     int32_t tag;
     bool is_rts;
     uint8_t flags; /* of its header */
-    /* RTS: the sender's handle; eager: the message's place (refuse.c) */
+    /* RTS: the sender's handle; eager: the message's place (cancel.c) */
     uint32_t from;
     uint32_t shape;
     uint32_t load_ops;
@@ -62,8 +61,7 @@ void rme_message_name(struct rme_message *message);
 struct rme_message *rme_message_cancelled(struct rme_peer *peer,
                                           const struct rme_wire_message *cancel,
                                           bool unexpected);
-/* Removes a message that its sender has cancelled, and answers.  The message counts as held
- * until the answer is sent. */
+/* Removes a message that its sender has cancelled, and answers. */
 void rme_message_forget(struct rme_message *message);
 /* Drops the offer of an RTS that has to wait, unless the memory for offers has room. */
 void rme_message_shorten(struct rme_message *message);

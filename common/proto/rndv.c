@@ -39,7 +39,7 @@
  * -ECANCELED.  If both sides send CANCEL at the same time, each takes the other's CANCEL for
  * the answer, because neither side sends one with transfers in flight.  CANCEL and CANCEL_ACK
  * of an op follow all notifications of their sender (a barrier), so a target that receives one
- * gets no notification after it.  A CANCEL_ACK without an op (rme_rndv_send_ack) needs no
+ * gets no notification after it.  A CANCEL_ACK without an op (rme_cancel_ack) needs no
  * barrier: no data was moved, or the notification of the data was ordered before it (invite.c).
  * A CANCEL for an op that has ended is ignored: the end was reported before, or its report is
  * in flight.  FIN, CANCEL and CANCEL_ACK precede all other queued control messages
@@ -294,19 +294,6 @@ void rme_rndv_say(struct rme_op *op, unsigned what)
         rme_node_append(ends ? &op->peer->endings : &op->peer->control, &r->control.link);
     r->say |= (uint8_t)what;
     rme_peer_kick(op->peer);
-}
-
-bool rme_rndv_send_ack(struct rme_peer *peer, uint32_t to)
-{
-    struct rme_wire_message message;
-    void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
-
-    if (tx == NULL)
-        return false;
-    rme_peer_header(peer, RME_WIRE_CANCEL_ACK, &message);
-    message.to = to;
-    rme_peer_send_control(peer, &message, tx);
-    return true;
 }
 
 /* ---- Progress ---- */

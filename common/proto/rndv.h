@@ -51,9 +51,6 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);
 
 /* Queues control messages of an op (RME_SAY_*). */
 void rme_rndv_say(struct rme_op *op, unsigned what);
-/* Sends CANCEL_ACK for the peer's operation `to`, which has no other end here; false: no credit
- * or buffer. */
-bool rme_rndv_send_ack(struct rme_peer *peer, uint32_t to);
 
 /* Makes progress according to the op's state: prepares fragments, and advertises or transfers
  * them.  May end the op. */

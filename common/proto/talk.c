@@ -11,22 +11,15 @@
 #include "proto/arrive.h"
 #include "proto/cancel.h"
 #include "proto/message.h"
-#include "proto/refuse.h"
 #include "proto/rndv.h"
 #include "proto/unexp.h"
 
 static const struct rme_protocol *const protocol_table[] = {
-    &rme_protocol_link,
-    &rme_protocol_eager,
-    &rme_protocol_unexpected,
-    &rme_protocol_refusal,
-    &rme_protocol_cancel,
-    &rme_protocol_fast,
-    &rme_protocol_invitation,
-    &rme_protocol_rendezvous,
-    &rme_protocol_rndv_send,
-    &rme_protocol_rndv_recv,
-    NULL,
+    &rme_protocol_link,       &rme_protocol_eager,
+    &rme_protocol_unexpected, &rme_protocol_cancel,
+    &rme_protocol_fast,       &rme_protocol_invitation,
+    &rme_protocol_rendezvous, &rme_protocol_rndv_send,
+    &rme_protocol_rndv_recv,  NULL,
 };
 
 void rme_protocols_init(struct rme_protocols *protocols)
