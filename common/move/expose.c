@@ -154,13 +154,29 @@ void rme_unit_describe(const struct rme_peer *peer, const struct rme_unit *unit,
     }
 }
 
+void rme_unit_announce(struct rme_unit *unit, uint8_t type, int32_t tag, uint32_t to, void *tx)
+{
+    struct rme_op *op = unit->op;
+    struct rme_wire_message message;
+
+    rme_peer_header(op->peer, type, &message);
+    message.tag = tag;
+    message.to = to;
+    message.from = rme_name_number(&op->rndv->own);
+    message.offset = unit->offset;
+    message.nsegment = unit->nmseg;
+    rme_unit_describe(op->peer, unit, tx, type);
+    unit->told = true;
+    op->rndv->introduced = true;
+    rme_peer_send_control(op->peer, &message, tx);
+}
+
 /* Opens a unit and sends its CTS or OFFER. */
 static bool send_window(struct rme_peer *peer, struct rme_control *control)
 {
     struct rme_unit *unit = rme_entry(control, struct rme_unit, control);
     struct rme_op *op = unit->op;
     uint8_t type = rme_op_sends(op) ? RME_WIRE_OFFER : RME_WIRE_CTS;
-    struct rme_wire_message message;
     void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
 
     if (tx == NULL)
@@ -169,16 +185,8 @@ static bool send_window(struct rme_peer *peer, struct rme_control *control)
         peer->rme->ops->tx_put(peer->link, tx);
         return false;
     }
-    rme_peer_header(peer, type, &message);
-    message.to = rme_rndv_peer_handle(op->rndv);
-    message.from = rme_name_number(&op->rndv->own);
-    message.offset = unit->offset;
-    message.nsegment = unit->nmseg;
-    rme_unit_describe(peer, unit, tx, type);
     rme_node_remove(&unit->control.link);
-    unit->told = true;
-    op->rndv->introduced = true;
-    rme_peer_send_control(peer, &message, tx);
+    rme_unit_announce(unit, type, 0, rme_rndv_peer_handle(op->rndv), tx);
     return true;
 }
 

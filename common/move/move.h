@@ -239,6 +239,9 @@ void rme_unit_close(struct rme *rme, struct rme_unit *unit);
 void rme_units_close(struct rme *rme, struct rme_op *op);
 /* Removes a unit that is closed, or whose link is down, from the counts of windows. */
 void rme_unit_forget(struct rme *rme, struct rme_unit *unit);
+/* Sends CTS, OFFER, or INVITE, the CTS of a receive without RTS, for an open unit in the buffer
+ * `tx`. */
+void rme_unit_announce(struct rme_unit *unit, uint8_t type, int32_t tag, uint32_t to, void *tx);
 /* Writes the segments of a unit and their keys into a message. */
 void rme_unit_describe(const struct rme_peer *peer, const struct rme_unit *unit, void *tx,
                        uint8_t type);
