@@ -150,12 +150,11 @@ static const struct rme_control_kind answer_kind = {send_answer, drop_answer};
 /* Queues an answer; NULL: no memory. */
 static struct answer *answer_new(struct rme_peer *peer, struct rme_node *queue, uint32_t to)
 {
-    struct answer *answer = calloc(1, sizeof(*answer));
+    struct answer *answer = malloc(sizeof(*answer));
 
     if (answer == NULL)
         return NULL;
-    answer->control.kind = &answer_kind;
-    answer->to = to;
+    *answer = (struct answer){.control.kind = &answer_kind, .to = to};
     rme_node_init(&answer->control.link);
     rme_node_append(queue, &answer->control.link);
     rme_keep(peer, sizeof(*answer));
