@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * compat.h - all calls of libelan4, one function each: uncertain behaviour of the real library
+ * compat.h - all calls of libelan4, one name each: uncertain behaviour of the real library
  * (doc/emuelan4.md lists it) and differences between its versions.  No other file of this
  * folder calls the library, so that corrections are local; tests/tree/elan4-compat checks this.
  */
@@ -14,16 +14,9 @@
 
 /* ---- Memory: types of the second and third argument; result of freeing ---- */
 
-static inline ELAN4_SDRAM *compat_open_sdram(int rail, size_t bytes)
-{
-    return elan4_open_sdram(rail, 0, bytes);
-}
-
-static inline ELAN4_ALLOC *compat_open_alloc(size_t main_bytes, ELAN4_SDRAM *sdram,
-                                             size_t sdram_bytes)
-{
-    return elan4_createAllocator(main_bytes, sdram, 0, sdram_bytes);
-}
+#define compat_open_sdram(rail, bytes) elan4_open_sdram(rail, 0, bytes)
+#define compat_open_alloc(main_bytes, sdram, sdram_bytes)                                      \
+    elan4_createAllocator(main_bytes, sdram, 0, sdram_bytes)
 
 static inline void compat_close_memory(ELAN4_ALLOC *alloc, ELAN4_SDRAM *sdram)
 {
@@ -33,15 +26,8 @@ static inline void compat_close_memory(ELAN4_ALLOC *alloc, ELAN4_SDRAM *sdram)
 }
 
 /* Allocate memory of either kind; NULL: none left. */
-static inline void *compat_main_memory(ELAN4_ALLOC *alloc, size_t align, size_t size)
-{
-    return elan4_allocMain(alloc, align, size);
-}
-
-static inline void *compat_sdram(ELAN4_ALLOC *alloc, size_t align, size_t size)
-{
-    return elan4_allocElan(alloc, align, size);
-}
+#define compat_main_memory elan4_allocMain
+#define compat_sdram       elan4_allocElan
 
 static inline void compat_free_main(ELAN4_ALLOC *alloc, void *p)
 {
@@ -61,21 +47,14 @@ static inline E4_Addr compat_at(ELAN4_CTX *ctx, const volatile void *p)
     return elan4_main2elan(ctx, (void *)(uintptr_t)p);
 }
 
-static inline E4_uint64 compat_load(volatile E4_uint64 *p)
-{
-    return elan4_load64(p);
-}
+#define compat_load elan4_load64
 
 static inline void compat_store(E4_uint64 value, volatile void *p)
 {
     elan4_store64(value, (volatile E4_uint64 *)p);
 }
 
-/* Returns false for the value of a bad address. */
-static inline bool compat_is_address(E4_Addr at)
-{
-    return at != ELAN_BAD_ADDR;
-}
+#define compat_is_address(at) ((at) != ELAN_BAD_ADDR)
 
 /* ---- Leaving ---- */
 
@@ -94,10 +73,7 @@ static inline bool compat_leave(ELAN4_CTX *ctx)
 
 /* ---- Cookies: values of their types ---- */
 
-static inline E4_uint64 compat_dma_cookie(ELAN4_COOKIEPOOL *pool, unsigned vp)
-{
-    return elan4_local_cookie(pool, E4_COOKIE_TYPE_LOCAL_DMA, vp);
-}
+#define compat_dma_cookie(pool, vp) elan4_local_cookie(pool, E4_COOKIE_TYPE_LOCAL_DMA, vp)
 
 /* ---- Command queues ---- */
 
@@ -108,11 +84,8 @@ static inline E4_uint64 compat_dma_cookie(ELAN4_COOKIEPOOL *pool, unsigned vp)
 #define COMPAT_CTX_MEMORY(ctx, alloc) ((void)(alloc), (ctx))
 #endif
 
-static inline E4_CmdQ *compat_cmdq(ELAN4_CTX *ctx, ELAN4_ALLOC *alloc, unsigned size,
-                                   unsigned perms)
-{
-    return elan4_alloc_cmdq(COMPAT_CTX_MEMORY(ctx, alloc), size, perms, NULL);
-}
+#define compat_cmdq(ctx, alloc, size, perms)                                                   \
+    elan4_alloc_cmdq(COMPAT_CTX_MEMORY(ctx, alloc), size, perms, NULL)
 
 /* Allocates a queue that waits when full, for `commands` commands at a time (value of the
  * flag). */
@@ -135,17 +108,11 @@ static inline void compat_free_cmdq(ELAN4_CTX *ctx, ELAN4_ALLOC *alloc, E4_CmdQ 
 #endif
 }
 
-static inline void compat_flush(E4_CmdQ *q)
-{
-    q->cmdq_flush(q);
-}
+#define compat_flush(q) ((q)->cmdq_flush(q))
 
 /* Reserves a command port for a chain of `dwords`; one per chain, because the effect of sharing
  * is uncertain.  Returns 0 if none is left. */
-static inline E4_Addr compat_port(ELAN4_CTX *ctx, unsigned dwords)
-{
-    return elan4_alloccq_space(ctx, dwords, CQ_Size8K);
-}
+#define compat_port(ctx, dwords) elan4_alloccq_space(ctx, dwords, CQ_Size8K)
 
 static inline void compat_free_port(ELAN4_CTX *ctx, E4_Addr port, unsigned dwords)
 {
@@ -175,95 +142,26 @@ static inline void compat_ask_dma(E4_CmdQ *q, ELAN4_COOKIEPOOL *pool, E4_DMA *dm
 
 /* ---- Events that write a word: values stored by initialisation and priming ---- */
 
-static inline void compat_word_event(ELAN4_CTX *ctx, E4_Event *event, volatile E4_uint64 *word)
-{
-    elan4_initevent_write(ctx, event, word);
-}
-
-static inline void compat_prime(ELAN4_CTX *ctx, E4_Event *event, int sets)
-{
-    elan4_primeevent_write(ctx, event, sets);
-}
+#define compat_word_event elan4_initevent_write
+#define compat_prime      elan4_primeevent_write
 
 /* ---- Other calls, with the library's names ---- */
 
-static inline ELAN4_CTX *compat_init(int rail)
-{
-    return elan4_init(rail);
-}
-
-static inline int compat_standard_mappings(ELAN4_CTX *ctx)
-{
-    return elan4_set_standard_mappings(ctx);
-}
-
-static inline int compat_required_mappings(ELAN4_CTX *ctx)
-{
-    return elan4_set_required_mappings(ctx);
-}
-
-static inline int compat_routes(ELAN4_CTX *ctx, unsigned process, ELAN_CAPABILITY *cap)
-{
-    return elan4_add_p2pvp(ctx, process, cap);
-}
-
-static inline int compat_block(ELAN4_CTX *ctx, unsigned blocked)
-{
-    return elan4_block_inputter(ctx, blocked);
-}
-
-static inline int compat_attach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap)
-{
-    return elan4_attach(ctx, cap);
-}
-
-static inline void compat_nullcap(ELAN_CAPABILITY *cap)
-{
-    elan_nullcap(cap);
-}
-
-static inline int compat_int_cookie(ELAN4_CTX *ctx, E4_uint64 cookie)
-{
-    return elan4_alloc_intcookie(ctx, cookie);
-}
-
-static inline ELAN4_COOKIEPOOL *compat_cookie_pool(ELAN4_CTX *ctx, unsigned vp)
-{
-    return elan4_allocCookiePool(ctx, vp);
-}
-
-static inline void compat_run_dma(E4_CmdQ *q, E4_DMA *dma)
-{
-    elan4_run_dma_cmd(q, dma);
-}
-
-static inline void compat_set_event(E4_CmdQ *q, E4_Addr event)
-{
-    elan4_set_event_cmd(q, event);
-}
-
-static inline void compat_wait_event(E4_CmdQ *q, E4_Addr event, E4_uint64 count_and_type,
-                                     E4_uint64 p0, E4_uint64 p1)
-{
-    elan4_wait_event_cmd(q, event, count_and_type, p0, p1);
-}
-
-static inline void compat_write_dword(E4_CmdQ *q, E4_Addr at, E4_uint64 value)
-{
-    elan4_write_dword_cmd(q, at, value);
-}
-
-static inline int compat_poll_word(ELAN4_CTX *ctx, volatile E4_uint64 *word, long us)
-{
-    return elan4_pollevent_word(ctx, word, us);
-}
-
-static inline void compat_sleep_for(ELAN4_CTX *ctx, E4_CmdQ *q, E4_CmdQ *irq,
-                                    E4_Event_Blk *block, E4_uint64 cookie, E4_Event *event,
-                                    volatile E4_uint64 *word, long how)
-{
-    elan4_waitevent_word(ctx, q, irq, block, cookie, event, word, how);
-}
+#define compat_init              elan4_init
+#define compat_standard_mappings elan4_set_standard_mappings
+#define compat_required_mappings elan4_set_required_mappings
+#define compat_routes            elan4_add_p2pvp
+#define compat_block             elan4_block_inputter
+#define compat_attach            elan4_attach
+#define compat_nullcap           elan_nullcap
+#define compat_int_cookie        elan4_alloc_intcookie
+#define compat_cookie_pool       elan4_allocCookiePool
+#define compat_run_dma           elan4_run_dma_cmd
+#define compat_set_event         elan4_set_event_cmd
+#define compat_wait_event        elan4_wait_event_cmd
+#define compat_write_dword       elan4_write_dword_cmd
+#define compat_poll_word         elan4_pollevent_word
+#define compat_sleep_for         elan4_waitevent_word
 
 /* ---- Traps: position of the address, and traps left to the library ---- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * packet.h - a slot of an input queue: a header of 32 bytes, little-endian, and a body.
+ * packet.h - a slot of an input queue: a header of 32 bytes and a body.
  *
  * Queue DMAs have no order and no sender, so a packet contains its link and its sequence number
  * there; kinds marked as ordered are delivered by sequence number.
@@ -40,7 +40,9 @@ enum elan_kind {
         ELAN_KIND_COUNT
 };
 
+/* The header as sent: all hosts of Elan4 are little-endian. */
 struct elan_packet {
+    uint8_t version;
     uint8_t kind;
     uint16_t bytes; /* bytes of this body */
     uint32_t link;  /* number of the link at the receiver; 0 in HELLO */
@@ -50,6 +52,7 @@ struct elan_packet {
     uint32_t arg;
     uint32_t offset; /* offset of this body in its message */
 };
+_Static_assert(sizeof(struct elan_packet) == ELAN_HEADER, "a header");
 
 /* Returns true if packets of this kind are ordered; false for unknown kinds. */
 bool elan_kind_ordered(uint8_t kind);
