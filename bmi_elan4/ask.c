@@ -33,23 +33,26 @@ static bool had_desk(const struct rme_link *l)
     return !l->passive || l->f->owner[l->vp].desk;
 }
 
-void elan_ask_step(struct rme_link *l, int64_t now)
+int elan_call(struct rme_link *l, const struct bmi_elan4_where *where)
 {
-    struct bmi_elan4_card theirs;
-    int rc = bmi_elan4_call_step(l->question, &theirs);
+    int rc =
+        bmi_elan4_call_begin((const struct sockaddr *)&where->tcp, where->tcp_length, &l->call);
 
-    if (rc == -EAGAIN && now - l->asked < BMI_ELAN4_VISIT_MS)
-        return;
-    bmi_elan4_call_end(l->question);
-    l->question = NULL;
-    l->f->callings--;
+    if (rc < 0)
+        return rc;
+    l->f->callings++;
+    return elan_watch(l->f, bmi_elan4_call_fd(l->call), EPOLLIN | EPOLLET);
+}
+
+void elan_answered(struct rme_link *l, int rc, const struct bmi_elan4_card *theirs, int64_t now)
+{
     if (rc == -ECONNREFUSED && had_desk(l)) {
         gone(l);
-    } else if (rc == 0 && theirs.vp == l->vp) {
+    } else if (rc == 0 && theirs->vp == l->vp) {
         l->f->owner[l->vp].desk = true;
-        elan_see(l->f, l->vp, theirs.generation);
-        if (theirs.generation != whom(l)) {
-            elan_owners_before(l->f, l->vp, theirs.generation);
+        elan_see(l->f, l->vp, theirs->generation);
+        if (theirs->generation != whom(l)) {
+            elan_owners_before(l->f, l->vp, theirs->generation);
             gone(l);
             return;
         }
@@ -62,10 +65,9 @@ void elan_ask(struct rme_link *l, int64_t now)
 {
     struct rme_fabric *f = l->f;
     struct bmi_elan4_where where;
-    struct bmi_elan4_card card = f->card;
     int node, context;
 
-    if (l->question || (l->asked && now - l->asked < ELAN_ASK_MS) ||
+    if (l->call || (l->asked && now - l->asked < ELAN_ASK_MS) ||
         bmi_elan4_place(&f->nic->range, (int)l->vp, &node, &context) < 0 ||
         (l->passive && context != f->nic->range.low_context) ||
         (node == f->nic->node && !l->met) || /* the context log shows this */
@@ -73,15 +75,9 @@ void elan_ask(struct rme_link *l, int64_t now)
         where.queue)
         return;
     l->asked = now;
-    card.wanted = l->vp;
-    int rc = bmi_elan4_call_begin((struct sockaddr *)&where.tcp, where.tcp_length, &card,
-                                  &l->question);
+    int rc = elan_call(l, &where);
     if (rc == -ECONNREFUSED && had_desk(l))
         gone(l);
     else if ((rc == -EMFILE || rc == -ENFILE) && l->state == ELAN_GREETING_STATE)
         elan_link_down(l, rc); /* under emuelan4 the peer's memory needs a descriptor, too */
-    if (rc < 0)
-        return;
-    f->callings++;
-    elan_watch(f, bmi_elan4_call_fd(l->question), EPOLLIN | EPOLLOUT | EPOLLET);
 }

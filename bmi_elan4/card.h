@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * card.h - a process's connection information (card): identity and address of its input queue.
- * Cards are exchanged over a temporary TCP connection (exchange.h) and in the first message to
- * a server's queue.
+ * A server sends its card over a temporary TCP connection (exchange.h); the first message to a
+ * queue, and its answer, contain the sender's.
  *
  * All functions are pure.
  */
@@ -32,16 +32,19 @@ enum bmi_elan4_verdict {
         BMI_ELAN4_VERDICT_COUNT
 };
 
+/* A card as sent: all hosts of Elan4 are little-endian. */
 struct bmi_elan4_card {
+    uint64_t magic;
     uint32_t version;
-    uint32_t verdict; /* of a reply, enum bmi_elan4_verdict */
-    uint32_t vp;      /* process number of the card's owner */
-    uint32_t wanted;  /* process number of the receiver; BMI_ELAN4_ANYBODY in a reply */
+    uint32_t unused; /* 0 */
+    uint32_t vp;     /* process number of the card's owner */
+    uint32_t wanted; /* process number of the receiver; BMI_ELAN4_ANYBODY for all */
     struct bmi_elan4_range range;
     uint64_t queue;      /* Elan address of the input queue */
     uint64_t generation; /* distinguishes this owner of the context from earlier ones; not 0 */
     uint64_t key;        /* hash of the shared key */
 };
+_Static_assert(sizeof(struct bmi_elan4_card) == BMI_ELAN4_CARD_BYTES, "a card");
 
 /* Fills in the card of the process at `context` of `node`, for any receiver. */
 void bmi_elan4_card_fill(struct bmi_elan4_card *card, const struct bmi_elan4_range *r,

@@ -43,6 +43,7 @@
 #define ELAN_LOOK_MS     25 /* interval of checks of a peer that accepts no messages */
 /* age at which a server's desk is queried, and interval of queries */
 #define ELAN_ASK_MS  500
+#define ELAN_CALL_MS 2000 /* timeout of a query */
 #define ELAN_ANSWERS 2 /* answers of a desk after which a stuck queue counts as unreachable */
 /* buffers of unfinished DMAs to one node at which new links with the node are refused */
 #define ELAN_KEPT_MOST 1024
@@ -186,8 +187,7 @@ struct rme_link {
     bool heard;
     uint8_t hello[ELAN_HELLO_MAX]; /* if `heard` the peer's, else the own one */
     size_t hello_length;
-    struct bmi_elan4_call *call, *question; /* queries for the card, and whether the process is
-                                             * the same */
+    struct bmi_elan4_call *call; /* query for the card, or whether the process is the same */
     /* GREETING: generation that the desk reported, number of its answers since, whether HELLO
      * waits until the queue accepts earlier packets, and, once HELLO has landed, ms of the next
      * query and its back-off */
@@ -297,6 +297,16 @@ struct rme_fabric {
 };
 
 extern const struct rme_option_row elan_options[];
+
+/* Ends the query of the link. */
+static inline void elan_call_end(struct rme_link *l)
+{
+    if (!l->call)
+        return;
+    bmi_elan4_call_end(l->call);
+    l->call = NULL;
+    l->f->callings--;
+}
 
 /* Ends the handshake of the link. */
 static inline void elan_greeted(struct rme_link *l)
@@ -562,8 +572,11 @@ void elan_owners_check(struct rme_fabric *f);
 /* Queries the desk of a server of another node, or of one in a handshake, whether it is still
  * the process of this link, on either side; if not, the link is down. */
 void elan_ask(struct rme_link *l, int64_t now);
-/* Continues a query.  A missing answer is not evidence. */
-void elan_ask_step(struct rme_link *l, int64_t now);
+/* Handles the end of such a query, of which a missing answer is not evidence. */
+void elan_answered(struct rme_link *l, int rc, const struct bmi_elan4_card *theirs,
+                   int64_t now);
+/* Starts a query.  Returns 0 or a negative errno. */
+int elan_call(struct rme_link *l, const struct bmi_elan4_where *where);
 
 /* check.c */
 /* Advances ending links. */

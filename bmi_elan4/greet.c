@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 
 #include "bmi_elan4/elan.h"
 
@@ -96,29 +95,39 @@ static void greet(struct rme_link *l, uint64_t generation)
         greet_now(l);
 }
 
-/* Continues a query for the card. */
-static void call_step(struct rme_link *l)
+/* Handles the result of the query for the card. */
+static void found(struct rme_link *l, int rc, const struct bmi_elan4_card *theirs)
+{
+    enum bmi_elan4_verdict verdict;
+
+    if (rc < 0) {
+        elan_link_down(l, rc);
+        return;
+    }
+    verdict = bmi_elan4_card_judge(&l->f->card, theirs);
+    if (verdict != BMI_ELAN4_WELCOME || theirs->vp != l->vp) {
+        refused(l, verdict ? verdict : BMI_ELAN4_OTHER);
+        return;
+    }
+    l->queue = theirs->queue;
+    l->f->owner[l->vp].desk = true;
+    elan_see(l->f, l->vp, theirs->generation);
+    greet(l, theirs->generation);
+}
+
+/* Continues a query. */
+static void call_step(struct rme_link *l, int64_t now)
 {
     struct bmi_elan4_card theirs;
     int rc = bmi_elan4_call_step(l->call, &theirs);
 
-    if (rc == -EAGAIN)
+    if (rc == -EAGAIN && (l->state == ELAN_FINDING_STATE || now - l->asked < ELAN_CALL_MS))
         return;
-    bmi_elan4_call_end(l->call);
-    l->call = NULL;
-    l->f->callings--;
-    if (rc < 0) {
-        elan_link_down(l, rc);
-    } else if (theirs.verdict != BMI_ELAN4_WELCOME) {
-        refused(l, theirs.verdict);
-    } else if (theirs.vp != l->vp || bmi_elan4_card_judge(&l->f->card, &theirs)) {
-        refused(l, BMI_ELAN4_OTHER);
-    } else {
-        l->queue = theirs.queue;
-        l->f->owner[l->vp].desk = true;
-        elan_see(l->f, l->vp, theirs.generation);
-        greet(l, theirs.generation);
-    }
+    elan_call_end(l);
+    if (l->state == ELAN_FINDING_STATE)
+        found(l, rc, &theirs);
+    else
+        elan_answered(l, rc, &theirs, now);
 }
 
 /*
@@ -159,13 +168,11 @@ void elan_greet_calls(struct rme_fabric *f, int64_t now)
     struct rme_link *l, *after;
 
     if (f->desk)
-        bmi_elan4_desk_serve(f->desk, now);
+        bmi_elan4_desk_serve(f->desk);
     for (l = TAILQ_FIRST(&f->links); l && f->callings + f->greetings; l = after) {
         after = TAILQ_NEXT(l, all);
         if (l->call)
-            call_step(l);
-        else if (l->question)
-            elan_ask_step(l, now);
+            call_step(l, now);
         else if (l->met)
             greet_step(l, now);
     }
@@ -183,14 +190,8 @@ static int decimal(const char *text)
  * the owner, 0 if unknown. */
 static bool nobody_there(struct rme_fabric *f, int node, int context, uint64_t *generation)
 {
-    struct bmi_elan4_owner owner = {0};
-
     *generation = 0;
-    if (node != f->nic->node)
-        return false;
-    int rc = bmi_elan4_log_owner(f->nic->log, context, &owner);
-    *generation = rc > 0 ? owner.generation : 0;
-    return rc == 0;
+    return node == f->nic->node && bmi_elan4_log_owner(f->nic->log, context, generation) == 0;
 }
 
 /* Finds the server's queue.  Returns 0 if the request is in progress. */
@@ -198,7 +199,6 @@ static int find(struct rme_link *l, const struct rme_addr_part *at)
 {
     struct rme_fabric *f = l->f;
     struct bmi_elan4_where where;
-    struct bmi_elan4_card card = f->card;
     int node = decimal(at->host), context = decimal(at->port);
     int rc = bmi_elan4_servers_find(f->servers, &f->nic->range, node, context, &where);
 
@@ -229,12 +229,7 @@ static int find(struct rme_link *l, const struct rme_addr_part *at)
         say_hello(l, generation);
         return 0;
     }
-    card.wanted = l->vp;
-    rc = bmi_elan4_call_begin((struct sockaddr *)&where.tcp, where.tcp_length, &card, &l->call);
-    if (rc < 0)
-        return rc;
-    f->callings++;
-    return elan_watch(f, bmi_elan4_call_fd(l->call), EPOLLIN | EPOLLOUT | EPOLLET);
+    return elan_call(l, &where);
 }
 
 int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,

@@ -3,31 +3,22 @@
  * kernel.c - see kernel.h.
  *
  * An eventfd (2.6.22) is replaced by a datagram socket connected to itself, flags at creation
- * (2.6.27) by fcntl(), and locks of open files (3.15) by locks of processes.  Between creation
- * and fcntl() a fork may copy a descriptor that a program executed later inherits.
- *
- * Locks of a process do not exclude the process itself, and its child does not inherit them.
- * The locks of this process are therefore recorded here.
+ * (2.6.27) by fcntl().  Between creation and fcntl() a fork may copy a descriptor that a
+ * program executed later inherits.
  */
 #include "bmi_elan4/kernel.h"
 
 #include <errno.h>
-#include <limits.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#define PARTS 2048 /* maximum parts of a file */
 
 static atomic_bool no_eventfd;
 
@@ -132,95 +123,22 @@ int bmi_elan4_shared_file(const char *path)
     return -EAGAIN;
 }
 
-/* ---- Locks of processes ---- */
+static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* File with locks, which is never closed. */
-struct file {
-    struct file *next;
-    int fd;
-    bool taken[PARTS]; /* by this process */
-    char path[];
-};
-
-static pthread_mutex_t files_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct file *files;
-static pid_t files_of;
-
-static struct file *file_of(const char *path)
+static void watch_forks(void)
 {
-    struct file *f;
-    size_t bytes = strlen(path) + sizeof(".lock");
-
-    if (files_of != getpid()) { /* a child: the locks and the descriptors are its parent's */
-        for (; files; files = f) {
-            f = files->next;
-            free(files);
-        }
-        files_of = getpid();
-    }
-    for (f = files; f; f = f->next)
-        if (strlen(f->path) == bytes - 1 && strncmp(f->path, path, strlen(path)) == 0)
-            return f;
-    f = calloc(1, sizeof(*f) + bytes);
-    if (!f)
-        return NULL;
-    snprintf(f->path, bytes, "%s.lock", path);
-    f->fd = bmi_elan4_shared_file(f->path);
-    if (f->fd < 0) {
-        errno = -f->fd;
-        free(f);
-        return NULL;
-    }
-    f->next = files;
-    return files = f;
+    pthread_atfork(bmi_elan4_lock, bmi_elan4_unlock, bmi_elan4_unlock);
 }
 
-static int lock_of_process(const char *path, int command, struct flock *l)
+void bmi_elan4_lock(void)
 {
-    const struct flock asked = *l;
-    off_t part = asked.l_start / asked.l_len;
-    struct file *f = file_of(path);
+    static pthread_once_t watched = PTHREAD_ONCE_INIT;
 
-    if (!f)
-        return -1;
-    if (part >= PARTS) {
-        errno = EINVAL;
-        return -1;
-    }
-    if (command == F_OFD_SETLK) {
-        if (f->taken[part] && asked.l_type != F_UNLCK) {
-            errno = EAGAIN;
-            return -1;
-        }
-        if (fcntl(f->fd, F_SETLK, l) < 0)
-            return -1;
-        f->taken[part] = asked.l_type != F_UNLCK;
-        return 0;
-    }
-    if (f->taken[part]) {
-        l->l_type = F_WRLCK;
-        l->l_pid = -1;
-        return 0;
-    }
-    if (fcntl(f->fd, F_GETLK, l) < 0)
-        return -1;
-    if (l->l_start == asked.l_start && l->l_len == asked.l_len)
-        l->l_pid = -1; /* as for the lock of an open file, which belongs to no process */
-    return 0;
+    pthread_once(&watched, watch_forks);
+    pthread_mutex_lock(&process_lock);
 }
 
-int bmi_elan4_lock(int fd, const char *path, int command, struct flock *lock)
+void bmi_elan4_unlock(void)
 {
-    struct flock old = *lock;
-    int rc = fcntl(fd, command, lock);
-
-    if (!is_old(rc))
-        return rc;
-    *lock = old;
-    pthread_mutex_lock(&files_lock);
-    rc = lock_of_process(path, command, lock);
-    int err = errno;
-    pthread_mutex_unlock(&files_lock);
-    errno = err;
-    return rc;
+    pthread_mutex_unlock(&process_lock);
 }

@@ -66,16 +66,7 @@ void elan_link_down(struct rme_link *l, int error)
         return;
     if (was == ELAN_ENDING_STATE)
         unlist_ending(l);
-    if (l->call) {
-        bmi_elan4_call_end(l->call);
-        l->call = NULL;
-        f->callings--;
-    }
-    if (l->question) {
-        bmi_elan4_call_end(l->question);
-        l->question = NULL;
-        f->callings--;
-    }
+    elan_call_end(l);
     elan_greeted(l);
     if (l->kept) {
         l->kept = false;

@@ -49,15 +49,15 @@ struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number)
 
 bool elan_owner_gone(struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
-    struct bmi_elan4_owner owner;
+    uint64_t now = 0;
     int node, context;
 
     if (elan_owner_dead(f, vp, generation))
         return true;
     if (bmi_elan4_place(&f->nic->range, (int)vp, &node, &context) < 0 || node != f->nic->node)
         return false;
-    int rc = bmi_elan4_log_owner(f->nic->log, context, &owner);
-    return rc == 0 || (rc > 0 && owner.generation != generation);
+    int rc = bmi_elan4_log_owner(f->nic->log, context, &now);
+    return rc == 0 || (rc > 0 && now != generation);
 }
 
 bool elan_link_orphaned(struct rme_link *l)

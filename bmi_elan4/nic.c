@@ -228,12 +228,13 @@ int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_ela
         failed(rc, why, size, "preparing the context", "");
         goto err_memory;
     }
-    rc = bmi_elan4_log_open(config->folder, nic->node, r, &nic->log);
-    if (rc == -EINVAL && (nic->node < r->low_node || nic->node > r->high_node)) {
+    if (nic->node < r->low_node || nic->node > r->high_node) {
+        rc = -EINVAL;
         snprintf(why, size, "this node, %d, is outside elan_nodes=%d-%d", nic->node,
                  r->low_node, r->high_node);
         goto err_memory;
     }
+    rc = bmi_elan4_log_open(config->folder, nic->node, &nic->log);
     if (rc < 0) {
         failed(rc, why, size, config->folder,
                "set BMI_ELAN4_LOG to one folder that all processes of the node may write to");

@@ -45,8 +45,10 @@ static int restless(const struct rme_fabric *f)
         return ELAN_RESTLESS_MS;
     if (!TAILQ_EMPTY(&f->ending)) /* in the order in which they began to end */
         return until_next_look(TAILQ_LAST(&f->ending, elan_links));
-    return !TAILQ_EMPTY(&f->resting) || !TAILQ_EMPTY(&f->owed) || f->greetings ? ELAN_LOOK_MS
-                                                                               : 0;
+    return !TAILQ_EMPTY(&f->resting) || !TAILQ_EMPTY(&f->owed) || f->greetings ||
+                   (f->desk && bmi_elan4_desk_behind(f->desk))
+               ? ELAN_LOOK_MS
+               : 0;
 }
 
 int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)
@@ -77,14 +79,7 @@ int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)
 
 int elan_op_deadline(struct rme_fabric *f)
 {
-    int64_t desk = f->desk ? bmi_elan4_desk_deadline(f->desk) : -1;
+    int ms = restless(f);
 
-    if (restless(f))
-        return restless(f);
-    if (!TAILQ_EMPTY(&f->sending))
-        return ELAN_LOOK_MS;
-    if (desk < 0)
-        return -1;
-    desk -= elan_now();
-    return desk < 0 ? 0 : (int)desk;
+    return ms ? ms : TAILQ_EMPTY(&f->sending) ? -1 : ELAN_LOOK_MS;
 }

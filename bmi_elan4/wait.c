@@ -47,7 +47,7 @@ int elan_wait_open(struct rme_fabric *f)
     if (rc == 0)
         rc = watch(f, f->nic->trap_fd, EPOLLIN, AT_TRAP);
     if (rc == 0 && f->desk)
-        rc = watch(f, bmi_elan4_desk_fd(f->desk), EPOLLIN, AT_GREET);
+        rc = watch(f, bmi_elan4_desk_fd(f->desk), EPOLLIN | EPOLLET, AT_GREET);
     if (rc < 0)
         elan_log(f, RME_LOG_ERROR, "no descriptor to sleep on: %s; %s", strerror(-rc),
                  rme_remedy(rc, "see the kernel log (dmesg)"));

@@ -164,7 +164,7 @@ static void until_alone(struct side *server)
 static void all_contexts_free(struct side *server)
 {
     struct bmi_elan4_nic *nic = server->f->nic;
-    struct bmi_elan4_owner owner;
+    uint64_t owner;
 
     for (int c = nic->range.low_context; c <= nic->range.high_context; c++)
         assert_int_equal(bmi_elan4_log_owner(nic->log, c, &owner), c == nic->context);

@@ -2,7 +2,7 @@
 /*
  * Any bytes to a bootstrap server, and any answer of one: both ends are sockets of this
  * process. The first byte selects the end that the input plays and the splitting of its bytes.
- * In all cases the server frees its slots, and a query ends.
+ * In all cases the server sends its card, and a query ends.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -25,8 +25,7 @@ static void await(int fd, short events)
     FUZZ_CHECK(poll(&p, 1, 10000) == 1);
 }
 
-static void send_in_parts(int fd, const uint8_t *data, size_t size, unsigned part,
-                          struct bmi_elan4_desk *desk, int *given)
+static void send_in_parts(int fd, const uint8_t *data, size_t size, unsigned part)
 {
     while (size > 0) {
         size_t n = part > 0 && part < size ? part : size;
@@ -35,67 +34,44 @@ static void send_in_parts(int fd, const uint8_t *data, size_t size, unsigned par
             break;
         data += n;
         size -= n;
-        if (desk != NULL)
-            *given += bmi_elan4_desk_serve(desk, 1);
     }
 }
 
 static void visit(const struct sockaddr_in *at, struct bmi_elan4_desk *desk,
                   const uint8_t *data, size_t size, unsigned part)
 {
-    struct bmi_elan4_card theirs;
-    int given = 0, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool is_card = size >= BMI_ELAN4_CARD_BYTES && bmi_elan4_card_decode(data, &theirs) == 0;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct linger gone = {1, 0}; /* no port stays in TIME_WAIT */
 
     FUZZ_CHECK(fd >= 0);
     FUZZ_CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &gone, sizeof(gone)) == 0);
     FUZZ_CHECK(connect(fd, (const struct sockaddr *)at, sizeof(*at)) == 0);
-    while (bmi_elan4_desk_deadline(desk) < 0) { /* until accepted */
-        await(bmi_elan4_desk_fd(desk), POLLIN);
-        given += bmi_elan4_desk_serve(desk, 0);
-    }
-    send_in_parts(fd, data, size, part, desk, &given);
-    /* until served */
-    while (size >= BMI_ELAN4_CARD_BYTES && bmi_elan4_desk_deadline(desk) >= 0) {
-        await(bmi_elan4_desk_fd(desk), POLLIN);
-        given += bmi_elan4_desk_serve(desk, 1);
-    }
-    FUZZ_CHECK(given == (is_card ? 1 : 0));
-    if (given == 1) {
-        uint8_t answer[BMI_ELAN4_CARD_BYTES];
-
-        await(fd, POLLIN);
-        FUZZ_CHECK(recv(fd, answer, sizeof(answer), MSG_DONTWAIT) == (ssize_t)sizeof(answer));
-        FUZZ_CHECK(bmi_elan4_card_decode(answer, &theirs) == 0);
-        FUZZ_CHECK(theirs.verdict < BMI_ELAN4_VERDICT_COUNT);
-    }
+    send_in_parts(fd, data, size, part);
+    await(bmi_elan4_desk_fd(desk), POLLIN);
+    FUZZ_CHECK(bmi_elan4_desk_serve(desk) == 1);
+    FUZZ_CHECK(!bmi_elan4_desk_behind(desk));
     close(fd);
-    bmi_elan4_desk_serve(desk, BMI_ELAN4_VISIT_MS + 1);
-    FUZZ_CHECK(bmi_elan4_desk_deadline(desk) == -1);
 }
 
-static void call(const struct sockaddr_in *at, int listener, const struct bmi_elan4_card *mine,
-                 const uint8_t *data, size_t size, unsigned part)
+static void call(const struct sockaddr_in *at, int listener, const uint8_t *data, size_t size,
+                 unsigned part)
 {
     struct bmi_elan4_card theirs;
     struct bmi_elan4_call *c;
     struct linger gone = {1, 0};
     int rc;
 
-    FUZZ_CHECK(bmi_elan4_call_begin((const struct sockaddr *)at, sizeof(*at), mine, &c) == 0);
+    FUZZ_CHECK(bmi_elan4_call_begin((const struct sockaddr *)at, sizeof(*at), &c) == 0);
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     FUZZ_CHECK(fd >= 0);
-    send_in_parts(fd, data, size, part, NULL, NULL);
+    send_in_parts(fd, data, size, part);
     FUZZ_CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &gone, sizeof(gone)) == 0);
     if (size < BMI_ELAN4_CARD_BYTES)
         close(fd);
     while ((rc = bmi_elan4_call_step(c, &theirs)) == -EAGAIN)
-        await(bmi_elan4_call_fd(c), bmi_elan4_call_events(c));
-    FUZZ_CHECK(rc == 0 || rc == -EPROTO || rc == -ECONNRESET || rc == -EPIPE);
+        await(bmi_elan4_call_fd(c), POLLIN);
+    FUZZ_CHECK(rc == 0 || rc == -EPROTO || rc == -ECONNRESET);
     FUZZ_CHECK(rc != 0 || size >= BMI_ELAN4_CARD_BYTES);
-    if (rc == 0)
-        FUZZ_CHECK(bmi_elan4_verdict_text(theirs.verdict) != NULL);
     if (size >= BMI_ELAN4_CARD_BYTES)
         close(fd);
     bmi_elan4_call_end(c);
@@ -124,7 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0 || size > 1024)
         return 0;
     if (data[0] & 1)
-        call(&there, listener, &mine, data + 1, size - 1, data[0] >> 1);
+        call(&there, listener, data + 1, size - 1, data[0] >> 1);
     else
         visit(&at, desk, data + 1, size - 1, data[0] >> 1);
     return 0;

@@ -23,7 +23,7 @@ static void card(const uint8_t *bytes)
     bmi_elan4_card_fill(&mine, &range, key, 0, 2, 0x40, 1);
     enum bmi_elan4_verdict verdict = bmi_elan4_card_judge(&mine, &got);
     FUZZ_CHECK(bmi_elan4_verdict_text(verdict) != NULL);
-    FUZZ_CHECK(bmi_elan4_verdict_text(got.verdict) != NULL);
+    FUZZ_CHECK(bmi_elan4_verdict_text(got.unused) != NULL);
     if (verdict != BMI_ELAN4_WELCOME)
         return;
     /* an accepted process has a valid context and is the process of that context */

@@ -450,11 +450,11 @@ bool elan_script_packet(const void *bytes, size_t length)
     return true;
 }
 
-int bmi_elan4_log_owner(struct bmi_elan4_log *log, int at, struct bmi_elan4_owner *out)
+int bmi_elan4_log_owner(struct bmi_elan4_log *log, int at, uint64_t *out)
 {
     (void)log;
     (void)at;
-    *out = (struct bmi_elan4_owner){.generation = owner};
+    *out = owner;
     return owner != 0;
 }
 

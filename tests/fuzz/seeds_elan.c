@@ -63,15 +63,9 @@ static void desks(void)
     desk("answer-in-parts", 15, &c, BMI_ELAN4_CARD_BYTES);
     desk("answer-cut", 1, &c, 63);
     c.version++;
-    desk("visit-version", 0, &c, BMI_ELAN4_CARD_BYTES);
+    desk("answer-version", 1, &c, BMI_ELAN4_CARD_BYTES);
     c = card_of(3);
-    c.key++;
-    desk("visit-key", 0, &c, BMI_ELAN4_CARD_BYTES);
-    c = card_of(3);
-    c.range.high_node++;
-    desk("visit-range", 0, &c, BMI_ELAN4_CARD_BYTES);
-    c = card_of(3);
-    c.verdict = BMI_ELAN4_OTHER;
+    c.generation = 0;
     desk("answer-no", 1, &c, BMI_ELAN4_CARD_BYTES);
 }
 
@@ -79,10 +73,9 @@ static void desks(void)
  * checksum. */
 static void record(uint8_t *log, int context, uint64_t generation, uint64_t wrong)
 {
-    const uint64_t magic = UINT64_C(0x31676f6c34656d62), pid = 4711, uid = 1000;
-    uint64_t words[5] = {
-        magic, generation, pid, uid,
-        (magic ^ generation * UINT64_C(0x9e3779b97f4a7c15) ^ pid << 20 ^ uid << 40) ^ wrong};
+    const uint64_t magic = UINT64_C(0x32676f6c34656d62);
+    uint64_t words[3] = {magic, generation,
+                         magic ^ generation * UINT64_C(0x9e3779b97f4a7c15) ^ wrong};
 
     memcpy(log + context * 64, words, sizeof(words));
 }
