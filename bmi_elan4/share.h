@@ -19,7 +19,19 @@ struct elan_share {
 };
 
 /* Takes one for that process.  Returns false if none may be taken now. */
-bool elan_share_take(struct elan_share *s, unsigned vp);
-void elan_share_give(struct elan_share *s, unsigned vp);
+static inline bool elan_share_take(struct elan_share *s, unsigned vp)
+{
+    if (s->of[vp] >= s->most - s->taken)
+        return false;
+    s->taken++;
+    s->of[vp]++;
+    return true;
+}
+
+static inline void elan_share_give(struct elan_share *s, unsigned vp)
+{
+    s->taken--;
+    s->of[vp]--;
+}
 
 #endif
