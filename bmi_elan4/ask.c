@@ -15,7 +15,7 @@
 /* Returns the generation that the peer should have. */
 static uint64_t whom(const struct rme_link *l)
 {
-    return l->met ? l->met : l->generation;
+    return l->met ? l->met : l->peer.generation;
 }
 
 static void gone(struct rme_link *l)
@@ -24,13 +24,13 @@ static void gone(struct rme_link *l)
         elan_link_dead(l);
         return;
     }
-    elan_owner_died(l->f, l->vp, l->met);
+    elan_owner_died(l->f, l->peer.vp, l->met);
     elan_link_down(l, -ECONNREFUSED);
 }
 
 static bool had_desk(const struct rme_link *l)
 {
-    return !l->passive || l->f->owner[l->vp].desk;
+    return !l->passive || l->f->owner[l->peer.vp].desk;
 }
 
 int elan_call(struct rme_link *l, const struct bmi_elan4_where *where)
@@ -48,11 +48,11 @@ void elan_answered(struct rme_link *l, int rc, const struct bmi_elan4_card *thei
 {
     if (rc == -ECONNREFUSED && had_desk(l)) {
         gone(l);
-    } else if (rc == 0 && theirs->vp == l->vp) {
-        l->f->owner[l->vp].desk = true;
-        elan_see(l->f, l->vp, theirs->generation);
+    } else if (rc == 0 && theirs->vp == l->peer.vp) {
+        l->f->owner[l->peer.vp].desk = true;
+        elan_see(l->f, l->peer.vp, theirs->generation);
         if (theirs->generation != whom(l)) {
-            elan_owners_before(l->f, l->vp, theirs->generation);
+            elan_owners_before(l->f, l->peer.vp, theirs->generation);
             gone(l);
             return;
         }
@@ -68,7 +68,7 @@ void elan_ask(struct rme_link *l, int64_t now)
     int node, context;
 
     if (l->call || (l->asked && now - l->asked < ELAN_ASK_MS) ||
-        bmi_elan4_place(&f->nic->range, (int)l->vp, &node, &context) < 0 ||
+        bmi_elan4_place(&f->nic->range, (int)l->peer.vp, &node, &context) < 0 ||
         (l->passive && context != f->nic->range.low_context) ||
         (node == f->nic->node && !l->met) || /* the context log shows this */
         bmi_elan4_servers_find(f->servers, &f->nic->range, node, context, &where) < 0 ||
@@ -80,4 +80,29 @@ void elan_ask(struct rme_link *l, int64_t now)
         gone(l);
     else if ((rc == -EMFILE || rc == -ENFILE) && l->state == ELAN_GREETING_STATE)
         elan_link_down(l, rc); /* under emuelan4 the peer's memory needs a descriptor, too */
+}
+
+/* Sends a packet without effect, an ACCEPT without a card, if nothing is in flight: a dead peer
+ * never accepts the packet, which check.c detects. */
+static void say_nothing(struct rme_link *l)
+{
+    if (TAILQ_EMPTY(&l->sent) && TAILQ_EMPTY(&l->queued) &&
+        !elan_owner_full(l->f, l->peer.vp, l->peer.generation))
+        (void)elan_tx_control(l, ELAN_ACCEPT, 0, NULL, NULL, 0);
+}
+
+/* Probes the peer.  All packets may have landed before the peer died, and the host may lack
+ * credits for more. */
+void elan_op_probe(struct rme_link *l)
+{
+    int64_t now = elan_now();
+
+    if (l->state != ELAN_UP_STATE)
+        return;
+    if (elan_owner_gone(l->f, l->peer.vp, l->peer.generation))
+        elan_link_dead(l);
+    else
+        elan_ask(l, now);
+    if (l->state == ELAN_UP_STATE)
+        say_nothing(l);
 }

@@ -5,40 +5,36 @@
 
 #include "bmi_elan4/elan.h"
 
+/* Frees up to n buffers.  Returns how many there were less. */
+static uint32_t free_some(struct rme_link *l, uint32_t n)
+{
+    struct elan_rx *rx;
+
+    for (; n && (rx = LIST_FIRST(&l->rx_free)) != NULL; n--) {
+        LIST_REMOVE(rx, next);
+        free(rx);
+    }
+    return n;
+}
+
 int elan_op_rx_reserve(struct rme_link *l, uint32_t n)
 {
-    struct elan_rx *made = NULL, *rx;
-
     for (uint32_t i = 0; i < n; i++) {
-        rx = aligned_alloc(64, (sizeof(*rx) + l->f->config.rx_size + 63) & ~(size_t)63);
+        struct elan_rx *rx =
+            aligned_alloc(64, (sizeof(*rx) + l->f->config.rx_size + 63) & ~(size_t)63);
         if (!rx) {
-            while ((rx = made) != NULL) {
-                made = rx->next;
-                free(rx);
-            }
+            free_some(l, i);
             return -ENOMEM;
         }
         rx->link = l;
-        rx->next = made;
-        made = rx;
-    }
-    while ((rx = made) != NULL) {
-        made = rx->next;
-        rx->next = l->rx_free;
-        l->rx_free = rx;
+        LIST_INSERT_HEAD(&l->rx_free, rx, next);
     }
     return 0;
 }
 
 uint32_t elan_op_rx_release(struct rme_link *l, uint32_t n)
 {
-    struct elan_rx *rx;
-
-    for (; n && (rx = l->rx_free) != NULL; n--) {
-        l->rx_free = rx->next;
-        free(rx);
-    }
-    l->rx_debt += n; /* deducted from the buffers that are returned */
+    l->rx_debt += free_some(l, n); /* deducted from the buffers that are returned */
     return 0;
 }
 
@@ -48,32 +44,23 @@ void elan_op_rx_return(struct rme_fabric *f, void *token)
     struct rme_link *l = rx->link;
 
     (void)f;
-    if (!l) {
-        free(rx);
-        return;
-    }
-    LIST_REMOVE(rx, lent);
-    if (l->state == ELAN_ENDING_STATE || l->state == ELAN_DOWN_STATE || l->rx_debt) {
-        if (l->rx_debt)
+    if (l)
+        LIST_REMOVE(rx, next);
+    if (!l || l->state == ELAN_ENDING_STATE || l->state == ELAN_DOWN_STATE || l->rx_debt) {
+        if (l && l->rx_debt)
             l->rx_debt--;
         free(rx);
         return;
     }
-    rx->next = l->rx_free;
-    l->rx_free = rx;
+    LIST_INSERT_HEAD(&l->rx_free, rx, next);
     elan_link_ready(l);
 }
 
 void elan_rx_rest(struct rme_link *l)
 {
-    struct elan_rx *rx;
-
     free(l->filling);
     l->filling = NULL;
-    while ((rx = l->rx_free) != NULL) {
-        l->rx_free = rx->next;
-        free(rx);
-    }
+    free_some(l, UINT32_MAX);
 }
 
 void elan_rx_close(struct rme_link *l)
@@ -82,10 +69,7 @@ void elan_rx_close(struct rme_link *l)
         free(l->held[i].body);
         l->held[i].body = NULL;
     }
-    if (l->ready) {
-        l->ready = false;
-        TAILQ_REMOVE(&l->f->ready, l, ready_next);
-    }
+    ELAN_REMOVE(l, ready);
     elan_rx_rest(l);
 }
 
@@ -94,7 +78,7 @@ void elan_rx_forget(struct rme_link *l)
     struct elan_rx *rx;
 
     while ((rx = LIST_FIRST(&l->rx_lent)) != NULL) {
-        LIST_REMOVE(rx, lent);
+        LIST_REMOVE(rx, next);
         rx->link = NULL;
     }
 }

@@ -53,8 +53,7 @@ enum bmi_elan4_verdict bmi_elan4_card_judge(const struct bmi_elan4_card *mine,
 
     if (theirs->version != mine->version)
         return BMI_ELAN4_VERSION;
-    if (a->low_node != b->low_node || a->high_node != b->high_node ||
-        a->low_context != b->low_context || a->high_context != b->high_context ||
+    if (memcmp(a, b, sizeof(*a)) != 0 ||
         bmi_elan4_place(a, (int)theirs->vp, &node, &context) < 0)
         return BMI_ELAN4_RANGE;
     if (theirs->key != mine->key)

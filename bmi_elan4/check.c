@@ -18,14 +18,6 @@ static bool all_landed(const struct rme_link *l)
     return TAILQ_EMPTY(&l->queued);
 }
 
-/* Sends BREAK outside the order, in which it would never be delivered. */
-static int say_break(struct rme_link *l)
-{
-    struct elan_packet p = {.kind = ELAN_BREAK, .link = l->peer_number, .to = l->generation};
-
-    return elan_tx_alone(l->f, l->vp, l->queue, &p, NULL, NULL, 0);
-}
-
 /* Handles an ending link whose time is over.  Returns true if the link is down, so that the
  * host may reuse its memory. */
 static bool given_up(struct rme_link *l, int64_t now)
@@ -41,9 +33,8 @@ static bool given_up(struct rme_link *l, int64_t now)
         elan_ask(l, now);
         if (l->state == ELAN_DOWN_STATE)
             return true;
-        if (!l->rest && !l->bye_in) {
+        if (!l->rest && !l->bye_in)
             elan_link_rest(l);
-        }
         return false;
     }
     elan_log(l->f, RME_LOG_INFO, "%s: peer did not confirm the end of the connection; aborted",
@@ -59,15 +50,18 @@ static bool given_up(struct rme_link *l, int64_t now)
  * buffers would keep others from connecting (elan_kept_full()). */
 static bool say_bye(struct rme_link *l)
 {
-    if (l->gap)
-        return say_break(l) == 0;
-    return !elan_place_full(l->f, l->vp) && elan_tx_control(l, ELAN_BYE, 0, NULL, NULL, 0) == 0;
+    if (l->gap) /* outside the order, in which it would never be delivered */
+        return elan_tx_alone(l->f, &l->peer, ELAN_BREAK, 0, NULL, NULL, 0) == 0;
+    return !elan_place_full(l->f, l->peer.vp, 2) &&
+           elan_tx_control(l, ELAN_BYE, 0, NULL, NULL, 0) == 0;
 }
 
 /* Advances an ending link. */
 static void check(struct rme_link *l, int64_t now)
 {
-    if (now != l->looked && elan_link_orphaned(l)) { /* a dead peer has no DMAs in flight */
+    if (now != l->looked &&
+        elan_owner_gone(l->f, l->peer.vp,
+                        l->peer.generation)) { /* a dead peer has no DMAs in flight */
         elan_link_dead(l);
         return;
     }
@@ -109,7 +103,7 @@ static void silent(struct rme_link *found, int64_t now)
     struct rme_link *l;
 
     TAILQ_FOREACH(l, &found->f->links, all)
-        if (l->vp == found->vp && l->generation == found->generation)
+        if (l->peer.vp == found->peer.vp && l->peer.generation == found->peer.generation)
             elan_link_silent(l, now);
 }
 
@@ -133,18 +127,18 @@ static bool overdue(struct rme_link *l, int64_t now)
     TAILQ_FOREACH(tx, &l->sent, next)
         if (!tx->x && !elan_tx_over(l->f, tx))
             break;
-    if (tx && !tx->since)
-        tx->since = watched;
+    if (tx && !tx->d.since)
+        tx->d.since = watched;
     if (tx)
-        age = watched - tx->since;
-    if (m && !m->since)
-        m->since = watched;
+        age = watched - tx->d.since;
+    if (m && !m->d.since)
+        m->d.since = watched;
     if (m)
-        move_age = watched - m->since;
+        move_age = watched - m->d.since;
     if ((age < ELAN_LOOK_MS && move_age < ELAN_LOOK_MS) || now - l->looked < ELAN_LOOK_MS)
         return false;
     l->looked = now;
-    if (elan_link_orphaned(l)) {
+    if (elan_owner_gone(l->f, l->peer.vp, l->peer.generation)) {
         elan_link_dead(l);
     } else if (l->state == ELAN_UP_STATE && elan_unasked(l)) {
         return true;

@@ -165,7 +165,12 @@ static inline void compat_ask_dma(E4_CmdQ *q, ELAN4_COOKIEPOOL *pool, E4_DMA *dm
 
 /* ---- Traps: position of the address, and traps left to the library ---- */
 
-enum compat_trap { COMPAT_TRAP_SOURCE, COMPAT_TRAP_SINK, COMPAT_TRAP_OTHER };
+enum compat_trap {
+    COMPAT_TRAP_SOURCE, /* no memory at the local source of a DMA, own or requested by a peer */
+    COMPAT_TRAP_SINK,   /* no memory at the local destination of a DMA, a peer's or a requested
+                         * one */
+    COMPAT_TRAP_OTHER
+};
 
 /* Returns the kind of a trap.  The driver stores the address in the saved state of the unit;
  * ut_args has numbers of queues. */

@@ -9,8 +9,8 @@
  *
  * Locks of processes (F_SETLK) do not exclude the process itself, and the kernel drops them
  * when the process closes any descriptor of the file.  All logs of a process with the same file
- * therefore share one descriptor, and a table of the contexts that they hold.  A forked child
- * has no locks of its parent and starts with an empty list of files.
+ * therefore are one, with a table of the contexts that the process holds.  A forked child has
+ * no locks of its parent and starts without logs.
  *
  * Several users: all may write the file, because all may attach to a free context of the
  * network.  The log coordinates cooperating processes; the driver refuses a second owner of a
@@ -36,21 +36,17 @@ struct record {
     uint64_t magic, generation, sum;
 };
 
-struct file {
-    struct file *next;
+struct bmi_elan4_log {
+    struct bmi_elan4_log *next;
     int fd;
     unsigned users;
     dev_t dev;
     ino_t ino;
-    const struct bmi_elan4_log *holder[BMI_ELAN4_LAST_CONTEXT + 1];
+    bool taken[BMI_ELAN4_LAST_CONTEXT + 1]; /* by this process */
 };
 
-struct bmi_elan4_log {
-    struct file *file;
-};
-
-static struct file *files;
-static pid_t files_of;
+static struct bmi_elan4_log *logs; /* of process logs_of */
+static pid_t logs_of;
 
 static uint64_t sum_of(const struct record *r)
 {
@@ -58,83 +54,77 @@ static uint64_t sum_of(const struct record *r)
 }
 
 /* Returns the generation in the record of a context; 0: none. */
-static uint64_t read_record(const struct file *f, int context)
+static uint64_t read_record(const struct bmi_elan4_log *log, int context)
 {
     struct record r;
 
-    return pread(f->fd, &r, sizeof(r), (off_t)context * RECORD_BYTES) == sizeof(r) &&
+    return pread(log->fd, &r, sizeof(r), (off_t)context * RECORD_BYTES) == sizeof(r) &&
                    r.magic == MAGIC && r.sum == sum_of(&r)
                ? r.generation
                : 0;
 }
 
-static int lock(const struct file *f, int context, int command, short type, struct flock *out)
+static int lock(const struct bmi_elan4_log *log, int context, int command, short type,
+                struct flock *out)
 {
     *out = (struct flock){.l_type = type,
                           .l_whence = SEEK_SET,
                           .l_start = (off_t)context * RECORD_BYTES,
                           .l_len = RECORD_BYTES};
-    while (fcntl(f->fd, command, out) < 0)
+    while (fcntl(log->fd, command, out) < 0)
         if (errno != EINTR)
             return errno == EACCES || errno == EAGAIN ? -EBUSY : -errno;
     return 0;
 }
 
-/* Returns the file, open; NULL with *rc. */
-static struct file *file_of(const char *path, int *rc)
+/* Opens the log, or finds it among those of this process. */
+static int open_path(const char *path, struct bmi_elan4_log **out)
 {
+    struct bmi_elan4_log *log = NULL;
     struct stat st;
-    struct file *f = NULL;
+    int rc;
 
-    if (files_of != getpid())
-        files = NULL; /* the parent's */
-    files_of = getpid();
+    if (logs_of != getpid())
+        logs = NULL; /* the parent's */
+    logs_of = getpid();
     if (stat(path, &st) == 0)
-        for (f = files; f && (f->dev != st.st_dev || f->ino != st.st_ino);)
-            f = f->next;
-    if (f || !(f = calloc(1, sizeof(*f))))
-        return f;
-    *rc = f->fd = bmi_elan4_shared_file(path);
-    if (*rc < 0) {
-        free(f);
-        return NULL;
+        for (log = logs; log && (log->dev != st.st_dev || log->ino != st.st_ino);)
+            log = log->next;
+    if (!log) {
+        if (!(log = calloc(1, sizeof(*log))))
+            return -ENOMEM;
+        rc = log->fd = bmi_elan4_shared_file(path);
+        if (rc >= 0 && (fstat(rc, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink > 1)) {
+            close(rc);
+            rc = -EINVAL;
+        }
+        if (rc < 0) {
+            free(log);
+            return rc;
+        }
+        log->dev = st.st_dev;
+        log->ino = st.st_ino;
+        log->next = logs;
+        logs = log;
     }
-    if (fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink > 1) {
-        *rc = -EINVAL;
-        close(f->fd);
-        free(f);
-        return NULL;
-    }
-    f->dev = st.st_dev;
-    f->ino = st.st_ino;
-    f->next = files;
-    return files = f;
+    log->users++;
+    *out = log;
+    return 0;
 }
 
 int bmi_elan4_log_open(const char *folder, int node, struct bmi_elan4_log **out)
 {
     char path[512];
-    struct bmi_elan4_log *log;
-    int rc = -ENOMEM;
 
     if ((size_t)snprintf(path, sizeof(path), "%s/node-%d", folder, node) >= sizeof(path))
         return -ENAMETOOLONG;
     /* for all users, with the sticky bit, like /tmp */
     if (mkdir(folder, 01777) == 0 ? chmod(folder, 01777) < 0 : errno != EEXIST)
         return -errno;
-    if (!(log = calloc(1, sizeof(*log))))
-        return rc;
     bmi_elan4_lock();
-    log->file = file_of(path, &rc);
-    if (log->file)
-        log->file->users++;
+    int rc = open_path(path, out);
     bmi_elan4_unlock();
-    if (!log->file) {
-        free(log);
-        return rc;
-    }
-    *out = log;
-    return 0;
+    return rc;
 }
 
 /* Returns the next generation: above the last owner's, and above any that the file has lost. */
@@ -150,22 +140,21 @@ static uint64_t next_generation(uint64_t last)
 
 static int take(struct bmi_elan4_log *log, int context, uint64_t *generation)
 {
-    struct file *f = log->file;
     struct record r = {.magic = MAGIC};
     struct flock l;
-    int rc = f->holder[context] ? -EBUSY : lock(f, context, F_SETLK, F_WRLCK, &l);
+    int rc = log->taken[context] ? -EBUSY : lock(log, context, F_SETLK, F_WRLCK, &l);
 
     if (rc < 0)
         return rc;
-    r.generation = next_generation(read_record(f, context));
+    r.generation = next_generation(read_record(log, context));
     r.sum = sum_of(&r);
-    ssize_t n = pwrite(f->fd, &r, sizeof(r), (off_t)context * RECORD_BYTES);
+    ssize_t n = pwrite(log->fd, &r, sizeof(r), (off_t)context * RECORD_BYTES);
     if (n != (ssize_t)sizeof(r)) {
         rc = n < 0 ? -errno : -ENOSPC;
-        lock(f, context, F_SETLK, F_UNLCK, &l);
+        lock(log, context, F_SETLK, F_UNLCK, &l);
         return rc;
     }
-    f->holder[context] = log;
+    log->taken[context] = true;
     *generation = r.generation;
     return 0;
 }
@@ -178,34 +167,26 @@ int bmi_elan4_log_take(struct bmi_elan4_log *log, int context, uint64_t *generat
     return rc;
 }
 
-/* Gives back a context that the log holds.  The record remains: the next generation is above
- * this one. */
-static void give(struct bmi_elan4_log *log, int context)
+void bmi_elan4_log_give(struct bmi_elan4_log *log, int context)
 {
     struct flock l;
 
-    if (log->file->holder[context] != log)
-        return;
-    log->file->holder[context] = NULL;
-    lock(log->file, context, F_SETLK, F_UNLCK, &l);
-}
-
-void bmi_elan4_log_give(struct bmi_elan4_log *log, int context)
-{
     bmi_elan4_lock();
-    give(log, context);
+    log->taken[context] = false;
+    /* the record remains: the next generation is above this one */
+    lock(log, context, F_SETLK, F_UNLCK, &l);
     bmi_elan4_unlock();
 }
 
-/* Gets a lock that another process, or a log of this one, has on a record.  Returns 1, 0 if
- * there is none, or a negative errno. */
+/* Gets the lock of another process on a record.  Returns 1, also if this process has it
+ * (*here), 0 if there is none, or a negative errno. */
 static int locked(struct bmi_elan4_log *log, int context, bool *here, struct flock *l)
 {
     bmi_elan4_lock();
-    *here = log->file->holder[context] != NULL;
-    int rc = *here ? 1 : lock(log->file, context, F_GETLK, F_WRLCK, l);
+    *here = log->taken[context];
     bmi_elan4_unlock();
-    return rc < 0 || *here ? rc : l->l_type != F_UNLCK;
+    int rc = *here ? 0 : lock(log, context, F_GETLK, F_WRLCK, l);
+    return rc < 0 ? rc : *here || l->l_type != F_UNLCK;
 }
 
 int bmi_elan4_log_owner(struct bmi_elan4_log *log, int context, uint64_t *generation)
@@ -215,7 +196,7 @@ int bmi_elan4_log_owner(struct bmi_elan4_log *log, int context, uint64_t *genera
     int rc = locked(log, context, &here, &l);
 
     if (rc > 0)
-        *generation = read_record(log->file, context);
+        *generation = read_record(log, context);
     return rc;
 }
 
@@ -235,19 +216,16 @@ bool bmi_elan4_log_stranger(struct bmi_elan4_log *log, int context, pid_t *pid)
 
 void bmi_elan4_log_close(struct bmi_elan4_log *log)
 {
-    struct file *f = log->file, **at = &files;
+    struct bmi_elan4_log **at = &logs;
 
     bmi_elan4_lock();
-    for (int c = 0; c <= BMI_ELAN4_LAST_CONTEXT; c++)
-        give(log, c);
-    if (--f->users == 0) {
-        while (*at && *at != f)
+    if (--log->users == 0) {
+        while (*at && *at != log)
             at = &(*at)->next;
         if (*at)
-            *at = f->next;
-        close(f->fd);
-        free(f);
+            *at = log->next;
+        close(log->fd); /* the kernel drops the locks */
+        free(log);
     }
     bmi_elan4_unlock();
-    free(log);
 }

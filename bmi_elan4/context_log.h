@@ -24,8 +24,8 @@ int bmi_elan4_log_open(const char *folder, int node, struct bmi_elan4_log **out)
 
 /*
  * Takes a context, from 0 to BMI_ELAN4_LAST_CONTEXT.  Returns 0, -EBUSY if it is taken, or
- * another negative errno.  The context is held until given back, until the log is closed, or
- * until the process ends or dies.  *generation distinguishes this owner from earlier ones; it
+ * another negative errno.  The context is held until given back, or until the process ends or
+ * dies.  *generation distinguishes this owner from earlier ones; it
  * increases with each owner.
  */
 int bmi_elan4_log_take(struct bmi_elan4_log *log, int context, uint64_t *generation);
@@ -40,7 +40,7 @@ int bmi_elan4_log_owner(struct bmi_elan4_log *log, int context, uint64_t *genera
  * it. */
 bool bmi_elan4_log_stranger(struct bmi_elan4_log *log, int context, pid_t *pid);
 
-/* Gives back all contexts and closes the log. */
+/* Closes the log.  What was taken with it is to be given back before. */
 void bmi_elan4_log_close(struct bmi_elan4_log *log);
 
 #endif

@@ -5,15 +5,13 @@
  * Files, from the top; a file does not use files above it:
  *
  *   fabric.c  open, close, function table       poll.c    one poll
- *   host.c    the host's calls on a link        rx.c      received packets, in order
- *   greet.c   connection setup                  refuse.c  refused DMAs
- *   check.c   links with timeouts               leave.c   LEFT packets
- *   ask.c     queries at a server's desk
- *   link.c    states of a link                  out.c     send queues
+ *   rx.c      received packets, in order        greet.c   connection setup
+ *   check.c   links with timeouts               refuse.c  refused DMAs
+ *   leave.c   LEFT packets                      ask.c     queries at a server's desk
+ *   link.c    table and states of links         out.c     send queues
  *   move.c    transfers                         tx.c      packets
- *   buffers.c receive buffers                   links.c   table of links
- *   owner.c   buffers held by processes         event.c   events of a poll
- *   wait.c    sleeping                          log.c     log and clock
+ *   buffers.c receive buffers                   owner.c   buffers held by processes
+ *   event.c   events of a poll, log             wait.c    sleeping
  *
  * The engine's lock protects everything except the descriptors of wait() and wake().  fabric.h
  * describes the elan_op_*() functions.  An int result is 0 or a negative errno unless stated
@@ -49,46 +47,69 @@
 #define ELAN_KEPT_MOST 1024
 #define ELAN_STRAYS    256 /* refusals remembered for peers, a power of two */
 
+/* Process, and its link; `generation` and `number` are 0 if not known. */
+struct elan_peer {
+    unsigned vp;
+    E4_Addr queue;
+    uint64_t generation;
+    uint32_t number;
+};
+
+/* Base of a buffer and of a transfer: memory that a DMA may use after the end of its link. */
+struct elan_dma {
+    TAILQ_ENTRY(elan_dma) next; /* free, or an orphan */
+    LIST_ENTRY(elan_dma) at_place;
+    bool is_move;
+    bool kept; /* an orphan in quarantine */
+    /* reclaimed without landing: free for its place only, and last generation for which this
+     * was so; 0: one of them is unknown */
+    bool bound;
+    uint64_t lost;
+    /* destination of its packets, and number of those refused there, which set no event */
+    unsigned vp;
+    E4_Addr queue;
+    uint64_t generation; /* 0: unknown */
+    uint32_t refused;
+    int64_t since; /* ms; when first seen without landing; 0: not yet.  With a link in observed
+                    * time (f->watched), else by the clock */
+};
+TAILQ_HEAD(elan_dmas, elan_dma);
+
+/* Free buffers, or free transfers: for all, and for one place only, oldest first. */
+struct elan_pool {
+    struct elan_dmas free, spare;
+    uint32_t spares;
+};
+enum { ELAN_TX, ELAN_MOVE, ELAN_POOLS };
+
 /* Buffer of a packet, or of a message of several packets: in main memory, with its event in
  * SDRAM. */
 struct elan_tx {
-    TAILQ_ENTRY(elan_tx) next; /* in one of the link's lists, or free */
-    struct rme_link *link;     /* NULL: link gone, the buffer is an orphan */
+    struct elan_dma d;
+    TAILQ_ENTRY(elan_tx) next; /* in one of the link's lists */
     uint8_t *at;               /* a header and data, then further packets */
     E4_Event *event;
     volatile E4_uint64 *landed;
     uint32_t length;       /* bytes of the message */
-    int64_t since;         /* ms; when first seen without landing; 0: not yet.  With a link in
-                            * observed time (f->watched), else by the clock */
     uint32_t seq, packets; /* when sent: first sequence number, and count */
     uint32_t arg;
     uint8_t kind;
+    bool answer; /* to a process without a link */
     /* place of a transfer in the queue, without a buffer */
     struct rme_xfer *x;
     struct elan_tx *note;   /* message behind the transfer, or NULL */
     struct elan_move *move; /* set when started */
     uint32_t piece, seg;    /* position of the next DMA */
     uint64_t skip;          /* bytes of that segment that were started */
-    uint64_t ahead;         /* bytes of that piece before the segment */
+    uint64_t ahead;         /* bytes of that piece that were started */
     bool over;              /* DONE was received */
-    bool kept;              /* orphan in quarantine */
-    /* free for its place only: reclaimed on a report from there, without landing */
-    bool bound;
-    uint64_t lost;                /* last generation for which it was reclaimed so; 0:
-                                   * unknown */
-    LIST_ENTRY(elan_tx) at_place; /* free ones of the place */
-    bool answer;                  /* answer to a process without a link */
-    /* destination of its packets, and number of those refused there, which set no event */
-    unsigned vp;
-    E4_Addr queue;
-    uint64_t generation; /* 0: unknown */
-    uint32_t refused;
 };
 TAILQ_HEAD(elan_txs, elan_tx);
 
 /* Transfer in progress: events, and chains that end in a packet to this process. */
 struct elan_move {
-    TAILQ_ENTRY(elan_move) next; /* free, or in moves of a link */
+    struct elan_dma d;
+    TAILQ_ENTRY(elan_move) next; /* in moves of a link */
     struct rme_link *link;       /* NULL: free, or link gone */
     struct rme_xfer *x;
     struct elan_tx *place; /* in the link's queue; NULL: no notification, and has left the
@@ -101,40 +122,24 @@ struct elan_move {
     uint8_t *self;       /* packet to this process */
     uint32_t index, use; /* use: number of its transfers */
     uint32_t before;     /* transfers without notification that must complete first */
-    int64_t since;       /* as in struct elan_tx */
+    uint32_t unposted;   /* DMAs */
     uint64_t serial;
-    bool held;        /* the notification waits for those */
-    bool let;         /* the own set of its event is done, or posted */
-    uint32_t refused; /* refused DMAs, which never set the event */
+    bool held; /* the notification waits for those */
+    bool let;  /* the own set of its event is done, or posted */
     /* refused requests for its reads, counted by the local interface */
     volatile E4_uint64 *unasked;
     bool busy; /* from its start until DONE, also after the end of its link */
-    /* in quarantine: destination, and ms at which it is over in any case; 0: never */
-    bool kept;
+    /* an orphan: addresses at its destination, and ms at which it is over in any case; 0:
+     * never */
     bool read;
-    unsigned vp;
-    uint64_t generation;
-    E4_Addr queue, low, high;
+    E4_Addr low, high;
     int64_t until;
-    bool bound; /* as in struct elan_tx */
-    uint64_t lost;
-    LIST_ENTRY(elan_move) at_place;
 };
 TAILQ_HEAD(elan_moves, elan_move);
 
-/* Marks a buffer or transfer that is reclaimed without landing at a process of that generation.
- * `lost`: the last such generation, 0 if one of them is unknown. */
-static inline void elan_bind(bool *bound, uint64_t *lost, uint64_t generation)
-{
-    if (!*bound || *lost != 0)
-        *lost = generation;
-    *bound = true;
-}
-
 struct elan_rx {
-    struct elan_rx *next;
-    struct rme_link *link; /* NULL: link gone */
-    LIST_ENTRY(elan_rx) lent;
+    LIST_ENTRY(elan_rx) next; /* free, or lent to the host */
+    struct rme_link *link;    /* NULL: link gone */
     _Alignas(64) uint8_t data[];
 };
 
@@ -143,19 +148,13 @@ struct elan_held {
     uint8_t *body; /* NULL: empty */
 };
 
-/* X(NAME, awaited event) */
-#define ELAN_STATES(X)                                                                         \
-    X(FINDING, "the answer of the server's desk")                                              \
-    X(GREETING, "the answer to HELLO")                                                         \
-    X(REQUESTED, "the host's answer")                                                          \
-    X(UP, "nothing")                                                                           \
-    X(ENDING, "the end of what is under way, and the peer's BYE")                              \
-    X(DOWN, "the host to free it")
-
 enum elan_state {
-#define X(NAME, prose) ELAN_##NAME##_STATE,
-    ELAN_STATES(X)
-#undef X
+    ELAN_FINDING_STATE,   /* awaits the answer of the server's desk */
+    ELAN_GREETING_STATE,  /* the answer to HELLO */
+    ELAN_REQUESTED_STATE, /* the host's answer */
+    ELAN_UP_STATE,
+    ELAN_ENDING_STATE, /* the end of what is under way, and the peer's BYE */
+    ELAN_DOWN_STATE    /* the host to free it */
 };
 
 struct rme_link {
@@ -178,11 +177,7 @@ struct rme_link {
     int64_t asked;   /* ms; last query at its desk, or its answer */
     void *owner;
     uint32_t number; /* local number */
-    /* the peer */
-    unsigned vp;
-    E4_Addr queue;
-    uint64_t generation;
-    uint32_t peer_number;
+    struct elan_peer peer;
     char name[32];
     bool heard;
     uint8_t hello[ELAN_HELLO_MAX]; /* if `heard` the peer's, else the own one */
@@ -208,44 +203,40 @@ struct rme_link {
     /* in */
     uint32_t expected;
     struct elan_held held[ELAN_WINDOW];
-    struct elan_rx *filling, *rx_free;
+    struct elan_rx *filling;
     uint32_t filled, rx_debt;
-    LIST_HEAD(, elan_rx) rx_lent;
+    LIST_HEAD(, elan_rx) rx_free, rx_lent;
 };
 TAILQ_HEAD(elan_links, rme_link);
 
 /* Refused DMA that belongs to no transfer of this process. */
 struct elan_stray {
     E4_Addr at;
-    enum bmi_elan4_trap_kind kind;
+    enum compat_trap kind;
 };
 
 /* Account of a place in the network (owner.c). */
 struct elan_owner {
-    uint64_t generation;     /* of the process seen there last */
-    uint32_t out, former;    /* buffers held by that process, and by its predecessors */
-    bool dead;               /* the process is known to be dead */
-    bool desk;               /* a process there has answered at a desk */
-    int64_t stalled;         /* ms since which no packet to it has landed; 0: unknown */
-    uint64_t seen;           /* last process that packets came from; ms of the first */
-    int64_t first, last;     /* and the last of these packets */
-    LIST_HEAD(, elan_tx) tx; /* free ones for this place only */
-    LIST_HEAD(, elan_move) move;
+    uint64_t generation;  /* of the process seen there last */
+    uint32_t out, former; /* buffers held by that process, and by its predecessors */
+    bool dead;            /* the process is known to be dead */
+    bool desk;            /* a process there has answered at a desk */
+    int64_t stalled;      /* ms since which no packet to it has landed; 0: unknown */
+    uint64_t seen;        /* last process that packets came from; ms of the first */
+    int64_t first, last;  /* and the last of these packets */
+    uint32_t told;        /* number of strays that were reported to it */
+    LIST_HEAD(, elan_dma) spare[ELAN_POOLS];
 };
 
 /* Peer that is to get LEFT. */
 struct elan_owed {
     TAILQ_ENTRY(elan_owed) next;
-    unsigned vp;
-    E4_Addr queue;
-    uint64_t generation;
-    uint32_t number;
+    struct elan_peer to;
 };
 TAILQ_HEAD(elan_owings, elan_owed);
 
 struct rme_fabric {
     struct rme_fabric_config config;
-    struct rme_caps caps;
     struct bmi_elan4_nic *nic;
     struct bmi_elan4_inbox *inbox;
     struct bmi_elan4_servers *servers;
@@ -263,30 +254,24 @@ struct rme_fabric {
     uint32_t callings, wanting, greetings; /* queries; links that lack a buffer; links with
                                             * `met` */
     struct elan_owings owed;
-    /* number of `stray` so far, and how many of them each process has got; NULL: none */
     struct elan_stray stray[ELAN_STRAYS];
-    uint32_t strays;
-    uint32_t *told;
-    struct elan_owner *owner; /* one per place */
-    bool died;                /* a process was found dead since the last check */
-    /* transfers in quarantine without a link; limit on buffers of unfinished DMAs */
-    uint32_t kept_moves, kept_most;
+    uint32_t strays;                /* number of them so far */
+    struct elan_owner *owner;       /* one per place */
+    bool died;                      /* a process was found dead since the last check */
+    uint32_t kept_moves, kept_most; /* transfers among the orphans; limit on orphans */
     /* ms after which a sleeper must poll again, as of the last poll or elan_look_soon(); 0: no
      * limit */
     _Atomic int restless;
     _Atomic int hint; /* a sleeper saw a descriptor of greet.c */
     /* out */
-    struct elan_txs tx_free, orphans;
+    struct elan_pool pool[ELAN_POOLS];
+    struct elan_dmas orphans;
     struct elan_share answers; /* in flight to processes without a link, by node */
     uint32_t tx_count, norphans, tx_most, tx_per_link, packets_most;
     struct elan_move **move; /* all allocated */
     uint32_t nmove, move_room;
     struct elan_share active; /* transfers at the interface */
-    struct elan_moves move_free;
-    /* free ones for one place only, oldest first; limit for each kind */
-    struct elan_txs tx_spare;
-    struct elan_moves move_spare;
-    uint32_t tx_spares, move_spares, spares_most;
+    uint32_t spares_most;     /* limit of each pool */
     /* events of the poll in progress */
     struct rme_event *out;
     int used, max;
@@ -295,8 +280,6 @@ struct rme_fabric {
     int64_t drain_ms, dead_ms, quarantine_ms, kept_said;
     int64_t watched, watched_at; /* observed time, ms; time of the last observation */
 };
-
-extern const struct rme_option_row elan_options[];
 
 /* Ends the query of the link. */
 static inline void elan_call_end(struct rme_link *l)
@@ -315,47 +298,27 @@ static inline void elan_greeted(struct rme_link *l)
     l->met = 0;
 }
 
-/* Adds the link to those with events. */
-static inline void elan_link_eventful(struct rme_link *l)
-{
-    if (l->eventful)
-        return;
-    l->eventful = true;
-    TAILQ_INSERT_TAIL(&l->f->eventful, l, eventful_next);
-}
+/* Add a link to a list of the fabric, and remove it: `eventful` links have events, `dirty` ones
+ * something to send, `sending` ones packets in flight, `ready` ones deliverable packets. */
+#define ELAN_ADD(l, list)                                                                      \
+    do {                                                                                       \
+        if (!(l)->list)                                                                        \
+            TAILQ_INSERT_TAIL(&(l)->f->list, l, list##_next);                                  \
+        (l)->list = true;                                                                      \
+    } while (0)
+#define ELAN_REMOVE(l, list)                                                                   \
+    do {                                                                                       \
+        if ((l)->list)                                                                         \
+            TAILQ_REMOVE(&(l)->f->list, l, list##_next);                                       \
+        (l)->list = false;                                                                     \
+    } while (0)
 
-/* Adds the link to those with something to send. */
-static inline void elan_link_dirty(struct rme_link *l)
-{
-    if (l->dirty)
-        return;
-    l->dirty = true;
-    TAILQ_INSERT_TAIL(&l->f->dirty, l, dirty_next);
-}
-
-/* Adds the link to those with packets in flight. */
-static inline void elan_tx_sending(struct rme_link *l)
-{
-    if (l->sending)
-        return;
-    l->sending = true;
-    TAILQ_INSERT_TAIL(&l->f->sending, l, sending_next);
-}
-
-/* Adds the link to those with deliverable packets, if a held packet may be delivered now. */
+/* Adds the link to the ready ones if a held packet may be delivered now. */
 static inline void elan_link_ready(struct rme_link *l)
 {
-    if (l->ready || l->state == ELAN_DOWN_STATE || !l->held[l->expected % ELAN_WINDOW].body)
-        return;
-    l->ready = true;
-    TAILQ_INSERT_TAIL(&l->f->ready, l, ready_next);
+    if (l->state != ELAN_DOWN_STATE && l->held[l->expected % ELAN_WINDOW].body)
+        ELAN_ADD(l, ready);
 }
-
-/* log.c */
-void elan_log(struct rme_fabric *f, enum rme_log_level level, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-/* Returns ms of the monotonic clock. */
-int64_t elan_now(void);
 
 /* wait.c */
 int elan_op_arm(struct rme_fabric *f);
@@ -369,6 +332,10 @@ void elan_wait_close(struct rme_fabric *f);
 int elan_watch(struct rme_fabric *f, int fd, uint32_t events);
 
 /* event.c */
+void elan_log(struct rme_fabric *f, enum rme_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Returns ms of the monotonic clock. */
+int64_t elan_now(void);
 /* Returns the next event of the caller's array, which must have room. */
 struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, struct rme_link *l);
 /* Delivers the link's events other than packets, as far as there is room. */
@@ -376,46 +343,43 @@ void elan_tell(struct rme_link *l);
 void elan_tell_all(struct rme_fabric *f);
 
 /* owner.c */
-/* Count a buffer for a process as taken, or as free again. */
-void elan_owner_charge(struct rme_fabric *f, unsigned vp, uint64_t generation);
-void elan_owner_give(struct rme_fabric *f, unsigned vp, uint64_t generation);
+/* Returns the account of that process, NULL if another one has the place. */
+static inline struct elan_owner *elan_owner_of(const struct rme_fabric *f, unsigned vp,
+                                               uint64_t generation)
+{
+    return f->owner[vp].generation == generation ? &f->owner[vp] : NULL;
+}
+
+/* Count a buffer for its process as taken, or as free again. */
+void elan_owner_charge(struct rme_fabric *f, const struct elan_dma *d);
+void elan_owner_give(struct rme_fabric *f, const struct elan_dma *d);
 /* Returns true if that process holds as many buffers as one link may. */
 bool elan_owner_full(const struct rme_fabric *f, unsigned vp, uint64_t generation);
-/* Returns true if it and its predecessors hold twice as many. */
-bool elan_place_full(const struct rme_fabric *f, unsigned vp);
-/* Returns true if they hold three times as many: connection requests are not answered. */
-bool elan_place_silent(const struct rme_fabric *f, unsigned vp);
-/* Record that a process is dead; return true if it is known to be dead. */
+/* Returns true if it and its predecessors hold `times` as many: at twice as many there are no
+ * new links, at three times no answers to requests. */
+bool elan_place_full(const struct rme_fabric *f, unsigned vp, uint32_t times);
+/* Record that a process is dead; return true if it is known to be dead, or, on this node, if
+ * the log shows another owner or none. */
 void elan_owner_died(struct rme_fabric *f, unsigned vp, uint64_t generation);
 bool elan_owner_dead(const struct rme_fabric *f, unsigned vp, uint64_t generation);
-/* Record that no packet to that process has landed since then, or that one has landed. */
-void elan_owner_stalled(struct rme_fabric *f, unsigned vp, uint64_t generation, int64_t since);
-void elan_owner_resumed(struct rme_fabric *f, unsigned vp, uint64_t generation);
-/* Returns the earlier of `then`, when a packet to that process was posted, and the time since
- * which none has landed. */
-int64_t elan_owner_stalled_since(const struct rme_fabric *f, unsigned vp, uint64_t generation,
-                                 int64_t then);
-/* Returns true if another process was seen there last. */
-bool elan_owner_replaced(const struct rme_fabric *f, unsigned vp, uint64_t generation);
+bool elan_owner_gone(const struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* Records a packet of a process, which is alive, whereas its predecessors are dead. */
 void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* Returns true if another process has been seen at that context for quarantine_ms: the
  * interface has retried everything for the predecessor meanwhile, so nothing of it is in
  * flight. */
 bool elan_succeeded(const struct rme_fabric *f, unsigned vp, uint64_t generation);
-
-/* links.c */
-/* Allocates a link with a number, in the state DOWN; NULL: no memory or table full. */
-struct rme_link *elan_link_new(struct rme_fabric *f);
-/* Returns the link with this number, NULL if gone. */
-struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number);
-/* Returns true if that process is known to be dead; on this node, if the log shows another
- * owner or none. */
-bool elan_owner_gone(struct rme_fabric *f, unsigned vp, uint64_t generation);
-/* Returns the same for a link's peer. */
-bool elan_link_orphaned(struct rme_link *l);
-/* Returns true if too many buffers of unfinished DMAs to a node, or to that process, are held
- * for a new link; logs this, at a limited rate. */
+/* Take one out of its pool, for that place; NULL: none.  Put one back. */
+struct elan_dma *elan_pool_take(struct rme_fabric *f, unsigned pool, unsigned vp);
+void elan_pool_put(struct rme_fabric *f, struct elan_dma *d);
+/* Adds one whose link is gone, or that never had one, to the orphans. */
+void elan_orphan(struct rme_fabric *f, struct elan_dma *d, bool kept);
+/* Removes one that is over; `bind`: its place says so, and it may still land. */
+void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d, bool bind);
+/* Marks one that is reclaimed without landing. */
+void elan_bind(struct elan_dma *d);
+/* Returns true if too many orphans of a node, or of that process, are held for a new link; logs
+ * this, at a limited rate. */
 bool elan_kept_full(struct rme_fabric *f, int node, const struct bmi_elan4_card *theirs);
 
 /* buffers.c */
@@ -430,13 +394,12 @@ void elan_rx_close(struct rme_link *l);
 void elan_rx_forget(struct rme_link *l);
 
 /* tx.c */
-/* Allocate and free the memory of a buffer for messages of `bytes` bytes. */
+/* Allocates the memory of a buffer for messages of `bytes` bytes. */
 int elan_tx_make(struct rme_fabric *f, struct elan_tx *tx, size_t bytes);
-void elan_tx_unmake(struct rme_fabric *f, struct elan_tx *tx);
 void *elan_op_tx_get(struct rme_link *l);
 void elan_op_tx_put(struct rme_link *l, void *data);
 void elan_op_tx_send(struct rme_link *l, void *data, size_t length);
-/* Returns the buffer with this payload; NULL: not held by the host. */
+/* Takes the buffer with this payload from the host; NULL: not held by the host. */
 struct elan_tx *elan_tx_of(struct rme_link *l, void *data);
 /* Assigns sequence numbers to a message, and writes the headers of its packets. */
 void elan_tx_number(struct rme_link *l, struct elan_tx *tx);
@@ -450,12 +413,13 @@ static inline uint32_t elan_packets(size_t length)
 /* Sends a packet outside the order, to a process that may have no link; its body is an optional
  * card, and data.  Returns -ENOBUFS if that place holds too many.  A packet to a dead process
  * counts as sent. */
-int elan_tx_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_packet *p,
-                  const struct bmi_elan4_card *card, const void *data, size_t length);
+int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
+                  uint32_t arg, const struct bmi_elan4_card *card, const void *data,
+                  size_t length);
 /* Sends an answer to a process without a link.  Returns -ENOBUFS if too many answers to that
  * process or its node have not landed. */
-int elan_tx_answer(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_packet *p,
-                   const void *data, size_t length);
+int elan_tx_answer(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
+                   uint32_t arg, const void *data, size_t length);
 /* Sends a packet in the order of a link.  Returns 0 or -ENOMEM. */
 int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
                     const struct bmi_elan4_card *card, const void *data, size_t length);
@@ -463,29 +427,8 @@ int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
 void elan_tx_message(struct rme_link *l, struct elan_tx *tx);
 /* Reports TX_ROOM to links that lacked a buffer, when there is one. */
 void elan_tx_rooms(struct rme_fabric *f);
-/* Frees a buffer for its place only. */
-void elan_tx_spare(struct rme_fabric *f, struct elan_tx *tx);
-/* Returns the index of a process's node in the range. */
-static inline unsigned elan_node_of(const struct rme_fabric *f, unsigned vp)
-{
-    const struct bmi_elan4_range *r = &f->nic->range;
-
-    return vp / (unsigned)(r->high_context - r->low_context + 1);
-}
-
 /* Frees a buffer. */
-static inline void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
-{
-    elan_owner_give(f, tx->vp, tx->generation);
-    if (tx->answer)
-        elan_share_give(&f->answers, elan_node_of(f, tx->vp));
-    tx->answer = false;
-    tx->link = NULL;
-    if (tx->bound)
-        elan_tx_spare(f, tx);
-    else
-        TAILQ_INSERT_HEAD(&f->tx_free, tx, next);
-}
+void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx);
 
 /* Frees a buffer of the link. */
 static inline void elan_tx_unuse(struct rme_link *l, struct elan_tx *tx)
@@ -508,13 +451,12 @@ void elan_move_forget(struct rme_link *l);
 void elan_move_unhold(struct rme_link *l);
 /* Returns true if some of its DMAs were refused and all others are over: DONE never comes. */
 bool elan_move_stuck(const struct elan_move *m);
-/* Returns true if the peer's interface has refused a read request of the link. */
-bool elan_move_unasked(const struct rme_link *l);
-/* Handles a DMA in quarantine that was refused by that process's interface. */
-void elan_move_refused(struct rme_fabric *f, unsigned vp, enum bmi_elan4_trap_kind kind,
-                       E4_Addr at);
-/* Ends quarantines whose time is over. */
-void elan_moves_check(struct rme_fabric *f, int64_t now);
+/* Counts a refusal by that process's interface if it may be one of this orphan's. */
+bool elan_move_refused(struct elan_move *m, E4_Addr at);
+/* Returns 1 if an orphan is over, -1 if only by its place's word, or 0. */
+int elan_move_over(const struct rme_fabric *f, const struct elan_move *m, int64_t now);
+/* Frees a transfer, nothing of which is in flight. */
+void elan_move_free(struct rme_fabric *f, struct elan_move *m, bool bind);
 /* Returns true if none of the link's transfers is in flight. */
 bool elan_moves_over(const struct rme_link *l);
 
@@ -526,22 +468,23 @@ void elan_op_flush(struct rme_fabric *f);
 /* Frees the buffers of packets that have landed. */
 void elan_tx_landed(struct rme_fabric *f);
 /* Frees orphans that are over; `now` is 0 if time is not to be considered. */
-void elan_tx_sweep(struct rme_fabric *f, int64_t now);
+void elan_sweep(struct rme_fabric *f, int64_t now);
 /* Drops what is queued and not started; with `all` what was started or sent is orphaned until
  * it lands. */
 void elan_tx_drop(struct rme_link *l, bool all);
 /* Returns true if an orphan has waited for ELAN_ASK_MS to be accepted by that queue. */
 bool elan_tx_waits(const struct rme_fabric *f, unsigned vp, E4_Addr queue, int64_t now);
-/* Records a refusal of a packet to a queue of that process.  Returns false if there is no
- * packet. */
-bool elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr queue);
+/* Records a refusal by that process's interface. */
+void elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr at);
 /* Returns true if it has landed, or is a stuck transfer. */
 bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx);
-/* Returns true if something waits for a buffer or for posting. */
-bool elan_tx_restless(const struct rme_fabric *f);
 void elan_tx_close(struct rme_fabric *f);
 
 /* link.c */
+/* Allocates a link with a number, in the state DOWN; NULL: no memory or table full. */
+struct rme_link *elan_link_new(struct rme_fabric *f);
+/* Returns the link with this number, NULL if gone. */
+struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number);
 /* Sets the state of a link; the only function that does, with a probe. */
 void elan_link_step(struct rme_link *l, enum elan_state state);
 /* Ends the link: only LINK_DOWN follows. */
@@ -578,6 +521,8 @@ void elan_answered(struct rme_link *l, int rc, const struct bmi_elan4_card *thei
 /* Starts a query.  Returns 0 or a negative errno. */
 int elan_call(struct rme_link *l, const struct bmi_elan4_where *where);
 
+void elan_op_probe(struct rme_link *l);
+
 /* check.c */
 /* Advances ending links. */
 void elan_links_check(struct rme_fabric *f, int64_t now);
@@ -610,6 +555,8 @@ int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
 int elan_op_accept(struct rme_link *l, const void *hello, size_t length, uint32_t rx,
                    void *owner);
 void elan_op_reject(struct rme_link *l, const void *hello, size_t length);
+void elan_op_disconnect(struct rme_link *l, int error);
+void elan_op_xfer(struct rme_link *l, struct rme_xfer *x);
 /* Handles a packet of connection setup or end; l NULL: no such link. */
 void elan_greet_packet(struct rme_fabric *f, struct rme_link *l, const struct elan_packet *p,
                        const uint8_t *body);
@@ -621,11 +568,6 @@ void elan_greet_calls(struct rme_fabric *f, int64_t now);
 void elan_rx_take(struct rme_fabric *f);
 /* Delivers held packets whose turn has come. */
 void elan_rx_ready(struct rme_fabric *f);
-
-/* host.c */
-void elan_op_disconnect(struct rme_link *l, int error);
-void elan_op_probe(struct rme_link *l);
-void elan_op_xfer(struct rme_link *l, struct rme_xfer *x);
 
 /* poll.c */
 int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max);

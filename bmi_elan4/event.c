@@ -1,6 +1,26 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* event.c - events of a poll. */
+/* event.c - events of a poll, log and clock. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/timer.h"
 #include "bmi_elan4/elan.h"
+
+void elan_log(struct rme_fabric *f, enum rme_log_level level, const char *format, ...)
+{
+    char line[400];
+    va_list ap;
+
+    va_start(ap, format);
+    vsnprintf(line, sizeof(line), format, ap);
+    va_end(ap);
+    f->config.log(f->config.log_arg, level, "elan4: %s", line);
+}
+
+int64_t elan_now(void)
+{
+    return (int64_t)rme_now();
+}
 
 struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, struct rme_link *l)
 {
@@ -50,10 +70,9 @@ void elan_tell_all(struct rme_fabric *f)
     struct rme_link *l;
 
     while (elan_room(f) && (l = TAILQ_FIRST(&f->eventful)) != NULL) {
-        TAILQ_REMOVE(&f->eventful, l, eventful_next);
-        l->eventful = false;
+        ELAN_REMOVE(l, eventful);
         elan_tell(l);
         if (l->tell_request || l->tell_up || l->tell_room || l->tell_down)
-            elan_link_eventful(l);
+            ELAN_ADD(l, eventful);
     }
 }

@@ -9,7 +9,6 @@
 #include "bmi_elan4/kernel.h"
 
 #include <errno.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -82,17 +81,6 @@ void bmi_elan4_desk_close(struct bmi_elan4_desk *d)
 int bmi_elan4_desk_fd(const struct bmi_elan4_desk *d)
 {
     return d->listener;
-}
-
-unsigned bmi_elan4_desk_port(const struct bmi_elan4_desk *d)
-{
-    struct sockaddr_storage a;
-    socklen_t n = sizeof(a);
-
-    if (getsockname(d->listener, (struct sockaddr *)&a, &n) < 0)
-        return 0;
-    return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
-                                         : ((struct sockaddr_in *)&a)->sin_port);
 }
 
 int bmi_elan4_desk_serve(struct bmi_elan4_desk *d)

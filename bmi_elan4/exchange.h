@@ -23,8 +23,6 @@ int bmi_elan4_desk_open(const struct sockaddr *addr, socklen_t length,
 void bmi_elan4_desk_close(struct bmi_elan4_desk *desk);
 /* Returns the listener, owned by the desk, which becomes readable with each new client. */
 int bmi_elan4_desk_fd(const struct bmi_elan4_desk *desk);
-/* Returns the listening port. */
-unsigned bmi_elan4_desk_port(const struct bmi_elan4_desk *desk);
 /* Serves the waiting clients.  Returns the number of cards sent. */
 int bmi_elan4_desk_serve(struct bmi_elan4_desk *desk);
 /* Returns true if the last call may have left clients, for lack of a descriptor or because of

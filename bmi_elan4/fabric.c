@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* fabric.c - open, close and the function table. */
+/* fabric.c - open, close, options and the function table. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +12,8 @@
 #include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
 
-static int bad(struct rme_fabric *f, const char *what, const char *value, const char *remedy)
-{
-    elan_log(f, RME_LOG_ERROR, "%s=%s: %s", what, value, remedy);
-    return -EINVAL;
-}
+/* Logs an error.  Returns rc. */
+#define FAIL(f, rc, ...) (elan_log(f, RME_LOG_ERROR, __VA_ARGS__), (rc))
 
 static int read_range(struct rme_fabric *f, const char *name, int *low, int *high)
 {
@@ -25,7 +22,7 @@ static int read_range(struct rme_fabric *f, const char *name, int *low, int *hig
 
     return sscanf(text, "%5d-%5d%c", low, high, &end) == 2 && *low >= 0 && *high >= *low
                ? 0
-               : bad(f, name, text, "expected FIRST-LAST");
+               : FAIL(f, -EINVAL, "%s=%s: expected FIRST-LAST", name, text);
 }
 
 /* Mixes the characters of elan_key to a key. */
@@ -40,21 +37,27 @@ static void read_key(struct rme_fabric *f, unsigned key[4])
     }
 }
 
-/* Returns the context to listen at: 0 or more, BMI_ELAN4_CLIENT if not listening, or
- * -EINVAL. */
-static int own_context(struct rme_fabric *f, int *node)
+/* Reads the address to listen at, if any. */
+static int read_address(struct rme_fabric *f, struct bmi_elan4_nic_config *config, int *node)
 {
-    const struct rme_addr_part *at =
-        f->config.listen ? rme_addr_part(f->config.listen, 0) : NULL;
+    const struct rme_addr_part *at;
     char end;
-    int context;
 
+    config->context = BMI_ELAN4_CLIENT;
     if (!f->config.listen)
-        return BMI_ELAN4_CLIENT;
+        return 0;
+    at = rme_addr_part(f->config.listen, 0);
     if (!at || sscanf(at->host, "%5d%c", node, &end) != 1 ||
-        sscanf(at->port, "%5d%c", &context, &end) != 1 || *node < 0 || context < 0)
-        return bad(f, "address", at ? at->host : "", "expected elan4://NODE:CONTEXT");
-    return context;
+        sscanf(at->port, "%5d%c", &config->context, &end) != 1 || *node < 0 ||
+        config->context < 0)
+        return FAIL(f, -EINVAL, "address=%s: expected elan4://NODE:CONTEXT",
+                    at ? at->host : "");
+    if (config->context < config->range.low_context ||
+        config->context > config->range.high_context)
+        return FAIL(f, -EADDRNOTAVAIL, "elan4://%d:%d: context outside elan_contexts=%d-%d",
+                    *node, config->context, config->range.low_context,
+                    config->range.high_context);
+    return 0;
 }
 
 static const char *log_folder(struct rme_fabric *f)
@@ -78,16 +81,10 @@ static int open_nic(struct rme_fabric *f)
         read_range(f, "elan_contexts", &config.range.low_context, &config.range.high_context) <
             0)
         return -EINVAL;
+    rc = read_address(f, &config, &node);
+    if (rc < 0)
+        return rc;
     read_key(f, config.key);
-    config.context = own_context(f, &node);
-    if (config.context == -EINVAL)
-        return -EINVAL;
-    if (config.context != BMI_ELAN4_CLIENT && (config.context < config.range.low_context ||
-                                               config.context > config.range.high_context)) {
-        elan_log(f, RME_LOG_ERROR, "elan4://%d:%d: context outside elan_contexts=%d-%d", node,
-                 config.context, config.range.low_context, config.range.high_context);
-        return -EADDRNOTAVAIL;
-    }
     f->packets_most = elan_packets(room);
     /* two and a half times the limit, which excludes orphans and spare buffers */
     config.main_bytes = (size_t)slots * 2 * BMI_ELAN4_SLOT +
@@ -95,22 +92,16 @@ static int open_nic(struct rme_fabric *f)
                         ((size_t)4 << 20);
     config.sdram_bytes = (size_t)2 << 20;
     rc = bmi_elan4_nic_open(&config, &f->nic, why, sizeof(why));
-    if (rc < 0) {
-        elan_log(f, RME_LOG_ERROR, "%s", why);
-        return rc == -EBUSY && f->config.listen ? -EADDRINUSE : rc;
-    }
-    if (config.context != BMI_ELAN4_CLIENT && node != f->nic->node) {
-        elan_log(f, RME_LOG_ERROR,
-                 "elan4://%d:%d: not an address of this host, which is node %d", node,
-                 config.context, f->nic->node);
-        return -EADDRNOTAVAIL;
-    }
+    if (rc < 0)
+        return FAIL(f, rc == -EBUSY && f->config.listen ? -EADDRINUSE : rc, "%s", why);
+    if (f->config.listen && node != f->nic->node)
+        return FAIL(f, -EADDRNOTAVAIL,
+                    "elan4://%d:%d: not an address of this host, which is node %d", node,
+                    config.context, f->nic->node);
     rc = bmi_elan4_inbox_open(f->nic, slots, &f->inbox);
-    if (rc < 0) {
-        elan_log(f, RME_LOG_ERROR, "input queue of %u slots: %s; %s", slots, strerror(-rc),
-                 rc == -ENOMEM ? fewer : rme_remedy(rc, fewer));
-        return rc;
-    }
+    if (rc < 0)
+        return FAIL(f, rc, "input queue of %u slots: %s; %s", slots, strerror(-rc),
+                    rc == -ENOMEM ? fewer : rme_remedy(rc, fewer));
     bmi_elan4_card_fill(&f->card, &f->nic->range, config.key, f->nic->node, f->nic->context,
                         bmi_elan4_inbox_queue(f->inbox), f->nic->generation);
     return 0;
@@ -131,7 +122,7 @@ static int open_desk(struct rme_fabric *f)
         text = env;
     rc = bmi_elan4_servers_new(text, &f->servers, why, sizeof(why));
     if (rc < 0)
-        return bad(f, "elan_servers", text, why);
+        return FAIL(f, rc, "elan_servers=%s: %s", text, why);
     why_not = bmi_elan4_servers_why(f->servers);
     if (*why_not)
         elan_log(f, RME_LOG_WARN,
@@ -145,16 +136,14 @@ static int open_desk(struct rme_fabric *f)
              nic->node, nic->context, nic->node, nic->context,
              (unsigned long long)f->card.queue);
     if (rc < 0 && rc != -ENOENT && rc != -EINVAL) /* the name is that of this host */
-        return bad(f, "elan_servers", text, why_not);
+        return FAIL(f, -EINVAL, "elan_servers=%s: %s", text, why_not);
     if (rc < 0 || where.queue)
         return 0;
     rc = bmi_elan4_desk_open((struct sockaddr *)&where.tcp, where.tcp_length, &f->card,
                              &f->desk);
-    if (rc < 0)
-        elan_log(f, RME_LOG_ERROR,
-                 "cannot listen for clients at the TCP port of elan_servers: %s",
-                 strerror(-rc));
-    return rc;
+    return rc < 0 ? FAIL(f, rc, "cannot listen for clients at the TCP port of elan_servers: %s",
+                         strerror(-rc))
+                  : 0;
 }
 
 static void elan_close(struct rme_fabric *f)
@@ -181,13 +170,12 @@ static void elan_close(struct rme_fabric *f)
         bmi_elan4_inbox_close(f->inbox);
     if (f->nic)
         bmi_elan4_nic_close(f->nic);
-    elan_moves_close(f);
     elan_tx_close(f);
+    elan_moves_close(f);
     while ((owed = TAILQ_FIRST(&f->owed)) != NULL) {
         TAILQ_REMOVE(&f->owed, owed, next);
         free(owed);
     }
-    free(f->told);
     free(f->owner);
     free(f);
 }
@@ -215,35 +203,24 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     f->dead_ms = rme_option(config->options, "elan_dead_ms");
     f->drain_ms = rme_option(config->options, "elan_drain_timeout_ms");
     f->quarantine_ms = rme_option(config->options, "elan_quarantine_ms");
-    f->caps = (struct rme_caps){.max_sge = 64,
-                                .max_read_sge = 64,
-                                .segments_apart = true, /* one DMA each */
-                                .max_piece = UINT64_C(1) << 40,
-                                .max_regs = UINT32_MAX,
-                                .has_read = true,
-                                .look_ms = ELAN_ASK_MS,
-                                .open_memory = true};
-    TAILQ_INIT(&f->links);
-    TAILQ_INIT(&f->eventful);
-    TAILQ_INIT(&f->dirty);
-    TAILQ_INIT(&f->ready);
-    TAILQ_INIT(&f->sending);
-    TAILQ_INIT(&f->ending);
-    TAILQ_INIT(&f->resting);
+    struct elan_links *lists[] = {&f->links,   &f->eventful, &f->dirty,  &f->ready,
+                                  &f->sending, &f->ending,   &f->resting};
+    for (unsigned i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+        TAILQ_INIT(lists[i]);
     TAILQ_INIT(&f->owed);
-    TAILQ_INIT(&f->tx_free);
     TAILQ_INIT(&f->orphans);
-    TAILQ_INIT(&f->move_free);
-    TAILQ_INIT(&f->tx_spare);
-    TAILQ_INIT(&f->move_spare);
+    for (unsigned i = 0; i < ELAN_POOLS; i++) {
+        TAILQ_INIT(&f->pool[i].free);
+        TAILQ_INIT(&f->pool[i].spare);
+    }
     int rc = open_nic(f);
     if (rc == 0)
         rc = open_desk(f);
     if (rc == 0)
         rc = elan_wait_open(f);
     if (rc == 0 && (rc = bmi_elan4_nic_listen(f->nic)) < 0)
-        elan_log(f, RME_LOG_ERROR, "cannot open context %d to the network: %s", f->nic->context,
-                 strerror(-rc));
+        (void)FAIL(f, rc, "cannot open context %d to the network: %s", f->nic->context,
+                   strerror(-rc));
     if (rc < 0) {
         elan_close(f);
         return rc;
@@ -260,7 +237,17 @@ static uint16_t elan_listen_port(const struct rme_fabric *f)
 
 static const struct rme_caps *elan_caps(const struct rme_fabric *f)
 {
-    return &f->caps;
+    static const struct rme_caps caps = {.max_sge = 64,
+                                         .max_read_sge = 64,
+                                         .segments_apart = true, /* one DMA each */
+                                         .max_piece = UINT64_C(1) << 40,
+                                         .max_regs = UINT32_MAX,
+                                         .has_read = true,
+                                         .look_ms = ELAN_ASK_MS,
+                                         .open_memory = true};
+
+    (void)f;
+    return &caps;
 }
 
 #ifndef MADV_POPULATE_READ /* since Linux 5.14 */
@@ -324,15 +311,60 @@ static uint64_t elan_host(const struct rme_link *l)
 {
     int node = -1, context;
 
-    bmi_elan4_place(&l->f->nic->range, (int)l->vp, &node, &context);
+    bmi_elan4_place(&l->f->nic->range, (int)l->peer.vp, &node, &context);
     return (uint64_t)node;
 }
+
+static const struct rme_option_row options[] = {
+    {"elan_nodes", "name", 0, 0, 0,
+     "Nodes that take part, FIRST-LAST; the same for all processes.", "0-63"},
+    {"elan_contexts", "name", 0, 0, 0,
+     "Contexts on each node, FIRST-LAST: the first for the server, the others for clients; the "
+     "same for all processes.  Nodes times contexts is at most 8192.",
+     "2-65"},
+    {"elan_key", "name", 0, 0, 0,
+     "Shared secret of the processes of a file system.  Connections with another key are "
+     "refused.",
+     ""},
+    {"elan_log", "name", 0, 0, 0,
+     "Folder of the node's context log; the same for all processes of a node.  Empty: the "
+     "environment's BMI_ELAN4_LOG, else /var/tmp/bmi_elan4.",
+     ""},
+    {"elan_servers", "name", 0, 0, 0,
+     "Contact addresses of servers: [SERVER=]WHERE.  SERVER is NODE, NODE:CONTEXT or *; WHERE "
+     "is the address of the input queue (0x...) or HOST:PORT.  Empty: the environment's "
+     "BMI_ELAN4_SERVER_ADDR, which may hold several entries separated by commas.",
+     ""},
+    {"elan_slots", "count", 1024, 16, 65536, "Slots of the input queue, 1920 bytes each.",
+     NULL},
+    {"elan_tx_buffers", "count", 1024, 16, 65536, "Send buffers of all connections together.",
+     NULL},
+    {"elan_tx_per_link", "count", 128, 8, 65536,
+     "Limit on send buffers held by one connection, and by all connections with one process, "
+     "so that a dead peer cannot take all.",
+     NULL},
+    {"elan_transfers", "count", 256, 4, 4096,
+     "Limit on DMAs outstanding at the network interface, half of them per process; more wait.",
+     NULL},
+    {"elan_drain_timeout_ms", "ms", 300, 10, 600000,
+     "Time for a connection to close in order before it is aborted.", NULL},
+    {"elan_dead_ms", "ms", 10000, 200, 3600000,
+     "A peer whose input queue has accepted no message for this long is considered "
+     "unresponsive (elan_quarantine_ms).  A dead peer of the same node is found at once by the "
+     "context log; a server of another node that is met at HOST:PORT is asked there.",
+     NULL},
+    {"elan_quarantine_ms", "ms", 5000, 0, 3600000,
+     "Time for which the memory of an aborted connection stays mapped while its peer may still "
+     "write to it.",
+     NULL},
+    {NULL, NULL, 0, 0, 0, NULL, NULL},
+};
 
 static const struct rme_fabric_ops ops = {
     .release = RME_RELEASE,
     .size = sizeof(struct rme_fabric_ops),
     .scheme = "elan4",
-    .options = elan_options,
+    .options = options,
     .open = elan_open,
     .close = elan_close,
     .caps = elan_caps,

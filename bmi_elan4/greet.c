@@ -20,19 +20,26 @@
 
 #include "bmi_elan4/elan.h"
 
-static void name_of(struct rme_link *l)
+static void name_of(struct rme_link *l, int node, int context)
 {
-    int node = -1, context = -1;
-
-    bmi_elan4_place(&l->f->nic->range, (int)l->vp, &node, &context);
     snprintf(l->name, sizeof(l->name), "%d:%d", node, context);
+}
+
+/* Keeps what the peer says of itself. */
+static void hear(struct rme_link *l, const struct elan_packet *p,
+                 const struct bmi_elan4_card *theirs, const uint8_t *data, size_t length)
+{
+    l->peer = (struct elan_peer){theirs->vp, theirs->queue, theirs->generation, p->arg};
+    l->heard = true;
+    memcpy(l->hello, data, length);
+    l->hello_length = length;
 }
 
 static void link_up(struct rme_link *l)
 {
     elan_link_step(l, ELAN_UP_STATE);
     l->tell_up = true;
-    elan_link_eventful(l);
+    ELAN_ADD(l, eventful);
     elan_refusals_tell(l);
 }
 
@@ -41,37 +48,33 @@ static void link_up(struct rme_link *l)
 /* Sends HELLO to the queue of that generation; 0: unknown. */
 static void say_hello(struct rme_link *l, uint64_t generation)
 {
-    struct elan_packet p = {.kind = ELAN_HELLO, .arg = l->number, .to = generation};
+    struct elan_peer to = {l->peer.vp, l->peer.queue, generation, 0};
     struct bmi_elan4_card card = l->f->card;
 
-    card.wanted = l->vp;
+    card.wanted = l->peer.vp;
     elan_link_step(l, ELAN_GREETING_STATE);
     /* a known generation shows the death of its process; otherwise the packet would never be
      * over */
-    if (generation == 0 && elan_tx_waits(l->f, l->vp, l->queue, elan_now())) {
+    if (generation == 0 && elan_tx_waits(l->f, l->peer.vp, l->peer.queue, elan_now())) {
         l->why = "the server's input queue accepts no messages";
         elan_link_down(l, -ETIMEDOUT);
         return;
     }
-    int rc = elan_owner_dead(l->f, l->vp, generation)
-                 ? -ECONNREFUSED
-                 : elan_tx_alone(l->f, l->vp, l->queue, &p, &card, l->hello, l->hello_length);
+    int rc =
+        elan_owner_dead(l->f, to.vp, generation)
+            ? -ECONNREFUSED
+            : elan_tx_alone(l->f, &to, ELAN_HELLO, l->number, &card, l->hello, l->hello_length);
     if (rc < 0)
         elan_link_down(l, rc);
-}
-
-static int verdict_error(uint32_t verdict)
-{
-    return verdict == BMI_ELAN4_OTHER  ? -ECONNREFUSED
-           : verdict == BMI_ELAN4_FULL ? -EBUSY
-                                       : -EPROTO;
 }
 
 static void refused(struct rme_link *l, uint32_t verdict)
 {
     if (verdict != BMI_ELAN4_OTHER)
         l->why = bmi_elan4_verdict_text(verdict);
-    elan_link_down(l, verdict_error(verdict));
+    elan_link_down(l, verdict == BMI_ELAN4_OTHER  ? -ECONNREFUSED
+                      : verdict == BMI_ELAN4_FULL ? -EBUSY
+                                                  : -EPROTO);
 }
 
 static void greet_now(struct rme_link *l)
@@ -89,7 +92,7 @@ static void greet(struct rme_link *l, uint64_t generation)
     l->met = generation;
     l->f->greetings++;
     l->answers = 0;
-    l->unsaid = elan_tx_waits(l->f, l->vp, l->queue, elan_now());
+    l->unsaid = elan_tx_waits(l->f, l->peer.vp, l->peer.queue, elan_now());
     elan_link_step(l, ELAN_GREETING_STATE);
     if (!l->unsaid)
         greet_now(l);
@@ -105,13 +108,13 @@ static void found(struct rme_link *l, int rc, const struct bmi_elan4_card *their
         return;
     }
     verdict = bmi_elan4_card_judge(&l->f->card, theirs);
-    if (verdict != BMI_ELAN4_WELCOME || theirs->vp != l->vp) {
+    if (verdict != BMI_ELAN4_WELCOME || theirs->vp != l->peer.vp) {
         refused(l, verdict ? verdict : BMI_ELAN4_OTHER);
         return;
     }
-    l->queue = theirs->queue;
-    l->f->owner[l->vp].desk = true;
-    elan_see(l->f, l->vp, theirs->generation);
+    l->peer.queue = theirs->queue;
+    l->f->owner[l->peer.vp].desk = true;
+    elan_see(l->f, l->peer.vp, theirs->generation);
     greet(l, theirs->generation);
 }
 
@@ -143,7 +146,7 @@ static void call_step(struct rme_link *l, int64_t now)
  */
 static void greet_step(struct rme_link *l, int64_t now)
 {
-    if (!elan_tx_waits(l->f, l->vp, l->queue, now)) {
+    if (!elan_tx_waits(l->f, l->peer.vp, l->peer.queue, now)) {
         l->answers = 0;
         if (l->unsaid) {
             greet_now(l);
@@ -186,14 +189,6 @@ static int decimal(const char *text)
     return *text < '0' || *text > '9' || *end || v > 65535 ? -1 : (int)v;
 }
 
-/* Returns true if the log of this node shows no owner of the context; else *generation: that of
- * the owner, 0 if unknown. */
-static bool nobody_there(struct rme_fabric *f, int node, int context, uint64_t *generation)
-{
-    *generation = 0;
-    return node == f->nic->node && bmi_elan4_log_owner(f->nic->log, context, generation) == 0;
-}
-
 /* Finds the server's queue.  Returns 0 if the request is in progress. */
 static int find(struct rme_link *l, const struct rme_addr_part *at)
 {
@@ -202,30 +197,23 @@ static int find(struct rme_link *l, const struct rme_addr_part *at)
     int node = decimal(at->host), context = decimal(at->port);
     int rc = bmi_elan4_servers_find(f->servers, &f->nic->range, node, context, &where);
 
-    snprintf(l->name, sizeof(l->name), "%d:%d", node, context);
+    name_of(l, node, context);
     if (rc < 0) {
-        switch (rc) {
-        case -ENOENT:
-            l->why = "no entry of elan_servers for this server; set the option "
-                     "elan_servers or " BMI_ELAN4_SERVER_ENV;
-            break;
-        case -EINVAL:
-            l->why = node < 0 || context < 0
-                         ? "expected elan4://NODE:CONTEXT, both numbers"
-                         : "outside elan_nodes and elan_contexts; check the address, or set "
-                           "these options alike for all processes";
-            break;
-        default:
-            l->why = bmi_elan4_servers_why(f->servers);
-        }
+        l->why = rc == -ENOENT   ? "no entry of elan_servers for this server; set the option "
+                                   "elan_servers or " BMI_ELAN4_SERVER_ENV
+                 : rc != -EINVAL ? bmi_elan4_servers_why(f->servers)
+                 : node < 0 || context < 0
+                     ? "expected elan4://NODE:CONTEXT, both numbers"
+                     : "outside elan_nodes and elan_contexts; check the address, or set "
+                       "these options alike for all processes";
         return -EHOSTUNREACH;
     }
-    l->vp = (unsigned)bmi_elan4_vp(&f->nic->range, node, context);
+    l->peer.vp = (unsigned)bmi_elan4_vp(&f->nic->range, node, context);
     if (where.queue) {
-        uint64_t generation;
-        if (nobody_there(f, node, context, &generation))
-            return -ECONNREFUSED;
-        l->queue = where.queue;
+        uint64_t generation = 0;
+        if (node == f->nic->node && bmi_elan4_log_owner(f->nic->log, context, &generation) == 0)
+            return -ECONNREFUSED; /* this node's log shows no owner */
+        l->peer.queue = where.queue;
         say_hello(l, generation);
         return 0;
     }
@@ -264,13 +252,13 @@ int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
 
 /* ---- The passive side ---- */
 
-static void reject(struct rme_fabric *f, const struct bmi_elan4_card *theirs, uint32_t number,
-                   uint32_t verdict)
+/* Answers a process without a link. */
+static void answer(struct rme_fabric *f, const struct bmi_elan4_card *theirs, uint32_t number,
+                   enum elan_kind kind, uint32_t arg)
 {
-    struct elan_packet p = {
-        .kind = ELAN_REJECT, .link = number, .to = theirs->generation, .arg = verdict};
+    struct elan_peer to = {theirs->vp, theirs->queue, theirs->generation, number};
 
-    elan_tx_answer(f, theirs->vp, theirs->queue, &p, NULL, 0);
+    elan_tx_answer(f, &to, kind, arg, NULL, 0);
 }
 
 static void hello(struct rme_fabric *f, const struct elan_packet *p,
@@ -278,7 +266,7 @@ static void hello(struct rme_fabric *f, const struct elan_packet *p,
 {
     enum bmi_elan4_verdict verdict = bmi_elan4_card_judge(&f->card, theirs);
     struct rme_link *l;
-    int node = -1, context;
+    int node = -1, context = -1;
 
     if (verdict == BMI_ELAN4_VERSION || verdict == BMI_ELAN4_RANGE) {
         elan_log(f, RME_LOG_WARN, "connection request cannot be answered: %s",
@@ -290,28 +278,22 @@ static void hello(struct rme_fabric *f, const struct elan_packet *p,
     if (verdict == BMI_ELAN4_WELCOME && !f->config.listen)
         verdict = BMI_ELAN4_OTHER;
     if (verdict != BMI_ELAN4_WELCOME) {
-        reject(f, theirs, p->arg, verdict);
+        answer(f, theirs, p->arg, ELAN_REJECT, verdict);
         return;
     }
     elan_owners_before(f, theirs->vp, theirs->generation);
     (void)bmi_elan4_place(&f->nic->range, (int)theirs->vp, &node, &context);
     l = elan_kept_full(f, node, theirs) ? NULL : elan_link_new(f);
     if (!l) {
-        reject(f, theirs, p->arg, BMI_ELAN4_FULL);
+        answer(f, theirs, p->arg, ELAN_REJECT, BMI_ELAN4_FULL);
         return;
     }
     l->passive = true;
     elan_link_step(l, ELAN_REQUESTED_STATE);
-    l->vp = theirs->vp;
-    l->queue = theirs->queue;
-    l->generation = theirs->generation;
-    l->peer_number = p->arg;
-    l->heard = true;
-    memcpy(l->hello, data, length);
-    l->hello_length = length;
-    name_of(l);
+    hear(l, p, theirs, data, length);
+    name_of(l, node, context);
     l->tell_request = true;
-    elan_link_eventful(l);
+    ELAN_ADD(l, eventful);
 }
 
 int elan_op_accept(struct rme_link *l, const void *data, size_t length, uint32_t rx,
@@ -321,7 +303,7 @@ int elan_op_accept(struct rme_link *l, const void *data, size_t length, uint32_t
         return -EINVAL;
     if (l->state != ELAN_REQUESTED_STATE)
         return -ENOTCONN;
-    l->placed = l->placed || elan_share_take(&l->f->places, l->vp);
+    l->placed = l->placed || elan_share_take(&l->f->places, l->peer.vp);
     if (!l->placed)
         return -ENOBUFS;
     int rc = elan_op_rx_reserve(l, rx);
@@ -339,17 +321,63 @@ int elan_op_accept(struct rme_link *l, const void *data, size_t length, uint32_t
 
 void elan_op_reject(struct rme_link *l, const void *data, size_t length)
 {
-    struct elan_packet p = {.kind = ELAN_REJECT, .link = l->peer_number, .to = l->generation};
-
     if (l->state == ELAN_DOWN_STATE) { /* nor is a pending LINK_DOWN reported */
         elan_op_free(l);
         return;
     }
     if (l->state == ELAN_REQUESTED_STATE)
-        elan_tx_answer(l->f, l->vp, l->queue, &p, data,
+        elan_tx_answer(l->f, &l->peer, ELAN_REJECT, 0, data,
                        length < ELAN_HELLO_MAX ? length : ELAN_HELLO_MAX);
     l->tell_request = true; /* ends without LINK_DOWN */
     elan_link_down(l, -EACCES);
+}
+
+/* ---- The host's calls ---- */
+
+/* Queues a transfer. */
+void elan_op_xfer(struct rme_link *l, struct rme_xfer *x)
+{
+    struct elan_tx *place = calloc(1, sizeof(*place));
+    bool noted = x->notify == RME_NOTIFY_MSG;
+    struct elan_tx *note = noted ? elan_tx_of(l, x->tx) : NULL;
+
+    if (!place || l->state != ELAN_UP_STATE || (noted && !note)) {
+        if (note)
+            elan_tx_unuse(l, note);
+        if (!place)
+            elan_link_broken(l, "no memory for a transfer");
+        free(place);
+        return;
+    }
+    place->x = x;
+    place->note = note;
+    if (note) {
+        note->kind = ELAN_MESSAGE;
+        note->length = note->arg = (uint32_t)x->tx_length;
+        note->x = NULL;
+    }
+    TAILQ_INSERT_TAIL(&l->queued, place, next);
+    ELAN_ADD(l, dirty);
+}
+
+void elan_op_disconnect(struct rme_link *l, int error)
+{
+    switch (l->state) {
+    case ELAN_FINDING_STATE:
+    case ELAN_GREETING_STATE: /* a late answer finds no link */
+        elan_link_down(l, error);
+        break;
+    case ELAN_REQUESTED_STATE:
+        elan_tx_answer(l->f, &l->peer, ELAN_REJECT, 0, NULL, 0);
+        elan_link_down(l, error);
+        break;
+    case ELAN_UP_STATE:
+        elan_link_end(l, error);
+        break;
+    case ELAN_ENDING_STATE:
+    case ELAN_DOWN_STATE:
+        break;
+    }
 }
 
 /* ---- Answers ---- */
@@ -357,19 +385,14 @@ void elan_op_reject(struct rme_link *l, const void *data, size_t length)
 static void accepted(struct rme_link *l, const struct elan_packet *p,
                      const struct bmi_elan4_card *theirs, const uint8_t *data, size_t length)
 {
-    if (l->state != ELAN_GREETING_STATE || theirs->vp != l->vp) {
+    if (l->state != ELAN_GREETING_STATE || theirs->vp != l->peer.vp) {
         elan_link_broken(l, "an unsolicited answer");
         return;
     }
     elan_greeted(l);
     elan_see(l->f, theirs->vp, theirs->generation);
     elan_owners_before(l->f, theirs->vp, theirs->generation);
-    l->queue = theirs->queue;
-    l->generation = theirs->generation;
-    l->peer_number = p->arg;
-    l->heard = true;
-    memcpy(l->hello, data, length);
-    l->hello_length = length;
+    hear(l, p, theirs, data, length);
     link_up(l);
 }
 
@@ -387,45 +410,36 @@ static void rejected(struct rme_link *l, const struct elan_packet *p, const uint
     elan_link_down(l, -EACCES);
 }
 
-/* Answers an ACCEPT for a link that is gone. */
-static void nobody(struct rme_fabric *f, const struct bmi_elan4_card *theirs, uint32_t number)
-{
-    struct elan_packet p = {.kind = ELAN_NOBODY, .link = number, .to = theirs->generation};
-
-    if (bmi_elan4_card_judge(&f->card, theirs) == BMI_ELAN4_WELCOME)
-        elan_tx_answer(f, theirs->vp, theirs->queue, &p, NULL, 0);
-}
-
 void elan_greet_packet(struct rme_fabric *f, struct rme_link *l, const struct elan_packet *p,
                        const uint8_t *body)
 {
     struct bmi_elan4_card theirs;
-    uint8_t card[BMI_ELAN4_CARD_BYTES];
     size_t length = 0;
 
     if (p->kind == ELAN_HELLO || p->kind == ELAN_ACCEPT) {
-        if (p->bytes < sizeof(card) || p->bytes - sizeof(card) > ELAN_HELLO_MAX)
+        length = p->bytes - sizeof(theirs);
+        if (p->bytes < sizeof(theirs) || length > ELAN_HELLO_MAX ||
+            bmi_elan4_card_decode(body, &theirs) < 0 || theirs.vp != p->from)
             return;
-        memcpy(card, body, sizeof(card));
-        length = p->bytes - sizeof(card);
-        body += sizeof(card);
-        if (bmi_elan4_card_decode(card, &theirs) < 0 || theirs.vp != p->from)
-            return;
+        body += sizeof(theirs);
     }
     if (p->kind == ELAN_HELLO)
         hello(f, p, &theirs, body, length);
-    else if (p->kind == ELAN_ACCEPT && !l)
-        nobody(f, &theirs, p->arg);
+    else if (p->kind == ELAN_ACCEPT && !l &&
+             bmi_elan4_card_judge(&f->card, &theirs) == BMI_ELAN4_WELCOME)
+        answer(f, &theirs, p->arg, ELAN_NOBODY, 0); /* the link is gone */
+    else if (!l)
+        return;
     else if (p->kind == ELAN_ACCEPT)
         accepted(l, p, &theirs, body, length);
-    else if (p->kind == ELAN_REJECT && l)
+    else if (p->kind == ELAN_REJECT)
         rejected(l, p, body);
-    else if (p->kind == ELAN_REFUSED && l)
+    else if (p->kind == ELAN_REFUSED)
         elan_refused_there(l, p, body);
-    else if (p->kind == ELAN_BREAK && l)
+    else if (p->kind == ELAN_BREAK)
         elan_link_bye(l);
-    else if (p->kind == ELAN_LEFT && l)
+    else if (p->kind == ELAN_LEFT)
         elan_link_left(l);
-    else if (p->kind == ELAN_NOBODY && l)
+    else if (p->kind == ELAN_NOBODY)
         elan_link_nobody(l);
 }

@@ -18,6 +18,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -34,9 +35,7 @@ struct bmi_elan4_inbox {
     E4_Addr first, last, front;
     /* the sleeper thread */
     pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t wanted;
-    bool quit;         /* protected by the lock */
+    sem_t wanted;      /* posted for each use of the event, and at the end */
     _Atomic int armed; /* the thread uses the event */
     int fd;
 };
@@ -46,21 +45,16 @@ static void *sleeper(void *arg)
     struct bmi_elan4_inbox *in = arg;
     struct bmi_elan4_nic *nic = in->nic;
 
-    pthread_mutex_lock(&in->lock);
     for (;;) {
-        while (!atomic_load(&in->armed) && !in->quit)
-            pthread_cond_wait(&in->wanted, &in->lock);
+        while (sem_wait(&in->wanted) < 0)
+            ; /* interrupted */
         if (!atomic_load(&in->armed))
-            break;
-        pthread_mutex_unlock(&in->lock);
+            return NULL;
         compat_sleep_for(nic->ctx, nic->rx, nic->irq, nic->irq_block, BMI_ELAN4_INT_COOKIE,
                          in->event, in->arrived, ELAN_WAIT_EVENT);
         atomic_store(&in->armed, 0);
         bmi_elan4_signal_raise(in->fd);
-        pthread_mutex_lock(&in->lock);
     }
-    pthread_mutex_unlock(&in->lock);
-    return NULL;
 }
 
 static int start(struct bmi_elan4_inbox *in)
@@ -68,14 +62,10 @@ static int start(struct bmi_elan4_inbox *in)
     in->fd = bmi_elan4_signal();
     if (in->fd < 0)
         return -errno;
-    pthread_mutex_init(&in->lock, NULL);
-    pthread_cond_init(&in->wanted, NULL);
+    sem_init(&in->wanted, 0, 0);
     int rc = rme_thread_start(&in->thread, sleeper, in);
-    if (rc < 0) {
-        pthread_cond_destroy(&in->wanted);
-        pthread_mutex_destroy(&in->lock);
+    if (rc < 0)
         close(in->fd);
-    }
     return rc;
 }
 
@@ -128,17 +118,13 @@ void bmi_elan4_inbox_close(struct bmi_elan4_inbox *in)
 {
     struct bmi_elan4_nic *nic = in->nic;
 
-    pthread_mutex_lock(&in->lock);
-    in->quit = true;
-    pthread_cond_signal(&in->wanted);
-    pthread_mutex_unlock(&in->lock);
+    sem_post(&in->wanted);
     if (atomic_load(&in->armed)) {
         compat_set_event(nic->tx, bmi_elan4_at(nic, in->event));
         bmi_elan4_flush(nic);
     }
     pthread_join(in->thread, NULL);
-    pthread_cond_destroy(&in->wanted);
-    pthread_mutex_destroy(&in->lock);
+    sem_destroy(&in->wanted);
     close(in->fd);
     compat_block(nic->ctx, 1); /* no process may write there any more */
     free_memory(in);
@@ -172,17 +158,8 @@ void bmi_elan4_inbox_next(struct bmi_elan4_inbox *in)
 
 void bmi_elan4_inbox_arm(struct bmi_elan4_inbox *in)
 {
-    if (atomic_load(&in->armed))
-        return;
-    pthread_mutex_lock(&in->lock);
-    atomic_store(&in->armed, 1);
-    pthread_cond_signal(&in->wanted);
-    pthread_mutex_unlock(&in->lock);
-}
-
-bool bmi_elan4_inbox_armed(struct bmi_elan4_inbox *in)
-{
-    return atomic_load(&in->armed);
+    if (atomic_exchange(&in->armed, 1) == 0)
+        sem_post(&in->wanted);
 }
 
 int bmi_elan4_inbox_fd(const struct bmi_elan4_inbox *in)

@@ -42,7 +42,6 @@ void bmi_elan4_inbox_next(struct bmi_elan4_inbox *inbox);
  * No message can be peeked at until then.
  */
 void bmi_elan4_inbox_arm(struct bmi_elan4_inbox *inbox);
-bool bmi_elan4_inbox_armed(struct bmi_elan4_inbox *inbox);
 /* Returns a signal (kernel.h), to be cleared by its reader. */
 int bmi_elan4_inbox_fd(const struct bmi_elan4_inbox *inbox);
 

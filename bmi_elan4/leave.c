@@ -20,37 +20,29 @@
 
 #define ELAN_LEAVE_MS 5000
 
-static int tell_left(struct rme_fabric *f, const struct elan_owed *to)
-{
-    struct elan_packet p = {.kind = ELAN_LEFT, .link = to->number, .to = to->generation};
-
-    return elan_tx_alone(f, to->vp, to->queue, &p, NULL, NULL, 0);
-}
-
 void elan_say_left(struct rme_link *l)
 {
-    struct elan_owed to = {
-        .vp = l->vp, .queue = l->queue, .generation = l->generation, .number = l->peer_number};
     struct elan_owed *later;
 
-    if (tell_left(l->f, &to) == 0 || !(later = malloc(sizeof(*later))))
+    if (elan_tx_alone(l->f, &l->peer, ELAN_LEFT, 0, NULL, NULL, 0) == 0 ||
+        !(later = malloc(sizeof(*later))))
         return;
-    *later = to;
+    later->to = l->peer;
     TAILQ_INSERT_TAIL(&l->f->owed, later, next);
 }
 
 void elan_links_tell(struct rme_fabric *f)
 {
-    struct elan_owed *to, *after;
+    struct elan_owed *owed, *after;
     int rc = 0;
 
-    for (to = TAILQ_FIRST(&f->owed); to && rc != -ENOMEM; to = after) {
-        after = TAILQ_NEXT(to, next);
-        rc = tell_left(f, to);
+    for (owed = TAILQ_FIRST(&f->owed); owed && rc != -ENOMEM; owed = after) {
+        after = TAILQ_NEXT(owed, next);
+        rc = elan_tx_alone(f, &owed->to, ELAN_LEFT, 0, NULL, NULL, 0);
         if (rc < 0)
             continue; /* there may be room for later ones */
-        TAILQ_REMOVE(&f->owed, to, next);
-        free(to);
+        TAILQ_REMOVE(&f->owed, owed, next);
+        free(owed);
     }
 }
 
@@ -58,25 +50,30 @@ void elan_links_tell(struct rme_fabric *f)
  * alive. */
 static bool may_live(struct rme_fabric *f, unsigned vp, uint64_t generation, int64_t then)
 {
+    const struct elan_owner *o = &f->owner[vp];
     int64_t most = f->dead_ms < ELAN_LEAVE_MS ? f->dead_ms : ELAN_LEAVE_MS;
 
-    return elan_now() - elan_owner_stalled_since(f, vp, generation, then) < most &&
-           !elan_owner_gone(f, vp, generation) && !elan_owner_replaced(f, vp, generation);
+    if (generation == o->generation && o->stalled && o->stalled < then)
+        then = o->stalled;
+    return elan_now() - then < most && !elan_owner_gone(f, vp, generation) &&
+           !(generation && o->seen && o->seen != generation);
 }
 
 /* Returns true if a LEFT or BREAK has not landed whose receiver may be alive.  Owed ones wait
  * since `begun`. */
 static bool unheard(struct rme_fabric *f, int64_t begun)
 {
-    const struct elan_tx *tx;
-    const struct elan_owed *to;
+    const struct elan_dma *d;
+    const struct elan_owed *owed;
 
-    TAILQ_FOREACH(tx, &f->orphans, next)
-        if ((tx->kind == ELAN_LEFT || tx->kind == ELAN_BREAK) && !elan_tx_over(f, tx) &&
-            may_live(f, tx->vp, tx->generation, tx->since))
+    TAILQ_FOREACH(d, &f->orphans, next) {
+        const struct elan_tx *tx = (const struct elan_tx *)d;
+        if (!d->is_move && (tx->kind == ELAN_LEFT || tx->kind == ELAN_BREAK) &&
+            !elan_tx_over(f, tx) && may_live(f, d->vp, d->generation, d->since))
             return true;
-    TAILQ_FOREACH(to, &f->owed, next)
-        if (may_live(f, to->vp, to->generation, begun))
+    }
+    TAILQ_FOREACH(owed, &f->owed, next)
+        if (may_live(f, owed->to.vp, owed->to.generation, begun))
             return true;
     return false;
 }
@@ -88,7 +85,7 @@ void elan_leave(struct rme_fabric *f)
     for (int ms = ELAN_RESTLESS_MS; unheard(f, begun) && elan_now() - begun < ELAN_LEAVE_MS;
          ms = ms < ELAN_LOOK_MS ? ms + 1 : ms) {
         nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
-        elan_tx_sweep(f, elan_now()); /* frees buffers that an owed LEFT may need */
+        elan_sweep(f, elan_now()); /* frees buffers that an owed LEFT may need */
         elan_links_tell(f);
     }
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * link.c - states of a link.
+ * link.c - table and states of links.
+ *
+ * Peers know a link by its number, which is another one for each use of a table entry.
  *
  * A link of the active side starts as FINDING or GREETING, one of the passive side as
  * REQUESTED; both are UP until a side ends them.  In ENDING posted DMAs complete, BYE informs
@@ -26,6 +28,42 @@
 #include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
 #include "base/probe.h"
+
+struct rme_link *elan_link_new(struct rme_fabric *f)
+{
+    uint32_t index = 0, tries;
+
+    for (tries = 0; tries < ELAN_LINKS; tries++) {
+        index = (f->next_index + tries) % ELAN_LINKS;
+        if (!f->table[index])
+            break;
+    }
+    struct rme_link *l = tries < ELAN_LINKS ? calloc(1, sizeof(*l)) : NULL;
+    if (!l)
+        return NULL;
+    f->next_index = index + 1;
+    f->nonce[index] = (f->nonce[index] + 1) & 0xfffff;
+    if (!f->nonce[index])
+        f->nonce[index] = 1;
+    l->f = f;
+    l->state = ELAN_DOWN_STATE; /* until elan_link_step() */
+    l->number = f->nonce[index] * ELAN_LINKS + index;
+    f->table[index] = l;
+    TAILQ_INIT(&l->lent);
+    TAILQ_INIT(&l->queued);
+    TAILQ_INIT(&l->sent);
+    TAILQ_INIT(&l->moves);
+    LIST_INIT(&l->rx_lent);
+    TAILQ_INSERT_TAIL(&f->links, l, all);
+    return l;
+}
+
+struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number)
+{
+    struct rme_link *l = f->table[number % ELAN_LINKS];
+
+    return l && l->number == number ? l : NULL;
+}
 
 /* Adds the link to one of the two lists of ending links. */
 static void list_ending(struct rme_link *l, bool rest)
@@ -77,7 +115,7 @@ void elan_link_down(struct rme_link *l, int error)
         l->error = error;
     f->table[l->number % ELAN_LINKS] = NULL;
     if (l->placed)
-        elan_share_give(&f->places, l->vp);
+        elan_share_give(&f->places, l->peer.vp);
     l->placed = false;
     elan_tx_drop(l, true);
     elan_move_forget(l);
@@ -94,7 +132,7 @@ void elan_link_down(struct rme_link *l, int error)
         return;
     }
     l->tell_down = true;
-    elan_link_eventful(l);
+    ELAN_ADD(l, eventful);
 }
 
 void elan_link_end(struct rme_link *l, int error)
@@ -117,6 +155,17 @@ void elan_link_silent(struct rme_link *l, int64_t now)
     l->until = now; /* its time is over */
 }
 
+/* Handles LEFT, which a side sends outside the order if it gives up a link before BYE: this
+ * side ends the link, too, but its opened memory may still be written to, as with a silent
+ * peer. */
+void elan_link_left(struct rme_link *l)
+{
+    if (l->state == ELAN_GREETING_STATE) /* LEFT or BREAK has overtaken ACCEPT */
+        elan_link_down(l, -ECONNRESET);
+    else
+        elan_link_end(l, -ECONNRESET);
+}
+
 void elan_link_bye(struct rme_link *l)
 {
     l->bye_in = true;
@@ -124,21 +173,7 @@ void elan_link_bye(struct rme_link *l)
         unlist_ending(l);
         list_ending(l, false);
     }
-    if (l->state == ELAN_GREETING_STATE) /* BREAK has overtaken ACCEPT */
-        elan_link_down(l, -ECONNRESET);
-    else
-        elan_link_end(l, -ECONNRESET);
-}
-
-/* Handles LEFT, which a side sends outside the order if it gives up a link before BYE: this
- * side ends the link, too, but its opened memory may still be written to, as with a silent
- * peer. */
-void elan_link_left(struct rme_link *l)
-{
-    if (l->state == ELAN_GREETING_STATE) /* LEFT has overtaken ACCEPT */
-        elan_link_down(l, -ECONNRESET);
-    else
-        elan_link_end(l, -ECONNRESET);
+    elan_link_left(l);
 }
 
 void elan_link_broken(struct rme_link *l, const char *why)
@@ -155,7 +190,7 @@ void elan_link_broken(struct rme_link *l, const char *why)
 void elan_link_dead(struct rme_link *l)
 {
     l->dead = true;
-    elan_owner_died(l->f, l->vp, l->generation);
+    elan_owner_died(l->f, l->peer.vp, l->peer.generation);
     elan_link_down(l, l->state == ELAN_ENDING_STATE ? l->error : -ECONNRESET);
 }
 
@@ -183,10 +218,8 @@ void elan_op_free(struct rme_link *l)
         elan_tx_give(f, tx);
     }
     elan_rx_forget(l);
-    if (l->eventful)
-        TAILQ_REMOVE(&f->eventful, l, eventful_next);
-    if (l->dirty)
-        TAILQ_REMOVE(&f->dirty, l, dirty_next);
+    ELAN_REMOVE(l, eventful);
+    ELAN_REMOVE(l, dirty);
     TAILQ_REMOVE(&f->links, l, all);
     free(l);
 }
@@ -198,7 +231,7 @@ void elan_owners_before(struct rme_fabric *f, unsigned vp, uint64_t generation)
     struct rme_link *l;
 
     TAILQ_FOREACH(l, &f->links, all)
-        if (l->vp == vp && l->generation && l->generation != generation) {
+        if (l->peer.vp == vp && l->peer.generation && l->peer.generation != generation) {
             l->dead = true;
             f->died = true;
         }
@@ -213,7 +246,7 @@ void elan_owners_check(struct rme_fabric *f)
         after = TAILQ_NEXT(l, all);
         if ((l->state == ELAN_REQUESTED_STATE || l->state == ELAN_UP_STATE ||
              l->state == ELAN_ENDING_STATE) &&
-            (l->dead || elan_owner_dead(f, l->vp, l->generation)))
+            (l->dead || elan_owner_dead(f, l->peer.vp, l->peer.generation)))
             elan_link_dead(l);
     }
 }

@@ -57,45 +57,13 @@ static void unmake(struct rme_fabric *f, struct elan_move *m)
     free(m);
 }
 
-static void unlist_spare(struct rme_fabric *f, struct elan_move *m)
-{
-    TAILQ_REMOVE(&f->move_spare, m, next);
-    LIST_REMOVE(m, at_place);
-    f->move_spares--;
-}
-
-/* Frees a transfer for its place only (out.c). */
-static void spare(struct rme_fabric *f, struct elan_move *m)
-{
-    struct elan_move *old;
-
-    TAILQ_INSERT_TAIL(&f->move_spare, m, next);
-    LIST_INSERT_HEAD(&f->owner[m->vp].move, m, at_place);
-    if (++f->move_spares <= f->spares_most)
-        return;
-    TAILQ_FOREACH(old, &f->move_spare, next)
-        if (elan_succeeded(f, old->vp, old->lost)) {
-            unlist_spare(f, old);
-            old->bound = false;
-            TAILQ_INSERT_HEAD(&f->move_free, old, next);
-            return;
-        }
-}
-
 /* Returns a free transfer; NULL: no memory. */
 static struct elan_move *take(struct rme_fabric *f, unsigned vp)
 {
-    struct elan_move *m = LIST_FIRST(&f->owner[vp].move);
+    struct elan_move *m = (struct elan_move *)elan_pool_take(f, ELAN_MOVE, vp);
 
-    if (m) {
-        unlist_spare(f, m);
+    if (m)
         return m;
-    }
-    m = TAILQ_FIRST(&f->move_free);
-    if (m) {
-        TAILQ_REMOVE(&f->move_free, m, next);
-        return m;
-    }
     if (f->nmove == f->move_room) {
         uint32_t room = f->move_room ? 2 * f->move_room : 16;
         struct elan_move **more = realloc(f->move, room * sizeof(*more));
@@ -107,6 +75,7 @@ static struct elan_move *take(struct rme_fabric *f, unsigned vp)
     m = calloc(1, sizeof(*m));
     if (!m)
         return NULL;
+    m->d.is_move = true;
     if (make(f, m) < 0) {
         unmake(f, m);
         return NULL;
@@ -186,23 +155,26 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
     struct elan_move *m = NULL;
     uint64_t dma[7];
 
-    if (elan_share_take(&f->active, l->vp) && !(m = take(f, l->vp)))
-        elan_share_give(&f->active, l->vp);
+    if (elan_share_take(&f->active, l->peer.vp) && !(m = take(f, l->peer.vp)))
+        elan_share_give(&f->active, l->peer.vp);
     if (!m)
         return false;
     TAILQ_INSERT_TAIL(&l->moves, m, next);
     l->nmoves++;
-    elan_tx_sending(l);
+    ELAN_ADD(l, sending);
     m->use++;
-    m->since = 0;
     m->link = l;
-    m->vp = l->vp;
+    m->d.since = 0;
+    m->d.vp = l->peer.vp;
+    m->d.generation = l->peer.generation;
+    m->d.queue = l->peer.queue;
+    m->d.refused = 0;
     m->x = x;
+    m->unposted = count_dmas(x);
     m->place = place;
     m->serial = ++l->serial;
     m->before = l->silent;
     m->held = m->let = false;
-    m->refused = 0;
     compat_store(0, m->unasked);
     m->busy = true;
     place->move = m;
@@ -210,7 +182,7 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
     if (x->notify == RME_NOTIFY_NONE) {
         m->note = NULL;
         l->silent++;
-        prime_copy(f, m->data, count_dmas(x) + 1, m->self_chain, m->self_port, 8);
+        prime_copy(f, m->data, m->unposted + 1, m->self_chain, m->self_port, 8);
         MEMBAR_STORESTORE();
         return true;
     }
@@ -228,7 +200,7 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
         chain_dma(m->note_chain + (size_t)i * CHAIN, dma);
     }
     prime_copy(f, m->told, place->packets, m->self_chain, m->self_port, 8);
-    prime_copy(f, m->data, count_dmas(x) + 1, m->note_chain, m->note_port, 8 * place->packets);
+    prime_copy(f, m->data, m->unposted + 1, m->note_chain, m->note_port, 8 * place->packets);
     MEMBAR_STORESTORE();
     return true;
 }
@@ -297,12 +269,12 @@ static void run(struct rme_link *l, const struct elan_move *m, E4_Addr remote, E
         d.dma_srcAddr = remote;
         d.dma_dstAddr = local;
         d.dma_dstEvent = bmi_elan4_at(nic, m->data);
-        compat_ask_dma(l->reads, nic->cookies, &d, l->vp, bmi_elan4_at(nic, m->unasked));
+        compat_ask_dma(l->reads, nic->cookies, &d, l->peer.vp, bmi_elan4_at(nic, m->unasked));
         count[RME_C_RDMA_READS]++;
         return;
     }
-    d.dma_cookie = compat_dma_cookie(nic->cookies, l->vp);
-    d.dma_vproc = l->vp;
+    d.dma_cookie = compat_dma_cookie(nic->cookies, l->peer.vp);
+    d.dma_vproc = l->peer.vp;
     d.dma_srcAddr = local;
     d.dma_dstAddr = remote;
     d.dma_srcEvent = bmi_elan4_at(nic, m->data);
@@ -311,32 +283,26 @@ static void run(struct rme_link *l, const struct elan_move *m, E4_Addr remote, E
 }
 
 /* Posts the next DMA.  Returns false if there is none. */
-static bool next_dma(struct rme_link *l, struct elan_tx *place)
+static bool next_dma(struct rme_link *l, struct elan_tx *at)
 {
-    const struct rme_xfer *x = place->x;
+    const struct rme_xfer *x = at->x;
 
-    while (place->piece < x->npiece) {
-        const struct rme_piece *piece = &x->piece[place->piece];
-        if (place->seg == piece->nseg) {
-            place->piece++;
-            place->seg = 0;
-            place->ahead = 0;
-            continue;
+    for (; at->piece < x->npiece; at->piece++, at->seg = 0, at->ahead = 0) {
+        const struct rme_piece *piece = &x->piece[at->piece];
+        for (; at->seg < piece->nseg; at->seg++, at->skip = 0) {
+            const struct rme_lseg *seg = &piece->seg[at->seg];
+            uint64_t bytes = seg->length - at->skip;
+            if (bytes == 0)
+                continue;
+            if (bytes > ELAN_PIECE)
+                bytes = ELAN_PIECE;
+            run(l, at->move, piece->raddr + piece->rkey + at->ahead,
+                bmi_elan4_at(l->f->nic, (char *)seg->base + at->skip), bytes);
+            at->skip += bytes;
+            at->ahead += bytes;
+            at->move->unposted--;
+            return true;
         }
-        const struct rme_lseg *seg = &piece->seg[place->seg];
-        uint64_t bytes = seg->length - place->skip;
-        if (bytes == 0) {
-            place->ahead += seg->length;
-            place->seg++;
-            place->skip = 0;
-            continue;
-        }
-        if (bytes > ELAN_PIECE)
-            bytes = ELAN_PIECE;
-        run(l, place->move, piece->raddr + piece->rkey + place->ahead + place->skip,
-            bmi_elan4_at(l->f->nic, (char *)seg->base + place->skip), bytes);
-        place->skip += bytes;
-        return true;
     }
     return false;
 }
@@ -400,19 +366,9 @@ void elan_move_unhold(struct rme_link *l)
 bool elan_move_stuck(const struct elan_move *m)
 {
     int32_t left = -EVENT_COUNT(m->data) / 32; /* outstanding sets */
-    uint32_t refused = m->refused + (uint32_t)compat_load(m->unasked);
+    uint32_t refused = m->d.refused + (uint32_t)compat_load(m->unasked);
 
     return refused && left - !m->let == (int32_t)refused;
-}
-
-bool elan_move_unasked(const struct rme_link *l)
-{
-    const struct elan_move *m;
-
-    TAILQ_FOREACH(m, &l->moves, next)
-        if (compat_load(m->unasked) != 0)
-            return true;
-    return false;
 }
 
 bool elan_moves_over(const struct rme_link *l)
@@ -429,30 +385,11 @@ void elan_move_cut(struct rme_link *l, struct elan_tx *place)
 {
     struct elan_move *m = place->move;
     struct rme_fabric *f = l->f;
-    uint32_t missing = count_dmas(place->x) + 1;
 
     tell_only_us(l, m);
     m->let = true;
-    E4_Addr event = bmi_elan4_at(f->nic, m->data);
-    struct elan_tx done = {.x = place->x};
-    while (done.piece < place->piece || done.seg < place->seg || done.skip < place->skip) {
-        const struct rme_piece *piece = &place->x->piece[done.piece];
-        if (done.seg == piece->nseg) {
-            done.piece++;
-            done.seg = 0;
-            continue;
-        }
-        uint64_t left = piece->seg[done.seg].length - done.skip;
-        if (left == 0) {
-            done.seg++;
-            done.skip = 0;
-            continue;
-        }
-        done.skip += left < ELAN_PIECE ? left : ELAN_PIECE;
-        missing--;
-    }
-    for (; missing; missing--)
-        compat_set_event(f->nic->tx, event);
+    for (uint32_t missing = m->unposted + 1; missing; missing--)
+        compat_set_event(f->nic->tx, bmi_elan4_at(f->nic, m->data));
     bmi_elan4_flush(f->nic);
     TAILQ_REMOVE(&l->queued, place, next);
     m->place = NULL;
@@ -476,37 +413,19 @@ static void silent_done(struct rme_link *l, uint64_t serial)
         bmi_elan4_flush(l->f->nic);
 }
 
-/* Frees a transfer, nothing of which is in flight. */
-static void over(struct rme_fabric *f, struct elan_move *m)
+void elan_move_free(struct rme_fabric *f, struct elan_move *m, bool bind)
 {
     m->busy = false;
-    if (m->kept) {
-        m->kept = false;
-        elan_owner_give(f, m->vp, m->generation);
-        f->kept_moves--;
-        f->config.stats->value[RME_C_QUARANTINED]--;
-    }
-    if (m->note && m->note != &m->own)
+    if (m->note && m->note != &m->own) {
+        if (bind)
+            elan_bind(&m->note->d);
         elan_tx_give(f, m->note);
+    }
     m->note = NULL;
     m->x = NULL;
     m->link = NULL;
     m->place = NULL;
-    if (m->bound)
-        spare(f, m);
-    else
-        TAILQ_INSERT_HEAD(&f->move_free, m, next);
-}
-
-/* Frees a transfer on a report from its destination, which may be false. */
-static void over_by_word(struct rme_fabric *f, struct elan_move *m)
-{
-    struct elan_tx *note = m->note && m->note != &m->own ? m->note : NULL;
-
-    elan_bind(&m->bound, &m->lost, m->generation);
-    if (note)
-        elan_bind(&note->bound, &note->lost, m->generation);
-    over(f, m);
+    elan_pool_put(f, &m->d);
 }
 
 void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
@@ -521,28 +440,26 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
             l->tx_used--;
         TAILQ_REMOVE(&l->moves, m, next);
         l->nmoves--;
-        elan_share_give(&f->active, l->vp);
+        elan_share_give(&f->active, l->peer.vp);
         if (m->place)
             m->place->over = true;
         if (m->x->notify == RME_NOTIFY_NONE)
             silent_done(l, m->serial);
         if (l->state == ELAN_UP_STATE)
             elan_emit(f, RME_EV_XFER_DONE, l)->xfer = m->x;
+    } else {
+        elan_orphan_over(f, &m->d, false);
     }
-    over(f, m);
+    elan_move_free(f, m, false);
 }
 
-/* Records the destination of a transfer whose link is gone. */
-static void remember(struct rme_link *l, struct elan_move *m, int64_t now)
+/* Records the addresses of a transfer whose link is gone. */
+static void remember(struct rme_link *l, struct elan_move *m)
 {
     const struct rme_xfer *x = m->x;
 
-    m->vp = l->vp;
-    m->generation = l->generation;
-    m->queue = l->queue;
-    m->since = now;
     m->read = x->read;
-    m->until = x->read && l->dead ? now + l->f->quarantine_ms : 0;
+    m->until = x->read && l->dead ? elan_now() + l->f->quarantine_ms : 0;
     m->low = ~(E4_Addr)0;
     m->high = 0;
     for (uint32_t i = 0; i < x->npiece; i++) {
@@ -555,66 +472,51 @@ static void remember(struct rme_link *l, struct elan_move *m, int64_t now)
     }
 }
 
-/*
- * Handles a refusal.  DMAs to a dead process are refused by the interface of the next owner of
- * its context, which reports them.  Reads were to be done by the dead process's own interface,
- * whose DMAs ended with the process and are over some time later.
- */
-void elan_move_refused(struct rme_fabric *f, unsigned vp, enum bmi_elan4_trap_kind kind,
-                       E4_Addr at)
+/* Returns true if the notification to the peer is in flight. */
+static bool notifies(const struct elan_move *m)
 {
-    if (kind != BMI_ELAN4_TRAP_SINK)
-        return;
-    for (uint32_t i = 0; i < f->nmove; i++) {
-        struct elan_move *m = f->move[i];
-        if (!m->kept || m->read || m->vp != vp)
-            continue;
-        if (at >= m->low && at < m->high && EVENT_COUNT(m->data) < 0 && !elan_move_stuck(m)) {
-            m->refused++;
-            if (elan_move_stuck(m)) /* its notification is not sent either */
-                over_by_word(f, m);
-            return;
-        }
-        if (at == m->queue && m->note && EVENT_COUNT(m->data) >= 0 &&
-            EVENT_COUNT(m->told) < 0) {
-            m->refused++;
-            if (-EVENT_COUNT(m->told) / 32 == (int32_t)m->refused)
-                over_by_word(f, m);
-            return;
-        }
-    }
+    return m->note && EVENT_COUNT(m->data) >= 0 && EVENT_COUNT(m->told) < 0;
 }
 
-void elan_moves_check(struct rme_fabric *f, int64_t now)
+/* DMAs to a dead process are refused by the interface of the next owner of its context, which
+ * reports them.  Reads were to be done by the dead process's own interface, whose DMAs ended
+ * with the process and are over some time later. */
+bool elan_move_refused(struct elan_move *m, E4_Addr at)
 {
-    for (uint32_t i = 0; i < f->nmove; i++) {
-        struct elan_move *m = f->move[i];
-        if (!m->kept)
-            continue;
-        if (m->until && now >= m->until)
-            over(f, m);
-        else if (now - m->since >= f->quarantine_ms && elan_succeeded(f, m->vp, m->generation))
-            over_by_word(f, m);
-    }
+    bool data = at >= m->low && at < m->high && EVENT_COUNT(m->data) < 0 && !elan_move_stuck(m);
+
+    if (m->read || !(data || (at == m->d.queue && notifies(m))))
+        return false;
+    m->d.refused++;
+    return true;
+}
+
+int elan_move_over(const struct rme_fabric *f, const struct elan_move *m, int64_t now)
+{
+    if (m->until && now >= m->until)
+        return 1;
+    if (!m->read && m->d.refused &&
+        (elan_move_stuck(m) ||
+         (notifies(m) && -EVENT_COUNT(m->told) / 32 == (int32_t)m->d.refused)))
+        return -1;
+    return now - m->d.since >= f->quarantine_ms && elan_succeeded(f, m->d.vp, m->d.generation)
+               ? -1
+               : 0;
 }
 
 void elan_move_forget(struct rme_link *l)
 {
-    int64_t now = elan_now();
     struct elan_move *m;
 
     elan_move_unhold(l);
     while ((m = TAILQ_FIRST(&l->moves)) != NULL) {
         TAILQ_REMOVE(&l->moves, m, next);
-        remember(l, m, now);
+        remember(l, m);
         m->link = NULL;
         m->x = NULL;
         m->place = NULL;
-        m->kept = true;
-        elan_owner_charge(l->f, m->vp, m->generation);
-        l->f->kept_moves++;
-        l->f->config.stats->value[RME_C_QUARANTINED]++;
-        elan_share_give(&l->f->active, l->vp); /* in quarantine until DONE, if ever */
+        elan_orphan(l->f, &m->d, true);
+        elan_share_give(&l->f->active, l->peer.vp); /* in quarantine until DONE, if ever */
     }
     l->nmoves = l->silent = 0;
 }

@@ -30,17 +30,7 @@ static void on_trap(ELAN4_CTX *ctx, ELAN4_USER_TRAP *trap, void *arg)
     struct bmi_elan4_trap t;
 
     (void)ctx;
-    switch (compat_trap(trap, &t.type, &t.at)) {
-    case COMPAT_TRAP_SOURCE:
-        t.kind = BMI_ELAN4_TRAP_SOURCE;
-        break;
-    case COMPAT_TRAP_SINK:
-        t.kind = BMI_ELAN4_TRAP_SINK;
-        break;
-    default:
-        t.kind = BMI_ELAN4_TRAP_OTHER;
-        break;
-    }
+    t.kind = compat_trap(trap, &t.type, &t.at);
     pthread_mutex_lock(&nic->trap_lock);
     if (nic->ntrap < BMI_ELAN4_TRAPS)
         nic->trap[nic->ntrap++] = t;
@@ -64,7 +54,15 @@ bool bmi_elan4_trap_take(struct bmi_elan4_nic *nic, struct bmi_elan4_trap *out)
 /* Frees a nic; on_trap() is not called any more. */
 static void free_nic(struct bmi_elan4_nic *nic)
 {
-    close(nic->trap_fd);
+    if (nic->log) {
+        if (nic->joined)
+            bmi_elan4_log_give(nic->log, nic->context);
+        bmi_elan4_log_close(nic->log);
+    }
+    if (nic->sdram)
+        compat_close_memory(nic->alloc, nic->sdram);
+    if (nic->trap_fd >= 0)
+        close(nic->trap_fd);
     pthread_mutex_destroy(&nic->trap_lock);
     free(nic);
 }
@@ -80,6 +78,7 @@ static int attach_at(struct bmi_elan4_nic *nic, const unsigned key[4], int conte
     bmi_elan4_capability(&nic->range, key, context, &cap);
     errno = 0;
     if (compat_attach(nic->ctx, &cap) == 0) {
+        nic->joined = true;
         nic->context = context;
         nic->vp = (unsigned)bmi_elan4_vp(&nic->range, nic->node, context);
         return 0;
@@ -177,91 +176,72 @@ static int failed(int rc, char *why, size_t size, const char *what, const char *
     return rc;
 }
 
-static int open_memory(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *config)
+/* Joins the network with a nic that is freed on failure. */
+static int join(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *config, char *why,
+                size_t size)
 {
+    const struct bmi_elan4_range *r = &nic->range;
+    int rc;
+
+    nic->trap_fd = bmi_elan4_signal();
+    if (nic->trap_fd < 0) {
+        rc = -errno;
+        return failed(rc, why, size, "a descriptor",
+                      rme_remedy(rc, "see the kernel log (dmesg)"));
+    }
+    errno = 0;
+    nic->ctx = compat_init(RAIL);
+    if (!nic->ctx) {
+        rc = errno ? -errno : -ENODEV;
+        return failed(rc, why, size, "no Elan4 network interface",
+                      rme_remedy(rc, "use emuelan4 where there is none"));
+    }
+    nic->node = (int)nic->ctx->ctx_position.pos_nodeid;
     nic->sdram = compat_open_sdram(RAIL, config->sdram_bytes);
-    if (!nic->sdram)
-        return -ENOMEM;
-    nic->alloc = compat_open_alloc(config->main_bytes, nic->sdram, config->sdram_bytes);
-    if (nic->alloc)
-        return 0;
-    compat_close_memory(NULL, nic->sdram);
-    return -ENOMEM;
+    if (nic->sdram)
+        nic->alloc = compat_open_alloc(config->main_bytes, nic->sdram, config->sdram_bytes);
+    if (!nic->alloc)
+        return failed(-ENOMEM, why, size, "memory of the network interface", "");
+    rc = prepare(nic, config->key);
+    if (rc < 0)
+        return failed(rc, why, size, "preparing the context", "");
+    if (nic->node < r->low_node || nic->node > r->high_node) {
+        snprintf(why, size, "this node, %d, is outside elan_nodes=%d-%d", nic->node,
+                 r->low_node, r->high_node);
+        return -EINVAL;
+    }
+    rc = bmi_elan4_log_open(config->folder, nic->node, &nic->log);
+    if (rc < 0)
+        return failed(
+            rc, why, size, config->folder,
+            "set BMI_ELAN4_LOG to one folder that all processes of the node may write to");
+    rc = attach(nic, config, why, size);
+    if (rc < 0)
+        return rc;
+    rc = make_queues(nic);
+    return rc < 0 ? failed(rc, why, size, "command queues of the context", "") : 0;
 }
 
 int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_elan4_nic **out,
                        char *why, size_t size)
 {
-    const struct bmi_elan4_range *r = &config->range;
-    int rc = bmi_elan4_range_check(r, why, size);
+    struct bmi_elan4_nic *nic;
+    int rc = bmi_elan4_range_check(&config->range, why, size);
 
     if (rc < 0)
         return rc;
-    struct bmi_elan4_nic *nic = calloc(1, sizeof(*nic));
+    nic = calloc(1, sizeof(*nic));
     if (!nic)
         return failed(-ENOMEM, why, size, "a context", "");
-    nic->range = *r;
-    nic->trap_fd = bmi_elan4_signal();
-    if (nic->trap_fd < 0) {
-        rc = -errno;
-        failed(rc, why, size, "a descriptor", rme_remedy(rc, "see the kernel log (dmesg)"));
-        free(nic);
-        return rc;
-    }
+    nic->range = config->range;
     pthread_mutex_init(&nic->trap_lock, NULL);
-    errno = 0;
-    nic->ctx = compat_init(RAIL);
-    if (!nic->ctx) {
-        rc = errno ? -errno : -ENODEV;
-        failed(rc, why, size, "no Elan4 network interface",
-               rme_remedy(rc, "use emuelan4 where there is none"));
-        goto err_nic;
+    rc = join(nic, config, why, size);
+    if (rc == 0) {
+        *out = nic;
+        return 0;
     }
-    nic->node = (int)nic->ctx->ctx_position.pos_nodeid;
-    rc = open_memory(nic, config);
-    if (rc < 0) {
-        failed(rc, why, size, "memory of the network interface", "");
-        goto err_ctx;
-    }
-    rc = prepare(nic, config->key);
-    if (rc < 0) {
-        failed(rc, why, size, "preparing the context", "");
-        goto err_memory;
-    }
-    if (nic->node < r->low_node || nic->node > r->high_node) {
-        rc = -EINVAL;
-        snprintf(why, size, "this node, %d, is outside elan_nodes=%d-%d", nic->node,
-                 r->low_node, r->high_node);
-        goto err_memory;
-    }
-    rc = bmi_elan4_log_open(config->folder, nic->node, &nic->log);
-    if (rc < 0) {
-        failed(rc, why, size, config->folder,
-               "set BMI_ELAN4_LOG to one folder that all processes of the node may write to");
-        goto err_memory;
-    }
-    rc = attach(nic, config, why, size);
-    if (rc < 0)
-        goto err_log;
-    rc = make_queues(nic);
-    if (rc < 0) {
-        failed(rc, why, size, "command queues of the context", "");
-        goto err_log;
-    }
-    *out = nic;
-    return 0;
-
-err_log:
-    if (compat_leave(nic->ctx))
-        bmi_elan4_log_close(nic->log);
-    compat_close_memory(nic->alloc, nic->sdram);
-    free_nic(nic);
-    return rc;
-err_memory:
-    compat_close_memory(nic->alloc, nic->sdram);
-err_ctx:
-    compat_leave(nic->ctx);
-err_nic:
+    if (nic->ctx && !compat_leave(nic->ctx))
+        nic->log = NULL; /* the record stays locked */
     free_nic(nic);
     return rc;
 }
@@ -276,8 +256,6 @@ void bmi_elan4_nic_close(struct bmi_elan4_nic *nic)
     compat_block(nic->ctx, 1);
     if (!compat_leave(nic->ctx))
         return; /* the interface may still access everything */
-    bmi_elan4_log_close(nic->log);
-    compat_close_memory(nic->alloc, nic->sdram);
     free_nic(nic);
 }
 
@@ -293,20 +271,6 @@ void *bmi_elan4_sdram(struct bmi_elan4_nic *nic, size_t align, size_t size)
     void *p = compat_sdram(nic->alloc, align, size);
 
     return p ? memset(p, 0, size) : NULL;
-}
-
-void bmi_elan4_send(struct bmi_elan4_nic *nic, unsigned vp, E4_Addr queue, const void *message,
-                    size_t bytes, const volatile void *event)
-{
-    E4_DMA dma = {.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, DMA_QueueWrite, 16),
-                  .dma_cookie = compat_dma_cookie(nic->cookies, vp),
-                  .dma_vproc = vp,
-                  .dma_srcAddr = bmi_elan4_at(nic, message),
-                  .dma_srcEvent = event ? bmi_elan4_at(nic, event) : 0,
-                  .dma_dstEvent = queue};
-
-    MEMBAR_VISIBLE();
-    compat_run_dma(nic->tx, &dma);
 }
 
 void bmi_elan4_flush(struct bmi_elan4_nic *nic)

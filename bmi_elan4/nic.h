@@ -20,17 +20,8 @@
 
 #define BMI_ELAN4_TRAPS 256 /* maximum traps that are kept until taken */
 
-/* Kinds of refusals by the interface. */
-enum bmi_elan4_trap_kind {
-    BMI_ELAN4_TRAP_SOURCE, /* no memory at the local source of a DMA, own or requested by a
-                            * peer */
-    BMI_ELAN4_TRAP_SINK,   /* no memory at the local destination of a DMA, a peer's or a
-                            * requested one */
-    BMI_ELAN4_TRAP_OTHER
-};
-
 struct bmi_elan4_trap {
-    enum bmi_elan4_trap_kind kind;
+    enum compat_trap kind;
     int type;   /* number in the library */
     E4_Addr at; /* start of the DMA, or the failing address */
 };
@@ -49,6 +40,7 @@ struct bmi_elan4_nic_config {
 struct bmi_elan4_nic {
     struct bmi_elan4_range range;
     int node, context;
+    bool joined; /* has the context */
     unsigned vp;
     uint64_t generation; /* of this owner of the context */
     ELAN4_CTX *ctx;
@@ -97,8 +89,20 @@ static inline E4_Addr bmi_elan4_at(struct bmi_elan4_nic *nic, const volatile voi
  * Posts a message of up to a slot's bytes to a queue of `vp`.  `event`, an own event or NULL,
  * is set when the message has landed, and the memory is free then.  The caller flushes.
  */
-void bmi_elan4_send(struct bmi_elan4_nic *nic, unsigned vp, E4_Addr queue, const void *message,
-                    size_t bytes, const volatile void *event);
+static inline void bmi_elan4_send(struct bmi_elan4_nic *nic, unsigned vp, E4_Addr queue,
+                                  const void *message, size_t bytes, const volatile void *event)
+{
+    E4_DMA dma = {.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, DMA_QueueWrite, 16),
+                  .dma_cookie = compat_dma_cookie(nic->cookies, vp),
+                  .dma_vproc = vp,
+                  .dma_srcAddr = bmi_elan4_at(nic, message),
+                  .dma_srcEvent = event ? bmi_elan4_at(nic, event) : 0,
+                  .dma_dstEvent = queue};
+
+    MEMBAR_VISIBLE();
+    compat_run_dma(nic->tx, &dma);
+}
+
 void bmi_elan4_flush(struct bmi_elan4_nic *nic);
 
 #endif

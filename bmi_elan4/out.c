@@ -7,13 +7,6 @@
  * event shows that it has landed in the peer's queue.  The receiver orders packets by number
  * and holds those that overtook others: at most ELAN_WINDOW of them, because no packet is sent
  * whose number is further ahead of the oldest one that has not landed.
- *
- * A DMA cannot be withdrawn.  A buffer that has not landed at the end of its link is an orphan
- * until it lands or the context is released.  Only reports from its place show that it will not
- * land: a peer reports what it refused, or that it is a successor.  A report may be false, and
- * the DMA may end when the buffer is in use again; such a buffer is therefore reused for that
- * place only, where no other place is harmed.  If there are very many, the oldest become free
- * for all, once another process has been seen there for long.
  */
 #include <stdlib.h>
 
@@ -31,7 +24,7 @@ static void sent(struct rme_link *l, struct elan_tx *tx)
 {
     TAILQ_REMOVE(&l->queued, tx, next);
     TAILQ_INSERT_TAIL(&l->sent, tx, next);
-    elan_tx_sending(l);
+    ELAN_ADD(l, sending);
 }
 
 /* Returns the number of packets of a transfer's notification. */
@@ -81,8 +74,7 @@ void elan_op_flush(struct rme_fabric *f)
             elan_look_soon(f);
             continue;
         }
-        TAILQ_REMOVE(&f->dirty, l, dirty_next);
-        l->dirty = false;
+        ELAN_REMOVE(l, dirty);
     }
     if (!any)
         return;
@@ -107,38 +99,41 @@ static uint32_t under_way(const struct rme_fabric *f, const struct elan_tx *tx)
     return has_landed(f, tx) || count >= 0 ? 0 : (uint32_t)(-count / 32);
 }
 
-static bool refuse_one(const struct rme_fabric *f, struct elan_txs *list, unsigned vp,
-                       E4_Addr queue)
+/* Counts a refusal if a packet of the buffer is under way to that queue. */
+static bool refuse(const struct rme_fabric *f, struct elan_tx *tx, unsigned vp, E4_Addr queue)
 {
-    struct elan_tx *tx;
-
-    TAILQ_FOREACH(tx, list, next)
-        if (!tx->x && tx->vp == vp && tx->queue == queue && tx->refused < under_way(f, tx)) {
-            tx->refused++;
-            return true;
-        }
-    return false;
+    if (tx->x || tx->d.vp != vp || tx->d.queue != queue || tx->d.refused >= under_way(f, tx))
+        return false;
+    tx->d.refused++;
+    return true;
 }
 
-bool elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr queue)
+void elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr at)
 {
+    struct elan_dma *d;
+    struct elan_tx *tx;
     struct rme_link *l;
 
-    if (refuse_one(f, &f->orphans, vp, queue))
-        return true;
+    TAILQ_FOREACH(d, &f->orphans, next)
+        if (d->is_move ? d->vp == vp && elan_move_refused((struct elan_move *)d, at)
+                       : refuse(f, (struct elan_tx *)d, vp, at)) {
+            elan_sweep(f, 0);
+            return;
+        }
     TAILQ_FOREACH(l, &f->links, all)
-        if (l->vp == vp && refuse_one(f, &l->sent, vp, queue))
-            return true;
-    return false;
+        if (l->peer.vp == vp)
+            TAILQ_FOREACH(tx, &l->sent, next)
+                if (refuse(f, tx, vp, at))
+                    return;
 }
 
 bool elan_tx_waits(const struct rme_fabric *f, unsigned vp, E4_Addr queue, int64_t now)
 {
-    const struct elan_tx *tx;
+    const struct elan_dma *d;
 
-    TAILQ_FOREACH(tx, &f->orphans, next)
-        if (tx->vp == vp && tx->queue == queue && now - tx->since >= ELAN_ASK_MS &&
-            !has_landed(f, tx))
+    TAILQ_FOREACH(d, &f->orphans, next)
+        if (!d->is_move && d->vp == vp && d->queue == queue && now - d->since >= ELAN_ASK_MS &&
+            !has_landed(f, (const struct elan_tx *)d))
             return true;
     return false;
 }
@@ -159,37 +154,42 @@ static void landed_of(struct rme_link *l)
         else
             elan_tx_unuse(l, tx);
     }
-    if (!tx && l->nmoves == 0) {
-        l->sending = false;
-        TAILQ_REMOVE(&l->f->sending, l, sending_next);
-    }
+    if (!tx && l->nmoves == 0)
+        ELAN_REMOVE(l, sending);
 }
 
-/* Returns true if an orphan has landed, was refused at its destination, or the next owner of
- * that context has been there for long enough. */
-static bool orphan_over(const struct rme_fabric *f, const struct elan_tx *tx, int64_t now)
+/* Returns 1 if an orphan has landed; -1 if it was refused at its destination, or the next owner
+ * of that context has been there for long enough; else 0. */
+static int tx_over(const struct rme_fabric *f, const struct elan_tx *tx, int64_t now)
 {
-    return has_landed(f, tx) || (tx->refused && tx->refused == under_way(f, tx)) ||
-           (now - tx->since >= f->quarantine_ms && elan_succeeded(f, tx->vp, tx->generation));
+    if (has_landed(f, tx))
+        return 1;
+    return (tx->d.refused && tx->d.refused == under_way(f, tx)) ||
+                   (now - tx->d.since >= f->quarantine_ms &&
+                    elan_succeeded(f, tx->d.vp, tx->d.generation))
+               ? -1
+               : 0;
 }
 
-void elan_tx_sweep(struct rme_fabric *f, int64_t now)
+void elan_sweep(struct rme_fabric *f, int64_t now)
 {
-    struct elan_tx *tx, *then;
+    struct elan_dma *d, *then;
 
-    for (tx = TAILQ_FIRST(&f->orphans); tx; tx = then) {
-        then = TAILQ_NEXT(tx, next);
-        if (!orphan_over(f, tx, now))
+    for (d = TAILQ_FIRST(&f->orphans); d; d = then) {
+        struct elan_tx *tx = (struct elan_tx *)d;
+        struct elan_owner *o = elan_owner_of(f, d->vp, d->generation);
+        int over =
+            d->is_move ? elan_move_over(f, (struct elan_move *)d, now) : tx_over(f, tx, now);
+        then = TAILQ_NEXT(d, next);
+        if (!over)
             continue;
-        if (has_landed(f, tx))
-            elan_owner_resumed(f, tx->vp, tx->generation);
-        else
-            elan_bind(&tx->bound, &tx->lost, tx->generation);
-        TAILQ_REMOVE(&f->orphans, tx, next);
-        f->norphans--;
-        if (tx->kept)
-            f->config.stats->value[RME_C_QUARANTINED]--;
-        tx->kept = false;
+        elan_orphan_over(f, d, over < 0);
+        if (d->is_move) {
+            elan_move_free(f, (struct elan_move *)d, over < 0);
+            continue;
+        }
+        if (over > 0 && o)
+            o->stalled = 0;
         elan_tx_give(f, tx);
     }
 }
@@ -202,15 +202,20 @@ void elan_tx_landed(struct rme_fabric *f)
         after = TAILQ_NEXT(l, sending_next);
         landed_of(l);
     }
-    if (f->norphans && (f->polls % 64 == 0 || f->wanting))
-        elan_tx_sweep(f, f->polls % 64 == 0 ? elan_now() : 0);
+    if (f->polls % 64 == 0 || f->wanting)
+        elan_sweep(f, f->polls % 64 == 0 ? elan_now() : 0);
     if (f->wanting)
         elan_tx_rooms(f);
 }
 
-bool elan_tx_restless(const struct rme_fabric *f)
+/* Records that no packet to the process has landed since this one was posted. */
+static void stalled(struct rme_fabric *f, const struct elan_dma *d)
 {
-    return f->wanting || !TAILQ_EMPTY(&f->dirty);
+    struct elan_owner *o = elan_owner_of(f, d->vp, d->generation);
+    int64_t since = elan_now() - (f->watched - d->since);
+
+    if (o && (!o->stalled || since < o->stalled))
+        o->stalled = since;
 }
 
 void elan_tx_drop(struct rme_link *l, bool all)
@@ -241,34 +246,26 @@ void elan_tx_drop(struct rme_link *l, bool all)
         TAILQ_REMOVE(&l->sent, tx, next);
         if (tx->x) {
             free(tx);
-        } else {
-            if (tx->since && !has_landed(l->f, tx))
-                elan_owner_stalled(l->f, tx->vp, tx->generation,
-                                   elan_now() - (l->f->watched - tx->since));
-            tx->link = NULL;
-            tx->kept = true;
-            tx->since = elan_now();
-            l->f->config.stats->value[RME_C_QUARANTINED]++;
-            l->tx_used--;
-            TAILQ_INSERT_TAIL(&l->f->orphans, tx, next);
-            l->f->norphans++;
+            continue;
         }
+        if (tx->d.since && !has_landed(l->f, tx))
+            stalled(l->f, &tx->d);
+        l->tx_used--;
+        elan_orphan(l->f, &tx->d, true);
     }
-    if (l->sending) {
-        l->sending = false;
-        TAILQ_REMOVE(&l->f->sending, l, sending_next);
-    }
+    ELAN_REMOVE(l, sending);
 }
 
 void elan_tx_close(struct rme_fabric *f)
 {
-    struct elan_txs *lists[] = {&f->tx_free, &f->tx_spare, &f->orphans};
-    struct elan_tx *tx;
+    struct elan_dmas *lists[] = {&f->pool[ELAN_TX].free, &f->pool[ELAN_TX].spare, &f->orphans};
+    struct elan_dma *d;
 
-    /* the context frees their memory */
+    /* the context frees their memory; elan_moves_close() frees transfers */
     for (unsigned i = 0; i < 3; i++)
-        while ((tx = TAILQ_FIRST(lists[i])) != NULL) {
-            TAILQ_REMOVE(lists[i], tx, next);
-            free(tx);
+        while ((d = TAILQ_FIRST(lists[i])) != NULL) {
+            TAILQ_REMOVE(lists[i], d, next);
+            if (!d->is_move)
+                free(d);
         }
 }

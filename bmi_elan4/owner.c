@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * owner.c - buffers held by processes.
+ * owner.c - buffers and transfers held by processes.
  *
  * A packet to a process that is dead, or accepts nothing, does not land, and its buffer is not
  * reclaimed.  To limit such a process to the buffers of one link, each process has an account
@@ -17,13 +17,15 @@
  *
  * A process known to be dead is recorded here, so that the discovery by one link ends the
  * others at once, and nothing more is sent to it.
+ *
+ * A DMA cannot be withdrawn.  What has not landed at the end of its link is an orphan until it
+ * lands or the context is released.  Only reports from its place show that it will not land: a
+ * peer reports what it refused, or that it is a successor.  A report may be false, and the DMA
+ * may end when the buffer is in use again; such a buffer is therefore reused for that place
+ * only, where no other place is harmed.  If there are very many, the oldest become free for
+ * all, once another process has been seen there for long.
  */
 #include "bmi_elan4/elan.h"
-
-static struct elan_owner *owner_of(const struct rme_fabric *f, unsigned vp)
-{
-    return &f->owner[vp];
-}
 
 /* Records the process that has the place.  The generation is only compared for equality: a
  * predecessor may have reported a false one, and a clock may have been set back. */
@@ -38,24 +40,24 @@ static void succeed(struct elan_owner *o, uint64_t generation)
     o->stalled = 0;
 }
 
-void elan_owner_charge(struct rme_fabric *f, unsigned vp, uint64_t generation)
+void elan_owner_charge(struct rme_fabric *f, const struct elan_dma *d)
 {
-    struct elan_owner *o = owner_of(f, vp);
+    struct elan_owner *o = &f->owner[d->vp];
 
     if (o->generation == 0)
-        succeed(o, generation);
-    if (generation == o->generation)
+        succeed(o, d->generation);
+    if (d->generation == o->generation)
         o->out++;
     else
         o->former++;
 }
 
-void elan_owner_give(struct rme_fabric *f, unsigned vp, uint64_t generation)
+void elan_owner_give(struct rme_fabric *f, const struct elan_dma *d)
 {
-    struct elan_owner *o = owner_of(f, vp);
+    struct elan_owner *o = &f->owner[d->vp];
 
-    if (generation == o->generation && o->out > 0) /* otherwise the process was charged as a
-                                                    * predecessor */
+    if (d->generation == o->generation && o->out > 0) /* otherwise the process was charged as a
+                                                       * predecessor */
         o->out--;
     else
         o->former--;
@@ -63,30 +65,21 @@ void elan_owner_give(struct rme_fabric *f, unsigned vp, uint64_t generation)
 
 bool elan_owner_full(const struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
-    const struct elan_owner *o = owner_of(f, vp);
+    const struct elan_owner *o = &f->owner[vp];
 
     return (generation == o->generation ? o->out : o->former) >= f->tx_per_link;
 }
 
-bool elan_place_full(const struct rme_fabric *f, unsigned vp)
+bool elan_place_full(const struct rme_fabric *f, unsigned vp, uint32_t times)
 {
-    const struct elan_owner *o = owner_of(f, vp);
-
-    return o->out + o->former >= 2 * f->tx_per_link;
-}
-
-bool elan_place_silent(const struct rme_fabric *f, unsigned vp)
-{
-    const struct elan_owner *o = owner_of(f, vp);
-
-    return o->out + o->former >= 3 * f->tx_per_link;
+    return f->owner[vp].out + f->owner[vp].former >= times * f->tx_per_link;
 }
 
 void elan_owner_died(struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
-    struct elan_owner *o = owner_of(f, vp);
+    struct elan_owner *o = elan_owner_of(f, vp, generation);
 
-    if (!generation || generation != o->generation || o->dead)
+    if (!generation || !o || o->dead)
         return;
     o->dead = true;
     f->died = true;
@@ -94,45 +87,27 @@ void elan_owner_died(struct rme_fabric *f, unsigned vp, uint64_t generation)
 
 bool elan_owner_dead(const struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
-    const struct elan_owner *o = owner_of(f, vp);
+    const struct elan_owner *o = elan_owner_of(f, vp, generation);
 
-    return o->dead && generation == o->generation;
+    return o && o->dead;
 }
 
-void elan_owner_stalled(struct rme_fabric *f, unsigned vp, uint64_t generation, int64_t since)
+bool elan_owner_gone(const struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
-    struct elan_owner *o = owner_of(f, vp);
+    uint64_t now = 0;
+    int node, context;
 
-    if (generation == o->generation && (!o->stalled || since < o->stalled))
-        o->stalled = since;
-}
-
-void elan_owner_resumed(struct rme_fabric *f, unsigned vp, uint64_t generation)
-{
-    struct elan_owner *o = owner_of(f, vp);
-
-    if (generation == o->generation)
-        o->stalled = 0;
-}
-
-int64_t elan_owner_stalled_since(const struct rme_fabric *f, unsigned vp, uint64_t generation,
-                                 int64_t then)
-{
-    const struct elan_owner *o = owner_of(f, vp);
-
-    return generation == o->generation && o->stalled && o->stalled < then ? o->stalled : then;
-}
-
-bool elan_owner_replaced(const struct rme_fabric *f, unsigned vp, uint64_t generation)
-{
-    const struct elan_owner *o = owner_of(f, vp);
-
-    return generation && o->seen && o->seen != generation;
+    if (elan_owner_dead(f, vp, generation))
+        return true;
+    if (bmi_elan4_place(&f->nic->range, (int)vp, &node, &context) < 0 || node != f->nic->node)
+        return false;
+    int rc = bmi_elan4_log_owner(f->nic->log, context, &now);
+    return rc == 0 || (rc > 0 && now != generation);
 }
 
 void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
-    struct elan_owner *o = owner_of(f, vp);
+    struct elan_owner *o = &f->owner[vp];
 
     succeed(o, generation);
     o->dead = false;
@@ -146,7 +121,140 @@ void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation)
 
 bool elan_succeeded(const struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
-    const struct elan_owner *o = owner_of(f, vp);
+    const struct elan_owner *o = &f->owner[vp];
 
     return generation && o->seen != generation && o->last - o->first >= f->quarantine_ms;
+}
+
+/* ---- Free ones ---- */
+
+static void unlist_spare(struct elan_pool *pool, struct elan_dma *d)
+{
+    TAILQ_REMOVE(&pool->spare, d, next);
+    LIST_REMOVE(d, at_place);
+    pool->spares--;
+}
+
+struct elan_dma *elan_pool_take(struct rme_fabric *f, unsigned pool, unsigned vp)
+{
+    struct elan_dma *d = LIST_FIRST(&f->owner[vp].spare[pool]);
+
+    if (d)
+        unlist_spare(&f->pool[pool], d);
+    else if ((d = TAILQ_FIRST(&f->pool[pool].free)) != NULL)
+        TAILQ_REMOVE(&f->pool[pool].free, d, next);
+    return d;
+}
+
+void elan_pool_put(struct rme_fabric *f, struct elan_dma *d)
+{
+    struct elan_pool *pool = &f->pool[d->is_move];
+
+    if (d->bound) {
+        TAILQ_INSERT_TAIL(&pool->spare, d, next);
+        LIST_INSERT_HEAD(&f->owner[d->vp].spare[d->is_move], d, at_place);
+        if (++pool->spares <= f->spares_most)
+            return;
+        TAILQ_FOREACH(d, &pool->spare, next)
+            if (elan_succeeded(f, d->vp, d->lost))
+                break;
+        if (!d)
+            return;
+        unlist_spare(pool, d);
+        d->bound = false;
+    }
+    TAILQ_INSERT_HEAD(&pool->free, d, next);
+}
+
+void elan_bind(struct elan_dma *d)
+{
+    if (!d->bound || d->lost != 0)
+        d->lost = d->generation;
+    d->bound = true;
+}
+
+/* ---- Orphans ---- */
+
+void elan_orphan(struct rme_fabric *f, struct elan_dma *d, bool kept)
+{
+    d->since = elan_now();
+    d->kept = kept;
+    f->config.stats->value[RME_C_QUARANTINED] += kept;
+    TAILQ_INSERT_TAIL(&f->orphans, d, next);
+    if (!d->is_move) {
+        f->norphans++;
+        return;
+    }
+    f->kept_moves++;
+    elan_owner_charge(f, d); /* a buffer has been since it was taken */
+}
+
+void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d, bool bind)
+{
+    if (bind)
+        elan_bind(d);
+    TAILQ_REMOVE(&f->orphans, d, next);
+    f->config.stats->value[RME_C_QUARANTINED] -= d->kept;
+    d->kept = false;
+    if (!d->is_move) {
+        f->norphans--;
+        return;
+    }
+    f->kept_moves--;
+    elan_owner_give(f, d);
+}
+
+/* Returns the number of a pool's spare ones beyond their limit. */
+static uint32_t beyond(const struct rme_fabric *f, const struct elan_pool *pool)
+{
+    return pool->spares > f->spares_most ? pool->spares - f->spares_most : 0;
+}
+
+static uint32_t of_node(const struct rme_fabric *f, const struct elan_dmas *list, int node)
+{
+    const struct elan_dma *d;
+    int of, context;
+    uint32_t n = 0;
+
+    TAILQ_FOREACH(d, list, next)
+        n += bmi_elan4_place(&f->nic->range, (int)d->vp, &of, &context) == 0 && of == node;
+    return n;
+}
+
+/* Returns how many orphans belong to one node's processes, with spare ones if beyond their
+ * limit; 0 if there are few of all nodes. */
+static uint32_t kept_for(const struct rme_fabric *f, int node)
+{
+    const struct elan_pool *tx = &f->pool[ELAN_TX], *move = &f->pool[ELAN_MOVE];
+
+    if (f->norphans + f->kept_moves + beyond(f, tx) + beyond(f, move) < f->kept_most)
+        return 0;
+    return of_node(f, &f->orphans, node) + (beyond(f, tx) ? of_node(f, &tx->spare, node) : 0) +
+           (beyond(f, move) ? of_node(f, &move->spare, node) : 0);
+}
+
+bool elan_kept_full(struct rme_fabric *f, int node, const struct bmi_elan4_card *theirs)
+{
+    int64_t now = elan_now();
+    uint32_t kept = kept_for(f, node);
+    bool all = kept >= f->kept_most;
+
+    if (!all && !(theirs && (elan_place_full(f, theirs->vp, 2) ||
+                             elan_owner_full(f, theirs->vp, theirs->generation))))
+        return false;
+    if (f->kept_said && now - f->kept_said < 1000)
+        return true;
+    f->kept_said = now;
+    if (all)
+        elan_log(
+            f, RME_LOG_ERROR,
+            "node %d: no new connections: %u buffers wait for DMAs to this node, most likely "
+            "to processes that are gone; restart this process, or raise elan_tx_buffers",
+            node, kept);
+    else
+        elan_log(f, RME_LOG_WARN,
+                 "process %u: no connection: neither this process nor its predecessors in the "
+                 "context accept messages",
+                 theirs->vp);
+    return true;
 }

@@ -30,7 +30,7 @@
     X(BYE, 1, "last packet; no DMA to the receiver's memory is outstanding")                   \
     X(DONE, 0, "to the same process: a transfer is complete; arg: its number")                 \
     X(BREAK, 0, "BYE of a link with a gap in its sequence numbers")                            \
-    X(REFUSED, 0, "addresses, where DMAs were refused here; arg: enum bmi_elan4_trap_kind")    \
+    X(REFUSED, 0, "addresses, where DMAs were refused here; arg: enum compat_trap")            \
     X(LEFT, 0, "the sender has aborted the link; DMAs in flight may still arrive")
 
 enum elan_kind {

@@ -18,8 +18,6 @@ static void look_around(struct rme_fabric *f)
     elan_links_check(f, now);
     if (!TAILQ_EMPTY(&f->owed))
         elan_links_tell(f);
-    if (f->kept_moves && f->polls % 64 == 0)
-        elan_moves_check(f, now);
     elan_links_overdue(f, now);
     if (f->died)
         elan_owners_check(f);
@@ -41,7 +39,8 @@ static int until_next_look(const struct rme_link *ending)
 /* Returns ms until the next poll for conditions without a packet; 0: not needed. */
 static int restless(const struct rme_fabric *f)
 {
-    if (elan_tx_restless(f) || !TAILQ_EMPTY(&f->ready) || !TAILQ_EMPTY(&f->eventful) || f->died)
+    if (f->wanting || !TAILQ_EMPTY(&f->dirty) || !TAILQ_EMPTY(&f->ready) ||
+        !TAILQ_EMPTY(&f->eventful) || f->died)
         return ELAN_RESTLESS_MS;
     if (!TAILQ_EMPTY(&f->ending)) /* in the order in which they began to end */
         return until_next_look(TAILQ_LAST(&f->ending, elan_links));

@@ -2,9 +2,7 @@
 #include "bmi_elan4/process.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "bmi_elan4/compat.h"
 
@@ -67,36 +65,4 @@ void bmi_elan4_capability(const struct bmi_elan4_range *r, const unsigned key[4]
     cap->cap_lowcontext = r->low_context;
     cap->cap_highcontext = r->high_context;
     cap->cap_mycontext = context;
-}
-
-/* Parses a number of up to five digits.  Returns the text behind it, or NULL. */
-static const char *number(const char *at, int *value)
-{
-    int v = 0, digits = 0;
-
-    for (; *at >= '0' && *at <= '9'; at++, digits++)
-        if (digits < 6)
-            v = 10 * v + (*at - '0');
-    if (digits == 0 || digits > 5)
-        return NULL;
-    *value = v;
-    return at;
-}
-
-int bmi_elan4_address(const char *text, int *node, int *context, const char **name)
-{
-    static const char scheme[] = "elan4://";
-    const char *at;
-    int n, c;
-
-    if (strncmp(text, scheme, sizeof(scheme) - 1) != 0)
-        return -EINVAL;
-    at = number(text + sizeof(scheme) - 1, &n);
-    if (!at || *at != ':' || !(at = number(at + 1, &c)) || (*at && *at != '/'))
-        return -EINVAL;
-    *node = n;
-    *context = c;
-    if (name)
-        *name = *at == '/' && at[1] ? at + 1 : NULL;
-    return 0;
 }

@@ -40,10 +40,4 @@ int bmi_elan4_place(const struct bmi_elan4_range *r, int vp, int *node, int *con
 void bmi_elan4_capability(const struct bmi_elan4_range *r, const unsigned key[4], int context,
                           ELAN_CAPABILITY *cap);
 
-/*
- * Parses an address elan4://NODE:CONTEXT or elan4://NODE:CONTEXT/NAME.  Returns 0 or -EINVAL.
- * *name points behind the slash in `text`, NULL without a name; `name` may be NULL.
- */
-int bmi_elan4_address(const char *text, int *node, int *context, const char **name);
-
 #endif

@@ -15,59 +15,43 @@
  * count for another transfer.
  */
 #include <errno.h>
-#include <stdlib.h>
+#include <string.h>
 
+#include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
 
 #define SAY_MS 1000 /* ms between log lines about traps without a local transfer */
 #define MANY   64   /* addresses per packet */
 
-static bool within(E4_Addr at, E4_Addr from, uint64_t bytes)
-{
-    return at - from < bytes;
-}
-
-static bool reads_or_writes_here(struct rme_fabric *f, const struct rme_xfer *x, E4_Addr at)
-{
-    for (uint32_t i = 0; i < x->npiece; i++)
-        for (uint32_t s = 0; s < x->piece[i].nseg; s++)
-            if (within(at, bmi_elan4_at(f->nic, x->piece[i].seg[s].base),
-                       x->piece[i].seg[s].length))
-                return true;
-    return false;
-}
-
-static bool reads_or_writes_there(const struct rme_xfer *x, E4_Addr at)
+/* Returns true if the address is in the transfer's memory here, or at the peer. */
+static bool touches(struct rme_fabric *f, const struct rme_xfer *x, E4_Addr at, bool here)
 {
     for (uint32_t i = 0; i < x->npiece; i++) {
         const struct rme_piece *p = &x->piece[i];
-        uint64_t bytes = 0;
-        for (uint32_t s = 0; s < p->nseg; s++)
-            bytes += p->seg[s].length;
-        if (within(at, p->raddr + p->rkey, bytes))
-            return true;
+        E4_Addr there = p->raddr + p->rkey;
+        for (uint32_t s = 0; s < p->nseg; there += p->seg[s++].length)
+            if (at - (here ? bmi_elan4_at(f->nic, p->seg[s].base) : there) < p->seg[s].length)
+                return true;
     }
     return false;
 }
 
 /* Finds the link's transfer of a refusal; NULL: none.  The source is local for a write and
  * remote for a read; the destination is the opposite. */
-static struct elan_move *find(struct rme_link *l, enum bmi_elan4_trap_kind kind, E4_Addr at,
-                              bool here)
+static struct elan_move *find(struct rme_link *l, enum compat_trap kind, E4_Addr at, bool here)
 {
-    bool read = here == (kind == BMI_ELAN4_TRAP_SINK);
+    bool read = here == (kind == COMPAT_TRAP_SINK);
     struct elan_move *m;
 
     TAILQ_FOREACH(m, &l->moves, next)
-        if (m->x->read == read && !elan_move_stuck(m) &&
-            (here ? reads_or_writes_here(l->f, m->x, at) : reads_or_writes_there(m->x, at)))
+        if (m->x->read == read && !elan_move_stuck(m) && touches(l->f, m->x, at, here))
             break;
     return m;
 }
 
 static void end(struct rme_link *l, struct elan_move *m, E4_Addr at, const char *where)
 {
-    m->refused++;
+    m->d.refused++;
     if (m->note)
         l->gap = true;
     elan_move_unhold(l);
@@ -98,22 +82,18 @@ static bool ours(struct rme_fabric *f, const struct bmi_elan4_trap *t)
 static uint32_t tell_some(struct rme_link *l, uint32_t from)
 {
     struct rme_fabric *f = l->f;
-    struct elan_packet p = {.kind = ELAN_REFUSED,
-                            .link = l->peer_number,
-                            .to = l->generation,
-                            .arg = f->stray[from % ELAN_STRAYS].kind};
-    uint8_t body[8 * MANY];
+    enum compat_trap kind = f->stray[from % ELAN_STRAYS].kind;
+    E4_Addr body[MANY];
     uint32_t n = 0;
 
-    while (n < MANY && from + n != f->strays &&
-           f->stray[(from + n) % ELAN_STRAYS].kind == f->stray[from % ELAN_STRAYS].kind) {
-        E4_Addr at = f->stray[(from + n) % ELAN_STRAYS].at;
-        for (unsigned i = 0; i < 8; i++)
-            body[8 * n + i] = (uint8_t)(at >> 8 * i);
-        n++;
+    for (; n < MANY && from + n != f->strays; n++) {
+        const struct elan_stray *next = &f->stray[(from + n) % ELAN_STRAYS];
+        if (next->kind != kind)
+            break;
+        body[n] = next->at;
     }
     return f->norphans < f->tx_most / 2 &&
-                   elan_tx_alone(f, l->vp, l->queue, &p, NULL, body, 8 * n) == 0
+                   elan_tx_alone(f, &l->peer, ELAN_REFUSED, kind, NULL, body, 8 * n) == 0
                ? n
                : 0;
 }
@@ -132,10 +112,8 @@ static uint32_t tell_some(struct rme_link *l, uint32_t from)
 void elan_refusals_tell(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
-    uint32_t *told = f->told ? &f->told[l->vp] : NULL, n = 1;
+    uint32_t *told = &f->owner[l->peer.vp].told, n = 1;
 
-    if (!told)
-        return;
     if (f->strays - *told > ELAN_STRAYS)
         *told = f->strays - ELAN_STRAYS;
     for (; n && *told != f->strays; *told += n)
@@ -148,8 +126,6 @@ static void note_stray(struct rme_fabric *f, const struct bmi_elan4_trap *t)
 {
     struct rme_link *l;
 
-    if (!f->told && !(f->told = calloc(BMI_ELAN4_MOST_VPS, sizeof(*f->told))))
-        return;
     f->stray[f->strays++ % ELAN_STRAYS] = (struct elan_stray){t->at, t->kind};
     TAILQ_FOREACH(l, &f->links, all)
         if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
@@ -164,11 +140,11 @@ void elan_refusals(struct rme_fabric *f)
 
     f->traps = atomic_load(&f->nic->traps);
     while (bmi_elan4_trap_take(f->nic, &t)) {
-        if (t.kind != BMI_ELAN4_TRAP_OTHER && ours(f, &t))
+        if (t.kind != COMPAT_TRAP_OTHER && ours(f, &t))
             continue;
         others = true;
         last = t;
-        if (t.kind != BMI_ELAN4_TRAP_OTHER)
+        if (t.kind != COMPAT_TRAP_OTHER)
             note_stray(f, &t);
     }
     if (!others || (f->traps_said && now - f->traps_said < SAY_MS))
@@ -187,11 +163,15 @@ void elan_refusals(struct rme_fabric *f)
 bool elan_unasked(struct rme_link *l)
 {
     struct elan_move *m;
+    bool any = false, gap = l->gap;
 
-    if (!elan_move_unasked(l))
+    TAILQ_FOREACH(m, &l->moves, next) {
+        any |= compat_load(m->unasked) != 0;
+        gap |= m->x->read && m->note;
+    }
+    if (!any)
         return false;
-    TAILQ_FOREACH(m, &l->moves, next)
-        l->gap |= m->x->read && m->note;
+    l->gap = gap;
     elan_move_unhold(l);
     elan_log(l->f, RME_LOG_WARN,
              "%s: connection aborted: the peer's network interface refused a request for data",
@@ -201,13 +181,13 @@ bool elan_unasked(struct rme_link *l)
 }
 
 /* Ends the transfer with this address on any link with that process. */
-static bool end_transfer(struct rme_link *told, enum bmi_elan4_trap_kind kind, E4_Addr at)
+static bool end_transfer(struct rme_link *told, enum compat_trap kind, E4_Addr at)
 {
     struct rme_link *l;
     struct elan_move *m;
 
     TAILQ_FOREACH(l, &told->f->links, all)
-        if (l->vp == told->vp && l->generation == told->generation &&
+        if (l->peer.vp == told->peer.vp && l->peer.generation == told->peer.generation &&
             (m = find(l, kind, at, false)) != NULL) {
             end(l, m, at, "of the peer");
             return true;
@@ -218,15 +198,13 @@ static bool end_transfer(struct rme_link *told, enum bmi_elan4_trap_kind kind, E
 void elan_refused_there(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
 {
     if (!p->bytes || p->bytes % 8 ||
-        (p->arg != BMI_ELAN4_TRAP_SOURCE && p->arg != BMI_ELAN4_TRAP_SINK))
+        (p->arg != COMPAT_TRAP_SOURCE && p->arg != COMPAT_TRAP_SINK))
         return;
     for (unsigned n = 0; n < p->bytes; n += 8) {
-        enum bmi_elan4_trap_kind kind = (enum bmi_elan4_trap_kind)p->arg;
-        E4_Addr at = 0;
-        for (unsigned i = 0; i < 8; i++)
-            at |= (E4_Addr)body[n + i] << 8 * i;
-        if (!end_transfer(l, kind, at) &&
-            !(kind == BMI_ELAN4_TRAP_SINK && elan_tx_refused(l->f, l->vp, at)))
-            elan_move_refused(l->f, l->vp, kind, at);
+        enum compat_trap kind = (enum compat_trap)p->arg;
+        E4_Addr at;
+        memcpy(&at, body + n, sizeof(at));
+        if (!end_transfer(l, kind, at) && kind == COMPAT_TRAP_SINK)
+            elan_tx_refused(l->f, l->peer.vp, at);
     }
 }

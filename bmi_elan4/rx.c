@@ -31,10 +31,10 @@ static bool message(struct rme_link *l, const struct elan_packet *p, const uint8
         return true;
     }
     if (!l->filling) {
-        l->filling = l->rx_free;
+        l->filling = LIST_FIRST(&l->rx_free);
         if (!l->filling)
             return false;
-        l->rx_free = l->filling->next;
+        LIST_REMOVE(l->filling, next);
         l->filled = 0;
     }
     memcpy(l->filling->data + p->offset, body, p->bytes);
@@ -46,7 +46,7 @@ static bool message(struct rme_link *l, const struct elan_packet *p, const uint8
     e->data = rx->data;
     e->length = p->arg;
     e->rx = rx;
-    LIST_INSERT_HEAD(&l->rx_lent, rx, lent);
+    LIST_INSERT_HEAD(&l->rx_lent, rx, next);
     l->filling = NULL;
     return true;
 }
@@ -96,8 +96,7 @@ void elan_rx_ready(struct rme_fabric *f)
 
     for (l = TAILQ_FIRST(&f->ready); l && elan_room(f); l = after) {
         after = TAILQ_NEXT(l, ready_next);
-        l->ready = false;
-        TAILQ_REMOVE(&f->ready, l, ready_next);
+        ELAN_REMOVE(l, ready);
         deliver_held(l);
         if (!elan_room(f))
             elan_link_ready(l);
@@ -188,10 +187,10 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
     struct rme_link *l = elan_link_of(f, p.link);
     /* a peer without an answer has no local number; and the host may answer due to the event of
      * this poll */
-    if (l && (p.from != l->vp || l->state == ELAN_REQUESTED_STATE))
+    if (l && (p.from != l->peer.vp || l->state == ELAN_REQUESTED_STATE))
         return;
-    if (l && f->norphans + f->kept_moves && l->generation)
-        elan_see(f, l->vp, l->generation);
+    if (l && f->norphans + f->kept_moves && l->peer.generation)
+        elan_see(f, l->peer.vp, l->peer.generation);
     if (!l || !elan_kind_ordered(p.kind))
         elan_greet_packet(f, l, &p, slot + ELAN_HEADER);
     else

@@ -25,7 +25,8 @@ int elan_tx_make(struct rme_fabric *f, struct elan_tx *tx, size_t bytes)
     tx->at = bmi_elan4_main(f->nic, 128, all + 64);
     tx->event = bmi_elan4_sdram(f->nic, 64, sizeof(E4_Event32));
     if (!tx->at || !tx->event) {
-        elan_tx_unmake(f, tx);
+        compat_free_main(f->nic->alloc, tx->at);
+        compat_free_sdram(f->nic->alloc, tx->event);
         return -ENOMEM;
     }
     tx->landed = (volatile E4_uint64 *)(void *)(tx->at + all);
@@ -33,73 +34,54 @@ int elan_tx_make(struct rme_fabric *f, struct elan_tx *tx, size_t bytes)
     return 0;
 }
 
-void elan_tx_unmake(struct rme_fabric *f, struct elan_tx *tx)
+/* Returns true if fewer than `most` exist besides orphans and spare ones. */
+static bool may_make(const struct rme_fabric *f, uint32_t most)
 {
-    compat_free_main(f->nic->alloc, tx->at);
-    compat_free_sdram(f->nic->alloc, tx->event);
+    return f->tx_count - f->norphans - f->pool[ELAN_TX].spares < most;
 }
 
-/* Takes a free buffer, or creates one if fewer than `most` exist besides orphans and spare
- * buffers; NULL: none. */
-static struct elan_tx *find(struct rme_fabric *f, uint32_t most)
+static size_t tx_room(const struct rme_fabric *f)
 {
-    struct elan_tx *tx = TAILQ_FIRST(&f->tx_free);
-
-    if (tx) {
-        TAILQ_REMOVE(&f->tx_free, tx, next);
-        return tx;
-    }
-    if (f->tx_count - f->norphans - f->tx_spares >= most || !(tx = calloc(1, sizeof(*tx))))
-        return NULL;
-    if (elan_tx_make(f, tx,
-                     f->config.rx_size > ELAN_HELLO_MAX ? f->config.rx_size : ELAN_HELLO_MAX) <
-        0) {
-        free(tx);
-        return NULL;
-    }
-    f->tx_count++;
-    return tx;
+    return f->config.rx_size > ELAN_HELLO_MAX ? f->config.rx_size : ELAN_HELLO_MAX;
 }
 
-static void unlist_spare(struct rme_fabric *f, struct elan_tx *tx)
-{
-    TAILQ_REMOVE(&f->tx_spare, tx, next);
-    LIST_REMOVE(tx, at_place);
-    f->tx_spares--;
-}
-
-void elan_tx_spare(struct rme_fabric *f, struct elan_tx *tx)
-{
-    struct elan_tx *old;
-
-    TAILQ_INSERT_TAIL(&f->tx_spare, tx, next);
-    LIST_INSERT_HEAD(&f->owner[tx->vp].tx, tx, at_place);
-    if (++f->tx_spares <= f->spares_most)
-        return;
-    TAILQ_FOREACH(old, &f->tx_spare, next)
-        if (elan_succeeded(f, old->vp, old->lost)) {
-            unlist_spare(f, old);
-            old->bound = false;
-            TAILQ_INSERT_HEAD(&f->tx_free, old, next);
-            return;
-        }
-}
-
-/* Takes a buffer for packets to a process and charges it to the process until elan_tx_give();
- * NULL: none. */
+/* Takes a buffer for packets to a process, or creates one, and charges it to the process until
+ * elan_tx_give(); NULL: none. */
 static struct elan_tx *take(struct rme_fabric *f, uint32_t most, unsigned vp,
                             uint64_t generation)
 {
-    struct elan_tx *tx = LIST_FIRST(&f->owner[vp].tx);
+    struct elan_tx *tx = (struct elan_tx *)elan_pool_take(f, ELAN_TX, vp);
 
-    if (tx)
-        unlist_spare(f, tx);
-    else if (!(tx = find(f, most)))
-        return NULL;
-    tx->vp = vp;
-    tx->generation = generation;
-    elan_owner_charge(f, vp, generation);
+    if (!tx) {
+        if (!may_make(f, most) || !(tx = calloc(1, sizeof(*tx))))
+            return NULL;
+        if (elan_tx_make(f, tx, tx_room(f)) < 0) {
+            free(tx);
+            return NULL;
+        }
+        f->tx_count++;
+    }
+    tx->d.vp = vp;
+    tx->d.generation = generation;
+    elan_owner_charge(f, &tx->d);
     return tx;
+}
+
+/* Returns the index of a process's node in the range. */
+static unsigned node_of(const struct rme_fabric *f, unsigned vp)
+{
+    const struct bmi_elan4_range *r = &f->nic->range;
+
+    return vp / (unsigned)(r->high_context - r->low_context + 1);
+}
+
+void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
+{
+    elan_owner_give(f, &tx->d);
+    if (tx->answer)
+        elan_share_give(&f->answers, node_of(f, tx->d.vp));
+    tx->answer = false;
+    elan_pool_put(f, &tx->d);
 }
 
 /* ---- Buffers of the host ---- */
@@ -108,13 +90,14 @@ static struct elan_tx *take(struct rme_fabric *f, uint32_t most, unsigned vp,
 static bool may_have(const struct rme_link *l)
 {
     return l->state == ELAN_UP_STATE && l->tx_used < l->f->tx_per_link &&
-           !elan_owner_full(l->f, l->vp, l->generation);
+           !elan_owner_full(l->f, l->peer.vp, l->peer.generation);
 }
 
 void *elan_op_tx_get(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
-    struct elan_tx *tx = may_have(l) ? take(f, f->tx_most, l->vp, l->generation) : NULL;
+    struct elan_tx *tx =
+        may_have(l) ? take(f, f->tx_most, l->peer.vp, l->peer.generation) : NULL;
 
     if (!tx) {
         /* a link that is down never gets a buffer again */
@@ -125,20 +108,9 @@ void *elan_op_tx_get(struct rme_link *l)
         }
         return NULL;
     }
-    tx->link = l;
     l->tx_used++;
     TAILQ_INSERT_HEAD(&l->lent, tx, next);
     return tx->at + ELAN_HEADER;
-}
-
-struct elan_tx *elan_tx_of(struct rme_link *l, void *data)
-{
-    struct elan_tx *tx;
-
-    TAILQ_FOREACH(tx, &l->lent, next)
-        if (tx->at + ELAN_HEADER == (uint8_t *)data)
-            break;
-    return tx;
 }
 
 void elan_tx_rooms(struct rme_fabric *f)
@@ -147,23 +119,46 @@ void elan_tx_rooms(struct rme_fabric *f)
 
     TAILQ_FOREACH(l, &f->links, all)
         if (l->tx_wanted && may_have(l) &&
-            (!TAILQ_EMPTY(&f->tx_free) || !LIST_EMPTY(&f->owner[l->vp].tx) ||
-             f->tx_count - f->norphans - f->tx_spares < f->tx_most)) {
+            (!TAILQ_EMPTY(&f->pool[ELAN_TX].free) ||
+             !LIST_EMPTY(&f->owner[l->peer.vp].spare[ELAN_TX]) || may_make(f, f->tx_most))) {
             l->tx_wanted = false;
             f->wanting--;
             l->tell_room = true;
-            elan_link_eventful(l);
+            ELAN_ADD(l, eventful);
         }
+}
+
+/* Takes a buffer back from the host; NULL: not held by the host. */
+struct elan_tx *elan_tx_of(struct rme_link *l, void *data)
+{
+    struct elan_tx *tx;
+
+    TAILQ_FOREACH(tx, &l->lent, next)
+        if (tx->at + ELAN_HEADER == (uint8_t *)data)
+            break;
+    if (tx)
+        TAILQ_REMOVE(&l->lent, tx, next);
+    return tx;
 }
 
 void elan_op_tx_put(struct rme_link *l, void *data)
 {
     struct elan_tx *tx = elan_tx_of(l, data);
 
-    if (!tx)
-        return;
-    TAILQ_REMOVE(&l->lent, tx, next);
-    elan_tx_unuse(l, tx);
+    if (tx)
+        elan_tx_unuse(l, tx);
+}
+
+/* Queues a message in the order of its link. */
+static void queue_message(struct rme_link *l, struct elan_tx *tx, enum elan_kind kind,
+                          uint32_t arg, size_t length)
+{
+    tx->kind = (uint8_t)kind;
+    tx->length = (uint32_t)length;
+    tx->arg = arg;
+    tx->x = NULL;
+    TAILQ_INSERT_TAIL(&l->queued, tx, next);
+    ELAN_ADD(l, dirty);
 }
 
 void elan_op_tx_send(struct rme_link *l, void *data, size_t length)
@@ -172,26 +167,18 @@ void elan_op_tx_send(struct rme_link *l, void *data, size_t length)
 
     if (!tx)
         return;
-    TAILQ_REMOVE(&l->lent, tx, next);
-    if (l->state != ELAN_UP_STATE) {
+    if (l->state == ELAN_UP_STATE)
+        queue_message(l, tx, ELAN_MESSAGE, (uint32_t)length, length);
+    else
         elan_tx_unuse(l, tx);
-        return;
-    }
-    tx->kind = ELAN_MESSAGE;
-    tx->length = (uint32_t)length;
-    tx->arg = (uint32_t)length;
-    tx->x = NULL;
-    TAILQ_INSERT_TAIL(&l->queued, tx, next);
-    elan_link_dirty(l);
 }
 
 /* ---- Packets ---- */
 
 static uint8_t *packet_at(struct rme_link *l, struct elan_tx *tx, uint32_t i)
 {
-    size_t room = l->f->config.rx_size > ELAN_HELLO_MAX ? l->f->config.rx_size : ELAN_HELLO_MAX;
-
-    return i == 0 ? tx->at : tx->at + first_bytes(room) + (i - 1) * (size_t)BMI_ELAN4_SLOT;
+    return i == 0 ? tx->at
+                  : tx->at + first_bytes(tx_room(l->f)) + (i - 1) * (size_t)BMI_ELAN4_SLOT;
 }
 
 static uint32_t packet_bytes(const struct elan_tx *tx, uint32_t i)
@@ -210,8 +197,8 @@ void elan_tx_number(struct rme_link *l, struct elan_tx *tx)
         uint8_t *at = packet_at(l, tx, i);
         struct elan_packet p = {.kind = tx->kind,
                                 .bytes = (uint16_t)packet_bytes(tx, i),
-                                .link = l->peer_number,
-                                .to = l->generation,
+                                .link = l->peer.number,
+                                .to = l->peer.generation,
                                 .seq = tx->seq + i,
                                 .from = l->f->nic->vp,
                                 .arg = tx->arg,
@@ -222,112 +209,109 @@ void elan_tx_number(struct rme_link *l, struct elan_tx *tx)
     }
 }
 
-static void dma_to(struct rme_fabric *f, unsigned vp, E4_Addr queue, const uint8_t *at,
-                   size_t bytes, E4_Addr event, uint64_t dma[7])
-{
-    dma[0] = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, DMA_QueueWrite, 16);
-    dma[1] = compat_dma_cookie(f->nic->cookies, vp);
-    dma[2] = vp;
-    dma[3] = bmi_elan4_at(f->nic, at);
-    dma[4] = 0;
-    dma[5] = event;
-    dma[6] = queue;
-}
-
 void elan_tx_dma(struct rme_link *l, struct elan_tx *tx, uint32_t i, E4_Addr event,
                  uint64_t dma[7])
 {
-    dma_to(l->f, l->vp, l->queue, packet_at(l, tx, i), ELAN_HEADER + packet_bytes(tx, i), event,
-           dma);
+    dma[0] = E4_DMA_TYPE_SIZE(ELAN_HEADER + packet_bytes(tx, i), DMA_DataTypeByte,
+                              DMA_QueueWrite, 16);
+    dma[1] = compat_dma_cookie(l->f->nic->cookies, l->peer.vp);
+    dma[2] = l->peer.vp;
+    dma[3] = bmi_elan4_at(l->f->nic, packet_at(l, tx, i));
+    dma[4] = 0;
+    dma[5] = event;
+    dma[6] = l->peer.queue;
 }
 
-static void run(struct rme_fabric *f, const uint64_t dma[7])
+/* Primes the event for the packets of a buffer. */
+static void prime(struct rme_fabric *f, struct elan_tx *tx, E4_Addr queue, uint32_t packets)
 {
-    E4_DMA d = {dma[0], dma[1], dma[2], dma[3], dma[4], dma[5], dma[6]};
-
-    compat_run_dma(f->nic->tx, &d);
-    f->config.stats->value[RME_C_SEND_REQUESTS]++;
+    tx->d.queue = queue;
+    tx->d.refused = 0;
+    tx->d.since = 0;
+    compat_store(0, tx->landed);
+    compat_prime(f->nic->ctx, tx->event, (int)packets);
+    f->config.stats->value[RME_C_SEND_REQUESTS] += packets;
 }
 
-static int send_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_packet *p,
-                      const struct bmi_elan4_card *card, const void *data, size_t length,
-                      bool answer)
+/* Takes a buffer with an optional card, and data.  *bytes: of its body. */
+static struct elan_tx *filled(struct rme_fabric *f, unsigned vp, uint64_t generation,
+                              const struct bmi_elan4_card *card, const void *data,
+                              size_t length, size_t *bytes)
 {
-    size_t before = card ? BMI_ELAN4_CARD_BYTES : 0;
-    uint64_t dma[7];
+    struct elan_tx *tx = take(f, UINT32_MAX, vp, generation);
 
-    if (elan_owner_dead(f, vp, p->to))
-        return 0;
-    struct elan_tx *tx = take(f, UINT32_MAX, vp, p->to);
     if (!tx)
-        return -ENOMEM;
+        return NULL;
+    *bytes = (card ? sizeof(*card) : 0) + length;
     if (card)
         bmi_elan4_card_encode(card, tx->at + ELAN_HEADER);
     if (length)
-        memcpy(tx->at + ELAN_HEADER + before, data, length);
-    p->bytes = (uint16_t)(before + length);
-    p->from = f->nic->vp;
-    elan_packet_encode(p, tx->at);
-    tx->queue = queue;
-    tx->since = elan_now();
-    tx->refused = 0;
-    compat_store(0, tx->landed);
-    compat_prime(f->nic->ctx, tx->event, 1);
-    MEMBAR_VISIBLE();
-    dma_to(f, vp, queue, tx->at, ELAN_HEADER + p->bytes, bmi_elan4_at(f->nic, tx->event), dma);
-    run(f, dma);
+        memcpy(tx->at + ELAN_HEADER + *bytes - length, data, length);
+    return tx;
+}
+
+static int send_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
+                      uint32_t arg, const struct bmi_elan4_card *card, const void *data,
+                      size_t length, bool answer)
+{
+    size_t bytes;
+    struct elan_tx *tx = filled(f, to->vp, to->generation, card, data, length, &bytes);
+
+    if (!tx)
+        return -ENOMEM;
+    struct elan_packet p = {.kind = (uint8_t)kind,
+                            .bytes = (uint16_t)bytes,
+                            .link = to->number,
+                            .to = to->generation,
+                            .from = f->nic->vp,
+                            .arg = arg};
+    elan_packet_encode(&p, tx->at);
+    prime(f, tx, to->queue, 1);
+    bmi_elan4_send(f->nic, to->vp, to->queue, tx->at, ELAN_HEADER + bytes, tx->event);
     bmi_elan4_flush(f->nic);
-    tx->link = NULL;
-    tx->kind = (uint8_t)p->kind;
+    tx->kind = p.kind;
     tx->answer = answer;
-    TAILQ_INSERT_TAIL(&f->orphans, tx, next);
-    f->norphans++;
+    elan_orphan(f, &tx->d, false);
     return 0;
 }
 
-int elan_tx_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_packet *p,
-                  const struct bmi_elan4_card *card, const void *data, size_t length)
+int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
+                  uint32_t arg, const struct bmi_elan4_card *card, const void *data,
+                  size_t length)
 {
-    if (elan_place_full(f, vp) && !elan_owner_dead(f, vp, p->to))
-        return -ENOBUFS;
-    return send_alone(f, vp, queue, p, card, data, length, false);
+    if (elan_owner_dead(f, to->vp, to->generation))
+        return 0;
+    return elan_place_full(f, to->vp, 2)
+               ? -ENOBUFS
+               : send_alone(f, to, kind, arg, card, data, length, false);
 }
 
-int elan_tx_answer(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_packet *p,
-                   const void *data, size_t length)
+int elan_tx_answer(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
+                   uint32_t arg, const void *data, size_t length)
 {
-    if (elan_owner_full(f, vp, p->to) || elan_place_silent(f, vp))
+    if (elan_owner_full(f, to->vp, to->generation) || elan_place_full(f, to->vp, 3))
         return -ENOBUFS;
-    if (elan_owner_dead(f, vp, p->to))
+    if (elan_owner_dead(f, to->vp, to->generation))
         return 0;
-    if (!elan_share_take(&f->answers, elan_node_of(f, vp)))
+    if (!elan_share_take(&f->answers, node_of(f, to->vp)))
         return -ENOBUFS;
-    int rc = send_alone(f, vp, queue, p, NULL, data, length, true);
+    int rc = send_alone(f, to, kind, arg, NULL, data, length, true);
     if (rc < 0)
-        elan_share_give(&f->answers, elan_node_of(f, vp));
+        elan_share_give(&f->answers, node_of(f, to->vp));
     return rc;
 }
 
 int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
                     const struct bmi_elan4_card *card, const void *data, size_t length)
 {
-    struct elan_tx *tx = take(l->f, UINT32_MAX, l->vp, l->generation);
-    size_t before = card ? BMI_ELAN4_CARD_BYTES : 0;
+    size_t bytes;
+    struct elan_tx *tx =
+        filled(l->f, l->peer.vp, l->peer.generation, card, data, length, &bytes);
 
     if (!tx)
         return -ENOMEM;
-    if (card)
-        bmi_elan4_card_encode(card, tx->at + ELAN_HEADER);
-    if (length)
-        memcpy(tx->at + ELAN_HEADER + before, data, length);
-    tx->link = l;
-    tx->kind = (uint8_t)kind;
-    tx->length = (uint32_t)(before + length);
-    tx->arg = arg;
-    tx->x = NULL;
     l->tx_used++;
-    TAILQ_INSERT_TAIL(&l->queued, tx, next);
-    elan_link_dirty(l);
+    queue_message(l, tx, kind, arg, bytes);
     return 0;
 }
 
@@ -335,19 +319,9 @@ int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
 
 void elan_tx_message(struct rme_link *l, struct elan_tx *tx)
 {
-    struct rme_fabric *f = l->f;
-    E4_Addr event = bmi_elan4_at(f->nic, tx->event);
-    uint64_t dma[7];
-
     elan_tx_number(l, tx);
-    tx->since = 0;
-    tx->queue = l->queue;
-    tx->refused = 0;
-    compat_store(0, tx->landed);
-    compat_prime(f->nic->ctx, tx->event, (int)tx->packets);
-    MEMBAR_VISIBLE();
-    for (uint32_t i = 0; i < tx->packets; i++) {
-        elan_tx_dma(l, tx, i, event, dma);
-        run(f, dma);
-    }
+    prime(l->f, tx, l->peer.queue, tx->packets);
+    for (uint32_t i = 0; i < tx->packets; i++)
+        bmi_elan4_send(l->f->nic, l->peer.vp, l->peer.queue, packet_at(l, tx, i),
+                       ELAN_HEADER + packet_bytes(tx, i), tx->event);
 }

@@ -186,9 +186,8 @@ static void back_to_the_start(struct side *server)
     struct rme_fabric *f = server->f;
     const struct elan_links *lists[] = {&f->links,   &f->eventful, &f->dirty,  &f->ready,
                                         &f->sending, &f->ending,   &f->resting};
-    struct elan_tx *tx;
-    struct elan_move *m;
-    uint32_t ntx = 0, nmove = 0;
+    struct elan_dma *d;
+    uint32_t n[ELAN_POOLS] = {0};
 
     for (int i = 0; i < 128; i++) /* unused resources are collected now and then */
         poll_side(server);
@@ -202,16 +201,14 @@ static void back_to_the_start(struct side *server)
     assert_int_equal(f->active.taken + f->places.taken, 0);
     assert_int_equal(f->callings + f->wanting, 0);
     assert_int_equal(server->stats.value[RME_C_QUARANTINED], 0);
-    TAILQ_FOREACH(tx, &f->tx_free, next)
-        ntx++;
-    TAILQ_FOREACH(tx, &f->tx_spare, next)
-        ntx++;
-    TAILQ_FOREACH(m, &f->move_free, next)
-        nmove++;
-    TAILQ_FOREACH(m, &f->move_spare, next)
-        nmove++;
-    assert_int_equal(ntx, f->tx_count);
-    assert_int_equal(nmove, f->nmove);
+    for (unsigned i = 0; i < ELAN_POOLS; i++) {
+        TAILQ_FOREACH(d, &f->pool[i].free, next)
+            n[i]++;
+        TAILQ_FOREACH(d, &f->pool[i].spare, next)
+            n[i]++;
+    }
+    assert_int_equal(n[ELAN_TX], f->tx_count);
+    assert_int_equal(n[ELAN_MOVE], f->nmove);
     for (unsigned vp = 0; vp < BMI_ELAN4_MOST_VPS; vp++)
         assert_int_equal(f->owner[vp].out + f->owner[vp].former + f->active.of[vp], 0);
     all_contexts_free(server);

@@ -157,12 +157,14 @@ static void tcp_server(struct bed *b)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct bmi_elan4_desk *desk;
+    socklen_t size = sizeof(at);
     struct member me;
     int given = 0;
 
     join(&me, LOW);
     CHECK(bmi_elan4_desk_open((struct sockaddr *)&at, sizeof(at), &me.card, &desk) == 0);
-    tell(b, 0, bmi_elan4_desk_port(desk));
+    CHECK(getsockname(bmi_elan4_desk_fd(desk), (struct sockaddr *)&at, &size) == 0);
+    tell(b, 0, ntohs(at.sin_port));
     while (given < CLIENTS) {
         struct pollfd p = {bmi_elan4_desk_fd(desk), POLLIN, 0};
         CHECK(poll(&p, 1, 60000) == 1);

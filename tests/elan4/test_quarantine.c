@@ -207,7 +207,7 @@ static void who_gives_up(bool no_memory)
     struct side server, client;
     struct rme_lseg seg;
     struct rme_piece piece;
-    struct elan_txs aside = TAILQ_HEAD_INITIALIZER(aside);
+    struct elan_dmas aside = TAILQ_HEAD_INITIALIZER(aside);
     set_up();
     open_pair(&server, &client, FOR_EVER, "elan_quarantine_ms=0,elan_drain_timeout_ms=10");
     assert_int_equal(ops->reg(server.f, sh->memory, BYTES, RME_ACCESS_REMOTE_WRITE, &sh->mr),
@@ -220,13 +220,13 @@ static void who_gives_up(bool no_memory)
     if (no_memory) {
         while (bmi_elan4_main(client.f->nic, 64, 4096))
             ;
-        TAILQ_CONCAT(&aside, &client.f->tx_free, next);
+        TAILQ_CONCAT(&aside, &client.f->pool[ELAN_TX].free, next);
     }
     until(&client, NULL, RME_EV_LINK_DOWN, 1);
     assert_int_equal(client.error, -ESHUTDOWN);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
     assert_int_equal(TAILQ_EMPTY(&client.f->owed), !no_memory);
-    TAILQ_CONCAT(&client.f->tx_free, &aside, next);
+    TAILQ_CONCAT(&client.f->pool[ELAN_TX].free, &aside, next);
     uint64_t end = guard_ms() + PATIENCE_MS;
     while (!TAILQ_EMPTY(&client.f->owed)) {
         assert_true(guard_ms() < end);
@@ -256,12 +256,12 @@ static void who_gives_up_says_so_later(void **state)
 }
 
 /* Uses up the fabric's memory and sets its free buffers aside. */
-static void take_all(struct side *s, struct elan_txs *aside)
+static void take_all(struct side *s, struct elan_dmas *aside)
 {
     while (bmi_elan4_main(s->f->nic, 64, 4096))
         ;
     TAILQ_INIT(aside);
-    TAILQ_CONCAT(aside, &s->f->tx_free, next);
+    TAILQ_CONCAT(aside, &s->f->pool[ELAN_TX].free, next);
 }
 
 static void look(struct side *a, struct side *b, int times)
@@ -276,7 +276,7 @@ static void look(struct side *a, struct side *b, int times)
 static void bye_without_a_buffer(void **state)
 {
     struct side server, client;
-    struct elan_txs aside;
+    struct elan_dmas aside;
     (void)state;
     open_pair(&server, &client, FOR_EVER, FOR_EVER);
     uint64_t end = guard_ms() + PATIENCE_MS;
@@ -289,7 +289,7 @@ static void bye_without_a_buffer(void **state)
     look(&client, &server, 300);
     assert_int_equal(client.count[RME_EV_LINK_DOWN], 0);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
-    TAILQ_CONCAT(&client.f->tx_free, &aside, next);
+    TAILQ_CONCAT(&client.f->pool[ELAN_TX].free, &aside, next);
     until(&client, &server, RME_EV_LINK_DOWN, 1);
     until(&server, &client, RME_EV_LINK_DOWN, 1);
     assert_int_equal(client.error, -ESHUTDOWN);

@@ -363,17 +363,10 @@ static void lie(struct side *liar, struct rme_link *l, const struct field *f)
 {
     E4_Addr at[3] = {f->piece[0].raddr + f->piece[0].rkey, f->piece[1].raddr + f->piece[1].rkey,
                      bmi_elan4_inbox_queue(liar->f->inbox)};
-    struct elan_packet p = {.kind = ELAN_REFUSED,
-                            .link = l->number,
-                            .to = l->f->nic->generation,
-                            .arg = BMI_ELAN4_TRAP_SINK};
-    uint8_t body[sizeof(at)];
+    struct elan_peer to = {l->f->nic->vp, l->f->card.queue, l->f->nic->generation, l->number};
 
-    for (unsigned i = 0; i < sizeof(body); i++)
-        body[i] = (uint8_t)(at[i / 8] >> 8 * (i % 8));
     assert_int_equal(
-        elan_tx_alone(liar->f, l->f->nic->vp, l->f->card.queue, &p, NULL, body, sizeof(body)),
-        0);
+        elan_tx_alone(liar->f, &to, ELAN_REFUSED, COMPAT_TRAP_SINK, NULL, at, sizeof(at)), 0);
 }
 
 /* Opens a server, and two clients that accept nothing more; returns the first one's link. */
@@ -403,10 +396,10 @@ static void a_lie_harms_nobody_else(void **state)
 {
     static struct field to_liar, to_other;
     struct side server, liar, other;
-    struct elan_tx *tx;
+    struct elan_dma *d;
     (void)state;
     struct rme_link *first = open_three(&server, &liar, &other), *good = server.link;
-    unsigned vp = first->vp;
+    unsigned vp = first->peer.vp;
 
     assert_int_equal(elan4_block_inputter(liar.f->nic->ctx, 1), 0);
     struct rme_xfer x = two_pieces(&to_liar, to_liar.there, &liar);
@@ -422,19 +415,20 @@ static void a_lie_harms_nobody_else(void **state)
     until(&server, &other, RME_EV_LINK_UP, 3);
     lie(&liar, server.link, &to_liar);
     for (uint64_t end = guard_ms() + PATIENCE_MS;
-         server.f->kept_moves || LIST_EMPTY(&server.f->owner[vp].tx);) {
+         server.f->kept_moves || LIST_EMPTY(&server.f->owner[vp].spare[ELAN_TX]);) {
         assert_true(guard_ms() < end);
         poll_side(&server);
     }
-    assert_ptr_equal(LIST_FIRST(&server.f->owner[vp].move), m);
+    assert_ptr_equal(LIST_FIRST(&server.f->owner[vp].spare[ELAN_MOVE]), &m->d);
     server.f->spares_most = 0; /* those set aside count as in flight */
-    server.f->kept_most = server.f->norphans + server.f->tx_spares + server.f->move_spares;
+    server.f->kept_most =
+        server.f->norphans + server.f->pool[ELAN_TX].spares + server.f->pool[ELAN_MOVE].spares;
     assert_true(elan_kept_full(server.f, server.f->nic->node, NULL));
     assert_false(elan_kept_full(server.f, server.f->nic->node + 1, NULL));
     server.f->kept_most++;
     assert_false(elan_kept_full(server.f, server.f->nic->node, NULL));
-    TAILQ_FOREACH(tx, &server.f->tx_free, next)
-        assert_false(tx->bound);
+    TAILQ_FOREACH(d, &server.f->pool[ELAN_TX].free, next)
+        assert_false(d->bound);
 
     /* lasts while another process's transfer is in flight */
     assert_int_equal(elan4_block_inputter(other.f->nic->ctx, 1), 0);
@@ -465,11 +459,12 @@ static void a_second_lie_harms_nobody_else(void **state)
 {
     static struct field to_liar;
     struct side server, liar, other;
-    struct elan_tx *tx = NULL, *one;
-    struct elan_move *m = NULL, *free_move;
+    struct elan_tx *tx = NULL;
+    struct elan_move *m = NULL;
+    struct elan_dma *d;
     (void)state;
     struct rme_link *l = open_three(&server, &liar, &other);
-    unsigned vp = l->vp;
+    unsigned vp = l->peer.vp;
     struct rme_xfer x = two_pieces(&to_liar, to_liar.there, &liar);
 
     for (int round = 0; round < 2; round++) {
@@ -493,7 +488,7 @@ static void a_second_lie_harms_nobody_else(void **state)
         dial(&liar, "elan4://0:2");
         until(&server, &other, RME_EV_LINK_UP, 3 + round);
         l = server.link;
-        for (uint64_t end = guard_ms() + PATIENCE_MS; server.f->kept_moves || tx->kept;) {
+        for (uint64_t end = guard_ms() + PATIENCE_MS; server.f->kept_moves || tx->d.kept;) {
             assert_true(guard_ms() < end);
             lie(&liar, l, &to_liar);
             for (int i = 0; i < 200; i++)
@@ -502,11 +497,11 @@ static void a_second_lie_harms_nobody_else(void **state)
         server.f->owner[vp].first -= 1000; /* there for longer than the quarantine */
     }
     assert_true(EVENT_COUNT(tx->event) < 0);
-    assert_true(tx->bound && m->bound);
-    TAILQ_FOREACH(one, &server.f->tx_free, next)
-        assert_ptr_not_equal(one, tx);
-    TAILQ_FOREACH(free_move, &server.f->move_free, next)
-        assert_ptr_not_equal(free_move, m);
+    assert_true(tx->d.bound && m->d.bound);
+    TAILQ_FOREACH(d, &server.f->pool[ELAN_TX].free, next)
+        assert_ptr_not_equal(d, &tx->d);
+    TAILQ_FOREACH(d, &server.f->pool[ELAN_MOVE].free, next)
+        assert_ptr_not_equal(d, &m->d);
     close_side(&other);
     close_side(&liar);
     close_side(&server);

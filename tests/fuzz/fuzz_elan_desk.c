@@ -90,7 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                           .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         bmi_elan4_card_fill(&mine, &range, key, 0, 2, 0x40, 1);
         FUZZ_CHECK(bmi_elan4_desk_open((struct sockaddr *)&at, sizeof(at), &mine, &desk) == 0);
-        at.sin_port = htons((uint16_t)bmi_elan4_desk_port(desk));
+        FUZZ_CHECK(getsockname(bmi_elan4_desk_fd(desk), (struct sockaddr *)&at, &length) == 0);
         listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         FUZZ_CHECK(listener >= 0);
         FUZZ_CHECK(bind(listener, (struct sockaddr *)&there, sizeof(there)) == 0);

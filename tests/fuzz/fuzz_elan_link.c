@@ -332,7 +332,7 @@ static void packet(struct input *in)
     struct elan_packet p = {.kind = what % ELAN_KIND_COUNT,
                             .to = ELAN_OWN_GENERATION,
                             .link = l != NULL ? l->number : 0,
-                            .from = l != NULL ? l->vp : 1u + ahead % VPS,
+                            .from = l != NULL ? l->peer.vp : 1u + ahead % VPS,
                             .seq = l != NULL ? l->expected : 0};
     size_t before = 0, length;
 

@@ -372,8 +372,7 @@ void elan_script_trap(unsigned kind, uint64_t at)
 
     if (nic->ntrap == BMI_ELAN4_TRAPS)
         return;
-    nic->trap[nic->ntrap++] =
-        (struct bmi_elan4_trap){.kind = (enum bmi_elan4_trap_kind)kind, .at = at};
+    nic->trap[nic->ntrap++] = (struct bmi_elan4_trap){.kind = (enum compat_trap)kind, .at = at};
     atomic_fetch_add(&nic->traps, 1);
 }
 
@@ -426,11 +425,6 @@ void bmi_elan4_inbox_next(struct bmi_elan4_inbox *in)
 void bmi_elan4_inbox_arm(struct bmi_elan4_inbox *in)
 {
     in->armed = in->count == 0;
-}
-
-bool bmi_elan4_inbox_armed(struct bmi_elan4_inbox *in)
-{
-    return in->armed;
 }
 
 int bmi_elan4_inbox_fd(const struct bmi_elan4_inbox *in)

@@ -245,11 +245,12 @@ static struct bmi_elan4_desk *open_desk(struct sockaddr_in *at)
 {
     const struct bmi_elan4_card mine = card_of(0, 2, -1);
     struct bmi_elan4_desk *desk;
+    socklen_t size = sizeof(*at);
 
     *at =
         (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     assert_int_equal(bmi_elan4_desk_open((struct sockaddr *)at, sizeof(*at), &mine, &desk), 0);
-    at->sin_port = htons((uint16_t)bmi_elan4_desk_port(desk));
+    assert_int_equal(getsockname(bmi_elan4_desk_fd(desk), (struct sockaddr *)at, &size), 0);
     return desk;
 }
 
