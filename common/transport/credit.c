@@ -180,6 +180,17 @@ int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more)
     return 0;
 }
 
+bool rme_credit_is_due(const struct rme_credit *credit)
+{
+    uint32_t bulk = credit->bulk - credit->bulk_given - rme_credit_bulk_back(credit);
+
+    return (rme_credit_ready(credit) != 0 &&
+            (credit->owed >= credit->promised / 2 ||
+             (credit->bulk_due != 0 && bulk >= credit->bulk_due) ||
+             rme_credit_bulk_late(credit))) ||
+           rme_credit_more(credit) != 0;
+}
+
 void rme_credit_withhold(struct rme_credit *credit, bool withholds)
 {
     /* the credits in hand, those until the peer keeps a reserve, and one more */

@@ -187,18 +187,14 @@ static inline uint32_t rme_credit_more(const struct rme_credit *credit)
 }
 
 /* True if a CREDIT message must be sent when no other message is. */
+bool rme_credit_is_due(const struct rme_credit *credit);
 static inline bool rme_credit_due(const struct rme_credit *credit)
 {
-    uint32_t bulk;
+    bool half = credit->owed >= credit->promised / 2;
 
-    if (credit->owed < credit->promised / 2 && credit->bulk_due == 0 && credit->grown == 0)
-        return false;
-    bulk = credit->bulk - credit->bulk_given - rme_credit_bulk_back(credit);
-    return (rme_credit_ready(credit) != 0 &&
-            (credit->owed >= credit->promised / 2 ||
-             (credit->bulk_due != 0 && bulk >= credit->bulk_due) ||
-             rme_credit_bulk_late(credit))) ||
-           rme_credit_more(credit) != 0;
+    if (credit->withholds || credit->keeps || credit->bulk_due != 0 || credit->grown != 0)
+        return rme_credit_is_due(credit);
+    return half && credit->owed != 0;
 }
 
 /* Receive buffers that links get beyond their first ones. */

@@ -66,6 +66,8 @@ void rme_peer_head(struct rme_peer *peer, uint8_t type, int32_t tag,
     out->tag = tag;
     rme_keep_look(peer);
     out->credits = rme_credit_give(&peer->credit);
+    if (peer->credit.owed == 0) /* a reply: no CREDIT message has to wait for one */
+        rme_grant_replied(peer);
     out->eager_taken = peer->holding[RME_EXPECTED].taken;
     out->unexpected_taken = peer->holding[RME_UNEXPECTED_STREAM].taken;
     rme_credit_spend(&peer->credit);

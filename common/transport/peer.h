@@ -323,6 +323,12 @@ void rme_grant_due(struct rme_peer *peer);
 /* Calls that returned something to the host after which pending CREDIT messages are sent: more
  * than the messages that one call takes. */
 #define RME_ANSWER_CALLS 256u
+/* Ends the wait for a reply, because a message returns all credits. */
+static inline void rme_grant_replied(struct rme_peer *peer)
+{
+    if (!rme_node_alone(&peer->answer))
+        rme_node_remove(&peer->answer);
+}
 /* Sends the CREDIT messages that wait for a reply. */
 void rme_grant_unanswered(struct rme *rme);
 /* Counts a call that returns to the host.  `idle`: the call returns nothing, so that no reply
