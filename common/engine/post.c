@@ -145,36 +145,32 @@ int rme_post_unexpected(struct rme *rme, struct rme_addr *addr, const struct rme
 int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list *list,
                   int32_t tag, int ctx, void *user, int64_t *actual, rme_id *id)
 {
-    struct rme_slot *slot = NULL;
+    struct rme_match *first;
     struct rme_peer *peer;
     struct rme_op *op;
+    uint64_t key;
     int64_t total;
     int error = begin(rme, addr, list, ctx, &total, &peer);
 
     if (error != 0)
         return error;
+    key = rme_match_key(peer->serial, tag);
     if (actual != NULL)
         *actual = 0;
     op = new_op(peer, RME_OP_RECV, list, total, tag, ctx, user);
-    if (op != NULL)
-        slot = rme_match_get(&rme->operations->match, rme_match_key(peer->serial, tag));
-    if (slot == NULL) {
-        if (op != NULL) {
-            rme_op_leave(rme, op, false);
-            rme_peer_unpin(peer);
-        }
+    if (op == NULL) {
         rme_unlock(rme);
         return -ENOMEM;
     }
     *id = op->id;
     rme_op_step(rme, op, RME_OP_POSTED);
-    if (rme_node_alone(&slot->messages)) {
-        op->slot = slot;
-        rme_node_append(&slot->recvs, &op->link);
-        if (total >= RME_INVITE_LEAST)
-            rme_invite_try(rme, slot);
+    first = rme_match_first(&rme->operations->match, key);
+    if (first != NULL && first->is_message) {
+        rme_recv_match(rme, op, first);
     } else {
-        rme_recv_match(rme, op, slot);
+        rme_match_add(&rme->operations->match, first, key, &op->match);
+        if (total >= RME_INVITE_LEAST)
+            rme_invite_try(rme, first != NULL ? rme_entry(first, struct rme_op, match) : op);
     }
     rme_peer_work(peer);
     rme_unlock(rme);

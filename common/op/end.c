@@ -49,13 +49,6 @@ void rme_ctx_publish(struct rme *rme, struct rme_op *op)
     rme_wait_notify(rme, op->ctx);
 }
 
-void rme_op_leave_slot(struct rme *rme, struct rme_op *op)
-{
-    rme_node_remove(&op->link);
-    rme_match_release(&rme->operations->match, op->slot);
-    op->slot = NULL;
-}
-
 /* Finishes an op without references to its memory.  An op that waits for rme_mreg_reap delays
  * those that end later, so that completions keep their order. */
 static void finish(struct rme *rme, struct rme_op *op)
@@ -91,8 +84,8 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error)
     count_end(rme, op);
     rme_op_step(rme, op, RME_OP_ENDING);
     op->pins++;
-    if (op->slot != NULL)
-        rme_op_leave_slot(rme, op);
+    if (rme_match_is_in(&op->match))
+        rme_match_remove(&rme->operations->match, &op->match);
     if (op->protocol != NULL)
         op->protocol->ended(rme, op);
     rme_op_unpin(rme, op);

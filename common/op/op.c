@@ -125,6 +125,7 @@ static bool grow(struct rme_op_table *table)
         op->seg_room = RME_OP_INLINE_SEGS;
         rme_node_init(&op->of_peer);
         rme_node_init(&op->link);
+        rme_node_init(&op->match.same);
         if (c != 0 || i != 0)
             rme_node_append(&table->free, &op->link);
     }
@@ -153,7 +154,6 @@ struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg)
     rme_node_remove(&op->link);
     op->id += 1u << RME_OP_INDEX_BITS;
     op->nseg = nseg;
-    op->slot = NULL;
     op->protocol = NULL;
     op->rndv = NULL;
     op->watch = NULL;

@@ -11,14 +11,13 @@
 #ifndef RME_OP_H
 #define RME_OP_H
 
-#include "base/list.h"
+#include "op/match.h"
 #include "rme.h"
 #include "plan/split.h"
 
 struct rme_peer;
 struct rme_protocol;
 struct rme_rndv;
-struct rme_slot;
 struct rme_watch;
 
 /* id, name */
@@ -70,7 +69,9 @@ struct rme_op {
     void *user;
     struct rme_node of_peer; /* in peer->ops or peer->dying */
     struct rme_node link;    /* in the queue of its state */
-    struct rme_seg *seg;     /* the host's memory; `own_seg`, or on the heap */
+    /* POSTED, INVITING: in the table of receives; QUEUED: in rme->protocols->holds (send.c) */
+    struct rme_match match;
+    struct rme_seg *seg; /* the host's memory; `own_seg`, or on the heap */
     uint32_t nseg;
     uint32_t seg_room;
     uint64_t total; /* bytes of the host's memory */
@@ -78,8 +79,6 @@ struct rme_op {
     /* QUEUED sends: position in the peer's order of posting, modulo 2^32 */
     uint32_t posted;
     /* rme_op_new clears the fields from here to `reap` */
-    /* POSTED, INVITING: its slot in the table of receives */
-    struct rme_slot *slot;
     const struct rme_protocol *protocol; /* owner of the op and of `rndv`; NULL: none */
     struct rme_rndv *rndv;
     struct rme_watch *watch; /* measures its states; NULL: not sampled */

@@ -24,7 +24,7 @@ struct rme_operations {
     struct rme_ctx ctx[RME_MAX_CONTEXTS]; /* `open` is read without the lock */
     struct rme_op_table table;
     struct rme_times times; /* durations of states */
-    struct rme_match match; /* receives, and unmatched messages */
+    struct rme_table match; /* receives, and unmatched messages */
     struct rme_node ended;  /* ops reported after the next rme_mreg_reap */
     bool reaping;           /* a thread reaps for ops that ended earlier */
     /* callback of the host, see rme.h; constant */
@@ -72,8 +72,6 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error);
 void rme_op_complete(struct rme *rme, struct rme_op *op);
 /* Drops a reference to the op's memory. */
 void rme_op_unpin(struct rme *rme, struct rme_op *op);
-/* Removes a receive from its slot. */
-void rme_op_leave_slot(struct rme *rme, struct rme_op *op);
 
 /* Returns true if ops that have ended wait for rme_mreg_reap. */
 static inline bool rme_is_ending(const struct rme *rme)

@@ -90,38 +90,36 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
     rme_op_complete(rme, op);
 }
 
-/* Takes the oldest receive for a message (its RTS, or NULL) out of its slot; NULL: none.  A
+/* Takes the oldest receive for a message (its RTS, or NULL) out of the table; NULL: none.  A
  * receive that is being cancelled matches only an RTS that is bound to its invitation. */
 static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag,
                                 const struct rme_message *rts)
 {
-    struct rme_slot *slot;
+    struct rme_match *first;
     struct rme_op *op;
 
     do {
-        slot = rme_match_find(&rme->operations->match, rme_match_key(peer->serial, tag));
-        if (slot == NULL || rme_node_alone(&slot->recvs))
+        first = rme_match_first(&rme->operations->match, rme_match_key(peer->serial, tag));
+        if (first == NULL || first->is_message)
             return NULL;
-        op = rme_entry(slot->recvs.next, struct rme_op, link);
-        rme_op_leave_slot(rme, op);
+        op = rme_entry(first, struct rme_op, match);
+        rme_match_remove(&rme->operations->match, first);
     } while (op->state == RME_OP_CANCELLING && (rts == NULL || !rme_invite_meets(op, rts)));
     return op;
 }
 
-/* Buffers an unmatched message.  False: no memory. */
-static bool keep(struct rme *rme, struct rme_message *message)
+/* Buffers an unmatched message. */
+static void keep(struct rme *rme, struct rme_message *message)
 {
     struct rme_peer *peer = message->peer;
+    struct rme_table *table = &rme->operations->match;
+    uint64_t key = rme_match_key(peer->serial, message->tag);
 
-    message->slot =
-        rme_match_get(&rme->operations->match, rme_match_key(peer->serial, message->tag));
-    if (message->slot == NULL)
-        return false;
-    rme_node_append(&message->slot->messages, &message->link);
+    message->match.is_message = true;
+    rme_match_add(table, rme_match_first(table, key), key, &message->match);
     rme_node_append(&peer->talk->messages, &message->of_peer);
     if (message->is_rts)
         rme_message_name(message);
-    return true;
 }
 
 /*
@@ -157,7 +155,7 @@ static struct rme_message *message_new(struct rme_peer *peer, int32_t tag, size_
     if (message == NULL)
         return NULL;
     memset(message, 0, sizeof(*message));
-    rme_node_init(&message->link);
+    rme_node_init(&message->match.same);
     rme_node_init(&message->of_peer);
     rme_node_init(&message->control.link);
     rme_node_init(&message->early.link);
@@ -196,15 +194,12 @@ struct rme_message *rme_message_cancelled(struct rme_peer *peer,
     return message != NULL && (message->unexp != NULL) == unexpected ? message : NULL;
 }
 
-/* Removes a message from its slot and its names. */
+/* Removes a message from the tables of tags and names. */
 static void take_out(struct rme *rme, struct rme_message *message)
 {
     rme_name_drop(&rme->mover->names, &message->name);
-    rme_node_remove(&message->link);
     rme_node_remove(&message->of_peer);
-    if (message->slot != NULL)
-        rme_match_release(&rme->operations->match, message->slot);
-    message->slot = NULL;
+    rme_match_remove(&rme->operations->match, &message->match);
 }
 
 void rme_message_free(struct rme_message *message)
@@ -261,10 +256,7 @@ static void eager_arrived(struct rme_peer *peer, const struct rme_wire_message *
         memcpy(message->data, arrived->payload, arrived->payload_length);
         rme_count_add(rme, RME_C_BYTES_COPIED, arrived->payload_length);
     }
-    if (!keep(rme, message)) {
-        rme_message_free(message);
-        rme_message_no_memory(peer);
-    }
+    keep(rme, message);
 }
 
 void rme_message_shorten(struct rme_message *message)
@@ -330,13 +322,11 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *ar
     if (op != NULL) {
         rme_rndv_receive(rme, op, message);
         rme_message_free(message);
-    } else if (keep(rme, message)) {
-        rme_message_shorten(message);
-        peer->talk->rts_in[RME_EXPECTED]++;
-    } else {
-        rme_message_free(message);
-        rme_message_no_memory(peer);
+        return;
     }
+    keep(rme, message);
+    rme_message_shorten(message);
+    peer->talk->rts_in[RME_EXPECTED]++;
 }
 
 static const void *payload_of(const struct rme_message *message)
@@ -348,9 +338,9 @@ static const void *payload_of(const struct rme_message *message)
                                   : message->data;
 }
 
-void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_slot *slot)
+void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first)
 {
-    struct rme_message *message = rme_entry(slot->messages.next, struct rme_message, link);
+    struct rme_message *message = rme_entry(first, struct rme_message, match);
 
     take_out(rme, message);
     if (message->is_rts) {

@@ -240,7 +240,7 @@ static void what_waits_to_be_acknowledged_is_counted_and_goes_back(void **state)
     unsigned chunks = 0;
 
     (void)state;
-    open_with(OPTIONS "8M,unexpected_window=1M", 8);
+    open_with(OPTIONS "9M,unexpected_window=1M", 8);
     table = &scripted.rme->operations->table;
     scripted.keeps = true;
     for (uint32_t i = 0; i < N; i++) {
