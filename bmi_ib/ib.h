@@ -203,6 +203,7 @@ struct rme_fabric {
     unsigned strides;    /* head only: slow QP operations so far (link/qp.c) */
     unsigned polls;      /* counts polls; paces the check of descriptors */
     bool idle;           /* the last poll delivered no event */
+    bool attention;      /* the next poll has work beside the CQs: see attend() in wait.c */
     bool resume;         /* a stalled link has room: flush at the next poll */
     uint32_t read_limit;
     bool signal_each;      /* option signal_each */

@@ -49,7 +49,7 @@ static void part(struct rme_link *l)
     if (l->main) {
         l->main->side = NULL;
         l->main->may_stripe = l->main->offer != NULL; /* a later secondary QP is possible */
-        l->main->f->resume = true;                    /* LINK_DOWN may have waited for this */
+        ib_resume(l->main->f);                        /* LINK_DOWN may have waited for this */
     }
     l->side = l->main = NULL;
 }
@@ -255,6 +255,7 @@ void ib_link_drained(struct rme_link *l)
     TAILQ_REMOVE(drain_list(l), l, drain_entry);
     TAILQ_INSERT_TAIL(&l->cq->drained, l, drain_entry);
     l->f->drained++;
+    l->f->attention = true;
     l->draining = l->waning = false;
     l->drained = true;
     l->emptied = l->cq->emptied;

@@ -31,7 +31,7 @@ void ib_stripe_passed(struct rme_link *side)
     }
     if (l->queue.head && !l->stalled) {
         ib_link_dirty(l);
-        l->f->resume = true;
+        ib_resume(l->f);
     }
 }
 

@@ -127,20 +127,19 @@ static void cq_broken(struct rme_fabric *f, struct ib_cq *c, int error)
     f->reports->all_failed(f, c, -EIO);
 }
 
-/* Takes CQEs while the caller's array has room, because a CQE makes at most one event that
- * cannot wait.  Returns false if CQEs may be left. */
-static bool poll_one(struct rme_fabric *f, struct ib_cq *c)
+/* Returns how many CQEs to read: as many as the caller's array has room for, because a CQE makes
+ * at most one event that cannot wait. */
+static inline int wanted(const struct rme_fabric *f, const struct ib_cq *c)
 {
-    struct ibv_wc wc[IB_POLL_BATCH];
-    int want, got;
-    do {
-        want = f->out_max - f->out_used;
-        if (want > IB_POLL_BATCH)
-            want = IB_POLL_BATCH;
-        if (want <= 0 || c->broken)
-            return false;
-        got = ibv_poll_cq(c->cq, want, wc);
-        ib_count(f, CQ_POLLS, 1);
+    int room = c->broken ? 0 : f->out_max - f->out_used;
+    return room < IB_POLL_BATCH ? room : IB_POLL_BATCH;
+}
+
+/* Handles the result of a poll, and CQEs behind those.  Returns false if CQEs may be left. */
+__attribute__((noinline)) static bool take(struct rme_fabric *f, struct ib_cq *c,
+                                           struct ibv_wc *wc, int got, int want)
+{
+    for (;;) {
         if (got < 0) {
             cq_broken(f, c, ib_error(got));
             return false;
@@ -152,7 +151,29 @@ static bool poll_one(struct rme_fabric *f, struct ib_cq *c)
                 wc_recv(f, &wc[i]);
             else
                 dispatch(f, &wc[i]);
-    } while (got == want);
+        if (got < want)
+            break;
+        want = wanted(f, c);
+        if (want <= 0)
+            return false;
+        ib_count(f, CQ_POLLS, 1);
+        got = ibv_poll_cq(c->cq, want, wc);
+    }
+    c->emptied++;
+    return true;
+}
+
+/* Takes CQEs while the caller's array has room.  Returns false if CQEs may be left. */
+static bool poll_one(struct rme_fabric *f, struct ib_cq *c)
+{
+    struct ibv_wc wc[IB_POLL_BATCH];
+    int want = wanted(f, c), got;
+    if (want <= 0)
+        return false;
+    ib_count(f, CQ_POLLS, 1);
+    got = ibv_poll_cq(c->cq, want, wc);
+    if (got != 0)
+        return take(f, c, wc, got, want);
     c->emptied++;
     return true;
 }

@@ -186,11 +186,25 @@ static inline void ib_link_dirty(struct rme_link *l)
     TAILQ_INSERT_TAIL(&l->f->dirty, l, dirty_entry);
 }
 
+/* Keeps the event of a completed transfer for the next poll. */
+static inline void ib_done_put(struct rme_fabric *f, struct rme_xfer *x)
+{
+    ib_queue_put(&f->done, x);
+    f->attention = true;
+}
+
+/* Flushes at the next poll. */
+static inline void ib_resume(struct rme_fabric *f)
+{
+    f->resume = f->attention = true;
+}
+
 /* Ends a sleep, because a link has an event that was raised outside its rail's poll: by a call
  * of the engine or by the head's handling of rdma_cm.  The event may come after the last poll
  * before the sleep, and no descriptor reports it. */
 static inline void ib_tells(struct rme_fabric *f)
 {
+    f->attention = true;
     if (!f->out)
         ib_wake(f);
 }

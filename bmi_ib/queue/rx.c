@@ -401,8 +401,10 @@ void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, 
     rx->value = value;
     rx->state = IB_RX_READY;
     if (!STAILQ_EMPTY(&f->rx_ready) || l->event_up || l->state == IB_CONNECTING ||
-        !emit(f, l, rx))
+        !emit(f, l, rx)) {
         STAILQ_INSERT_TAIL(&f->rx_ready, rx, next);
+        f->attention = true;
+    }
 }
 
 /* Handles a receive that completed without a message. */

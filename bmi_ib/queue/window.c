@@ -165,7 +165,7 @@ void ib_window_closed(struct rme_link *l, struct rme_xfer *x)
     if (twin) { /* secondary QP's window, closed first */
         twin->twin = NULL;
         ib_xfer_enqueue(l->main, &twin->close);
-        l->main->f->resume = true;
+        ib_resume(l->main->f);
     }
     if (!x->owner) {
         give_back(f, w);
@@ -173,7 +173,7 @@ void ib_window_closed(struct rme_link *l, struct rme_xfer *x)
     }
     x->fabric.mark = l->handle;
     if (f->done.head || !ib_window_emit(f, l, x))
-        ib_queue_put(&f->done, x);
+        ib_done_put(f, x);
 }
 
 bool ib_window_emit(struct rme_fabric *f, struct rme_link *l, struct rme_xfer *x)

@@ -218,7 +218,7 @@ bool ib_xfer_build(struct rme_link *l)
         if (!message && !window && requests_of(x) == 0) {
             ib_queue_get(&l->queue);
             x->fabric.mark = l->handle;
-            ib_queue_put(&f->done, x);
+            ib_done_put(f, x);
             continue;
         }
         full = batch_full(b, message || window ? 1 : segments_of(x));
@@ -385,7 +385,7 @@ static void finish(struct rme_link *l, struct rme_xfer *x)
     if (e)
         e->xfer = x;
     else
-        ib_queue_put(&f->done, x);
+        ib_done_put(f, x);
 }
 
 /* Handles the completion of a transfer. */
@@ -429,7 +429,7 @@ void ib_xfer_completed(struct rme_link *l, uint32_t position)
         ib_stripe_passed(l);
     if (l->stalled) {
         l->stalled = false;
-        l->f->resume = true;
+        ib_resume(l->f);
         ib_link_dirty(l);
     }
 }
