@@ -98,6 +98,7 @@ struct ib_device {
     uint8_t read_depth;
     uint32_t sq_depth, rq_depth;
     uint32_t max_inline; /* bytes; messages up to this size are posted inline */
+    uint32_t inline_now; /* likewise from two segments; 0 if the device takes one only */
     atomic_bool dead;    /* failed or removed: no new links */
     bool down;           /* no active port: no new links while another rail has one */
 };

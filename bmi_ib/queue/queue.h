@@ -89,7 +89,8 @@ void ib_tx_put(struct rme_link *l, void *tx);
 
 /* ---- xfer.c ---- */
 void ib_tx_send(struct rme_link *l, void *tx, size_t length);
-bool ib_tx_post(struct rme_link *l, void *tx, size_t length);
+bool ib_send_now(struct rme_link *l, const void *head, size_t head_length, const void *base,
+                 size_t length);
 void ib_xfer(struct rme_link *l, struct rme_xfer *x);
 void ib_flush(struct rme_fabric *f);
 /* Retires all requests up to a position of the ring. */

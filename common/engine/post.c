@@ -84,8 +84,36 @@ static inline struct rme_op *new_op(struct rme_peer *peer, enum rme_op_kind kind
     return op;
 }
 
-static int post_send(struct rme *rme, struct rme_addr *addr, const struct rme_list *list,
-                     int32_t tag, int ctx, void *user, rme_id *id, enum rme_op_kind kind)
+/* Sends a message without an operation, from a copy; false: not possible now. */
+__attribute__((noinline)) static bool send_copy(struct rme_peer *peer, enum rme_stream stream,
+                                                const struct rme_list *list, uint64_t size,
+                                                int32_t tag)
+{
+    struct rme_seg seg[FAST_SEGS];
+    uint32_t nseg;
+
+    if (list->count > FAST_SEGS)
+        return false;
+    nseg = list_segs(list, seg);
+    if (rme_eager_fits(peer, stream, size))
+        return rme_eager_send(peer, stream, seg, nseg, size, tag);
+    return rme_fast_copies(peer, stream, seg, nseg, size, tag) &&
+           rme_fast_send(peer, stream, seg, nseg, size, tag);
+}
+
+/* May a new send start before those that were posted earlier? */
+static inline bool is_next(const struct rme_peer *peer, enum rme_stream stream, int32_t tag)
+{
+    return peer->state == RME_PEER_UP && rme_node_alone(&peer->talk->sendq[stream]) &&
+           (peer->talk->holds == 0 || stream != RME_EXPECTED || rme_send_may_pass(peer, tag));
+}
+
+/* Inlined for each kind. */
+static inline __attribute__((always_inline)) int post_send(struct rme *rme,
+                                                           struct rme_addr *addr,
+                                                           const struct rme_list *list,
+                                                           int32_t tag, int ctx, void *user,
+                                                           rme_id *id, enum rme_op_kind kind)
 {
     enum rme_stream stream = kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED;
     struct rme_peer *peer;
@@ -100,19 +128,12 @@ static int post_send(struct rme *rme, struct rme_addr *addr, const struct rme_li
         return -EMSGSIZE;
     }
     *id = 0;
-    if (peer->state == RME_PEER_UP && rme_node_alone(&peer->talk->sendq[stream]) &&
-        list->count <= FAST_SEGS &&
-        (peer->talk->holds == 0 || stream != RME_EXPECTED || rme_send_may_pass(peer, tag))) {
-        struct rme_seg seg[FAST_SEGS];
-        uint32_t nseg = list_segs(list, seg);
-
-        if (rme_eager_fits(peer, stream, (uint64_t)total)
-                ? rme_eager_send(peer, stream, seg, nseg, (uint64_t)total, tag, true)
-                : rme_fast_copies(peer, stream, seg, nseg, (uint64_t)total, tag) &&
-                      rme_fast_send(peer, stream, seg, nseg, (uint64_t)total, tag)) {
-            rme_unlock(rme);
-            return 1;
-        }
+    if (is_next(peer, stream, tag) &&
+        ((list->count == 1 && rme_eager_fits(peer, stream, (uint64_t)total) &&
+          rme_eager_send_now(peer, stream, list->base[0], (uint64_t)total, tag)) ||
+         send_copy(peer, stream, list, (uint64_t)total, tag))) {
+        rme_unlock(rme);
+        return 1;
     }
     op = new_op(peer, kind, list, total, tag, ctx, user);
     if (op == NULL) {

@@ -26,30 +26,55 @@
 /* buffered bytes for a peer above which further offers are dropped */
 #define OFFERS_KEPT (256u << 10)
 
+static uint8_t type_of(enum rme_stream stream)
+{
+    return stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED;
+}
+
+/* Accounts for an eager message that was handed to the fabric. */
+static inline void sent(struct rme_peer *peer, enum rme_stream stream, int32_t tag,
+                        uint64_t size)
+{
+    if (stream == RME_EXPECTED)
+        rme_invite_sent(&peer->talk->invites, tag, 0);
+    rme_window_sent(&peer->window[stream], size);
+    rme_send_copied(peer, stream, size);
+}
+
+bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const void *base,
+                        uint64_t size, int32_t tag)
+{
+    bool (*send_now)(struct rme_link *, const void *, size_t, const void *, size_t) =
+        peer->rme->ops->send_now;
+    struct rme_wire_message message;
+    uint8_t head[RME_WIRE_HEADER_SIZE];
+
+    if (send_now == NULL || peer->tx_wait || !rme_credit_may(&peer->credit, RME_CREDIT_DATA))
+        return false;
+    rme_head_fill(peer, type_of(stream), tag, &message);
+    rme_wire_encode_head(&message, head);
+    if (!send_now(peer->link, head, sizeof(head), base, size))
+        return false;
+    rme_head_sent(peer, &message);
+    sent(peer, stream, tag, size);
+    return true;
+}
+
 bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
-                    uint32_t nseg, uint64_t size, int32_t tag, bool now)
+                    uint32_t nseg, uint64_t size, int32_t tag)
 {
     struct rme *rme = peer->rme;
     struct rme_wire_message message;
-    size_t length = RME_WIRE_HEADER_SIZE + size;
     char *tx = rme_peer_tx(peer, RME_CREDIT_DATA);
 
     if (tx == NULL)
         return false;
-    rme_peer_head(peer, stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED, tag,
-                  &message);
-    if (stream == RME_EXPECTED)
-        rme_invite_sent(&peer->talk->invites, tag, 0);
+    rme_peer_head(peer, type_of(stream), tag, &message);
     rme_wire_encode_head(&message, tx);
     rme_seg_gather(seg, nseg, 0, tx + RME_WIRE_HEADER_SIZE, size);
-    rme_window_sent(&peer->window[stream], size);
-    if (!now || rme->ops->tx_post == NULL) {
-        rme->ops->tx_send(peer->link, tx, length);
-        rme->pending |= RME_PENDING_FLUSH;
-    } else if (!rme->ops->tx_post(peer->link, tx, length)) {
-        rme->pending |= RME_PENDING_FLUSH;
-    }
-    rme_send_copied(peer, stream, size);
+    rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE + size);
+    rme->pending |= RME_PENDING_FLUSH;
+    sent(peer, stream, tag, size);
     return true;
 }
 
@@ -62,8 +87,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
 {
     if (!in_turn(op))
         return RME_START_OTHER;
-    if (!rme_eager_send(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag,
-                        false))
+    if (!rme_eager_send(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag))
         return RME_START_STUCK;
     rme_times_went(op, RME_PROTO_EAGER);
     rme_send_leave(op);

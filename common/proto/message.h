@@ -19,10 +19,12 @@ static inline bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream s
 {
     return size <= peer->eager_max[stream] && rme_window_fits(&peer->window[stream], size);
 }
-/* Sends the message, `now` or with the other messages of this round; false: no credit or
- * buffer. */
+/* Sends a message in one piece at once; false: not possible now. */
+bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const void *base,
+                        uint64_t size, int32_t tag);
+/* Sends the message with the other messages of this round; false: no credit or buffer. */
 bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
-                    uint32_t nseg, uint64_t size, int32_t tag, bool now);
+                    uint32_t nseg, uint64_t size, int32_t tag);
 
 /* An unmatched message; also, temporarily, an RTS that matches at once. */
 struct rme_message {

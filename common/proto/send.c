@@ -94,20 +94,6 @@ void rme_send_leave(struct rme_op *op)
     rme_match_remove(&peer->rme->protocols->holds, &op->match);
 }
 
-void rme_send_eager(struct rme_peer *peer, enum rme_stream stream, uint64_t size)
-{
-    rme_peer_count(peer, RME_C_SENDS_EAGER, 1);
-    if (stream == RME_UNEXPECTED_STREAM)
-        rme_peer_count(peer, RME_C_UNEXPECTED_SENT, 1);
-    rme_peer_count(peer, RME_C_BYTES_SENT, size);
-}
-
-void rme_send_copied(struct rme_peer *peer, enum rme_stream stream, uint64_t size)
-{
-    rme_send_eager(peer, stream, size);
-    rme_count_add(peer->rme, RME_C_BYTES_COPIED, size);
-}
-
 void rme_send_ready(struct rme_op *op)
 {
     if (rme_match_is_first(&op->match) && rme_node_alone(&op->link))

@@ -147,16 +147,14 @@ bool rme_credit_may_last(const struct rme_credit *credit, uint32_t returns, uint
     return credit->have > 1 || returns != 0 || credit->owed + aside < credit->promised;
 }
 
-uint16_t rme_credit_give_some(struct rme_credit *credit)
+void rme_credit_gave_some(struct rme_credit *credit, uint16_t give)
 {
-    uint32_t ready = rme_credit_ready(credit);
-    uint16_t give = ready > UINT16_MAX ? UINT16_MAX : (uint16_t)ready;
+    bool rest = give < rme_credit_ready(credit);
 
     credit->owed -= give;
     if (!credit->withholds)
         credit->bulk_given = credit->bulk - rme_credit_bulk_back(credit);
-    credit->untold = credit->untold && (give < ready || credit->withholds);
-    return give;
+    credit->untold = credit->untold && (rest || credit->withholds);
 }
 
 uint32_t rme_credit_give_more(struct rme_credit *credit)

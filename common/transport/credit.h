@@ -77,20 +77,6 @@ static inline void rme_credit_spend(struct rme_credit *credit)
     credit->spent++;
 }
 
-/* Returns the credits that a message sent now carries back, and removes them from `owed`. */
-uint16_t rme_credit_give_some(struct rme_credit *credit);
-static inline uint16_t rme_credit_give(struct rme_credit *credit)
-{
-    uint16_t give = (uint16_t)credit->owed;
-
-    if (credit->withholds || credit->keeps || credit->owed > UINT16_MAX)
-        return rme_credit_give_some(credit);
-    credit->owed = 0;
-    credit->bulk_given = credit->bulk;
-    credit->untold = false;
-    return give;
-}
-
 /* Returns the newly promised buffers that a CREDIT message sent now announces. */
 uint32_t rme_credit_give_more(struct rme_credit *credit);
 
@@ -157,6 +143,35 @@ static inline uint32_t rme_credit_ready(const struct rme_credit *credit)
         credit->starts_left != 0)
         few = RME_CREDIT_CONTROL - in_hand;
     return ready < few ? ready : few;
+}
+
+/* Number of credits that a message sent now returns to the peer. */
+static inline uint16_t rme_credit_gives(const struct rme_credit *credit)
+{
+    uint32_t give =
+        credit->withholds || credit->keeps ? rme_credit_ready(credit) : credit->owed;
+
+    return give > UINT16_MAX ? UINT16_MAX : (uint16_t)give;
+}
+/* Accounts for a message that is sent and returns this number. */
+void rme_credit_gave_some(struct rme_credit *credit, uint16_t give);
+static inline void rme_credit_gave(struct rme_credit *credit, uint16_t give)
+{
+    if (credit->withholds || credit->keeps || give != credit->owed) {
+        rme_credit_gave_some(credit, give);
+        return;
+    }
+    credit->owed = 0;
+    credit->bulk_given = credit->bulk;
+    credit->untold = false;
+}
+/* Both. */
+static inline uint16_t rme_credit_give(struct rme_credit *credit)
+{
+    uint16_t give = rme_credit_gives(credit);
+
+    rme_credit_gave(credit, give);
+    return give;
 }
 
 /* Bytes of delegated buffer that are kept back. */
