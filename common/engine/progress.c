@@ -15,18 +15,6 @@
 #define ROUNDS_MAX 8  /* polls per call, after which other threads get the lock */
 #define TIMER_SKIP 64 /* calls per check of the timers while polling */
 
-/* True if credits of a header may permit a send.  A message that lacked a credit has set
- * `starved`; a message that waits for the peer's host is in a queue. */
-static bool waits(const struct rme_peer *peer)
-{
-    const struct rme_talk *talk = peer->talk;
-
-    return peer->starved || peer->credit.withholds || !rme_node_alone(&peer->endings) ||
-           !rme_node_alone(&peer->control) || !rme_node_alone(&peer->xferq) ||
-           !rme_node_alone(&talk->sendq[RME_EXPECTED]) ||
-           !rme_node_alone(&talk->sendq[RME_UNEXPECTED_STREAM]);
-}
-
 /* Processes the fields that every header has.  False: invalid values. */
 static bool take_header(struct rme_peer *peer, const struct rme_wire_message *message)
 {
@@ -36,7 +24,7 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
     if (message->credits != 0 || more != 0) {
         if (rme_credit_gain(&peer->credit, message->credits, more) != 0)
             return false;
-        if (waits(peer))
+        if (rme_peer_waits(peer))
             rme_peer_kick(peer);
     }
     if (peer->talk->holds != 0) /* the window may have room for a waiting message */
@@ -71,8 +59,8 @@ __attribute__((noinline)) static void received(struct rme_peer *peer,
     /* not cleared, for speed: all fields are set below */
     struct rme_arrival arrival;
 
-    if (!rme_peer_listens(peer)) {
-        /* ignore arrivals of a link that is given up */
+    if (rme_take_eager(peer, event->data, event->length) || !rme_peer_listens(peer)) {
+        /* taken, or ignored because the link is given up */
     } else if (rme_wire_decode(event->data, event->length, &arrival.message) == -EPROTO) {
         rme_peer_protocol_error(peer, "a malformed message");
     } else {

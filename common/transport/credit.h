@@ -244,10 +244,15 @@ static inline void rme_window_sent(struct rme_window *window, uint64_t payload)
 {
     window->sent += (uint32_t)payload + RME_HELD_COST;
 }
-/* Accounts for a report of the peer.  -EPROTO: more than was sent. */
+/* True if the peer may report this: not more than was sent. */
+static inline bool rme_window_may(const struct rme_window *window, uint32_t taken)
+{
+    return (uint32_t)(taken - window->taken) <= (uint32_t)(window->sent - window->taken);
+}
+/* Accounts for a report of the peer, or returns -EPROTO. */
 static inline int rme_window_report(struct rme_window *window, uint32_t taken)
 {
-    if ((uint32_t)(taken - window->taken) > (uint32_t)(window->sent - window->taken))
+    if (!rme_window_may(window, taken))
         return -EPROTO;
     window->taken = taken;
     return 0;
@@ -260,11 +265,16 @@ struct rme_holding {
     uint32_t taken; /* cost no longer held: sent in every header */
 };
 
-/* Accounts for a message of the peer.  -EPROTO: the peer exceeds its window. */
+/* True if the message does not exceed the peer's window. */
+static inline bool rme_holding_may(const struct rme_holding *holding, uint64_t payload)
+{
+    return (uint64_t)(uint32_t)(holding->got - holding->taken) + payload + RME_HELD_COST <=
+           holding->limit;
+}
+/* Accounts for a message of the peer, or returns -EPROTO. */
 static inline int rme_holding_got(struct rme_holding *holding, uint64_t payload)
 {
-    if ((uint64_t)(uint32_t)(holding->got - holding->taken) + payload + RME_HELD_COST >
-        holding->limit)
+    if (!rme_holding_may(holding, payload))
         return -EPROTO;
     holding->got += (uint32_t)payload + RME_HELD_COST;
     return 0;

@@ -124,6 +124,38 @@ static inline void rme_wire_clear_body(struct rme_wire_message *message)
     message->segment = NULL;
 }
 
+static inline uint16_t rme_wire_get16(const uint8_t *at)
+{
+    return (uint16_t)(at[0] | at[1] << 8);
+}
+static inline uint32_t rme_wire_get32(const uint8_t *at)
+{
+    return (uint32_t)rme_wire_get16(at) | (uint32_t)rme_wire_get16(at + 2) << 16;
+}
+static inline void rme_wire_put16(uint8_t *at, uint16_t value)
+{
+    at[0] = (uint8_t)value;
+    at[1] = (uint8_t)(value >> 8);
+}
+static inline void rme_wire_put32(uint8_t *at, uint32_t value)
+{
+    rme_wire_put16(at, (uint16_t)value);
+    rme_wire_put16(at + 2, (uint16_t)(value >> 16));
+}
+
+/* Decodes the fields of a header, which every message has. */
+static inline void rme_wire_decode_head(const void *data, struct rme_wire_message *out)
+{
+    const uint8_t *at = (const uint8_t *)data;
+
+    out->type = at[0];
+    out->flags = at[1];
+    out->credits = rme_wire_get16(at + 2);
+    out->eager_taken = rme_wire_get32(at + 4);
+    out->unexpected_taken = rme_wire_get32(at + 8);
+    out->tag = (int32_t)rme_wire_get32(at + 12);
+}
+
 /* Decodes a message of `length` bytes.  The result points into `data`.  Returns 0; -EPROTO:
  * malformed; -EOPNOTSUPP: unknown type and optional (the header's fields are set). */
 int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *out);
@@ -143,7 +175,17 @@ void rme_wire_segment_at(const struct rme_wire_message *message, uint32_t i,
                          struct rme_wire_segment *out);
 
 /* Encodes the header alone: all of an eager message but its payload. */
-void rme_wire_encode_head(const struct rme_wire_message *message, void *buffer);
+static inline void rme_wire_encode_head(const struct rme_wire_message *message, void *buffer)
+{
+    uint8_t *at = (uint8_t *)buffer;
+
+    at[0] = message->type;
+    at[1] = message->flags;
+    rme_wire_put16(at + 2, message->credits);
+    rme_wire_put32(at + 4, message->eager_taken);
+    rme_wire_put32(at + 8, message->unexpected_taken);
+    rme_wire_put32(at + 12, (uint32_t)message->tag);
+}
 /* Encodes all but an eager payload, into a buffer of at least rme_wire_length() bytes.
  * rme_wire_put_segment adds the message->nsegment segments, before or after. */
 void rme_wire_encode(const struct rme_wire_message *message, void *buffer);
