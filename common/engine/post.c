@@ -63,9 +63,10 @@ static inline __attribute__((always_inline)) int begin(struct rme *rme, struct r
     return error != 0 ? error : -EINVAL;
 }
 
-static inline struct rme_op *new_op(struct rme_peer *peer, enum rme_op_kind kind,
-                                    const struct rme_list *list, int64_t total, int32_t tag,
-                                    int ctx, void *user)
+/* Makes an operation in its first state; NULL: no memory. */
+static inline __attribute__((always_inline)) struct rme_op *new_op(
+    struct rme_peer *peer, enum rme_op_kind kind, enum rme_op_state state,
+    const struct rme_list *list, int64_t total, int32_t tag, int ctx, void *user)
 {
     struct rme_op *op = rme_op_new(&peer->rme->operations->table, (uint32_t)list->count);
 
@@ -79,7 +80,8 @@ static inline struct rme_op *new_op(struct rme_peer *peer, enum rme_op_kind kind
     op->total = (uint64_t)total;
     op->nseg = list_segs(list, op->seg);
     rme_times_begin(&peer->rme->operations->times, op);
-    rme_probe_op_new(op->id, op->kind, op->total);
+    rme_probe_op_new(op->id, kind, op->total);
+    rme_op_first(op, state);
     rme_op_attach(op, peer);
     return op;
 }
@@ -108,6 +110,24 @@ static inline bool is_next(const struct rme_peer *peer, enum rme_stream stream, 
            (peer->talk->holds == 0 || stream != RME_EXPECTED || rme_send_may_pass(peer, tag));
 }
 
+/* Queues a send that cannot start now. */
+__attribute__((noinline)) static int queue_send(struct rme_peer *peer, enum rme_op_kind kind,
+                                                const struct rme_list *list, int64_t total,
+                                                int32_t tag, int ctx, void *user, rme_id *id)
+{
+    struct rme_op *op = new_op(peer, kind, RME_OP_QUEUED, list, total, tag, ctx, user);
+
+    if (op == NULL)
+        return -ENOMEM;
+    op->size = op->total;
+    op->posted = peer->talk->posted++;
+    *id = op->id;
+    rme_node_append(&peer->talk->sendq[rme_op_stream(op)], &op->link);
+    rme_peer_kick(peer);
+    rme_peer_work(peer);
+    return 0;
+}
+
 /* Inlined for each kind. */
 static inline __attribute__((always_inline)) int post_send(struct rme *rme,
                                                            struct rme_addr *addr,
@@ -117,7 +137,6 @@ static inline __attribute__((always_inline)) int post_send(struct rme *rme,
 {
     enum rme_stream stream = kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED;
     struct rme_peer *peer;
-    struct rme_op *op;
     int64_t total;
     int error = begin(rme, addr, list, ctx, &total, &peer);
 
@@ -135,20 +154,9 @@ static inline __attribute__((always_inline)) int post_send(struct rme *rme,
         rme_unlock(rme);
         return 1;
     }
-    op = new_op(peer, kind, list, total, tag, ctx, user);
-    if (op == NULL) {
-        rme_unlock(rme);
-        return -ENOMEM;
-    }
-    op->size = op->total;
-    op->posted = peer->talk->posted++;
-    *id = op->id;
-    rme_op_step(rme, op, RME_OP_QUEUED);
-    rme_node_append(&peer->talk->sendq[stream], &op->link);
-    rme_peer_kick(peer);
-    rme_peer_work(peer);
+    error = queue_send(peer, kind, list, total, tag, ctx, user, id);
     rme_unlock(rme);
-    return 0;
+    return error;
 }
 
 int rme_post_send(struct rme *rme, struct rme_addr *addr, const struct rme_list *list,
@@ -178,13 +186,12 @@ int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list 
     key = rme_match_key(peer->serial, tag);
     if (actual != NULL)
         *actual = 0;
-    op = new_op(peer, RME_OP_RECV, list, total, tag, ctx, user);
+    op = new_op(peer, RME_OP_RECV, RME_OP_POSTED, list, total, tag, ctx, user);
     if (op == NULL) {
         rme_unlock(rme);
         return -ENOMEM;
     }
     *id = op->id;
-    rme_op_step(rme, op, RME_OP_POSTED);
     first = rme_match_first(&rme->operations->match, key);
     if (first != NULL && first->is_message) {
         rme_recv_match(rme, op, first);

@@ -179,29 +179,37 @@ __attribute__((noinline)) static void run_timers(struct rme *rme)
     rme_fast_look(rme, now);
 }
 
-int rme_progress(struct rme *rme, bool timers)
+/* Handles `n` events, and further ones if there were as many as possible.  Returns their
+ * number. */
+__attribute__((noinline)) static int handle_all(struct rme *rme, struct rme_event *event, int n)
 {
-    struct rme_event event[ROUND];
     int total = 0;
 
-    if (rme->lingers)
-        rme->pending |= RME_PENDING_FLUSH;
-
-    for (int round = 0; round < ROUNDS_MAX; round++) {
-        int n = rme->ops->poll(rme->fabric, event, ROUND);
-
+    for (int round = 1;; round++) {
         for (int i = 0; i < n; i++)
             if (event[i].type == RME_EV_RECV)
                 received(event[i].owner, &event[i]);
             else
                 handle(rme, &event[i]);
-        total += n > 0 ? n : 0;
-        if (n < ROUND)
+        total += n;
+        if (n < ROUND || round == ROUNDS_MAX)
             break;
+        n = rme->ops->poll(rme->fabric, event, ROUND);
     }
-    if (total > 0)
-        rme->pending |= RME_PENDING_FLUSH; /* receive buffers were returned */
+    rme->pending |= RME_PENDING_FLUSH; /* receive buffers were returned */
+    return total;
+}
+
+int rme_progress(struct rme *rme, bool timers)
+{
+    struct rme_event event[ROUND];
+    int n = rme->ops->poll(rme->fabric, event, ROUND);
+
+    if (rme->lingers)
+        rme->pending |= RME_PENDING_FLUSH;
+    if (n > 0)
+        n = handle_all(rme, event, n);
     if (timers || ++rme_engine(rme)->timer_skip >= TIMER_SKIP)
         run_timers(rme);
-    return total;
+    return n;
 }

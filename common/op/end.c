@@ -9,7 +9,6 @@
 #include <errno.h>
 
 #include "op/operations.h"
-#include "transport/waiter.h"
 
 void rme_op_misstep(struct rme *rme, const struct rme_op *op, enum rme_op_state state)
 {
@@ -34,19 +33,6 @@ void rme_op_drop(struct rme *rme, struct rme_op *op)
     if (all->dropped != NULL)
         all->dropped(all->dropped_arg, op->user);
     rme_op_leave(rme, op, false);
-}
-
-void rme_ctx_publish(struct rme *rme, struct rme_op *op)
-{
-    struct rme_ctx *c = &rme->operations->ctx[op->ctx];
-
-    rme_op_step(rme, op, RME_OP_DONE);
-    if (!c->open || op->turn != c->turn) {
-        rme_op_drop(rme, op);
-        return;
-    }
-    rme_node_append(&c->done, &op->link);
-    rme_wait_notify(rme, op->ctx);
 }
 
 /* Finishes an op without references to its memory.  An op that waits for rme_mreg_reap delays
@@ -99,7 +85,8 @@ void rme_op_complete(struct rme *rme, struct rme_op *op)
         rme_op_end(rme, op, 0);
         return;
     }
-    count_end(rme, op);
+    if (op->kind == RME_OP_RECV)
+        rme_peer_count(peer, RME_C_BYTES_RECEIVED, op->size);
     rme_node_remove(&op->of_peer);
     rme_ctx_publish(rme, op);
     rme_peer_unpin(peer);

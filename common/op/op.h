@@ -56,6 +56,7 @@ enum rme_op_state {
 };
 
 #define RME_OP_INLINE_SEGS 4u
+#define RME_OP_KEEP_SEGS   64u /* segments of an unused op that stay allocated, at most */
 #define RME_OP_INDEX_BITS  20
 #define RME_OP_CHUNK       256u /* ops per allocation */
 
@@ -105,11 +106,47 @@ void rme_op_table_init(struct rme_op_table *table);
 /* Frees all ops, including live ones. */
 void rme_op_table_clear(struct rme_op_table *table);
 
-/* Takes an unused op with a new id and room for `nseg` segments, in no ring.  Returns NULL if
- * memory is short, or 2^20 ops are live. */
-struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg);
-/* Returns an op to the free list and invalidates its id. */
-void rme_op_recycle(struct rme_op_table *table, struct rme_op *op);
+/* Returns a free op with room for `nseg` segments; NULL: memory is short, or 2^20 ops are
+ * live. */
+struct rme_op *rme_op_find_free(struct rme_op_table *table, uint32_t nseg);
+/* Takes such an op, with a new id, in no ring. */
+static inline struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg)
+{
+    struct rme_op *op = rme_entry(table->free.next, struct rme_op, link);
+
+    if (rme_node_alone(&table->free) || nseg > op->seg_room)
+        op = rme_op_find_free(table, nseg);
+    if (op == NULL)
+        return NULL;
+    rme_node_remove(&op->link);
+    op->id += 1u << RME_OP_INDEX_BITS;
+    op->nseg = nseg;
+    op->protocol = NULL;
+    op->rndv = NULL;
+    op->watch = NULL;
+    op->size = 0;
+    op->error = 0;
+    op->pins = 0;
+    op->closing = 0;
+    op->shutting = false;
+    op->reap = false;
+    table->live++;
+    return op;
+}
+/* Frees allocated segments. */
+void rme_op_drop_segs(struct rme_op *op);
+/* Returns an op, which no peer has any more, to the free list and invalidates its id. */
+static inline void rme_op_recycle(struct rme_op_table *table, struct rme_op *op)
+{
+    if (op->seg_room > RME_OP_KEEP_SEGS)
+        rme_op_drop_segs(op);
+    op->state = RME_OP_FREE;
+    op->peer = NULL;
+    rme_node_remove(&op->link);
+    /* the op used last is reused first, because it is still in the processor's caches */
+    rme_node_append(table->free.next, &op->link);
+    table->live--;
+}
 
 /* Frees chunks without live ops, after a scan of all ops.  Ids stay unique. */
 void rme_op_table_trim(struct rme_op_table *table);

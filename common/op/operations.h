@@ -10,6 +10,7 @@
 #include "op/protocol.h"
 #include "op/times.h"
 #include "transport/core.h"
+#include "transport/waiter.h"
 
 /* A context: the completion queue of a host. */
 struct rme_ctx {
@@ -34,6 +35,12 @@ struct rme_operations {
 
 /* Logs a transition that rme_op_steps does not permit. */
 void rme_op_misstep(struct rme *rme, const struct rme_op *op, enum rme_op_state state);
+/* Sets the first state of a new op. */
+static inline void rme_op_first(struct rme_op *op, enum rme_op_state state)
+{
+    rme_probe_op_step(op->id, RME_OP_FREE, (int)state);
+    op->state = (uint8_t)state;
+}
 static inline void rme_op_step(struct rme *rme, struct rme_op *op, enum rme_op_state state)
 {
     if (!rme_op_may_step(op->state, state))
@@ -82,6 +89,17 @@ static inline bool rme_is_ending(const struct rme *rme)
 /* Recycles a completed op whose context is closed, and calls the host's `dropped`. */
 void rme_op_drop(struct rme *rme, struct rme_op *op);
 /* Queues the completion for the host. */
-void rme_ctx_publish(struct rme *rme, struct rme_op *op);
+static inline void rme_ctx_publish(struct rme *rme, struct rme_op *op)
+{
+    struct rme_ctx *c = &rme->operations->ctx[op->ctx];
+
+    rme_op_step(rme, op, RME_OP_DONE);
+    if (!c->open || op->turn != c->turn) {
+        rme_op_drop(rme, op);
+        return;
+    }
+    rme_node_append(&c->done, &op->link);
+    rme_wait_notify(rme, op->ctx);
+}
 
 #endif
