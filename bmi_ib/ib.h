@@ -40,7 +40,6 @@
 #define IB_BATCH       64  /* WRs per ibv_post_send() */
 #define IB_BATCH_SGE   256 /* SGEs per ibv_post_send() */
 #define IB_POLL_BATCH  32  /* CQEs per ibv_poll_cq() */
-#define IB_RX_BATCH    32  /* WRs per ibv_post_recv() */
 #define IB_QUEUE_ENTRY 64  /* pinned bytes per queue entry, approximately */
 #define IB_RAILS_MAX   8   /* maximum devices per fabric */
 

@@ -17,7 +17,13 @@ void ib_table_free(struct rme_fabric *f);
 int ib_table_put_qp(struct rme_link *l);
 void ib_table_remove_qp(struct rme_link *l);
 /* Returns the link of a QP, NULL if none.  A CQE of an SRQ names only the QP. */
-struct rme_link *ib_link_by_qp(const struct rme_fabric *f, uint32_t qp_num);
+static inline struct rme_link *ib_link_by_qp(const struct rme_fabric *f, uint32_t qp_num)
+{
+    struct rme_link *l = f->hash_size ? f->hash[qp_num & (f->hash_size - 1)] : NULL;
+    while (l && l->qp_num != qp_num)
+        l = l->hash_next;
+    return l;
+}
 
 /* ---- cq.c ---- */
 int ib_cq_open(struct rme_fabric *f);
@@ -48,9 +54,9 @@ struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id);
 void ib_rx_forget(struct rme_link *l);
 /* Replaces the SRQ when the last link has been freed and many receives are still posted. */
 void ib_rx_renew(struct rme_fabric *f);
-/* Delivers a received message or immediate, or keeps it for ib_emit_ready(). */
-void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, bool is_imm,
-                    uint32_t value);
+/* Handles the CQE of a receive: delivers the message or immediate, or keeps it for
+ * ib_emit_ready(). */
+void ib_rx_take(struct rme_fabric *f, const struct ibv_wc *wc);
 void ib_rx_failed(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx);
 void ib_emit_ready(struct rme_fabric *f);
 
@@ -137,6 +143,10 @@ void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *
 /* ---- poll.c ---- */
 /* Takes CQEs while the caller's array has room. */
 void ib_cq_poll(struct rme_fabric *f);
+/* Handles a failed request of a link.  Only the first failure of a link is logged, not the
+ * flushes after it. */
+void ib_wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc *wc,
+                  const char *what);
 
 /* Returns the link with this handle, NULL if gone. */
 static inline struct rme_link *ib_link_by_handle(const struct rme_fabric *f, uint32_t handle)

@@ -66,14 +66,6 @@ void ib_table_remove(struct rme_link *l)
     slot_free(l->f, l->handle & IB_SLOT_MASK);
 }
 
-struct rme_link *ib_link_by_qp(const struct rme_fabric *f, uint32_t qp_num)
-{
-    struct rme_link *l = f->hash_size ? f->hash[qp_num & (f->hash_size - 1)] : NULL;
-    while (l && l->qp_num != qp_num)
-        l = l->hash_next;
-    return l;
-}
-
 static void hash_insert(struct rme_fabric *f, struct rme_link *l)
 {
     struct rme_link **at = &f->hash[l->qp_num & (f->hash_size - 1)];
