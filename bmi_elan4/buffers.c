@@ -42,7 +42,7 @@ uint32_t elan_op_rx_release(struct rme_link *l, uint32_t n)
     return 0;
 }
 
-void elan_op_rx_return(struct rme_fabric *f, void *token)
+bool elan_op_rx_return(struct rme_fabric *f, void *token)
 {
     struct elan_rx *rx = token;
     struct rme_link *l = rx->link;
@@ -50,18 +50,19 @@ void elan_op_rx_return(struct rme_fabric *f, void *token)
     (void)f;
     if (!l) {
         free(rx);
-        return;
+        return true;
     }
     LIST_REMOVE(rx, lent);
     if (l->state == ELAN_ENDING_STATE || l->state == ELAN_DOWN_STATE || l->rx_debt) {
         if (l->rx_debt)
             l->rx_debt--;
         free(rx);
-        return;
+        return true;
     }
     rx->next = l->rx_free;
     l->rx_free = rx;
     elan_link_ready(l);
+    return true;
 }
 
 void elan_rx_rest(struct rme_link *l)

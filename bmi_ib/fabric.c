@@ -208,9 +208,9 @@ static const struct rme_caps *ib_caps(const struct rme_fabric *f)
 
 /* ---- All rails ---- */
 
-static void rx_return(struct rme_fabric *f, void *rx)
+static bool rx_return(struct rme_fabric *f, void *rx)
 {
-    ib_rx_return(f->rail[((struct ib_rx *)rx)->rail], rx);
+    return ib_rx_return(f->rail[((struct ib_rx *)rx)->rail], rx);
 }
 
 /* Flushes all rails.  Kept out of line, so that flush() with one rail saves no registers. */

@@ -317,9 +317,9 @@ struct rme_fabric_ops {
      * than promised the link still has posted (caps.keeps_rx).
      */
     uint32_t (*rx_release)(struct rme_link *link, uint32_t n);
-    /* Reposts a receive buffer, before any message that is queued later on that link is
-     * sent. */
-    void (*rx_return)(struct rme_fabric *f, void *rx);
+    /* Reposts a receive buffer, before any message that is queued later on that link is sent.
+     * Returns true if a flush() has to follow. */
+    bool (*rx_return)(struct rme_fabric *f, void *rx);
 
     /* Allocates a send buffer of rx_size bytes, freed by tx_send(), xfer() or tx_put().  NULL:
      * none is free now, RME_EV_TX_ROOM follows. */

@@ -62,7 +62,7 @@ void ib_emit_ready(struct rme_fabric *f);
 
 int ib_rx_reserve(struct rme_link *l, uint32_t n);
 uint32_t ib_rx_release(struct rme_link *l, uint32_t n);
-void ib_rx_return(struct rme_fabric *f, void *rx);
+bool ib_rx_return(struct rme_fabric *f, void *rx);
 
 /* ---- window.c ---- */
 int ib_windows_open(struct rme_fabric *f);

@@ -110,7 +110,7 @@ static void pool_shrink(struct rme_fabric *f)
     }
 }
 
-static void pool_put(struct rme_fabric *f, struct ib_rx *rx)
+__attribute__((noinline)) static void pool_put(struct rme_fabric *f, struct ib_rx *rx)
 {
     struct ib_rx_pool *p = &f->rx;
     struct ib_rx_slab *s = p->slab[rx->index >> __builtin_ctz(f->slab)];
@@ -165,7 +165,8 @@ static uint32_t slack(const struct rme_fabric *f, const struct ib_rx_queue *q)
 }
 
 /* Appends a buffer to the chain of its queue. */
-static void chain(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
+static inline __attribute__((always_inline)) void chain(struct rme_fabric *f,
+                                                        struct rme_link *l, struct ib_rx *rx)
 {
     struct ib_rx_queue *q = queue_of(f, l);
     rx->state = IB_RX_CHAINED;
@@ -445,13 +446,27 @@ void ib_emit_ready(struct rme_fabric *f)
     }
 }
 
-void ib_rx_return(struct rme_fabric *f, void *token)
+/* Does the work of ib_rx_return() for the own receive queue of a link. */
+__attribute__((noinline)) static bool return_own(struct rme_fabric *f, struct ib_rx *rx)
+{
+    struct rme_link *l = ib_link_by_handle(f, rx->link);
+    if (l)
+        l->rxq.held--;
+    settle(f, l, rx);
+    return l && l->dirty;
+}
+
+bool ib_rx_return(struct rme_fabric *f, void *token)
 {
     struct ib_rx *rx = token;
-    struct rme_link *l = f->srq ? NULL : ib_link_by_handle(f, rx->link);
-    if (f->srq || l)
-        queue_of(f, l)->held--;
-    settle(f, l, rx);
+    if (!f->srq)
+        return return_own(f, rx);
+    f->rxq.held--;
+    if (lacking(f, &f->rxq))
+        chain(f, NULL, rx);
+    else
+        pool_put(f, rx);
+    return f->rxq.chained > f->rx_slack;
 }
 
 /* Puts all receives of a destroyed QP into the pool. */

@@ -59,8 +59,8 @@ __attribute__((noinline)) static void received(struct rme_peer *peer,
     /* not cleared, for speed: all fields are set below */
     struct rme_arrival arrival;
 
-    if (rme_take_eager(peer, event->data, event->length) || !rme_peer_listens(peer)) {
-        /* taken, or ignored because the link is given up */
+    if (!rme_peer_listens(peer)) {
+        /* ignore arrivals of a link that is given up */
     } else if (rme_wire_decode(event->data, event->length, &arrival.message) == -EPROTO) {
         rme_peer_protocol_error(peer, "a malformed message");
     } else {
@@ -69,7 +69,7 @@ __attribute__((noinline)) static void received(struct rme_peer *peer,
         message_came(peer, &arrival);
         return;
     }
-    rme->ops->rx_return(rme->fabric, event->rx);
+    rme_rx_return(rme, event->rx);
 }
 
 /* Handles a message that the peer wrote into its eager ring. */
@@ -186,17 +186,21 @@ __attribute__((noinline)) static int handle_all(struct rme *rme, struct rme_even
     int total = 0;
 
     for (int round = 1;; round++) {
-        for (int i = 0; i < n; i++)
-            if (event[i].type == RME_EV_RECV)
-                received(event[i].owner, &event[i]);
-            else
+        for (int i = 0; i < n; i++) {
+            if (event[i].type != RME_EV_RECV) {
                 handle(rme, &event[i]);
+                rme->pending |= RME_PENDING_FLUSH; /* work may have been queued */
+            } else if (rme_take_eager(event[i].owner, event[i].data, event[i].length)) {
+                rme_rx_return(rme, event[i].rx);
+            } else {
+                received(event[i].owner, &event[i]);
+            }
+        }
         total += n;
         if (n < ROUND || round == ROUNDS_MAX)
             break;
         n = rme->ops->poll(rme->fabric, event, ROUND);
     }
-    rme->pending |= RME_PENDING_FLUSH; /* receive buffers were returned */
     return total;
 }
 

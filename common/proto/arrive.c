@@ -25,7 +25,7 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
 void rme_arrival_drop(struct rme *rme, const struct rme_arrival *arrival)
 {
     if (!arrival->is_immediate && arrival->rx != NULL)
-        rme->ops->rx_return(rme->fabric, arrival->rx);
+        rme_rx_return(rme, arrival->rx);
 }
 
 /* Does a message of this type use a credit outside the reserve? */

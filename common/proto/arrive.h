@@ -45,6 +45,11 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length);
 void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival);
 void rme_take_immediate(struct rme_peer *peer, uint32_t imm);
 
+static inline void rme_rx_return(struct rme *rme, void *rx)
+{
+    if (rme->ops->rx_return(rme->fabric, rx))
+        rme->pending |= RME_PENDING_FLUSH;
+}
 /* Returns the buffer of an arrival. */
 void rme_arrival_drop(struct rme *rme, const struct rme_arrival *arrival);
 

@@ -7,9 +7,11 @@
 #ifndef RME_WIRE_H
 #define RME_WIRE_H
 
+#include <endian.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define RME_WIRE_MAGIC       0x31454d52u /* "RME1" */
 #define RME_WIRE_VERSION     1u          /* the version we send */
@@ -124,23 +126,29 @@ static inline void rme_wire_clear_body(struct rme_wire_message *message)
     message->segment = NULL;
 }
 
-static inline uint16_t rme_wire_get16(const uint8_t *at)
+static inline uint16_t rme_wire_get16(const void *at)
 {
-    return (uint16_t)(at[0] | at[1] << 8);
+    uint16_t value;
+
+    memcpy(&value, at, sizeof(value));
+    return le16toh(value);
 }
-static inline uint32_t rme_wire_get32(const uint8_t *at)
+static inline uint32_t rme_wire_get32(const void *at)
 {
-    return (uint32_t)rme_wire_get16(at) | (uint32_t)rme_wire_get16(at + 2) << 16;
+    uint32_t value;
+
+    memcpy(&value, at, sizeof(value));
+    return le32toh(value);
 }
-static inline void rme_wire_put16(uint8_t *at, uint16_t value)
+static inline void rme_wire_put16(void *at, uint16_t value)
 {
-    at[0] = (uint8_t)value;
-    at[1] = (uint8_t)(value >> 8);
+    value = htole16(value);
+    memcpy(at, &value, sizeof(value));
 }
-static inline void rme_wire_put32(uint8_t *at, uint32_t value)
+static inline void rme_wire_put32(void *at, uint32_t value)
 {
-    rme_wire_put16(at, (uint16_t)value);
-    rme_wire_put16(at + 2, (uint16_t)(value >> 16));
+    value = htole32(value);
+    memcpy(at, &value, sizeof(value));
 }
 
 /* Decodes the fields of a header, which every message has. */
