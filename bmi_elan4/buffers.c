@@ -38,7 +38,7 @@ uint32_t elan_op_rx_release(struct rme_link *l, uint32_t n)
     return 0;
 }
 
-void elan_op_rx_return(struct rme_fabric *f, void *token)
+bool elan_op_rx_return(struct rme_fabric *f, void *token)
 {
     struct elan_rx *rx = token;
     struct rme_link *l = rx->link;
@@ -50,10 +50,11 @@ void elan_op_rx_return(struct rme_fabric *f, void *token)
         if (l && l->rx_debt)
             l->rx_debt--;
         free(rx);
-        return;
+        return true;
     }
     LIST_INSERT_HEAD(&l->rx_free, rx, next);
     elan_link_ready(l);
+    return true;
 }
 
 void elan_rx_rest(struct rme_link *l)

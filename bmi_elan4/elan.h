@@ -385,7 +385,7 @@ bool elan_kept_full(struct rme_fabric *f, int node, const struct bmi_elan4_card 
 /* buffers.c */
 int elan_op_rx_reserve(struct rme_link *l, uint32_t n);
 uint32_t elan_op_rx_release(struct rme_link *l, uint32_t n);
-void elan_op_rx_return(struct rme_fabric *f, void *rx);
+bool elan_op_rx_return(struct rme_fabric *f, void *rx);
 /* Frees unused receive buffers: no message is delivered any more, and the end may take long. */
 void elan_rx_rest(struct rme_link *l);
 /* Ends delivery; buffers held by the host remain until returned. */

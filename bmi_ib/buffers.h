@@ -24,8 +24,9 @@ struct ib_rx {
         LIST_ENTRY(ib_rx) posted; /* per-QP receive queue: posted buffers */
     };
     void *data;
-    uint32_t lkey;
-    uint32_t index;      /* position in the pool */
+    struct ibv_recv_wr wr; /* built, but for `next` */
+    struct ibv_sge sge;
+    uint32_t index;      /* position in the pool; with `generation` in wr.wr_id */
     uint32_t generation; /* counts postings; identifies CQEs of an earlier posting */
     uint32_t link;       /* link handle; 0: in the pool or posted to an SRQ */
     enum ib_rx_state state;
@@ -35,6 +36,11 @@ struct ib_rx {
 };
 STAILQ_HEAD(ib_rx_list, ib_rx);
 LIST_HEAD(ib_rx_posted, ib_rx);
+
+static inline struct ib_rx *ib_rx_of(struct ibv_recv_wr *wr)
+{
+    return (struct ib_rx *)((char *)wr - offsetof(struct ib_rx, wr));
+}
 
 /* Send buffer; the payload follows the structure.  A message is a transfer without pieces, so
  * one queue holds both kinds. */

@@ -202,9 +202,9 @@ static const struct rme_caps *ib_caps(const struct rme_fabric *f)
 
 /* ---- All rails ---- */
 
-static void rx_return(struct rme_fabric *f, void *rx)
+static bool rx_return(struct rme_fabric *f, void *rx)
 {
-    ib_rx_return(f->rail[((struct ib_rx *)rx)->rail], rx);
+    return ib_rx_return(f->rail[((struct ib_rx *)rx)->rail], rx);
 }
 
 /* Flushes all rails.  Kept out of line, so that flush() with one rail saves no registers. */
@@ -304,7 +304,7 @@ static const struct rme_fabric_ops ops = {
     .tx_get = ib_tx_get,
     .tx_put = ib_tx_put,
     .tx_send = ib_tx_send,
-    .tx_post = ib_tx_post,
+    .send_now = ib_send_now,
     .xfer = ib_xfer,
     .expose = ib_expose,
     .unexpose = ib_unexpose,

@@ -39,7 +39,6 @@
 #define IB_BATCH       64  /* WRs per ibv_post_send() */
 #define IB_BATCH_SGE   256 /* SGEs per ibv_post_send() */
 #define IB_POLL_BATCH  32  /* CQEs per ibv_poll_cq() */
-#define IB_RX_BATCH    32  /* WRs per ibv_post_recv() */
 #define IB_QUEUE_ENTRY 64  /* pinned bytes per queue entry, approximately */
 #define IB_RAILS_MAX   8   /* maximum devices per fabric */
 
@@ -101,6 +100,7 @@ struct ib_device {
     uint8_t read_depth;
     uint32_t sq_depth, rq_depth;
     uint32_t max_inline; /* bytes; messages up to this size are posted inline */
+    uint32_t inline_now; /* likewise from two segments; 0 if the device takes one only */
     atomic_bool dead;    /* failed or removed: no new links */
     bool down;           /* no active port: no new links while another rail has one */
 };
@@ -187,6 +187,7 @@ struct rme_fabric {
     unsigned strides;    /* head only: slow QP operations so far (link/qp.c) */
     unsigned polls;      /* counts polls; paces the check of descriptors */
     bool idle;           /* the last poll delivered no event */
+    bool attention;      /* the next poll has work beside the CQs: see attend() in wait.c */
     bool resume;         /* a stalled link has room: flush at the next poll */
     uint32_t read_limit;
     uint32_t way_ms, drain_ms; /* IB_WAY_MS, IB_DRAIN_MS; tests set others */

@@ -7,8 +7,9 @@
  * events sets a hint bit for the next poll, which runs with the lock.  Completions need no
  * hint, because each poll reads the CQs; their event is fetched before the CQ is armed again.
  *
- * Poll: reads the CQs, without a system call.  Other descriptors are checked every few polls
- * while a link is being set up or drained, else when the coarse clock advances.
+ * Poll: reads the CQs, without a system call.  Every few polls, other descriptors are checked
+ * if a link is being set up or drained, or if the coarse clock has advanced.  All other work
+ * sets `attention`, so that a poll without events tests one word.
  *
  * Lost wake-ups: arm() requests an event of each CQ; the engine then polls all CQs again and
  * sleeps only if they are empty.  A later completion makes the channel readable.  A CQ stays
@@ -24,7 +25,9 @@
 #include "bmi_ib/link/links.h"
 #include "bmi_ib/wait.h"
 
-#define ACK_BATCH 64 /* completion events per acknowledgement, which takes a lock */
+#define ACK_BATCH     64 /* completion events per acknowledgement, which takes a lock */
+#define CONTROL_POLLS 64 /* polls per check of the other descriptors */
+#define CONTROL_IDLE  8  /* likewise, if they find nothing */
 
 int ib_wait_watch(struct rme_fabric *f)
 {
@@ -73,24 +76,24 @@ static void comp_events(struct rme_fabric *f)
     }
 }
 
-static bool control_due(struct rme_fabric *f)
+/* Returns true if enough polls have passed: CONTROL_POLLS, or CONTROL_IDLE that found
+ * nothing. */
+static bool is_control_due(struct rme_fabric *f)
 {
-    if (atomic_load_explicit(&f->hint, memory_order_relaxed))
-        return true;
-    f->polls++;
-    if ((f->head->connecting || !TAILQ_EMPTY(&f->draining)) && f->idle && f->polls % 8 == 0)
-        return true;
-    if (!f->idle && f->polls % 64 != 0)
-        return false;
+    f->polls += f->idle ? CONTROL_POLLS / CONTROL_IDLE : 1;
+    return f->polls >= CONTROL_POLLS;
+}
+
+/* Handles everything except completions, unless nothing can have happened. */
+__attribute__((noinline)) static void control(struct rme_fabric *f)
+{
     uint64_t now = ib_now_ms();
     bool moved = now != f->control_tick;
     f->control_tick = now;
-    return moved;
-}
-
-/* Handles everything except completions. */
-static void control(struct rme_fabric *f)
-{
+    f->polls = 0;
+    if (!moved && !atomic_load_explicit(&f->hint, memory_order_relaxed) &&
+        !f->head->connecting && TAILQ_EMPTY(&f->draining))
+        return;
     unsigned hint = atomic_exchange(&f->hint, 0);
     struct pollfd p[] = {{.fd = f->dev.ctx->async_fd, .events = POLLIN},
                          {.fd = f->cm->fd, .events = POLLIN}};
@@ -106,7 +109,7 @@ static void control(struct rme_fabric *f)
 }
 
 /* Delivers events in the order: links up, messages, completed transfers, links down. */
-static void emit_all(struct rme_fabric *f)
+__attribute__((noinline)) static void emit_all(struct rme_fabric *f)
 {
     ib_emit_links(f);
     ib_emit_ready(f);
@@ -114,22 +117,9 @@ static void emit_all(struct rme_fabric *f)
     ib_emit_downs(f);
 }
 
-static bool anything_kept(const struct rme_fabric *f)
+/* Does the work of a poll behind its completions. */
+__attribute__((noinline)) static void attend(struct rme_fabric *f)
 {
-    return !TAILQ_EMPTY(&f->eventful) || !STAILQ_EMPTY(&f->rx_ready) || f->done.head ||
-           !TAILQ_EMPTY(&f->downs);
-}
-
-int ib_poll(struct rme_fabric *f, struct rme_event *events, int max)
-{
-    f->out = events;
-    f->out_used = 0;
-    f->out_max = max;
-    if (control_due(f))
-        control(f);
-    if (anything_kept(f))
-        emit_all(f);
-    ib_cq_poll(f);
     if (f->drained)
         ib_link_reap(f);
     if (!TAILQ_EMPTY(&f->tx_waiters))
@@ -138,8 +128,24 @@ int ib_poll(struct rme_fabric *f, struct rme_event *events, int max)
         f->resume = false;
         ib_flush(f);
     }
-    if (anything_kept(f))
+    emit_all(f);
+    f->attention = f->drained || f->resume || f->done.head || !TAILQ_EMPTY(&f->tx_waiters) ||
+                   !TAILQ_EMPTY(&f->eventful) || !STAILQ_EMPTY(&f->rx_ready) ||
+                   !TAILQ_EMPTY(&f->downs);
+}
+
+int ib_poll(struct rme_fabric *f, struct rme_event *events, int max)
+{
+    f->out = events;
+    f->out_used = 0;
+    f->out_max = max;
+    if (atomic_load_explicit(&f->hint, memory_order_relaxed) || is_control_due(f))
+        control(f);
+    if (f->attention)
         emit_all(f);
+    ib_cq_poll(f);
+    if (f->attention)
+        attend(f);
     f->idle = f->out_used == 0;
     f->out = NULL;
     f->out_max = 0;

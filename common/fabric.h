@@ -313,9 +313,9 @@ struct rme_fabric_ops {
      * than promised the link still has posted (caps.keeps_rx).
      */
     uint32_t (*rx_release)(struct rme_link *link, uint32_t n);
-    /* Reposts a receive buffer, before any message that is queued later on that link is
-     * sent. */
-    void (*rx_return)(struct rme_fabric *f, void *rx);
+    /* Reposts a receive buffer, before any message that is queued later on that link is sent.
+     * Returns true if a flush() has to follow. */
+    bool (*rx_return)(struct rme_fabric *f, void *rx);
 
     /* Allocates a send buffer of rx_size bytes, freed by tx_send(), xfer() or tx_put().  NULL:
      * none is free now, RME_EV_TX_ROOM follows. */
@@ -324,9 +324,11 @@ struct rme_fabric_ops {
     /* Queues the message of `length` bytes in tx, and takes the buffer.  Fails by LINK_DOWN
      * only. */
     void (*tx_send)(struct rme_link *link, void *tx, size_t length);
-    /* Queues a message, and posts it to the device at once if no work is queued before.
-     * Returns true if posted, false if the message needs a flush.  NULL: use tx_send. */
-    bool (*tx_post)(struct rme_link *link, void *tx, size_t length);
+    /* Sends a message that consists of a header and of the caller's memory, which is copied, at
+     * once.  False: nothing was sent, because work is queued before, or no buffer is free; use
+     * tx_get() and tx_send().  NULL: always use these. */
+    bool (*send_now)(struct rme_link *link, const void *head, size_t head_length,
+                     const void *base, size_t length);
     /* Queues a transfer; the fabric posts it as its send queue and read depth permit.  Fails by
      * LINK_DOWN only. */
     void (*xfer)(struct rme_link *link, struct rme_xfer *x);

@@ -214,6 +214,7 @@ static int learn(struct rme_fabric *f)
     d->max_inline = cap.max_inline_data < ib_option(f, "max_inline")
                         ? cap.max_inline_data
                         : (uint32_t)ib_option(f, "max_inline");
+    d->inline_now = cap.max_send_sge > 1 ? d->max_inline : 0;
     int depth =
         a->max_qp_rd_atom < a->max_qp_init_rd_atom ? a->max_qp_rd_atom : a->max_qp_init_rd_atom;
     d->read_depth = depth > 0 ? (uint8_t)lesser(READ_DEPTH, depth) : 0;

@@ -190,6 +190,7 @@ void ib_link_drained(struct rme_link *l)
     TAILQ_REMOVE(&l->f->draining, l, drain_entry);
     TAILQ_INSERT_TAIL(&l->cq->drained, l, drain_entry);
     l->f->drained++;
+    l->f->attention = true;
     l->draining = false;
     l->drained = true;
     l->emptied = l->cq->emptied;

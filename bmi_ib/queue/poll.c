@@ -9,7 +9,6 @@
  * A wr_id names its link or buffer by handle, so that a late CQE finds nothing.  In a failed
  * CQE only wr_id, status and qp_num are valid.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 #include "bmi_ib/queue/queue.h"
@@ -44,10 +43,8 @@ static int wc_error(enum ibv_wc_status status)
     }
 }
 
-/* Handles a failed request.  Only the first failure of a link is logged, not the flushes after
- * it. */
-static void wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc *wc,
-                      const char *what)
+void ib_wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc *wc,
+                  const char *what)
 {
     if (wc->status == IBV_WC_RNR_RETRY_EXC_ERR)
         ib_count(f, RNR, 1);
@@ -65,24 +62,7 @@ static void wc_send(struct rme_fabric *f, const struct ibv_wc *wc)
     if (wc->status == IBV_WC_SUCCESS)
         ib_xfer_completed(l, ib_wr_position(wc->wr_id));
     else
-        wc_failed(f, l, wc, "a send, write or read");
-}
-
-static void wc_recv(struct rme_fabric *f, const struct ibv_wc *wc)
-{
-    struct ib_rx *rx = ib_rx_completed(f, wc->wr_id);
-    if (!rx)
-        return;
-    struct rme_link *l = f->srq ? ib_link_by_qp(f, wc->qp_num) : ib_link_by_handle(f, rx->link);
-    if (!l && !f->srq)
-        return;
-    if (wc->status != IBV_WC_SUCCESS) {
-        ib_rx_failed(f, l, rx);
-        wc_failed(f, l, wc, "a receive");
-        return;
-    }
-    bool imm = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
-    ib_rx_received(f, l, rx, imm, imm ? ntohl(wc->imm_data) : wc->byte_len);
+        ib_wc_failed(f, l, wc, "a send, write or read");
 }
 
 static void wc_mark(struct rme_fabric *f, const struct ibv_wc *wc, bool send)
@@ -103,7 +83,7 @@ __attribute__((noinline)) static void dispatch(struct rme_fabric *f, const struc
     case IB_WR_SEND:
         wc_send(f, wc);
         return;
-    case IB_WR_RECV: /* poll_one takes those */
+    case IB_WR_RECV: /* handled by take() */
         return;
     case IB_WR_MARK_SEND:
         wc_mark(f, wc, true);
@@ -127,20 +107,19 @@ static void cq_broken(struct rme_fabric *f, struct ib_cq *c, int error)
     ib_link_fail_all(f, c, -EIO);
 }
 
-/* Takes CQEs while the caller's array has room, because a CQE makes at most one event that
- * cannot wait.  Returns false if CQEs may be left. */
-static bool poll_one(struct rme_fabric *f, struct ib_cq *c)
+/* Returns how many CQEs to read: as many as the caller's array has room for, because a CQE makes
+ * at most one event that cannot wait. */
+static inline int wanted(const struct rme_fabric *f, const struct ib_cq *c)
 {
-    struct ibv_wc wc[IB_POLL_BATCH];
-    int want, got;
-    do {
-        want = f->out_max - f->out_used;
-        if (want > IB_POLL_BATCH)
-            want = IB_POLL_BATCH;
-        if (want <= 0 || c->broken)
-            return false;
-        got = ibv_poll_cq(c->cq, want, wc);
-        ib_count(f, CQ_POLLS, 1);
+    int room = c->broken ? 0 : f->out_max - f->out_used;
+    return room < IB_POLL_BATCH ? room : IB_POLL_BATCH;
+}
+
+/* Handles the result of a poll, and CQEs behind those.  Returns false if CQEs may be left. */
+__attribute__((noinline)) static bool take(struct rme_fabric *f, struct ib_cq *c,
+                                           struct ibv_wc *wc, int got, int want)
+{
+    for (;;) {
         if (got < 0) {
             cq_broken(f, c, ib_error(got));
             return false;
@@ -149,10 +128,32 @@ static bool poll_one(struct rme_fabric *f, struct ib_cq *c)
         c->polled += (unsigned)got;
         for (int i = 0; i < got; i++)
             if (ib_wr_kind(wc[i].wr_id) == IB_WR_RECV)
-                wc_recv(f, &wc[i]);
+                ib_rx_take(f, &wc[i]);
             else
                 dispatch(f, &wc[i]);
-    } while (got == want);
+        if (got < want)
+            break;
+        want = wanted(f, c);
+        if (want <= 0)
+            return false;
+        ib_count(f, CQ_POLLS, 1);
+        got = ibv_poll_cq(c->cq, want, wc);
+    }
+    c->emptied++;
+    return true;
+}
+
+/* Takes CQEs while the caller's array has room.  Returns false if CQEs may be left. */
+static bool poll_one(struct rme_fabric *f, struct ib_cq *c)
+{
+    struct ibv_wc wc[IB_POLL_BATCH];
+    int want = wanted(f, c), got;
+    if (want <= 0)
+        return false;
+    ib_count(f, CQ_POLLS, 1);
+    got = ibv_poll_cq(c->cq, want, wc);
+    if (got != 0)
+        return take(f, c, wc, got, want);
     c->emptied++;
     return true;
 }

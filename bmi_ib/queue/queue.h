@@ -38,15 +38,15 @@ struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id);
 void ib_rx_forget(struct rme_link *l);
 /* Replaces the SRQ when the last link has been freed and many receives are still posted. */
 void ib_rx_renew(struct rme_fabric *f);
-/* Delivers a received message or immediate, or keeps it for ib_emit_ready(). */
-void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, bool is_imm,
-                    uint32_t value);
+/* Handles the CQE of a receive: delivers the message or immediate, or keeps it for
+ * ib_emit_ready(). */
+void ib_rx_take(struct rme_fabric *f, const struct ibv_wc *wc);
 void ib_rx_failed(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx);
 void ib_emit_ready(struct rme_fabric *f);
 
 int ib_rx_reserve(struct rme_link *l, uint32_t n);
 uint32_t ib_rx_release(struct rme_link *l, uint32_t n);
-void ib_rx_return(struct rme_fabric *f, void *rx);
+bool ib_rx_return(struct rme_fabric *f, void *rx);
 
 /* ---- window.c ---- */
 int ib_windows_open(struct rme_fabric *f);
@@ -81,7 +81,8 @@ void ib_tx_put(struct rme_link *l, void *tx);
 
 /* ---- xfer.c ---- */
 void ib_tx_send(struct rme_link *l, void *tx, size_t length);
-bool ib_tx_post(struct rme_link *l, void *tx, size_t length);
+bool ib_send_now(struct rme_link *l, const void *head, size_t head_length, const void *base,
+                 size_t length);
 void ib_xfer(struct rme_link *l, struct rme_xfer *x);
 void ib_flush(struct rme_fabric *f);
 /* Retires all requests up to a position of the ring. */
@@ -97,6 +98,10 @@ bool ib_xfer_build(struct rme_link *l);
 /* ---- poll.c ---- */
 /* Takes CQEs while the caller's array has room. */
 void ib_cq_poll(struct rme_fabric *f);
+/* Handles a failed request of a link.  Only the first failure of a link is logged, not the
+ * flushes after it. */
+void ib_wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc *wc,
+                  const char *what);
 
 /* Links by handle and by QP number.  The device and other threads name links by handle, which
  * does not repeat within 2^32 links, so that a late reference finds no link instead of freed
@@ -167,11 +172,25 @@ static inline void ib_link_queue(struct rme_link *l, struct rme_xfer *x)
         ib_link_dirty(l);
 }
 
+/* Keeps the event of a completed transfer for the next poll. */
+static inline void ib_done_put(struct rme_fabric *f, struct rme_xfer *x)
+{
+    ib_queue_put(&f->done, x);
+    f->attention = true;
+}
+
+/* Flushes at the next poll. */
+static inline void ib_resume(struct rme_fabric *f)
+{
+    f->resume = f->attention = true;
+}
+
 /* Ends a sleep, because a link has an event that was raised outside its rail's poll: by a call
  * of the engine or by the head's handling of rdma_cm.  The event may come after the last poll
  * before the sleep, and no descriptor reports it. */
 static inline void ib_tells(struct rme_fabric *f)
 {
+    f->attention = true;
     if (!f->out)
         ib_wake(f);
 }

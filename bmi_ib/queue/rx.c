@@ -15,6 +15,7 @@
  * in use (common/transport/grant.c).  A listener without SRQ has no slack, because of the
  * memory per connection.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,12 +67,15 @@ static int pool_grow(struct rme_fabric *f)
     }
     STAILQ_INIT(&s->free);
     for (uint32_t i = 0; i < f->slab; i++) {
-        s->rx[i].data = (char *)s->memory.base + i * stride(f);
-        s->rx[i].lkey = s->memory.mr->lkey;
-        s->rx[i].index = place * f->slab + i;
-        s->rx[i].rail = f->number;
-        s->rx[i].generation = p->generation;
-        STAILQ_INSERT_TAIL(&s->free, &s->rx[i], next);
+        struct ib_rx *rx = &s->rx[i];
+        rx->data = (char *)s->memory.base + i * stride(f);
+        rx->sge = (struct ibv_sge){(uintptr_t)rx->data, f->config.rx_size, s->memory.mr->lkey};
+        rx->wr.sg_list = &rx->sge;
+        rx->wr.num_sge = 1;
+        rx->index = place * f->slab + i;
+        rx->rail = f->number;
+        rx->generation = p->generation;
+        STAILQ_INSERT_TAIL(&s->free, rx, next);
     }
     p->slab[place] = s;
     p->there++;
@@ -106,10 +110,10 @@ static void pool_shrink(struct rme_fabric *f)
     }
 }
 
-static void pool_put(struct rme_fabric *f, struct ib_rx *rx)
+__attribute__((noinline)) static void pool_put(struct rme_fabric *f, struct ib_rx *rx)
 {
     struct ib_rx_pool *p = &f->rx;
-    struct ib_rx_slab *s = p->slab[rx->index / f->slab];
+    struct ib_rx_slab *s = p->slab[rx->index >> __builtin_ctz(f->slab)];
     bool is_open = s->nfree++ > 0;
     rx->state = IB_RX_FREE;
     rx->link = 0;
@@ -161,10 +165,13 @@ static uint32_t slack(const struct rme_fabric *f, const struct ib_rx_queue *q)
 }
 
 /* Appends a buffer to the chain of its queue. */
-static void chain(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
+static inline __attribute__((always_inline)) void chain(struct rme_fabric *f,
+                                                        struct rme_link *l, struct ib_rx *rx)
 {
     struct ib_rx_queue *q = queue_of(f, l);
     rx->state = IB_RX_CHAINED;
+    rx->generation++;
+    rx->wr.wr_id = ib_wr_id(IB_WR_RECV, rx->generation, rx->index);
     rx->link = f->srq ? 0 : l->handle;
     q->posted++;
     q->chained++;
@@ -268,91 +275,69 @@ uint32_t ib_rx_release(struct rme_link *l, uint32_t n)
 
 /* ---- Posting ---- */
 
-struct rx_batch {
-    struct ibv_recv_wr wr[IB_RX_BATCH];
-    struct ibv_sge sge[IB_RX_BATCH];
-    struct ib_rx *rx[IB_RX_BATCH];
-    unsigned n;
-};
-
-/* Moves up to a batch of buffers from a non-empty chain and builds their WRs. */
-static void batch_build(const struct rme_fabric *f, struct ib_rx_list *list, struct rx_batch *b)
+/* Puts receives that the device refused, from `bad` on, into the pool.  A device that does not
+ * name one of them has taken none. */
+static void undo(struct rme_fabric *f, struct ib_rx_queue *q, struct ibv_recv_wr *first,
+                 const struct ibv_recv_wr *bad)
 {
-    struct ib_rx *rx;
-    b->n = 0;
-    while (b->n < IB_RX_BATCH && (rx = STAILQ_FIRST(list))) {
-        STAILQ_REMOVE_HEAD(list, next);
-        rx->generation++;
-        rx->state = IB_RX_POSTED;
-        struct ibv_sge *sge = &b->sge[b->n];
-        struct ibv_recv_wr *wr = &b->wr[b->n];
-        *sge = (struct ibv_sge){(uintptr_t)rx->data, f->config.rx_size, rx->lkey};
-        wr->wr_id = ib_wr_id(IB_WR_RECV, rx->generation, rx->index);
-        wr->next = wr + 1;
-        wr->sg_list = sge;
-        wr->num_sge = 1;
-        b->rx[b->n++] = rx;
+    struct ibv_recv_wr *wr = first, *next;
+    while (wr && wr != bad)
+        wr = wr->next;
+    for (wr = wr ? wr : first; wr; wr = next) {
+        next = wr->next;
+        q->posted--;
+        if (!f->srq)
+            LIST_REMOVE(ib_rx_of(wr), posted);
+        pool_put(f, ib_rx_of(wr));
     }
-    b->wr[b->n - 1].next = NULL;
-}
-
-/* Records buffers as posted; not needed with an SRQ. */
-static void batch_posted(const struct rme_fabric *f, struct ib_rx_queue *q, struct rx_batch *b)
-{
-    for (unsigned i = 0; !f->srq && i < b->n; i++)
-        LIST_INSERT_HEAD(&q->at_device, b->rx[i], posted);
-}
-
-/* Puts the buffers from `bad` on into the pool after a failure.  Returns their number. */
-static uint32_t batch_undo(struct rme_fabric *f, struct rx_batch *b,
-                           const struct ibv_recv_wr *bad)
-{
-    unsigned i = bad >= b->wr && bad < b->wr + b->n ? (unsigned)(bad - b->wr) : 0;
-    uint32_t undone = b->n - i;
-    for (unsigned k = i; k < b->n; k++)
-        pool_put(f, b->rx[k]);
-    b->n = i;
-    return undone;
 }
 
 /* Posts the chain of a queue.  Returns 0 or a negative errno.  l may be NULL with an SRQ. */
 int ib_rx_post(struct rme_fabric *f, struct rme_link *l)
 {
     struct ib_rx_queue *q = queue_of(f, l);
-    while (!STAILQ_EMPTY(&q->chain)) {
-        struct rx_batch b;
-        struct ibv_recv_wr *bad = NULL;
-        batch_build(f, &q->chain, &b);
-        q->chained -= b.n;
-        int ret =
-            f->srq ? ibv_post_srq_recv(f->srq, b.wr, &bad) : ibv_post_recv(l->qp, b.wr, &bad);
-        ib_count(f, RECV_DOORBELLS, 1);
-        if (ret)
-            q->posted -= batch_undo(f, &b, bad);
-        batch_posted(f, q, &b);
-        if (ret)
-            return ib_error(ret);
-        ib_count(f, RECV_REQUESTS, b.n);
+    struct ib_rx *first = STAILQ_FIRST(&q->chain), *rx;
+    struct ibv_recv_wr *bad = NULL;
+    if (!first)
+        return 0;
+    ib_count(f, RECV_REQUESTS, q->chained);
+    STAILQ_FOREACH(rx, &q->chain, next) {
+        rx->state = IB_RX_POSTED;
+        rx->wr.next = STAILQ_NEXT(rx, next) ? &STAILQ_NEXT(rx, next)->wr : NULL;
     }
-    return 0;
+    STAILQ_INIT(&q->chain);
+    q->chained = 0;
+    for (struct ibv_recv_wr *wr = f->srq ? NULL : &first->wr; wr; wr = wr->next)
+        LIST_INSERT_HEAD(&q->at_device, ib_rx_of(wr), posted);
+    int ret = f->srq ? ibv_post_srq_recv(f->srq, &first->wr, &bad)
+                     : ibv_post_recv(l->qp, &first->wr, &bad);
+    ib_count(f, RECV_DOORBELLS, 1);
+    if (!ret)
+        return 0;
+    undo(f, q, &first->wr, bad);
+    return ib_error(ret);
 }
 
 /* ---- Completions ---- */
+
+static inline struct ib_rx *completed(struct rme_fabric *f, uint64_t wr_id)
+{
+    uint32_t index = ib_wr_low(wr_id), place = index >> __builtin_ctz(f->slab);
+    if (place >= f->rx.slabs || !f->rx.slab[place])
+        return NULL;
+    struct ib_rx *rx = &f->rx.slab[place]->rx[index & (f->slab - 1)];
+    if (rx->state != IB_RX_POSTED || rx->wr.wr_id != wr_id)
+        return NULL;
+    if (!f->srq)
+        LIST_REMOVE(rx, posted);
+    return rx;
+}
 
 /* Returns the buffer of a completed receive; NULL: late CQE of a destroyed QP.  A receive's
  * wr_id has the buffer's index and generation; a CQE that does not match is dropped. */
 struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id)
 {
-    uint32_t index = ib_wr_low(wr_id);
-    if (index / f->slab >= f->rx.slabs || !f->rx.slab[index / f->slab])
-        return NULL;
-    struct ib_rx *rx = &f->rx.slab[index / f->slab]->rx[index % f->slab];
-    if (rx->state != IB_RX_POSTED ||
-        (rx->generation & IB_POSITION_MASK) != ib_wr_position(wr_id))
-        return NULL;
-    if (!f->srq)
-        LIST_REMOVE(rx, posted);
-    return rx;
+    return completed(f, wr_id);
 }
 
 /* Delivers a message or immediate, whose buffer counts as held.  Returns false without room. */
@@ -375,8 +360,8 @@ static bool emit(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 }
 
 /* Handles a received message or immediate.  l may be NULL with an SRQ: the QP is gone. */
-void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, bool is_imm,
-                    uint32_t value)
+static void received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, bool is_imm,
+                     uint32_t value)
 {
     queue_of(f, l)->posted--;
     if (!l || !l->deliver) {
@@ -387,22 +372,14 @@ void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, 
         ib_link_established(l);
     queue_of(f, l)->held++;
     rx->link = l->handle;
-    if (!is_imm && l->state == IB_UP && !l->event_up && STAILQ_EMPTY(&f->rx_ready)) {
-        struct rme_event *e = ib_event_new(f, RME_EV_RECV, l);
-        if (e) {
-            e->data = rx->data;
-            e->length = value;
-            e->rx = rx;
-            rx->state = IB_RX_HELD;
-            return;
-        }
-    }
     rx->is_imm = is_imm;
     rx->value = value;
     rx->state = IB_RX_READY;
     if (!STAILQ_EMPTY(&f->rx_ready) || l->event_up || l->state == IB_CONNECTING ||
-        !emit(f, l, rx))
+        !emit(f, l, rx)) {
         STAILQ_INSERT_TAIL(&f->rx_ready, rx, next);
+        f->attention = true;
+    }
 }
 
 /* Handles a receive that completed without a message. */
@@ -410,6 +387,46 @@ void ib_rx_failed(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 {
     queue_of(f, l)->posted--;
     settle(f, l, rx);
+}
+
+/* Handles a receive that failed or cannot be delivered the short way. */
+__attribute__((noinline)) static void take_slowly(struct rme_fabric *f, struct rme_link *l,
+                                                  struct ib_rx *rx, const struct ibv_wc *wc)
+{
+    if (!l && !f->srq)
+        return;
+    if (wc->status != IBV_WC_SUCCESS) {
+        ib_rx_failed(f, l, rx);
+        ib_wc_failed(f, l, wc, "a receive");
+        return;
+    }
+    bool imm = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+    received(f, l, rx, imm, imm ? ntohl(wc->imm_data) : wc->byte_len);
+}
+
+void ib_rx_take(struct rme_fabric *f, const struct ibv_wc *wc)
+{
+    struct ib_rx *rx = completed(f, wc->wr_id);
+    if (!rx)
+        return;
+    struct rme_link *l = f->srq ? ib_link_by_qp(f, wc->qp_num) : ib_link_by_handle(f, rx->link);
+    struct rme_event *e = NULL;
+    /* the short way: all that could be delivered before sets `attention` */
+    if (l && wc->status == IBV_WC_SUCCESS && wc->opcode == IBV_WC_RECV && l->state == IB_UP &&
+        l->deliver && !f->attention)
+        e = ib_event_new(f, RME_EV_RECV, l);
+    if (!e) {
+        take_slowly(f, l, rx, wc);
+        return;
+    }
+    struct ib_rx_queue *q = queue_of(f, l);
+    q->posted--;
+    q->held++;
+    rx->link = l->handle;
+    rx->state = IB_RX_HELD;
+    e->data = rx->data;
+    e->length = wc->byte_len;
+    e->rx = rx;
 }
 
 /* Delivers messages that found no room in the caller's array, or came before the reply to this
@@ -429,13 +446,27 @@ void ib_emit_ready(struct rme_fabric *f)
     }
 }
 
-void ib_rx_return(struct rme_fabric *f, void *token)
+/* Does the work of ib_rx_return() for the own receive queue of a link. */
+__attribute__((noinline)) static bool return_own(struct rme_fabric *f, struct ib_rx *rx)
+{
+    struct rme_link *l = ib_link_by_handle(f, rx->link);
+    if (l)
+        l->rxq.held--;
+    settle(f, l, rx);
+    return l && l->dirty;
+}
+
+bool ib_rx_return(struct rme_fabric *f, void *token)
 {
     struct ib_rx *rx = token;
-    struct rme_link *l = f->srq ? NULL : ib_link_by_handle(f, rx->link);
-    if (f->srq || l)
-        queue_of(f, l)->held--;
-    settle(f, l, rx);
+    if (!f->srq)
+        return return_own(f, rx);
+    f->rxq.held--;
+    if (lacking(f, &f->rxq))
+        chain(f, NULL, rx);
+    else
+        pool_put(f, rx);
+    return f->rxq.chained > f->rx_slack;
 }
 
 /* Puts all receives of a destroyed QP into the pool. */

@@ -118,7 +118,7 @@ void *ib_tx_get(struct rme_link *l)
     }
     if (!l->want_tx &&
         (l->state == IB_UP || l->state == IB_ACCEPTING || l->state == IB_CONNECTING)) {
-        l->want_tx = true;
+        l->want_tx = l->f->attention = true;
         TAILQ_INSERT_TAIL(&l->f->tx_waiters, l, room_entry);
     }
     return NULL;

@@ -239,7 +239,7 @@ void ib_window_closed(struct rme_link *l, struct rme_xfer *x)
     }
     x->fabric.mark = l->handle;
     if (f->done.head || !ib_window_emit(f, l, x))
-        ib_queue_put(&f->done, x);
+        ib_done_put(f, x);
 }
 
 bool ib_window_emit(struct rme_fabric *f, struct rme_link *l, struct rme_xfer *x)

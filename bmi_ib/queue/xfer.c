@@ -6,7 +6,7 @@
  * the message.  Binds and invalidates of windows are transfers of their own (window.c).  The
  * order of queueing holds also when the send queue is full or the read limit holds a read back.
  * A flush builds a chain of WRs from the head of the queue and rings one doorbell.  A message
- * that the engine posts while the FIFO is empty bypasses it (ib_tx_post).
+ * that the engine posts while the FIFO is empty bypasses it (ib_send_now).
  *
  * ring.h has the rule of signalling; the option signal_each signals all WRs, for comparison
  * [002 V-D, fig. 7].  The last WR of a batch is also signalled if work remains in the queue,
@@ -127,8 +127,8 @@ static void signal_request(struct rme_link *l, struct ibv_send_wr *wr)
 
 /* Adds a WR to the ring.  `ends`: transfer that its completion ends; `holds`: the WR holds a
  * send buffer until then. */
-static void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *ends, bool holds,
-                  bool signal)
+static inline void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *ends,
+                         bool holds, bool signal)
 {
     struct rme_fabric *f = l->f;
     signal = signal || f->signal_each || ib_ring_due(&l->ring);
@@ -226,7 +226,7 @@ bool ib_xfer_build(struct rme_link *l)
         if (!message && !window && requests_of(x) == 0) {
             ib_queue_get(&l->queue);
             x->fabric.mark = l->handle;
-            ib_queue_put(&f->done, x);
+            ib_done_put(f, x);
             continue;
         }
         full = batch_full(b, message || window ? 1 : segments_of(x));
@@ -248,18 +248,22 @@ bool ib_xfer_build(struct rme_link *l)
 
 /* ---- Posting ---- */
 
-static int post(struct rme_link *l, struct ibv_send_wr *wr, unsigned wrs)
+__attribute__((noinline)) static int post_failed(struct rme_link *l,
+                                                 const struct ibv_send_wr *wr, unsigned wrs,
+                                                 const struct ibv_send_wr *bad, int ret)
 {
-    struct rme_fabric *f = l->f;
-    struct ibv_send_wr *bad = NULL;
-    int ret = ibv_post_send(l->qp, wr, &bad);
-    ib_count(f, DOORBELLS, 1);
-    ib_count(f, SEND_REQUESTS, wrs);
-    if (!ret)
-        return 0;
-    ib_log(f, RME_LOG_ERROR, "%s: posting %u requests failed at number %u: %s", l->peer, wrs,
+    ib_log(l->f, RME_LOG_ERROR, "%s: posting %u requests failed at number %u: %s", l->peer, wrs,
            bad >= wr && bad < wr + wrs ? (unsigned)(bad - wr) : 0, strerror(-ib_error(ret)));
     return ib_error(ret);
+}
+
+static inline int post(struct rme_link *l, struct ibv_send_wr *wr, unsigned wrs)
+{
+    struct ibv_send_wr *bad = NULL;
+    int ret = ibv_post_send(l->qp, wr, &bad);
+    ib_count(l->f, DOORBELLS, 1);
+    ib_count(l->f, SEND_REQUESTS, wrs);
+    return ret ? post_failed(l, wr, wrs, bad, ret) : 0;
 }
 
 static int post_batch(struct rme_link *l, struct ib_batch *b)
@@ -347,26 +351,48 @@ static bool may_post(const struct rme_link *l)
            f->rxq.chained <= f->rx_slack && !ib_rx_must_post(f, &l->rxq);
 }
 
-bool ib_tx_post(struct rme_link *l, void *data, size_t length)
+/* Copies a message into a send buffer and posts it.  Returns false without a buffer. */
+__attribute__((noinline)) static bool send_copy(struct rme_link *l, const void *head,
+                                                size_t head_length, const void *base,
+                                                size_t length)
 {
-    struct ib_tx *tx = ib_tx_of(data);
-    tx->x.tx_length = length;
-    if (!may_post(l)) {
-        enqueue(l, &tx->x);
+    char *data = ib_tx_get(l);
+    if (!data)
         return false;
-    }
+    struct ib_tx *tx = ib_tx_of(data);
+    tx->x.tx_length = head_length + length;
+    memcpy(data, head, head_length);
+    memcpy(data + head_length, base, length);
     bool holds = !is_inline(l->f, &tx->x);
-    struct ibv_sge sge = {(uintptr_t)data, (uint32_t)length, tx->lkey};
-    struct ibv_send_wr wr;
-    wr.next = NULL;
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    wr.opcode = IBV_WR_SEND;
+    struct ibv_sge sge = {(uintptr_t)data, (uint32_t)tx->x.tx_length, tx->lkey};
+    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND};
     wr.send_flags = holds ? 0 : IBV_SEND_INLINE;
     enter(l, &wr, holds ? &tx->x : NULL, holds, false);
     int error = post(l, &wr, 1);
     if (!holds)
         ib_tx_release(l->f, tx);
+    if (error)
+        ib_link_fail(l, error, true);
+    return true;
+}
+
+bool ib_send_now(struct rme_link *l, const void *head, size_t head_length, const void *base,
+                 size_t length)
+{
+    if (!may_post(l))
+        return false;
+    if (head_length + length > l->f->dev.inline_now)
+        return send_copy(l, head, head_length, base, length);
+    struct ibv_sge sge[2] = {{(uintptr_t)head, (uint32_t)head_length, 0},
+                             {(uintptr_t)base, (uint32_t)length, 0}};
+    struct ibv_send_wr wr;
+    wr.next = NULL;
+    wr.sg_list = sge;
+    wr.num_sge = length ? 2 : 1;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_INLINE;
+    enter(l, &wr, NULL, false, false);
+    int error = post(l, &wr, 1);
     if (error)
         ib_link_fail(l, error, true);
     return true;
@@ -398,7 +424,7 @@ static void finish(struct rme_link *l, struct rme_xfer *x)
     if (e)
         e->xfer = x;
     else
-        ib_queue_put(&f->done, x);
+        ib_done_put(f, x);
 }
 
 /* Retires all requests up to this position. */
@@ -417,7 +443,7 @@ void ib_xfer_completed(struct rme_link *l, uint32_t position)
     }
     if (l->stalled) {
         l->stalled = false;
-        l->f->resume = true;
+        ib_resume(l->f);
         ib_link_dirty(l);
     }
 }

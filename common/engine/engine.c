@@ -401,8 +401,8 @@ static void free_engine(struct rme *rme)
     rme_op_table_clear(&rme->operations->table);
     rme_table_clear(&rme->mover->names);
     rme_table_clear(&rme->protocols->lent);
-    rme_match_clear(&rme->protocols->holds);
-    rme_match_clear(&rme->operations->match);
+    rme_table_clear(&rme->protocols->holds);
+    rme_table_clear(&rme->operations->match);
     rme_timers_clear(&rme->timers);
     rme_options_free(rme->options);
     free(rme->ignored);
@@ -418,8 +418,8 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
 
     rme->log = rme_log_new(config->log, config->log_arg);
     if (rme->log == NULL || rme_table_init(&rme->protocols->lent, CHAINS_FIRST) != 0 ||
-        rme_match_init(&rme->operations->match) != 0 ||
-        rme_match_init(&rme->protocols->holds) != 0 ||
+        rme_table_init(&rme->operations->match, RME_MATCH_CHAINS) != 0 ||
+        rme_table_init(&rme->protocols->holds, RME_MATCH_CHAINS) != 0 ||
         rme_table_init(&rme->mover->names, CHAINS_FIRST) != 0)
         return -ENOMEM;
     error = check_release(rme);

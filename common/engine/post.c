@@ -63,9 +63,10 @@ static inline __attribute__((always_inline)) int begin(struct rme *rme, struct r
     return error != 0 ? error : -EINVAL;
 }
 
-static inline struct rme_op *new_op(struct rme_peer *peer, enum rme_op_kind kind,
-                                    const struct rme_list *list, int64_t total, int32_t tag,
-                                    int ctx, void *user)
+/* Makes an operation in its first state; NULL: no memory. */
+static inline __attribute__((always_inline)) struct rme_op *new_op(
+    struct rme_peer *peer, enum rme_op_kind kind, enum rme_op_state state,
+    const struct rme_list *list, int64_t total, int32_t tag, int ctx, void *user)
 {
     struct rme_op *op = rme_op_new(&peer->rme->operations->table, (uint32_t)list->count);
 
@@ -78,17 +79,63 @@ static inline struct rme_op *new_op(struct rme_peer *peer, enum rme_op_kind kind
     op->user = user;
     op->total = (uint64_t)total;
     op->nseg = list_segs(list, op->seg);
-    rme_probe_op_new(op->id, op->kind, op->total);
+    rme_probe_op_new(op->id, kind, op->total);
+    rme_op_first(op, state);
     rme_op_attach(op, peer);
     return op;
 }
 
-static int post_send(struct rme *rme, struct rme_addr *addr, const struct rme_list *list,
-                     int32_t tag, int ctx, void *user, rme_id *id, enum rme_op_kind kind)
+/* Sends a message without an operation, from a copy; false: not possible now. */
+__attribute__((noinline)) static bool send_copy(struct rme_peer *peer, enum rme_stream stream,
+                                                const struct rme_list *list, uint64_t size,
+                                                int32_t tag)
+{
+    struct rme_seg seg[FAST_SEGS];
+    uint32_t nseg;
+
+    if (list->count > FAST_SEGS)
+        return false;
+    nseg = list_segs(list, seg);
+    if (rme_eager_fits(peer, stream, size))
+        return rme_eager_send(peer, stream, seg, nseg, size, tag);
+    return rme_fast_copies(peer, stream, seg, nseg, size, tag) &&
+           rme_fast_send(peer, stream, seg, nseg, size, tag);
+}
+
+/* May a new send start before those that were posted earlier? */
+static inline bool is_next(const struct rme_peer *peer, enum rme_stream stream, int32_t tag)
+{
+    return peer->state == RME_PEER_UP && rme_node_alone(&peer->talk->sendq[stream]) &&
+           (peer->talk->holds == 0 || stream != RME_EXPECTED || rme_send_may_pass(peer, tag));
+}
+
+/* Queues a send that cannot start now. */
+__attribute__((noinline)) static int queue_send(struct rme_peer *peer, enum rme_op_kind kind,
+                                                const struct rme_list *list, int64_t total,
+                                                int32_t tag, int ctx, void *user, rme_id *id)
+{
+    struct rme_op *op = new_op(peer, kind, RME_OP_QUEUED, list, total, tag, ctx, user);
+
+    if (op == NULL)
+        return -ENOMEM;
+    op->size = op->total;
+    op->posted = peer->talk->posted++;
+    *id = op->id;
+    rme_node_append(&peer->talk->sendq[rme_op_stream(op)], &op->link);
+    rme_peer_kick(peer);
+    rme_peer_work(peer);
+    return 0;
+}
+
+/* Inlined for each kind. */
+static inline __attribute__((always_inline)) int post_send(struct rme *rme,
+                                                           struct rme_addr *addr,
+                                                           const struct rme_list *list,
+                                                           int32_t tag, int ctx, void *user,
+                                                           rme_id *id, enum rme_op_kind kind)
 {
     enum rme_stream stream = kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED;
     struct rme_peer *peer;
-    struct rme_op *op;
     int64_t total;
     int error = begin(rme, addr, list, ctx, &total, &peer);
 
@@ -99,34 +146,16 @@ static int post_send(struct rme *rme, struct rme_addr *addr, const struct rme_li
         return -EMSGSIZE;
     }
     *id = 0;
-    if (peer->state == RME_PEER_UP && rme_node_alone(&peer->talk->sendq[stream]) &&
-        list->count <= FAST_SEGS &&
-        (peer->talk->holds == 0 || stream != RME_EXPECTED || rme_send_may_pass(peer, tag))) {
-        struct rme_seg seg[FAST_SEGS];
-        uint32_t nseg = list_segs(list, seg);
-
-        if (rme_eager_fits(peer, stream, (uint64_t)total)
-                ? rme_eager_send(peer, stream, seg, nseg, (uint64_t)total, tag, true)
-                : rme_fast_copies(peer, stream, seg, nseg, (uint64_t)total, tag) &&
-                      rme_fast_send(peer, stream, seg, nseg, (uint64_t)total, tag)) {
-            rme_unlock(rme);
-            return 1;
-        }
-    }
-    op = new_op(peer, kind, list, total, tag, ctx, user);
-    if (op == NULL) {
+    if (is_next(peer, stream, tag) &&
+        ((list->count == 1 && rme_eager_fits(peer, stream, (uint64_t)total) &&
+          rme_eager_send_now(peer, stream, list->base[0], (uint64_t)total, tag)) ||
+         send_copy(peer, stream, list, (uint64_t)total, tag))) {
         rme_unlock(rme);
-        return -ENOMEM;
+        return 1;
     }
-    op->size = op->total;
-    op->posted = peer->talk->posted++;
-    *id = op->id;
-    rme_op_step(rme, op, RME_OP_QUEUED);
-    rme_node_append(&peer->talk->sendq[stream], &op->link);
-    rme_peer_kick(peer);
-    rme_peer_work(peer);
+    error = queue_send(peer, kind, list, total, tag, ctx, user, id);
     rme_unlock(rme);
-    return 0;
+    return error;
 }
 
 int rme_post_send(struct rme *rme, struct rme_addr *addr, const struct rme_list *list,
@@ -144,36 +173,31 @@ int rme_post_unexpected(struct rme *rme, struct rme_addr *addr, const struct rme
 int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list *list,
                   int32_t tag, int ctx, void *user, int64_t *actual, rme_id *id)
 {
-    struct rme_slot *slot = NULL;
+    struct rme_match *first;
     struct rme_peer *peer;
     struct rme_op *op;
+    uint64_t key;
     int64_t total;
     int error = begin(rme, addr, list, ctx, &total, &peer);
 
     if (error != 0)
         return error;
+    key = rme_match_key(peer->serial, tag);
     if (actual != NULL)
         *actual = 0;
-    op = new_op(peer, RME_OP_RECV, list, total, tag, ctx, user);
-    if (op != NULL)
-        slot = rme_match_get(&rme->operations->match, rme_match_key(peer->serial, tag));
-    if (slot == NULL) {
-        if (op != NULL) {
-            rme_op_leave(rme, op);
-            rme_peer_unpin(peer);
-        }
+    op = new_op(peer, RME_OP_RECV, RME_OP_POSTED, list, total, tag, ctx, user);
+    if (op == NULL) {
         rme_unlock(rme);
         return -ENOMEM;
     }
     *id = op->id;
-    rme_op_step(rme, op, RME_OP_POSTED);
-    if (rme_node_alone(&slot->messages)) {
-        op->slot = slot;
-        rme_node_append(&slot->recvs, &op->link);
-        if (total >= RME_INVITE_LEAST)
-            rme_invite_try(rme, slot);
+    first = rme_match_first(&rme->operations->match, key);
+    if (first != NULL && first->is_message) {
+        rme_recv_match(rme, op, first);
     } else {
-        rme_recv_match(rme, op, slot);
+        rme_match_add(&rme->operations->match, first, key, &op->match);
+        if (total >= RME_INVITE_LEAST)
+            rme_invite_try(rme, first != NULL ? rme_entry(first, struct rme_op, match) : op);
     }
     rme_peer_work(peer);
     rme_unlock(rme);

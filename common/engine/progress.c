@@ -15,18 +15,6 @@
 #define ROUNDS_MAX 8  /* polls per call, after which other threads get the lock */
 #define TIMER_SKIP 64 /* calls per check of the timers while polling */
 
-/* True if credits of a header may permit a send.  A message that lacked a credit has set
- * `starved`; a message that waits for the peer's host is in a queue. */
-static bool waits(const struct rme_peer *peer)
-{
-    const struct rme_talk *talk = peer->talk;
-
-    return peer->starved || peer->credit.withholds || !rme_node_alone(&peer->endings) ||
-           !rme_node_alone(&peer->control) || !rme_node_alone(&peer->xferq) ||
-           !rme_node_alone(&talk->sendq[RME_EXPECTED]) ||
-           !rme_node_alone(&talk->sendq[RME_UNEXPECTED_STREAM]);
-}
-
 /* Processes the fields that every header has.  False: invalid values. */
 static bool take_header(struct rme_peer *peer, const struct rme_wire_message *message)
 {
@@ -36,7 +24,7 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
     if (message->credits != 0 || more != 0) {
         if (rme_credit_gain(&peer->credit, message->credits, more) != 0)
             return false;
-        if (waits(peer))
+        if (rme_peer_waits(peer))
             rme_peer_kick(peer);
     }
     if (peer->talk->holds != 0) /* the window may have room for a waiting message */
@@ -77,7 +65,7 @@ __attribute__((noinline)) static void received(struct rme_peer *peer,
         message_came(peer, &arrival);
         return;
     }
-    rme->ops->rx_return(rme->fabric, event->rx);
+    rme_rx_return(rme, event->rx);
 }
 
 /* Handles a message that the peer wrote into its eager ring. */
@@ -171,29 +159,41 @@ __attribute__((noinline)) static void run_timers(struct rme *rme)
     rme_fast_look(rme, now);
 }
 
+/* Handles `n` events, and further ones if there were as many as possible.  Returns their
+ * number. */
+__attribute__((noinline)) static int handle_all(struct rme *rme, struct rme_event *event, int n)
+{
+    int total = 0;
+
+    for (int round = 1;; round++) {
+        for (int i = 0; i < n; i++) {
+            if (event[i].type != RME_EV_RECV) {
+                handle(rme, &event[i]);
+                rme->pending |= RME_PENDING_FLUSH; /* work may have been queued */
+            } else if (rme_take_eager(event[i].owner, event[i].data, event[i].length)) {
+                rme_rx_return(rme, event[i].rx);
+            } else {
+                received(event[i].owner, &event[i]);
+            }
+        }
+        total += n;
+        if (n < ROUND || round == ROUNDS_MAX)
+            break;
+        n = rme->ops->poll(rme->fabric, event, ROUND);
+    }
+    return total;
+}
+
 int rme_progress(struct rme *rme, bool timers)
 {
     struct rme_event event[ROUND];
-    int total = 0;
+    int n = rme->ops->poll(rme->fabric, event, ROUND);
 
     if (rme->lingers)
         rme->pending |= RME_PENDING_FLUSH;
-
-    for (int round = 0; round < ROUNDS_MAX; round++) {
-        int n = rme->ops->poll(rme->fabric, event, ROUND);
-
-        for (int i = 0; i < n; i++)
-            if (event[i].type == RME_EV_RECV)
-                received(event[i].owner, &event[i]);
-            else
-                handle(rme, &event[i]);
-        total += n > 0 ? n : 0;
-        if (n < ROUND)
-            break;
-    }
-    if (total > 0)
-        rme->pending |= RME_PENDING_FLUSH; /* receive buffers were returned */
+    if (n > 0)
+        n = handle_all(rme, event, n);
     if (timers || ++rme_engine(rme)->timer_skip >= TIMER_SKIP)
         run_timers(rme);
-    return total;
+    return n;
 }

@@ -39,7 +39,6 @@
 #include <errno.h>
 
 #include "op/operations.h"
-#include "transport/waiter.h"
 
 void rme_op_misstep(struct rme *rme, const struct rme_op *op, enum rme_op_state state)
 {
@@ -64,26 +63,6 @@ void rme_op_drop(struct rme *rme, struct rme_op *op)
     if (all->dropped != NULL)
         all->dropped(all->dropped_arg, op->user);
     rme_op_leave(rme, op);
-}
-
-void rme_ctx_publish(struct rme *rme, struct rme_op *op)
-{
-    struct rme_ctx *c = &rme->operations->ctx[op->ctx];
-
-    rme_op_step(rme, op, RME_OP_DONE);
-    if (!c->open || op->turn != c->turn) {
-        rme_op_drop(rme, op);
-        return;
-    }
-    rme_node_append(&c->done, &op->link);
-    rme_wait_notify(rme, op->ctx);
-}
-
-void rme_op_leave_slot(struct rme *rme, struct rme_op *op)
-{
-    rme_node_remove(&op->link);
-    rme_match_release(&rme->operations->match, op->slot);
-    op->slot = NULL;
 }
 
 /* Reports an op.  An op that waits for rme_mreg_reap delays those that end later, so that
@@ -141,8 +120,8 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error)
     count_end(rme, op);
     rme_op_step(rme, op, RME_OP_ENDING);
     op->pins++;
-    if (op->slot != NULL)
-        rme_op_leave_slot(rme, op);
+    if (rme_match_is_in(&op->match))
+        rme_match_remove(&rme->operations->match, &op->match);
     if (op->protocol != NULL)
         op->protocol->ended(rme, op);
     rme_op_unpin(rme, op);
@@ -156,7 +135,8 @@ void rme_op_complete(struct rme *rme, struct rme_op *op)
         rme_op_end(rme, op, 0);
         return;
     }
-    count_end(rme, op);
+    if (op->kind == RME_OP_RECV)
+        rme_peer_count(peer, RME_C_BYTES_RECEIVED, op->size);
     rme_node_remove(&op->of_peer);
     rme_ctx_publish(rme, op);
     rme_peer_unpin(peer);

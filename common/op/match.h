@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Matches messages with receives by (peer, tag), first in first out, in constant time.
- * Receives and messages are rings of nodes, otherwise opaque to this table. */
+/* Matches messages with receives, and sends with the send that holds their tag, by (peer, tag),
+ * first in first out, in constant time. */
 #ifndef RME_MATCH_H
 #define RME_MATCH_H
 
@@ -8,22 +8,14 @@
 #include "base/list.h"
 #include "base/table.h"
 
-struct rme_op;
+#define RME_MATCH_CHAINS 256u /* first size of a table */
 
-/* Receives or messages, never both, that wait for one (peer, tag).  The slot is released when
- * both rings are empty. */
-struct rme_slot {
-    struct rme_keyed keyed; /* in the table or the free list */
-    struct rme_node recvs;
-    struct rme_node messages;
-    /* in rme->protocols->holds only: the send that the sends in `messages` wait for (send.c) */
-    struct rme_op *holder;
-};
-
+/* A receive, message or send.  The oldest one of a key is a node of the table; the others form
+ * a ring with it, in order. */
 struct rme_match {
-    struct rme_table slots;
-    struct rme_keyed *free;
-    uint32_t nfree;
+    struct rme_keyed keyed; /* at: NULL unless the oldest of its key */
+    struct rme_node same;
+    bool is_message;
 };
 
 static inline uint64_t rme_match_key(uint32_t peer, int32_t tag)
@@ -31,21 +23,47 @@ static inline uint64_t rme_match_key(uint32_t peer, int32_t tag)
     return (uint64_t)peer << 32 | (uint32_t)tag;
 }
 
-/* Returns 0 or -ENOMEM. */
-int rme_match_init(struct rme_match *match);
-/* Frees the unused slots.  All slots must have been released. */
-void rme_match_clear(struct rme_match *match);
-
-/* Returns the slot of a key; NULL: none. */
-static inline struct rme_slot *rme_match_find(const struct rme_match *match, uint64_t key)
+static inline bool rme_match_is_first(const struct rme_match *match)
 {
-    struct rme_keyed *keyed = rme_table_find(&match->slots, key, 0);
-
-    return keyed != NULL ? rme_entry(keyed, struct rme_slot, keyed) : NULL;
+    return match->keyed.at != NULL;
 }
-/* Returns the slot of a key, and creates a missing one; NULL: no memory. */
-struct rme_slot *rme_match_get(struct rme_match *match, uint64_t key);
-/* Releases the slot if it is empty.  Called after each removal. */
-void rme_match_release(struct rme_match *match, struct rme_slot *slot);
+
+static inline bool rme_match_is_in(const struct rme_match *match)
+{
+    return rme_match_is_first(match) || !rme_node_alone(&match->same);
+}
+
+/* Returns the oldest member of a key; NULL: none. */
+static inline struct rme_match *rme_match_first(const struct rme_table *table, uint64_t key)
+{
+    struct rme_keyed *keyed = rme_table_find(table, key, 0);
+
+    return keyed != NULL ? rme_entry(keyed, struct rme_match, keyed) : NULL;
+}
+
+/* Adds a member of the key of `first`, which rme_match_first() has returned for `key`. */
+static inline void rme_match_add(struct rme_table *table, struct rme_match *first, uint64_t key,
+                                 struct rme_match *match)
+{
+    if (first == NULL)
+        rme_table_put(table, &match->keyed, key, 0);
+    else
+        rme_node_append(&first->same, &match->same);
+}
+
+/* Replaces the oldest member of a key, which leaves, by the next one, and returns that. */
+struct rme_match *rme_match_succeed(struct rme_match *match);
+
+static inline void rme_match_remove(struct rme_table *table, struct rme_match *match)
+{
+    if (!rme_match_is_first(match)) {
+        rme_node_remove(&match->same);
+    } else if (!rme_node_alone(&match->same)) {
+        rme_match_succeed(match);
+    } else {
+        rme_table_take(table, &match->keyed);
+        match->keyed.at = NULL;
+    }
+}
 
 #endif

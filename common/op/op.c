@@ -4,7 +4,6 @@
 #include "op/op.h"
 
 #define INDEX_MASK ((1u << RME_OP_INDEX_BITS) - 1)
-#define KEEP_SEGS  64u /* segments of an unused op that stay allocated, at most */
 
 #define BIT(state) (1u << RME_OP_##state)
 
@@ -53,7 +52,7 @@ void rme_op_table_init(struct rme_op_table *table)
     rme_node_init(&table->free);
 }
 
-static void drop_segs(struct rme_op *op)
+void rme_op_drop_segs(struct rme_op *op)
 {
     if (op->seg != op->own_seg)
         free(op->seg);
@@ -65,7 +64,7 @@ void rme_op_table_clear(struct rme_op_table *table)
 {
     for (uint32_t c = 0; c < table->nchunk; c++) {
         for (uint32_t i = 0; i < RME_OP_CHUNK; i++)
-            drop_segs(&table->chunk[c][i]);
+            rme_op_drop_segs(&table->chunk[c][i]);
         free(table->chunk[c]);
         table->chunk[c] = NULL;
     }
@@ -92,6 +91,7 @@ static bool grow(struct rme_op_table *table)
         op->seg_room = RME_OP_INLINE_SEGS;
         rme_node_init(&op->of_peer);
         rme_node_init(&op->link);
+        rme_node_init(&op->match.same);
         if (c != 0 || i != 0)
             rme_node_append(&table->free, &op->link);
     }
@@ -100,49 +100,23 @@ static bool grow(struct rme_op_table *table)
     return true;
 }
 
-struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg)
+struct rme_op *rme_op_find_free(struct rme_op_table *table, uint32_t nseg)
 {
     struct rme_op *op;
+    struct rme_seg *seg;
 
     if (rme_node_alone(&table->free) && !grow(table))
         return NULL;
     op = rme_entry(table->free.next, struct rme_op, link);
-    if (nseg > op->seg_room) {
-        struct rme_seg *seg = calloc(nseg, sizeof(*seg));
-
-        if (seg == NULL)
-            return NULL;
-        drop_segs(op);
-        op->seg = seg;
-        op->seg_room = nseg;
-    }
-    rme_node_remove(&op->link);
-    op->id += 1u << RME_OP_INDEX_BITS;
-    op->nseg = nseg;
-    op->slot = NULL;
-    op->protocol = NULL;
-    op->rndv = NULL;
-    op->size = 0;
-    op->error = 0;
-    op->pins = 0;
-    op->closing = 0;
-    op->late = false;
-    op->reap = false;
-    table->live++;
+    if (nseg <= op->seg_room)
+        return op;
+    seg = calloc(nseg, sizeof(*seg));
+    if (seg == NULL)
+        return NULL;
+    rme_op_drop_segs(op);
+    op->seg = seg;
+    op->seg_room = nseg;
     return op;
-}
-
-void rme_op_recycle(struct rme_op_table *table, struct rme_op *op)
-{
-    if (op->seg_room > KEEP_SEGS)
-        drop_segs(op);
-    op->state = RME_OP_FREE;
-    op->peer = NULL;
-    rme_node_remove(&op->of_peer);
-    rme_node_remove(&op->link);
-    /* the op used last is reused first, because it is still in the processor's caches */
-    rme_node_append(table->free.next, &op->link);
-    table->live--;
 }
 
 static struct rme_op *at_index(const struct rme_op_table *table, uint32_t index)

@@ -11,14 +11,13 @@
 #ifndef RME_OP_H
 #define RME_OP_H
 
-#include "base/list.h"
+#include "op/match.h"
 #include "rme.h"
 #include "plan/split.h"
 
 struct rme_peer;
 struct rme_protocol;
 struct rme_rndv;
-struct rme_slot;
 struct rme_watch;
 
 /* id, name */
@@ -57,6 +56,7 @@ enum rme_op_state {
 };
 
 #define RME_OP_INLINE_SEGS 4u
+#define RME_OP_KEEP_SEGS   64u /* segments of an unused op that stay allocated, at most */
 #define RME_OP_INDEX_BITS  20
 #define RME_OP_CHUNK       256u /* ops per allocation */
 
@@ -70,7 +70,9 @@ struct rme_op {
     void *user;
     struct rme_node of_peer; /* in peer->ops or peer->dying */
     struct rme_node link;    /* in the queue of its state */
-    struct rme_seg *seg;     /* the host's memory; `own_seg`, or on the heap */
+    /* POSTED, INVITING: in the table of receives; QUEUED: in rme->protocols->holds (send.c) */
+    struct rme_match match;
+    struct rme_seg *seg; /* the host's memory; `own_seg`, or on the heap */
     uint32_t nseg;
     uint32_t seg_room;
     uint64_t total; /* bytes of the host's memory */
@@ -78,8 +80,6 @@ struct rme_op {
     /* QUEUED sends: position in the peer's order of posting, modulo 2^32 */
     uint32_t posted;
     /* rme_op_new clears the fields from here to `reap` */
-    /* POSTED, INVITING: its slot in the table of receives */
-    struct rme_slot *slot;
     const struct rme_protocol *protocol; /* owner of the op and of `rndv`; NULL: none */
     struct rme_rndv *rndv;
     uint64_t size; /* bytes of the message; 0: unknown yet */
@@ -103,11 +103,46 @@ void rme_op_table_init(struct rme_op_table *table);
 /* Frees all ops, including live ones. */
 void rme_op_table_clear(struct rme_op_table *table);
 
-/* Takes an unused op with a new id and room for `nseg` segments, in no ring.  Returns NULL if
- * memory is short, or 2^20 ops are live. */
-struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg);
-/* Returns an op to the free list and invalidates its id. */
-void rme_op_recycle(struct rme_op_table *table, struct rme_op *op);
+/* Returns a free op with room for `nseg` segments; NULL: memory is short, or 2^20 ops are
+ * live. */
+struct rme_op *rme_op_find_free(struct rme_op_table *table, uint32_t nseg);
+/* Takes such an op, with a new id, in no ring. */
+static inline struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg)
+{
+    struct rme_op *op = rme_entry(table->free.next, struct rme_op, link);
+
+    if (rme_node_alone(&table->free) || nseg > op->seg_room)
+        op = rme_op_find_free(table, nseg);
+    if (op == NULL)
+        return NULL;
+    rme_node_remove(&op->link);
+    op->id += 1u << RME_OP_INDEX_BITS;
+    op->nseg = nseg;
+    op->protocol = NULL;
+    op->rndv = NULL;
+    op->size = 0;
+    op->error = 0;
+    op->pins = 0;
+    op->closing = 0;
+    op->late = false;
+    op->reap = false;
+    table->live++;
+    return op;
+}
+/* Frees allocated segments. */
+void rme_op_drop_segs(struct rme_op *op);
+/* Returns an op, which no peer has any more, to the free list and invalidates its id. */
+static inline void rme_op_recycle(struct rme_op_table *table, struct rme_op *op)
+{
+    if (op->seg_room > RME_OP_KEEP_SEGS)
+        rme_op_drop_segs(op);
+    op->state = RME_OP_FREE;
+    op->peer = NULL;
+    rme_node_remove(&op->link);
+    /* the op used last is reused first, because it is still in the processor's caches */
+    rme_node_append(table->free.next, &op->link);
+    table->live--;
+}
 
 /* Returns the live op of an id; NULL: none. */
 struct rme_op *rme_op_find(const struct rme_op_table *table, rme_id id);

@@ -9,6 +9,7 @@
 #include "op/op.h"
 #include "op/protocol.h"
 #include "transport/core.h"
+#include "transport/waiter.h"
 
 /* A context: the completion queue of a host. */
 struct rme_ctx {
@@ -22,7 +23,7 @@ struct rme_ctx {
 struct rme_operations {
     struct rme_ctx ctx[RME_MAX_CONTEXTS]; /* `open` is read without the lock */
     struct rme_op_table table;
-    struct rme_match match; /* receives, and unmatched messages */
+    struct rme_table match; /* receives, and unmatched messages */
     struct rme_node ended;  /* ops reported after the next rme_mreg_reap */
     bool reaping;           /* a thread reaps for ops that ended earlier */
     /* callback of the host, see rme.h; constant */
@@ -32,6 +33,12 @@ struct rme_operations {
 
 /* Logs a transition that rme_op_steps does not permit. */
 void rme_op_misstep(struct rme *rme, const struct rme_op *op, enum rme_op_state state);
+/* Sets the first state of a new op. */
+static inline void rme_op_first(struct rme_op *op, enum rme_op_state state)
+{
+    rme_probe_op_step(op->id, RME_OP_FREE, (int)state);
+    op->state = (uint8_t)state;
+}
 static inline void rme_op_step(struct rme *rme, struct rme_op *op, enum rme_op_state state)
 {
     if (!rme_op_may_step(op->state, state))
@@ -72,8 +79,6 @@ static inline void rme_op_late(struct rme_op *op)
 }
 /* Drops a reference to the op's memory. */
 void rme_op_unpin(struct rme *rme, struct rme_op *op);
-/* Removes a receive from its slot. */
-void rme_op_leave_slot(struct rme *rme, struct rme_op *op);
 
 /* Returns true if ops that have ended wait for rme_mreg_reap. */
 static inline bool rme_is_ending(const struct rme *rme)
@@ -84,6 +89,17 @@ static inline bool rme_is_ending(const struct rme *rme)
 /* Recycles a completed op whose context is closed, and calls the host's `dropped`. */
 void rme_op_drop(struct rme *rme, struct rme_op *op);
 /* Queues the completion for the host. */
-void rme_ctx_publish(struct rme *rme, struct rme_op *op);
+static inline void rme_ctx_publish(struct rme *rme, struct rme_op *op)
+{
+    struct rme_ctx *c = &rme->operations->ctx[op->ctx];
+
+    rme_op_step(rme, op, RME_OP_DONE);
+    if (!c->open || op->turn != c->turn) {
+        rme_op_drop(rme, op);
+        return;
+    }
+    rme_node_append(&c->done, &op->link);
+    rme_wait_notify(rme, op->ctx);
+}
 
 #endif

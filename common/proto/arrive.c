@@ -2,6 +2,7 @@
 /* Dispatches arrivals to the protocol of their message type, and handles the messages of the
  * link itself: PING, PONG and BYE. */
 #include <errno.h>
+#include <string.h>
 
 #include "proto/arrive.h"
 #include "proto/rndv.h"
@@ -24,7 +25,7 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
 void rme_arrival_drop(struct rme *rme, const struct rme_arrival *arrival)
 {
     if (arrival->rx != NULL)
-        rme->ops->rx_return(rme->fabric, arrival->rx);
+        rme_rx_return(rme, arrival->rx);
 }
 
 /* Does a message of this type use a credit outside the reserve? */
@@ -32,6 +33,79 @@ static bool starts(uint8_t type)
 {
     return type == RME_WIRE_EAGER || type == RME_WIRE_UNEXPECTED || type == RME_WIRE_RTS ||
            type == RME_WIRE_INVITE || type == RME_WIRE_PING;
+}
+
+/* Grants credits, or schedules their return, after a message with these flags was taken. */
+static inline void settle_credits(struct rme_peer *peer, uint8_t flags)
+{
+    if (flags & RME_WIRE_F_STALLED)
+        rme_grant_more(peer);
+    if (peer->credit.taken == peer->used_at)
+        rme_grant_used(peer);
+    if (rme_credit_due(&peer->credit))
+        rme_grant_due(peer);
+}
+
+/* Finds the receive for a message of `size` bytes, if the receive is one segment and large
+ * enough; NULL: none, or the message is not for the short way. */
+static inline struct rme_op *receive_for(const struct rme_peer *peer, int32_t tag, size_t size)
+{
+    struct rme_match *first =
+        rme_match_first(&peer->rme->operations->match, rme_match_key(peer->serial, tag));
+    struct rme_op *op;
+
+    if (first == NULL || first->is_message)
+        return NULL;
+    op = rme_entry(first, struct rme_op, match);
+    return op->state == RME_OP_POSTED && op->nseg == 1 && size <= op->total ? op : NULL;
+}
+
+bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
+{
+    struct rme_window *expected = &peer->window[RME_EXPECTED],
+                      *unexpected = &peer->window[RME_UNEXPECTED_STREAM];
+    struct rme_holding *holding = &peer->holding[RME_EXPECTED];
+    const struct rme_talk *talk = peer->talk;
+    struct rme_wire_message head;
+    size_t size = length - RME_WIRE_HEADER_SIZE;
+    struct rme *rme = peer->rme;
+    struct rme_op *op;
+
+    if (length < RME_WIRE_HEADER_SIZE || *(const uint8_t *)data != RME_WIRE_EAGER ||
+        peer->state != RME_PEER_UP || talk->fast.held != NULL || talk->holds != 0 ||
+        !rme_node_alone(&talk->fast.early) || !rme_node_alone(&peer->moving) || peer->late != 0)
+        return false;
+    rme_wire_decode_head(data, &head);
+    if (!rme_window_may(expected, head.eager_taken) ||
+        !rme_window_may(unexpected, head.unexpected_taken) || !rme_holding_may(holding, size) ||
+        peer->credit.owed >= peer->credit.promised)
+        return false;
+    op = receive_for(peer, head.tag, size);
+    if (op == NULL)
+        return false;
+    if (head.credits != 0) {
+        if (rme_credit_gain(&peer->credit, head.credits, 0) != 0)
+            return false;
+        if (rme_peer_waits(peer))
+            rme_peer_kick(peer);
+    }
+    peer->heard = true;
+    expected->taken = head.eager_taken;
+    unexpected->taken = head.unexpected_taken;
+    holding->got += (uint32_t)size + RME_HELD_COST;
+    rme_holding_took(holding, size);
+    peer->talk->invites.seen++;
+    rme_match_remove(&rme->operations->match, &op->match);
+    memcpy(op->seg->base, (const char *)data + RME_WIRE_HEADER_SIZE, size);
+    op->size = size;
+    rme_count_add(rme, RME_C_BYTES_COPIED, size);
+    rme_peer_count(peer, RME_C_RECVS_EAGER, 1);
+    rme_op_complete(rme, op);
+    peer->credit.owed++;
+    peer->credit.taken++;
+    rme_credit_started(&peer->credit);
+    settle_credits(peer, head.flags);
+    return true;
 }
 
 void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
@@ -63,12 +137,7 @@ void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
         if (!rme_peer_listens(peer))
             return;
     }
-    if (message->flags & RME_WIRE_F_STALLED)
-        rme_grant_more(peer);
-    if (peer->credit.taken == peer->used_at)
-        rme_grant_used(peer);
-    if (rme_credit_due(&peer->credit))
-        rme_grant_due(peer);
+    settle_credits(peer, message->flags);
 }
 
 void rme_take_immediate(struct rme_peer *peer, uint32_t imm)

@@ -22,10 +22,32 @@ static inline bool rme_peer_listens(const struct rme_peer *peer)
     return peer->state == RME_PEER_UP || peer->state == RME_PEER_ACCEPTING;
 }
 
+/* True if credits of a header may permit a send.  A message that lacked a credit has set
+ * `starved`; a message that waits for the peer's host is in a queue. */
+static inline bool rme_peer_waits(const struct rme_peer *peer)
+{
+    const struct rme_talk *talk = peer->talk;
+
+    return peer->starved || peer->credit.withholds || !rme_node_alone(&peer->endings) ||
+           !rme_node_alone(&peer->control) || !rme_node_alone(&peer->xferq) ||
+           !rme_node_alone(&talk->sendq[RME_EXPECTED]) ||
+           !rme_node_alone(&talk->sendq[RME_UNEXPECTED_STREAM]);
+}
+
+/* Processes a received message if it is EAGER and fits a posted receive, and nothing else on
+ * the link is affected.  False: nothing was done, and the message is to be decoded and taken
+ * as any other one. */
+bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length);
+
 /* Process an arrival and return its buffer.  rme_peer_listens() must be true. */
 void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival);
 void rme_take_immediate(struct rme_peer *peer, uint32_t imm);
 
+static inline void rme_rx_return(struct rme *rme, void *rx)
+{
+    if (rme->ops->rx_return(rme->fabric, rx))
+        rme->pending |= RME_PENDING_FLUSH;
+}
 /* Returns the buffer of an arrival. */
 void rme_arrival_drop(struct rme *rme, const struct rme_arrival *arrival);
 

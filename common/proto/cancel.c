@@ -78,8 +78,8 @@ void rme_op_detach(struct rme *rme, struct rme_op *op)
 {
     if (op->state == RME_OP_QUEUED)
         rme_send_leave(op);
-    else if (op->slot != NULL)
-        rme_op_leave_slot(rme, op);
+    else if (rme_match_is_in(&op->match))
+        rme_match_remove(&rme->operations->match, &op->match);
     if (op->protocol != NULL)
         op->protocol->silenced(op);
 }

@@ -26,30 +26,55 @@
 /* buffered bytes for a peer above which further offers are dropped */
 #define OFFERS_KEPT (256u << 10)
 
+static uint8_t type_of(enum rme_stream stream)
+{
+    return stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED;
+}
+
+/* Accounts for an eager message that was handed to the fabric. */
+static inline void sent(struct rme_peer *peer, enum rme_stream stream, int32_t tag,
+                        uint64_t size)
+{
+    if (stream == RME_EXPECTED)
+        rme_invite_sent(&peer->talk->invites, tag, 0);
+    rme_window_sent(&peer->window[stream], size);
+    rme_send_copied(peer, stream, size);
+}
+
+bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const void *base,
+                        uint64_t size, int32_t tag)
+{
+    bool (*send_now)(struct rme_link *, const void *, size_t, const void *, size_t) =
+        peer->rme->ops->send_now;
+    struct rme_wire_message message;
+    uint8_t head[RME_WIRE_HEADER_SIZE];
+
+    if (send_now == NULL || peer->tx_wait || !rme_credit_may(&peer->credit, RME_CREDIT_DATA))
+        return false;
+    rme_head_fill(peer, type_of(stream), tag, &message);
+    rme_wire_encode_head(&message, head);
+    if (!send_now(peer->link, head, sizeof(head), base, size))
+        return false;
+    rme_head_sent(peer, &message);
+    sent(peer, stream, tag, size);
+    return true;
+}
+
 bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
-                    uint32_t nseg, uint64_t size, int32_t tag, bool now)
+                    uint32_t nseg, uint64_t size, int32_t tag)
 {
     struct rme *rme = peer->rme;
     struct rme_wire_message message;
-    size_t length = RME_WIRE_HEADER_SIZE + size;
     char *tx = rme_peer_tx(peer, RME_CREDIT_DATA);
 
     if (tx == NULL)
         return false;
-    rme_peer_head(peer, stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED, tag,
-                  &message);
-    if (stream == RME_EXPECTED)
-        rme_invite_sent(&peer->talk->invites, tag, 0);
+    rme_peer_head(peer, type_of(stream), tag, &message);
     rme_wire_encode_head(&message, tx);
     rme_seg_gather(seg, nseg, 0, tx + RME_WIRE_HEADER_SIZE, size);
-    rme_window_sent(&peer->window[stream], size);
-    if (!now || rme->ops->tx_post == NULL) {
-        rme->ops->tx_send(peer->link, tx, length);
-        rme->pending |= RME_PENDING_FLUSH;
-    } else if (!rme->ops->tx_post(peer->link, tx, length)) {
-        rme->pending |= RME_PENDING_FLUSH;
-    }
-    rme_send_copied(peer, stream, size);
+    rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE + size);
+    rme->pending |= RME_PENDING_FLUSH;
+    sent(peer, stream, tag, size);
     return true;
 }
 
@@ -62,8 +87,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
 {
     if (!in_turn(op))
         return RME_START_OTHER;
-    if (!rme_eager_send(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag,
-                        false))
+    if (!rme_eager_send(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag))
         return RME_START_STUCK;
     rme_send_leave(op);
     rme_op_complete(rme, op);
@@ -87,38 +111,36 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
     rme_op_complete(rme, op);
 }
 
-/* Takes the oldest receive for a message (its RTS, or NULL) out of its slot; NULL: none.  A
+/* Takes the oldest receive for a message (its RTS, or NULL) out of the table; NULL: none.  A
  * receive that is being cancelled matches only an RTS that is bound to its invitation. */
 static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag,
                                 const struct rme_message *rts)
 {
-    struct rme_slot *slot;
+    struct rme_match *first;
     struct rme_op *op;
 
     do {
-        slot = rme_match_find(&rme->operations->match, rme_match_key(peer->serial, tag));
-        if (slot == NULL || rme_node_alone(&slot->recvs))
+        first = rme_match_first(&rme->operations->match, rme_match_key(peer->serial, tag));
+        if (first == NULL || first->is_message)
             return NULL;
-        op = rme_entry(slot->recvs.next, struct rme_op, link);
-        rme_op_leave_slot(rme, op);
+        op = rme_entry(first, struct rme_op, match);
+        rme_match_remove(&rme->operations->match, first);
     } while (op->state == RME_OP_CANCELLING && (rts == NULL || !rme_invite_meets(op, rts)));
     return op;
 }
 
-/* Buffers an unmatched message.  False: no memory. */
-static bool keep(struct rme *rme, struct rme_message *message)
+/* Buffers an unmatched message. */
+static void keep(struct rme *rme, struct rme_message *message)
 {
     struct rme_peer *peer = message->peer;
+    struct rme_table *table = &rme->operations->match;
+    uint64_t key = rme_match_key(peer->serial, message->tag);
 
-    message->slot =
-        rme_match_get(&rme->operations->match, rme_match_key(peer->serial, message->tag));
-    if (message->slot == NULL)
-        return false;
-    rme_node_append(&message->slot->messages, &message->link);
+    message->match.is_message = true;
+    rme_match_add(table, rme_match_first(table, key), key, &message->match);
     rme_node_append(&peer->talk->messages, &message->of_peer);
     if (message->is_rts)
         rme_message_name(message);
-    return true;
 }
 
 static struct rme_message *message_new(struct rme_peer *peer, int32_t tag, size_t payload)
@@ -128,7 +150,7 @@ static struct rme_message *message_new(struct rme_peer *peer, int32_t tag, size_
     if (message == NULL)
         return NULL;
     memset(message, 0, sizeof(*message));
-    rme_node_init(&message->link);
+    rme_node_init(&message->match.same);
     rme_node_init(&message->of_peer);
     rme_node_init(&message->early.link);
     message->kept = sizeof(*message) + payload;
@@ -165,15 +187,12 @@ struct rme_message *rme_message_cancelled(struct rme_peer *peer,
     return message != NULL && (message->unexp != NULL) == unexpected ? message : NULL;
 }
 
-/* Removes a message from its slot and its names. */
+/* Removes a message from the tables of tags and names. */
 static void take_out(struct rme *rme, struct rme_message *message)
 {
     rme_name_drop(&rme->mover->names, &message->name);
-    rme_node_remove(&message->link);
     rme_node_remove(&message->of_peer);
-    if (message->slot != NULL)
-        rme_match_release(&rme->operations->match, message->slot);
-    message->slot = NULL;
+    rme_match_remove(&rme->operations->match, &message->match);
 }
 
 void rme_message_free(struct rme_message *message)
@@ -222,10 +241,7 @@ static void eager_arrived(struct rme_peer *peer, const struct rme_wire_message *
         memcpy(message->data, arrived->payload, arrived->payload_length);
         rme_count_add(rme, RME_C_BYTES_COPIED, arrived->payload_length);
     }
-    if (!keep(rme, message)) {
-        rme_message_free(message);
-        rme_message_no_memory(peer);
-    }
+    keep(rme, message);
 }
 
 void rme_message_shorten(struct rme_message *message)
@@ -291,13 +307,11 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *ar
     if (op != NULL) {
         rme_rndv_receive(rme, op, message);
         rme_message_free(message);
-    } else if (keep(rme, message)) {
-        rme_message_shorten(message);
-        peer->talk->rts_in[RME_EXPECTED]++;
-    } else {
-        rme_message_free(message);
-        rme_message_no_memory(peer);
+        return;
     }
+    keep(rme, message);
+    rme_message_shorten(message);
+    peer->talk->rts_in[RME_EXPECTED]++;
 }
 
 static const void *payload_of(const struct rme_message *message)
@@ -309,9 +323,9 @@ static const void *payload_of(const struct rme_message *message)
                                   : message->data;
 }
 
-void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_slot *slot)
+void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first)
 {
-    struct rme_message *message = rme_entry(slot->messages.next, struct rme_message, link);
+    struct rme_message *message = rme_entry(first, struct rme_message, match);
 
     take_out(rme, message);
     if (message->is_rts) {

@@ -364,7 +364,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
 
     if (op->peer->talk->fast.held == NULL)
         rme_fast_hold_missed(op->peer, stream, op->size);
-    if (fit == FIT_LATER && stream == RME_EXPECTED && op->slot == NULL)
+    if (fit == FIT_LATER && stream == RME_EXPECTED && !rme_match_is_first(&op->match))
         return RME_START_STUCK;
     if (fit != FIT_NOW) {
         rme_count_add(rme, RME_C_FAST_FULL, fit == FIT_FULL || fit == FIT_LATER);

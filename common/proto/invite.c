@@ -41,8 +41,8 @@
  * (rndv.c), but the peer's send has no name yet:  CANCEL has `to` 0.  The sender drops the
  * invitation and answers CANCEL_ACK, even without one in hand; if a send has taken it, the send
  * is stopped as usual: the send completes, or both ends are cancelled.  Until then the receive
- * keeps its place in the slot, because an RTS that has crossed INVITE belongs to it; every
- * other message passes it.
+ * keeps its place in the order of its tag, because an RTS that has crossed INVITE belongs to
+ * it; every other message passes it.
  *
  * Hosts post receives for answers that may be large and are small.  So the engine learns for
  * each peer whether inviting pays.
@@ -144,9 +144,8 @@ static bool send_invite(struct rme_op *op, struct rme_unit *unit)
     return true;
 }
 
-void rme_invite_try(struct rme *rme, struct rme_slot *slot)
+void rme_invite_try(struct rme *rme, struct rme_op *op)
 {
-    struct rme_op *op = rme_entry(slot->recvs.next, struct rme_op, link);
     struct rme_unit *unit;
 
     if (op->state != RME_OP_POSTED || !inviting_peer(op->peer) || !worth_it(rme, op) ||

@@ -40,8 +40,8 @@ struct rme_invites {
 
 /* ---- The receiver ---- */
 
-/* Lets the oldest receive of the slot invite, if possible, after a receive was posted. */
-void rme_invite_try(struct rme *rme, struct rme_slot *slot);
+/* Lets a receive invite, if possible: the oldest of its tag, after a receive was posted. */
+void rme_invite_try(struct rme *rme, struct rme_op *op);
 /* Is this RTS bound to the invitation of the receive (or will the sender take INVITE for its
  * CTS)? */
 bool rme_invite_meets(const struct rme_op *op, const struct rme_message *rts);

@@ -19,18 +19,19 @@ static inline bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream s
 {
     return size <= peer->eager_max[stream] && rme_window_fits(&peer->window[stream], size);
 }
-/* Sends the message, `now` or with the other messages of this round; false: no credit or
- * buffer. */
+/* Sends a message in one piece at once; false: not possible now. */
+bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const void *base,
+                        uint64_t size, int32_t tag);
+/* Sends the message with the other messages of this round; false: no credit or buffer. */
 bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
-                    uint32_t nseg, uint64_t size, int32_t tag, bool now);
+                    uint32_t nseg, uint64_t size, int32_t tag);
 
 /* An unmatched message; also, temporarily, an RTS that matches at once. */
 struct rme_message {
-    struct rme_node link;    /* in its slot */
-    struct rme_node of_peer; /* in peer->messages */
-    struct rme_slot *slot;   /* NULL: in none */
-    struct rme_name name;    /* of an unmatched RTS */
-    struct rme_unexp *unexp; /* of an unexpected message; NULL: expected */
+    struct rme_match match;     /* in the table of receives and unmatched messages */
+    struct rme_node of_peer;    /* in peer->messages */
+    struct rme_name name;       /* of an unmatched RTS */
+    struct rme_unexp *unexp;    /* of an unexpected message; NULL: expected */
     struct rme_peer *peer;
     int32_t tag;
     bool is_rts;
@@ -49,11 +50,11 @@ struct rme_message {
     uint8_t data[];
 };
 
-/* Makes a message of an RTS, in no slot; NULL: no memory. */
+/* Makes a message of an RTS, in no table; NULL: no memory. */
 struct rme_message *rme_message_from_rts(struct rme_peer *peer,
                                          const struct rme_wire_message *message);
-/* Matches a new receive with the oldest message of its slot.  There is at least one. */
-void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_slot *slot);
+/* Matches a new receive with the oldest message of its tag. */
+void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first);
 /* Enters an unmatched RTS in the name table, under the sender's handle. */
 void rme_message_name(struct rme_message *message);
 /* Finds the unmatched message of a CANCEL by its sender, if it belongs to that stream; NULL:
@@ -65,7 +66,7 @@ struct rme_message *rme_message_cancelled(struct rme_peer *peer,
 void rme_message_forget(struct rme_message *message);
 /* Drops the offer of an RTS that has to wait, unless the memory for offers has room. */
 void rme_message_shorten(struct rme_message *message);
-/* Frees a message that is in no slot. */
+/* Frees a message that is in no table. */
 void rme_message_free(struct rme_message *message);
 
 /* Fails the link, because an arrived message cannot be buffered. */

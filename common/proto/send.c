@@ -13,9 +13,9 @@
  * of another tag.  Such a wait is for memory being prepared, or for the peer's host, which has
  * consumed too few messages: all RTS slots of the peer are used, and a small message finds no
  * room in the window either.  Such a send leaves the queue and holds its tag: later sends of
- * the tag at the head of the queue are moved behind it, into the tag's slot of
+ * the tag at the head of the queue are moved behind it, into the ring of the tag in
  * rme->protocols->holds.  When it has been sent, the oldest of them holds the tag and is tried
- * next; after the last one the slot is freed.  A send is thus requeued at most three times,
+ * next.  A send is thus requeued at most three times,
  * independent of the number of sends.
  *
  * Resources of every message, a credit and a buffer, are waited for in the order of posting:
@@ -33,23 +33,26 @@
  * the data could use the credit for which the request waits, the request would never be sent.
  *
  * Failure path.  A send that is cancelled, or ends with its link, passes the tag on like a
- * completed one.  Without memory for a slot the queue waits as a whole.
+ * completed one.
  */
 #include "move/move.h"
 #include "proto/send.h"
 
 /* ---- Sends that hold their tag ---- */
 
-static struct rme_slot *slot_of(const struct rme_peer *peer, int32_t tag)
+/* Returns the send that holds a tag; NULL: none. */
+static struct rme_op *holder_of(const struct rme_peer *peer, int32_t tag)
 {
-    return peer->talk->holds != 0
-               ? rme_match_find(&peer->rme->protocols->holds, rme_match_key(peer->serial, tag))
-               : NULL;
+    struct rme_match *first = NULL;
+
+    if (peer->talk->holds != 0)
+        first = rme_match_first(&peer->rme->protocols->holds, rme_match_key(peer->serial, tag));
+    return first != NULL ? rme_entry(first, struct rme_op, match) : NULL;
 }
 
 bool rme_send_may_pass(const struct rme_peer *peer, int32_t tag)
 {
-    return rme_node_alone(&peer->talk->turn[RME_TURN_SMALL]) && slot_of(peer, tag) == NULL;
+    return rme_node_alone(&peer->talk->turn[RME_TURN_SMALL]) && holder_of(peer, tag) == NULL;
 }
 
 static void try_next(struct rme_op *op)
@@ -58,82 +61,54 @@ static void try_next(struct rme_op *op)
     rme_node_append(op->peer->talk->sendq[RME_EXPECTED].next, &op->link);
 }
 
-/* Dequeues the send and lets it hold its tag.  False: no memory. */
-static bool hold_tag(struct rme_op *op)
+/* Dequeues the send and lets it hold its tag. */
+static void hold_tag(struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
 
-    if (op->slot == NULL) {
-        op->slot =
-            rme_match_get(&peer->rme->protocols->holds, rme_match_key(peer->serial, op->tag));
-        if (op->slot == NULL)
-            return false;
-        op->slot->holder = op;
+    if (!rme_match_is_first(&op->match)) {
+        rme_match_add(&peer->rme->protocols->holds, NULL, rme_match_key(peer->serial, op->tag),
+                      &op->match);
         peer->talk->holds++;
     }
     rme_node_remove(&op->link);
-    return true;
 }
 
-static bool wait_turn(struct rme_op *op, enum rme_turn turn)
+static void wait_turn(struct rme_op *op, enum rme_turn turn)
 {
-    if (!hold_tag(op))
-        return false;
+    hold_tag(op);
     rme_node_append(&op->peer->talk->turn[turn], &op->link);
-    return true;
 }
 
 void rme_send_leave(struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
-    struct rme_slot *slot = op->slot;
-    struct rme_node *next;
 
     rme_node_remove(&op->link);
     peer->talk->preparing -= op->rndv != NULL && op->kind == RME_OP_SEND;
-    if (slot == NULL)
-        return;
-    op->slot = NULL;
-    next = rme_node_take(&slot->messages);
-    if (next == NULL) {
-        peer->talk->holds--;
-        rme_match_release(&peer->rme->protocols->holds, slot);
+    if (rme_match_is_first(&op->match) && !rme_node_alone(&op->match.same)) {
+        try_next(rme_entry(rme_match_succeed(&op->match), struct rme_op, match));
         return;
     }
-    slot->holder = rme_entry(next, struct rme_op, link);
-    slot->holder->slot = slot;
-    try_next(slot->holder);
-}
-
-void rme_send_eager(struct rme_peer *peer, enum rme_stream stream, uint64_t size)
-{
-    rme_peer_count(peer, RME_C_SENDS_EAGER, 1);
-    if (stream == RME_UNEXPECTED_STREAM)
-        rme_peer_count(peer, RME_C_UNEXPECTED_SENT, 1);
-    rme_peer_count(peer, RME_C_BYTES_SENT, size);
-}
-
-void rme_send_copied(struct rme_peer *peer, enum rme_stream stream, uint64_t size)
-{
-    rme_send_eager(peer, stream, size);
-    rme_count_add(peer->rme, RME_C_BYTES_COPIED, size);
+    peer->talk->holds -= rme_match_is_first(&op->match);
+    rme_match_remove(&peer->rme->protocols->holds, &op->match);
 }
 
 void rme_send_ready(struct rme_op *op)
 {
-    if (op->slot != NULL && rme_node_alone(&op->link))
+    if (rme_match_is_first(&op->match) && rme_node_alone(&op->link))
         try_next(op);
     rme_peer_kick(op->peer);
 }
 
 void rme_send_invited(struct rme_peer *peer, int32_t tag)
 {
-    const struct rme_slot *slot = slot_of(peer, tag);
+    struct rme_op *holder = holder_of(peer, tag);
 
     /* alone: the memory of the holder is being prepared */
-    if (slot == NULL || rme_node_alone(&slot->holder->link))
+    if (holder == NULL || rme_node_alone(&holder->link))
         return;
-    try_next(slot->holder);
+    try_next(holder);
     rme_peer_kick(peer);
 }
 
@@ -199,10 +174,12 @@ static bool try_expected(struct rme_op *op)
 
     switch (ask_protocols(op)) {
     case RME_START_PREPARE:
-        return hold_tag(op);
+        hold_tag(op);
+        break;
     case RME_START_OTHER: /* the table contains a protocol for every send */
     case RME_START_TURN:
-        return wait_turn(op, small ? RME_TURN_SMALL : RME_TURN_LARGE);
+        wait_turn(op, small ? RME_TURN_SMALL : RME_TURN_LARGE);
+        break;
     case RME_START_STUCK:
         return false;
     case RME_START_GONE:
@@ -214,8 +191,7 @@ static bool try_expected(struct rme_op *op)
 /* Sends the next expected message, or moves it out of the queue.  False: none, or blocked. */
 static bool send_expected(struct rme_peer *peer)
 {
-    struct rme_op *op = in_turn(peer);
-    struct rme_slot *slot;
+    struct rme_op *op = in_turn(peer), *holder;
 
     if (op != NULL) {
         bool small = is_small(op);
@@ -228,14 +204,16 @@ static bool send_expected(struct rme_peer *peer)
     op = first_of(&peer->talk->sendq[RME_EXPECTED]);
     if (op == NULL)
         return false;
-    slot = op->slot == NULL ? slot_of(peer, op->tag) : NULL;
-    if (slot != NULL) {
+    holder = holder_of(peer, op->tag);
+    if (holder != NULL && holder != op) {
         rme_node_remove(&op->link);
-        rme_node_append(&slot->messages, &op->link);
+        rme_node_append(&holder->match.same, &op->match.same);
         return true;
     }
-    if (is_small(op) && !rme_node_alone(&peer->talk->turn[RME_TURN_SMALL]))
-        return wait_turn(op, RME_TURN_SMALL);
+    if (is_small(op) && !rme_node_alone(&peer->talk->turn[RME_TURN_SMALL])) {
+        wait_turn(op, RME_TURN_SMALL);
+        return true;
+    }
     return try_expected(op);
 }
 

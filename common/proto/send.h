@@ -12,10 +12,20 @@ void rme_push(struct rme_peer *peer);
 bool rme_send_may_pass(const struct rme_peer *peer, int32_t tag);
 /* Removes a QUEUED send from its queue, because it is sent or ends, and passes its tag on. */
 void rme_send_leave(struct rme_op *op);
-/* Counts a message of `size` bytes that was copied and handed to the fabric. */
-void rme_send_copied(struct rme_peer *peer, enum rme_stream stream, uint64_t size);
-/* Counts a message that was handed to the fabric without a copy. */
-void rme_send_eager(struct rme_peer *peer, enum rme_stream stream, uint64_t size);
+/* Counts a message of `size` bytes that was handed to the fabric without a copy. */
+static inline void rme_send_eager(struct rme_peer *peer, enum rme_stream stream, uint64_t size)
+{
+    rme_peer_count(peer, RME_C_SENDS_EAGER, 1);
+    if (stream == RME_UNEXPECTED_STREAM)
+        rme_peer_count(peer, RME_C_UNEXPECTED_SENT, 1);
+    rme_peer_count(peer, RME_C_BYTES_SENT, size);
+}
+/* Counts a message that was copied. */
+static inline void rme_send_copied(struct rme_peer *peer, enum rme_stream stream, uint64_t size)
+{
+    rme_send_eager(peer, stream, size);
+    rme_count_add(peer->rme, RME_C_BYTES_COPIED, size);
+}
 /* Lets a QUEUED send be tried next, because its memory is ready. */
 void rme_send_ready(struct rme_op *op);
 /* Lets the send in `turn` that holds the invited tag be tried next. */

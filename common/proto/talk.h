@@ -48,7 +48,7 @@ struct rme_protocols {
     const struct rme_protocol *const *table;
     rme_arrived_fn arrived[RME_ARRIVALS]; /* of all protocols */
     bool forceful;                        /* cancels of the host do not wait for the peer */
-    struct rme_match holds;               /* tags that are held (send.c) */
+    struct rme_table holds;               /* tags that are held (send.c) */
     struct rme_fast_pool fast;
     /* first complete message of each peer, for the host (struct rme_unexp) */
     struct rme_node unexpected;

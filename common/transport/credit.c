@@ -146,16 +146,14 @@ bool rme_credit_may_last(const struct rme_credit *credit, uint32_t returns)
     return credit->have > 1 || returns != 0 || credit->owed < credit->promised;
 }
 
-uint16_t rme_credit_give_some(struct rme_credit *credit)
+void rme_credit_gave_some(struct rme_credit *credit, uint16_t give)
 {
-    uint32_t ready = rme_credit_ready(credit);
-    uint16_t give = ready > UINT16_MAX ? UINT16_MAX : (uint16_t)ready;
+    bool rest = give < rme_credit_ready(credit);
 
     credit->owed -= give;
     if (!credit->withholds)
         credit->bulk_given = credit->bulk - rme_credit_bulk_back(credit);
-    credit->untold = credit->untold && (give < ready || credit->withholds);
-    return give;
+    credit->untold = credit->untold && (rest || credit->withholds);
 }
 
 uint32_t rme_credit_give_more(struct rme_credit *credit)
@@ -177,6 +175,17 @@ int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more)
     credit->granted += more;
     credit->told += count;
     return 0;
+}
+
+bool rme_credit_is_due(const struct rme_credit *credit)
+{
+    uint32_t bulk = credit->bulk - credit->bulk_given - rme_credit_bulk_back(credit);
+
+    return (rme_credit_ready(credit) != 0 &&
+            (credit->owed >= credit->promised / 2 ||
+             (credit->bulk_due != 0 && bulk >= credit->bulk_due) ||
+             rme_credit_bulk_late(credit))) ||
+           rme_credit_more(credit) != 0;
 }
 
 void rme_credit_withhold(struct rme_credit *credit, bool withholds)

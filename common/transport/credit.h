@@ -76,20 +76,6 @@ static inline void rme_credit_spend(struct rme_credit *credit)
     credit->spent++;
 }
 
-/* Returns the credits that a message sent now carries back, and removes them from `owed`. */
-uint16_t rme_credit_give_some(struct rme_credit *credit);
-static inline uint16_t rme_credit_give(struct rme_credit *credit)
-{
-    uint16_t give = (uint16_t)credit->owed;
-
-    if (credit->withholds || credit->keeps || credit->owed > UINT16_MAX)
-        return rme_credit_give_some(credit);
-    credit->owed = 0;
-    credit->bulk_given = credit->bulk;
-    credit->untold = false;
-    return give;
-}
-
 /* Returns the newly promised buffers that a CREDIT message sent now announces. */
 uint32_t rme_credit_give_more(struct rme_credit *credit);
 
@@ -158,6 +144,35 @@ static inline uint32_t rme_credit_ready(const struct rme_credit *credit)
     return ready < few ? ready : few;
 }
 
+/* Number of credits that a message sent now returns to the peer. */
+static inline uint16_t rme_credit_gives(const struct rme_credit *credit)
+{
+    uint32_t give =
+        credit->withholds || credit->keeps ? rme_credit_ready(credit) : credit->owed;
+
+    return give > UINT16_MAX ? UINT16_MAX : (uint16_t)give;
+}
+/* Accounts for a message that is sent and returns this number. */
+void rme_credit_gave_some(struct rme_credit *credit, uint16_t give);
+static inline void rme_credit_gave(struct rme_credit *credit, uint16_t give)
+{
+    if (credit->withholds || credit->keeps || give != credit->owed) {
+        rme_credit_gave_some(credit, give);
+        return;
+    }
+    credit->owed = 0;
+    credit->bulk_given = credit->bulk;
+    credit->untold = false;
+}
+/* Both. */
+static inline uint16_t rme_credit_give(struct rme_credit *credit)
+{
+    uint16_t give = rme_credit_gives(credit);
+
+    rme_credit_gave(credit, give);
+    return give;
+}
+
 /* Bytes of delegated buffer that are kept back. */
 static inline uint32_t rme_credit_bulk_back(const struct rme_credit *credit)
 {
@@ -186,18 +201,14 @@ static inline uint32_t rme_credit_more(const struct rme_credit *credit)
 }
 
 /* True if a CREDIT message must be sent when no other message is. */
+bool rme_credit_is_due(const struct rme_credit *credit);
 static inline bool rme_credit_due(const struct rme_credit *credit)
 {
-    uint32_t bulk;
+    bool half = credit->owed >= credit->promised / 2;
 
-    if (credit->owed < credit->promised / 2 && credit->bulk_due == 0 && credit->grown == 0)
-        return false;
-    bulk = credit->bulk - credit->bulk_given - rme_credit_bulk_back(credit);
-    return (rme_credit_ready(credit) != 0 &&
-            (credit->owed >= credit->promised / 2 ||
-             (credit->bulk_due != 0 && bulk >= credit->bulk_due) ||
-             rme_credit_bulk_late(credit))) ||
-           rme_credit_more(credit) != 0;
+    if (credit->withholds || credit->keeps || credit->bulk_due != 0 || credit->grown != 0)
+        return rme_credit_is_due(credit);
+    return half && credit->owed != 0;
 }
 
 /* Receive buffers that links get beyond their first ones. */
@@ -232,10 +243,15 @@ static inline void rme_window_sent(struct rme_window *window, uint64_t payload)
 {
     window->sent += (uint32_t)payload + RME_HELD_COST;
 }
-/* Accounts for a report of the peer.  -EPROTO: more than was sent. */
+/* True if the peer may report this: not more than was sent. */
+static inline bool rme_window_may(const struct rme_window *window, uint32_t taken)
+{
+    return (uint32_t)(taken - window->taken) <= (uint32_t)(window->sent - window->taken);
+}
+/* Accounts for a report of the peer, or returns -EPROTO. */
 static inline int rme_window_report(struct rme_window *window, uint32_t taken)
 {
-    if ((uint32_t)(taken - window->taken) > (uint32_t)(window->sent - window->taken))
+    if (!rme_window_may(window, taken))
         return -EPROTO;
     window->taken = taken;
     return 0;
@@ -248,11 +264,16 @@ struct rme_holding {
     uint32_t taken; /* cost no longer held: sent in every header */
 };
 
-/* Accounts for a message of the peer.  -EPROTO: the peer exceeds its window. */
+/* True if the message does not exceed the peer's window. */
+static inline bool rme_holding_may(const struct rme_holding *holding, uint64_t payload)
+{
+    return (uint64_t)(uint32_t)(holding->got - holding->taken) + payload + RME_HELD_COST <=
+           holding->limit;
+}
+/* Accounts for a message of the peer, or returns -EPROTO. */
 static inline int rme_holding_got(struct rme_holding *holding, uint64_t payload)
 {
-    if ((uint64_t)(uint32_t)(holding->got - holding->taken) + payload + RME_HELD_COST >
-        holding->limit)
+    if (!rme_holding_may(holding, payload))
         return -EPROTO;
     holding->got += (uint32_t)payload + RME_HELD_COST;
     return 0;

@@ -18,8 +18,9 @@
  *
  * A link with few credits owes a CREDIT message for each message that it gets.  But most
  * messages are requests, and the reply returns the credit if the CREDIT message is delayed.  So
- * the peer waits in rme->answers until a call returns nothing to the host, which then has sent
- * its replies, or for RME_ANSWER_CALLS calls that return something.  A host that makes no calls
+ * the peer waits in rme->answers until a message returns its credits, until a call returns
+ * nothing to the host, which then has sent its replies, or for RME_ANSWER_CALLS calls that
+ * return something.  A host that makes no calls
  * takes no messages either.  The CREDIT message for a message taken while another thread sleeps
  * in the fabric is not delayed: that thread may sleep for the next message of the peer, and the
  * thread that took this one may never call again.
@@ -176,12 +177,12 @@ void rme_grant_due(struct rme_peer *peer)
     bool waits = peer->credit.promised < RME_CREDITS_RESERVE && peer->credit.grown == 0 &&
                  !rme->sleeping && !rme->closing;
 
-    if (!waits) {
-        rme_node_remove(&peer->answer);
-        rme_peer_kick(peer);
-    } else if (rme_node_alone(&peer->answer)) {
+    if (waits && rme_node_alone(&peer->answer))
         rme_node_append(&rme->answers, &peer->answer);
-    }
+    if (waits)
+        return;
+    rme_node_remove(&peer->answer);
+    rme_peer_kick(peer);
 }
 
 void rme_grant_unanswered(struct rme *rme)

@@ -41,13 +41,6 @@ void *rme_peer_tx(struct rme_peer *peer, enum rme_credit_class class)
     return tx;
 }
 
-/* True if a message of this type shows that the link is in use. */
-static bool is_use(uint8_t type)
-{
-    return type != RME_WIRE_CREDIT && type != RME_WIRE_PING && type != RME_WIRE_PONG &&
-           type != RME_WIRE_BYE;
-}
-
 void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_message *out)
 {
     rme_wire_clear_body(out);
@@ -60,18 +53,8 @@ void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_messag
 void rme_peer_head(struct rme_peer *peer, uint8_t type, int32_t tag,
                    struct rme_wire_message *out)
 {
-    out->type = type;
-    out->flags = peer->credit.stalled ? RME_WIRE_F_STALLED : 0;
-    peer->credit.stalled = false;
-    out->tag = tag;
-    rme_keep_look(peer);
-    out->credits = rme_credit_give(&peer->credit);
-    out->eager_taken = peer->holding[RME_EXPECTED].taken;
-    out->unexpected_taken = peer->holding[RME_UNEXPECTED_STREAM].taken;
-    rme_credit_spend(&peer->credit);
-    /* the next message would wait: report this beforehand */
-    if (peer->credit.have == 0 && is_use(type))
-        out->flags |= RME_WIRE_F_STALLED;
+    rme_head_fill(peer, type, tag, out);
+    rme_head_sent(peer, out);
 }
 
 void rme_peer_send_control(struct rme_peer *peer, const struct rme_wire_message *message,
@@ -100,12 +83,34 @@ static uint32_t buffers_told(struct rme_peer *peer, uint8_t type, uint32_t retur
     }
 }
 
+/* Sends CREDIT at once, if nothing is queued at the fabric. */
+static bool send_credit_now(struct rme_peer *peer)
+{
+    const struct rme_fabric_ops *ops = peer->rme->ops;
+    struct rme_wire_message message;
+    uint8_t head[RME_WIRE_HEADER_SIZE];
+
+    if (ops->send_now == NULL || peer->tx_wait || !rme_peer_may(peer, RME_CREDIT_RETURN))
+        return false;
+    rme_head_fill(peer, RME_WIRE_CREDIT, (int32_t)rme_credit_more(&peer->credit), &message);
+    rme_wire_encode_head(&message, head);
+    if (!ops->send_now(peer->link, head, sizeof(head), NULL, 0))
+        return false;
+    rme_head_sent(peer, &message);
+    rme_credit_give_more(&peer->credit);
+    rme_count(peer->rme, RME_C_CREDIT_SENT);
+    return true;
+}
+
 bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_class class)
 {
     struct rme_wire_message message;
     bool stalled = peer->credit.stalled;
-    void *tx = rme_peer_tx(peer, class);
+    void *tx;
 
+    if (type == RME_WIRE_CREDIT && send_credit_now(peer))
+        return true;
+    tx = rme_peer_tx(peer, class);
     if (tx == NULL) {
         /* PING does not report a stall: an idle link needs no more credits */
         if (type == RME_WIRE_PING)

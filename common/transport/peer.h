@@ -251,8 +251,38 @@ struct rme_link_user {
     void (*gone)(struct rme_peer *peer); /* the peer is about to be freed */
 };
 
+/* True if a message of this type shows that the link is in use. */
+static inline bool rme_wire_is_use(uint8_t type)
+{
+    return type != RME_WIRE_CREDIT && type != RME_WIRE_PING && type != RME_WIRE_PONG &&
+           type != RME_WIRE_BYE;
+}
 /* Fills the header of a message that has only a header and a payload: other fields are not
- * written.  The caller schedules the flush.  Spends a credit. */
+ * written.  A message that waited for a credit, or leaves none for the next one, reports
+ * that. */
+static inline void rme_head_fill(struct rme_peer *peer, uint8_t type, int32_t tag,
+                                 struct rme_wire_message *out)
+{
+    bool last = peer->credit.have == 1 && rme_wire_is_use(type);
+
+    rme_keep_look(peer);
+    out->type = type;
+    out->flags = peer->credit.stalled || last ? RME_WIRE_F_STALLED : 0;
+    out->tag = tag;
+    out->credits = rme_credit_gives(&peer->credit);
+    out->eager_taken = peer->holding[RME_EXPECTED].taken;
+    out->unexpected_taken = peer->holding[RME_UNEXPECTED_STREAM].taken;
+}
+/* Accounts for a message with this header that is sent: spends a credit. */
+static inline void rme_head_sent(struct rme_peer *peer, const struct rme_wire_message *head)
+{
+    peer->credit.stalled = false;
+    rme_credit_gave(&peer->credit, head->credits);
+    if (!rme_node_alone(&peer->answer) && peer->credit.owed == 0) /* this is the reply */
+        rme_node_remove(&peer->answer);
+    rme_credit_spend(&peer->credit);
+}
+/* Both.  The caller schedules the flush. */
 void rme_peer_head(struct rme_peer *peer, uint8_t type, int32_t tag,
                    struct rme_wire_message *out);
 /* Fills the header of a message that is sent now.  Spends a credit. */

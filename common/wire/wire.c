@@ -5,33 +5,15 @@
 
 #include "wire/wire.h"
 
-static void put16(uint8_t *at, uint16_t value)
-{
-    at[0] = (uint8_t)value;
-    at[1] = (uint8_t)(value >> 8);
-}
-
-static void put32(uint8_t *at, uint32_t value)
-{
-    put16(at, (uint16_t)value);
-    put16(at + 2, (uint16_t)(value >> 16));
-}
+#define put16 rme_wire_put16
+#define put32 rme_wire_put32
+#define get16 rme_wire_get16
+#define get32 rme_wire_get32
 
 static void put64(uint8_t *at, uint64_t value)
 {
     put32(at, (uint32_t)value);
     put32(at + 4, (uint32_t)(value >> 32));
-}
-
-static uint16_t get16(const uint8_t *at)
-{
-    return (uint16_t)(at[0] | at[1] << 8);
-}
-
-static uint32_t get32(const uint8_t *at)
-{
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 |
-           (uint32_t)at[3] << 24;
 }
 
 static uint64_t get64(const uint8_t *at)
@@ -117,12 +99,7 @@ int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *ou
         memset(out, 0, sizeof(*out));
         return -EPROTO;
     }
-    out->type = at[0];
-    out->flags = at[1];
-    out->credits = get16(at + 2);
-    out->eager_taken = get32(at + 4);
-    out->unexpected_taken = get32(at + 8);
-    out->tag = (int32_t)get32(at + 12);
+    rme_wire_decode_head(at, out);
     out->payload = NULL;
     out->payload_length = 0;
     rme_wire_clear_body(out);
@@ -215,18 +192,6 @@ void rme_wire_segment_at(const struct rme_wire_message *message, uint32_t i,
     out->address = get64(at);
     out->key = get64(at + 8);
     out->length = get64(at + 16);
-}
-
-void rme_wire_encode_head(const struct rme_wire_message *message, void *buffer)
-{
-    uint8_t *at = buffer;
-
-    at[0] = message->type;
-    at[1] = message->flags;
-    put16(at + 2, message->credits);
-    put32(at + 4, message->eager_taken);
-    put32(at + 8, message->unexpected_taken);
-    put32(at + 12, (uint32_t)message->tag);
 }
 
 void rme_wire_encode(const struct rme_wire_message *message, void *buffer)

@@ -7,9 +7,11 @@
 #ifndef RME_WIRE_H
 #define RME_WIRE_H
 
+#include <endian.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define RME_WIRE_MAGIC       0x31454d52u /* "RME1" */
 #define RME_WIRE_VERSION     1u          /* the version we send */
@@ -124,6 +126,44 @@ static inline void rme_wire_clear_body(struct rme_wire_message *message)
     message->segment = NULL;
 }
 
+static inline uint16_t rme_wire_get16(const void *at)
+{
+    uint16_t value;
+
+    memcpy(&value, at, sizeof(value));
+    return le16toh(value);
+}
+static inline uint32_t rme_wire_get32(const void *at)
+{
+    uint32_t value;
+
+    memcpy(&value, at, sizeof(value));
+    return le32toh(value);
+}
+static inline void rme_wire_put16(void *at, uint16_t value)
+{
+    value = htole16(value);
+    memcpy(at, &value, sizeof(value));
+}
+static inline void rme_wire_put32(void *at, uint32_t value)
+{
+    value = htole32(value);
+    memcpy(at, &value, sizeof(value));
+}
+
+/* Decodes the fields of a header, which every message has. */
+static inline void rme_wire_decode_head(const void *data, struct rme_wire_message *out)
+{
+    const uint8_t *at = (const uint8_t *)data;
+
+    out->type = at[0];
+    out->flags = at[1];
+    out->credits = rme_wire_get16(at + 2);
+    out->eager_taken = rme_wire_get32(at + 4);
+    out->unexpected_taken = rme_wire_get32(at + 8);
+    out->tag = (int32_t)rme_wire_get32(at + 12);
+}
+
 /* Decodes a message of `length` bytes.  The result points into `data`.  Returns 0; -EPROTO:
  * malformed; -EOPNOTSUPP: unknown type and optional (the header's fields are set). */
 int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *out);
@@ -143,7 +183,17 @@ void rme_wire_segment_at(const struct rme_wire_message *message, uint32_t i,
                          struct rme_wire_segment *out);
 
 /* Encodes the header alone: all of an eager message but its payload. */
-void rme_wire_encode_head(const struct rme_wire_message *message, void *buffer);
+static inline void rme_wire_encode_head(const struct rme_wire_message *message, void *buffer)
+{
+    uint8_t *at = (uint8_t *)buffer;
+
+    at[0] = message->type;
+    at[1] = message->flags;
+    rme_wire_put16(at + 2, message->credits);
+    rme_wire_put32(at + 4, message->eager_taken);
+    rme_wire_put32(at + 8, message->unexpected_taken);
+    rme_wire_put32(at + 12, (uint32_t)message->tag);
+}
 /* Encodes all but an eager payload, into a buffer of at least rme_wire_length() bytes.
  * rme_wire_put_segment adds the message->nsegment segments, before or after. */
 void rme_wire_encode(const struct rme_wire_message *message, void *buffer);

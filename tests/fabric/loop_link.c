@@ -368,7 +368,7 @@ uint32_t loop_op_rx_release(struct rme_link *link, uint32_t n)
     return 0;
 }
 
-void loop_op_rx_return(struct rme_fabric *rf, void *token)
+bool loop_op_rx_return(struct rme_fabric *rf, void *token)
 {
     struct loop_fabric *f = (struct loop_fabric *)rf;
     struct loop_rx *rx = token;
@@ -385,6 +385,7 @@ void loop_op_rx_return(struct rme_fabric *rf, void *token)
     pthread_mutex_unlock(&loop_net.lock);
     free(rx->data);
     free(rx);
+    return true;
 }
 
 /* ---- Send buffers and queues ---- */

@@ -484,11 +484,12 @@ static uint32_t rx_release(struct rme_link *link, uint32_t n)
     return script.spare_rx;
 }
 
-static void rx_return(struct rme_fabric *f, void *rx)
+static bool rx_return(struct rme_fabric *f, void *rx)
 {
     (void)f;
     script.held_rx--;
     free(rx);
+    return true;
 }
 
 static void *tx_get(struct rme_link *link)

@@ -519,6 +519,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
                                 .read_depth = 16,
                                 .name = "fake0",
                                 .max_inline = max_inline,
+                                .inline_now = max_sge > 1 ? max_inline : 0,
                                 .sq_depth = (uint32_t)ib_option(f, "sq_depth"),
                                 .rq_depth = 127};
     f->caps = (struct rme_caps){.max_sge = max_sge, .max_read_sge = max_sge, .has_read = true};

@@ -14,67 +14,75 @@ struct item {
     int number;
 };
 
-static void slots_are_found_and_go(void **state)
+/* Adds a member; returns true if it is the first of its key. */
+static bool add(struct rme_table *table, struct rme_match *match, uint64_t key)
 {
-    struct rme_match match;
-    struct item a, b;
+    match->keyed.at = NULL;
+    rme_node_init(&match->same);
+    rme_match_add(table, rme_match_first(table, key), key, match);
+    return rme_match_is_first(match);
+}
+
+/* Members of one key leave in any order; the oldest one left is found. */
+static void the_oldest_of_a_key_is_found(void **state)
+{
+    const uint64_t key = rme_match_key(1, 2);
+    struct rme_match m[4];
+    struct rme_table table;
 
     (void)state;
-    assert_int_equal(rme_match_init(&match), 0);
-    assert_null(rme_match_find(&match, rme_match_key(1, 2)));
-    struct rme_slot *slot = rme_match_get(&match, rme_match_key(1, 2));
-    assert_non_null(slot);
-    rme_node_append(&slot->recvs, &a.link);
-    rme_node_append(&slot->recvs, &b.link);
-    assert_ptr_equal(rme_match_get(&match, rme_match_key(1, 2)), slot);
-    assert_null(rme_match_find(&match, rme_match_key(2, 1)));
-    assert_null(rme_match_find(&match, rme_match_key(1, -2)));
-    rme_match_release(&match, slot);
-    assert_ptr_equal(rme_match_find(&match, rme_match_key(1, 2)), slot);
-    assert_ptr_equal(rme_node_take(&slot->recvs), &a.link);
-    assert_ptr_equal(rme_node_take(&slot->recvs), &b.link);
-    rme_match_release(&match, slot);
-    assert_null(rme_match_find(&match, rme_match_key(1, 2)));
-    rme_match_clear(&match);
+    assert_int_equal(rme_table_init(&table, RME_MATCH_CHAINS), 0);
+    assert_null(rme_match_first(&table, key));
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(add(&table, &m[i], key), i == 0);
+    assert_ptr_equal(rme_match_first(&table, key), &m[0]);
+    assert_null(rme_match_first(&table, rme_match_key(2, 1)));
+    assert_null(rme_match_first(&table, rme_match_key(1, -2)));
+    rme_match_remove(&table, &m[2]);
+    assert_false(rme_match_is_in(&m[2]));
+    assert_ptr_equal(rme_match_first(&table, key), &m[0]);
+    rme_match_remove(&table, &m[0]);
+    assert_false(rme_match_is_in(&m[0]));
+    assert_ptr_equal(rme_match_first(&table, key), &m[1]);
+    rme_match_remove(&table, &m[1]);
+    assert_ptr_equal(rme_match_first(&table, key), &m[3]);
+    assert_true(rme_match_is_in(&m[3]));
+    rme_match_remove(&table, &m[3]);
+    rme_match_remove(&table, &m[3]);
+    assert_null(rme_match_first(&table, key));
+    assert_int_equal(table.used, 0);
+    rme_table_clear(&table);
 }
 
 /* Many keys: all are found, and chains stay short. */
 static void chains_stay_short(void **state)
 {
     enum { N = 20000 };
-    static struct item items[N];
-    struct rme_match match;
+    static struct rme_match match[N];
+    struct rme_table table;
     unsigned longest = 0;
 
     (void)state;
-    assert_int_equal(rme_match_init(&match), 0);
-    for (int i = 0; i < N; i++) {
-        struct rme_slot *slot =
-            rme_match_get(&match, rme_match_key((uint32_t)i / 100, i % 100 - 50));
-
-        assert_non_null(slot);
-        items[i].number = i;
-        rme_node_append(&slot->messages, &items[i].link);
-    }
-    for (uint32_t b = 0; b <= match.slots.mask; b++) {
+    assert_int_equal(rme_table_init(&table, RME_MATCH_CHAINS), 0);
+    for (int i = 0; i < N; i++)
+        assert_true(add(&table, &match[i], rme_match_key((uint32_t)i / 100, i % 100 - 50)));
+    for (uint32_t b = 0; b <= table.mask; b++) {
         unsigned length = 0;
 
-        for (struct rme_keyed *slot = match.slots.chain[b]; slot != NULL; slot = slot->next)
+        for (struct rme_keyed *node = table.chain[b]; node != NULL; node = node->next)
             length++;
         longest = length > longest ? length : longest;
     }
     assert_in_range(longest, 1, 12);
     for (int i = 0; i < N; i++) {
-        struct rme_slot *slot =
-            rme_match_find(&match, rme_match_key((uint32_t)i / 100, i % 100 - 50));
+        struct rme_match *first =
+            rme_match_first(&table, rme_match_key((uint32_t)i / 100, i % 100 - 50));
 
-        assert_non_null(slot);
-        assert_int_equal(rme_entry(slot->messages.next, struct item, link)->number, i);
-        rme_node_take(&slot->messages);
-        rme_match_release(&match, slot);
+        assert_ptr_equal(first, &match[i]);
+        rme_match_remove(&table, first);
     }
-    assert_int_equal(match.slots.used, 0);
-    rme_match_clear(&match);
+    assert_int_equal(table.used, 0);
+    rme_table_clear(&table);
 }
 
 static void rings(void **state)
@@ -395,7 +403,7 @@ static void timers_come_in_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_are_found_and_go),
+        cmocka_unit_test(the_oldest_of_a_key_is_found),
         cmocka_unit_test(chains_stay_short),
         cmocka_unit_test(rings),
         cmocka_unit_test(ids_are_never_used_again),

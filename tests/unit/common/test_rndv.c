@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 
+#include "proto/message.h"
 #include "played.h"
 
 #define PART 70000u
@@ -554,13 +555,13 @@ static void no_memory_for_what_is_early(void **state)
 {
     (void)state;
     begin(&usual, "");
-    no_malloc = sizeof(struct rme_slot);
+    no_malloc = sizeof(struct rme_message);
     SAYS(RTS, 0, .tag = 3, .from = 9, .total = LARGE);
     assert_int_equal(script.links, 0);
     no_malloc = no_calloc = 0;
     end();
     begin(&usual, "");
-    no_malloc = sizeof(struct rme_slot);
+    no_malloc = sizeof(struct rme_message);
     SAYS(EAGER, 0, .tag = 3);
     assert_int_equal(script.links, 0);
     end();
