@@ -90,8 +90,8 @@ const struct rme_option_row rme_engine_options[] = {
      NULL},
     {"fast_pool", "bytes", 16 * MIB, 0, 1 * TIB,
      "Limit on eager rings for all peers together, and never more than a sixteenth of the "
-     "memory that the process may lock.  At the limit requests queue: idle rings are reclaimed "
-     "first, then the oldest.",
+     "memory that the process may lock.  At the limit a peer gets a ring when another's is "
+     "idle.",
      NULL},
     {"heavy_ops", "count", 64, 1, 1 << 20,
      "A server with more rendezvous messages in work than this counts as loaded, and its "

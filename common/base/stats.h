@@ -44,8 +44,6 @@
     X(FAST_GRANTS, "fast_grants", "grants", "eager rings granted to peers")                    \
     X(FAST_GATHERED, "fast_gathered", "messages",                                              \
       "of sends_fast: gathered from the host's memory without a copy")                         \
-    X(FAST_STAYED, "fast_stayed", "messages",                                                  \
-      "messages held in the eager ring because no receive was posted")                         \
     X(FAST_FULL, "fast_full", "times",                                                         \
       "times that the eager ring, or the peer's window, was full")                             \
     X(FAST_CROWDED, "fast_crowded", "times",                                                   \

@@ -62,11 +62,6 @@ void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
         rme_credit_started(&peer->credit);
     if (arrival->rx == NULL)
         rme_fast_took(peer, message);
-    if (!rme_node_alone(&peer->talk->fast.early)) {
-        rme_fast_bound(peer, message->type == RME_WIRE_FIN);
-        if (!rme_peer_listens(peer))
-            return;
-    }
     if (message->flags & RME_WIRE_F_STALLED)
         rme_grant_more(peer);
     if (peer->credit.taken == peer->used_at)
@@ -82,9 +77,6 @@ void rme_take_immediate(struct rme_peer *peer, uint32_t imm)
         return;
     }
     peer->credit.untold = true;
-    rme_fast_bound(peer, true);
-    if (!rme_peer_listens(peer))
-        return;
     rme_rndv_imm(peer, imm);
     if (peer->credit.taken == peer->used_at)
         rme_grant_used(peer);
