@@ -108,7 +108,7 @@ static int post_send(struct rme *rme, struct rme_addr *addr, const struct rme_li
 
         if (rme_eager_fits(peer, stream, (uint64_t)total)
                 ? rme_eager_send(peer, stream, seg, nseg, (uint64_t)total, tag, true)
-                : rme_fast_copies(peer, stream, seg, nseg, (uint64_t)total, tag) &&
+                : rme_fast_fits(peer, stream, seg, nseg, (uint64_t)total, tag) &&
                       rme_fast_send(peer, stream, seg, nseg, (uint64_t)total, tag)) {
             rme_unlock(rme);
             return 1;

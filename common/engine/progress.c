@@ -56,8 +56,6 @@ static void message_came(struct rme_peer *peer, struct rme_arrival *arrival)
         rme_arrival_drop(peer->rme, arrival);
         return;
     }
-    if (peer->talk->fast.tx != NULL)
-        rme_fast_told(peer);
     if (rme_defer_must(peer, peer->credit.told))
         rme_defer(peer, arrival, peer->credit.told);
     else

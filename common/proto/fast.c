@@ -24,16 +24,9 @@
  * signalled, and its CQE completes the writes before it.  On other fabrics each write is
  * signalled, and its place is reused after both the CQE and the peer's count.
  *
- * Registered memory [000 4.5.2].  Where the planner finds that cheaper than the copy, the
- * staging buffer holds only the header, and the write takes the payload from the host's memory,
- * provided that this is one piece of a zone, which is always registered.  Other memory and
- * lists are copied.  The send is then ENDING: its outcome is known, but the device still reads
- * its memory.  The send is reported at the CQE of the write, or when the peer's count shows
- * that the peer has taken the message, which implies that the device has read all of it.  The
- * count is evaluated before the message that carries it is processed, so the host learns the
- * end of its send before the host gets an answer.  The slab of the zone is held until the CQE
- * in any case, because the device may retransmit when an ACK was lost.  On fabrics with
- * `reports_apart` the peer's count is too late to keep that order, and everything is copied.
+ * Which messages.  Size decides (rme_fast_most()): the two copies cost less than the two
+ * additional messages of a rendezvous.  Larger messages from one piece of memory that a
+ * rendezvous would copy as well are written, too.
  *
  * Why order is kept.  The immediate is ordered: its place in the stream of messages is that of
  * an EAGER or RTS, and the write is handed to the fabric at the moment when such a message
@@ -79,11 +72,9 @@
 struct fast_write {
     struct rme_xfer xfer;
     struct rme_piece piece;
-    struct rme_lseg seg[2]; /* in the staging buffer; the host's memory */
-    struct rme_op *op;      /* a send from the host's memory; NULL: it has ended, or none */
-    bool in_place;          /* the slab of the host's memory is held */
-    bool done;              /* complete on the local device */
-    uint32_t number;        /* among the messages of the link: rme_credit.spent less apart */
+    struct rme_lseg seg;
+    bool done;       /* complete on the local device */
+    uint32_t number; /* among the messages of the link: rme_credit.spent less apart */
     uint32_t bytes;
     uint64_t end; /* the ring's `top` behind it */
 };
@@ -100,9 +91,8 @@ struct rme_fast_tx {
     uint64_t units;     /* of the ring, as far as staged */
     uint64_t tail, top; /* the units in use, counted from the grant on */
     uint32_t bytes;     /* of the writes whose places are in use */
-    /* the next write; the first one that the peer has not taken, whose place is in use, whose
-     * descriptor is in use */
-    uint32_t head, told, placed, first;
+    /* the next write; the first one whose place is in use, whose descriptor is in use */
+    uint32_t head, placed, first;
     uint32_t pending;     /* transfers without a CQE */
     uint32_t quiet;       /* unsignalled writes since the last signalled one */
     struct rme_xfer last; /* RELEASE */
@@ -116,40 +106,20 @@ static struct fast_write *write_at(struct rme_fast_tx *tx, uint32_t number)
 
 /* ---- Completion ---- */
 
-/* Returns a send's memory to the host. */
-static void end_send(struct rme *rme, struct fast_write *write)
-{
-    struct rme_op *op = write->op;
-
-    write->op = NULL;
-    if (op != NULL)
-        rme_op_unpin(rme, op);
-}
-
-/* Releases the memory of a write that is complete, or whose link is down, and ends its send. */
-static void let_go(struct rme *rme, struct fast_write *write)
-{
-    if (write->in_place)
-        rme_zone_drop(rme->zone, write->seg[1].base);
-    write->in_place = false;
-    end_send(rme, write);
-}
-
 static bool is_taken(const struct rme_credit *credit, const struct fast_write *write)
 {
     return credit->spent - credit->apart - write->number >= credit->spent - credit->told;
 }
 
-void rme_fast_told(struct rme_peer *peer)
+/* Frees the places of messages that the peer has taken. */
+static void reclaim(struct rme_fast_tx *tx)
 {
-    struct rme_fast_tx *tx = peer->talk->fast.tx;
+    const struct rme_peer *peer = tx->peer;
 
-    while (tx->told != tx->head && is_taken(&peer->credit, write_at(tx, tx->told)))
-        end_send(peer->rme, write_at(tx, tx->told++));
-    for (; tx->placed != tx->told; tx->placed++) {
+    for (; tx->placed != tx->head; tx->placed++) {
         const struct fast_write *write = write_at(tx, tx->placed);
 
-        if (!write->done && !peer->rme->caps->quiet)
+        if (!(write->done || peer->rme->caps->quiet) || !is_taken(&peer->credit, write))
             break;
         tx->tail = write->end;
         tx->bytes -= write->bytes;
@@ -160,8 +130,6 @@ void rme_fast_told(struct rme_peer *peer)
 
 static void tx_free(struct rme *rme, struct rme_fast_tx *tx)
 {
-    for (uint32_t i = 0; i < WRITES; i++)
-        let_go(rme, &tx->write[i]);
     rme_fast_unmap(rme, &tx->stage);
     rme->protocols->fast.tx_bytes -= tx->stage.size;
     tx->peer->talk->fast.tx = NULL;
@@ -174,11 +142,7 @@ void rme_fast_moved(struct rme_peer *peer, struct rme_xfer *xfer)
 
     tx->pending--;
     if (xfer != &tx->last) {
-        struct fast_write *write = rme_entry(xfer, struct fast_write, xfer);
-
-        write->done = true;
-        let_go(peer->rme, write);
-        rme_fast_told(peer);
+        rme_entry(xfer, struct fast_write, xfer)->done = true;
         if (peer->talk->holds != 0 || !rme_node_alone(&peer->talk->sendq[RME_EXPECTED]))
             rme_peer_kick(peer);
     }
@@ -194,6 +158,7 @@ static bool find_room(struct rme_fast_tx *tx, uint64_t size, uint32_t *at, uint6
 {
     uint64_t count = (RME_WIRE_FAST_SIZE + size + RME_WIRE_FAST_UNIT - 1) / RME_WIRE_FAST_UNIT;
 
+    reclaim(tx);
     if (tx->placed == tx->head)
         tx->top = tx->tail = 0;
     *end = tx->top + count;
@@ -215,32 +180,6 @@ static bool is_invited(const struct rme_peer *peer, enum rme_stream stream, uint
            invites->held->length == size;
 }
 
-/* Result of the check whether a message fits the ring. */
-enum fit { FIT_NOT, FIT_CROWDED, FIT_FULL, FIT_LATER, FIT_NOW };
-
-/* Asks the planner.  FIT_NOW: the planner chooses the ring.  In flight are the writes that the
- * peer has not taken, and messages that wait for their receives or are being moved. */
-static enum fit ask_planner(struct rme_peer *peer, const struct rme_seg *seg, uint32_t nseg,
-                            uint64_t size, bool *copied)
-{
-    struct rme *rme = peer->rme;
-    const struct rme_fast_tx *tx = peer->talk->fast.tx;
-    uint32_t waiting = peer->talk->rts_out[RME_EXPECTED], moving = rme->under_way;
-    struct rme_plan_in in = rme_rndv_plan_in(rme, size);
-    bool ready = nseg == 1 && rme_zone_owns(rme->zone, seg[0].base, size);
-    struct rme_plan plan;
-
-    in.fast_max = size;
-    in.gathers = ready && rme_fast_gathers(rme);
-    in.send = rme_rndv_side(rme, nseg, ready, true);
-    in.recv = rme_rndv_far_side(rme, (peer->hello.flags & RME_HELLO_F_SERVER) != 0);
-    in.under_way = (uint64_t)(tx->head - tx->placed) + (waiting > moving ? waiting : moving);
-    in.has_read = (peer->hello.flags & RME_HELLO_F_READ) != 0;
-    rme_plan(&in, &plan);
-    *copied = plan.send_pack;
-    return plan.proto == RME_PROTO_FAST ? FIT_NOW : plan.crowded ? FIT_CROWDED : FIT_NOT;
-}
-
 /* May the message use free room?  A smaller unexpected message does not take the room for which
  * the first waiting expected message waits. */
 static bool is_first(const struct rme_peer *peer, enum rme_stream stream)
@@ -249,22 +188,28 @@ static bool is_first(const struct rme_peer *peer, enum rme_stream stream)
            (peer->talk->holds == 0 && rme_node_alone(&peer->talk->sendq[RME_EXPECTED]));
 }
 
-/* Checks whether a message can be written now.  `copied`: the payload is copied; otherwise
- * taken from the host's memory. */
+/* Result of the check whether a message can be written now. */
+enum fit { FIT_NOT, FIT_FULL, FIT_LATER, FIT_NOW };
+
+/* Does the message suit the ring by its size? */
+static bool suits(const struct rme *rme, enum rme_stream stream, const struct rme_seg *seg,
+                  uint32_t nseg, uint64_t size)
+{
+    return size <= rme_fast_most(rme, stream, false) ||
+           (nseg == 1 && size <= rme_fast_most(rme, stream, true) &&
+            !rme_zone_owns(rme->zone, seg[0].base, seg[0].length));
+}
+
 static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
-                     uint32_t nseg, uint64_t size, int32_t tag, bool *copied)
+                     uint32_t nseg, uint64_t size, int32_t tag)
 {
     struct rme_fast_tx *tx = peer->talk->fast.tx;
-    enum fit planned;
     uint64_t end;
     uint32_t at;
 
-    if (tx == NULL || tx->ending || size > rme_fast_most(peer->rme, stream) ||
+    if (tx == NULL || tx->ending || !suits(peer->rme, stream, seg, nseg, size) ||
         is_invited(peer, stream, size, tag))
         return FIT_NOT;
-    planned = ask_planner(peer, seg, nseg, size, copied);
-    if (planned != FIT_NOW)
-        return planned;
     if (!rme_window_fits(&peer->window[stream], size) || !is_first(peer, stream))
         return FIT_FULL;
     if (find_room(tx, size, &at, &end))
@@ -272,28 +217,25 @@ static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct
     return tx->bytes >= tx->late && !peer->rme->caps->reports_apart ? FIT_LATER : FIT_FULL;
 }
 
-bool rme_fast_copies(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
-                     uint32_t nseg, uint64_t size, int32_t tag)
+bool rme_fast_fits(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
+                   uint32_t nseg, uint64_t size, int32_t tag)
 {
-    bool copied;
-
-    return look(peer, stream, seg, nseg, size, tag, &copied) == FIT_NOW && copied;
+    return look(peer, stream, seg, nseg, size, tag) == FIT_NOW;
 }
 
-/* Writes the message: from a copy; or, with `op`, from its memory, which a zone has registered
- * with `lkey`.  look() has found room, and there is a credit. */
-static void write_message(struct rme_peer *peer, enum rme_stream stream,
-                          const struct rme_seg *seg, uint32_t nseg, uint64_t size, int32_t tag,
-                          struct rme_op *op, uint64_t lkey)
+bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
+                   uint32_t nseg, uint64_t size, int32_t tag)
 {
     struct rme_fast_tx *tx = peer->talk->fast.tx;
     struct fast_write *write = write_at(tx, tx->head);
-    bool quiet = peer->rme->caps->quiet && op == NULL && ++tx->quiet < UNQUIET;
     struct rme_wire_message message;
     uint64_t offset;
     uint32_t at;
     char *place;
+    bool quiet;
 
+    if (!rme_peer_may(peer, RME_CREDIT_DATA))
+        return false;
     (void)find_room(tx, size, &at, &write->end);
     tx->head++;
     tx->top = write->end;
@@ -305,26 +247,20 @@ static void write_message(struct rme_peer *peer, enum rme_stream stream,
     if (stream == RME_EXPECTED)
         rme_invite_sent(&peer->talk->invites, tag, 0);
     rme_wire_encode_fast(&message, (uint32_t)size, place);
-    if (op == NULL)
-        rme_seg_gather(seg, nseg, 0, place + RME_WIRE_FAST_SIZE, size);
+    rme_seg_gather(seg, nseg, 0, place + RME_WIRE_FAST_SIZE, size);
     rme_window_sent(&peer->window[stream], size);
     rme_peer_count(peer, RME_C_SENDS_FAST, 1);
 
-    write->op = op;
-    write->in_place = op != NULL;
+    quiet = peer->rme->caps->quiet && ++tx->quiet < UNQUIET;
+    if (!quiet)
+        tx->quiet = 0;
     write->done = false;
     write->number = peer->credit.spent - peer->credit.apart;
     write->bytes = (uint32_t)size + RME_WIRE_FAST_SIZE;
     tx->bytes += write->bytes;
     tx->pending++;
-    if (!quiet)
-        tx->quiet = 0;
-    write->seg[0] = (struct rme_lseg){place, op == NULL ? write->bytes : RME_WIRE_FAST_SIZE,
-                                      tx->stage.mr.lkey};
-    if (op != NULL)
-        write->seg[1] = (struct rme_lseg){seg[0].base, size, lkey};
-    write->piece =
-        (struct rme_piece){tx->address + offset, tx->key, write->seg, op == NULL ? 1 : 2};
+    write->seg = (struct rme_lseg){place, write->bytes, tx->stage.mr.lkey};
+    write->piece = (struct rme_piece){tx->address + offset, tx->key, &write->seg, 1};
     write->xfer = (struct rme_xfer){.notify = RME_NOTIFY_IMM,
                                     .ordered = true,
                                     .quiet = quiet,
@@ -333,40 +269,14 @@ static void write_message(struct rme_peer *peer, enum rme_stream stream,
                                     .npiece = 1,
                                     .bytes = write->bytes};
     peer->rme->ops->xfer(peer->link, &write->xfer);
-}
-
-bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
-                   uint32_t nseg, uint64_t size, int32_t tag)
-{
-    if (!rme_peer_may(peer, RME_CREDIT_DATA))
-        return false;
-    write_message(peer, stream, seg, nseg, size, tag, NULL, 0);
     rme_send_copied(peer, stream, size);
     return true;
 }
 
-/* Writes the payload from the host's memory in a zone; there is a credit.  The send is ENDING
- * afterwards: its memory is still in use. */
-static bool send_in_place(struct rme *rme, struct rme_op *op, enum rme_stream stream)
+static bool in_turn(const struct rme_op *op)
 {
-    const struct rme_mr *mr;
-
-    if (rme_zone_find(rme->zone, op->seg[0].base, op->size, &mr) != 0 ||
-        !rme_zone_hold(rme->zone, op->seg[0].base, op->size))
-        return false;
-    op->pins++;
-    write_message(op->peer, stream, op->seg, 1, op->size, op->tag, op, mr->lkey);
-    rme_count(rme, RME_C_FAST_GATHERED);
-    rme_send_eager(op->peer, stream, op->size);
-    return true;
-}
-
-static bool fits(const struct rme_op *op)
-{
-    bool copied;
-
-    return op->rndv == NULL && look(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size,
-                                    op->tag, &copied) == FIT_NOW;
+    return op->rndv == NULL &&
+           rme_fast_fits(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag);
 }
 
 /* Starts a send.  The first expected message of the queue waits for room if the room is certain
@@ -374,22 +284,18 @@ static bool fits(const struct rme_op *op)
 static enum rme_started start(struct rme *rme, struct rme_op *op)
 {
     enum rme_stream stream = rme_op_stream(op);
-    bool copied = true;
     enum fit fit = op->rndv == NULL
-                       ? look(op->peer, stream, op->seg, op->nseg, op->size, op->tag, &copied)
+                       ? look(op->peer, stream, op->seg, op->nseg, op->size, op->tag)
                        : FIT_NOT;
 
     if (fit == FIT_LATER && stream == RME_EXPECTED && op->slot == NULL)
         return RME_START_STUCK;
     if (fit != FIT_NOW) {
-        rme_count_add(rme, RME_C_FAST_FULL, fit == FIT_FULL || fit == FIT_LATER);
-        rme_count_add(rme, RME_C_FAST_CROWDED, fit == FIT_CROWDED);
+        rme_count_add(rme, RME_C_FAST_FULL, fit != FIT_NOT);
         return RME_START_OTHER;
     }
-    if (!rme_peer_may(op->peer, RME_CREDIT_DATA))
+    if (!rme_fast_send(op->peer, stream, op->seg, op->nseg, op->size, op->tag))
         return RME_START_STUCK;
-    if (copied || !send_in_place(rme, op, stream))
-        (void)rme_fast_send(op->peer, stream, op->seg, op->nseg, op->size, op->tag);
     rme_times_went(op, RME_PROTO_FAST);
     rme_send_leave(op);
     rme_op_end(rme, op, 0);
@@ -531,7 +437,7 @@ static void down(struct rme_peer *peer)
 const struct rme_protocol rme_protocol_fast = {
     .init = init,
     .start = start,
-    .in_turn = fits,
+    .in_turn = in_turn,
     .arrived = {[RME_WIRE_GRANT] = granted,
                 [RME_WIRE_WITHDRAW] = withdrawn,
                 [RME_WIRE_RELEASE] = rme_fast_released},

@@ -42,18 +42,9 @@ struct rme_fast_memory {
 
 /* ---- fast.c: the sender ---- */
 
-/* Would the message be copied into the peer's ring now, by the planner's choice, so that its
- * memory is the host's again at once?  Does not check credits. */
-bool rme_fast_copies(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
-                     uint32_t nseg, uint64_t size, int32_t tag);
-/* Can a write take the payload from memory of a zone? */
-static inline bool rme_fast_gathers(const struct rme *rme)
-{
-    return !rme->caps->reports_apart && rme->caps->max_sge > 1;
-}
-/* Frees the places, and ends the sends, of messages that the peer has taken.  Called after a
- * header of a peer with a ring (rme_fast.tx) has returned credits. */
-void rme_fast_told(struct rme_peer *peer);
+/* Does the message go into the peer's ring now?  Does not check credits. */
+bool rme_fast_fits(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
+                   uint32_t nseg, uint64_t size, int32_t tag);
 /* Writes the message from a copy: its memory is the host's again.  False: no credit. */
 bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
                    uint32_t nseg, uint64_t size, int32_t tag);
@@ -64,8 +55,9 @@ uint64_t rme_fast_held(const struct rme_peer *peer);
 
 /* ---- fast_area.c: the receiver ---- */
 
-/* Largest payload of such a message, before credits, windows and room are considered. */
-uint64_t rme_fast_most(const struct rme *rme, enum rme_stream stream);
+/* Largest payload of such a message, before credits, windows and room are considered.
+ * `copied`: a rendezvous would copy the sender's memory as well. */
+uint64_t rme_fast_most(const struct rme *rme, enum rme_stream stream, bool copied);
 /* Bytes granted to the peer; 0: none. */
 uint64_t rme_fast_given(const struct rme_peer *peer);
 /* Maps `size` bytes and registers them.  False: no memory. */

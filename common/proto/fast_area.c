@@ -6,8 +6,8 @@
  * of its own, registered for remote writes only.  On fabrics with memory windows the ring is
  * then bound for this peer alone, and GRANT carries its address and rkey.  An immediate that
  * names a place in the ring is a message (operations have other names).  The peer manages the
- * places.  If no ring could be made, or a ring comes back unused because the peer has no
- * staging buffer for it, the next grant needs twice as many messages.
+ * places.  If no ring could be made, or a ring comes back unused, the next grant needs twice as
+ * many messages.
  *
  * Sharing.  The option fast_pool bounds the bytes of all rings.  When they are used up, a peer
  * without a ring uses rendezvous.  Its messages withdraw the least recently used ring if that
@@ -34,8 +34,10 @@
 #include "proto/message.h"
 #include "proto/rndv.h"
 
-/* largest payload; larger copies cost too much on any device */
-#define MESSAGE_MOST (64u << 10)
+/* Largest payload: doc/design/eager-ring.md has the measurements.  The larger limit is for
+ * messages that a rendezvous would copy, too. */
+#define MESSAGE_MOST (32u << 10)
+#define COPIED_MOST  (64u << 10)
 /* such messages of others without one of the holder: the ring is idle */
 #define IDLE_WANTS 256u
 #define PAGE       4096u
@@ -59,13 +61,15 @@ struct rme_fast_rx {
     struct rme_range range; /* the granted range; its `window` is NULL without memory windows */
 };
 
-uint64_t rme_fast_most(const struct rme *rme, enum rme_stream stream)
+uint64_t rme_fast_most(const struct rme *rme, enum rme_stream stream, bool copied)
 {
-    uint64_t most = stream == RME_EXPECTED ? rme_least(MESSAGE_MOST, rme->tuning.eager_max)
-                                           : RME_UNEXPECTED_MAX;
+    uint64_t most = copied && rme->tuning.pack_threshold > MESSAGE_MOST
+                        ? rme_least(COPIED_MOST, rme->tuning.pack_threshold) - 1
+                        : MESSAGE_MOST;
     uint64_t room = rme_least(rme->tuning.fast_bytes, rme->caps->max_piece);
 
     room = room > RME_WIRE_FAST_SIZE ? room - RME_WIRE_FAST_SIZE : 0;
+    most = stream == RME_EXPECTED ? rme_least(most, rme->tuning.eager_max) : RME_UNEXPECTED_MAX;
     return rme_least(most, room);
 }
 
@@ -269,7 +273,7 @@ void rme_fast_wanted(struct rme_peer *peer, uint64_t size)
     size_t bytes = ((size_t)rme->tuning.fast_bytes + PAGE - 1) & ~(size_t)(PAGE - 1);
 
     if (bytes == 0 || (peer->hello.flags & RME_HELLO_F_FAST) == 0 || !peer->credit.exact ||
-        peer->state != RME_PEER_UP || size > rme_fast_most(rme, RME_EXPECTED) ||
+        peer->state != RME_PEER_UP || size > rme_fast_most(rme, RME_EXPECTED, true) ||
         size <= peer->eager_max[RME_EXPECTED] || bytes > rme->tuning.fast_pool)
         return;
     pool->clock++;
@@ -351,7 +355,7 @@ void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *mes
     }
     if (rx->used)
         peer->talk->fast.needs = RME_FAST_WANTS;
-    else if (rx->state == RX_GRANTED) /* the peer has no staging buffer */
+    else
         put_off(&peer->talk->fast);
     peer->credit.bulk_due = 0;
     rme_node_remove(&rx->link);

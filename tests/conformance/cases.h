@@ -111,10 +111,9 @@
     X(fast_contents)                                                                           \
     X(fast_counts)                                                                             \
     X(fast_needs_no_invitation)                                                                \
-    X(fast_gathers)                                                                            \
+    X(fast_sizes)                                                                              \
     X(fast_keeps_order)                                                                        \
     X(fast_runs_out)                                                                           \
-    X(fast_in_a_crowd)                                                                         \
     X(fast_beside_reports)                                                                     \
     X(fast_unexpected)                                                                         \
     X(fast_cancel)                                                                             \

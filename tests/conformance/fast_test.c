@@ -85,9 +85,8 @@ void fast_contents(void **state)
             blob_split(&out, sizes[i], 1 + (int)i * 3 % 20, i + 1);
             blob_split(&in, sizes[i], 1 + way * 2, i + 77);
             uint64_t fast = one(&p, way & 1, &out, &in, way & 2, i * 4 + (uint64_t)way);
-            /* the planner may prefer another way on a device, and for the largest in pieces on
-             * any */
-            assert_in_range(fast, lane.is_loop && sizes[i] < 65536 ? 1 : 0, 1);
+            /* the largest in pieces go another way */
+            assert_in_range(fast, sizes[i] <= 32768 ? 1 : 0, 1);
             blob_free(&out);
             blob_free(&in);
         }
@@ -183,52 +182,34 @@ void fast_needs_no_invitation(void **state)
     }
 }
 
-/* Returns the number of SGEs in one request of the client's device. */
-static uint64_t segments_of(const struct pair *p)
+/* Larger messages go into the ring if a rendezvous would copy them as well: not those in memory
+ * that is registered already. */
+void fast_sizes(void **state)
 {
-    struct rme_counter row;
-
-    for (int i = 0; rme_session_get(p->client->rme, p->to_server, i, &row) == 0; i++)
-        if (strcmp(row.name, "segments") == 0)
-            return row.value;
-    fail_msg("no such row");
-    return 0;
-}
-
-/* A message that is large enough and in registered memory is not copied by its sender: the host
- * may reuse the memory when the send is reported. */
-void fast_gathers(void **state)
-{
-    static const size_t sizes[] = {16000, FAST_SIZE, 40000, 65000};
-    enum { N = 40 };
+    static const struct {
+        size_t size;
+        bool zone;
+        unsigned fast;
+    } cases[] = {{32768, true, 1},
+                 {32769, true, 0},
+                 {32769, false, 1},
+                 {65535, false, 1},
+                 {65536, false, 0}};
     struct pair p;
-    struct blob out, in;
-    uint64_t gathered, copied, writes, regs, fast;
 
     (void)state;
     open_lent(&p, SMALL_AREA);
-    if (lane.is_elan4 && lane.is_loop) /* its reports are apart */
+    if (lane.options != NULL) /* pack_threshold and lists of the lane decide, too */
         skip();
-    if (segments_of(&p) == 1) /* the header takes the only SGE, so nothing can be gathered */
-        skip();
-    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
-        blob_zone(&out, p.client, sizes[s]);
-        blob_flat(&in, sizes[s]);
-        one(&p, false, &out, &in, true, 1);
-        gathered = node_counter(p.client, "fast_gathered");
-        copied = node_counter(p.client, "bytes_copied");
-        writes = node_counter(p.client, "rdma_writes");
-        regs = node_counter(p.client, "registrations");
-        fast = 0;
-        for (uint64_t i = 0; i < N; i++)
-            fast += one(&p, false, &out, &in, i % 2, i);
-        /* withheld writes keep their places, and the next message uses another protocol */
-        assert_in_range(fast, lane.is_elan4 ? N / 4 : N, N);
-        assert_int_equal(node_counter(p.client, "fast_gathered") - gathered, fast);
-        assert_int_equal(node_counter(p.client, "bytes_copied"), copied);
-        if (writes != 0 && !lane.is_elan4) /* on Elan4 each segment is a write */
-            assert_int_equal(node_counter(p.client, "rdma_writes") - writes, N);
-        assert_int_equal(node_counter(p.client, "registrations"), regs);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct blob out, in;
+
+        if (cases[i].zone)
+            blob_zone(&out, p.client, cases[i].size);
+        else
+            blob_flat(&out, cases[i].size);
+        blob_flat(&in, cases[i].size);
+        assert_int_equal(one(&p, false, &out, &in, true, i), cases[i].fast);
         blob_free(&out);
         blob_free(&in);
     }
@@ -315,53 +296,6 @@ void fast_runs_out(void **state)
     assert_int_equal(one(&p, false, &out[0], &in[0], true, 9), 1); /* the ring has room again */
     blob_free(&out[0]);
     blob_free(&in[0]);
-}
-
-/* With many messages in progress a rendezvous without copies costs less than two copies, and
- * order is kept; a single message uses the ring. */
-void fast_in_a_crowd(void **state)
-{
-    enum { N = 24, SIZE = 10000 };
-    static struct op send[N], recv[N];
-    static struct blob out[N], in[N];
-    uint64_t fast, crowded;
-    int64_t credits = 0;
-    struct pair p;
-
-    (void)state;
-    open_lent(&p, SMALL_AREA ",pack_threshold=8K,measure_costs=0");
-    if (node_attribute(p.client, p.to_server, "cache_bytes") == 0)
-        skip(); /* a rendezvous would copy as well */
-    if (rme_option_get(p.client->rme, "credits_pool", &credits) != 0 || credits == 0)
-        skip(); /* only one at a time is in progress */
-    for (int i = 0; i < N; i++) {
-        blob_flat(&out[i], SIZE);
-        blob_flat(&in[i], SIZE);
-        blob_fill(&out[i], (uint64_t)i);
-    }
-    fast = node_counter(p.client, "sends_fast");
-    crowded = node_counter(p.client, "fast_crowded");
-    for (int i = 0; i < N; i++)
-        post_send(&send[i], p.client, p.to_server, &out[i], 4);
-    for (int i = 0; i < N; i++)
-        post_recv(&recv[i], p.server, p.to_client, &in[i], 4);
-    pump_until_all(recv, N);
-    pump_until_all(send, N);
-    for (int i = 0; i < N; i++) {
-        op_check(&recv[i], SIZE);
-        blob_check(&in[i], (uint64_t)i, SIZE);
-    }
-    assert_in_range(node_counter(p.client, "sends_fast") - fast, 1, N / 2);
-    assert_true(node_counter(p.client, "fast_crowded") - crowded >= N / 2);
-    for (uint64_t i = 0; i < N; i++) { /* the answer acknowledges it */
-        fast = one(&p, false, &out[0], &in[0], true, i);
-        assert_in_range(fast, lane.is_loop ? 1 : 0, 1);
-        (void)one(&p, true, &out[1], &in[1], true, i);
-    }
-    for (int i = 0; i < N; i++) {
-        blob_free(&out[i]);
-        blob_free(&in[i]);
-    }
 }
 
 /* On fabrics with `reports_apart` returned credits do not identify the free places. A message
