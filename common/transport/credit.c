@@ -12,8 +12,8 @@
  *
  * - Sending moves 1 from `have` to flight.
  * - Arrival moves 1 from flight to `owed`, after the buffer was given back to the device.
- * - Any message B -> A moves to flight all of `owed` but the part that is withheld.  Its arrival
- *   moves these credits to `have`.
+ * - Any message B -> A moves to flight all of `owed` but the part that is withheld.  Its
+ *   arrival moves these credits to `have`.
  * - Growth adds the same number to G and to the credits in flight; for a peer that is not
  *   exact, to G and `owed`.
  * - Giving up moves credits from `have` to flight A -> B.  Their arrival removes them, and the

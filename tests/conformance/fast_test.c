@@ -92,8 +92,8 @@ void fast_contents(void **state)
         }
 }
 
-/* A message costs one request, one credit, one copy on each side and no control message. One that
- * precedes its receive is copied once more. */
+/* A message costs one request, one credit, one copy on each side and no control message. One
+ * that precedes its receive is copied once more. */
 void fast_counts(void **state)
 {
     enum { N = 40 };

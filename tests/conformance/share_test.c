@@ -219,9 +219,9 @@ static uint64_t fast_back(int i)
     return node_counter(crowd.pair[i].client, "recvs_fast");
 }
 
-/* All clients grant rings, and the server has staging buffers for two: the third client gets one
- * when another is silent. */
-void fast_stages_of_silent_ones(void **state)
+/* All clients grant rings, and the server has staging buffers for two: the third client gets
+ * one when another has gone. */
+void fast_stages_of_dead_ones(void **state)
 {
     int64_t end;
 
