@@ -80,14 +80,14 @@ const struct rme_option_row rme_engine_options[] = {
      NULL},
     {"fast_bytes", "bytes", 512 * KIB, 0, 4 * MIB,
      "Size of the eager ring that a peer gets when its messages exceed a receive buffer.  The "
-     "peer writes messages of up to 64 KiB there by RDMA where that costs less than rendezvous "
-     "(bmi-perf --explain); messages in the ring count as eager (eager_max).  0: no ring, in "
-     "either direction.",
+     "peer writes messages of up to 32 KiB there by RDMA, and of up to 64 KiB that a rendezvous "
+     "would copy, too (bmi-perf --explain); messages in the ring count as eager (eager_max).  "
+     "0: no ring, in either direction.",
      NULL},
     {"fast_pool", "bytes", 16 * MIB, 0, 1 * TIB,
      "Limit on eager rings for all peers together, and never more than a sixteenth of the "
-     "memory that the process may lock.  At the limit requests queue: idle rings are reclaimed "
-     "first, then the oldest.",
+     "memory that the process may lock.  At the limit a peer gets a ring when another's is "
+     "idle.",
      NULL},
     {"xfer_bytes_peer", "bytes", 1 * MIB, 64 * KIB, 1 * GIB,
      "Limit on rendezvous bytes that each side gives its device at a time per connection, in "

@@ -42,14 +42,8 @@
       "completions of receives delayed until that of a transfer that their peer had "          \
       "acknowledged")                                                                          \
     X(FAST_GRANTS, "fast_grants", "grants", "eager rings granted to peers")                    \
-    X(FAST_GATHERED, "fast_gathered", "messages",                                              \
-      "of sends_fast: gathered from the host's memory without a copy")                         \
-    X(FAST_STAYED, "fast_stayed", "messages",                                                  \
-      "messages held in the eager ring because no receive was posted")                         \
     X(FAST_FULL, "fast_full", "times",                                                         \
       "times that the eager ring, or the peer's window, was full")                             \
-    X(FAST_CROWDED, "fast_crowded", "times",                                                   \
-      "messages not sent by the eager ring because others were in flight")                     \
     X(FAST_WITHDRAWN, "fast_withdrawn", "grants", "eager rings requested back from peers")     \
     X(CREDIT_SENT, "credit_sent", "messages", "explicit credit messages sent")                 \
     X(CREDIT_STALLS, "credit_stalls", "messages", "messages that had to wait for a credit")    \

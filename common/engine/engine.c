@@ -105,8 +105,6 @@ void rme_settle_pending(struct rme *rme)
         }
         if (!rme_node_alone(&rme->mover->work))
             rme_unit_work(rme);
-        else if (!rme_node_alone(&rme->protocols->fast.jobs))
-            rme_fast_work(rme);
         else if (!rme_node_alone(&rme->operations->ended) && !rme->operations->reaping)
             reap(rme);
         else if (rme_node_alone(&rme->kicked))

@@ -98,7 +98,7 @@ __attribute__((noinline)) static bool send_copy(struct rme_peer *peer, enum rme_
     nseg = list_segs(list, seg);
     if (rme_eager_fits(peer, stream, size))
         return rme_eager_send(peer, stream, seg, nseg, size, tag);
-    return rme_fast_copies(peer, stream, seg, nseg, size, tag) &&
+    return rme_fast_fits(peer, stream, seg, nseg, size, tag) &&
            rme_fast_send(peer, stream, seg, nseg, size, tag);
 }
 

@@ -42,8 +42,6 @@ static void message_came(struct rme_peer *peer, const struct rme_arrival *arriva
         rme_arrival_drop(peer->rme, arrival);
         return;
     }
-    if (peer->talk->fast.held != NULL)
-        rme_fast_told(peer);
     rme_move_told(peer);
     rme_take_message(peer, arrival);
 }

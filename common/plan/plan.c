@@ -2,12 +2,8 @@
 /*
  * Order of the decisions: 1.  Eager, if the message fits a buffer and the window, up to the
  * size where two copies cost more than the two additional messages of a rendezvous between
- * registered memories. 2.  A write into the delegated buffer (eager ring), if there is room,
- * and the copies on both sides cost no more than the rendezvous: its two additional messages,
- * and its own copies or registrations.  With many messages in flight these two messages overlap
- * with others and cost little more than their requests, so large messages that a rendezvous
- * need not copy go by rendezvous.  The sender gathers instead of copying if its memory may be
- * registered already, and look-up and reference cost less. 3.  Each side copies through a
+ * registered memories. 2.  A write into the eager ring, if there is room, up to a size
+ * (rme_fast_most()). 3.  Each side copies through a
  * bounce buffer ("packs") if the copy costs less than the use of the memory in place.  In
  * place, a list [001 5.1] costs look-up and segments, on the receiver's side also the requests
  * for its writes and memory windows, and a part of a registration that later uses find cached.
@@ -37,9 +33,8 @@
 #define EAGER_LEAST 4608u
 /* work requests cost "far less" if the others cost this factor more */
 #define LESS_FACTOR 3
-#define LESS_LEAST  8     /* and at least the cost of this number of requests more */
-#define LIST_USES   8.0   /* expected uses of a list's cached registration */
-#define CROWD_MOST  1024u /* messages in flight that rme_plan_explain() tries at most */
+#define LESS_LEAST  8   /* and at least the cost of this number of requests more */
+#define LIST_USES   8.0 /* expected uses of a list's cached registration */
 
 const struct rme_costs rme_costs_preset = {
     .copy_warm = 0.08,
@@ -52,7 +47,6 @@ const struct rme_costs rme_costs_preset = {
     .sge = 20,
     .find = 700,
     .find_piece = 50,
-    .hold = 400,
 };
 
 const char *rme_proto_name(enum rme_proto proto)
@@ -71,12 +65,6 @@ const char *rme_proto_name(enum rme_proto proto)
 static bool is_copied(int proto)
 {
     return proto == RME_PROTO_EAGER || proto == RME_PROTO_FAST;
-}
-
-/* May a write into the delegated buffer gather from the sender's memory? */
-static bool may_gather(const struct rme_plan_in *in)
-{
-    return in->gathers && (in->send.ready || in->send.kept) && in->send.segments > 0;
 }
 
 static uint64_t segments(const struct rme_plan_side *side, bool pack)
@@ -179,27 +167,6 @@ static double prepare_cost(const struct rme_plan_in *in, const struct rme_plan_s
     return pack ? copy_cost(in, side, bytes) : reg_cost(in, side, bytes);
 }
 
-/* Cost of gathering, instead of a copy; gathering never registers memory. */
-static double gather_cost(const struct rme_plan_in *in)
-{
-    const struct rme_costs *costs = in->costs;
-    double pieces = (double)in->send.segments;
-
-    return pieces * costs->sge + costs->hold +
-           (in->send.ready ? 0 : costs->find + (pieces - 1) * costs->find_piece);
-}
-
-/* Cost of a small message.  Its latency is shared with the messages in flight, which
- * overlap. */
-static double message_cost(const struct rme_plan_in *in)
-{
-    const struct rme_costs *costs = in->costs;
-
-    return costs->message <= costs->post
-               ? costs->message
-               : costs->post + (costs->message - costs->post) / (1 + (double)in->under_way);
-}
-
 double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
                      bool recv_pack, uint64_t *requests)
 {
@@ -210,11 +177,9 @@ double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool se
     if (requests != NULL)
         *requests = wrs;
     if (is_copied(proto))
-        return message_cost(in) + posts +
-               (proto == RME_PROTO_FAST && !send_pack ? gather_cost(in)
-                                                      : prepare_cost(in, &in->send, true)) +
+        return costs->message + posts + prepare_cost(in, &in->send, true) +
                prepare_cost(in, &in->recv, true);
-    return 3 * message_cost(in) + posts +
+    return 3 * costs->message + posts +
            (double)(segments(&in->send, send_pack) + segments(&in->recv, recv_pack)) *
                costs->sge +
            (proto == RME_PROTO_RNDV_WRITE ? open_cost(in, &in->recv, recv_pack)
@@ -339,35 +304,6 @@ static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack
     return RME_PROTO_RNDV_WRITE;
 }
 
-/* Does a write into the delegated buffer gather?  A copy is preferred at equal cost. */
-static bool gathers(const struct rme_plan_in *in)
-{
-    return may_gather(in) && rme_plan_cost(in, RME_PROTO_FAST, false, true, NULL) <
-                                 rme_plan_cost(in, RME_PROTO_FAST, true, true, NULL);
-}
-
-/* Does a write into the delegated buffer cost no more than the plan's rendezvous? */
-static bool is_cheaper(const struct rme_plan_in *in, const struct rme_plan *plan, bool gathered)
-{
-    return rme_plan_cost(in, RME_PROTO_FAST, !gathered, true, NULL) <=
-           rme_plan_cost(in, plan->proto, plan->send_pack, plan->recv_pack, NULL);
-}
-
-static bool is_fast(const struct rme_plan_in *in, struct rme_plan *plan, bool *gathered)
-{
-    struct rme_plan_in alone = *in;
-
-    *gathered = false;
-    if (in->bytes > in->fast_max)
-        return false;
-    *gathered = gathers(in);
-    if (is_cheaper(in, plan, *gathered))
-        return true;
-    alone.under_way = 0;
-    plan->crowded = in->under_way != 0 && is_cheaper(&alone, plan, *gathered);
-    return false;
-}
-
 /* Cost of the sender's segments when the data is used in place. */
 static double sender_pieces(const struct rme_plan_in *in)
 {
@@ -397,12 +333,20 @@ static bool offers_in_vain(const struct rme_plan_in *in, bool send_pack)
 
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
 {
-    bool decided, gathered;
+    bool decided;
 
     memset(plan, 0, sizeof(*plan));
     if (in->bytes <= in->eager_max) {
         plan->why = "the message fits one buffer, and rendezvous is not faster";
         plan->why_send = plan->why_recv = "an eager message uses a buffer of the engine";
+        return;
+    }
+    if (in->bytes <= in->fast_max) {
+        plan->proto = RME_PROTO_FAST;
+        plan->send_pack = plan->recv_pack = true;
+        plan->requests = 1;
+        plan->why = "the message fits the eager ring, and rendezvous is not faster";
+        plan->why_send = plan->why_recv = "the eager ring is memory of the engine";
         return;
     }
     decided = decided_beforehand(in, &plan->proto, &plan->why);
@@ -414,20 +358,6 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
         plan->proto = read_or_write(in, plan->send_pack, plan->recv_pack, &plan->why);
     plan->offer = in->bytes > 0 && (decided ? plan->proto == RME_PROTO_RNDV_READ
                                             : !offers_in_vain(in, plan->send_pack));
-    if (is_fast(in, plan, &gathered)) {
-        plan->proto = RME_PROTO_FAST;
-        plan->send_pack = !gathered;
-        plan->recv_pack = true;
-        plan->requests = requests_of(in, RME_PROTO_FAST, plan->send_pack, true);
-        plan->offer = false;
-        plan->why = "the eager ring has room, and rendezvous is not faster";
-        plan->why_send = plan->why_recv = "the eager ring is memory of the engine";
-        if (gathered)
-            plan->why_send = "a look-up in the registration cache costs less than a copy";
-        else if (may_gather(in))
-            plan->why_send = "a copy costs less than a look-up in the registration cache";
-        return;
-    }
     plan->requests = requests_of(in, plan->proto, plan->send_pack, plan->recv_pack);
     plan->invite = in->invites && plan->proto == RME_PROTO_RNDV_WRITE && !plan->recv_pack &&
                    in->bytes >= RME_INVITE_LEAST && stays_registered(in, &in->recv);
@@ -440,11 +370,11 @@ static void explain_costs(FILE *out, const struct rme_costs *costs)
     fprintf(
         out,
         "costs     copy %.3f ns/byte warm, %.3f cold, + %.0f ns/piece; register %.0f ns + %.0f "
-        "ns/page; look up in the registration cache %.0f ns + %.0f ns/piece, hold %.0f ns; "
+        "ns/page; look up in the registration cache %.0f ns + %.0f ns/piece; "
         "message %.0f ns; request %.0f ns, to read %.0f ns, + %.0f ns/segment\n",
         costs->copy_warm, costs->copy_cold, costs->copy_piece, costs->reg_call, costs->reg_page,
-        costs->find, costs->find_piece, costs->hold, costs->message, costs->post,
-        costs->post + costs->read, costs->sge);
+        costs->find, costs->find_piece, costs->message, costs->post, costs->post + costs->read,
+        costs->sge);
 }
 
 static void explain_side(FILE *out, const char *name, const struct rme_plan_in *in,
@@ -459,9 +389,7 @@ static void explain_side(FILE *out, const char *name, const struct rme_plan_in *
             side->server ? ", server" : "", side->load_ops, side->load_bytes);
     if (side->packed != 0)
         fprintf(out, "with %" PRIu64 " bytes copied already, ", side->packed);
-    if (is_copied(proto) && !pack)
-        fprintf(out, "gathered if registered, else copied, as %s\n", why);
-    else if (is_copied(proto))
+    if (is_copied(proto))
         fprintf(out, "copied, as %s\n", why);
     else
         fprintf(out, "%s in units of %" PRIu64 " bytes%s, as %s\n",
@@ -485,33 +413,6 @@ static bool is_possible(const struct rme_plan_in *in, int proto)
 {
     return !is_copied(proto) ||
            in->bytes <= (proto == RME_PROTO_EAGER ? in->eager_max : in->fast_max);
-}
-
-/* Prints the number of messages in flight from which the message no longer goes into the
- * delegated buffer. */
-static void explain_crowd(FILE *out, const struct rme_plan_in *in)
-{
-    struct rme_plan_in crowd = *in;
-    struct rme_plan plan;
-
-    do {
-        crowd.under_way++;
-        rme_plan(&crowd, &plan);
-    } while (!plan.crowded && crowd.under_way < CROWD_MOST);
-    if (plan.crowded)
-        fprintf(out, "with %" PRIu64 " or more messages in flight: %s\n", crowd.under_way,
-                "rendezvous, whose control messages then cause no wait");
-    else
-        fprintf(out, "with any number of messages in flight\n");
-}
-
-/* First combination of copies that the protocol allows.  Bit 0: the sender copies; bit 1: the
- * receiver does. */
-static int first_row(const struct rme_plan_in *in, int proto)
-{
-    if (proto == RME_PROTO_FAST && may_gather(in))
-        return 2;
-    return is_copied(proto) ? 3 : 0;
 }
 
 void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rme_plan_in *recv)
@@ -542,7 +443,7 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
     fprintf(out, "%-18s %-7s %-9s %9s %12s\n", "protocol", "sender", "receiver", "requests",
             "microseconds");
     for (int proto = 0; proto < RME_PROTO_COUNT; proto++)
-        for (int packed = first_row(send, proto); packed < 4; packed++)
+        for (int packed = is_copied(proto) ? 3 : 0; packed < 4; packed++)
             if (is_possible(send, proto))
                 explain_row(
                     out, &shown, (enum rme_proto)proto, packed,
@@ -554,8 +455,6 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
     explain_side(out, "receiver", recv, &recv->recv, plan.proto,
                  plan.recv_pack || is_copied(plan.proto), plan.why_recv);
     fprintf(out, "because   %s\n", plan.why);
-    if (plan.proto == RME_PROTO_FAST)
-        explain_crowd(out, send);
     if (!is_copied(plan.proto))
         fprintf(out, "RTS %s%s; a receive that is posted first, on an idle link, %s\n",
                 first.offer ? "advertises the sender's memory" : "advertises nothing, as ",

@@ -37,8 +37,6 @@ struct rme_costs {
     double sge;        /* each further local segment of a request */
     double find;       /* look-up of memory in the registration cache, and its validation */
     double find_piece; /* likewise, for each further segment of a list */
-    /* reference to the memory and its operation until a request is complete */
-    double hold;
 };
 
 enum rme_proto {
@@ -86,11 +84,8 @@ struct rme_plan_in {
     /* result of rme_plan_eager_max(); 0 if the window has no room: only empty messages are
      * eager */
     uint64_t eager_max;
-    /* largest message with room in the delegated buffer; 0: none */
-    uint64_t fast_max;
-    /* messages of the sender in flight that overlap with this one */
-    uint64_t under_way;
-    uint64_t unit; /* option: bytes of a fragment */
+    uint64_t fast_max; /* largest message for the eager ring; 0: none */
+    uint64_t unit;     /* option: bytes of a fragment */
     /* option: smaller messages of one segment are copied even if their registration would be
      * cached; 0: costs decide */
     uint64_t pack_threshold;
@@ -104,8 +99,6 @@ struct rme_plan_in {
     bool invites;         /* a receiver may open its memory before RTS */
     /* each segment exposed to the peer is bound and invalidated by requests of its own */
     bool opens;
-    /* a write into the delegated buffer may gather the sender's memory, if registered */
-    bool gathers;
     const struct rme_costs *costs;
 };
 
@@ -115,8 +108,6 @@ struct rme_plan {
     bool offer;                /* RTS offers the sender's memory for reads */
     /* a receiver whose receive is posted first opens its memory for writes */
     bool invite;
-    /* with fewer messages in flight the delegated buffer would be used */
-    bool crowded;
     /* number of RDMA work requests (an estimate if a side is unknown) */
     uint64_t requests;
     const char *why;                 /* reason for the protocol, a constant string */
@@ -165,8 +156,7 @@ static inline bool rme_plan_declines(const struct rme_load *own, bool offers)
  * `requests` may be NULL.  The bytes on the wire do not count, because their number is the same
  * for all protocols, except where reads are slow, and there the planner does not choose reads.
  * Overlap within a message does not count either: only messages of several fragments overlap,
- * with each protocol.  All messages in flight share the latency: each has its part, and its own
- * request.
+ * with each protocol.
  */
 double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
                      bool recv_pack, uint64_t *requests);
@@ -179,11 +169,10 @@ extern const struct rme_costs rme_costs_preset;
 /*
  * Measures the costs that need no peer, on an open fabric, in about 20 ms: copies,
  * registrations, and the device's cost of segments and requests.  Called without a lock.  Costs
- * that cannot be measured, or are not to be, keep their presets.  `hold` always keeps its
- * preset, `message` does if the fabric's caps do not give it, and `post` and `sge` are never
- * below their presets.  These four influence the use of a delegated buffer (fast_bytes) and
- * gathering, the treatment of lists, and the choice of read or write; `message` also the eager
- * limit of buffers above 4608 bytes.
+ * that cannot be measured, or are not to be, keep their presets.  `message` keeps its
+ * preset if the fabric's caps do not give it, and `post` and `sge` are never below their
+ * presets.  These three influence the treatment of lists, and the choice of read or write;
+ * `message` also the eager limit of buffers above 4608 bytes.
  */
 void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
                        bool measure, struct rme_costs *out);

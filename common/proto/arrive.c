@@ -72,8 +72,8 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
     struct rme_op *op;
 
     if (length < RME_WIRE_HEADER_SIZE || *(const uint8_t *)data != RME_WIRE_EAGER ||
-        peer->state != RME_PEER_UP || talk->fast.held != NULL || talk->holds != 0 ||
-        !rme_node_alone(&talk->fast.early) || !rme_node_alone(&peer->moving) || peer->late != 0)
+        peer->state != RME_PEER_UP || talk->holds != 0 || !rme_node_alone(&peer->moving) ||
+        peer->late != 0)
         return false;
     rme_wire_decode_head(data, &head);
     if (!rme_window_may(expected, head.eager_taken) ||
@@ -132,11 +132,6 @@ void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
         rme_credit_started(&peer->credit);
     if (arrival->rx == NULL)
         rme_fast_took(peer, message);
-    if (!rme_node_alone(&peer->talk->fast.early)) {
-        rme_fast_bound(peer, message->type == RME_WIRE_FIN);
-        if (!rme_peer_listens(peer))
-            return;
-    }
     settle_credits(peer, message->flags);
 }
 
@@ -147,9 +142,6 @@ void rme_take_immediate(struct rme_peer *peer, uint32_t imm)
         return;
     }
     peer->credit.untold = true;
-    rme_fast_bound(peer, true);
-    if (!rme_peer_listens(peer))
-        return;
     rme_rndv_imm(peer, imm);
     if (peer->credit.taken == peer->used_at)
         rme_grant_used(peer);

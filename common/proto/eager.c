@@ -5,10 +5,9 @@
  * A send copies the payload once, from the host's memory into a buffer of the fabric, and is
  * then complete.  A message that matches a posted receive is copied a second time, from the
  * fabric's buffer to the host's memory.  An unmatched message is copied to memory of the
- * engine, so that receive buffers never wait for the host; in a delegated buffer the payload
- * may stay (fast_early.c).  The window bounds the unmatched bytes (credit.h).  A sender whose
- * window is full sends RTS instead, regardless of size.  A message that is larger than its
- * receive is refused (cancel.c).
+ * engine, so that receive buffers never wait for the host.  The window bounds the unmatched
+ * bytes (credit.h).  A sender whose window is full sends RTS instead, regardless of size.  A
+ * message that is larger than its receive is refused (cancel.c).
  *
  * Order.  All expected messages of a peer, eager or RTS, leave one queue and arrive in one
  * stream.  Each message matches the oldest receive of its (peer, tag), or waits behind the
@@ -152,7 +151,6 @@ static struct rme_message *message_new(struct rme_peer *peer, int32_t tag, size_
     memset(message, 0, sizeof(*message));
     rme_node_init(&message->match.same);
     rme_node_init(&message->of_peer);
-    rme_node_init(&message->early.link);
     message->kept = sizeof(*message) + payload;
     rme_keep(peer, message->kept);
     message->peer = peer;
@@ -198,9 +196,7 @@ static void take_out(struct rme *rme, struct rme_message *message)
 void rme_message_free(struct rme_message *message)
 {
     rme_name_drop(&message->peer->rme->mover->names, &message->name);
-    rme_fast_leave(message);
     rme_unkeep(message->peer, message->kept);
-    free(message->early.aside);
     free(message->opening);
     free(message);
 }
@@ -210,7 +206,6 @@ static void eager_arrived(struct rme_peer *peer, const struct rme_wire_message *
     struct rme *rme = peer->rme;
     struct rme_message *message;
     struct rme_op *op;
-    bool stays;
 
     if (rme_holding_got(&peer->holding[RME_EXPECTED], arrived->payload_length) != 0) {
         rme_peer_protocol_error(peer, "more eager messages than the window allows");
@@ -225,8 +220,7 @@ static void eager_arrived(struct rme_peer *peer, const struct rme_wire_message *
                 peer->holding[RME_EXPECTED].got);
         return;
     }
-    stays = rme_fast_may_stay(peer, arrived);
-    message = message_new(peer, arrived->tag, stays ? 0 : arrived->payload_length);
+    message = message_new(peer, arrived->tag, arrived->payload_length);
     if (message == NULL) {
         rme_message_no_memory(peer);
         return;
@@ -235,12 +229,8 @@ static void eager_arrived(struct rme_peer *peer, const struct rme_wire_message *
     message->total = arrived->payload_length;
     message->from = peer->holding[RME_EXPECTED].got;
     rme_count(rme, RME_C_UNMATCHED_EAGER);
-    if (stays) {
-        rme_fast_stay(message, arrived->payload);
-    } else {
-        memcpy(message->data, arrived->payload, arrived->payload_length);
-        rme_count_add(rme, RME_C_BYTES_COPIED, arrived->payload_length);
-    }
+    memcpy(message->data, arrived->payload, arrived->payload_length);
+    rme_count_add(rme, RME_C_BYTES_COPIED, arrived->payload_length);
     keep(rme, message);
 }
 
@@ -314,15 +304,6 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *ar
     peer->talk->rts_in[RME_EXPECTED]++;
 }
 
-static const void *payload_of(const struct rme_message *message)
-{
-    const struct rme_early *early = &message->early;
-
-    return early->place != NULL   ? early->place
-           : early->aside != NULL ? early->aside
-                                  : message->data;
-}
-
 void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first)
 {
     struct rme_message *message = rme_entry(first, struct rme_message, match);
@@ -332,7 +313,7 @@ void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first)
         op->peer->talk->rts_in[RME_EXPECTED]--;
         rme_rndv_receive(rme, op, message);
     } else {
-        deliver(rme, op, payload_of(message), message->total, message->from);
+        deliver(rme, op, message->data, message->total, message->from);
     }
     rme_message_free(message);
 }

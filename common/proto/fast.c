@@ -1,50 +1,32 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Eager messages by RDMA write [000 4.5.2, 003 4.1].  A message that is larger than a receive
- * buffer, but small enough for copies to cost less than a rendezvous, is written into a
- * delegated buffer (an area, the eager ring): memory that its receiver has registered
- * beforehand and granted to this sender alone.  This file is the user's side, fast_area.c the
- * owner's.
+ * buffer, but small enough for copies to cost less than a rendezvous, is written into a ring:
+ * memory that its receiver has registered beforehand and granted to this sender alone.  This
+ * file is the sender's side, fast_area.c the receiver's.
  *
  * Normal path.  Such a message is an EAGER or UNEXPECTED message in every respect except the
- * location of its bytes.  Header, length and payload are composed in the staging buffer (a zone
- * block of the size of the delegated buffer or of its first part, fast_hold.c, where a message
- * has the same place as in the delegated buffer), and written by one request with an immediate
- * that names the place.  The send is complete when the bytes are in the staging buffer.  The
- * receiver handles the immediate like a message: the receiver finds the header at the place,
- * checks a copy of the header, and goes on as if the message had arrived in a receive buffer.
- * The payload is copied to its receive.  Without a matching receive the payload may stay in
- * place for a while, and is copied to other memory after that (fast_early.c).  So the place
- * becomes free again whether or not the host receives the message.
+ * location of its bytes.  Header, length and payload are composed in a staging buffer, where a
+ * message has the same place as in the ring, and written by one request with an immediate that
+ * names the place.  The send is complete when the bytes are in the staging buffer.  The
+ * receiver handles the immediate like a message, checks a copy of the header, and copies the
+ * payload to its receive, or to other memory if no receive matches.  So the place becomes free
+ * again whether or not the host receives the message.
  *
  * Return of places.  Each such message uses a credit, like any message.  Returned credits
- * identify the consumed messages (credit.c), in order, and so the free places, because the
- * credits of messages that stay are withheld.  No further message is necessary.  Places are
- * used in ring order (fast_ring.h).
+ * identify the messages that the peer has taken (credit.c), in order, and so the free places.
+ * No further message is necessary.  Places are used in the order of the ring: the next one
+ * begins behind the last, or at the beginning of the ring if it does not fit before the end, or
+ * if the ring is empty.
  *
- * Local completions.  On fabrics with unsignalled transfers, the peer's count of consumed
- * messages suffices to reuse the staging buffer: the device no longer reads that part.  So only
- * every 16th write is signalled, and its CQE completes the writes before it.  On other fabrics
- * each write is signalled, and its place is reused after both the CQE and the peer's count,
- * because the staging buffer is reused with the place.
+ * Local completions.  On fabrics with unsignalled transfers, the peer's count suffices to reuse
+ * the staging buffer: the device no longer reads that part.  So only every 16th write is
+ * signalled, and its CQE completes the writes before it.  On other fabrics each write is
+ * signalled, and its place is reused after both the CQE and the peer's count.
  *
- * Gathering.  Where the planner finds gathering cheaper than the copy, the staging buffer holds
- * only the header, and the write gathers the payload from the host's memory, provided that this
- * memory is registered already.  Gathering never registers memory; unregistered memory is
- * copied.  The send is then ENDING: its outcome is known, but the device still reads its
- * memory.  The send is reported, and its memory returned to the host, at the CQE of the write,
- * or when the peer's count shows that the peer has consumed the message, which implies that the
- * device has read all of it.  The count is evaluated before the message that carries it is
- * processed, so the host learns the end of its send before the host gets an answer.  The
- * registration, or the slab of a zone, is held until the CQE in any case, because the device
- * may retransmit when an ACK was lost.  On-demand paged memory is copied, because no
- * registration pins its pages.  A gathering write is always signalled, because its host waits.
- * On fabrics with `reports_apart` the peer's count is too late to keep that order, and
- * everything is copied.
- *
- * Many messages in flight.  The two additional messages of a rendezvous then overlap with other
- * messages, and both sides can move the data of a rendezvous.  The planner therefore sends
- * large messages, whose copies cost most, by rendezvous even when there is room.
+ * Which messages.  Size decides (rme_fast_most()): the two copies cost less than the two
+ * additional messages of a rendezvous.  Larger messages from one piece of memory that a
+ * rendezvous would copy as well are written, too.
  *
  * Why order is kept.  The immediate is ordered: its place in the stream of messages is that of
  * an EAGER or RTS, and the write is handed to the fabric at the moment when such a message
@@ -52,81 +34,140 @@
  * protocol, and windows, refusals (cancel.c) and invitations (invite.c) count the write like an
  * EAGER.  An invitation of the exact size has precedence, because it saves both copies.
  *
- * No room.  The owner returns credits with a CREDIT message when half of the delegated buffer
- * has been consumed, and at the latest when all unreturned messages fill three quarters of it,
- * whether or not they are matched.  So a send that finds no room while at least three quarters
- * are unreturned waits: the first expected message of the queue, and all messages behind it, as
- * for a credit.  The room comes independently of the receives of the owner's host: from the
- * owner, which has the credits to send CREDIT (credit.c proves that, because this side has
- * credits if the owner has none); or from a CQE of the local device.  Waiting is better than a
- * rendezvous, which costs a receiver that is already behind two more messages.  A send that
- * finds no room while less is unreturned is too large for the rest of the ring, and goes by
- * rendezvous.  So do unexpected messages, and messages that let others pass in the queue
- * (send.c), because smaller messages could otherwise overtake them without bound.  On fabrics
- * with `reports_apart` every such send goes by rendezvous: the owner may have returned the
- * credits of all messages in the buffer, and each notification that is not yet in the owner's
- * count hides one consumed message; the owner has no duty to return the credits of those
- * notifications.
+ * No room.  The receiver returns credits with a CREDIT message when half of the ring has been
+ * taken.  So a send that finds no room while at least three quarters are unreturned waits: the
+ * first expected message of the queue, and all messages behind it, as for a credit.  The room
+ * comes independently of the receives of the peer's host: from the peer, which has the credits
+ * to send CREDIT (credit.c proves that, because this side has credits if the peer has none); or
+ * from a CQE of the local device.  Waiting is better than a rendezvous, which costs a receiver
+ * that is already behind two more messages.  A send that finds no room while less is unreturned
+ * is too large for the rest of the ring, and goes by rendezvous.  So do unexpected messages,
+ * and messages that let others pass in the queue (send.c), because smaller messages could
+ * otherwise overtake them without bound.  On fabrics with `reports_apart` every such send goes
+ * by rendezvous, because returned credits may be those of reports.
  *
  * Cancel.  A QUEUED send is cancelled like any other; a written one is complete.  No state in
  * between waits for a peer.
  *
- * Release.  WITHDRAW asks for the delegated buffer.  No new write begins after that; when all
- * signalled writes are complete, RELEASE follows, behind all messages in the buffer.  Behind
- * unsignalled writes RELEASE is a signalled transfer, and the staging buffer is freed at its
- * CQE.  A delegated buffer without a staging buffer is released, too.
+ * Release.  WITHDRAW asks for the ring.  No new write begins after that, and RELEASE follows as
+ * a transfer, behind all messages in the ring.  The staging buffer is freed when the device has
+ * completed all writes and RELEASE.  A ring granted before that, or without memory for a
+ * staging buffer, is released at once, and its owner grants one again later.
  *
  * Failure path.  The end of the link ends the writes; the staging buffer is freed when the link
- * is down.  The delegated buffer belongs to the receiver, and so does the protection against a
- * peer that misuses it.
+ * is down.  The ring belongs to the receiver, and so does the protection against a peer that
+ * misuses it.
  */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "proto/arrive.h"
-#include "proto/fast_hold.h"
 #include "proto/message.h"
 #include "proto/rndv.h"
 #include "proto/send.h"
 
+#define WRITES  128u /* maximal number of messages in a ring, and a power of two */
+#define UNQUIET 16u  /* one of this many writes is signalled */
+
+/* A message in the ring, until its place is free and its CQE has come. */
+struct fast_write {
+    struct rme_xfer xfer;
+    struct rme_piece piece;
+    struct rme_lseg seg;
+    bool done;       /* complete on the local device */
+    uint32_t number; /* among the messages of the link: rme_credit.spent less apart */
+    uint32_t bytes;
+    uint64_t end; /* the ring's `top` behind it */
+};
+
+/* A ring granted by a peer.  The writes are numbered, modulo 2^32. */
+struct rme_fast_tx {
+    struct rme_peer *peer;
+    bool ending;   /* no new write; RELEASE is queued or sent */
+    bool released; /* RELEASE is sent; freed when `pending` is 0 */
+    uint64_t address, key;
+    uint32_t name; /* of its first unit */
+    uint32_t late; /* with this many unreturned bytes the peer is bound to send CREDIT */
+    struct rme_fast_memory stage;
+    uint64_t units;     /* of the ring, as far as staged */
+    uint64_t tail, top; /* the units in use, counted from the grant on */
+    uint32_t bytes;     /* of the writes whose places are in use */
+    /* the next write; the first one whose place is in use, whose descriptor is in use */
+    uint32_t head, placed, first;
+    uint32_t pending;     /* transfers without a CQE */
+    uint32_t quiet;       /* unsignalled writes since the last signalled one */
+    struct rme_xfer last; /* RELEASE */
+    struct fast_write write[WRITES];
+};
+
+static struct fast_write *write_at(struct rme_fast_tx *tx, uint32_t number)
+{
+    return &tx->write[number % WRITES];
+}
+
+/* ---- Completion ---- */
+
+static bool is_taken(const struct rme_credit *credit, const struct fast_write *write)
+{
+    return credit->spent - credit->apart - write->number >= credit->spent - credit->told;
+}
+
+/* Frees the places of messages that the peer has taken. */
+static void reclaim(struct rme_fast_tx *tx)
+{
+    const struct rme_peer *peer = tx->peer;
+
+    for (; tx->placed != tx->head; tx->placed++) {
+        const struct fast_write *write = write_at(tx, tx->placed);
+
+        if (!(write->done || peer->rme->caps->quiet) || !is_taken(&peer->credit, write))
+            break;
+        tx->tail = write->end;
+        tx->bytes -= write->bytes;
+    }
+    while (tx->first != tx->placed && write_at(tx, tx->first)->done)
+        tx->first++;
+}
+
+static void tx_free(struct rme *rme, struct rme_fast_tx *tx)
+{
+    rme_fast_unmap(rme, &tx->stage);
+    rme->protocols->fast.tx_bytes -= tx->stage.size;
+    tx->peer->talk->fast.tx = NULL;
+    free(tx);
+}
+
+void rme_fast_moved(struct rme_peer *peer, struct rme_xfer *xfer)
+{
+    struct rme_fast_tx *tx = peer->talk->fast.tx;
+
+    tx->pending--;
+    if (xfer != &tx->last) {
+        rme_entry(xfer, struct fast_write, xfer)->done = true;
+        if (peer->talk->holds != 0 || !rme_node_alone(&peer->talk->sendq[RME_EXPECTED]))
+            rme_peer_kick(peer);
+    }
+    if (tx->released && tx->pending == 0)
+        tx_free(peer->rme, tx);
+}
+
 /* ---- Sending ---- */
 
-static uint32_t units_of(uint64_t size)
+/* Finds the place of a message of `size` bytes: its first unit, and `top` behind it.  False: no
+ * room. */
+static bool find_room(struct rme_fast_tx *tx, uint64_t size, uint32_t *at, uint64_t *end)
 {
-    return (uint32_t)((RME_WIRE_FAST_SIZE + size + RME_WIRE_FAST_UNIT - 1) /
-                      RME_WIRE_FAST_UNIT);
-}
+    uint64_t count = (RME_WIRE_FAST_SIZE + size + RME_WIRE_FAST_UNIT - 1) / RME_WIRE_FAST_UNIT;
 
-/* Frees the places of messages that the peer has consumed. */
-static void reclaim(struct rme_fast_hold *hold)
-{
-    const struct rme_credit *credit = &hold->peer->credit;
-
-    while (hold->taken < hold->count) {
-        struct rme_fast_write *oldest =
-            &hold->write[(hold->first + hold->taken) % RME_FAST_WRITES];
-
-        if (!(oldest->done || hold->peer->rme->caps->quiet) ||
-            !rme_fast_is_taken(credit, oldest))
-            break;
-        rme_fast_ring_free(&hold->ring, oldest->units);
-        hold->bytes -= oldest->bytes;
-        hold->taken++;
+    reclaim(tx);
+    if (tx->placed == tx->head)
+        tx->top = tx->tail = 0;
+    *end = tx->top + count;
+    *at = (uint32_t)(tx->top % tx->units);
+    if (*at + count > tx->units) {
+        *end += tx->units - *at;
+        *at = 0;
     }
-    while (hold->taken > 0 && hold->write[hold->first].done) {
-        hold->first = (hold->first + 1) % RME_FAST_WRITES;
-        hold->count--;
-        hold->taken--;
-    }
-}
-
-static bool has_room(struct rme_fast_hold *hold, uint64_t size)
-{
-    uint32_t at, skip;
-
-    reclaim(hold);
-    return hold->count < RME_FAST_WRITES &&
-           rme_fast_ring_room(&hold->ring, units_of(size), &at, &skip);
+    return *end - tx->tail <= tx->units && tx->head - tx->first < WRITES;
 }
 
 /* Is there an invitation for a message of this size and tag? */
@@ -139,44 +180,6 @@ static bool is_invited(const struct rme_peer *peer, enum rme_stream stream, uint
            invites->held->length == size;
 }
 
-/*
- * Messages to this peer in flight that overlap with a rendezvous of the next one: writes that
- * the peer has not consumed, as far as known, and messages that wait for their receives or are
- * being moved.
- */
-static uint64_t under_way(struct rme_peer *peer)
-{
-    struct rme_fast_hold *hold = peer->talk->fast.held;
-
-    uint32_t waiting = peer->talk->rts_out[RME_EXPECTED], moving = peer->rme->under_way;
-
-    reclaim(hold);
-    return (uint64_t)(hold->count - hold->taken) + (waiting > moving ? waiting : moving);
-}
-
-/* Result of the check whether a message fits the delegated buffer. */
-enum fit { FIT_NOT, FIT_CROWDED, FIT_FULL, FIT_LATER, FIT_NOW };
-
-/* Asks the planner.  FIT_NOW: the planner chooses the delegated buffer. */
-static enum fit ask_planner(struct rme_peer *peer, const struct rme_seg *seg, uint32_t nseg,
-                            uint64_t size, bool *copied)
-{
-    struct rme *rme = peer->rme;
-    struct rme_plan_in in = rme_rndv_plan_in(rme, size);
-    bool ready = nseg == 1 && rme_zone_owns(rme->zone, seg[0].base, seg[0].length);
-    struct rme_plan plan;
-
-    in.fast_max = size;
-    in.gathers = rme_fast_gathers(rme, nseg, ready);
-    in.send = rme_rndv_side(rme, nseg, ready, true);
-    in.recv = rme_rndv_far_side(rme, (peer->hello.flags & RME_HELLO_F_SERVER) != 0);
-    in.under_way = under_way(peer);
-    in.has_read = (peer->hello.flags & RME_HELLO_F_READ) != 0;
-    rme_plan(&in, &plan);
-    *copied = plan.send_pack;
-    return plan.proto == RME_PROTO_FAST ? FIT_NOW : plan.crowded ? FIT_CROWDED : FIT_NOT;
-}
-
 /* May the message use free room?  A smaller unexpected message does not take the room for which
  * the first waiting expected message waits. */
 static bool is_first(const struct rme_peer *peer, enum rme_stream stream)
@@ -185,168 +188,92 @@ static bool is_first(const struct rme_peer *peer, enum rme_stream stream)
            (peer->talk->holds == 0 && rme_node_alone(&peer->talk->sendq[RME_EXPECTED]));
 }
 
-/* Checks whether a message can be written now.  `copied`: the payload is copied; otherwise
- * gathered, if its memory is registered. */
-static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
-                     uint32_t nseg, uint64_t size, int32_t tag, bool *copied)
-{
-    struct rme_fast_hold *hold = peer->talk->fast.held;
-    enum fit planned;
+/* Result of the check whether a message can be written now. */
+enum fit { FIT_NOT, FIT_FULL, FIT_LATER, FIT_NOW };
 
-    if (hold == NULL || hold->making || hold->ending ||
-        size > rme_fast_most(peer->rme, stream) || is_invited(peer, stream, size, tag))
+/* Does the message suit the ring by its size? */
+static bool suits(const struct rme *rme, enum rme_stream stream, const struct rme_seg *seg,
+                  uint32_t nseg, uint64_t size)
+{
+    return size <= rme_fast_most(rme, stream, false) ||
+           (nseg == 1 && size <= rme_fast_most(rme, stream, true) &&
+            !rme_zone_owns(rme->zone, seg[0].base, seg[0].length));
+}
+
+static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
+                     uint32_t nseg, uint64_t size, int32_t tag)
+{
+    struct rme_fast_tx *tx = peer->talk->fast.tx;
+    uint64_t end;
+    uint32_t at;
+
+    if (tx == NULL || tx->ending || !suits(peer->rme, stream, seg, nseg, size) ||
+        is_invited(peer, stream, size, tag))
         return FIT_NOT;
-    planned = ask_planner(peer, seg, nseg, size, copied);
-    if (planned != FIT_NOW)
-        return planned;
     if (!rme_window_fits(&peer->window[stream], size) || !is_first(peer, stream))
         return FIT_FULL;
-    if (has_room(hold, size))
+    if (find_room(tx, size, &at, &end))
         return FIT_NOW;
-    return hold->bytes >= hold->late && !peer->rme->caps->reports_apart ? FIT_LATER : FIT_FULL;
+    return tx->bytes >= tx->late && !peer->rme->caps->reports_apart ? FIT_LATER : FIT_FULL;
 }
 
 bool rme_fast_fits(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
                    uint32_t nseg, uint64_t size, int32_t tag)
 {
-    bool copied;
-
-    return look(peer, stream, seg, nseg, size, tag, &copied) == FIT_NOW;
-}
-
-bool rme_fast_copies(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
-                     uint32_t nseg, uint64_t size, int32_t tag)
-{
-    bool copied;
-
-    return look(peer, stream, seg, nseg, size, tag, &copied) == FIT_NOW && copied;
-}
-
-/* Allocates the next write, of `size` bytes; the caller has checked for room. */
-static struct rme_fast_write *write_new(struct rme_fast_hold *hold, uint64_t size, uint32_t *at)
-{
-    struct rme_fast_write *write = &hold->write[(hold->first + hold->count) % RME_FAST_WRITES];
-    uint32_t units = units_of(size), skip;
-
-    (void)rme_fast_ring_room(&hold->ring, units, at, &skip);
-    rme_fast_ring_take(&hold->ring, *at, units, skip);
-    rme_fast_hold_used(hold);
-    hold->count++;
-    write->hold = hold;
-    write->op = NULL;
-    write->mreg = NULL;
-    write->zoned = 0;
-    write->units = units + skip;
-    write->bytes = (uint32_t)size + RME_WIRE_FAST_SIZE;
-    hold->bytes += write->bytes;
-    write->done = false;
-    return write;
-}
-
-/* Posts the write.  Its first segment is in the staging buffer, and `inside` bytes long. */
-static void post(struct rme_fast_hold *hold, struct rme_fast_write *write, uint32_t at,
-                 uint64_t inside, uint32_t nseg)
-{
-    struct rme_peer *peer = hold->peer;
-    uint64_t offset = (uint64_t)at * RME_WIRE_FAST_UNIT;
-    bool quiet = peer->rme->caps->quiet && write->op == NULL && ++hold->quiet < RME_FAST_LOUD;
-
-    if (!quiet)
-        hold->quiet = 0;
-    hold->pending++;
-    hold->loud += !quiet;
-    write->number = peer->credit.spent - peer->credit.apart;
-    write->seg[0] = (struct rme_lseg){hold->stage + offset, inside, hold->lkey};
-    write->piece = (struct rme_piece){hold->address + offset, hold->key, write->seg, nseg};
-    write->xfer = (struct rme_xfer){.notify = RME_NOTIFY_IMM,
-                                    .ordered = true,
-                                    .quiet = quiet,
-                                    .imm = hold->name + at,
-                                    .piece = &write->piece,
-                                    .npiece = 1,
-                                    .bytes = write->bytes};
-    peer->rme->ops->xfer(peer->link, &write->xfer);
-}
-
-/* Allocates the next write and composes its header in the staging buffer, at the returned
- * address. */
-static char *compose(struct rme_peer *peer, enum rme_stream stream, uint64_t size, int32_t tag,
-                     struct rme_fast_write **write, uint32_t *at)
-{
-    struct rme_fast_hold *hold = peer->talk->fast.held;
-    struct rme_wire_message message;
-    char *stage;
-
-    *write = write_new(hold, size, at);
-    rme_peer_head(peer, stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED, tag,
-                  &message);
-    peer->rme->pending |= RME_PENDING_FLUSH;
-    if (stream == RME_EXPECTED)
-        rme_invite_sent(&peer->talk->invites, tag, 0);
-    stage = hold->stage + (size_t)*at * RME_WIRE_FAST_UNIT;
-    rme_wire_encode_fast(&message, (uint32_t)size, stage);
-    rme_window_sent(&peer->window[stream], size);
-    rme_peer_count(peer, RME_C_SENDS_FAST, 1);
-    return stage;
+    return look(peer, stream, seg, nseg, size, tag) == FIT_NOW;
 }
 
 bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
                    uint32_t nseg, uint64_t size, int32_t tag)
 {
-    struct rme_fast_write *write;
+    struct rme_fast_tx *tx = peer->talk->fast.tx;
+    struct fast_write *write = write_at(tx, tx->head);
+    struct rme_wire_message message;
+    uint64_t offset;
     uint32_t at;
-    char *stage;
+    char *place;
+    bool quiet;
 
     if (!rme_peer_may(peer, RME_CREDIT_DATA))
         return false;
-    stage = compose(peer, stream, size, tag, &write, &at);
-    rme_seg_gather(seg, nseg, 0, stage + RME_WIRE_FAST_SIZE, size);
-    post(peer->talk->fast.held, write, at, write->bytes, 1);
+    (void)find_room(tx, size, &at, &write->end);
+    tx->head++;
+    tx->top = write->end;
+    offset = (uint64_t)at * RME_WIRE_FAST_UNIT;
+    place = tx->stage.base + offset;
+    rme_peer_head(peer, stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED, tag,
+                  &message);
+    peer->rme->pending |= RME_PENDING_FLUSH;
+    if (stream == RME_EXPECTED)
+        rme_invite_sent(&peer->talk->invites, tag, 0);
+    rme_wire_encode_fast(&message, (uint32_t)size, place);
+    rme_seg_gather(seg, nseg, 0, place + RME_WIRE_FAST_SIZE, size);
+    rme_window_sent(&peer->window[stream], size);
+    rme_peer_count(peer, RME_C_SENDS_FAST, 1);
+
+    quiet = peer->rme->caps->quiet && ++tx->quiet < UNQUIET;
+    if (!quiet)
+        tx->quiet = 0;
+    write->done = false;
+    write->number = peer->credit.spent - peer->credit.apart;
+    write->bytes = (uint32_t)size + RME_WIRE_FAST_SIZE;
+    tx->bytes += write->bytes;
+    tx->pending++;
+    write->seg = (struct rme_lseg){place, write->bytes, tx->stage.mr.lkey};
+    write->piece = (struct rme_piece){tx->address + offset, tx->key, &write->seg, 1};
+    write->xfer = (struct rme_xfer){.notify = RME_NOTIFY_IMM,
+                                    .ordered = true,
+                                    .quiet = quiet,
+                                    .imm = tx->name + at,
+                                    .piece = &write->piece,
+                                    .npiece = 1,
+                                    .bytes = write->bytes};
+    peer->rme->ops->xfer(peer->link, &write->xfer);
     rme_send_copied(peer, stream, size);
     return true;
 }
 
-/* ---- Gathering ---- */
-
-/* Writes the payload from the host's memory, if that is registered; the caller has checked for
- * a credit.  The send is ENDING afterwards: its memory is still in use. */
-static bool gather(struct rme *rme, struct rme_op *op, enum rme_stream stream)
-{
-    struct rme_mseg mseg[RME_FAST_SEGS - 1];
-    struct rme_mreg_hold *mreg;
-    struct rme_fast_write *write;
-    uint32_t at;
-
-    for (uint32_t i = 0; i < op->nseg; i++)
-        mseg[i] = (struct rme_mseg){.base = op->seg[i].base, .length = op->seg[i].length};
-    if (rme_mreg_try(rme->mreg, mseg, op->nseg, RME_ACCESS_LOCAL, &mreg) != 0)
-        return false;
-    (void)compose(op->peer, stream, op->size, op->tag, &write, &at);
-    for (uint32_t i = 0; i < op->nseg; i++) {
-        write->seg[i + 1] = (struct rme_lseg){mseg[i].base, mseg[i].length, mseg[i].lkey};
-        if (rme_zone_hold(rme->zone, mseg[i].base, mseg[i].length))
-            write->zoned |= 1u << (i + 1);
-    }
-    write->mreg = mreg;
-    write->op = op;
-    op->pins++;
-    op->peer->talk->fast.held->sends++;
-    post(op->peer->talk->fast.held, write, at, RME_WIRE_FAST_SIZE, op->nseg + 1);
-    rme_count(rme, RME_C_FAST_GATHERED);
-    rme_send_eager(op->peer, stream, op->size);
-    rme_send_leave(op);
-    rme_op_end(rme, op, 0);
-    return true;
-}
-
-uint64_t rme_fast_held(const struct rme_peer *peer)
-{
-    const struct rme_fast_hold *hold = peer->talk->fast.held;
-
-    return hold != NULL ? hold->size : 0;
-}
-
-static bool fits(const struct rme_op *op)
+static bool in_turn(const struct rme_op *op)
 {
     return op->rndv == NULL &&
            rme_fast_fits(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag);
@@ -357,24 +284,16 @@ static bool fits(const struct rme_op *op)
 static enum rme_started start(struct rme *rme, struct rme_op *op)
 {
     enum rme_stream stream = rme_op_stream(op);
-    bool copied = true;
     enum fit fit = op->rndv == NULL
-                       ? look(op->peer, stream, op->seg, op->nseg, op->size, op->tag, &copied)
+                       ? look(op->peer, stream, op->seg, op->nseg, op->size, op->tag)
                        : FIT_NOT;
 
-    if (op->peer->talk->fast.held == NULL)
-        rme_fast_hold_missed(op->peer, stream, op->size);
     if (fit == FIT_LATER && stream == RME_EXPECTED && !rme_match_is_first(&op->match))
         return RME_START_STUCK;
     if (fit != FIT_NOW) {
-        rme_count_add(rme, RME_C_FAST_FULL, fit == FIT_FULL || fit == FIT_LATER);
-        rme_count_add(rme, RME_C_FAST_CROWDED, fit == FIT_CROWDED);
+        rme_count_add(rme, RME_C_FAST_FULL, fit != FIT_NOT);
         return RME_START_OTHER;
     }
-    if (!rme_peer_may(op->peer, RME_CREDIT_DATA))
-        return RME_START_STUCK;
-    if (!copied && gather(rme, op, stream))
-        return RME_START_GONE;
     if (!rme_fast_send(op->peer, stream, op->seg, op->nseg, op->size, op->tag))
         return RME_START_STUCK;
     rme_send_leave(op);
@@ -382,47 +301,147 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     return RME_START_GONE;
 }
 
+uint64_t rme_fast_held(const struct rme_peer *peer)
+{
+    const struct rme_fast_tx *tx = peer->talk->fast.tx;
+
+    return tx != NULL ? tx->stage.size : 0;
+}
+
+/* ---- Grant and release ---- */
+
+static void say_release(struct rme_peer *peer)
+{
+    rme_node_append(&peer->control, &peer->talk->fast.release.link);
+    rme_peer_kick(peer);
+}
+
+/* Sends RELEASE; the ring is the peer's again from then on. */
+static bool send_release(struct rme_peer *peer, struct rme_control *control)
+{
+    struct rme_fast_tx *tx = peer->talk->fast.tx;
+    struct rme_wire_message message;
+    void *buffer = rme_peer_tx(peer, RME_CREDIT_CONTROL);
+
+    if (buffer == NULL)
+        return false;
+    rme_node_remove(&control->link);
+    rme_peer_header(peer, RME_WIRE_RELEASE, &message);
+    if (tx == NULL || tx->released) { /* a ring that could not be used */
+        rme_peer_send_control(peer, &message, buffer);
+        return true;
+    }
+    rme_wire_encode(&message, buffer);
+    rme_count(peer->rme, RME_C_CONTROL_SENT);
+    tx->released = true;
+    tx->pending++;
+    tx->last = (struct rme_xfer){
+        .notify = RME_NOTIFY_MSG, .tx = buffer, .tx_length = RME_WIRE_HEADER_SIZE};
+    peer->rme->ops->xfer(peer->link, &tx->last);
+    return true;
+}
+
+static void drop_release(struct rme_peer *peer, struct rme_control *control)
+{
+    (void)peer;
+    rme_node_remove(&control->link);
+}
+
+static const struct rme_control_kind release_kind = {send_release, drop_release};
+
+/* Makes the state of a ring with `size` bytes of staging.  NULL: no memory. */
+static struct rme_fast_tx *tx_new(struct rme_peer *peer, uint64_t size)
+{
+    struct rme *rme = peer->rme;
+    struct rme_fast_tx *tx;
+
+    if (size < RME_WIRE_FAST_UNIT ||
+        rme->protocols->fast.tx_bytes + size > rme->tuning.fast_pool)
+        return NULL;
+    tx = calloc(1, sizeof(*tx));
+    if (tx == NULL || !rme_fast_map(rme, &tx->stage, size, RME_ACCESS_LOCAL)) {
+        free(tx);
+        return NULL;
+    }
+    rme->protocols->fast.tx_bytes += size;
+    tx->peer = peer;
+    tx->units = size / RME_WIRE_FAST_UNIT;
+    return tx;
+}
+
+static void granted(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme_fast_tx *tx = peer->talk->fast.tx;
+    struct rme_wire_segment segment;
+
+    if ((tx != NULL && !tx->released) || !rme_node_alone(&peer->talk->fast.release.link) ||
+        message->nsegment != 1 || peer->rme->tuning.fast_bytes == 0 || !peer->credit.exact) {
+        rme_peer_protocol_error(peer, "an unexpected GRANT");
+        return;
+    }
+    rme_wire_segment_at(message, 0, &segment);
+    if (tx == NULL)
+        tx = tx_new(peer, rme_least(segment.length, peer->rme->tuning.fast_bytes));
+    if (tx == NULL || tx->released) {
+        say_release(peer);
+        return;
+    }
+    tx->address = segment.address;
+    tx->key = segment.key;
+    tx->late = (uint32_t)rme_least(segment.length - segment.length / 4, UINT32_MAX);
+    tx->name = message->from;
+    peer->talk->fast.tx = tx;
+}
+
+/* Without a ring, a RELEASE has crossed this WITHDRAW. */
+static void withdrawn(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme_fast_tx *tx = peer->talk->fast.tx;
+
+    (void)message;
+    if (tx == NULL || tx->ending)
+        return;
+    tx->ending = true;
+    say_release(peer);
+}
+
 /* ---- The row ---- */
 
 static void made(struct rme_peer *peer)
 {
-    rme_node_init(&peer->talk->fast.early);
     rme_node_init(&peer->talk->fast.release.link);
-    rme_node_init(&peer->talk->fast.leaving);
-    peer->talk->fast.release.kind = &rme_fast_release_kind;
+    peer->talk->fast.release.kind = &release_kind;
 }
 
 static void started(struct rme_peer *peer)
 {
     peer->talk->fast.wants = 0;
-    peer->talk->fast.in_vain = 0;
+    peer->talk->fast.needs = RME_FAST_WANTS;
 }
 
 static void init(struct rme_protocols *protocols)
 {
-    rme_node_init(&protocols->fast.areas);
-    rme_node_init(&protocols->fast.lent);
-    rme_node_init(&protocols->fast.waiting);
-    rme_node_init(&protocols->fast.jobs);
-    rme_node_init(&protocols->fast.holds);
-    rme_node_init(&protocols->fast.granted);
+    rme_node_init(&protocols->fast.rings);
 }
 
 static void down(struct rme_peer *peer)
 {
-    rme_fast_area_down(peer);
-    rme_fast_hold_down(peer);
+    struct rme_fast_tx *tx = peer->talk->fast.tx;
+
+    rme_fast_rx_down(peer);
+    if (tx != NULL)
+        tx_free(peer->rme, tx);
 }
 
 const struct rme_protocol rme_protocol_fast = {
     .init = init,
     .start = start,
-    .in_turn = fits,
-    .arrived = {[RME_WIRE_GRANT] = rme_fast_granted,
-                [RME_WIRE_WITHDRAW] = rme_fast_withdrawn,
+    .in_turn = in_turn,
+    .arrived = {[RME_WIRE_GRANT] = granted,
+                [RME_WIRE_WITHDRAW] = withdrawn,
                 [RME_WIRE_RELEASE] = rme_fast_released},
     .made = made,
     .started = started,
-    .left = rme_fast_area_left,
+    .left = rme_fast_rx_left,
     .down = down,
 };

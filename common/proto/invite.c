@@ -98,8 +98,7 @@ static bool worth_it(struct rme *rme, const struct rme_op *op)
     in.send = rme_plan_unseen_sender((peer->hello.flags & RME_HELLO_F_SERVER) != 0,
                                      peer->load.ops, peer->load.bytes);
     in.recv = rme_rndv_own_side(rme, op);
-    in.fast_max = rme_fast_given(peer) != 0 ? rme_fast_most(rme, RME_EXPECTED) : 0;
-    in.gathers = rme_fast_gathers(rme, in.send.segments, in.send.ready);
+    in.fast_max = rme_fast_given(peer) != 0 ? rme_fast_most(rme, RME_EXPECTED, false) : 0;
     rme_plan(&in, &plan);
     return plan.invite;
 }

@@ -45,9 +45,7 @@ struct rme_message {
     struct rme_opening *opening; /* memory offered by the RTS; NULL: none */
     bool shortened;              /* the offer was dropped, so the message cannot be read */
     size_t kept;                 /* bytes in the receive-side accounting of the peer */
-    /* eager: the payload; in the delegated buffer, or copied from there, or in `data` */
-    struct rme_early early;
-    uint8_t data[];
+    uint8_t data[];              /* eager: the payload */
 };
 
 /* Makes a message of an RTS, in no table; NULL: no memory. */

@@ -12,8 +12,8 @@
  *
  * - Sending moves 1 from `have` to flight.
  * - Arrival moves 1 from flight to `owed`, after the buffer was given back to the device.
- * - Any message B -> A moves to flight all of `owed` but the part that is kept back (see
- *   Delegated buffer) or withheld.  Its arrival moves these credits to `have`.
+ * - Any message B -> A moves to flight all of `owed` but the part that is withheld.  Its
+ *   arrival moves these credits to `have`.
  * - Growth adds the same number to G and to the credits in flight; for a peer that is not
  *   exact, to G and `owed`.
  * - Giving up moves credits from `have` to flight A -> B.  Their arrival removes them, and the
@@ -89,17 +89,12 @@
  * the pool: such a link has one credit, waits for a reply after each message, and gets more
  * when others idle or end.
  *
- * Delegated buffer.  Credits also acknowledge messages in the eager ring, the buffer delegated
- * to a peer (fast.c).  So a CREDIT message is due as well when the credits that may be returned
- * stand for half of that buffer, and when all owed credits stand for three quarters.  Messages
- * that stay in the buffer (fast_early.c) keep back their credits and those of all later
- * messages.  When G/2 are owed, at most G/4 are kept back, so a CREDIT message that is due
- * returns G/4 or more: at least 2, because nothing is kept back with G < 8.  Afterwards fewer
- * than G/2 are owed.  When three quarters of the buffer are owed, less than half of the buffer
- * is kept back, so a quarter is returned.  So a sender that waits for space in the ring waits
- * as for a credit: let nothing be in flight; then the owner must send a CREDIT message, and can
- * by the argument above.  Where reports are apart, no sender waits for space, because the
- * returned credits may be those of reports.
+ * Eager ring.  Credits also acknowledge messages in the eager ring of a peer (fast.c).  So a
+ * CREDIT message is due as well when the owed credits stand for half of the ring.  A sender
+ * waits for room in the ring only while three quarters are unreturned, so it waits as for a
+ * credit: let nothing be in flight; then the owner must send a CREDIT message, and can by the
+ * argument above.  Where reports are apart, no sender waits for room, because the returned
+ * credits may be those of reports.
  *
  * Withholding.  From a peer that makes this side buffer too much (keep.c) B withholds the
  * credits that A needs to start something.  B returns only the number that A lacks of 2 in
@@ -152,7 +147,7 @@ void rme_credit_gave_some(struct rme_credit *credit, uint16_t give)
 
     credit->owed -= give;
     if (!credit->withholds)
-        credit->bulk_given = credit->bulk - rme_credit_bulk_back(credit);
+        credit->bulk_given = credit->bulk;
     credit->untold = credit->untold && (rest || credit->withholds);
 }
 
@@ -179,13 +174,11 @@ int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more)
 
 bool rme_credit_is_due(const struct rme_credit *credit)
 {
-    uint32_t bulk = credit->bulk - credit->bulk_given - rme_credit_bulk_back(credit);
+    bool much =
+        credit->owed >= credit->promised / 2 ||
+        (credit->bulk_due != 0 && credit->bulk - credit->bulk_given >= credit->bulk_due);
 
-    return (rme_credit_ready(credit) != 0 &&
-            (credit->owed >= credit->promised / 2 ||
-             (credit->bulk_due != 0 && bulk >= credit->bulk_due) ||
-             rme_credit_bulk_late(credit))) ||
-           rme_credit_more(credit) != 0;
+    return (much && rme_credit_ready(credit) != 0) || rme_credit_more(credit) != 0;
 }
 
 void rme_credit_withhold(struct rme_credit *credit, bool withholds)

@@ -40,10 +40,6 @@ struct rme_credit {
      * due, 0: never.
      */
     uint32_t bulk, bulk_given, bulk_due;
-    /* If `keeps`: values of `taken` and `bulk` from which credits are kept back, because
-     * messages stay in the delegated buffer (fast_early.c). */
-    uint32_t keeps_from, keeps_bulk;
-    bool keeps;
     /* the peer gets back only the credits that control messages need (keep.c) */
     bool withholds;
     /* if `withholds`: messages that start something and that may still arrive from a peer that
@@ -116,39 +112,24 @@ uint32_t rme_credit_yield(struct rme_credit *credit, uint32_t asked, uint32_t re
  * them. */
 int rme_credit_yielded(struct rme_credit *credit, uint32_t count);
 
-/* True if credits may be kept back: not if this side promised few credits, or has few for the
- * messages that return them. */
-static inline bool rme_credit_may_keep(const struct rme_credit *credit)
-{
-    return credit->promised >= 2 * RME_CREDITS_RESERVE &&
-           (!credit->lean || credit->granted >= RME_CREDITS_RESERVE);
-}
-
-/* Number of owed credits that are kept back. */
-static inline uint32_t rme_credit_back(const struct rme_credit *credit)
-{
-    return credit->keeps ? credit->taken - credit->keeps_from : 0;
-}
-
+/* Number of owed credits that may be returned. */
 static inline uint32_t rme_credit_ready(const struct rme_credit *credit)
 {
-    uint32_t ready = credit->owed - rme_credit_back(credit);
     uint32_t in_hand = credit->promised - credit->owed; /* or in flight, in either direction */
     uint32_t few = 0;
 
     if (!credit->withholds)
-        return ready;
+        return credit->owed;
     if (credit->promised >= RME_CREDITS_RESERVE && in_hand < RME_CREDIT_CONTROL &&
         credit->starts_left != 0)
         few = RME_CREDIT_CONTROL - in_hand;
-    return ready < few ? ready : few;
+    return credit->owed < few ? credit->owed : few;
 }
 
 /* Number of credits that a message sent now returns to the peer. */
 static inline uint16_t rme_credit_gives(const struct rme_credit *credit)
 {
-    uint32_t give =
-        credit->withholds || credit->keeps ? rme_credit_ready(credit) : credit->owed;
+    uint32_t give = credit->withholds ? rme_credit_ready(credit) : credit->owed;
 
     return give > UINT16_MAX ? UINT16_MAX : (uint16_t)give;
 }
@@ -156,7 +137,7 @@ static inline uint16_t rme_credit_gives(const struct rme_credit *credit)
 void rme_credit_gave_some(struct rme_credit *credit, uint16_t give);
 static inline void rme_credit_gave(struct rme_credit *credit, uint16_t give)
 {
-    if (credit->withholds || credit->keeps || give != credit->owed) {
+    if (credit->withholds || give != credit->owed) {
         rme_credit_gave_some(credit, give);
         return;
     }
@@ -173,27 +154,6 @@ static inline uint16_t rme_credit_give(struct rme_credit *credit)
     return give;
 }
 
-/* Bytes of delegated buffer that are kept back. */
-static inline uint32_t rme_credit_bulk_back(const struct rme_credit *credit)
-{
-    return credit->keeps ? credit->bulk - credit->keeps_bulk : 0;
-}
-
-/* True if the peer may wait for bytes of the delegated buffer that are not returned. */
-static inline bool rme_credit_bulk_late(const struct rme_credit *credit)
-{
-    return credit->bulk_due != 0 &&
-           credit->bulk - credit->bulk_given >= credit->bulk_due + credit->bulk_due / 2;
-}
-
-/* True if more than the permitted number of credits or bytes is kept back. */
-static inline bool rme_credit_keeps_much(const struct rme_credit *credit)
-{
-    return (credit->owed >= credit->promised / 2 &&
-            rme_credit_back(credit) > credit->promised / 4) ||
-           (rme_credit_bulk_late(credit) && rme_credit_bulk_back(credit) >= credit->bulk_due);
-}
-
 /* Number of buffers that a CREDIT message sent now would promise. */
 static inline uint32_t rme_credit_more(const struct rme_credit *credit)
 {
@@ -206,7 +166,7 @@ static inline bool rme_credit_due(const struct rme_credit *credit)
 {
     bool half = credit->owed >= credit->promised / 2;
 
-    if (credit->withholds || credit->keeps || credit->bulk_due != 0 || credit->grown != 0)
+    if (credit->withholds || credit->bulk_due != 0 || credit->grown != 0)
         return rme_credit_is_due(credit);
     return half && credit->owed != 0;
 }

@@ -111,11 +111,9 @@
     X(fast_contents)                                                                           \
     X(fast_counts)                                                                             \
     X(fast_needs_no_invitation)                                                                \
-    X(fast_gathers)                                                                            \
-    X(fast_gathers_lists)                                                                      \
+    X(fast_sizes)                                                                              \
     X(fast_keeps_order)                                                                        \
     X(fast_runs_out)                                                                           \
-    X(fast_in_a_crowd)                                                                         \
     X(fast_beside_reports)                                                                     \
     X(fast_unexpected)                                                                         \
     X(fast_cancel)                                                                             \
@@ -129,14 +127,11 @@
 
 /* Eager rings for many clients: share_test.c. */
 #define SHARE_CASES(X)                                                                         \
-    X(fast_goes_round)                                                                         \
-    X(fast_of_a_busier_one)                                                                    \
     X(fast_of_an_idle_one)                                                                     \
     X(fast_of_who_waited_in_vain)                                                              \
     X(fast_of_a_dead_one)                                                                      \
     X(fast_of_silent_ones)                                                                     \
-    X(fast_stages_go_round)                                                                    \
-    X(fast_stages_are_shared)                                                                  \
+    X(fast_stages_of_dead_ones)                                                                \
     X(fast_of_who_falls_silent)
 
 /* Quotas of bounce buffers: ration_test.c. */

@@ -85,16 +85,15 @@ void fast_contents(void **state)
             blob_split(&out, sizes[i], 1 + (int)i * 3 % 20, i + 1);
             blob_split(&in, sizes[i], 1 + way * 2, i + 77);
             uint64_t fast = one(&p, way & 1, &out, &in, way & 2, i * 4 + (uint64_t)way);
-            /* the planner may prefer another way on a device, and for the largest in pieces on
-             * any */
-            assert_in_range(fast, lane.is_loop && sizes[i] < 65536 ? 1 : 0, 1);
+            /* the largest in pieces go another way */
+            assert_in_range(fast, sizes[i] <= 32768 ? 1 : 0, 1);
             blob_free(&out);
             blob_free(&in);
         }
 }
 
-/* A message costs one request, one credit, one copy on each side and no control message. This
- * holds also for a message that stays in the ring until its receive is posted. */
+/* A message costs one request, one credit, one copy on each side and no control message. One
+ * that precedes its receive is copied once more. */
 void fast_counts(void **state)
 {
     enum { N = 40 };
@@ -107,7 +106,7 @@ void fast_counts(void **state)
     blob_flat(&out, FAST_SIZE);
     blob_flat(&in, FAST_SIZE);
     one(&p, false, &out, &in, true, 1);
-    aside = node_counter(p.server, "unmatched_eager") - node_counter(p.server, "fast_stayed");
+    aside = node_counter(p.server, "unmatched_eager");
     control = node_counter(p.client, "control_sent") + node_counter(p.server, "control_sent");
     writes = node_counter(p.client, "rdma_writes");
     sends = node_counter(p.client, "send_requests");
@@ -116,9 +115,7 @@ void fast_counts(void **state)
     regs = node_counter(p.client, "registrations") + node_counter(p.server, "registrations");
     for (uint64_t i = 0; i < N; i++)
         assert_int_equal(one(&p, false, &out, &in, i % 2, i), 1);
-    /* a peer with few credits gets all of them back early, so no message stays in the ring */
-    aside = node_counter(p.server, "unmatched_eager") - node_counter(p.server, "fast_stayed") -
-            aside;
+    aside = node_counter(p.server, "unmatched_eager") - aside;
     assert_int_equal(node_counter(p.client, "control_sent") +
                          node_counter(p.server, "control_sent"),
                      control);
@@ -185,85 +182,37 @@ void fast_needs_no_invitation(void **state)
     }
 }
 
-/* Returns the number of SGEs in one request of the client's device. */
-static uint64_t segments_of(const struct pair *p)
+/* Larger messages go into the ring if a rendezvous would copy them as well: not those in memory
+ * that is registered already. */
+void fast_sizes(void **state)
 {
-    struct rme_counter row;
-
-    for (int i = 0; rme_session_get(p->client->rme, p->to_server, i, &row) == 0; i++)
-        if (strcmp(row.name, "segments") == 0)
-            return row.value;
-    fail_msg("no such row");
-    return 0;
-}
-
-/* A message that is large enough and in registered memory is not copied by its sender: the host
- * may reuse the memory when the send is reported. */
-void fast_gathers(void **state)
-{
-    static const size_t sizes[] = {16000, FAST_SIZE, 40000, 65000};
-    enum { N = 40 };
+    static const struct {
+        size_t size;
+        bool zone;
+        unsigned fast;
+    } cases[] = {{32768, true, 1},
+                 {32769, true, 0},
+                 {32769, false, 1},
+                 {65535, false, 1},
+                 {65536, false, 0}};
     struct pair p;
-    struct blob out, in;
-    uint64_t gathered, copied, writes, regs, fast;
 
     (void)state;
     open_lent(&p, SMALL_AREA);
-    if (lane.is_elan4 && lane.is_loop) /* its reports are apart */
+    if (lane.options != NULL) /* pack_threshold and lists of the lane decide, too */
         skip();
-    if (segments_of(&p) == 1) /* the header takes the only SGE, so nothing can be gathered */
-        skip();
-    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
-        blob_zone(&out, p.client, sizes[s]);
-        blob_flat(&in, sizes[s]);
-        one(&p, false, &out, &in, true, 1);
-        gathered = node_counter(p.client, "fast_gathered");
-        copied = node_counter(p.client, "bytes_copied");
-        writes = node_counter(p.client, "rdma_writes");
-        regs = node_counter(p.client, "registrations");
-        fast = 0;
-        for (uint64_t i = 0; i < N; i++)
-            fast += one(&p, false, &out, &in, i % 2, i);
-        /* withheld writes keep their places, and the next message uses another protocol */
-        assert_in_range(fast, lane.is_elan4 ? N / 4 : N, N);
-        assert_int_equal(node_counter(p.client, "fast_gathered") - gathered, fast);
-        assert_int_equal(node_counter(p.client, "bytes_copied"), copied);
-        if (writes != 0 && !lane.is_elan4) /* on Elan4 each segment is a write */
-            assert_int_equal(node_counter(p.client, "rdma_writes") - writes, N);
-        assert_int_equal(node_counter(p.client, "registrations"), regs);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct blob out, in;
+
+        if (cases[i].zone)
+            blob_zone(&out, p.client, cases[i].size);
+        else
+            blob_flat(&out, cases[i].size);
+        blob_flat(&in, cases[i].size);
+        assert_int_equal(one(&p, false, &out, &in, true, i), cases[i].fast);
         blob_free(&out);
         blob_free(&in);
     }
-}
-
-/* The same for pieces of a list that are in the registration cache. */
-void fast_gathers_lists(void **state)
-{
-    struct pair p;
-    struct blob out, in;
-    uint64_t gathered, regs;
-
-    (void)state;
-    bed_options(SMALL_AREA ",pack_threshold=1,lists=group,rndv=write");
-    pair_open(&p);
-    blob_split(&out, 40000, 5, 3);
-    blob_flat(&in, 40000);
-    (void)one(&p, false, &out, &in, true, 1); /* by rendezvous, from its place */
-    regs = node_counter(p.client, "registrations");
-    (void)one(&p, false, &out, &in, true, 2);
-    regs = node_counter(p.client, "registrations") - regs;
-    pump_times(20);
-    gathered = node_counter(p.client, "fast_gathered");
-    for (uint64_t i = 0; i < 10; i++)
-        if (one(&p, false, &out, &in, i % 2, i) == 0)
-            break; /* this lane's options rule the ring out */
-    gathered = node_counter(p.client, "fast_gathered") - gathered;
-    /* without a cache, where unmappings are not detected, it is registered each time */
-    if (lane.options == NULL && !lane.is_elan4 && regs == 0)
-        assert_int_equal(gathered, 10);
-    assert_true(gathered == 0 || gathered == node_counter(p.client, "sends_fast"));
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* Messages of a tag arrive in order, whichever protocol each takes, posted before and after
@@ -347,53 +296,6 @@ void fast_runs_out(void **state)
     assert_int_equal(one(&p, false, &out[0], &in[0], true, 9), 1); /* the ring has room again */
     blob_free(&out[0]);
     blob_free(&in[0]);
-}
-
-/* With many messages in progress a rendezvous without copies costs less than two copies, and
- * order is kept; a single message uses the ring. */
-void fast_in_a_crowd(void **state)
-{
-    enum { N = 24, SIZE = 10000 };
-    static struct op send[N], recv[N];
-    static struct blob out[N], in[N];
-    uint64_t fast, crowded;
-    int64_t credits = 0;
-    struct pair p;
-
-    (void)state;
-    open_lent(&p, SMALL_AREA ",pack_threshold=8K,measure_costs=0");
-    if (node_attribute(p.client, p.to_server, "cache_bytes") == 0)
-        skip(); /* a rendezvous would copy as well */
-    if (rme_option_get(p.client->rme, "credits_pool", &credits) != 0 || credits == 0)
-        skip(); /* only one at a time is in progress */
-    for (int i = 0; i < N; i++) {
-        blob_flat(&out[i], SIZE);
-        blob_flat(&in[i], SIZE);
-        blob_fill(&out[i], (uint64_t)i);
-    }
-    fast = node_counter(p.client, "sends_fast");
-    crowded = node_counter(p.client, "fast_crowded");
-    for (int i = 0; i < N; i++)
-        post_send(&send[i], p.client, p.to_server, &out[i], 4);
-    for (int i = 0; i < N; i++)
-        post_recv(&recv[i], p.server, p.to_client, &in[i], 4);
-    pump_until_all(recv, N);
-    pump_until_all(send, N);
-    for (int i = 0; i < N; i++) {
-        op_check(&recv[i], SIZE);
-        blob_check(&in[i], (uint64_t)i, SIZE);
-    }
-    assert_in_range(node_counter(p.client, "sends_fast") - fast, 1, N / 2);
-    assert_true(node_counter(p.client, "fast_crowded") - crowded >= N / 2);
-    for (uint64_t i = 0; i < N; i++) { /* the answer acknowledges it */
-        fast = one(&p, false, &out[0], &in[0], true, i);
-        assert_in_range(fast, lane.is_loop ? 1 : 0, 1);
-        (void)one(&p, true, &out[1], &in[1], true, i);
-    }
-    for (int i = 0; i < N; i++) {
-        blob_free(&out[i]);
-        blob_free(&in[i]);
-    }
 }
 
 /* On fabrics with `reports_apart` returned credits do not identify the free places. A message

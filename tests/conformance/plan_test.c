@@ -50,7 +50,7 @@ static struct choice explained(const struct node *n, uint64_t bytes, uint64_t pi
 }
 
 struct counts {
-    uint64_t eager, fast, written, read, copied, refused, full, gathered, invites;
+    uint64_t eager, fast, written, read, copied, refused, full, invites;
 };
 
 static struct counts counts_of(const struct node *n, const char *side)
@@ -58,9 +58,7 @@ static struct counts counts_of(const struct node *n, const char *side)
     char name[32];
     struct counts counts = {.copied = node_counter(n, "bytes_copied"),
                             .refused = node_counter(n, "reg_refused"),
-                            .full =
-                                node_counter(n, "fast_full") + node_counter(n, "fast_crowded"),
-                            .gathered = node_counter(n, "fast_gathered"),
+                            .full = node_counter(n, "fast_full"),
                             .invites = node_counter(n, "invites_sent")};
 
     snprintf(name, sizeof(name), "%s_eager", side);
@@ -98,8 +96,6 @@ static void check(const char *who, size_t bytes, int pieces, const struct counts
     if (eager != choice->eager || fast != choice->fast || read != choice->reads)
         fail_msg("%s: %zu bytes in %d pieces went %s, not %s", who, bytes, pieces,
                  way(fast, eager, read), way(choice->fast, choice->eager, choice->reads));
-    if (choice->fast && after->gathered == before->gathered)
-        copies = true; /* memory to be gathered is copied if it is not registered */
     if (after->copied - before->copied != (copies ? bytes : 0))
         fail_msg("%s: %zu bytes in %d pieces: %llu bytes were copied", who, bytes, pieces,
                  (unsigned long long)(after->copied - before->copied));

@@ -10,9 +10,8 @@
 
 enum {
     MOST = 12,
-    SIZE = 20000,  /* of a message that goes through the ring */
-    IDLE = 256,    /* messages of other clients after which a silent holder is idle */
-    TENURE = 8192, /* messages after which a busy holder's ring is withdrawn */
+    SIZE = 20000, /* of a message that goes through the ring */
+    IDLE = 256,   /* messages of other clients after which a silent holder is idle */
 };
 
 /* Clients of a server that grants a few rings; each client has a receive posted for its next
@@ -108,53 +107,6 @@ static bool lends(void)
     return node_counter(crowd.server, "fast_grants") != 0;
 }
 
-/* Checks that a fair share of client `i`'s messages went through the ring. */
-static void had_its_share(int i, int messages, int areas)
-{
-    int fair = messages * areas / crowd.clients;
-
-    assert_in_range(fast(i), fair * 3 / 4, fair * 5 / 4);
-}
-
-/* All clients are busy: the rings go round slowly, and each client has one for as long. */
-void fast_goes_round(void **state)
-{
-    enum { CLIENTS = 5, AREAS = 2, ROUNDS = 5 * TENURE / CLIENTS };
-
-    (void)state;
-    open_crowd(CLIENTS, AREAS);
-    if (!lends())
-        skip();
-    for (int r = 0; r < ROUNDS; r++)
-        for (int i = 0; i < CLIENTS; i++)
-            talk(i, 1);
-    for (int i = 0; i < CLIENTS; i++)
-        had_its_share(i, ROUNDS, AREAS);
-    assert_int_equal(crowd.most, AREAS * AREA);
-    assert_in_range(node_counter(crowd.server, "fast_grants"), 2 * CLIENTS, 3 * CLIENTS);
-    close_crowd();
-}
-
-/* A client that sends four times as much keeps its ring no longer than others. */
-void fast_of_a_busier_one(void **state)
-{
-    enum { CLIENTS = 5, AREAS = 2, BUSY = 4, ROUNDS = 5 * TENURE / (CLIENTS - 1 + BUSY) };
-
-    (void)state;
-    open_crowd(CLIENTS, AREAS);
-    if (!lends())
-        skip();
-    for (int r = 0; r < ROUNDS; r++)
-        for (int i = 1; i < CLIENTS; i++) {
-            talk(0, BUSY / (CLIENTS - 1));
-            talk(i, 1);
-        }
-    for (int i = 0; i < CLIENTS; i++)
-        had_its_share(i, i == 0 ? BUSY * ROUNDS : ROUNDS, AREAS);
-    assert_int_equal(crowd.most, AREAS * AREA);
-    close_crowd();
-}
-
 /* An idle client's ring is given to busy ones, and stays while none is busy. */
 void fast_of_an_idle_one(void **state)
 {
@@ -178,13 +130,13 @@ void fast_of_an_idle_one(void **state)
     }
     assert_int_equal(node_counter(crowd.server, "fast_withdrawn"), 1);
     assert_int_equal(node_counter(crowd.server, "fast_grants"), 2);
-    assert_in_range(fast(1), 1, 20); /* the first in the queue */
-    assert_int_equal(fast(2), 0);
+    assert_in_range(fast(1) + fast(2), 1, 20); /* one of them */
+    assert_true(fast(1) == 0 || fast(2) == 0);
     assert_int_equal(crowd.most, AREA);
     close_crowd();
 }
 
-/* A queued client that has become idle is skipped. */
+/* A client that asked in vain and sends nothing more is forgotten. */
 void fast_of_who_waited_in_vain(void **state)
 {
     (void)state;
@@ -203,12 +155,18 @@ void fast_of_who_waited_in_vain(void **state)
     close_crowd();
 }
 
-/* A dead client's ring is given to the next in the queue at once. */
+static void until_none_is_lent(void)
+{
+    int64_t end = lane_now() + BED_PATIENCE_MS;
+
+    while (node_counter(crowd.server, "fast_bytes") != 0 && lane_now() < end)
+        pump();
+    assert_int_equal(node_counter(crowd.server, "fast_bytes"), 0);
+}
+
+/* A dead client's ring is given to the next that asks. */
 void fast_of_a_dead_one(void **state)
 {
-    struct pair *dead = &crowd.pair[0];
-    int64_t end;
-
     (void)state;
     open_crowd(3, 1);
     if (!lends())
@@ -216,27 +174,20 @@ void fast_of_a_dead_one(void **state)
     talk(1, 4);
     talk(2, 4);
     assert_int_equal(fast(1) + fast(2), 0);
-    node_close(dead->client);
-    end = lane_now() + BED_PATIENCE_MS;
-    while (node_counter(crowd.server, "fast_grants") < 2 && lane_now() < end)
-        pump();
+    node_close(crowd.pair[0].client);
+    until_none_is_lent();
+    talk(1, 1);
     pump_times(20);
     assert_int_equal(node_counter(crowd.server, "fast_grants"), 2);
     assert_int_equal(node_counter(crowd.server, "fast_withdrawn"), 0);
     assert_int_equal(node_counter(crowd.server, "fast_bytes"), AREA);
-    do /* messages sent before GRANT arrives go another way */
-        talk(1, 1);
-    while (fast(1) == 0 && lane_now() < end);
+    talk(1, 1);
     talk(2, 1);
     assert_int_equal(fast(1), 1);
     assert_int_equal(fast(2), 0);
-    /* the queued client disconnects, too, and then the last holder */
     node_close(crowd.pair[2].client);
     node_close(crowd.pair[1].client);
-    end = lane_now() + BED_PATIENCE_MS;
-    while (node_counter(crowd.server, "fast_bytes") != 0 && lane_now() < end)
-        pump();
-    assert_int_equal(node_counter(crowd.server, "fast_bytes"), 0);
+    until_none_is_lent();
     close_crowd();
 }
 
@@ -268,49 +219,26 @@ static uint64_t fast_back(int i)
     return node_counter(crowd.pair[i].client, "recvs_fast");
 }
 
-/* All clients grant rings, and the server has staging buffers for a few: these go round, so no
- * client is excluded permanently. */
-void fast_stages_go_round(void **state)
+/* All clients grant rings, and the server has staging buffers for two: the third client gets
+ * one when another has gone. */
+void fast_stages_of_dead_ones(void **state)
 {
-    enum { CLIENTS = 4, STAGES = 2 };
-    uint64_t first;
+    int64_t end;
 
     (void)state;
-    open_crowd(CLIENTS, STAGES);
-    for (int i = 0; i < STAGES; i++)
-        talk_back(i, 10);
+    open_lending(3, AREA, 2 * AREA);
+    talk_back(0, 10);
+    talk_back(1, 10);
     if (fast_back(0) == 0) /* this lane's options rule rings out */
         skip();
     assert_true(fast_back(1) > 0);
-    /* the server stops sending to the first two */
-    talk_back(2, IDLE * 3 + 20);
+    talk_back(2, 10);
+    assert_int_equal(fast_back(2), 0);
+    node_close(crowd.pair[0].client);
+    end = lane_now() + BED_PATIENCE_MS;
+    while (fast_back(2) == 0 && lane_now() < end)
+        talk_back(2, 1);
     assert_true(fast_back(2) > 0);
-    first = fast_back(2);
-    talk_back(3, IDLE * 6 + 20);
-    assert_true(fast_back(3) > 0);
-    /* a client that lost its buffer gets one when others are idle */
-    assert_true(fast_back(2) == first);
-    first = fast_back(0);
-    talk_back(0, IDLE * 6 + 20);
-    assert_true(fast_back(0) > first);
-    close_crowd();
-}
-
-/* With little memory for staging buffers each is smaller, and more clients have one. */
-void fast_stages_are_shared(void **state)
-{
-    enum { CLIENTS = 6 };
-
-    (void)state;
-    /* two get twice as much, until less than three quarters are left */
-    open_lending(CLIENTS, 2 * AREA, (CLIENTS + 2) * AREA);
-    for (int r = 0; r < 10; r++)
-        for (int i = 0; i < CLIENTS; i++)
-            talk_back(i, 1);
-    if (fast_back(0) == 0)
-        skip();
-    for (int i = 0; i < CLIENTS; i++)
-        assert_in_range(fast_back(i), 5, 10);
     close_crowd();
 }
 

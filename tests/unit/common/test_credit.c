@@ -334,7 +334,7 @@ static void a_small_pool_is_used_up(void **state)
 
 struct work {
     uint8_t data, control, reports; /* still to send */
-    uint8_t growth, yields, holds, stays;
+    uint8_t growth, yields, holds;
 };
 
 struct message {
@@ -390,8 +390,7 @@ static void reduce(struct model *m)
             me->flight[i].taken = me->credit.exact && !me->flight[i].report
                                       ? (uint8_t)(me->flight[i].taken - known)
                                       : 0;
-        me->credit.taken = me->credit.keeps ? me->credit.taken - me->credit.keeps_from : 0;
-        me->credit.keeps_from = 0;
+        me->credit.taken = 0;
         if (!me->credit.withholds)
             me->credit.starts_left = 0;
     }
@@ -484,31 +483,14 @@ static bool yield_one(const struct model *from, int s)
     return true;
 }
 
-/* Consumes a message or immediate. A message may stay in the ring, and all later ones stay
- * then; the oldest are copied out if there are too many. */
-static void take_it(struct side *me, bool report, bool stays)
-{
-    struct rme_credit *credit = &me->credit;
-
-    if (stays && !credit->keeps && rme_credit_may_keep(credit)) {
-        credit->keeps = true;
-        credit->keeps_from = credit->taken;
-    }
-    assert_int_equal(rme_credit_used(credit), 0);
-    if (report)
-        credit->keeps = false;
-    while (credit->keeps && rme_credit_keeps_much(credit))
-        credit->keeps = ++credit->keeps_from != credit->taken;
-}
-
 /* Delivers the oldest message in flight. */
-static bool receive_one(const struct model *from, int s, bool stays)
+static bool receive_one(const struct model *from, int s)
 {
     struct model m = *from;
     struct side *me = &m.side[s];
     struct message message = me->flight[0];
 
-    if (me->nflight == 0 || (stays && (me->work.stays == 0 || message.report)))
+    if (me->nflight == 0)
         return false;
     assert_int_equal(rme_credit_gain(&me->credit, message.credits, message.more), 0);
     if (me->credit.exact && !message.report)
@@ -522,8 +504,7 @@ static bool receive_one(const struct model *from, int s, bool stays)
     if (message.starts)
         rme_credit_started(&me->credit);
     assert_true(!me->credit.withholds || me->credit.starts_left != 0);
-    me->work.stays -= stays;
-    take_it(me, message.report, stays);
+    assert_int_equal(rme_credit_used(&me->credit), 0);
     visit(&m);
     return true;
 }
@@ -581,8 +562,7 @@ static void explore(bool exact, const uint32_t promised[2], const struct work wo
             stepped |= send_one(&m, s, RME_CREDIT_CONTROL);
             stepped |= send_one(&m, s, RME_CREDIT_RETURN);
             stepped |= report_one(&m, s);
-            stepped |= receive_one(&m, s, false);
-            stepped |= receive_one(&m, s, true);
+            stepped |= receive_one(&m, s);
             stepped |= grow_one(&m, s);
             stepped |= yield_one(&m, s);
         }
@@ -635,18 +615,6 @@ static void no_order_of_events_blocks(void **state)
                                     {.data = 4, .control = 3}});
     }
     explore_alike(true, 4, (struct work){.data = 1, .growth = 1, .yields = 1});
-}
-
-/* Messages stay in the eager ring, and no host ever consumes one. */
-static void nor_with_messages_that_stay(void **state)
-{
-    (void)state;
-    explore_alike(true, 8, (struct work){.data = 4, .stays = 2});
-    explore(true, (uint32_t[]){8, 8}, (struct work[]){{.data = 12}, {.data = 1, .stays = 6}});
-    explore(true, (uint32_t[]){9, 8},
-            (struct work[]){{.data = 8, .reports = 1}, {.stays = 8, .yields = 1}});
-    explore(true, (uint32_t[]){1, 8},
-            (struct work[]){{.data = 4, .stays = 2}, {.data = 3, .growth = 1}});
 }
 
 /* Side 0 has advertised one to three credits: side 1 spends its last. */
@@ -728,7 +696,6 @@ int main(void)
         cmocka_unit_test(a_small_pool_is_used_up),
         cmocka_unit_test(no_order_of_events_blocks),
         cmocka_unit_test(nor_with_a_single_credit),
-        cmocka_unit_test(nor_with_messages_that_stay),
         cmocka_unit_test(windows_agree),
         cmocka_unit_test(empty_messages_cost_too),
     };

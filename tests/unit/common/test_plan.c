@@ -414,127 +414,25 @@ static void explains_the_very_decisions(void **state)
     assert_true(packed > 50);
 }
 
-/* The eager ring is used where copies cost less than messages, and where a rendezvous would
- * copy as well. */
-static void lent_memory_is_used_where_it_pays(void **state)
+/* The eager ring is used up to the size that its protocol gives. */
+static void the_ring_is_used_up_to_its_size(void **state)
 {
-    struct rme_costs slow = costs;
     struct rme_plan_in in = base(16 * KIB);
 
     (void)state;
     in.recv = (struct rme_plan_side){0};
-    in.fast_max = 64 * KIB;
+    in.fast_max = 32 * KIB;
     assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
     assert_int_equal(decide(&in).requests, 1);
     assert_false(decide(&in).offer);
-    in.bytes = 64 * KIB + 1; /* too large for the ring */
+    in.bytes = 32 * KIB + 1;
     assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
     in.bytes = 16 * KIB;
     in.fast_max = 0;
     assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
-    in.fast_max = 64 * KIB;
+    in.fast_max = 32 * KIB;
     in.eager_max = 16 * KIB;
     assert_int_equal(decide(&in).proto, RME_PROTO_EAGER);
-    in.eager_max = 4000;
-    slow.copy_warm = 10;
-    in.costs = &slow;
-    in.send.ready = in.recv.ready = true;
-    assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
-    in.send.ready = in.recv.ready = false; /* both copy anyway, but with two messages more */
-    slow.reg_call = 1e9;
-    assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
-}
-
-/*
- * With enough messages in flight a rendezvous' own messages add no delay: a message that a
- * rendezvous does not copy then takes rendezvous, and the explanation gives the number. A
- * message that a rendezvous would copy as well stays in the ring.
- */
-static void in_a_crowd_copies_count(void **state)
-{
-    struct rme_plan_in in = base(12000);
-    char *text;
-
-    (void)state;
-    in.recv = (struct rme_plan_side){.kept = true};
-    in.send.kept = true;
-    in.pack_threshold = 8000;
-    in.fast_max = 64 * KIB;
-    /* two copies of 1220 ns, less two segments of 20: two messages of 100 + 1900 / (1 + n) */
-    assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
-    assert_memory_equal(chosen_row(&in, &in, &text), "fast write", 10);
-    assert_non_null(strstr(text, "with 1 or more messages in flight: rendezvous"));
-    free(text);
-    in.under_way = 1;
-    assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
-    assert_true(decide(&in).crowded);
-    assert_true(decide(&in).offer);
-    in.bytes = 9000; /* 1840 - 40 */
-    assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
-    assert_false(decide(&in).crowded);
-    in.under_way = 2;
-    assert_true(decide(&in).crowded);
-    in.bytes = 7999; /* a rendezvous copies it */
-    in.under_way = 1000000;
-    assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
-    in.bytes = 60000; /* does not go through the ring when alone, either */
-    assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
-    assert_false(decide(&in).crowded);
-    in.bytes = 7999;
-    in.under_way = 0;
-    assert_memory_equal(chosen_row(&in, &in, &text), "fast write", 10);
-    assert_non_null(strstr(text, "with any number of messages in flight"));
-    free(text);
-}
-
-/* A message for the ring is gathered where finding and holding its memory costs less than a
- * copy; the explanation agrees. */
-static void gathers_where_it_pays(void **state)
-{
-    struct rme_costs some = costs;
-    struct rme_plan_in in = base(16 * KIB);
-    char *text;
-
-    (void)state;
-    some.find =
-        /* plus 300, and a segment of 20, equals a copy of 10,000 bytes and a piece of 20 */
-        700;
-    some.hold = 300;
-    in.costs = &some;
-    in.recv = (struct rme_plan_side){0};
-    in.fast_max = 64 * KIB;
-    in.gathers = true;
-    assert_true(decide(&in).send_pack); /* not known to be registered */
-    in.send.kept = true;
-    in.bytes = 10001;
-    assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
-    assert_false(decide(&in).send_pack);
-    assert_true(decide(&in).recv_pack);
-    assert_memory_equal(chosen_row(&in, &in, &text), "fast write         direct  copy", 30);
-    assert_non_null(strstr(text, "gathered if registered, else copied"));
-    free(text);
-    in.bytes = 10000;
-    assert_true(decide(&in).send_pack);
-    assert_memory_equal(chosen_row(&in, &in, &text), "fast write         copy    copy", 30);
-    free(text);
-    in.send.ready = true; /* registered, and found without a lookup */
-    in.bytes = 3001;
-    in.eager_max = 2000;
-    assert_false(decide(&in).send_pack);
-    in.bytes = 3000;
-    assert_true(decide(&in).send_pack);
-    in.bytes = 16 * KIB;
-    in.send.segments = 30;
-    assert_false(decide(&in).send_pack);
-    assert_int_equal(decide(&in).requests, 1);
-    in.send.segments = 31; /* needs a second request */
-    assert_false(decide(&in).send_pack);
-    assert_int_equal(decide(&in).requests, 2);
-    some.post = 2000; /* makes the copy cheaper */
-    assert_true(decide(&in).send_pack);
-    in.send.segments = 1;
-    in.gathers = false;
-    assert_true(decide(&in).send_pack);
 }
 
 /* Where costs decide, no line of the explanation has a better time than the chosen one. */
@@ -641,9 +539,7 @@ int main(void)
         cmocka_unit_test(huge_sizes),
         cmocka_unit_test(explains_what_is_decided),
         cmocka_unit_test(explains_the_very_decisions),
-        cmocka_unit_test(lent_memory_is_used_where_it_pays),
-        cmocka_unit_test(in_a_crowd_copies_count),
-        cmocka_unit_test(gathers_where_it_pays),
+        cmocka_unit_test(the_ring_is_used_up_to_its_size),
         cmocka_unit_test(the_best_is_chosen_where_costs_decide),
         cmocka_unit_test(measures),
     };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Unsignalled writes to an eager ring (fast.c, fast_hold.c), and gathering from the host's
- * memory: which completions are requested, and when a send is complete. */
+/* Unsignalled writes to an eager ring (fast.c): which completions are requested, and when
+ * places are free. */
 #include "engine/engine.h"
 #include "scripted.h"
 
@@ -35,26 +35,21 @@ static void grant(void)
 static int close_quiet(void **state)
 {
     (void)state;
-    script.quiet = script.on_demand = false;
+    script.quiet = false;
     scripted_close();
     return 0;
 }
 
-static void lend_with(const char *options)
+static void lend_quietly(void)
 {
     struct rme_hello hello = scripted_hello();
 
     script.quiet = true;
     script.quieted = 0;
     hello.flags |= RME_HELLO_F_FAST;
-    scripted_open(options, &hello);
+    scripted_open(OPTIONS, &hello);
     scripted.have += CREDITS - 8; /* the script assumes 8 */
     grant();
-}
-
-static void lend_quietly(void)
-{
-    lend_with(OPTIONS);
 }
 
 /* Sends n messages, which the peer consumes and acknowledges. */
@@ -116,7 +111,7 @@ static void a_place_waits_for_the_peer(void **state)
 }
 
 /* RELEASE follows unsignalled writes at once, as a signalled transfer; its completion frees the
- * staging buffer. The peer may grant memory again before. */
+ * staging buffer. A ring granted before is returned unused. */
 static void returns_behind_quiet_writes(void **state)
 {
     (void)state;
@@ -127,268 +122,15 @@ static void returns_behind_quiet_writes(void **state)
     assert_int_equal(script.xfers, 3);
     assert_int_equal(script.quieted, 2);
     grant();
-    send_many(3, SIZE);
-    assert_int_equal(count_of("sends_fast"), 5);
-    script_finish(5); /* completes the first two, */
-    script_finish(3); /* and RELEASE: the other one last */
-    scripted_run();
-    send_many(1, SIZE);
-    script_finish(3);
-    scripted_run();
-    send_many(12, SIZE);
-    assert_int_equal(script.quieted, 2 + 16 - 1);
-    say(RME_WIRE_WITHDRAW); /* one is signalled: it is waited for */
-    assert_int_equal(scripted_count(RME_WIRE_RELEASE), 1);
+    assert_int_equal(scripted_count(RME_WIRE_RELEASE), 2);
     while (script.xfers > 0)
         script_finish(0);
     scripted_run();
+    grant();
+    send_many(3, SIZE);
+    assert_int_equal(count_of("sends_fast"), 5);
     assert_int_equal(scripted_count(RME_WIRE_RELEASE), 2);
     assert_int_equal(count_of("protocol_errors"), 0);
-}
-
-/* ---- The user, with registered host memory ---- */
-
-/* Makes a list of memory from rme_memory_alloc. */
-static struct rme_list piece(void **base, int64_t *length)
-{
-    base[0] = rme_memory_alloc(scripted.rme, SIZE);
-    assert_non_null(base[0]);
-    length[0] = SIZE;
-    return (struct rme_list){base, length, 1};
-}
-
-static void send_list(struct posted *p, const struct rme_list *list, int32_t tag)
-{
-    *p = (struct posted){.rc = 0};
-    p->rc = rme_post_send(scripted.rme, scripted.peer, list, tag, 0, p, &p->id);
-    assert_in_range(p->rc, 0, 1);
-    p->reports = p->rc;
-    scripted_run();
-}
-
-/* A gathered message is not copied, and complete when the write is. */
-static void gathers_what_is_registered(void **state)
-{
-    static struct posted send;
-    int64_t length[8];
-    void *base[8];
-    struct rme_list list;
-    uint64_t copied, regs;
-
-    (void)state;
-    lend_quietly();
-    list = piece(base, length);
-    copied = count_of("bytes_copied");
-    regs = count_of("registrations");
-    send_list(&send, &list, 1);
-    assert_int_equal(count_of("fast_gathered"), 1);
-    assert_int_equal(count_of("bytes_copied"), copied);
-    assert_int_equal(script.segments, 2);
-    assert_int_equal(script.quieted, 0); /* signalled: its host waits */
-    assert_int_equal(send.reports, 0);
-    assert_int_equal(rme_cancel(scripted.rme, send.id), 0); /* too late to cancel */
-    scripted_run();
-    assert_int_equal(send.reports, 0);
-    script_finish(0);
-    scripted_run();
-    scripted_check(&send, 0);
-    assert_int_equal(count_of("registrations"), regs);
-    list.count = 8; /* more pieces than one write gathers */
-    for (int i = 1; i < 8; i++) {
-        base[i] = base[0];
-        length[i] = 100;
-    }
-    send_list(&send, &list, 1);
-    scripted_check(&send, 0);
-    assert_int_equal(count_of("fast_gathered"), 1);
-    assert_int_equal(count_of("bytes_copied"), copied + SIZE + 700);
-    assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
-}
-
-/* The header is a segment, too. */
-static void gathers_no_more_than_the_device_takes(void **state)
-{
-    static struct posted send;
-    int64_t length[3];
-    void *base[3];
-    struct rme_list list;
-
-    (void)state;
-    script.max_sge = 3;
-    lend_with(OPTIONS ",regcache_entries=16"); /* so that lists are looked up, too */
-    script.max_sge = 0;
-    list = piece(base, length);
-    base[2] = base[1] = base[0];
-    length[2] = length[1] = 100;
-    list.count = 3;
-    send_list(&send, &list, 1);
-    scripted_check(&send, 0);
-    assert_int_equal(count_of("sends_fast"), 1);
-    assert_int_equal(count_of("fast_gathered"), 0);
-    list.count = 2;
-    send_list(&send, &list, 1);
-    /* as under valgrind: no registrations are cached */
-    if (!rme_mreg_caches(scripted.rme->mreg)) {
-        scripted_check(&send, 0);
-        assert_int_equal(count_of("fast_gathered"), 0);
-        assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
-        return;
-    }
-    assert_int_equal(send.reports, 0);
-    assert_int_equal(count_of("fast_gathered"), 1);
-    assert_int_equal(script.segments, 3);
-    script_finish(0);
-    scripted_run();
-    scripted_check(&send, 0);
-    assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
-}
-
-/* Small messages are copied; so are unregistered ones, which are not registered for it. */
-static void copies_where_that_costs_less(void **state)
-{
-    static struct posted send;
-    int64_t length[1];
-    void *base[1];
-    struct rme_list list;
-
-    (void)state;
-    lend_quietly();
-    list = piece(base, length);
-    length[0] = 5000;
-    send_list(&send, &list, 1);
-    scripted_check(&send, 0);
-    scripted_send(&send, memory, SIZE, 1);
-    scripted_check(&send, 0);
-    assert_int_equal(count_of("sends_fast"), 2);
-    assert_int_equal(count_of("fast_gathered"), 0);
-    assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
-}
-
-/* The peer gets the message before our completion: the send is reported first, then the
- * answer. */
-static void the_answer_proves_it(void **state)
-{
-    static struct posted send, other, answer;
-    int64_t length[1];
-    void *base[1];
-    struct rme_list list;
-
-    (void)state;
-    lend_quietly();
-    list = piece(base, length);
-    scripted_recv(&answer, memory, sizeof(memory), 9);
-    send_list(&send, &list, 1);
-    scripted.keeps = true;
-    scripted_say((struct rme_wire_message){.type = RME_WIRE_PING}, NULL);
-    assert_int_equal(send.reports, 0);
-    scripted.keeps = false;
-    scripted_say((struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = 9}, NULL);
-    scripted_check(&send, 0);
-    scripted_check(&answer, 0);
-    assert_true(send.place < answer.place);
-    send_list(&other, &list, 1);
-    script_finish(1);
-    scripted_run();
-    scripted_check(&send, 0);
-    assert_int_equal(other.reports, 0);
-    script_finish(0);
-    scripted_run();
-    scripted_check(&other, 0);
-    assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
-}
-
-/* The peer has the message, and the host frees the memory; our device, still without the
- * network's acknowledgement, may read it once more. */
-static void what_is_gathered_stays_registered(void **state)
-{
-    static struct posted send[2];
-    int64_t length[1];
-    void *base[1];
-    struct rme_list list;
-    uint64_t deregs;
-
-    (void)state;
-    lend_with(OPTIONS ",zone_keep_bytes=0");
-    for (int i = 0; i < 2; i++) {
-        list = piece(base, length);
-        send_list(&send[i], &list, 1);
-        say(RME_WIRE_PING);
-        scripted_check(&send[i], 0);
-        deregs = count_of("deregistrations");
-        assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
-        scripted_run();
-        assert_int_equal(count_of("fast_gathered"), i + 1);
-        assert_int_equal(script.xfers, 1);
-        assert_int_equal(count_of("deregistrations"), deregs);
-        if (i == 0)
-            script_finish(0);
-        else
-            script_cut();
-        scripted_run();
-        assert_int_equal(script.xfers, 0);
-        assert_true(count_of("deregistrations") > deregs);
-    }
-}
-
-/* Host memory with on-demand paging cannot be held, either: it is copied. */
-static void what_comes_on_demand_is_copied(void **state)
-{
-    struct rme_mseg host = {.base = memory, .length = SIZE};
-    static struct posted send[2];
-    struct rme_mreg_hold *hold;
-    int64_t length[1];
-    void *base[1];
-    struct rme_list list;
-
-    (void)state;
-    script.on_demand = true;
-    lend_with(OPTIONS ",regcache_entries=16");
-    assert_int_equal(rme_mreg_acquire(scripted.rme->mreg, &host, 1, RME_ACCESS_LOCAL, &hold),
-                     0);
-    if (rme_mreg_release(scripted.rme->mreg, hold))
-        rme_mreg_reap(scripted.rme->mreg);
-    scripted_send(&send[0], memory, SIZE, 1);
-    scripted_check(&send[0], 0);
-    assert_int_equal(count_of("sends_fast"), 1);
-    assert_int_equal(count_of("fast_gathered"), 0);
-    list = piece(base, length); /* from a zone, which is pinned */
-    send_list(&send[1], &list, 1);
-    assert_int_equal(count_of("fast_gathered"), 1);
-    script_finish(0);
-    scripted_run();
-    scripted_check(&send[1], 0);
-    assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
-}
-
-/* WITHDRAW waits for the gathered write; the end of the link ends it. */
-static void what_is_gathered_ends_with_its_link(void **state)
-{
-    static struct posted send[2];
-    int64_t length[1];
-    void *base[1];
-    struct rme_list list;
-
-    (void)state;
-    lend_quietly();
-    list = piece(base, length);
-    send_list(&send[0], &list, 1);
-    say(RME_WIRE_WITHDRAW);
-    assert_int_equal(scripted_count(RME_WIRE_RELEASE), 0);
-    script_finish(0);
-    scripted_run();
-    assert_int_equal(scripted_count(RME_WIRE_RELEASE), 1);
-    grant();
-    send_list(&send[1], &list, 1);
-    assert_int_equal(count_of("fast_gathered"), 2);
-    scripted.keeps = true;
-    say(RME_WIRE_RELEASE); /* without a ring: a protocol error */
-    scripted_run();
-    assert_int_equal(count_of("peers"), 0);
-    script_cut();
-    scripted_run();
-    scripted_check(&send[0], 0);
-    assert_int_equal(send[1].reports, 1);
-    assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
 }
 
 int main(void)
@@ -398,13 +140,6 @@ int main(void)
         cmocka_unit_test_teardown(not_too_many_are_not_reported, close_quiet),
         cmocka_unit_test_teardown(a_place_waits_for_the_peer, close_quiet),
         cmocka_unit_test_teardown(returns_behind_quiet_writes, close_quiet),
-        cmocka_unit_test_teardown(gathers_what_is_registered, close_quiet),
-        cmocka_unit_test_teardown(gathers_no_more_than_the_device_takes, close_quiet),
-        cmocka_unit_test_teardown(copies_where_that_costs_less, close_quiet),
-        cmocka_unit_test_teardown(the_answer_proves_it, close_quiet),
-        cmocka_unit_test_teardown(what_is_gathered_stays_registered, close_quiet),
-        cmocka_unit_test_teardown(what_comes_on_demand_is_copied, close_quiet),
-        cmocka_unit_test_teardown(what_is_gathered_ends_with_its_link, close_quiet),
     };
 
     return cmocka_run_group_tests_name("quiet", tests, NULL, NULL);
