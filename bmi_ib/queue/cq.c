@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * cq.c - completion queues and their space.
+ * cq.c - completion queues and their space, and failed completions.
  *
  * Space is reserved before a QP is created: for its send queue, its receives and two markers;
  * with an SRQ each CQ also has room for all receives of the SRQ.  Therefore no CQ overruns.
@@ -130,4 +130,44 @@ int ib_cq_reserve(struct rme_fabric *f, uint32_t n, struct ib_cq **out)
 void ib_cq_release(struct ib_cq *c, uint32_t n)
 {
     c->used -= n;
+}
+
+/* ---- Failures ---- */
+
+/* Maps the status of a CQE to a negative errno for the link. */
+static int wc_error(enum ibv_wc_status status)
+{
+    switch (status) {
+    case IBV_WC_SUCCESS:
+        return 0;
+    case IBV_WC_WR_FLUSH_ERR:
+    case IBV_WC_RETRY_EXC_ERR: /* the peer does not answer */
+    case IBV_WC_RESP_TIMEOUT_ERR:
+    case IBV_WC_REM_ABORT_ERR:
+        return -ECONNRESET;
+    case IBV_WC_RNR_RETRY_EXC_ERR: /* the peer's credits were exceeded */
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+    case IBV_WC_REM_OP_ERR:
+    case IBV_WC_BAD_RESP_ERR:
+    case IBV_WC_REM_INV_RD_REQ_ERR:
+    case IBV_WC_LOC_LEN_ERR:
+        return -EPROTO;
+    case IBV_WC_LOC_PROT_ERR:
+    case IBV_WC_LOC_ACCESS_ERR:
+        return -EFAULT;
+    default:
+        return -EIO;
+    }
+}
+
+void ib_wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc *wc,
+                  const char *what)
+{
+    if (wc->status == IBV_WC_RNR_RETRY_EXC_ERR)
+        ib_count(f, RNR, 1);
+    if (!l || l->state >= IB_DRAINING)
+        return;
+    ib_log(f, RME_LOG_WARN, "%s: %s failed: %s", l->peer, what, ibv_wc_status_str(wc->status));
+    ib_link_fail(l, wc_error(wc->status), true);
 }

@@ -16,44 +16,6 @@
 
 #define CQ_ALONE 16 /* polls of the active CQ between two polls of all CQs */
 
-/* Maps the status of a CQE to a negative errno for the link. */
-static int wc_error(enum ibv_wc_status status)
-{
-    switch (status) {
-    case IBV_WC_SUCCESS:
-        return 0;
-    case IBV_WC_WR_FLUSH_ERR:
-    case IBV_WC_RETRY_EXC_ERR: /* the peer does not answer */
-    case IBV_WC_RESP_TIMEOUT_ERR:
-    case IBV_WC_REM_ABORT_ERR:
-        return -ECONNRESET;
-    case IBV_WC_RNR_RETRY_EXC_ERR: /* the peer's credits were exceeded */
-    case IBV_WC_REM_ACCESS_ERR:
-    case IBV_WC_REM_INV_REQ_ERR:
-    case IBV_WC_REM_OP_ERR:
-    case IBV_WC_BAD_RESP_ERR:
-    case IBV_WC_REM_INV_RD_REQ_ERR:
-    case IBV_WC_LOC_LEN_ERR:
-        return -EPROTO;
-    case IBV_WC_LOC_PROT_ERR:
-    case IBV_WC_LOC_ACCESS_ERR:
-        return -EFAULT;
-    default:
-        return -EIO;
-    }
-}
-
-void ib_wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc *wc,
-                  const char *what)
-{
-    if (wc->status == IBV_WC_RNR_RETRY_EXC_ERR)
-        ib_count(f, RNR, 1);
-    if (!l || l->state >= IB_DRAINING)
-        return;
-    ib_log(f, RME_LOG_WARN, "%s: %s failed: %s", l->peer, what, ibv_wc_status_str(wc->status));
-    ib_link_fail(l, wc_error(wc->status), true);
-}
-
 static void wc_send(struct rme_fabric *f, const struct ibv_wc *wc)
 {
     struct rme_link *l = ib_link_by_handle(f, ib_wr_low(wc->wr_id));
@@ -107,8 +69,8 @@ static void cq_broken(struct rme_fabric *f, struct ib_cq *c, int error)
     ib_link_fail_all(f, c, -EIO);
 }
 
-/* Returns how many CQEs to read: as many as the caller's array has room for, because a CQE makes
- * at most one event that cannot wait. */
+/* Returns how many CQEs to read: as many as the caller's array has room for, because a CQE
+ * makes at most one event that cannot wait. */
 static inline int wanted(const struct rme_fabric *f, const struct ib_cq *c)
 {
     int room = c->broken ? 0 : f->out_max - f->out_used;

@@ -18,6 +18,10 @@ uint32_t ib_cq_share(const struct rme_fabric *f, uint32_t promised);
 int ib_cq_reserve(struct rme_fabric *f, uint32_t n, struct ib_cq **out);
 int ib_cq_extend(struct ib_cq *cq, uint32_t n);
 void ib_cq_release(struct ib_cq *cq, uint32_t n);
+/* Handles a failed request of a link.  Only the first failure of a link is logged, not the
+ * flushes after it. */
+void ib_wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc *wc,
+                  const char *what);
 
 /* ---- rx.c ---- */
 int ib_rx_open(struct rme_fabric *f);
@@ -98,10 +102,6 @@ bool ib_xfer_build(struct rme_link *l);
 /* ---- poll.c ---- */
 /* Takes CQEs while the caller's array has room. */
 void ib_cq_poll(struct rme_fabric *f);
-/* Handles a failed request of a link.  Only the first failure of a link is logged, not the
- * flushes after it. */
-void ib_wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc *wc,
-                  const char *what);
 
 /* Links by handle and by QP number.  The device and other threads name links by handle, which
  * does not repeat within 2^32 links, so that a late reference finds no link instead of freed
