@@ -80,13 +80,12 @@ static void report(struct rme *rme, struct rme_op *op)
 /* Finishes an op without references to its memory. */
 static void finish(struct rme *rme, struct rme_op *op)
 {
-    const struct rme_protocol *protocol = op->protocol;
     struct rme_peer *peer = op->peer;
     bool pulls = op->kind == RME_OP_PULL;
     bool late = op->late;
 
-    if (protocol != NULL)
-        protocol->freed(rme, op);
+    if (op->protocol != NULL)
+        op->protocol->freed(rme, op);
     rme_node_remove(&op->of_peer);
     if (late || peer->late == 0 || rme_op_sends(op) || op->error == -ECANCELED) {
         report(rme, op);
@@ -99,7 +98,7 @@ static void finish(struct rme *rme, struct rme_op *op)
 
         while ((node = rme_node_take(&peer->held)) != NULL)
             report(rme, rme_entry(node, struct rme_op, link));
-        protocol->caught_up(peer);
+        rme->user->caught_up(peer);
     }
     if (!pulls) /* rme_unexp_pulled unpins the peer of a pull */
         rme_peer_unpin(peer);

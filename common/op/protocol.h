@@ -70,8 +70,6 @@ struct rme_protocol {
     void (*ended)(struct rme *rme, struct rme_op *op);
     /* no reference to its memory is left: frees op->rndv */
     void (*freed)(struct rme *rme, struct rme_op *op);
-    /* no completion of the peer is late any more (end.c), after such an op has ended */
-    void (*caught_up)(struct rme_peer *peer);
 };
 
 #endif

@@ -51,7 +51,6 @@
 
 #include "proto/rndv.h"
 #include "proto/send.h"
-#include "proto/unexp.h"
 
 /* Allocates a handle: never 0, no name of a place in a delegated buffer, and not in use, which
  * matters only after 2^32 handles. */
@@ -567,5 +566,4 @@ const struct rme_protocol rme_protocol_rendezvous = {
     .silenced = silence,
     .ended = ended,
     .freed = rme_rndv_free,
-    .caught_up = rme_unexp_pass_on,
 };

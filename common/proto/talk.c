@@ -151,4 +151,5 @@ const struct rme_link_user rme_talk_user = {
     .unwanted = unwanted,
     .is_needed = is_needed,
     .gone = gone,
+    .caught_up = rme_unexp_pass_on,
 };

@@ -34,8 +34,8 @@ struct rme_unexp *rme_unexp_take(struct rme *rme);
 struct rme_unexp *rme_unexp_back(struct rme *rme, const void *buffer);
 /* Delivers messages that waited for ops that had ended before them. */
 void rme_unexp_publish(struct rme *rme);
-/* Moves complete messages at the head of the peer's queue to the host's queue, unless completions
- * of the peer are late (op/end.c). */
+/* Moves complete messages at the head of the peer's queue to the host's queue, unless
+ * operations of the peer are late (op/end.c). */
 void rme_unexp_pass_on(struct rme_peer *peer);
 /* Handles the end of a pull. */
 void rme_unexp_pulled(struct rme *rme, struct rme_op *op);

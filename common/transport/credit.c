@@ -59,9 +59,9 @@
  * engine follows the rule below.  Only one side of a link can have so few, because a connection
  * request promises 4 or more.  Let A be the lean side and B the accepting side.  B keeps the
  * reserve.  A keeps none while granted fewer than 4: any message may take its last credit, with
- * one exception.  If as many messages of B as A has promised have arrived and are still owed, the
- * last credit of A is reserved for a message that returns at least one.  An immediate returns
- * none, and a header may return none while credits are withheld.
+ * one exception.  If as many messages of B as A has promised have arrived and are still owed,
+ * the last credit of A is reserved for a message that returns at least one.  An immediate
+ * returns none, and a header may return none while credits are withheld.
  *
  * Let nothing be in flight, and have(A) = 0.  Then owed(B) = G >= 1, so B must send a CREDIT
  * message, and does unless have(B) = 0.  B may delay the CREDIT message, because a reply of its

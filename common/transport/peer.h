@@ -249,6 +249,8 @@ struct rme_link_user {
     /* true: a message of the peer is still to be delivered */
     bool (*is_needed)(const struct rme_peer *peer);
     void (*gone)(struct rme_peer *peer); /* the peer is about to be freed */
+    /* no operation of the peer is late any more (op/end.c) */
+    void (*caught_up)(struct rme_peer *peer);
 };
 
 /* True if a message of this type shows that the link is in use. */

@@ -325,9 +325,10 @@ static void a_small_pool_is_used_up(void **state)
 /*
  * One side of the model: its credit account; the data, control messages and immediates still to
  * send; how often it may still advertise more, give up credits, or return credits only through
- * control messages; and the messages in flight to it. The whole state space is explored. In no state does a message arrive without a buffer, acknowledged messages
- * were always consumed, and a state without a possible step has nothing left to send, except
- * data to a side that withholds credits, possibly without end.
+ * control messages; and the messages in flight to it. The whole state space is explored. In no
+ * state does a message arrive without a buffer, acknowledged messages were always consumed, and
+ * a state without a possible step has nothing left to send, except data to a side that
+ * withholds credits, possibly without end.
  */
 #define IN_FLIGHT 8
 #define GROWTH    2
