@@ -193,12 +193,6 @@ void rme_invite_void(struct rme *rme, struct rme_op *op)
 
 /* ---- The sender ---- */
 
-void rme_invite_drop(struct rme_invites *invites)
-{
-    free(invites->held);
-    invites->held = NULL;
-}
-
 /* Would a transfer of `bytes` bytes that is queued now be handed to the fabric at once, before
  * any other? */
 static bool nothing_before_it(const struct rme_peer *peer, uint64_t bytes)

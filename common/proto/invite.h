@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "op/operations.h"
 
@@ -54,7 +55,11 @@ void rme_invite_void(struct rme *rme, struct rme_op *op);
 /* ---- The sender ---- */
 
 /* Drops the held invitation, if any. */
-void rme_invite_drop(struct rme_invites *invites);
+static inline void rme_invite_drop(struct rme_invites *invites)
+{
+    free(invites->held);
+    invites->held = NULL;
+}
 /* Notes an EAGER (`handle` 0), or the RTS of `handle`.  True: the message declines a held
  * invitation. */
 static inline bool rme_invite_sent(struct rme_invites *invites, int32_t tag, uint32_t handle)
