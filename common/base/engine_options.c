@@ -106,9 +106,9 @@ const struct rme_option_row rme_engine_options[] = {
 
     /* progress */
     {"spin_us", "us", 200, 0, 1000000,
-     "Longest time that a waiting call polls before it sleeps: less after waits that took "
-     "longer, down to none, and a quarter of it under contention for the processor.  Raise it "
-     "for latency; 0 saves processor time.",
+     "A waiting call polls this long before it sleeps: a quarter of the time under contention "
+     "for the processor, and not at all after polling has often found nothing.  Raise it for "
+     "latency; 0 saves processor time.",
      NULL},
 
     /* connections */

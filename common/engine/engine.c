@@ -425,7 +425,6 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
         error = open_options(rme, config);
     if (error != 0)
         return error;
-    rme_engine(rme)->spin_ns = rme->tuning.spin_us * UINT64_C(1000);
     rme_keep_init(&rme->keep, (uint64_t)rme_option(rme->options, "kept_bytes"));
     error = open_fabric(rme, config);
     if (error != 0)

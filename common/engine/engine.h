@@ -21,9 +21,12 @@ struct rme_engine {
     bool told; /* the error of a forked child is in the log */
 
     /* wait.c */
-    uint64_t spin_ns;    /* time that the next wait polls, at most spin_us */
-    uint64_t rest_until; /* ns of rme_now_ns(), until which waits do not poll */
-    uint64_t yield_ns;   /* least duration of a sched_yield(); 0: not yet measured */
+    /* recent failed spins less successes; at SPINS_IN_VAIN waits do not spin */
+    unsigned spins_in_vain;
+    unsigned spins_left_out; /* waits without spinning until the next trial */
+    unsigned spins_longer;   /* number of times that this pause has doubled */
+    uint64_t offer_ns;       /* idle cost of sched_yield() in ns; 0: not yet measured */
+    unsigned offer_skip;     /* rounds of the leader between two calls of sched_yield() */
     uint32_t timer_skip;
 };
 

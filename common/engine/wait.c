@@ -15,11 +15,20 @@
  * leader as well, because the fabric may report the result without an event.  wake() also ends
  * a wait() that has not begun yet.
  *
- * Duration of polling.  A wait polls for spin_us at first.  Each wait that ends within spin_us,
- * by polling or by an event during the sleep, doubles the time of the next one, and each other
- * wait halves this time, down to none: a process that waits for large messages, or for a peer
- * without a processor, should not poll.  (KVM's halt_poll_ns is adapted in the same way.)
- * doc/design/polling.md has measurements.
+ * Duration of polling.  A wait polls for spin_us, a few times the cost of a wake-up: a longer
+ * exchange gains little from polling.  If other threads take the processor meanwhile, the wait
+ * polls for the fraction CROWDED_PART of spin_us only, about the cost of a wake-up, because
+ * longer polling would delay the awaited work itself, such as that of a software device on the
+ * same processor.
+ *
+ * A process that waits for large messages, or for a peer without a processor, should not poll.
+ * So polling stops after SPINS_IN_VAIN failed spins, less two for each success.  After a pause
+ * the next SPINS_TRIED waits try again, and if these trials fail, too, the pause is doubled.
+ * More than one trial is necessary: where a wake-up takes as long as spin_us, two sleeping
+ * processes see each other's fast replies only if both poll at the same time.  The pause has a
+ * random part, so that their trials do not miss each other permanently.  One or two late
+ * messages do not stop polling, because otherwise a process delayed once would sleep from then
+ * on.
  *
  * Servers and clients use the same rules, whereas in [000 4.4] servers poll and clients sleep
  * for replies: a server without requests sleeps soon, and a client polls while its replies are
@@ -44,16 +53,70 @@
 
 #include "engine/engine.h"
 
+#define SPINS_IN_VAIN 8  /* failed spins, less two per success, that stop spinning */
+#define SPINS_TRIED   4  /* trials after a pause */
+#define SPINS_PAUSE   16 /* waits without spinning, at first */
+#define SPINS_LONGER  4  /* maximum number of doublings of the pause */
 /* fraction of spin_us polled before the first sched_yield() */
 #define QUICK_PART 64
-/* fraction of its time that a wait polls while other threads take the processor */
+/* fraction of spin_us polled under CPU contention */
 #define CROWDED_PART 4
-#define LEAST_PART   16      /* smallest fraction of spin_us that a wait polls */
-#define SKIP         16      /* empty rounds per reading of the clock and sched_yield() */
-#define TAKEN        2       /* factor of the least duration from which another thread ran */
+#define CLOCK_SKIP   8 /* empty rounds per reading of the clock */
+/* maximum of offer_skip; a power of two less one */
+#define OFFER_SKIP   15
+#define OFFERS_TRIED 8       /* calls that measure the idle cost of sched_yield() */
+#define OFFER_MOST   1000000 /* limit for all of these in ns */
+#define TAKEN        2       /* factor of the idle cost above which another thread ran */
 #define TAKEN_AGAIN  2       /* such calls in a row that mean contention, not an interrupt */
-#define NS           1000000 /* in a millisecond */
-#define REST         64      /* factor of a lost time slice for which waits do not poll */
+
+static uint64_t now_us(void)
+{
+    return rme_now_ns() / 1000;
+}
+
+/* Yields the processor and returns the duration in ns. */
+static uint64_t offer(void)
+{
+    uint64_t begin = rme_now_ns();
+
+    sched_yield();
+    return rme_now_ns() - begin;
+}
+
+/* Measures the idle cost of sched_yield() in ns. */
+static uint64_t offer_least(void)
+{
+    uint64_t least = UINT64_MAX, sum = 0;
+
+    for (int i = 0; i < OFFERS_TRIED && sum < OFFER_MOST; i++) {
+        uint64_t took = offer();
+
+        least = rme_least(least, took);
+        sum += took;
+    }
+    return least;
+}
+
+/* Yields the processor, without the lock, and adapts offer_skip.  Returns true if another
+ * thread ran; *for_ns is the duration. */
+static bool offer_again(struct rme_engine *e, uint64_t *for_ns)
+{
+    uint64_t took;
+    bool taken;
+
+    if (e->offer_ns == 0)
+        e->offer_ns = offer_least();
+    took = offer();
+    *for_ns = took;
+    if (TAKEN * took < e->offer_ns) /* the first measurement was made under contention */
+        e->offer_ns = took;
+    taken = took > TAKEN * e->offer_ns;
+    if (taken)
+        e->offer_skip = 0;
+    else if (e->offer_skip < OFFER_SKIP)
+        e->offer_skip = 2 * e->offer_skip + 1;
+    return taken;
+}
 
 /*
  * True if a thread that waits for a context should return to fetch an unexpected message.  True
@@ -163,105 +226,117 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
     return look(rme, waiter, over);
 }
 
-/* Returns spin_us in nanoseconds. */
-static uint64_t spin_most(const struct rme *rme)
-{
-    return rme->tuning.spin_us * UINT64_C(1000);
-}
-
-/* Returns the nanoseconds that a wait that begins now polls. */
-static uint64_t spin_for(struct rme *rme, uint64_t now)
-{
-    const struct rme_engine *e = rme_engine(rme);
-
-    return now < e->rest_until ? 0 : e->spin_ns;
-}
-
 uint32_t rme_wait_polls_us(struct rme *rme)
 {
-    return (uint32_t)(spin_for(rme, rme_now_ns()) / 1000);
+    return rme_engine(rme)->spins_in_vain < SPINS_IN_VAIN ? rme->tuning.spin_us : 0;
 }
 
-/* Adapts the time of polling after a wait.  `soon`: the wait ended within spin_us. */
-static void learn(struct rme *rme, bool soon)
+/* Microseconds that this wait polls. */
+static uint32_t spin_for(struct rme *rme)
 {
     struct rme_engine *e = rme_engine(rme);
-    uint64_t most = spin_most(rme), least = most / LEAST_PART;
 
-    if (soon)
-        e->spin_ns = rme_least(2 * e->spin_ns + least, most);
-    else
-        e->spin_ns = e->spin_ns / 2 < least ? 0 : e->spin_ns / 2;
+    if (e->spins_in_vain >= SPINS_IN_VAIN) {
+        if (e->spins_left_out > 0) {
+            e->spins_left_out--;
+            return 0;
+        }
+        e->spins_in_vain = SPINS_IN_VAIN - SPINS_TRIED;
+    }
+    return rme->tuning.spin_us;
+}
+
+/* Records the result of a spin.  `ended`: polling ended the wait.  `lost`: a sched_yield() took
+ * longer than polling may take. */
+static void learn(struct rme *rme, bool ended, bool lost)
+{
+    struct rme_engine *e = rme_engine(rme);
+
+    if (lost)
+        e->spins_in_vain = SPINS_IN_VAIN - 1;
+    if (ended && !lost) {
+        e->spins_in_vain -= e->spins_in_vain < 2 ? e->spins_in_vain : 2;
+        e->spins_longer = 0;
+    } else if (++e->spins_in_vain == SPINS_IN_VAIN) {
+        unsigned pause = SPINS_PAUSE << e->spins_longer;
+
+        e->spins_left_out = pause + rme_random(rme, pause);
+        e->spins_longer += e->spins_longer < SPINS_LONGER;
+    }
 }
 
 /*
- * Polls until `end`, releasing the lock between rounds.  For the first part (QUICK_PART) the
- * leader only polls, because an early reply comes from a peer that was already at work.
- * Afterwards the leader yields the processor after every SKIP empty rounds, and after each one
- * while other threads take the processor: with fewer processors than threads, the thread that
- * gets the processor is often the one, here or at the peer, that produces the awaited event,
- * and longer polling would delay that work; so the time is reduced as well (CROWDED_PART).
- * While a rendezvous moves data, the leader yields from the start, because the transfer takes
- * longer anyway.
+ * Polls for `spin` microseconds, releasing the lock between rounds.  For the first part
+ * (QUICK_PART) the leader only polls, because an early reply comes from a peer that was already
+ * at work.  Afterwards the leader yields the processor between rounds.  With fewer processors
+ * than threads, the thread that gets the processor is often the one, here or at the peer, that
+ * produces the awaited event; and a thread that has used its time slice for polling has to wait
+ * for the processor when there is work.  A higher spin_us means that processors are available,
+ * and lengthens the first part in proportion.  While a rendezvous moves data, the leader yields
+ * from the first empty round on, because the transfer takes longer anyway.  The leader does not
+ * yield after a round with events, because more work may follow at once, such as the next
+ * fragment of a large message.
  *
  * A computing process keeps a yielded processor for its whole time slice, milliseconds, whereas
  * a sleeping thread gets the processor back at its wake-up.  So a sched_yield() that takes
- * longer than spin_us ends the spin, and waits sleep at once for REST times as long.
+ * longer than polling may take ends the spin, and the next waits sleep at once.  (Without this
+ * rule, copying a file in blocks of 256 KiB beside two computing processes ran at a fifth of
+ * TCP's rate.)
+ *
+ * A sched_yield() costs as much as several rounds, and much more in a virtual machine.  So
+ * after each call in which no other thread ran, more rounds pass until the next call, up to
+ * OFFER_SKIP.  A call in which another thread ran, as its duration shows, resets this to a call
+ * per round.
+ *
+ * Reading the clock costs a good part of a round and is not needed after the last one.  Empty
+ * rounds are short, so one reading serves several.
  */
-static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t begin,
-                        uint64_t end, bool *over)
+static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spin,
+                        uint64_t until, bool *over, bool *lost)
 {
-    uint64_t quick = begin + (rme->under_way != 0 ? 0 : spin_most(rme) / QUICK_PART);
-    uint64_t crowded = begin + (end - begin) / CROWDED_PART, now = begin, after = 0;
+    uint64_t begin = now_us(), now = begin, end = begin + spin;
+    uint64_t quick = rme->under_way != 0 ? begin : begin + rme->tuning.spin_us / QUICK_PART;
     struct rme_engine *e = rme_engine(rme);
-    unsigned idle = 0, taken = 0; /* empty rounds; calls of sched_yield() in a row */
-    int n;
+    unsigned rounds = 0, kept = 0, taken = 0; /* kept: rounds since the last sched_yield() */
+    uint64_t crowded = begin + spin / CROWDED_PART, for_ns = 0;
+    bool busy = true, offered;
+    int n = 0;
 
+    if (until < UINT64_MAX / 1000 && until * 1000 < end)
+        end = until * 1000;
     do {
-        bool yields = now >= quick && idle != 0 && (taken != 0 || idle % SKIP == 0);
-
+        offered = now >= quick && !busy && kept++ >= e->offer_skip;
         pthread_mutex_unlock(&rme->lock);
-        if (yields) {
-            sched_yield();
-            after = rme_now_ns();
+        if (offered) {
+            taken = offer_again(e, &for_ns) ? taken + 1 : 0;
+            *lost = for_ns / 1000 > spin;
+            if (taken == TAKEN_AGAIN && end > crowded)
+                end = crowded;
+            kept = 0;
         }
         rme_lock(rme);
-        if (yields) {
-            uint64_t took = after - now;
-
-            e->yield_ns = e->yield_ns == 0 ? took : rme_least(e->yield_ns, took);
-            taken = took > TAKEN * e->yield_ns ? taken + 1 : 0;
-            if (taken >= TAKEN_AGAIN)
-                end = rme_least(end, crowded);
-            if (took > spin_most(rme)) {
-                e->rest_until = after + REST * took;
-                end = 0;
-            }
-        }
-        idle = rme_progress(rme, false) > 0 ? 0 : idle + 1;
+        busy = rme_progress(rme, false) > 0;
         rme_settle(rme);
         n = look(rme, waiter, over);
-        if (!*over && (taken != 0 || idle % SKIP == 0))
-            now = rme_now_ns();
-    } while (!*over && now < end);
+        if (!*over && (busy || offered || ++rounds % CLOCK_SKIP == 0))
+            now = now_us();
+    } while (!*over && !*lost && now < end);
     return n;
 }
 
 static int lead(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
 {
-    uint64_t begin = rme_now_ns(), spin = spin_for(rme, begin);
-    bool soon = true;
+    uint32_t spin = rme->tuning.spin_us != 0 ? spin_for(rme) : 0;
+    bool lost = false;
     int n = 0;
 
     rme->leader = waiter;
-    if (spin != 0)
-        n = spin_leading(rme, waiter, begin,
-                         rme_least(begin + spin, rme_least(until, UINT64_MAX / NS) * NS), over);
-    if (!*over) {
-        n = sleep_leading(rme, waiter, until, over);
-        soon = *over && rme_now_ns() - begin <= spin_most(rme);
+    if (spin != 0) {
+        n = spin_leading(rme, waiter, spin, until, over, &lost);
+        learn(rme, *over, lost);
     }
-    learn(rme, soon);
+    if (!*over)
+        n = sleep_leading(rme, waiter, until, over);
     rme->leader = NULL;
     return n;
 }

@@ -8,7 +8,10 @@
 
 #define SPIN_US  50
 #define OPTIONS  "regcache_entries=0,spin_us=50,measure_costs=0,keepalive_ms=0"
-#define MISSES   5    /* long waits after which none polls */
+#define VAIN     8    /* SPINS_IN_VAIN */
+#define TRIES    4    /* SPINS_TRIED */
+#define PAUSE    16   /* SPINS_PAUSE */
+#define SKIP     15   /* OFFER_SKIP */
 #define ALONE_NS 2000 /* duration of an offer that no other thread takes */
 #define TAKEN_NS 20000
 #define KEPT_NS  4000000 /* duration of one that a process uses for its time slice */
@@ -36,19 +39,11 @@ static void sleep_on(void)
     clock_step_ms(2);
 }
 
-/* A message ends the sleep soon. */
-static void sleep_shortly(void)
-{
-    clock_step_ns(1000);
-    scripted_put((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}, NULL);
-}
-
 static void sleeper_open(const char *options)
 {
     struct rme_hello hello = scripted_hello();
 
     cpu.taken = cpu.kept = false;
-    cpu.offers = 0;
     scripted_open(options, &hello);
     script.sleeping = sleep_on;
 }
@@ -98,47 +93,87 @@ static void wait_and_get(void)
     rme_unexpected_free(scripted.rme, u.buffer);
 }
 
+/* Makes failed waits until the next one polls `us`; returns their number. */
+static unsigned waits_until(uint64_t us)
+{
+    unsigned n = 0;
+
+    for (; polls_us() != us; n++) {
+        assert_in_range(n, 0, 1000);
+        wait_in_vain(1);
+    }
+    return n;
+}
+
 static void what_is_in_vain_stops(void **state)
 {
-    uint64_t before = SPIN_US;
-
     (void)state;
-    for (int i = 1; i < MISSES; i++) {
-        wait_in_vain(1);
-        assert_int_equal(polls_us(), before / 2);
-        before /= 2;
-    }
+    wait_in_vain(VAIN - 1);
+    assert_int_equal(polls_us(), SPIN_US);
     wait_in_vain(1);
     assert_int_equal(polls_us(), 0);
 }
 
-/* A single delay does not stop polling, and the next success makes up for it. */
+/* A single delay does not stop polling, and neither do two failures in three. */
 static void what_pays_goes_on(void **state)
 {
     (void)state;
-    for (int i = 0; i < 3 * MISSES; i++) {
-        wait_in_vain(1);
+    for (int i = 0; i < 3 * VAIN; i++) {
+        wait_in_vain(2);
         wait_and_get();
         assert_int_equal(polls_us(), SPIN_US);
     }
+    wait_in_vain(VAIN - 1);
+    assert_int_equal(polls_us(), SPIN_US);
 }
 
-/* A process that sleeps, but briefly, polls again. */
-static void short_sleeps_bring_it_back(void **state)
+/* After a pause a few waits try again; when these fail, after a longer pause. */
+static void it_tries_again(void **state)
 {
-    struct rme_unexpected u;
+    unsigned pause;
 
     (void)state;
-    wait_in_vain(MISSES);
-    for (int i = 0; i < 3; i++) {
-        uint64_t before = polls_us();
-
-        script.sleeping = sleep_shortly;
-        assert_int_equal(rme_test_unexpected(scripted.rme, &u, 1, 1000), 1);
-        rme_unexpected_free(scripted.rme, u.buffer);
-        script.sleeping = sleep_on;
-        assert_true(polls_us() > before);
+    wait_in_vain(VAIN);
+    for (unsigned least = PAUSE; least <= 2 * PAUSE; least *= 2) {
+        pause = waits_until(SPIN_US); /* includes the first that tries */
+        assert_in_range(pause, least + 1, 2 * least);
+        wait_in_vain(TRIES - 2);
+        assert_int_equal(polls_us(), SPIN_US);
+        wait_in_vain(1);
+        assert_int_equal(polls_us(), 0);
     }
+}
+
+/* One successful try suffices, and the next pause is short again. */
+static void a_try_that_pays_is_enough(void **state)
+{
+    (void)state;
+    wait_in_vain(VAIN);
+    for (unsigned i = 0; i < 2; i++) {
+        waits_until(SPIN_US);
+        wait_in_vain(TRIES - 2);
+        wait_and_get();
+        wait_in_vain(2);
+        assert_int_equal(polls_us(), SPIN_US);
+        wait_in_vain(1);
+        assert_int_equal(polls_us(), 0);
+    }
+    assert_in_range(waits_until(SPIN_US), PAUSE + 1, 2 * PAUSE);
+}
+
+static void offers_that_nobody_takes_are_rare(void **state)
+{
+    struct rme_engine *e = rme_engine(scripted.rme);
+
+    (void)state;
+    for (int i = 0; i < 100 && e->offer_skip < SKIP; i++)
+        wait_in_vain(1);
+    assert_int_equal(e->offer_skip, SKIP);
+    cpu.taken = true;
+    cpu.offers = 0;
+    for (int i = 0; i < 200 && cpu.offers == 0; i++)
+        wait_in_vain(1);
+    assert_int_equal(e->offer_skip, 0);
 }
 
 /* Returns the milliseconds after which a wait that polls for 100 ms at most first sleeps.
@@ -155,8 +190,6 @@ static uint64_t slept_after(bool before, bool taken)
         assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 10), 0);
         cpu.taken = false;
     }
-    for (int i = 0; i < MISSES; i++)
-        wait_and_get();
     cpu.taken = taken;
     cpu.slept = 0;
     begin = rme_now();
@@ -175,22 +208,22 @@ static void a_wanted_processor_is_left_sooner(void **state)
     }
 }
 
-/* One offer that takes longer than the polling limit ends polling, for a multiple of its
- * time. */
+/* One offer that takes longer than the polling limit ends polling. */
 static void a_processor_that_others_keep_ends_polling(void **state)
 {
-    struct rme_done done;
-
     (void)state;
-    cpu.kept = true;
-    assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 100), 0);
-    assert_int_equal(cpu.offers, 1);
-    cpu.kept = false;
-    for (int i = 0; i < MISSES; i++)
-        wait_and_get();
-    assert_int_equal(polls_us(), 0);
-    clock_step_ns(64 * KEPT_NS);
-    assert_int_equal(polls_us(), SPIN_US);
+    for (int i = 0; i < 3; i++) {
+        waits_until(SPIN_US);
+        cpu.offers = 0;
+        cpu.kept = true;
+        for (int j = 0; j < 100 && cpu.offers == 0; j++)
+            wait_in_vain(1);
+        cpu.kept = false;
+        /* the first wait learns the duration of offers */
+        assert_int_equal(cpu.offers, i == 0 ? 2 : 1);
+        assert_int_equal(polls_us(), 0);
+    }
+    assert_in_range(waits_until(SPIN_US), PAUSE << 2, 2 * (PAUSE << 2));
 }
 
 int main(void)
@@ -198,7 +231,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_is_in_vain_stops, open_it, close_it),
         cmocka_unit_test_setup_teardown(what_pays_goes_on, open_it, close_it),
-        cmocka_unit_test_setup_teardown(short_sleeps_bring_it_back, open_it, close_it),
+        cmocka_unit_test_setup_teardown(it_tries_again, open_it, close_it),
+        cmocka_unit_test_setup_teardown(a_try_that_pays_is_enough, open_it, close_it),
+        cmocka_unit_test_setup_teardown(offers_that_nobody_takes_are_rare, open_it, close_it),
         cmocka_unit_test_setup_teardown(a_processor_that_others_keep_ends_polling, open_it,
                                         close_it),
         cmocka_unit_test(a_wanted_processor_is_left_sooner),
