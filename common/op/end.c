@@ -6,35 +6,10 @@
  * queued and posted transfers, threads that register or pack, pending control messages, units
  * whose invalidation is pending, and a link that is given up but not down.
  *
- * Answers.  The peer's host may answer as soon as the host has the data, so the answer may
- * precede the local completion of the transfer:  ACKs are coalesced, and receive and send
- * completions come from different queues.  A host that gets the answer to a write before the
- * end of its own send takes the transfer for stuck (OrangeFS's flows cancel such a transfer and
- * write everything again).  Therefore an op is late from the time when the peer may have
- * acknowledged all of its data, or has read all of it, until the op is finished:  its device
- * has completed the transfers (move.c) or invalidated the memory (expose.c).  Messages are
- * processed meanwhile, but receives of the peer that end are held, and so are its unexpected
- * messages, until no op of the peer is late.
- *
- * Acknowledgement.  Each message and each immediate of this side uses a credit, and the peer
- * returns credits in the order of consumption, in every header (credit.c).  The sum of returned
- * credits, `told`, therefore counts the messages and immediates that the peer has consumed.
- * Each transfer remembers the position of its notification in the same count (move.c).  A peer
- * that has consumed the notification of an op's last transfer has all data, so the op has ended
- * with success, even if the link fails before the device reports the completion.  An immediate
- * carries no count:  its RTS did, or CREDIT precedes it (invite.c).
- *
- * Uncertainty.  On fabrics with `reports_apart`, `told` does not identify the consumed
- * notifications, unless everything was consumed, and a peer whose hello does not declare exact
- * counts may seem to have consumed more than it has.  Then ops whose last notification may have
- * been consumed are late, but do not end before their completions:  receives may be held longer
- * than necessary.  A peer above its share of receive-side memory gets few credits back
- * (keep.c), and does not learn what this side has consumed.  Such a peer alone may report an
- * answer too early.
- *
- * Why this cannot block.  All data of a late op has its resources:  both memories, and a
- * receive buffer for the notification.  The completion needs no peer, credit, memory or call of
- * the host: the device alone, or the end of the link.
+ * An op is late from the time when the peer may have acknowledged all of its data, or has read
+ * all of it, until the op is finished.  Receives of the peer that end meanwhile are held, and
+ * so are its unexpected messages.  doc/design/completion-order.md has the reason, and the
+ * argument that nothing blocks.
  */
 #include <errno.h>
 

@@ -18,7 +18,6 @@
 struct rme_peer;
 struct rme_protocol;
 struct rme_rndv;
-struct rme_watch;
 
 /* id, name */
 #define RME_OP_KINDS(X)                                                                        \
