@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Doubly linked rings of embedded nodes.  A node that is in no ring points at itself. */
-#ifndef RME_LIST_H
-#define RME_LIST_H
+#ifndef RME_BASE_LIST_H
+#define RME_BASE_LIST_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-struct rme_node {
-    struct rme_node *next, *prev;
+struct list_head {
+    struct list_head *next, *prev;
 };
 
-#define rme_entry(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
+#define container_of(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
-static inline void rme_node_init(struct rme_node *node)
+static inline void list_init(struct list_head *node)
 {
     node->next = node;
     node->prev = node;
 }
 
 /* Returns true for a ring without members, and for a node that is in no ring. */
-static inline bool rme_node_alone(const struct rme_node *node)
+static inline bool list_empty(const struct list_head *node)
 {
     return node->next == node;
 }
 
-static inline void rme_node_append(struct rme_node *ring, struct rme_node *node)
+static inline void list_add_tail(struct list_head *node, struct list_head *ring)
 {
     node->next = ring;
     node->prev = ring->prev;
@@ -33,47 +33,47 @@ static inline void rme_node_append(struct rme_node *ring, struct rme_node *node)
     ring->prev = node;
 }
 
-static inline void rme_node_remove(struct rme_node *node)
+static inline void list_del_init(struct list_head *node)
 {
     node->prev->next = node->next;
     node->next->prev = node->prev;
-    rme_node_init(node);
+    list_init(node);
 }
 
 /* Removes and returns the first member; NULL: none. */
-static inline struct rme_node *rme_node_take(struct rme_node *ring)
+static inline struct list_head *list_pop(struct list_head *ring)
 {
-    struct rme_node *node = ring->next;
+    struct list_head *node = ring->next;
 
     if (node == ring)
         return NULL;
-    rme_node_remove(node);
+    list_del_init(node);
     return node;
 }
 
 /* Appends all members of `from` to `to`. */
-static inline void rme_node_splice(struct rme_node *to, struct rme_node *from)
+static inline void list_splice_tail_init(struct list_head *from, struct list_head *to)
 {
-    if (rme_node_alone(from))
+    if (list_empty(from))
         return;
     from->next->prev = to->prev;
     to->prev->next = from->next;
     from->prev->next = to;
     to->prev = from->prev;
-    rme_node_init(from);
+    list_init(from);
 }
 
 /* A pool of unused objects for reuse, at most RME_POOL_KEEP of them. */
 #define RME_POOL_KEEP 256u
 
 struct rme_pool {
-    struct rme_node free;
+    struct list_head free;
     uint32_t count;
 };
 
-static inline struct rme_node *rme_pool_take(struct rme_pool *pool)
+static inline struct list_head *rme_pool_take(struct rme_pool *pool)
 {
-    struct rme_node *node = rme_node_take(&pool->free);
+    struct list_head *node = list_pop(&pool->free);
 
     if (node != NULL)
         pool->count--;
@@ -81,11 +81,11 @@ static inline struct rme_node *rme_pool_take(struct rme_pool *pool)
 }
 
 /* Puts an object into the pool.  False: the pool is full, and the caller frees the object. */
-static inline bool rme_pool_keep(struct rme_pool *pool, struct rme_node *node)
+static inline bool rme_pool_keep(struct rme_pool *pool, struct list_head *node)
 {
     if (pool->count >= RME_POOL_KEEP)
         return false;
-    rme_node_append(&pool->free, node);
+    list_add_tail(node, &pool->free);
     pool->count++;
     return true;
 }

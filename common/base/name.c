@@ -22,5 +22,5 @@ struct rme_name *rme_name_find(const struct rme_table *names, uint32_t peer,
 {
     struct rme_keyed *keyed = rme_table_find(names, rme_name_key(peer, number), kind);
 
-    return keyed != NULL ? rme_entry(keyed, struct rme_name, keyed) : NULL;
+    return keyed != NULL ? container_of(keyed, struct rme_name, keyed) : NULL;
 }

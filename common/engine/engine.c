@@ -63,10 +63,10 @@ static void publish(struct rme *rme, struct rme_op *op)
 
 static void push_kicked(struct rme *rme)
 {
-    struct rme_node *node;
+    struct list_head *node;
 
-    while ((node = rme_node_take(&rme->kicked)) != NULL)
-        rme_push(rme_entry(node, struct rme_peer, kick));
+    while ((node = list_pop(&rme->kicked)) != NULL)
+        rme_push(container_of(node, struct rme_peer, kick));
 }
 
 /*
@@ -78,19 +78,19 @@ static void push_kicked(struct rme *rme)
  */
 __attribute__((noinline)) static void reap(struct rme *rme)
 {
-    struct rme_node batch;
-    struct rme_node *node;
+    struct list_head batch;
+    struct list_head *node;
 
-    rme_node_init(&batch);
-    rme_node_splice(&batch, &rme->operations->ended);
+    list_init(&batch);
+    list_splice_tail_init(&rme->operations->ended, &batch);
     rme->operations->reaping = true;
     pthread_mutex_unlock(&rme->lock);
     rme_mreg_reap(rme->mreg);
     rme_lock(rme);
-    while ((node = rme_node_take(&batch)) != NULL)
-        publish(rme, rme_entry(node, struct rme_op, link));
+    while ((node = list_pop(&batch)) != NULL)
+        publish(rme, container_of(node, struct rme_op, link));
     rme->operations->reaping = false;
-    if (rme_node_alone(&rme->operations->ended))
+    if (list_empty(&rme->operations->ended))
         rme_unexp_publish(rme);
 }
 
@@ -103,11 +103,11 @@ void rme_settle_pending(struct rme *rme)
             rme->lingers = false;
             rme->ops->flush(rme->fabric);
         }
-        if (!rme_node_alone(&rme->mover->work))
+        if (!list_empty(&rme->mover->work))
             rme_unit_work(rme);
-        else if (!rme_node_alone(&rme->operations->ended) && !rme->operations->reaping)
+        else if (!list_empty(&rme->operations->ended) && !rme->operations->reaping)
             reap(rme);
-        else if (rme_node_alone(&rme->kicked))
+        else if (list_empty(&rme->kicked))
             break;
     }
     rme->pending &= ~(uint32_t)(RME_PENDING_FLUSH | RME_PENDING_SETTLE);
@@ -440,26 +440,26 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
 
 static void init_rings(struct rme *rme)
 {
-    struct rme_node *const rings[] = {&rme->peers,
-                                      &rme->kicked,
-                                      &rme->answers,
-                                      &rme->xfer_turn,
-                                      &rme->window_turn,
-                                      &rme->mover->work,
-                                      &rme->operations->ended,
-                                      &rme->mover->units.free,
-                                      &rme->mover->moves.free,
-                                      &rme->mover->rndvs.free,
-                                      &rme->protocols->unexpected,
-                                      &rme->protocols->unpublished,
-                                      &rme->followers,
-                                      &rme->mover->reserve[RME_RESERVE_MOVE].waiting,
-                                      &rme->mover->reserve[RME_RESERVE_EXPOSE].waiting};
+    struct list_head *const rings[] = {&rme->peers,
+                                       &rme->kicked,
+                                       &rme->answers,
+                                       &rme->xfer_turn,
+                                       &rme->window_turn,
+                                       &rme->mover->work,
+                                       &rme->operations->ended,
+                                       &rme->mover->units.free,
+                                       &rme->mover->moves.free,
+                                       &rme->mover->rndvs.free,
+                                       &rme->protocols->unexpected,
+                                       &rme->protocols->unpublished,
+                                       &rme->followers,
+                                       &rme->mover->reserve[RME_RESERVE_MOVE].waiting,
+                                       &rme->mover->reserve[RME_RESERVE_EXPOSE].waiting};
 
     for (size_t i = 0; i < sizeof(rings) / sizeof(rings[0]); i++)
-        rme_node_init(rings[i]);
+        list_init(rings[i]);
     for (int i = 0; i < RME_MAX_CONTEXTS; i++)
-        rme_node_init(&rme->operations->ctx[i].done);
+        list_init(&rme->operations->ctx[i].done);
 }
 
 int rme_listen_port(const struct rme *rme)
@@ -507,7 +507,7 @@ int rme_open(const struct rme_config *config, struct rme **out)
 
 static struct rme_peer *first_peer(struct rme *rme)
 {
-    return rme_entry(rme->peers.next, struct rme_peer, of_engine);
+    return container_of(rme->peers.next, struct rme_peer, of_engine);
 }
 
 /* Time to wait: `left`, or less if the fabric must check something without an event. */
@@ -556,8 +556,8 @@ static bool links_down(const struct rme *rme)
  */
 static void say_bye(struct rme *rme)
 {
-    for (struct rme_node *node = rme->peers.next; node != &rme->peers; node = node->next)
-        rme_peer_bye(rme_entry(node, struct rme_peer, of_engine));
+    for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
+        rme_peer_bye(container_of(node, struct rme_peer, of_engine));
     drain(rme, byes_arrived, BYE_WAIT_MS);
 }
 
@@ -572,10 +572,10 @@ void rme_close(struct rme *rme)
     rme->closing = true;
     rme_grant_answers(rme, true);
     say_bye(rme);
-    for (struct rme_node *node = rme->peers.next; node != &rme->peers; node = node->next)
-        rme_peer_fail(rme_entry(node, struct rme_peer, of_engine), -ESHUTDOWN, NULL);
+    for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
+        rme_peer_fail(container_of(node, struct rme_peer, of_engine), -ESHUTDOWN, NULL);
     drain(rme, links_down, CLOSE_WAIT_MS);
-    while (!rme_node_alone(&rme->peers)) {
+    while (!list_empty(&rme->peers)) {
         struct rme_peer *peer = first_peer(rme);
 
         if (peer->link != NULL)

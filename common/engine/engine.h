@@ -32,7 +32,7 @@ struct rme_engine {
 
 static inline struct rme_engine *rme_engine(struct rme *rme)
 {
-    return rme_entry(rme, struct rme_engine, rme);
+    return container_of(rme, struct rme_engine, rme);
 }
 
 /* ---- forked.c ---- */

@@ -74,7 +74,7 @@ struct reach_wait {
  * to connect. */
 static int reach_ready(struct rme *rme, struct rme_waiter *waiter)
 {
-    struct reach_wait *wait = rme_entry(waiter, struct reach_wait, waiter);
+    struct reach_wait *wait = container_of(waiter, struct reach_wait, waiter);
     const struct rme_peer *peer = wait->peer;
 
     (void)rme;
@@ -288,11 +288,11 @@ const char *rme_key_opens(const struct rme *rme)
     return "the bytes of one operation, to one peer, until the operation ends";
 }
 
-static unsigned ring_length(const struct rme_node *ring)
+static unsigned ring_length(const struct list_head *ring)
 {
     unsigned n = 0;
 
-    for (const struct rme_node *node = ring->next; node != ring; node = node->next)
+    for (const struct list_head *node = ring->next; node != ring; node = node->next)
         n++;
     return n;
 }
@@ -327,9 +327,9 @@ void rme_print_peers(struct rme *rme, void (*write)(void *arg, const char *line)
         return;
     rme_lock(rme);
     lines = calloc(rme->npeer + 1, sizeof(*lines));
-    for (struct rme_node *node = rme->peers.next; lines != NULL && node != &rme->peers;
+    for (struct list_head *node = rme->peers.next; lines != NULL && node != &rme->peers;
          node = node->next)
-        lines[n++] = peer_line(rme_entry(node, struct rme_peer, of_engine));
+        lines[n++] = peer_line(container_of(node, struct rme_peer, of_engine));
     rme_unlock(rme);
     for (uint32_t i = 0; i < n; i++) {
         if (lines[i] != NULL)

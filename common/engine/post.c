@@ -105,7 +105,7 @@ __attribute__((noinline)) static bool send_copy(struct rme_peer *peer, enum rme_
 /* May a new send start before those that were posted earlier? */
 static inline bool is_next(const struct rme_peer *peer, enum rme_stream stream, int32_t tag)
 {
-    return peer->state == RME_PEER_UP && rme_node_alone(&peer->talk->sendq[stream]) &&
+    return peer->state == RME_PEER_UP && list_empty(&peer->talk->sendq[stream]) &&
            (peer->talk->holds == 0 || stream != RME_EXPECTED || rme_send_may_pass(peer, tag));
 }
 
@@ -121,7 +121,7 @@ __attribute__((noinline)) static int queue_send(struct rme_peer *peer, enum rme_
     op->size = op->total;
     op->posted = peer->talk->posted++;
     *id = op->id;
-    rme_node_append(&peer->talk->sendq[rme_op_stream(op)], &op->link);
+    list_add_tail(&op->link, &peer->talk->sendq[rme_op_stream(op)]);
     rme_peer_kick(peer);
     rme_peer_work(peer);
     return 0;
@@ -197,7 +197,7 @@ int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list 
     } else {
         rme_match_add(&rme->operations->match, first, key, &op->match);
         if (total >= RME_INVITE_LEAST)
-            rme_invite_try(rme, first != NULL ? rme_entry(first, struct rme_op, match) : op);
+            rme_invite_try(rme, first != NULL ? container_of(first, struct rme_op, match) : op);
     }
     rme_peer_work(peer);
     rme_unlock(rme);

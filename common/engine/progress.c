@@ -152,7 +152,7 @@ __attribute__((noinline)) static void run_timers(struct rme *rme)
 
     rme_engine(rme)->timer_skip = 0;
     while ((timer = rme_timers_due(&rme->timers, now)) != NULL)
-        timer_is_due(rme_entry(timer, struct rme_peer, timer), now);
+        timer_is_due(container_of(timer, struct rme_peer, timer), now);
     rme_zone_look(rme->zone, now);
     rme_fast_look(rme, now);
 }

@@ -33,8 +33,8 @@ void rme_context_close(struct rme *rme, int ctx)
     rme_lock(rme);
     c->open = false;
     c->turn++;
-    while (!rme_node_alone(&c->done))
-        rme_op_drop(rme, rme_entry(c->done.next, struct rme_op, link));
+    while (!list_empty(&c->done))
+        rme_op_drop(rme, container_of(c->done.next, struct rme_op, link));
     rme_unlock(rme);
 }
 
@@ -57,23 +57,23 @@ struct context_wait {
 };
 
 /* Not inlined, so that a call that finds nothing saves no registers for it. */
-__attribute__((noinline)) static int take_done(struct rme *rme, struct rme_node *ring,
+__attribute__((noinline)) static int take_done(struct rme *rme, struct list_head *ring,
                                                const struct context_wait *wait)
 {
     int n = 0;
 
-    while (n < wait->max && !rme_node_alone(ring))
-        report(rme, rme_entry(ring->next, struct rme_op, link), &wait->done[n++]);
+    while (n < wait->max && !list_empty(ring))
+        report(rme, container_of(ring->next, struct rme_op, link), &wait->done[n++]);
     return n;
 }
 
 static int context_ready(struct rme *rme, struct rme_waiter *waiter)
 {
-    struct rme_node *ring = &rme->operations->ctx[waiter->ctx].done;
+    struct list_head *ring = &rme->operations->ctx[waiter->ctx].done;
 
-    return rme_node_alone(ring)
+    return list_empty(ring)
                ? 0
-               : take_done(rme, ring, rme_entry(waiter, struct context_wait, waiter));
+               : take_done(rme, ring, container_of(waiter, struct context_wait, waiter));
 }
 
 int rme_test_context(struct rme *rme, int ctx, struct rme_done *done, int max, int wait_ms)
@@ -115,7 +115,7 @@ static bool take_one(struct rme *rme, rme_id id, struct rme_done *done, bool *li
 
 static int some_ready(struct rme *rme, struct rme_waiter *waiter)
 {
-    struct some_wait *wait = rme_entry(waiter, struct some_wait, waiter);
+    struct some_wait *wait = container_of(waiter, struct some_wait, waiter);
     bool live = false;
     int n = 0;
 
@@ -160,7 +160,7 @@ struct unexpected_wait {
 
 static int unexpected_ready(struct rme *rme, struct rme_waiter *waiter)
 {
-    struct unexpected_wait *wait = rme_entry(waiter, struct unexpected_wait, waiter);
+    struct unexpected_wait *wait = container_of(waiter, struct unexpected_wait, waiter);
     int n = 0;
 
     while (n < wait->max) {

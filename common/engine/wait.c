@@ -91,7 +91,7 @@ static uint64_t offer_least(void)
     for (int i = 0; i < OFFERS_TRIED && sum < OFFER_MOST; i++) {
         uint64_t took = offer();
 
-        least = rme_least(least, took);
+        least = min_u64(least, took);
         sum += took;
     }
     return least;
@@ -125,7 +125,7 @@ static bool offer_again(struct rme_engine *e, uint64_t *for_ns)
  */
 static bool is_called_away(const struct rme *rme, const struct rme_waiter *waiter)
 {
-    return waiter->ctx >= 0 && !rme_node_alone(&rme->protocols->unexpected) &&
+    return waiter->ctx >= 0 && !list_empty(&rme->protocols->unexpected) &&
            rme->operations->ctx[waiter->ctx].unexpected_seen !=
                rme->protocols->unexpected_changes;
 }
@@ -153,7 +153,7 @@ static void stop_idle_timers(struct rme *rme)
     struct rme_timer *timer;
 
     while ((timer = rme_timers_first(&rme->timers)) != NULL &&
-           rme_peer_timer_rest(rme_entry(timer, struct rme_peer, timer)))
+           rme_peer_timer_rest(container_of(timer, struct rme_peer, timer)))
         continue;
 }
 
@@ -161,7 +161,7 @@ static void stop_idle_timers(struct rme *rme)
 static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
 {
     int fabric = rme->ops->deadline(rme->fabric);
-    uint64_t memory = rme_least(rme_zone_look(rme->zone, now), rme_fast_look_at(rme));
+    uint64_t memory = min_u64(rme_zone_look(rme->zone, now), rme_fast_look_at(rme));
     uint64_t timer;
 
     stop_idle_timers(rme);
@@ -179,7 +179,7 @@ static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
  * (`idle`), or after RME_ANSWER_CALLS calls. */
 static void answers(struct rme *rme, bool idle)
 {
-    if (rme_node_alone(&rme->answers))
+    if (list_empty(&rme->answers))
         return;
     rme_grant_answers(rme, idle);
     rme_settle(rme);
@@ -199,7 +199,7 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
     rme_settle(rme);
     n = look(rme, waiter, over);
     /* taken while rme_settle had released the lock */
-    if (*over || !rme_node_alone(&rme->answers))
+    if (*over || !list_empty(&rme->answers))
         return n;
     now = rme_now();
     rme->sleeps_until = sleep_until(rme, now, until);
@@ -351,9 +351,9 @@ static int follow(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bo
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&waiter->cond, &attr);
     pthread_condattr_destroy(&attr);
-    rme_node_append(&rme->followers, &waiter->link);
+    list_add_tail(&waiter->link, &rme->followers);
     pthread_cond_timedwait(&waiter->cond, &rme->lock, &ts);
-    rme_node_remove(&waiter->link);
+    list_del_init(&waiter->link);
     pthread_cond_destroy(&waiter->cond);
     return look(rme, waiter, over);
 }
@@ -405,8 +405,9 @@ __attribute__((noinline)) static int wait_on(struct rme *rme, struct rme_waiter 
             else
                 n = follow(rme, waiter, until, &over);
         } while (!over && rme_now() < until);
-        if (rme->leader == NULL && !rme_node_alone(&rme->followers))
-            pthread_cond_signal(&rme_entry(rme->followers.next, struct rme_waiter, link)->cond);
+        if (rme->leader == NULL && !list_empty(&rme->followers))
+            pthread_cond_signal(
+                &container_of(rme->followers.next, struct rme_waiter, link)->cond);
     }
     return n;
 }
@@ -427,7 +428,7 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
     n = waiter->ready(rme, waiter);
     if (n == 0 && (wait_ms > 0 || rme_mreg_wants_warming(rme->mreg)))
         n = wait_on(rme, waiter, wait_ms);
-    if (!rme_node_alone(&rme->answers))
+    if (!list_empty(&rme->answers))
         answers(rme, !is_over(rme, waiter, n));
     if (n == 0 && wait_ms > 0 && is_called_away(rme, waiter))
         rme->operations->ctx[waiter->ctx].unexpected_seen = rme->protocols->unexpected_changes;

@@ -442,7 +442,7 @@ static struct rme_slab *slab_at(const struct rme_zone *zone, const void *start)
     uintptr_t at = (uintptr_t)start;
     struct rme_inode *node = rme_itree_overlap(&zone->places, at, at + 1);
 
-    return node != NULL ? rme_entry(node, struct rme_slab, place) : NULL;
+    return node != NULL ? container_of(node, struct rme_slab, place) : NULL;
 }
 
 /* Returns the slab that has the range in a used block, or NULL.  The lock is held. */

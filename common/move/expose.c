@@ -124,8 +124,8 @@ bool rme_unit_open(struct rme_peer *peer, struct rme_unit *unit)
         return true;
     if (error != -EAGAIN)
         rme_peer_fail(peer, error, "a memory window for the peer cannot be opened");
-    else if (rme_node_alone(&peer->window_turn))
-        rme_node_append(&rme->window_turn, &peer->window_turn);
+    else if (list_empty(&peer->window_turn))
+        list_add_tail(&peer->window_turn, &rme->window_turn);
     return false;
 }
 
@@ -174,7 +174,7 @@ void rme_unit_announce(struct rme_unit *unit, uint8_t type, int32_t tag, uint32_
 /* Opens a unit and sends its CTS or OFFER. */
 static bool send_window(struct rme_peer *peer, struct rme_control *control)
 {
-    struct rme_unit *unit = rme_entry(control, struct rme_unit, control);
+    struct rme_unit *unit = container_of(control, struct rme_unit, control);
     struct rme_op *op = unit->op;
     uint8_t type = rme_op_sends(op) ? RME_WIRE_OFFER : RME_WIRE_CTS;
     void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
@@ -185,7 +185,7 @@ static bool send_window(struct rme_peer *peer, struct rme_control *control)
         peer->rme->ops->tx_put(peer->link, tx);
         return false;
     }
-    rme_node_remove(&unit->control.link);
+    list_del_init(&unit->control.link);
     rme_unit_announce(unit, type, 0, rme_rndv_peer_handle(op->rndv), tx);
     return true;
 }
@@ -208,7 +208,7 @@ void rme_unit_close(struct rme *rme, struct rme_unit *unit)
     struct rme_op *op = unit->op;
     struct rme_peer *peer = op->peer;
 
-    if (unit->nrange == 0 || !rme_node_alone(&unit->closing))
+    if (unit->nrange == 0 || !list_empty(&unit->closing))
         return;
     /* the link is ending, which closes the unit: none is opened before the link is up */
     if (peer->state != RME_PEER_UP) {
@@ -217,15 +217,15 @@ void rme_unit_close(struct rme *rme, struct rme_unit *unit)
     }
     op->pins++;
     op->closing++;
-    rme_node_append(&peer->closing, &unit->closing);
+    list_add_tail(&unit->closing, &peer->closing);
     rme->ops->unexpose(peer->link, unit->range, unit->nrange, unit);
     rme->pending |= RME_PENDING_FLUSH;
 }
 
 void rme_units_close(struct rme *rme, struct rme_op *op)
 {
-    struct rme_node *units = &op->rndv->units;
+    struct list_head *units = &op->rndv->units;
 
-    for (struct rme_node *node = units->next; node != units; node = node->next)
-        rme_unit_close(rme, rme_entry(node, struct rme_unit, link));
+    for (struct list_head *node = units->next; node != units; node = node->next)
+        rme_unit_close(rme, container_of(node, struct rme_unit, link));
 }

@@ -33,11 +33,11 @@
 
 static struct rme_move *move_new(struct rme *rme)
 {
-    struct rme_node *node = rme_pool_take(&rme->mover->moves);
+    struct list_head *node = rme_pool_take(&rme->mover->moves);
     struct rme_move *move;
 
     if (node != NULL)
-        return rme_entry(node, struct rme_move, link);
+        return container_of(node, struct rme_move, link);
     move = calloc(1, sizeof(*move));
     if (move == NULL)
         return NULL;
@@ -45,7 +45,7 @@ static struct rme_move *move_new(struct rme *rme)
     move->piece_room = OWN(move->own_piece);
     move->seg = move->own_seg;
     move->seg_room = OWN(move->own_seg);
-    rme_node_init(&move->link);
+    list_init(&move->link);
     return move;
 }
 
@@ -67,10 +67,10 @@ static void move_recycle(struct rme *rme, struct rme_move *move)
 
 void rme_move_clear(struct rme *rme)
 {
-    struct rme_node *node;
+    struct list_head *node;
 
     while ((node = rme_pool_take(&rme->mover->moves)) != NULL)
-        move_destroy(rme_entry(node, struct rme_move, link));
+        move_destroy(container_of(node, struct rme_move, link));
 }
 
 static bool move_reserve(struct rme_move *move, struct rme_split_size size)
@@ -101,8 +101,8 @@ static bool move_reserve(struct rme_move *move, struct rme_split_size size)
 /* Returns the unit that contains offset `at`; NULL: not made yet. */
 static struct rme_unit *unit_at(struct rme_rndv *r, uint64_t at)
 {
-    for (struct rme_node *node = r->units.next; node != &r->units; node = node->next) {
-        struct rme_unit *unit = rme_entry(node, struct rme_unit, link);
+    for (struct list_head *node = r->units.next; node != &r->units; node = node->next) {
+        struct rme_unit *unit = container_of(node, struct rme_unit, link);
 
         if (unit->offset + unit->length > at)
             return unit;
@@ -151,7 +151,7 @@ static bool build(struct rme *rme, struct rme_op *op, struct rme_unit *unit,
                                    .npiece = size.npiece,
                                    .bytes = length,
                                    .owner = move};
-    rme_node_append(&op->peer->xferq, &move->link);
+    list_add_tail(&move->link, &op->peer->xferq);
     op->pins++;
     r->moves++;
     r->move_bytes += length;
@@ -169,8 +169,8 @@ void rme_move_start(struct rme *rme, struct rme_op *op)
     struct rme_rndv *r = op->rndv;
     uint64_t most = rme_move_most(rme, op);
 
-    while (!rme_node_alone(&r->openings) && r->move_bytes < rme->tuning.xfer_bytes) {
-        struct rme_opening *opening = rme_entry(r->openings.next, struct rme_opening, link);
+    while (!list_empty(&r->openings) && r->move_bytes < rme->tuning.xfer_bytes) {
+        struct rme_opening *opening = container_of(r->openings.next, struct rme_opening, link);
         struct rme_unit *unit = unit_at(r, r->at);
         uint64_t unit_end, window_end;
 
@@ -179,13 +179,13 @@ void rme_move_start(struct rme *rme, struct rme_op *op)
         unit_end = unit->offset + unit->length;
         window_end = opening->offset + opening->length;
         if (!build(rme, op, unit, opening,
-                   rme_least(rme_least(unit_end, window_end) - r->at, most))) {
+                   min_u64(min_u64(unit_end, window_end) - r->at, most))) {
             op->protocol->failed(rme, op, -ENOMEM);
             return;
         }
         rme_peer_kick(op->peer);
         if (r->at == window_end) {
-            rme_node_remove(&opening->link);
+            list_del_init(&opening->link);
             free(opening);
         }
     }
@@ -193,8 +193,8 @@ void rme_move_start(struct rme *rme, struct rme_op *op)
 
 void rme_move_turn(struct rme *rme)
 {
-    if (!rme_node_alone(&rme->xfer_turn) && rme->xfers < rme->tuning.xfers)
-        rme_peer_kick(rme_entry(rme_node_take(&rme->xfer_turn), struct rme_peer, xfer_turn));
+    if (!list_empty(&rme->xfer_turn) && rme->xfers < rme->tuning.xfers)
+        rme_peer_kick(container_of(list_pop(&rme->xfer_turn), struct rme_peer, xfer_turn));
 }
 
 /* Writes the FIN that follows the reads of a window.  Its offset is the end of the data
@@ -225,8 +225,8 @@ static void note_report(struct rme_peer *peer, const struct rme_move *last)
     uint32_t report =
         peer->rme->caps->reports_apart ? peer->credit.told + 1 : peer->credit.spent;
 
-    for (struct rme_node *node = peer->moving.prev; node != &peer->moving; node = node->prev) {
-        struct rme_move *move = rme_entry(node, struct rme_move, link);
+    for (struct list_head *node = peer->moving.prev; node != &peer->moving; node = node->prev) {
+        struct rme_move *move = container_of(node, struct rme_move, link);
 
         if (move->op != last->op)
             continue;
@@ -259,8 +259,8 @@ bool rme_move_has_turn(const struct rme_peer *peer)
  */
 static struct rme_move *next_move(const struct rme_peer *peer)
 {
-    for (struct rme_node *node = peer->xferq.next; node != &peer->xferq; node = node->next) {
-        struct rme_move *move = rme_entry(node, struct rme_move, link);
+    for (struct list_head *node = peer->xferq.next; node != &peer->xferq; node = node->next) {
+        struct rme_move *move = container_of(node, struct rme_move, link);
 
         if (!rme_unit_waits(peer->rme, move->unit))
             return move;
@@ -281,8 +281,8 @@ bool rme_move_push(struct rme_peer *peer)
     if (!rme_move_room(peer, move->xfer.bytes))
         return false;
     if (!rme_move_has_turn(peer)) {
-        if (rme_node_alone(&peer->xfer_turn))
-            rme_node_append(&rme->xfer_turn, &peer->xfer_turn);
+        if (list_empty(&peer->xfer_turn))
+            list_add_tail(&peer->xfer_turn, &rme->xfer_turn);
         return false;
     }
     if (move->xfer.notify == RME_NOTIFY_MSG) {
@@ -299,8 +299,8 @@ bool rme_move_push(struct rme_peer *peer)
             peer->credit.apart++;
     }
     rme_unit_posts(rme, move->unit);
-    rme_node_remove(&move->link);
-    rme_node_append(&peer->moving, &move->link);
+    list_del_init(&move->link);
+    list_add_tail(&move->link, &peer->moving);
     if (move->xfer.notify != RME_NOTIFY_NONE)
         note_report(peer, move);
     move->posted = true;
@@ -324,7 +324,7 @@ void rme_move_free(struct rme *rme, struct rme_move *move)
     }
     op->rndv->moves--;
     op->rndv->move_bytes -= move->xfer.bytes;
-    rme_node_remove(&move->link);
+    list_del_init(&move->link);
     move_recycle(rme, move);
     rme_op_unpin(rme, op);
 }
@@ -361,8 +361,8 @@ void rme_moves_told(struct rme_peer *peer)
     bool sure =
         credit->exact && (!peer->rme->caps->reports_apart || credit->told == credit->spent);
 
-    for (struct rme_node *node = peer->moving.next; node != &peer->moving; node = node->next) {
-        struct rme_move *move = rme_entry(node, struct rme_move, link);
+    for (struct list_head *node = peer->moving.next; node != &peer->moving; node = node->next) {
+        struct rme_move *move = container_of(node, struct rme_move, link);
 
         if (!move->reported || move->end != move->op->size ||
             (credit->exact && (int32_t)(credit->told - move->report) < 0))
@@ -376,8 +376,8 @@ void rme_moves_told(struct rme_peer *peer)
 
 void rme_moves_lost(struct rme_peer *peer)
 {
-    while (!rme_node_alone(&peer->moving)) {
-        struct rme_move *move = rme_entry(peer->moving.next, struct rme_move, link);
+    while (!list_empty(&peer->moving)) {
+        struct rme_move *move = container_of(peer->moving.next, struct rme_move, link);
 
         if (move->op->state == RME_OP_ENDING && move->op->error == 0) /* acknowledged */
             rme_move_done(peer->rme, &move->xfer);

@@ -32,8 +32,8 @@ struct rme_reserve {
     bool has_shown; /* `shown` is registered */
     /* registrations of this block alone: for reads, for writes by a peer */
     struct rme_mr shown[2];
-    struct rme_unit *user;   /* current owner; NULL: none */
-    struct rme_node waiting; /* units that wait for the block */
+    struct rme_unit *user;    /* current owner; NULL: none */
+    struct list_head waiting; /* units that wait for the block */
 };
 
 /* id, name, meaning */
@@ -51,9 +51,9 @@ enum rme_unit_state {
 
 /* A fragment: a range of a message as local memory that a device can use. */
 struct rme_unit {
-    struct rme_node link;  /* in rndv->units, ordered by offset; or in the pool */
-    struct rme_node queue; /* in rme->mover->work or rme_reserve.waiting */
-    struct rme_op *op;     /* NULL: freed while BUSY */
+    struct list_head link;  /* in rndv->units, ordered by offset; or in the pool */
+    struct list_head queue; /* in rme->mover->work or rme_reserve.waiting */
+    struct rme_op *op;      /* NULL: freed while BUSY */
     uint8_t state;
     bool exposed; /* its CTS or OFFER is queued or sent */
     bool told;    /* its CTS or OFFER was sent: the peer may access the unit */
@@ -74,12 +74,12 @@ struct rme_unit {
     uint32_t range_room;
     uint32_t offered; /* number of ranges counted in rme->offered */
     struct rme_range own_range[2];
-    struct rme_node closing; /* in peer->closing */
+    struct list_head closing; /* in peer->closing */
 };
 
 /* A remote window: memory of the peer that is open to this side. */
 struct rme_opening {
-    struct rme_node link; /* in rndv->openings */
+    struct list_head link; /* in rndv->openings */
     uint64_t offset, length;
     uint32_t nsegment;
     struct rme_wire_segment segment[];
@@ -87,7 +87,7 @@ struct rme_opening {
 
 /* One transfer: the intersection of a unit and a remote window. */
 struct rme_move {
-    struct rme_node link; /* in peer->xferq, peer->moving or the pool */
+    struct list_head link; /* in peer->xferq, peer->moving or the pool */
     struct rme_op *op;
     struct rme_unit *unit;
     struct rme_xfer xfer;
@@ -107,7 +107,7 @@ struct rme_move {
 };
 
 struct rme_rndv {
-    struct rme_node link; /* in the pool */
+    struct list_head link; /* in the pool */
     struct rme_op *op;
     struct rme_control control;
     uint8_t say;     /* RME_SAY_*: pending control messages */
@@ -140,13 +140,13 @@ struct rme_rndv {
     uint64_t move_bytes; /* bytes of these */
     uint64_t cancel_by;
     struct rme_load *load; /* load that counts this message; NULL: none */
-    struct rme_node units;
-    struct rme_node openings;
+    struct list_head units;
+    struct list_head openings;
 };
 
 struct rme_mover {
     struct rme_table names;              /* struct rme_name */
-    struct rme_node work;                /* units to be registered or packed without the lock */
+    struct list_head work;               /* units to be registered or packed without the lock */
     struct rme_pool units, moves, rndvs; /* unused objects */
     struct rme_reserve reserve[RME_RESERVES];
     size_t reserve_size;
@@ -277,7 +277,7 @@ void rme_move_done(struct rme *rme, struct rme_xfer *xfer);
 void rme_moves_told(struct rme_peer *peer);
 static inline void rme_move_told(struct rme_peer *peer)
 {
-    if (!rme_node_alone(&peer->moving))
+    if (!list_empty(&peer->moving))
         rme_moves_told(peer);
 }
 /* Completes or frees all posted transfers when the link is down. */

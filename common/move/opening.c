@@ -14,7 +14,7 @@ struct rme_opening *rme_opening_new(const struct rme_wire_message *message)
 
     if (opening == NULL)
         return NULL;
-    rme_node_init(&opening->link);
+    list_init(&opening->link);
     opening->offset = message->offset;
     opening->length = message->window;
     opening->nsegment = message->nsegment;
@@ -29,7 +29,7 @@ bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
     struct rme_opening *opening;
     unsigned waiting = 0;
 
-    for (struct rme_node *node = r->openings.next; node != &r->openings; node = node->next)
+    for (struct list_head *node = r->openings.next; node != &r->openings; node = node->next)
         waiting++;
     if (waiting >= OPENINGS_MAX || message->offset != r->opened || message->window == 0 ||
         message->window > op->size - r->opened) {
@@ -41,7 +41,7 @@ bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
         rme_peer_fail(op->peer, -ENOMEM, "no memory for the description of a transfer");
         return false;
     }
-    rme_node_append(&r->openings, &opening->link);
+    list_add_tail(&opening->link, &r->openings);
     r->opened += message->window;
     return true;
 }

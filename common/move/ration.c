@@ -70,12 +70,12 @@ static uint64_t one_transfer(const struct rme_op *op)
 {
     const struct rme_rndv *r = op->rndv;
 
-    for (struct rme_node *node = r->openings.next; node != &r->openings; node = node->next) {
-        const struct rme_opening *opening = rme_entry(node, struct rme_opening, link);
+    for (struct list_head *node = r->openings.next; node != &r->openings; node = node->next) {
+        const struct rme_opening *opening = container_of(node, struct rme_opening, link);
         uint64_t end = opening->offset + opening->length;
 
         if (end > r->prepared)
-            return rme_least(end - r->prepared, rme_move_most(op->peer->rme, op));
+            return min_u64(end - r->prepared, rme_move_most(op->peer->rme, op));
     }
     return 0;
 }
@@ -84,8 +84,7 @@ bool rme_ration_unit(const struct rme_op *op, struct rme_unit *unit, uint64_t re
 {
     struct rme *rme = op->peer->rme;
     const struct rme_rndv *r = op->rndv;
-    uint64_t length =
-        rme_least(rest, rme_least(r->most, rme_plan_unit(rme->tuning.unit, true)));
+    uint64_t length = min_u64(rest, min_u64(r->most, rme_plan_unit(rme->tuning.unit, true)));
 
     unit->length = rest;
     if (unit->memory == RME_MEMORY_PACK) {
@@ -96,10 +95,10 @@ bool rme_ration_unit(const struct rme_op *op, struct rme_unit *unit, uint64_t re
     }
     if (unit->memory != RME_MEMORY_RESERVE)
         return true;
-    unit->length = rme_least(rest, rme->mover->reserve_size);
+    unit->length = min_u64(rest, rme->mover->reserve_size);
     if (op->state != RME_OP_MOVING)
         return true;
-    unit->length = rme_least(unit->length, one_transfer(op));
+    unit->length = min_u64(unit->length, one_transfer(op));
     /* 0: rme_unit_next is called again after the next rme_rndv_open */
     return unit->length != 0;
 }

@@ -63,11 +63,11 @@
 
 static struct rme_unit *unit_new(struct rme *rme, struct rme_op *op)
 {
-    struct rme_node *node = rme_pool_take(&rme->mover->units);
+    struct list_head *node = rme_pool_take(&rme->mover->units);
     struct rme_unit *unit;
 
     if (node != NULL) {
-        unit = rme_entry(node, struct rme_unit, link);
+        unit = container_of(node, struct rme_unit, link);
     } else {
         unit = calloc(1, sizeof(*unit));
         if (unit == NULL)
@@ -76,10 +76,10 @@ static struct rme_unit *unit_new(struct rme *rme, struct rme_op *op)
         unit->mseg_room = sizeof(unit->own_mseg) / sizeof(unit->own_mseg[0]);
         unit->range = unit->own_range;
         unit->range_room = sizeof(unit->own_range) / sizeof(unit->own_range[0]);
-        rme_node_init(&unit->closing);
+        list_init(&unit->closing);
         unit->control.kind = &rme_control_window;
-        rme_node_init(&unit->queue);
-        rme_node_init(&unit->control.link);
+        list_init(&unit->queue);
+        list_init(&unit->control.link);
     }
     unit->op = op;
     unit->exposed = false;
@@ -114,10 +114,10 @@ static void unit_recycle(struct rme *rme, struct rme_unit *unit)
 
 void rme_unit_clear(struct rme *rme)
 {
-    struct rme_node *node;
+    struct list_head *node;
 
     while ((node = rme_pool_take(&rme->mover->units)) != NULL)
-        unit_destroy(rme_entry(node, struct rme_unit, link));
+        unit_destroy(container_of(node, struct rme_unit, link));
 }
 
 static bool reserve_msegs(struct rme_unit *unit, uint32_t count)
@@ -205,7 +205,7 @@ static void unit_ready(struct rme *rme, struct rme_unit *unit)
 static void want_work(struct rme *rme, struct rme_unit *unit)
 {
     unit->state = RME_UNIT_WORK;
-    rme_node_append(&rme->mover->work, &unit->queue);
+    list_add_tail(&unit->queue, &rme->mover->work);
     rme->pending |= RME_PENDING_SETTLE;
 }
 
@@ -238,11 +238,11 @@ static void take_reserve(struct rme *rme, struct rme_reserve *reserve, struct rm
  */
 static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
 {
-    struct rme_node *node;
+    struct list_head *node;
 
     reserve->user = NULL;
-    while (reserve->user == NULL && (node = rme_node_take(&reserve->waiting)) != NULL) {
-        struct rme_unit *unit = rme_entry(node, struct rme_unit, queue);
+    while (reserve->user == NULL && (node = list_pop(&reserve->waiting)) != NULL) {
+        struct rme_unit *unit = container_of(node, struct rme_unit, queue);
 
         if (unit->state == RME_UNIT_TURN) {
             take_reserve(rme, reserve, unit);
@@ -256,14 +256,14 @@ static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
 bool rme_unit_waits(struct rme *rme, const struct rme_unit *unit)
 {
     struct rme_reserve *reserve = &rme->mover->reserve[RME_RESERVE_MOVE];
-    struct rme_node *node = unit->op->rndv->units.next;
+    struct list_head *node = unit->op->rndv->units.next;
 
     for (; reserve->user != NULL; node = node->next) {
-        struct rme_unit *each = rme_entry(node, struct rme_unit, link);
+        struct rme_unit *each = container_of(node, struct rme_unit, link);
 
         if (each->memory == RME_MEMORY_RESERVE && each != reserve->user) {
-            if (rme_node_alone(&each->queue))
-                rme_node_append(&reserve->waiting, &each->queue);
+            if (list_empty(&each->queue))
+                list_add_tail(&each->queue, &reserve->waiting);
             return true;
         }
         if (each == unit)
@@ -293,7 +293,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
         } else {
             cut_direct(
                 op, unit,
-                rme_least(op->size - unit->offset, rme_plan_unit(rme->tuning.unit, false)));
+                min_u64(op->size - unit->offset, rme_plan_unit(rme->tuning.unit, false)));
             want_work(rme, unit);
         }
         break;
@@ -319,7 +319,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
             take_reserve(rme, reserve, unit);
         } else {
             unit->state = RME_UNIT_TURN;
-            rme_node_append(&reserve->waiting, &unit->queue);
+            list_add_tail(&unit->queue, &reserve->waiting);
         }
         break;
     }
@@ -379,7 +379,7 @@ bool rme_unit_next(struct rme *rme, struct rme_op *op)
         op->protocol->failed(rme, op, -EFAULT);
         return false;
     }
-    rme_node_append(&r->units, &unit->link);
+    list_add_tail(&unit->link, &r->units);
     r->nunit++;
     prepare(rme, op, unit);
     r->prepared = unit->offset + unit->length;
@@ -434,7 +434,7 @@ static void give_back(struct rme *rme, struct rme_unit *unit)
     unit_recycle(rme, unit);
     if (passed == NULL)
         return;
-    rme_node_remove(&peer->kick); /* other peers come first */
+    list_del_init(&peer->kick); /* other peers come first */
     pass_reserve(rme, passed);
     rme_peer_kick(peer);
 }
@@ -443,9 +443,9 @@ void rme_unit_free(struct rme *rme, struct rme_unit *unit)
 {
     struct rme_op *op = unit->op;
 
-    rme_node_remove(&unit->link);
-    rme_node_remove(&unit->queue);
-    rme_node_remove(&unit->control.link);
+    list_del_init(&unit->link);
+    list_del_init(&unit->queue);
+    list_del_init(&unit->control.link);
     op->rndv->nunit--;
     if (unit->state == RME_UNIT_BUSY) {
         unit->op = NULL;
@@ -460,17 +460,17 @@ void rme_unit_free(struct rme *rme, struct rme_unit *unit)
 
 void rme_windows_free(struct rme *rme)
 {
-    struct rme_node *node;
+    struct list_head *node;
 
-    while ((node = rme_node_take(&rme->window_turn)) != NULL)
-        rme_peer_kick(rme_entry(node, struct rme_peer, window_turn));
+    while ((node = list_pop(&rme->window_turn)) != NULL)
+        rme_peer_kick(container_of(node, struct rme_peer, window_turn));
 }
 
 void rme_unit_closed(struct rme *rme, struct rme_unit *unit)
 {
     struct rme_op *op = unit->op;
 
-    rme_node_remove(&unit->closing);
+    list_del_init(&unit->closing);
     rme_unit_forget(rme, unit);
     if (unit->gone)
         give_back(rme, unit);
@@ -481,8 +481,8 @@ void rme_unit_closed(struct rme *rme, struct rme_unit *unit)
 
 void rme_units_lost(struct rme_peer *peer)
 {
-    while (!rme_node_alone(&peer->closing))
-        rme_unit_closed(peer->rme, rme_entry(peer->closing.next, struct rme_unit, closing));
+    while (!list_empty(&peer->closing))
+        rme_unit_closed(peer->rme, container_of(peer->closing.next, struct rme_unit, closing));
     rme_windows_free(peer->rme);
 }
 
@@ -501,9 +501,9 @@ static void fall_back(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
     if (memory > r->memory)
         r->memory = memory;
     for (;;) {
-        struct rme_unit *last = rme_entry(r->units.prev, struct rme_unit, link);
+        struct rme_unit *last = container_of(r->units.prev, struct rme_unit, link);
 
-        if (rme_node_alone(&r->units) || last->offset < offset)
+        if (list_empty(&r->units) || last->offset < offset)
             break;
         rme_unit_free(rme, last);
     }
@@ -556,7 +556,7 @@ static int do_work(struct rme *rme, struct rme_unit *unit, const struct rme_op *
 
 void rme_unit_work(struct rme *rme)
 {
-    struct rme_unit *unit = rme_entry(rme_node_take(&rme->mover->work), struct rme_unit, queue);
+    struct rme_unit *unit = container_of(list_pop(&rme->mover->work), struct rme_unit, queue);
     struct rme_op *op = unit->op;
     int result;
 

@@ -45,7 +45,7 @@ void rme_op_drop(struct rme *rme, struct rme_op *op)
 static void report(struct rme *rme, struct rme_op *op)
 {
     if (op->reap || op->kind == RME_OP_PULL || rme_is_ending(rme)) {
-        rme_node_append(&rme->operations->ended, &op->link);
+        list_add_tail(&op->link, &rme->operations->ended);
         rme->pending |= RME_PENDING_SETTLE;
     } else {
         rme_ctx_publish(rme, op);
@@ -61,18 +61,18 @@ static void finish(struct rme *rme, struct rme_op *op)
 
     if (op->protocol != NULL)
         op->protocol->freed(rme, op);
-    rme_node_remove(&op->of_peer);
+    list_del_init(&op->of_peer);
     if (late || peer->late == 0 || rme_op_sends(op) || op->error == -ECANCELED) {
         report(rme, op);
     } else {
-        rme_node_append(&peer->held, &op->link);
+        list_add_tail(&op->link, &peer->held);
         rme_count(rme, RME_C_DEFERRED);
     }
     if (late && --peer->late == 0) {
-        struct rme_node *node;
+        struct list_head *node;
 
-        while ((node = rme_node_take(&peer->held)) != NULL)
-            report(rme, rme_entry(node, struct rme_op, link));
+        while ((node = list_pop(&peer->held)) != NULL)
+            report(rme, container_of(node, struct rme_op, link));
         rme->user->caught_up(peer);
     }
     if (!pulls) /* rme_unexp_pulled unpins the peer of a pull */
@@ -111,7 +111,7 @@ void rme_op_complete(struct rme *rme, struct rme_op *op)
     }
     if (op->kind == RME_OP_RECV)
         rme_peer_count(peer, RME_C_BYTES_RECEIVED, op->size);
-    rme_node_remove(&op->of_peer);
+    list_del_init(&op->of_peer);
     rme_ctx_publish(rme, op);
     rme_peer_unpin(peer);
 }

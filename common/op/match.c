@@ -3,9 +3,9 @@
 
 struct rme_match *rme_match_succeed(struct rme_match *match)
 {
-    struct rme_match *next = rme_entry(match->same.next, struct rme_match, same);
+    struct rme_match *next = container_of(match->same.next, struct rme_match, same);
 
-    rme_node_remove(&match->same);
+    list_del_init(&match->same);
     next->keyed = match->keyed;
     *next->keyed.at = &next->keyed;
     if (next->keyed.next != NULL)

@@ -14,7 +14,7 @@
  * a ring with it, in order. */
 struct rme_match {
     struct rme_keyed keyed; /* at: NULL unless the oldest of its key */
-    struct rme_node same;
+    struct list_head same;
     bool is_message;
 };
 
@@ -30,7 +30,7 @@ static inline bool rme_match_is_first(const struct rme_match *match)
 
 static inline bool rme_match_is_in(const struct rme_match *match)
 {
-    return rme_match_is_first(match) || !rme_node_alone(&match->same);
+    return rme_match_is_first(match) || !list_empty(&match->same);
 }
 
 /* Returns the oldest member of a key; NULL: none. */
@@ -38,7 +38,7 @@ static inline struct rme_match *rme_match_first(const struct rme_table *table, u
 {
     struct rme_keyed *keyed = rme_table_find(table, key, 0);
 
-    return keyed != NULL ? rme_entry(keyed, struct rme_match, keyed) : NULL;
+    return keyed != NULL ? container_of(keyed, struct rme_match, keyed) : NULL;
 }
 
 /* Adds a member of the key of `first`, which rme_match_first() has returned for `key`. */
@@ -48,7 +48,7 @@ static inline void rme_match_add(struct rme_table *table, struct rme_match *firs
     if (first == NULL)
         rme_table_put(table, &match->keyed, key, 0);
     else
-        rme_node_append(&first->same, &match->same);
+        list_add_tail(&match->same, &first->same);
 }
 
 /* Replaces the oldest member of a key, which leaves, by the next one, and returns that. */
@@ -57,8 +57,8 @@ struct rme_match *rme_match_succeed(struct rme_match *match);
 static inline void rme_match_remove(struct rme_table *table, struct rme_match *match)
 {
     if (!rme_match_is_first(match)) {
-        rme_node_remove(&match->same);
-    } else if (!rme_node_alone(&match->same)) {
+        list_del_init(&match->same);
+    } else if (!list_empty(&match->same)) {
         rme_match_succeed(match);
     } else {
         rme_table_take(table, &match->keyed);

@@ -49,7 +49,7 @@ void rme_op_table_init(struct rme_op_table *table)
 {
     table->nchunk = 0;
     table->live = 0;
-    rme_node_init(&table->free);
+    list_init(&table->free);
 }
 
 void rme_op_drop_segs(struct rme_op *op)
@@ -89,11 +89,11 @@ static bool grow(struct rme_op_table *table)
         op->state = RME_OP_FREE;
         op->seg = op->own_seg;
         op->seg_room = RME_OP_INLINE_SEGS;
-        rme_node_init(&op->of_peer);
-        rme_node_init(&op->link);
-        rme_node_init(&op->match.same);
+        list_init(&op->of_peer);
+        list_init(&op->link);
+        list_init(&op->match.same);
         if (c != 0 || i != 0)
-            rme_node_append(&table->free, &op->link);
+            list_add_tail(&op->link, &table->free);
     }
     table->chunk[c] = chunk;
     table->nchunk++;
@@ -105,9 +105,9 @@ struct rme_op *rme_op_find_free(struct rme_op_table *table, uint32_t nseg)
     struct rme_op *op;
     struct rme_seg *seg;
 
-    if (rme_node_alone(&table->free) && !grow(table))
+    if (list_empty(&table->free) && !grow(table))
         return NULL;
-    op = rme_entry(table->free.next, struct rme_op, link);
+    op = container_of(table->free.next, struct rme_op, link);
     if (nseg <= op->seg_room)
         return op;
     seg = calloc(nseg, sizeof(*seg));

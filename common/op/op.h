@@ -67,8 +67,8 @@ struct rme_op {
     int32_t tag;
     struct rme_peer *peer;
     void *user;
-    struct rme_node of_peer; /* in peer->ops or peer->dying */
-    struct rme_node link;    /* in the queue of its state */
+    struct list_head of_peer; /* in peer->ops or peer->dying */
+    struct list_head link;    /* in the queue of its state */
     /* POSTED, INVITING: in the table of receives; QUEUED: in rme->protocols->holds (send.c) */
     struct rme_match match;
     struct rme_seg *seg; /* the host's memory; `own_seg`, or on the heap */
@@ -94,7 +94,7 @@ struct rme_op {
 struct rme_op_table {
     struct rme_op *chunk[(1u << RME_OP_INDEX_BITS) / RME_OP_CHUNK];
     uint32_t nchunk;
-    struct rme_node free;
+    struct list_head free;
     uint64_t live;
 };
 
@@ -108,13 +108,13 @@ struct rme_op *rme_op_find_free(struct rme_op_table *table, uint32_t nseg);
 /* Takes such an op, with a new id, in no ring. */
 static inline struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg)
 {
-    struct rme_op *op = rme_entry(table->free.next, struct rme_op, link);
+    struct rme_op *op = container_of(table->free.next, struct rme_op, link);
 
-    if (rme_node_alone(&table->free) || nseg > op->seg_room)
+    if (list_empty(&table->free) || nseg > op->seg_room)
         op = rme_op_find_free(table, nseg);
     if (op == NULL)
         return NULL;
-    rme_node_remove(&op->link);
+    list_del_init(&op->link);
     op->id += 1u << RME_OP_INDEX_BITS;
     op->nseg = nseg;
     op->protocol = NULL;
@@ -137,9 +137,9 @@ static inline void rme_op_recycle(struct rme_op_table *table, struct rme_op *op)
         rme_op_drop_segs(op);
     op->state = RME_OP_FREE;
     op->peer = NULL;
-    rme_node_remove(&op->link);
+    list_del_init(&op->link);
     /* the op used last is reused first, because it is still in the processor's caches */
-    rme_node_append(table->free.next, &op->link);
+    list_add_tail(&op->link, table->free.next);
     table->live--;
 }
 

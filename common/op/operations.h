@@ -13,9 +13,9 @@
 
 /* A context: the completion queue of a host. */
 struct rme_ctx {
-    _Atomic bool open;    /* written with the engine's lock held */
-    uint32_t turn;        /* number of closes; an op posted before the last one is dropped */
-    struct rme_node done; /* ops to be reported */
+    _Atomic bool open;     /* written with the engine's lock held */
+    uint32_t turn;         /* number of closes; an op posted before the last one is dropped */
+    struct list_head done; /* ops to be reported */
     /* rme_protocols.unexpected_changes when a wait last ended for unexpected messages */
     uint64_t unexpected_seen;
 };
@@ -24,7 +24,7 @@ struct rme_operations {
     struct rme_ctx ctx[RME_MAX_CONTEXTS]; /* `open` is read without the lock */
     struct rme_op_table table;
     struct rme_table match; /* receives, and unmatched messages */
-    struct rme_node ended;  /* ops reported after the next rme_mreg_reap */
+    struct list_head ended; /* ops reported after the next rme_mreg_reap */
     bool reaping;           /* a thread reaps for ops that ended earlier */
     /* callback of the host, see rme.h; constant */
     void (*dropped)(void *arg, void *user);
@@ -57,7 +57,7 @@ static inline void rme_op_attach(struct rme_op *op, struct rme_peer *peer)
 {
     op->peer = peer;
     peer->pins++;
-    rme_node_append(&peer->ops, &op->of_peer);
+    list_add_tail(&op->of_peer, &peer->ops);
 }
 
 /* Returns the stream of a send, in which messages keep their order. */
@@ -83,7 +83,7 @@ void rme_op_unpin(struct rme *rme, struct rme_op *op);
 /* Returns true if ops that have ended wait for rme_mreg_reap. */
 static inline bool rme_is_ending(const struct rme *rme)
 {
-    return rme->operations->reaping || !rme_node_alone(&rme->operations->ended);
+    return rme->operations->reaping || !list_empty(&rme->operations->ended);
 }
 
 /* Recycles a completed op whose context is closed, and calls the host's `dropped`. */
@@ -98,7 +98,7 @@ static inline void rme_ctx_publish(struct rme *rme, struct rme_op *op)
         rme_op_drop(rme, op);
         return;
     }
-    rme_node_append(&c->done, &op->link);
+    list_add_tail(&op->link, &c->done);
     rme_wait_notify(rme, op->ctx);
 }
 

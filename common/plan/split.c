@@ -23,7 +23,7 @@ struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip,
             piece[size.npiece].rkey = remote->key;
             piece[size.npiece].seg = seg + size.nseg;
         }
-        room = rme_least(rme_least(remote->length - rskip, limits->max_piece), length);
+        room = min_u64(min_u64(remote->length - rskip, limits->max_piece), length);
         for (; room > 0 && nsge < limits->max_sge; nsge++) {
             uint64_t part;
 
@@ -31,7 +31,7 @@ struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip,
                 lskip -= local->length;
                 local++;
             }
-            part = rme_least(local->length - lskip, room);
+            part = min_u64(local->length - lskip, room);
             if (seg != NULL) {
                 seg[size.nseg].base = (char *)local->base + lskip;
                 seg[size.nseg].length = part;

@@ -15,7 +15,7 @@ struct rme_seg {
     uint64_t length;
 };
 
-static inline uint64_t rme_least(uint64_t a, uint64_t b)
+static inline uint64_t min_u64(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -40,7 +40,7 @@ static inline bool rme_walk_next(struct rme_walk *walk, struct rme_seg *part)
 
         if (walk->skip < seg->length) {
             part->base = (char *)seg->base + walk->skip;
-            part->length = rme_least(seg->length - walk->skip, walk->length);
+            part->length = min_u64(seg->length - walk->skip, walk->length);
             walk->skip = 0;
             walk->length -= part->length;
             return true;

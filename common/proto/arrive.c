@@ -56,7 +56,7 @@ static inline struct rme_op *receive_for(const struct rme_peer *peer, int32_t ta
 
     if (first == NULL || first->is_message)
         return NULL;
-    op = rme_entry(first, struct rme_op, match);
+    op = container_of(first, struct rme_op, match);
     return op->state == RME_OP_POSTED && op->nseg == 1 && size <= op->total ? op : NULL;
 }
 
@@ -72,7 +72,7 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
     struct rme_op *op;
 
     if (length < RME_WIRE_HEADER_SIZE || *(const uint8_t *)data != RME_WIRE_EAGER ||
-        peer->state != RME_PEER_UP || talk->holds != 0 || !rme_node_alone(&peer->moving) ||
+        peer->state != RME_PEER_UP || talk->holds != 0 || !list_empty(&peer->moving) ||
         peer->late != 0)
         return false;
     rme_wire_decode_head(data, &head);

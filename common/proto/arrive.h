@@ -28,10 +28,10 @@ static inline bool rme_peer_waits(const struct rme_peer *peer)
 {
     const struct rme_talk *talk = peer->talk;
 
-    return peer->starved || peer->credit.withholds || !rme_node_alone(&peer->endings) ||
-           !rme_node_alone(&peer->control) || !rme_node_alone(&peer->xferq) ||
-           !rme_node_alone(&talk->sendq[RME_EXPECTED]) ||
-           !rme_node_alone(&talk->sendq[RME_UNEXPECTED_STREAM]);
+    return peer->starved || peer->credit.withholds || !list_empty(&peer->endings) ||
+           !list_empty(&peer->control) || !list_empty(&peer->xferq) ||
+           !list_empty(&talk->sendq[RME_EXPECTED]) ||
+           !list_empty(&talk->sendq[RME_UNEXPECTED_STREAM]);
 }
 
 /* Processes a received message if it is EAGER and fits a posted receive, and nothing else on

@@ -87,8 +87,8 @@ void rme_op_detach(struct rme *rme, struct rme_op *op)
 bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now)
 {
     peer->cancel_by = UINT64_MAX;
-    for (struct rme_node *node = peer->ops.next; node != &peer->ops; node = node->next) {
-        struct rme_op *op = rme_entry(node, struct rme_op, of_peer);
+    for (struct list_head *node = peer->ops.next; node != &peer->ops; node = node->next) {
+        struct rme_op *op = container_of(node, struct rme_op, of_peer);
 
         if (op->state != RME_OP_CANCELLING)
             continue;
@@ -114,12 +114,12 @@ struct answer {
 static void drop_answer(struct rme_peer *peer, struct rme_control *control)
 {
     rme_unkeep(peer, sizeof(struct answer));
-    free(rme_entry(control, struct answer, control));
+    free(container_of(control, struct answer, control));
 }
 
 static bool send_answer(struct rme_peer *peer, struct rme_control *control)
 {
-    struct answer *answer = rme_entry(control, struct answer, control);
+    struct answer *answer = container_of(control, struct answer, control);
     bool refuses = answer->waiting == NULL;
     struct rme_wire_message message;
     void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
@@ -140,7 +140,7 @@ static bool send_answer(struct rme_peer *peer, struct rme_control *control)
         message.room = answer->room;
     }
     rme_peer_send_control(peer, &message, tx);
-    rme_node_remove(&control->link);
+    list_del_init(&control->link);
     drop_answer(peer, control);
     return true;
 }
@@ -148,15 +148,15 @@ static bool send_answer(struct rme_peer *peer, struct rme_control *control)
 static const struct rme_control_kind answer_kind = {send_answer, drop_answer};
 
 /* Queues an answer; NULL: no memory. */
-static struct answer *answer_new(struct rme_peer *peer, struct rme_node *queue, uint32_t to)
+static struct answer *answer_new(struct rme_peer *peer, struct list_head *queue, uint32_t to)
 {
     struct answer *answer = malloc(sizeof(*answer));
 
     if (answer == NULL)
         return NULL;
     *answer = (struct answer){.control.kind = &answer_kind, .to = to};
-    rme_node_init(&answer->control.link);
-    rme_node_append(queue, &answer->control.link);
+    list_init(&answer->control.link);
+    list_add_tail(&answer->control.link, queue);
     rme_keep(peer, sizeof(*answer));
     rme_peer_kick(peer);
     return answer;

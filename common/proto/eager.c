@@ -122,7 +122,7 @@ static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t 
         first = rme_match_first(&rme->operations->match, rme_match_key(peer->serial, tag));
         if (first == NULL || first->is_message)
             return NULL;
-        op = rme_entry(first, struct rme_op, match);
+        op = container_of(first, struct rme_op, match);
         rme_match_remove(&rme->operations->match, first);
     } while (op->state == RME_OP_CANCELLING && (rts == NULL || !rme_invite_meets(op, rts)));
     return op;
@@ -137,7 +137,7 @@ static void keep(struct rme *rme, struct rme_message *message)
 
     message->match.is_message = true;
     rme_match_add(table, rme_match_first(table, key), key, &message->match);
-    rme_node_append(&peer->talk->messages, &message->of_peer);
+    list_add_tail(&message->of_peer, &peer->talk->messages);
     if (message->is_rts)
         rme_message_name(message);
 }
@@ -149,8 +149,8 @@ static struct rme_message *message_new(struct rme_peer *peer, int32_t tag, size_
     if (message == NULL)
         return NULL;
     memset(message, 0, sizeof(*message));
-    rme_node_init(&message->match.same);
-    rme_node_init(&message->of_peer);
+    list_init(&message->match.same);
+    list_init(&message->of_peer);
     message->kept = sizeof(*message) + payload;
     rme_keep(peer, message->kept);
     message->peer = peer;
@@ -169,7 +169,7 @@ static struct rme_message *find(struct rme_peer *peer, uint32_t from)
     struct rme_name *name =
         rme_name_find(&peer->rme->mover->names, peer->serial, RME_NAME_MESSAGE, from);
 
-    return name != NULL ? rme_entry(name, struct rme_message, name) : NULL;
+    return name != NULL ? container_of(name, struct rme_message, name) : NULL;
 }
 
 struct rme_message *rme_message_cancelled(struct rme_peer *peer,
@@ -189,7 +189,7 @@ struct rme_message *rme_message_cancelled(struct rme_peer *peer,
 static void take_out(struct rme *rme, struct rme_message *message)
 {
     rme_name_drop(&rme->mover->names, &message->name);
-    rme_node_remove(&message->of_peer);
+    list_del_init(&message->of_peer);
     rme_match_remove(&rme->operations->match, &message->match);
 }
 
@@ -306,7 +306,7 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *ar
 
 void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first)
 {
-    struct rme_message *message = rme_entry(first, struct rme_message, match);
+    struct rme_message *message = container_of(first, struct rme_message, match);
 
     take_out(rme, message);
     if (message->is_rts) {
@@ -342,7 +342,7 @@ static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *canc
 
 static void made(struct rme_peer *peer)
 {
-    rme_node_init(&peer->talk->messages);
+    list_init(&peer->talk->messages);
 }
 
 static void started(struct rme_peer *peer)
@@ -353,9 +353,9 @@ static void started(struct rme_peer *peer)
 
 static void left(struct rme_peer *peer)
 {
-    while (!rme_node_alone(&peer->talk->messages)) {
+    while (!list_empty(&peer->talk->messages)) {
         struct rme_message *message =
-            rme_entry(peer->talk->messages.next, struct rme_message, of_peer);
+            container_of(peer->talk->messages.next, struct rme_message, of_peer);
 
         take_out(peer->rme, message);
         rme_message_free(message);

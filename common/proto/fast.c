@@ -142,8 +142,8 @@ void rme_fast_moved(struct rme_peer *peer, struct rme_xfer *xfer)
 
     tx->pending--;
     if (xfer != &tx->last) {
-        rme_entry(xfer, struct fast_write, xfer)->done = true;
-        if (peer->talk->holds != 0 || !rme_node_alone(&peer->talk->sendq[RME_EXPECTED]))
+        container_of(xfer, struct fast_write, xfer)->done = true;
+        if (peer->talk->holds != 0 || !list_empty(&peer->talk->sendq[RME_EXPECTED]))
             rme_peer_kick(peer);
     }
     if (tx->released && tx->pending == 0)
@@ -185,7 +185,7 @@ static bool is_invited(const struct rme_peer *peer, enum rme_stream stream, uint
 static bool is_first(const struct rme_peer *peer, enum rme_stream stream)
 {
     return stream == RME_EXPECTED ||
-           (peer->talk->holds == 0 && rme_node_alone(&peer->talk->sendq[RME_EXPECTED]));
+           (peer->talk->holds == 0 && list_empty(&peer->talk->sendq[RME_EXPECTED]));
 }
 
 /* Result of the check whether a message can be written now. */
@@ -312,7 +312,7 @@ uint64_t rme_fast_held(const struct rme_peer *peer)
 
 static void say_release(struct rme_peer *peer)
 {
-    rme_node_append(&peer->control, &peer->talk->fast.release.link);
+    list_add_tail(&peer->talk->fast.release.link, &peer->control);
     rme_peer_kick(peer);
 }
 
@@ -325,7 +325,7 @@ static bool send_release(struct rme_peer *peer, struct rme_control *control)
 
     if (buffer == NULL)
         return false;
-    rme_node_remove(&control->link);
+    list_del_init(&control->link);
     rme_peer_header(peer, RME_WIRE_RELEASE, &message);
     if (tx == NULL || tx->released) { /* a ring that could not be used */
         rme_peer_send_control(peer, &message, buffer);
@@ -344,7 +344,7 @@ static bool send_release(struct rme_peer *peer, struct rme_control *control)
 static void drop_release(struct rme_peer *peer, struct rme_control *control)
 {
     (void)peer;
-    rme_node_remove(&control->link);
+    list_del_init(&control->link);
 }
 
 static const struct rme_control_kind release_kind = {send_release, drop_release};
@@ -374,21 +374,21 @@ static void granted(struct rme_peer *peer, const struct rme_wire_message *messag
     struct rme_fast_tx *tx = peer->talk->fast.tx;
     struct rme_wire_segment segment;
 
-    if ((tx != NULL && !tx->released) || !rme_node_alone(&peer->talk->fast.release.link) ||
+    if ((tx != NULL && !tx->released) || !list_empty(&peer->talk->fast.release.link) ||
         message->nsegment != 1 || peer->rme->tuning.fast_bytes == 0 || !peer->credit.exact) {
         rme_peer_protocol_error(peer, "an unexpected GRANT");
         return;
     }
     rme_wire_segment_at(message, 0, &segment);
     if (tx == NULL)
-        tx = tx_new(peer, rme_least(segment.length, peer->rme->tuning.fast_bytes));
+        tx = tx_new(peer, min_u64(segment.length, peer->rme->tuning.fast_bytes));
     if (tx == NULL || tx->released) {
         say_release(peer);
         return;
     }
     tx->address = segment.address;
     tx->key = segment.key;
-    tx->late = (uint32_t)rme_least(segment.length - segment.length / 4, UINT32_MAX);
+    tx->late = (uint32_t)min_u64(segment.length - segment.length / 4, UINT32_MAX);
     tx->name = message->from;
     peer->talk->fast.tx = tx;
 }
@@ -409,7 +409,7 @@ static void withdrawn(struct rme_peer *peer, const struct rme_wire_message *mess
 
 static void made(struct rme_peer *peer)
 {
-    rme_node_init(&peer->talk->fast.release.link);
+    list_init(&peer->talk->fast.release.link);
     peer->talk->fast.release.kind = &release_kind;
 }
 
@@ -421,7 +421,7 @@ static void started(struct rme_peer *peer)
 
 static void init(struct rme_protocols *protocols)
 {
-    rme_node_init(&protocols->fast.rings);
+    list_init(&protocols->fast.rings);
 }
 
 static void down(struct rme_peer *peer)

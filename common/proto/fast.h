@@ -24,9 +24,9 @@ struct rme_fast {
 
 /* State of the engine. */
 struct rme_fast_pool {
-    struct rme_node rings; /* granted, the least recently used first */
-    uint64_t rx_bytes;     /* of all rings granted, or to be granted */
-    uint64_t tx_bytes;     /* of all staging buffers */
+    struct list_head rings; /* granted, the least recently used first */
+    uint64_t rx_bytes;      /* of all rings granted, or to be granted */
+    uint64_t tx_bytes;      /* of all staging buffers */
     /* messages in rings, grants, and RTS that would have fitted a ring, modulo 2^32 */
     uint32_t clock;
     uint32_t looked_clock; /* `clock` at the last search for idle rings */

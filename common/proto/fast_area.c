@@ -52,7 +52,7 @@ enum rx_state {
 
 struct rme_fast_rx {
     struct rme_peer *peer;
-    struct rme_node link;       /* in the pool's rings, while GRANTED */
+    struct list_head link;      /* in the pool's rings, while GRANTED */
     struct rme_control control; /* GRANT, WITHDRAW */
     uint8_t state;
     bool used, open;
@@ -64,13 +64,13 @@ struct rme_fast_rx {
 uint64_t rme_fast_most(const struct rme *rme, enum rme_stream stream, bool copied)
 {
     uint64_t most = copied && rme->tuning.pack_threshold > MESSAGE_MOST
-                        ? rme_least(COPIED_MOST, rme->tuning.pack_threshold) - 1
+                        ? min_u64(COPIED_MOST, rme->tuning.pack_threshold) - 1
                         : MESSAGE_MOST;
-    uint64_t room = rme_least(rme->tuning.fast_bytes, rme->caps->max_piece);
+    uint64_t room = min_u64(rme->tuning.fast_bytes, rme->caps->max_piece);
 
     room = room > RME_WIRE_FAST_SIZE ? room - RME_WIRE_FAST_SIZE : 0;
-    most = stream == RME_EXPECTED ? rme_least(most, rme->tuning.eager_max) : RME_UNEXPECTED_MAX;
-    return rme_least(most, room);
+    most = stream == RME_EXPECTED ? min_u64(most, rme->tuning.eager_max) : RME_UNEXPECTED_MAX;
+    return min_u64(most, room);
 }
 
 static struct rme_fast_pool *pool_of(const struct rme *rme)
@@ -114,8 +114,8 @@ static void rx_free(struct rme_fast_rx *rx)
 
     rme->offered -= rx->open;
     rx->peer->talk->fast.rx = NULL;
-    rme_node_remove(&rx->link);
-    rme_node_remove(&rx->control.link);
+    list_del_init(&rx->link);
+    list_del_init(&rx->control.link);
     rme_fast_unmap(rme, &rx->memory);
     count_bytes(rme, -(uint64_t)rx->memory.size);
     free(rx);
@@ -160,7 +160,7 @@ static bool send_grant(struct rme_peer *peer, struct rme_fast_rx *rx)
 
     if (tx == NULL)
         return false;
-    rme_node_remove(&rx->control.link);
+    list_del_init(&rx->control.link);
     if (!rx_open(peer, rx)) {
         rme->ops->tx_put(peer->link, tx);
         if (peer->state == RME_PEER_UP) {
@@ -179,21 +179,21 @@ static bool send_grant(struct rme_peer *peer, struct rme_fast_rx *rx)
     rme_peer_send_control(peer, &message, tx);
     rx->state = RX_GRANTED;
     rx->used_at = ++pool_of(rme)->clock;
-    rme_node_append(&pool_of(rme)->rings, &rx->link);
+    list_add_tail(&rx->link, &pool_of(rme)->rings);
     peer->credit.bulk_due = (uint32_t)(rx->memory.size / 2);
     return true;
 }
 
 static bool send_word(struct rme_peer *peer, struct rme_control *control)
 {
-    struct rme_fast_rx *rx = rme_entry(control, struct rme_fast_rx, control);
+    struct rme_fast_rx *rx = container_of(control, struct rme_fast_rx, control);
 
     if (rx->state == RX_MADE)
         return send_grant(peer, rx);
     if (!rme_peer_send_header(peer, RME_WIRE_WITHDRAW, RME_CREDIT_CONTROL))
         return false;
     rme_count(peer->rme, RME_C_FAST_WITHDRAWN);
-    rme_node_remove(&control->link);
+    list_del_init(&control->link);
     return true;
 }
 
@@ -202,7 +202,7 @@ static const struct rme_control_kind rx_kind = {.send = send_word};
 
 static void say(struct rme_fast_rx *rx)
 {
-    rme_node_append(&rx->peer->control, &rx->control.link);
+    list_add_tail(&rx->control.link, &rx->peer->control);
     rme_peer_kick(rx->peer);
 }
 
@@ -218,8 +218,8 @@ static void make(struct rme_peer *peer, size_t bytes)
         return;
     }
     count_bytes(peer->rme, bytes);
-    rme_node_init(&rx->link);
-    rme_node_init(&rx->control.link);
+    list_init(&rx->link);
+    list_init(&rx->control.link);
     rx->control.kind = &rx_kind;
     rx->peer = peer;
     fast->rx = rx;
@@ -233,12 +233,12 @@ static bool withdraw_unused(struct rme_fast_pool *pool, uint32_t mark)
 {
     struct rme_fast_rx *rx;
 
-    if (rme_node_alone(&pool->rings))
+    if (list_empty(&pool->rings))
         return false;
-    rx = rme_entry(pool->rings.next, struct rme_fast_rx, link);
+    rx = container_of(pool->rings.next, struct rme_fast_rx, link);
     if ((int32_t)(rx->used_at - mark) > 0)
         return false;
-    rme_node_remove(&rx->link);
+    list_del_init(&rx->link);
     rx->state = RX_WITHDRAWN;
     say(rx);
     return true;
@@ -248,7 +248,7 @@ uint64_t rme_fast_look_at(const struct rme *rme)
 {
     const struct rme_fast_pool *pool = pool_of(rme);
 
-    return rme->tuning.idle_ms == 0 || rme_node_alone(&pool->rings)
+    return rme->tuning.idle_ms == 0 || list_empty(&pool->rings)
                ? UINT64_MAX
                : pool->looked_at + rme->tuning.idle_ms;
 }
@@ -326,8 +326,8 @@ void rme_fast_took(struct rme_peer *peer, const struct rme_wire_message *message
     rx->used = true;
     rx->used_at = ++pool->clock;
     if (rx->state == RX_GRANTED) {
-        rme_node_remove(&rx->link);
-        rme_node_append(&pool->rings, &rx->link);
+        list_del_init(&rx->link);
+        list_add_tail(&rx->link, &pool->rings);
     }
 }
 
@@ -347,8 +347,8 @@ void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *mes
     else
         put_off(&peer->talk->fast);
     peer->credit.bulk_due = 0;
-    rme_node_remove(&rx->link);
-    rme_node_remove(&rx->control.link);
+    list_del_init(&rx->link);
+    list_del_init(&rx->control.link);
     if (!rx->open) {
         rx_free(rx);
         return;
@@ -374,8 +374,8 @@ void rme_fast_rx_left(struct rme_peer *peer)
 
     if (rx == NULL)
         return;
-    rme_node_remove(&rx->link);
-    rme_node_remove(&rx->control.link);
+    list_del_init(&rx->link);
+    list_del_init(&rx->control.link);
 }
 
 void rme_fast_rx_down(struct rme_peer *peer)

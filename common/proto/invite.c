@@ -74,8 +74,8 @@ static bool pays(struct rme_invites *invites)
 static bool idle(const struct rme_peer *peer)
 {
     return peer->talk->invites.inviting == NULL && peer->load.ops == 0 &&
-           rme_node_alone(&peer->xferq) && rme_node_alone(&peer->moving) &&
-           rme_node_alone(&peer->control) && rme_node_alone(&peer->endings);
+           list_empty(&peer->xferq) && list_empty(&peer->moving) &&
+           list_empty(&peer->control) && list_empty(&peer->endings);
 }
 
 /* May an invitation be sent to the peer now? */
@@ -114,7 +114,7 @@ static struct rme_unit *whole(struct rme *rme, struct rme_op *op)
     r->max_segs = rme_exposed_max(rme, RME_WIRE_INVITE, op->peer->tx_size);
     if (!rme_unit_next(rme, op))
         return NULL;
-    unit = rme_entry(r->units.next, struct rme_unit, link);
+    unit = container_of(r->units.next, struct rme_unit, link);
     return unit->state == RME_UNIT_READY && unit->length == op->size ? unit : NULL;
 }
 
@@ -197,8 +197,7 @@ void rme_invite_void(struct rme *rme, struct rme_op *op)
  * any other? */
 static bool nothing_before_it(const struct rme_peer *peer, uint64_t bytes)
 {
-    return rme_node_alone(&peer->xferq) && rme_move_room(peer, bytes) &&
-           rme_move_has_turn(peer);
+    return list_empty(&peer->xferq) && rme_move_room(peer, bytes) && rme_move_has_turn(peer);
 }
 
 /* Writes the send into the invited receive, if the invitation is for it and everything is
@@ -221,9 +220,9 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     if (!rme_peer_may(peer, RME_CREDIT_DATA))
         return RME_START_STUCK;
     r = op->rndv;
-    if (rme_node_alone(&r->units) && !rme_unit_next(rme, op))
+    if (list_empty(&r->units) && !rme_unit_next(rme, op))
         return op->state == RME_OP_QUEUED ? RME_START_STUCK : RME_START_GONE;
-    unit = rme_entry(r->units.next, struct rme_unit, link);
+    unit = container_of(r->units.next, struct rme_unit, link);
     if (unit->state != RME_UNIT_READY || unit->length != op->size || rme_unit_waits(rme, unit))
         return RME_START_OTHER;
     if (peer->credit.exact && peer->credit.untold &&
@@ -234,7 +233,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
         return RME_START_STUCK; /* CREDIT has used the last credit */
     rme_send_leave(op);
     rme_rndv_set_peer_handle(op, invites->from);
-    rme_node_append(&r->openings, &invites->held->link);
+    list_add_tail(&invites->held->link, &r->openings);
     invites->held = NULL;
     rme_count(rme, RME_C_INVITES_TAKEN);
     r->opened = op->size;
@@ -242,7 +241,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     rme_rndv_begin(rme, op, RME_OP_MOVING);
     if (op->state != RME_OP_MOVING) /* no memory: CANCEL precedes the next message of the tag */
         return RME_START_STUCK;
-    while (!rme_node_alone(&peer->xferq) && rme_move_push(peer))
+    while (!list_empty(&peer->xferq) && rme_move_push(peer))
         continue;
     return RME_START_GONE;
 }

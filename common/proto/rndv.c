@@ -66,7 +66,7 @@ static uint32_t new_handle(struct rme_peer *peer)
 /* Sends the first pending control message of an op. */
 static bool send_word(struct rme_peer *peer, struct rme_control *control)
 {
-    struct rme_rndv *r = rme_entry(control, struct rme_rndv, control);
+    struct rme_rndv *r = container_of(control, struct rme_rndv, control);
     struct rme_op *op = r->op;
     unsigned word = r->say & -r->say;
     struct rme_wire_message message;
@@ -95,7 +95,7 @@ static bool send_word(struct rme_peer *peer, struct rme_control *control)
     rme_peer_send_control(peer, &message, tx);
     r->say &= (uint8_t)~word;
     if (r->say == 0) {
-        rme_node_remove(&r->control.link);
+        list_del_init(&r->control.link);
         rme_op_unpin(peer->rme, op);
     }
     return true;
@@ -105,19 +105,19 @@ static const struct rme_control_kind word_kind = {.send = send_word};
 
 int rme_rndv_new(struct rme *rme, struct rme_op *op)
 {
-    struct rme_node *node = rme_pool_take(&rme->mover->rndvs);
+    struct list_head *node = rme_pool_take(&rme->mover->rndvs);
     struct rme_rndv *r =
-        node != NULL ? rme_entry(node, struct rme_rndv, link) : malloc(sizeof(*r));
+        node != NULL ? container_of(node, struct rme_rndv, link) : malloc(sizeof(*r));
 
     if (r == NULL)
         return -ENOMEM;
     *r = (struct rme_rndv){
         .op = op, .max_segs = UINT32_MAX, .most = UINT64_MAX, .cancel_by = UINT64_MAX};
-    rme_node_init(&r->link);
-    rme_node_init(&r->control.link);
+    list_init(&r->link);
+    list_init(&r->control.link);
     r->control.kind = &word_kind;
-    rme_node_init(&r->units);
-    rme_node_init(&r->openings);
+    list_init(&r->units);
+    list_init(&r->openings);
     op->rndv = r;
     op->protocol = &rme_protocol_rendezvous;
     rme_name_set(&rme->mover->names, &r->own, op->peer->serial, RME_NAME_OWN,
@@ -136,7 +136,7 @@ struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
     struct rme_name *name =
         rme_name_find(&peer->rme->mover->names, peer->serial, RME_NAME_OWN, handle);
 
-    return name != NULL ? rme_entry(name, struct rme_rndv, own)->op : NULL;
+    return name != NULL ? container_of(name, struct rme_rndv, own)->op : NULL;
 }
 
 struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_name_kind kind,
@@ -144,25 +144,25 @@ struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_name_kind ki
 {
     struct rme_name *name = rme_name_find(&peer->rme->mover->names, peer->serial, kind, handle);
 
-    return name != NULL ? rme_entry(name, struct rme_rndv, theirs)->op : NULL;
+    return name != NULL ? container_of(name, struct rme_rndv, theirs)->op : NULL;
 }
 
 static void drop_openings(struct rme_rndv *r)
 {
-    struct rme_node *node;
+    struct list_head *node;
 
-    while ((node = rme_node_take(&r->openings)) != NULL)
-        free(rme_entry(node, struct rme_opening, link));
+    while ((node = list_pop(&r->openings)) != NULL)
+        free(container_of(node, struct rme_opening, link));
 }
 
 /* Drops transfers that are not posted yet, because they wait for credits or for limits. */
 static void drop_moves(struct rme *rme, struct rme_op *op)
 {
-    struct rme_node *ring = &op->peer->xferq;
-    struct rme_node *node = ring->next;
+    struct list_head *ring = &op->peer->xferq;
+    struct list_head *node = ring->next;
 
     while (node != ring && op->rndv->moves > 0) {
-        struct rme_move *move = rme_entry(node, struct rme_move, link);
+        struct rme_move *move = container_of(node, struct rme_move, link);
 
         node = node->next;
         if (move->op == op)
@@ -174,16 +174,16 @@ static void drop_moves(struct rme *rme, struct rme_op *op)
  * ready ones. */
 static void drop_units(struct rme *rme, struct rme_rndv *r)
 {
-    struct rme_node *node = r->units.next;
+    struct list_head *node = r->units.next;
 
     while (node != &r->units) {
-        struct rme_unit *unit = rme_entry(node, struct rme_unit, link);
+        struct rme_unit *unit = container_of(node, struct rme_unit, link);
 
         node = node->next;
         if (unit->state != RME_UNIT_READY)
             rme_unit_free(rme, unit);
-        else if (!rme_node_alone(&unit->control.link))
-            rme_node_remove(&unit->control.link);
+        else if (!list_empty(&unit->control.link))
+            list_del_init(&unit->control.link);
     }
 }
 
@@ -199,8 +199,8 @@ static void silence(struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
 
-    if (!rme_node_alone(&r->control.link)) {
-        rme_node_remove(&r->control.link);
+    if (!list_empty(&r->control.link)) {
+        list_del_init(&r->control.link);
         r->say = 0;
         op->pins--; /* the caller holds a reference of its own */
     }
@@ -210,8 +210,8 @@ void rme_rndv_free(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
 
-    while (!rme_node_alone(&r->units))
-        rme_unit_free(rme, rme_entry(r->units.next, struct rme_unit, link));
+    while (!list_empty(&r->units))
+        rme_unit_free(rme, container_of(r->units.next, struct rme_unit, link));
     drop_openings(r);
     rme_name_drop(&rme->mover->names, &r->own);
     rme_name_drop(&rme->mover->names, &r->theirs);
@@ -223,10 +223,10 @@ void rme_rndv_free(struct rme *rme, struct rme_op *op)
 
 void rme_rndv_clear(struct rme *rme)
 {
-    struct rme_node *node;
+    struct list_head *node;
 
     while ((node = rme_pool_take(&rme->mover->rndvs)) != NULL)
-        free(rme_entry(node, struct rme_rndv, link));
+        free(container_of(node, struct rme_rndv, link));
     rme_move_clear(rme);
     rme_unit_clear(rme);
 }
@@ -288,9 +288,9 @@ void rme_rndv_say(struct rme_op *op, unsigned what)
     if (r->say == 0)
         op->pins++;
     else if (ends)
-        rme_node_remove(&r->control.link);
+        list_del_init(&r->control.link);
     if (r->say == 0 || ends)
-        rme_node_append(ends ? &op->peer->endings : &op->peer->control, &r->control.link);
+        list_add_tail(&r->control.link, ends ? &op->peer->endings : &op->peer->control);
     r->say |= (uint8_t)what;
     rme_peer_kick(op->peer);
 }
@@ -302,8 +302,8 @@ static void expose(struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
 
-    for (struct rme_node *node = r->units.next; node != &r->units; node = node->next) {
-        struct rme_unit *unit = rme_entry(node, struct rme_unit, link);
+    for (struct list_head *node = r->units.next; node != &r->units; node = node->next) {
+        struct rme_unit *unit = container_of(node, struct rme_unit, link);
 
         if (unit->exposed)
             continue;
@@ -311,7 +311,7 @@ static void expose(struct rme_op *op)
             return;
         unit->exposed = true;
         r->at = unit->offset + unit->length;
-        rme_node_append(&op->peer->control, &unit->control.link);
+        list_add_tail(&unit->control.link, &op->peer->control);
         rme_peer_kick(op->peer);
     }
 }
@@ -389,8 +389,8 @@ void rme_rndv_exposed_done(struct rme *rme, struct rme_op *op, uint64_t done)
 {
     struct rme_rndv *r = op->rndv;
 
-    while (!rme_node_alone(&r->units)) {
-        struct rme_unit *unit = rme_entry(r->units.next, struct rme_unit, link);
+    while (!list_empty(&r->units)) {
+        struct rme_unit *unit = container_of(r->units.next, struct rme_unit, link);
 
         if (unit->offset + unit->length > done)
             break;

@@ -38,7 +38,7 @@ static void receive_by_read(struct rme *rme, struct rme_op *op, struct rme_openi
     r->reads = true;
     r->access = RME_ACCESS_LOCAL_WRITE;
     if (opening != NULL) {
-        rme_node_append(&r->openings, &opening->link);
+        list_add_tail(&opening->link, &r->openings);
         r->opened = opening->length;
     }
     if (r->opened < op->size)
@@ -109,10 +109,10 @@ void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
     struct rme_op *op = rme_rndv_find(peer, imm);
     struct rme_unit *unit = NULL;
 
-    if (op != NULL && !rme_op_sends(op) && !rme_node_alone(&op->rndv->units) &&
+    if (op != NULL && !rme_op_sends(op) && !list_empty(&op->rndv->units) &&
         (op->state == RME_OP_EXPOSED || op->state == RME_OP_CANCELLING ||
          op->state == RME_OP_INVITING))
-        unit = rme_entry(op->rndv->units.next, struct rme_unit, link);
+        unit = container_of(op->rndv->units.next, struct rme_unit, link);
     if (unit == NULL || !unit->told) {
         rme_peer_protocol_error(peer, "an immediate without a matching receive");
         return;

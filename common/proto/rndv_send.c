@@ -67,9 +67,9 @@ static void drop_left_unit(struct rme *rme, struct rme_op *op)
 {
     struct rme_unit *unit;
 
-    if (op->rndv == NULL || rme_node_alone(&op->rndv->units))
+    if (op->rndv == NULL || list_empty(&op->rndv->units))
         return;
-    unit = rme_entry(op->rndv->units.next, struct rme_unit, link);
+    unit = container_of(op->rndv->units.next, struct rme_unit, link);
     if (!op->rndv->offers)
         offer_nothing(rme, op, unit);
 }
@@ -82,13 +82,13 @@ static struct rme_unit *offered_unit(struct rme *rme, struct rme_op *op, bool *w
     struct rme_unit *unit;
 
     *wait = false;
-    if (!r->offers || (rme_node_alone(&r->units) && !may_offer(op)))
+    if (!r->offers || (list_empty(&r->units) && !may_offer(op)))
         return NULL;
-    if (rme_node_alone(&r->units) && !rme_unit_next(rme, op)) {
+    if (list_empty(&r->units) && !rme_unit_next(rme, op)) {
         *wait = true; /* the op was stopped */
         return NULL;
     }
-    unit = rme_entry(r->units.next, struct rme_unit, link);
+    unit = container_of(r->units.next, struct rme_unit, link);
     if (offerable(op, unit->memory)) {
         *wait = unit->state != RME_UNIT_READY;
         return *wait ? NULL : unit;

@@ -47,18 +47,18 @@ static struct rme_op *holder_of(const struct rme_peer *peer, int32_t tag)
 
     if (peer->talk->holds != 0)
         first = rme_match_first(&peer->rme->protocols->holds, rme_match_key(peer->serial, tag));
-    return first != NULL ? rme_entry(first, struct rme_op, match) : NULL;
+    return first != NULL ? container_of(first, struct rme_op, match) : NULL;
 }
 
 bool rme_send_may_pass(const struct rme_peer *peer, int32_t tag)
 {
-    return rme_node_alone(&peer->talk->turn[RME_TURN_SMALL]) && holder_of(peer, tag) == NULL;
+    return list_empty(&peer->talk->turn[RME_TURN_SMALL]) && holder_of(peer, tag) == NULL;
 }
 
 static void try_next(struct rme_op *op)
 {
-    rme_node_remove(&op->link);
-    rme_node_append(op->peer->talk->sendq[RME_EXPECTED].next, &op->link);
+    list_del_init(&op->link);
+    list_add_tail(&op->link, op->peer->talk->sendq[RME_EXPECTED].next);
 }
 
 /* Dequeues the send and lets it hold its tag. */
@@ -71,23 +71,23 @@ static void hold_tag(struct rme_op *op)
                       &op->match);
         peer->talk->holds++;
     }
-    rme_node_remove(&op->link);
+    list_del_init(&op->link);
 }
 
 static void wait_turn(struct rme_op *op, enum rme_turn turn)
 {
     hold_tag(op);
-    rme_node_append(&op->peer->talk->turn[turn], &op->link);
+    list_add_tail(&op->link, &op->peer->talk->turn[turn]);
 }
 
 void rme_send_leave(struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
 
-    rme_node_remove(&op->link);
+    list_del_init(&op->link);
     peer->talk->preparing -= op->rndv != NULL && op->kind == RME_OP_SEND;
-    if (rme_match_is_first(&op->match) && !rme_node_alone(&op->match.same)) {
-        try_next(rme_entry(rme_match_succeed(&op->match), struct rme_op, match));
+    if (rme_match_is_first(&op->match) && !list_empty(&op->match.same)) {
+        try_next(container_of(rme_match_succeed(&op->match), struct rme_op, match));
         return;
     }
     peer->talk->holds -= rme_match_is_first(&op->match);
@@ -96,7 +96,7 @@ void rme_send_leave(struct rme_op *op)
 
 void rme_send_ready(struct rme_op *op)
 {
-    if (rme_match_is_first(&op->match) && rme_node_alone(&op->link))
+    if (rme_match_is_first(&op->match) && list_empty(&op->link))
         try_next(op);
     rme_peer_kick(op->peer);
 }
@@ -106,7 +106,7 @@ void rme_send_invited(struct rme_peer *peer, int32_t tag)
     struct rme_op *holder = holder_of(peer, tag);
 
     /* alone: the memory of the holder is being prepared */
-    if (holder == NULL || rme_node_alone(&holder->link))
+    if (holder == NULL || list_empty(&holder->link))
         return;
     try_next(holder);
     rme_peer_kick(peer);
@@ -120,9 +120,9 @@ static bool is_small(const struct rme_op *op)
     return op->rndv == NULL && op->size <= op->peer->eager_max[RME_EXPECTED];
 }
 
-static struct rme_op *first_of(const struct rme_node *ring)
+static struct rme_op *first_of(const struct list_head *ring)
 {
-    return rme_node_alone(ring) ? NULL : rme_entry(ring->next, struct rme_op, link);
+    return list_empty(ring) ? NULL : container_of(ring->next, struct rme_op, link);
 }
 
 /* Finds the first protocol by which the send need not wait for the peer's host; NULL: none. */
@@ -206,11 +206,11 @@ static bool send_expected(struct rme_peer *peer)
         return false;
     holder = holder_of(peer, op->tag);
     if (holder != NULL && holder != op) {
-        rme_node_remove(&op->link);
-        rme_node_append(&holder->match.same, &op->match.same);
+        list_del_init(&op->link);
+        list_add_tail(&op->match.same, &holder->match.same);
         return true;
     }
-    if (is_small(op) && !rme_node_alone(&peer->talk->turn[RME_TURN_SMALL])) {
+    if (is_small(op) && !list_empty(&peer->talk->turn[RME_TURN_SMALL])) {
         wait_turn(op, RME_TURN_SMALL);
         return true;
     }
@@ -240,7 +240,7 @@ static bool unexpected_is_older(const struct rme_peer *peer)
  * because the younger one lacks the credit as well. */
 static void start(struct rme_peer *peer)
 {
-    bool tried = rme_node_alone(&peer->talk->sendq[RME_UNEXPECTED_STREAM]);
+    bool tried = list_empty(&peer->talk->sendq[RME_UNEXPECTED_STREAM]);
 
     for (;;) {
         if (!tried && unexpected_is_older(peer)) {
@@ -257,10 +257,10 @@ static void start(struct rme_peer *peer)
 
 /* Sends queued control messages in order, until one lacks a credit, a buffer or a memory
  * window. */
-static void push_control(struct rme_peer *peer, struct rme_node *ring)
+static void push_control(struct rme_peer *peer, struct list_head *ring)
 {
-    while (!rme_node_alone(ring)) {
-        struct rme_control *control = rme_entry(ring->next, struct rme_control, link);
+    while (!list_empty(ring)) {
+        struct rme_control *control = container_of(ring->next, struct rme_control, link);
 
         if (!control->kind->send(peer, control))
             return;
@@ -272,7 +272,7 @@ static void push(struct rme_peer *peer)
     peer->starved = false;
     push_control(peer, &peer->endings);
     push_control(peer, &peer->control);
-    while (!rme_node_alone(&peer->xferq) && rme_move_push(peer))
+    while (!list_empty(&peer->xferq) && rme_move_push(peer))
         continue;
     if (peer->pong_due && rme_peer_send_header(peer, RME_WIRE_PONG, RME_CREDIT_CONTROL))
         peer->pong_due = false;
@@ -284,7 +284,7 @@ static void push(struct rme_peer *peer)
     rme_keep_look(peer);
     if (peer->credit.withholds)
         rme_grant_reserve(peer);
-    if (rme_credit_due(&peer->credit) && rme_node_alone(&peer->answer))
+    if (rme_credit_due(&peer->credit) && list_empty(&peer->answer))
         rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN);
 }
 

@@ -37,9 +37,9 @@ void rme_protocols_init(struct rme_protocols *protocols)
 static void made(struct rme_peer *peer)
 {
     for (int stream = 0; stream < RME_STREAMS; stream++)
-        rme_node_init(&peer->talk->sendq[stream]);
+        list_init(&peer->talk->sendq[stream]);
     for (int turn = 0; turn < RME_TURNS; turn++)
-        rme_node_init(&peer->talk->turn[turn]);
+        list_init(&peer->talk->turn[turn]);
     for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
         if ((*row)->made != NULL)
             (*row)->made(peer);
@@ -57,30 +57,30 @@ static void started(struct rme_peer *peer)
  * request and the receive of its answer looks for the failure at the receive, and may not
  * process a send that is reported later.
  */
-static void sends_first(struct rme_node *ops)
+static void sends_first(struct list_head *ops)
 {
-    struct rme_node receives;
-    struct rme_node *next;
+    struct list_head receives;
+    struct list_head *next;
 
-    rme_node_init(&receives);
-    for (struct rme_node *node = ops->next; node != ops; node = next) {
+    list_init(&receives);
+    for (struct list_head *node = ops->next; node != ops; node = next) {
         next = node->next;
-        if (!rme_op_sends(rme_entry(node, struct rme_op, of_peer))) {
-            rme_node_remove(node);
-            rme_node_append(&receives, node);
+        if (!rme_op_sends(container_of(node, struct rme_op, of_peer))) {
+            list_del_init(node);
+            list_add_tail(node, &receives);
         }
     }
-    rme_node_splice(ops, &receives);
+    list_splice_tail_init(&receives, ops);
 }
 
 /* Ends the ops of a peer without a link, because connecting has failed. */
 static void unreachable(struct rme_peer *peer, int error)
 {
-    struct rme_node *node;
+    struct list_head *node;
 
     sends_first(&peer->ops);
-    while ((node = rme_node_take(&peer->ops)) != NULL) {
-        struct rme_op *op = rme_entry(node, struct rme_op, of_peer);
+    while ((node = list_pop(&peer->ops)) != NULL) {
+        struct rme_op *op = container_of(node, struct rme_op, of_peer);
 
         rme_op_detach(peer->rme, op);
         rme_op_end(peer->rme, op, error);
@@ -90,13 +90,13 @@ static void unreachable(struct rme_peer *peer, int error)
 static void left(struct rme_peer *peer, int error)
 {
     struct rme *rme = peer->rme;
-    struct rme_node *node;
+    struct list_head *node;
 
-    while ((node = rme_node_take(&peer->ops)) != NULL) {
-        struct rme_op *op = rme_entry(node, struct rme_op, of_peer);
+    while ((node = list_pop(&peer->ops)) != NULL) {
+        struct rme_op *op = container_of(node, struct rme_op, of_peer);
 
         op->pins++;
-        rme_node_append(&peer->dying, &op->of_peer);
+        list_add_tail(&op->of_peer, &peer->dying);
         rme_op_detach(rme, op);
         rme_op_end(rme, op, op->rndv != NULL && op->rndv->stop ? op->rndv->stop_error : error);
     }
@@ -109,7 +109,7 @@ static void left(struct rme_peer *peer, int error)
 static void down(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
-    struct rme_node *node;
+    struct list_head *node;
 
     rme_moves_lost(peer);
     rme_units_lost(peer);
@@ -117,8 +117,8 @@ static void down(struct rme_peer *peer)
         if ((*row)->down != NULL)
             (*row)->down(peer);
     sends_first(&peer->dying);
-    while ((node = rme_node_take(&peer->dying)) != NULL)
-        rme_op_unpin(rme, rme_entry(node, struct rme_op, of_peer));
+    while ((node = list_pop(&peer->dying)) != NULL)
+        rme_op_unpin(rme, container_of(node, struct rme_op, of_peer));
 }
 
 static void unwanted(struct rme_peer *peer)

@@ -22,18 +22,18 @@ struct rme_talk {
     uint32_t posted; /* number of sends QUEUED so far */
     uint32_t links;  /* number of links so far */
     /* QUEUED sends in order, except those out of the queue (send.c) */
-    struct rme_node sendq[RME_STREAMS];
+    struct list_head sendq[RME_STREAMS];
     /* sends that wait for the peer's host, in order */
-    struct rme_node turn[RME_TURNS];
+    struct list_head turn[RME_TURNS];
     uint32_t holds; /* number of tags that are held */
     /* expected QUEUED sends with an rme_rndv: their memory is ready or being prepared */
     uint32_t preparing;
-    struct rme_node messages; /* unmatched expected messages (struct rme_message) */
+    struct list_head messages; /* unmatched expected messages (struct rme_message) */
     /* unexpected messages that are incomplete or behind one (struct rme_unexp) */
-    struct rme_node unexpected;
-    struct rme_node pulls; /* the RTS of `unexpected` that wait for room */
+    struct list_head unexpected;
+    struct list_head pulls; /* the RTS of `unexpected` that wait for room */
     /* complete unexpected messages that the host has not fetched */
-    struct rme_node complete;
+    struct list_head complete;
     uint32_t rts_out[RME_STREAMS]; /* RTS held by the peer */
     uint32_t rts_in[RME_STREAMS];  /* RTS of the peer held here */
     /* cost of unexpected messages being pulled, or pulled and not fetched */
@@ -51,9 +51,9 @@ struct rme_protocols {
     struct rme_table holds;               /* tags that are held (send.c) */
     struct rme_fast_pool fast;
     /* first complete message of each peer, for the host (struct rme_unexp) */
-    struct rme_node unexpected;
-    uint64_t unexpected_changes; /* number of messages completed and fetched so far */
-    struct rme_node unpublished; /* likewise, to be delivered after the ops in `ended` */
+    struct list_head unexpected;
+    uint64_t unexpected_changes;  /* number of messages completed and fetched so far */
+    struct list_head unpublished; /* likewise, to be delivered after the ops in `ended` */
     /* unexpected messages that the host has fetched, by the address of the buffer */
     struct rme_table lent;
 };

@@ -32,8 +32,8 @@ static struct rme_unexp *unexp_new(struct rme_peer *peer, int32_t tag, uint64_t 
     if (u == NULL)
         return NULL;
     memset(u, 0, sizeof(*u));
-    rme_node_init(&u->link);
-    rme_node_init(&u->waiting);
+    list_init(&u->link);
+    list_init(&u->waiting);
     u->peer = peer;
     u->tag = tag;
     u->size = size;
@@ -44,8 +44,8 @@ static struct rme_unexp *unexp_new(struct rme_peer *peer, int32_t tag, uint64_t 
 
 static void unexp_free(struct rme_unexp *u)
 {
-    rme_node_remove(&u->link);
-    rme_node_remove(&u->waiting);
+    list_del_init(&u->link);
+    list_del_init(&u->waiting);
     if (u->rts != NULL)
         rme_message_free(u->rts);
     rme_unkeep(u->peer, u->kept);
@@ -54,9 +54,9 @@ static void unexp_free(struct rme_unexp *u)
 
 void rme_unexp_publish(struct rme *rme)
 {
-    if (rme_node_alone(&rme->protocols->unpublished))
+    if (list_empty(&rme->protocols->unpublished))
         return;
-    rme_node_splice(&rme->protocols->unexpected, &rme->protocols->unpublished);
+    list_splice_tail_init(&rme->protocols->unpublished, &rme->protocols->unexpected);
     rme->protocols->unexpected_changes++;
     rme_wait_notify(rme, RME_WAIT_UNEXPECTED);
 }
@@ -65,19 +65,19 @@ void rme_unexp_pass_on(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
 
-    while (!rme_node_alone(&peer->talk->unexpected)) {
-        struct rme_unexp *u = rme_entry(peer->talk->unexpected.next, struct rme_unexp, link);
+    while (!list_empty(&peer->talk->unexpected)) {
+        struct rme_unexp *u = container_of(peer->talk->unexpected.next, struct rme_unexp, link);
 
         if (!u->ready || peer->late != 0)
             return;
-        rme_node_remove(&u->link);
-        if (rme_node_alone(&peer->talk->complete)) {
-            rme_node_append(&rme->protocols->unpublished, &u->link);
+        list_del_init(&u->link);
+        if (list_empty(&peer->talk->complete)) {
+            list_add_tail(&u->link, &rme->protocols->unpublished);
         } else { /* the host's list contains one of the peer already */
             rme->protocols->unexpected_changes++;
             rme_wait_notify(rme, RME_WAIT_UNEXPECTED);
         }
-        rme_node_append(&peer->talk->complete, &u->waiting);
+        list_add_tail(&u->waiting, &peer->talk->complete);
         rme_peer_count(peer, RME_C_UNEXPECTED_RECEIVED, 1);
         rme_peer_count(peer, RME_C_BYTES_RECEIVED, u->size);
         if (!rme_is_ending(rme))
@@ -104,7 +104,7 @@ static void unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *
     rme_count_add(peer->rme, RME_C_BYTES_COPIED, message->payload_length);
     rme_peer_count(peer, RME_C_RECVS_EAGER, 1);
     u->ready = true;
-    rme_node_append(&peer->talk->unexpected, &u->link);
+    list_add_tail(&u->link, &peer->talk->unexpected);
     rme_unexp_pass_on(peer);
 }
 
@@ -133,7 +133,7 @@ static bool pull(struct rme_peer *peer, struct rme_unexp *u)
             unexp_free(full);
         return false;
     }
-    rme_node_append(&u->link, &full->link); /* before u, which is freed */
+    list_add_tail(&full->link, &u->link); /* before u, which is freed */
     full->pulled = true;
     /* held until the peer returns credits, which may take any time */
     rme_keep(peer, PULL_KEPT);
@@ -158,8 +158,8 @@ static bool pull(struct rme_peer *peer, struct rme_unexp *u)
 /* Starts pulls, in order, while there is room. */
 static void pull_more(struct rme_peer *peer)
 {
-    while (!rme_node_alone(&peer->talk->pulls) && rme_peer_listens(peer)) {
-        struct rme_unexp *u = rme_entry(peer->talk->pulls.next, struct rme_unexp, waiting);
+    while (!list_empty(&peer->talk->pulls) && rme_peer_listens(peer)) {
+        struct rme_unexp *u = container_of(peer->talk->pulls.next, struct rme_unexp, waiting);
 
         if (peer->talk->pulled != 0 &&
             peer->talk->pulled + pull_cost(u) > peer->rme->tuning.window[RME_UNEXPECTED_STREAM])
@@ -198,8 +198,8 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *me
     rme_fast_wanted(peer, message->total);
     rme_message_name(u->rts);
     rme_message_shorten(u->rts);
-    rme_node_append(&peer->talk->unexpected, &u->link);
-    rme_node_append(&peer->talk->pulls, &u->waiting);
+    list_add_tail(&u->link, &peer->talk->unexpected);
+    list_add_tail(&u->waiting, &peer->talk->pulls);
     peer->talk->rts_in[RME_UNEXPECTED_STREAM]++;
     pull_more(peer);
 }
@@ -241,21 +241,21 @@ static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *canc
 
 struct rme_unexp *rme_unexp_take(struct rme *rme)
 {
-    struct rme_node *node = rme_node_take(&rme->protocols->unexpected);
+    struct list_head *node = list_pop(&rme->protocols->unexpected);
     struct rme_unexp *u;
     struct rme_peer *peer;
 
     if (node == NULL)
         return NULL;
     rme->protocols->unexpected_changes++;
-    u = rme_entry(node, struct rme_unexp, link);
+    u = container_of(node, struct rme_unexp, link);
     peer = u->peer;
-    rme_node_remove(&u->waiting);
-    if (!rme_node_alone(&peer->talk->complete)) {
+    list_del_init(&u->waiting);
+    if (!list_empty(&peer->talk->complete)) {
         struct rme_unexp *next =
-            rme_entry(peer->talk->complete.next, struct rme_unexp, waiting);
+            container_of(peer->talk->complete.next, struct rme_unexp, waiting);
 
-        rme_node_append(&rme->protocols->unexpected, &next->link);
+        list_add_tail(&next->link, &rme->protocols->unexpected);
     }
     rme_unkeep(peer, u->kept);
     if (u->pulled) {
@@ -275,17 +275,17 @@ struct rme_unexp *rme_unexp_back(struct rme *rme, const void *buffer)
     if (lent == NULL)
         return NULL;
     rme_table_take(&rme->protocols->lent, lent);
-    return rme_entry(lent, struct rme_unexp, lent);
+    return container_of(lent, struct rme_unexp, lent);
 }
 
 /* ---- Dropping ---- */
 
 static void drop(struct rme_peer *peer, bool all)
 {
-    struct rme_node *node = peer->talk->unexpected.next;
+    struct list_head *node = peer->talk->unexpected.next;
 
     while (node != &peer->talk->unexpected) {
-        struct rme_unexp *u = rme_entry(node, struct rme_unexp, link);
+        struct rme_unexp *u = container_of(node, struct rme_unexp, link);
 
         node = node->next;
         if (u->rts != NULL || (u->ready && all))
@@ -307,11 +307,11 @@ static void left(struct rme_peer *peer)
 /* Drops all messages of a peer, including deliverable ones. */
 static void unwanted(struct rme_peer *peer)
 {
-    struct rme_node *node;
+    struct list_head *node;
 
     drop(peer, true);
-    while ((node = rme_node_take(&peer->talk->complete)) != NULL)
-        unexp_free(rme_entry(node, struct rme_unexp, waiting));
+    while ((node = list_pop(&peer->talk->complete)) != NULL)
+        unexp_free(container_of(node, struct rme_unexp, waiting));
 }
 
 void rme_unexp_clear(struct rme *rme)
@@ -323,7 +323,7 @@ void rme_unexp_clear(struct rme *rme)
             struct rme_keyed *first = lent->chain[i];
 
             lent->chain[i] = first->next;
-            free(rme_entry(first, struct rme_unexp, lent));
+            free(container_of(first, struct rme_unexp, lent));
         }
     }
     rme_table_clear(lent);
@@ -331,9 +331,9 @@ void rme_unexp_clear(struct rme *rme)
 
 static void made(struct rme_peer *peer)
 {
-    rme_node_init(&peer->talk->unexpected);
-    rme_node_init(&peer->talk->pulls);
-    rme_node_init(&peer->talk->complete);
+    list_init(&peer->talk->unexpected);
+    list_init(&peer->talk->pulls);
+    list_init(&peer->talk->complete);
 }
 
 static void started(struct rme_peer *peer)
@@ -344,7 +344,7 @@ static void started(struct rme_peer *peer)
 /* Has the peer messages that are not delivered yet? */
 static bool is_needed(const struct rme_peer *peer)
 {
-    return !rme_node_alone(&peer->talk->complete) || !rme_node_alone(&peer->talk->unexpected);
+    return !list_empty(&peer->talk->complete) || !list_empty(&peer->talk->unexpected);
 }
 
 const struct rme_protocol rme_protocol_unexpected = {

@@ -11,10 +11,10 @@ extern const struct rme_protocol rme_protocol_unexpected;
 
 struct rme_unexp {
     /* in talk->unexpected; the first complete one of a peer in protocols->unexpected */
-    struct rme_node link;
-    struct rme_node waiting; /* in the peer's `pulls`, later in its `complete` */
-    struct rme_keyed lent;   /* in the table of fetched messages */
-    struct rme_peer *peer;   /* NULL once the host has fetched the message */
+    struct list_head link;
+    struct list_head waiting; /* in the peer's `pulls`, later in its `complete` */
+    struct rme_keyed lent;    /* in the table of fetched messages */
+    struct rme_peer *peer;    /* NULL once the host has fetched the message */
     int32_t tag;
     bool ready;   /* complete */
     bool dropped; /* the host no longer wants the message, which is still being pulled */

@@ -88,7 +88,7 @@ struct rme {
     struct rme_keep keep;
     struct rme_credit_pool credit_pool; /* receive buffers beyond the first ones of each link */
     /* peers whose CREDIT message waits for a reply of the host: grant.c */
-    struct rme_node answers;
+    struct list_head answers;
     /* calls that returned something to the host since those CREDIT messages were sent */
     uint32_t answer_calls;
     struct rme_timers timers;
@@ -98,14 +98,14 @@ struct rme {
     bool closing;
     uint32_t byes; /* BYE messages due or in flight */
 
-    struct rme_node peers; /* all peers */
-    uint32_t npeer, nlink; /* number of peers, and of peers with a link */
+    struct list_head peers; /* all peers */
+    uint32_t npeer, nlink;  /* number of peers, and of peers with a link */
     uint32_t last_serial;
-    struct rme_node kicked;      /* peers to push after this batch of events */
-    struct rme_node xfer_turn;   /* peers that wait for the limit of transfers of the process */
-    uint32_t xfers;              /* outstanding transfers of this side */
-    struct rme_node window_turn; /* peers that wait for memory windows, see expose.c */
-    uint32_t windows;            /* memory windows bound for messages that are being moved */
+    struct list_head kicked;    /* peers to push after this batch of events */
+    struct list_head xfer_turn; /* peers that wait for the limit of transfers of the process */
+    uint32_t xfers;             /* outstanding transfers of this side */
+    struct list_head window_turn; /* peers that wait for memory windows, see expose.c */
+    uint32_t windows;             /* memory windows bound for messages that are being moved */
     /* memory windows bound for offers, invitations and eager rings, which may last long */
     uint32_t offered;
     struct rme_load load; /* load of this process */
@@ -115,7 +115,7 @@ struct rme {
 
     /* waiting threads: waiter.h */
     struct rme_waiter *leader;
-    struct rme_node followers;
+    struct list_head followers;
     bool sleeping; /* the leader is in the fabric's wait() */
     bool wake;     /* wake the leader when the lock is released (RME_PENDING_UNLOCK) */
     uint64_t sleeps_until;

@@ -177,21 +177,21 @@ void rme_grant_due(struct rme_peer *peer)
     bool waits = peer->credit.promised < RME_CREDITS_RESERVE && peer->credit.grown == 0 &&
                  !rme->sleeping && !rme->closing;
 
-    if (waits && rme_node_alone(&peer->answer))
-        rme_node_append(&rme->answers, &peer->answer);
+    if (waits && list_empty(&peer->answer))
+        list_add_tail(&peer->answer, &rme->answers);
     if (waits)
         return;
-    rme_node_remove(&peer->answer);
+    list_del_init(&peer->answer);
     rme_peer_kick(peer);
 }
 
 void rme_grant_unanswered(struct rme *rme)
 {
-    struct rme_node *node;
+    struct list_head *node;
 
     rme->answer_calls = 0;
-    while ((node = rme_node_take(&rme->answers)) != NULL) {
-        struct rme_peer *peer = rme_entry(node, struct rme_peer, answer);
+    while ((node = list_pop(&rme->answers)) != NULL) {
+        struct rme_peer *peer = container_of(node, struct rme_peer, answer);
 
         if (rme_credit_due(&peer->credit))
             rme_peer_kick(peer);

@@ -49,7 +49,7 @@ void rme_keep_init(struct rme_keep *keep, uint64_t limit)
 {
     *keep = (struct rme_keep){.limit = limit};
     for (uint32_t i = 0; i < RME_HOST_CHAINS; i++)
-        rme_node_init(&keep->hosts[i]);
+        list_init(&keep->hosts[i]);
 }
 
 /* ---- Withheld peers ---- */
@@ -136,14 +136,14 @@ struct rme_host *rme_keep_host(struct rme *rme, const struct rme_link *link)
     unsigned char address[16];
     bool known = address_of(rme, link, address);
     uint32_t sum = 0;
-    struct rme_node *chain;
+    struct list_head *chain;
     struct rme_host *host;
 
     for (int i = 0; i < 16; i++)
         sum = sum * 31 + address[i];
     chain = &keep->hosts[sum % RME_HOST_CHAINS];
-    for (struct rme_node *node = chain->next; known && node != chain; node = node->next) {
-        host = rme_entry(node, struct rme_host, link);
+    for (struct list_head *node = chain->next; known && node != chain; node = node->next) {
+        host = container_of(node, struct rme_host, link);
         if (memcmp(host->address, address, 16) == 0)
             return count_peer(keep, host);
     }
@@ -151,9 +151,9 @@ struct rme_host *rme_keep_host(struct rme *rme, const struct rme_link *link)
     if (host == NULL)
         return NULL;
     memcpy(host->address, address, 16);
-    rme_node_init(&host->link);
+    list_init(&host->link);
     if (known)
-        rme_node_append(chain, &host->link);
+        list_add_tail(&host->link, chain);
     return count_peer(keep, host);
 }
 
@@ -165,7 +165,7 @@ void rme_keep_host_put(struct rme_peer *peer)
     place_peer(peer, false);
     if (host->users > 0)
         return;
-    rme_node_remove(&host->link);
+    list_del_init(&host->link);
     free(host);
 }
 
@@ -215,8 +215,8 @@ static void let_go(struct rme_keep *keep)
     struct rme_inode *first;
 
     while ((first = rme_itree_overlap(&keep->waiting, 0, ends)) != NULL) {
-        struct rme_host *host = rme_entry(first, struct rme_host, keep_wait);
-        struct rme_peer *peer = rme_entry(least(&host->waiting), struct rme_peer, keep_wait);
+        struct rme_host *host = container_of(first, struct rme_host, keep_wait);
+        struct rme_peer *peer = container_of(least(&host->waiting), struct rme_peer, keep_wait);
 
         place_peer(peer, false);
         rme_credit_withhold(&peer->credit, false);

@@ -16,7 +16,7 @@ struct rme_peer;
 
 /* Host of peers.  Each peer that this side connected to counts as a host of its own. */
 struct rme_host {
-    struct rme_node link; /* in a chain of rme_keep.hosts */
+    struct list_head link; /* in a chain of rme_keep.hosts */
     unsigned char address[16];
     uint32_t users;             /* number of peers */
     uint64_t kept;              /* bytes accounted to all of them */
@@ -32,7 +32,7 @@ struct rme_keep {
     uint32_t keepers; /* hosts with accounted bytes */
     /* hosts with withheld credits, by the share that ends the withholding */
     struct rme_itree waiting;
-    struct rme_node hosts[RME_HOST_CHAINS];
+    struct list_head hosts[RME_HOST_CHAINS];
 };
 
 void rme_keep_init(struct rme_keep *keep, uint64_t limit);

@@ -189,7 +189,7 @@ static void silence_begins(struct rme_peer *peer, uint64_t now)
 /* Time of the next check of a silent link, for which a probe is due after `period`. */
 static uint64_t next_look(const struct rme_peer *peer, uint64_t now, uint32_t period)
 {
-    bool looks = peer->look_ms != 0 && !rme_node_alone(&peer->ops);
+    bool looks = peer->look_ms != 0 && !list_empty(&peer->ops);
     uint64_t due = peer->heard_at + (peer->look_ms < period ? peer->look_ms : period);
 
     return looks && due > now ? due : now + period;
@@ -211,7 +211,7 @@ void rme_peer_begin(struct rme_peer *peer)
         break;
     case RME_PEER_UP:
         if ((peer->timer.place == 0 || peer->timer_rests) &&
-            peer->rme->tuning.keepalive_ms != 0 && !rme_node_alone(&peer->ops)) {
+            peer->rme->tuning.keepalive_ms != 0 && !list_empty(&peer->ops)) {
             peer->timer_rests = false;
             now = rme_now();
             silence_begins(peer, now);
@@ -230,7 +230,7 @@ static uint32_t probe_ms(const struct rme_peer *peer)
 {
     const struct rme_tuning *tuning = &peer->rme->tuning;
 
-    if (!rme_node_alone(&peer->ops))
+    if (!list_empty(&peer->ops))
         return tuning->keepalive_ms;
     return peer->passive ? tuning->idle_keepalive_ms : 0;
 }
@@ -299,7 +299,7 @@ static void bury(struct rme_peer *peer)
         rme_peer_step(peer, RME_PEER_IDLE);
         if (peer->dropped)
             rme_peer_release(peer);
-        else if ((!rme_node_alone(&peer->ops) || peer->reaching != 0) && !rme->closing)
+        else if ((!list_empty(&peer->ops) || peer->reaching != 0) && !rme->closing)
             rme_peer_work(peer);
     }
 }
@@ -401,7 +401,7 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
     uint32_t period = probe_ms(peer);
 
     rme_grant_settle(peer);
-    peer->timer_rests = rme_node_alone(&peer->ops);
+    peer->timer_rests = list_empty(&peer->ops);
     if (period != 0) {
         if (peer->heard) {
             peer->heard = false;
@@ -435,7 +435,7 @@ bool rme_peer_timer_rest(struct rme_peer *peer)
 {
     uint32_t period = probe_ms(peer);
 
-    if (peer->state != RME_PEER_UP || !rme_node_alone(&peer->ops) || peer->timer_rests)
+    if (peer->state != RME_PEER_UP || !list_empty(&peer->ops) || peer->timer_rests)
         return false;
     rme_grant_settle(peer);
     rme_timer_stop(&peer->rme->timers, &peer->timer);

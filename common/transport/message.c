@@ -127,11 +127,11 @@ bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_c
 
 void rme_control_drop(struct rme_peer *peer)
 {
-    struct rme_node *node;
+    struct list_head *node;
 
-    rme_node_splice(&peer->control, &peer->endings);
-    while ((node = rme_node_take(&peer->control)) != NULL) {
-        struct rme_control *control = rme_entry(node, struct rme_control, link);
+    list_splice_tail_init(&peer->endings, &peer->control);
+    while ((node = list_pop(&peer->control)) != NULL) {
+        struct rme_control *control = container_of(node, struct rme_control, link);
 
         if (control->kind->drop != NULL)
             control->kind->drop(peer, control);

@@ -52,20 +52,20 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     peer->state = RME_PEER_IDLE;
     peer->backoff_ms = rme->tuning.backoff_min_ms;
     peer->cancel_by = UINT64_MAX;
-    rme_node_init(&peer->kick);
-    rme_node_init(&peer->ops);
-    rme_node_init(&peer->dying);
-    rme_node_init(&peer->control);
-    rme_node_init(&peer->endings);
-    rme_node_init(&peer->xferq);
-    rme_node_init(&peer->moving);
-    rme_node_init(&peer->answer);
-    rme_node_init(&peer->xfer_turn);
-    rme_node_init(&peer->window_turn);
-    rme_node_init(&peer->closing);
-    rme_node_init(&peer->held);
+    list_init(&peer->kick);
+    list_init(&peer->ops);
+    list_init(&peer->dying);
+    list_init(&peer->control);
+    list_init(&peer->endings);
+    list_init(&peer->xferq);
+    list_init(&peer->moving);
+    list_init(&peer->answer);
+    list_init(&peer->xfer_turn);
+    list_init(&peer->window_turn);
+    list_init(&peer->closing);
+    list_init(&peer->held);
     rme->user->made(peer);
-    rme_node_append(&rme->peers, &peer->of_engine);
+    list_add_tail(&peer->of_engine, &rme->peers);
     rme->npeer++;
     return peer;
 }
@@ -94,11 +94,11 @@ void rme_peer_destroy(struct rme_peer *peer)
     struct rme_addr *addr = peer->addr;
 
     rme_timer_stop(&rme->timers, &peer->timer);
-    rme_node_remove(&peer->of_engine);
-    rme_node_remove(&peer->kick);
-    rme_node_remove(&peer->xfer_turn);
+    list_del_init(&peer->of_engine);
+    list_del_init(&peer->kick);
+    list_del_init(&peer->xfer_turn);
     rme_keep_host_put(peer);
-    rme_node_remove(&peer->window_turn);
+    list_del_init(&peer->window_turn);
     rme->user->gone(peer);
     rme->npeer--;
     addr->peer = NULL;
@@ -138,9 +138,9 @@ void rme_peer_leave(struct rme_peer *peer, int error)
     rme->user->left(peer, error);
     rme_timer_stop(&rme->timers, &peer->timer);
     peer->busy_by = 0;
-    rme_node_remove(&peer->answer);
-    rme_node_remove(&peer->xfer_turn);
-    rme_node_remove(&peer->window_turn);
+    list_del_init(&peer->answer);
+    list_del_init(&peer->xfer_turn);
+    list_del_init(&peer->window_turn);
     if (peer->state == RME_PEER_UP)
         rme->stats.value[RME_C_PEERS]--;
     if (peer->passive)

@@ -56,28 +56,28 @@ struct rme_peer {
     bool bye_in;      /* BYE was received: the peer closes the link */
     int error;        /* reason why the link is being closed */
 
-    struct rme_node of_engine; /* in rme->peers */
-    struct rme_node kick;      /* in rme->kicked */
-    struct rme_node ops;       /* operations that belong to this link or wait for one */
-    struct rme_node dying;     /* operations that end when the link is down */
-    uint32_t pins;             /* references: unfinished operations, and calls */
-    uint32_t reaching;         /* calls that wait for a link without a posted operation */
-    struct rme_node control;   /* queued control messages, in order (struct rme_control) */
+    struct list_head of_engine; /* in rme->peers */
+    struct list_head kick;      /* in rme->kicked */
+    struct list_head ops;       /* operations that belong to this link or wait for one */
+    struct list_head dying;     /* operations that end when the link is down */
+    uint32_t pins;              /* references: unfinished operations, and calls */
+    uint32_t reaching;          /* calls that wait for a link without a posted operation */
+    struct list_head control;   /* queued control messages, in order (struct rme_control) */
     /* queued control messages that end operations; sent before `control`, whose members may
      * wait for the memory windows of those operations */
-    struct rme_node endings;
-    struct rme_node xferq;       /* queued transfers, in order (struct rme_move) */
-    struct rme_node moving;      /* posted transfers, in the order of posting */
-    struct rme_host *host;       /* host of the peer in receive-side accounting (keep.c) */
-    uint64_t kept;               /* bytes accounted to the peer */
-    struct rme_inode keep_wait;  /* in host->waiting: credits are withheld */
-    struct rme_node answer;      /* in rme->answers: its CREDIT message waits for a reply */
-    struct rme_node xfer_turn;   /* in rme->xfer_turn: waits for the limit of transfers */
-    struct rme_node window_turn; /* in rme->window_turn: waits for memory windows */
-    struct rme_node closing;     /* fragments with an invalidation in progress */
+    struct list_head endings;
+    struct list_head xferq;       /* queued transfers, in order (struct rme_move) */
+    struct list_head moving;      /* posted transfers, in the order of posting */
+    struct rme_host *host;        /* host of the peer in receive-side accounting (keep.c) */
+    uint64_t kept;                /* bytes accounted to the peer */
+    struct rme_inode keep_wait;   /* in host->waiting: credits are withheld */
+    struct list_head answer;      /* in rme->answers: its CREDIT message waits for a reply */
+    struct list_head xfer_turn;   /* in rme->xfer_turn: waits for the limit of transfers */
+    struct list_head window_turn; /* in rme->window_turn: waits for memory windows */
+    struct list_head closing;     /* fragments with an invalidation in progress */
     /* number of late ops, and receives that have ended after one: op/end.c */
     uint32_t late;
-    struct rme_node held;
+    struct list_head held;
     uint32_t windows; /* part of rme->windows bound for this peer */
 
     struct rme_credit credit;
@@ -156,8 +156,8 @@ static inline void rme_peer_work(struct rme_peer *peer)
 /* Schedules a push at the end of this batch of events. */
 static inline void rme_peer_kick(struct rme_peer *peer)
 {
-    if (rme_node_alone(&peer->kick))
-        rme_node_append(&peer->rme->kicked, &peer->kick);
+    if (list_empty(&peer->kick))
+        list_add_tail(&peer->kick, &peer->rme->kicked);
     peer->rme->pending |= RME_PENDING_SETTLE;
 }
 /*
@@ -224,7 +224,7 @@ struct rme_control_kind {
 };
 
 struct rme_control {
-    struct rme_node link;
+    struct list_head link;
     const struct rme_control_kind *kind;
 };
 
@@ -280,8 +280,8 @@ static inline void rme_head_sent(struct rme_peer *peer, const struct rme_wire_me
 {
     peer->credit.stalled = false;
     rme_credit_gave(&peer->credit, head->credits);
-    if (!rme_node_alone(&peer->answer) && peer->credit.owed == 0) /* this is the reply */
-        rme_node_remove(&peer->answer);
+    if (!list_empty(&peer->answer) && peer->credit.owed == 0) /* this is the reply */
+        list_del_init(&peer->answer);
     rme_credit_spend(&peer->credit);
 }
 /* Both.  The caller schedules the flush. */

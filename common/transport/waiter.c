@@ -14,9 +14,9 @@ void rme_wait_tell(struct rme *rme, int what)
 {
     if (rme->sleeping && wants(rme->leader, what))
         rme_wait_wake(rme);
-    for (struct rme_node *node = rme->followers.next; node != &rme->followers;
+    for (struct list_head *node = rme->followers.next; node != &rme->followers;
          node = node->next) {
-        struct rme_waiter *waiter = rme_entry(node, struct rme_waiter, link);
+        struct rme_waiter *waiter = container_of(node, struct rme_waiter, link);
 
         if (wants(waiter, what))
             pthread_cond_signal(&waiter->cond);

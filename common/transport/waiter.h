@@ -8,10 +8,10 @@
 
 /* A waiting call of the host; in its stack frame. */
 struct rme_waiter {
-    struct rme_node link; /* in rme->followers */
-    pthread_cond_t cond;  /* valid while in rme->followers */
-    int ctx;              /* RME_WAIT_*, or a context */
-    bool hopeless;        /* set by ready(): nothing can become ready any more */
+    struct list_head link; /* in rme->followers */
+    pthread_cond_t cond;   /* valid while in rme->followers */
+    int ctx;               /* RME_WAIT_*, or a context */
+    bool hopeless;         /* set by ready(): nothing can become ready any more */
     /* takes the ready completions and returns their number; lock of the engine held */
     int (*ready)(struct rme *rme, struct rme_waiter *waiter);
 };
@@ -39,7 +39,7 @@ void rme_wait_tell(struct rme *rme, int what);
 /* Reports that `what`, a context or RME_WAIT_*, is ready. */
 static inline void rme_wait_notify(struct rme *rme, int what)
 {
-    if (rme->sleeping || !rme_node_alone(&rme->followers))
+    if (rme->sleeping || !list_empty(&rme->followers))
         rme_wait_tell(rme, what);
 }
 /* Wakes the leader if a timer is due before the end of the leader's sleep. */

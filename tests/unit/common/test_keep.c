@@ -282,7 +282,7 @@ static struct rme_peer *new_waiter(struct rme *rme, struct rme_host *host)
     peer->rme = rme;
     peer->host = host;
     host->users++;
-    rme_node_init(&peer->kick);
+    list_init(&peer->kick);
     return peer;
 }
 
@@ -316,7 +316,7 @@ static unsigned kicked(const struct rme *rme)
 {
     unsigned n = 0;
 
-    for (struct rme_node *node = rme->kicked.next; node != &rme->kicked; node = node->next)
+    for (struct list_head *node = rme->kicked.next; node != &rme->kicked; node = node->next)
         n++;
     return n;
 }
@@ -335,7 +335,7 @@ static void a_release_looks_at_few_of_many_that_wait(void **state)
 
     (void)state;
     rme_keep_init(&rme.keep, 124u << 20);
-    rme_node_init(&rme.kicked);
+    list_init(&rme.kicked);
     crowd.size = (sizeof(*stranger) + 4095) / 4096 * 4096;
     stranger = new_waiter(&rme, &host[HOSTS]);
     for (unsigned i = 0; i < WAITERS; i++) {
@@ -345,7 +345,7 @@ static void a_release_looks_at_few_of_many_that_wait(void **state)
     for (unsigned i = 0; i < WAITERS; i++)
         rme_keep_look(crowd.peer[i]);
     assert_int_equal(kicked(&rme), WAITERS); /* scheduled to be sent a reserve */
-    while (rme_node_take(&rme.kicked) != NULL)
+    while (list_pop(&rme.kicked) != NULL)
         continue;
     assert_int_equal(sigaction(SIGSEGV, &action, &before), 0);
     for (unsigned i = 0; i < WAITERS; i++)
@@ -356,7 +356,7 @@ static void a_release_looks_at_few_of_many_that_wait(void **state)
     /* holds less than its share of its host's, and continues alone */
     assert_in_range(looks(crowd.peer[7], 65536), 1, LOOKS);
     assert_int_equal(kicked(&rme), 1);
-    assert_ptr_equal(rme_entry(rme.kicked.next, struct rme_peer, kick), crowd.peer[7]);
+    assert_ptr_equal(container_of(rme.kicked.next, struct rme_peer, kick), crowd.peer[7]);
     for (unsigned i = 0; i < WAITERS; i += HOSTS) /* little is left: all go on */
         rme_unkeep(crowd.peer[i], crowd.peer[i]->kept);
     sigaction(SIGSEGV, &before, NULL);

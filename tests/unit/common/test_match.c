@@ -10,7 +10,7 @@
 /* ---- Matching ---- */
 
 struct item {
-    struct rme_node link;
+    struct list_head link;
     int number;
 };
 
@@ -18,7 +18,7 @@ struct item {
 static bool add(struct rme_table *table, struct rme_match *match, uint64_t key)
 {
     match->keyed.at = NULL;
-    rme_node_init(&match->same);
+    list_init(&match->same);
     rme_match_add(table, rme_match_first(table, key), key, match);
     return rme_match_is_first(match);
 }
@@ -87,27 +87,27 @@ static void chains_stay_short(void **state)
 
 static void rings(void **state)
 {
-    struct rme_node one, two;
+    struct list_head one, two;
     struct item items[4];
 
     (void)state;
-    rme_node_init(&one);
-    rme_node_init(&two);
-    assert_null(rme_node_take(&one));
-    rme_node_splice(&one, &two);
-    assert_true(rme_node_alone(&one));
+    list_init(&one);
+    list_init(&two);
+    assert_null(list_pop(&one));
+    list_splice_tail_init(&two, &one);
+    assert_true(list_empty(&one));
     for (int i = 0; i < 4; i++) {
         items[i].number = i;
-        rme_node_append(i < 2 ? &one : &two, &items[i].link);
+        list_add_tail(&items[i].link, i < 2 ? &one : &two);
     }
-    rme_node_splice(&one, &two);
-    assert_true(rme_node_alone(&two));
-    rme_node_remove(&items[1].link);
-    assert_true(rme_node_alone(&items[1].link));
-    assert_int_equal(rme_entry(rme_node_take(&one), struct item, link)->number, 0);
-    assert_int_equal(rme_entry(rme_node_take(&one), struct item, link)->number, 2);
-    assert_int_equal(rme_entry(rme_node_take(&one), struct item, link)->number, 3);
-    assert_null(rme_node_take(&one));
+    list_splice_tail_init(&two, &one);
+    assert_true(list_empty(&two));
+    list_del_init(&items[1].link);
+    assert_true(list_empty(&items[1].link));
+    assert_int_equal(container_of(list_pop(&one), struct item, link)->number, 0);
+    assert_int_equal(container_of(list_pop(&one), struct item, link)->number, 2);
+    assert_int_equal(container_of(list_pop(&one), struct item, link)->number, 3);
+    assert_null(list_pop(&one));
 }
 
 /* ---- Operations ---- */

@@ -394,11 +394,11 @@ static void the_end_of_an_unanswered_request_is_nothing(void **state)
 
 static struct rme_peer *peer_in(enum rme_peer_state state)
 {
-    struct rme_node *ring = &scripted.rme->peers;
+    struct list_head *ring = &scripted.rme->peers;
 
-    for (struct rme_node *node = ring->next; node != ring; node = node->next)
-        if (rme_entry(node, struct rme_peer, of_engine)->state == state)
-            return rme_entry(node, struct rme_peer, of_engine);
+    for (struct list_head *node = ring->next; node != ring; node = node->next)
+        if (container_of(node, struct rme_peer, of_engine)->state == state)
+            return container_of(node, struct rme_peer, of_engine);
     return NULL;
 }
 
@@ -413,7 +413,7 @@ static void opening_looks_whether_the_link_is_up(void **state)
     unit.mseg = unit.own_mseg;
     unit.range = unit.own_range;
     unit.mseg[0] = (struct rme_mseg){.base = memory, .length = LARGE, .rkey = 7};
-    rme_node_init(&unit.closing);
+    list_init(&unit.closing);
     script.windows = 16;
     open_usual(OPTIONS);
     request_second();
