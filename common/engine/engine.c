@@ -481,7 +481,7 @@ int rme_open(const struct rme_config *config, struct rme **out)
     rme->operations = &engine->operations;
     rme->mover = &engine->mover;
     rme->protocols = &engine->protocols;
-    rme->user = &rme_talk_user;
+    rme->user = &rme_proto_link_user;
     rme_protocols_init(rme->protocols);
     pthread_mutex_init(&rme->lock, NULL);
     init_rings(rme);

@@ -5,7 +5,7 @@
 
 #include "move/move.h"
 #include "op/operations.h"
-#include "proto/talk.h"
+#include "proto/proto.h"
 #include "transport/waiter.h"
 
 /* All state of an engine.  The lower layers access `rme` only. */

@@ -312,7 +312,7 @@ static char *peer_line(const struct rme_peer *peer)
             rme_peer_name(peer), rme_peer_state_name(peer->state), peer->credit.have,
             peer->credit.promised, peer->credit.owed,
             ring_length(&peer->ops) + ring_length(&peer->dying),
-            ring_length(&peer->talk->messages), peer->xfers,
+            ring_length(&peer->proto->messages), peer->xfers,
             (unsigned long long)peer->count[RME_C_BYTES_SENT],
             (unsigned long long)peer->count[RME_C_BYTES_RECEIVED], by[0] ? ", by " : "", by);
     return line;

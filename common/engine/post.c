@@ -105,8 +105,8 @@ __attribute__((noinline)) static bool send_copy(struct rme_peer *peer, enum rme_
 /* May a new send start before those that were posted earlier? */
 static inline bool is_next(const struct rme_peer *peer, enum rme_stream stream, int32_t tag)
 {
-    return peer->state == RME_PEER_UP && list_empty(&peer->talk->sendq[stream]) &&
-           (peer->talk->holds == 0 || stream != RME_EXPECTED || rme_send_may_pass(peer, tag));
+    return peer->state == RME_PEER_UP && list_empty(&peer->proto->sendq[stream]) &&
+           (peer->proto->holds == 0 || stream != RME_EXPECTED || rme_send_may_pass(peer, tag));
 }
 
 /* Queues a send that cannot start now. */
@@ -119,9 +119,9 @@ __attribute__((noinline)) static int queue_send(struct rme_peer *peer, enum rme_
     if (op == NULL)
         return -ENOMEM;
     op->size = op->total;
-    op->posted = peer->talk->posted++;
+    op->posted = peer->proto->posted++;
     *id = op->id;
-    list_add_tail(&op->link, &peer->talk->sendq[rme_op_stream(op)]);
+    list_add_tail(&op->link, &peer->proto->sendq[rme_op_stream(op)]);
     rme_peer_kick(peer);
     rme_peer_work(peer);
     return 0;

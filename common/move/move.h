@@ -117,7 +117,7 @@ struct rme_rndv {
     bool invited;    /* written into an invitation: its report is ordered */
     bool offers;     /* RTS shall offer memory */
     bool refused;    /* registration of its memory was refused */
-    bool rts_out;    /* RTS was sent and counts in rme_talk.rts_out */
+    bool rts_out;    /* RTS was sent and counts in rme_peer_proto.rts_out */
     bool introduced; /* the peer knows the local handle */
     bool stop;       /* stopped by this side: nothing new starts */
     /* stopped by the peer: nothing new starts, and CANCEL is acknowledged */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The interface of a protocol to the engine.  A protocol is one or more rows of the table in
- * proto/talk.c, one for each of its files, so that a protocol is added or removed without a
+ * proto/proto.c, one for each of its files, so that a protocol is added or removed without a
  * change of another.  NULL functions are skipped.  All are called with the engine's lock held.
  */
 #ifndef RME_PROTOCOL_H

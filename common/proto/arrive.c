@@ -65,14 +65,14 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
     struct rme_window *expected = &peer->window[RME_EXPECTED],
                       *unexpected = &peer->window[RME_UNEXPECTED_STREAM];
     struct rme_holding *holding = &peer->holding[RME_EXPECTED];
-    const struct rme_talk *talk = peer->talk;
+    const struct rme_peer_proto *proto = peer->proto;
     struct rme_wire_message head;
     size_t size = length - RME_WIRE_HEADER_SIZE;
     struct rme *rme = peer->rme;
     struct rme_op *op;
 
     if (length < RME_WIRE_HEADER_SIZE || *(const uint8_t *)data != RME_WIRE_EAGER ||
-        peer->state != RME_PEER_UP || talk->holds != 0 || !list_empty(&peer->moving) ||
+        peer->state != RME_PEER_UP || proto->holds != 0 || !list_empty(&peer->moving) ||
         peer->late != 0)
         return false;
     rme_wire_decode_head(data, &head);
@@ -94,7 +94,7 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
     unexpected->taken = head.unexpected_taken;
     holding->got += (uint32_t)size + RME_HELD_COST;
     rme_holding_took(holding, size);
-    peer->talk->invites.seen++;
+    peer->proto->invites.seen++;
     rme_match_remove(&rme->operations->match, &op->match);
     memcpy(op->seg->base, (const char *)data + RME_WIRE_HEADER_SIZE, size);
     op->size = size;

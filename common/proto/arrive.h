@@ -3,7 +3,7 @@
 #ifndef RME_ARRIVE_H
 #define RME_ARRIVE_H
 
-#include "proto/talk.h"
+#include "proto/proto.h"
 
 extern const struct rme_protocol rme_protocol_link;
 
@@ -26,12 +26,12 @@ static inline bool rme_peer_listens(const struct rme_peer *peer)
  * `starved`; a message that waits for the peer's host is in a queue. */
 static inline bool rme_peer_waits(const struct rme_peer *peer)
 {
-    const struct rme_talk *talk = peer->talk;
+    const struct rme_peer_proto *proto = peer->proto;
 
     return peer->starved || peer->credit.withholds || !list_empty(&peer->endings) ||
            !list_empty(&peer->control) || !list_empty(&peer->xferq) ||
-           !list_empty(&talk->sendq[RME_EXPECTED]) ||
-           !list_empty(&talk->sendq[RME_UNEXPECTED_STREAM]);
+           !list_empty(&proto->sendq[RME_EXPECTED]) ||
+           !list_empty(&proto->sendq[RME_UNEXPECTED_STREAM]);
 }
 
 /* Processes a received message if it is EAGER and fits a posted receive, and nothing else on

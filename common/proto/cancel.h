@@ -3,7 +3,7 @@
 #ifndef RME_CANCEL_H
 #define RME_CANCEL_H
 
-#include "proto/talk.h"
+#include "proto/proto.h"
 
 extern const struct rme_protocol rme_protocol_cancel;
 

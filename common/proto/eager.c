@@ -35,7 +35,7 @@ static inline void sent(struct rme_peer *peer, enum rme_stream stream, int32_t t
                         uint64_t size)
 {
     if (stream == RME_EXPECTED)
-        rme_invite_sent(&peer->talk->invites, tag, 0);
+        rme_invite_sent(&peer->proto->invites, tag, 0);
     rme_window_sent(&peer->window[stream], size);
     rme_send_copied(peer, stream, size);
 }
@@ -137,7 +137,7 @@ static void keep(struct rme *rme, struct rme_message *message)
 
     message->match.is_message = true;
     rme_match_add(table, rme_match_first(table, key), key, &message->match);
-    list_add_tail(&message->of_peer, &peer->talk->messages);
+    list_add_tail(&message->of_peer, &peer->proto->messages);
     if (message->is_rts)
         rme_message_name(message);
 }
@@ -211,7 +211,7 @@ static void eager_arrived(struct rme_peer *peer, const struct rme_wire_message *
         rme_peer_protocol_error(peer, "more eager messages than the window allows");
         return;
     }
-    peer->talk->invites.seen++;
+    peer->proto->invites.seen++;
     op = take_recv(rme, peer, arrived->tag, NULL);
     if (op != NULL) {
         if (op->state == RME_OP_INVITING)
@@ -282,7 +282,7 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *ar
     struct rme_message *message;
     struct rme_op *op;
 
-    if (peer->talk->rts_in[RME_EXPECTED] >= rme->tuning.rts_max) {
+    if (peer->proto->rts_in[RME_EXPECTED] >= rme->tuning.rts_max) {
         rme_peer_protocol_error(peer, "more RTS than the limit");
         return;
     }
@@ -291,7 +291,7 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *ar
         rme_message_no_memory(peer);
         return;
     }
-    peer->talk->invites.seen++;
+    peer->proto->invites.seen++;
     rme_fast_wanted(peer, arrived->total);
     op = take_recv(rme, peer, arrived->tag, message);
     if (op != NULL) {
@@ -301,7 +301,7 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *ar
     }
     keep(rme, message);
     rme_message_shorten(message);
-    peer->talk->rts_in[RME_EXPECTED]++;
+    peer->proto->rts_in[RME_EXPECTED]++;
 }
 
 void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first)
@@ -310,7 +310,7 @@ void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first)
 
     take_out(rme, message);
     if (message->is_rts) {
-        op->peer->talk->rts_in[RME_EXPECTED]--;
+        op->peer->proto->rts_in[RME_EXPECTED]--;
         rme_rndv_receive(rme, op, message);
     } else {
         deliver(rme, op, message->data, message->total, message->from);
@@ -325,7 +325,7 @@ void rme_message_forget(struct rme_message *message)
 
     take_out(peer->rme, message);
     rme_cancel_ack(peer, message->from,
-                   &peer->talk->rts_in[unexpected ? RME_UNEXPECTED_STREAM : RME_EXPECTED]);
+                   &peer->proto->rts_in[unexpected ? RME_UNEXPECTED_STREAM : RME_EXPECTED]);
     rme_message_free(message);
 }
 
@@ -342,20 +342,20 @@ static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *canc
 
 static void made(struct rme_peer *peer)
 {
-    list_init(&peer->talk->messages);
+    list_init(&peer->proto->messages);
 }
 
 static void started(struct rme_peer *peer)
 {
     for (int stream = 0; stream < RME_STREAMS; stream++)
-        peer->talk->rts_out[stream] = peer->talk->rts_in[stream] = 0;
+        peer->proto->rts_out[stream] = peer->proto->rts_in[stream] = 0;
 }
 
 static void left(struct rme_peer *peer)
 {
-    while (!list_empty(&peer->talk->messages)) {
+    while (!list_empty(&peer->proto->messages)) {
         struct rme_message *message =
-            container_of(peer->talk->messages.next, struct rme_message, of_peer);
+            container_of(peer->proto->messages.next, struct rme_message, of_peer);
 
         take_out(peer->rme, message);
         rme_message_free(message);

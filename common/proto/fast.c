@@ -132,18 +132,18 @@ static void tx_free(struct rme *rme, struct rme_fast_tx *tx)
 {
     rme_fast_unmap(rme, &tx->stage);
     rme->protocols->fast.tx_bytes -= tx->stage.size;
-    tx->peer->talk->fast.tx = NULL;
+    tx->peer->proto->fast.tx = NULL;
     free(tx);
 }
 
 void rme_fast_moved(struct rme_peer *peer, struct rme_xfer *xfer)
 {
-    struct rme_fast_tx *tx = peer->talk->fast.tx;
+    struct rme_fast_tx *tx = peer->proto->fast.tx;
 
     tx->pending--;
     if (xfer != &tx->last) {
         container_of(xfer, struct fast_write, xfer)->done = true;
-        if (peer->talk->holds != 0 || !list_empty(&peer->talk->sendq[RME_EXPECTED]))
+        if (peer->proto->holds != 0 || !list_empty(&peer->proto->sendq[RME_EXPECTED]))
             rme_peer_kick(peer);
     }
     if (tx->released && tx->pending == 0)
@@ -174,7 +174,7 @@ static bool find_room(struct rme_fast_tx *tx, uint64_t size, uint32_t *at, uint6
 static bool is_invited(const struct rme_peer *peer, enum rme_stream stream, uint64_t size,
                        int32_t tag)
 {
-    const struct rme_invites *invites = &peer->talk->invites;
+    const struct rme_invites *invites = &peer->proto->invites;
 
     return stream == RME_EXPECTED && invites->held != NULL && invites->tag == tag &&
            invites->held->length == size;
@@ -185,7 +185,7 @@ static bool is_invited(const struct rme_peer *peer, enum rme_stream stream, uint
 static bool is_first(const struct rme_peer *peer, enum rme_stream stream)
 {
     return stream == RME_EXPECTED ||
-           (peer->talk->holds == 0 && list_empty(&peer->talk->sendq[RME_EXPECTED]));
+           (peer->proto->holds == 0 && list_empty(&peer->proto->sendq[RME_EXPECTED]));
 }
 
 /* Result of the check whether a message can be written now. */
@@ -203,7 +203,7 @@ static bool suits(const struct rme *rme, enum rme_stream stream, const struct rm
 static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
                      uint32_t nseg, uint64_t size, int32_t tag)
 {
-    struct rme_fast_tx *tx = peer->talk->fast.tx;
+    struct rme_fast_tx *tx = peer->proto->fast.tx;
     uint64_t end;
     uint32_t at;
 
@@ -226,7 +226,7 @@ bool rme_fast_fits(struct rme_peer *peer, enum rme_stream stream, const struct r
 bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
                    uint32_t nseg, uint64_t size, int32_t tag)
 {
-    struct rme_fast_tx *tx = peer->talk->fast.tx;
+    struct rme_fast_tx *tx = peer->proto->fast.tx;
     struct fast_write *write = write_at(tx, tx->head);
     struct rme_wire_message message;
     uint64_t offset;
@@ -245,7 +245,7 @@ bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct r
                   &message);
     peer->rme->pending |= RME_PENDING_FLUSH;
     if (stream == RME_EXPECTED)
-        rme_invite_sent(&peer->talk->invites, tag, 0);
+        rme_invite_sent(&peer->proto->invites, tag, 0);
     rme_wire_encode_fast(&message, (uint32_t)size, place);
     rme_seg_gather(seg, nseg, 0, place + RME_WIRE_FAST_SIZE, size);
     rme_window_sent(&peer->window[stream], size);
@@ -303,7 +303,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
 
 uint64_t rme_fast_held(const struct rme_peer *peer)
 {
-    const struct rme_fast_tx *tx = peer->talk->fast.tx;
+    const struct rme_fast_tx *tx = peer->proto->fast.tx;
 
     return tx != NULL ? tx->stage.size : 0;
 }
@@ -312,14 +312,14 @@ uint64_t rme_fast_held(const struct rme_peer *peer)
 
 static void say_release(struct rme_peer *peer)
 {
-    list_add_tail(&peer->talk->fast.release.link, &peer->control);
+    list_add_tail(&peer->proto->fast.release.link, &peer->control);
     rme_peer_kick(peer);
 }
 
 /* Sends RELEASE; the ring is the peer's again from then on. */
 static bool send_release(struct rme_peer *peer, struct rme_control *control)
 {
-    struct rme_fast_tx *tx = peer->talk->fast.tx;
+    struct rme_fast_tx *tx = peer->proto->fast.tx;
     struct rme_wire_message message;
     void *buffer = rme_peer_tx(peer, RME_CREDIT_CONTROL);
 
@@ -371,10 +371,10 @@ static struct rme_fast_tx *tx_new(struct rme_peer *peer, uint64_t size)
 
 static void granted(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    struct rme_fast_tx *tx = peer->talk->fast.tx;
+    struct rme_fast_tx *tx = peer->proto->fast.tx;
     struct rme_wire_segment segment;
 
-    if ((tx != NULL && !tx->released) || !list_empty(&peer->talk->fast.release.link) ||
+    if ((tx != NULL && !tx->released) || !list_empty(&peer->proto->fast.release.link) ||
         message->nsegment != 1 || peer->rme->tuning.fast_bytes == 0 || !peer->credit.exact) {
         rme_peer_protocol_error(peer, "an unexpected GRANT");
         return;
@@ -390,13 +390,13 @@ static void granted(struct rme_peer *peer, const struct rme_wire_message *messag
     tx->key = segment.key;
     tx->late = (uint32_t)min_u64(segment.length - segment.length / 4, UINT32_MAX);
     tx->name = message->from;
-    peer->talk->fast.tx = tx;
+    peer->proto->fast.tx = tx;
 }
 
 /* Without a ring, a RELEASE has crossed this WITHDRAW. */
 static void withdrawn(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    struct rme_fast_tx *tx = peer->talk->fast.tx;
+    struct rme_fast_tx *tx = peer->proto->fast.tx;
 
     (void)message;
     if (tx == NULL || tx->ending)
@@ -409,14 +409,14 @@ static void withdrawn(struct rme_peer *peer, const struct rme_wire_message *mess
 
 static void made(struct rme_peer *peer)
 {
-    list_init(&peer->talk->fast.release.link);
-    peer->talk->fast.release.kind = &release_kind;
+    list_init(&peer->proto->fast.release.link);
+    peer->proto->fast.release.kind = &release_kind;
 }
 
 static void started(struct rme_peer *peer)
 {
-    peer->talk->fast.wants = 0;
-    peer->talk->fast.needs = RME_FAST_WANTS;
+    peer->proto->fast.wants = 0;
+    peer->proto->fast.needs = RME_FAST_WANTS;
 }
 
 static void init(struct rme_protocols *protocols)
@@ -426,7 +426,7 @@ static void init(struct rme_protocols *protocols)
 
 static void down(struct rme_peer *peer)
 {
-    struct rme_fast_tx *tx = peer->talk->fast.tx;
+    struct rme_fast_tx *tx = peer->proto->fast.tx;
 
     rme_fast_rx_down(peer);
     if (tx != NULL)

@@ -113,7 +113,7 @@ static void rx_free(struct rme_fast_rx *rx)
     struct rme *rme = rx->peer->rme;
 
     rme->offered -= rx->open;
-    rx->peer->talk->fast.rx = NULL;
+    rx->peer->proto->fast.rx = NULL;
     list_del_init(&rx->link);
     list_del_init(&rx->control.link);
     rme_fast_unmap(rme, &rx->memory);
@@ -164,7 +164,7 @@ static bool send_grant(struct rme_peer *peer, struct rme_fast_rx *rx)
     if (!rx_open(peer, rx)) {
         rme->ops->tx_put(peer->link, tx);
         if (peer->state == RME_PEER_UP) {
-            put_off(&peer->talk->fast);
+            put_off(&peer->proto->fast);
             rx_free(rx);
         }
         return true;
@@ -208,7 +208,7 @@ static void say(struct rme_fast_rx *rx)
 
 static void make(struct rme_peer *peer, size_t bytes)
 {
-    struct rme_fast *fast = &peer->talk->fast;
+    struct rme_fast *fast = &peer->proto->fast;
     struct rme_fast_rx *rx = calloc(1, sizeof(*rx));
 
     fast->wants = 0;
@@ -269,7 +269,7 @@ void rme_fast_wanted(struct rme_peer *peer, uint64_t size)
 {
     struct rme *rme = peer->rme;
     struct rme_fast_pool *pool = pool_of(rme);
-    struct rme_fast *fast = &peer->talk->fast;
+    struct rme_fast *fast = &peer->proto->fast;
     size_t bytes = ((size_t)rme->tuning.fast_bytes + PAGE - 1) & ~(size_t)(PAGE - 1);
 
     if (bytes == 0 || (peer->hello.flags & RME_HELLO_F_FAST) == 0 || !peer->credit.exact ||
@@ -294,12 +294,12 @@ static bool is_granted(const struct rme_fast_rx *rx)
 
 bool rme_fast_named(const struct rme_peer *peer, uint32_t imm)
 {
-    return imm >= RME_FAST_FIRST_NAME && is_granted(peer->talk->fast.rx);
+    return imm >= RME_FAST_FIRST_NAME && is_granted(peer->proto->fast.rx);
 }
 
 int rme_fast_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_message *message)
 {
-    const struct rme_fast_memory *memory = &peer->talk->fast.rx->memory;
+    const struct rme_fast_memory *memory = &peer->proto->fast.rx->memory;
     size_t offset = (size_t)(imm - RME_FAST_FIRST_NAME) * RME_WIRE_FAST_UNIT;
 
     if (offset >= memory->size)
@@ -309,7 +309,7 @@ int rme_fast_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_message
 
 uint64_t rme_fast_given(const struct rme_peer *peer)
 {
-    const struct rme_fast_rx *rx = peer->talk->fast.rx;
+    const struct rme_fast_rx *rx = peer->proto->fast.rx;
 
     return is_granted(rx) ? rx->memory.size : 0;
 }
@@ -317,7 +317,7 @@ uint64_t rme_fast_given(const struct rme_peer *peer)
 void rme_fast_took(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_fast_pool *pool = pool_of(peer->rme);
-    struct rme_fast_rx *rx = peer->talk->fast.rx;
+    struct rme_fast_rx *rx = peer->proto->fast.rx;
 
     rme_peer_count(peer, RME_C_RECVS_FAST, 1);
     peer->credit.bulk += (uint32_t)message->payload_length + RME_WIRE_FAST_SIZE;
@@ -335,7 +335,7 @@ void rme_fast_took(struct rme_peer *peer, const struct rme_wire_message *message
 
 void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    struct rme_fast_rx *rx = peer->talk->fast.rx;
+    struct rme_fast_rx *rx = peer->proto->fast.rx;
 
     (void)message;
     if (!is_granted(rx)) {
@@ -343,9 +343,9 @@ void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *mes
         return;
     }
     if (rx->used)
-        peer->talk->fast.needs = RME_FAST_WANTS;
+        peer->proto->fast.needs = RME_FAST_WANTS;
     else
-        put_off(&peer->talk->fast);
+        put_off(&peer->proto->fast);
     peer->credit.bulk_due = 0;
     list_del_init(&rx->link);
     list_del_init(&rx->control.link);
@@ -360,7 +360,7 @@ void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *mes
 
 bool rme_fast_closed(struct rme_peer *peer, const void *closed)
 {
-    struct rme_fast_rx *rx = peer->talk->fast.rx;
+    struct rme_fast_rx *rx = peer->proto->fast.rx;
 
     if (rx == NULL || closed != rx)
         return false;
@@ -370,7 +370,7 @@ bool rme_fast_closed(struct rme_peer *peer, const void *closed)
 
 void rme_fast_rx_left(struct rme_peer *peer)
 {
-    struct rme_fast_rx *rx = peer->talk->fast.rx;
+    struct rme_fast_rx *rx = peer->proto->fast.rx;
 
     if (rx == NULL)
         return;
@@ -380,6 +380,6 @@ void rme_fast_rx_left(struct rme_peer *peer)
 
 void rme_fast_rx_down(struct rme_peer *peer)
 {
-    if (peer->talk->fast.rx != NULL)
-        rx_free(peer->talk->fast.rx);
+    if (peer->proto->fast.rx != NULL)
+        rx_free(peer->proto->fast.rx);
 }

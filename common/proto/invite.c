@@ -73,7 +73,7 @@ static bool pays(struct rme_invites *invites)
 /* True if the link moves nothing large. */
 static bool idle(const struct rme_peer *peer)
 {
-    return peer->talk->invites.inviting == NULL && peer->load.ops == 0 &&
+    return peer->proto->invites.inviting == NULL && peer->load.ops == 0 &&
            list_empty(&peer->xferq) && list_empty(&peer->moving) &&
            list_empty(&peer->control) && list_empty(&peer->endings);
 }
@@ -136,7 +136,7 @@ static bool send_invite(struct rme_op *op, struct rme_unit *unit)
         return false;
     }
     rme_count(peer->rme, RME_C_INVITES_SENT);
-    rme_unit_announce(unit, RME_WIRE_INVITE, op->tag, peer->talk->invites.seen, tx);
+    rme_unit_announce(unit, RME_WIRE_INVITE, op->tag, peer->proto->invites.seen, tx);
     if (!hurry)
         peer->rme->pending &= ~(uint32_t)RME_PENDING_FLUSH;
     peer->rme->lingers = !hurry;
@@ -148,7 +148,7 @@ void rme_invite_try(struct rme *rme, struct rme_op *op)
     struct rme_unit *unit;
 
     if (op->state != RME_OP_POSTED || !inviting_peer(op->peer) || !worth_it(rme, op) ||
-        !pays(&op->peer->talk->invites))
+        !pays(&op->peer->proto->invites))
         return;
     op->size = op->total;
     if (rme_rndv_new(rme, op) != 0)
@@ -161,7 +161,7 @@ void rme_invite_try(struct rme *rme, struct rme_op *op)
     unit->exposed = true;
     op->rndv->at = unit->length;
     rme_op_step(rme, op, RME_OP_INVITING);
-    op->peer->talk->invites.inviting = op;
+    op->peer->proto->invites.inviting = op;
     rme->under_way++; /* the peer may write already */
 }
 
@@ -176,7 +176,7 @@ bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message
         rme_invite_void(rme, op);
         return false;
     }
-    op->peer->talk->invites.in_vain = 0;
+    op->peer->proto->invites.in_vain = 0;
     rme_rndv_set_peer_handle(op, rts->from);
     if (op->state == RME_OP_INVITING) /* else being cancelled */
         rme_rndv_begin(rme, op, RME_OP_EXPOSED);
@@ -185,7 +185,7 @@ bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message
 
 void rme_invite_void(struct rme *rme, struct rme_op *op)
 {
-    op->peer->talk->invites.in_vain++;
+    op->peer->proto->invites.in_vain++;
     rme_rndv_unload(op);
     rme_rndv_free(rme, op);
     rme_op_step(rme, op, RME_OP_POSTED);
@@ -205,7 +205,7 @@ static bool nothing_before_it(const struct rme_peer *peer, uint64_t bytes)
 static enum rme_started start(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
-    struct rme_invites *invites = &peer->talk->invites;
+    struct rme_invites *invites = &peer->proto->invites;
     struct rme_unit *unit;
     struct rme_rndv *r;
 
@@ -262,7 +262,7 @@ static const struct rme_invite_sent *sent_since(const struct rme_invites *invite
 
 static void arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    struct rme_invites *invites = &peer->talk->invites;
+    struct rme_invites *invites = &peer->proto->invites;
     uint32_t unseen = invites->sent - message->to;
     const struct rme_invite_sent *sent;
 
@@ -299,7 +299,7 @@ static struct rme_op *send_into(struct rme_peer *peer, uint32_t receive)
 /* Handles the peer's cancel of the invitation of its receive `from`. */
 static void taken_back(struct rme_peer *peer, uint32_t from)
 {
-    struct rme_invites *invites = &peer->talk->invites;
+    struct rme_invites *invites = &peer->proto->invites;
     struct rme_op *op = send_into(peer, from);
 
     if (op != NULL) {
@@ -327,12 +327,12 @@ static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *canc
 
 static void left(struct rme_peer *peer)
 {
-    rme_invite_drop(&peer->talk->invites);
+    rme_invite_drop(&peer->proto->invites);
 }
 
 static void started(struct rme_peer *peer)
 {
-    struct rme_invites *invites = &peer->talk->invites;
+    struct rme_invites *invites = &peer->proto->invites;
 
     invites->seen = invites->sent = invites->acks = 0;
 }

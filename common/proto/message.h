@@ -7,7 +7,7 @@
 #include <errno.h>
 
 #include "base/name.h"
-#include "proto/talk.h"
+#include "proto/proto.h"
 
 struct rme_opening;
 

@@ -351,7 +351,7 @@ void rme_rndv_advance(struct rme *rme, struct rme_op *op)
 
 void rme_rndv_unload(struct rme_op *op)
 {
-    struct rme_invites *invites = &op->peer->talk->invites;
+    struct rme_invites *invites = &op->peer->proto->invites;
     struct rme_load *load = op->rndv->load;
 
     if (invites->inviting == op) {
@@ -553,7 +553,7 @@ static void ended(struct rme *rme, struct rme_op *op)
         rme_op_late(op);
     if (op->rndv->rts_out) {
         op->rndv->rts_out = false;
-        peer->talk->rts_out[rme_op_stream(op)]--;
+        peer->proto->rts_out[rme_op_stream(op)]--;
         rme_peer_kick(peer);
     }
 }

@@ -4,7 +4,7 @@
 
 #include "proto/rndv.h"
 #include "proto/send.h"
-#include "proto/talk.h"
+#include "proto/proto.h"
 
 /* offers per peer that hold a bounce buffer or a registration of their own */
 #define COSTLY_OFFERS 16
@@ -20,7 +20,7 @@ int rme_rndv_plan_send(struct rme *rme, struct rme_op *op)
 
     if (error != 0)
         return error;
-    peer->talk->preparing += op->kind == RME_OP_SEND;
+    peer->proto->preparing += op->kind == RME_OP_SEND;
     in.send = rme_rndv_own_side(rme, op);
     in.recv = rme_rndv_far_side(rme, (peer->hello.flags & RME_HELLO_F_SERVER) != 0);
     in.has_read = (peer->hello.flags & RME_HELLO_F_READ) != 0;
@@ -41,7 +41,7 @@ static bool offerable(const struct rme_op *op, uint8_t memory)
 {
     return (memory == RME_MEMORY_DIRECT && !op->peer->rme->pin.each) ||
            (memory != RME_MEMORY_RESERVE &&
-            op->peer->talk->rts_out[rme_op_stream(op)] < COSTLY_OFFERS);
+            op->peer->proto->rts_out[rme_op_stream(op)] < COSTLY_OFFERS);
 }
 
 static bool may_offer(const struct rme_op *op)
@@ -113,7 +113,7 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_unit *unit, 
     message.flags |= op->kind == RME_OP_UNEXPECTED ? RME_WIRE_F_UNEXPECTED : 0;
     message.flags |= unit != NULL && unit->length == op->size ? RME_WIRE_F_READY : 0;
     if (op->kind == RME_OP_SEND)
-        message.flags |= rme_invite_sent(&peer->talk->invites, op->tag, message.from)
+        message.flags |= rme_invite_sent(&peer->proto->invites, op->tag, message.from)
                              ? RME_WIRE_F_DECLINED
                              : 0;
     if (unit != NULL) {
@@ -128,13 +128,13 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_unit *unit, 
 static bool in_turn(const struct rme_op *op)
 {
     const struct rme_peer *peer = op->peer;
-    uint32_t out = peer->talk->rts_out[rme_op_stream(op)];
+    uint32_t out = peer->proto->rts_out[rme_op_stream(op)];
 
     if (op->rndv != NULL || op->kind == RME_OP_UNEXPECTED)
         return out < peer->hello.rts_max;
     /* sends in preparation have precedence */
-    return peer->talk->preparing < PREPARING_MAX &&
-           out + peer->talk->preparing < peer->hello.rts_max;
+    return peer->proto->preparing < PREPARING_MAX &&
+           out + peer->proto->preparing < peer->hello.rts_max;
 }
 
 static enum rme_started start(struct rme *rme, struct rme_op *op)
@@ -165,7 +165,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     }
     send_rts(rme, op, unit, tx);
     rme_send_leave(op);
-    peer->talk->rts_out[stream]++;
+    peer->proto->rts_out[stream]++;
     op->rndv->rts_out = true;
     rme_op_step(rme, op, RME_OP_RTS);
     return RME_START_GONE;

@@ -20,7 +20,7 @@
  *
  * Resources of every message, a credit and a buffer, are waited for in the order of posting:
  * the whole queue waits.  RTS slots and the window are waited for in order, too
- * (peer->talk->turn).  A small message passes a large one that waits for an RTS slot, and the
+ * (peer->proto->turn).  A small message passes a large one that waits for an RTS slot, and the
  * two kinds alternate when a slot is free.  A small message does not pass another small one,
  * which might otherwise starve.
  *
@@ -45,20 +45,20 @@ static struct rme_op *holder_of(const struct rme_peer *peer, int32_t tag)
 {
     struct rme_match *first = NULL;
 
-    if (peer->talk->holds != 0)
+    if (peer->proto->holds != 0)
         first = rme_match_first(&peer->rme->protocols->holds, rme_match_key(peer->serial, tag));
     return first != NULL ? container_of(first, struct rme_op, match) : NULL;
 }
 
 bool rme_send_may_pass(const struct rme_peer *peer, int32_t tag)
 {
-    return list_empty(&peer->talk->turn[RME_TURN_SMALL]) && holder_of(peer, tag) == NULL;
+    return list_empty(&peer->proto->turn[RME_TURN_SMALL]) && holder_of(peer, tag) == NULL;
 }
 
 static void try_next(struct rme_op *op)
 {
     list_del_init(&op->link);
-    list_add_tail(&op->link, op->peer->talk->sendq[RME_EXPECTED].next);
+    list_add_tail(&op->link, op->peer->proto->sendq[RME_EXPECTED].next);
 }
 
 /* Dequeues the send and lets it hold its tag. */
@@ -69,7 +69,7 @@ static void hold_tag(struct rme_op *op)
     if (!rme_match_is_first(&op->match)) {
         rme_match_add(&peer->rme->protocols->holds, NULL, rme_match_key(peer->serial, op->tag),
                       &op->match);
-        peer->talk->holds++;
+        peer->proto->holds++;
     }
     list_del_init(&op->link);
 }
@@ -77,7 +77,7 @@ static void hold_tag(struct rme_op *op)
 static void wait_turn(struct rme_op *op, enum rme_turn turn)
 {
     hold_tag(op);
-    list_add_tail(&op->link, &op->peer->talk->turn[turn]);
+    list_add_tail(&op->link, &op->peer->proto->turn[turn]);
 }
 
 void rme_send_leave(struct rme_op *op)
@@ -85,12 +85,12 @@ void rme_send_leave(struct rme_op *op)
     struct rme_peer *peer = op->peer;
 
     list_del_init(&op->link);
-    peer->talk->preparing -= op->rndv != NULL && op->kind == RME_OP_SEND;
+    peer->proto->preparing -= op->rndv != NULL && op->kind == RME_OP_SEND;
     if (rme_match_is_first(&op->match) && !list_empty(&op->match.same)) {
         try_next(container_of(rme_match_succeed(&op->match), struct rme_op, match));
         return;
     }
-    peer->talk->holds -= rme_match_is_first(&op->match);
+    peer->proto->holds -= rme_match_is_first(&op->match);
     rme_match_remove(&peer->rme->protocols->holds, &op->match);
 }
 
@@ -144,13 +144,13 @@ static struct rme_op *in_turn(const struct rme_peer *peer)
     const struct rme_protocol *of_small, *of_large;
     struct rme_op *small, *large;
 
-    if (peer->talk->holds == 0) /* every send in `turn` holds its tag */
+    if (peer->proto->holds == 0) /* every send in `turn` holds its tag */
         return NULL;
-    small = first_of(&peer->talk->turn[RME_TURN_SMALL]);
-    large = first_of(&peer->talk->turn[RME_TURN_LARGE]);
+    small = first_of(&peer->proto->turn[RME_TURN_SMALL]);
+    large = first_of(&peer->proto->turn[RME_TURN_LARGE]);
     of_small = in_turn_with(small);
     of_large = in_turn_with(large);
-    if (of_small != NULL && (of_small != of_large || peer->talk->small_next))
+    if (of_small != NULL && (of_small != of_large || peer->proto->small_next))
         return small;
     return of_large != NULL ? large : NULL;
 }
@@ -198,10 +198,10 @@ static bool send_expected(struct rme_peer *peer)
 
         if (!try_expected(op))
             return false;
-        peer->talk->small_next = !small;
+        peer->proto->small_next = !small;
         return true;
     }
-    op = first_of(&peer->talk->sendq[RME_EXPECTED]);
+    op = first_of(&peer->proto->sendq[RME_EXPECTED]);
     if (op == NULL)
         return false;
     holder = holder_of(peer, op->tag);
@@ -210,7 +210,7 @@ static bool send_expected(struct rme_peer *peer)
         list_add_tail(&op->match.same, &holder->match.same);
         return true;
     }
-    if (is_small(op) && !list_empty(&peer->talk->turn[RME_TURN_SMALL])) {
+    if (is_small(op) && !list_empty(&peer->proto->turn[RME_TURN_SMALL])) {
         wait_turn(op, RME_TURN_SMALL);
         return true;
     }
@@ -219,7 +219,7 @@ static bool send_expected(struct rme_peer *peer)
 
 static bool send_unexpected(struct rme_peer *peer)
 {
-    struct rme_op *op = first_of(&peer->talk->sendq[RME_UNEXPECTED_STREAM]);
+    struct rme_op *op = first_of(&peer->proto->sendq[RME_UNEXPECTED_STREAM]);
 
     return op != NULL && ask_protocols(op) == RME_START_GONE;
 }
@@ -227,11 +227,11 @@ static bool send_unexpected(struct rme_peer *peer)
 /* Was the first unexpected message posted before the next expected one? */
 static bool unexpected_is_older(const struct rme_peer *peer)
 {
-    const struct rme_op *unexpected = first_of(&peer->talk->sendq[RME_UNEXPECTED_STREAM]);
+    const struct rme_op *unexpected = first_of(&peer->proto->sendq[RME_UNEXPECTED_STREAM]);
     const struct rme_op *expected = in_turn(peer);
 
     if (expected == NULL)
-        expected = first_of(&peer->talk->sendq[RME_EXPECTED]);
+        expected = first_of(&peer->proto->sendq[RME_EXPECTED]);
     return unexpected != NULL && expected != NULL &&
            (int32_t)(unexpected->posted - expected->posted) < 0;
 }
@@ -240,7 +240,7 @@ static bool unexpected_is_older(const struct rme_peer *peer)
  * because the younger one lacks the credit as well. */
 static void start(struct rme_peer *peer)
 {
-    bool tried = list_empty(&peer->talk->sendq[RME_UNEXPECTED_STREAM]);
+    bool tried = list_empty(&peer->proto->sendq[RME_UNEXPECTED_STREAM]);
 
     for (;;) {
         if (!tried && unexpected_is_older(peer)) {

@@ -3,7 +3,7 @@
 #ifndef RME_SEND_H
 #define RME_SEND_H
 
-#include "proto/talk.h"
+#include "proto/proto.h"
 
 /* Sends queued messages and transfers, as far as credits and buffers allow. */
 void rme_push(struct rme_peer *peer);

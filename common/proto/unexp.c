@@ -8,7 +8,7 @@
  * messages.
  *
  * Each peer's messages are delivered in the order of sending: messages wait in
- * peer->talk->unexpected, and move from its head to peer->talk->complete as they become
+ * peer->proto->unexpected, and move from its head to peer->proto->complete as they become
  * complete.  The first complete message of each peer is in rme->protocols->unexpected: the host
  * fetches from the peers in turn, so a peer that sends many messages delays another peer by one
  * message.  Complete messages outlive their peer.  A hash table finds a fetched buffer by its
@@ -65,19 +65,20 @@ void rme_unexp_pass_on(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
 
-    while (!list_empty(&peer->talk->unexpected)) {
-        struct rme_unexp *u = container_of(peer->talk->unexpected.next, struct rme_unexp, link);
+    while (!list_empty(&peer->proto->unexpected)) {
+        struct rme_unexp *u =
+            container_of(peer->proto->unexpected.next, struct rme_unexp, link);
 
         if (!u->ready || peer->late != 0)
             return;
         list_del_init(&u->link);
-        if (list_empty(&peer->talk->complete)) {
+        if (list_empty(&peer->proto->complete)) {
             list_add_tail(&u->link, &rme->protocols->unpublished);
         } else { /* the host's list contains one of the peer already */
             rme->protocols->unexpected_changes++;
             rme_wait_notify(rme, RME_WAIT_UNEXPECTED);
         }
-        list_add_tail(&u->waiting, &peer->talk->complete);
+        list_add_tail(&u->waiting, &peer->proto->complete);
         rme_peer_count(peer, RME_C_UNEXPECTED_RECEIVED, 1);
         rme_peer_count(peer, RME_C_BYTES_RECEIVED, u->size);
         if (!rme_is_ending(rme))
@@ -99,12 +100,12 @@ static void unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *
         rme_message_no_memory(peer);
         return;
     }
-    u->by_link = peer->talk->links;
+    u->by_link = peer->proto->links;
     memcpy(u->buffer, message->payload, message->payload_length);
     rme_count_add(peer->rme, RME_C_BYTES_COPIED, message->payload_length);
     rme_peer_count(peer, RME_C_RECVS_EAGER, 1);
     u->ready = true;
-    list_add_tail(&u->link, &peer->talk->unexpected);
+    list_add_tail(&u->link, &peer->proto->unexpected);
     rme_unexp_pass_on(peer);
 }
 
@@ -148,8 +149,8 @@ static bool pull(struct rme_peer *peer, struct rme_unexp *u)
     op->total = full->size;
     rme_op_attach(op, peer);
     rme_op_step(rme, op, RME_OP_POSTED);
-    peer->talk->pulled += pull_cost(full);
-    peer->talk->rts_in[RME_UNEXPECTED_STREAM]--;
+    peer->proto->pulled += pull_cost(full);
+    peer->proto->rts_in[RME_UNEXPECTED_STREAM]--;
     rme_rndv_receive(rme, op, rts);
     rme_message_free(rts);
     return true;
@@ -158,11 +159,11 @@ static bool pull(struct rme_peer *peer, struct rme_unexp *u)
 /* Starts pulls, in order, while there is room. */
 static void pull_more(struct rme_peer *peer)
 {
-    while (!list_empty(&peer->talk->pulls) && rme_peer_listens(peer)) {
-        struct rme_unexp *u = container_of(peer->talk->pulls.next, struct rme_unexp, waiting);
+    while (!list_empty(&peer->proto->pulls) && rme_peer_listens(peer)) {
+        struct rme_unexp *u = container_of(peer->proto->pulls.next, struct rme_unexp, waiting);
 
-        if (peer->talk->pulled != 0 &&
-            peer->talk->pulled + pull_cost(u) > peer->rme->tuning.window[RME_UNEXPECTED_STREAM])
+        if (peer->proto->pulled != 0 && peer->proto->pulled + pull_cost(u) >
+                                            peer->rme->tuning.window[RME_UNEXPECTED_STREAM])
             return;
         if (!pull(peer, u)) {
             rme_message_no_memory(peer);
@@ -179,7 +180,7 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *me
         rme_peer_protocol_error(peer, "an unexpected message above the size limit");
         return;
     }
-    if (peer->talk->rts_in[RME_UNEXPECTED_STREAM] >= peer->rme->tuning.rts_max) {
+    if (peer->proto->rts_in[RME_UNEXPECTED_STREAM] >= peer->rme->tuning.rts_max) {
         rme_peer_protocol_error(peer, "more unexpected RTS than the limit");
         return;
     }
@@ -198,9 +199,9 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *me
     rme_fast_wanted(peer, message->total);
     rme_message_name(u->rts);
     rme_message_shorten(u->rts);
-    list_add_tail(&u->link, &peer->talk->unexpected);
-    list_add_tail(&u->waiting, &peer->talk->pulls);
-    peer->talk->rts_in[RME_UNEXPECTED_STREAM]++;
+    list_add_tail(&u->link, &peer->proto->unexpected);
+    list_add_tail(&u->waiting, &peer->proto->pulls);
+    peer->proto->rts_in[RME_UNEXPECTED_STREAM]++;
     pull_more(peer);
 }
 
@@ -213,7 +214,7 @@ void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
     if (op->error == 0 && !u->dropped) {
         u->ready = true;
     } else {
-        peer->talk->pulled -= pull_cost(u);
+        peer->proto->pulled -= pull_cost(u);
         unexp_free(u);
     }
     rme_op_leave(rme, op);
@@ -251,17 +252,17 @@ struct rme_unexp *rme_unexp_take(struct rme *rme)
     u = container_of(node, struct rme_unexp, link);
     peer = u->peer;
     list_del_init(&u->waiting);
-    if (!list_empty(&peer->talk->complete)) {
+    if (!list_empty(&peer->proto->complete)) {
         struct rme_unexp *next =
-            container_of(peer->talk->complete.next, struct rme_unexp, waiting);
+            container_of(peer->proto->complete.next, struct rme_unexp, waiting);
 
         list_add_tail(&next->link, &rme->protocols->unexpected);
     }
     rme_unkeep(peer, u->kept);
     if (u->pulled) {
-        peer->talk->pulled -= pull_cost(u);
+        peer->proto->pulled -= pull_cost(u);
         pull_more(peer);
-    } else if (u->by_link == peer->talk->links) {
+    } else if (u->by_link == peer->proto->links) {
         rme_holding_took(&peer->holding[RME_UNEXPECTED_STREAM], u->size);
     }
     rme_table_put(&rme->protocols->lent, &u->lent, (uintptr_t)u->buffer, 0);
@@ -282,9 +283,9 @@ struct rme_unexp *rme_unexp_back(struct rme *rme, const void *buffer)
 
 static void drop(struct rme_peer *peer, bool all)
 {
-    struct list_head *node = peer->talk->unexpected.next;
+    struct list_head *node = peer->proto->unexpected.next;
 
-    while (node != &peer->talk->unexpected) {
+    while (node != &peer->proto->unexpected) {
         struct rme_unexp *u = container_of(node, struct rme_unexp, link);
 
         node = node->next;
@@ -293,7 +294,7 @@ static void drop(struct rme_peer *peer, bool all)
         else if (all)
             u->dropped = true; /* its pull ends with the link */
     }
-    peer->talk->rts_in[RME_UNEXPECTED_STREAM] = 0;
+    peer->proto->rts_in[RME_UNEXPECTED_STREAM] = 0;
 }
 
 /* Drops messages that cannot be completed without the link; the complete ones behind them are
@@ -310,7 +311,7 @@ static void unwanted(struct rme_peer *peer)
     struct list_head *node;
 
     drop(peer, true);
-    while ((node = list_pop(&peer->talk->complete)) != NULL)
+    while ((node = list_pop(&peer->proto->complete)) != NULL)
         unexp_free(container_of(node, struct rme_unexp, waiting));
 }
 
@@ -331,20 +332,20 @@ void rme_unexp_clear(struct rme *rme)
 
 static void made(struct rme_peer *peer)
 {
-    list_init(&peer->talk->unexpected);
-    list_init(&peer->talk->pulls);
-    list_init(&peer->talk->complete);
+    list_init(&peer->proto->unexpected);
+    list_init(&peer->proto->pulls);
+    list_init(&peer->proto->complete);
 }
 
 static void started(struct rme_peer *peer)
 {
-    peer->talk->links++;
+    peer->proto->links++;
 }
 
 /* Has the peer messages that are not delivered yet? */
 static bool is_needed(const struct rme_peer *peer)
 {
-    return !list_empty(&peer->talk->complete) || !list_empty(&peer->talk->unexpected);
+    return !list_empty(&peer->proto->complete) || !list_empty(&peer->proto->unexpected);
 }
 
 const struct rme_protocol rme_protocol_unexpected = {

@@ -3,7 +3,7 @@
 #ifndef RME_UNEXP_H
 #define RME_UNEXP_H
 
-#include "proto/talk.h"
+#include "proto/proto.h"
 
 struct rme_message;
 

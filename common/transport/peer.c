@@ -33,7 +33,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
 
     if (rme_timers_reserve(&rme->timers, rme->npeer + 1) != 0)
         return NULL;
-    peer = calloc(1, sizeof(*peer) + rme->user->talk_size);
+    peer = calloc(1, sizeof(*peer) + rme->user->proto_size);
     if (peer == NULL)
         return NULL;
     peer->host = rme_keep_host(rme, link);
@@ -42,7 +42,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
         return NULL;
     }
     peer->rme = rme;
-    peer->talk = (void *)(peer + 1);
+    peer->proto = (void *)(peer + 1);
     peer->addr = addr;
     rme_addr_get(addr);
     addr->peer = peer;

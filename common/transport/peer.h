@@ -13,7 +13,7 @@
 #include "wire/wire.h"
 
 struct rme_control;
-struct rme_talk;
+struct rme_peer_proto;
 
 /* id, name, meaning */
 #define RME_PEER_STATES(X)                                                                     \
@@ -33,11 +33,11 @@ enum rme_peer_state {
 
 struct rme_peer {
     struct rme *rme;
-    struct rme_talk *talk; /* state of the protocols for this peer */
-    struct rme_addr *addr; /* the peer holds one reference */
-    struct rme_link *link; /* NULL in IDLE, BACKOFF and DEAD */
-    uint32_t serial;       /* identifies the peer in tables; never reused */
-    uint32_t last_handle;  /* last handle given to an operation on the wire */
+    struct rme_peer_proto *proto; /* state of the protocols for this peer */
+    struct rme_addr *addr;        /* the peer holds one reference */
+    struct rme_link *link;        /* NULL in IDLE, BACKOFF and DEAD */
+    uint32_t serial;              /* identifies the peer in tables; never reused */
+    uint32_t last_handle;         /* last handle given to an operation on the wire */
     uint8_t state;
     bool passive;    /* the peer connected to this side; this side cannot connect to the peer */
     bool introduced; /* addr was reported to the host */
@@ -233,8 +233,8 @@ void rme_control_drop(struct rme_peer *peer);
 
 /* Callbacks of a link, called with the lock of the engine held. */
 struct rme_link_user {
-    /* bytes of struct rme_talk, zeroed at first; allocated with the peer */
-    size_t talk_size;
+    /* bytes of struct rme_peer_proto, zeroed at first; allocated with the peer */
+    size_t proto_size;
     void (*made)(struct rme_peer *peer); /* a peer was made */
     /* the hello of the peer arrived: counts per link restart */
     void (*started)(struct rme_peer *peer);

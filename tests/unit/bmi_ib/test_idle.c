@@ -2,7 +2,7 @@
 /* Memory of an idle connection with default options: our structures, and the memory that a
  * device like mlx5 locks for its queues. The test prints the table and checks its sums. */
 #include <stdio.h>
-#include "proto/talk.h"
+#include "proto/proto.h"
 #include "rig.h"
 #include "transport/peer.h"
 #include "wire/wire.h"
@@ -173,8 +173,8 @@ static void an_idle_connection_takes_little(void **state)
          power_of_two(sends) * sizeof(struct ib_slot)},
         {"the peer (common/transport/peer.h)", sizeof(struct rme_peer),
          sizeof(struct rme_peer)},
-        {"what the protocols have with it (common/proto/talk.h)", sizeof(struct rme_talk),
-         sizeof(struct rme_talk)},
+        {"what the protocols have with it (common/proto/proto.h)",
+         sizeof(struct rme_peer_proto), sizeof(struct rme_peer_proto)},
     };
     printf("%-52s %6s %6s\n", "bytes", "server", "client");
     for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)

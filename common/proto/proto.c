@@ -37,9 +37,9 @@ void rme_protocols_init(struct rme_protocols *protocols)
 static void made(struct rme_peer *peer)
 {
     for (int stream = 0; stream < RME_STREAMS; stream++)
-        list_init(&peer->talk->sendq[stream]);
+        list_init(&peer->proto->sendq[stream]);
     for (int turn = 0; turn < RME_TURNS; turn++)
-        list_init(&peer->talk->turn[turn]);
+        list_init(&peer->proto->turn[turn]);
     for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
         if ((*row)->made != NULL)
             (*row)->made(peer);
@@ -141,8 +141,8 @@ static void gone(struct rme_peer *peer)
     rme_move_turn(peer->rme);
 }
 
-const struct rme_link_user rme_talk_user = {
-    .talk_size = sizeof(struct rme_talk),
+const struct rme_link_user rme_proto_link_user = {
+    .proto_size = sizeof(struct rme_peer_proto),
     .made = made,
     .started = started,
     .left = left,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Protocol table, and protocol state of each peer and of the engine. */
-#ifndef RME_TALK_H
-#define RME_TALK_H
+#ifndef RME_PROTO_H
+#define RME_PROTO_H
 
 #include "op/operations.h"
 #include "proto/fast.h"
@@ -10,14 +10,14 @@
 struct rme_unexp;
 
 /* Callbacks of the links, passed on to all protocols. */
-extern const struct rme_link_user rme_talk_user;
+extern const struct rme_link_user rme_proto_link_user;
 
 /* Reason why an expected send waits for the peer's host: the eager window or an RTS slot
  * (small), or an RTS slot (large). */
 enum rme_turn { RME_TURN_SMALL, RME_TURN_LARGE, RME_TURNS };
 
 /* Protocol state of a peer. */
-struct rme_talk {
+struct rme_peer_proto {
     bool small_next; /* the small send of `turn` goes next if both kinds can */
     uint32_t posted; /* number of sends QUEUED so far */
     uint32_t links;  /* number of links so far */
