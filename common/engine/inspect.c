@@ -98,7 +98,7 @@ int rme_addr_reach(struct rme *rme, struct rme_addr *addr, int wait_ms)
     rme_lock(rme);
     peer = rme_peer_of(rme, addr, &error);
     if (peer != NULL) {
-        peer->pins++;
+        peer->refcount++;
         peer->reaching++;
         rme_peer_work(peer);
     }
@@ -110,7 +110,7 @@ int rme_addr_reach(struct rme *rme, struct rme_addr *addr, int wait_ms)
     rme_wait(rme, &wait.waiter, wait_ms);
     rme_lock(rme);
     peer->reaching--;
-    rme_peer_unpin(peer);
+    rme_peer_put(peer);
     rme_unlock(rme);
     return wait.outcome;
 }

@@ -6,7 +6,7 @@
  * its bytes, for one direction, to this peer alone.  Opening is queued immediately before the
  * message that carries the keys.  The unit is closed when the peer has reported the end of its
  * transfers, when the peer chose another way, or when the op ends.  Closing holds a reference
- * to the op (a pin), so the completion is reported only when no key opens the host's buffer any
+ * to the op, so the completion is reported only when no key opens the host's buffer any
  * more.  The unit's registration and block are released after that, because a device does not
  * deregister open memory, and because a block is reused for other messages.
  *
@@ -215,7 +215,7 @@ void rme_unit_close(struct rme *rme, struct rme_unit *unit)
         rme_unit_forget(rme, unit);
         return;
     }
-    op->pins++;
+    op->refcount++;
     op->closing++;
     list_add_tail(&unit->closing, &peer->closing);
     rme->ops->unexpose(peer->link, unit->range, unit->nrange, unit);

@@ -152,7 +152,7 @@ static bool build(struct rme *rme, struct rme_op *op, struct rme_unit *unit,
                                    .bytes = length,
                                    .owner = move};
     list_add_tail(&move->link, &op->peer->xferq);
-    op->pins++;
+    op->refcount++;
     r->moves++;
     r->move_bytes += length;
     r->at += length;
@@ -326,7 +326,7 @@ void rme_move_free(struct rme *rme, struct rme_move *move)
     op->rndv->move_bytes -= move->xfer.bytes;
     list_del_init(&move->link);
     move_recycle(rme, move);
-    rme_op_unpin(rme, op);
+    rme_op_put(rme, op);
 }
 
 void rme_move_done(struct rme *rme, struct rme_xfer *xfer)
@@ -336,7 +336,7 @@ void rme_move_done(struct rme *rme, struct rme_xfer *xfer)
     struct rme_rndv *r = op->rndv;
     struct rme_unit *unit = move->unit;
 
-    op->pins++; /* keeps the op until the end of this function */
+    op->refcount++; /* keeps the op until the end of this function */
     r->done += xfer->bytes;
     unit->moved += xfer->bytes;
     rme_peer_kick(op->peer);
@@ -352,7 +352,7 @@ void rme_move_done(struct rme *rme, struct rme_xfer *xfer)
         else
             op->protocol->ready(rme, op);
     }
-    rme_op_unpin(rme, op);
+    rme_op_put(rme, op);
 }
 
 void rme_moves_told(struct rme_peer *peer)

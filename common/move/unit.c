@@ -475,7 +475,7 @@ void rme_unit_closed(struct rme *rme, struct rme_unit *unit)
     if (unit->gone)
         give_back(rme, unit);
     op->closing--;
-    rme_op_unpin(rme, op);
+    rme_op_put(rme, op);
     rme_windows_free(rme);
 }
 
@@ -543,8 +543,8 @@ static int make_usable(struct rme *rme, struct rme_unit *unit)
     return 0;
 }
 
-/* Makes the unit usable, and fills a long block.  `op` is pinned.  unit->op is not read,
- * because it may become NULL meanwhile. */
+/* Makes the unit usable, and fills a long block.  The caller holds a reference to `op`.
+ * unit->op is not read, because it may become NULL meanwhile. */
 static int do_work(struct rme *rme, struct rme_unit *unit, const struct rme_op *op)
 {
     int result = make_usable(rme, unit);
@@ -560,7 +560,7 @@ void rme_unit_work(struct rme *rme)
     struct rme_op *op = unit->op;
     int result;
 
-    op->pins++;
+    op->refcount++;
     unit->state = RME_UNIT_BUSY;
     pthread_mutex_unlock(&rme->lock);
     result = do_work(rme, unit, op);
@@ -581,7 +581,7 @@ void rme_unit_work(struct rme *rme)
             op->protocol->failed(rme, op,
                                  result == -EFAULT || result == -EINVAL ? -EFAULT : result);
     }
-    rme_op_unpin(rme, op);
+    rme_op_put(rme, op);
 }
 
 /* ---- Reserve blocks ---- */

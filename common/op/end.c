@@ -2,7 +2,7 @@
 /*
  * Ends of operations, in two steps.  rme_op_end sets the result and removes the op from all
  * queues from which it could start anything.  When no reference to its memory is left (pins is
- * 0), the op is finished: its other resources are freed, and it is reported.  `pins` counts
+ * 0), the op is finished: its other resources are freed, and it is reported.  `refcount` counts
  * queued and posted transfers, threads that register or pack, pending control messages, units
  * whose invalidation is pending, and a link that is given up but not down.
  *
@@ -75,14 +75,14 @@ static void finish(struct rme *rme, struct rme_op *op)
             report(rme, container_of(node, struct rme_op, link));
         rme->user->caught_up(peer);
     }
-    if (!pulls) /* rme_unexp_pulled unpins the peer of a pull */
-        rme_peer_unpin(peer);
+    if (!pulls) /* rme_unexp_pulled drops the reference of a pull to its peer */
+        rme_peer_put(peer);
 }
 
-void rme_op_unpin(struct rme *rme, struct rme_op *op)
+void rme_op_put(struct rme *rme, struct rme_op *op)
 {
-    op->pins--;
-    if (op->pins == 0 && op->state == RME_OP_ENDING)
+    op->refcount--;
+    if (op->refcount == 0 && op->state == RME_OP_ENDING)
         finish(rme, op);
 }
 
@@ -93,19 +93,19 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error)
     op->error = error;
     count_end(rme, op);
     rme_op_step(rme, op, RME_OP_ENDING);
-    op->pins++;
+    op->refcount++;
     if (rme_match_is_in(&op->match))
         rme_match_remove(&rme->operations->match, &op->match);
     if (op->protocol != NULL)
         op->protocol->ended(rme, op);
-    rme_op_unpin(rme, op);
+    rme_op_put(rme, op);
 }
 
 void rme_op_complete(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
 
-    if (op->pins != 0 || op->protocol != NULL || peer->late != 0 || rme_is_ending(rme)) {
+    if (op->refcount != 0 || op->protocol != NULL || peer->late != 0 || rme_is_ending(rme)) {
         rme_op_end(rme, op, 0);
         return;
     }
@@ -113,5 +113,5 @@ void rme_op_complete(struct rme *rme, struct rme_op *op)
         rme_peer_count(peer, RME_C_BYTES_RECEIVED, op->size);
     list_del_init(&op->of_peer);
     rme_ctx_publish(rme, op);
-    rme_peer_unpin(peer);
+    rme_peer_put(peer);
 }

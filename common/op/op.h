@@ -84,7 +84,7 @@ struct rme_op {
     uint64_t size; /* bytes of the message; 0: unknown yet */
     int error;     /* result, from ENDING on: 0 or a negative errno */
     /* references to its memory by threads, devices and peers; ENDING lasts until 0 */
-    uint32_t pins;
+    uint32_t refcount;
     uint16_t closing; /* units of it whose invalidation is pending */
     bool late;        /* counted in peer->late until it is reported; see end.c */
     bool reap;        /* its completion waits for the next rme_mreg_reap */
@@ -121,7 +121,7 @@ static inline struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nse
     op->rndv = NULL;
     op->size = 0;
     op->error = 0;
-    op->pins = 0;
+    op->refcount = 0;
     op->closing = 0;
     op->late = false;
     op->reap = false;

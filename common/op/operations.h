@@ -52,11 +52,11 @@ static inline void rme_op_leave(struct rme *rme, struct rme_op *op)
     rme_probe_op_step(op->id, op->state, RME_OP_FREE);
     rme_op_recycle(&rme->operations->table, op);
 }
-/* Adds an op to a peer, which stays pinned until the op is finished. */
+/* Adds an op to a peer, which holds a reference to the peer until the op is finished. */
 static inline void rme_op_attach(struct rme_op *op, struct rme_peer *peer)
 {
     op->peer = peer;
-    peer->pins++;
+    peer->refcount++;
     list_add_tail(&op->of_peer, &peer->ops);
 }
 
@@ -78,7 +78,7 @@ static inline void rme_op_late(struct rme_op *op)
     op->late = true;
 }
 /* Drops a reference to the op's memory. */
-void rme_op_unpin(struct rme *rme, struct rme_op *op);
+void rme_op_put(struct rme *rme, struct rme_op *op);
 
 /* Returns true if ops that have ended wait for rme_mreg_reap. */
 static inline bool rme_is_ending(const struct rme *rme)

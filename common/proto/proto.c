@@ -95,7 +95,7 @@ static void left(struct rme_peer *peer, int error)
     while ((node = list_pop(&peer->ops)) != NULL) {
         struct rme_op *op = container_of(node, struct rme_op, of_peer);
 
-        op->pins++;
+        op->refcount++;
         list_add_tail(&op->of_peer, &peer->dying);
         rme_op_detach(rme, op);
         rme_op_end(rme, op, op->rndv != NULL && op->rndv->stop ? op->rndv->stop_error : error);
@@ -118,7 +118,7 @@ static void down(struct rme_peer *peer)
             (*row)->down(peer);
     sends_first(&peer->dying);
     while ((node = list_pop(&peer->dying)) != NULL)
-        rme_op_unpin(rme, container_of(node, struct rme_op, of_peer));
+        rme_op_put(rme, container_of(node, struct rme_op, of_peer));
 }
 
 static void unwanted(struct rme_peer *peer)

@@ -96,7 +96,7 @@ static bool send_word(struct rme_peer *peer, struct rme_control *control)
     r->say &= (uint8_t)~word;
     if (r->say == 0) {
         list_del_init(&r->control.link);
-        rme_op_unpin(peer->rme, op);
+        rme_op_put(peer->rme, op);
     }
     return true;
 }
@@ -202,7 +202,7 @@ static void silence(struct rme_op *op)
     if (!list_empty(&r->control.link)) {
         list_del_init(&r->control.link);
         r->say = 0;
-        op->pins--; /* the caller holds a reference of its own */
+        op->refcount--; /* the caller holds a reference of its own */
     }
 }
 
@@ -286,7 +286,7 @@ void rme_rndv_say(struct rme_op *op, unsigned what)
     bool ends = what != RME_SAY_GO;
 
     if (r->say == 0)
-        op->pins++;
+        op->refcount++;
     else if (ends)
         list_del_init(&r->control.link);
     if (r->say == 0 || ends)

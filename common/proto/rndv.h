@@ -31,7 +31,7 @@ void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle);
 struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle);
 struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_name_kind kind,
                                     uint32_t handle);
-/* Frees op->rndv; called when op->pins is 0. */
+/* Frees op->rndv; called when op->refcount is 0. */
 void rme_rndv_free(struct rme *rme, struct rme_op *op);
 /* Frees the objects cached for reuse, here and in unit.c and move.c. */
 void rme_rndv_clear(struct rme *rme);

@@ -220,7 +220,7 @@ void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
     rme_op_leave(rme, op);
     rme_unexp_pass_on(peer);
     pull_more(peer);
-    rme_peer_unpin(peer);
+    rme_peer_put(peer);
 }
 
 /* The sender cancels a message that was not pulled yet. */

@@ -363,12 +363,12 @@ void rme_peer_down(struct rme_peer *peer, const struct rme_event *event)
 
 void rme_peer_drop(struct rme_peer *peer)
 {
-    peer->pins++;
+    peer->refcount++;
     peer->dropped = true;
     peer->rme->user->unwanted(peer);
     rme_peer_fail(peer, -ECONNRESET, NULL);
     peer->rme->user->unreachable(peer, -ECONNRESET); /* operations posted for the next link */
-    rme_peer_unpin(peer);
+    rme_peer_put(peer);
 }
 
 /* ---- Time ---- */

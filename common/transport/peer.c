@@ -116,7 +116,7 @@ void rme_peer_release(struct rme_peer *peer)
 {
     bool forgotten = peer->dropped || (peer->passive && !peer->introduced);
 
-    if (peer->rme->closing || peer->link != NULL || !forgotten || peer->pins != 0 ||
+    if (peer->rme->closing || peer->link != NULL || !forgotten || peer->refcount != 0 ||
         peer->rme->user->is_needed(peer))
         return;
     if (peer->dropped || peer->state == RME_PEER_DEAD)

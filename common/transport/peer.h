@@ -60,7 +60,7 @@ struct rme_peer {
     struct list_head kick;      /* in rme->kicked */
     struct list_head ops;       /* operations that belong to this link or wait for one */
     struct list_head dying;     /* operations that end when the link is down */
-    uint32_t pins;              /* references: unfinished operations, and calls */
+    uint32_t refcount;          /* references: unfinished operations, and calls */
     uint32_t reaching;          /* calls that wait for a link without a posted operation */
     struct list_head control;   /* queued control messages, in order (struct rme_control) */
     /* queued control messages that end operations; sent before `control`, whose members may
@@ -204,9 +204,9 @@ void rme_peer_drop(struct rme_peer *peer);
  * the peer.  An operation that a thread registers or copies for may outlive the link. */
 void rme_peer_release(struct rme_peer *peer);
 /* Drops a reference, and frees the peer with the last one. */
-static inline void rme_peer_unpin(struct rme_peer *peer)
+static inline void rme_peer_put(struct rme_peer *peer)
 {
-    if (--peer->pins == 0 && peer->link == NULL)
+    if (--peer->refcount == 0 && peer->link == NULL)
         rme_peer_release(peer);
 }
 /* Ends all operations and the link of a peer, before rme_close frees the peer. */
