@@ -15,7 +15,7 @@
 
 #include "op/operations.h"
 
-void rme_op_misstep(struct rme *rme, const struct rme_op *op, enum rme_op_state state)
+void rme_op_bad_transition(struct rme *rme, const struct rme_op *op, enum rme_op_state state)
 {
     rme_log_put(rme->log, RME_LOG_ERROR,
                 "engine: operation %llx went from %s to %s, an invalid transition",

@@ -32,7 +32,7 @@ struct rme_operations {
 };
 
 /* Logs a transition that rme_op_steps does not permit. */
-void rme_op_misstep(struct rme *rme, const struct rme_op *op, enum rme_op_state state);
+void rme_op_bad_transition(struct rme *rme, const struct rme_op *op, enum rme_op_state state);
 /* Sets the first state of a new op. */
 static inline void rme_op_first(struct rme_op *op, enum rme_op_state state)
 {
@@ -42,7 +42,7 @@ static inline void rme_op_first(struct rme_op *op, enum rme_op_state state)
 static inline void rme_op_step(struct rme *rme, struct rme_op *op, enum rme_op_state state)
 {
     if (!rme_op_may_step(op->state, state))
-        rme_op_misstep(rme, op, state);
+        rme_op_bad_transition(rme, op, state);
     rme_probe_op_step(op->id, op->state, (int)state);
     op->state = (uint8_t)state;
 }
