@@ -17,7 +17,7 @@
  * registers message buffers under the lock: fabric.h.)  Such work is queued under the lock and
  * done by rme_settle, which every call runs before releasing the lock:
  *
- *   - kicked peers send queued messages; then doorbells are rung;
+ *   - scheduled peers send queued messages; then doorbells are rung;
  *   - fragments that need registration (rme->mover->work) are registered, one by one, with the
  *     lock released (unit.c);
  *   - ended operations (rme->operations->ended) become visible after rme_mreg_reap(), when
@@ -61,12 +61,12 @@ static void publish(struct rme *rme, struct rme_op *op)
         rme_ctx_publish(rme, op);
 }
 
-static void push_kicked(struct rme *rme)
+static void progress_scheduled(struct rme *rme)
 {
     struct list_head *node;
 
-    while ((node = list_pop(&rme->kicked)) != NULL)
-        rme_push(container_of(node, struct rme_peer, kick));
+    while ((node = list_pop(&rme->scheduled)) != NULL)
+        rme_push(container_of(node, struct rme_peer, scheduled));
 }
 
 /*
@@ -97,7 +97,7 @@ __attribute__((noinline)) static void reap(struct rme *rme)
 void rme_settle_pending(struct rme *rme)
 {
     for (;;) {
-        push_kicked(rme);
+        progress_scheduled(rme);
         if (rme->pending & RME_PENDING_FLUSH) {
             rme->pending &= ~(uint32_t)RME_PENDING_FLUSH;
             rme->lingers = false;
@@ -107,7 +107,7 @@ void rme_settle_pending(struct rme *rme)
             rme_unit_work(rme);
         else if (!list_empty(&rme->operations->ended) && !rme->operations->reaping)
             reap(rme);
-        else if (list_empty(&rme->kicked))
+        else if (list_empty(&rme->scheduled))
             break;
     }
     rme->pending &= ~(uint32_t)(RME_PENDING_FLUSH | RME_PENDING_SETTLE);
@@ -441,7 +441,7 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
 static void init_rings(struct rme *rme)
 {
     struct list_head *const rings[] = {&rme->peers,
-                                       &rme->kicked,
+                                       &rme->scheduled,
                                        &rme->answers,
                                        &rme->xfer_turn,
                                        &rme->window_turn,

@@ -25,10 +25,10 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
         if (rme_credit_gain(&peer->credit, message->credits, more) != 0)
             return false;
         if (rme_peer_waits(peer))
-            rme_peer_kick(peer);
+            rme_peer_schedule(peer);
     }
     if (peer->proto->holds != 0) /* the window may have room for a waiting message */
-        rme_peer_kick(peer);
+        rme_peer_schedule(peer);
     return rme_window_report(&peer->window[RME_EXPECTED], message->eager_taken) == 0 &&
            rme_window_report(&peer->window[RME_UNEXPECTED_STREAM], message->unexpected_taken) ==
                0;
@@ -132,7 +132,7 @@ __attribute__((noinline)) static void handle(struct rme *rme, const struct rme_e
         break;
     case RME_EV_TX_ROOM:
         peer->tx_wait = false;
-        rme_peer_kick(peer);
+        rme_peer_schedule(peer);
         break;
     }
 }

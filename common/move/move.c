@@ -183,7 +183,7 @@ void rme_move_start(struct rme *rme, struct rme_op *op)
             op->protocol->failed(rme, op, -ENOMEM);
             return;
         }
-        rme_peer_kick(op->peer);
+        rme_peer_schedule(op->peer);
         if (r->at == window_end) {
             list_del_init(&opening->link);
             free(opening);
@@ -194,7 +194,7 @@ void rme_move_start(struct rme *rme, struct rme_op *op)
 void rme_move_turn(struct rme *rme)
 {
     if (!list_empty(&rme->xfer_turn) && rme->xfers < rme->tuning.xfers)
-        rme_peer_kick(container_of(list_pop(&rme->xfer_turn), struct rme_peer, xfer_turn));
+        rme_peer_schedule(container_of(list_pop(&rme->xfer_turn), struct rme_peer, xfer_turn));
 }
 
 /* Writes the FIN that follows the reads of a window.  Its offset is the end of the data
@@ -339,7 +339,7 @@ void rme_move_done(struct rme *rme, struct rme_xfer *xfer)
     op->refcount++; /* keeps the op until the end of this function */
     r->done += xfer->bytes;
     unit->moved += xfer->bytes;
-    rme_peer_kick(op->peer);
+    rme_peer_schedule(op->peer);
     rme_move_free(rme, move);
     if (unit->moved == unit->length) {
         if (!rme_op_sends(op))

@@ -199,8 +199,8 @@ void rme_unit_free(struct rme *rme, struct rme_unit *unit);
 void rme_unit_unpack(struct rme *rme, struct rme_unit *unit);
 /*
  * Returns true if a transfer of this unit has to wait, because it or an earlier unit of its op
- * needs the reserve block and another unit has the block.  The peer is kicked when the block is
- * free.
+ * needs the reserve block and another unit has the block.  The peer is scheduled when the block
+ * is free.
  */
 bool rme_unit_waits(struct rme *rme, const struct rme_unit *unit);
 /* Gives a unit that needs the reserve block the block, packed if the op sends.  Called when its
@@ -210,7 +210,7 @@ void rme_unit_posts(struct rme *rme, struct rme_unit *unit);
 void rme_unit_work(struct rme *rme);
 /* Handles RME_EV_CLOSED. */
 void rme_unit_closed(struct rme *rme, struct rme_unit *unit);
-/* Kicks the peers that wait for memory windows. */
+/* Schedules the peers that wait for memory windows. */
 void rme_windows_free(struct rme *rme);
 /* Completes all pending closes when the link is down. */
 void rme_units_lost(struct rme_peer *peer);
@@ -226,7 +226,7 @@ void rme_reserve_close(struct rme *rme);
  * `size` bytes, and by the number of memory windows. */
 uint32_t rme_exposed_max(const struct rme *rme, uint8_t type, size_t size);
 /* Opens a unit to the peer, before CTS or OFFER is sent.  Returns false if no window is free,
- * and the peer is kicked later, or after failing the link. */
+ * and the peer is scheduled later, or after failing the link. */
 bool rme_unit_open(struct rme_peer *peer, struct rme_unit *unit);
 /* Opens a unit that may stay open long before the peer uses it (offer, invitation).  Returns
  * false if no window is available now. */
@@ -267,7 +267,7 @@ void rme_move_start(struct rme *rme, struct rme_op *op);
  * if a limit is reached, a credit or buffer is missing, or no such transfer is queued. */
 bool rme_move_push(struct rme_peer *peer);
 /*
- * Kicks the next peer that waits for the process's limit of transfers, if the limit permits
+ * Schedules the next peer that waits for the process's limit of transfers, if the limit permits
  * one.  Each push ends with this call, so that a peer that cannot use its turn passes the turn
  * on.
  */

@@ -233,8 +233,8 @@ static void take_reserve(struct rme *rme, struct rme_reserve *reserve, struct rm
 
 /*
  * Passes the block to the next waiting unit.  The block for exposing goes to the first one.
- * For the block for moving, the waiting peers are kicked in order, and the first unit that can
- * be posted takes it.
+ * For the block for moving, the waiting peers are scheduled in order, and the first unit that
+ * can be posted takes it.
  */
 static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
 {
@@ -248,7 +248,7 @@ static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
             take_reserve(rme, reserve, unit);
             unit->op->protocol->ready(rme, unit->op);
         } else {
-            rme_peer_kick(unit->op->peer);
+            rme_peer_schedule(unit->op->peer);
         }
     }
 }
@@ -434,9 +434,9 @@ static void give_back(struct rme *rme, struct rme_unit *unit)
     unit_recycle(rme, unit);
     if (passed == NULL)
         return;
-    list_del_init(&peer->kick); /* other peers come first */
+    list_del_init(&peer->scheduled); /* other peers come first */
     pass_reserve(rme, passed);
-    rme_peer_kick(peer);
+    rme_peer_schedule(peer);
 }
 
 void rme_unit_free(struct rme *rme, struct rme_unit *unit)
@@ -463,7 +463,7 @@ void rme_windows_free(struct rme *rme)
     struct list_head *node;
 
     while ((node = list_pop(&rme->window_turn)) != NULL)
-        rme_peer_kick(container_of(node, struct rme_peer, window_turn));
+        rme_peer_schedule(container_of(node, struct rme_peer, window_turn));
 }
 
 void rme_unit_closed(struct rme *rme, struct rme_unit *unit)

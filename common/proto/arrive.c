@@ -87,7 +87,7 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
         if (rme_credit_gain(&peer->credit, head.credits, 0) != 0)
             return false;
         if (rme_peer_waits(peer))
-            rme_peer_kick(peer);
+            rme_peer_schedule(peer);
     }
     peer->heard = true;
     expected->taken = head.eager_taken;
@@ -146,7 +146,7 @@ void rme_take_immediate(struct rme_peer *peer, uint32_t imm)
     if (peer->credit.taken == peer->used_at)
         rme_grant_used(peer);
     if (rme_credit_due(&peer->credit))
-        rme_peer_kick(peer);
+        rme_peer_schedule(peer);
 }
 
 /* ---- The link itself ---- */

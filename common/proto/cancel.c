@@ -41,7 +41,7 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
     switch ((enum rme_op_state)op->state) {
     case RME_OP_QUEUED:
         rme_send_leave(op);
-        rme_peer_kick(op->peer); /* unblocks the sends behind it */
+        rme_peer_schedule(op->peer); /* unblocks the sends behind it */
         rme_op_end(rme, op, -ECANCELED);
         break;
     case RME_OP_POSTED:
@@ -158,7 +158,7 @@ static struct answer *answer_new(struct rme_peer *peer, struct list_head *queue,
     list_init(&answer->control.link);
     list_add_tail(&answer->control.link, queue);
     rme_keep(peer, sizeof(*answer));
-    rme_peer_kick(peer);
+    rme_peer_schedule(peer);
     return answer;
 }
 

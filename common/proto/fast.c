@@ -144,7 +144,7 @@ void rme_fast_moved(struct rme_peer *peer, struct rme_xfer *xfer)
     if (xfer != &tx->last) {
         container_of(xfer, struct fast_write, xfer)->done = true;
         if (peer->proto->holds != 0 || !list_empty(&peer->proto->sendq[RME_EXPECTED]))
-            rme_peer_kick(peer);
+            rme_peer_schedule(peer);
     }
     if (tx->released && tx->pending == 0)
         tx_free(peer->rme, tx);
@@ -313,7 +313,7 @@ uint64_t rme_fast_held(const struct rme_peer *peer)
 static void say_release(struct rme_peer *peer)
 {
     list_add_tail(&peer->proto->fast.release.link, &peer->control);
-    rme_peer_kick(peer);
+    rme_peer_schedule(peer);
 }
 
 /* Sends RELEASE; the ring is the peer's again from then on. */

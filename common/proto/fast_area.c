@@ -203,7 +203,7 @@ static const struct rme_control_kind rx_kind = {.send = send_word};
 static void say(struct rme_fast_rx *rx)
 {
     list_add_tail(&rx->control.link, &rx->peer->control);
-    rme_peer_kick(rx->peer);
+    rme_peer_schedule(rx->peer);
 }
 
 static void make(struct rme_peer *peer, size_t bytes)

@@ -292,7 +292,7 @@ void rme_rndv_say(struct rme_op *op, unsigned what)
     if (r->say == 0 || ends)
         list_add_tail(&r->control.link, ends ? &op->peer->endings : &op->peer->control);
     r->say |= (uint8_t)what;
-    rme_peer_kick(op->peer);
+    rme_peer_schedule(op->peer);
 }
 
 /* ---- Progress ---- */
@@ -312,7 +312,7 @@ static void expose(struct rme_op *op)
         unit->exposed = true;
         r->at = unit->offset + unit->length;
         list_add_tail(&unit->control.link, &op->peer->control);
-        rme_peer_kick(op->peer);
+        rme_peer_schedule(op->peer);
     }
 }
 
@@ -451,7 +451,7 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
     switch ((enum rme_op_state)op->state) {
     case RME_OP_QUEUED:
         rme_send_leave(op);
-        rme_peer_kick(op->peer); /* unblocks the sends behind it */
+        rme_peer_schedule(op->peer); /* unblocks the sends behind it */
         rme_op_end(rme, op, r->stop_error);
         break;
     case RME_OP_RTS:
@@ -554,7 +554,7 @@ static void ended(struct rme *rme, struct rme_op *op)
     if (op->rndv->rts_out) {
         op->rndv->rts_out = false;
         peer->proto->rts_out[rme_op_stream(op)]--;
-        rme_peer_kick(peer);
+        rme_peer_schedule(peer);
     }
 }
 

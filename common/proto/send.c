@@ -2,7 +2,7 @@
 /*
  * Order of sending on a link.
  *
- * A sender of any kind adds an entry to one of the peer's queues and schedules the peer (kick);
+ * A sender of any kind adds an entry to one of the peer's queues and schedules the peer;
  * rme_settle() pushes scheduled peers after the current batch of events.  A push sends as far
  * as credits and buffers allow: control messages, which end or move operations in flight;
  * transfers; then new messages.  Last, a CREDIT message returns credits if enough are
@@ -98,7 +98,7 @@ void rme_send_ready(struct rme_op *op)
 {
     if (rme_match_is_first(&op->match) && list_empty(&op->link))
         try_next(op);
-    rme_peer_kick(op->peer);
+    rme_peer_schedule(op->peer);
 }
 
 void rme_send_invited(struct rme_peer *peer, int32_t tag)
@@ -109,7 +109,7 @@ void rme_send_invited(struct rme_peer *peer, int32_t tag)
     if (holder == NULL || list_empty(&holder->link))
         return;
     try_next(holder);
-    rme_peer_kick(peer);
+    rme_peer_schedule(peer);
 }
 
 /* ---- Turns ---- */

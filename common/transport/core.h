@@ -59,7 +59,7 @@ struct rme_tuning {
 enum {
     RME_PENDING_FLUSH = 1, /* work was queued at the fabric since the last flush */
     RME_PENDING_SETTLE =
-        2, /* a peer was kicked, or one of the rings of rme_settle has a member */
+        2, /* a peer was scheduled, or one of the rings of rme_settle has a member */
     RME_PENDING_UNLOCK = 4, /* `wake` is set */
 };
 
@@ -101,7 +101,7 @@ struct rme {
     struct list_head peers; /* all peers */
     uint32_t npeer, nlink;  /* number of peers, and of peers with a link */
     uint32_t last_serial;
-    struct list_head kicked;    /* peers to push after this batch of events */
+    struct list_head scheduled; /* peers to push after this batch of events */
     struct list_head xfer_turn; /* peers that wait for the limit of transfers of the process */
     uint32_t xfers;             /* outstanding transfers of this side */
     struct list_head window_turn; /* peers that wait for memory windows, see expose.c */

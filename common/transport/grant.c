@@ -135,7 +135,7 @@ static void shrink(struct rme_peer *peer, uint32_t count)
 {
     if (peer->rme->ops->rx_release(peer->link, count) != 0 && !peer->rme->caps->keeps_rx) {
         peer->ping_due = true;
-        rme_peer_kick(peer);
+        rme_peer_schedule(peer);
     }
 }
 
@@ -150,7 +150,7 @@ void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
          * alternately without end */
         peer->ping_due = true;
     peer->grew = false;
-    rme_peer_kick(peer);
+    rme_peer_schedule(peer);
 }
 
 void rme_peer_yielded(struct rme_peer *peer, uint32_t count)
@@ -182,7 +182,7 @@ void rme_grant_due(struct rme_peer *peer)
     if (waits)
         return;
     list_del_init(&peer->answer);
-    rme_peer_kick(peer);
+    rme_peer_schedule(peer);
 }
 
 void rme_grant_unanswered(struct rme *rme)
@@ -194,6 +194,6 @@ void rme_grant_unanswered(struct rme *rme)
         struct rme_peer *peer = container_of(node, struct rme_peer, answer);
 
         if (rme_credit_due(&peer->credit))
-            rme_peer_kick(peer);
+            rme_peer_schedule(peer);
     }
 }

@@ -195,7 +195,7 @@ void rme_keep_judge(struct rme_peer *peer)
     if (!peer->credit.withholds || is_waiting(peer))
         return;
     place_peer(peer, true);
-    rme_peer_kick(peer); /* a reserve may have to be promised */
+    rme_peer_schedule(peer); /* a reserve may have to be promised */
 }
 
 uint32_t rme_keep_returns(struct rme_peer *peer)
@@ -205,7 +205,7 @@ uint32_t rme_keep_returns(struct rme_peer *peer)
 }
 
 /*
- * Ends withholding for all peers below the current share, and kicks them to return their
+ * Ends withholding for all peers below the current share, and schedules them to return their
  * credits.  Visits no other peers: the order of hosts yields the share that ends withholding,
  * and the order of a host's peers the one that holds least.
  */
@@ -220,7 +220,7 @@ static void let_go(struct rme_keep *keep)
 
         place_peer(peer, false);
         rme_credit_withhold(&peer->credit, false);
-        rme_peer_kick(peer);
+        rme_peer_schedule(peer);
     }
 }
 

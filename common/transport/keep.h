@@ -59,8 +59,8 @@ static inline bool rme_keep_may_grow(const struct rme_keep *keep)
 {
     return !rme_keep_is_tight(keep);
 }
-/* Updates whether the peer's credits are withheld.  The peer is kicked when withholding begins
- * and when it ends. */
+/* Updates whether the peer's credits are withheld.  The peer is scheduled when withholding
+ * begins and when it ends. */
 void rme_keep_judge(struct rme_peer *peer);
 /* Calls rme_keep_look() and returns the number of credits that may be returned now. */
 uint32_t rme_keep_returns(struct rme_peer *peer);

@@ -251,7 +251,7 @@ static void now_up(struct rme_peer *peer)
     rme_log_put(rme->log, RME_LOG_DEBUG, "%s: connected with %s", rme_peer_name(peer),
                 rme->ops->link_peer(peer->link));
     rme_wait_notify(rme, RME_WAIT_ANY);
-    rme_peer_kick(peer);
+    rme_peer_schedule(peer);
     peer->timer_rests = false;
     rme_peer_work(peer);
     if (peer->timer.place == 0 && probe_ms(peer) != 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Sending of messages.  To send, schedule the peer with rme_peer_kick(); its queues are run
+ * Sending of messages.  To send, schedule the peer with rme_peer_schedule(); its queues are run
  * after the current batch of events.  A message takes a credit and a buffer; its header returns
  * the owed credits.
  */
@@ -146,7 +146,7 @@ void rme_peer_bye(struct rme_peer *peer)
         return;
     peer->bye_due = true;
     peer->rme->byes++;
-    rme_peer_kick(peer);
+    rme_peer_schedule(peer);
 }
 
 /* Tells the peer that nothing follows, reports included.  The completion of this transfer

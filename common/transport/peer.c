@@ -52,7 +52,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     peer->state = RME_PEER_IDLE;
     peer->backoff_ms = rme->tuning.backoff_min_ms;
     peer->cancel_by = UINT64_MAX;
-    list_init(&peer->kick);
+    list_init(&peer->scheduled);
     list_init(&peer->ops);
     list_init(&peer->dying);
     list_init(&peer->control);
@@ -95,7 +95,7 @@ void rme_peer_destroy(struct rme_peer *peer)
 
     rme_timer_stop(&rme->timers, &peer->timer);
     list_del_init(&peer->of_engine);
-    list_del_init(&peer->kick);
+    list_del_init(&peer->scheduled);
     list_del_init(&peer->xfer_turn);
     rme_keep_host_put(peer);
     list_del_init(&peer->window_turn);

@@ -57,7 +57,7 @@ struct rme_peer {
     int error;        /* reason why the link is being closed */
 
     struct list_head of_engine; /* in rme->peers */
-    struct list_head kick;      /* in rme->kicked */
+    struct list_head scheduled; /* in rme->scheduled */
     struct list_head ops;       /* operations that belong to this link or wait for one */
     struct list_head dying;     /* operations that end when the link is down */
     uint32_t refcount;          /* references: unfinished operations, and calls */
@@ -145,7 +145,7 @@ static inline struct rme_peer *rme_peer_of(struct rme *rme, struct rme_addr *add
 }
 
 /* Connects, or sets the timer, after an operation was added to the peer.  For an operation with
- * something to send, kick the peer as well. */
+ * something to send, schedule the peer as well. */
 void rme_peer_begin(struct rme_peer *peer);
 static inline void rme_peer_work(struct rme_peer *peer)
 {
@@ -154,10 +154,10 @@ static inline void rme_peer_work(struct rme_peer *peer)
 }
 
 /* Schedules a push at the end of this batch of events. */
-static inline void rme_peer_kick(struct rme_peer *peer)
+static inline void rme_peer_schedule(struct rme_peer *peer)
 {
-    if (list_empty(&peer->kick))
-        list_add_tail(&peer->kick, &peer->rme->kicked);
+    if (list_empty(&peer->scheduled))
+        list_add_tail(&peer->scheduled, &peer->rme->scheduled);
     peer->rme->pending |= RME_PENDING_SETTLE;
 }
 /*

@@ -282,7 +282,7 @@ static struct rme_peer *new_waiter(struct rme *rme, struct rme_host *host)
     peer->rme = rme;
     peer->host = host;
     host->users++;
-    list_init(&peer->kick);
+    list_init(&peer->scheduled);
     return peer;
 }
 
@@ -312,11 +312,12 @@ static unsigned looks(struct rme_peer *peer, uint64_t bytes)
     return crowd.looked_at;
 }
 
-static unsigned kicked(const struct rme *rme)
+static unsigned scheduled(const struct rme *rme)
 {
     unsigned n = 0;
 
-    for (struct list_head *node = rme->kicked.next; node != &rme->kicked; node = node->next)
+    for (struct list_head *node = rme->scheduled.next; node != &rme->scheduled;
+         node = node->next)
         n++;
     return n;
 }
@@ -335,7 +336,7 @@ static void a_release_looks_at_few_of_many_that_wait(void **state)
 
     (void)state;
     rme_keep_init(&rme.keep, 124u << 20);
-    list_init(&rme.kicked);
+    list_init(&rme.scheduled);
     crowd.size = (sizeof(*stranger) + 4095) / 4096 * 4096;
     stranger = new_waiter(&rme, &host[HOSTS]);
     for (unsigned i = 0; i < WAITERS; i++) {
@@ -344,23 +345,24 @@ static void a_release_looks_at_few_of_many_that_wait(void **state)
     }
     for (unsigned i = 0; i < WAITERS; i++)
         rme_keep_look(crowd.peer[i]);
-    assert_int_equal(kicked(&rme), WAITERS); /* scheduled to be sent a reserve */
-    while (list_pop(&rme.kicked) != NULL)
+    assert_int_equal(scheduled(&rme), WAITERS); /* scheduled to be sent a reserve */
+    while (list_pop(&rme.scheduled) != NULL)
         continue;
     assert_int_equal(sigaction(SIGSEGV, &action, &before), 0);
     for (unsigned i = 0; i < WAITERS; i++)
         assert_in_range(looks(crowd.peer[i], 1), 1, LOOKS);
     rme_keep(stranger, 1);
     assert_in_range(looks(stranger, 1), 0, LOOKS);
-    assert_int_equal(kicked(&rme), 0);
+    assert_int_equal(scheduled(&rme), 0);
     /* holds less than its share of its host's, and continues alone */
     assert_in_range(looks(crowd.peer[7], 65536), 1, LOOKS);
-    assert_int_equal(kicked(&rme), 1);
-    assert_ptr_equal(container_of(rme.kicked.next, struct rme_peer, kick), crowd.peer[7]);
+    assert_int_equal(scheduled(&rme), 1);
+    assert_ptr_equal(container_of(rme.scheduled.next, struct rme_peer, scheduled),
+                     crowd.peer[7]);
     for (unsigned i = 0; i < WAITERS; i += HOSTS) /* little is left: all go on */
         rme_unkeep(crowd.peer[i], crowd.peer[i]->kept);
     sigaction(SIGSEGV, &before, NULL);
-    assert_int_equal(kicked(&rme), WAITERS);
+    assert_int_equal(scheduled(&rme), WAITERS);
     for (unsigned i = 0; i < WAITERS; i++) {
         assert_false(crowd.peer[i]->credit.withholds);
         munmap(crowd.peer[i], crowd.size);
