@@ -66,7 +66,7 @@ static void progress_scheduled(struct rme *rme)
     struct list_head *node;
 
     while ((node = list_pop(&rme->scheduled)) != NULL)
-        rme_push(container_of(node, struct rme_peer, scheduled));
+        rme_progress_tx(container_of(node, struct rme_peer, scheduled));
 }
 
 /*

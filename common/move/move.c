@@ -270,7 +270,7 @@ static struct rme_move *next_move(const struct rme_peer *peer)
     return NULL;
 }
 
-bool rme_move_push(struct rme_peer *peer)
+bool rme_move_progress(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
     struct rme_move *move = next_move(peer);

@@ -265,11 +265,11 @@ static inline uint64_t rme_move_most(const struct rme *rme, const struct rme_op 
 void rme_move_start(struct rme *rme, struct rme_op *op);
 /* Posts the first queued transfer of a peer that need not wait for its memory.  Returns false
  * if a limit is reached, a credit or buffer is missing, or no such transfer is queued. */
-bool rme_move_push(struct rme_peer *peer);
+bool rme_move_progress(struct rme_peer *peer);
 /*
  * Schedules the next peer that waits for the process's limit of transfers, if the limit permits
- * one.  Each push ends with this call, so that a peer that cannot use its turn passes the turn
- * on.
+ * one.  Each run of the queues ends with this call, so that a peer that cannot use its turn
+ * passes the turn on.
  */
 void rme_move_turn(struct rme *rme);
 void rme_move_done(struct rme *rme, struct rme_xfer *xfer);

@@ -241,7 +241,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     rme_rndv_begin(rme, op, RME_OP_MOVING);
     if (op->state != RME_OP_MOVING) /* no memory: CANCEL precedes the next message of the tag */
         return RME_START_STUCK;
-    while (!list_empty(&peer->xferq) && rme_move_push(peer))
+    while (!list_empty(&peer->xferq) && rme_move_progress(peer))
         continue;
     return RME_START_GONE;
 }

@@ -3,10 +3,10 @@
  * Order of sending on a link.
  *
  * A sender of any kind adds an entry to one of the peer's queues and schedules the peer;
- * rme_settle() pushes scheduled peers after the current batch of events.  A push sends as far
- * as credits and buffers allow: control messages, which end or move operations in flight;
- * transfers; then new messages.  Last, a CREDIT message returns credits if enough are
- * unreturned and no other message carried them.
+ * rme_settle() runs the queues of scheduled peers after the current batch of events.
+ * rme_progress_tx() sends as far as credits and buffers allow: control messages, which end or
+ * move operations in flight; transfers; then new messages.  Last, a CREDIT message returns
+ * credits if enough are unreturned and no other message carried them.
  *
  * Order of new messages.  Messages of one (peer, tag) leave in the order of posting,
  * independent of their protocols.  A send that waits for something of its own blocks no message
@@ -257,7 +257,7 @@ static void start(struct rme_peer *peer)
 
 /* Sends queued control messages in order, until one lacks a credit, a buffer or a memory
  * window. */
-static void push_control(struct rme_peer *peer, struct list_head *ring)
+static void send_control(struct rme_peer *peer, struct list_head *ring)
 {
     while (!list_empty(ring)) {
         struct rme_control *control = container_of(ring->next, struct rme_control, link);
@@ -267,12 +267,12 @@ static void push_control(struct rme_peer *peer, struct list_head *ring)
     }
 }
 
-static void push(struct rme_peer *peer)
+static void progress_tx(struct rme_peer *peer)
 {
     peer->starved = false;
-    push_control(peer, &peer->endings);
-    push_control(peer, &peer->control);
-    while (!list_empty(&peer->xferq) && rme_move_push(peer))
+    send_control(peer, &peer->endings);
+    send_control(peer, &peer->control);
+    while (!list_empty(&peer->xferq) && rme_move_progress(peer))
         continue;
     if (peer->pong_due && rme_peer_send_header(peer, RME_WIRE_PONG, RME_CREDIT_CONTROL))
         peer->pong_due = false;
@@ -288,9 +288,9 @@ static void push(struct rme_peer *peer)
         rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN);
 }
 
-void rme_push(struct rme_peer *peer)
+void rme_progress_tx(struct rme_peer *peer)
 {
     if (peer->state == RME_PEER_UP)
-        push(peer);
+        progress_tx(peer);
     rme_move_turn(peer->rme);
 }

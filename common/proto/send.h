@@ -6,7 +6,7 @@
 #include "proto/proto.h"
 
 /* Sends queued messages and transfers, as far as credits and buffers allow. */
-void rme_push(struct rme_peer *peer);
+void rme_progress_tx(struct rme_peer *peer);
 /* May a small message be sent before all sends that hold tags?  Only if none of its tag and no
  * small one waits there. */
 bool rme_send_may_pass(const struct rme_peer *peer, int32_t tag);

@@ -101,7 +101,7 @@ struct rme {
     struct list_head peers; /* all peers */
     uint32_t npeer, nlink;  /* number of peers, and of peers with a link */
     uint32_t last_serial;
-    struct list_head scheduled; /* peers to push after this batch of events */
+    struct list_head scheduled; /* peers whose queues run after this batch of events */
     struct list_head xfer_turn; /* peers that wait for the limit of transfers of the process */
     uint32_t xfers;             /* outstanding transfers of this side */
     struct list_head window_turn; /* peers that wait for memory windows, see expose.c */

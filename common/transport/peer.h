@@ -43,7 +43,7 @@ struct rme_peer {
     bool introduced; /* addr was reported to the host */
     bool dropped;    /* the host has freed addr */
     bool tx_wait;    /* out of send buffers until RME_EV_TX_ROOM */
-    bool starved;    /* a message lacked a credit since the last push */
+    bool starved;    /* a message lacked a credit since the last run of the queues */
     bool heard;      /* a message or report arrived since the last check by the timer */
     bool pong_due;
     bool ping_due;
@@ -153,7 +153,7 @@ static inline void rme_peer_work(struct rme_peer *peer)
         rme_peer_begin(peer);
 }
 
-/* Schedules a push at the end of this batch of events. */
+/* Schedules a run of the peer's queues at the end of this batch of events. */
 static inline void rme_peer_schedule(struct rme_peer *peer)
 {
     if (list_empty(&peer->scheduled))
