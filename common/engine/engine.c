@@ -15,7 +15,7 @@
  * The engine's lock is never held while sleeping, while registering or deregistering memory of
  * an operation, or in a callback of the host.  (A fabric allocates resources of a link and
  * registers message buffers under the lock: fabric.h.)  Such work is queued under the lock and
- * done by rme_settle, which every call runs before releasing the lock:
+ * done by rme_run_pending, which every call runs before releasing the lock:
  *
  *   - scheduled peers send queued messages; then doorbells are rung;
  *   - fragments that need registration (rme->mover->work) are registered, one by one, with the
@@ -73,8 +73,8 @@ static void progress_scheduled(struct rme *rme)
  * Deregisters for ended operations, and makes them visible.  One thread at a time runs this
  * function, so that its batch becomes visible before operations that end meanwhile.  Unexpected
  * messages that arrived after the end of an operation are published behind its completion.  The
- * function is not inlined, so that rme_settle, which is called several times for each message,
- * saves no registers for it.
+ * function is not inlined, so that rme_run_pending, which is called several times for each
+ * message, saves no registers for it.
  */
 __attribute__((noinline)) static void reap(struct rme *rme)
 {
@@ -94,7 +94,7 @@ __attribute__((noinline)) static void reap(struct rme *rme)
         rme_unexp_publish(rme);
 }
 
-void rme_settle_pending(struct rme *rme)
+void rme_run_pending_slow(struct rme *rme)
 {
     for (;;) {
         progress_scheduled(rme);
@@ -110,7 +110,7 @@ void rme_settle_pending(struct rme *rme)
         else if (list_empty(&rme->scheduled))
             break;
     }
-    rme->pending &= ~(uint32_t)(RME_PENDING_FLUSH | RME_PENDING_SETTLE);
+    rme->pending &= ~(uint32_t)(RME_PENDING_FLUSH | RME_PENDING_RUN);
 }
 
 /* Deregisters evicted registrations, trims idle memory, and passes log lines to the host.  The
@@ -130,7 +130,7 @@ void rme_unlock_pending(struct rme *rme)
 {
     bool wake;
 
-    rme_settle(rme);
+    rme_run_pending(rme);
     wake = rme->wake;
     rme->wake = false;
     rme->pending = 0;
@@ -527,7 +527,7 @@ static void drain(struct rme *rme, bool (*settled)(const struct rme *rme), int m
         uint64_t now = rme_now();
         bool busy = rme_progress(rme, false) > 0;
 
-        rme_settle(rme);
+        rme_run_pending(rme);
         if (settled(rme) || now >= until)
             return;
         if (busy || rme->ops->arm(rme->fabric) != 0 || rme_progress(rme, false) > 0)
@@ -582,10 +582,10 @@ void rme_close(struct rme *rme)
             rme_log_put(rme->log, RME_LOG_ERROR, "%s: link still up at close",
                         rme_peer_name(peer));
         rme_peer_bury(peer);
-        rme_settle(rme);
+        rme_run_pending(rme);
         rme_peer_destroy(peer);
     }
-    rme_settle(rme);
+    rme_run_pending(rme);
     pthread_mutex_unlock(&rme->lock);
 
     rme_unexp_clear(rme);

@@ -57,18 +57,18 @@ static inline bool rme_forked(struct rme *rme)
 
 /* ---- engine.c ---- */
 
-/* Slow paths of rme_settle() and rme_unlock(), for pending work. */
-void rme_settle_pending(struct rme *rme);
+/* Slow paths of rme_run_pending() and rme_unlock(), for pending work. */
+void rme_run_pending_slow(struct rme *rme);
 void rme_unlock_pending(struct rme *rme);
 /*
  * Runs pending work: rings doorbells, and does the work that needs the lock released, such as
  * registration and deregistration.  Called with the lock held and returns with it; may release
  * the lock in between.  Afterwards completions are visible to the host.
  */
-static inline void rme_settle(struct rme *rme)
+static inline void rme_run_pending(struct rme *rme)
 {
-    if (rme->pending & (RME_PENDING_FLUSH | RME_PENDING_SETTLE))
-        rme_settle_pending(rme);
+    if (rme->pending & (RME_PENDING_FLUSH | RME_PENDING_RUN))
+        rme_run_pending_slow(rme);
 }
 /* Runs pending work, releases the lock, wakes the leader if necessary, and passes log lines to
  * the host. */

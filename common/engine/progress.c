@@ -2,8 +2,8 @@
 /*
  * One round of progress: events of the fabric, then timers.  No function here iterates over all
  * peers or operations.  Messages that events make possible are sent after the round, by
- * rme_settle, so that the first message returns the credits of the whole round and doorbells
- * are rung once.
+ * rme_run_pending, so that the first message returns the credits of the whole round and
+ * doorbells are rung once.
  */
 #include <errno.h>
 

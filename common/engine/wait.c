@@ -182,7 +182,7 @@ static void answers(struct rme *rme, bool idle)
     if (list_empty(&rme->answers))
         return;
     rme_grant_answers(rme, idle);
-    rme_settle(rme);
+    rme_run_pending(rme);
 }
 
 /* Sleeps in the fabric if there is no work.  The lock is held except while asleep. */
@@ -193,12 +193,12 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
 
     answers(rme, true);
     if (rme->ops->arm(rme->fabric) != 0 || rme_progress(rme, true) > 0) {
-        rme_settle(rme);
+        rme_run_pending(rme);
         return look(rme, waiter, over);
     }
-    rme_settle(rme);
+    rme_run_pending(rme);
     n = look(rme, waiter, over);
-    /* taken while rme_settle had released the lock */
+    /* taken while rme_run_pending had released the lock */
     if (*over || !list_empty(&rme->answers))
         return n;
     now = rme_now();
@@ -222,7 +222,7 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
     }
     if (rme_progress(rme, true) > 0)
         rme_count(rme, RME_C_WAKEUPS);
-    rme_settle(rme);
+    rme_run_pending(rme);
     return look(rme, waiter, over);
 }
 
@@ -316,7 +316,7 @@ static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spi
         }
         rme_lock(rme);
         busy = rme_progress(rme, false) > 0;
-        rme_settle(rme);
+        rme_run_pending(rme);
         n = look(rme, waiter, over);
         if (!*over && (busy || offered || ++rounds % CLOCK_SKIP == 0))
             now = now_us();
@@ -380,7 +380,7 @@ static int warm(struct rme *rme, struct rme_waiter *waiter, bool *over)
     rme_mreg_warm(rme->mreg);
     rme_lock(rme);
     rme_progress(rme, false);
-    rme_settle(rme);
+    rme_run_pending(rme);
     return look(rme, waiter, over);
 }
 
@@ -424,7 +424,7 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
     rme_lock(rme);
     rme_progress(rme, false);
-    rme_settle(rme);
+    rme_run_pending(rme);
     n = waiter->ready(rme, waiter);
     if (n == 0 && (wait_ms > 0 || rme_mreg_wants_warming(rme->mreg)))
         n = wait_on(rme, waiter, wait_ms);

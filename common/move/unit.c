@@ -206,7 +206,7 @@ static void want_work(struct rme *rme, struct rme_unit *unit)
 {
     unit->state = RME_UNIT_WORK;
     list_add_tail(&unit->queue, &rme->mover->work);
-    rme->pending |= RME_PENDING_SETTLE;
+    rme->pending |= RME_PENDING_RUN;
 }
 
 /* Makes the unit the reserve block.  The unit may not own the block yet (prepare). */

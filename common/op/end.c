@@ -46,7 +46,7 @@ static void report(struct rme *rme, struct rme_op *op)
 {
     if (op->reap || op->kind == RME_OP_PULL || rme_is_ending(rme)) {
         list_add_tail(&op->link, &rme->operations->ended);
-        rme->pending |= RME_PENDING_SETTLE;
+        rme->pending |= RME_PENDING_RUN;
     } else {
         rme_ctx_publish(rme, op);
     }

@@ -3,7 +3,7 @@
  * Order of sending on a link.
  *
  * A sender of any kind adds an entry to one of the peer's queues and schedules the peer;
- * rme_settle() runs the queues of scheduled peers after the current batch of events.
+ * rme_run_pending() runs the queues of scheduled peers after the current batch of events.
  * rme_progress_tx() sends as far as credits and buffers allow: control messages, which end or
  * move operations in flight; transfers; then new messages.  Last, a CREDIT message returns
  * credits if enough are unreturned and no other message carried them.

@@ -58,8 +58,8 @@ struct rme_tuning {
  * each call tests one word. */
 enum {
     RME_PENDING_FLUSH = 1, /* work was queued at the fabric since the last flush */
-    RME_PENDING_SETTLE =
-        2, /* a peer was scheduled, or one of the rings of rme_settle has a member */
+    RME_PENDING_RUN =
+        2, /* a peer was scheduled, or one of the rings of rme_run_pending has a member */
     RME_PENDING_UNLOCK = 4, /* `wake` is set */
 };
 

@@ -7,7 +7,7 @@
  * Where posted receives of a link cannot be withdrawn (caps.keeps_rx), the credits that a PONG
  * gives up stay counted in peer->lent as `spare`.  They are the first credits that the link
  * gets when more are needed again.  Otherwise the credits return to the pool as messages of the
- * link use the buffers; rme_grant_settle counts these when the link's credits change and when
+ * link use the buffers; rme_grant_reclaim counts these when the link's credits change and when
  * its timer expires.
  *
  * A connection request without a shared queue promises the minimum until the link is used.  The
@@ -60,7 +60,7 @@ void rme_grant_lend(struct rme_peer *peer, uint32_t count)
     rme->stats.value[RME_C_CREDITS_LENT] = rme->credit_pool.lent;
 }
 
-void rme_grant_settle(struct rme_peer *peer)
+void rme_grant_reclaim(struct rme_peer *peer)
 {
     uint32_t used = peer->credit.taken - peer->spare_from;
 
@@ -88,7 +88,7 @@ void rme_grant_reserve(struct rme_peer *peer)
 
     if (promised >= RME_CREDITS_RESERVE)
         return;
-    rme_grant_settle(peer);
+    rme_grant_reclaim(peer);
     if (peer->rme->ops->rx_reserve(peer->link, RME_CREDITS_RESERVE - promised) == 0)
         promise(peer, RME_CREDITS_RESERVE - promised);
 }
@@ -99,7 +99,7 @@ void rme_grant_grow(struct rme_peer *peer)
     uint32_t promised, wanted, more, spare;
     int error;
 
-    rme_grant_settle(peer);
+    rme_grant_reclaim(peer);
     spare = peer->spare;
     promised = peer->credit.promised + peer->credit.grown;
     wanted = promised < rme->tuning.credits ? rme->tuning.credits : 2 * promised;
@@ -155,7 +155,7 @@ void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
 
 void rme_peer_yielded(struct rme_peer *peer, uint32_t count)
 {
-    rme_grant_settle(peer);
+    rme_grant_reclaim(peer);
     rme_grant_rest(peer);
     if (rme_credit_yielded(&peer->credit, count) != 0) {
         rme_peer_protocol_error(peer, "more credits returned than granted");

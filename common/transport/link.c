@@ -400,7 +400,7 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
     uint64_t next = peer->cancel_by;
     uint32_t period = probe_ms(peer);
 
-    rme_grant_settle(peer);
+    rme_grant_reclaim(peer);
     peer->timer_rests = list_empty(&peer->ops);
     if (period != 0) {
         if (peer->heard) {
@@ -437,7 +437,7 @@ bool rme_peer_timer_rest(struct rme_peer *peer)
 
     if (peer->state != RME_PEER_UP || !list_empty(&peer->ops) || peer->timer_rests)
         return false;
-    rme_grant_settle(peer);
+    rme_grant_reclaim(peer);
     rme_timer_stop(&peer->rme->timers, &peer->timer);
     if (period == 0)
         return true;

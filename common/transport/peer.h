@@ -158,7 +158,7 @@ static inline void rme_peer_schedule(struct rme_peer *peer)
 {
     if (list_empty(&peer->scheduled))
         list_add_tail(&peer->scheduled, &peer->rme->scheduled);
-    peer->rme->pending |= RME_PENDING_SETTLE;
+    peer->rme->pending |= RME_PENDING_RUN;
 }
 /*
  * Gives the link up with `error`.  All its operations end as soon as the link is down.  `why`
@@ -321,7 +321,7 @@ uint32_t rme_grant_ask(const struct rme *rme);
 /* Sets the credits that the link holds of the pool. */
 void rme_grant_lend(struct rme_peer *peer, uint32_t count);
 /* Returns to the pool the spare buffers that messages have used since. */
-void rme_grant_settle(struct rme_peer *peer);
+void rme_grant_reclaim(struct rme_peer *peer);
 /* Promises more credits within the limits: see rme_grant_more. */
 void rme_grant_grow(struct rme_peer *peer);
 /* Handles a peer that can use more credits.  Each message of many peers calls this function,
