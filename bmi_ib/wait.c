@@ -121,7 +121,7 @@ __attribute__((noinline)) static void emit_all(struct rme_fabric *f)
 __attribute__((noinline)) static void attend(struct rme_fabric *f)
 {
     if (f->drained)
-        ib_link_reap(f);
+        ib_link_free_drained(f);
     if (!TAILQ_EMPTY(&f->tx_waiters))
         ib_tx_rooms(f);
     if (f->resume) {

@@ -27,7 +27,7 @@ int ib_link_start(struct rme_link *l);
 int ib_no_way(int status);
 
 /* ---- end.c ---- */
-void ib_link_reap(struct rme_fabric *f);
+void ib_link_free_drained(struct rme_fabric *f);
 void ib_link_destroy(struct rme_link *l);
 void ib_link_timers(struct rme_fabric *f);
 /* Returns ms until the next timeout of the rail; 0: poll now, -1: none. */

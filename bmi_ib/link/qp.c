@@ -4,7 +4,7 @@
  *
  * Strides: the creation, stop or destruction of a QP takes up to a millisecond in the kernel,
  * with the engine's lock held.  Each counts as a stride, and a poll does one at most
- * (ib_cm_events(), ib_link_reap()), so that other messages wait for one stride only.
+ * (ib_cm_events(), ib_link_free_drained()), so that other messages wait for one stride only.
  */
 #include <errno.h>
 #include <string.h>

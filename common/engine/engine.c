@@ -20,7 +20,8 @@
  *   - scheduled peers send queued messages; then doorbells are rung;
  *   - fragments that need registration (rme->mover->work) are registered, one by one, with the
  *     lock released (unit.c);
- *   - ended operations (rme->operations->ended) become visible after rme_mreg_reap(), when
+ *   - ended operations (rme->operations->ended) become visible after rme_mreg_dereg_flush(),
+ *     when
  *     their memory is no longer registered (mreg.h).
  */
 #include <errno.h>
@@ -76,20 +77,20 @@ static void progress_scheduled(struct rme *rme)
  * function is not inlined, so that rme_run_pending, which is called several times for each
  * message, saves no registers for it.
  */
-__attribute__((noinline)) static void reap(struct rme *rme)
+__attribute__((noinline)) static void dereg_flush(struct rme *rme)
 {
     struct list_head batch;
     struct list_head *node;
 
     list_init(&batch);
     list_splice_tail_init(&rme->operations->ended, &batch);
-    rme->operations->reaping = true;
+    rme->operations->deregistering = true;
     pthread_mutex_unlock(&rme->lock);
-    rme_mreg_reap(rme->mreg);
+    rme_mreg_dereg_flush(rme->mreg);
     rme_lock(rme);
     while ((node = list_pop(&batch)) != NULL)
         publish(rme, container_of(node, struct rme_op, link));
-    rme->operations->reaping = false;
+    rme->operations->deregistering = false;
     if (list_empty(&rme->operations->ended))
         rme_unexp_publish(rme);
 }
@@ -105,8 +106,8 @@ void rme_run_pending_slow(struct rme *rme)
         }
         if (!list_empty(&rme->mover->work))
             rme_unit_work(rme);
-        else if (!list_empty(&rme->operations->ended) && !rme->operations->reaping)
-            reap(rme);
+        else if (!list_empty(&rme->operations->ended) && !rme->operations->deregistering)
+            dereg_flush(rme);
         else if (list_empty(&rme->scheduled))
             break;
     }
@@ -118,7 +119,7 @@ void rme_run_pending_slow(struct rme *rme)
 static void do_chores(struct rme *rme)
 {
     atomic_store(&rme->pin.chores, false);
-    rme_mreg_reap(rme->mreg);
+    rme_mreg_dereg_flush(rme->mreg);
     if (rme_zone_wants_trim(rme->zone))
         rme_zone_trim(rme->zone);
     rme_log_drain(rme->log);

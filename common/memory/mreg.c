@@ -15,7 +15,7 @@
  * before its first segment and behind its last.  Where it serves one operation alone
  * (rme_pin_alone), it has no holes either, and neither a zone nor the cache keeps it.
  *
- * End of a hold.  Regions that are not cached go to the list of the dead.  rme_mreg_reap
+ * End of a hold.  Regions that are not cached go to the list of the dead.  rme_mreg_dereg_flush
  * deregisters all of them in one batch with only its own lock held, so that a second caller
  * waits for the first.
  */
@@ -52,7 +52,7 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
     }
     mreg->page = (uintptr_t)sysconf(_SC_PAGESIZE);
     pthread_mutex_init(&mreg->lock, NULL);
-    pthread_mutex_init(&mreg->reap_lock, NULL);
+    pthread_mutex_init(&mreg->dereg_lock, NULL);
     TAILQ_INIT(&mreg->unused);
     TAILQ_INIT(&mreg->dead);
     mreg_demand_open(mreg);
@@ -69,7 +69,7 @@ static void drop_unused(struct rme_mreg *mreg)
     pthread_mutex_lock(&mreg->lock);
     mreg_cache_drop_unused(mreg);
     pthread_mutex_unlock(&mreg->lock);
-    rme_mreg_reap(mreg);
+    rme_mreg_dereg_flush(mreg);
 }
 
 void rme_mreg_free(struct rme_mreg *mreg)
@@ -79,7 +79,7 @@ void rme_mreg_free(struct rme_mreg *mreg)
     drop_unused(mreg); /* ends the watches, which needs the monitor */
     mreg_cache_close(mreg);
     mreg_demand_close(mreg);
-    pthread_mutex_destroy(&mreg->reap_lock);
+    pthread_mutex_destroy(&mreg->dereg_lock);
     pthread_mutex_destroy(&mreg->lock);
     free(mreg);
 }
@@ -276,7 +276,7 @@ static int register_group(struct rme_mreg *mreg, struct rme_mseg **seg, uint32_t
 static int register_one(struct rme_mreg *mreg, struct rme_mseg **seg, unsigned access,
                         struct rme_mreg_hold *hold)
 {
-    bool again = rme_mreg_caches(mreg) || rme_mreg_wants_reap(mreg);
+    bool again = rme_mreg_caches(mreg) || rme_mreg_wants_dereg(mreg);
     int ret = register_group(mreg, seg, 1, access, again, hold);
 
     if (ret == 0 || !again)
@@ -414,7 +414,7 @@ int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count
         ret = acquire_open(mreg, seg, count, left, access, hold);
         if (ret != 0) {
             if (rme_mreg_release(mreg, hold))
-                rme_mreg_reap(mreg);
+                rme_mreg_dereg_flush(mreg);
             return ret;
         }
     }
@@ -437,7 +437,8 @@ int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, un
         left = resolve_cached(mreg, seg, count, implied(access), hold);
     }
     if (left > 0) {
-        (void)rme_mreg_release(mreg, hold); /* all of it is cached: no reap is needed */
+        (void)rme_mreg_release(mreg,
+                               hold); /* all of it is cached: no deregistration is needed */
         return -EAGAIN;
     }
     *out = hold;
@@ -463,18 +464,18 @@ bool rme_mreg_release(struct rme_mreg *mreg, struct rme_mreg_hold *hold)
     return hold != NULL && rme_mreg_release_block(mreg, hold, NULL);
 }
 
-bool rme_mreg_wants_reap(const struct rme_mreg *mreg)
+bool rme_mreg_wants_dereg(const struct rme_mreg *mreg)
 {
     return atomic_load(&mreg->pending) != 0;
 }
 
-/* Deregisters the first regions of a list, at most REAP_BATCH.  reap_lock is held. */
+/* Deregisters the first regions of a list, at most DEREG_BATCH.  dereg_lock is held. */
 static void bury_some(struct rme_mreg *mreg, struct region_list *list)
 {
-    struct region *dead[REAP_BATCH];
+    struct region *dead[DEREG_BATCH];
     unsigned count;
 
-    for (count = 0; count < REAP_BATCH && !TAILQ_EMPTY(list); count++) {
+    for (count = 0; count < DEREG_BATCH && !TAILQ_EMPTY(list); count++) {
         dead[count] = TAILQ_FIRST(list);
         TAILQ_REMOVE(list, dead[count], link);
         rme_pin_dereg(mreg->config.pin, &dead[count]->mr);
@@ -488,21 +489,21 @@ static void bury_some(struct rme_mreg *mreg, struct region_list *list)
     atomic_fetch_sub(&mreg->pending, count);
 }
 
-void rme_mreg_reap(struct rme_mreg *mreg)
+void rme_mreg_dereg_flush(struct rme_mreg *mreg)
 {
     struct region_list batch = TAILQ_HEAD_INITIALIZER(batch);
     int cancels;
 
-    if (!rme_mreg_wants_reap(mreg))
+    if (!rme_mreg_wants_dereg(mreg))
         return;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
-    pthread_mutex_lock(&mreg->reap_lock);
+    pthread_mutex_lock(&mreg->dereg_lock);
     pthread_mutex_lock(&mreg->lock);
     TAILQ_CONCAT(&batch, &mreg->dead, link);
     pthread_mutex_unlock(&mreg->lock);
     while (!TAILQ_EMPTY(&batch))
         bury_some(mreg, &batch);
-    pthread_mutex_unlock(&mreg->reap_lock);
+    pthread_mutex_unlock(&mreg->dereg_lock);
     pthread_setcancelstate(cancels, NULL);
 }
 
@@ -517,7 +518,7 @@ void rme_mreg_make_room(struct rme_mreg *mreg)
     atomic_store(&mreg->tight, false);
     mreg_cache_make_room(mreg);
     pthread_mutex_unlock(&mreg->lock);
-    rme_mreg_reap(mreg);
+    rme_mreg_dereg_flush(mreg);
 }
 
 /* ---- hints ---- */
@@ -556,5 +557,5 @@ void rme_mreg_warm(struct rme_mreg *mreg)
     died = mreg_cache_put(mreg, region);
     pthread_mutex_unlock(&mreg->lock);
     if (died)
-        rme_mreg_reap(mreg);
+        rme_mreg_dereg_flush(mreg);
 }

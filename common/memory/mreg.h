@@ -8,18 +8,19 @@
  * With on-demand paging (caps.on_demand) nothing is pinned and nothing is monitored: all memory
  * is cached, and every use asks the kernel whether the memory is mapped (demand.c).
  *
- * Threads: acquire, reap and warm register or deregister, and are called without a lock of the
- * engine.  release only moves list entries and may be called with the engine's lock.  The own
- * lock is never held during a registration.
+ * Threads: acquire, dereg_flush and warm register or deregister, and are called without a lock
+ * of the engine.  release only moves list entries and may be called with the engine's lock.
+ * The own lock is never held during a registration.
  *
  * Rule that keeps freed memory from staying registered: a completion is reported to the host
  * only after the operation's registrations are ended, monitored, or on demand.  So an operation
  * ends like this:
  * - (engine's lock)   need = rme_mreg_release(mreg, hold);
- * - (no lock)         if (need) rme_mreg_reap(mreg);
+ * - (no lock)         if (need) rme_mreg_dereg_flush(mreg);
  * - then the completion becomes visible.
  *
- * Many operations may be released before one reap, which then deregisters them in one batch.
+ * Many operations may be released before one rme_mreg_dereg_flush(), which then deregisters
+ * them in one batch.
  */
 #ifndef RME_MREG_H
 #define RME_MREG_H
@@ -76,7 +77,8 @@ int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count
 int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, unsigned access,
                  struct rme_mreg_hold **out);
 
-/* Ends a hold; NULL is allowed.  True: call rme_mreg_reap before the completion is reported. */
+/* Ends a hold; NULL is allowed.  True: call rme_mreg_dereg_flush before the completion is
+ * reported. */
 bool rme_mreg_release(struct rme_mreg *mreg, struct rme_mreg_hold *hold);
 
 /* Ends a hold on a block of the zone that was registered for one operation.  The zone gets the
@@ -88,8 +90,8 @@ bool rme_mreg_release_block(struct rme_mreg *mreg, struct rme_mreg_hold *hold, v
  * Returns when everything that was released before the call is deregistered, also if another
  * thread does it.  Cheap if nothing is pending.
  */
-void rme_mreg_reap(struct rme_mreg *mreg);
-bool rme_mreg_wants_reap(const struct rme_mreg *mreg);
+void rme_mreg_dereg_flush(struct rme_mreg *mreg);
+bool rme_mreg_wants_dereg(const struct rme_mreg *mreg);
 
 /* Evict and deregister ahead of time from a cache that was full: `batch` registrations and an
  * eighth of the bytes.  For a thread that is otherwise idle.  No lock held. */

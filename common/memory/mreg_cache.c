@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The registration cache [000 5.4]: regions found by range, evicted least recently used first,
- * limited by entries and bytes, deregistered in batches by rme_mreg_reap.
+ * limited by entries and bytes, deregistered in batches by rme_mreg_dereg_flush.
  *
  * No stale region is used.  A region is entered into the index, then its range is watched, then
  * registered, and only then it is live.  An unmap after the watch takes the region out of the
@@ -402,7 +402,7 @@ static void sort_in(struct rme_watch **watch, unsigned count, struct rme_watch *
 
 void mreg_cache_unwatch(struct rme_mreg *mreg, struct region *const *region, unsigned count)
 {
-    struct rme_watch *watch[REAP_BATCH];
+    struct rme_watch *watch[DEREG_BATCH];
     unsigned watches = 0;
 
     for (unsigned i = 0; i < count; i++)

@@ -86,7 +86,7 @@ struct rme_mreg {
     struct holes holes[2];        /* for reading, for writing */
     atomic_uint_fast64_t pending; /* dead regions that are not deregistered yet */
     atomic_bool tight; /* regions were evicted for want of room, see rme_mreg_make_room */
-    pthread_mutex_t reap_lock; /* one reaper at a time; before lock */
+    pthread_mutex_t dereg_lock; /* one thread at a time deregisters; before lock */
 };
 
 static inline uintptr_t page_down(const struct rme_mreg *mreg, uintptr_t at)
@@ -166,9 +166,9 @@ int mreg_demand_look(const struct rme_mreg *mreg, uintptr_t start, uintptr_t end
 int mreg_pin(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access, bool loud,
              struct rme_mr *mr);
 
-#define REAP_BATCH 64
+#define DEREG_BATCH 64
 
-/* Ends the watches on what only these dead regions needed, at most REAP_BATCH of them. */
+/* Ends the watches on what only these dead regions needed, at most DEREG_BATCH of them. */
 void mreg_cache_unwatch(struct rme_mreg *mreg, struct region *const *region, unsigned count);
 
 #endif

@@ -400,8 +400,8 @@ void rme_unit_unpack(struct rme *rme, struct rme_unit *unit)
 
 /*
  * Releases the registration and the block of a unit.  A registered block is not reused before
- * its registration has ended.  Returns true if rme_mreg_reap must run before the completion is
- * reported.
+ * its registration has ended.  Returns true if rme_mreg_dereg_flush must run before the
+ * completion is reported.
  */
 static bool let_go(struct rme *rme, const struct rme_op *op, struct rme_unit *unit)
 {
@@ -430,7 +430,7 @@ static void give_back(struct rme *rme, struct rme_unit *unit)
     if (unit->memory == RME_MEMORY_RESERVE)
         unit->block = NULL;
     else if (let_go(rme, unit->op, unit))
-        unit->op->reap = true;
+        unit->op->dereg_flush = true;
     unit_recycle(rme, unit);
     if (passed == NULL)
         return;
@@ -567,7 +567,7 @@ void rme_unit_work(struct rme *rme)
     rme_lock(rme);
     if (unit->op == NULL) {
         if (let_go(rme, op, unit))
-            op->reap = true;
+            op->dereg_flush = true;
         unit_recycle(rme, unit);
     } else if (result == 0) {
         unit_ready(rme, unit);

@@ -40,11 +40,11 @@ void rme_op_drop(struct rme *rme, struct rme_op *op)
     rme_op_leave(rme, op);
 }
 
-/* Reports an op.  An op that waits for rme_mreg_reap delays those that end later, so that
- * completions keep their order. */
+/* Reports an op.  An op that waits for rme_mreg_dereg_flush delays those that end later, so
+ * that completions keep their order. */
 static void report(struct rme *rme, struct rme_op *op)
 {
-    if (op->reap || op->kind == RME_OP_PULL || rme_is_ending(rme)) {
+    if (op->dereg_flush || op->kind == RME_OP_PULL || rme_is_ending(rme)) {
         list_add_tail(&op->link, &rme->operations->ended);
         rme->pending |= RME_PENDING_RUN;
     } else {

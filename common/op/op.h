@@ -78,7 +78,7 @@ struct rme_op {
     uint32_t turn;  /* rme_ctx.turn of its context at the post */
     /* QUEUED sends: position in the peer's order of posting, modulo 2^32 */
     uint32_t posted;
-    /* rme_op_new clears the fields from here to `reap` */
+    /* rme_op_new clears the fields from here to `dereg_flush` */
     const struct rme_protocol *protocol; /* owner of the op and of `rndv`; NULL: none */
     struct rme_rndv *rndv;
     uint64_t size; /* bytes of the message; 0: unknown yet */
@@ -87,7 +87,7 @@ struct rme_op {
     uint32_t refcount;
     uint16_t closing; /* units of it whose invalidation is pending */
     bool late;        /* counted in peer->late until it is reported; see end.c */
-    bool reap;        /* its completion waits for the next rme_mreg_reap */
+    bool dereg_flush; /* its completion waits for the next rme_mreg_dereg_flush */
     struct rme_seg own_seg[RME_OP_INLINE_SEGS];
 };
 
@@ -124,7 +124,7 @@ static inline struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nse
     op->refcount = 0;
     op->closing = 0;
     op->late = false;
-    op->reap = false;
+    op->dereg_flush = false;
     table->live++;
     return op;
 }

@@ -24,8 +24,8 @@ struct rme_operations {
     struct rme_ctx ctx[RME_MAX_CONTEXTS]; /* `open` is read without the lock */
     struct rme_op_table table;
     struct rme_table match; /* receives, and unmatched messages */
-    struct list_head ended; /* ops reported after the next rme_mreg_reap */
-    bool reaping;           /* a thread reaps for ops that ended earlier */
+    struct list_head ended; /* ops reported after the next rme_mreg_dereg_flush */
+    bool deregistering;     /* a thread deregisters for ops that ended earlier */
     /* callback of the host, see rme.h; constant */
     void (*dropped)(void *arg, void *user);
     void *dropped_arg;
@@ -80,10 +80,10 @@ static inline void rme_op_late(struct rme_op *op)
 /* Drops a reference to the op's memory. */
 void rme_op_put(struct rme *rme, struct rme_op *op);
 
-/* Returns true if ops that have ended wait for rme_mreg_reap. */
+/* Returns true if ops that have ended wait for rme_mreg_dereg_flush. */
 static inline bool rme_is_ending(const struct rme *rme)
 {
-    return rme->operations->reaping || !list_empty(&rme->operations->ended);
+    return rme->operations->deregistering || !list_empty(&rme->operations->ended);
 }
 
 /* Recycles a completed op whose context is closed, and calls the host's `dropped`. */

@@ -224,5 +224,5 @@ void rme_costs_measure_find(struct rme_mreg *mreg, struct rme_costs *out)
     /* a look-up of unmapped memory makes the cache drop the registration */
     if (rme_mreg_try(mreg, &seg, 1, RME_ACCESS_LOCAL, &hold) == 0)
         (void)rme_mreg_release(mreg, hold);
-    rme_mreg_reap(mreg);
+    rme_mreg_dereg_flush(mreg);
 }

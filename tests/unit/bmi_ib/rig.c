@@ -603,7 +603,7 @@ struct rme_link *rig_link_in(enum ib_link_state state)
         f->out = events;
         f->out_max = 4;
         ib_cq_poll(f);
-        ib_link_reap(f);
+        ib_link_free_drained(f);
         f->out = NULL;
         f->out_max = 0;
     }

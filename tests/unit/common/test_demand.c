@@ -95,7 +95,7 @@ static int use(struct fixture *f, char *base, size_t length, unsigned access)
         return ret;
     assert_true(fake_covers(&f->fake, seg.rkey, base, length, access | RME_ACCESS_DEMAND));
     if (rme_mreg_release(f->mreg, hold))
-        rme_mreg_reap(f->mreg);
+        rme_mreg_dereg_flush(f->mreg);
     return 0;
 }
 
@@ -130,7 +130,7 @@ static void a_change_changes_nothing(void **state)
     assert_int_equal(madvise(f.memory, PAGES * PAGE, MADV_DONTNEED), 0);
     assert_int_equal(use(&f, f.memory, PAGES * PAGE, SINK), 0);
     assert_int_equal(munmap(f.memory, PAGES * PAGE), 0);
-    assert_false(rme_mreg_wants_reap(f.mreg));
+    assert_false(rme_mreg_wants_dereg(f.mreg));
     map(f.memory);
     assert_int_equal(use(&f, f.memory, PAGES * PAGE, SINK), 0);
     assert_ptr_equal(mmap(f.memory + 8 * PAGE, 8 * PAGE, PROT_READ | PROT_WRITE,
@@ -238,7 +238,7 @@ static void *uses(void *arg)
 
         if (rme_mreg_acquire(crowd->f->mreg, &seg, 1, SINK, &hold) == 0 &&
             rme_mreg_release(crowd->f->mreg, hold))
-            rme_mreg_reap(crowd->f->mreg);
+            rme_mreg_dereg_flush(crowd->f->mreg);
     }
     return NULL;
 }
@@ -262,7 +262,7 @@ static void changes_meanwhile(void **state)
     atomic_store(&crowd.stop, true);
     for (int i = 0; i < 2; i++)
         pthread_join(thread[i], NULL);
-    rme_mreg_reap(f.mreg);
+    rme_mreg_dereg_flush(f.mreg);
     assert_true(fake_live(&f.fake) <= 2);
     assert_int_equal(use(&f, f.memory, 8 * PAGE, SINK), 0);
     stop(&f);

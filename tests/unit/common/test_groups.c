@@ -95,7 +95,7 @@ static unsigned use(struct fixture *f, uint32_t count, size_t stride, unsigned a
         assert_true(fake_covers(&f->fake, seg[i].rkey, seg[i].base, 100, access) &&
                     fake_covers(&f->fake, seg[i].lkey, seg[i].base, 100, access));
     if (rme_mreg_release(f->mreg, hold))
-        rme_mreg_reap(f->mreg);
+        rme_mreg_dereg_flush(f->mreg);
     return f->fake.regs - before;
 }
 

@@ -23,9 +23,9 @@
 
 /* Waits for the monitor's thread: a change returns when its event is read, before the thread
  * has handled it. alarm() ends a hang. */
-static void await_reap(struct engine *e)
+static void await_dereg(struct engine *e)
 {
-    while (!rme_mreg_wants_reap(e->mreg))
+    while (!rme_mreg_wants_dereg(e->mreg))
         usleep(1000);
 }
 
@@ -137,8 +137,8 @@ static void seams_do_not_matter(void **state)
         assert_false(registers(e, base + PAGE, PAGE));
     }
     munmap(base, PAGES * PAGE);
-    await_reap(e);
-    rme_mreg_reap(e->mreg);
+    await_dereg(e);
+    rme_mreg_dereg_flush(e->mreg);
     base = map_anonymous(PAGES);
     assert_int_equal(madvise(base + 4 * PAGE, 4 * PAGE, MADV_DONTDUMP), 0);
     assert_true(registers(e, base, PAGES * PAGE));
@@ -363,7 +363,7 @@ static void many_changes_are_all_seen(void **state)
         pthread_join(thread[i], NULL);
     pthread_barrier_destroy(&start);
     rme_monitor_leave(monitor, &slow.watcher); /* has been notified of all */
-    rme_mreg_reap(e->mreg);
+    rme_mreg_dereg_flush(e->mreg);
     assert_int_equal(fake_live(&e->fake), 0);
     engine_free(e);
 }

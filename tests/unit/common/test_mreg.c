@@ -63,7 +63,7 @@ static void stop(struct fixture *f)
 static void end(struct fixture *f, struct rme_mreg_hold *hold)
 {
     if (rme_mreg_release(f->mreg, hold))
-        rme_mreg_reap(f->mreg);
+        rme_mreg_dereg_flush(f->mreg);
 }
 
 static void expect_keys(struct fixture *f, const struct rme_mseg *seg, uint32_t count,
@@ -101,10 +101,10 @@ static void one_segment(void **state)
         fake_covers(&f->fake, seg.rkey, seg.base, seg.length, SOURCE)); /* no right more */
     assert_true(rme_mreg_release(f->mreg, hold));
     assert_int_equal(fake_live(&f->fake), 1);
-    assert_true(rme_mreg_wants_reap(f->mreg));
-    rme_mreg_reap(f->mreg);
+    assert_true(rme_mreg_wants_dereg(f->mreg));
+    rme_mreg_dereg_flush(f->mreg);
     assert_int_equal(fake_live(&f->fake), 0);
-    assert_false(rme_mreg_wants_reap(f->mreg));
+    assert_false(rme_mreg_wants_dereg(f->mreg));
     stop(f);
 }
 
@@ -234,7 +234,7 @@ static void refusal(void **state)
     stop(f);
 }
 
-static void many_releases_one_reap(void **state)
+static void many_releases_one_dereg_flush(void **state)
 {
     struct fixture *f = start(0, 0);
     struct rme_mreg_hold *hold[10];
@@ -248,7 +248,7 @@ static void many_releases_one_reap(void **state)
     for (int i = 0; i < 10; i++)
         assert_true(rme_mreg_release(f->mreg, hold[i]));
     assert_int_equal(f->fake.deregs, 0);
-    rme_mreg_reap(f->mreg);
+    rme_mreg_dereg_flush(f->mreg);
     assert_int_equal(f->fake.deregs, 10);
     stop(f);
 }
@@ -283,14 +283,14 @@ static void use(struct fixture *f, char *base, size_t length, unsigned access)
  * before the reader has handled it. Taking the lock, as a lookup does, waits for that; a check
  * without the lock may come too early.
  */
-static void reap_unmapped(struct fixture *f, char *gone)
+static void dereg_unmapped(struct fixture *f, char *gone)
 {
     struct rme_mseg seg = {.base = gone, .length = PAGE};
     struct rme_mreg_hold *hold;
 
     assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SOURCE, &hold), -EAGAIN);
-    assert_true(rme_mreg_wants_reap(f->mreg));
-    rme_mreg_reap(f->mreg);
+    assert_true(rme_mreg_wants_dereg(f->mreg));
+    rme_mreg_dereg_flush(f->mreg);
 }
 
 static void a_second_use_hits(void **state)
@@ -322,7 +322,7 @@ static void directions_are_apart(void **state)
     use(f, f->memory, PAGE, SOURCE);
     use(f, f->memory, PAGE, SINK);
     assert_int_equal(f->fake.regs, 2); /* one for each direction: no peer gets both */
-    rme_mreg_reap(f->mreg);
+    rme_mreg_dereg_flush(f->mreg);
     assert_int_equal(fake_live(&f->fake), 2);
     stop(f);
 }
@@ -341,7 +341,7 @@ static void rights_imply_others(void **state)
     use(f, f->memory + 2 * PAGE, PAGE, SOURCE); /* also covers the first one's use … */
     use(f, f->memory + 2 * PAGE, PAGE, RME_ACCESS_LOCAL);
     assert_int_equal(f->fake.regs, 3);
-    rme_mreg_reap(f->mreg);
+    rme_mreg_dereg_flush(f->mreg);
     assert_int_equal(fake_live(&f->fake), 2); /* … which was dropped */
     stop(f);
 }
@@ -360,7 +360,7 @@ static void bounds_evict_the_oldest(void **state)
     assert_int_equal(f->fake.regs, 5);
     use(f, f->memory + 10 * PAGE, PAGE, SOURCE);
     assert_int_equal(f->fake.regs, 6);
-    rme_mreg_reap(f->mreg);
+    rme_mreg_dereg_flush(f->mreg);
     assert_int_equal(fake_live(&f->fake), 4);
     stop(f);
 }
@@ -372,7 +372,7 @@ static void bytes_are_bounded(void **state)
     (void)state;
     for (int i = 0; i < 32; i++)
         use(f, f->memory + (size_t)i * 8 * PAGE, 3 * PAGE, SOURCE);
-    rme_mreg_reap(f->mreg);
+    rme_mreg_dereg_flush(f->mreg);
     assert_int_equal(fake_live(&f->fake), 2);
     use(f, f->memory, 9 * PAGE, SOURCE); /* too large to cache */
     assert_int_equal(fake_live(&f->fake), 2);
@@ -413,7 +413,7 @@ static void an_unmap_is_seen(void **state)
     use(f, at, 4 * PAGE, SOURCE);
     assert_int_equal(f->fake.regs, 3);
     assert_int_equal(munmap(at + 3 * PAGE, PAGE), 0);
-    reap_unmapped(f, at + 3 * PAGE);
+    dereg_unmapped(f, at + 3 * PAGE);
     assert_int_equal(fake_live(&f->fake), 0);
     use(f, at, 3 * PAGE, SOURCE);
     assert_int_equal(f->fake.regs, 4);
@@ -508,12 +508,12 @@ static void huge_pages_stay_whole(void **state)
     use(f, base + PAGE, 2 * huge, SOURCE); /* from the middle of one to the middle of another */
     assert_int_equal(huge_kib(base, base + 4 * huge), before);
     use(f, base + 3 * huge + PAGE, PAGE, SOURCE); /* evicts the first one */
-    rme_mreg_reap(f->mreg);
+    rme_mreg_dereg_flush(f->mreg);
     assert_int_equal(f->fake.regs, 2);
     assert_int_equal(fake_live(&f->fake), 1);
     assert_int_equal(huge_kib(base, base + 4 * huge), before);
     assert_int_equal(munmap(base + 3 * huge + PAGE, PAGE), 0); /* the change is detected */
-    reap_unmapped(f, base + 3 * huge + PAGE);
+    dereg_unmapped(f, base + 3 * huge + PAGE);
     assert_int_equal(fake_live(&f->fake), 0);
     munmap(all, 5 * huge);
     stop(f);
@@ -533,7 +533,7 @@ static void an_unmap_while_registering_is_seen(void **state)
     /* The registration served its operation and is not used again, whether or not the monitor
      * has reported the change yet. */
     assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SOURCE, &hold), -EAGAIN);
-    rme_mreg_reap(f->mreg);
+    rme_mreg_dereg_flush(f->mreg);
     assert_int_equal(fake_live(&f->fake), 0);
     use(f, f->memory, 4 * PAGE, SOURCE);
     use(f, f->memory, 4 * PAGE, SOURCE);
@@ -572,7 +572,7 @@ static void files_are_not_cached(void **state)
     mapped = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0);
     assert_ptr_not_equal(mapped, MAP_FAILED);
     use(f, mapped, 4 * PAGE, SOURCE);
-    rme_mreg_reap(f->mreg);
+    rme_mreg_dereg_flush(f->mreg);
     munmap(mapped, 4 * PAGE);
     fclose(file);
     stop(f);
@@ -591,7 +591,7 @@ static void the_cache_gives_way(void **state)
     stop(f);
 }
 
-/* Dead registrations count against the limit until reaped, with and without a cache. */
+/* Dead registrations count against the limit until deregistered, with and without a cache. */
 static void the_dead_give_way(void **state)
 {
     struct rme_mreg_hold *hold;
@@ -682,7 +682,7 @@ static void hints_are_forgotten(void **state)
     rme_mreg_hint(f->mreg, f->memory, 3 * PAGE, SOURCE);
     rme_mreg_hint(f->mreg, f->memory + 10 * PAGE, PAGE, SOURCE);
     assert_int_equal(madvise(f->memory + PAGE, PAGE, MADV_DONTNEED), 0);
-    reap_unmapped(f, f->memory);
+    dereg_unmapped(f, f->memory);
     assert_int_equal(fake_live(&f->fake), 0);
     while (rme_mreg_wants_warming(f->mreg))
         rme_mreg_warm(f->mreg);
@@ -744,7 +744,7 @@ static void what_is_shown_is_exact(void **state)
     munmap(f->memory, PAGE); /* overlaps each of them */
     use(f, f->memory + 20 * PAGE, 10, SINK);
     assert_int_equal(f->fake.regs, 4);
-    rme_mreg_reap(f->mreg);
+    rme_mreg_dereg_flush(f->mreg);
     assert_int_equal(fake_live(&f->fake), 1);
     use(f, f->memory + 30 * PAGE, 3 * PAGE, RME_ACCESS_LOCAL); /* not opened to a peer */
     use(f, f->memory + 30 * PAGE + 5, 3 * PAGE - 5, RME_ACCESS_LOCAL);
@@ -772,7 +772,7 @@ static void what_is_shown_is_for_one_operation(void **state)
     assert_int_not_equal(seg.rkey, again.rkey);
     expect_exactly(f, seg.rkey, f->memory + 100, 5000, SINK);
     assert_true(rme_mreg_release(f->mreg, hold));
-    rme_mreg_reap(f->mreg);
+    rme_mreg_dereg_flush(f->mreg);
     assert_false(fake_covers(&f->fake, seg.rkey, f->memory + 100, 1, 0));
     end(f, other);
     assert_int_equal(fake_live(&f->fake), 1);
@@ -795,7 +795,7 @@ static void what_is_shown_is_for_one_operation(void **state)
     expect_exactly(f, seg.rkey, block, 7000, SOURCE);
     assert_true(rme_mreg_release_block(f->mreg, hold, block));
     assert_true(rme_zone_owns(f->zone, block, 8192)); /* still in use */
-    rme_mreg_reap(f->mreg);
+    rme_mreg_dereg_flush(f->mreg);
     assert_false(rme_zone_owns(f->zone, block, 8192));
     assert_false(fake_covers(&f->fake, seg.rkey, block, 1, 0));
     stop(f);
@@ -811,7 +811,7 @@ int main(void)
         cmocka_unit_test(a_hole_that_is_refused),
         cmocka_unit_test(memory_that_is_not_there),
         cmocka_unit_test(refusal),
-        cmocka_unit_test(many_releases_one_reap),
+        cmocka_unit_test(many_releases_one_dereg_flush),
         cmocka_unit_test(a_second_use_hits),
         cmocka_unit_test(directions_are_apart),
         cmocka_unit_test(rights_imply_others),

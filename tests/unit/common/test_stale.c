@@ -114,7 +114,7 @@ static int transfer(struct thread *t, char *base, size_t length, bool mixed)
     else if (memcmp(access == SOURCE ? t->got : base, t->mine, length) != 0)
         t->stale++;
     if (rme_mreg_release(mreg, hold) || pick(t, 8) == 0)
-        rme_mreg_reap(mreg);
+        rme_mreg_dereg_flush(mreg);
     rme_mreg_warm(mreg); /* follows a hint of any thread */
     return 0;
 }

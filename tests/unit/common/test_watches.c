@@ -101,7 +101,7 @@ static void some_are_given_up_together(void **state)
         assert_int_equal(atomic_load(&e->pin.evictions), 0); /* all fit */
         assert_true(registers(e, base + 100 * PAGE, PAGE));
         assert_int_equal(atomic_load(&e->pin.evictions), gone);
-        rme_mreg_reap(e->mreg);
+        rme_mreg_dereg_flush(e->mreg);
         assert_int_equal(e->fake.deregs, gone);
         assert_int_equal(fake_live(&e->fake), 33 - gone);
         for (size_t k = gone; k < 32; k++)
@@ -123,7 +123,7 @@ static void room_is_made_ahead(void **state)
     assert_false(rme_mreg_wants_room(e->mreg)); /* full, but nothing was evicted */
     for (size_t k = 32; k < 36; k++)
         assert_true(registers(e, base + k * 2 * PAGE, PAGE));
-    rme_mreg_reap(e->mreg);
+    rme_mreg_dereg_flush(e->mreg);
     assert_int_equal(fake_live(&e->fake), 32);
     assert_true(rme_mreg_wants_room(e->mreg));
     rme_mreg_make_room(e->mreg);
@@ -150,7 +150,7 @@ static void what_is_given_up_ends_at_once(void **state)
         assert_true(registers(e, base + (size_t)i * PAGE, PAGE));
     atomic_store(&unwatched, 0);
     assert_true(registers(e, base, PAGE));
-    rme_mreg_reap(e->mreg);
+    rme_mreg_dereg_flush(e->mreg);
     assert_int_equal(fake_live(&e->fake), 57);
     assert_int_equal(atomic_load(&unwatched), 1);
     engine_free(e);
