@@ -32,7 +32,7 @@ const struct rme_option_row rme_engine_options[] = {
      "Limit on unmatched RTS per peer.  At the limit all further messages of that peer wait, "
      "of any tag.",
      NULL},
-    {"kept_bytes", "bytes", 64 * MIB, 1 * MIB, 1 * TIB,
+    {"rx_buffered_bytes", "bytes", 64 * MIB, 1 * MIB, 1 * TIB,
      "Limit on receive-side buffering for all peers together: unmatched eager messages, "
      "unexpected messages that were not fetched, unmatched RTS.  Above half of the limit, the "
      "hosts that hold most are throttled.",
@@ -50,8 +50,8 @@ const struct rme_option_row rme_engine_options[] = {
      "has.  A connection gets a part of what is left; idle connections return theirs, with a "
      "shared receive queue at once, without one by one buffer per message, probes included.  "
      "At the limit, peers of earlier releases, which need four credits, are refused; a peer "
-     "that waits for kept_bytes gets three.  Raise the limit where hundreds of clients of a "
-     "server without a shared receive queue are busy at once.",
+     "that waits for rx_buffered_bytes gets three.  Raise the limit where hundreds of "
+     "clients of a server without a shared receive queue are busy at once.",
      NULL},
 
     /* large messages */

@@ -74,15 +74,32 @@ void rme_options_free(struct rme_options *options)
     free(options);
 }
 
+/* Options that were renamed. */
+static const struct {
+    const char *old, *now;
+} renamed[] = {
+    {.old = "kept_bytes", .now = "rx_buffered_bytes"},
+};
+
+const char *rme_option_renamed(const char *name, size_t length)
+{
+    for (size_t i = 0; i < sizeof(renamed) / sizeof(renamed[0]); i++)
+        if (strlen(renamed[i].old) == length && memcmp(renamed[i].old, name, length) == 0)
+            return renamed[i].now;
+    return NULL;
+}
+
 static struct value *find(const struct rme_options *options, const char *name, size_t length)
 {
+    const char *now = rme_option_renamed(name, length);
+
     for (size_t i = 0; i < options->count; i++) {
         const struct value *value = &options->value[i];
 
         if (value->length == length && memcmp(value->row->name, name, length) == 0)
             return (struct value *)value;
     }
-    return NULL;
+    return now != NULL ? find(options, now, strlen(now)) : NULL;
 }
 
 /* Parses "12", "-1", "64K", "1M", "2G".  False: not all of the text is such a number. */

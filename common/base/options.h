@@ -48,6 +48,10 @@ int64_t rme_option(const struct rme_options *options, const char *name);
 const char *rme_option_string(const struct rme_options *options, const char *name);
 int rme_option_find(const struct rme_options *options, const char *name, int64_t *value);
 
+/* Returns the present name of an option that was renamed, else NULL.  Old names are accepted
+ * for one release. */
+const char *rme_option_renamed(const char *name, size_t length);
+
 /* Limits a number to the available maximum.  True: a larger number was set explicitly. */
 bool rme_option_cap(struct rme_options *options, const char *name, int64_t most);
 

@@ -95,7 +95,7 @@
 
 /* Current values. */
 #define RME_GAUGES(X)                                                                          \
-    X(KEPT_BYTES, "kept_bytes", "bytes",                                                       \
+    X(RX_BUFFERED_BYTES, "rx_buffered_bytes", "bytes",                                         \
       "buffered for peers now: unmatched messages and RTS, unexpected messages not fetched")   \
     X(FAST_BYTES, "fast_bytes", "bytes", "eager rings granted to peers now")                   \
     X(CREDITS_LENT, "credits_lent", "buffers",                                                 \

@@ -426,7 +426,8 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
         error = open_options(rme, config);
     if (error != 0)
         return error;
-    rme_keep_init(&rme->keep, (uint64_t)rme_option(rme->options, "kept_bytes"));
+    rme_rx_account_init(&rme->rx_account,
+                        (uint64_t)rme_option(rme->options, "rx_buffered_bytes"));
     error = open_fabric(rme, config);
     if (error != 0)
         return error;

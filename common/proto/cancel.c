@@ -113,7 +113,7 @@ struct answer {
 
 static void drop_answer(struct rme_peer *peer, struct rme_control *control)
 {
-    rme_unkeep(peer, sizeof(struct answer));
+    rme_rx_uncharge(peer, sizeof(struct answer));
     free(container_of(control, struct answer, control));
 }
 
@@ -157,7 +157,7 @@ static struct answer *answer_new(struct rme_peer *peer, struct list_head *queue,
     *answer = (struct answer){.control.kind = &answer_kind, .to = to};
     list_init(&answer->control.link);
     list_add_tail(&answer->control.link, queue);
-    rme_keep(peer, sizeof(*answer));
+    rme_rx_charge(peer, sizeof(*answer));
     rme_peer_schedule(peer);
     return answer;
 }

@@ -129,7 +129,7 @@ static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t 
 }
 
 /* Buffers an unmatched message. */
-static void keep(struct rme *rme, struct rme_message *message)
+static void buffer_message(struct rme *rme, struct rme_message *message)
 {
     struct rme_peer *peer = message->peer;
     struct rme_table *table = &rme->operations->match;
@@ -151,8 +151,8 @@ static struct rme_message *message_new(struct rme_peer *peer, int32_t tag, size_
     memset(message, 0, sizeof(*message));
     list_init(&message->match.same);
     list_init(&message->of_peer);
-    message->kept = sizeof(*message) + payload;
-    rme_keep(peer, message->kept);
+    message->rx_buffered = sizeof(*message) + payload;
+    rme_rx_charge(peer, message->rx_buffered);
     message->peer = peer;
     message->tag = tag;
     return message;
@@ -196,7 +196,7 @@ static void take_out(struct rme *rme, struct rme_message *message)
 void rme_message_free(struct rme_message *message)
 {
     rme_name_drop(&message->peer->rme->mover->names, &message->name);
-    rme_unkeep(message->peer, message->kept);
+    rme_rx_uncharge(message->peer, message->rx_buffered);
     free(message->opening);
     free(message);
 }
@@ -231,7 +231,7 @@ static void eager_arrived(struct rme_peer *peer, const struct rme_wire_message *
     rme_count(rme, RME_C_UNMATCHED_EAGER);
     memcpy(message->data, arrived->payload, arrived->payload_length);
     rme_count_add(rme, RME_C_BYTES_COPIED, arrived->payload_length);
-    keep(rme, message);
+    buffer_message(rme, message);
 }
 
 void rme_message_shorten(struct rme_message *message)
@@ -242,9 +242,9 @@ void rme_message_shorten(struct rme_message *message)
         return;
     bytes = sizeof(*message->opening) +
             message->opening->nsegment * sizeof(message->opening->segment[0]);
-    if (message->peer->kept + bytes <= OFFERS_KEPT) {
-        message->kept += bytes;
-        rme_keep(message->peer, bytes);
+    if (message->peer->rx_buffered + bytes <= OFFERS_KEPT) {
+        message->rx_buffered += bytes;
+        rme_rx_charge(message->peer, bytes);
         return;
     }
     free(message->opening);
@@ -299,7 +299,7 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *ar
         rme_message_free(message);
         return;
     }
-    keep(rme, message);
+    buffer_message(rme, message);
     rme_message_shorten(message);
     peer->proto->rts_in[RME_EXPECTED]++;
 }

@@ -44,7 +44,7 @@ struct rme_message {
     uint64_t total;              /* bytes of the message */
     struct rme_opening *opening; /* memory offered by the RTS; NULL: none */
     bool shortened;              /* the offer was dropped, so the message cannot be read */
-    size_t kept;                 /* bytes in the receive-side accounting of the peer */
+    size_t rx_buffered;          /* bytes in the receive-side accounting of the peer */
     uint8_t data[];              /* eager: the payload */
 };
 
@@ -70,7 +70,7 @@ void rme_message_free(struct rme_message *message);
 /* Fails the link, because an arrived message cannot be buffered. */
 static inline void rme_message_no_memory(struct rme_peer *peer)
 {
-    rme_peer_fail(peer, -ENOMEM, "no memory to keep a message");
+    rme_peer_fail(peer, -ENOMEM, "no memory to buffer a message");
 }
 
 #endif

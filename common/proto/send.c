@@ -281,7 +281,7 @@ static void progress_tx(struct rme_peer *peer)
     start(peer);
     if (peer->bye_due)
         rme_peer_say_bye(peer);
-    rme_keep_look(peer);
+    rme_rx_account_look(peer);
     if (peer->credit.withholds)
         rme_grant_reserve(peer);
     if (rme_credit_due(&peer->credit) && list_empty(&peer->answer))

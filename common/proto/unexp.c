@@ -37,8 +37,8 @@ static struct rme_unexp *unexp_new(struct rme_peer *peer, int32_t tag, uint64_t 
     u->peer = peer;
     u->tag = tag;
     u->size = size;
-    u->kept = sizeof(*u) + room;
-    rme_keep(peer, u->kept);
+    u->rx_buffered = sizeof(*u) + room;
+    rme_rx_charge(peer, u->rx_buffered);
     return u;
 }
 
@@ -48,7 +48,7 @@ static void unexp_free(struct rme_unexp *u)
     list_del_init(&u->waiting);
     if (u->rts != NULL)
         rme_message_free(u->rts);
-    rme_unkeep(u->peer, u->kept);
+    rme_rx_uncharge(u->peer, u->rx_buffered);
     free(u);
 }
 
@@ -137,7 +137,7 @@ static bool pull(struct rme_peer *peer, struct rme_unexp *u)
     list_add_tail(&full->link, &u->link); /* before u, which is freed */
     full->pulled = true;
     /* held until the peer returns credits, which may take any time */
-    rme_keep(peer, PULL_KEPT);
+    rme_rx_charge(peer, PULL_KEPT);
     rme_name_drop(&rme->mover->names, &rts->name);
     u->rts = NULL;
     unexp_free(u);
@@ -210,7 +210,7 @@ void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
     struct rme_unexp *u = op->user;
     struct rme_peer *peer = u->peer;
 
-    rme_unkeep(peer, PULL_KEPT);
+    rme_rx_uncharge(peer, PULL_KEPT);
     if (op->error == 0 && !u->dropped) {
         u->ready = true;
     } else {
@@ -258,7 +258,7 @@ struct rme_unexp *rme_unexp_take(struct rme *rme)
 
         list_add_tail(&next->link, &rme->protocols->unexpected);
     }
-    rme_unkeep(peer, u->kept);
+    rme_rx_uncharge(peer, u->rx_buffered);
     if (u->pulled) {
         peer->proto->pulled -= pull_cost(u);
         pull_more(peer);

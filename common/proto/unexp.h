@@ -22,7 +22,7 @@ struct rme_unexp {
     /* if not pulled: number of the peer's link in whose window the message counts */
     uint32_t by_link;
     uint64_t size;
-    size_t kept;             /* bytes in the receive-side accounting of the peer */
+    size_t rx_buffered;      /* bytes in the receive-side accounting of the peer */
     struct rme_message *rts; /* the RTS, until the pull starts */
     _Alignas(16) unsigned char buffer[];
 };

@@ -17,7 +17,7 @@
 #include "memory/zone.h"
 #include "plan/plan.h"
 #include "transport/credit.h"
-#include "transport/keep.h"
+#include "transport/rx_account.h"
 
 struct rme_link_user;
 struct rme_mover;
@@ -85,7 +85,7 @@ struct rme {
     struct rme_mreg *mreg;
 
     struct rme_stats stats;
-    struct rme_keep keep;
+    struct rme_rx_account rx_account;
     struct rme_credit_pool credit_pool; /* receive buffers beyond the first ones of each link */
     /* peers whose CREDIT message waits for a reply of the host: grant.c */
     struct list_head answers;

@@ -96,7 +96,7 @@
  * argument above.  Where reports are apart, no sender waits for room, because the returned
  * credits may be those of reports.
  *
- * Withholding.  From a peer that makes this side buffer too much (keep.c) B withholds the
+ * Withholding.  From a peer that makes this side buffer too much (rx_account.c) B withholds the
  * credits that A needs to start something.  B returns only the number that A lacks of 2 in
  * hand, and promises at least 4 first.  If A keeps its reserve, only data of A is blocked.  Let
  * nothing be in flight, and A wait with control: then have(A) <= 1, so B owes G - have(A) >=
@@ -208,8 +208,8 @@ uint32_t rme_credit_surplus(const struct rme_credit *credit)
 
 uint32_t rme_credit_yield(struct rme_credit *credit, uint32_t asked, uint32_t returned)
 {
-    uint32_t keep = !credit->lean ? (uint32_t)RME_CREDIT_DATA : returned == 0;
-    uint32_t spare = credit->have > keep ? credit->have - keep : 0;
+    uint32_t account = !credit->lean ? (uint32_t)RME_CREDIT_DATA : returned == 0;
+    uint32_t spare = credit->have > account ? credit->have - account : 0;
     uint32_t more = credit->granted - credit->first_granted;
 
     if (!credit->exact)

@@ -40,7 +40,7 @@ struct rme_credit {
      * due, 0: never.
      */
     uint32_t bulk, bulk_given, bulk_due;
-    /* the peer gets back only the credits that control messages need (keep.c) */
+    /* the peer gets back only the credits that control messages need (rx_account.c) */
     bool withholds;
     /* if `withholds`: messages that start something and that may still arrive from a peer that
      * keeps its reserve */

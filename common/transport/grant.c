@@ -105,7 +105,7 @@ void rme_grant_grow(struct rme_peer *peer)
     wanted = promised < rme->tuning.credits ? rme->tuning.credits : 2 * promised;
     if (wanted > rme->tuning.credits_max)
         wanted = rme->tuning.credits_max;
-    if (wanted <= promised || !rme_keep_may_grow(&rme->keep))
+    if (wanted <= promised || !rme_rx_account_may_grow(&rme->rx_account))
         return;
     more = wanted - promised;
     if (more > spare)

@@ -107,7 +107,7 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
     peer->passive = true;
     rme_peer_agree(peer, &hello, promised);
     rme_peer_hello(rme, promised, own);
-    if (rme_keep_full(&rme->keep, peer->host) ||
+    if (rme_rx_account_full(&rme->rx_account, peer->host) ||
         rme->ops->link_accept(event->link, own, sizeof(own), promised, peer) != 0) {
         reject(rme, event, &why);
         rme_peer_step(peer, RME_PEER_DEAD);

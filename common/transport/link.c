@@ -30,7 +30,7 @@
  * missing PONG has no effect.
  *
  * With peer_timeout_ms the link ends if nothing arrives, even if there was no credit for PING:
- * a running process returns some credits by itself, unless its own are withheld (keep.c).
+ * a running process returns some credits by itself, unless its own are withheld (rx_account.c).
  * A peer that cannot answer for that reason is not timed out.  A fabric with a liveness
  * check of its own is asked earlier (caps.look_ms).
  *
@@ -383,11 +383,11 @@ void rme_peer_watch_cancel(struct rme_peer *peer)
         rme_peer_set_timer(peer, peer->cancel_by);
 }
 
-/* True if the peer has credits for an answer.  A peer whose credits are withheld (keep.c) may
- * have used all of them, so silence does not mean that the peer is dead. */
+/* True if the peer has credits for an answer.  A peer whose credits are withheld (rx_account.c)
+ * may have used all of them, so silence does not mean that the peer is dead. */
 static bool can_answer(struct rme_peer *peer)
 {
-    rme_keep_look(peer);
+    rme_rx_account_look(peer);
     return peer->credit.owed == 0 ||
            peer->credit.promised - peer->credit.owed >= RME_CREDIT_CONTROL ||
            !peer->credit.withholds;

@@ -22,7 +22,7 @@ static bool may_last(struct rme_peer *peer, uint32_t returns)
 
 bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class)
 {
-    return rme_credit_may(&peer->credit, class) || may_last(peer, rme_keep_returns(peer));
+    return rme_credit_may(&peer->credit, class) || may_last(peer, rme_rx_account_returns(peer));
 }
 
 bool rme_peer_may_report(struct rme_peer *peer)

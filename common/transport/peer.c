@@ -36,7 +36,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     peer = calloc(1, sizeof(*peer) + rme->user->proto_size);
     if (peer == NULL)
         return NULL;
-    peer->host = rme_keep_host(rme, link);
+    peer->host = rme_rx_account_host(rme, link);
     if (peer->host == NULL) {
         free(peer);
         return NULL;
@@ -97,7 +97,7 @@ void rme_peer_destroy(struct rme_peer *peer)
     list_del_init(&peer->of_engine);
     list_del_init(&peer->scheduled);
     list_del_init(&peer->xfer_turn);
-    rme_keep_host_put(peer);
+    rme_rx_account_host_put(peer);
     list_del_init(&peer->window_turn);
     rme->user->gone(peer);
     rme->npeer--;

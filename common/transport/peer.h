@@ -66,15 +66,15 @@ struct rme_peer {
     /* queued control messages that end operations; sent before `control`, whose members may
      * wait for the memory windows of those operations */
     struct list_head endings;
-    struct list_head xferq;       /* queued transfers, in order (struct rme_move) */
-    struct list_head moving;      /* posted transfers, in the order of posting */
-    struct rme_host *host;        /* host of the peer in receive-side accounting (keep.c) */
-    uint64_t kept;                /* bytes accounted to the peer */
-    struct rme_inode keep_wait;   /* in host->waiting: credits are withheld */
-    struct list_head answer;      /* in rme->answers: its CREDIT message waits for a reply */
-    struct list_head xfer_turn;   /* in rme->xfer_turn: waits for the limit of transfers */
-    struct list_head window_turn; /* in rme->window_turn: waits for memory windows */
-    struct list_head closing;     /* fragments with an invalidation in progress */
+    struct list_head xferq;  /* queued transfers, in order (struct rme_move) */
+    struct list_head moving; /* posted transfers, in the order of posting */
+    struct rme_host *host;   /* host of the peer in receive-side accounting (rx_account.c) */
+    uint64_t rx_buffered;    /* bytes accounted to the peer */
+    struct rme_inode throttle_wait; /* in host->waiting: credits are withheld */
+    struct list_head answer;        /* in rme->answers: its CREDIT message waits for a reply */
+    struct list_head xfer_turn;     /* in rme->xfer_turn: waits for the limit of transfers */
+    struct list_head window_turn;   /* in rme->window_turn: waits for memory windows */
+    struct list_head closing;       /* fragments with an invalidation in progress */
     /* number of late ops, and receives that have ended after one: op/end.c */
     uint32_t late;
     struct list_head held;
@@ -123,11 +123,11 @@ static inline void rme_peer_count(struct rme_peer *peer, enum rme_counter_id id,
     peer->count[id] += n;
 }
 
-/* Updates whether credits of the peer are withheld: see rme_keep_judge. */
-static inline void rme_keep_look(struct rme_peer *peer)
+/* Updates whether credits of the peer are withheld: see rme_rx_account_judge. */
+static inline void rme_rx_account_look(struct rme_peer *peer)
 {
-    if (rme_keep_is_tight(&peer->rme->keep) || peer->credit.withholds)
-        rme_keep_judge(peer);
+    if (rme_rx_account_is_tight(&peer->rme->rx_account) || peer->credit.withholds)
+        rme_rx_account_judge(peer);
 }
 
 const char *rme_peer_state_name(enum rme_peer_state state);
@@ -267,7 +267,7 @@ static inline void rme_head_fill(struct rme_peer *peer, uint8_t type, int32_t ta
 {
     bool last = peer->credit.have == 1 && rme_wire_is_use(type);
 
-    rme_keep_look(peer);
+    rme_rx_account_look(peer);
     out->type = type;
     out->flags = peer->credit.stalled || last ? RME_WIRE_F_STALLED : 0;
     out->tag = tag;
@@ -333,8 +333,8 @@ static inline void rme_grant_more(struct rme_peer *peer)
     if (peer->spare != 0 || pool->lent < pool->limit)
         rme_grant_grow(peer);
 }
-/* Promises a peer whose credits are withheld (keep.c) enough credits for a reserve, even if the
- * pool is empty. */
+/* Promises a peer whose credits are withheld (rx_account.c) enough credits for a reserve, even
+ * if the pool is empty. */
 void rme_grant_reserve(struct rme_peer *peer);
 /* Restarts the count of messages after which a new or idle link is in use. */
 void rme_grant_rest(struct rme_peer *peer);

@@ -327,7 +327,7 @@ void greedy_hosts_wait_alone(void **state)
     (void)state;
     if (!lane.is_loop)
         skip(); /* all peers have one host */
-    bed_options("kept_bytes=1M,loop_host=2,eager_max=4K");
+    bed_options("rx_buffered_bytes=1M,loop_host=2,eager_max=4K");
     pair_open(&p);
     bed_options("loop_host=3,eager_max=4K");
     blob_flat(&out, SIZE);
@@ -345,8 +345,8 @@ void greedy_hosts_wait_alone(void **state)
     for (int i = 0; i < 100; i++) {
         pump_times(10);
         pair_exchange(&p, i % 2 ? SIZE : 100000, 5);
-        if (node_counter(p.server, "kept_bytes") > most)
-            most = node_counter(p.server, "kept_bytes");
+        if (node_counter(p.server, "rx_buffered_bytes") > most)
+            most = node_counter(p.server, "rx_buffered_bytes");
     }
     assert_in_range(most, BOUND / 4, BOUND + PROMISED / 2);
     struct node *newcomer = node_open("newcomer", NULL);
@@ -362,7 +362,7 @@ void greedy_hosts_wait_alone(void **state)
         }
         pump_until_all(send[l], EACH);
     }
-    assert_int_equal(node_counter(p.server, "kept_bytes"), 0);
+    assert_int_equal(node_counter(p.server, "rx_buffered_bytes"), 0);
     pair_exchange(&p, 100000, 5);
     blob_free(&out);
     blob_free(&in);
@@ -373,8 +373,8 @@ void greedy_hosts_wait_alone(void **state)
 void greedy_link_ends_what_it_began(void **state)
 {
     enum { MANY = 2000, SIZE = 500, LARGE = 300000, HALF = 512 << 10, ANSWERS = 200 };
-    static const char *const options[] = {"kept_bytes=1M,rndv=write",
-                                          "kept_bytes=1M,rndv=read"};
+    static const char *const options[] = {"rx_buffered_bytes=1M,rndv=write",
+                                          "rx_buffered_bytes=1M,rndv=read"};
     static struct op send[MANY], recv[MANY];
     struct blob out, in, large[2];
     struct op large_op[2];
@@ -394,14 +394,14 @@ void greedy_link_ends_what_it_began(void **state)
         post_send(&large_op[0], p.client, p.to_server, &large[0], 1);
         for (int i = 0; i < MANY; i++)
             post_send(&send[i], p.client, p.to_server, &out, 2);
-        pump_until_counter(p.server, "kept_bytes", HALF);
+        pump_until_counter(p.server, "rx_buffered_bytes", HALF);
         pump_times(200);
         post_recv(&large_op[1], p.server, p.to_client, &large[1], 1);
         pump_until_all(large_op, 2);
         op_check(&large_op[0], LARGE);
         op_check(&large_op[1], LARGE);
         blob_check(&large[1], 1, LARGE);
-        assert_true(node_counter(p.server, "kept_bytes") >= HALF);
+        assert_true(node_counter(p.server, "rx_buffered_bytes") >= HALF);
         for (int i = 0; i < ANSWERS; i++) {
             struct op ops[2];
 
@@ -410,14 +410,14 @@ void greedy_link_ends_what_it_began(void **state)
             pump_until_all(ops, 2);
             op_check(&ops[0], SIZE);
         }
-        assert_true(node_counter(p.server, "kept_bytes") >= HALF);
+        assert_true(node_counter(p.server, "rx_buffered_bytes") >= HALF);
         for (int i = 0; i < MANY; i++) {
             post_recv(&recv[i], p.server, p.to_client, &in, 2);
             pump_until_reported(&recv[i]);
             op_check(&recv[i], SIZE);
         }
         pump_until_all(send, MANY);
-        assert_int_equal(node_counter(p.server, "kept_bytes"), 0);
+        assert_int_equal(node_counter(p.server, "rx_buffered_bytes"), 0);
         for (int i = 0; i < 2; i++)
             blob_free(&large[i]);
         blob_free(&out);

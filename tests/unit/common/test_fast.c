@@ -291,13 +291,13 @@ static void early_ones_leave_the_ring(void **state)
         scripted_imm(RME_FAST_FIRST_NAME);
     assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
     assert_int_equal(scripted_word(RME_WIRE_CREDIT, 0)->message.credits, 4);
-    assert_int_equal(count_of("kept_bytes") / SIZE, 4);
+    assert_int_equal(count_of("rx_buffered_bytes") / SIZE, 4);
     memset((void *)(uintptr_t)lent.address, 0x55, AREA);
     say(RME_WIRE_RELEASE);
     assert_int_equal(count_of("fast_bytes"), 0);
     for (int i = 0; i < 4; i++)
         meets(3);
-    assert_int_equal(count_of("kept_bytes") / SIZE, 0);
+    assert_int_equal(count_of("rx_buffered_bytes") / SIZE, 0);
     assert_int_equal(count_of("protocol_errors"), 0);
 }
 
@@ -311,7 +311,7 @@ static void the_ring_ends_with_its_link(void **state)
     scripted_imm(name_of(AREA)); /* a protocol error */
     scripted_run();
     assert_int_equal(count_of("peers"), 0);
-    assert_int_equal(count_of("kept_bytes"), 0);
+    assert_int_equal(count_of("rx_buffered_bytes"), 0);
     assert_int_equal(count_of("fast_bytes"), 0);
 }
 

@@ -9,8 +9,8 @@
  * small: when OFFERS_KEPT bytes (eager.c) are accounted to a peer, the offers of further
  * descriptions are dropped, and their messages are written instead of read.
  *
- * The process has a limit as well, which no peer knows: option kept_bytes.  From half of it on
- * the following rules hold:
+ * The process has a limit as well, which no peer knows: option rx_buffered_bytes.  From half of
+ * it on the following rules hold:
  *
  * - Credits promised to peers do not grow.
  * - A host with a fair share of that half (divided by the number of hosts that hold anything,
@@ -45,11 +45,11 @@
 
 #include "transport/peer.h"
 
-void rme_keep_init(struct rme_keep *keep, uint64_t limit)
+void rme_rx_account_init(struct rme_rx_account *account, uint64_t limit)
 {
-    *keep = (struct rme_keep){.limit = limit};
+    *account = (struct rme_rx_account){.limit = limit};
     for (uint32_t i = 0; i < RME_HOST_CHAINS; i++)
-        list_init(&keep->hosts[i]);
+        list_init(&account->hosts[i]);
 }
 
 /* ---- Withheld peers ---- */
@@ -70,31 +70,31 @@ static struct rme_inode *least(const struct rme_itree *tree)
     return rme_itree_overlap(tree, 0, UINTPTR_MAX);
 }
 
-/* Sorts a host by the smallest share with which one of its peers is not withheld (is_greedy),
- * after a change of the host or its peers. */
-static void place_host(struct rme_keep *keep, struct rme_host *host)
+/* Sorts a host by the smallest share with which one of its peers is not withheld
+ * (is_over_share), after a change of the host or its peers. */
+static void place_host(struct rme_rx_account *account, struct rme_host *host)
 {
     const struct rme_inode *first = least(&host->waiting);
-    uint64_t of_host = host->kept + 1, of_peer;
+    uint64_t of_host = host->rx_buffered + 1, of_peer;
 
     if (first == NULL) {
-        put(&keep->waiting, &host->keep_wait, 0);
+        put(&account->waiting, &host->throttle_wait, 0);
         return;
     }
     of_peer = (uint64_t)first->start * (host->users + 1);
-    put(&keep->waiting, &host->keep_wait, of_host < of_peer ? of_host : of_peer);
+    put(&account->waiting, &host->throttle_wait, of_host < of_peer ? of_host : of_peer);
 }
 
 /* Inserts, moves or removes a peer in the order of withheld peers. */
 static void place_peer(struct rme_peer *peer, bool waits)
 {
-    put(&peer->host->waiting, &peer->keep_wait, waits ? peer->kept + 1 : 0);
-    place_host(&peer->rme->keep, peer->host);
+    put(&peer->host->waiting, &peer->throttle_wait, waits ? peer->rx_buffered + 1 : 0);
+    place_host(&peer->rme->rx_account, peer->host);
 }
 
 static bool is_waiting(const struct rme_peer *peer)
 {
-    return peer->keep_wait.end != 0;
+    return peer->throttle_wait.end != 0;
 }
 
 /* ---- Hosts ---- */
@@ -123,16 +123,16 @@ static bool address_of(const struct rme *rme, const struct rme_link *link,
     return true;
 }
 
-static struct rme_host *count_peer(struct rme_keep *keep, struct rme_host *host)
+static struct rme_host *count_peer(struct rme_rx_account *account, struct rme_host *host)
 {
     host->users++;
-    place_host(keep, host);
+    place_host(account, host);
     return host;
 }
 
-struct rme_host *rme_keep_host(struct rme *rme, const struct rme_link *link)
+struct rme_host *rme_rx_account_host(struct rme *rme, const struct rme_link *link)
 {
-    struct rme_keep *keep = &rme->keep;
+    struct rme_rx_account *account = &rme->rx_account;
     unsigned char address[16];
     bool known = address_of(rme, link, address);
     uint32_t sum = 0;
@@ -141,11 +141,11 @@ struct rme_host *rme_keep_host(struct rme *rme, const struct rme_link *link)
 
     for (int i = 0; i < 16; i++)
         sum = sum * 31 + address[i];
-    chain = &keep->hosts[sum % RME_HOST_CHAINS];
+    chain = &account->hosts[sum % RME_HOST_CHAINS];
     for (struct list_head *node = chain->next; known && node != chain; node = node->next) {
         host = container_of(node, struct rme_host, link);
         if (memcmp(host->address, address, 16) == 0)
-            return count_peer(keep, host);
+            return count_peer(account, host);
     }
     host = calloc(1, sizeof(*host));
     if (host == NULL)
@@ -154,10 +154,10 @@ struct rme_host *rme_keep_host(struct rme *rme, const struct rme_link *link)
     list_init(&host->link);
     if (known)
         list_add_tail(&host->link, chain);
-    return count_peer(keep, host);
+    return count_peer(account, host);
 }
 
-void rme_keep_host_put(struct rme_peer *peer)
+void rme_rx_account_host_put(struct rme_peer *peer)
 {
     struct rme_host *host = peer->host;
 
@@ -171,36 +171,36 @@ void rme_keep_host_put(struct rme_peer *peer)
 
 /* ---- The account ---- */
 
-static uint64_t share(const struct rme_keep *keep)
+static uint64_t share(const struct rme_rx_account *account)
 {
-    return keep->limit / 2 / (keep->keepers + 1);
+    return account->limit / 2 / (account->charged_hosts + 1);
 }
 
-bool rme_keep_full(const struct rme_keep *keep, const struct rme_host *host)
+bool rme_rx_account_full(const struct rme_rx_account *account, const struct rme_host *host)
 {
-    return rme_keep_is_tight(keep) && host->kept >= share(keep);
+    return rme_rx_account_is_tight(account) && host->rx_buffered >= share(account);
 }
 
-static bool is_greedy(const struct rme_peer *peer)
+static bool is_over_share(const struct rme_peer *peer)
 {
-    const struct rme_keep *keep = &peer->rme->keep;
+    const struct rme_rx_account *account = &peer->rme->rx_account;
 
-    return rme_keep_full(keep, peer->host) &&
-           peer->kept >= share(keep) / (peer->host->users + 1);
+    return rme_rx_account_full(account, peer->host) &&
+           peer->rx_buffered >= share(account) / (peer->host->users + 1);
 }
 
-void rme_keep_judge(struct rme_peer *peer)
+void rme_rx_account_judge(struct rme_peer *peer)
 {
-    rme_credit_withhold(&peer->credit, is_greedy(peer));
+    rme_credit_withhold(&peer->credit, is_over_share(peer));
     if (!peer->credit.withholds || is_waiting(peer))
         return;
     place_peer(peer, true);
     rme_peer_schedule(peer); /* a reserve may have to be promised */
 }
 
-uint32_t rme_keep_returns(struct rme_peer *peer)
+uint32_t rme_rx_account_returns(struct rme_peer *peer)
 {
-    rme_keep_look(peer);
+    rme_rx_account_look(peer);
     return rme_credit_ready(&peer->credit);
 }
 
@@ -209,14 +209,16 @@ uint32_t rme_keep_returns(struct rme_peer *peer)
  * credits.  Visits no other peers: the order of hosts yields the share that ends withholding,
  * and the order of a host's peers the one that holds least.
  */
-static void let_go(struct rme_keep *keep)
+static void let_go(struct rme_rx_account *account)
 {
-    uintptr_t ends = rme_keep_is_tight(keep) ? (uintptr_t)share(keep) + 1 : UINTPTR_MAX;
+    uintptr_t ends =
+        rme_rx_account_is_tight(account) ? (uintptr_t)share(account) + 1 : UINTPTR_MAX;
     struct rme_inode *first;
 
-    while ((first = rme_itree_overlap(&keep->waiting, 0, ends)) != NULL) {
-        struct rme_host *host = container_of(first, struct rme_host, keep_wait);
-        struct rme_peer *peer = container_of(least(&host->waiting), struct rme_peer, keep_wait);
+    while ((first = rme_itree_overlap(&account->waiting, 0, ends)) != NULL) {
+        struct rme_host *host = container_of(first, struct rme_host, throttle_wait);
+        struct rme_peer *peer =
+            container_of(least(&host->waiting), struct rme_peer, throttle_wait);
 
         place_peer(peer, false);
         rme_credit_withhold(&peer->credit, false);
@@ -227,31 +229,31 @@ static void let_go(struct rme_keep *keep)
 /* Adds `change`, which may be negative modulo 2^64, to all sums. */
 static void count_bytes(struct rme_peer *peer, uint64_t change)
 {
-    struct rme_keep *keep = &peer->rme->keep;
+    struct rme_rx_account *account = &peer->rme->rx_account;
 
-    peer->kept += change;
-    peer->host->kept += change;
-    keep->kept += change;
-    peer->rme->stats.value[RME_C_KEPT_BYTES] = keep->kept;
+    peer->rx_buffered += change;
+    peer->host->rx_buffered += change;
+    account->rx_buffered += change;
+    peer->rme->stats.value[RME_C_RX_BUFFERED_BYTES] = account->rx_buffered;
     if (is_waiting(peer))
         place_peer(peer, true);
     else if (least(&peer->host->waiting) != NULL)
-        place_host(keep, peer->host);
+        place_host(account, peer->host);
 }
 
-void rme_keep(struct rme_peer *peer, uint64_t bytes)
+void rme_rx_charge(struct rme_peer *peer, uint64_t bytes)
 {
-    struct rme_keep *keep = &peer->rme->keep;
+    struct rme_rx_account *account = &peer->rme->rx_account;
 
-    keep->keepers += peer->host->kept == 0;
+    account->charged_hosts += peer->host->rx_buffered == 0;
     count_bytes(peer, bytes);
 }
 
-void rme_unkeep(struct rme_peer *peer, uint64_t bytes)
+void rme_rx_uncharge(struct rme_peer *peer, uint64_t bytes)
 {
-    struct rme_keep *keep = &peer->rme->keep;
+    struct rme_rx_account *account = &peer->rme->rx_account;
 
     count_bytes(peer, -bytes);
-    keep->keepers -= peer->host->kept == 0;
-    let_go(keep);
+    account->charged_hosts -= peer->host->rx_buffered == 0;
+    let_go(account);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * A peer that exceeds its share of receive-side memory gets no credits beyond its reserve
- * (keep.c). Consumed messages are acknowledged later: in order, completely, and once less is
- * held.
+ * (rx_account.c). Consumed messages are acknowledged later: in order, completely, and once less
+ * is held.
  */
 #include <errno.h>
 #include <malloc.h>
@@ -15,8 +15,9 @@
 
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,keepalive_ms=0,invite=0,"                     \
-    "credits=64,credits_max=64,eager_window=1M,kept_bytes="
-#define HALF         (512u << 10) /* of kept_bytes: from here on the only peer is throttled */
+    "credits=64,credits_max=64,eager_window=1M,rx_buffered_bytes="
+/* of rx_buffered_bytes: from here on the only peer is throttled */
+#define HALF         (512u << 10)
 #define PAYLOAD      2000
 #define TIMEOUT_MS   300
 #define TIMEOUT_TEXT "300"
@@ -56,9 +57,9 @@ static int close_it(void **state)
     return 0;
 }
 
-static uint64_t kept(void)
+static uint64_t rx_buffered(void)
 {
-    return rme_counter_value(scripted.rme, "kept_bytes");
+    return rme_counter_value(scripted.rme, "rx_buffered_bytes");
 }
 
 /* Delivers a message without a receive. */
@@ -92,7 +93,7 @@ static unsigned keep_until(uint64_t bytes)
 {
     unsigned n = 0;
 
-    for (; kept() < bytes; n++)
+    for (; rx_buffered() < bytes; n++)
         say_eager();
     return n;
 }
@@ -101,7 +102,7 @@ static void take_until(uint64_t bytes)
 {
     struct posted recv;
 
-    while (kept() >= bytes) {
+    while (rx_buffered() >= bytes) {
         scripted_recv(&recv, memory, PAYLOAD, TAG);
         scripted_run();
         scripted_check(&recv, 0);
@@ -254,12 +255,12 @@ static void what_waits_to_be_acknowledged_is_counted(void **state)
                                                .from = 1 + i},
                      NULL);
     }
-    assert_true(table->live > N / 2 && kept() >= table->live * sizeof(struct rme_op));
+    assert_true(table->live > N / 2 && rx_buffered() >= table->live * sizeof(struct rme_op));
     assert_true(table->nchunk > N / 2 / RME_OP_CHUNK);
     scripted.keeps = false;
-    for (unsigned turn = 0; kept() > 0 && turn < 2 * N; turn++)
+    for (unsigned turn = 0; rx_buffered() > 0 && turn < 2 * N; turn++)
         scripted_say((struct rme_wire_message){.type = RME_WIRE_CREDIT}, NULL);
-    assert_int_equal(kept(), 0);
+    assert_int_equal(rx_buffered(), 0);
     assert_int_equal(rme_counter_value(scripted.rme, "protocol_errors"), 0);
 }
 
@@ -306,7 +307,7 @@ static unsigned looks(struct rme_peer *peer, uint64_t bytes)
     crowd.looked_at = 0;
     for (unsigned i = 0; i < WAITERS; i++)
         assert_int_equal(mprotect(crowd.peer[i], crowd.size, PROT_NONE), 0);
-    rme_unkeep(peer, bytes);
+    rme_rx_uncharge(peer, bytes);
     for (unsigned i = 0; i < WAITERS; i++)
         assert_int_equal(mprotect(crowd.peer[i], crowd.size, PROT_READ | PROT_WRITE), 0);
     return crowd.looked_at;
@@ -335,23 +336,23 @@ static void a_release_looks_at_few_of_many_that_wait(void **state)
     struct rme_peer *stranger;
 
     (void)state;
-    rme_keep_init(&rme.keep, 124u << 20);
+    rme_rx_account_init(&rme.rx_account, 124u << 20);
     list_init(&rme.scheduled);
     crowd.size = (sizeof(*stranger) + 4095) / 4096 * 4096;
     stranger = new_waiter(&rme, &host[HOSTS]);
     for (unsigned i = 0; i < WAITERS; i++) {
         crowd.peer[i] = new_waiter(&rme, &host[i % HOSTS]);
-        rme_keep(crowd.peer[i], 65536 + i);
+        rme_rx_charge(crowd.peer[i], 65536 + i);
     }
     for (unsigned i = 0; i < WAITERS; i++)
-        rme_keep_look(crowd.peer[i]);
+        rme_rx_account_look(crowd.peer[i]);
     assert_int_equal(scheduled(&rme), WAITERS); /* scheduled to be sent a reserve */
     while (list_pop(&rme.scheduled) != NULL)
         continue;
     assert_int_equal(sigaction(SIGSEGV, &action, &before), 0);
     for (unsigned i = 0; i < WAITERS; i++)
         assert_in_range(looks(crowd.peer[i], 1), 1, LOOKS);
-    rme_keep(stranger, 1);
+    rme_rx_charge(stranger, 1);
     assert_in_range(looks(stranger, 1), 0, LOOKS);
     assert_int_equal(scheduled(&rme), 0);
     /* holds less than its share of its host's, and continues alone */
@@ -360,7 +361,7 @@ static void a_release_looks_at_few_of_many_that_wait(void **state)
     assert_ptr_equal(container_of(rme.scheduled.next, struct rme_peer, scheduled),
                      crowd.peer[7]);
     for (unsigned i = 0; i < WAITERS; i += HOSTS) /* little is left: all go on */
-        rme_unkeep(crowd.peer[i], crowd.peer[i]->kept);
+        rme_rx_uncharge(crowd.peer[i], crowd.peer[i]->rx_buffered);
     sigaction(SIGSEGV, &before, NULL);
     assert_int_equal(scheduled(&rme), WAITERS);
     for (unsigned i = 0; i < WAITERS; i++) {
@@ -409,14 +410,14 @@ static void of_whom_the_host_gives_up_nothing_is_kept(void **state)
     (void)state;
     open_it();
     other = another();
-    before = kept();
+    before = rx_buffered();
     for (int i = 0; i < 3; i++) {
         say_unexpected(0);
         say_unexpected(1);
     }
     while (!script_is_quiet())
         assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 0), 0);
-    assert_true(kept() > before);
+    assert_true(rx_buffered() > before);
     rme_addr_free(other);
     count = rme_test_unexpected(scripted.rme, got, 8, 0);
     assert_int_equal(count, 3);
@@ -426,7 +427,7 @@ static void of_whom_the_host_gives_up_nothing_is_kept(void **state)
     }
     script_down(1, -ECONNRESET);
     scripted_run();
-    assert_int_equal(kept(), before);
+    assert_int_equal(rx_buffered(), before);
 }
 
 int main(void)
@@ -443,5 +444,5 @@ int main(void)
         cmocka_unit_test_teardown(who_could_answer_and_does_not_is_dead, close_it),
     };
 
-    return cmocka_run_group_tests_name("keep", tests, clock_setup, NULL);
+    return cmocka_run_group_tests_name("rx_account", tests, clock_setup, NULL);
 }
