@@ -123,12 +123,12 @@ struct ib_rx_slab {
 };
 TAILQ_HEAD(ib_rx_slabs, ib_rx_slab);
 
-/* Receive queue: the SRQ, or that of one QP.  posted + held covers promised and the slack. */
+/* Receive queue: the SRQ, or that of one QP.  posted + held covers advertised and the slack. */
 struct ib_rx_queue {
     struct ib_rx_list chain;       /* buffers to be posted */
     struct ib_rx_posted at_device; /* posted buffers; unused with an SRQ */
     uint32_t chained;              /* length of `chain`; at most the slack after a flush */
-    uint32_t promised;             /* receives reserved by the engine */
+    uint32_t advertised;           /* receives reserved by the engine */
     uint32_t posted;               /* posted or in the chain */
     uint32_t held;                 /* held by the engine, or ready for delivery */
 };

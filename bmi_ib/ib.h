@@ -158,7 +158,7 @@ struct rme_fabric {
     uint32_t slab; /* buffers per slab: IB_SLAB, fewer under a low memlock limit */
     struct ib_rx_pool rx;
     struct ib_rx_queue rxq; /* of the SRQ */
-    uint32_t rx_slack;      /* receives of a queue beyond the promise, to batch posting */
+    uint32_t rx_slack; /* receives of a queue beyond the advertised number, to batch posting */
     struct ib_rx_list rx_ready;
     struct ib_tx_pool tx;
     struct ib_window_pool windows;

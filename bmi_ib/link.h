@@ -61,7 +61,7 @@ struct rme_link {
     uint32_t tx_quiet; /* of these, covered by no signalled request */
     uint32_t read_depth;
     struct ib_rx_queue rxq; /* own receive queue; unused with an SRQ */
-    uint32_t rx_promised;   /* receives reserved for this link, in either queue */
+    uint32_t rx_advertised; /* receives reserved for this link, in either queue */
     uint32_t tx_seen;       /* completed requests at the last check for stuck links (tx.c) */
     struct ib_window_list windows; /* bound, or being invalidated */
     uint8_t tx_still;              /* consecutive checks without progress */

@@ -26,7 +26,7 @@
  *
  * Flow control.  A message consumes one receive buffer of the peer, and an immediate may (on
  * some networks none does).  The engine sends no more than the peer has granted, and grants
- * no more than rx_reserve() promised and rx_return() gave back: between two engines a receive
+ * no more than rx_reserve() advertised and rx_return() gave back: between two engines a receive
  * buffer is always posted.  The engine disconnects a peer that exceeds its grant.  Until then
  * messages of other links may wait where links share buffers; the links stay up.
  *
@@ -310,7 +310,7 @@ struct rme_fabric_ops {
     int (*rx_reserve)(struct rme_link *link, uint32_t n);
     /*
      * Withdraws n receive buffers of an idle link; n may be 0.  Returns how many buffers more
-     * than promised the link still has posted (caps.keeps_rx).
+     * than advertised the link still has posted (caps.keeps_rx).
      */
     uint32_t (*rx_release)(struct rme_link *link, uint32_t n);
     /* Reposts a receive buffer, before any message that is queued later on that link is sent.

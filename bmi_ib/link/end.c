@@ -58,7 +58,7 @@ void ib_link_destroy(struct rme_link *l)
     if (l->dirty)
         TAILQ_REMOVE(&f->dirty, l, dirty_entry);
     if (f->srq)
-        f->rxq.promised -= l->rx_promised;
+        f->rxq.advertised -= l->rx_advertised;
     ib_tx_forget(l);
     ib_ring_fini(&l->ring);
     if (l->addresses)

@@ -24,7 +24,7 @@ int ib_qp_create(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     f->head->strides++;
-    uint32_t share = ib_cq_share(f, l->rx_promised);
+    uint32_t share = ib_cq_share(f, l->rx_advertised);
     int error = ib_cq_reserve(f, share, &l->cq);
     if (error) {
         ib_log(

@@ -287,15 +287,15 @@ bool ib_rail_next(struct rme_link *l)
     return true;
 }
 
-/* Moves the promise of a link to another rail, where the link has another handle and ring: late
- * references to the old handle find no link. */
+/* Moves the advertised number of a link to another rail, where the link has another handle and
+ * ring: late references to the old handle find no link. */
 int ib_link_move(struct rme_link *l, struct rme_fabric *to)
 {
     struct rme_fabric *from = l->f;
-    uint32_t promised = l->rx_promised;
+    uint32_t advertised = l->rx_advertised;
     if (from == to)
         return 0;
-    ib_rx_release(l, promised);
+    ib_rx_release(l, advertised);
     rme_table_take(&from->table, &l->by_handle);
     TAILQ_REMOVE(&from->links, l, all_entry);
     ib_ring_fini(&l->ring);
@@ -304,8 +304,10 @@ int ib_link_move(struct rme_link *l, struct rme_fabric *to)
     l->f = to;
     ib_link_name(l);
     TAILQ_INSERT_TAIL(&to->links, l, all_entry);
-    int error = ib_rx_reserve(l, promised);
+    int error = ib_rx_reserve(l, advertised);
     l->stuck =
-        error != 0; /* without its promise, a link would have no receives on a further rail */
+        error !=
+        /* without its advertised receives, a link would have no receives on a further rail */
+        0;
     return error;
 }

@@ -93,9 +93,9 @@ void ib_cq_close(struct rme_fabric *f)
 
 /* Returns the number of CQEs that a link may produce at once: its sends, both markers, and its
  * own receives, at least 64, so that small reservations need no extension. */
-uint32_t ib_cq_share(const struct rme_fabric *f, uint32_t promised)
+uint32_t ib_cq_share(const struct rme_fabric *f, uint32_t advertised)
 {
-    uint32_t own = (promised > 64 ? promised : 64) + f->rx_slack;
+    uint32_t own = (advertised > 64 ? advertised : 64) + f->rx_slack;
     return f->dev.sq_depth + 2 + (f->srq ? 0 : own);
 }
 

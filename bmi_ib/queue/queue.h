@@ -12,9 +12,9 @@
 /* ---- cq.c ---- */
 int ib_cq_open(struct rme_fabric *f);
 void ib_cq_close(struct rme_fabric *f);
-/* Returns the CQEs to reserve for a link with `promised` receives; ib_cq_extend() and
+/* Returns the CQEs to reserve for a link with `advertised` receives; ib_cq_extend() and
  * ib_cq_release() change a reservation, -ENOSPC if the CQ has no room. */
-uint32_t ib_cq_share(const struct rme_fabric *f, uint32_t promised);
+uint32_t ib_cq_share(const struct rme_fabric *f, uint32_t advertised);
 int ib_cq_reserve(struct rme_fabric *f, uint32_t n, struct ib_cq **out);
 int ib_cq_extend(struct ib_cq *cq, uint32_t n);
 void ib_cq_release(struct ib_cq *cq, uint32_t n);
@@ -26,13 +26,13 @@ void ib_wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc 
 /* ---- rx.c ---- */
 int ib_rx_open(struct rme_fabric *f);
 void ib_rx_close(struct rme_fabric *f);
-/* Chains receives up to the promise and its slack. */
+/* Chains receives up to the advertised number and its slack. */
 int ib_rx_fill(struct rme_link *l);
 /* Returns true if the chain of a QP's own receive queue must be posted before the next send.  A
- * queue with a small promise has no slack. */
+ * queue with few advertised receives has no slack. */
 static inline bool ib_rx_must_post(const struct rme_fabric *f, const struct ib_rx_queue *q)
 {
-    return q->chained != 0 && (q->chained > f->rx_slack || q->promised < f->rx_slack);
+    return q->chained != 0 && (q->chained > f->rx_slack || q->advertised < f->rx_slack);
 }
 /* Posts the chain of the link's own queue, or of the SRQ (l NULL). */
 int ib_rx_post(struct rme_fabric *f, struct rme_link *l);

@@ -3,17 +3,17 @@
  * rx.c - receive buffers.
  *
  * One pool of registered buffers serves all links, with an SRQ and with per-QP receive queues.
- * The number of buffers posted or held by the engine never falls below the promise, per link
- * or, with an SRQ, over all links.  A returned buffer is posted again if the promise needs it,
- * else put into the pool.  A promise shrinks only as receives are consumed, because posted
- * receives cannot be withdrawn.
+ * The number of buffers posted or held by the engine never falls below the advertised number,
+ * per link or, with an SRQ, over all links.  A returned buffer is posted again if the
+ * advertised number needs it, else put into the pool.  The advertised number shrinks only as
+ * receives are consumed, because posted receives cannot be withdrawn.
  *
  * Order: buffers wait in a chain that is posted before the next send (xfer.c), so a peer that
  * learns of a credit finds the receive posted.  A queue may hold a few receives beyond the
  * promise (slack); a chain that is no longer than the slack need not be posted, which batches
- * receives.  A per-QP queue has its slack once the promise is as large, i.e. when the link is
- * in use (common/transport/grant.c).  A listener without SRQ has no slack, because of the
- * memory per connection.
+ * receives.  A per-QP queue has its slack once the advertised number is as large, i.e. when the
+ * link is in use (common/transport/grant.c).  A listener without SRQ has no slack, because of
+ * the memory per connection.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -22,11 +22,12 @@
 #include "bmi_ib/queue/queue.h"
 #include "bmi_ib/queue/wr_id.h"
 
-#define SLACK_SHARED 16  /* receives of an SRQ beyond the promise */
-#define SLACK_OWN    8   /* the same of each QP of a client, once the promise is as large */
-#define SRQ_LEAST    64  /* minimum receives of an SRQ under a low memlock limit */
-#define RENEW_LEAST  512 /* receives posted to an SRQ without links that justify a new SRQ */
-#define UNUSED_PART  4   /* unused slabs kept: 1 + those in use / UNUSED_PART */
+#define SLACK_SHARED 16 /* receives of an SRQ beyond the advertised number */
+#define SLACK_OWN                                                                              \
+    8 /* the same of each QP of a client, once the advertised number is as large */
+#define SRQ_LEAST   64  /* minimum receives of an SRQ under a low memlock limit */
+#define RENEW_LEAST 512 /* receives posted to an SRQ without links that justify a new SRQ */
+#define UNUSED_PART 4   /* unused slabs kept: 1 + those in use / UNUSED_PART */
 
 /* ---- The pool ---- */
 
@@ -151,17 +152,17 @@ static int pool_ensure(struct rme_fabric *f, uint32_t n)
     return error;
 }
 
-/* ---- Promises ---- */
+/* ---- Advertised receives ---- */
 
 static struct ib_rx_queue *queue_of(struct rme_fabric *f, struct rme_link *l)
 {
     return f->srq ? &f->rxq : &l->rxq;
 }
 
-/* Returns the number of receives that a queue may hold beyond the promise. */
+/* Returns the number of receives that a queue may hold beyond the advertised number. */
 static uint32_t slack(const struct rme_fabric *f, const struct ib_rx_queue *q)
 {
-    return f->srq || q->promised >= f->rx_slack ? f->rx_slack : 0;
+    return f->srq || q->advertised >= f->rx_slack ? f->rx_slack : 0;
 }
 
 /* Appends a buffer to the chain of its queue. */
@@ -183,7 +184,7 @@ static inline __attribute__((always_inline)) void chain(struct rme_fabric *f,
 /* Returns the number of buffers that a queue lacks. */
 static uint32_t lacking(const struct rme_fabric *f, const struct ib_rx_queue *q)
 {
-    uint32_t wanted = q->promised + slack(f, q), there = q->posted + q->held;
+    uint32_t wanted = q->advertised + slack(f, q), there = q->posted + q->held;
     return wanted > there ? wanted - there : 0;
 }
 
@@ -193,7 +194,7 @@ static bool can_post(const struct rme_fabric *f, const struct rme_link *l)
     return f->srq || (l && l->qp && l->state != IB_DRAINING);
 }
 
-/* Fills the queue up to the promise and its slack. */
+/* Fills the queue up to the advertised number and its slack. */
 int ib_rx_fill(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
@@ -208,7 +209,7 @@ int ib_rx_fill(struct rme_link *l)
     return 0;
 }
 
-/* Chains an unused buffer if the promise needs it, else puts it into the pool. */
+/* Chains an unused buffer if the advertised number needs it, else puts it into the pool. */
 static void settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 {
     if (can_post(f, l) && lacking(f, queue_of(f, l))) {
@@ -221,9 +222,9 @@ static void settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 }
 
 /* Reserves CQ space for receives beyond the initial share of a link. */
-static int extend_share(struct rme_link *l, uint32_t promised)
+static int extend_share(struct rme_link *l, uint32_t advertised)
 {
-    uint32_t share = ib_cq_share(l->f, promised);
+    uint32_t share = ib_cq_share(l->f, advertised);
     if (!l->cq || share <= l->cq_share)
         return 0;
     int error = ib_cq_extend(l->cq, share - l->cq_share);
@@ -237,17 +238,17 @@ int ib_rx_reserve(struct rme_link *l, uint32_t n)
     struct rme_fabric *f = l->f;
     struct ib_rx_queue *q = queue_of(f, l);
     uint32_t limit = (f->srq ? f->srq_depth : f->dev.rq_depth) - f->rx_slack;
-    if (n > limit || q->promised > limit - n)
+    if (n > limit || q->advertised > limit - n)
         return -ENOSPC;
-    int error = extend_share(l, l->rx_promised + n);
+    int error = extend_share(l, l->rx_advertised + n);
     if (error)
         return error;
-    q->promised += n;
+    q->advertised += n;
     error = ib_rx_fill(l);
     if (error)
-        q->promised -= n;
+        q->advertised -= n;
     else
-        l->rx_promised += n;
+        l->rx_advertised += n;
     return error;
 }
 
@@ -255,13 +256,13 @@ uint32_t ib_rx_release(struct rme_link *l, uint32_t n)
 {
     struct rme_fabric *f = l->f;
     struct ib_rx_queue *q = queue_of(f, l);
-    if (n > l->rx_promised)
-        n = l->rx_promised;
-    l->rx_promised -= n;
-    q->promised -= n;
+    if (n > l->rx_advertised)
+        n = l->rx_advertised;
+    l->rx_advertised -= n;
+    q->advertised -= n;
     if (f->srq)
         return 0;
-    uint32_t wanted = q->promised + slack(f, q), there = q->posted + q->held;
+    uint32_t wanted = q->advertised + slack(f, q), there = q->posted + q->held;
     while (there > wanted && !STAILQ_EMPTY(&q->chain)) {
         struct ib_rx *rx = STAILQ_FIRST(&q->chain);
         STAILQ_REMOVE_HEAD(&q->chain, next);

@@ -47,7 +47,7 @@
     X(FAST_WITHDRAWN, "fast_withdrawn", "grants", "eager rings requested back from peers")     \
     X(CREDIT_SENT, "credit_sent", "messages", "explicit credit messages sent")                 \
     X(CREDIT_STALLS, "credit_stalls", "messages", "messages that had to wait for a credit")    \
-    X(CREDITS_YIELDED, "credits_yielded", "buffers", "receive buffers returned by idle peers") \
+    X(CREDITS_REDUCED, "credits_reduced", "buffers", "receive buffers returned by idle peers") \
     X(EAGER_REFUSED, "eager_refused", "messages",                                              \
       "eager messages refused by the peer: larger than their receive")                         \
     X(PACK_CUT, "pack_cut", "parts",                                                           \

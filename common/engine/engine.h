@@ -18,7 +18,7 @@ struct rme_engine {
     /* MADV_WIPEONFORK page (forked.c): non-zero in the opening process, 0 in a forked child;
      * NULL: unsupported */
     const char *ours;
-    bool told; /* the error of a forked child is in the log */
+    bool logged; /* the error of a forked child is in the log */
 
     /* wait.c */
     /* recent failed spins less successes; at SPINS_IN_VAIN waits do not spin */

@@ -48,9 +48,9 @@ void rme_forked_explain(struct rme *rme)
         "connections; initialize BMI after the fork (a daemon that forks late: run it in the "
         "foreground, -f)";
 
-    if (rme_engine(rme)->told)
+    if (rme_engine(rme)->logged)
         return;
-    rme_engine(rme)->told = true;
+    rme_engine(rme)->logged = true;
     rme_log_say(rme->log, RME_LOG_ERROR, why, (long)getpid());
     syslog(LOG_DAEMON | LOG_ERR, why, (long)getpid());
 }

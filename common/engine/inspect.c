@@ -206,7 +206,7 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
       peer->credit.granted)                                                                    \
     X("credits_free", "buffers", "of credits_granted: not in use", peer->credit.have)          \
     X("credits_promised", "buffers", "receive buffers granted to the peer",                    \
-      peer->credit.promised)                                                                   \
+      peer->credit.advertised)                                                                 \
     X("credits_most", "buffers", "limit of credits_promised", rme->tuning.credits_max)         \
     X("unit_bytes", "bytes",                                                                   \
       "large messages are registered and transferred in fragments of this size",               \
@@ -305,16 +305,16 @@ static char *peer_line(const struct rme_peer *peer)
     if (peer->state == RME_PEER_UP && path != NULL)
         path(peer->link, by, sizeof(by));
     if (line != NULL)
-        snprintf(
-            line, PEER_LINE,
-            "%s: %s, credits %u to send, %u granted (%u owed), %u operations, %u unmatched "
-            "messages, %u transfers, %llu bytes sent, %llu received%s%s",
-            rme_peer_name(peer), rme_peer_state_name(peer->state), peer->credit.have,
-            peer->credit.promised, peer->credit.owed,
-            ring_length(&peer->ops) + ring_length(&peer->dying),
-            ring_length(&peer->proto->messages), peer->xfers,
-            (unsigned long long)peer->count[RME_C_BYTES_SENT],
-            (unsigned long long)peer->count[RME_C_BYTES_RECEIVED], by[0] ? ", by " : "", by);
+        snprintf(line, PEER_LINE,
+                 "%s: %s, credits %u to send, %u granted (%u unreturned), %u operations, %u "
+                 "unmatched messages, %u transfers, %llu bytes sent, %llu received%s%s",
+                 rme_peer_name(peer), rme_peer_state_name(peer->state), peer->credit.have,
+                 peer->credit.advertised, peer->credit.unreturned,
+                 ring_length(&peer->ops) + ring_length(&peer->dying),
+                 ring_length(&peer->proto->messages), peer->xfers,
+                 (unsigned long long)peer->count[RME_C_BYTES_SENT],
+                 (unsigned long long)peer->count[RME_C_BYTES_RECEIVED], by[0] ? ", by " : "",
+                 by);
     return line;
 }
 

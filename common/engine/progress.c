@@ -29,9 +29,9 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
     }
     if (peer->proto->holds != 0) /* the window may have room for a waiting message */
         rme_peer_schedule(peer);
-    return rme_window_report(&peer->window[RME_EXPECTED], message->eager_taken) == 0 &&
-           rme_window_report(&peer->window[RME_UNEXPECTED_STREAM], message->unexpected_taken) ==
-               0;
+    return rme_window_report(&peer->window[RME_EXPECTED], message->eager_consumed) == 0 &&
+           rme_window_report(&peer->window[RME_UNEXPECTED_STREAM],
+                             message->unexpected_consumed) == 0;
 }
 
 /* Takes a decoded message. */

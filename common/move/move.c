@@ -220,10 +220,10 @@ static void put_fin(struct rme_peer *peer, struct rme_move *move, void *tx)
  */
 static void note_report(struct rme_peer *peer, const struct rme_move *last)
 {
-    /* with unordered reports `told` does not identify the messages that the peer has
+    /* with unordered reports `acked` does not identify the messages that the peer has
      * received */
     uint32_t report =
-        peer->rme->caps->reports_apart ? peer->credit.told + 1 : peer->credit.spent;
+        peer->rme->caps->reports_apart ? peer->credit.acked + 1 : peer->credit.spent;
 
     for (struct list_head *node = peer->moving.prev; node != &peer->moving; node = node->prev) {
         struct rme_move *move = container_of(node, struct rme_move, link);
@@ -359,13 +359,13 @@ void rme_moves_told(struct rme_peer *peer)
 {
     const struct rme_credit *credit = &peer->credit;
     bool sure =
-        credit->exact && (!peer->rme->caps->reports_apart || credit->told == credit->spent);
+        credit->exact && (!peer->rme->caps->reports_apart || credit->acked == credit->spent);
 
     for (struct list_head *node = peer->moving.next; node != &peer->moving; node = node->next) {
         struct rme_move *move = container_of(node, struct rme_move, link);
 
         if (!move->reported || move->end != move->op->size ||
-            (credit->exact && (int32_t)(credit->told - move->report) < 0))
+            (credit->exact && (int32_t)(credit->acked - move->report) < 0))
             continue;
         if (sure)
             rme_op_end(peer->rme, move->op, 0);

@@ -96,7 +96,7 @@ struct rme_move {
      * passes it */
     bool missed;
     bool reported; /* its report is posted, too */
-    /* the peer has not received the report before rme_credit.told reaches this count */
+    /* the peer has not received the report before rme_credit.acked reaches this count */
     uint32_t report;
     uint64_t end; /* offset of the first byte after it */
     struct rme_piece *piece;

@@ -40,7 +40,7 @@ static inline void settle_credits(struct rme_peer *peer, uint8_t flags)
 {
     if (flags & RME_WIRE_F_STALLED)
         rme_grant_more(peer);
-    if (peer->credit.taken == peer->used_at)
+    if (peer->credit.consumed == peer->used_at)
         rme_grant_used(peer);
     if (rme_credit_due(&peer->credit))
         rme_grant_due(peer);
@@ -76,9 +76,9 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
         peer->late != 0)
         return false;
     rme_wire_decode_head(data, &head);
-    if (!rme_window_may(expected, head.eager_taken) ||
-        !rme_window_may(unexpected, head.unexpected_taken) || !rme_holding_may(holding, size) ||
-        peer->credit.owed >= peer->credit.promised)
+    if (!rme_window_may(expected, head.eager_consumed) ||
+        !rme_window_may(unexpected, head.unexpected_consumed) ||
+        !rme_holding_may(holding, size) || peer->credit.unreturned >= peer->credit.advertised)
         return false;
     op = receive_for(peer, head.tag, size);
     if (op == NULL)
@@ -90,10 +90,10 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
             rme_peer_schedule(peer);
     }
     peer->heard = true;
-    expected->taken = head.eager_taken;
-    unexpected->taken = head.unexpected_taken;
+    expected->consumed = head.eager_consumed;
+    unexpected->consumed = head.unexpected_consumed;
     holding->got += (uint32_t)size + RME_HELD_COST;
-    rme_holding_took(holding, size);
+    rme_holding_consumed(holding, size);
     peer->proto->invites.seen++;
     rme_match_remove(&rme->operations->match, &op->match);
     memcpy(op->seg->base, (const char *)data + RME_WIRE_HEADER_SIZE, size);
@@ -101,8 +101,8 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
     rme_count_add(rme, RME_C_BYTES_COPIED, size);
     rme_peer_count(peer, RME_C_RECVS_EAGER, 1);
     rme_op_complete(rme, op);
-    peer->credit.owed++;
-    peer->credit.taken++;
+    peer->credit.unreturned++;
+    peer->credit.consumed++;
     rme_credit_started(&peer->credit);
     settle_credits(peer, head.flags);
     return true;
@@ -127,7 +127,7 @@ void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
         return;
     }
     if (message->type == RME_WIRE_FIN)
-        peer->credit.untold = true;
+        peer->credit.unacked = true;
     if (starts(message->type))
         rme_credit_started(&peer->credit);
     if (arrival->rx == NULL)
@@ -141,9 +141,9 @@ void rme_take_immediate(struct rme_peer *peer, uint32_t imm)
         rme_peer_protocol_error(peer, "more immediates than credits");
         return;
     }
-    peer->credit.untold = true;
+    peer->credit.unacked = true;
     rme_rndv_imm(peer, imm);
-    if (peer->credit.taken == peer->used_at)
+    if (peer->credit.consumed == peer->used_at)
         rme_grant_used(peer);
     if (rme_credit_due(&peer->credit))
         rme_peer_schedule(peer);
@@ -156,9 +156,9 @@ static void pinged(struct rme_peer *peer, const struct rme_wire_message *message
     rme_peer_pinged(peer, (uint32_t)message->tag);
 }
 
-static void yielded(struct rme_peer *peer, const struct rme_wire_message *message)
+static void reduced(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    rme_peer_yielded(peer, (uint32_t)message->tag);
+    rme_peer_reduced(peer, (uint32_t)message->tag);
 }
 
 /* Writes of this side may be complete but not yet reported by the device.  LINK_DOWN ends the
@@ -171,5 +171,5 @@ static void bye(struct rme_peer *peer, const struct rme_wire_message *message)
 }
 
 const struct rme_protocol rme_protocol_link = {
-    .arrived = {[RME_WIRE_PING] = pinged, [RME_WIRE_PONG] = yielded, [RME_WIRE_BYE] = bye},
+    .arrived = {[RME_WIRE_PING] = pinged, [RME_WIRE_PONG] = reduced, [RME_WIRE_BYE] = bye},
 };

@@ -127,7 +127,7 @@ static bool send_answer(struct rme_peer *peer, struct rme_control *control)
     if (tx == NULL)
         return false;
     if (refuses)
-        rme_holding_took(&peer->holding[RME_EXPECTED], answer->size);
+        rme_holding_consumed(&peer->holding[RME_EXPECTED], answer->size);
     else
         --*answer->waiting;
     rme_peer_header(peer, refuses ? RME_WIRE_REFUSED : RME_WIRE_CANCEL_ACK, &message);
@@ -177,7 +177,7 @@ void rme_refuse(struct rme_op *op, uint32_t place)
     struct answer *answer = answer_new(op->peer, &op->peer->control, place);
 
     if (answer == NULL) {
-        rme_holding_took(&op->peer->holding[RME_EXPECTED], op->size);
+        rme_holding_consumed(&op->peer->holding[RME_EXPECTED], op->size);
         return;
     }
     answer->tag = op->tag;

@@ -103,7 +103,7 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
         rme_op_end(rme, op, -EMSGSIZE);
         return;
     }
-    rme_holding_took(&op->peer->holding[RME_EXPECTED], size);
+    rme_holding_consumed(&op->peer->holding[RME_EXPECTED], size);
     rme_seg_scatter(op->seg, op->nseg, 0, payload, size);
     rme_count_add(rme, RME_C_BYTES_COPIED, size);
     rme_peer_count(op->peer, RME_C_RECVS_EAGER, 1);

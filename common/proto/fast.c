@@ -108,7 +108,7 @@ static struct fast_write *write_at(struct rme_fast_tx *tx, uint32_t number)
 
 static bool is_taken(const struct rme_credit *credit, const struct fast_write *write)
 {
-    return credit->spent - credit->apart - write->number >= credit->spent - credit->told;
+    return credit->spent - credit->apart - write->number >= credit->spent - credit->acked;
 }
 
 /* Frees the places of messages that the peer has taken. */

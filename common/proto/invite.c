@@ -24,7 +24,7 @@
  *    sides take INVITE for the CTS, otherwise the receiver answers the RTS as usual.  An RTS
  *    that was sent after INVITE had arrived has the flag DECLINED, so the receiver can
  *    distinguish the two cases.  Credits bound the messages in flight, so the sender remembers
- *    as many messages as the receiver may have promised credits for.
+ *    as many messages as the receiver may have advertised credits for.
  *
  * Why order is kept.  No message of the tag may overtake the written one.  Therefore the write
  * is handed to the fabric as a whole before the next message is started, or the invitation is
@@ -82,7 +82,7 @@ static bool idle(const struct rme_peer *peer)
 static bool inviting_peer(const struct rme_peer *peer)
 {
     return peer->state == RME_PEER_UP && (peer->hello.flags & RME_HELLO_F_INVITE) != 0 &&
-           idle(peer) && peer->credit.promised <= RME_INVITE_RING && !peer->tx_wait &&
+           idle(peer) && peer->credit.advertised <= RME_INVITE_RING && !peer->tx_wait &&
            rme_credit_may(&peer->credit, RME_CREDIT_DATA);
 }
 
@@ -225,7 +225,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     unit = container_of(r->units.next, struct rme_unit, link);
     if (unit->state != RME_UNIT_READY || unit->length != op->size || rme_unit_waits(rme, unit))
         return RME_START_OTHER;
-    if (peer->credit.exact && peer->credit.untold &&
+    if (peer->credit.exact && peer->credit.unacked &&
         !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN))
         /* an immediate carries no count of consumed messages: op/end.c */
         return RME_START_STUCK;

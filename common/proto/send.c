@@ -282,7 +282,7 @@ static void progress_tx(struct rme_peer *peer)
     if (peer->bye_due)
         rme_peer_say_bye(peer);
     rme_rx_account_look(peer);
-    if (peer->credit.withholds)
+    if (peer->credit.throttled)
         rme_grant_reserve(peer);
     if (rme_credit_due(&peer->credit) && list_empty(&peer->answer))
         rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN);

@@ -263,7 +263,7 @@ struct rme_unexp *rme_unexp_take(struct rme *rme)
         peer->proto->pulled -= pull_cost(u);
         pull_more(peer);
     } else if (u->by_link == peer->proto->links) {
-        rme_holding_took(&peer->holding[RME_UNEXPECTED_STREAM], u->size);
+        rme_holding_consumed(&peer->holding[RME_UNEXPECTED_STREAM], u->size);
     }
     rme_table_put(&rme->protocols->lent, &u->lent, (uintptr_t)u->buffer, 0);
     return u;

@@ -3,19 +3,20 @@
  * Flow control with credits.  The rules guarantee that no message is sent without a receive
  * buffer, and that two peers never block each other by waiting for credits.
  *
- * Sum of credits.  For one direction A -> B let G be the number that B promised (`promised` at
- * B).  At any moment
+ * Sum of credits.  For one direction A -> B let G be the number that B advertised (`advertised`
+ * at B).  At any moment
  *
- *     have at A  +  messages in flight A -> B  +  owed at B  +  credits in flight B -> A  =  G.
+ *     have at A  +  messages in flight A -> B  +  unreturned at B  +  credits in flight B -> A
+       =  G.
  *
  * Each event keeps the sum:
  *
  * - Sending moves 1 from `have` to flight.
- * - Arrival moves 1 from flight to `owed`, after the buffer was given back to the device.
- * - Any message B -> A moves to flight all of `owed` but the part that is withheld.  Its
+ * - Arrival moves 1 from flight to `unreturned`, after the buffer was given back to the device.
+ * - Any message B -> A moves to flight all of `unreturned` but the part that is withheld.  Its
  *   arrival moves these credits to `have`.
  * - Growth adds the same number to G and to the credits in flight; for a peer that is not
- *   exact, to G and `owed`.
+ *   exact, to G and `unreturned`.
  * - Giving up moves credits from `have` to flight A -> B.  Their arrival removes them, and the
  *   same number from G.
  *
@@ -23,15 +24,15 @@
  * always ready.
  *
  * Credits as acknowledgements.  Credits are returned in the order in which messages and
- * immediates are taken.  If `credits` of a header returns nothing else, the sum of all returned
- * credits is the number of messages that the peer had taken when sending the header (`told`).
- * op/end.c needs this number to be exact; therefore CREDIT messages promise new buffers in a
- * field of their own.  A peer that does not announce `exact` in its hello mixes both, and
- * `told` may be too large by its growth.  Where the fabric lets reports overtake (`apart`), the
- * sum counts the taken messages but does not identify them: of the other messages at least
- * `told` less all reports are taken, in the order of sending.
+ * immediates are consumed.  If `credits` of a header returns nothing else, the sum of all
+ * returned credits is the number of messages that the peer had consumed when sending the header
+ * (`acked`).  op/end.c needs this number to be exact; therefore CREDIT messages advertise new
+ * buffers in a field of their own.  A peer that does not announce `exact` in its hello mixes
+ * both, and `acked` may be too large by its growth.  Where the fabric lets reports overtake
+ * (`apart`), the sum counts the consumed messages but does not identify them: of the other
+ * messages at least `acked` less all reports are consumed, in the order of sending.
  *
- * Giving up.  A side that has promised more than at first sends PING on an idle link.  The
+ * Giving up.  A side that has advertised more than at first sends PING on an idle link.  The
  * other side gives up the credits in hand except those of the reserve (PONG).  The buffers
  * belong to the asking side only after PONG, because messages could use them before.  No side
  * goes below the promise of its hello, so G >= 4 holds still, and all arguments below, made for
@@ -39,48 +40,49 @@
  * gives nothing up.
  *
  * The reserve.  Data needs 3 credits in hand, control 2, a CREDIT message 1.  A CREDIT message
- * always returns or promises at least one credit.  B must send a CREDIT message once `owed`
- * reaches max(G/2, 1), unless another message returns the credits before.
+ * always returns or advertises at least one credit.  B must send a CREDIT message once
+ * `unreturned` reaches max(G/2, 1), unless another message returns the credits before.
  *
- * No deadlock.  Let nothing be in flight.  Then have(A) = G - owed(B), and likewise in the
- * other direction.  Let A wait with data or control, so have(A) <= 2.  Then owed(B) >= G - 2 >=
- * G/2 because G >= 4: B must send a CREDIT message, and does unless have(B) = 0.  The last
- * credit is spent on CREDIT messages only.  So if have(B) = 0, the last message of B was a
- * CREDIT message, which has arrived and gave A at least one credit.  If now have(A) = 0 as
- * well, A has spent that credit later, on a CREDIT message, which has arrived at B after B's
+ * No deadlock.  Let nothing be in flight.  Then have(A) = G - unreturned(B), and likewise in
+ * the other direction.  Let A wait with data or control, so have(A) <= 2.  Then unreturned(B)
+ * >= G - 2 >= G/2 because G >= 4: B must send a CREDIT message, and does unless have(B) = 0.
+ * The last credit is spent on CREDIT messages only.  So if have(B) = 0, the last message of B
+ * was a CREDIT message, which has arrived and gave A at least one credit.  If now have(A) = 0
+ * as well, A has spent that credit later, on a CREDIT message, which has arrived at B after B's
  * last message.  So B has a credit: a contradiction.  Hence one of the two has a credit and
  * must send a CREDIT message.  The other side then gets at least G/2 - 1 >= 1 credits.  By the
  * same argument every waiting message is sent eventually, because operations in control class
  * never wait for data class.
  *
  * A single credit.  A receive queue shared by all links keeps its buffers, so a thousand idle
- * links should not have eight each.  The accepting side therefore promises one credit, the
- * minimum with which the other side can send at all, if that side is lean, which means that its
- * engine follows the rule below.  Only one side of a link can have so few, because a connection
- * request promises 4 or more.  Let A be the lean side and B the accepting side.  B keeps the
- * reserve.  A keeps none while granted fewer than 4: any message may take its last credit, with
- * one exception.  If as many messages of B as A has promised have arrived and are still owed,
- * the last credit of A is reserved for a message that returns at least one.  An immediate
- * returns none, and a header may return none while credits are withheld.
+ * links should not have eight each.  The accepting side therefore advertises one credit, the
+ * minimum with which the other side can send at all, if that side works with a single credit,
+ * which means that its engine follows the rule below.  Only one side of a link can have so few,
+ * because a connection request advertises 4 or more.  Let A be the single-credit side and B the
+ * accepting side.  B keeps the reserve.  A keeps none while granted fewer than 4: any message
+ * may take its last credit, with one exception.  If as many messages of B as A has advertised
+ * have arrived and are still unreturned, the last credit of A is reserved for a message that
+ * returns at least one.  An immediate returns none, and a header may return none while credits
+ * are withheld.
  *
- * Let nothing be in flight, and have(A) = 0.  Then owed(B) = G >= 1, so B must send a CREDIT
- * message, and does unless have(B) = 0.  B may delay the CREDIT message, because a reply of its
- * host may return the credit: until a call of its host returns nothing, or for RME_ANSWER_CALLS
- * calls (grant.c).  B spends its last credit on CREDIT messages only.  So if have(B) = 0, the
- * last message of B was a CREDIT message, which gave A at least one credit.  Since then A has
- * returned nothing, because otherwise B would have a credit.  So from the arrival of that
- * message on, all credits that A has promised were owed at A, and A cannot have spent its last
- * credit: a contradiction.
+ * Let nothing be in flight, and have(A) = 0.  Then unreturned(B) = G >= 1, so B must send a
+ * CREDIT message, and does unless have(B) = 0.  B may delay the CREDIT message, because a reply
+ * of its host may return the credit: until a call of its host returns nothing, or for
+ * RME_ANSWER_CALLS calls (grant.c).  B spends its last credit on CREDIT messages only.  So if
+ * have(B) = 0, the last message of B was a CREDIT message, which gave A at least one credit.
+ * Since then A has returned nothing, because otherwise B would have a credit.  So from the
+ * arrival of that message on, all credits that A has advertised were unreturned at A, and A
+ * cannot have spent its last credit: a contradiction.
  *
- * Now let B wait: have(B) <= 2.  Then owed(A) >= G/2, and A must send a CREDIT message.  A does
- * if have(A) > 0; if not, B sends A a credit by the argument above.  Once A has been granted 4
- * or more, both keep the reserve, a special case of A's rule.  CREDIT messages of A use its one
- * credit, too, but cannot block its other messages indefinitely: one CREDIT message gives B all
- * its credits, so the next message of B returns A's credit and is not paid for with B's last
- * credit.  Then the exception does not hold.
+ * Now let B wait: have(B) <= 2.  Then unreturned(A) >= G/2, and A must send a CREDIT message.
+ * A does if have(A) > 0; if not, B sends A a credit by the argument above.  Once A has been
+ * granted 4 or more, both keep the reserve, a special case of A's rule.  CREDIT messages of A
+ * use its one credit, too, but cannot block its other messages indefinitely: one CREDIT message
+ * gives B all its credits, so the next message of B returns A's credit and is not paid for with
+ * B's last credit.  Then the exception does not hold.
  *
  * Growth.  With each message that takes its last credit A reports a need for more credits, and
- * a side that has to wait for a credit reports this in its next header.  B then promises more
+ * a side that has to wait for a credit reports this in its next header.  B then advertises more
  * in a CREDIT message: the usual number with a first growth, then twice as many each time, up
  * to a limit.  All credits beyond the first of each link of a shared queue come from one pool,
  * because their buffers stay in the queue when the links are gone.  No link gets more than one
@@ -90,24 +92,24 @@
  * when others idle or end.
  *
  * Eager ring.  Credits also acknowledge messages in the eager ring of a peer (fast.c).  So a
- * CREDIT message is due as well when the owed credits stand for half of the ring.  A sender
- * waits for room in the ring only while three quarters are unreturned, so it waits as for a
- * credit: let nothing be in flight; then the owner must send a CREDIT message, and can by the
- * argument above.  Where reports are apart, no sender waits for room, because the returned
+ * CREDIT message is due as well when the unreturned credits stand for half of the ring.  A
+ * sender waits for room in the ring only while three quarters are unreturned, so it waits as
+ * for a credit: let nothing be in flight; then the owner must send a CREDIT message, and can by
+ * the argument above.  Where reports are apart, no sender waits for room, because the returned
  * credits may be those of reports.
  *
  * Withholding.  From a peer that makes this side buffer too much (rx_account.c) B withholds the
  * credits that A needs to start something.  B returns only the number that A lacks of 2 in
- * hand, and promises at least 4 first.  If A keeps its reserve, only data of A is blocked.  Let
- * nothing be in flight, and A wait with control: then have(A) <= 1, so B owes G - have(A) >=
- * G/2, of which at least one may be returned, and B must send a CREDIT message.  B can, and B's
- * own messages are sent, by the argument above, which assumes only that a CREDIT message
+ * hand, and advertises at least 4 first.  If A keeps its reserve, only data of A is blocked.
+ * Let nothing be in flight, and A wait with control: then have(A) <= 1, so B owes G - have(A)
+ * >= G/2, of which at least one may be returned, and B must send a CREDIT message.  B can, and
+ * B's own messages are sent, by the argument above, which assumes only that a CREDIT message
  * returns one or more.  B then sends one CREDIT message for each message of A, and A one for at
  * least two of B, so the exchange ends.  Only if both withhold from each other is each CREDIT
  * message answered by another one, until one of the hosts takes something.
  *
  * No endless exchange.  CREDIT messages use credits, too.  But one is sent for at least G/2 >=
- * 2 messages received, or to promise more, which has a limit.  So an exchange of CREDIT
+ * 2 messages received, or to advertise more, which has a limit.  So an exchange of CREDIT
  * messages alone ends.  With a single credit one side answers each CREDIT message, but the
  * other only every second one, which is enough.
  *
@@ -124,38 +126,38 @@
 /* a link gets at most this part of its own share and the rest of the pool */
 #define POOL_PARTS 16u
 
-void rme_credit_start(struct rme_credit *credit, uint32_t promised, uint32_t have)
+void rme_credit_start(struct rme_credit *credit, uint32_t advertised, uint32_t have)
 {
     *credit = (struct rme_credit){.have = have,
-                                  .promised = promised,
+                                  .advertised = advertised,
                                   .granted = have,
-                                  .first_promised = promised,
+                                  .first_advertised = advertised,
                                   .first_granted = have,
-                                  .lean = have < RME_CREDITS_RESERVE};
+                                  .single_credit = have < RME_CREDITS_RESERVE};
 }
 
 bool rme_credit_may_last(const struct rme_credit *credit, uint32_t returns)
 {
-    if (!credit->lean || credit->granted >= RME_CREDITS_RESERVE || credit->have == 0)
+    if (!credit->single_credit || credit->granted >= RME_CREDITS_RESERVE || credit->have == 0)
         return false;
-    return credit->have > 1 || returns != 0 || credit->owed < credit->promised;
+    return credit->have > 1 || returns != 0 || credit->unreturned < credit->advertised;
 }
 
 void rme_credit_gave_some(struct rme_credit *credit, uint16_t give)
 {
     bool rest = give < rme_credit_ready(credit);
 
-    credit->owed -= give;
-    if (!credit->withholds)
+    credit->unreturned -= give;
+    if (!credit->throttled)
         credit->bulk_given = credit->bulk;
-    credit->untold = credit->untold && (rest || credit->withholds);
+    credit->unacked = credit->unacked && (rest || credit->throttled);
 }
 
 uint32_t rme_credit_give_more(struct rme_credit *credit)
 {
     uint32_t give = rme_credit_more(credit);
 
-    credit->promised += give;
+    credit->advertised += give;
     credit->grown -= give;
     return give;
 }
@@ -164,29 +166,29 @@ int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more)
 {
     if ((uint64_t)credit->have + count + more > CREDITS_MAX)
         return -EPROTO;
-    if (credit->exact && count > credit->spent - credit->told)
+    if (credit->exact && count > credit->spent - credit->acked)
         return -EPROTO;
     credit->have += count + more;
     credit->granted += more;
-    credit->told += count;
+    credit->acked += count;
     return 0;
 }
 
 bool rme_credit_is_due(const struct rme_credit *credit)
 {
     bool much =
-        credit->owed >= credit->promised / 2 ||
+        credit->unreturned >= credit->advertised / 2 ||
         (credit->bulk_due != 0 && credit->bulk - credit->bulk_given >= credit->bulk_due);
 
     return (much && rme_credit_ready(credit) != 0) || rme_credit_more(credit) != 0;
 }
 
-void rme_credit_withhold(struct rme_credit *credit, bool withholds)
+void rme_credit_throttle(struct rme_credit *credit, bool throttled)
 {
     /* the credits in hand, those until the peer keeps a reserve, and one more */
-    if (withholds && !credit->withholds)
-        credit->starts_left = credit->promised - credit->owed + RME_CREDITS_RESERVE + 1;
-    credit->withholds = withholds;
+    if (throttled && !credit->throttled)
+        credit->starts_left = credit->advertised - credit->unreturned + RME_CREDITS_RESERVE + 1;
+    credit->throttled = throttled;
 }
 
 void rme_credit_grow(struct rme_credit *credit, uint32_t count)
@@ -195,20 +197,20 @@ void rme_credit_grow(struct rme_credit *credit, uint32_t count)
         credit->grown += count;
         return;
     }
-    credit->promised += count;
-    credit->owed += count;
+    credit->advertised += count;
+    credit->unreturned += count;
 }
 
-uint32_t rme_credit_surplus(const struct rme_credit *credit)
+uint32_t rme_credit_excess(const struct rme_credit *credit)
 {
-    if (!credit->exact || credit->promised <= credit->first_promised)
+    if (!credit->exact || credit->advertised <= credit->first_advertised)
         return 0;
-    return credit->promised - credit->first_promised;
+    return credit->advertised - credit->first_advertised;
 }
 
-uint32_t rme_credit_yield(struct rme_credit *credit, uint32_t asked, uint32_t returned)
+uint32_t rme_credit_reduce(struct rme_credit *credit, uint32_t asked, uint32_t returned)
 {
-    uint32_t account = !credit->lean ? (uint32_t)RME_CREDIT_DATA : returned == 0;
+    uint32_t account = !credit->single_credit ? (uint32_t)RME_CREDIT_DATA : returned == 0;
     uint32_t spare = credit->have > account ? credit->have - account : 0;
     uint32_t more = credit->granted - credit->first_granted;
 
@@ -223,11 +225,11 @@ uint32_t rme_credit_yield(struct rme_credit *credit, uint32_t asked, uint32_t re
     return asked;
 }
 
-int rme_credit_yielded(struct rme_credit *credit, uint32_t count)
+int rme_credit_reduced(struct rme_credit *credit, uint32_t count)
 {
-    if (count > rme_credit_surplus(credit) || count > credit->promised - credit->owed)
+    if (count > rme_credit_excess(credit) || count > credit->advertised - credit->unreturned)
         return -EPROTO;
-    credit->promised -= count;
+    credit->advertised -= count;
     return 0;
 }
 

@@ -16,42 +16,44 @@ enum rme_credit_class {
     RME_CREDIT_DATA = 3, /* messages that start something: EAGER, UNEXPECTED, RTS, PING */
 };
 
-/* A side that was promised fewer credits keeps no reserve: by the rule of credit.c, the side
+/* A side that was advertised fewer credits keeps no reserve: by the rule of credit.c, the side
  * may spend its last credit. */
 #define RME_CREDITS_RESERVE 4u
 
 struct rme_credit {
-    uint32_t have;     /* receive buffers of the peer that this side may use */
-    uint32_t promised; /* receive buffers of this side promised to the peer */
-    /* part of `promised`: used by the peer, given back to the device and not yet returned to
+    uint32_t have;       /* receive buffers of the peer that this side may use */
+    uint32_t advertised; /* receive buffers of this side advertised to the peer */
+    /* part of `advertised`: used by the peer, given back to the device and not yet returned to
      * the peer */
-    uint32_t owed;
-    uint32_t grown; /* buffers promised with the next CREDIT message */
+    uint32_t unreturned;
+    uint32_t grown; /* buffers advertised with the next CREDIT message */
     uint32_t spent; /* messages and immediates sent, modulo 2^32 */
-    uint32_t told;  /* part of `spent` that the peer reported as taken */
+    uint32_t acked; /* part of `spent` that the peer reported as consumed */
     /* part of `spent`: reports without order among the other messages (fabric.h) */
     uint32_t apart;
-    uint32_t granted; /* credits promised by the peer: at first, and in `more` since */
-    uint32_t first_promised, first_granted; /* minimum of each side */
-    uint32_t taken; /* messages and immediates of the peer that were taken, modulo 2^32 */
+    uint32_t granted; /* credits advertised by the peer: at first, and in `more` since */
+    uint32_t first_advertised, first_granted; /* minimum of each side */
+    uint32_t consumed; /* messages and immediates of the peer that were consumed, modulo 2^32 */
     /*
-     * Bytes of delegated buffer used by the taken messages, modulo 2^32; the part of them
+     * Bytes of delegated buffer used by the consumed messages, modulo 2^32; the part of them
      * returned to the peer; and the number of unreturned bytes for which a CREDIT message is
      * due, 0: never.
      */
     uint32_t bulk, bulk_given, bulk_due;
     /* the peer gets back only the credits that control messages need (rx_account.c) */
-    bool withholds;
-    /* if `withholds`: messages that start something and that may still arrive from a peer that
+    bool throttled;
+    /* if `throttled`: messages that start something and that may still arrive from a peer that
      * keeps its reserve */
     uint32_t starts_left;
-    bool lean;    /* the peer promised fewer than RME_CREDITS_RESERVE at first */
-    bool exact;   /* both sides return exactly the credits of taken messages, see credit.c */
-    bool untold;  /* a report (an immediate or FIN) of the peer is among the owed credits */
+    bool single_credit; /* the peer advertised fewer than RME_CREDITS_RESERVE at first */
+    bool exact; /* both sides return exactly the credits of consumed messages, see credit.c */
+    bool
+        /* a report (an immediate or FIN) of the peer is among the unreturned credits */
+        unacked;
     bool stalled; /* a message waited for `have`: the next header tells the peer */
 };
 
-void rme_credit_start(struct rme_credit *credit, uint32_t promised, uint32_t have);
+void rme_credit_start(struct rme_credit *credit, uint32_t advertised, uint32_t have);
 
 /* True if the credits in hand suffice for a message of this class. */
 static inline bool rme_credit_may(const struct rme_credit *credit, enum rme_credit_class class)
@@ -72,10 +74,10 @@ static inline void rme_credit_spend(struct rme_credit *credit)
     credit->spent++;
 }
 
-/* Returns the newly promised buffers that a CREDIT message sent now announces. */
+/* Returns the newly advertised buffers that a CREDIT message sent now announces. */
 uint32_t rme_credit_give_more(struct rme_credit *credit);
 
-/* Accounts for `count` credits returned and `more` new ones promised by a message.  -EPROTO:
+/* Accounts for `count` credits returned and `more` new ones advertised by a message.  -EPROTO:
  * more than a peer can have, or more than were used. */
 int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more);
 
@@ -83,20 +85,20 @@ int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more);
  * peer had no credit left. */
 static inline int rme_credit_used(struct rme_credit *credit)
 {
-    if (credit->owed >= credit->promised)
+    if (credit->unreturned >= credit->advertised)
         return -EPROTO;
-    credit->owed++;
-    credit->taken++;
+    credit->unreturned++;
+    credit->consumed++;
     return 0;
 }
 
 /* Starts or ends withholding all credits but those that control messages need. */
-void rme_credit_withhold(struct rme_credit *credit, bool withholds);
+void rme_credit_throttle(struct rme_credit *credit, bool throttled);
 
-/* Accounts for a taken message of the peer that starts something. */
+/* Accounts for a consumed message of the peer that starts something. */
 static inline void rme_credit_started(struct rme_credit *credit)
 {
-    if (credit->withholds && credit->starts_left != 0)
+    if (credit->throttled && credit->starts_left != 0)
         credit->starts_left--;
 }
 
@@ -104,32 +106,33 @@ static inline void rme_credit_started(struct rme_credit *credit)
 void rme_credit_grow(struct rme_credit *credit, uint32_t count);
 
 /* Number of buffers that an idle peer may be asked to give up. */
-uint32_t rme_credit_surplus(const struct rme_credit *credit);
+uint32_t rme_credit_excess(const struct rme_credit *credit);
 /* Gives up at most `asked` credits with a message that has been paid for and returns `returned`
  * credits; keeps the minimum that the link needs.  Returns the number given up. */
-uint32_t rme_credit_yield(struct rme_credit *credit, uint32_t asked, uint32_t returned);
+uint32_t rme_credit_reduce(struct rme_credit *credit, uint32_t asked, uint32_t returned);
 /* Accounts for `count` buffers that the peer gave up.  -EPROTO: the peer cannot have had
  * them. */
-int rme_credit_yielded(struct rme_credit *credit, uint32_t count);
+int rme_credit_reduced(struct rme_credit *credit, uint32_t count);
 
-/* Number of owed credits that may be returned. */
+/* Number of unreturned credits that may be returned. */
 static inline uint32_t rme_credit_ready(const struct rme_credit *credit)
 {
-    uint32_t in_hand = credit->promised - credit->owed; /* or in flight, in either direction */
+    uint32_t in_hand =
+        credit->advertised - credit->unreturned; /* or in flight, in either direction */
     uint32_t few = 0;
 
-    if (!credit->withholds)
-        return credit->owed;
-    if (credit->promised >= RME_CREDITS_RESERVE && in_hand < RME_CREDIT_CONTROL &&
+    if (!credit->throttled)
+        return credit->unreturned;
+    if (credit->advertised >= RME_CREDITS_RESERVE && in_hand < RME_CREDIT_CONTROL &&
         credit->starts_left != 0)
         few = RME_CREDIT_CONTROL - in_hand;
-    return credit->owed < few ? credit->owed : few;
+    return credit->unreturned < few ? credit->unreturned : few;
 }
 
 /* Number of credits that a message sent now returns to the peer. */
 static inline uint16_t rme_credit_gives(const struct rme_credit *credit)
 {
-    uint32_t give = credit->withholds ? rme_credit_ready(credit) : credit->owed;
+    uint32_t give = credit->throttled ? rme_credit_ready(credit) : credit->unreturned;
 
     return give > UINT16_MAX ? UINT16_MAX : (uint16_t)give;
 }
@@ -137,13 +140,13 @@ static inline uint16_t rme_credit_gives(const struct rme_credit *credit)
 void rme_credit_gave_some(struct rme_credit *credit, uint16_t give);
 static inline void rme_credit_gave(struct rme_credit *credit, uint16_t give)
 {
-    if (credit->withholds || give != credit->owed) {
+    if (credit->throttled || give != credit->unreturned) {
         rme_credit_gave_some(credit, give);
         return;
     }
-    credit->owed = 0;
+    credit->unreturned = 0;
     credit->bulk_given = credit->bulk;
-    credit->untold = false;
+    credit->unacked = false;
 }
 /* Both. */
 static inline uint16_t rme_credit_give(struct rme_credit *credit)
@@ -154,27 +157,27 @@ static inline uint16_t rme_credit_give(struct rme_credit *credit)
     return give;
 }
 
-/* Number of buffers that a CREDIT message sent now would promise. */
+/* Number of buffers that a CREDIT message sent now would advertise. */
 static inline uint32_t rme_credit_more(const struct rme_credit *credit)
 {
-    return credit->withholds && credit->promised >= RME_CREDITS_RESERVE ? 0 : credit->grown;
+    return credit->throttled && credit->advertised >= RME_CREDITS_RESERVE ? 0 : credit->grown;
 }
 
 /* True if a CREDIT message must be sent when no other message is. */
 bool rme_credit_is_due(const struct rme_credit *credit);
 static inline bool rme_credit_due(const struct rme_credit *credit)
 {
-    bool half = credit->owed >= credit->promised / 2;
+    bool half = credit->unreturned >= credit->advertised / 2;
 
-    if (credit->withholds || credit->bulk_due != 0 || credit->grown != 0)
+    if (credit->throttled || credit->bulk_due != 0 || credit->grown != 0)
         return rme_credit_is_due(credit);
-    return half && credit->owed != 0;
+    return half && credit->unreturned != 0;
 }
 
 /* Receive buffers that links get beyond their first ones. */
 struct rme_credit_pool {
     uint32_t limit; /* maximum of `lent` */
-    uint32_t lent;  /* number promised to links */
+    uint32_t lent;  /* number advertised to links */
 };
 
 /* Number of credits, at most `wanted`, that a link with `has` credits of the pool may get. */
@@ -189,14 +192,14 @@ uint32_t rme_credit_pool_lends(const struct rme_credit_pool *pool, uint32_t has,
 #define RME_HELD_COST 64u
 
 struct rme_window {
-    uint32_t limit; /* set by the hello of the peer */
-    uint32_t sent;  /* cost of all messages sent */
-    uint32_t taken; /* cost that the peer reports as no longer held */
+    uint32_t limit;    /* set by the hello of the peer */
+    uint32_t sent;     /* cost of all messages sent */
+    uint32_t consumed; /* cost that the peer reports as no longer held */
 };
 
 static inline bool rme_window_fits(const struct rme_window *window, uint64_t payload)
 {
-    return (uint64_t)(uint32_t)(window->sent - window->taken) + payload + RME_HELD_COST <=
+    return (uint64_t)(uint32_t)(window->sent - window->consumed) + payload + RME_HELD_COST <=
            window->limit;
 }
 static inline void rme_window_sent(struct rme_window *window, uint64_t payload)
@@ -204,30 +207,31 @@ static inline void rme_window_sent(struct rme_window *window, uint64_t payload)
     window->sent += (uint32_t)payload + RME_HELD_COST;
 }
 /* True if the peer may report this: not more than was sent. */
-static inline bool rme_window_may(const struct rme_window *window, uint32_t taken)
+static inline bool rme_window_may(const struct rme_window *window, uint32_t consumed)
 {
-    return (uint32_t)(taken - window->taken) <= (uint32_t)(window->sent - window->taken);
+    return (uint32_t)(consumed - window->consumed) <=
+           (uint32_t)(window->sent - window->consumed);
 }
 /* Accounts for a report of the peer, or returns -EPROTO. */
-static inline int rme_window_report(struct rme_window *window, uint32_t taken)
+static inline int rme_window_report(struct rme_window *window, uint32_t consumed)
 {
-    if (!rme_window_may(window, taken))
+    if (!rme_window_may(window, consumed))
         return -EPROTO;
-    window->taken = taken;
+    window->consumed = consumed;
     return 0;
 }
 
 /* The receiving end of a window. */
 struct rme_holding {
-    uint32_t limit; /* sent in the hello of this side */
-    uint32_t got;   /* cost of all messages received */
-    uint32_t taken; /* cost no longer held: sent in every header */
+    uint32_t limit;    /* sent in the hello of this side */
+    uint32_t got;      /* cost of all messages received */
+    uint32_t consumed; /* cost no longer held: sent in every header */
 };
 
 /* True if the message does not exceed the peer's window. */
 static inline bool rme_holding_may(const struct rme_holding *holding, uint64_t payload)
 {
-    return (uint64_t)(uint32_t)(holding->got - holding->taken) + payload + RME_HELD_COST <=
+    return (uint64_t)(uint32_t)(holding->got - holding->consumed) + payload + RME_HELD_COST <=
            holding->limit;
 }
 /* Accounts for a message of the peer, or returns -EPROTO. */
@@ -238,9 +242,9 @@ static inline int rme_holding_got(struct rme_holding *holding, uint64_t payload)
     holding->got += (uint32_t)payload + RME_HELD_COST;
     return 0;
 }
-static inline void rme_holding_took(struct rme_holding *holding, uint64_t payload)
+static inline void rme_holding_consumed(struct rme_holding *holding, uint64_t payload)
 {
-    holding->taken += (uint32_t)payload + RME_HELD_COST;
+    holding->consumed += (uint32_t)payload + RME_HELD_COST;
 }
 
 #endif

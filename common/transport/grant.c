@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Number of receive buffers promised to a link at first, in use and idle.  credit.c defines
+ * Number of receive buffers advertised to a link at first, in use and idle.  credit.c defines
  * credits and proves that one is enough.  Credits beyond the first come from rme->credit_pool
  * and return with PONG or at the end of the link.
  *
@@ -10,20 +10,20 @@
  * link use the buffers; rme_grant_reclaim counts these when the link's credits change and when
  * its timer expires.
  *
- * A connection request without a shared queue promises the minimum until the link is used.  The
- * link gets the option `credits` when the peer lacks credits, like any link, or after USED
+ * A connection request without a shared queue advertises the minimum until the link is used.
+ * The link gets the option `credits` when the peer lacks credits, like any link, or after USED
  * messages.  Below that number, a fabric may hand buffers to its device one by one.  The device
  * keeps the buffers that a PONG gives up until messages have used them.  So such a link sends
- * PING as long as more than the promised buffers are posted: each PONG uses one of them.
+ * PING as long as more than the advertised buffers are posted: each PONG uses one of them.
  *
  * A link with few credits owes a CREDIT message for each message that it gets.  But most
  * messages are requests, and the reply returns the credit if the CREDIT message is delayed.  So
  * the peer waits in rme->answers until a message returns its credits, until a call returns
  * nothing to the host, which then has sent its replies, or for RME_ANSWER_CALLS calls that
  * return something.  A host that makes no calls
- * takes no messages either.  The CREDIT message for a message taken while another thread sleeps
- * in the fabric is not delayed: that thread may sleep for the next message of the peer, and the
- * thread that took this one may never call again.
+ * takes no messages either.  The CREDIT message for a message consumed while another thread
+ * sleeps in the fabric is not delayed: that thread may sleep for the next message of the peer,
+ * and the thread that took this one may never call again.
  */
 #include "transport/peer.h"
 
@@ -38,15 +38,15 @@ uint32_t rme_grant_ask(const struct rme *rme)
 
 uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello)
 {
-    const uint8_t lean = RME_HELLO_F_LEAN | RME_HELLO_F_EXACT;
+    const uint8_t single_credit = RME_HELLO_F_SINGLE_CREDIT | RME_HELLO_F_EXACT;
     const struct rme_credit_pool *pool = &rme->credit_pool;
     uint32_t left = pool->limit > pool->lent ? pool->limit - pool->lent : 0;
 
-    if (rme->caps->shared_rx != 0 && (hello->flags & lean) == lean)
+    if (rme->caps->shared_rx != 0 && (hello->flags & single_credit) == single_credit)
         return 1;
     if (pool->lent < pool->limit / 4 && rme->tuning.credits - 1 <= left)
         return rme->tuning.credits;
-    if ((hello->flags & lean) == lean)
+    if ((hello->flags & single_credit) == single_credit)
         return 1;
     return RME_HELLO_CREDITS_MIN - 1 <= left ? RME_HELLO_CREDITS_MIN : 0;
 }
@@ -62,17 +62,17 @@ void rme_grant_lend(struct rme_peer *peer, uint32_t count)
 
 void rme_grant_reclaim(struct rme_peer *peer)
 {
-    uint32_t used = peer->credit.taken - peer->spare_from;
+    uint32_t used = peer->credit.consumed - peer->spare_from;
 
     if (used > peer->spare)
         used = peer->spare;
     peer->spare -= used;
-    peer->spare_from = peer->credit.taken;
+    peer->spare_from = peer->credit.consumed;
     rme_grant_lend(peer, peer->lent - used);
 }
 
-/* Promises `more` buffers that the fabric has reserved. */
-static void promise(struct rme_peer *peer, uint32_t more)
+/* Advertises `more` buffers that the fabric has reserved. */
+static void advertise(struct rme_peer *peer, uint32_t more)
 {
     uint32_t again = more < peer->spare ? more : peer->spare; /* already counted in `lent` */
 
@@ -84,53 +84,53 @@ static void promise(struct rme_peer *peer, uint32_t more)
 
 void rme_grant_reserve(struct rme_peer *peer)
 {
-    uint32_t promised = peer->credit.promised + peer->credit.grown;
+    uint32_t advertised = peer->credit.advertised + peer->credit.grown;
 
-    if (promised >= RME_CREDITS_RESERVE)
+    if (advertised >= RME_CREDITS_RESERVE)
         return;
     rme_grant_reclaim(peer);
-    if (peer->rme->ops->rx_reserve(peer->link, RME_CREDITS_RESERVE - promised) == 0)
-        promise(peer, RME_CREDITS_RESERVE - promised);
+    if (peer->rme->ops->rx_reserve(peer->link, RME_CREDITS_RESERVE - advertised) == 0)
+        advertise(peer, RME_CREDITS_RESERVE - advertised);
 }
 
 void rme_grant_grow(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
-    uint32_t promised, wanted, more, spare;
+    uint32_t advertised, wanted, more, spare;
     int error;
 
     rme_grant_reclaim(peer);
     spare = peer->spare;
-    promised = peer->credit.promised + peer->credit.grown;
-    wanted = promised < rme->tuning.credits ? rme->tuning.credits : 2 * promised;
+    advertised = peer->credit.advertised + peer->credit.grown;
+    wanted = advertised < rme->tuning.credits ? rme->tuning.credits : 2 * advertised;
     if (wanted > rme->tuning.credits_max)
         wanted = rme->tuning.credits_max;
-    if (wanted <= promised || !rme_rx_account_may_grow(&rme->rx_account))
+    if (wanted <= advertised || !rme_rx_account_may_grow(&rme->rx_account))
         return;
-    more = wanted - promised;
+    more = wanted - advertised;
     if (more > spare)
         more = spare + rme_credit_pool_lends(&rme->credit_pool, peer->lent, more - spare);
     error = more == 0 ? -ENOSPC : rme->ops->rx_reserve(peer->link, more);
     while (error == -ENOSPC && more > 1) /* the network has fewer: try half as many */
         error = rme->ops->rx_reserve(peer->link, more /= 2);
     if (error == 0)
-        promise(peer, more);
+        advertise(peer, more);
 }
 
 void rme_grant_rest(struct rme_peer *peer)
 {
-    peer->used_at = peer->credit.taken + USED;
+    peer->used_at = peer->credit.consumed + USED;
 }
 
 void rme_grant_used(struct rme_peer *peer)
 {
     if (!peer->passive &&
-        peer->credit.promised + peer->credit.grown < peer->rme->tuning.credits)
+        peer->credit.advertised + peer->credit.grown < peer->rme->tuning.credits)
         rme_grant_more(peer);
 }
 
 /* Withdraws `count` buffers.  Without caps.keeps_rx, sends PING while the link has more posted
- * than promised, because the PONG uses one of them. */
+ * than advertised, because the PONG uses one of them. */
 static void shrink(struct rme_peer *peer, uint32_t count)
 {
     if (peer->rme->ops->rx_release(peer->link, count) != 0 && !peer->rme->caps->keeps_rx) {
@@ -145,7 +145,7 @@ void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
     rme_grant_rest(peer);
     peer->asked = asked;
     peer->pong_due = true;
-    if (peer->grew && rme_credit_surplus(&peer->credit) != 0)
+    if (peer->grew && rme_credit_excess(&peer->credit) != 0)
         /* the link is idle for this side as well; `grew` keeps both sides from asking
          * alternately without end */
         peer->ping_due = true;
@@ -153,11 +153,11 @@ void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
     rme_peer_schedule(peer);
 }
 
-void rme_peer_yielded(struct rme_peer *peer, uint32_t count)
+void rme_peer_reduced(struct rme_peer *peer, uint32_t count)
 {
     rme_grant_reclaim(peer);
     rme_grant_rest(peer);
-    if (rme_credit_yielded(&peer->credit, count) != 0) {
+    if (rme_credit_reduced(&peer->credit, count) != 0) {
         rme_peer_protocol_error(peer, "more credits returned than granted");
         return;
     }
@@ -168,13 +168,13 @@ void rme_peer_yielded(struct rme_peer *peer, uint32_t count)
         peer->spare += count;
     else
         rme_grant_lend(peer, peer->lent - count);
-    rme_count_add(peer->rme, RME_C_CREDITS_YIELDED, count);
+    rme_count_add(peer->rme, RME_C_CREDITS_REDUCED, count);
 }
 
 void rme_grant_due(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
-    bool waits = peer->credit.promised < RME_CREDITS_RESERVE && peer->credit.grown == 0 &&
+    bool waits = peer->credit.advertised < RME_CREDITS_RESERVE && peer->credit.grown == 0 &&
                  !rme->sleeping && !rme->closing;
 
     if (waits && list_empty(&peer->answer))

@@ -13,7 +13,8 @@ void rme_peer_hello(const struct rme *rme, uint32_t credits, uint8_t out[RME_HEL
         .flags = (rme->server ? RME_HELLO_F_SERVER : 0) |
                  (rme->caps->has_read ? RME_HELLO_F_READ : 0) |
                  (rme->tuning.invite ? RME_HELLO_F_INVITE : 0) | RME_HELLO_F_EXACT |
-                 RME_HELLO_F_LEAN | (rme->tuning.fast_bytes != 0 ? RME_HELLO_F_FAST : 0),
+                 RME_HELLO_F_SINGLE_CREDIT |
+                 (rme->tuning.fast_bytes != 0 ? RME_HELLO_F_FAST : 0),
         .incarnation = rme->incarnation,
         .rx_size = rme->tuning.rx_size,
         .credits = (uint16_t)credits,
@@ -25,7 +26,7 @@ void rme_peer_hello(const struct rme *rme, uint32_t credits, uint8_t out[RME_HEL
     rme_hello_encode(&hello, out);
 }
 
-void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32_t promised)
+void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32_t advertised)
 {
     struct rme *rme = peer->rme;
     const uint32_t windows[RME_STREAMS] = {hello->eager_window, hello->unexpected_window};
@@ -33,7 +34,7 @@ void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32
     if (peer->was_up && hello->incarnation != peer->hello.incarnation)
         rme_log_put(rme->log, RME_LOG_INFO, "%s: the peer has restarted", rme_peer_name(peer));
     peer->hello = *hello;
-    rme_credit_start(&peer->credit, promised, hello->credits);
+    rme_credit_start(&peer->credit, advertised, hello->credits);
     peer->credit.exact = (hello->flags & RME_HELLO_F_EXACT) != 0;
     for (int s = 0; s < RME_STREAMS; s++) {
         peer->window[s] =
@@ -72,7 +73,7 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
     struct rme_addr *addr;
     struct rme_peer *peer;
     uint8_t own[RME_HELLO_SIZE];
-    uint32_t promised;
+    uint32_t advertised;
 
     if (rme_hello_decode(event->hello, event->hello_length, &hello, &why) != 0) {
         reject(rme, event, &why);
@@ -90,8 +91,8 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
         reject(rme, event, &why);
         return;
     }
-    promised = rme_grant_first(rme, &hello);
-    if (promised == 0) {
+    advertised = rme_grant_first(rme, &hello);
+    if (advertised == 0) {
         reject(rme, event, &why);
         return;
     }
@@ -105,16 +106,16 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
         return;
     }
     peer->passive = true;
-    rme_peer_agree(peer, &hello, promised);
-    rme_peer_hello(rme, promised, own);
+    rme_peer_agree(peer, &hello, advertised);
+    rme_peer_hello(rme, advertised, own);
     if (rme_rx_account_full(&rme->rx_account, peer->host) ||
-        rme->ops->link_accept(event->link, own, sizeof(own), promised, peer) != 0) {
+        rme->ops->link_accept(event->link, own, sizeof(own), advertised, peer) != 0) {
         reject(rme, event, &why);
         rme_peer_step(peer, RME_PEER_DEAD);
         rme_peer_destroy(peer);
         return;
     }
-    rme_grant_lend(peer, promised - 1);
+    rme_grant_lend(peer, advertised - 1);
     peer->link = event->link;
     rme->nlink++;
     rme_peer_step(peer, RME_PEER_ACCEPTING);

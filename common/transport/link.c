@@ -123,7 +123,7 @@ static void connect_failed(struct rme_peer *peer)
     peer->busy_by = 0;
     rme_timer_stop(&rme->timers, &peer->timer);
     back_off(peer);
-    if (!peer->last_part_told)
+    if (!peer->last_part_logged)
         rme_log_put(rme->log, RME_LOG_NOTICE, "%s: cannot connect: %s%s%s", rme_peer_name(peer),
                     strerror(-peer->last_part_error), peer->last_part_why != NULL ? "; " : "",
                     peer->last_part_why != NULL ? peer->last_part_why : "");
@@ -160,7 +160,7 @@ static void connect_part(struct rme_peer *peer)
         }
         peer->link = NULL;
         peer->last_part_error = error;
-        peer->last_part_told = false;
+        peer->last_part_logged = false;
         peer->last_part_why = NULL;
     }
     connect_failed(peer);
@@ -172,7 +172,7 @@ static void connect_start(struct rme_peer *peer, uint64_t now)
     peer->part = 0;
     peer->was_busy = false;
     peer->last_part_error = -EHOSTUNREACH;
-    peer->last_part_told = false;
+    peer->last_part_logged = false;
     peer->last_part_why = NULL;
     peer->connect_by = now + peer->rme->tuning.connect_ms;
     connect_part(peer);
@@ -332,9 +332,9 @@ static void part_failed(struct rme_peer *peer, const struct rme_event *event)
 
     peer->last_part_error = peer->error != 0 ? peer->error : event->error;
     peer->last_part_why = peer->error != 0 ? NULL : event->why;
-    peer->last_part_told =
+    peer->last_part_logged =
         event->hello != NULL && rme_reject_decode(event->hello, event->hello_length, &why) == 0;
-    if (peer->last_part_told)
+    if (peer->last_part_logged)
         log_refused(peer, &why);
     rme->ops->link_free(peer->link);
     peer->link = NULL;
@@ -388,9 +388,9 @@ void rme_peer_watch_cancel(struct rme_peer *peer)
 static bool can_answer(struct rme_peer *peer)
 {
     rme_rx_account_look(peer);
-    return peer->credit.owed == 0 ||
-           peer->credit.promised - peer->credit.owed >= RME_CREDIT_CONTROL ||
-           !peer->credit.withholds;
+    return peer->credit.unreturned == 0 ||
+           peer->credit.advertised - peer->credit.unreturned >= RME_CREDIT_CONTROL ||
+           !peer->credit.throttled;
 }
 
 /* Checks a link when its timer expires. */

@@ -2,7 +2,7 @@
 /*
  * Sending of messages.  To send, schedule the peer with rme_peer_schedule(); its queues are run
  * after the current batch of events.  A message takes a credit and a buffer; its header returns
- * the owed credits.
+ * the unreturned credits.
  */
 #include "transport/peer.h"
 
@@ -66,7 +66,7 @@ void rme_peer_send_control(struct rme_peer *peer, const struct rme_wire_message 
 }
 
 /* Number of receive buffers in the tag of a message without payload. */
-static uint32_t buffers_told(struct rme_peer *peer, uint8_t type, uint32_t returned)
+static uint32_t buffers_advertised(struct rme_peer *peer, uint8_t type, uint32_t returned)
 {
     uint32_t asked = peer->asked;
 
@@ -74,10 +74,10 @@ static uint32_t buffers_told(struct rme_peer *peer, uint8_t type, uint32_t retur
     case RME_WIRE_CREDIT:
         return rme_credit_give_more(&peer->credit);
     case RME_WIRE_PING:
-        return rme_credit_surplus(&peer->credit);
+        return rme_credit_excess(&peer->credit);
     case RME_WIRE_PONG:
         peer->asked = 0;
-        return rme_credit_yield(&peer->credit, asked, returned);
+        return rme_credit_reduce(&peer->credit, asked, returned);
     default:
         return 0;
     }
@@ -118,7 +118,7 @@ bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_c
         return false;
     }
     rme_peer_header(peer, type, &message);
-    message.tag = (int32_t)buffers_told(peer, type, message.credits);
+    message.tag = (int32_t)buffers_advertised(peer, type, message.credits);
     rme_wire_encode(&message, tx);
     rme_count(peer->rme, type == RME_WIRE_CREDIT ? RME_C_CREDIT_SENT : RME_C_CONTROL_SENT);
     peer->rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE);

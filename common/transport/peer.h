@@ -47,7 +47,7 @@ struct rme_peer {
     bool heard;      /* a message or report arrived since the last check by the timer */
     bool pong_due;
     bool ping_due;
-    bool grew; /* `promised` grew since the last PING of the peer */
+    bool grew; /* `advertised` grew since the last PING of the peer */
     bool ping_sent;
     bool timer_rests; /* the timer, if set, is set for the next probe of an idle link */
     bool was_up;      /* the peer had a link before */
@@ -82,11 +82,12 @@ struct rme_peer {
 
     struct rme_credit credit;
     uint32_t lent; /* credits of the pool held by the link */
-    /* part of `lent` given up by the peer when credit.taken was spare_from, but still posted
+    /* part of `lent` given up by the peer when credit.consumed was spare_from, but still posted
      * (caps.keeps_rx) */
     uint32_t spare, spare_from;
-    uint32_t asked;   /* credits that the peer asked this side to give up */
-    uint32_t used_at; /* value of credit.taken from which a link made by this side is in use */
+    uint32_t asked; /* credits that the peer asked this side to give up */
+    uint32_t
+        used_at; /* value of credit.consumed from which a link made by this side is in use */
     struct rme_window window[RME_STREAMS];
     struct rme_holding holding[RME_STREAMS];
     uint32_t xfers;                  /* outstanding transfers of this side */
@@ -100,7 +101,7 @@ struct rme_peer {
     struct rme_timer timer; /* uses: see rme_peer_timer */
     int part;               /* part of the address being tried */
     int last_part_error;
-    bool last_part_told;       /* last_part_error is in the log */
+    bool last_part_logged;     /* last_part_error is in the log */
     bool was_busy;             /* a part of the address was busy in this attempt */
     const char *last_part_why; /* explanation by the fabric, or NULL; constant */
     uint64_t connect_by;       /* deadline for all parts of the address */
@@ -126,7 +127,7 @@ static inline void rme_peer_count(struct rme_peer *peer, enum rme_counter_id id,
 /* Updates whether credits of the peer are withheld: see rme_rx_account_judge. */
 static inline void rme_rx_account_look(struct rme_peer *peer)
 {
-    if (rme_rx_account_is_tight(&peer->rme->rx_account) || peer->credit.withholds)
+    if (rme_rx_account_is_tight(&peer->rme->rx_account) || peer->credit.throttled)
         rme_rx_account_judge(peer);
 }
 
@@ -184,7 +185,7 @@ void rme_peer_timer(struct rme_peer *peer, uint64_t now);
 /* Handle PING, which asks for an answer and for `asked` credits that this side does not need,
  * and PONG, with which the peer gave `count` credits up. */
 void rme_peer_pinged(struct rme_peer *peer, uint32_t asked);
-void rme_peer_yielded(struct rme_peer *peer, uint32_t count);
+void rme_peer_reduced(struct rme_peer *peer, uint32_t count);
 
 /* Schedules BYE, which is sent as soon as there is a credit.  rme->byes no longer counts BYE
  * after its arrival or failure. */
@@ -272,15 +273,15 @@ static inline void rme_head_fill(struct rme_peer *peer, uint8_t type, int32_t ta
     out->flags = peer->credit.stalled || last ? RME_WIRE_F_STALLED : 0;
     out->tag = tag;
     out->credits = rme_credit_gives(&peer->credit);
-    out->eager_taken = peer->holding[RME_EXPECTED].taken;
-    out->unexpected_taken = peer->holding[RME_UNEXPECTED_STREAM].taken;
+    out->eager_consumed = peer->holding[RME_EXPECTED].consumed;
+    out->unexpected_consumed = peer->holding[RME_UNEXPECTED_STREAM].consumed;
 }
 /* Accounts for a message with this header that is sent: spends a credit. */
 static inline void rme_head_sent(struct rme_peer *peer, const struct rme_wire_message *head)
 {
     peer->credit.stalled = false;
     rme_credit_gave(&peer->credit, head->credits);
-    if (!list_empty(&peer->answer) && peer->credit.owed == 0) /* this is the reply */
+    if (!list_empty(&peer->answer) && peer->credit.unreturned == 0) /* this is the reply */
         list_del_init(&peer->answer);
     rme_credit_spend(&peer->credit);
 }
@@ -308,7 +309,7 @@ bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class);
 bool rme_peer_may_report(struct rme_peer *peer);
 
 /*
- * Credits promised at first to a peer that connected to this side: the option `credits` while
+ * Credits advertised at first to a peer that connected to this side: the option `credits` while
  * less than a quarter of the pool is used, else the minimum that the peer can work with.  The
  * minimum is 1 for a peer that may spend its last credit (credit.c), which always gets 1 where
  * all links share a receive queue; and RME_HELLO_CREDITS_MIN for others.  0, a refusal: the
@@ -316,13 +317,13 @@ bool rme_peer_may_report(struct rme_peer *peer);
  * the pool by more than one buffer each.
  */
 uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello);
-/* Credits promised in a connection request of this side. */
+/* Credits advertised in a connection request of this side. */
 uint32_t rme_grant_ask(const struct rme *rme);
 /* Sets the credits that the link holds of the pool. */
 void rme_grant_lend(struct rme_peer *peer, uint32_t count);
 /* Returns to the pool the spare buffers that messages have used since. */
 void rme_grant_reclaim(struct rme_peer *peer);
-/* Promises more credits within the limits: see rme_grant_more. */
+/* Advertises more credits within the limits: see rme_grant_more. */
 void rme_grant_grow(struct rme_peer *peer);
 /* Handles a peer that can use more credits.  Each message of many peers calls this function,
  * mostly without effect. */
@@ -333,15 +334,15 @@ static inline void rme_grant_more(struct rme_peer *peer)
     if (peer->spare != 0 || pool->lent < pool->limit)
         rme_grant_grow(peer);
 }
-/* Promises a peer whose credits are withheld (rx_account.c) enough credits for a reserve, even
- * if the pool is empty. */
+/* Advertises a peer whose credits are withheld (rx_account.c) enough credits for a reserve,
+ * even if the pool is empty. */
 void rme_grant_reserve(struct rme_peer *peer);
 /* Restarts the count of messages after which a new or idle link is in use. */
 void rme_grant_rest(struct rme_peer *peer);
-/* Promises a link that has come into use the option `credits`. */
+/* Advertises a link that has come into use the option `credits`. */
 void rme_grant_used(struct rme_peer *peer);
-/* Schedules a CREDIT message after a message of the peer was taken: at the end of this batch,
- * or, for a peer with few credits, when no reply has returned the credits. */
+/* Schedules a CREDIT message after a message of the peer was consumed: at the end of this
+ * batch, or, for a peer with few credits, when no reply has returned the credits. */
 void rme_grant_due(struct rme_peer *peer);
 /* Calls that returned something to the host after which pending CREDIT messages are sent: more
  * than the messages that one call takes. */

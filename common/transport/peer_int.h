@@ -21,9 +21,9 @@ void rme_peer_set_timer(struct rme_peer *peer, uint64_t when);
  * down. */
 void rme_peer_leave(struct rme_peer *peer, int error);
 
-/* Encodes the hello of this side, which promises `credits` buffers. */
+/* Encodes the hello of this side, which advertises `credits` buffers. */
 void rme_peer_hello(const struct rme *rme, uint32_t credits, uint8_t out[RME_HELLO_SIZE]);
-/* Applies the hello of the peer.  `promised`: credits promised to the peer. */
-void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32_t promised);
+/* Applies the hello of the peer.  `advertised`: credits advertised to the peer. */
+void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32_t advertised);
 
 #endif

@@ -12,7 +12,7 @@
  * The process has a limit as well, which no peer knows: option rx_buffered_bytes.  From half of
  * it on the following rules hold:
  *
- * - Credits promised to peers do not grow.
+ * - Credits advertised to peers do not grow.
  * - A host with a fair share of that half (divided by the number of hosts that hold anything,
  *   plus one) gets no further link.
  * - Of the links of such a host, those with a fair share of that share (divided by the number
@@ -22,14 +22,14 @@
  *
  * No credits are withheld from a link with less than its fair share, or of another host.  The
  * shares of that half add up to less than the other half, so the memory stays below the limit,
- * except for credits promised before half of the limit was reached.
+ * except for credits advertised before half of the limit was reached.
  *
  * No deadlock.  Memory is released when this side's host takes the messages, or at the end of
  * the link.  This host may take one message after the other, and the first one may still have
  * to be moved; or this host may wait for a reply to be sent.  For both, the peer has to answer
  * and to return credits of this side.  The peer can: a peer that keeps a reserve starts nothing
  * with two credits, and the credits that it uses come back at once, by the proof of credit.c.
- * A link that was promised too few credits for a reserve is promised them when withholding
+ * A link that was advertised too few credits for a reserve is advertised them when withholding
  * begins, even if the pool is empty: their buffers are fewer bytes than are accounted to such a
  * link, unless its host has very many links.  If the device has no buffers left, or if the peer
  * breaks the rule and starts more than its reserve permits, the link gets nothing back, and an
@@ -191,11 +191,11 @@ static bool is_over_share(const struct rme_peer *peer)
 
 void rme_rx_account_judge(struct rme_peer *peer)
 {
-    rme_credit_withhold(&peer->credit, is_over_share(peer));
-    if (!peer->credit.withholds || is_waiting(peer))
+    rme_credit_throttle(&peer->credit, is_over_share(peer));
+    if (!peer->credit.throttled || is_waiting(peer))
         return;
     place_peer(peer, true);
-    rme_peer_schedule(peer); /* a reserve may have to be promised */
+    rme_peer_schedule(peer); /* a reserve may have to be advertised */
 }
 
 uint32_t rme_rx_account_returns(struct rme_peer *peer)
@@ -221,7 +221,7 @@ static void let_go(struct rme_rx_account *account)
             container_of(least(&host->waiting), struct rme_peer, throttle_wait);
 
         place_peer(peer, false);
-        rme_credit_withhold(&peer->credit, false);
+        rme_credit_throttle(&peer->credit, false);
         rme_peer_schedule(peer);
     }
 }

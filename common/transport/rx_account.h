@@ -54,7 +54,7 @@ static inline bool rme_rx_account_is_tight(const struct rme_rx_account *account)
 {
     return account->rx_buffered >= account->limit / 2;
 }
-/* True if the credits promised to peers may grow. */
+/* True if the credits advertised to peers may grow. */
 static inline bool rme_rx_account_may_grow(const struct rme_rx_account *account)
 {
     return !rme_rx_account_is_tight(account);

@@ -86,11 +86,11 @@ struct rme_wire_segment {
 struct rme_wire_message {
     uint8_t type;
     uint8_t flags;
-    uint16_t credits;     /* receive buffers returned since the last message */
-    uint32_t eager_taken; /* cost of all eager messages matched so far, modulo 2^32 */
+    uint16_t credits;        /* receive buffers returned since the last message */
+    uint32_t eager_consumed; /* cost of all eager messages matched so far, modulo 2^32 */
     /* cost of all unexpected messages delivered so far, modulo 2^32 */
-    uint32_t unexpected_taken;
-    /* EAGER, UNEXPECTED, RTS, CANCEL, REFUSED, INVITE; CREDIT: newly promised buffers; PING:
+    uint32_t unexpected_consumed;
+    /* EAGER, UNEXPECTED, RTS, CANCEL, REFUSED, INVITE; CREDIT: newly advertised buffers; PING:
      * buffers requested; PONG: buffers given up */
     int32_t tag;
     const void *payload; /* EAGER, UNEXPECTED */
@@ -159,8 +159,8 @@ static inline void rme_wire_decode_head(const void *data, struct rme_wire_messag
     out->type = at[0];
     out->flags = at[1];
     out->credits = rme_wire_get16(at + 2);
-    out->eager_taken = rme_wire_get32(at + 4);
-    out->unexpected_taken = rme_wire_get32(at + 8);
+    out->eager_consumed = rme_wire_get32(at + 4);
+    out->unexpected_consumed = rme_wire_get32(at + 8);
     out->tag = (int32_t)rme_wire_get32(at + 12);
 }
 
@@ -190,8 +190,8 @@ static inline void rme_wire_encode_head(const struct rme_wire_message *message, 
     at[0] = message->type;
     at[1] = message->flags;
     rme_wire_put16(at + 2, message->credits);
-    rme_wire_put32(at + 4, message->eager_taken);
-    rme_wire_put32(at + 8, message->unexpected_taken);
+    rme_wire_put32(at + 4, message->eager_consumed);
+    rme_wire_put32(at + 8, message->unexpected_consumed);
     rme_wire_put32(at + 12, (uint32_t)message->tag);
 }
 /* Encodes all but an eager payload, into a buffer of at least rme_wire_length() bytes.
@@ -220,9 +220,9 @@ int rme_wire_status_error(uint32_t status);
 #define RME_HELLO_F_INVITE 0x04u /* understands INVITE */
 /* returns credits for consumed buffers alone, and understands the tag of CREDIT */
 #define RME_HELLO_F_EXACT 0x08u
-/* the answer may promise fewer than RME_HELLO_CREDITS_MIN; as this one may */
-#define RME_HELLO_F_LEAN 0x10u
-#define RME_HELLO_F_FAST 0x20u /* understands GRANT, WITHDRAW, RELEASE */
+/* the answer may advertise fewer than RME_HELLO_CREDITS_MIN; as this one may */
+#define RME_HELLO_F_SINGLE_CREDIT 0x10u
+#define RME_HELLO_F_FAST          0x20u /* understands GRANT, WITHDRAW, RELEASE */
 
 /* Connection data of each side. */
 struct rme_hello {
@@ -259,9 +259,10 @@ enum rme_reject_reason {
 #undef RME_REJECT_ENUM
 };
 
-#define RME_REJECT_SIZE       16u
-#define RME_HELLO_RX_MIN      512u /* smaller receive buffers are refused */
-#define RME_HELLO_CREDITS_MIN 4u   /* minimum of a request, and of an answer that is not LEAN */
+#define RME_REJECT_SIZE  16u
+#define RME_HELLO_RX_MIN 512u /* smaller receive buffers are refused */
+#define RME_HELLO_CREDITS_MIN                                                                  \
+    4u /* minimum of a request, and of an answer that is not SINGLE_CREDIT */
 
 /* Reason of a rejected connection, and an acceptable value. */
 struct rme_reject {
@@ -274,7 +275,7 @@ struct rme_reject {
 
 /* Decodes and validates a hello; bytes behind the length that it names are padding.  Returns
  * 0, or -EPROTO with *reject set.  The caller checks the minimum of credits, see
- * RME_HELLO_F_LEAN. */
+ * RME_HELLO_F_SINGLE_CREDIT. */
 int rme_hello_decode(const void *data, size_t length, struct rme_hello *out,
                      struct rme_reject *reject);
 

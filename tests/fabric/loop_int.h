@@ -109,7 +109,7 @@ struct rme_link {
     struct loop_work *work, **work_tail;     /* seen by the device */
     /* number of the newest work; of the last signalled one that is complete */
     uint64_t numbered, loud;
-    uint32_t rx_promised, rx_ready, rx_debt;
+    uint32_t rx_advertised, rx_ready, rx_debt;
     uint32_t tx_used;
     bool tx_wanted;
     struct loop_rx *rx_lent;

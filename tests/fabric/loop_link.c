@@ -162,7 +162,7 @@ void loop_link_delete(struct rme_link *link)
             rx->next->at = &rx->next;
         f->rx_orphans = rx;
     }
-    f->rx_total -= link->rx_promised;
+    f->rx_total -= link->rx_advertised;
     *link->at = link->next;
     if (link->next)
         link->next->at = link->at;
@@ -179,7 +179,7 @@ static int reserve(struct rme_link *link, uint32_t n)
     if (n > f->rx_max - f->rx_total)
         return -ENOSPC;
     f->rx_total += n;
-    link->rx_promised += n;
+    link->rx_advertised += n;
     loop_rx_give(link, n);
     return 0;
 }
@@ -354,13 +354,13 @@ int loop_op_rx_reserve(struct rme_link *link, uint32_t n)
 uint32_t loop_op_rx_release(struct rme_link *link, uint32_t n)
 {
     pthread_mutex_lock(&loop_net.lock);
-    if (n > link->rx_promised) {
+    if (n > link->rx_advertised) {
         loop_violation("%s: %u receive buffers released, %u promised", link->fabric->name, n,
-                       link->rx_promised);
-        n = link->rx_promised;
+                       link->rx_advertised);
+        n = link->rx_advertised;
     }
     uint32_t now = n < link->rx_ready ? n : link->rx_ready;
-    link->rx_promised -= n;
+    link->rx_advertised -= n;
     link->fabric->rx_total -= n;
     link->rx_ready -= now;
     link->rx_debt += n - now;

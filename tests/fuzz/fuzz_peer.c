@@ -268,18 +268,18 @@ static void free_address(unsigned which)
 static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
 {
     unsigned how = take(in);
-    struct rme_hello hello = {
-        .version = RME_WIRE_VERSION,
-        .version_min = RME_WIRE_VERSION_MIN,
-        .flags =
-            (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_INVITE | (how & 2 ? RME_HELLO_F_FAST : 0) |
-                      (how & 8 ? RME_HELLO_F_EXACT : 0) | (how & 4 ? RME_HELLO_F_LEAN : 0)),
-        .incarnation = 1 + how % 3,
-        .rx_size = how & 0x10 ? 512 : 4096,
-        .credits = how & 0x20 ? (how & 4 ? 1 : 4) : 64,
-        .eager_window = how & 0x40 ? 5000 : 1 << 20,
-        .unexpected_window = how & 0x40 ? 5000 : 1 << 20,
-        .rts_max = how & 0x80 ? 1 : 64};
+    struct rme_hello hello = {.version = RME_WIRE_VERSION,
+                              .version_min = RME_WIRE_VERSION_MIN,
+                              .flags = (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_INVITE |
+                                                 (how & 2 ? RME_HELLO_F_FAST : 0) |
+                                                 (how & 8 ? RME_HELLO_F_EXACT : 0) |
+                                                 (how & 4 ? RME_HELLO_F_SINGLE_CREDIT : 0)),
+                              .incarnation = 1 + how % 3,
+                              .rx_size = how & 0x10 ? 512 : 4096,
+                              .credits = how & 0x20 ? (how & 4 ? 1 : 4) : 64,
+                              .eager_window = how & 0x40 ? 5000 : 1 << 20,
+                              .unexpected_window = how & 0x40 ? 5000 : 1 << 20,
+                              .rts_max = how & 0x80 ? 1 : 64};
 
     memset(out, 0, RME_HELLO_MAX);
     rme_hello_encode(&hello, out);
@@ -300,8 +300,8 @@ static void say(struct input *in)
 
     m.tag = (int32_t)take(in) % 4;
     if (how & 0x20) {
-        m.eager_taken = take32(in);
-        m.unexpected_taken = take32(in);
+        m.eager_consumed = take32(in);
+        m.unexpected_consumed = take32(in);
     }
     m.to =
         how & 0x40 ? take32(in) : script.handle[SCRIPT_HANDLES - 1 - take(in) % SCRIPT_HANDLES];

@@ -42,8 +42,8 @@ static void encode_again(const struct rme_wire_message *m)
         memcpy((char *)buffer + length, m->payload, m->payload_length);
     FUZZ_CHECK(rme_wire_decode(buffer, length + m->payload_length, &again) == 0);
     FUZZ_CHECK(again.type == m->type && again.flags == m->flags && again.credits == m->credits);
-    FUZZ_CHECK(again.eager_taken == m->eager_taken &&
-               again.unexpected_taken == m->unexpected_taken);
+    FUZZ_CHECK(again.eager_consumed == m->eager_consumed &&
+               again.unexpected_consumed == m->unexpected_consumed);
     FUZZ_CHECK(again.tag == m->tag && again.to == m->to && again.from == m->from &&
                again.offset == m->offset);
     FUZZ_CHECK(again.total == m->total && again.load_bytes == m->load_bytes &&

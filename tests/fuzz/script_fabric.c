@@ -27,8 +27,8 @@ struct rme_link {
     enum stage stage;
     bool down_told; /* LINK_DOWN was polled */
     bool wants_room;
-    uint32_t promised; /* receive buffers */
-    uint32_t open;     /* windows */
+    uint32_t advertised; /* receive buffers */
+    uint32_t open;       /* windows */
     /* its peer's eager ring; length 0: none */
     struct rme_wire_segment lent;
     uint32_t lent_name;
@@ -155,7 +155,7 @@ static struct rme_link *link_new(enum stage stage, void *owner)
 
 static void link_gone(struct rme_link *link)
 {
-    script.promised -= link->promised;
+    script.advertised -= link->advertised;
     link_at[link->number] = NULL;
     script.links--;
     free(link);
@@ -412,10 +412,10 @@ static void dereg(struct rme_fabric *f, struct rme_mr *mr)
 
 static int rx_reserve(struct rme_link *link, uint32_t n)
 {
-    if (script.most_rx != 0 && link->promised + n > script.most_rx)
+    if (script.most_rx != 0 && link->advertised + n > script.most_rx)
         return -ENOSPC;
-    link->promised += n;
-    script.promised += n;
+    link->advertised += n;
+    script.advertised += n;
     script.spare_rx -= n < script.spare_rx ? n : script.spare_rx;
     return 0;
 }
@@ -477,9 +477,9 @@ static const void *link_sockaddr(const struct rme_link *link)
 
 static uint32_t rx_release(struct rme_link *link, uint32_t n)
 {
-    FUZZ_CHECK(n <= link->promised);
-    link->promised -= n;
-    script.promised -= n;
+    FUZZ_CHECK(n <= link->advertised);
+    link->advertised -= n;
+    script.advertised -= n;
     script.spare_rx += script.own_rx ? n : 0;
     return script.spare_rx;
 }

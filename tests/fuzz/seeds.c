@@ -97,10 +97,10 @@ static void messages(void)
                 0);
     RME_WIRE_TYPES(SEED_PLAIN)
 #undef SEED_PLAIN
-    put_message(
-        "eager-200",
-        &(struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = -1, .eager_taken = 1u << 20},
-        200);
+    put_message("eager-200",
+                &(struct rme_wire_message){
+                    .type = RME_WIRE_EAGER, .tag = -1, .eager_consumed = 1u << 20},
+                200);
     put_message("rts-list",
                 &(struct rme_wire_message){.type = RME_WIRE_RTS,
                                            .from = 9,
@@ -149,7 +149,7 @@ static void connection_data(void)
     rme_hello_encode(&hello, out);
     put("hello", "hello", out, RME_HELLO_SIZE);
     put("hello", "hello-padded", out, RME_HELLO_MAX);
-    hello.flags |= RME_HELLO_F_EXACT | RME_HELLO_F_LEAN;
+    hello.flags |= RME_HELLO_F_EXACT | RME_HELLO_F_SINGLE_CREDIT;
     hello.credits = 1;
     rme_hello_encode(&hello, out);
     put("hello", "hello-lean", out, RME_HELLO_SIZE);

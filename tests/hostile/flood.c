@@ -83,7 +83,7 @@ static bool is_answered(struct link *link)
 void attack_crowd(struct attack *a)
 {
     static struct link *link[CROWD];
-    struct link_plan plan = {.credits = 4, .lean = true};
+    struct link_plan plan = {.credits = 4, .single_credit = true};
     struct rlimit files;
     unsigned answered = 0, let_in = 0;
 
@@ -104,7 +104,7 @@ void attack_crowd(struct attack *a)
         link_close(link[i]);
     /* Clients that need more than one credit are accepted while the pool has some. The first
      * ones may come before the server has reclaimed the credits of the former clients. */
-    plan.lean = false;
+    plan.single_credit = false;
     for (unsigned i = 0; i < CROWD; i++)
         let_in += (link[i] = attack_open(a, &plan)) != NULL;
     if (let_in == 0)

@@ -93,11 +93,11 @@ static const char *say_wrong(struct attack *a, struct link *link, unsigned n)
         link_send_imm(link, 0x12345);
         return "an immediate for nothing";
     case 15:
-        m = (struct rme_wire_message){.type = RME_WIRE_PING, .eager_taken = 1};
+        m = (struct rme_wire_message){.type = RME_WIRE_PING, .eager_consumed = 1};
         attack_say(a, link, &m);
         return "a window that was never used";
     case 16:
-        m = (struct rme_wire_message){.type = RME_WIRE_PING, .unexpected_taken = 0x80000000};
+        m = (struct rme_wire_message){.type = RME_WIRE_PING, .unexpected_consumed = 0x80000000};
         attack_say(a, link, &m);
         return "the other window, never used";
     case 17:

@@ -40,12 +40,12 @@ enum link_returns {
 struct link_plan {
     const void *hello; /* replaces the proper hello; NULL: a proper one */
     size_t hello_length;
-    bool no_hello;    /* send no connection data */
-    uint16_t credits; /* advertised to the peer; 0: 32 */
-    bool no_receives; /* post no receives, for any value of `credits` */
-    bool lean;        /* announce that one credit suffices, and count exactly */
-    bool borrows;     /* accept an eager ring, and count exactly */
-    bool deaf;        /* never process arrivals */
+    bool no_hello;      /* send no connection data */
+    uint16_t credits;   /* advertised to the peer; 0: 32 */
+    bool no_receives;   /* post no receives, for any value of `credits` */
+    bool single_credit; /* announce that one credit suffices, and count exactly */
+    bool borrows;       /* accept an eager ring, and count exactly */
+    bool deaf;          /* never process arrivals */
     enum link_returns returns;
 };
 

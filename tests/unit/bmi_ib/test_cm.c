@@ -439,7 +439,7 @@ static void requests(void **state)
             assert_int_equal(rig.rejected, 1);
         } else if (what) {
             assert_int_equal(ib_link_accept(e.link, "yes", 4, 8, NULL), -EINVAL);
-            assert_int_equal(e.link->rx_promised, 0);
+            assert_int_equal(e.link->rx_advertised, 0);
             ib_link_reject(e.link, "no", 3);
             assert_int_equal(rig.rejected, 1);
         } else {
@@ -485,7 +485,7 @@ static void completion_space_is_booked(void **state)
     assert_int_equal(ib_rx_reserve(b, 56 + 64), 0);
     assert_int_equal(rig.f->cq[0].used, 2 * (100 + 2 + 64) + 64);
     assert_int_equal(ib_rx_reserve(a, 5), -ENOSPC);
-    assert_int_equal(a->rx_promised, 64);
+    assert_int_equal(a->rx_advertised, 64);
     assert_int_equal(a->rxq.posted, 64);
     rig.f->cq[0].broken = false;
     rig.f->dev.attr.max_cqe = 100; /* a further queue would be too small */

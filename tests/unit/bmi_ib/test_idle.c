@@ -81,7 +81,7 @@ static void message(struct rme_link *l)
  * be posted. */
 static void check_promise(const struct rme_link *l)
 {
-    assert_true(l->rxq.posted + l->rxq.held - l->rxq.chained >= l->rxq.promised);
+    assert_true(l->rxq.posted + l->rxq.held - l->rxq.chained >= l->rxq.advertised);
 }
 
 /* A client's link posts only the few receives that it advertises. With the usual number it has

@@ -74,7 +74,7 @@ static void a_promise_goes_along_or_the_link_ends(void **state)
     assert_int_equal(ib_rx_reserve(l, 20), 0);
     assert_int_equal(ib_link_move(l, other), 0);
     assert_ptr_equal(l->f, other);
-    assert_int_equal(l->rx_promised, 20);
+    assert_int_equal(l->rx_advertised, 20);
     assert_true(TAILQ_EMPTY(&f->links));
     f->dev.rq_depth = 10;
     assert_int_equal(ib_link_move(l, f), -ENOSPC);

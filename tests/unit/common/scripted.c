@@ -81,7 +81,7 @@ void scripted_put(struct rme_wire_message message, const struct rme_wire_segment
     }
     assert_true(scripted.have > 0);
     scripted.have--;
-    message.eager_taken = scripted.eager_taken;
+    message.eager_consumed = scripted.eager_consumed;
     rme_wire_encode(&message, buffer);
     for (uint32_t i = 0; i < message.nsegment; i++)
         rme_wire_put_segment(buffer, message.type, i, &segment[i]);
@@ -137,7 +137,7 @@ static void open_engine(const char *options, bool listens)
     scripted.words = 0;
     scripted.keeps = false;
     scripted.places = 0;
-    scripted.eager_taken = 0;
+    scripted.eager_consumed = 0;
     scripted.have = 8;
     script.spent = scripted.back = 0;
     script.heard = write_down;
@@ -164,7 +164,7 @@ void scripted_arrive(unsigned link, const struct rme_hello *hello)
 void scripted_open(const char *options, const struct rme_hello *hello)
 {
     open_engine(options, true);
-    if (hello->flags & RME_HELLO_F_LEAN)
+    if (hello->flags & RME_HELLO_F_SINGLE_CREDIT)
         scripted.have = 1;
     scripted_arrive(0, hello);
     scripted_say((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}, NULL);

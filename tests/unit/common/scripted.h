@@ -35,10 +35,10 @@ struct scripted {
     struct rme_addr *peer;
     struct word word[SCRIPTED_WORDS]; /* since scripted_hush() */
     unsigned words;
-    uint32_t back;        /* credits returned so far */
-    uint32_t have;        /* credits received from the engine: 8 at first, or 1 if it is lean */
-    bool keeps;           /* the peer returns no credits */
-    uint32_t eager_taken; /* cost of the eager messages that it has consumed */
+    uint32_t back; /* credits returned so far */
+    uint32_t have; /* credits received from the engine: 8 at first, or 1 if it is lean */
+    bool keeps;    /* the peer returns no credits */
+    uint32_t eager_consumed; /* cost of the eager messages that it has consumed */
     int places;
 };
 

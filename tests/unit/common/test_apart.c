@@ -53,10 +53,11 @@ static int close_it(void **state)
 }
 
 /* Sets what the peer acknowledges explicitly from now on. */
-static void say_taken(uint8_t type, int32_t tag, uint16_t taken)
+static void say_consumed(uint8_t type, int32_t tag, uint16_t consumed)
 {
     scripted.keeps = true;
-    scripted_say((struct rme_wire_message){.type = type, .tag = tag, .credits = taken}, NULL);
+    scripted_say((struct rme_wire_message){.type = type, .tag = tag, .credits = consumed},
+                 NULL);
 }
 
 static void send_one(struct posted *p, size_t size, int32_t tag)
@@ -66,13 +67,13 @@ static void send_one(struct posted *p, size_t size, int32_t tag)
 }
 
 /* Answers an RTS: the data is in flight with its report behind it. */
-static void write_one(unsigned rts, uint16_t taken)
+static void write_one(unsigned rts, uint16_t consumed)
 {
     const struct rme_wire_segment to = {(uintptr_t)area, 7, SIZE};
 
     scripted.keeps = true;
     scripted_say((struct rme_wire_message){.type = RME_WIRE_CTS,
-                                           .credits = taken,
+                                           .credits = consumed,
                                            .to = scripted_word(RME_WIRE_RTS, rts)->message.from,
                                            .from = 50 + rts,
                                            .nsegment = 1},
@@ -119,10 +120,10 @@ static void a_report_frees_no_place(void **state)
 
     (void)state;
     fill(&large, 1);
-    say_taken(RME_WIRE_PING, 0, 1);
+    say_consumed(RME_WIRE_PING, 0, 1);
     send_one(&send, SIZE, TAG);
     assert_int_equal(count_of("sends_fast"), FULL);
-    say_taken(RME_WIRE_PING, 0, 1); /* one of the messages */
+    say_consumed(RME_WIRE_PING, 0, 1); /* one of the messages */
     send_one(&send, SIZE, ANSWER);
     assert_int_equal(count_of("sends_fast"), FULL + 1);
 }
@@ -135,11 +136,11 @@ static void nobody_waits_for_a_place(void **state)
 
     (void)state;
     fill(large, FULL);
-    say_taken(RME_WIRE_CREDIT, 0, FULL);
+    say_consumed(RME_WIRE_CREDIT, 0, FULL);
     send_one(&send, SIZE, TAG);
     assert_int_equal(count_of("sends_fast"), FULL);
     assert_int_equal(scripted_count(RME_WIRE_RTS), FULL + 1);
-    say_taken(RME_WIRE_PING, 0, FULL);
+    say_consumed(RME_WIRE_PING, 0, FULL);
     send_one(&send, SIZE, ANSWER);
     assert_int_equal(count_of("sends_fast"), FULL + 1);
 }
@@ -165,7 +166,7 @@ static void an_answer_waits_for_what_it_may_follow(void **state)
     (void)state;
     scripted_recv(&recv, got, sizeof(got), ANSWER);
     two_under_way(&small, &large);
-    say_taken(RME_WIRE_EAGER, ANSWER, 1);
+    say_consumed(RME_WIRE_EAGER, ANSWER, 1);
     assert_int_equal(recv.reports, 0);
     assert_int_equal(count_of("deferred"), 1);
     finish_all();
@@ -174,12 +175,12 @@ static void an_answer_waits_for_what_it_may_follow(void **state)
     assert_true(large.place < recv.place);
 }
 
-static void link_ends(uint16_t taken, int error)
+static void link_ends(uint16_t consumed, int error)
 {
     static struct posted small, large;
 
     two_under_way(&small, &large);
-    say_taken(RME_WIRE_CREDIT, 0, taken);
+    say_consumed(RME_WIRE_CREDIT, 0, consumed);
     script_cut();
     scripted_run();
     scripted_check(&large, error);

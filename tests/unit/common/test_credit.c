@@ -40,20 +40,20 @@ static void returns_at_half(void **state)
 /* In a one-way stream the peer gets all credits back, but not before half of them are used. */
 static void a_stream_returns_by_halves(void **state)
 {
-    static const uint32_t promised[] = {4, 8, 9, 16, 64};
+    static const uint32_t advertised[] = {4, 8, 9, 16, 64};
     enum { N = 1024 };
 
     (void)state;
-    for (size_t i = 0; i < sizeof(promised) / sizeof(promised[0]); i++) {
+    for (size_t i = 0; i < sizeof(advertised) / sizeof(advertised[0]); i++) {
         struct rme_credit c;
-        uint32_t half = promised[i] / 2, messages = 0;
+        uint32_t half = advertised[i] / 2, messages = 0;
 
-        rme_credit_start(&c, promised[i], 8);
+        rme_credit_start(&c, advertised[i], 8);
         for (int k = 0; k < N; k++) {
             assert_int_equal(rme_credit_used(&c), 0);
             if (!rme_credit_due(&c))
                 continue;
-            assert_int_equal(c.owed, half);
+            assert_int_equal(c.unreturned, half);
             assert_int_equal(rme_credit_give(&c), half);
             messages++;
         }
@@ -84,7 +84,7 @@ static void growing_grants_more(void **state)
     (void)state;
     rme_credit_start(&c, 8, 8);
     rme_credit_grow(&c, 8);
-    assert_int_equal(c.promised, 16);
+    assert_int_equal(c.advertised, 16);
     assert_true(rme_credit_due(&c));
     assert_int_equal(rme_credit_give(&c), 8);
     rme_credit_grow(&c, 100000);
@@ -101,15 +101,15 @@ static void exact_credits_count_what_was_taken(void **state)
     rme_credit_start(&c, 8, 8);
     c.exact = true;
     rme_credit_grow(&c, 8);
-    assert_int_equal(c.promised, 8);
+    assert_int_equal(c.advertised, 8);
     assert_true(rme_credit_due(&c));
     assert_int_equal(rme_credit_used(&c), 0);
-    c.untold = true;
+    c.unacked = true;
     assert_int_equal(rme_credit_give(&c), 1);
-    assert_false(c.untold);
+    assert_false(c.unacked);
     assert_int_equal(rme_credit_give_more(&c), 8);
     assert_int_equal(rme_credit_give_more(&c), 0);
-    assert_int_equal(c.promised, 16);
+    assert_int_equal(c.advertised, 16);
     assert_false(rme_credit_due(&c));
 
     /* no message was sent that the peer could have consumed */
@@ -117,7 +117,7 @@ static void exact_credits_count_what_was_taken(void **state)
     rme_credit_spend(&c);
     rme_credit_spend(&c);
     assert_int_equal(rme_credit_gain(&c, 1, 8), 0);
-    assert_int_equal(c.told, 1);
+    assert_int_equal(c.acked, 1);
     assert_int_equal(c.have, 8 - 2 + 1 + 8);
     assert_int_equal(rme_credit_gain(&c, 2, 0), -EPROTO);
 }
@@ -131,39 +131,39 @@ static void what_is_not_needed_is_given_up(void **state)
     rme_credit_start(&giver, 8, 4);
     rme_credit_start(&owner, 4, 8);
     giver.exact = owner.exact = true;
-    assert_int_equal(rme_credit_surplus(&owner), 0);
-    assert_int_equal(rme_credit_yield(&giver, 100, 0), 0);
+    assert_int_equal(rme_credit_excess(&owner), 0);
+    assert_int_equal(rme_credit_reduce(&giver, 100, 0), 0);
     rme_credit_grow(&owner, 12);
-    assert_int_equal(rme_credit_surplus(&owner), 0); /* not yet announced */
+    assert_int_equal(rme_credit_excess(&owner), 0); /* not yet announced */
     assert_int_equal(rme_credit_gain(&giver, 0, rme_credit_give_more(&owner)), 0);
-    assert_int_equal(rme_credit_surplus(&owner), 12);
-    assert_int_equal(rme_credit_yield(&giver, 5, 0), 5);
+    assert_int_equal(rme_credit_excess(&owner), 12);
+    assert_int_equal(rme_credit_reduce(&giver, 5, 0), 5);
     assert_int_equal(giver.have, 11);
-    assert_int_equal(rme_credit_yielded(&owner, 5), 0);
-    assert_int_equal(owner.promised, 11);
+    assert_int_equal(rme_credit_reduced(&owner, 5), 0);
+    assert_int_equal(owner.advertised, 11);
     for (int i = 0; i < 6; i++) {
         rme_credit_spend(&giver);
         assert_int_equal(rme_credit_used(&owner), 0);
     }
-    assert_int_equal(rme_credit_yield(&giver, 7, 0), 2); /* 3 stay unused */
+    assert_int_equal(rme_credit_reduce(&giver, 7, 0), 2); /* 3 stay unused */
     assert_int_equal(giver.have, 3);
     /* the peer does not have that many */
-    assert_int_equal(rme_credit_yielded(&owner, 6), -EPROTO);
-    assert_int_equal(rme_credit_yielded(&owner, 2), 0);
+    assert_int_equal(rme_credit_reduced(&owner, 6), -EPROTO);
+    assert_int_equal(rme_credit_reduced(&owner, 2), 0);
     assert_int_equal(rme_credit_gain(&giver, rme_credit_give(&owner), 0), 0);
-    assert_int_equal(rme_credit_yield(&giver, 100, 0), 5);
-    assert_int_equal(rme_credit_yielded(&owner, 5), 0);
-    assert_int_equal(owner.promised, 4);
+    assert_int_equal(rme_credit_reduce(&giver, 100, 0), 5);
+    assert_int_equal(rme_credit_reduced(&owner, 5), 0);
+    assert_int_equal(owner.advertised, 4);
     assert_int_equal(giver.have, 4);
-    assert_int_equal(rme_credit_yield(&giver, 100, 0), 0);
-    assert_int_equal(rme_credit_yielded(&owner, 1), -EPROTO); /* the first credits stay */
+    assert_int_equal(rme_credit_reduce(&giver, 100, 0), 0);
+    assert_int_equal(rme_credit_reduced(&owner, 1), -EPROTO); /* the first credits stay */
 
     /* inexact peers mix new and returned credits and give up none */
     giver.exact = owner.exact = false;
     rme_credit_grow(&owner, 12);
     assert_int_equal(rme_credit_gain(&giver, rme_credit_give(&owner), 0), 0);
-    assert_int_equal(rme_credit_surplus(&owner), 0);
-    assert_int_equal(rme_credit_yield(&giver, 100, 0), 0);
+    assert_int_equal(rme_credit_excess(&owner), 0);
+    assert_int_equal(rme_credit_reduce(&giver, 100, 0), 0);
 }
 
 /* ---- Peers with fewer credits than a reserve ---- */
@@ -208,20 +208,20 @@ static void few_are_given_up_to_the_first(void **state)
     giver.exact = owner.exact = true;
     rme_credit_grow(&owner, 7);
     assert_int_equal(rme_credit_gain(&giver, 0, rme_credit_give_more(&owner)), 0);
-    assert_int_equal(rme_credit_surplus(&owner), 7);
+    assert_int_equal(rme_credit_excess(&owner), 7);
     rme_credit_spend(&giver);
-    assert_int_equal(rme_credit_yield(&giver, 100, 0), 6);
+    assert_int_equal(rme_credit_reduce(&giver, 100, 0), 6);
     assert_int_equal(giver.have, 1);
     assert_int_equal(rme_credit_used(&owner), 0);
-    assert_int_equal(rme_credit_yielded(&owner, 6), 0);
+    assert_int_equal(rme_credit_reduced(&owner, 6), 0);
     assert_true(rme_credit_due(&owner));
     assert_int_equal(rme_credit_gain(&giver, rme_credit_give(&owner), 0), 0);
     rme_credit_spend(&giver);
-    assert_int_equal(rme_credit_yield(&giver, 100, 1), 1);
+    assert_int_equal(rme_credit_reduce(&giver, 100, 1), 1);
     assert_int_equal(giver.have, 0);
     assert_int_equal(rme_credit_used(&owner), 0);
-    assert_int_equal(rme_credit_yielded(&owner, 1), 0);
-    assert_int_equal(owner.promised, 1);
+    assert_int_equal(rme_credit_reduced(&owner, 1), 0);
+    assert_int_equal(owner.advertised, 1);
     assert_int_equal(rme_credit_gain(&giver, rme_credit_give(&owner), 0), 0);
     assert_int_equal(giver.have, 1);
 }
@@ -335,20 +335,20 @@ static void a_small_pool_is_used_up(void **state)
 
 struct work {
     uint8_t data, control, reports; /* still to send */
-    uint8_t growth, yields, holds;
+    uint8_t growth, reduces, holds;
 };
 
 struct message {
     uint8_t credits, more, back;
-    uint8_t taken; /* consumed by its sender at the time of sending */
-    bool report;   /* an immediate, which carries none of these */
-    bool starts;   /* data to a side that withholds credits */
+    uint8_t consumed; /* consumed by its sender at the time of sending */
+    bool report;      /* an immediate, which carries none of these */
+    bool starts;      /* data to a side that withholds credits */
 };
 
 struct side {
     struct rme_credit credit;
     struct work work;
-    uint8_t taken;
+    uint8_t consumed;
     uint8_t nflight;
     struct message flight[IN_FLIGHT]; /* to this side, oldest first */
 };
@@ -380,19 +380,19 @@ static void reduce(struct model *m)
 {
     for (int s = 0; s < 2; s++) {
         struct side *me = &m->side[s], *peer = &m->side[1 - s];
-        uint32_t known = me->credit.told;
+        uint32_t known = me->credit.acked;
 
         if (!me->credit.exact)
-            known = me->credit.spent = me->credit.told = me->taken = peer->taken = 0;
+            known = me->credit.spent = me->credit.acked = me->consumed = peer->consumed = 0;
         me->credit.spent -= known;
-        me->credit.told = 0;
-        peer->taken -= (uint8_t)known;
+        me->credit.acked = 0;
+        peer->consumed -= (uint8_t)known;
         for (int i = 0; i < me->nflight; i++)
-            me->flight[i].taken = me->credit.exact && !me->flight[i].report
-                                      ? (uint8_t)(me->flight[i].taken - known)
-                                      : 0;
-        me->credit.taken = 0;
-        if (!me->credit.withholds)
+            me->flight[i].consumed = me->credit.exact && !me->flight[i].report
+                                         ? (uint8_t)(me->flight[i].consumed - known)
+                                         : 0;
+        me->credit.consumed = 0;
+        if (!me->credit.throttled)
             me->credit.starts_left = 0;
     }
 }
@@ -416,7 +416,7 @@ static void visit(struct model *m)
 static void put(struct side *me, struct side *peer, struct message message)
 {
     message.credits = (uint8_t)rme_credit_give(&me->credit);
-    message.taken = (uint8_t)(me->taken - me->credit.owed);
+    message.consumed = (uint8_t)(me->consumed - me->credit.unreturned);
     rme_credit_spend(&me->credit);
     peer->flight[peer->nflight++] = message;
 }
@@ -446,7 +446,7 @@ static bool send_one(const struct model *from, int s, enum rme_credit_class clas
         --*left;
         /* data to a side that withholds or may withhold credits */
         message.starts =
-            class == RME_CREDIT_DATA && (peer->credit.withholds || peer->work.holds != 0);
+            class == RME_CREDIT_DATA && (peer->credit.throttled || peer->work.holds != 0);
     }
     put(me, peer, message);
     visit(&m);
@@ -469,17 +469,17 @@ static bool report_one(const struct model *from, int s)
     return true;
 }
 
-static bool yield_one(const struct model *from, int s)
+static bool reduce_one(const struct model *from, int s)
 {
     struct model m = *from;
     struct side *me = &m.side[s], *peer = &m.side[1 - s];
     struct message *message = &peer->flight[peer->nflight];
 
-    if (me->work.yields == 0 || !may(me, RME_CREDIT_CONTROL) || peer->nflight == IN_FLIGHT)
+    if (me->work.reduces == 0 || !may(me, RME_CREDIT_CONTROL) || peer->nflight == IN_FLIGHT)
         return false;
-    me->work.yields--;
+    me->work.reduces--;
     put(me, peer, (struct message){0});
-    message->back = (uint8_t)rme_credit_yield(&me->credit, GROWTH, message->credits);
+    message->back = (uint8_t)rme_credit_reduce(&me->credit, GROWTH, message->credits);
     visit(&m);
     return true;
 }
@@ -495,16 +495,16 @@ static bool receive_one(const struct model *from, int s)
         return false;
     assert_int_equal(rme_credit_gain(&me->credit, message.credits, message.more), 0);
     if (me->credit.exact && !message.report)
-        assert_int_equal(me->credit.told, message.taken);
+        assert_int_equal(me->credit.acked, message.consumed);
     if (message.back != 0)
-        assert_int_equal(rme_credit_yielded(&me->credit, message.back), 0);
+        assert_int_equal(rme_credit_reduced(&me->credit, message.back), 0);
     memmove(me->flight, me->flight + 1, --me->nflight * sizeof(me->flight[0]));
     memset(&me->flight[me->nflight], 0, sizeof(me->flight[0]));
-    assert_true(me->credit.owed < me->credit.promised); /* a buffer was free */
-    me->taken++;
+    assert_true(me->credit.unreturned < me->credit.advertised); /* a buffer was free */
+    me->consumed++;
     if (message.starts)
         rme_credit_started(&me->credit);
-    assert_true(!me->credit.withholds || me->credit.starts_left != 0);
+    assert_true(!me->credit.throttled || me->credit.starts_left != 0);
     assert_int_equal(rme_credit_used(&me->credit), 0);
     visit(&m);
     return true;
@@ -529,25 +529,26 @@ static void withhold_or_not(const struct model *from, int s)
 {
     struct model m = *from;
     struct side *me = &m.side[s];
-    uint32_t promised = me->credit.promised + me->credit.grown;
+    uint32_t advertised = me->credit.advertised + me->credit.grown;
 
-    if (!me->credit.withholds && me->work.holds == 0)
+    if (!me->credit.throttled && me->work.holds == 0)
         return;
-    me->work.holds -= !me->credit.withholds;
-    rme_credit_withhold(&me->credit, !me->credit.withholds);
-    if (me->credit.withholds && promised < RME_CREDITS_RESERVE)
-        rme_credit_grow(&me->credit, RME_CREDITS_RESERVE - promised);
+    me->work.holds -= !me->credit.throttled;
+    rme_credit_throttle(&me->credit, !me->credit.throttled);
+    if (me->credit.throttled && advertised < RME_CREDITS_RESERVE)
+        rme_credit_grow(&me->credit, RME_CREDITS_RESERVE - advertised);
     visit(&m);
 }
 
-/* Explores all states; promised[s] is the number of credits that side s advertises at first. */
-static void explore(bool exact, const uint32_t promised[2], const struct work work[2])
+/* Explores all states; advertised[s] is the number of credits that side s advertises at
+ * first. */
+static void explore(bool exact, const uint32_t advertised[2], const struct work work[2])
 {
     struct model start;
 
     memset(&start, 0, sizeof(start));
     for (int s = 0; s < 2; s++) {
-        rme_credit_start(&start.side[s].credit, promised[s], promised[1 - s]);
+        rme_credit_start(&start.side[s].credit, advertised[s], advertised[1 - s]);
         start.side[s].work = work[s];
         start.side[s].credit.exact = exact;
     }
@@ -565,13 +566,13 @@ static void explore(bool exact, const uint32_t promised[2], const struct work wo
             stepped |= report_one(&m, s);
             stepped |= receive_one(&m, s);
             stepped |= grow_one(&m, s);
-            stepped |= yield_one(&m, s);
+            stepped |= reduce_one(&m, s);
         }
         for (int s = 0; s < 2; s++)
             withhold_or_not(&m, s);
         if (!stepped) {
             for (int s = 0; s < 2; s++) {
-                if (!m.side[1 - s].credit.withholds && !m.side[s].credit.withholds)
+                if (!m.side[1 - s].credit.throttled && !m.side[s].credit.throttled)
                     assert_int_equal(m.side[s].work.data, 0);
                 assert_int_equal(m.side[s].work.control, 0);
                 assert_int_equal(m.side[s].work.reports, 0);
@@ -615,7 +616,7 @@ static void no_order_of_events_blocks(void **state)
                     (struct work[]){{.data = 2, .control = 2, .holds = 1},
                                     {.data = 4, .control = 3}});
     }
-    explore_alike(true, 4, (struct work){.data = 1, .growth = 1, .yields = 1});
+    explore_alike(true, 4, (struct work){.data = 1, .growth = 1, .reduces = 1});
 }
 
 /* Side 0 has advertised one to three credits: side 1 spends its last. */
@@ -624,7 +625,7 @@ static void nor_with_a_single_credit(void **state)
     (void)state;
     for (uint32_t few = 1; few < RME_CREDITS_RESERVE; few++)
         for (uint32_t reserve = RME_CREDITS_RESERVE; reserve <= 5; reserve++) {
-            const uint32_t promised[2] = {few, reserve};
+            const uint32_t advertised[2] = {few, reserve};
 
             const struct work pairs[][2] = {
                 {{.data = 4, .control = 1}, {.data = 2, .control = 1, .reports = 2}},
@@ -633,13 +634,13 @@ static void nor_with_a_single_credit(void **state)
                 {{.data = 4, .control = 3}, {.reports = 2}},
                 {{.data = 3, .control = 3}, {.data = 3, .holds = 1}},
                 {{.data = 2, .holds = 1}, {.data = 2, .reports = 1}},
-                {{.data = 2, .control = 1, .growth = 2}, {.reports = 2, .yields = 2}},
-                {{.data = 1, .growth = 1, .yields = 1},
-                 {.reports = 1, .growth = 1, .yields = 1}},
+                {{.data = 2, .control = 1, .growth = 2}, {.reports = 2, .reduces = 2}},
+                {{.data = 1, .growth = 1, .reduces = 1},
+                 {.reports = 1, .growth = 1, .reduces = 1}},
             };
 
             for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
-                explore(true, promised, pairs[i]);
+                explore(true, advertised, pairs[i]);
         }
 }
 
@@ -648,8 +649,10 @@ static void nor_with_a_single_credit(void **state)
 static void windows_agree(void **state)
 {
     /* about to wrap */
-    struct rme_window w = {.limit = 1000, .sent = UINT32_MAX - 100, .taken = UINT32_MAX - 100};
-    struct rme_holding h = {.limit = 1000, .got = UINT32_MAX - 100, .taken = UINT32_MAX - 100};
+    struct rme_window w = {
+        .limit = 1000, .sent = UINT32_MAX - 100, .consumed = UINT32_MAX - 100};
+    struct rme_holding h = {
+        .limit = 1000, .got = UINT32_MAX - 100, .consumed = UINT32_MAX - 100};
 
     (void)state;
     assert_true(rme_window_fits(&w, 1000 - RME_HELD_COST));
@@ -660,11 +663,11 @@ static void windows_agree(void **state)
     assert_true(rme_window_fits(&w, 300));
     assert_false(rme_window_fits(&w, 400));
     assert_int_equal(rme_holding_got(&h, 400), -EPROTO);
-    rme_holding_took(&h, 500);
-    assert_int_equal(rme_window_report(&w, h.taken), 0);
+    rme_holding_consumed(&h, 500);
+    assert_int_equal(rme_window_report(&w, h.consumed), 0);
     assert_true(rme_window_fits(&w, 900));
-    assert_int_equal(rme_window_report(&w, h.taken + 1), -EPROTO);
-    assert_int_equal(rme_window_report(&w, h.taken - 1), -EPROTO);
+    assert_int_equal(rme_window_report(&w, h.consumed + 1), -EPROTO);
+    assert_int_equal(rme_window_report(&w, h.consumed - 1), -EPROTO);
 }
 
 static void empty_messages_cost_too(void **state)

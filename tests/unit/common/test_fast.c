@@ -255,7 +255,7 @@ static void gives_places_back_in_time(void **state)
     borrow();
     for (int i = 0; i < 4; i++)
         scripted_recv(&recv[i], memory, sizeof(memory), 3);
-    say(RME_WIRE_PING); /* the answer returns what is owed so far */
+    say(RME_WIRE_PING); /* the answer returns what is unreturned so far */
     scripted_hush();
     put(0, RME_WIRE_EAGER, SIZE, SIZE);
     for (int i = 0; i < 3; i++)
@@ -284,7 +284,7 @@ static void early_ones_leave_the_ring(void **state)
 {
     (void)state;
     borrow();
-    say(RME_WIRE_PING); /* the answer returns what is owed so far */
+    say(RME_WIRE_PING); /* the answer returns what is unreturned so far */
     scripted_hush();
     put(0, RME_WIRE_EAGER, SIZE, SIZE);
     for (int i = 0; i < 4; i++)

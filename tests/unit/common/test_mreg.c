@@ -555,7 +555,7 @@ static void groups_are_cached_by_their_segments(void **state)
         end(f, hold);
     }
     assert_int_equal(f->fake.regs, 1);
-    use(f, f->memory + PAGE, 10, SINK); /* a hole: registered, but not promised to the host */
+    use(f, f->memory + PAGE, 10, SINK); /* a hole: registered, but not advertised to the host */
     assert_int_equal(f->fake.regs, 2);
     stop(f);
 }

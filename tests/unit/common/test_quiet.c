@@ -60,7 +60,7 @@ static void send_many(unsigned n, size_t size)
     for (unsigned i = 0; i < n; i++) {
         scripted_send(&send, memory, size, 1);
         scripted_run();
-        scripted.eager_taken = (uint32_t)(count_of("sends_fast") * (size + RME_HELD_COST));
+        scripted.eager_consumed = (uint32_t)(count_of("sends_fast") * (size + RME_HELD_COST));
         if (i % 4 == 3)
             say(RME_WIRE_PING);
     }

@@ -132,7 +132,8 @@ static void who_is_greedy_is_told_late_and_in_order(void **state)
     assert_true(told() > 0 && told() < said); /* returned before the limit */
     more = said - told();
     scripted_hush();
-    while (scripted.have > RME_CREDIT_CONTROL) { /* more than half of its buffers are owed */
+    while (scripted.have >
+           RME_CREDIT_CONTROL) { /* more than half of its buffers are unreturned */
         say_eager();
         more++;
     }
@@ -365,7 +366,7 @@ static void a_release_looks_at_few_of_many_that_wait(void **state)
     sigaction(SIGSEGV, &before, NULL);
     assert_int_equal(scheduled(&rme), WAITERS);
     for (unsigned i = 0; i < WAITERS; i++) {
-        assert_false(crowd.peer[i]->credit.withholds);
+        assert_false(crowd.peer[i]->credit.throttled);
         munmap(crowd.peer[i], crowd.size);
     }
     munmap(stranger, crowd.size);

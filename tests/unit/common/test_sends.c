@@ -141,7 +141,7 @@ static void memory_that_is_made_ready_holds_back_its_tag_alone(void **state)
 /* Lets the peer consume eager messages of this cost. */
 static void take(uint32_t cost)
 {
-    scripted.eager_taken += cost;
+    scripted.eager_consumed += cost;
     scripted_say((struct rme_wire_message){.type = RME_WIRE_PONG}, NULL);
 }
 
@@ -460,7 +460,7 @@ static void take_next(void)
     if (eager == NULL)
         return;
     eager_seen++;
-    scripted.eager_taken += (uint32_t)eager->message.payload_length + 64;
+    scripted.eager_consumed += (uint32_t)eager->message.payload_length + 64;
 }
 
 static void check_order(void)

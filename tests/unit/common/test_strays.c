@@ -212,11 +212,11 @@ static void unexpected_behind_one_that_goes(void **state)
     }
 }
 
-static uint32_t taken; /* unexpected messages consumed, as the engine last announced */
+static uint32_t consumed; /* unexpected messages consumed, as the engine last announced */
 
 static void note_taken(const struct rme_wire_message *message)
 {
-    taken = message->unexpected_taken;
+    consumed = message->unexpected_consumed;
 }
 
 /* A message fetched after its link has ended does not count in the next link's window. */
@@ -236,13 +236,13 @@ static void unexpected_of_the_link_before(void **state)
     script_up(0, hello, sizeof(hello));
     run();
     fetches(tag, 1);
-    taken = UINT32_MAX;
+    consumed = UINT32_MAX;
     send_(plain, 1, 3);
-    assert_int_equal(taken, 0);
+    assert_int_equal(consumed, 0);
     SAYS(UNEXPECTED, 0, .tag = tag[1]);
     fetches(&tag[1], 1);
     send_(plain, 1, 3);
-    assert_int_equal(taken, RME_HELD_COST);
+    assert_int_equal(consumed, RME_HELD_COST);
     assert_int_equal(errors(), 0);
     script.heard = NULL;
     end();

@@ -17,8 +17,8 @@ static const struct golden goldens[] = {
     {{.type = RME_WIRE_EAGER,
       .flags = 1,
       .credits = 0x0203,
-      .eager_taken = 0x04050607,
-      .unexpected_taken = 0x08090a0b,
+      .eager_consumed = 0x04050607,
+      .unexpected_consumed = 0x08090a0b,
       .tag = -2},
      {{0, 0, 0}},
      16,
@@ -160,8 +160,8 @@ static void decoding_gives_back(void **state)
         assert_int_equal(m.type, g->message.type);
         assert_int_equal(m.flags, g->message.flags);
         assert_int_equal(m.credits, g->message.credits);
-        assert_int_equal(m.eager_taken, g->message.eager_taken);
-        assert_int_equal(m.unexpected_taken, g->message.unexpected_taken);
+        assert_int_equal(m.eager_consumed, g->message.eager_consumed);
+        assert_int_equal(m.unexpected_consumed, g->message.unexpected_consumed);
         assert_int_equal(m.tag, g->message.tag);
         assert_int_equal(m.to, g->message.to);
         assert_int_equal(m.from, g->message.from);
@@ -243,8 +243,8 @@ static void fast_messages(void **state)
                               "70617970";
     struct rme_wire_message message = {.type = RME_WIRE_EAGER,
                                        .credits = 3,
-                                       .eager_taken = 5,
-                                       .unexpected_taken = 6,
+                                       .eager_consumed = 5,
+                                       .unexpected_consumed = 6,
                                        .tag = 9};
     uint8_t want[ROOM], got[ROOM];
 
@@ -257,8 +257,8 @@ static void fast_messages(void **state)
     assert_int_equal(rme_wire_decode_fast(want, 36, &message), 0);
     assert_int_equal(message.type, RME_WIRE_EAGER);
     assert_int_equal(message.credits, 3);
-    assert_int_equal(message.eager_taken, 5);
-    assert_int_equal(message.unexpected_taken, 6);
+    assert_int_equal(message.eager_consumed, 5);
+    assert_int_equal(message.unexpected_consumed, 6);
     assert_int_equal(message.tag, 9);
     assert_int_equal(message.payload_length, 4);
     assert_ptr_equal(message.payload, want + RME_WIRE_FAST_SIZE);
@@ -329,14 +329,14 @@ static const struct rme_hello example = {
 static const char example_hex[] =
     "524d4531010128038877665544332211001000000800000000001000000004000000010000000000";
 
-static const char lean_hex[] =
+static const char single_credit_hex[] =
     "524d4531010128188877665544332211001000000100000000001000000004000000010000000000";
 
 static void hello_is_golden(void **state)
 {
     uint8_t got[RME_HELLO_SIZE], want[RME_HELLO_MAX] = {0};
     struct rme_reject why;
-    struct rme_hello back, lean = example;
+    struct rme_hello back, single_credit = example;
 
     (void)state;
     assert_true(RME_HELLO_SIZE <= RME_HELLO_MAX);
@@ -345,10 +345,10 @@ static void hello_is_golden(void **state)
     assert_memory_equal(got, want, sizeof(got));
     assert_int_equal(rme_hello_decode(want, sizeof(want), &back, &why), 0); /* padded */
     assert_memory_equal(&back, &example, sizeof(back));
-    lean.flags = RME_HELLO_F_EXACT | RME_HELLO_F_LEAN;
-    lean.credits = 1;
-    rme_hello_encode(&lean, got);
-    assert_int_equal(unhex(lean_hex, want), RME_HELLO_SIZE);
+    single_credit.flags = RME_HELLO_F_EXACT | RME_HELLO_F_SINGLE_CREDIT;
+    single_credit.credits = 1;
+    rme_hello_encode(&single_credit, got);
+    assert_int_equal(unhex(single_credit_hex, want), RME_HELLO_SIZE);
     assert_memory_equal(got, want, sizeof(got));
 }
 
@@ -396,7 +396,7 @@ static void hello_that_is_refused(void **state)
     assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), -EPROTO);
     assert_int_equal(why.reason, RME_REJECT_CREDITS);
     assert_int_equal(why.acceptable, RME_HELLO_CREDITS_MIN);
-    bad.flags |= RME_HELLO_F_LEAN; /* one is enough in an answer, none is not */
+    bad.flags |= RME_HELLO_F_SINGLE_CREDIT; /* one is enough in an answer, none is not */
     bad.credits = 1;
     rme_hello_encode(&bad, bytes);
     assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), 0);

@@ -587,23 +587,23 @@ static void an_idle_peer_gives_up_what_it_was_granted(void **state)
 {
     (void)state;
     open_usual(NO_INVITE "idle_keepalive_ms=20");
-    assert_int_equal(script.promised, 8);
+    assert_int_equal(script.advertised, 8);
     let_it_grow();
-    assert_int_equal(script.promised, 64);
+    assert_int_equal(script.advertised, 64);
     assert_int_equal(next_ping(), 56);
     say_header(RME_WIRE_PONG, 40);
-    assert_int_equal(script.promised, 24);
-    assert_int_equal(count_of("credits_yielded"), 40);
+    assert_int_equal(script.advertised, 24);
+    assert_int_equal(count_of("credits_reduced"), 40);
     assert_int_equal(next_ping(), 16);
     say_header(RME_WIRE_PONG, 16);
-    assert_int_equal(script.promised, 8);
+    assert_int_equal(script.advertised, 8);
     assert_int_equal(next_ping(), 0);
     let_it_grow();
-    assert_int_equal(script.promised, 64);
+    assert_int_equal(script.advertised, 64);
     assert_int_equal(count_of("protocol_errors"), 0);
     say_header(RME_WIRE_PONG, 57);
     assert_int_equal(count_of("protocol_errors"), 1);
-    assert_int_equal(script.promised, 0);
+    assert_int_equal(script.advertised, 0);
 }
 
 static void we_give_up_what_we_were_granted(void **state)
@@ -658,11 +658,11 @@ static void an_old_peer_is_not_asked(void **state)
     (void)state;
     open_as(NO_INVITE "idle_keepalive_ms=20", RME_HELLO_F_READ);
     let_it_grow();
-    assert_int_equal(script.promised, 64);
+    assert_int_equal(script.advertised, 64);
     assert_int_equal(next_ping(), 0);
     say_header(RME_WIRE_PING, 60);
     assert_int_equal(buffers_of(RME_WIRE_PONG, 0), 0);
-    assert_int_equal(script.promised, 64);
+    assert_int_equal(script.advertised, 64);
 }
 
 /* No credit is left for a probe. A live peer would return some unasked, so a silent one is

@@ -14,11 +14,11 @@
 
 static char memory[64];
 
-static struct rme_hello lean_hello(void)
+static struct rme_hello single_credit_hello(void)
 {
     struct rme_hello hello = scripted_hello();
 
-    hello.flags |= RME_HELLO_F_LEAN;
+    hello.flags |= RME_HELLO_F_SINGLE_CREDIT;
     return hello;
 }
 
@@ -43,15 +43,15 @@ static void say(uint8_t type, uint8_t flags, int32_t tag)
 
 static void a_newcomer_has_one_and_grows_with_use(void **state)
 {
-    struct rme_hello hello = lean_hello();
+    struct rme_hello hello = single_credit_hello();
 
     (void)state;
     scripted_open(OPTIONS, &hello);
-    assert_int_equal(script.promised, 1);
+    assert_int_equal(script.advertised, 1);
     assert_int_equal(scripted.have, 1); /* one credit, returned after the first message */
     scripted_hush();
     say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
-    assert_int_equal(script.promised, 8);
+    assert_int_equal(script.advertised, 8);
     /* at once, in one CREDIT message */
     assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
     assert_int_equal(scripted_word(RME_WIRE_CREDIT, 0)->message.tag, 7);
@@ -60,35 +60,35 @@ static void a_newcomer_has_one_and_grows_with_use(void **state)
     assert_int_equal(count_of("credits_lent"), 7);
     for (int i = 0; i < 3; i++)
         say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
-    assert_int_equal(script.promised, 64);
+    assert_int_equal(script.advertised, 64);
     say(RME_WIRE_PONG, 0, 63); /* unrequested, but permitted */
-    assert_int_equal(script.promised, 1);
+    assert_int_equal(script.advertised, 1);
     assert_int_equal(count_of("credits_lent"), 0);
-    assert_int_equal(count_of("credits_yielded"), 63);
+    assert_int_equal(count_of("credits_reduced"), 63);
     assert_int_equal(count_of("protocol_errors"), 0);
 }
 
 static void nobody_gives_up_the_first(void **state)
 {
-    struct rme_hello hello = lean_hello();
+    struct rme_hello hello = single_credit_hello();
 
     (void)state;
     scripted_open(OPTIONS, &hello);
     say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
     say(RME_WIRE_PONG, 0, 8);
     assert_int_equal(count_of("protocol_errors"), 1);
-    assert_int_equal(script.promised, 0);
+    assert_int_equal(script.advertised, 0);
     assert_int_equal(count_of("credits_lent"), 0); /* returned to the pool */
 }
 
 static void more_than_one_is_too_many(void **state)
 {
-    struct rme_hello hello = lean_hello();
+    struct rme_hello hello = single_credit_hello();
 
     (void)state;
     scripted_open(OPTIONS, &hello);
     scripted_run();
-    assert_int_equal(scripted.peer->peer->credit.promised, 1);
+    assert_int_equal(scripted.peer->peer->credit.advertised, 1);
     script.no_tx = true; /* so that no credit is returned */
     say(RME_WIRE_PONG, 0, 0);
     scripted.have = 1;
@@ -98,30 +98,30 @@ static void more_than_one_is_too_many(void **state)
 
 static void the_pool_has_an_end(void **state)
 {
-    struct rme_hello hello = lean_hello();
+    struct rme_hello hello = single_credit_hello();
 
     (void)state;
     scripted_open(OPTIONS "credits_pool=40", &hello);
     for (int i = 0; i < 5; i++)
         say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
-    assert_int_equal(script.promised, 1 + 3); /* a sixteenth of the pool */
+    assert_int_equal(script.advertised, 1 + 3); /* a sixteenth of the pool */
     scripted_arrive(1, &hello);
-    assert_int_equal(script.promised, 4 + 1);
+    assert_int_equal(script.advertised, 4 + 1);
     script_down(1, -ECONNRESET);
     scripted_run();
-    assert_int_equal(script.promised, 4);
+    assert_int_equal(script.advertised, 4);
     assert_int_equal(count_of("credits_lent"), 3);
 }
 
 static void without_a_pool_one_is_all(void **state)
 {
-    struct rme_hello hello = lean_hello();
+    struct rme_hello hello = single_credit_hello();
 
     (void)state;
     scripted_open(OPTIONS "credits_pool=0", &hello);
     for (int i = 0; i < 5; i++)
         say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
-    assert_int_equal(script.promised, 1);
+    assert_int_equal(script.advertised, 1);
     assert_int_equal(scripted.have, 1);
 }
 
@@ -131,7 +131,7 @@ static void without_a_pool_one_is_all(void **state)
  * NULL. */
 static void request(struct rme_unexpected *u)
 {
-    struct rme_hello hello = lean_hello();
+    struct rme_hello hello = single_credit_hello();
 
     scripted_open(OPTIONS "credits_pool=0", &hello);
     scripted_run();
@@ -201,7 +201,7 @@ static void beside_a_sleeper_it_goes_at_once(void **state)
 {
     struct rme_waiter sleeper = {.ctx = 1};
     struct rme_unexpected u;
-    struct rme_hello hello = lean_hello();
+    struct rme_hello hello = single_credit_hello();
 
     (void)state;
     scripted_open(OPTIONS "credits_pool=0", &hello);
@@ -239,24 +239,24 @@ static void a_lost_link_waits_for_no_answer(void **state)
 /* Older peers get the former number of credits; when the pool is low, their minimum. */
 static void old_peers_get_enough_for_a_reserve(void **state)
 {
-    struct rme_hello lean = lean_hello(), old = scripted_hello();
+    struct rme_hello single_credit = single_credit_hello(), old = scripted_hello();
 
     (void)state;
-    scripted_open(OPTIONS "credits_pool=56", &lean);
+    scripted_open(OPTIONS "credits_pool=56", &single_credit);
     scripted_arrive(1, &old);
-    assert_int_equal(script.promised, 1 + 8);
+    assert_int_equal(script.advertised, 1 + 8);
     scripted_arrive(2, &old);
-    assert_int_equal(script.promised, 1 + 8 + 8);
+    assert_int_equal(script.advertised, 1 + 8 + 8);
     assert_int_equal(count_of("credits_lent"), 14);
     scripted_arrive(3, &old);
-    assert_int_equal(script.promised, 1 + 8 + 8 + 4);
-    old.flags = RME_HELLO_F_LEAN; /* ignored without exact counting */
+    assert_int_equal(script.advertised, 1 + 8 + 8 + 4);
+    old.flags = RME_HELLO_F_SINGLE_CREDIT; /* ignored without exact counting */
     scripted_arrive(4, &old);
-    assert_int_equal(script.promised, 1 + 8 + 8 + 4 + 4);
+    assert_int_equal(script.advertised, 1 + 8 + 8 + 4 + 4);
     for (unsigned link = 1; link <= 4; link++)
         script_down(link, -ECONNRESET);
     scripted_run();
-    assert_int_equal(script.promised, 1);
+    assert_int_equal(script.advertised, 1);
     assert_int_equal(count_of("credits_lent"), 0);
 }
 
@@ -264,21 +264,21 @@ static void old_peers_get_enough_for_a_reserve(void **state)
  * arbitrarily long. */
 static void old_peers_without_a_pool_are_refused(void **state)
 {
-    struct rme_hello lean = lean_hello(), old = scripted_hello();
+    struct rme_hello single_credit = single_credit_hello(), old = scripted_hello();
 
     (void)state;
-    scripted_open(OPTIONS "credits_pool=9", &lean);
+    scripted_open(OPTIONS "credits_pool=9", &single_credit);
     scripted_arrive(1, &old);
     assert_int_equal(count_of("credits_lent"), 7);
     scripted_arrive(2, &old);
     assert_int_equal(count_of("rejects"), 1);
     assert_int_equal(script.links, 2);
-    assert_int_equal(script.promised, 1 + 8);
+    assert_int_equal(script.advertised, 1 + 8);
     script_down(1, -ECONNRESET);
     scripted_run();
     scripted_arrive(1, &old);
     assert_int_equal(count_of("rejects"), 1);
-    assert_int_equal(script.promised, 1 + 8);
+    assert_int_equal(script.advertised, 1 + 8);
     script_down(1, -ECONNRESET);
     scripted_run();
     assert_int_equal(count_of("credits_lent"), 0);
@@ -291,7 +291,7 @@ static void open_own(const char *options, const struct rme_hello *hello)
     script.keeps_rx = true;
     scripted_open(options, hello);
     scripted.have += 8 - 1; /* the script assumes one */
-    assert_int_equal(script.promised, 8);
+    assert_int_equal(script.advertised, 8);
 }
 
 static int close_own(void **state)
@@ -303,23 +303,23 @@ static int close_own(void **state)
 /* New links get the usual number while the pool is full, then one, or their minimum. */
 static void own_buffers_come_out_of_the_pool(void **state)
 {
-    struct rme_hello lean = lean_hello(), old = scripted_hello();
+    struct rme_hello single_credit = single_credit_hello(), old = scripted_hello();
 
     (void)state;
-    open_own(OPTIONS "credits_pool=56", &lean);
-    scripted_arrive(1, &lean);
-    assert_int_equal(script.promised, 8 + 8);
+    open_own(OPTIONS "credits_pool=56", &single_credit);
+    scripted_arrive(1, &single_credit);
+    assert_int_equal(script.advertised, 8 + 8);
     assert_int_equal(count_of("credits_lent"), 14);
-    scripted_arrive(2, &lean);
-    assert_int_equal(script.promised, 8 + 8 + 1);
+    scripted_arrive(2, &single_credit);
+    assert_int_equal(script.advertised, 8 + 8 + 1);
     scripted_arrive(3, &old);
-    assert_int_equal(script.promised, 8 + 8 + 1 + 4);
+    assert_int_equal(script.advertised, 8 + 8 + 1 + 4);
     say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0); /* it has more than its share */
-    assert_int_equal(script.promised, 8 + 8 + 1 + 4);
+    assert_int_equal(script.advertised, 8 + 8 + 1 + 4);
     for (unsigned link = 1; link <= 3; link++)
         script_down(link, -ECONNRESET);
     scripted_run();
-    assert_int_equal(script.promised, 8);
+    assert_int_equal(script.advertised, 8);
     assert_int_equal(count_of("credits_lent"), 7);
 }
 
@@ -327,28 +327,28 @@ static void own_buffers_come_out_of_the_pool(void **state)
  * credits_lent until then. */
 static void own_buffers_stay_until_they_are_used(void **state)
 {
-    struct rme_hello hello = lean_hello();
+    struct rme_hello hello = single_credit_hello();
 
     (void)state;
     open_own(OPTIONS, &hello);
     for (int i = 0; i < 3; i++)
         say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
-    assert_int_equal(script.promised, 64);
+    assert_int_equal(script.advertised, 64);
     assert_int_equal(count_of("credits_lent"), 63);
     say(RME_WIRE_PONG, 0, 56);
     scripted.have -= 56;
-    assert_int_equal(script.promised, 8);
+    assert_int_equal(script.advertised, 8);
     assert_int_equal(count_of("credits_lent"), 63);
     for (int i = 1; i <= 10; i++) {
         say(RME_WIRE_PONG, 0, 0);
         assert_int_equal(count_of("credits_lent"), 63 - i); /* for the former message */
     }
     say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0); /* the first of them are advertised again */
-    assert_int_equal(script.promised, 16);
+    assert_int_equal(script.advertised, 16);
     assert_int_equal(count_of("credits_lent"), 63 - 12); /* this one counts now, too */
     for (int i = 0; i < 2; i++)
         say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
-    assert_int_equal(script.promised, 64);
+    assert_int_equal(script.advertised, 64);
     assert_int_equal(count_of("credits_lent"), 63); /* and used ones taken from the pool */
     say(RME_WIRE_PONG, 0, 56);
     scripted.have -= 56;
@@ -361,7 +361,7 @@ static void own_buffers_stay_until_they_are_used(void **state)
 /* A link that stays busy does not keep what it gave up and has used. */
 static void own_buffers_come_back_from_who_goes_on(void **state)
 {
-    struct rme_hello hello = lean_hello();
+    struct rme_hello hello = single_credit_hello();
 
     (void)state;
     open_own(OPTIONS "idle_keepalive_ms=10,", &hello);
@@ -383,14 +383,14 @@ static void own_buffers_come_back_from_who_goes_on(void **state)
 /* A link that grows and shrinks in turn counts no more of the pool than one that grew. */
 static void own_buffers_are_counted_once(void **state)
 {
-    struct rme_hello hello = lean_hello();
+    struct rme_hello hello = single_credit_hello();
 
     (void)state;
     open_own(OPTIONS, &hello);
     for (int round = 0; round < 100; round++) {
         for (int i = 0; i < 3; i++)
             say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
-        assert_int_equal(script.promised, 64);
+        assert_int_equal(script.advertised, 64);
         assert_int_equal(count_of("credits_lent"), 63);
         say(RME_WIRE_PONG, 0, 56);
         scripted.have -= 56;
@@ -399,13 +399,13 @@ static void own_buffers_are_counted_once(void **state)
     script_down(0, -ECONNRESET);
     scripted_run();
     assert_int_equal(count_of("credits_lent"), 0);
-    assert_int_equal(script.promised, 0);
+    assert_int_equal(script.advertised, 0);
 }
 
 /* Only one side may advertise that few. */
 static void a_request_that_promises_few_is_refused(void **state)
 {
-    struct rme_hello hello = lean_hello();
+    struct rme_hello hello = single_credit_hello();
 
     (void)state;
     scripted_open(OPTIONS, &hello);
@@ -423,7 +423,7 @@ static void a_request_that_promises_few_is_refused(void **state)
 
 static void connect_with(const char *options, uint16_t credits)
 {
-    struct rme_hello hello = lean_hello();
+    struct rme_hello hello = single_credit_hello();
 
     hello.credits = credits;
     scripted_connect(options, &hello);
@@ -440,7 +440,7 @@ static void the_message_that_takes_the_last_says_so(void **state)
 
     (void)state;
     connect_to(1);
-    assert_int_equal(script.promised, 8);
+    assert_int_equal(script.advertised, 8);
     for (int i = 0; i < 3; i++)
         scripted_send(&send[i], memory, 8, i);
     scripted_run();
@@ -553,7 +553,7 @@ static void ask_with(const char *options)
     script.own_rx = true;
     script.spare_rx = 0;
     connect_with(options, 8);
-    assert_int_equal(script.promised, 4);
+    assert_int_equal(script.advertised, 4);
     scripted.have = 4;
     scripted_hush();
 }
@@ -571,12 +571,12 @@ static void who_asks_promises_the_least_until_it_is_used(void **state)
     (void)state;
     ask_with(OPTIONS);
     use(15);
-    assert_int_equal(script.promised, 4);
+    assert_int_equal(script.advertised, 4);
     use(1);
-    assert_int_equal(script.promised, 8);
+    assert_int_equal(script.advertised, 8);
     assert_int_equal(scripted_word(RME_WIRE_CREDIT, 7)->message.tag, 4);
     use(100);
-    assert_int_equal(script.promised, 8);
+    assert_int_equal(script.advertised, 8);
     assert_int_equal(count_of("protocol_errors"), 0);
 }
 
@@ -587,7 +587,7 @@ static void who_streams_to_it_soon_has_many(void **state)
     ask_with(OPTIONS);
     for (uint32_t many = 8; many <= 64; many *= 2) {
         say(RME_WIRE_CREDIT, RME_WIRE_F_STALLED, 1);
-        assert_int_equal(script.promised, many);
+        assert_int_equal(script.advertised, many);
     }
 }
 
@@ -597,11 +597,11 @@ static void it_gets_as_many_as_there_are(void **state)
     (void)state;
     ask_with(OPTIONS "credits=200,credits_max=400");
     script.most_rx = 119;
-    for (int i = 0; i < 20 && script.promised < 119; i++)
+    for (int i = 0; i < 20 && script.advertised < 119; i++)
         say(RME_WIRE_CREDIT, RME_WIRE_F_STALLED, 1);
-    assert_int_equal(script.promised, 119);
+    assert_int_equal(script.advertised, 119);
     say(RME_WIRE_CREDIT, RME_WIRE_F_STALLED, 1);
-    assert_int_equal(script.promised, 119);
+    assert_int_equal(script.advertised, 119);
     assert_int_equal(count_of("protocol_errors"), 0);
     script.most_rx = 0;
 }
@@ -611,7 +611,7 @@ static void credits_of_four_stay_four(void **state)
     (void)state;
     ask_with(OPTIONS "credits=4");
     use(100);
-    assert_int_equal(script.promised, 4);
+    assert_int_equal(script.advertised, 4);
 }
 
 /* An idle link gives its extra credits back, and PONGs use up the posted buffers, one each.
@@ -623,10 +623,10 @@ static void who_is_idle_uses_up_what_it_had(void **state)
     (void)state;
     ask_with(OPTIONS);
     use(16);
-    assert_int_equal(script.promised, 8);
+    assert_int_equal(script.advertised, 8);
     say(RME_WIRE_CREDIT, RME_WIRE_F_STALLED, 1);
     say(RME_WIRE_CREDIT, RME_WIRE_F_STALLED, 1);
-    assert_int_equal(script.promised, 32);
+    assert_int_equal(script.advertised, 32);
     scripted_hush();
     say(RME_WIRE_PING, 0, 0);
     assert_int_equal(scripted_count(RME_WIRE_PONG), 1);
@@ -638,13 +638,13 @@ static void who_is_idle_uses_up_what_it_had(void **state)
         say(RME_WIRE_PONG, 0, 0);
     assert_int_equal(rest, 28);
     assert_int_equal(script.spare_rx, 0);
-    assert_int_equal(script.promised, 4);
+    assert_int_equal(script.advertised, 4);
     say(RME_WIRE_PING, 0, 0);
     assert_int_equal(scripted_count(RME_WIRE_PING), 1 + rest);
     use(14); /* the peer's PING was one of them */
-    assert_int_equal(script.promised, 4);
+    assert_int_equal(script.advertised, 4);
     use(1);
-    assert_int_equal(script.promised, 8);
+    assert_int_equal(script.advertised, 8);
     assert_int_equal(count_of("protocol_errors"), 0);
 }
 
@@ -657,7 +657,7 @@ static void a_probe_asks_for_no_credits(void **state)
     connect_to(1);
     scripted.have = 4;
     say(RME_WIRE_CREDIT, RME_WIRE_F_STALLED, 0);
-    assert_int_equal(script.promised, 8);
+    assert_int_equal(script.advertised, 8);
     scripted.have = 8;
     scripted_hush();
     say(RME_WIRE_PING, 0, 0);
@@ -668,11 +668,11 @@ static void a_probe_asks_for_no_credits(void **state)
     assert_int_equal(scripted_word(RME_WIRE_PING, 0)->message.flags, 0);
 }
 
-/* An answer without a credit is invalid; a peer that is not lean advertises the former
+/* An answer without a credit is invalid; a peer without the flag advertises the former
  * number. */
 static void an_answer_promises_something(void **state)
 {
-    struct rme_hello hello = lean_hello();
+    struct rme_hello hello = single_credit_hello();
 
     (void)state;
     connect_to(RME_HELLO_CREDITS_MIN);
@@ -722,5 +722,5 @@ int main(void)
         cmocka_unit_test_teardown(a_probe_asks_for_no_credits, close_asker),
     };
 
-    return cmocka_run_group_tests_name("lean", tests, clock_setup, NULL);
+    return cmocka_run_group_tests_name("single_credit", tests, clock_setup, NULL);
 }
