@@ -64,7 +64,7 @@ struct rme_unit {
     uint64_t moved; /* bytes whose transfers are complete */
     struct rme_control control;
     void *block;                /* PACK, RESERVE */
-    uint64_t ration;            /* PACK: bytes charged to the peer's quota (ration.c) */
+    uint64_t bounce_quota;      /* PACK: bytes charged to the peer's quota (bounce_quota.c) */
     struct rme_mreg_hold *hold; /* DIRECT; PACK where registered for this unit alone */
     struct rme_mseg *mseg;      /* memory for the device: the block, or the host's segments */
     uint32_t nmseg, mseg_room;
@@ -150,7 +150,7 @@ struct rme_mover {
     struct rme_pool units, moves, rndvs; /* unused objects */
     struct rme_reserve reserve[RME_RESERVES];
     size_t reserve_size;
-    uint64_t packed;  /* bytes of zones charged to all peers (ration.c) */
+    uint64_t packed;  /* bytes of zones charged to all peers (bounce_quota.c) */
     uint32_t packers; /* peers with packed != 0 */
 };
 
@@ -168,24 +168,24 @@ bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message);
 /* Creates a remote window from a message.  NULL: no memory. */
 struct rme_opening *rme_opening_new(const struct rme_wire_message *message);
 
-/* ---- ration.c ---- */
+/* ---- bounce_quota.c ---- */
 
 /* Returns the length at which the peer's quota permits the next unit of `length` bytes in a
  * block of a zone; 0: no block. */
-uint64_t rme_ration(const struct rme_peer *peer, uint64_t length);
+uint64_t rme_bounce_quota(const struct rme_peer *peer, uint64_t length);
 /*
  * Sets the length of a new unit, at most `rest`.  Changes its memory from PACK to RESERVE if
  * the quota is used up.  Returns false if a reserve unit cannot be made before the peer opens a
  * window.
  */
-bool rme_ration_unit(const struct rme_op *op, struct rme_unit *unit, uint64_t rest);
+bool rme_bounce_quota_unit(const struct rme_op *op, struct rme_unit *unit, uint64_t rest);
 /* Limits units of the op to the next smaller block, after a block of `length` could not be
  * allocated.  Returns false if that would be below the minimum. */
-bool rme_ration_cut(struct rme_op *op, uint64_t length);
+bool rme_bounce_quota_cut(struct rme_op *op, uint64_t length);
 /* Charge the peer's quota for the block of a unit, by its length, and release the charge, if
  * any. */
-void rme_ration_take(struct rme_peer *peer, struct rme_unit *unit);
-void rme_ration_give(struct rme_peer *peer, struct rme_unit *unit);
+void rme_bounce_quota_charge(struct rme_peer *peer, struct rme_unit *unit);
+void rme_bounce_quota_uncharge(struct rme_peer *peer, struct rme_unit *unit);
 
 /* ---- unit.c ---- */
 

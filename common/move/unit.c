@@ -11,7 +11,7 @@
  *
  *  - Pack: a block of a zone (zone.h) and a copy, also chosen by the planner for small lists.
  *    A long copy is made without the lock, like registration.  Smaller blocks are used if no
- *    block of the size is available, or the peer's quota is used up (ration.c).
+ *    block of the size is available, or the peer's quota is used up (bounce_quota.c).
  *
  *  - Reserve: a block allocated when the engine was opened.  One unit uses it at a time, in
  *    turn.  This way must work when nothing can be registered.  In a fabric without windows the
@@ -87,7 +87,7 @@ static struct rme_unit *unit_new(struct rme *rme, struct rme_op *op)
     unit->gone = false;
     unit->nrange = unit->offered = 0;
     unit->memory = op->rndv->memory;
-    unit->ration = 0;
+    unit->bounce_quota = 0;
     unit->access = op->rndv->access;
     unit->offset = op->rndv->prepared;
     unit->moved = 0;
@@ -298,7 +298,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
         }
         break;
     case RME_MEMORY_PACK:
-        rme_ration_take(op->peer, unit);
+        rme_bounce_quota_charge(op->peer, unit);
         block = rme_zone_try(rme->zone, unit->length);
         if (block != NULL)
             (void)rme_zone_show(rme->zone, block, unit->length, unit->access, false, &mr);
@@ -365,7 +365,7 @@ bool rme_unit_next(struct rme *rme, struct rme_op *op)
         op->protocol->failed(rme, op, -ENOMEM);
         return false;
     }
-    if (!rme_ration_unit(op, unit, rest)) {
+    if (!rme_bounce_quota_unit(op, unit, rest)) {
         unit_recycle(rme, unit);
         return false;
     }
@@ -408,7 +408,7 @@ static bool let_go(struct rme *rme, const struct rme_op *op, struct rme_unit *un
     void *block = unit->block;
     struct rme_mreg_hold *hold = unit->hold;
 
-    rme_ration_give(op->peer, unit);
+    rme_bounce_quota_uncharge(op->peer, unit);
     unit->block = NULL;
     unit->hold = NULL;
     if (block != NULL && hold != NULL)
@@ -495,7 +495,7 @@ static void fall_back(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
     uint8_t memory = RME_MEMORY_RESERVE;
 
     if (unit->memory == RME_MEMORY_DIRECT ||
-        (unit->memory == RME_MEMORY_PACK && rme_ration_cut(op, unit->length)))
+        (unit->memory == RME_MEMORY_PACK && rme_bounce_quota_cut(op, unit->length)))
         memory = RME_MEMORY_PACK;
     r->refused = r->refused || unit->memory == RME_MEMORY_DIRECT;
     if (memory > r->memory)

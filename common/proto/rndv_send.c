@@ -49,7 +49,7 @@ static bool may_offer(const struct rme_op *op)
     uint8_t memory = op->rndv->memory;
 
     return offerable(op, memory) &&
-           (memory != RME_MEMORY_PACK || rme_ration(op->peer, op->size) != 0);
+           (memory != RME_MEMORY_PACK || rme_bounce_quota(op->peer, op->size) != 0);
 }
 
 /* Drops the offer: RTS goes without one. */

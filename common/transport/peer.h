@@ -92,7 +92,7 @@ struct rme_peer {
     struct rme_holding holding[RME_STREAMS];
     uint32_t xfers;                  /* outstanding transfers of this side */
     uint64_t xfer_bytes;             /* and their bytes */
-    uint64_t packed;                 /* bytes of bounce buffers held (move/ration.c) */
+    uint64_t packed;                 /* bytes of bounce buffers held (move/bounce_quota.c) */
     struct rme_load load;            /* known load of the peer for this side */
     struct rme_hello hello;          /* hello of the peer */
     uint32_t tx_size;                /* largest message that both sides accept */

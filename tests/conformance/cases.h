@@ -134,8 +134,8 @@
     X(fast_stages_of_dead_ones)                                                                \
     X(fast_of_who_falls_silent)
 
-/* Quotas of bounce buffers: ration_test.c. */
-#define RATION_CASES(X)                                                                        \
+/* Quotas of bounce buffers: bounce_quota_test.c. */
+#define BOUNCE_QUOTA_CASES(X)                                                                  \
     X(zones_of_a_greedy_one)                                                                   \
     X(zones_of_one)                                                                            \
     X(zones_of_many)                                                                           \
@@ -253,7 +253,7 @@
     CANCEL_CASES(X)                                                                            \
     INVITE_CASES(X)                                                                            \
     FAST_CASES(X)                                                                              \
-    RATION_CASES(X)                                                                            \
+    BOUNCE_QUOTA_CASES(X)                                                                      \
     SHARE_CASES(X)                                                                             \
     PRESSURE_CASES(X)                                                                          \
     DEATH_CASES(X)                                                                             \

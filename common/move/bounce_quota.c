@@ -55,7 +55,7 @@ static uint64_t left_of_share(const struct rme_peer *peer)
     return share > peer->packed ? share - peer->packed : 0;
 }
 
-uint64_t rme_ration(const struct rme_peer *peer, uint64_t length)
+uint64_t rme_bounce_quota(const struct rme_peer *peer, uint64_t length)
 {
     uint64_t left = left_of_share(peer);
 
@@ -80,7 +80,7 @@ static uint64_t one_transfer(const struct rme_op *op)
     return 0;
 }
 
-bool rme_ration_unit(const struct rme_op *op, struct rme_unit *unit, uint64_t rest)
+bool rme_bounce_quota_unit(const struct rme_op *op, struct rme_unit *unit, uint64_t rest)
 {
     struct rme *rme = op->peer->rme;
     const struct rme_rndv *r = op->rndv;
@@ -88,7 +88,7 @@ bool rme_ration_unit(const struct rme_op *op, struct rme_unit *unit, uint64_t re
 
     unit->length = rest;
     if (unit->memory == RME_MEMORY_PACK) {
-        unit->length = rme_ration(op->peer, length);
+        unit->length = rme_bounce_quota(op->peer, length);
         rme_count_add(rme, RME_C_PACK_CUT, unit->length != 0 && unit->length < length);
         if (unit->length == 0)
             unit->memory = RME_MEMORY_RESERVE;
@@ -103,7 +103,7 @@ bool rme_ration_unit(const struct rme_op *op, struct rme_unit *unit, uint64_t re
     return unit->length != 0;
 }
 
-bool rme_ration_cut(struct rme_op *op, uint64_t length)
+bool rme_bounce_quota_cut(struct rme_op *op, uint64_t length)
 {
     uint64_t block = smaller(length);
 
@@ -119,26 +119,26 @@ static void count(struct rme *rme)
     rme->stats.value[RME_C_PACK_BYTES] = rme->mover->packed;
 }
 
-void rme_ration_take(struct rme_peer *peer, struct rme_unit *unit)
+void rme_bounce_quota_charge(struct rme_peer *peer, struct rme_unit *unit)
 {
     struct rme_mover *mover = peer->rme->mover;
 
-    unit->ration = block_of(unit->length);
+    unit->bounce_quota = block_of(unit->length);
     mover->packers += peer->packed == 0;
-    mover->packed += unit->ration;
-    peer->packed += unit->ration;
+    mover->packed += unit->bounce_quota;
+    peer->packed += unit->bounce_quota;
     count(peer->rme);
 }
 
-void rme_ration_give(struct rme_peer *peer, struct rme_unit *unit)
+void rme_bounce_quota_uncharge(struct rme_peer *peer, struct rme_unit *unit)
 {
     struct rme_mover *mover = peer->rme->mover;
 
-    if (unit->ration == 0)
+    if (unit->bounce_quota == 0)
         return;
-    mover->packed -= unit->ration;
-    peer->packed -= unit->ration;
+    mover->packed -= unit->bounce_quota;
+    peer->packed -= unit->bounce_quota;
     mover->packers -= peer->packed == 0;
-    unit->ration = 0;
+    unit->bounce_quota = 0;
     count(peer->rme);
 }
