@@ -400,7 +400,7 @@ static void free_engine(struct rme *rme)
     rme_op_table_clear(&rme->operations->table);
     rme_table_clear(&rme->mover->names);
     rme_table_clear(&rme->protocols->lent);
-    rme_table_clear(&rme->protocols->holds);
+    rme_table_clear(&rme->protocols->tags_blocked);
     rme_table_clear(&rme->operations->match);
     rme_timers_clear(&rme->timers);
     rme_options_free(rme->options);
@@ -418,7 +418,7 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
     rme->log = rme_log_new(config->log, config->log_arg);
     if (rme->log == NULL || rme_table_init(&rme->protocols->lent, CHAINS_FIRST) != 0 ||
         rme_table_init(&rme->operations->match, RME_MATCH_CHAINS) != 0 ||
-        rme_table_init(&rme->protocols->holds, RME_MATCH_CHAINS) != 0 ||
+        rme_table_init(&rme->protocols->tags_blocked, RME_MATCH_CHAINS) != 0 ||
         rme_table_init(&rme->mover->names, CHAINS_FIRST) != 0)
         return -ENOMEM;
     error = check_release(rme);
@@ -445,8 +445,8 @@ static void init_rings(struct rme *rme)
     struct list_head *const rings[] = {&rme->peers,
                                        &rme->scheduled,
                                        &rme->answers,
-                                       &rme->xfer_turn,
-                                       &rme->window_turn,
+                                       &rme->xfer_waitq,
+                                       &rme->window_waitq,
                                        &rme->mover->work,
                                        &rme->operations->ended,
                                        &rme->mover->units.free,

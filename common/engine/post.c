@@ -74,7 +74,7 @@ static inline __attribute__((always_inline)) struct rme_op *new_op(
         return NULL;
     op->kind = (uint8_t)kind;
     op->ctx = (uint8_t)ctx;
-    op->turn = peer->rme->operations->ctx[ctx].turn;
+    op->closes = peer->rme->operations->ctx[ctx].closes;
     op->tag = tag;
     op->user = user;
     op->total = (uint64_t)total;
@@ -106,7 +106,8 @@ __attribute__((noinline)) static bool send_copy(struct rme_peer *peer, enum rme_
 static inline bool is_next(const struct rme_peer *peer, enum rme_stream stream, int32_t tag)
 {
     return peer->state == RME_PEER_UP && list_empty(&peer->proto->sendq[stream]) &&
-           (peer->proto->holds == 0 || stream != RME_EXPECTED || rme_send_may_pass(peer, tag));
+           (peer->proto->tags_blocked == 0 || stream != RME_EXPECTED ||
+            rme_send_may_pass(peer, tag));
 }
 
 /* Queues a send that cannot start now. */

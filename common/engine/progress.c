@@ -27,7 +27,7 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
         if (rme_peer_waits(peer))
             rme_peer_schedule(peer);
     }
-    if (peer->proto->holds != 0) /* the window may have room for a waiting message */
+    if (peer->proto->tags_blocked != 0) /* the window may have room for a waiting message */
         rme_peer_schedule(peer);
     return rme_window_report(&peer->window[RME_EXPECTED], message->eager_consumed) == 0 &&
            rme_window_report(&peer->window[RME_UNEXPECTED_STREAM],

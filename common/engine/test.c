@@ -32,7 +32,7 @@ void rme_context_close(struct rme *rme, int ctx)
     c = &rme->operations->ctx[ctx];
     rme_lock(rme);
     c->open = false;
-    c->turn++;
+    c->closes++;
     while (!list_empty(&c->done))
         rme_op_drop(rme, container_of(c->done.next, struct rme_op, link));
     rme_unlock(rme);

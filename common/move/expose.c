@@ -104,7 +104,7 @@ static bool is_within_share(const struct rme_peer *peer, uint32_t more)
            wanted * SHARE + used <= rme->caps->windows;
 }
 
-static int open_in_turn(struct rme_peer *peer, struct rme_unit *unit)
+static int open_by_quota(struct rme_peer *peer, struct rme_unit *unit)
 {
     int error = is_within_share(peer, unit->nmseg) ? open_unit(peer, unit) : -EAGAIN;
 
@@ -118,14 +118,14 @@ static int open_in_turn(struct rme_peer *peer, struct rme_unit *unit)
 bool rme_unit_open(struct rme_peer *peer, struct rme_unit *unit)
 {
     struct rme *rme = peer->rme;
-    int error = has_windows(rme) && unit->nrange == 0 ? open_in_turn(peer, unit) : 0;
+    int error = has_windows(rme) && unit->nrange == 0 ? open_by_quota(peer, unit) : 0;
 
     if (error == 0)
         return true;
     if (error != -EAGAIN)
         rme_peer_fail(peer, error, "a memory window for the peer cannot be opened");
-    else if (list_empty(&peer->window_turn))
-        list_add_tail(&peer->window_turn, &rme->window_turn);
+    else if (list_empty(&peer->window_waitq))
+        list_add_tail(&peer->window_waitq, &rme->window_waitq);
     return false;
 }
 

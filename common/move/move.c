@@ -191,10 +191,11 @@ void rme_move_start(struct rme *rme, struct rme_op *op)
     }
 }
 
-void rme_move_turn(struct rme *rme)
+void rme_move_wake_next(struct rme *rme)
 {
-    if (!list_empty(&rme->xfer_turn) && rme->xfers < rme->tuning.xfers)
-        rme_peer_schedule(container_of(list_pop(&rme->xfer_turn), struct rme_peer, xfer_turn));
+    if (!list_empty(&rme->xfer_waitq) && rme->xfers < rme->tuning.xfers)
+        rme_peer_schedule(
+            container_of(list_pop(&rme->xfer_waitq), struct rme_peer, xfer_waitq));
 }
 
 /* Writes the FIN that follows the reads of a window.  Its offset is the end of the data
@@ -246,7 +247,7 @@ bool rme_move_room(const struct rme_peer *peer, uint64_t bytes)
            (peer->xfers == 0 || peer->xfer_bytes + bytes <= most);
 }
 
-bool rme_move_has_turn(const struct rme_peer *peer)
+bool rme_move_permitted(const struct rme_peer *peer)
 {
     return peer->xfers == 0 || peer->rme->xfers < peer->rme->tuning.xfers;
 }
@@ -280,9 +281,9 @@ bool rme_move_progress(struct rme_peer *peer)
     move->missed = true;
     if (!rme_move_room(peer, move->xfer.bytes))
         return false;
-    if (!rme_move_has_turn(peer)) {
-        if (list_empty(&peer->xfer_turn))
-            list_add_tail(&peer->xfer_turn, &rme->xfer_turn);
+    if (!rme_move_permitted(peer)) {
+        if (list_empty(&peer->xfer_waitq))
+            list_add_tail(&peer->xfer_waitq, &rme->xfer_waitq);
         return false;
     }
     if (move->xfer.notify == RME_NOTIFY_MSG) {
@@ -320,7 +321,7 @@ void rme_move_free(struct rme *rme, struct rme_move *move)
         op->peer->xfers--;
         op->peer->xfer_bytes -= move->xfer.bytes;
         rme->xfers--;
-        rme_move_turn(rme);
+        rme_move_wake_next(rme);
     }
     op->rndv->moves--;
     op->rndv->move_bytes -= move->xfer.bytes;

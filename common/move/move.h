@@ -40,7 +40,7 @@ struct rme_reserve {
 #define RME_UNIT_STATES(X)                                                                     \
     X(WORK, "work", "waits for a thread that registers or packs")                              \
     X(BUSY, "busy", "being registered or packed by a thread, without the lock")                \
-    X(TURN, "turn", "waits for the reserve block that is opened to peers")                     \
+    X(WAIT, "wait", "waits for the reserve block that is opened to peers")                     \
     X(READY, "ready", "the device may use it")
 
 enum rme_unit_state {
@@ -254,7 +254,7 @@ bool rme_move_whole(const struct rme *rme, uint64_t bytes);
 /* Returns true if the peer's limits of transfers and bytes permit one more of this size. */
 bool rme_move_room(const struct rme_peer *peer, uint64_t bytes);
 /* Returns true if the process's limit of transfers permits one more of this peer. */
-bool rme_move_has_turn(const struct rme_peer *peer);
+bool rme_move_permitted(const struct rme_peer *peer);
 /* Returns the maximum of bytes of one transfer of the op. */
 static inline uint64_t rme_move_most(const struct rme *rme, const struct rme_op *op)
 {
@@ -271,7 +271,7 @@ bool rme_move_progress(struct rme_peer *peer);
  * one.  Each run of the queues ends with this call, so that a peer that cannot use its turn
  * passes the turn on.
  */
-void rme_move_turn(struct rme *rme);
+void rme_move_wake_next(struct rme *rme);
 void rme_move_done(struct rme *rme, struct rme_xfer *xfer);
 /* Ends the ops whose data the peer has acknowledged, after a header or an immediate. */
 void rme_moves_told(struct rme_peer *peer);

@@ -244,7 +244,7 @@ static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
     while (reserve->user == NULL && (node = list_pop(&reserve->waiting)) != NULL) {
         struct rme_unit *unit = container_of(node, struct rme_unit, queue);
 
-        if (unit->state == RME_UNIT_TURN) {
+        if (unit->state == RME_UNIT_WAIT) {
             take_reserve(rme, reserve, unit);
             unit->op->protocol->ready(rme, unit->op);
         } else {
@@ -318,7 +318,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
         if (reserve->user == NULL) {
             take_reserve(rme, reserve, unit);
         } else {
-            unit->state = RME_UNIT_TURN;
+            unit->state = RME_UNIT_WAIT;
             list_add_tail(&unit->queue, &reserve->waiting);
         }
         break;
@@ -462,8 +462,8 @@ void rme_windows_free(struct rme *rme)
 {
     struct list_head *node;
 
-    while ((node = list_pop(&rme->window_turn)) != NULL)
-        rme_peer_schedule(container_of(node, struct rme_peer, window_turn));
+    while ((node = list_pop(&rme->window_waitq)) != NULL)
+        rme_peer_schedule(container_of(node, struct rme_peer, window_waitq));
 }
 
 void rme_unit_closed(struct rme *rme, struct rme_unit *unit)

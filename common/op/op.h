@@ -69,13 +69,14 @@ struct rme_op {
     void *user;
     struct list_head of_peer; /* in peer->ops or peer->dying */
     struct list_head link;    /* in the queue of its state */
-    /* POSTED, INVITING: in the table of receives; QUEUED: in rme->protocols->holds (send.c) */
+    /* POSTED, INVITING: in the table of receives; QUEUED: in rme->protocols->tags_blocked
+     * (send.c) */
     struct rme_match match;
     struct rme_seg *seg; /* the host's memory; `own_seg`, or on the heap */
     uint32_t nseg;
     uint32_t seg_room;
-    uint64_t total; /* bytes of the host's memory */
-    uint32_t turn;  /* rme_ctx.turn of its context at the post */
+    uint64_t total;  /* bytes of the host's memory */
+    uint32_t closes; /* rme_ctx.closes of its context at the post */
     /* QUEUED sends: position in the peer's order of posting, modulo 2^32 */
     uint32_t posted;
     /* rme_op_new clears the fields from here to `dereg_flush` */

@@ -14,7 +14,7 @@
 /* A context: the completion queue of a host. */
 struct rme_ctx {
     _Atomic bool open;     /* written with the engine's lock held */
-    uint32_t turn;         /* number of closes; an op posted before the last one is dropped */
+    uint32_t closes;       /* number of closes; an op posted before the last one is dropped */
     struct list_head done; /* ops to be reported */
     /* rme_protocols.unexpected_changes when a wait last ended for unexpected messages */
     uint64_t unexpected_seen;
@@ -94,7 +94,7 @@ static inline void rme_ctx_publish(struct rme *rme, struct rme_op *op)
     struct rme_ctx *c = &rme->operations->ctx[op->ctx];
 
     rme_op_step(rme, op, RME_OP_DONE);
-    if (!c->open || op->turn != c->turn) {
+    if (!c->open || op->closes != c->closes) {
         rme_op_drop(rme, op);
         return;
     }

@@ -27,7 +27,7 @@ enum rme_started {
     RME_START_STUCK,   /* no credit or buffer: no other send can start either */
     RME_START_PREPARE, /* its memory is being registered or packed; rme_send_ready follows */
     /* waits for flow control of the peer's host, or for the preparation of other sends */
-    RME_START_TURN,
+    RME_START_WAIT,
 };
 
 struct rme_protocol {
@@ -37,9 +37,9 @@ struct rme_protocol {
     /* starts the first QUEUED send of its tag; called for each protocol in the order of the
      * table */
     enum rme_started (*start)(struct rme *rme, struct rme_op *op);
-    /* returns true if `start` would return neither RME_START_OTHER nor RME_START_TURN; NULL:
+    /* returns true if `start` would return neither RME_START_OTHER nor RME_START_WAIT; NULL:
      * false */
-    bool (*in_turn)(const struct rme_op *op);
+    bool (*may_start)(const struct rme_op *op);
 
     /* handles CANCEL of the peer; called for each protocol until one returns true: the message
      * named an object of this protocol */

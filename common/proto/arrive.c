@@ -72,7 +72,7 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
     struct rme_op *op;
 
     if (length < RME_WIRE_HEADER_SIZE || *(const uint8_t *)data != RME_WIRE_EAGER ||
-        peer->state != RME_PEER_UP || proto->holds != 0 || !list_empty(&peer->moving) ||
+        peer->state != RME_PEER_UP || proto->tags_blocked != 0 || !list_empty(&peer->moving) ||
         peer->late != 0)
         return false;
     rme_wire_decode_head(data, &head);

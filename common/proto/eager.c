@@ -77,14 +77,14 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
     return true;
 }
 
-static bool in_turn(const struct rme_op *op)
+static bool may_start(const struct rme_op *op)
 {
     return op->rndv == NULL && rme_eager_fits(op->peer, rme_op_stream(op), op->size);
 }
 
 static enum rme_started start(struct rme *rme, struct rme_op *op)
 {
-    if (!in_turn(op))
+    if (!may_start(op))
         return RME_START_OTHER;
     if (!rme_eager_send(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag))
         return RME_START_STUCK;
@@ -364,7 +364,7 @@ static void left(struct rme_peer *peer)
 
 const struct rme_protocol rme_protocol_eager = {
     .start = start,
-    .in_turn = in_turn,
+    .may_start = may_start,
     .cancelled = cancelled,
     .arrived = {[RME_WIRE_EAGER] = eager_arrived, [RME_WIRE_RTS] = rts_arrived},
     .made = made,

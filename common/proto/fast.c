@@ -143,7 +143,7 @@ void rme_fast_moved(struct rme_peer *peer, struct rme_xfer *xfer)
     tx->pending--;
     if (xfer != &tx->last) {
         container_of(xfer, struct fast_write, xfer)->done = true;
-        if (peer->proto->holds != 0 || !list_empty(&peer->proto->sendq[RME_EXPECTED]))
+        if (peer->proto->tags_blocked != 0 || !list_empty(&peer->proto->sendq[RME_EXPECTED]))
             rme_peer_schedule(peer);
     }
     if (tx->released && tx->pending == 0)
@@ -185,7 +185,7 @@ static bool is_invited(const struct rme_peer *peer, enum rme_stream stream, uint
 static bool is_first(const struct rme_peer *peer, enum rme_stream stream)
 {
     return stream == RME_EXPECTED ||
-           (peer->proto->holds == 0 && list_empty(&peer->proto->sendq[RME_EXPECTED]));
+           (peer->proto->tags_blocked == 0 && list_empty(&peer->proto->sendq[RME_EXPECTED]));
 }
 
 /* Result of the check whether a message can be written now. */
@@ -273,7 +273,7 @@ bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct r
     return true;
 }
 
-static bool in_turn(const struct rme_op *op)
+static bool may_start(const struct rme_op *op)
 {
     return op->rndv == NULL &&
            rme_fast_fits(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag);
@@ -436,7 +436,7 @@ static void down(struct rme_peer *peer)
 const struct rme_protocol rme_protocol_fast = {
     .init = init,
     .start = start,
-    .in_turn = in_turn,
+    .may_start = may_start,
     .arrived = {[RME_WIRE_GRANT] = granted,
                 [RME_WIRE_WITHDRAW] = withdrawn,
                 [RME_WIRE_RELEASE] = rme_fast_released},

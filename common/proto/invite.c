@@ -197,7 +197,7 @@ void rme_invite_void(struct rme *rme, struct rme_op *op)
  * any other? */
 static bool nothing_before_it(const struct rme_peer *peer, uint64_t bytes)
 {
-    return list_empty(&peer->xferq) && rme_move_room(peer, bytes) && rme_move_has_turn(peer);
+    return list_empty(&peer->xferq) && rme_move_room(peer, bytes) && rme_move_permitted(peer);
 }
 
 /* Writes the send into the invited receive, if the invitation is for it and everything is

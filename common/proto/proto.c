@@ -38,8 +38,8 @@ static void made(struct rme_peer *peer)
 {
     for (int stream = 0; stream < RME_STREAMS; stream++)
         list_init(&peer->proto->sendq[stream]);
-    for (int turn = 0; turn < RME_TURNS; turn++)
-        list_init(&peer->proto->turn[turn]);
+    for (int waitq = 0; waitq < RME_WAITQS; waitq++)
+        list_init(&peer->proto->waitq[waitq]);
     for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
         if ((*row)->made != NULL)
             (*row)->made(peer);
@@ -138,7 +138,7 @@ static bool is_needed(const struct rme_peer *peer)
 
 static void gone(struct rme_peer *peer)
 {
-    rme_move_turn(peer->rme);
+    rme_move_wake_next(peer->rme);
 }
 
 const struct rme_link_user rme_proto_link_user = {

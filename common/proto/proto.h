@@ -14,18 +14,18 @@ extern const struct rme_link_user rme_proto_link_user;
 
 /* Reason why an expected send waits for the peer's host: the eager window or an RTS slot
  * (small), or an RTS slot (large). */
-enum rme_turn { RME_TURN_SMALL, RME_TURN_LARGE, RME_TURNS };
+enum rme_waitq { RME_WAITQ_SMALL, RME_WAITQ_LARGE, RME_WAITQS };
 
 /* Protocol state of a peer. */
 struct rme_peer_proto {
-    bool small_next; /* the small send of `turn` goes next if both kinds can */
+    bool small_next; /* the small send of `waitq` goes next if both kinds can */
     uint32_t posted; /* number of sends QUEUED so far */
     uint32_t links;  /* number of links so far */
     /* QUEUED sends in order, except those out of the queue (send.c) */
     struct list_head sendq[RME_STREAMS];
     /* sends that wait for the peer's host, in order */
-    struct list_head turn[RME_TURNS];
-    uint32_t holds; /* number of tags that are held */
+    struct list_head waitq[RME_WAITQS];
+    uint32_t tags_blocked; /* number of tags that a waiting send blocks */
     /* expected QUEUED sends with an rme_rndv: their memory is ready or being prepared */
     uint32_t preparing;
     struct list_head messages; /* unmatched expected messages (struct rme_message) */
@@ -48,7 +48,7 @@ struct rme_protocols {
     const struct rme_protocol *const *table;
     rme_arrived_fn arrived[RME_ARRIVALS]; /* of all protocols */
     bool forceful;                        /* cancels of the host do not wait for the peer */
-    struct rme_table holds;               /* tags that are held (send.c) */
+    struct rme_table tags_blocked;        /* tags that a waiting send blocks (send.c) */
     struct rme_fast_pool fast;
     /* first complete message of each peer, for the host (struct rme_unexp) */
     struct list_head unexpected;

@@ -125,7 +125,7 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_unit *unit, 
     rme_peer_send_control(peer, &message, tx);
 }
 
-static bool in_turn(const struct rme_op *op)
+static bool may_start(const struct rme_op *op)
 {
     const struct rme_peer *peer = op->peer;
     uint32_t out = peer->proto->rts_out[rme_op_stream(op)];
@@ -146,8 +146,8 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     void *tx;
 
     drop_left_unit(rme, op);
-    if (!in_turn(op))
-        return RME_START_TURN;
+    if (!may_start(op))
+        return RME_START_WAIT;
     if (op->rndv == NULL && rme_rndv_plan_send(rme, op) != 0) {
         rme_send_leave(op);
         rme_op_end(rme, op, -ENOMEM);
@@ -276,7 +276,7 @@ static void fin_arrived(struct rme_peer *peer, const struct rme_wire_message *me
 
 const struct rme_protocol rme_protocol_rndv_send = {
     .start = start,
-    .in_turn = in_turn,
+    .may_start = may_start,
     .arrived = {[RME_WIRE_CTS] = cts_arrived,
                 [RME_WIRE_GO] = go_arrived,
                 [RME_WIRE_FIN] = fin_arrived},

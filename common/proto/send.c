@@ -14,13 +14,13 @@
  * consumed too few messages: all RTS slots of the peer are used, and a small message finds no
  * room in the window either.  Such a send leaves the queue and holds its tag: later sends of
  * the tag at the head of the queue are moved behind it, into the ring of the tag in
- * rme->protocols->holds.  When it has been sent, the oldest of them holds the tag and is tried
- * next.  A send is thus requeued at most three times,
+ * rme->protocols->tags_blocked.  When it has been sent, the oldest of them holds the tag and is
+ * tried next.  A send is thus requeued at most three times,
  * independent of the number of sends.
  *
  * Resources of every message, a credit and a buffer, are waited for in the order of posting:
  * the whole queue waits.  RTS slots and the window are waited for in order, too
- * (peer->proto->turn).  A small message passes a large one that waits for an RTS slot, and the
+ * (peer->proto->waitq).  A small message passes a large one that waits for an RTS slot, and the
  * two kinds alternate when a slot is free.  A small message does not pass another small one,
  * which might otherwise starve.
  *
@@ -45,14 +45,15 @@ static struct rme_op *holder_of(const struct rme_peer *peer, int32_t tag)
 {
     struct rme_match *first = NULL;
 
-    if (peer->proto->holds != 0)
-        first = rme_match_first(&peer->rme->protocols->holds, rme_match_key(peer->serial, tag));
+    if (peer->proto->tags_blocked != 0)
+        first = rme_match_first(&peer->rme->protocols->tags_blocked,
+                                rme_match_key(peer->serial, tag));
     return first != NULL ? container_of(first, struct rme_op, match) : NULL;
 }
 
 bool rme_send_may_pass(const struct rme_peer *peer, int32_t tag)
 {
-    return list_empty(&peer->proto->turn[RME_TURN_SMALL]) && holder_of(peer, tag) == NULL;
+    return list_empty(&peer->proto->waitq[RME_WAITQ_SMALL]) && holder_of(peer, tag) == NULL;
 }
 
 static void try_next(struct rme_op *op)
@@ -67,17 +68,17 @@ static void hold_tag(struct rme_op *op)
     struct rme_peer *peer = op->peer;
 
     if (!rme_match_is_first(&op->match)) {
-        rme_match_add(&peer->rme->protocols->holds, NULL, rme_match_key(peer->serial, op->tag),
-                      &op->match);
-        peer->proto->holds++;
+        rme_match_add(&peer->rme->protocols->tags_blocked, NULL,
+                      rme_match_key(peer->serial, op->tag), &op->match);
+        peer->proto->tags_blocked++;
     }
     list_del_init(&op->link);
 }
 
-static void wait_turn(struct rme_op *op, enum rme_turn turn)
+static void wait_in_queue(struct rme_op *op, enum rme_waitq waitq)
 {
     hold_tag(op);
-    list_add_tail(&op->link, &op->peer->proto->turn[turn]);
+    list_add_tail(&op->link, &op->peer->proto->waitq[waitq]);
 }
 
 void rme_send_leave(struct rme_op *op)
@@ -90,8 +91,8 @@ void rme_send_leave(struct rme_op *op)
         try_next(container_of(rme_match_succeed(&op->match), struct rme_op, match));
         return;
     }
-    peer->proto->holds -= rme_match_is_first(&op->match);
-    rme_match_remove(&peer->rme->protocols->holds, &op->match);
+    peer->proto->tags_blocked -= rme_match_is_first(&op->match);
+    rme_match_remove(&peer->rme->protocols->tags_blocked, &op->match);
 }
 
 void rme_send_ready(struct rme_op *op)
@@ -126,30 +127,30 @@ static struct rme_op *first_of(const struct list_head *ring)
 }
 
 /* Finds the first protocol by which the send need not wait for the peer's host; NULL: none. */
-static const struct rme_protocol *in_turn_with(const struct rme_op *op)
+static const struct rme_protocol *may_start_with(const struct rme_op *op)
 {
     if (op == NULL)
         return NULL;
     for (const struct rme_protocol *const *row = op->peer->rme->protocols->table; *row != NULL;
          row++)
-        if ((*row)->in_turn != NULL && (*row)->in_turn(op))
+        if ((*row)->may_start != NULL && (*row)->may_start(op))
             return *row;
     return NULL;
 }
 
-/* Finds a send in `turn` that need not wait for the peer's host any more; NULL: none.  Small
+/* Finds a send in `waitq` that need not wait for the peer's host any more; NULL: none.  Small
  * and large ones alternate if both can use the same protocol. */
-static struct rme_op *in_turn(const struct rme_peer *peer)
+static struct rme_op *may_start(const struct rme_peer *peer)
 {
     const struct rme_protocol *of_small, *of_large;
     struct rme_op *small, *large;
 
-    if (peer->proto->holds == 0) /* every send in `turn` holds its tag */
+    if (peer->proto->tags_blocked == 0) /* every send in `waitq` holds its tag */
         return NULL;
-    small = first_of(&peer->proto->turn[RME_TURN_SMALL]);
-    large = first_of(&peer->proto->turn[RME_TURN_LARGE]);
-    of_small = in_turn_with(small);
-    of_large = in_turn_with(large);
+    small = first_of(&peer->proto->waitq[RME_WAITQ_SMALL]);
+    large = first_of(&peer->proto->waitq[RME_WAITQ_LARGE]);
+    of_small = may_start_with(small);
+    of_large = may_start_with(large);
     if (of_small != NULL && (of_small != of_large || peer->proto->small_next))
         return small;
     return of_large != NULL ? large : NULL;
@@ -177,8 +178,8 @@ static bool try_expected(struct rme_op *op)
         hold_tag(op);
         break;
     case RME_START_OTHER: /* the table contains a protocol for every send */
-    case RME_START_TURN:
-        wait_turn(op, small ? RME_TURN_SMALL : RME_TURN_LARGE);
+    case RME_START_WAIT:
+        wait_in_queue(op, small ? RME_WAITQ_SMALL : RME_WAITQ_LARGE);
         break;
     case RME_START_STUCK:
         return false;
@@ -191,7 +192,7 @@ static bool try_expected(struct rme_op *op)
 /* Sends the next expected message, or moves it out of the queue.  False: none, or blocked. */
 static bool send_expected(struct rme_peer *peer)
 {
-    struct rme_op *op = in_turn(peer), *holder;
+    struct rme_op *op = may_start(peer), *holder;
 
     if (op != NULL) {
         bool small = is_small(op);
@@ -210,8 +211,8 @@ static bool send_expected(struct rme_peer *peer)
         list_add_tail(&op->match.same, &holder->match.same);
         return true;
     }
-    if (is_small(op) && !list_empty(&peer->proto->turn[RME_TURN_SMALL])) {
-        wait_turn(op, RME_TURN_SMALL);
+    if (is_small(op) && !list_empty(&peer->proto->waitq[RME_WAITQ_SMALL])) {
+        wait_in_queue(op, RME_WAITQ_SMALL);
         return true;
     }
     return try_expected(op);
@@ -228,7 +229,7 @@ static bool send_unexpected(struct rme_peer *peer)
 static bool unexpected_is_older(const struct rme_peer *peer)
 {
     const struct rme_op *unexpected = first_of(&peer->proto->sendq[RME_UNEXPECTED_STREAM]);
-    const struct rme_op *expected = in_turn(peer);
+    const struct rme_op *expected = may_start(peer);
 
     if (expected == NULL)
         expected = first_of(&peer->proto->sendq[RME_EXPECTED]);
@@ -292,5 +293,5 @@ void rme_progress_tx(struct rme_peer *peer)
 {
     if (peer->state == RME_PEER_UP)
         progress_tx(peer);
-    rme_move_turn(peer->rme);
+    rme_move_wake_next(peer->rme);
 }

@@ -28,7 +28,7 @@ static inline void rme_send_copied(struct rme_peer *peer, enum rme_stream stream
 }
 /* Lets a QUEUED send be tried next, because its memory is ready. */
 void rme_send_ready(struct rme_op *op);
-/* Lets the send in `turn` that holds the invited tag be tried next. */
+/* Lets the send in `waitq` that holds the invited tag be tried next. */
 void rme_send_invited(struct rme_peer *peer, int32_t tag);
 
 #endif

@@ -72,8 +72,8 @@ struct rme_peer {
     uint64_t rx_buffered;    /* bytes accounted to the peer */
     struct rme_inode throttle_wait; /* in host->waiting: credits are withheld */
     struct list_head answer;        /* in rme->answers: its CREDIT message waits for a reply */
-    struct list_head xfer_turn;     /* in rme->xfer_turn: waits for the limit of transfers */
-    struct list_head window_turn;   /* in rme->window_turn: waits for memory windows */
+    struct list_head xfer_waitq;    /* in rme->xfer_waitq: waits for the limit of transfers */
+    struct list_head window_waitq;  /* in rme->window_waitq: waits for memory windows */
     struct list_head closing;       /* fragments with an invalidation in progress */
     /* number of late ops, and receives that have ended after one: op/end.c */
     uint32_t late;

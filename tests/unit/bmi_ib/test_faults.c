@@ -32,7 +32,7 @@ static bool late(const char *what)
 }
 
 /* Polls both once and frees links that are down. */
-static void turn(const char *what)
+static void waitq(const char *what)
 {
     struct wire *both[] = {&server, &client};
     late(what);
@@ -70,7 +70,7 @@ static void ground_close(struct wire *w, struct ground *g)
 static bool get(enum rme_event_type type, int n, const char *what)
 {
     while (n > 0) {
-        turn(what);
+        waitq(what);
         if (!client.link)
             return false;
         n -= wire_count(&client, type);
@@ -106,7 +106,7 @@ static bool exchange_on_link(void)
         client.ops->xfer(client.link, &x);
         int done = 0, echoed = 0;
         while (good && (!done || !echoed)) {
-            turn("a transfer");
+            waitq("a transfer");
             done += wire_count(&client, RME_EV_XFER_DONE);
             echoed += wire_count(&client, RME_EV_RECV);
             good = client.link != NULL;
@@ -136,7 +136,7 @@ static bool exchange(const char *uri)
         time_t patience =
             wire_now() + 4; /* as the engine does: a lost confirmation causes no event */
         while (!ups && !downs) {
-            turn("connecting");
+            waitq("connecting");
             if (wire_now() > patience)
                 client.ops->link_disconnect(link, -ETIMEDOUT);
         }
@@ -144,13 +144,13 @@ static bool exchange(const char *uri)
         if (!downs)
             client.ops->link_disconnect(link, -ESHUTDOWN);
         while (!downs)
-            turn("the client's end");
+            waitq("the client's end");
     } else {
         good = false;
     }
     rme_addr_put(addr);
     for (int i = 0; i < 200; i++)
-        turn("the end");
+        waitq("the end");
     if (downs != (link != NULL)) {
         fprintf(stderr, "%d times down\n", downs);
         _exit(5);
