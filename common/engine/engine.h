@@ -21,8 +21,8 @@ struct rme_engine {
     bool logged; /* the error of a forked child is in the log */
 
     /* wait.c */
-    /* recent failed spins less successes; at SPINS_IN_VAIN waits do not spin */
-    unsigned spins_in_vain;
+    /* recent failed spins less successes; at SPIN_FAIL_STREAK waits do not spin */
+    unsigned spin_fail_streak;
     unsigned spins_left_out; /* waits without spinning until the next trial */
     unsigned spins_longer;   /* number of times that this pause has doubled */
     uint64_t offer_ns;       /* idle cost of sched_yield() in ns; 0: not yet measured */

@@ -22,13 +22,13 @@
  * same processor.
  *
  * A process that waits for large messages, or for a peer without a processor, should not poll.
- * So polling stops after SPINS_IN_VAIN failed spins, less two for each success.  After a pause
- * the next SPINS_TRIED waits try again, and if these trials fail, too, the pause is doubled.
- * More than one trial is necessary: where a wake-up takes as long as spin_us, two sleeping
- * processes see each other's fast replies only if both poll at the same time.  The pause has a
- * random part, so that their trials do not miss each other permanently.  One or two late
- * messages do not stop polling, because otherwise a process delayed once would sleep from then
- * on.
+ * So polling stops after SPIN_FAIL_STREAK failed spins, less two for each success.  After a
+ * pause the next SPINS_TRIED waits try again, and if these trials fail, too, the pause is
+ * doubled.  More than one trial is necessary: where a wake-up takes as long as spin_us, two
+ * sleeping processes see each other's fast replies only if both poll at the same time.  The
+ * pause has a random part, so that their trials do not miss each other permanently.  One or two
+ * late messages do not stop polling, because otherwise a process delayed once would sleep from
+ * then on.
  *
  * Servers and clients use the same rules, whereas in [000 4.4] servers poll and clients sleep
  * for replies: a server without requests sleeps soon, and a client polls while its replies are
@@ -53,10 +53,10 @@
 
 #include "engine/engine.h"
 
-#define SPINS_IN_VAIN 8  /* failed spins, less two per success, that stop spinning */
-#define SPINS_TRIED   4  /* trials after a pause */
-#define SPINS_PAUSE   16 /* waits without spinning, at first */
-#define SPINS_LONGER  4  /* maximum number of doublings of the pause */
+#define SPIN_FAIL_STREAK 8  /* failed spins, less two per success, that stop spinning */
+#define SPINS_TRIED      4  /* trials after a pause */
+#define SPINS_PAUSE      16 /* waits without spinning, at first */
+#define SPINS_LONGER     4  /* maximum number of doublings of the pause */
 /* fraction of spin_us polled before the first sched_yield() */
 #define QUICK_PART 64
 /* fraction of spin_us polled under CPU contention */
@@ -228,7 +228,7 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
 
 uint32_t rme_wait_polls_us(struct rme *rme)
 {
-    return rme_engine(rme)->spins_in_vain < SPINS_IN_VAIN ? rme->tuning.spin_us : 0;
+    return rme_engine(rme)->spin_fail_streak < SPIN_FAIL_STREAK ? rme->tuning.spin_us : 0;
 }
 
 /* Microseconds that this wait polls. */
@@ -236,12 +236,12 @@ static uint32_t spin_for(struct rme *rme)
 {
     struct rme_engine *e = rme_engine(rme);
 
-    if (e->spins_in_vain >= SPINS_IN_VAIN) {
+    if (e->spin_fail_streak >= SPIN_FAIL_STREAK) {
         if (e->spins_left_out > 0) {
             e->spins_left_out--;
             return 0;
         }
-        e->spins_in_vain = SPINS_IN_VAIN - SPINS_TRIED;
+        e->spin_fail_streak = SPIN_FAIL_STREAK - SPINS_TRIED;
     }
     return rme->tuning.spin_us;
 }
@@ -253,11 +253,11 @@ static void learn(struct rme *rme, bool ended, bool lost)
     struct rme_engine *e = rme_engine(rme);
 
     if (lost)
-        e->spins_in_vain = SPINS_IN_VAIN - 1;
+        e->spin_fail_streak = SPIN_FAIL_STREAK - 1;
     if (ended && !lost) {
-        e->spins_in_vain -= e->spins_in_vain < 2 ? e->spins_in_vain : 2;
+        e->spin_fail_streak -= e->spin_fail_streak < 2 ? e->spin_fail_streak : 2;
         e->spins_longer = 0;
-    } else if (++e->spins_in_vain == SPINS_IN_VAIN) {
+    } else if (++e->spin_fail_streak == SPIN_FAIL_STREAK) {
         unsigned pause = SPINS_PAUSE << e->spins_longer;
 
         e->spins_left_out = pause + rme_random(rme, pause);

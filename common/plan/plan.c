@@ -325,7 +325,7 @@ static double receiver_pieces(const struct rme_plan_in *in, const struct rme_pla
 }
 
 /* Would the receiver ask for a write in spite of the offer, unless loads decide? */
-static bool offers_in_vain(const struct rme_plan_in *in, bool send_pack)
+static bool offer_fail_streak(const struct rme_plan_in *in, bool send_pack)
 {
     return segments(&in->send, send_pack) > 1 && !is_heavy(&in->send) &&
            far_less(in, RME_PROTO_RNDV_WRITE, RME_PROTO_RNDV_READ, send_pack, false);
@@ -357,7 +357,7 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
     if (!decided)
         plan->proto = read_or_write(in, plan->send_pack, plan->recv_pack, &plan->why);
     plan->offer = in->bytes > 0 && (decided ? plan->proto == RME_PROTO_RNDV_READ
-                                            : !offers_in_vain(in, plan->send_pack));
+                                            : !offer_fail_streak(in, plan->send_pack));
     plan->requests = requests_of(in, plan->proto, plan->send_pack, plan->recv_pack);
     plan->invite = in->invites && plan->proto == RME_PROTO_RNDV_WRITE && !plan->recv_pack &&
                    in->bytes >= RME_INVITE_LEAST && stays_registered(in, &in->recv);

@@ -57,7 +57,7 @@
 #include "proto/send.h"
 
 /* void invitations in a row: inviting this peer does not pay */
-#define IN_VAIN 4u
+#define FAIL_STREAK 4u
 /* afterwards one receive of this many invites, to learn whether inviting pays again */
 #define INVITE_AGAIN 64u
 /* CANCEL_ACK to one peer that wait for its credits; the peer cannot invite more meanwhile */
@@ -67,7 +67,7 @@
 
 static bool pays(struct rme_invites *invites)
 {
-    return invites->in_vain < IN_VAIN || ++invites->in_vain % INVITE_AGAIN == 0;
+    return invites->fail_streak < FAIL_STREAK || ++invites->fail_streak % INVITE_AGAIN == 0;
 }
 
 /* True if the link moves nothing large. */
@@ -176,7 +176,7 @@ bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message
         rme_invite_void(rme, op);
         return false;
     }
-    op->peer->proto->invites.in_vain = 0;
+    op->peer->proto->invites.fail_streak = 0;
     rme_rndv_set_peer_handle(op, rts->from);
     if (op->state == RME_OP_INVITING) /* else being cancelled */
         rme_rndv_begin(rme, op, RME_OP_EXPOSED);
@@ -185,7 +185,7 @@ bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message
 
 void rme_invite_void(struct rme *rme, struct rme_op *op)
 {
-    op->peer->proto->invites.in_vain++;
+    op->peer->proto->invites.fail_streak++;
     rme_rndv_unload(op);
     rme_rndv_free(rme, op);
     rme_op_step(rme, op, RME_OP_POSTED);

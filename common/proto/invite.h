@@ -28,7 +28,7 @@ struct rme_invites {
     struct rme_op *inviting;
     uint32_t seen; /* EAGER and RTS of expected messages received, modulo 2^32 */
     /* void invitations in a row, then also receives that did not invite */
-    uint32_t in_vain;
+    uint32_t fail_streak;
 
     struct rme_opening *held; /* the peer's invitation; NULL: none */
     int32_t tag;              /* of the invited messages */

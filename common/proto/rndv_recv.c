@@ -118,7 +118,7 @@ void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
         return;
     }
     if (op->state == RME_OP_INVITING)
-        peer->proto->invites.in_vain = 0;
+        peer->proto->invites.fail_streak = 0;
     rme_rndv_exposed_done(rme, op, unit->offset + unit->length);
 }
 
