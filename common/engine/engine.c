@@ -512,7 +512,8 @@ static struct rme_peer *first_peer(struct rme *rme)
     return container_of(rme->peers.next, struct rme_peer, of_engine);
 }
 
-/* Time to wait: `left`, or less if the fabric must check something without an event. */
+/* Time to wait: `on_disconnect`, or less if the fabric must check something without an
+ * event. */
 static int rest(struct rme *rme, uint64_t left)
 {
     int due = rme->ops->deadline(rme->fabric);
@@ -583,7 +584,7 @@ void rme_close(struct rme *rme)
         if (peer->link != NULL)
             rme_log_put(rme->log, RME_LOG_ERROR, "%s: link still up at close",
                         rme_peer_name(peer));
-        rme_peer_bury(peer);
+        rme_peer_shutdown(peer);
         rme_run_pending(rme);
         rme_peer_destroy(peer);
     }

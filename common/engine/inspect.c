@@ -18,7 +18,7 @@ void rme_addr_free(struct rme_addr *addr)
     if (rme != NULL && !rme_forked(rme)) {
         rme_lock(rme);
         if (addr->peer != NULL)
-            rme_peer_drop(addr->peer);
+            rme_peer_forget(addr->peer);
         rme_unlock(rme);
     }
     rme_addr_put(addr);
@@ -78,7 +78,7 @@ static int reach_ready(struct rme *rme, struct rme_waiter *waiter)
     const struct rme_peer *peer = wait->peer;
 
     (void)rme;
-    if (peer->state == RME_PEER_DEAD || peer->dropped)
+    if (peer->state == RME_PEER_DEAD || peer->forgotten)
         wait->outcome = -ECONNRESET;
     else if (peer->state == RME_PEER_UP)
         wait->outcome = 0;
@@ -310,7 +310,7 @@ static char *peer_line(const struct rme_peer *peer)
                  "unmatched messages, %u transfers, %llu bytes sent, %llu received%s%s",
                  rme_peer_name(peer), rme_peer_state_name(peer->state), peer->credit.have,
                  peer->credit.advertised, peer->credit.unreturned,
-                 ring_length(&peer->ops) + ring_length(&peer->dying),
+                 ring_length(&peer->ops) + ring_length(&peer->draining),
                  ring_length(&peer->proto->messages), peer->xfers,
                  (unsigned long long)peer->count[RME_C_BYTES_SENT],
                  (unsigned long long)peer->count[RME_C_BYTES_RECEIVED], by[0] ? ", by " : "",

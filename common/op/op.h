@@ -67,7 +67,7 @@ struct rme_op {
     int32_t tag;
     struct rme_peer *peer;
     void *user;
-    struct list_head of_peer; /* in peer->ops or peer->dying */
+    struct list_head of_peer; /* in peer->ops or peer->draining */
     struct list_head link;    /* in the queue of its state */
     /* POSTED, INVITING: in the table of receives; QUEUED: in rme->protocols->tags_blocked
      * (send.c) */

@@ -50,12 +50,12 @@ struct rme_protocol {
 
     /* a peer was created; its link is up; the link is given up: discards state; the link is
      * down, and no device uses its memory: frees buffers */
-    void (*made)(struct rme_peer *peer);
-    void (*started)(struct rme_peer *peer);
-    void (*left)(struct rme_peer *peer);
-    void (*down)(struct rme_peer *peer);
+    void (*on_create)(struct rme_peer *peer);
+    void (*on_connect)(struct rme_peer *peer);
+    void (*on_disconnect)(struct rme_peer *peer);
+    void (*on_link_down)(struct rme_peer *peer);
     /* the host wants no more arrivals of the peer: discards them */
-    void (*unwanted)(struct rme_peer *peer);
+    void (*discard_rx)(struct rme_peer *peer);
     /* returns true if arrivals of the peer have not been fetched by the host */
     bool (*is_needed)(const struct rme_peer *peer);
 

@@ -340,18 +340,18 @@ static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *canc
     return true;
 }
 
-static void made(struct rme_peer *peer)
+static void on_create(struct rme_peer *peer)
 {
     list_init(&peer->proto->messages);
 }
 
-static void started(struct rme_peer *peer)
+static void on_connect(struct rme_peer *peer)
 {
     for (int stream = 0; stream < RME_STREAMS; stream++)
         peer->proto->rts_out[stream] = peer->proto->rts_in[stream] = 0;
 }
 
-static void left(struct rme_peer *peer)
+static void on_disconnect(struct rme_peer *peer)
 {
     while (!list_empty(&peer->proto->messages)) {
         struct rme_message *message =
@@ -367,7 +367,7 @@ const struct rme_protocol rme_protocol_eager = {
     .may_start = may_start,
     .cancelled = cancelled,
     .arrived = {[RME_WIRE_EAGER] = eager_arrived, [RME_WIRE_RTS] = rts_arrived},
-    .made = made,
-    .started = started,
-    .left = left,
+    .on_create = on_create,
+    .on_connect = on_connect,
+    .on_disconnect = on_disconnect,
 };

@@ -407,13 +407,13 @@ static void withdrawn(struct rme_peer *peer, const struct rme_wire_message *mess
 
 /* ---- The row ---- */
 
-static void made(struct rme_peer *peer)
+static void on_create(struct rme_peer *peer)
 {
     list_init(&peer->proto->fast.release.link);
     peer->proto->fast.release.kind = &release_kind;
 }
 
-static void started(struct rme_peer *peer)
+static void on_connect(struct rme_peer *peer)
 {
     peer->proto->fast.wants = 0;
     peer->proto->fast.needs = RME_FAST_WANTS;
@@ -424,7 +424,7 @@ static void init(struct rme_protocols *protocols)
     list_init(&protocols->fast.rings);
 }
 
-static void down(struct rme_peer *peer)
+static void on_link_down(struct rme_peer *peer)
 {
     struct rme_fast_tx *tx = peer->proto->fast.tx;
 
@@ -440,8 +440,8 @@ const struct rme_protocol rme_protocol_fast = {
     .arrived = {[RME_WIRE_GRANT] = granted,
                 [RME_WIRE_WITHDRAW] = withdrawn,
                 [RME_WIRE_RELEASE] = rme_fast_released},
-    .made = made,
-    .started = started,
-    .left = rme_fast_rx_left,
-    .down = down,
+    .on_create = on_create,
+    .on_connect = on_connect,
+    .on_disconnect = rme_fast_rx_left,
+    .on_link_down = on_link_down,
 };

@@ -77,7 +77,7 @@ void rme_fast_took(struct rme_peer *peer, const struct rme_wire_message *message
 void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *message);
 /* Handles RME_EV_CLOSED.  True: the event was for a ring of this peer. */
 bool rme_fast_closed(struct rme_peer *peer, const void *closed);
-/* Hooks `left` and `down` of the protocol's row, for the receiver's part. */
+/* Hooks `on_disconnect` and `down` of the protocol's row, for the receiver's part. */
 void rme_fast_rx_left(struct rme_peer *peer);
 void rme_fast_rx_down(struct rme_peer *peer);
 

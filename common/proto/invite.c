@@ -325,12 +325,12 @@ static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *canc
     return true;
 }
 
-static void left(struct rme_peer *peer)
+static void on_disconnect(struct rme_peer *peer)
 {
     rme_invite_drop(&peer->proto->invites);
 }
 
-static void started(struct rme_peer *peer)
+static void on_connect(struct rme_peer *peer)
 {
     struct rme_invites *invites = &peer->proto->invites;
 
@@ -341,6 +341,6 @@ const struct rme_protocol rme_protocol_invitation = {
     .start = start,
     .cancelled = cancelled,
     .arrived = {[RME_WIRE_INVITE] = arrived},
-    .started = started,
-    .left = left,
+    .on_connect = on_connect,
+    .on_disconnect = on_disconnect,
 };

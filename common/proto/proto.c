@@ -3,8 +3,8 @@
  * The table of protocols, and the end of a peer's operations with its links.
  *
  * When a link is given up nothing more is sent or matched on it: its ops leave their queues,
- * end with the error, and wait in peer->dying for the link to be down, because a device may use
- * their memory until then.
+ * end with the error, and wait in peer->draining for the link to be down, because a device may
+ * use their memory until then.
  */
 #include <string.h>
 
@@ -34,22 +34,22 @@ void rme_protocols_init(struct rme_protocols *protocols)
     }
 }
 
-static void made(struct rme_peer *peer)
+static void on_create(struct rme_peer *peer)
 {
     for (int stream = 0; stream < RME_STREAMS; stream++)
         list_init(&peer->proto->sendq[stream]);
     for (int waitq = 0; waitq < RME_WAITQS; waitq++)
         list_init(&peer->proto->waitq[waitq]);
     for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
-        if ((*row)->made != NULL)
-            (*row)->made(peer);
+        if ((*row)->on_create != NULL)
+            (*row)->on_create(peer);
 }
 
-static void started(struct rme_peer *peer)
+static void on_connect(struct rme_peer *peer)
 {
     for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
-        if ((*row)->started != NULL)
-            (*row)->started(peer);
+        if ((*row)->on_connect != NULL)
+            (*row)->on_connect(peer);
 }
 
 /*
@@ -87,7 +87,7 @@ static void unreachable(struct rme_peer *peer, int error)
     }
 }
 
-static void left(struct rme_peer *peer, int error)
+static void on_disconnect(struct rme_peer *peer, int error)
 {
     struct rme *rme = peer->rme;
     struct list_head *node;
@@ -96,17 +96,17 @@ static void left(struct rme_peer *peer, int error)
         struct rme_op *op = container_of(node, struct rme_op, of_peer);
 
         op->refcount++;
-        list_add_tail(&op->of_peer, &peer->dying);
+        list_add_tail(&op->of_peer, &peer->draining);
         rme_op_detach(rme, op);
         rme_op_end(rme, op, op->rndv != NULL && op->rndv->stop ? op->rndv->stop_error : error);
     }
     for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
-        if ((*row)->left != NULL)
-            (*row)->left(peer);
+        if ((*row)->on_disconnect != NULL)
+            (*row)->on_disconnect(peer);
     rme_control_drop(peer);
 }
 
-static void down(struct rme_peer *peer)
+static void on_link_down(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
     struct list_head *node;
@@ -114,18 +114,18 @@ static void down(struct rme_peer *peer)
     rme_moves_lost(peer);
     rme_units_lost(peer);
     for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
-        if ((*row)->down != NULL)
-            (*row)->down(peer);
-    sends_first(&peer->dying);
-    while ((node = list_pop(&peer->dying)) != NULL)
+        if ((*row)->on_link_down != NULL)
+            (*row)->on_link_down(peer);
+    sends_first(&peer->draining);
+    while ((node = list_pop(&peer->draining)) != NULL)
         rme_op_put(rme, container_of(node, struct rme_op, of_peer));
 }
 
-static void unwanted(struct rme_peer *peer)
+static void discard_rx(struct rme_peer *peer)
 {
     for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
-        if ((*row)->unwanted != NULL)
-            (*row)->unwanted(peer);
+        if ((*row)->discard_rx != NULL)
+            (*row)->discard_rx(peer);
 }
 
 static bool is_needed(const struct rme_peer *peer)
@@ -136,20 +136,20 @@ static bool is_needed(const struct rme_peer *peer)
     return false;
 }
 
-static void gone(struct rme_peer *peer)
+static void on_free(struct rme_peer *peer)
 {
     rme_move_wake_next(peer->rme);
 }
 
 const struct rme_link_user rme_proto_link_user = {
     .proto_size = sizeof(struct rme_peer_proto),
-    .made = made,
-    .started = started,
-    .left = left,
-    .down = down,
+    .on_create = on_create,
+    .on_connect = on_connect,
+    .on_disconnect = on_disconnect,
+    .on_link_down = on_link_down,
     .unreachable = unreachable,
-    .unwanted = unwanted,
+    .discard_rx = discard_rx,
     .is_needed = is_needed,
-    .gone = gone,
+    .on_free = on_free,
     .caught_up = rme_unexp_pass_on,
 };

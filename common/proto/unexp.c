@@ -299,14 +299,14 @@ static void drop(struct rme_peer *peer, bool all)
 
 /* Drops messages that cannot be completed without the link; the complete ones behind them are
  * delivered. */
-static void left(struct rme_peer *peer)
+static void on_disconnect(struct rme_peer *peer)
 {
     drop(peer, false);
     rme_unexp_pass_on(peer);
 }
 
 /* Drops all messages of a peer, including deliverable ones. */
-static void unwanted(struct rme_peer *peer)
+static void discard_rx(struct rme_peer *peer)
 {
     struct list_head *node;
 
@@ -330,14 +330,14 @@ void rme_unexp_clear(struct rme *rme)
     rme_table_clear(lent);
 }
 
-static void made(struct rme_peer *peer)
+static void on_create(struct rme_peer *peer)
 {
     list_init(&peer->proto->unexpected);
     list_init(&peer->proto->pulls);
     list_init(&peer->proto->complete);
 }
 
-static void started(struct rme_peer *peer)
+static void on_connect(struct rme_peer *peer)
 {
     peer->proto->links++;
 }
@@ -352,9 +352,9 @@ const struct rme_protocol rme_protocol_unexpected = {
     .cancelled = cancelled,
     .arrived =
         {[RME_WIRE_UNEXPECTED] = unexp_arrived, [RME_ARRIVAL_UNEXPECTED_RTS] = rts_arrived},
-    .made = made,
-    .started = started,
-    .left = left,
-    .unwanted = unwanted,
+    .on_create = on_create,
+    .on_connect = on_connect,
+    .on_disconnect = on_disconnect,
+    .discard_rx = discard_rx,
     .is_needed = is_needed,
 };

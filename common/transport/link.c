@@ -17,11 +17,11 @@
  * posted during the pause wait for its end.
  *
  * Losing a link.  Nothing is sent on a link after rme_peer_fail, or LINK_DOWN by the fabric.
- * Every operation of the link leaves its queue and moves to `dying`.  These operations end at
- * LINK_DOWN, when no device accesses their memory for that link.  Operations posted in between
- * belong to the next link.  A passive peer has no next link: its address is dead at once, and
- * complete unexpected messages are still delivered.  Events name links, and a link that is down
- * is freed, so no event of an old link reaches a new one.
+ * Every operation of the link leaves its queue and moves to `draining`.  These operations end
+ * at LINK_DOWN, when no device accesses their memory for that link.  Operations posted in
+ * between belong to the next link.  A passive peer has no next link: its address is dead at
+ * once, and complete unexpected messages are still delivered.  Events name links, and a link
+ * that is down is freed, so no event of an old link reaches a new one.
  *
  * Liveness.  The hardware of the peer acknowledges every message.  So if a message is sent, a
  * dead host or a cut network ends the link after the retries of the fabric.  Therefore a link
@@ -281,13 +281,13 @@ void rme_peer_up(struct rme_peer *peer, const struct rme_event *event)
 /* ---- Down ---- */
 
 /* Ends the operations of a link for which no device accesses memory any more. */
-static void bury(struct rme_peer *peer)
+static void end_link(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
 
     rme_peer_bye_done(peer);
     peer->bye_in = false;
-    rme->user->down(peer);
+    rme->user->on_link_down(peer);
     rme->ops->link_free(peer->link);
     peer->link = NULL;
     rme->nlink--;
@@ -297,21 +297,21 @@ static void bury(struct rme_peer *peer)
         rme_peer_release(peer);
     } else {
         rme_peer_step(peer, RME_PEER_IDLE);
-        if (peer->dropped)
+        if (peer->forgotten)
             rme_peer_release(peer);
         else if ((!list_empty(&peer->ops) || peer->reaching != 0) && !rme->closing)
             rme_peer_work(peer);
     }
 }
 
-void rme_peer_bury(struct rme_peer *peer)
+void rme_peer_shutdown(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
 
     if (peer->link != NULL)
-        bury(peer);
+        end_link(peer);
     peer->rme->user->unreachable(peer, -ESHUTDOWN);
-    rme->user->unwanted(peer);
+    rme->user->discard_rx(peer);
 }
 
 static void log_refused(struct rme_peer *peer, const struct rme_reject *why)
@@ -358,14 +358,14 @@ void rme_peer_down(struct rme_peer *peer, const struct rme_event *event)
         }
         rme_peer_leave(peer, link_error(event->error));
     }
-    bury(peer);
+    end_link(peer);
 }
 
-void rme_peer_drop(struct rme_peer *peer)
+void rme_peer_forget(struct rme_peer *peer)
 {
     peer->refcount++;
-    peer->dropped = true;
-    peer->rme->user->unwanted(peer);
+    peer->forgotten = true;
+    peer->rme->user->discard_rx(peer);
     rme_peer_fail(peer, -ECONNRESET, NULL);
     peer->rme->user->unreachable(peer, -ECONNRESET); /* operations posted for the next link */
     rme_peer_put(peer);

@@ -54,7 +54,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     peer->cancel_by = UINT64_MAX;
     list_init(&peer->scheduled);
     list_init(&peer->ops);
-    list_init(&peer->dying);
+    list_init(&peer->draining);
     list_init(&peer->control);
     list_init(&peer->endings);
     list_init(&peer->xferq);
@@ -64,7 +64,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     list_init(&peer->window_waitq);
     list_init(&peer->closing);
     list_init(&peer->held);
-    rme->user->made(peer);
+    rme->user->on_create(peer);
     list_add_tail(&peer->of_engine, &rme->peers);
     rme->npeer++;
     return peer;
@@ -99,7 +99,7 @@ void rme_peer_destroy(struct rme_peer *peer)
     list_del_init(&peer->xfer_waitq);
     rme_rx_account_host_put(peer);
     list_del_init(&peer->window_waitq);
-    rme->user->gone(peer);
+    rme->user->on_free(peer);
     rme->npeer--;
     addr->peer = NULL;
     atomic_store(&addr->engine, NULL);
@@ -114,12 +114,12 @@ void rme_peer_destroy(struct rme_peer *peer)
 
 void rme_peer_release(struct rme_peer *peer)
 {
-    bool forgotten = peer->dropped || (peer->passive && !peer->introduced);
+    bool forgotten = peer->forgotten || (peer->passive && !peer->introduced);
 
     if (peer->rme->closing || peer->link != NULL || !forgotten || peer->refcount != 0 ||
         peer->rme->user->is_needed(peer))
         return;
-    if (peer->dropped || peer->state == RME_PEER_DEAD)
+    if (peer->forgotten || peer->state == RME_PEER_DEAD)
         rme_peer_destroy(peer);
 }
 
@@ -135,7 +135,7 @@ void rme_peer_leave(struct rme_peer *peer, int error)
 {
     struct rme *rme = peer->rme;
 
-    rme->user->left(peer, error);
+    rme->user->on_disconnect(peer, error);
     rme_timer_stop(&rme->timers, &peer->timer);
     peer->busy_by = 0;
     list_del_init(&peer->answer);

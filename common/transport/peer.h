@@ -41,7 +41,7 @@ struct rme_peer {
     uint8_t state;
     bool passive;    /* the peer connected to this side; this side cannot connect to the peer */
     bool introduced; /* addr was reported to the host */
-    bool dropped;    /* the host has freed addr */
+    bool forgotten;  /* the host has freed addr */
     bool tx_wait;    /* out of send buffers until RME_EV_TX_ROOM */
     bool starved;    /* a message lacked a credit since the last run of the queues */
     bool heard;      /* a message or report arrived since the last check by the timer */
@@ -59,7 +59,7 @@ struct rme_peer {
     struct list_head of_engine; /* in rme->peers */
     struct list_head scheduled; /* in rme->scheduled */
     struct list_head ops;       /* operations that belong to this link or wait for one */
-    struct list_head dying;     /* operations that end when the link is down */
+    struct list_head draining;  /* operations that end when the link is down */
     uint32_t refcount;          /* references: unfinished operations, and calls */
     uint32_t reaching;          /* calls that wait for a link without a posted operation */
     struct list_head control;   /* queued control messages, in order (struct rme_control) */
@@ -200,7 +200,7 @@ void rme_peer_up(struct rme_peer *peer, const struct rme_event *event);
 void rme_peer_down(struct rme_peer *peer, const struct rme_event *event);
 
 /* Handles a host that freed the address. */
-void rme_peer_drop(struct rme_peer *peer);
+void rme_peer_forget(struct rme_peer *peer);
 /* Frees a peer without link once neither the host, an unexpected message nor an operation needs
  * the peer.  An operation that a thread registers or copies for may outlive the link. */
 void rme_peer_release(struct rme_peer *peer);
@@ -211,7 +211,7 @@ static inline void rme_peer_put(struct rme_peer *peer)
         rme_peer_release(peer);
 }
 /* Ends all operations and the link of a peer, before rme_close frees the peer. */
-void rme_peer_bury(struct rme_peer *peer);
+void rme_peer_shutdown(struct rme_peer *peer);
 void rme_peer_destroy(struct rme_peer *peer);
 /* Error reported to the host for a link that could not be established. */
 int rme_peer_connect_error(int error);
@@ -236,20 +236,20 @@ void rme_control_drop(struct rme_peer *peer);
 struct rme_link_user {
     /* bytes of struct rme_peer_proto, zeroed at first; allocated with the peer */
     size_t proto_size;
-    void (*made)(struct rme_peer *peer); /* a peer was made */
+    void (*on_create)(struct rme_peer *peer); /* a peer was made */
     /* the hello of the peer arrived: counts per link restart */
-    void (*started)(struct rme_peer *peer);
+    void (*on_connect)(struct rme_peer *peer);
     /* the link is given up: sending and matching on the link end */
-    void (*left)(struct rme_peer *peer, int error);
+    void (*on_disconnect)(struct rme_peer *peer, int error);
     /* no device accesses memory for the link any more */
-    void (*down)(struct rme_peer *peer);
+    void (*on_link_down)(struct rme_peer *peer);
     /* no link can be established: operations that wait for one fail */
     void (*unreachable)(struct rme_peer *peer, int error);
     /* the host discards everything of the peer, complete messages included */
-    void (*unwanted)(struct rme_peer *peer);
+    void (*discard_rx)(struct rme_peer *peer);
     /* true: a message of the peer is still to be delivered */
     bool (*is_needed)(const struct rme_peer *peer);
-    void (*gone)(struct rme_peer *peer); /* the peer is about to be freed */
+    void (*on_free)(struct rme_peer *peer); /* the peer is about to be freed */
     /* no operation of the peer is late any more (op/end.c) */
     void (*caught_up)(struct rme_peer *peer);
 };

@@ -17,7 +17,7 @@ static inline void rme_peer_step(struct rme_peer *peer, enum rme_peer_state stat
     peer->state = (uint8_t)state;
 }
 void rme_peer_set_timer(struct rme_peer *peer, uint64_t when);
-/* Stops sending and matching on the link; its operations wait in `dying` until the link is
+/* Stops sending and matching on the link; its operations wait in `draining` until the link is
  * down. */
 void rme_peer_leave(struct rme_peer *peer, int error);
 
