@@ -170,11 +170,11 @@ static int unexpected_ready(struct rme *rme, struct rme_waiter *waiter)
         if (u == NULL)
             break;
         out->addr = u->peer->addr;
-        out->first = !u->peer->introduced;
+        out->first = !u->peer->reported;
         out->tag = u->tag;
         out->buffer = u->buffer;
         out->size = (int64_t)u->size;
-        u->peer->introduced = true;
+        u->peer->reported = true;
         u->peer = NULL;
         n++;
     }

@@ -167,7 +167,7 @@ void rme_unit_announce(struct rme_unit *unit, uint8_t type, int32_t tag, uint32_
     message.nsegment = unit->nmseg;
     rme_unit_describe(op->peer, unit, tx, type);
     unit->told = true;
-    op->rndv->introduced = true;
+    op->rndv->handle_known = true;
     rme_peer_send_control(op->peer, &message, tx);
 }
 

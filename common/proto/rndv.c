@@ -89,7 +89,7 @@ static bool send_word(struct rme_peer *peer, struct rme_control *control)
         message.flags |= op->kind == RME_OP_UNEXPECTED ? RME_WIRE_F_UNEXPECTED : 0;
     }
     if (type == RME_WIRE_GO)
-        r->introduced = true;
+        r->handle_known = true;
     else
         rme_peer_barrier(peer);
     rme_peer_send_control(peer, &message, tx);
@@ -459,7 +459,7 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
     case RME_OP_MOVING:
         if (r->peer_stop)
             answer_cancel(rme, op);
-        else if (rme_op_sends(op) || (op->state == RME_OP_EXPOSED && r->introduced))
+        else if (rme_op_sends(op) || (op->state == RME_OP_EXPOSED && r->handle_known))
             ask_peer(rme, op);
         else
             rme_rndv_refuse(rme, op, r->stop_error);

@@ -48,7 +48,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     addr->peer = peer;
     atomic_store(&addr->engine, rme);
     peer->serial = ++rme->last_serial;
-    peer->introduced = addr->nparts != 0;
+    peer->reported = addr->nparts != 0;
     peer->state = RME_PEER_IDLE;
     peer->backoff_ms = rme->tuning.backoff_min_ms;
     peer->cancel_by = UINT64_MAX;
@@ -105,7 +105,7 @@ void rme_peer_destroy(struct rme_peer *peer)
     atomic_store(&addr->engine, NULL);
     if (peer->passive) {
         atomic_store(&addr->dead, true);
-        if (!peer->introduced)
+        if (!peer->reported)
             rme_addr_put(addr); /* reference of the host, to which addr was never reported */
     }
     rme_addr_put(addr);
@@ -114,7 +114,7 @@ void rme_peer_destroy(struct rme_peer *peer)
 
 void rme_peer_release(struct rme_peer *peer)
 {
-    bool forgotten = peer->forgotten || (peer->passive && !peer->introduced);
+    bool forgotten = peer->forgotten || (peer->passive && !peer->reported);
 
     if (peer->rme->closing || peer->link != NULL || !forgotten || peer->refcount != 0 ||
         peer->rme->user->is_needed(peer))

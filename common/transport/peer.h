@@ -39,12 +39,12 @@ struct rme_peer {
     uint32_t serial;              /* identifies the peer in tables; never reused */
     uint32_t last_handle;         /* last handle given to an operation on the wire */
     uint8_t state;
-    bool passive;    /* the peer connected to this side; this side cannot connect to the peer */
-    bool introduced; /* addr was reported to the host */
-    bool forgotten;  /* the host has freed addr */
-    bool tx_wait;    /* out of send buffers until RME_EV_TX_ROOM */
-    bool starved;    /* a message lacked a credit since the last run of the queues */
-    bool heard;      /* a message or report arrived since the last check by the timer */
+    bool passive;   /* the peer connected to this side; this side cannot connect to the peer */
+    bool reported;  /* addr was reported to the host */
+    bool forgotten; /* the host has freed addr */
+    bool tx_wait;   /* out of send buffers until RME_EV_TX_ROOM */
+    bool starved;   /* a message lacked a credit since the last run of the queues */
+    bool heard;     /* a message or report arrived since the last check by the timer */
     bool pong_due;
     bool ping_due;
     bool grew; /* `advertised` grew since the last PING of the peer */
