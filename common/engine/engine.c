@@ -18,7 +18,8 @@
  * done by rme_run_pending, which every call runs before releasing the lock:
  *
  *   - scheduled peers send queued messages; then doorbells are rung;
- *   - fragments that need registration (rme->mover->work) are registered, one by one, with the
+ *   - fragments that need registration (rme->move_state->work) are registered, one by one, with
+ *     the
  *     lock released (unit.c);
  *   - ended operations (rme->operations->ended) become visible after rme_mreg_dereg_flush(),
  *     when
@@ -104,7 +105,7 @@ void rme_run_pending_slow(struct rme *rme)
             rme->lingers = false;
             rme->ops->flush(rme->fabric);
         }
-        if (!list_empty(&rme->mover->work))
+        if (!list_empty(&rme->move_state->work))
             rme_unit_work(rme);
         else if (!list_empty(&rme->operations->ended) && !rme->operations->deregistering)
             dereg_flush(rme);
@@ -169,12 +170,12 @@ static bool read_names(struct rme *rme)
                                         [RME_LISTS_PACK] = "pack",
                                         [RME_LISTS_GROUP] = "group",
                                         NULL};
-    int mover = read_name(rme, "rndv", rndv, "auto, write and read"),
+    int initiator = read_name(rme, "rndv", rndv, "auto, write and read"),
         list = read_name(rme, "lists", lists, "auto, pack and group");
 
-    if (mover < 0 || list < 0)
+    if (initiator < 0 || list < 0)
         return false;
-    rme->tuning.prefer = (enum rme_prefer)mover;
+    rme->tuning.prefer = (enum rme_prefer)initiator;
     rme->tuning.lists = (enum rme_lists)list;
     return true;
 }
@@ -398,7 +399,7 @@ static void close_fabric(struct rme *rme)
 static void free_engine(struct rme *rme)
 {
     rme_op_table_clear(&rme->operations->table);
-    rme_table_clear(&rme->mover->names);
+    rme_table_clear(&rme->move_state->names);
     rme_table_clear(&rme->protocols->lent);
     rme_table_clear(&rme->protocols->tags_blocked);
     rme_table_clear(&rme->operations->match);
@@ -419,7 +420,7 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
     if (rme->log == NULL || rme_table_init(&rme->protocols->lent, CHAINS_FIRST) != 0 ||
         rme_table_init(&rme->operations->match, RME_MATCH_CHAINS) != 0 ||
         rme_table_init(&rme->protocols->tags_blocked, RME_MATCH_CHAINS) != 0 ||
-        rme_table_init(&rme->mover->names, CHAINS_FIRST) != 0)
+        rme_table_init(&rme->move_state->names, CHAINS_FIRST) != 0)
         return -ENOMEM;
     error = check_release(rme);
     if (error == 0)
@@ -447,16 +448,16 @@ static void init_rings(struct rme *rme)
                                        &rme->answers,
                                        &rme->xfer_waitq,
                                        &rme->window_waitq,
-                                       &rme->mover->work,
+                                       &rme->move_state->work,
                                        &rme->operations->ended,
-                                       &rme->mover->units.free,
-                                       &rme->mover->moves.free,
-                                       &rme->mover->rndvs.free,
+                                       &rme->move_state->units.free,
+                                       &rme->move_state->moves.free,
+                                       &rme->move_state->rndvs.free,
                                        &rme->protocols->unexpected,
                                        &rme->protocols->unpublished,
                                        &rme->followers,
-                                       &rme->mover->reserve[RME_RESERVE_MOVE].waiting,
-                                       &rme->mover->reserve[RME_RESERVE_EXPOSE].waiting};
+                                       &rme->move_state->reserve[RME_RESERVE_MOVE].waiting,
+                                       &rme->move_state->reserve[RME_RESERVE_EXPOSE].waiting};
 
     for (size_t i = 0; i < sizeof(rings) / sizeof(rings[0]); i++)
         list_init(rings[i]);
@@ -481,7 +482,7 @@ int rme_open(const struct rme_config *config, struct rme **out)
         return -ENOMEM;
     rme = &engine->rme;
     rme->operations = &engine->operations;
-    rme->mover = &engine->mover;
+    rme->move_state = &engine->move_state;
     rme->protocols = &engine->protocols;
     rme->user = &rme_proto_link_user;
     rme_protocols_init(rme->protocols);

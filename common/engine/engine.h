@@ -12,7 +12,7 @@
 struct rme_engine {
     struct rme rme;
     struct rme_operations operations;
-    struct rme_mover mover;
+    struct rme_move_state move_state;
     struct rme_protocols protocols;
 
     /* MADV_WIPEONFORK page (forked.c): non-zero in the opening process, 0 in a forked child;

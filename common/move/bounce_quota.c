@@ -47,7 +47,7 @@ static uint64_t left_of_share(const struct rme_peer *peer)
 {
     const struct rme *rme = peer->rme;
     bool alone = rme->stats.value[RME_C_PEERS] <= 1;
-    uint32_t have = rme->mover->packers + (peer->packed == 0); /* with this peer */
+    uint32_t have = rme->move_state->packers + (peer->packed == 0); /* with this peer */
     uint64_t share = rme->tuning.zone_bytes / 2 / (alone ? 1 : have + 1);
 
     if (share < SMALLEST)
@@ -95,7 +95,7 @@ bool rme_bounce_quota_unit(const struct rme_op *op, struct rme_unit *unit, uint6
     }
     if (unit->memory != RME_MEMORY_RESERVE)
         return true;
-    unit->length = min_u64(rest, rme->mover->reserve_size);
+    unit->length = min_u64(rest, rme->move_state->reserve_size);
     if (op->state != RME_OP_MOVING)
         return true;
     unit->length = min_u64(unit->length, one_transfer(op));
@@ -116,29 +116,29 @@ bool rme_bounce_quota_cut(struct rme_op *op, uint64_t length)
 
 static void count(struct rme *rme)
 {
-    rme->stats.value[RME_C_PACK_BYTES] = rme->mover->packed;
+    rme->stats.value[RME_C_PACK_BYTES] = rme->move_state->packed;
 }
 
 void rme_bounce_quota_charge(struct rme_peer *peer, struct rme_unit *unit)
 {
-    struct rme_mover *mover = peer->rme->mover;
+    struct rme_move_state *move_state = peer->rme->move_state;
 
     unit->bounce_quota = block_of(unit->length);
-    mover->packers += peer->packed == 0;
-    mover->packed += unit->bounce_quota;
+    move_state->packers += peer->packed == 0;
+    move_state->packed += unit->bounce_quota;
     peer->packed += unit->bounce_quota;
     count(peer->rme);
 }
 
 void rme_bounce_quota_uncharge(struct rme_peer *peer, struct rme_unit *unit)
 {
-    struct rme_mover *mover = peer->rme->mover;
+    struct rme_move_state *move_state = peer->rme->move_state;
 
     if (unit->bounce_quota == 0)
         return;
-    mover->packed -= unit->bounce_quota;
+    move_state->packed -= unit->bounce_quota;
     peer->packed -= unit->bounce_quota;
-    mover->packers -= peer->packed == 0;
+    move_state->packers -= peer->packed == 0;
     unit->bounce_quota = 0;
     count(peer->rme);
 }

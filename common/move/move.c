@@ -33,7 +33,7 @@
 
 static struct rme_move *move_new(struct rme *rme)
 {
-    struct list_head *node = rme_pool_take(&rme->mover->moves);
+    struct list_head *node = rme_pool_take(&rme->move_state->moves);
     struct rme_move *move;
 
     if (node != NULL)
@@ -61,7 +61,7 @@ static void move_destroy(struct rme_move *move)
 static void move_recycle(struct rme *rme, struct rme_move *move)
 {
     if (move->piece_room > KEEP_ROOM || move->seg_room > KEEP_ROOM ||
-        !rme_pool_keep(&rme->mover->moves, &move->link))
+        !rme_pool_keep(&rme->move_state->moves, &move->link))
         move_destroy(move);
 }
 
@@ -69,7 +69,7 @@ void rme_move_clear(struct rme *rme)
 {
     struct list_head *node;
 
-    while ((node = rme_pool_take(&rme->mover->moves)) != NULL)
+    while ((node = rme_pool_take(&rme->move_state->moves)) != NULL)
         move_destroy(container_of(node, struct rme_move, link));
 }
 

@@ -52,7 +52,7 @@ enum rme_unit_state {
 /* A fragment: a range of a message as local memory that a device can use. */
 struct rme_unit {
     struct list_head link;  /* in rndv->units, ordered by offset; or in the pool */
-    struct list_head queue; /* in rme->mover->work or rme_reserve.waiting */
+    struct list_head queue; /* in rme->move_state->work or rme_reserve.waiting */
     struct rme_op *op;      /* NULL: freed while BUSY */
     uint8_t state;
     bool exposed; /* its CTS or OFFER is queued or sent */
@@ -144,7 +144,7 @@ struct rme_rndv {
     struct list_head openings;
 };
 
-struct rme_mover {
+struct rme_move_state {
     struct rme_table names;              /* struct rme_name */
     struct list_head work;               /* units to be registered or packed without the lock */
     struct rme_pool units, moves, rndvs; /* unused objects */
@@ -206,7 +206,7 @@ bool rme_unit_waits(struct rme *rme, const struct rme_unit *unit);
 /* Gives a unit that needs the reserve block the block, packed if the op sends.  Called when its
  * transfer is about to be posted and rme_unit_waits() is false. */
 void rme_unit_posts(struct rme *rme, struct rme_unit *unit);
-/* Registers or packs the first unit of rme->mover->work.  Releases the lock meanwhile. */
+/* Registers or packs the first unit of rme->move_state->work.  Releases the lock meanwhile. */
 void rme_unit_work(struct rme *rme);
 /* Handles RME_EV_CLOSED. */
 void rme_unit_closed(struct rme *rme, struct rme_unit *unit);

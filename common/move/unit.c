@@ -63,7 +63,7 @@
 
 static struct rme_unit *unit_new(struct rme *rme, struct rme_op *op)
 {
-    struct list_head *node = rme_pool_take(&rme->mover->units);
+    struct list_head *node = rme_pool_take(&rme->move_state->units);
     struct rme_unit *unit;
 
     if (node != NULL) {
@@ -108,7 +108,7 @@ static void unit_destroy(struct rme_unit *unit)
 static void unit_recycle(struct rme *rme, struct rme_unit *unit)
 {
     unit->op = NULL;
-    if (unit->mseg_room > KEEP_ROOM || !rme_pool_keep(&rme->mover->units, &unit->link))
+    if (unit->mseg_room > KEEP_ROOM || !rme_pool_keep(&rme->move_state->units, &unit->link))
         unit_destroy(unit);
 }
 
@@ -116,7 +116,7 @@ void rme_unit_clear(struct rme *rme)
 {
     struct list_head *node;
 
-    while ((node = rme_pool_take(&rme->mover->units)) != NULL)
+    while ((node = rme_pool_take(&rme->move_state->units)) != NULL)
         unit_destroy(container_of(node, struct rme_unit, link));
 }
 
@@ -205,7 +205,7 @@ static void unit_ready(struct rme *rme, struct rme_unit *unit)
 static void want_work(struct rme *rme, struct rme_unit *unit)
 {
     unit->state = RME_UNIT_WORK;
-    list_add_tail(&unit->queue, &rme->mover->work);
+    list_add_tail(&unit->queue, &rme->move_state->work);
     rme->pending |= RME_PENDING_RUN;
 }
 
@@ -255,7 +255,7 @@ static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
 
 bool rme_unit_waits(struct rme *rme, const struct rme_unit *unit)
 {
-    struct rme_reserve *reserve = &rme->mover->reserve[RME_RESERVE_MOVE];
+    struct rme_reserve *reserve = &rme->move_state->reserve[RME_RESERVE_MOVE];
     struct list_head *node = unit->op->rndv->units.next;
 
     for (; reserve->user != NULL; node = node->next) {
@@ -274,7 +274,7 @@ bool rme_unit_waits(struct rme *rme, const struct rme_unit *unit)
 
 void rme_unit_posts(struct rme *rme, struct rme_unit *unit)
 {
-    struct rme_reserve *reserve = &rme->mover->reserve[RME_RESERVE_MOVE];
+    struct rme_reserve *reserve = &rme->move_state->reserve[RME_RESERVE_MOVE];
 
     if (unit->memory == RME_MEMORY_RESERVE && reserve->user == NULL)
         take_reserve(rme, reserve, unit);
@@ -310,11 +310,11 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
         break;
     case RME_MEMORY_RESERVE:
         if (op->state != RME_OP_EXPOSED) { /* rme_unit_posts takes the block */
-            use_reserve(rme, &rme->mover->reserve[RME_RESERVE_MOVE], unit);
+            use_reserve(rme, &rme->move_state->reserve[RME_RESERVE_MOVE], unit);
             unit->state = RME_UNIT_READY;
             break;
         }
-        reserve = &rme->mover->reserve[RME_RESERVE_EXPOSE];
+        reserve = &rme->move_state->reserve[RME_RESERVE_EXPOSE];
         if (reserve->user == NULL) {
             take_reserve(rme, reserve, unit);
         } else {
@@ -425,8 +425,8 @@ static void give_back(struct rme *rme, struct rme_unit *unit)
     struct rme_reserve *passed = NULL;
 
     for (int class = 0; class < RME_RESERVES; class ++)
-        if (rme->mover->reserve[class].user == unit)
-            passed = &rme->mover->reserve[class];
+        if (rme->move_state->reserve[class].user == unit)
+            passed = &rme->move_state->reserve[class];
     if (unit->memory == RME_MEMORY_RESERVE)
         unit->block = NULL;
     else if (let_go(rme, unit->op, unit))
@@ -556,7 +556,8 @@ static int do_work(struct rme *rme, struct rme_unit *unit, const struct rme_op *
 
 void rme_unit_work(struct rme *rme)
 {
-    struct rme_unit *unit = container_of(list_pop(&rme->mover->work), struct rme_unit, queue);
+    struct rme_unit *unit =
+        container_of(list_pop(&rme->move_state->work), struct rme_unit, queue);
     struct rme_op *op = unit->op;
     int result;
 
@@ -622,7 +623,7 @@ static bool show_reserve(struct rme *rme, struct rme_reserve *reserve, size_t si
 
 int rme_reserve_open(struct rme *rme)
 {
-    struct rme_reserve *reserve = rme->mover->reserve;
+    struct rme_reserve *reserve = rme->move_state->reserve;
 
     for (size_t size = RESERVE_BYTES; size >= RESERVE_BYTES_MIN; size /= 2) {
         void *move = registered_block(rme, size);
@@ -631,7 +632,7 @@ int rme_reserve_open(struct rme *rme)
         reserve[RME_RESERVE_MOVE].block = move;
         reserve[RME_RESERVE_EXPOSE].block = expose;
         if (expose != NULL && show_reserve(rme, &reserve[RME_RESERVE_EXPOSE], size)) {
-            rme->mover->reserve_size = size;
+            rme->move_state->reserve_size = size;
             return 0;
         }
         rme_reserve_close(rme);
@@ -642,7 +643,7 @@ int rme_reserve_open(struct rme *rme)
 void rme_reserve_close(struct rme *rme)
 {
     for (int class = 0; class < RME_RESERVES; class ++) {
-        struct rme_reserve *reserve = &rme->mover->reserve[class];
+        struct rme_reserve *reserve = &rme->move_state->reserve[class];
 
         for (int way = 0; reserve->has_shown && way < 2; way++)
             rme_pin_dereg(&rme->pin, &reserve->shown[way]);

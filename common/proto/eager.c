@@ -160,14 +160,14 @@ static struct rme_message *message_new(struct rme_peer *peer, int32_t tag, size_
 
 void rme_message_name(struct rme_message *message)
 {
-    rme_name_set(&message->peer->rme->mover->names, &message->name, message->peer->serial,
+    rme_name_set(&message->peer->rme->move_state->names, &message->name, message->peer->serial,
                  RME_NAME_MESSAGE, message->from);
 }
 
 static struct rme_message *find(struct rme_peer *peer, uint32_t from)
 {
     struct rme_name *name =
-        rme_name_find(&peer->rme->mover->names, peer->serial, RME_NAME_MESSAGE, from);
+        rme_name_find(&peer->rme->move_state->names, peer->serial, RME_NAME_MESSAGE, from);
 
     return name != NULL ? container_of(name, struct rme_message, name) : NULL;
 }
@@ -188,14 +188,14 @@ struct rme_message *rme_message_cancelled(struct rme_peer *peer,
 /* Removes a message from the tables of tags and names. */
 static void take_out(struct rme *rme, struct rme_message *message)
 {
-    rme_name_drop(&rme->mover->names, &message->name);
+    rme_name_drop(&rme->move_state->names, &message->name);
     list_del_init(&message->of_peer);
     rme_match_remove(&rme->operations->match, &message->match);
 }
 
 void rme_message_free(struct rme_message *message)
 {
-    rme_name_drop(&message->peer->rme->mover->names, &message->name);
+    rme_name_drop(&message->peer->rme->move_state->names, &message->name);
     rme_rx_uncharge(message->peer, message->rx_buffered);
     free(message->opening);
     free(message);

@@ -105,7 +105,7 @@ static const struct rme_control_kind word_kind = {.send = send_word};
 
 int rme_rndv_new(struct rme *rme, struct rme_op *op)
 {
-    struct list_head *node = rme_pool_take(&rme->mover->rndvs);
+    struct list_head *node = rme_pool_take(&rme->move_state->rndvs);
     struct rme_rndv *r =
         node != NULL ? container_of(node, struct rme_rndv, link) : malloc(sizeof(*r));
 
@@ -120,21 +120,21 @@ int rme_rndv_new(struct rme *rme, struct rme_op *op)
     list_init(&r->openings);
     op->rndv = r;
     op->protocol = &rme_protocol_rendezvous;
-    rme_name_set(&rme->mover->names, &r->own, op->peer->serial, RME_NAME_OWN,
+    rme_name_set(&rme->move_state->names, &r->own, op->peer->serial, RME_NAME_OWN,
                  new_handle(op->peer));
     return 0;
 }
 
 void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle)
 {
-    rme_name_set(&op->peer->rme->mover->names, &op->rndv->theirs, op->peer->serial,
+    rme_name_set(&op->peer->rme->move_state->names, &op->rndv->theirs, op->peer->serial,
                  rme_op_sends(op) ? RME_NAME_RECEIVE : RME_NAME_SEND, handle);
 }
 
 struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
 {
     struct rme_name *name =
-        rme_name_find(&peer->rme->mover->names, peer->serial, RME_NAME_OWN, handle);
+        rme_name_find(&peer->rme->move_state->names, peer->serial, RME_NAME_OWN, handle);
 
     return name != NULL ? container_of(name, struct rme_rndv, own)->op : NULL;
 }
@@ -142,7 +142,8 @@ struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
 struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_name_kind kind,
                                     uint32_t handle)
 {
-    struct rme_name *name = rme_name_find(&peer->rme->mover->names, peer->serial, kind, handle);
+    struct rme_name *name =
+        rme_name_find(&peer->rme->move_state->names, peer->serial, kind, handle);
 
     return name != NULL ? container_of(name, struct rme_rndv, theirs)->op : NULL;
 }
@@ -213,9 +214,9 @@ void rme_rndv_free(struct rme *rme, struct rme_op *op)
     while (!list_empty(&r->units))
         rme_unit_free(rme, container_of(r->units.next, struct rme_unit, link));
     drop_openings(r);
-    rme_name_drop(&rme->mover->names, &r->own);
-    rme_name_drop(&rme->mover->names, &r->theirs);
-    if (!rme_pool_keep(&rme->mover->rndvs, &r->link))
+    rme_name_drop(&rme->move_state->names, &r->own);
+    rme_name_drop(&rme->move_state->names, &r->theirs);
+    if (!rme_pool_keep(&rme->move_state->rndvs, &r->link))
         free(r);
     op->rndv = NULL;
     op->protocol = NULL;
@@ -225,7 +226,7 @@ void rme_rndv_clear(struct rme *rme)
 {
     struct list_head *node;
 
-    while ((node = rme_pool_take(&rme->mover->rndvs)) != NULL)
+    while ((node = rme_pool_take(&rme->move_state->rndvs)) != NULL)
         free(container_of(node, struct rme_rndv, link));
     rme_move_clear(rme);
     rme_unit_clear(rme);
@@ -263,7 +264,7 @@ struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, boo
                                   .server = rme->server,
                                   .load_ops = rme->load.ops,
                                   .load_bytes = rme->load.bytes,
-                                  .packed = meanwhile ? 0 : rme->mover->packed};
+                                  .packed = meanwhile ? 0 : rme->move_state->packed};
 }
 
 struct rme_plan_side rme_rndv_far_side(const struct rme *rme, bool server)

@@ -20,7 +20,7 @@
 #include "transport/rx_account.h"
 
 struct rme_link_user;
-struct rme_mover;
+struct rme_move_state;
 struct rme_operations;
 struct rme_protocols;
 struct rme_waiter;
@@ -122,7 +122,7 @@ struct rme {
 
     /* state of the higher layers */
     struct rme_operations *operations;
-    struct rme_mover *mover;
+    struct rme_move_state *move_state;
     struct rme_protocols *protocols;
 };
 

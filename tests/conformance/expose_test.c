@@ -30,9 +30,9 @@ static uint64_t windows(const struct pair *p)
     return node_counter(p->client, "windows") + node_counter(p->server, "windows");
 }
 
-/* `exposer`: the side that opens memory, 0 the send, 1 the receive, -1 either. */
+/* `target`: the side that opens memory, 0 the send, 1 the receive, -1 either. */
 static void exchange(struct pair *p, struct blob *out, struct blob *in, bool recv_first,
-                     int exposer, uint64_t seed)
+                     int target, uint64_t seed)
 {
     struct op send, recv;
 
@@ -49,8 +49,8 @@ static void exchange(struct pair *p, struct blob *out, struct blob *in, bool rec
     pump_until_reported(&send);
     pump_until_reported(&recv);
     nothing_open();
-    if (exposer >= 0)
-        shut_when_told(exposer ? &recv : &send);
+    if (target >= 0)
+        shut_when_told(target ? &recv : &send);
     op_check(&recv, 300000);
     blob_check(in, seed, 300000);
 }
@@ -155,7 +155,7 @@ void nothing_stays_registered_for_peers(void **state)
 {
     static const struct {
         const char *options;
-        int exposer; /* as in exchange() */
+        int target; /* as in exchange() */
     } lanes[] = {{"loop_windows=0,loop_each=1,rndv=write", 1},
                  {"loop_windows=0,loop_each=1,rndv=write,pack_threshold=1G,lists=pack", 1},
                  {"loop_windows=0,loop_each=1,rndv=read", 0},
@@ -200,8 +200,8 @@ void nothing_stays_registered_for_peers(void **state)
             pump_until_reported(&send);
             pump_until_reported(&recv);
             assert_int_equal(shown(), before);
-            if (lanes[i].exposer >= 0)
-                assert_int_equal((lanes[i].exposer ? recv : send).shown, before);
+            if (lanes[i].target >= 0)
+                assert_int_equal((lanes[i].target ? recv : send).shown, before);
             if (cancelled)
                 continue;
             op_check(&recv, 300000);
