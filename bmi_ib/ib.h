@@ -184,7 +184,7 @@ struct rme_fabric {
     struct ib_async async;
     bool cm_complained;  /* a failure of the event channel was logged */
     unsigned connecting; /* head only: links being set up; polls check descriptors more often */
-    unsigned strides;    /* head only: slow QP operations so far (link/qp.c) */
+    unsigned qp_ops;     /* head only: slow QP operations so far (link/qp.c) */
     unsigned polls;      /* counts polls; paces the check of descriptors */
     bool idle;           /* the last poll delivered no event */
     bool attention;      /* the next poll has work beside the CQs: see attend() in wait.c */

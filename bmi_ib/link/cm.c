@@ -199,7 +199,7 @@ static void requested(struct rme_fabric *f, const struct cm_note *n)
         rdma_destroy_id(n->e.id);
         return;
     }
-    f->head->strides++; /* for the accept, which follows at once */
+    f->head->qp_ops++; /* for the accept, which follows at once */
     l->passive = true;
     l->id = n->e.id;
     l->id->context = l;
@@ -379,11 +379,11 @@ static void note(struct cm_note *n, const struct rdma_cm_event *e)
         memcpy(n->data, e->param.conn.private_data, n->length);
 }
 
-/* Handles events, up to the first stride (qp.c). */
+/* Handles events, up to the first QP operation (qp.c). */
 void ib_cm_events(struct rme_fabric *f)
 {
-    unsigned before = f->head->strides;
-    for (int i = 0; i < 64 && f->head->strides == before; i++) {
+    unsigned before = f->head->qp_ops;
+    for (int i = 0; i < 64 && f->head->qp_ops == before; i++) {
         struct rdma_cm_event *e;
         struct cm_note n;
         if (rdma_get_cm_event(f->cm, &e)) {

@@ -204,7 +204,7 @@ static bool taken(const struct rme_link *l)
     return c->broken || c->emptied != l->emptied || c->polled - l->polled >= c->size;
 }
 
-/* Destroys one QP whose last CQE was taken, which is one stride (qp.c). */
+/* Destroys one QP whose last CQE was taken, which is one QP operation (qp.c). */
 void ib_link_free_drained(struct rme_fabric *f)
 {
     for (unsigned i = 0; i < f->cqs; i++) {
@@ -232,7 +232,8 @@ static void give_up(struct rme_fabric *f)
     }
 }
 
-/* Abandons a way that has taken too long; one per call, because it may be a stride (qp.c). */
+/* Abandons a way that has taken too long; one per call, because it may be a QP operation
+ * (qp.c). */
 static void leave_ways(struct rme_fabric *f)
 {
     struct rme_link *l = TAILQ_FIRST(&f->ways);

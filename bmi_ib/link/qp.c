@@ -2,9 +2,10 @@
 /*
  * qp.c - creates, drains and destroys a link's QP.
  *
- * Strides: the creation, stop or destruction of a QP takes up to a millisecond in the kernel,
- * with the engine's lock held.  Each counts as a stride, and a poll does one at most
- * (ib_cm_events(), ib_link_free_drained()), so that other messages wait for one stride only.
+ * QP operations: the creation, stop or destruction of a QP takes up to a millisecond in the
+ * kernel, with the engine's lock held.  Each is counted (qp_ops), and a poll does one at most
+ * (ib_cm_events(), ib_link_free_drained()), so that other messages wait for one QP operation
+ * only.
  */
 #include <errno.h>
 #include <string.h>
@@ -23,7 +24,7 @@ void ib_link_name(struct rme_link *l)
 int ib_qp_create(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
-    f->head->strides++;
+    f->head->qp_ops++;
     uint32_t share = ib_cq_share(f, l->rx_advertised);
     int error = ib_cq_reserve(f, share, &l->cq);
     if (error) {
@@ -112,7 +113,7 @@ void ib_qp_drain(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-    f->head->strides++;
+    f->head->qp_ops++;
     l->last_wqe = l->last_wqe || !f->srq || ib_is_rxe(f);
     l->recv_drained = f->srq || !mark_recv(l);
     int ret = ibv_modify_qp(l->qp, &attr, IBV_QP_STATE);
@@ -130,7 +131,7 @@ void ib_qp_drain(struct rme_link *l)
 /* Ends all access by the device and frees the resources of the link. */
 void ib_qp_destroy(struct rme_link *l)
 {
-    l->f->head->strides++;
+    l->f->head->qp_ops++;
     ib_windows_drop(l);
     rdma_destroy_qp(l->id);
     l->qp = NULL;

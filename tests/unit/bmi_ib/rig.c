@@ -634,9 +634,9 @@ int rig_count(enum rme_event_type type, struct rme_event *last)
 {
     struct rme_event event[16];
     int found = 0, n;
-    unsigned strides; /* one per poll, which may return no event */
+    unsigned qp_ops; /* one per poll, which may return no event */
     do {
-        strides = rig.f->strides;
+        qp_ops = rig.f->qp_ops;
         n = rig_poll(event, 16);
         for (int i = 0; i < n; i++)
             if (event[i].type == type) {
@@ -644,7 +644,7 @@ int rig_count(enum rme_event_type type, struct rme_event *last)
                 if (last)
                     *last = event[i];
             }
-    } while (n || rig.f->strides != strides);
+    } while (n || rig.f->qp_ops != qp_ops);
     return found;
 }
 

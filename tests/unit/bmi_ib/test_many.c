@@ -235,7 +235,7 @@ static void one_at_a_look(struct rme_link **l, unsigned n, enum rdma_cm_event_ty
 
 /* With many links that come and go at once a poll creates, stops or destroys one QP, to bound
  * the delay of messages. */
-static void one_stride_in_a_poll(void **state)
+static void one_qp_op_in_a_poll(void **state)
 {
     (void)state;
     rig_open(NULL, 16, 256);
@@ -548,7 +548,7 @@ int main(void)
         cmocka_unit_test(one_costs_the_same_among_many),
         cmocka_unit_test(names_rest),
         cmocka_unit_test(each_drains_by_itself),
-        cmocka_unit_test(one_stride_in_a_poll),
+        cmocka_unit_test(one_qp_op_in_a_poll),
         cmocka_unit_test(the_other_queue_costs_little_and_is_not_forgotten),
         cmocka_unit_test(slabs_go_back_with_links),
         cmocka_unit_test(a_queue_is_renewed_when_all_have_left),
