@@ -43,7 +43,7 @@
 #define IB_RAILS_MAX   8   /* maximum devices per fabric */
 
 #define IB_RESOLVE_MS 2000 /* to resolve an address, and again for the route */
-/* ms for a way to a peer (rails.c) before the next one; the last has the rest of
+/* ms for a route to a peer (rails.c) before the next one; the last has the rest of
  * connect_timeout_ms */
 #define IB_WAY_MS   3000
 #define IB_DRAIN_MS 1000 /* for a failed connection's QP to flush */
@@ -149,8 +149,8 @@ struct rme_fabric {
     struct ib_cq cq[IB_CQS_MAX];
     unsigned cqs;
     unsigned cq_first;  /* CQ polled first when all are polled */
-    unsigned cq_brings; /* CQ polled alone */
-    unsigned cq_alone;  /* remaining polls of cq_brings alone */
+    unsigned active_cq; /* CQ polled alone */
+    unsigned cq_alone;  /* remaining polls of active_cq alone */
     struct ibv_comp_channel *comp;
 
     struct ibv_srq *srq;
@@ -167,8 +167,8 @@ struct rme_fabric {
     uint32_t last_handle;
     struct ib_link_list links, dirty, eventful, downs, tx_waiters;
     struct ib_link_list draining; /* sorted by drain_end */
-    struct ib_link_list ways;     /* head only: links with an alternative way, sorted by
-                                           * way_end */
+    struct ib_link_list routes;   /* head only: links with an alternative route, sorted by
+                                           * route_end */
     unsigned drained;             /* links in the `drained` lists of the CQs */
     struct ib_xfer_queue done;    /* completed transfers whose events are not
                                            * delivered */

@@ -87,12 +87,13 @@ struct rme_link {
     uint8_t peer_initiator, peer_responder; /* read depths of the peer's request, local point of
                                              * view */
     struct addrinfo *addresses, *address;   /* all addresses of the name; the one in use */
-    unsigned first, way; /* several rails: the rail tried first; the next way (rails.c) */
-    bool bound;          /* bound to the rail's own address */
-    bool any_near;       /* a rail is in the network of one of the addresses */
-    bool stuck;          /* no receives on the rail it moved to: no further way */
-    bool on_way;         /* in f->head->ways: another way exists */
-    uint64_t way_end;
+    unsigned first,
+        route_at;  /* several rails: the rail tried first; the next route (rails.c) */
+    bool bound;    /* bound to the rail's own address */
+    bool any_near; /* a rail is in the network of one of the addresses */
+    bool stuck;    /* no receives on the rail it moved to: no further route */
+    bool on_route; /* in f->head->routes: another way exists */
+    uint64_t route_end;
     uint8_t hello[IB_HELLO_MAX]; /* private data of the request */
     size_t hello_length;
     uint8_t answer[IB_HELLO_MAX]; /* private data from the peer */
@@ -100,7 +101,7 @@ struct rme_link {
     char peer[IB_PEER_MAX];
     struct sockaddr_storage sockaddr;
     TAILQ_ENTRY(rme_link)
-    all_entry, dirty_entry, event_entry, down_entry, room_entry, drain_entry, way_entry;
+    all_entry, dirty_entry, event_entry, down_entry, room_entry, drain_entry, route_entry;
     struct rme_keyed by_handle, by_qp; /* in f->table */
 };
 TAILQ_HEAD(ib_link_list, rme_link);

@@ -88,7 +88,7 @@ static void route(struct rme_link *l)
     set_ack_timeout(l);
     ib_path_class(l);
     if (rdma_resolve_route(l->id, IB_RESOLVE_MS)) {
-        int error = ib_no_way(ib_errno());
+        int error = ib_no_route(ib_errno());
         ib_log(l->f, RME_LOG_INFO, "%s: rdma_resolve_route: %s", l->peer, strerror(-error));
         ib_link_fail(l, error, false);
         return;
@@ -339,7 +339,7 @@ static void dispatch(struct rme_fabric *f, const struct cm_note *n)
         return;
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR:
-        failed(l, n, ib_no_way(status));
+        failed(l, n, ib_no_route(status));
         return;
     case RDMA_CM_EVENT_CONNECT_RESPONSE: /* librdmacm handles this event if the id has a QP */
         failed(l, n, -EPROTO);

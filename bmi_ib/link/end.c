@@ -81,12 +81,12 @@ void ib_links_release(struct rme_fabric *f)
 
 /* Returns true if another way may help: the link was never up, and the peer's engine did not
  * answer. */
-static bool another_way_helps(const struct rme_link *l)
+static bool another_route_helps(const struct rme_link *l)
 {
     return !l->passive && !l->was_up && !l->asked && l->error != -EACCES && l->addresses;
 }
 
-/* Starts again with the next way, or ends the link; the device is done with it. */
+/* Starts again with the next route, or ends the link; the device is done with it. */
 static void settle(struct rme_link *l)
 {
     if (l->id) {
@@ -100,7 +100,7 @@ static void settle(struct rme_link *l)
             return;
     }
     l->busy |= l->error == -EBUSY;
-    while (another_way_helps(l) && ib_rail_next(l)) {
+    while (another_route_helps(l) && ib_rail_next(l)) {
         l->stale = 0;
         l->error = ib_link_start(l);
         if (!l->error)
@@ -232,35 +232,36 @@ static void give_up(struct rme_fabric *f)
     }
 }
 
-/* Abandons a way that has taken too long; one per call, because it may be a QP operation
+/* Abandons a route that has taken too long; one per call, because it may be a QP operation
  * (qp.c). */
-static void leave_ways(struct rme_fabric *f)
+static void leave_routes(struct rme_fabric *f)
 {
-    struct rme_link *l = TAILQ_FIRST(&f->ways);
-    if (!l || l->way_end > ib_now_ms())
+    struct rme_link *l = TAILQ_FIRST(&f->routes);
+    if (!l || l->route_end > ib_now_ms())
         return;
     ib_log(f, RME_LOG_INFO, "%s: %s for %u ms; trying another address or device", l->peer,
            ib_link_state_name[l->state], f->way_ms);
     ib_link_fail(l, -ETIMEDOUT, false);
 }
 
-/* Handles timeouts of drains and ways. */
+/* Handles timeouts of drains and routes. */
 void ib_link_timers(struct rme_fabric *f)
 {
     give_up(f);
-    leave_ways(f);
+    leave_routes(f);
 }
 
 int ib_link_deadline(struct rme_fabric *f)
 {
-    const struct rme_link *draining = TAILQ_FIRST(&f->draining), *way = TAILQ_FIRST(&f->ways);
+    const struct rme_link *draining = TAILQ_FIRST(&f->draining),
+                          *route_at = TAILQ_FIRST(&f->routes);
     uint64_t first = ib_tx_deadline(f), now;
     if (f->drained)
         return 0;
     if (draining && draining->drain_end < first)
         first = draining->drain_end;
-    if (way && way->way_end < first)
-        first = way->way_end;
+    if (route_at && route_at->route_end < first)
+        first = route_at->route_end;
     if (first == UINT64_MAX)
         return -1;
     now = ib_now_ms();

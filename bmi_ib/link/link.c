@@ -44,23 +44,23 @@ static bool is_rising(enum ib_link_state s)
            s == IB_ACCEPTING;
 }
 
-void ib_link_way(struct rme_link *l, bool begins)
+void ib_link_route(struct rme_link *l, bool begins)
 {
     struct rme_fabric *head = l->f->head;
-    if (l->on_way)
-        TAILQ_REMOVE(&head->ways, l, way_entry);
-    l->on_way = begins && ib_rail_more(l);
-    if (!l->on_way)
+    if (l->on_route)
+        TAILQ_REMOVE(&head->routes, l, route_entry);
+    l->on_route = begins && ib_rail_more(l);
+    if (!l->on_route)
         return;
-    l->way_end = ib_now_ms() + head->way_ms;
-    TAILQ_INSERT_TAIL(&head->ways, l, way_entry);
+    l->route_end = ib_now_ms() + head->way_ms;
+    TAILQ_INSERT_TAIL(&head->routes, l, route_entry);
 }
 
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state)
 {
     l->f->head->connecting += (unsigned)is_rising(state) - (unsigned)is_rising(l->state);
     if (!is_rising(state))
-        ib_link_way(l, false);
+        ib_link_route(l, false);
     if (l->state != state) {
         ib_log(l->f, RME_LOG_DEBUG, "%s: %s -> %s", l->peer, ib_link_state_name[l->state],
                ib_link_state_name[state]);
@@ -158,7 +158,7 @@ void ib_link_established(struct rme_link *l)
 
 /* ---- Start ---- */
 
-int ib_no_way(int status)
+int ib_no_route(int status)
 {
     switch (status) {
     case 0:
@@ -191,12 +191,12 @@ int ib_link_start(struct rme_link *l)
     l->deliver = true; /* an earlier attempt may have failed */
     memcpy(&l->sockaddr, l->address->ai_addr, l->address->ai_addrlen);
     if (rdma_resolve_addr(l->id, source, l->address->ai_addr, IB_RESOLVE_MS)) {
-        int error = ib_no_way(ib_errno());
+        int error = ib_no_route(ib_errno());
         rdma_destroy_id(l->id);
         l->id = NULL;
         return error;
     }
     ib_link_state_set(l, IB_ADDRESSING);
-    ib_link_way(l, true);
+    ib_link_route(l, true);
     return 0;
 }

@@ -15,8 +15,8 @@ extern const char *const ib_link_state_name[];
 struct rme_link *ib_link_new(struct rme_fabric *f);
 /* Sets the state of a link; logs and probes a change. */
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
-/* Starts the timeout of a way (IB_WAY_MS) if another way exists, or stops it. */
-void ib_link_way(struct rme_link *l, bool begins);
+/* Starts the timeout of a route (IB_WAY_MS) if another way exists, or stops it. */
+void ib_link_route(struct rme_link *l, bool begins);
 void ib_link_down(struct rme_link *l); /* queues LINK_DOWN */
 void ib_emit_links(struct rme_fabric *f);
 void ib_emit_downs(struct rme_fabric *f);
@@ -24,7 +24,7 @@ void ib_emit_downs(struct rme_fabric *f);
 /* Starts a connection to l->address.  The caller handles a failure. */
 int ib_link_start(struct rme_link *l);
 /* Maps a failure to find a path to the errno of fabric.h. */
-int ib_no_way(int status);
+int ib_no_route(int status);
 
 /* ---- end.c ---- */
 void ib_link_free_drained(struct rme_fabric *f);
@@ -55,13 +55,13 @@ int ib_reject_error(int status, const void *data, size_t length);
 struct rme_fabric *ib_rail_of(const struct rme_fabric *f, const struct ibv_context *ctx);
 /* Returns true if the device is alive and a port is active. */
 bool ib_rail_usable(const struct rme_fabric *rail);
-/* Returns the rail for a new connection, and in *first where its ways begin; NULL: all are
+/* Returns the rail for a new connection, and in *first where its routes begin; NULL: all are
  * dead. */
 struct rme_fabric *ib_rail_first(struct rme_fabric *f, unsigned *first);
-/* Sets the next way to the peer: address, and with several rails the rail.  Returns false if
+/* Sets the next route to the peer: address, and with several rails the rail.  Returns false if
  * none is left. */
 bool ib_rail_next(struct rme_link *l);
-/* Returns true if ib_rail_next() would find a way. */
+/* Returns true if ib_rail_next() would find a route. */
 bool ib_rail_more(const struct rme_link *l);
 /* Moves a link without a QP to another rail. */
 int ib_link_move(struct rme_link *l, struct rme_fabric *to);

@@ -5,15 +5,15 @@
  * A link is one QP, on one rail.  The connecting side chooses: connections start with the rails
  * in turn, and processes with different ones.  The passive side uses the rail of the request.
  *
- * Ways: a way is a rail and one of the peer's addresses.  A connection uses a rail if its
- * source address is one of the rail's.  A way is near if the peer's address is in a network of
- * the rail.  All near ways are tried, and each rail begins with another address of the peer, to
- * use all of the peer's rails.  If no rail is near, routing decides, as with one device, and
- * the link moves to the routed rail.
+ * Routes: a route is a rail and one of the peer's addresses.  A connection uses a rail if its
+ * source address is one of the rail's.  A route is near if the peer's address is in a network
+ * of the rail.  All near routes are tried, and each rail begins with another address of the
+ * peer, to use all of the peer's rails.  If no rail is near, routing decides, as with one
+ * device, and the link moves to the routed rail.
  *
  * Dead rails and rails without an active port are skipped, so a failed link comes up over
  * another rail.  A dead device of the peer is not reported: requests are not answered, and
- * rdma_cm retries for a minute.  A way is therefore abandoned after IB_WAY_MS, while
+ * rdma_cm retries for a minute.  A route is therefore abandoned after IB_WAY_MS, while
  * another exists.
  *
  * At open, rdma_cm reports the device of each local address that is bound.  The addresses in
@@ -195,7 +195,7 @@ struct sockaddr *ib_rail_source(const struct rme_fabric *f, const struct sockadd
     return NULL;
 }
 
-/* ---- Ways ---- */
+/* ---- Routes ---- */
 
 bool ib_rail_usable(const struct rme_fabric *rail)
 {
@@ -232,15 +232,16 @@ static unsigned addresses_of(const struct rme_link *l)
     return n;
 }
 
-/* Returns the address of the first near way from *way on, and its rail in *rail; NULL: none. */
-static struct addrinfo *near_way(const struct rme_link *l, unsigned *way,
-                                 struct rme_fabric **rail)
+/* Returns the address of the first near route from *route on, and its rail in *rail; NULL:
+ * none. */
+static struct addrinfo *near_route(const struct rme_link *l, unsigned *route_at,
+                                   struct rme_fabric **rail)
 {
     const struct rme_fabric *head = l->f->head;
     unsigned addresses = addresses_of(l);
-    for (; *way < head->rails * addresses; ++*way) {
-        unsigned r = *way / addresses;
-        struct addrinfo *a = address_at(l, (*way + r) % addresses);
+    for (; *route_at < head->rails * addresses; ++*route_at) {
+        unsigned r = *route_at / addresses;
+        struct addrinfo *a = address_at(l, (*route_at + r) % addresses);
         *rail = head->rail[(l->first + r) % head->rails];
         if (ib_rail_usable(*rail) && ib_rail_source(*rail, a->ai_addr))
             return a;
@@ -248,13 +249,13 @@ static struct addrinfo *near_way(const struct rme_link *l, unsigned *way,
     return NULL;
 }
 
-/* Sets the next near way. */
+/* Sets the next near route. */
 static bool next_near(struct rme_link *l)
 {
     struct rme_fabric *rail;
     struct addrinfo *a;
-    while (!l->stuck && (a = near_way(l, &l->way, &rail)) != NULL) {
-        l->way++;
+    while (!l->stuck && (a = near_route(l, &l->route_at, &rail)) != NULL) {
+        l->route_at++;
         if (ib_link_move(l, rail))
             continue;
         l->address = a;
@@ -263,14 +264,14 @@ static bool next_near(struct rme_link *l)
     return false;
 }
 
-/* Routed ways follow the near ones, if no rail is near. */
+/* Routed routes follow the near ones, if no rail is near. */
 bool ib_rail_more(const struct rme_link *l)
 {
     struct rme_fabric *rail;
-    unsigned way = l->way;
+    unsigned route_at = l->route_at;
     return !l->stuck && l->address &&
-           (near_way(l, &way, &rail) ||
-            (!l->any_near && way < (l->f->head->rails + 1) * addresses_of(l)));
+           (near_route(l, &route_at, &rail) ||
+            (!l->any_near && route_at < (l->f->head->rails + 1) * addresses_of(l)));
 }
 
 bool ib_rail_next(struct rme_link *l)
@@ -279,10 +280,10 @@ bool ib_rail_next(struct rme_link *l)
     unsigned addresses = addresses_of(l);
     if (next_near(l))
         return true;
-    if (l->stuck || l->any_near || l->way >= (head->rails + 1) * addresses ||
+    if (l->stuck || l->any_near || l->route_at >= (head->rails + 1) * addresses ||
         (!head->railed && l->f->dev.dead))
         return false;
-    l->address = address_at(l, l->way++ - head->rails * addresses);
+    l->address = address_at(l, l->route_at++ - head->rails * addresses);
     l->bound = false;
     return true;
 }

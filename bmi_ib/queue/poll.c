@@ -125,18 +125,18 @@ static bool poll_one(struct rme_fabric *f, struct ib_cq *c)
 __attribute__((noinline)) static void poll_all(struct rme_fabric *f)
 {
     bool left = false;
-    unsigned brings = f->cqs;
+    unsigned active = f->cqs;
     for (unsigned i = 0; i < f->cqs; i++) {
         unsigned k = (f->cq_first + i) % f->cqs;
         uint64_t before = f->cq[k].polled;
         if (!poll_one(f, &f->cq[k]))
             left = true;
         if (f->cq[k].polled != before)
-            brings = k;
+            active = k;
     }
     f->cq_first = (f->cq_first + 1) % f->cqs;
-    if (brings < f->cqs && !left) {
-        f->cq_brings = brings;
+    if (active < f->cqs && !left) {
+        f->active_cq = active;
         f->cq_alone = CQ_ALONE;
     }
 }
@@ -149,7 +149,7 @@ void ib_cq_poll(struct rme_fabric *f)
         poll_all(f);
     } else {
         f->cq_alone--;
-        if (!poll_one(f, &f->cq[f->cq_brings]))
+        if (!poll_one(f, &f->cq[f->active_cq]))
             f->cq_alone = 0;
     }
 }

@@ -536,7 +536,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     TAILQ_INIT(&f->downs);
     TAILQ_INIT(&f->tx_waiters);
     TAILQ_INIT(&f->draining);
-    TAILQ_INIT(&f->ways);
+    TAILQ_INIT(&f->routes);
     TAILQ_INIT(&f->cq[0].drained);
     TAILQ_INIT(&f->rx.open);
     STAILQ_INIT(&f->rxq.chain);

@@ -57,7 +57,7 @@ static void a_silent_address_is_left(void **state)
         rig_drain(l);
         assert_int_equal(rig_count(RME_EV_LINK_DOWN, NULL), 0);
         assert_ptr_equal(l->address, l->addresses->ai_next);
-        assert_true(l->on_way);
+        assert_true(l->on_route);
         if (step >= IB_ROUTING)
             rig_cm(l, RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL, 0);
         if (step == IB_CONNECTING)
@@ -67,7 +67,7 @@ static void a_silent_address_is_left(void **state)
         ib_link_timers(rig.f);
         assert_int_equal(l->state, step);
 
-        l->way_end = 0;
+        l->route_end = 0;
         assert_int_equal(ib_link_deadline(rig.f), 0);
         ib_link_timers(rig.f);
         if (step == IB_CONNECTING) {
@@ -76,7 +76,7 @@ static void a_silent_address_is_left(void **state)
         }
         assert_int_equal(rig_count(RME_EV_LINK_DOWN, NULL), 0);
         assert_ptr_equal(l->address, l->addresses->ai_next->ai_next);
-        assert_false(l->on_way);
+        assert_false(l->on_route);
         assert_int_equal(ib_link_deadline(rig.f), -1);
         rig_cm(l, RDMA_CM_EVENT_ADDR_ERROR, -ENETUNREACH, NULL, 0);
         assert_int_equal(rig_count(RME_EV_LINK_DOWN, &down), 1);
@@ -87,14 +87,14 @@ static void a_silent_address_is_left(void **state)
 }
 
 /* A link that is up, or dropped, has no pending timeout of an address. */
-static void no_way_is_left_behind(void **state)
+static void no_route_is_left_behind(void **state)
 {
     (void)state;
     for (int what = 0; what < 3; what++) {
         rig_open(NULL, 16, 256);
         struct rme_link *l = link_to(2, "127.0.0.1");
-        ib_link_way(l, true);
-        assert_true(l->on_way);
+        ib_link_route(l, true);
+        assert_true(l->on_route);
         if (what == 0) {
             rig_cm(l, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0);
         } else if (what == 1) {
@@ -103,7 +103,7 @@ static void no_way_is_left_behind(void **state)
             assert_int_equal(rig_count(RME_EV_LINK_DOWN, NULL), 1);
         }
         ib_link_free(l);
-        assert_true(TAILQ_EMPTY(&rig.f->ways));
+        assert_true(TAILQ_EMPTY(&rig.f->routes));
         rig_close();
     }
 }
@@ -226,14 +226,14 @@ static void near_is_who_is_in_its_network(void **state)
 }
 
 /* With rails the near pairs of addresses are tried, or, without any, those by routes. */
-static void rails_have_as_many_ways_as_they_are_near(void **state)
+static void rails_have_as_many_routes_as_they_are_near(void **state)
 {
     static const struct interface net = {"10.1.2.3", "255.255.255.0", false};
     (void)state;
     for (unsigned near = 0; near < 2; near++) {
         open_with(&net, 1);
         struct rme_link *l = link_to(3, near ? "10.1.2.7" : "10.5.5.5");
-        l->way = 0;
+        l->route_at = 0;
         l->any_near = false;
         for (unsigned i = 0; i < 3; i++) {
             assert_true(ib_rail_next(l));
@@ -251,9 +251,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses_are_tried_in_turn),
         cmocka_unit_test(a_silent_address_is_left),
-        cmocka_unit_test(no_way_is_left_behind),
+        cmocka_unit_test(no_route_is_left_behind),
         cmocka_unit_test(near_is_who_is_in_its_network),
-        cmocka_unit_test(rails_have_as_many_ways_as_they_are_near),
+        cmocka_unit_test(rails_have_as_many_routes_as_they_are_near),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
