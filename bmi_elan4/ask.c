@@ -24,13 +24,13 @@ static void gone(struct rme_link *l)
         elan_link_dead(l);
         return;
     }
-    elan_owner_died(l->f, l->peer.vp, l->met);
+    elan_account_died(l->f, l->peer.vp, l->met);
     elan_link_down(l, -ECONNREFUSED);
 }
 
 static bool had_desk(const struct rme_link *l)
 {
-    return !l->passive || l->f->owner[l->peer.vp].desk;
+    return !l->passive || l->f->account[l->peer.vp].desk;
 }
 
 int elan_call(struct rme_link *l, const struct bmi_elan4_where *where)
@@ -49,10 +49,10 @@ void elan_answered(struct rme_link *l, int rc, const struct bmi_elan4_card *thei
     if (rc == -ECONNREFUSED && had_desk(l)) {
         gone(l);
     } else if (rc == 0 && theirs->vp == l->peer.vp) {
-        l->f->owner[l->peer.vp].desk = true;
+        l->f->account[l->peer.vp].desk = true;
         elan_see(l->f, l->peer.vp, theirs->generation);
         if (theirs->generation != whom(l)) {
-            elan_owners_before(l->f, l->peer.vp, theirs->generation);
+            elan_accounts_before(l->f, l->peer.vp, theirs->generation);
             gone(l);
             return;
         }
@@ -87,7 +87,7 @@ void elan_ask(struct rme_link *l, int64_t now)
 static void say_nothing(struct rme_link *l)
 {
     if (TAILQ_EMPTY(&l->sent) && TAILQ_EMPTY(&l->queued) &&
-        !elan_owner_full(l->f, l->peer.vp, l->peer.generation))
+        !elan_account_full(l->f, l->peer.vp, l->peer.generation))
         (void)elan_tx_control(l, ELAN_ACCEPT, 0, NULL, NULL, 0);
 }
 
@@ -99,7 +99,7 @@ void elan_op_probe(struct rme_link *l)
 
     if (l->state != ELAN_UP_STATE)
         return;
-    if (elan_owner_gone(l->f, l->peer.vp, l->peer.generation))
+    if (elan_account_gone(l->f, l->peer.vp, l->peer.generation))
         elan_link_dead(l);
     else
         elan_ask(l, now);

@@ -60,8 +60,8 @@ static bool say_bye(struct rme_link *l)
 static void check(struct rme_link *l, int64_t now)
 {
     if (now != l->looked &&
-        elan_owner_gone(l->f, l->peer.vp,
-                        l->peer.generation)) { /* a dead peer has no DMAs in flight */
+        elan_account_gone(l->f, l->peer.vp,
+                          l->peer.generation)) { /* a dead peer has no DMAs in flight */
         elan_link_dead(l);
         return;
     }
@@ -95,7 +95,7 @@ void elan_links_check(struct rme_fabric *f, int64_t now)
 
 /*
  * Treats all links with the process as silent, because they share its queue.  Links without
- * packets in flight send nothing if the process's account is full (owner.c), and would not be
+ * packets in flight send nothing if the process's account is full (account.c), and would not be
  * detected.  A link without a message may be in the list of all links only.
  */
 static void silent(struct rme_link *found, int64_t now)
@@ -138,7 +138,7 @@ static bool overdue(struct rme_link *l, int64_t now)
     if ((age < ELAN_LOOK_MS && move_age < ELAN_LOOK_MS) || now - l->looked < ELAN_LOOK_MS)
         return false;
     l->looked = now;
-    if (elan_owner_gone(l->f, l->peer.vp, l->peer.generation)) {
+    if (elan_account_gone(l->f, l->peer.vp, l->peer.generation)) {
         elan_link_dead(l);
     } else if (l->state == ELAN_UP_STATE && elan_unasked(l)) {
         return true;

@@ -10,7 +10,7 @@
  *   leave.c   LEFT packets                      ask.c     queries at a server's desk
  *   link.c    table and states of links         out.c     send queues
  *   move.c    transfers                         tx.c      packets
- *   buffers.c receive buffers                   owner.c   buffers held by processes
+ *   buffers.c receive buffers                   account.c   buffers held by processes
  *   event.c   events of a poll, log             wait.c    sleeping
  *
  * The engine's lock protects everything except the descriptors of wait() and wake().  fabric.h
@@ -44,8 +44,8 @@
 #define ELAN_CALL_MS 2000 /* timeout of a query */
 #define ELAN_ANSWERS 2 /* answers of a desk after which a stuck queue counts as unreachable */
 /* buffers of unfinished DMAs to one node at which new links with the node are refused */
-#define ELAN_KEPT_MOST 1024
-#define ELAN_STRAYS    256 /* refusals remembered for peers, a power of two */
+#define ELAN_KEPT_MOST    1024
+#define ELAN_UNATTRIBUTED 256 /* refusals remembered for peers, a power of two */
 
 /* Process, and its link; `generation` and `number` are 0 if not known. */
 struct elan_peer {
@@ -210,13 +210,13 @@ struct rme_link {
 TAILQ_HEAD(elan_links, rme_link);
 
 /* Refused DMA that belongs to no transfer of this process. */
-struct elan_stray {
+struct elan_unattributed {
     E4_Addr at;
     enum compat_trap kind;
 };
 
-/* Account of a place in the network (owner.c). */
-struct elan_owner {
+/* Account of a place in the network (account.c). */
+struct elan_account {
     uint64_t generation;  /* of the process seen there last */
     uint32_t out, former; /* buffers held by that process, and by its predecessors */
     bool dead;            /* the process is known to be dead */
@@ -254,9 +254,9 @@ struct rme_fabric {
     uint32_t callings, wanting, greetings; /* queries; links that lack a buffer; links with
                                             * `met` */
     struct elan_owings owed;
-    struct elan_stray stray[ELAN_STRAYS];
-    uint32_t strays;                /* number of them so far */
-    struct elan_owner *owner;       /* one per place */
+    struct elan_unattributed unattributed[ELAN_UNATTRIBUTED];
+    uint32_t nunattributed;         /* number of them so far */
+    struct elan_account *account;   /* one per place */
     bool died;                      /* a process was found dead since the last check */
     uint32_t kept_moves, kept_most; /* transfers among the orphans; limit on orphans */
     /* ms after which a sleeper must poll again, as of the last poll or elan_look_soon(); 0: no
@@ -342,27 +342,27 @@ struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, stru
 void elan_tell(struct rme_link *l);
 void elan_tell_all(struct rme_fabric *f);
 
-/* owner.c */
+/* account.c */
 /* Returns the account of that process, NULL if another one has the place. */
-static inline struct elan_owner *elan_owner_of(const struct rme_fabric *f, unsigned vp,
-                                               uint64_t generation)
+static inline struct elan_account *elan_account_of(const struct rme_fabric *f, unsigned vp,
+                                                   uint64_t generation)
 {
-    return f->owner[vp].generation == generation ? &f->owner[vp] : NULL;
+    return f->account[vp].generation == generation ? &f->account[vp] : NULL;
 }
 
 /* Count a buffer for its process as taken, or as free again. */
-void elan_owner_charge(struct rme_fabric *f, const struct elan_dma *d);
-void elan_owner_give(struct rme_fabric *f, const struct elan_dma *d);
+void elan_account_charge(struct rme_fabric *f, const struct elan_dma *d);
+void elan_account_give(struct rme_fabric *f, const struct elan_dma *d);
 /* Returns true if that process holds as many buffers as one link may. */
-bool elan_owner_full(const struct rme_fabric *f, unsigned vp, uint64_t generation);
+bool elan_account_full(const struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* Returns true if it and its predecessors hold `times` as many: at twice as many there are no
  * new links, at three times no answers to requests. */
 bool elan_place_full(const struct rme_fabric *f, unsigned vp, uint32_t times);
 /* Record that a process is dead; return true if it is known to be dead, or, on this node, if
  * the log shows another owner or none. */
-void elan_owner_died(struct rme_fabric *f, unsigned vp, uint64_t generation);
-bool elan_owner_dead(const struct rme_fabric *f, unsigned vp, uint64_t generation);
-bool elan_owner_gone(const struct rme_fabric *f, unsigned vp, uint64_t generation);
+void elan_account_died(struct rme_fabric *f, unsigned vp, uint64_t generation);
+bool elan_account_dead(const struct rme_fabric *f, unsigned vp, uint64_t generation);
+bool elan_account_gone(const struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* Records a packet of a process, which is alive, whereas its predecessors are dead. */
 void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* Returns true if another process has been seen at that context for quarantine_ms: the
@@ -507,9 +507,9 @@ void elan_link_left(struct rme_link *l);
 void elan_link_rest(struct rme_link *l);
 void elan_op_free(struct rme_link *l);
 /* Marks the links of that process's predecessors as dead; the next poll ends them. */
-void elan_owners_before(struct rme_fabric *f, unsigned vp, uint64_t generation);
+void elan_accounts_before(struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* Ends the links of processes that were found dead. */
-void elan_owners_check(struct rme_fabric *f);
+void elan_accounts_check(struct rme_fabric *f);
 
 /* ask.c */
 /* Queries the desk of a server of another node, or of one in a handshake, whether it is still

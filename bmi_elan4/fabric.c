@@ -176,7 +176,7 @@ static void elan_close(struct rme_fabric *f)
         TAILQ_REMOVE(&f->owed, owed, next);
         free(owed);
     }
-    free(f->owner);
+    free(f->account);
     free(f);
 }
 
@@ -185,8 +185,8 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     struct rme_fabric *f = calloc(1, sizeof(*f));
 
     if (f)
-        f->owner = calloc(BMI_ELAN4_MOST_VPS, sizeof(*f->owner));
-    if (!f || !f->owner) {
+        f->account = calloc(BMI_ELAN4_MOST_VPS, sizeof(*f->account));
+    if (!f || !f->account) {
         free(f);
         config->log(config->log_arg, RME_LOG_ERROR, "elan4: opening: %s", strerror(ENOMEM));
         return -ENOMEM;

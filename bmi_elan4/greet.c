@@ -61,7 +61,7 @@ static void say_hello(struct rme_link *l, uint64_t generation)
         return;
     }
     int rc =
-        elan_owner_dead(l->f, to.vp, generation)
+        elan_account_dead(l->f, to.vp, generation)
             ? -ECONNREFUSED
             : elan_tx_alone(l->f, &to, ELAN_HELLO, l->number, &card, l->hello, l->hello_length);
     if (rc < 0)
@@ -113,7 +113,7 @@ static void found(struct rme_link *l, int rc, const struct bmi_elan4_card *their
         return;
     }
     l->peer.queue = theirs->queue;
-    l->f->owner[l->peer.vp].desk = true;
+    l->f->account[l->peer.vp].desk = true;
     elan_see(l->f, l->peer.vp, theirs->generation);
     greet(l, theirs->generation);
 }
@@ -281,7 +281,7 @@ static void hello(struct rme_fabric *f, const struct elan_packet *p,
         answer(f, theirs, p->arg, ELAN_REJECT, verdict);
         return;
     }
-    elan_owners_before(f, theirs->vp, theirs->generation);
+    elan_accounts_before(f, theirs->vp, theirs->generation);
     (void)bmi_elan4_place(&f->nic->range, (int)theirs->vp, &node, &context);
     l = elan_kept_full(f, node, theirs) ? NULL : elan_link_new(f);
     if (!l) {
@@ -391,7 +391,7 @@ static void accepted(struct rme_link *l, const struct elan_packet *p,
     }
     elan_greeted(l);
     elan_see(l->f, theirs->vp, theirs->generation);
-    elan_owners_before(l->f, theirs->vp, theirs->generation);
+    elan_accounts_before(l->f, theirs->vp, theirs->generation);
     hear(l, p, theirs, data, length);
     link_up(l);
 }

@@ -50,12 +50,12 @@ void elan_links_tell(struct rme_fabric *f)
  * alive. */
 static bool may_live(struct rme_fabric *f, unsigned vp, uint64_t generation, int64_t then)
 {
-    const struct elan_owner *o = &f->owner[vp];
+    const struct elan_account *o = &f->account[vp];
     int64_t most = f->dead_ms < ELAN_LEAVE_MS ? f->dead_ms : ELAN_LEAVE_MS;
 
     if (generation == o->generation && o->stalled && o->stalled < then)
         then = o->stalled;
-    return elan_now() - then < most && !elan_owner_gone(f, vp, generation) &&
+    return elan_now() - then < most && !elan_account_gone(f, vp, generation) &&
            !(generation && o->seen && o->seen != generation);
 }
 

@@ -190,7 +190,7 @@ void elan_link_broken(struct rme_link *l, const char *why)
 void elan_link_dead(struct rme_link *l)
 {
     l->dead = true;
-    elan_owner_died(l->f, l->peer.vp, l->peer.generation);
+    elan_account_died(l->f, l->peer.vp, l->peer.generation);
     elan_link_down(l, l->state == ELAN_ENDING_STATE ? l->error : -ECONNRESET);
 }
 
@@ -226,7 +226,7 @@ void elan_op_free(struct rme_link *l)
 
 /* Compares generations for equality only: a clock may have been set back, and a process may
  * report a false generation. */
-void elan_owners_before(struct rme_fabric *f, unsigned vp, uint64_t generation)
+void elan_accounts_before(struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
     struct rme_link *l;
 
@@ -237,7 +237,7 @@ void elan_owners_before(struct rme_fabric *f, unsigned vp, uint64_t generation)
         }
 }
 
-void elan_owners_check(struct rme_fabric *f)
+void elan_accounts_check(struct rme_fabric *f)
 {
     struct rme_link *l, *after;
 
@@ -246,7 +246,7 @@ void elan_owners_check(struct rme_fabric *f)
         after = TAILQ_NEXT(l, all);
         if ((l->state == ELAN_REQUESTED_STATE || l->state == ELAN_UP_STATE ||
              l->state == ELAN_ENDING_STATE) &&
-            (l->dead || elan_owner_dead(f, l->peer.vp, l->peer.generation)))
+            (l->dead || elan_account_dead(f, l->peer.vp, l->peer.generation)))
             elan_link_dead(l);
     }
 }

@@ -177,7 +177,7 @@ void elan_sweep(struct rme_fabric *f, int64_t now)
 
     for (d = TAILQ_FIRST(&f->orphans); d; d = then) {
         struct elan_tx *tx = (struct elan_tx *)d;
-        struct elan_owner *o = elan_owner_of(f, d->vp, d->generation);
+        struct elan_account *o = elan_account_of(f, d->vp, d->generation);
         int over =
             d->is_move ? elan_move_over(f, (struct elan_move *)d, now) : tx_over(f, tx, now);
         then = TAILQ_NEXT(d, next);
@@ -211,7 +211,7 @@ void elan_tx_landed(struct rme_fabric *f)
 /* Records that no packet to the process has landed since this one was posted. */
 static void stalled(struct rme_fabric *f, const struct elan_dma *d)
 {
-    struct elan_owner *o = elan_owner_of(f, d->vp, d->generation);
+    struct elan_account *o = elan_account_of(f, d->vp, d->generation);
     int64_t since = elan_now() - (f->watched - d->since);
 
     if (o && (!o->stalled || since < o->stalled))

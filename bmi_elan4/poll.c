@@ -20,7 +20,7 @@ static void look_around(struct rme_fabric *f)
         elan_links_tell(f);
     elan_links_overdue(f, now);
     if (f->died)
-        elan_owners_check(f);
+        elan_accounts_check(f);
 }
 
 /* Returns ms until the next check of an ending link, which grow with the time since its end

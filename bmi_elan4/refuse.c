@@ -82,12 +82,12 @@ static bool ours(struct rme_fabric *f, const struct bmi_elan4_trap *t)
 static uint32_t tell_some(struct rme_link *l, uint32_t from)
 {
     struct rme_fabric *f = l->f;
-    enum compat_trap kind = f->stray[from % ELAN_STRAYS].kind;
+    enum compat_trap kind = f->unattributed[from % ELAN_UNATTRIBUTED].kind;
     E4_Addr body[MANY];
     uint32_t n = 0;
 
-    for (; n < MANY && from + n != f->strays; n++) {
-        const struct elan_stray *next = &f->stray[(from + n) % ELAN_STRAYS];
+    for (; n < MANY && from + n != f->nunattributed; n++) {
+        const struct elan_unattributed *next = &f->unattributed[(from + n) % ELAN_UNATTRIBUTED];
         if (next->kind != kind)
             break;
         body[n] = next->at;
@@ -112,21 +112,22 @@ static uint32_t tell_some(struct rme_link *l, uint32_t from)
 void elan_refusals_tell(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
-    uint32_t *told = &f->owner[l->peer.vp].told, n = 1;
+    uint32_t *told = &f->account[l->peer.vp].told, n = 1;
 
-    if (f->strays - *told > ELAN_STRAYS)
-        *told = f->strays - ELAN_STRAYS;
-    for (; n && *told != f->strays; *told += n)
+    if (f->nunattributed - *told > ELAN_UNATTRIBUTED)
+        *told = f->nunattributed - ELAN_UNATTRIBUTED;
+    for (; n && *told != f->nunattributed; *told += n)
         n = tell_some(l, *told);
 }
 
 /* Remembers a refusal for peers.  With very many traps some are lost, and malicious ones must
  * not cause as many packets; a transfer refused meanwhile waits until its host gives it up. */
-static void note_stray(struct rme_fabric *f, const struct bmi_elan4_trap *t)
+static void note_unattributed(struct rme_fabric *f, const struct bmi_elan4_trap *t)
 {
     struct rme_link *l;
 
-    f->stray[f->strays++ % ELAN_STRAYS] = (struct elan_stray){t->at, t->kind};
+    f->unattributed[f->nunattributed++ % ELAN_UNATTRIBUTED] =
+        (struct elan_unattributed){t->at, t->kind};
     TAILQ_FOREACH(l, &f->links, all)
         if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
             elan_refusals_tell(l);
@@ -145,7 +146,7 @@ void elan_refusals(struct rme_fabric *f)
         others = true;
         last = t;
         if (t.kind != COMPAT_TRAP_OTHER)
-            note_stray(f, &t);
+            note_unattributed(f, &t);
     }
     if (!others || (f->traps_said && now - f->traps_said < SAY_MS))
         return;

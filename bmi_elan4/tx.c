@@ -2,7 +2,7 @@
 /*
  * tx.c - packets: the buffers in which they are composed, and their DMAs.
  *
- * A buffer is charged to the account of its destination (owner.c) from take() to
+ * A buffer is charged to the account of its destination (account.c) from take() to
  * elan_tx_give().
  */
 #include <errno.h>
@@ -63,7 +63,7 @@ static struct elan_tx *take(struct rme_fabric *f, uint32_t most, unsigned vp,
     }
     tx->d.vp = vp;
     tx->d.generation = generation;
-    elan_owner_charge(f, &tx->d);
+    elan_account_charge(f, &tx->d);
     return tx;
 }
 
@@ -77,7 +77,7 @@ static unsigned node_of(const struct rme_fabric *f, unsigned vp)
 
 void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
 {
-    elan_owner_give(f, &tx->d);
+    elan_account_give(f, &tx->d);
     if (tx->answer)
         elan_share_give(&f->answers, node_of(f, tx->d.vp));
     tx->answer = false;
@@ -90,7 +90,7 @@ void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
 static bool may_have(const struct rme_link *l)
 {
     return l->state == ELAN_UP_STATE && l->tx_used < l->f->tx_per_link &&
-           !elan_owner_full(l->f, l->peer.vp, l->peer.generation);
+           !elan_account_full(l->f, l->peer.vp, l->peer.generation);
 }
 
 void *elan_op_tx_get(struct rme_link *l)
@@ -120,7 +120,7 @@ void elan_tx_rooms(struct rme_fabric *f)
     TAILQ_FOREACH(l, &f->links, all)
         if (l->tx_wanted && may_have(l) &&
             (!TAILQ_EMPTY(&f->pool[ELAN_TX].free) ||
-             !LIST_EMPTY(&f->owner[l->peer.vp].spare[ELAN_TX]) || may_make(f, f->tx_most))) {
+             !LIST_EMPTY(&f->account[l->peer.vp].spare[ELAN_TX]) || may_make(f, f->tx_most))) {
             l->tx_wanted = false;
             f->wanting--;
             l->tell_room = true;
@@ -279,7 +279,7 @@ int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_ki
                   uint32_t arg, const struct bmi_elan4_card *card, const void *data,
                   size_t length)
 {
-    if (elan_owner_dead(f, to->vp, to->generation))
+    if (elan_account_dead(f, to->vp, to->generation))
         return 0;
     return elan_place_full(f, to->vp, 2)
                ? -ENOBUFS
@@ -289,9 +289,9 @@ int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_ki
 int elan_tx_answer(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
                    uint32_t arg, const void *data, size_t length)
 {
-    if (elan_owner_full(f, to->vp, to->generation) || elan_place_full(f, to->vp, 3))
+    if (elan_account_full(f, to->vp, to->generation) || elan_place_full(f, to->vp, 3))
         return -ENOBUFS;
-    if (elan_owner_dead(f, to->vp, to->generation))
+    if (elan_account_dead(f, to->vp, to->generation))
         return 0;
     if (!elan_share_take(&f->answers, node_of(f, to->vp)))
         return -ENOBUFS;

@@ -445,7 +445,7 @@ static void init_rings(struct rme *rme)
 {
     struct list_head *const rings[] = {&rme->peers,
                                        &rme->scheduled,
-                                       &rme->answers,
+                                       &rme->credit_waitq,
                                        &rme->xfer_waitq,
                                        &rme->window_waitq,
                                        &rme->move_state->work,
@@ -574,7 +574,7 @@ void rme_close(struct rme *rme)
     rme_engine(rme)->ours = NULL;
     rme_lock(rme);
     rme->closing = true;
-    rme_grant_answers(rme, true);
+    rme_grant_count_call(rme, true);
     say_bye(rme);
     for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
         rme_peer_fail(container_of(node, struct rme_peer, of_engine), -ESHUTDOWN, NULL);

@@ -88,9 +88,9 @@ struct rme {
     struct rme_rx_account rx_account;
     struct rme_credit_pool credit_pool; /* receive buffers beyond the first ones of each link */
     /* peers whose CREDIT message waits for a reply of the host: grant.c */
-    struct list_head answers;
+    struct list_head credit_waitq;
     /* calls that returned something to the host since those CREDIT messages were sent */
-    uint32_t answer_calls;
+    uint32_t credit_wait_calls;
     struct rme_timers timers;
     uint32_t pending; /* RME_PENDING_*: work to do before the lock is released */
     /* work is queued at the fabric that may wait for the next flush or progress call */

@@ -68,8 +68,8 @@
  * Let nothing be in flight, and have(A) = 0.  Then unreturned(B) = G >= 1, so B must send a
  * CREDIT message, and does unless have(B) = 0.  B may delay the CREDIT message, because a reply
  * of its host may return the credit: until a call of its host returns nothing, or for
- * RME_ANSWER_CALLS calls (grant.c).  B spends its last credit on CREDIT messages only.  So if
- * have(B) = 0, the last message of B was a CREDIT message, which gave A at least one credit.
+ * RME_CREDIT_WAIT_CALLS calls (grant.c).  B spends its last credit on CREDIT messages only.  So
+ * if have(B) = 0, the last message of B was a CREDIT message, which gave A at least one credit.
  * Since then A has returned nothing, because otherwise B would have a credit.  So from the
  * arrival of that message on, all credits that A has advertised were unreturned at A, and A
  * cannot have spent its last credit: a contradiction.

@@ -18,8 +18,8 @@
  *
  * A link with few credits owes a CREDIT message for each message that it gets.  But most
  * messages are requests, and the reply returns the credit if the CREDIT message is delayed.  So
- * the peer waits in rme->answers until a message returns its credits, until a call returns
- * nothing to the host, which then has sent its replies, or for RME_ANSWER_CALLS calls that
+ * the peer waits in rme->credit_waitq until a message returns its credits, until a call returns
+ * nothing to the host, which then has sent its replies, or for RME_CREDIT_WAIT_CALLS calls that
  * return something.  A host that makes no calls
  * takes no messages either.  The CREDIT message for a message consumed while another thread
  * sleeps in the fabric is not delayed: that thread may sleep for the next message of the peer,
@@ -177,21 +177,21 @@ void rme_grant_due(struct rme_peer *peer)
     bool waits = peer->credit.advertised < RME_CREDITS_RESERVE && peer->credit.grown == 0 &&
                  !rme->sleeping && !rme->closing;
 
-    if (waits && list_empty(&peer->answer))
-        list_add_tail(&peer->answer, &rme->answers);
+    if (waits && list_empty(&peer->credit_wait))
+        list_add_tail(&peer->credit_wait, &rme->credit_waitq);
     if (waits)
         return;
-    list_del_init(&peer->answer);
+    list_del_init(&peer->credit_wait);
     rme_peer_schedule(peer);
 }
 
-void rme_grant_unanswered(struct rme *rme)
+void rme_grant_send_waiting(struct rme *rme)
 {
     struct list_head *node;
 
-    rme->answer_calls = 0;
-    while ((node = list_pop(&rme->answers)) != NULL) {
-        struct rme_peer *peer = container_of(node, struct rme_peer, answer);
+    rme->credit_wait_calls = 0;
+    while ((node = list_pop(&rme->credit_waitq)) != NULL) {
+        struct rme_peer *peer = container_of(node, struct rme_peer, credit_wait);
 
         if (rme_credit_due(&peer->credit))
             rme_peer_schedule(peer);

@@ -59,7 +59,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     list_init(&peer->endings);
     list_init(&peer->xferq);
     list_init(&peer->moving);
-    list_init(&peer->answer);
+    list_init(&peer->credit_wait);
     list_init(&peer->xfer_waitq);
     list_init(&peer->window_waitq);
     list_init(&peer->closing);
@@ -138,7 +138,7 @@ void rme_peer_leave(struct rme_peer *peer, int error)
     rme->user->on_disconnect(peer, error);
     rme_timer_stop(&rme->timers, &peer->timer);
     peer->busy_by = 0;
-    list_del_init(&peer->answer);
+    list_del_init(&peer->credit_wait);
     list_del_init(&peer->xfer_waitq);
     list_del_init(&peer->window_waitq);
     if (peer->state == RME_PEER_UP)

@@ -71,10 +71,11 @@ struct rme_peer {
     struct rme_host *host;   /* host of the peer in receive-side accounting (rx_account.c) */
     uint64_t rx_buffered;    /* bytes accounted to the peer */
     struct rme_inode throttle_wait; /* in host->waiting: credits are withheld */
-    struct list_head answer;        /* in rme->answers: its CREDIT message waits for a reply */
-    struct list_head xfer_waitq;    /* in rme->xfer_waitq: waits for the limit of transfers */
-    struct list_head window_waitq;  /* in rme->window_waitq: waits for memory windows */
-    struct list_head closing;       /* fragments with an invalidation in progress */
+    struct list_head
+        credit_wait; /* in rme->credit_waitq: its CREDIT message waits for a reply */
+    struct list_head xfer_waitq;   /* in rme->xfer_waitq: waits for the limit of transfers */
+    struct list_head window_waitq; /* in rme->window_waitq: waits for memory windows */
+    struct list_head closing;      /* fragments with an invalidation in progress */
     /* number of late ops, and receives that have ended after one: op/end.c */
     uint32_t late;
     struct list_head held;
@@ -281,8 +282,8 @@ static inline void rme_head_sent(struct rme_peer *peer, const struct rme_wire_me
 {
     peer->credit.stalled = false;
     rme_credit_gave(&peer->credit, head->credits);
-    if (!list_empty(&peer->answer) && peer->credit.unreturned == 0) /* this is the reply */
-        list_del_init(&peer->answer);
+    if (!list_empty(&peer->credit_wait) && peer->credit.unreturned == 0) /* this is the reply */
+        list_del_init(&peer->credit_wait);
     rme_credit_spend(&peer->credit);
 }
 /* Both.  The caller schedules the flush. */
@@ -346,15 +347,15 @@ void rme_grant_used(struct rme_peer *peer);
 void rme_grant_due(struct rme_peer *peer);
 /* Calls that returned something to the host after which pending CREDIT messages are sent: more
  * than the messages that one call takes. */
-#define RME_ANSWER_CALLS 256u
+#define RME_CREDIT_WAIT_CALLS 256u
 /* Sends the CREDIT messages that wait for a reply. */
-void rme_grant_unanswered(struct rme *rme);
+void rme_grant_send_waiting(struct rme *rme);
 /* Counts a call that returns to the host.  `idle`: the call returns nothing, so that no reply
  * is expected. */
-static inline void rme_grant_answers(struct rme *rme, bool idle)
+static inline void rme_grant_count_call(struct rme *rme, bool idle)
 {
-    if (idle || ++rme->answer_calls >= RME_ANSWER_CALLS)
-        rme_grant_unanswered(rme);
+    if (idle || ++rme->credit_wait_calls >= RME_CREDIT_WAIT_CALLS)
+        rme_grant_send_waiting(rme);
 }
 /* Sends a control message, whose segments, if any, are in the buffer `tx` already. */
 void rme_peer_send_control(struct rme_peer *peer, const struct rme_wire_message *message,

@@ -183,7 +183,7 @@ static void until_landed(struct side *s)
 
 static uint32_t out_at(const struct side *s, unsigned vp)
 {
-    return s->f->owner[vp].out + s->f->owner[vp].former;
+    return s->f->account[vp].out + s->f->account[vp].former;
 }
 
 /* Checks that all of the server's buffers are free and no account has any. */

@@ -445,10 +445,11 @@ static void a_client_has_a_successor(bool up, uint64_t says)
     until(&client, &server, RME_EV_RECV, 1);
     assert_string_equal(client.text, "of this one");
     /* not this generation itself */
-    elan_owners_before(server.f, server.link->peer.vp, server.link->peer.generation);
+    elan_accounts_before(server.f, server.link->peer.vp, server.link->peer.generation);
     assert_false(server.f->died);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 1);
-    assert_true(server.f->owner[server.link->peer.vp].generation == client.f->nic->generation);
+    assert_true(server.f->account[server.link->peer.vp].generation ==
+                client.f->nic->generation);
     part(&client, &server);
     close_side(&client);
     close_side(&server);

@@ -518,7 +518,7 @@ static void dead_peers_buffers(void **state)
     /* its context's next owner gets none of them, and reports the refusals */
     open_side(&client, NULL, FOR_EVER);
     uint64_t end = guard_ms() + PATIENCE_MS;
-    while (client.f->strays < MESSAGES + 1) { /* before a server is known */
+    while (client.f->nunattributed < MESSAGES + 1) { /* before a server is known */
         assert_true(guard_ms() < end);
         poll_side(&client);
     }

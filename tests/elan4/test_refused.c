@@ -415,11 +415,11 @@ static void a_lie_harms_nobody_else(void **state)
     until(&server, &other, RME_EV_LINK_UP, 3);
     lie(&liar, server.link, &to_liar);
     for (uint64_t end = guard_ms() + PATIENCE_MS;
-         server.f->kept_moves || LIST_EMPTY(&server.f->owner[vp].spare[ELAN_TX]);) {
+         server.f->kept_moves || LIST_EMPTY(&server.f->account[vp].spare[ELAN_TX]);) {
         assert_true(guard_ms() < end);
         poll_side(&server);
     }
-    assert_ptr_equal(LIST_FIRST(&server.f->owner[vp].spare[ELAN_MOVE]), &m->d);
+    assert_ptr_equal(LIST_FIRST(&server.f->account[vp].spare[ELAN_MOVE]), &m->d);
     server.f->spares_most = 0; /* those set aside count as in flight */
     server.f->kept_most =
         server.f->norphans + server.f->pool[ELAN_TX].spares + server.f->pool[ELAN_MOVE].spares;
@@ -494,7 +494,7 @@ static void a_second_lie_harms_nobody_else(void **state)
             for (int i = 0; i < 200; i++)
                 poll_side(&server);
         }
-        server.f->owner[vp].first -= 1000; /* there for longer than the quarantine */
+        server.f->account[vp].first -= 1000; /* there for longer than the quarantine */
     }
     assert_true(EVENT_COUNT(tx->event) < 0);
     assert_true(tx->d.bound && m->d.bound);

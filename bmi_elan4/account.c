@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * owner.c - buffers and transfers held by processes.
+ * account.c - buffers and transfers held by processes.
  *
  * A packet to a process that is dead, or accepts nothing, does not land, and its buffer is not
  * reclaimed.  To limit such a process to the buffers of one link, each process has an account
@@ -29,7 +29,7 @@
 
 /* Records the process that has the place.  The generation is only compared for equality: a
  * predecessor may have reported a false one, and a clock may have been set back. */
-static void succeed(struct elan_owner *o, uint64_t generation)
+static void succeed(struct elan_account *o, uint64_t generation)
 {
     if (generation == 0 || generation == o->generation)
         return;
@@ -40,9 +40,9 @@ static void succeed(struct elan_owner *o, uint64_t generation)
     o->stalled = 0;
 }
 
-void elan_owner_charge(struct rme_fabric *f, const struct elan_dma *d)
+void elan_account_charge(struct rme_fabric *f, const struct elan_dma *d)
 {
-    struct elan_owner *o = &f->owner[d->vp];
+    struct elan_account *o = &f->account[d->vp];
 
     if (o->generation == 0)
         succeed(o, d->generation);
@@ -52,9 +52,9 @@ void elan_owner_charge(struct rme_fabric *f, const struct elan_dma *d)
         o->former++;
 }
 
-void elan_owner_give(struct rme_fabric *f, const struct elan_dma *d)
+void elan_account_give(struct rme_fabric *f, const struct elan_dma *d)
 {
-    struct elan_owner *o = &f->owner[d->vp];
+    struct elan_account *o = &f->account[d->vp];
 
     if (d->generation == o->generation && o->out > 0) /* otherwise the process was charged as a
                                                        * predecessor */
@@ -63,21 +63,21 @@ void elan_owner_give(struct rme_fabric *f, const struct elan_dma *d)
         o->former--;
 }
 
-bool elan_owner_full(const struct rme_fabric *f, unsigned vp, uint64_t generation)
+bool elan_account_full(const struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
-    const struct elan_owner *o = &f->owner[vp];
+    const struct elan_account *o = &f->account[vp];
 
     return (generation == o->generation ? o->out : o->former) >= f->tx_per_link;
 }
 
 bool elan_place_full(const struct rme_fabric *f, unsigned vp, uint32_t times)
 {
-    return f->owner[vp].out + f->owner[vp].former >= times * f->tx_per_link;
+    return f->account[vp].out + f->account[vp].former >= times * f->tx_per_link;
 }
 
-void elan_owner_died(struct rme_fabric *f, unsigned vp, uint64_t generation)
+void elan_account_died(struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
-    struct elan_owner *o = elan_owner_of(f, vp, generation);
+    struct elan_account *o = elan_account_of(f, vp, generation);
 
     if (!generation || !o || o->dead)
         return;
@@ -85,19 +85,19 @@ void elan_owner_died(struct rme_fabric *f, unsigned vp, uint64_t generation)
     f->died = true;
 }
 
-bool elan_owner_dead(const struct rme_fabric *f, unsigned vp, uint64_t generation)
+bool elan_account_dead(const struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
-    const struct elan_owner *o = elan_owner_of(f, vp, generation);
+    const struct elan_account *o = elan_account_of(f, vp, generation);
 
     return o && o->dead;
 }
 
-bool elan_owner_gone(const struct rme_fabric *f, unsigned vp, uint64_t generation)
+bool elan_account_gone(const struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
     uint64_t now = 0;
     int node, context;
 
-    if (elan_owner_dead(f, vp, generation))
+    if (elan_account_dead(f, vp, generation))
         return true;
     if (bmi_elan4_place(&f->nic->range, (int)vp, &node, &context) < 0 || node != f->nic->node)
         return false;
@@ -107,7 +107,7 @@ bool elan_owner_gone(const struct rme_fabric *f, unsigned vp, uint64_t generatio
 
 void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
-    struct elan_owner *o = &f->owner[vp];
+    struct elan_account *o = &f->account[vp];
 
     succeed(o, generation);
     o->dead = false;
@@ -121,7 +121,7 @@ void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation)
 
 bool elan_succeeded(const struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
-    const struct elan_owner *o = &f->owner[vp];
+    const struct elan_account *o = &f->account[vp];
 
     return generation && o->seen != generation && o->last - o->first >= f->quarantine_ms;
 }
@@ -137,7 +137,7 @@ static void unlist_spare(struct elan_pool *pool, struct elan_dma *d)
 
 struct elan_dma *elan_pool_take(struct rme_fabric *f, unsigned pool, unsigned vp)
 {
-    struct elan_dma *d = LIST_FIRST(&f->owner[vp].spare[pool]);
+    struct elan_dma *d = LIST_FIRST(&f->account[vp].spare[pool]);
 
     if (d)
         unlist_spare(&f->pool[pool], d);
@@ -152,7 +152,7 @@ void elan_pool_put(struct rme_fabric *f, struct elan_dma *d)
 
     if (d->bound) {
         TAILQ_INSERT_TAIL(&pool->spare, d, next);
-        LIST_INSERT_HEAD(&f->owner[d->vp].spare[d->is_move], d, at_place);
+        LIST_INSERT_HEAD(&f->account[d->vp].spare[d->is_move], d, at_place);
         if (++pool->spares <= f->spares_most)
             return;
         TAILQ_FOREACH(d, &pool->spare, next)
@@ -186,7 +186,7 @@ void elan_orphan(struct rme_fabric *f, struct elan_dma *d, bool kept)
         return;
     }
     f->kept_moves++;
-    elan_owner_charge(f, d); /* a buffer has been since it was taken */
+    elan_account_charge(f, d); /* a buffer has been since it was taken */
 }
 
 void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d, bool bind)
@@ -201,7 +201,7 @@ void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d, bool bind)
         return;
     }
     f->kept_moves--;
-    elan_owner_give(f, d);
+    elan_account_give(f, d);
 }
 
 /* Returns the number of a pool's spare ones beyond their limit. */
@@ -240,7 +240,7 @@ bool elan_kept_full(struct rme_fabric *f, int node, const struct bmi_elan4_card 
     bool all = kept >= f->kept_most;
 
     if (!all && !(theirs && (elan_place_full(f, theirs->vp, 2) ||
-                             elan_owner_full(f, theirs->vp, theirs->generation))))
+                             elan_account_full(f, theirs->vp, theirs->generation))))
         return false;
     if (f->kept_said && now - f->kept_said < 1000)
         return true;
