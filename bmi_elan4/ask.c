@@ -84,7 +84,7 @@ void elan_ask(struct rme_link *l, int64_t now)
 
 /* Sends a packet without effect, an ACCEPT without a card, if nothing is in flight: a dead peer
  * never accepts the packet, which check.c detects. */
-static void say_nothing(struct rme_link *l)
+static void send_nothing(struct rme_link *l)
 {
     if (TAILQ_EMPTY(&l->sent) && TAILQ_EMPTY(&l->queued) &&
         !elan_account_full(l->f, l->peer.vp, l->peer.generation))
@@ -104,5 +104,5 @@ void elan_op_probe(struct rme_link *l)
     else
         elan_ask(l, now);
     if (l->state == ELAN_UP_STATE)
-        say_nothing(l);
+        send_nothing(l);
 }

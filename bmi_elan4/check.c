@@ -40,7 +40,7 @@ static bool given_up(struct rme_link *l, int64_t now)
     elan_log(l->f, RME_LOG_INFO, "%s: peer did not confirm the end of the connection; aborted",
              l->name);
     if (!l->bye_sent || !all_landed(l))
-        elan_say_left(l);
+        elan_send_left(l);
     elan_link_down(l, -ETIMEDOUT);
     return true;
 }
@@ -48,7 +48,7 @@ static bool given_up(struct rme_link *l, int64_t now)
 /* Sends BYE: no DMA to the peer's memory is in flight.  A process may have thousands of links
  * that end at once and accept nothing.  BYEs to one place wait for each other, because their
  * buffers would keep others from connecting (elan_kept_full()). */
-static bool say_bye(struct rme_link *l)
+static bool send_bye(struct rme_link *l)
 {
     if (l->gap) /* outside the order, in which it would never be delivered */
         return elan_tx_alone(l->f, &l->peer, ELAN_BREAK, 0, NULL, NULL, 0) == 0;
@@ -69,7 +69,7 @@ static void check(struct rme_link *l, int64_t now)
     if (now >= l->until && given_up(l, now))
         return;
     if (!l->bye_sent && elan_moves_over(l) && TAILQ_EMPTY(&l->queued)) {
-        l->bye_sent = say_bye(l); /* on failure again at the next check */
+        l->bye_sent = send_bye(l); /* on failure again at the next check */
         return;
     }
     if (l->bye_sent && l->bye_in && all_landed(l))

@@ -532,7 +532,7 @@ void elan_links_overdue(struct rme_fabric *f, int64_t now);
 
 /* leave.c */
 /* Sends LEFT to the peer, now or when there is a buffer. */
-void elan_say_left(struct rme_link *l);
+void elan_send_left(struct rme_link *l);
 /* Sends owed LEFTs. */
 void elan_links_tell(struct rme_fabric *f);
 /* Waits until peers have got the last packets.  All links are down. */

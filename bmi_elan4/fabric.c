@@ -154,7 +154,7 @@ static void elan_close(struct rme_fabric *f)
     while ((l = TAILQ_FIRST(&f->links)) != NULL) {
         bool known = !l->tell_request; /* otherwise the link is freed when down */
         if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
-            elan_say_left(l);
+            elan_send_left(l);
         elan_link_down(l, -ESHUTDOWN);
         if (known)
             elan_op_free(l);

@@ -46,7 +46,7 @@ static void link_up(struct rme_link *l)
 /* ---- The active side ---- */
 
 /* Sends HELLO to the queue of that generation; 0: unknown. */
-static void say_hello(struct rme_link *l, uint64_t generation)
+static void send_hello(struct rme_link *l, uint64_t generation)
 {
     struct elan_peer to = {l->peer.vp, l->peer.queue, generation, 0};
     struct bmi_elan4_card card = l->f->card;
@@ -82,7 +82,7 @@ static void greet_now(struct rme_link *l)
     l->unsaid = false;
     l->pause = ELAN_ASK_MS;
     l->due = elan_now() + l->pause;
-    say_hello(l, l->met);
+    send_hello(l, l->met);
 }
 
 /* Starts the handshake with a server known from its desk.  A packet that waits at the queue
@@ -214,7 +214,7 @@ static int find(struct rme_link *l, const struct rme_addr_part *at)
         if (node == f->nic->node && bmi_elan4_log_owner(f->nic->log, context, &generation) == 0)
             return -ECONNREFUSED; /* this node's log shows no owner */
         l->peer.queue = where.queue;
-        say_hello(l, generation);
+        send_hello(l, generation);
         return 0;
     }
     return elan_call(l, &where);

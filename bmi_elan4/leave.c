@@ -20,7 +20,7 @@
 
 #define ELAN_LEAVE_MS 5000
 
-void elan_say_left(struct rme_link *l)
+void elan_send_left(struct rme_link *l)
 {
     struct elan_owed *later;
 

@@ -112,7 +112,7 @@ void rme_log_put(struct rme_log *log, enum rme_log_level level, const char *form
     va_end(args);
 }
 
-void rme_log_say(const struct rme_log *log, enum rme_log_level level, const char *format, ...)
+void rme_log_text(const struct rme_log *log, enum rme_log_level level, const char *format, ...)
 {
     char text[RME_LOG_LINE];
     va_list args;

@@ -558,7 +558,7 @@ static bool links_down(const struct rme *rme)
  * the links end.  The acknowledgement by the peer's hardware suffices.  BYE may have to wait
  * for a credit, which the peer returns after taking earlier messages.
  */
-static void say_bye(struct rme *rme)
+static void send_byes(struct rme *rme)
 {
     for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
         rme_peer_bye(container_of(node, struct rme_peer, of_engine));
@@ -575,7 +575,7 @@ void rme_close(struct rme *rme)
     rme_lock(rme);
     rme->closing = true;
     rme_grant_count_call(rme, true);
-    say_bye(rme);
+    send_byes(rme);
     for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
         rme_peer_fail(container_of(node, struct rme_peer, of_engine), -ESHUTDOWN, NULL);
     drain(rme, links_down, CLOSE_WAIT_MS);

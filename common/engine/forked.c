@@ -51,6 +51,6 @@ void rme_forked_explain(struct rme *rme)
     if (rme_engine(rme)->logged)
         return;
     rme_engine(rme)->logged = true;
-    rme_log_say(rme->log, RME_LOG_ERROR, why, (long)getpid());
+    rme_log_text(rme->log, RME_LOG_ERROR, why, (long)getpid());
     syslog(LOG_DAEMON | LOG_ERR, why, (long)getpid());
 }

@@ -110,16 +110,16 @@ struct rme_rndv {
     struct list_head link; /* in the pool */
     struct rme_op *op;
     struct rme_control control;
-    uint8_t say;       /* RME_SAY_*: pending control messages */
-    uint8_t memory;    /* enum rme_memory of the next unit */
-    bool reads;        /* the receiver reads, else the sender writes */
-    bool whole;        /* moved by one transfer, see rme_move_whole */
-    bool invited;      /* written into an invitation: its report is ordered */
-    bool offers;       /* RTS shall offer memory */
-    bool refused;      /* registration of its memory was refused */
-    bool rts_out;      /* RTS was sent and counts in rme_peer_proto.rts_out */
-    bool handle_known; /* the peer knows the local handle */
-    bool stop;         /* stopped by this side: nothing new starts */
+    uint8_t ctrl_pending; /* RME_CTRL_*: pending control messages */
+    uint8_t memory;       /* enum rme_memory of the next unit */
+    bool reads;           /* the receiver reads, else the sender writes */
+    bool whole;           /* moved by one transfer, see rme_move_whole */
+    bool invited;         /* written into an invitation: its report is ordered */
+    bool offers;          /* RTS shall offer memory */
+    bool refused;         /* registration of its memory was refused */
+    bool rts_out;         /* RTS was sent and counts in rme_peer_proto.rts_out */
+    bool handle_known;    /* the peer knows the local handle */
+    bool stop;            /* stopped by this side: nothing new starts */
     /* stopped by the peer: nothing new starts, and CANCEL is acknowledged */
     bool peer_stop;
     int stop_error;         /* result of the op if it was stopped */

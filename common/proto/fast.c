@@ -310,7 +310,7 @@ uint64_t rme_fast_held(const struct rme_peer *peer)
 
 /* ---- Grant and release ---- */
 
-static void say_release(struct rme_peer *peer)
+static void queue_release(struct rme_peer *peer)
 {
     list_add_tail(&peer->proto->fast.release.link, &peer->control);
     rme_peer_schedule(peer);
@@ -383,7 +383,7 @@ static void granted(struct rme_peer *peer, const struct rme_wire_message *messag
     if (tx == NULL)
         tx = tx_new(peer, min_u64(segment.length, peer->rme->tuning.fast_bytes));
     if (tx == NULL || tx->released) {
-        say_release(peer);
+        queue_release(peer);
         return;
     }
     tx->address = segment.address;
@@ -402,7 +402,7 @@ static void withdrawn(struct rme_peer *peer, const struct rme_wire_message *mess
     if (tx == NULL || tx->ending)
         return;
     tx->ending = true;
-    say_release(peer);
+    queue_release(peer);
 }
 
 /* ---- The row ---- */

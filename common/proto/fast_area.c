@@ -184,7 +184,7 @@ static bool send_grant(struct rme_peer *peer, struct rme_fast_rx *rx)
     return true;
 }
 
-static bool send_word(struct rme_peer *peer, struct rme_control *control)
+static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
 {
     struct rme_fast_rx *rx = container_of(control, struct rme_fast_rx, control);
 
@@ -198,9 +198,9 @@ static bool send_word(struct rme_peer *peer, struct rme_control *control)
 }
 
 /* needs no `drop`: rme_fast_rx_left() removes the control before */
-static const struct rme_control_kind rx_kind = {.send = send_word};
+static const struct rme_control_kind rx_kind = {.send = send_ctrl};
 
-static void say(struct rme_fast_rx *rx)
+static void queue_ctrl(struct rme_fast_rx *rx)
 {
     list_add_tail(&rx->control.link, &rx->peer->control);
     rme_peer_schedule(rx->peer);
@@ -223,7 +223,7 @@ static void make(struct rme_peer *peer, size_t bytes)
     rx->control.kind = &rx_kind;
     rx->peer = peer;
     fast->rx = rx;
-    say(rx);
+    queue_ctrl(rx);
 }
 
 /* ---- Sharing ---- */
@@ -240,7 +240,7 @@ static bool withdraw_unused(struct rme_fast_pool *pool, uint32_t mark)
         return false;
     list_del_init(&rx->link);
     rx->state = RX_WITHDRAWN;
-    say(rx);
+    queue_ctrl(rx);
     return true;
 }
 

@@ -64,16 +64,16 @@ static uint32_t new_handle(struct rme_peer *peer)
 }
 
 /* Sends the first pending control message of an op. */
-static bool send_word(struct rme_peer *peer, struct rme_control *control)
+static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
 {
     struct rme_rndv *r = container_of(control, struct rme_rndv, control);
     struct rme_op *op = r->op;
-    unsigned word = r->say & -r->say;
+    unsigned ctrl = r->ctrl_pending & -r->ctrl_pending;
     struct rme_wire_message message;
-    uint8_t type = word == RME_SAY_GO       ? RME_WIRE_GO
-                   : word == RME_SAY_FIN    ? RME_WIRE_FIN
-                   : word == RME_SAY_CANCEL ? RME_WIRE_CANCEL
-                                            : RME_WIRE_CANCEL_ACK;
+    uint8_t type = ctrl == RME_CTRL_GO       ? RME_WIRE_GO
+                   : ctrl == RME_CTRL_FIN    ? RME_WIRE_FIN
+                   : ctrl == RME_CTRL_CANCEL ? RME_WIRE_CANCEL
+                                             : RME_WIRE_CANCEL_ACK;
     void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
 
     if (tx == NULL)
@@ -93,15 +93,15 @@ static bool send_word(struct rme_peer *peer, struct rme_control *control)
     else
         rme_peer_barrier(peer);
     rme_peer_send_control(peer, &message, tx);
-    r->say &= (uint8_t)~word;
-    if (r->say == 0) {
+    r->ctrl_pending &= (uint8_t)~ctrl;
+    if (r->ctrl_pending == 0) {
         list_del_init(&r->control.link);
         rme_op_put(peer->rme, op);
     }
     return true;
 }
 
-static const struct rme_control_kind word_kind = {.send = send_word};
+static const struct rme_control_kind ctrl_kind = {.send = send_ctrl};
 
 int rme_rndv_new(struct rme *rme, struct rme_op *op)
 {
@@ -115,7 +115,7 @@ int rme_rndv_new(struct rme *rme, struct rme_op *op)
         .op = op, .max_segs = UINT32_MAX, .most = UINT64_MAX, .cancel_by = UINT64_MAX};
     list_init(&r->link);
     list_init(&r->control.link);
-    r->control.kind = &word_kind;
+    r->control.kind = &ctrl_kind;
     list_init(&r->units);
     list_init(&r->openings);
     op->rndv = r;
@@ -202,7 +202,7 @@ static void silence(struct rme_op *op)
 
     if (!list_empty(&r->control.link)) {
         list_del_init(&r->control.link);
-        r->say = 0;
+        r->ctrl_pending = 0;
         op->refcount--; /* the caller holds a reference of its own */
     }
 }
@@ -281,18 +281,18 @@ struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
 
 /* ---- Control messages ---- */
 
-void rme_rndv_say(struct rme_op *op, unsigned what)
+void rme_rndv_queue_ctrl(struct rme_op *op, unsigned what)
 {
     struct rme_rndv *r = op->rndv;
-    bool ends = what != RME_SAY_GO;
+    bool ends = what != RME_CTRL_GO;
 
-    if (r->say == 0)
+    if (r->ctrl_pending == 0)
         op->refcount++;
     else if (ends)
         list_del_init(&r->control.link);
-    if (r->say == 0 || ends)
+    if (r->ctrl_pending == 0 || ends)
         list_add_tail(&r->control.link, ends ? &op->peer->endings : &op->peer->control);
-    r->say |= (uint8_t)what;
+    r->ctrl_pending |= (uint8_t)what;
     rme_peer_schedule(op->peer);
 }
 
@@ -423,14 +423,14 @@ static void stop(struct rme *rme, struct rme_op *op, int error)
 
 static void answer_cancel(struct rme *rme, struct rme_op *op)
 {
-    rme_rndv_say(op, RME_SAY_CANCEL_ACK);
+    rme_rndv_queue_ctrl(op, RME_CTRL_CANCEL_ACK);
     rme_op_end(rme, op, op->rndv->stop ? op->rndv->stop_error : -ECANCELED);
 }
 
 static void ask_peer(struct rme *rme, struct rme_op *op)
 {
     rme_op_step(rme, op, RME_OP_CANCELLING);
-    rme_rndv_say(op, RME_SAY_CANCEL);
+    rme_rndv_queue_ctrl(op, RME_CTRL_CANCEL);
     op->rndv->cancel_by = rme_now() + rme->tuning.cancel_ms;
     rme_peer_watch_cancel(op->peer);
 }
@@ -438,7 +438,7 @@ static void ask_peer(struct rme *rme, struct rme_op *op)
 void rme_rndv_refuse(struct rme *rme, struct rme_op *op, int error)
 {
     op->rndv->fin_error = error;
-    rme_rndv_say(op, RME_SAY_FIN);
+    rme_rndv_queue_ctrl(op, RME_CTRL_FIN);
     rme_op_end(rme, op, error);
 }
 

@@ -17,10 +17,10 @@ extern const struct rme_protocol rme_protocol_rendezvous, rme_protocol_rndv_send
     rme_protocol_rndv_recv;
 
 /* Pending control messages of an op, in the order of sending. */
-#define RME_SAY_GO         1u
-#define RME_SAY_FIN        2u
-#define RME_SAY_CANCEL     4u
-#define RME_SAY_CANCEL_ACK 8u
+#define RME_CTRL_GO         1u
+#define RME_CTRL_FIN        2u
+#define RME_CTRL_CANCEL     4u
+#define RME_CTRL_CANCEL_ACK 8u
 
 /* ---- rndv.c: common to both ends ---- */
 
@@ -49,8 +49,8 @@ struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
 /* Describes this engine and its device to the planner; the caller fills in the two sides. */
 struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);
 
-/* Queues control messages of an op (RME_SAY_*). */
-void rme_rndv_say(struct rme_op *op, unsigned what);
+/* Queues control messages of an op (RME_CTRL_*). */
+void rme_rndv_queue_ctrl(struct rme_op *op, unsigned what);
 
 /* Makes progress according to the op's state: prepares fragments, and advertises or transfers
  * them.  May end the op. */

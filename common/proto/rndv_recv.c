@@ -42,7 +42,7 @@ static void receive_by_read(struct rme *rme, struct rme_op *op, struct rme_openi
         r->opened = opening->length;
     }
     if (r->opened < op->size)
-        rme_rndv_say(op, RME_SAY_GO);
+        rme_rndv_queue_ctrl(op, RME_CTRL_GO);
     rme_rndv_begin(rme, op, RME_OP_MOVING);
 }
 
@@ -74,7 +74,7 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
     }
     if (op->size == 0) {
         op->rndv->reads = true;
-        rme_rndv_say(op, RME_SAY_FIN);
+        rme_rndv_queue_ctrl(op, RME_CTRL_FIN);
         rme_op_end(rme, op, 0);
         return;
     }

@@ -281,7 +281,7 @@ static void progress_tx(struct rme_peer *peer)
         peer->ping_due = false;
     start(peer);
     if (peer->bye_due)
-        rme_peer_say_bye(peer);
+        rme_peer_send_bye(peer);
     rme_rx_account_look(peer);
     if (peer->credit.throttled)
         rme_grant_reserve(peer);

@@ -151,7 +151,7 @@ void rme_peer_bye(struct rme_peer *peer)
 
 /* Tells the peer that nothing follows, reports included.  The completion of this transfer
  * without data shows that the hardware of the peer has received BYE. */
-void rme_peer_say_bye(struct rme_peer *peer)
+void rme_peer_send_bye(struct rme_peer *peer)
 {
     struct rme_wire_message message;
     void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);

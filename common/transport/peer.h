@@ -192,7 +192,7 @@ void rme_peer_reduced(struct rme_peer *peer, uint32_t count);
  * after its arrival or failure. */
 void rme_peer_bye(struct rme_peer *peer);
 /* Sends a BYE that is due, if a credit and a buffer are available. */
-void rme_peer_say_bye(struct rme_peer *peer);
+void rme_peer_send_bye(struct rme_peer *peer);
 void rme_peer_bye_done(struct rme_peer *peer);
 
 /* Event handlers. */

@@ -88,7 +88,8 @@ void scripted_put(struct rme_wire_message message, const struct rme_wire_segment
     script_message(0, buffer, rme_wire_length(message.type, message.nsegment));
 }
 
-void scripted_say(struct rme_wire_message message, const struct rme_wire_segment *segment)
+void scripted_peer_sends(struct rme_wire_message message,
+                         const struct rme_wire_segment *segment)
 {
     scripted_put(message, segment);
     scripted_run();
@@ -167,7 +168,7 @@ void scripted_open(const char *options, const struct rme_hello *hello)
     if (hello->flags & RME_HELLO_F_SINGLE_CREDIT)
         scripted.have = 1;
     scripted_arrive(0, hello);
-    scripted_say((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}, NULL);
+    scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}, NULL);
     assert_non_null(scripted.peer);
     scripted_hush();
 }

@@ -60,7 +60,8 @@ void scripted_close(void);
 void scripted_run(void);
 /* Delivers a message of the peer and lets the engine process it. `segment` has message.nsegment
  * entries. */
-void scripted_say(struct rme_wire_message message, const struct rme_wire_segment *segment);
+void scripted_peer_sends(struct rme_wire_message message,
+                         const struct rme_wire_segment *segment);
 /* Delivers the message without letting the engine process it. */
 void scripted_put(struct rme_wire_message message, const struct rme_wire_segment *segment);
 void scripted_imm(uint32_t imm);

@@ -53,11 +53,11 @@ static int close_it(void **state)
 }
 
 /* Sets what the peer acknowledges explicitly from now on. */
-static void say_consumed(uint8_t type, int32_t tag, uint16_t consumed)
+static void send_consumed(uint8_t type, int32_t tag, uint16_t consumed)
 {
     scripted.keeps = true;
-    scripted_say((struct rme_wire_message){.type = type, .tag = tag, .credits = consumed},
-                 NULL);
+    scripted_peer_sends(
+        (struct rme_wire_message){.type = type, .tag = tag, .credits = consumed}, NULL);
 }
 
 static void send_one(struct posted *p, size_t size, int32_t tag)
@@ -72,12 +72,13 @@ static void write_one(unsigned rts, uint16_t consumed)
     const struct rme_wire_segment to = {(uintptr_t)area, 7, SIZE};
 
     scripted.keeps = true;
-    scripted_say((struct rme_wire_message){.type = RME_WIRE_CTS,
-                                           .credits = consumed,
-                                           .to = scripted_word(RME_WIRE_RTS, rts)->message.from,
-                                           .from = 50 + rts,
-                                           .nsegment = 1},
-                 &to);
+    scripted_peer_sends(
+        (struct rme_wire_message){.type = RME_WIRE_CTS,
+                                  .credits = consumed,
+                                  .to = scripted_word(RME_WIRE_RTS, rts)->message.from,
+                                  .from = 50 + rts,
+                                  .nsegment = 1},
+        &to);
 }
 
 static void finish_all(void)
@@ -99,8 +100,8 @@ static void fill(struct posted *large, unsigned reports)
     for (unsigned i = 0; i < reports; i++)
         send_one(&large[i], SIZE, LARGE + (int32_t)i);
     assert_int_equal(scripted_count(RME_WIRE_RTS), reports);
-    scripted_say((struct rme_wire_message){.type = RME_WIRE_GRANT, .from = 1000, .nsegment = 1},
-                 &lent);
+    scripted_peer_sends(
+        (struct rme_wire_message){.type = RME_WIRE_GRANT, .from = 1000, .nsegment = 1}, &lent);
     scripted.keeps = true;
     for (unsigned i = 0; i < FULL; i++)
         send_one(&send[i], SIZE, TAG);
@@ -120,10 +121,10 @@ static void a_report_frees_no_place(void **state)
 
     (void)state;
     fill(&large, 1);
-    say_consumed(RME_WIRE_PING, 0, 1);
+    send_consumed(RME_WIRE_PING, 0, 1);
     send_one(&send, SIZE, TAG);
     assert_int_equal(count_of("sends_fast"), FULL);
-    say_consumed(RME_WIRE_PING, 0, 1); /* one of the messages */
+    send_consumed(RME_WIRE_PING, 0, 1); /* one of the messages */
     send_one(&send, SIZE, ANSWER);
     assert_int_equal(count_of("sends_fast"), FULL + 1);
 }
@@ -136,11 +137,11 @@ static void nobody_waits_for_a_place(void **state)
 
     (void)state;
     fill(large, FULL);
-    say_consumed(RME_WIRE_CREDIT, 0, FULL);
+    send_consumed(RME_WIRE_CREDIT, 0, FULL);
     send_one(&send, SIZE, TAG);
     assert_int_equal(count_of("sends_fast"), FULL);
     assert_int_equal(scripted_count(RME_WIRE_RTS), FULL + 1);
-    say_consumed(RME_WIRE_PING, 0, FULL);
+    send_consumed(RME_WIRE_PING, 0, FULL);
     send_one(&send, SIZE, ANSWER);
     assert_int_equal(count_of("sends_fast"), FULL + 1);
 }
@@ -166,7 +167,7 @@ static void an_answer_waits_for_what_it_may_follow(void **state)
     (void)state;
     scripted_recv(&recv, got, sizeof(got), ANSWER);
     two_under_way(&small, &large);
-    say_consumed(RME_WIRE_EAGER, ANSWER, 1);
+    send_consumed(RME_WIRE_EAGER, ANSWER, 1);
     assert_int_equal(recv.reports, 0);
     assert_int_equal(count_of("deferred"), 1);
     finish_all();
@@ -180,7 +181,7 @@ static void link_ends(uint16_t consumed, int error)
     static struct posted small, large;
 
     two_under_way(&small, &large);
-    say_consumed(RME_WIRE_CREDIT, 0, consumed);
+    send_consumed(RME_WIRE_CREDIT, 0, consumed);
     script_cut();
     scripted_run();
     scripted_check(&large, error);

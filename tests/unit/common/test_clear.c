@@ -47,7 +47,7 @@ static void receive(uint32_t bytes, uint32_t name, char byte)
     memset(memory, 'm', sizeof(memory));
     nshown = 0;
     post_list(&p, bytes);
-    scripted_say(
+    scripted_peer_sends(
         (struct rme_wire_message){
             .type = RME_WIRE_RTS, .tag = 1, .from = name, .total = bytes, .shape = 1},
         NULL);

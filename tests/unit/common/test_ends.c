@@ -64,13 +64,13 @@ static uint32_t receive(struct posted *p, int32_t tag)
 {
     scripted_hush();
     scripted_recv(p, memory[tag], LARGE, tag);
-    scripted_say((struct rme_wire_message){.type = RME_WIRE_RTS,
-                                           .tag = tag,
-                                           .from = 100 + (uint32_t)tag,
-                                           .total = LARGE,
-                                           .nsegment = 1,
-                                           .shape = 1},
-                 &target);
+    scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_RTS,
+                                                  .tag = tag,
+                                                  .from = 100 + (uint32_t)tag,
+                                                  .total = LARGE,
+                                                  .nsegment = 1,
+                                                  .shape = 1},
+                        &target);
     assert_non_null(scripted_word(RME_WIRE_CTS, 0));
     return scripted_word(RME_WIRE_CTS, 0)->message.from;
 }

@@ -55,12 +55,12 @@ static void open_it(uint8_t flags)
 
 static void say(uint8_t type)
 {
-    scripted_say((struct rme_wire_message){.type = type}, NULL);
+    scripted_peer_sends((struct rme_wire_message){.type = type}, NULL);
 }
 
 static void rts(uint32_t from, uint64_t total)
 {
-    scripted_say(
+    scripted_peer_sends(
         (struct rme_wire_message){
             .type = RME_WIRE_RTS, .tag = -5, .from = from, .total = total, .shape = 1},
         NULL);
@@ -418,7 +418,7 @@ static void grant(uint64_t length, uint32_t nsegment)
 
     segment[0].address = segment[1].address = (uintptr_t)area;
     segment[0].length = length;
-    scripted_say(
+    scripted_peer_sends(
         (struct rme_wire_message){.type = RME_WIRE_GRANT, .from = 1000, .nsegment = nsegment},
         segment);
 }

@@ -20,7 +20,7 @@ static uint64_t count_of(const char *name)
 
 static void say(uint8_t type)
 {
-    scripted_say((struct rme_wire_message){.type = type}, NULL);
+    scripted_peer_sends((struct rme_wire_message){.type = type}, NULL);
 }
 
 static void grant(void)
@@ -28,8 +28,8 @@ static void grant(void)
     const struct rme_wire_segment whole = {
         .address = (uintptr_t)area, .key = 7, .length = AREA};
 
-    scripted_say((struct rme_wire_message){.type = RME_WIRE_GRANT, .from = 1000, .nsegment = 1},
-                 &whole);
+    scripted_peer_sends(
+        (struct rme_wire_message){.type = RME_WIRE_GRANT, .from = 1000, .nsegment = 1}, &whole);
 }
 
 static int close_quiet(void **state)

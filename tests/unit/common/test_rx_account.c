@@ -160,7 +160,7 @@ static void who_is_greedy_keeps_its_reserve(void **state)
         say_eager();
     for (unsigned i = 0; i < 100; i++) {
         scripted_hush();
-        scripted_say((struct rme_wire_message){.type = RME_WIRE_CREDIT}, NULL);
+        scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_CREDIT}, NULL);
         assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
         assert_int_equal(told(), 1);
         assert_int_equal(scripted.have, RME_CREDIT_CONTROL);
@@ -249,18 +249,18 @@ static void what_waits_to_be_acknowledged_is_counted(void **state)
         bool gives = scripted.have < 8;
 
         scripted.back += gives;
-        scripted_say((struct rme_wire_message){.type = RME_WIRE_RTS,
-                                               .flags = RME_WIRE_F_UNEXPECTED,
-                                               .credits = gives,
-                                               .tag = TAG,
-                                               .from = 1 + i},
-                     NULL);
+        scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_RTS,
+                                                      .flags = RME_WIRE_F_UNEXPECTED,
+                                                      .credits = gives,
+                                                      .tag = TAG,
+                                                      .from = 1 + i},
+                            NULL);
     }
     assert_true(table->live > N / 2 && rx_buffered() >= table->live * sizeof(struct rme_op));
     assert_true(table->nchunk > N / 2 / RME_OP_CHUNK);
     scripted.keeps = false;
     for (unsigned turn = 0; rx_buffered() > 0 && turn < 2 * N; turn++)
-        scripted_say((struct rme_wire_message){.type = RME_WIRE_CREDIT}, NULL);
+        scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_CREDIT}, NULL);
     assert_int_equal(rx_buffered(), 0);
     assert_int_equal(rme_counter_value(scripted.rme, "protocol_errors"), 0);
 }

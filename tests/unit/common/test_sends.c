@@ -19,10 +19,10 @@ static void refuse_rts(unsigned n)
     const struct word *rts = scripted_word(RME_WIRE_RTS, n);
 
     assert_non_null(rts);
-    scripted_say((struct rme_wire_message){.type = RME_WIRE_FIN,
-                                           .to = rts->message.from,
-                                           .status = RME_WIRE_CANCELED},
-                 NULL);
+    scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_FIN,
+                                                  .to = rts->message.from,
+                                                  .status = RME_WIRE_CANCELED},
+                        NULL);
 }
 
 static int32_t rts_tag(unsigned n)
@@ -142,7 +142,7 @@ static void memory_that_is_made_ready_holds_back_its_tag_alone(void **state)
 static void take(uint32_t cost)
 {
     scripted.eager_consumed += cost;
-    scripted_say((struct rme_wire_message){.type = RME_WIRE_PONG}, NULL);
+    scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_PONG}, NULL);
 }
 
 static void a_small_one_waits_for_the_window_and_for_none_that_is_large(void **state)
@@ -324,7 +324,7 @@ static void open_with_two_at_a_time(uint32_t unexpected_window)
 
 static void say_so(void)
 {
-    scripted_say((struct rme_wire_message){.type = RME_WIRE_PONG}, NULL);
+    scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_PONG}, NULL);
 }
 
 /* After its data a peer may request no more from us: requests posted before must be sent
@@ -501,7 +501,7 @@ static void whatever_happens_a_tag_keeps_its_order(void **state)
             case 1:
                 for (unsigned i = pick(12); i > 0; i--)
                     take_next();
-                scripted_say((struct rme_wire_message){.type = RME_WIRE_PONG}, NULL);
+                scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_PONG}, NULL);
                 break;
             case 2:
                 if (posted > 0)
@@ -527,7 +527,7 @@ static void whatever_happens_a_tag_keeps_its_order(void **state)
             before = scripted.words + rts_ended + eager_seen;
             refuse_next();
             take_next();
-            scripted_say((struct rme_wire_message){.type = RME_WIRE_PONG}, NULL);
+            scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_PONG}, NULL);
         }
         check_order();
         for (unsigned i = 0; i < POSTS; i++)

@@ -36,7 +36,8 @@ static uint64_t count_of(const char *name)
 
 static void say(uint8_t type, uint8_t flags, int32_t tag)
 {
-    scripted_say((struct rme_wire_message){.type = type, .flags = flags, .tag = tag}, NULL);
+    scripted_peer_sends((struct rme_wire_message){.type = type, .flags = flags, .tag = tag},
+                        NULL);
 }
 
 /* ---- Passive side ---- */

@@ -48,7 +48,7 @@ static uint64_t count_of(const char *name)
 
 static void say_header(uint8_t type, int32_t tag)
 {
-    scripted_say((struct rme_wire_message){.type = type, .tag = tag}, NULL);
+    scripted_peer_sends((struct rme_wire_message){.type = type, .tag = tag}, NULL);
 }
 
 /* ---- CANCEL for ended operations ---- */
@@ -79,11 +79,12 @@ static bool is_time(uint32_t ours)
 
 static void cancel(uint32_t to, uint32_t from, bool by_sender)
 {
-    scripted_say((struct rme_wire_message){.type = RME_WIRE_CANCEL,
-                                           .flags = by_sender ? RME_WIRE_F_FROM_SENDER : 0,
-                                           .to = to,
-                                           .from = from},
-                 NULL);
+    scripted_peer_sends(
+        (struct rme_wire_message){.type = RME_WIRE_CANCEL,
+                                  .flags = by_sender ? RME_WIRE_F_FROM_SENDER : 0,
+                                  .to = to,
+                                  .from = from},
+        NULL);
 }
 
 /* Delivers every CANCEL that a peer may have sent for ended operations, while the operation
@@ -96,18 +97,19 @@ static void cancel_old_ones(uint32_t ours, uint32_t theirs, bool by_sender)
         cancel(ours, old[i].theirs, by_sender); /* as if the handle were reused */
         if (by_sender)
             cancel(0, old[i].theirs, true);
-        scripted_say((struct rme_wire_message){.type = RME_WIRE_CANCEL_ACK, .to = old[i].ours},
-                     NULL);
+        scripted_peer_sends(
+            (struct rme_wire_message){.type = RME_WIRE_CANCEL_ACK, .to = old[i].ours}, NULL);
     }
     cancel(ours, theirs, !by_sender); /* of the other end */
-    scripted_say((struct rme_wire_message){.type = RME_WIRE_CANCEL_ACK, .to = ours}, NULL);
+    scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_CANCEL_ACK, .to = ours},
+                        NULL);
 }
 
 static uint32_t received_from(struct posted *recv, uint32_t theirs)
 {
     scripted_hush();
     scripted_recv(recv, memory, LARGE, 1);
-    scripted_say(
+    scripted_peer_sends(
         (struct rme_wire_message){
             .type = RME_WIRE_RTS, .tag = 1, .from = theirs, .total = LARGE, .shape = 1},
         NULL);
@@ -150,7 +152,7 @@ static uint32_t sent_to(struct posted *send, uint32_t theirs)
     scripted_run();
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
     ours = scripted_word(RME_WIRE_RTS, 0)->message.from;
-    scripted_say(
+    scripted_peer_sends(
         (struct rme_wire_message){
             .type = RME_WIRE_CTS, .to = ours, .from = theirs, .nsegment = 1},
         &target);
@@ -388,7 +390,7 @@ static void the_end_of_an_unanswered_request_is_nothing(void **state)
     scripted_run();
     assert_int_equal(recv.reports, 0);
     assert_int_equal(count_of("link_failures") + count_of("protocol_errors"), 0);
-    scripted_say((struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = 1}, NULL);
+    scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = 1}, NULL);
     scripted_check(&recv, 0);
 }
 
@@ -436,7 +438,7 @@ static void opening_looks_whether_the_link_is_up(void **state)
 
 static void offers(uint32_t from, int32_t tag)
 {
-    scripted_say(
+    scripted_peer_sends(
         (struct rme_wire_message){
             .type = RME_WIRE_RTS, .tag = tag, .from = from, .total = LARGE, .shape = 1},
         NULL);
@@ -476,7 +478,8 @@ static void a_cancel_does_not_wait_for_a_window(void **state)
     scripted_run();
     assert_int_equal(scripted_count(RME_WIRE_CANCEL), 1);
     assert_int_equal(recv[0].reports, 0);
-    scripted_say((struct rme_wire_message){.type = RME_WIRE_CANCEL_ACK, .to = ours}, NULL);
+    scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_CANCEL_ACK, .to = ours},
+                        NULL);
     scripted_check(&recv[0], -ECANCELED);
     the_second_goes_on(recv);
 }
@@ -525,23 +528,24 @@ static void nor_where_a_send_has_the_window(void **state)
     script.windows = 1;
     open_usual(NO_INVITE);
     scripted_send(&send, memory, LARGE, 9);
-    scripted_say((struct rme_wire_message){.type = RME_WIRE_GO,
-                                           .to = scripted_word(RME_WIRE_RTS, 0)->message.from,
-                                           .from = 77},
-                 NULL);
+    scripted_peer_sends(
+        (struct rme_wire_message){.type = RME_WIRE_GO,
+                                  .to = scripted_word(RME_WIRE_RTS, 0)->message.from,
+                                  .from = 77},
+        NULL);
     assert_int_equal(scripted_count(RME_WIRE_OFFER), 1);
     scripted_recv(&recv, memory, LARGE, 1);
     offers(1, 1);
     assert_int_equal(scripted_count(RME_WIRE_CTS), 0);
     scripted_recv(&refused, memory, LARGE, 2);
-    scripted_say((struct rme_wire_message){.type = RME_WIRE_RTS,
-                                           .flags = RME_WIRE_F_READY,
-                                           .tag = 2,
-                                           .from = 2,
-                                           .total = LARGE,
-                                           .shape = 1,
-                                           .nsegment = 1},
-                 &target);
+    scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_RTS,
+                                                  .flags = RME_WIRE_F_READY,
+                                                  .tag = 2,
+                                                  .from = 2,
+                                                  .total = LARGE,
+                                                  .shape = 1,
+                                                  .nsegment = 1},
+                        &target);
     rme_cancel(scripted.rme, refused.id);
     scripted_run();
     assert_int_equal(scripted_count(RME_WIRE_FIN), 1);
@@ -559,7 +563,7 @@ static void nor_where_a_send_has_the_window(void **state)
 static void let_it_grow(void)
 {
     for (int i = 0; i < 3; i++)
-        scripted_say(
+        scripted_peer_sends(
             (struct rme_wire_message){.type = RME_WIRE_PONG, .flags = RME_WIRE_F_STALLED},
             NULL);
 }
