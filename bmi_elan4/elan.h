@@ -96,7 +96,7 @@ struct elan_tx {
     uint8_t kind;
     bool answer; /* to a process without a link */
     /* place of a transfer in the queue, without a buffer */
-    struct rme_xfer *x;
+    struct rme_rdma_op *x;
     struct elan_tx *note;   /* message behind the transfer, or NULL */
     struct elan_move *move; /* set when started */
     uint32_t piece, seg;    /* position of the next DMA */
@@ -111,7 +111,7 @@ struct elan_move {
     struct elan_dma d;
     TAILQ_ENTRY(elan_move) next; /* in moves of a link */
     struct rme_link *link;       /* NULL: free, or link gone */
-    struct rme_xfer *x;
+    struct rme_rdma_op *x;
     struct elan_tx *place; /* in the link's queue; NULL: no notification, and has left the
                             * queue */
     struct elan_tx *note;  /* packet to the peer behind the data: `own`, a message, or NULL */
@@ -461,7 +461,7 @@ void elan_move_free(struct rme_fabric *f, struct elan_move *m, bool bind);
 bool elan_moves_over(const struct rme_link *l);
 
 /* measure.c */
-bool elan_measure(struct rme_fabric *f, struct rme_piece_costs *out);
+bool elan_measure(struct rme_fabric *f, struct rme_rdma_seg_costs *out);
 
 /* out.c */
 void elan_op_flush(struct rme_fabric *f);
@@ -556,7 +556,7 @@ int elan_op_accept(struct rme_link *l, const void *hello, size_t length, uint32_
                    void *owner);
 void elan_op_reject(struct rme_link *l, const void *hello, size_t length);
 void elan_op_disconnect(struct rme_link *l, int error);
-void elan_op_xfer(struct rme_link *l, struct rme_xfer *x);
+void elan_op_rdma(struct rme_link *l, struct rme_rdma_op *x);
 /* Handles a packet of connection setup or end; l NULL: no such link. */
 void elan_greet_packet(struct rme_fabric *f, struct rme_link *l, const struct elan_packet *p,
                        const uint8_t *body);

@@ -335,7 +335,7 @@ void elan_op_reject(struct rme_link *l, const void *data, size_t length)
 /* ---- The host's calls ---- */
 
 /* Queues a transfer. */
-void elan_op_xfer(struct rme_link *l, struct rme_xfer *x)
+void elan_op_rdma(struct rme_link *l, struct rme_rdma_op *x)
 {
     struct elan_tx *place = calloc(1, sizeof(*place));
     bool noted = x->notify == RME_NOTIFY_MSG;

@@ -111,16 +111,16 @@ static uint32_t each(uint64_t apart, uint64_t together)
     return apart > together ? (uint32_t)((apart - together) / (PIECES - 1)) : 0;
 }
 
-static struct rme_piece_costs piece_costs(const uint64_t best[SHAPES])
+static struct rme_rdma_seg_costs piece_costs(const uint64_t best[SHAPES])
 {
     uint32_t writes = each(best[WRITTEN_APART], best[WRITTEN]);
     uint32_t reads = each(best[READ_APART], best[READ]);
 
-    return (struct rme_piece_costs){.request_ns = writes,
-                                    .read_ns = reads > writes ? reads - writes : 0};
+    return (struct rme_rdma_seg_costs){.request_ns = writes,
+                                       .read_ns = reads > writes ? reads - writes : 0};
 }
 
-bool elan_measure(struct rme_fabric *f, struct rme_piece_costs *out)
+bool elan_measure(struct rme_fabric *f, struct rme_rdma_seg_costs *out)
 {
     struct probe p = {.f = f};
     struct rme_trial trial = {SHAPES, 1, 2, 8, 0};

@@ -138,7 +138,7 @@ static void self_chain(struct rme_fabric *f, struct elan_move *m)
     chain_dma(m->self_chain, dma);
 }
 
-static uint32_t count_dmas(const struct rme_xfer *x)
+static uint32_t count_dmas(const struct rme_rdma_op *x)
 {
     uint32_t n = 0;
 
@@ -151,7 +151,7 @@ static uint32_t count_dmas(const struct rme_xfer *x)
 static bool begin(struct rme_link *l, struct elan_tx *place)
 {
     struct rme_fabric *f = l->f;
-    struct rme_xfer *x = place->x;
+    struct rme_rdma_op *x = place->x;
     struct elan_move *m = NULL;
     uint64_t dma[7];
 
@@ -285,12 +285,12 @@ static void run(struct rme_link *l, const struct elan_move *m, E4_Addr remote, E
 /* Posts the next DMA.  Returns false if there is none. */
 static bool next_dma(struct rme_link *l, struct elan_tx *at)
 {
-    const struct rme_xfer *x = at->x;
+    const struct rme_rdma_op *x = at->x;
 
     for (; at->piece < x->npiece; at->piece++, at->seg = 0, at->ahead = 0) {
-        const struct rme_piece *piece = &x->piece[at->piece];
+        const struct rme_rdma_seg *piece = &x->piece[at->piece];
         for (; at->seg < piece->nseg; at->seg++, at->skip = 0) {
-            const struct rme_lseg *seg = &piece->seg[at->seg];
+            const struct rme_sge *seg = &piece->seg[at->seg];
             uint64_t bytes = seg->length - at->skip;
             if (bytes == 0)
                 continue;
@@ -446,7 +446,7 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
         if (m->x->notify == RME_NOTIFY_NONE)
             silent_done(l, m->serial);
         if (l->state == ELAN_UP_STATE)
-            elan_emit(f, RME_EV_XFER_DONE, l)->xfer = m->x;
+            elan_emit(f, RME_EV_RDMA_DONE, l)->rdma_op = m->x;
     } else {
         elan_orphan_over(f, &m->d, false);
     }
@@ -456,14 +456,14 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
 /* Records the addresses of a transfer whose link is gone. */
 static void remember(struct rme_link *l, struct elan_move *m)
 {
-    const struct rme_xfer *x = m->x;
+    const struct rme_rdma_op *x = m->x;
 
     m->read = x->read;
     m->until = x->read && l->dead ? elan_now() + l->f->quarantine_ms : 0;
     m->low = ~(E4_Addr)0;
     m->high = 0;
     for (uint32_t i = 0; i < x->npiece; i++) {
-        const struct rme_piece *p = &x->piece[i];
+        const struct rme_rdma_seg *p = &x->piece[i];
         E4_Addr low = p->raddr + p->rkey, high = low;
         for (uint32_t s = 0; s < p->nseg; s++)
             high += p->seg[s].length;

@@ -28,7 +28,7 @@ static void sent(struct rme_link *l, struct elan_tx *tx)
 }
 
 /* Returns the number of packets of a transfer's notification. */
-static uint32_t note_packets(const struct rme_xfer *x)
+static uint32_t note_packets(const struct rme_rdma_op *x)
 {
     return x->notify == RME_NOTIFY_MSG ? elan_packets(x->tx_length)
                                        : x->notify != RME_NOTIFY_NONE;

@@ -24,10 +24,10 @@
 #define MANY   64   /* addresses per packet */
 
 /* Returns true if the address is in the transfer's memory here, or at the peer. */
-static bool touches(struct rme_fabric *f, const struct rme_xfer *x, E4_Addr at, bool here)
+static bool touches(struct rme_fabric *f, const struct rme_rdma_op *x, E4_Addr at, bool here)
 {
     for (uint32_t i = 0; i < x->npiece; i++) {
-        const struct rme_piece *p = &x->piece[i];
+        const struct rme_rdma_seg *p = &x->piece[i];
         E4_Addr there = p->raddr + p->rkey;
         for (uint32_t s = 0; s < p->nseg; there += p->seg[s++].length)
             if (at - (here ? bmi_elan4_at(f->nic, p->seg[s].base) : there) < p->seg[s].length)

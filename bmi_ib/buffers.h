@@ -45,7 +45,7 @@ static inline struct ib_rx *ib_rx_of(struct ibv_recv_wr *wr)
 /* Send buffer; the payload follows the structure.  A message is a transfer without pieces, so
  * one queue holds both kinds. */
 struct ib_tx {
-    struct rme_xfer x;
+    struct rme_rdma_op x;
     struct ib_tx *next; /* free list */
     struct rme_link *link;
     uint32_t lkey;
@@ -62,13 +62,13 @@ static inline struct ib_tx *ib_tx_of(void *data)
 }
 
 /* Returns true if the transfer is a plain message in a send buffer. */
-static inline bool ib_is_message(const struct rme_xfer *x)
+static inline bool ib_is_message(const struct rme_rdma_op *x)
 {
     return x->tx && x == &ib_tx_of(x->tx)->x;
 }
 
 /* Kinds of queued transfers.  OPEN and CLOSE bind and invalidate windows (window.c). */
-enum ib_xfer_what { IB_XFER_DATA, IB_XFER_OPEN, IB_XFER_CLOSE };
+enum ib_rdma_op_what { IB_RDMA_DATA, IB_RDMA_OPEN, IB_RDMA_CLOSE };
 
 /* Memory window of type 2. */
 struct ib_window {
@@ -76,7 +76,7 @@ struct ib_window {
     struct ibv_mw *mw;
     uint32_t key;
     struct ibv_mw_bind_info info;
-    struct rme_xfer open, close;
+    struct rme_rdma_op open, close;
 };
 LIST_HEAD(ib_window_list, ib_window);
 
@@ -86,11 +86,11 @@ struct ib_window_pool {
 };
 
 /* FIFO of transfers, linked by fabric.next. */
-struct ib_xfer_queue {
-    struct rme_xfer *head, *tail;
+struct ib_rdma_op_queue {
+    struct rme_rdma_op *head, *tail;
 };
 
-static inline void ib_queue_put(struct ib_xfer_queue *q, struct rme_xfer *x)
+static inline void ib_queue_put(struct ib_rdma_op_queue *q, struct rme_rdma_op *x)
 {
     x->fabric.next = NULL;
     if (q->head)
@@ -100,9 +100,9 @@ static inline void ib_queue_put(struct ib_xfer_queue *q, struct rme_xfer *x)
     q->tail = x;
 }
 
-static inline struct rme_xfer *ib_queue_get(struct ib_xfer_queue *q)
+static inline struct rme_rdma_op *ib_queue_get(struct ib_rdma_op_queue *q)
 {
-    struct rme_xfer *x = q->head;
+    struct rme_rdma_op *x = q->head;
     if (x)
         q->head = x->fabric.next;
     return x;

@@ -170,7 +170,7 @@ struct rme_fabric {
     struct ib_link_list routes;   /* head only: links with an alternative route, sorted by
                                            * route_end */
     unsigned drained;             /* links in the `drained` lists of the CQs */
-    struct ib_xfer_queue done;    /* completed transfers whose events are not
+    struct ib_rdma_op_queue done; /* completed transfers whose events are not
                                            * delivered */
 
     struct rdma_event_channel *cm;

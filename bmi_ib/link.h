@@ -48,7 +48,7 @@ struct rme_link {
     /* hot part: sending and receiving */
     struct rme_fabric *f;
     struct ibv_qp *qp;
-    struct ib_xfer_queue queue; /* messages and transfers to be posted, in order */
+    struct ib_rdma_op_queue queue; /* messages and transfers to be posted, in order */
     struct ib_ring ring;
     void *owner;
     uint32_t handle;

@@ -18,14 +18,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct rme_xfer;
+struct rme_rdma_op;
 
 #define IB_POSITION_BITS 24
 #define IB_POSITION_MASK ((1u << IB_POSITION_BITS) - 1)
 
 struct ib_slot {
-    struct rme_xfer *x; /* transfer that ends with this request; NULL: none */
-    bool read;          /* RDMA read: counts against the read limit */
+    struct rme_rdma_op *x; /* transfer that ends with this request; NULL: none */
+    bool read;             /* RDMA read: counts against the read limit */
 };
 
 struct ib_ring {
@@ -59,7 +59,7 @@ static inline bool ib_ring_due(const struct ib_ring *r)
 }
 
 /* Adds a request; the caller has checked for room.  Returns the position for the wr_id. */
-static inline uint32_t ib_ring_push(struct ib_ring *r, struct rme_xfer *x, bool read)
+static inline uint32_t ib_ring_push(struct ib_ring *r, struct rme_rdma_op *x, bool read)
 {
     struct ib_slot *s = &r->slot[r->head & r->mask];
     s->x = x;
@@ -78,7 +78,7 @@ static inline uint32_t ib_ring_covered(const struct ib_ring *r, uint32_t positio
 }
 
 /* Removes the oldest request and returns its transfer.  The ring must not be empty. */
-static inline struct rme_xfer *ib_ring_pop(struct ib_ring *r)
+static inline struct rme_rdma_op *ib_ring_pop(struct ib_ring *r)
 {
     struct ib_slot *s = &r->slot[r->tail & r->mask];
     r->reads -= s->read;

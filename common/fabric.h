@@ -115,7 +115,7 @@ struct rme_caps {
 };
 
 /* Incremental costs in ns. */
-struct rme_piece_costs {
+struct rme_rdma_seg_costs {
     uint32_t segment_ns; /* of one more local segment */
     uint32_t request_ns; /* of one more transfer posted together with others */
     uint32_t read_ns;    /* of a read, in addition to request_ns */
@@ -149,7 +149,7 @@ struct rme_range {
 };
 
 /* A local segment. */
-struct rme_lseg {
+struct rme_sge {
     void *base;
     uint64_t length;
     uint64_t lkey;
@@ -157,10 +157,10 @@ struct rme_lseg {
 
 /* One contiguous remote range against up to max_sge local segments of the same total length:
  * one work request. */
-struct rme_piece {
+struct rme_rdma_seg {
     uint64_t raddr;
     uint64_t rkey;
-    const struct rme_lseg *seg;
+    const struct rme_sge *seg;
     uint32_t nseg;
 };
 
@@ -173,9 +173,9 @@ enum rme_notify {
 
 /*
  * A transfer, filled in by the engine.  The structure and all that it points to stay valid
- * until RME_EV_XFER_DONE or LINK_DOWN. npiece may be 0: only the notification is sent.
+ * until RME_EV_RDMA_DONE or LINK_DOWN. npiece may be 0: only the notification is sent.
  */
-struct rme_xfer {
+struct rme_rdma_op {
     bool read;
     enum rme_notify notify;
     bool ordered; /* IMM: delivered in the order of messages */
@@ -185,12 +185,12 @@ struct rme_xfer {
     uint32_t imm; /* number of the operation, also without IMM */
     void *tx;
     size_t tx_length;
-    const struct rme_piece *piece;
+    const struct rme_rdma_seg *piece;
     uint32_t npiece;
     uint64_t bytes; /* of all pieces; for counters */
     void *owner;    /* private to the engine */
-    struct {        /* private to the fabric, from xfer() until the completion */
-        struct rme_xfer *next;
+    struct {        /* private to the fabric, from rdma_op() until the completion */
+        struct rme_rdma_op *next;
         uint32_t at;
         uint64_t mark;
         uint8_t what;
@@ -207,7 +207,7 @@ enum rme_event_type {
     /* an immediate of a peer's write; its receive buffer is reposted already */
     RME_EV_IMM,
     /* a transfer is complete locally: data in place (read) or its memory reusable (write) */
-    RME_EV_XFER_DONE,
+    RME_EV_RDMA_DONE,
     RME_EV_TX_ROOM, /* tx_get() of this link returned NULL before, and would succeed now */
     RME_EV_CLOSED,  /* unexpose() is complete */
 };
@@ -215,17 +215,17 @@ enum rme_event_type {
 struct rme_event {
     enum rme_event_type type;
     struct rme_link *link;
-    void *owner;           /* argument of link_connect or link_accept; NULL for LINK_REQUEST */
-    int error;             /* LINK_DOWN: negative errno; -ESHUTDOWN after link_disconnect() */
-    const char *why;       /* LINK_DOWN: details of the error, or NULL; constant */
-    const void *hello;     /* LINK_REQUEST, LINK_UP (active), LINK_DOWN after reject */
-    size_t hello_length;   /* may include padding of the transport */
-    void *data;            /* RECV */
-    size_t length;         /* RECV */
-    void *rx;              /* RECV: token for rx_return() */
-    uint32_t imm;          /* IMM */
-    struct rme_xfer *xfer; /* XFER_DONE */
-    void *closed;          /* CLOSED: the owner argument of unexpose() */
+    void *owner;         /* argument of link_connect or link_accept; NULL for LINK_REQUEST */
+    int error;           /* LINK_DOWN: negative errno; -ESHUTDOWN after link_disconnect() */
+    const char *why;     /* LINK_DOWN: details of the error, or NULL; constant */
+    const void *hello;   /* LINK_REQUEST, LINK_UP (active), LINK_DOWN after reject */
+    size_t hello_length; /* may include padding of the transport */
+    void *data;          /* RECV */
+    size_t length;       /* RECV */
+    void *rx;            /* RECV: token for rx_return() */
+    uint32_t imm;        /* IMM */
+    struct rme_rdma_op *rdma_op; /* RDMA_DONE */
+    void *closed;                /* CLOSED: the owner argument of unexpose() */
 };
 
 struct rme_fabric_ops {
@@ -262,7 +262,7 @@ struct rme_fabric_ops {
      * milliseconds (no lock held, before any link).  False: not measured, *out unchanged.
      * NULL: not supported.
      */
-    bool (*measure)(struct rme_fabric *f, struct rme_piece_costs *out);
+    bool (*measure)(struct rme_fabric *f, struct rme_rdma_seg_costs *out);
 
     /*
      * Starts a link to part `part` of addr.  Posts `rx` receive buffers before the peer can see
@@ -317,8 +317,8 @@ struct rme_fabric_ops {
      * Returns true if a flush() has to follow. */
     bool (*rx_return)(struct rme_fabric *f, void *rx);
 
-    /* Allocates a send buffer of rx_size bytes, freed by tx_send(), xfer() or tx_put().  NULL:
-     * none is free now, RME_EV_TX_ROOM follows. */
+    /* Allocates a send buffer of rx_size bytes, freed by tx_send(), rdma_op() or tx_put().
+     * NULL:  none is free now, RME_EV_TX_ROOM follows. */
     void *(*tx_get)(struct rme_link *link);
     void (*tx_put)(struct rme_link *link, void *tx);
     /* Queues the message of `length` bytes in tx, and takes the buffer.  Fails by LINK_DOWN
@@ -331,7 +331,7 @@ struct rme_fabric_ops {
                      const void *base, size_t length);
     /* Queues a transfer; the fabric posts it as its send queue and read depth permit.  Fails by
      * LINK_DOWN only. */
-    void (*xfer)(struct rme_link *link, struct rme_xfer *x);
+    void (*rdma_op)(struct rme_link *link, struct rme_rdma_op *x);
     /* With caps.reports_apart: everything queued later arrives after everything queued before.
      * May be NULL otherwise. */
     void (*barrier)(struct rme_link *link);

@@ -38,7 +38,7 @@ void ib_device_look(struct rme_fabric *f);
 
 /* ---- measure.c ---- */
 /* Measures the costs of pieces (fabric.h) on the first rail. */
-bool ib_measure(struct rme_fabric *f, struct rme_piece_costs *out);
+bool ib_measure(struct rme_fabric *f, struct rme_rdma_seg_costs *out);
 
 /* ---- memory.c ---- */
 /* Decides on on-demand paging of user memory (option odp); call after ib_windows_open(). */

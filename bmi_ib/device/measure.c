@@ -191,7 +191,7 @@ static uint32_t each(const struct probe *p, uint64_t longer, uint64_t plain)
     return longer > plain ? (uint32_t)((longer - plain) / (p->pieces - 1)) : 0;
 }
 
-bool ib_measure(struct rme_fabric *f, struct rme_piece_costs *out)
+bool ib_measure(struct rme_fabric *f, struct rme_rdma_seg_costs *out)
 {
     struct probe p = {.memory = MAP_FAILED};
     uint64_t best[SHAPES] = {0};
@@ -202,9 +202,9 @@ bool ib_measure(struct rme_fabric *f, struct rme_piece_costs *out)
     if (done) {
         uint32_t writes = each(&p, best[CHAINED], best[PLAIN]);
         uint32_t reads = each(&p, best[READ_CHAINED], best[READ]);
-        *out = (struct rme_piece_costs){.segment_ns = each(&p, best[GATHERED], best[PLAIN]),
-                                        .request_ns = writes,
-                                        .read_ns = reads > writes ? reads - writes : 0};
+        *out = (struct rme_rdma_seg_costs){.segment_ns = each(&p, best[GATHERED], best[PLAIN]),
+                                           .request_ns = writes,
+                                           .read_ns = reads > writes ? reads - writes : 0};
     }
     probe_close(&p);
     return done;

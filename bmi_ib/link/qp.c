@@ -136,7 +136,7 @@ void ib_qp_destroy(struct rme_link *l)
     rdma_destroy_qp(l->id);
     l->qp = NULL;
     rme_table_take(&l->f->table, &l->by_qp);
-    ib_xfer_purge(l);
+    ib_rdma_op_purge(l);
     ib_windows_forget(l);
     ib_rx_forget(l);
     ib_cq_release(l->cq, l->cq_share);

@@ -22,7 +22,7 @@ static void wc_send(struct rme_fabric *f, const struct ibv_wc *wc)
     if (!l || !l->qp)
         return;
     if (wc->status == IBV_WC_SUCCESS)
-        ib_xfer_completed(l, ib_wr_position(wc->wr_id));
+        ib_rdma_op_completed(l, ib_wr_position(wc->wr_id));
     else
         ib_wc_failed(f, l, wc, "a send, write or read");
 }

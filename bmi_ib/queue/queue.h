@@ -60,14 +60,14 @@ void ib_windows_drop(struct rme_link *l);
 void ib_windows_forget(struct rme_link *l);
 int ib_windows_ensure(struct rme_fabric *f, uint32_t n); /* makes n windows free, or -EAGAIN */
 /* Builds the WR that binds or invalidates a window. */
-void ib_window_build(struct rme_xfer *x, struct ibv_send_wr *wr);
+void ib_window_build(struct rme_rdma_op *x, struct ibv_send_wr *wr);
 /* Frees a window whose invalidation completed, and reports to the engine. */
-void ib_window_closed(struct rme_link *l, struct rme_xfer *x);
+void ib_window_closed(struct rme_link *l, struct rme_rdma_op *x);
 int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access);
 void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner);
 /* Delivers the event of a closed window and frees the window.  Returns false if the array is
  * full.  l NULL: the link is gone, no event. */
-bool ib_window_emit(struct rme_fabric *f, struct rme_link *l, struct rme_xfer *x);
+bool ib_window_emit(struct rme_fabric *f, struct rme_link *l, struct rme_rdma_op *x);
 
 /* ---- tx.c ---- */
 int ib_tx_open(struct rme_fabric *f);
@@ -83,21 +83,21 @@ void ib_tx_forget(struct rme_link *l);
 void *ib_tx_get(struct rme_link *l);
 void ib_tx_put(struct rme_link *l, void *tx);
 
-/* ---- xfer.c ---- */
+/* ---- rdma_op.c ---- */
 void ib_tx_send(struct rme_link *l, void *tx, size_t length);
 bool ib_send_now(struct rme_link *l, const void *head, size_t head_length, const void *base,
                  size_t length);
-void ib_xfer(struct rme_link *l, struct rme_xfer *x);
+void ib_rdma_op(struct rme_link *l, struct rme_rdma_op *x);
 void ib_flush(struct rme_fabric *f);
 /* Retires all requests up to a position of the ring. */
-void ib_xfer_completed(struct rme_link *l, uint32_t position);
+void ib_rdma_op_completed(struct rme_link *l, uint32_t position);
 /* Frees the buffers of all entries, posted or queued, of a destroyed QP. */
-void ib_xfer_purge(struct rme_link *l);
+void ib_rdma_op_purge(struct rme_link *l);
 /* Delivers the events of completed transfers that found no room before. */
 void ib_emit_done(struct rme_fabric *f);
 /* Fills f->batch from the head of the link's queue, without posting.  Returns true if more
  * could follow at once. */
-bool ib_xfer_build(struct rme_link *l);
+bool ib_rdma_op_build(struct rme_link *l);
 
 /* ---- poll.c ---- */
 /* Takes CQEs while the caller's array has room. */
@@ -149,7 +149,7 @@ static inline struct rme_event *ib_event(struct rme_fabric *f, enum rme_event_ty
     e->hello_length = e->length = 0;
     e->data = e->rx = NULL;
     e->imm = 0;
-    e->xfer = NULL;
+    e->rdma_op = NULL;
     e->closed = NULL;
     return e;
 }
@@ -164,7 +164,7 @@ static inline void ib_link_dirty(struct rme_link *l)
 }
 
 /* Appends a transfer to the queue of a link that is not lost. */
-static inline void ib_link_queue(struct rme_link *l, struct rme_xfer *x)
+static inline void ib_link_queue(struct rme_link *l, struct rme_rdma_op *x)
 {
     x->fabric.at = 0;
     ib_queue_put(&l->queue, x);
@@ -173,7 +173,7 @@ static inline void ib_link_queue(struct rme_link *l, struct rme_xfer *x)
 }
 
 /* Keeps the event of a completed transfer for the next poll. */
-static inline void ib_done_put(struct rme_fabric *f, struct rme_xfer *x)
+static inline void ib_done_put(struct rme_fabric *f, struct rme_rdma_op *x)
 {
     ib_queue_put(&f->done, x);
     f->attention = true;

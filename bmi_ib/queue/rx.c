@@ -8,8 +8,8 @@
  * advertised number needs it, else put into the pool.  The advertised number shrinks only as
  * receives are consumed, because posted receives cannot be withdrawn.
  *
- * Order: buffers wait in a chain that is posted before the next send (xfer.c), so a peer that
- * learns of a credit finds the receive posted.  A queue may hold a few receives beyond the
+ * Order: buffers wait in a chain that is posted before the next send (rdma_op.c), so a peer
+ * that learns of a credit finds the receive posted.  A queue may hold a few receives beyond the
  * promise (slack); a chain that is no longer than the slack need not be posted, which batches
  * receives.  A per-QP queue has its slack once the advertised number is as large, i.e. when the
  * link is in use (common/transport/grant.c).  A listener without SRQ has no slack, because of

@@ -5,9 +5,9 @@
  * With windows MRs have no remote rights.  A window is bound to exactly the bytes that an
  * operation exposes, for one direction, by a WR on the peer's QP; the device admits only the
  * peer of this QP.  A local invalidate closes the window; its CQE means that no key opens these
- * bytes and that no access is in progress.  Both WRs travel in the chains of xfer.c: the bind
- * ahead of the message with the key, without a doorbell of its own; the invalidate after the
- * peer's last notification, with one.
+ * bytes and that no access is in progress.  Both WRs travel in the chains of rdma_op.c: the
+ * bind ahead of the message with the key, without a doorbell of its own; the invalidate after
+ * the peer's last notification, with one.
  *
  * Windows of soft-RoCE are not used: accesses with a window's rkey are checked against the
  * bounds of the MR (Linux 6.1; tests/verbs: "use of a memory window"), and a process killed
@@ -30,7 +30,7 @@
 /* Returns the window of its transfer `close`.  A window is in one place: the free list; its
  * link's list while open or closing; or, closed, in the queue of events that wait for room, as
  * this transfer. */
-static struct ib_window *window_of(struct rme_xfer *close)
+static struct ib_window *window_of(struct rme_rdma_op *close)
 {
     return (struct ib_window *)((char *)close - offsetof(struct ib_window, close));
 }
@@ -46,8 +46,8 @@ static struct ib_window *window_new(struct rme_fabric *f)
         return NULL;
     }
     w->key = w->mw->rkey;
-    w->open.fabric.what = IB_XFER_OPEN;
-    w->close.fabric.what = IB_XFER_CLOSE;
+    w->open.fabric.what = IB_RDMA_OPEN;
+    w->close.fabric.what = IB_RDMA_CLOSE;
     f->windows.made++;
     return w;
 }
@@ -212,9 +212,9 @@ void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *
  * repeats, but opens only memory that its holder may access anyway, because a window admits the
  * peer of one QP.
  */
-void ib_window_build(struct rme_xfer *x, struct ibv_send_wr *wr)
+void ib_window_build(struct rme_rdma_op *x, struct ibv_send_wr *wr)
 {
-    if (x->fabric.what == IB_XFER_CLOSE) {
+    if (x->fabric.what == IB_RDMA_CLOSE) {
         wr->opcode = IBV_WR_LOCAL_INV;
         wr->invalidate_rkey = window_of(x)->key;
         return;
@@ -227,7 +227,7 @@ void ib_window_build(struct rme_xfer *x, struct ibv_send_wr *wr)
     wr->bind_mw.bind_info = w->info;
 }
 
-void ib_window_closed(struct rme_link *l, struct rme_xfer *x)
+void ib_window_closed(struct rme_link *l, struct rme_rdma_op *x)
 {
     struct rme_fabric *f = l->f;
     struct ib_window *w = window_of(x);
@@ -242,7 +242,7 @@ void ib_window_closed(struct rme_link *l, struct rme_xfer *x)
         ib_done_put(f, x);
 }
 
-bool ib_window_emit(struct rme_fabric *f, struct rme_link *l, struct rme_xfer *x)
+bool ib_window_emit(struct rme_fabric *f, struct rme_link *l, struct rme_rdma_op *x)
 {
     struct rme_event *e = l ? ib_event(f, RME_EV_CLOSED, l) : NULL;
     if (l && !e)

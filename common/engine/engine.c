@@ -201,9 +201,9 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->fast_bytes = (uint32_t)rme_option(o, "fast_bytes");
     t->fast_pool = (uint64_t)rme_option(o, "fast_pool");
     t->idle_ms = (uint32_t)rme_option(o, "zone_idle_ms");
-    t->xfers = (uint32_t)rme_option(o, "xfer_ops");
-    t->xfers_peer = larger(t->xfers / XFER_PEERS, 1);
-    t->xfer_bytes = (uint64_t)rme_option(o, "xfer_bytes_peer");
+    t->rdma_ops = (uint32_t)rme_option(o, "xfer_ops");
+    t->rdma_ops_peer = larger(t->rdma_ops / XFER_PEERS, 1);
+    t->rdma_bytes = (uint64_t)rme_option(o, "xfer_bytes_peer");
     t->spin_us = (uint32_t)rme_option(o, "spin_us");
     t->connect_ms = (uint32_t)rme_option(o, "connect_timeout_ms");
     t->busy_ms = 2 * t->connect_ms;
@@ -446,7 +446,7 @@ static void init_rings(struct rme *rme)
     struct list_head *const rings[] = {&rme->peers,
                                        &rme->scheduled,
                                        &rme->credit_waitq,
-                                       &rme->xfer_waitq,
+                                       &rme->rdma_waitq,
                                        &rme->window_waitq,
                                        &rme->move_state->work,
                                        &rme->operations->ended,

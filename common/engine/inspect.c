@@ -216,9 +216,9 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
       rme_plan_list_threshold(rme->tuning.lists))                                              \
     X("segments", "segments", "limit of segments per work request", rme->caps->max_sge)        \
     X("transfers", "transfers", "limit of transfers outstanding to the peer",                  \
-      rme->tuning.xfers_peer)                                                                  \
+      rme->tuning.rdma_ops_peer)                                                               \
     X("transfer_bytes", "bytes", "limit of rendezvous bytes given to the device at a time",    \
-      rme->tuning.xfer_bytes)                                                                  \
+      rme->tuning.rdma_bytes)                                                                  \
     X("cache_bytes", "bytes", "limit of user memory that stays registered; 0: none",           \
       rme_mreg_caches(rme->mreg) ? rme->tuning.regcache_bytes : 0)                             \
     X("zone_bytes", "bytes",                                                                   \
@@ -311,7 +311,7 @@ static char *peer_line(const struct rme_peer *peer)
                  rme_peer_name(peer), rme_peer_state_name(peer->state), peer->credit.have,
                  peer->credit.advertised, peer->credit.unreturned,
                  ring_length(&peer->ops) + ring_length(&peer->draining),
-                 ring_length(&peer->proto->messages), peer->xfers,
+                 ring_length(&peer->proto->messages), peer->rdma_ops,
                  (unsigned long long)peer->count[RME_C_BYTES_SENT],
                  (unsigned long long)peer->count[RME_C_BYTES_RECEIVED], by[0] ? ", by " : "",
                  by);

@@ -116,13 +116,13 @@ __attribute__((noinline)) static void handle(struct rme *rme, const struct rme_e
     case RME_EV_IMM:
         immediate(peer, event->imm);
         break;
-    case RME_EV_XFER_DONE:
-        if (event->xfer == &peer->bye)
+    case RME_EV_RDMA_DONE:
+        if (event->rdma_op == &peer->bye)
             rme_peer_bye_done(peer);
-        else if (event->xfer->owner == NULL)
-            rme_fast_moved(peer, event->xfer);
+        else if (event->rdma_op->owner == NULL)
+            rme_fast_moved(peer, event->rdma_op);
         else
-            rme_move_done(rme, event->xfer);
+            rme_move_done(rme, event->rdma_op);
         break;
     case RME_EV_CLOSED:
         if (rme_fast_closed(peer, event->closed))

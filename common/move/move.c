@@ -3,7 +3,7 @@
  * Transfers of the initiator.  A transfer covers the intersection of the next local unit and
  * the next remote window, split into work requests (split.c) that are passed to the fabric in
  * order.  Limits bound the outstanding transfers of a peer and of the process [004 5.1], and
- * the outstanding bytes of a peer.  Transfers above a limit wait in peer->xferq.  A peer
+ * the outstanding bytes of a peer.  Transfers above a limit wait in peer->rdma_queue.  A peer
  * without a posted transfer may post one despite the limit of the process: peers that do not
  * respond hold their transfers without bound, and must not block all others.
  *
@@ -76,7 +76,7 @@ void rme_move_clear(struct rme *rme)
 static bool move_reserve(struct rme_move *move, struct rme_split_size size)
 {
     if (size.npiece > move->piece_room) {
-        struct rme_piece *piece = malloc(size.npiece * sizeof(*piece));
+        struct rme_rdma_seg *piece = malloc(size.npiece * sizeof(*piece));
 
         if (piece == NULL)
             return false;
@@ -86,7 +86,7 @@ static bool move_reserve(struct rme_move *move, struct rme_split_size size)
         move->piece_room = size.npiece;
     }
     if (size.nseg > move->seg_room) {
-        struct rme_lseg *seg = malloc(size.nseg * sizeof(*seg));
+        struct rme_sge *seg = malloc(size.nseg * sizeof(*seg));
 
         if (seg == NULL)
             return false;
@@ -141,17 +141,17 @@ static bool build(struct rme *rme, struct rme_op *op, struct rme_unit *unit,
     move->missed = false;
     move->reported = false;
     move->end = r->at + length;
-    move->xfer = (struct rme_xfer){.read = read,
-                                   .notify = !report ? RME_NOTIFY_NONE
-                                             : read  ? RME_NOTIFY_MSG
-                                                     : RME_NOTIFY_IMM,
-                                   .ordered = r->invited,
-                                   .imm = rme_rndv_peer_handle(r),
-                                   .piece = move->piece,
-                                   .npiece = size.npiece,
-                                   .bytes = length,
-                                   .owner = move};
-    list_add_tail(&move->link, &op->peer->xferq);
+    move->rdma_op = (struct rme_rdma_op){.read = read,
+                                         .notify = !report ? RME_NOTIFY_NONE
+                                                   : read  ? RME_NOTIFY_MSG
+                                                           : RME_NOTIFY_IMM,
+                                         .ordered = r->invited,
+                                         .imm = rme_rndv_peer_handle(r),
+                                         .piece = move->piece,
+                                         .npiece = size.npiece,
+                                         .bytes = length,
+                                         .owner = move};
+    list_add_tail(&move->link, &op->peer->rdma_queue);
     op->refcount++;
     r->moves++;
     r->move_bytes += length;
@@ -161,7 +161,7 @@ static bool build(struct rme *rme, struct rme_op *op, struct rme_unit *unit,
 
 bool rme_move_whole(const struct rme *rme, uint64_t bytes)
 {
-    return bytes <= rme->tuning.xfer_bytes;
+    return bytes <= rme->tuning.rdma_bytes;
 }
 
 void rme_move_start(struct rme *rme, struct rme_op *op)
@@ -169,7 +169,7 @@ void rme_move_start(struct rme *rme, struct rme_op *op)
     struct rme_rndv *r = op->rndv;
     uint64_t most = rme_move_most(rme, op);
 
-    while (!list_empty(&r->openings) && r->move_bytes < rme->tuning.xfer_bytes) {
+    while (!list_empty(&r->openings) && r->move_bytes < rme->tuning.rdma_bytes) {
         struct rme_opening *opening = container_of(r->openings.next, struct rme_opening, link);
         struct rme_unit *unit = unit_at(r, r->at);
         uint64_t unit_end, window_end;
@@ -193,9 +193,9 @@ void rme_move_start(struct rme *rme, struct rme_op *op)
 
 void rme_move_wake_next(struct rme *rme)
 {
-    if (!list_empty(&rme->xfer_waitq) && rme->xfers < rme->tuning.xfers)
+    if (!list_empty(&rme->rdma_waitq) && rme->rdma_ops < rme->tuning.rdma_ops)
         rme_peer_schedule(
-            container_of(list_pop(&rme->xfer_waitq), struct rme_peer, xfer_waitq));
+            container_of(list_pop(&rme->rdma_waitq), struct rme_peer, rdma_waitq));
 }
 
 /* Writes the FIN that follows the reads of a window.  Its offset is the end of the data
@@ -209,8 +209,8 @@ static void put_fin(struct rme_peer *peer, struct rme_move *move, void *tx)
     message.status = RME_WIRE_OK;
     message.offset = move->end;
     rme_wire_encode(&message, tx);
-    move->xfer.tx = tx;
-    move->xfer.tx_length = rme_wire_length(RME_WIRE_FIN, 0);
+    move->rdma_op.tx = tx;
+    move->rdma_op.tx_length = rme_wire_length(RME_WIRE_FIN, 0);
     rme_count(peer->rme, RME_C_CONTROL_SENT);
 }
 
@@ -241,15 +241,15 @@ static void note_report(struct rme_peer *peer, const struct rme_move *last)
 bool rme_move_room(const struct rme_peer *peer, uint64_t bytes)
 {
     const struct rme_tuning *tuning = &peer->rme->tuning;
-    uint64_t most = peer->load.ops == 0 ? tuning->xfer_bytes : tuning->xfer_bytes / 2;
+    uint64_t most = peer->load.ops == 0 ? tuning->rdma_bytes : tuning->rdma_bytes / 2;
 
-    return peer->xfers < tuning->xfers_peer &&
-           (peer->xfers == 0 || peer->xfer_bytes + bytes <= most);
+    return peer->rdma_ops < tuning->rdma_ops_peer &&
+           (peer->rdma_ops == 0 || peer->rdma_bytes + bytes <= most);
 }
 
 bool rme_move_permitted(const struct rme_peer *peer)
 {
-    return peer->xfers == 0 || peer->rme->xfers < peer->rme->tuning.xfers;
+    return peer->rdma_ops == 0 || peer->rme->rdma_ops < peer->rme->tuning.rdma_ops;
 }
 
 /*
@@ -260,7 +260,8 @@ bool rme_move_permitted(const struct rme_peer *peer)
  */
 static struct rme_move *next_move(const struct rme_peer *peer)
 {
-    for (struct list_head *node = peer->xferq.next; node != &peer->xferq; node = node->next) {
+    for (struct list_head *node = peer->rdma_queue.next; node != &peer->rdma_queue;
+         node = node->next) {
         struct rme_move *move = container_of(node, struct rme_move, link);
 
         if (!rme_unit_waits(peer->rme, move->unit))
@@ -279,37 +280,37 @@ bool rme_move_progress(struct rme_peer *peer)
     if (move == NULL)
         return false;
     move->missed = true;
-    if (!rme_move_room(peer, move->xfer.bytes))
+    if (!rme_move_room(peer, move->rdma_op.bytes))
         return false;
     if (!rme_move_permitted(peer)) {
-        if (list_empty(&peer->xfer_waitq))
-            list_add_tail(&peer->xfer_waitq, &rme->xfer_waitq);
+        if (list_empty(&peer->rdma_waitq))
+            list_add_tail(&peer->rdma_waitq, &rme->rdma_waitq);
         return false;
     }
-    if (move->xfer.notify == RME_NOTIFY_MSG) {
+    if (move->rdma_op.notify == RME_NOTIFY_MSG) {
         void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
 
         if (tx == NULL)
             return false;
         put_fin(peer, move, tx);
-    } else if (move->xfer.notify == RME_NOTIFY_IMM) {
+    } else if (move->rdma_op.notify == RME_NOTIFY_IMM) {
         if (!rme_peer_may_report(peer))
             return false;
         rme_credit_spend(&peer->credit);
-        if (rme->caps->reports_apart && !move->xfer.ordered)
+        if (rme->caps->reports_apart && !move->rdma_op.ordered)
             peer->credit.apart++;
     }
     rme_unit_posts(rme, move->unit);
     list_del_init(&move->link);
     list_add_tail(&move->link, &peer->moving);
-    if (move->xfer.notify != RME_NOTIFY_NONE)
+    if (move->rdma_op.notify != RME_NOTIFY_NONE)
         note_report(peer, move);
     move->posted = true;
-    peer->xfers++;
-    peer->xfer_bytes += move->xfer.bytes;
-    rme->xfers++;
+    peer->rdma_ops++;
+    peer->rdma_bytes += move->rdma_op.bytes;
+    rme->rdma_ops++;
     rme->pending |= RME_PENDING_FLUSH;
-    rme->ops->xfer(peer->link, &move->xfer);
+    rme->ops->rdma_op(peer->link, &move->rdma_op);
     return true;
 }
 
@@ -318,28 +319,28 @@ void rme_move_free(struct rme *rme, struct rme_move *move)
     struct rme_op *op = move->op;
 
     if (move->posted) {
-        op->peer->xfers--;
-        op->peer->xfer_bytes -= move->xfer.bytes;
-        rme->xfers--;
+        op->peer->rdma_ops--;
+        op->peer->rdma_bytes -= move->rdma_op.bytes;
+        rme->rdma_ops--;
         rme_move_wake_next(rme);
     }
     op->rndv->moves--;
-    op->rndv->move_bytes -= move->xfer.bytes;
+    op->rndv->move_bytes -= move->rdma_op.bytes;
     list_del_init(&move->link);
     move_recycle(rme, move);
     rme_op_put(rme, op);
 }
 
-void rme_move_done(struct rme *rme, struct rme_xfer *xfer)
+void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)
 {
-    struct rme_move *move = xfer->owner;
+    struct rme_move *move = rdma_op->owner;
     struct rme_op *op = move->op;
     struct rme_rndv *r = op->rndv;
     struct rme_unit *unit = move->unit;
 
     op->refcount++; /* keeps the op until the end of this function */
-    r->done += xfer->bytes;
-    unit->moved += xfer->bytes;
+    r->done += rdma_op->bytes;
+    unit->moved += rdma_op->bytes;
     rme_peer_schedule(op->peer);
     rme_move_free(rme, move);
     if (unit->moved == unit->length) {
@@ -381,7 +382,7 @@ void rme_moves_lost(struct rme_peer *peer)
         struct rme_move *move = container_of(peer->moving.next, struct rme_move, link);
 
         if (move->op->state == RME_OP_ENDING && move->op->error == 0) /* acknowledged */
-            rme_move_done(peer->rme, &move->xfer);
+            rme_move_done(peer->rme, &move->rdma_op);
         else
             rme_move_free(peer->rme, move);
     }

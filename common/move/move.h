@@ -87,10 +87,10 @@ struct rme_opening {
 
 /* One transfer: the intersection of a unit and a remote window. */
 struct rme_move {
-    struct list_head link; /* in peer->xferq, peer->moving or the pool */
+    struct list_head link; /* in peer->rdma_queue, peer->moving or the pool */
     struct rme_op *op;
     struct rme_unit *unit;
-    struct rme_xfer xfer;
+    struct rme_rdma_op rdma_op;
     bool posted; /* passed to the fabric */
     /* tried while the reserve block was free, but lacked room or a credit: no transfer
      * passes it */
@@ -99,11 +99,11 @@ struct rme_move {
     /* the peer has not received the report before rme_credit.acked reaches this count */
     uint32_t report;
     uint64_t end; /* offset of the first byte after it */
-    struct rme_piece *piece;
-    struct rme_lseg *seg;
+    struct rme_rdma_seg *piece;
+    struct rme_sge *seg;
     uint32_t piece_room, seg_room;
-    struct rme_piece own_piece[2];
-    struct rme_lseg own_seg[4];
+    struct rme_rdma_seg own_piece[2];
+    struct rme_sge own_seg[4];
 };
 
 struct rme_rndv {
@@ -258,7 +258,7 @@ bool rme_move_permitted(const struct rme_peer *peer);
 /* Returns the maximum of bytes of one transfer of the op. */
 static inline uint64_t rme_move_most(const struct rme *rme, const struct rme_op *op)
 {
-    return op->rndv->whole ? op->size : rme->tuning.xfer_bytes / 2;
+    return op->rndv->whole ? op->size : rme->tuning.rdma_bytes / 2;
 }
 /* Builds and queues transfers of ready units into remote windows, as many as the device may
  * have. */
@@ -272,7 +272,7 @@ bool rme_move_progress(struct rme_peer *peer);
  * passes the turn on.
  */
 void rme_move_wake_next(struct rme *rme);
-void rme_move_done(struct rme *rme, struct rme_xfer *xfer);
+void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op);
 /* Ends the ops whose data the peer has acknowledged, after a header or an immediate. */
 void rme_moves_told(struct rme_peer *peer);
 static inline void rme_move_told(struct rme_peer *peer)

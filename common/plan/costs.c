@@ -112,7 +112,7 @@ static uint64_t reg_and_dereg(void *arg, uint32_t thing)
 static void measure_pieces(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
                            struct rme_costs *out)
 {
-    struct rme_piece_costs pieces;
+    struct rme_rdma_seg_costs pieces;
 
     if (ops->measure == NULL || !ops->measure(fabric, &pieces))
         return;

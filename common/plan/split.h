@@ -71,7 +71,7 @@ struct rme_split_size {
 struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip,
                                 const struct rme_wire_segment *remote, uint64_t rskip,
                                 uint64_t length, const struct rme_split_limits *limits,
-                                struct rme_piece *piece, struct rme_lseg *seg);
+                                struct rme_rdma_seg *piece, struct rme_sge *seg);
 
 /* Counts the non-empty segments of the range [offset, offset + length) of a list, up to `max`;
  * *covered is the number of their bytes. */

@@ -29,7 +29,7 @@ static inline bool rme_peer_waits(const struct rme_peer *peer)
     const struct rme_peer_proto *proto = peer->proto;
 
     return peer->starved || peer->credit.throttled || !list_empty(&peer->endings) ||
-           !list_empty(&peer->control) || !list_empty(&peer->xferq) ||
+           !list_empty(&peer->control) || !list_empty(&peer->rdma_queue) ||
            !list_empty(&proto->sendq[RME_EXPECTED]) ||
            !list_empty(&proto->sendq[RME_UNEXPECTED_STREAM]);
 }

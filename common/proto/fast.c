@@ -70,9 +70,9 @@
 
 /* A message in the ring, until its place is free and its CQE has come. */
 struct fast_write {
-    struct rme_xfer xfer;
-    struct rme_piece piece;
-    struct rme_lseg seg;
+    struct rme_rdma_op rdma_op;
+    struct rme_rdma_seg piece;
+    struct rme_sge seg;
     bool done;       /* complete on the local device */
     uint32_t number; /* among the messages of the link: rme_credit.spent less apart */
     uint32_t bytes;
@@ -93,9 +93,9 @@ struct rme_fast_tx {
     uint32_t bytes;     /* of the writes whose places are in use */
     /* the next write; the first one whose place is in use, whose descriptor is in use */
     uint32_t head, placed, first;
-    uint32_t pending;     /* transfers without a CQE */
-    uint32_t quiet;       /* unsignalled writes since the last signalled one */
-    struct rme_xfer last; /* RELEASE */
+    uint32_t pending;        /* transfers without a CQE */
+    uint32_t quiet;          /* unsignalled writes since the last signalled one */
+    struct rme_rdma_op last; /* RELEASE */
     struct fast_write write[WRITES];
 };
 
@@ -136,13 +136,13 @@ static void tx_free(struct rme *rme, struct rme_fast_tx *tx)
     free(tx);
 }
 
-void rme_fast_moved(struct rme_peer *peer, struct rme_xfer *xfer)
+void rme_fast_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op)
 {
     struct rme_fast_tx *tx = peer->proto->fast.tx;
 
     tx->pending--;
-    if (xfer != &tx->last) {
-        container_of(xfer, struct fast_write, xfer)->done = true;
+    if (rdma_op != &tx->last) {
+        container_of(rdma_op, struct fast_write, rdma_op)->done = true;
         if (peer->proto->tags_blocked != 0 || !list_empty(&peer->proto->sendq[RME_EXPECTED]))
             rme_peer_schedule(peer);
     }
@@ -259,16 +259,16 @@ bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct r
     write->bytes = (uint32_t)size + RME_WIRE_FAST_SIZE;
     tx->bytes += write->bytes;
     tx->pending++;
-    write->seg = (struct rme_lseg){place, write->bytes, tx->stage.mr.lkey};
-    write->piece = (struct rme_piece){tx->address + offset, tx->key, &write->seg, 1};
-    write->xfer = (struct rme_xfer){.notify = RME_NOTIFY_IMM,
-                                    .ordered = true,
-                                    .quiet = quiet,
-                                    .imm = tx->name + at,
-                                    .piece = &write->piece,
-                                    .npiece = 1,
-                                    .bytes = write->bytes};
-    peer->rme->ops->xfer(peer->link, &write->xfer);
+    write->seg = (struct rme_sge){place, write->bytes, tx->stage.mr.lkey};
+    write->piece = (struct rme_rdma_seg){tx->address + offset, tx->key, &write->seg, 1};
+    write->rdma_op = (struct rme_rdma_op){.notify = RME_NOTIFY_IMM,
+                                          .ordered = true,
+                                          .quiet = quiet,
+                                          .imm = tx->name + at,
+                                          .piece = &write->piece,
+                                          .npiece = 1,
+                                          .bytes = write->bytes};
+    peer->rme->ops->rdma_op(peer->link, &write->rdma_op);
     rme_send_copied(peer, stream, size);
     return true;
 }
@@ -335,9 +335,9 @@ static bool send_release(struct rme_peer *peer, struct rme_control *control)
     rme_count(peer->rme, RME_C_CONTROL_SENT);
     tx->released = true;
     tx->pending++;
-    tx->last = (struct rme_xfer){
+    tx->last = (struct rme_rdma_op){
         .notify = RME_NOTIFY_MSG, .tx = buffer, .tx_length = RME_WIRE_HEADER_SIZE};
-    peer->rme->ops->xfer(peer->link, &tx->last);
+    peer->rme->ops->rdma_op(peer->link, &tx->last);
     return true;
 }
 

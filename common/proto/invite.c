@@ -74,7 +74,7 @@ static bool pays(struct rme_invites *invites)
 static bool idle(const struct rme_peer *peer)
 {
     return peer->proto->invites.inviting == NULL && peer->load.ops == 0 &&
-           list_empty(&peer->xferq) && list_empty(&peer->moving) &&
+           list_empty(&peer->rdma_queue) && list_empty(&peer->moving) &&
            list_empty(&peer->control) && list_empty(&peer->endings);
 }
 
@@ -197,7 +197,8 @@ void rme_invite_void(struct rme *rme, struct rme_op *op)
  * any other? */
 static bool nothing_before_it(const struct rme_peer *peer, uint64_t bytes)
 {
-    return list_empty(&peer->xferq) && rme_move_room(peer, bytes) && rme_move_permitted(peer);
+    return list_empty(&peer->rdma_queue) && rme_move_room(peer, bytes) &&
+           rme_move_permitted(peer);
 }
 
 /* Writes the send into the invited receive, if the invitation is for it and everything is
@@ -241,7 +242,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     rme_rndv_begin(rme, op, RME_OP_MOVING);
     if (op->state != RME_OP_MOVING) /* no memory: CANCEL precedes the next message of the tag */
         return RME_START_STUCK;
-    while (!list_empty(&peer->xferq) && rme_move_progress(peer))
+    while (!list_empty(&peer->rdma_queue) && rme_move_progress(peer))
         continue;
     return RME_START_GONE;
 }

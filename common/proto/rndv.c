@@ -159,7 +159,7 @@ static void drop_openings(struct rme_rndv *r)
 /* Drops transfers that are not posted yet, because they wait for credits or for limits. */
 static void drop_moves(struct rme *rme, struct rme_op *op)
 {
-    struct list_head *ring = &op->peer->xferq;
+    struct list_head *ring = &op->peer->rdma_queue;
     struct list_head *node = ring->next;
 
     while (node != ring && op->rndv->moves > 0) {

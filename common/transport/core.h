@@ -47,8 +47,8 @@ struct rme_tuning {
     uint64_t fast_pool; /* limit for all eager rings */
     /* milliseconds without use after which memory is taken back; 0: never */
     uint32_t idle_ms;
-    uint32_t xfers_peer, xfers;
-    uint64_t xfer_bytes; /* of one peer */
+    uint32_t rdma_ops_peer, rdma_ops;
+    uint64_t rdma_bytes; /* of one peer */
     uint32_t spin_us;
     uint32_t connect_ms, busy_ms, backoff_min_ms, backoff_max_ms;
     uint32_t keepalive_ms, idle_keepalive_ms, peer_timeout_ms, cancel_ms;
@@ -102,8 +102,8 @@ struct rme {
     uint32_t npeer, nlink;  /* number of peers, and of peers with a link */
     uint32_t last_serial;
     struct list_head scheduled;  /* peers whose queues run after this batch of events */
-    struct list_head xfer_waitq; /* peers that wait for the limit of transfers of the process */
-    uint32_t xfers;              /* outstanding transfers of this side */
+    struct list_head rdma_waitq; /* peers that wait for the limit of transfers of the process */
+    uint32_t rdma_ops;           /* outstanding transfers of this side */
     struct list_head window_waitq; /* peers that wait for memory windows, see expose.c */
     uint32_t windows;              /* memory windows bound for messages that are being moved */
     /* memory windows bound for offers, invitations and eager rings, which may last long */

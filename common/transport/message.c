@@ -160,12 +160,12 @@ void rme_peer_send_bye(struct rme_peer *peer)
         return;
     rme_peer_header(peer, RME_WIRE_BYE, &message);
     rme_wire_encode(&message, tx);
-    peer->bye = (struct rme_xfer){
+    peer->bye = (struct rme_rdma_op){
         .notify = RME_NOTIFY_MSG, .tx = tx, .tx_length = RME_WIRE_HEADER_SIZE, .owner = peer};
     peer->bye_due = false;
     peer->bye_out = true;
     rme_peer_barrier(peer);
-    peer->rme->ops->xfer(peer->link, &peer->bye);
+    peer->rme->ops->rdma_op(peer->link, &peer->bye);
 }
 
 void rme_peer_bye_done(struct rme_peer *peer)

@@ -57,10 +57,10 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     list_init(&peer->draining);
     list_init(&peer->control);
     list_init(&peer->endings);
-    list_init(&peer->xferq);
+    list_init(&peer->rdma_queue);
     list_init(&peer->moving);
     list_init(&peer->credit_wait);
-    list_init(&peer->xfer_waitq);
+    list_init(&peer->rdma_waitq);
     list_init(&peer->window_waitq);
     list_init(&peer->closing);
     list_init(&peer->held);
@@ -96,7 +96,7 @@ void rme_peer_destroy(struct rme_peer *peer)
     rme_timer_stop(&rme->timers, &peer->timer);
     list_del_init(&peer->of_engine);
     list_del_init(&peer->scheduled);
-    list_del_init(&peer->xfer_waitq);
+    list_del_init(&peer->rdma_waitq);
     rme_rx_account_host_put(peer);
     list_del_init(&peer->window_waitq);
     rme->user->on_free(peer);
@@ -139,7 +139,7 @@ void rme_peer_leave(struct rme_peer *peer, int error)
     rme_timer_stop(&rme->timers, &peer->timer);
     peer->busy_by = 0;
     list_del_init(&peer->credit_wait);
-    list_del_init(&peer->xfer_waitq);
+    list_del_init(&peer->rdma_waitq);
     list_del_init(&peer->window_waitq);
     if (peer->state == RME_PEER_UP)
         rme->stats.value[RME_C_PEERS]--;

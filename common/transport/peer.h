@@ -66,14 +66,14 @@ struct rme_peer {
     /* queued control messages that end operations; sent before `control`, whose members may
      * wait for the memory windows of those operations */
     struct list_head endings;
-    struct list_head xferq;  /* queued transfers, in order (struct rme_move) */
-    struct list_head moving; /* posted transfers, in the order of posting */
-    struct rme_host *host;   /* host of the peer in receive-side accounting (rx_account.c) */
-    uint64_t rx_buffered;    /* bytes accounted to the peer */
+    struct list_head rdma_queue; /* queued transfers, in order (struct rme_move) */
+    struct list_head moving;     /* posted transfers, in the order of posting */
+    struct rme_host *host; /* host of the peer in receive-side accounting (rx_account.c) */
+    uint64_t rx_buffered;  /* bytes accounted to the peer */
     struct rme_inode throttle_wait; /* in host->waiting: credits are withheld */
     struct list_head
         credit_wait; /* in rme->credit_waitq: its CREDIT message waits for a reply */
-    struct list_head xfer_waitq;   /* in rme->xfer_waitq: waits for the limit of transfers */
+    struct list_head rdma_waitq;   /* in rme->rdma_waitq: waits for the limit of transfers */
     struct list_head window_waitq; /* in rme->window_waitq: waits for memory windows */
     struct list_head closing;      /* fragments with an invalidation in progress */
     /* number of late ops, and receives that have ended after one: op/end.c */
@@ -91,8 +91,8 @@ struct rme_peer {
         used_at; /* value of credit.consumed from which a link made by this side is in use */
     struct rme_window window[RME_STREAMS];
     struct rme_holding holding[RME_STREAMS];
-    uint32_t xfers;                  /* outstanding transfers of this side */
-    uint64_t xfer_bytes;             /* and their bytes */
+    uint32_t rdma_ops;               /* outstanding transfers of this side */
+    uint64_t rdma_bytes;             /* and their bytes */
     uint64_t packed;                 /* bytes of bounce buffers held (move/bounce_quota.c) */
     struct rme_load load;            /* known load of the peer for this side */
     struct rme_hello hello;          /* hello of the peer */
@@ -115,7 +115,7 @@ struct rme_peer {
     uint64_t heard_at;
     uint64_t cancel_by;         /* earliest deadline of a cancel, or UINT64_MAX */
     uint64_t count[RME_C_PEER]; /* counters of the peer in stats */
-    struct rme_xfer bye;        /* see rme_peer_bye */
+    struct rme_rdma_op bye;     /* see rme_peer_bye */
 };
 
 /* Counts for the process and for the peer. */

@@ -96,7 +96,7 @@ static void note(struct host *h, const struct rme_event *e)
                                  .owner = e->owner,
                                  .error = e->error,
                                  .imm = e->imm,
-                                 .xfer = e->xfer,
+                                 .rdma_op = e->rdma_op,
                                  .closed = e->closed,
                                  .length = e->length};
     if (e->type == RME_EV_RECV)

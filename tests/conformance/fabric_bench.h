@@ -22,7 +22,7 @@ struct bench_event {
     void *owner;
     int error;
     uint32_t imm;
-    struct rme_xfer *xfer;
+    struct rme_rdma_op *rdma_op;
     void *closed;
     void *rx; /* the receive buffer, if kept */
     size_t length;

@@ -80,23 +80,23 @@ void loop_moves_data_late(void **state)
     assert_int_equal(lane.ops->reg(client.f, here, sizeof here, RME_ACCESS_LOCAL, &here_mr), 0);
     assert_int_equal(
         lane.ops->reg(server.f, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &there_mr), 0);
-    struct rme_lseg seg = {here, sizeof here, here_mr.lkey};
+    struct rme_sge seg = {here, sizeof here, here_mr.lkey};
     struct rme_range range;
-    struct rme_piece piece = {
+    struct rme_rdma_seg piece = {
         (uintptr_t)there,
         bench_expose(&server, &there_mr, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &range),
         &seg, 1};
-    struct rme_xfer x = {
+    struct rme_rdma_op x = {
         .notify = RME_NOTIFY_IMM, .piece = &piece, .npiece = 1, .bytes = sizeof here};
     loop_hold(LOOP_HOLD_DATA);
-    lane.ops->xfer(client.link, &x);
+    lane.ops->rdma_op(client.link, &x);
     lane.ops->flush(client.f);
     bench_idle();
-    assert_int_equal(bench_count(&client, RME_EV_XFER_DONE), 0);
+    assert_int_equal(bench_count(&client, RME_EV_RDMA_DONE), 0);
     assert_string_equal(there, "");
     strcpy(here, "overwritten");
     loop_hold(0);
-    bench_until(&client, RME_EV_XFER_DONE, 1);
+    bench_until(&client, RME_EV_RDMA_DONE, 1);
     assert_string_equal(there, "overwritten");
     bench_disconnect();
     lane.ops->dereg(client.f, &here_mr);
@@ -183,10 +183,10 @@ void loop_notices_breaches(void **state)
     assert_int_equal(census().violations, 1);
     assert_non_null(strstr(census().violation, "not registered"));
     bench_connect();
-    struct rme_lseg seg[2] = {{memory, 4, 1}, {memory + 4, 0, 1}};
-    struct rme_piece piece = {1, 1, seg, 2};
-    struct rme_xfer x = {.piece = &piece, .npiece = 1, .bytes = 4};
-    lane.ops->xfer(client.link, &x);
+    struct rme_sge seg[2] = {{memory, 4, 1}, {memory + 4, 0, 1}};
+    struct rme_rdma_seg piece = {1, 1, seg, 2};
+    struct rme_rdma_op x = {.piece = &piece, .npiece = 1, .bytes = 4};
+    lane.ops->rdma_op(client.link, &x);
     /* the empty segment, and the second one if max_sge is 1 */
     assert_in_range(census().violations, 2, 3);
     uint64_t before = census().violations;
@@ -201,9 +201,9 @@ static uint64_t one_chaotic_run(void)
     enum { N = 20, SIZE = 256 };
     static uint8_t here[N * SIZE], there[N * SIZE];
     struct rme_mr here_mr, there_mr;
-    struct rme_lseg seg[N];
-    struct rme_piece piece[N];
-    struct rme_xfer x[N];
+    struct rme_sge seg[N];
+    struct rme_rdma_seg piece[N];
+    struct rme_rdma_op x[N];
     struct rme_range range;
     uint64_t order = 0;
 
@@ -214,14 +214,14 @@ static uint64_t one_chaotic_run(void)
         lane.ops->reg(server.f, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &there_mr), 0);
     bench_expose(&server, &there_mr, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &range);
     for (int i = 0; i < N; i++) {
-        seg[i] = (struct rme_lseg){here + i * SIZE, SIZE, here_mr.lkey};
-        piece[i] = (struct rme_piece){(uintptr_t)(there + i * SIZE), range.key, &seg[i], 1};
-        x[i] = (struct rme_xfer){.piece = &piece[i], .npiece = 1, .bytes = SIZE};
-        lane.ops->xfer(client.link, &x[i]);
+        seg[i] = (struct rme_sge){here + i * SIZE, SIZE, here_mr.lkey};
+        piece[i] = (struct rme_rdma_seg){(uintptr_t)(there + i * SIZE), range.key, &seg[i], 1};
+        x[i] = (struct rme_rdma_op){.piece = &piece[i], .npiece = 1, .bytes = SIZE};
+        lane.ops->rdma_op(client.link, &x[i]);
     }
-    bench_until(&client, RME_EV_XFER_DONE, N);
+    bench_until(&client, RME_EV_RDMA_DONE, N);
     for (int i = 0; i < N; i++)
-        order = order * 31 + (uint64_t)(bench_event(&client, RME_EV_XFER_DONE, i)->xfer - x);
+        order = order * 31 + (uint64_t)(bench_event(&client, RME_EV_RDMA_DONE, i)->rdma_op - x);
     bench_disconnect();
     lane.ops->dereg(client.f, &here_mr);
     lane.ops->dereg(server.f, &there_mr);

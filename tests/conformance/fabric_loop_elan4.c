@@ -11,9 +11,9 @@ enum { SIZE = 4096 };
 struct written {
     uint8_t here[SIZE], there[SIZE];
     struct rme_mr here_mr, there_mr;
-    struct rme_lseg seg;
-    struct rme_piece piece;
-    struct rme_xfer x;
+    struct rme_sge seg;
+    struct rme_rdma_seg piece;
+    struct rme_rdma_op x;
 };
 
 static const char *saved;
@@ -48,11 +48,11 @@ static void write_new(struct written *w)
     assert_int_equal(lane.ops->reg(client.f, w->here, SIZE, RME_ACCESS_LOCAL, &w->here_mr), 0);
     assert_int_equal(
         lane.ops->reg(server.f, w->there, SIZE, RME_ACCESS_REMOTE_WRITE, &w->there_mr), 0);
-    w->seg = (struct rme_lseg){w->here, SIZE, w->here_mr.lkey};
-    w->piece = (struct rme_piece){(uintptr_t)w->there, w->there_mr.rkey, &w->seg, 1};
-    w->x = (struct rme_xfer){
+    w->seg = (struct rme_sge){w->here, SIZE, w->here_mr.lkey};
+    w->piece = (struct rme_rdma_seg){(uintptr_t)w->there, w->there_mr.rkey, &w->seg, 1};
+    w->x = (struct rme_rdma_op){
         .notify = RME_NOTIFY_IMM, .imm = 7, .piece = &w->piece, .npiece = 1, .bytes = SIZE};
-    lane.ops->xfer(client.link, &w->x);
+    lane.ops->rdma_op(client.link, &w->x);
 }
 
 static void write_free(struct written *w)
@@ -97,7 +97,7 @@ void loop_elan4_loses_links(void **state)
     both_hear();
     assert_int_equal(bench_count(&server, RME_EV_RECV), 1);
     assert_int_equal(bench_count(&server, RME_EV_IMM), 0);
-    assert_int_equal(bench_count(&client, RME_EV_XFER_DONE), 0);
+    assert_int_equal(bench_count(&client, RME_EV_RDMA_DONE), 0);
     write_free(&w);
 }
 
@@ -114,7 +114,7 @@ void loop_elan4_notices_breaches(void **state)
     lane.ops->dereg(server.f, &w.there_mr);
     lane.ops->flush(client.f);
     both_hear();
-    assert_int_equal(bench_count(&client, RME_EV_XFER_DONE), 0);
+    assert_int_equal(bench_count(&client, RME_EV_RDMA_DONE), 0);
     assert_int_equal(w.there[0], 0);
     assert_int_equal(census().violations, 1);
     lane.ops->dereg(client.f, &w.here_mr);
@@ -140,7 +140,7 @@ void loop_elan4_events_need_no_buffer(void **state)
     assert_int_equal(census().rnr, 0);
     for (int i = 0; i < BENCH_RX; i++)
         lane.ops->rx_return(server.f, bench_event(&server, RME_EV_RECV, i)->rx);
-    bench_until(&client, RME_EV_XFER_DONE, 1);
+    bench_until(&client, RME_EV_RDMA_DONE, 1);
     bench_disconnect();
     write_free(&w);
 }
@@ -193,12 +193,12 @@ static void hear(char seen[LINE + 1])
 
 static void one_line(const char *queued, char seen[LINE + 1])
 {
-    struct rme_xfer x[LINE];
+    struct rme_rdma_op x[LINE];
     int messages = 0, immediates = 0;
 
     bench_connect();
     for (int i = 0; i < LINE; i++) {
-        x[i] = (struct rme_xfer){.notify = RME_NOTIFY_IMM, .imm = (uint32_t)i};
+        x[i] = (struct rme_rdma_op){.notify = RME_NOTIFY_IMM, .imm = (uint32_t)i};
         switch (queued[i]) {
         case 'm':
             bench_send(&client, "m");
@@ -209,14 +209,14 @@ static void one_line(const char *queued, char seen[LINE + 1])
             break;
         default: /* o: ordered; i: unordered */
             x[i].ordered = queued[i] == 'o';
-            lane.ops->xfer(client.link, &x[i]);
+            lane.ops->rdma_op(client.link, &x[i]);
             immediates++;
         }
     }
     lane.ops->flush(client.f);
     bench_until(&server, RME_EV_RECV, messages);
     bench_until(&server, RME_EV_IMM, immediates);
-    bench_until(&client, RME_EV_XFER_DONE, immediates);
+    bench_until(&client, RME_EV_RDMA_DONE, immediates);
     hear(seen);
     bench_disconnect();
     bench_forget();
@@ -258,8 +258,8 @@ void loop_elan4_barrier_keeps_order(void **state)
 /* An immediate waits for earlier transfers of its operation alone. */
 void loop_elan4_reports_wait_for_their_own(void **state)
 {
-    struct rme_xfer own = {.notify = RME_NOTIFY_IMM, .imm = 7};
-    struct rme_xfer other = {.notify = RME_NOTIFY_IMM, .imm = 8};
+    struct rme_rdma_op own = {.notify = RME_NOTIFY_IMM, .imm = 7};
+    struct rme_rdma_op other = {.notify = RME_NOTIFY_IMM, .imm = 8};
     struct written w;
 
     (void)state;
@@ -268,8 +268,8 @@ void loop_elan4_reports_wait_for_their_own(void **state)
     bench_connect();
     loop_hold(LOOP_HOLD_DATA);
     write_new(&w);
-    lane.ops->xfer(client.link, &own);
-    lane.ops->xfer(client.link, &other);
+    lane.ops->rdma_op(client.link, &own);
+    lane.ops->rdma_op(client.link, &other);
     lane.ops->flush(client.f);
     bench_idle();
     assert_int_equal(bench_count(&server, RME_EV_IMM), 1);
@@ -277,7 +277,7 @@ void loop_elan4_reports_wait_for_their_own(void **state)
     loop_hold(0);
     bench_until(&server, RME_EV_IMM, 3);
     assert_int_equal(w.there[SIZE - 1], 0xab);
-    bench_until(&client, RME_EV_XFER_DONE, 3);
+    bench_until(&client, RME_EV_RDMA_DONE, 3);
     bench_disconnect();
     write_free(&w);
 }

@@ -81,7 +81,7 @@ static void pieces_are_measured(void **state)
         skip();
     bench_connect();
     for (int i = 0; i < 100; i++) {
-        struct rme_piece_costs got = {UINT32_MAX, UINT32_MAX, UINT32_MAX};
+        struct rme_rdma_seg_costs got = {UINT32_MAX, UINT32_MAX, UINT32_MAX};
         if (!lane.ops->measure(client.f, &got)) {
             assert_true(got.segment_ns == UINT32_MAX && got.request_ns == UINT32_MAX &&
                         got.read_ns == UINT32_MAX);
@@ -250,28 +250,29 @@ static void write_with_immediate(void **state)
     (void)state;
     bench_connect();
     ground_open(&g, 8192);
-    struct rme_lseg seg[4] = {
+    struct rme_sge seg[4] = {
         {g.here + 10, 100, g.here_mr.lkey},
         {g.here + 1000, 1, g.here_mr.lkey},
         {g.here + 2000, 333, g.here_mr.lkey},
         {g.here + 3001, 77, g.here_mr.lkey},
     };
     uint32_t first = lane.ops->caps(client.f)->max_sge > 1 ? 2 : 1;
-    struct rme_piece piece[4];
+    struct rme_rdma_seg piece[4];
     uint32_t n = 0;
     uint64_t at = 5;
     for (uint32_t i = 0; i < 4; i += first, n++) {
-        piece[n] = (struct rme_piece){(uintptr_t)g.there + at, g.to_write.key, &seg[i], first};
+        piece[n] =
+            (struct rme_rdma_seg){(uintptr_t)g.there + at, g.to_write.key, &seg[i], first};
         for (uint32_t s = i; s < i + first; s++)
             at += seg[s].length;
     }
-    struct rme_xfer x = {.notify = RME_NOTIFY_IMM,
-                         .imm = 0xfedcba98,
-                         .piece = piece,
-                         .npiece = n,
-                         .bytes = at - 5,
-                         .owner = &g};
-    lane.ops->xfer(client.link, &x);
+    struct rme_rdma_op x = {.notify = RME_NOTIFY_IMM,
+                            .imm = 0xfedcba98,
+                            .piece = piece,
+                            .npiece = n,
+                            .bytes = at - 5,
+                            .owner = &g};
+    lane.ops->rdma_op(client.link, &x);
     lane.ops->flush(client.f);
     bench_until(&server, RME_EV_IMM, 1);
     assert_int_equal(bench_event(&server, RME_EV_IMM, 0)->imm, 0xfedcba98);
@@ -282,8 +283,8 @@ static void write_with_immediate(void **state)
     }
     check_pattern(g.there, 0, 5, 13, 5);
     check_pattern(g.there, at, g.size, 13, 5);
-    bench_until(&client, RME_EV_XFER_DONE, 1);
-    assert_ptr_equal(bench_event(&client, RME_EV_XFER_DONE, 0)->xfer, &x);
+    bench_until(&client, RME_EV_RDMA_DONE, 1);
+    assert_ptr_equal(bench_event(&client, RME_EV_RDMA_DONE, 0)->rdma_op, &x);
     assert_ptr_equal(x.owner, &g);
     bench_disconnect();
     ground_close(&g);
@@ -301,30 +302,30 @@ static void read_with_message(void **state)
         skip();
     }
     ground_open(&g, 65536);
-    struct rme_lseg seg[8];
-    struct rme_piece piece[8];
+    struct rme_sge seg[8];
+    struct rme_rdma_seg piece[8];
     for (int i = 0; i < 8; i++) {
-        seg[i] = (struct rme_lseg){g.here + i * 8000 + 3, 4001, g.here_mr.lkey};
-        piece[i] = (struct rme_piece){(uintptr_t)g.there + 4001 * (uint64_t)i, g.to_read.key,
-                                      &seg[i], 1};
+        seg[i] = (struct rme_sge){g.here + i * 8000 + 3, 4001, g.here_mr.lkey};
+        piece[i] = (struct rme_rdma_seg){(uintptr_t)g.there + 4001 * (uint64_t)i, g.to_read.key,
+                                         &seg[i], 1};
     }
     char *tx = bench_tx(&client);
     strcpy(tx, "read it");
-    struct rme_xfer x = {.read = true,
-                         .notify = RME_NOTIFY_MSG,
-                         .tx = tx,
-                         .tx_length = 8,
-                         .piece = piece,
-                         .npiece = 8,
-                         .bytes = 8 * 4001};
-    lane.ops->xfer(client.link, &x);
+    struct rme_rdma_op x = {.read = true,
+                            .notify = RME_NOTIFY_MSG,
+                            .tx = tx,
+                            .tx_length = 8,
+                            .piece = piece,
+                            .npiece = 8,
+                            .bytes = 8 * 4001};
+    lane.ops->rdma_op(client.link, &x);
     lane.ops->flush(client.f);
     bench_until(&server, RME_EV_RECV, 1);
     assert_string_equal(bench_event(&server, RME_EV_RECV, 0)->data, "read it");
     for (int i = 0; i < 8; i++)
         assert_memory_equal(seg[i].base, g.there + 4001 * i, 4001);
     check_pattern(g.here, 0, 3, 7, 1);
-    bench_until(&client, RME_EV_XFER_DONE, 1);
+    bench_until(&client, RME_EV_RDMA_DONE, 1);
     bench_disconnect();
     ground_close(&g);
 }
@@ -334,29 +335,29 @@ static void last_notification_follows_all_data(void **state)
 {
     enum { MANY = 1000, SIZE = 64 };
     struct ground g;
-    struct rme_lseg seg[MANY];
-    struct rme_piece piece[MANY];
-    struct rme_xfer *x = calloc(MANY, sizeof *x);
+    struct rme_sge seg[MANY];
+    struct rme_rdma_seg piece[MANY];
+    struct rme_rdma_op *x = calloc(MANY, sizeof *x);
 
     (void)state;
     assert_non_null(x);
     bench_connect();
     ground_open(&g, MANY * SIZE);
     for (int i = 0; i < MANY; i++) {
-        seg[i] = (struct rme_lseg){g.here + i * SIZE, SIZE, g.here_mr.lkey};
-        piece[i] = (struct rme_piece){(uintptr_t)g.there + (uint64_t)i * SIZE, g.to_write.key,
-                                      &seg[i], 1};
-        x[i] = (struct rme_xfer){.notify = i == MANY - 1 ? RME_NOTIFY_IMM : RME_NOTIFY_NONE,
-                                 .imm = 7,
-                                 .piece = &piece[i],
-                                 .npiece = 1,
-                                 .bytes = SIZE};
-        lane.ops->xfer(client.link, &x[i]);
+        seg[i] = (struct rme_sge){g.here + i * SIZE, SIZE, g.here_mr.lkey};
+        piece[i] = (struct rme_rdma_seg){(uintptr_t)g.there + (uint64_t)i * SIZE,
+                                         g.to_write.key, &seg[i], 1};
+        x[i] = (struct rme_rdma_op){.notify = i == MANY - 1 ? RME_NOTIFY_IMM : RME_NOTIFY_NONE,
+                                    .imm = 7,
+                                    .piece = &piece[i],
+                                    .npiece = 1,
+                                    .bytes = SIZE};
+        lane.ops->rdma_op(client.link, &x[i]);
     }
     lane.ops->flush(client.f);
     bench_until(&server, RME_EV_IMM, 1);
     assert_memory_equal(g.there, g.here, g.size);
-    bench_until(&client, RME_EV_XFER_DONE, MANY);
+    bench_until(&client, RME_EV_RDMA_DONE, MANY);
     bench_disconnect();
     ground_close(&g);
     free(x);
@@ -366,22 +367,22 @@ static void last_notification_follows_all_data(void **state)
 static void notifications_keep_their_order(void **state)
 {
     struct ground g;
-    struct rme_xfer x[6];
-    struct rme_lseg seg;
-    struct rme_piece piece;
+    struct rme_rdma_op x[6];
+    struct rme_sge seg;
+    struct rme_rdma_seg piece;
 
     (void)state;
     bench_connect();
     ground_open(&g, 4096);
-    seg = (struct rme_lseg){g.here, g.size, g.here_mr.lkey};
-    piece = (struct rme_piece){(uintptr_t)g.there, g.to_write.key, &seg, 1};
+    seg = (struct rme_sge){g.here, g.size, g.here_mr.lkey};
+    piece = (struct rme_rdma_seg){(uintptr_t)g.there, g.to_write.key, &seg, 1};
     for (int i = 0; i < 6; i++) {
-        x[i] = (struct rme_xfer){.notify = RME_NOTIFY_IMM,
-                                 .imm = (uint32_t)i,
-                                 .ordered = true, /* unordered reports may overtake */
-                                 .piece = &piece,
-                                 .npiece = 1,
-                                 .bytes = g.size};
+        x[i] = (struct rme_rdma_op){.notify = RME_NOTIFY_IMM,
+                                    .imm = (uint32_t)i,
+                                    .ordered = true, /* unordered reports may overtake */
+                                    .piece = &piece,
+                                    .npiece = 1,
+                                    .bytes = g.size};
         bench_send(&client, "plain");
         if (i % 3 == 1) {
             x[i].notify = RME_NOTIFY_MSG;
@@ -392,7 +393,7 @@ static void notifications_keep_their_order(void **state)
             x[i].npiece = 0;
             x[i].bytes = 0;
         }
-        lane.ops->xfer(client.link, &x[i]);
+        lane.ops->rdma_op(client.link, &x[i]);
     }
     lane.ops->flush(client.f);
     bench_until(&server, RME_EV_RECV, 8);
@@ -411,7 +412,7 @@ static void notifications_keep_their_order(void **state)
         next++;
     }
     assert_int_equal(next, 12);
-    bench_until(&client, RME_EV_XFER_DONE, 6);
+    bench_until(&client, RME_EV_RDMA_DONE, 6);
     bench_disconnect();
     ground_close(&g);
 }
@@ -435,19 +436,19 @@ static void forbidden_access_kills_the_link(void **state)
             lane.ops->reg(server.f, page, 4096, RME_ACCESS_REMOTE_READ, &read_only), 0);
         struct rme_range page_range;
         bench_expose(&server, &read_only, page, 4096, RME_ACCESS_REMOTE_READ, &page_range);
-        struct rme_lseg seg = {g.here, 64, g.here_mr.lkey};
-        struct rme_piece piece = {(uintptr_t)g.there, g.to_write.key, &seg, 1};
+        struct rme_sge seg = {g.here, 64, g.here_mr.lkey};
+        struct rme_rdma_seg piece = {(uintptr_t)g.there, g.to_write.key, &seg, 1};
         if (kind == 0)
             piece.raddr += g.size - 63;
         else if (kind == 1)
             piece.rkey ^= 0x5a0000005a00; /* both keys, if the memory has two */
         else if (kind == 2)
-            piece = (struct rme_piece){(uintptr_t)page, page_range.key, &seg, 1};
+            piece = (struct rme_rdma_seg){(uintptr_t)page, page_range.key, &seg, 1};
         else
             piece.raddr -= 1;
-        struct rme_xfer x = {
+        struct rme_rdma_op x = {
             .notify = RME_NOTIFY_IMM, .piece = &piece, .npiece = 1, .bytes = 64};
-        lane.ops->xfer(client.link, &x);
+        lane.ops->rdma_op(client.link, &x);
         lane.ops->flush(client.f);
         bench_until(&client, RME_EV_LINK_DOWN, 1);
         bench_until(&server, RME_EV_LINK_DOWN, 1);
@@ -486,18 +487,18 @@ static void a_key_opens_one_range_to_one_peer(void **state)
         bench_expose(&server, &g.there_mr, g.there + 101, 64, RME_ACCESS_REMOTE_WRITE, &range);
         if (kind == 6)
             bench_connect();
-        struct rme_lseg seg = {g.here, 64, g.here_mr.lkey};
-        struct rme_piece piece = {(uintptr_t)g.there + 101, range.key, &seg, 1};
-        struct rme_xfer x = {
+        struct rme_sge seg = {g.here, 64, g.here_mr.lkey};
+        struct rme_rdma_seg piece = {(uintptr_t)g.there + 101, range.key, &seg, 1};
+        struct rme_rdma_op x = {
             .notify = RME_NOTIFY_NONE, .piece = &piece, .npiece = 1, .bytes = 64};
         if (kind < 6) { /* first the permitted access */
-            lane.ops->xfer(client.link, &x);
+            lane.ops->rdma_op(client.link, &x);
             lane.ops->flush(client.f);
-            bench_until(&client, RME_EV_XFER_DONE, 1);
+            bench_until(&client, RME_EV_RDMA_DONE, 1);
             assert_memory_equal(g.there + 101, g.here, 64);
             memset(g.here, 0xee, 64);
         }
-        struct rme_xfer y = {
+        struct rme_rdma_op y = {
             .notify = RME_NOTIFY_NONE, .piece = &piece, .npiece = 1, .bytes = 64};
         if (kind == 0)
             piece.raddr -= 1;
@@ -516,7 +517,7 @@ static void a_key_opens_one_range_to_one_peer(void **state)
             bench_expose(&server, &g.there_mr, g.there + 101, 64, RME_ACCESS_REMOTE_WRITE,
                          &next);
         }
-        lane.ops->xfer(client.link, &y);
+        lane.ops->rdma_op(client.link, &y);
         lane.ops->flush(client.f);
         bench_until(&client, RME_EV_LINK_DOWN, 1);
         bench_until(&server, RME_EV_LINK_DOWN, 1);

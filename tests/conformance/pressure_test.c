@@ -433,10 +433,10 @@ static void settles_at(uint64_t before, uint64_t transfers)
 {
     int64_t end = lane_now() + BED_PATIENCE_MS;
 
-    while (loop_calls(LOOP_XFER) - before < transfers && lane_now() < end)
+    while (loop_calls(LOOP_RDMA_OP) - before < transfers && lane_now() < end)
         pump();
     pump_times(100);
-    assert_int_equal(loop_calls(LOOP_XFER) - before, transfers);
+    assert_int_equal(loop_calls(LOOP_RDMA_OP) - before, transfers);
 }
 
 /*
@@ -472,7 +472,7 @@ void bulk_is_given_to_the_device_by_and_by(void **state)
         for (int i = 0; i < N; i++)
             post_recv(&recv[i], p.server, p.to_client, &in[i], i);
         loop_hold(LOOP_HOLD_DATA);
-        uint64_t before = loop_calls(LOOP_XFER);
+        uint64_t before = loop_calls(LOOP_RDMA_OP);
         for (int i = 0; i < N; i++)
             post_send(&send[i], p.client, p.to_server, &out[i], i);
         settles_at(before, BOUND / (BOUND / 2));
@@ -492,7 +492,7 @@ void bulk_is_given_to_the_device_by_and_by(void **state)
             assert_int_equal(recv[i].reports, 0);
         pump_until_all(send, N + 1);
         pump_until_all(recv, N + 1);
-        assert_true(loop_calls(LOOP_XFER) - before >= N * (SIZE / (BOUND / 2)));
+        assert_true(loop_calls(LOOP_RDMA_OP) - before >= N * (SIZE / (BOUND / 2)));
         op_check(&hear, 8);
         blob_check(&heard, 9, 8);
         for (int i = 0; i <= N; i++) {

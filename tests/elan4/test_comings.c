@@ -54,23 +54,23 @@ static int descriptors(void)
     return n;
 }
 
-static void transfer(struct side *s, struct rme_xfer *x, bool read)
+static void transfer(struct side *s, struct rme_rdma_op *x, bool read)
 {
     static uint8_t here[PIECES * EACH];
-    static struct rme_lseg seg[PIECES];
-    static struct rme_piece piece[PIECES];
+    static struct rme_sge seg[PIECES];
+    static struct rme_rdma_seg piece[PIECES];
 
     for (int i = 0; i < PIECES; i++) {
-        seg[i] = (struct rme_lseg){here + (size_t)i * EACH, EACH, 0};
-        piece[i] = (struct rme_piece){(uintptr_t)sh->memory + (size_t)(PIECES - 1 - i) * EACH,
-                                      sh->mr.rkey, &seg[i], 1};
+        seg[i] = (struct rme_sge){here + (size_t)i * EACH, EACH, 0};
+        piece[i] = (struct rme_rdma_seg){
+            (uintptr_t)sh->memory + (size_t)(PIECES - 1 - i) * EACH, sh->mr.rkey, &seg[i], 1};
     }
-    *x = (struct rme_xfer){.read = read,
-                           .notify = RME_NOTIFY_IMM,
-                           .imm = 9,
-                           .piece = piece,
-                           .npiece = PIECES,
-                           .bytes = sizeof(here)};
+    *x = (struct rme_rdma_op){.read = read,
+                              .notify = RME_NOTIFY_IMM,
+                              .imm = 9,
+                              .piece = piece,
+                              .npiece = PIECES,
+                              .bytes = sizeof(here)};
     if (read) {
         x->notify = RME_NOTIFY_MSG;
         x->tx = ops->tx_get(s->link);
@@ -78,7 +78,7 @@ static void transfer(struct side *s, struct rme_xfer *x, bool read)
         strcpy(x->tx, "read");
         x->tx_length = 5;
     }
-    ops->xfer(s->link, x);
+    ops->rdma_op(s->link, x);
     ops->flush(s->f);
 }
 
@@ -111,15 +111,15 @@ static void get_in(struct side *me, struct side *other)
 
 static void session(struct side *me, struct side *other)
 {
-    struct rme_xfer x;
+    struct rme_rdma_op x;
 
     open_side(me, NULL, "");
     get_in(me, other);
     say(me, "hello");
     transfer(me, &x, false);
-    until(me, other, RME_EV_XFER_DONE, 1);
+    until(me, other, RME_EV_RDMA_DONE, 1);
     transfer(me, &x, true);
-    until(me, other, RME_EV_XFER_DONE, 2);
+    until(me, other, RME_EV_RDMA_DONE, 2);
     ops->link_disconnect(me->link, -ESHUTDOWN);
     until(me, other, RME_EV_LINK_DOWN, 1);
     close_side(me);

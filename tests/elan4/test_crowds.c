@@ -477,23 +477,23 @@ static void many_links(void **state)
 /* ---- Transfers ---- */
 
 /* Writes to a client's memory, with a packet behind it. */
-static void write_to(struct side *server, struct rme_link *l, struct rme_xfer *x)
+static void write_to(struct side *server, struct rme_link *l, struct rme_rdma_op *x)
 {
     static uint8_t here[BYTES];
-    static struct rme_lseg seg = {here, BYTES, 0};
-    static struct rme_piece piece;
+    static struct rme_sge seg = {here, BYTES, 0};
+    static struct rme_rdma_seg piece;
 
-    piece = (struct rme_piece){(uintptr_t)sh->memory, sh->mr.rkey, &seg, 1};
-    *x = (struct rme_xfer){
+    piece = (struct rme_rdma_seg){(uintptr_t)sh->memory, sh->mr.rkey, &seg, 1};
+    *x = (struct rme_rdma_op){
         .notify = RME_NOTIFY_IMM, .imm = 1, .piece = &piece, .npiece = 1, .bytes = BYTES};
-    ops->xfer(l, x);
+    ops->rdma_op(l, x);
     ops->flush(server->f);
 }
 
 /* Transfers with an unresponsive process do not complete, and leave some for others. */
 static void transfers_of_others(void **state)
 {
-    static struct rme_xfer x[TRANSFERS], y;
+    static struct rme_rdma_op x[TRANSFERS], y;
     struct side server, client;
     (void)state;
     begin(&server, FOR_EVER ",elan_transfers=16");
@@ -507,11 +507,11 @@ static void transfers_of_others(void **state)
     for (int i = 0; i < TRANSFERS; i++)
         write_to(&server, deaf, &x[i]);
     look(&server);
-    assert_int_equal(server.count[RME_EV_XFER_DONE], 0);
+    assert_int_equal(server.count[RME_EV_RDMA_DONE], 0);
     assert_int_equal(server.f->active.taken, 8);
     for (int i = 1; i <= 20; i++) {
         write_to(&server, server.link, &y);
-        until(&server, &client, RME_EV_XFER_DONE, i);
+        until(&server, &client, RME_EV_RDMA_DONE, i);
         until(&client, &server, RME_EV_IMM, i);
     }
     end_child(pid);

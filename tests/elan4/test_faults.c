@@ -138,8 +138,8 @@ static bool comes(struct side *a, struct side *b, enum rme_event_type type, int 
 static bool talk(struct side *server, struct side *client, const struct rme_addr *addr)
 {
     static uint8_t here[PIECES * EACH], there[PIECES * EACH];
-    struct rme_lseg seg[PIECES];
-    struct rme_piece piece[PIECES];
+    struct rme_sge seg[PIECES];
+    struct rme_rdma_seg piece[PIECES];
     struct rme_mr mr;
 
     int rc = ops->link_connect(client->f, addr, 0, "may I", 6, RX, client, &client->link);
@@ -148,23 +148,24 @@ static bool talk(struct side *server, struct side *client, const struct rme_addr
         ops->reg(server->f, there, sizeof(there), RME_ACCESS_REMOTE_WRITE, &mr) < 0)
         return false;
     for (int i = 0; i < PIECES; i++) {
-        seg[i] = (struct rme_lseg){here + (size_t)i * EACH, EACH, 0};
-        piece[i] = (struct rme_piece){(uintptr_t)there + (size_t)i * EACH, mr.rkey, &seg[i], 1};
+        seg[i] = (struct rme_sge){here + (size_t)i * EACH, EACH, 0};
+        piece[i] =
+            (struct rme_rdma_seg){(uintptr_t)there + (size_t)i * EACH, mr.rkey, &seg[i], 1};
     }
-    struct rme_xfer x = {.notify = RME_NOTIFY_IMM,
-                         .imm = 3,
-                         .piece = piece,
-                         .npiece = PIECES,
-                         .bytes = sizeof(here)};
+    struct rme_rdma_op x = {.notify = RME_NOTIFY_IMM,
+                            .imm = 3,
+                            .piece = piece,
+                            .npiece = PIECES,
+                            .bytes = sizeof(here)};
     memset(here, 'h', sizeof(here));
     memset(there, 't', sizeof(there));
-    ops->xfer(client->link, &x);
+    ops->rdma_op(client->link, &x);
     ops->flush(client->f);
-    if (!comes(server, client, RME_EV_IMM, 1) || !comes(client, server, RME_EV_XFER_DONE, 1) ||
+    if (!comes(server, client, RME_EV_IMM, 1) || !comes(client, server, RME_EV_RDMA_DONE, 1) ||
         memcmp(here, there, sizeof(here)) != 0)
         return false;
     memset(there, 'u', sizeof(there));
-    struct rme_xfer y = x;
+    struct rme_rdma_op y = x;
     y.read = true;
     y.notify = RME_NOTIFY_MSG;
     y.tx = ops->tx_get(client->link);
@@ -172,10 +173,10 @@ static bool talk(struct side *server, struct side *client, const struct rme_addr
         return false;
     memset(y.tx, 0, 3000); /* several packets */
     y.tx_length = 3000;
-    ops->xfer(client->link, &y);
+    ops->rdma_op(client->link, &y);
     ops->flush(client->f);
     return comes(server, client, RME_EV_RECV, 1) &&
-           comes(client, server, RME_EV_XFER_DONE, 2) && here[0] == 'u' &&
+           comes(client, server, RME_EV_RDMA_DONE, 2) && here[0] == 'u' &&
            memcmp(here, there, sizeof(here)) == 0;
 }
 
@@ -206,7 +207,7 @@ static void part_all(struct side *server, struct side *client)
  * were. */
 static bool once(bool *opened, unsigned long k)
 {
-    struct rme_piece_costs costs;
+    struct rme_rdma_seg_costs costs;
     struct rme_addr *addr;
     struct side server, client;
 

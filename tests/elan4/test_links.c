@@ -283,8 +283,8 @@ static void lists(void **state)
 {
     enum { MOST = 4096, EACH = 24 };
     static uint8_t here[MOST * EACH], there[MOST * EACH];
-    static struct rme_lseg seg[MOST];
-    static struct rme_piece piece[MOST];
+    static struct rme_sge seg[MOST];
+    static struct rme_rdma_seg piece[MOST];
     static const uint32_t counts[] = {1, 2, 95, 96, 97, 500, MOST};
     struct side server, client;
     struct rme_mr mr;
@@ -309,27 +309,27 @@ static void lists(void **state)
                 there[i] = (uint8_t)(i * 11 + n);
             }
             for (uint32_t i = 0; i < n; i++) { /* to the odd places there, in reverse order */
-                seg[i] = (struct rme_lseg){here + (size_t)(n - 1 - i) * EACH, EACH / 2, 0};
-                piece[i] = (struct rme_piece){(uintptr_t)there + (size_t)i * EACH + 5, mr.rkey,
-                                              &seg[i], 1};
+                seg[i] = (struct rme_sge){here + (size_t)(n - 1 - i) * EACH, EACH / 2, 0};
+                piece[i] = (struct rme_rdma_seg){(uintptr_t)there + (size_t)i * EACH + 5,
+                                                 mr.rkey, &seg[i], 1};
             }
-            struct rme_xfer x = {.read = read,
-                                 .notify = read ? RME_NOTIFY_MSG : RME_NOTIFY_IMM,
-                                 .imm = n,
-                                 .piece = piece,
-                                 .npiece = n,
-                                 .bytes = (uint64_t)n * EACH / 2};
+            struct rme_rdma_op x = {.read = read,
+                                    .notify = read ? RME_NOTIFY_MSG : RME_NOTIFY_IMM,
+                                    .imm = n,
+                                    .piece = piece,
+                                    .npiece = n,
+                                    .bytes = (uint64_t)n * EACH / 2};
             if (read) {
                 x.tx = ops->tx_get(client.link);
                 strcpy(x.tx, "read");
                 x.tx_length = 5;
             }
-            ops->xfer(client.link, &x);
+            ops->rdma_op(client.link, &x);
             ops->flush(client.f);
             until(&server, &client, read ? RME_EV_RECV : RME_EV_IMM, (int)c + 1);
             for (uint32_t i = 0; i < n; i++)
                 assert_memory_equal(there + (size_t)i * EACH + 5, seg[i].base, EACH / 2);
-            until(&client, &server, RME_EV_XFER_DONE, ++done);
+            until(&client, &server, RME_EV_RDMA_DONE, ++done);
             assert_int_equal(*writes + *reads - before, n);
         }
     }
@@ -341,7 +341,7 @@ static void lists(void **state)
     }
     assert_int_equal(counter("dma_queue") - packets, 2 * done);
     assert_int_equal(counter("port_commands") - chained, 4 * done);
-    assert_int_equal(client.count[RME_EV_XFER_DONE], done);
+    assert_int_equal(client.count[RME_EV_RDMA_DONE], done);
     assert_int_equal(server.count[RME_EV_IMM] + server.count[RME_EV_RECV], done);
     part(&client, &server);
     close_side(&client);

@@ -32,7 +32,7 @@ void __wrap_elan4_remote_dma(E4_CmdQ *q, E4_DMA *dma, unsigned vp, E4_uint64 coo
 
 static void pieces_are_measured(void **state)
 {
-    struct rme_piece_costs costs = {.segment_ns = 7};
+    struct rme_rdma_seg_costs costs = {.segment_ns = 7};
     struct side s;
 
     (void)state;
@@ -52,7 +52,7 @@ static void pieces_are_measured(void **state)
  * flight, which complete later. */
 static void a_measurement_does_not_end(void **state)
 {
-    struct rme_piece_costs costs = {11, 22, 33};
+    struct rme_rdma_seg_costs costs = {11, 22, 33};
     struct side s;
 
     (void)state;

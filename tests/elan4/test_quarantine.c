@@ -55,11 +55,11 @@ static uint64_t kept(const struct side *s)
     return s->stats.value[RME_C_QUARANTINED];
 }
 
-static struct rme_xfer whole(uint8_t *here, struct rme_lseg *seg, struct rme_piece *piece)
+static struct rme_rdma_op whole(uint8_t *here, struct rme_sge *seg, struct rme_rdma_seg *piece)
 {
-    *seg = (struct rme_lseg){here, BYTES, 0};
-    *piece = (struct rme_piece){(uintptr_t)sh->memory, sh->mr.rkey, seg, 1};
-    return (struct rme_xfer){
+    *seg = (struct rme_sge){here, BYTES, 0};
+    *piece = (struct rme_rdma_seg){(uintptr_t)sh->memory, sh->mr.rkey, seg, 1};
+    return (struct rme_rdma_op){
         .notify = RME_NOTIFY_IMM, .imm = 1, .piece = piece, .npiece = 1, .bytes = BYTES};
 }
 
@@ -68,18 +68,18 @@ static _Noreturn void writer(void)
 {
     static uint8_t here[BYTES];
     struct side me;
-    struct rme_lseg seg;
-    struct rme_piece piece;
+    struct rme_sge seg;
+    struct rme_rdma_seg piece;
 
     alarm(120); /* no longer than the test */
     memset(here, 'w', BYTES);
     open_side(&me, NULL, FOR_EVER);
     dial(&me, "elan4://0:2");
     until(&me, NULL, RME_EV_LINK_UP, 1);
-    struct rme_xfer x = whole(here, &seg, &piece);
+    struct rme_rdma_op x = whole(here, &seg, &piece);
     while (atomic_load(&sh->begun) != 1)
         poll_side(&me);
-    ops->xfer(me.link, &x);
+    ops->rdma_op(me.link, &x);
     ops->flush(me.f);
     atomic_store(&sh->begun, 2);
     until(&me, NULL, RME_EV_LINK_DOWN, 1);
@@ -205,16 +205,16 @@ static void who_gives_up(bool no_memory)
 {
     static uint8_t here[BYTES];
     struct side server, client;
-    struct rme_lseg seg;
-    struct rme_piece piece;
+    struct rme_sge seg;
+    struct rme_rdma_seg piece;
     struct elan_dmas aside = TAILQ_HEAD_INITIALIZER(aside);
     set_up();
     open_pair(&server, &client, FOR_EVER, "elan_quarantine_ms=0,elan_drain_timeout_ms=10");
     assert_int_equal(ops->reg(server.f, sh->memory, BYTES, RME_ACCESS_REMOTE_WRITE, &sh->mr),
                      0);
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 1), 0);
-    struct rme_xfer x = whole(here, &seg, &piece);
-    ops->xfer(client.link, &x);
+    struct rme_rdma_op x = whole(here, &seg, &piece);
+    ops->rdma_op(client.link, &x);
     ops->flush(client.f);
     ops->link_disconnect(client.link, -ESHUTDOWN);
     if (no_memory) {
@@ -461,8 +461,8 @@ static void who_stood_still_waits(void **state)
 static void die_deaf(struct side *server, int messages)
 {
     static uint8_t here[BYTES];
-    struct rme_lseg seg;
-    struct rme_piece piece;
+    struct rme_sge seg;
+    struct rme_rdma_seg piece;
     int ups = server->count[RME_EV_LINK_UP], downs = server->count[RME_EV_LINK_DOWN];
 
     atomic_store(&sh->begun, 0);
@@ -475,12 +475,12 @@ static void die_deaf(struct side *server, int messages)
     atomic_store(&sh->begun, 1);
     while (atomic_load(&sh->begun) != 2)
         poll_side(server);
-    struct rme_xfer x = whole(here, &seg, &piece);
-    ops->xfer(server->link, &x);
+    struct rme_rdma_op x = whole(here, &seg, &piece);
+    ops->rdma_op(server->link, &x);
     ops->flush(server->f);
     for (int i = 0; i < messages; i++)
         say(server, "nobody hears");
-    assert_int_equal(server->count[RME_EV_XFER_DONE], 0);
+    assert_int_equal(server->count[RME_EV_RDMA_DONE], 0);
     end_child(pid);
     until(server, NULL, RME_EV_LINK_DOWN, downs + 1);
     assert_int_equal(server->error, -ECONNRESET);

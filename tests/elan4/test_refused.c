@@ -22,8 +22,8 @@ struct field {
     uint8_t here[PIECES * EACH], there[PIECES * EACH];
     void *hole; /* an unmapped page */
     struct rme_mr mr;
-    struct rme_lseg seg[PIECES];
-    struct rme_piece piece[PIECES];
+    struct rme_sge seg[PIECES];
+    struct rme_rdma_seg piece[PIECES];
 };
 
 /* Makes a list between `here` of the client and `there` of the server; piece `bad` is
@@ -37,21 +37,21 @@ static void lay_out(struct field *f, struct side *server, int bad, bool here)
     for (int i = 0; i < PIECES; i++) {
         bool hole = i == bad;
         f->seg[i] =
-            (struct rme_lseg){hole && here ? f->hole : f->here + (size_t)i * EACH, EACH, 0};
-        f->piece[i] = (struct rme_piece){
+            (struct rme_sge){hole && here ? f->hole : f->here + (size_t)i * EACH, EACH, 0};
+        f->piece[i] = (struct rme_rdma_seg){
             (uintptr_t)(hole && !here ? f->hole : f->there + (size_t)i * EACH), f->mr.rkey,
             &f->seg[i], 1};
     }
 }
 
-static struct rme_xfer list(struct field *f, struct side *client, bool read, size_t note)
+static struct rme_rdma_op list(struct field *f, struct side *client, bool read, size_t note)
 {
-    struct rme_xfer x = {.read = read,
-                         .notify = note ? RME_NOTIFY_MSG : RME_NOTIFY_IMM,
-                         .imm = 7,
-                         .piece = f->piece,
-                         .npiece = PIECES,
-                         .bytes = PIECES * EACH};
+    struct rme_rdma_op x = {.read = read,
+                            .notify = note ? RME_NOTIFY_MSG : RME_NOTIFY_IMM,
+                            .imm = 7,
+                            .piece = f->piece,
+                            .npiece = PIECES,
+                            .bytes = PIECES * EACH};
 
     if (note) {
         x.tx = ops->tx_get(client->link);
@@ -75,14 +75,14 @@ static void one_is_refused(bool read, bool here, size_t note)
     until(&other, &server, RME_EV_LINK_UP, 1);
     until(&server, &other, RME_EV_LINK_UP, 2);
     lay_out(&f, &server, 5, here);
-    struct rme_xfer x = list(&f, &client, read, note);
-    ops->xfer(client.link, &x);
+    struct rme_rdma_op x = list(&f, &client, read, note);
+    ops->rdma_op(client.link, &x);
     say(&client, "behind it");
     until(&client, &server, RME_EV_LINK_DOWN, 1);
     until(&server, &client, RME_EV_LINK_DOWN, 1);
     assert_int_equal(client.error, -EFAULT);
     assert_int_equal(server.error, -ECONNRESET);
-    assert_int_equal(client.count[RME_EV_XFER_DONE], 0);
+    assert_int_equal(client.count[RME_EV_RDMA_DONE], 0);
     assert_int_equal(server.count[RME_EV_IMM] + server.count[RME_EV_RECV], 0);
     munmap(f.hole, 4096);
     /* other links stay, and so does the refused process */
@@ -95,9 +95,9 @@ static void one_is_refused(bool read, bool here, size_t note)
     until(&server, &client, RME_EV_LINK_UP, 3);
     lay_out(&f, &server, -1, true);
     x = list(&f, &client, read, note);
-    ops->xfer(client.link, &x);
+    ops->rdma_op(client.link, &x);
     ops->flush(client.f);
-    until(&client, &server, RME_EV_XFER_DONE, 1);
+    until(&client, &server, RME_EV_RDMA_DONE, 1);
     until(&server, &client, note ? RME_EV_RECV : RME_EV_IMM, note ? 2 : 1);
     munmap(f.hole, 4096);
     ops->link_disconnect(client.link, -ESHUTDOWN);
@@ -147,11 +147,11 @@ static void silent_one_is_refused(void **state)
     open_pair(&server, &client, FOR_EVER, FOR_EVER);
     lay_out(&bad, &server, 0, false);
     lay_out(&good, &server, -1, true);
-    struct rme_xfer silent = list(&bad, &client, false, 0),
-                    told = list(&good, &client, false, 4000);
+    struct rme_rdma_op silent = list(&bad, &client, false, 0),
+                       told = list(&good, &client, false, 4000);
     silent.notify = RME_NOTIFY_NONE;
-    ops->xfer(client.link, &silent);
-    ops->xfer(client.link, &told);
+    ops->rdma_op(client.link, &silent);
+    ops->rdma_op(client.link, &told);
     ops->flush(client.f);
     until(&client, &server, RME_EV_LINK_DOWN, 1);
     until(&server, &client, RME_EV_LINK_DOWN, 1);
@@ -171,8 +171,8 @@ static void refusal_wakes(void **state)
     (void)state;
     open_pair(&server, &client, FOR_EVER, FOR_EVER);
     lay_out(&f, &server, PIECES - 1, true);
-    struct rme_xfer x = list(&f, &client, false, 0);
-    ops->xfer(client.link, &x);
+    struct rme_rdma_op x = list(&f, &client, false, 0);
+    ops->rdma_op(client.link, &x);
     ops->flush(client.f);
     alarm(20);
     while (TAILQ_EMPTY(&client.f->ending)) {
@@ -223,22 +223,23 @@ enum { READS = 500 };
 
 /* Requests a read of many pieces from a peer that accepts no requests; a message of `n` bytes
  * follows. */
-static void ask_in_vain(struct side *server, struct side *client, struct rme_xfer *x, size_t n)
+static void ask_in_vain(struct side *server, struct side *client, struct rme_rdma_op *x,
+                        size_t n)
 {
     static uint8_t here[READS], there[READS];
-    static struct rme_lseg seg[READS];
-    static struct rme_piece piece[READS];
+    static struct rme_sge seg[READS];
+    static struct rme_rdma_seg piece[READS];
     struct rme_mr mr;
 
     assert_int_equal(ops->reg(server->f, there, READS, RME_ACCESS_REMOTE_READ, &mr), 0);
     for (int i = 0; i < READS; i++) {
         there[i] = (uint8_t)(i * 3 + 1);
         here[i] = 0;
-        seg[i] = (struct rme_lseg){here + i, 1, 0};
-        piece[i] =
-            (struct rme_piece){(uintptr_t)there + READS - 1 - (size_t)i, mr.rkey, &seg[i], 1};
+        seg[i] = (struct rme_sge){here + i, 1, 0};
+        piece[i] = (struct rme_rdma_seg){(uintptr_t)there + READS - 1 - (size_t)i, mr.rkey,
+                                         &seg[i], 1};
     }
-    *x = (struct rme_xfer){.read = true, .piece = piece, .npiece = READS, .bytes = READS};
+    *x = (struct rme_rdma_op){.read = true, .piece = piece, .npiece = READS, .bytes = READS};
     if (n) {
         x->notify = RME_NOTIFY_MSG;
         x->tx = ops->tx_get(client->link);
@@ -246,7 +247,7 @@ static void ask_in_vain(struct side *server, struct side *client, struct rme_xfe
         memset(x->tx, 'n', n);
     }
     assert_int_equal(elan4_block_inputter(server->f->nic->ctx, 1), 0);
-    ops->xfer(client->link, x);
+    ops->rdma_op(client->link, x);
     ops->flush(client->f);
     for (int i = 0; i < 200; i++)
         poll_side(client);
@@ -256,14 +257,14 @@ static void ask_in_vain(struct side *server, struct side *client, struct rme_xfe
 static void queue_of_reads(void **state)
 {
     struct side server, client;
-    struct rme_xfer x;
+    struct rme_rdma_op x;
     (void)state;
     open_pair(&server, &client, FOR_EVER, FOR_EVER);
     uint64_t *reads = &client.stats.value[RME_C_RDMA_READS];
     ask_in_vain(&server, &client, &x, 0);
     assert_int_equal(*reads, ELAN_READS);
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
-    until(&client, &server, RME_EV_XFER_DONE, 1);
+    until(&client, &server, RME_EV_RDMA_DONE, 1);
     assert_int_equal(*reads, READS);
     for (int i = 0; i < READS; i++)
         assert_int_equal(*(uint8_t *)x.piece[i].seg->base, *(uint8_t *)x.piece[i].raddr);
@@ -278,7 +279,7 @@ static void queue_of_reads(void **state)
 static void read_cut_short(void **state)
 {
     struct side server, client;
-    struct rme_xfer x;
+    struct rme_rdma_op x;
     (void)state;
     open_pair(&server, &client, FOR_EVER, FOR_EVER);
     ask_in_vain(&server, &client, &x, 4000);
@@ -304,7 +305,7 @@ static void reads_of_others(void **state)
     enum { BAD = 8 };
     struct side server, client, other;
     struct field hole, good;
-    struct rme_xfer bad[BAD], x;
+    struct rme_rdma_op bad[BAD], x;
 
     (void)state;
     open_pair(&server, &client, FOR_EVER ",elan_transfers=4", FOR_EVER);
@@ -318,12 +319,12 @@ static void reads_of_others(void **state)
     for (int i = 0; i < BAD; i++) {
         bad[i] = list(&hole, &to_client, true, 0);
         bad[i].notify = RME_NOTIFY_NONE;
-        ops->xfer(to_client.link, &bad[i]);
+        ops->rdma_op(to_client.link, &bad[i]);
         poll_side(&server);
     }
     x = list(&good, &server, true, 100);
-    ops->xfer(server.link, &x);
-    until(&server, &other, RME_EV_XFER_DONE, 1);
+    ops->rdma_op(server.link, &x);
+    until(&server, &other, RME_EV_RDMA_DONE, 1);
     until(&other, &server, RME_EV_RECV, 1);
     until(&client, &server, RME_EV_LINK_DOWN, 1); /* reports them now */
     until(&server, &client, RME_EV_LINK_DOWN, 1);
@@ -341,21 +342,21 @@ static void reads_of_others(void **state)
 /* ---- False refusals ---- */
 
 /* Makes a transfer of two pieces to the client's memory at `there`, with a notification. */
-static struct rme_xfer two_pieces(struct field *f, uint8_t *there, struct side *client)
+static struct rme_rdma_op two_pieces(struct field *f, uint8_t *there, struct side *client)
 {
     assert_int_equal(
         ops->reg(client->f, there, (size_t)2 * EACH, RME_ACCESS_REMOTE_WRITE, &f->mr), 0);
     memset(f->here, 'A', sizeof(f->here));
     for (int i = 0; i < 2; i++) {
-        f->seg[i] = (struct rme_lseg){f->here + (size_t)i * EACH, EACH, 0};
-        f->piece[i] =
-            (struct rme_piece){(uintptr_t)there + (size_t)i * EACH, f->mr.rkey, &f->seg[i], 1};
+        f->seg[i] = (struct rme_sge){f->here + (size_t)i * EACH, EACH, 0};
+        f->piece[i] = (struct rme_rdma_seg){(uintptr_t)there + (size_t)i * EACH, f->mr.rkey,
+                                            &f->seg[i], 1};
     }
-    return (struct rme_xfer){.notify = RME_NOTIFY_IMM,
-                             .imm = 7,
-                             .piece = f->piece,
-                             .npiece = 2,
-                             .bytes = (uint64_t)2 * EACH};
+    return (struct rme_rdma_op){.notify = RME_NOTIFY_IMM,
+                                .imm = 7,
+                                .piece = f->piece,
+                                .npiece = 2,
+                                .bytes = (uint64_t)2 * EACH};
 }
 
 /* Reports all of a transfer and a message in flight to this process as refused. */
@@ -402,9 +403,9 @@ static void a_lie_harms_nobody_else(void **state)
     unsigned vp = first->peer.vp;
 
     assert_int_equal(elan4_block_inputter(liar.f->nic->ctx, 1), 0);
-    struct rme_xfer x = two_pieces(&to_liar, to_liar.there, &liar);
+    struct rme_rdma_op x = two_pieces(&to_liar, to_liar.there, &liar);
     server.link = first;
-    ops->xfer(first, &x);
+    ops->rdma_op(first, &x);
     say(&server, "you there?");
     struct elan_move *m = TAILQ_FIRST(&first->moves);
     assert_non_null(m);
@@ -432,8 +433,8 @@ static void a_lie_harms_nobody_else(void **state)
 
     /* lasts while another process's transfer is in flight */
     assert_int_equal(elan4_block_inputter(other.f->nic->ctx, 1), 0);
-    struct rme_xfer y = two_pieces(&to_other, to_other.there, &other);
-    ops->xfer(good, &y);
+    struct rme_rdma_op y = two_pieces(&to_other, to_other.there, &other);
+    ops->rdma_op(good, &y);
     ops->flush(server.f);
     struct elan_move *n = TAILQ_FIRST(&good->moves);
     assert_non_null(n);
@@ -465,12 +466,12 @@ static void a_second_lie_harms_nobody_else(void **state)
     (void)state;
     struct rme_link *l = open_three(&server, &liar, &other);
     unsigned vp = l->peer.vp;
-    struct rme_xfer x = two_pieces(&to_liar, to_liar.there, &liar);
+    struct rme_rdma_op x = two_pieces(&to_liar, to_liar.there, &liar);
 
     for (int round = 0; round < 2; round++) {
         assert_int_equal(elan4_block_inputter(liar.f->nic->ctx, 1), 0);
         server.link = l;
-        ops->xfer(l, &x);
+        ops->rdma_op(l, &x);
         say(&server, "you there?");
         if (round) { /* those of the address, at the limit, are reported */
             assert_ptr_equal(TAILQ_FIRST(&l->moves), m);

@@ -23,8 +23,8 @@ enum { READS = 100 };
 static void read_not_asked_for_ends_the_link(void **state)
 {
     static uint8_t here[READS], there[READS];
-    static struct rme_lseg seg[READS];
-    static struct rme_piece piece[READS];
+    static struct rme_sge seg[READS];
+    static struct rme_rdma_seg piece[READS];
     struct side server, client;
     struct rme_mr mr;
 
@@ -32,19 +32,19 @@ static void read_not_asked_for_ends_the_link(void **state)
     open_pair(&server, &client, FOR_EVER, FOR_EVER);
     assert_int_equal(ops->reg(server.f, there, READS, RME_ACCESS_REMOTE_READ, &mr), 0);
     for (int i = 0; i < READS; i++) {
-        seg[i] = (struct rme_lseg){here + i, 1, 0};
-        piece[i] = (struct rme_piece){(uintptr_t)there + (size_t)i, mr.rkey, &seg[i], 1};
+        seg[i] = (struct rme_sge){here + i, 1, 0};
+        piece[i] = (struct rme_rdma_seg){(uintptr_t)there + (size_t)i, mr.rkey, &seg[i], 1};
     }
-    struct rme_xfer x = {.read = true,
-                         .piece = piece,
-                         .npiece = READS,
-                         .bytes = READS,
-                         .notify = RME_NOTIFY_MSG,
-                         .tx = ops->tx_get(client.link),
-                         .tx_length = 4000};
+    struct rme_rdma_op x = {.read = true,
+                            .piece = piece,
+                            .npiece = READS,
+                            .bytes = READS,
+                            .notify = RME_NOTIFY_MSG,
+                            .tx = ops->tx_get(client.link),
+                            .tx_length = 4000};
     memset(x.tx, 'n', 4000);
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 1), 0);
-    ops->xfer(client.link, &x);
+    ops->rdma_op(client.link, &x);
     ops->flush(client.f);
     for (uint64_t end = guard_ms() + PATIENCE_MS;
          TAILQ_EMPTY(&client.link->moves) || !*TAILQ_FIRST(&client.link->moves)->unasked;) {
@@ -59,7 +59,7 @@ static void read_not_asked_for_ends_the_link(void **state)
     }
     until(&server, &client, RME_EV_LINK_DOWN, 1);
     assert_int_equal(client.error, -ETIMEDOUT);
-    assert_int_equal(client.count[RME_EV_XFER_DONE], 0);
+    assert_int_equal(client.count[RME_EV_RDMA_DONE], 0);
     assert_int_equal(server.count[RME_EV_RECV], 0);
     assert_int_equal(atomic_load(&client.f->nic->traps), 0);
     close_side(&client);

@@ -115,7 +115,7 @@ void loop_kick(struct loop_fabric *f)
 void loop_event_push(struct loop_fabric *f, struct loop_event *e)
 {
     e->next = NULL;
-    e->not_before = e->event.type == RME_EV_XFER_DONE ? f->polls + f->late_done : 0;
+    e->not_before = e->event.type == RME_EV_RDMA_DONE ? f->polls + f->late_done : 0;
     *f->events_tail = e;
     f->events_tail = &e->next;
     f->nevents++;
@@ -163,7 +163,7 @@ static void events_free(struct loop_event *e)
  * the beginning and the end of their link. */
 static bool event_floats(const struct rme_event *e)
 {
-    return e->type == RME_EV_XFER_DONE || e->type == RME_EV_TX_ROOM || e->type == RME_EV_CLOSED;
+    return e->type == RME_EV_RDMA_DONE || e->type == RME_EV_TX_ROOM || e->type == RME_EV_CLOSED;
 }
 
 static bool event_is_bound(const struct rme_event *e)
@@ -184,7 +184,7 @@ static bool is_held(const struct loop_fabric *f, const struct loop_event *e)
 {
     if (e->event.type == RME_EV_CLOSED)
         return (loop_net.held & LOOP_HOLD_CLOSED) != 0;
-    return e->event.type == RME_EV_XFER_DONE &&
+    return e->event.type == RME_EV_RDMA_DONE &&
            (e->not_before > f->polls || e->behind > e->event.link->loud ||
             loop_net.held & LOOP_HOLD_DONES);
 }
@@ -671,7 +671,7 @@ static const struct rme_fabric_ops loop_ops = {
     .tx_get = loop_op_tx_get,
     .tx_put = loop_op_tx_put,
     .tx_send = loop_op_tx_send,
-    .xfer = loop_op_xfer,
+    .rdma_op = loop_op_rdma,
     .barrier = loop_op_barrier,
     .expose = loop_op_expose,
     .unexpose = loop_op_unexpose,

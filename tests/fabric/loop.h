@@ -61,7 +61,7 @@ const struct rme_fabric_ops *loop_fabric(void);
     X(RX_RESERVE, "rx_reserve")                                                                \
     X(TX_GET, "tx_get")                                                                        \
     X(TX_SEND, "tx_send")                                                                      \
-    X(XFER, "xfer")                                                                            \
+    X(RDMA_OP, "xfer")                                                                         \
     X(EXPOSE, "expose")                                                                        \
     X(UNEXPOSE, "unexpose")                                                                    \
     X(FLUSH, "flush")                                                                          \

@@ -228,13 +228,13 @@ static bool access_ok(const struct loop_fabric *f, const struct rme_link *link, 
 
 /* ---- Data ---- */
 
-static bool move_segments(struct rme_link *link, const struct rme_piece *p, bool read)
+static bool move_segments(struct rme_link *link, const struct rme_rdma_seg *p, bool read)
 {
     struct loop_fabric *here = link->fabric;
     uint64_t at = p->raddr;
 
     for (uint32_t i = 0; i < p->nseg; i++) {
-        const struct rme_lseg *s = &p->seg[i];
+        const struct rme_sge *s = &p->seg[i];
         if (!access_ok(here, NULL, s->lkey, (uintptr_t)s->base, s->length,
                        read ? RME_ACCESS_LOCAL_WRITE : 0)) {
             loop_violation("%s: local segment %p+%llu is not covered by its key", here->name,
@@ -261,7 +261,7 @@ static bool move_segments(struct rme_link *link, const struct rme_piece *p, bool
 
 static void shuffle(struct loop_fabric *f, struct loop_work *w)
 {
-    uint32_t n = w->xfer->npiece;
+    uint32_t n = w->rdma_op->npiece;
 
     w->order = malloc(n * sizeof *w->order);
     if (!w->order)
@@ -277,10 +277,10 @@ static bool move_piece(struct rme_link *link, struct loop_work *w)
 {
     struct loop_fabric *f = link->fabric;
 
-    if (f->chaos && !w->order && w->xfer->npiece > 1 && !w->moved)
+    if (f->chaos && !w->order && w->rdma_op->npiece > 1 && !w->moved)
         shuffle(f, w);
     uint32_t index = w->order ? w->order[w->moved] : w->moved;
-    if (!move_segments(link, &w->xfer->piece[index], w->xfer->read)) {
+    if (!move_segments(link, &w->rdma_op->piece[index], w->rdma_op->read)) {
         loop_link_fail(link, -EREMOTEIO);
         return false;
     }
@@ -294,9 +294,9 @@ static uint32_t find_work(struct rme_link *link, struct loop_work *at_work[AT_WO
     uint32_t n = 0, reads = 0;
 
     for (struct loop_work *w = link->work; w && n < AT_WORK; w = w->next) {
-        if (!w->xfer || w->moved == w->xfer->npiece)
+        if (!w->rdma_op || w->moved == w->rdma_op->npiece)
             continue;
-        if (w->xfer->read && reads++ == link->fabric->read_depth)
+        if (w->rdma_op->read && reads++ == link->fabric->read_depth)
             break;
         at_work[n++] = w;
     }
@@ -390,15 +390,15 @@ static void complete(struct rme_link *link, struct loop_work *w)
 {
     struct loop_event *e;
 
-    if (!w->xfer)
+    if (!w->rdma_op)
         return;
-    e = loop_event_new(RME_EV_XFER_DONE, link);
-    e->event.xfer = w->xfer;
-    if (w->xfer->quiet)
+    e = loop_event_new(RME_EV_RDMA_DONE, link);
+    e->event.rdma_op = w->rdma_op;
+    if (w->rdma_op->quiet)
         e->behind = w->number;
     else if (w->number > link->loud)
         link->loud = w->number;
-    w->xfer = NULL;
+    w->rdma_op = NULL;
     loop_net.census.transfers++;
     loop_event_push(link->fabric, e);
 }
@@ -422,7 +422,7 @@ static void finish(struct rme_link *link, struct loop_work **at)
 
 static bool is_incomplete(const struct loop_work *w)
 {
-    return w->xfer && w->moved < w->xfer->npiece;
+    return w->rdma_op && w->moved < w->rdma_op->npiece;
 }
 
 /* Returns whether other work of its operation precedes it. */
@@ -451,8 +451,8 @@ static enum turn turn_of(struct rme_link *link, struct loop_work *w, bool held, 
         return TURN_DONE;
     if (w->is_barrier)
         return w == link->work ? TURN_DONE : TURN_ALL;
-    if (w->xfer && w->xfer->notify == RME_NOTIFY_NONE)
-        return w->moved < w->xfer->npiece ? TURN_NOT : TURN_DONE;
+    if (w->rdma_op && w->rdma_op->notify == RME_NOTIFY_NONE)
+        return w->moved < w->rdma_op->npiece ? TURN_NOT : TURN_DONE;
     if (w->is_apart && (held || is_incomplete(w) || is_behind_its_own(link, w)))
         return TURN_NOT;
     if (w->is_apart)
@@ -462,7 +462,7 @@ static enum turn turn_of(struct rme_link *link, struct loop_work *w, bool held, 
                        !loop_random(f, 3)
                    ? TURN_STREAM
                    : TURN_CARRIED;
-    return held || (w->xfer && incomplete) ? TURN_ALL : TURN_CARRIED;
+    return held || (w->rdma_op && incomplete) ? TURN_ALL : TURN_CARRIED;
 }
 
 static bool tell(struct rme_link *link, const struct loop_work *w)

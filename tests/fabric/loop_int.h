@@ -30,8 +30,8 @@ struct loop_mr {
 struct loop_event {
     struct rme_event event;
     struct loop_event *next;
-    uint64_t not_before; /* XFER_DONE: the earliest poll that may return it */
-    /* XFER_DONE of an unsignalled transfer: work that a completed signalled one must follow */
+    uint64_t not_before; /* RDMA_DONE: the earliest poll that may return it */
+    /* RDMA_DONE of an unsignalled transfer: work that a completed signalled one must follow */
     uint64_t behind;
     uint8_t hello[LOOP_HELLO_MAX];
 };
@@ -54,7 +54,7 @@ struct loop_tx {
 struct loop_work {
     struct loop_work *next;
     struct loop_tx *tx; /* a message; NULL for a transfer */
-    struct rme_xfer *xfer;
+    struct rme_rdma_op *rdma_op;
     uint32_t moved;  /* moved pieces */
     uint32_t *order; /* order in which the pieces move; NULL: as listed */
     bool is_barrier;
@@ -227,7 +227,7 @@ bool loop_op_rx_return(struct rme_fabric *rf, void *rx);
 void *loop_op_tx_get(struct rme_link *link);
 void loop_op_tx_put(struct rme_link *link, void *tx);
 void loop_op_tx_send(struct rme_link *link, void *tx, size_t length);
-void loop_op_xfer(struct rme_link *link, struct rme_xfer *x);
+void loop_op_rdma(struct rme_link *link, struct rme_rdma_op *x);
 void loop_op_barrier(struct rme_link *link);
 /* Returns 1 if the registration's key opens it to peers, else 0. */
 unsigned loop_is_shown(const struct loop_fabric *f, const struct loop_mr *mr);

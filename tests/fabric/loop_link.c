@@ -440,14 +440,14 @@ void loop_op_tx_put(struct rme_link *link, void *data)
     pthread_mutex_unlock(&loop_net.lock);
 }
 
-static struct loop_work *work_new(struct loop_tx *tx, struct rme_xfer *x)
+static struct loop_work *work_new(struct loop_tx *tx, struct rme_rdma_op *x)
 {
     struct loop_work *w = calloc(1, sizeof *w);
 
     if (!w)
         abort(); /* a failure of the test's memory */
     w->tx = tx;
-    w->xfer = x;
+    w->rdma_op = x;
     return w;
 }
 
@@ -500,7 +500,7 @@ void loop_op_tx_send(struct rme_link *link, void *data, size_t length)
     pthread_mutex_unlock(&loop_net.lock);
 }
 
-static uint64_t piece_bytes(const struct rme_piece *p)
+static uint64_t piece_bytes(const struct rme_rdma_seg *p)
 {
     uint64_t bytes = 0;
 
@@ -509,7 +509,7 @@ static uint64_t piece_bytes(const struct rme_piece *p)
     return bytes;
 }
 
-static void check_xfer(const struct loop_fabric *f, const struct rme_xfer *x)
+static void check_rdma_op(const struct loop_fabric *f, const struct rme_rdma_op *x)
 {
     uint32_t max_sge = x->read ? f->caps.max_read_sge : f->caps.max_sge;
     uint64_t total = 0;
@@ -519,7 +519,7 @@ static void check_xfer(const struct loop_fabric *f, const struct rme_xfer *x)
     if (x->quiet && (x->read || !f->caps.quiet))
         loop_violation("%s: a transfer that is quiet and must not be", f->name);
     for (uint32_t i = 0; i < x->npiece; i++) {
-        const struct rme_piece *p = &x->piece[i];
+        const struct rme_rdma_seg *p = &x->piece[i];
         uint64_t bytes = piece_bytes(p);
         if (!p->nseg || p->nseg > max_sge)
             loop_violation("%s: a piece with %u segments, %u allowed", f->name, p->nseg,
@@ -537,13 +537,13 @@ static void check_xfer(const struct loop_fabric *f, const struct rme_xfer *x)
                        (unsigned long long)total, (unsigned long long)x->bytes);
 }
 
-void loop_op_xfer(struct rme_link *link, struct rme_xfer *x)
+void loop_op_rdma(struct rme_link *link, struct rme_rdma_op *x)
 {
     struct rme_stats *stats = link->fabric->config.stats;
     struct loop_tx *tx = NULL;
 
     pthread_mutex_lock(&loop_net.lock);
-    check_xfer(link->fabric, x);
+    check_rdma_op(link->fabric, x);
     if (x->notify == RME_NOTIFY_MSG) {
         check_length(link, x->tx_length);
         tx = tx_take(link, x->tx);
@@ -561,7 +561,7 @@ void loop_op_xfer(struct rme_link *link, struct rme_xfer *x)
         link->fabric->caps.reports_apart && x->notify == RME_NOTIFY_IMM && !x->ordered;
     if (w->is_apart)
         w->late = (uint32_t)loop_random(link->fabric, loop_random(link->fabric, 8) ? 4 : 100);
-    queue_work(link, w, LOOP_XFER);
+    queue_work(link, w, LOOP_RDMA_OP);
     pthread_mutex_unlock(&loop_net.lock);
 }
 

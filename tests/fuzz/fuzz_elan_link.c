@@ -40,10 +40,10 @@ struct host_link {
 };
 
 /* A transfer of up to two pieces of 600 bytes. */
-struct host_xfer {
-    struct rme_xfer x;
-    struct rme_lseg seg[2];
-    struct rme_piece piece[2];
+struct host_rdma_op {
+    struct rme_rdma_op x;
+    struct rme_sge seg[2];
+    struct rme_rdma_seg piece[2];
     struct rme_link *l;
     uint8_t here[1200];
 };
@@ -54,7 +54,7 @@ static struct rme_options *options;
 static struct rme_addr *listens, *server[VPS];
 static struct rme_stats stats;
 static struct host_link link_at[LINKS];
-static struct host_xfer *xfer_at[XFERS];
+static struct host_rdma_op *rdma_op_at[XFERS];
 static void *kept_at[KEPT]; /* received and not returned */
 static uint64_t now, trace;
 static unsigned fails; /* number of the fabric's next allocation that fails; 0: none */
@@ -140,10 +140,10 @@ static struct host_link *host_link(struct rme_link *l)
     return NULL;
 }
 
-static void xfer_over(unsigned i)
+static void rdma_op_over(unsigned i)
 {
-    free(xfer_at[i]);
-    xfer_at[i] = NULL;
+    free(rdma_op_at[i]);
+    rdma_op_at[i] = NULL;
 }
 
 static void requested(struct rme_link *l)
@@ -163,8 +163,8 @@ static void down(struct host_link *h, int error)
 
     FUZZ_CHECK(error < 0);
     for (unsigned i = 0; i < XFERS; i++)
-        if (xfer_at[i] != NULL && xfer_at[i]->l == l)
-            xfer_over(i);
+        if (rdma_op_at[i] != NULL && rdma_op_at[i]->l == l)
+            rdma_op_over(i);
     *h = (struct host_link){0};
     ops->link_free(l);
 }
@@ -186,11 +186,11 @@ static void received(const struct rme_event *e)
     ops->rx_return(f, e->rx);
 }
 
-static void done(struct rme_xfer *x)
+static void done(struct rme_rdma_op *x)
 {
     for (unsigned i = 0; i < XFERS; i++)
-        if (xfer_at[i] != NULL && &xfer_at[i]->x == x) {
-            xfer_over(i);
+        if (rdma_op_at[i] != NULL && &rdma_op_at[i]->x == x) {
+            rdma_op_over(i);
             return;
         }
     FUZZ_CHECK(!"a transfer that is not under way");
@@ -218,9 +218,9 @@ static void event(const struct rme_event *e)
         FUZZ_CHECK(h->up);
         received(e);
         break;
-    case RME_EV_XFER_DONE:
+    case RME_EV_RDMA_DONE:
         FUZZ_CHECK(h->up);
-        done(e->xfer);
+        done(e->rdma_op);
         break;
     default:
         FUZZ_CHECK(h->up);
@@ -266,37 +266,37 @@ static void send_message(struct host_link *h, size_t length)
 static void transfer(struct host_link *h, struct input *in)
 {
     unsigned i = 0, what = byte(in);
-    struct host_xfer *t;
+    struct host_rdma_op *t;
 
-    while (i < XFERS && xfer_at[i] != NULL)
+    while (i < XFERS && rdma_op_at[i] != NULL)
         i++;
     if (i == XFERS || (t = calloc(1, sizeof(*t))) == NULL)
         return;
-    xfer_at[i] = t;
+    rdma_op_at[i] = t;
     t->l = h->l;
-    t->x = (struct rme_xfer){.read = what & 1,
-                             .notify = (enum rme_notify)(what >> 1 & 3) % 3,
-                             .imm = what,
-                             .piece = t->piece,
-                             .npiece = what >> 3 & 3};
+    t->x = (struct rme_rdma_op){.read = what & 1,
+                                .notify = (enum rme_notify)(what >> 1 & 3) % 3,
+                                .imm = what,
+                                .piece = t->piece,
+                                .npiece = what >> 3 & 3};
     if (t->x.npiece == 3)
         t->x.npiece = 1;
     if (t->x.read && t->x.notify == RME_NOTIFY_IMM)
         t->x.notify = RME_NOTIFY_NONE;
     for (unsigned k = 0; k < 2; k++) {
-        t->seg[k] = (struct rme_lseg){t->here + 600 * k, 600, 0};
-        t->piece[k] = (struct rme_piece){0x100000 + 4096 * k, 0, &t->seg[k], 1};
+        t->seg[k] = (struct rme_sge){t->here + 600 * k, 600, 0};
+        t->piece[k] = (struct rme_rdma_seg){0x100000 + 4096 * k, 0, &t->seg[k], 1};
     }
     if (t->x.notify == RME_NOTIFY_MSG) {
         t->x.tx = ops->tx_get(h->l);
         t->x.tx_length = what > 127 ? 3000 : 10;
         if (t->x.tx == NULL) {
-            xfer_over(i);
+            rdma_op_over(i);
             return;
         }
         memset(t->x.tx, 'n', t->x.tx_length);
     }
-    ops->xfer(h->l, &t->x);
+    ops->rdma_op(h->l, &t->x);
 }
 
 static void give_back(void)
@@ -445,8 +445,8 @@ static void step(struct input *in)
         now += (UINT64_C(1) << arg % 35) + 1000000;
         break;
     case 15:
-        if (arg & 1 && xfer_at[arg / 2 % XFERS] != NULL)
-            elan_script_trap(arg >> 6, (uintptr_t)xfer_at[arg / 2 % XFERS]->here);
+        if (arg & 1 && rdma_op_at[arg / 2 % XFERS] != NULL)
+            elan_script_trap(arg >> 6, (uintptr_t)rdma_op_at[arg / 2 % XFERS]->here);
         else
             elan_script_trap(arg % 3, 0x100000 + byte(in) * 64u);
         break;
@@ -530,7 +530,7 @@ static void close_fabric(void)
     FUZZ_CHECK(left == 0);
     give_back();
     for (unsigned i = 0; i < XFERS; i++)
-        FUZZ_CHECK(xfer_at[i] == NULL);
+        FUZZ_CHECK(rdma_op_at[i] == NULL);
     FUZZ_CHECK(f->places.taken == 0 && f->active.taken == 0);
     FUZZ_CHECK(elan_script_lent() == 0);
     ops->close(f);

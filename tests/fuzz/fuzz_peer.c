@@ -467,7 +467,7 @@ static void clean_up(void)
         free_address(i);
     run();
     FUZZ_CHECK(live == 0);
-    FUZZ_CHECK(script.links == 0 && script.xfers == 0 && script.held_rx == 0 &&
+    FUZZ_CHECK(script.links == 0 && script.rdma_ops == 0 && script.held_rx == 0 &&
                script.held_tx == 0);
     FUZZ_CHECK(rme_counter_value(rme, "ops_live") == 0);
     memset(script.handle, 0, sizeof(script.handle));

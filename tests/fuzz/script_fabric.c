@@ -49,7 +49,7 @@ static struct rme_fabric *fabric;
 static struct rme_link *link_at[SCRIPT_LINKS];
 static struct rme_mr *mr_at[REGS];
 static unsigned access_at[REGS];
-static struct rme_xfer *xfers; /* in flight, linked by fabric.next */
+static struct rme_rdma_op *rdma_ops; /* in flight, linked by fabric.next */
 static struct rme_wire_segment open_at[OPEN];
 static unsigned opened;
 static uint64_t next_key;
@@ -162,14 +162,14 @@ static void link_gone(struct rme_link *link)
 }
 
 /* Drops the transfers of an ending link, without events. */
-static void drop_xfers(struct rme_link *link)
+static void drop_rdma_ops(struct rme_link *link)
 {
-    struct rme_xfer **at = &xfers;
+    struct rme_rdma_op **at = &rdma_ops;
 
     while (*at != NULL) {
         if ((*at)->fabric.mark == (uintptr_t)link) {
             *at = (*at)->fabric.next;
-            script.xfers--;
+            script.rdma_ops--;
         } else {
             at = &(*at)->fabric.next;
         }
@@ -184,7 +184,7 @@ static void end_link(struct rme_link *link, int error, const void *data, size_t 
     link->stage = ENDED;
     script.open -= link->open;
     link->open = 0;
-    drop_xfers(link);
+    drop_rdma_ops(link);
     for (p = TAILQ_FIRST(&fabric->queue); p != NULL; p = next) {
         next = TAILQ_NEXT(p, entry);
         if (p->event.link == link) {
@@ -284,18 +284,18 @@ void script_cut(void)
 
 void script_finish(unsigned which)
 {
-    struct rme_xfer **at = &xfers;
-    struct rme_xfer *xfer;
+    struct rme_rdma_op **at = &rdma_ops;
+    struct rme_rdma_op *rdma_op;
 
-    if (script.xfers == 0)
+    if (script.rdma_ops == 0)
         return;
-    for (which %= script.xfers; which > 0; which--)
+    for (which %= script.rdma_ops; which > 0; which--)
         at = &(*at)->fabric.next;
-    xfer = *at;
-    *at = xfer->fabric.next;
-    script.xfers--;
-    queue_event(RME_EV_XFER_DONE, (struct rme_link *)(uintptr_t)xfer->fabric.mark, NULL, 0)
-        ->event.xfer = xfer;
+    rdma_op = *at;
+    *at = rdma_op->fabric.next;
+    script.rdma_ops--;
+    queue_event(RME_EV_RDMA_DONE, (struct rme_link *)(uintptr_t)rdma_op->fabric.mark, NULL, 0)
+        ->event.rdma_op = rdma_op;
 }
 
 void script_tx_room(void)
@@ -354,7 +354,7 @@ static void script_close(struct rme_fabric *f)
 {
     struct pending *p;
 
-    FUZZ_CHECK(script.links == 0 && script.regs == 0 && script.xfers == 0 &&
+    FUZZ_CHECK(script.links == 0 && script.regs == 0 && script.rdma_ops == 0 &&
                script.held_tx == 0 && script.held_rx == 0);
     while ((p = TAILQ_FIRST(&f->queue)) != NULL) {
         TAILQ_REMOVE(&f->queue, p, entry);
@@ -550,14 +550,14 @@ static void tx_send(struct rme_link *link, void *tx, size_t length)
 }
 
 /* Accesses all local memory of a transfer. */
-static void touch_all(const struct rme_xfer *x)
+static void touch_all(const struct rme_rdma_op *x)
 {
     for (uint32_t i = 0; i < x->npiece; i++) {
         FUZZ_CHECK(x->piece[i].nseg >= 1 &&
                    x->piece[i].nseg <=
                        (x->read ? script_caps.max_read_sge : script_caps.max_sge));
         for (uint32_t s = 0; s < x->piece[i].nseg; s++) {
-            const struct rme_lseg *seg = &x->piece[i].seg[s];
+            const struct rme_sge *seg = &x->piece[i].seg[s];
 
             FUZZ_CHECK(live_mr(seg->lkey, (uintptr_t)seg->base, seg->length) != NULL);
             touch(seg->base, seg->length, x->read, 0x5a);
@@ -565,7 +565,7 @@ static void touch_all(const struct rme_xfer *x)
     }
 }
 
-static void start_xfer(struct rme_link *link, struct rme_xfer *x)
+static void start_rdma_op(struct rme_link *link, struct rme_rdma_op *x)
 {
     touch_all(x);
     note((uint64_t)x->read << 33 | (uint64_t)x->notify << 34 | x->npiece);
@@ -578,9 +578,9 @@ static void start_xfer(struct rme_link *link, struct rme_xfer *x)
     if (link->stage == ENDED)
         return; /* ended with its link */
     x->fabric.mark = (uintptr_t)link;
-    x->fabric.next = xfers;
-    xfers = x;
-    script.xfers++;
+    x->fabric.next = rdma_ops;
+    rdma_ops = x;
+    script.rdma_ops++;
 }
 
 static void barrier(struct rme_link *link)
@@ -653,9 +653,9 @@ static int poll_events(struct rme_fabric *f, struct rme_event *events, int max)
         p->event.link->open -= p->closed;
         script.open -= p->closed;
         break;
-    case RME_EV_XFER_DONE:
-        if (p->event.xfer->read)
-            touch_all(p->event.xfer);
+    case RME_EV_RDMA_DONE:
+        if (p->event.rdma_op->read)
+            touch_all(p->event.rdma_op);
         break;
     default:
         break;
@@ -713,7 +713,7 @@ const struct rme_fabric_ops script_ops = {
     .tx_get = tx_get,
     .tx_put = tx_put,
     .tx_send = tx_send,
-    .xfer = start_xfer,
+    .rdma_op = start_rdma_op,
     .barrier = barrier,
     .expose = expose,
     .unexpose = unexpose,

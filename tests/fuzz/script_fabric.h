@@ -17,7 +17,7 @@ extern const struct rme_fabric_ops script_ops;
 
 /* State of the one open fabric; the test reads it and calls the steps below. */
 struct script {
-    unsigned links, regs, xfers, held_rx, held_tx; /* current numbers */
+    unsigned links, regs, rdma_ops, held_rx, held_tx; /* current numbers */
     /* handles of operations that the engine sent, most recent last */
     uint32_t handle[SCRIPT_HANDLES];
     unsigned handles;

@@ -622,7 +622,7 @@ void rig_complete(struct rme_link *l, unsigned upto)
 {
     for (unsigned i = 0; i < upto && i < rig.nposted; i++)
         if (rig.posted[i].flags & IBV_SEND_SIGNALED)
-            ib_xfer_completed(l, ib_wr_position(rig.posted[i].wr_id));
+            ib_rdma_op_completed(l, ib_wr_position(rig.posted[i].wr_id));
 }
 
 int rig_poll(struct rme_event *events, int max)

@@ -82,32 +82,32 @@ static bool get(enum rme_event_type type, int n, const char *what)
  * by one, and disconnects. */
 static bool exchange_on_link(void)
 {
-    struct rme_lseg seg[32];
-    struct rme_piece piece[32];
+    struct rme_sge seg[32];
+    struct rme_rdma_seg piece[32];
     bool good = true;
     for (int i = 0; i < 40 && good; i++)
         good = wire_send(&client, "hello again") && get(RME_EV_RECV, 1, "the echo");
     for (int i = 0; i < 32; i++) {
-        seg[i] = (struct rme_lseg){here.memory + 1000 * i, 999, here.mr.lkey};
-        piece[i] =
-            (struct rme_piece){there.mr.base + 1000 * (uint64_t)i, there.mr.rkey, &seg[i], 1};
+        seg[i] = (struct rme_sge){here.memory + 1000 * i, 999, here.mr.lkey};
+        piece[i] = (struct rme_rdma_seg){there.mr.base + 1000 * (uint64_t)i, there.mr.rkey,
+                                         &seg[i], 1};
     }
     for (int read = 1; read >= 0 && good; read--) {
-        struct rme_xfer x = {.read = read,
-                             .notify = RME_NOTIFY_MSG,
-                             .piece = piece,
-                             .npiece = 32,
-                             .tx_length = 300};
+        struct rme_rdma_op x = {.read = read,
+                                .notify = RME_NOTIFY_MSG,
+                                .piece = piece,
+                                .npiece = 32,
+                                .tx_length = 300};
         x.tx = client.ops->tx_get(client.link);
         if (!x.tx)
             return false;
         memset(x.tx, 'x', 300);
         wire_fill(there.memory, SIZE, 5);
-        client.ops->xfer(client.link, &x);
+        client.ops->rdma_op(client.link, &x);
         int done = 0, echoed = 0;
         while (good && (!done || !echoed)) {
             waitq("a transfer");
-            done += wire_count(&client, RME_EV_XFER_DONE);
+            done += wire_count(&client, RME_EV_RDMA_DONE);
             echoed += wire_count(&client, RME_EV_RECV);
             good = client.link != NULL;
         }

@@ -14,7 +14,7 @@
 /* Checks that the measurement fails without a log line or resources left. */
 static void nothing_comes_of_it(void)
 {
-    struct rme_piece_costs out = {11, 22, 33};
+    struct rme_rdma_seg_costs out = {11, 22, 33};
     unsigned mrs = rig.mrs;
     assert_false(ib_measure(rig.f, &out));
     assert_int_equal(out.segment_ns, 11);
@@ -71,7 +71,7 @@ static void shapes_are_taken_in_turn(void **state)
 {
     (void)state;
     for (int kind = 0; kind < 4; kind++) {
-        struct rme_piece_costs out;
+        struct rme_rdma_seg_costs out;
         bool reads = kind & 1, slow = kind & 2;
         begin(true);
         clock_tick_ns(slow ? SLOW_NS : CLOCK_TICK_NS);

@@ -35,15 +35,15 @@ static int rail_of(const struct wire *w, const struct rme_link *link)
 static void read_over(struct wire *w, struct rme_link *link, uint8_t *here,
                       const struct rme_mr *mr)
 {
-    struct rme_lseg seg = {here, SIZE, mr->lkey};
-    struct rme_piece piece = {w->offer.base, w->offer.rkey, &seg, 1};
-    struct rme_xfer read = {.read = true, .piece = &piece, .npiece = 1, .bytes = SIZE};
+    struct rme_sge seg = {here, SIZE, mr->lkey};
+    struct rme_rdma_seg piece = {w->offer.base, w->offer.rkey, &seg, 1};
+    struct rme_rdma_op read = {.read = true, .piece = &piece, .npiece = 1, .bytes = SIZE};
     uint8_t *pattern = malloc(SIZE);
     wire_fill(pattern, SIZE, 5);
     memset(here, 0, SIZE);
     w->nseen = 0;
-    w->ops->xfer(link, &read);
-    wire_until(w, RME_EV_XFER_DONE, 1);
+    w->ops->rdma_op(link, &read);
+    wire_until(w, RME_EV_RDMA_DONE, 1);
     assert_memory_equal(here, pattern, SIZE);
     free(pattern);
 }

@@ -53,7 +53,7 @@ static void small_messages_signal_rarely(void **state)
         ib_flush(rig.f);
         assert_int_equal(l->tx_held, 0);
         if (rig.posted[i].flags & IBV_SEND_SIGNALED)
-            ib_xfer_completed(l, ib_wr_position(rig.posted[i].wr_id));
+            ib_rdma_op_completed(l, ib_wr_position(rig.posted[i].wr_id));
     }
     assert_int_equal(rig.nposted, 1000);
     assert_int_equal(signals(), 1000 / 64);
@@ -147,7 +147,7 @@ static void quiet_messages_hold_few_buffers(void **state)
             ib_flush(rig.f);
             assert_true(rig.f->tx.quiet <= rig.f->tx.quiet_max);
             if (rig.posted[first].flags & IBV_SEND_SIGNALED)
-                ib_xfer_completed(l[i], ib_wr_position(rig.posted[first].wr_id));
+                ib_rdma_op_completed(l[i], ib_wr_position(rig.posted[first].wr_id));
         }
     rig_close();
 }
@@ -171,25 +171,25 @@ static void a_link_never_waits_for_itself(void **state)
 }
 
 struct load {
-    struct rme_lseg seg[64];
-    struct rme_piece piece[64];
-    struct rme_xfer x;
+    struct rme_sge seg[64];
+    struct rme_rdma_seg piece[64];
+    struct rme_rdma_op x;
     uint8_t data[64];
 };
 
-static struct rme_xfer *load(struct load *d, bool read, enum rme_notify notify, uint32_t npiece,
-                             uint32_t nseg)
+static struct rme_rdma_op *load(struct load *d, bool read, enum rme_notify notify,
+                                uint32_t npiece, uint32_t nseg)
 {
     for (uint32_t i = 0; i < 64; i++)
-        d->seg[i] = (struct rme_lseg){d->data + i, 1, 1};
+        d->seg[i] = (struct rme_sge){d->data + i, 1, 1};
     for (uint32_t i = 0; i < npiece; i++)
-        d->piece[i] = (struct rme_piece){1000 + i, 2, d->seg, nseg};
-    d->x = (struct rme_xfer){
+        d->piece[i] = (struct rme_rdma_seg){1000 + i, 2, d->seg, nseg};
+    d->x = (struct rme_rdma_op){
         .read = read, .notify = notify, .imm = 77, .piece = d->piece, .npiece = npiece};
     return &d->x;
 }
 
-static void behind(struct rme_link *l, struct rme_xfer *x)
+static void behind(struct rme_link *l, struct rme_rdma_op *x)
 {
     x->tx = ib_tx_get(l);
     x->tx_length = 16;
@@ -202,7 +202,7 @@ static void list_of_64_writes(void **state)
     (void)state;
     rig_open("sq_depth=64", 1, 256);
     struct rme_link *l = rig_link();
-    ib_xfer(l, load(&d, false, RME_NOTIFY_IMM, 64, 1));
+    ib_rdma_op(l, load(&d, false, RME_NOTIFY_IMM, 64, 1));
     ib_flush(rig.f);
     assert_int_equal(rig.nposted, 64);
     assert_int_equal(rig.stats.value[RME_C_DOORBELLS], 1);
@@ -221,8 +221,8 @@ static void list_of_64_writes(void **state)
     assert_int_equal(rig.f->out_used, 0);
     rig_complete(l, 64);
     assert_int_equal(rig.f->out_used, 1);
-    assert_int_equal(e[0].type, RME_EV_XFER_DONE);
-    assert_ptr_equal(e[0].xfer, &d.x);
+    assert_int_equal(e[0].type, RME_EV_RDMA_DONE);
+    assert_ptr_equal(e[0].rdma_op, &d.x);
     rig_close();
 }
 
@@ -243,7 +243,7 @@ static void each_is_signalled(void **state)
     assert_int_equal(ib_expose(l, &range, 1, RME_ACCESS_REMOTE_WRITE), 0);
     for (int i = 0; i < 20; i++)
         queue_message(l, 64);
-    ib_xfer(l, load(&d, false, RME_NOTIFY_IMM, 64, 1));
+    ib_rdma_op(l, load(&d, false, RME_NOTIFY_IMM, 64, 1));
     ib_unexpose(l, &range, 1, &owner);
     ib_flush(rig.f);
     assert_int_equal(rig.nposted, 1 + 20 + 64 + 1);
@@ -257,8 +257,8 @@ static void each_is_signalled(void **state)
     assert_int_equal(rig.f->out_used, 0);
     rig_complete(l, 1 + 20 + 64);
     assert_int_equal(rig.f->out_used, 1);
-    assert_int_equal(e[0].type, RME_EV_XFER_DONE);
-    assert_ptr_equal(e[0].xfer, &d.x);
+    assert_int_equal(e[0].type, RME_EV_RDMA_DONE);
+    assert_ptr_equal(e[0].rdma_op, &d.x);
     rig_complete(l, rig.nposted);
     assert_int_equal(rig.f->out_used, 2);
     assert_int_equal(e[1].type, RME_EV_CLOSED);
@@ -274,12 +274,12 @@ static void fences(void **state)
     rig_open(NULL, 4, 256);
     struct rme_link *l = rig_link();
     behind(l, load(&a, true, RME_NOTIFY_MSG, 3, 2));
-    ib_xfer(l, &a.x);
-    ib_xfer(l, load(&b, true, RME_NOTIFY_NONE, 1, 4));
-    ib_xfer(l, load(&c, false, RME_NOTIFY_IMM, 1, 1));
+    ib_rdma_op(l, &a.x);
+    ib_rdma_op(l, load(&b, true, RME_NOTIFY_NONE, 1, 4));
+    ib_rdma_op(l, load(&c, false, RME_NOTIFY_IMM, 1, 1));
     queue_message(l, 10);
     behind(l, load(&d, false, RME_NOTIFY_MSG, 1, 1));
-    ib_xfer(l, &d.x);
+    ib_rdma_op(l, &d.x);
     ib_flush(rig.f);
     static const struct {
         enum ibv_wr_opcode opcode;
@@ -301,7 +301,7 @@ static void fences(void **state)
     rig_complete(l, 9);
     assert_int_equal(l->ring.reads, 0);
     behind(l, load(&a, false, RME_NOTIFY_MSG, 1, 1));
-    ib_xfer(l, &a.x);
+    ib_rdma_op(l, &a.x);
     ib_flush(rig.f);
     assert_int_equal(rig.posted[10].flags & IBV_SEND_FENCE, 0); /* the reads are complete */
     rig_close();
@@ -315,7 +315,7 @@ static void reads_are_limited(void **state)
     rig_open(NULL, 1, 256);
     rig.f->read_limit = 5;
     struct rme_link *l = rig_link();
-    ib_xfer(l, load(&d, true, RME_NOTIFY_NONE, 12, 1));
+    ib_rdma_op(l, load(&d, true, RME_NOTIFY_NONE, 12, 1));
     queue_message(l, 10);
     for (unsigned n = 5; n < 15; n += 5) {
         ib_flush(rig.f);
@@ -341,7 +341,7 @@ static void refused_post_loses_the_link(void **state)
         for (int i = 0; i < 3; i++)
             queue_message(l, 100);
         behind(l, load(&d, false, RME_NOTIFY_MSG, 2, 1));
-        ib_xfer(l, &d.x);
+        ib_rdma_op(l, &d.x);
         rig.fail_post = ENOMEM;
         rig.fail_at = at;
         ib_flush(rig.f);
@@ -371,7 +371,7 @@ static void sending_on_a_lost_link(void **state)
         unsigned posted = rig.nposted;
         queue_message(l, 64);
         behind(l, load(&d, false, RME_NOTIFY_MSG, 2, 1));
-        ib_xfer(l, &d.x);
+        ib_rdma_op(l, &d.x);
         ib_flush(rig.f);
         assert_int_equal(rig.nposted, posted);
         ib_link_free(l);
@@ -403,8 +403,8 @@ static void random_loads(void **state)
                 enum rme_notify notify = read && rand() % 2 ? RME_NOTIFY_NONE
                                          : read             ? RME_NOTIFY_MSG
                                                             : (enum rme_notify)(rand() % 3);
-                struct rme_xfer *x = load(&d[queued], read, notify, (uint32_t)(rand() % 65),
-                                          1 + (uint32_t)rand() % max_sge);
+                struct rme_rdma_op *x = load(&d[queued], read, notify, (uint32_t)(rand() % 65),
+                                             1 + (uint32_t)rand() % max_sge);
                 if (notify == RME_NOTIFY_MSG) {
                     x->tx = ib_tx_get(l);
                     x->tx_length = (size_t)rand() % 128;
@@ -415,7 +415,7 @@ static void random_loads(void **state)
                             (x->notify == RME_NOTIFY_IMM && !x->npiece);
                 x->bytes = queued; /* used as its number */
                 x->owner = &d[queued++];
-                ib_xfer(l, x);
+                ib_rdma_op(l, x);
             } else if (rand() % 4 == 0) {
                 void *tx = ib_tx_get(l);
                 if (tx)
@@ -432,9 +432,10 @@ static void random_loads(void **state)
                     rig_wc((struct ibv_wc){.wr_id = rig.posted[complete].wr_id});
             int n = rig_poll(e, 1 + rand() % 16);
             for (int i = 0; i < n; i++)
-                if (e[i].type == RME_EV_XFER_DONE) {
-                    assert_ptr_equal(e[i].xfer->owner, &d[e[i].xfer->bytes]); /* once each */
-                    e[i].xfer->owner = NULL;
+                if (e[i].type == RME_EV_RDMA_DONE) {
+                    assert_ptr_equal(e[i].rdma_op->owner,
+                                     &d[e[i].rdma_op->bytes]); /* once each */
+                    e[i].rdma_op->owner = NULL;
                     done++;
                 }
             assert_true(queued < LOADS || rig.nposted < RIG_POSTED);

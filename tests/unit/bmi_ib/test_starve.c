@@ -57,7 +57,7 @@ static void take(struct rme_link *l)
         for (unsigned i = 0; i < rig.nposted; i++)
             if (rig.posted[i].wr_id == ib_wr_id(IB_WR_SEND, at & IB_POSITION_MASK, l->handle) &&
                 rig.posted[i].flags & IBV_SEND_SIGNALED) {
-                ib_xfer_completed(l, at & IB_POSITION_MASK);
+                ib_rdma_op_completed(l, at & IB_POSITION_MASK);
                 ib_flush(rig.f);
                 return;
             }

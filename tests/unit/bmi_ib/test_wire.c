@@ -79,29 +79,29 @@ static void lists(void **state)
     assert_int_equal(w.ops->reg(w.f, back, SIZE, RME_ACCESS_LOCAL_WRITE, &back_mr), 0);
 
     uint32_t nseg = w.ops->caps(w.f)->max_read_sge;
-    struct rme_lseg *seg = calloc(PIECES * nseg, sizeof(*seg));
-    struct rme_piece piece[PIECES];
+    struct rme_sge *seg = calloc(PIECES * nseg, sizeof(*seg));
+    struct rme_rdma_seg piece[PIECES];
     uint64_t each = (uint64_t)nseg * SEGMENT;
     for (uint32_t i = 0; i < PIECES; i++) {
         for (uint32_t s = 0; s < nseg; s++)
             seg[i * nseg + s] =
-                (struct rme_lseg){here + (i * nseg + s) * (SEGMENT + 7), SEGMENT, mr.lkey};
+                (struct rme_sge){here + (i * nseg + s) * (SEGMENT + 7), SEGMENT, mr.lkey};
         piece[i] =
-            (struct rme_piece){w.offer.base + 1001 * i, w.offer.rkey, &seg[i * nseg], nseg};
+            (struct rme_rdma_seg){w.offer.base + 1001 * i, w.offer.rkey, &seg[i * nseg], nseg};
     }
     char *tx = w.ops->tx_get(w.link);
     strcpy(tx, "data is here");
-    struct rme_xfer read = {.read = true,
-                            .notify = RME_NOTIFY_MSG,
-                            .tx = tx,
-                            .tx_length = 13,
-                            .piece = piece,
-                            .npiece = PIECES,
-                            .bytes = PIECES * each};
-    w.ops->xfer(w.link, &read);
+    struct rme_rdma_op read = {.read = true,
+                               .notify = RME_NOTIFY_MSG,
+                               .tx = tx,
+                               .tx_length = 13,
+                               .piece = piece,
+                               .npiece = PIECES,
+                               .bytes = PIECES * each};
+    w.ops->rdma_op(w.link, &read);
     w.ops->flush(w.f);
     wire_until(&w, RME_EV_RECV, 1); /* the echo */
-    wire_until(&w, RME_EV_XFER_DONE, 1);
+    wire_until(&w, RME_EV_RDMA_DONE, 1);
     for (uint32_t i = 0; i < PIECES; i++)
         for (uint32_t s = 0; s < nseg; s++)
             assert_memory_equal(seg[i * nseg + s].base, pattern + 1001 * i + s * SEGMENT,
@@ -112,20 +112,20 @@ static void lists(void **state)
         piece[i].raddr = w.offer.base + SIZE / 2 + each * i;
     tx = w.ops->tx_get(w.link);
     strcpy(tx, "written");
-    struct rme_xfer write = {.notify = RME_NOTIFY_MSG,
-                             .tx = tx,
-                             .tx_length = 8,
-                             .piece = piece,
-                             .npiece = PIECES,
-                             .bytes = PIECES * each};
-    struct rme_lseg whole = {back, PIECES * each, back_mr.lkey};
-    struct rme_piece one = {w.offer.base + SIZE / 2, w.offer.rkey, &whole, 1};
-    struct rme_xfer again = {
+    struct rme_rdma_op write = {.notify = RME_NOTIFY_MSG,
+                                .tx = tx,
+                                .tx_length = 8,
+                                .piece = piece,
+                                .npiece = PIECES,
+                                .bytes = PIECES * each};
+    struct rme_sge whole = {back, PIECES * each, back_mr.lkey};
+    struct rme_rdma_seg one = {w.offer.base + SIZE / 2, w.offer.rkey, &whole, 1};
+    struct rme_rdma_op again = {
         .read = true, .notify = RME_NOTIFY_NONE, .piece = &one, .npiece = 1};
-    w.ops->xfer(w.link, &write);
+    w.ops->rdma_op(w.link, &write);
     wire_until(&w, RME_EV_RECV, 2);
-    w.ops->xfer(w.link, &again);
-    wire_until(&w, RME_EV_XFER_DONE, 3);
+    w.ops->rdma_op(w.link, &again);
+    wire_until(&w, RME_EV_RDMA_DONE, 3);
     for (uint32_t i = 0; i < PIECES * nseg; i++)
         assert_memory_equal(back + i * SEGMENT, seg[i].base, SEGMENT);
     wire_disconnect(&w);
@@ -143,9 +143,9 @@ static void lists(void **state)
 struct pressure {
     uint8_t data[64 * 64];
     struct rme_mr mr;
-    struct rme_lseg seg[64];
-    struct rme_piece piece[64];
-    struct rme_xfer x[512];
+    struct rme_sge seg[64];
+    struct rme_rdma_seg piece[64];
+    struct rme_rdma_op x[512];
 };
 
 static struct pressure *pressure_open(struct wire *w)
@@ -160,13 +160,13 @@ static struct pressure *pressure_open(struct wire *w)
 static void press(struct wire *w, struct pressure *p, int n)
 {
     for (int i = 0; i < 64; i++) {
-        p->seg[i] = (struct rme_lseg){p->data + 64 * i, 64, p->mr.lkey};
-        p->piece[i] =
-            (struct rme_piece){w->offer.base + 128 * (uint64_t)i, w->offer.rkey, &p->seg[i], 1};
+        p->seg[i] = (struct rme_sge){p->data + 64 * i, 64, p->mr.lkey};
+        p->piece[i] = (struct rme_rdma_seg){w->offer.base + 128 * (uint64_t)i, w->offer.rkey,
+                                            &p->seg[i], 1};
     }
-    p->x[n] = (struct rme_xfer){
+    p->x[n] = (struct rme_rdma_op){
         .read = n % 3 == 2, .piece = p->piece, .npiece = 64, .bytes = 64 * 64};
-    w->ops->xfer(w->link, &p->x[n]);
+    w->ops->rdma_op(w->link, &p->x[n]);
 }
 
 static void pressure_close(struct wire *w, struct pressure *p)
@@ -195,7 +195,7 @@ static void pressure_on_the_queue(void **state)
         if (n % 10 == 0)
             wire_poll(&w);
     }
-    wire_until(&w, RME_EV_XFER_DONE, 512);
+    wire_until(&w, RME_EV_RDMA_DONE, 512);
     wire_until(&w, RME_EV_RECV, sent);
     for (int i = 0; i < sent; i++) {
         snprintf(text, sizeof(text), "message %d", i);

@@ -81,8 +81,11 @@ static void note(struct wire *w, const struct rme_event *e)
     struct wire_seen *s = &w->seen[w->nseen++ % WIRE_SEEN];
     const void *data = e->type == RME_EV_RECV ? e->data : e->hello;
     size_t length = e->type == RME_EV_RECV ? e->length : e->hello_length;
-    *s = (struct wire_seen){
-        .type = e->type, .link = e->link, .error = e->error, .imm = e->imm, .xfer = e->xfer};
+    *s = (struct wire_seen){.type = e->type,
+                            .link = e->link,
+                            .error = e->error,
+                            .imm = e->imm,
+                            .rdma_op = e->rdma_op};
     s->why = e->type == RME_EV_LINK_DOWN ? e->why : NULL;
     if (data)
         memcpy(s->text, data, length < sizeof(s->text) ? length : sizeof(s->text));

@@ -29,7 +29,7 @@ struct wire_seen {
     int error;
     const char *why; /* LINK_DOWN */
     uint32_t imm;
-    struct rme_xfer *xfer;
+    struct rme_rdma_op *rdma_op;
     char text[64];
 };
 

@@ -83,7 +83,7 @@ static void write_one(unsigned rts, uint16_t consumed)
 
 static void finish_all(void)
 {
-    while (script.xfers > 0)
+    while (script.rdma_ops > 0)
         script_finish(0);
     scripted_run();
 }
@@ -108,7 +108,7 @@ static void fill(struct posted *large, unsigned reports)
     assert_int_equal(count_of("sends_fast"), FULL);
     for (unsigned i = 0; i < reports; i++)
         write_one(i, 0);
-    assert_int_equal(script.xfers, FULL + reports);
+    assert_int_equal(script.rdma_ops, FULL + reports);
     finish_all();
     for (unsigned i = 0; i < reports; i++)
         scripted_check(&large[i], 0);
@@ -154,7 +154,7 @@ static void two_under_way(struct posted *small, struct posted *large)
     send_one(large, SIZE, LARGE);
     send_one(small, SMALL, TAG);
     write_one(0, 1);
-    assert_int_equal(script.xfers, 1);
+    assert_int_equal(script.rdma_ops, 1);
     assert_int_equal(large->reports, 0);
 }
 

@@ -442,13 +442,13 @@ static void writes_until_it_is_full(void **state)
         scripted_send(&send[i], memory, SIZE, 1);
         scripted_run();
         scripted_check(&send[i], 0); /* complete at once */
-        assert_int_equal(script.xfers, i + 1);
+        assert_int_equal(script.rdma_ops, i + 1);
     }
     /* no room, but the peer owes enough: the send waits */
     scripted_send(&send[6], memory, SIZE, 1);
     scripted_run();
     assert_int_equal(count_of("sends_fast"), 6);
-    while (script.xfers > 0)
+    while (script.rdma_ops > 0)
         script_finish(0);
     scripted_run(); /* written, not consumed */
     unexpected(&send[7], 100 * 64);
@@ -512,7 +512,7 @@ static void a_place_waits_for_the_device(void **state)
     scripted_run();
     assert_int_equal(count_of("sends_fast"), 6);
     assert_int_equal(scripted_count(RME_WIRE_RTS), 0);
-    while (script.xfers > 0)
+    while (script.rdma_ops > 0)
         script_finish(0);
     scripted_run();
     assert_int_equal(count_of("sends_fast"), 7);

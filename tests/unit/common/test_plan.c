@@ -463,14 +463,14 @@ static void the_best_is_chosen_where_costs_decide(void **state)
     assert_int_equal(choices, 1 << 0 | 1 << 3);
 }
 
-static bool pieces_cost(struct rme_fabric *f, struct rme_piece_costs *out)
+static bool pieces_cost(struct rme_fabric *f, struct rme_rdma_seg_costs *out)
 {
     (void)f;
-    *out = (struct rme_piece_costs){.segment_ns = 4321, .request_ns = 1, .read_ns = 8765};
+    *out = (struct rme_rdma_seg_costs){.segment_ns = 4321, .request_ns = 1, .read_ns = 8765};
     return true;
 }
 
-static bool pieces_are_unknown(struct rme_fabric *f, struct rme_piece_costs *out)
+static bool pieces_are_unknown(struct rme_fabric *f, struct rme_rdma_seg_costs *out)
 {
     (void)f;
     (void)out;

@@ -73,7 +73,7 @@ static void few_are_reported(void **state)
     lend_quietly();
     send_many(96, SIZE);
     assert_int_equal(count_of("sends_fast"), 96);
-    assert_int_equal(script.xfers, 96); /* no completion yet */
+    assert_int_equal(script.rdma_ops, 96); /* no completion yet */
     assert_int_equal(script.quieted, 96 - 96 / 16);
     assert_int_equal(count_of("fast_full"), 0);
 }
@@ -85,7 +85,7 @@ static void not_too_many_are_not_reported(void **state)
     lend_quietly();
     send_many(140, SIZE);
     assert_int_equal(count_of("sends_fast"), 128);
-    while (script.xfers > 0)
+    while (script.rdma_ops > 0)
         script_finish(0); /* the newest first */
     scripted_run();
     send_many(20, SIZE);
@@ -104,8 +104,8 @@ static void a_place_waits_for_the_peer(void **state)
     for (unsigned i = 0; i < 7; i++)
         scripted_send(&send[i], memory, SIZE, 1);
     scripted_run();
-    while (script.xfers > 0)
-        script_finish(script.xfers - 1);
+    while (script.rdma_ops > 0)
+        script_finish(script.rdma_ops - 1);
     scripted_run();
     assert_int_equal(count_of("sends_fast"), 6);
 }
@@ -119,11 +119,11 @@ static void returns_behind_quiet_writes(void **state)
     send_many(2, SIZE);
     say(RME_WIRE_WITHDRAW);
     assert_int_equal(scripted_count(RME_WIRE_RELEASE), 1);
-    assert_int_equal(script.xfers, 3);
+    assert_int_equal(script.rdma_ops, 3);
     assert_int_equal(script.quieted, 2);
     grant();
     assert_int_equal(scripted_count(RME_WIRE_RELEASE), 2);
-    while (script.xfers > 0)
+    while (script.rdma_ops > 0)
         script_finish(0);
     scripted_run();
     grant();

@@ -90,11 +90,11 @@ static void close_two(void)
 /* Checks that the second peer's send gets the reserve and completes. */
 static void second_goes_on(uint32_t handle)
 {
-    unsigned xfers = script.xfers;
+    unsigned rdma_ops = script.rdma_ops;
     int before = ended;
 
     SAYS_ON(1, CTS, SMALL, .to = handle, .from = 91);
-    assert_int_equal(script.xfers, xfers + 1);
+    assert_int_equal(script.rdma_ops, rdma_ops + 1);
     script_finish(0); /* the newest */
     run();
     assert_int_equal(ended, before + 1);
@@ -111,7 +111,7 @@ static void invite_and_owe(void)
     assert_int_equal(done_.error, -EMSGSIZE);
     SAYS(INVITE, SMALL, .tag = 3, .to = 1, .from = 9);
     send_list(SMALL, 3);
-    assert_int_equal(script.xfers, 0);
+    assert_int_equal(script.rdma_ops, 0);
 }
 
 static void an_invited_send_that_cannot_go_leaves_it_to_others(void **state)
@@ -128,7 +128,7 @@ static void an_invited_send_that_cannot_go_leaves_it_to_others(void **state)
     second_goes_on(handle);
     room();
     assert_int_equal(count("invites_taken"), 1);
-    assert_int_equal(script.xfers, 1);
+    assert_int_equal(script.rdma_ops, 1);
     script_finish(0);
     run();
     assert_int_equal(done_.error, 0);
@@ -154,7 +154,7 @@ static void no_copy_waits_for_an_answer(void **state)
     assert_int_equal(count("invites_taken"), 0);
     assert_int_equal(count("pack_bytes"), 0);
     SAYS(CTS, SMALL, .to = LAST, .from = 10);
-    assert_int_equal(script.xfers, 1);
+    assert_int_equal(script.rdma_ops, 1);
     script_finish(0);
     run();
     assert_int_equal(done_.error, 0);
@@ -178,7 +178,7 @@ static void a_send_in_turn_leaves_it_to_others(void **state)
         send_list(MEDIUM, tag);
     SAYS(INVITE, MEDIUM, .tag = 3, .to = RTS_MAX, .from = 9);
     send_list(MEDIUM, 3);
-    assert_int_equal(script.xfers, 0);
+    assert_int_equal(script.rdma_ops, 0);
     second_goes_on(handle);
     on_first();
     close_two();
@@ -197,7 +197,7 @@ static void first_goes_on_with(uint32_t bytes)
 {
     int before = ended;
 
-    assert_int_equal(script.xfers, 1);
+    assert_int_equal(script.rdma_ops, 1);
     script_finish(0);
     run();
     assert_int_equal(ended, before + 1);
@@ -209,7 +209,7 @@ static void first_goes_on_with(uint32_t bytes)
 /* Returns credits to the first peer's message and completes it. */
 static void first_goes_on(void)
 {
-    assert_int_equal(script.xfers, 0);
+    assert_int_equal(script.rdma_ops, 0);
     SAYS(PONG, 0, .credits = 2);
     first_goes_on_with(SMALL);
 }
@@ -227,7 +227,7 @@ static void a_write_without_credits_leaves_it_to_others(void **state)
     send_list(SMALL, 3);
     use_up_credits();
     SAYS(CTS, SMALL, .to = LAST, .from = 9);
-    assert_int_equal(script.xfers, 0);
+    assert_int_equal(script.rdma_ops, 0);
     second_goes_on(handle);
     first_goes_on();
     on_first();
@@ -248,7 +248,7 @@ static void a_read_without_credits_leaves_it_to_others(void **state)
     post_list(false, SMALL, 3);
     SAYS(RTS, SMALL, .flags = RME_WIRE_F_READY, .tag = 3, .from = 9, .total = SMALL,
          .shape = 1);
-    assert_int_equal(script.xfers, 0);
+    assert_int_equal(script.rdma_ops, 0);
     second_goes_on(handle);
     first_goes_on();
     on_first();
@@ -268,27 +268,27 @@ static void who_waits_for_it_holds_back_no_others(void **state)
     use_up_share(0);
     send_list(SMALL, 3);
     SAYS(CTS, SMALL, .to = LAST, .from = 9);
-    assert_int_equal(script.xfers, 1); /* holds the block */
+    assert_int_equal(script.rdma_ops, 1); /* holds the block */
     on_first();
     SAYS_ON(1, CTS, SMALL, .to = handle, .from = 91);
     send_list(MEDIUM, 5);
     SAYS_ON(1, CTS, MEDIUM, .to = LAST, .from = 92);
-    assert_int_equal(script.xfers, 1);
+    assert_int_equal(script.rdma_ops, 1);
     ready = rme_memory_alloc(rme, SMALL);
     assert_non_null(ready);
     send_(ready, SMALL, 6);
     SAYS_ON(1, CTS, SMALL, .to = LAST, .from = 93);
-    assert_int_equal(script.xfers, 2);
+    assert_int_equal(script.rdma_ops, 2);
     script_finish(0); /* the newest */
     run();
     assert_int_equal(ended, 1);
     assert_int_equal(rme_memory_free(rme, ready), 0);
     for (int left = 4; left > 0; left--) { /* transfers from the block */
-        assert_int_equal(script.xfers, 1);
+        assert_int_equal(script.rdma_ops, 1);
         script_finish(0);
         run();
     }
-    assert_int_equal(script.xfers, 0);
+    assert_int_equal(script.rdma_ops, 0);
     assert_int_equal(ended, 4);
     assert_int_equal(done_.error, 0);
     assert_int_equal(done_.actual, MEDIUM);
@@ -316,12 +316,12 @@ static void none_passes_who_had_its_turn(void **state)
     send_(ready, LESS, 6);
     use_up_credits();
     SAYS(CTS, SMALL, .to = of_list, .from = 9);
-    assert_int_equal(script.xfers, 0);
+    assert_int_equal(script.rdma_ops, 0);
     SAYS_ON(1, CTS, SMALL, .to = handle, .from = 91);
-    assert_int_equal(script.xfers, 1); /* the other peer's message holds the block */
+    assert_int_equal(script.rdma_ops, 1); /* the other peer's message holds the block */
     SAYS(CTS, LESS, .to = LAST, .from = 10);
     SAYS(PONG, 0, .credits = 1);
-    assert_int_equal(script.xfers, 1);
+    assert_int_equal(script.rdma_ops, 1);
     script_finish(0);
     run();
     first_goes_on_with(SMALL);
@@ -349,7 +349,7 @@ static void who_waited_first_has_it_first(void **state)
     send_list(less, 5);
     SAYS(CTS, less, .to = LAST, .from = 10);
     for (int64_t n = 1; n <= 3; n++) {
-        assert_int_equal(script.xfers, 1);
+        assert_int_equal(script.rdma_ops, 1);
         script_finish(0);
         run();
         assert_int_equal(ended, n);
@@ -375,7 +375,7 @@ static void the_parts_of_a_message_keep_their_order(void **state)
     on_first();
     send_list(SMALL, 5);
     SAYS_ON(1, CTS, SMALL, .to = LAST, .from = 91);
-    assert_int_equal(script.xfers, 1); /* holds the block */
+    assert_int_equal(script.rdma_ops, 1); /* holds the block */
     on_first();
     SAYS(CTS, SMALL, .to = handle, .from = 9);
     for (uint32_t at = 0; at < 2 * MEDIUM; at += BLOCK) {
@@ -384,11 +384,11 @@ static void the_parts_of_a_message_keep_their_order(void **state)
     }
     assert_int_equal(ended, 1);
     SAYS(CTS, MEDIUM - SMALL, .to = handle, .from = 9, .offset = SMALL);
-    assert_int_equal(script.xfers, 1);
+    assert_int_equal(script.rdma_ops, 1);
     script_finish(0);
     run();
     assert_int_equal(ended, 2);
-    assert_int_equal(script.xfers, 2);
+    assert_int_equal(script.rdma_ops, 2);
     script_finish(0);
     script_finish(0);
     run();

@@ -77,9 +77,9 @@ static void is_invited_without_credits(void **state)
     send_(plain, 100, 2);
     SAYS(INVITE, LARGE, .tag = 3, .to = 1, .from = 9);
     send_(zone(0), LARGE, 3);
-    assert_int_equal(script.xfers, 0);
+    assert_int_equal(script.rdma_ops, 0);
     SAYS(PONG, 0, .credits = 2);
-    assert_int_equal(script.xfers, 1);
+    assert_int_equal(script.rdma_ops, 1);
     script_finish(0);
     run();
     assert_int_equal(rme_counter_value(rme, "invites_taken"), 1);
@@ -102,9 +102,9 @@ static void is_invited_and_owes_a_word(void **state)
     assert_int_equal(ended, 1);
     SAYS(INVITE, LARGE, .tag = 3, .to = 1, .from = 9);
     send_(zone(0), LARGE, 3);
-    assert_int_equal(script.xfers, 0);
+    assert_int_equal(script.rdma_ops, 0);
     room();
-    assert_int_equal(script.xfers, 1);
+    assert_int_equal(script.rdma_ops, 1);
     script_finish(0);
     run();
     assert_int_equal(ended, 2);
@@ -140,26 +140,26 @@ static void all_transfers_are_with_a_deaf_peer(void **state)
         send_(i == 0 ? zone(0) : memory[0], LARGE, 3);
         SAYS(CTS, LARGE, .to = LAST, .from = 9 + (uint32_t)i);
     }
-    assert_int_equal(script.xfers, 1);
+    assert_int_equal(script.rdma_ops, 1);
 
     deaf = meet_another(&usual);
     send_(zone(1), LARGE, 4);
     SAYS_ON(1, CTS, LARGE, .to = LAST, .from = 9);
-    assert_int_equal(script.xfers, 2);
+    assert_int_equal(script.rdma_ops, 2);
     send_(zone(2), LARGE, 5);
     SAYS_ON(1, CTS, LARGE, .to = LAST, .from = 10);
-    assert_int_equal(script.xfers, 2);
+    assert_int_equal(script.rdma_ops, 2);
     script_finish(0); /* the newest */
     run();
     assert_int_equal(ended, 1);
-    assert_int_equal(script.xfers, 2);
+    assert_int_equal(script.rdma_ops, 2);
     script_finish(0);
     run();
     assert_int_equal(ended, 2);
     SAYS_ON(1, INVITE, LARGE, .tag = 6, .from = 11, .to = 2, .total = LARGE);
     send_(memory[1], LARGE, 6);
     assert_int_equal(rme_counter_value(rme, "invites_taken"), 1);
-    assert_int_equal(script.xfers, 2);
+    assert_int_equal(script.rdma_ops, 2);
 
     leave_another(deaf);
     end();
@@ -194,7 +194,7 @@ static void cancelled_twice_while_it_moves(void **state)
     begin(&usual, "");
     id = send_(zone(0), LARGE, 3);
     SAYS(CTS, LARGE, .to = LAST, .from = 9);
-    assert_int_equal(script.xfers, 1);
+    assert_int_equal(script.rdma_ops, 1);
     rme_cancel(rme, id);
     rme_cancel(rme, id);
     run();
@@ -274,7 +274,7 @@ static void one_offer_too_many(void **state)
     assert_int_equal(rme_post_send(rme, peer, &list, 3, 0, NULL, &id), 0);
     run();
     assert_int_equal(rme_counter_value(rme, "invites_taken"), 0);
-    assert_int_equal(script.xfers, 0);
+    assert_int_equal(script.rdma_ops, 0);
     refuses(LAST);
     assert_int_equal(ended, 1);
     assert_int_equal(done_.error, -EMSGSIZE);
@@ -354,10 +354,10 @@ static void is_invited_while_other_data_moves(void **state)
     send_(zone(0), LARGE, 2);
     first = LAST;
     SAYS(CTS, LARGE, .to = first, .from = 9);
-    assert_int_equal(script.xfers, 1);
+    assert_int_equal(script.rdma_ops, 1);
     SAYS(INVITE, LARGE, .tag = 3, .to = 1, .from = 10);
     send_(zone(1), LARGE, 3);
-    assert_int_equal(script.xfers, 1);
+    assert_int_equal(script.rdma_ops, 1);
     assert_int_not_equal(LAST, first); /* RTS */
     assert_int_equal(rme_counter_value(rme, "invites_taken"), 0);
     refuses(LAST);
@@ -534,11 +534,11 @@ static void no_memory_for_the_transfer_of_an_invited_send(void **state)
     send_(plain, 100, 3);
     words = 0;
     script.heard = note_word;
-    no_malloc = PIECES / 4 * sizeof(struct rme_piece); /* four segments in each */
+    no_malloc = PIECES / 4 * sizeof(struct rme_rdma_seg); /* four segments in each */
     SAYS(PONG, 0, .credits = 8);
     script.heard = NULL;
     assert_int_equal(rme_counter_value(rme, "invites_taken"), 1);
-    assert_int_equal(script.xfers, 0);
+    assert_int_equal(script.rdma_ops, 0);
     assert_true(words >= 2);
     assert_int_equal(heard[0], RME_WIRE_CANCEL);
     assert_int_equal(heard[1], RME_WIRE_EAGER);

@@ -43,7 +43,7 @@ static uint32_t cut_remote(struct rme_wire_segment *list, uint8_t *memory, uint6
 }
 
 /* Executes the pieces like a device. */
-static void execute(const struct rme_piece *piece, uint32_t npiece,
+static void execute(const struct rme_rdma_seg *piece, uint32_t npiece,
                     const struct rme_split_limits *limits)
 {
     for (uint32_t p = 0; p < npiece; p++) {
@@ -74,8 +74,8 @@ static void random_lists(void **state)
         struct rme_mseg local[LIST];
         struct rme_wire_segment remote[LIST];
         struct rme_split_size size, again;
-        struct rme_piece *piece;
-        struct rme_lseg *seg;
+        struct rme_rdma_seg *piece;
+        struct rme_sge *seg;
 
         for (int i = 0; i < BYTES; i++)
             from[i] = (uint8_t)draw(256);
@@ -106,8 +106,8 @@ static void fragments_into_one_range(void **state)
     struct rme_split_limits limits = {16, UINT64_MAX};
     struct rme_wire_segment remote = {0x100000, 7, (uint64_t)N * EACH};
     struct rme_mseg local[N];
-    struct rme_piece piece[N];
-    struct rme_lseg seg[N];
+    struct rme_rdma_seg piece[N];
+    struct rme_sge seg[N];
     struct rme_split_size size;
 
     (void)state;
@@ -127,8 +127,8 @@ static void beyond_four_gib(void **state)
     struct rme_split_limits limits = {4, 1ULL << 31};
     struct rme_mseg local = {.base = NULL, .length = 1ULL << 40};
     struct rme_wire_segment remote = {0, 1, 1ULL << 40};
-    struct rme_piece piece[4];
-    struct rme_lseg seg[4];
+    struct rme_rdma_seg piece[4];
+    struct rme_sge seg[4];
     struct rme_split_size size;
 
     (void)state;

@@ -31,7 +31,7 @@ static void read_and_then_written(void **state)
     assert_int_equal(errors(), 0);
     SAYS(CTS, LARGE, .to = handle, .from = 9);
     assert_int_equal(errors(), 1);
-    assert_int_equal(script.xfers, 0);
+    assert_int_equal(script.rdma_ops, 0);
     assert_int_equal(ended, 1);
     end();
 }
@@ -48,7 +48,7 @@ static void read_and_then_invited(void **state)
     SAYS(FIN, 0, .to = handle, .from = 9, .offset = 65536);
     SAYS(INVITE, LARGE, .tag = 3, .from = 9, .to = 0, .window = LARGE); /* has seen no RTS */
     assert_int_equal(errors(), 1);
-    assert_int_equal(script.xfers, 0);
+    assert_int_equal(script.rdma_ops, 0);
     end();
 }
 
@@ -82,7 +82,7 @@ static void notice(const struct rme_wire_message *message)
 {
     if (message->type == RME_WIRE_CANCEL || message->type == RME_WIRE_FIN) {
         given_up = true;
-        under_way = script.xfers;
+        under_way = script.rdma_ops;
     }
     /* an abandoned operation opens nothing */
     assert_false(given_up && message->type == RME_WIRE_CTS);
@@ -123,7 +123,7 @@ static void nothing_is_written_after_cancel(void **state)
     SAYS(CTS, LARGE, .to = handle, .from = 9);
     assert_true(given_up);
     assert_int_equal(under_way, 0);
-    assert_int_equal(script.xfers, 0);
+    assert_int_equal(script.rdma_ops, 0);
     SAYS(CANCEL_ACK, 0, .to = handle);
     assert_int_equal(ended, 1);
     assert_int_equal(done_.error, -EFAULT);
@@ -142,7 +142,7 @@ static void nothing_is_read_after_fin(void **state)
     SAYS(RTS, LARGE, .from = 9, .tag = 3, .total = LARGE, .shape = 1,
          .flags = RME_WIRE_F_READY);
     assert_true(given_up);
-    assert_int_equal(script.xfers, 0);
+    assert_int_equal(script.rdma_ops, 0);
     assert_int_equal(ended, 1);
     assert_int_equal(done_.error, -EFAULT);
     a_part_ends(base);

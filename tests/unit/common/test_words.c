@@ -156,7 +156,7 @@ static uint32_t sent_to(struct posted *send, uint32_t theirs)
         (struct rme_wire_message){
             .type = RME_WIRE_CTS, .to = ours, .from = theirs, .nsegment = 1},
         &target);
-    assert_int_equal(script.xfers, 1);
+    assert_int_equal(script.rdma_ops, 1);
     scripted.keeps = true; /* the report in flight is not consumed */
     return ours;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * xfer.c - builds and posts WRs of queued messages and transfers, and handles their CQEs.
+ * rdma_op.c - builds and posts WRs of queued messages and transfers, and handles their CQEs.
  *
  * Each link has one FIFO for both: a message is a transfer without pieces whose notification is
  * the message.  Binds and invalidates of windows are transfers of their own (window.c).  The
@@ -13,8 +13,8 @@
  * because its CQE resumes the queue.
  *
  * Failure: WRs count as posted even if the device refused them.  The link then fails, and
- * ib_xfer_purge() frees the buffers of ring and queue.  Transfers are not reported: the engine
- * counts them off at LINK_DOWN.
+ * ib_rdma_op_purge() frees the buffers of ring and queue.  Transfers are not reported: the
+ * engine counts them off at LINK_DOWN.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -43,7 +43,7 @@ void ib_ring_fini(struct ib_ring *r)
 
 /* ---- Building ---- */
 
-static bool is_inline(const struct rme_fabric *f, const struct rme_xfer *x)
+static bool is_inline(const struct rme_fabric *f, const struct rme_rdma_op *x)
 {
     return x->tx_length <= f->dev.max_inline;
 }
@@ -54,7 +54,7 @@ static bool is_inline(const struct rme_fabric *f, const struct rme_xfer *x)
  * order, but reads do not delay later WRs, so a notification behind a read in flight has a
  * fence.
  */
-static uint32_t requests_of(const struct rme_xfer *x)
+static uint32_t requests_of(const struct rme_rdma_op *x)
 {
     switch (x->notify) {
     case RME_NOTIFY_MSG:
@@ -76,7 +76,7 @@ static inline void add_segment(struct ib_batch *b, struct ibv_send_wr *wr, const
 
 /* Builds the WR of piece `at`, or the bare immediate of a transfer without pieces. */
 static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_wr *wr,
-                       const struct rme_xfer *x, bool last)
+                       const struct rme_rdma_op *x, bool last)
 {
     bool imm = last && x->notify == RME_NOTIFY_IMM;
     wr->opcode = x->read ? IBV_WR_RDMA_READ
@@ -89,7 +89,7 @@ static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_w
     }
     wr->wr.rdma.remote_addr = wr->wr.rdma.rkey = 0;
     if (x->fabric.at < x->npiece) {
-        const struct rme_piece *p = &x->piece[x->fabric.at];
+        const struct rme_rdma_seg *p = &x->piece[x->fabric.at];
         wr->wr.rdma.remote_addr = p->raddr;
         wr->wr.rdma.rkey = (uint32_t)p->rkey;
         for (uint32_t i = 0; i < p->nseg; i++)
@@ -103,7 +103,7 @@ static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_w
 
 /* Builds the send of a message or notification, inline if it fits. */
 static void build_send(struct rme_link *l, struct ib_batch *b, struct ibv_send_wr *wr,
-                       const struct rme_xfer *x)
+                       const struct rme_rdma_op *x)
 {
     struct ib_tx *tx = ib_tx_of(x->tx);
     wr->opcode = IBV_WR_SEND;
@@ -127,7 +127,7 @@ static void signal_request(struct rme_link *l, struct ibv_send_wr *wr)
 
 /* Adds a WR to the ring.  `ends`: transfer that its completion ends; `holds`: the WR holds a
  * send buffer until then. */
-static inline void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *ends,
+static inline void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_rdma_op *ends,
                          bool holds, bool signal)
 {
     struct rme_fabric *f = l->f;
@@ -145,7 +145,7 @@ static inline void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_
 }
 
 /* Builds a plain message; short form of build_transfer(). */
-static void build_message(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *x)
+static void build_message(struct rme_link *l, struct ibv_send_wr *wr, struct rme_rdma_op *x)
 {
     bool holds = !is_inline(l->f, x);
     build_send(l, &l->f->batch, wr, x);
@@ -153,7 +153,7 @@ static void build_message(struct rme_link *l, struct ibv_send_wr *wr, struct rme
 }
 
 /* Builds the next WR of the transfer at the head of the queue. */
-static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *x)
+static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rme_rdma_op *x)
 {
     struct ib_batch *b = &l->f->batch;
     bool last = x->fabric.at + 1 == requests_of(x);
@@ -172,9 +172,9 @@ static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rm
 }
 
 /* Builds a bind or invalidate.  Of several invalidates the last one is signalled. */
-static void build_window(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *x)
+static void build_window(struct rme_link *l, struct ibv_send_wr *wr, struct rme_rdma_op *x)
 {
-    bool close = x->fabric.what == IB_XFER_CLOSE;
+    bool close = x->fabric.what == IB_RDMA_CLOSE;
     ib_window_build(x, wr);
     ib_queue_get(&l->queue);
     enter(l, wr, close ? x : NULL, false, close && x->owner);
@@ -202,7 +202,7 @@ static void signal_last(struct rme_link *l, struct ib_batch *b)
 }
 
 /* Returns the number of SGEs of the next WR of x. */
-static uint32_t segments_of(const struct rme_xfer *x)
+static uint32_t segments_of(const struct rme_rdma_op *x)
 {
     return x->fabric.at < x->npiece ? x->piece[x->fabric.at].nseg : 1;
 }
@@ -212,17 +212,17 @@ static bool batch_full(const struct ib_batch *b, uint32_t segments)
     return b->wrs == IB_BATCH || b->sges + segments > IB_BATCH_SGE;
 }
 
-bool ib_xfer_build(struct rme_link *l)
+bool ib_rdma_op_build(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     struct ib_batch *b = &f->batch;
-    struct rme_xfer *x;
+    struct rme_rdma_op *x;
     bool full = false;
 
     b->wrs = b->sges = b->inlines = 0;
     while ((x = l->queue.head)) {
         bool message = ib_is_message(x);
-        bool window = x->fabric.what == IB_XFER_OPEN || x->fabric.what == IB_XFER_CLOSE;
+        bool window = x->fabric.what == IB_RDMA_OPEN || x->fabric.what == IB_RDMA_CLOSE;
         if (!message && !window && requests_of(x) == 0) {
             ib_queue_get(&l->queue);
             x->fabric.mark = l->handle;
@@ -280,7 +280,7 @@ static void flush_link(struct rme_link *l)
     int error = l->qp && ib_rx_must_post(l->f, &l->rxq) ? ib_rx_post(l->f, l) : 0;
     bool more = true;
     while (!error && more && l->state == IB_UP && l->queue.head) {
-        more = ib_xfer_build(l);
+        more = ib_rdma_op_build(l);
         if (l->f->batch.wrs)
             error = post_batch(l, &l->f->batch);
     }
@@ -308,13 +308,13 @@ void ib_flush(struct rme_fabric *f)
 }
 
 /* Frees the buffer of a transfer that will not be posted or was lost. */
-static void drop(struct rme_fabric *f, struct rme_xfer *x)
+static void drop(struct rme_fabric *f, struct rme_rdma_op *x)
 {
     if (x->notify == RME_NOTIFY_MSG)
         ib_tx_release(f, ib_tx_of(x->tx));
 }
 
-static void enqueue(struct rme_link *l, struct rme_xfer *x)
+static void enqueue(struct rme_link *l, struct rme_rdma_op *x)
 {
     if (l->state >= IB_DRAINING) /* lost; LINK_DOWN is pending */
         drop(l->f, x);
@@ -324,7 +324,7 @@ static void enqueue(struct rme_link *l, struct rme_xfer *x)
 
 /* Returns a negative errno for a transfer that would exceed the arrays, or a read that the peer
  * does not permit; else 0. */
-static int impossible(const struct rme_link *l, const struct rme_xfer *x)
+static int impossible(const struct rme_link *l, const struct rme_rdma_op *x)
 {
     uint32_t most = x->read ? l->f->caps.max_read_sge : l->f->caps.max_sge;
     if (x->read && !l->read_depth && l->state == IB_UP)
@@ -398,7 +398,7 @@ bool ib_send_now(struct rme_link *l, const void *head, size_t head_length, const
     return true;
 }
 
-void ib_xfer(struct rme_link *l, struct rme_xfer *x)
+void ib_rdma_op(struct rme_link *l, struct rme_rdma_op *x)
 {
     int error = impossible(l, x);
     if (error) {
@@ -408,35 +408,35 @@ void ib_xfer(struct rme_link *l, struct rme_xfer *x)
         ib_link_fail(l, error, true);
         return;
     }
-    x->fabric.what = IB_XFER_DATA;
+    x->fabric.what = IB_RDMA_DATA;
     enqueue(l, x);
 }
 
 /* ---- Completion ---- */
 
-static void finish(struct rme_link *l, struct rme_xfer *x)
+static void finish(struct rme_link *l, struct rme_rdma_op *x)
 {
     struct rme_fabric *f = l->f;
     if (x->notify == RME_NOTIFY_MSG && !is_inline(f, x))
         ib_tx_release(f, ib_tx_of(x->tx));
     x->fabric.mark = l->handle;
-    struct rme_event *e = f->done.head ? NULL : ib_event(f, RME_EV_XFER_DONE, l);
+    struct rme_event *e = f->done.head ? NULL : ib_event(f, RME_EV_RDMA_DONE, l);
     if (e)
-        e->xfer = x;
+        e->rdma_op = x;
     else
         ib_done_put(f, x);
 }
 
 /* Retires all requests up to this position. */
-void ib_xfer_completed(struct rme_link *l, uint32_t position)
+void ib_rdma_op_completed(struct rme_link *l, uint32_t position)
 {
     for (uint32_t n = ib_ring_covered(&l->ring, position); n; n--) {
-        struct rme_xfer *x = ib_ring_pop(&l->ring);
+        struct rme_rdma_op *x = ib_ring_pop(&l->ring);
         if (!x)
             continue;
         if (ib_is_message(x))
             ib_tx_release(l->f, ib_tx_of(x->tx));
-        else if (x->fabric.what == IB_XFER_CLOSE)
+        else if (x->fabric.what == IB_RDMA_CLOSE)
             ib_window_closed(l, x);
         else
             finish(l, x);
@@ -451,23 +451,23 @@ void ib_xfer_completed(struct rme_link *l, uint32_t position)
 void ib_emit_done(struct rme_fabric *f)
 {
     while (f->done.head && f->out_used < f->out_max) {
-        struct rme_xfer *x = ib_queue_get(&f->done);
+        struct rme_rdma_op *x = ib_queue_get(&f->done);
         struct rme_link *l = ib_link_by_handle(f, (uint32_t)x->fabric.mark);
-        if (x->fabric.what == IB_XFER_CLOSE) {
+        if (x->fabric.what == IB_RDMA_CLOSE) {
             ib_window_emit(f, l, x);
             continue;
         }
-        struct rme_event *e = l ? ib_event(f, RME_EV_XFER_DONE, l) : NULL;
+        struct rme_event *e = l ? ib_event(f, RME_EV_RDMA_DONE, l) : NULL;
         if (e)
-            e->xfer = x;
+            e->rdma_op = x;
     }
 }
 
 /* Frees the buffers of posted and queued transfers of a destroyed QP. */
-void ib_xfer_purge(struct rme_link *l)
+void ib_rdma_op_purge(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
-    struct rme_xfer *x;
+    struct rme_rdma_op *x;
     while (l->ring.slot && ib_ring_used(&l->ring)) {
         x = ib_ring_pop(&l->ring);
         if (x && !is_inline(f, x))
