@@ -59,7 +59,7 @@ const struct rme_option_row rme_engine_options[] = {
      "Which side moves rendezvous data.  auto: chosen per message from measured costs and "
      "load; write: RDMA write by the sender; read: RDMA read by the receiver.",
      "auto"},
-    {"unit", "bytes", 1 * MIB, 64 * KIB, 1 * GIB,
+    {"fragment_bytes", "bytes", 1 * MIB, 64 * KIB, 1 * GIB,
      "Rendezvous messages are registered and transferred in fragments of this size, so that "
      "registration overlaps the transfer.",
      NULL},

@@ -78,6 +78,7 @@ void rme_options_free(struct rme_options *options)
 static const struct {
     const char *old, *now;
 } renamed[] = {
+    {.old = "unit", .now = "fragment_bytes"},
     {.old = "kept_bytes", .now = "rx_buffered_bytes"},
 };
 

@@ -20,7 +20,7 @@
  *   - scheduled peers send queued messages; then doorbells are rung;
  *   - fragments that need registration (rme->move_state->work) are registered, one by one, with
  *     the
- *     lock released (unit.c);
+ *     lock released (frag.c);
  *   - ended operations (rme->operations->ended) become visible after rme_mreg_dereg_flush(),
  *     when
  *     their memory is no longer registered (mreg.h).
@@ -106,7 +106,7 @@ void rme_run_pending_slow(struct rme *rme)
             rme->ops->flush(rme->fabric);
         }
         if (!list_empty(&rme->move_state->work))
-            rme_unit_work(rme);
+            rme_frag_work(rme);
         else if (!list_empty(&rme->operations->ended) && !rme->operations->deregistering)
             dereg_flush(rme);
         else if (list_empty(&rme->scheduled))
@@ -195,7 +195,7 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->credits = (uint32_t)rme_option(o, "credits");
     t->credits_max = (uint32_t)rme_option(o, "credits_max");
     t->credits_pool = (uint32_t)rme_option(o, "credits_pool");
-    t->unit = (uint64_t)rme_option(o, "unit");
+    t->frag_size = (uint64_t)rme_option(o, "fragment_bytes");
     t->pack_threshold = (uint64_t)rme_option(o, "pack_threshold");
     t->invite = rme_option(o, "invite") != 0;
     t->fast_bytes = (uint32_t)rme_option(o, "fast_bytes");
@@ -450,7 +450,7 @@ static void init_rings(struct rme *rme)
                                        &rme->window_waitq,
                                        &rme->move_state->work,
                                        &rme->operations->ended,
-                                       &rme->move_state->units.free,
+                                       &rme->move_state->frags.free,
                                        &rme->move_state->moves.free,
                                        &rme->move_state->rndvs.free,
                                        &rme->protocols->unexpected,

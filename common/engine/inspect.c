@@ -210,7 +210,7 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
     X("credits_most", "buffers", "limit of credits_promised", rme->tuning.credits_max)         \
     X("unit_bytes", "bytes",                                                                   \
       "large messages are registered and transferred in fragments of this size",               \
-      rme->tuning.unit)                                                                        \
+      rme->tuning.frag_size)                                                                   \
     X("pack_bytes", "bytes",                                                                   \
       "lists with less payload are packed; 0: by measured costs; 2^64-1: all",                 \
       rme_plan_list_threshold(rme->tuning.lists))                                              \

@@ -128,7 +128,7 @@ __attribute__((noinline)) static void handle(struct rme *rme, const struct rme_e
         if (rme_fast_closed(peer, event->closed))
             rme_windows_free(rme);
         else
-            rme_unit_closed(rme, event->closed);
+            rme_frag_closed(rme, event->closed);
         break;
     case RME_EV_TX_ROOM:
         peer->tx_wait = false;

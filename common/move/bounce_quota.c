@@ -5,27 +5,27 @@
  *
  * Normal path.  Half of zone_bytes is divided by n + 1, where n is the number of peers that
  * hold blocks, including the asking one.  A peer that is alone with this process may use the
- * whole half.  A peer below its share gets the rest of the share: the unit is cut to a smaller
- * block, down to SMALLEST.  Shares shrink as peers are added.  A peer above its new share gets
- * no block until its messages end.
+ * whole half.  A peer below its share gets the rest of the share: the fragment is cut to a
+ * smaller block, down to SMALLEST.  Shares shrink as peers are added.  A peer above its new
+ * share gets no block until its messages end.
  *
  * So peers whose messages end converge to equal shares, with one share free for the next peer.
  * If the first peers hold their blocks without bound, later ones still get blocks, at least the
  * first eight peers.  A peer without a block may always try SMALLEST.
  *
- * A unit without a block uses the reserve (unit.c), in turn; the next unit may get a block
- * again.  No peer waits for memory that another peer holds.
+ * A fragment without a block uses the reserve (frag.c), in turn; the next fragment may get a
+ * block again.  No peer waits for memory that another peer holds.
  *
  * Memory that the host allocates from the zones counts for no peer.  If less than the shares is
- * left, or the system refuses memory, units are cut as well before the reserve is used.
+ * left, or the system refuses memory, fragments are cut as well before the reserve is used.
  */
 #include "move/move.h"
 #include "plan/plan.h"
 
-/* minimum length to which units are cut: the smallest class of zones in the paper */
+/* minimum length to which fragments are cut: the smallest class of zones in the paper */
 #define SMALLEST (64u << 10)
 
-/* Returns the size of the block, a class of the zone, for a unit of this length. */
+/* Returns the size of the block, a class of the zone, for a fragment of this length. */
 static uint64_t block_of(uint64_t length)
 {
     uint64_t block = RME_ZONE_MIN_BLOCK;
@@ -64,7 +64,7 @@ uint64_t rme_bounce_quota(const struct rme_peer *peer, uint64_t length)
     return length;
 }
 
-/* Returns how many bytes, from the offset of the next unit, one transfer can move into the
+/* Returns how many bytes, from the offset of the next fragment, one transfer can move into the
  * window that the peer has opened; 0: no window. */
 static uint64_t one_transfer(const struct rme_op *op)
 {
@@ -80,27 +80,28 @@ static uint64_t one_transfer(const struct rme_op *op)
     return 0;
 }
 
-bool rme_bounce_quota_unit(const struct rme_op *op, struct rme_unit *unit, uint64_t rest)
+bool rme_bounce_quota_frag(const struct rme_op *op, struct rme_frag *frag, uint64_t rest)
 {
     struct rme *rme = op->peer->rme;
     const struct rme_rndv *r = op->rndv;
-    uint64_t length = min_u64(rest, min_u64(r->most, rme_plan_unit(rme->tuning.unit, true)));
+    uint64_t length =
+        min_u64(rest, min_u64(r->most, rme_plan_frag_size(rme->tuning.frag_size, true)));
 
-    unit->length = rest;
-    if (unit->memory == RME_MEMORY_PACK) {
-        unit->length = rme_bounce_quota(op->peer, length);
-        rme_count_add(rme, RME_C_PACK_CUT, unit->length != 0 && unit->length < length);
-        if (unit->length == 0)
-            unit->memory = RME_MEMORY_RESERVE;
+    frag->length = rest;
+    if (frag->memory == RME_MEMORY_PACK) {
+        frag->length = rme_bounce_quota(op->peer, length);
+        rme_count_add(rme, RME_C_PACK_CUT, frag->length != 0 && frag->length < length);
+        if (frag->length == 0)
+            frag->memory = RME_MEMORY_RESERVE;
     }
-    if (unit->memory != RME_MEMORY_RESERVE)
+    if (frag->memory != RME_MEMORY_RESERVE)
         return true;
-    unit->length = min_u64(rest, rme->move_state->reserve_size);
+    frag->length = min_u64(rest, rme->move_state->reserve_size);
     if (op->state != RME_OP_MOVING)
         return true;
-    unit->length = min_u64(unit->length, one_transfer(op));
-    /* 0: rme_unit_next is called again after the next rme_rndv_open */
-    return unit->length != 0;
+    frag->length = min_u64(frag->length, one_transfer(op));
+    /* 0: rme_frag_next is called again after the next rme_rndv_open */
+    return frag->length != 0;
 }
 
 bool rme_bounce_quota_cut(struct rme_op *op, uint64_t length)
@@ -119,26 +120,26 @@ static void count(struct rme *rme)
     rme->stats.value[RME_C_PACK_BYTES] = rme->move_state->packed;
 }
 
-void rme_bounce_quota_charge(struct rme_peer *peer, struct rme_unit *unit)
+void rme_bounce_quota_charge(struct rme_peer *peer, struct rme_frag *frag)
 {
     struct rme_move_state *move_state = peer->rme->move_state;
 
-    unit->bounce_quota = block_of(unit->length);
+    frag->bounce_quota = block_of(frag->length);
     move_state->packers += peer->packed == 0;
-    move_state->packed += unit->bounce_quota;
-    peer->packed += unit->bounce_quota;
+    move_state->packed += frag->bounce_quota;
+    peer->packed += frag->bounce_quota;
     count(peer->rme);
 }
 
-void rme_bounce_quota_uncharge(struct rme_peer *peer, struct rme_unit *unit)
+void rme_bounce_quota_uncharge(struct rme_peer *peer, struct rme_frag *frag)
 {
     struct rme_move_state *move_state = peer->rme->move_state;
 
-    if (unit->bounce_quota == 0)
+    if (frag->bounce_quota == 0)
         return;
-    move_state->packed -= unit->bounce_quota;
-    peer->packed -= unit->bounce_quota;
+    move_state->packed -= frag->bounce_quota;
+    peer->packed -= frag->bounce_quota;
     move_state->packers -= peer->packed == 0;
-    unit->bounce_quota = 0;
+    frag->bounce_quota = 0;
     count(peer->rme);
 }

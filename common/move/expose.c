@@ -2,24 +2,24 @@
 /*
  * Opens memory to a peer, and closes it.
  *
- * A unit that the peer shall access (CTS, OFFER, RTS with an offer, INVITE) is opened: exactly
- * its bytes, for one direction, to this peer alone.  Opening is queued immediately before the
- * message that carries the keys.  The unit is closed when the peer has reported the end of its
- * transfers, when the peer chose another way, or when the op ends.  Closing holds a reference
- * to the op, so the completion is reported only when no key opens the host's buffer any
- * more.  The unit's registration and block are released after that, because a device does not
- * deregister open memory, and because a block is reused for other messages.
+ * A fragment that the peer shall access (CTS, OFFER, RTS with an offer, INVITE) is opened:
+ * exactly its bytes, for one direction, to this peer alone.  Opening is queued immediately
+ * before the message that carries the keys.  The fragment is closed when the peer has reported
+ * the end of its transfers, when the peer chose another way, or when the op ends.  Closing
+ * holds a reference to the op, so the completion is reported only when no key opens the host's
+ * buffer any more.  The fragment's registration and block are released after that, because a
+ * device does not deregister open memory, and because a block is reused for other messages.
  *
- * The end of a send whose memory the peer has read is late until its units are closed
+ * The end of a send whose memory the peer has read is late until its fragments are closed
  * (op/end.c).
  *
  * Without windows in the fabric nothing is opened or closed, and the peer gets the key of a
- * registration.  The registration is either made for this unit alone, exact and deregistered
- * before the completion is reported (rme_pin_alone, mreg.c), or cached.
+ * registration.  The registration is either made for this fragment alone, exact and
+ * deregistered before the completion is reported (rme_pin_alone, mreg.c), or cached.
  *
  * Failure.  The end of the link closes all of its windows, without events from the fabric.  At
  * LINK_DOWN all pending closes therefore count as complete.  Nothing is opened before the link
- * is up, so a link that is not up while a unit is open is a link that ends.
+ * is up, so a link that is not up while a fragment is open is a link that ends.
  *
  * Cancel.  CANCEL is sent first (rndv.c), and the memory is closed after the answer.  Closing
  * first would avoid the wait, but a transfer in flight would use an invalid key and end the
@@ -27,15 +27,15 @@
  * rme_set_forceful_cancel().
  *
  * Limits.  The number of windows is bounded.  A CTS or OFFER without a window waits until one
- * is closed.  Units that wait for a receive of the other host (an offer, an invitation) may
+ * is closed.  Fragments that wait for a receive of the other host (an offer, an invitation) may
  * stay open without bound.  They get at most half of the windows, and the offer or invitation
  * is omitted if none is left.  The other windows belong to peers that move data and need no
  * further window for that, so these windows are released.
  *
  * A peer that moves nothing releases none, and many receives can be opened to such a peer.
  * Therefore a peer gets at most an eighth of the windows that remain for others, unless no
- * other peer exists.  The peer's first unit is exempt, and is opened as soon as enough windows
- * are free.
+ * other peer exists.  The peer's first fragment is exempt, and is opened as soon as enough
+ * windows are free.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -61,35 +61,35 @@ uint32_t rme_exposed_max(const struct rme *rme, uint8_t type, size_t size)
     return most != 0 ? most : 1;
 }
 
-static int reserve_ranges(struct rme_unit *unit)
+static int reserve_ranges(struct rme_frag *frag)
 {
     struct rme_range *range;
 
-    if (unit->nmseg <= unit->range_room)
+    if (frag->nmseg <= frag->range_room)
         return 0;
-    range = malloc(unit->nmseg * sizeof(*range));
+    range = malloc(frag->nmseg * sizeof(*range));
     if (range == NULL)
         return -ENOMEM;
-    if (unit->range != unit->own_range)
-        free(unit->range);
-    unit->range = range;
-    unit->range_room = unit->nmseg;
+    if (frag->range != frag->own_range)
+        free(frag->range);
+    frag->range = range;
+    frag->range_room = frag->nmseg;
     return 0;
 }
 
-static int open_unit(struct rme_peer *peer, struct rme_unit *unit)
+static int open_frag(struct rme_peer *peer, struct rme_frag *frag)
 {
     struct rme *rme = peer->rme;
-    int error = peer->state == RME_PEER_UP ? reserve_ranges(unit) : -EAGAIN;
+    int error = peer->state == RME_PEER_UP ? reserve_ranges(frag) : -EAGAIN;
 
-    for (uint32_t i = 0; error == 0 && i < unit->nmseg; i++)
-        unit->range[i] = (struct rme_range){.base = unit->mseg[i].base,
-                                            .length = unit->mseg[i].length,
-                                            .rkey = unit->mseg[i].rkey};
+    for (uint32_t i = 0; error == 0 && i < frag->nmseg; i++)
+        frag->range[i] = (struct rme_range){.base = frag->mseg[i].base,
+                                            .length = frag->mseg[i].length,
+                                            .rkey = frag->mseg[i].rkey};
     if (error == 0)
-        error = rme->ops->expose(peer->link, unit->range, unit->nmseg, unit->access & REMOTE);
+        error = rme->ops->expose(peer->link, frag->range, frag->nmseg, frag->access & REMOTE);
     if (error == 0)
-        unit->nrange = unit->nmseg;
+        frag->nrange = frag->nmseg;
     return error;
 }
 
@@ -104,21 +104,21 @@ static bool is_within_share(const struct rme_peer *peer, uint32_t more)
            wanted * SHARE + used <= rme->caps->windows;
 }
 
-static int open_by_quota(struct rme_peer *peer, struct rme_unit *unit)
+static int open_by_quota(struct rme_peer *peer, struct rme_frag *frag)
 {
-    int error = is_within_share(peer, unit->nmseg) ? open_unit(peer, unit) : -EAGAIN;
+    int error = is_within_share(peer, frag->nmseg) ? open_frag(peer, frag) : -EAGAIN;
 
     if (error == 0) {
-        peer->windows += unit->nrange;
-        peer->rme->windows += unit->nrange;
+        peer->windows += frag->nrange;
+        peer->rme->windows += frag->nrange;
     }
     return error;
 }
 
-bool rme_unit_open(struct rme_peer *peer, struct rme_unit *unit)
+bool rme_frag_open(struct rme_peer *peer, struct rme_frag *frag)
 {
     struct rme *rme = peer->rme;
-    int error = has_windows(rme) && unit->nrange == 0 ? open_by_quota(peer, unit) : 0;
+    int error = has_windows(rme) && frag->nrange == 0 ? open_by_quota(peer, frag) : 0;
 
     if (error == 0)
         return true;
@@ -129,103 +129,103 @@ bool rme_unit_open(struct rme_peer *peer, struct rme_unit *unit)
     return false;
 }
 
-bool rme_unit_offer(struct rme_peer *peer, struct rme_unit *unit)
+bool rme_frag_offer(struct rme_peer *peer, struct rme_frag *frag)
 {
     struct rme *rme = peer->rme;
 
     if (!has_windows(rme))
         return true;
-    if (rme->offered + unit->nmseg > rme->caps->windows / 2 || open_unit(peer, unit) != 0)
+    if (rme->offered + frag->nmseg > rme->caps->windows / 2 || open_frag(peer, frag) != 0)
         return false;
-    unit->offered = unit->nrange;
-    rme->offered += unit->offered;
+    frag->offered = frag->nrange;
+    rme->offered += frag->offered;
     return true;
 }
 
-void rme_unit_describe(const struct rme_peer *peer, const struct rme_unit *unit, void *tx,
+void rme_frag_describe(const struct rme_peer *peer, const struct rme_frag *frag, void *tx,
                        uint8_t type)
 {
-    for (uint32_t i = 0; i < unit->nmseg; i++) {
-        const struct rme_mseg *mseg = &unit->mseg[i];
-        uint64_t key = unit->nrange != 0 ? unit->range[i].key : rme_peer_key(peer, mseg->rkey);
+    for (uint32_t i = 0; i < frag->nmseg; i++) {
+        const struct rme_mseg *mseg = &frag->mseg[i];
+        uint64_t key = frag->nrange != 0 ? frag->range[i].key : rme_peer_key(peer, mseg->rkey);
         struct rme_wire_segment segment = {(uintptr_t)mseg->base, key, mseg->length};
 
         rme_wire_put_segment(tx, type, i, &segment);
     }
 }
 
-void rme_unit_announce(struct rme_unit *unit, uint8_t type, int32_t tag, uint32_t to, void *tx)
+void rme_frag_announce(struct rme_frag *frag, uint8_t type, int32_t tag, uint32_t to, void *tx)
 {
-    struct rme_op *op = unit->op;
+    struct rme_op *op = frag->op;
     struct rme_wire_message message;
 
     rme_peer_header(op->peer, type, &message);
     message.tag = tag;
     message.to = to;
     message.from = rme_name_number(&op->rndv->own);
-    message.offset = unit->offset;
-    message.nsegment = unit->nmseg;
-    rme_unit_describe(op->peer, unit, tx, type);
-    unit->told = true;
+    message.offset = frag->offset;
+    message.nsegment = frag->nmseg;
+    rme_frag_describe(op->peer, frag, tx, type);
+    frag->told = true;
     op->rndv->handle_known = true;
     rme_peer_send_control(op->peer, &message, tx);
 }
 
-/* Opens a unit and sends its CTS or OFFER. */
+/* Opens a fragment and sends its CTS or OFFER. */
 static bool send_window(struct rme_peer *peer, struct rme_control *control)
 {
-    struct rme_unit *unit = container_of(control, struct rme_unit, control);
-    struct rme_op *op = unit->op;
+    struct rme_frag *frag = container_of(control, struct rme_frag, control);
+    struct rme_op *op = frag->op;
     uint8_t type = rme_op_sends(op) ? RME_WIRE_OFFER : RME_WIRE_CTS;
     void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
 
     if (tx == NULL)
         return false;
-    if (!rme_unit_open(peer, unit)) {
+    if (!rme_frag_open(peer, frag)) {
         peer->rme->ops->tx_put(peer->link, tx);
         return false;
     }
-    list_del_init(&unit->control.link);
-    rme_unit_announce(unit, type, 0, rme_rndv_peer_handle(op->rndv), tx);
+    list_del_init(&frag->control.link);
+    rme_frag_announce(frag, type, 0, rme_rndv_peer_handle(op->rndv), tx);
     return true;
 }
 
 const struct rme_control_kind rme_control_window = {.send = send_window};
 
-void rme_unit_forget(struct rme *rme, struct rme_unit *unit)
+void rme_frag_forget(struct rme *rme, struct rme_frag *frag)
 {
-    if (unit->offered == 0) {
-        unit->op->peer->windows -= unit->nrange;
-        rme->windows -= unit->nrange;
+    if (frag->offered == 0) {
+        frag->op->peer->windows -= frag->nrange;
+        rme->windows -= frag->nrange;
     }
-    rme->offered -= unit->offered;
-    unit->offered = 0;
-    unit->nrange = 0;
+    rme->offered -= frag->offered;
+    frag->offered = 0;
+    frag->nrange = 0;
 }
 
-void rme_unit_close(struct rme *rme, struct rme_unit *unit)
+void rme_frag_close(struct rme *rme, struct rme_frag *frag)
 {
-    struct rme_op *op = unit->op;
+    struct rme_op *op = frag->op;
     struct rme_peer *peer = op->peer;
 
-    if (unit->nrange == 0 || !list_empty(&unit->closing))
+    if (frag->nrange == 0 || !list_empty(&frag->closing))
         return;
-    /* the link is ending, which closes the unit: none is opened before the link is up */
+    /* the link is ending, which closes the fragment: none is opened before the link is up */
     if (peer->state != RME_PEER_UP) {
-        rme_unit_forget(rme, unit);
+        rme_frag_forget(rme, frag);
         return;
     }
     op->refcount++;
     op->closing++;
-    list_add_tail(&unit->closing, &peer->closing);
-    rme->ops->unexpose(peer->link, unit->range, unit->nrange, unit);
+    list_add_tail(&frag->closing, &peer->closing);
+    rme->ops->unexpose(peer->link, frag->range, frag->nrange, frag);
     rme->pending |= RME_PENDING_FLUSH;
 }
 
-void rme_units_close(struct rme *rme, struct rme_op *op)
+void rme_frags_close(struct rme *rme, struct rme_op *op)
 {
-    struct list_head *units = &op->rndv->units;
+    struct list_head *frags = &op->rndv->frags;
 
-    for (struct list_head *node = units->next; node != units; node = node->next)
-        rme_unit_close(rme, container_of(node, struct rme_unit, link));
+    for (struct list_head *node = frags->next; node != frags; node = node->next)
+        rme_frag_close(rme, container_of(node, struct rme_frag, link));
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Transfers of the initiator.  A transfer covers the intersection of the next local unit and
- * the next remote window, split into work requests (split.c) that are passed to the fabric in
- * order.  Limits bound the outstanding transfers of a peer and of the process [004 5.1], and
+ * Transfers of the initiator.  A transfer covers the intersection of the next local fragment
+ * and the next remote window, split into work requests (split.c) that are passed to the fabric
+ * in order.  Limits bound the outstanding transfers of a peer and of the process [004 5.1], and
  * the outstanding bytes of a peer.  Transfers above a limit wait in peer->rdma_queue.  A peer
  * without a posted transfer may post one despite the limit of the process: peers that do not
  * respond hold their transfers without bound, and must not block all others.
@@ -98,28 +98,28 @@ static bool move_reserve(struct rme_move *move, struct rme_split_size size)
     return true;
 }
 
-/* Returns the unit that contains offset `at`; NULL: not made yet. */
-static struct rme_unit *unit_at(struct rme_rndv *r, uint64_t at)
+/* Returns the fragment that contains offset `at`; NULL: not made yet. */
+static struct rme_frag *frag_at(struct rme_rndv *r, uint64_t at)
 {
-    for (struct list_head *node = r->units.next; node != &r->units; node = node->next) {
-        struct rme_unit *unit = container_of(node, struct rme_unit, link);
+    for (struct list_head *node = r->frags.next; node != &r->frags; node = node->next) {
+        struct rme_frag *frag = container_of(node, struct rme_frag, link);
 
-        if (unit->offset + unit->length > at)
-            return unit;
+        if (frag->offset + frag->length > at)
+            return frag;
     }
     return NULL;
 }
 
 /* Builds and queues the transfer of `length` bytes from r->at.  Returns false if memory is
  * short. */
-static bool build(struct rme *rme, struct rme_op *op, struct rme_unit *unit,
+static bool build(struct rme *rme, struct rme_op *op, struct rme_frag *frag,
                   struct rme_opening *opening, uint64_t length)
 {
     struct rme_rndv *r = op->rndv;
     bool read = !rme_op_sends(op);
     struct rme_split_limits limits = {read ? rme->caps->max_read_sge : rme->caps->max_sge,
                                       rme->caps->max_piece};
-    uint64_t in_unit = r->at - unit->offset;
+    uint64_t in_frag = r->at - frag->offset;
     uint64_t in_window = r->at - opening->offset;
     bool report = in_window + length == opening->length;
     struct rme_split_size size;
@@ -127,16 +127,16 @@ static bool build(struct rme *rme, struct rme_op *op, struct rme_unit *unit,
 
     if (move == NULL)
         return false;
-    size = rme_split(unit->mseg, in_unit, opening->segment, in_window, length, &limits, NULL,
+    size = rme_split(frag->mseg, in_frag, opening->segment, in_window, length, &limits, NULL,
                      NULL);
     if (!move_reserve(move, size)) {
         move_recycle(rme, move);
         return false;
     }
-    rme_split(unit->mseg, in_unit, opening->segment, in_window, length, &limits, move->piece,
+    rme_split(frag->mseg, in_frag, opening->segment, in_window, length, &limits, move->piece,
               move->seg);
     move->op = op;
-    move->unit = unit;
+    move->frag = frag;
     move->posted = false;
     move->missed = false;
     move->reported = false;
@@ -171,15 +171,15 @@ void rme_move_start(struct rme *rme, struct rme_op *op)
 
     while (!list_empty(&r->openings) && r->move_bytes < rme->tuning.rdma_bytes) {
         struct rme_opening *opening = container_of(r->openings.next, struct rme_opening, link);
-        struct rme_unit *unit = unit_at(r, r->at);
-        uint64_t unit_end, window_end;
+        struct rme_frag *frag = frag_at(r, r->at);
+        uint64_t frag_end, window_end;
 
-        if (unit == NULL || unit->state != RME_UNIT_READY)
+        if (frag == NULL || frag->state != RME_FRAG_READY)
             return;
-        unit_end = unit->offset + unit->length;
+        frag_end = frag->offset + frag->length;
         window_end = opening->offset + opening->length;
-        if (!build(rme, op, unit, opening,
-                   min_u64(min_u64(unit_end, window_end) - r->at, most))) {
+        if (!build(rme, op, frag, opening,
+                   min_u64(min_u64(frag_end, window_end) - r->at, most))) {
             op->protocol->failed(rme, op, -ENOMEM);
             return;
         }
@@ -264,7 +264,7 @@ static struct rme_move *next_move(const struct rme_peer *peer)
          node = node->next) {
         struct rme_move *move = container_of(node, struct rme_move, link);
 
-        if (!rme_unit_waits(peer->rme, move->unit))
+        if (!rme_frag_waits(peer->rme, move->frag))
             return move;
         if (move->missed)
             return NULL;
@@ -300,7 +300,7 @@ bool rme_move_progress(struct rme_peer *peer)
         if (rme->caps->reports_apart && !move->rdma_op.ordered)
             peer->credit.apart++;
     }
-    rme_unit_posts(rme, move->unit);
+    rme_frag_posts(rme, move->frag);
     list_del_init(&move->link);
     list_add_tail(&move->link, &peer->moving);
     if (move->rdma_op.notify != RME_NOTIFY_NONE)
@@ -336,17 +336,17 @@ void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)
     struct rme_move *move = rdma_op->owner;
     struct rme_op *op = move->op;
     struct rme_rndv *r = op->rndv;
-    struct rme_unit *unit = move->unit;
+    struct rme_frag *frag = move->frag;
 
     op->refcount++; /* keeps the op until the end of this function */
     r->done += rdma_op->bytes;
-    unit->moved += rdma_op->bytes;
+    frag->moved += rdma_op->bytes;
     rme_peer_schedule(op->peer);
     rme_move_free(rme, move);
-    if (unit->moved == unit->length) {
+    if (frag->moved == frag->length) {
         if (!rme_op_sends(op))
-            rme_unit_unpack(rme, unit);
-        rme_unit_free(rme, unit);
+            rme_frag_unpack(rme, frag);
+        rme_frag_free(rme, frag);
     }
     if (op->state != RME_OP_ENDING) {
         if (r->done == op->size)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Moves the data of one message by RDMA: local memory made usable by a device (unit.c), local
+ * Moves the data of one message by RDMA: local memory made usable by a device (frag.c), local
  * memory open to the peer (expose.c), memory of the peer that is open to this side (opening.c),
  * and the transfers between them (move.c).  The protocols choose the message and the initiator.
  * They are notified through op->protocol (op/protocol.h).
@@ -20,10 +20,10 @@
 enum rme_memory {
     RME_MEMORY_DIRECT,  /* the device reads or writes the host's memory */
     RME_MEMORY_PACK,    /* copied through a block of a zone */
-    RME_MEMORY_RESERVE, /* copied through the engine's reserve block, one unit at a time */
+    RME_MEMORY_RESERVE, /* copied through the engine's reserve block, one fragment at a time */
 };
 
-/* Blocks kept for the case that no memory can be registered.  The head of unit.c explains why
+/* Blocks kept for the case that no memory can be registered.  The head of frag.c explains why
  * two classes are needed. */
 enum rme_reserve_class { RME_RESERVE_MOVE, RME_RESERVE_EXPOSE, RME_RESERVES };
 
@@ -32,31 +32,31 @@ struct rme_reserve {
     bool has_shown; /* `shown` is registered */
     /* registrations of this block alone: for reads, for writes by a peer */
     struct rme_mr shown[2];
-    struct rme_unit *user;    /* current owner; NULL: none */
-    struct list_head waiting; /* units that wait for the block */
+    struct rme_frag *user;    /* current owner; NULL: none */
+    struct list_head waiting; /* fragments that wait for the block */
 };
 
 /* id, name, meaning */
-#define RME_UNIT_STATES(X)                                                                     \
+#define RME_FRAG_STATES(X)                                                                     \
     X(WORK, "work", "waits for a thread that registers or packs")                              \
     X(BUSY, "busy", "being registered or packed by a thread, without the lock")                \
     X(WAIT, "wait", "waits for the reserve block that is opened to peers")                     \
     X(READY, "ready", "the device may use it")
 
-enum rme_unit_state {
-#define RME_UNIT_ENUM(id, name, text) RME_UNIT_##id,
-    RME_UNIT_STATES(RME_UNIT_ENUM)
-#undef RME_UNIT_ENUM
+enum rme_frag_state {
+#define RME_FRAG_ENUM(id, name, text) RME_FRAG_##id,
+    RME_FRAG_STATES(RME_FRAG_ENUM)
+#undef RME_FRAG_ENUM
 };
 
 /* A fragment: a range of a message as local memory that a device can use. */
-struct rme_unit {
-    struct list_head link;  /* in rndv->units, ordered by offset; or in the pool */
+struct rme_frag {
+    struct list_head link;  /* in rndv->frags, ordered by offset; or in the pool */
     struct list_head queue; /* in rme->move_state->work or rme_reserve.waiting */
     struct rme_op *op;      /* NULL: freed while BUSY */
     uint8_t state;
     bool exposed; /* its CTS or OFFER is queued or sent */
-    bool told;    /* its CTS or OFFER was sent: the peer may access the unit */
+    bool told;    /* its CTS or OFFER was sent: the peer may access the fragment */
     bool gone;    /* freed, but its windows are still being invalidated */
     uint8_t memory;
     unsigned access;
@@ -65,7 +65,7 @@ struct rme_unit {
     struct rme_control control;
     void *block;                /* PACK, RESERVE */
     uint64_t bounce_quota;      /* PACK: bytes charged to the peer's quota (bounce_quota.c) */
-    struct rme_mreg_hold *hold; /* DIRECT; PACK where registered for this unit alone */
+    struct rme_mreg_hold *hold; /* DIRECT; PACK where registered for this fragment alone */
     struct rme_mseg *mseg;      /* memory for the device: the block, or the host's segments */
     uint32_t nmseg, mseg_room;
     struct rme_mseg own_mseg[4];
@@ -85,11 +85,11 @@ struct rme_opening {
     struct rme_wire_segment segment[];
 };
 
-/* One transfer: the intersection of a unit and a remote window. */
+/* One transfer: the intersection of a fragment and a remote window. */
 struct rme_move {
     struct list_head link; /* in peer->rdma_queue, peer->moving or the pool */
     struct rme_op *op;
-    struct rme_unit *unit;
+    struct rme_frag *frag;
     struct rme_rdma_op rdma_op;
     bool posted; /* passed to the fabric */
     /* tried while the reserve block was free, but lacked room or a credit: no transfer
@@ -111,7 +111,7 @@ struct rme_rndv {
     struct rme_op *op;
     struct rme_control control;
     uint8_t ctrl_pending; /* RME_CTRL_*: pending control messages */
-    uint8_t memory;       /* enum rme_memory of the next unit */
+    uint8_t memory;       /* enum rme_memory of the next fragment */
     bool reads;           /* the receiver reads, else the sender writes */
     bool whole;           /* moved by one transfer, see rme_move_whole */
     bool invited;         /* written into an invitation: its report is ordered */
@@ -126,28 +126,28 @@ struct rme_rndv {
     int fin_error;          /* status of FIN */
     struct rme_name own;    /* local handle in messages */
     struct rme_name theirs; /* the peer's handle; set once the op of the peer is known */
-    uint32_t max_segs;      /* maximum of segments per unit */
-    uint64_t most;          /* maximum of bytes of a unit in a block of a zone */
-    unsigned access;        /* rights of the next unit */
-    uint64_t prepared;      /* end of the last unit made */
-    /* end of the last transfer built, or of the last unit queued for CTS or OFFER, or
+    uint32_t max_segs;      /* maximum of segments per fragment */
+    uint64_t most;          /* maximum of bytes of a fragment in a block of a zone */
+    unsigned access;        /* rights of the next fragment */
+    uint64_t prepared;      /* end of the last fragment made */
+    /* end of the last transfer built, or of the last fragment queued for CTS or OFFER, or
      * offered */
     uint64_t at;
     uint64_t done;   /* bytes transferred */
     uint64_t opened; /* end of the last remote window */
-    uint32_t nunit;
+    uint32_t nfrag;
     uint32_t moves;      /* transfers posted or queued */
     uint64_t move_bytes; /* bytes of these */
     uint64_t cancel_by;
     struct rme_load *load; /* load that counts this message; NULL: none */
-    struct list_head units;
+    struct list_head frags;
     struct list_head openings;
 };
 
 struct rme_move_state {
-    struct rme_table names;              /* struct rme_name */
-    struct list_head work;               /* units to be registered or packed without the lock */
-    struct rme_pool units, moves, rndvs; /* unused objects */
+    struct rme_table names; /* struct rme_name */
+    struct list_head work;  /* fragments to be registered or packed without the lock */
+    struct rme_pool frags, moves, rndvs; /* unused objects */
     struct rme_reserve reserve[RME_RESERVES];
     size_t reserve_size;
     uint64_t packed;  /* bytes of zones charged to all peers (bounce_quota.c) */
@@ -170,51 +170,52 @@ struct rme_opening *rme_opening_new(const struct rme_wire_message *message);
 
 /* ---- bounce_quota.c ---- */
 
-/* Returns the length at which the peer's quota permits the next unit of `length` bytes in a
+/* Returns the length at which the peer's quota permits the next fragment of `length` bytes in a
  * block of a zone; 0: no block. */
 uint64_t rme_bounce_quota(const struct rme_peer *peer, uint64_t length);
 /*
- * Sets the length of a new unit, at most `rest`.  Changes its memory from PACK to RESERVE if
- * the quota is used up.  Returns false if a reserve unit cannot be made before the peer opens a
- * window.
+ * Sets the length of a new fragment, at most `rest`.  Changes its memory from PACK to RESERVE
+ * if the quota is used up.  Returns false if a reserve fragment cannot be made before the peer
+ * opens a window.
  */
-bool rme_bounce_quota_unit(const struct rme_op *op, struct rme_unit *unit, uint64_t rest);
-/* Limits units of the op to the next smaller block, after a block of `length` could not be
+bool rme_bounce_quota_frag(const struct rme_op *op, struct rme_frag *frag, uint64_t rest);
+/* Limits fragments of the op to the next smaller block, after a block of `length` could not be
  * allocated.  Returns false if that would be below the minimum. */
 bool rme_bounce_quota_cut(struct rme_op *op, uint64_t length);
-/* Charge the peer's quota for the block of a unit, by its length, and release the charge, if
- * any. */
-void rme_bounce_quota_charge(struct rme_peer *peer, struct rme_unit *unit);
-void rme_bounce_quota_uncharge(struct rme_peer *peer, struct rme_unit *unit);
+/* Charge the peer's quota for the block of a fragment, by its length, and release the charge,
+ * if any. */
+void rme_bounce_quota_charge(struct rme_peer *peer, struct rme_frag *frag);
+void rme_bounce_quota_uncharge(struct rme_peer *peer, struct rme_frag *frag);
 
-/* ---- unit.c ---- */
+/* ---- frag.c ---- */
 
-/* Makes the next unit of an op, up to RME_UNITS_AHEAD at a time.  Returns false if no unit can
- * be made now, or after failing the op. */
-bool rme_unit_next(struct rme *rme, struct rme_op *op);
-/* Frees a unit that no local device uses.  A BUSY unit is freed by its thread later, an open
- * one when it is closed. */
-void rme_unit_free(struct rme *rme, struct rme_unit *unit);
-/* Copies received data from the unit's block to the host's memory. */
-void rme_unit_unpack(struct rme *rme, struct rme_unit *unit);
+/* Makes the next fragment of an op, up to RME_FRAGS_AHEAD at a time.  Returns false if no
+ * fragment can be made now, or after failing the op. */
+bool rme_frag_next(struct rme *rme, struct rme_op *op);
+/* Frees a fragment that no local device uses.  A BUSY fragment is freed by its thread later, an
+ * open one when it is closed. */
+void rme_frag_free(struct rme *rme, struct rme_frag *frag);
+/* Copies received data from the fragment's block to the host's memory. */
+void rme_frag_unpack(struct rme *rme, struct rme_frag *frag);
 /*
- * Returns true if a transfer of this unit has to wait, because it or an earlier unit of its op
- * needs the reserve block and another unit has the block.  The peer is scheduled when the block
- * is free.
+ * Returns true if a transfer of this fragment has to wait, because it or an earlier fragment of
+ * its op needs the reserve block and another fragment has the block.  The peer is scheduled
+ * when the block is free.
  */
-bool rme_unit_waits(struct rme *rme, const struct rme_unit *unit);
-/* Gives a unit that needs the reserve block the block, packed if the op sends.  Called when its
- * transfer is about to be posted and rme_unit_waits() is false. */
-void rme_unit_posts(struct rme *rme, struct rme_unit *unit);
-/* Registers or packs the first unit of rme->move_state->work.  Releases the lock meanwhile. */
-void rme_unit_work(struct rme *rme);
+bool rme_frag_waits(struct rme *rme, const struct rme_frag *frag);
+/* Gives a fragment that needs the reserve block the block, packed if the op sends.  Called when
+ * its transfer is about to be posted and rme_frag_waits() is false. */
+void rme_frag_posts(struct rme *rme, struct rme_frag *frag);
+/* Registers or packs the first fragment of rme->move_state->work.  Releases the lock
+ * meanwhile. */
+void rme_frag_work(struct rme *rme);
 /* Handles RME_EV_CLOSED. */
-void rme_unit_closed(struct rme *rme, struct rme_unit *unit);
+void rme_frag_closed(struct rme *rme, struct rme_frag *frag);
 /* Schedules the peers that wait for memory windows. */
 void rme_windows_free(struct rme *rme);
 /* Completes all pending closes when the link is down. */
-void rme_units_lost(struct rme_peer *peer);
-void rme_unit_clear(struct rme *rme);
+void rme_frags_lost(struct rme_peer *peer);
+void rme_frag_clear(struct rme *rme);
 int rme_reserve_open(struct rme *rme);
 /* minimum of zone bytes for all reserve blocks */
 #define RME_RESERVES_LEAST (RME_RESERVES * RME_ZONE_MIN_BLOCK)
@@ -222,28 +223,28 @@ void rme_reserve_close(struct rme *rme);
 
 /* ---- expose.c ---- */
 
-/* Returns the maximum of segments per unit, limited by a message of this type in a buffer of
- * `size` bytes, and by the number of memory windows. */
+/* Returns the maximum of segments per fragment, limited by a message of this type in a buffer
+ * of `size` bytes, and by the number of memory windows. */
 uint32_t rme_exposed_max(const struct rme *rme, uint8_t type, size_t size);
-/* Opens a unit to the peer, before CTS or OFFER is sent.  Returns false if no window is free,
- * and the peer is scheduled later, or after failing the link. */
-bool rme_unit_open(struct rme_peer *peer, struct rme_unit *unit);
-/* Opens a unit that may stay open long before the peer uses it (offer, invitation).  Returns
- * false if no window is available now. */
-bool rme_unit_offer(struct rme_peer *peer, struct rme_unit *unit);
-/* Sends a CTS or OFFER queued in peer->control; the unit contains the rme_control. */
+/* Opens a fragment to the peer, before CTS or OFFER is sent.  Returns false if no window is
+ * free, and the peer is scheduled later, or after failing the link. */
+bool rme_frag_open(struct rme_peer *peer, struct rme_frag *frag);
+/* Opens a fragment that may stay open long before the peer uses it (offer, invitation).
+ * Returns false if no window is available now. */
+bool rme_frag_offer(struct rme_peer *peer, struct rme_frag *frag);
+/* Sends a CTS or OFFER queued in peer->control; the fragment contains the rme_control. */
 extern const struct rme_control_kind rme_control_window;
-/* Close a unit, or all units of an op, whether or not the peer has used them.  The op ends when
- * no unit of it is open. */
-void rme_unit_close(struct rme *rme, struct rme_unit *unit);
-void rme_units_close(struct rme *rme, struct rme_op *op);
-/* Removes a unit that is closed, or whose link is down, from the counts of windows. */
-void rme_unit_forget(struct rme *rme, struct rme_unit *unit);
-/* Sends CTS, OFFER, or INVITE, the CTS of a receive without RTS, for an open unit in the buffer
- * `tx`. */
-void rme_unit_announce(struct rme_unit *unit, uint8_t type, int32_t tag, uint32_t to, void *tx);
-/* Writes the segments of a unit and their keys into a message. */
-void rme_unit_describe(const struct rme_peer *peer, const struct rme_unit *unit, void *tx,
+/* Close a fragment, or all fragments of an op, whether or not the peer has used them.  The op
+ * ends when no fragment of it is open. */
+void rme_frag_close(struct rme *rme, struct rme_frag *frag);
+void rme_frags_close(struct rme *rme, struct rme_op *op);
+/* Removes a fragment that is closed, or whose link is down, from the counts of windows. */
+void rme_frag_forget(struct rme *rme, struct rme_frag *frag);
+/* Sends CTS, OFFER, or INVITE, the CTS of a receive without RTS, for an open fragment in the
+ * buffer `tx`. */
+void rme_frag_announce(struct rme_frag *frag, uint8_t type, int32_t tag, uint32_t to, void *tx);
+/* Writes the segments of a fragment and their keys into a message. */
+void rme_frag_describe(const struct rme_peer *peer, const struct rme_frag *frag, void *tx,
                        uint8_t type);
 
 /* ---- move.c ---- */
@@ -260,7 +261,7 @@ static inline uint64_t rme_move_most(const struct rme *rme, const struct rme_op 
 {
     return op->rndv->whole ? op->size : rme->tuning.rdma_bytes / 2;
 }
-/* Builds and queues transfers of ready units into remote windows, as many as the device may
+/* Builds and queues transfers of ready fragments into remote windows, as many as the device may
  * have. */
 void rme_move_start(struct rme *rme, struct rme_op *op);
 /* Posts the first queued transfer of a peer that need not wait for its memory.  Returns false

@@ -3,8 +3,8 @@
  * Ends of operations, in two steps.  rme_op_end sets the result and removes the op from all
  * queues from which it could start anything.  When no reference to its memory is left (pins is
  * 0), the op is finished: its other resources are freed, and it is reported.  `refcount` counts
- * queued and posted transfers, threads that register or pack, pending control messages, units
- * whose invalidation is pending, and a link that is given up but not down.
+ * queued and posted transfers, threads that register or pack, pending control messages,
+ * fragments whose invalidation is pending, and a link that is given up but not down.
  *
  * An op is late from the time when the peer may have acknowledged all of its data, or has read
  * all of it, until the op is finished.  Receives of the peer that end meanwhile are held, and

@@ -86,7 +86,7 @@ struct rme_op {
     int error;     /* result, from ENDING on: 0 or a negative errno */
     /* references to its memory by threads, devices and peers; ENDING lasts until 0 */
     uint32_t refcount;
-    uint16_t closing; /* units of it whose invalidation is pending */
+    uint16_t closing; /* fragments of it whose invalidation is pending */
     bool late;        /* counted in peer->late until it is reported; see end.c */
     bool dereg_flush; /* its completion waits for the next rme_mreg_dereg_flush */
     struct rme_seg own_seg[RME_OP_INLINE_SEGS];

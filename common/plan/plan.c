@@ -27,7 +27,7 @@
 
 #define PAGE 4096.0
 /* bytes of copies above which their memory does not stay in caches */
-#define COLD_FROM RME_PACK_UNIT
+#define COLD_FROM RME_PACK_FRAG
 /* a copy of this size is cheaper than a message on all devices, by every measurement; default
  * of rx_size */
 #define EAGER_LEAST 4608u
@@ -151,12 +151,12 @@ static double cost_of_requests(const struct rme_costs *costs, enum rme_proto pro
 
 /* Bytes of a fragment.  Cached registrations were made in fragments, too, and are used in
  * fragments. */
-static uint64_t unit_of(const struct rme_plan_in *in, const struct rme_plan_side *side,
-                        bool pack)
+static uint64_t frag_size_of(const struct rme_plan_in *in, const struct rme_plan_side *side,
+                             bool pack)
 {
-    uint64_t unit = rme_plan_unit(in->unit, pack);
+    uint64_t frag_size = rme_plan_frag_size(in->frag_size, pack);
 
-    return (!pack && side->ready) || unit > in->bytes ? in->bytes : unit;
+    return (!pack && side->ready) || frag_size > in->bytes ? in->bytes : frag_size;
 }
 
 static double prepare_cost(const struct rme_plan_in *in, const struct rme_plan_side *side,
@@ -381,7 +381,7 @@ static void explain_side(FILE *out, const char *name, const struct rme_plan_in *
                          const struct rme_plan_side *side, enum rme_proto proto, bool pack,
                          const char *why)
 {
-    uint64_t unit = unit_of(in, side, pack);
+    uint64_t frag_size = frag_size_of(in, side, pack);
 
     fprintf(out,
             "%-9s %" PRIu64 " segment%s%s, load %" PRIu64 " operations %" PRIu64 " bytes: ",
@@ -393,8 +393,8 @@ static void explain_side(FILE *out, const char *name, const struct rme_plan_in *
         fprintf(out, "copied, as %s\n", why);
     else
         fprintf(out, "%s in units of %" PRIu64 " bytes%s, as %s\n",
-                pack ? "copied" : "used in place", unit,
-                unit < in->bytes ? ", each with a request or more" : "", why);
+                pack ? "copied" : "used in place", frag_size,
+                frag_size < in->bytes ? ", each with a request or more" : "", why);
 }
 
 static void explain_row(FILE *out, const struct rme_plan_in *in, enum rme_proto proto,
@@ -422,7 +422,7 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
 
     rme_plan(send, &first);
     asked.send.ready =
-        first.offer && unit_of(send, &send->send, first.send_pack) == send->bytes;
+        first.offer && frag_size_of(send, &send->send, first.send_pack) == send->bytes;
     asked.send.segments =
         asked.send.ready ? segments(&send->send, first.send_pack) : send->send.segments;
     asked.send.kept = false;

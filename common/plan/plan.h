@@ -55,8 +55,8 @@ enum rme_lists {
 };
 
 /* fragments of an operation prepared at a time [000 4.5.3] */
-#define RME_UNITS_AHEAD  2u
-#define RME_PACK_UNIT    (256u << 10) /* bytes of the largest fragment that is copied */
+#define RME_FRAGS_AHEAD  2u
+#define RME_PACK_FRAG    (256u << 10) /* bytes of the largest fragment that is copied */
 #define RME_HEAVY_OPS    64u          /* a server with more operations is under heavy load */
 #define RME_INVITE_LEAST (16u << 10)  /* bytes of the smallest receive that may invite */
 
@@ -84,8 +84,8 @@ struct rme_plan_in {
     /* result of rme_plan_eager_max(); 0 if the window has no room: only empty messages are
      * eager */
     uint64_t eager_max;
-    uint64_t fast_max; /* largest message for the eager ring; 0: none */
-    uint64_t unit;     /* option: bytes of a fragment */
+    uint64_t fast_max;  /* largest message for the eager ring; 0: none */
+    uint64_t frag_size; /* option: bytes of a fragment */
     /* option: smaller messages of one segment are copied even if their registration would be
      * cached; 0: costs decide */
     uint64_t pack_threshold;
@@ -137,11 +137,11 @@ static inline struct rme_plan_side rme_plan_unseen_sender(bool server, uint64_t 
                                   .load_bytes = load_bytes};
 }
 
-/* Bytes of a fragment of memory that has to be prepared; `unit` is the option.  Registered
+/* Bytes of a fragment of memory that has to be prepared; `frag_size` is the option.  Registered
  * memory is one fragment. */
-static inline uint64_t rme_plan_unit(uint64_t unit, bool pack)
+static inline uint64_t rme_plan_frag_size(uint64_t frag_size, bool pack)
 {
-    return pack && unit > RME_PACK_UNIT ? RME_PACK_UNIT : unit;
+    return pack && frag_size > RME_PACK_FRAG ? RME_PACK_FRAG : frag_size;
 }
 
 /* Should a sender with that load send RTS instead of taking an invitation?  The receiver, which

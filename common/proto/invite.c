@@ -104,18 +104,18 @@ static bool worth_it(struct rme *rme, const struct rme_op *op)
 }
 
 /* Prepares the whole receive as one ready fragment; NULL: not possible without registration. */
-static struct rme_unit *whole(struct rme *rme, struct rme_op *op)
+static struct rme_frag *whole(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
-    struct rme_unit *unit;
+    struct rme_frag *frag;
 
     r->memory = RME_MEMORY_DIRECT;
     r->access = RME_ACCESS_REMOTE_WRITE;
     r->max_segs = rme_exposed_max(rme, RME_WIRE_INVITE, op->peer->tx_size);
-    if (!rme_unit_next(rme, op))
+    if (!rme_frag_next(rme, op))
         return NULL;
-    unit = container_of(r->units.next, struct rme_unit, link);
-    return unit->state == RME_UNIT_READY && unit->length == op->size ? unit : NULL;
+    frag = container_of(r->frags.next, struct rme_frag, link);
+    return frag->state == RME_FRAG_READY && frag->length == op->size ? frag : NULL;
 }
 
 /*
@@ -123,7 +123,7 @@ static struct rme_unit *whole(struct rme *rme, struct rme_op *op)
  * share a doorbell.  If no thread polls, a thread will do so to wait for this receive.  INVITE
  * may wait for either.
  */
-static bool send_invite(struct rme_op *op, struct rme_unit *unit)
+static bool send_invite(struct rme_op *op, struct rme_frag *frag)
 {
     struct rme_peer *peer = op->peer;
     bool hurry = (peer->rme->pending & RME_PENDING_FLUSH) != 0 || peer->rme->leader != NULL;
@@ -131,12 +131,12 @@ static bool send_invite(struct rme_op *op, struct rme_unit *unit)
 
     if (tx == NULL)
         return false;
-    if (!rme_unit_offer(peer, unit)) {
+    if (!rme_frag_offer(peer, frag)) {
         peer->rme->ops->tx_put(peer->link, tx);
         return false;
     }
     rme_count(peer->rme, RME_C_INVITES_SENT);
-    rme_unit_announce(unit, RME_WIRE_INVITE, op->tag, peer->proto->invites.seen, tx);
+    rme_frag_announce(frag, RME_WIRE_INVITE, op->tag, peer->proto->invites.seen, tx);
     if (!hurry)
         peer->rme->pending &= ~(uint32_t)RME_PENDING_FLUSH;
     peer->rme->lingers = !hurry;
@@ -145,7 +145,7 @@ static bool send_invite(struct rme_op *op, struct rme_unit *unit)
 
 void rme_invite_try(struct rme *rme, struct rme_op *op)
 {
-    struct rme_unit *unit;
+    struct rme_frag *frag;
 
     if (op->state != RME_OP_POSTED || !inviting_peer(op->peer) || !worth_it(rme, op) ||
         !pays(&op->peer->proto->invites))
@@ -153,13 +153,13 @@ void rme_invite_try(struct rme *rme, struct rme_op *op)
     op->size = op->total;
     if (rme_rndv_new(rme, op) != 0)
         return;
-    unit = whole(rme, op);
-    if (unit == NULL || !send_invite(op, unit)) {
+    frag = whole(rme, op);
+    if (frag == NULL || !send_invite(op, frag)) {
         rme_rndv_free(rme, op);
         return;
     }
-    unit->exposed = true;
-    op->rndv->at = unit->length;
+    frag->exposed = true;
+    op->rndv->at = frag->length;
     rme_op_step(rme, op, RME_OP_INVITING);
     op->peer->proto->invites.inviting = op;
     rme->under_way++; /* the peer may write already */
@@ -207,7 +207,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
     struct rme_invites *invites = &peer->proto->invites;
-    struct rme_unit *unit;
+    struct rme_frag *frag;
     struct rme_rndv *r;
 
     if (invites->held == NULL || invites->tag != op->tag || op->kind != RME_OP_SEND)
@@ -221,10 +221,10 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     if (!rme_peer_may(peer, RME_CREDIT_DATA))
         return RME_START_STUCK;
     r = op->rndv;
-    if (list_empty(&r->units) && !rme_unit_next(rme, op))
+    if (list_empty(&r->frags) && !rme_frag_next(rme, op))
         return op->state == RME_OP_QUEUED ? RME_START_STUCK : RME_START_GONE;
-    unit = container_of(r->units.next, struct rme_unit, link);
-    if (unit->state != RME_UNIT_READY || unit->length != op->size || rme_unit_waits(rme, unit))
+    frag = container_of(r->frags.next, struct rme_frag, link);
+    if (frag->state != RME_FRAG_READY || frag->length != op->size || rme_frag_waits(rme, frag))
         return RME_START_OTHER;
     if (peer->credit.exact && peer->credit.unacked &&
         !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN))

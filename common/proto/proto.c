@@ -112,7 +112,7 @@ static void on_link_down(struct rme_peer *peer)
     struct list_head *node;
 
     rme_moves_lost(peer);
-    rme_units_lost(peer);
+    rme_frags_lost(peer);
     for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
         if ((*row)->on_link_down != NULL)
             (*row)->on_link_down(peer);

@@ -12,7 +12,7 @@
  *
  * One side, the target, thus exposes memory, and the other side, the initiator, moves the data;
  * the code of both is the same for send and receive.  The memory of an op is prepared in
- * fragments (unit.c).  If everything is registered already, one fragment is the whole message:
+ * fragments (frag.c).  If everything is registered already, one fragment is the whole message:
  * two control messages and no registration.  Otherwise fragments follow each other, two at a
  * time, so that fragment k+1 is registered while fragment k is moved.  The target advertises
  * each fragment in a CTS or OFFER of its own: a window of the message that begins at the end of
@@ -116,7 +116,7 @@ int rme_rndv_new(struct rme *rme, struct rme_op *op)
     list_init(&r->link);
     list_init(&r->control.link);
     r->control.kind = &ctrl_kind;
-    list_init(&r->units);
+    list_init(&r->frags);
     list_init(&r->openings);
     op->rndv = r;
     op->protocol = &rme_protocol_rendezvous;
@@ -173,18 +173,18 @@ static void drop_moves(struct rme *rme, struct rme_op *op)
 
 /* Frees fragments that wait for a thread or a bounce buffer, and dequeues the advertisement of
  * ready ones. */
-static void drop_units(struct rme *rme, struct rme_rndv *r)
+static void drop_frags(struct rme *rme, struct rme_rndv *r)
 {
-    struct list_head *node = r->units.next;
+    struct list_head *node = r->frags.next;
 
-    while (node != &r->units) {
-        struct rme_unit *unit = container_of(node, struct rme_unit, link);
+    while (node != &r->frags) {
+        struct rme_frag *frag = container_of(node, struct rme_frag, link);
 
         node = node->next;
-        if (unit->state != RME_UNIT_READY)
-            rme_unit_free(rme, unit);
-        else if (!list_empty(&unit->control.link))
-            list_del_init(&unit->control.link);
+        if (frag->state != RME_FRAG_READY)
+            rme_frag_free(rme, frag);
+        else if (!list_empty(&frag->control.link))
+            list_del_init(&frag->control.link);
     }
 }
 
@@ -192,7 +192,7 @@ static void drop_units(struct rme *rme, struct rme_rndv *r)
 static void quiet(struct rme *rme, struct rme_op *op)
 {
     drop_moves(rme, op);
-    drop_units(rme, op->rndv);
+    drop_frags(rme, op->rndv);
 }
 
 /* Drops the pending control messages of an op. */
@@ -211,8 +211,8 @@ void rme_rndv_free(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
 
-    while (!list_empty(&r->units))
-        rme_unit_free(rme, container_of(r->units.next, struct rme_unit, link));
+    while (!list_empty(&r->frags))
+        rme_frag_free(rme, container_of(r->frags.next, struct rme_frag, link));
     drop_openings(r);
     rme_name_drop(&rme->move_state->names, &r->own);
     rme_name_drop(&rme->move_state->names, &r->theirs);
@@ -229,14 +229,14 @@ void rme_rndv_clear(struct rme *rme)
     while ((node = rme_pool_take(&rme->move_state->rndvs)) != NULL)
         free(container_of(node, struct rme_rndv, link));
     rme_move_clear(rme);
-    rme_unit_clear(rme);
+    rme_frag_clear(rme);
 }
 
 struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
 {
     return (struct rme_plan_in){
         .bytes = bytes,
-        .unit = rme->tuning.unit,
+        .frag_size = rme->tuning.frag_size,
         .pack_threshold = rme->tuning.pack_threshold,
         .prefer = rme->tuning.prefer,
         .lists = rme->tuning.lists,
@@ -303,24 +303,24 @@ static void expose(struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
 
-    for (struct list_head *node = r->units.next; node != &r->units; node = node->next) {
-        struct rme_unit *unit = container_of(node, struct rme_unit, link);
+    for (struct list_head *node = r->frags.next; node != &r->frags; node = node->next) {
+        struct rme_frag *frag = container_of(node, struct rme_frag, link);
 
-        if (unit->exposed)
+        if (frag->exposed)
             continue;
-        if (unit->state != RME_UNIT_READY)
+        if (frag->state != RME_FRAG_READY)
             return;
-        unit->exposed = true;
-        r->at = unit->offset + unit->length;
-        list_add_tail(&unit->control.link, &op->peer->control);
+        frag->exposed = true;
+        r->at = frag->offset + frag->length;
+        list_add_tail(&frag->control.link, &op->peer->control);
         rme_peer_schedule(op->peer);
     }
 }
 
 /* Prepares fragments up to the limit.  False: one could not be made, and the op was stopped. */
-static bool make_units(struct rme *rme, struct rme_op *op)
+static bool make_frags(struct rme *rme, struct rme_op *op)
 {
-    while (rme_unit_next(rme, op))
+    while (rme_frag_next(rme, op))
         continue;
     return !op->rndv->stop;
 }
@@ -338,11 +338,11 @@ void rme_rndv_advance(struct rme *rme, struct rme_op *op)
         rme_send_ready(op);
         break;
     case RME_OP_MOVING:
-        if (make_units(rme, op))
+        if (make_frags(rme, op))
             rme_move_start(rme, op);
         break;
     case RME_OP_EXPOSED:
-        if (make_units(rme, op))
+        if (make_frags(rme, op))
             expose(op);
         break;
     default:
@@ -390,14 +390,14 @@ void rme_rndv_exposed_done(struct rme *rme, struct rme_op *op, uint64_t done)
 {
     struct rme_rndv *r = op->rndv;
 
-    while (!list_empty(&r->units)) {
-        struct rme_unit *unit = container_of(r->units.next, struct rme_unit, link);
+    while (!list_empty(&r->frags)) {
+        struct rme_frag *frag = container_of(r->frags.next, struct rme_frag, link);
 
-        if (unit->offset + unit->length > done)
+        if (frag->offset + frag->length > done)
             break;
         if (!rme_op_sends(op))
-            rme_unit_unpack(rme, unit);
-        rme_unit_free(rme, unit);
+            rme_frag_unpack(rme, frag);
+        rme_frag_free(rme, frag);
     }
     r->done = done;
     if (done == op->size)
@@ -549,7 +549,7 @@ static void ended(struct rme *rme, struct rme_op *op)
         count_end(op);
     rme_rndv_unload(op);
     quiet(rme, op);
-    rme_units_close(rme, op);
+    rme_frags_close(rme, op);
     if (op->error == 0 && (op->rndv->moves > 0 || (op->closing > 0 && rme_op_sends(op))))
         rme_op_late(op);
     if (op->rndv->rts_out) {

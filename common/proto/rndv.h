@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Rendezvous: a message moved by RDMA between the memory of its send and the memory of its
- * receive.  See rndv.c; rndv_send.c and rndv_recv.c are the two ends, unit.c prepares the
+ * receive.  See rndv.c; rndv_send.c and rndv_recv.c are the two ends, frag.c prepares the
  * memory, move.c posts the transfers.
  */
 #ifndef RME_RNDV_H
@@ -33,7 +33,7 @@ struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_name_kind ki
                                     uint32_t handle);
 /* Frees op->rndv; called when op->refcount is 0. */
 void rme_rndv_free(struct rme *rme, struct rme_op *op);
-/* Frees the objects cached for reuse, here and in unit.c and move.c. */
+/* Frees the objects cached for reuse, here and in frag.c and move.c. */
 void rme_rndv_clear(struct rme *rme);
 
 /*

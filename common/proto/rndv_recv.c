@@ -107,19 +107,19 @@ void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
 {
     struct rme *rme = peer->rme;
     struct rme_op *op = rme_rndv_find(peer, imm);
-    struct rme_unit *unit = NULL;
+    struct rme_frag *frag = NULL;
 
-    if (op != NULL && !rme_op_sends(op) && !list_empty(&op->rndv->units) &&
+    if (op != NULL && !rme_op_sends(op) && !list_empty(&op->rndv->frags) &&
         (op->state == RME_OP_EXPOSED || op->state == RME_OP_CANCELLING ||
          op->state == RME_OP_INVITING))
-        unit = container_of(op->rndv->units.next, struct rme_unit, link);
-    if (unit == NULL || !unit->told) {
+        frag = container_of(op->rndv->frags.next, struct rme_frag, link);
+    if (frag == NULL || !frag->told) {
         rme_peer_protocol_error(peer, "an immediate without a matching receive");
         return;
     }
     if (op->state == RME_OP_INVITING)
         peer->proto->invites.fail_streak = 0;
-    rme_rndv_exposed_done(rme, op, unit->offset + unit->length);
+    rme_rndv_exposed_done(rme, op, frag->offset + frag->length);
 }
 
 const struct rme_protocol rme_protocol_rndv_recv = {

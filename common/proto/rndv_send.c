@@ -53,9 +53,9 @@ static bool may_offer(const struct rme_op *op)
 }
 
 /* Drops the offer: RTS goes without one. */
-static void offer_nothing(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
+static void offer_nothing(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
 {
-    rme_unit_free(rme, unit);
+    rme_frag_free(rme, frag);
     op->rndv->prepared = 0;
     op->rndv->offers = false;
     op->rndv->access = RME_ACCESS_LOCAL;
@@ -63,41 +63,41 @@ static void offer_nothing(struct rme *rme, struct rme_op *op, struct rme_unit *u
 
 /* Frees the fragment of a declined invitation, unless RTS offers it: the receiver may answer,
  * or have room for RTS, only much later. */
-static void drop_left_unit(struct rme *rme, struct rme_op *op)
+static void drop_left_frag(struct rme *rme, struct rme_op *op)
 {
-    struct rme_unit *unit;
+    struct rme_frag *frag;
 
-    if (op->rndv == NULL || list_empty(&op->rndv->units))
+    if (op->rndv == NULL || list_empty(&op->rndv->frags))
         return;
-    unit = container_of(op->rndv->units.next, struct rme_unit, link);
+    frag = container_of(op->rndv->frags.next, struct rme_frag, link);
     if (!op->rndv->offers)
-        offer_nothing(rme, op, unit);
+        offer_nothing(rme, op, frag);
 }
 
 /* Prepares the first fragment, for the offer in RTS; NULL with *wait: not ready yet, or
  * stopped; NULL alone: no offer. */
-static struct rme_unit *offered_unit(struct rme *rme, struct rme_op *op, bool *wait)
+static struct rme_frag *offered_frag(struct rme *rme, struct rme_op *op, bool *wait)
 {
     struct rme_rndv *r = op->rndv;
-    struct rme_unit *unit;
+    struct rme_frag *frag;
 
     *wait = false;
-    if (!r->offers || (list_empty(&r->units) && !may_offer(op)))
+    if (!r->offers || (list_empty(&r->frags) && !may_offer(op)))
         return NULL;
-    if (list_empty(&r->units) && !rme_unit_next(rme, op)) {
+    if (list_empty(&r->frags) && !rme_frag_next(rme, op)) {
         *wait = true; /* the op was stopped */
         return NULL;
     }
-    unit = container_of(r->units.next, struct rme_unit, link);
-    if (offerable(op, unit->memory)) {
-        *wait = unit->state != RME_UNIT_READY;
-        return *wait ? NULL : unit;
+    frag = container_of(r->frags.next, struct rme_frag, link);
+    if (offerable(op, frag->memory)) {
+        *wait = frag->state != RME_FRAG_READY;
+        return *wait ? NULL : frag;
     }
-    offer_nothing(rme, op, unit);
+    offer_nothing(rme, op, frag);
     return NULL;
 }
 
-static void send_rts(struct rme *rme, struct rme_op *op, struct rme_unit *unit, void *tx)
+static void send_rts(struct rme *rme, struct rme_op *op, struct rme_frag *frag, void *tx)
 {
     struct rme_peer *peer = op->peer;
     struct rme_wire_message message;
@@ -109,18 +109,18 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_unit *unit, 
     message.shape = op->nseg;
     message.load_ops = rme->load.ops;
     message.load_bytes = rme->load.bytes;
-    message.nsegment = unit != NULL ? unit->nmseg : 0;
+    message.nsegment = frag != NULL ? frag->nmseg : 0;
     message.flags |= op->kind == RME_OP_UNEXPECTED ? RME_WIRE_F_UNEXPECTED : 0;
-    message.flags |= unit != NULL && unit->length == op->size ? RME_WIRE_F_READY : 0;
+    message.flags |= frag != NULL && frag->length == op->size ? RME_WIRE_F_READY : 0;
     if (op->kind == RME_OP_SEND)
         message.flags |= rme_invite_sent(&peer->proto->invites, op->tag, message.from)
                              ? RME_WIRE_F_DECLINED
                              : 0;
-    if (unit != NULL) {
-        rme_unit_describe(peer, unit, tx, RME_WIRE_RTS);
-        unit->exposed = true;
-        unit->told = true;
-        op->rndv->at = unit->length;
+    if (frag != NULL) {
+        rme_frag_describe(peer, frag, tx, RME_WIRE_RTS);
+        frag->exposed = true;
+        frag->told = true;
+        op->rndv->at = frag->length;
     }
     rme_peer_send_control(peer, &message, tx);
 }
@@ -141,11 +141,11 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
     enum rme_stream stream = rme_op_stream(op);
-    struct rme_unit *unit;
+    struct rme_frag *frag;
     bool wait;
     void *tx;
 
-    drop_left_unit(rme, op);
+    drop_left_frag(rme, op);
     if (!may_start(op))
         return RME_START_WAIT;
     if (op->rndv == NULL && rme_rndv_plan_send(rme, op) != 0) {
@@ -153,17 +153,17 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
         rme_op_end(rme, op, -ENOMEM);
         return RME_START_GONE;
     }
-    unit = offered_unit(rme, op, &wait);
+    frag = offered_frag(rme, op, &wait);
     if (wait)
         return op->state == RME_OP_QUEUED ? RME_START_PREPARE : RME_START_GONE;
     tx = rme_peer_tx(peer, RME_CREDIT_DATA);
     if (tx == NULL)
         return RME_START_STUCK;
-    if (unit != NULL && !rme_unit_offer(peer, unit)) {
-        offer_nothing(rme, op, unit);
-        unit = NULL;
+    if (frag != NULL && !rme_frag_offer(peer, frag)) {
+        offer_nothing(rme, op, frag);
+        frag = NULL;
     }
-    send_rts(rme, op, unit, tx);
+    send_rts(rme, op, frag, tx);
     rme_send_leave(op);
     peer->proto->rts_out[stream]++;
     op->rndv->rts_out = true;
@@ -200,7 +200,7 @@ static void receiver_opened(struct rme_op *op, const struct rme_wire_message *me
         op->rndv->at = 0;
         op->rndv->max_segs = UINT32_MAX;
         op->rndv->access = RME_ACCESS_LOCAL;
-        rme_units_close(rme, op); /* the memory offered for reads */
+        rme_frags_close(rme, op); /* the memory offered for reads */
         rme_rndv_begin(rme, op, RME_OP_MOVING);
     } else {
         rme_rndv_advance(rme, op);

@@ -35,7 +35,7 @@ struct rme_tuning {
     uint32_t window[RME_STREAMS];
     uint32_t rts_max;
     uint32_t credits, credits_max, credits_pool;
-    uint64_t unit;
+    uint64_t frag_size;
     uint64_t pack_threshold;
     uint64_t zone_bytes, regcache_bytes; /* limits */
     enum rme_prefer prefer;

@@ -171,8 +171,8 @@ void cancel_rendezvous_read(void **state)
 void cancel_rendezvous_of_units(void **state)
 {
     (void)state;
-    sweeps("rndv=write,unit=64K", 900000, false);
-    sweeps("rndv=read,unit=64K", 900000, false);
+    sweeps("rndv=write,fragment_bytes=64K", 900000, false);
+    sweeps("rndv=read,fragment_bytes=64K", 900000, false);
 }
 
 void cancel_invited(void **state)

@@ -61,9 +61,9 @@ void nothing_stays_open(void **state)
                                           "rndv=write",
                                           "rndv=read",
                                           "rndv=auto",
-                                          "rndv=read,unit=64K,regcache_entries=0",
-                                          "rndv=write,unit=64K,regcache_entries=0",
-                                          "rndv=auto,loop_chaos=1,unit=64K"};
+                                          "rndv=read,fragment_bytes=64K,regcache_entries=0",
+                                          "rndv=write,fragment_bytes=64K,regcache_entries=0",
+                                          "rndv=auto,loop_chaos=1,fragment_bytes=64K"};
 
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
         struct pair p;
@@ -156,13 +156,14 @@ void nothing_stays_registered_for_peers(void **state)
     static const struct {
         const char *options;
         int target; /* as in exchange() */
-    } lanes[] = {{"loop_windows=0,loop_each=1,rndv=write", 1},
-                 {"loop_windows=0,loop_each=1,rndv=write,pack_threshold=1G,lists=pack", 1},
-                 {"loop_windows=0,loop_each=1,rndv=read", 0},
-                 {"loop_windows=0,loop_each=1,rndv=read,pack_threshold=1G,lists=pack", 0},
-                 {"loop_windows=0,loop_each=1,rndv=write,unit=64K,regcache_entries=0", 1},
-                 {"loop_windows=0,loop_each=1,rndv=read,unit=64K,regcache_entries=0", 0},
-                 {"loop_windows=0,loop_each=1,rndv=auto,loop_chaos=1,unit=64K", -1}};
+    } lanes[] = {
+        {"loop_windows=0,loop_each=1,rndv=write", 1},
+        {"loop_windows=0,loop_each=1,rndv=write,pack_threshold=1G,lists=pack", 1},
+        {"loop_windows=0,loop_each=1,rndv=read", 0},
+        {"loop_windows=0,loop_each=1,rndv=read,pack_threshold=1G,lists=pack", 0},
+        {"loop_windows=0,loop_each=1,rndv=write,fragment_bytes=64K,regcache_entries=0", 1},
+        {"loop_windows=0,loop_each=1,rndv=read,fragment_bytes=64K,regcache_entries=0", 0},
+        {"loop_windows=0,loop_each=1,rndv=auto,loop_chaos=1,fragment_bytes=64K", -1}};
 
     if (!lane.is_loop || lane.is_elan4)
         skip(); /* Elan4 opens all memory to all peers */

@@ -81,7 +81,7 @@ void message_beyond_4_gib(void **state)
         skip();
     for (int i = 0; i < 2; i++) {
         void *none = NULL;
-        bed_options(i ? "rndv=read,unit=64M" : "rndv=write,unit=64M");
+        bed_options(i ? "rndv=read,fragment_bytes=64M" : "rndv=write,fragment_bytes=64M");
         pair_open(&p);
         uint8_t *from = repeated(size, CHUNK), *to = repeated(size, CHUNK);
         struct blob out = {.count = 1, .base = {from}, .length = {size}, .total = size};

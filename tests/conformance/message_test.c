@@ -525,8 +525,8 @@ void one_buffer_sent_many_times(void **state)
 void sides_of_different_minds(void **state)
 {
     static const char *const minds[] = {
-        "rndv=write", "rndv=read", "rndv=read,unit=64K,regcache_entries=0",
-        "rndv=write,unit=64K,rx_size=1024,regcache_entries=0", "rx_size=16384"};
+        "rndv=write", "rndv=read", "rndv=read,fragment_bytes=64K,regcache_entries=0",
+        "rndv=write,fragment_bytes=64K,rx_size=1024,regcache_entries=0", "rx_size=16384"};
     enum { MINDS = sizeof minds / sizeof minds[0] };
     static const int pieces[] = {1, 64, 200};
     static const size_t sizes[] = {3000, 70000, 600000};

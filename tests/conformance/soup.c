@@ -550,7 +550,7 @@ static void open_all(uint64_t seed)
              (unsigned long long)seed,
              seed % 4 == 1   ? "rndv=write"
              : seed % 4 == 2 ? "rndv=read"
-             : seed % 4 == 3 ? "unit=64K"
+             : seed % 4 == 3 ? "fragment_bytes=64K"
                              : "credits=4,credits_max=8",
              soup.lossy ? "backoff_max_ms=1" : "spin_us=0");
     bed_options(options);

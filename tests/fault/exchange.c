@@ -48,7 +48,7 @@
 #define ZONE_BYTES  65536
 #define OPTIONS                                                                                \
     "connect_timeout_ms=1500,peer_timeout_ms=2000,keepalive_ms=300,cancel_timeout_ms=800,"     \
-    "backoff_max_ms=50,spin_us=0,unit=128K,zone_keep_bytes=0,"
+    "backoff_max_ms=50,spin_us=0,fragment_bytes=128K,zone_keep_bytes=0,"
 
 /* Messages between the sides over the control socket. */
 enum word {

@@ -132,7 +132,7 @@ static void open_engine(void)
     config.listen = listen;
     FUZZ_CHECK(rme_open(&config, &rme) == 0);
     FUZZ_CHECK(rme_context_open(rme, 0) == 0);
-    rme->tuning.unit = UNIT;
+    rme->tuning.frag_size = UNIT;
     rme->tuning.rts_max = RTS_MAX;
     rme->tuning.window[RME_EXPECTED] = rme->tuning.window[RME_UNEXPECTED_STREAM] = WINDOW;
     rme_addr_free(listen);

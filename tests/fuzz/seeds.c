@@ -49,12 +49,12 @@ static void put_texts(const char *target, const char *const *texts, size_t head)
 
 static void texts(void)
 {
-    static const char *const options[] = {"rx_size=8K,unit=2M",
+    static const char *const options[] = {"rx_size=8K,fragment_bytes=2M",
                                           "rndv=read,invite=off",
                                           "ib_port=1,spin_us=0",
                                           "credits=4097",
                                           "zone_bytes=-1",
-                                          "unit",
+                                          "fragment_bytes",
                                           NULL};
     static const char *const addresses[] = {"ib://host:3335",
                                             "ib://[fe80::1%eth0]:1/pvfs2-fs",

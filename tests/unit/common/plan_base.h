@@ -24,7 +24,7 @@ static inline struct rme_plan_in base(uint64_t bytes)
                                 .send = {.segments = 1},
                                 .recv = {.segments = 1, .server = true},
                                 .eager_max = 4000,
-                                .unit = MIB,
+                                .frag_size = MIB,
                                 .pack_threshold = 64 * KIB,
                                 .max_sge = 30,
                                 .max_read_sge = 30,

@@ -64,7 +64,7 @@ static void sets_values(void **state)
                                        why, sizeof(why)),
                      0);
     assert_int_equal(rme_option(options, "rx_size"), 8192);
-    assert_int_equal(rme_option(options, "unit"), 2 << 20);
+    assert_int_equal(rme_option(options, "fragment_bytes"), 2 << 20);
     assert_int_equal(rme_option(options, "depth"), 7);
     assert_int_equal(rme_option(options, "loud"), 1);
     assert_int_equal(rme_option(options, "low"), -1);
@@ -127,7 +127,7 @@ static void bad_values_are_explained(void **state)
                                       "depth",
                                       "depth=99999999999999999999",
                                       "low=9007199254740993G",
-                                      "unit=1"};
+                                      "fragment_bytes=1"};
     char why[256];
 
     (void)state;
@@ -241,7 +241,7 @@ static void prints_every_row(void **state)
         assert_non_null(strstr(text, row->name));
     assert_non_null(strstr(text, "depth=10  (1 to 100 count)"));
     assert_non_null(strstr(text, "loud=off  (on or off)"));
-    assert_non_null(strstr(text, "unit=1M  (64K to 1G bytes)"));
+    assert_non_null(strstr(text, "fragment_bytes=1M  (64K to 1G bytes)"));
     for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
         assert_true(strcspn(line, "\n") <= 90);
     free(text);

@@ -273,9 +273,9 @@ static void requests_have_a_price(void **state)
 static void units(void **state)
 {
     (void)state;
-    assert_int_equal(rme_plan_unit(MIB, false), MIB);
-    assert_int_equal(rme_plan_unit(MIB, true), 256 * KIB);
-    assert_int_equal(rme_plan_unit(64 * KIB, true), 64 * KIB);
+    assert_int_equal(rme_plan_frag_size(MIB, false), MIB);
+    assert_int_equal(rme_plan_frag_size(MIB, true), 256 * KIB);
+    assert_int_equal(rme_plan_frag_size(64 * KIB, true), 64 * KIB);
 }
 
 static void unknown_receiver(void **state)
@@ -329,7 +329,7 @@ static void explains_what_is_decided(void **state)
     /* cached memory is used in fragments, in the form of its registration; registered memory at
      * once */
     in = base(8 * MIB);
-    in.unit = MIB;
+    in.frag_size = MIB;
     in.send.kept = in.recv.kept = true;
     (void)chosen_row(&in, &in, &text);
     assert_non_null(strstr(text, "sender    1 segment, load 0 operations 0 bytes: used in "
@@ -390,7 +390,8 @@ static void explains_the_very_decisions(void **state)
         in.fast_max = i < 3 * 25 * 3 * 2 * 3 ? 0 : MIB;
         asked = in;
         rme_plan(&in, &first);
-        asked.send.ready = first.offer && in.bytes <= rme_plan_unit(in.unit, first.send_pack);
+        asked.send.ready =
+            first.offer && in.bytes <= rme_plan_frag_size(in.frag_size, first.send_pack);
         asked.send.ready =
             asked.send.ready || (first.offer && kept && in.bytes >= in.pack_threshold);
         if (asked.send.ready && first.send_pack)

@@ -464,7 +464,7 @@ static void no_memory_for_what_is_offered(void **state)
 {
     (void)state;
     begin(&usual, ",rndv=read");
-    no_calloc = sizeof(struct rme_unit);
+    no_calloc = sizeof(struct rme_frag);
     send_(zone(0), LARGE, 3);
     assert_int_equal(ended, 1);
     assert_int_equal(done_.error, -ENOMEM);
@@ -476,7 +476,7 @@ static void no_memory_for_an_invitation(void **state)
 {
     (void)state;
     begin(&usual, "");
-    no_calloc = sizeof(struct rme_unit);
+    no_calloc = sizeof(struct rme_frag);
     receive(zone(0), LARGE, 3);
     assert_int_equal(rme_counter_value(rme, "invites_sent"), 0);
     no_malloc = no_calloc = 0;
@@ -493,7 +493,7 @@ static void no_memory_though_invited(void **state)
     (void)state;
     begin(&usual, "");
     SAYS(INVITE, LARGE, .tag = 3, .from = 9);
-    no_calloc = sizeof(struct rme_unit);
+    no_calloc = sizeof(struct rme_frag);
     send_(zone(0), LARGE, 3);
     assert_int_equal(ended, 1);
     assert_int_equal(done_.error, -ENOMEM);

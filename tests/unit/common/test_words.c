@@ -13,7 +13,7 @@
 #define LARGE 200000 /* one fragment, by write and by read */
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,pack_threshold=0,"                            \
-    "unit=1M,rndv=write,credits=8,"                                                            \
+    "fragment_bytes=1M,rndv=write,credits=8,"                                                  \
     "credits_max=64,keepalive_ms=0,cancel_timeout_ms=60000,"
 #define NO_INVITE OPTIONS "invite=0,"
 
@@ -408,7 +408,7 @@ static struct rme_peer *peer_in(enum rme_peer_state state)
  * repeated later. */
 static void opening_looks_whether_the_link_is_up(void **state)
 {
-    struct rme_unit unit = {.nmseg = 1, .range_room = 1, .access = RME_ACCESS_REMOTE_WRITE};
+    struct rme_frag unit = {.nmseg = 1, .range_room = 1, .access = RME_ACCESS_REMOTE_WRITE};
     struct rme_peer *peer;
 
     (void)state;
@@ -423,14 +423,14 @@ static void opening_looks_whether_the_link_is_up(void **state)
     early((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}); /* introduces the peer */
     peer = peer_in(RME_PEER_ACCEPTING);
     assert_non_null(peer);
-    assert_false(rme_unit_offer(peer, &unit));
-    assert_false(rme_unit_open(peer, &unit));
+    assert_false(rme_frag_offer(peer, &unit));
+    assert_false(rme_frag_open(peer, &unit));
     assert_int_equal(script.open + unit.nrange + unit.offered + scripted.rme->offered, 0);
     assert_int_equal(peer->state, RME_PEER_ACCEPTING);
     script_up(0, NULL, 0);
     scripted_run();
     assert_int_equal(peer->state, RME_PEER_UP);
-    assert_true(rme_unit_open(peer, &unit));
+    assert_true(rme_frag_open(peer, &unit));
     assert_int_equal(script.open, 1);
 }
 

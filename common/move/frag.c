@@ -1,0 +1,656 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Fragments: fragments of a message in memory that a device can use.
+ *
+ * Three ways are tried in this order, each after the one before was refused.  An op never fails
+ * because memory cannot be registered.
+ *
+ *  - Direct: the host's own segments, registered (mreg.h).  If all of them are registered
+ *    already, the fragment is the rest of the message.  Otherwise option `frag` bounds it, and
+      a
+ *    thread registers it without the lock.
+ *
+ *  - Pack: a block of a zone (zone.h) and a copy, also chosen by the planner for small lists.
+ *    A long copy is made without the lock, like registration.  Smaller blocks are used if no
+ *    block of the size is available, or the peer's quota is used up (bounce_quota.c).
+ *
+ *  - Reserve: a block allocated when the engine was opened.  One fragment uses it at a time, in
+ *    turn.  This way must work when nothing can be registered.  In a fabric without windows the
+ *    block's keys for peers therefore exist from the beginning, and stay valid.  The block
+ *    never contains other data than that of such messages.
+ *
+ * After a refusal the fragment and those behind it are made again in the next way (fall_back);
+ * data moved before is kept.  A device that refuses memory for lack of resources has not
+ * checked that the memory is mapped.  The kernel is asked before the processor accesses such
+ * memory, and the op ends with -EFAULT, as if the device had detected the error.  Lists that
+ * the planner packs are not checked, because the check costs a system call per segment.
+ *
+ * Two reserve blocks exist to avoid a deadlock.  An exposed block is held until the peer has
+ * moved the data, and the peer may need its own block to do so.  If one block served for both,
+ * two processes could each hold theirs exposed and wait for the other's.  The block for moving
+ * is taken when the single transfer of its fragment is posted (rme_frag_posts) and held until a
+ * local device completes it.  No peer is needed for that, and a transfer without a credit holds
+ * no block.  Initiators therefore always make progress, and so do the exposing sides.
+ *
+ * rme_frag_work registers, and packs LONG_COPY or more, in the thread that is about to release
+ * the lock.  The fragment is BUSY meanwhile and holds a reference to its op, so that the host's
+ * memory and the list of segments stay valid.  If the op ends meanwhile, the fragment is
+ * detached (op = NULL), and the thread frees it.  Copies out of a block, and into a reserve
+ * block, are made with the lock.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "move/move.h"
+#include "plan/plan.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ  22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define KEEP_ROOM 1024u /* larger arrays are freed, not pooled */
+/* Bytes from which a copy is made without the lock.  Shorter copies take microseconds and are
+ * made at once, so that the send can use an invitation that has arrived. */
+#define LONG_COPY     (64u << 10)
+#define RESERVE_BYTES (64u << 10) /* preferred size of a reserve block */
+/* smallest size, for a tight memlock limit */
+#define RESERVE_BYTES_MIN (RME_RESERVES_LEAST / RME_RESERVES)
+
+/* ---- Allocation ---- */
+
+static struct rme_frag *frag_new(struct rme *rme, struct rme_op *op)
+{
+    struct list_head *node = rme_pool_take(&rme->move_state->frags);
+    struct rme_frag *frag;
+
+    if (node != NULL) {
+        frag = container_of(node, struct rme_frag, link);
+    } else {
+        frag = calloc(1, sizeof(*frag));
+        if (frag == NULL)
+            return NULL;
+        frag->mseg = frag->own_mseg;
+        frag->mseg_room = sizeof(frag->own_mseg) / sizeof(frag->own_mseg[0]);
+        frag->range = frag->own_range;
+        frag->range_room = sizeof(frag->own_range) / sizeof(frag->own_range[0]);
+        list_init(&frag->closing);
+        frag->control.kind = &rme_control_window;
+        list_init(&frag->queue);
+        list_init(&frag->control.link);
+    }
+    frag->op = op;
+    frag->exposed = false;
+    frag->told = false;
+    frag->gone = false;
+    frag->nrange = frag->offered = 0;
+    frag->memory = op->rndv->memory;
+    frag->bounce_quota = 0;
+    frag->access = op->rndv->access;
+    frag->offset = op->rndv->prepared;
+    frag->moved = 0;
+    frag->block = NULL;
+    frag->hold = NULL;
+    return frag;
+}
+
+static void frag_destroy(struct rme_frag *frag)
+{
+    if (frag->mseg != frag->own_mseg)
+        free(frag->mseg);
+    if (frag->range != frag->own_range)
+        free(frag->range);
+    free(frag);
+}
+
+static void frag_recycle(struct rme *rme, struct rme_frag *frag)
+{
+    frag->op = NULL;
+    if (frag->mseg_room > KEEP_ROOM || !rme_pool_keep(&rme->move_state->frags, &frag->link))
+        frag_destroy(frag);
+}
+
+void rme_frag_clear(struct rme *rme)
+{
+    struct list_head *node;
+
+    while ((node = rme_pool_take(&rme->move_state->frags)) != NULL)
+        frag_destroy(container_of(node, struct rme_frag, link));
+}
+
+static bool reserve_msegs(struct rme_frag *frag, uint32_t count)
+{
+    struct rme_mseg *mseg;
+
+    if (count <= frag->mseg_room)
+        return true;
+    mseg = malloc(count * sizeof(*mseg));
+    if (mseg == NULL)
+        return false;
+    if (frag->mseg != frag->own_mseg)
+        free(frag->mseg);
+    frag->mseg = mseg;
+    frag->mseg_room = count;
+    return true;
+}
+
+/* Makes the fragment the host's own segments of `length` bytes from its offset, or as many of
+ * them as a fragment may have. */
+static bool cut_direct(struct rme_op *op, struct rme_frag *frag, uint64_t length)
+{
+    struct rme_walk walk = rme_walk(op->seg, op->nseg, frag->offset, length);
+    uint32_t count = rme_seg_count(op->seg, op->nseg, frag->offset, length, op->rndv->max_segs,
+                                   &frag->length);
+    struct rme_seg part;
+
+    if (!reserve_msegs(frag, count))
+        return false;
+    for (uint32_t n = 0; n < count && rme_walk_next(&walk, &part); n++)
+        frag->mseg[n] = (struct rme_mseg){.base = part.base, .length = part.length};
+    frag->nmseg = count;
+    return true;
+}
+
+/* Makes the fragment a block with this registration; NULL: not registered yet. */
+static void use_block(struct rme_frag *frag, void *block, const struct rme_mr *mr)
+{
+    frag->block = block;
+    frag->nmseg = 1;
+    frag->mseg[0] = (struct rme_mseg){.base = block, .length = frag->length};
+    if (mr != NULL) {
+        frag->mseg[0].lkey = mr->lkey;
+        frag->mseg[0].rkey = mr->rkey;
+    }
+}
+
+/*
+ * Returns true if the fragment is a block that is filled before the device uses it: with the
+ * host's data, or with zeros if a peer writes to it.  Zeros replace data of earlier messages,
+ * in case the peer reports a write without having written.
+ */
+static bool is_filled(const struct rme_frag *frag, const struct rme_op *op)
+{
+    return frag->block != NULL &&
+           (rme_op_sends(op) || (frag->access & RME_ACCESS_REMOTE_WRITE) != 0);
+}
+
+static bool fills_long(const struct rme_frag *frag, const struct rme_op *op)
+{
+    return is_filled(frag, op) && frag->length >= LONG_COPY && frag->memory == RME_MEMORY_PACK;
+}
+
+static void fill(const struct rme_frag *frag, const struct rme_op *op)
+{
+    if (rme_op_sends(op))
+        rme_seg_gather(op->seg, op->nseg, frag->offset, frag->block, frag->length);
+    else
+        memset(frag->block, 0, frag->length);
+}
+
+/* Marks the fragment usable by the device, after filling a short block.  A long one is filled
+ * already. */
+static void frag_ready(struct rme *rme, struct rme_frag *frag)
+{
+    const struct rme_op *op = frag->op;
+
+    frag->state = RME_FRAG_READY;
+    if (is_filled(frag, op) && !fills_long(frag, op))
+        fill(frag, op);
+    if (frag->block != NULL && rme_op_sends(op))
+        rme_count_add(rme, RME_C_BYTES_COPIED, frag->length);
+}
+
+static void want_work(struct rme *rme, struct rme_frag *frag)
+{
+    frag->state = RME_FRAG_WORK;
+    list_add_tail(&frag->queue, &rme->move_state->work);
+    rme->pending |= RME_PENDING_RUN;
+}
+
+/* Makes the fragment the reserve block.  The fragment may not own the block yet (prepare). */
+static void use_reserve(struct rme *rme, const struct rme_reserve *reserve,
+                        struct rme_frag *frag)
+{
+    const struct rme_mr *mr = NULL;
+
+    if (reserve->has_shown)
+        mr = &reserve->shown[(frag->access & RME_ACCESS_REMOTE_WRITE) != 0];
+    else
+        /* registered in rme_reserve_open */
+        (void)rme_zone_find(rme->zone, reserve->block, frag->length, &mr);
+    use_block(frag, reserve->block, mr);
+}
+
+static void take_reserve(struct rme *rme, struct rme_reserve *reserve, struct rme_frag *frag)
+{
+    reserve->user = frag;
+    use_reserve(rme, reserve, frag);
+    rme_count(rme, RME_C_PACK_RESERVE);
+    frag_ready(rme, frag);
+}
+
+/*
+ * Passes the block to the next waiting fragment.  The block for exposing goes to the first one.
+ * For the block for moving, the waiting peers are scheduled in order, and the first fragment
+ * that can be posted takes it.
+ */
+static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
+{
+    struct list_head *node;
+
+    reserve->user = NULL;
+    while (reserve->user == NULL && (node = list_pop(&reserve->waiting)) != NULL) {
+        struct rme_frag *frag = container_of(node, struct rme_frag, queue);
+
+        if (frag->state == RME_FRAG_WAIT) {
+            take_reserve(rme, reserve, frag);
+            frag->op->protocol->ready(rme, frag->op);
+        } else {
+            rme_peer_schedule(frag->op->peer);
+        }
+    }
+}
+
+bool rme_frag_waits(struct rme *rme, const struct rme_frag *frag)
+{
+    struct rme_reserve *reserve = &rme->move_state->reserve[RME_RESERVE_MOVE];
+    struct list_head *node = frag->op->rndv->frags.next;
+
+    for (; reserve->user != NULL; node = node->next) {
+        struct rme_frag *each = container_of(node, struct rme_frag, link);
+
+        if (each->memory == RME_MEMORY_RESERVE && each != reserve->user) {
+            if (list_empty(&each->queue))
+                list_add_tail(&each->queue, &reserve->waiting);
+            return true;
+        }
+        if (each == frag)
+            break;
+    }
+    return false;
+}
+
+void rme_frag_posts(struct rme *rme, struct rme_frag *frag)
+{
+    struct rme_reserve *reserve = &rme->move_state->reserve[RME_RESERVE_MOVE];
+
+    if (frag->memory == RME_MEMORY_RESERVE && reserve->user == NULL)
+        take_reserve(rme, reserve, frag);
+}
+
+static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
+{
+    struct rme_reserve *reserve;
+    const struct rme_mr *mr = NULL;
+    void *block;
+
+    switch ((enum rme_memory)frag->memory) {
+    case RME_MEMORY_DIRECT:
+        if (rme_mreg_try(rme->mreg, frag->mseg, frag->nmseg, frag->access, &frag->hold) == 0) {
+            frag_ready(rme, frag);
+        } else {
+            cut_direct(op, frag,
+                       min_u64(op->size - frag->offset,
+                               rme_plan_frag_size(rme->tuning.frag_size, false)));
+            want_work(rme, frag);
+        }
+        break;
+    case RME_MEMORY_PACK:
+        rme_bounce_quota_charge(op->peer, frag);
+        block = rme_zone_try(rme->zone, frag->length);
+        if (block != NULL)
+            (void)rme_zone_show(rme->zone, block, frag->length, frag->access, false, &mr);
+        use_block(frag, block, mr);
+        if (mr != NULL && !fills_long(frag, op))
+            frag_ready(rme, frag);
+        else
+            want_work(rme, frag);
+        break;
+    case RME_MEMORY_RESERVE:
+        if (op->state != RME_OP_EXPOSED) { /* rme_frag_posts takes the block */
+            use_reserve(rme, &rme->move_state->reserve[RME_RESERVE_MOVE], frag);
+            frag->state = RME_FRAG_READY;
+            break;
+        }
+        reserve = &rme->move_state->reserve[RME_RESERVE_EXPOSE];
+        if (reserve->user == NULL) {
+            take_reserve(rme, reserve, frag);
+        } else {
+            frag->state = RME_FRAG_WAIT;
+            list_add_tail(&frag->queue, &reserve->waiting);
+        }
+        break;
+    }
+}
+
+/* Returns true if the processor can read, or write, this memory. */
+static bool is_there(uintptr_t base, uint64_t length, int advice)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = base & ~(page - 1);
+    int result;
+
+    do
+        result = madvise((void *)from, base + length - from, advice);
+    while (result != 0 && (errno == EAGAIN || errno == EINTR));
+    /* Linux before 5.14 lacks these values of `advice`: assume true */
+    return result == 0 || (errno == EINVAL && madvise((void *)from, 0, advice) != 0);
+}
+
+/* Returns true if the processor can access the op's memory under a fragment. */
+static bool may_copy(const struct rme_op *op, const struct rme_frag *frag)
+{
+    int advice = rme_op_sends(op) ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
+    struct rme_walk walk = rme_walk(op->seg, op->nseg, frag->offset, frag->length);
+    struct rme_seg part;
+
+    while (rme_walk_next(&walk, &part))
+        if (!is_there((uintptr_t)part.base, part.length, advice))
+            return false;
+    return true;
+}
+
+bool rme_frag_next(struct rme *rme, struct rme_op *op)
+{
+    struct rme_rndv *r = op->rndv;
+    uint64_t rest = op->size - r->prepared;
+    struct rme_frag *frag;
+
+    if (r->nfrag >= RME_FRAGS_AHEAD || rest == 0 || r->stop || r->peer_stop)
+        return false;
+    frag = frag_new(rme, op);
+    if (frag == NULL) {
+        op->protocol->failed(rme, op, -ENOMEM);
+        return false;
+    }
+    if (!rme_bounce_quota_frag(op, frag, rest)) {
+        frag_recycle(rme, frag);
+        return false;
+    }
+    if (frag->memory == RME_MEMORY_DIRECT && !cut_direct(op, frag, rest)) {
+        frag_recycle(rme, frag);
+        op->protocol->failed(rme, op, -ENOMEM);
+        return false;
+    }
+    if (r->refused && !may_copy(op, frag)) {
+        frag_recycle(rme, frag);
+        op->protocol->failed(rme, op, -EFAULT);
+        return false;
+    }
+    list_add_tail(&frag->link, &r->frags);
+    r->nfrag++;
+    prepare(rme, op, frag);
+    r->prepared = frag->offset + frag->length;
+    return true;
+}
+
+/* ---- Release ---- */
+
+void rme_frag_unpack(struct rme *rme, struct rme_frag *frag)
+{
+    struct rme_op *op = frag->op;
+
+    if (frag->block == NULL)
+        return;
+    rme_seg_scatter(op->seg, op->nseg, frag->offset, frag->block, frag->length);
+    rme_count_add(rme, RME_C_BYTES_COPIED, frag->length);
+}
+
+/*
+ * Releases the registration and the block of a fragment.  A registered block is not reused
+ * before its registration has ended.  Returns true if rme_mreg_dereg_flush must run before the
+ * completion is reported.
+ */
+static bool let_go(struct rme *rme, const struct rme_op *op, struct rme_frag *frag)
+{
+    void *block = frag->block;
+    struct rme_mreg_hold *hold = frag->hold;
+
+    rme_bounce_quota_uncharge(op->peer, frag);
+    frag->block = NULL;
+    frag->hold = NULL;
+    if (block != NULL && hold != NULL)
+        return rme_mreg_release_block(rme->mreg, hold, block);
+    if (block != NULL)
+        rme_zone_put(rme->zone, block);
+    return rme_mreg_release(rme->mreg, hold);
+}
+
+/* Releases the resources of a fragment that is neither open nor in use. */
+static void give_back(struct rme *rme, struct rme_frag *frag)
+{
+    struct rme_peer *peer = frag->op->peer;
+    struct rme_reserve *passed = NULL;
+
+    for (int class = 0; class < RME_RESERVES; class ++)
+        if (rme->move_state->reserve[class].user == frag)
+            passed = &rme->move_state->reserve[class];
+    if (frag->memory == RME_MEMORY_RESERVE)
+        frag->block = NULL;
+    else if (let_go(rme, frag->op, frag))
+        frag->op->dereg_flush = true;
+    frag_recycle(rme, frag);
+    if (passed == NULL)
+        return;
+    list_del_init(&peer->scheduled); /* other peers come first */
+    pass_reserve(rme, passed);
+    rme_peer_schedule(peer);
+}
+
+void rme_frag_free(struct rme *rme, struct rme_frag *frag)
+{
+    struct rme_op *op = frag->op;
+
+    list_del_init(&frag->link);
+    list_del_init(&frag->queue);
+    list_del_init(&frag->control.link);
+    op->rndv->nfrag--;
+    if (frag->state == RME_FRAG_BUSY) {
+        frag->op = NULL;
+        return;
+    }
+    rme_frag_close(rme, frag);
+    if (frag->nrange == 0)
+        give_back(rme, frag);
+    else
+        frag->gone = true; /* rme_frag_closed releases it */
+}
+
+void rme_windows_free(struct rme *rme)
+{
+    struct list_head *node;
+
+    while ((node = list_pop(&rme->window_waitq)) != NULL)
+        rme_peer_schedule(container_of(node, struct rme_peer, window_waitq));
+}
+
+void rme_frag_closed(struct rme *rme, struct rme_frag *frag)
+{
+    struct rme_op *op = frag->op;
+
+    list_del_init(&frag->closing);
+    rme_frag_forget(rme, frag);
+    if (frag->gone)
+        give_back(rme, frag);
+    op->closing--;
+    rme_op_put(rme, op);
+    rme_windows_free(rme);
+}
+
+void rme_frags_lost(struct rme_peer *peer)
+{
+    while (!list_empty(&peer->closing))
+        rme_frag_closed(peer->rme, container_of(peer->closing.next, struct rme_frag, closing));
+    rme_windows_free(peer->rme);
+}
+
+/* Frees a fragment whose memory was refused, and those behind it, to be made again in the next
+ * way. */
+static void fall_back(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
+{
+    struct rme_rndv *r = op->rndv;
+    uint64_t offset = frag->offset;
+    uint8_t memory = RME_MEMORY_RESERVE;
+
+    if (frag->memory == RME_MEMORY_DIRECT ||
+        (frag->memory == RME_MEMORY_PACK && rme_bounce_quota_cut(op, frag->length)))
+        memory = RME_MEMORY_PACK;
+    r->refused = r->refused || frag->memory == RME_MEMORY_DIRECT;
+    if (memory > r->memory)
+        r->memory = memory;
+    for (;;) {
+        struct rme_frag *last = container_of(r->frags.prev, struct rme_frag, link);
+
+        if (list_empty(&r->frags) || last->offset < offset)
+            break;
+        rme_frag_free(rme, last);
+    }
+    r->prepared = offset;
+}
+
+/* ---- Work without the lock ---- */
+
+/* Registers the segments of a fragment, and counts the time. */
+static int register_segments(struct rme *rme, struct rme_frag *frag)
+{
+    uint64_t begin = rme_now_ns();
+    int result =
+        rme_mreg_acquire(rme->mreg, frag->mseg, frag->nmseg, frag->access, &frag->hold);
+
+    atomic_fetch_add(&rme->pin.register_ns, rme_now_ns() - begin);
+    return result;
+}
+
+/* Registers the fragment's segments, or allocates and registers its block.  Called without the
+ * lock: no other thread accesses the memory of a BUSY fragment. */
+static int make_usable(struct rme *rme, struct rme_frag *frag)
+{
+    const struct rme_mr *mr;
+
+    if (frag->memory == RME_MEMORY_DIRECT)
+        return register_segments(rme, frag);
+    if (frag->block == NULL)
+        use_block(frag, rme_zone_alloc(rme->zone, frag->length), NULL);
+    if (frag->block == NULL)
+        return -ENOMEM;
+    if (rme_pin_alone(&rme->pin, frag->access))
+        return register_segments(rme, frag);
+    if (rme_zone_show(rme->zone, frag->block, frag->length, frag->access, true, &mr) != 0)
+        return -ENOMEM;
+    use_block(frag, frag->block, mr);
+    return 0;
+}
+
+/* Makes the fragment usable, and fills a long block.  The caller holds a reference to `op`.
+ * fragment->op is not read, because it may become NULL meanwhile. */
+static int do_work(struct rme *rme, struct rme_frag *frag, const struct rme_op *op)
+{
+    int result = make_usable(rme, frag);
+
+    if (result == 0 && fills_long(frag, op))
+        fill(frag, op);
+    return result;
+}
+
+void rme_frag_work(struct rme *rme)
+{
+    struct rme_frag *frag =
+        container_of(list_pop(&rme->move_state->work), struct rme_frag, queue);
+    struct rme_op *op = frag->op;
+    int result;
+
+    op->refcount++;
+    frag->state = RME_FRAG_BUSY;
+    pthread_mutex_unlock(&rme->lock);
+    result = do_work(rme, frag, op);
+    rme_lock(rme);
+    if (frag->op == NULL) {
+        if (let_go(rme, op, frag))
+            op->dereg_flush = true;
+        frag_recycle(rme, frag);
+    } else if (result == 0) {
+        frag_ready(rme, frag);
+        op->protocol->ready(rme, op);
+    } else {
+        frag->state = RME_FRAG_WORK;
+        fall_back(rme, op, frag);
+        if (result == -ENOMEM || result == -EACCES)
+            op->protocol->ready(rme, op);
+        else
+            op->protocol->failed(rme, op,
+                                 result == -EFAULT || result == -EINVAL ? -EFAULT : result);
+    }
+    rme_op_put(rme, op);
+}
+
+/* ---- Reserve blocks ---- */
+
+/* Allocates a registered block; NULL: refused. */
+static void *registered_block(struct rme *rme, size_t size)
+{
+    const struct rme_mr *mr;
+    void *block = rme_zone_alloc(rme->zone, size);
+
+    if (block != NULL && rme_zone_find(rme->zone, block, size, &mr) != 0) {
+        rme_zone_release(rme->zone, block);
+        return NULL;
+    }
+    return block;
+}
+
+/* Registers the block for exposing, once for each direction, in a fabric without windows. */
+static bool show_reserve(struct rme *rme, struct rme_reserve *reserve, size_t size)
+{
+    int (*reg)(struct rme_pin *, void *, size_t, unsigned, struct rme_mr *) =
+        /* only the last refusal is logged */
+        size > RESERVE_BYTES_MIN ? rme_pin_try : rme_pin_reg;
+    struct rme_mr *shown = reserve->shown;
+
+    if (!rme->pin.keys_open)
+        return true;
+    if (reg(&rme->pin, reserve->block, size, RME_ACCESS_REMOTE_READ, &shown[0]) != 0)
+        return false;
+    if (reg(&rme->pin, reserve->block, size, RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE,
+            &shown[1]) != 0) {
+        rme_pin_dereg(&rme->pin, &shown[0]);
+        return false;
+    }
+    reserve->has_shown = true;
+    return true;
+}
+
+int rme_reserve_open(struct rme *rme)
+{
+    struct rme_reserve *reserve = rme->move_state->reserve;
+
+    for (size_t size = RESERVE_BYTES; size >= RESERVE_BYTES_MIN; size /= 2) {
+        void *move = registered_block(rme, size);
+        void *expose = move != NULL ? registered_block(rme, size) : NULL;
+
+        reserve[RME_RESERVE_MOVE].block = move;
+        reserve[RME_RESERVE_EXPOSE].block = expose;
+        if (expose != NULL && show_reserve(rme, &reserve[RME_RESERVE_EXPOSE], size)) {
+            rme->move_state->reserve_size = size;
+            return 0;
+        }
+        rme_reserve_close(rme);
+    }
+    return -ENOMEM;
+}
+
+void rme_reserve_close(struct rme *rme)
+{
+    for (int class = 0; class < RME_RESERVES; class ++) {
+        struct rme_reserve *reserve = &rme->move_state->reserve[class];
+
+        for (int way = 0; reserve->has_shown && way < 2; way++)
+            rme_pin_dereg(&rme->pin, &reserve->shown[way]);
+        reserve->has_shown = false;
+        if (reserve->block != NULL)
+            rme_zone_release(rme->zone, reserve->block);
+        reserve->block = NULL;
+    }
+}
