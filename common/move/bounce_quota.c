@@ -70,9 +70,11 @@ static uint64_t one_transfer(const struct rme_op *op)
 {
     const struct rme_rndv *r = op->rndv;
 
-    for (struct list_head *node = r->openings.next; node != &r->openings; node = node->next) {
-        const struct rme_opening *opening = container_of(node, struct rme_opening, link);
-        uint64_t end = opening->offset + opening->length;
+    for (struct list_head *node = r->remote_windows.next; node != &r->remote_windows;
+         node = node->next) {
+        const struct rme_remote_window *remote_window =
+            container_of(node, struct rme_remote_window, link);
+        uint64_t end = remote_window->offset + remote_window->length;
 
         if (end > r->prepared)
             return min_u64(end - r->prepared, rme_move_most(op->peer->rme, op));

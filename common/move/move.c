@@ -113,28 +113,28 @@ static struct rme_frag *frag_at(struct rme_rndv *r, uint64_t at)
 /* Builds and queues the transfer of `length` bytes from r->at.  Returns false if memory is
  * short. */
 static bool build(struct rme *rme, struct rme_op *op, struct rme_frag *frag,
-                  struct rme_opening *opening, uint64_t length)
+                  struct rme_remote_window *remote_window, uint64_t length)
 {
     struct rme_rndv *r = op->rndv;
     bool read = !rme_op_sends(op);
     struct rme_split_limits limits = {read ? rme->caps->max_read_sge : rme->caps->max_sge,
                                       rme->caps->max_piece};
     uint64_t in_frag = r->at - frag->offset;
-    uint64_t in_window = r->at - opening->offset;
-    bool report = in_window + length == opening->length;
+    uint64_t in_window = r->at - remote_window->offset;
+    bool report = in_window + length == remote_window->length;
     struct rme_split_size size;
     struct rme_move *move = move_new(rme);
 
     if (move == NULL)
         return false;
-    size = rme_split(frag->mseg, in_frag, opening->segment, in_window, length, &limits, NULL,
-                     NULL);
+    size = rme_split(frag->mseg, in_frag, remote_window->segment, in_window, length, &limits,
+                     NULL, NULL);
     if (!move_reserve(move, size)) {
         move_recycle(rme, move);
         return false;
     }
-    rme_split(frag->mseg, in_frag, opening->segment, in_window, length, &limits, move->piece,
-              move->seg);
+    rme_split(frag->mseg, in_frag, remote_window->segment, in_window, length, &limits,
+              move->piece, move->seg);
     move->op = op;
     move->frag = frag;
     move->posted = false;
@@ -169,24 +169,25 @@ void rme_move_start(struct rme *rme, struct rme_op *op)
     struct rme_rndv *r = op->rndv;
     uint64_t most = rme_move_most(rme, op);
 
-    while (!list_empty(&r->openings) && r->move_bytes < rme->tuning.rdma_bytes) {
-        struct rme_opening *opening = container_of(r->openings.next, struct rme_opening, link);
+    while (!list_empty(&r->remote_windows) && r->move_bytes < rme->tuning.rdma_bytes) {
+        struct rme_remote_window *remote_window =
+            container_of(r->remote_windows.next, struct rme_remote_window, link);
         struct rme_frag *frag = frag_at(r, r->at);
         uint64_t frag_end, window_end;
 
         if (frag == NULL || frag->state != RME_FRAG_READY)
             return;
         frag_end = frag->offset + frag->length;
-        window_end = opening->offset + opening->length;
-        if (!build(rme, op, frag, opening,
+        window_end = remote_window->offset + remote_window->length;
+        if (!build(rme, op, frag, remote_window,
                    min_u64(min_u64(frag_end, window_end) - r->at, most))) {
             op->protocol->failed(rme, op, -ENOMEM);
             return;
         }
         rme_peer_schedule(op->peer);
         if (r->at == window_end) {
-            list_del_init(&opening->link);
-            free(opening);
+            list_del_init(&remote_window->link);
+            free(remote_window);
         }
     }
 }

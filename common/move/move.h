@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Moves the data of one message by RDMA: local memory made usable by a device (frag.c), local
- * memory open to the peer (expose.c), memory of the peer that is open to this side (opening.c),
- * and the transfers between them (move.c).  The protocols choose the message and the initiator.
- * They are notified through op->protocol (op/protocol.h).
+ * memory open to the peer (expose.c), memory of the peer that is open to this side
+ * (remote_window.c), and the transfers between them (move.c).  The protocols choose the message
+ * and the initiator.  They are notified through op->protocol (op/protocol.h).
  */
 #ifndef RME_MOVE_H
 #define RME_MOVE_H
@@ -78,8 +78,8 @@ struct rme_frag {
 };
 
 /* A remote window: memory of the peer that is open to this side. */
-struct rme_opening {
-    struct list_head link; /* in rndv->openings */
+struct rme_remote_window {
+    struct list_head link; /* in rndv->remote_windows */
     uint64_t offset, length;
     uint32_t nsegment;
     struct rme_wire_segment segment[];
@@ -141,7 +141,7 @@ struct rme_rndv {
     uint64_t cancel_by;
     struct rme_load *load; /* load that counts this message; NULL: none */
     struct list_head frags;
-    struct list_head openings;
+    struct list_head remote_windows;
 };
 
 struct rme_move_state {
@@ -160,13 +160,13 @@ static inline uint32_t rme_rndv_peer_handle(const struct rme_rndv *r)
     return r->theirs.set ? rme_name_number(&r->theirs) : 0;
 }
 
-/* ---- opening.c ---- */
+/* ---- remote_window.c ---- */
 
 /* Records the window of a CTS or OFFER.  Returns false after failing the link: the window is
  * invalid, or memory is short. */
 bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message);
 /* Creates a remote window from a message.  NULL: no memory. */
-struct rme_opening *rme_opening_new(const struct rme_wire_message *message);
+struct rme_remote_window *rme_remote_window_new(const struct rme_wire_message *message);
 
 /* ---- bounce_quota.c ---- */
 

@@ -197,7 +197,7 @@ void rme_message_free(struct rme_message *message)
 {
     rme_name_drop(&message->peer->rme->move_state->names, &message->name);
     rme_rx_uncharge(message->peer, message->rx_buffered);
-    free(message->opening);
+    free(message->remote_window);
     free(message);
 }
 
@@ -238,17 +238,17 @@ void rme_message_shorten(struct rme_message *message)
 {
     size_t bytes;
 
-    if (message->opening == NULL)
+    if (message->remote_window == NULL)
         return;
-    bytes = sizeof(*message->opening) +
-            message->opening->nsegment * sizeof(message->opening->segment[0]);
+    bytes = sizeof(*message->remote_window) +
+            message->remote_window->nsegment * sizeof(message->remote_window->segment[0]);
     if (message->peer->rx_buffered + bytes <= OFFERS_KEPT) {
         message->rx_buffered += bytes;
         rme_rx_charge(message->peer, bytes);
         return;
     }
-    free(message->opening);
-    message->opening = NULL;
+    free(message->remote_window);
+    message->remote_window = NULL;
     message->shortened = true;
 }
 
@@ -268,8 +268,8 @@ struct rme_message *rme_message_from_rts(struct rme_peer *peer,
     message->total = arrived->total;
     if (arrived->window == 0)
         return message;
-    message->opening = rme_opening_new(arrived);
-    if (message->opening == NULL) {
+    message->remote_window = rme_remote_window_new(arrived);
+    if (message->remote_window == NULL) {
         rme_message_free(message);
         return NULL;
     }

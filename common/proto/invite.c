@@ -234,7 +234,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
         return RME_START_STUCK; /* CREDIT has used the last credit */
     rme_send_leave(op);
     rme_rndv_set_peer_handle(op, invites->from);
-    list_add_tail(&invites->held->link, &r->openings);
+    list_add_tail(&invites->held->link, &r->remote_windows);
     invites->held = NULL;
     rme_count(rme, RME_C_INVITES_TAKEN);
     r->opened = op->size;
@@ -278,7 +278,7 @@ static void arrived(struct rme_peer *peer, const struct rme_wire_message *messag
             rme_rndv_crossed(peer, sent->handle, message);
         return;
     }
-    invites->held = rme_opening_new(message);
+    invites->held = rme_remote_window_new(message);
     if (invites->held == NULL) {
         rme_peer_fail(peer, -ENOMEM, "no memory for an invitation");
         return;

@@ -10,7 +10,7 @@
 #include "op/operations.h"
 
 struct rme_message;
-struct rme_opening;
+struct rme_remote_window;
 
 extern const struct rme_protocol rme_protocol_invitation;
 
@@ -30,10 +30,10 @@ struct rme_invites {
     /* void invitations in a row, then also receives that did not invite */
     uint32_t fail_streak;
 
-    struct rme_opening *held; /* the peer's invitation; NULL: none */
-    int32_t tag;              /* of the invited messages */
-    uint32_t from;            /* handle of the peer's receive */
-    uint32_t acks;            /* CANCEL_ACK that wait for credits */
+    struct rme_remote_window *held; /* the peer's invitation; NULL: none */
+    int32_t tag;                    /* of the invited messages */
+    uint32_t from;                  /* handle of the peer's receive */
+    uint32_t acks;                  /* CANCEL_ACK that wait for credits */
     /* EAGER and RTS of expected messages sent, modulo 2^32 */
     uint32_t sent;
     struct rme_invite_sent ring[RME_INVITE_RING]; /* the last of them */

@@ -9,7 +9,7 @@
 #include "base/name.h"
 #include "proto/proto.h"
 
-struct rme_opening;
+struct rme_remote_window;
 
 extern const struct rme_protocol rme_protocol_eager;
 
@@ -41,11 +41,11 @@ struct rme_message {
     uint32_t shape;
     uint32_t load_ops;
     uint64_t load_bytes;
-    uint64_t total;              /* bytes of the message */
-    struct rme_opening *opening; /* memory offered by the RTS; NULL: none */
-    bool shortened;              /* the offer was dropped, so the message cannot be read */
-    size_t rx_buffered;          /* bytes in the receive-side accounting of the peer */
-    uint8_t data[];              /* eager: the payload */
+    uint64_t total;                          /* bytes of the message */
+    struct rme_remote_window *remote_window; /* memory offered by the RTS; NULL: none */
+    bool shortened;     /* the offer was dropped, so the message cannot be read */
+    size_t rx_buffered; /* bytes in the receive-side accounting of the peer */
+    uint8_t data[];     /* eager: the payload */
 };
 
 /* Makes a message of an RTS, in no table; NULL: no memory. */

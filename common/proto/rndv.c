@@ -117,7 +117,7 @@ int rme_rndv_new(struct rme *rme, struct rme_op *op)
     list_init(&r->control.link);
     r->control.kind = &ctrl_kind;
     list_init(&r->frags);
-    list_init(&r->openings);
+    list_init(&r->remote_windows);
     op->rndv = r;
     op->protocol = &rme_protocol_rendezvous;
     rme_name_set(&rme->move_state->names, &r->own, op->peer->serial, RME_NAME_OWN,
@@ -148,12 +148,12 @@ struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_name_kind ki
     return name != NULL ? container_of(name, struct rme_rndv, theirs)->op : NULL;
 }
 
-static void drop_openings(struct rme_rndv *r)
+static void drop_remote_windows(struct rme_rndv *r)
 {
     struct list_head *node;
 
-    while ((node = list_pop(&r->openings)) != NULL)
-        free(container_of(node, struct rme_opening, link));
+    while ((node = list_pop(&r->remote_windows)) != NULL)
+        free(container_of(node, struct rme_remote_window, link));
 }
 
 /* Drops transfers that are not posted yet, because they wait for credits or for limits. */
@@ -213,7 +213,7 @@ void rme_rndv_free(struct rme *rme, struct rme_op *op)
 
     while (!list_empty(&r->frags))
         rme_frag_free(rme, container_of(r->frags.next, struct rme_frag, link));
-    drop_openings(r);
+    drop_remote_windows(r);
     rme_name_drop(&rme->move_state->names, &r->own);
     rme_name_drop(&rme->move_state->names, &r->theirs);
     if (!rme_pool_keep(&rme->move_state->rndvs, &r->link))

@@ -19,27 +19,30 @@ static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_me
     bool ready = (rts->flags & RME_WIRE_F_READY) != 0;
 
     in.send = (struct rme_plan_side){
-        .segments = ready && rts->opening != NULL ? rts->opening->nsegment : rts->shape,
+        .segments =
+            ready && rts->remote_window != NULL ? rts->remote_window->nsegment : rts->shape,
         .ready = ready,
         .server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0,
         .load_ops = peer->load.ops > rts->load_ops ? peer->load.ops : rts->load_ops,
         .load_bytes = peer->load.bytes > rts->load_bytes ? peer->load.bytes : rts->load_bytes};
     in.recv = rme_rndv_own_side(rme, op);
-    in.nothing_to_read = rts->opening == NULL; /* CTS is one message less than GO and OFFER */
+    in.nothing_to_read =
+        rts->remote_window == NULL; /* CTS is one message less than GO and OFFER */
     in.has_read = in.has_read && !rts->shortened;
     rme_plan(&in, plan);
 }
 
 /* Starts to read: the memory offered by RTS is the first remote window. */
-static void receive_by_read(struct rme *rme, struct rme_op *op, struct rme_opening *opening)
+static void receive_by_read(struct rme *rme, struct rme_op *op,
+                            struct rme_remote_window *remote_window)
 {
     struct rme_rndv *r = op->rndv;
 
     r->reads = true;
     r->access = RME_ACCESS_LOCAL_WRITE;
-    if (opening != NULL) {
-        list_add_tail(&opening->link, &r->openings);
-        r->opened = opening->length;
+    if (remote_window != NULL) {
+        list_add_tail(&remote_window->link, &r->remote_windows);
+        r->opened = remote_window->length;
     }
     if (r->opened < op->size)
         rme_rndv_queue_ctrl(op, RME_CTRL_GO);
@@ -56,7 +59,7 @@ static void receive_by_write(struct rme *rme, struct rme_op *op)
 void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rts)
 {
     struct rme_peer *peer = op->peer;
-    struct rme_opening *opening = rts->opening;
+    struct rme_remote_window *remote_window = rts->remote_window;
     struct rme_plan plan;
 
     if (op->rndv != NULL && rme_invite_met(rme, op, rts))
@@ -81,8 +84,8 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
     plan_receive(rme, op, rts, &plan);
     op->rndv->memory = plan.recv_pack ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
     if (plan.proto == RME_PROTO_RNDV_READ) {
-        rts->opening = NULL;
-        receive_by_read(rme, op, opening);
+        rts->remote_window = NULL;
+        receive_by_read(rme, op, remote_window);
     } else {
         receive_by_write(rme, op);
     }

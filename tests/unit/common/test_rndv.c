@@ -451,7 +451,7 @@ static void no_memory_for_an_offer(void **state)
 {
     (void)state;
     reads_a_part();
-    no_malloc = sizeof(struct rme_opening) + sizeof(struct rme_wire_segment);
+    no_malloc = sizeof(struct rme_remote_window) + sizeof(struct rme_wire_segment);
     SAYS(OFFER, PART, .to = LAST, .from = 9, .offset = PART);
     assert_int_equal(errors(), 0);
     assert_int_equal(ended, 1);
@@ -601,7 +601,7 @@ static void no_memory_for_an_unexpected_offer(void **state)
 {
     (void)state;
     begin(&usual, "");
-    no_malloc = sizeof(struct rme_opening) + sizeof(struct rme_wire_segment);
+    no_malloc = sizeof(struct rme_remote_window) + sizeof(struct rme_wire_segment);
     SAYS(RTS, 10000, .flags = RME_WIRE_F_UNEXPECTED, .tag = 3, .from = 9, .total = 10000);
     assert_int_equal(script.links, 0);
     end();
