@@ -67,21 +67,21 @@ static inline bool ib_is_message(const struct rme_rdma_op *x)
     return x->tx && x == &ib_tx_of(x->tx)->x;
 }
 
-/* Kinds of queued transfers.  OPEN and CLOSE bind and invalidate windows (window.c). */
+/* Kinds of queued transfers.  OPEN and CLOSE bind and invalidate windows (mw.c). */
 enum ib_rdma_op_what { IB_RDMA_DATA, IB_RDMA_OPEN, IB_RDMA_CLOSE };
 
 /* Memory window of type 2. */
-struct ib_window {
-    LIST_ENTRY(ib_window) entry; /* in the free list or the list of its link */
+struct ib_mw {
+    LIST_ENTRY(ib_mw) entry; /* in the free list or the list of its link */
     struct ibv_mw *mw;
     uint32_t key;
     struct ibv_mw_bind_info info;
     struct rme_rdma_op open, close;
 };
-LIST_HEAD(ib_window_list, ib_window);
+LIST_HEAD(ib_mw_list, ib_mw);
 
-struct ib_window_pool {
-    struct ib_window_list free;
+struct ib_mw_pool {
+    struct ib_mw_list free;
     uint32_t nfree, made;
 };
 

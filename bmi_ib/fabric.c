@@ -20,7 +20,7 @@ static void rail_close(struct rme_fabric *f)
 {
     ib_rx_close(f); /* the SRQ after the QPs that use it, before the PD */
     ib_tx_close(f);
-    ib_windows_close(f);
+    ib_mws_close(f);
     ib_cq_close(f);
     ib_async_close(f); /* after all objects that raise asynchronous events */
     free(f->own);
@@ -132,7 +132,7 @@ static void level(struct rme_fabric *f)
         few(&c.max_sge, r->max_sge);
         few(&c.max_read_sge, r->max_read_sge);
         few(&c.shared_rx, r->shared_rx);
-        few(&c.windows, r->windows);
+        few(&c.mws, r->mws);
         c.max_piece = r->max_piece < c.max_piece ? r->max_piece : c.max_piece;
         c.max_regs = r->max_regs < c.max_regs ? r->max_regs : c.max_regs;
         c.message_ns = r->message_ns > c.message_ns ? r->message_ns : c.message_ns;
@@ -156,7 +156,7 @@ static int rail_open(struct rme_fabric *f)
                             (uint64_t)f->slab * config->rx_size > config->budget / 8;)
         f->slab /= 2;
     int (*const open[])(struct rme_fabric *) = {ib_device_open, ib_path_open,  ib_rx_open,
-                                                ib_cq_open,     ib_tx_open,    ib_windows_open,
+                                                ib_cq_open,     ib_tx_open,    ib_mws_open,
                                                 ib_demand_open, ib_async_open, ib_wait_watch};
     int error = 0;
     for (unsigned i = 0; !error && i < sizeof(open) / sizeof(*open); i++)
@@ -306,8 +306,8 @@ static const struct rme_fabric_ops ops = {
     .tx_send = ib_tx_send,
     .send_now = ib_send_now,
     .rdma_op = ib_rdma_op,
-    .expose = ib_expose,
-    .unexpose = ib_unexpose,
+    .mw_bind = ib_mw_bind,
+    .mw_invalidate = ib_mw_invalidate,
     .flush = flush,
     .poll = poll_all,
     .arm = arm,

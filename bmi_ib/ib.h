@@ -161,7 +161,7 @@ struct rme_fabric {
     uint32_t rx_slack; /* receives of a queue beyond the advertised number, to batch posting */
     struct ib_rx_list rx_ready;
     struct ib_tx_pool tx;
-    struct ib_window_pool windows;
+    struct ib_mw_pool mws;
 
     struct rme_table table; /* links by handle and by QP number (enum ib_link_key) */
     uint32_t last_handle;

@@ -63,8 +63,8 @@ struct rme_link {
     struct ib_rx_queue rxq; /* own receive queue; unused with an SRQ */
     uint32_t rx_advertised; /* receives reserved for this link, in either queue */
     uint32_t tx_seen;       /* completed requests at the last check for stuck links (tx.c) */
-    struct ib_window_list windows; /* bound, or being invalidated */
-    uint8_t tx_still;              /* consecutive checks without progress */
+    struct ib_mw_list mws;  /* bound, or being invalidated */
+    uint8_t tx_still;       /* consecutive checks without progress */
     /* cold part: connection state */
     struct rdma_cm_id *id;
     struct ib_cq *cq;

@@ -92,9 +92,9 @@ struct rme_caps {
      * like messages: there a message is delivered after all earlier data, at most
      * xfer_bytes_peer. */
     bool reports_apart;
-    /* memory windows that expose() can have open at a time, over all links; 0: none, and the
+    /* memory windows that mw_bind() can have open at a time, over all links; 0: none, and the
      * rkey of a registration gives every peer access to all of it */
-    uint32_t windows;
+    uint32_t mws;
     /* without windows: register memory for one operation alone before a peer gets its rkey */
     bool register_each;
     /*
@@ -121,8 +121,8 @@ struct rme_rdma_seg_costs {
     uint32_t read_ns;    /* of a read, in addition to request_ns */
 };
 
-/* A registration.  Keys are opaque to the engine and never both 0; rkey is for expose(), or for
- * the peer on devices without windows. */
+/* A registration.  Keys are opaque to the engine and never both 0; rkey is for mw_bind(), or
+ * for the peer on devices without windows. */
 struct rme_mr {
     void *handle;
     uintptr_t base;
@@ -209,7 +209,7 @@ enum rme_event_type {
     /* a transfer is complete locally: data in place (read) or its memory reusable (write) */
     RME_EV_RDMA_DONE,
     RME_EV_TX_ROOM, /* tx_get() of this link returned NULL before, and would succeed now */
-    RME_EV_CLOSED,  /* unexpose() is complete */
+    RME_EV_MW_INVALIDATED, /* mw_invalidate() is complete */
 };
 
 struct rme_event {
@@ -225,7 +225,7 @@ struct rme_event {
     void *rx;            /* RECV: token for rx_return() */
     uint32_t imm;        /* IMM */
     struct rme_rdma_op *rdma_op; /* RDMA_DONE */
-    void *closed;                /* CLOSED: the owner argument of unexpose() */
+    void *closed;                /* CLOSED: the owner argument of mw_invalidate() */
 };
 
 struct rme_fabric_ops {
@@ -337,19 +337,20 @@ struct rme_fabric_ops {
     void (*barrier)(struct rme_link *link);
 
     /*
-     * With caps.windows: binds windows to n ranges for the peer of this link alone, in one
+     * With caps.mws: binds windows to n ranges for the peer of this link alone, in one
      * direction: RME_ACCESS_REMOTE_READ or RME_ACCESS_REMOTE_WRITE, which the registration must
      * permit.  Queued in the order of messages: a message that is queued later may carry the
-     * keys.  -EAGAIN: no window is free, none was bound; try again after RME_EV_CLOSED.  Any
-     * other error is treated as the loss of the link.
+     * keys.  -EAGAIN: no window is free, none was bound; try again after RME_EV_MW_INVALIDATED.
+     * Any other error is treated as the loss of the link.
      */
-    int (*expose)(struct rme_link *link, struct rme_range *range, uint32_t n, unsigned access);
+    int (*mw_bind)(struct rme_link *link, struct rme_range *range, uint32_t n, unsigned access);
     /*
-     * Invalidates the windows of ranges.  RME_EV_CLOSED with `owner` follows: from then on the
-     * keys are invalid and no access is in flight.  The memory must stay registered until then,
-     * or until LINK_DOWN, which replaces RME_EV_CLOSED.
+     * Invalidates the windows of ranges.  RME_EV_MW_INVALIDATED with `owner` follows: from then
+     * on the keys are invalid and no access is in flight.  The memory must stay registered
+     * until then, or until LINK_DOWN, which replaces RME_EV_MW_INVALIDATED.
      */
-    void (*unexpose)(struct rme_link *link, struct rme_range *range, uint32_t n, void *owner);
+    void (*mw_invalidate)(struct rme_link *link, struct rme_range *range, uint32_t n,
+                          void *owner);
 
     /* Posts all queued work to the device, with one doorbell for each link. */
     void (*flush)(struct rme_fabric *f);

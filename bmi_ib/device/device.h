@@ -41,7 +41,7 @@ void ib_device_look(struct rme_fabric *f);
 bool ib_measure(struct rme_fabric *f, struct rme_rdma_seg_costs *out);
 
 /* ---- memory.c ---- */
-/* Decides on on-demand paging of user memory (option odp); call after ib_windows_open(). */
+/* Decides on on-demand paging of user memory (option odp); call after ib_mws_open(). */
 int ib_demand_open(struct rme_fabric *f);
 /* Registers memory on all live rails (fabric.h).  Needs no lock. */
 int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr);

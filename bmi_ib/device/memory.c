@@ -42,7 +42,7 @@ static struct ibv_mr *reg(struct rme_fabric *f, void *base, size_t length, unsig
         flags |= IBV_ACCESS_REMOTE_READ;
     if (access & RME_ACCESS_REMOTE_WRITE)
         flags |= IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-    if (f->caps.windows && (access & (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)))
+    if (f->caps.mws && (access & (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)))
         flags =
             (flags & IBV_ACCESS_LOCAL_WRITE) | IBV_ACCESS_MW_BIND; /* the MR's own rkey permits
                                                                     * nothing */
@@ -119,7 +119,7 @@ int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, str
                           .base = (uintptr_t)base,
                           .length = length,
                           .lkey = m->lkey,
-                          .rkey = f->caps.windows ? (uintptr_t)m : m->rkey};
+                          .rkey = f->caps.mws ? (uintptr_t)m : m->rkey};
     return 0;
 }
 
@@ -140,7 +140,7 @@ static bool pages_on_demand(struct rme_fabric *f, char *why, size_t size)
     const uint32_t needed =
         IBV_ODP_SUPPORT_WRITE | (f->caps.has_read ? IBV_ODP_SUPPORT_READ : 0);
     struct ibv_device_attr_ex attr = {0};
-    if (!f->caps.windows && !f->caps.register_each) {
+    if (!f->caps.mws && !f->caps.register_each) {
         snprintf(why, size,
                  "expose=region would let a peer access memory that is mapped there later; set "
                  "expose=operation");
@@ -165,7 +165,7 @@ static bool pages_on_demand(struct rme_fabric *f, char *why, size_t size)
     struct ibv_mr *m = reg(f, page, sizeof(page), RME_ACCESS_REMOTE_WRITE | RME_ACCESS_DEMAND);
     if (!m) {
         snprintf(why, size, "registration with on-demand paging failed%s: %s",
-                 f->caps.windows ? " for windows" : "", strerror(-ib_errno()));
+                 f->caps.mws ? " for windows" : "", strerror(-ib_errno()));
         return false;
     }
     dereg(f, m);

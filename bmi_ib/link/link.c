@@ -31,7 +31,7 @@ struct rme_link *ib_link_new(struct rme_fabric *f)
     l->state = IB_DOWN; /* until ib_link_state_set */
     l->deliver = true;
     STAILQ_INIT(&l->rxq.chain);
-    LIST_INIT(&l->windows);
+    LIST_INIT(&l->mws);
     ib_link_name(l);
     TAILQ_INSERT_TAIL(&f->links, l, all_entry);
     return l;

@@ -132,12 +132,12 @@ void ib_qp_drain(struct rme_link *l)
 void ib_qp_destroy(struct rme_link *l)
 {
     l->f->head->qp_ops++;
-    ib_windows_drop(l);
+    ib_mws_drop(l);
     rdma_destroy_qp(l->id);
     l->qp = NULL;
     rme_table_take(&l->f->table, &l->by_qp);
     ib_rdma_op_purge(l);
-    ib_windows_forget(l);
+    ib_mws_forget(l);
     ib_rx_forget(l);
     ib_cq_release(l->cq, l->cq_share);
     l->cq = NULL;

@@ -52,22 +52,22 @@ int ib_rx_reserve(struct rme_link *l, uint32_t n);
 uint32_t ib_rx_release(struct rme_link *l, uint32_t n);
 bool ib_rx_return(struct rme_fabric *f, void *rx);
 
-/* ---- window.c ---- */
-int ib_windows_open(struct rme_fabric *f);
-void ib_windows_close(struct rme_fabric *f);
+/* ---- mw.c ---- */
+int ib_mws_open(struct rme_fabric *f);
+void ib_mws_close(struct rme_fabric *f);
 /* Deallocate the open windows of a QP, before its destruction; free them, after. */
-void ib_windows_drop(struct rme_link *l);
-void ib_windows_forget(struct rme_link *l);
-int ib_windows_ensure(struct rme_fabric *f, uint32_t n); /* makes n windows free, or -EAGAIN */
+void ib_mws_drop(struct rme_link *l);
+void ib_mws_forget(struct rme_link *l);
+int ib_mws_ensure(struct rme_fabric *f, uint32_t n); /* makes n windows free, or -EAGAIN */
 /* Builds the WR that binds or invalidates a window. */
-void ib_window_build(struct rme_rdma_op *x, struct ibv_send_wr *wr);
+void ib_mw_build(struct rme_rdma_op *x, struct ibv_send_wr *wr);
 /* Frees a window whose invalidation completed, and reports to the engine. */
-void ib_window_closed(struct rme_link *l, struct rme_rdma_op *x);
-int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access);
-void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner);
+void ib_mw_closed(struct rme_link *l, struct rme_rdma_op *x);
+int ib_mw_bind(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access);
+void ib_mw_invalidate(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner);
 /* Delivers the event of a closed window and frees the window.  Returns false if the array is
  * full.  l NULL: the link is gone, no event. */
-bool ib_window_emit(struct rme_fabric *f, struct rme_link *l, struct rme_rdma_op *x);
+bool ib_mw_emit(struct rme_fabric *f, struct rme_link *l, struct rme_rdma_op *x);
 
 /* ---- tx.c ---- */
 int ib_tx_open(struct rme_fabric *f);

@@ -3,7 +3,7 @@
  * rdma_op.c - builds and posts WRs of queued messages and transfers, and handles their CQEs.
  *
  * Each link has one FIFO for both: a message is a transfer without pieces whose notification is
- * the message.  Binds and invalidates of windows are transfers of their own (window.c).  The
+ * the message.  Binds and invalidates of windows are transfers of their own (mw.c).  The
  * order of queueing holds also when the send queue is full or the read limit holds a read back.
  * A flush builds a chain of WRs from the head of the queue and rings one doorbell.  A message
  * that the engine posts while the FIFO is empty bypasses it (ib_send_now).
@@ -172,10 +172,10 @@ static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rm
 }
 
 /* Builds a bind or invalidate.  Of several invalidates the last one is signalled. */
-static void build_window(struct rme_link *l, struct ibv_send_wr *wr, struct rme_rdma_op *x)
+static void build_mw(struct rme_link *l, struct ibv_send_wr *wr, struct rme_rdma_op *x)
 {
     bool close = x->fabric.what == IB_RDMA_CLOSE;
-    ib_window_build(x, wr);
+    ib_mw_build(x, wr);
     ib_queue_get(&l->queue);
     enter(l, wr, close ? x : NULL, false, close && x->owner);
 }
@@ -237,7 +237,7 @@ bool ib_rdma_op_build(struct rme_link *l)
         if (message)
             build_message(l, next_request(b), ib_queue_get(&l->queue));
         else if (window)
-            build_window(l, next_request(b), x);
+            build_mw(l, next_request(b), x);
         else
             build_transfer(l, next_request(b), x);
     }
@@ -437,7 +437,7 @@ void ib_rdma_op_completed(struct rme_link *l, uint32_t position)
         if (ib_is_message(x))
             ib_tx_release(l->f, ib_tx_of(x->tx));
         else if (x->fabric.what == IB_RDMA_CLOSE)
-            ib_window_closed(l, x);
+            ib_mw_closed(l, x);
         else
             finish(l, x);
     }
@@ -454,7 +454,7 @@ void ib_emit_done(struct rme_fabric *f)
         struct rme_rdma_op *x = ib_queue_get(&f->done);
         struct rme_link *l = ib_link_by_handle(f, (uint32_t)x->fabric.mark);
         if (x->fabric.what == IB_RDMA_CLOSE) {
-            ib_window_emit(f, l, x);
+            ib_mw_emit(f, l, x);
             continue;
         }
         struct rme_event *e = l ? ib_event(f, RME_EV_RDMA_DONE, l) : NULL;

@@ -189,8 +189,9 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
 {
     t->rx_size = (uint32_t)rme_option(o, "rx_size") + RME_WIRE_HEADER_SIZE;
     t->eager_max = (uint64_t)rme_option(o, "eager_max");
-    t->window[RME_EXPECTED] = (uint32_t)rme_option(o, "eager_window");
-    t->window[RME_UNEXPECTED_STREAM] = larger(t->window[RME_EXPECTED] / 4, WINDOW_LEAST);
+    t->eager_window[RME_EXPECTED] = (uint32_t)rme_option(o, "eager_window");
+    t->eager_window[RME_UNEXPECTED_STREAM] =
+        larger(t->eager_window[RME_EXPECTED] / 4, WINDOW_LEAST);
     t->rts_max = (uint32_t)rme_option(o, "rts_max");
     t->credits = (uint32_t)rme_option(o, "credits");
     t->credits_max = (uint32_t)rme_option(o, "credits_max");
@@ -447,7 +448,7 @@ static void init_rings(struct rme *rme)
                                        &rme->scheduled,
                                        &rme->credit_waitq,
                                        &rme->rdma_waitq,
-                                       &rme->window_waitq,
+                                       &rme->mw_waitq,
                                        &rme->move_state->work,
                                        &rme->operations->ended,
                                        &rme->move_state->frags.free,
@@ -456,8 +457,8 @@ static void init_rings(struct rme *rme)
                                        &rme->protocols->unexpected,
                                        &rme->protocols->unpublished,
                                        &rme->followers,
-                                       &rme->move_state->reserve[RME_RESERVE_MOVE].waiting,
-                                       &rme->move_state->reserve[RME_RESERVE_EXPOSE].waiting};
+                                       &rme->move_state->reserve[RME_RESERVE_INITIATOR].waiting,
+                                       &rme->move_state->reserve[RME_RESERVE_TARGET].waiting};
 
     for (size_t i = 0; i < sizeof(rings) / sizeof(rings[0]); i++)
         list_init(rings[i]);

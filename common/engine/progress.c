@@ -29,9 +29,10 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
     }
     if (peer->proto->tags_blocked != 0) /* the window may have room for a waiting message */
         rme_peer_schedule(peer);
-    return rme_window_report(&peer->window[RME_EXPECTED], message->eager_consumed) == 0 &&
-           rme_window_report(&peer->window[RME_UNEXPECTED_STREAM],
-                             message->unexpected_consumed) == 0;
+    return rme_eager_window_report(&peer->eager_window[RME_EXPECTED],
+                                   message->eager_consumed) == 0 &&
+           rme_eager_window_report(&peer->eager_window[RME_UNEXPECTED_STREAM],
+                                   message->unexpected_consumed) == 0;
 }
 
 /* Takes a decoded message. */
@@ -124,11 +125,11 @@ __attribute__((noinline)) static void handle(struct rme *rme, const struct rme_e
         else
             rme_move_done(rme, event->rdma_op);
         break;
-    case RME_EV_CLOSED:
+    case RME_EV_MW_INVALIDATED:
         if (rme_fast_closed(peer, event->closed))
-            rme_windows_free(rme);
+            rme_mws_free(rme);
         else
-            rme_frag_closed(rme, event->closed);
+            rme_frag_invalidated(rme, event->closed);
         break;
     case RME_EV_TX_ROOM:
         peer->tx_wait = false;

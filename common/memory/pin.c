@@ -18,7 +18,7 @@ void rme_pin_init(struct rme_pin *pin, const struct rme_fabric_ops *ops,
     pin->ops = ops;
     pin->fabric = fabric;
     pin->max_regs = ops->caps(fabric)->max_regs;
-    pin->keys_open = ops->caps(fabric)->windows == 0;
+    pin->keys_open = ops->caps(fabric)->mws == 0;
     pin->each = pin->keys_open && ops->caps(fabric)->register_each;
     pin->on_demand = ops->caps(fabric)->on_demand;
     pin->log = log;

@@ -25,12 +25,13 @@
  * memory, and the op ends with -EFAULT, as if the device had detected the error.  Lists that
  * the planner packs are not checked, because the check costs a system call per segment.
  *
- * Two reserve blocks exist to avoid a deadlock.  An exposed block is held until the peer has
- * moved the data, and the peer may need its own block to do so.  If one block served for both,
- * two processes could each hold theirs exposed and wait for the other's.  The block for moving
- * is taken when the single transfer of its fragment is posted (rme_frag_posts) and held until a
- * local device completes it.  No peer is needed for that, and a transfer without a credit holds
- * no block.  Initiators therefore always make progress, and so do the exposing sides.
+ * Two reserve blocks exist to avoid a deadlock.  The block of a target is held until the peer
+ * has moved the data, and the peer may need its own block to do so.  If one block served for
+ * both, two processes could each hold the block of a target and wait for the other's.  The
+ * block for moving is taken when the single transfer of its fragment is posted (rme_frag_posts)
+ * and held until a local device completes it.  No peer is needed for that, and a transfer
+ * without a credit holds no block.  Initiators therefore always make progress, and so do
+ * targets.
  *
  * rme_frag_work registers, and packs LONG_COPY or more, in the thread that is about to release
  * the lock.  The fragment is BUSY meanwhile and holds a reference to its op, so that the host's
@@ -77,14 +78,14 @@ static struct rme_frag *frag_new(struct rme *rme, struct rme_op *op)
         frag->mseg_room = sizeof(frag->own_mseg) / sizeof(frag->own_mseg[0]);
         frag->range = frag->own_range;
         frag->range_room = sizeof(frag->own_range) / sizeof(frag->own_range[0]);
-        list_init(&frag->closing);
-        frag->control.kind = &rme_control_window;
+        list_init(&frag->invalidating);
+        frag->control.kind = &rme_control_rndv_window;
         list_init(&frag->queue);
         list_init(&frag->control.link);
     }
     frag->op = op;
-    frag->exposed = false;
-    frag->told = false;
+    frag->advertised = false;
+    frag->accessible = false;
     frag->gone = false;
     frag->nrange = frag->offered = 0;
     frag->memory = op->rndv->memory;
@@ -233,7 +234,7 @@ static void take_reserve(struct rme *rme, struct rme_reserve *reserve, struct rm
 }
 
 /*
- * Passes the block to the next waiting fragment.  The block for exposing goes to the first one.
+ * Passes the block to the next waiting fragment.  The block of targets goes to the first one.
  * For the block for moving, the waiting peers are scheduled in order, and the first fragment
  * that can be posted takes it.
  */
@@ -256,7 +257,7 @@ static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
 
 bool rme_frag_waits(struct rme *rme, const struct rme_frag *frag)
 {
-    struct rme_reserve *reserve = &rme->move_state->reserve[RME_RESERVE_MOVE];
+    struct rme_reserve *reserve = &rme->move_state->reserve[RME_RESERVE_INITIATOR];
     struct list_head *node = frag->op->rndv->frags.next;
 
     for (; reserve->user != NULL; node = node->next) {
@@ -275,7 +276,7 @@ bool rme_frag_waits(struct rme *rme, const struct rme_frag *frag)
 
 void rme_frag_posts(struct rme *rme, struct rme_frag *frag)
 {
-    struct rme_reserve *reserve = &rme->move_state->reserve[RME_RESERVE_MOVE];
+    struct rme_reserve *reserve = &rme->move_state->reserve[RME_RESERVE_INITIATOR];
 
     if (frag->memory == RME_MEMORY_RESERVE && reserve->user == NULL)
         take_reserve(rme, reserve, frag);
@@ -310,12 +311,12 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
             want_work(rme, frag);
         break;
     case RME_MEMORY_RESERVE:
-        if (op->state != RME_OP_EXPOSED) { /* rme_frag_posts takes the block */
-            use_reserve(rme, &rme->move_state->reserve[RME_RESERVE_MOVE], frag);
+        if (op->state != RME_OP_TARGET) { /* rme_frag_posts takes the block */
+            use_reserve(rme, &rme->move_state->reserve[RME_RESERVE_INITIATOR], frag);
             frag->state = RME_FRAG_READY;
             break;
         }
-        reserve = &rme->move_state->reserve[RME_RESERVE_EXPOSE];
+        reserve = &rme->move_state->reserve[RME_RESERVE_TARGET];
         if (reserve->user == NULL) {
             take_reserve(rme, reserve, frag);
         } else {
@@ -452,39 +453,40 @@ void rme_frag_free(struct rme *rme, struct rme_frag *frag)
         frag->op = NULL;
         return;
     }
-    rme_frag_close(rme, frag);
+    rme_frag_invalidate(rme, frag);
     if (frag->nrange == 0)
         give_back(rme, frag);
     else
-        frag->gone = true; /* rme_frag_closed releases it */
+        frag->gone = true; /* rme_frag_invalidated releases it */
 }
 
-void rme_windows_free(struct rme *rme)
+void rme_mws_free(struct rme *rme)
 {
     struct list_head *node;
 
-    while ((node = list_pop(&rme->window_waitq)) != NULL)
-        rme_peer_schedule(container_of(node, struct rme_peer, window_waitq));
+    while ((node = list_pop(&rme->mw_waitq)) != NULL)
+        rme_peer_schedule(container_of(node, struct rme_peer, mw_waitq));
 }
 
-void rme_frag_closed(struct rme *rme, struct rme_frag *frag)
+void rme_frag_invalidated(struct rme *rme, struct rme_frag *frag)
 {
     struct rme_op *op = frag->op;
 
-    list_del_init(&frag->closing);
+    list_del_init(&frag->invalidating);
     rme_frag_forget(rme, frag);
     if (frag->gone)
         give_back(rme, frag);
-    op->closing--;
+    op->invalidating--;
     rme_op_put(rme, op);
-    rme_windows_free(rme);
+    rme_mws_free(rme);
 }
 
 void rme_frags_lost(struct rme_peer *peer)
 {
-    while (!list_empty(&peer->closing))
-        rme_frag_closed(peer->rme, container_of(peer->closing.next, struct rme_frag, closing));
-    rme_windows_free(peer->rme);
+    while (!list_empty(&peer->invalidating))
+        rme_frag_invalidated(
+            peer->rme, container_of(peer->invalidating.next, struct rme_frag, invalidating));
+    rme_mws_free(peer->rme);
 }
 
 /* Frees a fragment whose memory was refused, and those behind it, to be made again in the next
@@ -601,7 +603,7 @@ static void *registered_block(struct rme *rme, size_t size)
     return block;
 }
 
-/* Registers the block for exposing, once for each direction, in a fabric without windows. */
+/* Registers the block of targets, once for each direction, in a fabric without windows. */
 static bool show_reserve(struct rme *rme, struct rme_reserve *reserve, size_t size)
 {
     int (*reg)(struct rme_pin *, void *, size_t, unsigned, struct rme_mr *) =
@@ -628,11 +630,11 @@ int rme_reserve_open(struct rme *rme)
 
     for (size_t size = RESERVE_BYTES; size >= RESERVE_BYTES_MIN; size /= 2) {
         void *move = registered_block(rme, size);
-        void *expose = move != NULL ? registered_block(rme, size) : NULL;
+        void *mw_bind = move != NULL ? registered_block(rme, size) : NULL;
 
-        reserve[RME_RESERVE_MOVE].block = move;
-        reserve[RME_RESERVE_EXPOSE].block = expose;
-        if (expose != NULL && show_reserve(rme, &reserve[RME_RESERVE_EXPOSE], size)) {
+        reserve[RME_RESERVE_INITIATOR].block = move;
+        reserve[RME_RESERVE_TARGET].block = mw_bind;
+        if (mw_bind != NULL && show_reserve(rme, &reserve[RME_RESERVE_TARGET], size)) {
             rme->move_state->reserve_size = size;
             return 0;
         }

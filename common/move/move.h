@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Moves the data of one message by RDMA: local memory made usable by a device (frag.c), local
- * memory open to the peer (expose.c), memory of the peer that is open to this side
+ * memory open to the peer (mw_bind.c), memory of the peer that is open to this side
  * (remote_window.c), and the transfers between them (move.c).  The protocols choose the message
  * and the initiator.  They are notified through op->protocol (op/protocol.h).
  */
@@ -25,7 +25,7 @@ enum rme_memory {
 
 /* Blocks kept for the case that no memory can be registered.  The head of frag.c explains why
  * two classes are needed. */
-enum rme_reserve_class { RME_RESERVE_MOVE, RME_RESERVE_EXPOSE, RME_RESERVES };
+enum rme_reserve_class { RME_RESERVE_INITIATOR, RME_RESERVE_TARGET, RME_RESERVES };
 
 struct rme_reserve {
     void *block;
@@ -55,9 +55,9 @@ struct rme_frag {
     struct list_head queue; /* in rme->move_state->work or rme_reserve.waiting */
     struct rme_op *op;      /* NULL: freed while BUSY */
     uint8_t state;
-    bool exposed; /* its CTS or OFFER is queued or sent */
-    bool told;    /* its CTS or OFFER was sent: the peer may access the fragment */
-    bool gone;    /* freed, but its windows are still being invalidated */
+    bool advertised; /* its CTS or OFFER is queued or sent */
+    bool accessible; /* its CTS or OFFER was sent: the peer may access the fragment */
+    bool gone;       /* freed, but its windows are still being invalidated */
     uint8_t memory;
     unsigned access;
     uint64_t offset, length;
@@ -69,12 +69,12 @@ struct rme_frag {
     struct rme_mseg *mseg;      /* memory for the device: the block, or the host's segments */
     uint32_t nmseg, mseg_room;
     struct rme_mseg own_mseg[4];
-    struct rme_range *range; /* open ranges, one for each mseg; see expose.c */
+    struct rme_range *range; /* open ranges, one for each mseg; see mw_bind.c */
     uint32_t nrange;         /* 0: not open */
     uint32_t range_room;
     uint32_t offered; /* number of ranges counted in rme->offered */
     struct rme_range own_range[2];
-    struct list_head closing; /* in peer->closing */
+    struct list_head invalidating; /* in peer->invalidating */
 };
 
 /* A remote window: memory of the peer that is open to this side. */
@@ -209,10 +209,10 @@ void rme_frag_posts(struct rme *rme, struct rme_frag *frag);
 /* Registers or packs the first fragment of rme->move_state->work.  Releases the lock
  * meanwhile. */
 void rme_frag_work(struct rme *rme);
-/* Handles RME_EV_CLOSED. */
-void rme_frag_closed(struct rme *rme, struct rme_frag *frag);
+/* Handles RME_EV_MW_INVALIDATED. */
+void rme_frag_invalidated(struct rme *rme, struct rme_frag *frag);
 /* Schedules the peers that wait for memory windows. */
-void rme_windows_free(struct rme *rme);
+void rme_mws_free(struct rme *rme);
 /* Completes all pending closes when the link is down. */
 void rme_frags_lost(struct rme_peer *peer);
 void rme_frag_clear(struct rme *rme);
@@ -221,23 +221,23 @@ int rme_reserve_open(struct rme *rme);
 #define RME_RESERVES_LEAST (RME_RESERVES * RME_ZONE_MIN_BLOCK)
 void rme_reserve_close(struct rme *rme);
 
-/* ---- expose.c ---- */
+/* ---- mw_bind.c ---- */
 
 /* Returns the maximum of segments per fragment, limited by a message of this type in a buffer
  * of `size` bytes, and by the number of memory windows. */
-uint32_t rme_exposed_max(const struct rme *rme, uint8_t type, size_t size);
+uint32_t rme_mw_segments_max(const struct rme *rme, uint8_t type, size_t size);
 /* Opens a fragment to the peer, before CTS or OFFER is sent.  Returns false if no window is
  * free, and the peer is scheduled later, or after failing the link. */
-bool rme_frag_open(struct rme_peer *peer, struct rme_frag *frag);
+bool rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag);
 /* Opens a fragment that may stay open long before the peer uses it (offer, invitation).
  * Returns false if no window is available now. */
-bool rme_frag_offer(struct rme_peer *peer, struct rme_frag *frag);
+bool rme_frag_bind_early(struct rme_peer *peer, struct rme_frag *frag);
 /* Sends a CTS or OFFER queued in peer->control; the fragment contains the rme_control. */
-extern const struct rme_control_kind rme_control_window;
+extern const struct rme_control_kind rme_control_rndv_window;
 /* Close a fragment, or all fragments of an op, whether or not the peer has used them.  The op
  * ends when no fragment of it is open. */
-void rme_frag_close(struct rme *rme, struct rme_frag *frag);
-void rme_frags_close(struct rme *rme, struct rme_op *op);
+void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag);
+void rme_frags_invalidate(struct rme *rme, struct rme_op *op);
 /* Removes a fragment that is closed, or whose link is down, from the counts of windows. */
 void rme_frag_forget(struct rme *rme, struct rme_frag *frag);
 /* Sends CTS, OFFER, or INVITE, the CTS of a receive without RTS, for an open fragment in the

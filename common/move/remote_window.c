@@ -5,7 +5,7 @@
 
 #include "move/move.h"
 
-#define REMOTE_WINDOWS_MAX 4 /* windows not used up; the exposing side sends at most two */
+#define REMOTE_WINDOWS_MAX 4 /* windows not used up; the target sends at most two */
 
 struct rme_remote_window *rme_remote_window_new(const struct rme_wire_message *message)
 {
@@ -16,7 +16,7 @@ struct rme_remote_window *rme_remote_window_new(const struct rme_wire_message *m
         return NULL;
     list_init(&remote_window->link);
     remote_window->offset = message->offset;
-    remote_window->length = message->window;
+    remote_window->length = message->rndv_window;
     remote_window->nsegment = message->nsegment;
     for (uint32_t i = 0; i < message->nsegment; i++)
         rme_wire_segment_at(message, i, &remote_window->segment[i]);
@@ -32,8 +32,8 @@ bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
     for (struct list_head *node = r->remote_windows.next; node != &r->remote_windows;
          node = node->next)
         waiting++;
-    if (waiting >= REMOTE_WINDOWS_MAX || message->offset != r->opened || message->window == 0 ||
-        message->window > op->size - r->opened) {
+    if (waiting >= REMOTE_WINDOWS_MAX || message->offset != r->opened ||
+        message->rndv_window == 0 || message->rndv_window > op->size - r->opened) {
         rme_peer_protocol_error(op->peer, "a CTS whose window does not follow the last one");
         return false;
     }
@@ -43,6 +43,6 @@ bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
         return false;
     }
     list_add_tail(&remote_window->link, &r->remote_windows);
-    r->opened += message->window;
+    r->opened += message->rndv_window;
     return true;
 }

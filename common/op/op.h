@@ -41,7 +41,7 @@ enum rme_op_kind {
     X(INVITING, "inviting",                                                                    \
       "a receive waits for a message, and its memory is advertised to the sender")             \
     X(RTS, "rts", "RTS sent; waits for the receiver's choice")                                 \
-    X(EXPOSED, "exposed", "the peer moves the data; the memory is open to the peer")           \
+    X(TARGET, "target", "the peer moves the data; the memory is open to the peer")             \
     X(MOVING, "moving", "this process moves the data")                                         \
     X(CANCELLING, "cancelling", "the peer was asked to release the memory")                    \
     X(ENDING, "ending", "the outcome is known; a device or thread still uses the memory")      \
@@ -86,9 +86,9 @@ struct rme_op {
     int error;     /* result, from ENDING on: 0 or a negative errno */
     /* references to its memory by threads, devices and peers; ENDING lasts until 0 */
     uint32_t refcount;
-    uint16_t closing; /* fragments of it whose invalidation is pending */
-    bool late;        /* counted in peer->late until it is reported; see end.c */
-    bool dereg_flush; /* its completion waits for the next rme_mreg_dereg_flush */
+    uint16_t invalidating; /* fragments of it whose invalidation is pending */
+    bool late;             /* counted in peer->late until it is reported; see end.c */
+    bool dereg_flush;      /* its completion waits for the next rme_mreg_dereg_flush */
     struct rme_seg own_seg[RME_OP_INLINE_SEGS];
 };
 
@@ -123,7 +123,7 @@ static inline struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nse
     op->size = 0;
     op->error = 0;
     op->refcount = 0;
-    op->closing = 0;
+    op->invalidating = 0;
     op->late = false;
     op->dereg_flush = false;
     table->live++;

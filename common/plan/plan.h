@@ -97,7 +97,7 @@ struct rme_plan_in {
     bool slow_read;       /* reads are much slower than writes */
     bool nothing_to_read; /* no memory is offered yet: a read needs GO and OFFER first */
     bool invites;         /* a receiver may open its memory before RTS */
-    /* each segment exposed to the peer is bound and invalidated by requests of its own */
+    /* each segment open to the peer is bound and invalidated by requests of its own */
     bool opens;
     const struct rme_costs *costs;
 };

@@ -62,8 +62,8 @@ static inline struct rme_op *receive_for(const struct rme_peer *peer, int32_t ta
 
 bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
 {
-    struct rme_window *expected = &peer->window[RME_EXPECTED],
-                      *unexpected = &peer->window[RME_UNEXPECTED_STREAM];
+    struct rme_eager_window *expected = &peer->eager_window[RME_EXPECTED],
+                            *unexpected = &peer->eager_window[RME_UNEXPECTED_STREAM];
     struct rme_holding *holding = &peer->holding[RME_EXPECTED];
     const struct rme_peer_proto *proto = peer->proto;
     struct rme_wire_message head;

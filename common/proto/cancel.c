@@ -52,7 +52,7 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
         op->protocol->failed(rme, op, -ECANCELED);
         break;
     case RME_OP_RTS:
-    case RME_OP_EXPOSED:
+    case RME_OP_TARGET:
     case RME_OP_MOVING:
         if (rme->protocols->forceful)
             cancel_by_force(op);
@@ -190,7 +190,7 @@ static void refused(struct rme_peer *peer, const struct rme_wire_message *messag
     struct rme *rme = peer->rme;
     int error = rme_wire_status_error(message->status);
 
-    if (error == 0 || (int32_t)(peer->window[RME_EXPECTED].sent - message->to) < 0) {
+    if (error == 0 || (int32_t)(peer->eager_window[RME_EXPECTED].sent - message->to) < 0) {
         rme_peer_protocol_error(peer, "a NACK for no send");
         return;
     }

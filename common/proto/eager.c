@@ -36,7 +36,7 @@ static inline void sent(struct rme_peer *peer, enum rme_stream stream, int32_t t
 {
     if (stream == RME_EXPECTED)
         rme_invite_sent(&peer->proto->invites, tag, 0);
-    rme_window_sent(&peer->window[stream], size);
+    rme_eager_window_sent(&peer->eager_window[stream], size);
     rme_send_copied(peer, stream, size);
 }
 
@@ -266,7 +266,7 @@ struct rme_message *rme_message_from_rts(struct rme_peer *peer,
     message->load_ops = arrived->load_ops;
     message->load_bytes = arrived->load_bytes;
     message->total = arrived->total;
-    if (arrived->window == 0)
+    if (arrived->rndv_window == 0)
         return message;
     message->remote_window = rme_remote_window_new(arrived);
     if (message->remote_window == NULL) {

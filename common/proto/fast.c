@@ -210,7 +210,7 @@ static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct
     if (tx == NULL || tx->ending || !suits(peer->rme, stream, seg, nseg, size) ||
         is_invited(peer, stream, size, tag))
         return FIT_NOT;
-    if (!rme_window_fits(&peer->window[stream], size) || !is_first(peer, stream))
+    if (!rme_eager_window_fits(&peer->eager_window[stream], size) || !is_first(peer, stream))
         return FIT_FULL;
     if (find_room(tx, size, &at, &end))
         return FIT_NOW;
@@ -248,7 +248,7 @@ bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct r
         rme_invite_sent(&peer->proto->invites, tag, 0);
     rme_wire_encode_fast(&message, (uint32_t)size, place);
     rme_seg_gather(seg, nseg, 0, place + RME_WIRE_FAST_SIZE, size);
-    rme_window_sent(&peer->window[stream], size);
+    rme_eager_window_sent(&peer->eager_window[stream], size);
     rme_peer_count(peer, RME_C_SENDS_FAST, 1);
 
     quiet = peer->rme->caps->quiet && ++tx->quiet < UNQUIET;

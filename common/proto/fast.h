@@ -75,7 +75,7 @@ int rme_fast_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_message
 void rme_fast_took(struct rme_peer *peer, const struct rme_wire_message *message);
 /* Handles RELEASE. */
 void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *message);
-/* Handles RME_EV_CLOSED.  True: the event was for a ring of this peer. */
+/* Handles RME_EV_MW_INVALIDATED.  True: the event was for a ring of this peer. */
 bool rme_fast_closed(struct rme_peer *peer, const void *closed);
 /* Hooks `on_disconnect` and `down` of the protocol's row, for the receiver's part. */
 void rme_fast_rx_left(struct rme_peer *peer);

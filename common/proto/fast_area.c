@@ -140,11 +140,11 @@ static bool rx_open(struct rme_peer *peer, struct rme_fast_rx *rx)
                                    .length = rx->memory.size,
                                    .rkey = rx->memory.mr.rkey,
                                    .key = rme_peer_key(peer, rx->memory.mr.rkey)};
-    if (rme->caps->windows == 0)
+    if (rme->caps->mws == 0)
         return true;
-    if (rme->offered + 1 > rme->caps->windows / 2)
+    if (rme->offered + 1 > rme->caps->mws / 2)
         return false;
-    error = rme->ops->expose(peer->link, &rx->range, 1, RME_ACCESS_REMOTE_WRITE);
+    error = rme->ops->mw_bind(peer->link, &rx->range, 1, RME_ACCESS_REMOTE_WRITE);
     if (error != 0 && error != -EAGAIN)
         rme_peer_fail(peer, error, "a memory window for the peer cannot be opened");
     rx->open = error == 0;
@@ -354,7 +354,7 @@ void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *mes
         return;
     }
     rx->state = RX_CLOSING;
-    peer->rme->ops->unexpose(peer->link, &rx->range, 1, rx);
+    peer->rme->ops->mw_invalidate(peer->link, &rx->range, 1, rx);
     peer->rme->pending |= RME_PENDING_FLUSH;
 }
 

@@ -37,7 +37,7 @@
  * planner shares the work between the two sides.  With several invitations, the cancel of one
  * would pair those behind it with the wrong messages.
  *
- * Failure path.  A receive that has invited is cancelled like one whose memory is exposed
+ * Failure path.  A receive that has invited is cancelled like one whose memory is advertised
  * (rndv.c), but the peer's send has no name yet:  CANCEL has `to` 0.  The sender drops the
  * invitation and answers CANCEL_ACK, even without one in hand; if a send has taken it, the send
  * is stopped as usual: the send completes, or both ends are cancelled.  Until then the receive
@@ -111,7 +111,7 @@ static struct rme_frag *whole(struct rme *rme, struct rme_op *op)
 
     r->memory = RME_MEMORY_DIRECT;
     r->access = RME_ACCESS_REMOTE_WRITE;
-    r->max_segs = rme_exposed_max(rme, RME_WIRE_INVITE, op->peer->tx_size);
+    r->max_segs = rme_mw_segments_max(rme, RME_WIRE_INVITE, op->peer->tx_size);
     if (!rme_frag_next(rme, op))
         return NULL;
     frag = container_of(r->frags.next, struct rme_frag, link);
@@ -131,7 +131,7 @@ static bool send_invite(struct rme_op *op, struct rme_frag *frag)
 
     if (tx == NULL)
         return false;
-    if (!rme_frag_offer(peer, frag)) {
+    if (!rme_frag_bind_early(peer, frag)) {
         peer->rme->ops->tx_put(peer->link, tx);
         return false;
     }
@@ -158,7 +158,7 @@ void rme_invite_try(struct rme *rme, struct rme_op *op)
         rme_rndv_free(rme, op);
         return;
     }
-    frag->exposed = true;
+    frag->advertised = true;
     op->rndv->at = frag->length;
     rme_op_step(rme, op, RME_OP_INVITING);
     op->peer->proto->invites.inviting = op;
@@ -179,7 +179,7 @@ bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message
     op->peer->proto->invites.fail_streak = 0;
     rme_rndv_set_peer_handle(op, rts->from);
     if (op->state == RME_OP_INVITING) /* else being cancelled */
-        rme_rndv_begin(rme, op, RME_OP_EXPOSED);
+        rme_rndv_begin(rme, op, RME_OP_TARGET);
     return true;
 }
 
@@ -267,7 +267,7 @@ static void arrived(struct rme_peer *peer, const struct rme_wire_message *messag
     uint32_t unseen = invites->sent - message->to;
     const struct rme_invite_sent *sent;
 
-    if (invites->held != NULL || unseen > RME_INVITE_RING || message->window == 0 ||
+    if (invites->held != NULL || unseen > RME_INVITE_RING || message->rndv_window == 0 ||
         message->offset != 0) {
         rme_peer_protocol_error(peer, "an unexpected INVITE");
         return;

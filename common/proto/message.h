@@ -17,7 +17,8 @@ extern const struct rme_protocol rme_protocol_eager;
 static inline bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream stream,
                                   uint64_t size)
 {
-    return size <= peer->eager_max[stream] && rme_window_fits(&peer->window[stream], size);
+    return size <= peer->eager_max[stream] &&
+           rme_eager_window_fits(&peer->eager_window[stream], size);
 }
 /* Sends a message in one piece at once; false: not possible now. */
 bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const void *base,

@@ -26,7 +26,7 @@
  * Why memory is safe.  An op ends only when no device can access its memory any more:
  *  - the initiator ends when its last transfer is complete locally;
  *  - the target ends at the last notification, which follows all data;
- *  - memory windows of a target are invalidated before its end is reported (expose.c);
+ *  - memory windows of a target are invalidated before its end is reported (mw_bind.c);
  *  - any other end of a target needs the peer's confirmation (CANCEL_ACK, or its CANCEL), which
  *    the peer sends when it has no transfer in flight and will start none, or the end of the
  *    link, after which rkeys are void.
@@ -245,7 +245,7 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
         .has_read = rme->caps->has_read,
         .slow_read = rme->caps->slow_read,
         .invites = rme->tuning.invite && !rme->pin.each && rme_move_whole(rme, bytes),
-        .opens = rme->caps->windows != 0,
+        .opens = rme->caps->mws != 0,
         .costs = &rme->costs,
     };
 }
@@ -299,18 +299,18 @@ void rme_rndv_queue_ctrl(struct rme_op *op, unsigned what)
 /* ---- Progress ---- */
 
 /* Queues the advertisements of ready fragments, in order. */
-static void expose(struct rme_op *op)
+static void mw_bind(struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
 
     for (struct list_head *node = r->frags.next; node != &r->frags; node = node->next) {
         struct rme_frag *frag = container_of(node, struct rme_frag, link);
 
-        if (frag->exposed)
+        if (frag->advertised)
             continue;
         if (frag->state != RME_FRAG_READY)
             return;
-        frag->exposed = true;
+        frag->advertised = true;
         r->at = frag->offset + frag->length;
         list_add_tail(&frag->control.link, &op->peer->control);
         rme_peer_schedule(op->peer);
@@ -341,9 +341,9 @@ void rme_rndv_advance(struct rme *rme, struct rme_op *op)
         if (make_frags(rme, op))
             rme_move_start(rme, op);
         break;
-    case RME_OP_EXPOSED:
+    case RME_OP_TARGET:
         if (make_frags(rme, op))
-            expose(op);
+            mw_bind(op);
         break;
     default:
         break;
@@ -386,7 +386,7 @@ void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state)
     rme_rndv_advance(rme, op);
 }
 
-void rme_rndv_exposed_done(struct rme *rme, struct rme_op *op, uint64_t done)
+void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done)
 {
     struct rme_rndv *r = op->rndv;
 
@@ -402,7 +402,7 @@ void rme_rndv_exposed_done(struct rme *rme, struct rme_op *op, uint64_t done)
     r->done = done;
     if (done == op->size)
         rme_op_end(rme, op, 0);
-    else if (op->state == RME_OP_EXPOSED)
+    else if (op->state == RME_OP_TARGET)
         rme_rndv_advance(rme, op);
 }
 
@@ -456,11 +456,11 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
         rme_op_end(rme, op, r->stop_error);
         break;
     case RME_OP_RTS:
-    case RME_OP_EXPOSED:
+    case RME_OP_TARGET:
     case RME_OP_MOVING:
         if (r->peer_stop)
             answer_cancel(rme, op);
-        else if (rme_op_sends(op) || (op->state == RME_OP_EXPOSED && r->handle_known))
+        else if (rme_op_sends(op) || (op->state == RME_OP_TARGET && r->handle_known))
             ask_peer(rme, op);
         else
             rme_rndv_refuse(rme, op, r->stop_error);
@@ -503,7 +503,7 @@ static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *canc
     switch ((enum rme_op_state)op->state) {
     case RME_OP_INVITING:
     case RME_OP_RTS:
-    case RME_OP_EXPOSED:
+    case RME_OP_TARGET:
     case RME_OP_MOVING:
     case RME_OP_CANCELLING:
         op->rndv->peer_stop = true;
@@ -549,8 +549,8 @@ static void ended(struct rme *rme, struct rme_op *op)
         count_end(op);
     rme_rndv_unload(op);
     quiet(rme, op);
-    rme_frags_close(rme, op);
-    if (op->error == 0 && (op->rndv->moves > 0 || (op->closing > 0 && rme_op_sends(op))))
+    rme_frags_invalidate(rme, op);
+    if (op->error == 0 && (op->rndv->moves > 0 || (op->invalidating > 0 && rme_op_sends(op))))
         rme_op_late(op);
     if (op->rndv->rts_out) {
         op->rndv->rts_out = false;

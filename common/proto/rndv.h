@@ -65,7 +65,7 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op);
 /* Ends both ends of a receive with an error, because the message cannot be moved into it. */
 void rme_rndv_refuse(struct rme *rme, struct rme_op *op, int error);
 /* Unpacks and frees the fragments up to `done`, which the peer has moved. */
-void rme_rndv_exposed_done(struct rme *rme, struct rme_op *op, uint64_t done);
+void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done);
 
 /* ---- rndv_send.c, rndv_recv.c ---- */
 

@@ -52,8 +52,8 @@ static void receive_by_read(struct rme *rme, struct rme_op *op,
 static void receive_by_write(struct rme *rme, struct rme_op *op)
 {
     op->rndv->access = RME_ACCESS_REMOTE_WRITE;
-    op->rndv->max_segs = rme_exposed_max(rme, RME_WIRE_CTS, op->peer->tx_size);
-    rme_rndv_begin(rme, op, RME_OP_EXPOSED);
+    op->rndv->max_segs = rme_mw_segments_max(rme, RME_WIRE_CTS, op->peer->tx_size);
+    rme_rndv_begin(rme, op, RME_OP_TARGET);
 }
 
 void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rts)
@@ -113,16 +113,16 @@ void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
     struct rme_frag *frag = NULL;
 
     if (op != NULL && !rme_op_sends(op) && !list_empty(&op->rndv->frags) &&
-        (op->state == RME_OP_EXPOSED || op->state == RME_OP_CANCELLING ||
+        (op->state == RME_OP_TARGET || op->state == RME_OP_CANCELLING ||
          op->state == RME_OP_INVITING))
         frag = container_of(op->rndv->frags.next, struct rme_frag, link);
-    if (frag == NULL || !frag->told) {
+    if (frag == NULL || !frag->accessible) {
         rme_peer_protocol_error(peer, "an immediate without a matching receive");
         return;
     }
     if (op->state == RME_OP_INVITING)
         peer->proto->invites.fail_streak = 0;
-    rme_rndv_exposed_done(rme, op, frag->offset + frag->length);
+    rme_rndv_target_done(rme, op, frag->offset + frag->length);
 }
 
 const struct rme_protocol rme_protocol_rndv_recv = {

@@ -26,7 +26,7 @@ int rme_rndv_plan_send(struct rme *rme, struct rme_op *op)
     in.has_read = (peer->hello.flags & RME_HELLO_F_READ) != 0;
     rme_plan(&in, &plan);
     op->rndv->memory = plan.send_pack ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
-    op->rndv->max_segs = rme_exposed_max(rme, RME_WIRE_RTS, peer->tx_size);
+    op->rndv->max_segs = rme_mw_segments_max(rme, RME_WIRE_RTS, peer->tx_size);
     op->rndv->offers = plan.offer;
     op->rndv->access = op->rndv->offers ? RME_ACCESS_REMOTE_READ : RME_ACCESS_LOCAL;
     return 0;
@@ -118,8 +118,8 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_frag *frag, 
                              : 0;
     if (frag != NULL) {
         rme_frag_describe(peer, frag, tx, RME_WIRE_RTS);
-        frag->exposed = true;
-        frag->told = true;
+        frag->advertised = true;
+        frag->accessible = true;
         op->rndv->at = frag->length;
     }
     rme_peer_send_control(peer, &message, tx);
@@ -159,7 +159,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     tx = rme_peer_tx(peer, RME_CREDIT_DATA);
     if (tx == NULL)
         return RME_START_STUCK;
-    if (frag != NULL && !rme_frag_offer(peer, frag)) {
+    if (frag != NULL && !rme_frag_bind_early(peer, frag)) {
         offer_nothing(rme, op, frag);
         frag = NULL;
     }
@@ -200,7 +200,7 @@ static void receiver_opened(struct rme_op *op, const struct rme_wire_message *me
         op->rndv->at = 0;
         op->rndv->max_segs = UINT32_MAX;
         op->rndv->access = RME_ACCESS_LOCAL;
-        rme_frags_close(rme, op); /* the memory offered for reads */
+        rme_frags_invalidate(rme, op); /* the memory offered for reads */
         rme_rndv_begin(rme, op, RME_OP_MOVING);
     } else {
         rme_rndv_advance(rme, op);
@@ -211,7 +211,7 @@ static void cts_arrived(struct rme_peer *peer, const struct rme_wire_message *me
 {
     struct rme_op *op = answered(peer, message->to);
 
-    if (op == NULL || op->state == RME_OP_EXPOSED || is_read(op) ||
+    if (op == NULL || op->state == RME_OP_TARGET || is_read(op) ||
         (op->state == RME_OP_MOVING && message->from != rme_rndv_peer_handle(op->rndv))) {
         rme_peer_protocol_error(peer, "a CTS without a matching send");
         return;
@@ -225,7 +225,7 @@ void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
 {
     struct rme_op *op = answered(peer, handle);
 
-    if (op == NULL || op->state != RME_OP_RTS || op->size != invite->window)
+    if (op == NULL || op->state != RME_OP_RTS || op->size != invite->rndv_window)
         return;
     if (is_read(op)) {
         rme_peer_protocol_error(peer, "an INVITE for a send that is read");
@@ -240,7 +240,7 @@ static void go_arrived(struct rme_peer *peer, const struct rme_wire_message *mes
 {
     struct rme_op *op = answered(peer, message->to);
 
-    if (op == NULL || op->state == RME_OP_EXPOSED || op->state == RME_OP_MOVING) {
+    if (op == NULL || op->state == RME_OP_TARGET || op->state == RME_OP_MOVING) {
         rme_peer_protocol_error(peer, "a GO without a matching send");
         return;
     }
@@ -249,8 +249,8 @@ static void go_arrived(struct rme_peer *peer, const struct rme_wire_message *mes
     op->rndv->reads = true;
     rme_rndv_set_peer_handle(op, message->from);
     op->rndv->access = RME_ACCESS_REMOTE_READ;
-    op->rndv->max_segs = rme_exposed_max(peer->rme, RME_WIRE_OFFER, peer->tx_size);
-    rme_rndv_begin(peer->rme, op, RME_OP_EXPOSED);
+    op->rndv->max_segs = rme_mw_segments_max(peer->rme, RME_WIRE_OFFER, peer->tx_size);
+    rme_rndv_begin(peer->rme, op, RME_OP_TARGET);
 }
 
 static void fin_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
@@ -271,7 +271,7 @@ static void fin_arrived(struct rme_peer *peer, const struct rme_wire_message *me
         return;
     }
     op->rndv->reads = true;
-    rme_rndv_exposed_done(rme, op, message->offset);
+    rme_rndv_target_done(rme, op, message->offset);
 }
 
 const struct rme_protocol rme_protocol_rndv_send = {

@@ -162,8 +162,9 @@ static void pull_more(struct rme_peer *peer)
     while (!list_empty(&peer->proto->pulls) && rme_peer_listens(peer)) {
         struct rme_unexp *u = container_of(peer->proto->pulls.next, struct rme_unexp, waiting);
 
-        if (peer->proto->pulled != 0 && peer->proto->pulled + pull_cost(u) >
-                                            peer->rme->tuning.window[RME_UNEXPECTED_STREAM])
+        if (peer->proto->pulled != 0 &&
+            peer->proto->pulled + pull_cost(u) >
+                peer->rme->tuning.eager_window[RME_UNEXPECTED_STREAM])
             return;
         if (!pull(peer, u)) {
             rme_message_no_memory(peer);

@@ -32,7 +32,7 @@ enum rme_stream { RME_EXPECTED, RME_UNEXPECTED_STREAM, RME_STREAMS };
 struct rme_tuning {
     uint32_t rx_size;
     uint64_t eager_max; /* limit for expected messages, reduced to the message buffer */
-    uint32_t window[RME_STREAMS];
+    uint32_t eager_window[RME_STREAMS];
     uint32_t rts_max;
     uint32_t credits, credits_max, credits_pool;
     uint64_t frag_size;
@@ -104,8 +104,8 @@ struct rme {
     struct list_head scheduled;  /* peers whose queues run after this batch of events */
     struct list_head rdma_waitq; /* peers that wait for the limit of transfers of the process */
     uint32_t rdma_ops;           /* outstanding transfers of this side */
-    struct list_head window_waitq; /* peers that wait for memory windows, see expose.c */
-    uint32_t windows;              /* memory windows bound for messages that are being moved */
+    struct list_head mw_waitq;   /* peers that wait for memory windows, see mw_bind.c */
+    uint32_t mws;                /* memory windows bound for messages that are being moved */
     /* memory windows bound for offers, invitations and eager rings, which may last long */
     uint32_t offered;
     struct rme_load load; /* load of this process */

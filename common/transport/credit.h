@@ -191,29 +191,30 @@ uint32_t rme_credit_pool_lends(const struct rme_credit_pool *pool, uint32_t has,
  */
 #define RME_HELD_COST 64u
 
-struct rme_window {
+struct rme_eager_window {
     uint32_t limit;    /* set by the hello of the peer */
     uint32_t sent;     /* cost of all messages sent */
     uint32_t consumed; /* cost that the peer reports as no longer held */
 };
 
-static inline bool rme_window_fits(const struct rme_window *window, uint64_t payload)
+static inline bool rme_eager_window_fits(const struct rme_eager_window *window,
+                                         uint64_t payload)
 {
     return (uint64_t)(uint32_t)(window->sent - window->consumed) + payload + RME_HELD_COST <=
            window->limit;
 }
-static inline void rme_window_sent(struct rme_window *window, uint64_t payload)
+static inline void rme_eager_window_sent(struct rme_eager_window *window, uint64_t payload)
 {
     window->sent += (uint32_t)payload + RME_HELD_COST;
 }
 /* True if the peer may report this: not more than was sent. */
-static inline bool rme_window_may(const struct rme_window *window, uint32_t consumed)
+static inline bool rme_window_may(const struct rme_eager_window *window, uint32_t consumed)
 {
     return (uint32_t)(consumed - window->consumed) <=
            (uint32_t)(window->sent - window->consumed);
 }
 /* Accounts for a report of the peer, or returns -EPROTO. */
-static inline int rme_window_report(struct rme_window *window, uint32_t consumed)
+static inline int rme_eager_window_report(struct rme_eager_window *window, uint32_t consumed)
 {
     if (!rme_window_may(window, consumed))
         return -EPROTO;

@@ -18,8 +18,8 @@ void rme_peer_hello(const struct rme *rme, uint32_t credits, uint8_t out[RME_HEL
         .incarnation = rme->incarnation,
         .rx_size = rme->tuning.rx_size,
         .credits = (uint16_t)credits,
-        .eager_window = rme->tuning.window[RME_EXPECTED],
-        .unexpected_window = rme->tuning.window[RME_UNEXPECTED_STREAM],
+        .eager_window = rme->tuning.eager_window[RME_EXPECTED],
+        .unexpected_window = rme->tuning.eager_window[RME_UNEXPECTED_STREAM],
         .rts_max = rme->tuning.rts_max,
     };
 
@@ -37,9 +37,9 @@ void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32
     rme_credit_start(&peer->credit, advertised, hello->credits);
     peer->credit.exact = (hello->flags & RME_HELLO_F_EXACT) != 0;
     for (int s = 0; s < RME_STREAMS; s++) {
-        peer->window[s] =
-            (struct rme_window){.limit = windows[s] > INT32_MAX ? INT32_MAX : windows[s]};
-        peer->holding[s] = (struct rme_holding){.limit = rme->tuning.window[s]};
+        peer->eager_window[s] =
+            (struct rme_eager_window){.limit = windows[s] > INT32_MAX ? INT32_MAX : windows[s]};
+        peer->holding[s] = (struct rme_holding){.limit = rme->tuning.eager_window[s]};
     }
     peer->tx_size = hello->rx_size < rme->tuning.rx_size ? hello->rx_size : rme->tuning.rx_size;
     peer->eager_max[RME_UNEXPECTED_STREAM] = peer->tx_size - RME_WIRE_HEADER_SIZE;

@@ -61,8 +61,8 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     list_init(&peer->moving);
     list_init(&peer->credit_wait);
     list_init(&peer->rdma_waitq);
-    list_init(&peer->window_waitq);
-    list_init(&peer->closing);
+    list_init(&peer->mw_waitq);
+    list_init(&peer->invalidating);
     list_init(&peer->held);
     rme->user->on_create(peer);
     list_add_tail(&peer->of_engine, &rme->peers);
@@ -98,7 +98,7 @@ void rme_peer_destroy(struct rme_peer *peer)
     list_del_init(&peer->scheduled);
     list_del_init(&peer->rdma_waitq);
     rme_rx_account_host_put(peer);
-    list_del_init(&peer->window_waitq);
+    list_del_init(&peer->mw_waitq);
     rme->user->on_free(peer);
     rme->npeer--;
     addr->peer = NULL;
@@ -140,7 +140,7 @@ void rme_peer_leave(struct rme_peer *peer, int error)
     peer->busy_by = 0;
     list_del_init(&peer->credit_wait);
     list_del_init(&peer->rdma_waitq);
-    list_del_init(&peer->window_waitq);
+    list_del_init(&peer->mw_waitq);
     if (peer->state == RME_PEER_UP)
         rme->stats.value[RME_C_PEERS]--;
     if (peer->passive)

@@ -74,12 +74,12 @@ struct rme_peer {
     struct list_head
         credit_wait; /* in rme->credit_waitq: its CREDIT message waits for a reply */
     struct list_head rdma_waitq;   /* in rme->rdma_waitq: waits for the limit of transfers */
-    struct list_head window_waitq; /* in rme->window_waitq: waits for memory windows */
-    struct list_head closing;      /* fragments with an invalidation in progress */
+    struct list_head mw_waitq;     /* in rme->mw_waitq: waits for memory windows */
+    struct list_head invalidating; /* fragments with an invalidation in progress */
     /* number of late ops, and receives that have ended after one: op/end.c */
     uint32_t late;
     struct list_head held;
-    uint32_t windows; /* part of rme->windows bound for this peer */
+    uint32_t mws; /* part of rme->mws bound for this peer */
 
     struct rme_credit credit;
     uint32_t lent; /* credits of the pool held by the link */
@@ -89,7 +89,7 @@ struct rme_peer {
     uint32_t asked; /* credits that the peer asked this side to give up */
     uint32_t
         used_at; /* value of credit.consumed from which a link made by this side is in use */
-    struct rme_window window[RME_STREAMS];
+    struct rme_eager_window eager_window[RME_STREAMS];
     struct rme_holding holding[RME_STREAMS];
     uint32_t rdma_ops;               /* outstanding transfers of this side */
     uint64_t rdma_bytes;             /* and their bytes */

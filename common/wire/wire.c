@@ -42,7 +42,7 @@ static size_t fixed_length(uint8_t type)
     case RME_WIRE_OFFER:
     case RME_WIRE_INVITE:
     case RME_WIRE_GRANT:
-        return RME_WIRE_WINDOW_SIZE;
+        return RME_WIRE_RNDV_WINDOW_SIZE;
     case RME_WIRE_GO:
     case RME_WIRE_CANCEL:
         return RME_WIRE_HEADER_SIZE + 8;
@@ -82,7 +82,7 @@ static int decode_segments(const uint8_t *data, size_t length, size_t fixed,
         struct rme_wire_segment segment;
 
         rme_wire_segment_at(out, i, &segment);
-        if (__builtin_add_overflow(out->window, segment.length, &out->window))
+        if (__builtin_add_overflow(out->rndv_window, segment.length, &out->rndv_window))
             return -EPROTO;
         if (segment.address + segment.length < segment.address)
             return -EPROTO;
@@ -122,7 +122,7 @@ int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *ou
         out->total = get64(at + 8);
         out->load_bytes = get64(at + 16);
         out->load_ops = get32(at + 24);
-        if (decode_segments(data, length, fixed, out) != 0 || out->window > out->total)
+        if (decode_segments(data, length, fixed, out) != 0 || out->rndv_window > out->total)
             return -EPROTO;
         return 0;
     case RME_WIRE_CTS:

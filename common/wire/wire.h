@@ -49,7 +49,7 @@ enum rme_wire_type {
 /* bytes of the header of every message; an eager message is header and payload */
 #define RME_WIRE_HEADER_SIZE 16u
 #define RME_WIRE_RTS_SIZE    48u /* bytes of an RTS before its segments */
-#define RME_WIRE_WINDOW_SIZE                                                                   \
+#define RME_WIRE_RNDV_WINDOW_SIZE                                                              \
     40u /* bytes of a CTS, OFFER, INVITE or GRANT before its segments */
 #define RME_WIRE_SEGMENT_SIZE 24u /* bytes of a segment */
 /* bytes before the payload of a message in a delegated buffer: header, length */
@@ -106,10 +106,10 @@ struct rme_wire_message {
     uint64_t room;       /* REFUSED: bytes of the receive */
     uint64_t load_bytes; /* RTS: outstanding RDMA bytes of the sender */
     uint32_t load_ops;
-    uint32_t status;   /* FIN, REFUSED */
-    uint32_t shape;    /* RTS: number of pieces of the message in the sender's memory */
-    uint32_t nsegment; /* RTS, CTS, OFFER, INVITE, GRANT */
-    uint64_t window;   /* likewise: sum of the lengths of the segments */
+    uint32_t status;      /* FIN, REFUSED */
+    uint32_t shape;       /* RTS: number of pieces of the message in the sender's memory */
+    uint32_t nsegment;    /* RTS, CTS, OFFER, INVITE, GRANT */
+    uint64_t rndv_window; /* likewise: sum of the lengths of the segments */
     /* encoded, see rme_wire_segment_at; unused by encoders */
     const uint8_t *segment;
 };
@@ -122,7 +122,7 @@ static inline void rme_wire_clear_body(struct rme_wire_message *message)
     message->offset = message->total = message->room = 0;
     message->load_bytes = 0;
     message->load_ops = message->status = message->shape = message->nsegment = 0;
-    message->window = 0;
+    message->rndv_window = 0;
     message->segment = NULL;
 }
 

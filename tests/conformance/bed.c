@@ -63,7 +63,7 @@ int bed_teardown(void **state)
     alarm(0);
     clock_release();
     loop_census(&census);
-    if (census.fabrics || census.links || census.registrations || census.windows ||
+    if (census.fabrics || census.links || census.registrations || census.mws ||
         census.rx_held || census.tx_held)
         fail_msg(
             "left behind: %llu fabrics, %llu links, %llu registrations, %llu receive and %llu "
@@ -244,7 +244,7 @@ static void note(struct node *n, const struct rme_done *done)
     op->actual = done->actual;
     op->place = ++reported;
     loop_census(&census);
-    op->open = census.windows;
+    op->open = census.mws;
     op->shown = census.shown;
 }
 

@@ -193,7 +193,7 @@
     X(cancelled_ones_are_shut)                                                                 \
     X(nothing_stays_registered_for_peers)                                                      \
     X(windows_of_greedy_ones)                                                                  \
-    X(few_windows_suffice)                                                                     \
+    X(few_mws_suffice)                                                                         \
     X(answer_waits_until_shut)                                                                 \
     X(counts_of_a_large_write)                                                                 \
     X(counts_of_a_large_read)                                                                  \

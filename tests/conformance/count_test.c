@@ -9,8 +9,7 @@
 #include "cases.h"
 
 struct books {
-    uint64_t control, credit, registrations, deregistrations, signalled, stalls, windows,
-        doorbells;
+    uint64_t control, credit, registrations, deregistrations, signalled, stalls, mws, doorbells;
 };
 
 static struct books books(const struct node *n)
@@ -22,7 +21,7 @@ static struct books books(const struct node *n)
         .deregistrations = node_counter(n, "deregistrations"),
         .signalled = node_counter(n, "signalled"),
         .stalls = node_counter(n, "credit_stalls"),
-        .windows = node_counter(n, "windows"),
+        .mws = node_counter(n, "windows"),
         .doorbells = node_counter(n, "doorbells"),
     };
 }
@@ -76,8 +75,7 @@ static void large_transfer(const char *options)
     assert_int_equal(client_after.stalls + server_after.stalls, client.stalls + server.stalls);
     /* One window, opened by the target; only closing it costs a doorbell. */
     bool exposed = strstr(rme_key_opens(p.server->rme), "one peer") != NULL;
-    assert_int_equal(client_after.windows - client.windows + server_after.windows -
-                         server.windows,
+    assert_int_equal(client_after.mws - client.mws + server_after.mws - server.mws,
                      exposed ? ROUNDS : 0);
     assert_in_range(client_after.doorbells - client.doorbells + server_after.doorbells -
                         server.doorbells,

@@ -158,9 +158,9 @@ void link_dies_at_each_step_reading(void **state)
 void each_call_fails_once(void **state)
 {
     static const int errors[LOOP_CALL_COUNT] = {
-        [LOOP_REG] = -ENOMEM,        [LOOP_CONNECT] = -ENOMEM,    [LOOP_ACCEPT] = -ENOMEM,
-        [LOOP_RX_RESERVE] = -ENOSPC, [LOOP_EXPOSE] = -ECONNRESET, [LOOP_UNEXPOSE] = -EIO,
-        [LOOP_TX_SEND] = -EIO,       [LOOP_RDMA_OP] = -EIO,       [LOOP_FLUSH] = -EIO,
+        [LOOP_REG] = -ENOMEM,        [LOOP_CONNECT] = -ENOMEM,     [LOOP_ACCEPT] = -ENOMEM,
+        [LOOP_RX_RESERVE] = -ENOSPC, [LOOP_MW_BIND] = -ECONNRESET, [LOOP_MW_INVALIDATE] = -EIO,
+        [LOOP_TX_SEND] = -EIO,       [LOOP_RDMA_OP] = -EIO,        [LOOP_FLUSH] = -EIO,
         [LOOP_ARM] = -EIO,
     };
 

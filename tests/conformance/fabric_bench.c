@@ -80,7 +80,7 @@ int bench_close(void **state)
     assert_int_equal(census.fabrics, 0);
     assert_int_equal(census.links, 0);
     assert_int_equal(census.registrations, 0);
-    assert_int_equal(census.windows, 0);
+    assert_int_equal(census.mws, 0);
     assert_int_equal(census.rx_held, 0);
     assert_int_equal(census.tx_held, 0);
     assert_int_equal(rnr, census.rnr); /* 0 except in the test that provokes them */
@@ -239,29 +239,29 @@ void bench_send(struct host *h, const char *text)
     lane.ops->tx_send(h->link, tx, strlen(text) + 1);
 }
 
-uint64_t bench_expose(struct host *h, const struct rme_mr *mr, void *base, size_t length,
-                      unsigned access, struct rme_range *range)
+uint64_t bench_mw_bind(struct host *h, const struct rme_mr *mr, void *base, size_t length,
+                       unsigned access, struct rme_range *range)
 {
     struct rme_range other = {.base = base, .length = length, .rkey = mr->rkey};
 
     *range = other;
-    if (!lane.ops->caps(h->f)->windows)
+    if (!lane.ops->caps(h->f)->mws)
         return range->key =
                    lane.ops->link_key ? lane.ops->link_key(h->link, mr->rkey) : mr->rkey;
-    assert_int_equal(lane.ops->expose(h->link, range, 1, access), 0);
+    assert_int_equal(lane.ops->mw_bind(h->link, range, 1, access), 0);
     /* Requests complete in order: once a second window is closed, the first is open. */
-    assert_int_equal(lane.ops->expose(h->link, &other, 1, access), 0);
-    bench_unexpose(h, &other);
+    assert_int_equal(lane.ops->mw_bind(h->link, &other, 1, access), 0);
+    bench_mw_invalidate(h, &other);
     return range->key;
 }
 
-void bench_unexpose(struct host *h, struct rme_range *range)
+void bench_mw_invalidate(struct host *h, struct rme_range *range)
 {
-    if (!lane.ops->caps(h->f)->windows)
+    if (!lane.ops->caps(h->f)->mws)
         return;
-    lane.ops->unexpose(h->link, range, 1, range);
+    lane.ops->mw_invalidate(h->link, range, 1, range);
     lane.ops->flush(h->f);
-    bench_until(h, RME_EV_CLOSED, 1);
-    assert_ptr_equal(bench_event(h, RME_EV_CLOSED, 0)->closed, range);
+    bench_until(h, RME_EV_MW_INVALIDATED, 1);
+    assert_ptr_equal(bench_event(h, RME_EV_MW_INVALIDATED, 0)->closed, range);
     bench_forget();
 }

@@ -69,10 +69,10 @@ void bench_disconnect(void);
 
 /* Opens a range of the host's registration to the other end and returns its key: of a memory
  * window if the fabric has windows. The link is up; recorded events are dropped. */
-uint64_t bench_expose(struct host *h, const struct rme_mr *mr, void *base, size_t length,
-                      unsigned access, struct rme_range *range);
+uint64_t bench_mw_bind(struct host *h, const struct rme_mr *mr, void *base, size_t length,
+                       unsigned access, struct rme_range *range);
 /* Closes the range. */
-void bench_unexpose(struct host *h, struct rme_range *range);
+void bench_mw_invalidate(struct host *h, struct rme_range *range);
 
 /* Returns a send buffer; polls the host until one is free. */
 void *bench_tx(struct host *h);

@@ -84,7 +84,7 @@ void loop_moves_data_late(void **state)
     struct rme_range range;
     struct rme_rdma_seg piece = {
         (uintptr_t)there,
-        bench_expose(&server, &there_mr, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &range),
+        bench_mw_bind(&server, &there_mr, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &range),
         &seg, 1};
     struct rme_rdma_op x = {
         .notify = RME_NOTIFY_IMM, .piece = &piece, .npiece = 1, .bytes = sizeof here};
@@ -212,7 +212,7 @@ static uint64_t one_chaotic_run(void)
         lane.ops->reg(client.f, here, sizeof here, RME_ACCESS_LOCAL_WRITE, &here_mr), 0);
     assert_int_equal(
         lane.ops->reg(server.f, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &there_mr), 0);
-    bench_expose(&server, &there_mr, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &range);
+    bench_mw_bind(&server, &there_mr, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &range);
     for (int i = 0; i < N; i++) {
         seg[i] = (struct rme_sge){here + i * SIZE, SIZE, here_mr.lkey};
         piece[i] = (struct rme_rdma_seg){(uintptr_t)(there + i * SIZE), range.key, &seg[i], 1};

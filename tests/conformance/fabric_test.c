@@ -32,8 +32,8 @@ static void ground_open(struct ground *g, size_t size)
     assert_int_equal(
         lane.ops->reg(client.f, g->here, size, RME_ACCESS_LOCAL_WRITE, &g->here_mr), 0);
     assert_int_equal(lane.ops->reg(server.f, g->there, size, REMOTE, &g->there_mr), 0);
-    bench_expose(&server, &g->there_mr, g->there, size, RME_ACCESS_REMOTE_READ, &g->to_read);
-    bench_expose(&server, &g->there_mr, g->there, size, RME_ACCESS_REMOTE_WRITE, &g->to_write);
+    bench_mw_bind(&server, &g->there_mr, g->there, size, RME_ACCESS_REMOTE_READ, &g->to_read);
+    bench_mw_bind(&server, &g->there_mr, g->there, size, RME_ACCESS_REMOTE_WRITE, &g->to_write);
 }
 
 static void ground_close(struct ground *g)
@@ -435,7 +435,7 @@ static void forbidden_access_kills_the_link(void **state)
         assert_int_equal(
             lane.ops->reg(server.f, page, 4096, RME_ACCESS_REMOTE_READ, &read_only), 0);
         struct rme_range page_range;
-        bench_expose(&server, &read_only, page, 4096, RME_ACCESS_REMOTE_READ, &page_range);
+        bench_mw_bind(&server, &read_only, page, 4096, RME_ACCESS_REMOTE_READ, &page_range);
         struct rme_sge seg = {g.here, 64, g.here_mr.lkey};
         struct rme_rdma_seg piece = {(uintptr_t)g.there, g.to_write.key, &seg, 1};
         if (kind == 0)
@@ -471,7 +471,7 @@ static void forbidden_access_kills_the_link(void **state)
 static void a_key_opens_one_range_to_one_peer(void **state)
 {
     (void)state;
-    if (!lane.ops->caps(server.f)->windows)
+    if (!lane.ops->caps(server.f)->mws)
         skip();
     for (int kind = 0; kind < 7; kind++) {
         struct ground g;
@@ -484,7 +484,7 @@ static void a_key_opens_one_range_to_one_peer(void **state)
             other_server = server.link;
         }
         ground_open(&g, 4096);
-        bench_expose(&server, &g.there_mr, g.there + 101, 64, RME_ACCESS_REMOTE_WRITE, &range);
+        bench_mw_bind(&server, &g.there_mr, g.there + 101, 64, RME_ACCESS_REMOTE_WRITE, &range);
         if (kind == 6)
             bench_connect();
         struct rme_sge seg = {g.here, 64, g.here_mr.lkey};
@@ -507,15 +507,15 @@ static void a_key_opens_one_range_to_one_peer(void **state)
         else if (kind == 2)
             y.read = true;
         else if (kind == 3)
-            bench_unexpose(&server, &range);
+            bench_mw_invalidate(&server, &range);
         else if (kind == 4)
             piece.rkey = g.there_mr.rkey; /* the registration's key */
         /* bind the window to other bytes: the old key opens neither range */
         else if (kind == 5) {
             struct rme_range next;
-            bench_unexpose(&server, &range);
-            bench_expose(&server, &g.there_mr, g.there + 101, 64, RME_ACCESS_REMOTE_WRITE,
-                         &next);
+            bench_mw_invalidate(&server, &range);
+            bench_mw_bind(&server, &g.there_mr, g.there + 101, 64, RME_ACCESS_REMOTE_WRITE,
+                          &next);
         }
         lane.ops->rdma_op(client.link, &y);
         lane.ops->flush(client.f);
@@ -545,7 +545,7 @@ static void a_key_opens_one_range_to_one_peer(void **state)
 static void windows_come_back(void **state)
 {
     (void)state;
-    uint32_t most = lane.ops->caps(server.f)->windows;
+    uint32_t most = lane.ops->caps(server.f)->mws;
     if (!most)
         skip();
     for (int round = 0; round < 2; round++) {
@@ -558,19 +558,19 @@ static void windows_come_back(void **state)
         for (uint32_t i = 0; i < n; i++)
             range[i] = (struct rme_range){
                 .base = g.there + i % 4000, .length = 1 + i % 90, .rkey = g.there_mr.rkey};
-        assert_int_equal(lane.ops->expose(server.link, range, n, RME_ACCESS_REMOTE_READ), 0);
+        assert_int_equal(lane.ops->mw_bind(server.link, range, n, RME_ACCESS_REMOTE_READ), 0);
         struct rme_range one = range[0];
-        assert_int_equal(lane.ops->expose(server.link, &one, 1, RME_ACCESS_REMOTE_READ),
+        assert_int_equal(lane.ops->mw_bind(server.link, &one, 1, RME_ACCESS_REMOTE_READ),
                          -EAGAIN);
-        bench_unexpose(&server, &range[0]);
-        bench_unexpose(&server, &range[1]);
-        bench_expose(&server, &g.there_mr, g.there, 1, RME_ACCESS_REMOTE_READ, &one);
+        bench_mw_invalidate(&server, &range[0]);
+        bench_mw_invalidate(&server, &range[1]);
+        bench_mw_bind(&server, &g.there_mr, g.there, 1, RME_ACCESS_REMOTE_READ, &one);
         if (round) {
-            lane.ops->unexpose(server.link, range + 2, n - 2, &g);
+            lane.ops->mw_invalidate(server.link, range + 2, n - 2, &g);
             lane.ops->flush(server.f);
-            bench_until(&server, RME_EV_CLOSED, 1);
+            bench_until(&server, RME_EV_MW_INVALIDATED, 1);
             bench_idle();
-            assert_int_equal(bench_count(&server, RME_EV_CLOSED), 1);
+            assert_int_equal(bench_count(&server, RME_EV_MW_INVALIDATED), 1);
             bench_forget();
         }
         bench_disconnect();

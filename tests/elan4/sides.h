@@ -31,7 +31,7 @@ struct side {
     struct rme_stats stats;
     struct rme_link *link;
     const struct rme_link *ended[2]; /* links that went down last; freed */
-    int count[RME_EV_CLOSED + 1], error;
+    int count[RME_EV_MW_INVALIDATED + 1], error;
     const char *why;
     uint32_t imm;
     char text[64];

@@ -163,7 +163,8 @@ static void events_free(struct loop_event *e)
  * the beginning and the end of their link. */
 static bool event_floats(const struct rme_event *e)
 {
-    return e->type == RME_EV_RDMA_DONE || e->type == RME_EV_TX_ROOM || e->type == RME_EV_CLOSED;
+    return e->type == RME_EV_RDMA_DONE || e->type == RME_EV_TX_ROOM ||
+           e->type == RME_EV_MW_INVALIDATED;
 }
 
 static bool event_is_bound(const struct rme_event *e)
@@ -182,7 +183,7 @@ static bool may_swap(const struct rme_event *first, const struct rme_event *seco
 
 static bool is_held(const struct loop_fabric *f, const struct loop_event *e)
 {
-    if (e->event.type == RME_EV_CLOSED)
+    if (e->event.type == RME_EV_MW_INVALIDATED)
         return (loop_net.held & LOOP_HOLD_CLOSED) != 0;
     return e->event.type == RME_EV_RDMA_DONE &&
            (e->not_before > f->polls || e->behind > e->event.link->loud ||
@@ -419,7 +420,7 @@ static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_conf
         .max_regs = (uint64_t)option(config, "loop_max_regs"),
         .has_read = option(config, "loop_read"),
         .shared_rx = option(config, "loop_shared_rx") ? f->rx_max : 0,
-        .windows = (uint32_t)option(config, "loop_windows"),
+        .mws = (uint32_t)option(config, "loop_windows"),
         .register_each = option(config, "loop_each") && !option(config, "loop_windows"),
     };
 }
@@ -673,8 +674,8 @@ static const struct rme_fabric_ops loop_ops = {
     .tx_send = loop_op_tx_send,
     .rdma_op = loop_op_rdma,
     .barrier = loop_op_barrier,
-    .expose = loop_op_expose,
-    .unexpose = loop_op_unexpose,
+    .mw_bind = loop_op_mw_bind,
+    .mw_invalidate = loop_op_mw_invalidate,
     .flush = loop_op_flush,
     .poll = loop_op_poll,
     .arm = loop_op_arm,

@@ -62,8 +62,8 @@ const struct rme_fabric_ops *loop_fabric(void);
     X(TX_GET, "tx_get")                                                                        \
     X(TX_SEND, "tx_send")                                                                      \
     X(RDMA_OP, "xfer")                                                                         \
-    X(EXPOSE, "expose")                                                                        \
-    X(UNEXPOSE, "unexpose")                                                                    \
+    X(MW_BIND, "expose")                                                                       \
+    X(MW_INVALIDATE, "unexpose")                                                               \
     X(FLUSH, "flush")                                                                          \
     X(ARM, "arm")
 
@@ -104,7 +104,7 @@ void loop_hold(unsigned what);
 
 /* Existing objects, and events since the last loop_clear(). */
 struct loop_census {
-    uint64_t fabrics, links, registrations, windows, rx_held, tx_held; /* now */
+    uint64_t fabrics, links, registrations, mws, rx_held, tx_held; /* now */
     uint64_t shown; /* now: registrations whose own keys are open to peers */
     uint64_t connects, messages, immediates, transfers, pieces, bytes, opened;
     uint64_t rnr;

@@ -39,7 +39,7 @@ static struct loop_mr *mr_slot(struct loop_fabric *f)
 
 unsigned loop_is_shown(const struct loop_fabric *f, const struct loop_mr *mr)
 {
-    return !f->caps.windows &&
+    return !f->caps.mws &&
            (mr->access & (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)) != 0;
 }
 
@@ -124,7 +124,7 @@ static const struct loop_mr *below(struct loop_fabric *f, const struct rme_range
     return mr;
 }
 
-static void open_window(struct rme_link *link, struct rme_range *range, unsigned access)
+static void bind_mw(struct rme_link *link, struct rme_range *range, unsigned access)
 {
     struct loop_fabric *f = link->fabric;
     const struct loop_mr *mr = below(f, range, access);
@@ -143,8 +143,8 @@ static void open_window(struct rme_link *link, struct rme_range *range, unsigned
     slot->below = index;
     range->key = slot->rkey;
     f->windows_used++;
-    link->windows++;
-    loop_net.census.windows++;
+    link->mws++;
+    loop_net.census.mws++;
     loop_net.census.opened++;
     if (f->config.stats) {
         f->config.stats->value[RME_C_WINDOWS]++;
@@ -152,7 +152,7 @@ static void open_window(struct rme_link *link, struct rme_range *range, unsigned
     }
 }
 
-int loop_op_expose(struct rme_link *link, struct rme_range *range, uint32_t n, unsigned access)
+int loop_op_mw_bind(struct rme_link *link, struct rme_range *range, uint32_t n, unsigned access)
 {
     struct loop_fabric *f = link->fabric;
     int error = 0;
@@ -160,38 +160,38 @@ int loop_op_expose(struct rme_link *link, struct rme_range *range, uint32_t n, u
     pthread_mutex_lock(&loop_net.lock);
     if (access != RME_ACCESS_REMOTE_READ && access != RME_ACCESS_REMOTE_WRITE)
         loop_violation("%s: memory is opened for the access %u", f->name, access);
-    if (!loop_faulty(f, LOOP_EXPOSE, &error) &&
-        (link->state == LOOP_STATE_ENDED || n > f->caps.windows - f->windows_used))
+    if (!loop_faulty(f, LOOP_MW_BIND, &error) &&
+        (link->state == LOOP_STATE_ENDED || n > f->caps.mws - f->windows_used))
         error = -EAGAIN;
     for (uint32_t i = 0; !error && i < n; i++) {
         range[i].key = 0;
         if (range[i].length)
-            open_window(link, &range[i], access);
+            bind_mw(link, &range[i], access);
     }
     pthread_mutex_unlock(&loop_net.lock);
     return error;
 }
 
-static void close_window(struct rme_link *link, struct loop_mr *slot)
+static void invalidate_mw(struct rme_link *link, struct loop_mr *slot)
 {
     slot->lkey = slot->rkey = 0;
     slot->link = NULL;
     link->fabric->windows_used--;
-    link->windows--;
-    loop_net.census.windows--;
+    link->mws--;
+    loop_net.census.mws--;
 }
 
-void loop_windows_close(struct rme_link *link, const struct loop_work *w)
+void loop_mws_invalidate(struct rme_link *link, const struct loop_work *w)
 {
     struct loop_fabric *f = link->fabric;
 
-    for (uint32_t i = 0; !w && link->windows && i < f->nmrs; i++)
+    for (uint32_t i = 0; !w && link->mws && i < f->nmrs; i++)
         if (f->mrs[i].lkey && f->mrs[i].link == link)
-            close_window(link, &f->mrs[i]);
+            invalidate_mw(link, &f->mrs[i]);
     for (uint32_t i = 0; w && i < w->nkeys; i++) {
         struct loop_mr *slot = &f->mrs[w->keys[i] & ((UINT64_C(1) << SLOT_BITS) - 1)];
         if (slot->lkey && slot->rkey == w->keys[i] && slot->link == link)
-            close_window(link, slot);
+            invalidate_mw(link, slot);
         else
             loop_violation("%s: what is not open is closed", f->name);
     }
@@ -221,7 +221,7 @@ static bool access_ok(const struct loop_fabric *f, const struct rme_link *link, 
     if (!key || index >= f->nmrs)
         return false;
     const struct loop_mr *mr = &f->mrs[index];
-    if (link && mr->link != (f->caps.windows ? link : NULL))
+    if (link && mr->link != (f->caps.mws ? link : NULL))
         return false;
     return (link ? mr->rkey : mr->lkey) == key && is_within(mr, base, length, access);
 }
@@ -412,9 +412,9 @@ static void finish(struct rme_link *link, struct loop_work **at)
         link->work_tail = at;
     complete(link, w);
     if (w->keys) {
-        struct loop_event *e = loop_event_new(RME_EV_CLOSED, link);
+        struct loop_event *e = loop_event_new(RME_EV_MW_INVALIDATED, link);
         e->event.closed = w->owner;
-        loop_windows_close(link, w);
+        loop_mws_invalidate(link, w);
         loop_event_push(link->fabric, e);
     }
     loop_work_free(link, w);

@@ -104,7 +104,7 @@ struct rme_link {
     char peer_name[LOOP_NAME_MAX * 2];
     struct sockaddr_in peer_sockaddr;
     uint8_t hello[LOOP_HELLO_MAX];           /* active: own hello data, until delivered */
-    uint32_t windows;                        /* open windows */
+    uint32_t mws;                            /* open windows */
     struct loop_work *queued, **queued_tail; /* before flush() */
     struct loop_work *work, **work_tail;     /* seen by the device */
     /* number of the newest work; of the last signalled one that is complete */
@@ -199,7 +199,7 @@ void loop_cut(struct loop_fabric *f);
 void loop_work_free(struct rme_link *link, struct loop_work *w);
 void loop_rx_give(struct rme_link *link, uint32_t n);
 /* Closes windows of a link: those of a piece of work, or all. */
-void loop_windows_close(struct rme_link *link, const struct loop_work *w);
+void loop_mws_invalidate(struct rme_link *link, const struct loop_work *w);
 
 /* Runs one step of the device. Returns false when there is nothing to do. */
 bool loop_device_step(void);
@@ -231,8 +231,10 @@ void loop_op_rdma(struct rme_link *link, struct rme_rdma_op *x);
 void loop_op_barrier(struct rme_link *link);
 /* Returns 1 if the registration's key opens it to peers, else 0. */
 unsigned loop_is_shown(const struct loop_fabric *f, const struct loop_mr *mr);
-int loop_op_expose(struct rme_link *link, struct rme_range *range, uint32_t n, unsigned access);
-void loop_op_unexpose(struct rme_link *link, struct rme_range *range, uint32_t n, void *owner);
+int loop_op_mw_bind(struct rme_link *link, struct rme_range *range, uint32_t n,
+                    unsigned access);
+void loop_op_mw_invalidate(struct rme_link *link, struct rme_range *range, uint32_t n,
+                           void *owner);
 void loop_op_flush(struct rme_fabric *rf);
 
 #endif

@@ -118,7 +118,7 @@ void loop_link_end(struct rme_link *link, int error, const void *hello, size_t l
         return;
     link->state = LOOP_STATE_ENDED;
     work_drop(link);
-    loop_windows_close(link, NULL);
+    loop_mws_invalidate(link, NULL);
     loop_idle(link);
     detach(link);
     struct loop_event *e = loop_event_new(RME_EV_LINK_DOWN, link);
@@ -578,7 +578,8 @@ void loop_op_barrier(struct rme_link *link)
 }
 
 /* Closes windows by the device, in queueing order: until then their keys work. */
-void loop_op_unexpose(struct rme_link *link, struct rme_range *range, uint32_t n, void *owner)
+void loop_op_mw_invalidate(struct rme_link *link, struct rme_range *range, uint32_t n,
+                           void *owner)
 {
     struct loop_work *w = work_new(NULL, NULL);
 
@@ -594,7 +595,7 @@ void loop_op_unexpose(struct rme_link *link, struct rme_range *range, uint32_t n
         loop_violation("%s: nothing is closed", link->fabric->name);
     if (link->fabric->config.stats)
         link->fabric->config.stats->value[RME_C_SEND_REQUESTS] += w->nkeys;
-    queue_work(link, w, LOOP_UNEXPOSE);
+    queue_work(link, w, LOOP_MW_INVALIDATE);
     pthread_mutex_unlock(&loop_net.lock);
 }
 

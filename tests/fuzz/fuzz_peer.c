@@ -134,7 +134,8 @@ static void open_engine(void)
     FUZZ_CHECK(rme_context_open(rme, 0) == 0);
     rme->tuning.frag_size = UNIT;
     rme->tuning.rts_max = RTS_MAX;
-    rme->tuning.window[RME_EXPECTED] = rme->tuning.window[RME_UNEXPECTED_STREAM] = WINDOW;
+    rme->tuning.eager_window[RME_EXPECTED] = rme->tuning.eager_window[RME_UNEXPECTED_STREAM] =
+        WINDOW;
     rme_addr_free(listen);
 }
 
@@ -485,7 +486,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     now = BEGIN;
     script.trace = 0;
-    script.windows = size % 2 != 0 ? WINDOWS : 0;
+    script.mws = size % 2 != 0 ? WINDOWS : 0;
     open_engine();
     while (in.left > 0)
         step(&in);

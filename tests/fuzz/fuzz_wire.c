@@ -21,7 +21,7 @@ static void check_segments(const struct rme_wire_message *m, const char *bytes, 
         sum += segment.length;
         FUZZ_CHECK(sum >= segment.length);
     }
-    FUZZ_CHECK(sum == m->window);
+    FUZZ_CHECK(sum == m->rndv_window);
 }
 
 static void encode_again(const struct rme_wire_message *m)
@@ -50,7 +50,8 @@ static void encode_again(const struct rme_wire_message *m)
                again.load_ops == m->load_ops);
     FUZZ_CHECK(again.status == m->status && again.shape == m->shape &&
                again.nsegment == m->nsegment);
-    FUZZ_CHECK(again.window == m->window && again.payload_length == m->payload_length);
+    FUZZ_CHECK(again.rndv_window == m->rndv_window &&
+               again.payload_length == m->payload_length);
     free(buffer);
 }
 

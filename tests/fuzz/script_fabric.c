@@ -335,7 +335,7 @@ static int script_open(const struct rme_fabric_config *config, struct rme_fabric
     if (fabric == NULL)
         return -ENOMEM;
     fabric->config = *config;
-    script_caps.windows = script.windows;
+    script_caps.mws = script.mws;
     script_caps.max_sge = script.max_sge ? script.max_sge : 4;
     script_caps.reports_apart = script.reports_apart;
     script_caps.keeps_rx = script.keeps_rx;
@@ -588,11 +588,11 @@ static void barrier(struct rme_link *link)
     FUZZ_CHECK(script_caps.reports_apart && (link->stage == UP || link->stage == ENDED));
 }
 
-static int expose(struct rme_link *link, struct rme_range *range, uint32_t n, unsigned access)
+static int mw_bind(struct rme_link *link, struct rme_range *range, uint32_t n, unsigned access)
 {
     (void)access;
     FUZZ_CHECK(link->stage == UP || link->stage == ENDED);
-    if (script.open + n > script.windows)
+    if (script.open + n > script.mws)
         return -EAGAIN;
     for (uint32_t i = 0; i < n; i++)
         range[i].key = range[i].rkey;
@@ -603,7 +603,8 @@ static int expose(struct rme_link *link, struct rme_range *range, uint32_t n, un
     return 0;
 }
 
-static void unexpose(struct rme_link *link, struct rme_range *range, uint32_t n, void *owner)
+static void mw_invalidate(struct rme_link *link, struct rme_range *range, uint32_t n,
+                          void *owner)
 {
     struct pending *p;
 
@@ -611,7 +612,7 @@ static void unexpose(struct rme_link *link, struct rme_range *range, uint32_t n,
     if (link->stage == ENDED)
         return; /* everything is closed */
     FUZZ_CHECK(link->stage == UP && n <= link->open);
-    p = queue_event(RME_EV_CLOSED, link, NULL, 0);
+    p = queue_event(RME_EV_MW_INVALIDATED, link, NULL, 0);
     p->event.closed = owner;
     p->closed = n;
 }
@@ -649,7 +650,7 @@ static int poll_events(struct rme_fabric *f, struct rme_event *events, int max)
         script.held_rx++;
         script.spare_rx -= script.spare_rx != 0;
         break;
-    case RME_EV_CLOSED:
+    case RME_EV_MW_INVALIDATED:
         p->event.link->open -= p->closed;
         script.open -= p->closed;
         break;
@@ -715,8 +716,8 @@ const struct rme_fabric_ops script_ops = {
     .tx_send = tx_send,
     .rdma_op = start_rdma_op,
     .barrier = barrier,
-    .expose = expose,
-    .unexpose = unexpose,
+    .mw_bind = mw_bind,
+    .mw_invalidate = mw_invalidate,
     .flush = flush,
     .poll = poll_events,
     .arm = arm,

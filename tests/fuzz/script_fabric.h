@@ -28,7 +28,7 @@ struct script {
     /* connection requests of the engine: to the first part of an address, to others */
     unsigned asked[2];
     uint32_t advertised; /* advertised receive buffers of all links */
-    uint32_t windows;    /* windows of the device; set before the engine is opened */
+    uint32_t mws;        /* windows of the device; set before the engine is opened */
     uint32_t open;       /* open ones */
     uint32_t max_sge;    /* of its local segments; 0: 4; set before the engine is opened */
     bool reports_apart;  /* in caps; set before the engine is opened */

@@ -61,14 +61,14 @@ static struct ibv_mw *fake_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
     mw->pd = pd;
     mw->type = type;
     mw->rkey = (++key << 8) + 0xfe;
-    rig.windows++;
+    rig.mws++;
     return mw;
 }
 
 static int fake_dealloc_mw(struct ibv_mw *mw)
 {
     free(mw);
-    rig.windows--;
+    rig.mws--;
     return 0;
 }
 
@@ -350,7 +350,7 @@ int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_
 void rdma_destroy_qp(struct rdma_cm_id *id)
 {
     unsigned kept = 0;
-    assert_int_equal(rig.windows, rig.f->windows.nfree); /* soft-RoCE waits for open ones */
+    assert_int_equal(rig.mws, rig.f->mws.nfree); /* soft-RoCE waits for open ones */
     for (unsigned i = 0; i < nwaiting; i++)
         if (waiting[i].qp_num != id->qp->qp_num)
             waiting[kept++] = waiting[i];
@@ -543,7 +543,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     STAILQ_INIT(&f->rx_ready);
     assert_int_equal(ib_tx_open(f), 0);
     assert_int_equal(ib_async_open(f), 0);
-    LIST_INIT(&f->windows.free);
+    LIST_INIT(&f->mws.free);
 }
 
 /* Checks that everything was returned: buffers, QPs, ids, CQ space. */
@@ -562,10 +562,10 @@ void rig_close(void)
     assert_int_equal(rig.created, rig.destroyed);
     ib_tx_close(f);
     ib_rx_close(f);
-    ib_windows_close(f);
+    ib_mws_close(f);
     assert_int_equal(rig.mrs, 0);
-    assert_int_equal(rig.windows, 0);
-    assert_int_equal(f->windows.made, 0);
+    assert_int_equal(rig.mws, 0);
+    assert_int_equal(f->mws.made, 0);
     close(channel.fd);
     close(f->wake_fd);
     free(f);

@@ -32,9 +32,9 @@ struct rig {
     struct rme_options *options;
     struct rig_posted *posted; /* posted sends, in order */
     unsigned nposted;
-    unsigned nrecv;   /* receives posted */
-    unsigned mrs;     /* current registrations */
-    unsigned windows; /* current windows */
+    unsigned nrecv; /* receives posted */
+    unsigned mrs;   /* current registrations */
+    unsigned mws;   /* current windows */
     unsigned doorbells;
     int fail_post;    /* errno of the next post call, 0: none */
     unsigned fail_at; /* index of the refused request in that call */

@@ -238,13 +238,13 @@ static void each_is_signalled(void **state)
     int owner;
     (void)state;
     rig_open("sq_depth=128,signal_each=1", 1, 256);
-    rig.f->caps.windows = 4;
+    rig.f->caps.mws = 4;
     struct rme_link *l = rig_link();
-    assert_int_equal(ib_expose(l, &range, 1, RME_ACCESS_REMOTE_WRITE), 0);
+    assert_int_equal(ib_mw_bind(l, &range, 1, RME_ACCESS_REMOTE_WRITE), 0);
     for (int i = 0; i < 20; i++)
         queue_message(l, 64);
     ib_rdma_op(l, load(&d, false, RME_NOTIFY_IMM, 64, 1));
-    ib_unexpose(l, &range, 1, &owner);
+    ib_mw_invalidate(l, &range, 1, &owner);
     ib_flush(rig.f);
     assert_int_equal(rig.nposted, 1 + 20 + 64 + 1);
     assert_int_equal(signals(), rig.nposted);
@@ -261,7 +261,7 @@ static void each_is_signalled(void **state)
     assert_ptr_equal(e[0].rdma_op, &d.x);
     rig_complete(l, rig.nposted);
     assert_int_equal(rig.f->out_used, 2);
-    assert_int_equal(e[1].type, RME_EV_CLOSED);
+    assert_int_equal(e[1].type, RME_EV_MW_INVALIDATED);
     assert_int_equal(ib_ring_used(&l->ring), 0);
     rig_close();
 }
@@ -464,14 +464,14 @@ static void windows_in_chains(void **state)
     for (int lost = 0; lost < 3; lost++) {
         rig_open("sq_depth=127", 16, 256);
         struct rme_fabric *f = rig.f;
-        f->caps.windows = 4;
+        f->caps.mws = 4;
         memset(&f->batch, 0x5a, sizeof(f->batch)); /* left over from another use */
         struct rme_link *l = rig_link();
         for (int i = 0; i < 3; i++)
             range[i] = (struct rme_range){.base = memory + 7 * i,
                                           .length = i == 1 ? 0 : 5 + (uint64_t)i,
                                           .rkey = (uintptr_t)&mr};
-        assert_int_equal(ib_expose(l, range, 3, RME_ACCESS_REMOTE_WRITE), 0);
+        assert_int_equal(ib_mw_bind(l, range, 3, RME_ACCESS_REMOTE_WRITE), 0);
         assert_null(range[1].window);
         void *tx = ib_tx_get(l);
         ib_tx_send(l, tx, 10);
@@ -486,10 +486,10 @@ static void windows_in_chains(void **state)
             assert_int_equal(rig.posted[i].flags & IBV_SEND_SIGNALED, 0);
         }
         struct rme_range more[3] = {range[0], range[0], range[0]};
-        assert_int_equal(ib_expose(l, more, 3, RME_ACCESS_REMOTE_READ), -EAGAIN);
-        assert_int_equal(f->windows.nfree, 2);
+        assert_int_equal(ib_mw_bind(l, more, 3, RME_ACCESS_REMOTE_READ), -EAGAIN);
+        assert_int_equal(f->mws.nfree, 2);
         if (lost != 1)
-            ib_unexpose(l, range, 3, &owner);
+            ib_mw_invalidate(l, range, 3, &owner);
         ib_flush(f);
         if (lost != 1) {
             assert_int_equal(rig.doorbells, 2);
@@ -501,11 +501,11 @@ static void windows_in_chains(void **state)
         if (lost == 0) {
             rig_complete(l, 5); /* outside of a poll: no room for the event */
             assert_int_equal(rig_poll(e, 4), 1);
-            assert_int_equal(e[0].type, RME_EV_CLOSED);
+            assert_int_equal(e[0].type, RME_EV_MW_INVALIDATED);
             assert_ptr_equal(e[0].closed, &owner);
-            assert_int_equal(f->windows.nfree, 4);
+            assert_int_equal(f->mws.nfree, 4);
             uint32_t before = range[2].key;
-            assert_int_equal(ib_expose(l, range, 3, RME_ACCESS_REMOTE_READ), 0);
+            assert_int_equal(ib_mw_bind(l, range, 3, RME_ACCESS_REMOTE_READ), 0);
             assert_int_not_equal(range[0].key, before);
             ib_flush(f); /* the rig checks the window's own key */
         }
@@ -516,17 +516,17 @@ static void windows_in_chains(void **state)
         int n = 0, got;
         while ((got = rig_poll(e, 4)))
             for (int i = 0; i < got; i++)
-                n += e[i].type == RME_EV_CLOSED;
+                n += e[i].type == RME_EV_MW_INVALIDATED;
         assert_int_equal(n, 0);
-        assert_int_equal(f->windows.nfree, 2);
-        assert_int_equal(f->windows.made, 2);
+        assert_int_equal(f->mws.nfree, 2);
+        assert_int_equal(f->mws.made, 2);
         /* the engine may close windows when the loss is reported, after they were freed */
-        struct ib_window gone, freed;
+        struct ib_mw gone, freed;
         memset(&freed, 0x5a, sizeof(freed));
         gone = freed;
         for (int i = 0; i < 3; i++)
             range[i].window = &gone;
-        ib_unexpose(l, range, 3, &owner);
+        ib_mw_invalidate(l, range, 3, &owner);
         assert_memory_equal(&gone, &freed, sizeof(gone));
         ib_link_free(l);
         rig_close();
@@ -546,10 +546,10 @@ static void memory_of_a_failed_device_is_not_opened(void **state)
             {.base = memory, .length = 0, .rkey = (uintptr_t)&keys},
             {.base = memory, .length = empty ? 0 : 4096, .rkey = (uintptr_t)&keys}};
         rig_open(NULL, 16, 0);
-        rig.f->caps.windows = 64;
+        rig.f->caps.mws = 64;
         struct rme_link *l = rig_link();
         rig.f->railed = true;
-        assert_int_equal(ib_expose(l, range, 2, RME_ACCESS_REMOTE_WRITE), empty ? 0 : -EAGAIN);
+        assert_int_equal(ib_mw_bind(l, range, 2, RME_ACCESS_REMOTE_WRITE), empty ? 0 : -EAGAIN);
         ib_flush(rig.f);
         assert_int_equal(rig.nposted, empty ? 0 : 1); /* 1: the drain marker */
         assert_int_equal(l->state, empty ? IB_UP : IB_DRAINING);

@@ -21,7 +21,7 @@ void fake_init(struct fake *fake)
     pthread_mutex_init(&fake->lock, NULL);
     fake->caps.max_sge = fake->caps.max_read_sge = 16;
     fake->caps.max_regs = FAKE_REGS;
-    fake->caps.windows = 256;
+    fake->caps.mws = 256;
     fake->caps.has_read = true;
 }
 

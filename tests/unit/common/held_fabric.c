@@ -25,7 +25,7 @@ struct held {
 };
 
 static struct rme_caps held_caps = {
-    .max_sge = 1, .max_read_sge = 1, .max_regs = MAX_HELD, .has_read = true, .windows = 1};
+    .max_sge = 1, .max_read_sge = 1, .max_regs = MAX_HELD, .has_read = true, .mws = 1};
 static atomic_int live, ever;
 
 /* ---- the ring ---- */

@@ -80,7 +80,7 @@ void begin(const struct rme_hello *hello, const char *more)
     ended = dropped = 0;
     memset(script.handle, 0, sizeof(script.handle));
     script.no_tx = script.no_regs = false;
-    script.windows = 1024; /* so that a zone's memory is ready for any receiver */
+    script.mws = 1024; /* so that a zone's memory is ready for any receiver */
     assert_int_equal(rme_open(&config, &rme), 0);
     assert_int_equal(rme_context_open(rme, 0), 0);
     assert_int_equal(rme_addr_parse("ib", "ib://peer:1", &peer), 0);

@@ -43,7 +43,7 @@ static char *map(void *at)
     return memory;
 }
 
-static void start_unasked(struct fixture *f, uint64_t entries, bool windows)
+static void start_unasked(struct fixture *f, uint64_t entries, bool mws)
 {
     struct rme_mreg_config config = {.pin = &f->pin,
                                      .max_entries = entries,
@@ -54,8 +54,8 @@ static void start_unasked(struct fixture *f, uint64_t entries, bool windows)
     *f = (struct fixture){.memory = map(NULL)};
     fake_init(&f->fake);
     f->fake.caps.on_demand = true;
-    f->fake.caps.register_each = !windows;
-    f->fake.caps.windows = windows ? 256 : 0;
+    f->fake.caps.register_each = !mws;
+    f->fake.caps.mws = mws ? 256 : 0;
     f->log = rme_log_new(fake_log_line, &f->seen);
     rme_pin_init(&f->pin, &fake_ops, fake_fabric(&f->fake), f->log);
     assert_int_equal(rme_mreg_new(&config, &f->mreg), 0);
@@ -74,9 +74,9 @@ static void stop(struct fixture *f)
     munmap(f->memory, PAGES * PAGE);
 }
 
-static void start(struct fixture *f, uint64_t entries, bool windows)
+static void start(struct fixture *f, uint64_t entries, bool mws)
 {
-    start_unasked(f, entries, windows);
+    start_unasked(f, entries, mws);
     if (f->seen.lines == 0)
         return;
     assert_non_null(strstr(f->seen.last, "PROCMAP_QUERY"));

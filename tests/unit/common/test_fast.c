@@ -136,7 +136,7 @@ static void its_window_is_of_use_to_others(void **state)
     static struct posted recv[2];
 
     (void)state;
-    script.windows = 2;
+    script.mws = 2;
     borrow();
     for (int i = 0; i < 2; i++)
         scripted_recv(&recv[i], memory, SIZE, -5);
@@ -155,7 +155,7 @@ static void its_window_is_of_use_to_others(void **state)
 
 static int close_windows(void **state)
 {
-    script.windows = 0;
+    script.mws = 0;
     return close_it(state);
 }
 

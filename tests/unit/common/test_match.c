@@ -358,7 +358,7 @@ static void states_and_steps(void **state)
     assert_true(rme_op_may_step(RME_OP_FREE, RME_OP_QUEUED));
     assert_true(rme_op_may_step(RME_OP_RTS, RME_OP_MOVING));
     assert_false(rme_op_may_step(RME_OP_DONE, RME_OP_MOVING));
-    assert_false(rme_op_may_step(RME_OP_CANCELLING, RME_OP_EXPOSED));
+    assert_false(rme_op_may_step(RME_OP_CANCELLING, RME_OP_TARGET));
     for (int s = 0; s < RME_OP_STATE_COUNT; s++) /* an operation can end from every state */
         if (s != RME_OP_FREE && s != RME_OP_ENDING && s != RME_OP_DONE)
             assert_true(rme_op_may_step((enum rme_op_state)s, RME_OP_ENDING));

@@ -46,7 +46,8 @@ static void read_and_then_invited(void **state)
     send_(plain, LARGE, 3);
     handle = LAST;
     SAYS(FIN, 0, .to = handle, .from = 9, .offset = 65536);
-    SAYS(INVITE, LARGE, .tag = 3, .from = 9, .to = 0, .window = LARGE); /* has seen no RTS */
+    SAYS(INVITE, LARGE, .tag = 3, .from = 9, .to = 0,
+         .rndv_window = LARGE); /* has seen no RTS */
     assert_int_equal(errors(), 1);
     assert_int_equal(script.rdma_ops, 0);
     end();

@@ -37,7 +37,7 @@ static int close_it(void **state)
 {
     (void)state;
     scripted_close();
-    script.windows = 0;
+    script.mws = 0;
     return 0;
 }
 
@@ -307,7 +307,7 @@ static void nothing_is_opened_before_the_link_is_up(void **state)
     void *room;
 
     (void)state;
-    script.windows = 16;
+    script.mws = 16;
     open_usual(OPTIONS);
     room = rme_memory_alloc(scripted.rme, LARGE);
     for (int goes = 0; goes < 2; goes++) {
@@ -415,22 +415,22 @@ static void opening_looks_whether_the_link_is_up(void **state)
     unit.mseg = unit.own_mseg;
     unit.range = unit.own_range;
     unit.mseg[0] = (struct rme_mseg){.base = memory, .length = LARGE, .rkey = 7};
-    list_init(&unit.closing);
-    script.windows = 16;
+    list_init(&unit.invalidating);
+    script.mws = 16;
     open_usual(OPTIONS);
     request_second();
     scripted_run();
     early((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}); /* introduces the peer */
     peer = peer_in(RME_PEER_ACCEPTING);
     assert_non_null(peer);
-    assert_false(rme_frag_offer(peer, &unit));
-    assert_false(rme_frag_open(peer, &unit));
+    assert_false(rme_frag_bind_early(peer, &unit));
+    assert_false(rme_frag_bind(peer, &unit));
     assert_int_equal(script.open + unit.nrange + unit.offered + scripted.rme->offered, 0);
     assert_int_equal(peer->state, RME_PEER_ACCEPTING);
     script_up(0, NULL, 0);
     scripted_run();
     assert_int_equal(peer->state, RME_PEER_UP);
-    assert_true(rme_frag_open(peer, &unit));
+    assert_true(rme_frag_bind(peer, &unit));
     assert_int_equal(script.open, 1);
 }
 
@@ -447,7 +447,7 @@ static void offers(uint32_t from, int32_t tag)
 /* Opens with one window, which the first receive has; the second one's CTS waits for it. */
 static uint32_t open_with_one_window(struct posted recv[2])
 {
-    script.windows = 1;
+    script.mws = 1;
     open_usual(NO_INVITE);
     for (int i = 0; i < 2; i++) {
         scripted_recv(&recv[i], memory, LARGE, 1 + i);
@@ -525,7 +525,7 @@ static void nor_where_a_send_has_the_window(void **state)
     struct posted send, recv, refused;
 
     (void)state;
-    script.windows = 1;
+    script.mws = 1;
     open_usual(NO_INVITE);
     scripted_send(&send, memory, LARGE, 9);
     scripted_peer_sends(

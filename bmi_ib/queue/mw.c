@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * window.c - memory windows of type 2, which open memory to one peer.
+ * mw.c - memory windows of type 2, which open memory to one peer.
  *
  * With windows MRs have no remote rights.  A window is bound to exactly the bytes that an
  * operation exposes, for one direction, by a WR on the peer's QP; the device admits only the
@@ -24,20 +24,20 @@
 #include <string.h>
 #include "bmi_ib/queue/queue.h"
 
-#define FIRST_WINDOWS 16   /* windows allocated at open */
-#define MOST_WINDOWS  4096 /* windows open at a time; more wait */
+#define FIRST_MWS    16   /* windows allocated at open */
+#define MOST_WINDOWS 4096 /* windows open at a time; more wait */
 
 /* Returns the window of its transfer `close`.  A window is in one place: the free list; its
  * link's list while open or closing; or, closed, in the queue of events that wait for room, as
  * this transfer. */
-static struct ib_window *window_of(struct rme_rdma_op *close)
+static struct ib_mw *mw_of(struct rme_rdma_op *close)
 {
-    return (struct ib_window *)((char *)close - offsetof(struct ib_window, close));
+    return (struct ib_mw *)((char *)close - offsetof(struct ib_mw, close));
 }
 
-static struct ib_window *window_new(struct rme_fabric *f)
+static struct ib_mw *mw_new(struct rme_fabric *f)
 {
-    struct ib_window *w = calloc(1, sizeof(*w));
+    struct ib_mw *w = calloc(1, sizeof(*w));
     if (!w)
         return NULL;
     w->mw = ibv_alloc_mw(f->dev.pd, IBV_MW_TYPE_2);
@@ -48,29 +48,29 @@ static struct ib_window *window_new(struct rme_fabric *f)
     w->key = w->mw->rkey;
     w->open.fabric.what = IB_RDMA_OPEN;
     w->close.fabric.what = IB_RDMA_CLOSE;
-    f->windows.made++;
+    f->mws.made++;
     return w;
 }
 
-static void dealloc(struct rme_fabric *f, struct ib_window *w)
+static void dealloc(struct rme_fabric *f, struct ib_mw *w)
 {
     int ret = ibv_dealloc_mw(w->mw);
     if (ret)
         ib_log(f, RME_LOG_WARN, "device %s: cannot free a memory window: %s", f->dev.name,
                strerror(-ib_error(ret)));
-    f->windows.made--;
+    f->mws.made--;
 }
 
-static void give_back(struct rme_fabric *f, struct ib_window *w)
+static void give_back(struct rme_fabric *f, struct ib_mw *w)
 {
-    LIST_INSERT_HEAD(&f->windows.free, w, entry);
-    f->windows.nfree++;
+    LIST_INSERT_HEAD(&f->mws.free, w, entry);
+    f->mws.nfree++;
 }
 
-int ib_windows_ensure(struct rme_fabric *f, uint32_t n)
+int ib_mws_ensure(struct rme_fabric *f, uint32_t n)
 {
-    while (f->windows.nfree < n) {
-        struct ib_window *w = f->windows.made < f->caps.windows ? window_new(f) : NULL;
+    while (f->mws.nfree < n) {
+        struct ib_mw *w = f->mws.made < f->caps.mws ? mw_new(f) : NULL;
         if (!w)
             return -EAGAIN;
         give_back(f, w);
@@ -80,7 +80,7 @@ int ib_windows_ensure(struct rme_fabric *f, uint32_t n)
 
 /* ---- Opening and closing the fabric ---- */
 
-static bool has_windows(const struct rme_fabric *f)
+static bool has_mws(const struct rme_fabric *f)
 {
     const struct ibv_device_attr *a = &f->dev.attr;
     return (a->device_cap_flags &
@@ -88,28 +88,27 @@ static bool has_windows(const struct rme_fabric *f)
            a->max_mw > 0 && !ib_is_rxe(f);
 }
 
-int ib_windows_open(struct rme_fabric *f)
+int ib_mws_open(struct rme_fabric *f)
 {
     const char *mode = rme_option_string(f->config.options, "expose");
     bool region = strcmp(mode, "region") == 0;
-    LIST_INIT(&f->windows.free);
+    LIST_INIT(&f->mws.free);
     if (!region && strcmp(mode, "operation") != 0) {
         ib_log(f, RME_LOG_ERROR, "option expose=%s: allowed are operation and region", mode);
         return -EINVAL;
     }
-    if (!region && has_windows(f)) {
-        f->caps.windows =
+    if (!region && has_mws(f)) {
+        f->caps.mws =
             f->dev.attr.max_mw < MOST_WINDOWS ? (uint32_t)f->dev.attr.max_mw : MOST_WINDOWS;
-        if (ib_windows_ensure(f, f->caps.windows < FIRST_WINDOWS ? f->caps.windows
-                                                                 : FIRST_WINDOWS))
-            f->caps.windows = f->windows.made;
+        if (ib_mws_ensure(f, f->caps.mws < FIRST_MWS ? f->caps.mws : FIRST_MWS))
+            f->caps.mws = f->mws.made;
     }
-    f->caps.register_each = !region && f->caps.windows == 0;
-    if (f->caps.windows)
+    f->caps.register_each = !region && f->caps.mws == 0;
+    if (f->caps.mws)
         ib_log(
             f, RME_LOG_INFO,
             "device %s: a key opens the bytes of one operation, to one peer (up to %u windows)",
-            f->dev.name, f->caps.windows);
+            f->dev.name, f->caps.mws);
     else if (f->caps.register_each)
         ib_log(f, RME_LOG_INFO,
                "device %s: a key opens the bytes of one operation, to every peer, as the "
@@ -124,27 +123,27 @@ int ib_windows_open(struct rme_fabric *f)
     return 0;
 }
 
-void ib_windows_close(struct rme_fabric *f)
+void ib_mws_close(struct rme_fabric *f)
 {
-    struct ib_window *w;
-    while ((w = LIST_FIRST(&f->windows.free))) {
+    struct ib_mw *w;
+    while ((w = LIST_FIRST(&f->mws.free))) {
         LIST_REMOVE(w, entry);
         dealloc(f, w);
         free(w);
     }
-    f->windows.nfree = 0;
+    f->mws.nfree = 0;
 }
 
 /* ---- Opening and closing memory ---- */
 
-static struct ib_window *open_one(struct rme_link *l, const struct rme_range *range,
-                                  unsigned access)
+static struct ib_mw *open_one(struct rme_link *l, const struct rme_range *range,
+                              unsigned access)
 {
     struct rme_fabric *f = l->f;
-    struct ib_window *w = LIST_FIRST(&f->windows.free);
+    struct ib_mw *w = LIST_FIRST(&f->mws.free);
     LIST_REMOVE(w, entry);
-    f->windows.nfree--;
-    LIST_INSERT_HEAD(&l->windows, w, entry);
+    f->mws.nfree--;
+    LIST_INSERT_HEAD(&l->mws, w, entry);
     w->key = ibv_inc_rkey(w->key);
     w->info = (struct ibv_mw_bind_info){.mr = ib_rkey_mr(f, range->rkey),
                                         .addr = (uintptr_t)range->base,
@@ -156,7 +155,7 @@ static struct ib_window *open_one(struct rme_link *l, const struct rme_range *ra
     return w;
 }
 
-int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access)
+int ib_mw_bind(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access)
 {
     uint32_t wanted = 0;
     bool failed = false;
@@ -164,7 +163,7 @@ int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned 
         wanted += range[i].length != 0;
         failed = failed || (range[i].length && !ib_rkey_mr(l->f, range[i].rkey));
     }
-    if (l->state >= IB_DRAINING || ib_windows_ensure(l->f, wanted))
+    if (l->state >= IB_DRAINING || ib_mws_ensure(l->f, wanted))
         return -EAGAIN;
     if (failed) { /* at registration, even if its event is pending */
         ib_log(
@@ -176,7 +175,7 @@ int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned 
         return -EAGAIN; /* as for any lost link */
     }
     for (uint32_t i = 0; i < n; i++) {
-        struct ib_window *w = range[i].length ? open_one(l, &range[i], access) : NULL;
+        struct ib_mw *w = range[i].length ? open_one(l, &range[i], access) : NULL;
         range[i].key = w ? w->key : 0;
         range[i].window = w;
         if (w)
@@ -185,9 +184,9 @@ int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned 
     return 0;
 }
 
-void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner)
+void ib_mw_invalidate(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner)
 {
-    struct ib_window *last = NULL;
+    struct ib_mw *last = NULL;
     if (l->state >= IB_DRAINING) /* the end of the link closes windows, which may be freed
                                   * already */
         return;
@@ -195,7 +194,7 @@ void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *
         if (range[i].window)
             last = range[i].window;
     for (uint32_t i = 0; i < n; i++) {
-        struct ib_window *w = range[i].window;
+        struct ib_mw *w = range[i].window;
         if (!w)
             continue;
         w->close.owner = w == last ? owner : NULL; /* requests complete in order: the last one
@@ -212,14 +211,14 @@ void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *
  * repeats, but opens only memory that its holder may access anyway, because a window admits the
  * peer of one QP.
  */
-void ib_window_build(struct rme_rdma_op *x, struct ibv_send_wr *wr)
+void ib_mw_build(struct rme_rdma_op *x, struct ibv_send_wr *wr)
 {
     if (x->fabric.what == IB_RDMA_CLOSE) {
         wr->opcode = IBV_WR_LOCAL_INV;
-        wr->invalidate_rkey = window_of(x)->key;
+        wr->invalidate_rkey = mw_of(x)->key;
         return;
     }
-    struct ib_window *w = (struct ib_window *)((char *)x - offsetof(struct ib_window, open));
+    struct ib_mw *w = (struct ib_mw *)((char *)x - offsetof(struct ib_mw, open));
     wr->opcode = IBV_WR_BIND_MW;
     wr->imm_data = 0; /* required by rxe */
     wr->bind_mw.mw = w->mw;
@@ -227,10 +226,10 @@ void ib_window_build(struct rme_rdma_op *x, struct ibv_send_wr *wr)
     wr->bind_mw.bind_info = w->info;
 }
 
-void ib_window_closed(struct rme_link *l, struct rme_rdma_op *x)
+void ib_mw_closed(struct rme_link *l, struct rme_rdma_op *x)
 {
     struct rme_fabric *f = l->f;
-    struct ib_window *w = window_of(x);
+    struct ib_mw *w = mw_of(x);
     LIST_REMOVE(w, entry);
     w->mw->rkey = w->key; /* current rkey of the window, which the next bind must name */
     if (!x->owner) {
@@ -238,34 +237,34 @@ void ib_window_closed(struct rme_link *l, struct rme_rdma_op *x)
         return;
     }
     x->fabric.mark = l->handle;
-    if (f->done.head || !ib_window_emit(f, l, x))
+    if (f->done.head || !ib_mw_emit(f, l, x))
         ib_done_put(f, x);
 }
 
-bool ib_window_emit(struct rme_fabric *f, struct rme_link *l, struct rme_rdma_op *x)
+bool ib_mw_emit(struct rme_fabric *f, struct rme_link *l, struct rme_rdma_op *x)
 {
-    struct rme_event *e = l ? ib_event(f, RME_EV_CLOSED, l) : NULL;
+    struct rme_event *e = l ? ib_event(f, RME_EV_MW_INVALIDATED, l) : NULL;
     if (l && !e)
         return false;
     if (e)
         e->closed = x->owner;
-    give_back(f, window_of(x));
+    give_back(f, mw_of(x));
     return true;
 }
 
 /* Deallocates the open windows of a QP that is about to be destroyed. */
-void ib_windows_drop(struct rme_link *l)
+void ib_mws_drop(struct rme_link *l)
 {
-    struct ib_window *w;
-    LIST_FOREACH(w, &l->windows, entry)
+    struct ib_mw *w;
+    LIST_FOREACH(w, &l->mws, entry)
         dealloc(l->f, w);
 }
 
 /* Frees the windows of a destroyed QP; no request refers to them. */
-void ib_windows_forget(struct rme_link *l)
+void ib_mws_forget(struct rme_link *l)
 {
-    struct ib_window *w;
-    while ((w = LIST_FIRST(&l->windows))) {
+    struct ib_mw *w;
+    while ((w = LIST_FIRST(&l->mws))) {
         LIST_REMOVE(w, entry);
         free(w);
     }

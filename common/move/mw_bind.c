@@ -46,17 +46,17 @@
 
 #define REMOTE (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)
 
-static bool has_windows(const struct rme *rme)
+static bool has_mws(const struct rme *rme)
 {
-    return rme->caps->windows != 0;
+    return rme->caps->mws != 0;
 }
 
-uint32_t rme_exposed_max(const struct rme *rme, uint8_t type, size_t size)
+uint32_t rme_mw_segments_max(const struct rme *rme, uint8_t type, size_t size)
 {
     uint32_t fit = rme_wire_segments_max(type, size);
-    uint32_t most = rme->caps->windows / 8;
+    uint32_t most = rme->caps->mws / 8;
 
-    if (!has_windows(rme) || fit <= most)
+    if (!has_mws(rme) || fit <= most)
         return fit;
     return most != 0 ? most : 1;
 }
@@ -87,7 +87,7 @@ static int open_frag(struct rme_peer *peer, struct rme_frag *frag)
                                             .length = frag->mseg[i].length,
                                             .rkey = frag->mseg[i].rkey};
     if (error == 0)
-        error = rme->ops->expose(peer->link, frag->range, frag->nmseg, frag->access & REMOTE);
+        error = rme->ops->mw_bind(peer->link, frag->range, frag->nmseg, frag->access & REMOTE);
     if (error == 0)
         frag->nrange = frag->nmseg;
     return error;
@@ -97,11 +97,11 @@ static int open_frag(struct rme_peer *peer, struct rme_frag *frag)
 static bool is_within_share(const struct rme_peer *peer, uint32_t more)
 {
     const struct rme *rme = peer->rme;
-    uint64_t wanted = (uint64_t)peer->windows + more;
-    uint64_t used = (uint64_t)rme->offered + rme->windows + more;
+    uint64_t wanted = (uint64_t)peer->mws + more;
+    uint64_t used = (uint64_t)rme->offered + rme->mws + more;
 
-    return peer->windows == 0 || rme->stats.value[RME_C_PEERS] <= 1 ||
-           wanted * SHARE + used <= rme->caps->windows;
+    return peer->mws == 0 || rme->stats.value[RME_C_PEERS] <= 1 ||
+           wanted * SHARE + used <= rme->caps->mws;
 }
 
 static int open_by_quota(struct rme_peer *peer, struct rme_frag *frag)
@@ -109,33 +109,33 @@ static int open_by_quota(struct rme_peer *peer, struct rme_frag *frag)
     int error = is_within_share(peer, frag->nmseg) ? open_frag(peer, frag) : -EAGAIN;
 
     if (error == 0) {
-        peer->windows += frag->nrange;
-        peer->rme->windows += frag->nrange;
+        peer->mws += frag->nrange;
+        peer->rme->mws += frag->nrange;
     }
     return error;
 }
 
-bool rme_frag_open(struct rme_peer *peer, struct rme_frag *frag)
+bool rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag)
 {
     struct rme *rme = peer->rme;
-    int error = has_windows(rme) && frag->nrange == 0 ? open_by_quota(peer, frag) : 0;
+    int error = has_mws(rme) && frag->nrange == 0 ? open_by_quota(peer, frag) : 0;
 
     if (error == 0)
         return true;
     if (error != -EAGAIN)
         rme_peer_fail(peer, error, "a memory window for the peer cannot be opened");
-    else if (list_empty(&peer->window_waitq))
-        list_add_tail(&peer->window_waitq, &rme->window_waitq);
+    else if (list_empty(&peer->mw_waitq))
+        list_add_tail(&peer->mw_waitq, &rme->mw_waitq);
     return false;
 }
 
-bool rme_frag_offer(struct rme_peer *peer, struct rme_frag *frag)
+bool rme_frag_bind_early(struct rme_peer *peer, struct rme_frag *frag)
 {
     struct rme *rme = peer->rme;
 
-    if (!has_windows(rme))
+    if (!has_mws(rme))
         return true;
-    if (rme->offered + frag->nmseg > rme->caps->windows / 2 || open_frag(peer, frag) != 0)
+    if (rme->offered + frag->nmseg > rme->caps->mws / 2 || open_frag(peer, frag) != 0)
         return false;
     frag->offered = frag->nrange;
     rme->offered += frag->offered;
@@ -166,7 +166,7 @@ void rme_frag_announce(struct rme_frag *frag, uint8_t type, int32_t tag, uint32_
     message.offset = frag->offset;
     message.nsegment = frag->nmseg;
     rme_frag_describe(op->peer, frag, tx, type);
-    frag->told = true;
+    frag->accessible = true;
     op->rndv->handle_known = true;
     rme_peer_send_control(op->peer, &message, tx);
 }
@@ -181,7 +181,7 @@ static bool send_window(struct rme_peer *peer, struct rme_control *control)
 
     if (tx == NULL)
         return false;
-    if (!rme_frag_open(peer, frag)) {
+    if (!rme_frag_bind(peer, frag)) {
         peer->rme->ops->tx_put(peer->link, tx);
         return false;
     }
@@ -190,25 +190,25 @@ static bool send_window(struct rme_peer *peer, struct rme_control *control)
     return true;
 }
 
-const struct rme_control_kind rme_control_window = {.send = send_window};
+const struct rme_control_kind rme_control_rndv_window = {.send = send_window};
 
 void rme_frag_forget(struct rme *rme, struct rme_frag *frag)
 {
     if (frag->offered == 0) {
-        frag->op->peer->windows -= frag->nrange;
-        rme->windows -= frag->nrange;
+        frag->op->peer->mws -= frag->nrange;
+        rme->mws -= frag->nrange;
     }
     rme->offered -= frag->offered;
     frag->offered = 0;
     frag->nrange = 0;
 }
 
-void rme_frag_close(struct rme *rme, struct rme_frag *frag)
+void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag)
 {
     struct rme_op *op = frag->op;
     struct rme_peer *peer = op->peer;
 
-    if (frag->nrange == 0 || !list_empty(&frag->closing))
+    if (frag->nrange == 0 || !list_empty(&frag->invalidating))
         return;
     /* the link is ending, which closes the fragment: none is opened before the link is up */
     if (peer->state != RME_PEER_UP) {
@@ -216,16 +216,16 @@ void rme_frag_close(struct rme *rme, struct rme_frag *frag)
         return;
     }
     op->refcount++;
-    op->closing++;
-    list_add_tail(&frag->closing, &peer->closing);
-    rme->ops->unexpose(peer->link, frag->range, frag->nrange, frag);
+    op->invalidating++;
+    list_add_tail(&frag->invalidating, &peer->invalidating);
+    rme->ops->mw_invalidate(peer->link, frag->range, frag->nrange, frag);
     rme->pending |= RME_PENDING_FLUSH;
 }
 
-void rme_frags_close(struct rme *rme, struct rme_op *op)
+void rme_frags_invalidate(struct rme *rme, struct rme_op *op)
 {
     struct list_head *frags = &op->rndv->frags;
 
     for (struct list_head *node = frags->next; node != frags; node = node->next)
-        rme_frag_close(rme, container_of(node, struct rme_frag, link));
+        rme_frag_invalidate(rme, container_of(node, struct rme_frag, link));
 }

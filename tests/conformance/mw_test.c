@@ -16,7 +16,7 @@ static void nothing_open(void)
     struct loop_census census;
 
     loop_census(&census);
-    assert_int_equal(census.windows, 0);
+    assert_int_equal(census.mws, 0);
 }
 
 /* Checks that no memory was open when this operation, the only one, was reported. */
@@ -25,7 +25,7 @@ static void shut_when_told(const struct op *op)
     assert_int_equal(op->open, 0);
 }
 
-static uint64_t windows(const struct pair *p)
+static uint64_t mws(const struct pair *p)
 {
     return node_counter(p->client, "windows") + node_counter(p->server, "windows");
 }
@@ -81,7 +81,7 @@ void nothing_stays_open(void **state)
                      : i == 2 ? 0
                               : -1,
                      n + 1);
-        if (windows(&p) == 0 && i == 0)
+        if (mws(&p) == 0 && i == 0)
             print_message("no windows here\n");
         struct op un;
         struct blob large;
@@ -219,7 +219,7 @@ void nothing_stays_registered_for_peers(void **state)
 
 /* Far more operations than windows, in both directions: operations without a window wait, and
  * all complete. */
-void few_windows_suffice(void **state)
+void few_mws_suffice(void **state)
 {
     enum { N = 64, SIZE = 20000 };
     static const char *const options[] = {
