@@ -149,10 +149,10 @@ struct ib_tx_pool {
     uint32_t slabs;
     struct ib_tx *free;
     uint32_t nfree;
-    uint32_t per_link;  /* maximum buffers held by one link */
-    uint32_t stuck_ms;  /* time without progress after which a link is stuck */
-    uint32_t quiet;     /* buffers held by requests that no signalled request covers */
-    uint32_t quiet_max; /* above this number every request is signalled */
+    uint32_t per_link;        /* maximum buffers held by one link */
+    uint32_t stuck_ms;        /* time without progress after which a link is stuck */
+    uint32_t unsignalled;     /* buffers held by requests that no signalled request covers */
+    uint32_t unsignalled_max; /* above this number every request is signalled */
     uint32_t kept_free; /* reserved for links with nothing in flight; below, each request is
                          * signalled */
     uint64_t look_at;   /* ms; next check for stuck links while the pool is exhausted */

@@ -53,12 +53,12 @@ struct rme_link {
     void *owner;
     uint32_t handle;
     enum ib_link_state state;
-    bool dirty;        /* in f->dirty */
-    bool stalled;      /* queue waits for room in the ring; a completion resumes it */
-    bool deliver;      /* pass received messages to the engine */
-    bool want_tx;      /* in f->tx_waiters */
-    uint32_t tx_held;  /* send buffers held by the engine or the device for this link */
-    uint32_t tx_quiet; /* of these, covered by no signalled request */
+    bool dirty;              /* in f->dirty */
+    bool stalled;            /* queue waits for room in the ring; a completion resumes it */
+    bool deliver;            /* pass received messages to the engine */
+    bool want_tx;            /* in f->tx_waiters */
+    uint32_t tx_held;        /* send buffers held by the engine or the device for this link */
+    uint32_t tx_unsignalled; /* of these, covered by no signalled request */
     uint32_t read_depth;
     struct ib_rx_queue rxq; /* own receive queue; unused with an SRQ */
     uint32_t rx_advertised; /* receives reserved for this link, in either queue */

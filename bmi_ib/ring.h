@@ -6,11 +6,11 @@
  * the transfer that each request ends.  Positions are free-running counters; a wr_id holds the
  * low 24 bits.
  *
- * A request is signalled if it ends a transfer that is not quiet (fabric.h), if it is the last
- * one that fits while more are queued, if half of the queue was posted without a signal, or if
- * unsignalled requests would hold too many send buffers, of all or of one link.  Hence a CQE is
- * pending whenever the queue is more than half full, and an idle queue holds at most half of
- * its slots and a bounded number of send buffers.
+ * A request is signalled if it ends a transfer that is not unsignalled (fabric.h), if it is the
+ * last one that fits while more are queued, if half of the queue was posted without a signal,
+ * or if unsignalled requests would hold too many send buffers, of all or of one link.  Hence a
+ * CQE is pending whenever the queue is more than half full, and an idle queue holds at most
+ * half of its slots and a bounded number of send buffers.
  */
 #ifndef BMI_IB_RING_H
 #define BMI_IB_RING_H
@@ -31,11 +31,11 @@ struct ib_slot {
 struct ib_ring {
     struct ib_slot *slot; /* mask + 1 entries, a power of two */
     uint32_t mask;
-    uint32_t depth; /* capacity of the send queue, in requests */
-    uint32_t head;  /* requests posted */
-    uint32_t tail;  /* requests known to be complete */
-    uint32_t quiet; /* posted since the last signalled request */
-    uint32_t reads; /* RDMA reads in flight */
+    uint32_t depth;       /* capacity of the send queue, in requests */
+    uint32_t head;        /* requests posted */
+    uint32_t tail;        /* requests known to be complete */
+    uint32_t unsignalled; /* posted since the last signalled request */
+    uint32_t reads;       /* RDMA reads in flight */
 };
 
 /* Allocates the slots for `depth` requests.  Returns 0 or -ENOMEM. */
@@ -55,7 +55,7 @@ static inline uint32_t ib_ring_room(const struct ib_ring *r)
 /* Returns true if the next request must be signalled because half of the queue is not. */
 static inline bool ib_ring_due(const struct ib_ring *r)
 {
-    return r->quiet + 1 >= (r->depth + 1) / 2;
+    return r->unsignalled + 1 >= (r->depth + 1) / 2;
 }
 
 /* Adds a request; the caller has checked for room.  Returns the position for the wr_id. */
@@ -66,7 +66,7 @@ static inline uint32_t ib_ring_push(struct ib_ring *r, struct rme_rdma_op *x, bo
     s->read = read;
     r->reads += read;
     r->head++;
-    r->quiet++;
+    r->unsignalled++;
     return r->head & IB_POSITION_MASK;
 }
 

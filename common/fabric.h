@@ -104,10 +104,10 @@ struct rme_caps {
      * writable, also for reads.
      */
     bool on_demand;
-    /* `quiet` transfers are unsignalled: their completions may come late.  An acknowledgement
-     * of the peer implies local completion: the device reads that memory no more, except for a
-     * retransmission, which the peer discards as a duplicate. */
-    bool quiet;
+    /* `unsignalled` transfers are unsignalled: their completions may come late.  An
+     * acknowledgement of the peer implies local completion: the device reads that memory no
+     * more, except for a retransmission, which the peer discards as a duplicate. */
+    bool unsignalled;
     /* link_probe() finds out quickly whether a silent peer is alive: call it after look_ms of
      * silence while an answer is outstanding, then after twice that, until the keepalive probe
      * is due; 0: with the keepalive probe only */
@@ -179,9 +179,9 @@ struct rme_rdma_op {
     bool read;
     enum rme_notify notify;
     bool ordered; /* IMM: delivered in the order of messages */
-    /* a write without a completion of its own (unsignalled), only with caps.quiet: the
-     * completion comes with that of a later transfer which notifies and is not quiet */
-    bool quiet;
+    /* a write without a completion of its own (unsignalled), only with caps.unsignalled: the
+     * completion comes with that of a later transfer which notifies and is not unsignalled */
+    bool unsignalled;
     uint32_t imm; /* number of the operation, also without IMM */
     void *tx;
     size_t tx_length;

@@ -226,7 +226,7 @@ static int learn(struct rme_fabric *f)
     if (!d->ack_timeout) /* rxe: a CPU that may be busy or emulated processes packets */
         d->ack_timeout = rxe ? 18 : 17;
     f->caps = (struct rme_caps){
-        .quiet = true,
+        .unsignalled = true,
         .max_sge = cap.max_send_sge,
         .max_read_sge = lesser(cap.max_send_sge, a->max_sge_rd),
         .max_piece = d->max_msg < 1u << 30 ? d->max_msg : 1u << 30,

@@ -119,9 +119,9 @@ static void signal_request(struct rme_link *l, struct ibv_send_wr *wr)
     if (wr->send_flags & IBV_SEND_SIGNALED)
         return;
     wr->send_flags |= IBV_SEND_SIGNALED;
-    l->ring.quiet = 0;
-    l->f->tx.quiet -= l->tx_quiet;
-    l->tx_quiet = 0;
+    l->ring.unsignalled = 0;
+    l->f->tx.unsignalled -= l->tx_unsignalled;
+    l->tx_unsignalled = 0;
     ib_count(l->f, SIGNALLED, 1);
 }
 
@@ -135,10 +135,10 @@ static inline void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_
     uint32_t position = ib_ring_push(&l->ring, ends, wr->opcode == IBV_WR_RDMA_READ);
     wr->wr_id = ib_wr_id(IB_WR_SEND, position, l->handle);
     if (holds) {
-        l->tx_quiet++;
-        f->tx.quiet++;
-        signal = signal || f->tx.quiet > f->tx.quiet_max || l->tx_quiet > f->tx.per_link / 4 ||
-                 f->tx.nfree <= f->tx.kept_free;
+        l->tx_unsignalled++;
+        f->tx.unsignalled++;
+        signal = signal || f->tx.unsignalled > f->tx.unsignalled_max ||
+                 l->tx_unsignalled > f->tx.per_link / 4 || f->tx.nfree <= f->tx.kept_free;
     }
     if (signal)
         signal_request(l, wr);
@@ -168,7 +168,7 @@ static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rm
     x->fabric.at++;
     if (last)
         ib_queue_get(&l->queue);
-    enter(l, wr, last ? x : NULL, send && !is_inline(l->f, x), last && !x->quiet);
+    enter(l, wr, last ? x : NULL, send && !is_inline(l->f, x), last && !x->unsignalled);
 }
 
 /* Builds a bind or invalidate.  Of several invalidates the last one is signalled. */
@@ -475,8 +475,8 @@ void ib_rdma_op_purge(struct rme_link *l)
     }
     while ((x = ib_queue_get(&l->queue)))
         drop(f, x);
-    f->tx.quiet -= l->tx_quiet;
-    l->tx_quiet = 0;
-    l->ring.quiet = 0;
+    f->tx.unsignalled -= l->tx_unsignalled;
+    l->tx_unsignalled = 0;
+    l->ring.unsignalled = 0;
     l->stalled = false;
 }

@@ -54,7 +54,7 @@ static int pool_grow(struct rme_fabric *f)
         p->free = tx;
     }
     p->nfree += f->slab;
-    p->quiet_max = p->slabs * f->slab / 4;
+    p->unsignalled_max = p->slabs * f->slab / 4;
     p->kept_free = p->slabs * f->slab / 8;
     return 0;
 }
@@ -87,7 +87,7 @@ void ib_tx_close(struct rme_fabric *f)
  * signalled one covers; an idle link may have some. */
 static uint32_t to_come(const struct rme_link *l)
 {
-    return l->state == IB_UP ? l->tx_held - l->tx_quiet : 0;
+    return l->state == IB_UP ? l->tx_held - l->tx_unsignalled : 0;
 }
 
 /* Returns the number of buffers that must stay free when this link takes one. */

@@ -94,7 +94,7 @@ struct rme_fast_tx {
     /* the next write; the first one whose place is in use, whose descriptor is in use */
     uint32_t head, placed, first;
     uint32_t pending;        /* transfers without a CQE */
-    uint32_t quiet;          /* unsignalled writes since the last signalled one */
+    uint32_t unsignalled;    /* unsignalled writes since the last signalled one */
     struct rme_rdma_op last; /* RELEASE */
     struct fast_write write[WRITES];
 };
@@ -119,7 +119,7 @@ static void reclaim(struct rme_fast_tx *tx)
     for (; tx->placed != tx->head; tx->placed++) {
         const struct fast_write *write = write_at(tx, tx->placed);
 
-        if (!(write->done || peer->rme->caps->quiet) || !is_taken(&peer->credit, write))
+        if (!(write->done || peer->rme->caps->unsignalled) || !is_taken(&peer->credit, write))
             break;
         tx->tail = write->end;
         tx->bytes -= write->bytes;
@@ -232,7 +232,7 @@ bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct r
     uint64_t offset;
     uint32_t at;
     char *place;
-    bool quiet;
+    bool unsignalled;
 
     if (!rme_peer_may(peer, RME_CREDIT_DATA))
         return false;
@@ -251,9 +251,9 @@ bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct r
     rme_eager_window_sent(&peer->eager_window[stream], size);
     rme_peer_count(peer, RME_C_SENDS_FAST, 1);
 
-    quiet = peer->rme->caps->quiet && ++tx->quiet < UNQUIET;
-    if (!quiet)
-        tx->quiet = 0;
+    unsignalled = peer->rme->caps->unsignalled && ++tx->unsignalled < UNQUIET;
+    if (!unsignalled)
+        tx->unsignalled = 0;
     write->done = false;
     write->number = peer->credit.spent - peer->credit.apart;
     write->bytes = (uint32_t)size + RME_WIRE_FAST_SIZE;
@@ -263,7 +263,7 @@ bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct r
     write->piece = (struct rme_rdma_seg){tx->address + offset, tx->key, &write->seg, 1};
     write->rdma_op = (struct rme_rdma_op){.notify = RME_NOTIFY_IMM,
                                           .ordered = true,
-                                          .quiet = quiet,
+                                          .unsignalled = unsignalled,
                                           .imm = tx->name + at,
                                           .piece = &write->piece,
                                           .npiece = 1,

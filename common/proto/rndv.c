@@ -189,7 +189,7 @@ static void drop_frags(struct rme *rme, struct rme_rndv *r)
 }
 
 /* Drops all fragments and transfers that are not in flight. */
-static void quiet(struct rme *rme, struct rme_op *op)
+static void stop_ctrl(struct rme *rme, struct rme_op *op)
 {
     drop_moves(rme, op);
     drop_frags(rme, op->rndv);
@@ -446,7 +446,7 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
 
-    quiet(rme, op);
+    stop_ctrl(rme, op);
     if (r->moves > 0)
         return; /* rme_move_done() calls again */
     switch ((enum rme_op_state)op->state) {
@@ -548,7 +548,7 @@ static void ended(struct rme *rme, struct rme_op *op)
     if (op->error == 0)
         count_end(op);
     rme_rndv_unload(op);
-    quiet(rme, op);
+    stop_ctrl(rme, op);
     rme_frags_invalidate(rme, op);
     if (op->error == 0 && (op->rndv->moves > 0 || (op->invalidating > 0 && rme_op_sends(op))))
         rme_op_late(op);

@@ -186,7 +186,7 @@ static bool is_held(const struct loop_fabric *f, const struct loop_event *e)
     if (e->event.type == RME_EV_MW_INVALIDATED)
         return (loop_net.held & LOOP_HOLD_CLOSED) != 0;
     return e->event.type == RME_EV_RDMA_DONE &&
-           (e->not_before > f->polls || e->behind > e->event.link->loud ||
+           (e->not_before > f->polls || e->behind > e->event.link->signalled ||
             loop_net.held & LOOP_HOLD_DONES);
 }
 
@@ -413,7 +413,7 @@ static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_conf
         return;
     }
     f->caps = (struct rme_caps){
-        .quiet = true,
+        .unsignalled = true,
         .max_sge = (uint32_t)option(config, "loop_max_sge"),
         .max_read_sge = (uint32_t)option(config, "loop_max_read_sge"),
         .max_piece = (uint64_t)option(config, "loop_max_piece"),

@@ -394,10 +394,10 @@ static void complete(struct rme_link *link, struct loop_work *w)
         return;
     e = loop_event_new(RME_EV_RDMA_DONE, link);
     e->event.rdma_op = w->rdma_op;
-    if (w->rdma_op->quiet)
+    if (w->rdma_op->unsignalled)
         e->behind = w->number;
-    else if (w->number > link->loud)
-        link->loud = w->number;
+    else if (w->number > link->signalled)
+        link->signalled = w->number;
     w->rdma_op = NULL;
     loop_net.census.transfers++;
     loop_event_push(link->fabric, e);

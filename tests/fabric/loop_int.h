@@ -108,7 +108,7 @@ struct rme_link {
     struct loop_work *queued, **queued_tail; /* before flush() */
     struct loop_work *work, **work_tail;     /* seen by the device */
     /* number of the newest work; of the last signalled one that is complete */
-    uint64_t numbered, loud;
+    uint64_t numbered, signalled;
     uint32_t rx_advertised, rx_ready, rx_debt;
     uint32_t tx_used;
     bool tx_wanted;

@@ -516,8 +516,8 @@ static void check_rdma_op(const struct loop_fabric *f, const struct rme_rdma_op 
 
     if (x->read && (!f->caps.has_read || x->notify == RME_NOTIFY_IMM))
         loop_violation("%s: a read that the fabric cannot do", f->name);
-    if (x->quiet && (x->read || !f->caps.quiet))
-        loop_violation("%s: a transfer that is quiet and must not be", f->name);
+    if (x->unsignalled && (x->read || !f->caps.unsignalled))
+        loop_violation("%s: a transfer that is unsignalled and must not be", f->name);
     for (uint32_t i = 0; i < x->npiece; i++) {
         const struct rme_rdma_seg *p = &x->piece[i];
         uint64_t bytes = piece_bytes(p);
@@ -552,7 +552,7 @@ void loop_op_rdma(struct rme_link *link, struct rme_rdma_op *x)
     if (stats) {
         stats->value[x->read ? RME_C_RDMA_READS : RME_C_RDMA_WRITES] += x->npiece;
         stats->value[RME_C_SEND_REQUESTS] += x->notify == RME_NOTIFY_MSG;
-        stats->value[RME_C_SIGNALLED] += !x->quiet;
+        stats->value[RME_C_SIGNALLED] += !x->unsignalled;
     }
     struct loop_work *w = work_new(tx, x);
     w->of_operation = true;

@@ -339,7 +339,7 @@ static int script_open(const struct rme_fabric_config *config, struct rme_fabric
     script_caps.max_sge = script.max_sge ? script.max_sge : 4;
     script_caps.reports_apart = script.reports_apart;
     script_caps.keeps_rx = script.keeps_rx;
-    script_caps.quiet = script.quiet;
+    script_caps.unsignalled = script.unsignalled;
     script_caps.on_demand = script.on_demand;
     script_caps.shared_rx = script.keeps_rx || script.own_rx ? 0 : 1 << 14;
     memset(open_at, 0, sizeof(open_at)); /* the same names for each fabric */
@@ -571,9 +571,9 @@ static void start_rdma_op(struct rme_link *link, struct rme_rdma_op *x)
     note((uint64_t)x->read << 33 | (uint64_t)x->notify << 34 | x->npiece);
     if (x->notify == RME_NOTIFY_MSG)
         tx_send(link, x->tx, x->tx_length);
-    FUZZ_CHECK(!x->quiet || (script_caps.quiet && !x->read));
+    FUZZ_CHECK(!x->unsignalled || (script_caps.unsignalled && !x->read));
     script.spent += x->notify == RME_NOTIFY_IMM;
-    script.quieted += x->quiet;
+    script.quieted += x->unsignalled;
     script.segments = x->npiece != 0 ? x->piece[0].nseg : 0;
     if (link->stage == ENDED)
         return; /* ended with its link */

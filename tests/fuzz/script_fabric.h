@@ -33,7 +33,7 @@ struct script {
     uint32_t max_sge;    /* of its local segments; 0: 4; set before the engine is opened */
     bool reports_apart;  /* in caps; set before the engine is opened */
     /* likewise; unsignalled transfers: the test decides when they complete */
-    bool quiet;
+    bool unsignalled;
     bool on_demand;    /* likewise */
     bool keeps_rx;     /* likewise; links do not share receive buffers then */
     bool own_rx;       /* likewise, of links that are not kept; see spare_rx */

@@ -553,7 +553,7 @@ void rig_close(void)
     ib_links_release(f);
     ib_async_close(f);
     assert_int_equal(f->tx.nfree, f->tx.slabs * f->slab);
-    assert_int_equal(f->tx.quiet, 0);
+    assert_int_equal(f->tx.unsignalled, 0);
     assert_int_equal(f->rx.nfree, f->rx.there * f->slab);
     assert_int_equal(f->rx.unused, f->rx.there);
     assert_int_equal(f->cq[0].used, 0);

@@ -132,7 +132,7 @@ static void one_flush_one_doorbell(void **state)
 }
 
 /* Without inline data idle links hold at most their share of the buffers. */
-static void quiet_messages_hold_few_buffers(void **state)
+static void unsignalled_messages_hold_few_buffers(void **state)
 {
     (void)state;
     rig_open("tx_buffers=128", 16, 0);
@@ -145,7 +145,7 @@ static void quiet_messages_hold_few_buffers(void **state)
             unsigned first = rig.nposted;
             queue_message(l[i], 64);
             ib_flush(rig.f);
-            assert_true(rig.f->tx.quiet <= rig.f->tx.quiet_max);
+            assert_true(rig.f->tx.unsignalled <= rig.f->tx.unsignalled_max);
             if (rig.posted[first].flags & IBV_SEND_SIGNALED)
                 ib_rdma_op_completed(l[i], ib_wr_position(rig.posted[first].wr_id));
         }
@@ -572,7 +572,7 @@ int main(void)
         cmocka_unit_test(message_without_queue_is_posted_at_once),
         cmocka_unit_test(message_behind_others_waits_for_a_flush),
         cmocka_unit_test(one_flush_one_doorbell),
-        cmocka_unit_test(quiet_messages_hold_few_buffers),
+        cmocka_unit_test(unsignalled_messages_hold_few_buffers),
         cmocka_unit_test(a_link_never_waits_for_itself),
         cmocka_unit_test(list_of_64_writes),
         cmocka_unit_test(fences),

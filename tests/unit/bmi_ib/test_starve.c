@@ -183,7 +183,7 @@ static void who_waits_for_nothing_lives(void **state)
     struct rme_link *idle = rig_link();
     ib_tx_send(idle, ib_tx_get(idle), 300);
     ib_flush(rig.f);
-    assert_int_equal(idle->tx_quiet, 1);
+    assert_int_equal(idle->tx_unsignalled, 1);
     fill();
     assert_null(ib_tx_get(good));
     for (int i = 0; i < 3 * LOOKS; i++)

@@ -32,19 +32,19 @@ static void grant(void)
         (struct rme_wire_message){.type = RME_WIRE_GRANT, .from = 1000, .nsegment = 1}, &whole);
 }
 
-static int close_quiet(void **state)
+static int close_unsignalled(void **state)
 {
     (void)state;
-    script.quiet = false;
+    script.unsignalled = false;
     scripted_close();
     return 0;
 }
 
-static void lend_quietly(void)
+static void grant_unsignalled(void)
 {
     struct rme_hello hello = scripted_hello();
 
-    script.quiet = true;
+    script.unsignalled = true;
     script.quieted = 0;
     hello.flags |= RME_HELLO_F_FAST;
     scripted_open(OPTIONS, &hello);
@@ -70,7 +70,7 @@ static void send_many(unsigned n, size_t size)
 static void few_are_reported(void **state)
 {
     (void)state;
-    lend_quietly();
+    grant_unsignalled();
     send_many(96, SIZE);
     assert_int_equal(count_of("sends_fast"), 96);
     assert_int_equal(script.rdma_ops, 96); /* no completion yet */
@@ -82,7 +82,7 @@ static void few_are_reported(void **state)
 static void not_too_many_are_not_reported(void **state)
 {
     (void)state;
-    lend_quietly();
+    grant_unsignalled();
     send_many(140, SIZE);
     assert_int_equal(count_of("sends_fast"), 128);
     while (script.rdma_ops > 0)
@@ -99,7 +99,7 @@ static void a_place_waits_for_the_peer(void **state)
     static struct posted send[7];
 
     (void)state;
-    lend_quietly();
+    grant_unsignalled();
     scripted.keeps = true;
     for (unsigned i = 0; i < 7; i++)
         scripted_send(&send[i], memory, SIZE, 1);
@@ -112,10 +112,10 @@ static void a_place_waits_for_the_peer(void **state)
 
 /* RELEASE follows unsignalled writes at once, as a signalled transfer; its completion frees the
  * staging buffer. A ring granted before is returned unused. */
-static void returns_behind_quiet_writes(void **state)
+static void returns_behind_unsignalled_writes(void **state)
 {
     (void)state;
-    lend_quietly();
+    grant_unsignalled();
     send_many(2, SIZE);
     say(RME_WIRE_WITHDRAW);
     assert_int_equal(scripted_count(RME_WIRE_RELEASE), 1);
@@ -136,11 +136,11 @@ static void returns_behind_quiet_writes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(few_are_reported, close_quiet),
-        cmocka_unit_test_teardown(not_too_many_are_not_reported, close_quiet),
-        cmocka_unit_test_teardown(a_place_waits_for_the_peer, close_quiet),
-        cmocka_unit_test_teardown(returns_behind_quiet_writes, close_quiet),
+        cmocka_unit_test_teardown(few_are_reported, close_unsignalled),
+        cmocka_unit_test_teardown(not_too_many_are_not_reported, close_unsignalled),
+        cmocka_unit_test_teardown(a_place_waits_for_the_peer, close_unsignalled),
+        cmocka_unit_test_teardown(returns_behind_unsignalled_writes, close_unsignalled),
     };
 
-    return cmocka_run_group_tests_name("quiet", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("unsignalled", tests, NULL, NULL);
 }
