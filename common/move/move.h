@@ -55,8 +55,8 @@ struct rme_frag {
     struct list_head queue; /* in rme->move_state->work or rme_reserve.waiting */
     struct rme_op *op;      /* NULL: freed while BUSY */
     uint8_t state;
-    bool advertised; /* its CTS or OFFER is queued or sent */
-    bool accessible; /* its CTS or OFFER was sent: the peer may access the fragment */
+    bool advertised; /* its CTS or RTS_SEG is queued or sent */
+    bool accessible; /* its CTS or RTS_SEG was sent: the peer may access the fragment */
     bool gone;       /* freed, but its windows are still being invalidated */
     uint8_t memory;
     unsigned access;
@@ -130,7 +130,7 @@ struct rme_rndv {
     uint64_t most;          /* maximum of bytes of a fragment in a block of a zone */
     unsigned access;        /* rights of the next fragment */
     uint64_t prepared;      /* end of the last fragment made */
-    /* end of the last transfer built, or of the last fragment queued for CTS or OFFER, or
+    /* end of the last transfer built, or of the last fragment queued for CTS or RTS_SEG, or
      * offered */
     uint64_t at;
     uint64_t done;   /* bytes transferred */
@@ -162,7 +162,7 @@ static inline uint32_t rme_rndv_peer_handle(const struct rme_rndv *r)
 
 /* ---- remote_window.c ---- */
 
-/* Records the window of a CTS or OFFER.  Returns false after failing the link: the window is
+/* Records the window of a CTS or RTS_SEG.  Returns false after failing the link: the window is
  * invalid, or memory is short. */
 bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message);
 /* Creates a remote window from a message.  NULL: no memory. */
@@ -226,13 +226,13 @@ void rme_reserve_close(struct rme *rme);
 /* Returns the maximum of segments per fragment, limited by a message of this type in a buffer
  * of `size` bytes, and by the number of memory windows. */
 uint32_t rme_mw_segments_max(const struct rme *rme, uint8_t type, size_t size);
-/* Opens a fragment to the peer, before CTS or OFFER is sent.  Returns false if no window is
+/* Opens a fragment to the peer, before CTS or RTS_SEG is sent.  Returns false if no window is
  * free, and the peer is scheduled later, or after failing the link. */
 bool rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag);
 /* Opens a fragment that may stay open long before the peer uses it (offer, invitation).
  * Returns false if no window is available now. */
 bool rme_frag_bind_early(struct rme_peer *peer, struct rme_frag *frag);
-/* Sends a CTS or OFFER queued in peer->control; the fragment contains the rme_control. */
+/* Sends a CTS or RTS_SEG queued in peer->control; the fragment contains the rme_control. */
 extern const struct rme_control_kind rme_control_rndv_window;
 /* Close a fragment, or all fragments of an op, whether or not the peer has used them.  The op
  * ends when no fragment of it is open. */
@@ -240,7 +240,7 @@ void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag);
 void rme_frags_invalidate(struct rme *rme, struct rme_op *op);
 /* Removes a fragment that is closed, or whose link is down, from the counts of windows. */
 void rme_frag_forget(struct rme *rme, struct rme_frag *frag);
-/* Sends CTS, OFFER, or INVITE, the CTS of a receive without RTS, for an open fragment in the
+/* Sends CTS, RTS_SEG, or RTR, the CTS of a receive without RTS, for an open fragment in the
  * buffer `tx`. */
 void rme_frag_announce(struct rme_frag *frag, uint8_t type, int32_t tag, uint32_t to, void *tx);
 /* Writes the segments of a fragment and their keys into a message. */

@@ -32,7 +32,7 @@ void rme_arrival_drop(struct rme *rme, const struct rme_arrival *arrival)
 static bool starts(uint8_t type)
 {
     return type == RME_WIRE_EAGER || type == RME_WIRE_UNEXPECTED || type == RME_WIRE_RTS ||
-           type == RME_WIRE_INVITE || type == RME_WIRE_PING;
+           type == RME_WIRE_RTR || type == RME_WIRE_PING;
 }
 
 /* Grants credits, or schedules their return, after a message with these flags was taken. */

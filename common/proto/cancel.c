@@ -6,17 +6,17 @@
  * that waits for credits can be cancelled.
  *
  * Refusal.  An eager message that is larger than its receive ends the receive with an error,
- * and REFUSED, the NACK of eager messages, goes back.  REFUSED names the message by its place
+ * and NACK, the NACK of eager messages, goes back.  NACK names the message by its place
  * in the stream: the cost of all eager messages up to it, which both sides count for the window
  * (credit.h).  The sender logs the loss in one line and counts it; the send stays complete,
  * whether or not its host has fetched the completion.  A host that cannot accept that sets
  * eager_max=0: every message that could be refused then goes by rendezvous, where both sides
  * wait for the match.
  *
- * Answers without an operation.  REFUSED, and CANCEL_ACK for an unmatched RTS or an invitation,
+ * Answers without an operation.  NACK, and CANCEL_ACK for an unmatched RTS or an invitation,
  * wait for a credit.  The message counts as held until then (window, rts_max, or acks of
  * invite.h), which bounds the number of answers.  When the link ends, or without memory for
- * REFUSED, the peer gets none.
+ * NACK, the peer gets none.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -105,7 +105,7 @@ bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now)
 struct answer {
     struct rme_control control;
     uint32_t to;
-    uint32_t *waiting; /* CANCEL_ACK: counter of such answers; NULL: REFUSED */
+    uint32_t *waiting; /* CANCEL_ACK: counter of such answers; NULL: NACK */
     int32_t tag;
     uint64_t size; /* of the message */
     uint64_t room; /* of the receive */
@@ -130,7 +130,7 @@ static bool send_answer(struct rme_peer *peer, struct rme_control *control)
         rme_holding_consumed(&peer->holding[RME_EXPECTED], answer->size);
     else
         --*answer->waiting;
-    rme_peer_header(peer, refuses ? RME_WIRE_REFUSED : RME_WIRE_CANCEL_ACK, &message);
+    rme_peer_header(peer, refuses ? RME_WIRE_NACK : RME_WIRE_CANCEL_ACK, &message);
     message.to = answer->to;
     if (refuses) {
         message.flags |= RME_WIRE_F_OPTIONAL;
@@ -205,5 +205,5 @@ static void refused(struct rme_peer *peer, const struct rme_wire_message *messag
 }
 
 const struct rme_protocol rme_protocol_cancel = {
-    .arrived = {[RME_WIRE_CANCEL] = cancel_arrived, [RME_WIRE_REFUSED] = refused},
+    .arrived = {[RME_WIRE_CANCEL] = cancel_arrived, [RME_WIRE_NACK] = refused},
 };

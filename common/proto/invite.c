@@ -2,12 +2,12 @@
 /*
  * Invitations, or receiver-first rendezvous.  A large message needs RTS and CTS before its
  * first byte moves, and each of the two wakes a sleeping process.  A receive that is posted
- * first need not wait for RTS: the receiver opens its memory with INVITE, and the sender writes
+ * first need not wait for RTS: the receiver opens its memory with RTR, and the sender writes
  * at once, with the immediate that ends any rendezvous write.
  *
  * Normal path.  A receive is posted, the oldest of its (peer, tag) is unmatched, the link moves
  * nothing large, that receive's memory is registered already and the planner would have the
- * sender write:  INVITE is sent, and the op waits as INVITING, matched like a POSTED one.  The
+ * sender write:  RTR is sent, and the op waits as INVITING, matched like a POSTED one.  The
  * sender holds the invitation until it sends the next message of that tag.  If this message has
  * the size of the receive, its memory is ready and nothing is queued before it, the message is
  * written at once.  Otherwise, or if the sender has other data to move and the receiver could
@@ -15,21 +15,21 @@
  * DECLINED.
  *
  * Why both sides agree on the message.  A receive invites only as the oldest of its tag, so the
- * invitation is for the first message of the tag that the receiver has not seen.  INVITE
+ * invitation is for the first message of the tag that the receiver has not seen.  RTR
  * carries the number of messages that the receiver has seen (EAGER and RTS, of all tags).  On
  * its arrival, the sender searches the messages sent since:
  *  - none of the tag: the invitation is for the next one;
  *  - an EAGER: the EAGER has matched the receive, and the invitation is void;
  *  - an RTS (the two have crossed): the RTS has matched the receive.  If the sizes agree both
- *    sides take INVITE for the CTS, otherwise the receiver answers the RTS as usual.  An RTS
- *    that was sent after INVITE had arrived has the flag DECLINED, so the receiver can
+ *    sides take RTR for the CTS, otherwise the receiver answers the RTS as usual.  An RTS
+ *    that was sent after RTR had arrived has the flag DECLINED, so the receiver can
  *    distinguish the two cases.  Credits bound the messages in flight, so the sender remembers
  *    as many messages as the receiver may have advertised credits for.
  *
  * Why order is kept.  No message of the tag may overtake the written one.  Therefore the write
  * is handed to the fabric as a whole before the next message is started, or the invitation is
  * declined; without memory for the write its CANCEL precedes the next message.  The immediate
- * is ordered, as is that of a message whose RTS has crossed INVITE: the immediate must not
+ * is ordered, as is that of a message whose RTS has crossed RTR: the immediate must not
  * precede that RTS.
  *
  * Why one invitation for a peer at a time.  Invitations serve the first message of an idle
@@ -41,7 +41,7 @@
  * (rndv.c), but the peer's send has no name yet:  CANCEL has `to` 0.  The sender drops the
  * invitation and answers CANCEL_ACK, even without one in hand; if a send has taken it, the send
  * is stopped as usual: the send completes, or both ends are cancelled.  Until then the receive
- * keeps its place in the order of its tag, because an RTS that has crossed INVITE belongs to
+ * keeps its place in the order of its tag, because an RTS that has crossed RTR belongs to
  * it; every other message passes it.
  *
  * Hosts post receives for answers that may be large and are small.  So the engine learns for
@@ -81,7 +81,7 @@ static bool idle(const struct rme_peer *peer)
 /* May an invitation be sent to the peer now? */
 static bool inviting_peer(const struct rme_peer *peer)
 {
-    return peer->state == RME_PEER_UP && (peer->hello.flags & RME_HELLO_F_INVITE) != 0 &&
+    return peer->state == RME_PEER_UP && (peer->hello.flags & RME_HELLO_F_RTR) != 0 &&
            idle(peer) && peer->credit.advertised <= RME_INVITE_RING && !peer->tx_wait &&
            rme_credit_may(&peer->credit, RME_CREDIT_DATA);
 }
@@ -111,7 +111,7 @@ static struct rme_frag *whole(struct rme *rme, struct rme_op *op)
 
     r->memory = RME_MEMORY_DIRECT;
     r->access = RME_ACCESS_REMOTE_WRITE;
-    r->max_segs = rme_mw_segments_max(rme, RME_WIRE_INVITE, op->peer->tx_size);
+    r->max_segs = rme_mw_segments_max(rme, RME_WIRE_RTR, op->peer->tx_size);
     if (!rme_frag_next(rme, op))
         return NULL;
     frag = container_of(r->frags.next, struct rme_frag, link);
@@ -119,8 +119,8 @@ static struct rme_frag *whole(struct rme *rme, struct rme_op *op)
 }
 
 /*
- * Sends INVITE.  Most hosts post a receive and then the send that provokes its message: the two
- * share a doorbell.  If no thread polls, a thread will do so to wait for this receive.  INVITE
+ * Sends RTR.  Most hosts post a receive and then the send that provokes its message: the two
+ * share a doorbell.  If no thread polls, a thread will do so to wait for this receive.  RTR
  * may wait for either.
  */
 static bool send_invite(struct rme_op *op, struct rme_frag *frag)
@@ -136,7 +136,7 @@ static bool send_invite(struct rme_op *op, struct rme_frag *frag)
         return false;
     }
     rme_count(peer->rme, RME_C_INVITES_SENT);
-    rme_frag_announce(frag, RME_WIRE_INVITE, op->tag, peer->proto->invites.seen, tx);
+    rme_frag_announce(frag, RME_WIRE_RTR, op->tag, peer->proto->invites.seen, tx);
     if (!hurry)
         peer->rme->pending &= ~(uint32_t)RME_PENDING_FLUSH;
     peer->rme->lingers = !hurry;
@@ -269,7 +269,7 @@ static void arrived(struct rme_peer *peer, const struct rme_wire_message *messag
 
     if (invites->held != NULL || unseen > RME_INVITE_RING || message->rndv_window == 0 ||
         message->offset != 0) {
-        rme_peer_protocol_error(peer, "an unexpected INVITE");
+        rme_peer_protocol_error(peer, "an unexpected RTR");
         return;
     }
     sent = sent_since(invites, unseen, message->tag);
@@ -341,7 +341,7 @@ static void on_connect(struct rme_peer *peer)
 const struct rme_protocol rme_protocol_invitation = {
     .start = start,
     .cancelled = cancelled,
-    .arrived = {[RME_WIRE_INVITE] = arrived},
+    .arrived = {[RME_WIRE_RTR] = arrived},
     .on_connect = on_connect,
     .on_disconnect = on_disconnect,
 };

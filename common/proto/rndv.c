@@ -15,13 +15,13 @@
  * fragments (frag.c).  If everything is registered already, one fragment is the whole message:
  * two control messages and no registration.  Otherwise fragments follow each other, two at a
  * time, so that fragment k+1 is registered while fragment k is moved.  The target advertises
- * each fragment in a CTS or OFFER of its own: a window of the message that begins at the end of
- * the previous one.  The initiator transfers the intersection of its fragments and the remote
- * windows (move.c), and sends a notification at the end of each window: the immediate, or FIN
- * with the number of bytes read.  Windows are answered in order, so a notification needs no
- * name except that of the op.  If RTS offered only a part and the receiver reads, the receiver
- * sends GO, and OFFERs follow.  A receive that is posted first may open its memory before RTS:
- * invite.c.
+ * each fragment in a CTS or RTS_SEG of its own: a window of the message that begins at the end
+ * of the previous one.  The initiator transfers the intersection of its fragments and the
+ * remote windows (move.c), and sends a notification at the end of each window: the immediate,
+ * or FIN with the number of bytes read.  Windows are answered in order, so a notification needs
+ * no name except that of the op.  If RTS offered only a part and the receiver reads, the
+ * receiver sends READ_REQ, and RTS_SEGs follow.  A receive that is posted first may open its
+ * memory before RTS:  invite.c.
  *
  * Why memory is safe.  An op ends only when no device can access its memory any more:
  *  - the initiator ends when its last transfer is complete locally;
@@ -70,7 +70,7 @@ static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
     struct rme_op *op = r->op;
     unsigned ctrl = r->ctrl_pending & -r->ctrl_pending;
     struct rme_wire_message message;
-    uint8_t type = ctrl == RME_CTRL_GO       ? RME_WIRE_GO
+    uint8_t type = ctrl == RME_CTRL_READ_REQ ? RME_WIRE_READ_REQ
                    : ctrl == RME_CTRL_FIN    ? RME_WIRE_FIN
                    : ctrl == RME_CTRL_CANCEL ? RME_WIRE_CANCEL
                                              : RME_WIRE_CANCEL_ACK;
@@ -88,7 +88,7 @@ static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
         message.flags |= rme_op_sends(op) ? RME_WIRE_F_FROM_SENDER : 0;
         message.flags |= op->kind == RME_OP_UNEXPECTED ? RME_WIRE_F_UNEXPECTED : 0;
     }
-    if (type == RME_WIRE_GO)
+    if (type == RME_WIRE_READ_REQ)
         r->handle_known = true;
     else
         rme_peer_barrier(peer);
@@ -284,7 +284,7 @@ struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
 void rme_rndv_queue_ctrl(struct rme_op *op, unsigned what)
 {
     struct rme_rndv *r = op->rndv;
-    bool ends = what != RME_CTRL_GO;
+    bool ends = what != RME_CTRL_READ_REQ;
 
     if (r->ctrl_pending == 0)
         op->refcount++;

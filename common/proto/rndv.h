@@ -17,7 +17,7 @@ extern const struct rme_protocol rme_protocol_rendezvous, rme_protocol_rndv_send
     rme_protocol_rndv_recv;
 
 /* Pending control messages of an op, in the order of sending. */
-#define RME_CTRL_GO         1u
+#define RME_CTRL_READ_REQ   1u
 #define RME_CTRL_FIN        2u
 #define RME_CTRL_CANCEL     4u
 #define RME_CTRL_CANCEL_ACK 8u
@@ -72,7 +72,7 @@ void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done);
 /* Plans a send with the receiver's side unknown: the use of its memory, and whether the memory
  * is offered.  -ENOMEM. */
 int rme_rndv_plan_send(struct rme *rme, struct rme_op *op);
-/* Takes an INVITE that has crossed the RTS of this send as the answer, if the sizes agree. */
+/* Takes an RTR that has crossed the RTS of this send as the answer, if the sizes agree. */
 void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
                       const struct rme_wire_message *invite);
 

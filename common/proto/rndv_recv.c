@@ -27,7 +27,7 @@ static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_me
         .load_bytes = peer->load.bytes > rts->load_bytes ? peer->load.bytes : rts->load_bytes};
     in.recv = rme_rndv_own_side(rme, op);
     in.nothing_to_read =
-        rts->remote_window == NULL; /* CTS is one message less than GO and OFFER */
+        rts->remote_window == NULL; /* CTS is one message less than READ_REQ and RTS_SEG */
     in.has_read = in.has_read && !rts->shortened;
     rme_plan(&in, plan);
 }
@@ -45,7 +45,7 @@ static void receive_by_read(struct rme *rme, struct rme_op *op,
         r->opened = remote_window->length;
     }
     if (r->opened < op->size)
-        rme_rndv_queue_ctrl(op, RME_CTRL_GO);
+        rme_rndv_queue_ctrl(op, RME_CTRL_READ_REQ);
     rme_rndv_begin(rme, op, RME_OP_MOVING);
 }
 
@@ -95,11 +95,11 @@ static void offer_arrived(struct rme_peer *peer, const struct rme_wire_message *
 {
     struct rme_op *op = rme_rndv_find(peer, message->to);
 
-    /* legal: the OFFER was in flight when the receive ended or was stopped */
+    /* legal: the RTS_SEG was in flight when the receive ended or was stopped */
     if (op == NULL || rme_op_sends(op) || op->state != RME_OP_MOVING)
         return;
     if (message->from != rme_rndv_peer_handle(op->rndv)) {
-        rme_peer_protocol_error(peer, "an OFFER for another send");
+        rme_peer_protocol_error(peer, "an RTS_SEG for another send");
         return;
     }
     if (rme_rndv_open(op, message))
@@ -126,5 +126,5 @@ void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
 }
 
 const struct rme_protocol rme_protocol_rndv_recv = {
-    .arrived = {[RME_WIRE_OFFER] = offer_arrived},
+    .arrived = {[RME_WIRE_RTS_SEG] = offer_arrived},
 };

@@ -181,8 +181,8 @@ static struct rme_op *answered(struct rme_peer *peer, uint32_t handle)
     return op;
 }
 
-/* Has the receiver read the offer of RTS?  A FIN may show that before GO; the rest is then read
- * as well. */
+/* Has the receiver read the offer of RTS?  A FIN may show that before READ_REQ; the rest is
+ * then read as well. */
 static bool is_read(const struct rme_op *op)
 {
     return op->state == RME_OP_RTS && op->rndv->reads;
@@ -228,7 +228,7 @@ void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
     if (op == NULL || op->state != RME_OP_RTS || op->size != invite->rndv_window)
         return;
     if (is_read(op)) {
-        rme_peer_protocol_error(peer, "an INVITE for a send that is read");
+        rme_peer_protocol_error(peer, "an RTR for a send that is read");
         return;
     }
     rme_count(peer->rme, RME_C_INVITES_TAKEN);
@@ -241,7 +241,7 @@ static void go_arrived(struct rme_peer *peer, const struct rme_wire_message *mes
     struct rme_op *op = answered(peer, message->to);
 
     if (op == NULL || op->state == RME_OP_TARGET || op->state == RME_OP_MOVING) {
-        rme_peer_protocol_error(peer, "a GO without a matching send");
+        rme_peer_protocol_error(peer, "a READ_REQ without a matching send");
         return;
     }
     if (op->state != RME_OP_RTS)
@@ -249,7 +249,7 @@ static void go_arrived(struct rme_peer *peer, const struct rme_wire_message *mes
     op->rndv->reads = true;
     rme_rndv_set_peer_handle(op, message->from);
     op->rndv->access = RME_ACCESS_REMOTE_READ;
-    op->rndv->max_segs = rme_mw_segments_max(peer->rme, RME_WIRE_OFFER, peer->tx_size);
+    op->rndv->max_segs = rme_mw_segments_max(peer->rme, RME_WIRE_RTS_SEG, peer->tx_size);
     rme_rndv_begin(peer->rme, op, RME_OP_TARGET);
 }
 
@@ -278,6 +278,6 @@ const struct rme_protocol rme_protocol_rndv_send = {
     .start = start,
     .may_start = may_start,
     .arrived = {[RME_WIRE_CTS] = cts_arrived,
-                [RME_WIRE_GO] = go_arrived,
+                [RME_WIRE_READ_REQ] = go_arrived,
                 [RME_WIRE_FIN] = fin_arrived},
 };

@@ -11,7 +11,8 @@
 /* Classes of messages; the value is the number of credits that must be in hand to send one. */
 enum rme_credit_class {
     RME_CREDIT_RETURN = 1, /* CREDIT with at least one credit */
-    /* messages that end or move operations: CTS, OFFER, GO, FIN, CANCEL, immediates … */
+    /* messages that end or move operations: CTS, RTS_SEG, READ_REQ, FIN, CANCEL, immediates
+     * … */
     RME_CREDIT_CONTROL = 2,
     RME_CREDIT_DATA = 3, /* messages that start something: EAGER, UNEXPECTED, RTS, PING */
 };

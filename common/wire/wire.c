@@ -39,18 +39,18 @@ static size_t fixed_length(uint8_t type)
     case RME_WIRE_RTS:
         return RME_WIRE_RTS_SIZE;
     case RME_WIRE_CTS:
-    case RME_WIRE_OFFER:
-    case RME_WIRE_INVITE:
+    case RME_WIRE_RTS_SEG:
+    case RME_WIRE_RTR:
     case RME_WIRE_GRANT:
         return RME_WIRE_RNDV_WINDOW_SIZE;
-    case RME_WIRE_GO:
+    case RME_WIRE_READ_REQ:
     case RME_WIRE_CANCEL:
         return RME_WIRE_HEADER_SIZE + 8;
     case RME_WIRE_FIN:
         return RME_WIRE_HEADER_SIZE + 16;
     case RME_WIRE_CANCEL_ACK:
         return RME_WIRE_HEADER_SIZE + 4;
-    case RME_WIRE_REFUSED:
+    case RME_WIRE_NACK:
         return RME_WIRE_HEADER_SIZE + 24;
     default:
         return 0;
@@ -126,15 +126,15 @@ int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *ou
             return -EPROTO;
         return 0;
     case RME_WIRE_CTS:
-    case RME_WIRE_OFFER:
-    case RME_WIRE_INVITE:
+    case RME_WIRE_RTS_SEG:
+    case RME_WIRE_RTR:
     case RME_WIRE_GRANT:
         out->to = get32(at);
         out->from = get32(at + 4);
         out->offset = get64(at + 8);
         out->nsegment = get16(at + 16);
         return decode_segments(data, length, fixed, out);
-    case RME_WIRE_GO:
+    case RME_WIRE_READ_REQ:
     case RME_WIRE_CANCEL:
         out->to = get32(at);
         out->from = get32(at + 4);
@@ -147,7 +147,7 @@ int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *ou
     case RME_WIRE_CANCEL_ACK:
         out->to = get32(at);
         return 0;
-    case RME_WIRE_REFUSED:
+    case RME_WIRE_NACK:
         out->to = get32(at);
         out->status = get32(at + 4);
         out->total = get64(at + 8);
@@ -210,8 +210,8 @@ void rme_wire_encode(const struct rme_wire_message *message, void *buffer)
         put32(at + 28, 0);
         break;
     case RME_WIRE_CTS:
-    case RME_WIRE_OFFER:
-    case RME_WIRE_INVITE:
+    case RME_WIRE_RTS_SEG:
+    case RME_WIRE_RTR:
     case RME_WIRE_GRANT:
         put32(at, message->to);
         put32(at + 4, message->from);
@@ -220,7 +220,7 @@ void rme_wire_encode(const struct rme_wire_message *message, void *buffer)
         put16(at + 18, 0);
         put32(at + 20, 0);
         break;
-    case RME_WIRE_GO:
+    case RME_WIRE_READ_REQ:
     case RME_WIRE_CANCEL:
         put32(at, message->to);
         put32(at + 4, message->from);
@@ -233,7 +233,7 @@ void rme_wire_encode(const struct rme_wire_message *message, void *buffer)
     case RME_WIRE_CANCEL_ACK:
         put32(at, message->to);
         break;
-    case RME_WIRE_REFUSED:
+    case RME_WIRE_NACK:
         put32(at, message->to);
         put32(at + 4, message->status);
         put64(at + 8, message->total);

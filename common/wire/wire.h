@@ -25,8 +25,8 @@
     X(UNEXPECTED, 2, "a whole unexpected message")                                             \
     X(RTS, 3, "a message is ready; advertises memory of the sender")                           \
     X(CTS, 4, "memory of the receiver is open for writing")                                    \
-    X(OFFER, 5, "more memory of the sender is open for reading")                               \
-    X(GO, 6, "the receiver reads, and needs more offers")                                      \
+    X(RTS_SEG, 5, "more memory of the sender is open for reading")                             \
+    X(READ_REQ, 6, "the receiver reads, and needs more offers")                                \
     X(FIN, 7, "the receiver has read up to here, or has refused")                              \
     X(CREDIT, 8, "header only: credits")                                                       \
     X(CANCEL, 9, "request to leave an operation")                                              \
@@ -34,8 +34,8 @@
     X(PING, 11, "liveness probe")                                                              \
     X(PONG, 12, "yes")                                                                         \
     X(BYE, 13, "last message; the link is about to close")                                     \
-    X(REFUSED, 14, "an eager message met a receive that is too small")                         \
-    X(INVITE, 15, "memory of a receive is open for writing before its RTS")                    \
+    X(NACK, 14, "an eager message met a receive that is too small")                            \
+    X(RTR, 15, "memory of a receive is open for writing before its RTS")                       \
     X(GRANT, 16, "an eager ring is granted: the peer may write messages there")                \
     X(WITHDRAW, 17, "request to return the eager ring")                                        \
     X(RELEASE, 18, "the eager ring is returned")
@@ -50,7 +50,7 @@ enum rme_wire_type {
 #define RME_WIRE_HEADER_SIZE 16u
 #define RME_WIRE_RTS_SIZE    48u /* bytes of an RTS before its segments */
 #define RME_WIRE_RNDV_WINDOW_SIZE                                                              \
-    40u /* bytes of a CTS, OFFER, INVITE or GRANT before its segments */
+    40u /* bytes of a CTS, RTS_SEG, RTR or GRANT before its segments */
 #define RME_WIRE_SEGMENT_SIZE 24u /* bytes of a segment */
 /* bytes before the payload of a message in a delegated buffer: header, length */
 #define RME_WIRE_FAST_SIZE 32u
@@ -62,12 +62,12 @@ enum rme_wire_type {
 #define RME_WIRE_F_UNEXPECTED  0x02u /* RTS, CANCEL: of an unexpected message */
 #define RME_WIRE_F_READY       0x04u /* RTS: the sender's memory is registered already */
 #define RME_WIRE_F_FROM_SENDER 0x08u /* CANCEL: sent by the sender of the message */
-/* RTS: the sender had an INVITE for this message, and does not use it */
+/* RTS: the sender had an RTR for this message, and does not use it */
 #define RME_WIRE_F_DECLINED 0x10u
 /* a receiver ignores the message if the type is unknown */
 #define RME_WIRE_F_OPTIONAL 0x80u
 
-/* Status of FIN and REFUSED. */
+/* Status of FIN and NACK. */
 enum rme_wire_status {
     RME_WIRE_OK = 0,
     RME_WIRE_TOO_LARGE = 1, /* the message is larger than the receive */
@@ -90,25 +90,25 @@ struct rme_wire_message {
     uint32_t eager_consumed; /* cost of all eager messages matched so far, modulo 2^32 */
     /* cost of all unexpected messages delivered so far, modulo 2^32 */
     uint32_t unexpected_consumed;
-    /* EAGER, UNEXPECTED, RTS, CANCEL, REFUSED, INVITE; CREDIT: newly advertised buffers; PING:
+    /* EAGER, UNEXPECTED, RTS, CANCEL, NACK, RTR; CREDIT: newly advertised buffers; PING:
      * buffers requested; PONG: buffers given up */
     int32_t tag;
     const void *payload; /* EAGER, UNEXPECTED */
     size_t payload_length;
     /* the body, from here on: 0 where the type has no such field */
-    /* handle of the operation at the receiver of this message; REFUSED: sequence number of the
-     * message; INVITE: expected messages seen */
+    /* handle of the operation at the receiver of this message; NACK: sequence number of the
+     * message; RTR: expected messages seen */
     uint32_t to;
     uint32_t from; /* handle of the operation at the sender of this message */
-    /* CTS, OFFER, INVITE: offset of the window in the message; FIN: bytes read so far */
+    /* CTS, RTS_SEG, RTR: offset of the window in the message; FIN: bytes read so far */
     uint64_t offset;
-    uint64_t total;      /* RTS, REFUSED: bytes of the message */
-    uint64_t room;       /* REFUSED: bytes of the receive */
+    uint64_t total;      /* RTS, NACK: bytes of the message */
+    uint64_t room;       /* NACK: bytes of the receive */
     uint64_t load_bytes; /* RTS: outstanding RDMA bytes of the sender */
     uint32_t load_ops;
-    uint32_t status;      /* FIN, REFUSED */
+    uint32_t status;      /* FIN, NACK */
     uint32_t shape;       /* RTS: number of pieces of the message in the sender's memory */
-    uint32_t nsegment;    /* RTS, CTS, OFFER, INVITE, GRANT */
+    uint32_t nsegment;    /* RTS, CTS, RTS_SEG, RTR, GRANT */
     uint64_t rndv_window; /* likewise: sum of the lengths of the segments */
     /* encoded, see rme_wire_segment_at; unused by encoders */
     const uint8_t *segment;
@@ -217,7 +217,7 @@ int rme_wire_status_error(uint32_t status);
 
 #define RME_HELLO_F_SERVER 0x01u /* listens for connections */
 #define RME_HELLO_F_READ   0x02u /* the device can read remote memory */
-#define RME_HELLO_F_INVITE 0x04u /* understands INVITE */
+#define RME_HELLO_F_RTR    0x04u /* understands RTR */
 /* returns credits for consumed buffers alone, and understands the tag of CREDIT */
 #define RME_HELLO_F_EXACT 0x08u
 /* the answer may advertise fewer than RME_HELLO_CREDITS_MIN; as this one may */

@@ -136,7 +136,7 @@ void fast_counts(void **state)
     blob_free(&in);
 }
 
-/* A receive sends no INVITE if its message will be written into the ring, though its own memory
+/* A receive sends no RTR if its message will be written into the ring, though its own memory
  * is registered and nothing else is in progress. Without a ring it sends one. */
 void fast_needs_no_invitation(void **state)
 {
@@ -161,7 +161,7 @@ void fast_needs_no_invitation(void **state)
         } else {
             open_lent(&p, cases[c].options);
         }
-        if (registers_each(p.server)) /* no INVITEs then */
+        if (registers_each(p.server)) /* no RTRs then */
             skip();
         blob_zone(&in, p.server, FAST_SIZE);
         blob_flat(&out, FAST_SIZE);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Receiver-first rendezvous: a receive posted before its message opens its memory by INVITE,
+ * Receiver-first rendezvous: a receive posted before its message opens its memory by RTR,
  * and the sender writes without RTS.
  *
- * A small message in the other direction, on the same link and behind INVITE, proves that
- * INVITE has reached the sender.
+ * A small message in the other direction, on the same link and behind RTR, proves that
+ * RTR has reached the sender.
  */
 #include <errno.h>
 #include <string.h>
@@ -59,7 +59,7 @@ static void mark(struct node *from, struct rme_addr *to, struct node *at, struct
 }
 
 /* Skips the test if each operation registers its memory: no memory is opened in advance then,
- * so no INVITE is sent. */
+ * so no RTR is sent. */
 static void needs_invitations(const struct pair *p)
 {
     if (registers_each(p->server))
@@ -107,7 +107,7 @@ static void arrives(struct op *send, struct op *recv, const struct blob *in, uin
 }
 
 /* Sends twenty messages whose receives come first, and checks the client's control messages per
- * message. `heard`: the client has INVITE before it sends; else both cross. */
+ * message. `heard`: the client has RTR before it sends; else both cross. */
 static void twenty_invited(const char *options, bool heard, unsigned control_of_client)
 {
     struct pair p;
@@ -124,7 +124,7 @@ static void twenty_invited(const char *options, bool heard, unsigned control_of_
 
         blob_fill(&out, i);
         blob_canary(&in);
-        if (!heard) /* else the client would wait for a credit and receive INVITE meanwhile */
+        if (!heard) /* else the client would wait for a credit and receive RTR meanwhile */
             both_may_start(&p);
         post_recv(&recv, p.server, p.to_client, &in, TAG);
         if (heard)
@@ -137,14 +137,14 @@ static void twenty_invited(const char *options, bool heard, unsigned control_of_
     blob_free(&in);
 }
 
-/* The receiver is first: INVITE is the only control message. */
+/* The receiver is first: RTR is the only control message. */
 void receiver_first_is_not_asked(void **state)
 {
     (void)state;
     twenty_invited("rndv=auto" INVITED COUNTED, true, 0);
 }
 
-/* INVITE waits for the next message, whose doorbell it shares, or for the next poll. */
+/* RTR waits for the next message, whose doorbell it shares, or for the next poll. */
 void invitation_shares_a_doorbell(void **state)
 {
     struct pair p;
@@ -211,7 +211,7 @@ void sender_first_asks(void **state)
     blob_free(&in);
 }
 
-/* INVITE and RTS cross: INVITE answers RTS. */
+/* RTR and RTS cross: RTR answers RTS. */
 void invitation_crosses_rts(void **state)
 {
     (void)state;
@@ -219,7 +219,7 @@ void invitation_crosses_rts(void **state)
     twenty_invited("rndv=auto,credits=8,credits_max=64" INVITED COUNTED, false, 1);
 }
 
-/* INVITE crosses a small message of the tag that meets the receive: the invitation is void. */
+/* RTR crosses a small message of the tag that meets the receive: the invitation is void. */
 void invitation_crosses_eager(void **state)
 {
     struct pair p;
@@ -249,7 +249,7 @@ void invitation_crosses_eager(void **state)
     blob_free(&small);
 }
 
-/* Messages of another size than the receive go as without INVITE: small and large ones, and one
+/* Messages of another size than the receive go as without RTR: small and large ones, and one
  * too large. */
 void invitation_of_another_size(void **state)
 {
@@ -370,7 +370,7 @@ void invited_message_is_not_overtaken(void **state)
     }
 }
 
-/* A receive that has sent INVITE is cancelled: its memory is not written, and the message meets
+/* A receive that has sent RTR is cancelled: its memory is not written, and the message meets
  * the next receive. */
 void invitation_taken_back(void **state)
 {
@@ -423,7 +423,7 @@ void invitation_taken_back_too_late(void **state)
     blob_zone(&second, p.server, SIZE);
     for (uint64_t i = 0; i < 12; i++) {
         int size = sizes[i % 3];
-        bool heard = i >= 6; /* client has INVITE; else RTS crosses it as well */
+        bool heard = i >= 6; /* client has RTR; else RTS crosses it as well */
         struct op send, recv[2];
         struct blob out;
 
@@ -516,7 +516,7 @@ void invitations_taken_back_in_a_row(void **state)
     blob_free(&in);
 }
 
-/* A forced cancel of a receive that has sent INVITE does not break the link. */
+/* A forced cancel of a receive that has sent RTR does not break the link. */
 void invitation_taken_back_by_force(void **state)
 {
     struct pair p;
@@ -569,7 +569,7 @@ void invitation_dies_with_its_link(void **state)
     blob_free(&in);
 }
 
-/* Receives whose INVITE stays unused stop sending INVITE to the peer; a receive retries now and
+/* Receives whose RTR stays unused stop sending RTR to the peer; a receive retries now and
  * then, and with success all receives do. */
 void inviting_in_vain_is_noticed(void **state)
 {
@@ -609,7 +609,7 @@ void inviting_in_vain_is_noticed(void **state)
     blob_free(&large_in);
 }
 
-/* A side with invite=0 neither gets nor sends INVITE. */
+/* A side with invite=0 neither gets nor sends RTR. */
 void invitations_not_wanted(void **state)
 {
     static const char *const options[] = {"invite=0", NULL};

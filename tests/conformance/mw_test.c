@@ -102,7 +102,7 @@ void nothing_stays_open(void **state)
     }
 }
 
-/* A receive that has sent INVITE and a send that has offered its memory are cancelled: their
+/* A receive that has sent RTR and a send that has offered its memory are cancelled: their
  * memory is closed when the cancel is reported. */
 void cancelled_ones_are_shut(void **state)
 {

@@ -32,7 +32,7 @@
 #define TICK    1000                    /* ns per clock reading */
 #define WINDOW  4608
 #define ZONE_FROM                                                                              \
-    0x80 /* from this address byte on: registered memory, whose receives send INVITE */
+    0x80 /* from this address byte on: registered memory, whose receives send RTR */
 
 struct input {
     const uint8_t *at;
@@ -271,7 +271,7 @@ static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
     unsigned how = take(in);
     struct rme_hello hello = {.version = RME_WIRE_VERSION,
                               .version_min = RME_WIRE_VERSION_MIN,
-                              .flags = (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_INVITE |
+                              .flags = (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_RTR |
                                                  (how & 2 ? RME_HELLO_F_FAST : 0) |
                                                  (how & 8 ? RME_HELLO_F_EXACT : 0) |
                                                  (how & 4 ? RME_HELLO_F_SINGLE_CREDIT : 0)),
@@ -313,8 +313,8 @@ static void say(struct input *in)
     m.status = take(in) % 6;
     m.shape = 1 + take(in) % 4;
     m.load_ops = take(in) % 3;
-    if (m.type == RME_WIRE_RTS || m.type == RME_WIRE_CTS || m.type == RME_WIRE_OFFER ||
-        m.type == RME_WIRE_INVITE || m.type == RME_WIRE_GRANT)
+    if (m.type == RME_WIRE_RTS || m.type == RME_WIRE_CTS || m.type == RME_WIRE_RTS_SEG ||
+        m.type == RME_WIRE_RTR || m.type == RME_WIRE_GRANT)
         m.nsegment = take(in) % 5;
     if (m.type == RME_WIRE_EAGER || m.type == RME_WIRE_UNEXPECTED)
         payload = take_size(in) % 5000;

@@ -117,7 +117,7 @@ static void messages(void)
         0);
     put_message("invite",
                 &(struct rme_wire_message){
-                    .type = RME_WIRE_INVITE, .tag = -1, .to = 7, .from = 4, .nsegment = 2},
+                    .type = RME_WIRE_RTR, .tag = -1, .to = 7, .from = 4, .nsegment = 2},
                 0);
     put_message(
         "grant",

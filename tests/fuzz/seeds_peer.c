@@ -25,7 +25,7 @@
     9, 0, flags, (type)-1, tag, 0, 0, total, offset, status, 0, load
 /* `seen`: number of messages seen; one segment */
 #define INVITE(tag, seen, size)                                                                \
-    9, 0, 0x40, RME_WIRE_INVITE - 1, tag, seen, 0, 0, 0, 0, size, 0, 0, 0, 0, 1, size
+    9, 0, 0x40, RME_WIRE_RTR - 1, tag, seen, 0, 0, 0, 0, size, 0, 0, 0, 0, 1, size
 #define IMM 14, 0, 0, 0, RUN
 /* CANCEL of the peer's send `from` by the peer, which knows no handle of ours */
 #define CANCEL_FROM(flags, tag, from)                                                          \
@@ -46,7 +46,7 @@
 #define LAZY(is)     20, is
 #define PASS(n)      22, n     /* 1 ms, doubled n times */
 #define NO_MEMORY(n) 21, (n)-1 /* the n-th allocation of a RUN fails */
-/* the host sends to its peer, so that receives may send INVITE */
+/* the host sends to its peer, so that receives may send RTR */
 #define SPEAK UNEXP(B64, 2), UP
 /* indices into fuzz_peer's sizes */
 #define B0    0
@@ -113,7 +113,7 @@ void lives(void)
     static const uint8_t read_by_peer[] = {SEND(B150K, 1),
                                            UP,
                                            RUN,
-                                           SAY(0, RME_WIRE_GO, 1, 0, 0, 0, 0),
+                                           SAY(0, RME_WIRE_READ_REQ, 1, 0, 0, 0, 0),
                                            RUN,
                                            SAY(0, RME_WIRE_FIN, 1, 0, B150K, 0, 0),
                                            RUN};
@@ -136,7 +136,7 @@ void lives(void)
                                               B70K,
                                               RUN,
                                               FINISH,
-                                              SAY(0, RME_WIRE_OFFER, 1, 0, B70K, 0, 0),
+                                              SAY(0, RME_WIRE_RTS_SEG, 1, 0, B70K, 0, 0),
                                               1,
                                               B70K,
                                               RUN,
@@ -195,7 +195,7 @@ void lives(void)
                                               9,
                                               0,
                                               0x40,
-                                              RME_WIRE_REFUSED - 1,
+                                              RME_WIRE_NACK - 1,
                                               1,
                                               0x28,
                                               0x04,
@@ -405,11 +405,11 @@ void lives(void)
     static const uint8_t invited_no_memory[] = {SPEAK, RUN, INVITE(1, 0, B150K), NO_MEMORY(1),
                                                 RUN};
     static const uint8_t cts_for_nothing[] = {REQUEST, NAMED(RME_WIRE_CTS), 1, B64, RUN};
-    static const uint8_t offer_for_nothing[] = {REQUEST, NAMED(RME_WIRE_OFFER), 1, B64, RUN};
-    static const uint8_t go_for_nothing[] = {REQUEST, NAMED(RME_WIRE_GO), RUN};
+    static const uint8_t offer_for_nothing[] = {REQUEST, NAMED(RME_WIRE_RTS_SEG), 1, B64, RUN};
+    static const uint8_t go_for_nothing[] = {REQUEST, NAMED(RME_WIRE_READ_REQ), RUN};
     static const uint8_t fin_for_nothing[] = {REQUEST, NAMED(RME_WIRE_FIN), RUN};
     static const uint8_t imm_for_nothing[] = {REQUEST, 14, 0, 1, 9, 9, 9, 9, RUN};
-    static const uint8_t refused_wrongly[] = {REQUEST, NAMED(RME_WIRE_REFUSED), RUN};
+    static const uint8_t refused_wrongly[] = {REQUEST, NAMED(RME_WIRE_NACK), RUN};
     static const uint8_t two_cancel[] = {/* both sides cancel at once */
                                          RECV(B150K, 1),
                                          UP,
@@ -440,7 +440,7 @@ void lives(void)
                                                9,
                                                0,
                                                0,
-                                               RME_WIRE_OFFER - 1,
+                                               RME_WIRE_RTS_SEG - 1,
                                                1,
                                                0,
                                                1,
@@ -453,8 +453,8 @@ void lives(void)
                                                B70K,
                                                RUN};
     static const uint8_t offer_out_of_order[] = {
-        RECV(B150K, 1), UP,  RUN,    SAY(0, RME_WIRE_RTS, 1, B150K, 0, 0, 2),   1,
-        B70K,           RUN, FINISH, SAY(0, RME_WIRE_OFFER, 1, 0, B1000, 0, 0), 1,
+        RECV(B150K, 1), UP,  RUN,    SAY(0, RME_WIRE_RTS, 1, B150K, 0, 0, 2),     1,
+        B70K,           RUN, FINISH, SAY(0, RME_WIRE_RTS_SEG, 1, 0, B1000, 0, 0), 1,
         B70K,           RUN};
     static const uint8_t many_without_memory[] = {17,
                                                   6,

@@ -60,7 +60,7 @@ static const char *say_wrong(struct attack *a, struct link *link, unsigned n)
         link_say(link, &m, &small, NULL, 0);
         return "CTS for nothing";
     case 8:
-        m.type = RME_WIRE_GO;
+        m.type = RME_WIRE_READ_REQ;
         attack_say(a, link, &m);
         return "GO for nothing";
     case 9:
@@ -69,21 +69,19 @@ static const char *say_wrong(struct attack *a, struct link *link, unsigned n)
         return "FIN for nothing";
     case 10:
         m = (struct rme_wire_message){
-            .type = RME_WIRE_REFUSED, .flags = RME_WIRE_F_OPTIONAL, .to = 0, .status = 0};
+            .type = RME_WIRE_NACK, .flags = RME_WIRE_F_OPTIONAL, .to = 0, .status = 0};
         attack_say(a, link, &m);
-        return "REFUSED with status 0";
+        return "NACK with status 0";
     case 11:
-        m = (struct rme_wire_message){.type = RME_WIRE_REFUSED,
-                                      .flags = RME_WIRE_F_OPTIONAL,
-                                      .to = 1u << 20,
-                                      .status = 1};
+        m = (struct rme_wire_message){
+            .type = RME_WIRE_NACK, .flags = RME_WIRE_F_OPTIONAL, .to = 1u << 20, .status = 1};
         attack_say(a, link, &m);
-        return "REFUSED of what was not sent";
+        return "NACK of what was not sent";
     case 12:
         m = (struct rme_wire_message){
-            .type = RME_WIRE_INVITE, .to = 1000, .from = 1, .nsegment = 1};
+            .type = RME_WIRE_RTR, .to = 1000, .from = 1, .nsegment = 1};
         link_say(link, &m, &small, NULL, 0);
-        return "INVITE that has seen what was not sent";
+        return "RTR that has seen what was not sent";
     case 13:
         m = (struct rme_wire_message){
             .type = RME_WIRE_RTS, .flags = RME_WIRE_F_UNEXPECTED, .from = 1, .total = 16385};
@@ -111,7 +109,7 @@ static const char *say_wrong(struct attack *a, struct link *link, unsigned n)
     /* each type, a byte shorter than its minimum */
     n -= 18;
     bytes[0] = (uint8_t)(RME_WIRE_EAGER + n);
-    if (bytes[0] > RME_WIRE_INVITE)
+    if (bytes[0] > RME_WIRE_RTR)
         return NULL;
     link_send_bytes(link, bytes, rme_wire_length(bytes[0], 0) - 1);
     return rme_wire_type_name(bytes[0]);

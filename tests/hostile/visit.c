@@ -22,7 +22,7 @@ static void learn(struct visit *v, const struct rme_wire_message *m)
         struct key *key = &v->key[v->keys++];
 
         rme_wire_segment_at(m, i, &key->segment);
-        key->writable = m->type == RME_WIRE_CTS || m->type == RME_WIRE_INVITE;
+        key->writable = m->type == RME_WIRE_CTS || m->type == RME_WIRE_RTR;
         if (v->learnt != NULL)
             v->learnt(v, key);
     }
@@ -50,7 +50,7 @@ static bool await_keys(struct visit *v)
 {
     v->keys = 0;
     while (v->keys == 0) {
-        struct rme_wire_message go = {.type = RME_WIRE_GO, .from = VISIT_NAME};
+        struct rme_wire_message go = {.type = RME_WIRE_READ_REQ, .from = VISIT_NAME};
 
         if (link_receive(v->link, &arrival, WAIT_MS) != 1)
             return false;

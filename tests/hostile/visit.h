@@ -12,7 +12,7 @@
 
 struct key {
     struct rme_wire_segment segment;
-    bool writable; /* from CTS or INVITE; else readable, from RTS or OFFER */
+    bool writable; /* from CTS or RTR; else readable, from RTS or RTS_SEG */
 };
 
 struct visit {

@@ -44,7 +44,7 @@ struct scripted {
 
 extern struct scripted scripted;
 
-/* Returns the peer's default hello: exact, reads, knows INVITE, many credits. */
+/* Returns the peer's default hello: exact, reads, knows RTR, many credits. */
 struct rme_hello scripted_hello(void);
 /* Lets a peer request a link, with number `link`, without sending a message. */
 void scripted_arrive(unsigned link, const struct rme_hello *hello);

@@ -46,7 +46,7 @@ static int set_up(void **state)
 {
     struct rme_hello hello = {.version = RME_WIRE_VERSION,
                               .version_min = RME_WIRE_VERSION_MIN,
-                              .flags = RME_HELLO_F_READ | RME_HELLO_F_INVITE,
+                              .flags = RME_HELLO_F_READ | RME_HELLO_F_RTR,
                               .incarnation = 5,
                               .rx_size = 4096,
                               .credits = 4,

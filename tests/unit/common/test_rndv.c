@@ -75,7 +75,7 @@ static void is_invited_without_credits(void **state)
     poor.credits = 4; /* one is used */
     begin(&poor, "");
     send_(plain, 100, 2);
-    SAYS(INVITE, LARGE, .tag = 3, .to = 1, .from = 9);
+    SAYS(RTR, LARGE, .tag = 3, .to = 1, .from = 9);
     send_(zone(0), LARGE, 3);
     assert_int_equal(script.rdma_ops, 0);
     SAYS(PONG, 0, .credits = 2);
@@ -100,7 +100,7 @@ static void is_invited_and_owes_a_word(void **state)
     script.no_tx = true;
     refuses(LAST);
     assert_int_equal(ended, 1);
-    SAYS(INVITE, LARGE, .tag = 3, .to = 1, .from = 9);
+    SAYS(RTR, LARGE, .tag = 3, .to = 1, .from = 9);
     send_(zone(0), LARGE, 3);
     assert_int_equal(script.rdma_ops, 0);
     room();
@@ -129,7 +129,7 @@ static void immediate_beyond_its_credits(void **state)
 /* ---- beside a peer that does not respond ---- */
 
 /* All transfers of the process belong to an unresponsive peer; another peer still gets a turn,
- * one transfer at a time, by CTS or by INVITE. */
+ * one transfer at a time, by CTS or by RTR. */
 static void all_transfers_are_with_a_deaf_peer(void **state)
 {
     struct rme_addr *deaf;
@@ -156,7 +156,7 @@ static void all_transfers_are_with_a_deaf_peer(void **state)
     script_finish(0);
     run();
     assert_int_equal(ended, 2);
-    SAYS_ON(1, INVITE, LARGE, .tag = 6, .from = 11, .to = 2, .total = LARGE);
+    SAYS_ON(1, RTR, LARGE, .tag = 6, .from = 11, .to = 2, .total = LARGE);
     send_(memory[1], LARGE, 6);
     assert_int_equal(rme_counter_value(rme, "invites_taken"), 1);
     assert_int_equal(script.rdma_ops, 2);
@@ -206,7 +206,7 @@ static void cancelled_twice_while_it_moves(void **state)
     end();
 }
 
-/* The sender cancels a send whose receive has sent INVITE. */
+/* The sender cancels a send whose receive has sent RTR. */
 static void invited_sender_leaves(void **state)
 {
     (void)state;
@@ -270,7 +270,7 @@ static void one_offer_too_many(void **state)
     for (int i = 0; i < OFFERS; i++)
         assert_int_equal(rme_post_send(rme, peer, &list, 2, 0, NULL, &id), 0);
     run();
-    SAYS(INVITE, PIECES * PIECE, .tag = 3, .to = OFFERS, .from = 9);
+    SAYS(RTR, PIECES * PIECE, .tag = 3, .to = OFFERS, .from = 9);
     assert_int_equal(rme_post_send(rme, peer, &list, 3, 0, NULL, &id), 0);
     run();
     assert_int_equal(rme_counter_value(rme, "invites_taken"), 0);
@@ -355,7 +355,7 @@ static void is_invited_while_other_data_moves(void **state)
     first = LAST;
     SAYS(CTS, LARGE, .to = first, .from = 9);
     assert_int_equal(script.rdma_ops, 1);
-    SAYS(INVITE, LARGE, .tag = 3, .to = 1, .from = 10);
+    SAYS(RTR, LARGE, .tag = 3, .to = 1, .from = 10);
     send_(zone(1), LARGE, 3);
     assert_int_equal(script.rdma_ops, 1);
     assert_int_not_equal(LAST, first); /* RTS */
@@ -375,14 +375,14 @@ static void reads_a_part(void)
     begin(&usual, ",rndv=read");
     receive(plain, LARGE, 3);
     SAYS(RTS, PART, .tag = 3, .from = 9, .total = LARGE, .shape = 1);
-    assert_int_not_equal(LAST, 0); /* GO */
+    assert_int_not_equal(LAST, 0); /* READ_REQ */
 }
 
 static void offer_of_another_send(void **state)
 {
     (void)state;
     reads_a_part();
-    SAYS(OFFER, PART, .to = LAST, .from = 10, .offset = PART);
+    SAYS(RTS_SEG, PART, .to = LAST, .from = 10, .offset = PART);
     assert_int_equal(errors(), 1);
     assert_int_equal(ended, 1);
     assert_int_not_equal(done_.error, 0);
@@ -393,7 +393,7 @@ static void offer_out_of_order(void **state)
 {
     (void)state;
     reads_a_part();
-    SAYS(OFFER, PART, .to = LAST, .from = 9, .offset = 0);
+    SAYS(RTS_SEG, PART, .to = LAST, .from = 9, .offset = 0);
     assert_int_equal(errors(), 1);
     assert_int_equal(ended, 1);
     end();
@@ -452,7 +452,7 @@ static void no_memory_for_an_offer(void **state)
     (void)state;
     reads_a_part();
     no_malloc = sizeof(struct rme_remote_window) + sizeof(struct rme_wire_segment);
-    SAYS(OFFER, PART, .to = LAST, .from = 9, .offset = PART);
+    SAYS(RTS_SEG, PART, .to = LAST, .from = 9, .offset = PART);
     assert_int_equal(errors(), 0);
     assert_int_equal(ended, 1);
     assert_int_equal(done_.error, -ENOMEM);
@@ -492,7 +492,7 @@ static void no_memory_though_invited(void **state)
 {
     (void)state;
     begin(&usual, "");
-    SAYS(INVITE, LARGE, .tag = 3, .from = 9);
+    SAYS(RTR, LARGE, .tag = 3, .from = 9);
     no_calloc = sizeof(struct rme_frag);
     send_(zone(0), LARGE, 3);
     assert_int_equal(ended, 1);
@@ -529,7 +529,7 @@ static void no_memory_for_the_transfer_of_an_invited_send(void **state)
         length[i] = PIECE;
     }
     send_(plain, 100, 2);
-    SAYS(INVITE, PIECES * PIECE, .tag = 3, .to = 1, .from = 9);
+    SAYS(RTR, PIECES * PIECE, .tag = 3, .to = 1, .from = 9);
     assert_int_equal(rme_post_send(rme, peer, &list, 3, 0, NULL, &id), 0);
     send_(plain, 100, 3);
     words = 0;
@@ -578,7 +578,7 @@ static void no_memory_to_answer(void **state)
     end();
 }
 
-/* A receive that is too small: without memory for REFUSED only the host gets the error. */
+/* A receive that is too small: without memory for NACK only the host gets the error. */
 static void no_memory_to_refuse(void **state)
 {
     uint8_t buffer[RME_WIRE_HEADER_SIZE + 100] = {0};

@@ -36,7 +36,7 @@ static void read_and_then_written(void **state)
     end();
 }
 
-/* Likewise, by an INVITE that claims to have crossed RTS. */
+/* Likewise, by an RTR that claims to have crossed RTS. */
 static void read_and_then_invited(void **state)
 {
     uint32_t handle;
@@ -46,14 +46,13 @@ static void read_and_then_invited(void **state)
     send_(plain, LARGE, 3);
     handle = LAST;
     SAYS(FIN, 0, .to = handle, .from = 9, .offset = 65536);
-    SAYS(INVITE, LARGE, .tag = 3, .from = 9, .to = 0,
-         .rndv_window = LARGE); /* has seen no RTS */
+    SAYS(RTR, LARGE, .tag = 3, .from = 9, .to = 0, .rndv_window = LARGE); /* has seen no RTS */
     assert_int_equal(errors(), 1);
     assert_int_equal(script.rdma_ops, 0);
     end();
 }
 
-/* GO may follow the FIN of the offered part: the rest is read, too. */
+/* READ_REQ may follow the FIN of the offered part: the rest is read, too. */
 static void read_before_it_is_told(void **state)
 {
     uint32_t handle;
@@ -63,7 +62,7 @@ static void read_before_it_is_told(void **state)
     send_(plain, LARGE, 3);
     handle = LAST;
     SAYS(FIN, 0, .to = handle, .from = 9, .offset = 65536);
-    SAYS(GO, 0, .to = handle, .from = 9);
+    SAYS(READ_REQ, 0, .to = handle, .from = 9);
     assert_int_equal(errors(), 0);
     for (uint64_t at = 2 * 65536; at < LARGE; at += 65536)
         SAYS(FIN, 0, .to = handle, .from = 9, .offset = at);

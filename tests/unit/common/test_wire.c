@@ -48,12 +48,12 @@ static const struct golden goldens[] = {
      "010000000200000000030000000000000200000000000000"
      "100000000000000001000000000000000200000000000000"
      "200000000000000003000000000000000400000000000000"},
-    {{.type = RME_WIRE_OFFER, .to = 1, .from = 2, .offset = 3},
+    {{.type = RME_WIRE_RTS_SEG, .to = 1, .from = 2, .offset = 3},
      {{0, 0, 0}},
      40,
      "05000000000000000000000000000000"
      "010000000200000003000000000000000000000000000000"},
-    {{.type = RME_WIRE_GO, .to = 1, .from = 2},
+    {{.type = RME_WIRE_READ_REQ, .to = 1, .from = 2},
      {{0, 0, 0}},
      24,
      "060000000000000000000000000000000100000002000000"},
@@ -85,7 +85,7 @@ static const struct golden goldens[] = {
      16,
      "0c000000000000000000000001020000"},
     {{.type = RME_WIRE_BYE}, {{0, 0, 0}}, 16, "0d000000000000000000000000000000"},
-    {{.type = RME_WIRE_REFUSED,
+    {{.type = RME_WIRE_NACK,
       .flags = RME_WIRE_F_OPTIONAL,
       .tag = -2,
       .to = 5,
@@ -96,7 +96,7 @@ static const struct golden goldens[] = {
      40,
      "0e8000000000000000000000feffffff"
      "050000000100000006000000000000000700000000000000"},
-    {{.type = RME_WIRE_INVITE, .tag = 3, .to = 1, .from = 2, .nsegment = 1},
+    {{.type = RME_WIRE_RTR, .tag = 3, .to = 1, .from = 2, .nsegment = 1},
      {{0x10, 1, 2}},
      64,
      "0f000000000000000000000003000000"

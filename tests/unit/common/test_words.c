@@ -216,7 +216,7 @@ static void names_that_are_in_use_do_not_come_again(void **state)
 
 /* ---- Immediates of old peers ---- */
 
-/* The peer's host gets our data and answers into memory that INVITE opened. Tests which of the
+/* The peer's host gets our data and answers into memory that RTR opened. Tests which of the
  * two completions is reported first. */
 static void answer_invited(struct posted *send, struct posted *recv, void *room)
 {
@@ -224,8 +224,8 @@ static void answer_invited(struct posted *send, struct posted *recv, void *room)
 
     scripted_recv(recv, room, LARGE, 9);
     scripted_run();
-    assert_int_equal(scripted_count(RME_WIRE_INVITE), 1);
-    invited = scripted_word(RME_WIRE_INVITE, 0)->message.from;
+    assert_int_equal(scripted_count(RME_WIRE_RTR), 1);
+    invited = scripted_word(RME_WIRE_RTR, 0)->message.from;
     sent_to(send, 5);
     scripted_imm(invited);
 }
@@ -236,7 +236,7 @@ static void an_old_peers_invited_answer_waits_for_its_data(void **state)
     void *room;
 
     (void)state;
-    open_as(OPTIONS, RME_HELLO_F_INVITE);
+    open_as(OPTIONS, RME_HELLO_F_RTR);
     room = rme_memory_alloc(scripted.rme, LARGE);
     answer_invited(&send, &recv, room);
     assert_int_equal(send.reports + recv.reports, 0);
@@ -250,7 +250,7 @@ static void an_old_peers_invited_answer_waits_for_its_data(void **state)
     scripted_hush();
     scripted_recv(&recv, room, LARGE, 9);
     scripted_run();
-    scripted_imm(scripted_word(RME_WIRE_INVITE, 0)->message.from);
+    scripted_imm(scripted_word(RME_WIRE_RTR, 0)->message.from);
     scripted_check(&recv, 0);
     assert_int_equal(rme_memory_free(scripted.rme, room), 0);
 }
@@ -529,11 +529,11 @@ static void nor_where_a_send_has_the_window(void **state)
     open_usual(NO_INVITE);
     scripted_send(&send, memory, LARGE, 9);
     scripted_peer_sends(
-        (struct rme_wire_message){.type = RME_WIRE_GO,
+        (struct rme_wire_message){.type = RME_WIRE_READ_REQ,
                                   .to = scripted_word(RME_WIRE_RTS, 0)->message.from,
                                   .from = 77},
         NULL);
-    assert_int_equal(scripted_count(RME_WIRE_OFFER), 1);
+    assert_int_equal(scripted_count(RME_WIRE_RTS_SEG), 1);
     scripted_recv(&recv, memory, LARGE, 1);
     offers(1, 1);
     assert_int_equal(scripted_count(RME_WIRE_CTS), 0);
