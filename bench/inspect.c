@@ -149,7 +149,7 @@ static void print_session(BMI_addr_t addr, struct rme *rme, const char *address)
     } rows[] = {
         {"rx_size", ""},
         {"eager_max", ""},
-        {"fast_pool", ""},
+        {"eager_ring_pool", ""},
         {"credits", ""},
         {"eager_window", ""},
         {"xfer_ops", ""},

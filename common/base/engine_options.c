@@ -78,13 +78,13 @@ const struct rme_option_row rme_engine_options[] = {
      "the connection is idle, which saves RTS and CTS.  Cancelling such a receive needs an "
      "answer of the peer.",
      NULL},
-    {"fast_bytes", "bytes", 512 * KIB, 0, 4 * MIB,
+    {"eager_ring_bytes", "bytes", 512 * KIB, 0, 4 * MIB,
      "Size of the eager ring that a peer gets when its messages exceed a receive buffer.  The "
      "peer writes messages of up to 32 KiB there by RDMA, and of up to 64 KiB that a "
      "rendezvous would copy, too (bmi-perf --explain); messages in the ring count as eager "
      "(eager_max).  0: no ring, in either direction.",
      NULL},
-    {"fast_pool", "bytes", 16 * MIB, 0, 1 * TIB,
+    {"eager_ring_pool", "bytes", 16 * MIB, 0, 1 * TIB,
      "Limit on eager rings for all peers together, and never more than a sixteenth of the "
      "memory that the process may lock.  At the limit a peer gets a ring when another's is "
      "idle.",

@@ -78,6 +78,8 @@ void rme_options_free(struct rme_options *options)
 static const struct {
     const char *old, *now;
 } renamed[] = {
+    {.old = "fast_pool", .now = "eager_ring_pool"},
+    {.old = "fast_bytes", .now = "eager_ring_bytes"},
     {.old = "unit", .now = "fragment_bytes"},
     {.old = "kept_bytes", .now = "rx_buffered_bytes"},
 };

@@ -38,10 +38,10 @@
 #include "proto/unexp.h"
 
 /* limit on locked memory below which message buffers are smaller */
-#define TIGHT_BYTES   (1u << 20)
-#define TIGHT_RX_SIZE 1024u
-#define CHAINS_FIRST  64u /* first size of the tables of names and of delegated buffers */
-#define FAST_SHARE    16u /* fraction of lockable memory delegated to peers at most */
+#define TIGHT_BYTES      (1u << 20)
+#define TIGHT_RX_SIZE    1024u
+#define CHAINS_FIRST     64u /* first size of the tables of names and of delegated buffers */
+#define EAGER_RING_SHARE 16u /* fraction of lockable memory delegated to peers at most */
 /* maximum fraction of a shared queue for the pool of credits */
 #define POOL_PART     4u
 #define CLOSE_WAIT_MS 10000 /* time for the fabric to end all links */
@@ -199,8 +199,8 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->frag_size = (uint64_t)rme_option(o, "fragment_bytes");
     t->pack_threshold = (uint64_t)rme_option(o, "pack_threshold");
     t->invite = rme_option(o, "invite") != 0;
-    t->fast_bytes = (uint32_t)rme_option(o, "fast_bytes");
-    t->fast_pool = (uint64_t)rme_option(o, "fast_pool");
+    t->eager_ring_bytes = (uint32_t)rme_option(o, "eager_ring_bytes");
+    t->eager_ring_pool = (uint64_t)rme_option(o, "eager_ring_pool");
     t->idle_ms = (uint32_t)rme_option(o, "zone_idle_ms");
     t->rdma_ops = (uint32_t)rme_option(o, "xfer_ops");
     t->rdma_ops_peer = larger(t->rdma_ops / XFER_PEERS, 1);
@@ -248,7 +248,7 @@ static void cap_by_budget(struct rme *rme)
     if (budget < TIGHT_BYTES)
         cap(rme, "rx_size", TIGHT_RX_SIZE - RME_WIRE_HEADER_SIZE,
             "this process may lock less than 1 MiB", remedy);
-    cap(rme, "fast_pool", budget / FAST_SHARE,
+    cap(rme, "eager_ring_pool", budget / EAGER_RING_SHARE,
         "more than a sixteenth of the memory that this process may lock", remedy);
 }
 

@@ -198,8 +198,8 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
       peer->eager_max[RME_EXPECTED])                                                           \
     X("unexpected_bytes", "bytes", "largest unexpected message", RME_UNEXPECTED_MAX)           \
     X("slots_held", "bytes", "eager ring granted by the peer, for messages of up to 64 KiB",   \
-      rme_fast_held(peer))                                                                     \
-    X("slots_given", "bytes", "eager ring granted to the peer", rme_fast_given(peer))          \
+      rme_eager_rdma_held(peer))                                                               \
+    X("slots_given", "bytes", "eager ring granted to the peer", rme_eager_rdma_given(peer))    \
     X("packed", "bytes", "bounce buffers in use for messages from and to the peer",            \
       peer->packed)                                                                            \
     X("credits_granted", "buffers", "receive buffers granted by the peer",                     \
@@ -352,7 +352,7 @@ void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
     send = recv = rme_rndv_plan_in(rme, bytes);
     send.eager_max = recv.eager_max = rme_plan_eager_max(
         &rme->costs, rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);
-    send.fast_max = rme_fast_most(rme, RME_EXPECTED, segments == 1);
+    send.eager_rdma_max = rme_eager_rdma_most(rme, RME_EXPECTED, segments == 1);
     send.send = rme_rndv_side(rme, segments, false, true);
     send.recv = rme_rndv_far_side(rme, !rme->server);
     recv.recv = rme_rndv_side(rme, 1, false, false);

@@ -7,7 +7,7 @@
 #include "proto/message.h"
 #include "proto/send.h"
 
-#define FAST_SEGS 8 /* maximum number of segments sent without an operation */
+#define EAGER_RDMA_SEGS 8 /* maximum number of segments sent without an operation */
 
 /* Returns the sum of a list's lengths, or -EINVAL. */
 static inline int64_t list_total(const struct rme_list *list)
@@ -90,16 +90,16 @@ __attribute__((noinline)) static bool send_copy(struct rme_peer *peer, enum rme_
                                                 const struct rme_list *list, uint64_t size,
                                                 int32_t tag)
 {
-    struct rme_seg seg[FAST_SEGS];
+    struct rme_seg seg[EAGER_RDMA_SEGS];
     uint32_t nseg;
 
-    if (list->count > FAST_SEGS)
+    if (list->count > EAGER_RDMA_SEGS)
         return false;
     nseg = list_segs(list, seg);
     if (rme_eager_fits(peer, stream, size))
         return rme_eager_send(peer, stream, seg, nseg, size, tag);
-    return rme_fast_fits(peer, stream, seg, nseg, size, tag) &&
-           rme_fast_send(peer, stream, seg, nseg, size, tag);
+    return rme_eager_rdma_fits(peer, stream, seg, nseg, size, tag) &&
+           rme_eager_rdma_send(peer, stream, seg, nseg, size, tag);
 }
 
 /* May a new send start before those that were posted earlier? */

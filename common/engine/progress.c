@@ -72,12 +72,12 @@ static void written(struct rme_peer *peer, uint32_t imm)
 {
     struct rme_arrival arrival;
 
-    if (rme_fast_decode(peer, imm, &arrival.message) != 0) {
+    if (rme_eager_rdma_decode(peer, imm, &arrival.message) != 0) {
         rme_peer_protocol_error(peer, "a malformed message in the eager ring");
         return;
     }
     arrival.rx = NULL;
-    arrival.length = RME_WIRE_FAST_SIZE + arrival.message.payload_length;
+    arrival.length = RME_WIRE_RING_SIZE + arrival.message.payload_length;
     message_came(peer, &arrival);
 }
 
@@ -85,7 +85,7 @@ static void immediate(struct rme_peer *peer, uint32_t imm)
 {
     if (!rme_peer_listens(peer))
         return;
-    if (rme_fast_named(peer, imm)) {
+    if (rme_eager_rdma_named(peer, imm)) {
         written(peer, imm);
         return;
     }
@@ -121,12 +121,12 @@ __attribute__((noinline)) static void handle(struct rme *rme, const struct rme_e
         if (event->rdma_op == &peer->bye)
             rme_peer_bye_done(peer);
         else if (event->rdma_op->owner == NULL)
-            rme_fast_moved(peer, event->rdma_op);
+            rme_eager_rdma_moved(peer, event->rdma_op);
         else
             rme_move_done(rme, event->rdma_op);
         break;
     case RME_EV_MW_INVALIDATED:
-        if (rme_fast_closed(peer, event->closed))
+        if (rme_eager_rdma_closed(peer, event->closed))
             rme_mws_free(rme);
         else
             rme_frag_invalidated(rme, event->closed);
@@ -155,7 +155,7 @@ __attribute__((noinline)) static void run_timers(struct rme *rme)
     while ((timer = rme_timers_due(&rme->timers, now)) != NULL)
         timer_is_due(container_of(timer, struct rme_peer, timer), now);
     rme_zone_look(rme->zone, now);
-    rme_fast_look(rme, now);
+    rme_eager_rdma_look(rme, now);
 }
 
 /* Handles `n` events, and further ones if there were as many as possible.  Returns their

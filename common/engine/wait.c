@@ -161,7 +161,7 @@ static void stop_idle_timers(struct rme *rme)
 static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
 {
     int fabric = rme->ops->deadline(rme->fabric);
-    uint64_t memory = min_u64(rme_zone_look(rme->zone, now), rme_fast_look_at(rme));
+    uint64_t memory = min_u64(rme_zone_look(rme->zone, now), rme_eager_rdma_look_at(rme));
     uint64_t timer;
 
     stop_idle_timers(rme);

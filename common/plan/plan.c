@@ -3,7 +3,7 @@
  * Order of the decisions: 1.  Eager, if the message fits a buffer and the window, up to the
  * size where two copies cost more than the two additional messages of a rendezvous between
  * registered memories. 2.  A write into the eager ring, if there is room, up to a size
- * (rme_fast_most()). 3.  Each side copies through a
+ * (rme_eager_rdma_most()). 3.  Each side copies through a
  * bounce buffer ("packs") if the copy costs less than the use of the memory in place.  In
  * place, a list [001 5.1] costs look-up and segments, on the receiver's side also the requests
  * for its writes and memory windows, and a part of a registration that later uses find cached.
@@ -53,7 +53,7 @@ const char *rme_proto_name(enum rme_proto proto)
 {
     static const char *const names[RME_PROTO_COUNT] = {
         [RME_PROTO_EAGER] = "eager",
-        [RME_PROTO_FAST] = "fast write",
+        [RME_PROTO_EAGER_RDMA] = "fast write",
         [RME_PROTO_RNDV_WRITE] = "rendezvous write",
         [RME_PROTO_RNDV_READ] = "rendezvous read",
     };
@@ -64,7 +64,7 @@ const char *rme_proto_name(enum rme_proto proto)
 /* Does the protocol use buffers of the engine on both sides? */
 static bool is_copied(int proto)
 {
-    return proto == RME_PROTO_EAGER || proto == RME_PROTO_FAST;
+    return proto == RME_PROTO_EAGER || proto == RME_PROTO_EAGER_RDMA;
 }
 
 static uint64_t segments(const struct rme_plan_side *side, bool pack)
@@ -137,7 +137,7 @@ static uint64_t requests_of(const struct rme_plan_in *in, enum rme_proto proto, 
 
     if (proto == RME_PROTO_EAGER)
         return 0;
-    if (proto == RME_PROTO_FAST)
+    if (proto == RME_PROTO_EAGER_RDMA)
         return count_requests(send, 1, in->max_sge);
     return proto == RME_PROTO_RNDV_WRITE ? count_requests(send, recv, in->max_sge)
                                          : count_requests(recv, send, in->max_read_sge);
@@ -341,8 +341,8 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
         plan->why_send = plan->why_recv = "an eager message uses a buffer of the engine";
         return;
     }
-    if (in->bytes <= in->fast_max) {
-        plan->proto = RME_PROTO_FAST;
+    if (in->bytes <= in->eager_rdma_max) {
+        plan->proto = RME_PROTO_EAGER_RDMA;
         plan->send_pack = plan->recv_pack = true;
         plan->requests = 1;
         plan->why = "the message fits the eager ring, and rendezvous is not faster";
@@ -412,7 +412,7 @@ static void explain_row(FILE *out, const struct rme_plan_in *in, enum rme_proto 
 static bool is_possible(const struct rme_plan_in *in, int proto)
 {
     return !is_copied(proto) ||
-           in->bytes <= (proto == RME_PROTO_EAGER ? in->eager_max : in->fast_max);
+           in->bytes <= (proto == RME_PROTO_EAGER ? in->eager_max : in->eager_rdma_max);
 }
 
 void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rme_plan_in *recv)
@@ -427,10 +427,10 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
         asked.send.ready ? segments(&send->send, first.send_pack) : send->send.segments;
     asked.send.kept = false;
     asked.nothing_to_read = !first.offer;
-    asked.fast_max = 0; /* the sender decides on that */
-    inviting.fast_max = send->fast_max;
+    asked.eager_rdma_max = 0; /* the sender decides on that */
+    inviting.eager_rdma_max = send->eager_rdma_max;
     rme_plan(&asked, &plan);
-    if (first.proto == RME_PROTO_FAST) /* the receiver has no decision */
+    if (first.proto == RME_PROTO_EAGER_RDMA) /* the receiver has no decision */
         plan = first;
     inviting.send =
         rme_plan_unseen_sender(recv->send.server, recv->send.load_ops, recv->send.load_bytes);

@@ -41,7 +41,7 @@ struct rme_costs {
 
 enum rme_proto {
     RME_PROTO_EAGER,
-    RME_PROTO_FAST, /* written by the sender into its delegated buffer */
+    RME_PROTO_EAGER_RDMA, /* written by the sender into its delegated buffer */
     RME_PROTO_RNDV_WRITE,
     RME_PROTO_RNDV_READ,
     RME_PROTO_COUNT
@@ -84,8 +84,8 @@ struct rme_plan_in {
     /* result of rme_plan_eager_max(); 0 if the window has no room: only empty messages are
      * eager */
     uint64_t eager_max;
-    uint64_t fast_max;  /* largest message for the eager ring; 0: none */
-    uint64_t frag_size; /* option: bytes of a fragment */
+    uint64_t eager_rdma_max; /* largest message for the eager ring; 0: none */
+    uint64_t frag_size;      /* option: bytes of a fragment */
     /* option: smaller messages of one segment are copied even if their registration would be
      * cached; 0: costs decide */
     uint64_t pack_threshold;

@@ -131,7 +131,7 @@ void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
     if (starts(message->type))
         rme_credit_started(&peer->credit);
     if (arrival->rx == NULL)
-        rme_fast_took(peer, message);
+        rme_eager_rdma_took(peer, message);
     settle_credits(peer, message->flags);
 }
 

@@ -292,7 +292,7 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *ar
         return;
     }
     peer->proto->invites.seen++;
-    rme_fast_wanted(peer, arrived->total);
+    rme_eager_rdma_wanted(peer, arrived->total);
     op = take_recv(rme, peer, arrived->tag, message);
     if (op != NULL) {
         rme_rndv_receive(rme, op, message);

@@ -98,7 +98,8 @@ static bool worth_it(struct rme *rme, const struct rme_op *op)
     in.send = rme_plan_unseen_sender((peer->hello.flags & RME_HELLO_F_SERVER) != 0,
                                      peer->load.ops, peer->load.bytes);
     in.recv = rme_rndv_own_side(rme, op);
-    in.fast_max = rme_fast_given(peer) != 0 ? rme_fast_most(rme, RME_EXPECTED, false) : 0;
+    in.eager_rdma_max =
+        rme_eager_rdma_given(peer) != 0 ? rme_eager_rdma_most(rme, RME_EXPECTED, false) : 0;
     rme_plan(&in, &plan);
     return plan.invite;
 }

@@ -17,7 +17,7 @@
 static const struct rme_protocol *const protocol_table[] = {
     &rme_protocol_link,       &rme_protocol_eager,
     &rme_protocol_unexpected, &rme_protocol_cancel,
-    &rme_protocol_fast,       &rme_protocol_invitation,
+    &rme_protocol_eager_rdma, &rme_protocol_invitation,
     &rme_protocol_rendezvous, &rme_protocol_rndv_send,
     &rme_protocol_rndv_recv,  NULL,
 };

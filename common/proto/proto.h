@@ -4,7 +4,7 @@
 #define RME_PROTO_H
 
 #include "op/operations.h"
-#include "proto/fast.h"
+#include "proto/eager_rdma.h"
 #include "proto/invite.h"
 
 struct rme_unexp;
@@ -38,8 +38,8 @@ struct rme_peer_proto {
     uint32_t rts_in[RME_STREAMS];  /* RTS of the peer held here */
     /* cost of unexpected messages being pulled, or pulled and not fetched */
     uint32_t pulled;
-    struct rme_invites invites; /* see invite.c */
-    struct rme_fast fast;       /* see fast.c */
+    struct rme_invites invites;       /* see invite.c */
+    struct rme_eager_rdma eager_rdma; /* see eager_rdma.c */
 };
 
 /* Protocol state of the engine. */
@@ -49,7 +49,7 @@ struct rme_protocols {
     rme_arrived_fn arrived[RME_ARRIVALS]; /* of all protocols */
     bool forceful;                        /* cancels of the host do not wait for the peer */
     struct rme_table tags_blocked;        /* tags that a waiting send blocks (send.c) */
-    struct rme_fast_pool fast;
+    struct rme_eager_rdma_pool eager_rdma;
     /* first complete message of each peer, for the host (struct rme_unexp) */
     struct list_head unexpected;
     uint64_t unexpected_changes;  /* number of messages completed and fetched so far */

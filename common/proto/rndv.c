@@ -58,7 +58,7 @@ static uint32_t new_handle(struct rme_peer *peer)
 {
     do
         peer->last_handle++;
-    while (peer->last_handle == 0 || peer->last_handle >= RME_FAST_FIRST_NAME ||
+    while (peer->last_handle == 0 || peer->last_handle >= RME_EAGER_RDMA_FIRST_NAME ||
            rme_rndv_find(peer, peer->last_handle) != NULL);
     return peer->last_handle;
 }

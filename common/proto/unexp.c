@@ -197,7 +197,7 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *me
         return;
     }
     u->rts->unexp = u;
-    rme_fast_wanted(peer, message->total);
+    rme_eager_rdma_wanted(peer, message->total);
     rme_message_name(u->rts);
     rme_message_shorten(u->rts);
     list_add_tail(&u->link, &peer->proto->unexpected);

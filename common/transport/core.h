@@ -43,8 +43,8 @@ struct rme_tuning {
     bool invite;
     /* size of an eager ring delegated to one peer; 0: eager rings are neither granted nor
      * used */
-    uint32_t fast_bytes;
-    uint64_t fast_pool; /* limit for all eager rings */
+    uint32_t eager_ring_bytes;
+    uint64_t eager_ring_pool; /* limit for all eager rings */
     /* milliseconds without use after which memory is taken back; 0: never */
     uint32_t idle_ms;
     uint32_t rdma_ops_peer, rdma_ops;

@@ -91,8 +91,8 @@
  * the pool: such a link has one credit, waits for a reply after each message, and gets more
  * when others idle or end.
  *
- * Eager ring.  Credits also acknowledge messages in the eager ring of a peer (fast.c).  So a
- * CREDIT message is due as well when the unreturned credits stand for half of the ring.  A
+ * Eager ring.  Credits also acknowledge messages in the eager ring of a peer (eager_rdma.c).
+ * So a CREDIT message is due as well when the unreturned credits stand for half of the ring.  A
  * sender waits for room in the ring only while three quarters are unreturned, so it waits as
  * for a credit: let nothing be in flight; then the owner must send a CREDIT message, and can by
  * the argument above.  Where reports are apart, no sender waits for room, because the returned

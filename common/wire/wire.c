@@ -158,19 +158,19 @@ int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *ou
     }
 }
 
-void rme_wire_encode_fast(const struct rme_wire_message *message, uint32_t payload,
+void rme_wire_encode_ring(const struct rme_wire_message *message, uint32_t payload,
                           void *buffer)
 {
     uint8_t *at = buffer;
 
     rme_wire_encode_head(message, buffer);
-    memset(at + RME_WIRE_HEADER_SIZE, 0, RME_WIRE_FAST_SIZE - RME_WIRE_HEADER_SIZE);
+    memset(at + RME_WIRE_HEADER_SIZE, 0, RME_WIRE_RING_SIZE - RME_WIRE_HEADER_SIZE);
     put32(at + RME_WIRE_HEADER_SIZE, payload);
 }
 
-int rme_wire_decode_fast(const void *data, size_t room, struct rme_wire_message *out)
+int rme_wire_decode_ring(const void *data, size_t room, struct rme_wire_message *out)
 {
-    uint8_t copy[RME_WIRE_FAST_SIZE];
+    uint8_t copy[RME_WIRE_RING_SIZE];
 
     if (room < sizeof(copy))
         return -EPROTO;

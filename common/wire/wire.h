@@ -53,8 +53,8 @@ enum rme_wire_type {
     40u /* bytes of a CTS, RTS_SEG, RTR or GRANT before its segments */
 #define RME_WIRE_SEGMENT_SIZE 24u /* bytes of a segment */
 /* bytes before the payload of a message in a delegated buffer: header, length */
-#define RME_WIRE_FAST_SIZE 32u
-#define RME_WIRE_FAST_UNIT 64u /* alignment of such a message */
+#define RME_WIRE_RING_SIZE  32u
+#define RME_WIRE_RING_ALIGN 64u /* alignment of such a message */
 
 /* Flags of the header. */
 /* the sender had to wait for credits, and would use more of them */
@@ -173,9 +173,9 @@ int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *ou
  * behind the header.  The sender may change the buffer at any time, so the header is copied
  * before it is decoded; the payload may change, its length does not.  -EPROTO: malformed.
  */
-int rme_wire_decode_fast(const void *data, size_t room, struct rme_wire_message *out);
-/* Encodes all but the payload: RME_WIRE_FAST_SIZE bytes. */
-void rme_wire_encode_fast(const struct rme_wire_message *message, uint32_t payload,
+int rme_wire_decode_ring(const void *data, size_t room, struct rme_wire_message *out);
+/* Encodes all but the payload: RME_WIRE_RING_SIZE bytes. */
+void rme_wire_encode_ring(const struct rme_wire_message *message, uint32_t payload,
                           void *buffer);
 
 /* Returns segment `i` < message->nsegment. */
@@ -222,7 +222,7 @@ int rme_wire_status_error(uint32_t status);
 #define RME_HELLO_F_EXACT 0x08u
 /* the answer may advertise fewer than RME_HELLO_CREDITS_MIN; as this one may */
 #define RME_HELLO_F_SINGLE_CREDIT 0x10u
-#define RME_HELLO_F_FAST          0x20u /* understands GRANT, WITHDRAW, RELEASE */
+#define RME_HELLO_F_EAGER_RDMA    0x20u /* understands GRANT, WITHDRAW, RELEASE */
 
 /* Connection data of each side. */
 struct rme_hello {

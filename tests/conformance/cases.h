@@ -106,8 +106,8 @@
     X(inviting_in_vain_is_noticed)                                                             \
     X(invitations_not_wanted)
 
-/* Eager ring: fast_test.c. */
-#define FAST_CASES(X)                                                                          \
+/* Eager ring: eager_rdma_test.c. */
+#define EAGER_RDMA_CASES(X)                                                                    \
     X(fast_contents)                                                                           \
     X(fast_counts)                                                                             \
     X(fast_needs_no_invitation)                                                                \
@@ -252,7 +252,7 @@
     ANSWER_CASES(X)                                                                            \
     CANCEL_CASES(X)                                                                            \
     INVITE_CASES(X)                                                                            \
-    FAST_CASES(X)                                                                              \
+    EAGER_RDMA_CASES(X)                                                                        \
     BOUNCE_QUOTA_CASES(X)                                                                      \
     SHARE_CASES(X)                                                                             \
     PRESSURE_CASES(X)                                                                          \

@@ -237,7 +237,7 @@ void groups_at_receivers(void **state)
         char options[160];
 
         snprintf(options, sizeof(options),
-                 "rndv=write,invite=0,fast_bytes=0,pack_threshold=1,lists=group,"
+                 "rndv=write,invite=0,eager_ring_bytes=0,pack_threshold=1,lists=group,"
                  "regcache_entries=0%s" GROWS,
                  (lane.is_loop ? loop : ib)[i]);
         uint64_t n = registrations_at_receiver(options, &each);
@@ -588,7 +588,7 @@ void pool_as_the_session_says(void **state)
 
     (void)state;
     bed_options(
-        "regcache_entries=6,fragment_bytes=64K,rndv=write,pack_threshold=5000,fast_bytes=0");
+        "regcache_entries=6,fragment_bytes=64K,rndv=write,pack_threshold=5000,eager_ring_bytes=0");
     pair_open(&p);
     uint64_t entries = node_attribute(p.client, p.to_server, "cache_entries");
     uint64_t unit = node_attribute(p.client, p.to_server, "unit_bytes");

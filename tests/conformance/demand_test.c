@@ -16,7 +16,7 @@
 enum { SIZE = 300000, MAPPED = 1 << 20 };
 
 /* No copies, and no other registered memory. */
-#define ON "odp=on,pack_threshold=1,lists=group,fast_bytes=0"
+#define ON "odp=on,pack_threshold=1,lists=group,eager_ring_bytes=0"
 
 /* Opens two engines with on-demand paging; skips if the device has none. */
 static void open_on_demand(struct pair *p, const char *options)

@@ -377,9 +377,10 @@ void send_larger_leaves_canaries(void **state)
             blob_flat(&out, sizes[i]);
             blob_pieces(&in, 5, 1, (int)sizes[i] / 6, false, i + 1);
             blob_fill(&out, 2);
-            uint64_t before = node_counter(p.client, "sends_fast");
+            uint64_t before = node_counter(p.client, "sends_eager_rdma");
             carry(&p, false, how, &out, &in, 8, &send, &recv);
-            bool fast = node_counter(p.client, "sends_fast") != before; /* complete at once */
+            bool fast =
+                node_counter(p.client, "sends_eager_rdma") != before; /* complete at once */
             op_check_error(&recv, -EMSGSIZE, -EMSGSIZE);
             op_check_error(&send, -EMSGSIZE, fast || sizes[i] <= rx_size(&p) ? 0 : -EMSGSIZE);
             assert_int_equal(blob_foreign(&in, 2), -1);

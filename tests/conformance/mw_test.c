@@ -223,10 +223,10 @@ void few_mws_suffice(void **state)
 {
     enum { N = 64, SIZE = 20000 };
     static const char *const options[] = {
-        "loop_windows=16,windows=16,fast_bytes=0,rndv=auto",
-        "loop_windows=16,windows=16,fast_bytes=0,rndv=write",
-        "loop_windows=16,windows=16,fast_bytes=0,rndv=read",
-        "loop_windows=16,windows=16,fast_bytes=0,rndv=read,loop_chaos=1"};
+        "loop_windows=16,windows=16,eager_ring_bytes=0,rndv=auto",
+        "loop_windows=16,windows=16,eager_ring_bytes=0,rndv=write",
+        "loop_windows=16,windows=16,eager_ring_bytes=0,rndv=read",
+        "loop_windows=16,windows=16,eager_ring_bytes=0,rndv=read,loop_chaos=1"};
 
     for (size_t k = 0; k < sizeof options / sizeof options[0]; k++) {
         struct pair p;
@@ -277,7 +277,8 @@ void windows_of_greedy_ones(void **state)
     struct pair greedy[GREEDY], good;
 
     (void)state;
-    bed_options("loop_windows=16,windows=16,fast_bytes=0,rndv=write,invite=0,eager_max=4K");
+    bed_options(
+        "loop_windows=16,windows=16,eager_ring_bytes=0,rndv=write,invite=0,eager_max=4K");
     pair_open(&good);
     pair_exchange(&good, SIZE, 1000);
     for (int i = 0; i < GREEDY; i++) {

@@ -58,12 +58,12 @@ static struct counts counts_of(const struct node *n, const char *side)
     char name[32];
     struct counts counts = {.copied = node_counter(n, "bytes_copied"),
                             .refused = node_counter(n, "reg_refused"),
-                            .full = node_counter(n, "fast_full"),
+                            .full = node_counter(n, "eager_ring_full"),
                             .invites = node_counter(n, "invites_sent")};
 
     snprintf(name, sizeof(name), "%s_eager", side);
     counts.eager = node_counter(n, name);
-    snprintf(name, sizeof(name), "%s_fast", side);
+    snprintf(name, sizeof(name), "%s_eager_rdma", side);
     counts.fast = node_counter(n, name);
     snprintf(name, sizeof(name), "%s_rndv_write", side);
     counts.written = node_counter(n, name);
@@ -203,8 +203,8 @@ static void explained_and_done(size_t most, bool is_fast)
          bytes++)
         if (bytes != 0)
             one_message(&p, from, to, bytes, 1);
-    if ((is_fast || chosen > 8) && node_counter(p.server, "fast_grants") != 0)
-        assert_true(node_counter(p.client, "sends_fast") > 2);
+    if ((is_fast || chosen > 8) && node_counter(p.server, "eager_ring_grants") != 0)
+        assert_true(node_counter(p.client, "sends_eager_rdma") > 2);
     free(from);
     free(to);
 }
@@ -221,6 +221,7 @@ void engine_does_what_is_explained(void **state)
 void engine_does_what_is_explained_of_lent_memory(void **state)
 {
     (void)state;
-    bed_options("fast_bytes=512K,measure_costs=0,invite=0"); /* RTR would take precedence */
+    bed_options(
+        "eager_ring_bytes=512K,measure_costs=0,invite=0"); /* RTR would take precedence */
     explained_and_done(262144, true);
 }

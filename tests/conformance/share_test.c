@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Many clients and few eager rings (fast_test.c): which client gets one, for how long, and its
- * withdrawal. Counted in messages, not in time. */
+/* Many clients and few eager rings (eager_rdma_test.c): which client gets one, for how long,
+ * and its withdrawal. Counted in messages, not in time. */
 #include <stdio.h>
 #include <string.h>
 #include "cases.h"
@@ -29,10 +29,11 @@ static void open_lending(int clients, int lent, int pool)
 {
     char options[200], name[32];
 
-    snprintf(options, sizeof options, OPTIONS ",fast_bytes=%d,fast_pool=%d", lent, pool);
+    snprintf(options, sizeof options, OPTIONS ",eager_ring_bytes=%d,eager_ring_pool=%d", lent,
+             pool);
     bed_options(options);
     crowd = (struct crowd){.server = node_open("server", lane_uri(0)), .clients = clients};
-    snprintf(options, sizeof options, OPTIONS ",fast_bytes=%d", lent);
+    snprintf(options, sizeof options, OPTIONS ",eager_ring_bytes=%d", lent);
     bed_options(options);
     for (int i = 0; i < clients; i++) {
         struct pair *p = &crowd.pair[i];
@@ -72,7 +73,7 @@ static void talk(int i, int messages)
         pump_until_reported(&recv);
         pump_until_reported(&send);
         op_check(&recv, SIZE);
-        lent = node_counter(crowd.server, "fast_bytes");
+        lent = node_counter(crowd.server, "eager_ring_bytes");
         crowd.most = lent > crowd.most ? lent : crowd.most;
     }
 }
@@ -95,7 +96,7 @@ static void talk_back(int i, int messages)
 
 static uint64_t fast(int i)
 {
-    return node_counter(crowd.pair[i].client, "sends_fast");
+    return node_counter(crowd.pair[i].client, "sends_eager_rdma");
 }
 
 /* Returns false if this lane's options rule rings out. */
@@ -104,7 +105,7 @@ static bool lends(void)
     for (int i = 0; i < 10; i++)
         talk(0, 1);
     pump_times(20);
-    return node_counter(crowd.server, "fast_grants") != 0;
+    return node_counter(crowd.server, "eager_ring_grants") != 0;
 }
 
 /* An idle client's ring is given to busy ones, and stays while none is busy. */
@@ -117,19 +118,19 @@ void fast_of_an_idle_one(void **state)
     talk(1, 1);
     talk(2, 1);
     pump_times(20);
-    assert_int_equal(node_counter(crowd.server, "fast_withdrawn"), 0);
+    assert_int_equal(node_counter(crowd.server, "eager_ring_withdrawn"), 0);
     for (int i = 0; i < IDLE / 2 - 10; i++) {
         talk(1, 1);
         talk(2, 1);
     }
     assert_int_equal(fast(1) + fast(2), 0);
-    assert_int_equal(node_counter(crowd.server, "fast_withdrawn"), 0);
+    assert_int_equal(node_counter(crowd.server, "eager_ring_withdrawn"), 0);
     for (int i = 0; i < 20; i++) {
         talk(1, 1);
         talk(2, 1);
     }
-    assert_int_equal(node_counter(crowd.server, "fast_withdrawn"), 1);
-    assert_int_equal(node_counter(crowd.server, "fast_grants"), 2);
+    assert_int_equal(node_counter(crowd.server, "eager_ring_withdrawn"), 1);
+    assert_int_equal(node_counter(crowd.server, "eager_ring_grants"), 2);
     assert_in_range(fast(1) + fast(2), 1, 20); /* one of them */
     assert_true(fast(1) == 0 || fast(2) == 0);
     assert_int_equal(crowd.most, AREA);
@@ -148,9 +149,9 @@ void fast_of_who_waited_in_vain(void **state)
         talk(0, 1);
         talk(2, 1);
     }
-    assert_int_equal(node_counter(crowd.server, "fast_grants"), 1);
+    assert_int_equal(node_counter(crowd.server, "eager_ring_grants"), 1);
     talk(2, IDLE + 20);
-    assert_int_equal(node_counter(crowd.server, "fast_grants"), 2);
+    assert_int_equal(node_counter(crowd.server, "eager_ring_grants"), 2);
     assert_in_range(fast(2), 10, 30);
     close_crowd();
 }
@@ -159,9 +160,9 @@ static void until_none_is_lent(void)
 {
     int64_t end = lane_now() + BED_PATIENCE_MS;
 
-    while (node_counter(crowd.server, "fast_bytes") != 0 && lane_now() < end)
+    while (node_counter(crowd.server, "eager_ring_bytes") != 0 && lane_now() < end)
         pump();
-    assert_int_equal(node_counter(crowd.server, "fast_bytes"), 0);
+    assert_int_equal(node_counter(crowd.server, "eager_ring_bytes"), 0);
 }
 
 /* A dead client's ring is given to the next that asks. */
@@ -178,9 +179,9 @@ void fast_of_a_dead_one(void **state)
     until_none_is_lent();
     talk(1, 1);
     pump_times(20);
-    assert_int_equal(node_counter(crowd.server, "fast_grants"), 2);
-    assert_int_equal(node_counter(crowd.server, "fast_withdrawn"), 0);
-    assert_int_equal(node_counter(crowd.server, "fast_bytes"), AREA);
+    assert_int_equal(node_counter(crowd.server, "eager_ring_grants"), 2);
+    assert_int_equal(node_counter(crowd.server, "eager_ring_withdrawn"), 0);
+    assert_int_equal(node_counter(crowd.server, "eager_ring_bytes"), AREA);
     talk(1, 1);
     talk(2, 1);
     assert_int_equal(fast(1), 1);
@@ -204,11 +205,11 @@ void fast_of_silent_ones(void **state)
         talk(i, 1);
     }
     pump_times(20);
-    assert_int_equal(node_counter(crowd.server, "fast_bytes"), 0);
+    assert_int_equal(node_counter(crowd.server, "eager_ring_bytes"), 0);
     if (!lends())
         skip();
     talk(0, 100);
-    assert_int_equal(node_counter(crowd.server, "fast_bytes"), AREA);
+    assert_int_equal(node_counter(crowd.server, "eager_ring_bytes"), AREA);
     assert_int_equal(crowd.most, AREA);
     close_crowd();
 }
@@ -216,7 +217,7 @@ void fast_of_silent_ones(void **state)
 /* Returns how many of the server's messages client `i` got through its own ring. */
 static uint64_t fast_back(int i)
 {
-    return node_counter(crowd.pair[i].client, "recvs_fast");
+    return node_counter(crowd.pair[i].client, "recvs_eager_rdma");
 }
 
 /* All clients grant rings, and the server has staging buffers for two: the third client gets
@@ -252,19 +253,21 @@ void fast_of_who_falls_silent(void **state)
 
     (void)state;
     bed_options("rx_size=2048,eager_max=64K,invite=0,measure_costs=0,rndv=write,"
-                "fast_bytes=128K,zone_idle_ms=30");
+                "eager_ring_bytes=128K,zone_idle_ms=30");
     pair_open(&p);
     for (int i = 0; i < 10; i++)
         pair_exchange(&p, SIZE, i);
-    grants = node_counter(p.server, "fast_grants");
+    grants = node_counter(p.server, "eager_ring_grants");
     if (grants == 0)
         skip();
-    while (node_counter(p.server, "fast_bytes") + node_counter(p.client, "fast_bytes") != 0 &&
+    while (node_counter(p.server, "eager_ring_bytes") +
+                   node_counter(p.client, "eager_ring_bytes") !=
+               0 &&
            lane_now() < end)
         pump();
-    assert_int_equal(node_counter(p.server, "fast_bytes"), 0);
-    assert_int_equal(node_counter(p.client, "fast_bytes"), 0);
+    assert_int_equal(node_counter(p.server, "eager_ring_bytes"), 0);
+    assert_int_equal(node_counter(p.client, "eager_ring_bytes"), 0);
     for (int i = 0; i < 10; i++)
         pair_exchange(&p, SIZE, i);
-    assert_true(node_counter(p.server, "fast_grants") > grants);
+    assert_true(node_counter(p.server, "eager_ring_grants") > grants);
 }

@@ -272,7 +272,7 @@ static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
     struct rme_hello hello = {.version = RME_WIRE_VERSION,
                               .version_min = RME_WIRE_VERSION_MIN,
                               .flags = (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_RTR |
-                                                 (how & 2 ? RME_HELLO_F_FAST : 0) |
+                                                 (how & 2 ? RME_HELLO_F_EAGER_RDMA : 0) |
                                                  (how & 8 ? RME_HELLO_F_EXACT : 0) |
                                                  (how & 4 ? RME_HELLO_F_SINGLE_CREDIT : 0)),
                               .incarnation = 1 + how % 3,
@@ -356,9 +356,9 @@ static void write_lent(struct input *in)
     m.tag = (int32_t)take(in) % 4;
     if (how & 4)
         at = take32(in) % 65536;
-    rme_wire_encode_fast(&m, take_size(in), buffer);
+    rme_wire_encode_ring(&m, take_size(in), buffer);
     if (how & 8)
-        buffer[take(in) % RME_WIRE_FAST_SIZE] = (uint8_t)take(in);
+        buffer[take(in) % RME_WIRE_RING_SIZE] = (uint8_t)take(in);
     script_lent(link, at, buffer, sizeof(buffer));
 }
 

@@ -253,7 +253,7 @@ void script_unanswered(int error)
 void script_lent(unsigned which, unsigned at, const void *data, size_t length)
 {
     struct rme_link *link = link_in(which, UP);
-    uint64_t offset = (uint64_t)at * RME_WIRE_FAST_UNIT;
+    uint64_t offset = (uint64_t)at * RME_WIRE_RING_ALIGN;
     const struct rme_wire_segment *lent;
 
     if (link == NULL)

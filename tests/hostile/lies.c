@@ -194,16 +194,16 @@ static void write_and_change(struct visit *v, const struct rme_wire_segment *len
     static uint8_t good[PLACE], bad[PLACE];
     static const struct iod_request list = {.op = IOD_OP_LIST};
     struct rme_wire_message m = {.type = RME_WIRE_UNEXPECTED, .tag = 1000};
-    int64_t length = iod_request_encode(&list, good + RME_WIRE_FAST_SIZE, sizeof good / 2);
+    int64_t length = iod_request_encode(&list, good + RME_WIRE_RING_SIZE, sizeof good / 2);
 
     memset(bad, 0xa7, sizeof bad);
     for (unsigned i = 0; i < ROUNDS && link_wait_credits(v->link, 2, 5000); i++) {
         uint64_t at = i * (uint64_t)PLACE % (lent->length / 2);
 
         m.tag++;
-        rme_wire_encode_fast(&m, (uint32_t)length, good);
+        rme_wire_encode_ring(&m, (uint32_t)length, good);
         if (link_write(v->link, lent->address + at, lent->key, good, sizeof good) != 0 ||
-            link_send_imm(v->link, name + (uint32_t)(at / RME_WIRE_FAST_UNIT)) != 0)
+            link_send_imm(v->link, name + (uint32_t)(at / RME_WIRE_RING_ALIGN)) != 0)
             return;
         v->attack->messages++;
         for (unsigned k = 0; k < 4; k++)

@@ -13,7 +13,7 @@
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,rndv=write,invite=0,"                         \
     "rx_size=4096,credits=32,keepalive_ms=0,idle_keepalive_ms=0,"                              \
-    "fast_bytes=128K,fast_pool=256K"
+    "eager_ring_bytes=128K,eager_ring_pool=256K"
 
 enum {
     SIZE = 20000,
@@ -37,7 +37,7 @@ static int open_it(void **state)
     struct rme_hello hello = scripted_hello();
 
     (void)state;
-    hello.flags |= RME_HELLO_F_FAST;
+    hello.flags |= RME_HELLO_F_EAGER_RDMA;
     script.reports_apart = true;
     scripted_open(OPTIONS, &hello);
     scripted.have += 32 - 8; /* the script assumes 8 */
@@ -105,7 +105,7 @@ static void fill(struct posted *large, unsigned reports)
     scripted.keeps = true;
     for (unsigned i = 0; i < FULL; i++)
         send_one(&send[i], SIZE, TAG);
-    assert_int_equal(count_of("sends_fast"), FULL);
+    assert_int_equal(count_of("sends_eager_rdma"), FULL);
     for (unsigned i = 0; i < reports; i++)
         write_one(i, 0);
     assert_int_equal(script.rdma_ops, FULL + reports);
@@ -123,10 +123,10 @@ static void a_report_frees_no_place(void **state)
     fill(&large, 1);
     send_consumed(RME_WIRE_PING, 0, 1);
     send_one(&send, SIZE, TAG);
-    assert_int_equal(count_of("sends_fast"), FULL);
+    assert_int_equal(count_of("sends_eager_rdma"), FULL);
     send_consumed(RME_WIRE_PING, 0, 1); /* one of the messages */
     send_one(&send, SIZE, ANSWER);
-    assert_int_equal(count_of("sends_fast"), FULL + 1);
+    assert_int_equal(count_of("sends_eager_rdma"), FULL + 1);
 }
 
 /* The peer has acknowledged all messages. The engine cannot know that, and the peer may send
@@ -139,11 +139,11 @@ static void nobody_waits_for_a_place(void **state)
     fill(large, FULL);
     send_consumed(RME_WIRE_CREDIT, 0, FULL);
     send_one(&send, SIZE, TAG);
-    assert_int_equal(count_of("sends_fast"), FULL);
+    assert_int_equal(count_of("sends_eager_rdma"), FULL);
     assert_int_equal(scripted_count(RME_WIRE_RTS), FULL + 1);
     send_consumed(RME_WIRE_PING, 0, FULL);
     send_one(&send, SIZE, ANSWER);
-    assert_int_equal(count_of("sends_fast"), FULL + 1);
+    assert_int_equal(count_of("sends_eager_rdma"), FULL + 1);
 }
 
 /* ---- Answers ---- */

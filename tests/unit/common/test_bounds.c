@@ -198,7 +198,8 @@ static void keep_lines(void *arg, enum rme_log_level level, const char *line)
 }
 
 /* Opens an engine with these options and checks its log and the resulting options. */
-static void holds(const char *options, const char *says, int64_t rx_size, int64_t fast_pool)
+static void holds(const char *options, const char *says, int64_t rx_size,
+                  int64_t eager_ring_pool)
 {
     char said[1000] = "";
     struct rme_config config = {
@@ -208,8 +209,8 @@ static void holds(const char *options, const char *says, int64_t rx_size, int64_
     assert_int_equal(rme_open(&config, &rme), 0);
     assert_int_equal(rme_option_get(rme, "rx_size", &value), 0);
     assert_int_equal(value, rx_size);
-    assert_int_equal(rme_option_get(rme, "fast_pool", &value), 0);
-    assert_int_equal(value, fast_pool);
+    assert_int_equal(rme_option_get(rme, "eager_ring_pool", &value), 0);
+    assert_int_equal(value, eager_ring_pool);
     assert_string_equal(said, says);
     rme_close(rme);
 }
@@ -228,17 +229,18 @@ static void what_is_not_had_is_said(void **state)
     little = (struct rlimit){512 << 10, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &little), 0);
     had = set_lock_right(false);
-    snprintf(options, sizeof(options), "%s,rx_size=18K,fast_pool=8M", base);
-    holds(options,
-          "option rx_size=18432: this process may lock less than 1 MiB, so 1008 is used; raise "
-          "the memlock limit (ulimit -l)\n"
-          "option fast_pool=8388608: more than a sixteenth of the memory that this process "
-          "may lock, so 32768 is used; raise the memlock limit (ulimit -l)\n",
-          1008, 32768);
+    snprintf(options, sizeof(options), "%s,rx_size=18K,eager_ring_pool=8M", base);
+    holds(
+        options,
+        "option rx_size=18432: this process may lock less than 1 MiB, so 1008 is used; raise "
+        "the memlock limit (ulimit -l)\n"
+        "option eager_ring_pool=8388608: more than a sixteenth of the memory that this process "
+        "may lock, so 32768 is used; raise the memlock limit (ulimit -l)\n",
+        1008, 32768);
     holds(base, "", 1008, 32768);
     little.rlim_cur = 2 << 20;
     assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &little), 0);
-    snprintf(options, sizeof(options), "%s,rx_size=3000,fast_pool=100K", base);
+    snprintf(options, sizeof(options), "%s,rx_size=3000,eager_ring_pool=100K", base);
     holds(options, "", 3000, 100 << 10);
     assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &before), 0);
     if (had)

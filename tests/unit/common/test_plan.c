@@ -387,7 +387,7 @@ static void explains_the_very_decisions(void **state)
         in.send.segments = shape == 0 ? 1 : shape == 1 ? 16 : 4096;
         in.send.kept = in.recv.kept = kept;
         in.prefer = (enum rme_prefer)prefer;
-        in.fast_max = i < 3 * 25 * 3 * 2 * 3 ? 0 : MIB;
+        in.eager_rdma_max = i < 3 * 25 * 3 * 2 * 3 ? 0 : MIB;
         asked = in;
         rme_plan(&in, &first);
         asked.send.ready =
@@ -398,9 +398,9 @@ static void explains_the_very_decisions(void **state)
             asked.send.segments = 1;
         asked.send.kept = false;
         asked.nothing_to_read = !first.offer;
-        asked.fast_max = 0;
+        asked.eager_rdma_max = 0;
         rme_plan(&asked, &plan);
-        if (first.proto == RME_PROTO_FAST)
+        if (first.proto == RME_PROTO_EAGER_RDMA)
             plan = first;
         snprintf(row, sizeof(row), "%-18s %-7s %-9s", rme_proto_name(plan.proto),
                  plan.proto == RME_PROTO_EAGER || first.send_pack ? "copy" : "direct",
@@ -422,16 +422,16 @@ static void the_ring_is_used_up_to_its_size(void **state)
 
     (void)state;
     in.recv = (struct rme_plan_side){0};
-    in.fast_max = 32 * KIB;
-    assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
+    in.eager_rdma_max = 32 * KIB;
+    assert_int_equal(decide(&in).proto, RME_PROTO_EAGER_RDMA);
     assert_int_equal(decide(&in).requests, 1);
     assert_false(decide(&in).offer);
     in.bytes = 32 * KIB + 1;
     assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
     in.bytes = 16 * KIB;
-    in.fast_max = 0;
+    in.eager_rdma_max = 0;
     assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
-    in.fast_max = 32 * KIB;
+    in.eager_rdma_max = 32 * KIB;
     in.eager_max = 16 * KIB;
     assert_int_equal(decide(&in).proto, RME_PROTO_EAGER);
 }

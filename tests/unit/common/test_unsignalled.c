@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Unsignalled writes to an eager ring (fast.c): which completions are requested, and when
+/* Unsignalled writes to an eager ring (eager_rdma.c): which completions are requested, and when
  * places are free. */
 #include "engine/engine.h"
 #include "scripted.h"
@@ -7,7 +7,7 @@
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,rndv=write,invite=0,"                         \
     "rx_size=4096,credits=32,keepalive_ms=0,idle_keepalive_ms=0,measure_costs=0,"              \
-    "fast_bytes=128K,fast_pool=256K"
+    "eager_ring_bytes=128K,eager_ring_pool=256K"
 
 enum { SIZE = 20000, AREA = 128 << 10, CREDITS = 32 };
 
@@ -46,7 +46,7 @@ static void grant_unsignalled(void)
 
     script.unsignalled = true;
     script.quieted = 0;
-    hello.flags |= RME_HELLO_F_FAST;
+    hello.flags |= RME_HELLO_F_EAGER_RDMA;
     scripted_open(OPTIONS, &hello);
     scripted.have += CREDITS - 8; /* the script assumes 8 */
     grant();
@@ -60,7 +60,8 @@ static void send_many(unsigned n, size_t size)
     for (unsigned i = 0; i < n; i++) {
         scripted_send(&send, memory, size, 1);
         scripted_run();
-        scripted.eager_consumed = (uint32_t)(count_of("sends_fast") * (size + RME_HELD_COST));
+        scripted.eager_consumed =
+            (uint32_t)(count_of("sends_eager_rdma") * (size + RME_HELD_COST));
         if (i % 4 == 3)
             say(RME_WIRE_PING);
     }
@@ -72,10 +73,10 @@ static void few_are_reported(void **state)
     (void)state;
     grant_unsignalled();
     send_many(96, SIZE);
-    assert_int_equal(count_of("sends_fast"), 96);
+    assert_int_equal(count_of("sends_eager_rdma"), 96);
     assert_int_equal(script.rdma_ops, 96); /* no completion yet */
     assert_int_equal(script.quieted, 96 - 96 / 16);
-    assert_int_equal(count_of("fast_full"), 0);
+    assert_int_equal(count_of("eager_ring_full"), 0);
 }
 
 /* Descriptors of writes are needed until a completion covers them: at most 128. */
@@ -84,12 +85,12 @@ static void not_too_many_are_not_reported(void **state)
     (void)state;
     grant_unsignalled();
     send_many(140, SIZE);
-    assert_int_equal(count_of("sends_fast"), 128);
+    assert_int_equal(count_of("sends_eager_rdma"), 128);
     while (script.rdma_ops > 0)
         script_finish(0); /* the newest first */
     scripted_run();
     send_many(20, SIZE);
-    assert_true(count_of("sends_fast") >= 148);
+    assert_true(count_of("sends_eager_rdma") >= 148);
 }
 
 /* An unsignalled write does not delay reuse, but a place that the peer has not consumed
@@ -107,7 +108,7 @@ static void a_place_waits_for_the_peer(void **state)
     while (script.rdma_ops > 0)
         script_finish(script.rdma_ops - 1);
     scripted_run();
-    assert_int_equal(count_of("sends_fast"), 6);
+    assert_int_equal(count_of("sends_eager_rdma"), 6);
 }
 
 /* RELEASE follows unsignalled writes at once, as a signalled transfer; its completion frees the
@@ -128,7 +129,7 @@ static void returns_behind_unsignalled_writes(void **state)
     scripted_run();
     grant();
     send_many(3, SIZE);
-    assert_int_equal(count_of("sends_fast"), 5);
+    assert_int_equal(count_of("sends_eager_rdma"), 5);
     assert_int_equal(scripted_count(RME_WIRE_RELEASE), 2);
     assert_int_equal(count_of("protocol_errors"), 0);
 }

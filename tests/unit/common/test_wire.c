@@ -251,28 +251,28 @@ static void fast_messages(void **state)
     (void)state;
     assert_int_equal(unhex(hex, want), 36);
     memset(got, 0xee, sizeof(got));
-    rme_wire_encode_fast(&message, 4, got);
-    memcpy(got + RME_WIRE_FAST_SIZE, "payp", 4);
+    rme_wire_encode_ring(&message, 4, got);
+    memcpy(got + RME_WIRE_RING_SIZE, "payp", 4);
     assert_memory_equal(got, want, 36);
-    assert_int_equal(rme_wire_decode_fast(want, 36, &message), 0);
+    assert_int_equal(rme_wire_decode_ring(want, 36, &message), 0);
     assert_int_equal(message.type, RME_WIRE_EAGER);
     assert_int_equal(message.credits, 3);
     assert_int_equal(message.eager_consumed, 5);
     assert_int_equal(message.unexpected_consumed, 6);
     assert_int_equal(message.tag, 9);
     assert_int_equal(message.payload_length, 4);
-    assert_ptr_equal(message.payload, want + RME_WIRE_FAST_SIZE);
+    assert_ptr_equal(message.payload, want + RME_WIRE_RING_SIZE);
     for (size_t room = 0; room < 36; room++)
-        assert_int_equal(rme_wire_decode_fast(want, room, &message), -EPROTO);
+        assert_int_equal(rme_wire_decode_ring(want, room, &message), -EPROTO);
     for (unsigned type = 0; type < 256; type++) {
         want[0] = (uint8_t)type;
         want[1] = RME_WIRE_F_OPTIONAL;
-        assert_int_equal(rme_wire_decode_fast(want, 36, &message),
+        assert_int_equal(rme_wire_decode_ring(want, 36, &message),
                          type == RME_WIRE_EAGER || type == RME_WIRE_UNEXPECTED ? 0 : -EPROTO);
     }
     want[0] = RME_WIRE_UNEXPECTED;
     want[19] = 0x80;
-    assert_int_equal(rme_wire_decode_fast(want, 36, &message), -EPROTO);
+    assert_int_equal(rme_wire_decode_ring(want, 36, &message), -EPROTO);
 }
 
 static void unknown_types(void **state)

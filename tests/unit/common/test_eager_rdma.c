@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The eager ring (fast.c, fast_area.c) against a peer that the test plays: when a ring is
+ * The eager ring (eager_rdma.c, rx_ring.c) against a peer that the test plays: when a ring is
  * granted, how its owner validates the messages in it, how its user fills it, and how places
  * are returned.
  */
@@ -13,7 +13,7 @@
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,rndv=write,invite=0,"                         \
     "rx_size=4096,credits=32,keepalive_ms=0,idle_keepalive_ms=0,measure_costs=0,"              \
-    "fast_bytes=128K,fast_pool=256K,zone_idle_ms=1000"
+    "eager_ring_bytes=128K,eager_ring_pool=256K,zone_idle_ms=1000"
 
 enum { SIZE = 20000, AREA = 128 << 10, CREDITS = 32 };
 
@@ -68,13 +68,13 @@ static void rts(uint32_t from, uint64_t total)
 
 static void borrow(void)
 {
-    open_it(RME_HELLO_F_FAST);
+    open_it(RME_HELLO_F_EAGER_RDMA);
     rts(1, SIZE);
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 0);
     rts(2, SIZE);
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 1);
     assert_int_equal(lent.length, AREA);
-    assert_int_equal(count_of("fast_bytes"), AREA);
+    assert_int_equal(count_of("eager_ring_bytes"), AREA);
 }
 
 /* Writes a message of the peer at offset `at` of the ring. */
@@ -83,14 +83,15 @@ static void put(size_t at, uint8_t type, uint32_t size, uint32_t length)
     struct rme_wire_message message = {.type = type, .tag = 3};
     char *place = (char *)(uintptr_t)lent.address + at;
 
-    rme_wire_encode_fast(&message, length, place);
+    rme_wire_encode_ring(&message, length, place);
     for (uint32_t i = 0; i < size; i++)
-        place[RME_WIRE_FAST_SIZE + i] = (char)(i * 7);
+        place[RME_WIRE_RING_SIZE + i] = (char)(i * 7);
 }
 
 static uint32_t name_of(size_t at)
 {
-    return scripted_word(RME_WIRE_GRANT, 0)->message.from + (uint32_t)(at / RME_WIRE_FAST_UNIT);
+    return scripted_word(RME_WIRE_GRANT, 0)->message.from +
+           (uint32_t)(at / RME_WIRE_RING_ALIGN);
 }
 
 /* ---- The owner ---- */
@@ -112,11 +113,11 @@ static void lends_nothing_to_others(void **state)
     rts(2, SIZE);
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 0);
     scripted_close();
-    open_it(RME_HELLO_F_FAST);
+    open_it(RME_HELLO_F_EAGER_RDMA);
     for (uint32_t i = 1; i < 9; i++)
         rts(i, i % 2 ? 100 : 65 << 10); /* too small, too large */
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 0);
-    assert_int_equal(count_of("fast_bytes"), 0);
+    assert_int_equal(count_of("eager_ring_bytes"), 0);
     script.no_regs = true;
     for (uint32_t i = 1; i <= 2 + 4 + 5; i++)
         rts(8 + i, SIZE);
@@ -124,7 +125,7 @@ static void lends_nothing_to_others(void **state)
     for (uint32_t i = 1; i <= 2; i++)
         rts(19 + i, SIZE); /* the engine does not try each time */
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 0);
-    assert_int_equal(count_of("fast_bytes"), 0);
+    assert_int_equal(count_of("eager_ring_bytes"), 0);
     rts(22, SIZE);
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 1);
 }
@@ -176,7 +177,7 @@ static void lends_again(void **state)
         assert_int_equal(scripted_count(RME_WIRE_GRANT), 1);
     }
     put(0, RME_WIRE_EAGER, SIZE, SIZE);
-    scripted_imm(RME_FAST_FIRST_NAME);
+    scripted_imm(RME_EAGER_RDMA_FIRST_NAME);
     say(RME_WIRE_RELEASE);
     scripted_hush();
     rts(from++, SIZE);
@@ -191,8 +192,8 @@ static void look_at(uint64_t ms)
     uint64_t due;
 
     rme_lock(scripted.rme);
-    due = rme_fast_look_at(scripted.rme);
-    rme_fast_look(scripted.rme, ms);
+    due = rme_eager_rdma_look_at(scripted.rme);
+    rme_eager_rdma_look(scripted.rme, ms);
     rme_unlock(scripted.rme);
     scripted_run();
     assert_true(due <= ms);
@@ -208,17 +209,17 @@ static void the_silent_lose_it(void **state)
     look_at(now);
     for (int i = 0; i < 3; i++) {
         put(0, RME_WIRE_EAGER, 100, 100);
-        scripted_imm(RME_FAST_FIRST_NAME);
+        scripted_imm(RME_EAGER_RDMA_FIRST_NAME);
         look_at(now += 1000);
         assert_int_equal(scripted_count(RME_WIRE_WITHDRAW), 0);
     }
     rts(50, 65 << 10); /* too large for the ring: does not count as use */
     look_at(now += 1000);
     assert_int_equal(scripted_count(RME_WIRE_WITHDRAW), 1);
-    assert_true(rme_fast_look_at(scripted.rme) == UINT64_MAX);
-    assert_int_equal(count_of("fast_bytes"), AREA); /* until RELEASE */
+    assert_true(rme_eager_rdma_look_at(scripted.rme) == UINT64_MAX);
+    assert_int_equal(count_of("eager_ring_bytes"), AREA); /* until RELEASE */
     say(RME_WIRE_RELEASE);
-    assert_int_equal(count_of("fast_bytes"), 0);
+    assert_int_equal(count_of("eager_ring_bytes"), 0);
     scripted_hush();
     rts(51, SIZE);
     rts(52, SIZE);
@@ -238,7 +239,7 @@ static void takes_what_is_written(void **state)
     assert_int_equal(recv.actual, SIZE);
     for (int i = 0; i < SIZE; i++)
         assert_int_equal(memory[i], (char)(i * 7));
-    assert_int_equal(count_of("recvs_fast"), 1);
+    assert_int_equal(count_of("recvs_eager_rdma"), 1);
     put(0, RME_WIRE_UNEXPECTED, 16384, 16384);
     scripted_imm(name_of(0));
     /* the first one introduced the peer */
@@ -259,9 +260,9 @@ static void gives_places_back_in_time(void **state)
     scripted_hush();
     put(0, RME_WIRE_EAGER, SIZE, SIZE);
     for (int i = 0; i < 3; i++)
-        scripted_imm(RME_FAST_FIRST_NAME);
+        scripted_imm(RME_EAGER_RDMA_FIRST_NAME);
     assert_int_equal(scripted_count(RME_WIRE_CREDIT), 0);
-    scripted_imm(RME_FAST_FIRST_NAME);
+    scripted_imm(RME_EAGER_RDMA_FIRST_NAME);
     assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
     assert_int_equal(scripted_word(RME_WIRE_CREDIT, 0)->message.credits, 4);
 }
@@ -288,13 +289,13 @@ static void early_ones_leave_the_ring(void **state)
     scripted_hush();
     put(0, RME_WIRE_EAGER, SIZE, SIZE);
     for (int i = 0; i < 4; i++)
-        scripted_imm(RME_FAST_FIRST_NAME);
+        scripted_imm(RME_EAGER_RDMA_FIRST_NAME);
     assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
     assert_int_equal(scripted_word(RME_WIRE_CREDIT, 0)->message.credits, 4);
     assert_int_equal(count_of("rx_buffered_bytes") / SIZE, 4);
     memset((void *)(uintptr_t)lent.address, 0x55, AREA);
     say(RME_WIRE_RELEASE);
-    assert_int_equal(count_of("fast_bytes"), 0);
+    assert_int_equal(count_of("eager_ring_bytes"), 0);
     for (int i = 0; i < 4; i++)
         meets(3);
     assert_int_equal(count_of("rx_buffered_bytes") / SIZE, 0);
@@ -307,12 +308,12 @@ static void the_ring_ends_with_its_link(void **state)
     (void)state;
     borrow();
     put(0, RME_WIRE_EAGER, SIZE, SIZE);
-    scripted_imm(RME_FAST_FIRST_NAME);
+    scripted_imm(RME_EAGER_RDMA_FIRST_NAME);
     scripted_imm(name_of(AREA)); /* a protocol error */
     scripted_run();
     assert_int_equal(count_of("peers"), 0);
     assert_int_equal(count_of("rx_buffered_bytes"), 0);
-    assert_int_equal(count_of("fast_bytes"), 0);
+    assert_int_equal(count_of("eager_ring_bytes"), 0);
 }
 
 static void wrong(void (*step)(void))
@@ -364,7 +365,7 @@ static void returned_twice(void)
 {
     say(RME_WIRE_RELEASE);
     assert_int_equal(count_of("protocol_errors"), 0);
-    assert_int_equal(count_of("fast_bytes"), 0);
+    assert_int_equal(count_of("eager_ring_bytes"), 0);
     say(RME_WIRE_RELEASE);
 }
 
@@ -380,7 +381,7 @@ static void impossible_credits(void)
 {
     struct rme_wire_message message = {.type = RME_WIRE_EAGER, .credits = 999};
 
-    rme_wire_encode_fast(&message, 10, (void *)(uintptr_t)lent.address);
+    rme_wire_encode_ring(&message, 10, (void *)(uintptr_t)lent.address);
     scripted_imm(name_of(0));
 }
 
@@ -425,7 +426,7 @@ static void grant(uint64_t length, uint32_t nsegment)
 
 static void lend_it(void)
 {
-    open_it(RME_HELLO_F_FAST);
+    open_it(RME_HELLO_F_EAGER_RDMA);
     grant(AREA, 1);
     assert_int_equal(scripted_count(RME_WIRE_RELEASE), 0);
 }
@@ -447,17 +448,17 @@ static void writes_until_it_is_full(void **state)
     /* no room, but the peer owes enough: the send waits */
     scripted_send(&send[6], memory, SIZE, 1);
     scripted_run();
-    assert_int_equal(count_of("sends_fast"), 6);
+    assert_int_equal(count_of("sends_eager_rdma"), 6);
     while (script.rdma_ops > 0)
         script_finish(0);
     scripted_run(); /* written, not consumed */
     unexpected(&send[7], 100 * 64);
-    assert_int_equal(count_of("sends_fast"), 6);
+    assert_int_equal(count_of("sends_eager_rdma"), 6);
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1); /* the unexpected one does not wait */
     scripted.keeps = false;
     say(RME_WIRE_PING);
     scripted_check(&send[6], 0);
-    assert_int_equal(count_of("sends_fast"), 7);
+    assert_int_equal(count_of("sends_eager_rdma"), 7);
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
 }
 
@@ -474,9 +475,9 @@ static void waits_for_nothing_uncertain(void **state)
         scripted_send(&send[i], memory, SIZE, 1);
     scripted_send(&send[4], memory, 60000, 1);
     scripted_run();
-    assert_int_equal(count_of("sends_fast"), 4);
+    assert_int_equal(count_of("sends_eager_rdma"), 4);
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
-    assert_int_equal(count_of("fast_full"), 1);
+    assert_int_equal(count_of("eager_ring_full"), 1);
 }
 
 /* A send that waits for room uses another protocol when the ring is withdrawn. */
@@ -493,7 +494,7 @@ static void waits_no_longer_than_it_is_lent(void **state)
     assert_int_equal(scripted_count(RME_WIRE_RTS), 0);
     say(RME_WIRE_WITHDRAW);
     scripted_run();
-    assert_int_equal(count_of("sends_fast"), 6);
+    assert_int_equal(count_of("sends_eager_rdma"), 6);
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
 }
 
@@ -510,15 +511,15 @@ static void a_place_waits_for_the_device(void **state)
     say(RME_WIRE_PING); /* all are consumed */
     scripted_send(&send, memory, SIZE, 1);
     scripted_run();
-    assert_int_equal(count_of("sends_fast"), 6);
+    assert_int_equal(count_of("sends_eager_rdma"), 6);
     assert_int_equal(scripted_count(RME_WIRE_RTS), 0);
     while (script.rdma_ops > 0)
         script_finish(0);
     scripted_run();
-    assert_int_equal(count_of("sends_fast"), 7);
+    assert_int_equal(count_of("sends_eager_rdma"), 7);
     scripted_send(&send, memory, SIZE, 2);
     scripted_run();
-    assert_int_equal(count_of("sends_fast"), 8);
+    assert_int_equal(count_of("sends_eager_rdma"), 8);
 }
 
 static void returns_what_is_asked_for(void **state)
@@ -544,7 +545,7 @@ static void returns_what_is_asked_for(void **state)
     grant(AREA, 1);
     scripted_send(&send, memory, SIZE, 3);
     scripted_run();
-    assert_int_equal(count_of("sends_fast"), 2);
+    assert_int_equal(count_of("sends_eager_rdma"), 2);
     assert_int_equal(scripted_count(RME_WIRE_RELEASE), 2);
     assert_int_equal(count_of("protocol_errors"), 0);
 }
@@ -552,7 +553,7 @@ static void returns_what_is_asked_for(void **state)
 static void returns_what_it_cannot_use(void **state)
 {
     (void)state;
-    open_it(RME_HELLO_F_FAST);
+    open_it(RME_HELLO_F_EAGER_RDMA);
     grant(10, 1);
     assert_int_equal(scripted_count(RME_WIRE_RELEASE), 1);
     script.no_regs = true;

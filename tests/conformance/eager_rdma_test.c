@@ -9,15 +9,15 @@
 #include <string.h>
 #include "cases.h"
 
-#define NO_FAST "fast_bytes=0"
-#define SMALL_AREA                                                                             \
-    "fast_bytes=160K,fast_pool=16M,rx_size=2048,eager_max=64K,invite=0,measure_costs=0,"       \
+#define NO_FAST "eager_ring_bytes=0"
+#define SMALL_AREA                                                                                   \
+    "eager_ring_bytes=160K,eager_ring_pool=16M,rx_size=2048,eager_max=64K,invite=0,measure_costs=0," \
     "zone_idle_ms=0"
-#define ONE_AREA                                                                               \
-    "fast_bytes=128K,fast_pool=128K,rx_size=2048,eager_max=64K,invite=0,measure_costs=0,"      \
+#define ONE_AREA                                                                                      \
+    "eager_ring_bytes=128K,eager_ring_pool=128K,rx_size=2048,eager_max=64K,invite=0,measure_costs=0," \
     "zone_idle_ms=0"
 #define INVITING                                                                               \
-    "fast_pool=16M,rx_size=2048,eager_max=64K,invite=1,measure_costs=0,zone_idle_ms=0,"        \
+    "eager_ring_pool=16M,rx_size=2048,eager_max=64K,invite=1,measure_costs=0,zone_idle_ms=0,"  \
     "keepalive_ms=0,rndv=auto,"
 #define LENT_AFTER 4      /* exchanges after which each side has surely been granted a ring */
 #define FAST_SIZE  20000  /* bytes of a message that uses the ring, with the options above */
@@ -37,10 +37,11 @@ static void open_lent(struct pair *p, const char *options)
     bed_options(options);
     pair_open(p);
     lend(p);
-    if (node_counter(p->server, "fast_grants") == 0) /* this lane's options rule the ring out */
+    if (node_counter(p->server, "eager_ring_grants") ==
+        0) /* this lane's options rule the ring out */
         skip();
-    assert_int_equal(node_counter(p->client, "fast_grants"), 1);
-    assert_int_equal(node_counter(p->server, "fast_grants"), 1);
+    assert_int_equal(node_counter(p->client, "eager_ring_grants"), 1);
+    assert_int_equal(node_counter(p->server, "eager_ring_grants"), 1);
 }
 
 /* Sends one message from client to server, or back; returns how many went through the ring. */
@@ -48,7 +49,8 @@ static uint64_t one(struct pair *p, bool back, struct blob *out, struct blob *in
                     uint64_t seed)
 {
     struct node *from = back ? p->server : p->client, *to = back ? p->client : p->server;
-    uint64_t before = node_counter(from, "sends_fast"), got = node_counter(to, "recvs_fast");
+    uint64_t before = node_counter(from, "sends_eager_rdma"),
+             got = node_counter(to, "recvs_eager_rdma");
     struct op send, recv;
 
     blob_fill(out, seed);
@@ -65,8 +67,8 @@ static uint64_t one(struct pair *p, bool back, struct blob *out, struct blob *in
     op_check(&recv, out->total);
     blob_check(in, seed, out->total);
     pump_times(5);
-    before = node_counter(from, "sends_fast") - before;
-    assert_int_equal(node_counter(to, "recvs_fast") - got, before);
+    before = node_counter(from, "sends_eager_rdma") - before;
+    assert_int_equal(node_counter(to, "recvs_eager_rdma") - got, before);
     return before;
 }
 
@@ -143,7 +145,7 @@ void fast_needs_no_invitation(void **state)
     static const struct {
         const char *options;
         unsigned invited;
-    } cases[] = {{INVITING "fast_bytes=160K", 0}, {INVITING NO_FAST, 1}};
+    } cases[] = {{INVITING "eager_ring_bytes=160K", 0}, {INVITING NO_FAST, 1}};
 
     (void)state;
     if (!lane.is_loop || lane.is_elan4)
@@ -251,7 +253,7 @@ void fast_keeps_order(void **state)
             blob_free(&in[i]);
         }
     }
-    assert_true(node_counter(p.client, "sends_fast") > 10);
+    assert_true(node_counter(p.client, "sends_eager_rdma") > 10);
     assert_true(node_counter(p.client, "sends_rndv_write") +
                     node_counter(p.client, "sends_rndv_read") >
                 10);
@@ -269,7 +271,7 @@ void fast_runs_out(void **state)
 
     (void)state;
     open_lent(&p, SMALL_AREA ",eager_window=128K");
-    fast = node_counter(p.client, "sends_fast");
+    fast = node_counter(p.client, "sends_eager_rdma");
     rts = node_counter(p.client, "control_sent");
     for (int i = 0; i < N; i++) {
         blob_flat(&out[i], 30000);
@@ -279,7 +281,7 @@ void fast_runs_out(void **state)
     }
     pump_until_counter(p.client, "control_sent", rts + N - 4);
     /* bounded by the eager window */
-    assert_in_range(node_counter(p.client, "sends_fast") - fast, 1, 4);
+    assert_in_range(node_counter(p.client, "sends_eager_rdma") - fast, 1, 4);
     for (int i = 0; i < N; i++)
         post_recv(&recv[i], p.server, p.to_client, &in[i], 4);
     pump_until_all(recv, N);
@@ -347,7 +349,7 @@ void fast_unexpected(void **state)
 
     (void)state;
     open_lent(&p, SMALL_AREA);
-    before = node_counter(p.client, "sends_fast");
+    before = node_counter(p.client, "sends_eager_rdma");
     for (int i = 0; i < N; i++) {
         blob_split(&out[i], SIZE, 1 + i, (uint64_t)i);
         blob_fill(&out[i], (uint64_t)i);
@@ -365,7 +367,7 @@ void fast_unexpected(void **state)
         rme_unexpected_free(p.server->rme, got.buffer);
         blob_free(&out[i]);
     }
-    assert_in_range(node_counter(p.client, "sends_fast") - before, 6, N);
+    assert_in_range(node_counter(p.client, "sends_eager_rdma") - before, 6, N);
 }
 
 /* A written send is complete; a cancelled receive leaves its message to the next one. */
@@ -382,7 +384,7 @@ void fast_cancel(void **state)
     blob_flat(&in, FAST_SIZE);
     blob_fill(&out, 5);
     blob_canary(&in);
-    before = node_counter(p.client, "sends_fast");
+    before = node_counter(p.client, "sends_eager_rdma");
     post_recv(&recv, p.server, p.to_client, &in, 8);
     op_cancel(&recv);
     pump_until_reported(&recv);
@@ -396,7 +398,7 @@ void fast_cancel(void **state)
     pump_until_reported(&recv);
     op_check(&recv, FAST_SIZE);
     blob_check(&in, 5, FAST_SIZE);
-    assert_int_equal(node_counter(p.client, "sends_fast") - before, 1);
+    assert_int_equal(node_counter(p.client, "sends_eager_rdma") - before, 1);
     blob_free(&out);
     blob_free(&in);
 }
@@ -480,11 +482,11 @@ void fast_not_wanted(void **state)
         pair_meet(&p);
         for (int i = 0; i < 2 * LENT_AFTER; i++)
             pair_exchange(&p, FAST_SIZE, i);
-        assert_int_equal(node_counter(p.client, "sends_fast"), 0);
-        assert_int_equal(node_counter(p.client, "fast_grants"), 0);
+        assert_int_equal(node_counter(p.client, "sends_eager_rdma"), 0);
+        assert_int_equal(node_counter(p.client, "eager_ring_grants"), 0);
         if (which < 2) {
-            assert_int_equal(node_counter(p.server, "sends_fast"), 0);
-            assert_int_equal(node_counter(p.server, "fast_grants"), 0);
+            assert_int_equal(node_counter(p.server, "sends_eager_rdma"), 0);
+            assert_int_equal(node_counter(p.server, "eager_ring_grants"), 0);
         }
         bed_teardown(state);
         bed_setup(state);
@@ -503,22 +505,23 @@ void fast_is_withdrawn(void **state)
     b.client = node_open("other", NULL);
     b.to_server = node_dial(b.client, lane_uri(0));
     pair_meet(&b);
-    before = node_counter(a.client, "sends_fast");
+    before = node_counter(a.client, "sends_eager_rdma");
     pair_exchange(&a, FAST_SIZE, 1);
-    assert_int_equal(node_counter(a.client, "sends_fast") - before, 1);
-    for (int i = 0; i < MANY_ENOUGH && node_counter(b.client, "sends_fast") == 0; i++)
+    assert_int_equal(node_counter(a.client, "sends_eager_rdma") - before, 1);
+    for (int i = 0; i < MANY_ENOUGH && node_counter(b.client, "sends_eager_rdma") == 0; i++)
         pair_exchange(&b, FAST_SIZE, i);
-    assert_true(node_counter(b.client, "sends_fast") > 0);
-    assert_int_equal(node_counter(a.server, "fast_withdrawn"), 1);
-    assert_int_equal(node_counter(a.server, "fast_grants"), 2);
-    assert_int_equal(node_counter(a.server, "fast_bytes"), 128 << 10);
-    before = node_counter(a.client, "sends_fast");
+    assert_true(node_counter(b.client, "sends_eager_rdma") > 0);
+    assert_int_equal(node_counter(a.server, "eager_ring_withdrawn"), 1);
+    assert_int_equal(node_counter(a.server, "eager_ring_grants"), 2);
+    assert_int_equal(node_counter(a.server, "eager_ring_bytes"), 128 << 10);
+    before = node_counter(a.client, "sends_eager_rdma");
     pair_exchange(&a, FAST_SIZE, 2); /* by rendezvous */
-    assert_int_equal(node_counter(a.client, "sends_fast"), before);
-    for (int i = 0; i < MANY_ENOUGH && node_counter(a.client, "sends_fast") == before; i++)
+    assert_int_equal(node_counter(a.client, "sends_eager_rdma"), before);
+    for (int i = 0; i < MANY_ENOUGH && node_counter(a.client, "sends_eager_rdma") == before;
+         i++)
         pair_exchange(&a, FAST_SIZE, i); /* and back to the first */
-    assert_true(node_counter(a.client, "sends_fast") > before);
-    assert_int_equal(node_counter(a.server, "fast_withdrawn"), 2);
+    assert_true(node_counter(a.client, "sends_eager_rdma") > before);
+    assert_int_equal(node_counter(a.server, "eager_ring_withdrawn"), 2);
 }
 
 /*
@@ -547,9 +550,9 @@ void fast_is_withdrawn_in_use(void **state)
     for (int i = 0; i < N / 2; i++)
         post_send(&send[i], a.client, a.to_server, &out[i], 5);
     a.client->asleep = true;
-    for (int i = 0; i < MANY_ENOUGH && node_counter(a.server, "fast_withdrawn") == 0; i++)
+    for (int i = 0; i < MANY_ENOUGH && node_counter(a.server, "eager_ring_withdrawn") == 0; i++)
         pair_exchange(&b, FAST_SIZE, i);
-    assert_int_equal(node_counter(a.server, "fast_withdrawn"), 1);
+    assert_int_equal(node_counter(a.server, "eager_ring_withdrawn"), 1);
     for (int i = N / 2; i < N; i++)
         post_send(&send[i], a.client, a.to_server, &out[i], 5);
     a.client->asleep = false;
@@ -586,15 +589,15 @@ void fast_ends_with_the_link(void **state)
         for (int i = 0; i < N; i++)
             blob_free(&out[i]);
         for (int64_t end = lane_now() + BED_PATIENCE_MS;
-             node_counter(p.server, "fast_bytes") != 0 && lane_now() < end;)
+             node_counter(p.server, "eager_ring_bytes") != 0 && lane_now() < end;)
             pump();
-        assert_int_equal(node_counter(p.server, "fast_bytes"), 0);
+        assert_int_equal(node_counter(p.server, "eager_ring_bytes"), 0);
         p.client = node_open("next", NULL);
         p.to_server = node_dial(p.client, lane_uri(0));
         pair_meet(&p);
         lend(&p);
-        assert_int_equal(node_counter(p.server, "fast_grants"), 2 + (uint64_t)round);
-        assert_true(node_counter(p.client, "sends_fast") > 0);
+        assert_int_equal(node_counter(p.server, "eager_ring_grants"), 2 + (uint64_t)round);
+        assert_true(node_counter(p.client, "sends_eager_rdma") > 0);
     }
 }
 
@@ -616,8 +619,8 @@ void fast_server_restarts(void **state)
     blob_free(&out);
     p.server = node_open("server", lane_uri(0));
     pair_reconnect(&p);
-    before = node_counter(p.client, "sends_fast");
+    before = node_counter(p.client, "sends_eager_rdma");
     lend(&p);
-    assert_true(node_counter(p.client, "sends_fast") > before);
-    assert_int_equal(node_counter(p.client, "fast_bytes"), 160 << 10);
+    assert_true(node_counter(p.client, "sends_eager_rdma") > before);
+    assert_int_equal(node_counter(p.client, "eager_ring_bytes"), 160 << 10);
 }

@@ -3,7 +3,7 @@
  * Eager messages by RDMA write [000 4.5.2, 003 4.1].  A message that is larger than a receive
  * buffer, but small enough for copies to cost less than a rendezvous, is written into a ring:
  * memory that its receiver has registered beforehand and granted to this sender alone.  This
- * file is the sender's side, fast_area.c the receiver's.
+ * file is the sender's side, rx_ring.c the receiver's.
  *
  * Normal path.  Such a message is an EAGER or UNEXPECTED message in every respect except the
  * location of its bytes.  Header, length and payload are composed in a staging buffer, where a
@@ -24,7 +24,7 @@
  * signalled, and its CQE completes the writes before it.  On other fabrics each write is
  * signalled, and its place is reused after both the CQE and the peer's count.
  *
- * Which messages.  Size decides (rme_fast_most()): the two copies cost less than the two
+ * Which messages.  Size decides (rme_eager_rdma_most()): the two copies cost less than the two
  * additional messages of a rendezvous.  Larger messages from one piece of memory that a
  * rendezvous would copy as well are written, too.
  *
@@ -80,14 +80,14 @@ struct fast_write {
 };
 
 /* A ring granted by a peer.  The writes are numbered, modulo 2^32. */
-struct rme_fast_tx {
+struct rme_eager_rdma_tx {
     struct rme_peer *peer;
     bool ending;   /* no new write; RELEASE is queued or sent */
     bool released; /* RELEASE is sent; freed when `pending` is 0 */
     uint64_t address, key;
     uint32_t name; /* of its first unit */
     uint32_t late; /* with this many unreturned bytes the peer is bound to send CREDIT */
-    struct rme_fast_memory stage;
+    struct rme_eager_rdma_memory bounce;
     uint64_t units;     /* of the ring, as far as staged */
     uint64_t tail, top; /* the units in use, counted from the grant on */
     uint32_t bytes;     /* of the writes whose places are in use */
@@ -99,7 +99,7 @@ struct rme_fast_tx {
     struct fast_write write[WRITES];
 };
 
-static struct fast_write *write_at(struct rme_fast_tx *tx, uint32_t number)
+static struct fast_write *write_at(struct rme_eager_rdma_tx *tx, uint32_t number)
 {
     return &tx->write[number % WRITES];
 }
@@ -112,7 +112,7 @@ static bool is_taken(const struct rme_credit *credit, const struct fast_write *w
 }
 
 /* Frees the places of messages that the peer has taken. */
-static void reclaim(struct rme_fast_tx *tx)
+static void reclaim(struct rme_eager_rdma_tx *tx)
 {
     const struct rme_peer *peer = tx->peer;
 
@@ -128,17 +128,17 @@ static void reclaim(struct rme_fast_tx *tx)
         tx->first++;
 }
 
-static void tx_free(struct rme *rme, struct rme_fast_tx *tx)
+static void tx_free(struct rme *rme, struct rme_eager_rdma_tx *tx)
 {
-    rme_fast_unmap(rme, &tx->stage);
-    rme->protocols->fast.tx_bytes -= tx->stage.size;
-    tx->peer->proto->fast.tx = NULL;
+    rme_eager_rdma_unmap(rme, &tx->bounce);
+    rme->protocols->eager_rdma.tx_bytes -= tx->bounce.size;
+    tx->peer->proto->eager_rdma.tx = NULL;
     free(tx);
 }
 
-void rme_fast_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op)
+void rme_eager_rdma_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op)
 {
-    struct rme_fast_tx *tx = peer->proto->fast.tx;
+    struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
 
     tx->pending--;
     if (rdma_op != &tx->last) {
@@ -154,9 +154,10 @@ void rme_fast_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op)
 
 /* Finds the place of a message of `size` bytes: its first unit, and `top` behind it.  False: no
  * room. */
-static bool find_room(struct rme_fast_tx *tx, uint64_t size, uint32_t *at, uint64_t *end)
+static bool find_room(struct rme_eager_rdma_tx *tx, uint64_t size, uint32_t *at, uint64_t *end)
 {
-    uint64_t count = (RME_WIRE_FAST_SIZE + size + RME_WIRE_FAST_UNIT - 1) / RME_WIRE_FAST_UNIT;
+    uint64_t count =
+        (RME_WIRE_RING_SIZE + size + RME_WIRE_RING_ALIGN - 1) / RME_WIRE_RING_ALIGN;
 
     reclaim(tx);
     if (tx->placed == tx->head)
@@ -195,15 +196,15 @@ enum fit { FIT_NOT, FIT_FULL, FIT_LATER, FIT_NOW };
 static bool suits(const struct rme *rme, enum rme_stream stream, const struct rme_seg *seg,
                   uint32_t nseg, uint64_t size)
 {
-    return size <= rme_fast_most(rme, stream, false) ||
-           (nseg == 1 && size <= rme_fast_most(rme, stream, true) &&
+    return size <= rme_eager_rdma_most(rme, stream, false) ||
+           (nseg == 1 && size <= rme_eager_rdma_most(rme, stream, true) &&
             !rme_zone_owns(rme->zone, seg[0].base, seg[0].length));
 }
 
 static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
                      uint32_t nseg, uint64_t size, int32_t tag)
 {
-    struct rme_fast_tx *tx = peer->proto->fast.tx;
+    struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
     uint64_t end;
     uint32_t at;
 
@@ -217,16 +218,16 @@ static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct
     return tx->bytes >= tx->late && !peer->rme->caps->reports_apart ? FIT_LATER : FIT_FULL;
 }
 
-bool rme_fast_fits(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
-                   uint32_t nseg, uint64_t size, int32_t tag)
+bool rme_eager_rdma_fits(struct rme_peer *peer, enum rme_stream stream,
+                         const struct rme_seg *seg, uint32_t nseg, uint64_t size, int32_t tag)
 {
     return look(peer, stream, seg, nseg, size, tag) == FIT_NOW;
 }
 
-bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
-                   uint32_t nseg, uint64_t size, int32_t tag)
+bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
+                         const struct rme_seg *seg, uint32_t nseg, uint64_t size, int32_t tag)
 {
-    struct rme_fast_tx *tx = peer->proto->fast.tx;
+    struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
     struct fast_write *write = write_at(tx, tx->head);
     struct rme_wire_message message;
     uint64_t offset;
@@ -239,27 +240,27 @@ bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct r
     (void)find_room(tx, size, &at, &write->end);
     tx->head++;
     tx->top = write->end;
-    offset = (uint64_t)at * RME_WIRE_FAST_UNIT;
-    place = tx->stage.base + offset;
+    offset = (uint64_t)at * RME_WIRE_RING_ALIGN;
+    place = tx->bounce.base + offset;
     rme_peer_head(peer, stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED, tag,
                   &message);
     peer->rme->pending |= RME_PENDING_FLUSH;
     if (stream == RME_EXPECTED)
         rme_invite_sent(&peer->proto->invites, tag, 0);
-    rme_wire_encode_fast(&message, (uint32_t)size, place);
-    rme_seg_gather(seg, nseg, 0, place + RME_WIRE_FAST_SIZE, size);
+    rme_wire_encode_ring(&message, (uint32_t)size, place);
+    rme_seg_gather(seg, nseg, 0, place + RME_WIRE_RING_SIZE, size);
     rme_eager_window_sent(&peer->eager_window[stream], size);
-    rme_peer_count(peer, RME_C_SENDS_FAST, 1);
+    rme_peer_count(peer, RME_C_SENDS_EAGER_RDMA, 1);
 
     unsignalled = peer->rme->caps->unsignalled && ++tx->unsignalled < UNQUIET;
     if (!unsignalled)
         tx->unsignalled = 0;
     write->done = false;
     write->number = peer->credit.spent - peer->credit.apart;
-    write->bytes = (uint32_t)size + RME_WIRE_FAST_SIZE;
+    write->bytes = (uint32_t)size + RME_WIRE_RING_SIZE;
     tx->bytes += write->bytes;
     tx->pending++;
-    write->seg = (struct rme_sge){place, write->bytes, tx->stage.mr.lkey};
+    write->seg = (struct rme_sge){place, write->bytes, tx->bounce.mr.lkey};
     write->piece = (struct rme_rdma_seg){tx->address + offset, tx->key, &write->seg, 1};
     write->rdma_op = (struct rme_rdma_op){.notify = RME_NOTIFY_IMM,
                                           .ordered = true,
@@ -275,8 +276,8 @@ bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct r
 
 static bool may_start(const struct rme_op *op)
 {
-    return op->rndv == NULL &&
-           rme_fast_fits(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag);
+    return op->rndv == NULL && rme_eager_rdma_fits(op->peer, rme_op_stream(op), op->seg,
+                                                   op->nseg, op->size, op->tag);
 }
 
 /* Starts a send.  The first expected message of the queue waits for room if the room is certain
@@ -291,35 +292,35 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     if (fit == FIT_LATER && stream == RME_EXPECTED && !rme_match_is_first(&op->match))
         return RME_START_STUCK;
     if (fit != FIT_NOW) {
-        rme_count_add(rme, RME_C_FAST_FULL, fit != FIT_NOT);
+        rme_count_add(rme, RME_C_EAGER_RING_FULL, fit != FIT_NOT);
         return RME_START_OTHER;
     }
-    if (!rme_fast_send(op->peer, stream, op->seg, op->nseg, op->size, op->tag))
+    if (!rme_eager_rdma_send(op->peer, stream, op->seg, op->nseg, op->size, op->tag))
         return RME_START_STUCK;
     rme_send_leave(op);
     rme_op_end(rme, op, 0);
     return RME_START_GONE;
 }
 
-uint64_t rme_fast_held(const struct rme_peer *peer)
+uint64_t rme_eager_rdma_held(const struct rme_peer *peer)
 {
-    const struct rme_fast_tx *tx = peer->proto->fast.tx;
+    const struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
 
-    return tx != NULL ? tx->stage.size : 0;
+    return tx != NULL ? tx->bounce.size : 0;
 }
 
 /* ---- Grant and release ---- */
 
 static void queue_release(struct rme_peer *peer)
 {
-    list_add_tail(&peer->proto->fast.release.link, &peer->control);
+    list_add_tail(&peer->proto->eager_rdma.release.link, &peer->control);
     rme_peer_schedule(peer);
 }
 
 /* Sends RELEASE; the ring is the peer's again from then on. */
 static bool send_release(struct rme_peer *peer, struct rme_control *control)
 {
-    struct rme_fast_tx *tx = peer->proto->fast.tx;
+    struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
     struct rme_wire_message message;
     void *buffer = rme_peer_tx(peer, RME_CREDIT_CONTROL);
 
@@ -350,38 +351,39 @@ static void drop_release(struct rme_peer *peer, struct rme_control *control)
 static const struct rme_control_kind release_kind = {send_release, drop_release};
 
 /* Makes the state of a ring with `size` bytes of staging.  NULL: no memory. */
-static struct rme_fast_tx *tx_new(struct rme_peer *peer, uint64_t size)
+static struct rme_eager_rdma_tx *tx_new(struct rme_peer *peer, uint64_t size)
 {
     struct rme *rme = peer->rme;
-    struct rme_fast_tx *tx;
+    struct rme_eager_rdma_tx *tx;
 
-    if (size < RME_WIRE_FAST_UNIT ||
-        rme->protocols->fast.tx_bytes + size > rme->tuning.fast_pool)
+    if (size < RME_WIRE_RING_ALIGN ||
+        rme->protocols->eager_rdma.tx_bytes + size > rme->tuning.eager_ring_pool)
         return NULL;
     tx = calloc(1, sizeof(*tx));
-    if (tx == NULL || !rme_fast_map(rme, &tx->stage, size, RME_ACCESS_LOCAL)) {
+    if (tx == NULL || !rme_eager_rdma_map(rme, &tx->bounce, size, RME_ACCESS_LOCAL)) {
         free(tx);
         return NULL;
     }
-    rme->protocols->fast.tx_bytes += size;
+    rme->protocols->eager_rdma.tx_bytes += size;
     tx->peer = peer;
-    tx->units = size / RME_WIRE_FAST_UNIT;
+    tx->units = size / RME_WIRE_RING_ALIGN;
     return tx;
 }
 
 static void granted(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    struct rme_fast_tx *tx = peer->proto->fast.tx;
+    struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
     struct rme_wire_segment segment;
 
-    if ((tx != NULL && !tx->released) || !list_empty(&peer->proto->fast.release.link) ||
-        message->nsegment != 1 || peer->rme->tuning.fast_bytes == 0 || !peer->credit.exact) {
+    if ((tx != NULL && !tx->released) || !list_empty(&peer->proto->eager_rdma.release.link) ||
+        message->nsegment != 1 || peer->rme->tuning.eager_ring_bytes == 0 ||
+        !peer->credit.exact) {
         rme_peer_protocol_error(peer, "an unexpected GRANT");
         return;
     }
     rme_wire_segment_at(message, 0, &segment);
     if (tx == NULL)
-        tx = tx_new(peer, min_u64(segment.length, peer->rme->tuning.fast_bytes));
+        tx = tx_new(peer, min_u64(segment.length, peer->rme->tuning.eager_ring_bytes));
     if (tx == NULL || tx->released) {
         queue_release(peer);
         return;
@@ -390,13 +392,13 @@ static void granted(struct rme_peer *peer, const struct rme_wire_message *messag
     tx->key = segment.key;
     tx->late = (uint32_t)min_u64(segment.length - segment.length / 4, UINT32_MAX);
     tx->name = message->from;
-    peer->proto->fast.tx = tx;
+    peer->proto->eager_rdma.tx = tx;
 }
 
 /* Without a ring, a RELEASE has crossed this WITHDRAW. */
 static void withdrawn(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    struct rme_fast_tx *tx = peer->proto->fast.tx;
+    struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
 
     (void)message;
     if (tx == NULL || tx->ending)
@@ -409,39 +411,39 @@ static void withdrawn(struct rme_peer *peer, const struct rme_wire_message *mess
 
 static void on_create(struct rme_peer *peer)
 {
-    list_init(&peer->proto->fast.release.link);
-    peer->proto->fast.release.kind = &release_kind;
+    list_init(&peer->proto->eager_rdma.release.link);
+    peer->proto->eager_rdma.release.kind = &release_kind;
 }
 
 static void on_connect(struct rme_peer *peer)
 {
-    peer->proto->fast.wants = 0;
-    peer->proto->fast.needs = RME_FAST_WANTS;
+    peer->proto->eager_rdma.wants = 0;
+    peer->proto->eager_rdma.needs = RME_EAGER_RDMA_WANTS;
 }
 
 static void init(struct rme_protocols *protocols)
 {
-    list_init(&protocols->fast.rings);
+    list_init(&protocols->eager_rdma.rings);
 }
 
 static void on_link_down(struct rme_peer *peer)
 {
-    struct rme_fast_tx *tx = peer->proto->fast.tx;
+    struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
 
-    rme_fast_rx_down(peer);
+    rme_eager_rdma_rx_down(peer);
     if (tx != NULL)
         tx_free(peer->rme, tx);
 }
 
-const struct rme_protocol rme_protocol_fast = {
+const struct rme_protocol rme_protocol_eager_rdma = {
     .init = init,
     .start = start,
     .may_start = may_start,
     .arrived = {[RME_WIRE_GRANT] = granted,
                 [RME_WIRE_WITHDRAW] = withdrawn,
-                [RME_WIRE_RELEASE] = rme_fast_released},
+                [RME_WIRE_RELEASE] = rme_eager_rdma_released},
     .on_create = on_create,
     .on_connect = on_connect,
-    .on_disconnect = rme_fast_rx_left,
+    .on_disconnect = rme_eager_rdma_rx_left,
     .on_link_down = on_link_down,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Rings for peers' messages: the receiver's side.  fast.c describes their use.
+ * Rings for peers' messages: the receiver's side.  eager_rdma.c describes their use.
  *
  * Grant.  The second RTS of a peer whose message would have fitted a ring makes one: a mapping
  * of its own, registered for remote writes only.  On fabrics with memory windows the ring is
@@ -9,11 +9,11 @@
  * places.  If no ring could be made, or a ring comes back unused, the next grant needs twice as
  * many messages.
  *
- * Sharing.  The option fast_pool bounds the bytes of all rings.  When they are used up, a peer
- * without a ring uses rendezvous.  Its messages withdraw the least recently used ring if that
- * was idle for IDLE_WANTS messages of others; the bytes go to the peer that asks first after
- * RELEASE.  A ring that was idle for zone_idle_ms, or up to twice that, is withdrawn in any
- * case, after which the peer frees its staging buffer.
+ * Sharing.  The option eager_ring_pool bounds the bytes of all rings.  When they are used up, a
+ * peer without a ring uses rendezvous.  Its messages withdraw the least recently used ring if
+ * that was idle for IDLE_WANTS messages of others; the bytes go to the peer that asks first
+ * after RELEASE.  A ring that was idle for zone_idle_ms, or up to twice that, is withdrawn in
+ * any case, after which the peer frees its staging buffer.
  *
  * Untrusted peers.  A peer can write any bytes into its ring at any time.  The header and the
  * length of a message are copied before they are checked, the payload is only copied.  The
@@ -50,35 +50,36 @@ enum rx_state {
     RX_CLOSING,   /* released by the peer; its memory window is being invalidated */
 };
 
-struct rme_fast_rx {
+struct rme_eager_rdma_rx {
     struct rme_peer *peer;
     struct list_head link;      /* in the pool's rings, while GRANTED */
     struct rme_control control; /* GRANT, WITHDRAW */
     uint8_t state;
     bool used, open;
     uint32_t used_at; /* the pool's clock */
-    struct rme_fast_memory memory;
+    struct rme_eager_rdma_memory memory;
     struct rme_range range; /* the granted range; its `window` is NULL without memory windows */
 };
 
-uint64_t rme_fast_most(const struct rme *rme, enum rme_stream stream, bool copied)
+uint64_t rme_eager_rdma_most(const struct rme *rme, enum rme_stream stream, bool copied)
 {
     uint64_t most = copied && rme->tuning.pack_threshold > MESSAGE_MOST
                         ? min_u64(COPIED_MOST, rme->tuning.pack_threshold) - 1
                         : MESSAGE_MOST;
-    uint64_t room = min_u64(rme->tuning.fast_bytes, rme->caps->max_piece);
+    uint64_t room = min_u64(rme->tuning.eager_ring_bytes, rme->caps->max_piece);
 
-    room = room > RME_WIRE_FAST_SIZE ? room - RME_WIRE_FAST_SIZE : 0;
+    room = room > RME_WIRE_RING_SIZE ? room - RME_WIRE_RING_SIZE : 0;
     most = stream == RME_EXPECTED ? min_u64(most, rme->tuning.eager_max) : RME_UNEXPECTED_MAX;
     return min_u64(most, room);
 }
 
-static struct rme_fast_pool *pool_of(const struct rme *rme)
+static struct rme_eager_rdma_pool *pool_of(const struct rme *rme)
 {
-    return &rme->protocols->fast;
+    return &rme->protocols->eager_rdma;
 }
 
-bool rme_fast_map(struct rme *rme, struct rme_fast_memory *memory, size_t size, unsigned access)
+bool rme_eager_rdma_map(struct rme *rme, struct rme_eager_rdma_memory *memory, size_t size,
+                        unsigned access)
 {
     void *base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -95,7 +96,7 @@ bool rme_fast_map(struct rme *rme, struct rme_fast_memory *memory, size_t size, 
     return true;
 }
 
-void rme_fast_unmap(struct rme *rme, struct rme_fast_memory *memory)
+void rme_eager_rdma_unmap(struct rme *rme, struct rme_eager_rdma_memory *memory)
 {
     rme_pin_dereg(&rme->pin, &memory->mr);
     munmap(memory->base, memory->size);
@@ -104,34 +105,34 @@ void rme_fast_unmap(struct rme *rme, struct rme_fast_memory *memory)
 static void count_bytes(struct rme *rme, uint64_t change)
 {
     pool_of(rme)->rx_bytes += change;
-    rme->stats.value[RME_C_FAST_BYTES] = pool_of(rme)->rx_bytes;
+    rme->stats.value[RME_C_EAGER_RING_BYTES] = pool_of(rme)->rx_bytes;
 }
 
 /* Frees a ring that no peer can access any more. */
-static void rx_free(struct rme_fast_rx *rx)
+static void rx_free(struct rme_eager_rdma_rx *rx)
 {
     struct rme *rme = rx->peer->rme;
 
     rme->offered -= rx->open;
-    rx->peer->proto->fast.rx = NULL;
+    rx->peer->proto->eager_rdma.rx = NULL;
     list_del_init(&rx->link);
     list_del_init(&rx->control.link);
-    rme_fast_unmap(rme, &rx->memory);
+    rme_eager_rdma_unmap(rme, &rx->memory);
     count_bytes(rme, -(uint64_t)rx->memory.size);
     free(rx);
 }
 
 /* Lets the next grant to this peer need twice as many messages. */
-static void put_off(struct rme_fast *fast)
+static void put_off(struct rme_eager_rdma *eager_rdma)
 {
-    if (fast->needs <= UINT32_MAX / 2)
-        fast->needs *= 2;
+    if (eager_rdma->needs <= UINT32_MAX / 2)
+        eager_rdma->needs *= 2;
 }
 
 /* ---- Granting ---- */
 
 /* Opens the ring to the peer.  False: no memory window is free, or the link has failed. */
-static bool rx_open(struct rme_peer *peer, struct rme_fast_rx *rx)
+static bool rx_open(struct rme_peer *peer, struct rme_eager_rdma_rx *rx)
 {
     struct rme *rme = peer->rme;
     int error;
@@ -152,7 +153,7 @@ static bool rx_open(struct rme_peer *peer, struct rme_fast_rx *rx)
     return rx->open;
 }
 
-static bool send_grant(struct rme_peer *peer, struct rme_fast_rx *rx)
+static bool send_grant(struct rme_peer *peer, struct rme_eager_rdma_rx *rx)
 {
     struct rme *rme = peer->rme;
     struct rme_wire_message message;
@@ -164,18 +165,18 @@ static bool send_grant(struct rme_peer *peer, struct rme_fast_rx *rx)
     if (!rx_open(peer, rx)) {
         rme->ops->tx_put(peer->link, tx);
         if (peer->state == RME_PEER_UP) {
-            put_off(&peer->proto->fast);
+            put_off(&peer->proto->eager_rdma);
             rx_free(rx);
         }
         return true;
     }
     rme_peer_header(peer, RME_WIRE_GRANT, &message);
-    message.from = RME_FAST_FIRST_NAME;
+    message.from = RME_EAGER_RDMA_FIRST_NAME;
     message.nsegment = 1;
     rme_wire_put_segment(tx, RME_WIRE_GRANT, 0,
                          &(const struct rme_wire_segment){(uintptr_t)rx->range.base,
                                                           rx->range.key, rx->range.length});
-    rme_count(rme, RME_C_FAST_GRANTS);
+    rme_count(rme, RME_C_EAGER_RING_GRANTS);
     rme_peer_send_control(peer, &message, tx);
     rx->state = RX_GRANTED;
     rx->used_at = ++pool_of(rme)->clock;
@@ -186,21 +187,21 @@ static bool send_grant(struct rme_peer *peer, struct rme_fast_rx *rx)
 
 static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
 {
-    struct rme_fast_rx *rx = container_of(control, struct rme_fast_rx, control);
+    struct rme_eager_rdma_rx *rx = container_of(control, struct rme_eager_rdma_rx, control);
 
     if (rx->state == RX_MADE)
         return send_grant(peer, rx);
     if (!rme_peer_send_header(peer, RME_WIRE_WITHDRAW, RME_CREDIT_CONTROL))
         return false;
-    rme_count(peer->rme, RME_C_FAST_WITHDRAWN);
+    rme_count(peer->rme, RME_C_EAGER_RING_WITHDRAWN);
     list_del_init(&control->link);
     return true;
 }
 
-/* needs no `drop`: rme_fast_rx_left() removes the control before */
+/* needs no `drop`: rme_eager_rdma_rx_left() removes the control before */
 static const struct rme_control_kind rx_kind = {.send = send_ctrl};
 
-static void queue_ctrl(struct rme_fast_rx *rx)
+static void queue_ctrl(struct rme_eager_rdma_rx *rx)
 {
     list_add_tail(&rx->control.link, &rx->peer->control);
     rme_peer_schedule(rx->peer);
@@ -208,12 +209,13 @@ static void queue_ctrl(struct rme_fast_rx *rx)
 
 static void make(struct rme_peer *peer, size_t bytes)
 {
-    struct rme_fast *fast = &peer->proto->fast;
-    struct rme_fast_rx *rx = calloc(1, sizeof(*rx));
+    struct rme_eager_rdma *eager_rdma = &peer->proto->eager_rdma;
+    struct rme_eager_rdma_rx *rx = calloc(1, sizeof(*rx));
 
-    fast->wants = 0;
-    if (rx == NULL || !rme_fast_map(peer->rme, &rx->memory, bytes, RME_ACCESS_REMOTE_WRITE)) {
-        put_off(fast);
+    eager_rdma->wants = 0;
+    if (rx == NULL ||
+        !rme_eager_rdma_map(peer->rme, &rx->memory, bytes, RME_ACCESS_REMOTE_WRITE)) {
+        put_off(eager_rdma);
         free(rx);
         return;
     }
@@ -222,20 +224,20 @@ static void make(struct rme_peer *peer, size_t bytes)
     list_init(&rx->control.link);
     rx->control.kind = &rx_kind;
     rx->peer = peer;
-    fast->rx = rx;
+    eager_rdma->rx = rx;
     queue_ctrl(rx);
 }
 
 /* ---- Sharing ---- */
 
 /* Withdraws the least recently used ring if it was not used since `mark`.  False: none. */
-static bool withdraw_unused(struct rme_fast_pool *pool, uint32_t mark)
+static bool withdraw_unused(struct rme_eager_rdma_pool *pool, uint32_t mark)
 {
-    struct rme_fast_rx *rx;
+    struct rme_eager_rdma_rx *rx;
 
     if (list_empty(&pool->rings))
         return false;
-    rx = container_of(pool->rings.next, struct rme_fast_rx, link);
+    rx = container_of(pool->rings.next, struct rme_eager_rdma_rx, link);
     if ((int32_t)(rx->used_at - mark) > 0)
         return false;
     list_del_init(&rx->link);
@@ -244,20 +246,20 @@ static bool withdraw_unused(struct rme_fast_pool *pool, uint32_t mark)
     return true;
 }
 
-uint64_t rme_fast_look_at(const struct rme *rme)
+uint64_t rme_eager_rdma_look_at(const struct rme *rme)
 {
-    const struct rme_fast_pool *pool = pool_of(rme);
+    const struct rme_eager_rdma_pool *pool = pool_of(rme);
 
     return rme->tuning.idle_ms == 0 || list_empty(&pool->rings)
                ? UINT64_MAX
                : pool->looked_at + rme->tuning.idle_ms;
 }
 
-void rme_fast_look(struct rme *rme, uint64_t now)
+void rme_eager_rdma_look(struct rme *rme, uint64_t now)
 {
-    struct rme_fast_pool *pool = pool_of(rme);
+    struct rme_eager_rdma_pool *pool = pool_of(rme);
 
-    if (now < rme_fast_look_at(rme))
+    if (now < rme_eager_rdma_look_at(rme))
         return;
     while (withdraw_unused(pool, pool->looked_clock))
         continue;
@@ -265,21 +267,22 @@ void rme_fast_look(struct rme *rme, uint64_t now)
     pool->looked_clock = pool->clock;
 }
 
-void rme_fast_wanted(struct rme_peer *peer, uint64_t size)
+void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size)
 {
     struct rme *rme = peer->rme;
-    struct rme_fast_pool *pool = pool_of(rme);
-    struct rme_fast *fast = &peer->proto->fast;
-    size_t bytes = ((size_t)rme->tuning.fast_bytes + PAGE - 1) & ~(size_t)(PAGE - 1);
+    struct rme_eager_rdma_pool *pool = pool_of(rme);
+    struct rme_eager_rdma *eager_rdma = &peer->proto->eager_rdma;
+    size_t bytes = ((size_t)rme->tuning.eager_ring_bytes + PAGE - 1) & ~(size_t)(PAGE - 1);
 
-    if (bytes == 0 || (peer->hello.flags & RME_HELLO_F_FAST) == 0 || !peer->credit.exact ||
-        peer->state != RME_PEER_UP || size > rme_fast_most(rme, RME_EXPECTED, true) ||
-        size <= peer->eager_max[RME_EXPECTED] || bytes > rme->tuning.fast_pool)
+    if (bytes == 0 || (peer->hello.flags & RME_HELLO_F_EAGER_RDMA) == 0 ||
+        !peer->credit.exact || peer->state != RME_PEER_UP ||
+        size > rme_eager_rdma_most(rme, RME_EXPECTED, true) ||
+        size <= peer->eager_max[RME_EXPECTED] || bytes > rme->tuning.eager_ring_pool)
         return;
     pool->clock++;
-    if (fast->rx != NULL || ++fast->wants < fast->needs)
+    if (eager_rdma->rx != NULL || ++eager_rdma->wants < eager_rdma->needs)
         return;
-    if (pool->rx_bytes + bytes <= rme->tuning.fast_pool)
+    if (pool->rx_bytes + bytes <= rme->tuning.eager_ring_pool)
         make(peer, bytes);
     else
         (void)withdraw_unused(pool, pool->clock - IDLE_WANTS);
@@ -287,40 +290,40 @@ void rme_fast_wanted(struct rme_peer *peer, uint64_t size)
 
 /* ---- Messages in it ---- */
 
-static bool is_granted(const struct rme_fast_rx *rx)
+static bool is_granted(const struct rme_eager_rdma_rx *rx)
 {
     return rx != NULL && (rx->state == RX_GRANTED || rx->state == RX_WITHDRAWN);
 }
 
-bool rme_fast_named(const struct rme_peer *peer, uint32_t imm)
+bool rme_eager_rdma_named(const struct rme_peer *peer, uint32_t imm)
 {
-    return imm >= RME_FAST_FIRST_NAME && is_granted(peer->proto->fast.rx);
+    return imm >= RME_EAGER_RDMA_FIRST_NAME && is_granted(peer->proto->eager_rdma.rx);
 }
 
-int rme_fast_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_message *message)
+int rme_eager_rdma_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_message *message)
 {
-    const struct rme_fast_memory *memory = &peer->proto->fast.rx->memory;
-    size_t offset = (size_t)(imm - RME_FAST_FIRST_NAME) * RME_WIRE_FAST_UNIT;
+    const struct rme_eager_rdma_memory *memory = &peer->proto->eager_rdma.rx->memory;
+    size_t offset = (size_t)(imm - RME_EAGER_RDMA_FIRST_NAME) * RME_WIRE_RING_ALIGN;
 
     if (offset >= memory->size)
         return -EPROTO;
-    return rme_wire_decode_fast(memory->base + offset, memory->size - offset, message);
+    return rme_wire_decode_ring(memory->base + offset, memory->size - offset, message);
 }
 
-uint64_t rme_fast_given(const struct rme_peer *peer)
+uint64_t rme_eager_rdma_given(const struct rme_peer *peer)
 {
-    const struct rme_fast_rx *rx = peer->proto->fast.rx;
+    const struct rme_eager_rdma_rx *rx = peer->proto->eager_rdma.rx;
 
     return is_granted(rx) ? rx->memory.size : 0;
 }
 
-void rme_fast_took(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_eager_rdma_took(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    struct rme_fast_pool *pool = pool_of(peer->rme);
-    struct rme_fast_rx *rx = peer->proto->fast.rx;
+    struct rme_eager_rdma_pool *pool = pool_of(peer->rme);
+    struct rme_eager_rdma_rx *rx = peer->proto->eager_rdma.rx;
 
-    rme_peer_count(peer, RME_C_RECVS_FAST, 1);
-    peer->credit.bulk += (uint32_t)message->payload_length + RME_WIRE_FAST_SIZE;
+    rme_peer_count(peer, RME_C_RECVS_EAGER_RDMA, 1);
+    peer->credit.bulk += (uint32_t)message->payload_length + RME_WIRE_RING_SIZE;
     if (!is_granted(rx))
         return;
     rx->used = true;
@@ -333,9 +336,9 @@ void rme_fast_took(struct rme_peer *peer, const struct rme_wire_message *message
 
 /* ---- The end ---- */
 
-void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_eager_rdma_released(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    struct rme_fast_rx *rx = peer->proto->fast.rx;
+    struct rme_eager_rdma_rx *rx = peer->proto->eager_rdma.rx;
 
     (void)message;
     if (!is_granted(rx)) {
@@ -343,9 +346,9 @@ void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *mes
         return;
     }
     if (rx->used)
-        peer->proto->fast.needs = RME_FAST_WANTS;
+        peer->proto->eager_rdma.needs = RME_EAGER_RDMA_WANTS;
     else
-        put_off(&peer->proto->fast);
+        put_off(&peer->proto->eager_rdma);
     peer->credit.bulk_due = 0;
     list_del_init(&rx->link);
     list_del_init(&rx->control.link);
@@ -358,9 +361,9 @@ void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *mes
     peer->rme->pending |= RME_PENDING_FLUSH;
 }
 
-bool rme_fast_closed(struct rme_peer *peer, const void *closed)
+bool rme_eager_rdma_closed(struct rme_peer *peer, const void *closed)
 {
-    struct rme_fast_rx *rx = peer->proto->fast.rx;
+    struct rme_eager_rdma_rx *rx = peer->proto->eager_rdma.rx;
 
     if (rx == NULL || closed != rx)
         return false;
@@ -368,9 +371,9 @@ bool rme_fast_closed(struct rme_peer *peer, const void *closed)
     return true;
 }
 
-void rme_fast_rx_left(struct rme_peer *peer)
+void rme_eager_rdma_rx_left(struct rme_peer *peer)
 {
-    struct rme_fast_rx *rx = peer->proto->fast.rx;
+    struct rme_eager_rdma_rx *rx = peer->proto->eager_rdma.rx;
 
     if (rx == NULL)
         return;
@@ -378,8 +381,8 @@ void rme_fast_rx_left(struct rme_peer *peer)
     list_del_init(&rx->control.link);
 }
 
-void rme_fast_rx_down(struct rme_peer *peer)
+void rme_eager_rdma_rx_down(struct rme_peer *peer)
 {
-    if (peer->proto->fast.rx != NULL)
-        rx_free(peer->proto->fast.rx);
+    if (peer->proto->eager_rdma.rx != NULL)
+        rx_free(peer->proto->eager_rdma.rx);
 }

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Messages that are written into a ring in the receiver's memory.  See eager_rdma.c. */
+#ifndef RME_EAGER_RDMA_H
+#define RME_EAGER_RDMA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "op/operations.h"
+
+struct rme_eager_rdma_rx;
+struct rme_eager_rdma_tx;
+
+extern const struct rme_protocol rme_protocol_eager_rdma;
+
+/* State of a peer. */
+struct rme_eager_rdma {
+    struct rme_eager_rdma_rx *rx; /* ring granted to the peer, or to be granted; NULL: none */
+    struct rme_eager_rdma_tx *tx; /* ring granted by the peer; NULL: none */
+    uint32_t wants; /* RTS of the peer that would have fitted a ring, since the last */
+    uint32_t needs; /* number of these for which a ring is granted */
+    struct rme_control release; /* RELEASE, while queued */
+};
+
+/* State of the engine. */
+struct rme_eager_rdma_pool {
+    struct list_head rings; /* granted, the least recently used first */
+    uint64_t rx_bytes;      /* of all rings granted, or to be granted */
+    uint64_t tx_bytes;      /* of all staging buffers */
+    /* messages in rings, grants, and RTS that would have fitted a ring, modulo 2^32 */
+    uint32_t clock;
+    uint32_t looked_clock; /* `clock` at the last search for idle rings */
+    uint64_t looked_at;    /* time of that search, ms */
+};
+
+/* Registered memory of one side of a ring. */
+struct rme_eager_rdma_memory {
+    char *base;
+    size_t size;
+    struct rme_mr mr;
+};
+
+/* ---- eager_rdma.c: the sender ---- */
+
+/* Does the message go into the peer's ring now?  Does not check credits. */
+bool rme_eager_rdma_fits(struct rme_peer *peer, enum rme_stream stream,
+                         const struct rme_seg *seg, uint32_t nseg, uint64_t size, int32_t tag);
+/* Writes the message from a copy: its memory is the host's again.  False: no credit. */
+bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
+                         const struct rme_seg *seg, uint32_t nseg, uint64_t size, int32_t tag);
+/* Handles the completion of a write, or of RELEASE: a transfer whose owner is NULL. */
+void rme_eager_rdma_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op);
+/* Bytes of the ring that the peer has granted, as far as staged; 0: none. */
+uint64_t rme_eager_rdma_held(const struct rme_peer *peer);
+
+/* ---- rx_ring.c: the receiver ---- */
+
+/* Largest payload of such a message, before credits, windows and room are considered.
+ * `copied`: a rendezvous would copy the sender's memory as well. */
+uint64_t rme_eager_rdma_most(const struct rme *rme, enum rme_stream stream, bool copied);
+/* Bytes granted to the peer; 0: none. */
+uint64_t rme_eager_rdma_given(const struct rme_peer *peer);
+/* Maps `size` bytes and registers them.  False: no memory. */
+bool rme_eager_rdma_map(struct rme *rme, struct rme_eager_rdma_memory *memory, size_t size,
+                        unsigned access);
+void rme_eager_rdma_unmap(struct rme *rme, struct rme_eager_rdma_memory *memory);
+
+/* Notes an RTS of `size` bytes: a peer whose messages would fit is granted a ring. */
+void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size);
+/* Does this immediate name a message in the ring granted to the peer? */
+bool rme_eager_rdma_named(const struct rme_peer *peer, uint32_t imm);
+/* Decodes that message; its payload stays in place.  -EPROTO. */
+int rme_eager_rdma_decode(struct rme_peer *peer, uint32_t imm,
+                          struct rme_wire_message *message);
+/* Notes that the message has been taken: its place returns to the peer with its credit. */
+void rme_eager_rdma_took(struct rme_peer *peer, const struct rme_wire_message *message);
+/* Handles RELEASE. */
+void rme_eager_rdma_released(struct rme_peer *peer, const struct rme_wire_message *message);
+/* Handles RME_EV_MW_INVALIDATED.  True: the event was for a ring of this peer. */
+bool rme_eager_rdma_closed(struct rme_peer *peer, const void *closed);
+/* Hooks `on_disconnect` and `down` of the protocol's row, for the receiver's part. */
+void rme_eager_rdma_rx_left(struct rme_peer *peer);
+void rme_eager_rdma_rx_down(struct rme_peer *peer);
+
+/* Withdraws idle rings; `now` is rme_now(). */
+void rme_eager_rdma_look(struct rme *rme, uint64_t now);
+/* Time by which rme_eager_rdma_look() is due; UINT64_MAX: no ring is granted or idle ones
+ * stay. */
+uint64_t rme_eager_rdma_look_at(const struct rme *rme);
+
+/* Messages of a peer that would have fitted, before a ring is granted. */
+#define RME_EAGER_RDMA_WANTS 2u
+/* Immediates from here on name places in rings; no operation has such a name. */
+#define RME_EAGER_RDMA_FIRST_NAME 0xffff0000u
+
+#endif
