@@ -233,7 +233,7 @@ static uint32_t kept_for(const struct rme_fabric *f, int node)
            (beyond(f, move) ? of_node(f, &move->spare, node) : 0);
 }
 
-bool elan_kept_full(struct rme_fabric *f, int node, const struct bmi_elan4_card *theirs)
+bool elan_kept_full(struct rme_fabric *f, int node, const struct bmi_elan4_conn_info *theirs)
 {
     int64_t now = elan_now();
     uint32_t kept = kept_for(f, node);

@@ -2,10 +2,10 @@
 /*
  * ask.c - queries by TCP whether a server is still the same process.
  *
- * The desk of a server (exchange.h) shows whether an unresponsive server is gone: no process
- * listens, or a process of another generation answers.  Either side of a link queries the
- * server of a node; a client has no desk.  A refused connection is significant only if the desk
- * was open before.
+ * The bootstrap server of a server (exchange.h) shows whether an unresponsive server is gone:
+ * no process listens, or a process of another generation answers.  Either side of a link
+ * queries the server of a node; a client has no bootstrap server.  A refused connection is
+ * significant only if the bootstrap server was open before.
  */
 #include <errno.h>
 #include <sys/epoll.h>
@@ -28,28 +28,29 @@ static void gone(struct rme_link *l)
     elan_link_down(l, -ECONNREFUSED);
 }
 
-static bool had_desk(const struct rme_link *l)
+static bool had_bootstrap(const struct rme_link *l)
 {
-    return !l->passive || l->f->account[l->peer.vp].desk;
+    return !l->passive || l->f->account[l->peer.vp].bootstrap;
 }
 
 int elan_call(struct rme_link *l, const struct bmi_elan4_where *where)
 {
-    int rc =
-        bmi_elan4_call_begin((const struct sockaddr *)&where->tcp, where->tcp_length, &l->call);
+    int rc = bmi_elan4_query_begin((const struct sockaddr *)&where->tcp, where->tcp_length,
+                                   &l->call);
 
     if (rc < 0)
         return rc;
     l->f->callings++;
-    return elan_watch(l->f, bmi_elan4_call_fd(l->call), EPOLLIN | EPOLLET);
+    return elan_watch(l->f, bmi_elan4_query_fd(l->call), EPOLLIN | EPOLLET);
 }
 
-void elan_answered(struct rme_link *l, int rc, const struct bmi_elan4_card *theirs, int64_t now)
+void elan_answered(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *theirs,
+                   int64_t now)
 {
-    if (rc == -ECONNREFUSED && had_desk(l)) {
+    if (rc == -ECONNREFUSED && had_bootstrap(l)) {
         gone(l);
     } else if (rc == 0 && theirs->vp == l->peer.vp) {
-        l->f->account[l->peer.vp].desk = true;
+        l->f->account[l->peer.vp].bootstrap = true;
         elan_see(l->f, l->peer.vp, theirs->generation);
         if (theirs->generation != whom(l)) {
             elan_accounts_before(l->f, l->peer.vp, theirs->generation);
@@ -76,14 +77,14 @@ void elan_ask(struct rme_link *l, int64_t now)
         return;
     l->asked = now;
     int rc = elan_call(l, &where);
-    if (rc == -ECONNREFUSED && had_desk(l))
+    if (rc == -ECONNREFUSED && had_bootstrap(l))
         gone(l);
-    else if ((rc == -EMFILE || rc == -ENFILE) && l->state == ELAN_GREETING_STATE)
+    else if ((rc == -EMFILE || rc == -ENFILE) && l->state == ELAN_HANDSHAKE_STATE)
         elan_link_down(l, rc); /* under emuelan4 the peer's memory needs a descriptor, too */
 }
 
-/* Sends a packet without effect, an ACCEPT without a card, if nothing is in flight: a dead peer
- * never accepts the packet, which check.c detects. */
+/* Sends a packet without effect, an ACCEPT without a connection data, if nothing is in flight:
+ * a dead peer never accepts the packet, which check.c detects. */
 static void send_nothing(struct rme_link *l)
 {
     if (TAILQ_EMPTY(&l->sent) && TAILQ_EMPTY(&l->queued) &&

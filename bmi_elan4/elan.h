@@ -5,9 +5,10 @@
  * Files, from the top; a file does not use files above it:
  *
  *   fabric.c  open, close, function table       poll.c    one poll
- *   rx.c      received packets, in order        greet.c   connection setup
+ *   rx.c      received packets, in order        handshake.c   connection setup
  *   check.c   links with timeouts               refuse.c  refused DMAs
- *   leave.c   LEFT packets                      ask.c     queries at a server's desk
+ *   leave.c   LEFT packets                      ask.c     queries at a server's bootstrap
+     server
  *   link.c    table and states of links         out.c     send queues
  *   move.c    transfers                         tx.c      packets
  *   buffers.c receive buffers                   account.c   buffers held by processes
@@ -39,10 +40,11 @@
 #define ELAN_READS       78 /* maximum read requests in a queue between two marks */
 #define ELAN_RESTLESS_MS 1
 #define ELAN_LOOK_MS     25 /* interval of checks of a peer that accepts no messages */
-/* age at which a server's desk is queried, and interval of queries */
+/* age at which a server's bootstrap server is queried, and interval of queries */
 #define ELAN_ASK_MS  500
 #define ELAN_CALL_MS 2000 /* timeout of a query */
-#define ELAN_ANSWERS 2 /* answers of a desk after which a stuck queue counts as unreachable */
+#define ELAN_ANSWERS                                                                           \
+    2 /* answers of a bootstrap server after which a stuck queue counts as unreachable */
 /* buffers of unfinished DMAs to one node at which new links with the node are refused */
 #define ELAN_KEPT_MOST    1024
 #define ELAN_UNATTRIBUTED 256 /* refusals remembered for peers, a power of two */
@@ -149,8 +151,8 @@ struct elan_held {
 };
 
 enum elan_state {
-    ELAN_FINDING_STATE,   /* awaits the answer of the server's desk */
-    ELAN_GREETING_STATE,  /* the answer to HELLO */
+    ELAN_FINDING_STATE,   /* awaits the answer of the server's bootstrap server */
+    ELAN_HANDSHAKE_STATE, /* the answer to HELLO */
     ELAN_REQUESTED_STATE, /* the host's answer */
     ELAN_UP_STATE,
     ELAN_ENDING_STATE, /* the end of what is under way, and the peer's BYE */
@@ -174,7 +176,7 @@ struct rme_link {
     const char *why; /* additional reason, or NULL; constant */
     int64_t until;   /* ENDING: ms, deadline */
     int64_t looked;  /* ms; last check of the log for the peer */
-    int64_t asked;   /* ms; last query at its desk, or its answer */
+    int64_t asked;   /* ms; last query at its bootstrap server, or its answer */
     void *owner;
     uint32_t number; /* local number */
     struct elan_peer peer;
@@ -182,10 +184,11 @@ struct rme_link {
     bool heard;
     uint8_t hello[ELAN_HELLO_MAX]; /* if `heard` the peer's, else the own one */
     size_t hello_length;
-    struct bmi_elan4_call *call; /* query for the card, or whether the process is the same */
-    /* GREETING: generation that the desk reported, number of its answers since, whether HELLO
-     * waits until the queue accepts earlier packets, and, once HELLO has landed, ms of the next
-     * query and its back-off */
+    struct bmi_elan4_query
+        *call; /* query for the connection data, or whether the process is the same */
+    /* HANDSHAKE: generation that the bootstrap server reported, number of its answers since,
+     * whether HELLO waits until the queue accepts earlier packets, and, once HELLO has landed,
+     * ms of the next query and its back-off */
     uint64_t met;
     uint32_t answers;
     bool unsaid;
@@ -220,7 +223,7 @@ struct elan_account {
     uint64_t generation;  /* of the process seen there last */
     uint32_t out, former; /* buffers held by that process, and by its predecessors */
     bool dead;            /* the process is known to be dead */
-    bool desk;            /* a process there has answered at a desk */
+    bool bootstrap;       /* a process there has answered at a bootstrap server */
     int64_t stalled;      /* ms since which no packet to it has landed; 0: unknown */
     uint64_t seen;        /* last process that packets came from; ms of the first */
     int64_t first, last;  /* and the last of these packets */
@@ -240,8 +243,8 @@ struct rme_fabric {
     struct bmi_elan4_nic *nic;
     struct bmi_elan4_inbox *inbox;
     struct bmi_elan4_servers *servers;
-    struct bmi_elan4_desk *desk;
-    struct bmi_elan4_card card;
+    struct bmi_elan4_bootstrap *bootstrap;
+    struct bmi_elan4_conn_info conn_info;
     uint64_t traps;     /* refusals handled */
     int64_t traps_said; /* ms of the last log line */
     struct rme_link *table[ELAN_LINKS];
@@ -262,7 +265,7 @@ struct rme_fabric {
     /* ms after which a sleeper must poll again, as of the last poll or elan_look_soon(); 0: no
      * limit */
     _Atomic int restless;
-    _Atomic int hint; /* a sleeper saw a descriptor of greet.c */
+    _Atomic int hint; /* a sleeper saw a descriptor of handshake.c */
     /* out */
     struct elan_pool pool[ELAN_POOLS];
     struct elan_dmas orphans;
@@ -286,7 +289,7 @@ static inline void elan_call_end(struct rme_link *l)
 {
     if (!l->call)
         return;
-    bmi_elan4_call_end(l->call);
+    bmi_elan4_query_end(l->call);
     l->call = NULL;
     l->f->callings--;
 }
@@ -380,7 +383,7 @@ void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d, bool bind);
 void elan_bind(struct elan_dma *d);
 /* Returns true if too many orphans of a node, or of that process, are held for a new link; logs
  * this, at a limited rate. */
-bool elan_kept_full(struct rme_fabric *f, int node, const struct bmi_elan4_card *theirs);
+bool elan_kept_full(struct rme_fabric *f, int node, const struct bmi_elan4_conn_info *theirs);
 
 /* buffers.c */
 int elan_op_rx_reserve(struct rme_link *l, uint32_t n);
@@ -411,10 +414,10 @@ static inline uint32_t elan_packets(size_t length)
     return length <= ELAN_BODY ? 1 : (uint32_t)((length + ELAN_BODY - 1) / ELAN_BODY);
 }
 /* Sends a packet outside the order, to a process that may have no link; its body is an optional
- * card, and data.  Returns -ENOBUFS if that place holds too many.  A packet to a dead process
- * counts as sent. */
+ * connection data, and data.  Returns -ENOBUFS if that place holds too many.  A packet to a
+ * dead process counts as sent. */
 int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
-                  uint32_t arg, const struct bmi_elan4_card *card, const void *data,
+                  uint32_t arg, const struct bmi_elan4_conn_info *conn_info, const void *data,
                   size_t length);
 /* Sends an answer to a process without a link.  Returns -ENOBUFS if too many answers to that
  * process or its node have not landed. */
@@ -422,7 +425,8 @@ int elan_tx_answer(struct rme_fabric *f, const struct elan_peer *to, enum elan_k
                    uint32_t arg, const void *data, size_t length);
 /* Sends a packet in the order of a link.  Returns 0 or -ENOMEM. */
 int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
-                    const struct bmi_elan4_card *card, const void *data, size_t length);
+                    const struct bmi_elan4_conn_info *conn_info, const void *data,
+                    size_t length);
 /* Posts a message to the interface. */
 void elan_tx_message(struct rme_link *l, struct elan_tx *tx);
 /* Reports TX_ROOM to links that lacked a buffer, when there is one. */
@@ -512,11 +516,11 @@ void elan_accounts_before(struct rme_fabric *f, unsigned vp, uint64_t generation
 void elan_accounts_check(struct rme_fabric *f);
 
 /* ask.c */
-/* Queries the desk of a server of another node, or of one in a handshake, whether it is still
- * the process of this link, on either side; if not, the link is down. */
+/* Queries the bootstrap server of a server of another node, or of one in a handshake, whether
+ * it is still the process of this link, on either side; if not, the link is down. */
 void elan_ask(struct rme_link *l, int64_t now);
 /* Handles the end of such a query, of which a missing answer is not evidence. */
-void elan_answered(struct rme_link *l, int rc, const struct bmi_elan4_card *theirs,
+void elan_answered(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *theirs,
                    int64_t now);
 /* Starts a query.  Returns 0 or a negative errno. */
 int elan_call(struct rme_link *l, const struct bmi_elan4_where *where);
@@ -548,7 +552,7 @@ void elan_refusals_tell(struct rme_link *l);
 /* Handles a peer's report of refusals. */
 void elan_refused_there(struct rme_link *l, const struct elan_packet *p, const uint8_t *body);
 
-/* greet.c */
+/* handshake.c */
 int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
                     const void *hello, size_t length, uint32_t rx, void *owner,
                     struct rme_link **out);
@@ -558,10 +562,10 @@ void elan_op_reject(struct rme_link *l, const void *hello, size_t length);
 void elan_op_disconnect(struct rme_link *l, int error);
 void elan_op_rdma(struct rme_link *l, struct rme_rdma_op *x);
 /* Handles a packet of connection setup or end; l NULL: no such link. */
-void elan_greet_packet(struct rme_fabric *f, struct rme_link *l, const struct elan_packet *p,
-                       const uint8_t *body);
-/* Serves the desk, and advances queries and handshakes. */
-void elan_greet_calls(struct rme_fabric *f, int64_t now);
+void elan_handshake_packet(struct rme_fabric *f, struct rme_link *l,
+                           const struct elan_packet *p, const uint8_t *body);
+/* Serves the bootstrap server, and advances queries and handshakes. */
+void elan_handshake_calls(struct rme_fabric *f, int64_t now);
 
 /* rx.c */
 /* Takes packets from the input queue while the caller's array has room. */

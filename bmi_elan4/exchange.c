@@ -13,16 +13,16 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define AT_ONCE 64 /* clients of a desk that are served before its other work */
+#define AT_ONCE 64 /* clients of a bootstrap server that are served before its other work */
 
-struct bmi_elan4_desk {
-    struct bmi_elan4_desk *next;
+struct bmi_elan4_bootstrap {
+    struct bmi_elan4_bootstrap *next;
     int listener;
     bool behind;
-    uint8_t card[BMI_ELAN4_CARD_BYTES];
+    uint8_t conn_info[BMI_ELAN4_CONN_INFO_BYTES];
 };
 
-static struct bmi_elan4_desk *desks;
+static struct bmi_elan4_bootstrap *desks;
 
 static void in_child(void)
 {
@@ -35,17 +35,18 @@ static void watch_forks(void)
     pthread_atfork(NULL, NULL, in_child);
 }
 
-int bmi_elan4_desk_open(const struct sockaddr *addr, socklen_t length,
-                        const struct bmi_elan4_card *mine, struct bmi_elan4_desk **out)
+int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
+                             const struct bmi_elan4_conn_info *mine,
+                             struct bmi_elan4_bootstrap **out)
 {
     static pthread_once_t watched = PTHREAD_ONCE_INIT;
-    struct bmi_elan4_desk *d = calloc(1, sizeof(*d));
+    struct bmi_elan4_bootstrap *d = calloc(1, sizeof(*d));
     int one = 1;
 
     if (!d)
         return -ENOMEM;
     pthread_once(&watched, watch_forks);
-    bmi_elan4_card_encode(mine, d->card);
+    bmi_elan4_conn_info_encode(mine, d->conn_info);
     d->listener = bmi_elan4_socket(addr->sa_family);
     if (d->listener < 0 ||
         setsockopt(d->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
@@ -64,9 +65,9 @@ int bmi_elan4_desk_open(const struct sockaddr *addr, socklen_t length,
     return 0;
 }
 
-void bmi_elan4_desk_close(struct bmi_elan4_desk *d)
+void bmi_elan4_bootstrap_close(struct bmi_elan4_bootstrap *d)
 {
-    struct bmi_elan4_desk **at = &desks;
+    struct bmi_elan4_bootstrap **at = &desks;
 
     bmi_elan4_lock();
     while (*at && *at != d)
@@ -78,12 +79,12 @@ void bmi_elan4_desk_close(struct bmi_elan4_desk *d)
     free(d);
 }
 
-int bmi_elan4_desk_fd(const struct bmi_elan4_desk *d)
+int bmi_elan4_bootstrap_fd(const struct bmi_elan4_bootstrap *d)
 {
     return d->listener;
 }
 
-int bmi_elan4_desk_serve(struct bmi_elan4_desk *d)
+int bmi_elan4_bootstrap_serve(struct bmi_elan4_bootstrap *d)
 {
     int given = 0, fd = 0;
 
@@ -91,30 +92,30 @@ int bmi_elan4_desk_serve(struct bmi_elan4_desk *d)
         fd = bmi_elan4_accept(d->listener, NULL, NULL);
         if (fd < 0)
             break;
-        /* a new connection has room for a card */
-        given += send(fd, d->card, sizeof(d->card), MSG_NOSIGNAL | MSG_DONTWAIT) ==
-                 (ssize_t)sizeof(d->card);
+        /* a new connection has room for a connection data */
+        given += send(fd, d->conn_info, sizeof(d->conn_info), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+                 (ssize_t)sizeof(d->conn_info);
         close(fd);
     }
     d->behind = fd >= 0 || errno != EAGAIN;
     return given;
 }
 
-bool bmi_elan4_desk_behind(const struct bmi_elan4_desk *d)
+bool bmi_elan4_bootstrap_behind(const struct bmi_elan4_bootstrap *d)
 {
     return d->behind;
 }
 
-struct bmi_elan4_call {
+struct bmi_elan4_query {
     int fd;
     unsigned got;
-    uint8_t in[BMI_ELAN4_CARD_BYTES];
+    uint8_t in[BMI_ELAN4_CONN_INFO_BYTES];
 };
 
-int bmi_elan4_call_begin(const struct sockaddr *addr, socklen_t length,
-                         struct bmi_elan4_call **out)
+int bmi_elan4_query_begin(const struct sockaddr *addr, socklen_t length,
+                          struct bmi_elan4_query **out)
 {
-    struct bmi_elan4_call *c = calloc(1, sizeof(*c));
+    struct bmi_elan4_query *c = calloc(1, sizeof(*c));
     int rc = 0;
 
     if (!c)
@@ -124,13 +125,13 @@ int bmi_elan4_call_begin(const struct sockaddr *addr, socklen_t length,
         (connect(c->fd, addr, length) < 0 && errno != EINPROGRESS && errno != EINTR))
         rc = -errno;
     if (rc < 0)
-        bmi_elan4_call_end(c);
+        bmi_elan4_query_end(c);
     else
         *out = c;
     return rc;
 }
 
-int bmi_elan4_call_step(struct bmi_elan4_call *c, struct bmi_elan4_card *theirs)
+int bmi_elan4_query_step(struct bmi_elan4_query *c, struct bmi_elan4_conn_info *theirs)
 {
     /* also reports that the connection was refused */
     ssize_t n = recv(c->fd, c->in + c->got, sizeof(c->in) - c->got, MSG_DONTWAIT);
@@ -140,15 +141,15 @@ int bmi_elan4_call_step(struct bmi_elan4_call *c, struct bmi_elan4_card *theirs)
     if (n == 0)
         return -ECONNRESET;
     c->got += (unsigned)n;
-    return c->got < sizeof(c->in) ? -EAGAIN : bmi_elan4_card_decode(c->in, theirs);
+    return c->got < sizeof(c->in) ? -EAGAIN : bmi_elan4_conn_info_decode(c->in, theirs);
 }
 
-int bmi_elan4_call_fd(const struct bmi_elan4_call *c)
+int bmi_elan4_query_fd(const struct bmi_elan4_query *c)
 {
     return c->fd;
 }
 
-void bmi_elan4_call_end(struct bmi_elan4_call *c)
+void bmi_elan4_query_end(struct bmi_elan4_query *c)
 {
     if (c->fd >= 0)
         close(c->fd);

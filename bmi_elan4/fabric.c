@@ -102,13 +102,15 @@ static int open_nic(struct rme_fabric *f)
     if (rc < 0)
         return FAIL(f, rc, "input queue of %u slots: %s; %s", slots, strerror(-rc),
                     rc == -ENOMEM ? fewer : rme_remedy(rc, fewer));
-    bmi_elan4_card_fill(&f->card, &f->nic->range, config.key, f->nic->node, f->nic->context,
-                        bmi_elan4_inbox_queue(f->inbox), f->nic->generation);
+    bmi_elan4_conn_info_fill(&f->conn_info, &f->nic->range, config.key, f->nic->node,
+                             f->nic->context, bmi_elan4_inbox_queue(f->inbox),
+                             f->nic->generation);
     return 0;
 }
 
-/* Reads the table of servers.  A server opens its desk, or logs the address of its queue. */
-static int open_desk(struct rme_fabric *f)
+/* Reads the table of servers.  A server opens its bootstrap server, or logs the address of its
+ * queue. */
+static int open_bootstrap(struct rme_fabric *f)
 {
     const char *text = rme_option_string(f->config.options, "elan_servers");
     const char *env = getenv(BMI_ELAN4_SERVER_ENV);
@@ -134,13 +136,13 @@ static int open_desk(struct rme_fabric *f)
     elan_log(f, RME_LOG_INFO,
              "server elan4://%d:%d; clients may set " BMI_ELAN4_SERVER_ENV "=%d:%d=0x%llx",
              nic->node, nic->context, nic->node, nic->context,
-             (unsigned long long)f->card.queue);
+             (unsigned long long)f->conn_info.queue);
     if (rc < 0 && rc != -ENOENT && rc != -EINVAL) /* the name is that of this host */
         return FAIL(f, -EINVAL, "elan_servers=%s: %s", text, why_not);
     if (rc < 0 || where.queue)
         return 0;
-    rc = bmi_elan4_desk_open((struct sockaddr *)&where.tcp, where.tcp_length, &f->card,
-                             &f->desk);
+    rc = bmi_elan4_bootstrap_open((struct sockaddr *)&where.tcp, where.tcp_length,
+                                  &f->conn_info, &f->bootstrap);
     return rc < 0 ? FAIL(f, rc, "cannot listen for clients at the TCP port of elan_servers: %s",
                          strerror(-rc))
                   : 0;
@@ -159,8 +161,8 @@ static void elan_close(struct rme_fabric *f)
         if (known)
             elan_op_free(l);
     }
-    if (f->desk)
-        bmi_elan4_desk_close(f->desk);
+    if (f->bootstrap)
+        bmi_elan4_bootstrap_close(f->bootstrap);
     if (f->nic)
         elan_leave(f);
     if (f->servers)
@@ -215,7 +217,7 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     }
     int rc = open_nic(f);
     if (rc == 0)
-        rc = open_desk(f);
+        rc = open_bootstrap(f);
     if (rc == 0)
         rc = elan_wait_open(f);
     if (rc == 0 && (rc = bmi_elan4_nic_listen(f->nic)) < 0)

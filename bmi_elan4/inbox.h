@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * inbox.h - the input queue: a ring of slots into which any process with this process's card
- * writes messages.  A full queue refuses, and the sender's interface retries, so no message is
- * lost.
+ * inbox.h - the input queue: a ring of slots into which any process with this process's
+ * connection data writes messages.  A full queue refuses, and the sender's interface retries,
+ * so no message is lost.
  *
  * To sleep until a message arrives, bmi_elan4_inbox_arm() hands the queue's event to a thread
  * of the inbox, which waits for the event and makes a descriptor readable.

@@ -4,7 +4,7 @@
  *
  * Peers know a link by its number, which is another one for each use of a table entry.
  *
- * A link of the active side starts as FINDING or GREETING, one of the passive side as
+ * A link of the active side starts as FINDING or HANDSHAKE, one of the passive side as
  * REQUESTED; both are UP until a side ends them.  In ENDING posted DMAs complete, BYE informs
  * the peer that no DMA to its memory is in flight, and the peer's BYE does the same for this
  * side.  Only then is the link DOWN, because nothing accesses the host's memory any more.
@@ -160,7 +160,7 @@ void elan_link_silent(struct rme_link *l, int64_t now)
  * peer. */
 void elan_link_left(struct rme_link *l)
 {
-    if (l->state == ELAN_GREETING_STATE) /* LEFT or BREAK has overtaken ACCEPT */
+    if (l->state == ELAN_HANDSHAKE_STATE) /* LEFT or BREAK has overtaken ACCEPT */
         elan_link_down(l, -ECONNRESET);
     else
         elan_link_end(l, -ECONNRESET);

@@ -20,8 +20,10 @@
 
 /* X(NAME, ordered, text) */
 #define ELAN_KINDS(X)                                                                          \
-    X(HELLO, 0, "a card and hello data: request for a link; arg: the sender's link number")    \
-    X(ACCEPT, 1, "a card and hello data: the link is up; arg: the sender's link number")       \
+    X(HELLO, 0,                                                                                \
+      "a connection data and hello data: request for a link; arg: the sender's link number")   \
+    X(ACCEPT, 1,                                                                               \
+      "a connection data and hello data: the link is up; arg: the sender's link number")       \
     X(REJECT, 0,                                                                               \
       "hello data: the link is refused; arg: enum bmi_elan4_verdict, 0: the host's")           \
     X(NOBODY, 0, "no such link here")                                                          \

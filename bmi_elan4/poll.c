@@ -14,7 +14,7 @@ static void look_around(struct rme_fabric *f)
     int64_t now = elan_now();
 
     if (hint || f->callings || f->polls % 64 == 0)
-        elan_greet_calls(f, now);
+        elan_handshake_calls(f, now);
     elan_links_check(f, now);
     if (!TAILQ_EMPTY(&f->owed))
         elan_links_tell(f);
@@ -45,7 +45,7 @@ static int restless(const struct rme_fabric *f)
     if (!TAILQ_EMPTY(&f->ending)) /* in the order in which they began to end */
         return until_next_look(TAILQ_LAST(&f->ending, elan_links));
     return !TAILQ_EMPTY(&f->resting) || !TAILQ_EMPTY(&f->owed) || f->greetings ||
-                   (f->desk && bmi_elan4_desk_behind(f->desk))
+                   (f->bootstrap && bmi_elan4_bootstrap_behind(f->bootstrap))
                ? ELAN_LOOK_MS
                : 0;
 }

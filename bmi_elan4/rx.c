@@ -61,7 +61,7 @@ static bool deliver(struct rme_link *l, const struct elan_packet *p, const uint8
         return false;
     switch (p->kind) {
     case ELAN_ACCEPT:
-        elan_greet_packet(l->f, l, p, body);
+        elan_handshake_packet(l->f, l, p, body);
         return true;
     case ELAN_MESSAGE:
         return message(l, p, body);
@@ -110,7 +110,7 @@ static void lose(struct rme_link *l, const struct elan_packet *p)
 {
     bool bye = p->kind == ELAN_BYE;
 
-    if (l->state == ELAN_GREETING_STATE) { /* no memory is open to the peer yet */
+    if (l->state == ELAN_HANDSHAKE_STATE) { /* no memory is open to the peer yet */
         elan_link_down(l, -ENOMEM);
         return;
     }
@@ -175,7 +175,7 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
         return;
     }
     if (p.kind == ELAN_HELLO) {
-        elan_greet_packet(f, NULL, &p, slot + ELAN_HEADER);
+        elan_handshake_packet(f, NULL, &p, slot + ELAN_HEADER);
         return;
     }
     if (p.to != f->nic->generation)
@@ -192,7 +192,7 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
     if (l && f->norphans + f->kept_moves && l->peer.generation)
         elan_see(f, l->peer.vp, l->peer.generation);
     if (!l || !elan_kind_ordered(p.kind))
-        elan_greet_packet(f, l, &p, slot + ELAN_HEADER);
+        elan_handshake_packet(f, l, &p, slot + ELAN_HEADER);
     else
         in_order(l, &p, slot + ELAN_HEADER);
 }

@@ -233,29 +233,29 @@ static void prime(struct rme_fabric *f, struct elan_tx *tx, E4_Addr queue, uint3
     f->config.stats->value[RME_C_SEND_REQUESTS] += packets;
 }
 
-/* Takes a buffer with an optional card, and data.  *bytes: of its body. */
+/* Takes a buffer with an optional connection data, and data.  *bytes: of its body. */
 static struct elan_tx *filled(struct rme_fabric *f, unsigned vp, uint64_t generation,
-                              const struct bmi_elan4_card *card, const void *data,
+                              const struct bmi_elan4_conn_info *conn_info, const void *data,
                               size_t length, size_t *bytes)
 {
     struct elan_tx *tx = take(f, UINT32_MAX, vp, generation);
 
     if (!tx)
         return NULL;
-    *bytes = (card ? sizeof(*card) : 0) + length;
-    if (card)
-        bmi_elan4_card_encode(card, tx->at + ELAN_HEADER);
+    *bytes = (conn_info ? sizeof(*conn_info) : 0) + length;
+    if (conn_info)
+        bmi_elan4_conn_info_encode(conn_info, tx->at + ELAN_HEADER);
     if (length)
         memcpy(tx->at + ELAN_HEADER + *bytes - length, data, length);
     return tx;
 }
 
 static int send_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
-                      uint32_t arg, const struct bmi_elan4_card *card, const void *data,
-                      size_t length, bool answer)
+                      uint32_t arg, const struct bmi_elan4_conn_info *conn_info,
+                      const void *data, size_t length, bool answer)
 {
     size_t bytes;
-    struct elan_tx *tx = filled(f, to->vp, to->generation, card, data, length, &bytes);
+    struct elan_tx *tx = filled(f, to->vp, to->generation, conn_info, data, length, &bytes);
 
     if (!tx)
         return -ENOMEM;
@@ -276,14 +276,14 @@ static int send_alone(struct rme_fabric *f, const struct elan_peer *to, enum ela
 }
 
 int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
-                  uint32_t arg, const struct bmi_elan4_card *card, const void *data,
+                  uint32_t arg, const struct bmi_elan4_conn_info *conn_info, const void *data,
                   size_t length)
 {
     if (elan_account_dead(f, to->vp, to->generation))
         return 0;
     return elan_place_full(f, to->vp, 2)
                ? -ENOBUFS
-               : send_alone(f, to, kind, arg, card, data, length, false);
+               : send_alone(f, to, kind, arg, conn_info, data, length, false);
 }
 
 int elan_tx_answer(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
@@ -302,11 +302,12 @@ int elan_tx_answer(struct rme_fabric *f, const struct elan_peer *to, enum elan_k
 }
 
 int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
-                    const struct bmi_elan4_card *card, const void *data, size_t length)
+                    const struct bmi_elan4_conn_info *conn_info, const void *data,
+                    size_t length)
 {
     size_t bytes;
     struct elan_tx *tx =
-        filled(l->f, l->peer.vp, l->peer.generation, card, data, length, &bytes);
+        filled(l->f, l->peer.vp, l->peer.generation, conn_info, data, length, &bytes);
 
     if (!tx)
         return -ENOMEM;

@@ -4,9 +4,9 @@
  *
  * Everything that a host waits for ends in a packet in the own input queue: messages, and, by
  * their chains, own transfers.  Polling and sleeping therefore need only the inbox, whose
- * descriptor is in an epoll set with those of wake(), of traps and of greet.c.  While the inbox
- * is armed, its packets belong to its sleeper thread, which returns them before it makes the
- * descriptor readable.
+ * descriptor is in an epoll set with those of wake(), of traps and of handshake.c.  While the
+ * inbox is armed, its packets belong to its sleeper thread, which returns them before it makes
+ * the descriptor readable.
  *
  * Conditions without a packet are polled for every few milliseconds while something waits for
  * them.  This may begin while another thread sleeps without a limit: elan_look_soon() ends that
@@ -21,7 +21,7 @@
 #include "bmi_elan4/elan.h"
 #include "bmi_elan4/kernel.h"
 
-enum { AT_INBOX, AT_WAKE, AT_TRAP, AT_GREET };
+enum { AT_INBOX, AT_WAKE, AT_TRAP, AT_HANDSHAKE };
 
 static int watch(struct rme_fabric *f, int fd, uint32_t events, uint32_t what)
 {
@@ -32,7 +32,7 @@ static int watch(struct rme_fabric *f, int fd, uint32_t events, uint32_t what)
 
 int elan_watch(struct rme_fabric *f, int fd, uint32_t events)
 {
-    return watch(f, fd, events, AT_GREET);
+    return watch(f, fd, events, AT_HANDSHAKE);
 }
 
 int elan_wait_open(struct rme_fabric *f)
@@ -46,8 +46,8 @@ int elan_wait_open(struct rme_fabric *f)
         rc = watch(f, bmi_elan4_inbox_fd(f->inbox), EPOLLIN, AT_INBOX);
     if (rc == 0)
         rc = watch(f, f->nic->trap_fd, EPOLLIN, AT_TRAP);
-    if (rc == 0 && f->desk)
-        rc = watch(f, bmi_elan4_desk_fd(f->desk), EPOLLIN | EPOLLET, AT_GREET);
+    if (rc == 0 && f->bootstrap)
+        rc = watch(f, bmi_elan4_bootstrap_fd(f->bootstrap), EPOLLIN | EPOLLET, AT_HANDSHAKE);
     if (rc < 0)
         elan_log(f, RME_LOG_ERROR, "no descriptor to sleep on: %s; %s", strerror(-rc),
                  rme_remedy(rc, "see the kernel log (dmesg)"));
@@ -78,7 +78,7 @@ void elan_op_wait(struct rme_fabric *f, int timeout_ms)
     if (n == 0)
         atomic_store(&f->hint, 1); /* a timeout may be due */
     for (int i = 0; i < n; i++) {
-        if (e[i].data.u32 == AT_GREET)
+        if (e[i].data.u32 == AT_HANDSHAKE)
             atomic_store(&f->hint, 1);
         else
             bmi_elan4_signal_clear(e[i].data.u32 == AT_WAKE   ? f->wake_fd

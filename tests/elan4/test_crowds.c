@@ -385,8 +385,8 @@ static void stale(int node)
     elan4_block_inputter(me.f->nic->ctx, 1);
     for (int i = 0; i < STALE; i++) {
         struct elan_peer to = {sh->vp, sh->queue, sh->generation, 77};
-        assert_int_equal(elan_tx_alone(me.f, &to, ELAN_ACCEPT, (uint32_t)i, &me.f->card, "", 1),
-                         0);
+        assert_int_equal(
+            elan_tx_alone(me.f, &to, ELAN_ACCEPT, (uint32_t)i, &me.f->conn_info, "", 1), 0);
         while (me.f->norphans)
             poll_side(&me);
     }

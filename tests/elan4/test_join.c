@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include "bmi_elan4/card.h"
+#include "bmi_elan4/conn_info.h"
 #include "bmi_elan4/exchange.h"
 #include "bmi_elan4/inbox.h"
 #include "bmi_elan4/servers.h"
@@ -27,7 +27,7 @@ static const unsigned key[4] = {5, 6, 7, 8};
 struct member {
     struct bmi_elan4_nic *nic;
     struct bmi_elan4_inbox *inbox;
-    struct bmi_elan4_card card;
+    struct bmi_elan4_conn_info conn_info;
 };
 
 /* The log may be in the emulation's own folder. */
@@ -52,8 +52,8 @@ static int try_join(struct member *me, int context)
         return rc;
     }
     CHECK(bmi_elan4_inbox_open(me->nic, 4, &me->inbox) == 0);
-    bmi_elan4_card_fill(&me->card, &range, key, me->nic->node, me->nic->context,
-                        bmi_elan4_inbox_queue(me->inbox), me->nic->generation);
+    bmi_elan4_conn_info_fill(&me->conn_info, &range, key, me->nic->node, me->nic->context,
+                             bmi_elan4_inbox_queue(me->inbox), me->nic->generation);
     CHECK(bmi_elan4_nic_listen(me->nic) == 0);
     return 0;
 }
@@ -73,15 +73,15 @@ static void leave(struct member *me)
 /* Sends own connection information to a queue and waits for delivery. */
 static void greet(struct member *me, unsigned vp, uint64_t queue)
 {
-    uint8_t *out = bmi_elan4_main(me->nic, 64, BMI_ELAN4_CARD_BYTES);
+    uint8_t *out = bmi_elan4_main(me->nic, 64, BMI_ELAN4_CONN_INFO_BYTES);
     volatile E4_uint64 *done = bmi_elan4_main(me->nic, 64, 64);
     E4_Event *ev = bmi_elan4_sdram(me->nic, 64, sizeof(E4_Event32));
 
     CHECK(out && done && ev);
-    bmi_elan4_card_encode(&me->card, out);
+    bmi_elan4_conn_info_encode(&me->conn_info, out);
     elan4_initevent_write(me->nic->ctx, ev, done);
     elan4_primeevent_write(me->nic->ctx, ev, 1);
-    bmi_elan4_send(me->nic, vp, queue, out, BMI_ELAN4_CARD_BYTES, ev);
+    bmi_elan4_send(me->nic, vp, queue, out, BMI_ELAN4_CONN_INFO_BYTES, ev);
     bmi_elan4_flush(me->nic);
     CHECK(elan4_pollevent_word(me->nic->ctx, done, 60000000));
     elan4_freeMain(me->nic->alloc, out);
@@ -90,9 +90,9 @@ static void greet(struct member *me, unsigned vp, uint64_t queue)
 }
 
 /* Waits for connection information, sleeping in half of the cases. */
-static struct bmi_elan4_card hear(struct member *me, bool asleep)
+static struct bmi_elan4_conn_info hear(struct member *me, bool asleep)
 {
-    struct bmi_elan4_card c;
+    struct bmi_elan4_conn_info c;
     const void *m;
 
     while (!(m = bmi_elan4_inbox_peek(me->inbox))) {
@@ -104,7 +104,7 @@ static struct bmi_elan4_card hear(struct member *me, bool asleep)
         CHECK(poll(&p, 1, 60000) == 1);
         CHECK(read(p.fd, &count, sizeof(count)) == sizeof(count));
     }
-    CHECK(bmi_elan4_card_decode(m, &c) == 0);
+    CHECK(bmi_elan4_conn_info_decode(m, &c) == 0);
     bmi_elan4_inbox_next(me->inbox);
     return c;
 }
@@ -117,11 +117,11 @@ static void native_server(struct bed *b)
 
     join(&me, LOW);
     snprintf(b->m->text, sizeof(b->m->text), "0:%d=0x%llx", LOW,
-             (unsigned long long)me.card.queue);
+             (unsigned long long)me.conn_info.queue);
     tell(b, 0, 1);
     for (int i = 0; i < 20 * CLIENTS; i++) {
-        struct bmi_elan4_card c = hear(&me, i % 2);
-        CHECK(bmi_elan4_card_judge(&me.card, &c) == BMI_ELAN4_WELCOME);
+        struct bmi_elan4_conn_info c = hear(&me, i % 2);
+        CHECK(bmi_elan4_conn_info_judge(&me.conn_info, &c) == BMI_ELAN4_WELCOME);
         greet(&me, c.vp, c.queue);
     }
     meet(b, 1, CLIENTS + 1);
@@ -141,9 +141,9 @@ static void native_client(struct bed *b)
     for (int i = 0; i < 20; i++) { /* joins anew each time */
         join(&me, BMI_ELAN4_CLIENT);
         CHECK(bmi_elan4_servers_find(servers, &range, 0, LOW, &where) == 0);
-        me.card.wanted = 0;
+        me.conn_info.wanted = 0;
         greet(&me, 0, where.queue);
-        struct bmi_elan4_card c = hear(&me, i % 3);
+        struct bmi_elan4_conn_info c = hear(&me, i % 3);
         CHECK(c.vp == 0 && c.queue == where.queue);
         leave(&me);
     }
@@ -156,23 +156,24 @@ static void native_client(struct bed *b)
 static void tcp_server(struct bed *b)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct bmi_elan4_desk *desk;
+    struct bmi_elan4_bootstrap *bootstrap;
     socklen_t size = sizeof(at);
     struct member me;
     int given = 0;
 
     join(&me, LOW);
-    CHECK(bmi_elan4_desk_open((struct sockaddr *)&at, sizeof(at), &me.card, &desk) == 0);
-    CHECK(getsockname(bmi_elan4_desk_fd(desk), (struct sockaddr *)&at, &size) == 0);
+    CHECK(bmi_elan4_bootstrap_open((struct sockaddr *)&at, sizeof(at), &me.conn_info,
+                                   &bootstrap) == 0);
+    CHECK(getsockname(bmi_elan4_bootstrap_fd(bootstrap), (struct sockaddr *)&at, &size) == 0);
     tell(b, 0, ntohs(at.sin_port));
     while (given < CLIENTS) {
-        struct pollfd p = {bmi_elan4_desk_fd(desk), POLLIN, 0};
+        struct pollfd p = {bmi_elan4_bootstrap_fd(bootstrap), POLLIN, 0};
         CHECK(poll(&p, 1, 60000) == 1);
-        given += bmi_elan4_desk_serve(desk);
+        given += bmi_elan4_bootstrap_serve(bootstrap);
     }
-    bmi_elan4_desk_close(desk);
+    bmi_elan4_bootstrap_close(bootstrap);
     for (int i = 0; i < CLIENTS; i++) {
-        struct bmi_elan4_card c = hear(&me, i % 2);
+        struct bmi_elan4_conn_info c = hear(&me, i % 2);
         greet(&me, c.vp, c.queue);
     }
     meet(b, 1, CLIENTS + 1);
@@ -184,20 +185,20 @@ static void tcp_client(struct bed *b)
     struct sockaddr_in at = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)told(b, 0)),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct bmi_elan4_call *call;
-    struct bmi_elan4_card server, c;
+    struct bmi_elan4_query *call;
+    struct bmi_elan4_conn_info server, c;
     struct member me;
     int rc;
 
     join(&me, BMI_ELAN4_CLIENT);
-    me.card.wanted = 0;
-    CHECK(bmi_elan4_call_begin((struct sockaddr *)&at, sizeof(at), &call) == 0);
-    while ((rc = bmi_elan4_call_step(call, &server)) == -EAGAIN) {
-        struct pollfd p = {bmi_elan4_call_fd(call), POLLIN, 0};
+    me.conn_info.wanted = 0;
+    CHECK(bmi_elan4_query_begin((struct sockaddr *)&at, sizeof(at), &call) == 0);
+    while ((rc = bmi_elan4_query_step(call, &server)) == -EAGAIN) {
+        struct pollfd p = {bmi_elan4_query_fd(call), POLLIN, 0};
         CHECK(poll(&p, 1, 60000) == 1);
     }
-    CHECK(rc == 0 && bmi_elan4_card_judge(&me.card, &server) == BMI_ELAN4_WELCOME);
-    bmi_elan4_call_end(call);
+    CHECK(rc == 0 && bmi_elan4_conn_info_judge(&me.conn_info, &server) == BMI_ELAN4_WELCOME);
+    bmi_elan4_query_end(call);
     greet(&me, server.vp, server.queue);
     c = hear(&me, true);
     CHECK(c.queue == server.queue && c.generation == server.generation);

@@ -356,7 +356,7 @@ static void open_at(const char *node, struct side *client, bool up, uint64_t say
     open_side(client, NULL, "");
     unsetenv("EMUELAN4_NODE");
     if (says)
-        client->f->card.generation = client->f->nic->generation = says;
+        client->f->conn_info.generation = client->f->nic->generation = says;
     dial(client, "elan4://0:2");
     if (up)
         until(client, NULL, RME_EV_LINK_UP, 1);

@@ -364,7 +364,8 @@ static void lie(struct side *liar, struct rme_link *l, const struct field *f)
 {
     E4_Addr at[3] = {f->piece[0].raddr + f->piece[0].rkey, f->piece[1].raddr + f->piece[1].rkey,
                      bmi_elan4_inbox_queue(liar->f->inbox)};
-    struct elan_peer to = {l->f->nic->vp, l->f->card.queue, l->f->nic->generation, l->number};
+    struct elan_peer to = {l->f->nic->vp, l->f->conn_info.queue, l->f->nic->generation,
+                           l->number};
 
     assert_int_equal(
         elan_tx_alone(liar->f, &to, ELAN_REFUSED, COMPAT_TRAP_SINK, NULL, at, sizeof(at)), 0);
@@ -484,7 +485,7 @@ static void a_second_lie_harms_nobody_else(void **state)
         until(&server, &other, RME_EV_LINK_DOWN, round + 1);
         if (!round) {
             liar.f->nic->generation += 1000;
-            liar.f->card.generation += 1000;
+            liar.f->conn_info.generation += 1000;
         }
         dial(&liar, "elan4://0:2");
         until(&server, &other, RME_EV_LINK_UP, 3 + round);

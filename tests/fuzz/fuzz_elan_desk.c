@@ -37,7 +37,7 @@ static void send_in_parts(int fd, const uint8_t *data, size_t size, unsigned par
     }
 }
 
-static void visit(const struct sockaddr_in *at, struct bmi_elan4_desk *desk,
+static void visit(const struct sockaddr_in *at, struct bmi_elan4_bootstrap *bootstrap,
                   const uint8_t *data, size_t size, unsigned part)
 {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -47,50 +47,52 @@ static void visit(const struct sockaddr_in *at, struct bmi_elan4_desk *desk,
     FUZZ_CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &gone, sizeof(gone)) == 0);
     FUZZ_CHECK(connect(fd, (const struct sockaddr *)at, sizeof(*at)) == 0);
     send_in_parts(fd, data, size, part);
-    await(bmi_elan4_desk_fd(desk), POLLIN);
-    FUZZ_CHECK(bmi_elan4_desk_serve(desk) == 1);
-    FUZZ_CHECK(!bmi_elan4_desk_behind(desk));
+    await(bmi_elan4_bootstrap_fd(bootstrap), POLLIN);
+    FUZZ_CHECK(bmi_elan4_bootstrap_serve(bootstrap) == 1);
+    FUZZ_CHECK(!bmi_elan4_bootstrap_behind(bootstrap));
     close(fd);
 }
 
 static void call(const struct sockaddr_in *at, int listener, const uint8_t *data, size_t size,
                  unsigned part)
 {
-    struct bmi_elan4_card theirs;
-    struct bmi_elan4_call *c;
+    struct bmi_elan4_conn_info theirs;
+    struct bmi_elan4_query *c;
     struct linger gone = {1, 0};
     int rc;
 
-    FUZZ_CHECK(bmi_elan4_call_begin((const struct sockaddr *)at, sizeof(*at), &c) == 0);
+    FUZZ_CHECK(bmi_elan4_query_begin((const struct sockaddr *)at, sizeof(*at), &c) == 0);
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     FUZZ_CHECK(fd >= 0);
     send_in_parts(fd, data, size, part);
     FUZZ_CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &gone, sizeof(gone)) == 0);
-    if (size < BMI_ELAN4_CARD_BYTES)
+    if (size < BMI_ELAN4_CONN_INFO_BYTES)
         close(fd);
-    while ((rc = bmi_elan4_call_step(c, &theirs)) == -EAGAIN)
-        await(bmi_elan4_call_fd(c), POLLIN);
+    while ((rc = bmi_elan4_query_step(c, &theirs)) == -EAGAIN)
+        await(bmi_elan4_query_fd(c), POLLIN);
     FUZZ_CHECK(rc == 0 || rc == -EPROTO || rc == -ECONNRESET);
-    FUZZ_CHECK(rc != 0 || size >= BMI_ELAN4_CARD_BYTES);
-    if (size >= BMI_ELAN4_CARD_BYTES)
+    FUZZ_CHECK(rc != 0 || size >= BMI_ELAN4_CONN_INFO_BYTES);
+    if (size >= BMI_ELAN4_CONN_INFO_BYTES)
         close(fd);
-    bmi_elan4_call_end(c);
+    bmi_elan4_query_end(c);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct bmi_elan4_desk *desk;
-    static struct bmi_elan4_card mine;
+    static struct bmi_elan4_bootstrap *bootstrap;
+    static struct bmi_elan4_conn_info mine;
     static struct sockaddr_in at, there;
     static int listener;
 
-    if (desk == NULL) { /* opened once, because each would need a port */
+    if (bootstrap == NULL) { /* opened once, because each would need a port */
         socklen_t length = sizeof(there);
         at = there = (struct sockaddr_in){.sin_family = AF_INET,
                                           .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        bmi_elan4_card_fill(&mine, &range, key, 0, 2, 0x40, 1);
-        FUZZ_CHECK(bmi_elan4_desk_open((struct sockaddr *)&at, sizeof(at), &mine, &desk) == 0);
-        FUZZ_CHECK(getsockname(bmi_elan4_desk_fd(desk), (struct sockaddr *)&at, &length) == 0);
+        bmi_elan4_conn_info_fill(&mine, &range, key, 0, 2, 0x40, 1);
+        FUZZ_CHECK(bmi_elan4_bootstrap_open((struct sockaddr *)&at, sizeof(at), &mine,
+                                            &bootstrap) == 0);
+        FUZZ_CHECK(getsockname(bmi_elan4_bootstrap_fd(bootstrap), (struct sockaddr *)&at,
+                               &length) == 0);
         listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         FUZZ_CHECK(listener >= 0);
         FUZZ_CHECK(bind(listener, (struct sockaddr *)&there, sizeof(there)) == 0);
@@ -102,6 +104,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (data[0] & 1)
         call(&there, listener, data + 1, size - 1, data[0] >> 1);
     else
-        visit(&at, desk, data + 1, size - 1, data[0] >> 1);
+        visit(&at, bootstrap, data + 1, size - 1, data[0] >> 1);
     return 0;
 }

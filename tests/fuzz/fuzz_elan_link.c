@@ -310,18 +310,18 @@ static void give_back(void)
 
 /* ---- Peers ---- */
 
-static void card(struct input *in, uint8_t out[BMI_ELAN4_CARD_BYTES], unsigned vp)
+static void conn_info(struct input *in, uint8_t out[BMI_ELAN4_CONN_INFO_BYTES], unsigned vp)
 {
-    struct bmi_elan4_card c = f->card;
+    struct bmi_elan4_conn_info c = f->conn_info;
     uint8_t wrong = byte(in);
 
     c.vp = vp;
-    c.wanted = f->card.vp;
+    c.wanted = f->conn_info.vp;
     c.queue = 0x50000 + vp;
     c.generation = 2000 + (wrong >> 6);
-    bmi_elan4_card_encode(&c, out);
+    bmi_elan4_conn_info_encode(&c, out);
     if ((wrong & 3) == 3) /* nearly valid */
-        out[wrong >> 2 & (BMI_ELAN4_CARD_BYTES - 1)] ^= byte(in) | 1;
+        out[wrong >> 2 & (BMI_ELAN4_CONN_INFO_BYTES - 1)] ^= byte(in) | 1;
 }
 
 /* Makes a packet that is valid for the link, except for the input's changes. */
@@ -345,8 +345,8 @@ static void packet(struct input *in)
     if (ahead == 0xdd)
         p.link = word(in);
     if (p.kind == ELAN_HELLO || p.kind == ELAN_ACCEPT) {
-        card(in, slot + ELAN_HEADER, p.from);
-        before = BMI_ELAN4_CARD_BYTES;
+        conn_info(in, slot + ELAN_HEADER, p.from);
+        before = BMI_ELAN4_CONN_INFO_BYTES;
     }
     length = byte(in) * (size_t)(p.kind == ELAN_MESSAGE ? 8 : 2);
     if (length > ELAN_BODY - before)

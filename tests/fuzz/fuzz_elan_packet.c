@@ -3,25 +3,25 @@
  * some. Accepted packets stay inside the slot, and encode to the same bytes. */
 #include <errno.h>
 
-#include "bmi_elan4/card.h"
+#include "bmi_elan4/conn_info.h"
 #include "bmi_elan4/packet.h"
 #include "fuzz.h"
 
-static void card(const uint8_t *bytes)
+static void conn_info(const uint8_t *bytes)
 {
     static const struct bmi_elan4_range range = {0, 63, 2, 65};
     static const unsigned key[4] = {1, 2, 3, 4};
-    struct bmi_elan4_card got, again, mine;
-    uint8_t out[BMI_ELAN4_CARD_BYTES];
+    struct bmi_elan4_conn_info got, again, mine;
+    uint8_t out[BMI_ELAN4_CONN_INFO_BYTES];
     int node, context;
 
-    if (bmi_elan4_card_decode(bytes, &got) != 0)
+    if (bmi_elan4_conn_info_decode(bytes, &got) != 0)
         return;
-    bmi_elan4_card_encode(&got, out);
+    bmi_elan4_conn_info_encode(&got, out);
     FUZZ_CHECK(memcmp(out, bytes, sizeof(out)) == 0);
-    FUZZ_CHECK(bmi_elan4_card_decode(out, &again) == 0);
-    bmi_elan4_card_fill(&mine, &range, key, 0, 2, 0x40, 1);
-    enum bmi_elan4_verdict verdict = bmi_elan4_card_judge(&mine, &got);
+    FUZZ_CHECK(bmi_elan4_conn_info_decode(out, &again) == 0);
+    bmi_elan4_conn_info_fill(&mine, &range, key, 0, 2, 0x40, 1);
+    enum bmi_elan4_verdict verdict = bmi_elan4_conn_info_judge(&mine, &got);
     FUZZ_CHECK(bmi_elan4_verdict_text(verdict) != NULL);
     FUZZ_CHECK(bmi_elan4_verdict_text(got.unused) != NULL);
     if (verdict != BMI_ELAN4_WELCOME)
@@ -48,8 +48,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         elan_packet_encode(&p, out);
         FUZZ_CHECK(memcmp(out, slot, sizeof(out)) == 0);
         FUZZ_CHECK(elan_packet_decode(out, &again) == 0);
-        if (p.bytes >= BMI_ELAN4_CARD_BYTES)
-            card(slot + ELAN_HEADER);
+        if (p.bytes >= BMI_ELAN4_CONN_INFO_BYTES)
+            conn_info(slot + ELAN_HEADER);
     }
     free(slot);
     return 0;

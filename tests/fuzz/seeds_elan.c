@@ -5,18 +5,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bmi_elan4/card.h"
+#include "bmi_elan4/conn_info.h"
 #include "bmi_elan4/packet.h"
 #include "seeds.h"
 
 static const struct bmi_elan4_range range = {0, 63, 2, 65};
 static const unsigned key[4] = {1, 2, 3, 4};
 
-static struct bmi_elan4_card card_of(int context)
+static struct bmi_elan4_conn_info card_of(int context)
 {
-    struct bmi_elan4_card c;
+    struct bmi_elan4_conn_info c;
 
-    bmi_elan4_card_fill(&c, &range, key, 0, context, 0x12340, 1700000000000000);
+    bmi_elan4_conn_info_fill(&c, &range, key, 0, context, 0x12340, 1700000000000000);
     c.wanted = 0;
     return c;
 }
@@ -24,49 +24,50 @@ static struct bmi_elan4_card card_of(int context)
 static void packets(void)
 {
     for (uint8_t kind = 0; kind < ELAN_KIND_COUNT; kind++) {
-        uint8_t slot[ELAN_HEADER + BMI_ELAN4_CARD_BYTES + 8] = {0};
+        uint8_t slot[ELAN_HEADER + BMI_ELAN4_CONN_INFO_BYTES + 8] = {0};
         struct elan_packet p = {.kind = kind,
                                 .link = 4097,
                                 .to = 1700000000000000,
                                 .seq = 3,
                                 .from = 1,
                                 .arg = kind == ELAN_MESSAGE ? 200 : 1};
-        struct bmi_elan4_card c = card_of(3);
+        struct bmi_elan4_conn_info c = card_of(3);
         char name[32];
 
         p.bytes = sizeof(slot) - ELAN_HEADER;
         elan_packet_encode(&p, slot);
-        bmi_elan4_card_encode(&c, slot + ELAN_HEADER);
+        bmi_elan4_conn_info_encode(&c, slot + ELAN_HEADER);
         snprintf(name, sizeof(name), "kind-%u", kind);
         put("elan_packet", name, slot, sizeof(slot));
     }
 }
 
 /* `head`: see fuzz_elan_desk.c */
-static void desk(const char *name, uint8_t head, const struct bmi_elan4_card *c, size_t size)
+static void bootstrap(const char *name, uint8_t head, const struct bmi_elan4_conn_info *c,
+                      size_t size)
 {
-    uint8_t data[1 + 2 * BMI_ELAN4_CARD_BYTES] = {head};
+    uint8_t data[1 + 2 * BMI_ELAN4_CONN_INFO_BYTES] = {head};
 
-    bmi_elan4_card_encode(c, data + 1);
+    bmi_elan4_conn_info_encode(c, data + 1);
     put("elan_desk", name, data, 1 + size);
 }
 
 static void desks(void)
 {
-    struct bmi_elan4_card c = card_of(3);
+    struct bmi_elan4_conn_info c = card_of(3);
 
-    desk("visit", 0, &c, BMI_ELAN4_CARD_BYTES);
-    desk("visit-in-parts", 14, &c, BMI_ELAN4_CARD_BYTES);
-    desk("visit-cut", 0, &c, 40);
-    desk("visit-long", 0, &c, 100);
-    desk("answer", 1, &c, BMI_ELAN4_CARD_BYTES);
-    desk("answer-in-parts", 15, &c, BMI_ELAN4_CARD_BYTES);
-    desk("answer-cut", 1, &c, 63);
+    bootstrap("visit", 0, &c, BMI_ELAN4_CONN_INFO_BYTES);
+    bootstrap("visit-in-parts", 14, &c, BMI_ELAN4_CONN_INFO_BYTES);
+    bootstrap("visit-cut", 0, &c, 40);
+    bootstrap("visit-long", 0, &c, 100);
+    bootstrap("answer", 1, &c, BMI_ELAN4_CONN_INFO_BYTES);
+    bootstrap("answer-in-parts", 15, &c, BMI_ELAN4_CONN_INFO_BYTES);
+    bootstrap("answer-cut", 1, &c, 63);
     c.version++;
-    desk("answer-version", 1, &c, BMI_ELAN4_CARD_BYTES);
+    bootstrap("answer-version", 1, &c, BMI_ELAN4_CONN_INFO_BYTES);
     c = card_of(3);
     c.generation = 0;
-    desk("answer-no", 1, &c, BMI_ELAN4_CARD_BYTES);
+    bootstrap("answer-no", 1, &c, BMI_ELAN4_CONN_INFO_BYTES);
 }
 
 /* Writes a record of a log like context_log.c on such a machine; `wrong` changes its

@@ -70,7 +70,7 @@ struct end {
 static struct bmi_elan4_nic *nic;
 static struct bmi_elan4_inbox *inbox;
 static struct bmi_elan4_servers *servers;
-static struct bmi_elan4_card own;
+static struct bmi_elan4_conn_info own;
 static struct buffer buffers[BUFFERS];
 static unsigned next_buffer;
 static struct end *ends[ENDS];
@@ -126,27 +126,27 @@ static int join(void)
         fprintf(stderr, "hostile: joining: %s %s\n", strerror(-rc), why);
         exit(1);
     }
-    bmi_elan4_card_fill(&own, &nic->range, config.key, nic->node, nic->context,
-                        bmi_elan4_inbox_queue(inbox), nic->generation);
+    bmi_elan4_conn_info_fill(&own, &nic->range, config.key, nic->node, nic->context,
+                             bmi_elan4_inbox_queue(inbox), nic->generation);
     return 0;
 }
 
 /* Queries the bootstrap server for a server's connection information. */
-static int ask_desk(const struct bmi_elan4_where *where, struct bmi_elan4_card *theirs)
+static int ask_desk(const struct bmi_elan4_where *where, struct bmi_elan4_conn_info *theirs)
 {
     uint64_t deadline = after_ms(WHERE_MS);
-    struct bmi_elan4_call *call;
+    struct bmi_elan4_query *call;
     int rc =
-        bmi_elan4_call_begin((const struct sockaddr *)&where->tcp, where->tcp_length, &call);
+        bmi_elan4_query_begin((const struct sockaddr *)&where->tcp, where->tcp_length, &call);
 
     if (rc != 0)
         return rc;
-    while ((rc = bmi_elan4_call_step(call, theirs)) == -EAGAIN && !past(deadline)) {
-        struct pollfd at = {.fd = bmi_elan4_call_fd(call), .events = POLLIN};
+    while ((rc = bmi_elan4_query_step(call, theirs)) == -EAGAIN && !past(deadline)) {
+        struct pollfd at = {.fd = bmi_elan4_query_fd(call), .events = POLLIN};
 
         poll(&at, 1, 100);
     }
-    bmi_elan4_call_end(call);
+    bmi_elan4_query_end(call);
     return rc;
 }
 
@@ -164,7 +164,7 @@ int elan4_visit(void)
 /* Parses "node:context"; queries the server's connection information once. */
 static bool parse(const char *text, struct target *target)
 {
-    struct bmi_elan4_card theirs;
+    struct bmi_elan4_conn_info theirs;
     struct bmi_elan4_where where;
     int node, context;
     char end;
@@ -339,17 +339,18 @@ static void message_part(struct end *end, const struct elan_packet *p, const uin
 
 static void accepted(struct end *end, const struct elan_packet *p, const uint8_t *body)
 {
-    struct bmi_elan4_card theirs;
+    struct bmi_elan4_conn_info theirs;
 
-    if (end->up || p->bytes < BMI_ELAN4_CARD_BYTES || p->bytes - BMI_ELAN4_CARD_BYTES > HELLO ||
-        bmi_elan4_card_decode(body, &theirs) != 0)
+    if (end->up || p->bytes < BMI_ELAN4_CONN_INFO_BYTES ||
+        p->bytes - BMI_ELAN4_CONN_INFO_BYTES > HELLO ||
+        bmi_elan4_conn_info_decode(body, &theirs) != 0)
         return;
     end->up = true;
     end->queue = theirs.queue;
     end->generation = theirs.generation;
     end->peer_number = p->arg;
-    end->hello_length = p->bytes - BMI_ELAN4_CARD_BYTES;
-    memcpy(end->hello, body + BMI_ELAN4_CARD_BYTES, end->hello_length);
+    end->hello_length = p->bytes - BMI_ELAN4_CONN_INFO_BYTES;
+    memcpy(end->hello, body + BMI_ELAN4_CONN_INFO_BYTES, end->hello_length);
 }
 
 static void deliver(struct end *end, const struct elan_packet *p, const uint8_t *body)
@@ -479,9 +480,9 @@ static void drop(struct end *end, bool goodbye)
 static struct end *begin(const struct target *target, const struct link_plan *plan,
                          const void *hello, size_t length, int *error)
 {
-    uint8_t body[BMI_ELAN4_CARD_BYTES + HELLO];
+    uint8_t body[BMI_ELAN4_CONN_INFO_BYTES + HELLO];
     struct elan_packet p = {.kind = ELAN_HELLO,
-                            .bytes = (uint16_t)(BMI_ELAN4_CARD_BYTES + length),
+                            .bytes = (uint16_t)(BMI_ELAN4_CONN_INFO_BYTES + length),
                             .to = target->generation,
                             .from = nic->vp};
     struct end *end = calloc(1, sizeof *end);
@@ -498,8 +499,8 @@ static struct end *begin(const struct target *target, const struct link_plan *pl
     end->last = &end->first;
     end->quiet = plan->deaf || plan->no_receives;
     ends[end->number % ENDS] = end;
-    bmi_elan4_card_encode(&own, body);
-    memcpy(body + BMI_ELAN4_CARD_BYTES, hello, length);
+    bmi_elan4_conn_info_encode(&own, body);
+    memcpy(body + BMI_ELAN4_CONN_INFO_BYTES, hello, length);
     *error = send_packet(end->vp, target->queue, &p, body) != NULL ? 0 : -ETIMEDOUT;
     if (*error == 0)
         return end;
@@ -596,7 +597,7 @@ int elan4_poke(const struct target *target, uint64_t address, size_t length, boo
 
 /* ---- Invalid packets ---- */
 
-int elan4_card(const struct target *target, struct bmi_elan4_card *card)
+int elan4_card(const struct target *target, struct bmi_elan4_conn_info *card)
 {
     *card = own;
     card->wanted = target->vp;

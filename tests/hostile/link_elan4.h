@@ -3,7 +3,7 @@
 #ifndef HOSTILE_LINK_ELAN4_H
 #define HOSTILE_LINK_ELAN4_H
 
-#include "bmi_elan4/card.h"
+#include "bmi_elan4/conn_info.h"
 #include "bmi_elan4/packet.h"
 #include "medium.h"
 
@@ -13,7 +13,7 @@ extern const struct medium medium_elan4;
  * negative value. */
 int elan4_visit(void);
 /* Makes this process's connection information for the target. */
-int elan4_card(const struct target *target, struct bmi_elan4_card *card);
+int elan4_card(const struct target *target, struct bmi_elan4_conn_info *card);
 /* Makes the next packet of the kind as a good peer would; `length` bytes of a body. */
 void elan4_packet(struct link *link, enum elan_kind kind, size_t length, struct elan_packet *p);
 /* Sends a header and a body to the link's peer. */

@@ -54,12 +54,12 @@ static void alone(struct link *link, enum elan_kind kind, uint32_t arg, size_t l
 
 static void accept_again(struct link *link, const struct target *target)
 {
-    struct bmi_elan4_card card;
+    struct bmi_elan4_conn_info card;
     struct elan_packet p;
-    uint8_t body[BMI_ELAN4_CARD_BYTES];
+    uint8_t body[BMI_ELAN4_CONN_INFO_BYTES];
 
     elan4_card(target, &card);
-    bmi_elan4_card_encode(&card, body);
+    bmi_elan4_conn_info_encode(&card, body);
     elan4_packet(link, ELAN_ACCEPT, sizeof body, &p);
     elan4_say(link, &p, body);
 }
@@ -201,13 +201,13 @@ void attack_packets(struct attack *a)
 static bool wrong_card(const struct target *target, unsigned n, struct elan_packet *p,
                        uint8_t body[ELAN_BODY])
 {
-    struct bmi_elan4_card card;
+    struct bmi_elan4_conn_info card;
     struct rme_hello hello;
 
     elan4_card(target, &card);
     link_hello(&(struct link_plan){0}, &hello);
     *p = (struct elan_packet){.kind = ELAN_HELLO,
-                              .bytes = BMI_ELAN4_CARD_BYTES + RME_HELLO_SIZE,
+                              .bytes = BMI_ELAN4_CONN_INFO_BYTES + RME_HELLO_SIZE,
                               .from = card.vp,
                               .arg = 77};
     switch (n) {
@@ -247,10 +247,10 @@ static bool wrong_card(const struct target *target, unsigned n, struct elan_pack
     default:
         return false;
     }
-    bmi_elan4_card_encode(&card, body);
-    rme_hello_encode(&hello, body + BMI_ELAN4_CARD_BYTES);
+    bmi_elan4_conn_info_encode(&card, body);
+    rme_hello_encode(&hello, body + BMI_ELAN4_CONN_INFO_BYTES);
     if (n == 10)
-        memset(body, 0xa7, BMI_ELAN4_CARD_BYTES);
+        memset(body, 0xa7, BMI_ELAN4_CONN_INFO_BYTES);
     return true;
 }
 
@@ -277,14 +277,14 @@ void attack_generations(struct attack *a)
 {
     static const uint64_t lies[] = {1, UINT64_MAX, UINT64_MAX - 1, UINT64_C(1) << 63};
     static uint8_t body[ELAN_BODY];
-    struct bmi_elan4_card card;
+    struct bmi_elan4_conn_info card;
     struct elan_packet p;
 
     for (unsigned n = 0; n < sizeof lies / sizeof lies[0]; n++) {
         wrong_card(&a->target, 9, &p, body);
         elan4_card(&a->target, &card);
         card.generation = lies[n];
-        bmi_elan4_card_encode(&card, body);
+        bmi_elan4_conn_info_encode(&card, body);
         elan4_tell(&a->target, &p, body);
         a->messages++;
     }

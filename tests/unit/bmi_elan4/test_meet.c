@@ -20,18 +20,18 @@
 
 #include <cmocka.h>
 
-#include "bmi_elan4/card.h"
+#include "bmi_elan4/conn_info.h"
 #include "bmi_elan4/exchange.h"
 #include "bmi_elan4/servers.h"
 
 static const struct bmi_elan4_range range = {0, 7, 2, 17};
 static const unsigned key[4] = {1, 2, 3, 4};
 
-static struct bmi_elan4_card card_of(int node, int context, int wanted)
+static struct bmi_elan4_conn_info card_of(int node, int context, int wanted)
 {
-    struct bmi_elan4_card c;
+    struct bmi_elan4_conn_info c;
 
-    bmi_elan4_card_fill(&c, &range, key, node, context, 0x1122334455667788, 99);
+    bmi_elan4_conn_info_fill(&c, &range, key, node, context, 0x1122334455667788, 99);
     if (wanted >= 0)
         c.wanted = (uint32_t)wanted;
     return c;
@@ -39,45 +39,45 @@ static struct bmi_elan4_card card_of(int node, int context, int wanted)
 
 static void cards(void **state)
 {
-    static const uint8_t golden[BMI_ELAN4_CARD_BYTES] = {
+    static const uint8_t golden[BMI_ELAN4_CONN_INFO_BYTES] = {
         'b', 'm',  'e',  '4',  'c',  'a',  'r',  'd',  2,    0,    0,  0, 0, 0, 0, 0, 50, 0,  0,
         0,   0xff, 0xff, 0xff, 0xff, 0,    0,    0,    0,    7,    0,  0, 0, 2, 0, 0, 0,  17, 0,
         0,   0,    0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 99, 0, 0, 0, 0, 0, 0,  0};
-    uint8_t bytes[BMI_ELAN4_CARD_BYTES];
-    struct bmi_elan4_card c = card_of(3, 4, -1), back;
+    uint8_t bytes[BMI_ELAN4_CONN_INFO_BYTES];
+    struct bmi_elan4_conn_info c = card_of(3, 4, -1), back;
     (void)state;
-    bmi_elan4_card_encode(&c, bytes);
+    bmi_elan4_conn_info_encode(&c, bytes);
     assert_memory_equal(bytes, golden, 56);
-    assert_int_equal(bmi_elan4_card_decode(bytes, &back), 0);
+    assert_int_equal(bmi_elan4_conn_info_decode(bytes, &back), 0);
     assert_memory_equal(&back, &c, sizeof(c));
     bytes[0] ^= 1;
-    assert_int_equal(bmi_elan4_card_decode(bytes, &back), -EPROTO);
+    assert_int_equal(bmi_elan4_conn_info_decode(bytes, &back), -EPROTO);
     c.generation = 0;
-    bmi_elan4_card_encode(&c, bytes);
-    assert_int_equal(bmi_elan4_card_decode(bytes, &back), -EPROTO);
+    bmi_elan4_conn_info_encode(&c, bytes);
+    assert_int_equal(bmi_elan4_conn_info_decode(bytes, &back), -EPROTO);
 }
 
 static void verdicts(void **state)
 {
-    const struct bmi_elan4_card mine = card_of(0, 2, -1);
-    struct bmi_elan4_card c = card_of(1, 3, 0);
+    const struct bmi_elan4_conn_info mine = card_of(0, 2, -1);
+    struct bmi_elan4_conn_info c = card_of(1, 3, 0);
     (void)state;
-    assert_int_equal(bmi_elan4_card_judge(&mine, &c), BMI_ELAN4_WELCOME);
+    assert_int_equal(bmi_elan4_conn_info_judge(&mine, &c), BMI_ELAN4_WELCOME);
     c.wanted = 1;
-    assert_int_equal(bmi_elan4_card_judge(&mine, &c), BMI_ELAN4_OTHER);
+    assert_int_equal(bmi_elan4_conn_info_judge(&mine, &c), BMI_ELAN4_OTHER);
     c.wanted = BMI_ELAN4_ANYBODY;
-    assert_int_equal(bmi_elan4_card_judge(&mine, &c), BMI_ELAN4_WELCOME);
+    assert_int_equal(bmi_elan4_conn_info_judge(&mine, &c), BMI_ELAN4_WELCOME);
     c.key ^= 1;
-    assert_int_equal(bmi_elan4_card_judge(&mine, &c), BMI_ELAN4_KEY);
+    assert_int_equal(bmi_elan4_conn_info_judge(&mine, &c), BMI_ELAN4_KEY);
     c.range.high_context++;
-    assert_int_equal(bmi_elan4_card_judge(&mine, &c), BMI_ELAN4_RANGE);
+    assert_int_equal(bmi_elan4_conn_info_judge(&mine, &c), BMI_ELAN4_RANGE);
     c.version++;
-    assert_int_equal(bmi_elan4_card_judge(&mine, &c), BMI_ELAN4_VERSION);
+    assert_int_equal(bmi_elan4_conn_info_judge(&mine, &c), BMI_ELAN4_VERSION);
     c = card_of(1, 3, 0);
     c.vp = 128; /* of 0 to 127 */
-    assert_int_equal(bmi_elan4_card_judge(&mine, &c), BMI_ELAN4_RANGE);
+    assert_int_equal(bmi_elan4_conn_info_judge(&mine, &c), BMI_ELAN4_RANGE);
     c.vp = 0x80000001;
-    assert_int_equal(bmi_elan4_card_judge(&mine, &c), BMI_ELAN4_RANGE);
+    assert_int_equal(bmi_elan4_conn_info_judge(&mine, &c), BMI_ELAN4_RANGE);
     for (uint32_t v = 0; v <= BMI_ELAN4_VERDICT_COUNT; v++)
         assert_non_null(bmi_elan4_verdict_text(v));
 }
@@ -241,51 +241,53 @@ static void a_lookup_that_hangs(void **state)
 
 /* ---- Bootstrap servers ---- */
 
-static struct bmi_elan4_desk *open_desk(struct sockaddr_in *at)
+static struct bmi_elan4_bootstrap *open_desk(struct sockaddr_in *at)
 {
-    const struct bmi_elan4_card mine = card_of(0, 2, -1);
-    struct bmi_elan4_desk *desk;
+    const struct bmi_elan4_conn_info mine = card_of(0, 2, -1);
+    struct bmi_elan4_bootstrap *bootstrap;
     socklen_t size = sizeof(*at);
 
     *at =
         (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    assert_int_equal(bmi_elan4_desk_open((struct sockaddr *)at, sizeof(*at), &mine, &desk), 0);
-    assert_int_equal(getsockname(bmi_elan4_desk_fd(desk), (struct sockaddr *)at, &size), 0);
-    return desk;
+    assert_int_equal(
+        bmi_elan4_bootstrap_open((struct sockaddr *)at, sizeof(*at), &mine, &bootstrap), 0);
+    assert_int_equal(
+        getsockname(bmi_elan4_bootstrap_fd(bootstrap), (struct sockaddr *)at, &size), 0);
+    return bootstrap;
 }
 
 /* Runs a query to its end, with the server, if any. */
-static int call_out(struct bmi_elan4_desk *desk, const struct sockaddr_in *at,
-                    struct bmi_elan4_card *theirs)
+static int call_out(struct bmi_elan4_bootstrap *bootstrap, const struct sockaddr_in *at,
+                    struct bmi_elan4_conn_info *theirs)
 {
-    struct bmi_elan4_call *call;
-    int rc = bmi_elan4_call_begin((const struct sockaddr *)at, sizeof(*at), &call);
+    struct bmi_elan4_query *call;
+    int rc = bmi_elan4_query_begin((const struct sockaddr *)at, sizeof(*at), &call);
 
     if (rc < 0)
         return rc;
-    for (int i = 0; i < 5000 && (rc = bmi_elan4_call_step(call, theirs)) == -EAGAIN; i++) {
-        struct pollfd p[2] = {{bmi_elan4_call_fd(call), POLLIN, 0},
-                              {desk ? bmi_elan4_desk_fd(desk) : -1, POLLIN, 0}};
+    for (int i = 0; i < 5000 && (rc = bmi_elan4_query_step(call, theirs)) == -EAGAIN; i++) {
+        struct pollfd p[2] = {{bmi_elan4_query_fd(call), POLLIN, 0},
+                              {bootstrap ? bmi_elan4_bootstrap_fd(bootstrap) : -1, POLLIN, 0}};
         poll(p, 2, 1000);
-        if (desk)
-            bmi_elan4_desk_serve(desk);
+        if (bootstrap)
+            bmi_elan4_bootstrap_serve(bootstrap);
     }
-    bmi_elan4_call_end(call);
+    bmi_elan4_query_end(call);
     return rc;
 }
 
 static void exchanges(void **state)
 {
     struct sockaddr_in at;
-    struct bmi_elan4_desk *desk = open_desk(&at);
-    struct bmi_elan4_card mine = card_of(3, 4, 0), theirs;
+    struct bmi_elan4_bootstrap *bootstrap = open_desk(&at);
+    struct bmi_elan4_conn_info mine = card_of(3, 4, 0), theirs;
     (void)state;
-    assert_int_equal(call_out(desk, &at, &theirs), 0);
-    assert_int_equal(bmi_elan4_card_judge(&mine, &theirs), BMI_ELAN4_WELCOME);
+    assert_int_equal(call_out(bootstrap, &at, &theirs), 0);
+    assert_int_equal(bmi_elan4_conn_info_judge(&mine, &theirs), BMI_ELAN4_WELCOME);
     assert_int_equal(theirs.vp, 0);
     assert_true(theirs.queue == 0x1122334455667788 && theirs.generation == 99);
-    assert_false(bmi_elan4_desk_behind(desk));
-    bmi_elan4_desk_close(desk);
+    assert_false(bmi_elan4_bootstrap_behind(bootstrap));
+    bmi_elan4_bootstrap_close(bootstrap);
     /* the server is closed */
     assert_int_equal(call_out(NULL, &at, &theirs), -ECONNREFUSED);
 }
@@ -300,12 +302,12 @@ static int connection_to(const struct sockaddr_in *at)
 }
 
 /* Serves until a number of cards was sent. */
-static void serve(struct bmi_elan4_desk *desk, int cards)
+static void serve(struct bmi_elan4_bootstrap *bootstrap, int cards)
 {
     while (cards > 0) {
-        struct pollfd p = {bmi_elan4_desk_fd(desk), POLLIN, 0};
+        struct pollfd p = {bmi_elan4_bootstrap_fd(bootstrap), POLLIN, 0};
         assert_int_equal(poll(&p, 1, 5000), 1);
-        cards -= bmi_elan4_desk_serve(desk);
+        cards -= bmi_elan4_bootstrap_serve(bootstrap);
     }
     assert_int_equal(cards, 0);
 }
@@ -314,21 +316,22 @@ static void serve(struct bmi_elan4_desk *desk, int cards)
 static void strangers(void **state)
 {
     struct sockaddr_in at;
-    struct bmi_elan4_desk *desk = open_desk(&at);
-    struct bmi_elan4_card theirs;
-    struct bmi_elan4_call *call;
-    char rubbish[BMI_ELAN4_CARD_BYTES] = "GET / HTTP/1.1", card[BMI_ELAN4_CARD_BYTES];
+    struct bmi_elan4_bootstrap *bootstrap = open_desk(&at);
+    struct bmi_elan4_conn_info theirs;
+    struct bmi_elan4_query *call;
+    char rubbish[BMI_ELAN4_CONN_INFO_BYTES] = "GET / HTTP/1.1",
+         conn_info[BMI_ELAN4_CONN_INFO_BYTES];
     ssize_t n;
     (void)state;
     int fd = connection_to(&at);
     assert_int_equal(send(fd, rubbish, sizeof(rubbish), MSG_NOSIGNAL), sizeof(rubbish));
-    serve(desk, 1);
+    serve(bootstrap, 1);
     do
-        n = recv(fd, card, sizeof(card), 0);
+        n = recv(fd, conn_info, sizeof(conn_info), 0);
     while (n > 0);
     assert_true(n == 0 || errno == ECONNRESET);
     close(fd);
-    bmi_elan4_desk_close(desk);
+    bmi_elan4_bootstrap_close(bootstrap);
 
     /* a server that answers invalid data, and one that disconnects */
     int server = socket(AF_INET, SOCK_STREAM, 0);
@@ -339,19 +342,19 @@ static void strangers(void **state)
     assert_int_equal(getsockname(server, (struct sockaddr *)&at, &size), 0);
     for (int kind = 0; kind < 2; kind++) {
         int rc;
-        assert_int_equal(bmi_elan4_call_begin((struct sockaddr *)&at, sizeof(at), &call), 0);
+        assert_int_equal(bmi_elan4_query_begin((struct sockaddr *)&at, sizeof(at), &call), 0);
         fd = accept(server, NULL, NULL);
         assert_true(fd >= 0);
         if (kind == 0)
             assert_int_equal(send(fd, rubbish, sizeof(rubbish), MSG_NOSIGNAL), sizeof(rubbish));
         else
             shutdown(fd, SHUT_WR);
-        while ((rc = bmi_elan4_call_step(call, &theirs)) == -EAGAIN) {
-            struct pollfd p = {bmi_elan4_call_fd(call), POLLIN, 0};
+        while ((rc = bmi_elan4_query_step(call, &theirs)) == -EAGAIN) {
+            struct pollfd p = {bmi_elan4_query_fd(call), POLLIN, 0};
             poll(&p, 1, 1000);
         }
         assert_int_equal(rc, kind == 0 ? -EPROTO : -ECONNRESET);
-        bmi_elan4_call_end(call);
+        bmi_elan4_query_end(call);
         close(fd);
     }
     close(server);
@@ -362,23 +365,24 @@ static void silent_visitors(void **state)
 {
     enum { MANY = 100 };
     struct sockaddr_in at;
-    struct bmi_elan4_desk *desk = open_desk(&at);
-    struct bmi_elan4_card theirs;
+    struct bmi_elan4_bootstrap *bootstrap = open_desk(&at);
+    struct bmi_elan4_conn_info theirs;
     int fd[MANY];
     (void)state;
     for (int i = 0; i < MANY; i++)
         fd[i] = connection_to(&at);
-    assert_in_range(bmi_elan4_desk_serve(desk), 1, MANY - 1);
-    assert_true(bmi_elan4_desk_behind(desk)); /* others are served later */
-    assert_int_equal(call_out(desk, &at, &theirs), 0);
+    assert_in_range(bmi_elan4_bootstrap_serve(bootstrap), 1, MANY - 1);
+    assert_true(bmi_elan4_bootstrap_behind(bootstrap)); /* others are served later */
+    assert_int_equal(call_out(bootstrap, &at, &theirs), 0);
     for (int i = 0; i < MANY; i++) {
-        uint8_t card[2 * BMI_ELAN4_CARD_BYTES];
-        assert_int_equal(recv(fd[i], card, sizeof(card), MSG_WAITALL), BMI_ELAN4_CARD_BYTES);
+        uint8_t conn_info[2 * BMI_ELAN4_CONN_INFO_BYTES];
+        assert_int_equal(recv(fd[i], conn_info, sizeof(conn_info), MSG_WAITALL),
+                         BMI_ELAN4_CONN_INFO_BYTES);
         close(fd[i]);
     }
-    assert_int_equal(bmi_elan4_desk_serve(desk), 0);
-    assert_false(bmi_elan4_desk_behind(desk));
-    bmi_elan4_desk_close(desk);
+    assert_int_equal(bmi_elan4_bootstrap_serve(bootstrap), 0);
+    assert_false(bmi_elan4_bootstrap_behind(bootstrap));
+    bmi_elan4_bootstrap_close(bootstrap);
 }
 
 static bool no_more; /* out of descriptors */
@@ -403,20 +407,20 @@ int accept(int fd, struct sockaddr *addr, socklen_t *length)
 static void no_descriptor(void **state)
 {
     struct sockaddr_in at;
-    struct bmi_elan4_desk *desk = open_desk(&at);
+    struct bmi_elan4_bootstrap *bootstrap = open_desk(&at);
     int fd[2] = {connection_to(&at), connection_to(&at)};
     (void)state;
     no_more = true;
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(bmi_elan4_desk_serve(desk), 0);
-        assert_true(bmi_elan4_desk_behind(desk));
+        assert_int_equal(bmi_elan4_bootstrap_serve(bootstrap), 0);
+        assert_true(bmi_elan4_bootstrap_behind(bootstrap));
     }
     no_more = false;
-    serve(desk, 2);
-    assert_false(bmi_elan4_desk_behind(desk));
+    serve(bootstrap, 2);
+    assert_false(bmi_elan4_bootstrap_behind(bootstrap));
     for (int i = 0; i < 2; i++)
         close(fd[i]);
-    bmi_elan4_desk_close(desk);
+    bmi_elan4_bootstrap_close(bootstrap);
 }
 
 int main(void)

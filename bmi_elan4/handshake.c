@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * greet.c - connection setup.
+ * handshake.c - connection setup.
  *
  * The active side needs the address of the server's input queue: the table of servers
- * (servers.h) has the address, or names the server's desk, which is queried over TCP.  HELLO,
- * with the own card, is sent to that queue; the server's host gets a request, and ACCEPT or
- * REJECT is sent to the queue in the card.  An answer to an abandoned request is answered by
- * ELAN_NOBODY.
+ * (servers.h) has the address, or names the server's bootstrap server, which is queried over
+ * TCP.  HELLO, with the own connection data, is sent to that queue; the server's host gets a
+ * request, and ACCEPT or REJECT is sent to the queue in the connection data.  An answer to an
+ * abandoned request is answered by ELAN_NOBODY.
  *
  * A HELLO to a dead process never lands and is an orphan like any other packet (link.c).  HELLO
- * has the generation reported by the desk, or by this node's log, so that a successor in the
- * context is detected.  Without either the generation is unknown; then no other HELLO is sent
- * while an earlier packet waits, so that only a few are in flight.
+ * has the generation reported by the bootstrap server, or by this node's log, so that a
+ * successor in the context is detected.  Without either the generation is unknown; then no
+ * other HELLO is sent while an earlier packet waits, so that only a few are in flight.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static void name_of(struct rme_link *l, int node, int context)
 
 /* Keeps what the peer says of itself. */
 static void hear(struct rme_link *l, const struct elan_packet *p,
-                 const struct bmi_elan4_card *theirs, const uint8_t *data, size_t length)
+                 const struct bmi_elan4_conn_info *theirs, const uint8_t *data, size_t length)
 {
     l->peer = (struct elan_peer){theirs->vp, theirs->queue, theirs->generation, p->arg};
     l->heard = true;
@@ -49,10 +49,10 @@ static void link_up(struct rme_link *l)
 static void send_hello(struct rme_link *l, uint64_t generation)
 {
     struct elan_peer to = {l->peer.vp, l->peer.queue, generation, 0};
-    struct bmi_elan4_card card = l->f->card;
+    struct bmi_elan4_conn_info conn_info = l->f->conn_info;
 
-    card.wanted = l->peer.vp;
-    elan_link_step(l, ELAN_GREETING_STATE);
+    conn_info.wanted = l->peer.vp;
+    elan_link_step(l, ELAN_HANDSHAKE_STATE);
     /* a known generation shows the death of its process; otherwise the packet would never be
      * over */
     if (generation == 0 && elan_tx_waits(l->f, l->peer.vp, l->peer.queue, elan_now())) {
@@ -60,10 +60,10 @@ static void send_hello(struct rme_link *l, uint64_t generation)
         elan_link_down(l, -ETIMEDOUT);
         return;
     }
-    int rc =
-        elan_account_dead(l->f, to.vp, generation)
-            ? -ECONNREFUSED
-            : elan_tx_alone(l->f, &to, ELAN_HELLO, l->number, &card, l->hello, l->hello_length);
+    int rc = elan_account_dead(l->f, to.vp, generation)
+                 ? -ECONNREFUSED
+                 : elan_tx_alone(l->f, &to, ELAN_HELLO, l->number, &conn_info, l->hello,
+                                 l->hello_length);
     if (rc < 0)
         elan_link_down(l, rc);
 }
@@ -77,7 +77,7 @@ static void refused(struct rme_link *l, uint32_t verdict)
                                                   : -EPROTO);
 }
 
-static void greet_now(struct rme_link *l)
+static void handshake_now(struct rme_link *l)
 {
     l->unsaid = false;
     l->pause = ELAN_ASK_MS;
@@ -85,21 +85,21 @@ static void greet_now(struct rme_link *l)
     send_hello(l, l->met);
 }
 
-/* Starts the handshake with a server known from its desk.  A packet that waits at the queue
- * already replaces HELLO, so that only a few never land. */
-static void greet(struct rme_link *l, uint64_t generation)
+/* Starts the handshake with a server known from its bootstrap server.  A packet that waits at
+ * the queue already replaces HELLO, so that only a few never land. */
+static void handshake(struct rme_link *l, uint64_t generation)
 {
     l->met = generation;
     l->f->greetings++;
     l->answers = 0;
     l->unsaid = elan_tx_waits(l->f, l->peer.vp, l->peer.queue, elan_now());
-    elan_link_step(l, ELAN_GREETING_STATE);
+    elan_link_step(l, ELAN_HANDSHAKE_STATE);
     if (!l->unsaid)
-        greet_now(l);
+        handshake_now(l);
 }
 
-/* Handles the result of the query for the card. */
-static void found(struct rme_link *l, int rc, const struct bmi_elan4_card *theirs)
+/* Handles the result of the query for the connection data. */
+static void found(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *theirs)
 {
     enum bmi_elan4_verdict verdict;
 
@@ -107,22 +107,22 @@ static void found(struct rme_link *l, int rc, const struct bmi_elan4_card *their
         elan_link_down(l, rc);
         return;
     }
-    verdict = bmi_elan4_card_judge(&l->f->card, theirs);
+    verdict = bmi_elan4_conn_info_judge(&l->f->conn_info, theirs);
     if (verdict != BMI_ELAN4_WELCOME || theirs->vp != l->peer.vp) {
         refused(l, verdict ? verdict : BMI_ELAN4_OTHER);
         return;
     }
     l->peer.queue = theirs->queue;
-    l->f->account[l->peer.vp].desk = true;
+    l->f->account[l->peer.vp].bootstrap = true;
     elan_see(l->f, l->peer.vp, theirs->generation);
-    greet(l, theirs->generation);
+    handshake(l, theirs->generation);
 }
 
 /* Continues a query. */
-static void call_step(struct rme_link *l, int64_t now)
+static void query_step(struct rme_link *l, int64_t now)
 {
-    struct bmi_elan4_card theirs;
-    int rc = bmi_elan4_call_step(l->call, &theirs);
+    struct bmi_elan4_conn_info theirs;
+    int rc = bmi_elan4_query_step(l->call, &theirs);
 
     if (rc == -EAGAIN && (l->state == ELAN_FINDING_STATE || now - l->asked < ELAN_CALL_MS))
         return;
@@ -136,20 +136,22 @@ static void call_step(struct rme_link *l, int64_t now)
 /*
  * Advances a handshake whose packets may not arrive at the queue, or not be answered.
  *
- * The desk is reached over another network than the queue.  If the queue accepts nothing for a
- * while, the desk is queried, and once more half a second after its answer: a server that
- * answers is running and empties its queue, so packets that do not land within half a second
- * from then on have no route.  A stopped or slow server does not answer, and is waited for.
+ * The bootstrap server is reached over another network than the queue.  If the queue accepts
+ * nothing for a while, the bootstrap server is queried, and once more half a second after its
+ * answer: a server that answers is running and empties its queue, so packets that do not land
+ * within half a second from then on have no route.  A stopped or slow server does not answer,
+ * and is waited for.
  *
- * If the queue accepted HELLO and no answer comes, the desk is queried, too, with exponential
- * back-off: the server may have died meanwhile, which no packet in flight would show.
+ * If the queue accepted HELLO and no answer comes, the bootstrap server is queried, too, with
+ * exponential back-off: the server may have died meanwhile, which no packet in flight would
+ * show.
  */
-static void greet_step(struct rme_link *l, int64_t now)
+static void handshake_step(struct rme_link *l, int64_t now)
 {
     if (!elan_tx_waits(l->f, l->peer.vp, l->peer.queue, now)) {
         l->answers = 0;
         if (l->unsaid) {
-            greet_now(l);
+            handshake_now(l);
         } else if (now >= l->due) {
             l->pause *= 2;
             l->due = now + l->pause;
@@ -166,18 +168,18 @@ static void greet_step(struct rme_link *l, int64_t now)
     }
 }
 
-void elan_greet_calls(struct rme_fabric *f, int64_t now)
+void elan_handshake_calls(struct rme_fabric *f, int64_t now)
 {
     struct rme_link *l, *after;
 
-    if (f->desk)
-        bmi_elan4_desk_serve(f->desk);
+    if (f->bootstrap)
+        bmi_elan4_bootstrap_serve(f->bootstrap);
     for (l = TAILQ_FIRST(&f->links); l && f->callings + f->greetings; l = after) {
         after = TAILQ_NEXT(l, all);
         if (l->call)
-            call_step(l, now);
+            query_step(l, now);
         else if (l->met)
-            greet_step(l, now);
+            handshake_step(l, now);
     }
 }
 
@@ -253,8 +255,8 @@ int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
 /* ---- The passive side ---- */
 
 /* Answers a process without a link. */
-static void answer(struct rme_fabric *f, const struct bmi_elan4_card *theirs, uint32_t number,
-                   enum elan_kind kind, uint32_t arg)
+static void answer(struct rme_fabric *f, const struct bmi_elan4_conn_info *theirs,
+                   uint32_t number, enum elan_kind kind, uint32_t arg)
 {
     struct elan_peer to = {theirs->vp, theirs->queue, theirs->generation, number};
 
@@ -262,9 +264,9 @@ static void answer(struct rme_fabric *f, const struct bmi_elan4_card *theirs, ui
 }
 
 static void hello(struct rme_fabric *f, const struct elan_packet *p,
-                  const struct bmi_elan4_card *theirs, const uint8_t *data, size_t length)
+                  const struct bmi_elan4_conn_info *theirs, const uint8_t *data, size_t length)
 {
-    enum bmi_elan4_verdict verdict = bmi_elan4_card_judge(&f->card, theirs);
+    enum bmi_elan4_verdict verdict = bmi_elan4_conn_info_judge(&f->conn_info, theirs);
     struct rme_link *l;
     int node = -1, context = -1;
 
@@ -309,7 +311,7 @@ int elan_op_accept(struct rme_link *l, const void *data, size_t length, uint32_t
     int rc = elan_op_rx_reserve(l, rx);
     if (rc < 0)
         return rc;
-    rc = elan_tx_control(l, ELAN_ACCEPT, l->number, &l->f->card, data, length);
+    rc = elan_tx_control(l, ELAN_ACCEPT, l->number, &l->f->conn_info, data, length);
     if (rc < 0) {
         elan_op_rx_release(l, rx);
         return rc;
@@ -364,7 +366,7 @@ void elan_op_disconnect(struct rme_link *l, int error)
 {
     switch (l->state) {
     case ELAN_FINDING_STATE:
-    case ELAN_GREETING_STATE: /* a late answer finds no link */
+    case ELAN_HANDSHAKE_STATE: /* a late answer finds no link */
         elan_link_down(l, error);
         break;
     case ELAN_REQUESTED_STATE:
@@ -383,9 +385,10 @@ void elan_op_disconnect(struct rme_link *l, int error)
 /* ---- Answers ---- */
 
 static void accepted(struct rme_link *l, const struct elan_packet *p,
-                     const struct bmi_elan4_card *theirs, const uint8_t *data, size_t length)
+                     const struct bmi_elan4_conn_info *theirs, const uint8_t *data,
+                     size_t length)
 {
-    if (l->state != ELAN_GREETING_STATE || theirs->vp != l->peer.vp) {
+    if (l->state != ELAN_HANDSHAKE_STATE || theirs->vp != l->peer.vp) {
         elan_link_broken(l, "an unsolicited answer");
         return;
     }
@@ -398,7 +401,7 @@ static void accepted(struct rme_link *l, const struct elan_packet *p,
 
 static void rejected(struct rme_link *l, const struct elan_packet *p, const uint8_t *data)
 {
-    if (l->state != ELAN_GREETING_STATE)
+    if (l->state != ELAN_HANDSHAKE_STATE)
         return;
     if (p->arg) {
         refused(l, p->arg);
@@ -410,23 +413,23 @@ static void rejected(struct rme_link *l, const struct elan_packet *p, const uint
     elan_link_down(l, -EACCES);
 }
 
-void elan_greet_packet(struct rme_fabric *f, struct rme_link *l, const struct elan_packet *p,
-                       const uint8_t *body)
+void elan_handshake_packet(struct rme_fabric *f, struct rme_link *l,
+                           const struct elan_packet *p, const uint8_t *body)
 {
-    struct bmi_elan4_card theirs;
+    struct bmi_elan4_conn_info theirs;
     size_t length = 0;
 
     if (p->kind == ELAN_HELLO || p->kind == ELAN_ACCEPT) {
         length = p->bytes - sizeof(theirs);
         if (p->bytes < sizeof(theirs) || length > ELAN_HELLO_MAX ||
-            bmi_elan4_card_decode(body, &theirs) < 0 || theirs.vp != p->from)
+            bmi_elan4_conn_info_decode(body, &theirs) < 0 || theirs.vp != p->from)
             return;
         body += sizeof(theirs);
     }
     if (p->kind == ELAN_HELLO)
         hello(f, p, &theirs, body, length);
     else if (p->kind == ELAN_ACCEPT && !l &&
-             bmi_elan4_card_judge(&f->card, &theirs) == BMI_ELAN4_WELCOME)
+             bmi_elan4_conn_info_judge(&f->conn_info, &theirs) == BMI_ELAN4_WELCOME)
         answer(f, &theirs, p->arg, ELAN_NOBODY, 0); /* the link is gone */
     else if (!l)
         return;
