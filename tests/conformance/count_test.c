@@ -587,8 +587,8 @@ void pool_as_the_session_says(void **state)
     struct pair p;
 
     (void)state;
-    bed_options(
-        "regcache_entries=6,fragment_bytes=64K,rndv=write,pack_threshold=5000,eager_ring_bytes=0");
+    bed_options("regcache_entries=6,fragment_bytes=64K,rndv=write,pack_threshold=5000,"
+                "eager_ring_bytes=0");
     pair_open(&p);
     uint64_t entries = node_attribute(p.client, p.to_server, "cache_entries");
     uint64_t unit = node_attribute(p.client, p.to_server, "unit_bytes");

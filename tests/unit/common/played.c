@@ -71,11 +71,10 @@ void begin(const struct rme_hello *hello, const char *more)
     char options[300];
     rme_id id;
 
-    snprintf(
-        options, sizeof(options),
-        "regcache_entries=0,spin_us=0,keepalive_ms=0,credits=8,fragment_bytes=64K,zone_bytes=64M,"
-        "measure_costs=0%s",
-        more);
+    snprintf(options, sizeof(options),
+             "regcache_entries=0,spin_us=0,keepalive_ms=0,credits=8,fragment_bytes=64K,"
+             "zone_bytes=64M,measure_costs=0%s",
+             more);
     config.options = options;
     ended = dropped = 0;
     memset(script.handle, 0, sizeof(script.handle));
