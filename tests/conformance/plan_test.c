@@ -209,11 +209,11 @@ static void explained_and_done(size_t most, bool is_fast)
     free(to);
 }
 
-/* With the measured costs of this machine. */
+/* With preset costs: engines that measure beside other work may measure different costs. */
 void engine_does_what_is_explained(void **state)
 {
     (void)state;
-    bed_options("measure_costs=1");
+    bed_options("measure_costs=0");
     explained_and_done(MOST_BYTES, false);
 }
 
