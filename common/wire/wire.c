@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <errno.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "wire/wire.h"
@@ -23,38 +24,65 @@ static uint64_t get64(const uint8_t *at)
 
 /* ---- Messages ---- */
 
+#define AT(field) offsetof(struct rme_wire_message, field)
+
+/* A field of a body; `width` 8 belongs to a uint64_t, 2 and 4 to a uint32_t of the message. */
+struct field {
+    uint8_t at; /* in the body */
+    uint8_t width;
+    uint8_t member; /* offset in struct rme_wire_message */
+};
+
+#define TO_FROM                                                                                \
+    {0, 4, AT(to)},                                                                            \
+    {                                                                                          \
+        4, 4, AT(from)                                                                         \
+    }
+#define WINDOW                                                                                 \
+    {                                                                                          \
+        24,                                                                                    \
+        {                                                                                      \
+            TO_FROM, {8, 8, AT(offset)},                                                       \
+            {                                                                                  \
+                16, 2, AT(nsegment)                                                            \
+            }                                                                                  \
+        }                                                                                      \
+    }
+
+/* Bytes and fields of each body: the part between header and segments. */
+static const struct body {
+    uint8_t size;
+    struct field field[7]; /* ended by a width of 0 */
+} bodies[] = {
+    [RME_WIRE_RTS] = {32,
+                      {{0, 4, AT(from)},
+                       {4, 2, AT(nsegment)},
+                       {6, 2, AT(shape)},
+                       {8, 8, AT(total)},
+                       {16, 8, AT(load_bytes)},
+                       {24, 4, AT(load_ops)}}},
+    [RME_WIRE_CTS] = WINDOW,
+    [RME_WIRE_RTS_SEG] = WINDOW,
+    [RME_WIRE_RTR] = WINDOW,
+    [RME_WIRE_GRANT] = WINDOW,
+    [RME_WIRE_READ_REQ] = {8, {TO_FROM}},
+    [RME_WIRE_CANCEL] = {8, {TO_FROM}},
+    [RME_WIRE_FIN] = {16, {{0, 4, AT(to)}, {4, 4, AT(status)}, {8, 8, AT(offset)}}},
+    [RME_WIRE_CANCEL_ACK] = {4, {{0, 4, AT(to)}}},
+    [RME_WIRE_NACK] =
+        {24, {{0, 4, AT(to)}, {4, 4, AT(status)}, {8, 8, AT(total)}, {16, 8, AT(room)}}},
+    [RME_WIRE_RELEASE] = {0, {{0, 0, 0}}}, /* the last type; the others have no body */
+};
+
+static bool is_known(uint8_t type)
+{
+    return type != 0 && type < sizeof(bodies) / sizeof(bodies[0]);
+}
+
 /* Returns the bytes before the segments or the payload; 0 for an unknown type. */
 static size_t fixed_length(uint8_t type)
 {
-    switch (type) {
-    case RME_WIRE_EAGER:
-    case RME_WIRE_UNEXPECTED:
-    case RME_WIRE_CREDIT:
-    case RME_WIRE_PING:
-    case RME_WIRE_PONG:
-    case RME_WIRE_BYE:
-    case RME_WIRE_WITHDRAW:
-    case RME_WIRE_RELEASE:
-        return RME_WIRE_HEADER_SIZE;
-    case RME_WIRE_RTS:
-        return RME_WIRE_RTS_SIZE;
-    case RME_WIRE_CTS:
-    case RME_WIRE_RTS_SEG:
-    case RME_WIRE_RTR:
-    case RME_WIRE_GRANT:
-        return RME_WIRE_RNDV_WINDOW_SIZE;
-    case RME_WIRE_READ_REQ:
-    case RME_WIRE_CANCEL:
-        return RME_WIRE_HEADER_SIZE + 8;
-    case RME_WIRE_FIN:
-        return RME_WIRE_HEADER_SIZE + 16;
-    case RME_WIRE_CANCEL_ACK:
-        return RME_WIRE_HEADER_SIZE + 4;
-    case RME_WIRE_NACK:
-        return RME_WIRE_HEADER_SIZE + 24;
-    default:
-        return 0;
-    }
+    return is_known(type) ? RME_WIRE_HEADER_SIZE + bodies[type].size : 0;
 }
 
 size_t rme_wire_length(uint8_t type, uint32_t nsegment)
@@ -113,49 +141,18 @@ int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *ou
         return out->flags & RME_WIRE_F_OPTIONAL ? -EOPNOTSUPP : -EPROTO;
     if (length < fixed)
         return -EPROTO;
-    at += RME_WIRE_HEADER_SIZE;
-    switch (out->type) {
-    case RME_WIRE_RTS:
-        out->from = get32(at);
-        out->nsegment = get16(at + 4);
-        out->shape = get16(at + 6);
-        out->total = get64(at + 8);
-        out->load_bytes = get64(at + 16);
-        out->load_ops = get32(at + 24);
-        if (decode_segments(data, length, fixed, out) != 0 || out->rndv_window > out->total)
-            return -EPROTO;
-        return 0;
-    case RME_WIRE_CTS:
-    case RME_WIRE_RTS_SEG:
-    case RME_WIRE_RTR:
-    case RME_WIRE_GRANT:
-        out->to = get32(at);
-        out->from = get32(at + 4);
-        out->offset = get64(at + 8);
-        out->nsegment = get16(at + 16);
-        return decode_segments(data, length, fixed, out);
-    case RME_WIRE_READ_REQ:
-    case RME_WIRE_CANCEL:
-        out->to = get32(at);
-        out->from = get32(at + 4);
-        return 0;
-    case RME_WIRE_FIN:
-        out->to = get32(at);
-        out->status = get32(at + 4);
-        out->offset = get64(at + 8);
-        return 0;
-    case RME_WIRE_CANCEL_ACK:
-        out->to = get32(at);
-        return 0;
-    case RME_WIRE_NACK:
-        out->to = get32(at);
-        out->status = get32(at + 4);
-        out->total = get64(at + 8);
-        out->room = get64(at + 16);
-        return 0;
-    default:
-        return 0;
+    for (const struct field *field = bodies[out->type].field; field->width != 0; field++) {
+        const uint8_t *from = at + RME_WIRE_HEADER_SIZE + field->at;
+        char *member = (char *)out + field->member;
+
+        if (field->width == 8)
+            *(uint64_t *)(void *)member = get64(from);
+        else
+            *(uint32_t *)(void *)member = field->width == 4 ? get32(from) : get16(from);
     }
+    if (decode_segments(data, length, fixed, out) != 0)
+        return -EPROTO;
+    return out->type == RME_WIRE_RTS && out->rndv_window > out->total ? -EPROTO : 0;
 }
 
 void rme_wire_encode_ring(const struct rme_wire_message *message, uint32_t payload,
@@ -197,50 +194,23 @@ void rme_wire_segment_at(const struct rme_wire_message *message, uint32_t i,
 void rme_wire_encode(const struct rme_wire_message *message, void *buffer)
 {
     uint8_t *at = (uint8_t *)buffer + RME_WIRE_HEADER_SIZE;
+    const struct body *body = &bodies[message->type];
 
     rme_wire_encode_head(message, buffer);
-    switch (message->type) {
-    case RME_WIRE_RTS:
-        put32(at, message->from);
-        put16(at + 4, (uint16_t)message->nsegment);
-        put16(at + 6, (uint16_t)(message->shape > UINT16_MAX ? UINT16_MAX : message->shape));
-        put64(at + 8, message->total);
-        put64(at + 16, message->load_bytes);
-        put32(at + 24, message->load_ops);
-        put32(at + 28, 0);
-        break;
-    case RME_WIRE_CTS:
-    case RME_WIRE_RTS_SEG:
-    case RME_WIRE_RTR:
-    case RME_WIRE_GRANT:
-        put32(at, message->to);
-        put32(at + 4, message->from);
-        put64(at + 8, message->offset);
-        put16(at + 16, (uint16_t)message->nsegment);
-        put16(at + 18, 0);
-        put32(at + 20, 0);
-        break;
-    case RME_WIRE_READ_REQ:
-    case RME_WIRE_CANCEL:
-        put32(at, message->to);
-        put32(at + 4, message->from);
-        break;
-    case RME_WIRE_FIN:
-        put32(at, message->to);
-        put32(at + 4, message->status);
-        put64(at + 8, message->offset);
-        break;
-    case RME_WIRE_CANCEL_ACK:
-        put32(at, message->to);
-        break;
-    case RME_WIRE_NACK:
-        put32(at, message->to);
-        put32(at + 4, message->status);
-        put64(at + 8, message->total);
-        put64(at + 16, message->room);
-        break;
-    default:
-        break;
+    memset(at, 0, body->size);
+    for (const struct field *field = body->field; field->width != 0; field++) {
+        const char *member = (const char *)message + field->member;
+        uint32_t value;
+
+        if (field->width == 8) {
+            put64(at + field->at, *(const uint64_t *)(const void *)member);
+            continue;
+        }
+        value = *(const uint32_t *)(const void *)member;
+        if (field->width == 4)
+            put32(at + field->at, value);
+        else
+            put16(at + field->at, (uint16_t)(value > UINT16_MAX ? UINT16_MAX : value));
     }
 }
 

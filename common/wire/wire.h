@@ -47,10 +47,8 @@ enum rme_wire_type {
 };
 
 /* bytes of the header of every message; an eager message is header and payload */
-#define RME_WIRE_HEADER_SIZE 16u
-#define RME_WIRE_RTS_SIZE    48u /* bytes of an RTS before its segments */
-#define RME_WIRE_RNDV_WINDOW_SIZE                                                              \
-    40u /* bytes of a CTS, RTS_SEG, RTR or GRANT before its segments */
+#define RME_WIRE_HEADER_SIZE  16u
+#define RME_WIRE_RTS_SIZE     48u /* bytes of an RTS before its segments */
 #define RME_WIRE_SEGMENT_SIZE 24u /* bytes of a segment */
 /* bytes before the payload of a message in a delegated buffer: header, length */
 #define RME_WIRE_RING_SIZE  32u
