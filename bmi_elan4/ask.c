@@ -83,7 +83,7 @@ void elan_ask(struct rme_link *l, int64_t now)
         elan_link_down(l, rc); /* under emuelan4 the peer's memory needs a descriptor, too */
 }
 
-/* Sends a packet without effect, an ACCEPT without a connection data, if nothing is in flight:
+/* Sends a packet without effect, an ACCEPT without connection data, if nothing is in flight:
  * a dead peer never accepts the packet, which check.c detects. */
 static void send_nothing(struct rme_link *l)
 {

@@ -16,7 +16,7 @@
 #define BMI_ELAN4_CONN_INFO_BYTES 64
 #define BMI_ELAN4_ANYBODY         UINT32_MAX
 
-/* Results of the check of a connection data, with their texts. */
+/* Results of the check of connection data, with their texts. */
 #define BMI_ELAN4_VERDICTS(X)                                                                  \
     X(WELCOME, "welcome")                                                                      \
     X(VERSION, "different protocol version")                                                   \
@@ -32,7 +32,7 @@ enum bmi_elan4_verdict {
         BMI_ELAN4_VERDICT_COUNT
 };
 
-/* A connection data as sent: all hosts of Elan4 are little-endian. */
+/* Connection data as sent: all hosts of Elan4 are little-endian. */
 struct bmi_elan4_conn_info {
     uint64_t magic;
     uint32_t version;
@@ -45,7 +45,7 @@ struct bmi_elan4_conn_info {
     uint64_t key;        /* hash of the shared key */
 };
 _Static_assert(sizeof(struct bmi_elan4_conn_info) == BMI_ELAN4_CONN_INFO_BYTES,
-               "a connection data");
+               "connection data");
 
 /* Fills in the connection data of the process at `context` of `node`, for any receiver. */
 void bmi_elan4_conn_info_fill(struct bmi_elan4_conn_info *conn_info,
@@ -55,8 +55,8 @@ void bmi_elan4_conn_info_fill(struct bmi_elan4_conn_info *conn_info,
 void bmi_elan4_conn_info_encode(const struct bmi_elan4_conn_info *conn_info,
                                 uint8_t out[BMI_ELAN4_CONN_INFO_BYTES]);
 
-/* Decodes a connection data.  Returns 0, or -EPROTO for other data, to which no reply is
- * possible.  A connection data of another version is valid. */
+/* Decodes connection data.  Returns 0, or -EPROTO for other data, to which no reply is
+ * possible.  Connection data of another version is valid. */
 int bmi_elan4_conn_info_decode(const uint8_t in[BMI_ELAN4_CONN_INFO_BYTES],
                                struct bmi_elan4_conn_info *conn_info);
 

@@ -22,12 +22,12 @@ struct bmi_elan4_bootstrap {
     uint8_t conn_info[BMI_ELAN4_CONN_INFO_BYTES];
 };
 
-static struct bmi_elan4_bootstrap *desks;
+static struct bmi_elan4_bootstrap *bootstraps;
 
 static void in_child(void)
 {
-    for (; desks; desks = desks->next)
-        close(desks->listener);
+    for (; bootstraps; bootstraps = bootstraps->next)
+        close(bootstraps->listener);
 }
 
 static void watch_forks(void)
@@ -58,8 +58,8 @@ int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
         return rc;
     }
     bmi_elan4_lock();
-    d->next = desks;
-    desks = d;
+    d->next = bootstraps;
+    bootstraps = d;
     bmi_elan4_unlock();
     *out = d;
     return 0;
@@ -67,7 +67,7 @@ int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
 
 void bmi_elan4_bootstrap_close(struct bmi_elan4_bootstrap *d)
 {
-    struct bmi_elan4_bootstrap **at = &desks;
+    struct bmi_elan4_bootstrap **at = &bootstraps;
 
     bmi_elan4_lock();
     while (*at && *at != d)
@@ -92,7 +92,7 @@ int bmi_elan4_bootstrap_serve(struct bmi_elan4_bootstrap *d)
         fd = bmi_elan4_accept(d->listener, NULL, NULL);
         if (fd < 0)
             break;
-        /* a new connection has room for a connection data */
+        /* a new connection has room for connection data */
         given += send(fd, d->conn_info, sizeof(d->conn_info), MSG_NOSIGNAL | MSG_DONTWAIT) ==
                  (ssize_t)sizeof(d->conn_info);
         close(fd);

@@ -2,9 +2,9 @@
 /*
  * exchange.h - a server's connection data over TCP: a client connects to a known port, the
  * server sends its connection data, and the connection is closed.  The server's side is a
- * bootstrap server, the client's a call.  The client sends nothing, so the server keeps no
+ * bootstrap server, the client's a query.  The client sends nothing, so the server keeps no
  * connection, and no client can delay others.  Nothing blocks; one thread at a time uses a
- * bootstrap server or a call.
+ * bootstrap server or a query.
  */
 #ifndef BMI_ELAN4_EXCHANGE_H
 #define BMI_ELAN4_EXCHANGE_H
@@ -32,18 +32,18 @@ int bmi_elan4_bootstrap_serve(struct bmi_elan4_bootstrap *bootstrap);
  * their number: to be called again soon. */
 bool bmi_elan4_bootstrap_behind(const struct bmi_elan4_bootstrap *bootstrap);
 
-/* Starts a call.  Returns 0 or a negative errno. */
+/* Starts a query.  Returns 0 or a negative errno. */
 int bmi_elan4_query_begin(const struct sockaddr *addr, socklen_t length,
                           struct bmi_elan4_query **out);
 /*
- * Continues a call.  Returns 0 with the server's connection data, which the caller judges;
+ * Continues a query.  Returns 0 with the server's connection data, which the caller judges;
  * -EAGAIN:  incomplete; or another negative errno: -ECONNREFUSED no listener, -ECONNRESET
- * connection closed, -EPROTO not a connection data.  After any result but -EAGAIN the call must
+ * connection closed, -EPROTO not connection data.  After any result but -EAGAIN the query must
  * be ended.
  */
-int bmi_elan4_query_step(struct bmi_elan4_query *call, struct bmi_elan4_conn_info *theirs);
-/* Returns the call's own descriptor, to be waited for until readable. */
-int bmi_elan4_query_fd(const struct bmi_elan4_query *call);
-void bmi_elan4_query_end(struct bmi_elan4_query *call);
+int bmi_elan4_query_step(struct bmi_elan4_query *query, struct bmi_elan4_conn_info *theirs);
+/* Returns the query's own descriptor, to be waited for until readable. */
+int bmi_elan4_query_fd(const struct bmi_elan4_query *query);
+void bmi_elan4_query_end(struct bmi_elan4_query *query);
 
 #endif

@@ -21,9 +21,9 @@
 /* X(NAME, ordered, text) */
 #define ELAN_KINDS(X)                                                                          \
     X(HELLO, 0,                                                                                \
-      "a connection data and hello data: request for a link; arg: the sender's link number")   \
+      "connection data and hello data: request for a link; arg: the sender's link number")     \
     X(ACCEPT, 1,                                                                               \
-      "a connection data and hello data: the link is up; arg: the sender's link number")       \
+      "connection data and hello data: the link is up; arg: the sender's link number")         \
     X(REJECT, 0,                                                                               \
       "hello data: the link is refused; arg: enum bmi_elan4_verdict, 0: the host's")           \
     X(NOBODY, 0, "no such link here")                                                          \
