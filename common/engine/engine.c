@@ -368,6 +368,7 @@ static int open_memory(struct rme *rme)
         .max_bytes = share(4),
         .batch = EVICT_BATCH,
     };
+    struct rme_costs costs;
     int error;
 
     rme_pin_init(&rme->pin, rme->ops, rme->fabric, rme->log);
@@ -375,16 +376,15 @@ static int open_memory(struct rme *rme)
     if (error != 0)
         return error;
     rme_costs_measure(rme->ops, rme->fabric, rme_option(rme->options, "measure_costs") != 0,
-                      &rme->costs);
+                      &costs);
+    rme_plan_thresholds(&costs, &rme->limits);
     mreg.zone = rme->zone;
-    mreg.call_ns = rme->costs.reg_call;
-    mreg.page_ns = rme->costs.reg_page;
+    mreg.call_ns = costs.reg_call;
+    mreg.page_ns = costs.reg_page;
     error = rme_mreg_new(&mreg, &rme->mreg);
     if (error != 0)
         return error;
     rme->tuning.regcache_bytes = rme_mreg_bound(rme->mreg);
-    if (rme_option(rme->options, "measure_costs") != 0)
-        rme_costs_measure_find(rme->mreg, &rme->costs);
     return rme_reserve_open(rme);
 }
 
