@@ -22,7 +22,7 @@ static const char usage[] =
     "       bmi-perf tcp-store HOST:PORT DIR        keep files for tcp-put and tcp-get\n"
     "       bmi-perf tcp-put FILE NAME HOST:PORT... copy a file in, striped over the servers\n"
     "       bmi-perf tcp-get NAME FILE HOST:PORT... copy it out\n"
-    "       bmi-perf --explain SIZE[xN] [ADDR]      predicted times and the protocol chosen, N "
+    "       bmi-perf --explain SIZE[xN] [ADDR]      limits, and the protocol chosen, N "
     "segments;\n"
     "                                               on the network of ADDR (default ib)\n"
     "       bmi-perf --session ADDR                 limits and state of a session with this "

@@ -152,7 +152,6 @@ static void print_session(BMI_addr_t addr, struct rme *rme, const char *address)
         {"eager_ring_pool", ""},
         {"credits", ""},
         {"eager_window", ""},
-        {"xfer_ops", ""},
         {"regcache_entries", ""},
         {"max_inline", ""},
         {"read_depth", ""},

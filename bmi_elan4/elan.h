@@ -464,9 +464,6 @@ void elan_move_free(struct rme_fabric *f, struct elan_move *m, bool bind);
 /* Returns true if none of the link's transfers is in flight. */
 bool elan_moves_over(const struct rme_link *l);
 
-/* measure.c */
-bool elan_measure(struct rme_fabric *f, struct rme_rdma_seg_costs *out);
-
 /* out.c */
 void elan_op_flush(struct rme_fabric *f);
 /* Frees the buffers of packets that have landed. */

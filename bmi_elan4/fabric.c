@@ -245,6 +245,10 @@ static const struct rme_caps *elan_caps(const struct rme_fabric *f)
                                          .max_piece = UINT64_C(1) << 40,
                                          .max_regs = UINT32_MAX,
                                          .has_read = true,
+                                         /* of a DMA, and of the packet that requests a DMA, on
+                                          * the software Elan4 */
+                                         .request_ns = 350,
+                                         .read_ns = 1100,
                                          .look_ms = ELAN_ASK_MS,
                                          .open_memory = true};
 
@@ -370,7 +374,6 @@ static const struct rme_fabric_ops ops = {
     .open = elan_open,
     .close = elan_close,
     .caps = elan_caps,
-    .measure = elan_measure,
     .listen_port = elan_listen_port,
     .reg = elan_reg,
     .dereg = elan_dereg,

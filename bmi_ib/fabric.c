@@ -136,6 +136,8 @@ static void level(struct rme_fabric *f)
         c.max_piece = r->max_piece < c.max_piece ? r->max_piece : c.max_piece;
         c.max_regs = r->max_regs < c.max_regs ? r->max_regs : c.max_regs;
         c.message_ns = r->message_ns > c.message_ns ? r->message_ns : c.message_ns;
+        c.request_ns = r->request_ns > c.request_ns ? r->request_ns : c.request_ns;
+        c.read_ns = r->read_ns > c.read_ns ? r->read_ns : c.read_ns;
         c.has_read = c.has_read && r->has_read;
         c.slow_read = c.slow_read || r->slow_read;
         c.keeps_rx = c.keeps_rx || r->keeps_rx;
@@ -288,7 +290,6 @@ static const struct rme_fabric_ops ops = {
     .listen_port = ib_listen_port,
     .reg = ib_reg,
     .dereg = ib_dereg,
-    .measure = ib_measure,
     .link_connect = ib_link_connect,
     .link_accept = ib_link_accept,
     .link_reject = ib_link_reject,

@@ -78,8 +78,9 @@ struct rme_caps {
     uint64_t max_regs; /* the device's limit of registrations */
     bool has_read;     /* transfers may be reads */
     bool slow_read;    /* reads have much less bandwidth than writes */
-    /* latency of a small message in ns, if known to be far above an adapter's; 0: unknown */
-    uint32_t message_ns;
+    /* costs in ns, if known to be far above an adapter's; 0: unknown: of a small message, its
+     * latency; of one more request posted together with others; and of a read in addition */
+    uint32_t message_ns, request_ns, read_ns;
     /* the device checks no keys: a malicious peer can access all memory of the process */
     bool open_memory;
     /* size of the receive queue that all links share, whose buffers are never withdrawn;
@@ -112,13 +113,6 @@ struct rme_caps {
      * silence while an answer is outstanding, then after twice that, until the keepalive probe
      * is due; 0: with the keepalive probe only */
     uint32_t look_ms;
-};
-
-/* Incremental costs in ns. */
-struct rme_rdma_seg_costs {
-    uint32_t segment_ns; /* of one more local segment */
-    uint32_t request_ns; /* of one more transfer posted together with others */
-    uint32_t read_ns;    /* of a read, in addition to request_ns */
 };
 
 /* A registration.  Keys are opaque to the engine and never both 0; rkey is for mw_bind(), or
@@ -256,13 +250,6 @@ struct rme_fabric_ops {
     int (*reg)(struct rme_fabric *f, void *base, size_t length, unsigned access,
                struct rme_mr *mr);
     void (*dereg)(struct rme_fabric *f, struct rme_mr *mr);
-
-    /*
-     * Measures the incremental costs of pieces on the device, without a peer, in a few
-     * milliseconds (no lock held, before any link).  False: not measured, *out unchanged.
-     * NULL: not supported.
-     */
-    bool (*measure)(struct rme_fabric *f, struct rme_rdma_seg_costs *out);
 
     /*
      * Starts a link to part `part` of addr.  Posts `rx` receive buffers before the peer can see

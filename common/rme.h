@@ -332,8 +332,8 @@ RME_API const char *rme_key_opens(const struct rme *rme);
 /*
  * Prints how a message of `bytes` would be sent from `segments` pieces of ordinary memory (not
  * of rme_memory_alloc) to one piece at an idle peer with the same costs: the cost table, the
- * predicted time of each protocol, and the choice, made by the same calls as for a posted
- * message.  Does not wait.
+ * limits computed from these, and the choice, made by the same calls as for a posted message.
+ * Does not wait.
  */
 RME_API void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out);
 

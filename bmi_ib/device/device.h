@@ -36,10 +36,6 @@ void ib_device_close(struct rme_fabric *f);
 /* Queries the ports again and sets dev.down. */
 void ib_device_look(struct rme_fabric *f);
 
-/* ---- measure.c ---- */
-/* Measures the costs of pieces (fabric.h) on the first rail. */
-bool ib_measure(struct rme_fabric *f, struct rme_rdma_seg_costs *out);
-
 /* ---- memory.c ---- */
 /* Decides on on-demand paging of user memory (option odp); call after ib_mws_open(). */
 int ib_demand_open(struct rme_fabric *f);

@@ -26,11 +26,7 @@ const struct rme_option_row rme_engine_options[] = {
     {"eager_window", "bytes", 1 * MIB, 64 * KIB, 1 * GIB,
      "Limit on eager payload buffered per peer without a matching receive, and, at a quarter "
      "of it, on unexpected messages until the host fetches them.  At the limit the peer sends "
-     "RTS only.",
-     NULL},
-    {"rts_max", "count", 65536, 1024, 1 << 20,
-     "Limit on unmatched RTS per peer.  At the limit all further messages of that peer wait, "
-     "of any tag.",
+     "RTS only, at most one for each 16 bytes of the window.",
      NULL},
     {"rx_buffered_bytes", "bytes", 64 * MIB, 1 * MIB, 1 * TIB,
      "Limit on receive-side buffering for all peers together: unmatched eager messages, "
@@ -38,13 +34,12 @@ const struct rme_option_row rme_engine_options[] = {
      "hosts that hold most are throttled.",
      NULL},
     {"credits", "count", 8, 4, 4096,
-     "Receive buffers posted for a new connection; each pins rx_size bytes.  With a shared "
+     "Receive buffers posted for a new connection, and up to 64 for a busy one; each pins "
+     "rx_size bytes.  With a shared "
      "receive queue, or when a quarter of credits_pool is in use, a connection starts with "
      "one, and gets these with its first message.  Without one, connections made by a client "
      "have four until the first message.",
      NULL},
-    {"credits_max", "count", 64, 4, 4096,
-     "Limit on receive buffers posted for a busy connection.", NULL},
     {"credits_pool", "count", 1536, 0, 1 << 20,
      "Limit on receive buffers for all incoming connections together, beyond the one that each "
      "has.  A connection gets a part of what is left; idle connections return theirs, with a "
@@ -94,10 +89,6 @@ const struct rme_option_row rme_engine_options[] = {
      "transfers of half of that.  Less lowers the delay of small messages; the limit must "
      "cover the network's rate times the time to wake up.",
      NULL},
-    {"xfer_ops", "count", 256, 1, 1 << 20,
-     "Limit on outstanding RDMA transfers of the process; those of a peer are limited to a "
-     "sixteenth of it, and at least one.",
-     NULL},
 
     {"measure_costs", "switch", 1, 0, 1,
      "Measure the costs of copying and registering when the engine opens, which takes up to 20 "
@@ -115,26 +106,22 @@ const struct rme_option_row rme_engine_options[] = {
     {"connect_timeout_ms", "ms", 30000, 10, 600000,
      "Time to establish a connection.  Servers that get 10,000 connections at once need more "
      "than 10 s for the last one.  A peer that rejects connections because its backlog is full "
-     "is tried again for twice the time.",
+     "is tried again for twice the time.  A cancelled operation whose peer has not released "
+     "the memory after a tenth of the time breaks the connection.",
      NULL},
     {"backoff_max_ms", "ms", 2000, 1, 600000,
      "Longest pause between attempts to connect.  The first pause is a hundredth of it, and "
      "each further one twice as long.",
      NULL},
     {"keepalive_ms", "ms", 2000, 0, 600000,
-     "A silent connection with work outstanding is probed at this interval.  0: never.", NULL},
-    {"idle_keepalive_ms", "ms", 30000, 0, 3600000,
-     "A server probes a client without outstanding work that has been silent for this long.  A "
-     "client that disappeared is noticed within twice the time.  0: never.",
+     "A silent connection with work outstanding is probed at this interval, and by the server "
+     "a client without any after 15 times as long: a client that disappeared is noticed within "
+     "twice that time.  0: never.",
      NULL},
     {"peer_timeout_ms", "ms", 0, 0, 3600000,
      "A peer that has not answered a probe for this long is considered dead, and its "
      "operations fail.  0: rely on the device, which reports dead hosts and processes, and "
      "wait for stopped or slow ones.",
-     NULL},
-    {"cancel_timeout_ms", "ms", 3000, 10, 600000,
-     "A cancelled operation whose peer has not released the memory after this time breaks the "
-     "connection.",
      NULL},
 
     /* memory */
@@ -148,8 +135,6 @@ const struct rme_option_row rme_engine_options[] = {
      "Limit on registered memory of the engine (BMI_memalloc and bounce buffers), at least 8 "
      "KiB.  -1: derived from RLIMIT_MEMLOCK.",
      NULL},
-    {"zone_keep_bytes", "bytes", 64 * MIB, 0, 64 * TIB,
-     "Idle engine memory that stays registered; more is returned to the system.", NULL},
     {"zone_idle_ms", "ms", 10000, 0, 3600000,
      "Idle engine memory, all but 1 MiB, is returned to the system after this time, and eager "
      "rings that a peer has not used are reclaimed.  0: never.",

@@ -48,7 +48,19 @@
 /* time for BYE, and all earlier messages, to reach the peers' hardware */
 #define BYE_WAIT_MS  1000
 #define WINDOW_LEAST (64u << 10) /* bytes of unexpected messages that a peer may send */
-#define XFER_PEERS   16u         /* peers that use the limit of transfers up */
+#define RTS_BYTES    16u         /* of the eager window, for each RTS without a receive */
+/* receive buffers of a busy connection: a stream returns half of them with each CREDIT, one
+ * message of 32 (doc/design/control-messages.md) */
+#define CREDITS_MAX 64u
+/* outstanding transfers of the process; the bytes of each are limited, too */
+#define XFERS      256u
+#define XFER_PEERS 16u /* peers that use that limit up */
+/* an idle client has nothing at stake, and its probe wakes a processor up */
+#define IDLE_PROBES 15u
+#define CANCEL_PART 10u /* an answer to CANCEL takes no name look-up, route, or full backlog */
+/* idle memory that stays registered until zone_idle_ms have passed: a peak of 64 MiB of bounce
+ * buffers is repeated without a registration */
+#define ZONE_KEEP (64u << 20)
 /* Registrations evicted together, whose watches then end in one call: an eviction takes 1.6 us
  * instead of 4.1 (doc/design/optimizations.md). */
 #define EVICT_BATCH 16u
@@ -192,9 +204,9 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->eager_window[RME_EXPECTED] = (uint32_t)rme_option(o, "eager_window");
     t->eager_window[RME_UNEXPECTED_STREAM] =
         larger(t->eager_window[RME_EXPECTED] / 4, WINDOW_LEAST);
-    t->rts_max = (uint32_t)rme_option(o, "rts_max");
+    t->rts_max = t->eager_window[RME_EXPECTED] / RTS_BYTES;
     t->credits = (uint32_t)rme_option(o, "credits");
-    t->credits_max = (uint32_t)rme_option(o, "credits_max");
+    t->credits_max = larger(t->credits, CREDITS_MAX);
     t->credits_pool = (uint32_t)rme_option(o, "credits_pool");
     t->frag_size = (uint64_t)rme_option(o, "fragment_bytes");
     t->pack_threshold = (uint64_t)rme_option(o, "pack_threshold");
@@ -202,8 +214,8 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->eager_ring_bytes = (uint32_t)rme_option(o, "eager_ring_bytes");
     t->eager_ring_pool = (uint64_t)rme_option(o, "eager_ring_pool");
     t->idle_ms = (uint32_t)rme_option(o, "zone_idle_ms");
-    t->rdma_ops = (uint32_t)rme_option(o, "xfer_ops");
-    t->rdma_ops_peer = larger(t->rdma_ops / XFER_PEERS, 1);
+    t->rdma_ops = XFERS;
+    t->rdma_ops_peer = XFERS / XFER_PEERS;
     t->rdma_bytes = (uint64_t)rme_option(o, "xfer_bytes_peer");
     t->spin_us = (uint32_t)rme_option(o, "spin_us");
     t->connect_ms = (uint32_t)rme_option(o, "connect_timeout_ms");
@@ -211,9 +223,9 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->backoff_max_ms = (uint32_t)rme_option(o, "backoff_max_ms");
     t->backoff_min_ms = larger(t->backoff_max_ms / 100, 1);
     t->keepalive_ms = (uint32_t)rme_option(o, "keepalive_ms");
-    t->idle_keepalive_ms = (uint32_t)rme_option(o, "idle_keepalive_ms");
+    t->idle_keepalive_ms = IDLE_PROBES * t->keepalive_ms;
     t->peer_timeout_ms = (uint32_t)rme_option(o, "peer_timeout_ms");
-    t->cancel_ms = (uint32_t)rme_option(o, "cancel_timeout_ms");
+    t->cancel_ms = larger(t->connect_ms / CANCEL_PART, 1);
 }
 
 /*
@@ -301,8 +313,6 @@ static int open_options(struct rme *rme, const struct rme_config *config)
         return -EINVAL;
     cap_by_budget(rme);
     read_tuning(&rme->tuning, rme->options);
-    if (rme->tuning.credits_max < rme->tuning.credits)
-        rme->tuning.credits_max = rme->tuning.credits;
     return 0;
 }
 
@@ -358,7 +368,7 @@ static int open_memory(struct rme *rme)
     struct rme_zone_config zone = {
         .pin = &rme->pin,
         .max_bytes = rme->tuning.zone_bytes = zones >= 0 ? (uint64_t)zones : share(2),
-        .keep_bytes = (uint64_t)rme_option(rme->options, "zone_keep_bytes"),
+        .keep_bytes = ZONE_KEEP,
         .idle_ms = (uint64_t)rme_option(rme->options, "zone_idle_ms"),
         .huge = true,
     };
@@ -368,6 +378,7 @@ static int open_memory(struct rme *rme)
         .max_bytes = share(4),
         .batch = EVICT_BATCH,
     };
+    struct rme_costs costs;
     int error;
 
     rme_pin_init(&rme->pin, rme->ops, rme->fabric, rme->log);
@@ -375,16 +386,15 @@ static int open_memory(struct rme *rme)
     if (error != 0)
         return error;
     rme_costs_measure(rme->ops, rme->fabric, rme_option(rme->options, "measure_costs") != 0,
-                      &rme->costs);
+                      &costs);
+    rme_plan_thresholds(&costs, &rme->limits);
     mreg.zone = rme->zone;
-    mreg.call_ns = rme->costs.reg_call;
-    mreg.page_ns = rme->costs.reg_page;
+    mreg.call_ns = costs.reg_call;
+    mreg.page_ns = costs.reg_page;
     error = rme_mreg_new(&mreg, &rme->mreg);
     if (error != 0)
         return error;
     rme->tuning.regcache_bytes = rme_mreg_bound(rme->mreg);
-    if (rme_option(rme->options, "measure_costs") != 0)
-        rme_costs_measure_find(rme->mreg, &rme->costs);
     return rme_reserve_open(rme);
 }
 

@@ -351,7 +351,7 @@ void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
     rme_lock(rme);
     send = recv = rme_rndv_plan_in(rme, bytes);
     send.eager_max = recv.eager_max = rme_plan_eager_max(
-        &rme->costs, rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);
+        &rme->limits, rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);
     send.eager_rdma_max = rme_eager_rdma_most(rme, RME_EXPECTED, segments == 1);
     send.send = rme_rndv_side(rme, segments, false, true);
     send.recv = rme_rndv_far_side(rme, !rme->server);

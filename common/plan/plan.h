@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The planner decides the protocol and the use of memory of a message.  Pure functions of
- * sizes, shapes, loads and a device's cost table; the flow chart of [004 5.1] decides on the
- * side that posts RDMA, costs decide the rest.  Times are in nanoseconds.
+ * The planner decides the protocol and the use of memory of a message.  Thresholds are computed
+ * once, when an engine opens, from the costs of its device and machine; a decision is a pure
+ * function that compares sizes, shapes and loads with them; the flow chart of [004 5.1] decides
+ * on the side that posts RDMA.  Times are in nanoseconds.
  *
  * The planner is called when a link begins (eager limit), by the sender of a message that is
  * not eager (the receiver's side is unknown: the use of its own memory, and the offer), by a
@@ -22,21 +23,31 @@
 struct rme_caps;
 struct rme_fabric;
 struct rme_fabric_ops;
-struct rme_mreg;
 
 /* Costs on this device and machine, in nanoseconds. */
 struct rme_costs {
-    double copy_warm;  /* copy of a byte in the processor's caches */
-    double copy_cold;  /* copy of a byte in memory */
-    double copy_piece; /* overhead of each piece of a copied list */
-    double reg_call;   /* registration + deregistration: overhead (b of T = a*p + b) */
-    double reg_page;   /* likewise, for each page (a) */
-    double message;    /* a small message from post to arrival, its work request included */
-    double post;       /* an RDMA work request */
-    double read;       /* additional cost of a read request */
-    double sge;        /* each further local segment of a request */
-    double find;       /* look-up of memory in the registration cache, and its validation */
-    double find_piece; /* likewise, for each further segment of a list */
+    double copy_warm; /* copy of a byte in the processor's caches */
+    double copy_cold; /* copy of a byte in memory */
+    double reg_call;  /* registration + deregistration: overhead (b of T = a*p + b) */
+    double reg_page;  /* likewise, for each page (a) */
+    double message;   /* a small message from post to arrival, its work request included */
+    double request;   /* an RDMA work request */
+    double read;      /* additional cost of a read request */
+};
+
+/* A copy costs less than the use of memory in place below `base` bytes, plus `segment` bytes
+ * for each segment, plus `request` bytes for each further work request. */
+struct rme_pack_limit {
+    double base, segment, request;
+};
+
+struct rme_thresholds {
+    struct rme_costs costs; /* from which the others were computed */
+    double eager;           /* bytes whose two copies cost as much as two messages */
+    double read;            /* cost of a read request, in write requests */
+    /* of memory that is registered for one use, or whose registration stays cached; copied
+     * within the processor's caches, or not */
+    struct rme_pack_limit pack[2][2];
 };
 
 enum rme_proto {
@@ -100,7 +111,7 @@ struct rme_plan_in {
     bool invites;        /* a receiver may open its memory before RTS */
     /* each segment open to the peer is bound and invalidated by requests of its own */
     bool opens;
-    const struct rme_costs *costs;
+    const struct rme_thresholds *limits;
 };
 
 struct rme_plan {
@@ -109,9 +120,8 @@ struct rme_plan {
     bool offer;                /* RTS offers the sender's memory for reads */
     /* a receiver whose receive is posted first opens its memory for writes */
     bool invite;
-    /* number of RDMA work requests (an estimate if a side is unknown) */
-    uint64_t requests;
-    const char *why;                 /* reason for the protocol, a constant string */
+    uint64_t requests; /* number of RDMA work requests (an estimate if a side is unknown) */
+    const char *why;   /* reason for the protocol, a constant string */
     const char *why_send, *why_recv; /* reasons for the use of each side's memory */
 };
 
@@ -125,7 +135,7 @@ static inline uint64_t rme_plan_list_threshold(enum rme_lists lists)
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan);
 
 /* Largest eager payload, if `fit` bytes fit a buffer and the option eager_max is `most`. */
-uint64_t rme_plan_eager_max(const struct rme_costs *costs, uint64_t fit, uint64_t most);
+uint64_t rme_plan_eager_max(const struct rme_thresholds *limits, uint64_t fit, uint64_t most);
 
 /* Assumptions of a receiver about the unknown sender of a message. */
 static inline struct rme_plan_side rme_plan_unseen_sender(bool server, uint64_t load_ops,
@@ -152,15 +162,8 @@ static inline bool rme_plan_declines(const struct rme_load *own, bool offers)
     return offers && own->ops != 0;
 }
 
-/*
- * Cost of a message by one protocol with the given packing, for both hosts and their devices;
- * `requests` may be NULL.  The bytes on the wire do not count, because their number is the same
- * for all protocols, except where reads are slow, and there the planner does not choose reads.
- * Overlap within a message does not count either: only messages of several fragments overlap,
- * with each protocol.
- */
-double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
-                     bool recv_pack, uint64_t *requests);
+/* Computes the thresholds. */
+void rme_plan_thresholds(const struct rme_costs *costs, struct rme_thresholds *out);
 
 const char *rme_proto_name(enum rme_proto proto);
 
@@ -168,25 +171,17 @@ const char *rme_proto_name(enum rme_proto proto);
 extern const struct rme_costs rme_costs_preset;
 
 /*
- * Measures the costs that need no peer, on an open fabric, in about 20 ms: copies,
- * registrations, and the device's cost of segments and requests.  Called without a lock.  Costs
- * that cannot be measured, or are not to be, keep their presets.  `message` keeps its
- * preset if the fabric's caps do not give it, and `post` and `sge` are never below their
- * presets.  These three influence the treatment of lists, and the choice of read or write;
- * `message` also the eager limit of buffers above 4608 bytes.
+ * Measures copies and registrations on an open fabric, in about 20 ms, without a lock.  If
+ * `measure` is not set, or they cannot be measured, these keep their presets.  Messages and
+ * requests cost what the fabric's caps say, or their presets.
  */
 void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
                        bool measure, struct rme_costs *out);
 
-/* Measures the look-up in the registration cache, for a piece and for a list; without a cache
- * both costs keep their presets.  Leaves no registration in the cache. */
-void rme_costs_measure_find(struct rme_mreg *mreg, struct rme_costs *out);
-
 /*
- * Prints the planner's questions and answers for the two ends of a message: the cost table, the
- * predicted times of every protocol and the choice, a line each.  `send` is the input of the
- * sender; `recv` is the input of the receiver that has matched the message, where this function
- * sets send.segments and send.ready to the values that RTS will carry.
+ * Prints the thresholds, and the planner's answers for the two ends of a message.  `send` is
+ * the input of the sender; `recv` is the input of the receiver that has matched the message,
+ * where this function sets send.segments and send.ready to the values that RTS will carry.
  */
 void rme_plan_explain(FILE *out, const struct rme_plan_in *send,
                       const struct rme_plan_in *recv);

@@ -65,26 +65,14 @@ uint32_t rme_seg_count(const struct rme_seg *seg, uint32_t nseg, uint64_t offset
     return count;
 }
 
-void rme_seg_gather_list(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *to,
-                         uint64_t length)
+void rme_seg_copy_list(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *flat,
+                       uint64_t length, bool scatter)
 {
     struct rme_walk walk = rme_walk(seg, nseg, offset, length);
     struct rme_seg part;
 
     while (rme_walk_next(&walk, &part)) {
-        memcpy(to, part.base, part.length);
-        to = (char *)to + part.length;
-    }
-}
-
-void rme_seg_scatter_list(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
-                          const void *from, uint64_t length)
-{
-    struct rme_walk walk = rme_walk(seg, nseg, offset, length);
-    struct rme_seg part;
-
-    while (rme_walk_next(&walk, &part)) {
-        memcpy(part.base, from, part.length);
-        from = (const char *)from + part.length;
+        memcpy(scatter ? part.base : flat, scatter ? flat : part.base, part.length);
+        flat = (char *)flat + part.length;
     }
 }

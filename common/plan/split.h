@@ -78,10 +78,9 @@ struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip,
 uint32_t rme_seg_count(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
                        uint64_t length, uint32_t max, uint64_t *covered);
 
-void rme_seg_gather_list(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *to,
-                         uint64_t length);
-void rme_seg_scatter_list(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
-                          const void *from, uint64_t length);
+/* Copies between a list and contiguous memory: to the list with `scatter`. */
+void rme_seg_copy_list(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *flat,
+                       uint64_t length, bool scatter);
 
 /* Copy `length` bytes from `offset` of the list on, or the part that exists, to or from
  * contiguous memory. */
@@ -91,7 +90,7 @@ static inline void rme_seg_gather(const struct rme_seg *seg, uint32_t nseg, uint
     if (nseg == 1 && offset == 0 && length <= seg->length)
         memcpy(to, seg->base, length);
     else
-        rme_seg_gather_list(seg, nseg, offset, to, length);
+        rme_seg_copy_list(seg, nseg, offset, to, length, false);
 }
 static inline void rme_seg_scatter(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
                                    const void *from, uint64_t length)
@@ -99,7 +98,7 @@ static inline void rme_seg_scatter(const struct rme_seg *seg, uint32_t nseg, uin
     if (nseg == 1 && offset == 0 && length <= seg->length)
         memcpy(seg->base, from, length);
     else
-        rme_seg_scatter_list(seg, nseg, offset, from, length);
+        rme_seg_copy_list(seg, nseg, offset, (void *)(uintptr_t)from, length, true);
 }
 
 #endif

@@ -74,7 +74,7 @@ struct rme {
     struct rme_options *options;
     char *ignored; /* first unknown key of the options; NULL: none */
     struct rme_tuning tuning;
-    struct rme_costs costs;
+    struct rme_thresholds limits;
     uint64_t incarnation;
     bool server;
 

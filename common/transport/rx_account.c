@@ -33,7 +33,7 @@
  * begins, even if the pool is empty: their buffers are fewer bytes than are accounted to such a
  * link, unless its host has very many links.  If the device has no buffers left, or if the peer
  * breaks the rule and starts more than its reserve permits, the link gets nothing back, and an
- * operation with it may block.  A cancel that waits too long ends the link (cancel_timeout_ms),
+ * operation with it may block.  A cancel that waits too long ends the link (cancel_ms),
  * and releases everything accounted to the link.  Withheld credits are returned later and in
  * order, so that the acknowledgements are late but correct.
  *

@@ -17,8 +17,7 @@ enum { SMALL = 100, LARGE = 300000, HUGE = 6 << 20, TAG = 8, DATA_TAG = 9, CREDI
  * use the credits of its answers. On fabrics with `reports_apart` a message after a probe may
  * also follow the notification of the data, and is deferred (end.c).
  */
-#define WRITTEN                                                                                \
-    "rndv=write,eager_max=4K,credits=8,credits_max=64,keepalive_ms=0,idle_keepalive_ms=0"
+#define WRITTEN "rndv=write,eager_max=4K,credits=8,keepalive_ms=0"
 
 /* A large message, and an answer that is posted when the receiver has the message. */
 struct dialogue {

@@ -245,12 +245,12 @@ static void begin_transfer(struct pair *p, const char *options, bool held, struc
     post_send(send, p->client, p->to_server, out, 5);
 }
 
-/* The peer's host makes no calls. A cancel waits for it until cancel_timeout_ms, then breaks
- * the connection. */
+/* The peer's host makes no calls. A cancel waits for it until a tenth of connect_timeout_ms,
+ * then breaks the connection. */
 void cancel_with_a_silent_peer(void **state)
 {
-    static const char *const options[] = {"rndv=write,cancel_timeout_ms=300",
-                                          "rndv=read,cancel_timeout_ms=300"};
+    static const char *const options[] = {"rndv=write,connect_timeout_ms=3000",
+                                          "rndv=read,connect_timeout_ms=3000"};
 
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -297,7 +297,7 @@ void cancel_forcefully(void **state)
     struct blob out, in;
 
     (void)state;
-    bed_options("rndv=write,cancel_timeout_ms=600000");
+    bed_options("rndv=write,connect_timeout_ms=600000");
     pair_open(&p);
     rme_set_forceful_cancel(p.server->rme);
     blob_flat(&out, 500000);
@@ -335,7 +335,7 @@ void cancel_forcefully_a_sleeping_peer(void **state)
     uint64_t told;
 
     (void)state;
-    bed_options("rndv=write,cancel_timeout_ms=600000");
+    bed_options("rndv=write,connect_timeout_ms=600000");
     pair_open(&p);
     rme_set_forceful_cancel(p.server->rme);
     told = node_counter(p.server, "control_sent");
@@ -412,8 +412,8 @@ void cancel_unexpected_that_waits(void **state)
 /* Data is stalled midway while its operations are cancelled, then resumes. */
 void cancel_while_data_moves(void **state)
 {
-    static const char *const options[] = {"rndv=write,cancel_timeout_ms=600000",
-                                          "rndv=read,cancel_timeout_ms=600000"};
+    static const char *const options[] = {"rndv=write,connect_timeout_ms=600000",
+                                          "rndv=read,connect_timeout_ms=600000"};
 
     (void)state;
     if (!lane.is_loop)

@@ -378,7 +378,7 @@ void idle_engine_sleeps(void **state)
     struct rusage before, after;
 
     (void)state;
-    bed_options("spin_us=0,keepalive_ms=0,idle_keepalive_ms=30000");
+    bed_options("spin_us=0,keepalive_ms=0");
     pair_open(&p);
     pair_exchange(&p, 100, 1);
     pump_times(50);
@@ -490,7 +490,7 @@ void idle_server_of_100_clients(void **state)
     struct sleeper threads[32];
 
     (void)state;
-    bed_options("spin_us=0,keepalive_ms=100,idle_keepalive_ms=30000");
+    bed_options("spin_us=0,keepalive_ms=2000");
     struct node *server = node_open("server", lane_uri(0));
     for (int i = 0; i < clients; i++) {
         struct pair p = {.server = server, .client = node_open("client", NULL)};

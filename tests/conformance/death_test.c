@@ -314,7 +314,7 @@ void client_gives_up_on_the_way(void **state)
 
     (void)state;
     /* long enough that neither timeout ends a link here */
-    bed_options("connect_timeout_ms=600000,idle_keepalive_ms=0");
+    bed_options("connect_timeout_ms=600000,keepalive_ms=600000");
     server = node_open("server", lane_uri(0));
     before = lane_counter("live_qp");
     for (int i = 0; i < STEPS * STEPS; i++) {
@@ -382,7 +382,7 @@ void idle_client_goes_without_a_word(void **state)
     (void)state;
     if (!lane.is_loop)
         skip();
-    bed_options("idle_keepalive_ms=20");
+    bed_options("keepalive_ms=2");
     pair_open(&p);
     loop_kill_at_message(1); /* lose the probe */
     p.client->asleep = true;

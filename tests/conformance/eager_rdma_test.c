@@ -537,7 +537,7 @@ void fast_is_withdrawn_in_use(void **state)
     struct pair a, b;
 
     (void)state;
-    open_lent(&a, ONE_AREA ",idle_keepalive_ms=0");
+    open_lent(&a, ONE_AREA ",keepalive_ms=600000");
     b.server = a.server;
     b.client = node_open("other", NULL);
     b.to_server = node_dial(b.client, lane_uri(0));

@@ -69,39 +69,6 @@ static void hello_both_ways(void **state)
     bench_disconnect();
 }
 
-/* Measuring leaves no resources behind and does not affect links. A device may be unable to
- * loop back to itself. The software HCA can, and there a request has a cost, higher for a
- * read. */
-static void pieces_are_measured(void **state)
-{
-    int measured = 0, reads = 0;
-
-    (void)state;
-    if (!lane.ops->measure)
-        skip();
-    bench_connect();
-    for (int i = 0; i < 100; i++) {
-        struct rme_rdma_seg_costs got = {UINT32_MAX, UINT32_MAX, UINT32_MAX};
-        if (!lane.ops->measure(client.f, &got)) {
-            assert_true(got.segment_ns == UINT32_MAX && got.request_ns == UINT32_MAX &&
-                        got.read_ns == UINT32_MAX);
-            continue;
-        }
-        assert_in_range(got.segment_ns, 0, 10000000);
-        assert_in_range(got.request_ns, 0, 10000000);
-        assert_in_range(got.read_ns, 0, 10000000);
-        measured += got.request_ns > 0;
-        reads += got.read_ns > 0;
-    }
-    if (lane_is_emuverbs()) {
-        assert_in_range(measured, 90, 100);
-        assert_in_range(reads, 50, 100);
-    }
-    bench_send(&client, "still here");
-    bench_until(&server, RME_EV_RECV, 1);
-    bench_disconnect();
-}
-
 static void reject_carries_data(void **state)
 {
     (void)state;
@@ -697,7 +664,6 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         T(hello_both_ways),
-        T(pieces_are_measured),
         T(reject_carries_data),
         T(refused_when_nobody_listens),
         T(disconnect_while_connecting),

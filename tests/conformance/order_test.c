@@ -167,7 +167,7 @@ void many_tags(void **state)
  * messages of other tags pass. */
 void other_tags_are_not_held_back(void **state)
 {
-    enum { MANY = 1030, SIZE = 20000, TOLD = 1024 };
+    enum { MANY = 4100, SIZE = 20000, TOLD = 4096 };
     static struct op send[MANY + 1], recv[MANY + 1];
     struct op other[2][2];
     struct blob out, in, small_out, small_in;
@@ -175,7 +175,7 @@ void other_tags_are_not_held_back(void **state)
 
     (void)state;
     /* large ones need RTS for any size of receive buffer */
-    bed_options("rts_max=1024,invite=0,eager_ring_bytes=0,eager_max=4K");
+    bed_options("eager_window=64K,invite=0,eager_ring_bytes=0,eager_max=4K");
     pair_open(&p);
     blob_flat(&out, SIZE);
     blob_flat(&in, SIZE);

@@ -447,8 +447,8 @@ static void settles_at(uint64_t before, uint64_t transfers)
 void bulk_is_given_to_the_device_by_and_by(void **state)
 {
     enum { N = 4, SIZE = 1000000, BOUND = 128 << 10, LAST = 100000 };
-    static const char *const options[] = {"xfer_bytes_peer=128K,xfer_ops=256,rndv=write",
-                                          "xfer_bytes_peer=128K,xfer_ops=256,rndv=read"};
+    static const char *const options[] = {"xfer_bytes_peer=128K,rndv=write",
+                                          "xfer_bytes_peer=128K,rndv=read"};
 
     (void)state;
     if (!lane.is_loop)

@@ -551,7 +551,7 @@ static void open_all(uint64_t seed)
              seed % 4 == 1   ? "rndv=write"
              : seed % 4 == 2 ? "rndv=read"
              : seed % 4 == 3 ? "fragment_bytes=64K"
-                             : "credits=4,credits_max=8",
+                             : "credits=4",
              soup.lossy ? "backoff_max_ms=1" : "spin_us=0");
     bed_options(options);
     soup.pair[0].server = node_open("server", lane_uri(0));

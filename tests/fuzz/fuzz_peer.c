@@ -126,7 +126,7 @@ static void open_engine(void)
     struct rme_config config = {
         .fabric = &script_ops,
         .options = "regcache_entries=0,spin_us=0,keepalive_ms=0,backoff_max_ms=1,"
-                   "credits=8,zone_bytes=64M,zone_keep_bytes=64M"};
+                   "credits=8,zone_bytes=64M"};
 
     FUZZ_CHECK(rme_addr_parse("ib", "ib://self:1", &listen) == 0);
     config.listen = listen;

@@ -48,7 +48,7 @@ static struct rme *open_engine(const struct rme_fabric_ops *ops, const struct rm
     struct rme_config config = {.fabric = ops,
                                 .listen = listen,
                                 .options =
-                                    "spin_us=0,idle_keepalive_ms=0,connect_timeout_ms=300000",
+                                    "spin_us=0,keepalive_ms=600000,connect_timeout_ms=300000",
                                 .log = log_line};
     struct rme *rme;
 

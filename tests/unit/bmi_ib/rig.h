@@ -38,7 +38,6 @@ struct rig {
     unsigned doorbells;
     int fail_post;    /* errno of the next post call, 0: none */
     unsigned fail_at; /* index of the refused request in that call */
-    bool completes;   /* posted requests complete at once */
     /* calls of rdma_cm */
     unsigned created, destroyed, resolved_addr, resolved_route, connected, accepted, rejected,
         disconnected;

@@ -11,12 +11,20 @@
 
 static const struct rme_costs costs = {.copy_warm = 0.1,
                                        .copy_cold = 0.1,
-                                       .copy_piece = 20,
                                        .reg_call = 10000,
                                        .reg_page = 200,
                                        .message = 2000,
-                                       .post = 100,
-                                       .sge = 20};
+                                       .request = 100};
+
+static inline const struct rme_thresholds *limits_of(const struct rme_costs *from)
+{
+    static struct rme_thresholds limits[4]; /* of the last calls */
+    static unsigned calls;
+    struct rme_thresholds *out = &limits[calls++ % 4];
+
+    rme_plan_thresholds(from, out);
+    return out;
+}
 
 static inline struct rme_plan_in base(uint64_t bytes)
 {
@@ -29,7 +37,7 @@ static inline struct rme_plan_in base(uint64_t bytes)
                                 .max_sge = 30,
                                 .max_read_sge = 30,
                                 .has_read = true,
-                                .costs = &costs};
+                                .limits = limits_of(&costs)};
 }
 
 static inline struct rme_plan decide(const struct rme_plan_in *in)

@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include "unit.h"
-#include "rme.h"
+#include "engine/engine.h"
 #include "tests/fuzz/script_fabric.h"
 
-#define RTS_MAX 1024 /* minimum of the option */
+#define RTS_MAX 1024
 #define MUCH    20000
 #define BOUND   (4u << 20) /* limit of all of it in bytes */
 #define POOLED  (1u << 20) /* of which may stay pooled */
@@ -58,14 +58,14 @@ static int set_up(void **state)
     struct rme_config config = {.fabric = &script_ops,
                                 .options =
                                     "regcache_entries=0,spin_us=0,keepalive_ms=0,credits=8,"
-                                    "zone_bytes=64M,rts_max=1024,"
-                                    "eager_window=256K,measure_costs=0"};
+                                    "zone_bytes=64M,eager_window=256K,measure_costs=0"};
 
     (void)state;
     given = script.credit_messages = 0;
     assert_int_equal(rme_addr_parse("ib", "ib://self:1", &listen), 0);
     config.listen = listen;
     assert_int_equal(rme_open(&config, &rme), 0);
+    rme->tuning.rts_max = RTS_MAX;
     assert_int_equal(rme_context_open(rme, 0), 0);
     rme_addr_free(listen);
     rme_hello_encode(&hello, out);

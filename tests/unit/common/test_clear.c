@@ -5,7 +5,7 @@
 
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,lists=pack,pack_threshold=1M,"                \
-    "fragment_bytes=1M,rndv=write,credits=8,credits_max=64,keepalive_ms=0,invite=0,"
+    "fragment_bytes=1M,rndv=write,credits=8,keepalive_ms=0,invite=0,"
 #define PIECE 1000u
 #define MOST  200u /* pieces */
 

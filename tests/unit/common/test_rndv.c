@@ -135,7 +135,8 @@ static void all_transfers_are_with_a_deaf_peer(void **state)
     struct rme_addr *deaf;
 
     (void)state;
-    begin(&usual, ",rndv=write,xfer_ops=1");
+    begin(&usual, ",rndv=write");
+    rme->tuning.rdma_ops = rme->tuning.rdma_ops_peer = 1;
     for (int i = 0; i < 3; i++) {
         send_(i == 0 ? zone(0) : memory[0], LARGE, 3);
         SAYS(CTS, LARGE, .to = LAST, .from = 9 + (uint32_t)i);

@@ -15,7 +15,7 @@
 
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,keepalive_ms=0,invite=0,"                     \
-    "credits=64,credits_max=64,eager_window=1M,rx_buffered_bytes="
+    "credits=64,eager_window=1M,rx_buffered_bytes="
 /* of rx_buffered_bytes: from here on the only peer is throttled */
 #define HALF         (512u << 10)
 #define PAYLOAD      2000
@@ -199,7 +199,7 @@ static void be_silent(void)
 static void who_has_nothing_to_answer_with_is_not_dead(void **state)
 {
     (void)state;
-    open_with(OPTIONS "1M,idle_keepalive_ms=20,peer_timeout_ms=" TIMEOUT_TEXT, 1024);
+    open_with(OPTIONS "1M,keepalive_ms=2,peer_timeout_ms=" TIMEOUT_TEXT, 1024);
     keep_until(HALF);
     while (scripted.have > 0)
         say_eager();
@@ -223,7 +223,7 @@ static void who_has_nothing_to_answer_with_is_not_dead(void **state)
 static void who_could_answer_and_does_not_is_dead(void **state)
 {
     (void)state;
-    open_with(OPTIONS "1M,idle_keepalive_ms=20,peer_timeout_ms=" TIMEOUT_TEXT, 1024);
+    open_with(OPTIONS "1M,keepalive_ms=2,peer_timeout_ms=" TIMEOUT_TEXT, 1024);
     keep_until(HALF);
     assert_true(scripted.have >= RME_CREDIT_CONTROL);
     be_silent();

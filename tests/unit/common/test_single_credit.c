@@ -9,8 +9,7 @@
 
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,rndv=write,invite=0,"                         \
-    "credits=8,credits_max=64,"                                                                \
-    "keepalive_ms=0,idle_keepalive_ms=0,"
+    "credits=8,keepalive_ms=0,"
 
 static char memory[64];
 
@@ -365,7 +364,7 @@ static void own_buffers_come_back_from_who_goes_on(void **state)
     struct rme_hello hello = single_credit_hello();
 
     (void)state;
-    open_own(OPTIONS "idle_keepalive_ms=10,", &hello);
+    open_own(OPTIONS "keepalive_ms=1,", &hello);
     for (int i = 0; i < 3; i++)
         say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
     say(RME_WIRE_PONG, 0, 56);
@@ -596,7 +595,7 @@ static void who_streams_to_it_soon_has_many(void **state)
 static void it_gets_as_many_as_there_are(void **state)
 {
     (void)state;
-    ask_with(OPTIONS "credits=200,credits_max=400");
+    ask_with(OPTIONS "credits=200");
     script.most_rx = 119;
     for (int i = 0; i < 20 && script.advertised < 119; i++)
         say(RME_WIRE_CREDIT, RME_WIRE_F_STALLED, 1);

@@ -14,7 +14,7 @@
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,pack_threshold=0,"                            \
     "fragment_bytes=1M,rndv=write,credits=8,"                                                  \
-    "credits_max=64,keepalive_ms=0,cancel_timeout_ms=60000,"
+    "keepalive_ms=0,connect_timeout_ms=600000,"
 #define NO_INVITE OPTIONS "invite=0,"
 
 static char memory[LARGE];
@@ -590,7 +590,7 @@ static int32_t next_ping(void)
 static void an_idle_peer_gives_up_what_it_was_granted(void **state)
 {
     (void)state;
-    open_usual(NO_INVITE "idle_keepalive_ms=20");
+    open_usual(NO_INVITE "keepalive_ms=2");
     assert_int_equal(script.advertised, 8);
     let_it_grow();
     assert_int_equal(script.advertised, 64);
@@ -615,7 +615,7 @@ static void we_give_up_what_we_were_granted(void **state)
     int32_t sum = 0;
 
     (void)state;
-    open_usual(NO_INVITE "idle_keepalive_ms=0");
+    open_usual(NO_INVITE);
     scripted.back = script.spent;
     say_header(RME_WIRE_CREDIT, 100);
     let_it_grow();
@@ -642,7 +642,7 @@ static void enough_is_kept_to_go_on(void **state)
 
     (void)state;
     hello.credits = 4;
-    scripted_open(NO_INVITE "idle_keepalive_ms=0", &hello);
+    scripted_open(NO_INVITE, &hello);
     scripted.keeps = true;
     say_header(RME_WIRE_CREDIT, 60);
     for (int i = 0; i < 50; i++)
@@ -660,7 +660,7 @@ static void enough_is_kept_to_go_on(void **state)
 static void an_old_peer_is_not_asked(void **state)
 {
     (void)state;
-    open_as(NO_INVITE "idle_keepalive_ms=20", RME_HELLO_F_READ);
+    open_as(NO_INVITE "keepalive_ms=2", RME_HELLO_F_READ);
     let_it_grow();
     assert_int_equal(script.advertised, 64);
     assert_int_equal(next_ping(), 0);
@@ -678,7 +678,7 @@ static void who_cannot_be_asked_is_noticed(void **state)
 
     (void)state;
     hello.credits = 4;
-    scripted_open(NO_INVITE "keepalive_ms=20,idle_keepalive_ms=0,peer_timeout_ms=100", &hello);
+    scripted_open(NO_INVITE "keepalive_ms=20,peer_timeout_ms=100", &hello);
     scripted.keeps = true;
     for (int i = 0; i < 4; i++)
         scripted_send(&send[i], memory, 8, i);
