@@ -148,9 +148,7 @@ struct rme_fabric {
 
     struct ib_cq cq[IB_CQS_MAX];
     unsigned cqs;
-    unsigned cq_first;  /* CQ polled first when all are polled */
-    unsigned active_cq; /* CQ polled alone */
-    unsigned cq_alone;  /* remaining polls of active_cq alone */
+    unsigned cq_first; /* CQ polled first; rotates */
     struct ibv_comp_channel *comp;
 
     struct ibv_srq *srq;
@@ -186,7 +184,6 @@ struct rme_fabric {
     unsigned connecting; /* head only: links being set up; polls check descriptors more often */
     unsigned qp_ops;     /* head only: slow QP operations so far (link/qp.c) */
     unsigned polls;      /* counts polls; paces the check of descriptors */
-    bool idle;           /* the last poll delivered no event */
     bool attention;      /* the next poll has work beside the CQs: see attend() in wait.c */
     bool resume;         /* a stalled link has room: flush at the next poll */
     uint32_t read_limit;
