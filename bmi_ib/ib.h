@@ -96,7 +96,6 @@ struct ib_device {
     char name[64];
     uint64_t max_msg;
     uint8_t ack_timeout;
-    uint8_t retry_count;
     uint8_t read_depth;
     uint32_t sq_depth, rq_depth;
     uint32_t max_inline; /* bytes; messages up to this size are posted inline */
