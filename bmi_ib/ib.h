@@ -96,7 +96,6 @@ struct ib_device {
     char name[64];
     uint64_t max_msg;
     uint8_t ack_timeout;
-    uint8_t retry_count;
     uint8_t read_depth;
     uint32_t sq_depth, rq_depth;
     uint32_t max_inline; /* bytes; messages up to this size are posted inline */
@@ -148,9 +147,7 @@ struct rme_fabric {
 
     struct ib_cq cq[IB_CQS_MAX];
     unsigned cqs;
-    unsigned cq_first;  /* CQ polled first when all are polled */
-    unsigned active_cq; /* CQ polled alone */
-    unsigned cq_alone;  /* remaining polls of active_cq alone */
+    unsigned cq_first; /* CQ polled first; rotates */
     struct ibv_comp_channel *comp;
 
     struct ibv_srq *srq;
@@ -186,7 +183,6 @@ struct rme_fabric {
     unsigned connecting; /* head only: links being set up; polls check descriptors more often */
     unsigned qp_ops;     /* head only: slow QP operations so far (link/qp.c) */
     unsigned polls;      /* counts polls; paces the check of descriptors */
-    bool idle;           /* the last poll delivered no event */
     bool attention;      /* the next poll has work beside the CQs: see attend() in wait.c */
     bool resume;         /* a stalled link has room: flush at the next poll */
     uint32_t read_limit;

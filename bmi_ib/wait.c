@@ -27,7 +27,6 @@
 
 #define ACK_BATCH     64 /* completion events per acknowledgement, which takes a lock */
 #define CONTROL_POLLS 64 /* polls per check of the other descriptors */
-#define CONTROL_IDLE  8  /* likewise, if they find nothing */
 
 int ib_wait_watch(struct rme_fabric *f)
 {
@@ -74,14 +73,6 @@ static void comp_events(struct rme_fabric *f)
             c->unacked = 0;
         }
     }
-}
-
-/* Returns true if enough polls have passed: CONTROL_POLLS, or CONTROL_IDLE that found
- * nothing. */
-static bool is_control_due(struct rme_fabric *f)
-{
-    f->polls += f->idle ? CONTROL_POLLS / CONTROL_IDLE : 1;
-    return f->polls >= CONTROL_POLLS;
 }
 
 /* Handles everything except completions, unless nothing can have happened. */
@@ -139,14 +130,13 @@ int ib_poll(struct rme_fabric *f, struct rme_event *events, int max)
     f->out = events;
     f->out_used = 0;
     f->out_max = max;
-    if (atomic_load_explicit(&f->hint, memory_order_relaxed) || is_control_due(f))
+    if (atomic_load_explicit(&f->hint, memory_order_relaxed) || ++f->polls >= CONTROL_POLLS)
         control(f);
     if (f->attention)
         emit_all(f);
     ib_cq_poll(f);
     if (f->attention)
         attend(f);
-    f->idle = f->out_used == 0;
     f->out = NULL;
     f->out_max = 0;
     return f->out_used;
@@ -167,8 +157,7 @@ static bool is_silent(const struct rme_fabric *f)
 
 int ib_arm(struct rme_fabric *f)
 {
-    comp_events(f);  /* events that arrived during polling */
-    f->cq_alone = 0; /* poll all CQs before the sleep */
+    comp_events(f); /* events that arrived during polling */
     if (is_silent(f))
         return 0;
     for (unsigned i = 0; i < f->cqs; i++) {

@@ -219,10 +219,6 @@ static int learn(struct rme_fabric *f)
     int depth =
         a->max_qp_rd_atom < a->max_qp_init_rd_atom ? a->max_qp_rd_atom : a->max_qp_init_rd_atom;
     d->read_depth = depth > 0 ? (uint8_t)lesser(READ_DEPTH, depth) : 0;
-    d->retry_count = (uint8_t)ib_option(f, "retry_count");
-    if (d->retry_count == 7 && rxe) /* no limit there: a dead peer would not be detected
-                                     * (doc/verbs-differences.md) */
-        d->retry_count = 6;
     d->ack_timeout = (uint8_t)ib_option(f, "ack_timeout");
     if (!d->ack_timeout) /* rxe: a CPU that may be busy or emulated processes packets */
         d->ack_timeout = rxe ? 18 : 17;

@@ -63,8 +63,6 @@ const struct rme_option_row ib_options[] = {
     {"ack_timeout", "exponent", 0, 0, 31,
      "RC acknowledgement timeout, 4.096 us * 2^value.  0: 17 (0.5 s), on software devices 18.",
      NULL},
-    {"retry_count", "count", 7, 0, 7, "RC retransmissions before the peer is considered dead.",
-     NULL},
     {"rnr_retry", "count", 7, 0, 7,
      "RC retries after receiver-not-ready, which needs a peer that exceeds its credits.  7: no "
      "limit.",

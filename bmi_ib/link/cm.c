@@ -122,17 +122,31 @@ static int prepare(struct rme_link *l)
     return error;
 }
 
-static void request(struct rme_link *l)
+static uint8_t lesser(uint8_t a, uint8_t b)
 {
-    const struct ib_device *d = &l->f->dev;
-    struct rdma_conn_param param = {
-        .private_data = l->hello,
-        .private_data_len = (uint8_t)l->hello_length,
-        .responder_resources = d->read_depth,
-        .initiator_depth = d->read_depth,
-        .retry_count = d->retry_count,
+    return a < b ? a : b;
+}
+
+/* Returns the parameters of a request or reply; the read depths are limits of the peer. */
+static struct rdma_conn_param parameters(const struct rme_link *l, const void *hello,
+                                         size_t length, uint8_t responder, uint8_t initiator)
+{
+    return (struct rdma_conn_param){
+        .private_data = hello,
+        .private_data_len = (uint8_t)length,
+        .responder_resources = lesser(responder, l->f->dev.read_depth),
+        .initiator_depth = lesser(initiator, l->f->dev.read_depth),
+        /* rxe: 7 is no limit there, a dead peer would not be detected
+         * (doc/verbs-differences.md) */
+        .retry_count = ib_is_rxe(l->f) ? 6 : 7,
         .rnr_retry_count = (uint8_t)ib_option(l->f, "rnr_retry"),
     };
+}
+
+static void request(struct rme_link *l)
+{
+    struct rdma_conn_param param =
+        parameters(l, l->hello, l->hello_length, UINT8_MAX, UINT8_MAX);
     int error = prepare(l);
     if (!error && rdma_connect(l->id, &param)) {
         error = ib_errno();
@@ -147,17 +161,8 @@ static void request(struct rme_link *l)
 
 static int accept_request(struct rme_link *l, const void *hello, size_t length)
 {
-    const struct ib_device *d = &l->f->dev;
-    struct rdma_conn_param param = {
-        .private_data = hello,
-        .private_data_len = (uint8_t)length,
-        .responder_resources =
-            l->peer_responder < d->read_depth ? l->peer_responder : d->read_depth,
-        .initiator_depth =
-            l->peer_initiator < d->read_depth ? l->peer_initiator : d->read_depth,
-        .retry_count = d->retry_count,
-        .rnr_retry_count = (uint8_t)ib_option(l->f, "rnr_retry"),
-    };
+    struct rdma_conn_param param =
+        parameters(l, hello, length, l->peer_responder, l->peer_initiator);
     set_ack_timeout(l);
     int error = prepare(l);
     if (error)
@@ -218,9 +223,7 @@ static void established(struct rme_link *l, const struct cm_note *n)
     if (l->state == IB_CONNECTING) {
         set_rnr_timer(l);
         keep_answer(l, n);
-        l->read_depth = n->e.param.conn.initiator_depth < l->f->dev.read_depth
-                            ? n->e.param.conn.initiator_depth
-                            : l->f->dev.read_depth;
+        l->read_depth = lesser(n->e.param.conn.initiator_depth, l->f->dev.read_depth);
     }
     ib_link_established(l);
 }

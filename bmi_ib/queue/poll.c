@@ -2,9 +2,7 @@
 /*
  * poll.c - takes CQEs from the CQs and dispatches them.
  *
- * With several CQs, CQEs tend to come from one CQ for a while.  A CQ that had some is polled
- * alone for CQ_ALONE polls.  Then all CQs are polled; likewise before a sleep, and after a poll
- * that left CQEs behind.  The delay of a CQE is thus at most CQ_ALONE polls.
+ * With several CQs each poll reads all of them, in rotation.
  *
  * A wr_id names its link or buffer by handle, so that a late CQE finds nothing.  In a failed
  * CQE only wr_id, status and qp_num are valid.
@@ -13,8 +11,6 @@
 #include <string.h>
 #include "bmi_ib/queue/queue.h"
 #include "bmi_ib/queue/wr_id.h"
-
-#define CQ_ALONE 16 /* polls of the active CQ between two polls of all CQs */
 
 static void wc_send(struct rme_fabric *f, const struct ibv_wc *wc)
 {
@@ -77,14 +73,14 @@ static inline int wanted(const struct rme_fabric *f, const struct ib_cq *c)
     return room < IB_POLL_BATCH ? room : IB_POLL_BATCH;
 }
 
-/* Handles the result of a poll, and CQEs behind those.  Returns false if CQEs may be left. */
-__attribute__((noinline)) static bool take(struct rme_fabric *f, struct ib_cq *c,
+/* Handles the result of a poll, and CQEs behind those. */
+__attribute__((noinline)) static void take(struct rme_fabric *f, struct ib_cq *c,
                                            struct ibv_wc *wc, int got, int want)
 {
     for (;;) {
         if (got < 0) {
             cq_broken(f, c, ib_error(got));
-            return false;
+            return;
         }
         ib_count(f, CQ_ENTRIES, (unsigned)got);
         c->polled += (unsigned)got;
@@ -97,59 +93,40 @@ __attribute__((noinline)) static bool take(struct rme_fabric *f, struct ib_cq *c
             break;
         want = wanted(f, c);
         if (want <= 0)
-            return false;
+            return;
         ib_count(f, CQ_POLLS, 1);
         got = ibv_poll_cq(c->cq, want, wc);
     }
     c->emptied++;
-    return true;
 }
 
-/* Takes CQEs while the caller's array has room.  Returns false if CQEs may be left. */
-static bool poll_one(struct rme_fabric *f, struct ib_cq *c)
+/* Takes CQEs while the caller's array has room. */
+static void poll_one(struct rme_fabric *f, struct ib_cq *c)
 {
     struct ibv_wc wc[IB_POLL_BATCH];
     int want = wanted(f, c), got;
     if (want <= 0)
-        return false;
+        return;
     ib_count(f, CQ_POLLS, 1);
     got = ibv_poll_cq(c->cq, want, wc);
     if (got != 0)
-        return take(f, c, wc, got, want);
-    c->emptied++;
-    return true;
+        take(f, c, wc, got, want);
+    else
+        c->emptied++;
 }
 
-/* Polls all CQs, in rotation; the last one that had CQEs is polled alone next.  Kept out of
- * line, so that a poll of a single CQ saves no registers. */
+/* Polls all CQs.  Kept out of line, so that a poll of a single CQ saves no registers. */
 __attribute__((noinline)) static void poll_all(struct rme_fabric *f)
 {
-    bool left = false;
-    unsigned active = f->cqs;
-    for (unsigned i = 0; i < f->cqs; i++) {
-        unsigned k = (f->cq_first + i) % f->cqs;
-        uint64_t before = f->cq[k].polled;
-        if (!poll_one(f, &f->cq[k]))
-            left = true;
-        if (f->cq[k].polled != before)
-            active = k;
-    }
     f->cq_first = (f->cq_first + 1) % f->cqs;
-    if (active < f->cqs && !left) {
-        f->active_cq = active;
-        f->cq_alone = CQ_ALONE;
-    }
+    for (unsigned i = 0; i < f->cqs; i++)
+        poll_one(f, &f->cq[(f->cq_first + i) % f->cqs]);
 }
 
 void ib_cq_poll(struct rme_fabric *f)
 {
-    if (f->cqs == 1) {
-        (void)poll_one(f, &f->cq[0]);
-    } else if (f->cq_alone == 0) {
+    if (f->cqs == 1)
+        poll_one(f, &f->cq[0]);
+    else
         poll_all(f);
-    } else {
-        f->cq_alone--;
-        if (!poll_one(f, &f->cq[f->active_cq]))
-            f->cq_alone = 0;
-    }
 }

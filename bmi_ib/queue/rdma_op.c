@@ -144,23 +144,18 @@ static inline void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_
         signal_request(l, wr);
 }
 
-/* Builds a plain message; short form of build_transfer(). */
-static void build_message(struct rme_link *l, struct ibv_send_wr *wr, struct rme_rdma_op *x)
-{
-    bool holds = !is_inline(l->f, x);
-    build_send(l, &l->f->batch, wr, x);
-    enter(l, wr, holds ? x : NULL, holds, false);
-}
-
-/* Builds the next WR of the transfer at the head of the queue. */
+/* Builds the next WR of the message or transfer at the head of the queue.  A message needs no
+ * fence and no signal of its own.  The completion of an inline message ends nothing. */
 static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rme_rdma_op *x)
 {
     struct ib_batch *b = &l->f->batch;
+    bool message = ib_is_message(x);
     bool last = x->fabric.at + 1 == requests_of(x);
     bool send = x->fabric.at >= x->npiece && x->notify == RME_NOTIFY_MSG;
+    bool holds = send && !is_inline(l->f, x);
     if (send) {
         build_send(l, b, wr, x);
-        if (x->read || l->ring.reads)
+        if (!message && (x->read || l->ring.reads))
             wr->send_flags |= IBV_SEND_FENCE;
     } else {
         build_rdma(l, b, wr, x, last);
@@ -168,7 +163,8 @@ static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rm
     x->fabric.at++;
     if (last)
         ib_queue_get(&l->queue);
-    enter(l, wr, last ? x : NULL, send && !is_inline(l->f, x), last && !x->unsignalled);
+    enter(l, wr, last && (holds || !message) ? x : NULL, holds,
+          last && !message && !x->unsignalled);
 }
 
 /* Builds a bind or invalidate.  Of several invalidates the last one is signalled. */
@@ -221,22 +217,19 @@ bool ib_rdma_op_build(struct rme_link *l)
 
     b->wrs = b->sges = b->inlines = 0;
     while ((x = l->queue.head)) {
-        bool message = ib_is_message(x);
         bool window = x->fabric.what == IB_RDMA_OPEN || x->fabric.what == IB_RDMA_CLOSE;
-        if (!message && !window && requests_of(x) == 0) {
+        if (!window && requests_of(x) == 0) {
             ib_queue_get(&l->queue);
             x->fabric.mark = l->handle;
             ib_done_put(f, x);
             continue;
         }
-        full = batch_full(b, message || window ? 1 : segments_of(x));
+        full = batch_full(b, window ? 1 : segments_of(x));
         bool held_back = x->read && x->fabric.at < x->npiece && l->ring.reads >= f->read_limit;
         l->stalled = !full && (held_back || !ib_ring_room(&l->ring));
         if (full || l->stalled)
             break;
-        if (message)
-            build_message(l, next_request(b), ib_queue_get(&l->queue));
-        else if (window)
+        if (window)
             build_mw(l, next_request(b), x);
         else
             build_transfer(l, next_request(b), x);
@@ -351,7 +344,7 @@ static bool may_post(const struct rme_link *l)
            f->rxq.chained <= f->rx_slack && !ib_rx_must_post(f, &l->rxq);
 }
 
-/* Copies a message into a send buffer and posts it.  Returns false without a buffer. */
+/* Queues a copy of a message and posts the queue.  Returns false without a buffer. */
 __attribute__((noinline)) static bool send_copy(struct rme_link *l, const void *head,
                                                 size_t head_length, const void *base,
                                                 size_t length)
@@ -359,20 +352,10 @@ __attribute__((noinline)) static bool send_copy(struct rme_link *l, const void *
     char *data = ib_tx_get(l);
     if (!data)
         return false;
-    struct ib_tx *tx = ib_tx_of(data);
-    tx->x.tx_length = head_length + length;
     memcpy(data, head, head_length);
     memcpy(data + head_length, base, length);
-    bool holds = !is_inline(l->f, &tx->x);
-    struct ibv_sge sge = {(uintptr_t)data, (uint32_t)tx->x.tx_length, tx->lkey};
-    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND};
-    wr.send_flags = holds ? 0 : IBV_SEND_INLINE;
-    enter(l, &wr, holds ? &tx->x : NULL, holds, false);
-    int error = post(l, &wr, 1);
-    if (!holds)
-        ib_tx_release(l->f, tx);
-    if (error)
-        ib_link_fail(l, error, true);
+    ib_tx_send(l, data, head_length + length);
+    flush_link(l);
     return true;
 }
 

@@ -42,8 +42,8 @@ if with_options ""; then
         tab "$uri" "bmi_opts=\"$o\""
         check "bmi_opts $o: none does" client_counts wr_inline none
     done
-    tab "$uri" 'bmi_opts="retry_count=6"'
-    check "bmi_opts retry_count=6: works" there_and_back "$tmp/f1000003" 65536
+    tab "$uri" 'bmi_opts="rnr_retry=6"'
+    check "bmi_opts rnr_retry=6: works" there_and_back "$tmp/f1000003" 65536
     for o in credits=1:credits:4:4096 spin_us=soon:spin_us:0:1000000; do
         IFS=: read -r o key least most <<<"$o"
         tab "$uri" "bmi_opts=\"$o\""
