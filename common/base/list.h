@@ -63,31 +63,4 @@ static inline void list_splice_tail_init(struct list_head *from, struct list_hea
     list_init(from);
 }
 
-/* A pool of unused objects for reuse, at most RME_POOL_KEEP of them. */
-#define RME_POOL_KEEP 256u
-
-struct rme_pool {
-    struct list_head free;
-    uint32_t count;
-};
-
-static inline struct list_head *rme_pool_take(struct rme_pool *pool)
-{
-    struct list_head *node = list_pop(&pool->free);
-
-    if (node != NULL)
-        pool->count--;
-    return node;
-}
-
-/* Puts an object into the pool.  False: the pool is full, and the caller frees the object. */
-static inline bool rme_pool_keep(struct rme_pool *pool, struct list_head *node)
-{
-    if (pool->count >= RME_POOL_KEEP)
-        return false;
-    list_add_tail(node, &pool->free);
-    pool->count++;
-    return true;
-}
-
 #endif

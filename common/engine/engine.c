@@ -461,9 +461,6 @@ static void init_rings(struct rme *rme)
                                        &rme->mw_waitq,
                                        &rme->move_state->work,
                                        &rme->operations->ended,
-                                       &rme->move_state->frags.free,
-                                       &rme->move_state->moves.free,
-                                       &rme->move_state->rndvs.free,
                                        &rme->protocols->unexpected,
                                        &rme->protocols->unpublished,
                                        &rme->followers,
@@ -605,7 +602,6 @@ void rme_close(struct rme *rme)
 
     rme_unexp_clear(rme);
     rme_reserve_close(rme);
-    rme_rndv_clear(rme);
     close_fabric(rme);
     free_engine(rme);
 }

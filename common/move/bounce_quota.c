@@ -64,24 +64,6 @@ uint64_t rme_bounce_quota(const struct rme_peer *peer, uint64_t length)
     return length;
 }
 
-/* Returns how many bytes, from the offset of the next fragment, one transfer can move into the
- * window that the peer has opened; 0: no window. */
-static uint64_t one_transfer(const struct rme_op *op)
-{
-    const struct rme_rndv *r = op->rndv;
-
-    for (struct list_head *node = r->remote_windows.next; node != &r->remote_windows;
-         node = node->next) {
-        const struct rme_remote_window *remote_window =
-            container_of(node, struct rme_remote_window, link);
-        uint64_t end = remote_window->offset + remote_window->length;
-
-        if (end > r->prepared)
-            return min_u64(end - r->prepared, rme_move_most(op->peer->rme, op));
-    }
-    return 0;
-}
-
 bool rme_bounce_quota_frag(const struct rme_op *op, struct rme_frag *frag, uint64_t rest)
 {
     struct rme *rme = op->peer->rme;
@@ -101,7 +83,7 @@ bool rme_bounce_quota_frag(const struct rme_op *op, struct rme_frag *frag, uint6
     frag->length = min_u64(rest, rme->move_state->reserve_size);
     if (op->state != RME_OP_MOVING)
         return true;
-    frag->length = min_u64(frag->length, one_transfer(op));
+    frag->length = min_u64(frag->length, rme_remote_window_room(op, r->prepared));
     /* 0: rme_frag_next is called again after the next rme_rndv_open */
     return frag->length != 0;
 }

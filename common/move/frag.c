@@ -53,7 +53,6 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define KEEP_ROOM 1024u /* larger arrays are freed, not pooled */
 /* Bytes from which a copy is made without the lock.  Shorter copies take microseconds and are
  * made at once, so that the send can use an invitation that has arrived. */
 #define LONG_COPY     (64u << 10)
@@ -63,96 +62,52 @@
 
 /* ---- Allocation ---- */
 
-static struct rme_frag *frag_new(struct rme *rme, struct rme_op *op)
+/* Creates the next fragment of an op, of up to `rest` bytes, with room for the segments.  NULL:
+ * no memory. */
+static struct rme_frag *frag_new(struct rme_op *op, uint64_t rest)
 {
-    struct list_head *node = rme_pool_take(&rme->move_state->frags);
-    struct rme_frag *frag;
+    const struct rme_rndv *r = op->rndv;
+    uint32_t count =
+        r->memory != RME_MEMORY_DIRECT
+            ? 1
+            : rme_seg_count(op->seg, op->nseg, r->prepared, rest, r->max_segs, &(uint64_t){0});
+    struct rme_frag *frag =
+        calloc(1, sizeof(*frag) + count * (sizeof(frag->mseg[0]) + sizeof(frag->range[0])));
 
-    if (node != NULL) {
-        frag = container_of(node, struct rme_frag, link);
-    } else {
-        frag = calloc(1, sizeof(*frag));
-        if (frag == NULL)
-            return NULL;
-        frag->mseg = frag->own_mseg;
-        frag->mseg_room = sizeof(frag->own_mseg) / sizeof(frag->own_mseg[0]);
-        frag->range = frag->own_range;
-        frag->range_room = sizeof(frag->own_range) / sizeof(frag->own_range[0]);
-        list_init(&frag->invalidating);
-        frag->control.kind = &rme_control_rndv_window;
-        list_init(&frag->queue);
-        list_init(&frag->control.link);
-    }
+    if (frag == NULL)
+        return NULL;
+    list_init(&frag->link);
+    list_init(&frag->queue);
+    list_init(&frag->control.link);
+    list_init(&frag->invalidating);
+    frag->control.kind = &rme_control_rndv_window;
+    frag->range = (struct rme_range *)(void *)(frag->mseg + count);
     frag->op = op;
-    frag->advertised = false;
-    frag->accessible = false;
-    frag->gone = false;
-    frag->nrange = frag->offered = 0;
-    frag->memory = op->rndv->memory;
-    frag->bounce_quota = 0;
-    frag->access = op->rndv->access;
-    frag->offset = op->rndv->prepared;
-    frag->moved = 0;
-    frag->block = NULL;
-    frag->hold = NULL;
+    frag->memory = r->memory;
+    frag->access = r->access;
+    frag->offset = r->prepared;
     return frag;
 }
 
 static void frag_destroy(struct rme_frag *frag)
 {
-    if (frag->mseg != frag->own_mseg)
-        free(frag->mseg);
-    if (frag->range != frag->own_range)
-        free(frag->range);
+    free((void *)frag->rdma_op.piece);
     free(frag);
-}
-
-static void frag_recycle(struct rme *rme, struct rme_frag *frag)
-{
-    frag->op = NULL;
-    if (frag->mseg_room > KEEP_ROOM || !rme_pool_keep(&rme->move_state->frags, &frag->link))
-        frag_destroy(frag);
-}
-
-void rme_frag_clear(struct rme *rme)
-{
-    struct list_head *node;
-
-    while ((node = rme_pool_take(&rme->move_state->frags)) != NULL)
-        frag_destroy(container_of(node, struct rme_frag, link));
-}
-
-static bool reserve_msegs(struct rme_frag *frag, uint32_t count)
-{
-    struct rme_mseg *mseg;
-
-    if (count <= frag->mseg_room)
-        return true;
-    mseg = malloc(count * sizeof(*mseg));
-    if (mseg == NULL)
-        return false;
-    if (frag->mseg != frag->own_mseg)
-        free(frag->mseg);
-    frag->mseg = mseg;
-    frag->mseg_room = count;
-    return true;
 }
 
 /* Makes the fragment the host's own segments of `length` bytes from its offset, or as many of
  * them as a fragment may have. */
-static bool cut_direct(struct rme_op *op, struct rme_frag *frag, uint64_t length)
+static void cut_direct(const struct rme_op *op, struct rme_frag *frag, uint64_t length)
 {
     struct rme_walk walk = rme_walk(op->seg, op->nseg, frag->offset, length);
-    uint32_t count = rme_seg_count(op->seg, op->nseg, frag->offset, length, op->rndv->max_segs,
-                                   &frag->length);
     struct rme_seg part;
 
-    if (!reserve_msegs(frag, count))
-        return false;
-    for (uint32_t n = 0; n < count && rme_walk_next(&walk, &part); n++)
-        frag->mseg[n] = (struct rme_mseg){.base = part.base, .length = part.length};
-    frag->nmseg = count;
-    return true;
+    frag->length = 0;
+    for (frag->nmseg = 0; frag->nmseg < op->rndv->max_segs && rme_walk_next(&walk, &part);
+         frag->nmseg++) {
+        frag->mseg[frag->nmseg] = (struct rme_mseg){.base = part.base, .length = part.length};
+        frag->length += part.length;
+    }
 }
 
 /* Makes the fragment a block with this registration; NULL: not registered yet. */
@@ -168,39 +123,25 @@ static void use_block(struct rme_frag *frag, void *block, const struct rme_mr *m
 }
 
 /*
- * Returns true if the fragment is a block that is filled before the device uses it: with the
- * host's data, or with zeros if a peer writes to it.  Zeros replace data of earlier messages,
- * in case the peer reports a write without having written.
+ * Fills a block before the device uses it: with the host's data, or with zeros if a peer writes
+ * to it.  Zeros replace data of earlier messages, in case the peer reports a write without
+ * having written.
  */
-static bool is_filled(const struct rme_frag *frag, const struct rme_op *op)
-{
-    return frag->block != NULL &&
-           (rme_op_sends(op) || (frag->access & RME_ACCESS_REMOTE_WRITE) != 0);
-}
-
-static bool fills_long(const struct rme_frag *frag, const struct rme_op *op)
-{
-    return is_filled(frag, op) && frag->length >= LONG_COPY && frag->memory == RME_MEMORY_PACK;
-}
-
 static void fill(const struct rme_frag *frag, const struct rme_op *op)
 {
+    if (frag->block == NULL)
+        return;
     if (rme_op_sends(op))
         rme_seg_gather(op->seg, op->nseg, frag->offset, frag->block, frag->length);
-    else
+    else if ((frag->access & RME_ACCESS_REMOTE_WRITE) != 0)
         memset(frag->block, 0, frag->length);
 }
 
-/* Marks the fragment usable by the device, after filling a short block.  A long one is filled
- * already. */
+/* Marks the fragment, whose block is filled, usable by the device. */
 static void frag_ready(struct rme *rme, struct rme_frag *frag)
 {
-    const struct rme_op *op = frag->op;
-
     frag->state = RME_FRAG_READY;
-    if (is_filled(frag, op) && !fills_long(frag, op))
-        fill(frag, op);
-    if (frag->block != NULL && rme_op_sends(op))
+    if (frag->block != NULL && rme_op_sends(frag->op))
         rme_count_add(rme, RME_C_BYTES_COPIED, frag->length);
 }
 
@@ -229,6 +170,7 @@ static void take_reserve(struct rme *rme, struct rme_reserve *reserve, struct rm
 {
     reserve->user = frag;
     use_reserve(rme, reserve, frag);
+    fill(frag, frag->op);
     rme_count(rme, RME_C_PACK_RESERVE);
     frag_ready(rme, frag);
 }
@@ -294,8 +236,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
             frag_ready(rme, frag);
         } else {
             cut_direct(op, frag,
-                       min_u64(op->size - frag->offset,
-                               rme_plan_frag_size(rme->tuning.frag_size, false)));
+                       min_u64(frag->length, rme_plan_frag_size(rme->tuning.frag_size, false)));
             want_work(rme, frag);
         }
         break;
@@ -305,10 +246,12 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
         if (block != NULL)
             (void)rme_zone_show(rme->zone, block, frag->length, frag->access, false, &mr);
         use_block(frag, block, mr);
-        if (mr != NULL && !fills_long(frag, op))
+        if (mr != NULL && frag->length < LONG_COPY) {
+            fill(frag, op);
             frag_ready(rme, frag);
-        else
+        } else {
             want_work(rme, frag);
+        }
         break;
     case RME_MEMORY_RESERVE:
         if (op->state != RME_OP_TARGET) { /* rme_frag_posts takes the block */
@@ -362,22 +305,24 @@ bool rme_frag_next(struct rme *rme, struct rme_op *op)
 
     if (r->nfrag >= RME_FRAGS_AHEAD || rest == 0 || r->stop || r->peer_stop)
         return false;
-    frag = frag_new(rme, op);
+    if (op->state == RME_OP_MOVING) {
+        uint64_t room = rme_remote_window_room(op, r->prepared);
+
+        rest = min_u64(rest, room != 0 ? room : rme_move_most(rme));
+    }
+    frag = frag_new(op, rest);
     if (frag == NULL) {
         op->protocol->failed(rme, op, -ENOMEM);
         return false;
     }
     if (!rme_bounce_quota_frag(op, frag, rest)) {
-        frag_recycle(rme, frag);
+        frag_destroy(frag);
         return false;
     }
-    if (frag->memory == RME_MEMORY_DIRECT && !cut_direct(op, frag, rest)) {
-        frag_recycle(rme, frag);
-        op->protocol->failed(rme, op, -ENOMEM);
-        return false;
-    }
+    if (frag->memory == RME_MEMORY_DIRECT)
+        cut_direct(op, frag, rest);
     if (r->refused && !may_copy(op, frag)) {
-        frag_recycle(rme, frag);
+        frag_destroy(frag);
         op->protocol->failed(rme, op, -EFAULT);
         return false;
     }
@@ -433,7 +378,7 @@ static void give_back(struct rme *rme, struct rme_frag *frag)
         frag->block = NULL;
     else if (let_go(rme, frag->op, frag))
         frag->op->dereg_flush = true;
-    frag_recycle(rme, frag);
+    frag_destroy(frag);
     if (passed == NULL)
         return;
     list_del_init(&peer->scheduled); /* other peers come first */
@@ -473,7 +418,7 @@ void rme_frag_invalidated(struct rme *rme, struct rme_frag *frag)
     struct rme_op *op = frag->op;
 
     list_del_init(&frag->invalidating);
-    rme_frag_forget(rme, frag);
+    rme_frag_forget(frag);
     if (frag->gone)
         give_back(rme, frag);
     op->invalidating--;
@@ -489,12 +434,23 @@ void rme_frags_lost(struct rme_peer *peer)
     rme_mws_free(peer->rme);
 }
 
+void rme_frags_cut(struct rme *rme, struct rme_rndv *r, uint64_t end)
+{
+    for (struct rme_frag *last; !list_empty(&r->frags); rme_frag_free(rme, last)) {
+        last = container_of(r->frags.prev, struct rme_frag, link);
+        if (last->offset < end) {
+            last->length = min_u64(last->length, end - last->offset);
+            break;
+        }
+    }
+    r->prepared = end;
+}
+
 /* Frees a fragment whose memory was refused, and those behind it, to be made again in the next
  * way. */
 static void fall_back(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
 {
     struct rme_rndv *r = op->rndv;
-    uint64_t offset = frag->offset;
     uint8_t memory = RME_MEMORY_RESERVE;
 
     if (frag->memory == RME_MEMORY_DIRECT ||
@@ -503,14 +459,7 @@ static void fall_back(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
     r->refused = r->refused || frag->memory == RME_MEMORY_DIRECT;
     if (memory > r->memory)
         r->memory = memory;
-    for (;;) {
-        struct rme_frag *last = container_of(r->frags.prev, struct rme_frag, link);
-
-        if (list_empty(&r->frags) || last->offset < offset)
-            break;
-        rme_frag_free(rme, last);
-    }
-    r->prepared = offset;
+    rme_frags_cut(rme, r, frag->offset);
 }
 
 /* ---- Work without the lock ---- */
@@ -546,17 +495,6 @@ static int make_usable(struct rme *rme, struct rme_frag *frag)
     return 0;
 }
 
-/* Makes the fragment usable, and fills a long block.  The caller holds a reference to `op`.
- * fragment->op is not read, because it may become NULL meanwhile. */
-static int do_work(struct rme *rme, struct rme_frag *frag, const struct rme_op *op)
-{
-    int result = make_usable(rme, frag);
-
-    if (result == 0 && fills_long(frag, op))
-        fill(frag, op);
-    return result;
-}
-
 void rme_frag_work(struct rme *rme)
 {
     struct rme_frag *frag =
@@ -567,12 +505,14 @@ void rme_frag_work(struct rme *rme)
     op->refcount++;
     frag->state = RME_FRAG_BUSY;
     pthread_mutex_unlock(&rme->lock);
-    result = do_work(rme, frag, op);
+    result = make_usable(rme, frag); /* does not read frag->op, which may become NULL */
+    if (result == 0)
+        fill(frag, op);
     rme_lock(rme);
     if (frag->op == NULL) {
         if (let_go(rme, op, frag))
             op->dereg_flush = true;
-        frag_recycle(rme, frag);
+        frag_destroy(frag);
     } else if (result == 0) {
         frag_ready(rme, frag);
         op->protocol->ready(rme, op);
@@ -629,12 +569,11 @@ int rme_reserve_open(struct rme *rme)
     struct rme_reserve *reserve = rme->move_state->reserve;
 
     for (size_t size = RESERVE_BYTES; size >= RESERVE_BYTES_MIN; size /= 2) {
-        void *move = registered_block(rme, size);
-        void *mw_bind = move != NULL ? registered_block(rme, size) : NULL;
-
-        reserve[RME_RESERVE_INITIATOR].block = move;
-        reserve[RME_RESERVE_TARGET].block = mw_bind;
-        if (mw_bind != NULL && show_reserve(rme, &reserve[RME_RESERVE_TARGET], size)) {
+        for (int class = 0; class < RME_RESERVES; class ++)
+            reserve[class].block = registered_block(rme, size);
+        if (reserve[RME_RESERVE_INITIATOR].block != NULL &&
+            reserve[RME_RESERVE_TARGET].block != NULL &&
+            show_reserve(rme, &reserve[RME_RESERVE_TARGET], size)) {
             rme->move_state->reserve_size = size;
             return 0;
         }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Moves the data of one message by RDMA: local memory made usable by a device (frag.c), local
- * memory open to the peer (mw_bind.c), memory of the peer that is open to this side
- * (remote_window.c), and the transfers between them (move.c).  The protocols choose the message
- * and the initiator.  They are notified through op->protocol (op/protocol.h).
+ * Moves the data of one message by RDMA, in fragments: local memory made usable by a device
+ * (frag.c), which is either open to the peer (mw_bind.c) or moved into, or from, a window of
+ * the peer's memory (remote_window.c, move.c).  The protocols choose the message and the
+ * initiator.  They are notified through op->protocol (op/protocol.h).
  */
 #ifndef RME_MOVE_H
 #define RME_MOVE_H
@@ -36,45 +36,46 @@ struct rme_reserve {
     struct list_head waiting; /* fragments that wait for the block */
 };
 
-/* id, name, meaning */
-#define RME_FRAG_STATES(X)                                                                     \
-    X(WORK, "work", "waits for a thread that registers or packs")                              \
-    X(BUSY, "busy", "being registered or packed by a thread, without the lock")                \
-    X(WAIT, "wait", "waits for the reserve block that is opened to peers")                     \
-    X(READY, "ready", "the device may use it")
-
 enum rme_frag_state {
-#define RME_FRAG_ENUM(id, name, text) RME_FRAG_##id,
-    RME_FRAG_STATES(RME_FRAG_ENUM)
-#undef RME_FRAG_ENUM
+    RME_FRAG_WORK,  /* waits for a thread that registers or packs */
+    RME_FRAG_BUSY,  /* being registered or packed by a thread, without the lock */
+    RME_FRAG_WAIT,  /* waits for the reserve block that is opened to peers */
+    RME_FRAG_READY, /* the device may use it */
 };
 
-/* A fragment: a range of a message as local memory that a device can use. */
+/*
+ * A fragment: a range of a message as local memory that a device can use.  At the target it is
+ * open to the peer, at the initiator it is one transfer.  The fragments of an op that the peer
+ * or a device may use precede all others of the op.
+ */
 struct rme_frag {
-    struct list_head link;  /* in rndv->frags, ordered by offset; or in the pool */
+    struct list_head link;  /* in rndv->frags, ordered by offset */
     struct list_head queue; /* in rme->move_state->work or rme_reserve.waiting */
     struct rme_op *op;      /* NULL: freed while BUSY */
     uint8_t state;
-    bool advertised; /* its CTS or RTS_SEG is queued or sent */
-    bool accessible; /* its CTS or RTS_SEG was sent: the peer may access the fragment */
-    bool gone;       /* freed, but its windows are still being invalidated */
     uint8_t memory;
+    bool gone;  /* freed, but its windows are still being invalidated */
+    bool early; /* its windows count in rme->offered */
+    /* a transfer that was passed to the fabric: `control` is in peer->moving */
+    bool posted;
+    /* tried while the reserve block was free, but lacked room or a credit: no transfer
+     * passes it */
+    bool missed;
+    bool reported; /* its report is posted, too */
+    /* the peer has not received the report before rme_credit.acked reaches this count */
+    uint32_t report;
     unsigned access;
     uint64_t offset, length;
-    uint64_t moved; /* bytes whose transfers are complete */
-    struct rme_control control;
+    struct rme_control control; /* queued CTS or RTS_SEG, or in peer->rdma_queue */
     void *block;                /* PACK, RESERVE */
     uint64_t bounce_quota;      /* PACK: bytes charged to the peer's quota (bounce_quota.c) */
     struct rme_mreg_hold *hold; /* DIRECT; PACK where registered for this fragment alone */
-    struct rme_mseg *mseg;      /* memory for the device: the block, or the host's segments */
-    uint32_t nmseg, mseg_room;
-    struct rme_mseg own_mseg[4];
-    struct rme_range *range; /* open ranges, one for each mseg; see mw_bind.c */
-    uint32_t nrange;         /* 0: not open */
-    uint32_t range_room;
-    uint32_t offered; /* number of ranges counted in rme->offered */
-    struct rme_range own_range[2];
+    struct rme_range *range;    /* open ranges, one for each mseg; see mw_bind.c */
+    uint32_t nrange;            /* 0: not open */
+    uint32_t nmseg;
     struct list_head invalidating; /* in peer->invalidating */
+    struct rme_rdma_op rdma_op;    /* the transfer; its pieces are allocated */
+    struct rme_mseg mseg[]; /* memory for the device: the block, or the host's segments */
 };
 
 /* A remote window: memory of the peer that is open to this side. */
@@ -85,40 +86,16 @@ struct rme_remote_window {
     struct rme_wire_segment segment[];
 };
 
-/* One transfer: the intersection of a fragment and a remote window. */
-struct rme_move {
-    struct list_head link; /* in peer->rdma_queue, peer->moving or the pool */
-    struct rme_op *op;
-    struct rme_frag *frag;
-    struct rme_rdma_op rdma_op;
-    bool posted; /* passed to the fabric */
-    /* tried while the reserve block was free, but lacked room or a credit: no transfer
-     * passes it */
-    bool missed;
-    bool reported; /* its report is posted, too */
-    /* the peer has not received the report before rme_credit.acked reaches this count */
-    uint32_t report;
-    uint64_t end; /* offset of the first byte after it */
-    struct rme_rdma_seg *piece;
-    struct rme_sge *seg;
-    uint32_t piece_room, seg_room;
-    struct rme_rdma_seg own_piece[2];
-    struct rme_sge own_seg[4];
-};
-
 struct rme_rndv {
-    struct list_head link; /* in the pool */
     struct rme_op *op;
     struct rme_control control;
     uint8_t ctrl_pending; /* RME_CTRL_*: pending control messages */
     uint8_t memory;       /* enum rme_memory of the next fragment */
     bool reads;           /* the receiver reads, else the sender writes */
-    bool whole;           /* moved by one transfer, see rme_move_whole */
     bool invited;         /* written into an invitation: its report is ordered */
     bool offers;          /* RTS shall offer memory */
     bool refused;         /* registration of its memory was refused */
     bool rts_out;         /* RTS was sent and counts in rme_peer_proto.rts_out */
-    bool handle_known;    /* the peer knows the local handle */
     bool stop;            /* stopped by this side: nothing new starts */
     /* stopped by the peer: nothing new starts, and CANCEL is acknowledged */
     bool peer_stop;
@@ -130,14 +107,12 @@ struct rme_rndv {
     uint64_t most;          /* maximum of bytes of a fragment in a block of a zone */
     unsigned access;        /* rights of the next fragment */
     uint64_t prepared;      /* end of the last fragment made */
-    /* end of the last transfer built, or of the last fragment queued for CTS or RTS_SEG, or
-     * offered */
+    /* end of the last fragment queued as a transfer, for CTS or RTS_SEG, or offered */
     uint64_t at;
     uint64_t done;   /* bytes transferred */
     uint64_t opened; /* end of the last remote window */
     uint32_t nfrag;
-    uint32_t moves;      /* transfers posted or queued */
-    uint64_t move_bytes; /* bytes of these */
+    uint32_t moves; /* transfers posted */
     uint64_t cancel_by;
     struct rme_load *load; /* load that counts this message; NULL: none */
     struct list_head frags;
@@ -147,7 +122,6 @@ struct rme_rndv {
 struct rme_move_state {
     struct rme_table names; /* struct rme_name */
     struct list_head work;  /* fragments to be registered or packed without the lock */
-    struct rme_pool frags, moves, rndvs; /* unused objects */
     struct rme_reserve reserve[RME_RESERVES];
     size_t reserve_size;
     uint64_t packed;  /* bytes of zones charged to all peers (bounce_quota.c) */
@@ -160,6 +134,12 @@ static inline uint32_t rme_rndv_peer_handle(const struct rme_rndv *r)
     return r->theirs.set ? rme_name_number(&r->theirs) : 0;
 }
 
+/* Returns the first fragment of a message; NULL: none. */
+static inline struct rme_frag *rme_frag_first(const struct rme_rndv *r)
+{
+    return list_empty(&r->frags) ? NULL : container_of(r->frags.next, struct rme_frag, link);
+}
+
 /* ---- remote_window.c ---- */
 
 /* Records the window of a CTS or RTS_SEG.  Returns false after failing the link: the window is
@@ -167,6 +147,10 @@ static inline uint32_t rme_rndv_peer_handle(const struct rme_rndv *r)
 bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message);
 /* Creates a remote window from a message.  NULL: no memory. */
 struct rme_remote_window *rme_remote_window_new(const struct rme_wire_message *message);
+/* Returns the window of the byte at this offset; NULL: not open yet. */
+struct rme_remote_window *rme_remote_window_at(const struct rme_rndv *r, uint64_t at);
+/* Returns how many bytes from `at` on one transfer can move; 0: no window. */
+uint64_t rme_remote_window_room(const struct rme_op *op, uint64_t at);
 
 /* ---- bounce_quota.c ---- */
 
@@ -192,9 +176,17 @@ void rme_bounce_quota_uncharge(struct rme_peer *peer, struct rme_frag *frag);
 /* Makes the next fragment of an op, up to RME_FRAGS_AHEAD at a time.  Returns false if no
  * fragment can be made now, or after failing the op. */
 bool rme_frag_next(struct rme *rme, struct rme_op *op);
+/* Returns true if the peer or a device may use a fragment of a message. */
+static inline bool rme_frag_is_used(const struct rme_frag *frag)
+{
+    return frag->offset < frag->op->rndv->at &&
+           (frag->posted || list_empty(&frag->control.link));
+}
 /* Frees a fragment that no local device uses.  A BUSY fragment is freed by its thread later, an
  * open one when it is closed. */
 void rme_frag_free(struct rme *rme, struct rme_frag *frag);
+/* Ends the fragments of an op, none of which is in use from there on, at the offset `end`. */
+void rme_frags_cut(struct rme *rme, struct rme_rndv *r, uint64_t end);
 /* Copies received data from the fragment's block to the host's memory. */
 void rme_frag_unpack(struct rme *rme, struct rme_frag *frag);
 /*
@@ -215,7 +207,6 @@ void rme_frag_invalidated(struct rme *rme, struct rme_frag *frag);
 void rme_mws_free(struct rme *rme);
 /* Completes all pending closes when the link is down. */
 void rme_frags_lost(struct rme_peer *peer);
-void rme_frag_clear(struct rme *rme);
 int rme_reserve_open(struct rme *rme);
 /* minimum of zone bytes for all reserve blocks */
 #define RME_RESERVES_LEAST (RME_RESERVES * RME_ZONE_MIN_BLOCK)
@@ -226,12 +217,10 @@ void rme_reserve_close(struct rme *rme);
 /* Returns the maximum of segments per fragment, limited by a message of this type in a buffer
  * of `size` bytes, and by the number of memory windows. */
 uint32_t rme_mw_segments_max(const struct rme *rme, uint8_t type, size_t size);
-/* Opens a fragment to the peer, before CTS or RTS_SEG is sent.  Returns false if no window is
- * free, and the peer is scheduled later, or after failing the link. */
-bool rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag);
-/* Opens a fragment that may stay open long before the peer uses it (offer, invitation).
- * Returns false if no window is available now. */
-bool rme_frag_bind_early(struct rme_peer *peer, struct rme_frag *frag);
+/* Opens a fragment to the peer, before its message is sent; `early`: it may stay open long
+ * before the peer uses it (offer, invitation).  Returns false if no window is available, and
+ * the peer is scheduled later unless `early`, or after failing the link. */
+bool rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag, bool early);
 /* Sends a CTS or RTS_SEG queued in peer->control; the fragment contains the rme_control. */
 extern const struct rme_control_kind rme_control_rndv_window;
 /* Close a fragment, or all fragments of an op, whether or not the peer has used them.  The op
@@ -239,7 +228,7 @@ extern const struct rme_control_kind rme_control_rndv_window;
 void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag);
 void rme_frags_invalidate(struct rme *rme, struct rme_op *op);
 /* Removes a fragment that is closed, or whose link is down, from the counts of windows. */
-void rme_frag_forget(struct rme *rme, struct rme_frag *frag);
+void rme_frag_forget(struct rme_frag *frag);
 /* Sends CTS, RTS_SEG, or RTR, the CTS of a receive without RTS, for an open fragment in the
  * buffer `tx`. */
 void rme_frag_announce(struct rme_frag *frag, uint8_t type, int32_t tag, uint32_t to, void *tx);
@@ -256,14 +245,14 @@ bool rme_move_whole(const struct rme *rme, uint64_t bytes);
 bool rme_move_room(const struct rme_peer *peer, uint64_t bytes);
 /* Returns true if the process's limit of transfers permits one more of this peer. */
 bool rme_move_permitted(const struct rme_peer *peer);
-/* Returns the maximum of bytes of one transfer of the op. */
-static inline uint64_t rme_move_most(const struct rme *rme, const struct rme_op *op)
+/* Returns the maximum of bytes of one transfer. */
+static inline uint64_t rme_move_most(const struct rme *rme)
 {
-    return op->rndv->whole ? op->size : rme->tuning.rdma_bytes / 2;
+    return rme->tuning.rdma_bytes / 2;
 }
-/* Builds and queues transfers of ready fragments into remote windows, as many as the device may
- * have. */
-void rme_move_start(struct rme *rme, struct rme_op *op);
+/* Queues the transfer of a ready fragment, which lies within a remote window.  Returns false if
+ * memory is short. */
+bool rme_move_queue(struct rme *rme, struct rme_frag *frag);
 /* Posts the first queued transfer of a peer that need not wait for its memory.  Returns false
  * if a limit is reached, a credit or buffer is missing, or no such transfer is queued. */
 bool rme_move_progress(struct rme_peer *peer);
@@ -281,10 +270,7 @@ static inline void rme_move_told(struct rme_peer *peer)
     if (!list_empty(&peer->moving))
         rme_moves_told(peer);
 }
-/* Completes or frees all posted transfers when the link is down. */
+/* Completes or drops all posted transfers when the link is down. */
 void rme_moves_lost(struct rme_peer *peer);
-void rme_move_clear(struct rme *rme);
-/* Frees a transfer that is not posted, complete, or whose link is down. */
-void rme_move_free(struct rme *rme, struct rme_move *move);
 
 #endif

@@ -44,50 +44,28 @@
 
 #define SHARE 8 /* a peer leaves at least this multiple of its windows to others */
 
-#define REMOTE (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)
-
-static bool has_mws(const struct rme *rme)
-{
-    return rme->caps->mws != 0;
-}
-
 uint32_t rme_mw_segments_max(const struct rme *rme, uint8_t type, size_t size)
 {
     uint32_t fit = rme_wire_segments_max(type, size);
     uint32_t most = rme->caps->mws / 8;
 
-    if (!has_mws(rme) || fit <= most)
+    if (rme->caps->mws == 0 || fit <= most)
         return fit;
     return most != 0 ? most : 1;
-}
-
-static int reserve_ranges(struct rme_frag *frag)
-{
-    struct rme_range *range;
-
-    if (frag->nmseg <= frag->range_room)
-        return 0;
-    range = malloc(frag->nmseg * sizeof(*range));
-    if (range == NULL)
-        return -ENOMEM;
-    if (frag->range != frag->own_range)
-        free(frag->range);
-    frag->range = range;
-    frag->range_room = frag->nmseg;
-    return 0;
 }
 
 static int open_frag(struct rme_peer *peer, struct rme_frag *frag)
 {
     struct rme *rme = peer->rme;
-    int error = peer->state == RME_PEER_UP ? reserve_ranges(frag) : -EAGAIN;
+    int error = -EAGAIN;
 
-    for (uint32_t i = 0; error == 0 && i < frag->nmseg; i++)
+    for (uint32_t i = 0; i < frag->nmseg; i++)
         frag->range[i] = (struct rme_range){.base = frag->mseg[i].base,
                                             .length = frag->mseg[i].length,
                                             .rkey = frag->mseg[i].rkey};
-    if (error == 0)
-        error = rme->ops->mw_bind(peer->link, frag->range, frag->nmseg, frag->access & REMOTE);
+    if (peer->state == RME_PEER_UP)
+        error = rme->ops->mw_bind(peer->link, frag->range, frag->nmseg,
+                                  frag->access & RME_ACCESS_REMOTE);
     if (error == 0)
         frag->nrange = frag->nmseg;
     return error;
@@ -104,42 +82,36 @@ static bool is_within_share(const struct rme_peer *peer, uint32_t more)
            wanted * SHARE + used <= rme->caps->mws;
 }
 
-static int open_by_quota(struct rme_peer *peer, struct rme_frag *frag)
+/* Adds the windows of an open fragment to the counts, or removes them. */
+static void count(struct rme_peer *peer, const struct rme_frag *frag, uint32_t more)
 {
-    int error = is_within_share(peer, frag->nmseg) ? open_frag(peer, frag) : -EAGAIN;
-
-    if (error == 0) {
-        peer->mws += frag->nrange;
-        peer->rme->mws += frag->nrange;
+    if (frag->early) {
+        peer->rme->offered += more;
+    } else {
+        peer->mws += more;
+        peer->rme->mws += more;
     }
-    return error;
 }
 
-bool rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag)
+bool rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag, bool early)
 {
     struct rme *rme = peer->rme;
-    int error = has_mws(rme) && frag->nrange == 0 ? open_by_quota(peer, frag) : 0;
+    int error = -EAGAIN;
 
-    if (error == 0)
+    if (rme->caps->mws == 0 || frag->nrange != 0)
         return true;
-    if (error != -EAGAIN)
+    if (early ? rme->offered + frag->nmseg <= rme->caps->mws / 2
+              : is_within_share(peer, frag->nmseg))
+        error = open_frag(peer, frag);
+    if (error == 0) {
+        frag->early = early;
+        count(peer, frag, frag->nrange);
+    } else if (!early && error != -EAGAIN) {
         rme_peer_fail(peer, error, "a memory window for the peer cannot be opened");
-    else if (list_empty(&peer->mw_waitq))
+    } else if (!early && list_empty(&peer->mw_waitq)) {
         list_add_tail(&peer->mw_waitq, &rme->mw_waitq);
-    return false;
-}
-
-bool rme_frag_bind_early(struct rme_peer *peer, struct rme_frag *frag)
-{
-    struct rme *rme = peer->rme;
-
-    if (!has_mws(rme))
-        return true;
-    if (rme->offered + frag->nmseg > rme->caps->mws / 2 || open_frag(peer, frag) != 0)
-        return false;
-    frag->offered = frag->nrange;
-    rme->offered += frag->offered;
-    return true;
+    }
+    return error == 0;
 }
 
 void rme_frag_describe(const struct rme_peer *peer, const struct rme_frag *frag, void *tx,
@@ -166,8 +138,6 @@ void rme_frag_announce(struct rme_frag *frag, uint8_t type, int32_t tag, uint32_
     message.offset = frag->offset;
     message.nsegment = frag->nmseg;
     rme_frag_describe(op->peer, frag, tx, type);
-    frag->accessible = true;
-    op->rndv->handle_known = true;
     rme_peer_send_control(op->peer, &message, tx);
 }
 
@@ -181,7 +151,7 @@ static bool send_window(struct rme_peer *peer, struct rme_control *control)
 
     if (tx == NULL)
         return false;
-    if (!rme_frag_bind(peer, frag)) {
+    if (!rme_frag_bind(peer, frag, false)) {
         peer->rme->ops->tx_put(peer->link, tx);
         return false;
     }
@@ -192,14 +162,9 @@ static bool send_window(struct rme_peer *peer, struct rme_control *control)
 
 const struct rme_control_kind rme_control_rndv_window = {.send = send_window};
 
-void rme_frag_forget(struct rme *rme, struct rme_frag *frag)
+void rme_frag_forget(struct rme_frag *frag)
 {
-    if (frag->offered == 0) {
-        frag->op->peer->mws -= frag->nrange;
-        rme->mws -= frag->nrange;
-    }
-    rme->offered -= frag->offered;
-    frag->offered = 0;
+    count(frag->op->peer, frag, -frag->nrange);
     frag->nrange = 0;
 }
 
@@ -212,7 +177,7 @@ void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag)
         return;
     /* the link is ending, which closes the fragment: none is opened before the link is up */
     if (peer->state != RME_PEER_UP) {
-        rme_frag_forget(rme, frag);
+        rme_frag_forget(frag);
         return;
     }
     op->refcount++;

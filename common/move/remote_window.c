@@ -46,3 +46,25 @@ bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
     r->opened += message->rndv_window;
     return true;
 }
+
+struct rme_remote_window *rme_remote_window_at(const struct rme_rndv *r, uint64_t at)
+{
+    for (struct list_head *node = r->remote_windows.next; node != &r->remote_windows;
+         node = node->next) {
+        struct rme_remote_window *remote_window =
+            container_of(node, struct rme_remote_window, link);
+
+        if (remote_window->offset + remote_window->length > at)
+            return remote_window;
+    }
+    return NULL;
+}
+
+uint64_t rme_remote_window_room(const struct rme_op *op, uint64_t at)
+{
+    const struct rme_remote_window *window = rme_remote_window_at(op->rndv, at);
+
+    return window == NULL
+               ? 0
+               : min_u64(window->offset + window->length - at, rme_move_most(op->peer->rme));
+}

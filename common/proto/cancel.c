@@ -27,15 +27,6 @@
 #include "proto/cancel.h"
 #include "proto/send.h"
 
-/* Fails the link, because the host does not want to wait for the peer's CANCEL_ACK.  The op
- * ends with -ECANCELED. */
-static void cancel_by_force(struct rme_op *op)
-{
-    op->rndv->stop = true;
-    op->rndv->stop_error = -ECANCELED;
-    rme_peer_fail(op->peer, -ECONNRESET, "an operation was cancelled by force");
-}
-
 void rme_cancel_op(struct rme *rme, struct rme_op *op)
 {
     switch ((enum rme_op_state)op->state) {
@@ -47,17 +38,18 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
     case RME_OP_POSTED:
         rme_op_end(rme, op, -ECANCELED);
         break;
-    /* also with forced cancels: most likely no data moves, and the peer answers at once */
     case RME_OP_INVITING:
-        op->protocol->failed(rme, op, -ECANCELED);
-        break;
     case RME_OP_RTS:
     case RME_OP_TARGET:
     case RME_OP_MOVING:
-        if (rme->protocols->forceful)
-            cancel_by_force(op);
-        else
+        /* an invited peer most likely moves no data, and answers at once */
+        if (!rme->protocols->forceful || op->state == RME_OP_INVITING) {
             op->protocol->failed(rme, op, -ECANCELED);
+            break;
+        }
+        op->rndv->stop = true;
+        op->rndv->stop_error = -ECANCELED;
+        rme_peer_fail(op->peer, -ECONNRESET, "an operation was cancelled by force");
         break;
     default:
         break;

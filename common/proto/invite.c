@@ -70,19 +70,14 @@ static bool pays(struct rme_invites *invites)
     return invites->fail_streak < FAIL_STREAK || ++invites->fail_streak % INVITE_AGAIN == 0;
 }
 
-/* True if the link moves nothing large. */
-static bool idle(const struct rme_peer *peer)
-{
-    return peer->proto->invites.inviting == NULL && peer->load.ops == 0 &&
-           list_empty(&peer->rdma_queue) && list_empty(&peer->moving) &&
-           list_empty(&peer->control) && list_empty(&peer->endings);
-}
-
-/* May an invitation be sent to the peer now? */
+/* May an invitation be sent to the peer now?  Its link moves nothing large. */
 static bool inviting_peer(const struct rme_peer *peer)
 {
     return peer->state == RME_PEER_UP && (peer->hello.flags & RME_HELLO_F_RTR) != 0 &&
-           idle(peer) && peer->credit.advertised <= RME_INVITE_RING && !peer->tx_wait &&
+           peer->proto->invites.inviting == NULL && peer->load.ops == 0 &&
+           list_empty(&peer->rdma_queue) && list_empty(&peer->moving) &&
+           list_empty(&peer->control) && list_empty(&peer->endings) &&
+           peer->credit.advertised <= RME_INVITE_RING && !peer->tx_wait &&
            rme_credit_may(&peer->credit, RME_CREDIT_DATA);
 }
 
@@ -104,21 +99,6 @@ static bool worth_it(struct rme *rme, const struct rme_op *op)
     return plan.invite;
 }
 
-/* Prepares the whole receive as one ready fragment; NULL: not possible without registration. */
-static struct rme_frag *whole(struct rme *rme, struct rme_op *op)
-{
-    struct rme_rndv *r = op->rndv;
-    struct rme_frag *frag;
-
-    r->memory = RME_MEMORY_DIRECT;
-    r->access = RME_ACCESS_REMOTE_WRITE;
-    r->max_segs = rme_mw_segments_max(rme, RME_WIRE_RTR, op->peer->tx_size);
-    if (!rme_frag_next(rme, op))
-        return NULL;
-    frag = container_of(r->frags.next, struct rme_frag, link);
-    return frag->state == RME_FRAG_READY && frag->length == op->size ? frag : NULL;
-}
-
 /*
  * Sends RTR.  Most hosts post a receive and then the send that provokes its message: the two
  * share a doorbell.  If no thread polls, a thread will do so to wait for this receive.  RTR
@@ -132,7 +112,7 @@ static bool send_invite(struct rme_op *op, struct rme_frag *frag)
 
     if (tx == NULL)
         return false;
-    if (!rme_frag_bind_early(peer, frag)) {
+    if (!rme_frag_bind(peer, frag, true)) {
         peer->rme->ops->tx_put(peer->link, tx);
         return false;
     }
@@ -146,7 +126,7 @@ static bool send_invite(struct rme_op *op, struct rme_frag *frag)
 
 void rme_invite_try(struct rme *rme, struct rme_op *op)
 {
-    struct rme_frag *frag;
+    struct rme_frag *frag = NULL;
 
     if (op->state != RME_OP_POSTED || !inviting_peer(op->peer) || !worth_it(rme, op) ||
         !pays(&op->peer->proto->invites))
@@ -154,12 +134,15 @@ void rme_invite_try(struct rme *rme, struct rme_op *op)
     op->size = op->total;
     if (rme_rndv_new(rme, op) != 0)
         return;
-    frag = whole(rme, op);
-    if (frag == NULL || !send_invite(op, frag)) {
+    op->rndv->access = RME_ACCESS_REMOTE_WRITE;
+    op->rndv->max_segs = rme_mw_segments_max(rme, RME_WIRE_RTR, op->peer->tx_size);
+    if (rme_frag_next(rme, op))
+        frag = rme_frag_first(op->rndv);
+    if (frag == NULL || frag->state != RME_FRAG_READY || frag->length != op->size ||
+        !send_invite(op, frag)) {
         rme_rndv_free(rme, op);
         return;
     }
-    frag->advertised = true;
     op->rndv->at = frag->length;
     rme_op_step(rme, op, RME_OP_INVITING);
     op->peer->proto->invites.inviting = op;
@@ -224,7 +207,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     r = op->rndv;
     if (list_empty(&r->frags) && !rme_frag_next(rme, op))
         return op->state == RME_OP_QUEUED ? RME_START_STUCK : RME_START_GONE;
-    frag = container_of(r->frags.next, struct rme_frag, link);
+    frag = rme_frag_first(r);
     if (frag->state != RME_FRAG_READY || frag->length != op->size || rme_frag_waits(rme, frag))
         return RME_START_OTHER;
     if (peer->credit.exact && peer->credit.unacked &&
@@ -239,7 +222,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     invites->held = NULL;
     rme_count(rme, RME_C_INVITES_TAKEN);
     r->opened = op->size;
-    r->whole = r->invited = true;
+    r->invited = true;
     rme_rndv_begin(rme, op, RME_OP_MOVING);
     if (op->state != RME_OP_MOVING) /* no memory: CANCEL precedes the next message of the tag */
         return RME_START_STUCK;

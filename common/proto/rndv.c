@@ -16,12 +16,12 @@
  * two control messages and no registration.  Otherwise fragments follow each other, two at a
  * time, so that fragment k+1 is registered while fragment k is moved.  The target advertises
  * each fragment in a CTS or RTS_SEG of its own: a window of the message that begins at the end
- * of the previous one.  The initiator transfers the intersection of its fragments and the
- * remote windows (move.c), and sends a notification at the end of each window: the immediate,
- * or FIN with the number of bytes read.  Windows are answered in order, so a notification needs
- * no name except that of the op.  If RTS offered only a part and the receiver reads, the
- * receiver sends READ_REQ, and RTS_SEGs follow.  A receive that is posted first may open its
- * memory before RTS:  invite.c.
+ * of the previous one.  The initiator moves each fragment by one transfer; a fragment that was
+ * made before its window arrived ends where the window ends.  A notification follows each
+ * window: the immediate, or FIN with the number of bytes read.  Windows are answered in order,
+ * so a notification needs no name except that of the op.  If RTS offered only a part and the
+ * receiver reads, the receiver sends READ_REQ, and RTS_SEGs follow.  A receive that is posted
+ * first may open its memory before RTS:  invite.c.
  *
  * Why memory is safe.  An op ends only when no device can access its memory any more:
  *  - the initiator ends when its last transfer is complete locally;
@@ -88,9 +88,7 @@ static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
         message.flags |= rme_op_sends(op) ? RME_WIRE_F_FROM_SENDER : 0;
         message.flags |= op->kind == RME_OP_UNEXPECTED ? RME_WIRE_F_UNEXPECTED : 0;
     }
-    if (type == RME_WIRE_READ_REQ)
-        r->handle_known = true;
-    else
+    if (type != RME_WIRE_READ_REQ)
         rme_peer_barrier(peer);
     rme_peer_send_control(peer, &message, tx);
     r->ctrl_pending &= (uint8_t)~ctrl;
@@ -105,15 +103,12 @@ static const struct rme_control_kind ctrl_kind = {.send = send_ctrl};
 
 int rme_rndv_new(struct rme *rme, struct rme_op *op)
 {
-    struct list_head *node = rme_pool_take(&rme->move_state->rndvs);
-    struct rme_rndv *r =
-        node != NULL ? container_of(node, struct rme_rndv, link) : malloc(sizeof(*r));
+    struct rme_rndv *r = malloc(sizeof(*r));
 
     if (r == NULL)
         return -ENOMEM;
     *r = (struct rme_rndv){
         .op = op, .max_segs = UINT32_MAX, .most = UINT64_MAX, .cancel_by = UINT64_MAX};
-    list_init(&r->link);
     list_init(&r->control.link);
     r->control.kind = &ctrl_kind;
     list_init(&r->frags);
@@ -148,51 +143,18 @@ struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_name_kind ki
     return name != NULL ? container_of(name, struct rme_rndv, theirs)->op : NULL;
 }
 
-static void drop_remote_windows(struct rme_rndv *r)
+/* Drops the fragments that neither the peer nor a device uses. */
+static void drop_frags(struct rme *rme, struct rme_op *op)
 {
-    struct list_head *node;
+    const struct rme_rndv *r = op->rndv;
 
-    while ((node = list_pop(&r->remote_windows)) != NULL)
-        free(container_of(node, struct rme_remote_window, link));
-}
+    while (!list_empty(&r->frags)) {
+        struct rme_frag *last = container_of(r->frags.prev, struct rme_frag, link);
 
-/* Drops transfers that are not posted yet, because they wait for credits or for limits. */
-static void drop_moves(struct rme *rme, struct rme_op *op)
-{
-    struct list_head *ring = &op->peer->rdma_queue;
-    struct list_head *node = ring->next;
-
-    while (node != ring && op->rndv->moves > 0) {
-        struct rme_move *move = container_of(node, struct rme_move, link);
-
-        node = node->next;
-        if (move->op == op)
-            rme_move_free(rme, move);
+        if (rme_frag_is_used(last))
+            return;
+        rme_frag_free(rme, last);
     }
-}
-
-/* Frees fragments that wait for a thread or a bounce buffer, and dequeues the advertisement of
- * ready ones. */
-static void drop_frags(struct rme *rme, struct rme_rndv *r)
-{
-    struct list_head *node = r->frags.next;
-
-    while (node != &r->frags) {
-        struct rme_frag *frag = container_of(node, struct rme_frag, link);
-
-        node = node->next;
-        if (frag->state != RME_FRAG_READY)
-            rme_frag_free(rme, frag);
-        else if (!list_empty(&frag->control.link))
-            list_del_init(&frag->control.link);
-    }
-}
-
-/* Drops all fragments and transfers that are not in flight. */
-static void stop_ctrl(struct rme *rme, struct rme_op *op)
-{
-    drop_moves(rme, op);
-    drop_frags(rme, op->rndv);
 }
 
 /* Drops the pending control messages of an op. */
@@ -210,26 +172,17 @@ static void silence(struct rme_op *op)
 void rme_rndv_free(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
-
-    while (!list_empty(&r->frags))
-        rme_frag_free(rme, container_of(r->frags.next, struct rme_frag, link));
-    drop_remote_windows(r);
-    rme_name_drop(&rme->move_state->names, &r->own);
-    rme_name_drop(&rme->move_state->names, &r->theirs);
-    if (!rme_pool_keep(&rme->move_state->rndvs, &r->link))
-        free(r);
-    op->rndv = NULL;
-    op->protocol = NULL;
-}
-
-void rme_rndv_clear(struct rme *rme)
-{
     struct list_head *node;
 
-    while ((node = rme_pool_take(&rme->move_state->rndvs)) != NULL)
-        free(container_of(node, struct rme_rndv, link));
-    rme_move_clear(rme);
-    rme_frag_clear(rme);
+    while (!list_empty(&r->frags))
+        rme_frag_free(rme, rme_frag_first(r));
+    while ((node = list_pop(&r->remote_windows)) != NULL)
+        free(container_of(node, struct rme_remote_window, link));
+    rme_name_drop(&rme->move_state->names, &r->own);
+    rme_name_drop(&rme->move_state->names, &r->theirs);
+    free(r);
+    op->rndv = NULL;
+    op->protocol = NULL;
 }
 
 struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
@@ -298,31 +251,37 @@ void rme_rndv_queue_ctrl(struct rme_op *op, unsigned what)
 
 /* ---- Progress ---- */
 
-/* Queues the advertisements of ready fragments, in order. */
-static void mw_bind(struct rme_op *op)
+/* Queues the next fragment, if it is ready: its transfer, up to the end of the remote window,
+ * or the message that opens it.  Returns false if none can be queued now, or after failing the
+ * op. */
+static bool post_next(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
+    struct list_head *node = r->frags.next;
+    struct rme_frag *frag;
 
-    for (struct list_head *node = r->frags.next; node != &r->frags; node = node->next) {
-        struct rme_frag *frag = container_of(node, struct rme_frag, link);
-
-        if (frag->advertised)
-            continue;
-        if (frag->state != RME_FRAG_READY)
-            return;
-        frag->advertised = true;
-        r->at = frag->offset + frag->length;
+    while (node != &r->frags && container_of(node, struct rme_frag, link)->offset < r->at)
+        node = node->next;
+    frag = container_of(node, struct rme_frag, link);
+    if (node == &r->frags || frag->state != RME_FRAG_READY)
+        return false;
+    if (op->state == RME_OP_TARGET) {
         list_add_tail(&frag->control.link, &op->peer->control);
-        rme_peer_schedule(op->peer);
-    }
-}
+    } else {
+        uint64_t room = rme_remote_window_room(op, frag->offset);
 
-/* Prepares fragments up to the limit.  False: one could not be made, and the op was stopped. */
-static bool make_frags(struct rme *rme, struct rme_op *op)
-{
-    while (rme_frag_next(rme, op))
-        continue;
-    return !op->rndv->stop;
+        if (room == 0)
+            return false;
+        if (room < frag->length)
+            rme_frags_cut(rme, r, frag->offset + room);
+        if (!rme_move_queue(rme, frag)) {
+            op->protocol->failed(rme, op, -ENOMEM);
+            return false;
+        }
+    }
+    r->at = frag->offset + frag->length;
+    rme_peer_schedule(op->peer);
+    return true;
 }
 
 void rme_rndv_advance(struct rme *rme, struct rme_op *op)
@@ -331,22 +290,13 @@ void rme_rndv_advance(struct rme *rme, struct rme_op *op)
 
     if (r->stop || r->peer_stop) {
         rme_rndv_halt(rme, op);
-        return;
-    }
-    switch ((enum rme_op_state)op->state) {
-    case RME_OP_QUEUED:
+    } else if (op->state == RME_OP_QUEUED) {
         rme_send_ready(op);
-        break;
-    case RME_OP_MOVING:
-        if (make_frags(rme, op))
-            rme_move_start(rme, op);
-        break;
-    case RME_OP_TARGET:
-        if (make_frags(rme, op))
-            mw_bind(op);
-        break;
-    default:
-        break;
+    } else if (op->state == RME_OP_MOVING || op->state == RME_OP_TARGET) {
+        do {
+            while (rme_frag_next(rme, op))
+                continue;
+        } while (!r->stop && post_next(rme, op));
     }
 }
 
@@ -389,12 +339,9 @@ void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state)
 void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done)
 {
     struct rme_rndv *r = op->rndv;
+    struct rme_frag *frag;
 
-    while (!list_empty(&r->frags)) {
-        struct rme_frag *frag = container_of(r->frags.next, struct rme_frag, link);
-
-        if (frag->offset + frag->length > done)
-            break;
+    while ((frag = rme_frag_first(r)) != NULL && frag->offset + frag->length <= done) {
         if (!rme_op_sends(op))
             rme_frag_unpack(rme, frag);
         rme_frag_free(rme, frag);
@@ -446,7 +393,7 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
 
-    stop_ctrl(rme, op);
+    drop_frags(rme, op);
     if (r->moves > 0)
         return; /* rme_move_done() calls again */
     switch ((enum rme_op_state)op->state) {
@@ -455,21 +402,17 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
         rme_peer_schedule(op->peer); /* unblocks the sends behind it */
         rme_op_end(rme, op, r->stop_error);
         break;
+    case RME_OP_INVITING:
     case RME_OP_RTS:
     case RME_OP_TARGET:
     case RME_OP_MOVING:
         if (r->peer_stop)
             answer_cancel(rme, op);
-        else if (rme_op_sends(op) || (op->state == RME_OP_TARGET && r->handle_known))
+        else if (rme_op_sends(op) ||
+                 (op->state != RME_OP_MOVING && (r->done != 0 || !list_empty(&r->frags))))
             ask_peer(rme, op);
         else
             rme_rndv_refuse(rme, op, r->stop_error);
-        break;
-    case RME_OP_INVITING:
-        if (r->peer_stop)
-            answer_cancel(rme, op);
-        else
-            ask_peer(rme, op);
         break;
     case RME_OP_CANCELLING:
         if (r->peer_stop)
@@ -500,18 +443,10 @@ static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *canc
 
     if (op == NULL || !is_meant(op, cancel))
         return false;
-    switch ((enum rme_op_state)op->state) {
-    case RME_OP_INVITING:
-    case RME_OP_RTS:
-    case RME_OP_TARGET:
-    case RME_OP_MOVING:
-    case RME_OP_CANCELLING:
+    if (op->state >= RME_OP_INVITING && op->state <= RME_OP_CANCELLING) {
         op->rndv->peer_stop = true;
         rme_rndv_set_peer_handle(op, cancel->from);
         rme_rndv_halt(peer->rme, op);
-        break;
-    default:
-        break;
     }
     return true;
 }
@@ -548,7 +483,7 @@ static void ended(struct rme *rme, struct rme_op *op)
     if (op->error == 0)
         count_end(op);
     rme_rndv_unload(op);
-    stop_ctrl(rme, op);
+    drop_frags(rme, op);
     rme_frags_invalidate(rme, op);
     if (op->error == 0 && (op->rndv->moves > 0 || (op->invalidating > 0 && rme_op_sends(op))))
         rme_op_late(op);

@@ -33,8 +33,6 @@ struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_name_kind ki
                                     uint32_t handle);
 /* Frees op->rndv; called when op->refcount is 0. */
 void rme_rndv_free(struct rme *rme, struct rme_op *op);
-/* Frees the objects cached for reuse, here and in frag.c and move.c. */
-void rme_rndv_clear(struct rme *rme);
 
 /*
  * Describes this side of a message to the planner: memory of `segments` segments, `ready` if it

@@ -112,11 +112,11 @@ void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
     struct rme_op *op = rme_rndv_find(peer, imm);
     struct rme_frag *frag = NULL;
 
-    if (op != NULL && !rme_op_sends(op) && !list_empty(&op->rndv->frags) &&
+    if (op != NULL && !rme_op_sends(op) &&
         (op->state == RME_OP_TARGET || op->state == RME_OP_CANCELLING ||
          op->state == RME_OP_INVITING))
-        frag = container_of(op->rndv->frags.next, struct rme_frag, link);
-    if (frag == NULL || !frag->accessible) {
+        frag = rme_frag_first(op->rndv);
+    if (frag == NULL || !rme_frag_is_used(frag)) {
         rme_peer_protocol_error(peer, "an immediate without a matching receive");
         return;
     }

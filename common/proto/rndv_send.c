@@ -44,14 +44,6 @@ static bool offerable(const struct rme_op *op, uint8_t memory)
             op->peer->proto->rts_out[rme_op_stream(op)] < COSTLY_OFFERS);
 }
 
-static bool may_offer(const struct rme_op *op)
-{
-    uint8_t memory = op->rndv->memory;
-
-    return offerable(op, memory) &&
-           (memory != RME_MEMORY_PACK || rme_bounce_quota(op->peer, op->size) != 0);
-}
-
 /* Drops the offer: RTS goes without one. */
 static void offer_nothing(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
 {
@@ -61,34 +53,25 @@ static void offer_nothing(struct rme *rme, struct rme_op *op, struct rme_frag *f
     op->rndv->access = RME_ACCESS_LOCAL;
 }
 
-/* Frees the fragment of a declined invitation, unless RTS offers it: the receiver may answer,
- * or have room for RTS, only much later. */
-static void drop_left_frag(struct rme *rme, struct rme_op *op)
-{
-    struct rme_frag *frag;
-
-    if (op->rndv == NULL || list_empty(&op->rndv->frags))
-        return;
-    frag = container_of(op->rndv->frags.next, struct rme_frag, link);
-    if (!op->rndv->offers)
-        offer_nothing(rme, op, frag);
-}
-
 /* Prepares the first fragment, for the offer in RTS; NULL with *wait: not ready yet, or
  * stopped; NULL alone: no offer. */
 static struct rme_frag *offered_frag(struct rme *rme, struct rme_op *op, bool *wait)
 {
     struct rme_rndv *r = op->rndv;
-    struct rme_frag *frag;
+    struct rme_frag *frag = rme_frag_first(r);
 
     *wait = false;
-    if (!r->offers || (list_empty(&r->frags) && !may_offer(op)))
+    if (!r->offers)
         return NULL;
-    if (list_empty(&r->frags) && !rme_frag_next(rme, op)) {
-        *wait = true; /* the op was stopped */
-        return NULL;
+    if (frag == NULL) {
+        if (!offerable(op, r->memory) ||
+            (r->memory == RME_MEMORY_PACK && rme_bounce_quota(op->peer, op->size) == 0))
+            return NULL;
+        *wait = !rme_frag_next(rme, op); /* the op was stopped */
+        if (*wait)
+            return NULL;
+        frag = rme_frag_first(r);
     }
-    frag = container_of(r->frags.next, struct rme_frag, link);
     if (offerable(op, frag->memory)) {
         *wait = frag->state != RME_FRAG_READY;
         return *wait ? NULL : frag;
@@ -118,8 +101,6 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_frag *frag, 
                              : 0;
     if (frag != NULL) {
         rme_frag_describe(peer, frag, tx, RME_WIRE_RTS);
-        frag->advertised = true;
-        frag->accessible = true;
         op->rndv->at = frag->length;
     }
     rme_peer_send_control(peer, &message, tx);
@@ -141,11 +122,13 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
     enum rme_stream stream = rme_op_stream(op);
-    struct rme_frag *frag;
+    struct rme_frag *frag = op->rndv != NULL ? rme_frag_first(op->rndv) : NULL;
     bool wait;
     void *tx;
 
-    drop_left_frag(rme, op);
+    /* of a declined invitation: the receiver may answer RTS, or have room for it, much later */
+    if (frag != NULL && !op->rndv->offers)
+        offer_nothing(rme, op, frag);
     if (!may_start(op))
         return RME_START_WAIT;
     if (op->rndv == NULL && rme_rndv_plan_send(rme, op) != 0) {
@@ -159,7 +142,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     tx = rme_peer_tx(peer, RME_CREDIT_DATA);
     if (tx == NULL)
         return RME_START_STUCK;
-    if (frag != NULL && !rme_frag_bind_early(peer, frag)) {
+    if (frag != NULL && !rme_frag_bind(peer, frag, true)) {
         offer_nothing(rme, op, frag);
         frag = NULL;
     }

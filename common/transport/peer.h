@@ -66,7 +66,7 @@ struct rme_peer {
     /* queued control messages that end operations; sent before `control`, whose members may
      * wait for the memory windows of those operations */
     struct list_head endings;
-    struct list_head rdma_queue; /* queued transfers, in order (struct rme_move) */
+    struct list_head rdma_queue; /* queued transfers, in order (struct rme_frag) */
     struct list_head moving;     /* posted transfers, in the order of posting */
     struct rme_host *host; /* host of the peer in receive-side accounting (rx_account.c) */
     uint64_t rx_buffered;  /* bytes accounted to the peer */

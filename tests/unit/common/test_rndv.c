@@ -12,6 +12,8 @@
 #include "played.h"
 
 #define PART 70000u
+/* bytes of a fragment of one segment */
+#define FRAG (sizeof(struct rme_frag) + sizeof(struct rme_mseg) + sizeof(struct rme_range))
 
 /* ---- without a send buffer, or credits ---- */
 
@@ -465,7 +467,7 @@ static void no_memory_for_what_is_offered(void **state)
 {
     (void)state;
     begin(&usual, ",rndv=read");
-    no_calloc = sizeof(struct rme_frag);
+    no_calloc = FRAG;
     send_(zone(0), LARGE, 3);
     assert_int_equal(ended, 1);
     assert_int_equal(done_.error, -ENOMEM);
@@ -477,7 +479,7 @@ static void no_memory_for_an_invitation(void **state)
 {
     (void)state;
     begin(&usual, "");
-    no_calloc = sizeof(struct rme_frag);
+    no_calloc = FRAG;
     receive(zone(0), LARGE, 3);
     assert_int_equal(rme_counter_value(rme, "invites_sent"), 0);
     no_malloc = no_calloc = 0;
@@ -494,7 +496,7 @@ static void no_memory_though_invited(void **state)
     (void)state;
     begin(&usual, "");
     SAYS(RTR, LARGE, .tag = 3, .from = 9);
-    no_calloc = sizeof(struct rme_frag);
+    no_calloc = FRAG;
     send_(zone(0), LARGE, 3);
     assert_int_equal(ended, 1);
     assert_int_equal(done_.error, -ENOMEM);
@@ -535,7 +537,8 @@ static void no_memory_for_the_transfer_of_an_invited_send(void **state)
     send_(plain, 100, 3);
     words = 0;
     script.heard = note_word;
-    no_malloc = PIECES / 4 * sizeof(struct rme_rdma_seg); /* four segments in each */
+    no_malloc = PIECES / 4 * sizeof(struct rme_rdma_seg) + /* four segments in each */
+                PIECES * sizeof(struct rme_sge);
     SAYS(PONG, 0, .credits = 8);
     script.heard = NULL;
     assert_int_equal(rme_counter_value(rme, "invites_taken"), 1);

@@ -408,14 +408,17 @@ static struct rme_peer *peer_in(enum rme_peer_state state)
  * repeated later. */
 static void opening_looks_whether_the_link_is_up(void **state)
 {
-    struct rme_frag unit = {.nmseg = 1, .range_room = 1, .access = RME_ACCESS_REMOTE_WRITE};
+    struct rme_frag *frag = calloc(1, sizeof(*frag) + sizeof(frag->mseg[0]));
+    struct rme_range range;
     struct rme_peer *peer;
 
     (void)state;
-    unit.mseg = unit.own_mseg;
-    unit.range = unit.own_range;
-    unit.mseg[0] = (struct rme_mseg){.base = memory, .length = LARGE, .rkey = 7};
-    list_init(&unit.invalidating);
+    assert_non_null(frag);
+    frag->nmseg = 1;
+    frag->access = RME_ACCESS_REMOTE_WRITE;
+    frag->range = &range;
+    frag->mseg[0] = (struct rme_mseg){.base = memory, .length = LARGE, .rkey = 7};
+    list_init(&frag->invalidating);
     script.mws = 16;
     open_usual(OPTIONS);
     request_second();
@@ -423,15 +426,16 @@ static void opening_looks_whether_the_link_is_up(void **state)
     early((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}); /* introduces the peer */
     peer = peer_in(RME_PEER_ACCEPTING);
     assert_non_null(peer);
-    assert_false(rme_frag_bind_early(peer, &unit));
-    assert_false(rme_frag_bind(peer, &unit));
-    assert_int_equal(script.open + unit.nrange + unit.offered + scripted.rme->offered, 0);
+    assert_false(rme_frag_bind(peer, frag, true));
+    assert_false(rme_frag_bind(peer, frag, false));
+    assert_int_equal(script.open + frag->nrange + scripted.rme->offered, 0);
     assert_int_equal(peer->state, RME_PEER_ACCEPTING);
     script_up(0, NULL, 0);
     scripted_run();
     assert_int_equal(peer->state, RME_PEER_UP);
-    assert_true(rme_frag_bind(peer, &unit));
+    assert_true(rme_frag_bind(peer, frag, false));
     assert_int_equal(script.open, 1);
+    free(frag);
 }
 
 /* ---- CTS that waits for a window ---- */
