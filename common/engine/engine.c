@@ -489,9 +489,7 @@ int rme_open(const struct rme_config *config, struct rme **out)
     rme_protocols_init(rme->protocols);
     pthread_mutex_init(&rme->lock, NULL);
     init_rings(rme);
-    rme_op_table_init(&rme->operations->table);
-    rme->operations->dropped = config->dropped;
-    rme->operations->dropped_arg = config->dropped_arg;
+    rme_op_table_init(&rme->operations->table, config->op_template, config->op_size);
     rme->ops = config->fabric;
     rme->server = config->listen != NULL;
     rme->incarnation = rme_draw();

@@ -34,7 +34,7 @@ void rme_context_close(struct rme *rme, int ctx)
     c->open = false;
     c->closes++;
     while (!list_empty(&c->done))
-        rme_op_drop(rme, container_of(c->done.next, struct rme_op, link));
+        rme_op_leave(rme, container_of(c->done.next, struct rme_op, link));
     rme_unlock(rme);
 }
 
