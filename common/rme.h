@@ -248,9 +248,15 @@ struct rme_unexpected {
 RME_API int rme_test_unexpected(struct rme *rme, struct rme_unexpected *out, int max,
                                 int wait_ms);
 
-/* Frees the buffer of an unexpected message, also after the peer's disconnect.  -EINVAL: not
- * such a buffer. */
-RME_API int rme_unexpected_free(struct rme *rme, void *buffer);
+/* Frees the buffer of an unexpected message, also after the peer's disconnect, and returns the
+ * message's `addr`, which may have been freed.  -EINVAL: not such a buffer. */
+RME_API int rme_unexpected_return(struct rme *rme, void *buffer, struct rme_addr **sender);
+static inline int rme_unexpected_free(struct rme *rme, void *buffer)
+{
+    struct rme_addr *sender;
+
+    return rme_unexpected_return(rme, buffer, &sender);
+}
 
 /*
  * Cancels an operation.  Returns 0 for any id.  The operation is reported as usual, with

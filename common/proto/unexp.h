@@ -20,6 +20,7 @@ struct rme_unexp {
     struct list_head waiting; /* in the peer's `pulls`, later in its `complete` */
     struct rme_keyed lent;    /* in the table of fetched messages */
     struct rme_peer *peer;    /* NULL once the host has fetched the message */
+    struct rme_addr *sender;  /* from then on */
     int32_t tag;
     bool ready;   /* complete */
     bool dropped; /* the host no longer wants the message, which is still being pulled */

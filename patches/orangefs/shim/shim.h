@@ -59,12 +59,6 @@ struct shim_addr {
     struct shim_addr *prev, *next;
 };
 
-/* Whose unexpected message is in a buffer: open addressing, a power of 2. */
-struct shim_held {
-    void *buffer;
-    struct shim_addr *from;
-};
-
 /* A method.  The first part is constant; the rest is zero, or -1, whenever the method is not
  * initialized, but for what says that forks know of it. */
 struct shim {
@@ -76,12 +70,10 @@ struct shim {
     int first_lookup_ms; /* see shim_lookup(); 0: lookups connect nothing */
 
     pthread_mutex_t newcomer;
-    pthread_mutex_t lock;     /* lookups, peers, cursor, held; all of struct shim_addr */
+    pthread_mutex_t lock;     /* lookups, peers, cursor; all of struct shim_addr */
     struct shim_addr lookups; /* heads of rings */
     struct shim_addr peers;
-    struct shim_addr *cursor; /* the peer that is checked next */
-    struct shim_held *held;
-    uint32_t held_room, held_count;
+    struct shim_addr *cursor;                  /* the peer that is checked next */
     struct rme_unexpected parked[SHIM_PARKED]; /* whose senders found no memory yet */
     int parked_count;                          /* both under `newcomer` */
     atomic_int unsettled; /* messages that are parked, or that a thread took from there and

@@ -422,7 +422,7 @@ int rme_test_unexpected(struct rme *r, struct rme_unexpected *out, int max, int 
     return n;
 }
 
-int rme_unexpected_free(struct rme *r, void *buffer)
+int rme_unexpected_return(struct rme *r, void *buffer, struct rme_addr **sender)
 {
     int ret = -EINVAL;
     if (in_child())
@@ -433,6 +433,7 @@ int rme_unexpected_free(struct rme *r, void *buffer)
         if (m->what.buffer != buffer)
             continue;
         *at = m->next;
+        *sender = m->what.addr;
         free(m->what.buffer);
         free(m);
         ret = 0;
