@@ -12,15 +12,15 @@
  *  - results are 0 or a negative errno; sizes are bytes; times are milliseconds;
  *  - no function waits for a peer.  Only functions with a `wait_ms` argument sleep, at most
  *    that long;
- *  - callbacks of the host run without the engine's lock, except `dropped` (below);
+ *  - callbacks of the host run without the engine's lock;
  *  - an engine belongs to the process that opened it.  In a child made by fork() every call
  *    fails without effect, with -ENODEV where an error is returned, and rme_close releases
  *    nothing; the parent is not affected.  A child may open an engine of its own if the
  *    fabric permits.
  *
  * An accepted operation ends exactly once, even if the peer or the device fails: one of the
- * rme_test functions reports success or an error.  If the operation's context was closed,
- * `dropped` is called instead.  rme_close ends operations without a report.
+ * rme_test functions reports success or an error.  Operations of a closed context end without
+ * a report, and so do all operations in rme_close.
  */
 #ifndef RME_H
 #define RME_H
@@ -44,7 +44,9 @@ struct rme;            /* one engine: one fabric, its peers and its operations *
 struct rme_addr;       /* the host's name of a peer; outlives engines */
 struct rme_fabric_ops; /* a fabric; a function of its library returns the table */
 
-typedef uint64_t rme_id; /* an operation; never 0, never reused while its engine is open */
+/* An operation: never 0.  Unless 2^21 operations are live, or memory is short, 32 others are
+ * posted before an id returns for a later operation. */
+typedef uint64_t rme_id;
 
 /* NOTICE: the cause of a failure that the host gets as an error and may report itself. */
 enum rme_log_level { RME_LOG_ERROR, RME_LOG_WARN, RME_LOG_NOTICE, RME_LOG_INFO, RME_LOG_DEBUG };
@@ -64,11 +66,11 @@ struct rme_config {
     bool options_are_mine; /* no other engine reads the options: warn of unknown keys */
     rme_log_fn log;        /* NULL: no log */
     void *log_arg;
-    /* NULL, or called once for each operation that ended after its context was closed, and is
-     * therefore not reported.  Ownership of `user` returns to the host.  The engine's lock is
-     * held: the callback may not call the engine, nor wait for a thread that does. */
-    void (*dropped)(void *arg, void *user);
-    void *dropped_arg;
+    /* NULL, or an object of `op_size` bytes, a multiple of 8: the id of an operation is the
+     * address of a copy of it, whose first 8 bytes are the id while the operation is posted,
+     * else 0.  The object stays until rme_close, and so do the copies. */
+    const void *op_template;
+    size_t op_size;
 };
 
 /*
@@ -246,9 +248,15 @@ struct rme_unexpected {
 RME_API int rme_test_unexpected(struct rme *rme, struct rme_unexpected *out, int max,
                                 int wait_ms);
 
-/* Frees the buffer of an unexpected message, also after the peer's disconnect.  -EINVAL: not
- * such a buffer. */
-RME_API int rme_unexpected_free(struct rme *rme, void *buffer);
+/* Frees the buffer of an unexpected message, also after the peer's disconnect, and returns the
+ * message's `addr`, which may have been freed.  -EINVAL: not such a buffer. */
+RME_API int rme_unexpected_return(struct rme *rme, void *buffer, struct rme_addr **sender);
+static inline int rme_unexpected_free(struct rme *rme, void *buffer)
+{
+    struct rme_addr *sender;
+
+    return rme_unexpected_return(rme, buffer, &sender);
+}
 
 /*
  * Cancels an operation.  Returns 0 for any id.  The operation is reported as usual, with

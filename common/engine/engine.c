@@ -462,6 +462,7 @@ static void init_rings(struct rme *rme)
                                        &rme->move_state->work,
                                        &rme->operations->ended,
                                        &rme->protocols->unexpected,
+                                       &rme->protocols->eager_rdma.rings,
                                        &rme->protocols->unpublished,
                                        &rme->followers,
                                        &rme->move_state->reserve[RME_RESERVE_INITIATOR].waiting,
@@ -493,12 +494,9 @@ int rme_open(const struct rme_config *config, struct rme **out)
     rme->move_state = &engine->move_state;
     rme->protocols = &engine->protocols;
     rme->user = &rme_proto_link_user;
-    rme_protocols_init(rme->protocols);
     pthread_mutex_init(&rme->lock, NULL);
     init_rings(rme);
-    rme_op_table_init(&rme->operations->table);
-    rme->operations->dropped = config->dropped;
-    rme->operations->dropped_arg = config->dropped_arg;
+    rme_op_table_init(&rme->operations->table, config->op_template, config->op_size);
     rme->ops = config->fabric;
     rme->server = config->listen != NULL;
     rme->incarnation = rme_draw();

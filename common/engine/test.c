@@ -34,7 +34,7 @@ void rme_context_close(struct rme *rme, int ctx)
     c->open = false;
     c->closes++;
     while (!list_empty(&c->done))
-        rme_op_drop(rme, container_of(c->done.next, struct rme_op, link));
+        rme_op_leave(rme, container_of(c->done.next, struct rme_op, link));
     rme_unlock(rme);
 }
 
@@ -169,7 +169,7 @@ static int unexpected_ready(struct rme *rme, struct rme_waiter *waiter)
 
         if (u == NULL)
             break;
-        out->addr = u->peer->addr;
+        out->addr = u->sender = u->peer->addr;
         out->first = !u->peer->reported;
         out->tag = u->tag;
         out->buffer = u->buffer;
@@ -193,7 +193,7 @@ int rme_test_unexpected(struct rme *rme, struct rme_unexpected *out, int max, in
     return rme_wait(rme, &wait.waiter, max == 0 ? 0 : wait_ms);
 }
 
-int rme_unexpected_free(struct rme *rme, void *buffer)
+int rme_unexpected_return(struct rme *rme, void *buffer, struct rme_addr **sender)
 {
     struct rme_unexp *u;
 
@@ -204,6 +204,7 @@ int rme_unexpected_free(struct rme *rme, void *buffer)
     rme_unlock(rme);
     if (u == NULL)
         return -EINVAL;
+    *sender = u->sender;
     free(u);
     return 0;
 }

@@ -31,15 +31,6 @@ static void count_end(struct rme *rme, struct rme_op *op)
         rme_peer_count(op->peer, RME_C_BYTES_RECEIVED, op->size);
 }
 
-void rme_op_drop(struct rme *rme, struct rme_op *op)
-{
-    const struct rme_operations *all = rme->operations;
-
-    if (all->dropped != NULL)
-        all->dropped(all->dropped_arg, op->user);
-    rme_op_leave(rme, op);
-}
-
 /* Reports an op.  An op that waits for rme_mreg_dereg_flush delays those that end later, so
  * that completions keep their order. */
 static void report(struct rme *rme, struct rme_op *op)

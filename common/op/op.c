@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <stdlib.h>
+#include <string.h>
 
 #include "op/op.h"
-
-#define INDEX_MASK ((1u << RME_OP_INDEX_BITS) - 1)
 
 #define BIT(state) (1u << RME_OP_##state)
 
@@ -45,10 +44,12 @@ const char *rme_op_kind_name(enum rme_op_kind kind)
     return names[kind];
 }
 
-void rme_op_table_init(struct rme_op_table *table)
+void rme_op_table_init(struct rme_op_table *table, const void *host, size_t host_size)
 {
-    table->nchunk = 0;
-    table->live = 0;
+    memset(table, 0, sizeof(*table));
+    table->host = host;
+    table->host_size = host != NULL ? host_size : sizeof(rme_id);
+    table->stride = sizeof(struct rme_op) + table->host_size;
     list_init(&table->free);
 }
 
@@ -60,44 +61,47 @@ void rme_op_drop_segs(struct rme_op *op)
     op->seg_room = RME_OP_INLINE_SEGS;
 }
 
+static struct rme_op *op_at(const struct rme_op_table *table, uint32_t c, size_t i)
+{
+    return (struct rme_op *)(void *)(table->chunk[c] + i * table->stride);
+}
+
 void rme_op_table_clear(struct rme_op_table *table)
 {
     for (uint32_t c = 0; c < table->nchunk; c++) {
-        for (uint32_t i = 0; i < RME_OP_CHUNK; i++)
-            rme_op_drop_segs(&table->chunk[c][i]);
+        for (size_t i = 0; i < RME_OP_CHUNK << c; i++)
+            rme_op_drop_segs(op_at(table, c, i));
         free(table->chunk[c]);
-        table->chunk[c] = NULL;
     }
-    rme_op_table_init(table);
+    rme_op_table_init(table, table->host, table->host_size);
 }
 
-/* Adds a chunk of free ops.  Index 0 is never used, so no id is 0. */
-static bool grow(struct rme_op_table *table)
+/* Adds a chunk of free ops. */
+static void grow(struct rme_op_table *table)
 {
-    struct rme_op *chunk;
     uint32_t c = table->nchunk;
+    size_t count = RME_OP_CHUNK << c;
 
-    if (c == sizeof(table->chunk) / sizeof(table->chunk[0]))
-        return false;
-    chunk = calloc(RME_OP_CHUNK, sizeof(*chunk));
-    if (chunk == NULL)
-        return false;
-    for (uint32_t i = 0; i < RME_OP_CHUNK; i++) {
-        struct rme_op *op = &chunk[i];
+    if (c == RME_OP_CHUNKS)
+        return;
+    table->chunk[c] = calloc(count, table->stride);
+    if (table->chunk[c] == NULL)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        struct rme_op *op = op_at(table, c, i);
 
-        op->id = c * RME_OP_CHUNK + i;
+        op->id = (uintptr_t)(op + 1);
         op->state = RME_OP_FREE;
         op->seg = op->own_seg;
         op->seg_room = RME_OP_INLINE_SEGS;
         list_init(&op->of_peer);
-        list_init(&op->link);
         list_init(&op->match.same);
-        if (c != 0 || i != 0)
-            list_add_tail(&op->link, &table->free);
+        list_add_tail(&op->link, &table->free);
+        if (table->host != NULL)
+            memcpy(rme_op_host(op), table->host, table->host_size);
     }
-    table->chunk[c] = chunk;
     table->nchunk++;
-    return true;
+    table->room += count;
 }
 
 struct rme_op *rme_op_find_free(struct rme_op_table *table, uint32_t nseg)
@@ -105,7 +109,9 @@ struct rme_op *rme_op_find_free(struct rme_op_table *table, uint32_t nseg)
     struct rme_op *op;
     struct rme_seg *seg;
 
-    if (list_empty(&table->free) && !grow(table))
+    if (table->live + RME_OP_RESTING >= table->room)
+        grow(table);
+    if (list_empty(&table->free))
         return NULL;
     op = container_of(table->free.next, struct rme_op, link);
     if (nseg <= op->seg_room)
@@ -119,16 +125,16 @@ struct rme_op *rme_op_find_free(struct rme_op_table *table, uint32_t nseg)
     return op;
 }
 
-static struct rme_op *at_index(const struct rme_op_table *table, uint32_t index)
-{
-    if (index / RME_OP_CHUNK >= table->nchunk)
-        return NULL;
-    return &table->chunk[index / RME_OP_CHUNK][index % RME_OP_CHUNK];
-}
-
 struct rme_op *rme_op_find(const struct rme_op_table *table, rme_id id)
 {
-    struct rme_op *op = at_index(table, (uint32_t)id & INDEX_MASK);
+    for (uint32_t c = 0; c < table->nchunk; c++) {
+        uint64_t at = id - sizeof(struct rme_op) - (uintptr_t)table->chunk[c];
 
-    return op != NULL && op->id == id && op->state != RME_OP_FREE ? op : NULL;
+        if (at < (RME_OP_CHUNK << c) * table->stride) {
+            struct rme_op *op = op_at(table, c, at / table->stride);
+
+            return op->id == id && op->state != RME_OP_FREE ? op : NULL;
+        }
+    }
+    return NULL;
 }

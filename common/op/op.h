@@ -3,10 +3,10 @@
  * Operations: those posted by the host, and pulls (the engine's own receives of large
  * unexpected messages).
  *
- * Ops are elements of a table.  An id consists of a generation and an index.  The generation
- * changes when the op is reused, so a stale id is recognised.  The memory of a recycled op
- * stays valid until the engine's lock is released.  Handles in messages are different numbers
- * (name.h).
+ * Ops are elements of a table, which are freed with it.  An id is the address of the host's part
+ * of the op, which follows it: a host may read there at any time (struct rme_config).  The op
+ * that is free for the longest time is used first, and RME_OP_RESTING ops rest, so a stale id
+ * names no other op.  Handles in messages are different numbers (name.h).
  */
 #ifndef RME_OP_H
 #define RME_OP_H
@@ -56,11 +56,12 @@ enum rme_op_state {
 
 #define RME_OP_INLINE_SEGS 4u
 #define RME_OP_KEEP_SEGS   64u /* segments of an unused op that stay allocated, at most */
-#define RME_OP_INDEX_BITS  20
-#define RME_OP_CHUNK       256u /* ops per allocation */
+#define RME_OP_CHUNK       64u /* ops in the first allocation; each one doubles their number */
+#define RME_OP_CHUNKS      15
+#define RME_OP_RESTING     32u /* free ops that are not reused yet */
 
 struct rme_op {
-    rme_id id;
+    rme_id id; /* constant */
     uint8_t kind;
     uint8_t state;
     uint8_t ctx;
@@ -93,30 +94,38 @@ struct rme_op {
 };
 
 struct rme_op_table {
-    struct rme_op *chunk[(1u << RME_OP_INDEX_BITS) / RME_OP_CHUNK];
+    char *chunk[RME_OP_CHUNKS];
     uint32_t nchunk;
     struct list_head free;
-    uint64_t live;
+    uint64_t live, room;
+    size_t stride;    /* bytes of an op and its host's part */
+    const void *host; /* first content of the host's part; NULL: only the id */
+    size_t host_size;
 };
 
-void rme_op_table_init(struct rme_op_table *table);
+/* Prepares a table whose ops have copies of `host`. */
+void rme_op_table_init(struct rme_op_table *table, const void *host, size_t host_size);
 /* Frees all ops, including live ones. */
 void rme_op_table_clear(struct rme_op_table *table);
 
-/* Returns a free op with room for `nseg` segments; NULL: memory is short, or 2^20 ops are
+/* Returns a free op with room for `nseg` segments; NULL: memory is short, or 2^21 ops are
  * live. */
 struct rme_op *rme_op_find_free(struct rme_op_table *table, uint32_t nseg);
-/* Takes such an op, with a new id, in no ring. */
+/* Returns the host's part of an op. */
+static inline rme_id *rme_op_host(const struct rme_op *op)
+{
+    return (rme_id *)(uintptr_t)op->id;
+}
+/* Takes such an op, in no ring. */
 static inline struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg)
 {
     struct rme_op *op = container_of(table->free.next, struct rme_op, link);
 
-    if (list_empty(&table->free) || nseg > op->seg_room)
+    if (table->live + RME_OP_RESTING >= table->room || nseg > op->seg_room)
         op = rme_op_find_free(table, nseg);
     if (op == NULL)
         return NULL;
     list_del_init(&op->link);
-    op->id += 1u << RME_OP_INDEX_BITS;
     op->nseg = nseg;
     op->protocol = NULL;
     op->rndv = NULL;
@@ -127,11 +136,12 @@ static inline struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nse
     op->late = false;
     op->dereg_flush = false;
     table->live++;
+    __atomic_store_n(rme_op_host(op), op->id, __ATOMIC_RELAXED);
     return op;
 }
 /* Frees allocated segments. */
 void rme_op_drop_segs(struct rme_op *op);
-/* Returns an op, which no peer has any more, to the free list and invalidates its id. */
+/* Returns an op, which no peer has any more, to the end of the free list. */
 static inline void rme_op_recycle(struct rme_op_table *table, struct rme_op *op)
 {
     if (op->seg_room > RME_OP_KEEP_SEGS)
@@ -139,9 +149,9 @@ static inline void rme_op_recycle(struct rme_op_table *table, struct rme_op *op)
     op->state = RME_OP_FREE;
     op->peer = NULL;
     list_del_init(&op->link);
-    /* the op used last is reused first, because it is still in the processor's caches */
-    list_add_tail(&op->link, table->free.next);
+    list_add_tail(&op->link, &table->free);
     table->live--;
+    __atomic_store_n(rme_op_host(op), 0, __ATOMIC_RELAXED);
 }
 
 /* Returns the live op of an id; NULL: none. */

@@ -26,9 +26,6 @@ struct rme_operations {
     struct rme_table match; /* receives, and unmatched messages */
     struct list_head ended; /* ops reported after the next rme_mreg_dereg_flush */
     bool deregistering;     /* a thread deregisters for ops that ended earlier */
-    /* callback of the host, see rme.h; constant */
-    void (*dropped)(void *arg, void *user);
-    void *dropped_arg;
 };
 
 /* Logs a transition that rme_op_steps does not permit. */
@@ -86,8 +83,6 @@ static inline bool rme_is_ending(const struct rme *rme)
     return rme->operations->deregistering || !list_empty(&rme->operations->ended);
 }
 
-/* Recycles a completed op whose context is closed, and calls the host's `dropped`. */
-void rme_op_drop(struct rme *rme, struct rme_op *op);
 /* Queues the completion for the host. */
 static inline void rme_ctx_publish(struct rme *rme, struct rme_op *op)
 {
@@ -95,7 +90,7 @@ static inline void rme_ctx_publish(struct rme *rme, struct rme_op *op)
 
     rme_op_step(rme, op, RME_OP_DONE);
     if (!c->open || op->closes != c->closes) {
-        rme_op_drop(rme, op);
+        rme_op_leave(rme, op);
         return;
     }
     list_add_tail(&op->link, &c->done);

@@ -1,25 +1,68 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Dispatches arrivals to the protocol of their message type, and handles the messages of the
+/* Dispatches arrivals by their message type, and handles the messages of the
  * link itself: PING, PONG and BYE. */
 #include <errno.h>
 #include <string.h>
 
 #include "proto/arrive.h"
+#include "proto/cancel.h"
+#include "proto/message.h"
 #include "proto/rndv.h"
+#include "proto/unexp.h"
+
+/* ---- The link itself ---- */
+
+static void pinged(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    rme_peer_pinged(peer, (uint32_t)message->tag);
+}
+
+static void reduced(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    rme_peer_reduced(peer, (uint32_t)message->tag);
+}
+
+/* Writes of this side may be complete but not yet reported by the device.  LINK_DOWN ends the
+ * remaining operations. */
+static void bye(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    (void)message;
+    peer->bye_in = true;
+    rme_peer_disconnect(peer, -ECONNRESET);
+}
+
+/* ---- All messages ---- */
+
+/* Handlers of messages, by type.  Those of CREDIT and of unknown types are NULL: only the header
+ * counts. */
+static rme_arrived_fn *const takers[] = {
+    [RME_WIRE_EAGER] = rme_eager_arrived,
+    [RME_WIRE_UNEXPECTED] = rme_unexp_arrived,
+    [RME_WIRE_RTS] = rme_rts_arrived,
+    [RME_WIRE_CTS] = rme_cts_arrived,
+    [RME_WIRE_RTS_SEG] = rme_rts_seg_arrived,
+    [RME_WIRE_READ_REQ] = rme_read_req_arrived,
+    [RME_WIRE_FIN] = rme_fin_arrived,
+    [RME_WIRE_CANCEL] = rme_cancel_arrived,
+    [RME_WIRE_CANCEL_ACK] = rme_rndv_cancel_acked,
+    [RME_WIRE_PING] = pinged,
+    [RME_WIRE_PONG] = reduced,
+    [RME_WIRE_BYE] = bye,
+    [RME_WIRE_NACK] = rme_nack_arrived,
+    [RME_WIRE_RTR] = rme_invite_arrived,
+    [RME_WIRE_GRANT] = rme_eager_rdma_granted,
+    [RME_WIRE_WITHDRAW] = rme_eager_rdma_withdrawn,
+    [RME_WIRE_RELEASE] = rme_eager_rdma_released,
+};
 
 static void take_message(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    const rme_arrived_fn *takers = peer->rme->protocols->arrived;
     uint32_t type = message->type;
-    rme_arrived_fn arrived = NULL;
 
     if (type == RME_WIRE_RTS && (message->flags & RME_WIRE_F_UNEXPECTED) != 0)
-        arrived = takers[RME_ARRIVAL_UNEXPECTED_RTS];
-    else if (type != RME_ARRIVAL_UNEXPECTED_RTS && type < RME_ARRIVALS)
-        arrived = takers[type];
-    /* else the type is optional and unknown: only its header counts */
-    if (arrived != NULL)
-        arrived(peer, message);
+        rme_unexp_rts_arrived(peer, message);
+    else if (type < sizeof(takers) / sizeof(takers[0]) && takers[type] != NULL)
+        takers[type](peer, message);
 }
 
 void rme_arrival_drop(struct rme *rme, const struct rme_arrival *arrival)
@@ -148,28 +191,3 @@ void rme_take_immediate(struct rme_peer *peer, uint32_t imm)
     if (rme_credit_due(&peer->credit))
         rme_peer_schedule(peer);
 }
-
-/* ---- The link itself ---- */
-
-static void pinged(struct rme_peer *peer, const struct rme_wire_message *message)
-{
-    rme_peer_pinged(peer, (uint32_t)message->tag);
-}
-
-static void reduced(struct rme_peer *peer, const struct rme_wire_message *message)
-{
-    rme_peer_reduced(peer, (uint32_t)message->tag);
-}
-
-/* Writes of this side may be complete but not yet reported by the device.  LINK_DOWN ends the
- * remaining operations. */
-static void bye(struct rme_peer *peer, const struct rme_wire_message *message)
-{
-    (void)message;
-    peer->bye_in = true;
-    rme_peer_disconnect(peer, -ECONNRESET);
-}
-
-const struct rme_protocol rme_protocol_link = {
-    .arrived = {[RME_WIRE_PING] = pinged, [RME_WIRE_PONG] = reduced, [RME_WIRE_BYE] = bye},
-};

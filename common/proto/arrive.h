@@ -5,8 +5,6 @@
 
 #include "proto/proto.h"
 
-extern const struct rme_protocol rme_protocol_link;
-
 /* A message that a peer sent. */
 struct rme_arrival {
     /* the message's buffer, owned by the engine until the message is taken; NULL: the message

@@ -25,7 +25,10 @@
 
 #include "move/move.h"
 #include "proto/cancel.h"
+#include "proto/message.h"
+#include "proto/rndv.h"
 #include "proto/send.h"
+#include "proto/unexp.h"
 
 void rme_cancel_op(struct rme *rme, struct rme_op *op)
 {
@@ -56,14 +59,12 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
     }
 }
 
-/* Offers a CANCEL to each protocol.  No protocol knows an operation that has ended: its end was
- * reported before, and the CANCEL is ignored. */
-static void cancel_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+/* Finds the object of a CANCEL.  An operation that has ended is not found: its end was reported
+ * before, and the CANCEL is ignored. */
+void rme_cancel_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    for (const struct rme_protocol *const *row = peer->rme->protocols->table; *row != NULL;
-         row++)
-        if ((*row)->cancelled != NULL && (*row)->cancelled(peer, message))
-            return;
+    (void)(rme_eager_cancelled(peer, message) || rme_unexp_cancelled(peer, message) ||
+           rme_invite_cancelled(peer, message) || rme_rndv_cancelled(peer, message));
 }
 
 void rme_op_detach(struct rme *rme, struct rme_op *op)
@@ -177,7 +178,7 @@ void rme_refuse(struct rme_op *op, uint32_t place)
     answer->room = op->total;
 }
 
-static void refused(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_nack_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme *rme = peer->rme;
     int error = rme_wire_status_error(message->status);
@@ -195,7 +196,3 @@ static void refused(struct rme_peer *peer, const struct rme_wire_message *messag
         "eager_max=0 here so that such sends fail",
         rme_peer_name(peer), message->total, message->tag, message->room, strerror(-error));
 }
-
-const struct rme_protocol rme_protocol_cancel = {
-    .arrived = {[RME_WIRE_CANCEL] = cancel_arrived, [RME_WIRE_NACK] = refused},
-};

@@ -5,7 +5,7 @@
 
 #include "proto/proto.h"
 
-extern const struct rme_protocol rme_protocol_cancel;
+rme_arrived_fn rme_cancel_arrived, rme_nack_arrived;
 
 /* Cancels an op for the host. */
 void rme_cancel_op(struct rme *rme, struct rme_op *op);

@@ -77,14 +77,14 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
     return true;
 }
 
-static bool may_start(const struct rme_op *op)
+bool rme_eager_may_start(const struct rme_op *op)
 {
     return op->rndv == NULL && rme_eager_fits(op->peer, rme_op_stream(op), op->size);
 }
 
-static enum rme_started start(struct rme *rme, struct rme_op *op)
+enum rme_started rme_eager_start(struct rme *rme, struct rme_op *op)
 {
-    if (!may_start(op))
+    if (!rme_eager_may_start(op))
         return RME_START_OTHER;
     if (!rme_eager_send(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag))
         return RME_START_STUCK;
@@ -201,7 +201,7 @@ void rme_message_free(struct rme_message *message)
     free(message);
 }
 
-static void eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arrived)
+void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arrived)
 {
     struct rme *rme = peer->rme;
     struct rme_message *message;
@@ -276,7 +276,7 @@ struct rme_message *rme_message_from_rts(struct rme_peer *peer,
     return message;
 }
 
-static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *arrived)
+void rme_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *arrived)
 {
     struct rme *rme = peer->rme;
     struct rme_message *message;
@@ -330,7 +330,7 @@ void rme_message_forget(struct rme_message *message)
 }
 
 /* The sender cancels an expected message that no receive has matched. */
-static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
+bool rme_eager_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
     struct rme_message *message = rme_message_cancelled(peer, cancel, false);
 
@@ -340,18 +340,7 @@ static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *canc
     return true;
 }
 
-static void on_create(struct rme_peer *peer)
-{
-    list_init(&peer->proto->messages);
-}
-
-static void on_connect(struct rme_peer *peer)
-{
-    for (int stream = 0; stream < RME_STREAMS; stream++)
-        peer->proto->rts_out[stream] = peer->proto->rts_in[stream] = 0;
-}
-
-static void on_disconnect(struct rme_peer *peer)
+void rme_messages_drop(struct rme_peer *peer)
 {
     while (!list_empty(&peer->proto->messages)) {
         struct rme_message *message =
@@ -361,13 +350,3 @@ static void on_disconnect(struct rme_peer *peer)
         rme_message_free(message);
     }
 }
-
-const struct rme_protocol rme_protocol_eager = {
-    .start = start,
-    .may_start = may_start,
-    .cancelled = cancelled,
-    .arrived = {[RME_WIRE_EAGER] = eager_arrived, [RME_WIRE_RTS] = rts_arrived},
-    .on_create = on_create,
-    .on_connect = on_connect,
-    .on_disconnect = on_disconnect,
-};

@@ -274,7 +274,7 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
     return true;
 }
 
-static bool may_start(const struct rme_op *op)
+bool rme_eager_rdma_may_start(const struct rme_op *op)
 {
     return op->rndv == NULL && rme_eager_rdma_fits(op->peer, rme_op_stream(op), op->seg,
                                                    op->nseg, op->size, op->tag);
@@ -282,7 +282,7 @@ static bool may_start(const struct rme_op *op)
 
 /* Starts a send.  The first expected message of the queue waits for room if the room is certain
  * to come. */
-static enum rme_started start(struct rme *rme, struct rme_op *op)
+enum rme_started rme_eager_rdma_start(struct rme *rme, struct rme_op *op)
 {
     enum rme_stream stream = rme_op_stream(op);
     enum fit fit = op->rndv == NULL
@@ -370,7 +370,7 @@ static struct rme_eager_rdma_tx *tx_new(struct rme_peer *peer, uint64_t size)
     return tx;
 }
 
-static void granted(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_eager_rdma_granted(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
     struct rme_wire_segment segment;
@@ -396,7 +396,7 @@ static void granted(struct rme_peer *peer, const struct rme_wire_message *messag
 }
 
 /* Without a ring, a RELEASE has crossed this WITHDRAW. */
-static void withdrawn(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_eager_rdma_withdrawn(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
 
@@ -407,26 +407,21 @@ static void withdrawn(struct rme_peer *peer, const struct rme_wire_message *mess
     queue_release(peer);
 }
 
-/* ---- The row ---- */
+/* ---- Life of the link ---- */
 
-static void on_create(struct rme_peer *peer)
+void rme_eager_rdma_created(struct rme_peer *peer)
 {
     list_init(&peer->proto->eager_rdma.release.link);
     peer->proto->eager_rdma.release.kind = &release_kind;
 }
 
-static void on_connect(struct rme_peer *peer)
+void rme_eager_rdma_up(struct rme_peer *peer)
 {
     peer->proto->eager_rdma.wants = 0;
     peer->proto->eager_rdma.needs = RME_EAGER_RDMA_WANTS;
 }
 
-static void init(struct rme_protocols *protocols)
-{
-    list_init(&protocols->eager_rdma.rings);
-}
-
-static void on_link_down(struct rme_peer *peer)
+void rme_eager_rdma_down(struct rme_peer *peer)
 {
     struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
 
@@ -434,16 +429,3 @@ static void on_link_down(struct rme_peer *peer)
     if (tx != NULL)
         tx_free(peer->rme, tx);
 }
-
-const struct rme_protocol rme_protocol_eager_rdma = {
-    .init = init,
-    .start = start,
-    .may_start = may_start,
-    .arrived = {[RME_WIRE_GRANT] = granted,
-                [RME_WIRE_WITHDRAW] = withdrawn,
-                [RME_WIRE_RELEASE] = rme_eager_rdma_released},
-    .on_create = on_create,
-    .on_connect = on_connect,
-    .on_disconnect = rme_eager_rdma_rx_left,
-    .on_link_down = on_link_down,
-};

@@ -11,8 +11,6 @@
 struct rme_eager_rdma_rx;
 struct rme_eager_rdma_tx;
 
-extern const struct rme_protocol rme_protocol_eager_rdma;
-
 /* State of a peer. */
 struct rme_eager_rdma {
     struct rme_eager_rdma_rx *rx; /* ring granted to the peer, or to be granted; NULL: none */
@@ -42,6 +40,13 @@ struct rme_eager_rdma_memory {
 
 /* ---- eager_rdma.c: the sender ---- */
 
+rme_arrived_fn rme_eager_rdma_granted, rme_eager_rdma_withdrawn;
+rme_start_fn rme_eager_rdma_start;
+rme_may_start_fn rme_eager_rdma_may_start;
+/* The peer was created; its link is up; the link is down. */
+void rme_eager_rdma_created(struct rme_peer *peer);
+void rme_eager_rdma_up(struct rme_peer *peer);
+void rme_eager_rdma_down(struct rme_peer *peer);
 /* Does the message go into the peer's ring now?  Does not check credits. */
 bool rme_eager_rdma_fits(struct rme_peer *peer, enum rme_stream stream,
                          const struct rme_seg *seg, uint32_t nseg, uint64_t size, int32_t tag);
@@ -74,11 +79,10 @@ int rme_eager_rdma_decode(struct rme_peer *peer, uint32_t imm,
                           struct rme_wire_message *message);
 /* Notes that the message has been taken: its place returns to the peer with its credit. */
 void rme_eager_rdma_took(struct rme_peer *peer, const struct rme_wire_message *message);
-/* Handles RELEASE. */
-void rme_eager_rdma_released(struct rme_peer *peer, const struct rme_wire_message *message);
+rme_arrived_fn rme_eager_rdma_released;
 /* Handles RME_EV_MW_INVALIDATED.  True: the event was for a ring of this peer. */
 bool rme_eager_rdma_closed(struct rme_peer *peer, const void *closed);
-/* Hooks `on_disconnect` and `down` of the protocol's row, for the receiver's part. */
+/* The link is given up; it is down: the receiver's part. */
 void rme_eager_rdma_rx_left(struct rme_peer *peer);
 void rme_eager_rdma_rx_down(struct rme_peer *peer);
 

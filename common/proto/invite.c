@@ -187,7 +187,7 @@ static bool nothing_before_it(const struct rme_peer *peer, uint64_t bytes)
 
 /* Writes the send into the invited receive, if the invitation is for it and everything is
  * ready.  Otherwise rndv_send.c uses the fragment, for RTS. */
-static enum rme_started start(struct rme *rme, struct rme_op *op)
+enum rme_started rme_invite_start(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
     struct rme_invites *invites = &peer->proto->invites;
@@ -245,7 +245,7 @@ static const struct rme_invite_sent *sent_since(const struct rme_invites *invite
     return NULL;
 }
 
-static void arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_invite_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_invites *invites = &peer->proto->invites;
     uint32_t unseen = invites->sent - message->to;
@@ -302,30 +302,10 @@ static void taken_back(struct rme_peer *peer, uint32_t from)
     rme_cancel_ack(peer, from, &invites->acks);
 }
 
-static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
+bool rme_invite_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
     if ((cancel->flags & RME_WIRE_F_FROM_SENDER) != 0 || cancel->to != 0)
         return false;
     taken_back(peer, cancel->from);
     return true;
 }
-
-static void on_disconnect(struct rme_peer *peer)
-{
-    rme_invite_drop(&peer->proto->invites);
-}
-
-static void on_connect(struct rme_peer *peer)
-{
-    struct rme_invites *invites = &peer->proto->invites;
-
-    invites->seen = invites->sent = invites->acks = 0;
-}
-
-const struct rme_protocol rme_protocol_invitation = {
-    .start = start,
-    .cancelled = cancelled,
-    .arrived = {[RME_WIRE_RTR] = arrived},
-    .on_connect = on_connect,
-    .on_disconnect = on_disconnect,
-};

@@ -12,8 +12,6 @@
 struct rme_message;
 struct rme_remote_window;
 
-extern const struct rme_protocol rme_protocol_invitation;
-
 #define RME_INVITE_RING 64u /* messages in flight, at most, when an invitation is sent */
 
 /* An EAGER or RTS that was sent. */
@@ -53,6 +51,10 @@ bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message
 void rme_invite_void(struct rme *rme, struct rme_op *op);
 
 /* ---- The sender ---- */
+
+rme_arrived_fn rme_invite_arrived;
+rme_start_fn rme_invite_start;
+rme_cancelled_fn rme_invite_cancelled;
 
 /* Drops the held invitation, if any. */
 static inline void rme_invite_drop(struct rme_invites *invites)

@@ -11,7 +11,12 @@
 
 struct rme_remote_window;
 
-extern const struct rme_protocol rme_protocol_eager;
+rme_arrived_fn rme_eager_arrived, rme_rts_arrived;
+rme_start_fn rme_eager_start;
+rme_may_start_fn rme_eager_may_start;
+rme_cancelled_fn rme_eager_cancelled;
+/* Frees the unmatched messages of a peer whose link is given up. */
+void rme_messages_drop(struct rme_peer *peer);
 
 /* Do size and window allow this message to go eagerly?  Does not check credits. */
 static inline bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream stream,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The table of protocols, and the end of a peer's operations with its links.
+ * Protocol state of a peer, and the end of its operations with its links.
  *
  * When a link is given up nothing more is sent or matched on it: its ops leave their queues,
  * end with the error, and wait in peer->draining for the link to be down, because a device may
@@ -14,42 +14,28 @@
 #include "proto/rndv.h"
 #include "proto/unexp.h"
 
-static const struct rme_protocol *const protocol_table[] = {
-    &rme_protocol_link,       &rme_protocol_eager,
-    &rme_protocol_unexpected, &rme_protocol_cancel,
-    &rme_protocol_eager_rdma, &rme_protocol_invitation,
-    &rme_protocol_rendezvous, &rme_protocol_rndv_send,
-    &rme_protocol_rndv_recv,  NULL,
-};
-
-void rme_protocols_init(struct rme_protocols *protocols)
-{
-    protocols->table = protocol_table;
-    for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++) {
-        for (unsigned kind = 0; kind < RME_ARRIVALS; kind++)
-            if ((*row)->arrived[kind] != NULL)
-                protocols->arrived[kind] = (*row)->arrived[kind];
-        if ((*row)->init != NULL)
-            (*row)->init(protocols);
-    }
-}
-
 static void on_create(struct rme_peer *peer)
 {
     for (int stream = 0; stream < RME_STREAMS; stream++)
         list_init(&peer->proto->sendq[stream]);
     for (int waitq = 0; waitq < RME_WAITQS; waitq++)
         list_init(&peer->proto->waitq[waitq]);
-    for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
-        if ((*row)->on_create != NULL)
-            (*row)->on_create(peer);
+    list_init(&peer->proto->messages);
+    list_init(&peer->proto->unexpected);
+    list_init(&peer->proto->pulls);
+    list_init(&peer->proto->complete);
+    rme_eager_rdma_created(peer);
 }
 
 static void on_connect(struct rme_peer *peer)
 {
-    for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
-        if ((*row)->on_connect != NULL)
-            (*row)->on_connect(peer);
+    struct rme_invites *invites = &peer->proto->invites;
+
+    for (int stream = 0; stream < RME_STREAMS; stream++)
+        peer->proto->rts_out[stream] = peer->proto->rts_in[stream] = 0;
+    peer->proto->links++;
+    invites->seen = invites->sent = invites->acks = 0;
+    rme_eager_rdma_up(peer);
 }
 
 /*
@@ -100,9 +86,10 @@ static void on_disconnect(struct rme_peer *peer, int error)
         rme_op_detach(rme, op);
         rme_op_end(rme, op, op->rndv != NULL && op->rndv->stop ? op->rndv->stop_error : error);
     }
-    for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
-        if ((*row)->on_disconnect != NULL)
-            (*row)->on_disconnect(peer);
+    rme_messages_drop(peer);
+    rme_unexp_disconnected(peer);
+    rme_eager_rdma_rx_left(peer);
+    rme_invite_drop(&peer->proto->invites);
     rme_control_drop(peer);
 }
 
@@ -113,27 +100,10 @@ static void on_link_down(struct rme_peer *peer)
 
     rme_moves_lost(peer);
     rme_frags_lost(peer);
-    for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
-        if ((*row)->on_link_down != NULL)
-            (*row)->on_link_down(peer);
+    rme_eager_rdma_down(peer);
     sends_first(&peer->draining);
     while ((node = list_pop(&peer->draining)) != NULL)
         rme_op_put(rme, container_of(node, struct rme_op, of_peer));
-}
-
-static void discard_rx(struct rme_peer *peer)
-{
-    for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
-        if ((*row)->discard_rx != NULL)
-            (*row)->discard_rx(peer);
-}
-
-static bool is_needed(const struct rme_peer *peer)
-{
-    for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
-        if ((*row)->is_needed != NULL && (*row)->is_needed(peer))
-            return true;
-    return false;
 }
 
 static void on_free(struct rme_peer *peer)
@@ -148,8 +118,8 @@ const struct rme_link_user rme_proto_link_user = {
     .on_disconnect = on_disconnect,
     .on_link_down = on_link_down,
     .unreachable = unreachable,
-    .discard_rx = discard_rx,
-    .is_needed = is_needed,
+    .discard_rx = rme_unexp_discard,
+    .is_needed = rme_unexp_is_needed,
     .on_free = on_free,
     .caught_up = rme_unexp_pass_on,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Protocol table, and protocol state of each peer and of the engine. */
+/* Protocol state of each peer and of the engine. */
 #ifndef RME_PROTO_H
 #define RME_PROTO_H
 
@@ -9,7 +9,7 @@
 
 struct rme_unexp;
 
-/* Callbacks of the links, passed on to all protocols. */
+/* Callbacks of the links. */
 extern const struct rme_link_user rme_proto_link_user;
 
 /* Reason why an expected send waits for the peer's host: the eager window or an RTS slot
@@ -44,11 +44,8 @@ struct rme_peer_proto {
 
 /* Protocol state of the engine. */
 struct rme_protocols {
-    /* all protocols, in the order of trial; ended by NULL */
-    const struct rme_protocol *const *table;
-    rme_arrived_fn arrived[RME_ARRIVALS]; /* of all protocols */
-    bool forceful;                        /* cancels of the host do not wait for the peer */
-    struct rme_table tags_blocked;        /* tags that a waiting send blocks (send.c) */
+    bool forceful;                 /* cancels of the host do not wait for the peer */
+    struct rme_table tags_blocked; /* tags that a waiting send blocks (send.c) */
     struct rme_eager_rdma_pool eager_rdma;
     /* first complete message of each peer, for the host (struct rme_unexp) */
     struct list_head unexpected;
@@ -57,8 +54,5 @@ struct rme_protocols {
     /* unexpected messages that the host has fetched, by the address of the buffer */
     struct rme_table lent;
 };
-
-/* Fills in `table` and `arrived`. */
-void rme_protocols_init(struct rme_protocols *protocols);
 
 #endif

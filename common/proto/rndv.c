@@ -434,7 +434,7 @@ static bool is_meant(const struct rme_op *op, const struct rme_wire_message *can
 }
 
 /* The peer cancels its end of an op. */
-static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
+bool rme_rndv_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
     bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
     struct rme_op *op = from_sender && cancel->to == 0
@@ -451,7 +451,7 @@ static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *canc
     return true;
 }
 
-static void cancel_acked(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_rndv_cancel_acked(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_op *op = rme_rndv_find(peer, message->to);
 
@@ -495,8 +495,6 @@ static void ended(struct rme *rme, struct rme_op *op)
 }
 
 const struct rme_protocol rme_protocol_rendezvous = {
-    .cancelled = cancelled,
-    .arrived = {[RME_WIRE_CANCEL_ACK] = cancel_acked},
     .ready = rme_rndv_advance,
     .failed = stop,
     .silenced = silence,

@@ -12,9 +12,14 @@
 
 struct rme_message;
 
-/* Rows: of both ends, op->protocol of every op with an rme_rndv; and of each end alone. */
-extern const struct rme_protocol rme_protocol_rendezvous, rme_protocol_rndv_send,
-    rme_protocol_rndv_recv;
+/* op->protocol of every op with an rme_rndv. */
+extern const struct rme_protocol rme_protocol_rendezvous;
+
+rme_arrived_fn rme_cts_arrived, rme_rts_seg_arrived, rme_read_req_arrived, rme_fin_arrived,
+    rme_rndv_cancel_acked;
+rme_start_fn rme_rndv_start;
+rme_may_start_fn rme_rndv_may_start;
+rme_cancelled_fn rme_rndv_cancelled;
 
 /* Pending control messages of an op, in the order of sending. */
 #define RME_CTRL_READ_REQ   1u

@@ -91,7 +91,7 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
     }
 }
 
-static void offer_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_rts_seg_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_op *op = rme_rndv_find(peer, message->to);
 
@@ -124,7 +124,3 @@ void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
         peer->proto->invites.fail_streak = 0;
     rme_rndv_target_done(rme, op, frag->offset + frag->length);
 }
-
-const struct rme_protocol rme_protocol_rndv_recv = {
-    .arrived = {[RME_WIRE_RTS_SEG] = offer_arrived},
-};

@@ -106,7 +106,7 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_frag *frag, 
     rme_peer_send_control(peer, &message, tx);
 }
 
-static bool may_start(const struct rme_op *op)
+bool rme_rndv_may_start(const struct rme_op *op)
 {
     const struct rme_peer *peer = op->peer;
     uint32_t out = peer->proto->rts_out[rme_op_stream(op)];
@@ -118,7 +118,7 @@ static bool may_start(const struct rme_op *op)
            out + peer->proto->preparing < peer->hello.rts_max;
 }
 
-static enum rme_started start(struct rme *rme, struct rme_op *op)
+enum rme_started rme_rndv_start(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
     enum rme_stream stream = rme_op_stream(op);
@@ -129,7 +129,7 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     /* of a declined invitation: the receiver may answer RTS, or have room for it, much later */
     if (frag != NULL && !op->rndv->offers)
         offer_nothing(rme, op, frag);
-    if (!may_start(op))
+    if (!rme_rndv_may_start(op))
         return RME_START_WAIT;
     if (op->rndv == NULL && rme_rndv_plan_send(rme, op) != 0) {
         rme_send_leave(op);
@@ -190,7 +190,7 @@ static void receiver_opened(struct rme_op *op, const struct rme_wire_message *me
     }
 }
 
-static void cts_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_cts_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_op *op = answered(peer, message->to);
 
@@ -219,7 +219,7 @@ void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
     receiver_opened(op, invite);
 }
 
-static void go_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_read_req_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_op *op = answered(peer, message->to);
 
@@ -236,7 +236,7 @@ static void go_arrived(struct rme_peer *peer, const struct rme_wire_message *mes
     rme_rndv_begin(peer->rme, op, RME_OP_TARGET);
 }
 
-static void fin_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_fin_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme *rme = peer->rme;
     struct rme_op *op = answered(peer, message->to);
@@ -256,11 +256,3 @@ static void fin_arrived(struct rme_peer *peer, const struct rme_wire_message *me
     op->rndv->reads = true;
     rme_rndv_target_done(rme, op, message->offset);
 }
-
-const struct rme_protocol rme_protocol_rndv_send = {
-    .start = start,
-    .may_start = may_start,
-    .arrived = {[RME_WIRE_CTS] = cts_arrived,
-                [RME_WIRE_READ_REQ] = go_arrived,
-                [RME_WIRE_FIN] = fin_arrived},
-};

@@ -36,6 +36,8 @@
  * completed one.
  */
 #include "move/move.h"
+#include "proto/message.h"
+#include "proto/rndv.h"
 #include "proto/send.h"
 
 /* ---- Sends that hold their tag ---- */
@@ -126,46 +128,49 @@ static struct rme_op *first_of(const struct list_head *ring)
     return list_empty(ring) ? NULL : container_of(ring->next, struct rme_op, link);
 }
 
-/* Finds the first protocol by which the send need not wait for the peer's host; NULL: none. */
-static const struct rme_protocol *may_start_with(const struct rme_op *op)
+/* Protocols by which a send need not wait for the peer's host. */
+enum way { WAY_NONE, WAY_EAGER, WAY_EAGER_RDMA, WAY_RNDV };
+
+static enum way way_of(const struct rme_op *op)
 {
     if (op == NULL)
-        return NULL;
-    for (const struct rme_protocol *const *row = op->peer->rme->protocols->table; *row != NULL;
-         row++)
-        if ((*row)->may_start != NULL && (*row)->may_start(op))
-            return *row;
-    return NULL;
+        return WAY_NONE;
+    if (rme_eager_may_start(op))
+        return WAY_EAGER;
+    if (rme_eager_rdma_may_start(op))
+        return WAY_EAGER_RDMA;
+    return rme_rndv_may_start(op) ? WAY_RNDV : WAY_NONE;
 }
 
 /* Finds a send in `waitq` that need not wait for the peer's host any more; NULL: none.  Small
  * and large ones alternate if both can use the same protocol. */
 static struct rme_op *may_start(const struct rme_peer *peer)
 {
-    const struct rme_protocol *of_small, *of_large;
+    enum way of_small, of_large;
     struct rme_op *small, *large;
 
     if (peer->proto->tags_blocked == 0) /* every send in `waitq` holds its tag */
         return NULL;
     small = first_of(&peer->proto->waitq[RME_WAITQ_SMALL]);
     large = first_of(&peer->proto->waitq[RME_WAITQ_LARGE]);
-    of_small = may_start_with(small);
-    of_large = may_start_with(large);
-    if (of_small != NULL && (of_small != of_large || peer->proto->small_next))
+    of_small = way_of(small);
+    of_large = way_of(large);
+    if (of_small != WAY_NONE && (of_small != of_large || peer->proto->small_next))
         return small;
-    return of_large != NULL ? large : NULL;
+    return of_large != WAY_NONE ? large : NULL;
 }
 
-static enum rme_started ask_protocols(struct rme_op *op)
+/* Starts a send by the first protocol that takes it; rendezvous takes every send. */
+static enum rme_started start_send(struct rme_op *op)
 {
-    enum rme_started started = RME_START_OTHER;
     struct rme *rme = op->peer->rme;
+    enum rme_started started = rme_eager_start(rme, op);
 
-    for (const struct rme_protocol *const *row = rme->protocols->table;
-         started == RME_START_OTHER && *row != NULL; row++)
-        if ((*row)->start != NULL)
-            started = (*row)->start(rme, op);
-    return started;
+    if (started == RME_START_OTHER)
+        started = rme_eager_rdma_start(rme, op);
+    if (started == RME_START_OTHER)
+        started = rme_invite_start(rme, op);
+    return started == RME_START_OTHER ? rme_rndv_start(rme, op) : started;
 }
 
 /* Tries an expected send.  False: blocked. */
@@ -173,11 +178,11 @@ static bool try_expected(struct rme_op *op)
 {
     bool small = is_small(op);
 
-    switch (ask_protocols(op)) {
+    switch (start_send(op)) {
     case RME_START_PREPARE:
         hold_tag(op);
         break;
-    case RME_START_OTHER: /* the table contains a protocol for every send */
+    case RME_START_OTHER:
     case RME_START_WAIT:
         wait_in_queue(op, small ? RME_WAITQ_SMALL : RME_WAITQ_LARGE);
         break;
@@ -222,7 +227,7 @@ static bool send_unexpected(struct rme_peer *peer)
 {
     struct rme_op *op = first_of(&peer->proto->sendq[RME_UNEXPECTED_STREAM]);
 
-    return op != NULL && ask_protocols(op) == RME_START_GONE;
+    return op != NULL && start_send(op) == RME_START_GONE;
 }
 
 /* Was the first unexpected message posted before the next expected one? */

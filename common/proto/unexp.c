@@ -86,7 +86,7 @@ void rme_unexp_pass_on(struct rme_peer *peer)
     }
 }
 
-static void unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_unexp *u;
 
@@ -173,7 +173,7 @@ static void pull_more(struct rme_peer *peer)
     }
 }
 
-static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_unexp_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_unexp *u;
 
@@ -225,7 +225,7 @@ void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
 }
 
 /* The sender cancels a message that was not pulled yet. */
-static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
+bool rme_unexp_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
     struct rme_message *rts = rme_message_cancelled(peer, cancel, true);
 
@@ -300,14 +300,14 @@ static void drop(struct rme_peer *peer, bool all)
 
 /* Drops messages that cannot be completed without the link; the complete ones behind them are
  * delivered. */
-static void on_disconnect(struct rme_peer *peer)
+void rme_unexp_disconnected(struct rme_peer *peer)
 {
     drop(peer, false);
     rme_unexp_pass_on(peer);
 }
 
 /* Drops all messages of a peer, including deliverable ones. */
-static void discard_rx(struct rme_peer *peer)
+void rme_unexp_discard(struct rme_peer *peer)
 {
     struct list_head *node;
 
@@ -331,31 +331,8 @@ void rme_unexp_clear(struct rme *rme)
     rme_table_clear(lent);
 }
 
-static void on_create(struct rme_peer *peer)
-{
-    list_init(&peer->proto->unexpected);
-    list_init(&peer->proto->pulls);
-    list_init(&peer->proto->complete);
-}
-
-static void on_connect(struct rme_peer *peer)
-{
-    peer->proto->links++;
-}
-
 /* Has the peer messages that are not delivered yet? */
-static bool is_needed(const struct rme_peer *peer)
+bool rme_unexp_is_needed(const struct rme_peer *peer)
 {
     return !list_empty(&peer->proto->complete) || !list_empty(&peer->proto->unexpected);
 }
-
-const struct rme_protocol rme_protocol_unexpected = {
-    .cancelled = cancelled,
-    .arrived =
-        {[RME_WIRE_UNEXPECTED] = unexp_arrived, [RME_ARRIVAL_UNEXPECTED_RTS] = rts_arrived},
-    .on_create = on_create,
-    .on_connect = on_connect,
-    .on_disconnect = on_disconnect,
-    .discard_rx = discard_rx,
-    .is_needed = is_needed,
-};

@@ -7,7 +7,12 @@
 
 struct rme_message;
 
-extern const struct rme_protocol rme_protocol_unexpected;
+rme_arrived_fn rme_unexp_arrived, rme_unexp_rts_arrived;
+rme_cancelled_fn rme_unexp_cancelled;
+/* Hooks of the links (struct rme_link_user). */
+void rme_unexp_disconnected(struct rme_peer *peer);
+void rme_unexp_discard(struct rme_peer *peer);
+bool rme_unexp_is_needed(const struct rme_peer *peer);
 
 struct rme_unexp {
     /* in talk->unexpected; the first complete one of a peer in protocols->unexpected */
@@ -15,6 +20,7 @@ struct rme_unexp {
     struct list_head waiting; /* in the peer's `pulls`, later in its `complete` */
     struct rme_keyed lent;    /* in the table of fetched messages */
     struct rme_peer *peer;    /* NULL once the host has fetched the message */
+    struct rme_addr *sender;  /* from then on */
     int32_t tag;
     bool ready;   /* complete */
     bool dropped; /* the host no longer wants the message, which is still being pulled */

@@ -37,8 +37,6 @@
 #include "bmi-method-callback.h"
 #include "gossip.h"
 
-#define HELD_FIRST 64u
-
 struct shim_addr *shim_addr_of(const struct shim *s, bmi_method_addr_p host)
 {
     return host && host->method_type == s->method_id ? host->method_data : NULL;
@@ -243,73 +241,6 @@ int shim_query_range(struct shim *s, bmi_method_addr_p host, const char *pattern
     return a && rme_addr_match(a->peer, pattern, netmask) > 0;
 }
 
-/* ---- Buffers that the host holds ---- */
-
-static uint32_t held_slot(const struct shim *s, const void *buffer)
-{
-    uint64_t h = (uint64_t)(uintptr_t)buffer * UINT64_C(0x9e3779b97f4a7c15);
-    return (uint32_t)(h >> 32) & (s->held_room - 1);
-}
-
-static void put_held(struct shim *s, void *buffer, struct shim_addr *from)
-{
-    uint32_t i = held_slot(s, buffer);
-    while (s->held[i].buffer)
-        i = (i + 1) & (s->held_room - 1);
-    s->held[i] = (struct shim_held){.buffer = buffer, .from = from};
-}
-
-static bool grow_held(struct shim *s)
-{
-    uint32_t old_room = s->held_room, room = old_room ? old_room * 2 : HELD_FIRST;
-    struct shim_held *old = s->held, *table = calloc(room, sizeof(*table));
-
-    if (!table)
-        return false;
-    s->held = table;
-    s->held_room = room;
-    for (uint32_t i = 0; i < old_room; i++)
-        if (old[i].buffer)
-            put_held(s, old[i].buffer, old[i].from);
-    free(old);
-    return true;
-}
-
-/* Without memory for the table the message is counted but never uncounted: its dead sender
- * stays, nothing worse. */
-static void hold(struct shim *s, void *buffer, struct shim_addr *from)
-{
-    from->held++;
-    if (s->held_count * 2 >= s->held_room && !grow_held(s) && s->held_count + 1 >= s->held_room)
-        return;
-    put_held(s, buffer, from);
-    s->held_count++;
-}
-
-static struct shim_addr *take_held(struct shim *s, const void *buffer)
-{
-    if (s->held_count == 0)
-        return NULL;
-    uint32_t mask = s->held_room - 1, i = held_slot(s, buffer);
-    while (s->held[i].buffer != buffer) {
-        if (!s->held[i].buffer)
-            return NULL;
-        i = (i + 1) & mask;
-    }
-    struct shim_addr *from = s->held[i].from;
-    /* Move up what would not be found any more across the gap. */
-    for (uint32_t j = (i + 1) & mask; s->held[j].buffer; j = (j + 1) & mask) {
-        uint32_t home = held_slot(s, s->held[j].buffer);
-        if (((j - home) & mask) >= ((j - i) & mask)) {
-            s->held[i] = s->held[j];
-            i = j;
-        }
-    }
-    s->held[i].buffer = NULL;
-    s->held_count--;
-    return from;
-}
-
 /* ---- Unexpected messages ---- */
 
 /* What a thread has of the ring while it is in testunexpected. */
@@ -389,7 +320,7 @@ static struct shim_addr *hold_known(struct shim *s, const struct rme_unexpected 
     pthread_mutex_lock(&s->lock);
     struct shim_addr *a = rme_addr_host(m->addr);
     if (a)
-        hold(s, m->buffer, a);
+        a->held++;
     pthread_mutex_unlock(&s->lock);
     return a;
 }
@@ -474,9 +405,6 @@ static bool is_among(const struct rme_unexpected *message, int n, const struct r
 
 void shim_free_messages(struct shim *s)
 {
-    free(s->held);
-    s->held = NULL;
-    s->held_room = s->held_count = 0;
     /* Senders that the host never heard of; one that it did hear of is the host's. */
     for (int i = 0; i < s->parked_count; i++) {
         struct rme_addr *addr = s->parked[i].addr;
@@ -525,14 +453,20 @@ int shim_test_unexpected(struct shim *s, int incount, int *outcount,
     return 0;
 }
 
+/* The message is counted until it is freed, so its sender is still there. */
 int shim_unexpected_free(struct shim *s, void *buffer)
 {
+    struct rme_addr *sender;
+
     if (!s->rme) /* the engine took its memory with it */
         return 0;
-    pthread_mutex_lock(&s->lock);
-    struct shim_addr *a = take_held(s, buffer);
-    if (a && --a->held == 0)
-        a->forgotten = false;
-    pthread_mutex_unlock(&s->lock);
-    return shim_error(rme_unexpected_free(s->rme, buffer));
+    int ret = rme_unexpected_return(s->rme, buffer, &sender);
+    if (ret == 0) {
+        pthread_mutex_lock(&s->lock);
+        struct shim_addr *a = rme_addr_host(sender);
+        if (--a->held == 0)
+            a->forgotten = false;
+        pthread_mutex_unlock(&s->lock);
+    }
+    return shim_error(ret);
 }

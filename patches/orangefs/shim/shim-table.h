@@ -76,24 +76,6 @@ static int unexpected_free(void *buffer)
     return shim_unexpected_free(&self, buffer);
 }
 
-static int post_list(enum shim_kind kind, bmi_op_id_t *id, bmi_method_addr_p addr,
-                     void *const *buffers, const bmi_size_t *sizes, int count, bmi_size_t total,
-                     bmi_size_t *actual, bmi_msg_tag_t tag, void *user, bmi_context_id context)
-{
-    return shim_post(&self,
-                     &(struct shim_post){.kind = kind,
-                                         .addr = addr,
-                                         .buffers = buffers,
-                                         .sizes = sizes,
-                                         .count = count,
-                                         .total = total,
-                                         .actual = actual,
-                                         .tag = tag,
-                                         .user = user,
-                                         .context = context},
-                     id);
-}
-
 static int post_send_list(bmi_op_id_t *id, bmi_method_addr_p dest, const void *const *buffers,
                           const bmi_size_t *sizes, int count, bmi_size_t total,
                           enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user,
@@ -101,8 +83,8 @@ static int post_send_list(bmi_op_id_t *id, bmi_method_addr_p dest, const void *c
 {
     (void)type;
     (void)hints;
-    return post_list(SHIM_SEND, id, dest, (void *const *)buffers, sizes, count, total, NULL,
-                     tag, user, context);
+    return shim_post(&self, SHIM_SEND, id, dest, (void *const *)buffers, sizes, count, total,
+                     NULL, tag, user, context);
 }
 
 static int post_sendunexpected_list(bmi_op_id_t *id, bmi_method_addr_p dest,
@@ -113,8 +95,8 @@ static int post_sendunexpected_list(bmi_op_id_t *id, bmi_method_addr_p dest,
 {
     (void)type;
     (void)hints;
-    return post_list(SHIM_UNEXPECTED, id, dest, (void *const *)buffers, sizes, count, total,
-                     NULL, tag, user, context);
+    return shim_post(&self, SHIM_UNEXPECTED, id, dest, (void *const *)buffers, sizes, count,
+                     total, NULL, tag, user, context);
 }
 
 static int post_recv_list(bmi_op_id_t *id, bmi_method_addr_p src, void *const *buffers,
@@ -124,7 +106,7 @@ static int post_recv_list(bmi_op_id_t *id, bmi_method_addr_p src, void *const *b
 {
     (void)type;
     (void)hints;
-    return post_list(SHIM_RECV, id, src, buffers, sizes, count, total, actual, tag, user,
+    return shim_post(&self, SHIM_RECV, id, src, buffers, sizes, count, total, actual, tag, user,
                      context);
 }
 
@@ -155,7 +137,7 @@ static int test(bmi_op_id_t id, int *outcount, bmi_error_code_t *error, bmi_size
                 void **user, int idle_ms, bmi_context_id context)
 {
     (void)context;
-    return shim_test(&self, id, outcount, error, actual, user, idle_ms);
+    return shim_test_some(&self, 1, &id, outcount, NULL, error, actual, user, idle_ms);
 }
 
 static int testsome(int incount, bmi_op_id_t *ids, int *outcount, int *index,

@@ -92,8 +92,6 @@ static void before_fork(void)
     for (struct shim *s = known; s; s = s->next)
         pthread_mutex_lock(&s->lock);
     for (struct shim *s = known; s; s = s->next)
-        pthread_mutex_lock(&s->op_lock);
-    for (struct shim *s = known; s; s = s->next)
         pthread_mutex_lock(&s->complaint_lock);
 }
 
@@ -101,7 +99,6 @@ static void after_fork(void)
 {
     for (struct shim *s = known; s; s = s->next) {
         pthread_mutex_unlock(&s->complaint_lock);
-        pthread_mutex_unlock(&s->op_lock);
         pthread_mutex_unlock(&s->lock);
         pthread_mutex_unlock(&s->newcomer);
     }
@@ -160,9 +157,10 @@ int shim_initialize(struct shim *s, bmi_method_addr_p listen, int method_id, int
         .options_are_mine = (flags & SHIM_OPTIONS_ALONE) != 0,
         .log = log_line,
         .log_arg = s,
-        .dropped = shim_op_dropped,
-        .dropped_arg = s,
+        .op_template = &s->op_template,
+        .op_size = sizeof(s->op_template),
     };
+    s->op_template.addr = &s->op_addr;
     shim_start(s);
     ret = rme_open(&config, &s->rme);
     shim_started(s, ret == 0);
@@ -190,7 +188,6 @@ int shim_finalize(struct shim *s)
     s->rme = NULL;
     s->method_id = -1;
     shim_free_messages(s);
-    shim_free_ops(s);
     if (s->listen)
         shim_drop_addr(s, s->listen->host);
     s->listen = NULL;

@@ -13,10 +13,10 @@
  * Locks.  OrangeFS calls set_info and get_info with a lock of its own (ref_mutex) held, and
  * takes that lock in the callbacks that a method may use.  The order is therefore
  *
- *     newcomer → the host's locks → lock → the engine's lock → op_lock
+ *     newcomer → the host's locks → lock → the engine's lock
  *
- * and the host's callbacks are never called with `lock` or `op_lock` held.  `newcomer` is taken
- * only where a new peer is made known, which no host does with a lock held.
+ * and the host's callbacks are never called with `lock` held.  `newcomer` is taken only where a
+ * new peer is made known, which no host does with a lock held.
  *
  * A thread that forks takes all of them but the host's and the engine's before it does, of all
  * methods, in this order, so that the child finds them free and what they guard whole
@@ -36,12 +36,9 @@
 /* The tree's libraries are built with default visibility; nothing here is for anybody else. */
 #pragma GCC visibility push(hidden)
 
-#define SHIM_GUARD     64 /* bytes */
-#define SHIM_AT_ONCE   32 /* completions or messages handled in one go */
-#define SHIM_PARKED    (4 * SHIM_AT_ONCE)
-#define SHIM_OP_CHUNKS 20 /* chunk k has 64 << k operations */
-
-struct shim_op;
+#define SHIM_GUARD   64 /* bytes */
+#define SHIM_AT_ONCE 32 /* completions or messages handled in one go */
+#define SHIM_PARKED  (4 * SHIM_AT_ONCE)
 
 /*
  * What stands behind method_data.  OrangeFS chooses the method that answers query_addr_range by
@@ -62,12 +59,6 @@ struct shim_addr {
     struct shim_addr *prev, *next;
 };
 
-/* Whose unexpected message is in a buffer: open addressing, a power of 2. */
-struct shim_held {
-    void *buffer;
-    struct shim_addr *from;
-};
-
 /* A method.  The first part is constant; the rest is zero, or -1, whenever the method is not
  * initialized, but for what says that forks know of it. */
 struct shim {
@@ -79,12 +70,10 @@ struct shim {
     int first_lookup_ms; /* see shim_lookup(); 0: lookups connect nothing */
 
     pthread_mutex_t newcomer;
-    pthread_mutex_t lock;     /* lookups, peers, cursor, held; all of struct shim_addr */
+    pthread_mutex_t lock;     /* lookups, peers, cursor; all of struct shim_addr */
     struct shim_addr lookups; /* heads of rings */
     struct shim_addr peers;
-    struct shim_addr *cursor; /* the peer that is checked next */
-    struct shim_held *held;
-    uint32_t held_room, held_count;
+    struct shim_addr *cursor;                  /* the peer that is checked next */
     struct rme_unexpected parked[SHIM_PARKED]; /* whose senders found no memory yet */
     int parked_count;                          /* both under `newcomer` */
     atomic_int unsettled; /* messages that are parked, or that a thread took from there and
@@ -101,21 +90,16 @@ struct shim {
     int method_id;
     struct shim_addr *listen;
 
-    pthread_mutex_t op_lock;
-    _Atomic(struct shim_op *) op_chunk[SHIM_OP_CHUNKS];
-    struct shim_op *op_first, *op_last; /* free ones, longest free first */
-    _Atomic(struct shim_op *) op_spare; /* one more free one; see op_to_post() */
-    uint32_t op_chunks, op_free;
     struct bmi_method_addr op_addr; /* what every operation shows as its address */
+    struct method_op op_template;   /* what the host reads of an operation that is free */
 };
 
 #define SHIM_INITIALIZER(self, scheme_, form_, fabric_, first_lookup_ms_)                      \
     {                                                                                          \
         .scheme = (scheme_), .form = (form_), .fabric = (fabric_),                             \
         .first_lookup_ms = (first_lookup_ms_), .newcomer = PTHREAD_MUTEX_INITIALIZER,          \
-        .lock = PTHREAD_MUTEX_INITIALIZER, .op_lock = PTHREAD_MUTEX_INITIALIZER,               \
-        .complaint_lock = PTHREAD_MUTEX_INITIALIZER, .method_id = -1,                          \
-        .lookups = {.prev = &(self).lookups, .next = &(self).lookups},                         \
+        .lock = PTHREAD_MUTEX_INITIALIZER, .complaint_lock = PTHREAD_MUTEX_INITIALIZER,        \
+        .method_id = -1, .lookups = {.prev = &(self).lookups, .next = &(self).lookups},        \
         .peers = {.prev = &(self).peers, .next = &(self).peers},                               \
     }
 
@@ -159,32 +143,17 @@ struct shim_addr *shim_addr_of(const struct shim *s,
 
 enum shim_kind { SHIM_SEND, SHIM_UNEXPECTED, SHIM_RECV };
 
-/* What the six post functions of BMI have in common. */
-struct shim_post {
-    enum shim_kind kind;
-    bmi_method_addr_p addr;
-    void *const *buffers; /* not written to for sends */
-    const bmi_size_t *sizes;
-    int count;
-    bmi_size_t total;
-    bmi_size_t *actual; /* receives; may be NULL */
-    bmi_msg_tag_t tag;
-    void *user;
-    bmi_context_id context;
-};
-
-int shim_post(struct shim *s, const struct shim_post *post, bmi_op_id_t *id);
+/* The six post functions of BMI.  `buffers` are not written to for sends; `actual` may be NULL. */
+int shim_post(struct shim *s, enum shim_kind kind, bmi_op_id_t *id, bmi_method_addr_p host,
+              void *const *buffers, const bmi_size_t *sizes, int count, bmi_size_t total,
+              bmi_size_t *actual, bmi_msg_tag_t tag, void *user, bmi_context_id context);
 int shim_cancel(struct shim *s, bmi_op_id_t id);
-int shim_test(struct shim *s, bmi_op_id_t id, int *outcount, bmi_error_code_t *error,
-              bmi_size_t *actual, void **user, int idle_ms);
 int shim_test_some(struct shim *s, int incount, const bmi_op_id_t *ids, int *outcount,
                    int *index, bmi_error_code_t *error, bmi_size_t *actual, void **user,
                    int idle_ms);
 int shim_test_context(struct shim *s, int incount, bmi_op_id_t *ids, int *outcount,
                       bmi_error_code_t *error, bmi_size_t *actual, void **user, int idle_ms,
                       bmi_context_id context);
-void shim_op_dropped(void *shim, void *op); /* by the engine, which holds its lock */
-void shim_free_ops(struct shim *s);
 
 #pragma GCC visibility pop
 #endif

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "fake_rme.h"
+#include "op/op.h"
 
 struct rme_addr {
     char name[128];
@@ -14,12 +15,7 @@ struct rme_addr {
     void *host;
 };
 
-struct operation {
-    struct rme_done done;
-    int ctx; /* -1: closed */
-    bool complete;
-    struct operation *next;
-};
+#define NO_CTX 255 /* closed */
 
 struct message {
     struct rme_unexpected what;
@@ -29,12 +25,10 @@ struct message {
 struct rme {
     rme_log_fn log;
     void *log_arg;
-    void (*dropped)(void *arg, void *user);
-    void *dropped_arg;
     pthread_mutex_t lock;
-    struct operation *ops;
+    struct rme_op_table table; /* the engine's */
+    struct list_head ops;
     struct message *messages, *given; /* waiting; held by the host */
-    rme_id next_id;
 };
 
 struct fake fake;
@@ -61,10 +55,9 @@ int rme_open(const struct rme_config *config, struct rme **out)
         return -ENOMEM;
     r->log = config->log;
     r->log_arg = config->log_arg;
-    r->dropped = config->dropped;
-    r->dropped_arg = config->dropped_arg;
+    rme_op_table_init(&r->table, config->op_template, config->op_size);
+    list_init(&r->ops);
     pthread_mutex_init(&r->lock, NULL);
-    r->next_id = 1000;
     snprintf(fake.options, sizeof(fake.options), "%s",
              config->options ? config->options : "(none)");
     snprintf(fake.listening, sizeof(fake.listening), "%s",
@@ -95,10 +88,7 @@ void rme_close(struct rme *r)
 {
     if (in_child())
         return;
-    for (struct operation *op = r->ops, *next; op; op = next) {
-        next = op->next;
-        free(op);
-    }
+    rme_op_table_clear(&r->table);
     free_messages(r->messages);
     free_messages(r->given);
     pthread_mutex_destroy(&r->lock);
@@ -228,18 +218,20 @@ int rme_context_open(struct rme *r, int ctx)
     return 0;
 }
 
+static void take(struct rme *r, struct rme_op *op)
+{
+    list_del_init(&op->of_peer);
+    rme_op_recycle(&r->table, op);
+}
+
 /* Frees complete operations of closed contexts. */
 static void drop(struct rme *r)
 {
-    for (struct operation **at = &r->ops; *at;) {
-        struct operation *op = *at;
-        if (!op->complete || op->ctx >= 0) {
-            at = &op->next;
-            continue;
-        }
-        *at = op->next;
-        r->dropped(r->dropped_arg, op->done.user);
-        free(op);
+    for (struct list_head *at = r->ops.next, *next; at != &r->ops; at = next) {
+        struct rme_op *op = container_of(at, struct rme_op, of_peer);
+        next = at->next;
+        if (op->state == RME_OP_DONE && op->ctx == NO_CTX)
+            take(r, op);
     }
 }
 
@@ -249,9 +241,9 @@ void rme_context_close(struct rme *r, int ctx)
         return;
     pthread_mutex_lock(&r->lock);
     fake.contexts &= ~(1u << ctx);
-    for (struct operation *op = r->ops; op; op = op->next)
-        if (op->ctx == ctx)
-            op->ctx = -1;
+    for (struct list_head *at = r->ops.next; at != &r->ops; at = at->next)
+        if (container_of(at, struct rme_op, of_peer)->ctx == ctx)
+            container_of(at, struct rme_op, of_peer)->ctx = NO_CTX;
     drop(r);
     pthread_mutex_unlock(&r->lock);
 }
@@ -273,16 +265,17 @@ static int post(struct rme *r, struct rme_addr *addr, const struct rme_list *lis
         return -ENODEV;
     if (fake.post_result)
         return fake.post_result;
-    struct operation *op = calloc(1, sizeof(*op));
-    if (!op)
-        return -ENOMEM;
     pthread_mutex_lock(&r->lock);
-    op->done = (struct rme_done){.id = r->next_id++, .user = user};
-    op->ctx = ctx;
-    op->complete = fake.finish_at_once;
-    op->next = r->ops;
-    r->ops = op;
-    *id = fake.last_id = op->done.id;
+    struct rme_op *op = rme_op_new(&r->table, 0);
+    if (!op) {
+        pthread_mutex_unlock(&r->lock);
+        return -ENOMEM;
+    }
+    op->user = user;
+    op->ctx = (uint8_t)ctx;
+    op->state = fake.finish_at_once ? RME_OP_DONE : RME_OP_POSTED;
+    list_add_tail(&op->of_peer, r->ops.next); /* the newest first */
+    *id = fake.last_id = op->id;
     fake.last_list = *list;
     fake.last_tag = tag;
     fake.last_addr = addr;
@@ -317,12 +310,11 @@ int rme_post_recv(struct rme *r, struct rme_addr *addr, const struct rme_list *l
 void fake_complete(rme_id id, int error, int64_t actual)
 {
     pthread_mutex_lock(&engine->lock);
-    for (struct operation *op = engine->ops; op; op = op->next) {
-        if (op->done.id == id && !op->complete) {
-            op->complete = true;
-            op->done.error = error;
-            op->done.actual = actual;
-        }
+    struct rme_op *op = rme_op_find(&engine->table, id);
+    if (op && op->state == RME_OP_POSTED) {
+        op->state = RME_OP_DONE;
+        op->error = error;
+        op->size = (uint64_t)actual;
     }
     drop(engine);
     pthread_mutex_unlock(&engine->lock);
@@ -338,49 +330,50 @@ static void wait_ms(int found, int ms)
 }
 
 static int collect(struct rme *r, const rme_id *ids, int count, int ctx, int *index,
-                   struct rme_done *done, int max)
+                   struct rme_done *done, int max, bool *live)
 {
     int n = 0;
+    *live = false;
     if (in_child())
         return -ENODEV;
     pthread_mutex_lock(&r->lock);
-    for (struct operation **at = &r->ops; *at && n < max;) {
-        struct operation *op = *at;
+    *live = !ids;
+    for (struct list_head *at = r->ops.next, *next; at != &r->ops && n < max; at = next) {
+        struct rme_op *op = container_of(at, struct rme_op, of_peer);
         int i = 0;
-        while (ids && i < count && ids[i] != op->done.id)
+        next = at->next;
+        while (ids && i < count && ids[i] != op->id)
             i++;
-        if (!op->complete || (ids ? i == count : op->ctx != ctx)) {
-            at = &op->next;
+        if (ids ? i == count : op->ctx != ctx)
             continue;
-        }
-        *at = op->next;
+        *live = true;
+        if (op->state != RME_OP_DONE)
+            continue;
         if (index)
             index[n] = i;
-        done[n++] = op->done;
-        free(op);
+        done[n++] = (struct rme_done){.id = op->id,
+                                      .user = op->user,
+                                      .error = op->error,
+                                      .actual = op->error ? 0 : (int64_t)op->size};
+        take(r, op);
     }
     pthread_mutex_unlock(&r->lock);
-    return n;
-}
-
-int rme_test(struct rme *r, rme_id id, struct rme_done *done, int ms)
-{
-    int n = collect(r, &id, 1, 0, NULL, done, 1);
-    wait_ms(n, ms);
     return n;
 }
 
 int rme_test_some(struct rme *r, const rme_id *ids, int count, int *index,
                   struct rme_done *done, int ms)
 {
-    int n = collect(r, ids, count, 0, index, done, count);
-    wait_ms(n, ms);
+    bool live;
+    int n = collect(r, ids, count, 0, index, done, count, &live);
+    wait_ms(n, live ? ms : 0);
     return n;
 }
 
 int rme_test_context(struct rme *r, int ctx, struct rme_done *done, int max, int ms)
 {
-    int n = collect(r, NULL, 0, ctx, NULL, done, max);
+    bool live;
+    int n = collect(r, NULL, 0, ctx, NULL, done, max, &live);
     wait_ms(n, ms);
     return n;
 }
@@ -429,7 +422,7 @@ int rme_test_unexpected(struct rme *r, struct rme_unexpected *out, int max, int 
     return n;
 }
 
-int rme_unexpected_free(struct rme *r, void *buffer)
+int rme_unexpected_return(struct rme *r, void *buffer, struct rme_addr **sender)
 {
     int ret = -EINVAL;
     if (in_child())
@@ -440,6 +433,7 @@ int rme_unexpected_free(struct rme *r, void *buffer)
         if (m->what.buffer != buffer)
             continue;
         *at = m->next;
+        *sender = m->what.addr;
         free(m->what.buffer);
         free(m);
         ret = 0;
@@ -451,10 +445,11 @@ int rme_unexpected_free(struct rme *r, void *buffer)
 
 int rme_cancel(struct rme *r, rme_id id)
 {
-    (void)r;
     if (in_child())
         return -ENODEV;
-    fake.cancels++;
+    pthread_mutex_lock(&r->lock);
+    fake.cancels += rme_op_find(&r->table, id) != NULL;
+    pthread_mutex_unlock(&r->lock);
     fake_complete(id, -ECANCELED, 0);
     return 0;
 }

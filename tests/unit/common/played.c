@@ -7,8 +7,6 @@ void *memory[4];
 char plain[LARGE];
 int ended;
 struct rme_done done_;
-int dropped;
-void *dropped_user;
 size_t no_malloc, no_calloc;
 
 void *__real_malloc(size_t size);
@@ -55,17 +53,9 @@ const struct rme_hello usual = {.version = RME_WIRE_VERSION,
                                 .unexpected_window = 1 << 20,
                                 .rts_max = 64};
 
-static void note_dropped(void *arg, void *user)
-{
-    assert_ptr_equal(arg, &dropped);
-    dropped++;
-    dropped_user = user;
-}
-
 void begin(const struct rme_hello *hello, const char *more)
 {
-    struct rme_config config = {
-        .fabric = &script_ops, .dropped = note_dropped, .dropped_arg = &dropped};
+    struct rme_config config = {.fabric = &script_ops};
     uint8_t out[RME_HELLO_MAX] = {0};
     struct rme_list nothing = {0};
     char options[300];
@@ -76,7 +66,7 @@ void begin(const struct rme_hello *hello, const char *more)
              "zone_bytes=64M,measure_costs=0%s",
              more);
     config.options = options;
-    ended = dropped = 0;
+    ended = 0;
     memset(script.handle, 0, sizeof(script.handle));
     script.no_tx = script.no_regs = false;
     script.mws = 1024; /* so that a zone's memory is ready for any receiver */

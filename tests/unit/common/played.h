@@ -22,8 +22,6 @@ extern void *memory[4]; /* blocks of the engine's zone */
 extern char plain[LARGE];
 extern int ended;             /* operations reported so far */
 extern struct rme_done done_; /* the last report */
-extern int dropped;           /* operations dropped with their context */
-extern void *dropped_user;    /* user pointer of the last one */
 extern size_t no_malloc;      /* size at which malloc() fails, or ANY for every size */
 extern size_t no_calloc;      /* likewise for calloc() */
 extern const struct rme_hello usual;
