@@ -5,7 +5,7 @@
 #include "engine/engine.h"
 #include "proto/cancel.h"
 #include "proto/message.h"
-#include "proto/send.h"
+#include "proto/tags.h"
 
 #define EAGER_RDMA_SEGS 8 /* maximum number of segments sent without an operation */
 

@@ -3,10 +3,10 @@
  * Operations: those posted by the host, and pulls (the engine's own receives of large
  * unexpected messages).
  *
- * Ops are elements of a table, which are freed with it.  An id is the address of the host's part
- * of the op, which follows it: a host may read there at any time (struct rme_config).  The op
- * that is free for the longest time is used first, and RME_OP_RESTING ops rest, so a stale id
- * names no other op.  Handles in messages are different numbers (name.h).
+ * Ops are elements of a table, which are freed with it.  An id is the address of the host's
+ * part of the op, which follows it: a host may read there at any time (struct rme_config).  The
+ * op that is free for the longest time is used first, and RME_OP_RESTING ops rest, so a stale
+ * id names no other op.  Handles in messages are different numbers (name.h).
  */
 #ifndef RME_OP_H
 #define RME_OP_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The interface of protocols to the engine: types of their functions, and the functions by which
- * op/ and move/ notify the protocol of an op.  All are called with the engine's lock held.
+ * The interface of protocols to the engine: types of their functions, and the functions by
+ * which op/ and move/ notify the protocol of an op.  All are called with the engine's lock
+ * held.
  */
 #ifndef RME_PROTOCOL_H
 #define RME_PROTOCOL_H

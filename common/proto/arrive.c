@@ -33,8 +33,16 @@ static void bye(struct rme_peer *peer, const struct rme_wire_message *message)
 
 /* ---- All messages ---- */
 
-/* Handlers of messages, by type.  Those of CREDIT and of unknown types are NULL: only the header
- * counts. */
+/* Finds the object of a CANCEL.  An operation that has ended is not found: its end was reported
+ * before, and the CANCEL is ignored. */
+static void cancel_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    (void)(rme_eager_cancelled(peer, message) || rme_unexp_cancelled(peer, message) ||
+           rme_invite_cancelled(peer, message) || rme_rndv_cancelled(peer, message));
+}
+
+/* Handlers of messages, by type.  Those of CREDIT and of unknown types are NULL: only the
+ * header counts. */
 static rme_arrived_fn *const takers[] = {
     [RME_WIRE_EAGER] = rme_eager_arrived,
     [RME_WIRE_UNEXPECTED] = rme_unexp_arrived,
@@ -43,7 +51,7 @@ static rme_arrived_fn *const takers[] = {
     [RME_WIRE_RTS_SEG] = rme_rts_seg_arrived,
     [RME_WIRE_READ_REQ] = rme_read_req_arrived,
     [RME_WIRE_FIN] = rme_fin_arrived,
-    [RME_WIRE_CANCEL] = rme_cancel_arrived,
+    [RME_WIRE_CANCEL] = cancel_arrived,
     [RME_WIRE_CANCEL_ACK] = rme_rndv_cancel_acked,
     [RME_WIRE_PING] = pinged,
     [RME_WIRE_PONG] = reduced,

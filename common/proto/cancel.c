@@ -25,10 +25,7 @@
 
 #include "move/move.h"
 #include "proto/cancel.h"
-#include "proto/message.h"
-#include "proto/rndv.h"
-#include "proto/send.h"
-#include "proto/unexp.h"
+#include "proto/tags.h"
 
 void rme_cancel_op(struct rme *rme, struct rme_op *op)
 {
@@ -57,14 +54,6 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
     default:
         break;
     }
-}
-
-/* Finds the object of a CANCEL.  An operation that has ended is not found: its end was reported
- * before, and the CANCEL is ignored. */
-void rme_cancel_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
-{
-    (void)(rme_eager_cancelled(peer, message) || rme_unexp_cancelled(peer, message) ||
-           rme_invite_cancelled(peer, message) || rme_rndv_cancelled(peer, message));
 }
 
 void rme_op_detach(struct rme *rme, struct rme_op *op)

@@ -20,7 +20,7 @@
 #include "proto/cancel.h"
 #include "proto/message.h"
 #include "proto/rndv.h"
-#include "proto/send.h"
+#include "proto/tags.h"
 
 /* buffered bytes for a peer above which further offers are dropped */
 #define OFFERS_KEPT (256u << 10)

@@ -63,7 +63,7 @@
 #include "proto/arrive.h"
 #include "proto/message.h"
 #include "proto/rndv.h"
-#include "proto/send.h"
+#include "proto/tags.h"
 
 #define WRITES  128u /* maximal number of messages in a ring, and a power of two */
 #define UNQUIET 16u  /* one of this many writes is signalled */

@@ -54,7 +54,7 @@
 #include "proto/cancel.h"
 #include "proto/message.h"
 #include "proto/rndv.h"
-#include "proto/send.h"
+#include "proto/tags.h"
 
 /* void invitations in a row: inviting this peer does not pay */
 #define FAIL_STREAK 4u

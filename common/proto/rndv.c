@@ -50,7 +50,7 @@
 #include <stdlib.h>
 
 #include "proto/rndv.h"
-#include "proto/send.h"
+#include "proto/tags.h"
 
 /* Allocates a handle: never 0, no name of a place in a delegated buffer, and not in use, which
  * matters only after 2^32 handles. */

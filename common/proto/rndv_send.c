@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "proto/rndv.h"
-#include "proto/send.h"
+#include "proto/tags.h"
 #include "proto/proto.h"
 
 /* offers per peer that hold a bounce buffer or a registration of their own */

@@ -39,83 +39,7 @@
 #include "proto/message.h"
 #include "proto/rndv.h"
 #include "proto/send.h"
-
-/* ---- Sends that hold their tag ---- */
-
-/* Returns the send that holds a tag; NULL: none. */
-static struct rme_op *holder_of(const struct rme_peer *peer, int32_t tag)
-{
-    struct rme_match *first = NULL;
-
-    if (peer->proto->tags_blocked != 0)
-        first = rme_match_first(&peer->rme->protocols->tags_blocked,
-                                rme_match_key(peer->serial, tag));
-    return first != NULL ? container_of(first, struct rme_op, match) : NULL;
-}
-
-bool rme_send_may_pass(const struct rme_peer *peer, int32_t tag)
-{
-    return list_empty(&peer->proto->waitq[RME_WAITQ_SMALL]) && holder_of(peer, tag) == NULL;
-}
-
-static void try_next(struct rme_op *op)
-{
-    list_del_init(&op->link);
-    list_add_tail(&op->link, op->peer->proto->sendq[RME_EXPECTED].next);
-}
-
-/* Dequeues the send and lets it hold its tag. */
-static void hold_tag(struct rme_op *op)
-{
-    struct rme_peer *peer = op->peer;
-
-    if (!rme_match_is_first(&op->match)) {
-        rme_match_add(&peer->rme->protocols->tags_blocked, NULL,
-                      rme_match_key(peer->serial, op->tag), &op->match);
-        peer->proto->tags_blocked++;
-    }
-    list_del_init(&op->link);
-}
-
-static void wait_in_queue(struct rme_op *op, enum rme_waitq waitq)
-{
-    hold_tag(op);
-    list_add_tail(&op->link, &op->peer->proto->waitq[waitq]);
-}
-
-void rme_send_leave(struct rme_op *op)
-{
-    struct rme_peer *peer = op->peer;
-
-    list_del_init(&op->link);
-    peer->proto->preparing -= op->rndv != NULL && op->kind == RME_OP_SEND;
-    if (rme_match_is_first(&op->match) && !list_empty(&op->match.same)) {
-        try_next(container_of(rme_match_succeed(&op->match), struct rme_op, match));
-        return;
-    }
-    peer->proto->tags_blocked -= rme_match_is_first(&op->match);
-    rme_match_remove(&peer->rme->protocols->tags_blocked, &op->match);
-}
-
-void rme_send_ready(struct rme_op *op)
-{
-    if (rme_match_is_first(&op->match) && list_empty(&op->link))
-        try_next(op);
-    rme_peer_schedule(op->peer);
-}
-
-void rme_send_invited(struct rme_peer *peer, int32_t tag)
-{
-    struct rme_op *holder = holder_of(peer, tag);
-
-    /* alone: the memory of the holder is being prepared */
-    if (holder == NULL || list_empty(&holder->link))
-        return;
-    try_next(holder);
-    rme_peer_schedule(peer);
-}
-
-/* ---- Turns ---- */
+#include "proto/tags.h"
 
 /* Could the send go without an RTS, if the window had room? */
 static bool is_small(const struct rme_op *op)
@@ -180,11 +104,11 @@ static bool try_expected(struct rme_op *op)
 
     switch (start_send(op)) {
     case RME_START_PREPARE:
-        hold_tag(op);
+        rme_send_hold_tag(op);
         break;
     case RME_START_OTHER:
     case RME_START_WAIT:
-        wait_in_queue(op, small ? RME_WAITQ_SMALL : RME_WAITQ_LARGE);
+        rme_send_wait_in_queue(op, small ? RME_WAITQ_SMALL : RME_WAITQ_LARGE);
         break;
     case RME_START_STUCK:
         return false;
@@ -210,14 +134,14 @@ static bool send_expected(struct rme_peer *peer)
     op = first_of(&peer->proto->sendq[RME_EXPECTED]);
     if (op == NULL)
         return false;
-    holder = holder_of(peer, op->tag);
+    holder = rme_tag_holder(peer, op->tag);
     if (holder != NULL && holder != op) {
         list_del_init(&op->link);
         list_add_tail(&op->match.same, &holder->match.same);
         return true;
     }
     if (is_small(op) && !list_empty(&peer->proto->waitq[RME_WAITQ_SMALL])) {
-        wait_in_queue(op, RME_WAITQ_SMALL);
+        rme_send_wait_in_queue(op, RME_WAITQ_SMALL);
         return true;
     }
     return try_expected(op);

@@ -143,7 +143,8 @@ struct shim_addr *shim_addr_of(const struct shim *s,
 
 enum shim_kind { SHIM_SEND, SHIM_UNEXPECTED, SHIM_RECV };
 
-/* The six post functions of BMI.  `buffers` are not written to for sends; `actual` may be NULL. */
+/* The six post functions of BMI.  `buffers` are not written to for sends; `actual` may be
+ * NULL. */
 int shim_post(struct shim *s, enum shim_kind kind, bmi_op_id_t *id, bmi_method_addr_p host,
               void *const *buffers, const bmi_size_t *sizes, int count, bmi_size_t total,
               bmi_size_t *actual, bmi_msg_tag_t tag, void *user, bmi_context_id context);

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Sends that hold their tag.  send.c has the rules. */
+#include "proto/tags.h"
+
+struct rme_op *rme_tag_holder(const struct rme_peer *peer, int32_t tag)
+{
+    struct rme_match *first = NULL;
+
+    if (peer->proto->tags_blocked != 0)
+        first = rme_match_first(&peer->rme->protocols->tags_blocked,
+                                rme_match_key(peer->serial, tag));
+    return first != NULL ? container_of(first, struct rme_op, match) : NULL;
+}
+
+bool rme_send_may_pass(const struct rme_peer *peer, int32_t tag)
+{
+    return list_empty(&peer->proto->waitq[RME_WAITQ_SMALL]) &&
+           rme_tag_holder(peer, tag) == NULL;
+}
+
+static void try_next(struct rme_op *op)
+{
+    list_del_init(&op->link);
+    list_add_tail(&op->link, op->peer->proto->sendq[RME_EXPECTED].next);
+}
+
+void rme_send_hold_tag(struct rme_op *op)
+{
+    struct rme_peer *peer = op->peer;
+
+    if (!rme_match_is_first(&op->match)) {
+        rme_match_add(&peer->rme->protocols->tags_blocked, NULL,
+                      rme_match_key(peer->serial, op->tag), &op->match);
+        peer->proto->tags_blocked++;
+    }
+    list_del_init(&op->link);
+}
+
+void rme_send_wait_in_queue(struct rme_op *op, enum rme_waitq waitq)
+{
+    rme_send_hold_tag(op);
+    list_add_tail(&op->link, &op->peer->proto->waitq[waitq]);
+}
+
+void rme_send_leave(struct rme_op *op)
+{
+    struct rme_peer *peer = op->peer;
+
+    list_del_init(&op->link);
+    peer->proto->preparing -= op->rndv != NULL && op->kind == RME_OP_SEND;
+    if (rme_match_is_first(&op->match) && !list_empty(&op->match.same)) {
+        try_next(container_of(rme_match_succeed(&op->match), struct rme_op, match));
+        return;
+    }
+    peer->proto->tags_blocked -= rme_match_is_first(&op->match);
+    rme_match_remove(&peer->rme->protocols->tags_blocked, &op->match);
+}
+
+void rme_send_ready(struct rme_op *op)
+{
+    if (rme_match_is_first(&op->match) && list_empty(&op->link))
+        try_next(op);
+    rme_peer_schedule(op->peer);
+}
+
+void rme_send_invited(struct rme_peer *peer, int32_t tag)
+{
+    struct rme_op *holder = rme_tag_holder(peer, tag);
+
+    /* alone: the memory of the holder is being prepared */
+    if (holder == NULL || list_empty(&holder->link))
+        return;
+    try_next(holder);
+    rme_peer_schedule(peer);
+}
