@@ -36,11 +36,17 @@ struct rme_reserve {
     struct list_head waiting; /* fragments that wait for the block */
 };
 
+/* id, name, meaning */
+#define RME_FRAG_STATES(X)                                                                     \
+    X(WORK, "work", "waits for a thread that registers or packs")                              \
+    X(BUSY, "busy", "being registered or packed by a thread, without the lock")                \
+    X(WAIT, "wait", "waits for the reserve block that is opened to peers")                     \
+    X(READY, "ready", "the device may use it")
+
 enum rme_frag_state {
-    RME_FRAG_WORK,  /* waits for a thread that registers or packs */
-    RME_FRAG_BUSY,  /* being registered or packed by a thread, without the lock */
-    RME_FRAG_WAIT,  /* waits for the reserve block that is opened to peers */
-    RME_FRAG_READY, /* the device may use it */
+#define RME_FRAG_ENUM(id, name, text) RME_FRAG_##id,
+    RME_FRAG_STATES(RME_FRAG_ENUM)
+#undef RME_FRAG_ENUM
 };
 
 /*

@@ -194,7 +194,7 @@ void rme_wire_segment_at(const struct rme_wire_message *message, uint32_t i,
 void rme_wire_encode(const struct rme_wire_message *message, void *buffer)
 {
     uint8_t *at = (uint8_t *)buffer + RME_WIRE_HEADER_SIZE;
-    const struct body *body = &bodies[message->type];
+    const struct body *body = &bodies[is_known(message->type) ? message->type : 0];
 
     rme_wire_encode_head(message, buffer);
     memset(at, 0, body->size);
