@@ -41,15 +41,16 @@ static void log_line(void *arg, enum rme_log_level level, const char *line)
         fprintf(stderr, "# %s\n", line);
 }
 
+/* Long timeouts, because valgrind is slow and the machine may be busy; no probes of idle peers,
+ * which would be counted. */
+#define LONG_TIMES "spin_us=0,keepalive_ms=600000,connect_timeout_ms=300000"
+
+static const char *options = LONG_TIMES;
+
 static struct rme *open_engine(const struct rme_fabric_ops *ops, const struct rme_addr *listen)
 {
-    /* long timeouts, because valgrind is slow and the machine may be busy; no probes of idle
-     * peers, which would be counted */
-    struct rme_config config = {.fabric = ops,
-                                .listen = listen,
-                                .options =
-                                    "spin_us=0,keepalive_ms=600000,connect_timeout_ms=300000",
-                                .log = log_line};
+    struct rme_config config = {
+        .fabric = ops, .listen = listen, .options = options, .log = log_line};
     struct rme *rme;
 
     if (rme_open(&config, &rme) || rme_context_open(rme, 0))
@@ -209,6 +210,8 @@ int main(int argc, char **argv)
         die("usage: messages [--fabric NAME] [--addr URI] CONNECTIONS RECEIVES MESSAGES");
     if (rme_addr_parse(ops->scheme, uri, &listen))
         die("bad address");
+    if (!requests) /* with fewer receive buffers a connection sends more CREDIT messages */
+        options = LONG_TIMES ",credits_pool=100000";
     server.rme = open_engine(ops, listen);
     for (int i = connections - 1; i >= 0; i--) {
         client[i].rme =
