@@ -6,7 +6,7 @@
 
 #define BIT(state) (1u << RME_OP_##state)
 
-/* Permitted next states of each state.  doc/architecture.md has the diagram. */
+/* Permitted next states of each state.  doc/architecture.md explains the states. */
 const unsigned rme_op_steps[RME_OP_STATE_COUNT] = {
     [RME_OP_FREE] = BIT(QUEUED) | BIT(POSTED) | BIT(MOVING),
     [RME_OP_QUEUED] = BIT(RTS) | BIT(MOVING) | BIT(ENDING) | BIT(DONE),
