@@ -179,7 +179,7 @@ static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
  * (`idle`), or after RME_CREDIT_WAIT_CALLS calls. */
 static void answers(struct rme *rme, bool idle)
 {
-    if (list_empty(&rme->credit_waitq))
+    if (rme->credit_waiting == NULL)
         return;
     rme_grant_count_call(rme, idle);
     rme_run_pending(rme);
@@ -199,7 +199,7 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
     rme_run_pending(rme);
     n = look(rme, waiter, over);
     /* taken while rme_run_pending had released the lock */
-    if (*over || !list_empty(&rme->credit_waitq))
+    if (*over || rme->credit_waiting != NULL)
         return n;
     now = rme_now();
     rme->sleeps_until = sleep_until(rme, now, until);
@@ -428,7 +428,7 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
     n = waiter->ready(rme, waiter);
     if (n == 0 && (wait_ms > 0 || rme_mreg_wants_warming(rme->mreg)))
         n = wait_on(rme, waiter, wait_ms);
-    if (!list_empty(&rme->credit_waitq))
+    if (rme->credit_waiting != NULL)
         answers(rme, !is_over(rme, waiter, n));
     if (n == 0 && wait_ms > 0 && is_called_away(rme, waiter))
         rme->operations->ctx[waiter->ctx].unexpected_seen = rme->protocols->unexpected_changes;

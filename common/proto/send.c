@@ -214,7 +214,7 @@ static void progress_tx(struct rme_peer *peer)
     rme_rx_account_look(peer);
     if (peer->credit.throttled)
         rme_grant_reserve(peer);
-    if (rme_credit_due(&peer->credit) && list_empty(&peer->credit_wait))
+    if (rme_credit_due(&peer->credit) && !peer->credit_waits)
         rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN);
 }
 

@@ -88,7 +88,7 @@ struct rme {
     struct rme_rx_account rx_account;
     struct rme_credit_pool credit_pool; /* receive buffers beyond the first ones of each link */
     /* peers whose CREDIT message waits for a reply of the host: grant.c */
-    struct list_head credit_waitq;
+    struct rme_peer *credit_waiting;
     /* calls that returned something to the host since those CREDIT messages were sent */
     uint32_t credit_wait_calls;
     struct rme_timers timers;

@@ -16,14 +16,15 @@
  * keeps the buffers that a PONG gives up until messages have used them.  So such a link sends
  * PING as long as more than the advertised buffers are posted: each PONG uses one of them.
  *
- * A link with few credits owes a CREDIT message for each message that it gets.  But most
- * messages are requests, and the reply returns the credit if the CREDIT message is delayed.  So
- * the peer waits in rme->credit_waitq until a message returns its credits, until a call returns
- * nothing to the host, which then has sent its replies, or for RME_CREDIT_WAIT_CALLS calls that
- * return something.  A host that makes no calls
- * takes no messages either.  The CREDIT message for a message consumed while another thread
- * sleeps in the fabric is not delayed: that thread may sleep for the next message of the peer,
- * and the thread that took this one may never call again.
+ * A link with few credits owes a CREDIT message for each message that it gets. But most
+ * messages are requests, and the reply returns the credit if the CREDIT message is delayed. So
+ * the peer waits in rme->credit_waiting until a message returns its credits, until a call
+ * returns nothing to the host, which then has sent its replies, or for RME_CREDIT_WAIT_CALLS
+ * calls that return something. The replies of a host that answers at once reach the first peer
+ * of this stack; any other peer that got its reply is passed over in the end. A host that
+ * makes no calls takes no messages either. The CREDIT message for a message consumed while
+ * another thread sleeps in the fabric is not delayed: that thread may sleep for the next
+ * message of the peer, and the thread that took this one may never call again.
  */
 #include "transport/peer.h"
 
@@ -174,25 +175,26 @@ void rme_peer_reduced(struct rme_peer *peer, uint32_t count)
 void rme_grant_due(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
-    bool waits = peer->credit.advertised < RME_CREDITS_RESERVE && peer->credit.grown == 0 &&
-                 !rme->sleeping && !rme->closing;
 
-    if (waits && list_empty(&peer->credit_wait))
-        list_add_tail(&peer->credit_wait, &rme->credit_waitq);
-    if (waits)
-        return;
-    list_del_init(&peer->credit_wait);
-    rme_peer_schedule(peer);
+    if (peer->credit.advertised >= RME_CREDITS_RESERVE || peer->credit.grown != 0 ||
+        rme->sleeping) {
+        if (peer->credit_waits)
+            rme_grant_send_waiting(rme);
+        rme_peer_schedule(peer);
+    } else if (!peer->credit_waits) {
+        peer->credit_waits = true;
+        peer->credit_next = rme->credit_waiting;
+        rme->credit_waiting = peer;
+    }
 }
 
 void rme_grant_send_waiting(struct rme *rme)
 {
-    struct list_head *node;
+    struct rme_peer *peer;
 
     rme->credit_wait_calls = 0;
-    while ((node = list_pop(&rme->credit_waitq)) != NULL) {
-        struct rme_peer *peer = container_of(node, struct rme_peer, credit_wait);
-
+    while ((peer = rme->credit_waiting) != NULL) {
+        rme_grant_waited(peer);
         if (rme_credit_due(&peer->credit))
             rme_peer_schedule(peer);
     }

@@ -59,7 +59,6 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     list_init(&peer->endings);
     list_init(&peer->rdma_queue);
     list_init(&peer->moving);
-    list_init(&peer->credit_wait);
     list_init(&peer->rdma_waitq);
     list_init(&peer->mw_waitq);
     list_init(&peer->invalidating);
@@ -138,7 +137,8 @@ void rme_peer_leave(struct rme_peer *peer, int error)
     rme->user->on_disconnect(peer, error);
     rme_timer_stop(&rme->timers, &peer->timer);
     peer->busy_by = 0;
-    list_del_init(&peer->credit_wait);
+    if (peer->credit_waits) /* its place in the stack is not known */
+        rme_grant_send_waiting(rme);
     list_del_init(&peer->rdma_waitq);
     list_del_init(&peer->mw_waitq);
     if (peer->state == RME_PEER_UP)

@@ -47,7 +47,8 @@ struct rme_peer {
     bool heard;     /* a message or report arrived since the last check by the timer */
     bool pong_due;
     bool ping_due;
-    bool grew; /* `advertised` grew since the last PING of the peer */
+    bool credit_waits; /* the CREDIT message waits for a reply of the host (grant.c) */
+    bool grew;         /* `advertised` grew since the last PING of the peer */
     bool ping_sent;
     bool timer_rests; /* the timer, if set, is set for the next probe of an idle link */
     bool was_up;      /* the peer had a link before */
@@ -71,11 +72,10 @@ struct rme_peer {
     struct rme_host *host; /* host of the peer in receive-side accounting (rx_account.c) */
     uint64_t rx_buffered;  /* bytes accounted to the peer */
     struct rme_inode throttle_wait; /* in host->waiting: credits are withheld */
-    struct list_head
-        credit_wait; /* in rme->credit_waitq: its CREDIT message waits for a reply */
-    struct list_head rdma_waitq;   /* in rme->rdma_waitq: waits for the limit of transfers */
-    struct list_head mw_waitq;     /* in rme->mw_waitq: waits for memory windows */
-    struct list_head invalidating; /* fragments with an invalidation in progress */
+    struct rme_peer *credit_next;   /* in rme->credit_waiting, if `credit_waits` */
+    struct list_head rdma_waitq;    /* in rme->rdma_waitq: waits for the limit of transfers */
+    struct list_head mw_waitq;      /* in rme->mw_waitq: waits for memory windows */
+    struct list_head invalidating;  /* fragments with an invalidation in progress */
     /* number of late ops, and receives that have ended after one: op/end.c */
     uint32_t late;
     struct list_head held;
@@ -277,13 +277,19 @@ static inline void rme_head_fill(struct rme_peer *peer, uint8_t type, int32_t ta
     out->eager_consumed = peer->holding[RME_EXPECTED].consumed;
     out->unexpected_consumed = peer->holding[RME_UNEXPECTED_STREAM].consumed;
 }
+/* Removes the first peer from rme->credit_waiting. */
+static inline void rme_grant_waited(struct rme_peer *peer)
+{
+    peer->rme->credit_waiting = peer->credit_next;
+    peer->credit_waits = false;
+}
 /* Accounts for a message with this header that is sent: spends a credit. */
 static inline void rme_head_sent(struct rme_peer *peer, const struct rme_wire_message *head)
 {
     peer->credit.stalled = false;
     rme_credit_gave(&peer->credit, head->credits);
-    if (!list_empty(&peer->credit_wait) && peer->credit.unreturned == 0) /* this is the reply */
-        list_del_init(&peer->credit_wait);
+    if (peer->rme->credit_waiting == peer && peer->credit.unreturned == 0)
+        rme_grant_waited(peer); /* this is the reply */
     rme_credit_spend(&peer->credit);
 }
 /* Both.  The caller schedules the flush. */

@@ -224,12 +224,12 @@ static void a_lost_link_waits_for_no_answer(void **state)
 
     (void)state;
     request(&u);
-    assert_false(list_empty(&scripted.rme->credit_waitq));
+    assert_non_null(scripted.rme->credit_waiting);
     script_down(0, -ECONNRESET);
     rme_lock(scripted.rme);
     rme_progress(scripted.rme, false);
     rme_unlock(scripted.rme);
-    assert_true(list_empty(&scripted.rme->credit_waitq));
+    assert_null(scripted.rme->credit_waiting);
     assert_int_equal(rme_test_unexpected(scripted.rme, &none, 1, 0), 0);
     assert_int_equal(scripted_count(RME_WIRE_CREDIT), 0);
     rme_unexpected_free(scripted.rme, u.buffer);
