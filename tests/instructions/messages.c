@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 #include "rme.h"
 #include "bmi_ib/bmi_ib.h"
@@ -46,6 +47,17 @@ static void log_line(void *arg, enum rme_log_level level, const char *line)
 #define LONG_TIMES "spin_us=0,keepalive_ms=600000,connect_timeout_ms=300000"
 
 static const char *options = LONG_TIMES;
+
+/* Replaces that of the C library: hash tables have the same factor in each run, so that counts
+ * repeat. */
+ssize_t getrandom(void *buffer, size_t length, unsigned flags)
+{
+    static const uint64_t golden = 0x9e3779b97f4a7c15;
+
+    (void)flags;
+    memcpy(buffer, &golden, length < sizeof golden ? length : sizeof golden);
+    return (ssize_t)length;
+}
 
 static struct rme *open_engine(const struct rme_fabric_ops *ops, const struct rme_addr *listen)
 {
