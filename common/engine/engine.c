@@ -576,8 +576,6 @@ void rme_close(struct rme *rme)
     /* the child owns no resource of the engine; its copy of the memory ends with it */
     if (rme_forked(rme))
         return;
-    rme_forked_unmark(rme);
-    rme_engine(rme)->ours = NULL;
     rme_lock(rme);
     rme->closing = true;
     rme_grant_count_call(rme, true);
