@@ -40,7 +40,7 @@
 /* limit on locked memory below which message buffers are smaller */
 #define TIGHT_BYTES      (1u << 20)
 #define TIGHT_RX_SIZE    1024u
-#define CHAINS_FIRST     64u /* first size of the tables of names and of delegated buffers */
+#define CHAINS_FIRST     64u /* first size of the tables of handles and of delegated buffers */
 #define EAGER_RING_SHARE 16u /* fraction of lockable memory delegated to peers at most */
 /* maximum fraction of a shared queue for the pool of credits */
 #define POOL_PART     4u
@@ -410,7 +410,7 @@ static void close_fabric(struct rme *rme)
 static void free_engine(struct rme *rme)
 {
     rme_op_table_clear(&rme->operations->table);
-    rme_table_clear(&rme->move_state->names);
+    rme_table_clear(&rme->move_state->handles);
     rme_table_clear(&rme->protocols->lent);
     rme_table_clear(&rme->protocols->tags_blocked);
     rme_table_clear(&rme->operations->match);
@@ -431,7 +431,7 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
     if (rme->log == NULL || rme_table_init(&rme->protocols->lent, CHAINS_FIRST) != 0 ||
         rme_table_init(&rme->operations->match, RME_MATCH_CHAINS) != 0 ||
         rme_table_init(&rme->protocols->tags_blocked, RME_MATCH_CHAINS) != 0 ||
-        rme_table_init(&rme->move_state->names, CHAINS_FIRST) != 0)
+        rme_table_init(&rme->move_state->handles, CHAINS_FIRST) != 0)
         return -ENOMEM;
     error = check_release(rme);
     if (error == 0)
