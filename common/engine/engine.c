@@ -136,8 +136,6 @@ static void do_chores(struct rme *rme)
     if (rme_zone_wants_trim(rme->zone))
         rme_zone_trim(rme->zone);
     rme_log_drain(rme->log);
-    if (rme_log_pending(rme->log)) /* a report that is due later */
-        atomic_store(&rme->pin.chores, true);
 }
 
 void rme_unlock_pending(struct rme *rme)
