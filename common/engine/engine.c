@@ -412,7 +412,6 @@ static void free_engine(struct rme *rme)
     rme_table_clear(&rme->protocols->lent);
     rme_table_clear(&rme->protocols->tags_blocked);
     rme_table_clear(&rme->operations->match);
-    rme_timers_clear(&rme->timers);
     rme_options_free(rme->options);
     free(rme->ignored);
     rme_log_free(rme->log);

@@ -210,7 +210,7 @@ void rme_peer_begin(struct rme_peer *peer)
         }
         break;
     case RME_PEER_UP:
-        if ((peer->timer.place == 0 || peer->timer_rests) &&
+        if ((!rme_timer_is_set(&peer->timer) || peer->timer_rests) &&
             peer->rme->tuning.keepalive_ms != 0 && !list_empty(&peer->ops)) {
             peer->timer_rests = false;
             now = rme_now();
@@ -254,7 +254,7 @@ static void now_up(struct rme_peer *peer)
     rme_peer_schedule(peer);
     peer->timer_rests = false;
     rme_peer_work(peer);
-    if (peer->timer.place == 0 && probe_ms(peer) != 0) {
+    if (!rme_timer_is_set(&peer->timer) && probe_ms(peer) != 0) {
         peer->timer_rests = true;
         rme_peer_set_timer(peer, rme_now() + probe_ms(peer));
     }
@@ -379,7 +379,7 @@ void rme_peer_watch_cancel(struct rme_peer *peer)
 
     if (by < peer->cancel_by)
         peer->cancel_by = by;
-    if (peer->timer.place == 0 || peer->timer.when > peer->cancel_by)
+    if (!rme_timer_is_set(&peer->timer) || peer->timer.node.start > peer->cancel_by)
         rme_peer_set_timer(peer, peer->cancel_by);
 }
 

@@ -29,11 +29,8 @@ const char *rme_peer_name(const struct rme_peer *peer)
 struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
                               const struct rme_link *link)
 {
-    struct rme_peer *peer;
+    struct rme_peer *peer = calloc(1, sizeof(*peer) + rme->user->proto_size);
 
-    if (rme_timers_reserve(&rme->timers, rme->npeer + 1) != 0)
-        return NULL;
-    peer = calloc(1, sizeof(*peer) + rme->user->proto_size);
     if (peer == NULL)
         return NULL;
     peer->host = rme_rx_account_host(rme, link);

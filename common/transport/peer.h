@@ -151,7 +151,7 @@ static inline struct rme_peer *rme_peer_of(struct rme *rme, struct rme_addr *add
 void rme_peer_begin(struct rme_peer *peer);
 static inline void rme_peer_work(struct rme_peer *peer)
 {
-    if (peer->state != RME_PEER_UP || peer->timer.place == 0 || peer->timer_rests)
+    if (peer->state != RME_PEER_UP || !rme_timer_is_set(&peer->timer) || peer->timer_rests)
         rme_peer_begin(peer);
 }
 
