@@ -490,7 +490,6 @@ int rme_open(const struct rme_config *config, struct rme **out)
     rme->operations = &engine->operations;
     rme->move_state = &engine->move_state;
     rme->protocols = &engine->protocols;
-    rme->user = &rme_proto_link_user;
     pthread_mutex_init(&rme->lock, NULL);
     init_rings(rme);
     rme_op_table_init(&rme->operations->table, config->op_template, config->op_size);

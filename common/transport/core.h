@@ -19,7 +19,6 @@
 #include "transport/credit.h"
 #include "transport/rx_account.h"
 
-struct rme_link_user;
 struct rme_move_state;
 struct rme_operations;
 struct rme_protocols;
@@ -70,7 +69,6 @@ struct rme {
     const struct rme_fabric_ops *ops;
     struct rme_fabric *fabric;
     const struct rme_caps *caps;
-    const struct rme_link_user *user; /* callbacks of the layer above the links */
     struct rme_options *options;
     char *ignored; /* first unknown key of the options; NULL: none */
     struct rme_tuning tuning;

@@ -127,7 +127,7 @@ static void connect_failed(struct rme_peer *peer)
         rme_log_put(rme->log, RME_LOG_NOTICE, "%s: cannot connect: %s%s%s", rme_peer_name(peer),
                     strerror(-peer->last_part_error), peer->last_part_why != NULL ? "; " : "",
                     peer->last_part_why != NULL ? peer->last_part_why : "");
-    peer->rme->user->unreachable(peer, rme_peer_connect_error(peer->last_part_error));
+    rme_proto_unreachable(peer, rme_peer_connect_error(peer->last_part_error));
     rme_wait_notify(rme, RME_WAIT_ANY);
 }
 
@@ -287,7 +287,7 @@ static void end_link(struct rme_peer *peer)
 
     rme_peer_bye_done(peer);
     peer->bye_in = false;
-    rme->user->on_link_down(peer);
+    rme_proto_on_link_down(peer);
     rme->ops->link_free(peer->link);
     peer->link = NULL;
     rme->nlink--;
@@ -306,12 +306,10 @@ static void end_link(struct rme_peer *peer)
 
 void rme_peer_shutdown(struct rme_peer *peer)
 {
-    struct rme *rme = peer->rme;
-
     if (peer->link != NULL)
         end_link(peer);
-    peer->rme->user->unreachable(peer, -ESHUTDOWN);
-    rme->user->discard_rx(peer);
+    rme_proto_unreachable(peer, -ESHUTDOWN);
+    rme_unexp_discard(peer);
 }
 
 static void log_refused(struct rme_peer *peer, const struct rme_reject *why)
@@ -365,9 +363,9 @@ void rme_peer_forget(struct rme_peer *peer)
 {
     peer->refcount++;
     peer->forgotten = true;
-    peer->rme->user->discard_rx(peer);
+    rme_unexp_discard(peer);
     rme_peer_fail(peer, -ECONNRESET, NULL);
-    peer->rme->user->unreachable(peer, -ECONNRESET); /* operations posted for the next link */
+    rme_proto_unreachable(peer, -ECONNRESET); /* operations posted for the next link */
     rme_peer_put(peer);
 }
 
