@@ -8,9 +8,9 @@
  *
  * Locks, in the order in which they are taken:
  *
- *   1.  rme->lock        all state of the engine, and every call of the fabric but wait, wake,
- *   reg and dereg 2.  locks inside zone, mreg, pin and log, which call no function of the
- *   engine
+ *   1. rme->lock: all state of the engine, and every call of the fabric but wait, wake, reg and
+ *      dereg;
+ *   2. locks inside zone, mreg, pin and log, which call no function of the engine.
  *
  * The engine's lock is never held while sleeping, while registering or deregistering memory of
  * an operation, or in a callback of the host.  (A fabric allocates resources of a link and
@@ -19,11 +19,9 @@
  *
  *   - scheduled peers send queued messages; then doorbells are rung;
  *   - fragments that need registration (rme->move_state->work) are registered, one by one, with
- *     the
- *     lock released (frag.c);
+ *     the lock released (frag.c);
  *   - ended operations (rme->operations->ended) become visible after rme_mreg_dereg_flush(),
- *     when
- *     their memory is no longer registered (mreg.h).
+ *     when their memory is no longer registered (mreg.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -32,9 +30,6 @@
 
 #include "base/draw.h"
 #include "engine/engine.h"
-#include "proto/arrive.h"
-#include "proto/rndv.h"
-#include "proto/send.h"
 #include "proto/unexp.h"
 
 /* limit on locked memory below which message buffers are smaller */
@@ -64,94 +59,6 @@
 /* Registrations evicted together, whose watches then end in one call: an eviction takes 1.6 us
  * instead of 4.1 (doc/design/optimizations.md). */
 #define EVICT_BATCH 16u
-
-/* ---- Pending work, done before the lock is released ---- */
-
-static void publish(struct rme *rme, struct rme_op *op)
-{
-    if (op->kind == RME_OP_PULL)
-        rme_unexp_pulled(rme, op);
-    else
-        rme_ctx_publish(rme, op);
-}
-
-static void progress_scheduled(struct rme *rme)
-{
-    struct list_head *node;
-
-    while ((node = list_pop(&rme->scheduled)) != NULL)
-        rme_progress_tx(container_of(node, struct rme_peer, scheduled));
-}
-
-/*
- * Deregisters for ended operations, and makes them visible.  One thread at a time runs this
- * function, so that its batch becomes visible before operations that end meanwhile.  Unexpected
- * messages that arrived after the end of an operation are published behind its completion.  The
- * function is not inlined, so that rme_run_pending, which is called several times for each
- * message, saves no registers for it.
- */
-__attribute__((noinline)) static void dereg_flush(struct rme *rme)
-{
-    struct list_head batch;
-    struct list_head *node;
-
-    list_init(&batch);
-    list_splice_tail_init(&rme->operations->ended, &batch);
-    rme->operations->deregistering = true;
-    pthread_mutex_unlock(&rme->lock);
-    rme_mreg_dereg_flush(rme->mreg);
-    rme_lock(rme);
-    while ((node = list_pop(&batch)) != NULL)
-        publish(rme, container_of(node, struct rme_op, link));
-    rme->operations->deregistering = false;
-    if (list_empty(&rme->operations->ended))
-        rme_unexp_publish(rme);
-}
-
-void rme_run_pending_slow(struct rme *rme)
-{
-    for (;;) {
-        progress_scheduled(rme);
-        if (rme->pending & RME_PENDING_FLUSH) {
-            rme->pending &= ~(uint32_t)RME_PENDING_FLUSH;
-            rme->lingers = false;
-            rme->ops->flush(rme->fabric);
-        }
-        if (!list_empty(&rme->move_state->work))
-            rme_frag_work(rme);
-        else if (!list_empty(&rme->operations->ended) && !rme->operations->deregistering)
-            dereg_flush(rme);
-        else if (list_empty(&rme->scheduled))
-            break;
-    }
-    rme->pending &= ~(uint32_t)(RME_PENDING_FLUSH | RME_PENDING_RUN);
-}
-
-/* Deregisters evicted registrations, trims idle memory, and passes log lines to the host.  The
- * flag is cleared first, because work that is added meanwhile sets it again. */
-static void do_chores(struct rme *rme)
-{
-    atomic_store(&rme->pin.chores, false);
-    rme_mreg_dereg_flush(rme->mreg);
-    if (rme_zone_wants_trim(rme->zone))
-        rme_zone_trim(rme->zone);
-    rme_log_drain(rme->log);
-}
-
-void rme_unlock_pending(struct rme *rme)
-{
-    bool wake;
-
-    rme_run_pending(rme);
-    wake = rme->wake;
-    rme->wake = false;
-    rme->pending = 0;
-    pthread_mutex_unlock(&rme->lock);
-    if (wake)
-        rme->ops->wake(rme->fabric);
-    if (atomic_load_explicit(&rme->pin.chores, memory_order_relaxed))
-        do_chores(rme);
-}
 
 /* ---- Opening ---- */
 
@@ -515,44 +422,30 @@ static struct rme_peer *first_peer(struct rme *rme)
     return container_of(rme->peers.next, struct rme_peer, of_engine);
 }
 
-/* Time to wait: `on_disconnect`, or less if the fabric must check something without an
- * event. */
-static int rest(struct rme *rme, uint64_t left)
+/* Returns 1 if no BYE waits for a credit or is in flight. */
+static int byes_arrived(struct rme *rme, struct rme_waiter *waiter)
 {
-    int due = rme->ops->deadline(rme->fabric);
-
-    return due >= 0 && (uint64_t)due < left ? due : (int)left;
-}
-
-/* Makes progress until `settled`, at most for `ms`. */
-static void drain(struct rme *rme, bool (*settled)(const struct rme *rme), int ms)
-{
-    uint64_t until = rme_now() + (uint64_t)ms;
-
-    for (;;) {
-        uint64_t now = rme_now();
-        bool busy = rme_progress(rme, false) > 0;
-
-        rme_run_pending(rme);
-        if (settled(rme) || now >= until)
-            return;
-        if (busy || rme->ops->arm(rme->fabric) != 0 || rme_progress(rme, false) > 0)
-            continue;
-        pthread_mutex_unlock(&rme->lock);
-        rme->ops->wait(rme->fabric, rest(rme, until - now));
-        rme_lock(rme);
-    }
-}
-
-/* True if no BYE waits for a credit or is in flight. */
-static bool byes_arrived(const struct rme *rme)
-{
+    (void)waiter;
     return rme->byes == 0;
 }
 
-static bool links_down(const struct rme *rme)
+/* Returns 1 if all links are down. */
+static int links_down(struct rme *rme, struct rme_waiter *waiter)
 {
+    (void)waiter;
     return rme->nlink == 0;
+}
+
+/* Makes progress until `ready`, at most for `ms`.  Called with the lock held and returns with
+ * it. */
+static void wait_until(struct rme *rme, int (*ready)(struct rme *, struct rme_waiter *), int ms)
+{
+    struct rme_waiter waiter;
+
+    rme_waiter_init(&waiter, RME_WAIT_ANY, ready);
+    rme_unlock(rme);
+    rme_wait(rme, &waiter, ms);
+    rme_lock(rme);
 }
 
 /*
@@ -564,7 +457,7 @@ static void send_byes(struct rme *rme)
 {
     for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
         rme_peer_bye(container_of(node, struct rme_peer, of_engine));
-    drain(rme, byes_arrived, BYE_WAIT_MS);
+    wait_until(rme, byes_arrived, BYE_WAIT_MS);
 }
 
 void rme_close(struct rme *rme)
@@ -578,7 +471,7 @@ void rme_close(struct rme *rme)
     send_byes(rme);
     for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
         rme_peer_fail(container_of(node, struct rme_peer, of_engine), -ESHUTDOWN, NULL);
-    drain(rme, links_down, CLOSE_WAIT_MS);
+    wait_until(rme, links_down, CLOSE_WAIT_MS);
     while (!list_empty(&rme->peers)) {
         struct rme_peer *peer = first_peer(rme);
 

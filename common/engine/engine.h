@@ -54,7 +54,11 @@ static inline bool rme_forked(struct rme *rme)
     return true;
 }
 
-/* ---- engine.c ---- */
+/* ---- progress.c ---- */
+
+/* Handles available events of the fabric, and timers if `timers` is set or TIMER_SKIP calls
+ * have skipped them.  Returns the number of events. */
+int rme_progress(struct rme *rme, bool timers);
 
 /* Slow paths of rme_run_pending() and rme_unlock(), for pending work. */
 void rme_run_pending_slow(struct rme *rme);
@@ -87,11 +91,5 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms);
 
 /* Microseconds that a wait polls at present before sleeping.  Called with the lock held. */
 uint32_t rme_wait_polls_us(struct rme *rme);
-
-/* ---- progress.c ---- */
-
-/* Handles available events of the fabric, and timers if `timers` is set or TIMER_SKIP calls
- * have skipped them.  Returns the number of events. */
-int rme_progress(struct rme *rme, bool timers);
 
 #endif
