@@ -23,7 +23,7 @@ struct rme_engine {
     unsigned spin_fail_streak;
     unsigned spins_left_out; /* waits without spinning until the next trial */
     unsigned spins_longer;   /* number of times that this pause has doubled */
-    uint64_t offer_ns;       /* idle cost of sched_yield() in ns; 0: not yet measured */
+    uint64_t offer_ns;       /* idle cost of sched_yield() in ns; 0: not called yet */
     unsigned offer_skip;     /* rounds of the leader between two calls of sched_yield() */
     uint32_t timer_skip;
 };
