@@ -246,10 +246,8 @@ static void learn(struct rme *rme, bool ended, bool lost)
  * than threads, the thread that gets the processor is often the one, here or at the peer, that
  * produces the awaited event; and a thread that has used its time slice for polling has to wait
  * for the processor when there is work.  A higher spin_us means that processors are available,
- * and lengthens the first part in proportion.  While a rendezvous moves data, the leader yields
- * from the first empty round on, because the transfer takes longer anyway.  The leader does not
- * yield after a round with events, because more work may follow at once, such as the next
- * fragment of a large message.
+ * and lengthens the first part in proportion.  The leader does not yield after a round with
+ * events, because more work may follow at once, such as the next fragment of a large message.
  *
  * A computing process keeps a yielded processor for its whole time slice, milliseconds, whereas
  * a sleeping thread gets the processor back at its wake-up.  So a sched_yield() that takes
@@ -269,7 +267,7 @@ static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spi
                         uint64_t until, bool *over, bool *lost)
 {
     uint64_t begin = now_us(), now = begin, end = begin + spin;
-    uint64_t quick = rme->under_way != 0 ? begin : begin + rme->tuning.spin_us / QUICK_PART;
+    uint64_t quick = begin + rme->tuning.spin_us / QUICK_PART;
     struct rme_engine *e = rme_engine(rme);
     unsigned rounds = 0, kept = 0, taken = 0; /* kept: rounds since the last sched_yield() */
     uint64_t crowded = begin + spin / CROWDED_PART, for_ns = 0;

@@ -146,7 +146,6 @@ void rme_invite_try(struct rme *rme, struct rme_op *op)
     op->rndv->at = frag->length;
     rme_op_step(rme, op, RME_OP_INVITING);
     op->peer->proto->invites.inviting = op;
-    rme->under_way++; /* the peer may write already */
 }
 
 bool rme_invite_meets(const struct rme_op *op, const struct rme_message *rts)

@@ -308,13 +308,10 @@ void rme_rndv_unload(struct rme_op *op)
     struct rme_invites *invites = &op->peer->proto->invites;
     struct rme_load *load = op->rndv->load;
 
-    if (invites->inviting == op) {
+    if (invites->inviting == op)
         invites->inviting = NULL;
-        op->peer->rme->under_way--;
-    }
     if (load == NULL)
         return;
-    op->peer->rme->under_way--;
     load->ops--;
     load->bytes -= op->size;
     op->rndv->load = NULL;
@@ -326,7 +323,6 @@ static void load(struct rme *rme, struct rme_op *op, enum rme_op_state state)
     struct rme_rndv *r = op->rndv;
 
     rme_rndv_unload(op);
-    rme->under_way++;
     r->load = state == RME_OP_MOVING ? &rme->load : &op->peer->load;
     r->load->ops++;
     r->load->bytes += op->size;

@@ -107,8 +107,6 @@ struct rme {
     /* memory windows bound for offers, invitations and eager rings, which may last long */
     uint32_t offered;
     struct rme_load load; /* load of this process */
-    /* rendezvous in progress, in either direction and with either initiator; and invitations */
-    uint32_t under_way;
     uint64_t jitter; /* state of rme_random() */
 
     /* waiting threads: waiter.h */
