@@ -62,41 +62,6 @@
 
 /* ---- Opening ---- */
 
-/* Returns the index of an option's value in `names`, which ends with NULL; logs an error and
- * returns -1 for any other value. */
-static int read_name(const struct rme *rme, const char *option, const char *const *names,
-                     const char *allowed)
-{
-    const char *value = rme_option_string(rme->options, option);
-
-    for (int i = 0; names[i] != NULL; i++)
-        if (strcmp(value, names[i]) == 0)
-            return i;
-    rme_log_put(rme->log, RME_LOG_ERROR, "option %s=%s: allowed are %s", option, value,
-                allowed);
-    return -1;
-}
-
-static bool read_names(struct rme *rme)
-{
-    static const char *const rndv[] = {[RME_PREFER_AUTO] = "auto",
-                                       [RME_PREFER_WRITE] = "write",
-                                       [RME_PREFER_READ] = "read",
-                                       NULL};
-    static const char *const lists[] = {[RME_LISTS_AUTO] = "auto",
-                                        [RME_LISTS_PACK] = "pack",
-                                        [RME_LISTS_GROUP] = "group",
-                                        NULL};
-    int initiator = read_name(rme, "rndv", rndv, "auto, write and read"),
-        list = read_name(rme, "lists", lists, "auto, pack and group");
-
-    if (initiator < 0 || list < 0)
-        return false;
-    rme->tuning.prefer = (enum rme_prefer)initiator;
-    rme->tuning.lists = (enum rme_lists)list;
-    return true;
-}
-
 static uint32_t larger(uint32_t a, uint32_t b)
 {
     return a > b ? a : b;
@@ -114,6 +79,8 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->credits_max = larger(t->credits, CREDITS_MAX);
     t->credits_pool = (uint32_t)rme_option(o, "credits_pool");
     t->frag_size = (uint64_t)rme_option(o, "fragment_bytes");
+    t->prefer = (enum rme_prefer)rme_option(o, "rndv");
+    t->lists = (enum rme_lists)rme_option(o, "lists");
     t->pack_threshold = (uint64_t)rme_option(o, "pack_threshold");
     t->invite = rme_option(o, "invite") != 0;
     t->eager_ring_bytes = (uint32_t)rme_option(o, "eager_ring_bytes");
@@ -171,17 +138,13 @@ static void cap_by_budget(struct rme *rme)
 
 /* Warns of an unknown option, which could be a misspelt one.  Not called if the options may
  * belong to another network. */
-static void warn_of_stranger(struct rme *rme, const char *text)
+static void warn_of_unknown(struct rme *rme)
 {
-    size_t length;
-    const char *key = rme_options_stranger(rme->options, text, &length);
-
-    if (key == NULL)
-        return;
-    rme->ignored = strndup(key, length);
-    rme_log_put(rme->log, RME_LOG_WARN,
-                "unknown option \"%.*s\" ignored; bmi-perf --options lists all options",
-                (int)length, key);
+    rme->ignored = rme_options_unknown(rme->options);
+    if (rme->ignored != NULL)
+        rme_log_put(rme->log, RME_LOG_WARN,
+                    "unknown option \"%s\" ignored; bmi-perf --options lists all options",
+                    rme->ignored);
 }
 
 /* Checks that zones can hold the engine's reserve blocks. */
@@ -207,14 +170,13 @@ static int open_options(struct rme *rme, const struct rme_config *config)
     rme->options = rme_options_new(tables, config->fabric->options != NULL ? 2 : 1);
     if (rme->options == NULL)
         return -ENOMEM;
-    if (config->options != NULL &&
-        rme_options_parse(rme->options, config->options, why, sizeof(why)) != 0) {
+    if (rme_options_parse(rme->options, config->options, why, sizeof(why)) != 0) {
         rme_log_put(rme->log, RME_LOG_ERROR, "%s", why);
         return -EINVAL;
     }
-    if (config->options != NULL && config->options_are_mine)
-        warn_of_stranger(rme, config->options);
-    if (!read_names(rme) || !check_zones(rme))
+    if (config->options_are_mine)
+        warn_of_unknown(rme);
+    if (!check_zones(rme))
         return -EINVAL;
     cap_by_budget(rme);
     read_tuning(&rme->tuning, rme->options);
@@ -320,7 +282,6 @@ static void free_engine(struct rme *rme)
     rme_table_clear(&rme->protocols->tags_blocked);
     rme_table_clear(&rme->operations->match);
     rme_options_free(rme->options);
-    free(rme->ignored);
     rme_log_free(rme->log);
     pthread_mutex_destroy(&rme->lock);
     free(rme_engine(rme));

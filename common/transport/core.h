@@ -70,7 +70,7 @@ struct rme {
     struct rme_fabric *fabric;
     const struct rme_caps *caps;
     struct rme_options *options;
-    char *ignored; /* first unknown key of the options; NULL: none */
+    const char *ignored; /* first unknown key of the options, in `options`; NULL: none */
     struct rme_tuning tuning;
     struct rme_thresholds limits;
     uint64_t incarnation;
@@ -107,7 +107,7 @@ struct rme {
     /* memory windows bound for offers, invitations and eager rings, which may last long */
     uint32_t offered;
     struct rme_load load; /* load of this process */
-    uint64_t jitter; /* state of rme_random() */
+    uint64_t jitter;      /* state of rme_random() */
 
     /* waiting threads: waiter.h */
     struct rme_waiter *leader;
