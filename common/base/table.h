@@ -22,6 +22,10 @@ struct rme_table {
     uint64_t factor; /* odd and random: peers cannot choose keys that share a chain */
 };
 
+/* Returns a random number, unpredictable to peers.  If the system has no random bytes yet, mixes
+ * the clock, the process and an address. */
+uint64_t rme_draw(void);
+
 /* Allocates `chains` chains, a power of 2.  -ENOMEM. */
 int rme_table_init(struct rme_table *table, uint32_t chains);
 /* Frees the chains, not the nodes. */

@@ -28,7 +28,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/draw.h"
+#include "base/table.h"
 #include "engine/engine.h"
 #include "proto/unexp.h"
 
