@@ -163,17 +163,15 @@ static void answers(struct rme *rme, bool idle)
 static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
 {
     uint64_t now;
+    bool busy;
     int n;
 
     answers(rme, true);
-    if (rme->ops->arm(rme->fabric) != 0 || rme_progress(rme, true) > 0) {
-        rme_run_pending(rme);
-        return look(rme, waiter, over);
-    }
+    busy = rme->ops->arm(rme->fabric) != 0 || rme_progress(rme, true) > 0;
     rme_run_pending(rme);
     n = look(rme, waiter, over);
     /* taken while rme_run_pending had released the lock */
-    if (*over || !list_empty(&rme->credit_waitq))
+    if (busy || *over || !list_empty(&rme->credit_waitq))
         return n;
     now = rme_now();
     rme->sleeps_until = sleep_until(rme, now, until);
