@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/addr_int.h"
 
@@ -17,181 +16,119 @@
 #define PORT_MAX  65535
 #define SEPARATOR ", \t\n"
 
-/* A substring of the text. */
-struct span {
-    const char *at;
-    size_t length;
-};
-
 /* "fe80::1" or "fe80::1%eth0". */
-static bool is_ipv6(struct span host)
+static bool is_ipv6(const char *host)
 {
     char text[INET6_ADDRSTRLEN];
     struct in6_addr ignored;
-    const char *zone = memchr(host.at, '%', host.length);
-    size_t length = zone != NULL ? (size_t)(zone - host.at) : host.length;
+    size_t length = strcspn(host, "%");
 
-    if (length >= sizeof(text) || (zone != NULL && length + 1 == host.length))
+    if (length >= sizeof(text) || strcmp(host + length, "%") == 0)
         return false;
-    memcpy(text, host.at, length);
+    memcpy(text, host, length);
     text[length] = '\0';
     return inet_pton(AF_INET6, text, &ignored) == 1;
 }
 
-static bool is_host_name(struct span host)
+static bool is_host_name(const char *host)
 {
-    if (host.length == 0 || host.length > HOST_MAX)
+    size_t length = strlen(host);
+
+    for (size_t i = 0; i < length; i++)
+        if (!isalnum((unsigned char)host[i]) && strchr("-._", host[i]) == NULL)
+            return false;
+    return length > 0 && length <= HOST_MAX;
+}
+
+static bool is_port(const char *port)
+{
+    size_t length = strlen(port);
+
+    return length > 0 && length <= 5 && strspn(port, "0123456789") == length &&
+           atoi(port) <= PORT_MAX;
+}
+
+/* Splits "host:port/anything" or "[v6]:port/anything" in place.  False: malformed. */
+static bool split(char *text, struct rme_addr_part *part)
+{
+    char *end;
+
+    text[strcspn(text, "/")] = '\0';
+    if (text[0] == '[') {
+        end = strchr(text, ']');
+        if (end == NULL || end[1] != ':')
+            return false;
+        *end = '\0';
+        *part = (struct rme_addr_part){.host = text + 1, .port = end + 2};
+        return is_ipv6(part->host) && is_port(part->port);
+    }
+    end = strchr(text, ':');
+    if (end == NULL)
         return false;
-    for (size_t i = 0; i < host.length; i++)
-        if (!isalnum((unsigned char)host.at[i]) && strchr("-._", host.at[i]) == NULL)
-            return false;
-    return true;
+    *end = '\0';
+    *part = (struct rme_addr_part){.host = text, .port = end + 1};
+    return is_host_name(part->host) && is_port(part->port);
 }
 
-static bool is_port(struct span port)
+/* Makes an address with room for `parts` parts and, in *store, for `characters` characters. */
+static struct rme_addr *allocate(size_t parts, size_t characters, char **store)
 {
-    unsigned number = 0;
-
-    if (port.length == 0 || port.length > 5)
-        return false;
-    for (size_t i = 0; i < port.length; i++) {
-        if (!isdigit((unsigned char)port.at[i]))
-            return false;
-        number = number * 10 + (unsigned)(port.at[i] - '0');
-    }
-    return number <= PORT_MAX;
-}
-
-/* Splits "host:port" or "[v6]:port".  False: malformed. */
-static bool split(struct span text, struct span *host, struct span *port, bool *bracket)
-{
-    const char *end = text.at + text.length;
-    const char *colon;
-
-    *bracket = text.length > 0 && text.at[0] == '[';
-    if (*bracket) {
-        const char *close = memchr(text.at, ']', text.length);
-
-        if (close == NULL)
-            return false;
-        *host = (struct span){text.at + 1, (size_t)(close - text.at - 1)};
-        colon = close + 1;
-        if (colon == end || *colon != ':' || !is_ipv6(*host))
-            return false;
-    } else {
-        colon = memchr(text.at, ':', text.length);
-        if (colon == NULL)
-            return false;
-        *host = (struct span){text.at, (size_t)(colon - text.at)};
-        if (!is_host_name(*host))
-            return false;
-    }
-    *port = (struct span){colon + 1, (size_t)(end - colon - 1)};
-    return is_port(*port);
-}
-
-/* Finds the next part with our scheme at or behind *cursor, as "host:port".  False: none. */
-static bool next_part(const char **cursor, const char *scheme, struct span *out)
-{
-    size_t prefix = strlen(scheme);
-    const char *at = *cursor;
-
-    for (;;) {
-        size_t length;
-
-        at += strspn(at, SEPARATOR);
-        length = strcspn(at, SEPARATOR);
-        if (length == 0)
-            return false;
-        if (length > prefix + 3 && strncmp(at, scheme, prefix) == 0 &&
-            strncmp(at + prefix, "://", 3) == 0) {
-            const char *rest = at + prefix + 3;
-            const char *slash = memchr(rest, '/', length - prefix - 3);
-
-            *out = (struct span){rest,
-                                 slash != NULL ? (size_t)(slash - rest) : length - prefix - 3};
-            *cursor = at + length;
-            return true;
-        }
-        at += length;
-    }
-}
-
-/* Counts our parts and the characters of their texts and of the name; a negative errno if a
- * part is malformed. */
-static int measure(const char *scheme, const char *text, size_t *characters)
-{
-    struct span part, host, port;
-    bool bracket;
-    int count = 0;
-
-    *characters = 1;
-    while (next_part(&text, scheme, &part)) {
-        if (!split(part, &host, &port, &bracket))
-            return -EDESTADDRREQ;
-        *characters += host.length + 1 + port.length + 1; /* host and port of the part */
-        *characters +=
-            1 + strlen(scheme) + strlen("://") + part.length; /* the part in the name */
-        count++;
-    }
-    return count > 0 ? count : -EINVAL;
-}
-
-static char *append(char **store, struct span text)
-{
-    char *start = *store;
-
-    memcpy(start, text.at, text.length);
-    start[text.length] = '\0';
-    *store += text.length + 1;
-    return start;
-}
-
-static struct rme_addr *allocate(int nparts, size_t characters, char **store)
-{
-    size_t head = sizeof(struct rme_addr) + (size_t)nparts * sizeof(struct rme_addr_part);
+    size_t head = sizeof(struct rme_addr) + parts * sizeof(struct rme_addr_part);
     struct rme_addr *addr = calloc(1, head + characters);
 
     if (addr == NULL)
         return NULL;
-    addr->part = (struct rme_addr_part *)(addr + 1);
-    addr->nparts = nparts;
     atomic_init(&addr->refs, 1);
     *store = (char *)addr + head;
     return addr;
 }
 
+/* Parses `text` in place, and writes the name.  0 or a negative errno. */
+static int parse(struct rme_addr *addr, const char *scheme, char *text)
+{
+    size_t prefix = strlen(scheme);
+    char *name = addr->name, *rest;
+
+    for (char *at = strtok_r(text, SEPARATOR, &rest); at != NULL;
+         at = strtok_r(NULL, SEPARATOR, &rest)) {
+        struct rme_addr_part *part = &addr->part[addr->nparts];
+        bool bracket;
+
+        if (strncmp(at, scheme, prefix) != 0 || strncmp(at + prefix, "://", 3) != 0 ||
+            at[prefix + 3] == '\0')
+            continue;
+        if (!split(at + prefix + 3, part))
+            return -EDESTADDRREQ;
+        bracket = strchr(part->host, ':') != NULL;
+        name += sprintf(name, "%s%s://%s%s%s:%s", addr->nparts > 0 ? "," : "", scheme,
+                        bracket ? "[" : "", part->host, bracket ? "]" : "", part->port);
+        addr->nparts++;
+    }
+    return addr->nparts > 0 ? 0 : -EINVAL;
+}
+
 int rme_addr_parse(const char *scheme, const char *text, struct rme_addr **out)
 {
-    struct span part, host = {0}, port = {0};
+    size_t length = strlen(text), parts = 0;
     struct rme_addr *addr;
-    size_t characters;
-    char *store, *name;
-    bool bracket;
-    int count;
+    char *copy;
+    int error;
 
-    if (strnlen(text, RME_MAX_URI) == RME_MAX_URI)
-        return next_part(&text, scheme, &part) ? -EDESTADDRREQ : -EINVAL;
-    count = measure(scheme, text, &characters);
-    if (count < 0)
-        return count;
-    addr = allocate(count, characters, &store);
+    for (const char *at = text; (at = strstr(at, "://")) != NULL; at++)
+        parts++;
+    addr = allocate(parts, 2 * (length + 1), &copy);
     if (addr == NULL)
         return -ENOMEM;
-
-    for (int i = 0; next_part(&text, scheme, &part); i++) {
-        (void)split(part, &host, &port, &bracket);
-        addr->part[i].host = append(&store, host);
-        addr->part[i].port = append(&store, port);
-    }
-    name = addr->name = store;
-    for (int i = 0; i < count; i++) {
-        bracket = strchr(addr->part[i].host, ':') != NULL;
-        name += sprintf(name, "%s%s://%s%s%s:%s", i > 0 ? "," : "", scheme, bracket ? "[" : "",
-                        addr->part[i].host, bracket ? "]" : "", addr->part[i].port);
-    }
-    *out = addr;
-    return 0;
+    memcpy(copy, text, length);
+    addr->name = copy + length + 1; /* never longer than the text */
+    error = parse(addr, scheme, copy);
+    if (error == 0 && length >= RME_MAX_URI)
+        error = -EDESTADDRREQ;
+    if (error != 0)
+        free(addr);
+    else
+        *out = addr;
+    return error;
 }
 
 bool rme_addr_any_port(const struct rme_addr *addr)
@@ -204,13 +141,13 @@ bool rme_addr_any_port(const struct rme_addr *addr)
 
 struct rme_addr *rme_addr_new_passive(const char *name, const struct sockaddr *from)
 {
-    struct span text = {name, strlen(name)};
+    size_t length = strlen(name);
     char *store;
-    struct rme_addr *addr = allocate(0, text.length + 1, &store);
+    struct rme_addr *addr = allocate(0, length + 1, &store);
 
     if (addr == NULL)
         return NULL;
-    addr->name = append(&store, text);
+    addr->name = memcpy(store, name, length);
     if (from != NULL && from->sa_family == AF_INET)
         memcpy(&addr->from, from, sizeof(addr->from.v4));
     else if (from != NULL && from->sa_family == AF_INET6)

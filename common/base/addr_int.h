@@ -20,9 +20,8 @@ struct rme_peer;
 
 struct rme_addr {
     char *name; /* for log lines: the parsed text, or host:port of a passive peer */
-    struct rme_addr_part *part; /* parts with our scheme, in the order of the text */
-    int nparts;                 /* 0: a peer that connected to us, and cannot be connected */
-    union { /* source address of such a peer; family 0 if the fabric reports none */
+    int nparts; /* 0: a peer that connected to us, and cannot be connected */
+    union {     /* source address of such a peer; family 0 if the fabric reports none */
         struct sockaddr sa;
         struct sockaddr_in v4;
         struct sockaddr_in6 v6;
@@ -32,6 +31,7 @@ struct rme_addr {
     atomic_bool dead; /* see rme_addr_is_dead */
     _Atomic(struct rme *) engine;
     struct rme_peer *peer;
+    struct rme_addr_part part[]; /* parts with our scheme, in the order of the text */
 };
 
 /* Creates the address of a peer that connected to us from `from` (may be NULL), with one

@@ -10,48 +10,33 @@
 
 #include "base/addr_int.h"
 
-/* An address of either family as bytes. */
+/* An address of either family. */
 struct bytes {
     unsigned char at[16];
-    int length; /* 4 or 16 */
+    int length; /* 4 or 16; 0: none */
 };
 
-static bool from_sockaddr(const struct sockaddr *sa, struct bytes *out)
+static void from_sockaddr(const struct sockaddr *sa, struct bytes *out)
 {
     static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff};
     const unsigned char *v6;
 
-    if (sa == NULL)
-        return false;
-    if (sa->sa_family == AF_INET) {
+    out->length = 0;
+    if (sa != NULL && sa->sa_family == AF_INET) {
         memcpy(out->at, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, 4);
         out->length = 4;
-        return true;
+    } else if (sa != NULL && sa->sa_family == AF_INET6) {
+        v6 = ((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr.s6_addr;
+        out->length = memcmp(v6, mapped, sizeof(mapped)) == 0 ? 4 : 16;
+        memcpy(out->at, v6 + 16 - out->length, (size_t)out->length);
     }
-    if (sa->sa_family != AF_INET6)
-        return false;
-    v6 = ((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr.s6_addr;
-    if (memcmp(v6, mapped, sizeof(mapped)) == 0) {
-        memcpy(out->at, v6 + 12, 4);
-        out->length = 4;
-    } else {
-        memcpy(out->at, v6, 16);
-        out->length = 16;
-    }
-    return true;
 }
 
-static bool from_text(const char *text, struct bytes *out)
+static void from_text(const char *text, struct bytes *out)
 {
-    if (inet_pton(AF_INET, text, out->at) == 1) {
-        out->length = 4;
-        return true;
-    }
-    if (inet_pton(AF_INET6, text, out->at) == 1) {
-        out->length = 16;
-        return true;
-    }
-    return false;
+    out->length = inet_pton(AF_INET, text, out->at) == 1    ? 4
+                  : inet_pton(AF_INET6, text, out->at) == 1 ? 16
+                                                            : 0;
 }
 
 static bool same_network(const struct bytes *a, const struct bytes *b, int bits)
@@ -74,23 +59,20 @@ static int match_stars(const struct bytes *peer, const char *text)
     if (strchr(text, '*') == NULL)
         return -1;
     for (int i = 0; i < 4; i++) {
-        if (*text == '*') {
-            text++;
-            if (*text == '\0')
-                return same;
-        } else {
-            char *end;
-            long number = isdigit((unsigned char)*text) ? strtol(text, &end, 10) : -1;
+        char *end = (char *)text + 1;
+        long number = isdigit((unsigned char)*text) ? strtol(text, &end, 10) : -1;
 
-            if (number < 0 || number > 255)
-                return -1;
-            same = same && peer->at[i] == number;
-            text = end;
-        }
-        if (*text == '\0')
-            return i == 3 ? same : -1;
-        if (*text++ != '.')
+        if (*text == '*') {
+            if (*end == '\0')
+                return same;
+        } else if (number < 0 || number > 255) {
             return -1;
+        } else {
+            same = same && peer->at[i] == number;
+        }
+        if (*end != '.')
+            return *end == '\0' && i == 3 ? same : -1;
+        text = end + 1;
     }
     return -1;
 }
@@ -132,8 +114,10 @@ int rme_addr_match_sockaddr(const struct sockaddr *sa, const char *name, const c
 
     if (pattern == NULL || !host_of(pattern, wanted, sizeof(wanted)))
         return 0;
-    if (from_sockaddr(sa, &peer)) {
-        if (from_text(wanted, &network))
+    from_sockaddr(sa, &peer);
+    if (peer.length != 0) {
+        from_text(wanted, &network);
+        if (network.length != 0)
             return same_network(&peer, &network, netmask);
         stars = match_stars(&peer, wanted);
         if (stars >= 0)

@@ -50,10 +50,11 @@ const struct rme_option_row rme_engine_options[] = {
      NULL},
 
     /* large messages */
-    {"rndv", "name", 0, 0, 0,
+    /* the order of enum rme_prefer */
+    {"rndv", "auto|write|read", 0, 0, 2,
      "Which side moves rendezvous data.  auto: chosen per message from measured costs and "
      "load; write: RDMA write by the sender; read: RDMA read by the receiver.",
-     "auto"},
+     NULL},
     {"fragment_bytes", "bytes", 1 * MIB, 64 * KIB, 1 * GIB,
      "Rendezvous messages are registered and transferred in fragments of this size, so that "
      "registration overlaps the transfer.",
@@ -63,11 +64,12 @@ const struct rme_option_row rme_engine_options[] = {
      "are registered and cached.  0: chosen per message from measured costs.  For lists see "
      "lists.",
      NULL},
-    {"lists", "name", 0, 0, 0,
+    /* the order of enum rme_lists */
+    {"lists", "auto|pack|group", 0, 0, 2,
      "How a list of segments beyond the eager size is transferred.  auto: from measured costs; "
      "pack: copied into one buffer; group: in place, neighbouring segments registered "
      "together.",
-     "auto"},
+     NULL},
     {"invite", "switch", 1, 0, 1,
      "A large receive in registered memory is advertised to the sender before its RTS while "
      "the connection is idle, which saves RTS and CTS.  Cancelling such a receive needs an "

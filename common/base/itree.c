@@ -104,8 +104,7 @@ void rme_itree_remove(struct rme_itree *tree, struct rme_inode *node)
     tree->root = without(tree->root, node);
 }
 
-struct rme_inode *rme_itree_overlap(const struct rme_itree *tree, uintptr_t start,
-                                    uintptr_t end)
+struct rme_inode *rme_itree_overlap(const struct rme_itree *tree, uint64_t start, uint64_t end)
 {
     struct rme_inode *node = tree->root;
 
@@ -125,7 +124,7 @@ struct rme_inode *rme_itree_overlap(const struct rme_itree *tree, uintptr_t star
     return NULL;
 }
 
-static struct rme_inode *cover(struct rme_inode *node, uintptr_t start, uintptr_t end,
+static struct rme_inode *cover(struct rme_inode *node, uint64_t start, uint64_t end,
                                bool (*accept)(const struct rme_inode *node, const void *arg),
                                const void *arg)
 {
@@ -146,7 +145,7 @@ static struct rme_inode *cover(struct rme_inode *node, uintptr_t start, uintptr_
     return NULL;
 }
 
-struct rme_inode *rme_itree_cover(const struct rme_itree *tree, uintptr_t start, uintptr_t end,
+struct rme_inode *rme_itree_cover(const struct rme_itree *tree, uint64_t start, uint64_t end,
                                   bool (*accept)(const struct rme_inode *node, const void *arg),
                                   const void *arg)
 {

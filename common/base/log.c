@@ -11,12 +11,24 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/log_limit.h"
 #include "base/timer.h"
+
+/* Prefix of formats of lines about a host: the text before the first ": " names the host. */
+#define ABOUT_A_HOST "%s: "
+/* rows of the table of sorts of lines: two sorts in one row share its allowance */
+#define ROWS 64
 
 struct line {
     enum rme_log_level level;
     char text[RME_LOG_LINE];
+};
+
+/* Lines about one host with one format. */
+struct sort {
+    uint64_t begin; /* start of the period in ms */
+    uint32_t passed;
+    uint64_t left_out;
+    struct line last; /* the last line left out */
 };
 
 struct rme_log {
@@ -28,12 +40,8 @@ struct rme_log {
     unsigned first;
     atomic_uint count;
     uint64_t lost; /* lines dropped since the last queued one */
-    struct rme_log_limit limit;
-    /* the limit has left out lines whose number is not logged yet; also read without the
-     * lock */
-    atomic_bool owing;
-    bool closing; /* log the number of lines left out at once */
     struct line ring[RME_LOG_QUEUE];
+    struct sort sort[ROWS];
 };
 
 struct rme_log *rme_log_new(rme_log_fn fn, void *arg)
@@ -56,46 +64,111 @@ void rme_log_tells(struct rme_log *log, atomic_bool *chores)
     pthread_mutex_unlock(&log->lock);
 }
 
+/* Returns the place of the next line; NULL: no room. */
+static struct line *next_slot(struct rme_log *log)
+{
+    unsigned count = atomic_load(&log->count);
+
+    return count < RME_LOG_QUEUE ? &log->ring[(log->first + count) % RME_LOG_QUEUE] : NULL;
+}
+
+/* Reports the lines left out in each period that is over at `now_ms`. */
+static void report_left_out(struct rme_log *log, uint64_t now_ms)
+{
+    for (int i = 0; i < ROWS; i++) {
+        struct sort *sort = &log->sort[i];
+        struct line *line = next_slot(log);
+
+        if (line == NULL || sort->left_out == 0 || now_ms - sort->begin < RME_LOG_PERIOD_MS)
+            continue;
+        line->level = sort->last.level;
+        snprintf(line->text, sizeof(line->text),
+                 "%llu similar lines suppressed; the last one: %.400s",
+                 (unsigned long long)sort->left_out, sort->last.text);
+        atomic_fetch_add(&log->count, 1);
+        sort->left_out = 0;
+    }
+}
+
 void rme_log_free(struct rme_log *log)
 {
     if (log == NULL)
         return;
-    log->closing = true;
+    rme_log_drain(log);
+    report_left_out(log, UINT64_MAX);
     rme_log_drain(log);
     pthread_mutex_destroy(&log->lock);
     free(log);
 }
 
-static struct line *next_slot(struct rme_log *log)
+/* Returns the length of the name without the last colon and the text behind it (the port),
+ * which a peer can vary. */
+static size_t host_length(const char *line)
 {
-    return &log->ring[(log->first + atomic_load(&log->count)) % RME_LOG_QUEUE];
+    const char *end = strstr(line, ": ");
+    size_t length = end != NULL ? (size_t)(end - line) : strlen(line);
+    size_t at = length;
+
+    while (at > 0 && line[at - 1] != ':')
+        at--;
+    return at > 1 ? at - 1 : length;
 }
 
-/* Returns true unless the limit leaves the line out.  Lines of level DEBUG are not limited. */
-static bool wanted(struct rme_log *log, enum rme_log_level level, const char *format,
-                   const char *text)
+/* FNV-1a */
+static uint32_t hash(uint32_t h, const char *text, size_t length)
 {
-    if (level == RME_LOG_DEBUG ||
-        rme_log_limit_pass(&log->limit, (int)level, format, text, rme_now()))
+    for (size_t i = 0; i < length; i++)
+        h = (h ^ (uint8_t)text[i]) * 16777619u;
+    return h;
+}
+
+static struct sort *sort_of(struct rme_log *log, const char *format, const char *line)
+{
+    uint32_t h = hash(2166136261u, format, strlen(format));
+
+    h = hash(h, line, host_length(line));
+    return &log->sort[(h ^ h >> 16) % ROWS];
+}
+
+/* Returns true unless the limit leaves the line out. */
+static bool passes(struct rme_log *log, const struct line *line, const char *format,
+                   uint64_t now_ms)
+{
+    struct sort *sort;
+
+    if (line->level == RME_LOG_DEBUG ||
+        strncmp(format, ABOUT_A_HOST, strlen(ABOUT_A_HOST)) != 0)
         return true;
-    atomic_store(&log->owing, true);
+    sort = sort_of(log, format, line->text);
+    if (sort->passed == 0 || now_ms - sort->begin >= RME_LOG_PERIOD_MS) {
+        sort->begin = now_ms;
+        sort->passed = 0;
+    }
+    if (sort->passed < RME_LOG_BURST) {
+        sort->passed++;
+        return true;
+    }
+    sort->left_out++;
+    sort->last = *line;
     return false;
 }
 
 static void put(struct rme_log *log, enum rme_log_level level, const char *format, va_list args)
 {
+    uint64_t now_ms = rme_now();
     struct line *line;
 
     if (log == NULL || log->fn == NULL)
         return;
     pthread_mutex_lock(&log->lock);
-    if (atomic_load(&log->count) == RME_LOG_QUEUE) {
+    report_left_out(log, now_ms);
+    line = next_slot(log);
+    if (line == NULL) {
         log->lost++;
     } else {
-        line = next_slot(log);
         line->level = level;
         vsnprintf(line->text, sizeof(line->text), format, args);
-        if (wanted(log, level, format, line->text))
+        if (passes(log, line, format, now_ms))
             atomic_fetch_add(&log->count, 1);
         if (log->chores != NULL)
             atomic_store(log->chores, true);
@@ -136,36 +209,15 @@ void rme_log_from_fabric(void *arg, enum rme_log_level level, const char *format
 
 bool rme_log_pending(const struct rme_log *log)
 {
-    return atomic_load_explicit(&log->count, memory_order_relaxed) != 0 ||
-           atomic_load_explicit(&log->owing, memory_order_relaxed);
+    return atomic_load_explicit(&log->count, memory_order_relaxed) != 0;
 }
 
-/* Takes a report of lines that were left out, once their period is over. */
-static bool take_owed(struct rme_log *log, struct line *out)
-{
-    const char *sample;
-    uint64_t left_out;
-    int level;
-
-    if (!atomic_load(&log->owing))
-        return false;
-    left_out = rme_log_limit_owed(&log->limit, rme_now(), log->closing, &level, &sample);
-    atomic_store(&log->owing, log->limit.owing != 0);
-    if (left_out == 0)
-        return false;
-    out->level = (enum rme_log_level)level;
-    snprintf(out->text, sizeof(out->text), "%llu similar lines suppressed; the last one: %s",
-             (unsigned long long)left_out, sample);
-    return true;
-}
-
-/* Takes the oldest line of the ring, or a report: of dropped lines once there is room again, or
- * of lines left out. */
+/* Takes the oldest line of the ring, or a report of dropped lines once there is room again. */
 static bool take(struct rme_log *log, struct line *out)
 {
     if (atomic_load(&log->count) == 0) {
         if (log->lost == 0)
-            return take_owed(log, out);
+            return false;
         out->level = RME_LOG_WARN;
         snprintf(out->text, sizeof(out->text),
                  "%llu log lines lost: produced faster than written",

@@ -4,9 +4,11 @@
  * rme_log_drain, which the engine calls without a lock, passes them to the host's callback.
  * Own lock, a leaf in the lock order.
  *
- * A line whose format begins with "%s: " concerns the peer named there.  The number of such
- * lines is limited (log_limit.h), except DEBUG; the number of lines left out is logged when
- * their period is over, or when the log is freed.
+ * A line whose format begins with "%s: " concerns the host named there.  Of such lines with the
+ * same format and host, whatever the port, RME_LOG_BURST pass in RME_LOG_PERIOD_MS, except
+ * DEBUG, which is not limited.  The others are counted, and their number is logged before the
+ * next line that follows the period, or when the log is freed.  Any number of peers causes at
+ * most 64 times RME_LOG_BURST lines in a period.
  */
 #ifndef RME_LOG_H
 #define RME_LOG_H
@@ -19,7 +21,9 @@ struct rme_log;
 /* limit of a line in bytes with its final zero; longer lines are cut */
 #define RME_LOG_LINE 512
 /* limit of queued lines; beyond it new lines are dropped, and their number is logged */
-#define RME_LOG_QUEUE 128
+#define RME_LOG_QUEUE     128
+#define RME_LOG_BURST     10
+#define RME_LOG_PERIOD_MS 10000
 
 /* Creates a log.  NULL: no memory.  fn may be NULL: lines are dropped. */
 struct rme_log *rme_log_new(rme_log_fn fn, void *arg);
@@ -46,8 +50,8 @@ void rme_log_text(const struct rme_log *log, enum rme_log_level level, const cha
 void rme_log_from_fabric(void *arg, enum rme_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Returns true if lines are queued, or lines were left out; needs no lock, cheap enough for
- * every call of the engine. */
+/* Returns true if lines are queued; needs no lock, cheap enough for every call of the
+ * engine. */
 bool rme_log_pending(const struct rme_log *log);
 
 /*

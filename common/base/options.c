@@ -12,15 +12,17 @@
 
 #define STRING_MAX 64 /* limit of a string value in bytes with its final zero */
 
+static const char suffixes[] = "KMG"; /* of multiples of 1024, 1024^2 and 1024^3 */
+
 struct value {
     const struct rme_option_row *row;
-    size_t length; /* of the name */
     int64_t number;
     bool asked; /* set explicitly */
     char string[STRING_MAX];
 };
 
 struct rme_options {
+    char unknown[STRING_MAX]; /* first unknown key; empty: none */
     size_t count;
     struct value value[];
 };
@@ -33,6 +35,11 @@ static bool is_string(const struct rme_option_row *row)
 static bool is_switch(const struct rme_option_row *row)
 {
     return strcmp(row->unit, "switch") == 0;
+}
+
+static bool is_choice(const struct rme_option_row *row)
+{
+    return strchr(row->unit, '|') != NULL;
 }
 
 static size_t count_rows(const struct rme_option_row *const *tables, int count)
@@ -60,7 +67,6 @@ struct rme_options *rme_options_new(const struct rme_option_row *const *tables, 
             struct value *value = &options->value[options->count++];
 
             value->row = row;
-            value->length = strlen(row->name);
             value->number = row->preset;
             if (is_string(row))
                 snprintf(value->string, sizeof(value->string), "%s", row->preset_string);
@@ -84,182 +90,146 @@ static const struct {
     {.old = "kept_bytes", .now = "rx_buffered_bytes"},
 };
 
-const char *rme_option_renamed(const char *name, size_t length)
+static struct value *find(const struct rme_options *options, const char *name)
 {
     for (size_t i = 0; i < sizeof(renamed) / sizeof(renamed[0]); i++)
-        if (strlen(renamed[i].old) == length && memcmp(renamed[i].old, name, length) == 0)
-            return renamed[i].now;
+        if (strcmp(renamed[i].old, name) == 0)
+            name = renamed[i].now;
+    for (size_t i = 0; i < options->count; i++)
+        if (strcmp(options->value[i].row->name, name) == 0)
+            return (struct value *)&options->value[i];
     return NULL;
-}
-
-static struct value *find(const struct rme_options *options, const char *name, size_t length)
-{
-    const char *now = rme_option_renamed(name, length);
-
-    for (size_t i = 0; i < options->count; i++) {
-        const struct value *value = &options->value[i];
-
-        if (value->length == length && memcmp(value->row->name, name, length) == 0)
-            return (struct value *)value;
-    }
-    return now != NULL ? find(options, now, strlen(now)) : NULL;
 }
 
 /* Parses "12", "-1", "64K", "1M", "2G".  False: not all of the text is such a number. */
 static bool parse_number(const char *text, int64_t *out)
 {
-    char *end;
-    int shift = 0;
+    const char *suffix;
     long long number;
+    int shift = 0;
+    char *end;
 
-    if (!isdigit((unsigned char)text[0]) &&
-        !(text[0] == '-' && isdigit((unsigned char)text[1])))
+    if (!isdigit((unsigned char)text[text[0] == '-']))
         return false;
     errno = 0;
     number = strtoll(text, &end, 10);
     if (errno != 0)
         return false;
-    switch (*end) {
-    case 'k':
-    case 'K':
-        shift = 10;
-        break;
-    case 'm':
-    case 'M':
-        shift = 20;
-        break;
-    case 'g':
-    case 'G':
-        shift = 30;
-        break;
-    default:
-        break;
-    }
-    if (shift != 0)
+    suffix = *end != '\0' ? strchr(suffixes, toupper((unsigned char)*end)) : NULL;
+    if (suffix != NULL) {
+        shift = 10 * (int)(suffix - suffixes + 1);
         end++;
+    }
     if (*end != '\0' || __builtin_mul_overflow(number, 1LL << shift, &number))
         return false;
     *out = number;
     return true;
 }
 
-static bool parse_switch(const char *text, int64_t *out)
+/* Finds a word in "word|word|word", and its number from 0 on.  False: not there. */
+static bool parse_word(const char *words, const char *text, int64_t *out)
 {
-    static const char *const words[2][3] = {{"off", "no", "false"}, {"on", "yes", "true"}};
+    size_t length = strcspn(words, "|");
 
-    for (int on = 0; on < 2; on++) {
-        for (int i = 0; i < 3; i++) {
-            if (strcasecmp(text, words[on][i]) == 0) {
-                *out = on;
-                return true;
-            }
-        }
+    *out = 0;
+    while (strlen(text) != length || strncasecmp(words, text, length) != 0) {
+        if (words[length] == '\0')
+            return false;
+        words += length + 1;
+        length = strcspn(words, "|");
+        ++*out;
     }
-    return false;
+    return true;
 }
 
-static int set_string(struct value *value, const char *text, char *why, size_t size)
+static bool parse_value(const struct rme_option_row *row, const char *text, int64_t *out)
 {
-    if (strlen(text) >= sizeof(value->string)) {
-        snprintf(why, size, "option %s=%s: the value is longer than %d characters",
-                 value->row->name, text, STRING_MAX - 1);
-        return -EINVAL;
+    if (is_choice(row))
+        return parse_word(row->unit, text, out);
+    if (is_switch(row) && parse_word("off|on|no|yes|false|true", text, out)) {
+        *out %= 2;
+        return true;
     }
-    snprintf(value->string, sizeof(value->string), "%s", text);
-    return 0;
+    return parse_number(text, out);
 }
 
-static int set_number(struct value *value, const char *text, char *why, size_t size)
+/* Sets a value; -EINVAL, with the allowed ones in `why`. */
+static int set_value(struct value *value, const char *text, char *why, size_t size)
 {
     const struct rme_option_row *row = value->row;
-    int64_t number;
+    int64_t number = 0;
 
-    if (!parse_number(text, &number) && !(is_switch(row) && parse_switch(text, &number))) {
-        snprintf(why, size, "option %s=%s: not a %s; allowed is %" PRId64 " to %" PRId64 "%s",
-                 row->name, text, is_switch(row) ? "switch (on or off)" : "number", row->min,
-                 row->max, is_switch(row) ? "" : ", with K, M or G for multiples of 1024");
-        return -EINVAL;
-    }
-    if (number < row->min || number > row->max) {
+    if (is_string(row)) {
+        if (strlen(text) < sizeof(value->string)) {
+            strcpy(value->string, text);
+            return 0;
+        }
+        snprintf(why, size, "option %s=%s: allowed are %d characters", row->name, text,
+                 STRING_MAX - 1);
+    } else if (parse_value(row, text, &number) && number >= row->min && number <= row->max) {
+        value->number = number;
+        value->asked = true;
+        return 0;
+    } else if (is_choice(row)) {
+        snprintf(why, size, "option %s=%s: allowed are %s", row->name, text, row->unit);
+    } else if (is_switch(row)) {
+        snprintf(why, size, "option %s=%s: allowed are on and off", row->name, text);
+    } else {
         snprintf(why, size,
-                 "option %s=%s: out of range; allowed is %" PRId64 " to %" PRId64 " %s",
+                 "option %s=%s: allowed is %" PRId64 " to %" PRId64
+                 " %s; K, M and G are multiples of 1024",
                  row->name, text, row->min, row->max, row->unit);
-        return -EINVAL;
     }
-    value->number = number;
-    value->asked = true;
-    return 0;
+    return -EINVAL;
 }
 
-/* Sets one "key=value" of `length` characters.  A switch without a value is set to on. */
-static int set_one(struct rme_options *options, const char *text, size_t length, char *why,
-                   size_t size)
+/* Sets one "key=value", in which zeros may be written, or keeps the first unknown key.  A switch
+ * without a value is set to on. */
+static int set_one(struct rme_options *options, char *text, char *why, size_t size)
 {
-    const char *equals = memchr(text, '=', length);
-    size_t key = equals != NULL ? (size_t)(equals - text) : length;
-    struct value *value = find(options, text, key);
-    char *copy;
-    int ret;
+    char *equals = strchr(text, '=');
+    struct value *value;
 
-    if (key == 0 || value == NULL)
+    if (equals != NULL)
+        *equals = '\0';
+    value = find(options, text);
+    if (value == NULL) {
+        if (options->unknown[0] == '\0')
+            snprintf(options->unknown, sizeof(options->unknown), "%s", text);
         return 0;
+    }
     if (equals == NULL && !is_switch(value->row)) {
         snprintf(why, size, "option %s: the value is missing; write %s=VALUE", value->row->name,
                  value->row->name);
         return -EINVAL;
     }
-    copy = equals != NULL ? strndup(equals + 1, length - key - 1) : strdup("on");
-    if (copy == NULL) {
-        snprintf(why, size, "option %s: out of memory", value->row->name);
-        return -ENOMEM;
-    }
-    ret = is_string(value->row) ? set_string(value, copy, why, size)
-                                : set_number(value, copy, why, size);
-    free(copy);
-    return ret;
-}
-
-/* Finds the next "key=value" at or behind *text, and its length; NULL: none. */
-static const char *next_one(const char **text, size_t *length)
-{
-    static const char separators[] = ", \t\n";
-    const char *one = *text + strspn(*text, separators);
-
-    *length = strcspn(one, separators);
-    *text = one + *length;
-    return *length > 0 ? one : NULL;
+    return set_value(value, equals != NULL ? equals + 1 : "on", why, size);
 }
 
 int rme_options_parse(struct rme_options *options, const char *text, char *why, size_t size)
 {
-    const char *one;
-    size_t length;
+    char *copy = strdup(text != NULL ? text : ""), *rest;
     int ret = 0;
 
-    while (ret == 0 && text != NULL && (one = next_one(&text, &length)) != NULL)
-        ret = set_one(options, one, length, why, size);
+    if (copy == NULL) {
+        snprintf(why, size, "options: out of memory");
+        return -ENOMEM;
+    }
+    for (char *one = strtok_r(copy, ", \t\n", &rest); ret == 0 && one != NULL;
+         one = strtok_r(NULL, ", \t\n", &rest))
+        ret = set_one(options, one, why, size);
+    free(copy);
     return ret;
 }
 
-const char *rme_options_stranger(const struct rme_options *options, const char *text,
-                                 size_t *length)
+const char *rme_options_unknown(const struct rme_options *options)
 {
-    const char *one;
-
-    while ((one = next_one(&text, length)) != NULL) {
-        const char *equals = memchr(one, '=', *length);
-
-        if (equals != NULL)
-            *length = (size_t)(equals - one);
-        if (find(options, one, *length) == NULL)
-            return one;
-    }
-    return NULL;
+    return options->unknown[0] != '\0' ? options->unknown : NULL;
 }
 
 int rme_option_find(const struct rme_options *options, const char *name, int64_t *out)
 {
-    const struct value *value = find(options, name, strlen(name));
+    const struct value *value = find(options, name);
 
     if (value == NULL || is_string(value->row))
         return -ENOENT;
@@ -269,7 +239,7 @@ int rme_option_find(const struct rme_options *options, const char *name, int64_t
 
 bool rme_option_cap(struct rme_options *options, const char *name, int64_t most)
 {
-    struct value *value = find(options, name, strlen(name));
+    struct value *value = find(options, name);
 
     if (value == NULL || value->number <= most)
         return false;
@@ -287,7 +257,7 @@ int64_t rme_option(const struct rme_options *options, const char *name)
 
 const char *rme_option_string(const struct rme_options *options, const char *name)
 {
-    const struct value *value = find(options, name, strlen(name));
+    const struct value *value = find(options, name);
 
     return value != NULL && is_string(value->row) ? value->string : "";
 }
@@ -297,7 +267,6 @@ const char *rme_option_string(const struct rme_options *options, const char *nam
 static void format_number(char *out, size_t size, const struct rme_option_row *row,
                           int64_t number)
 {
-    static const char suffix[] = {'\0', 'K', 'M', 'G'};
     int step = 0;
 
     if (strcmp(row->unit, "bytes") == 0) {
@@ -306,7 +275,7 @@ static void format_number(char *out, size_t size, const struct rme_option_row *r
             step++;
         }
     }
-    snprintf(out, size, "%" PRId64 "%c", number, suffix[step]);
+    snprintf(out, size, "%" PRId64 "%.1s", number, step > 0 ? &suffixes[step - 1] : "");
 }
 
 /* Prints text indented by four columns and broken at 90. */
@@ -334,6 +303,9 @@ static void print_row(FILE *out, const struct rme_option_row *row)
 
     if (is_string(row)) {
         fprintf(out, "%s=%s\n", row->name, row->preset_string);
+    } else if (is_choice(row)) {
+        fprintf(out, "%s=%.*s  (%s)\n", row->name, (int)strcspn(row->unit, "|"), row->unit,
+                row->unit);
     } else if (is_switch(row)) {
         fprintf(out, "%s=%s  (on or off)\n", row->name, row->preset ? "on" : "off");
     } else {
@@ -345,16 +317,16 @@ static void print_row(FILE *out, const struct rme_option_row *row)
     print_prose(out, row->text);
 }
 
+static bool has(const struct rme_option_row *row, const char *name)
+{
+    while (row != NULL && row->name != NULL && strcmp(row->name, name) != 0)
+        row++;
+    return row != NULL && row->name != NULL;
+}
+
 bool rme_option_known(const struct rme_fabric_ops *fabric, const char *name)
 {
-    const struct rme_option_row *const tables[] = {rme_engine_options, fabric->options};
-
-    for (int i = 0; i < 2; i++)
-        for (const struct rme_option_row *row = tables[i]; row != NULL && row->name != NULL;
-             row++)
-            if (strcmp(row->name, name) == 0)
-                return true;
-    return false;
+    return has(rme_engine_options, name) || has(fabric->options, name);
 }
 
 void rme_print_options(FILE *out, const struct rme_fabric_ops *fabric)

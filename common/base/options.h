@@ -17,10 +17,12 @@ struct rme_options;
 /* One option.  The last row of a table has the name NULL. */
 struct rme_option_row {
     const char *name;
-    const char *unit; /* "bytes", "ms", "count", "switch", "name" (a string option) … */
-    int64_t preset;   /* default */
-    int64_t min, max; /* allowed range; both 0 for a string option */
-    const char *text; /* description: effect, and when to change it */
+    /* "bytes", "ms", "count", "switch", "name" (a string option) …; or "first|second|third", of
+     * which the first is the default, and the value is the number from 0 on */
+    const char *unit;
+    int64_t preset;            /* default */
+    int64_t min, max;          /* allowed range; both 0 for a string option */
+    const char *text;          /* description: effect, and when to change it */
     const char *preset_string; /* default of a string option; NULL for integers */
 };
 
@@ -32,25 +34,20 @@ void rme_options_free(struct rme_options *options);
 /*
  * Sets values from "key=value,key=value".  Numbers may have the suffixes K, M or G (1024);
  * switches also accept on/off, yes/no, true/false.  Unknown keys are skipped: another method
- * may have them.  -EINVAL: malformed or out of range, with key, value and allowed range in
+ * may have them; old names of renamed options are accepted for one release.  -EINVAL: malformed or out of range, with key, value and allowed range in
  * `why` (`size` bytes); earlier keys stay set.
  */
 int rme_options_parse(struct rme_options *options, const char *text, char *why, size_t size);
 
-/* Returns the first key of "key=value,…" that no table has, and its length; NULL: all keys are
- * known. */
-const char *rme_options_stranger(const struct rme_options *options, const char *text,
-                                 size_t *length);
+/* Returns the first key passed to rme_options_parse that no table has, cut at 63 characters;
+ * NULL: none.  `options` owns the text. */
+const char *rme_options_unknown(const struct rme_options *options);
 
 /* Return a value by name.  0 or "" for an unknown name (a unit test checks the names in the
  * source). */
 int64_t rme_option(const struct rme_options *options, const char *name);
 const char *rme_option_string(const struct rme_options *options, const char *name);
 int rme_option_find(const struct rme_options *options, const char *name, int64_t *value);
-
-/* Returns the present name of an option that was renamed, else NULL.  Old names are accepted
- * for one release. */
-const char *rme_option_renamed(const char *name, size_t length);
 
 /* Limits a number to the available maximum.  True: a larger number was set explicitly. */
 bool rme_option_cap(struct rme_options *options, const char *name, int64_t most);

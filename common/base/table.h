@@ -7,10 +7,10 @@
 #include <stdint.h>
 #include <stddef.h>
 
-/* A member of objects that are found by (key, kind). */
+/* A member of objects that are found by (key, kind); zero-initialised for rme_table_drop. */
 struct rme_keyed {
     struct rme_keyed *next; /* in the chain */
-    struct rme_keyed **at;  /* pointer that points to this node */
+    struct rme_keyed **at;  /* pointer that points to this node; NULL: in no table */
     uint64_t key;
     uint32_t kind;
 };
@@ -21,6 +21,10 @@ struct rme_table {
     uint32_t used;   /* number of nodes */
     uint64_t factor; /* odd and random: peers cannot choose keys that share a chain */
 };
+
+/* Returns a random number, unpredictable to peers.  If the system has no random bytes yet, mixes
+ * the clock, the process and an address. */
+uint64_t rme_draw(void);
 
 /* Allocates `chains` chains, a power of 2.  -ENOMEM. */
 int rme_table_init(struct rme_table *table, uint32_t chains);
@@ -77,12 +81,20 @@ static inline void rme_table_put(struct rme_table *table, struct rme_keyed *node
 }
 
 /* Removes a node without a search: a peer may choose keys that are all equal. */
-static inline void rme_table_take(struct rme_table *table, const struct rme_keyed *node)
+static inline void rme_table_take(struct rme_table *table, struct rme_keyed *node)
 {
     *node->at = node->next;
     if (node->next != NULL)
         node->next->at = node->at;
+    node->at = NULL;
     table->used--;
+}
+
+/* Removes a node if it is in the table. */
+static inline void rme_table_drop(struct rme_table *table, struct rme_keyed *node)
+{
+    if (node->at != NULL)
+        rme_table_take(table, node);
 }
 
 #endif

@@ -1,25 +1,23 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A heap of deadlines.  The engine asks for the earliest before it sleeps. */
+/* A set of deadlines, ordered by time.  The engine asks for the earliest before it sleeps. */
 #ifndef RME_TIMER_H
 #define RME_TIMER_H
 
-#include <stdint.h>
+#include "base/itree.h"
 
 /* A member of objects with a deadline; zero-initialised. */
 struct rme_timer {
-    uint64_t when;  /* ms of rme_now() */
-    uint32_t place; /* index in the heap + 1; 0: not set */
+    struct rme_inode node; /* start: ms of rme_now(); end: 0 while not set */
 };
 
 struct rme_timers {
-    struct rme_timer **heap;
-    uint32_t count;
-    uint32_t room;
+    struct rme_itree tree;
 };
 
-/* Reserves room for `total` timers; -ENOMEM.  Setting a timer then never fails. */
-int rme_timers_reserve(struct rme_timers *timers, uint32_t total);
-void rme_timers_clear(struct rme_timers *timers);
+static inline bool rme_timer_is_set(const struct rme_timer *timer)
+{
+    return timer->node.end != 0;
+}
 
 /* Sets or changes a timer. */
 void rme_timer_set(struct rme_timers *timers, struct rme_timer *timer, uint64_t when);

@@ -8,9 +8,9 @@
  *
  * Locks, in the order in which they are taken:
  *
- *   1.  rme->lock        all state of the engine, and every call of the fabric but wait, wake,
- *   reg and dereg 2.  locks inside zone, mreg, pin and log, which call no function of the
- *   engine
+ *   1. rme->lock: all state of the engine, and every call of the fabric but wait, wake, reg and
+ *      dereg;
+ *   2. locks inside zone, mreg, pin and log, which call no function of the engine.
  *
  * The engine's lock is never held while sleeping, while registering or deregistering memory of
  * an operation, or in a callback of the host.  (A fabric allocates resources of a link and
@@ -19,28 +19,23 @@
  *
  *   - scheduled peers send queued messages; then doorbells are rung;
  *   - fragments that need registration (rme->move_state->work) are registered, one by one, with
- *     the
- *     lock released (frag.c);
+ *     the lock released (frag.c);
  *   - ended operations (rme->operations->ended) become visible after rme_mreg_dereg_flush(),
- *     when
- *     their memory is no longer registered (mreg.h).
+ *     when their memory is no longer registered (mreg.h).
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/draw.h"
+#include "base/table.h"
 #include "engine/engine.h"
-#include "proto/arrive.h"
-#include "proto/rndv.h"
-#include "proto/send.h"
 #include "proto/unexp.h"
 
 /* limit on locked memory below which message buffers are smaller */
 #define TIGHT_BYTES      (1u << 20)
 #define TIGHT_RX_SIZE    1024u
-#define CHAINS_FIRST     64u /* first size of the tables of names and of delegated buffers */
+#define CHAINS_FIRST     64u /* first size of the tables of handles and of delegated buffers */
 #define EAGER_RING_SHARE 16u /* fraction of lockable memory delegated to peers at most */
 /* maximum fraction of a shared queue for the pool of credits */
 #define POOL_PART     4u
@@ -65,132 +60,7 @@
  * instead of 4.1 (doc/design/optimizations.md). */
 #define EVICT_BATCH 16u
 
-/* ---- Pending work, done before the lock is released ---- */
-
-static void publish(struct rme *rme, struct rme_op *op)
-{
-    if (op->kind == RME_OP_PULL)
-        rme_unexp_pulled(rme, op);
-    else
-        rme_ctx_publish(rme, op);
-}
-
-static void progress_scheduled(struct rme *rme)
-{
-    struct list_head *node;
-
-    while ((node = list_pop(&rme->scheduled)) != NULL)
-        rme_progress_tx(container_of(node, struct rme_peer, scheduled));
-}
-
-/*
- * Deregisters for ended operations, and makes them visible.  One thread at a time runs this
- * function, so that its batch becomes visible before operations that end meanwhile.  Unexpected
- * messages that arrived after the end of an operation are published behind its completion.  The
- * function is not inlined, so that rme_run_pending, which is called several times for each
- * message, saves no registers for it.
- */
-__attribute__((noinline)) static void dereg_flush(struct rme *rme)
-{
-    struct list_head batch;
-    struct list_head *node;
-
-    list_init(&batch);
-    list_splice_tail_init(&rme->operations->ended, &batch);
-    rme->operations->deregistering = true;
-    pthread_mutex_unlock(&rme->lock);
-    rme_mreg_dereg_flush(rme->mreg);
-    rme_lock(rme);
-    while ((node = list_pop(&batch)) != NULL)
-        publish(rme, container_of(node, struct rme_op, link));
-    rme->operations->deregistering = false;
-    if (list_empty(&rme->operations->ended))
-        rme_unexp_publish(rme);
-}
-
-void rme_run_pending_slow(struct rme *rme)
-{
-    for (;;) {
-        progress_scheduled(rme);
-        if (rme->pending & RME_PENDING_FLUSH) {
-            rme->pending &= ~(uint32_t)RME_PENDING_FLUSH;
-            rme->lingers = false;
-            rme->ops->flush(rme->fabric);
-        }
-        if (!list_empty(&rme->move_state->work))
-            rme_frag_work(rme);
-        else if (!list_empty(&rme->operations->ended) && !rme->operations->deregistering)
-            dereg_flush(rme);
-        else if (list_empty(&rme->scheduled))
-            break;
-    }
-    rme->pending &= ~(uint32_t)(RME_PENDING_FLUSH | RME_PENDING_RUN);
-}
-
-/* Deregisters evicted registrations, trims idle memory, and passes log lines to the host.  The
- * flag is cleared first, because work that is added meanwhile sets it again. */
-static void do_chores(struct rme *rme)
-{
-    atomic_store(&rme->pin.chores, false);
-    rme_mreg_dereg_flush(rme->mreg);
-    if (rme_zone_wants_trim(rme->zone))
-        rme_zone_trim(rme->zone);
-    rme_log_drain(rme->log);
-    if (rme_log_pending(rme->log)) /* a report that is due later */
-        atomic_store(&rme->pin.chores, true);
-}
-
-void rme_unlock_pending(struct rme *rme)
-{
-    bool wake;
-
-    rme_run_pending(rme);
-    wake = rme->wake;
-    rme->wake = false;
-    rme->pending = 0;
-    pthread_mutex_unlock(&rme->lock);
-    if (wake)
-        rme->ops->wake(rme->fabric);
-    if (atomic_load_explicit(&rme->pin.chores, memory_order_relaxed))
-        do_chores(rme);
-}
-
 /* ---- Opening ---- */
-
-/* Returns the index of an option's value in `names`, which ends with NULL; logs an error and
- * returns -1 for any other value. */
-static int read_name(const struct rme *rme, const char *option, const char *const *names,
-                     const char *allowed)
-{
-    const char *value = rme_option_string(rme->options, option);
-
-    for (int i = 0; names[i] != NULL; i++)
-        if (strcmp(value, names[i]) == 0)
-            return i;
-    rme_log_put(rme->log, RME_LOG_ERROR, "option %s=%s: allowed are %s", option, value,
-                allowed);
-    return -1;
-}
-
-static bool read_names(struct rme *rme)
-{
-    static const char *const rndv[] = {[RME_PREFER_AUTO] = "auto",
-                                       [RME_PREFER_WRITE] = "write",
-                                       [RME_PREFER_READ] = "read",
-                                       NULL};
-    static const char *const lists[] = {[RME_LISTS_AUTO] = "auto",
-                                        [RME_LISTS_PACK] = "pack",
-                                        [RME_LISTS_GROUP] = "group",
-                                        NULL};
-    int initiator = read_name(rme, "rndv", rndv, "auto, write and read"),
-        list = read_name(rme, "lists", lists, "auto, pack and group");
-
-    if (initiator < 0 || list < 0)
-        return false;
-    rme->tuning.prefer = (enum rme_prefer)initiator;
-    rme->tuning.lists = (enum rme_lists)list;
-    return true;
-}
 
 static uint32_t larger(uint32_t a, uint32_t b)
 {
@@ -209,6 +79,8 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->credits_max = larger(t->credits, CREDITS_MAX);
     t->credits_pool = (uint32_t)rme_option(o, "credits_pool");
     t->frag_size = (uint64_t)rme_option(o, "fragment_bytes");
+    t->prefer = (enum rme_prefer)rme_option(o, "rndv");
+    t->lists = (enum rme_lists)rme_option(o, "lists");
     t->pack_threshold = (uint64_t)rme_option(o, "pack_threshold");
     t->invite = rme_option(o, "invite") != 0;
     t->eager_ring_bytes = (uint32_t)rme_option(o, "eager_ring_bytes");
@@ -266,17 +138,13 @@ static void cap_by_budget(struct rme *rme)
 
 /* Warns of an unknown option, which could be a misspelt one.  Not called if the options may
  * belong to another network. */
-static void warn_of_stranger(struct rme *rme, const char *text)
+static void warn_of_unknown(struct rme *rme)
 {
-    size_t length;
-    const char *key = rme_options_stranger(rme->options, text, &length);
-
-    if (key == NULL)
-        return;
-    rme->ignored = strndup(key, length);
-    rme_log_put(rme->log, RME_LOG_WARN,
-                "unknown option \"%.*s\" ignored; bmi-perf --options lists all options",
-                (int)length, key);
+    rme->ignored = rme_options_unknown(rme->options);
+    if (rme->ignored != NULL)
+        rme_log_put(rme->log, RME_LOG_WARN,
+                    "unknown option \"%s\" ignored; bmi-perf --options lists all options",
+                    rme->ignored);
 }
 
 /* Checks that zones can hold the engine's reserve blocks. */
@@ -302,14 +170,13 @@ static int open_options(struct rme *rme, const struct rme_config *config)
     rme->options = rme_options_new(tables, config->fabric->options != NULL ? 2 : 1);
     if (rme->options == NULL)
         return -ENOMEM;
-    if (config->options != NULL &&
-        rme_options_parse(rme->options, config->options, why, sizeof(why)) != 0) {
+    if (rme_options_parse(rme->options, config->options, why, sizeof(why)) != 0) {
         rme_log_put(rme->log, RME_LOG_ERROR, "%s", why);
         return -EINVAL;
     }
-    if (config->options != NULL && config->options_are_mine)
-        warn_of_stranger(rme, config->options);
-    if (!read_names(rme) || !check_zones(rme))
+    if (config->options_are_mine)
+        warn_of_unknown(rme);
+    if (!check_zones(rme))
         return -EINVAL;
     cap_by_budget(rme);
     read_tuning(&rme->tuning, rme->options);
@@ -410,13 +277,11 @@ static void close_fabric(struct rme *rme)
 static void free_engine(struct rme *rme)
 {
     rme_op_table_clear(&rme->operations->table);
-    rme_table_clear(&rme->move_state->names);
+    rme_table_clear(&rme->move_state->handles);
     rme_table_clear(&rme->protocols->lent);
     rme_table_clear(&rme->protocols->tags_blocked);
     rme_table_clear(&rme->operations->match);
-    rme_timers_clear(&rme->timers);
     rme_options_free(rme->options);
-    free(rme->ignored);
     rme_log_free(rme->log);
     pthread_mutex_destroy(&rme->lock);
     free(rme_engine(rme));
@@ -431,7 +296,7 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
     if (rme->log == NULL || rme_table_init(&rme->protocols->lent, CHAINS_FIRST) != 0 ||
         rme_table_init(&rme->operations->match, RME_MATCH_CHAINS) != 0 ||
         rme_table_init(&rme->protocols->tags_blocked, RME_MATCH_CHAINS) != 0 ||
-        rme_table_init(&rme->move_state->names, CHAINS_FIRST) != 0)
+        rme_table_init(&rme->move_state->handles, CHAINS_FIRST) != 0)
         return -ENOMEM;
     error = check_release(rme);
     if (error == 0)
@@ -492,7 +357,6 @@ int rme_open(const struct rme_config *config, struct rme **out)
     rme->operations = &engine->operations;
     rme->move_state = &engine->move_state;
     rme->protocols = &engine->protocols;
-    rme->user = &rme_proto_link_user;
     pthread_mutex_init(&rme->lock, NULL);
     init_rings(rme);
     rme_op_table_init(&rme->operations->table, config->op_template, config->op_size);
@@ -518,44 +382,30 @@ static struct rme_peer *first_peer(struct rme *rme)
     return container_of(rme->peers.next, struct rme_peer, of_engine);
 }
 
-/* Time to wait: `on_disconnect`, or less if the fabric must check something without an
- * event. */
-static int rest(struct rme *rme, uint64_t left)
+/* Returns 1 if no BYE waits for a credit or is in flight. */
+static int byes_arrived(struct rme *rme, struct rme_waiter *waiter)
 {
-    int due = rme->ops->deadline(rme->fabric);
-
-    return due >= 0 && (uint64_t)due < left ? due : (int)left;
-}
-
-/* Makes progress until `settled`, at most for `ms`. */
-static void drain(struct rme *rme, bool (*settled)(const struct rme *rme), int ms)
-{
-    uint64_t until = rme_now() + (uint64_t)ms;
-
-    for (;;) {
-        uint64_t now = rme_now();
-        bool busy = rme_progress(rme, false) > 0;
-
-        rme_run_pending(rme);
-        if (settled(rme) || now >= until)
-            return;
-        if (busy || rme->ops->arm(rme->fabric) != 0 || rme_progress(rme, false) > 0)
-            continue;
-        pthread_mutex_unlock(&rme->lock);
-        rme->ops->wait(rme->fabric, rest(rme, until - now));
-        rme_lock(rme);
-    }
-}
-
-/* True if no BYE waits for a credit or is in flight. */
-static bool byes_arrived(const struct rme *rme)
-{
+    (void)waiter;
     return rme->byes == 0;
 }
 
-static bool links_down(const struct rme *rme)
+/* Returns 1 if all links are down. */
+static int links_down(struct rme *rme, struct rme_waiter *waiter)
 {
+    (void)waiter;
     return rme->nlink == 0;
+}
+
+/* Makes progress until `ready`, at most for `ms`.  Called with the lock held and returns with
+ * it. */
+static void wait_until(struct rme *rme, int (*ready)(struct rme *, struct rme_waiter *), int ms)
+{
+    struct rme_waiter waiter;
+
+    rme_waiter_init(&waiter, RME_WAIT_ANY, ready);
+    rme_unlock(rme);
+    rme_wait(rme, &waiter, ms);
+    rme_lock(rme);
 }
 
 /*
@@ -567,7 +417,7 @@ static void send_byes(struct rme *rme)
 {
     for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
         rme_peer_bye(container_of(node, struct rme_peer, of_engine));
-    drain(rme, byes_arrived, BYE_WAIT_MS);
+    wait_until(rme, byes_arrived, BYE_WAIT_MS);
 }
 
 void rme_close(struct rme *rme)
@@ -575,15 +425,13 @@ void rme_close(struct rme *rme)
     /* the child owns no resource of the engine; its copy of the memory ends with it */
     if (rme_forked(rme))
         return;
-    rme_forked_unmark(rme);
-    rme_engine(rme)->ours = NULL;
     rme_lock(rme);
     rme->closing = true;
     rme_grant_count_call(rme, true);
     send_byes(rme);
     for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
         rme_peer_fail(container_of(node, struct rme_peer, of_engine), -ESHUTDOWN, NULL);
-    drain(rme, links_down, CLOSE_WAIT_MS);
+    wait_until(rme, links_down, CLOSE_WAIT_MS);
     while (!list_empty(&rme->peers)) {
         struct rme_peer *peer = first_peer(rme);
 

@@ -15,17 +15,15 @@ struct rme_engine {
     struct rme_move_state move_state;
     struct rme_protocols protocols;
 
-    /* MADV_WIPEONFORK page (forked.c): non-zero in the opening process, 0 in a forked child;
-     * NULL: unsupported */
-    const char *ours;
-    bool logged; /* the error of a forked child is in the log */
+    unsigned forks; /* rme_forks in the opening process */
+    bool logged;    /* the error of a forked child is in the log */
 
     /* wait.c */
     /* recent failed spins less successes; at SPIN_FAIL_STREAK waits do not spin */
     unsigned spin_fail_streak;
     unsigned spins_left_out; /* waits without spinning until the next trial */
     unsigned spins_longer;   /* number of times that this pause has doubled */
-    uint64_t offer_ns;       /* idle cost of sched_yield() in ns; 0: not yet measured */
+    uint64_t offer_ns;       /* idle cost of sched_yield() in ns; 0: not called yet */
     unsigned offer_skip;     /* rounds of the leader between two calls of sched_yield() */
     uint32_t timer_skip;
 };
@@ -37,25 +35,30 @@ static inline struct rme_engine *rme_engine(struct rme *rme)
 
 /* ---- forked.c ---- */
 
-/* Mark an engine as owned by this process; remove the mark; log once in a forked child that the
- * engine cannot be used. */
+/* Number of forks, counted in the children, that lead from the first process with an engine to
+ * this one. */
+extern unsigned rme_forks;
+
+/* Marks an engine as owned by this process. */
 void rme_forked_mark(struct rme *rme);
-void rme_forked_unmark(struct rme *rme);
+/* Logs once in a forked child that the engine cannot be used. */
 void rme_forked_explain(struct rme *rme);
 
 /* True in a child of the process that opened the engine; the child must not use the engine.
  * Every call of the host checks this first. */
 static inline bool rme_forked(struct rme *rme)
 {
-    const char *ours = rme_engine(rme)->ours;
-
-    if (__builtin_expect(ours == NULL || *ours != 0, 1))
+    if (__builtin_expect(rme_engine(rme)->forks == rme_forks, 1))
         return false;
     rme_forked_explain(rme);
     return true;
 }
 
-/* ---- engine.c ---- */
+/* ---- progress.c ---- */
+
+/* Handles available events of the fabric, and timers if `timers` is set or TIMER_SKIP calls
+ * have skipped them.  Returns the number of events. */
+int rme_progress(struct rme *rme, bool timers);
 
 /* Slow paths of rme_run_pending() and rme_unlock(), for pending work. */
 void rme_run_pending_slow(struct rme *rme);
@@ -88,11 +91,5 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms);
 
 /* Microseconds that a wait polls at present before sleeping.  Called with the lock held. */
 uint32_t rme_wait_polls_us(struct rme *rme);
-
-/* ---- progress.c ---- */
-
-/* Handles available events of the fabric, and timers if `timers` is set or TIMER_SKIP calls
- * have skipped them.  Returns the number of events. */
-int rme_progress(struct rme *rme, bool timers);
 
 #endif

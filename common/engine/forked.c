@@ -8,37 +8,30 @@
  * before opening an engine.  A daemon that forked later has mostly closed the host's log, so
  * the system log gets the line, too.  A child may open an engine of its own if the fabric
  * permits.
- *
- * A child is recognised by a page that the kernel clears in every child (MADV_WIPEONFORK): one
- * load instead of the system call getpid().
  */
-#include <sys/mman.h>
 #include <syslog.h>
 #include <unistd.h>
 
 #include "engine/engine.h"
 
-void rme_forked_mark(struct rme *rme)
-{
-    size_t size = (size_t)sysconf(_SC_PAGESIZE);
-    char *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+unsigned rme_forks;
 
-    rme_engine(rme)->ours = NULL;
-    if (page == MAP_FAILED)
-        return;
-    /* before Linux 4.14: a fork is not detected */
-    if (madvise(page, size, MADV_WIPEONFORK) != 0) {
-        munmap(page, size);
-        return;
-    }
-    *page = 1;
-    rme_engine(rme)->ours = page;
+static void count_fork(void)
+{
+    rme_forks++;
 }
 
-void rme_forked_unmark(struct rme *rme)
+static void count_forks(void)
 {
-    if (rme_engine(rme)->ours != NULL)
-        munmap((void *)rme_engine(rme)->ours, (size_t)sysconf(_SC_PAGESIZE));
+    (void)pthread_atfork(NULL, NULL, count_fork);
+}
+
+void rme_forked_mark(struct rme *rme)
+{
+    static pthread_once_t counted = PTHREAD_ONCE_INIT;
+
+    pthread_once(&counted, count_forks);
+    rme_engine(rme)->forks = rme_forks;
 }
 
 void rme_forked_explain(struct rme *rme)

@@ -7,8 +7,6 @@
 #include "engine/engine.h"
 #include "proto/rndv.h"
 
-#define PEER_LINE (RME_MAX_URI + 512) /* bytes of a line of rme_print_peers */
-
 /* ---- Addresses ---- */
 
 void rme_addr_free(struct rme_addr *addr)
@@ -37,7 +35,7 @@ bool rme_addr_is_over(const struct rme_addr *addr)
         return true;
     rme_lock(rme);
     peer = addr->peer;
-    over = peer == NULL || (peer->state == RME_PEER_DEAD && !rme->user->is_needed(peer));
+    over = peer == NULL || (peer->state == RME_PEER_DEAD && !rme_unexp_is_needed(peer));
     rme_unlock(rme);
     return over;
 }
@@ -297,46 +295,41 @@ static unsigned ring_length(const struct list_head *ring)
     return n;
 }
 
-static char *peer_line(const struct rme_peer *peer)
+static void print_peer(const struct rme_peer *peer, FILE *out)
 {
     void (*path)(const struct rme_link *, char *, size_t) = peer->rme->ops->link_path;
-    char *line = malloc(PEER_LINE), by[256] = "";
+    char by[256] = "";
 
     if (peer->state == RME_PEER_UP && path != NULL)
         path(peer->link, by, sizeof(by));
-    if (line != NULL)
-        snprintf(line, PEER_LINE,
-                 "%s: %s, credits %u to send, %u granted (%u unreturned), %u operations, %u "
-                 "unmatched messages, %u transfers, %llu bytes sent, %llu received%s%s",
-                 rme_peer_name(peer), rme_peer_state_name(peer->state), peer->credit.have,
-                 peer->credit.advertised, peer->credit.unreturned,
-                 ring_length(&peer->ops) + ring_length(&peer->draining),
-                 ring_length(&peer->proto->messages), peer->rdma_ops,
-                 (unsigned long long)peer->count[RME_C_BYTES_SENT],
-                 (unsigned long long)peer->count[RME_C_BYTES_RECEIVED], by[0] ? ", by " : "",
-                 by);
-    return line;
+    fprintf(out,
+            "%s: %s, credits %u to send, %u granted (%u unreturned), %u operations, %u "
+            "unmatched messages, %u transfers, %llu bytes sent, %llu received%s%s\n",
+            rme_peer_name(peer), rme_peer_state_name(peer->state), peer->credit.have,
+            peer->credit.advertised, peer->credit.unreturned,
+            ring_length(&peer->ops) + ring_length(&peer->draining),
+            ring_length(&peer->proto->messages), peer->rdma_ops,
+            (unsigned long long)peer->count[RME_C_BYTES_SENT],
+            (unsigned long long)peer->count[RME_C_BYTES_RECEIVED], by[0] ? ", by " : "", by);
 }
 
 void rme_print_peers(struct rme *rme, void (*write)(void *arg, const char *line), void *arg)
 {
-    uint32_t n = 0;
-    char **lines;
+    char *text = NULL, *rest;
+    size_t size = 0;
+    FILE *out;
 
-    if (rme_forked(rme))
+    if (rme_forked(rme) || (out = open_memstream(&text, &size)) == NULL)
         return;
     rme_lock(rme);
-    lines = calloc(rme->npeer + 1, sizeof(*lines));
-    for (struct list_head *node = rme->peers.next; lines != NULL && node != &rme->peers;
-         node = node->next)
-        lines[n++] = peer_line(container_of(node, struct rme_peer, of_engine));
+    for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
+        print_peer(container_of(node, struct rme_peer, of_engine), out);
     rme_unlock(rme);
-    for (uint32_t i = 0; i < n; i++) {
-        if (lines[i] != NULL)
-            write(arg, lines[i]);
-        free(lines[i]);
-    }
-    free(lines);
+    if (fclose(out) == 0)
+        for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+             line = strtok_r(NULL, "\n", &rest))
+            write(arg, line);
+    free(text);
 }
 
 /* ---- The planner ---- */

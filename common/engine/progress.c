@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * One round of progress: events of the fabric, then timers.  No function here iterates over all
- * peers or operations.  Messages that events make possible are sent after the round, by
- * rme_run_pending, so that the first message returns the credits of the whole round and
- * doorbells are rung once.
+ * One round of progress: events of the fabric, then timers; and pending work, which each call
+ * does before releasing the lock (engine.c).  No function here iterates over all peers or
+ * operations.  Messages that events make possible are sent after the round, by rme_run_pending,
+ * so that the first message returns the credits of the whole round and doorbells are rung once.
  */
 #include <errno.h>
 
 #include "engine/engine.h"
 #include "proto/arrive.h"
 #include "proto/cancel.h"
+#include "proto/rndv.h"
+#include "proto/send.h"
+#include "proto/unexp.h"
 
 #define ROUND      16 /* events per poll */
 #define ROUNDS_MAX 8  /* polls per call, after which other threads get the lock */
@@ -195,4 +198,92 @@ int rme_progress(struct rme *rme, bool timers)
     if (timers || ++rme_engine(rme)->timer_skip >= TIMER_SKIP)
         run_timers(rme);
     return n;
+}
+
+/* ---- Pending work, done before the lock is released ---- */
+
+static void publish(struct rme *rme, struct rme_op *op)
+{
+    if (op->kind == RME_OP_PULL)
+        rme_unexp_pulled(rme, op);
+    else
+        rme_ctx_publish(rme, op);
+}
+
+static void progress_scheduled(struct rme *rme)
+{
+    struct list_head *node;
+
+    while ((node = list_pop(&rme->scheduled)) != NULL)
+        rme_progress_tx(container_of(node, struct rme_peer, scheduled));
+}
+
+/*
+ * Deregisters for ended operations, and makes them visible.  One thread at a time runs this
+ * function, so that its batch becomes visible before operations that end meanwhile.  Unexpected
+ * messages that arrived after the end of an operation are published behind its completion.  The
+ * function is not inlined, so that rme_run_pending, which is called several times for each
+ * message, saves no registers for it.
+ */
+__attribute__((noinline)) static void dereg_flush(struct rme *rme)
+{
+    struct list_head batch;
+    struct list_head *node;
+
+    list_init(&batch);
+    list_splice_tail_init(&rme->operations->ended, &batch);
+    rme->operations->deregistering = true;
+    pthread_mutex_unlock(&rme->lock);
+    rme_mreg_dereg_flush(rme->mreg);
+    rme_lock(rme);
+    while ((node = list_pop(&batch)) != NULL)
+        publish(rme, container_of(node, struct rme_op, link));
+    rme->operations->deregistering = false;
+    if (list_empty(&rme->operations->ended))
+        rme_unexp_publish(rme);
+}
+
+void rme_run_pending_slow(struct rme *rme)
+{
+    for (;;) {
+        progress_scheduled(rme);
+        if (rme->pending & RME_PENDING_FLUSH) {
+            rme->pending &= ~(uint32_t)RME_PENDING_FLUSH;
+            rme->lingers = false;
+            rme->ops->flush(rme->fabric);
+        }
+        if (!list_empty(&rme->move_state->work))
+            rme_frag_work(rme);
+        else if (!list_empty(&rme->operations->ended) && !rme->operations->deregistering)
+            dereg_flush(rme);
+        else if (list_empty(&rme->scheduled))
+            break;
+    }
+    rme->pending &= ~(uint32_t)(RME_PENDING_FLUSH | RME_PENDING_RUN);
+}
+
+/* Deregisters evicted registrations, trims idle memory, and passes log lines to the host.  The
+ * flag is cleared first, because work that is added meanwhile sets it again. */
+static void do_chores(struct rme *rme)
+{
+    atomic_store(&rme->pin.chores, false);
+    rme_mreg_dereg_flush(rme->mreg);
+    if (rme_zone_wants_trim(rme->zone))
+        rme_zone_trim(rme->zone);
+    rme_log_drain(rme->log);
+}
+
+void rme_unlock_pending(struct rme *rme)
+{
+    bool wake;
+
+    rme_run_pending(rme);
+    wake = rme->wake;
+    rme->wake = false;
+    rme->pending = 0;
+    pthread_mutex_unlock(&rme->lock);
+    if (wake)
+        rme->ops->wake(rme->fabric);
+    if (atomic_load_explicit(&rme->pin.chores, memory_order_relaxed))
+        do_chores(rme);
 }

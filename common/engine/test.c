@@ -98,35 +98,24 @@ struct some_wait {
     struct rme_done *done;
 };
 
-/* Takes the completion of a finished operation; sets *live for an unfinished one. */
-static bool take_one(struct rme *rme, rme_id id, struct rme_done *done, bool *live)
-{
-    struct rme_op *op = id != 0 ? rme_op_find(&rme->operations->table, id) : NULL;
-
-    if (op == NULL)
-        return false;
-    if (op->state != RME_OP_DONE) {
-        *live = true;
-        return false;
-    }
-    report(rme, op, done);
-    return true;
-}
-
 static int some_ready(struct rme *rme, struct rme_waiter *waiter)
 {
     struct some_wait *wait = container_of(waiter, struct some_wait, waiter);
-    bool live = false;
     int n = 0;
 
+    waiter->hopeless = true;
     for (int i = 0; i < wait->count; i++) {
-        if (!take_one(rme, wait->ids[i], &wait->done[n], &live))
-            continue;
-        if (wait->index != NULL)
-            wait->index[n] = i;
-        n++;
+        struct rme_op *op =
+            wait->ids[i] != 0 ? rme_op_find(&rme->operations->table, wait->ids[i]) : NULL;
+
+        if (op != NULL && op->state == RME_OP_DONE) {
+            if (wait->index != NULL)
+                wait->index[n] = i;
+            report(rme, op, &wait->done[n++]);
+        } else if (op != NULL) {
+            waiter->hopeless = false;
+        }
     }
-    waiter->hopeless = !live;
     return n;
 }
 

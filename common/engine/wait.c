@@ -63,54 +63,28 @@
 #define CROWDED_PART 4
 #define CLOCK_SKIP   8 /* empty rounds per reading of the clock */
 /* maximum of offer_skip; a power of two less one */
-#define OFFER_SKIP   15
-#define OFFERS_TRIED 8       /* calls that measure the idle cost of sched_yield() */
-#define OFFER_MOST   1000000 /* limit for all of these in ns */
-#define TAKEN        2       /* factor of the idle cost above which another thread ran */
-#define TAKEN_AGAIN  2       /* such calls in a row that mean contention, not an interrupt */
+#define OFFER_SKIP  15
+#define TAKEN       2 /* factor of the idle cost above which another thread ran */
+#define TAKEN_AGAIN 2 /* such calls in a row that mean contention, not an interrupt */
 
 static uint64_t now_us(void)
 {
     return rme_now_ns() / 1000;
 }
 
-/* Yields the processor and returns the duration in ns. */
-static uint64_t offer(void)
+/* Yields the processor, without the lock, and adapts offer_skip.  Returns true if another
+ * thread ran; *for_ns is the duration.  The idle cost is that of the first call, or of a later
+ * one that takes less than half: the earlier one was made under contention. */
+static bool offer(struct rme_engine *e, uint64_t *for_ns)
 {
     uint64_t begin = rme_now_ns();
-
-    sched_yield();
-    return rme_now_ns() - begin;
-}
-
-/* Measures the idle cost of sched_yield() in ns. */
-static uint64_t offer_least(void)
-{
-    uint64_t least = UINT64_MAX, sum = 0;
-
-    for (int i = 0; i < OFFERS_TRIED && sum < OFFER_MOST; i++) {
-        uint64_t took = offer();
-
-        least = min_u64(least, took);
-        sum += took;
-    }
-    return least;
-}
-
-/* Yields the processor, without the lock, and adapts offer_skip.  Returns true if another
- * thread ran; *for_ns is the duration. */
-static bool offer_again(struct rme_engine *e, uint64_t *for_ns)
-{
-    uint64_t took;
     bool taken;
 
-    if (e->offer_ns == 0)
-        e->offer_ns = offer_least();
-    took = offer();
-    *for_ns = took;
-    if (TAKEN * took < e->offer_ns) /* the first measurement was made under contention */
-        e->offer_ns = took;
-    taken = took > TAKEN * e->offer_ns;
+    sched_yield();
+    *for_ns = rme_now_ns() - begin;
+    if (e->offer_ns == 0 || TAKEN * *for_ns < e->offer_ns)
+        e->offer_ns = *for_ns;
+    taken = *for_ns > TAKEN * e->offer_ns;
     if (taken)
         e->offer_skip = 0;
     else if (e->offer_skip < OFFER_SKIP)
@@ -189,17 +163,15 @@ static void answers(struct rme *rme, bool idle)
 static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
 {
     uint64_t now;
+    bool busy;
     int n;
 
     answers(rme, true);
-    if (rme->ops->arm(rme->fabric) != 0 || rme_progress(rme, true) > 0) {
-        rme_run_pending(rme);
-        return look(rme, waiter, over);
-    }
+    busy = rme->ops->arm(rme->fabric) != 0 || rme_progress(rme, true) > 0;
     rme_run_pending(rme);
     n = look(rme, waiter, over);
     /* taken while rme_run_pending had released the lock */
-    if (*over || rme->credit_waiting != NULL)
+    if (busy || *over || rme->credit_waiting != NULL)
         return n;
     now = rme_now();
     rme->sleeps_until = sleep_until(rme, now, until);
@@ -272,10 +244,8 @@ static void learn(struct rme *rme, bool ended, bool lost)
  * than threads, the thread that gets the processor is often the one, here or at the peer, that
  * produces the awaited event; and a thread that has used its time slice for polling has to wait
  * for the processor when there is work.  A higher spin_us means that processors are available,
- * and lengthens the first part in proportion.  While a rendezvous moves data, the leader yields
- * from the first empty round on, because the transfer takes longer anyway.  The leader does not
- * yield after a round with events, because more work may follow at once, such as the next
- * fragment of a large message.
+ * and lengthens the first part in proportion.  The leader does not yield after a round with
+ * events, because more work may follow at once, such as the next fragment of a large message.
  *
  * A computing process keeps a yielded processor for its whole time slice, milliseconds, whereas
  * a sleeping thread gets the processor back at its wake-up.  So a sched_yield() that takes
@@ -295,7 +265,7 @@ static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spi
                         uint64_t until, bool *over, bool *lost)
 {
     uint64_t begin = now_us(), now = begin, end = begin + spin;
-    uint64_t quick = rme->under_way != 0 ? begin : begin + rme->tuning.spin_us / QUICK_PART;
+    uint64_t quick = begin + rme->tuning.spin_us / QUICK_PART;
     struct rme_engine *e = rme_engine(rme);
     unsigned rounds = 0, kept = 0, taken = 0; /* kept: rounds since the last sched_yield() */
     uint64_t crowded = begin + spin / CROWDED_PART, for_ns = 0;
@@ -308,7 +278,7 @@ static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spi
         offered = now >= quick && !busy && kept++ >= e->offer_skip;
         pthread_mutex_unlock(&rme->lock);
         if (offered) {
-            taken = offer_again(e, &for_ns) ? taken + 1 : 0;
+            taken = offer(e, &for_ns) ? taken + 1 : 0;
             *lost = for_ns / 1000 > spin;
             if (taken == TAKEN_AGAIN && end > crowded)
                 end = crowded;

@@ -9,7 +9,7 @@
 #define RME_MOVE_H
 
 #include "base/list.h"
-#include "base/name.h"
+#include "base/table.h"
 #include "fabric.h"
 #include "memory/mreg.h"
 #include "op/operations.h"
@@ -105,14 +105,15 @@ struct rme_rndv {
     bool stop;            /* stopped by this side: nothing new starts */
     /* stopped by the peer: nothing new starts, and CANCEL is acknowledged */
     bool peer_stop;
-    int stop_error;         /* result of the op if it was stopped */
-    int fin_error;          /* status of FIN */
-    struct rme_name own;    /* local handle in messages */
-    struct rme_name theirs; /* the peer's handle; set once the op of the peer is known */
-    uint32_t max_segs;      /* maximum of segments per fragment */
-    uint64_t most;          /* maximum of bytes of a fragment in a block of a zone */
-    unsigned access;        /* rights of the next fragment */
-    uint64_t prepared;      /* end of the last fragment made */
+    int stop_error;       /* result of the op if it was stopped */
+    int fin_error;        /* status of FIN */
+    struct rme_keyed own; /* by the local handle in messages */
+    /* by the peer's handle, in the table once the op of the peer is known */
+    struct rme_keyed theirs;
+    uint32_t max_segs; /* maximum of segments per fragment */
+    uint64_t most;     /* maximum of bytes of a fragment in a block of a zone */
+    unsigned access;   /* rights of the next fragment */
+    uint64_t prepared; /* end of the last fragment made */
     /* end of the last fragment queued as a transfer, for CTS or RTS_SEG, or offered */
     uint64_t at;
     uint64_t done;   /* bytes transferred */
@@ -125,19 +126,43 @@ struct rme_rndv {
     struct list_head remote_windows;
 };
 
+/* Kinds of handles in messages. */
+enum rme_handle_kind {
+    RME_HANDLE_OWN,     /* of an operation of this side (struct rme_rndv, own) */
+    RME_HANDLE_SEND,    /* of the peer's send matched with a receive here (theirs) */
+    RME_HANDLE_RECEIVE, /* of the peer's receive matched with a send of this side (theirs) */
+    RME_HANDLE_MESSAGE, /* of an unmatched send of the peer (struct rme_message) */
+};
+
 struct rme_move_state {
-    struct rme_table names; /* struct rme_name */
-    struct list_head work;  /* fragments to be registered or packed without the lock */
+    struct rme_table handles; /* operations and messages by rme_handle_key() and kind */
+    struct list_head work;    /* fragments to be registered or packed without the lock */
     struct rme_reserve reserve[RME_RESERVES];
     size_t reserve_size;
     uint64_t packed;  /* bytes of zones charged to all peers (bounce_quota.c) */
     uint32_t packers; /* peers with packed != 0 */
 };
 
+/*
+ * Returns the key of a handle, which is unique as long as any message of the peer can be in
+ * flight: each side counts its handles up for each peer, and they repeat after 2^32 others.
+ * The peer is responsible for its own ones; of equal ones the last one is found.
+ */
+static inline uint64_t rme_handle_key(const struct rme_peer *peer, uint32_t handle)
+{
+    return (uint64_t)peer->serial << 32 | handle;
+}
+
+/* Returns the local handle. */
+static inline uint32_t rme_rndv_handle(const struct rme_rndv *r)
+{
+    return (uint32_t)r->own.key;
+}
+
 /* Returns the peer's handle; 0: unknown. */
 static inline uint32_t rme_rndv_peer_handle(const struct rme_rndv *r)
 {
-    return r->theirs.set ? rme_name_number(&r->theirs) : 0;
+    return (uint32_t)r->theirs.key;
 }
 
 /* Returns the first fragment of a message; NULL: none. */

@@ -134,7 +134,7 @@ void rme_frag_announce(struct rme_frag *frag, uint8_t type, int32_t tag, uint32_
     rme_peer_header(op->peer, type, &message);
     message.tag = tag;
     message.to = to;
-    message.from = rme_name_number(&op->rndv->own);
+    message.from = rme_rndv_handle(op->rndv);
     message.offset = frag->offset;
     message.nsegment = frag->nmseg;
     rme_frag_describe(op->peer, frag, tx, type);

@@ -64,7 +64,7 @@ static void finish(struct rme *rme, struct rme_op *op)
 
         while ((node = list_pop(&peer->held)) != NULL)
             report(rme, container_of(node, struct rme_op, link));
-        rme->user->caught_up(peer);
+        rme_unexp_pass_on(peer);
     }
     if (!pulls) /* rme_unexp_pulled drops the reference of a pull to its peer */
         rme_peer_put(peer);

@@ -62,7 +62,6 @@ static inline void rme_match_remove(struct rme_table *table, struct rme_match *m
         rme_match_succeed(match);
     } else {
         rme_table_take(table, &match->keyed);
-        match->keyed.at = NULL;
     }
 }
 

@@ -160,16 +160,16 @@ static struct rme_message *message_new(struct rme_peer *peer, int32_t tag, size_
 
 void rme_message_name(struct rme_message *message)
 {
-    rme_name_set(&message->peer->rme->move_state->names, &message->name, message->peer->serial,
-                 RME_NAME_MESSAGE, message->from);
+    rme_table_put(&message->peer->rme->move_state->handles, &message->by_handle,
+                  rme_handle_key(message->peer, message->from), RME_HANDLE_MESSAGE);
 }
 
 static struct rme_message *find(struct rme_peer *peer, uint32_t from)
 {
-    struct rme_name *name =
-        rme_name_find(&peer->rme->move_state->names, peer->serial, RME_NAME_MESSAGE, from);
+    struct rme_keyed *keyed = rme_table_find(&peer->rme->move_state->handles,
+                                             rme_handle_key(peer, from), RME_HANDLE_MESSAGE);
 
-    return name != NULL ? container_of(name, struct rme_message, name) : NULL;
+    return keyed != NULL ? container_of(keyed, struct rme_message, by_handle) : NULL;
 }
 
 struct rme_message *rme_message_cancelled(struct rme_peer *peer,
@@ -185,17 +185,17 @@ struct rme_message *rme_message_cancelled(struct rme_peer *peer,
     return message != NULL && (message->unexp != NULL) == unexpected ? message : NULL;
 }
 
-/* Removes a message from the tables of tags and names. */
+/* Removes a message from the tables of tags and handles. */
 static void take_out(struct rme *rme, struct rme_message *message)
 {
-    rme_name_drop(&rme->move_state->names, &message->name);
+    rme_table_drop(&rme->move_state->handles, &message->by_handle);
     list_del_init(&message->of_peer);
     rme_match_remove(&rme->operations->match, &message->match);
 }
 
 void rme_message_free(struct rme_message *message)
 {
-    rme_name_drop(&message->peer->rme->move_state->names, &message->name);
+    rme_table_drop(&message->peer->rme->move_state->handles, &message->by_handle);
     rme_rx_uncharge(message->peer, message->rx_buffered);
     free(message->remote_window);
     free(message);

@@ -146,7 +146,6 @@ void rme_invite_try(struct rme *rme, struct rme_op *op)
     op->rndv->at = frag->length;
     rme_op_step(rme, op, RME_OP_INVITING);
     op->peer->proto->invites.inviting = op;
-    rme->under_way++; /* the peer may write already */
 }
 
 bool rme_invite_meets(const struct rme_op *op, const struct rme_message *rts)
@@ -275,7 +274,7 @@ void rme_invite_arrived(struct rme_peer *peer, const struct rme_wire_message *me
 /* Finds the send that writes, or wrote, into the peer's receive. */
 static struct rme_op *send_into(struct rme_peer *peer, uint32_t receive)
 {
-    struct rme_op *op = rme_rndv_find_theirs(peer, RME_NAME_RECEIVE, receive);
+    struct rme_op *op = rme_rndv_find_theirs(peer, RME_HANDLE_RECEIVE, receive);
 
     return op != NULL && (op->state == RME_OP_MOVING || op->state == RME_OP_CANCELLING) ? op
                                                                                         : NULL;

@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-#include "base/name.h"
+#include "base/table.h"
 #include "proto/proto.h"
 
 struct rme_remote_window;
@@ -34,10 +34,10 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
 
 /* An unmatched message; also, temporarily, an RTS that matches at once. */
 struct rme_message {
-    struct rme_match match;   /* in the table of receives and unmatched messages */
-    struct list_head of_peer; /* in peer->messages */
-    struct rme_name name;     /* of an unmatched RTS */
-    struct rme_unexp *unexp;  /* of an unexpected message; NULL: expected */
+    struct rme_match match;     /* in the table of receives and unmatched messages */
+    struct list_head of_peer;   /* in peer->messages */
+    struct rme_keyed by_handle; /* of an unmatched RTS */
+    struct rme_unexp *unexp;    /* of an unexpected message; NULL: expected */
     struct rme_peer *peer;
     int32_t tag;
     bool is_rts;

@@ -14,7 +14,9 @@
 #include "proto/rndv.h"
 #include "proto/unexp.h"
 
-static void on_create(struct rme_peer *peer)
+const size_t rme_peer_proto_size = sizeof(struct rme_peer_proto);
+
+void rme_proto_on_create(struct rme_peer *peer)
 {
     for (int stream = 0; stream < RME_STREAMS; stream++)
         list_init(&peer->proto->sendq[stream]);
@@ -27,7 +29,7 @@ static void on_create(struct rme_peer *peer)
     rme_eager_rdma_created(peer);
 }
 
-static void on_connect(struct rme_peer *peer)
+void rme_proto_on_connect(struct rme_peer *peer)
 {
     struct rme_invites *invites = &peer->proto->invites;
 
@@ -60,7 +62,7 @@ static void sends_first(struct list_head *ops)
 }
 
 /* Ends the ops of a peer without a link, because connecting has failed. */
-static void unreachable(struct rme_peer *peer, int error)
+void rme_proto_unreachable(struct rme_peer *peer, int error)
 {
     struct list_head *node;
 
@@ -73,7 +75,7 @@ static void unreachable(struct rme_peer *peer, int error)
     }
 }
 
-static void on_disconnect(struct rme_peer *peer, int error)
+void rme_proto_on_disconnect(struct rme_peer *peer, int error)
 {
     struct rme *rme = peer->rme;
     struct list_head *node;
@@ -93,7 +95,7 @@ static void on_disconnect(struct rme_peer *peer, int error)
     rme_control_drop(peer);
 }
 
-static void on_link_down(struct rme_peer *peer)
+void rme_proto_on_link_down(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
     struct list_head *node;
@@ -106,20 +108,7 @@ static void on_link_down(struct rme_peer *peer)
         rme_op_put(rme, container_of(node, struct rme_op, of_peer));
 }
 
-static void on_free(struct rme_peer *peer)
+void rme_proto_on_free(struct rme_peer *peer)
 {
     rme_move_wake_next(peer->rme);
 }
-
-const struct rme_link_user rme_proto_link_user = {
-    .proto_size = sizeof(struct rme_peer_proto),
-    .on_create = on_create,
-    .on_connect = on_connect,
-    .on_disconnect = on_disconnect,
-    .on_link_down = on_link_down,
-    .unreachable = unreachable,
-    .discard_rx = rme_unexp_discard,
-    .is_needed = rme_unexp_is_needed,
-    .on_free = on_free,
-    .caught_up = rme_unexp_pass_on,
-};

@@ -9,9 +9,6 @@
 
 struct rme_unexp;
 
-/* Callbacks of the links. */
-extern const struct rme_link_user rme_proto_link_user;
-
 /* Reason why an expected send waits for the peer's host: the eager window or an RTS slot
  * (small), or an RTS slot (large). */
 enum rme_waitq { RME_WAITQ_SMALL, RME_WAITQ_LARGE, RME_WAITQS };

@@ -80,7 +80,7 @@ static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
         return false;
     rme_peer_header(peer, type, &message);
     message.to = rme_rndv_peer_handle(r);
-    message.from = rme_name_number(&r->own);
+    message.from = rme_rndv_handle(r);
     if (type == RME_WIRE_FIN) {
         message.status = rme_wire_status_of(r->fin_error);
     } else if (type == RME_WIRE_CANCEL) {
@@ -115,32 +115,35 @@ int rme_rndv_new(struct rme *rme, struct rme_op *op)
     list_init(&r->remote_windows);
     op->rndv = r;
     op->protocol = &rme_protocol_rendezvous;
-    rme_name_set(&rme->move_state->names, &r->own, op->peer->serial, RME_NAME_OWN,
-                 new_handle(op->peer));
+    rme_table_put(&rme->move_state->handles, &r->own,
+                  rme_handle_key(op->peer, new_handle(op->peer)), RME_HANDLE_OWN);
     return 0;
 }
 
 void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle)
 {
-    rme_name_set(&op->peer->rme->move_state->names, &op->rndv->theirs, op->peer->serial,
-                 rme_op_sends(op) ? RME_NAME_RECEIVE : RME_NAME_SEND, handle);
+    struct rme_table *handles = &op->peer->rme->move_state->handles;
+
+    rme_table_drop(handles, &op->rndv->theirs);
+    rme_table_put(handles, &op->rndv->theirs, rme_handle_key(op->peer, handle),
+                  rme_op_sends(op) ? RME_HANDLE_RECEIVE : RME_HANDLE_SEND);
 }
 
 struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
 {
-    struct rme_name *name =
-        rme_name_find(&peer->rme->move_state->names, peer->serial, RME_NAME_OWN, handle);
+    struct rme_keyed *keyed = rme_table_find(&peer->rme->move_state->handles,
+                                             rme_handle_key(peer, handle), RME_HANDLE_OWN);
 
-    return name != NULL ? container_of(name, struct rme_rndv, own)->op : NULL;
+    return keyed != NULL ? container_of(keyed, struct rme_rndv, own)->op : NULL;
 }
 
-struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_name_kind kind,
+struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_handle_kind kind,
                                     uint32_t handle)
 {
-    struct rme_name *name =
-        rme_name_find(&peer->rme->move_state->names, peer->serial, kind, handle);
+    struct rme_keyed *keyed =
+        rme_table_find(&peer->rme->move_state->handles, rme_handle_key(peer, handle), kind);
 
-    return name != NULL ? container_of(name, struct rme_rndv, theirs)->op : NULL;
+    return keyed != NULL ? container_of(keyed, struct rme_rndv, theirs)->op : NULL;
 }
 
 /* Drops the fragments that neither the peer nor a device uses. */
@@ -178,8 +181,8 @@ void rme_rndv_free(struct rme *rme, struct rme_op *op)
         rme_frag_free(rme, rme_frag_first(r));
     while ((node = list_pop(&r->remote_windows)) != NULL)
         free(container_of(node, struct rme_remote_window, link));
-    rme_name_drop(&rme->move_state->names, &r->own);
-    rme_name_drop(&rme->move_state->names, &r->theirs);
+    rme_table_drop(&rme->move_state->handles, &r->own);
+    rme_table_drop(&rme->move_state->handles, &r->theirs);
     free(r);
     op->rndv = NULL;
     op->protocol = NULL;
@@ -305,13 +308,10 @@ void rme_rndv_unload(struct rme_op *op)
     struct rme_invites *invites = &op->peer->proto->invites;
     struct rme_load *load = op->rndv->load;
 
-    if (invites->inviting == op) {
+    if (invites->inviting == op)
         invites->inviting = NULL;
-        op->peer->rme->under_way--;
-    }
     if (load == NULL)
         return;
-    op->peer->rme->under_way--;
     load->ops--;
     load->bytes -= op->size;
     op->rndv->load = NULL;
@@ -323,7 +323,6 @@ static void load(struct rme *rme, struct rme_op *op, enum rme_op_state state)
     struct rme_rndv *r = op->rndv;
 
     rme_rndv_unload(op);
-    rme->under_way++;
     r->load = state == RME_OP_MOVING ? &rme->load : &op->peer->load;
     r->load->ops++;
     r->load->bytes += op->size;
@@ -438,7 +437,7 @@ bool rme_rndv_cancelled(struct rme_peer *peer, const struct rme_wire_message *ca
 {
     bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
     struct rme_op *op = from_sender && cancel->to == 0
-                            ? rme_rndv_find_theirs(peer, RME_NAME_SEND, cancel->from)
+                            ? rme_rndv_find_theirs(peer, RME_HANDLE_SEND, cancel->from)
                             : rme_rndv_find(peer, cancel->to);
 
     if (op == NULL || !is_meant(op, cancel))

@@ -34,7 +34,7 @@ void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle);
 /* Find an op of this peer by its own handle, or by the peer's handle of the other end; NULL:
  * none. */
 struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle);
-struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_name_kind kind,
+struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_handle_kind kind,
                                     uint32_t handle);
 /* Frees op->rndv; called when op->refcount is 0. */
 void rme_rndv_free(struct rme *rme, struct rme_op *op);

@@ -87,7 +87,7 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_frag *frag, 
 
     rme_peer_header(peer, RME_WIRE_RTS, &message);
     message.tag = op->tag;
-    message.from = rme_name_number(&op->rndv->own);
+    message.from = rme_rndv_handle(op->rndv);
     message.total = op->size;
     message.shape = op->nseg;
     message.load_ops = rme->load.ops;

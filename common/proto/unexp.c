@@ -138,7 +138,7 @@ static bool pull(struct rme_peer *peer, struct rme_unexp *u)
     full->pulled = true;
     /* held until the peer returns credits, which may take any time */
     rme_rx_charge(peer, PULL_KEPT);
-    rme_name_drop(&rme->move_state->names, &rts->name);
+    rme_table_drop(&rme->move_state->handles, &rts->by_handle);
     u->rts = NULL;
     unexp_free(u);
     op->kind = RME_OP_PULL;

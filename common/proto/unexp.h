@@ -9,10 +9,8 @@ struct rme_message;
 
 rme_arrived_fn rme_unexp_arrived, rme_unexp_rts_arrived;
 rme_cancelled_fn rme_unexp_cancelled;
-/* Hooks of the links (struct rme_link_user). */
+/* Handles the end of the peer's link. */
 void rme_unexp_disconnected(struct rme_peer *peer);
-void rme_unexp_discard(struct rme_peer *peer);
-bool rme_unexp_is_needed(const struct rme_peer *peer);
 
 struct rme_unexp {
     /* in talk->unexpected; the first complete one of a peer in protocols->unexpected */
@@ -40,9 +38,6 @@ struct rme_unexp *rme_unexp_take(struct rme *rme);
 struct rme_unexp *rme_unexp_back(struct rme *rme, const void *buffer);
 /* Delivers messages that waited for ops that had ended before them. */
 void rme_unexp_publish(struct rme *rme);
-/* Moves complete messages at the head of the peer's queue to the host's queue, unless
- * operations of the peer are late (op/end.c). */
-void rme_unexp_pass_on(struct rme_peer *peer);
 /* Handles the end of a pull. */
 void rme_unexp_pulled(struct rme *rme, struct rme_op *op);
 void rme_unexp_clear(struct rme *rme);

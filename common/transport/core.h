@@ -19,7 +19,6 @@
 #include "transport/credit.h"
 #include "transport/rx_account.h"
 
-struct rme_link_user;
 struct rme_move_state;
 struct rme_operations;
 struct rme_protocols;
@@ -70,9 +69,8 @@ struct rme {
     const struct rme_fabric_ops *ops;
     struct rme_fabric *fabric;
     const struct rme_caps *caps;
-    const struct rme_link_user *user; /* callbacks of the layer above the links */
     struct rme_options *options;
-    char *ignored; /* first unknown key of the options; NULL: none */
+    const char *ignored; /* first unknown key of the options, in `options`; NULL: none */
     struct rme_tuning tuning;
     struct rme_thresholds limits;
     uint64_t incarnation;
@@ -109,9 +107,7 @@ struct rme {
     /* memory windows bound for offers, invitations and eager rings, which may last long */
     uint32_t offered;
     struct rme_load load; /* load of this process */
-    /* rendezvous in progress, in either direction and with either initiator; and invitations */
-    uint32_t under_way;
-    uint64_t jitter; /* state of rme_random() */
+    uint64_t jitter;      /* state of rme_random() */
 
     /* waiting threads: waiter.h */
     struct rme_waiter *leader;

@@ -45,7 +45,7 @@ void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32
     peer->eager_max[RME_UNEXPECTED_STREAM] = peer->tx_size - RME_WIRE_HEADER_SIZE;
     peer->eager_max[RME_EXPECTED] = rme_plan_eager_max(
         &rme->limits, peer->eager_max[RME_UNEXPECTED_STREAM], rme->tuning.eager_max);
-    rme->user->on_connect(peer);
+    rme_proto_on_connect(peer);
     peer->tx_wait = false;
     peer->pong_due = peer->ping_due = peer->grew = false;
     peer->asked = peer->spare = 0;

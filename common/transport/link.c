@@ -127,7 +127,7 @@ static void connect_failed(struct rme_peer *peer)
         rme_log_put(rme->log, RME_LOG_NOTICE, "%s: cannot connect: %s%s%s", rme_peer_name(peer),
                     strerror(-peer->last_part_error), peer->last_part_why != NULL ? "; " : "",
                     peer->last_part_why != NULL ? peer->last_part_why : "");
-    peer->rme->user->unreachable(peer, rme_peer_connect_error(peer->last_part_error));
+    rme_proto_unreachable(peer, rme_peer_connect_error(peer->last_part_error));
     rme_wait_notify(rme, RME_WAIT_ANY);
 }
 
@@ -210,7 +210,7 @@ void rme_peer_begin(struct rme_peer *peer)
         }
         break;
     case RME_PEER_UP:
-        if ((peer->timer.place == 0 || peer->timer_rests) &&
+        if ((!rme_timer_is_set(&peer->timer) || peer->timer_rests) &&
             peer->rme->tuning.keepalive_ms != 0 && !list_empty(&peer->ops)) {
             peer->timer_rests = false;
             now = rme_now();
@@ -254,7 +254,7 @@ static void now_up(struct rme_peer *peer)
     rme_peer_schedule(peer);
     peer->timer_rests = false;
     rme_peer_work(peer);
-    if (peer->timer.place == 0 && probe_ms(peer) != 0) {
+    if (!rme_timer_is_set(&peer->timer) && probe_ms(peer) != 0) {
         peer->timer_rests = true;
         rme_peer_set_timer(peer, rme_now() + probe_ms(peer));
     }
@@ -287,7 +287,7 @@ static void end_link(struct rme_peer *peer)
 
     rme_peer_bye_done(peer);
     peer->bye_in = false;
-    rme->user->on_link_down(peer);
+    rme_proto_on_link_down(peer);
     rme->ops->link_free(peer->link);
     peer->link = NULL;
     rme->nlink--;
@@ -306,12 +306,10 @@ static void end_link(struct rme_peer *peer)
 
 void rme_peer_shutdown(struct rme_peer *peer)
 {
-    struct rme *rme = peer->rme;
-
     if (peer->link != NULL)
         end_link(peer);
-    peer->rme->user->unreachable(peer, -ESHUTDOWN);
-    rme->user->discard_rx(peer);
+    rme_proto_unreachable(peer, -ESHUTDOWN);
+    rme_unexp_discard(peer);
 }
 
 static void log_refused(struct rme_peer *peer, const struct rme_reject *why)
@@ -365,9 +363,9 @@ void rme_peer_forget(struct rme_peer *peer)
 {
     peer->refcount++;
     peer->forgotten = true;
-    peer->rme->user->discard_rx(peer);
+    rme_unexp_discard(peer);
     rme_peer_fail(peer, -ECONNRESET, NULL);
-    peer->rme->user->unreachable(peer, -ECONNRESET); /* operations posted for the next link */
+    rme_proto_unreachable(peer, -ECONNRESET); /* operations posted for the next link */
     rme_peer_put(peer);
 }
 
@@ -379,7 +377,7 @@ void rme_peer_watch_cancel(struct rme_peer *peer)
 
     if (by < peer->cancel_by)
         peer->cancel_by = by;
-    if (peer->timer.place == 0 || peer->timer.when > peer->cancel_by)
+    if (!rme_timer_is_set(&peer->timer) || peer->timer.node.start > peer->cancel_by)
         rme_peer_set_timer(peer, peer->cancel_by);
 }
 

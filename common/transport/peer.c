@@ -29,11 +29,8 @@ const char *rme_peer_name(const struct rme_peer *peer)
 struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
                               const struct rme_link *link)
 {
-    struct rme_peer *peer;
+    struct rme_peer *peer = calloc(1, sizeof(*peer) + rme_peer_proto_size);
 
-    if (rme_timers_reserve(&rme->timers, rme->npeer + 1) != 0)
-        return NULL;
-    peer = calloc(1, sizeof(*peer) + rme->user->proto_size);
     if (peer == NULL)
         return NULL;
     peer->host = rme_rx_account_host(rme, link);
@@ -63,7 +60,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     list_init(&peer->mw_waitq);
     list_init(&peer->invalidating);
     list_init(&peer->held);
-    rme->user->on_create(peer);
+    rme_proto_on_create(peer);
     list_add_tail(&peer->of_engine, &rme->peers);
     rme->npeer++;
     return peer;
@@ -98,7 +95,7 @@ void rme_peer_destroy(struct rme_peer *peer)
     list_del_init(&peer->rdma_waitq);
     rme_rx_account_host_put(peer);
     list_del_init(&peer->mw_waitq);
-    rme->user->on_free(peer);
+    rme_proto_on_free(peer);
     rme->npeer--;
     addr->peer = NULL;
     atomic_store(&addr->engine, NULL);
@@ -116,7 +113,7 @@ void rme_peer_release(struct rme_peer *peer)
     bool forgotten = peer->forgotten || (peer->passive && !peer->reported);
 
     if (peer->rme->closing || peer->link != NULL || !forgotten || peer->refcount != 0 ||
-        peer->rme->user->is_needed(peer))
+        rme_unexp_is_needed(peer))
         return;
     if (peer->forgotten || peer->state == RME_PEER_DEAD)
         rme_peer_destroy(peer);
@@ -134,7 +131,7 @@ void rme_peer_leave(struct rme_peer *peer, int error)
 {
     struct rme *rme = peer->rme;
 
-    rme->user->on_disconnect(peer, error);
+    rme_proto_on_disconnect(peer, error);
     rme_timer_stop(&rme->timers, &peer->timer);
     peer->busy_by = 0;
     if (peer->credit_waits) /* its place in the stack is not known */

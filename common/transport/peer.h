@@ -151,7 +151,7 @@ static inline struct rme_peer *rme_peer_of(struct rme *rme, struct rme_addr *add
 void rme_peer_begin(struct rme_peer *peer);
 static inline void rme_peer_work(struct rme_peer *peer)
 {
-    if (peer->state != RME_PEER_UP || peer->timer.place == 0 || peer->timer_rests)
+    if (peer->state != RME_PEER_UP || !rme_timer_is_set(&peer->timer) || peer->timer_rests)
         rme_peer_begin(peer);
 }
 
@@ -233,27 +233,31 @@ struct rme_control {
 /* Discards all queued control messages. */
 void rme_control_drop(struct rme_peer *peer);
 
-/* Callbacks of a link, called with the lock of the engine held. */
-struct rme_link_user {
-    /* bytes of struct rme_peer_proto, zeroed at first; allocated with the peer */
-    size_t proto_size;
-    void (*on_create)(struct rme_peer *peer); /* a peer was made */
-    /* the hello of the peer arrived: counts per link restart */
-    void (*on_connect)(struct rme_peer *peer);
-    /* the link is given up: sending and matching on the link end */
-    void (*on_disconnect)(struct rme_peer *peer, int error);
-    /* no device accesses memory for the link any more */
-    void (*on_link_down)(struct rme_peer *peer);
-    /* no link can be established: operations that wait for one fail */
-    void (*unreachable)(struct rme_peer *peer, int error);
-    /* the host discards everything of the peer, complete messages included */
-    void (*discard_rx)(struct rme_peer *peer);
-    /* true: a message of the peer is still to be delivered */
-    bool (*is_needed)(const struct rme_peer *peer);
-    void (*on_free)(struct rme_peer *peer); /* the peer is about to be freed */
-    /* no operation of the peer is late any more (op/end.c) */
-    void (*caught_up)(struct rme_peer *peer);
-};
+/*
+ * Reports to the protocols (proto/proto.c, proto/unexp.c), the only calls upwards, with the lock
+ * of the engine held.
+ */
+/* bytes of struct rme_peer_proto, zeroed at first; allocated with the peer */
+extern const size_t rme_peer_proto_size;
+/* A peer was made. */
+void rme_proto_on_create(struct rme_peer *peer);
+/* The hello of the peer arrived: counts per link restart. */
+void rme_proto_on_connect(struct rme_peer *peer);
+/* The link is given up: sending and matching on the link end. */
+void rme_proto_on_disconnect(struct rme_peer *peer, int error);
+/* No device accesses memory for the link any more. */
+void rme_proto_on_link_down(struct rme_peer *peer);
+/* No link can be established: operations that wait for one fail. */
+void rme_proto_unreachable(struct rme_peer *peer, int error);
+/* The peer is about to be freed. */
+void rme_proto_on_free(struct rme_peer *peer);
+/* The host discards everything of the peer, complete messages included. */
+void rme_unexp_discard(struct rme_peer *peer);
+/* Returns true if a message of the peer is still to be delivered. */
+bool rme_unexp_is_needed(const struct rme_peer *peer);
+/* Moves complete messages at the head of the peer's queue to the host's queue, unless
+ * operations of the peer are late (op/end.c). */
+void rme_unexp_pass_on(struct rme_peer *peer);
 
 /* True if a message of this type shows that the link is in use. */
 static inline bool rme_wire_is_use(uint8_t type)

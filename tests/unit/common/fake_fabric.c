@@ -129,7 +129,9 @@ void fake_log_line(void *arg, enum rme_log_level level, const char *line)
 {
     struct fake_log *log = arg;
 
-    (void)level;
     log->lines++;
+    log->level_before = log->level;
+    memcpy(log->before, log->last, sizeof(log->before));
+    log->level = level;
     snprintf(log->last, sizeof(log->last), "%s", line);
 }

@@ -40,7 +40,8 @@ bool fake_covers(struct fake *fake, uint64_t key, const void *base, size_t lengt
 /* Collects log lines. */
 struct fake_log {
     int lines;
-    char last[1024];
+    enum rme_log_level level, level_before; /* of the last line, and of the one before */
+    char last[1024], before[1024];
 };
 void fake_log_line(void *arg, enum rme_log_level level, const char *line);
 

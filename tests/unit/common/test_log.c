@@ -5,7 +5,6 @@
 #include "unit.h"
 #include "fake_fabric.h"
 #include "base/log.h"
-#include "base/log_limit.h"
 #include "base/remedy.h"
 #include "engine/engine.h"
 #include "tests/lib/clock.h"
@@ -147,64 +146,85 @@ static void many_threads(void **state)
     assert_int_equal(sum.lines + sum.lost, 4 * PER_THREAD);
 }
 
-/* Lines about one host are limited by their text, for all ports; others pass. */
+/* Logs a line about host and port, and delivers the lines. */
+static void about(struct rme_log *log, enum rme_log_level level, const char *host, int port)
+{
+    char name[96];
+
+    snprintf(name, sizeof(name), "%s:%d", host, port);
+    rme_log_put(log, level, "%s: gone", name);
+    rme_log_drain(log);
+}
+
+/* Lines about one host are limited by their format, for all ports; others pass. */
 static void lines_about_a_host_are_limited(void **state)
 {
-    struct rme_log_limit *limit = calloc(1, sizeof(*limit));
-    const char *sample = NULL;
-    int level = -1;
-    char line[64];
-    uint64_t now = 5000;
+    struct fake_log seen = {0};
+    struct rme_log *log = rme_log_new(fake_log_line, &seen);
 
     (void)state;
-    assert_non_null(limit);
+    clock_set();
     for (int i = 0; i < 100; i++) {
-        snprintf(line, sizeof(line), "10.1.2.3:%d: gone", 4000 + i);
-        assert_int_equal(
-            rme_log_limit_pass(limit, RME_LOG_NOTICE, "%s: gone", line, now + (uint64_t)i),
-            i < RME_LOG_BURST);
-        assert_true(rme_log_limit_pass(limit, RME_LOG_WARN, "gone: %s", line, now));
+        about(log, RME_LOG_NOTICE, "10.1.2.3", 4000 + i);
+        assert_int_equal(seen.lines, min_u64((uint64_t)i + 1, RME_LOG_BURST));
     }
-    assert_true(
-        rme_log_limit_pass(limit, RME_LOG_WARN, "%s: gone", "10.1.2.4:4000: gone", now));
-    assert_true(
-        rme_log_limit_pass(limit, RME_LOG_WARN, "%s: came", "10.1.2.3:4000: came", now));
-    assert_int_equal(
-        rme_log_limit_owed(limit, now + RME_LOG_PERIOD_MS - 1, false, &level, &sample), 0);
-    assert_int_equal(rme_log_limit_owed(limit, now + RME_LOG_PERIOD_MS, false, &level, &sample),
-                     100 - RME_LOG_BURST);
-    assert_string_equal(sample, "10.1.2.3:4099: gone");
-    assert_int_equal(level, RME_LOG_NOTICE);
-    assert_int_equal(rme_log_limit_owed(limit, now + RME_LOG_PERIOD_MS, false, &level, &sample),
-                     0);
-    now += RME_LOG_PERIOD_MS;
-    for (int i = 0; i < RME_LOG_BURST; i++)
-        assert_true(rme_log_limit_pass(limit, RME_LOG_WARN, "%s: gone", line, now));
-    assert_false(rme_log_limit_pass(limit, RME_LOG_WARN, "%s: gone", line, now));
-    assert_int_equal(rme_log_limit_owed(limit, now, true, &level, &sample), 1);
-    free(limit);
+    for (int i = 0; i < 100; i++) {
+        rme_log_put(log, RME_LOG_WARN, "gone: %s", "10.1.2.3:4000");
+        rme_log_put(log, RME_LOG_DEBUG, "%s: gone", "10.1.2.3:4000");
+        rme_log_drain(log);
+    }
+    assert_int_equal(seen.lines, RME_LOG_BURST + 200);
+    about(log, RME_LOG_WARN, "10.1.2.4", 4000);
+    rme_log_put(log, RME_LOG_WARN, "%s: came", "10.1.2.3:4000");
+    rme_log_drain(log);
+    assert_int_equal(seen.lines, RME_LOG_BURST + 202);
+    clock_step_ms(RME_LOG_PERIOD_MS - 1);
+    rme_log_put(log, RME_LOG_WARN, "within the period");
+    rme_log_drain(log);
+    assert_int_equal(seen.lines, RME_LOG_BURST + 203);
+    clock_step_ms(1);
+    seen.lines = 0;
+    rme_log_put(log, RME_LOG_WARN, "behind the period");
+    rme_log_drain(log);
+    assert_int_equal(seen.lines, 2);
+    assert_string_equal(seen.before, "90 similar lines suppressed; the last one: "
+                                     "10.1.2.3:4099: gone");
+    assert_int_equal(seen.level_before, RME_LOG_NOTICE);
+    for (int i = 0; i < RME_LOG_BURST + 1; i++)
+        about(log, RME_LOG_WARN, "10.1.2.3", 4000);
+    assert_int_equal(seen.lines, 2 + RME_LOG_BURST);
+    rme_log_free(log);
+    assert_non_null(strstr(seen.last, "1 similar lines"));
+    clock_release();
 }
 
 /* Occasional lines are never suppressed, and the number of lines does not grow with the number
  * of hosts. */
 static void the_limit_is_fair_and_firm(void **state)
 {
-    struct rme_log_limit *limit = calloc(1, sizeof(*limit));
-    unsigned passed = 0;
-    char line[64];
+    struct fake_log seen = {0};
+    struct rme_log *log = rme_log_new(fake_log_line, &seen);
+    char host[64];
 
     (void)state;
-    assert_non_null(limit);
-    for (uint64_t now = 0; now < 100000000; now += RME_LOG_PERIOD_MS / RME_LOG_BURST + 1)
-        assert_true(rme_log_limit_pass(limit, RME_LOG_WARN, "%s: gone", "host:1: gone", now));
-    for (unsigned i = 0; i < 100000; i++) {
-        snprintf(line, sizeof(line), "10.%u.%u.%u:1: gone", i >> 16, i >> 8 & 255, i & 255);
-        passed += rme_log_limit_pass(limit, RME_LOG_WARN, "%s: gone", line, 200000000);
+    clock_set();
+    for (int i = 0; i < 100000; i++) {
+        clock_step_ms(RME_LOG_PERIOD_MS / RME_LOG_BURST + 1);
+        about(log, RME_LOG_WARN, "host", 1);
     }
-    assert_in_range(passed, RME_LOG_BURST, RME_LOG_BURST * RME_LOG_ROWS);
-    free(limit);
+    assert_int_equal(seen.lines, 100000);
+    seen.lines = 0;
+    clock_step_ms(RME_LOG_PERIOD_MS);
+    for (unsigned i = 0; i < 100000; i++) {
+        snprintf(host, sizeof(host), "10.%u.%u.%u", i >> 16, i >> 8 & 255, i & 255);
+        about(log, RME_LOG_WARN, host, 1);
+    }
+    assert_in_range(seen.lines, RME_LOG_BURST, RME_LOG_BURST * 64);
+    rme_log_free(log);
+    clock_release();
 }
 
+/* Lines left out are reported with the next line, or at the end, when their queue is full. */
 static void what_was_left_out_is_told(void **state)
 {
     struct fake_log seen = {0};
@@ -216,12 +236,14 @@ static void what_was_left_out_is_told(void **state)
     assert_true(rme_log_pending(log));
     rme_log_drain(log);
     assert_int_equal(seen.lines, RME_LOG_BURST);
-    assert_true(rme_log_pending(log)); /* there is a count to report */
+    assert_false(rme_log_pending(log));
     rme_log_put(log, RME_LOG_DEBUG, "%s: number %d", "host:1", 0);
     rme_log_drain(log);
     assert_int_equal(seen.lines, RME_LOG_BURST + 1);
+    for (int i = 0; i < RME_LOG_QUEUE; i++)
+        rme_log_put(log, RME_LOG_WARN, "full");
     rme_log_free(log);
-    assert_int_equal(seen.lines, RME_LOG_BURST + 2);
+    assert_int_equal(seen.lines, RME_LOG_BURST + 1 + RME_LOG_QUEUE + 1);
     assert_non_null(strstr(seen.last, "5 similar lines"));
     assert_non_null(strstr(seen.last, "host:1: number 14"));
 }

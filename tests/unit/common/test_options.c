@@ -2,6 +2,7 @@
 #include "unit.h"
 #include "fabric.h"
 #include "base/options.h"
+#include "plan/plan.h"
 
 static const struct rme_option_row extra[] = {
     {"depth", "count", 10, 1, 100, "A number.", NULL},
@@ -27,7 +28,8 @@ static void presets(void **state)
     (void)state;
     assert_int_equal(rme_option(options, "rx_size"), 4608);
     assert_int_equal(rme_option(options, "depth"), 10);
-    assert_string_equal(rme_option_string(options, "rndv"), "auto");
+    assert_int_equal(rme_option(options, "rndv"), RME_PREFER_AUTO);
+    assert_int_equal(rme_option(options, "lists"), RME_LISTS_AUTO);
     assert_string_equal(rme_option_string(options, "device"), "");
     rme_options_free(options);
 }
@@ -93,21 +95,54 @@ static void foreign_keys_are_skipped(void **state)
     rme_options_free(options);
 }
 
-static void strangers_are_found(void **state)
+static void the_first_unknown_key_is_kept(void **state)
 {
-    struct rme_options *options = make();
-    size_t length = 0;
-    const char *key;
+    static const struct {
+        const char *text, *unknown;
+    } cases[] = {
+        {"", NULL},
+        {" ,depth=1,,loud\n", NULL},
+        {"depth=1,dept=2,lou", "dept"},
+        {"loud,depthx", "depthx"},
+    };
+    char why[256] = "";
 
     (void)state;
-    assert_null(rme_options_stranger(options, "", &length));
-    assert_null(rme_options_stranger(options, " ,depth=1,,loud\n", &length));
-    key = rme_options_stranger(options, "depth=1,dept=2,lou", &length);
-    assert_non_null(key);
-    assert_int_equal(length, 4);
-    assert_memory_equal(key, "dept=2", 6);
-    assert_non_null(rme_options_stranger(options, "loud,depthx", &length));
-    assert_int_equal(length, 6);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rme_options *options = make();
+
+        assert_int_equal(rme_options_parse(options, cases[i].text, why, sizeof(why)), 0);
+        if (cases[i].unknown == NULL)
+            assert_null(rme_options_unknown(options));
+        else
+            assert_string_equal(rme_options_unknown(options), cases[i].unknown);
+        rme_options_free(options);
+    }
+}
+
+/* Words of a choice have the numbers of the engine's enums. */
+static void choices_have_numbers(void **state)
+{
+    static const struct {
+        const char *text;
+        enum rme_prefer prefer;
+        enum rme_lists lists;
+    } cases[] = {
+        {"rndv=auto,lists=auto", RME_PREFER_AUTO, RME_LISTS_AUTO},
+        {"rndv=write,lists=pack", RME_PREFER_WRITE, RME_LISTS_PACK},
+        {"rndv=read,lists=group", RME_PREFER_READ, RME_LISTS_GROUP},
+    };
+    struct rme_options *options = make();
+    char why[256] = "";
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(rme_options_parse(options, cases[i].text, why, sizeof(why)), 0);
+        assert_int_equal(rme_option(options, "rndv"), cases[i].prefer);
+        assert_int_equal(rme_option(options, "lists"), cases[i].lists);
+    }
+    assert_int_equal(rme_options_parse(options, "rndv=wri", why, sizeof(why)), -EINVAL);
+    assert_string_equal(why, "option rndv=wri: allowed are auto|write|read");
     rme_options_free(options);
 }
 
@@ -127,7 +162,9 @@ static void bad_values_are_explained(void **state)
                                       "depth",
                                       "depth=99999999999999999999",
                                       "low=9007199254740993G",
-                                      "fragment_bytes=1"};
+                                      "fragment_bytes=1",
+                                      "rndv=2",
+                                      "lists="};
     char why[256];
 
     (void)state;
@@ -241,6 +278,7 @@ static void prints_every_row(void **state)
         assert_non_null(strstr(text, row->name));
     assert_non_null(strstr(text, "depth=10  (1 to 100 count)"));
     assert_non_null(strstr(text, "loud=off  (on or off)"));
+    assert_non_null(strstr(text, "rndv=auto  (auto|write|read)"));
     assert_non_null(strstr(text, "fragment_bytes=1M  (64K to 1G bytes)"));
     for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
         assert_true(strcspn(line, "\n") <= 90);
@@ -266,7 +304,8 @@ int main(void)
         cmocka_unit_test(names_are_unique),
         cmocka_unit_test(sets_values),
         cmocka_unit_test(foreign_keys_are_skipped),
-        cmocka_unit_test(strangers_are_found),
+        cmocka_unit_test(the_first_unknown_key_is_kept),
+        cmocka_unit_test(choices_have_numbers),
         cmocka_unit_test(bad_values_are_explained),
         cmocka_unit_test(explanation_names_value_and_range),
         cmocka_unit_test(long_strings_are_refused),
