@@ -17,7 +17,6 @@
 #include <stdint.h>
 
 #include "base/itree.h"
-#include "memory/uffd.h"
 
 struct rme_monitor;
 
@@ -47,29 +46,25 @@ int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out);
  * forked children.  NULL is allowed.  No lock held. */
 void rme_monitor_leave(struct rme_monitor *monitor, struct rme_watcher *watcher);
 
-/* A part of a watch that its owner depends on.  The owner sets start and end, whole pages. */
-struct rme_claim {
-    struct rme_inode node; /* private to the monitor, except start and end */
-    struct rme_claim *next;
-};
-
-/* A range to be watched: whole pages, with the parts (claims) that its owner depends on.  Owned
- * by the caller; neither moved nor freed between rme_monitor_watch and rme_monitor_unwatch. */
+/* A range to be watched.  Owned by the caller, who sets start and end of `claim` (whole pages)
+ * and zeroes the rest; neither moved nor freed between rme_monitor_watch and
+ * rme_monitor_unwatch. */
 struct rme_watch {
-    uintptr_t start, end;
-    struct rme_claim *claims;
+    struct rme_inode claim;
     /* private to the monitor */
+    uintptr_t seam; /* the address where two mappings meet in the range; 0: none is known */
     enum { RME_WATCH_NEW, RME_WATCH_HELD, RME_WATCH_DROPPED } state;
 };
 
 /*
  * Watches the parts of the range that no other watch claims, and the rest of a huge page that
- * the range ends in: `gone` may be called for that rest, too.  rme_monitor_still tells whether
- * the watch succeeded.  No lock held.
+ * the range ends in: `gone` may be called for that rest, too.  No lock held.  False: a part
+ * cannot be watched, or may have been replaced unnoticed while another watch claimed it.  Then
+ * `gone` was called for the range, and the caller ends the watch.
  */
-void rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch);
+bool rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch);
 
-/* Drops the claims of a watch, from `gone` or after the memory was found to have changed.
+/* Drops the claim of a watch, from `gone` or after the memory was found to have changed.
  * rme_monitor_unwatch ends the watch later.  The watcher's lock is held. */
 void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch);
 
@@ -82,15 +77,15 @@ void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *const *w
  * held, and nothing is relied on yet.  Costs one atomic load if nothing changed. */
 void rme_monitor_catch_up(struct rme_monitor *monitor, struct rme_watcher *watcher);
 
-/*
- * Returns whether a part of a claim is still the claimed memory.  The watcher's lock is held.
- * `seam` is a word of the caller, 0 at first, which caches the address where the mapping is
- * split.  Costs one system call, as a rule.
- */
-enum rme_still rme_monitor_still(struct rme_monitor *monitor, uintptr_t start, uintptr_t end,
-                                 uintptr_t *seam);
+enum rme_still {
+    RME_STILL_YES, /* all of it is still the claimed memory: private, anonymous, watched */
+    RME_STILL_NO,  /* changed */
+    /* a change of some mapping is in progress, the kernel cannot tell more */
+    RME_STILL_UNKNOWN,
+};
 
-/* Reports a changed range to all watchers.  No lock held. */
-void rme_monitor_lost(struct rme_monitor *monitor, uintptr_t start, uintptr_t end);
+/* Returns whether a claimed range is unchanged.  The watcher's lock is held.  Costs one system
+ * call, as a rule: no page table is read. */
+enum rme_still rme_monitor_still(struct rme_monitor *monitor, struct rme_watch *watch);
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * Normal path.  A slab is a mapping with one registration, cut into 1 to 64 blocks of one size,
  * with a bit for each free block.  Slabs with free and used blocks are listed by class,
- * registered ones in front.  A slab without used blocks is idle, and may serve any class.  Large
- * requests are slabs of one block.  Release finds the slab in a tree of addresses.
+ * registered ones in front.  A slab without used blocks is idle, and may serve any class.
+ * Large requests are slabs of one block.  Release finds the slab in a tree of addresses.
  *
  * Growth.  The lock is dropped while a slab is mapped and registered, which may take long.  The
  * bytes are counted against the limit before that, so concurrent growth stays below it.
@@ -195,8 +195,8 @@ static bool register_slab(struct rme_pin *pin, struct slab *slab, enum effort ef
     return true;
 }
 
-/* Maps a slab, not yet cut into blocks, and registers it as asked.  No lock is needed.  NULL: no
- * memory, or refused. */
+/* Maps a slab, not yet cut into blocks, and registers it as asked.  No lock is needed.  NULL:
+ * no memory, or refused. */
 static struct slab *slab_new(const struct rme_zone_config *config, size_t size,
                              enum effort effort)
 {
