@@ -29,8 +29,8 @@
  * monitor.  A registration that pins fails if the memory is unmapped or not writable; with
  * on-demand paging the device finds out later, and the link ends.  Therefore the kernel is
  * asked (PROCMAP_QUERY, Linux 6.11; older kernels pin) when memory is registered, and at each
- * use of the registration.  A host that unmaps memory during an operation loses the link; a device
- * that pins would go on with the old pages.
+ * use of the registration.  A host that unmaps memory during an operation loses the link; a
+ * device that pins would go on with the old pages.
  */
 #include <errno.h>
 #include <stdlib.h>
