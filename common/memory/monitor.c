@@ -67,9 +67,8 @@ struct range {
 };
 
 struct rme_monitor {
-    int fd; /* the userfaultfd that watches */
-    /* a second one that watches nothing, for queries; -1: the first is asked */
-    int asked;
+    int fd;      /* the userfaultfd that watches */
+    int asked;   /* a second one that watches nothing, for queries */
     int pagemap; /* page map of this process; -1: none that reports huge pages */
     int maps;    /* list of mappings of this process */
     int stop;    /* eventfd that ends the thread */
@@ -127,18 +126,10 @@ static int ask(int fd, uintptr_t start, uintptr_t end)
     return ioctl(fd, UFFDIO_CONTINUE, &range) == 0 ? 0 : errno;
 }
 
-/* Returns whether a range is one private, anonymous, watched mapping. */
-static enum rme_still one_mapping(const struct rme_monitor *monitor, uintptr_t start,
-                                  uintptr_t end)
+/* Returns true if a range is one private, anonymous, watched mapping. */
+static bool is_watched(const struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
 {
-    switch (ask(monitor->asked >= 0 ? monitor->asked : monitor->fd, start, end)) {
-    case EINVAL:
-        return RME_STILL_YES;
-    case EAGAIN:
-        return RME_STILL_UNKNOWN;
-    default:
-        return RME_STILL_NO;
-    }
+    return ask(monitor->asked, start, end) == EINVAL;
 }
 
 /* Returns true if a change of watched memory is in progress whose event is unread or
@@ -206,16 +197,8 @@ static void close_open(int fd)
         close(fd);
 }
 
-/* Returns true if a descriptor distinguishes watched from other memory. */
-static bool tells(int fd, uintptr_t watched, uintptr_t page)
-{
-    return ask(fd, watched, watched + page) == EINVAL &&
-           ask(fd, watched + page, watched + 2 * page) == ENOENT &&
-           ask(fd, watched, watched + 2 * page) == ENOENT;
-}
-
-/* Tests the query on two pages, the first of which is watched.  Closes `asked` where no answer
- * is of use. */
+/* Tests whether the query distinguishes watched from other memory, on two pages, the first of
+ * which is watched. */
 static int try_out(struct rme_monitor *monitor)
 {
     const size_t page = monitor->page;
@@ -227,12 +210,10 @@ static int try_out(struct rme_monitor *monitor)
     if (pages == MAP_FAILED)
         return -errno;
     ret = begin_watch(monitor, first, first + page);
-    if (ret == 0 && (!tells(monitor->fd, first, page) || is_changing(monitor)))
+    if (ret == 0 && (!is_watched(monitor, first, first + page) || is_changing(monitor) ||
+                     ask(monitor->asked, first + page, first + 2 * page) != ENOENT ||
+                     ask(monitor->asked, first, first + 2 * page) != ENOENT))
         ret = -ENOSYS;
-    if (monitor->asked >= 0 && !tells(monitor->asked, first, page)) {
-        close(monitor->asked);
-        monitor->asked = -1;
-    }
     (void)end_watch(monitor, first, first + page);
     munmap(pages, 2 * page);
     return ret;
@@ -245,11 +226,13 @@ static int open_all(struct rme_monitor *monitor)
     monitor->fd = open_uffd(FEATURES);
     if (monitor->fd < 0)
         return monitor->fd;
+    monitor->asked = open_uffd(0);
+    if (monitor->asked < 0)
+        return monitor->asked;
     monitor->maps = rme_maps_open();
     monitor->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (monitor->maps < 0 || monitor->stop < 0)
         return -errno;
-    monitor->asked = open_uffd(0);
     monitor->pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     return try_out(monitor);
 }
@@ -537,7 +520,7 @@ static uintptr_t find_seam(const struct rme_monitor *monitor, uintptr_t at, uint
                                ? at + page /* usually the first page fails already */
                                : good + (bad - good) / 2 / page * page;
 
-        if (one_mapping(monitor, at, middle) == RME_STILL_YES)
+        if (is_watched(monitor, at, middle))
             good = middle;
         else
             bad = middle;
@@ -545,28 +528,25 @@ static uintptr_t find_seam(const struct rme_monitor *monitor, uintptr_t at, uint
     return good;
 }
 
-enum rme_still rme_monitor_still(struct rme_monitor *monitor, struct rme_watch *watch)
+bool rme_monitor_still(struct rme_monitor *monitor, struct rme_watch *watch)
 {
     uintptr_t at = watch->claim.start, end = watch->claim.end;
 
     if (atomic_load(&monitor->broken))
-        return RME_STILL_NO;
+        return false;
     for (int cuts = 0; cuts < SEAMS_MAX && at < end;) {
         uintptr_t stop = at < watch->seam ? watch->seam : end;
-        enum rme_still still = one_mapping(monitor, at, stop);
 
-        if (still == RME_STILL_UNKNOWN)
-            return still;
-        if (still == RME_STILL_NO) {
+        if (!is_watched(monitor, at, stop)) {
             stop = find_seam(monitor, at, stop);
             if (stop == at)
-                return RME_STILL_NO;
+                return false;
             watch->seam = stop;
             cuts++;
         }
         at = stop;
     }
-    return at < end ? RME_STILL_NO : RME_STILL_YES;
+    return at >= end;
 }
 
 bool rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch)
@@ -589,7 +569,7 @@ bool rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch)
     }
     pthread_mutex_unlock(&monitor->table_lock);
     pthread_mutex_unlock(&monitor->watch_lock);
-    if (rme_monitor_still(monitor, watch) == RME_STILL_YES)
+    if (rme_monitor_still(monitor, watch))
         return true;
     report(monitor, watch->claim.start, watch->claim.end);
     return false;

@@ -77,15 +77,9 @@ void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *const *w
  * held, and nothing is relied on yet.  Costs one atomic load if nothing changed. */
 void rme_monitor_catch_up(struct rme_monitor *monitor, struct rme_watcher *watcher);
 
-enum rme_still {
-    RME_STILL_YES, /* all of it is still the claimed memory: private, anonymous, watched */
-    RME_STILL_NO,  /* changed */
-    /* a change of some mapping is in progress, the kernel cannot tell more */
-    RME_STILL_UNKNOWN,
-};
-
-/* Returns whether a claimed range is unchanged.  The watcher's lock is held.  Costs one system
- * call, as a rule: no page table is read. */
-enum rme_still rme_monitor_still(struct rme_monitor *monitor, struct rme_watch *watch);
+/* Returns true if all of a claimed range is still the claimed memory: private, anonymous,
+ * watched.  The watcher's lock is held.  Costs one system call, as a rule: no page table is
+ * read. */
+bool rme_monitor_still(struct rme_monitor *monitor, struct rme_watch *watch);
 
 #endif

@@ -19,75 +19,17 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "memory/maps.h"
 #include "memory/mreg_int.h"
 
-#define CALL_NS_PRESET 10000.0 /* b of T = a*p + b */
-#define PAGE_NS_PRESET 250.0   /* a */
-#define ASK_NS         1e5     /* cost of asking the kernel for the mappings */
-#define HOLE_USES      64
+#define ASK_NS    1e5 /* cost of asking the kernel for the mappings */
+#define HOLE_USES 64
 
 struct rme_mreg_hold {
     uint32_t count;
     struct region *region[];
 };
-
-int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
-{
-    struct rme_mreg *mreg = calloc(1, sizeof(*mreg));
-
-    if (mreg == NULL)
-        return -ENOMEM;
-    mreg->config = *config;
-    if (config->batch > config->max_entries / 8)
-        mreg->config.batch = (uint32_t)(config->max_entries / 8);
-    if (config->max_bytes == UINT64_MAX)
-        mreg->config.max_bytes = rme_pin_budget() / 4;
-    if (config->call_ns <= 0 || config->page_ns <= 0) {
-        mreg->config.call_ns = CALL_NS_PRESET;
-        mreg->config.page_ns = PAGE_NS_PRESET;
-    }
-    mreg->page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    pthread_mutex_init(&mreg->lock, NULL);
-    pthread_mutex_init(&mreg->dereg_lock, NULL);
-    TAILQ_INIT(&mreg->unused);
-    TAILQ_INIT(&mreg->dead);
-    mreg_cache_open(mreg);
-    *out = mreg;
-    return 0;
-}
-
-/* Evicts the cache's unused regions, and deregisters them and the dead. */
-static void drop_unused(struct rme_mreg *mreg)
-{
-    pthread_mutex_lock(&mreg->lock);
-    mreg_cache_drop_unused(mreg);
-    pthread_mutex_unlock(&mreg->lock);
-    rme_mreg_dereg_flush(mreg);
-}
-
-void rme_mreg_free(struct rme_mreg *mreg)
-{
-    if (mreg == NULL)
-        return;
-    drop_unused(mreg); /* ends the watches, which needs the monitor */
-    mreg_cache_close(mreg);
-    pthread_mutex_destroy(&mreg->dereg_lock);
-    pthread_mutex_destroy(&mreg->lock);
-    free(mreg);
-}
-
-uint64_t rme_mreg_bound(const struct rme_mreg *mreg)
-{
-    return mreg->config.max_bytes;
-}
-
-uint64_t rme_mreg_entries(const struct rme_mreg *mreg)
-{
-    return rme_mreg_caches(mreg) ? mreg->config.max_entries : 0;
-}
 
 /* Returns true if registrations with these rights may be cached. */
 static bool caches_for(const struct rme_mreg *mreg, unsigned access)
@@ -282,7 +224,7 @@ static int register_one(struct rme_mreg *mreg, struct rme_mseg **seg, unsigned a
 
     if (ret == 0 || !again)
         return ret;
-    drop_unused(mreg);
+    mreg_drop_unused(mreg);
     return register_group(mreg, seg, 1, access, false, hold);
 }
 

@@ -35,12 +35,15 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/list.h"
 #include "base/remedy.h"
 #include "memory/maps.h"
 #include "memory/mreg_int.h"
 
+#define CALL_NS_PRESET 10000.0 /* b of T = a*p + b */
+#define PAGE_NS_PRESET 250.0   /* a */
 /* share of the bytes that a cache which was full frees in idle time */
 #define ROOM_SHARE 8
 /* the bytes that hints name together are at most this fraction of the cache's */
@@ -135,53 +138,6 @@ bool mreg_cache_put(struct rme_mreg *mreg, struct region *region)
     return true;
 }
 
-/* ---- start and end ---- */
-
-/* Finds out whether memory may come on demand: whether the system answers about it. */
-static void open_maps(struct rme_mreg *mreg)
-{
-    mreg->maps = mreg->config.pin->on_demand ? rme_maps_open() : -1;
-    if (mreg->config.pin->on_demand &&
-        !rme_maps_cover(mreg->maps, (uintptr_t)mreg, (uintptr_t)(mreg + 1), true)) {
-        rme_maps_close(mreg->maps);
-        mreg->maps = -1;
-        rme_log_put(
-            mreg->config.pin->log, RME_LOG_WARN,
-            "user memory is pinned: the device supports paging on demand, but the system lacks "
-            "PROCMAP_QUERY of /proc/self/maps (Linux 6.11)");
-    }
-}
-
-void mreg_cache_open(struct rme_mreg *mreg)
-{
-    int ret = 0;
-
-    open_maps(mreg);
-    if (mreg->maps >= 0)
-        mreg->config.max_bytes = INT64_MAX;
-    if (mreg->config.max_entries == 0 || mreg->config.max_bytes == 0)
-        return;
-    mreg->follows = mreg->maps >= 0;
-    mreg->watcher = (struct rme_watcher){.lock = &mreg->lock, .gone = gone, .arg = mreg};
-    if (!mreg->follows)
-        ret = rme_monitor_join(&mreg->watcher, &mreg->monitor);
-    if (ret != 0)
-        rme_log_put(
-            mreg->config.pin->log, RME_LOG_WARN,
-            "registration cache: off, memory is registered for each operation: unmapping "
-            "cannot be watched (userfaultfd: %s); %s",
-            strerror(-ret),
-            rme_remedy(
-                ret, "use Linux 5.14 or later, and in a container allow userfaultfd (seccomp, "
-                     "/proc)"));
-}
-
-void mreg_cache_close(struct rme_mreg *mreg)
-{
-    rme_monitor_leave(mreg->monitor, &mreg->watcher);
-    rme_maps_close(mreg->maps);
-}
-
 bool rme_mreg_caches(const struct rme_mreg *mreg)
 {
     return mreg->monitor != NULL || mreg->follows;
@@ -205,22 +161,17 @@ static bool has_rights(const struct rme_inode *node, const void *arg)
     return region->live && serves(region->access, *(const unsigned *)arg);
 }
 
-/* Returns whether a cached region is unchanged; of memory that comes on demand, whether the
- * range that is looked up is there. */
-static enum rme_still still(struct rme_mreg *mreg, struct region *region, uintptr_t start,
-                            uint64_t length, const struct region **known)
+/* Returns true if a cached region is unchanged; of memory that comes on demand, if the range
+ * that is looked up is there. */
+static bool still(struct rme_mreg *mreg, struct region *region, uintptr_t start,
+                  uint64_t length, const struct region **known)
 {
-    enum rme_still answer;
-
     if (mreg->follows)
-        return look(mreg, start, start + length, region->access) == 0 ? RME_STILL_YES
-                                                                      : RME_STILL_NO;
-    if (region == *known)
-        return RME_STILL_YES;
-    answer = rme_monitor_still(mreg->monitor, &region->watch);
-    if (answer == RME_STILL_YES)
-        *known = region;
-    return answer;
+        return look(mreg, start, start + length, region->access) == 0;
+    if (region != *known && !rme_monitor_still(mreg->monitor, &region->watch))
+        return false;
+    *known = region;
+    return true;
 }
 
 /* Handles the events that were read. */
@@ -241,16 +192,13 @@ struct region *mreg_cache_get(struct rme_mreg *mreg, const void *start, uint64_t
            NULL) {
         struct region *region = region_of(node);
 
-        switch (still(mreg, region, from, length, known)) {
-        case RME_STILL_YES:
-            if (region->refs++ == 0)
-                TAILQ_REMOVE(&mreg->unused, region, link);
-            return region;
-        case RME_STILL_UNKNOWN:
-            return NULL;
-        case RME_STILL_NO:
+        if (!still(mreg, region, from, length, known)) {
             forget(mreg, region);
+            continue;
         }
+        if (region->refs++ == 0)
+            TAILQ_REMOVE(&mreg->unused, region, link);
+        return region;
     }
     return NULL;
 }
@@ -328,10 +276,13 @@ static bool evict(struct rme_mreg *mreg)
     return true;
 }
 
-void mreg_cache_drop_unused(struct rme_mreg *mreg)
+void mreg_drop_unused(struct rme_mreg *mreg)
 {
+    pthread_mutex_lock(&mreg->lock);
     while (evict(mreg))
         ;
+    pthread_mutex_unlock(&mreg->lock);
+    rme_mreg_dereg_flush(mreg);
 }
 
 /* Evicts unused regions until `more` bytes fit, and then some more of them, so that they are
@@ -560,4 +511,96 @@ void rme_mreg_warm(struct rme_mreg *mreg)
     pthread_mutex_unlock(&mreg->lock);
     if (died)
         rme_mreg_dereg_flush(mreg);
+}
+
+/* ---- start and end ---- */
+
+/* Finds out whether memory may come on demand: whether the system answers about it.  Such
+ * memory is not pinned, so that the bytes have no limit. */
+static void open_maps(struct rme_mreg *mreg)
+{
+    mreg->maps = -1;
+    if (!mreg->config.pin->on_demand)
+        return;
+    mreg->maps = rme_maps_open();
+    if (rme_maps_cover(mreg->maps, (uintptr_t)mreg, (uintptr_t)(mreg + 1), true)) {
+        mreg->config.max_bytes = INT64_MAX;
+        return;
+    }
+    rme_maps_close(mreg->maps);
+    mreg->maps = -1;
+    rme_log_put(
+        mreg->config.pin->log, RME_LOG_WARN,
+        "user memory is pinned: the device supports paging on demand, but the system lacks "
+        "PROCMAP_QUERY of /proc/self/maps (Linux 6.11)");
+}
+
+/* Starts the monitor if the limits allow a cache, unless memory comes on demand. */
+static void open_cache(struct rme_mreg *mreg)
+{
+    int ret = 0;
+
+    if (mreg->config.max_entries == 0 || mreg->config.max_bytes == 0)
+        return;
+    mreg->follows = mreg->maps >= 0;
+    mreg->watcher = (struct rme_watcher){.lock = &mreg->lock, .gone = gone, .arg = mreg};
+    if (!mreg->follows)
+        ret = rme_monitor_join(&mreg->watcher, &mreg->monitor);
+    if (ret != 0)
+        rme_log_put(
+            mreg->config.pin->log, RME_LOG_WARN,
+            "registration cache: off, memory is registered for each operation: unmapping "
+            "cannot be watched (userfaultfd: %s); %s",
+            strerror(-ret),
+            rme_remedy(
+                ret, "use Linux 5.14 or later, and in a container allow userfaultfd (seccomp, "
+                     "/proc)"));
+}
+
+int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
+{
+    struct rme_mreg *mreg = calloc(1, sizeof(*mreg));
+
+    if (mreg == NULL)
+        return -ENOMEM;
+    mreg->config = *config;
+    if (config->batch > config->max_entries / 8)
+        mreg->config.batch = (uint32_t)(config->max_entries / 8);
+    if (config->max_bytes == UINT64_MAX)
+        mreg->config.max_bytes = rme_pin_budget() / 4;
+    if (config->call_ns <= 0 || config->page_ns <= 0) {
+        mreg->config.call_ns = CALL_NS_PRESET;
+        mreg->config.page_ns = PAGE_NS_PRESET;
+    }
+    mreg->page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    pthread_mutex_init(&mreg->lock, NULL);
+    pthread_mutex_init(&mreg->dereg_lock, NULL);
+    TAILQ_INIT(&mreg->unused);
+    TAILQ_INIT(&mreg->dead);
+    open_maps(mreg);
+    open_cache(mreg);
+    *out = mreg;
+    return 0;
+}
+
+void rme_mreg_free(struct rme_mreg *mreg)
+{
+    if (mreg == NULL)
+        return;
+    mreg_drop_unused(mreg); /* ends the watches, which needs the monitor */
+    rme_monitor_leave(mreg->monitor, &mreg->watcher);
+    rme_maps_close(mreg->maps);
+    pthread_mutex_destroy(&mreg->dereg_lock);
+    pthread_mutex_destroy(&mreg->lock);
+    free(mreg);
+}
+
+uint64_t rme_mreg_bound(const struct rme_mreg *mreg)
+{
+    return mreg->config.max_bytes;
+}
+
+uint64_t rme_mreg_entries(const struct rme_mreg *mreg)
+{
+    return rme_mreg_caches(mreg) ? mreg->config.max_entries : 0;
 }

@@ -80,11 +80,6 @@ static inline unsigned mreg_implied(unsigned access)
  * region is registered, the flush afterwards. */
 struct region *mreg_region_new(uintptr_t start, uintptr_t end, unsigned access);
 
-/* Starts the monitor if the limits allow a cache, or opens the look-up of memory that comes on
- * demand.  Logs the reason if there is no cache in spite of the limits. */
-void mreg_cache_open(struct rme_mreg *mreg);
-void mreg_cache_close(struct rme_mreg *mreg);
-
 /*
  * Returns a cached region that covers the range with these rights and is still the same memory,
  * with one more hold; NULL: none.  The lock is held.  `*known` is a region that was checked
@@ -102,8 +97,8 @@ bool mreg_cache_put(struct rme_mreg *mreg, struct region *region);
  */
 int mreg_cache_register(struct rme_mreg *mreg, struct region *region);
 
-/* Evicts all unused regions.  The lock is held. */
-void mreg_cache_drop_unused(struct rme_mreg *mreg);
+/* Evicts all unused regions, and deregisters them and the dead. */
+void mreg_drop_unused(struct rme_mreg *mreg);
 
 /* Registers user memory by rme_pin_try, or with `loud` by rme_pin_reg; on demand, if mapped. */
 int mreg_pin(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access, bool loud,

@@ -96,7 +96,6 @@ struct rme_zone {
     uint64_t held;             /* bytes counted against the limit: registered, or about to be */
     uint64_t cut[CLASSES + 1]; /* bytes of the slabs of each class, idle or not */
     uint64_t idle_bytes;       /* of registered idle slabs */
-    uint64_t plain_idle;       /* of unregistered idle slabs */
     /* target of idle_bytes: keep_bytes, or less from a check until the next trim */
     uint64_t keep;
     uint64_t least_idle; /* the minimum of idle_bytes since the last check */
@@ -269,10 +268,11 @@ static bool is_idle(const struct slab *slab)
     return slab->free == slab->all;
 }
 
-/* Updates `surplus`. */
+/* Updates `surplus`: plain slabs are last in the list. */
 static void judge_idle(struct rme_zone *zone)
 {
-    bool surplus = zone->idle_bytes > zone->keep || zone->plain_idle > 0;
+    const struct slab *last = TAILQ_LAST(&zone->idle, slab_list);
+    bool surplus = last != NULL && (!last->registered || zone->idle_bytes > zone->keep);
 
     atomic_store(&zone->surplus, surplus);
     if (surplus)
@@ -282,7 +282,8 @@ static void judge_idle(struct rme_zone *zone)
 /* Counts a slab that became idle (its size) or was reused (minus its size). */
 static void count_idle(struct rme_zone *zone, const struct slab *slab, uint64_t change)
 {
-    *(slab->registered ? &zone->idle_bytes : &zone->plain_idle) += change;
+    if (slab->registered)
+        zone->idle_bytes += change;
     if (zone->idle_bytes < zone->least_idle)
         zone->least_idle = zone->idle_bytes;
     judge_idle(zone);

@@ -169,8 +169,8 @@ static void neighbours_of_what_is_claimed(void **state)
     assert_int_equal(atomic_load(&unwatched), 3);
     assert_int_equal(watched_mappings(), 1);
     pthread_mutex_lock(&w.lock);
-    assert_int_equal(rme_monitor_still(w.monitor, &w.watch[2]), RME_STILL_YES);
-    assert_int_equal(rme_monitor_still(w.monitor, &w.watch[1]), RME_STILL_NO);
+    assert_true(rme_monitor_still(w.monitor, &w.watch[2]));
+    assert_false(rme_monitor_still(w.monitor, &w.watch[1]));
     pthread_mutex_unlock(&w.lock);
     rme_monitor_unwatch(w.monitor, &w.list[2], 1);
     leave_all(&w);
