@@ -39,7 +39,7 @@ struct rme_mreg_config {
      * rme_pin_budget() */
     uint64_t max_bytes;
     uint32_t batch; /* registrations evicted together; 0, 1: one by one */
-    double call_ns; /* cost of a registration: call_ns + page_ns * pages; both 0: presets */
+    double call_ns; /* cost of a registration: call_ns + page_ns * pages */
     double page_ns;
 };
 

@@ -42,8 +42,6 @@
 #include "memory/maps.h"
 #include "memory/mreg_int.h"
 
-#define CALL_NS_PRESET 10000.0 /* b of T = a*p + b */
-#define PAGE_NS_PRESET 250.0   /* a */
 /* share of the bytes that a cache which was full frees in idle time */
 #define ROOM_SHARE 8
 /* the bytes that hints name together are at most this fraction of the cache's */
@@ -568,10 +566,6 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
         mreg->config.batch = (uint32_t)(config->max_entries / 8);
     if (config->max_bytes == UINT64_MAX)
         mreg->config.max_bytes = rme_pin_budget() / 4;
-    if (config->call_ns <= 0 || config->page_ns <= 0) {
-        mreg->config.call_ns = CALL_NS_PRESET;
-        mreg->config.page_ns = PAGE_NS_PRESET;
-    }
     mreg->page = (uintptr_t)sysconf(_SC_PAGESIZE);
     pthread_mutex_init(&mreg->lock, NULL);
     pthread_mutex_init(&mreg->dereg_lock, NULL);

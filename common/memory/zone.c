@@ -173,31 +173,26 @@ static void slab_free(struct rme_pin *pin, struct slab *slab)
     free(slab);
 }
 
-/* Effort to register a slab. */
-enum effort {
-    PLAIN, /* no registration */
-    QUIET, /* fails if refused; the caller tries something smaller */
-    LAST,  /* logs a refusal, and returns plain memory */
-};
+/* Registers memory: rme_pin_try, or rme_pin_reg, which logs a refusal. */
+typedef int register_fn(struct rme_pin *pin, void *base, size_t length, unsigned access,
+                        struct rme_mr *mr);
 
-static bool register_slab(struct rme_pin *pin, struct slab *slab, enum effort effort)
+static bool register_slab(struct rme_pin *pin, struct slab *slab, register_fn *reg)
 {
     unsigned access = RME_ACCESS_LOCAL_WRITE | (pin->each        ? 0
                                                 : pin->keys_open ? RME_ACCESS_REMOTE_WRITE
                                                                  : RME_ACCESS_REMOTE);
-    int ret = effort == QUIET ? rme_pin_try(pin, slab->base, slab->size, access, &slab->mr)
-                              : rme_pin_reg(pin, slab->base, slab->size, access, &slab->mr);
 
-    if (ret != 0)
-        return false;
-    atomic_fetch_add(&pin->zone_bytes, slab->size);
-    return true;
+    slab->registered = reg(pin, slab->base, slab->size, access, &slab->mr) == 0;
+    if (slab->registered)
+        atomic_fetch_add(&pin->zone_bytes, slab->size);
+    return slab->registered;
 }
 
-/* Maps a slab, not yet cut into blocks, and registers it as asked.  No lock is needed.  NULL:
- * no memory, or refused. */
+/* Maps a slab, not yet cut into blocks, and registers it, with `reg` NULL not.  No lock is
+ * needed.  NULL: no memory, or refused. */
 static struct slab *slab_new(const struct rme_zone_config *config, size_t size,
-                             enum effort effort)
+                             register_fn *reg)
 {
     struct slab *slab = calloc(1, sizeof(*slab));
 
@@ -209,13 +204,12 @@ static struct slab *slab_new(const struct rme_zone_config *config, size_t size,
         free(slab);
         return NULL;
     }
-    slab->place.start = (uintptr_t)slab->base;
-    slab->place.end = slab->place.start + size;
-    slab->registered = effort != PLAIN && register_slab(config->pin, slab, effort);
-    if (effort == QUIET && !slab->registered) {
+    if (reg != NULL && !register_slab(config->pin, slab, reg)) {
         slab_free(config->pin, slab);
         return NULL;
     }
+    slab->place.start = (uintptr_t)slab->base;
+    slab->place.end = slab->place.start + size;
     ASAN_POISON_MEMORY_REGION(slab->base, slab->size);
     return slab;
 }
@@ -416,21 +410,21 @@ static bool give_back(struct rme_zone *zone, uint64_t keep)
     return true;
 }
 
-/* Maps a new slab and takes its first block.  The lock is dropped meanwhile. */
-static void *take_new(struct rme_zone *zone, const struct shape *shape, enum effort effort)
+/* Maps a new slab, which `reg` registers, and takes its first block.  The lock is dropped
+ * meanwhile. */
+static void *take_new(struct rme_zone *zone, const struct shape *shape, register_fn *reg)
 {
+    uint64_t counted = reg != NULL ? shape->size : 0;
     struct slab *slab;
 
-    if (effort != PLAIN)
-        zone->held += shape->size;
+    zone->held += counted;
     pthread_mutex_unlock(&zone->lock);
-    slab = slab_new(&zone->config, shape->size, effort);
+    slab = slab_new(&zone->config, shape->size, reg);
     pthread_mutex_lock(&zone->lock);
-
-    if (effort != PLAIN && (slab == NULL || !slab->registered))
-        zone->held -= shape->size;
-    if (slab == NULL)
+    if (slab == NULL) {
+        zone->held -= counted;
         return NULL;
+    }
     rme_itree_insert(&zone->places, &slab->place);
     cut(zone, slab, shape);
     return take_block(zone, slab);
@@ -446,7 +440,7 @@ static void *take_new_registered(struct rme_zone *zone, size_t size, struct shap
     size_t smallest = zone->held > 0 ? RME_ZONE_SLAB : MIN_SLAB;
 
     while (shape->class != LARGE && shape->size > smallest) {
-        void *block = take_new(zone, shape, QUIET);
+        void *block = take_new(zone, shape, rme_pin_try);
 
         if (block != NULL)
             return block;
@@ -454,7 +448,7 @@ static void *take_new_registered(struct rme_zone *zone, size_t size, struct shap
             zone->max_slab = shape->size / 2;
         (void)shape_for(zone, size, shape);
     }
-    return take_new(zone, shape, LAST);
+    return take_new(zone, shape, rme_pin_reg);
 }
 
 static bool fits(const struct rme_zone *zone, size_t size)
@@ -473,7 +467,7 @@ static void *make_room(struct rme_zone *zone, size_t size, struct shape *shape)
         block = take_new_registered(zone, size, shape);
     if (block == NULL)
         block = take_existing(zone, shape, false);
-    return block != NULL ? block : take_new(zone, shape, PLAIN);
+    return block != NULL ? block : take_new(zone, shape, NULL);
 }
 
 /* Allocates a block; without `grow` from existing registered slabs only. */
