@@ -55,7 +55,8 @@ int rme_maps_open(void)
 
 void rme_maps_close(int maps)
 {
-    (void)syscall(SYS_close, maps);
+    if (maps >= 0)
+        (void)syscall(SYS_close, maps);
 }
 
 void rme_maps_walk(int maps, bool (*each)(void *arg, const struct rme_mapping *mapping),

@@ -11,8 +11,7 @@ struct rme_mapping {
     bool readable, writable;
 };
 
-/* Opens and closes a descriptor for walks; -1: not available.  Uses system calls directly: see
- * thread.h. */
+/* Open and close a descriptor of the list; -1: not available.  System calls: see thread.h. */
 int rme_maps_open(void);
 void rme_maps_close(int maps);
 

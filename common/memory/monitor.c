@@ -1,155 +1,285 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Watches memory by userfaultfd events, and asks the kernel before a range is relied on.
- * doc/design/unmap-monitor.md has the proof that no change is noticed too late, the changes
- * that no kernel reports, and the rules of fork.
+ * Watches memory by userfaultfd events (write-protect mode, with nothing protected), and asks
+ * the kernel before a range is relied on.  doc/design/unmap-monitor.md has the proof that no
+ * change is noticed too late, the query by UFFDIO_CONTINUE and its results, the changes that no
+ * kernel reports, and the rules of fork.
  *
- * Locks, outer first: root_lock, watch_lock, read_lock, that of one watcher, log_lock,
- * claims_lock.  The last two are never held together.  Memory is allocated and freed only under
- * the first.
+ * Locks, outer first: root_lock, watch_lock, the lock of a monitor.  Memory is allocated and
+ * freed only under the first.
  */
+#define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <linux/userfaultfd.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#include "memory/monitor.h"
 #include "base/thread.h"
+#include "memory/maps.h"
+#include "memory/monitor.h"
 
-#define SEAMS_MAX    4    /* limit of mappings in one range */
-#define LOG          16   /* ranges that are read before the watchers are called */
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+
+#define FEATURES                                                                               \
+    (UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP |    \
+     UFFD_FEATURE_EVENT_REMOVE)
+
+#ifndef UFFDIO_CONTINUE /* headers before Linux 5.13 */
+#define _UFFDIO_CONTINUE 0x07
+struct uffdio_continue {
+    struct uffdio_range range;
+    __u64 mode;
+    __s64 mapped;
+};
+#define UFFDIO_CONTINUE _IOWR(UFFDIO, _UFFDIO_CONTINUE, struct uffdio_continue)
+#endif
+
+#ifndef PAGEMAP_SCAN /* headers before Linux 6.7 */
+struct page_region {
+    __u64 start, end, categories;
+};
+struct pm_scan_arg {
+    __u64 size, flags, start, end, walk_end, vec, vec_len, max_pages;
+    __u64 category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+#define PAGEMAP_SCAN _IOWR('f', 16, struct pm_scan_arg)
+#define PAGE_IS_HUGE (1 << 6)
+#endif
+
+#define HUGE_PAGE    ((uintptr_t)2 << 20) /* transparent huge page, with 4 KiB pages */
+#define SEAMS_MAX    4                    /* limit of mappings in one range */
+#define BATCH        16   /* limit of events that are read before others get the lock */
 #define GIVE_BACK_MS 2000 /* limit of the wait for changes in progress, at the end */
 
-struct range {
-    uintptr_t start, end;
-};
-
 struct rme_monitor {
-    struct rme_uffd uffd;
+    int fd;      /* the userfaultfd that watches */
+    int asked;   /* a second one that watches nothing, for queries */
+    int pagemap; /* page map of this process; -1: none that reports huge pages */
+    int maps;    /* list of mappings of this process */
+    int stop;    /* eventfd that ends the thread */
+    uintptr_t page;
     pid_t process; /* owner of the mappings */
     unsigned users;
-    int stop; /* eventfd that ends the thread */
     pthread_t thread;
     atomic_bool broken;
     atomic_bool left;           /* only the thread uses the monitor now */
     pthread_mutex_t watch_lock; /* serialises watch and unwatch */
-    /* guards the list of watchers; serialises reading and reporting */
-    pthread_mutex_t read_lock;
-    pthread_mutex_t log_lock;     /* guards the log */
-    pthread_mutex_t claims_lock;  /* guards claims and states of watches */
-    struct rme_watcher *watchers; /* recipients of changes */
-    struct range log[LOG];        /* entry n is at n % LOG */
-    uint64_t logged;              /* entries written since the start */
-    /* batches begun since the start; also read without the lock */
-    atomic_uint_fast64_t batches;
+    pthread_mutex_t lock;       /* guards the fields below; events are read under this lock */
+    struct rme_watcher *watchers;
     struct rme_itree claims; /* of all watchers */
 };
 
 static pthread_mutex_t root_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rme_monitor *root;
 
+/* ---- userfaultfd ---- */
+
+/* Returns false if a part is not watched memory any more; the rest may be still watched. */
+static bool end_watch(const struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
+{
+    struct uffdio_range range = {.start = start, .len = end - start};
+
+    return ioctl(monitor->fd, UFFDIO_UNREGISTER, &range) == 0;
+}
+
+/* A negative errno: such memory cannot be watched (files, huge pages of hugetlbfs, nothing
+ * mapped). */
+static int begin_watch(const struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
+{
+    struct uffdio_register range = {.range = {.start = start, .len = end - start},
+                                    .mode = UFFDIO_REGISTER_MODE_WP};
+
+    if (ioctl(monitor->fd, UFFDIO_REGISTER, &range) != 0)
+        return -errno;
+    if ((range.ioctls & ((__u64)1 << _UFFDIO_ZEROPAGE)) != 0)
+        return 0;
+    (void)end_watch(monitor, start, end);
+    return -EINVAL;
+}
+
+/* Queries one of the descriptors; returns the kernel's errno. */
+static int ask(int fd, uintptr_t start, uintptr_t end)
+{
+    struct uffdio_continue range = {.range = {.start = start, .len = end - start}};
+
+    return ioctl(fd, UFFDIO_CONTINUE, &range) == 0 ? 0 : errno;
+}
+
+/* Returns true if a range is one private, anonymous, watched mapping. */
+static bool is_watched(const struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
+{
+    return ask(monitor->asked, start, end) == EINVAL;
+}
+
+/* Returns true if a change of watched memory is in progress whose event is unread or
+ * unhandled. */
+static bool is_changing(const struct rme_monitor *monitor)
+{
+    return ask(monitor->fd, monitor->page, 2 * monitor->page) == EAGAIN; /* never mapped */
+}
+
+/* Returns the number of huge mappings in one page; negative: the kernel does not tell. */
+static int scan_huge(const struct rme_monitor *monitor, uintptr_t address)
+{
+    struct page_region found;
+    struct pm_scan_arg scan = {.size = sizeof(scan),
+                               .start = address,
+                               .end = address + monitor->page,
+                               .vec = (uintptr_t)&found,
+                               .vec_len = 1,
+                               .category_mask = PAGE_IS_HUGE,
+                               .return_mask = PAGE_IS_HUGE};
+
+    return ioctl(monitor->pagemap, PAGEMAP_SCAN, &scan);
+}
+
+/* Returns true if a huge page lies across this address. */
+static bool splits_huge(const struct rme_monitor *monitor, uintptr_t address)
+{
+    return monitor->pagemap >= 0 && address % HUGE_PAGE != 0 && scan_huge(monitor, address) > 0;
+}
+
+static bool end_one(void *arg, const struct rme_mapping *mapping)
+{
+    (void)end_watch(arg, mapping->start, mapping->end); /* refused for files */
+    return true;
+}
+
+/* Ends every watch in this process, wherever the watched memory was moved to. */
+static void end_all(struct rme_monitor *monitor)
+{
+    pthread_mutex_lock(&monitor->watch_lock);
+    rme_maps_walk(monitor->maps, end_one, monitor);
+    pthread_mutex_unlock(&monitor->watch_lock);
+}
+
+/* ---- opening ---- */
+
+static int open_uffd(unsigned long long features)
+{
+    struct uffdio_api api = {.api = UFFD_API, .features = features};
+    int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+    int error = errno;
+
+    if (fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0)
+        return fd;
+    if (fd >= 0) {
+        error = errno;
+        close(fd);
+    }
+    return -error;
+}
+
+static void close_open(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+/* Tests whether the query distinguishes watched from other memory, on two pages, the first of
+ * which is watched. */
+static int try_out(struct rme_monitor *monitor)
+{
+    const size_t page = monitor->page;
+    void *pages =
+        mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uintptr_t first = (uintptr_t)pages;
+    int ret;
+
+    if (pages == MAP_FAILED)
+        return -errno;
+    ret = begin_watch(monitor, first, first + page);
+    if (ret == 0 && (!is_watched(monitor, first, first + page) || is_changing(monitor) ||
+                     ask(monitor->asked, first + page, first + 2 * page) != ENOENT ||
+                     ask(monitor->asked, first, first + 2 * page) != ENOENT))
+        ret = -ENOSYS;
+    (void)end_watch(monitor, first, first + page);
+    munmap(pages, 2 * page);
+    return ret;
+}
+
+/* Opens the descriptors.  A negative errno: not available on this system; some may be open. */
+static int open_all(struct rme_monitor *monitor)
+{
+    monitor->asked = monitor->maps = monitor->pagemap = monitor->stop = -1;
+    monitor->fd = open_uffd(FEATURES);
+    if (monitor->fd < 0)
+        return monitor->fd;
+    monitor->asked = open_uffd(0);
+    if (monitor->asked < 0)
+        return monitor->asked;
+    monitor->maps = rme_maps_open();
+    monitor->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (monitor->maps < 0 || monitor->stop < 0)
+        return -errno;
+    monitor->pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    return try_out(monitor);
+}
+
 /* ---- events ---- */
 
-/* Appends to the log.  log_lock is held. */
-static void write_down(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
+/* Reports a changed range to all watchers.  The lock is held. */
+static void report(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
 {
-    monitor->log[monitor->logged++ % LOG] = (struct range){start, end};
+    for (struct rme_watcher *w = monitor->watchers; w != NULL; w = w->next)
+        w->gone(w->arg, start, end);
 }
 
-/* Reads one event into the log.  False: no more events now. */
+/* Reads and reports one event.  Not by read(): see thread.h.  The lock is held.  False: no more
+ * events now. */
 static bool read_event(struct rme_monitor *monitor)
 {
-    struct rme_uffd_change change;
+    struct uffd_msg message;
+    long got = syscall(SYS_read, monitor->fd, &message, sizeof(message));
+    uintptr_t from, to, length;
 
-    switch (rme_uffd_next(&monitor->uffd, &change)) {
-    case RME_UFFD_GONE:
-        write_down(monitor, change.start, change.end);
-        return true;
-    case RME_UFFD_MOVED: { /* the watch has moved with the memory, but no claim has */
-        uintptr_t to_end = change.to + (change.end - change.start);
-
-        write_down(monitor, change.start, change.end);
-        write_down(monitor, change.to, to_end);
-        (void)rme_uffd_unwatch(&monitor->uffd, change.to, to_end);
-        return true;
-    }
-    case RME_UFFD_OTHER:
-        return true;
-    case RME_UFFD_BROKEN:
-        atomic_store(&monitor->broken, true);
+    if (got != (long)sizeof(message)) {
+        if (got >= 0 || (errno != EAGAIN && errno != EINTR))
+            atomic_store(&monitor->broken, true);
         return false;
-    case RME_UFFD_NONE:
+    }
+    switch (message.event) {
+    case UFFD_EVENT_UNMAP:
+    case UFFD_EVENT_REMOVE:
+        report(monitor, (uintptr_t)message.arg.remove.start, (uintptr_t)message.arg.remove.end);
+        break;
+    case UFFD_EVENT_REMAP: /* the watch has moved with the memory, but no claim has */
+        from = (uintptr_t)message.arg.remap.from;
+        to = (uintptr_t)message.arg.remap.to;
+        length = (uintptr_t)message.arg.remap.len;
+        report(monitor, from, from + length);
+        report(monitor, to, to + length);
+        (void)end_watch(monitor, to, to + length);
+        break;
+    default:
         break;
     }
-    return false;
+    return true;
 }
 
-/* Reads as many events as the log has room for; all watchers have seen its old entries.  False:
- * no more events now. */
-static bool read_batch(struct rme_monitor *monitor)
+static void read_events(struct rme_monitor *monitor)
 {
-    bool more = true;
-    uint64_t end;
-
-    pthread_mutex_lock(&monitor->log_lock);
-    atomic_fetch_add(&monitor->batches, 1);
-    end = monitor->logged + LOG - 1; /* one event makes at most two entries */
-    while (more && monitor->logged < end)
-        more = read_event(monitor);
-    pthread_mutex_unlock(&monitor->log_lock);
-    return more;
-}
-
-/* Copies the unseen log entries of a watcher, whose lock is held. */
-static uint32_t take_from_log(struct rme_monitor *monitor, struct rme_watcher *watcher,
-                              struct range *out)
-{
-    uint32_t count = 0;
-
-    pthread_mutex_lock(&monitor->log_lock);
-    while (watcher->told < monitor->logged)
-        out[count++] = monitor->log[watcher->told++ % LOG];
-    watcher->batches = atomic_load(&monitor->batches);
-    pthread_mutex_unlock(&monitor->log_lock);
-    return count;
-}
-
-void rme_monitor_catch_up(struct rme_monitor *monitor, struct rme_watcher *watcher)
-{
-    struct range range[LOG];
-    uint32_t count;
-
-    if (atomic_load(&monitor->batches) == watcher->batches)
-        return;
-    count = take_from_log(monitor, watcher, range);
-    for (uint32_t i = 0; i < count; i++)
-        watcher->gone(watcher->arg, range[i].start, range[i].end);
-}
-
-/* Reads all queued events, and reports them to all watchers. */
-static void pump(struct rme_monitor *monitor)
-{
-    bool more = true;
-
-    pthread_mutex_lock(&monitor->read_lock);
-    while (more) {
-        more = read_batch(monitor);
-        for (struct rme_watcher *w = monitor->watchers; w != NULL; w = w->next) {
-            pthread_mutex_lock(w->lock);
-            rme_monitor_catch_up(monitor, w);
-            pthread_mutex_unlock(w->lock);
-        }
-    }
-    pthread_mutex_unlock(&monitor->read_lock);
+    pthread_mutex_lock(&monitor->lock);
+    for (int i = 0; i < BATCH && read_event(monitor); i++)
+        ;
+    pthread_mutex_unlock(&monitor->lock);
 }
 
 static void *watch_events(void *arg)
 {
     struct rme_monitor *monitor = arg;
-    struct pollfd fds[2] = {{.fd = monitor->uffd.fd, .events = POLLIN},
+    struct pollfd fds[2] = {{.fd = monitor->fd, .events = POLLIN},
                             {.fd = monitor->stop, .events = POLLIN}};
 
     while (!atomic_load(&monitor->broken)) {
@@ -157,36 +287,25 @@ static void *watch_events(void *arg)
             continue;
         if (fds[1].revents != 0 || atomic_load(&monitor->left))
             return NULL;
-        pump(monitor);
+        read_events(monitor);
     }
-    pthread_mutex_lock(&monitor->watch_lock);
-    rme_uffd_unwatch_all(&monitor->uffd);
-    rme_uffd_abandon(&monitor->uffd);
-    pthread_mutex_unlock(&monitor->watch_lock);
+    end_all(monitor);
+    /* Releases all threads that wait for an event to be read, unless a forked child has the
+     * descriptor, too.  The number of the descriptor stays in use. */
+    (void)syscall(SYS_dup3, monitor->maps, monitor->fd, O_CLOEXEC);
     return NULL;
-}
-
-void rme_monitor_lost(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
-{
-    pthread_mutex_lock(&monitor->read_lock);
-    for (struct rme_watcher *w = monitor->watchers; w != NULL; w = w->next) {
-        pthread_mutex_lock(w->lock);
-        w->gone(w->arg, start, end);
-        pthread_mutex_unlock(w->lock);
-    }
-    pthread_mutex_unlock(&monitor->read_lock);
 }
 
 /* ---- start and end ---- */
 
 static void destroy(struct rme_monitor *monitor)
 {
-    rme_uffd_close(&monitor->uffd);
-    if (monitor->stop >= 0)
-        close(monitor->stop);
-    pthread_mutex_destroy(&monitor->claims_lock);
-    pthread_mutex_destroy(&monitor->log_lock);
-    pthread_mutex_destroy(&monitor->read_lock);
+    close_open(monitor->fd);
+    close_open(monitor->asked);
+    close_open(monitor->pagemap);
+    close_open(monitor->maps);
+    close_open(monitor->stop);
+    pthread_mutex_destroy(&monitor->lock);
     pthread_mutex_destroy(&monitor->watch_lock);
     free(monitor);
 }
@@ -198,19 +317,13 @@ static int monitor_new(struct rme_monitor **out)
 
     if (monitor == NULL)
         return -ENOMEM;
-    ret = rme_uffd_open(&monitor->uffd);
-    if (ret != 0) {
-        free(monitor);
-        return ret;
-    }
     monitor->process = getpid();
+    monitor->page = (uintptr_t)sysconf(_SC_PAGESIZE);
     pthread_mutex_init(&monitor->watch_lock, NULL);
-    pthread_mutex_init(&monitor->read_lock, NULL);
-    pthread_mutex_init(&monitor->log_lock, NULL);
-    pthread_mutex_init(&monitor->claims_lock, NULL);
-    monitor->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    ret =
-        monitor->stop < 0 ? -errno : rme_thread_start(&monitor->thread, watch_events, monitor);
+    pthread_mutex_init(&monitor->lock, NULL);
+    ret = open_all(monitor);
+    if (ret == 0)
+        ret = rme_thread_start(&monitor->thread, watch_events, monitor);
     if (ret == 0)
         *out = monitor;
     else
@@ -218,18 +331,15 @@ static int monitor_new(struct rme_monitor **out)
     return ret;
 }
 
-/* Unwatches all ranges, and waits for changes in progress, whose threads need their events
- * read. Such a change may have moved a watched mapping behind the walk: then walks once
- * more. */
+/* Ends all watches, and waits for changes in progress, whose threads need their events read.
+ * Such a change may have moved a watched mapping behind the walk: then walks once more. */
 static void give_back(struct rme_monitor *monitor)
 {
     for (int left = GIVE_BACK_MS; left > 0; left--) {
-        pthread_mutex_lock(&monitor->watch_lock);
-        rme_uffd_unwatch_all(&monitor->uffd);
-        pthread_mutex_unlock(&monitor->watch_lock);
-        if (!rme_uffd_pending(&monitor->uffd))
+        end_all(monitor);
+        if (!is_changing(monitor))
             break;
-        pump(monitor);
+        read_events(monitor);
         (void)poll(NULL, 0, 1);
     }
 }
@@ -275,18 +385,6 @@ static void guard_root(void)
     (void)pthread_atfork(hold_root, release_root, release_root);
 }
 
-static void enlist(struct rme_monitor *monitor, struct rme_watcher *watcher)
-{
-    pthread_mutex_lock(&monitor->read_lock);
-    pthread_mutex_lock(&monitor->log_lock);
-    watcher->told = monitor->logged;
-    watcher->batches = atomic_load(&monitor->batches);
-    pthread_mutex_unlock(&monitor->log_lock);
-    watcher->next = monitor->watchers;
-    monitor->watchers = watcher;
-    pthread_mutex_unlock(&monitor->read_lock);
-}
-
 int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -300,7 +398,10 @@ int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out)
         ret = monitor_new(&root);
     if (ret == 0) {
         root->users++;
-        enlist(root, watcher);
+        pthread_mutex_lock(&root->lock);
+        watcher->next = root->watchers;
+        root->watchers = watcher;
+        pthread_mutex_unlock(&root->lock);
         *out = root;
     }
     pthread_mutex_unlock(&root_lock);
@@ -314,11 +415,11 @@ void rme_monitor_leave(struct rme_monitor *monitor, struct rme_watcher *watcher)
     if (monitor == NULL || monitor->process != getpid()) /* the parent's */
         return;
     pthread_mutex_lock(&root_lock);
-    pthread_mutex_lock(&monitor->read_lock);
+    pthread_mutex_lock(&monitor->lock);
     for (at = &monitor->watchers; *at != watcher; at = &(*at)->next)
         ;
     *at = watcher->next;
-    pthread_mutex_unlock(&monitor->read_lock);
+    pthread_mutex_unlock(&monitor->lock);
     if (--monitor->users == 0) {
         root = NULL;
         monitor_free(monitor);
@@ -328,53 +429,98 @@ void rme_monitor_leave(struct rme_monitor *monitor, struct rme_watcher *watcher)
 
 /* ---- watches ---- */
 
+pthread_mutex_t *rme_monitor_lock(struct rme_monitor *monitor)
+{
+    return &monitor->lock;
+}
+
 /* Finds the first part of [*at, end) that no watcher claims; false: none. */
 static bool next_unclaimed(struct rme_monitor *monitor, uintptr_t *at, uintptr_t end,
                            uintptr_t *stop)
 {
     struct rme_inode *node;
 
-    pthread_mutex_lock(&monitor->claims_lock);
-    while (*at < end && (node = rme_itree_overlap(&monitor->claims, *at, end)) != NULL &&
-           node->start <= *at)
+    pthread_mutex_lock(&monitor->lock);
+    while ((node = rme_itree_overlap(&monitor->claims, *at, end)) != NULL && node->start <= *at)
         *at = node->end;
-    node = *at < end ? rme_itree_overlap(&monitor->claims, *at, end) : NULL;
     *stop = node != NULL ? node->start : end;
-    pthread_mutex_unlock(&monitor->claims_lock);
+    pthread_mutex_unlock(&monitor->lock);
     return *at < end;
 }
 
-void rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch)
+/* Returns the end of the mapping at `at`, before `end`; `at`: not a watched mapping. */
+static uintptr_t find_seam(const struct rme_monitor *monitor, uintptr_t at, uintptr_t end)
 {
-    uintptr_t at = watch->start, end = watch->end, stop;
+    const uintptr_t page = monitor->page;
+    uintptr_t good = at, bad = end;
 
-    pthread_mutex_lock(&monitor->watch_lock);
-    if (rme_uffd_splits_huge(&monitor->uffd, at))
-        at -= at % RME_HUGE_PAGE;
-    if (rme_uffd_splits_huge(&monitor->uffd, end))
-        end += RME_HUGE_PAGE - end % RME_HUGE_PAGE;
-    while (next_unclaimed(monitor, &at, end, &stop)) {
-        (void)rme_uffd_watch(&monitor->uffd, at, stop);
+    while (bad - good > page) {
+        uintptr_t middle = good == at && bad == end
+                               ? at + page /* usually the first page fails already */
+                               : good + (bad - good) / 2 / page * page;
+
+        if (is_watched(monitor, at, middle))
+            good = middle;
+        else
+            bad = middle;
+    }
+    return good;
+}
+
+bool rme_monitor_still(struct rme_monitor *monitor, struct rme_watch *watch)
+{
+    uintptr_t at = watch->claim.start, end = watch->claim.end;
+
+    if (atomic_load(&monitor->broken))
+        return false;
+    for (int cuts = 0; cuts < SEAMS_MAX && at < end;) {
+        uintptr_t stop = at < watch->seam ? watch->seam : end;
+
+        if (!is_watched(monitor, at, stop)) {
+            stop = find_seam(monitor, at, stop);
+            if (stop == at)
+                return false;
+            watch->seam = stop;
+            cuts++;
+        }
         at = stop;
     }
-    pthread_mutex_lock(&monitor->claims_lock);
+    return at >= end;
+}
+
+bool rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch)
+{
+    uintptr_t at = watch->claim.start, end = watch->claim.end, stop;
+
+    pthread_mutex_lock(&monitor->watch_lock);
+    if (splits_huge(monitor, at))
+        at -= at % HUGE_PAGE;
+    if (splits_huge(monitor, end))
+        end += HUGE_PAGE - end % HUGE_PAGE;
+    while (next_unclaimed(monitor, &at, end, &stop)) {
+        (void)begin_watch(monitor, at, stop);
+        at = stop;
+    }
+    pthread_mutex_lock(&monitor->lock);
     if (watch->state == RME_WATCH_NEW) { /* not changed yet */
-        for (struct rme_claim *claim = watch->claims; claim != NULL; claim = claim->next)
-            rme_itree_insert(&monitor->claims, &claim->node);
+        rme_itree_insert(&monitor->claims, &watch->claim);
         watch->state = RME_WATCH_HELD;
     }
-    pthread_mutex_unlock(&monitor->claims_lock);
+    pthread_mutex_unlock(&monitor->lock);
     pthread_mutex_unlock(&monitor->watch_lock);
+    if (rme_monitor_still(monitor, watch))
+        return true;
+    pthread_mutex_lock(&monitor->lock);
+    report(monitor, watch->claim.start, watch->claim.end);
+    pthread_mutex_unlock(&monitor->lock);
+    return false;
 }
 
 void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch)
 {
-    pthread_mutex_lock(&monitor->claims_lock);
     if (watch->state == RME_WATCH_HELD)
-        for (struct rme_claim *claim = watch->claims; claim != NULL; claim = claim->next)
-            rme_itree_remove(&monitor->claims, &claim->node);
+        rme_itree_remove(&monitor->claims, &watch->claim);
     watch->state = RME_WATCH_DROPPED;
-    pthread_mutex_unlock(&monitor->claims_lock);
 }
 
 /* Ends the watch on the unclaimed parts of a range.  watch_lock is held.  False: not on all. */
@@ -383,90 +529,35 @@ static bool unwatch_range(struct rme_monitor *monitor, uintptr_t at, uintptr_t e
     bool all = true;
     uintptr_t stop;
 
-    if (rme_uffd_splits_huge(&monitor->uffd, at))
-        at += RME_HUGE_PAGE - at % RME_HUGE_PAGE;
-    if (rme_uffd_splits_huge(&monitor->uffd, end))
-        end -= end % RME_HUGE_PAGE;
+    if (splits_huge(monitor, at))
+        at += HUGE_PAGE - at % HUGE_PAGE;
+    if (splits_huge(monitor, end))
+        end -= end % HUGE_PAGE;
     while (next_unclaimed(monitor, &at, end, &stop)) {
-        all = rme_uffd_unwatch(&monitor->uffd, at, stop) && all;
+        all = end_watch(monitor, at, stop) && all;
         at = stop;
     }
     return all;
 }
 
-/* Returns how many of the first watches adjoin; *end is the end of the last of them. */
-static unsigned touching(struct rme_watch *const *watch, unsigned count, uintptr_t *end)
-{
-    unsigned n;
-
-    *end = watch[0]->end;
-    for (n = 1; n < count && watch[n]->start <= *end; n++)
-        if (watch[n]->end > *end)
-            *end = watch[n]->end;
-    return n;
-}
-
 void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *const *watch,
                          unsigned count)
 {
-    unsigned run;
-    uintptr_t end;
-
     pthread_mutex_lock(&monitor->watch_lock);
+    pthread_mutex_lock(&monitor->lock);
     for (unsigned i = 0; i < count; i++)
         rme_monitor_drop(monitor, watch[i]);
-    for (unsigned i = 0; i < count; i += run) {
-        run = touching(&watch[i], count - i, &end);
+    pthread_mutex_unlock(&monitor->lock);
+    for (unsigned first = 0, next; first < count; first = next) {
+        uintptr_t end = watch[first]->claim.end;
+
+        for (next = first + 1; next < count && watch[next]->claim.start <= end; next++)
+            if (watch[next]->claim.end > end)
+                end = watch[next]->claim.end;
         /* a range that cannot be unwatched any more prevents the others from ending with it */
-        if (!unwatch_range(monitor, watch[i]->start, end) && run > 1)
-            for (unsigned k = i; k < i + run; k++)
-                (void)unwatch_range(monitor, watch[k]->start, watch[k]->end);
+        if (!unwatch_range(monitor, watch[first]->claim.start, end) && next > first + 1)
+            for (unsigned i = first; i < next; i++)
+                (void)unwatch_range(monitor, watch[i]->claim.start, watch[i]->claim.end);
     }
     pthread_mutex_unlock(&monitor->watch_lock);
-}
-
-/* ---- queries ---- */
-
-/* Returns the end of the mapping at `at`, before `end`; `at`: not a watched mapping. */
-static uintptr_t find_seam(const struct rme_monitor *monitor, uintptr_t at, uintptr_t end)
-{
-    const size_t page = monitor->uffd.page;
-    uintptr_t good = at, bad = end;
-
-    while (bad - good > page) {
-        uintptr_t middle = good == at && bad == end
-                               ? at + page /* usually the first page fails already */
-                               : good + (bad - good) / 2 / page * page;
-
-        if (rme_uffd_still(&monitor->uffd, at, middle) == RME_STILL_YES)
-            good = middle;
-        else
-            bad = middle;
-    }
-    return good;
-}
-
-enum rme_still rme_monitor_still(struct rme_monitor *monitor, uintptr_t start, uintptr_t end,
-                                 uintptr_t *seam)
-{
-    uintptr_t at = start;
-
-    if (atomic_load(&monitor->broken))
-        return RME_STILL_NO;
-    for (int cuts = 0; cuts < SEAMS_MAX && at < end;) {
-        uintptr_t stop = at < *seam && *seam < end ? *seam : end;
-        enum rme_still still = rme_uffd_still(&monitor->uffd, at, stop);
-
-        if (still == RME_STILL_UNKNOWN)
-            return still;
-        if (still == RME_STILL_NO) {
-            stop = find_seam(monitor, at, stop);
-            if (stop == at)
-                return RME_STILL_NO;
-            *seam = stop;
-            cuts++;
-        }
-        at = stop;
-    }
-    return at < end ? RME_STILL_NO : RME_STILL_YES;
 }

@@ -17,26 +17,22 @@
 #include <stdint.h>
 
 #include "base/itree.h"
-#include "memory/uffd.h"
 
 struct rme_monitor;
 
 /*
  * A recipient of changes.  Filled in by its owner, and valid until rme_monitor_leave.
  *
- * `gone` reports a range whose memory has changed.  The monitor's thread, or a call of the
- * watcher, runs `gone` with *lock held.  `gone` must not allocate, free, unmap, call a function
- * of this file except rme_monitor_drop, or take a lock whose holders do so: other threads'
- * munmap may wait until it returns.  For the same reason no thread may allocate or free while
- * holding *lock.
+ * `gone` reports a range whose memory has changed.  The monitor's thread, or a thread in
+ * rme_monitor_watch, runs `gone` with the monitor's lock held.  `gone` must not allocate, free,
+ * unmap, call a function of this file except rme_monitor_drop, or take a lock whose holders do
+ * so: other threads' munmap may wait until it returns.  For the same reason no thread may
+ * allocate or free while holding the lock.
  */
 struct rme_watcher {
-    pthread_mutex_t *lock;
     void (*gone)(void *arg, uintptr_t start, uintptr_t end);
     void *arg;
-    struct rme_watcher *next; /* private to the monitor from here on */
-    uint64_t told;            /* entries of the monitor's log that this watcher has seen */
-    uint64_t batches;         /* batches whose reading had begun by then */
+    struct rme_watcher *next; /* private to the monitor */
 };
 
 /* Adds a watcher.  -ENOSYS, -EPERM …: not available on this system.  Any thread, no lock
@@ -47,30 +43,30 @@ int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out);
  * forked children.  NULL is allowed.  No lock held. */
 void rme_monitor_leave(struct rme_monitor *monitor, struct rme_watcher *watcher);
 
-/* A part of a watch that its owner depends on.  The owner sets start and end, whole pages. */
-struct rme_claim {
-    struct rme_inode node; /* private to the monitor, except start and end */
-    struct rme_claim *next;
-};
+/* Returns the lock of the monitor.  Events are read and reported with this lock held, so that
+ * its holder knows of all changes whose system call has returned. */
+pthread_mutex_t *rme_monitor_lock(struct rme_monitor *monitor);
 
-/* A range to be watched: whole pages, with the parts (claims) that its owner depends on.  Owned
- * by the caller; neither moved nor freed between rme_monitor_watch and rme_monitor_unwatch. */
+/* A range to be watched.  Owned by the caller, who sets start and end of `claim` (whole pages)
+ * and zeroes the rest; neither moved nor freed between rme_monitor_watch and
+ * rme_monitor_unwatch. */
 struct rme_watch {
-    uintptr_t start, end;
-    struct rme_claim *claims;
+    struct rme_inode claim;
     /* private to the monitor */
+    uintptr_t seam; /* the address where two mappings meet in the range; 0: none is known */
     enum { RME_WATCH_NEW, RME_WATCH_HELD, RME_WATCH_DROPPED } state;
 };
 
 /*
  * Watches the parts of the range that no other watch claims, and the rest of a huge page that
- * the range ends in: `gone` may be called for that rest, too.  rme_monitor_still tells whether
- * the watch succeeded.  No lock held.
+ * the range ends in: `gone` may be called for that rest, too.  No lock held.  False: a part
+ * cannot be watched, or may have been replaced unnoticed while another watch claimed it.  Then
+ * `gone` was called for the range, and the caller ends the watch.
  */
-void rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch);
+bool rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch);
 
-/* Drops the claims of a watch, from `gone` or after the memory was found to have changed.
- * rme_monitor_unwatch ends the watch later.  The watcher's lock is held. */
+/* Drops the claim of a watch, from `gone` or after the memory was found to have changed.
+ * rme_monitor_unwatch ends the watch later.  The lock is held. */
 void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch);
 
 /* Ends watches, given in the order of their addresses, where no other watch claims the memory.
@@ -78,19 +74,8 @@ void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch);
 void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *const *watch,
                          unsigned count);
 
-/* Calls `gone` for every change that was complete before this call.  The watcher's lock is
- * held, and nothing is relied on yet.  Costs one atomic load if nothing changed. */
-void rme_monitor_catch_up(struct rme_monitor *monitor, struct rme_watcher *watcher);
-
-/*
- * Returns whether a part of a claim is still the claimed memory.  The watcher's lock is held.
- * `seam` is a word of the caller, 0 at first, which caches the address where the mapping is
- * split.  Costs one system call, as a rule.
- */
-enum rme_still rme_monitor_still(struct rme_monitor *monitor, uintptr_t start, uintptr_t end,
-                                 uintptr_t *seam);
-
-/* Reports a changed range to all watchers.  No lock held. */
-void rme_monitor_lost(struct rme_monitor *monitor, uintptr_t start, uintptr_t end);
+/* Returns true if all of a claimed range is still the claimed memory: private, anonymous,
+ * watched.  The lock is held.  Costs one system call, as a rule: no page table is read. */
+bool rme_monitor_still(struct rme_monitor *monitor, struct rme_watch *watch);
 
 #endif

@@ -6,7 +6,7 @@
  * hugetlbfs are registered for each operation, and exactly the operation's bytes.
  *
  * With on-demand paging (caps.on_demand) nothing is pinned and nothing is monitored: all memory
- * is cached, and every use asks the kernel whether the memory is mapped (demand.c).
+ * is cached, and every use asks the kernel whether the memory is mapped (mreg_cache.c).
  *
  * Threads: acquire, dereg_flush and warm register or deregister, and are called without a lock
  * of the engine.  release only moves list entries and may be called with the engine's lock.
@@ -39,7 +39,7 @@ struct rme_mreg_config {
      * rme_pin_budget() */
     uint64_t max_bytes;
     uint32_t batch; /* registrations evicted together; 0, 1: one by one */
-    double call_ns; /* cost of a registration: call_ns + page_ns * pages; both 0: presets */
+    double call_ns; /* cost of a registration: call_ns + page_ns * pages */
     double page_ns;
 };
 

@@ -3,58 +3,91 @@
  * The registration cache [000 5.4]: regions found by range, evicted least recently used first,
  * limited by entries and bytes, deregistered in batches by rme_mreg_dereg_flush.
  *
- * No stale region is used.  A region is entered into the index, then its range is watched, then
- * registered, and only then it is live.  An unmap after the watch takes the region out of the
- * index; an earlier one does no harm, because registration pins the later memory.  A lookup
- * first handles the events that were read, and then asks the monitor whether the region's
- * memory is still watched, which finds changes without an event so far (monitor.c).  Only the
- * changed region is affected.
+ * No stale region is used.  A region is entered into the index, then its pages are watched,
+ * then registered, and only then it is live.  An unmap after the watch takes the region out of
+ * the index; an earlier one does no harm, because registration pins the later memory.  A lookup
+ * asks the monitor whether the region's memory is still watched, which finds changes without an
+ * event so far (monitor.c); events are read under the lock of lookups.  A change of a hole of a
+ * group takes the region out, too.
  *
  * Discards (MADV_DONTNEED) are reported first, and take the pages away after the event was
  * read: a region that is entered in between would lose its pages without another event.  A host
  * does not discard the memory of an operation, but it may discard hinted memory.  So the event
  * drops the hint, and a hint is consumed in the same critical section that enters its region.
  *
- * With on-demand paging a region is valid as long as the kernel reports memory with the needed
- * rights at its addresses (demand.c).
- *
  * Rights.  A region serves uses that need no more rights than the region has.  A peer gets only
  * the direction that its operation needs: memory that one peer reads and another writes has two
  * registrations.
+ *
+ * End of a hold.  Regions that are not cached go to the list of the dead.  rme_mreg_dereg_flush
+ * deregisters all of them in one batch with only its own lock held, so that a second caller
+ * waits for the first.
+ *
+ * On-demand paging (caps.on_demand).  The device asks the kernel for each page, and forgets the
+ * page when the mapping changes.  So a registration always refers to the host's present memory,
+ * even if memory was unmapped, moved, discarded or copied by a fork, and the cache needs no
+ * monitor.  A registration that pins fails if the memory is unmapped or not writable; with
+ * on-demand paging the device finds out later, and the link ends.  Therefore the kernel is
+ * asked (PROCMAP_QUERY, Linux 6.11; older kernels pin) when memory is registered, and at each
+ * use of the registration.  A host that unmaps memory during an operation loses the link; a
+ * device that pins would go on with the old pages.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/list.h"
 #include "base/remedy.h"
+#include "memory/maps.h"
 #include "memory/mreg_int.h"
 
 /* share of the bytes that a cache which was full frees in idle time */
 #define ROOM_SHARE 8
+/* the bytes that hints name together are at most this fraction of the cache's */
+#define HINT_SHARE  4
+#define DEREG_BATCH 64
 
 static struct region *region_of(const struct rme_inode *node)
 {
-    return ((const struct span *)(const void *)node)
-        ->region; /* the node is the first member of the span */
+    return container_of(node, struct region, node);
 }
 
-static void index_region(struct rme_mreg *mreg, struct region *region)
+/* ---- on-demand paging ---- */
+
+/*
+ * Checks that a range is mapped with the rights that `access` needs, at this moment; one system
+ * call for each mapping.  -EFAULT: it is not; -EACCES: mapped, but not permitted to peers: for
+ * windows the kernel maps all pages writable, also for reads.
+ */
+static int look(const struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access)
 {
-    for (uint32_t i = 0; i < region->nspans; i++)
-        rme_itree_insert(&mreg->index, &region->span[i].node);
-    region->indexed = true;
-    mreg->entries++;
-    mreg->bytes += region->end - region->start;
+    bool opens = !mreg->config.pin->keys_open && (access & RME_ACCESS_REMOTE) != 0;
+    bool writes = (access & RME_ACCESS_LOCAL_WRITE) != 0;
+
+    if (rme_maps_cover(mreg->maps, start, end, writes || opens))
+        return 0;
+    return opens && !writes && rme_maps_cover(mreg->maps, start, end, false) ? -EACCES
+                                                                             : -EFAULT;
 }
 
-static void forget(struct rme_mreg *mreg, struct region *region)
+int mreg_pin(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access, bool loud,
+             struct rme_mr *mr)
 {
-    for (uint32_t i = 0; i < region->nspans; i++)
-        rme_itree_remove(&mreg->index, &region->span[i].node);
-    region->indexed = false;
-    mreg->entries--;
-    mreg->bytes -= region->end - region->start;
+    struct rme_pin *pin = mreg->config.pin;
+    int ret = 0;
+
+    if (mreg->maps >= 0) {
+        ret = look(mreg, start, end, access);
+        access |= RME_ACCESS_DEMAND;
+    }
+    if (ret != 0)
+        return ret;
+    return loud ? rme_pin_reg(pin, (void *)start, end - start, access, mr)
+                : rme_pin_try(pin, (void *)start, end - start, access, mr);
 }
+
+/* ---- index: the lock is held ---- */
 
 static void bury(struct rme_mreg *mreg, struct region *region)
 {
@@ -63,17 +96,22 @@ static void bury(struct rme_mreg *mreg, struct region *region)
     atomic_store(&mreg->config.pin->chores, true);
 }
 
-/* Removes a cached region that has changed.  Lock held. */
-static void lose(struct rme_mreg *mreg, struct region *region)
+/* Removes a region from the index.  Without holds it is dead. */
+static void forget(struct rme_mreg *mreg, struct region *region)
 {
-    forget(mreg, region);
+    rme_itree_remove(&mreg->index, &region->node);
+    region->indexed = false;
+    mreg->entries--;
+    mreg->bytes -= region->node.end - region->node.start;
     if (mreg->monitor != NULL)
         rme_monitor_drop(mreg->monitor, &region->watch);
-    if (region->live && region->refs == 0) {
+    if (region->refs == 0) {
         TAILQ_REMOVE(&mreg->unused, region, link);
         bury(mreg, region);
     }
 }
+
+static void drop_hints(struct rme_mreg *mreg, uintptr_t start, uintptr_t end);
 
 /* Called by the monitor: this memory has changed. */
 static void gone(void *arg, uintptr_t start, uintptr_t end)
@@ -82,117 +120,8 @@ static void gone(void *arg, uintptr_t start, uintptr_t end)
     struct rme_inode *node;
 
     while ((node = rme_itree_overlap(&mreg->index, start, end)) != NULL)
-        lose(mreg, region_of(node));
-    mreg_hints_drop(mreg, start, end);
-}
-
-void mreg_cache_open(struct rme_mreg *mreg)
-{
-    int ret;
-
-    if (mreg->config.max_entries == 0 || mreg->config.max_bytes == 0)
-        return;
-    mreg->follows = mreg->maps >= 0;
-    if (mreg->follows)
-        return;
-    mreg->watcher = (struct rme_watcher){.lock = &mreg->lock, .gone = gone, .arg = mreg};
-    ret = rme_monitor_join(&mreg->watcher, &mreg->monitor);
-    if (ret != 0) {
-        mreg->monitor = NULL;
-        rme_log_put(
-            mreg->config.pin->log, RME_LOG_WARN,
-            "registration cache: off, memory is registered for each operation: unmapping "
-            "cannot be watched (userfaultfd: %s); %s",
-            strerror(-ret),
-            rme_remedy(
-                ret, "use Linux 5.14 or later, and in a container allow userfaultfd (seccomp, "
-                     "/proc)"));
-    }
-}
-
-void mreg_cache_close(struct rme_mreg *mreg)
-{
-    mreg->follows = false;
-    rme_monitor_leave(mreg->monitor, &mreg->watcher);
-    mreg->monitor = NULL;
-}
-
-/* Returns true if a registration with rights `has` serves a use that needs `wanted`.  A remote
- * right beyond the wanted ones is refused. */
-static bool serves(unsigned has, unsigned wanted)
-{
-    const unsigned remote = RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE;
-
-    return (has & wanted) == wanted &&
-           ((wanted & remote) == 0 || (has & remote) == (wanted & remote));
-}
-
-static bool has_rights(const struct rme_inode *node, const void *arg)
-{
-    const struct region *region = region_of(node);
-
-    return region->live && serves(region->access, *(const unsigned *)arg);
-}
-
-/* Asks about whole pages, as the monitor knows no others; an exact region may be part of
- * some. */
-static enum rme_still pages_still(struct rme_mreg *mreg, uintptr_t start, uintptr_t end,
-                                  uintptr_t *seam)
-{
-    return rme_monitor_still(mreg->monitor, page_down(mreg, start), page_up(mreg, end), seam);
-}
-
-/* Returns whether the span of a cached region is unchanged.  Asks about the whole region first,
- * holes included, as its other spans may be needed next. */
-static enum rme_still still(struct rme_mreg *mreg, struct rme_inode *node,
-                            const struct region **known)
-{
-    struct span *span = (struct span *)(void *)node;
-    struct region *region = span->region;
-    enum rme_still answer;
-
-    if (region == *known)
-        return RME_STILL_YES;
-    answer = pages_still(mreg, region->start, region->end, &region->seam);
-    if (answer == RME_STILL_YES)
-        *known = region;
-    if (answer != RME_STILL_NO || region->nspans == 1)
-        return answer;
-    return pages_still(mreg, node->start, node->end, &span->seam);
-}
-
-/* Returns the same for memory that comes on demand. */
-static enum rme_still there(const struct rme_mreg *mreg, const struct region *region,
-                            uintptr_t start, uint64_t length)
-{
-    return mreg_demand_look(mreg, start, start + length, region->access) == 0 ? RME_STILL_YES
-                                                                              : RME_STILL_NO;
-}
-
-struct region *mreg_cache_get(struct rme_mreg *mreg, const void *start, uint64_t length,
-                              unsigned access, const struct region **known)
-{
-    struct rme_inode *node;
-
-    if (!mreg->follows)
-        rme_monitor_catch_up(mreg->monitor, &mreg->watcher);
-    while ((node = rme_itree_cover(&mreg->index, (uintptr_t)start, (uintptr_t)start + length,
-                                   has_rights, &access)) != NULL) {
-        struct region *region = region_of(node);
-        enum rme_still answer = mreg->follows ? there(mreg, region, (uintptr_t)start, length)
-                                              : still(mreg, node, known);
-
-        if (answer == RME_STILL_NO) {
-            lose(mreg, region);
-            continue;
-        }
-        if (answer == RME_STILL_UNKNOWN)
-            return NULL;
-        if (region->refs++ == 0)
-            TAILQ_REMOVE(&mreg->unused, region, link);
-        return region;
-    }
-    return NULL;
+        forget(mreg, region_of(node));
+    drop_hints(mreg, start, end);
 }
 
 bool mreg_cache_put(struct rme_mreg *mreg, struct region *region)
@@ -207,28 +136,147 @@ bool mreg_cache_put(struct rme_mreg *mreg, struct region *region)
     return true;
 }
 
-/* Evicts the region that was unused longest.  False: all are in use. */
+bool rme_mreg_caches(const struct rme_mreg *mreg)
+{
+    return mreg->monitor != NULL || mreg->follows;
+}
+
+/* ---- lookup ---- */
+
+/* Returns true if a registration with rights `has` serves a use that needs `wanted`.  A remote
+ * right beyond the wanted ones is refused. */
+static bool serves(unsigned has, unsigned wanted)
+{
+    return (has & wanted) == wanted &&
+           ((wanted & RME_ACCESS_REMOTE) == 0 ||
+            (has & RME_ACCESS_REMOTE) == (wanted & RME_ACCESS_REMOTE));
+}
+
+static bool has_rights(const struct rme_inode *node, const void *arg)
+{
+    const struct region *region = region_of(node);
+
+    return region->live && serves(region->access, *(const unsigned *)arg);
+}
+
+/* Returns true if a cached region is unchanged; of memory that comes on demand, if the range
+ * that is looked up is there. */
+static bool still(struct rme_mreg *mreg, struct region *region, uintptr_t start,
+                  uint64_t length, const struct region **known)
+{
+    if (mreg->follows)
+        return look(mreg, start, start + length, region->access) == 0;
+    if (region != *known && !rme_monitor_still(mreg->monitor, &region->watch))
+        return false;
+    *known = region;
+    return true;
+}
+
+struct region *mreg_cache_get(struct rme_mreg *mreg, const void *start, uint64_t length,
+                              unsigned access, const struct region **known)
+{
+    uintptr_t from = (uintptr_t)start;
+    struct rme_inode *node;
+
+    while ((node = rme_itree_cover(&mreg->index, from, from + length, has_rights, &access)) !=
+           NULL) {
+        struct region *region = region_of(node);
+
+        if (!still(mreg, region, from, length, known)) {
+            forget(mreg, region);
+            continue;
+        }
+        if (region->refs++ == 0)
+            TAILQ_REMOVE(&mreg->unused, region, link);
+        return region;
+    }
+    return NULL;
+}
+
+/* ---- deregistration ---- */
+
+bool rme_mreg_wants_dereg(const struct rme_mreg *mreg)
+{
+    return atomic_load(&mreg->pending) != 0;
+}
+
+/* Inserts a watch in the order of addresses; regions that are evicted in turn are often in that
+ * order. */
+static void sort_in(struct rme_watch **watch, unsigned count, struct rme_watch *new)
+{
+    for (; count > 0 && watch[count - 1]->claim.start > new->claim.start; count--)
+        watch[count] = watch[count - 1];
+    watch[count] = new;
+}
+
+/* Deregisters the first regions of a list, at most DEREG_BATCH, and then ends the watches that
+ * only they needed.  dereg_lock is held. */
+static void bury_some(struct rme_mreg *mreg, struct region_list *list)
+{
+    struct region *dead[DEREG_BATCH];
+    struct rme_watch *watch[DEREG_BATCH];
+    unsigned count, watches = 0;
+
+    for (count = 0; count < DEREG_BATCH && !TAILQ_EMPTY(list); count++) {
+        dead[count] = TAILQ_FIRST(list);
+        TAILQ_REMOVE(list, dead[count], link);
+        rme_pin_dereg(mreg->config.pin, &dead[count]->mr);
+        if (dead[count]->watch.state != RME_WATCH_NEW)
+            sort_in(watch, watches++, &dead[count]->watch);
+    }
+    if (watches > 0)
+        rme_monitor_unwatch(mreg->monitor, watch, watches);
+    for (unsigned i = 0; i < count; i++) {
+        if (dead[i]->block != NULL)
+            rme_zone_put(mreg->config.zone, dead[i]->block);
+        free(dead[i]);
+    }
+    atomic_fetch_sub(&mreg->pending, count);
+}
+
+void rme_mreg_dereg_flush(struct rme_mreg *mreg)
+{
+    struct region_list batch = TAILQ_HEAD_INITIALIZER(batch);
+    int cancels;
+
+    if (!rme_mreg_wants_dereg(mreg))
+        return;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
+    pthread_mutex_lock(&mreg->dereg_lock);
+    pthread_mutex_lock(mreg->lock);
+    TAILQ_CONCAT(&batch, &mreg->dead, link);
+    pthread_mutex_unlock(mreg->lock);
+    while (!TAILQ_EMPTY(&batch))
+        bury_some(mreg, &batch);
+    pthread_mutex_unlock(&mreg->dereg_lock);
+    pthread_setcancelstate(cancels, NULL);
+}
+
+/* ---- limits ---- */
+
+/* Evicts the region that was unused longest.  The lock is held.  False: all are in use. */
 static bool evict(struct rme_mreg *mreg)
 {
     struct region *region = TAILQ_FIRST(&mreg->unused);
 
     if (region == NULL)
         return false;
-    TAILQ_REMOVE(&mreg->unused, region, link);
     forget(mreg, region);
-    bury(mreg, region);
     atomic_fetch_add(&mreg->config.pin->evictions, 1);
     return true;
 }
 
-void mreg_cache_drop_unused(struct rme_mreg *mreg)
+void mreg_drop_unused(struct rme_mreg *mreg)
 {
+    pthread_mutex_lock(mreg->lock);
     while (evict(mreg))
         ;
+    pthread_mutex_unlock(mreg->lock);
+    rme_mreg_dereg_flush(mreg);
 }
 
 /* Evicts unused regions until `more` bytes fit, and then some more of them, so that they are
- * deregistered together.  Lock held.  False: used regions leave no room. */
+ * deregistered together.  The lock is held.  False: used regions leave no room. */
 static bool make_room(struct rme_mreg *mreg, uint64_t more)
 {
     const struct rme_mreg_config *config = &mreg->config;
@@ -247,167 +295,297 @@ static bool make_room(struct rme_mreg *mreg, uint64_t more)
     return true;
 }
 
-void mreg_cache_make_room(struct rme_mreg *mreg)
+bool rme_mreg_wants_room(const struct rme_mreg *mreg)
+{
+    return atomic_load_explicit(&mreg->tight, memory_order_relaxed);
+}
+
+void rme_mreg_make_room(struct rme_mreg *mreg)
 {
     const struct rme_mreg_config *config = &mreg->config;
 
+    pthread_mutex_lock(mreg->lock);
+    atomic_store(&mreg->tight, false);
     while (mreg->entries + config->batch > config->max_entries ||
            mreg->bytes > config->max_bytes - config->max_bytes / ROOM_SHARE)
         if (!evict(mreg))
-            return;
+            break;
+    pthread_mutex_unlock(mreg->lock);
+    rme_mreg_dereg_flush(mreg);
+}
+
+/* ---- registration ---- */
+
+struct region *mreg_region_new(uintptr_t start, uintptr_t end, unsigned access)
+{
+    struct region *region = calloc(1, sizeof(*region));
+
+    if (region == NULL)
+        return NULL;
+    region->start = start;
+    region->end = end;
+    region->access = access;
+    region->refs = 1;
+    return region;
+}
+
+static uintptr_t page_down(const struct rme_mreg *mreg, uintptr_t at)
+{
+    return at & ~(mreg->page - 1);
+}
+
+/* Enters a region that is not live yet.  The lock is held.  False: no room. */
+static bool enter(struct rme_mreg *mreg, struct region *region)
+{
+    bool exact = mreg->config.pin->keys_open && (region->access & RME_ACCESS_REMOTE) != 0;
+    uintptr_t start = page_down(mreg, region->start),
+              end = page_down(mreg, region->end + mreg->page - 1);
+
+    region->watch.claim.start = start;
+    region->watch.claim.end = end;
+    region->node.start = exact ? region->start : start;
+    region->node.end = exact ? region->end : end;
+    region->indexed = make_room(mreg, region->node.end - region->node.start);
+    if (region->indexed) {
+        rme_itree_insert(&mreg->index, &region->node);
+        mreg->entries++;
+        mreg->bytes += region->node.end - region->node.start;
+    }
+    return region->indexed;
 }
 
 static bool is_lesser(const struct rme_inode *node, const void *arg)
 {
     const struct region *region = region_of(node), *new = arg;
 
-    return region != new && region->live && region->nspans == 1 &&
-           region->start == new->start &&
-           region->end == new->end &&serves(new->access, region->access);
+    return region != new && region->live && node->start == new->node.start &&
+           node->end == new->node.end &&serves(new->access, region->access);
 }
 
-/* Removes a region of the same range whose uses the new one can serve as well.  Lock held. */
-static void replace_lesser(struct rme_mreg *mreg, const struct region *region)
+/* Makes an entered region usable, which replaces one of the same range whose uses it serves as
+ * well.  A region that has left the index meanwhile serves this operation alone. */
+static void set_live(struct rme_mreg *mreg, struct region *region)
 {
-    struct rme_inode *node =
-        region->nspans == 1
-            ? rme_itree_cover(&mreg->index, region->start, region->end, is_lesser, region)
-            : NULL;
-    struct region *old;
+    struct rme_inode *lesser = NULL;
 
-    if (node == NULL)
-        return;
-    old = region_of(node);
-    forget(mreg, old);
-    if (old->refs == 0) {
-        TAILQ_REMOVE(&mreg->unused, old, link);
-        bury(mreg, old);
-    }
-}
-
-/* Enters a region that is not live yet.  False: no room, or its hint was dropped. */
-static bool enter(struct rme_mreg *mreg, struct region *region, const struct hint *hint)
-{
-    bool room;
-
-    pthread_mutex_lock(&mreg->lock);
-    if (!mreg->follows)
-        /* later events concern this region */
-        rme_monitor_catch_up(mreg->monitor, &mreg->watcher);
-    room = (hint == NULL || mreg_hint_take(mreg, hint)) &&
-           make_room(mreg, region->end - region->start);
-    if (room)
-        index_region(mreg, region);
-    pthread_mutex_unlock(&mreg->lock);
-    return room;
-}
-
-/* Takes a region out again, unless an unmap has done so. */
-static void leave(struct rme_mreg *mreg, struct region *region)
-{
-    pthread_mutex_lock(&mreg->lock);
+    pthread_mutex_lock(mreg->lock);
+    region->live = true;
     if (region->indexed)
-        forget(mreg, region);
-    pthread_mutex_unlock(&mreg->lock);
-}
-
-/* Returns true if the memory that has just been watched can be watched. */
-static bool can_be_cached(struct rme_mreg *mreg, struct region *region)
-{
-    bool yes;
-
-    pthread_mutex_lock(&mreg->lock);
-    yes = pages_still(mreg, region->start, region->end, &region->seam) == RME_STILL_YES;
-    for (uint32_t i = 0; i < region->nspans && !yes && region->nspans > 1; i++) {
-        struct span *span = &region->span[i];
-
-        if (pages_still(mreg, span->node.start, span->node.end, &span->seam) != RME_STILL_YES)
-            break;
-        yes = i == region->nspans - 1;
-    }
-    pthread_mutex_unlock(&mreg->lock);
-    return yes;
-}
-
-static void watch(struct rme_mreg *mreg, struct region *region)
-{
-    struct rme_claim **last = &region->watch.claims;
-
-    region->watch.start = page_down(mreg, region->start);
-    region->watch.end = page_up(mreg, region->end);
-    for (uint32_t i = 0; i < region->nspans; i++) {
-        struct span *span = &region->span[i];
-
-        span->claim.node.start = page_down(mreg, span->node.start);
-        span->claim.node.end = page_up(mreg, span->node.end);
-        *last = &span->claim;
-        last = &span->claim.next;
-    }
-    *last = NULL;
-    region->watched = true;
-    rme_monitor_watch(mreg->monitor, &region->watch);
+        lesser = rme_itree_cover(&mreg->index, region->node.start, region->node.end, is_lesser,
+                                 region);
+    if (lesser != NULL)
+        forget(mreg, region_of(lesser));
+    pthread_mutex_unlock(mreg->lock);
 }
 
 /* Undoes the entry of a region that never became live. */
-static void undo(struct rme_mreg *mreg, struct region *region)
+static void leave(struct rme_mreg *mreg, struct region *region)
 {
-    leave(mreg, region);
-    mreg_cache_unwatch(mreg, &region, 1);
-    region->watched = false;
-    region->watch = (struct rme_watch){0};
-}
+    struct rme_watch *watch = &region->watch;
 
-/* Watches an entered region.  False: not possible, and the region was taken out again. */
-static bool watch_all(struct rme_mreg *mreg, struct region *region)
-{
-    watch(mreg, region);
-    if (can_be_cached(mreg, region))
-        return true;
-    undo(mreg, region);
-    /* a part may have been replaced unnoticed while another claim existed */
-    rme_monitor_lost(mreg->monitor, page_down(mreg, region->start), page_up(mreg, region->end));
-    return false;
-}
-
-int mreg_cache_register(struct rme_mreg *mreg, struct region *region, const struct hint *hint)
-{
-    int ret;
-
-    if (!enter(mreg, region, hint))
-        return -EAGAIN;
-    if (!mreg->follows && !watch_all(mreg, region))
-        return -EAGAIN;
-    ret = mreg_pin(mreg, region->start, region->end, region->access, false, &region->mr);
-    if (ret != 0) {
-        undo(mreg, region);
-        return ret;
-    }
-    pthread_mutex_lock(&mreg->lock);
-    region->live =
-        true; /* if it has left the index meanwhile, it serves this operation alone */
+    pthread_mutex_lock(mreg->lock);
     if (region->indexed)
-        replace_lesser(mreg, region);
-    pthread_mutex_unlock(&mreg->lock);
+        forget(mreg, region);
+    pthread_mutex_unlock(mreg->lock);
+    if (mreg->monitor != NULL)
+        rme_monitor_unwatch(mreg->monitor, &watch, 1);
+    *watch = (struct rme_watch){.state = RME_WATCH_NEW};
+}
+
+static int register_entered(struct rme_mreg *mreg, struct region *region)
+{
+    int ret = -EAGAIN;
+
+    if (mreg->follows || rme_monitor_watch(mreg->monitor, &region->watch))
+        ret = mreg_pin(mreg, region->node.start, region->node.end, region->access, false,
+                       &region->mr);
+    if (ret == 0)
+        set_live(mreg, region);
+    else
+        leave(mreg, region);
+    return ret;
+}
+
+int mreg_cache_register(struct rme_mreg *mreg, struct region *region)
+{
+    bool entered;
+
+    pthread_mutex_lock(mreg->lock);
+    entered = enter(mreg, region);
+    pthread_mutex_unlock(mreg->lock);
+    return entered ? register_entered(mreg, region) : -EAGAIN;
+}
+
+/* ---- hints ---- */
+
+void rme_mreg_hint(struct rme_mreg *mreg, const void *start, size_t length, unsigned access)
+{
+    uint64_t room = mreg->config.max_bytes / HINT_SHARE;
+
+    if (!rme_mreg_caches(mreg) || length == 0 || length > UINTPTR_MAX - (uintptr_t)start)
+        return;
+    if (mreg->config.zone != NULL && rme_zone_owns(mreg->config.zone, start, length))
+        return;
+    access = mreg_implied(access);
+    if (mreg->config.pin->each)
+        access &= ~RME_ACCESS_REMOTE;
+    pthread_mutex_lock(mreg->lock);
+    room -= mreg->hint_bytes;
+    if (mreg->hints < HINTS && room > 0) {
+        if (length > room)
+            length = (size_t)room;
+        mreg->hint[mreg->hints++] = (struct hint){(uintptr_t)start, length, access};
+        mreg->hint_bytes += length;
+    }
+    pthread_mutex_unlock(mreg->lock);
+}
+
+bool rme_mreg_wants_warming(const struct rme_mreg *mreg)
+{
+    return atomic_load_explicit(&mreg->hints, memory_order_relaxed) != 0;
+}
+
+/* Removes a hint.  The lock is held. */
+static struct hint take_hint(struct rme_mreg *mreg, unsigned at)
+{
+    struct hint hint = mreg->hint[at];
+
+    mreg->hint_bytes -= hint.length;
+    mreg->hints--;
+    memmove(&mreg->hint[at], &mreg->hint[at + 1], (mreg->hints - at) * sizeof(hint));
+    return hint;
+}
+
+/* Drops the hints about changed memory.  The lock is held. */
+static void drop_hints(struct rme_mreg *mreg, uintptr_t start, uintptr_t end)
+{
+    for (unsigned i = mreg->hints; i-- > 0;)
+        if (mreg->hint[i].start < end && mreg->hint[i].start + mreg->hint[i].length > start)
+            (void)take_hint(mreg, i);
+}
+
+/* Consumes the oldest hint for a region, and enters the region.  The lock is held.  False: no
+ * hint, no room, or the use of the memory has begun, which registers for itself. */
+static bool enter_hint(struct rme_mreg *mreg, struct region *region)
+{
+    struct hint hint;
+
+    if (mreg->hints == 0)
+        return false;
+    hint = take_hint(mreg, 0);
+    region->start = hint.start;
+    region->end = hint.start + hint.length;
+    region->access = hint.access;
+    return rme_itree_overlap(&mreg->index, region->start, region->end) == NULL &&
+           enter(mreg, region);
+}
+
+void rme_mreg_warm(struct rme_mreg *mreg)
+{
+    struct region *region = rme_mreg_wants_warming(mreg) ? mreg_region_new(0, 0, 0) : NULL;
+    bool entered, died;
+
+    if (region == NULL)
+        return;
+    pthread_mutex_lock(mreg->lock);
+    entered = enter_hint(mreg, region);
+    pthread_mutex_unlock(mreg->lock);
+    if (!entered || register_entered(mreg, region) != 0) {
+        free(region);
+        return;
+    }
+    pthread_mutex_lock(mreg->lock);
+    died = mreg_cache_put(mreg, region);
+    pthread_mutex_unlock(mreg->lock);
+    if (died)
+        rme_mreg_dereg_flush(mreg);
+}
+
+/* ---- start and end ---- */
+
+/* Finds out whether memory may come on demand: whether the system answers about it.  Such
+ * memory is not pinned, so that the bytes have no limit. */
+static void open_maps(struct rme_mreg *mreg)
+{
+    mreg->maps = -1;
+    if (!mreg->config.pin->on_demand)
+        return;
+    mreg->maps = rme_maps_open();
+    if (rme_maps_cover(mreg->maps, (uintptr_t)mreg, (uintptr_t)(mreg + 1), true)) {
+        mreg->config.max_bytes = INT64_MAX;
+        return;
+    }
+    rme_maps_close(mreg->maps);
+    mreg->maps = -1;
+    rme_log_put(
+        mreg->config.pin->log, RME_LOG_WARN,
+        "user memory is pinned: the device supports paging on demand, but the system lacks "
+        "PROCMAP_QUERY of /proc/self/maps (Linux 6.11)");
+}
+
+/* Starts the monitor if the limits allow a cache, unless memory comes on demand. */
+static void open_cache(struct rme_mreg *mreg)
+{
+    int ret = 0;
+
+    if (mreg->config.max_entries == 0 || mreg->config.max_bytes == 0)
+        return;
+    mreg->follows = mreg->maps >= 0;
+    mreg->watcher = (struct rme_watcher){.gone = gone, .arg = mreg};
+    if (!mreg->follows)
+        ret = rme_monitor_join(&mreg->watcher, &mreg->monitor);
+    if (ret != 0)
+        rme_log_put(
+            mreg->config.pin->log, RME_LOG_WARN,
+            "registration cache: off, memory is registered for each operation: unmapping "
+            "cannot be watched (userfaultfd: %s); %s",
+            strerror(-ret),
+            rme_remedy(
+                ret, "use Linux 5.14 or later, and in a container allow userfaultfd (seccomp, "
+                     "/proc)"));
+}
+
+int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
+{
+    struct rme_mreg *mreg = calloc(1, sizeof(*mreg));
+
+    if (mreg == NULL)
+        return -ENOMEM;
+    mreg->config = *config;
+    if (config->batch > config->max_entries / 8)
+        mreg->config.batch = (uint32_t)(config->max_entries / 8);
+    if (config->max_bytes == UINT64_MAX)
+        mreg->config.max_bytes = rme_pin_budget() / 4;
+    mreg->page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    pthread_mutex_init(&mreg->own_lock, NULL);
+    mreg->lock = &mreg->own_lock;
+    pthread_mutex_init(&mreg->dereg_lock, NULL);
+    TAILQ_INIT(&mreg->unused);
+    TAILQ_INIT(&mreg->dead);
+    open_maps(mreg);
+    open_cache(mreg);
+    *out = mreg;
     return 0;
 }
 
-/* Inserts a watch in the order of addresses; regions that are evicted in turn are often in that
- * order. */
-static void sort_in(struct rme_watch **watch, unsigned count, struct rme_watch *new)
+void rme_mreg_free(struct rme_mreg *mreg)
 {
-    for (; count > 0 && watch[count - 1]->start > new->start; count--)
-        watch[count] = watch[count - 1];
-    watch[count] = new;
+    if (mreg == NULL)
+        return;
+    mreg_drop_unused(mreg); /* ends the watches, which needs the monitor */
+    rme_monitor_leave(mreg->monitor, &mreg->watcher);
+    rme_maps_close(mreg->maps);
+    pthread_mutex_destroy(&mreg->dereg_lock);
+    pthread_mutex_destroy(&mreg->own_lock);
+    free(mreg);
 }
 
-void mreg_cache_unwatch(struct rme_mreg *mreg, struct region *const *region, unsigned count)
+uint64_t rme_mreg_bound(const struct rme_mreg *mreg)
 {
-    struct rme_watch *watch[DEREG_BATCH];
-    unsigned watches = 0;
+    return mreg->config.max_bytes;
+}
 
-    for (unsigned i = 0; i < count; i++)
-        if (region[i]->watched)
-            sort_in(watch, watches++, &region[i]->watch);
-    if (watches > 0)
-        rme_monitor_unwatch(mreg->monitor, watch, watches);
+uint64_t rme_mreg_entries(const struct rme_mreg *mreg)
+{
+    return rme_mreg_caches(mreg) ? mreg->config.max_entries : 0;
 }

@@ -26,50 +26,39 @@ void rme_pin_init(struct rme_pin *pin, const struct rme_fabric_ops *ops,
         rme_log_tells(log, &pin->chores);
 }
 
-/* Formats the limit: "8388608 bytes" or "unlimited". */
-static const char *memlock_text(char *out, size_t size)
+/* Logs the first refusal. */
+static void explain(struct rme_pin *pin, size_t length)
 {
     struct rlimit limit;
-
-    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0)
-        return "unknown";
-    if (limit.rlim_cur == RLIM_INFINITY)
-        return "unlimited";
-    snprintf(out, size, "%" PRIu64 " bytes", (uint64_t)limit.rlim_cur);
-    return out;
-}
-
-static void explain(struct rme_pin *pin, size_t length, bool by_device)
-{
-    char limit[32];
+    char text[32] = "unlimited";
 
     if (atomic_exchange(&pin->explained, true))
         return;
-    if (by_device) {
+    if (atomic_load(&pin->live) >= pin->max_regs) {
         rme_log_put(pin->log, RME_LOG_WARN,
                     "memory cannot be registered: all %" PRIu64
                     " registrations of the device are in use; data is copied instead; lower "
                     "regcache_entries or the number of processes on this device",
                     pin->max_regs);
-    } else {
-        rme_log_put(
-            pin->log, RME_LOG_WARN,
-            "%zu bytes cannot be registered: memlock limit %s, %" PRIu64
-            " bytes registered already; data is copied instead, which is slower; raise the "
-            "limit: ulimit -l unlimited, LimitMEMLOCK=infinity in a systemd unit, docker run "
-            "--ulimit memlock=-1",
-            length, memlock_text(limit, sizeof(limit)),
-            (uint64_t)(atomic_load(&pin->bytes) - atomic_load(&pin->demand_bytes)));
+        return;
     }
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        snprintf(text, sizeof(text), "%" PRIu64 " bytes", (uint64_t)limit.rlim_cur);
+    rme_log_put(
+        pin->log, RME_LOG_WARN,
+        "%zu bytes cannot be registered: memlock limit %s, %" PRIu64
+        " bytes registered already; data is copied instead, which is slower; raise the "
+        "limit: ulimit -l unlimited, LimitMEMLOCK=infinity in a systemd unit, docker run "
+        "--ulimit memlock=-1",
+        length, text, (uint64_t)(atomic_load(&pin->bytes) - atomic_load(&pin->demand_bytes)));
 }
 
-static int reg(struct rme_pin *pin, void *base, size_t length, unsigned access,
-               struct rme_mr *mr, bool *by_device)
+int rme_pin_try(struct rme_pin *pin, void *base, size_t length, unsigned access,
+                struct rme_mr *mr)
 {
-    int ret;
+    bool full = atomic_fetch_add(&pin->live, 1) >= pin->max_regs;
+    int ret = full ? -ENOMEM : pin->ops->reg(pin->fabric, base, length, access, mr);
 
-    *by_device = atomic_fetch_add(&pin->live, 1) >= pin->max_regs;
-    ret = *by_device ? -ENOMEM : pin->ops->reg(pin->fabric, base, length, access, mr);
     if (ret != 0) {
         atomic_fetch_sub(&pin->live, 1);
         return ret;
@@ -82,19 +71,10 @@ static int reg(struct rme_pin *pin, void *base, size_t length, unsigned access,
     return 0;
 }
 
-int rme_pin_try(struct rme_pin *pin, void *base, size_t length, unsigned access,
-                struct rme_mr *mr)
-{
-    bool by_device;
-
-    return reg(pin, base, length, access, mr, &by_device);
-}
-
 int rme_pin_reg(struct rme_pin *pin, void *base, size_t length, unsigned access,
                 struct rme_mr *mr)
 {
-    bool by_device;
-    int ret = reg(pin, base, length, access, mr, &by_device);
+    int ret = rme_pin_try(pin, base, length, access, mr);
 
     switch (ret) {
     case -ENOMEM:
@@ -102,7 +82,7 @@ int rme_pin_reg(struct rme_pin *pin, void *base, size_t length, unsigned access,
     case -ENOSPC:
     case -EPERM:
         atomic_fetch_add(&pin->refused, 1);
-        explain(pin, length, by_device);
+        explain(pin, length);
         return -ENOMEM;
     default:
         return ret;

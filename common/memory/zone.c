@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Normal path.  A slab is a mapping with one registration, cut into 1 to 64 blocks of one size,
- * with a bit for each free block.  Slabs with free blocks are listed by class, registered ones
- * in front.  A slab without used blocks and holds is idle, and may serve any class of its slab
- * size. Large requests are slabs of one block.  Allocation takes the head of a list, in
- * constant time. Release finds the slab in a tree of addresses.
+ * with a bit for each free block.  Slabs with free and used blocks are listed by class,
+ * registered ones in front.  A slab without used blocks is idle, and may serve any class.
+ * Large requests are slabs of one block.  Release finds the slab in a tree of addresses.
  *
  * Growth.  The lock is dropped while a slab is mapped and registered, which may take long.  The
  * bytes are counted against the limit before that, so concurrent growth stays below it.
@@ -22,44 +21,81 @@
  * larger class is used if one is free.  Else the slab is plain memory, and rme_zone_find
  * returns -ENOENT.  Plain slabs are released as soon as they are idle, so that the next attempt
  * can register again.
+ *
+ * Free blocks are poisoned for AddressSanitizer, so that a use is reported.
  */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
+#include <sys/mman.h>
 #include <sys/queue.h>
 
+#include "base/itree.h"
 #include "base/list.h"
-#include "memory/slab.h"
+#include "memory/zone.h"
 
-#define MIN_SHIFT 12 /* 4 KiB */
-#define MAX_SHIFT 22 /* 4 MiB */
-#define CLASSES   (MAX_SHIFT - MIN_SHIFT + 1)
-#define LARGE     CLASSES /* class of slabs with one block of any size */
-#define BLOCKS    64      /* limit for one slab: the bits of `free` */
-#define MAX_SLAB  ((size_t)4 << 20)
-/* only under a small limit of locked memory; the mapping is RME_SLAB_SMALLEST anyway */
-#define MIN_SLAB   ((size_t)8 << 10)
-#define SLAB_SHARE 16 /* a slab is at most this fraction of the limit */
-#define IDLE_LARGE 5  /* idle lists: slabs of 256 KiB to 4 MiB, then large ones */
-#define IDLE_LISTS (IDLE_LARGE + 1)
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ZONE_POISON
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define ZONE_POISON
+#endif
+
+#ifdef ZONE_POISON
+#include <sanitizer/asan_interface.h>
+/* Children inherit the memory, too: with MADV_DONTFORK a later mapping at the same addresses
+ * would still be poisoned. */
+#define NOT_FOR_CHILDREN MADV_DOFORK
+#else
+#define NOT_FOR_CHILDREN                           MADV_DONTFORK
+#define ASAN_POISON_MEMORY_REGION(address, size)   ((void)(address), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#endif
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define HUGE_PAGE  ((size_t)2 << 20)
+#define MIN_SHIFT  12 /* 4 KiB */
+#define MAX_SHIFT  22 /* 4 MiB */
+#define CLASSES    (MAX_SHIFT - MIN_SHIFT + 1)
+#define LARGE      CLASSES /* class of slabs with one block of any size */
+#define BLOCKS     64      /* limit for one slab: the bits of `free` */
+#define MAX_SLAB   ((size_t)4 << 20)
+#define MIN_SLAB   ((size_t)8 << 10) /* only under a small limit of locked memory */
+#define SLAB_SHARE 16                /* a slab is at most this fraction of the limit */
 #define REST_BYTES ((size_t)1 << 20) /* idle memory that is never released */
 
-TAILQ_HEAD(slab_list, rme_slab);
+struct slab {
+    TAILQ_ENTRY(slab) link;
+    struct rme_inode place; /* the mapping, in the tree of the zone */
+    char *base;
+    size_t size;
+    size_t block; /* bytes of a block */
+    int class;
+    uint64_t all;  /* one bit for each block */
+    uint64_t free; /* one bit for each free block */
+    bool registered;
+    struct rme_mr mr;
+    bool readable; /* peers may read it, with the key of `to_read` */
+    struct rme_mr to_read;
+};
+
+TAILQ_HEAD(slab_list, slab);
 
 struct rme_zone {
     struct rme_zone_config config;
     pthread_mutex_t lock;              /* guards the fields below; a leaf in the lock order */
     size_t max_slab;                   /* reduced when a registration of that size is refused */
-    struct slab_list partial[CLASSES]; /* some blocks free, some used, or the slab held */
-    struct slab_list
-        idle[IDLE_LISTS];    /* all blocks free; a list for each slab size, most recent first */
-    struct slab_list full;   /* all blocks used, or a large slab that is held */
-    struct rme_itree places; /* slabs by address */
-    uint64_t held;           /* bytes counted against the limit: registered, or about to be */
+    struct slab_list partial[CLASSES]; /* some blocks free, some used */
+    struct slab_list idle;     /* all blocks free; registered ones first, most recent first */
+    struct slab_list full;     /* all blocks used */
+    struct rme_itree places;   /* slabs by address */
+    uint64_t held;             /* bytes counted against the limit: registered, or about to be */
     uint64_t cut[CLASSES + 1]; /* bytes of the slabs of each class, idle or not */
     uint64_t idle_bytes;       /* of registered idle slabs */
-    uint64_t plain_idle;       /* of unregistered idle slabs */
     /* target of idle_bytes: keep_bytes, or less from a check until the next trim */
     uint64_t keep;
     uint64_t least_idle; /* the minimum of idle_bytes since the last check */
@@ -67,77 +103,170 @@ struct rme_zone {
     atomic_bool surplus; /* more is idle than is kept; also read without the lock */
 };
 
+/* ---- memory of a slab ---- */
+
+static size_t round_up(size_t size, size_t unit)
+{
+    return (size + unit - 1) / unit * unit;
+}
+
+/*
+ * Maps huge pages and touches them.  A page that mmap() has reserved may be refused at its
+ * first touch, with SIGBUS (a limit of the control group, a node without free pages); before
+ * Linux 5.14 there is no way to find out.
+ */
+static char *map_huge(size_t size)
+{
+    char *base = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+
+    if (base == MAP_FAILED)
+        return NULL;
+    if (madvise(base, size, MADV_POPULATE_WRITE) == 0 || errno == EINVAL)
+        return base;
+    munmap(base, size);
+    return NULL;
+}
+
+/* Maps small pages; with `huge` the kernel may merge them. */
+static char *map_small(size_t size, bool huge)
+{
+    size_t alignment = huge ? HUGE_PAGE : RME_ZONE_SLAB;
+    char *raw = mmap(NULL, size + alignment, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *base;
+
+    if (raw == MAP_FAILED)
+        return NULL;
+    base = (char *)round_up((uintptr_t)raw, alignment);
+    if (base > raw)
+        munmap(raw, (size_t)(base - raw));
+    if (raw + alignment > base)
+        munmap(base + size, (size_t)(raw + alignment - base));
+    if (huge)
+        (void)madvise(base, size, MADV_HUGEPAGE); /* advisory; small pages work as well */
+    return base;
+}
+
+static char *map_memory(size_t size, bool huge)
+{
+    char *base = huge ? map_huge(size) : NULL;
+
+    if (base == NULL)
+        base = map_small(size, huge);
+    if (base != NULL)
+        (void)madvise(base, size, NOT_FOR_CHILDREN);
+    return base;
+}
+
+/* Unmaps a slab.  No lock is needed: the zone does not list the slab. */
+static void slab_free(struct rme_pin *pin, struct slab *slab)
+{
+    if (slab->readable)
+        rme_pin_dereg(pin, &slab->to_read);
+    if (slab->registered) {
+        rme_pin_dereg(pin, &slab->mr);
+        atomic_fetch_sub(&pin->zone_bytes, slab->size);
+    }
+    ASAN_UNPOISON_MEMORY_REGION(slab->base, slab->size);
+    munmap(slab->base, slab->size);
+    free(slab);
+}
+
+/* Registers memory: rme_pin_try, or rme_pin_reg, which logs a refusal. */
+typedef int register_fn(struct rme_pin *pin, void *base, size_t length, unsigned access,
+                        struct rme_mr *mr);
+
+static bool register_slab(struct rme_pin *pin, struct slab *slab, register_fn *reg)
+{
+    unsigned access = RME_ACCESS_LOCAL_WRITE | (pin->each        ? 0
+                                                : pin->keys_open ? RME_ACCESS_REMOTE_WRITE
+                                                                 : RME_ACCESS_REMOTE);
+
+    slab->registered = reg(pin, slab->base, slab->size, access, &slab->mr) == 0;
+    if (slab->registered)
+        atomic_fetch_add(&pin->zone_bytes, slab->size);
+    return slab->registered;
+}
+
+/* Maps a slab, not yet cut into blocks, and registers it, with `reg` NULL not.  No lock is
+ * needed.  NULL: no memory, or refused. */
+static struct slab *slab_new(const struct rme_zone_config *config, size_t size,
+                             register_fn *reg)
+{
+    struct slab *slab = calloc(1, sizeof(*slab));
+
+    if (slab == NULL)
+        return NULL;
+    slab->size = size;
+    slab->base = map_memory(size, config->huge && size % HUGE_PAGE == 0);
+    if (slab->base == NULL) {
+        free(slab);
+        return NULL;
+    }
+    if (reg != NULL && !register_slab(config->pin, slab, reg)) {
+        slab_free(config->pin, slab);
+        return NULL;
+    }
+    slab->place.start = (uintptr_t)slab->base;
+    slab->place.end = slab->place.start + size;
+    ASAN_POISON_MEMORY_REGION(slab->base, slab->size);
+    return slab;
+}
+
 /* ---- sizes ---- */
 
-static int class_of(size_t size)
-{
-    int shift = MIN_SHIFT;
+/* The slab for a request: its class, the bytes of a block, and those of a new slab. */
+struct shape {
+    int class;
+    size_t block, size;
+};
 
-    while (shift <= MAX_SHIFT && (size_t)1 << shift < size)
-        shift++;
-    return shift - MIN_SHIFT;
-}
-
-static size_t class_block(int class)
-{
-    return (size_t)1 << (class + MIN_SHIFT);
-}
-
-/* Returns the size of the next slab of a class: as much as the class has already.  A process
+/* Returns the limit of the next slab of a class: as much as the class has already.  A process
  * that needs few blocks pins little, and one that needs many registers few slabs. */
 static size_t slab_for_now(const struct rme_zone *zone, int class)
 {
-    size_t size = RME_SLAB_SMALLEST;
+    size_t size = RME_ZONE_SLAB;
 
     while (size < MAX_SLAB && 2 * size <= zone->cut[class])
         size *= 2;
     return size < zone->max_slab ? size : zone->max_slab;
 }
 
-/* Sets class and sizes of a new slab for a request.  False: larger than any address space. */
-static bool shape_for(const struct rme_zone *zone, size_t size, struct rme_slab *shape)
+/* False: larger than any address space. */
+static bool shape_for(const struct rme_zone *zone, size_t size, struct shape *shape)
 {
+    size_t most;
+
     if (size > SIZE_MAX / 4)
         return false;
-    shape->class = size <= zone->max_slab ? class_of(size) : LARGE;
-    if (shape->class == LARGE) {
-        shape->block = shape->size = rme_slab_mapped(size);
-        shape->all = 1;
+    if (size > zone->max_slab) {
+        size = round_up(size, RME_ZONE_SLAB);
+        *shape = (struct shape){.class = LARGE, .block = size, .size = size};
         return true;
     }
-    size_t most = slab_for_now(zone, shape->class);
-    shape->block = class_block(shape->class);
+    *shape = (struct shape){.block = RME_ZONE_MIN_BLOCK};
+    for (; shape->block < size; shape->block *= 2)
+        shape->class ++;
+    most = slab_for_now(zone, shape->class);
     shape->size = BLOCKS * shape->block < most ? BLOCKS * shape->block
                   : shape->block < most        ? most
                                                : shape->block;
-    shape->all = UINT64_MAX >> (BLOCKS - shape->size / shape->block);
     return true;
 }
 
-static bool is_idle(const struct rme_slab *slab)
+/* ---- lists ---- */
+
+static bool is_idle(const struct slab *slab)
 {
-    return slab->free == slab->all && slab->holds == 0;
+    return slab->free == slab->all;
 }
 
-static struct slab_list *idle_list(struct rme_zone *zone, const struct rme_slab *shape)
-{
-    return &zone->idle[shape->class == LARGE ? IDLE_LARGE
-                                             : class_of(rme_slab_mapped(shape->size)) -
-                                                   class_of(RME_SLAB_SMALLEST)];
-}
-
-/* Returns the list that a slab with its free blocks belongs to. */
-static struct slab_list *list_of(struct rme_zone *zone, const struct rme_slab *slab)
-{
-    if (is_idle(slab))
-        return idle_list(zone, slab);
-    return slab->free == 0 || slab->class == LARGE ? &zone->full : &zone->partial[slab->class];
-}
-
-/* Updates `surplus`. */
+/* Updates `surplus`: plain slabs are last in the list. */
 static void judge_idle(struct rme_zone *zone)
 {
-    bool surplus = zone->idle_bytes > zone->keep || zone->plain_idle > 0;
+    const struct slab *last = TAILQ_LAST(&zone->idle, slab_list);
+    bool surplus = last != NULL && (!last->registered || zone->idle_bytes > zone->keep);
 
     atomic_store(&zone->surplus, surplus);
     if (surplus)
@@ -145,16 +274,25 @@ static void judge_idle(struct rme_zone *zone)
 }
 
 /* Counts a slab that became idle (its size) or was reused (minus its size). */
-static void count_idle(struct rme_zone *zone, const struct rme_slab *slab, uint64_t change)
+static void count_idle(struct rme_zone *zone, const struct slab *slab, uint64_t change)
 {
-    *(slab->registered ? &zone->idle_bytes : &zone->plain_idle) += change;
+    if (slab->registered)
+        zone->idle_bytes += change;
     if (zone->idle_bytes < zone->least_idle)
         zone->least_idle = zone->idle_bytes;
     judge_idle(zone);
 }
 
+/* Returns the list that a slab with its free blocks belongs to. */
+static struct slab_list *list_of(struct rme_zone *zone, const struct slab *slab)
+{
+    if (is_idle(slab))
+        return &zone->idle;
+    return slab->free == 0 ? &zone->full : &zone->partial[slab->class];
+}
+
 /* Inserts a slab into its list, registered ones at the front, so that they are used first. */
-static void enlist(struct rme_zone *zone, struct rme_slab *slab)
+static void enlist(struct rme_zone *zone, struct slab *slab)
 {
     if (slab->registered)
         TAILQ_INSERT_HEAD(list_of(zone, slab), slab, link);
@@ -164,169 +302,145 @@ static void enlist(struct rme_zone *zone, struct rme_slab *slab)
         count_idle(zone, slab, slab->size);
 }
 
-static void delist(struct rme_zone *zone, struct rme_slab *slab)
+static void delist(struct rme_zone *zone, struct slab *slab)
 {
     TAILQ_REMOVE(list_of(zone, slab), slab, link);
     if (is_idle(slab))
         count_idle(zone, slab, -(uint64_t)slab->size);
 }
 
-static void *take_block(struct rme_zone *zone, struct rme_slab *slab)
+/* Cuts an unlisted slab, all of it free, into blocks for a request, and lists the slab. */
+static void cut(struct rme_zone *zone, struct slab *slab, const struct shape *shape)
 {
-    void *block;
+    size_t blocks;
+
+    slab->class = shape->class;
+    slab->block = shape->class == LARGE ? slab->size : shape->block;
+    blocks = slab->size / slab->block;
+    slab->free = slab->all = UINT64_MAX >> (BLOCKS - (blocks < BLOCKS ? blocks : BLOCKS));
+    zone->cut[slab->class] += slab->size;
+    enlist(zone, slab);
+}
+
+static void uncut(struct rme_zone *zone, struct slab *slab)
+{
+    delist(zone, slab);
+    zone->cut[slab->class] -= slab->size;
+}
+
+/* ---- allocation: the lock is held ---- */
+
+static void *take_block(struct rme_zone *zone, struct slab *slab)
+{
+    char *block = slab->base + (size_t)__builtin_ctzll(slab->free) * slab->block;
 
     delist(zone, slab);
-    block = rme_slab_take(slab);
+    slab->free &= slab->free - 1;
     enlist(zone, slab);
+    ASAN_UNPOISON_MEMORY_REGION(block, slab->block);
     atomic_fetch_add(&zone->config.pin->zone_allocs, 1);
     return block;
 }
 
-/* Returns the first slab of a list; with `registered` only if it is registered. */
-static struct rme_slab *head_of(struct slab_list *list, bool registered)
+/* Takes a block of a partly used slab of a class; NULL: none. */
+static void *take_partial(struct rme_zone *zone, int class, bool registered)
 {
-    struct rme_slab *slab = TAILQ_FIRST(list);
+    struct slab *slab = TAILQ_FIRST(&zone->partial[class]);
 
-    return slab != NULL && (slab->registered || !registered) ? slab : NULL;
+    return slab != NULL && (slab->registered || !registered) ? take_block(zone, slab) : NULL;
 }
 
-/* Finds an idle mapping for a large request: large enough, and at most twice as large. */
-static struct rme_slab *idle_large(struct rme_zone *zone, size_t size)
+/* Finds the smallest idle slab for a request.  A large request gets at most twice its size. */
+static struct slab *find_idle(struct rme_zone *zone, const struct shape *shape, bool registered)
 {
-    struct rme_slab *slab;
+    size_t most = shape->class == LARGE ? 2 * shape->block : MAX_SLAB;
+    struct slab *slab, *best = NULL;
 
-    TAILQ_FOREACH(slab, &zone->idle[IDLE_LARGE], link)
-        if (slab->registered && slab->size >= size && slab->size / 2 <= size)
-            return slab;
-    return NULL;
+    TAILQ_FOREACH(slab, &zone->idle, link)
+        if ((slab->registered || !registered) && slab->size >= shape->block &&
+            slab->size <= most && (best == NULL || slab->size < best->size))
+            best = slab;
+    return best;
 }
 
-/* Finds an idle slab that can be cut for `shape`, preferably of the same size. */
-static struct rme_slab *idle_for(struct rme_zone *zone, const struct rme_slab *shape,
-                                 bool registered)
+/* Takes a block of the request's class, or of an idle slab. */
+static void *take_existing(struct rme_zone *zone, const struct shape *shape, bool registered)
 {
-    struct rme_slab *slab = head_of(idle_list(zone, shape), registered);
+    void *block = shape->class != LARGE ? take_partial(zone, shape->class, registered) : NULL;
+    struct slab *slab;
 
-    for (int i = 0; i < IDLE_LARGE && (slab == NULL || slab->size < shape->block); i++)
-        slab = head_of(&zone->idle[i], registered);
-    return slab != NULL && slab->size >= shape->block ? slab : NULL;
-}
-
-/* Cuts an idle slab again, for the class of `shape`. */
-static void recut(struct rme_zone *zone, struct rme_slab *slab, const struct rme_slab *shape)
-{
-    size_t blocks = slab->size / shape->block;
-
-    delist(zone, slab);
-    zone->cut[slab->class] -= slab->size;
-    zone->cut[shape->class] += slab->size;
-    slab->class = shape->class;
-    slab->block = shape->block;
-    slab->free = slab->all = UINT64_MAX >> (BLOCKS - (blocks < BLOCKS ? blocks : BLOCKS));
-    enlist(zone, slab);
-}
-
-/* Takes a block of the request's class, or of an idle slab.  The lock is held. */
-static void *take_existing(struct rme_zone *zone, const struct rme_slab *shape, bool registered)
-{
-    struct rme_slab *slab;
-
-    if (shape->class == LARGE) {
-        slab = idle_large(zone, shape->size);
-        return slab != NULL ? take_block(zone, slab) : NULL;
-    }
-    slab = head_of(&zone->partial[shape->class], registered);
-    if (slab == NULL) {
-        slab = idle_for(zone, shape, registered);
-        if (slab == NULL)
-            return NULL;
-        recut(zone, slab, shape);
-    }
+    if (block != NULL)
+        return block;
+    slab = find_idle(zone, shape, registered);
+    if (slab == NULL)
+        return NULL;
+    uncut(zone, slab);
+    cut(zone, slab, shape);
     return take_block(zone, slab);
 }
 
-/* Takes a registered block of a larger class [000 5.2], or of a larger slab.  The lock is
- * held. */
-static void *take_bigger(struct rme_zone *zone, const struct rme_slab *shape)
+/* Takes a registered block of a larger class [000 5.2]. */
+static void *take_bigger(struct rme_zone *zone, int class)
 {
-    if (shape->class == LARGE)
-        return NULL;
-    for (int class = shape->class + 1; class < CLASSES; class ++) {
-        struct rme_slab *slab = head_of(&zone->partial[class], true);
+    void *block = NULL;
 
-        if (slab != NULL)
-            return take_block(zone, slab);
-    }
-    for (int i = 0; i < IDLE_LARGE; i++) {
-        struct rme_slab *slab = head_of(&zone->idle[i], true);
-
-        if (slab != NULL && slab->size >= shape->size) {
-            recut(zone, slab, shape);
-            return take_block(zone, slab);
-        }
-    }
-    return NULL;
+    while (block == NULL && ++class < CLASSES)
+        block = take_partial(zone, class, true);
+    return block;
 }
 
 /*
- * Releases one idle slab to the system: a plain one, or a registered one if more than `keep`
- * bytes of those are idle, large ones first.  The lock is held, and dropped meanwhile.  False:
- * none was found.
+ * Releases one idle slab to the system: a plain one, or the oldest registered one if more than
+ * `keep` bytes of those are idle.  The lock is dropped meanwhile.  False: none was found.
  */
 static bool give_back(struct rme_zone *zone, uint64_t keep)
 {
-    for (int i = IDLE_LISTS - 1; i >= 0; i--) {
-        struct rme_slab *slab = TAILQ_LAST(&zone->idle[i], slab_list);
-        uint64_t bytes;
+    struct slab *slab = TAILQ_LAST(&zone->idle, slab_list);
+    uint64_t bytes;
 
-        if (slab == NULL || (slab->registered && zone->idle_bytes <= keep))
-            continue;
-        delist(zone, slab);
-        zone->cut[slab->class] -= slab->size;
-        rme_itree_remove(&zone->places, &slab->place);
-        bytes = slab->registered ? slab->size : 0;
-        pthread_mutex_unlock(&zone->lock);
-        rme_slab_free(&zone->config, slab);
-        pthread_mutex_lock(&zone->lock);
-        zone->held -= bytes;
-        return true;
-    }
-    return false;
+    if (slab == NULL || (slab->registered && zone->idle_bytes <= keep))
+        return false;
+    uncut(zone, slab);
+    rme_itree_remove(&zone->places, &slab->place);
+    bytes = slab->registered ? slab->size : 0;
+    pthread_mutex_unlock(&zone->lock);
+    slab_free(zone->config.pin, slab);
+    pthread_mutex_lock(&zone->lock);
+    zone->held -= bytes;
+    return true;
 }
 
-/* Maps a new slab and takes its first block.  The lock is held, and dropped meanwhile. */
-static void *take_new(struct rme_zone *zone, const struct rme_slab *shape,
-                      enum rme_slab_effort effort)
+/* Maps a new slab, which `reg` registers, and takes its first block.  The lock is dropped
+ * meanwhile. */
+static void *take_new(struct rme_zone *zone, const struct shape *shape, register_fn *reg)
 {
-    struct rme_slab *slab;
+    uint64_t counted = reg != NULL ? shape->size : 0;
+    struct slab *slab;
 
-    if (effort != RME_SLAB_PLAIN)
-        zone->held += shape->size;
+    zone->held += counted;
     pthread_mutex_unlock(&zone->lock);
-    slab = rme_slab_new(&zone->config, shape, effort);
+    slab = slab_new(&zone->config, shape->size, reg);
     pthread_mutex_lock(&zone->lock);
-
-    if (effort != RME_SLAB_PLAIN && (slab == NULL || !slab->registered))
-        zone->held -= shape->size;
-    if (slab == NULL)
+    if (slab == NULL) {
+        zone->held -= counted;
         return NULL;
+    }
     rme_itree_insert(&zone->places, &slab->place);
-    zone->cut[slab->class] += slab->size;
-    enlist(zone, slab);
+    cut(zone, slab, shape);
     return take_block(zone, slab);
 }
 
 /*
  * Takes a block of a new registered slab.  A refused slab may exceed a limit that
  * rme_pin_budget() does not know: half its size is tried, down to the usual minimum, or to the
- * smallest slab if nothing is registered yet.  The lock is held, and dropped meanwhile.
+ * smallest slab if nothing is registered yet.  The lock is dropped meanwhile.
  */
-static void *take_new_registered(struct rme_zone *zone, size_t size, struct rme_slab *shape)
+static void *take_new_registered(struct rme_zone *zone, size_t size, struct shape *shape)
 {
-    size_t smallest = zone->held > 0 ? RME_SLAB_SMALLEST : MIN_SLAB;
+    size_t smallest = zone->held > 0 ? RME_ZONE_SLAB : MIN_SLAB;
 
     while (shape->class != LARGE && shape->size > smallest) {
-        void *block = take_new(zone, shape, RME_SLAB_QUIET);
+        void *block = take_new(zone, shape, rme_pin_try);
 
         if (block != NULL)
             return block;
@@ -334,58 +448,7 @@ static void *take_new_registered(struct rme_zone *zone, size_t size, struct rme_
             zone->max_slab = shape->size / 2;
         (void)shape_for(zone, size, shape);
     }
-    return take_new(zone, shape, RME_SLAB_LAST);
-}
-
-/* ---- the interface ---- */
-
-int rme_zone_new(const struct rme_zone_config *config, struct rme_zone **out)
-{
-    struct rme_zone *zone = calloc(1, sizeof(*zone));
-
-    if (zone == NULL)
-        return -ENOMEM;
-    zone->config = *config;
-    if (config->max_bytes == UINT64_MAX)
-        zone->config.max_bytes = rme_pin_budget() / 2;
-    zone->keep = config->keep_bytes;
-    zone->max_slab = MAX_SLAB;
-    while (zone->max_slab > RME_SLAB_SMALLEST &&
-           zone->max_slab > zone->config.max_bytes / SLAB_SHARE)
-        zone->max_slab /= 2;
-    while (zone->max_slab > MIN_SLAB && zone->max_slab > zone->config.max_bytes / 2)
-        zone->max_slab /= 2;
-    pthread_mutex_init(&zone->lock, NULL);
-    for (int class = 0; class < CLASSES; class ++)
-        TAILQ_INIT(&zone->partial[class]);
-    for (int i = 0; i < IDLE_LISTS; i++)
-        TAILQ_INIT(&zone->idle[i]);
-    TAILQ_INIT(&zone->full);
-    *out = zone;
-    return 0;
-}
-
-static void destroy_list(struct rme_zone *zone, struct slab_list *list)
-{
-    struct rme_slab *slab;
-
-    while ((slab = TAILQ_FIRST(list)) != NULL) {
-        TAILQ_REMOVE(list, slab, link);
-        rme_slab_free(&zone->config, slab);
-    }
-}
-
-void rme_zone_free(struct rme_zone *zone)
-{
-    if (zone == NULL)
-        return;
-    for (int class = 0; class < CLASSES; class ++)
-        destroy_list(zone, &zone->partial[class]);
-    for (int i = 0; i < IDLE_LISTS; i++)
-        destroy_list(zone, &zone->idle[i]);
-    destroy_list(zone, &zone->full);
-    pthread_mutex_destroy(&zone->lock);
-    free(zone);
+    return take_new(zone, shape, rme_pin_reg);
 }
 
 static bool fits(const struct rme_zone *zone, size_t size)
@@ -393,9 +456,8 @@ static bool fits(const struct rme_zone *zone, size_t size)
     return size <= zone->config.max_bytes && zone->held <= zone->config.max_bytes - size;
 }
 
-/* Allocates a block for which a slab may have to be mapped.  The lock is held, and dropped
- * meanwhile. */
-static void *make_room(struct rme_zone *zone, size_t size, struct rme_slab *shape)
+/* Allocates a block for which a slab may have to be mapped.  The lock is dropped meanwhile. */
+static void *make_room(struct rme_zone *zone, size_t size, struct shape *shape)
 {
     void *block = NULL;
 
@@ -405,20 +467,20 @@ static void *make_room(struct rme_zone *zone, size_t size, struct rme_slab *shap
         block = take_new_registered(zone, size, shape);
     if (block == NULL)
         block = take_existing(zone, shape, false);
-    return block != NULL ? block : take_new(zone, shape, RME_SLAB_PLAIN);
+    return block != NULL ? block : take_new(zone, shape, NULL);
 }
 
-/* Allocates a block; without `grow` from existing slabs only. */
+/* Allocates a block; without `grow` from existing registered slabs only. */
 static void *alloc(struct rme_zone *zone, size_t size, bool grow)
 {
-    struct rme_slab shape = {0};
+    struct shape shape;
     void *block = NULL;
 
     pthread_mutex_lock(&zone->lock);
     if (shape_for(zone, size, &shape)) {
         block = take_existing(zone, &shape, true);
         if (block == NULL && !(grow && fits(zone, shape.size)))
-            block = take_bigger(zone, &shape);
+            block = take_bigger(zone, shape.class);
         if (block == NULL && grow)
             block = make_room(zone, size, &shape);
     }
@@ -436,39 +498,87 @@ void *rme_zone_try(struct rme_zone *zone, size_t size)
     return alloc(zone, size, false);
 }
 
-/* Returns the slab whose mapping has the address, or NULL.  The lock is held. */
-static struct rme_slab *slab_at(const struct rme_zone *zone, const void *start)
+/* ---- start and end ---- */
+
+int rme_zone_new(const struct rme_zone_config *config, struct rme_zone **out)
+{
+    struct rme_zone *zone = calloc(1, sizeof(*zone));
+
+    if (zone == NULL)
+        return -ENOMEM;
+    zone->config = *config;
+    if (config->max_bytes == UINT64_MAX)
+        zone->config.max_bytes = rme_pin_budget() / 2;
+    zone->keep = config->keep_bytes;
+    zone->max_slab = MAX_SLAB;
+    while (zone->max_slab > RME_ZONE_SLAB &&
+           zone->max_slab > zone->config.max_bytes / SLAB_SHARE)
+        zone->max_slab /= 2;
+    while (zone->max_slab > MIN_SLAB && zone->max_slab > zone->config.max_bytes / 2)
+        zone->max_slab /= 2;
+    pthread_mutex_init(&zone->lock, NULL);
+    for (int class = 0; class < CLASSES; class ++)
+        TAILQ_INIT(&zone->partial[class]);
+    TAILQ_INIT(&zone->idle);
+    TAILQ_INIT(&zone->full);
+    *out = zone;
+    return 0;
+}
+
+void rme_zone_free(struct rme_zone *zone)
+{
+    if (zone == NULL)
+        return;
+    while (zone->places.root != NULL) {
+        struct slab *slab = container_of(zone->places.root, struct slab, place);
+
+        rme_itree_remove(&zone->places, &slab->place);
+        slab_free(zone->config.pin, slab);
+    }
+    pthread_mutex_destroy(&zone->lock);
+    free(zone);
+}
+
+/* ---- blocks in use ---- */
+
+/* Returns the slab that has the range in a used block, or NULL.  The lock is held. */
+static struct slab *slab_of(const struct rme_zone *zone, const void *start, size_t length)
 {
     uintptr_t at = (uintptr_t)start;
     struct rme_inode *node = rme_itree_overlap(&zone->places, at, at + 1);
+    struct slab *slab;
+    size_t index;
 
-    return node != NULL ? container_of(node, struct rme_slab, place) : NULL;
-}
-
-/* Returns the slab that has the range in a used block, or NULL.  The lock is held. */
-static struct rme_slab *slab_of(const struct rme_zone *zone, const void *start, size_t length)
-{
-    struct rme_slab *slab = slab_at(zone, start);
-
-    return slab != NULL && rme_slab_in_use(slab, start, length) ? slab : NULL;
+    if (node == NULL)
+        return NULL;
+    slab = container_of(node, struct slab, place);
+    index = (at - node->start) / slab->block;
+    if (index >= BLOCKS || ((slab->all & ~slab->free) >> index & 1) == 0)
+        return NULL; /* no block, or a free one */
+    return length <= node->start + (index + 1) * slab->block - at ? slab : NULL;
 }
 
 int rme_zone_put(struct rme_zone *zone, void *block)
 {
-    struct rme_slab *slab;
+    struct slab *slab;
+    size_t offset;
     int ret = -EINVAL;
 
     pthread_mutex_lock(&zone->lock);
     slab = slab_of(zone, block, 0);
-    if (slab != NULL && (size_t)((char *)block - slab->base) % slab->block == 0) {
+    offset = slab != NULL ? (size_t)((char *)block - slab->base) : 0;
+    if (slab != NULL && offset % slab->block == 0) {
         delist(zone, slab);
-        rme_slab_put(slab, block);
+        ASAN_POISON_MEMORY_REGION(block, slab->block);
+        slab->free |= (uint64_t)1 << offset / slab->block;
         enlist(zone, slab);
         ret = 0;
     }
     pthread_mutex_unlock(&zone->lock);
     return ret;
 }
+
+/* ---- release of idle memory ---- */
 
 bool rme_zone_wants_trim(const struct rme_zone *zone)
 {
@@ -516,22 +626,10 @@ int rme_zone_release(struct rme_zone *zone, void *block)
     return ret;
 }
 
-int rme_zone_find(struct rme_zone *zone, const void *start, size_t length,
-                  const struct rme_mr **mr)
-{
-    const struct rme_slab *slab;
-
-    pthread_mutex_lock(&zone->lock);
-    slab = slab_of(zone, start, length);
-    pthread_mutex_unlock(&zone->lock);
-    if (slab == NULL || !slab->registered)
-        return -ENOENT;
-    *mr = &slab->mr;
-    return 0;
-}
+/* ---- registrations ---- */
 
 /* Lets peers read a slab of which the caller has a block.  No lock held. */
-static int make_readable(struct rme_zone *zone, struct rme_slab *slab)
+static int make_readable(struct rme_zone *zone, struct slab *slab)
 {
     struct rme_pin *pin = zone->config.pin;
     struct rme_mr mr;
@@ -554,16 +652,15 @@ static int make_readable(struct rme_zone *zone, struct rme_slab *slab)
 int rme_zone_show(struct rme_zone *zone, const void *start, size_t length, unsigned access,
                   bool now, const struct rme_mr **mr)
 {
-    struct rme_slab *slab;
+    bool read = (access & RME_ACCESS_REMOTE_READ) != 0 && zone->config.pin->keys_open;
+    struct slab *slab;
     bool ready;
 
     if (rme_pin_alone(zone->config.pin, access))
         return -EPERM;
-    if ((access & RME_ACCESS_REMOTE_READ) == 0 || !zone->config.pin->keys_open)
-        return rme_zone_find(zone, start, length, mr);
     pthread_mutex_lock(&zone->lock);
     slab = slab_of(zone, start, length);
-    ready = slab != NULL && slab->readable;
+    ready = slab != NULL && (slab->readable || !read);
     pthread_mutex_unlock(&zone->lock);
     if (slab == NULL || !slab->registered)
         return -ENOENT;
@@ -571,8 +668,14 @@ int rme_zone_show(struct rme_zone *zone, const void *start, size_t length, unsig
         return -EAGAIN;
     if (!ready && make_readable(zone, slab) != 0)
         return -ENOMEM;
-    *mr = &slab->to_read;
+    *mr = read ? &slab->to_read : &slab->mr;
     return 0;
+}
+
+int rme_zone_find(struct rme_zone *zone, const void *start, size_t length,
+                  const struct rme_mr **mr)
+{
+    return rme_zone_show(zone, start, length, RME_ACCESS_LOCAL, false, mr);
 }
 
 bool rme_zone_owns(struct rme_zone *zone, const void *start, size_t length)
@@ -583,28 +686,4 @@ bool rme_zone_owns(struct rme_zone *zone, const void *start, size_t length)
     owns = slab_of(zone, start, length) != NULL;
     pthread_mutex_unlock(&zone->lock);
     return owns;
-}
-
-bool rme_zone_hold(struct rme_zone *zone, const void *start, size_t length)
-{
-    struct rme_slab *slab;
-
-    pthread_mutex_lock(&zone->lock);
-    slab = slab_of(zone, start, length);
-    if (slab != NULL)
-        slab->holds++;
-    pthread_mutex_unlock(&zone->lock);
-    return slab != NULL;
-}
-
-void rme_zone_drop(struct rme_zone *zone, const void *start)
-{
-    struct rme_slab *slab;
-
-    pthread_mutex_lock(&zone->lock);
-    slab = slab_at(zone, start);
-    delist(zone, slab);
-    slab->holds--;
-    enlist(zone, slab);
-    pthread_mutex_unlock(&zone->lock);
 }

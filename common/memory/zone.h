@@ -6,8 +6,7 @@
  *
  * Threads: any thread, without a lock of the engine, because a slab may have to be registered.
  * The zone has its own lock, which is not held during a registration.  rme_zone_find,
- * rme_zone_owns, rme_zone_try, rme_zone_put, rme_zone_hold and rme_zone_drop may be called with
- * the engine's lock.
+ * rme_zone_owns, rme_zone_try and rme_zone_put may be called with the engine's lock.
  */
 #ifndef RME_ZONE_H
 #define RME_ZONE_H
@@ -17,6 +16,9 @@
 struct rme_zone;
 
 #define RME_ZONE_MIN_BLOCK 4096u /* the smallest block; smaller requests use its class */
+/* The first slab of a class, the alignment of all, and the unit of large requests.  Slabs are
+ * smaller only under a small limit of locked memory. */
+#define RME_ZONE_SLAB ((size_t)256 << 10)
 
 struct rme_zone_config {
     struct rme_pin *pin;
@@ -83,13 +85,5 @@ int rme_zone_show(struct rme_zone *zone, const void *start, size_t length, unsig
 
 /* Returns true if the range lies inside one used block, registered or not. */
 bool rme_zone_owns(struct rme_zone *zone, const void *start, size_t length);
-
-/*
- * Holds the slab of a range inside one used block, for a transfer that may outlast the block:
- * the slab stays mapped and registered until rme_zone_drop of the same start, also if the block
- * is freed.  False: the range is in no used block, nothing is held.
- */
-bool rme_zone_hold(struct rme_zone *zone, const void *start, size_t length);
-void rme_zone_drop(struct rme_zone *zone, const void *start);
 
 #endif

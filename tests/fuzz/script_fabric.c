@@ -3,7 +3,7 @@
 #include <sys/queue.h>
 
 #include "fuzz.h"
-#include "memory/slab.h"
+#include "memory/zone.h"
 #include "script_fabric.h"
 
 #define RX_SIZE 4096
@@ -109,7 +109,7 @@ static const struct rme_mr *live_mr(uint64_t key, uint64_t start, uint64_t lengt
  * blocks are freed; a correct peer does not access them then. */
 static bool is_zone(const struct rme_mr *mr)
 {
-    return mr->base % RME_SLAB_SMALLEST == 0 && mr->length % RME_SLAB_SMALLEST == 0;
+    return mr->base % RME_ZONE_SLAB == 0 && mr->length % RME_ZONE_SLAB == 0;
 }
 
 /* ---- events ---- */

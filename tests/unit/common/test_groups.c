@@ -3,7 +3,9 @@
  * refused [001 4.2.2]. */
 #include "config.h"
 #include <errno.h>
+#include <stdio.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "unit.h"
 #include "fake_fabric.h"
@@ -275,6 +277,34 @@ static void a_segment_many_times(void **state)
     stop(&f);
 }
 
+/* A hole that cannot be watched: the group serves one operation, its segments may be cached. */
+static void a_file_in_a_hole(void **state)
+{
+    FILE *file = tmpfile();
+    struct fixture f;
+
+    (void)state;
+    start(&f, 16);
+    assert_non_null(file);
+    if (!rme_mreg_caches(f.mreg)) {
+        fclose(file);
+        stop(&f);
+        skip();
+    }
+    assert_int_equal(ftruncate(fileno(file), PAGE), 0);
+    assert_ptr_equal(mmap(f.memory + PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                          fileno(file), 0),
+                     f.memory + PAGE);
+    fclose(file);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(use(&f, 2, 2 * PAGE, SINK), 1);
+        assert_int_equal(fake_live(&f.fake), 0);
+    }
+    assert_int_equal(use(&f, 1, PAGE, SINK), 1);
+    assert_int_equal(use(&f, 1, PAGE, SINK), 0);
+    stop(&f);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -287,6 +317,7 @@ int main(void)
         cmocka_unit_test(a_segment_in_a_hole),
         cmocka_unit_test(holes_at_a_receiver),
         cmocka_unit_test(a_segment_many_times),
+        cmocka_unit_test(a_file_in_a_hole),
     };
 
     return cmocka_run_group_tests_name("groups", tests, NULL, NULL);

@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "unit.h"
@@ -457,68 +456,6 @@ static void unmap_once(void *arg)
              -1, 0);
 }
 
-/* Returns the KiB of transparent huge pages in mappings that overlap [from, to). */
-static unsigned long huge_kib(const char *from, const char *to)
-{
-    FILE *maps = fopen("/proc/self/smaps", "r");
-    unsigned long start, end, kib, sum = 0;
-    bool inside = false;
-    char line[512];
-
-    assert_non_null(maps);
-    while (fgets(line, sizeof(line), maps) != NULL) {
-        if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
-            inside = start < (uintptr_t)to && end > (uintptr_t)from;
-        else if (inside && sscanf(line, "AnonHugePages: %lu", &kib) == 1)
-            sum += kib;
-    }
-    fclose(maps);
-    return sum;
-}
-
-/* Returns whether the kernel reports their places, since Linux 6.7. */
-static bool huge_pages_are_known(void)
-{
-    struct utsname name;
-    unsigned major = 0, minor = 0;
-
-    return uname(&name) == 0 && sscanf(name.release, "%u.%u", &major, &minor) == 2 &&
-           (major > 6 || (major == 6 && minor >= 7));
-}
-
-static void huge_pages_stay_whole(void **state)
-{
-    const size_t huge = (size_t)2 << 20;
-    struct fixture *f = start_cached(1, 16 << 20);
-    char *all =
-        mmap(NULL, 5 * huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    char *base = (char *)(((uintptr_t)all + huge - 1) / huge * huge);
-    unsigned long before;
-
-    (void)state;
-    assert_ptr_not_equal(all, MAP_FAILED);
-    madvise(base, 4 * huge, MADV_HUGEPAGE);
-    memset(base, 1, 4 * huge);
-    before = huge_kib(base, base + 4 * huge);
-    if (!huge_pages_are_known() || before < 4 * huge / 1024) {
-        munmap(all, 5 * huge);
-        stop(f);
-        skip();
-    }
-    use(f, base + PAGE, 2 * huge, SOURCE); /* from the middle of one to the middle of another */
-    assert_int_equal(huge_kib(base, base + 4 * huge), before);
-    use(f, base + 3 * huge + PAGE, PAGE, SOURCE); /* evicts the first one */
-    rme_mreg_dereg_flush(f->mreg);
-    assert_int_equal(f->fake.regs, 2);
-    assert_int_equal(fake_live(&f->fake), 1);
-    assert_int_equal(huge_kib(base, base + 4 * huge), before);
-    assert_int_equal(munmap(base + 3 * huge + PAGE, PAGE), 0); /* the change is detected */
-    dereg_unmapped(f, base + 3 * huge + PAGE);
-    assert_int_equal(fake_live(&f->fake), 0);
-    munmap(all, 5 * huge);
-    stop(f);
-}
-
 static void an_unmap_while_registering_is_seen(void **state)
 {
     struct fixture *f = start_cached(16, 1 << 20);
@@ -555,8 +492,15 @@ static void groups_are_cached_by_their_segments(void **state)
         end(f, hold);
     }
     assert_int_equal(f->fake.regs, 1);
-    use(f, f->memory + PAGE, 10, SINK); /* a hole: registered, but not advertised to the host */
+    use(f, f->memory + PAGE, 10, SINK); /* a hole is registered and watched with its group */
+    assert_int_equal(f->fake.regs, 1);
+    assert_int_equal(madvise(f->memory + PAGE, PAGE, MADV_DONTNEED), 0);
+    use(f, f->memory + PAGE, 10, SINK);
     assert_int_equal(f->fake.regs, 2);
+    fill(f, seg, 16, 100, 3 * PAGE);
+    assert_int_equal(rme_mreg_acquire(f->mreg, seg, 16, SINK, &hold), 0);
+    assert_int_equal(f->fake.regs, 3);
+    end(f, hold);
     stop(f);
 }
 
@@ -820,7 +764,6 @@ int main(void)
         cmocka_unit_test(a_full_cache_in_use_does_not_fail),
         cmocka_unit_test(an_unmap_is_seen),
         cmocka_unit_test(a_moved_mapping_is_seen),
-        cmocka_unit_test(huge_pages_stay_whole),
         cmocka_unit_test(an_unmap_while_registering_is_seen),
         cmocka_unit_test(groups_are_cached_by_their_segments),
         cmocka_unit_test(files_are_not_cached),

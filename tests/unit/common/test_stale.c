@@ -458,8 +458,8 @@ static bool lay_guard_for_a_moment(char *base, size_t length)
            madvise(base, length, 103 /* MADV_GUARD_REMOVE */) == 0;
 }
 
-/* Guards are not reported (head of monitor.c). The remedy for programs, which is to discard the
- * memory first, works. */
+/* Guards are not reported (doc/design/unmap-monitor.md). The remedy for programs, which is to
+ * discard the memory first, works. */
 static void what_is_discarded_before_a_guard_is_laid_is_not_stale(void **state)
 {
     const size_t length = MAX_PAGES * PAGE;

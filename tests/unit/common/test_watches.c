@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The end of watches: adjacent ones are ended together. */
+/* The end of watches: adjacent ones are ended together.  Huge pages are watched whole. */
 #include "config.h"
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "unit.h"
@@ -30,10 +31,8 @@ int __wrap_ioctl(int fd, unsigned long request, void *arg)
 
 struct watches {
     struct rme_watcher watcher;
-    pthread_mutex_t lock;
     struct rme_monitor *monitor;
     struct rme_watch watch[WATCHES], *list[WATCHES];
-    struct rme_claim claim[WATCHES];
     char *base;
 };
 
@@ -46,18 +45,15 @@ static void changed(void *arg, uintptr_t start, uintptr_t end)
 static void watch_all(struct watches *w)
 {
     engine_free(engine_new(64, 8)); /* skips where memory cannot be watched */
-    *w = (struct watches){.lock = PTHREAD_MUTEX_INITIALIZER, .base = map_anonymous(PAGES)};
-    w->watcher = (struct rme_watcher){.lock = &w->lock, .gone = changed, .arg = w};
+    *w = (struct watches){.base = map_anonymous(PAGES)};
+    w->watcher = (struct rme_watcher){.gone = changed, .arg = w};
     assert_int_equal(rme_monitor_join(&w->watcher, &w->monitor), 0);
     for (int i = 0; i < WATCHES; i++) {
         struct rme_watch *watch = w->list[i] = &w->watch[i];
 
-        watch->start = (uintptr_t)w->base + (size_t)(i + (i == WATCHES - 1)) * 2 * PAGE;
-        watch->end = watch->start + 2 * PAGE;
-        watch->claims = &w->claim[i];
-        w->claim[i].node.start = watch->start;
-        w->claim[i].node.end = watch->end;
-        rme_monitor_watch(w->monitor, watch);
+        watch->claim.start = (uintptr_t)w->base + (size_t)(i + (i == WATCHES - 1)) * 2 * PAGE;
+        watch->claim.end = watch->claim.start + 2 * PAGE;
+        assert_true(rme_monitor_watch(w->monitor, watch));
     }
     assert_int_equal(watched_mappings(), 2);
     atomic_store(&unwatched, 0);
@@ -162,7 +158,6 @@ static void neighbours_of_what_is_claimed(void **state)
 {
     struct rme_watch *others[WATCHES - 1];
     struct watches w;
-    uintptr_t seam = 0;
 
     (void)state;
     watch_all(&w);
@@ -172,12 +167,10 @@ static void neighbours_of_what_is_claimed(void **state)
     rme_monitor_unwatch(w.monitor, others, WATCHES - 1);
     assert_int_equal(atomic_load(&unwatched), 3);
     assert_int_equal(watched_mappings(), 1);
-    pthread_mutex_lock(&w.lock);
-    assert_int_equal(rme_monitor_still(w.monitor, w.watch[2].start, w.watch[2].end, &seam),
-                     RME_STILL_YES);
-    assert_int_equal(rme_monitor_still(w.monitor, w.watch[1].start, w.watch[1].end, &seam),
-                     RME_STILL_NO);
-    pthread_mutex_unlock(&w.lock);
+    pthread_mutex_lock(rme_monitor_lock(w.monitor));
+    assert_true(rme_monitor_still(w.monitor, &w.watch[2]));
+    assert_false(rme_monitor_still(w.monitor, &w.watch[1]));
+    pthread_mutex_unlock(rme_monitor_lock(w.monitor));
     rme_monitor_unwatch(w.monitor, &w.list[2], 1);
     leave_all(&w);
 }
@@ -191,12 +184,79 @@ static void neighbours_of_a_file(void **state)
     (void)state;
     assert_true(fd >= 0);
     watch_all(&w);
-    assert_ptr_equal(
-        mmap((void *)w.watch[1].start, 2 * PAGE, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0),
-        (void *)w.watch[1].start);
+    assert_ptr_equal(mmap((void *)w.watch[1].claim.start, 2 * PAGE, PROT_READ,
+                          MAP_PRIVATE | MAP_FIXED, fd, 0),
+                     (void *)w.watch[1].claim.start);
     close(fd);
     rme_monitor_unwatch(w.monitor, w.list, WATCHES);
     leave_all(&w);
+}
+
+/* ---- huge pages ---- */
+
+/* Returns the KiB of transparent huge pages in mappings that overlap [from, to). */
+static unsigned long huge_kib(const char *from, const char *to)
+{
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    unsigned long start, end, kib, sum = 0;
+    bool inside = false;
+    char line[512];
+
+    assert_non_null(maps);
+    while (fgets(line, sizeof(line), maps) != NULL) {
+        if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
+            inside = start < (uintptr_t)to && end > (uintptr_t)from;
+        else if (inside && sscanf(line, "AnonHugePages: %lu", &kib) == 1)
+            sum += kib;
+    }
+    fclose(maps);
+    return sum;
+}
+
+/* Returns whether the kernel reports their places, since Linux 6.7. */
+static bool huge_pages_are_known(void)
+{
+    struct utsname name;
+    unsigned major = 0, minor = 0;
+
+    return uname(&name) == 0 && sscanf(name.release, "%u.%u", &major, &minor) == 2 &&
+           (major > 6 || (major == 6 && minor >= 7));
+}
+
+static void huge_pages_stay_whole(void **state)
+{
+    const size_t huge = (size_t)2 << 20;
+    struct engine *e = engine_new(1, 0);
+    char *all =
+        mmap(NULL, 5 * huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *base = (char *)(((uintptr_t)all + huge - 1) / huge * huge);
+    unsigned long before;
+
+    (void)state;
+    assert_ptr_not_equal(all, MAP_FAILED);
+    madvise(base, 4 * huge, MADV_HUGEPAGE);
+    memset(base, 1, 4 * huge);
+    before = huge_kib(base, base + 4 * huge);
+    if (!huge_pages_are_known() || before < 4 * huge / 1024) {
+        munmap(all, 5 * huge);
+        engine_free(e);
+        skip();
+    }
+    /* from the middle of one to the middle of another */
+    assert_true(registers(e, base + PAGE, 2 * huge));
+    assert_int_equal(huge_kib(base, base + 4 * huge), before);
+    assert_true(registers(e, base + 3 * huge + PAGE, PAGE)); /* evicts the first one */
+    rme_mreg_dereg_flush(e->mreg);
+    assert_int_equal(e->fake.regs, 2);
+    assert_int_equal(fake_live(&e->fake), 1);
+    assert_int_equal(huge_kib(base, base + 4 * huge), before);
+    assert_int_equal(munmap(base + 3 * huge + PAGE, PAGE), 0); /* the change is detected */
+    while (!rme_mreg_wants_dereg(e->mreg)) /* the unmap returns before it is handled */
+        usleep(1000);
+    rme_mreg_dereg_flush(e->mreg);
+    assert_int_equal(fake_live(&e->fake), 0);
+    munmap(all, 5 * huge);
+    engine_free(e);
 }
 
 int main(void)
@@ -208,6 +268,7 @@ int main(void)
         cmocka_unit_test(what_is_given_up_ends_at_once),
         cmocka_unit_test(neighbours_of_what_is_claimed),
         cmocka_unit_test(neighbours_of_a_file),
+        cmocka_unit_test(huge_pages_stay_whole),
     };
 
     alarm(300); /* a deadlock fails the test */

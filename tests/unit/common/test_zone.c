@@ -385,36 +385,6 @@ static void large_mappings_are_kept_a_little(void **state)
     stop(f);
 }
 
-/* A transfer may still use a held block. */
-static void what_is_held_stays(void **state)
-{
-    static const size_t sizes[] = {4096, MIB, 20 * MIB};
-    struct fixture *f = start(256 * MIB, 0);
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        char *block = rme_zone_alloc(f->zone, sizes[i]), *again;
-        unsigned deregs = f->fake.deregs;
-
-        assert_true(rme_zone_hold(f->zone, block + 10, 100));
-        assert_true(rme_zone_hold(f->zone, block + 10, 100));
-        assert_int_equal(rme_zone_release(f->zone, block), 0);
-        assert_false(rme_zone_wants_trim(f->zone));
-        assert_false(rme_zone_owns(f->zone, block, 1));
-        assert_false(rme_zone_hold(f->zone, block, 1));
-        again = rme_zone_alloc(f->zone, sizes[i]);
-        rme_zone_drop(f->zone, block + 10);
-        assert_int_equal(rme_zone_release(f->zone, again), 0);
-        assert_int_equal(msync(block, 4096, MS_ASYNC), 0); /* still mapped */
-        assert_true(f->fake.deregs - deregs <= (again != block ? 1u : 0u));
-        rme_zone_drop(f->zone, block + 10);
-        assert_true(rme_zone_wants_trim(f->zone));
-        rme_zone_trim(f->zone);
-        assert_int_equal(fake_live(&f->fake), 0);
-    }
-    stop(f);
-}
-
 static void put_defers_to_trim(void **state)
 {
     struct fixture *f = start(256 * MIB, 0);
@@ -635,7 +605,6 @@ int main(void)
         cmocka_unit_test(idle_memory_makes_room),
         cmocka_unit_test(a_bigger_block_serves),
         cmocka_unit_test(large_mappings_are_kept_a_little),
-        cmocka_unit_test(what_is_held_stays),
         cmocka_unit_test(put_defers_to_trim),
         cmocka_unit_test(what_nobody_needs_goes_back),
         cmocka_unit_test(blocks_in_use_at_the_end),

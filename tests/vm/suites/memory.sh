@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Requirements of the registration cache on this kernel: userfaultfd answers as common/memory/uffd.c
+# Requirements of the registration cache on this kernel: userfaultfd answers as common/memory/monitor.c
 # expects. A test that was skipped (hugetlbfs has no pages here) counts; if the cache is off nearly
 # all are skipped, which is a failure.
 watched() { test_monitor 2>&1 && [ "$(grep -c "       OK " /tmp/check.log)" -ge 14 ]; }
