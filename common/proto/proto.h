@@ -14,13 +14,13 @@ extern const struct rme_link_user rme_proto_link_user;
 
 /* Reason why an expected send waits for the peer's host: the eager window or an RTS slot
  * (small), or an RTS slot (large). */
-enum rme_waitq { RME_WAITQ_SMALL, RME_WAITQ_LARGE, RME_WAITQS };
+enum rme_waitq { RME_WAITQ_LARGE, RME_WAITQ_SMALL, RME_WAITQS };
 
 /* Protocol state of a peer. */
 struct rme_peer_proto {
-    bool small_next; /* the small send of `waitq` goes next if both kinds can */
-    uint32_t posted; /* number of sends QUEUED so far */
-    uint32_t links;  /* number of links so far */
+    enum rme_waitq next_waitq; /* its send goes next if those of both kinds can */
+    uint32_t posted;           /* number of sends QUEUED so far */
+    uint32_t links;            /* number of links so far */
     /* QUEUED sends in order, except those out of the queue (send.c) */
     struct list_head sendq[RME_STREAMS];
     /* sends that wait for the peer's host, in order */
