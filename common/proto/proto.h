@@ -7,8 +7,6 @@
 #include "proto/eager_rdma.h"
 #include "proto/invite.h"
 
-struct rme_unexp;
-
 /* Callbacks of the links. */
 extern const struct rme_link_user rme_proto_link_user;
 
@@ -29,7 +27,7 @@ struct rme_peer_proto {
     /* expected QUEUED sends with an rme_rndv: their memory is ready or being prepared */
     uint32_t preparing;
     struct list_head messages; /* unmatched expected messages (struct rme_message) */
-    /* unexpected messages that are incomplete or behind one (struct rme_unexp) */
+    /* unexpected messages that are incomplete or behind one (struct rme_message) */
     struct list_head unexpected;
     struct list_head pulls; /* the RTS of `unexpected` that wait for room */
     /* complete unexpected messages that the host has not fetched */
@@ -47,7 +45,7 @@ struct rme_protocols {
     bool forceful;                 /* cancels of the host do not wait for the peer */
     struct rme_table tags_blocked; /* tags that a waiting send blocks (send.c) */
     struct rme_eager_rdma_pool eager_rdma;
-    /* first complete message of each peer, for the host (struct rme_unexp) */
+    /* first complete message of each peer, for the host (struct rme_message) */
     struct list_head unexpected;
     uint64_t unexpected_changes;  /* number of messages completed and fetched so far */
     struct list_head unpublished; /* likewise, to be delivered after the ops in `ended` */
