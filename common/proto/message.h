@@ -34,8 +34,8 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
 /* A message that no operation has taken: an unmatched expected one; an unexpected one, which
  * the host owns once it has fetched it; also, temporarily, an RTS that matches at once. */
 struct rme_message {
-    /* expected: in the table of receives and unmatched messages; unexpected and fetched: `keyed`
-     * in the table of fetched messages */
+    /* expected: in the table of receives and unmatched messages; unexpected and fetched:
+     * `keyed` in the table of fetched messages */
     struct rme_match match;
     /* expected: in `messages` of the peer; unexpected: in `unexpected` of the peer; the first
      * complete one of a peer in rme_protocols.unexpected */

@@ -4,7 +4,7 @@
  *
  * In OrangeFS an operation's id is the address of a struct method_op, and bmi.c reads op_id and
  * addr through any id that it is given, also one whose operation is long over.  So the engine
- * has a copy of self.op_template with each of its operations, whose address is the id for engine
+ * has a copy of op_template with each of its operations, whose address is the id for engine
  * and host alike, and which stays until finalize.  op_id, the first member, is 0 while the
  * operation is free; addr is a constant address object of the method.
  *
