@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "engine/engine.h"
+#include "proto/message.h"
 #include "proto/unexp.h"
 
 int rme_context_open(struct rme *rme, int ctx)
@@ -153,7 +154,7 @@ static int unexpected_ready(struct rme *rme, struct rme_waiter *waiter)
     int n = 0;
 
     while (n < wait->max) {
-        struct rme_unexp *u = rme_unexp_take(rme);
+        struct rme_message *u = rme_unexp_take(rme);
         struct rme_unexpected *out = &wait->out[n];
 
         if (u == NULL)
@@ -161,8 +162,8 @@ static int unexpected_ready(struct rme *rme, struct rme_waiter *waiter)
         out->addr = u->sender = u->peer->addr;
         out->first = !u->peer->reported;
         out->tag = u->tag;
-        out->buffer = u->buffer;
-        out->size = (int64_t)u->size;
+        out->buffer = u->data;
+        out->size = (int64_t)u->total;
         u->peer->reported = true;
         u->peer = NULL;
         n++;
@@ -184,7 +185,7 @@ int rme_test_unexpected(struct rme *rme, struct rme_unexpected *out, int max, in
 
 int rme_unexpected_return(struct rme *rme, void *buffer, struct rme_addr **sender)
 {
-    struct rme_unexp *u;
+    struct rme_message *u;
 
     if (rme_forked(rme))
         return -ENODEV;

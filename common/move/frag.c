@@ -190,7 +190,7 @@ static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
 
         if (frag->state == RME_FRAG_WAIT) {
             take_reserve(rme, reserve, frag);
-            frag->op->protocol->ready(rme, frag->op);
+            rme_rndv_advance(rme, frag->op);
         } else {
             rme_peer_schedule(frag->op->peer);
         }
@@ -312,7 +312,7 @@ bool rme_frag_next(struct rme *rme, struct rme_op *op)
     }
     frag = frag_new(op, rest);
     if (frag == NULL) {
-        op->protocol->failed(rme, op, -ENOMEM);
+        rme_rndv_stop(rme, op, -ENOMEM);
         return false;
     }
     if (!rme_bounce_quota_frag(op, frag, rest)) {
@@ -323,7 +323,7 @@ bool rme_frag_next(struct rme *rme, struct rme_op *op)
         cut_direct(op, frag, rest);
     if (r->refused && !may_copy(op, frag)) {
         frag_destroy(frag);
-        op->protocol->failed(rme, op, -EFAULT);
+        rme_rndv_stop(rme, op, -EFAULT);
         return false;
     }
     list_add_tail(&frag->link, &r->frags);
@@ -515,15 +515,14 @@ void rme_frag_work(struct rme *rme)
         frag_destroy(frag);
     } else if (result == 0) {
         frag_ready(rme, frag);
-        op->protocol->ready(rme, op);
+        rme_rndv_advance(rme, op);
     } else {
         frag->state = RME_FRAG_WORK;
         fall_back(rme, op, frag);
         if (result == -ENOMEM || result == -EACCES)
-            op->protocol->ready(rme, op);
+            rme_rndv_advance(rme, op);
         else
-            op->protocol->failed(rme, op,
-                                 result == -EFAULT || result == -EINVAL ? -EFAULT : result);
+            rme_rndv_stop(rme, op, result == -EFAULT || result == -EINVAL ? -EFAULT : result);
     }
     rme_op_put(rme, op);
 }

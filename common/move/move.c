@@ -225,7 +225,7 @@ void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)
         if (r->done == op->size)
             rme_op_end(rme, op, 0);
         else
-            op->protocol->ready(rme, op);
+            rme_rndv_advance(rme, op);
     }
     rme_op_put(rme, op);
 }

@@ -16,7 +16,6 @@
 #include "plan/split.h"
 
 struct rme_peer;
-struct rme_protocol;
 struct rme_rndv;
 
 /* id, name */
@@ -81,10 +80,9 @@ struct rme_op {
     /* QUEUED sends: position in the peer's order of posting, modulo 2^32 */
     uint32_t posted;
     /* rme_op_new clears the fields from here to `dereg_flush` */
-    const struct rme_protocol *protocol; /* owner of the op and of `rndv`; NULL: none */
-    struct rme_rndv *rndv;
-    uint64_t size; /* bytes of the message; 0: unknown yet */
-    int error;     /* result, from ENDING on: 0 or a negative errno */
+    struct rme_rndv *rndv; /* its rendezvous; NULL: none */
+    uint64_t size;         /* bytes of the message; 0: unknown yet */
+    int error;             /* result, from ENDING on: 0 or a negative errno */
     /* references to its memory by threads, devices and peers; ENDING lasts until 0 */
     uint32_t refcount;
     uint16_t invalidating; /* fragments of it whose invalidation is pending */
@@ -127,7 +125,6 @@ static inline struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nse
         return NULL;
     list_del_init(&op->link);
     op->nseg = nseg;
-    op->protocol = NULL;
     op->rndv = NULL;
     op->size = 0;
     op->error = 0;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The interface of protocols to the engine: types of their functions, and the functions by
- * which op/ and move/ notify the protocol of an op.  All are called with the engine's lock
- * held.
+ * which op/ and move/ call upwards.  All are called with the engine's lock held.
  */
 #ifndef RME_PROTOCOL_H
 #define RME_PROTOCOL_H
@@ -31,18 +30,14 @@ typedef enum rme_started rme_start_fn(struct rme *rme, struct rme_op *op);
 /* Returns true if the start would return neither RME_START_OTHER nor RME_START_WAIT. */
 typedef bool rme_may_start_fn(const struct rme_op *op);
 
-/* Called for an op whose op->protocol is this one. */
-struct rme_protocol {
-    /* continues: memory is ready, or data has moved */
-    void (*ready)(struct rme *rme, struct rme_op *op);
-    /* stops the op; it ends with this error when no reference to its memory is left */
-    void (*failed)(struct rme *rme, struct rme_op *op, int error);
-    /* the link is given up: drops pending control messages */
-    void (*silenced)(struct rme_op *op);
-    /* the result is set: starts nothing more */
-    void (*ended)(struct rme *rme, struct rme_op *op);
-    /* no reference to its memory is left: frees op->rndv */
-    void (*freed)(struct rme *rme, struct rme_op *op);
-};
+/* Called for an op with an rme_rndv (proto/rndv.c). */
+/* Continues: memory is ready, or data has moved. */
+void rme_rndv_advance(struct rme *rme, struct rme_op *op);
+/* Stops the op; it ends with this error when no reference to its memory is left. */
+void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error);
+/* The result is set: starts nothing more. */
+void rme_rndv_ended(struct rme *rme, struct rme_op *op);
+/* No reference to its memory is left: frees op->rndv. */
+void rme_rndv_free(struct rme *rme, struct rme_op *op);
 
 #endif

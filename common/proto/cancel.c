@@ -25,6 +25,7 @@
 
 #include "move/move.h"
 #include "proto/cancel.h"
+#include "proto/rndv.h"
 #include "proto/tags.h"
 
 void rme_cancel_op(struct rme *rme, struct rme_op *op)
@@ -44,7 +45,7 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
     case RME_OP_MOVING:
         /* an invited peer most likely moves no data, and answers at once */
         if (!rme->protocols->forceful || op->state == RME_OP_INVITING) {
-            op->protocol->failed(rme, op, -ECANCELED);
+            rme_rndv_stop(rme, op, -ECANCELED);
             break;
         }
         op->rndv->stop = true;
@@ -62,8 +63,8 @@ void rme_op_detach(struct rme *rme, struct rme_op *op)
         rme_send_leave(op);
     else if (rme_match_is_in(&op->match))
         rme_match_remove(&rme->operations->match, &op->match);
-    if (op->protocol != NULL)
-        op->protocol->silenced(op);
+    if (op->rndv != NULL)
+        rme_rndv_silence(op);
 }
 
 bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now)

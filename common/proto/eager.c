@@ -128,7 +128,7 @@ static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t 
     return op;
 }
 
-/* Buffers an unmatched message. */
+/* Lets an unmatched message wait for its receive. */
 static void buffer_message(struct rme *rme, struct rme_message *message)
 {
     struct rme_peer *peer = message->peer;
@@ -137,34 +137,42 @@ static void buffer_message(struct rme *rme, struct rme_message *message)
 
     message->match.is_message = true;
     rme_match_add(table, rme_match_first(table, key), key, &message->match);
-    list_add_tail(&message->of_peer, &peer->proto->messages);
-    if (message->is_rts)
-        rme_message_name(message);
+    list_add_tail(&message->link, &peer->proto->messages);
 }
 
-static struct rme_message *message_new(struct rme_peer *peer, int32_t tag, size_t payload)
+struct rme_message *rme_message_new(struct rme_peer *peer, int32_t tag, size_t room)
 {
-    struct rme_message *message = malloc(sizeof(*message) + payload);
+    struct rme_message *message = malloc(sizeof(*message) + room);
 
     if (message == NULL)
         return NULL;
     memset(message, 0, sizeof(*message));
     list_init(&message->match.same);
-    list_init(&message->of_peer);
-    message->rx_buffered = sizeof(*message) + payload;
+    list_init(&message->link);
+    list_init(&message->waiting);
+    message->rx_buffered = sizeof(*message) + room;
     rme_rx_charge(peer, message->rx_buffered);
     message->peer = peer;
     message->tag = tag;
     return message;
 }
 
-void rme_message_name(struct rme_message *message)
+struct rme_message *rme_message_copy(struct rme_peer *peer,
+                                     const struct rme_wire_message *arrived)
 {
-    rme_table_put(&message->peer->rme->move_state->handles, &message->by_handle,
-                  rme_handle_key(message->peer, message->from), RME_HANDLE_MESSAGE);
+    struct rme_message *message = rme_message_new(peer, arrived->tag, arrived->payload_length);
+
+    if (message == NULL) {
+        rme_message_no_memory(peer);
+        return NULL;
+    }
+    message->total = arrived->payload_length;
+    memcpy(message->data, arrived->payload, arrived->payload_length);
+    rme_count_add(peer->rme, RME_C_BYTES_COPIED, arrived->payload_length);
+    return message;
 }
 
-static struct rme_message *find(struct rme_peer *peer, uint32_t from)
+struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from)
 {
     struct rme_keyed *keyed = rme_table_find(&peer->rme->move_state->handles,
                                              rme_handle_key(peer, from), RME_HANDLE_MESSAGE);
@@ -172,30 +180,14 @@ static struct rme_message *find(struct rme_peer *peer, uint32_t from)
     return keyed != NULL ? container_of(keyed, struct rme_message, by_handle) : NULL;
 }
 
-struct rme_message *rme_message_cancelled(struct rme_peer *peer,
-                                          const struct rme_wire_message *cancel,
-                                          bool unexpected)
-{
-    struct rme_message *message;
-
-    if ((cancel->flags & RME_WIRE_F_FROM_SENDER) == 0 || cancel->to != 0 ||
-        ((cancel->flags & RME_WIRE_F_UNEXPECTED) != 0) != unexpected)
-        return NULL;
-    message = find(peer, cancel->from);
-    return message != NULL && (message->unexp != NULL) == unexpected ? message : NULL;
-}
-
-/* Removes a message from the tables of tags and handles. */
-static void take_out(struct rme *rme, struct rme_message *message)
-{
-    rme_table_drop(&rme->move_state->handles, &message->by_handle);
-    list_del_init(&message->of_peer);
-    rme_match_remove(&rme->operations->match, &message->match);
-}
-
 void rme_message_free(struct rme_message *message)
 {
-    rme_table_drop(&message->peer->rme->move_state->handles, &message->by_handle);
+    struct rme *rme = message->peer->rme;
+
+    rme_table_drop(&rme->move_state->handles, &message->by_handle);
+    rme_match_remove(&rme->operations->match, &message->match);
+    list_del_init(&message->link);
+    list_del_init(&message->waiting);
     rme_rx_uncharge(message->peer, message->rx_buffered);
     free(message->remote_window);
     free(message);
@@ -220,31 +212,28 @@ void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arr
                 peer->holding[RME_EXPECTED].got);
         return;
     }
-    message = message_new(peer, arrived->tag, arrived->payload_length);
-    if (message == NULL) {
-        rme_message_no_memory(peer);
+    message = rme_message_copy(peer, arrived);
+    if (message == NULL)
         return;
-    }
-    message->flags = arrived->flags;
-    message->total = arrived->payload_length;
     message->from = peer->holding[RME_EXPECTED].got;
     rme_count(rme, RME_C_UNMATCHED_EAGER);
-    memcpy(message->data, arrived->payload, arrived->payload_length);
-    rme_count_add(rme, RME_C_BYTES_COPIED, arrived->payload_length);
     buffer_message(rme, message);
 }
 
-void rme_message_shorten(struct rme_message *message)
+void rme_message_wait(struct rme_message *message)
 {
+    struct rme_peer *peer = message->peer;
     size_t bytes;
 
+    rme_table_put(&peer->rme->move_state->handles, &message->by_handle,
+                  rme_handle_key(peer, message->from), RME_HANDLE_MESSAGE);
     if (message->remote_window == NULL)
         return;
     bytes = sizeof(*message->remote_window) +
             message->remote_window->nsegment * sizeof(message->remote_window->segment[0]);
-    if (message->peer->rx_buffered + bytes <= OFFERS_KEPT) {
+    if (peer->rx_buffered + bytes <= OFFERS_KEPT) {
         message->rx_buffered += bytes;
-        rme_rx_charge(message->peer, bytes);
+        rme_rx_charge(peer, bytes);
         return;
     }
     free(message->remote_window);
@@ -255,10 +244,12 @@ void rme_message_shorten(struct rme_message *message)
 struct rme_message *rme_message_from_rts(struct rme_peer *peer,
                                          const struct rme_wire_message *arrived)
 {
-    struct rme_message *message = message_new(peer, arrived->tag, 0);
+    struct rme_message *message = rme_message_new(peer, arrived->tag, 0);
 
-    if (message == NULL)
+    if (message == NULL) {
+        rme_message_no_memory(peer);
         return NULL;
+    }
     message->is_rts = true;
     message->flags = arrived->flags;
     message->from = arrived->from;
@@ -269,11 +260,11 @@ struct rme_message *rme_message_from_rts(struct rme_peer *peer,
     if (arrived->rndv_window == 0)
         return message;
     message->remote_window = rme_remote_window_new(arrived);
-    if (message->remote_window == NULL) {
-        rme_message_free(message);
-        return NULL;
-    }
-    return message;
+    if (message->remote_window != NULL)
+        return message;
+    rme_message_free(message);
+    rme_message_no_memory(peer);
+    return NULL;
 }
 
 void rme_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *arrived)
@@ -287,10 +278,8 @@ void rme_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *arriv
         return;
     }
     message = rme_message_from_rts(peer, arrived);
-    if (message == NULL) {
-        rme_message_no_memory(peer);
+    if (message == NULL)
         return;
-    }
     peer->proto->invites.seen++;
     rme_eager_rdma_wanted(peer, arrived->total);
     op = take_recv(rme, peer, arrived->tag, message);
@@ -300,7 +289,7 @@ void rme_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *arriv
         return;
     }
     buffer_message(rme, message);
-    rme_message_shorten(message);
+    rme_message_wait(message);
     peer->proto->rts_in[RME_EXPECTED]++;
 }
 
@@ -308,7 +297,8 @@ void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first)
 {
     struct rme_message *message = container_of(first, struct rme_message, match);
 
-    take_out(rme, message);
+    rme_match_remove(&rme->operations->match, first);
+    rme_table_drop(&rme->move_state->handles, &message->by_handle);
     if (message->is_rts) {
         op->peer->proto->rts_in[RME_EXPECTED]--;
         rme_rndv_receive(rme, op, message);
@@ -318,35 +308,8 @@ void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first)
     rme_message_free(message);
 }
 
-void rme_message_forget(struct rme_message *message)
-{
-    struct rme_peer *peer = message->peer;
-    bool unexpected = (message->flags & RME_WIRE_F_UNEXPECTED) != 0;
-
-    take_out(peer->rme, message);
-    rme_cancel_ack(peer, message->from,
-                   &peer->proto->rts_in[unexpected ? RME_UNEXPECTED_STREAM : RME_EXPECTED]);
-    rme_message_free(message);
-}
-
-/* The sender cancels an expected message that no receive has matched. */
-bool rme_eager_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
-{
-    struct rme_message *message = rme_message_cancelled(peer, cancel, false);
-
-    if (message == NULL)
-        return false;
-    rme_message_forget(message);
-    return true;
-}
-
 void rme_messages_drop(struct rme_peer *peer)
 {
-    while (!list_empty(&peer->proto->messages)) {
-        struct rme_message *message =
-            container_of(peer->proto->messages.next, struct rme_message, of_peer);
-
-        take_out(peer->rme, message);
-        rme_message_free(message);
-    }
+    while (!list_empty(&peer->proto->messages))
+        rme_message_free(container_of(peer->proto->messages.next, struct rme_message, link));
 }

@@ -268,7 +268,6 @@ void rme_invite_arrived(struct rme_peer *peer, const struct rme_wire_message *me
     }
     invites->tag = message->tag;
     invites->from = message->from;
-    rme_send_invited(peer, message->tag);
 }
 
 /* Finds the send that writes, or wrote, into the peer's receive. */

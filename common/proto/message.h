@@ -14,7 +14,6 @@ struct rme_remote_window;
 rme_arrived_fn rme_eager_arrived, rme_rts_arrived;
 rme_start_fn rme_eager_start;
 rme_may_start_fn rme_eager_may_start;
-rme_cancelled_fn rme_eager_cancelled;
 /* Frees the unmatched messages of a peer whose link is given up. */
 void rme_messages_drop(struct rme_peer *peer);
 
@@ -32,45 +31,53 @@ bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const voi
 bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
                     uint32_t nseg, uint64_t size, int32_t tag);
 
-/* An unmatched message; also, temporarily, an RTS that matches at once. */
+/* A message that no operation has taken: an unmatched expected one; an unexpected one, which
+ * the host owns once it has fetched it; also, temporarily, an RTS that matches at once. */
 struct rme_message {
-    struct rme_match match;     /* in the table of receives and unmatched messages */
-    struct list_head of_peer;   /* in peer->messages */
-    struct rme_keyed by_handle; /* of an unmatched RTS */
-    struct rme_unexp *unexp;    /* of an unexpected message; NULL: expected */
-    struct rme_peer *peer;
+    /* expected: in the table of receives and unmatched messages; unexpected and fetched:
+     * `keyed` in the table of fetched messages */
+    struct rme_match match;
+    /* expected: in `messages` of the peer; unexpected: in `unexpected` of the peer; the first
+     * complete one of a peer in rme_protocols.unexpected */
+    struct list_head link;
+    struct list_head waiting;   /* unexpected: in the peer's `pulls`, later in its `complete` */
+    struct rme_keyed by_handle; /* of an RTS that waits */
+    struct rme_peer *peer;      /* NULL once the host has fetched the message */
+    struct rme_addr *sender;    /* from then on */
     int32_t tag;
     bool is_rts;
+    bool pulled;   /* arrived as RTS and is being pulled, or was */
+    bool complete; /* unexpected: `data` is the whole message */
+    bool dropped;  /* the host no longer wants the message, which is still being pulled */
     uint8_t flags; /* of its header */
-    /* RTS: the sender's handle; eager: the message's place (cancel.c) */
+    /* RTS: the sender's handle; expected and eager: the message's place (cancel.c); unexpected
+     * and eager: number of the peer's link in whose window the message counts */
     uint32_t from;
     uint32_t shape;
     uint32_t load_ops;
     uint64_t load_bytes;
     uint64_t total;                          /* bytes of the message */
     struct rme_remote_window *remote_window; /* memory offered by the RTS; NULL: none */
-    bool shortened;     /* the offer was dropped, so the message cannot be read */
-    size_t rx_buffered; /* bytes in the receive-side accounting of the peer */
-    uint8_t data[];     /* eager: the payload */
+    bool shortened;              /* the offer was dropped, so the message cannot be read */
+    size_t rx_buffered;          /* bytes in the receive-side accounting of the peer */
+    _Alignas(16) uint8_t data[]; /* the payload, if not an RTS */
 };
 
-/* Makes a message of an RTS, in no table; NULL: no memory. */
+/* Makes a message with room for `room` bytes, in no table; NULL: no memory. */
+struct rme_message *rme_message_new(struct rme_peer *peer, int32_t tag, size_t room);
+/* Likewise, a copy of an eager message, or of an RTS and its offer. */
+struct rme_message *rme_message_copy(struct rme_peer *peer,
+                                     const struct rme_wire_message *arrived);
 struct rme_message *rme_message_from_rts(struct rme_peer *peer,
-                                         const struct rme_wire_message *message);
+                                         const struct rme_wire_message *arrived);
 /* Matches a new receive with the oldest message of its tag. */
 void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first);
-/* Enters an unmatched RTS in the name table, under the sender's handle. */
-void rme_message_name(struct rme_message *message);
-/* Finds the unmatched message of a CANCEL by its sender, if it belongs to that stream; NULL:
- * none. */
-struct rme_message *rme_message_cancelled(struct rme_peer *peer,
-                                          const struct rme_wire_message *cancel,
-                                          bool unexpected);
-/* Removes a message that its sender has cancelled, and answers. */
-void rme_message_forget(struct rme_message *message);
-/* Drops the offer of an RTS that has to wait, unless the memory for offers has room. */
-void rme_message_shorten(struct rme_message *message);
-/* Frees a message that is in no table. */
+/* Makes an RTS wait: its sender's handle finds it, and its offer is dropped, unless the memory
+ * for offers has room. */
+void rme_message_wait(struct rme_message *message);
+/* Finds the RTS that waits under the sender's handle; NULL: none. */
+struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from);
+/* Removes a message from its tables and queues, and frees it. */
 void rme_message_free(struct rme_message *message);
 
 /* Fails the link, because an arrived message cannot be buffered. */

@@ -7,17 +7,15 @@
 #include "proto/eager_rdma.h"
 #include "proto/invite.h"
 
-struct rme_unexp;
-
 /* Reason why an expected send waits for the peer's host: the eager window or an RTS slot
  * (small), or an RTS slot (large). */
-enum rme_waitq { RME_WAITQ_SMALL, RME_WAITQ_LARGE, RME_WAITQS };
+enum rme_waitq { RME_WAITQ_LARGE, RME_WAITQ_SMALL, RME_WAITQS };
 
 /* Protocol state of a peer. */
 struct rme_peer_proto {
-    bool small_next; /* the small send of `waitq` goes next if both kinds can */
-    uint32_t posted; /* number of sends QUEUED so far */
-    uint32_t links;  /* number of links so far */
+    enum rme_waitq next_waitq; /* its send goes next if those of both kinds can */
+    uint32_t posted;           /* number of sends QUEUED so far */
+    uint32_t links;            /* number of links so far */
     /* QUEUED sends in order, except those out of the queue (send.c) */
     struct list_head sendq[RME_STREAMS];
     /* sends that wait for the peer's host, in order */
@@ -26,7 +24,7 @@ struct rme_peer_proto {
     /* expected QUEUED sends with an rme_rndv: their memory is ready or being prepared */
     uint32_t preparing;
     struct list_head messages; /* unmatched expected messages (struct rme_message) */
-    /* unexpected messages that are incomplete or behind one (struct rme_unexp) */
+    /* unexpected messages that are incomplete or behind one (struct rme_message) */
     struct list_head unexpected;
     struct list_head pulls; /* the RTS of `unexpected` that wait for room */
     /* complete unexpected messages that the host has not fetched */
@@ -44,7 +42,7 @@ struct rme_protocols {
     bool forceful;                 /* cancels of the host do not wait for the peer */
     struct rme_table tags_blocked; /* tags that a waiting send blocks (send.c) */
     struct rme_eager_rdma_pool eager_rdma;
-    /* first complete message of each peer, for the host (struct rme_unexp) */
+    /* first complete message of each peer, for the host (struct rme_message) */
     struct list_head unexpected;
     uint64_t unexpected_changes;  /* number of messages completed and fetched so far */
     struct list_head unpublished; /* likewise, to be delivered after the ops in `ended` */

@@ -114,7 +114,6 @@ int rme_rndv_new(struct rme *rme, struct rme_op *op)
     list_init(&r->frags);
     list_init(&r->remote_windows);
     op->rndv = r;
-    op->protocol = &rme_protocol_rendezvous;
     rme_table_put(&rme->move_state->handles, &r->own,
                   rme_handle_key(op->peer, new_handle(op->peer)), RME_HANDLE_OWN);
     return 0;
@@ -160,8 +159,7 @@ static void drop_frags(struct rme *rme, struct rme_op *op)
     }
 }
 
-/* Drops the pending control messages of an op. */
-static void silence(struct rme_op *op)
+void rme_rndv_silence(struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
 
@@ -185,7 +183,6 @@ void rme_rndv_free(struct rme *rme, struct rme_op *op)
     rme_table_drop(&rme->move_state->handles, &r->theirs);
     free(r);
     op->rndv = NULL;
-    op->protocol = NULL;
 }
 
 struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
@@ -278,7 +275,7 @@ static bool post_next(struct rme *rme, struct rme_op *op)
         if (room < frag->length)
             rme_frags_cut(rme, r, frag->offset + room);
         if (!rme_move_queue(rme, frag)) {
-            op->protocol->failed(rme, op, -ENOMEM);
+            rme_rndv_stop(rme, op, -ENOMEM);
             return false;
         }
     }
@@ -287,6 +284,8 @@ static bool post_next(struct rme *rme, struct rme_op *op)
     return true;
 }
 
+/* Prepares fragments, and advertises or transfers them, according to the op's state.  May end
+ * the op. */
 void rme_rndv_advance(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
@@ -356,7 +355,7 @@ void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done)
 
 /* Stops the op, which ends with `error` once the peer no longer accesses its memory.  Also for
  * an op without transfers. */
-static void stop(struct rme *rme, struct rme_op *op, int error)
+void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error)
 {
     struct rme_rndv *r = op->rndv;
 
@@ -475,7 +474,7 @@ static void count_end(struct rme_op *op)
     rme_peer_count(peer, RME_C_BYTES_SENT, op->size);
 }
 
-static void ended(struct rme *rme, struct rme_op *op)
+void rme_rndv_ended(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
 
@@ -492,11 +491,3 @@ static void ended(struct rme *rme, struct rme_op *op)
         rme_peer_schedule(peer);
     }
 }
-
-const struct rme_protocol rme_protocol_rendezvous = {
-    .ready = rme_rndv_advance,
-    .failed = stop,
-    .silenced = silence,
-    .ended = ended,
-    .freed = rme_rndv_free,
-};

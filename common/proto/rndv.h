@@ -12,9 +12,6 @@
 
 struct rme_message;
 
-/* op->protocol of every op with an rme_rndv. */
-extern const struct rme_protocol rme_protocol_rendezvous;
-
 rme_arrived_fn rme_cts_arrived, rme_rts_seg_arrived, rme_read_req_arrived, rme_fin_arrived,
     rme_rndv_cancel_acked;
 rme_start_fn rme_rndv_start;
@@ -36,8 +33,8 @@ void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle);
 struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle);
 struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_handle_kind kind,
                                     uint32_t handle);
-/* Frees op->rndv; called when op->refcount is 0. */
-void rme_rndv_free(struct rme *rme, struct rme_op *op);
+/* Drops the pending control messages of an op whose link is given up. */
+void rme_rndv_silence(struct rme_op *op);
 
 /*
  * Describes this side of a message to the planner: memory of `segments` segments, `ready` if it
@@ -55,9 +52,6 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);
 /* Queues control messages of an op (RME_CTRL_*). */
 void rme_rndv_queue_ctrl(struct rme_op *op, unsigned what);
 
-/* Makes progress according to the op's state: prepares fragments, and advertises or transfers
- * them.  May end the op. */
-void rme_rndv_advance(struct rme *rme, struct rme_op *op);
 /* Ends the op's share of the load, and its role as the inviting receive of the peer. */
 void rme_rndv_unload(struct rme_op *op);
 /* Enters EXPOSED or MOVING. */

@@ -15,8 +15,7 @@
  * room in the window either.  Such a send leaves the queue and holds its tag: later sends of
  * the tag at the head of the queue are moved behind it, into the ring of the tag in
  * rme->protocols->tags_blocked.  When it has been sent, the oldest of them holds the tag and is
- * tried next.  A send is thus requeued at most three times,
- * independent of the number of sends.
+ * tried next.  A send is thus requeued at most three times, independent of the number of sends.
  *
  * Resources of every message, a credit and a buffer, are waited for in the order of posting:
  * the whole queue waits.  RTS slots and the window are waited for in order, too
@@ -41,47 +40,42 @@
 #include "proto/send.h"
 #include "proto/tags.h"
 
-/* Could the send go without an RTS, if the window had room? */
-static bool is_small(const struct rme_op *op)
-{
-    return op->rndv == NULL && op->size <= op->peer->eager_max[RME_EXPECTED];
-}
-
 static struct rme_op *first_of(const struct list_head *ring)
 {
     return list_empty(ring) ? NULL : container_of(ring->next, struct rme_op, link);
 }
 
-/* Protocols by which a send need not wait for the peer's host. */
-enum way { WAY_NONE, WAY_EAGER, WAY_EAGER_RDMA, WAY_RNDV };
-
-static enum way way_of(const struct rme_op *op)
+/* Returns the queue for an expected send that must wait for the peer's host: small if it could
+ * go without an RTS, if the window had room. */
+static enum rme_waitq waitq_of(const struct rme_op *op)
 {
-    if (op == NULL)
-        return WAY_NONE;
-    if (rme_eager_may_start(op))
-        return WAY_EAGER;
-    if (rme_eager_rdma_may_start(op))
-        return WAY_EAGER_RDMA;
-    return rme_rndv_may_start(op) ? WAY_RNDV : WAY_NONE;
+    return op->rndv == NULL && op->size <= op->peer->eager_max[RME_EXPECTED] ? RME_WAITQ_SMALL
+                                                                             : RME_WAITQ_LARGE;
 }
 
-/* Finds a send in `waitq` that need not wait for the peer's host any more; NULL: none.  Small
- * and large ones alternate if both can use the same protocol. */
-static struct rme_op *may_start(const struct rme_peer *peer)
+/* Finds the first send of a `waitq`, if it need not wait for the peer's host any more; NULL:
+ * none. */
+static struct rme_op *first_ready(const struct rme_peer *peer, enum rme_waitq waitq)
 {
-    enum way of_small, of_large;
-    struct rme_op *small, *large;
+    struct rme_op *op = first_of(&peer->proto->waitq[waitq]);
+
+    return op != NULL && (rme_eager_may_start(op) || rme_eager_rdma_may_start(op) ||
+                          rme_rndv_may_start(op))
+               ? op
+               : NULL;
+}
+
+/* Finds a waiting send that need not wait any more; NULL: none.  Small and large ones
+ * alternate. */
+static struct rme_op *next_ready(const struct rme_peer *peer)
+{
+    enum rme_waitq first = peer->proto->next_waitq;
+    struct rme_op *op;
 
     if (peer->proto->tags_blocked == 0) /* every send in `waitq` holds its tag */
         return NULL;
-    small = first_of(&peer->proto->waitq[RME_WAITQ_SMALL]);
-    large = first_of(&peer->proto->waitq[RME_WAITQ_LARGE]);
-    of_small = way_of(small);
-    of_large = way_of(large);
-    if (of_small != WAY_NONE && (of_small != of_large || peer->proto->small_next))
-        return small;
-    return of_large != WAY_NONE ? large : NULL;
+    op = first_ready(peer, first);
+    return op != NULL ? op : first_ready(peer, !first);
 }
 
 /* Starts a send by the first protocol that takes it; rendezvous takes every send. */
@@ -97,54 +91,53 @@ static enum rme_started start_send(struct rme_op *op)
     return started == RME_START_OTHER ? rme_rndv_start(rme, op) : started;
 }
 
-/* Tries an expected send.  False: blocked. */
-static bool try_expected(struct rme_op *op)
+/* Moves a send out of the queue without trying it, because one of its tag waits, or it is small
+ * and another small one waits.  False: it is next. */
+static bool must_wait(struct rme_op *op)
 {
-    bool small = is_small(op);
+    struct rme_op *holder = rme_tag_holder(op->peer, op->tag);
+    struct list_head *small = &op->peer->proto->waitq[RME_WAITQ_SMALL];
 
-    switch (start_send(op)) {
-    case RME_START_PREPARE:
-        rme_send_hold_tag(op);
-        break;
-    case RME_START_OTHER:
-    case RME_START_WAIT:
-        rme_send_wait_in_queue(op, small ? RME_WAITQ_SMALL : RME_WAITQ_LARGE);
-        break;
-    case RME_START_STUCK:
-        return false;
-    case RME_START_GONE:
-        break;
+    if (holder != NULL && holder != op) {
+        list_del_init(&op->link);
+        list_add_tail(&op->match.same, &holder->match.same);
+        return true;
     }
+    if (waitq_of(op) != RME_WAITQ_SMALL || list_empty(small))
+        return false;
+    rme_send_wait(op, small);
     return true;
 }
 
 /* Sends the next expected message, or moves it out of the queue.  False: none, or blocked. */
 static bool send_expected(struct rme_peer *peer)
 {
-    struct rme_op *op = may_start(peer), *holder;
+    struct rme_peer_proto *proto = peer->proto;
+    struct rme_op *ready = next_ready(peer);
+    struct rme_op *op = ready != NULL ? ready : first_of(&proto->sendq[RME_EXPECTED]);
+    enum rme_waitq waitq;
 
-    if (op != NULL) {
-        bool small = is_small(op);
-
-        if (!try_expected(op))
-            return false;
-        peer->proto->small_next = !small;
-        return true;
-    }
-    op = first_of(&peer->proto->sendq[RME_EXPECTED]);
     if (op == NULL)
         return false;
-    holder = rme_tag_holder(peer, op->tag);
-    if (holder != NULL && holder != op) {
-        list_del_init(&op->link);
-        list_add_tail(&op->match.same, &holder->match.same);
+    if (ready == NULL && must_wait(op))
         return true;
+    waitq = waitq_of(op);
+    switch (start_send(op)) {
+    case RME_START_STUCK:
+        return false;
+    case RME_START_PREPARE:
+        rme_send_wait(op, NULL);
+        break;
+    case RME_START_OTHER:
+    case RME_START_WAIT:
+        rme_send_wait(op, &proto->waitq[waitq]);
+        break;
+    case RME_START_GONE:
+        break;
     }
-    if (is_small(op) && !list_empty(&peer->proto->waitq[RME_WAITQ_SMALL])) {
-        rme_send_wait_in_queue(op, RME_WAITQ_SMALL);
-        return true;
-    }
-    return try_expected(op);
+    if (ready != NULL)
+        proto->next_waitq = !waitq;
+    return true;
 }
 
 static bool send_unexpected(struct rme_peer *peer)
@@ -158,7 +151,7 @@ static bool send_unexpected(struct rme_peer *peer)
 static bool unexpected_is_older(const struct rme_peer *peer)
 {
     const struct rme_op *unexpected = first_of(&peer->proto->sendq[RME_UNEXPECTED_STREAM]);
-    const struct rme_op *expected = may_start(peer);
+    const struct rme_op *expected = next_ready(peer);
 
     if (expected == NULL)
         expected = first_of(&peer->proto->sendq[RME_EXPECTED]);

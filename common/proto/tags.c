@@ -24,7 +24,7 @@ static void try_next(struct rme_op *op)
     list_add_tail(&op->link, op->peer->proto->sendq[RME_EXPECTED].next);
 }
 
-void rme_send_hold_tag(struct rme_op *op)
+void rme_send_wait(struct rme_op *op, struct list_head *waitq)
 {
     struct rme_peer *peer = op->peer;
 
@@ -34,12 +34,8 @@ void rme_send_hold_tag(struct rme_op *op)
         peer->proto->tags_blocked++;
     }
     list_del_init(&op->link);
-}
-
-void rme_send_wait_in_queue(struct rme_op *op, enum rme_waitq waitq)
-{
-    rme_send_hold_tag(op);
-    list_add_tail(&op->link, &op->peer->proto->waitq[waitq]);
+    if (waitq != NULL)
+        list_add_tail(&op->link, waitq);
 }
 
 void rme_send_leave(struct rme_op *op)
@@ -61,15 +57,4 @@ void rme_send_ready(struct rme_op *op)
     if (rme_match_is_first(&op->match) && list_empty(&op->link))
         try_next(op);
     rme_peer_schedule(op->peer);
-}
-
-void rme_send_invited(struct rme_peer *peer, int32_t tag)
-{
-    struct rme_op *holder = rme_tag_holder(peer, tag);
-
-    /* alone: the memory of the holder is being prepared */
-    if (holder == NULL || list_empty(&holder->link))
-        return;
-    try_next(holder);
-    rme_peer_schedule(peer);
 }

@@ -7,10 +7,9 @@
 
 /* Returns the send that holds a tag; NULL: none. */
 struct rme_op *rme_tag_holder(const struct rme_peer *peer, int32_t tag);
-/* Dequeues the send and lets it hold its tag. */
-void rme_send_hold_tag(struct rme_op *op);
-/* Likewise, and adds it to `waitq`. */
-void rme_send_wait_in_queue(struct rme_op *op, enum rme_waitq waitq);
+/* Dequeues the send and lets it hold its tag, in a queue of the peer's `waitq`; NULL: until
+ * rme_send_ready. */
+void rme_send_wait(struct rme_op *op, struct list_head *waitq);
 /* May a small message be sent before all sends that hold tags?  Only if none of its tag and no
  * small one waits there. */
 bool rme_send_may_pass(const struct rme_peer *peer, int32_t tag);
@@ -32,7 +31,5 @@ static inline void rme_send_copied(struct rme_peer *peer, enum rme_stream stream
 }
 /* Lets a QUEUED send be tried next, because its memory is ready. */
 void rme_send_ready(struct rme_op *op);
-/* Lets the send in `waitq` that holds the invited tag be tried next. */
-void rme_send_invited(struct rme_peer *peer, int32_t tag);
 
 #endif

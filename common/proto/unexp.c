@@ -19,38 +19,11 @@
 #include <string.h>
 
 #include "proto/arrive.h"
+#include "proto/cancel.h"
 #include "proto/message.h"
 #include "proto/rndv.h"
 #include "proto/unexp.h"
 #include "transport/waiter.h"
-
-static struct rme_unexp *unexp_new(struct rme_peer *peer, int32_t tag, uint64_t size,
-                                   size_t room)
-{
-    struct rme_unexp *u = malloc(sizeof(*u) + room);
-
-    if (u == NULL)
-        return NULL;
-    memset(u, 0, sizeof(*u));
-    list_init(&u->link);
-    list_init(&u->waiting);
-    u->peer = peer;
-    u->tag = tag;
-    u->size = size;
-    u->rx_buffered = sizeof(*u) + room;
-    rme_rx_charge(peer, u->rx_buffered);
-    return u;
-}
-
-static void unexp_free(struct rme_unexp *u)
-{
-    list_del_init(&u->link);
-    list_del_init(&u->waiting);
-    if (u->rts != NULL)
-        rme_message_free(u->rts);
-    rme_rx_uncharge(u->peer, u->rx_buffered);
-    free(u);
-}
 
 void rme_unexp_publish(struct rme *rme)
 {
@@ -66,10 +39,10 @@ void rme_unexp_pass_on(struct rme_peer *peer)
     struct rme *rme = peer->rme;
 
     while (!list_empty(&peer->proto->unexpected)) {
-        struct rme_unexp *u =
-            container_of(peer->proto->unexpected.next, struct rme_unexp, link);
+        struct rme_message *u =
+            container_of(peer->proto->unexpected.next, struct rme_message, link);
 
-        if (!u->ready || peer->late != 0)
+        if (!u->complete || peer->late != 0)
             return;
         list_del_init(&u->link);
         if (list_empty(&peer->proto->complete)) {
@@ -80,7 +53,7 @@ void rme_unexp_pass_on(struct rme_peer *peer)
         }
         list_add_tail(&u->waiting, &peer->proto->complete);
         rme_peer_count(peer, RME_C_UNEXPECTED_RECEIVED, 1);
-        rme_peer_count(peer, RME_C_BYTES_RECEIVED, u->size);
+        rme_peer_count(peer, RME_C_BYTES_RECEIVED, u->total);
         if (!rme_is_ending(rme))
             rme_unexp_publish(rme);
     }
@@ -88,23 +61,19 @@ void rme_unexp_pass_on(struct rme_peer *peer)
 
 void rme_unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    struct rme_unexp *u;
+    struct rme_message *u;
 
     if (message->payload_length > RME_UNEXPECTED_MAX ||
         rme_holding_got(&peer->holding[RME_UNEXPECTED_STREAM], message->payload_length) != 0) {
         rme_peer_protocol_error(peer, "more unexpected messages than the window allows");
         return;
     }
-    u = unexp_new(peer, message->tag, message->payload_length, message->payload_length);
-    if (u == NULL) {
-        rme_message_no_memory(peer);
+    u = rme_message_copy(peer, message);
+    if (u == NULL)
         return;
-    }
-    u->by_link = peer->proto->links;
-    memcpy(u->buffer, message->payload, message->payload_length);
-    rme_count_add(peer->rme, RME_C_BYTES_COPIED, message->payload_length);
+    u->from = peer->proto->links;
     rme_peer_count(peer, RME_C_RECVS_EAGER, 1);
-    u->ready = true;
+    u->complete = true;
     list_add_tail(&u->link, &peer->proto->unexpected);
     rme_unexp_pass_on(peer);
 }
@@ -116,37 +85,38 @@ void rme_unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *mes
 
 /* Cost of a pull against the window: that of an eager message, so that empty messages are
  * bounded, too. */
-static uint32_t pull_cost(const struct rme_unexp *u)
+static uint32_t pull_cost(const struct rme_message *u)
 {
-    return (uint32_t)u->size + RME_HELD_COST;
+    return (uint32_t)u->total + RME_HELD_COST;
 }
 
-/* Allocates a buffer for the message of `u` and starts the pull.  False: no memory. */
-static bool pull(struct rme_peer *peer, struct rme_unexp *u)
+/* Makes a message with the memory for that of `rts`, in its place, and starts the pull, which
+ * frees `rts`.  False: no memory. */
+static bool pull(struct rme_peer *peer, struct rme_message *rts)
 {
     struct rme *rme = peer->rme;
-    struct rme_message *rts = u->rts;
-    struct rme_unexp *full = unexp_new(peer, u->tag, u->size, u->size);
+    struct rme_message *full = rme_message_new(peer, rts->tag, rts->total);
     struct rme_op *op = full != NULL ? rme_op_new(&rme->operations->table, 1) : NULL;
 
     if (op == NULL) {
         if (full != NULL)
-            unexp_free(full);
+            rme_message_free(full);
         return false;
     }
-    list_add_tail(&full->link, &u->link); /* before u, which is freed */
     full->pulled = true;
+    full->total = rts->total;
+    list_add_tail(&full->link, &rts->link);
+    list_del_init(&rts->link);
+    list_del_init(&rts->waiting);
+    rme_table_drop(&rme->move_state->handles, &rts->by_handle);
     /* held until the peer returns credits, which may take any time */
     rme_rx_charge(peer, PULL_KEPT);
-    rme_table_drop(&rme->move_state->handles, &rts->by_handle);
-    u->rts = NULL;
-    unexp_free(u);
     op->kind = RME_OP_PULL;
     op->state = RME_OP_FREE;
     op->tag = full->tag;
     op->user = full;
-    op->seg[0] = (struct rme_seg){full->buffer, full->size};
-    op->total = full->size;
+    op->seg[0] = (struct rme_seg){full->data, full->total};
+    op->total = full->total;
     rme_op_attach(op, peer);
     rme_op_step(rme, op, RME_OP_POSTED);
     peer->proto->pulled += pull_cost(full);
@@ -160,13 +130,14 @@ static bool pull(struct rme_peer *peer, struct rme_unexp *u)
 static void pull_more(struct rme_peer *peer)
 {
     while (!list_empty(&peer->proto->pulls) && rme_peer_listens(peer)) {
-        struct rme_unexp *u = container_of(peer->proto->pulls.next, struct rme_unexp, waiting);
+        struct rme_message *rts =
+            container_of(peer->proto->pulls.next, struct rme_message, waiting);
 
         if (peer->proto->pulled != 0 &&
-            peer->proto->pulled + pull_cost(u) >
+            peer->proto->pulled + pull_cost(rts) >
                 peer->rme->tuning.eager_window[RME_UNEXPECTED_STREAM])
             return;
-        if (!pull(peer, u)) {
+        if (!pull(peer, rts)) {
             rme_message_no_memory(peer);
             return;
         }
@@ -175,7 +146,7 @@ static void pull_more(struct rme_peer *peer)
 
 void rme_unexp_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    struct rme_unexp *u;
+    struct rme_message *u;
 
     if (message->total > RME_UNEXPECTED_MAX) {
         rme_peer_protocol_error(peer, "an unexpected message above the size limit");
@@ -185,21 +156,11 @@ void rme_unexp_rts_arrived(struct rme_peer *peer, const struct rme_wire_message 
         rme_peer_protocol_error(peer, "more unexpected RTS than the limit");
         return;
     }
-    u = unexp_new(peer, message->tag, message->total, 0);
-    if (u == NULL) {
-        rme_message_no_memory(peer);
+    u = rme_message_from_rts(peer, message);
+    if (u == NULL)
         return;
-    }
-    u->rts = rme_message_from_rts(peer, message);
-    if (u->rts == NULL) {
-        unexp_free(u);
-        rme_message_no_memory(peer);
-        return;
-    }
-    u->rts->unexp = u;
     rme_eager_rdma_wanted(peer, message->total);
-    rme_message_name(u->rts);
-    rme_message_shorten(u->rts);
+    rme_message_wait(u);
     list_add_tail(&u->link, &peer->proto->unexpected);
     list_add_tail(&u->waiting, &peer->proto->pulls);
     peer->proto->rts_in[RME_UNEXPECTED_STREAM]++;
@@ -208,15 +169,15 @@ void rme_unexp_rts_arrived(struct rme_peer *peer, const struct rme_wire_message 
 
 void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
 {
-    struct rme_unexp *u = op->user;
+    struct rme_message *u = op->user;
     struct rme_peer *peer = u->peer;
 
     rme_rx_uncharge(peer, PULL_KEPT);
     if (op->error == 0 && !u->dropped) {
-        u->ready = true;
+        u->complete = true;
     } else {
         peer->proto->pulled -= pull_cost(u);
-        unexp_free(u);
+        rme_message_free(u);
     }
     rme_op_leave(rme, op);
     rme_unexp_pass_on(peer);
@@ -224,38 +185,40 @@ void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
     rme_peer_put(peer);
 }
 
-/* The sender cancels a message that was not pulled yet. */
-bool rme_unexp_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
+bool rme_message_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
-    struct rme_message *rts = rme_message_cancelled(peer, cancel, true);
+    unsigned unexpected = cancel->flags & RME_WIRE_F_UNEXPECTED;
+    struct rme_message *rts;
 
-    if (rts == NULL)
+    if ((cancel->flags & RME_WIRE_F_FROM_SENDER) == 0 || cancel->to != 0)
         return false;
-    rts->unexp->rts = NULL;
-    unexp_free(rts->unexp);
-    rts->unexp = NULL;
-    rme_message_forget(rts);
+    rts = rme_message_find(peer, cancel->from);
+    if (rts == NULL || (rts->flags & RME_WIRE_F_UNEXPECTED) != unexpected)
+        return false;
+    rme_message_free(rts);
+    rme_cancel_ack(peer, cancel->from,
+                   &peer->proto->rts_in[unexpected ? RME_UNEXPECTED_STREAM : RME_EXPECTED]);
     rme_unexp_pass_on(peer); /* the messages behind it */
     return true;
 }
 
 /* ---- Delivering ---- */
 
-struct rme_unexp *rme_unexp_take(struct rme *rme)
+struct rme_message *rme_unexp_take(struct rme *rme)
 {
     struct list_head *node = list_pop(&rme->protocols->unexpected);
-    struct rme_unexp *u;
+    struct rme_message *u;
     struct rme_peer *peer;
 
     if (node == NULL)
         return NULL;
     rme->protocols->unexpected_changes++;
-    u = container_of(node, struct rme_unexp, link);
+    u = container_of(node, struct rme_message, link);
     peer = u->peer;
     list_del_init(&u->waiting);
     if (!list_empty(&peer->proto->complete)) {
-        struct rme_unexp *next =
-            container_of(peer->proto->complete.next, struct rme_unexp, waiting);
+        struct rme_message *next =
+            container_of(peer->proto->complete.next, struct rme_message, waiting);
 
         list_add_tail(&next->link, &rme->protocols->unexpected);
     }
@@ -263,21 +226,21 @@ struct rme_unexp *rme_unexp_take(struct rme *rme)
     if (u->pulled) {
         peer->proto->pulled -= pull_cost(u);
         pull_more(peer);
-    } else if (u->by_link == peer->proto->links) {
-        rme_holding_consumed(&peer->holding[RME_UNEXPECTED_STREAM], u->size);
+    } else if (u->from == peer->proto->links) {
+        rme_holding_consumed(&peer->holding[RME_UNEXPECTED_STREAM], u->total);
     }
-    rme_table_put(&rme->protocols->lent, &u->lent, (uintptr_t)u->buffer, 0);
+    rme_table_put(&rme->protocols->lent, &u->match.keyed, (uintptr_t)u->data, 0);
     return u;
 }
 
-struct rme_unexp *rme_unexp_back(struct rme *rme, const void *buffer)
+struct rme_message *rme_unexp_back(struct rme *rme, const void *buffer)
 {
     struct rme_keyed *lent = rme_table_find(&rme->protocols->lent, (uintptr_t)buffer, 0);
 
     if (lent == NULL)
         return NULL;
     rme_table_take(&rme->protocols->lent, lent);
-    return container_of(lent, struct rme_unexp, lent);
+    return container_of(lent, struct rme_message, match.keyed);
 }
 
 /* ---- Dropping ---- */
@@ -287,11 +250,11 @@ static void drop(struct rme_peer *peer, bool all)
     struct list_head *node = peer->proto->unexpected.next;
 
     while (node != &peer->proto->unexpected) {
-        struct rme_unexp *u = container_of(node, struct rme_unexp, link);
+        struct rme_message *u = container_of(node, struct rme_message, link);
 
         node = node->next;
-        if (u->rts != NULL || (u->ready && all))
-            unexp_free(u);
+        if (u->is_rts || (u->complete && all))
+            rme_message_free(u);
         else if (all)
             u->dropped = true; /* its pull ends with the link */
     }
@@ -313,7 +276,7 @@ void rme_unexp_discard(struct rme_peer *peer)
 
     drop(peer, true);
     while ((node = list_pop(&peer->proto->complete)) != NULL)
-        unexp_free(container_of(node, struct rme_unexp, waiting));
+        rme_message_free(container_of(node, struct rme_message, waiting));
 }
 
 void rme_unexp_clear(struct rme *rme)
@@ -325,7 +288,7 @@ void rme_unexp_clear(struct rme *rme)
             struct rme_keyed *first = lent->chain[i];
 
             lent->chain[i] = first->next;
-            free(container_of(first, struct rme_unexp, lent));
+            free(container_of(first, struct rme_message, match.keyed));
         }
     }
     rme_table_clear(lent);

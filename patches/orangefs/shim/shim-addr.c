@@ -37,9 +37,9 @@
 #include "bmi-method-callback.h"
 #include "gossip.h"
 
-struct shim_addr *shim_addr_of(const struct shim *s, bmi_method_addr_p host)
+static struct shim_addr *shim_addr_of(bmi_method_addr_p host)
 {
-    return host && host->method_type == s->method_id ? host->method_data : NULL;
+    return host && host->method_type == self.method_id ? host->method_data : NULL;
 }
 
 static void link_into(struct shim_addr *ring, struct shim_addr *a)
@@ -50,17 +50,17 @@ static void link_into(struct shim_addr *ring, struct shim_addr *a)
     ring->prev = a;
 }
 
-static void unlink_from(struct shim *s, struct shim_addr *a)
+static void unlink_from(struct shim_addr *a)
 {
-    if (s->cursor == a)
-        s->cursor = a->next;
+    if (self.cursor == a)
+        self.cursor = a->next;
     a->prev->next = a->next;
     a->next->prev = a->prev;
 }
 
-static struct shim_addr *new_addr(struct shim *s, struct rme_addr *peer)
+static struct shim_addr *new_addr(struct rme_addr *peer)
 {
-    bmi_method_addr_p host = bmi_alloc_method_addr(s->method_id, sizeof(struct shim_addr));
+    bmi_method_addr_p host = bmi_alloc_method_addr(self.method_id, sizeof(struct shim_addr));
     if (!host)
         return NULL;
     struct shim_addr *a = host->method_data;
@@ -68,6 +68,7 @@ static struct shim_addr *new_addr(struct shim *s, struct rme_addr *peer)
     a->host = host;
     a->peer = peer;
     a->refs = 1;
+    a->prev = a->next = a; /* in no ring yet */
     return a;
 }
 
@@ -75,16 +76,17 @@ static struct shim_addr *new_addr(struct shim *s, struct rme_addr *peer)
  * The hosts and ports of the parts with our scheme, "h1:p1,h2:p2": what follows a '/' says
  * which file system is meant, not which peer.
  */
-static char *make_key(const struct shim *s, const char *text)
+static char *make_key(const char *text)
 {
-    size_t scheme = strlen(s->scheme), length = 0;
+    static const char scheme[] = SHIM_SCHEME "://";
+    size_t length = 0;
     char *key = malloc(strlen(text) + 1);
 
     if (!key)
         return NULL;
     while (*(text += strspn(text, ", \t\n"))) {
-        if (strncmp(text, s->scheme, scheme) == 0 && strncmp(text + scheme, "://", 3) == 0) {
-            const char *place = text + scheme + 3;
+        if (strncmp(text, scheme, sizeof(scheme) - 1) == 0) {
+            const char *place = text + sizeof(scheme) - 1;
             size_t n = strcspn(place, "/, \t\n");
             if (length > 0)
                 key[length++] = ',';
@@ -102,9 +104,9 @@ static char *make_key(const struct shim *s, const char *text)
  * dropped, the servers of its file systems, not the clients that came; and a host keeps
  * addresses by their text, so it asks once for each.
  */
-static struct shim_addr *find_lookup(struct shim *s, const char *key)
+static struct shim_addr *find_lookup(const char *key)
 {
-    for (struct shim_addr *a = s->lookups.next; a != &s->lookups; a = a->next)
+    for (struct shim_addr *a = self.lookups.next; a != &self.lookups; a = a->next)
         if (strcmp(a->key, key) == 0)
             return a;
     return NULL;
@@ -117,84 +119,84 @@ static struct shim_addr *find_lookup(struct shim *s, const char *key)
  * fail, until one did not, where a connection is refused or there is no way; where the answer
  * takes long, the address is as good as any other.  The engine has said why.
  */
-static bool is_there(struct shim *s, struct rme_addr *peer)
+static bool is_there(struct rme_addr *peer)
 {
-    if (!s->rme || atomic_load(&s->reached))
+    if (!self.rme || atomic_load(&self.reached))
         return true;
-    shim_start(s);
-    int error = rme_addr_reach(s->rme, peer, s->first_lookup_ms);
-    shim_started(s, error == 0);
+    shim_start();
+    int error = rme_addr_reach(self.rme, peer, SHIM_FIRST_LOOKUP_MS);
+    shim_started(error == 0);
     if (error == 0)
-        atomic_store(&s->reached, true);
+        atomic_store(&self.reached, true);
     return error == 0 || error == -EINPROGRESS;
 }
 
 /* Called before initialize on a server, and with the host's locks held: then it only reads the
  * text. */
-bmi_method_addr_p shim_lookup(struct shim *s, const char *text)
+static bmi_method_addr_p shim_lookup(const char *text)
 {
     struct rme_addr *peer = NULL;
     struct shim_addr *a = NULL;
 
-    int ret = rme_addr_parse(s->scheme, text, &peer);
+    int ret = rme_addr_parse(SHIM_SCHEME, text, &peer);
     if (ret < 0) {
         if (ret == -EDESTADDRREQ)
-            gossip_err("bmi_%s: bad address \"%s\": expected %s://%s\n", s->scheme, text,
-                       s->scheme, s->form);
+            gossip_err("bmi_%s: bad address \"%s\": expected %s://%s\n", SHIM_SCHEME, text,
+                       SHIM_SCHEME, SHIM_FORM);
         return NULL;
     }
-    char *key = make_key(s, text);
+    char *key = make_key(text);
     if (!key)
         goto no_key;
-    pthread_mutex_lock(&s->lock);
-    a = find_lookup(s, key);
+    pthread_mutex_lock(&self.lock);
+    a = find_lookup(key);
     if (a) {
         a->refs++;
-    } else if (s->rme &&
+    } else if (self.rme &&
                rme_addr_any_port(peer)) { /* what to listen on is looked up before initialize */
         gossip_err(
             "bmi_%s: bad address \"%s\": 0 is any free port to listen on; give the number "
             "that the server got\n",
-            s->scheme, text);
-    } else if ((a = new_addr(s, peer)) != NULL) {
+            SHIM_SCHEME, text);
+    } else if ((a = new_addr(peer)) != NULL) {
         a->key = key;
         key = NULL;
         rme_addr_set_host(peer, a);
         peer = NULL;
-        link_into(&s->lookups, a);
+        link_into(&self.lookups, a);
     }
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&self.lock);
     free(key);
 no_key:
     if (peer)
         rme_addr_free(peer);
-    if (a && !is_there(s, a->peer)) {
-        shim_drop_addr(s, a->host);
+    if (a && !is_there(a->peer)) {
+        shim_drop_addr(a->host);
         a = NULL;
     }
     return a ? a->host : NULL;
 }
 
-void shim_adopt_lookups(struct shim *s)
+static void shim_adopt_lookups(void)
 {
-    pthread_mutex_lock(&s->lock);
-    for (struct shim_addr *a = s->lookups.next; a != &s->lookups; a = a->next)
-        a->host->method_type = s->method_id;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&self.lock);
+    for (struct shim_addr *a = self.lookups.next; a != &self.lookups; a = a->next)
+        a->host->method_type = self.method_id;
+    pthread_mutex_unlock(&self.lock);
 }
 
 /* Also after finalize; then the engine is gone, but its addresses are still there. */
-void shim_drop_addr(struct shim *s, bmi_method_addr_p host)
+static void shim_drop_addr(bmi_method_addr_p host)
 {
     struct shim_addr *a = host ? host->method_data : NULL;
 
     if (!a)
         return;
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&self.lock);
     bool last = --a->refs == 0;
     if (last)
-        unlink_from(s, a);
-    pthread_mutex_unlock(&s->lock);
+        unlink_from(a);
+    pthread_mutex_unlock(&self.lock);
     if (!last)
         return;
     rme_addr_free(a->peer);
@@ -204,40 +206,40 @@ void shim_drop_addr(struct shim *s, bmi_method_addr_p host)
 
 /* Are all threads gone that were in testunexpected in this epoch or before it?  The lock is
  * held. */
-static bool scans_are_over(struct shim *s, uint32_t since)
+static bool scans_are_over(uint32_t since)
 {
-    while (s->epoch - since < 2 && atomic_load(&s->scans[(s->epoch + 1) & 1]) == 0)
-        s->epoch++;
-    return s->epoch - since >= 2;
+    while (self.epoch - since < 2 && atomic_load(&self.scans[(self.epoch + 1) & 1]) == 0)
+        self.epoch++;
+    return self.epoch - since >= 2;
 }
 
-void shim_drop_query(struct shim *s, struct method_drop_addr_query *query)
+static void shim_drop_query(struct method_drop_addr_query *query)
 {
-    struct shim_addr *a = shim_addr_of(s, query->addr);
+    struct shim_addr *a = shim_addr_of(query->addr);
 
     query->response = 0;
     if (!a)
         return;
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&self.lock);
     if (a->drained && a->held == 0) {
         /* In this order: a message goes from a scan to the parked ones, and from either to
          * `held`, for which its thread needs the lock. */
-        query->response = scans_are_over(s, a->drained_at) && atomic_load(&s->unsettled) == 0;
+        query->response = scans_are_over(a->drained_at) && atomic_load(&self.unsettled) == 0;
         a->forgotten = query->response == 1;
     }
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&self.lock);
 }
 
-const char *shim_rev_lookup(struct shim *s, bmi_method_addr_p host)
+static const char *shim_rev_lookup(bmi_method_addr_p host)
 {
-    const struct shim_addr *a = shim_addr_of(s, host);
+    const struct shim_addr *a = shim_addr_of(host);
     return a ? rme_addr_name(a->peer) : "UNKNOWN";
 }
 
 /* The rule may be for our scheme and the address another method's; then it does not match. */
-int shim_query_range(struct shim *s, bmi_method_addr_p host, const char *pattern, int netmask)
+static int shim_query_range(bmi_method_addr_p host, const char *pattern, int netmask)
 {
-    const struct shim_addr *a = shim_addr_of(s, host);
+    const struct shim_addr *a = shim_addr_of(host);
     return a && rme_addr_match(a->peer, pattern, netmask) > 0;
 }
 
@@ -266,69 +268,69 @@ static void note_dead(struct look *look, struct shim_addr *a)
 
 /* Begins a scan.  Looks at one peer, and on while they are dead; tells the host again of those
  * that it was told of too early. */
-static void begin_scan(struct shim *s, struct look *look)
+static void begin_scan(struct look *look)
 {
     struct shim_addr *first = NULL;
 
     look->dead_count = look->drained_count = 0;
-    pthread_mutex_lock(&s->lock);
-    look->scan = s->epoch & 1;
-    atomic_fetch_add(&s->scans[look->scan], 1);
+    pthread_mutex_lock(&self.lock);
+    look->scan = self.epoch & 1;
+    atomic_fetch_add(&self.scans[look->scan], 1);
     for (int i = 0; i < SHIM_AT_ONCE; i++) {
-        struct shim_addr *a = s->cursor;
-        if (!a || a == &s->peers)
-            a = s->peers.next;
-        if (a == &s->peers || a == first)
+        struct shim_addr *a = self.cursor;
+        if (!a || a == &self.peers)
+            a = self.peers.next;
+        if (a == &self.peers || a == first)
             break;
         first = first ? first : a;
-        s->cursor = a->next;
+        self.cursor = a->next;
         if (!rme_addr_is_dead(a->peer))
             break;
         note_dead(look, a);
     }
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&self.lock);
     for (int i = 0; i < look->drained_count; i++)
         bmi_method_addr_forget_callback(look->drained[i]);
 }
 
-static void end_scan(struct shim *s, const struct look *look)
+static void end_scan(const struct look *look)
 {
-    atomic_fetch_sub(&s->scans[look->scan], 1);
+    atomic_fetch_sub(&self.scans[look->scan], 1);
 }
 
 /* No message of this dead peer is left in the engine. */
-static void tell_host(struct shim *s, struct shim_addr *dead)
+static void tell_host(struct shim_addr *dead)
 {
     BMI_addr_t gone = 0;
 
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&self.lock);
     if (!dead->drained)
-        dead->drained_at = s->epoch;
+        dead->drained_at = self.epoch;
     dead->drained = true;
     if (!dead->forgotten) {
         dead->forgotten = true;
         gone = dead->known_as;
     }
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&self.lock);
     if (gone)
         bmi_method_addr_forget_callback(gone);
 }
 
 /* The address of a message's sender, if it is known, with the message counted. */
-static struct shim_addr *hold_known(struct shim *s, const struct rme_unexpected *m)
+static struct shim_addr *hold_known(const struct rme_unexpected *m)
 {
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&self.lock);
     struct shim_addr *a = rme_addr_host(m->addr);
     if (a)
         a->held++;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&self.lock);
     return a;
 }
 
 /* Makes a sender known to the host; other threads see its address when that is done. */
-static bool introduce(struct shim *s, struct rme_addr *peer)
+static bool introduce(struct rme_addr *peer)
 {
-    struct shim_addr *a = new_addr(s, peer);
+    struct shim_addr *a = new_addr(peer);
     if (!a)
         return false;
     a->known_as = bmi_method_addr_reg_callback(a->host);
@@ -336,23 +338,23 @@ static bool introduce(struct shim *s, struct rme_addr *peer)
         bmi_dealloc_method_addr(a->host);
         return false;
     }
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&self.lock);
     rme_addr_set_host(peer, a);
-    link_into(&s->peers, a);
-    pthread_mutex_unlock(&s->lock);
+    link_into(&self.peers, a);
+    pthread_mutex_unlock(&self.lock);
     return true;
 }
 
-static struct shim_addr *sender_of(struct shim *s, const struct rme_unexpected *m)
+static struct shim_addr *sender_of(const struct rme_unexpected *m)
 {
-    struct shim_addr *a = hold_known(s, m);
+    struct shim_addr *a = hold_known(m);
     if (a)
         return a;
-    pthread_mutex_lock(&s->newcomer);
-    a = hold_known(s, m);
-    if (!a && introduce(s, m->addr))
-        a = hold_known(s, m);
-    pthread_mutex_unlock(&s->newcomer);
+    pthread_mutex_lock(&self.newcomer);
+    a = hold_known(m);
+    if (!a && introduce(m->addr))
+        a = hold_known(m);
+    pthread_mutex_unlock(&self.newcomer);
     return a;
 }
 
@@ -363,35 +365,35 @@ static struct shim_addr *sender_of(struct shim *s, const struct rme_unexpected *
  * and it may die: its address stays while anything is `unsettled`.  The caller takes what it
  * got off that number when it has dealt with it.
  */
-static int take_parked(struct shim *s, struct rme_unexpected *message, int max)
+static int take_parked(struct rme_unexpected *message, int max)
 {
-    if (atomic_load_explicit(&s->unsettled, memory_order_relaxed) == 0)
+    if (atomic_load_explicit(&self.unsettled, memory_order_relaxed) == 0)
         return 0;
-    pthread_mutex_lock(&s->newcomer);
-    int count = s->parked_count, n = count < max ? count : max;
-    memcpy(message, s->parked, (size_t)n * sizeof(*message));
-    memmove(s->parked, s->parked + n, (size_t)(count - n) * sizeof(*message));
-    s->parked_count = count - n;
-    pthread_mutex_unlock(&s->newcomer);
+    pthread_mutex_lock(&self.newcomer);
+    int count = self.parked_count, n = count < max ? count : max;
+    memcpy(message, self.parked, (size_t)n * sizeof(*message));
+    memmove(self.parked, self.parked + n, (size_t)(count - n) * sizeof(*message));
+    self.parked_count = count - n;
+    pthread_mutex_unlock(&self.newcomer);
     return n;
 }
 
 /* Puts messages back: before the others if that is where they came from. */
-static void park(struct shim *s, const struct rme_unexpected *message, int n, bool first)
+static void park(const struct rme_unexpected *message, int n, bool first)
 {
-    pthread_mutex_lock(&s->newcomer);
-    int count = s->parked_count, fit = n <= SHIM_PARKED - count ? n : SHIM_PARKED - count;
-    struct rme_unexpected *at = s->parked + (first ? 0 : count);
+    pthread_mutex_lock(&self.newcomer);
+    int count = self.parked_count, fit = n <= SHIM_PARKED - count ? n : SHIM_PARKED - count;
+    struct rme_unexpected *at = self.parked + (first ? 0 : count);
     if (first)
         memmove(at + fit, at, (size_t)count * sizeof(*at));
     memcpy(at, message, (size_t)fit * sizeof(*at));
-    s->parked_count = count + fit;
-    atomic_fetch_add(&s->unsettled, fit);
-    pthread_mutex_unlock(&s->newcomer);
+    self.parked_count = count + fit;
+    atomic_fetch_add(&self.unsettled, fit);
+    pthread_mutex_unlock(&self.newcomer);
     for (int i = fit; i < n; i++) {
-        gossip_err("bmi_%s: message of %s lost: out of memory\n", s->scheme,
+        gossip_err("bmi_%s: message of %s lost: out of memory\n", SHIM_SCHEME,
                    rme_addr_name(message[i].addr));
-        rme_unexpected_free(s->rme, message[i].buffer);
+        rme_unexpected_free(self.rme, message[i].buffer);
     }
 }
 
@@ -403,37 +405,37 @@ static bool is_among(const struct rme_unexpected *message, int n, const struct r
     return false;
 }
 
-void shim_free_messages(struct shim *s)
+static void shim_free_messages(void)
 {
     /* Senders that the host never heard of; one that it did hear of is the host's. */
-    for (int i = 0; i < s->parked_count; i++) {
-        struct rme_addr *addr = s->parked[i].addr;
-        if (!is_among(s->parked, i, addr) && !rme_addr_host(addr)) /* else it may be freed */
+    for (int i = 0; i < self.parked_count; i++) {
+        struct rme_addr *addr = self.parked[i].addr;
+        if (!is_among(self.parked, i, addr) && !rme_addr_host(addr)) /* else it may be freed */
             rme_addr_free(addr);
     }
-    s->parked_count = 0;
-    atomic_store(&s->unsettled, 0);
+    self.parked_count = 0;
+    atomic_store(&self.unsettled, 0);
 }
 
-int shim_test_unexpected(struct shim *s, int incount, int *outcount,
-                         struct bmi_method_unexpected_info *info, int idle_ms)
+static int shim_test_unexpected(int incount, int *outcount,
+                                struct bmi_method_unexpected_info *info, int idle_ms)
 {
     struct rme_unexpected message[SHIM_AT_ONCE];
     int count = 0, again = 0;
 
     *outcount = 0;
-    if (!s->rme || incount <= 0)
+    if (!self.rme || incount <= 0)
         return 0;
     int max = incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE;
     struct look look;
-    begin_scan(s, &look);
-    int n = take_parked(s, message, max);
+    begin_scan(&look);
+    int n = take_parked(message, max);
     bool parked = n > 0;
     if (!parked)
-        n = rme_test_unexpected(s->rme, message, max, idle_ms);
+        n = rme_test_unexpected(self.rme, message, max, idle_ms);
     for (int i = 0; i < n; i++) {
         const struct rme_unexpected m = message[i];
-        struct shim_addr *a = is_among(message, again, m.addr) ? NULL : sender_of(s, &m);
+        struct shim_addr *a = is_among(message, again, m.addr) ? NULL : sender_of(&m);
         if (!a) {
             message[again++] = m;
             continue;
@@ -442,31 +444,31 @@ int shim_test_unexpected(struct shim *s, int incount, int *outcount,
             .addr = a->host, .buffer = m.buffer, .size = m.size, .tag = m.tag};
     }
     if (again > 0)
-        park(s, message, again, parked);
+        park(message, again, parked);
     if (parked)
-        atomic_fetch_sub(&s->unsettled, n);
+        atomic_fetch_sub(&self.unsettled, n);
     for (int i = 0; i < look.dead_count && !parked; i++)
         if (rme_addr_is_over(look.dead[i]->peer))
-            tell_host(s, look.dead[i]);
-    end_scan(s, &look);
+            tell_host(look.dead[i]);
+    end_scan(&look);
     *outcount = count;
     return 0;
 }
 
 /* The message is counted until it is freed, so its sender is still there. */
-int shim_unexpected_free(struct shim *s, void *buffer)
+static int shim_unexpected_free(void *buffer)
 {
     struct rme_addr *sender;
 
-    if (!s->rme) /* the engine took its memory with it */
+    if (!self.rme) /* the engine took its memory with it */
         return 0;
-    int ret = rme_unexpected_return(s->rme, buffer, &sender);
+    int ret = rme_unexpected_return(self.rme, buffer, &sender);
     if (ret == 0) {
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&self.lock);
         struct shim_addr *a = rme_addr_host(sender);
         if (--a->held == 0)
             a->forgotten = false;
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&self.lock);
     }
     return shim_error(ret);
 }

@@ -4,7 +4,7 @@
  *
  * In OrangeFS an operation's id is the address of a struct method_op, and bmi.c reads op_id and
  * addr through any id that it is given, also one whose operation is long over.  So the engine
- * has a copy of s->op_template with each of its operations, whose address is the id for engine
+ * has a copy of op_template with each of its operations, whose address is the id for engine
  * and host alike, and which stays until finalize.  op_id, the first member, is 0 while the
  * operation is free; addr is a constant address object of the method.
  *
@@ -17,6 +17,8 @@
 #include <stdlib.h>
 
 #include "shim.h"
+
+enum shim_kind { SHIM_SEND, SHIM_UNEXPECTED, SHIM_RECV };
 
 _Static_assert(offsetof(struct method_op, op_id) == 0, "the engine writes the id there");
 _Static_assert(sizeof(bmi_op_id_t) == sizeof(rme_id), "ids of the engine are ids of BMI");
@@ -34,34 +36,93 @@ static bool is_sum(const bmi_size_t *sizes, int count, bmi_size_t total)
     return sum == total;
 }
 
-int shim_post(struct shim *s, enum shim_kind kind, bmi_op_id_t *id, bmi_method_addr_p host,
-              void *const *buffers, const bmi_size_t *sizes, int count, bmi_size_t total,
-              bmi_size_t *actual, bmi_msg_tag_t tag, void *user, bmi_context_id context)
+/* The post functions of BMI.  `buffers` are not written to for sends; `actual` may be NULL. */
+static int shim_post(enum shim_kind kind, bmi_op_id_t *id, bmi_method_addr_p host,
+                     void *const *buffers, const bmi_size_t *sizes, int count, bmi_size_t total,
+                     bmi_size_t *actual, bmi_msg_tag_t tag, void *user, bmi_context_id context)
 {
     const struct rme_list list = {.base = buffers, .length = sizes, .count = count};
-    struct shim_addr *addr = shim_addr_of(s, host);
+    struct shim_addr *addr = shim_addr_of(host);
     rme_id *engine_id = (rme_id *)id;
     int ctx = (int)context, ret;
 
     *id = 0; /* what the caller finds if nothing is posted */
-    if (!s->rme)
+    if (!self.rme)
         return -BMI_ENETDOWN;
     if (!addr || !is_sum(sizes, count, total) || context < 0 || context >= BMI_MAX_CONTEXTS)
         return -BMI_EINVAL;
     if (kind == SHIM_SEND)
-        ret = rme_post_send(s->rme, addr->peer, &list, tag, ctx, user, engine_id);
+        ret = rme_post_send(self.rme, addr->peer, &list, tag, ctx, user, engine_id);
     else if (kind == SHIM_UNEXPECTED)
-        ret = rme_post_unexpected(s->rme, addr->peer, &list, tag, ctx, user, engine_id);
+        ret = rme_post_unexpected(self.rme, addr->peer, &list, tag, ctx, user, engine_id);
     else
-        ret = rme_post_recv(s->rme, addr->peer, &list, tag, ctx, user, actual, engine_id);
+        ret = rme_post_recv(self.rme, addr->peer, &list, tag, ctx, user, actual, engine_id);
     return ret < 0 ? shim_error(ret) : ret;
 }
 
-/* OrangeFS dies of any answer but 0, and the operation is reported in any case. */
-int shim_cancel(struct shim *s, bmi_op_id_t id)
+static int post_send_list(bmi_op_id_t *id, bmi_method_addr_p dest, const void *const *buffers,
+                          const bmi_size_t *sizes, int count, bmi_size_t total,
+                          enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user,
+                          bmi_context_id context, PVFS_hint hints)
 {
-    if (s->rme)
-        rme_cancel(s->rme, (rme_id)id);
+    (void)type;
+    (void)hints;
+    return shim_post(SHIM_SEND, id, dest, (void *const *)buffers, sizes, count, total, NULL,
+                     tag, user, context);
+}
+
+static int post_sendunexpected_list(bmi_op_id_t *id, bmi_method_addr_p dest,
+                                    const void *const *buffers, const bmi_size_t *sizes,
+                                    int count, bmi_size_t total, enum bmi_buffer_type type,
+                                    bmi_msg_tag_t tag, void *user, bmi_context_id context,
+                                    PVFS_hint hints)
+{
+    (void)type;
+    (void)hints;
+    return shim_post(SHIM_UNEXPECTED, id, dest, (void *const *)buffers, sizes, count, total,
+                     NULL, tag, user, context);
+}
+
+static int post_recv_list(bmi_op_id_t *id, bmi_method_addr_p src, void *const *buffers,
+                          const bmi_size_t *sizes, int count, bmi_size_t total,
+                          bmi_size_t *actual, enum bmi_buffer_type type, bmi_msg_tag_t tag,
+                          void *user, bmi_context_id context, PVFS_hint hints)
+{
+    (void)type;
+    (void)hints;
+    return shim_post(SHIM_RECV, id, src, buffers, sizes, count, total, actual, tag, user,
+                     context);
+}
+
+static int post_send(bmi_op_id_t *id, bmi_method_addr_p dest, const void *buffer,
+                     bmi_size_t size, enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user,
+                     bmi_context_id context, PVFS_hint hints)
+{
+    return post_send_list(id, dest, &buffer, &size, 1, size, type, tag, user, context, hints);
+}
+
+static int post_sendunexpected(bmi_op_id_t *id, bmi_method_addr_p dest, const void *buffer,
+                               bmi_size_t size, enum bmi_buffer_type type, bmi_msg_tag_t tag,
+                               void *user, bmi_context_id context, PVFS_hint hints)
+{
+    return post_sendunexpected_list(id, dest, &buffer, &size, 1, size, type, tag, user, context,
+                                    hints);
+}
+
+static int post_recv(bmi_op_id_t *id, bmi_method_addr_p src, void *buffer, bmi_size_t expected,
+                     bmi_size_t *actual, enum bmi_buffer_type type, bmi_msg_tag_t tag,
+                     void *user, bmi_context_id context, PVFS_hint hints)
+{
+    return post_recv_list(id, src, &buffer, &expected, 1, expected, actual, type, tag, user,
+                          context, hints);
+}
+
+/* OrangeFS dies of any answer but 0, and the operation is reported in any case. */
+static int shim_cancel(bmi_op_id_t id, bmi_context_id context)
+{
+    (void)context;
+    if (self.rme)
+        rme_cancel(self.rme, (rme_id)id);
     return 0;
 }
 
@@ -79,20 +140,21 @@ static void report(const struct rme_done *done, int n, bmi_op_id_t *ids,
     }
 }
 
-int shim_test_some(struct shim *s, int incount, const bmi_op_id_t *ids, int *outcount,
-                   int *index, bmi_error_code_t *error, bmi_size_t *actual, void **user,
-                   int idle_ms)
+static int shim_test_some(int incount, bmi_op_id_t *ids, int *outcount, int *index,
+                          bmi_error_code_t *error, bmi_size_t *actual, void **user, int idle_ms,
+                          bmi_context_id context)
 {
     struct rme_done few[SHIM_AT_ONCE], *done = few;
     int n = -BMI_ENOMEM;
 
+    (void)context;
     *outcount = 0;
-    if (!s->rme || incount <= 0)
+    if (!self.rme || incount <= 0)
         return 0;
     if (incount > SHIM_AT_ONCE)
         done = calloc((size_t)incount, sizeof(*done));
     if (done) {
-        n = rme_test_some(s->rme, (const rme_id *)ids, incount, index, done, idle_ms);
+        n = rme_test_some(self.rme, (const rme_id *)ids, incount, index, done, idle_ms);
         report(done, n, NULL, error, actual, user);
         n = n < 0 ? shim_error(n) : n;
     }
@@ -101,6 +163,12 @@ int shim_test_some(struct shim *s, int incount, const bmi_op_id_t *ids, int *out
     if (n > 0)
         *outcount = n;
     return n < 0 ? n : 0;
+}
+
+static int test(bmi_op_id_t id, int *outcount, bmi_error_code_t *error, bmi_size_t *actual,
+                void **user, int idle_ms, bmi_context_id context)
+{
+    return shim_test_some(1, &id, outcount, NULL, error, actual, user, idle_ms, context);
 }
 
 /*
@@ -115,16 +183,16 @@ int shim_test_some(struct shim *s, int incount, const bmi_op_id_t *ids, int *out
  * A negative number would end OrangeFS's BMI thread for good.  The engine returns errors here
  * only for a wrong context, so an error is no result.
  */
-int shim_test_context(struct shim *s, int incount, bmi_op_id_t *ids, int *outcount,
-                      bmi_error_code_t *error, bmi_size_t *actual, void **user, int idle_ms,
-                      bmi_context_id context)
+static int shim_test_context(int incount, bmi_op_id_t *ids, int *outcount,
+                             bmi_error_code_t *error, bmi_size_t *actual, void **user,
+                             int idle_ms, bmi_context_id context)
 {
     struct rme_done done[SHIM_AT_ONCE];
 
     *outcount = 0;
-    if (!s->rme || incount <= 0 || context < 0 || context >= BMI_MAX_CONTEXTS)
+    if (!self.rme || incount <= 0 || context < 0 || context >= BMI_MAX_CONTEXTS)
         return 0;
-    int n = rme_test_context(s->rme, (int)context, done,
+    int n = rme_test_context(self.rme, (int)context, done,
                              incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE, idle_ms);
     report(done, n, ids, error, actual, user);
     if (n > 0)

@@ -18,9 +18,11 @@
  * and the host's callbacks are never called with `lock` held.  `newcomer` is taken only where a
  * new peer is made known, which no host does with a lock held.
  *
- * A thread that forks takes all of them but the host's and the engine's before it does, of all
- * methods, in this order, so that the child finds them free and what they guard whole
- * (shim.c): it is to hear from the engine that it is a child, and may start the method again.
+ * A thread that forks takes `lock` and `complaint_lock` before it does, so that the child finds
+ * them free and what they guard whole (shim.c): it is to hear from the engine that it is a
+ * child, and may start the method again.  `newcomer`, which its holder may keep while it waits
+ * for the host's locks, is initialized again in the child: what it guards are the parent's
+ * messages, and an address that was being made known is in no ring.
  */
 #ifndef RME_SHIM_H
 #define RME_SHIM_H
@@ -32,9 +34,6 @@
 
 #include "bmi-method-support.h"
 #include "rme.h"
-
-/* The tree's libraries are built with default visibility; nothing here is for anybody else. */
-#pragma GCC visibility push(hidden)
 
 #define SHIM_GUARD   64 /* bytes */
 #define SHIM_AT_ONCE 32 /* completions or messages handled in one go */
@@ -59,16 +58,8 @@ struct shim_addr {
     struct shim_addr *prev, *next;
 };
 
-/* A method.  The first part is constant; the rest is zero, or -1, whenever the method is not
- * initialized, but for what says that forks know of it. */
-struct shim {
-    struct shim *next; /* see before_fork() in shim.c; both under `known_lock` there */
-    bool known;
-    const char *scheme; /* of addresses; the method is called bmi_<scheme> */
-    const char *form;   /* what follows "scheme://", for people */
-    const struct rme_fabric_ops *(*fabric)(void);
-    int first_lookup_ms; /* see shim_lookup(); 0: lookups connect nothing */
-
+/* The state of the method.  It is zero, or -1, whenever the method is not initialized. */
+static struct {
     pthread_mutex_t newcomer;
     pthread_mutex_t lock;     /* lookups, peers, cursor; all of struct shim_addr */
     struct shim_addr lookups; /* heads of rings */
@@ -92,69 +83,28 @@ struct shim {
 
     struct bmi_method_addr op_addr; /* what every operation shows as its address */
     struct method_op op_template;   /* what the host reads of an operation that is free */
+} self = {
+    .newcomer = PTHREAD_MUTEX_INITIALIZER,
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .complaint_lock = PTHREAD_MUTEX_INITIALIZER,
+    .method_id = -1,
+    .lookups = {.prev = &self.lookups, .next = &self.lookups},
+    .peers = {.prev = &self.peers, .next = &self.peers},
 };
 
-#define SHIM_INITIALIZER(self, scheme_, form_, fabric_, first_lookup_ms_)                      \
-    {                                                                                          \
-        .scheme = (scheme_), .form = (form_), .fabric = (fabric_),                             \
-        .first_lookup_ms = (first_lookup_ms_), .newcomer = PTHREAD_MUTEX_INITIALIZER,          \
-        .lock = PTHREAD_MUTEX_INITIALIZER, .complaint_lock = PTHREAD_MUTEX_INITIALIZER,        \
-        .method_id = -1, .lookups = {.prev = &(self).lookups, .next = &(self).lookups},        \
-        .peers = {.prev = &(self).peers, .next = &(self).peers},                               \
-    }
-
-/* ---- shim.c: start, stop, options, memory ---- */
-
-int shim_initialize(struct shim *s, bmi_method_addr_p listen, int method_id, int flags,
-                    const char *options);
-int shim_finalize(struct shim *s);
-int shim_set_info(struct shim *s, int option, void *value);
-int shim_get_info(struct shim *s, int option, void *value);
-void *shim_memalloc(struct shim *s, bmi_size_t size);
-int shim_memfree(struct shim *s, void *buffer);
-int shim_open_context(struct shim *s, bmi_context_id context);
-void shim_close_context(struct shim *s, bmi_context_id context);
+/* ---- shim.c ---- */
 
 /* Around what a host repeats until it gives up: the same complaint is logged once until it went
  * well. */
-void shim_start(struct shim *s);
-void shim_started(struct shim *s, bool well);
+static void shim_start(void);
+static void shim_started(bool well);
 
 /* A negative errno of the engine as a negative BMI code, one that makes OrangeFS retry; 0 for
  * 0. */
-bmi_error_code_t shim_error(int error);
+static bmi_error_code_t shim_error(int error);
 
-/* ---- shim-addr.c: addresses and unexpected messages ---- */
+/* ---- shim-addr.c ---- */
 
-bmi_method_addr_p shim_lookup(struct shim *s, const char *text);
-void shim_drop_addr(struct shim *s, bmi_method_addr_p host);
-void shim_drop_query(struct shim *s, struct method_drop_addr_query *query);
-void shim_adopt_lookups(struct shim *s); /* those made before the method had its number */
-const char *shim_rev_lookup(struct shim *s, bmi_method_addr_p host);
-int shim_query_range(struct shim *s, bmi_method_addr_p host, const char *pattern, int netmask);
-int shim_test_unexpected(struct shim *s, int incount, int *outcount,
-                         struct bmi_method_unexpected_info *info, int idle_ms);
-int shim_unexpected_free(struct shim *s, void *buffer);
-void shim_free_messages(struct shim *s); /* what belongs to messages, when the engine is gone */
-struct shim_addr *shim_addr_of(const struct shim *s,
-                               bmi_method_addr_p host); /* NULL: not ours */
+static void shim_drop_addr(bmi_method_addr_p host);
 
-/* ---- shim-op.c: operations ---- */
-
-enum shim_kind { SHIM_SEND, SHIM_UNEXPECTED, SHIM_RECV };
-
-/* The six post functions of BMI.  `buffers` are not written to for sends; `actual` may be
- * NULL. */
-int shim_post(struct shim *s, enum shim_kind kind, bmi_op_id_t *id, bmi_method_addr_p host,
-              void *const *buffers, const bmi_size_t *sizes, int count, bmi_size_t total,
-              bmi_size_t *actual, bmi_msg_tag_t tag, void *user, bmi_context_id context);
-int shim_cancel(struct shim *s, bmi_op_id_t id);
-int shim_test_some(struct shim *s, int incount, const bmi_op_id_t *ids, int *outcount,
-                   int *index, bmi_error_code_t *error, bmi_size_t *actual, void **user,
-                   int idle_ms);
-int shim_test_context(struct shim *s, int incount, bmi_op_id_t *ids, int *outcount,
-                      bmi_error_code_t *error, bmi_size_t *actual, void **user, int idle_ms,
-                      bmi_context_id context);
-
-#pragma GCC visibility pop
 #endif

@@ -97,7 +97,7 @@ void rme_close(struct rme *r)
     engine = NULL;
 }
 
-static struct rme_addr *new_addr(const char *name)
+static struct rme_addr *make_addr(const char *name)
 {
     struct rme_addr *a = calloc(1, sizeof(*a));
     if (!a)
@@ -144,7 +144,7 @@ int rme_addr_parse(const char *scheme, const char *text, struct rme_addr **out)
         return -EINVAL;
     if (!strchr(at + strlen(prefix), ':'))
         return -EDESTADDRREQ;
-    *out = new_addr(text);
+    *out = make_addr(text);
     return *out ? 0 : -ENOMEM;
 }
 
@@ -380,7 +380,7 @@ int rme_test_context(struct rme *r, int ctx, struct rme_done *done, int max, int
 
 struct rme_addr *fake_new_peer(const char *name)
 {
-    return new_addr(name);
+    return make_addr(name);
 }
 
 void fake_peer_sends(struct rme_addr *peer, int32_t tag, int64_t size)

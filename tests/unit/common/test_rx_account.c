@@ -241,7 +241,7 @@ static void what_waits_to_be_acknowledged_is_counted(void **state)
     const struct rme_op_table *table;
 
     (void)state;
-    open_with(OPTIONS "9M,eager_window=4M", 8);
+    open_with(OPTIONS "10M,eager_window=4M", 8);
     table = &scripted.rme->operations->table;
     scripted.keeps = true;
     for (uint32_t i = 0; i < N; i++) {
