@@ -68,6 +68,7 @@ static struct rme_fabric *rail_new(const struct rme_fabric_config *config,
     TAILQ_INIT(&f->downs);
     TAILQ_INIT(&f->tx_waiters);
     TAILQ_INIT(&f->draining);
+    TAILQ_INIT(&f->drained);
     TAILQ_INIT(&f->routes);
     return f;
 }

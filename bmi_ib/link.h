@@ -17,8 +17,6 @@
 /* Size of "host:port" in log lines; longer names are truncated. */
 #define IB_PEER_MAX 64
 
-struct ib_cq;
-
 #define IB_LINK_STATES(X)                                                                      \
     X(NAMING, "resolving the name")        /* resolver looks up the host name */               \
     X(ADDRESSING, "resolving the address") /* rdma_resolve_addr */                             \
@@ -67,8 +65,7 @@ struct rme_link {
     uint8_t tx_still;       /* consecutive checks without progress */
     /* cold part: connection state */
     struct rdma_cm_id *id;
-    struct ib_cq *cq;
-    uint32_t cq_share;
+    uint32_t cq_share; /* CQEs reserved; 0: without a QP */
     uint32_t qp_num;
     struct ib_path path;
     int error;
@@ -80,7 +77,7 @@ struct rme_link {
     bool send_drained, recv_drained, last_wqe;
     bool busy;     /* an address refused: connection backlog full */
     bool draining; /* in f->draining */
-    bool drained;  /* in cq->drained until its last CQEs are taken */
+    bool drained;  /* in f->drained until its last CQEs are taken */
     uint64_t drain_end;
     uint64_t emptied, polled;               /* counters of the CQ when the drain ended */
     unsigned stale;                         /* consecutive rejects for a stale connection */
@@ -111,8 +108,7 @@ TAILQ_HEAD(ib_link_list, rme_link);
 /* Fails a link; the first error counts.  `deliver`: the engine still gets messages that the
  * peer sent before. */
 void ib_link_fail(struct rme_link *l, int error, bool deliver);
-/* Fails all links, or those of `cq` if not NULL. */
-void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error);
+void ib_link_fail_all(struct rme_fabric *f, int error);
 /* Ends the drain if all its steps are done; a drain marker has completed. */
 void ib_link_drained(struct rme_link *l);
 /* Sets a connecting or accepting link to UP, and queues LINK_UP; also for a message before

@@ -315,7 +315,7 @@ static void device_removed(struct rme_fabric *f, struct rme_fabric *rail)
     f->dev.dead = true;
     ib_log(f, RME_LOG_ERROR, "device %s was removed: all its connections fail%s", f->dev.name,
            f->head->railed ? "" : "; restart to use another device");
-    ib_link_fail_all(f, NULL, -ENODEV);
+    ib_link_fail_all(f, -ENODEV);
 }
 
 static void dispatch(struct rme_fabric *f, const struct cm_note *n)

@@ -31,8 +31,7 @@
 
 static void leave_drained(struct rme_link *l)
 {
-    TAILQ_REMOVE(&l->cq->drained, l, drain_entry);
-    l->f->drained--;
+    TAILQ_REMOVE(&l->f->drained, l, drain_entry);
     l->drained = false;
 }
 
@@ -173,13 +172,12 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
     }
 }
 
-void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error)
+void ib_link_fail_all(struct rme_fabric *f, int error)
 {
     struct rme_link *l, *next;
     for (l = TAILQ_FIRST(&f->links); l; l = next) {
         next = TAILQ_NEXT(l, all_entry);
-        if (!cq || l->cq == cq)
-            ib_link_fail(l, error, true);
+        ib_link_fail(l, error, true);
     }
 }
 
@@ -188,34 +186,30 @@ void ib_link_drained(struct rme_link *l)
     if (!l->draining || !l->send_drained || !l->recv_drained || !l->last_wqe)
         return;
     TAILQ_REMOVE(&l->f->draining, l, drain_entry);
-    TAILQ_INSERT_TAIL(&l->cq->drained, l, drain_entry);
-    l->f->drained++;
+    TAILQ_INSERT_TAIL(&l->f->drained, l, drain_entry);
     l->f->attention = true;
     l->draining = false;
     l->drained = true;
-    l->emptied = l->cq->emptied;
-    l->polled = l->cq->polled;
+    l->emptied = l->f->cq.emptied;
+    l->polled = l->f->cq.polled;
 }
 
 /* Returns true if all CQEs present at the end of the drain have been taken. */
 static bool taken(const struct rme_link *l)
 {
-    const struct ib_cq *c = l->cq;
+    const struct ib_cq *c = &l->f->cq;
     return c->broken || c->emptied != l->emptied || c->polled - l->polled >= c->size;
 }
 
 /* Destroys one QP whose last CQE was taken, which is one QP operation (qp.c). */
 void ib_link_free_drained(struct rme_fabric *f)
 {
-    for (unsigned i = 0; i < f->cqs; i++) {
-        struct rme_link *l = TAILQ_FIRST(&f->cq[i].drained);
-        if (l && taken(l)) {
-            leave_drained(l);
-            ib_qp_destroy(l);
-            settle(l);
-            return;
-        }
-    }
+    struct rme_link *l = TAILQ_FIRST(&f->drained);
+    if (!l || !taken(l))
+        return;
+    leave_drained(l);
+    ib_qp_destroy(l);
+    settle(l);
 }
 
 /* Abandons the drains whose time is over. */
@@ -256,7 +250,7 @@ int ib_link_deadline(struct rme_fabric *f)
     const struct rme_link *draining = TAILQ_FIRST(&f->draining),
                           *route_at = TAILQ_FIRST(&f->routes);
     uint64_t first = ib_tx_deadline(f), now;
-    if (f->drained)
+    if (!TAILQ_EMPTY(&f->drained))
         return 0;
     if (draining && draining->drain_end < first)
         first = draining->drain_end;

@@ -21,17 +21,22 @@ void ib_link_name(struct rme_link *l)
     rme_table_put(&f->table, &l->by_handle, l->handle, IB_BY_HANDLE);
 }
 
+static void release_share(struct rme_link *l)
+{
+    l->f->cq.used -= l->cq_share;
+    l->cq_share = 0;
+}
+
 int ib_qp_create(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     f->head->qp_ops++;
     uint32_t share = ib_cq_share(f, l->rx_advertised);
-    int error = ib_cq_reserve(f, share, &l->cq);
+    int error = ib_cq_reserve(f, share);
     if (error) {
-        ib_log(
-            f, RME_LOG_ERROR,
-            "%s: no room in the completion queues (%s): close connections, or lower sq_depth",
-            l->peer, strerror(-error));
+        ib_log(f, RME_LOG_ERROR,
+               "%s: no room in the completion queue (%s): close connections, or lower sq_depth",
+               l->peer, strerror(-error));
         return error;
     }
     l->cq_share = share;
@@ -40,8 +45,8 @@ int ib_qp_create(struct rme_link *l)
         goto undo_share;
     struct ibv_qp_init_attr attr = {
         .qp_context = f, /* owner of asynchronous events */
-        .send_cq = l->cq->cq,
-        .recv_cq = l->cq->cq,
+        .send_cq = f->cq.cq,
+        .recv_cq = f->cq.cq,
         .srq = f->srq,
         .qp_type = IBV_QPT_RC,
         .cap =
@@ -68,8 +73,7 @@ int ib_qp_create(struct rme_link *l)
     return 0;
 
 undo_share:
-    ib_cq_release(l->cq, l->cq_share);
-    l->cq = NULL;
+    release_share(l);
     return error;
 }
 
@@ -139,6 +143,5 @@ void ib_qp_destroy(struct rme_link *l)
     ib_rdma_op_purge(l);
     ib_mws_forget(l);
     ib_rx_forget(l);
-    ib_cq_release(l->cq, l->cq_share);
-    l->cq = NULL;
+    release_share(l);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * poll.c - takes CQEs from the CQs and dispatches them.
- *
- * With several CQs each poll reads all of them, in rotation.
+ * poll.c - takes CQEs from the CQ and dispatches them.
  *
  * A wr_id names its link or buffer by handle, so that a late CQE finds nothing.  In a failed
  * CQE only wr_id, status and qp_num are valid.
@@ -60,9 +58,9 @@ static void cq_broken(struct rme_fabric *f, struct ib_cq *c, int error)
 {
     c->broken = true;
     ib_log(f, RME_LOG_ERROR,
-           "device %s: cannot poll a completion queue: %s; all connections of the queue fail",
-           f->dev.name, strerror(-error));
-    ib_link_fail_all(f, c, -EIO);
+           "device %s: cannot poll the completion queue: %s; all connections fail", f->dev.name,
+           strerror(-error));
+    ib_link_fail_all(f, -EIO);
 }
 
 /* Returns how many CQEs to read: as many as the caller's array has room for, because a CQE
@@ -100,9 +98,9 @@ __attribute__((noinline)) static void take(struct rme_fabric *f, struct ib_cq *c
     c->emptied++;
 }
 
-/* Takes CQEs while the caller's array has room. */
-static void poll_one(struct rme_fabric *f, struct ib_cq *c)
+void ib_cq_poll(struct rme_fabric *f)
 {
+    struct ib_cq *c = &f->cq;
     struct ibv_wc wc[IB_POLL_BATCH];
     int want = wanted(f, c), got;
     if (want <= 0)
@@ -113,20 +111,4 @@ static void poll_one(struct rme_fabric *f, struct ib_cq *c)
         take(f, c, wc, got, want);
     else
         c->emptied++;
-}
-
-/* Polls all CQs.  Kept out of line, so that a poll of a single CQ saves no registers. */
-__attribute__((noinline)) static void poll_all(struct rme_fabric *f)
-{
-    f->cq_first = (f->cq_first + 1) % f->cqs;
-    for (unsigned i = 0; i < f->cqs; i++)
-        poll_one(f, &f->cq[(f->cq_first + i) % f->cqs]);
-}
-
-void ib_cq_poll(struct rme_fabric *f)
-{
-    if (f->cqs == 1)
-        poll_one(f, &f->cq[0]);
-    else
-        poll_all(f);
 }

@@ -12,12 +12,10 @@
 /* ---- cq.c ---- */
 int ib_cq_open(struct rme_fabric *f);
 void ib_cq_close(struct rme_fabric *f);
-/* Returns the CQEs to reserve for a link with `advertised` receives; ib_cq_extend() and
- * ib_cq_release() change a reservation, -ENOSPC if the CQ has no room. */
+/* Returns the CQEs to reserve for a link with `advertised` receives. */
 uint32_t ib_cq_share(const struct rme_fabric *f, uint32_t advertised);
-int ib_cq_reserve(struct rme_fabric *f, uint32_t n, struct ib_cq **out);
-int ib_cq_extend(struct ib_cq *cq, uint32_t n);
-void ib_cq_release(struct ib_cq *cq, uint32_t n);
+/* Reserves n CQEs, in a larger CQ if needed and possible.  Returns 0 or a negative errno. */
+int ib_cq_reserve(struct rme_fabric *f, uint32_t n);
 /* Handles a failed request of a link.  Only the first failure of a link is logged, not the
  * flushes after it. */
 void ib_wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc *wc,

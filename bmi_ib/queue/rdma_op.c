@@ -290,7 +290,7 @@ void ib_flush(struct rme_fabric *f)
             ib_log(f, RME_LOG_ERROR,
                    "device %s: posting shared receives: %s; all connections fail", f->dev.name,
                    strerror(-error));
-            ib_link_fail_all(f, NULL, error);
+            ib_link_fail_all(f, error);
         }
     }
     while ((l = TAILQ_FIRST(&f->dirty))) {

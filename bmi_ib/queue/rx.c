@@ -225,9 +225,9 @@ static void settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 static int extend_share(struct rme_link *l, uint32_t advertised)
 {
     uint32_t share = ib_cq_share(l->f, advertised);
-    if (!l->cq || share <= l->cq_share)
+    if (!l->cq_share || share <= l->cq_share)
         return 0;
-    int error = ib_cq_extend(l->cq, share - l->cq_share);
+    int error = ib_cq_reserve(l->f, share - l->cq_share);
     if (!error)
         l->cq_share = share;
     return error;

@@ -374,7 +374,8 @@ static void queues_fit_the_budget(void **state)
     (void)state;
     rig_open(NULL, 16, 256);
     struct rme_fabric *f = rig.f;
-    f->cqs = 0;
+    struct ib_cq kept = f->cq;
+    f->cq = (struct ib_cq){.cq = NULL};
     f->comp = NULL;
     f->dev.attr.max_cqe = 1 << 22;
     f->config.budget = 1 << 20;
@@ -385,7 +386,15 @@ static void queues_fit_the_budget(void **state)
     assert_int_equal(ib_cq_open(f), 0);
     assert_in_range(rig.cqe, 1, 8193);
     ib_cq_close(f);
-    f->cqs = 1;
+    rig.fixed_cq = true;
+    assert_int_equal(ib_cq_open(f), 0);
+    assert_in_range(rig.cqe, 1 << 16, 1 << 20);
+    ib_cq_close(f);
+    f->config.budget = 1 << 20;
+    assert_int_equal(ib_cq_open(f), 0);
+    assert_in_range(rig.cqe, 1, (1 << 20) / 8 / 64);
+    ib_cq_close(f);
+    f->cq = kept;
     rig_close();
 }
 
@@ -471,28 +480,63 @@ static void steps_that_fail(void **state)
     }
 }
 
-/* CQ space is reserved and returned; a link that does not fit gets its own CQ or fails. */
+/* CQ space is reserved and returned; the CQ grows to the device's limit, and a link that does
+ * not fit fails. */
 static void completion_space_is_booked(void **state)
 {
     (void)state;
     rig_open("sq_depth=100", 16, 256);
     rig.f->dev.rq_depth = 255;
-    rig.f->cq[0].size = 400;
+    rig.f->cq.size = rig.f->dev.attr.max_cqe = 400;
     struct rme_link *a = rig_link(), *b = rig_link();
-    assert_int_equal(rig.f->cq[0].used, 2 * (100 + 2 + 64));
+    assert_int_equal(rig.f->cq.used, 2 * (100 + 2 + 64));
     assert_int_equal(ib_rx_reserve(a, 56), 0); /* the share includes 64 */
-    assert_int_equal(rig.f->cq[0].used, 2 * (100 + 2 + 64));
+    assert_int_equal(rig.f->cq.used, 2 * (100 + 2 + 64));
     assert_int_equal(ib_rx_reserve(b, 56 + 64), 0);
-    assert_int_equal(rig.f->cq[0].used, 2 * (100 + 2 + 64) + 64);
+    assert_int_equal(rig.f->cq.used, 2 * (100 + 2 + 64) + 64);
     assert_int_equal(ib_rx_reserve(a, 5), -ENOSPC);
     assert_int_equal(a->rx_advertised, 64);
     assert_int_equal(a->rxq.posted, 64);
-    rig.f->cq[0].broken = false;
-    rig.f->dev.attr.max_cqe = 100; /* a further queue would be too small */
     struct rme_link *c = rig_link_in(IB_ROUTING);
     rig_cm(c, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0);
     assert_int_equal(c->state, IB_ENDING);
     assert_int_equal(c->error, -ENOSPC);
+    rig.f->dev.attr.max_cqe = 65536;
+    (void)rig_link();
+    assert_int_equal(rig.cqe, 1600);
+    assert_int_equal(rig.f->cq.size, 1600);
+    rig_close();
+}
+
+/* When the CQ fails, so do its links; when they are gone, another CQ takes its place. */
+static void a_failed_queue_is_replaced(void **state)
+{
+    struct rme_event down;
+    (void)state;
+    rig_open(NULL, 16, 256);
+    struct rme_fabric *f = rig.f;
+    struct ib_cq kept = f->cq;
+    f->cq = (struct ib_cq){.cq = NULL};
+    assert_int_equal(ib_cq_open(f), 0);
+    const struct ibv_cq *first = f->cq.cq;
+    struct rme_link *l = rig_link();
+    struct ibv_async_event failed = {.element.cq = f->cq.cq, .event_type = IBV_EVENT_CQ_ERR};
+    rig.async = &failed;
+    ib_async_events(f);
+    assert_int_equal(l->state, IB_DRAINING);
+    assert_int_equal(ib_cq_reserve(f, 1), -EIO);
+    l->drain_end = 0;
+    ib_link_timers(f);
+    assert_int_equal(rig_count(RME_EV_LINK_DOWN, &down), 1);
+    assert_int_equal(down.error, -EIO);
+    ib_link_free(l);
+    l = rig_link();
+    assert_int_equal(l->state, IB_UP);
+    assert_ptr_not_equal(f->cq.cq, first);
+    assert_false(f->cq.broken);
+    ib_link_free(l);
+    ib_cq_close(f);
+    f->cq = kept;
     rig_close();
 }
 
@@ -543,6 +587,7 @@ int main(void)
         cmocka_unit_test(requests),
         cmocka_unit_test(steps_that_fail),
         cmocka_unit_test(completion_space_is_booked),
+        cmocka_unit_test(a_failed_queue_is_replaced),
         cmocka_unit_test(promises),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

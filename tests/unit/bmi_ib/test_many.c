@@ -270,65 +270,6 @@ static void one_qp_op_in_a_poll(void **state)
     rig_close();
 }
 
-/* ---- Several CQs ---- */
-
-static struct ibv_cq other;
-
-static void open_two(void)
-{
-    rig_open(NULL, 16, 256);
-    other.context = rig.f->dev.ctx;
-    rig.f->cq[1] = (struct ib_cq){.cq = &other, .size = 65536};
-    TAILQ_INIT(&rig.f->cq[1].drained);
-    rig.f->cqs = 2;
-}
-
-static uint64_t asked(void)
-{
-    return rig.stats.value[RME_C_CQ_POLLS];
-}
-
-/* Each poll reads all CQs. */
-static void the_other_queue_is_not_forgotten(void **state)
-{
-    struct rme_event event[4];
-    (void)state;
-    open_two();
-    uint64_t begin = asked();
-    rig_wc((struct ibv_wc){.wr_id = 0});
-    (void)rig_poll(event, 4);
-    assert_int_equal(asked() - begin, 2);
-
-    /* its completions found no room: the others do not wait longer for that */
-    struct rme_link *l = rig_link();
-    ib_link_dirty(l);
-    ib_flush(rig.f);
-    unsigned said = 0;
-    for (const struct ib_rx *rx = LIST_FIRST(&l->rxq.at_device); rx && said < 2; said++) {
-        rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, rx->generation, rx->index),
-                               .opcode = IBV_WC_RECV,
-                               .byte_len = 1,
-                               .qp_num = l->qp_num});
-        rx = LIST_NEXT(rx, posted);
-    }
-    assert_int_equal(said, 2);
-    assert_int_equal(rig_poll(event, 1), 1);
-    assert_int_equal(rig_poll(event + 1, 1), 1);
-    for (unsigned i = 0; i < 2; i++)
-        ib_rx_return(rig.f, event[i].rx);
-    ib_link_free(l);
-
-    uint64_t before[2] = {rig.f->cq[0].emptied, rig.f->cq[1].emptied};
-    for (unsigned i = 0; i < 1000;
-         i++) { /* each poll brings a completion, to the CQ polled first */
-        rig_wc((struct ibv_wc){.wr_id = 0});
-        (void)rig_poll(event, 4);
-    }
-    for (unsigned i = 0; i < 2; i++)
-        assert_in_range(rig.f->cq[i].emptied - before[i], 1000 / 32, 1000);
-    rig_close();
-}
-
 /* ---- Receive queues per link ---- */
 
 /* Disconnects the peers of n links; the device reports their last receives if it supports
@@ -347,7 +288,7 @@ static void leave(unsigned first, unsigned n)
 static void open_own(void)
 {
     rig_open(NULL, 16, 256);
-    rig.f->cq[0].size = 1 << 20;
+    rig.f->cq.size = 1 << 20;
 }
 
 static struct rme_link *receiving(void)
@@ -467,7 +408,7 @@ static void a_queue_is_renewed_when_all_have_left(void **state)
     struct ibv_srq_init_attr attr = {.srq_context = f};
     f->srq = ibv_create_srq(f->dev.pd, &attr);
     f->srq_depth = 8 * MANY + 64;
-    f->cq[0].size = 1 << 20;
+    f->cq.size = 1 << 20;
     unsigned mrs = rig.mrs;
     for (unsigned round = 0; round < 3; round++) {
         const struct ibv_srq *old = f->srq;
@@ -519,7 +460,6 @@ int main(void)
         cmocka_unit_test(names_rest),
         cmocka_unit_test(each_drains_by_itself),
         cmocka_unit_test(one_qp_op_in_a_poll),
-        cmocka_unit_test(the_other_queue_is_not_forgotten),
         cmocka_unit_test(slabs_go_back_with_links),
         cmocka_unit_test(a_queue_is_renewed_when_all_have_left),
         cmocka_unit_test(what_is_held_stays),
