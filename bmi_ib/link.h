@@ -25,15 +25,27 @@
     X(REQUESTED, "requested")              /* peer's request waits for the engine's answer */  \
     X(ACCEPTING, "accepting")              /* accepted, ESTABLISHED pending */                 \
     X(UP, "up")                            /* usable */                                        \
-    X(DRAINING, "draining")                /* QP in error state, its last CQEs are taken */    \
-    X(ENDING, "ending") /* device is done with the link, LINK_DOWN pending */                  \
-    X(DOWN, "down")     /* LINK_DOWN delivered, link_free() pending */
+    X(DRAINING, "draining")                /* QP in error state, flushes its requests */       \
+    X(DRAINED, "drained")                  /* all flushed, the last CQEs are taken */          \
+    X(ENDING, "ending")                    /* without a QP, LINK_DOWN pending */               \
+    X(DOWN, "down")                        /* LINK_DOWN delivered, link_free() pending */
 
 enum ib_link_state {
 #define IB_LINK_ENUM(id, name) IB_##id,
     IB_LINK_STATES(IB_LINK_ENUM)
 #undef IB_LINK_ENUM
 };
+
+/* What a draining link waits for (link/qp.c). */
+#define IB_DRAIN_SENDS 1u
+#define IB_DRAIN_RECVS 2u
+#define IB_DRAIN_LAST  4u /* "last WQE reached" of an SRQ */
+#define IB_DRAIN_ALL   7u
+
+/* Events of a link that are not delivered yet. */
+#define IB_EVENT_REQUEST 1u
+#define IB_EVENT_UP      2u
+#define IB_EVENT_ROOM    4u
 
 /* Path of a link's QP. */
 struct ib_path {
@@ -72,12 +84,9 @@ struct rme_link {
     bool passive;
     bool asked; /* link_disconnect() was called */
     bool was_up;
-    bool event_request, event_up, event_room, event_down; /* events not yet delivered */
-    bool in_events; /* in f->eventful: one of the first three is set */
-    bool send_drained, recv_drained, last_wqe;
-    bool busy;     /* an address refused: connection backlog full */
-    bool draining; /* in f->draining */
-    bool drained;  /* in f->drained until its last CQEs are taken */
+    uint8_t events;    /* IB_EVENT_*; not 0: in f->eventful */
+    uint8_t undrained; /* IB_DRAIN_* */
+    bool busy;         /* an address refused: connection backlog full */
     uint64_t drain_end;
     uint64_t emptied, polled;               /* counters of the CQ when the drain ended */
     unsigned stale;                         /* consecutive rejects for a stale connection */
@@ -109,8 +118,8 @@ TAILQ_HEAD(ib_link_list, rme_link);
  * peer sent before. */
 void ib_link_fail(struct rme_link *l, int error, bool deliver);
 void ib_link_fail_all(struct rme_fabric *f, int error);
-/* Ends the drain if all its steps are done; a drain marker has completed. */
-void ib_link_drained(struct rme_link *l);
+/* Removes parts (IB_DRAIN_*) from those that a drain waits for; the last one ends the drain. */
+void ib_link_drained(struct rme_link *l, unsigned parts);
 /* Sets a connecting or accepting link to UP, and queues LINK_UP; also for a message before
  * ESTABLISHED. */
 void ib_link_established(struct rme_link *l);

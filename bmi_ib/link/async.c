@@ -79,8 +79,7 @@ static void qp_event(struct rme_link *l, enum ibv_event_type type)
             rdma_notify(l->id, type);
         return;
     case IBV_EVENT_QP_LAST_WQE_REACHED:
-        l->last_wqe = true;
-        ib_link_drained(l);
+        ib_link_drained(l, IB_DRAIN_LAST);
         return;
     case IBV_EVENT_SQ_DRAINED:
     case IBV_EVENT_PATH_MIG:

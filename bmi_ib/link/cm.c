@@ -215,7 +215,7 @@ static void requested(struct rme_fabric *f, const struct cm_note *n)
            ib_sockaddr_size(rdma_get_peer_addr(n->e.id)));
     keep_answer(l, n);
     ib_link_state_set(l, IB_REQUESTED);
-    ib_link_event(l, &l->event_request);
+    ib_link_events(l, IB_EVENT_REQUEST);
 }
 
 static void established(struct rme_link *l, const struct cm_note *n)
@@ -297,7 +297,7 @@ static void rejected(struct rme_link *l, const struct cm_note *n)
 
 static void failed(struct rme_link *l, const struct cm_note *n, int error)
 {
-    if (l->state != IB_ENDING && l->state != IB_DOWN && l->state != IB_DRAINING)
+    if (l->state < IB_DRAINING)
         ib_log(l->f, l->state > IB_CONNECTING ? RME_LOG_WARN : RME_LOG_INFO,
                "%s: %s while %s: %s", l->peer, rdma_event_str(n->e.event),
                ib_link_state_name[l->state], strerror(-error));

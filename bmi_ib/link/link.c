@@ -2,12 +2,13 @@
 /*
  * link.c - states of a connection, and its events.
  *
- * Active:  NAMING -> ADDRESSING -> ROUTING -> CONNECTING -> UP -> DRAINING -> ENDING -> DOWN
- * Passive: REQUESTED -> ACCEPTING -> UP -> DRAINING -> ENDING -> DOWN
+ * Active:  NAMING -> ADDRESSING -> ROUTING -> CONNECTING -> UP
+ * Passive: REQUESTED -> ACCEPTING -> UP
+ * Both:    UP -> DRAINING -> DRAINED -> ENDING -> DOWN
  *
  * cm.c has the events of rdma_cm and the calls of the engine, end.c the end of a link.
  *
- * Events of links are flags, so that no event needs memory.  A poll delivers them in the order
+ * Events of links are bits, so that no event needs memory.  A poll delivers them in the order
  * request, up, room, and down last, after all messages and completed transfers.
  */
 #include <errno.h>
@@ -69,23 +70,6 @@ void ib_link_state_set(struct rme_link *l, enum ib_link_state state)
     l->state = state;
 }
 
-static void event_done(struct rme_link *l)
-{
-    if (l->event_request || l->event_up || l->event_room)
-        return;
-    TAILQ_REMOVE(&l->f->eventful, l, event_entry);
-    l->in_events = false;
-}
-
-void ib_link_down(struct rme_link *l)
-{
-    if (l->event_down)
-        return;
-    l->event_down = true;
-    TAILQ_INSERT_TAIL(&l->f->downs, l, down_entry);
-    ib_tells(l->f);
-}
-
 /* Returns a remedy for a connection that was not made; NULL: none. */
 static const char *remedy(const struct rme_link *l)
 {
@@ -117,13 +101,14 @@ void ib_emit_links(struct rme_fabric *f)
     struct rme_link *l, *next;
     for (l = TAILQ_FIRST(&f->eventful); l && f->out_used < f->out_max; l = next) {
         next = TAILQ_NEXT(l, event_entry);
-        if (l->event_request && emit_hello(l, RME_EV_LINK_REQUEST, true))
-            l->event_request = false;
-        if (l->event_up && emit_hello(l, RME_EV_LINK_UP, !l->passive))
-            l->event_up = false;
-        if (l->event_room && !l->event_up && emit_hello(l, RME_EV_TX_ROOM, false))
-            l->event_room = false;
-        event_done(l);
+        unsigned events = l->events;
+        if (events & IB_EVENT_REQUEST && emit_hello(l, RME_EV_LINK_REQUEST, true))
+            events &= ~IB_EVENT_REQUEST;
+        if (events & IB_EVENT_UP && emit_hello(l, RME_EV_LINK_UP, !l->passive))
+            events &= ~IB_EVENT_UP;
+        if (events == IB_EVENT_ROOM && emit_hello(l, RME_EV_TX_ROOM, false))
+            events = 0;
+        ib_link_events(l, events);
     }
 }
 
@@ -135,11 +120,10 @@ void ib_emit_downs(struct rme_fabric *f)
         return;
     for (l = TAILQ_FIRST(&f->downs); l && f->out_used < f->out_max; l = next) {
         next = TAILQ_NEXT(l, down_entry);
-        if (l->event_up ||
+        if (l->events & IB_EVENT_UP ||
             !emit_hello(l, RME_EV_LINK_DOWN, l->error == -EACCES && l->answer_length))
             continue;
         TAILQ_REMOVE(&f->downs, l, down_entry);
-        l->event_down = false;
         ib_link_state_set(l, IB_DOWN);
     }
 }
@@ -151,7 +135,7 @@ void ib_link_established(struct rme_link *l)
     l->was_up = true;
     ib_link_state_set(l, IB_UP);
     ib_path_taken(l);
-    ib_link_event(l, &l->event_up);
+    ib_link_events(l, l->events | IB_EVENT_UP);
     if (l->queue.head)
         ib_link_dirty(l);
 }

@@ -17,7 +17,6 @@ struct rme_link *ib_link_new(struct rme_fabric *f);
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
 /* Starts the timeout of a route (IB_WAY_MS) if another way exists, or stops it. */
 void ib_link_route(struct rme_link *l, bool begins);
-void ib_link_down(struct rme_link *l); /* queues LINK_DOWN */
 void ib_emit_links(struct rme_fabric *f);
 void ib_emit_downs(struct rme_fabric *f);
 

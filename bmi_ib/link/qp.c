@@ -68,7 +68,7 @@ int ib_qp_create(struct rme_link *l)
     }
     l->qp = l->id->qp;
     l->qp_num = l->qp->qp_num;
-    l->send_drained = l->recv_drained = l->last_wqe = false;
+    l->undrained = IB_DRAIN_ALL;
     rme_table_put(&f->table, &l->by_qp, l->qp_num, IB_BY_QP);
     return 0;
 
@@ -118,18 +118,21 @@ void ib_qp_drain(struct rme_link *l)
     struct rme_fabric *f = l->f;
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
     f->head->qp_ops++;
-    l->last_wqe = l->last_wqe || !f->srq || ib_is_rxe(f);
-    l->recv_drained = f->srq || !mark_recv(l);
+    unsigned done = !f->srq || ib_is_rxe(f) ? IB_DRAIN_LAST : 0;
+    if (f->srq || !mark_recv(l))
+        done |= IB_DRAIN_RECVS;
     int ret = ibv_modify_qp(l->qp, &attr, IBV_QP_STATE);
     if (ret) {
         ib_log(f, RME_LOG_WARN, "%s: cannot stop the queue pair: %s; destroying the queue pair",
                l->peer, strerror(-ib_error(ret)));
-        l->send_drained = l->recv_drained = l->last_wqe = true;
+        ib_link_drained(l, IB_DRAIN_ALL);
         return;
     }
     if (l->was_up || l->passive)
         rdma_disconnect(l->id); /* notifies the peer, without waiting for a reply */
-    l->send_drained = !mark_send(l);
+    if (!mark_send(l))
+        done |= IB_DRAIN_SENDS;
+    ib_link_drained(l, done);
 }
 
 /* Ends all access by the device and frees the resources of the link. */

@@ -21,16 +21,11 @@ static void wc_send(struct rme_fabric *f, const struct ibv_wc *wc)
         ib_wc_failed(f, l, wc, "a send, write or read");
 }
 
-static void wc_mark(struct rme_fabric *f, const struct ibv_wc *wc, bool send)
+static void wc_mark(struct rme_fabric *f, const struct ibv_wc *wc, unsigned part)
 {
     struct rme_link *l = ib_link_by_handle(f, ib_wr_low(wc->wr_id));
-    if (!l || !l->draining)
-        return;
-    if (send)
-        l->send_drained = true;
-    else
-        l->recv_drained = true;
-    ib_link_drained(l);
+    if (l && l->state == IB_DRAINING)
+        ib_link_drained(l, part);
 }
 
 __attribute__((noinline)) static void dispatch(struct rme_fabric *f, const struct ibv_wc *wc)
@@ -42,10 +37,10 @@ __attribute__((noinline)) static void dispatch(struct rme_fabric *f, const struc
     case IB_WR_RECV: /* handled by take() */
         return;
     case IB_WR_MARK_SEND:
-        wc_mark(f, wc, true);
+        wc_mark(f, wc, IB_DRAIN_SENDS);
         return;
     case IB_WR_MARK_RECV:
-        wc_mark(f, wc, false);
+        wc_mark(f, wc, IB_DRAIN_RECVS);
         return;
     case IB_WR_NONE:
         break;

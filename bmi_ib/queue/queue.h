@@ -193,15 +193,16 @@ static inline void ib_tells(struct rme_fabric *f)
         ib_wake(f);
 }
 
-/* Sets an event_* flag of the link; ib_emit_links() delivers the event. */
-static inline void ib_link_event(struct rme_link *l, bool *which)
+/* Sets the events (IB_EVENT_*) that ib_emit_links() has to deliver. */
+static inline void ib_link_events(struct rme_link *l, unsigned events)
 {
-    *which = true;
-    if (!l->in_events) {
-        l->in_events = true;
+    if (!events && l->events)
+        TAILQ_REMOVE(&l->f->eventful, l, event_entry);
+    if (events && !l->events) {
         TAILQ_INSERT_TAIL(&l->f->eventful, l, event_entry);
         ib_tells(l->f);
     }
+    l->events = (uint8_t)events;
 }
 
 #endif

@@ -191,7 +191,7 @@ static uint32_t lacking(const struct rme_fabric *f, const struct ib_rx_queue *q)
 /* Returns true if receives can be posted.  l may be NULL with an SRQ. */
 static bool can_post(const struct rme_fabric *f, const struct rme_link *l)
 {
-    return f->srq || (l && l->qp && l->state != IB_DRAINING);
+    return f->srq || (l && l->qp && l->state < IB_DRAINING);
 }
 
 /* Fills the queue up to the advertised number and its slack. */
@@ -376,7 +376,7 @@ static void received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx,
     rx->is_imm = is_imm;
     rx->value = value;
     rx->state = IB_RX_READY;
-    if (!STAILQ_EMPTY(&f->rx_ready) || l->event_up || l->state == IB_CONNECTING ||
+    if (!STAILQ_EMPTY(&f->rx_ready) || (l->events & IB_EVENT_UP) || l->state == IB_CONNECTING ||
         !emit(f, l, rx)) {
         STAILQ_INSERT_TAIL(&f->rx_ready, rx, next);
         f->attention = true;

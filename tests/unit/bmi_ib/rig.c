@@ -584,6 +584,7 @@ struct rme_link *rig_link_in(enum ib_link_state state)
         rdma_create_id(f->cm, &l->id, l, RDMA_PS_TCP);
     if (state == IB_CONNECTING || state == IB_ACCEPTING || state == IB_UP ||
         state >= IB_DRAINING) {
+        ib_link_state_set(l, IB_ROUTING);
         assert_int_equal(ib_qp_create(l), 0);
         assert_int_equal(ib_rx_fill(l), 0);
         assert_int_equal(ib_rx_post(f, l), 0);
@@ -596,9 +597,9 @@ struct rme_link *rig_link_in(enum ib_link_state state)
     ib_link_state_set(l, IB_UP);
     ib_link_fail(l, -ECONNRESET, true);
     struct rme_event events[4];
-    if (state > IB_DRAINING) {
-        l->send_drained = l->recv_drained = l->last_wqe = true;
-        ib_link_drained(l);
+    if (state > IB_DRAINING)
+        ib_link_drained(l, IB_DRAIN_ALL);
+    if (state > IB_DRAINED) {
         f->out = events;
         f->out_max = 4;
         ib_cq_poll(f);

@@ -55,6 +55,7 @@ static struct rme_link *asked_for(void)
     assert_non_null(l);
     assert_int_equal(ib_rx_reserve(l, rme_grant_ask(&rme)), 0);
     rdma_create_id(rig.f->cm, &l->id, l, RDMA_PS_TCP);
+    ib_link_state_set(l, IB_ROUTING);
     assert_int_equal(ib_qp_create(l), 0);
     assert_int_equal(ib_rx_fill(l), 0);
     assert_int_equal(ib_rx_post(rig.f, l), 0);

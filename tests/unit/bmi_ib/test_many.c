@@ -99,8 +99,7 @@ static void end(unsigned n)
 {
     lose(n);
     for (unsigned i = 0; i < n; i++) {
-        link_at[i]->send_drained = link_at[i]->last_wqe = true;
-        ib_link_drained(link_at[i]);
+        ib_link_drained(link_at[i], IB_DRAIN_ALL);
     }
     struct rme_event event;
     assert_int_equal(rig_poll(&event, 1), 1);
@@ -248,8 +247,7 @@ static void one_qp_op_in_a_poll(void **state)
     one_at_a_look(l, FEW, RDMA_CM_EVENT_CONNECT_ERROR, &rig.errors_set);
 
     for (unsigned i = 0; i < FEW; i++) {
-        l[i]->send_drained = l[i]->recv_drained = l[i]->last_wqe = true;
-        ib_link_drained(l[i]);
+        ib_link_drained(l[i], IB_DRAIN_ALL);
     }
     struct rme_event event[FEW];
     unsigned gone = rig.qps_gone, downs = 0;
@@ -278,8 +276,7 @@ static void leave(unsigned first, unsigned n)
 {
     for (unsigned i = first; i < first + n; i++) {
         ib_link_fail(link_at[i], -ECONNRESET, true);
-        link_at[i]->send_drained = link_at[i]->recv_drained = link_at[i]->last_wqe = true;
-        ib_link_drained(link_at[i]);
+        ib_link_drained(link_at[i], IB_DRAIN_ALL);
     }
     for (unsigned i = first; i < first + n; i++)
         ib_link_free(link_at[i]);

@@ -511,8 +511,7 @@ static void windows_in_chains(void **state)
         }
         /* windows that are open or being closed end with the link */
         ib_link_fail(l, -ECONNRESET, true);
-        l->send_drained = l->recv_drained = l->last_wqe = true;
-        ib_link_drained(l);
+        ib_link_drained(l, IB_DRAIN_ALL);
         int n = 0, got;
         while ((got = rig_poll(e, 4)))
             for (int i = 0; i < got; i++)
