@@ -129,7 +129,7 @@ struct rme_fabric {
     struct rme_fabric_config config;
     struct rme_caps caps;
     struct rme_fabric *head; /* first rail; the structure itself with one rail */
-    bool railed;             /* several rails: memory keys are struct ib_keys */
+    bool railed;             /* several rails */
     uint8_t number;          /* index of this rail */
     uint8_t place;           /* position of the device name in the option `device` */
     uint8_t rails;           /* head only: number of rails */

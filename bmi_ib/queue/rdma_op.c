@@ -68,9 +68,9 @@ static uint32_t requests_of(const struct rme_rdma_op *x)
 }
 
 static inline void add_segment(struct ib_batch *b, struct ibv_send_wr *wr, const void *base,
-                               uint64_t length, uint64_t lkey)
+                               uint64_t length, uint32_t lkey)
 {
-    b->sge[b->sges++] = (struct ibv_sge){(uintptr_t)base, (uint32_t)length, (uint32_t)lkey};
+    b->sge[b->sges++] = (struct ibv_sge){(uintptr_t)base, (uint32_t)length, lkey};
     wr->num_sge++;
 }
 
@@ -92,8 +92,11 @@ static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_w
         const struct rme_rdma_seg *p = &x->piece[x->fabric.at];
         wr->wr.rdma.remote_addr = p->raddr;
         wr->wr.rdma.rkey = (uint32_t)p->rkey;
-        for (uint32_t i = 0; i < p->nseg; i++)
-            add_segment(b, wr, p->seg[i].base, p->seg[i].length, ib_lkey(l->f, p->seg[i].lkey));
+        for (uint32_t i = 0; i < p->nseg; i++) {
+            const struct ibv_mr *m = ib_key_mr(l->f, p->seg[i].lkey);
+            /* 0 is invalid: the device was dead at registration */
+            add_segment(b, wr, p->seg[i].base, p->seg[i].length, m ? m->lkey : 0);
+        }
     }
     if (x->read)
         ib_count(l->f, RDMA_READS, 1);
