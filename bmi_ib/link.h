@@ -93,12 +93,11 @@ struct rme_link {
     uint8_t peer_initiator, peer_responder; /* read depths of the peer's request, local point of
                                              * view */
     struct addrinfo *addresses, *address;   /* all addresses of the name; the one in use */
-    unsigned first,
-        route_at;  /* several rails: the rail tried first; the next route (rails.c) */
-    bool bound;    /* bound to the rail's own address */
-    bool any_near; /* a rail is in the network of one of the addresses */
-    bool stuck;    /* no receives on the rail it moved to: no further route */
-    bool on_route; /* in f->head->routes: another way exists */
+    uint32_t rx_first;                      /* receives to be reserved with a QP */
+    unsigned first;                         /* the rail tried first */
+    unsigned route_at;                      /* the next route (rails.c) */
+    bool bound;                             /* to the rail's own address */
+    bool on_route;                          /* in f->head->routes: another way exists */
     uint64_t route_end;
     uint8_t hello[IB_HELLO_MAX]; /* private data of the request */
     size_t hello_length;

@@ -49,10 +49,7 @@ void ib_link_destroy(struct rme_link *l)
     ib_link_events(l, 0);
     if (l->dirty)
         TAILQ_REMOVE(&f->dirty, l, dirty_entry);
-    if (f->srq)
-        f->rxq.advertised -= l->rx_advertised;
     ib_tx_forget(l);
-    ib_ring_fini(&l->ring);
     if (l->addresses)
         freeaddrinfo(l->addresses);
     rme_table_take(&f->table, &l->by_handle);

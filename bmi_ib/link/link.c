@@ -23,18 +23,26 @@ const char *const ib_link_state_name[] = {
 #undef IB_LINK_NAME
 };
 
+void ib_link_enter(struct rme_link *l, struct rme_fabric *f)
+{
+    l->f = f;
+    do
+        l->handle = ++f->last_handle;
+    while (!l->handle || ib_link_by_handle(f, l->handle));
+    rme_table_put(&f->table, &l->by_handle, l->handle, IB_BY_HANDLE);
+    TAILQ_INSERT_TAIL(&f->links, l, all_entry);
+}
+
 struct rme_link *ib_link_new(struct rme_fabric *f)
 {
     struct rme_link *l = calloc(1, sizeof(*l));
     if (!l)
         return NULL;
-    l->f = f;
     l->state = IB_DOWN; /* until ib_link_state_set */
     l->deliver = true;
     STAILQ_INIT(&l->rxq.chain);
     LIST_INIT(&l->mws);
-    ib_link_name(l);
-    TAILQ_INSERT_TAIL(&f->links, l, all_entry);
+    ib_link_enter(l, f);
     return l;
 }
 

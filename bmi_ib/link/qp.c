@@ -12,15 +12,6 @@
 #include "bmi_ib/link/links.h"
 #include "bmi_ib/queue/wr_id.h"
 
-void ib_link_name(struct rme_link *l)
-{
-    struct rme_fabric *f = l->f;
-    do
-        l->handle = ++f->last_handle;
-    while (!l->handle || ib_link_by_handle(f, l->handle));
-    rme_table_put(&f->table, &l->by_handle, l->handle, IB_BY_HANDLE);
-}
-
 static void release_share(struct rme_link *l)
 {
     l->f->cq.used -= l->cq_share;
@@ -31,7 +22,7 @@ int ib_qp_create(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     f->head->qp_ops++;
-    uint32_t share = ib_cq_share(f, l->rx_advertised);
+    uint32_t share = ib_cq_share(f, 0);
     int error = ib_cq_reserve(f, share);
     if (error) {
         ib_log(f, RME_LOG_ERROR,
@@ -40,9 +31,9 @@ int ib_qp_create(struct rme_link *l)
         return error;
     }
     l->cq_share = share;
-    error = l->ring.slot ? 0 : ib_ring_init(&l->ring, f->dev.sq_depth);
+    error = ib_ring_init(&l->ring, f->dev.sq_depth);
     if (error)
-        goto undo_share;
+        goto undo;
     struct ibv_qp_init_attr attr = {
         .qp_context = f, /* owner of asynchronous events */
         .send_cq = f->cq.cq,
@@ -64,7 +55,7 @@ int ib_qp_create(struct rme_link *l)
             f, RME_LOG_ERROR,
             "%s: no queue pair: %s; close connections, or raise the memlock limit (ulimit -l)",
             l->peer, strerror(-error));
-        goto undo_share;
+        goto undo;
     }
     l->qp = l->id->qp;
     l->qp_num = l->qp->qp_num;
@@ -72,7 +63,8 @@ int ib_qp_create(struct rme_link *l)
     rme_table_put(&f->table, &l->by_qp, l->qp_num, IB_BY_QP);
     return 0;
 
-undo_share:
+undo:
+    ib_ring_fini(&l->ring);
     release_share(l);
     return error;
 }
@@ -145,6 +137,7 @@ void ib_qp_destroy(struct rme_link *l)
     rme_table_take(&l->f->table, &l->by_qp);
     ib_rdma_op_purge(l);
     ib_mws_forget(l);
+    ib_ring_fini(&l->ring);
     ib_rx_forget(l);
     release_share(l);
 }

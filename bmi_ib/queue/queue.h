@@ -24,8 +24,6 @@ void ib_wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc 
 /* ---- rx.c ---- */
 int ib_rx_open(struct rme_fabric *f);
 void ib_rx_close(struct rme_fabric *f);
-/* Chains receives up to the advertised number and its slack. */
-int ib_rx_fill(struct rme_link *l);
 /* Returns true if the chain of a QP's own receive queue must be posted before the next send.  A
  * queue with few advertised receives has no slack. */
 static inline bool ib_rx_must_post(const struct rme_fabric *f, const struct ib_rx_queue *q)
@@ -36,7 +34,7 @@ static inline bool ib_rx_must_post(const struct rme_fabric *f, const struct ib_r
 int ib_rx_post(struct rme_fabric *f, struct rme_link *l);
 /* Returns the buffer of a completed receive; NULL: late CQE. */
 struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id);
-/* Returns all receives of a destroyed QP to the pool. */
+/* Returns all receives of a destroyed QP to the pool; no more are advertised. */
 void ib_rx_forget(struct rme_link *l);
 /* Replaces the SRQ when the last link has been freed and many receives are still posted. */
 void ib_rx_renew(struct rme_fabric *f);

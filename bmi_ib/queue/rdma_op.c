@@ -454,7 +454,7 @@ void ib_rdma_op_purge(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     struct rme_rdma_op *x;
-    while (l->ring.slot && ib_ring_used(&l->ring)) {
+    while (ib_ring_used(&l->ring)) {
         x = ib_ring_pop(&l->ring);
         if (x && !is_inline(f, x))
             drop(f, x);

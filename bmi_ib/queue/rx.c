@@ -194,21 +194,6 @@ static bool can_post(const struct rme_fabric *f, const struct rme_link *l)
     return f->srq || (l && l->qp && l->state < IB_DRAINING);
 }
 
-/* Fills the queue up to the advertised number and its slack. */
-int ib_rx_fill(struct rme_link *l)
-{
-    struct rme_fabric *f = l->f;
-    if (!can_post(f, l))
-        return 0; /* repeated when the QP exists */
-    uint32_t n = lacking(f, queue_of(f, l));
-    int error = pool_ensure(f, n);
-    if (error)
-        return error;
-    while (n--)
-        chain(f, l, pool_get(f));
-    return 0;
-}
-
 /* Chains an unused buffer if the advertised number needs it, else puts it into the pool. */
 static void settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 {
@@ -225,7 +210,7 @@ static void settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 static int extend_share(struct rme_link *l, uint32_t advertised)
 {
     uint32_t share = ib_cq_share(l->f, advertised);
-    if (!l->cq_share || share <= l->cq_share)
+    if (share <= l->cq_share)
         return 0;
     int error = ib_cq_reserve(l->f, share - l->cq_share);
     if (!error)
@@ -238,18 +223,24 @@ int ib_rx_reserve(struct rme_link *l, uint32_t n)
     struct rme_fabric *f = l->f;
     struct ib_rx_queue *q = queue_of(f, l);
     uint32_t limit = (f->srq ? f->srq_depth : f->dev.rq_depth) - f->rx_slack;
+    if (!l->qp)
+        return -ENOTCONN;
     if (n > limit || q->advertised > limit - n)
         return -ENOSPC;
     int error = extend_share(l, l->rx_advertised + n);
     if (error)
         return error;
     q->advertised += n;
-    error = ib_rx_fill(l);
-    if (error)
+    uint32_t lacks = can_post(f, l) ? lacking(f, q) : 0;
+    error = pool_ensure(f, lacks);
+    if (error) {
         q->advertised -= n;
-    else
-        l->rx_advertised += n;
-    return error;
+        return error;
+    }
+    l->rx_advertised += n;
+    while (lacks--)
+        chain(f, l, pool_get(f));
+    return 0;
 }
 
 uint32_t ib_rx_release(struct rme_link *l, uint32_t n)
@@ -485,6 +476,7 @@ void ib_rx_forget(struct rme_link *l)
         pool_put(f, rx);
     }
     q->chained = q->posted = 0;
+    ib_rx_release(l, l->rx_advertised);
     pool_shrink(f);
 }
 

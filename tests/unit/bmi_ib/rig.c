@@ -577,7 +577,7 @@ struct rme_link *rig_link_in(enum ib_link_state state)
     struct rme_fabric *f = rig.f;
     struct rme_link *l = ib_link_new(f);
     assert_non_null(l);
-    assert_int_equal(ib_rx_reserve(l, 8), 0);
+    l->rx_first = 8;
     l->passive = state == IB_REQUESTED || state == IB_ACCEPTING;
     strcpy(l->peer, "peer:1");
     if (state != IB_NAMING)
@@ -586,7 +586,7 @@ struct rme_link *rig_link_in(enum ib_link_state state)
         state >= IB_DRAINING) {
         ib_link_state_set(l, IB_ROUTING);
         assert_int_equal(ib_qp_create(l), 0);
-        assert_int_equal(ib_rx_fill(l), 0);
+        assert_int_equal(ib_rx_reserve(l, 8), 0);
         assert_int_equal(ib_rx_post(f, l), 0);
         l->read_depth = 16;
     }

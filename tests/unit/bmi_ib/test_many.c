@@ -81,7 +81,8 @@ static void come_and_go(void *arg)
     (void)arg;
     for (int i = 0; i < 2; i++) {
         rme_table_take(&rig.f->table, &link_at[i]->by_handle);
-        ib_link_name(link_at[i]);
+        TAILQ_REMOVE(&rig.f->links, link_at[i], all_entry);
+        ib_link_enter(link_at[i], rig.f);
     }
 }
 
