@@ -96,10 +96,8 @@ static bool emit_hello(struct rme_link *l, enum rme_event_type type, bool with_a
         return false;
     e->error = type == RME_EV_LINK_DOWN ? l->error : 0;
     e->why = remedy(l);
-    if (with_answer) {
-        e->hello = l->answer;
-        e->hello_length = l->answer_length;
-    }
+    e->hello = with_answer ? l->answer : NULL;
+    e->hello_length = with_answer ? l->answer_length : 0;
     return true;
 }
 

@@ -25,9 +25,11 @@ int ib_qp_create(struct rme_link *l)
     uint32_t share = ib_cq_share(f, 0);
     int error = ib_cq_reserve(f, share);
     if (error) {
-        ib_log(f, RME_LOG_ERROR,
-               "%s: no room in the completion queue (%s): close connections, or lower sq_depth",
-               l->peer, strerror(-error));
+        ib_log(
+            f, RME_LOG_ERROR,
+            "%s: no room in the completion queue (%s): close connections, lower sq_depth, or "
+            "set srq=on",
+            l->peer, strerror(-error));
         return error;
     }
     l->cq_share = share;

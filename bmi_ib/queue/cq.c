@@ -14,7 +14,7 @@
 #include "base/remedy.h"
 #include "bmi_ib/queue/queue.h"
 
-#define CQ_FIRST 8192 /* CQEs for links at first: 60 connections */
+#define CQ_FIRST 8192 /* CQEs for links at first: 300 connections */
 #define CQ_FIXED                                                                               \
     262144 /* the same if the CQ cannot be resized: 15,000 connections with an SRQ */
 
@@ -97,11 +97,10 @@ void ib_cq_close(struct rme_fabric *f)
 }
 
 /* Returns the number of CQEs that a link may produce at once: its sends, both markers, and its
- * own receives, at least 64, so that small reservations need no extension. */
+ * own receives. */
 uint32_t ib_cq_share(const struct rme_fabric *f, uint32_t advertised)
 {
-    uint32_t own = (advertised > 64 ? advertised : 64) + f->rx_slack;
-    return f->dev.sq_depth + 2 + (f->srq ? 0 : own);
+    return f->dev.sq_depth + 2 + (f->srq ? 0 : advertised + f->rx_slack);
 }
 
 int ib_cq_reserve(struct rme_fabric *f, uint32_t n)

@@ -32,8 +32,6 @@ static inline bool ib_rx_must_post(const struct rme_fabric *f, const struct ib_r
 }
 /* Posts the chain of the link's own queue, or of the SRQ (l NULL). */
 int ib_rx_post(struct rme_fabric *f, struct rme_link *l);
-/* Returns the buffer of a completed receive; NULL: late CQE. */
-struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id);
 /* Returns all receives of a destroyed QP to the pool; no more are advertised. */
 void ib_rx_forget(struct rme_link *l);
 /* Replaces the SRQ when the last link has been freed and many receives are still posted. */
@@ -41,7 +39,6 @@ void ib_rx_renew(struct rme_fabric *f);
 /* Handles the CQE of a receive: delivers the message or immediate, or keeps it for
  * ib_emit_ready(). */
 void ib_rx_take(struct rme_fabric *f, const struct ibv_wc *wc);
-void ib_rx_failed(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx);
 void ib_emit_ready(struct rme_fabric *f);
 
 int ib_rx_reserve(struct rme_link *l, uint32_t n);
@@ -120,8 +117,8 @@ static inline struct rme_link *ib_link_by_qp(const struct rme_fabric *f, uint32_
 
 /* Returns the next free event of the caller's array, NULL if full.  The caller sets the fields
  * that its type needs. */
-static inline struct rme_event *ib_event_new(struct rme_fabric *f, enum rme_event_type type,
-                                             struct rme_link *l)
+static inline struct rme_event *ib_event(struct rme_fabric *f, enum rme_event_type type,
+                                         struct rme_link *l)
 {
     if (f->out_used >= f->out_max)
         return NULL;
@@ -129,24 +126,6 @@ static inline struct rme_event *ib_event_new(struct rme_fabric *f, enum rme_even
     e->type = type;
     e->link = l;
     e->owner = l->owner;
-    return e;
-}
-
-/* The same, with the rest cleared.  (A compound literal would be cleared with a slow string
- * instruction.) */
-static inline struct rme_event *ib_event(struct rme_fabric *f, enum rme_event_type type,
-                                         struct rme_link *l)
-{
-    struct rme_event *e = ib_event_new(f, type, l);
-    if (!e)
-        return NULL;
-    e->error = 0;
-    e->hello = NULL;
-    e->hello_length = e->length = 0;
-    e->data = e->rx = NULL;
-    e->imm = 0;
-    e->rdma_op = NULL;
-    e->closed = NULL;
     return e;
 }
 
