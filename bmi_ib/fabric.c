@@ -68,6 +68,7 @@ static struct rme_fabric *rail_new(const struct rme_fabric_config *config,
     TAILQ_INIT(&f->downs);
     TAILQ_INIT(&f->tx_waiters);
     TAILQ_INIT(&f->draining);
+    TAILQ_INIT(&f->drained);
     TAILQ_INIT(&f->routes);
     return f;
 }
@@ -260,12 +261,11 @@ static int deadline(struct rme_fabric *f)
     return first;
 }
 
-/* Returns the rkey for a peer, without windows. */
-static uint64_t link_key(struct rme_link *l, uint64_t rkey)
+/* Returns the rkey for a peer, without windows; 0, which is invalid, if the device was dead at
+ * registration. */
+static uint64_t link_key(struct rme_link *l, uint64_t key)
 {
-    if (!l->f->railed)
-        return rkey;
-    const struct ibv_mr *m = ib_rkey_mr(l->f, rkey);
+    const struct ibv_mr *m = ib_key_mr(l->f, key);
     return m ? m->rkey : 0;
 }
 

@@ -34,8 +34,6 @@
 #include "base/options.h"
 #include "base/stats.h"
 
-/* Maximum number of CQs; each new one is four times as large as the one before. */
-#define IB_CQS_MAX     16
 #define IB_BATCH       64  /* WRs per ibv_post_send() */
 #define IB_BATCH_SGE   256 /* SGEs per ibv_post_send() */
 #define IB_POLL_BATCH  32  /* CQEs per ibv_poll_cq() */
@@ -50,15 +48,13 @@
 
 struct ib_cq {
     struct ibv_cq *cq;
-    uint32_t size;               /* capacity in CQEs */
-    uint32_t used;               /* CQEs that its links may produce at once; at most `size` */
-    uint32_t unacked;            /* events fetched and not acknowledged */
-    uint64_t polled;             /* CQEs taken, in total */
-    uint64_t emptied;            /* polls that emptied the CQ, in total */
-    struct ib_link_list drained; /* drained links, in the order in which their last CQEs are
-                                  * taken */
+    uint32_t size;    /* capacity in CQEs */
+    uint32_t used;    /* CQEs that its links may produce at once; at most `size` */
+    uint32_t unacked; /* events fetched and not acknowledged */
+    uint64_t polled;  /* CQEs taken, in total */
+    uint64_t emptied; /* polls that emptied the CQ, in total */
     bool armed;
-    bool broken; /* overrun or failed: its links failed, no link uses it again */
+    bool broken; /* failed, and its links with it; replaced when they are gone */
 };
 
 /* ---- The fabric ---- */
@@ -133,7 +129,7 @@ struct rme_fabric {
     struct rme_fabric_config config;
     struct rme_caps caps;
     struct rme_fabric *head; /* first rail; the structure itself with one rail */
-    bool railed;             /* several rails: memory keys are struct ib_keys */
+    bool railed;             /* several rails */
     uint8_t number;          /* index of this rail */
     uint8_t place;           /* position of the device name in the option `device` */
     uint8_t rails;           /* head only: number of rails */
@@ -145,9 +141,7 @@ struct rme_fabric {
     struct ib_device dev;
     struct ib_batch batch;
 
-    struct ib_cq cq[IB_CQS_MAX];
-    unsigned cqs;
-    unsigned cq_first; /* CQ polled first; rotates */
+    struct ib_cq cq;
     struct ibv_comp_channel *comp;
 
     struct ibv_srq *srq;
@@ -166,7 +160,7 @@ struct rme_fabric {
     struct ib_link_list draining; /* sorted by drain_end */
     struct ib_link_list routes;   /* head only: links with an alternative route, sorted by
                                            * route_end */
-    unsigned drained;             /* links in the `drained` lists of the CQs */
+    struct ib_link_list drained;  /* in the order in which their last CQEs are taken */
     struct ib_rdma_op_queue done; /* completed transfers whose events are not
                                            * delivered */
 

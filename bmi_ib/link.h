@@ -17,8 +17,6 @@
 /* Size of "host:port" in log lines; longer names are truncated. */
 #define IB_PEER_MAX 64
 
-struct ib_cq;
-
 #define IB_LINK_STATES(X)                                                                      \
     X(NAMING, "resolving the name")        /* resolver looks up the host name */               \
     X(ADDRESSING, "resolving the address") /* rdma_resolve_addr */                             \
@@ -27,15 +25,27 @@ struct ib_cq;
     X(REQUESTED, "requested")              /* peer's request waits for the engine's answer */  \
     X(ACCEPTING, "accepting")              /* accepted, ESTABLISHED pending */                 \
     X(UP, "up")                            /* usable */                                        \
-    X(DRAINING, "draining")                /* QP in error state, its last CQEs are taken */    \
-    X(ENDING, "ending") /* device is done with the link, LINK_DOWN pending */                  \
-    X(DOWN, "down")     /* LINK_DOWN delivered, link_free() pending */
+    X(DRAINING, "draining")                /* QP in error state, flushes its requests */       \
+    X(DRAINED, "drained")                  /* all flushed, the last CQEs are taken */          \
+    X(ENDING, "ending")                    /* without a QP, LINK_DOWN pending */               \
+    X(DOWN, "down")                        /* LINK_DOWN delivered, link_free() pending */
 
 enum ib_link_state {
 #define IB_LINK_ENUM(id, name) IB_##id,
     IB_LINK_STATES(IB_LINK_ENUM)
 #undef IB_LINK_ENUM
 };
+
+/* What a draining link waits for (link/qp.c). */
+#define IB_DRAIN_SENDS 1u
+#define IB_DRAIN_RECVS 2u
+#define IB_DRAIN_LAST  4u /* "last WQE reached" of an SRQ */
+#define IB_DRAIN_ALL   7u
+
+/* Events of a link that are not delivered yet. */
+#define IB_EVENT_REQUEST 1u
+#define IB_EVENT_UP      2u
+#define IB_EVENT_ROOM    4u
 
 /* Path of a link's QP. */
 struct ib_path {
@@ -67,32 +77,27 @@ struct rme_link {
     uint8_t tx_still;       /* consecutive checks without progress */
     /* cold part: connection state */
     struct rdma_cm_id *id;
-    struct ib_cq *cq;
-    uint32_t cq_share;
+    uint32_t cq_share; /* CQEs reserved; 0: without a QP */
     uint32_t qp_num;
     struct ib_path path;
     int error;
     bool passive;
     bool asked; /* link_disconnect() was called */
     bool was_up;
-    bool event_request, event_up, event_room, event_down; /* events not yet delivered */
-    bool in_events; /* in f->eventful: one of the first three is set */
-    bool send_drained, recv_drained, last_wqe;
-    bool busy;     /* an address refused: connection backlog full */
-    bool draining; /* in f->draining */
-    bool drained;  /* in cq->drained until its last CQEs are taken */
+    uint8_t events;    /* IB_EVENT_*; not 0: in f->eventful */
+    uint8_t undrained; /* IB_DRAIN_* */
+    bool busy;         /* an address refused: connection backlog full */
     uint64_t drain_end;
     uint64_t emptied, polled;               /* counters of the CQ when the drain ended */
     unsigned stale;                         /* consecutive rejects for a stale connection */
     uint8_t peer_initiator, peer_responder; /* read depths of the peer's request, local point of
                                              * view */
     struct addrinfo *addresses, *address;   /* all addresses of the name; the one in use */
-    unsigned first,
-        route_at;  /* several rails: the rail tried first; the next route (rails.c) */
-    bool bound;    /* bound to the rail's own address */
-    bool any_near; /* a rail is in the network of one of the addresses */
-    bool stuck;    /* no receives on the rail it moved to: no further route */
-    bool on_route; /* in f->head->routes: another way exists */
+    uint32_t rx_first;                      /* receives to be reserved with a QP */
+    unsigned first;                         /* the rail tried first */
+    unsigned route_at;                      /* the next route (rails.c) */
+    bool bound;                             /* to the rail's own address */
+    bool on_route;                          /* in f->head->routes: another way exists */
     uint64_t route_end;
     uint8_t hello[IB_HELLO_MAX]; /* private data of the request */
     size_t hello_length;
@@ -111,10 +116,9 @@ TAILQ_HEAD(ib_link_list, rme_link);
 /* Fails a link; the first error counts.  `deliver`: the engine still gets messages that the
  * peer sent before. */
 void ib_link_fail(struct rme_link *l, int error, bool deliver);
-/* Fails all links, or those of `cq` if not NULL. */
-void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error);
-/* Ends the drain if all its steps are done; a drain marker has completed. */
-void ib_link_drained(struct rme_link *l);
+void ib_link_fail_all(struct rme_fabric *f, int error);
+/* Removes parts (IB_DRAIN_*) from those that a drain waits for; the last one ends the drain. */
+void ib_link_drained(struct rme_link *l, unsigned parts);
 /* Sets a connecting or accepting link to UP, and queues LINK_UP; also for a message before
  * ESTABLISHED. */
 void ib_link_established(struct rme_link *l);

@@ -5,14 +5,14 @@
  * Sleep: one epoll set has the completion channel, the rdma_cm channel, the device's
  * asynchronous events and the eventfd of wake().  A sleeper that finds rdma_cm or asynchronous
  * events sets a hint bit for the next poll, which runs with the lock.  Completions need no
- * hint, because each poll reads the CQs; their event is fetched before the CQ is armed again.
+ * hint, because each poll reads the CQ; its event is fetched before the CQ is armed again.
  *
- * Poll: reads the CQs, without a system call.  Every few polls, other descriptors are checked
+ * Poll: reads the CQ, without a system call.  Every few polls, other descriptors are checked
  * if a link is being set up or drained, or if the coarse clock has advanced.  All other work
  * sets `attention`, so that a poll without events tests one word.
  *
- * Lost wake-ups: arm() requests an event of each CQ; the engine then polls all CQs again and
- * sleeps only if they are empty.  A later completion makes the channel readable.  A CQ stays
+ * Lost wake-ups: arm() requests an event of the CQ; the engine then polls the CQ again and
+ * sleeps only if it is empty.  A later completion makes the channel readable.  A CQ stays
  * armed until its event is fetched.  A link event raised outside its rail's poll writes the
  * eventfd (ib_tells()).
  */
@@ -52,26 +52,18 @@ int ib_wait_watch(struct rme_fabric *f)
 
 /* ---- Polling ---- */
 
-static bool any_armed(const struct rme_fabric *f)
+/* Fetches the completion event of an armed CQ. */
+static void comp_event(struct rme_fabric *f)
 {
-    for (unsigned i = 0; i < f->cqs; i++)
-        if (f->cq[i].armed)
-            return true;
-    return false;
-}
-
-/* Fetches completion events and marks their CQs as not armed.  Arming yields one event. */
-static void comp_events(struct rme_fabric *f)
-{
+    struct ib_cq *c = &f->cq;
     struct ibv_cq *cq;
     void *context;
-    while (any_armed(f) && ibv_get_cq_event(f->comp, &cq, &context) == 0) {
-        struct ib_cq *c = context;
-        c->armed = false;
-        if (++c->unacked == ACK_BATCH) {
-            ibv_ack_cq_events(cq, c->unacked);
-            c->unacked = 0;
-        }
+    if (!c->armed || ibv_get_cq_event(f->comp, &cq, &context))
+        return;
+    c->armed = false;
+    if (++c->unacked == ACK_BATCH) {
+        ibv_ack_cq_events(cq, c->unacked);
+        c->unacked = 0;
     }
 }
 
@@ -111,7 +103,7 @@ __attribute__((noinline)) static void emit_all(struct rme_fabric *f)
 /* Does the work of a poll behind its completions. */
 __attribute__((noinline)) static void attend(struct rme_fabric *f)
 {
-    if (f->drained)
+    if (!TAILQ_EMPTY(&f->drained))
         ib_link_free_drained(f);
     if (!TAILQ_EMPTY(&f->tx_waiters))
         ib_tx_rooms(f);
@@ -120,9 +112,9 @@ __attribute__((noinline)) static void attend(struct rme_fabric *f)
         ib_flush(f);
     }
     emit_all(f);
-    f->attention = f->drained || f->resume || f->done.head || !TAILQ_EMPTY(&f->tx_waiters) ||
-                   !TAILQ_EMPTY(&f->eventful) || !STAILQ_EMPTY(&f->rx_ready) ||
-                   !TAILQ_EMPTY(&f->downs);
+    f->attention = f->resume || f->done.head || !TAILQ_EMPTY(&f->drained) ||
+                   !TAILQ_EMPTY(&f->tx_waiters) || !TAILQ_EMPTY(&f->eventful) ||
+                   !STAILQ_EMPTY(&f->rx_ready) || !TAILQ_EMPTY(&f->downs);
 }
 
 int ib_poll(struct rme_fabric *f, struct rme_event *events, int max)
@@ -157,18 +149,14 @@ static bool is_silent(const struct rme_fabric *f)
 
 int ib_arm(struct rme_fabric *f)
 {
-    comp_events(f); /* events that arrived during polling */
-    if (is_silent(f))
+    struct ib_cq *c = &f->cq;
+    comp_event(f); /* one that arrived during polling */
+    if (is_silent(f) || c->armed || c->broken)
         return 0;
-    for (unsigned i = 0; i < f->cqs; i++) {
-        struct ib_cq *c = &f->cq[i];
-        if (c->armed || c->broken)
-            continue;
-        int ret = ibv_req_notify_cq(c->cq, 0);
-        if (ret && !f->dev.dead) /* the links of a failed device end after IB_DRAIN_MS */
-            return ib_error(ret);
-        c->armed = !ret;
-    }
+    int ret = ibv_req_notify_cq(c->cq, 0);
+    if (ret && !f->dev.dead) /* the links of a failed device end after IB_DRAIN_MS */
+        return ib_error(ret);
+    c->armed = !ret;
     return 0;
 }
 

@@ -9,7 +9,7 @@
 int ib_wait_watch(struct rme_fabric *f);
 /* Fills in up to `max` events of the rail.  Returns their number. */
 int ib_poll(struct rme_fabric *f, struct rme_event *events, int max);
-/* Requests an event of each CQ.  Returns 0 or a negative errno. */
+/* Requests an event of the CQ.  Returns 0 or a negative errno. */
 int ib_arm(struct rme_fabric *f);
 void ib_wait(struct rme_fabric *f, int timeout_ms);
 

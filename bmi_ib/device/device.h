@@ -47,21 +47,10 @@ void ib_dereg(struct rme_fabric *f, struct rme_mr *mr);
 int ib_memory_get(struct rme_fabric *f, size_t length, struct ib_memory *m);
 void ib_memory_put(struct ib_memory *m);
 
-/* Returns the MR behind a remote key; NULL: the rail's device was dead at registration. */
-static inline struct ibv_mr *ib_rkey_mr(const struct rme_fabric *f, uint64_t key)
+/* Returns the rail's registration behind a key of the engine; NULL: the device was dead then. */
+static inline struct ibv_mr *ib_key_mr(const struct rme_fabric *f, uint64_t key)
 {
-    void *p = (void *)(uintptr_t)key;
-    return f->railed ? ((struct ib_keys *)p)->mr[f->number] : p;
-}
-
-/* Returns the device's lkey of a local segment; 0, which is invalid, if the device was dead at
- * registration. */
-static inline uint64_t ib_lkey(const struct rme_fabric *f, uint64_t key)
-{
-    if (!f->railed)
-        return key;
-    const struct ibv_mr *m = ib_rkey_mr(f, key);
-    return m ? m->lkey : 0;
+    return ((struct ib_keys *)(uintptr_t)key)->mr[f->number];
 }
 
 /* Returns true for soft-RoCE, which has no vendor id: 0 in older kernels, 0xffffff in newer

@@ -2,10 +2,10 @@
 /*
  * memory.c - registered memory.
  *
- * With several rails memory is registered on each of them, because any may carry the next
- * operation.  The engine's key is then the address of all registrations (struct ib_keys), and a
- * link uses the one of its rail.  Dead rails are skipped, because they do not recover.  A
- * failure on a live rail fails the registration, as with one device.
+ * Memory is registered on each rail, because any may carry the next operation.  The engine's key
+ * is the address of all registrations (struct ib_keys), and a link uses the one of its rail.
+ * Dead rails are skipped, because they do not recover.  A failure on a live rail fails the
+ * registration.
  *
  * Registration takes no lock of the engine: the PD and the capabilities of a rail are constant,
  * and `dead` is atomic.
@@ -77,28 +77,24 @@ static bool is_gone(const struct rme_fabric *f, int error)
     return f->dev.dead || error == -EIO || error == -ENODEV;
 }
 
-/* Registers on all live rails. */
-static int reg_all(struct rme_fabric *f, void *base, size_t length, unsigned access,
-                   struct rme_mr *mr)
+int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr)
 {
     struct ib_keys *k = calloc(1, sizeof(*k));
-    int error = 0;
-    bool any = false;
+    int error = -ENODEV;
+    bool any = false, failed = false;
     if (!k)
         return -ENOMEM;
-    for (unsigned i = 0; i < f->rails && !error; i++) {
-        struct rme_fabric *rail = f->rail[i];
-        if (rail->dev.dead)
+    for (unsigned i = 0; i < f->rails && !failed; i++) {
+        if (f->rail[i]->dev.dead)
             continue;
-        k->mr[i] = reg(rail, base, length, access);
+        k->mr[i] = reg(f->rail[i], base, length, access);
         any = any || k->mr[i];
-        error = k->mr[i] ? 0 : ib_errno();
-        if (is_gone(rail, error))
-            error = 0;
+        error = k->mr[i] ? error : ib_errno();
+        failed = !k->mr[i] && !is_gone(f->rail[i], error);
     }
-    if (error || !any) {
+    if (failed || !any) {
         keys_free(f, k);
-        return error ? error : -ENODEV;
+        return error;
     }
     *mr = (struct rme_mr){.handle = k,
                           .base = (uintptr_t)base,
@@ -108,27 +104,9 @@ static int reg_all(struct rme_fabric *f, void *base, size_t length, unsigned acc
     return 0;
 }
 
-int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr)
-{
-    if (f->railed)
-        return reg_all(f, base, length, access, mr);
-    struct ibv_mr *m = reg(f, base, length, access);
-    if (!m)
-        return ib_errno();
-    *mr = (struct rme_mr){.handle = m,
-                          .base = (uintptr_t)base,
-                          .length = length,
-                          .lkey = m->lkey,
-                          .rkey = f->caps.mws ? (uintptr_t)m : m->rkey};
-    return 0;
-}
-
 void ib_dereg(struct rme_fabric *f, struct rme_mr *mr)
 {
-    if (f->railed)
-        keys_free(f, mr->handle);
-    else
-        dereg(f, mr->handle);
+    keys_free(f, mr->handle);
     mr->handle = NULL;
 }
 

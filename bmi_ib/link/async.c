@@ -11,8 +11,8 @@
  * The list of all engines of the process has a lock that is held while events are read and
  * distributed, never while a note is handled.
  *
- * Events of a QP go to its link, of a CQ to all its links, of the device or SRQ to all links.
- * Others of the device are logged.
+ * Events of a QP go to its link, of the CQ, SRQ or device to all links.  Others of the device
+ * are logged.
  *
  * The program may use librdmacm itself, and so the same context.  An event of its objects
  * cannot be put back, and blocks their destruction until acknowledged: the event is
@@ -24,13 +24,11 @@
 #include <string.h>
 #include "bmi_ib/link/links.h"
 
-enum subject { OF_DEVICE, OF_QP, OF_CQ, OF_SRQ };
-
 struct ib_async_note {
     STAILQ_ENTRY(ib_async_note) next;
     enum ibv_event_type type;
-    uint32_t number;         /* of the QP or port */
-    const struct ibv_cq *cq; /* events of a CQ; compared, never dereferenced */
+    bool is_qp, is_device; /* neither: the CQ or SRQ */
+    uint32_t number;       /* of the QP or port */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -69,18 +67,7 @@ static void all_failed(struct rme_fabric *f, enum ibv_event_type type, int error
 {
     ib_log(f, RME_LOG_ERROR, "device %s: %s: all its connections fail", f->dev.name,
            ibv_event_type_str(type));
-    ib_link_fail_all(f, NULL, error);
-}
-
-static void cq_failed(struct rme_fabric *f, const struct ibv_cq *cq)
-{
-    ib_log(f, RME_LOG_ERROR, "device %s: %s: its connections fail", f->dev.name,
-           ibv_event_type_str(IBV_EVENT_CQ_ERR));
-    for (unsigned i = 0; i < f->cqs; i++)
-        if (f->cq[i].cq == cq) {
-            f->cq[i].broken = true;
-            ib_link_fail_all(f, &f->cq[i], -EIO);
-        }
+    ib_link_fail_all(f, error);
 }
 
 /* Handles an event of a link's QP. */
@@ -92,8 +79,7 @@ static void qp_event(struct rme_link *l, enum ibv_event_type type)
             rdma_notify(l->id, type);
         return;
     case IBV_EVENT_QP_LAST_WQE_REACHED:
-        l->last_wqe = true;
-        ib_link_drained(l);
+        ib_link_drained(l, IB_DRAIN_LAST);
         return;
     case IBV_EVENT_SQ_DRAINED:
     case IBV_EVENT_PATH_MIG:
@@ -111,52 +97,27 @@ static void qp_event(struct rme_link *l, enum ibv_event_type type)
     }
 }
 
-static enum subject subject(enum ibv_event_type type)
-{
-    switch (type) {
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
-        return OF_QP;
-    case IBV_EVENT_CQ_ERR:
-        return OF_CQ;
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
-        return OF_SRQ;
-    default:
-        return OF_DEVICE;
-    }
-}
-
 static void handle(struct rme_fabric *f, const struct ib_async_note *n)
 {
-    struct rme_link *l;
-
-    switch (subject(n->type)) {
-    case OF_QP:
-        l = ib_link_by_qp(f, n->number);
-        if (l)
-            qp_event(l, n->type);
+    struct rme_link *l = n->is_qp ? ib_link_by_qp(f, n->number) : NULL;
+    if (l)
+        qp_event(l, n->type);
+    if (n->is_qp)
         return;
-    case OF_CQ:
-        cq_failed(f, n->cq);
+    switch (n->type) {
+    case IBV_EVENT_CQ_ERR:
+        f->cq.broken = true;
+        all_failed(f, n->type, -EIO);
         return;
-    case OF_SRQ:
-        if (n->type == IBV_EVENT_SRQ_ERR)
-            all_failed(f, n->type, -EIO);
+    case IBV_EVENT_SRQ_ERR:
+        all_failed(f, n->type, -EIO);
         return;
-    case OF_DEVICE:
-        break;
-    }
-    if (n->type == IBV_EVENT_DEVICE_FATAL) {
+    case IBV_EVENT_DEVICE_FATAL:
         f->dev.dead = true;
         all_failed(f, n->type, -ENODEV);
         return;
+    default:
+        break;
     }
     bool changed = n->type == IBV_EVENT_PORT_ERR || n->type == IBV_EVENT_PORT_ACTIVE;
     if (changed) /* connections detect loss themselves */
@@ -167,49 +128,69 @@ static void handle(struct rme_fabric *f, const struct ib_async_note *n)
 
 /* ---- From the device to the engines ---- */
 
-/* Returns true if the event is this engine's.  Its object exists, because the event is not
- * acknowledged. */
-static bool concerns(const struct rme_fabric *f, const struct ibv_context *ctx,
-                     const struct ibv_async_event *e)
+/* Copies an event.  Returns the context of its QP, CQ or SRQ, which is the rail that created the
+ * object, if an engine did.  The object exists, because the event is not acknowledged. */
+static const void *subject(const struct ibv_async_event *e, struct ib_async_note *n)
 {
-    switch (subject(e->event_type)) {
-    case OF_QP:
-        return e->element.qp->qp_context == f;
-    case OF_CQ:
-        for (unsigned i = 0; i < IB_CQS_MAX; i++)
-            if (e->element.cq->cq_context == &f->cq[i])
-                return true;
-        return false;
-    case OF_SRQ:
-        return e->element.srq->srq_context == f;
-    case OF_DEVICE:
-        break;
+    n->type = e->event_type;
+    switch (e->event_type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+        n->is_qp = true;
+        n->number = e->element.qp->qp_num;
+        return e->element.qp->qp_context;
+    case IBV_EVENT_CQ_ERR:
+        return e->element.cq->cq_context;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+        return e->element.srq->srq_context;
+    default:
+        n->is_device = true;
+        n->number = (uint32_t)e->element.port_num;
+        return NULL;
     }
-    return f->dev.ctx == ctx;
 }
 
-/* Queues a note of an event for an engine; wakes the engine unless it is the reading one. */
-static void note(struct rme_fabric *f, struct rme_fabric *looking,
-                 const struct ibv_async_event *e)
+/* Queues a copy of a note for an engine; wakes the engine unless it is the reading one. */
+static void note(struct rme_fabric *f, struct rme_fabric *reading,
+                 const struct ib_async_note *n)
 {
-    struct ib_async_note *n = calloc(1, sizeof(*n));
-    if (!n) {
-        ib_log(looking, RME_LOG_WARN, "asynchronous event %s lost: out of memory",
-               ibv_event_type_str(e->event_type));
+    struct ib_async_note *copy = malloc(sizeof(*copy));
+    if (!copy) {
+        ib_log(reading, RME_LOG_WARN, "asynchronous event %s lost: out of memory",
+               ibv_event_type_str(n->type));
         return;
     }
-    n->type = e->event_type;
-    if (subject(n->type) == OF_QP)
-        n->number = e->element.qp->qp_num;
-    else if (subject(n->type) == OF_CQ)
-        n->cq = e->element.cq;
-    else if (subject(n->type) == OF_DEVICE)
-        n->number = (uint32_t)e->element.port_num;
-    STAILQ_INSERT_TAIL(&f->async.notes, n, next);
-    if (f == looking)
+    *copy = *n;
+    STAILQ_INSERT_TAIL(&f->async.notes, copy, next);
+    if (f == reading)
         return;
     atomic_fetch_or(&f->hint, IB_HINT_ASYNC);
     ib_wake(f);
+}
+
+/* Distributes an event to the engines that it concerns. */
+static void distribute(struct rme_fabric *reading, const struct ibv_async_event *e)
+{
+    struct ib_async_note n = {.number = 0};
+    const void *owner = subject(e, &n);
+    struct rme_fabric *f;
+    bool ours = false;
+    TAILQ_FOREACH(f, &users, async.users)
+        if (n.is_device ? f->dev.ctx == reading->dev.ctx : f == owner) {
+            ours = true;
+            note(f, reading, &n);
+        }
+    if (!ours)
+        ib_log(reading, RME_LOG_INFO,
+               "device %s: %s: event of another user of the device in this process, lost",
+               reading->dev.name, ibv_event_type_str(n.type));
 }
 
 static struct ib_async_note *next_note(struct rme_fabric *f)
@@ -232,18 +213,7 @@ void ib_async_events(struct rme_fabric *f)
         pthread_mutex_lock(&lock);
         more = ibv_get_async_event(f->dev.ctx, &e) == 0;
         if (more) {
-            struct rme_fabric *user;
-            bool ours = false;
-            TAILQ_FOREACH(user, &users, async.users)
-                if (concerns(user, f->dev.ctx, &e)) {
-                    ours = true;
-                    note(user, f, &e);
-                }
-            if (!ours)
-                ib_log(
-                    f, RME_LOG_INFO,
-                    "device %s: %s: event of another user of the device in this process, lost",
-                    f->dev.name, ibv_event_type_str(e.event_type));
+            distribute(f, &e);
             ibv_ack_async_event(&e);
         }
         pthread_mutex_unlock(&lock);

@@ -81,10 +81,11 @@ static void set_ack_timeout(struct rme_link *l)
 static void route(struct rme_link *l)
 {
     struct rme_fabric *rail = rail_of(l->f, l->id, l->peer);
-    if (!rail || rail->dev.dead || ib_link_move(l, rail)) {
+    if (!rail || rail->dev.dead) {
         ib_link_fail(l, -EHOSTUNREACH, false);
         return;
     }
+    ib_link_move(l, rail);
     set_ack_timeout(l);
     ib_path_class(l);
     if (rdma_resolve_route(l->id, IB_RESOLVE_MS)) {
@@ -107,12 +108,12 @@ static void set_rnr_timer(struct rme_link *l)
 }
 
 /* Creates the QP and posts receives, before the peer can send. */
-static int prepare(struct rme_link *l)
+static int prepare(struct rme_link *l, uint32_t rx)
 {
     int error = ib_qp_create(l);
     if (error)
         return error;
-    error = ib_rx_fill(l);
+    error = ib_rx_reserve(l, rx);
     if (!error)
         error = ib_rx_post(l->f, l);
     if (error) {
@@ -147,7 +148,7 @@ static void request(struct rme_link *l)
 {
     struct rdma_conn_param param =
         parameters(l, l->hello, l->hello_length, UINT8_MAX, UINT8_MAX);
-    int error = prepare(l);
+    int error = prepare(l, l->rx_first);
     if (!error && rdma_connect(l->id, &param)) {
         error = ib_errno();
         ib_log(l->f, RME_LOG_INFO, "%s: rdma_connect: %s", l->peer, strerror(-error));
@@ -159,12 +160,12 @@ static void request(struct rme_link *l)
         ib_link_state_set(l, IB_CONNECTING);
 }
 
-static int accept_request(struct rme_link *l, const void *hello, size_t length)
+static int accept_request(struct rme_link *l, const void *hello, size_t length, uint32_t rx)
 {
     struct rdma_conn_param param =
         parameters(l, hello, length, l->peer_responder, l->peer_initiator);
     set_ack_timeout(l);
-    int error = prepare(l);
+    int error = prepare(l, rx);
     if (error)
         return error;
     if (rdma_accept(l->id, &param)) {
@@ -215,7 +216,7 @@ static void requested(struct rme_fabric *f, const struct cm_note *n)
            ib_sockaddr_size(rdma_get_peer_addr(n->e.id)));
     keep_answer(l, n);
     ib_link_state_set(l, IB_REQUESTED);
-    ib_link_event(l, &l->event_request);
+    ib_link_events(l, IB_EVENT_REQUEST);
 }
 
 static void established(struct rme_link *l, const struct cm_note *n)
@@ -297,7 +298,7 @@ static void rejected(struct rme_link *l, const struct cm_note *n)
 
 static void failed(struct rme_link *l, const struct cm_note *n, int error)
 {
-    if (l->state != IB_ENDING && l->state != IB_DOWN && l->state != IB_DRAINING)
+    if (l->state < IB_DRAINING)
         ib_log(l->f, l->state > IB_CONNECTING ? RME_LOG_WARN : RME_LOG_INFO,
                "%s: %s while %s: %s", l->peer, rdma_event_str(n->e.event),
                ib_link_state_name[l->state], strerror(-error));
@@ -315,7 +316,7 @@ static void device_removed(struct rme_fabric *f, struct rme_fabric *rail)
     f->dev.dead = true;
     ib_log(f, RME_LOG_ERROR, "device %s was removed: all its connections fail%s", f->dev.name,
            f->head->railed ? "" : "; restart to use another device");
-    ib_link_fail_all(f, NULL, -ENODEV);
+    ib_link_fail_all(f, -ENODEV);
 }
 
 static void dispatch(struct rme_fabric *f, const struct cm_note *n)
@@ -410,19 +411,20 @@ void ib_cm_events(struct rme_fabric *f)
 /* Starts the first way to the peer. */
 static int begin(struct rme_link *l)
 {
-    return ib_rail_next(l) ? ib_link_start(l) : -EHOSTUNREACH;
+    if (ib_rail_next(l))
+        return ib_link_start(l);
+    return l->f->dev.dead ? -ENODEV : -EHOSTUNREACH;
 }
 
 /* Handles results of the resolver. */
 void ib_link_names(struct rme_fabric *f)
 {
-    struct rme_fabric *rail;
     uint32_t handle;
     struct addrinfo *found;
     int error;
     const char *why;
-    while (ib_resolve_result(f, &rail, &handle, &found, &error, &why)) {
-        struct rme_link *l = ib_link_by_handle(rail, handle);
+    while (ib_resolve_result(f, &handle, &found, &error, &why)) {
+        struct rme_link *l = ib_link_by_handle(f, handle);
         if (!l || l->state != IB_NAMING) { /* the link was abandoned meanwhile */
             if (found)
                 freeaddrinfo(found);
@@ -448,31 +450,24 @@ int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
         part >= 0 && part < rme_addr_parts(addr) ? rme_addr_part(addr, part) : NULL;
     if (!p || length > IB_HELLO_MAX)
         return -EINVAL;
-    unsigned first;
-    struct rme_fabric *rail = ib_rail_first(f, &first);
-    if (!rail)
-        return -ENODEV;
-    struct rme_link *l = ib_link_new(rail);
+    struct rme_link *l = ib_link_new(f);
     if (!l)
         return -ENOMEM;
-    l->first = first;
+    l->first = f->turn++ % f->rails;
+    l->rx_first = rx;
     l->owner = owner;
     memcpy(l->hello, hello, length);
     l->hello_length = length;
     snprintf(l->peer, sizeof(l->peer), strchr(p->host, ':') ? "[%s]:%s" : "%s:%s", p->host,
              p->port);
-    int error = ib_rx_reserve(l, rx);
-    if (error) {
-        ib_link_destroy(l);
-        return error;
-    }
+    int error = 0;
     ib_link_state_set(l, IB_NAMING);
     if (ib_resolve_numeric(p->host, p->port, &l->addresses) == 0) {
         error = begin(l);
         if (error)
             ib_link_fail(l, error, false);
     } else {
-        error = ib_resolve_later(rail, p->host, p->port, l->handle);
+        error = ib_resolve_later(f, p->host, p->port, l->handle);
         if (error) {
             ib_link_destroy(l);
             return error;
@@ -490,13 +485,8 @@ int ib_link_accept(struct rme_link *l, const void *hello, size_t length, uint32_
         return -ECONNRESET;
     if (length > IB_HELLO_MAX)
         return -EINVAL;
-    int error = ib_rx_reserve(l, rx);
-    if (error)
-        return error;
-    error = accept_request(l, hello, length);
-    if (error)
-        ib_rx_release(l, rx);
-    else
+    int error = accept_request(l, hello, length, rx);
+    if (!error)
         l->owner = owner;
     return error;
 }

@@ -29,38 +29,27 @@
 
 /* ---- Freed ---- */
 
-static void leave_drained(struct rme_link *l)
-{
-    TAILQ_REMOVE(&l->cq->drained, l, drain_entry);
-    l->f->drained--;
-    l->drained = false;
-}
-
 /* Frees a link in any state. */
 void ib_link_destroy(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     if (l->state == IB_NAMING)
         ib_resolve_forget(f, l->handle);
-    if (l->drained)
-        leave_drained(l);
+    if (l->state == IB_DRAINING)
+        TAILQ_REMOVE(&f->draining, l, drain_entry);
+    if (l->state == IB_DRAINED)
+        TAILQ_REMOVE(&f->drained, l, drain_entry);
+    if (l->state == IB_ENDING)
+        TAILQ_REMOVE(&f->downs, l, down_entry);
     if (l->qp)
         ib_qp_destroy(l);
     ib_link_state_set(l, IB_DOWN);
-    if (l->draining)
-        TAILQ_REMOVE(&l->f->draining, l, drain_entry);
     if (l->id)
         rdma_destroy_id(l->id);
-    if (l->in_events)
-        TAILQ_REMOVE(&f->eventful, l, event_entry);
-    if (l->event_down)
-        TAILQ_REMOVE(&f->downs, l, down_entry);
+    ib_link_events(l, 0);
     if (l->dirty)
         TAILQ_REMOVE(&f->dirty, l, dirty_entry);
-    if (f->srq)
-        f->rxq.advertised -= l->rx_advertised;
     ib_tx_forget(l);
-    ib_ring_fini(&l->ring);
     if (l->addresses)
         freeaddrinfo(l->addresses);
     rme_table_take(&f->table, &l->by_handle);
@@ -109,7 +98,8 @@ static void settle(struct rme_link *l)
     ib_link_state_set(l, IB_ENDING);
     if (l->busy && !l->asked) /* another attempt may succeed */
         l->error = -EBUSY;
-    ib_link_down(l);
+    TAILQ_INSERT_TAIL(&l->f->downs, l, down_entry);
+    ib_tells(l->f);
 }
 
 /* Removes the link from the lists of links that post or wait for buffers. */
@@ -119,7 +109,7 @@ static void withdraw(struct rme_link *l)
         TAILQ_REMOVE(&l->f->dirty, l, dirty_entry);
         l->dirty = false;
     }
-    l->event_room = false;
+    ib_link_events(l, l->events & ~IB_EVENT_ROOM);
     ib_tx_forget(l);
 }
 
@@ -130,7 +120,7 @@ static void take_back(struct rme_link *l, int error)
     l->error = error;
     rdma_destroy_id(l->id);
     l->id = NULL;
-    ib_link_state_set(l, IB_ENDING);
+    ib_link_state_set(l, IB_DOWN);
 }
 
 void ib_link_fail(struct rme_link *l, int error, bool deliver)
@@ -145,7 +135,7 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
         settle(l);
         break;
     case IB_REQUESTED:
-        if (l->event_request) { /* not reported to the engine */
+        if (l->events & IB_EVENT_REQUEST) { /* not reported to the engine */
             ib_link_destroy(l);
             break;
         }
@@ -158,13 +148,12 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
         l->deliver = deliver && l->state != IB_CONNECTING; /* not reported as up */
         withdraw(l);
         ib_link_state_set(l, IB_DRAINING);
-        l->draining = true;
         l->drain_end = ib_now_ms() + l->f->drain_ms;
         TAILQ_INSERT_TAIL(&l->f->draining, l, drain_entry);
         ib_qp_drain(l);
-        ib_link_drained(l);
         break;
     case IB_DRAINING:
+    case IB_DRAINED:
         l->deliver = l->deliver && deliver;
         break;
     case IB_ENDING:
@@ -173,49 +162,45 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
     }
 }
 
-void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error)
+void ib_link_fail_all(struct rme_fabric *f, int error)
 {
     struct rme_link *l, *next;
     for (l = TAILQ_FIRST(&f->links); l; l = next) {
         next = TAILQ_NEXT(l, all_entry);
-        if (!cq || l->cq == cq)
-            ib_link_fail(l, error, true);
+        ib_link_fail(l, error, true);
     }
 }
 
-void ib_link_drained(struct rme_link *l)
+void ib_link_drained(struct rme_link *l, unsigned parts)
 {
-    if (!l->draining || !l->send_drained || !l->recv_drained || !l->last_wqe)
+    struct rme_fabric *f = l->f;
+    l->undrained &= (uint8_t)~parts;
+    if (l->state != IB_DRAINING || l->undrained)
         return;
-    TAILQ_REMOVE(&l->f->draining, l, drain_entry);
-    TAILQ_INSERT_TAIL(&l->cq->drained, l, drain_entry);
-    l->f->drained++;
-    l->f->attention = true;
-    l->draining = false;
-    l->drained = true;
-    l->emptied = l->cq->emptied;
-    l->polled = l->cq->polled;
+    TAILQ_REMOVE(&f->draining, l, drain_entry);
+    TAILQ_INSERT_TAIL(&f->drained, l, drain_entry);
+    ib_link_state_set(l, IB_DRAINED);
+    f->attention = true;
+    l->emptied = f->cq.emptied;
+    l->polled = f->cq.polled;
 }
 
 /* Returns true if all CQEs present at the end of the drain have been taken. */
 static bool taken(const struct rme_link *l)
 {
-    const struct ib_cq *c = l->cq;
+    const struct ib_cq *c = &l->f->cq;
     return c->broken || c->emptied != l->emptied || c->polled - l->polled >= c->size;
 }
 
 /* Destroys one QP whose last CQE was taken, which is one QP operation (qp.c). */
 void ib_link_free_drained(struct rme_fabric *f)
 {
-    for (unsigned i = 0; i < f->cqs; i++) {
-        struct rme_link *l = TAILQ_FIRST(&f->cq[i].drained);
-        if (l && taken(l)) {
-            leave_drained(l);
-            ib_qp_destroy(l);
-            settle(l);
-            return;
-        }
-    }
+    struct rme_link *l = TAILQ_FIRST(&f->drained);
+    if (!l || !taken(l))
+        return;
+    TAILQ_REMOVE(&f->drained, l, drain_entry);
+    ib_qp_destroy(l);
+    settle(l);
 }
 
 /* Abandons the drains whose time is over. */
@@ -224,11 +209,10 @@ static void give_up(struct rme_fabric *f)
     struct rme_link *l;
     uint64_t now = TAILQ_EMPTY(&f->draining) ? 0 : ib_now_ms();
     while ((l = TAILQ_FIRST(&f->draining)) && l->drain_end <= now) {
-        if (!l->send_drained || !l->recv_drained)
+        if (l->undrained & (IB_DRAIN_SENDS | IB_DRAIN_RECVS))
             ib_log(f, RME_LOG_WARN, "%s: not all %s flushed in time; destroying the queue pair",
-                   l->peer, l->send_drained ? "receives" : "sends");
-        l->send_drained = l->recv_drained = l->last_wqe = true;
-        ib_link_drained(l); /* removes the link from the list */
+                   l->peer, l->undrained & IB_DRAIN_SENDS ? "sends" : "receives");
+        ib_link_drained(l, IB_DRAIN_ALL); /* removes the link from the list */
     }
 }
 
@@ -256,7 +240,7 @@ int ib_link_deadline(struct rme_fabric *f)
     const struct rme_link *draining = TAILQ_FIRST(&f->draining),
                           *route_at = TAILQ_FIRST(&f->routes);
     uint64_t first = ib_tx_deadline(f), now;
-    if (f->drained)
+    if (!TAILQ_EMPTY(&f->drained))
         return 0;
     if (draining && draining->drain_end < first)
         first = draining->drain_end;

@@ -2,12 +2,13 @@
 /*
  * link.c - states of a connection, and its events.
  *
- * Active:  NAMING -> ADDRESSING -> ROUTING -> CONNECTING -> UP -> DRAINING -> ENDING -> DOWN
- * Passive: REQUESTED -> ACCEPTING -> UP -> DRAINING -> ENDING -> DOWN
+ * Active:  NAMING -> ADDRESSING -> ROUTING -> CONNECTING -> UP
+ * Passive: REQUESTED -> ACCEPTING -> UP
+ * Both:    UP -> DRAINING -> DRAINED -> ENDING -> DOWN
  *
  * cm.c has the events of rdma_cm and the calls of the engine, end.c the end of a link.
  *
- * Events of links are flags, so that no event needs memory.  A poll delivers them in the order
+ * Events of links are bits, so that no event needs memory.  A poll delivers them in the order
  * request, up, room, and down last, after all messages and completed transfers.
  */
 #include <errno.h>
@@ -22,18 +23,26 @@ const char *const ib_link_state_name[] = {
 #undef IB_LINK_NAME
 };
 
+void ib_link_enter(struct rme_link *l, struct rme_fabric *f)
+{
+    l->f = f;
+    do
+        l->handle = ++f->last_handle;
+    while (!l->handle || ib_link_by_handle(f, l->handle));
+    rme_table_put(&f->table, &l->by_handle, l->handle, IB_BY_HANDLE);
+    TAILQ_INSERT_TAIL(&f->links, l, all_entry);
+}
+
 struct rme_link *ib_link_new(struct rme_fabric *f)
 {
     struct rme_link *l = calloc(1, sizeof(*l));
     if (!l)
         return NULL;
-    l->f = f;
     l->state = IB_DOWN; /* until ib_link_state_set */
     l->deliver = true;
     STAILQ_INIT(&l->rxq.chain);
     LIST_INIT(&l->mws);
-    ib_link_name(l);
-    TAILQ_INSERT_TAIL(&f->links, l, all_entry);
+    ib_link_enter(l, f);
     return l;
 }
 
@@ -69,23 +78,6 @@ void ib_link_state_set(struct rme_link *l, enum ib_link_state state)
     l->state = state;
 }
 
-static void event_done(struct rme_link *l)
-{
-    if (l->event_request || l->event_up || l->event_room)
-        return;
-    TAILQ_REMOVE(&l->f->eventful, l, event_entry);
-    l->in_events = false;
-}
-
-void ib_link_down(struct rme_link *l)
-{
-    if (l->event_down)
-        return;
-    l->event_down = true;
-    TAILQ_INSERT_TAIL(&l->f->downs, l, down_entry);
-    ib_tells(l->f);
-}
-
 /* Returns a remedy for a connection that was not made; NULL: none. */
 static const char *remedy(const struct rme_link *l)
 {
@@ -104,10 +96,8 @@ static bool emit_hello(struct rme_link *l, enum rme_event_type type, bool with_a
         return false;
     e->error = type == RME_EV_LINK_DOWN ? l->error : 0;
     e->why = remedy(l);
-    if (with_answer) {
-        e->hello = l->answer;
-        e->hello_length = l->answer_length;
-    }
+    e->hello = with_answer ? l->answer : NULL;
+    e->hello_length = with_answer ? l->answer_length : 0;
     return true;
 }
 
@@ -117,13 +107,14 @@ void ib_emit_links(struct rme_fabric *f)
     struct rme_link *l, *next;
     for (l = TAILQ_FIRST(&f->eventful); l && f->out_used < f->out_max; l = next) {
         next = TAILQ_NEXT(l, event_entry);
-        if (l->event_request && emit_hello(l, RME_EV_LINK_REQUEST, true))
-            l->event_request = false;
-        if (l->event_up && emit_hello(l, RME_EV_LINK_UP, !l->passive))
-            l->event_up = false;
-        if (l->event_room && !l->event_up && emit_hello(l, RME_EV_TX_ROOM, false))
-            l->event_room = false;
-        event_done(l);
+        unsigned events = l->events;
+        if (events & IB_EVENT_REQUEST && emit_hello(l, RME_EV_LINK_REQUEST, true))
+            events &= ~IB_EVENT_REQUEST;
+        if (events & IB_EVENT_UP && emit_hello(l, RME_EV_LINK_UP, !l->passive))
+            events &= ~IB_EVENT_UP;
+        if (events == IB_EVENT_ROOM && emit_hello(l, RME_EV_TX_ROOM, false))
+            events = 0;
+        ib_link_events(l, events);
     }
 }
 
@@ -135,11 +126,10 @@ void ib_emit_downs(struct rme_fabric *f)
         return;
     for (l = TAILQ_FIRST(&f->downs); l && f->out_used < f->out_max; l = next) {
         next = TAILQ_NEXT(l, down_entry);
-        if (l->event_up ||
+        if (l->events & IB_EVENT_UP ||
             !emit_hello(l, RME_EV_LINK_DOWN, l->error == -EACCES && l->answer_length))
             continue;
         TAILQ_REMOVE(&f->downs, l, down_entry);
-        l->event_down = false;
         ib_link_state_set(l, IB_DOWN);
     }
 }
@@ -151,7 +141,7 @@ void ib_link_established(struct rme_link *l)
     l->was_up = true;
     ib_link_state_set(l, IB_UP);
     ib_path_taken(l);
-    ib_link_event(l, &l->event_up);
+    ib_link_events(l, l->events | IB_EVENT_UP);
     if (l->queue.head)
         ib_link_dirty(l);
 }

@@ -13,11 +13,12 @@
 extern const char *const ib_link_state_name[];
 /* Allocates a link with a handle, in the state DOWN; NULL: no memory. */
 struct rme_link *ib_link_new(struct rme_fabric *f);
+/* Makes a link one of this rail, with a new handle. */
+void ib_link_enter(struct rme_link *l, struct rme_fabric *f);
 /* Sets the state of a link; logs and probes a change. */
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
 /* Starts the timeout of a route (IB_WAY_MS) if another way exists, or stops it. */
 void ib_link_route(struct rme_link *l, bool begins);
-void ib_link_down(struct rme_link *l); /* queues LINK_DOWN */
 void ib_emit_links(struct rme_fabric *f);
 void ib_emit_downs(struct rme_fabric *f);
 
@@ -53,26 +54,18 @@ int ib_reject_error(int status, const void *data, size_t length);
 /* ---- rails.c ---- */
 /* Returns the rail of a device; NULL: none. */
 struct rme_fabric *ib_rail_of(const struct rme_fabric *f, const struct ibv_context *ctx);
-/* Returns true if the device is alive and a port is active. */
-bool ib_rail_usable(const struct rme_fabric *rail);
-/* Returns the rail for a new connection, and in *first where its routes begin; NULL: all are
- * dead. */
-struct rme_fabric *ib_rail_first(struct rme_fabric *f, unsigned *first);
-/* Sets the next route to the peer: address, and with several rails the rail.  Returns false if
- * none is left. */
+/* Sets the next route to the peer: address and rail.  Returns false if none is left. */
 bool ib_rail_next(struct rme_link *l);
 /* Returns true if ib_rail_next() would find a route. */
 bool ib_rail_more(const struct rme_link *l);
 /* Moves a link without a QP to another rail. */
-int ib_link_move(struct rme_link *l, struct rme_fabric *to);
+void ib_link_move(struct rme_link *l, struct rme_fabric *to);
 /* Returns the rail's own address in the network of `peer`; NULL: none. */
 struct sockaddr *ib_rail_source(const struct rme_fabric *f, const struct sockaddr *peer);
 /* Finds the addresses of each rail, once the rails are chosen. */
 int ib_rails_addresses(struct rme_fabric *f);
 
 /* ---- qp.c ---- */
-/* Gives a link a new handle, by which its rail finds the link. */
-void ib_link_name(struct rme_link *l);
 /* Creates the QP of a link with its CQ space and ring. */
 int ib_qp_create(struct rme_link *l);
 void ib_qp_drain(struct rme_link *l);
@@ -121,15 +114,14 @@ static inline in_port_t *ib_sockaddr_port(struct sockaddr *sa)
 void ib_sockaddr_text(const void *sa, char *text, size_t size);
 /* Converts a numeric address; *out is freed by freeaddrinfo(). */
 int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out);
-/* Queues the lookup of a host name for a link of this rail; see ib_resolve_result(). */
+/* Queues the lookup of a host name for a link of the head; see ib_resolve_result(). */
 int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle);
 /* Cancels the lookup of a link's name, unless the lookup is running. */
 void ib_resolve_forget(const struct rme_fabric *f, uint32_t handle);
-/* Takes one result.  Returns true with the link's rail and handle and either *out, which the
- * caller frees, or *error; else false.  *why: message of the resolver for its own errors, else
- * NULL. */
-bool ib_resolve_result(struct rme_fabric *f, struct rme_fabric **rail, uint32_t *handle,
-                       struct addrinfo **out, int *error, const char **why);
+/* Takes one result.  Returns true with the link's handle and either *out, which the caller
+ * frees, or *error; else false.  *why: message of the resolver for its own errors, else NULL. */
+bool ib_resolve_result(struct rme_fabric *f, uint32_t *handle, struct addrinfo **out,
+                       int *error, const char **why);
 
 /* ---- async.c ---- */
 int ib_async_open(struct rme_fabric *f);

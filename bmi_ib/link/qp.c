@@ -12,36 +12,34 @@
 #include "bmi_ib/link/links.h"
 #include "bmi_ib/queue/wr_id.h"
 
-void ib_link_name(struct rme_link *l)
+static void release_share(struct rme_link *l)
 {
-    struct rme_fabric *f = l->f;
-    do
-        l->handle = ++f->last_handle;
-    while (!l->handle || ib_link_by_handle(f, l->handle));
-    rme_table_put(&f->table, &l->by_handle, l->handle, IB_BY_HANDLE);
+    l->f->cq.used -= l->cq_share;
+    l->cq_share = 0;
 }
 
 int ib_qp_create(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     f->head->qp_ops++;
-    uint32_t share = ib_cq_share(f, l->rx_advertised);
-    int error = ib_cq_reserve(f, share, &l->cq);
+    uint32_t share = ib_cq_share(f, 0);
+    int error = ib_cq_reserve(f, share);
     if (error) {
         ib_log(
             f, RME_LOG_ERROR,
-            "%s: no room in the completion queues (%s): close connections, or lower sq_depth",
+            "%s: no room in the completion queue (%s): close connections, lower sq_depth, or "
+            "set srq=on",
             l->peer, strerror(-error));
         return error;
     }
     l->cq_share = share;
-    error = l->ring.slot ? 0 : ib_ring_init(&l->ring, f->dev.sq_depth);
+    error = ib_ring_init(&l->ring, f->dev.sq_depth);
     if (error)
-        goto undo_share;
+        goto undo;
     struct ibv_qp_init_attr attr = {
         .qp_context = f, /* owner of asynchronous events */
-        .send_cq = l->cq->cq,
-        .recv_cq = l->cq->cq,
+        .send_cq = f->cq.cq,
+        .recv_cq = f->cq.cq,
         .srq = f->srq,
         .qp_type = IBV_QPT_RC,
         .cap =
@@ -59,17 +57,17 @@ int ib_qp_create(struct rme_link *l)
             f, RME_LOG_ERROR,
             "%s: no queue pair: %s; close connections, or raise the memlock limit (ulimit -l)",
             l->peer, strerror(-error));
-        goto undo_share;
+        goto undo;
     }
     l->qp = l->id->qp;
     l->qp_num = l->qp->qp_num;
-    l->send_drained = l->recv_drained = l->last_wqe = false;
+    l->undrained = IB_DRAIN_ALL;
     rme_table_put(&f->table, &l->by_qp, l->qp_num, IB_BY_QP);
     return 0;
 
-undo_share:
-    ib_cq_release(l->cq, l->cq_share);
-    l->cq = NULL;
+undo:
+    ib_ring_fini(&l->ring);
+    release_share(l);
     return error;
 }
 
@@ -114,18 +112,21 @@ void ib_qp_drain(struct rme_link *l)
     struct rme_fabric *f = l->f;
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
     f->head->qp_ops++;
-    l->last_wqe = l->last_wqe || !f->srq || ib_is_rxe(f);
-    l->recv_drained = f->srq || !mark_recv(l);
+    unsigned done = !f->srq || ib_is_rxe(f) ? IB_DRAIN_LAST : 0;
+    if (f->srq || !mark_recv(l))
+        done |= IB_DRAIN_RECVS;
     int ret = ibv_modify_qp(l->qp, &attr, IBV_QP_STATE);
     if (ret) {
         ib_log(f, RME_LOG_WARN, "%s: cannot stop the queue pair: %s; destroying the queue pair",
                l->peer, strerror(-ib_error(ret)));
-        l->send_drained = l->recv_drained = l->last_wqe = true;
+        ib_link_drained(l, IB_DRAIN_ALL);
         return;
     }
     if (l->was_up || l->passive)
         rdma_disconnect(l->id); /* notifies the peer, without waiting for a reply */
-    l->send_drained = !mark_send(l);
+    if (!mark_send(l))
+        done |= IB_DRAIN_SENDS;
+    ib_link_drained(l, done);
 }
 
 /* Ends all access by the device and frees the resources of the link. */
@@ -138,7 +139,7 @@ void ib_qp_destroy(struct rme_link *l)
     rme_table_take(&l->f->table, &l->by_qp);
     ib_rdma_op_purge(l);
     ib_mws_forget(l);
+    ib_ring_fini(&l->ring);
     ib_rx_forget(l);
-    ib_cq_release(l->cq, l->cq_share);
-    l->cq = NULL;
+    release_share(l);
 }

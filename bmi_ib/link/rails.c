@@ -8,8 +8,8 @@
  * Routes: a route is a rail and one of the peer's addresses.  A connection uses a rail if its
  * source address is one of the rail's.  A route is near if the peer's address is in a network
  * of the rail.  All near routes are tried, and each rail begins with another address of the
- * peer, to use all of the peer's rails.  If no rail is near, routing decides, as with one
- * device, and the link moves to the routed rail.
+ * peer, to use all of the peer's rails.  If no rail is near, the system's routing decides, as
+ * with one device, and the link moves to the routed rail.
  *
  * Dead rails and rails without an active port are skipped, so a failed link comes up over
  * another rail.  A dead device of the peer is not reported: requests are not answered, and
@@ -197,25 +197,6 @@ struct sockaddr *ib_rail_source(const struct rme_fabric *f, const struct sockadd
 
 /* ---- Routes ---- */
 
-bool ib_rail_usable(const struct rme_fabric *rail)
-{
-    return !rail->dev.dead && !rail->dev.down;
-}
-
-struct rme_fabric *ib_rail_first(struct rme_fabric *f, unsigned *first)
-{
-    struct rme_fabric *alive = NULL;
-    *first = f->railed ? f->turn++ % f->rails : 0;
-    for (unsigned i = 0; i < f->rails; i++) {
-        struct rme_fabric *rail = f->rail[(*first + i) % f->rails];
-        if (ib_rail_usable(rail))
-            return rail;
-        if (!alive && !rail->dev.dead)
-            alive = rail;
-    }
-    return alive;
-}
-
 static struct addrinfo *address_at(const struct rme_link *l, unsigned n)
 {
     struct addrinfo *a = l->addresses;
@@ -232,83 +213,68 @@ static unsigned addresses_of(const struct rme_link *l)
     return n;
 }
 
-/* Returns the address of the first near route from *route on, and its rail in *rail; NULL:
- * none. */
-static struct addrinfo *near_route(const struct rme_link *l, unsigned *route_at,
-                                   struct rme_fabric **rail)
+/* Returns true if a is the better rail for a routed connection. */
+static bool is_better(const struct rme_fabric *a, const struct rme_fabric *b)
+{
+    return !a->dev.dead && (!b || (b->dev.down && !a->dev.down));
+}
+
+/* Returns the rail of the first route from number *at on, with its address and whether it is
+ * near; NULL: none.  Numbers of near routes precede those of routed ones. */
+static struct rme_fabric *find(const struct rme_link *l, unsigned *at, struct addrinfo **a,
+                               bool *near)
 {
     const struct rme_fabric *head = l->f->head;
-    unsigned addresses = addresses_of(l);
-    for (; *route_at < head->rails * addresses; ++*route_at) {
-        unsigned r = *route_at / addresses;
-        struct addrinfo *a = address_at(l, (*route_at + r) % addresses);
-        *rail = head->rail[(l->first + r) % head->rails];
-        if (ib_rail_usable(*rail) && ib_rail_source(*rail, a->ai_addr))
-            return a;
-    }
-    return NULL;
-}
-
-/* Sets the next near route. */
-static bool next_near(struct rme_link *l)
-{
-    struct rme_fabric *rail;
-    struct addrinfo *a;
-    while (!l->stuck && (a = near_route(l, &l->route_at, &rail)) != NULL) {
-        l->route_at++;
-        if (ib_link_move(l, rail))
+    struct rme_fabric *any = NULL;
+    unsigned addresses = addresses_of(l), pairs = head->rails * addresses;
+    *near = false;
+    for (unsigned i = 0; i < pairs; i++) {
+        unsigned r = i / addresses;
+        struct rme_fabric *rail = head->rail[(l->first + r) % head->rails];
+        *a = address_at(l, (i + r) % addresses);
+        if (is_better(rail, any))
+            any = rail;
+        if (rail->dev.dead || rail->dev.down || !ib_rail_source(rail, (*a)->ai_addr))
             continue;
-        l->address = a;
-        return l->bound = l->any_near = true;
+        *near = true;
+        if (i < *at)
+            continue;
+        *at = i;
+        return rail;
     }
-    return false;
+    *at = *at > pairs ? *at : pairs;
+    if (*near || *at >= pairs + addresses)
+        return NULL;
+    *a = address_at(l, *at - pairs);
+    return any;
 }
 
-/* Routed routes follow the near ones, if no rail is near. */
 bool ib_rail_more(const struct rme_link *l)
 {
-    struct rme_fabric *rail;
-    unsigned route_at = l->route_at;
-    return !l->stuck && l->address &&
-           (near_route(l, &route_at, &rail) ||
-            (!l->any_near && route_at < (l->f->head->rails + 1) * addresses_of(l)));
+    unsigned at = l->route_at;
+    struct addrinfo *a;
+    bool near;
+    return l->address && find(l, &at, &a, &near);
 }
 
 bool ib_rail_next(struct rme_link *l)
 {
-    const struct rme_fabric *head = l->f->head;
-    unsigned addresses = addresses_of(l);
-    if (next_near(l))
-        return true;
-    if (l->stuck || l->any_near || l->route_at >= (head->rails + 1) * addresses ||
-        (!head->railed && l->f->dev.dead))
+    struct rme_fabric *rail = find(l, &l->route_at, &l->address, &l->bound);
+    if (!rail)
         return false;
-    l->address = address_at(l, l->route_at++ - head->rails * addresses);
-    l->bound = false;
+    l->route_at++;
+    ib_link_move(l, rail);
     return true;
 }
 
-/* Moves the advertised number of a link to another rail, where the link has another handle and
- * ring: late references to the old handle find no link. */
-int ib_link_move(struct rme_link *l, struct rme_fabric *to)
+/* Moves a link to another rail, where the link has another handle: late references to the old
+ * handle find no link. */
+void ib_link_move(struct rme_link *l, struct rme_fabric *to)
 {
-    struct rme_fabric *from = l->f;
-    uint32_t advertised = l->rx_advertised;
-    if (from == to)
-        return 0;
-    ib_rx_release(l, advertised);
-    rme_table_take(&from->table, &l->by_handle);
-    TAILQ_REMOVE(&from->links, l, all_entry);
-    ib_ring_fini(&l->ring);
-    l->rxq = (struct ib_rx_queue){.chained = 0};
-    STAILQ_INIT(&l->rxq.chain);
-    l->f = to;
-    ib_link_name(l);
-    TAILQ_INSERT_TAIL(&to->links, l, all_entry);
-    int error = ib_rx_reserve(l, advertised);
-    l->stuck =
-        error !=
-        /* without its advertised receives, a link would have no receives on a further rail */
-        0;
-    return error;
+    if (l->f == to)
+        return;
+    rme_table_take(&l->f->table, &l->by_handle);
+    TAILQ_REMOVE(&l->f->links, l, all_entry);
+    l->rxq.held = 0;
+    ib_link_enter(l, to);
 }

@@ -25,8 +25,7 @@
 struct job {
     TAILQ_ENTRY(job) next;
     enum { WAITS, RUNS, DONE } state;
-    struct rme_fabric *rail; /* rail of the link */
-    uint32_t handle;
+    uint32_t handle; /* of the link */
     int error;
     const char *why; /* resolver's message; NULL: `error` applies */
     struct addrinfo *found;
@@ -174,14 +173,13 @@ void ib_resolver_close(struct rme_fabric *f)
 
 int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle)
 {
-    struct ib_resolver *r = f->head->resolver;
+    struct ib_resolver *r = f->resolver;
     size_t h = strlen(host) + 1, p = strlen(port) + 1;
     struct job *j = calloc(1, sizeof(*j) + h + p);
     pthread_t thread;
     int error = 0;
     if (!j)
         return -ENOMEM;
-    j->rail = f;
     j->handle = handle;
     j->host = memcpy(j + 1, host, h);
     j->port = memcpy(j->host + h, port, p);
@@ -202,22 +200,22 @@ int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, u
 
 void ib_resolve_forget(const struct rme_fabric *f, uint32_t handle)
 {
-    struct ib_resolver *r = f->head->resolver;
+    struct ib_resolver *r = f->resolver;
     struct job *j;
 
     if (!r)
         return;
     pthread_mutex_lock(&r->mutex);
     TAILQ_FOREACH(j, &r->jobs, next)
-        if (j->state == WAITS && j->rail == f && j->handle == handle)
+        if (j->state == WAITS && j->handle == handle)
             break;
     if (j)
         job_free(r, j);
     pthread_mutex_unlock(&r->mutex);
 }
 
-bool ib_resolve_result(struct rme_fabric *f, struct rme_fabric **rail, uint32_t *handle,
-                       struct addrinfo **out, int *error, const char **why)
+bool ib_resolve_result(struct rme_fabric *f, uint32_t *handle, struct addrinfo **out,
+                       int *error, const char **why)
 {
     struct ib_resolver *r = f->resolver;
     pthread_mutex_lock(&r->mutex);
@@ -226,7 +224,6 @@ bool ib_resolve_result(struct rme_fabric *f, struct rme_fabric **rail, uint32_t 
         if (j->state == DONE)
             break;
     if (j) {
-        *rail = j->rail;
         *handle = j->handle;
         *error = j->error;
         *why = j->why;

@@ -1,77 +1,87 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * cq.c - completion queues and their space, and failed completions.
+ * cq.c - the completion queue and its space, and failed completions.
  *
- * Space is reserved before a QP is created: for its send queue, its receives and two markers;
- * with an SRQ each CQ also has room for all receives of the SRQ.  Therefore no CQ overruns.
- * When the last CQ is fully reserved, the CQ is resized to four times its size if the device
- * can, else a larger one is added; the number of CQs grows with the logarithm of the
- * connections at most.  The first CQ is small and takes at most an eighth of the lockable
- * memory, because a device pins its queues.
+ * A rail has one CQ.  Space is reserved before a QP is created: for its send queue, its
+ * receives and two markers; the CQ also has room for all receives of an SRQ.  Therefore the CQ
+ * does not overrun.  The CQ is small at first and is resized to four times its size when all of
+ * it is reserved.  A device that cannot resize a CQ (hns, for example) gets a large one at
+ * once.  The first size takes at most an eighth of the lockable memory, because a device pins
+ * its queues.
  */
 #include <errno.h>
 #include <string.h>
 #include "base/remedy.h"
 #include "bmi_ib/queue/queue.h"
 
-#define CQ_FIRST 8192 /* CQEs of the first CQ: 60 connections */
+#define CQ_FIRST 8192 /* CQEs for links at first: 300 connections */
+#define CQ_FIXED                                                                               \
+    262144 /* the same if the CQ cannot be resized: 15,000 connections with an SRQ */
 
-static uint32_t granted(const struct ib_cq *c, uint64_t wanted)
+/* Stores the capacity that the device granted, at most `wanted`. */
+static void size_set(struct ib_cq *c, uint64_t wanted)
 {
-    return (uint64_t)c->cq->cqe < wanted ? (uint32_t)c->cq->cqe : (uint32_t)wanted;
+    c->size = (uint64_t)c->cq->cqe < wanted ? (uint32_t)c->cq->cqe : (uint32_t)wanted;
 }
 
-/* Returns the size for a CQ of n CQEs beside the receives of the SRQ, at least `wanted`; 0 if
- * the device has no such size. */
-static uint64_t fitting(const struct rme_fabric *f, uint64_t wanted, uint32_t n)
+static uint64_t lesser(uint64_t a, uint64_t b)
 {
-    uint64_t least = (uint64_t)(f->srq ? f->srq_depth : 0) + n,
-             most = (uint32_t)f->dev.attr.max_cqe;
-    uint64_t size = wanted > least ? wanted : least;
-    if (size > most)
-        size = most;
-    return size < least ? 0 : size;
+    return a < b ? a : b;
 }
 
-static int cq_create(struct rme_fabric *f, uint64_t wanted, uint32_t n)
+static void cq_destroy(struct ib_cq *c)
 {
-    uint32_t base = f->srq ? f->srq_depth : 0;
-    uint64_t size = fitting(f, wanted, n);
-    if (f->cqs == IB_CQS_MAX || !size)
-        return -ENOSPC;
-    struct ib_cq *c = &f->cq[f->cqs];
-    *c = (struct ib_cq){.used = base};
-    TAILQ_INIT(&c->drained);
-    c->cq = ibv_create_cq(f->dev.ctx, (int)size, c, f->comp, 0);
-    if (!c->cq)
+    if (c->unacked)
+        ibv_ack_cq_events(c->cq, c->unacked);
+    if (c->cq)
+        ibv_destroy_cq(c->cq);
+    c->cq = NULL;
+}
+
+/* Replaces the CQ, which has no links, by one with room for n CQEs of links beside the receives
+ * of an SRQ, or for as many as the device permits.  On failure the old CQ stays. */
+static int cq_renew(struct rme_fabric *f, uint64_t n)
+{
+    uint64_t size = lesser(n + f->srq_depth, (uint32_t)f->dev.attr.max_cqe);
+    struct ibv_cq *cq = ibv_create_cq(f->dev.ctx, (int)size, f, f->comp, 0);
+    if (!cq)
         return ib_errno();
-    c->size = granted(c, size);
-    f->cqs++;
+    cq_destroy(&f->cq);
+    f->cq = (struct ib_cq){.cq = cq, .used = f->srq_depth};
+    size_set(&f->cq, size);
     return 0;
 }
 
-static int cq_grow(struct rme_fabric *f, struct ib_cq *c, uint32_t n)
+static bool is_fixed(const struct ib_cq *c)
 {
-    uint64_t size =
-        fitting(f, (uint64_t)c->size * 4, c->used - (f->srq ? f->srq_depth : 0) + n);
-    if (c->broken || size <= c->size)
+    int error = ib_error(ibv_resize_cq(c->cq, (int)c->size));
+    return error == -EOPNOTSUPP || error == -ENOSYS;
+}
+
+/* Enlarges the CQ for n more CQEs. */
+static int cq_grow(struct rme_fabric *f, uint32_t n)
+{
+    struct ib_cq *c = &f->cq;
+    uint64_t least = (uint64_t)c->used + n, size = (uint64_t)c->size * 4;
+    size = lesser(size > least ? size : least, (uint32_t)f->dev.attr.max_cqe);
+    if (size < least)
         return -ENOSPC;
     int ret = ibv_resize_cq(c->cq, (int)size);
     if (ret)
         return ib_error(ret);
-    c->size = granted(c, size);
-    return 0;
+    size_set(c, size);
+    return c->size < least ? -ENOSPC : 0;
 }
 
 int ib_cq_open(struct rme_fabric *f)
 {
-    uint64_t first = CQ_FIRST;
-    if (f->config.budget && first > f->config.budget / 8 / IB_QUEUE_ENTRY)
-        first = f->config.budget / 8 / IB_QUEUE_ENTRY;
+    uint64_t most = f->config.budget ? f->config.budget / 8 / IB_QUEUE_ENTRY : CQ_FIXED;
     f->comp = ibv_create_comp_channel(f->dev.ctx);
     int error = f->comp ? ib_nonblocking(f->comp->fd) : ib_errno();
     if (!error)
-        error = cq_create(f, first + (f->srq ? f->srq_depth : 0), 1);
+        error = cq_renew(f, lesser(CQ_FIRST, most));
+    if (!error && is_fixed(&f->cq))
+        error = cq_renew(f, lesser(CQ_FIXED, most));
     if (error)
         ib_log(f, RME_LOG_ERROR, "device %s: no completion queue: %s; %s", f->dev.name,
                strerror(-error), rme_remedy(error, "close other RDMA programs"));
@@ -80,56 +90,30 @@ int ib_cq_open(struct rme_fabric *f)
 
 void ib_cq_close(struct rme_fabric *f)
 {
-    for (unsigned i = 0; i < f->cqs; i++) {
-        if (f->cq[i].unacked)
-            ibv_ack_cq_events(f->cq[i].cq, f->cq[i].unacked);
-        ibv_destroy_cq(f->cq[i].cq);
-    }
-    f->cqs = 0;
+    cq_destroy(&f->cq);
     if (f->comp)
         ibv_destroy_comp_channel(f->comp);
     f->comp = NULL;
 }
 
 /* Returns the number of CQEs that a link may produce at once: its sends, both markers, and its
- * own receives, at least 64, so that small reservations need no extension. */
+ * own receives. */
 uint32_t ib_cq_share(const struct rme_fabric *f, uint32_t advertised)
 {
-    uint32_t own = (advertised > 64 ? advertised : 64) + f->rx_slack;
-    return f->dev.sq_depth + 2 + (f->srq ? 0 : own);
+    return f->dev.sq_depth + 2 + (f->srq ? 0 : advertised + f->rx_slack);
 }
 
-int ib_cq_extend(struct ib_cq *c, uint32_t n)
+int ib_cq_reserve(struct rme_fabric *f, uint32_t n)
 {
-    if (c->broken || c->size - c->used < n)
-        return -ENOSPC;
-    c->used += n;
-    return 0;
-}
-
-/* Reserves n CQEs in a CQ, growing or adding one if needed.  Returns 0 or a negative errno. */
-int ib_cq_reserve(struct rme_fabric *f, uint32_t n, struct ib_cq **out)
-{
-    for (unsigned i = 0; i < f->cqs; i++)
-        if (ib_cq_extend(&f->cq[i], n) == 0) {
-            *out = &f->cq[i];
-            return 0;
-        }
-    struct ib_cq *last = &f->cq[f->cqs - 1];
-    int error = cq_grow(f, last, n);
-    if (error) {
-        error = cq_create(f, (uint64_t)last->size * 4, n);
-        last = &f->cq[f->cqs - 1];
-    }
-    if (error)
-        return error;
-    *out = last;
-    return ib_cq_extend(last, n);
-}
-
-void ib_cq_release(struct ib_cq *c, uint32_t n)
-{
-    c->used -= n;
+    struct ib_cq *c = &f->cq;
+    int error = 0;
+    if (c->broken)
+        error = c->used > f->srq_depth ? -EIO : cq_renew(f, c->size - f->srq_depth);
+    if (!error && (uint64_t)c->used + n > c->size)
+        error = cq_grow(f, n);
+    if (!error)
+        c->used += n;
+    return error;
 }
 
 /* ---- Failures ---- */

@@ -145,7 +145,7 @@ static struct ib_mw *open_one(struct rme_link *l, const struct rme_range *range,
     f->mws.nfree--;
     LIST_INSERT_HEAD(&l->mws, w, entry);
     w->key = ibv_inc_rkey(w->key);
-    w->info = (struct ibv_mw_bind_info){.mr = ib_rkey_mr(f, range->rkey),
+    w->info = (struct ibv_mw_bind_info){.mr = ib_key_mr(f, range->rkey),
                                         .addr = (uintptr_t)range->base,
                                         .length = range->length,
                                         .mw_access_flags = access & RME_ACCESS_REMOTE_WRITE
@@ -161,7 +161,7 @@ int ib_mw_bind(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned
     bool failed = false;
     for (uint32_t i = 0; i < n; i++) {
         wanted += range[i].length != 0;
-        failed = failed || (range[i].length && !ib_rkey_mr(l->f, range[i].rkey));
+        failed = failed || (range[i].length && !ib_key_mr(l->f, range[i].rkey));
     }
     if (l->state >= IB_DRAINING || ib_mws_ensure(l->f, wanted))
         return -EAGAIN;

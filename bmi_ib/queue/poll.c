@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * poll.c - takes CQEs from the CQs and dispatches them.
- *
- * With several CQs each poll reads all of them, in rotation.
+ * poll.c - takes CQEs from the CQ and dispatches them.
  *
  * A wr_id names its link or buffer by handle, so that a late CQE finds nothing.  In a failed
  * CQE only wr_id, status and qp_num are valid.
@@ -23,16 +21,11 @@ static void wc_send(struct rme_fabric *f, const struct ibv_wc *wc)
         ib_wc_failed(f, l, wc, "a send, write or read");
 }
 
-static void wc_mark(struct rme_fabric *f, const struct ibv_wc *wc, bool send)
+static void wc_mark(struct rme_fabric *f, const struct ibv_wc *wc, unsigned part)
 {
     struct rme_link *l = ib_link_by_handle(f, ib_wr_low(wc->wr_id));
-    if (!l || !l->draining)
-        return;
-    if (send)
-        l->send_drained = true;
-    else
-        l->recv_drained = true;
-    ib_link_drained(l);
+    if (l && l->state == IB_DRAINING)
+        ib_link_drained(l, part);
 }
 
 __attribute__((noinline)) static void dispatch(struct rme_fabric *f, const struct ibv_wc *wc)
@@ -44,10 +37,10 @@ __attribute__((noinline)) static void dispatch(struct rme_fabric *f, const struc
     case IB_WR_RECV: /* handled by take() */
         return;
     case IB_WR_MARK_SEND:
-        wc_mark(f, wc, true);
+        wc_mark(f, wc, IB_DRAIN_SENDS);
         return;
     case IB_WR_MARK_RECV:
-        wc_mark(f, wc, false);
+        wc_mark(f, wc, IB_DRAIN_RECVS);
         return;
     case IB_WR_NONE:
         break;
@@ -60,9 +53,9 @@ static void cq_broken(struct rme_fabric *f, struct ib_cq *c, int error)
 {
     c->broken = true;
     ib_log(f, RME_LOG_ERROR,
-           "device %s: cannot poll a completion queue: %s; all connections of the queue fail",
-           f->dev.name, strerror(-error));
-    ib_link_fail_all(f, c, -EIO);
+           "device %s: cannot poll the completion queue: %s; all connections fail", f->dev.name,
+           strerror(-error));
+    ib_link_fail_all(f, -EIO);
 }
 
 /* Returns how many CQEs to read: as many as the caller's array has room for, because a CQE
@@ -100,9 +93,9 @@ __attribute__((noinline)) static void take(struct rme_fabric *f, struct ib_cq *c
     c->emptied++;
 }
 
-/* Takes CQEs while the caller's array has room. */
-static void poll_one(struct rme_fabric *f, struct ib_cq *c)
+void ib_cq_poll(struct rme_fabric *f)
 {
+    struct ib_cq *c = &f->cq;
     struct ibv_wc wc[IB_POLL_BATCH];
     int want = wanted(f, c), got;
     if (want <= 0)
@@ -113,20 +106,4 @@ static void poll_one(struct rme_fabric *f, struct ib_cq *c)
         take(f, c, wc, got, want);
     else
         c->emptied++;
-}
-
-/* Polls all CQs.  Kept out of line, so that a poll of a single CQ saves no registers. */
-__attribute__((noinline)) static void poll_all(struct rme_fabric *f)
-{
-    f->cq_first = (f->cq_first + 1) % f->cqs;
-    for (unsigned i = 0; i < f->cqs; i++)
-        poll_one(f, &f->cq[(f->cq_first + i) % f->cqs]);
-}
-
-void ib_cq_poll(struct rme_fabric *f)
-{
-    if (f->cqs == 1)
-        poll_one(f, &f->cq[0]);
-    else
-        poll_all(f);
 }

@@ -12,12 +12,10 @@
 /* ---- cq.c ---- */
 int ib_cq_open(struct rme_fabric *f);
 void ib_cq_close(struct rme_fabric *f);
-/* Returns the CQEs to reserve for a link with `advertised` receives; ib_cq_extend() and
- * ib_cq_release() change a reservation, -ENOSPC if the CQ has no room. */
+/* Returns the CQEs to reserve for a link with `advertised` receives. */
 uint32_t ib_cq_share(const struct rme_fabric *f, uint32_t advertised);
-int ib_cq_reserve(struct rme_fabric *f, uint32_t n, struct ib_cq **out);
-int ib_cq_extend(struct ib_cq *cq, uint32_t n);
-void ib_cq_release(struct ib_cq *cq, uint32_t n);
+/* Reserves n CQEs, in a larger CQ if needed and possible.  Returns 0 or a negative errno. */
+int ib_cq_reserve(struct rme_fabric *f, uint32_t n);
 /* Handles a failed request of a link.  Only the first failure of a link is logged, not the
  * flushes after it. */
 void ib_wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc *wc,
@@ -26,8 +24,6 @@ void ib_wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc 
 /* ---- rx.c ---- */
 int ib_rx_open(struct rme_fabric *f);
 void ib_rx_close(struct rme_fabric *f);
-/* Chains receives up to the advertised number and its slack. */
-int ib_rx_fill(struct rme_link *l);
 /* Returns true if the chain of a QP's own receive queue must be posted before the next send.  A
  * queue with few advertised receives has no slack. */
 static inline bool ib_rx_must_post(const struct rme_fabric *f, const struct ib_rx_queue *q)
@@ -36,16 +32,13 @@ static inline bool ib_rx_must_post(const struct rme_fabric *f, const struct ib_r
 }
 /* Posts the chain of the link's own queue, or of the SRQ (l NULL). */
 int ib_rx_post(struct rme_fabric *f, struct rme_link *l);
-/* Returns the buffer of a completed receive; NULL: late CQE. */
-struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id);
-/* Returns all receives of a destroyed QP to the pool. */
+/* Returns all receives of a destroyed QP to the pool; no more are advertised. */
 void ib_rx_forget(struct rme_link *l);
 /* Replaces the SRQ when the last link has been freed and many receives are still posted. */
 void ib_rx_renew(struct rme_fabric *f);
 /* Handles the CQE of a receive: delivers the message or immediate, or keeps it for
  * ib_emit_ready(). */
 void ib_rx_take(struct rme_fabric *f, const struct ibv_wc *wc);
-void ib_rx_failed(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx);
 void ib_emit_ready(struct rme_fabric *f);
 
 int ib_rx_reserve(struct rme_link *l, uint32_t n);
@@ -124,8 +117,8 @@ static inline struct rme_link *ib_link_by_qp(const struct rme_fabric *f, uint32_
 
 /* Returns the next free event of the caller's array, NULL if full.  The caller sets the fields
  * that its type needs. */
-static inline struct rme_event *ib_event_new(struct rme_fabric *f, enum rme_event_type type,
-                                             struct rme_link *l)
+static inline struct rme_event *ib_event(struct rme_fabric *f, enum rme_event_type type,
+                                         struct rme_link *l)
 {
     if (f->out_used >= f->out_max)
         return NULL;
@@ -133,24 +126,6 @@ static inline struct rme_event *ib_event_new(struct rme_fabric *f, enum rme_even
     e->type = type;
     e->link = l;
     e->owner = l->owner;
-    return e;
-}
-
-/* The same, with the rest cleared.  (A compound literal would be cleared with a slow string
- * instruction.) */
-static inline struct rme_event *ib_event(struct rme_fabric *f, enum rme_event_type type,
-                                         struct rme_link *l)
-{
-    struct rme_event *e = ib_event_new(f, type, l);
-    if (!e)
-        return NULL;
-    e->error = 0;
-    e->hello = NULL;
-    e->hello_length = e->length = 0;
-    e->data = e->rx = NULL;
-    e->imm = 0;
-    e->rdma_op = NULL;
-    e->closed = NULL;
     return e;
 }
 
@@ -195,15 +170,16 @@ static inline void ib_tells(struct rme_fabric *f)
         ib_wake(f);
 }
 
-/* Sets an event_* flag of the link; ib_emit_links() delivers the event. */
-static inline void ib_link_event(struct rme_link *l, bool *which)
+/* Sets the events (IB_EVENT_*) that ib_emit_links() has to deliver. */
+static inline void ib_link_events(struct rme_link *l, unsigned events)
 {
-    *which = true;
-    if (!l->in_events) {
-        l->in_events = true;
+    if (!events && l->events)
+        TAILQ_REMOVE(&l->f->eventful, l, event_entry);
+    if (events && !l->events) {
         TAILQ_INSERT_TAIL(&l->f->eventful, l, event_entry);
         ib_tells(l->f);
     }
+    l->events = (uint8_t)events;
 }
 
 #endif

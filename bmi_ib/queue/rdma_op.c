@@ -68,9 +68,9 @@ static uint32_t requests_of(const struct rme_rdma_op *x)
 }
 
 static inline void add_segment(struct ib_batch *b, struct ibv_send_wr *wr, const void *base,
-                               uint64_t length, uint64_t lkey)
+                               uint64_t length, uint32_t lkey)
 {
-    b->sge[b->sges++] = (struct ibv_sge){(uintptr_t)base, (uint32_t)length, (uint32_t)lkey};
+    b->sge[b->sges++] = (struct ibv_sge){(uintptr_t)base, (uint32_t)length, lkey};
     wr->num_sge++;
 }
 
@@ -92,8 +92,11 @@ static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_w
         const struct rme_rdma_seg *p = &x->piece[x->fabric.at];
         wr->wr.rdma.remote_addr = p->raddr;
         wr->wr.rdma.rkey = (uint32_t)p->rkey;
-        for (uint32_t i = 0; i < p->nseg; i++)
-            add_segment(b, wr, p->seg[i].base, p->seg[i].length, ib_lkey(l->f, p->seg[i].lkey));
+        for (uint32_t i = 0; i < p->nseg; i++) {
+            const struct ibv_mr *m = ib_key_mr(l->f, p->seg[i].lkey);
+            /* 0 is invalid: the device was dead at registration */
+            add_segment(b, wr, p->seg[i].base, p->seg[i].length, m ? m->lkey : 0);
+        }
     }
     if (x->read)
         ib_count(l->f, RDMA_READS, 1);
@@ -290,7 +293,7 @@ void ib_flush(struct rme_fabric *f)
             ib_log(f, RME_LOG_ERROR,
                    "device %s: posting shared receives: %s; all connections fail", f->dev.name,
                    strerror(-error));
-            ib_link_fail_all(f, NULL, error);
+            ib_link_fail_all(f, error);
         }
     }
     while ((l = TAILQ_FIRST(&f->dirty))) {
@@ -451,7 +454,7 @@ void ib_rdma_op_purge(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     struct rme_rdma_op *x;
-    while (l->ring.slot && ib_ring_used(&l->ring)) {
+    while (ib_ring_used(&l->ring)) {
         x = ib_ring_pop(&l->ring);
         if (x && !is_inline(f, x))
             drop(f, x);

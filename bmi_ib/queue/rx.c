@@ -191,22 +191,7 @@ static uint32_t lacking(const struct rme_fabric *f, const struct ib_rx_queue *q)
 /* Returns true if receives can be posted.  l may be NULL with an SRQ. */
 static bool can_post(const struct rme_fabric *f, const struct rme_link *l)
 {
-    return f->srq || (l && l->qp && l->state != IB_DRAINING);
-}
-
-/* Fills the queue up to the advertised number and its slack. */
-int ib_rx_fill(struct rme_link *l)
-{
-    struct rme_fabric *f = l->f;
-    if (!can_post(f, l))
-        return 0; /* repeated when the QP exists */
-    uint32_t n = lacking(f, queue_of(f, l));
-    int error = pool_ensure(f, n);
-    if (error)
-        return error;
-    while (n--)
-        chain(f, l, pool_get(f));
-    return 0;
+    return f->srq || (l && l->qp && l->state < IB_DRAINING);
 }
 
 /* Chains an unused buffer if the advertised number needs it, else puts it into the pool. */
@@ -221,35 +206,34 @@ static void settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
         pool_shrink(f);
 }
 
-/* Reserves CQ space for receives beyond the initial share of a link. */
-static int extend_share(struct rme_link *l, uint32_t advertised)
-{
-    uint32_t share = ib_cq_share(l->f, advertised);
-    if (!l->cq || share <= l->cq_share)
-        return 0;
-    int error = ib_cq_extend(l->cq, share - l->cq_share);
-    if (!error)
-        l->cq_share = share;
-    return error;
-}
-
 int ib_rx_reserve(struct rme_link *l, uint32_t n)
 {
     struct rme_fabric *f = l->f;
     struct ib_rx_queue *q = queue_of(f, l);
     uint32_t limit = (f->srq ? f->srq_depth : f->dev.rq_depth) - f->rx_slack;
+    if (!l->qp)
+        return -ENOTCONN;
     if (n > limit || q->advertised > limit - n)
         return -ENOSPC;
-    int error = extend_share(l, l->rx_advertised + n);
-    if (error)
-        return error;
+    uint32_t share = ib_cq_share(f, l->rx_advertised + n);
+    if (share > l->cq_share) {
+        int error = ib_cq_reserve(f, share - l->cq_share);
+        if (error)
+            return error;
+        l->cq_share = share;
+    }
     q->advertised += n;
-    error = ib_rx_fill(l);
-    if (error)
+    l->rx_advertised += n;
+    uint32_t lacks = can_post(f, l) ? lacking(f, q) : 0;
+    int error = pool_ensure(f, lacks);
+    if (error) {
         q->advertised -= n;
-    else
-        l->rx_advertised += n;
-    return error;
+        l->rx_advertised -= n;
+        return error;
+    }
+    while (lacks--)
+        chain(f, l, pool_get(f));
+    return 0;
 }
 
 uint32_t ib_rx_release(struct rme_link *l, uint32_t n)
@@ -321,6 +305,8 @@ int ib_rx_post(struct rme_fabric *f, struct rme_link *l)
 
 /* ---- Completions ---- */
 
+/* Returns the buffer of a completed receive; NULL: late CQE of a destroyed QP.  A receive's
+ * wr_id has the buffer's index and generation; a CQE that does not match is dropped. */
 static inline struct ib_rx *completed(struct rme_fabric *f, uint64_t wr_id)
 {
     uint32_t index = ib_wr_low(wr_id), place = index >> __builtin_ctz(f->slab);
@@ -334,17 +320,10 @@ static inline struct ib_rx *completed(struct rme_fabric *f, uint64_t wr_id)
     return rx;
 }
 
-/* Returns the buffer of a completed receive; NULL: late CQE of a destroyed QP.  A receive's
- * wr_id has the buffer's index and generation; a CQE that does not match is dropped. */
-struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id)
-{
-    return completed(f, wr_id);
-}
-
 /* Delivers a message or immediate, whose buffer counts as held.  Returns false without room. */
 static bool emit(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 {
-    struct rme_event *e = ib_event_new(f, rx->is_imm ? RME_EV_IMM : RME_EV_RECV, l);
+    struct rme_event *e = ib_event(f, rx->is_imm ? RME_EV_IMM : RME_EV_RECV, l);
     if (!e)
         return false;
     if (rx->is_imm) {
@@ -360,49 +339,33 @@ static bool emit(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
     return true;
 }
 
-/* Handles a received message or immediate.  l may be NULL with an SRQ: the QP is gone. */
-static void received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, bool is_imm,
-                     uint32_t value)
-{
-    queue_of(f, l)->posted--;
-    if (!l || !l->deliver) {
-        settle(f, l, rx);
-        return;
-    }
-    if (l->state == IB_ACCEPTING)
-        ib_link_established(l);
-    queue_of(f, l)->held++;
-    rx->link = l->handle;
-    rx->is_imm = is_imm;
-    rx->value = value;
-    rx->state = IB_RX_READY;
-    if (!STAILQ_EMPTY(&f->rx_ready) || l->event_up || l->state == IB_CONNECTING ||
-        !emit(f, l, rx)) {
-        STAILQ_INSERT_TAIL(&f->rx_ready, rx, next);
-        f->attention = true;
-    }
-}
-
-/* Handles a receive that completed without a message. */
-void ib_rx_failed(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
-{
-    queue_of(f, l)->posted--;
-    settle(f, l, rx);
-}
-
-/* Handles a receive that failed or cannot be delivered the short way. */
+/* Handles a receive that failed or cannot be delivered the short way.  l NULL: the QP is gone. */
 __attribute__((noinline)) static void take_slowly(struct rme_fabric *f, struct rme_link *l,
                                                   struct ib_rx *rx, const struct ibv_wc *wc)
 {
     if (!l && !f->srq)
         return;
-    if (wc->status != IBV_WC_SUCCESS) {
-        ib_rx_failed(f, l, rx);
-        ib_wc_failed(f, l, wc, "a receive");
+    struct ib_rx_queue *q = queue_of(f, l);
+    bool failed = wc->status != IBV_WC_SUCCESS;
+    q->posted--;
+    if (failed || !l || !l->deliver) {
+        settle(f, l, rx);
+        if (failed)
+            ib_wc_failed(f, l, wc, "a receive");
         return;
     }
-    bool imm = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
-    received(f, l, rx, imm, imm ? ntohl(wc->imm_data) : wc->byte_len);
+    if (l->state == IB_ACCEPTING)
+        ib_link_established(l);
+    q->held++;
+    rx->link = l->handle;
+    rx->is_imm = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+    rx->value = rx->is_imm ? ntohl(wc->imm_data) : wc->byte_len;
+    rx->state = IB_RX_READY;
+    if (!STAILQ_EMPTY(&f->rx_ready) || (l->events & IB_EVENT_UP) || l->state == IB_CONNECTING ||
+        !emit(f, l, rx)) {
+        STAILQ_INSERT_TAIL(&f->rx_ready, rx, next);
+        f->attention = true;
+    }
 }
 
 void ib_rx_take(struct rme_fabric *f, const struct ibv_wc *wc)
@@ -415,7 +378,7 @@ void ib_rx_take(struct rme_fabric *f, const struct ibv_wc *wc)
     /* the short way: all that could be delivered before sets `attention` */
     if (l && wc->status == IBV_WC_SUCCESS && wc->opcode == IBV_WC_RECV && l->state == IB_UP &&
         l->deliver && !f->attention)
-        e = ib_event_new(f, RME_EV_RECV, l);
+        e = ib_event(f, RME_EV_RECV, l);
     if (!e) {
         take_slowly(f, l, rx, wc);
         return;
@@ -447,27 +410,14 @@ void ib_emit_ready(struct rme_fabric *f)
     }
 }
 
-/* Does the work of ib_rx_return() for the own receive queue of a link. */
-__attribute__((noinline)) static bool return_own(struct rme_fabric *f, struct ib_rx *rx)
-{
-    struct rme_link *l = ib_link_by_handle(f, rx->link);
-    if (l)
-        l->rxq.held--;
-    settle(f, l, rx);
-    return l && l->dirty;
-}
-
 bool ib_rx_return(struct rme_fabric *f, void *token)
 {
     struct ib_rx *rx = token;
-    if (!f->srq)
-        return return_own(f, rx);
-    f->rxq.held--;
-    if (lacking(f, &f->rxq))
-        chain(f, NULL, rx);
-    else
-        pool_put(f, rx);
-    return f->rxq.chained > f->rx_slack;
+    struct rme_link *l = f->srq ? NULL : ib_link_by_handle(f, rx->link);
+    if (f->srq || l)
+        queue_of(f, l)->held--;
+    settle(f, l, rx);
+    return f->srq ? f->rxq.chained > f->rx_slack : l && l->dirty;
 }
 
 /* Puts all receives of a destroyed QP into the pool. */
@@ -485,6 +435,7 @@ void ib_rx_forget(struct rme_link *l)
         pool_put(f, rx);
     }
     q->chained = q->posted = 0;
+    ib_rx_release(l, l->rx_advertised);
     pool_shrink(f);
 }
 

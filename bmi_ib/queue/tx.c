@@ -214,7 +214,7 @@ void ib_tx_rooms(struct rme_fabric *f)
             continue;
         TAILQ_REMOVE(&f->tx_waiters, l, room_entry);
         l->want_tx = false;
-        ib_link_event(l, &l->event_room);
+        ib_link_events(l, l->events | IB_EVENT_ROOM);
         told++;
     }
 }

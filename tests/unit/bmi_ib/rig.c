@@ -263,7 +263,7 @@ int ibv_get_cq_event(struct ibv_comp_channel *ch, struct ibv_cq **q, void **cq_c
         return -1;
     rig.comp_events--;
     *q = &cq;
-    *cq_context = &rig.f->cq[0];
+    *cq_context = rig.f;
     return 0;
 }
 
@@ -275,9 +275,10 @@ void ibv_ack_cq_events(struct ibv_cq *q, unsigned int n)
 
 int ibv_resize_cq(struct ibv_cq *q, int cqe)
 {
-    (void)q;
-    (void)cqe;
-    return EOPNOTSUPP;
+    if (rig.fixed_cq)
+        return EOPNOTSUPP;
+    q->cqe = rig.cqe = cqe;
+    return 0;
 }
 
 int rdma_create_id(struct rdma_event_channel *c, struct rdma_cm_id **id, void *ctx,
@@ -526,8 +527,8 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     f->signal_each = ib_option(f, "signal_each") != 0;
     f->cm = &channel;
     f->comp = &comp;
-    f->cq[0] = (struct ib_cq){.cq = &cq, .size = 65536};
-    f->cqs = 1;
+    f->cq = (struct ib_cq){.cq = &cq, .size = 65536};
+    f->dev.attr.max_cqe = 65536;
     TAILQ_INIT(&f->links);
     TAILQ_INIT(&f->dirty);
     TAILQ_INIT(&f->eventful);
@@ -535,7 +536,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     TAILQ_INIT(&f->tx_waiters);
     TAILQ_INIT(&f->draining);
     TAILQ_INIT(&f->routes);
-    TAILQ_INIT(&f->cq[0].drained);
+    TAILQ_INIT(&f->drained);
     TAILQ_INIT(&f->rx.open);
     STAILQ_INIT(&f->rxq.chain);
     STAILQ_INIT(&f->rx_ready);
@@ -554,7 +555,7 @@ void rig_close(void)
     assert_int_equal(f->tx.unsignalled, 0);
     assert_int_equal(f->rx.nfree, f->rx.there * f->slab);
     assert_int_equal(f->rx.unused, f->rx.there);
-    assert_int_equal(f->cq[0].used, 0);
+    assert_int_equal(f->cq.used, 0);
     assert_int_equal(f->connecting, 0);
     assert_int_equal(rig.qps, rig.qps_gone);
     assert_int_equal(rig.created, rig.destroyed);
@@ -576,15 +577,16 @@ struct rme_link *rig_link_in(enum ib_link_state state)
     struct rme_fabric *f = rig.f;
     struct rme_link *l = ib_link_new(f);
     assert_non_null(l);
-    assert_int_equal(ib_rx_reserve(l, 8), 0);
+    l->rx_first = 8;
     l->passive = state == IB_REQUESTED || state == IB_ACCEPTING;
     strcpy(l->peer, "peer:1");
     if (state != IB_NAMING)
         rdma_create_id(f->cm, &l->id, l, RDMA_PS_TCP);
     if (state == IB_CONNECTING || state == IB_ACCEPTING || state == IB_UP ||
         state >= IB_DRAINING) {
+        ib_link_state_set(l, IB_ROUTING);
         assert_int_equal(ib_qp_create(l), 0);
-        assert_int_equal(ib_rx_fill(l), 0);
+        assert_int_equal(ib_rx_reserve(l, 8), 0);
         assert_int_equal(ib_rx_post(f, l), 0);
         l->read_depth = 16;
     }
@@ -595,9 +597,9 @@ struct rme_link *rig_link_in(enum ib_link_state state)
     ib_link_state_set(l, IB_UP);
     ib_link_fail(l, -ECONNRESET, true);
     struct rme_event events[4];
-    if (state > IB_DRAINING) {
-        l->send_drained = l->recv_drained = l->last_wqe = true;
-        ib_link_drained(l);
+    if (state > IB_DRAINING)
+        ib_link_drained(l, IB_DRAIN_ALL);
+    if (state > IB_DRAINED) {
         f->out = events;
         f->out_max = 4;
         ib_cq_poll(f);

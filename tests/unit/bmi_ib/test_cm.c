@@ -31,7 +31,10 @@ static void every_event_in_every_state(void **state)
                 type == RDMA_CM_EVENT_ADDR_CHANGE || type == RDMA_CM_EVENT_CONNECT_RESPONSE ||
                 type == RDMA_CM_EVENT_REJECTED; /* also by an active side that has given up */
             if (l && lethal)
-                assert_true(l->state == IB_DRAINING || l->state == IB_ENDING);
+                assert_true(s == IB_REQUESTED ? l->state == IB_DOWN
+                                              : l->state == IB_DRAINING ||
+                                                    (s >= IB_DRAINED && (int)l->state == s) ||
+                                                    l->state == IB_ENDING);
             if (l && l->state == IB_DRAINING)
                 rig_drain(l);
             int downs = rig_count(RME_EV_LINK_DOWN, NULL);
@@ -300,7 +303,10 @@ static void shared_receives_are_not_lost(void **state)
     ib_link_free(stays);
     while (f->rxq.posted) { /* the shared queue is destroyed */
         unsigned index = nth_posted(0);
-        ib_rx_failed(f, NULL, &f->rx.slab[index / f->slab]->rx[index % f->slab]);
+        rig_wc(
+            (struct ibv_wc){.wr_id = f->rx.slab[index / f->slab]->rx[index % f->slab].wr.wr_id,
+                            .status = IBV_WC_WR_FLUSH_ERR});
+        assert_int_equal(rig_poll(events, EVENTS), 0);
     }
     f->srq = NULL;
     rig_close();
@@ -374,7 +380,8 @@ static void queues_fit_the_budget(void **state)
     (void)state;
     rig_open(NULL, 16, 256);
     struct rme_fabric *f = rig.f;
-    f->cqs = 0;
+    struct ib_cq kept = f->cq;
+    f->cq = (struct ib_cq){.cq = NULL};
     f->comp = NULL;
     f->dev.attr.max_cqe = 1 << 22;
     f->config.budget = 1 << 20;
@@ -385,7 +392,15 @@ static void queues_fit_the_budget(void **state)
     assert_int_equal(ib_cq_open(f), 0);
     assert_in_range(rig.cqe, 1, 8193);
     ib_cq_close(f);
-    f->cqs = 1;
+    rig.fixed_cq = true;
+    assert_int_equal(ib_cq_open(f), 0);
+    assert_in_range(rig.cqe, 1 << 16, 1 << 20);
+    ib_cq_close(f);
+    f->config.budget = 1 << 20;
+    assert_int_equal(ib_cq_open(f), 0);
+    assert_in_range(rig.cqe, 1, (1 << 20) / 8 / 64);
+    ib_cq_close(f);
+    f->cq = kept;
     rig_close();
 }
 
@@ -471,28 +486,67 @@ static void steps_that_fail(void **state)
     }
 }
 
-/* CQ space is reserved and returned; a link that does not fit gets its own CQ or fails. */
+/* CQ space is reserved and returned; the CQ grows to the device's limit, and a link that does
+ * not fit fails. */
 static void completion_space_is_booked(void **state)
 {
     (void)state;
     rig_open("sq_depth=100", 16, 256);
     rig.f->dev.rq_depth = 255;
-    rig.f->cq[0].size = 400;
+    rig.f->cq.size = rig.f->dev.attr.max_cqe = 400;
     struct rme_link *a = rig_link(), *b = rig_link();
-    assert_int_equal(rig.f->cq[0].used, 2 * (100 + 2 + 64));
-    assert_int_equal(ib_rx_reserve(a, 56), 0); /* the share includes 64 */
-    assert_int_equal(rig.f->cq[0].used, 2 * (100 + 2 + 64));
-    assert_int_equal(ib_rx_reserve(b, 56 + 64), 0);
-    assert_int_equal(rig.f->cq[0].used, 2 * (100 + 2 + 64) + 64);
+    assert_int_equal(rig.f->cq.used, 2 * (100 + 2 + 8));
+    assert_int_equal(ib_rx_reserve(a, 56), 0);
+    assert_int_equal(rig.f->cq.used, 2 * (100 + 2 + 8) + 56);
+    assert_int_equal(ib_rx_reserve(b, 120), 0);
+    assert_int_equal(rig.f->cq.used, 2 * (100 + 2 + 8) + 56 + 120);
+    ib_flush(rig.f);
+    assert_int_equal(ib_rx_release(b, 120), 120); /* they are posted and may complete */
+    assert_int_equal(ib_rx_reserve(b, 120), 0);
+    assert_int_equal(rig.f->cq.used, 2 * (100 + 2 + 8) + 56 + 120);
     assert_int_equal(ib_rx_reserve(a, 5), -ENOSPC);
     assert_int_equal(a->rx_advertised, 64);
     assert_int_equal(a->rxq.posted, 64);
-    rig.f->cq[0].broken = false;
-    rig.f->dev.attr.max_cqe = 100; /* a further queue would be too small */
     struct rme_link *c = rig_link_in(IB_ROUTING);
     rig_cm(c, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0);
     assert_int_equal(c->state, IB_ENDING);
     assert_int_equal(c->error, -ENOSPC);
+    rig.f->dev.attr.max_cqe = 65536;
+    (void)rig_link();
+    assert_int_equal(rig.cqe, 1600);
+    assert_int_equal(rig.f->cq.size, 1600);
+    rig_close();
+}
+
+/* When the CQ fails, so do its links; when they are gone, another CQ takes its place. */
+static void a_failed_queue_is_replaced(void **state)
+{
+    struct rme_event down;
+    (void)state;
+    rig_open(NULL, 16, 256);
+    struct rme_fabric *f = rig.f;
+    struct ib_cq kept = f->cq;
+    f->cq = (struct ib_cq){.cq = NULL};
+    assert_int_equal(ib_cq_open(f), 0);
+    const struct ibv_cq *first = f->cq.cq;
+    struct rme_link *l = rig_link();
+    struct ibv_async_event failed = {.element.cq = f->cq.cq, .event_type = IBV_EVENT_CQ_ERR};
+    rig.async = &failed;
+    ib_async_events(f);
+    assert_int_equal(l->state, IB_DRAINING);
+    assert_int_equal(ib_cq_reserve(f, 1), -EIO);
+    l->drain_end = 0;
+    ib_link_timers(f);
+    assert_int_equal(rig_count(RME_EV_LINK_DOWN, &down), 1);
+    assert_int_equal(down.error, -EIO);
+    ib_link_free(l);
+    l = rig_link();
+    assert_int_equal(l->state, IB_UP);
+    assert_ptr_not_equal(f->cq.cq, first);
+    assert_false(f->cq.broken);
+    ib_link_free(l);
+    ib_cq_close(f);
+    f->cq = kept;
     rig_close();
 }
 
@@ -543,6 +597,7 @@ int main(void)
         cmocka_unit_test(requests),
         cmocka_unit_test(steps_that_fail),
         cmocka_unit_test(completion_space_is_booked),
+        cmocka_unit_test(a_failed_queue_is_replaced),
         cmocka_unit_test(promises),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -84,13 +84,15 @@ static bool exchange_on_link(void)
 {
     struct rme_sge seg[32];
     struct rme_rdma_seg piece[32];
+    uint64_t rkey = 0;
     bool good = true;
     for (int i = 0; i < 40 && good; i++)
         good = wire_send(&client, "hello again") && get(RME_EV_RECV, 1, "the echo");
+    if (good)
+        rkey = server.ops->link_key(server.link, there.mr.rkey);
     for (int i = 0; i < 32; i++) {
         seg[i] = (struct rme_sge){here.memory + 1000 * i, 999, here.mr.lkey};
-        piece[i] = (struct rme_rdma_seg){there.mr.base + 1000 * (uint64_t)i, there.mr.rkey,
-                                         &seg[i], 1};
+        piece[i] = (struct rme_rdma_seg){there.mr.base + 1000 * (uint64_t)i, rkey, &seg[i], 1};
     }
     for (int read = 1; read >= 0 && good; read--) {
         struct rme_rdma_op x = {.read = read,

@@ -53,10 +53,10 @@ static struct rme_link *asked_for(void)
     assert_int_equal(ib_rx_open(rig.f), 0);
     l = ib_link_new(rig.f);
     assert_non_null(l);
-    assert_int_equal(ib_rx_reserve(l, rme_grant_ask(&rme)), 0);
     rdma_create_id(rig.f->cm, &l->id, l, RDMA_PS_TCP);
+    ib_link_state_set(l, IB_ROUTING);
     assert_int_equal(ib_qp_create(l), 0);
-    assert_int_equal(ib_rx_fill(l), 0);
+    assert_int_equal(ib_rx_reserve(l, rme_grant_ask(&rme)), 0);
     assert_int_equal(ib_rx_post(rig.f, l), 0);
     ib_link_state_set(l, IB_UP);
     return l;

@@ -170,6 +170,10 @@ static void a_link_never_waits_for_itself(void **state)
     }
 }
 
+/* The engine's key of memory on a device. */
+static struct ibv_mr registered = {.lkey = 1};
+static struct ib_keys keys = {.mr = {&registered}};
+
 struct load {
     struct rme_sge seg[64];
     struct rme_rdma_seg piece[64];
@@ -181,7 +185,7 @@ static struct rme_rdma_op *load(struct load *d, bool read, enum rme_notify notif
                                 uint32_t npiece, uint32_t nseg)
 {
     for (uint32_t i = 0; i < 64; i++)
-        d->seg[i] = (struct rme_sge){d->data + i, 1, 1};
+        d->seg[i] = (struct rme_sge){d->data + i, 1, (uintptr_t)&keys};
     for (uint32_t i = 0; i < npiece; i++)
         d->piece[i] = (struct rme_rdma_seg){1000 + i, 2, d->seg, nseg};
     d->x = (struct rme_rdma_op){
@@ -232,9 +236,8 @@ static void each_is_signalled(void **state)
 {
     struct load d;
     struct rme_event e[4];
-    struct ibv_mr mr = {.lkey = 1};
     char memory[100];
-    struct rme_range range = {.base = memory, .length = 5, .rkey = (uintptr_t)&mr};
+    struct rme_range range = {.base = memory, .length = 5, .rkey = (uintptr_t)&keys};
     int owner;
     (void)state;
     rig_open("sq_depth=128,signal_each=1", 1, 256);
@@ -457,7 +460,6 @@ static void windows_in_chains(void **state)
 {
     struct rme_range range[3];
     struct rme_event e[4];
-    struct ibv_mr mr = {.lkey = 1};
     char memory[100];
     int owner;
     (void)state;
@@ -470,7 +472,7 @@ static void windows_in_chains(void **state)
         for (int i = 0; i < 3; i++)
             range[i] = (struct rme_range){.base = memory + 7 * i,
                                           .length = i == 1 ? 0 : 5 + (uint64_t)i,
-                                          .rkey = (uintptr_t)&mr};
+                                          .rkey = (uintptr_t)&keys};
         assert_int_equal(ib_mw_bind(l, range, 3, RME_ACCESS_REMOTE_WRITE), 0);
         assert_null(range[1].window);
         void *tx = ib_tx_get(l);
@@ -511,8 +513,7 @@ static void windows_in_chains(void **state)
         }
         /* windows that are open or being closed end with the link */
         ib_link_fail(l, -ECONNRESET, true);
-        l->send_drained = l->recv_drained = l->last_wqe = true;
-        ib_link_drained(l);
+        ib_link_drained(l, IB_DRAIN_ALL);
         int n = 0, got;
         while ((got = rig_poll(e, 4)))
             for (int i = 0; i < got; i++)
@@ -541,14 +542,13 @@ static void memory_of_a_failed_device_is_not_opened(void **state)
     struct rme_event down;
     (void)state;
     for (int empty = 0; empty < 2; empty++) {
-        struct ib_keys keys = {.mr = {NULL}};
+        struct ib_keys none = {.mr = {NULL}};
         struct rme_range range[2] = {
-            {.base = memory, .length = 0, .rkey = (uintptr_t)&keys},
-            {.base = memory, .length = empty ? 0 : 4096, .rkey = (uintptr_t)&keys}};
+            {.base = memory, .length = 0, .rkey = (uintptr_t)&none},
+            {.base = memory, .length = empty ? 0 : 4096, .rkey = (uintptr_t)&none}};
         rig_open(NULL, 16, 0);
         rig.f->caps.mws = 64;
         struct rme_link *l = rig_link();
-        rig.f->railed = true;
         assert_int_equal(ib_mw_bind(l, range, 2, RME_ACCESS_REMOTE_WRITE), empty ? 0 : -EAGAIN);
         ib_flush(rig.f);
         assert_int_equal(rig.nposted, empty ? 0 : 1); /* 1: the drain marker */
@@ -558,7 +558,6 @@ static void memory_of_a_failed_device_is_not_opened(void **state)
             assert_int_equal(rig_count(RME_EV_LINK_DOWN, &down), 1);
             assert_int_equal(down.error, -ENODEV);
         }
-        rig.f->railed = false;
         rig_close();
     }
 }

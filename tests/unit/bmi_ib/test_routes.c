@@ -234,10 +234,9 @@ static void rails_have_as_many_routes_as_they_are_near(void **state)
         open_with(&net, 1);
         struct rme_link *l = link_to(3, near ? "10.1.2.7" : "10.5.5.5");
         l->route_at = 0;
-        l->any_near = false;
         for (unsigned i = 0; i < 3; i++) {
             assert_true(ib_rail_next(l));
-            assert_int_equal(l->any_near, near);
+            assert_int_equal(l->bound, near);
             assert_int_equal(ib_rail_more(l), i < 2);
         }
         assert_false(ib_rail_next(l));

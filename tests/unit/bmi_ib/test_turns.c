@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include "bmi_ib/bmi_ib.h"
+#include "base/addr_int.h"
 #include "rig.h"
 
 /* Adds a rail like the rig's, without links. */
@@ -32,11 +33,25 @@ static void close_two(struct rme_fabric *other)
     rig_close();
 }
 
+/* Returns the rail of a new connection to a numeric address, and its error if there is none. */
+static struct rme_fabric *first_rail(struct rme_fabric *f, int *error)
+{
+    struct rme_addr *addr;
+    struct rme_link *l;
+    assert_int_equal(rme_addr_parse("ib", "ib://127.0.0.1:20500", &addr), 0);
+    assert_int_equal(ib_link_connect(f, addr, 0, "", 0, 8, NULL, &l), 0);
+    struct rme_fabric *rail = l->f;
+    *error = l->error;
+    ib_link_free(l);
+    rme_addr_put(addr);
+    return rail;
+}
+
 /* A rail without an active port gets no connections while the other has one; later it gets some
  * again. */
 static void ports_go_down_and_come_back(void **state)
 {
-    unsigned first;
+    int error;
     (void)state;
     struct rme_fabric *other = open_two(), *f = rig.f;
     struct ibv_async_event lost = {.element.port_num = 1, .event_type = IBV_EVENT_PORT_ERR};
@@ -47,42 +62,43 @@ static void ports_go_down_and_come_back(void **state)
     ib_async_events(f);
     assert_true(f->dev.down);
     for (int i = 0; i < 2; i++)
-        assert_ptr_equal(ib_rail_first(f, &first), other);
+        assert_ptr_equal(first_rail(f, &error), other);
     other->dev.dead = true; /* better than a dead one, because its port may come back */
-    assert_ptr_equal(ib_rail_first(f, &first), f);
+    assert_ptr_equal(first_rail(f, &error), f);
     other->dev.dead = false;
     rig.port_down = false;
     rig.async = &back;
     ib_async_events(f);
     assert_false(f->dev.down);
-    assert_ptr_equal(ib_rail_first(f, &first), other); /* alternates again */
-    assert_ptr_equal(ib_rail_first(f, &first), f);
+    assert_ptr_equal(first_rail(f, &error), other); /* alternates again */
+    assert_ptr_equal(first_rail(f, &error), f);
     f->dev.dead = true;
-    assert_ptr_equal(ib_rail_first(f, &first), other);
+    assert_ptr_equal(first_rail(f, &error), other);
+    assert_int_equal(error, 0);
     other->dev.dead = true;
-    assert_null(ib_rail_first(f, &first));
+    (void)first_rail(f, &error);
+    assert_int_equal(error, -ENODEV);
     f->dev.dead = false;
     close_two(other);
 }
 
-/* A link fails if the other rail cannot reserve as many receives as were promised. */
-static void a_promise_goes_along_or_the_link_ends(void **state)
+/* A link moves without receives; it fails if its rail cannot reserve as many as were asked
+ * for. */
+static void receives_come_with_the_queue_pair(void **state)
 {
     (void)state;
     struct rme_fabric *other = open_two(), *f = rig.f;
-    struct rme_link *l = ib_link_new(f);
-    assert_int_equal(ib_rx_reserve(l, 20), 0);
-    assert_int_equal(ib_link_move(l, other), 0);
+    struct rme_link *l = rig_link_in(IB_ROUTING);
+    l->rx_first = 20;
+    ib_link_move(l, other);
     assert_ptr_equal(l->f, other);
-    assert_int_equal(l->rx_advertised, 20);
     assert_true(TAILQ_EMPTY(&f->links));
-    f->dev.rq_depth = 10;
-    assert_int_equal(ib_link_move(l, f), -ENOSPC);
-    assert_ptr_equal(l->f, f);
-    struct addrinfo address = {.ai_family = AF_INET};
-    l->addresses = &address;
-    assert_false(ib_rail_next(l));
-    l->addresses = NULL;
+    assert_ptr_equal(ib_link_by_handle(other, l->handle), l);
+    other->dev.rq_depth = 10;
+    rig_cm(l, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0);
+    assert_int_equal(l->state, IB_ENDING);
+    assert_int_equal(l->error, -ENOSPC);
+    assert_int_equal(l->rx_advertised, 0);
     ib_link_destroy(l);
     close_two(other);
 }
@@ -152,7 +168,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(ports_go_down_and_come_back),
-        cmocka_unit_test(a_promise_goes_along_or_the_link_ends),
+        cmocka_unit_test(receives_come_with_the_queue_pair),
         cmocka_unit_test(a_request_is_taken_back_before_the_answer),
         cmocka_unit_test(what_comes_for_a_rail_already_polled_ends_a_sleep),
     };
