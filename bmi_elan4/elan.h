@@ -96,7 +96,6 @@ struct elan_tx {
     uint32_t seq, packets; /* when sent: first sequence number, and count */
     uint32_t arg;
     uint8_t kind;
-    bool answer; /* to a process without a link */
     /* place of a transfer in the queue, without a buffer */
     struct rme_rdma_op *x;
     struct elan_tx *note;   /* message behind the transfer, or NULL */
@@ -402,27 +401,26 @@ int elan_tx_make(struct rme_fabric *f, struct elan_tx *tx, size_t bytes);
 void *elan_op_tx_get(struct rme_link *l);
 void elan_op_tx_put(struct rme_link *l, void *data);
 void elan_op_tx_send(struct rme_link *l, void *data, size_t length);
-/* Takes the buffer with this payload from the host; NULL: not held by the host. */
-struct elan_tx *elan_tx_of(struct rme_link *l, void *data);
+/* Takes the buffer with this payload from the host, as a message; NULL: not held by the host. */
+struct elan_tx *elan_tx_of(struct rme_link *l, void *data, size_t length);
+/* Queues a message, or a transfer, in the order of its link. */
+void elan_tx_queue(struct rme_link *l, struct elan_tx *tx);
 /* Assigns sequence numbers to a message, and writes the headers of its packets. */
 void elan_tx_number(struct rme_link *l, struct elan_tx *tx);
-/* Builds the DMA of packet i, as seven dwords. */
-void elan_tx_dma(struct rme_link *l, struct elan_tx *tx, uint32_t i, E4_Addr event,
-                 uint64_t dma[7]);
+/* Fills in the DMA of packet i, which sets the event. */
+void elan_tx_dma(struct rme_fabric *f, const struct elan_peer *to, struct elan_tx *tx,
+                 uint32_t i, const volatile void *event, E4_DMA *dma);
 static inline uint32_t elan_packets(size_t length)
 {
     return length <= ELAN_BODY ? 1 : (uint32_t)((length + ELAN_BODY - 1) / ELAN_BODY);
 }
 /* Sends a packet outside the order, to a process that may have no link; its body is an optional
- * connection data, and data.  Returns -ENOBUFS if that place holds too many.  A packet to a
- * dead process counts as sent. */
+ * connection data, and data.  Returns -ENOMEM, or -ENOBUFS if that place holds too many, or, for
+ * an answer (REJECT, NOBODY), if too many to that process or its node have not landed.  A packet
+ * to a dead process counts as sent. */
 int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
                   uint32_t arg, const struct bmi_elan4_conn_info *conn_info, const void *data,
                   size_t length);
-/* Sends an answer to a process without a link.  Returns -ENOBUFS if too many answers to that
- * process or its node have not landed. */
-int elan_tx_answer(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
-                   uint32_t arg, const void *data, size_t length);
 /* Sends a packet in the order of a link.  Returns 0 or -ENOMEM. */
 int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
                     const struct bmi_elan4_conn_info *conn_info, const void *data,

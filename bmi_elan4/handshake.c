@@ -260,7 +260,7 @@ static void answer(struct rme_fabric *f, const struct bmi_elan4_conn_info *their
 {
     struct elan_peer to = {theirs->vp, theirs->queue, theirs->generation, number};
 
-    elan_tx_answer(f, &to, kind, arg, NULL, 0);
+    elan_tx_alone(f, &to, kind, arg, NULL, NULL, 0);
 }
 
 static void hello(struct rme_fabric *f, const struct elan_packet *p,
@@ -328,8 +328,8 @@ void elan_op_reject(struct rme_link *l, const void *data, size_t length)
         return;
     }
     if (l->state == ELAN_REQUESTED_STATE)
-        elan_tx_answer(l->f, &l->peer, ELAN_REJECT, 0, data,
-                       length < ELAN_HELLO_MAX ? length : ELAN_HELLO_MAX);
+        elan_tx_alone(l->f, &l->peer, ELAN_REJECT, 0, NULL, data,
+                      length < ELAN_HELLO_MAX ? length : ELAN_HELLO_MAX);
     l->tell_request = true; /* ends without LINK_DOWN */
     elan_link_down(l, -EACCES);
 }
@@ -341,7 +341,7 @@ void elan_op_rdma(struct rme_link *l, struct rme_rdma_op *x)
 {
     struct elan_tx *place = calloc(1, sizeof(*place));
     bool noted = x->notify == RME_NOTIFY_MSG;
-    struct elan_tx *note = noted ? elan_tx_of(l, x->tx) : NULL;
+    struct elan_tx *note = noted ? elan_tx_of(l, x->tx, x->tx_length) : NULL;
 
     if (!place || l->state != ELAN_UP_STATE || (noted && !note)) {
         if (note)
@@ -353,13 +353,7 @@ void elan_op_rdma(struct rme_link *l, struct rme_rdma_op *x)
     }
     place->x = x;
     place->note = note;
-    if (note) {
-        note->kind = ELAN_MESSAGE;
-        note->length = note->arg = (uint32_t)x->tx_length;
-        note->x = NULL;
-    }
-    TAILQ_INSERT_TAIL(&l->queued, place, next);
-    ELAN_ADD(l, dirty);
+    elan_tx_queue(l, place);
 }
 
 void elan_op_disconnect(struct rme_link *l, int error)
@@ -370,7 +364,7 @@ void elan_op_disconnect(struct rme_link *l, int error)
         elan_link_down(l, error);
         break;
     case ELAN_REQUESTED_STATE:
-        elan_tx_answer(l->f, &l->peer, ELAN_REJECT, 0, NULL, 0);
+        elan_tx_alone(l->f, &l->peer, ELAN_REJECT, 0, NULL, NULL, 0);
         elan_link_down(l, error);
         break;
     case ELAN_UP_STATE:

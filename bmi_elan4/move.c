@@ -98,10 +98,16 @@ void elan_moves_close(struct rme_fabric *f)
 
 /* ---- Chains ---- */
 
-static void chain_dma(uint8_t *block, const uint64_t dma[7])
+static void chain_dma(uint8_t *block, const E4_DMA *dma)
 {
-    uint64_t w[8] = {
-        dma[0] | RUN_DMA_CMD, dma[1], dma[2], dma[3], dma[4], dma[5], dma[6], NOP_CMD};
+    uint64_t w[8] = {dma->dma_typeSize | RUN_DMA_CMD,
+                     dma->dma_cookie,
+                     dma->dma_vproc,
+                     dma->dma_srcAddr,
+                     dma->dma_dstAddr,
+                     dma->dma_srcEvent,
+                     dma->dma_dstEvent,
+                     NOP_CMD};
 
     for (unsigned i = 0; i < 8; i++)
         compat_store(w[i], block + 8 * i);
@@ -125,17 +131,12 @@ static void self_chain(struct rme_fabric *f, struct elan_move *m)
                             .seq = m->use,
                             .from = f->nic->vp,
                             .arg = m->index};
-    const uint64_t dma[7] = {
-        E4_DMA_TYPE_SIZE(ELAN_HEADER, DMA_DataTypeByte, DMA_QueueWrite, 16),
-        compat_dma_cookie(f->nic->cookies, f->nic->vp),
-        f->nic->vp,
-        bmi_elan4_at(f->nic, m->self),
-        0,
-        0,
-        bmi_elan4_inbox_queue(f->inbox)};
+    E4_DMA dma;
 
     elan_packet_encode(&p, m->self);
-    chain_dma(m->self_chain, dma);
+    bmi_elan4_packet_dma(f->nic, f->nic->vp, bmi_elan4_inbox_queue(f->inbox), m->self,
+                         ELAN_HEADER, NULL, &dma);
+    chain_dma(m->self_chain, &dma);
 }
 
 static uint32_t count_dmas(const struct rme_rdma_op *x)
@@ -153,7 +154,7 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
     struct rme_fabric *f = l->f;
     struct rme_rdma_op *x = place->x;
     struct elan_move *m = NULL;
-    uint64_t dma[7];
+    E4_DMA dma;
 
     if (elan_share_take(&f->active, l->peer.vp) && !(m = take(f, l->peer.vp)))
         elan_share_give(&f->active, l->peer.vp);
@@ -196,8 +197,8 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
     place->seq = m->note->seq;
     place->packets = m->note->packets;
     for (uint32_t i = 0; i < place->packets; i++) {
-        elan_tx_dma(l, m->note, i, bmi_elan4_at(f->nic, m->told), dma);
-        chain_dma(m->note_chain + (size_t)i * CHAIN, dma);
+        elan_tx_dma(f, &l->peer, m->note, i, m->told, &dma);
+        chain_dma(m->note_chain + (size_t)i * CHAIN, &dma);
     }
     prime_copy(f, m->told, place->packets, m->self_chain, m->self_port, 8);
     prime_copy(f, m->data, m->unposted + 1, m->note_chain, m->note_port, 8 * place->packets);

@@ -76,12 +76,15 @@ static void greet(struct member *me, unsigned vp, uint64_t queue)
     uint8_t *out = bmi_elan4_main(me->nic, 64, BMI_ELAN4_CONN_INFO_BYTES);
     volatile E4_uint64 *done = bmi_elan4_main(me->nic, 64, 64);
     E4_Event *ev = bmi_elan4_sdram(me->nic, 64, sizeof(E4_Event32));
+    E4_DMA dma;
 
     CHECK(out && done && ev);
     bmi_elan4_conn_info_encode(&me->conn_info, out);
     elan4_initevent_write(me->nic->ctx, ev, done);
     elan4_primeevent_write(me->nic->ctx, ev, 1);
-    bmi_elan4_send(me->nic, vp, queue, out, BMI_ELAN4_CONN_INFO_BYTES, ev);
+    bmi_elan4_packet_dma(me->nic, vp, queue, out, BMI_ELAN4_CONN_INFO_BYTES, ev, &dma);
+    MEMBAR_VISIBLE();
+    elan4_run_dma_cmd(me->nic->tx, &dma);
     bmi_elan4_flush(me->nic);
     CHECK(elan4_pollevent_word(me->nic->ctx, done, 60000000));
     elan4_freeMain(me->nic->alloc, out);

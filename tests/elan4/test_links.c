@@ -522,6 +522,7 @@ static void rubbish(void **state)
     struct side server, client;
     char log[80], why[200];
     uint64_t random = 88172645463325252u;
+    E4_DMA dma;
     (void)state;
     open_pair(&server, &client, "", "");
     snprintf(log, sizeof(log), "%s/log", folder);
@@ -551,7 +552,9 @@ static void rubbish(void **state)
         }
         elan4_store64(0, landed);
         elan4_primeevent_write(nic->ctx, event, 1);
-        bmi_elan4_send(nic, 0, queue, out, 128, event);
+        bmi_elan4_packet_dma(nic, 0, queue, out, 128, event, &dma);
+        MEMBAR_VISIBLE();
+        elan4_run_dma_cmd(nic->tx, &dma);
         bmi_elan4_flush(nic);
         for (int k = 0; k < 1000 && !elan4_pollevent_word(nic->ctx, landed, 0); k++)
             poll_side(&server);

@@ -215,6 +215,7 @@ static struct buffer *throw_at(unsigned vp, E4_Addr queue, const void *head, siz
                                const void *body, size_t length)
 {
     struct buffer *b = free_buffer();
+    E4_DMA dma;
 
     if (b == NULL)
         return NULL;
@@ -225,7 +226,9 @@ static struct buffer *throw_at(unsigned vp, E4_Addr queue, const void *head, siz
     b->link = 0;
     elan4_store64(0, b->landed);
     compat_prime(nic->ctx, b->event, 1);
-    bmi_elan4_send(nic, vp, queue, b->at, head_length + length, b->event);
+    bmi_elan4_packet_dma(nic, vp, queue, b->at, head_length + length, b->event, &dma);
+    MEMBAR_VISIBLE();
+    compat_run_dma(nic->tx, &dma);
     bmi_elan4_flush(nic);
     return b;
 }
