@@ -122,10 +122,8 @@ struct elan_move {
     E4_Addr note_port, self_port;
     uint8_t *self;       /* packet to this process */
     uint32_t index, use; /* use: number of its transfers */
-    uint32_t before;     /* transfers without notification that must complete first */
     uint32_t unposted;   /* DMAs */
-    uint64_t serial;
-    bool held; /* the notification waits for those */
+    bool held; /* the notification waits for earlier transfers without one */
     bool let;  /* the own set of its event is done, or posted */
     /* refused requests for its reads, counted by the local interface */
     volatile E4_uint64 *unasked;
@@ -197,8 +195,7 @@ struct rme_link {
     uint32_t tx_used, next_seq;
     bool tx_wanted;
     struct elan_moves moves;
-    uint32_t nmoves, silent;
-    uint64_t serial;
+    uint32_t nmoves;
     E4_CmdQ *reads;
     volatile E4_uint64 *read_mark; /* progress of the queue for reads */
     uint64_t read_marks;
@@ -277,7 +274,7 @@ struct rme_fabric {
     /* events of the poll in progress */
     struct rme_event *out;
     int used, max;
-    int epoll_fd, wake_fd;
+    int epoll_fd;
     uint32_t polls;
     int64_t drain_ms, dead_ms, quarantine_ms, kept_said;
     int64_t watched, watched_at; /* observed time, ms; time of the last observation */
@@ -329,7 +326,6 @@ void elan_op_wake(struct rme_fabric *f);
 /* Ends a sleep without a limit, because something must be polled for. */
 void elan_look_soon(struct rme_fabric *f);
 int elan_wait_open(struct rme_fabric *f);
-void elan_wait_close(struct rme_fabric *f);
 /* Adds a descriptor, whose events set f->hint, to the epoll set. */
 int elan_watch(struct rme_fabric *f, int fd, uint32_t events);
 

@@ -167,7 +167,8 @@ static void elan_close(struct rme_fabric *f)
         elan_leave(f);
     if (f->servers)
         bmi_elan4_servers_free(f->servers);
-    elan_wait_close(f);
+    if (f->epoll_fd >= 0)
+        close(f->epoll_fd);
     if (f->inbox)
         bmi_elan4_inbox_close(f->inbox);
     if (f->nic)
@@ -194,7 +195,7 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
         return -ENOMEM;
     }
     f->config = *config;
-    f->epoll_fd = f->wake_fd = -1;
+    f->epoll_fd = -1;
     f->tx_most = (uint32_t)rme_option(config->options, "elan_tx_buffers");
     f->spares_most = f->tx_most / 2;
     f->kept_most = f->tx_most < ELAN_KEPT_MOST ? f->tx_most : ELAN_KEPT_MOST;

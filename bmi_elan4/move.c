@@ -173,8 +173,6 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
     m->x = x;
     m->unposted = count_dmas(x);
     m->place = place;
-    m->serial = ++l->serial;
-    m->before = l->silent;
     m->held = m->let = false;
     compat_store(0, m->unasked);
     m->busy = true;
@@ -182,7 +180,6 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
     self_chain(f, m);
     if (x->notify == RME_NOTIFY_NONE) {
         m->note = NULL;
-        l->silent++;
         prime_copy(f, m->data, m->unposted + 1, m->self_chain, m->self_port, 8);
         MEMBAR_STORESTORE();
         return true;
@@ -212,6 +209,19 @@ static void let_go(struct rme_fabric *f, struct elan_move *m)
     m->held = false;
     m->let = true;
     compat_set_event(f->nic->tx, bmi_elan4_at(f->nic, m->data));
+}
+
+/* Sends the notifications that no silent transfer precedes any more. */
+static void let_notify(struct rme_link *l)
+{
+    struct elan_move *m;
+
+    TAILQ_FOREACH(m, &l->moves, next) {
+        if (m->x->notify == RME_NOTIFY_NONE)
+            break;
+        if (m->held)
+            let_go(l->f, m);
+    }
 }
 
 /* ---- Data ---- */
@@ -329,10 +339,12 @@ bool elan_move_issue(struct rme_link *l, struct elan_tx *place)
             if (n % 512 == 0)
                 bmi_elan4_flush(l->f->nic);
     }
-    if (place->x->notify != RME_NOTIFY_NONE && place->move->before)
-        place->move->held = true;
-    else
+    if (place->x->notify == RME_NOTIFY_NONE) {
         let_go(l->f, place->move);
+    } else {
+        place->move->held = true;
+        let_notify(l);
+    }
     return true;
 }
 
@@ -397,23 +409,6 @@ void elan_move_cut(struct rme_link *l, struct elan_tx *place)
     free(place);
 }
 
-/* Handles the completion of a silent transfer: notifications that waited for it may be sent. */
-static void silent_done(struct rme_link *l, uint64_t serial)
-{
-    struct elan_move *m;
-    bool any = false;
-
-    l->silent--;
-    TAILQ_FOREACH(m, &l->moves, next)
-        if (m->x && m->x->notify != RME_NOTIFY_NONE && m->serial > serial && m->before &&
-            --m->before == 0 && m->held) {
-            let_go(l->f, m);
-            any = true;
-        }
-    if (any)
-        bmi_elan4_flush(l->f->nic);
-}
-
 void elan_move_free(struct rme_fabric *f, struct elan_move *m, bool bind)
 {
     m->busy = false;
@@ -444,8 +439,10 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
         elan_share_give(&f->active, l->peer.vp);
         if (m->place)
             m->place->over = true;
-        if (m->x->notify == RME_NOTIFY_NONE)
-            silent_done(l, m->serial);
+        if (m->x->notify == RME_NOTIFY_NONE) {
+            let_notify(l);
+            bmi_elan4_flush(f->nic);
+        }
         if (l->state == ELAN_UP_STATE)
             elan_emit(f, RME_EV_RDMA_DONE, l)->rdma_op = m->x;
     } else {
@@ -519,5 +516,5 @@ void elan_move_forget(struct rme_link *l)
         elan_orphan(l->f, &m->d, true);
         elan_share_give(&l->f->active, l->peer.vp); /* in quarantine until DONE, if ever */
     }
-    l->nmoves = l->silent = 0;
+    l->nmoves = 0;
 }

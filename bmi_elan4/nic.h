@@ -4,7 +4,7 @@
  * queues.
  *
  * One thread at a time uses a nic, except for its traps, which come from a thread of the
- * library; `rx` and `irq` belong to its inbox (inbox.h).
+ * library, and its signal (kernel.h); `rx` and `irq` belong to its inbox (inbox.h).
  */
 #ifndef BMI_ELAN4_NIC_H
 #define BMI_ELAN4_NIC_H
@@ -55,7 +55,9 @@ struct bmi_elan4_nic {
     pthread_mutex_t trap_lock;
     struct bmi_elan4_trap trap[BMI_ELAN4_TRAPS];
     unsigned ntrap; /* protected by trap_lock */
-    int trap_fd;    /* readable when a trap may be pending */
+    /* raised for traps, for messages of an armed inbox, and to end a sleep; cleared by a
+     * sleeper */
+    int signal;
 };
 
 #define BMI_ELAN4_INT_COOKIE 42 /* lower values are the library's */

@@ -101,7 +101,7 @@ static struct bmi_elan4_conn_info hear(struct member *me, bool asleep)
     while (!(m = bmi_elan4_inbox_peek(me->inbox))) {
         if (!asleep)
             continue;
-        struct pollfd p = {bmi_elan4_inbox_fd(me->inbox), POLLIN, 0};
+        struct pollfd p = {me->nic->signal, POLLIN, 0};
         uint64_t count;
         bmi_elan4_inbox_arm(me->inbox);
         CHECK(poll(&p, 1, 60000) == 1);
