@@ -4,15 +4,13 @@
  *
  * Files, from the top; a file does not use files above it:
  *
- *   fabric.c  open, close, function table       poll.c    one poll
- *   rx.c      received packets, in order        handshake.c   connection setup
- *   check.c   links with timeouts               refuse.c  refused DMAs
- *   leave.c   LEFT packets                      ask.c     queries at a server's bootstrap
-     server
- *   link.c    table and states of links         out.c     send queues
- *   move.c    transfers                         tx.c      packets
- *   buffers.c receive buffers                   account.c   buffers held by processes
- *   event.c   events of a poll, log             wait.c    sleeping
+ *   fabric.c    open, close, function table     poll.c      one poll
+ *   rx.c        received packets, in order      check.c     timeouts of links, leaving
+ *   handshake.c connection setup, queries       refuse.c    refused DMAs
+ *   link.c      table and states of links       out.c       send queues
+ *   move.c      transfers                       tx.c        packets
+ *   buffers.c   receive buffers                 account.c   buffers held by processes
+ *   event.c     events of a poll, log, sleeping
  *
  * The engine's lock protects everything except the descriptors of wait() and wake().  fabric.h
  * describes the elan_op_*() functions.  An int result is 0 or a negative errno unless stated
@@ -25,7 +23,7 @@
 #include <sys/queue.h>
 
 #include "base/addr.h"
-#include "bmi_elan4/exchange.h"
+#include "bmi_elan4/conn_info.h"
 #include "bmi_elan4/packet.h"
 #include "bmi_elan4/servers.h"
 #include "bmi_elan4/share.h"
@@ -123,8 +121,8 @@ struct elan_move {
     uint8_t *self;       /* packet to this process */
     uint32_t index, use; /* use: number of its transfers */
     uint32_t unposted;   /* DMAs */
-    bool held; /* the notification waits for earlier transfers without one */
-    bool let;  /* the own set of its event is done, or posted */
+    bool held;           /* the notification waits for earlier transfers without one */
+    bool let;            /* the own set of its event is done, or posted */
     /* refused requests for its reads, counted by the local interface */
     volatile E4_uint64 *unasked;
     bool busy; /* from its start until DONE, also after the end of its link */
@@ -319,16 +317,6 @@ static inline void elan_link_ready(struct rme_link *l)
         ELAN_ADD(l, ready);
 }
 
-/* wait.c */
-int elan_op_arm(struct rme_fabric *f);
-void elan_op_wait(struct rme_fabric *f, int timeout_ms);
-void elan_op_wake(struct rme_fabric *f);
-/* Ends a sleep without a limit, because something must be polled for. */
-void elan_look_soon(struct rme_fabric *f);
-int elan_wait_open(struct rme_fabric *f);
-/* Adds a descriptor, whose events set f->hint, to the epoll set. */
-int elan_watch(struct rme_fabric *f, int fd, uint32_t events);
-
 /* event.c */
 void elan_log(struct rme_fabric *f, enum rme_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -339,6 +327,14 @@ struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, stru
 /* Delivers the link's events other than packets, as far as there is room. */
 void elan_tell(struct rme_link *l);
 void elan_tell_all(struct rme_fabric *f);
+int elan_op_arm(struct rme_fabric *f);
+void elan_op_wait(struct rme_fabric *f, int timeout_ms);
+void elan_op_wake(struct rme_fabric *f);
+/* Ends a sleep without a limit, because something must be polled for. */
+void elan_look_soon(struct rme_fabric *f);
+int elan_wait_open(struct rme_fabric *f);
+/* Adds a descriptor, whose events set f->hint, to the epoll set. */
+int elan_watch(struct rme_fabric *f, int fd, uint32_t events);
 
 /* account.c */
 /* Returns the account of that process, NULL if another one has the place. */
@@ -506,18 +502,6 @@ void elan_accounts_before(struct rme_fabric *f, unsigned vp, uint64_t generation
 /* Ends the links of processes that were found dead. */
 void elan_accounts_check(struct rme_fabric *f);
 
-/* ask.c */
-/* Queries the bootstrap server of a server of another node, or of one in a handshake, whether
- * it is still the process of this link, on either side; if not, the link is down. */
-void elan_ask(struct rme_link *l, int64_t now);
-/* Handles the end of such a query, of which a missing answer is not evidence. */
-void elan_answered(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *theirs,
-                   int64_t now);
-/* Starts a query.  Returns 0 or a negative errno. */
-int elan_call(struct rme_link *l, const struct bmi_elan4_where *where);
-
-void elan_op_probe(struct rme_link *l);
-
 /* check.c */
 /* Advances ending links. */
 void elan_links_check(struct rme_fabric *f, int64_t now);
@@ -525,7 +509,6 @@ void elan_links_check(struct rme_fabric *f, int64_t now);
  * dead. */
 void elan_links_overdue(struct rme_fabric *f, int64_t now);
 
-/* leave.c */
 /* Sends LEFT to the peer, now or when there is a buffer. */
 void elan_send_left(struct rme_link *l);
 /* Sends owed LEFTs. */
@@ -552,6 +535,10 @@ int elan_op_accept(struct rme_link *l, const void *hello, size_t length, uint32_
 void elan_op_reject(struct rme_link *l, const void *hello, size_t length);
 void elan_op_disconnect(struct rme_link *l, int error);
 void elan_op_rdma(struct rme_link *l, struct rme_rdma_op *x);
+void elan_op_probe(struct rme_link *l);
+/* Queries the bootstrap server of a server of another node, or of one in a handshake, whether
+ * it is still the process of this link, on either side; if not, the link is down. */
+void elan_ask(struct rme_link *l, int64_t now);
 /* Handles a packet of connection setup or end; l NULL: no such link. */
 void elan_handshake_packet(struct rme_fabric *f, struct rme_link *l,
                            const struct elan_packet *p, const uint8_t *body);

@@ -12,11 +12,17 @@
  * has the generation reported by the bootstrap server, or by this node's log, so that a
  * successor in the context is detected.  Without either the generation is unknown; then no
  * other HELLO is sent while an earlier packet waits, so that only a few are in flight.
+ *
+ * The bootstrap server of a server (conn_info.h) shows whether an unresponsive server is gone:
+ * no process listens, or a process of another generation answers.  Either side of a link
+ * queries the server of a node; a client has no bootstrap server.  A refused connection is
+ * significant only if the bootstrap server was open before.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 
 #include "bmi_elan4/elan.h"
 
@@ -41,6 +47,79 @@ static void link_up(struct rme_link *l)
     l->tell_up = true;
     ELAN_ADD(l, eventful);
     elan_refusals_tell(l);
+}
+
+/* ---- Queries ---- */
+
+/* Returns the generation that the peer should have. */
+static uint64_t whom(const struct rme_link *l)
+{
+    return l->met ? l->met : l->peer.generation;
+}
+
+static void gone(struct rme_link *l)
+{
+    if (!l->met) {
+        elan_link_dead(l);
+        return;
+    }
+    elan_account_died(l->f, l->peer.vp, l->met);
+    elan_link_down(l, -ECONNREFUSED);
+}
+
+static bool had_bootstrap(const struct rme_link *l)
+{
+    return !l->passive || l->f->account[l->peer.vp].bootstrap;
+}
+
+static int call(struct rme_link *l, const struct bmi_elan4_where *where)
+{
+    int rc = bmi_elan4_query_begin((const struct sockaddr *)&where->tcp, where->tcp_length,
+                                   &l->call);
+
+    if (rc < 0)
+        return rc;
+    l->f->callings++;
+    return elan_watch(l->f, l->call->fd, EPOLLIN | EPOLLET);
+}
+
+static void answered(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *theirs,
+                     int64_t now)
+{
+    if (rc == -ECONNREFUSED && had_bootstrap(l)) {
+        gone(l);
+    } else if (rc == 0 && theirs->vp == l->peer.vp) {
+        l->f->account[l->peer.vp].bootstrap = true;
+        elan_see(l->f, l->peer.vp, theirs->generation);
+        if (theirs->generation != whom(l)) {
+            elan_accounts_before(l->f, l->peer.vp, theirs->generation);
+            gone(l);
+            return;
+        }
+        l->answers++;
+        l->asked = now;
+    }
+}
+
+void elan_ask(struct rme_link *l, int64_t now)
+{
+    struct rme_fabric *f = l->f;
+    struct bmi_elan4_where where;
+    int node, context;
+
+    if (l->call || (l->asked && now - l->asked < ELAN_ASK_MS) ||
+        bmi_elan4_place(&f->nic->range, (int)l->peer.vp, &node, &context) < 0 ||
+        (l->passive && context != f->nic->range.low_context) ||
+        (node == f->nic->node && !l->met) || /* the context log shows this */
+        bmi_elan4_servers_find(f->servers, &f->nic->range, node, context, &where) < 0 ||
+        where.queue)
+        return;
+    l->asked = now;
+    int rc = call(l, &where);
+    if (rc == -ECONNREFUSED && had_bootstrap(l))
+        gone(l);
+    else if ((rc == -EMFILE || rc == -ENFILE) && l->state == ELAN_HANDSHAKE_STATE)
+        elan_link_down(l, rc); /* under emuelan4 the peer's memory needs a descriptor, too */
 }
 
 /* ---- The active side ---- */
@@ -130,7 +209,7 @@ static void query_step(struct rme_link *l, int64_t now)
     if (l->state == ELAN_FINDING_STATE)
         found(l, rc, &theirs);
     else
-        elan_answered(l, rc, &theirs, now);
+        answered(l, rc, &theirs, now);
 }
 
 /*
@@ -219,7 +298,7 @@ static int find(struct rme_link *l, const struct rme_addr_part *at)
         send_hello(l, generation);
         return 0;
     }
-    return elan_call(l, &where);
+    return call(l, &where);
 }
 
 int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
@@ -335,6 +414,31 @@ void elan_op_reject(struct rme_link *l, const void *data, size_t length)
 }
 
 /* ---- The host's calls ---- */
+
+/* Sends a packet without effect, an ACCEPT without connection data, if nothing is in flight:
+ * a dead peer never accepts the packet, which check.c detects. */
+static void send_nothing(struct rme_link *l)
+{
+    if (TAILQ_EMPTY(&l->sent) && TAILQ_EMPTY(&l->queued) &&
+        !elan_account_full(l->f, l->peer.vp, l->peer.generation))
+        (void)elan_tx_control(l, ELAN_ACCEPT, 0, NULL, NULL, 0);
+}
+
+/* Probes the peer.  All packets may have landed before the peer died, and the host may lack
+ * credits for more. */
+void elan_op_probe(struct rme_link *l)
+{
+    int64_t now = elan_now();
+
+    if (l->state != ELAN_UP_STATE)
+        return;
+    if (elan_account_gone(l->f, l->peer.vp, l->peer.generation))
+        elan_link_dead(l);
+    else
+        elan_ask(l, now);
+    if (l->state == ELAN_UP_STATE)
+        send_nothing(l);
+}
 
 /* Queues a transfer. */
 void elan_op_rdma(struct rme_link *l, struct rme_rdma_op *x)

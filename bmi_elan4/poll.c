@@ -45,7 +45,7 @@ static int restless(const struct rme_fabric *f)
     if (!TAILQ_EMPTY(&f->ending)) /* in the order in which they began to end */
         return until_next_look(TAILQ_LAST(&f->ending, elan_links));
     return !TAILQ_EMPTY(&f->resting) || !TAILQ_EMPTY(&f->owed) || f->greetings ||
-                   (f->bootstrap && bmi_elan4_bootstrap_behind(f->bootstrap))
+                   (f->bootstrap && f->bootstrap->behind)
                ? ELAN_LOOK_MS
                : 0;
 }

@@ -319,7 +319,7 @@ static void conn_info(struct input *in, uint8_t out[BMI_ELAN4_CONN_INFO_BYTES], 
     c.wanted = f->conn_info.vp;
     c.queue = 0x50000 + vp;
     c.generation = 2000 + (wrong >> 6);
-    bmi_elan4_conn_info_encode(&c, out);
+    memcpy(out, &c, sizeof(c));
     if ((wrong & 3) == 3) /* nearly valid */
         out[wrong >> 2 & (BMI_ELAN4_CONN_INFO_BYTES - 1)] ^= byte(in) | 1;
 }
