@@ -74,7 +74,7 @@ static bool given_up(struct rme_link *l, int64_t now)
         if (l->state == ELAN_DOWN_STATE)
             return true;
         if (!l->rest && !l->bye_in)
-            elan_link_rest(l);
+            elan_link_rest(l, true);
         return false;
     }
     elan_log(l->f, RME_LOG_INFO, "%s: peer did not confirm the end of the connection; aborted",
@@ -120,14 +120,11 @@ void elan_links_check(struct rme_fabric *f, int64_t now)
 {
     struct rme_link *l, *after;
 
-    for (l = TAILQ_FIRST(&f->ending); l; l = after) {
-        after = TAILQ_NEXT(l, ending_next);
-        check(l, now);
-    }
-    if (TAILQ_EMPTY(&f->resting) || now - f->rested < ELAN_LOOK_MS)
-        return;
-    f->rested = now;
-    for (l = TAILQ_FIRST(&f->resting); l; l = after) {
+    bool all = now - f->rested >= ELAN_LOOK_MS;
+
+    if (all)
+        f->rested = now;
+    for (l = TAILQ_FIRST(&f->ending); l && (all || !l->rest); l = after) {
         after = TAILQ_NEXT(l, ending_next);
         check(l, now);
     }
@@ -207,17 +204,20 @@ void elan_links_overdue(struct rme_fabric *f, int64_t now)
 
 /* ---- Leaving ---- */
 
-/* Returns true if a packet to that process is in flight since `then`, and the process may be
- * alive. */
+/* Returns true if the process may be alive.  A packet to it waits since `then`, or an older one
+ * still does. */
 static bool may_live(struct rme_fabric *f, unsigned vp, uint64_t generation, int64_t then)
 {
-    const struct elan_account *o = &f->account[vp];
+    uint64_t now_there = f->account[vp].generation;
     int64_t most = f->dead_ms < ELAN_LEAVE_MS ? f->dead_ms : ELAN_LEAVE_MS;
+    const struct elan_dma *d;
 
-    if (generation == o->generation && o->stalled && o->stalled < then)
-        then = o->stalled;
+    TAILQ_FOREACH(d, &f->orphans, next)
+        if (!d->is_move && d->vp == vp && d->generation == generation && d->since < then &&
+            !elan_tx_over(f, (const struct elan_tx *)d))
+            then = d->since;
     return elan_now() - then < most && !elan_account_gone(f, vp, generation) &&
-           !(generation && o->seen && o->seen != generation);
+           !(generation && now_there && now_there != generation);
 }
 
 /* Returns true if a LEFT or BREAK has not landed whose receiver may be alive.  Owed ones wait

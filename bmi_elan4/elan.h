@@ -71,7 +71,7 @@ struct elan_dma {
     uint64_t generation; /* 0: unknown */
     uint32_t refused;
     int64_t since; /* ms; when first seen without landing; 0: not yet.  With a link in observed
-                    * time (f->watched), else by the clock */
+                    * time (f->watched), of an orphan by the clock */
 };
 TAILQ_HEAD(elan_dmas, elan_dma);
 
@@ -156,16 +156,16 @@ enum elan_state {
 
 struct rme_link {
     struct rme_fabric *f;
-    TAILQ_ENTRY(rme_link) all, eventful_next, dirty_next, ready_next, sending_next, ending_next;
-    bool eventful, dirty, ready, sending;
+    TAILQ_ENTRY(rme_link)
+    all, eventful_next, dirty_next, ready_next, sending_next, wanting_next, ending_next;
+    bool eventful, dirty, ready, sending, wanting;
     bool tell_request, tell_up, tell_down, tell_room;
     bool passive, bye_sent, bye_in;
-    bool placed; /* counted in f->places */
-    bool gap;    /* sequence numbers were used that never reach the peer */
-    bool kept;   /* in quarantine: given up, but the peer may still access local memory */
-    bool rest;   /* in f->resting, which is checked less often */
-    bool dead;   /* the peer is known to be dead */
-    bool lost;   /* a packet in order was lost: of later ones only BYE counts */
+    bool gap;  /* sequence numbers were used that never reach the peer */
+    bool kept; /* in quarantine: given up, but the peer may still access local memory */
+    bool rest; /* ENDING: checked less often */
+    bool dead; /* the peer is known to be dead */
+    bool lost; /* a packet in order was lost: of later ones only BYE counts */
     enum elan_state state;
     int error;
     const char *why; /* additional reason, or NULL; constant */
@@ -191,7 +191,6 @@ struct rme_link {
     /* out */
     struct elan_txs lent, queued, sent;
     uint32_t tx_used, next_seq;
-    bool tx_wanted;
     struct elan_moves moves;
     uint32_t nmoves;
     E4_CmdQ *reads;
@@ -214,13 +213,11 @@ struct elan_unattributed {
 
 /* Account of a place in the network (account.c). */
 struct elan_account {
-    uint64_t generation;  /* of the process seen there last */
+    uint64_t generation;  /* of the process seen there last, or sent to first */
     uint32_t out, former; /* buffers held by that process, and by its predecessors */
     bool dead;            /* the process is known to be dead */
     bool bootstrap;       /* a process there has answered at a bootstrap server */
-    int64_t stalled;      /* ms since which no packet to it has landed; 0: unknown */
-    uint64_t seen;        /* last process that packets came from; ms of the first */
-    int64_t first, last;  /* and the last of these packets */
+    int64_t first, last;  /* ms of the first and the last packet from it; 0: none */
     uint32_t told;        /* number of strays that were reported to it */
     LIST_HEAD(, elan_dma) spare[ELAN_POOLS];
 };
@@ -239,17 +236,14 @@ struct rme_fabric {
     struct bmi_elan4_servers *servers;
     struct bmi_elan4_bootstrap *bootstrap;
     struct bmi_elan4_conn_info conn_info;
-    uint64_t traps;     /* refusals handled */
-    int64_t traps_said; /* ms of the last log line */
+    uint64_t traps; /* refusals handled */
     struct rme_link *table[ELAN_LINKS];
-    uint32_t nonce[ELAN_LINKS];
-    struct elan_share places; /* links requested by peers */
-    uint32_t next_index;
-    struct elan_links links, eventful, dirty, ready, sending;
-    struct elan_links ending, resting;     /* ending links, and silent ones among them */
-    int64_t rested;                        /* ms of the last check of `resting` */
-    uint32_t callings, wanting, greetings; /* queries; links that lack a buffer; links with
-                                            * `met` */
+    struct elan_share places;  /* accepted links */
+    uint32_t next_index, uses; /* next free index, perhaps; part of the next link's number */
+    struct elan_links links, eventful, dirty, ready, sending, wanting;
+    struct elan_links ending;     /* resting ones last */
+    int64_t rested;               /* ms of the last check of these */
+    uint32_t callings, greetings; /* queries; links with `met` */
     struct elan_owings owed;
     struct elan_unattributed unattributed[ELAN_UNATTRIBUTED];
     uint32_t nunattributed;         /* number of them so far */
@@ -296,7 +290,8 @@ static inline void elan_greeted(struct rme_link *l)
 }
 
 /* Add a link to a list of the fabric, and remove it: `eventful` links have events, `dirty` ones
- * something to send, `sending` ones packets in flight, `ready` ones deliverable packets. */
+ * something to send, `sending` ones packets in flight, `ready` ones deliverable packets, `wanting` ones lack a
+ * buffer. */
 #define ELAN_ADD(l, list)                                                                      \
     do {                                                                                       \
         if (!(l)->list)                                                                        \
@@ -335,6 +330,14 @@ void elan_look_soon(struct rme_fabric *f);
 int elan_wait_open(struct rme_fabric *f);
 /* Adds a descriptor, whose events set f->hint, to the epoll set. */
 int elan_watch(struct rme_fabric *f, int fd, uint32_t events);
+
+/* Returns the node of a process. */
+static inline int elan_node(const struct rme_fabric *f, unsigned vp)
+{
+    const struct bmi_elan4_range *r = &f->nic->range;
+
+    return r->low_node + (int)vp / (r->high_context - r->low_context + 1);
+}
 
 /* account.c */
 /* Returns the account of that process, NULL if another one has the place. */
@@ -494,8 +497,8 @@ void elan_link_nobody(struct rme_link *l);
 void elan_link_bye(struct rme_link *l);
 /* Handles LEFT: the peer has given up the link, and may still write. */
 void elan_link_left(struct rme_link *l);
-/* Moves an ending link to those checked less often. */
-void elan_link_rest(struct rme_link *l);
+/* Moves an ending link to those checked less often, or back. */
+void elan_link_rest(struct rme_link *l, bool rest);
 void elan_op_free(struct rme_link *l);
 /* Marks the links of that process's predecessors as dead; the next poll ends them. */
 void elan_accounts_before(struct rme_fabric *f, unsigned vp, uint64_t generation);

@@ -207,7 +207,7 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     f->drain_ms = rme_option(config->options, "elan_drain_timeout_ms");
     f->quarantine_ms = rme_option(config->options, "elan_quarantine_ms");
     struct elan_links *lists[] = {&f->links,   &f->eventful, &f->dirty,  &f->ready,
-                                  &f->sending, &f->ending,   &f->resting};
+                                  &f->sending, &f->ending,   &f->wanting};
     for (unsigned i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         TAILQ_INIT(lists[i]);
     TAILQ_INIT(&f->owed);
@@ -316,10 +316,7 @@ static const void *elan_sockaddr(const struct rme_link *l)
 /* Returns the peer's node. */
 static uint64_t elan_host(const struct rme_link *l)
 {
-    int node = -1, context;
-
-    bmi_elan4_place(&l->f->nic->range, (int)l->peer.vp, &node, &context);
-    return (uint64_t)node;
+    return (uint64_t)elan_node(l->f, l->peer.vp);
 }
 
 static const struct rme_option_row options[] = {

@@ -384,15 +384,16 @@ int elan_op_accept(struct rme_link *l, const void *data, size_t length, uint32_t
         return -EINVAL;
     if (l->state != ELAN_REQUESTED_STATE)
         return -ENOTCONN;
-    l->placed = l->placed || elan_share_take(&l->f->places, l->peer.vp);
-    if (!l->placed)
+    if (!elan_share_take(&l->f->places, l->peer.vp))
         return -ENOBUFS;
     int rc = elan_op_rx_reserve(l, rx);
-    if (rc < 0)
-        return rc;
-    rc = elan_tx_control(l, ELAN_ACCEPT, l->number, &l->f->conn_info, data, length);
+    if (rc == 0) {
+        rc = elan_tx_control(l, ELAN_ACCEPT, l->number, &l->f->conn_info, data, length);
+        if (rc < 0)
+            elan_op_rx_release(l, rx);
+    }
     if (rc < 0) {
-        elan_op_rx_release(l, rx);
+        elan_share_give(&l->f->places, l->peer.vp);
         return rc;
     }
     l->owner = owner;

@@ -42,12 +42,10 @@ struct rme_link *elan_link_new(struct rme_fabric *f)
     if (!l)
         return NULL;
     f->next_index = index + 1;
-    f->nonce[index] = (f->nonce[index] + 1) & 0xfffff;
-    if (!f->nonce[index])
-        f->nonce[index] = 1;
+    f->uses = f->uses % 0xfffff + 1;
     l->f = f;
     l->state = ELAN_DOWN_STATE; /* until elan_link_step() */
-    l->number = f->nonce[index] * ELAN_LINKS + index;
+    l->number = f->uses * ELAN_LINKS + index;
     f->table[index] = l;
     TAILQ_INIT(&l->lent);
     TAILQ_INIT(&l->queued);
@@ -65,28 +63,16 @@ struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number)
     return l && l->number == number ? l : NULL;
 }
 
-/* Adds the link to one of the two lists of ending links. */
-static void list_ending(struct rme_link *l, bool rest)
+void elan_link_rest(struct rme_link *l, bool rest)
 {
+    struct elan_links *ending = &l->f->ending;
+
     l->rest = rest;
+    TAILQ_REMOVE(ending, l, ending_next);
     if (rest)
-        TAILQ_INSERT_TAIL(&l->f->resting, l, ending_next);
+        TAILQ_INSERT_TAIL(ending, l, ending_next);
     else
-        TAILQ_INSERT_TAIL(&l->f->ending, l, ending_next);
-}
-
-static void unlist_ending(struct rme_link *l)
-{
-    if (l->rest)
-        TAILQ_REMOVE(&l->f->resting, l, ending_next);
-    else
-        TAILQ_REMOVE(&l->f->ending, l, ending_next);
-}
-
-void elan_link_rest(struct rme_link *l)
-{
-    unlist_ending(l);
-    list_ending(l, true);
+        TAILQ_INSERT_HEAD(ending, l, ending_next);
 }
 
 void elan_link_step(struct rme_link *l, enum elan_state state)
@@ -103,7 +89,7 @@ void elan_link_down(struct rme_link *l, int error)
     if (was == ELAN_DOWN_STATE)
         return;
     if (was == ELAN_ENDING_STATE)
-        unlist_ending(l);
+        TAILQ_REMOVE(&f->ending, l, ending_next);
     elan_call_end(l);
     elan_greeted(l);
     if (l->kept) {
@@ -114,9 +100,8 @@ void elan_link_down(struct rme_link *l, int error)
     if (!l->error)
         l->error = error;
     f->table[l->number % ELAN_LINKS] = NULL;
-    if (l->placed)
+    if (l->passive && was != ELAN_REQUESTED_STATE)
         elan_share_give(&f->places, l->peer.vp);
-    l->placed = false;
     elan_tx_drop(l, true);
     elan_move_forget(l);
     elan_rx_close(l);
@@ -142,7 +127,7 @@ void elan_link_end(struct rme_link *l, int error)
     l->error = error;
     elan_link_step(l, ELAN_ENDING_STATE);
     l->until = elan_now() + l->f->drain_ms;
-    list_ending(l, false);
+    TAILQ_INSERT_HEAD(&l->f->ending, l, ending_next);
     elan_tx_drop(l, false);
     elan_rx_rest(l);
 }
@@ -169,10 +154,8 @@ void elan_link_left(struct rme_link *l)
 void elan_link_bye(struct rme_link *l)
 {
     l->bye_in = true;
-    if (l->state == ELAN_ENDING_STATE && l->rest) { /* the peer is active again */
-        unlist_ending(l);
-        list_ending(l, false);
-    }
+    if (l->state == ELAN_ENDING_STATE && l->rest) /* the peer is active again */
+        elan_link_rest(l, false);
     elan_link_left(l);
 }
 

@@ -71,9 +71,7 @@ static struct elan_tx *take(struct rme_fabric *f, uint32_t most, unsigned vp,
 /* Returns the index of a process's node in the range. */
 static unsigned node_of(const struct rme_fabric *f, unsigned vp)
 {
-    const struct bmi_elan4_range *r = &f->nic->range;
-
-    return vp / (unsigned)(r->high_context - r->low_context + 1);
+    return (unsigned)(elan_node(f, vp) - f->nic->range.low_node);
 }
 
 /* Returns true for packets to processes without a link. */
@@ -107,9 +105,8 @@ void *elan_op_tx_get(struct rme_link *l)
 
     if (!tx) {
         /* a link that is down never gets a buffer again */
-        if (l->state == ELAN_UP_STATE && !l->tx_wanted) {
-            l->tx_wanted = true;
-            f->wanting++;
+        if (l->state == ELAN_UP_STATE) {
+            ELAN_ADD(l, wanting);
             elan_look_soon(f);
         }
         return NULL;
@@ -121,17 +118,18 @@ void *elan_op_tx_get(struct rme_link *l)
 
 void elan_tx_rooms(struct rme_fabric *f)
 {
-    struct rme_link *l;
+    struct rme_link *l, *after;
 
-    TAILQ_FOREACH(l, &f->links, all)
-        if (l->tx_wanted && may_have(l) &&
+    for (l = TAILQ_FIRST(&f->wanting); l; l = after) {
+        after = TAILQ_NEXT(l, wanting_next);
+        if (may_have(l) &&
             (!TAILQ_EMPTY(&f->pool[ELAN_TX].free) ||
              !LIST_EMPTY(&f->account[l->peer.vp].spare[ELAN_TX]) || may_make(f, f->tx_most))) {
-            l->tx_wanted = false;
-            f->wanting--;
+            ELAN_REMOVE(l, wanting);
             l->tell_room = true;
             ELAN_ADD(l, eventful);
         }
+    }
 }
 
 struct elan_tx *elan_tx_of(struct rme_link *l, void *data, size_t length)
