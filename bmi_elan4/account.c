@@ -5,7 +5,7 @@
  * A packet to a process that is dead, or accepts nothing, does not land, and its buffer is not
  * reclaimed.  To limit such a process to the buffers of one link, each process has an account
  * of its buffers that have not landed, over all its present and former links.  Messages never
- * hold more than elan_tx_per_link.
+ * hold more than f->tx_per_link.
  *
  * An account belongs to a place in the network (vp), where processes succeed each other.
  * Buffers of a predecessor do not limit its successor, because they may be reclaimed only when

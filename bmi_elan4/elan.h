@@ -37,7 +37,8 @@
 #define ELAN_PIECE       (UINT64_C(1) << 30)
 #define ELAN_READS       78 /* maximum read requests in a queue between two marks */
 #define ELAN_RESTLESS_MS 1
-#define ELAN_LOOK_MS     25 /* interval of checks of a peer that accepts no messages */
+#define ELAN_DRAIN_MS    300 /* time for a link to end in order, before its peer is silent */
+#define ELAN_LOOK_MS     25  /* interval of checks of a peer that accepts no messages */
 /* age at which a server's bootstrap server is queried, and interval of queries */
 #define ELAN_ASK_MS  500
 #define ELAN_CALL_MS 2000 /* timeout of a query */
@@ -268,7 +269,7 @@ struct rme_fabric {
     int used, max;
     int epoll_fd;
     uint32_t polls;
-    int64_t drain_ms, dead_ms, quarantine_ms, kept_said;
+    int64_t dead_ms, quarantine_ms, kept_said;
     int64_t watched, watched_at; /* observed time, ms; time of the last observation */
 };
 

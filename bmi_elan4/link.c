@@ -15,7 +15,7 @@
  *
  * A dead peer sends no BYE, and DMAs to it never end.  A silent peer sends none either, and may
  * later write to memory that was opened to it, which cannot be prevented.  After
- * drain_timeout_ms the link is therefore `kept`: LINK_DOWN is withheld and the host's memory
+ * ELAN_DRAIN_MS the link is therefore `kept`: LINK_DOWN is withheld and the host's memory
  * stays in use until the peer sends BYE, is known to be dead, or quarantine_ms are over.
  *
  * Posted DMAs to a dead peer do not end while its context has no owner; their packets, events
@@ -126,7 +126,7 @@ void elan_link_end(struct rme_link *l, int error)
         return;
     l->error = error;
     elan_link_step(l, ELAN_ENDING_STATE);
-    l->until = elan_now() + l->f->drain_ms;
+    l->until = elan_now() + ELAN_DRAIN_MS;
     TAILQ_INSERT_HEAD(&l->f->ending, l, ending_next);
     elan_tx_drop(l, false);
     elan_rx_rest(l);

@@ -28,7 +28,7 @@ static void look_around(struct rme_fabric *f)
  * processes that leave a busy server at once must not use up the processor by polling. */
 static int until_next_look(const struct rme_link *ending)
 {
-    int64_t begun = ending->until - ending->f->drain_ms;
+    int64_t begun = ending->until - ELAN_DRAIN_MS;
     int64_t pause = (elan_now() - begun) / 8;
 
     return pause < ELAN_RESTLESS_MS ? ELAN_RESTLESS_MS

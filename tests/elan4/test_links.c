@@ -576,7 +576,7 @@ static void a_buffer_of_a_link_that_ends(void **state)
 {
     struct side server, client;
     (void)state;
-    open_pair(&server, &client, "", "elan_tx_buffers=64,elan_tx_per_link=8");
+    open_pair(&server, &client, "", "elan_tx_buffers=64");
     while (ops->tx_get(client.link))
         ;
     assert_false(TAILQ_EMPTY(&client.f->wanting));
@@ -599,7 +599,7 @@ static void a_buffer_of_a_link_that_ends(void **state)
  * lack of packets in flight or of the link's buffers. Only polling detects their delivery. */
 static void what_does_not_go_at_once_ends_a_sleep(void **state)
 {
-    const char *options[] = {"", "elan_tx_buffers=64,elan_tx_per_link=8"};
+    const char *options[] = {"", "elan_tx_buffers=64"};
     struct side server, client;
     char *tx;
     (void)state;
@@ -654,7 +654,7 @@ static void who_leaves_is_heard(bool in_order)
     pthread_t thread;
     void *failed;
 
-    open_pair(&server, &client, "", "elan_quarantine_ms=0,elan_drain_timeout_ms=10");
+    open_pair(&server, &client, "", "elan_quarantine_ms=0");
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 1), 0);
     if (in_order) {
         ops->link_disconnect(client.link, -ESHUTDOWN);
@@ -692,9 +692,9 @@ static void who_has_many_links_is_heard(void **state)
     enum { LINKS = 20 };
     struct side server, client;
     (void)state;
-    open_side(&server, "elan4://0:2", "elan_tx_per_link=8");
+    open_side(&server, "elan4://0:2", "elan_tx_buffers=64");
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    open_side(&client, NULL, "elan_drain_timeout_ms=10,elan_quarantine_ms=10");
+    open_side(&client, NULL, "elan_quarantine_ms=10");
     for (int i = 1; i <= LINKS; i++) {
         dial(&client, "elan4://0:2");
         until(&client, &server, RME_EV_LINK_UP, i);

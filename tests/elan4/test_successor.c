@@ -114,8 +114,9 @@ static void dies_after(int ms)
     int port = ports_take();
 
     assert_true(port > 0);
-    snprintf(options, sizeof(options), "elan_log=%s/log,elan_servers=1:2=127.0.0.1:%d", folder,
-             port);
+    snprintf(options, sizeof(options), "%s/log", folder);
+    assert_int_equal(setenv("BMI_ELAN4_LOG", options, 1), 0);
+    snprintf(options, sizeof(options), "elan_servers=1:2=127.0.0.1:%d", port);
     start(&first);
     start(&second);
     assert_int_equal(write(first.turn, "g", 1), 1);
