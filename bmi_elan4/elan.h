@@ -291,8 +291,8 @@ static inline void elan_greeted(struct rme_link *l)
 }
 
 /* Add a link to a list of the fabric, and remove it: `eventful` links have events, `dirty` ones
- * something to send, `sending` ones packets in flight, `ready` ones deliverable packets, `wanting` ones lack a
- * buffer. */
+ * something to send, `sending` ones packets in flight, `ready` ones deliverable packets,
+ * `wanting` ones lack a buffer. */
 #define ELAN_ADD(l, list)                                                                      \
     do {                                                                                       \
         if (!(l)->list)                                                                        \
@@ -397,7 +397,7 @@ int elan_tx_make(struct rme_fabric *f, struct elan_tx *tx, size_t bytes);
 void *elan_op_tx_get(struct rme_link *l);
 void elan_op_tx_put(struct rme_link *l, void *data);
 void elan_op_tx_send(struct rme_link *l, void *data, size_t length);
-/* Takes the buffer with this payload from the host, as a message; NULL: not held by the host. */
+/* Takes the buffer with this payload from the host, as a message; NULL: the host has none. */
 struct elan_tx *elan_tx_of(struct rme_link *l, void *data, size_t length);
 /* Queues a message, or a transfer, in the order of its link. */
 void elan_tx_queue(struct rme_link *l, struct elan_tx *tx);
@@ -411,9 +411,9 @@ static inline uint32_t elan_packets(size_t length)
     return length <= ELAN_BODY ? 1 : (uint32_t)((length + ELAN_BODY - 1) / ELAN_BODY);
 }
 /* Sends a packet outside the order, to a process that may have no link; its body is an optional
- * connection data, and data.  Returns -ENOMEM, or -ENOBUFS if that place holds too many, or, for
- * an answer (REJECT, NOBODY), if too many to that process or its node have not landed.  A packet
- * to a dead process counts as sent. */
+ * connection data, and data.  Returns -ENOMEM, or -ENOBUFS if that place holds too many, or,
+ * for an answer (REJECT, NOBODY), if too many to the process or its node have not landed.  A
+ * packet to a dead process counts as sent. */
 int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
                   uint32_t arg, const struct bmi_elan4_conn_info *conn_info, const void *data,
                   size_t length);

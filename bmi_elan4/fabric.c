@@ -328,10 +328,10 @@ static const struct rme_option_row options[] = {
      "BMI_ELAN4_SERVER_ADDR, which may hold several entries separated by commas.",
      ""},
     {"elan_tx_buffers", "count", 1024, 16, 65536,
-     "Send buffers of all connections together, and slots of the input queue, 1920 bytes each.  "
-     "An eighth of the buffers may be held by one process, so that a dead one cannot take all; "
-     "a quarter as many DMAs may be outstanding at the network interface, half of them for one "
-     "process; more wait.",
+     "Send buffers of all connections together, and slots of the input queue, 1920 bytes "
+     "each.  An eighth of the buffers may be held by one process, so that a dead one cannot "
+     "take all; a quarter as many DMAs may be outstanding at the network interface, half of "
+     "them for one process; more wait.",
      NULL},
     {"elan_dead_ms", "ms", 10000, 200, 3600000,
      "A peer whose input queue has accepted no message for this long is considered "

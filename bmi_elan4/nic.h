@@ -95,13 +95,13 @@ static inline void bmi_elan4_packet_dma(struct bmi_elan4_nic *nic, unsigned vp, 
                                         const void *message, size_t bytes,
                                         const volatile void *event, E4_DMA *dma)
 {
-    *dma = (E4_DMA){.dma_typeSize =
-                        E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, DMA_QueueWrite, 16),
-                    .dma_cookie = compat_dma_cookie(nic->cookies, vp),
-                    .dma_vproc = vp,
-                    .dma_srcAddr = bmi_elan4_at(nic, message),
-                    .dma_srcEvent = event ? bmi_elan4_at(nic, event) : 0,
-                    .dma_dstEvent = queue};
+    *dma =
+        (E4_DMA){.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, DMA_QueueWrite, 16),
+                 .dma_cookie = compat_dma_cookie(nic->cookies, vp),
+                 .dma_vproc = vp,
+                 .dma_srcAddr = bmi_elan4_at(nic, message),
+                 .dma_srcEvent = event ? bmi_elan4_at(nic, event) : 0,
+                 .dma_dstEvent = queue};
 }
 
 void bmi_elan4_flush(struct bmi_elan4_nic *nic);

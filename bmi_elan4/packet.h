@@ -70,8 +70,7 @@ static inline void elan_packet_encode(const struct elan_packet *p, uint8_t out[E
 static inline int elan_packet_decode(const uint8_t in[ELAN_HEADER], struct elan_packet *p)
 {
     memcpy(p, in, ELAN_HEADER);
-    if (p->version != ELAN_PACKET_VERSION || p->kind >= ELAN_KIND_COUNT ||
-        p->bytes > ELAN_BODY)
+    if (p->version != ELAN_PACKET_VERSION || p->kind >= ELAN_KIND_COUNT || p->bytes > ELAN_BODY)
         return -EPROTO;
     if (p->kind == ELAN_MESSAGE && (p->offset > p->arg || p->bytes > p->arg - p->offset))
         return -EPROTO;
