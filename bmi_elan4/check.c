@@ -65,17 +65,17 @@ static bool given_up(struct rme_link *l, int64_t now)
     if (now < l->until + l->f->quarantine_ms) {
         if (!l->kept) {
             l->kept = true;
+            if (elan_rests(l)) {
+                TAILQ_REMOVE(&l->f->ending, l, ending_next);
+                TAILQ_INSERT_TAIL(&l->f->ending, l, ending_next);
+            }
             l->f->config.stats->value[RME_C_QUARANTINED]++;
             elan_log(l->f, RME_LOG_INFO,
                      "%s: peer not responding; memory that the peer can write to stays mapped",
                      l->name);
         }
         elan_ask(l, now);
-        if (l->state == ELAN_DOWN_STATE)
-            return true;
-        if (!l->rest && !l->bye_in)
-            elan_link_rest(l, true);
-        return false;
+        return l->state == ELAN_DOWN_STATE;
     }
     elan_log(l->f, RME_LOG_INFO, "%s: peer did not confirm the end of the connection; aborted",
              l->name);
@@ -124,7 +124,7 @@ void elan_links_check(struct rme_fabric *f, int64_t now)
 
     if (all)
         f->rested = now;
-    for (l = TAILQ_FIRST(&f->ending); l && (all || !l->rest); l = after) {
+    for (l = TAILQ_FIRST(&f->ending); l && (all || !elan_rests(l)); l = after) {
         after = TAILQ_NEXT(l, ending_next);
         check(l, now);
     }

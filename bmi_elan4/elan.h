@@ -174,18 +174,17 @@ struct rme_link {
     int64_t looked;  /* ms; last check of the log for the peer */
     int64_t asked;   /* ms; last query at its bootstrap server, or its answer */
     void *owner;
-    uint32_t number; /* local number */
-    struct elan_peer peer;
+    uint32_t number;       /* local number */
+    struct elan_peer peer; /* HANDSHAKE: generation by its bootstrap server or the log, or 0 */
     char name[32];
     bool heard;
     uint8_t hello[ELAN_HELLO_MAX]; /* if `heard` the peer's, else the own one */
     size_t hello_length;
     struct bmi_elan4_query
         *call; /* query for the connection data, or whether the process is the same */
-    /* HANDSHAKE: generation that the bootstrap server reported, number of its answers since,
+    /* HANDSHAKE with a server known from its bootstrap server: number of its answers since,
      * whether HELLO waits until the queue accepts earlier packets, and, once HELLO has landed,
-     * ms of the next query and its back-off */
-    uint64_t met;
+     * ms of the next query and its back-off; else `pause` is 0 */
     uint32_t answers;
     bool unsaid;
     int64_t due, pause;
@@ -242,9 +241,10 @@ struct rme_fabric {
     struct elan_share places;  /* accepted links */
     uint32_t next_index, uses; /* next free index, perhaps; part of the next link's number */
     struct elan_links links, eventful, dirty, ready, sending, wanting;
-    struct elan_links ending;     /* resting ones last */
-    int64_t rested;               /* ms of the last check of these */
-    uint32_t callings, greetings; /* queries; links with `met` */
+    struct elan_links ending; /* resting ones last */
+    int64_t rested;           /* ms of the last check of these */
+    uint32_t
+        asking; /* queries, and handshakes with servers known from their bootstrap server */
     struct elan_owings owed;
     struct elan_unattributed unattributed[ELAN_UNATTRIBUTED];
     uint32_t nunattributed;         /* number of them so far */
@@ -280,14 +280,20 @@ static inline void elan_call_end(struct rme_link *l)
         return;
     bmi_elan4_query_end(l->call);
     l->call = NULL;
-    l->f->callings--;
+    l->f->asking--;
 }
 
 /* Ends the handshake of the link. */
 static inline void elan_greeted(struct rme_link *l)
 {
-    l->f->greetings -= l->met != 0;
-    l->met = 0;
+    l->f->asking -= l->pause != 0;
+    l->pause = 0;
+}
+
+/* Returns true if an ending link is silent, and checked less often. */
+static inline bool elan_rests(const struct rme_link *l)
+{
+    return l->kept && !l->bye_in;
 }
 
 /* Add a link to a list of the fabric, and remove it: `eventful` links have events, `dirty` ones
@@ -484,7 +490,7 @@ struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number);
 void elan_link_step(struct rme_link *l, enum elan_state state);
 /* Ends the link: only LINK_DOWN follows. */
 void elan_link_down(struct rme_link *l, int error);
-/* Starts the end of a link that is up. */
+/* Starts the end of a link that is up; others are down. */
 void elan_link_end(struct rme_link *l, int error);
 /* Handles a silent peer, which is not waited for any longer, but may be alive and write. */
 void elan_link_silent(struct rme_link *l, int64_t now);
@@ -496,10 +502,6 @@ void elan_link_dead(struct rme_link *l);
 void elan_link_nobody(struct rme_link *l);
 /* Handles BYE, or BREAK, of the peer. */
 void elan_link_bye(struct rme_link *l);
-/* Handles LEFT: the peer has given up the link, and may still write. */
-void elan_link_left(struct rme_link *l);
-/* Moves an ending link to those checked less often, or back. */
-void elan_link_rest(struct rme_link *l, bool rest);
 void elan_op_free(struct rme_link *l);
 /* Marks the links of that process's predecessors as dead; the next poll ends them. */
 void elan_accounts_before(struct rme_fabric *f, unsigned vp, uint64_t generation);

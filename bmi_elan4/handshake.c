@@ -51,22 +51,6 @@ static void link_up(struct rme_link *l)
 
 /* ---- Queries ---- */
 
-/* Returns the generation that the peer should have. */
-static uint64_t whom(const struct rme_link *l)
-{
-    return l->met ? l->met : l->peer.generation;
-}
-
-static void gone(struct rme_link *l)
-{
-    if (!l->met) {
-        elan_link_dead(l);
-        return;
-    }
-    elan_account_died(l->f, l->peer.vp, l->met);
-    elan_link_down(l, -ECONNREFUSED);
-}
-
 static bool had_bootstrap(const struct rme_link *l)
 {
     return !l->passive || l->f->account[l->peer.vp].bootstrap;
@@ -79,7 +63,7 @@ static int call(struct rme_link *l, const struct bmi_elan4_where *where)
 
     if (rc < 0)
         return rc;
-    l->f->callings++;
+    l->f->asking++;
     return elan_watch(l->f, l->call->fd, EPOLLIN | EPOLLET);
 }
 
@@ -87,13 +71,13 @@ static void answered(struct rme_link *l, int rc, const struct bmi_elan4_conn_inf
                      int64_t now)
 {
     if (rc == -ECONNREFUSED && had_bootstrap(l)) {
-        gone(l);
+        elan_link_dead(l);
     } else if (rc == 0 && theirs->vp == l->peer.vp) {
         l->f->account[l->peer.vp].bootstrap = true;
         elan_see(l->f, l->peer.vp, theirs->generation);
-        if (theirs->generation != whom(l)) {
+        if (theirs->generation != l->peer.generation) {
             elan_accounts_before(l->f, l->peer.vp, theirs->generation);
-            gone(l);
+            elan_link_dead(l);
             return;
         }
         l->answers++;
@@ -110,36 +94,35 @@ void elan_ask(struct rme_link *l, int64_t now)
     if (l->call || (l->asked && now - l->asked < ELAN_ASK_MS) ||
         bmi_elan4_place(&f->nic->range, (int)l->peer.vp, &node, &context) < 0 ||
         (l->passive && context != f->nic->range.low_context) ||
-        (node == f->nic->node && !l->met) || /* the context log shows this */
+        (node == f->nic->node && !l->pause) || /* the context log shows this */
         bmi_elan4_servers_find(f->servers, &f->nic->range, node, context, &where) < 0 ||
         where.queue)
         return;
     l->asked = now;
     int rc = call(l, &where);
     if (rc == -ECONNREFUSED && had_bootstrap(l))
-        gone(l);
+        elan_link_dead(l);
     else if ((rc == -EMFILE || rc == -ENFILE) && l->state == ELAN_HANDSHAKE_STATE)
         elan_link_down(l, rc); /* under emuelan4 the peer's memory needs a descriptor, too */
 }
 
 /* ---- The active side ---- */
 
-/* Sends HELLO to the queue of that generation; 0: unknown. */
-static void send_hello(struct rme_link *l, uint64_t generation)
+static void send_hello(struct rme_link *l)
 {
-    struct elan_peer to = {l->peer.vp, l->peer.queue, generation, 0};
+    struct elan_peer to = l->peer;
     struct bmi_elan4_conn_info conn_info = l->f->conn_info;
 
-    conn_info.wanted = l->peer.vp;
+    conn_info.wanted = to.vp;
     elan_link_step(l, ELAN_HANDSHAKE_STATE);
     /* a known generation shows the death of its process; otherwise the packet would never be
      * over */
-    if (generation == 0 && elan_tx_waits(l->f, l->peer.vp, l->peer.queue, elan_now())) {
+    if (to.generation == 0 && elan_tx_waits(l->f, to.vp, to.queue, elan_now())) {
         l->why = "the server's input queue accepts no messages";
         elan_link_down(l, -ETIMEDOUT);
         return;
     }
-    int rc = elan_account_dead(l->f, to.vp, generation)
+    int rc = elan_account_dead(l->f, to.vp, to.generation)
                  ? -ECONNREFUSED
                  : elan_tx_alone(l->f, &to, ELAN_HELLO, l->number, &conn_info, l->hello,
                                  l->hello_length);
@@ -161,16 +144,15 @@ static void handshake_now(struct rme_link *l)
     l->unsaid = false;
     l->pause = ELAN_ASK_MS;
     l->due = elan_now() + l->pause;
-    send_hello(l, l->met);
+    send_hello(l);
 }
 
 /* Starts the handshake with a server known from its bootstrap server.  A packet that waits at
  * the queue already replaces HELLO, so that only a few never land. */
-static void handshake(struct rme_link *l, uint64_t generation)
+static void handshake(struct rme_link *l)
 {
-    l->met = generation;
-    l->f->greetings++;
-    l->answers = 0;
+    l->pause = ELAN_ASK_MS;
+    l->f->asking++;
     l->unsaid = elan_tx_waits(l->f, l->peer.vp, l->peer.queue, elan_now());
     elan_link_step(l, ELAN_HANDSHAKE_STATE);
     if (!l->unsaid)
@@ -192,9 +174,10 @@ static void found(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *
         return;
     }
     l->peer.queue = theirs->queue;
+    l->peer.generation = theirs->generation;
     l->f->account[l->peer.vp].bootstrap = true;
     elan_see(l->f, l->peer.vp, theirs->generation);
-    handshake(l, theirs->generation);
+    handshake(l);
 }
 
 /* Continues a query. */
@@ -253,11 +236,11 @@ void elan_handshake_calls(struct rme_fabric *f, int64_t now)
 
     if (f->bootstrap)
         bmi_elan4_bootstrap_serve(f->bootstrap);
-    for (l = TAILQ_FIRST(&f->links); l && f->callings + f->greetings; l = after) {
+    for (l = TAILQ_FIRST(&f->links); l && f->asking; l = after) {
         after = TAILQ_NEXT(l, all);
         if (l->call)
             query_step(l, now);
-        else if (l->met)
+        else if (l->pause)
             handshake_step(l, now);
     }
 }
@@ -291,11 +274,11 @@ static int find(struct rme_link *l, const struct rme_addr_part *at)
     }
     l->peer.vp = (unsigned)bmi_elan4_vp(&f->nic->range, node, context);
     if (where.queue) {
-        uint64_t generation = 0;
-        if (node == f->nic->node && bmi_elan4_log_owner(f->nic->log, context, &generation) == 0)
+        if (node == f->nic->node &&
+            bmi_elan4_log_owner(f->nic->log, context, &l->peer.generation) == 0)
             return -ECONNREFUSED; /* this node's log shows no owner */
         l->peer.queue = where.queue;
-        send_hello(l, generation);
+        send_hello(l);
         return 0;
     }
     return call(l, &where);
@@ -463,22 +446,9 @@ void elan_op_rdma(struct rme_link *l, struct rme_rdma_op *x)
 
 void elan_op_disconnect(struct rme_link *l, int error)
 {
-    switch (l->state) {
-    case ELAN_FINDING_STATE:
-    case ELAN_HANDSHAKE_STATE: /* a late answer finds no link */
-        elan_link_down(l, error);
-        break;
-    case ELAN_REQUESTED_STATE:
+    if (l->state == ELAN_REQUESTED_STATE)
         elan_tx_alone(l->f, &l->peer, ELAN_REJECT, 0, NULL, NULL, 0);
-        elan_link_down(l, error);
-        break;
-    case ELAN_UP_STATE:
-        elan_link_end(l, error);
-        break;
-    case ELAN_ENDING_STATE:
-    case ELAN_DOWN_STATE:
-        break;
-    }
+    elan_link_end(l, error); /* a late answer finds no link */
 }
 
 /* ---- Answers ---- */
@@ -492,9 +462,9 @@ static void accepted(struct rme_link *l, const struct elan_packet *p,
         return;
     }
     elan_greeted(l);
+    hear(l, p, theirs, data, length);
     elan_see(l->f, theirs->vp, theirs->generation);
     elan_accounts_before(l->f, theirs->vp, theirs->generation);
-    hear(l, p, theirs, data, length);
     link_up(l);
 }
 
@@ -541,7 +511,7 @@ void elan_handshake_packet(struct rme_fabric *f, struct rme_link *l,
     else if (p->kind == ELAN_BREAK)
         elan_link_bye(l);
     else if (p->kind == ELAN_LEFT)
-        elan_link_left(l);
+        elan_link_end(l, -ECONNRESET); /* the peer has given up the link, and may still write */
     else if (p->kind == ELAN_NOBODY)
         elan_link_nobody(l);
 }

@@ -63,18 +63,6 @@ struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number)
     return l && l->number == number ? l : NULL;
 }
 
-void elan_link_rest(struct rme_link *l, bool rest)
-{
-    struct elan_links *ending = &l->f->ending;
-
-    l->rest = rest;
-    TAILQ_REMOVE(ending, l, ending_next);
-    if (rest)
-        TAILQ_INSERT_TAIL(ending, l, ending_next);
-    else
-        TAILQ_INSERT_HEAD(ending, l, ending_next);
-}
-
 void elan_link_step(struct rme_link *l, enum elan_state state)
 {
     rme_probe_fabric_link(l->number, (int)l->state, (int)state);
@@ -122,8 +110,12 @@ void elan_link_down(struct rme_link *l, int error)
 
 void elan_link_end(struct rme_link *l, int error)
 {
-    if (l->state != ELAN_UP_STATE)
+    if (l->state == ELAN_ENDING_STATE || l->state == ELAN_DOWN_STATE)
         return;
+    if (l->state != ELAN_UP_STATE) {
+        elan_link_down(l, error);
+        return;
+    }
     l->error = error;
     elan_link_step(l, ELAN_ENDING_STATE);
     l->until = elan_now() + ELAN_DRAIN_MS;
@@ -140,23 +132,14 @@ void elan_link_silent(struct rme_link *l, int64_t now)
     l->until = now; /* its time is over */
 }
 
-/* Handles LEFT, which a side sends outside the order if it gives up a link before BYE: this
- * side ends the link, too, but its opened memory may still be written to, as with a silent
- * peer. */
-void elan_link_left(struct rme_link *l)
-{
-    if (l->state == ELAN_HANDSHAKE_STATE) /* LEFT or BREAK has overtaken ACCEPT */
-        elan_link_down(l, -ECONNRESET);
-    else
-        elan_link_end(l, -ECONNRESET);
-}
-
 void elan_link_bye(struct rme_link *l)
 {
+    if (elan_rests(l)) { /* the peer is active again */
+        TAILQ_REMOVE(&l->f->ending, l, ending_next);
+        TAILQ_INSERT_HEAD(&l->f->ending, l, ending_next);
+    }
     l->bye_in = true;
-    if (l->state == ELAN_ENDING_STATE && l->rest) /* the peer is active again */
-        elan_link_rest(l, false);
-    elan_link_left(l);
+    elan_link_end(l, -ECONNRESET);
 }
 
 void elan_link_broken(struct rme_link *l, const char *why)
@@ -164,17 +147,16 @@ void elan_link_broken(struct rme_link *l, const char *why)
     if (l->state == ELAN_ENDING_STATE) /* the peer may still write to local memory */
         return;
     elan_log(l->f, RME_LOG_WARN, "%s: %s; connection aborted", l->name, why);
-    if (l->state == ELAN_UP_STATE)
-        elan_link_end(l, -EPROTO);
-    else
-        elan_link_down(l, -EPROTO);
+    elan_link_end(l, -EPROTO);
 }
 
 void elan_link_dead(struct rme_link *l)
 {
     l->dead = true;
     elan_account_died(l->f, l->peer.vp, l->peer.generation);
-    elan_link_down(l, l->state == ELAN_ENDING_STATE ? l->error : -ECONNRESET);
+    elan_link_down(l, l->state == ELAN_ENDING_STATE      ? l->error
+                      : l->state == ELAN_HANDSHAKE_STATE ? -ECONNREFUSED
+                                                         : -ECONNRESET);
 }
 
 /* Returns true if the link has carried anything but ACCEPT. */
@@ -186,7 +168,7 @@ static bool was_used(const struct rme_link *l)
 void elan_link_nobody(struct rme_link *l)
 {
     if (was_used(l))
-        elan_link_left(l);
+        elan_link_end(l, -ECONNRESET);
     else
         elan_link_down(l, -ECONNRESET);
 }
@@ -227,8 +209,7 @@ void elan_accounts_check(struct rme_fabric *f)
     f->died = false;
     for (l = TAILQ_FIRST(&f->links); l; l = after) {
         after = TAILQ_NEXT(l, all);
-        if ((l->state == ELAN_REQUESTED_STATE || l->state == ELAN_UP_STATE ||
-             l->state == ELAN_ENDING_STATE) &&
+        if (l->state != ELAN_FINDING_STATE && l->state != ELAN_DOWN_STATE &&
             (l->dead || elan_account_dead(f, l->peer.vp, l->peer.generation)))
             elan_link_dead(l);
     }

@@ -13,7 +13,7 @@ static void look_around(struct rme_fabric *f)
     bool hint = atomic_exchange(&f->hint, 0);
     int64_t now = elan_now();
 
-    if (hint || f->callings || f->polls % 64 == 0)
+    if (hint || f->polls % 64 == 0)
         elan_handshake_calls(f, now);
     elan_links_check(f, now);
     if (!TAILQ_EMPTY(&f->owed))
@@ -41,7 +41,7 @@ static bool busy_ending(const struct rme_fabric *f)
 {
     const struct rme_link *l = TAILQ_FIRST(&f->ending);
 
-    return l && !l->rest;
+    return l && !elan_rests(l);
 }
 
 /* Returns ms until the next poll for conditions without a packet; 0: not needed. */
@@ -52,7 +52,7 @@ static int restless(const struct rme_fabric *f)
         return ELAN_RESTLESS_MS;
     if (busy_ending(f)) /* the last one to begin */
         return until_next_look(TAILQ_FIRST(&f->ending));
-    return !TAILQ_EMPTY(&f->ending) || !TAILQ_EMPTY(&f->owed) || f->greetings ||
+    return !TAILQ_EMPTY(&f->ending) || !TAILQ_EMPTY(&f->owed) || f->asking ||
                    (f->bootstrap && f->bootstrap->behind)
                ? ELAN_LOOK_MS
                : 0;
@@ -64,7 +64,7 @@ int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)
     f->used = 0;
     f->max = max;
     f->polls++;
-    if (atomic_load(&f->hint) || f->callings || busy_ending(f) || f->died || f->polls % 64 == 0)
+    if (atomic_load(&f->hint) || busy_ending(f) || f->died || f->polls % 64 == 0)
         look_around(f);
     if (atomic_load_explicit(&f->nic->traps, memory_order_relaxed) != f->traps)
         elan_refusals(f);

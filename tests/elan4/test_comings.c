@@ -199,7 +199,7 @@ static void back_to_the_start(struct side *server)
     assert_null(bmi_elan4_inbox_peek(f->inbox));
     assert_int_equal(f->norphans + f->kept_moves + f->answers.taken, 0);
     assert_int_equal(f->active.taken + f->places.taken, 0);
-    assert_int_equal(f->callings, 0);
+    assert_int_equal(f->asking, 0);
     assert_int_equal(server->stats.value[RME_C_QUARANTINED], 0);
     for (unsigned i = 0; i < ELAN_POOLS; i++) {
         TAILQ_FOREACH(d, &f->pool[i].free, next)

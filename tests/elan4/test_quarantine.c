@@ -143,7 +143,7 @@ static void silent_peer_goes_on(void **state)
         poll_side(&server);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
     /* checked now and then, not at each poll */
-    assert_true(server.link->rest && TAILQ_FIRST(&server.f->ending) == server.link);
+    assert_true(server.link->kept && TAILQ_FIRST(&server.f->ending) == server.link);
     assert_int_equal(ops->deadline(server.f), ELAN_LOOK_MS);
     assert_int_equal(kill(pid, SIGCONT), 0);
     until(&server, NULL, RME_EV_LINK_DOWN, 1);
