@@ -5,7 +5,7 @@
  * A packet to a process that is dead, or accepts nothing, does not land, and its buffer is not
  * reclaimed.  To limit such a process to the buffers of one link, each process has an account
  * of its buffers that have not landed, over all its present and former links.  Messages never
- * hold more than elan_tx_per_link.
+ * hold more than f->tx_per_link.
  *
  * An account belongs to a place in the network (vp), where processes succeed each other.
  * Buffers of a predecessor do not limit its successor, because they may be reclaimed only when
@@ -37,7 +37,7 @@ static void succeed(struct elan_account *o, uint64_t generation)
     o->former += o->out;
     o->out = 0;
     o->dead = false;
-    o->stalled = 0;
+    o->first = 0;
 }
 
 void elan_account_charge(struct rme_fabric *f, const struct elan_dma *d)
@@ -111,19 +111,16 @@ void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation)
 
     succeed(o, generation);
     o->dead = false;
-    o->stalled = 0;
     o->last = elan_now();
-    if (o->seen == generation)
-        return;
-    o->seen = generation;
-    o->first = o->last;
+    if (!o->first)
+        o->first = o->last;
 }
 
 bool elan_succeeded(const struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
     const struct elan_account *o = &f->account[vp];
 
-    return generation && o->seen != generation && o->last - o->first >= f->quarantine_ms;
+    return generation && o->generation != generation && o->last - o->first >= f->quarantine_ms;
 }
 
 /* ---- Free ones ---- */
@@ -177,7 +174,7 @@ void elan_bind(struct elan_dma *d)
 
 void elan_orphan(struct rme_fabric *f, struct elan_dma *d, bool kept)
 {
-    d->since = elan_now();
+    d->since = elan_now() - (d->since ? f->watched - d->since : 0);
     d->kept = kept;
     f->config.stats->value[RME_C_QUARANTINED] += kept;
     TAILQ_INSERT_TAIL(&f->orphans, d, next);
@@ -204,20 +201,13 @@ void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d, bool bind)
     elan_account_give(f, d);
 }
 
-/* Returns the number of a pool's spare ones beyond their limit. */
-static uint32_t beyond(const struct rme_fabric *f, const struct elan_pool *pool)
-{
-    return pool->spares > f->spares_most ? pool->spares - f->spares_most : 0;
-}
-
 static uint32_t of_node(const struct rme_fabric *f, const struct elan_dmas *list, int node)
 {
     const struct elan_dma *d;
-    int of, context;
     uint32_t n = 0;
 
     TAILQ_FOREACH(d, list, next)
-        n += bmi_elan4_place(&f->nic->range, (int)d->vp, &of, &context) == 0 && of == node;
+        n += elan_node(f, d->vp) == node;
     return n;
 }
 
@@ -227,10 +217,11 @@ static uint32_t kept_for(const struct rme_fabric *f, int node)
 {
     const struct elan_pool *tx = &f->pool[ELAN_TX], *move = &f->pool[ELAN_MOVE];
 
-    if (f->norphans + f->kept_moves + beyond(f, tx) + beyond(f, move) < f->kept_most)
+    if (f->norphans + f->kept_moves + tx->spares + move->spares < f->kept_most)
         return 0;
-    return of_node(f, &f->orphans, node) + (beyond(f, tx) ? of_node(f, &tx->spare, node) : 0) +
-           (beyond(f, move) ? of_node(f, &move->spare, node) : 0);
+    return of_node(f, &f->orphans, node) +
+           (tx->spares > f->spares_most ? of_node(f, &tx->spare, node) : 0) +
+           (move->spares > f->spares_most ? of_node(f, &move->spare, node) : 0);
 }
 
 bool elan_kept_full(struct rme_fabric *f, int node, const struct bmi_elan4_conn_info *theirs)

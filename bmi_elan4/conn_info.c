@@ -1,11 +1,22 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * conn_info.c - see conn_info.h.
+ *
+ * A forked child closes the listeners of its parent: otherwise a child without work would keep
+ * the port from its parent's successor.
+ */
 #include "bmi_elan4/conn_info.h"
+#include "bmi_elan4/kernel.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAGIC   UINT64_C(0x6472616334656d62) /* "bme4card" */
 #define VERSION 2
+#define AT_ONCE 64 /* clients of a bootstrap server that are served before its other work */
 
 /* Returns an FNV-1a hash of the key, so that the key itself is not sent. */
 static uint64_t sum_of(const unsigned key[4])
@@ -29,12 +40,6 @@ void bmi_elan4_conn_info_fill(struct bmi_elan4_conn_info *conn_info,
                                               .queue = queue,
                                               .generation = generation,
                                               .key = sum_of(key)};
-}
-
-void bmi_elan4_conn_info_encode(const struct bmi_elan4_conn_info *conn_info,
-                                uint8_t out[BMI_ELAN4_CONN_INFO_BYTES])
-{
-    memcpy(out, conn_info, BMI_ELAN4_CONN_INFO_BYTES);
 }
 
 int bmi_elan4_conn_info_decode(const uint8_t in[BMI_ELAN4_CONN_INFO_BYTES],
@@ -75,4 +80,119 @@ const char *bmi_elan4_verdict_text(uint32_t verdict)
 
     return verdict < BMI_ELAN4_VERDICT_COUNT ? text[verdict]
                                              : "refused for a reason unknown to this release";
+}
+
+/* ---- Over TCP ---- */
+
+static struct bmi_elan4_bootstrap *bootstraps;
+
+static void in_child(void)
+{
+    for (; bootstraps; bootstraps = bootstraps->next)
+        close(bootstraps->listener);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, in_child);
+}
+
+int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
+                             const struct bmi_elan4_conn_info *mine,
+                             struct bmi_elan4_bootstrap **out)
+{
+    static pthread_once_t watched = PTHREAD_ONCE_INIT;
+    struct bmi_elan4_bootstrap *d = calloc(1, sizeof(*d));
+    int one = 1;
+
+    if (!d)
+        return -ENOMEM;
+    pthread_once(&watched, watch_forks);
+    d->conn_info = *mine;
+    d->listener = bmi_elan4_socket(addr->sa_family);
+    if (d->listener < 0 ||
+        setsockopt(d->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+        bind(d->listener, addr, length) < 0 || listen(d->listener, 128) < 0) {
+        int rc = -errno;
+        if (d->listener >= 0)
+            close(d->listener);
+        free(d);
+        return rc;
+    }
+    bmi_elan4_lock();
+    d->next = bootstraps;
+    bootstraps = d;
+    bmi_elan4_unlock();
+    *out = d;
+    return 0;
+}
+
+void bmi_elan4_bootstrap_close(struct bmi_elan4_bootstrap *d)
+{
+    struct bmi_elan4_bootstrap **at = &bootstraps;
+
+    bmi_elan4_lock();
+    while (*at && *at != d)
+        at = &(*at)->next;
+    if (*at)
+        *at = d->next;
+    bmi_elan4_unlock();
+    close(d->listener);
+    free(d);
+}
+
+int bmi_elan4_bootstrap_serve(struct bmi_elan4_bootstrap *d)
+{
+    int given = 0, fd = 0;
+
+    for (int n = 0; n < AT_ONCE; n++) {
+        fd = bmi_elan4_accept(d->listener, NULL, NULL);
+        if (fd < 0)
+            break;
+        /* a new connection has room for connection data */
+        given += send(fd, &d->conn_info, sizeof(d->conn_info), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+                 (ssize_t)sizeof(d->conn_info);
+        close(fd);
+    }
+    d->behind = fd >= 0 || errno != EAGAIN;
+    return given;
+}
+
+int bmi_elan4_query_begin(const struct sockaddr *addr, socklen_t length,
+                          struct bmi_elan4_query **out)
+{
+    struct bmi_elan4_query *c = calloc(1, sizeof(*c));
+    int rc = 0;
+
+    if (!c)
+        return -ENOMEM;
+    c->fd = bmi_elan4_socket(addr->sa_family);
+    if (c->fd < 0 ||
+        (connect(c->fd, addr, length) < 0 && errno != EINPROGRESS && errno != EINTR))
+        rc = -errno;
+    if (rc < 0)
+        bmi_elan4_query_end(c);
+    else
+        *out = c;
+    return rc;
+}
+
+int bmi_elan4_query_step(struct bmi_elan4_query *c, struct bmi_elan4_conn_info *theirs)
+{
+    /* also reports that the connection was refused */
+    ssize_t n = recv(c->fd, c->in + c->got, sizeof(c->in) - c->got, MSG_DONTWAIT);
+
+    if (n < 0)
+        return errno == EINTR ? -EAGAIN : -errno;
+    if (n == 0)
+        return -ECONNRESET;
+    c->got += (unsigned)n;
+    return c->got < sizeof(c->in) ? -EAGAIN : bmi_elan4_conn_info_decode(c->in, theirs);
+}
+
+void bmi_elan4_query_end(struct bmi_elan4_query *c)
+{
+    if (c->fd >= 0)
+        close(c->fd);
+    free(c);
 }

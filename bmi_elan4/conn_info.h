@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * conn_info.h - a process's connection information (connection data): identity and address of
- * its input queue.  A server sends its connection data over a temporary TCP connection
- * (exchange.h); the first message to a queue, and its answer, contain the sender's.
+ * its input queue.  The first message to a queue, and its answer, contain the sender's.
  *
- * All functions are pure.
- */
+A server's is also sent over TCP: a client connects to a known port, the
+ * server sends its connection data, and the connection is closed.  The server's side is a
+ * bootstrap server, the client's a query.  The client sends nothing, so the server keeps no
+ * connection, and no client can delay others.  Nothing blocks; one thread at a time uses a
+ * bootstrap server or a query.
+  */
 #ifndef BMI_ELAN4_CONN_INFO_H
 #define BMI_ELAN4_CONN_INFO_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "bmi_elan4/process.h"
 
@@ -52,9 +57,6 @@ void bmi_elan4_conn_info_fill(struct bmi_elan4_conn_info *conn_info,
                               const struct bmi_elan4_range *r, const unsigned key[4], int node,
                               int context, uint64_t queue, uint64_t generation);
 
-void bmi_elan4_conn_info_encode(const struct bmi_elan4_conn_info *conn_info,
-                                uint8_t out[BMI_ELAN4_CONN_INFO_BYTES]);
-
 /* Decodes connection data.  Returns 0, or -EPROTO for other data, to which no reply is
  * possible.  Connection data of another version is valid. */
 int bmi_elan4_conn_info_decode(const uint8_t in[BMI_ELAN4_CONN_INFO_BYTES],
@@ -66,5 +68,40 @@ enum bmi_elan4_verdict bmi_elan4_conn_info_judge(const struct bmi_elan4_conn_inf
 
 /* Returns the text of a verdict; never NULL. */
 const char *bmi_elan4_verdict_text(uint32_t verdict);
+
+/* Bootstrap server. */
+struct bmi_elan4_bootstrap {
+    struct bmi_elan4_bootstrap *next; /* of this process */
+    int listener;                     /* becomes readable with each new client */
+    /* clients may be left, for lack of a descriptor or because of their number: to be served
+     * again soon */
+    bool behind;
+    struct bmi_elan4_conn_info conn_info;
+};
+
+struct bmi_elan4_query {
+    int fd;       /* to be waited for until readable */
+    unsigned got; /* bytes of: */
+    uint8_t in[BMI_ELAN4_CONN_INFO_BYTES];
+};
+
+/* Opens a listener.  Returns 0 or a negative errno (-EADDRINUSE, -EADDRNOTAVAIL ...). */
+int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
+                             const struct bmi_elan4_conn_info *mine,
+                             struct bmi_elan4_bootstrap **out);
+void bmi_elan4_bootstrap_close(struct bmi_elan4_bootstrap *bootstrap);
+/* Serves the waiting clients.  Returns the number of connection data sent. */
+int bmi_elan4_bootstrap_serve(struct bmi_elan4_bootstrap *bootstrap);
+/* Starts a query.  Returns 0 or a negative errno. */
+int bmi_elan4_query_begin(const struct sockaddr *addr, socklen_t length,
+                          struct bmi_elan4_query **out);
+/*
+ * Continues a query.  Returns 0 with the server's connection data, which the caller judges;
+ * -EAGAIN:  incomplete; or another negative errno: -ECONNREFUSED no listener, -ECONNRESET
+ * connection closed, -EPROTO not connection data.  After any result but -EAGAIN the query must
+ * be ended.
+ */
+int bmi_elan4_query_step(struct bmi_elan4_query *query, struct bmi_elan4_conn_info *theirs);
+void bmi_elan4_query_end(struct bmi_elan4_query *query);
 
 #endif

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define BMI_ELAN4_LOG_ENV    "BMI_ELAN4_LOG" /* used if no option names the folder */
+#define BMI_ELAN4_LOG_ENV    "BMI_ELAN4_LOG" /* the folder */
 #define BMI_ELAN4_LOG_FOLDER "/var/tmp/bmi_elan4"
 
 struct bmi_elan4_log;

@@ -4,15 +4,13 @@
  *
  * Files, from the top; a file does not use files above it:
  *
- *   fabric.c  open, close, function table       poll.c    one poll
- *   rx.c      received packets, in order        handshake.c   connection setup
- *   check.c   links with timeouts               refuse.c  refused DMAs
- *   leave.c   LEFT packets                      ask.c     queries at a server's bootstrap
-     server
- *   link.c    table and states of links         out.c     send queues
- *   move.c    transfers                         tx.c      packets
- *   buffers.c receive buffers                   account.c   buffers held by processes
- *   event.c   events of a poll, log             wait.c    sleeping
+ *   fabric.c    open, close, function table     poll.c      one poll
+ *   rx.c        received packets, in order      check.c     timeouts of links, leaving
+ *   handshake.c connection setup, queries       refuse.c    refused DMAs
+ *   link.c      table and states of links       out.c       send queues
+ *   move.c      transfers                       tx.c        packets
+ *   buffers.c   receive buffers                 account.c   buffers held by processes
+ *   event.c     events of a poll, log, sleeping
  *
  * The engine's lock protects everything except the descriptors of wait() and wake().  fabric.h
  * describes the elan_op_*() functions.  An int result is 0 or a negative errno unless stated
@@ -25,7 +23,7 @@
 #include <sys/queue.h>
 
 #include "base/addr.h"
-#include "bmi_elan4/exchange.h"
+#include "bmi_elan4/conn_info.h"
 #include "bmi_elan4/packet.h"
 #include "bmi_elan4/servers.h"
 #include "bmi_elan4/share.h"
@@ -39,7 +37,8 @@
 #define ELAN_PIECE       (UINT64_C(1) << 30)
 #define ELAN_READS       78 /* maximum read requests in a queue between two marks */
 #define ELAN_RESTLESS_MS 1
-#define ELAN_LOOK_MS     25 /* interval of checks of a peer that accepts no messages */
+#define ELAN_DRAIN_MS    300 /* time for a link to end in order, before its peer is silent */
+#define ELAN_LOOK_MS     25  /* interval of checks of a peer that accepts no messages */
 /* age at which a server's bootstrap server is queried, and interval of queries */
 #define ELAN_ASK_MS  500
 #define ELAN_CALL_MS 2000 /* timeout of a query */
@@ -73,7 +72,7 @@ struct elan_dma {
     uint64_t generation; /* 0: unknown */
     uint32_t refused;
     int64_t since; /* ms; when first seen without landing; 0: not yet.  With a link in observed
-                    * time (f->watched), else by the clock */
+                    * time (f->watched), of an orphan by the clock */
 };
 TAILQ_HEAD(elan_dmas, elan_dma);
 
@@ -96,7 +95,6 @@ struct elan_tx {
     uint32_t seq, packets; /* when sent: first sequence number, and count */
     uint32_t arg;
     uint8_t kind;
-    bool answer; /* to a process without a link */
     /* place of a transfer in the queue, without a buffer */
     struct rme_rdma_op *x;
     struct elan_tx *note;   /* message behind the transfer, or NULL */
@@ -123,11 +121,9 @@ struct elan_move {
     E4_Addr note_port, self_port;
     uint8_t *self;       /* packet to this process */
     uint32_t index, use; /* use: number of its transfers */
-    uint32_t before;     /* transfers without notification that must complete first */
     uint32_t unposted;   /* DMAs */
-    uint64_t serial;
-    bool held; /* the notification waits for those */
-    bool let;  /* the own set of its event is done, or posted */
+    bool held;           /* the notification waits for earlier transfers without one */
+    bool let;            /* the own set of its event is done, or posted */
     /* refused requests for its reads, counted by the local interface */
     volatile E4_uint64 *unasked;
     bool busy; /* from its start until DONE, also after the end of its link */
@@ -161,16 +157,16 @@ enum elan_state {
 
 struct rme_link {
     struct rme_fabric *f;
-    TAILQ_ENTRY(rme_link) all, eventful_next, dirty_next, ready_next, sending_next, ending_next;
-    bool eventful, dirty, ready, sending;
+    TAILQ_ENTRY(rme_link)
+    all, eventful_next, dirty_next, ready_next, sending_next, wanting_next, ending_next;
+    bool eventful, dirty, ready, sending, wanting;
     bool tell_request, tell_up, tell_down, tell_room;
     bool passive, bye_sent, bye_in;
-    bool placed; /* counted in f->places */
-    bool gap;    /* sequence numbers were used that never reach the peer */
-    bool kept;   /* in quarantine: given up, but the peer may still access local memory */
-    bool rest;   /* in f->resting, which is checked less often */
-    bool dead;   /* the peer is known to be dead */
-    bool lost;   /* a packet in order was lost: of later ones only BYE counts */
+    bool gap;  /* sequence numbers were used that never reach the peer */
+    bool kept; /* in quarantine: given up, but the peer may still access local memory */
+    bool rest; /* ENDING: checked less often */
+    bool dead; /* the peer is known to be dead */
+    bool lost; /* a packet in order was lost: of later ones only BYE counts */
     enum elan_state state;
     int error;
     const char *why; /* additional reason, or NULL; constant */
@@ -178,28 +174,25 @@ struct rme_link {
     int64_t looked;  /* ms; last check of the log for the peer */
     int64_t asked;   /* ms; last query at its bootstrap server, or its answer */
     void *owner;
-    uint32_t number; /* local number */
-    struct elan_peer peer;
+    uint32_t number;       /* local number */
+    struct elan_peer peer; /* HANDSHAKE: generation by its bootstrap server or the log, or 0 */
     char name[32];
     bool heard;
     uint8_t hello[ELAN_HELLO_MAX]; /* if `heard` the peer's, else the own one */
     size_t hello_length;
     struct bmi_elan4_query
         *call; /* query for the connection data, or whether the process is the same */
-    /* HANDSHAKE: generation that the bootstrap server reported, number of its answers since,
+    /* HANDSHAKE with a server known from its bootstrap server: number of its answers since,
      * whether HELLO waits until the queue accepts earlier packets, and, once HELLO has landed,
-     * ms of the next query and its back-off */
-    uint64_t met;
+     * ms of the next query and its back-off; else `pause` is 0 */
     uint32_t answers;
     bool unsaid;
     int64_t due, pause;
     /* out */
     struct elan_txs lent, queued, sent;
     uint32_t tx_used, next_seq;
-    bool tx_wanted;
     struct elan_moves moves;
-    uint32_t nmoves, silent;
-    uint64_t serial;
+    uint32_t nmoves;
     E4_CmdQ *reads;
     volatile E4_uint64 *read_mark; /* progress of the queue for reads */
     uint64_t read_marks;
@@ -220,13 +213,11 @@ struct elan_unattributed {
 
 /* Account of a place in the network (account.c). */
 struct elan_account {
-    uint64_t generation;  /* of the process seen there last */
+    uint64_t generation;  /* of the process seen there last, or sent to first */
     uint32_t out, former; /* buffers held by that process, and by its predecessors */
     bool dead;            /* the process is known to be dead */
     bool bootstrap;       /* a process there has answered at a bootstrap server */
-    int64_t stalled;      /* ms since which no packet to it has landed; 0: unknown */
-    uint64_t seen;        /* last process that packets came from; ms of the first */
-    int64_t first, last;  /* and the last of these packets */
+    int64_t first, last;  /* ms of the first and the last packet from it; 0: none */
     uint32_t told;        /* number of strays that were reported to it */
     LIST_HEAD(, elan_dma) spare[ELAN_POOLS];
 };
@@ -245,17 +236,15 @@ struct rme_fabric {
     struct bmi_elan4_servers *servers;
     struct bmi_elan4_bootstrap *bootstrap;
     struct bmi_elan4_conn_info conn_info;
-    uint64_t traps;     /* refusals handled */
-    int64_t traps_said; /* ms of the last log line */
+    uint64_t traps; /* refusals handled */
     struct rme_link *table[ELAN_LINKS];
-    uint32_t nonce[ELAN_LINKS];
-    struct elan_share places; /* links requested by peers */
-    uint32_t next_index;
-    struct elan_links links, eventful, dirty, ready, sending;
-    struct elan_links ending, resting;     /* ending links, and silent ones among them */
-    int64_t rested;                        /* ms of the last check of `resting` */
-    uint32_t callings, wanting, greetings; /* queries; links that lack a buffer; links with
-                                            * `met` */
+    struct elan_share places;  /* accepted links */
+    uint32_t next_index, uses; /* next free index, perhaps; part of the next link's number */
+    struct elan_links links, eventful, dirty, ready, sending, wanting;
+    struct elan_links ending; /* resting ones last */
+    int64_t rested;           /* ms of the last check of these */
+    uint32_t
+        asking; /* queries, and handshakes with servers known from their bootstrap server */
     struct elan_owings owed;
     struct elan_unattributed unattributed[ELAN_UNATTRIBUTED];
     uint32_t nunattributed;         /* number of them so far */
@@ -278,9 +267,9 @@ struct rme_fabric {
     /* events of the poll in progress */
     struct rme_event *out;
     int used, max;
-    int epoll_fd, wake_fd;
+    int epoll_fd;
     uint32_t polls;
-    int64_t drain_ms, dead_ms, quarantine_ms, kept_said;
+    int64_t dead_ms, quarantine_ms, kept_said;
     int64_t watched, watched_at; /* observed time, ms; time of the last observation */
 };
 
@@ -291,18 +280,25 @@ static inline void elan_call_end(struct rme_link *l)
         return;
     bmi_elan4_query_end(l->call);
     l->call = NULL;
-    l->f->callings--;
+    l->f->asking--;
 }
 
 /* Ends the handshake of the link. */
 static inline void elan_greeted(struct rme_link *l)
 {
-    l->f->greetings -= l->met != 0;
-    l->met = 0;
+    l->f->asking -= l->pause != 0;
+    l->pause = 0;
+}
+
+/* Returns true if an ending link is silent, and checked less often. */
+static inline bool elan_rests(const struct rme_link *l)
+{
+    return l->kept && !l->bye_in;
 }
 
 /* Add a link to a list of the fabric, and remove it: `eventful` links have events, `dirty` ones
- * something to send, `sending` ones packets in flight, `ready` ones deliverable packets. */
+ * something to send, `sending` ones packets in flight, `ready` ones deliverable packets,
+ * `wanting` ones lack a buffer. */
 #define ELAN_ADD(l, list)                                                                      \
     do {                                                                                       \
         if (!(l)->list)                                                                        \
@@ -323,17 +319,6 @@ static inline void elan_link_ready(struct rme_link *l)
         ELAN_ADD(l, ready);
 }
 
-/* wait.c */
-int elan_op_arm(struct rme_fabric *f);
-void elan_op_wait(struct rme_fabric *f, int timeout_ms);
-void elan_op_wake(struct rme_fabric *f);
-/* Ends a sleep without a limit, because something must be polled for. */
-void elan_look_soon(struct rme_fabric *f);
-int elan_wait_open(struct rme_fabric *f);
-void elan_wait_close(struct rme_fabric *f);
-/* Adds a descriptor, whose events set f->hint, to the epoll set. */
-int elan_watch(struct rme_fabric *f, int fd, uint32_t events);
-
 /* event.c */
 void elan_log(struct rme_fabric *f, enum rme_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -344,6 +329,22 @@ struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, stru
 /* Delivers the link's events other than packets, as far as there is room. */
 void elan_tell(struct rme_link *l);
 void elan_tell_all(struct rme_fabric *f);
+int elan_op_arm(struct rme_fabric *f);
+void elan_op_wait(struct rme_fabric *f, int timeout_ms);
+void elan_op_wake(struct rme_fabric *f);
+/* Ends a sleep without a limit, because something must be polled for. */
+void elan_look_soon(struct rme_fabric *f);
+int elan_wait_open(struct rme_fabric *f);
+/* Adds a descriptor, whose events set f->hint, to the epoll set. */
+int elan_watch(struct rme_fabric *f, int fd, uint32_t events);
+
+/* Returns the node of a process. */
+static inline int elan_node(const struct rme_fabric *f, unsigned vp)
+{
+    const struct bmi_elan4_range *r = &f->nic->range;
+
+    return r->low_node + (int)vp / (r->high_context - r->low_context + 1);
+}
 
 /* account.c */
 /* Returns the account of that process, NULL if another one has the place. */
@@ -402,27 +403,26 @@ int elan_tx_make(struct rme_fabric *f, struct elan_tx *tx, size_t bytes);
 void *elan_op_tx_get(struct rme_link *l);
 void elan_op_tx_put(struct rme_link *l, void *data);
 void elan_op_tx_send(struct rme_link *l, void *data, size_t length);
-/* Takes the buffer with this payload from the host; NULL: not held by the host. */
-struct elan_tx *elan_tx_of(struct rme_link *l, void *data);
+/* Takes the buffer with this payload from the host, as a message; NULL: the host has none. */
+struct elan_tx *elan_tx_of(struct rme_link *l, void *data, size_t length);
+/* Queues a message, or a transfer, in the order of its link. */
+void elan_tx_queue(struct rme_link *l, struct elan_tx *tx);
 /* Assigns sequence numbers to a message, and writes the headers of its packets. */
 void elan_tx_number(struct rme_link *l, struct elan_tx *tx);
-/* Builds the DMA of packet i, as seven dwords. */
-void elan_tx_dma(struct rme_link *l, struct elan_tx *tx, uint32_t i, E4_Addr event,
-                 uint64_t dma[7]);
+/* Fills in the DMA of packet i, which sets the event. */
+void elan_tx_dma(struct rme_fabric *f, const struct elan_peer *to, struct elan_tx *tx,
+                 uint32_t i, const volatile void *event, E4_DMA *dma);
 static inline uint32_t elan_packets(size_t length)
 {
     return length <= ELAN_BODY ? 1 : (uint32_t)((length + ELAN_BODY - 1) / ELAN_BODY);
 }
 /* Sends a packet outside the order, to a process that may have no link; its body is an optional
- * connection data, and data.  Returns -ENOBUFS if that place holds too many.  A packet to a
- * dead process counts as sent. */
+ * connection data, and data.  Returns -ENOMEM, or -ENOBUFS if that place holds too many, or,
+ * for an answer (REJECT, NOBODY), if too many to the process or its node have not landed.  A
+ * packet to a dead process counts as sent. */
 int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
                   uint32_t arg, const struct bmi_elan4_conn_info *conn_info, const void *data,
                   size_t length);
-/* Sends an answer to a process without a link.  Returns -ENOBUFS if too many answers to that
- * process or its node have not landed. */
-int elan_tx_answer(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
-                   uint32_t arg, const void *data, size_t length);
 /* Sends a packet in the order of a link.  Returns 0 or -ENOMEM. */
 int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
                     const struct bmi_elan4_conn_info *conn_info, const void *data,
@@ -490,7 +490,7 @@ struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number);
 void elan_link_step(struct rme_link *l, enum elan_state state);
 /* Ends the link: only LINK_DOWN follows. */
 void elan_link_down(struct rme_link *l, int error);
-/* Starts the end of a link that is up. */
+/* Starts the end of a link that is up; others are down. */
 void elan_link_end(struct rme_link *l, int error);
 /* Handles a silent peer, which is not waited for any longer, but may be alive and write. */
 void elan_link_silent(struct rme_link *l, int64_t now);
@@ -502,27 +502,11 @@ void elan_link_dead(struct rme_link *l);
 void elan_link_nobody(struct rme_link *l);
 /* Handles BYE, or BREAK, of the peer. */
 void elan_link_bye(struct rme_link *l);
-/* Handles LEFT: the peer has given up the link, and may still write. */
-void elan_link_left(struct rme_link *l);
-/* Moves an ending link to those checked less often. */
-void elan_link_rest(struct rme_link *l);
 void elan_op_free(struct rme_link *l);
 /* Marks the links of that process's predecessors as dead; the next poll ends them. */
 void elan_accounts_before(struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* Ends the links of processes that were found dead. */
 void elan_accounts_check(struct rme_fabric *f);
-
-/* ask.c */
-/* Queries the bootstrap server of a server of another node, or of one in a handshake, whether
- * it is still the process of this link, on either side; if not, the link is down. */
-void elan_ask(struct rme_link *l, int64_t now);
-/* Handles the end of such a query, of which a missing answer is not evidence. */
-void elan_answered(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *theirs,
-                   int64_t now);
-/* Starts a query.  Returns 0 or a negative errno. */
-int elan_call(struct rme_link *l, const struct bmi_elan4_where *where);
-
-void elan_op_probe(struct rme_link *l);
 
 /* check.c */
 /* Advances ending links. */
@@ -531,7 +515,6 @@ void elan_links_check(struct rme_fabric *f, int64_t now);
  * dead. */
 void elan_links_overdue(struct rme_fabric *f, int64_t now);
 
-/* leave.c */
 /* Sends LEFT to the peer, now or when there is a buffer. */
 void elan_send_left(struct rme_link *l);
 /* Sends owed LEFTs. */
@@ -558,6 +541,10 @@ int elan_op_accept(struct rme_link *l, const void *hello, size_t length, uint32_
 void elan_op_reject(struct rme_link *l, const void *hello, size_t length);
 void elan_op_disconnect(struct rme_link *l, int error);
 void elan_op_rdma(struct rme_link *l, struct rme_rdma_op *x);
+void elan_op_probe(struct rme_link *l);
+/* Queries the bootstrap server of a server of another node, or of one in a handshake, whether
+ * it is still the process of this link, on either side; if not, the link is down. */
+void elan_ask(struct rme_link *l, int64_t now);
 /* Handles a packet of connection setup or end; l NULL: no such link. */
 void elan_handshake_packet(struct rme_fabric *f, struct rme_link *l,
                            const struct elan_packet *p, const uint8_t *body);

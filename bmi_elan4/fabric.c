@@ -60,20 +60,13 @@ static int read_address(struct rme_fabric *f, struct bmi_elan4_nic_config *confi
     return 0;
 }
 
-static const char *log_folder(struct rme_fabric *f)
-{
-    const char *text = rme_option_string(f->config.options, "elan_log");
-    const char *env = getenv(BMI_ELAN4_LOG_ENV);
-
-    return *text ? text : env && *env ? env : BMI_ELAN4_LOG_FOLDER;
-}
-
 static int open_nic(struct rme_fabric *f)
 {
-    struct bmi_elan4_nic_config config = {.folder = log_folder(f)};
-    uint32_t slots = (uint32_t)rme_option(f->config.options, "elan_slots");
+    const char *folder = getenv(BMI_ELAN4_LOG_ENV), *fewer = "lower elan_tx_buffers";
+    struct bmi_elan4_nic_config config = {.folder = folder && *folder ? folder
+                                                                      : BMI_ELAN4_LOG_FOLDER};
+    uint32_t slots = f->tx_most;
     uint32_t room = f->config.rx_size > ELAN_HELLO_MAX ? f->config.rx_size : ELAN_HELLO_MAX;
-    const char *fewer = "lower elan_slots";
     char why[300] = "";
     int node = -1, rc;
 
@@ -167,7 +160,8 @@ static void elan_close(struct rme_fabric *f)
         elan_leave(f);
     if (f->servers)
         bmi_elan4_servers_free(f->servers);
-    elan_wait_close(f);
+    if (f->epoll_fd >= 0)
+        close(f->epoll_fd);
     if (f->inbox)
         bmi_elan4_inbox_close(f->inbox);
     if (f->nic)
@@ -194,19 +188,18 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
         return -ENOMEM;
     }
     f->config = *config;
-    f->epoll_fd = f->wake_fd = -1;
+    f->epoll_fd = -1;
     f->tx_most = (uint32_t)rme_option(config->options, "elan_tx_buffers");
     f->spares_most = f->tx_most / 2;
     f->kept_most = f->tx_most < ELAN_KEPT_MOST ? f->tx_most : ELAN_KEPT_MOST;
-    f->tx_per_link = (uint32_t)rme_option(config->options, "elan_tx_per_link");
-    f->active.most = (uint32_t)rme_option(config->options, "elan_transfers");
+    f->tx_per_link = f->tx_most < 64 ? 8 : f->tx_most / 8;
+    f->active.most = f->tx_most / 4;
     f->places.most = ELAN_LINKS;
     f->answers.most = f->kept_most / 2;
     f->dead_ms = rme_option(config->options, "elan_dead_ms");
-    f->drain_ms = rme_option(config->options, "elan_drain_timeout_ms");
     f->quarantine_ms = rme_option(config->options, "elan_quarantine_ms");
     struct elan_links *lists[] = {&f->links,   &f->eventful, &f->dirty,  &f->ready,
-                                  &f->sending, &f->ending,   &f->resting};
+                                  &f->sending, &f->ending,   &f->wanting};
     for (unsigned i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         TAILQ_INIT(lists[i]);
     TAILQ_INIT(&f->owed);
@@ -315,10 +308,7 @@ static const void *elan_sockaddr(const struct rme_link *l)
 /* Returns the peer's node. */
 static uint64_t elan_host(const struct rme_link *l)
 {
-    int node = -1, context;
-
-    bmi_elan4_place(&l->f->nic->range, (int)l->peer.vp, &node, &context);
-    return (uint64_t)node;
+    return (uint64_t)elan_node(l->f, l->peer.vp);
 }
 
 static const struct rme_option_row options[] = {
@@ -332,28 +322,17 @@ static const struct rme_option_row options[] = {
      "Shared secret of the processes of a file system.  Connections with another key are "
      "refused.",
      ""},
-    {"elan_log", "name", 0, 0, 0,
-     "Folder of the node's context log; the same for all processes of a node.  Empty: the "
-     "environment's BMI_ELAN4_LOG, else /var/tmp/bmi_elan4.",
-     ""},
     {"elan_servers", "name", 0, 0, 0,
      "Contact addresses of servers: [SERVER=]WHERE.  SERVER is NODE, NODE:CONTEXT or *; WHERE "
      "is the address of the input queue (0x...) or HOST:PORT.  Empty: the environment's "
      "BMI_ELAN4_SERVER_ADDR, which may hold several entries separated by commas.",
      ""},
-    {"elan_slots", "count", 1024, 16, 65536, "Slots of the input queue, 1920 bytes each.",
+    {"elan_tx_buffers", "count", 1024, 16, 65536,
+     "Send buffers of all connections together, and slots of the input queue, 1920 bytes "
+     "each.  An eighth of the buffers may be held by one process, so that a dead one cannot "
+     "take all; a quarter as many DMAs may be outstanding at the network interface, half of "
+     "them for one process; more wait.",
      NULL},
-    {"elan_tx_buffers", "count", 1024, 16, 65536, "Send buffers of all connections together.",
-     NULL},
-    {"elan_tx_per_link", "count", 128, 8, 65536,
-     "Limit on send buffers held by one connection, and by all connections with one process, "
-     "so that a dead peer cannot take all.",
-     NULL},
-    {"elan_transfers", "count", 256, 4, 4096,
-     "Limit on DMAs outstanding at the network interface, half of them per process; more wait.",
-     NULL},
-    {"elan_drain_timeout_ms", "ms", 300, 10, 600000,
-     "Time for a connection to close in order before it is aborted.", NULL},
     {"elan_dead_ms", "ms", 10000, 200, 3600000,
      "A peer whose input queue has accepted no message for this long is considered "
      "unresponsive (elan_quarantine_ms).  A dead peer of the same node is found at once by the "

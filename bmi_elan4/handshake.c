@@ -12,11 +12,17 @@
  * has the generation reported by the bootstrap server, or by this node's log, so that a
  * successor in the context is detected.  Without either the generation is unknown; then no
  * other HELLO is sent while an earlier packet waits, so that only a few are in flight.
+ *
+ * The bootstrap server of a server (conn_info.h) shows whether an unresponsive server is gone:
+ * no process listens, or a process of another generation answers.  Either side of a link
+ * queries the server of a node; a client has no bootstrap server.  A refused connection is
+ * significant only if the bootstrap server was open before.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 
 #include "bmi_elan4/elan.h"
 
@@ -43,24 +49,80 @@ static void link_up(struct rme_link *l)
     elan_refusals_tell(l);
 }
 
+/* ---- Queries ---- */
+
+static bool had_bootstrap(const struct rme_link *l)
+{
+    return !l->passive || l->f->account[l->peer.vp].bootstrap;
+}
+
+static int call(struct rme_link *l, const struct bmi_elan4_where *where)
+{
+    int rc = bmi_elan4_query_begin((const struct sockaddr *)&where->tcp, where->tcp_length,
+                                   &l->call);
+
+    if (rc < 0)
+        return rc;
+    l->f->asking++;
+    return elan_watch(l->f, l->call->fd, EPOLLIN | EPOLLET);
+}
+
+static void answered(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *theirs,
+                     int64_t now)
+{
+    if (rc == -ECONNREFUSED && had_bootstrap(l)) {
+        elan_link_dead(l);
+    } else if (rc == 0 && theirs->vp == l->peer.vp) {
+        l->f->account[l->peer.vp].bootstrap = true;
+        elan_see(l->f, l->peer.vp, theirs->generation);
+        if (theirs->generation != l->peer.generation) {
+            elan_accounts_before(l->f, l->peer.vp, theirs->generation);
+            elan_link_dead(l);
+            return;
+        }
+        l->answers++;
+        l->asked = now;
+    }
+}
+
+void elan_ask(struct rme_link *l, int64_t now)
+{
+    struct rme_fabric *f = l->f;
+    struct bmi_elan4_where where;
+    int node, context;
+
+    if (l->call || (l->asked && now - l->asked < ELAN_ASK_MS) ||
+        bmi_elan4_place(&f->nic->range, (int)l->peer.vp, &node, &context) < 0 ||
+        (l->passive && context != f->nic->range.low_context) ||
+        (node == f->nic->node && !l->pause) || /* the context log shows this */
+        bmi_elan4_servers_find(f->servers, &f->nic->range, node, context, &where) < 0 ||
+        where.queue)
+        return;
+    l->asked = now;
+    int rc = call(l, &where);
+    if (rc == -ECONNREFUSED && had_bootstrap(l))
+        elan_link_dead(l);
+    else if ((rc == -EMFILE || rc == -ENFILE) && l->state == ELAN_HANDSHAKE_STATE)
+        elan_link_down(l, rc); /* under emuelan4 the peer's memory needs a descriptor, too */
+}
+
 /* ---- The active side ---- */
 
-/* Sends HELLO to the queue of that generation; 0: unknown. */
-static void send_hello(struct rme_link *l, uint64_t generation)
+static void send_hello(struct rme_link *l)
 {
-    struct elan_peer to = {l->peer.vp, l->peer.queue, generation, 0};
+    struct elan_peer to = l->peer;
     struct bmi_elan4_conn_info conn_info = l->f->conn_info;
 
-    conn_info.wanted = l->peer.vp;
+    conn_info.wanted = to.vp;
     elan_link_step(l, ELAN_HANDSHAKE_STATE);
     /* a known generation shows the death of its process; otherwise the packet would never be
      * over */
-    if (generation == 0 && elan_tx_waits(l->f, l->peer.vp, l->peer.queue, elan_now())) {
+    if (to.generation == 0 && elan_tx_waits(l->f, to.vp, to.queue, elan_now())) {
         l->why = "the server's input queue accepts no messages";
         elan_link_down(l, -ETIMEDOUT);
         return;
     }
-    int rc = elan_account_dead(l->f, to.vp, generation)
+    int rc = elan_account_dead(l->f, to.vp, to.generation)
                  ? -ECONNREFUSED
                  : elan_tx_alone(l->f, &to, ELAN_HELLO, l->number, &conn_info, l->hello,
                                  l->hello_length);
@@ -82,16 +144,15 @@ static void handshake_now(struct rme_link *l)
     l->unsaid = false;
     l->pause = ELAN_ASK_MS;
     l->due = elan_now() + l->pause;
-    send_hello(l, l->met);
+    send_hello(l);
 }
 
 /* Starts the handshake with a server known from its bootstrap server.  A packet that waits at
  * the queue already replaces HELLO, so that only a few never land. */
-static void handshake(struct rme_link *l, uint64_t generation)
+static void handshake(struct rme_link *l)
 {
-    l->met = generation;
-    l->f->greetings++;
-    l->answers = 0;
+    l->pause = ELAN_ASK_MS;
+    l->f->asking++;
     l->unsaid = elan_tx_waits(l->f, l->peer.vp, l->peer.queue, elan_now());
     elan_link_step(l, ELAN_HANDSHAKE_STATE);
     if (!l->unsaid)
@@ -113,9 +174,10 @@ static void found(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *
         return;
     }
     l->peer.queue = theirs->queue;
+    l->peer.generation = theirs->generation;
     l->f->account[l->peer.vp].bootstrap = true;
     elan_see(l->f, l->peer.vp, theirs->generation);
-    handshake(l, theirs->generation);
+    handshake(l);
 }
 
 /* Continues a query. */
@@ -130,7 +192,7 @@ static void query_step(struct rme_link *l, int64_t now)
     if (l->state == ELAN_FINDING_STATE)
         found(l, rc, &theirs);
     else
-        elan_answered(l, rc, &theirs, now);
+        answered(l, rc, &theirs, now);
 }
 
 /*
@@ -174,11 +236,11 @@ void elan_handshake_calls(struct rme_fabric *f, int64_t now)
 
     if (f->bootstrap)
         bmi_elan4_bootstrap_serve(f->bootstrap);
-    for (l = TAILQ_FIRST(&f->links); l && f->callings + f->greetings; l = after) {
+    for (l = TAILQ_FIRST(&f->links); l && f->asking; l = after) {
         after = TAILQ_NEXT(l, all);
         if (l->call)
             query_step(l, now);
-        else if (l->met)
+        else if (l->pause)
             handshake_step(l, now);
     }
 }
@@ -212,14 +274,14 @@ static int find(struct rme_link *l, const struct rme_addr_part *at)
     }
     l->peer.vp = (unsigned)bmi_elan4_vp(&f->nic->range, node, context);
     if (where.queue) {
-        uint64_t generation = 0;
-        if (node == f->nic->node && bmi_elan4_log_owner(f->nic->log, context, &generation) == 0)
+        if (node == f->nic->node &&
+            bmi_elan4_log_owner(f->nic->log, context, &l->peer.generation) == 0)
             return -ECONNREFUSED; /* this node's log shows no owner */
         l->peer.queue = where.queue;
-        send_hello(l, generation);
+        send_hello(l);
         return 0;
     }
-    return elan_call(l, &where);
+    return call(l, &where);
 }
 
 int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
@@ -260,7 +322,7 @@ static void answer(struct rme_fabric *f, const struct bmi_elan4_conn_info *their
 {
     struct elan_peer to = {theirs->vp, theirs->queue, theirs->generation, number};
 
-    elan_tx_answer(f, &to, kind, arg, NULL, 0);
+    elan_tx_alone(f, &to, kind, arg, NULL, NULL, 0);
 }
 
 static void hello(struct rme_fabric *f, const struct elan_packet *p,
@@ -305,15 +367,16 @@ int elan_op_accept(struct rme_link *l, const void *data, size_t length, uint32_t
         return -EINVAL;
     if (l->state != ELAN_REQUESTED_STATE)
         return -ENOTCONN;
-    l->placed = l->placed || elan_share_take(&l->f->places, l->peer.vp);
-    if (!l->placed)
+    if (!elan_share_take(&l->f->places, l->peer.vp))
         return -ENOBUFS;
     int rc = elan_op_rx_reserve(l, rx);
-    if (rc < 0)
-        return rc;
-    rc = elan_tx_control(l, ELAN_ACCEPT, l->number, &l->f->conn_info, data, length);
+    if (rc == 0) {
+        rc = elan_tx_control(l, ELAN_ACCEPT, l->number, &l->f->conn_info, data, length);
+        if (rc < 0)
+            elan_op_rx_release(l, rx);
+    }
     if (rc < 0) {
-        elan_op_rx_release(l, rx);
+        elan_share_give(&l->f->places, l->peer.vp);
         return rc;
     }
     l->owner = owner;
@@ -328,20 +391,45 @@ void elan_op_reject(struct rme_link *l, const void *data, size_t length)
         return;
     }
     if (l->state == ELAN_REQUESTED_STATE)
-        elan_tx_answer(l->f, &l->peer, ELAN_REJECT, 0, data,
-                       length < ELAN_HELLO_MAX ? length : ELAN_HELLO_MAX);
+        elan_tx_alone(l->f, &l->peer, ELAN_REJECT, 0, NULL, data,
+                      length < ELAN_HELLO_MAX ? length : ELAN_HELLO_MAX);
     l->tell_request = true; /* ends without LINK_DOWN */
     elan_link_down(l, -EACCES);
 }
 
 /* ---- The host's calls ---- */
 
+/* Sends a packet without effect, an ACCEPT without connection data, if nothing is in flight:
+ * a dead peer never accepts the packet, which check.c detects. */
+static void send_nothing(struct rme_link *l)
+{
+    if (TAILQ_EMPTY(&l->sent) && TAILQ_EMPTY(&l->queued) &&
+        !elan_account_full(l->f, l->peer.vp, l->peer.generation))
+        (void)elan_tx_control(l, ELAN_ACCEPT, 0, NULL, NULL, 0);
+}
+
+/* Probes the peer.  All packets may have landed before the peer died, and the host may lack
+ * credits for more. */
+void elan_op_probe(struct rme_link *l)
+{
+    int64_t now = elan_now();
+
+    if (l->state != ELAN_UP_STATE)
+        return;
+    if (elan_account_gone(l->f, l->peer.vp, l->peer.generation))
+        elan_link_dead(l);
+    else
+        elan_ask(l, now);
+    if (l->state == ELAN_UP_STATE)
+        send_nothing(l);
+}
+
 /* Queues a transfer. */
 void elan_op_rdma(struct rme_link *l, struct rme_rdma_op *x)
 {
     struct elan_tx *place = calloc(1, sizeof(*place));
     bool noted = x->notify == RME_NOTIFY_MSG;
-    struct elan_tx *note = noted ? elan_tx_of(l, x->tx) : NULL;
+    struct elan_tx *note = noted ? elan_tx_of(l, x->tx, x->tx_length) : NULL;
 
     if (!place || l->state != ELAN_UP_STATE || (noted && !note)) {
         if (note)
@@ -353,33 +441,14 @@ void elan_op_rdma(struct rme_link *l, struct rme_rdma_op *x)
     }
     place->x = x;
     place->note = note;
-    if (note) {
-        note->kind = ELAN_MESSAGE;
-        note->length = note->arg = (uint32_t)x->tx_length;
-        note->x = NULL;
-    }
-    TAILQ_INSERT_TAIL(&l->queued, place, next);
-    ELAN_ADD(l, dirty);
+    elan_tx_queue(l, place);
 }
 
 void elan_op_disconnect(struct rme_link *l, int error)
 {
-    switch (l->state) {
-    case ELAN_FINDING_STATE:
-    case ELAN_HANDSHAKE_STATE: /* a late answer finds no link */
-        elan_link_down(l, error);
-        break;
-    case ELAN_REQUESTED_STATE:
-        elan_tx_answer(l->f, &l->peer, ELAN_REJECT, 0, NULL, 0);
-        elan_link_down(l, error);
-        break;
-    case ELAN_UP_STATE:
-        elan_link_end(l, error);
-        break;
-    case ELAN_ENDING_STATE:
-    case ELAN_DOWN_STATE:
-        break;
-    }
+    if (l->state == ELAN_REQUESTED_STATE)
+        elan_tx_alone(l->f, &l->peer, ELAN_REJECT, 0, NULL, NULL, 0);
+    elan_link_end(l, error); /* a late answer finds no link */
 }
 
 /* ---- Answers ---- */
@@ -393,9 +462,9 @@ static void accepted(struct rme_link *l, const struct elan_packet *p,
         return;
     }
     elan_greeted(l);
+    hear(l, p, theirs, data, length);
     elan_see(l->f, theirs->vp, theirs->generation);
     elan_accounts_before(l->f, theirs->vp, theirs->generation);
-    hear(l, p, theirs, data, length);
     link_up(l);
 }
 
@@ -442,7 +511,7 @@ void elan_handshake_packet(struct rme_fabric *f, struct rme_link *l,
     else if (p->kind == ELAN_BREAK)
         elan_link_bye(l);
     else if (p->kind == ELAN_LEFT)
-        elan_link_left(l);
+        elan_link_end(l, -ECONNRESET); /* the peer has given up the link, and may still write */
     else if (p->kind == ELAN_NOBODY)
         elan_link_nobody(l);
 }

@@ -10,8 +10,8 @@
  * Sleeping: the library can sleep for one event, without a time limit, and changes the event to
  * an interrupting one meanwhile.  The event thus has one user at a time: the owner of the
  * inbox, or, between arm() and the next message, the sleeper thread, together with the command
- * queues that change the event.  The thread returns the event before it makes the descriptor
- * readable, and leaves the word set for the owner.  To end the thread, the event is set as by a
+ * queues that change the event.  The thread returns the event before it raises the
+ * signal, and leaves the word set for the owner.  To end the thread, the event is set as by a
  * message.
  */
 #include "bmi_elan4/inbox.h"
@@ -20,7 +20,6 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "bmi_elan4/compat.h"
 #include "bmi_elan4/kernel.h"
@@ -37,7 +36,6 @@ struct bmi_elan4_inbox {
     pthread_t thread;
     sem_t wanted;      /* posted for each use of the event, and at the end */
     _Atomic int armed; /* the thread uses the event */
-    int fd;
 };
 
 static void *sleeper(void *arg)
@@ -53,20 +51,8 @@ static void *sleeper(void *arg)
         compat_sleep_for(nic->ctx, nic->rx, nic->irq, nic->irq_block, BMI_ELAN4_INT_COOKIE,
                          in->event, in->arrived, ELAN_WAIT_EVENT);
         atomic_store(&in->armed, 0);
-        bmi_elan4_signal_raise(in->fd);
+        bmi_elan4_signal_raise(nic->signal);
     }
-}
-
-static int start(struct bmi_elan4_inbox *in)
-{
-    in->fd = bmi_elan4_signal();
-    if (in->fd < 0)
-        return -errno;
-    sem_init(&in->wanted, 0, 0);
-    int rc = rme_thread_start(&in->thread, sleeper, in);
-    if (rc < 0)
-        close(in->fd);
-    return rc;
 }
 
 static void free_memory(struct bmi_elan4_inbox *in)
@@ -105,8 +91,10 @@ int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots,
     in->queue->q_event = bmi_elan4_at(nic, in->event);
     compat_store(in->first, &in->queue->q_bptr);
     MEMBAR_STORESTORE();
-    int rc = start(in);
+    sem_init(&in->wanted, 0, 0);
+    int rc = rme_thread_start(&in->thread, sleeper, in);
     if (rc < 0) {
+        sem_destroy(&in->wanted);
         free_memory(in);
         return rc;
     }
@@ -125,7 +113,6 @@ void bmi_elan4_inbox_close(struct bmi_elan4_inbox *in)
     }
     pthread_join(in->thread, NULL);
     sem_destroy(&in->wanted);
-    close(in->fd);
     compat_block(nic->ctx, 1); /* no process may write there any more */
     free_memory(in);
 }
@@ -160,9 +147,4 @@ void bmi_elan4_inbox_arm(struct bmi_elan4_inbox *in)
 {
     if (atomic_exchange(&in->armed, 1) == 0)
         sem_post(&in->wanted);
-}
-
-int bmi_elan4_inbox_fd(const struct bmi_elan4_inbox *in)
-{
-    return in->fd;
 }

@@ -5,9 +5,9 @@
  * so no message is lost.
  *
  * To sleep until a message arrives, bmi_elan4_inbox_arm() hands the queue's event to a thread
- * of the inbox, which waits for the event and makes a descriptor readable.
+ * of the inbox, which waits for the event and raises the nic's signal.
  *
- * One thread at a time uses an inbox; any thread may wait for its descriptor.
+ * One thread at a time uses an inbox.
  */
 #ifndef BMI_ELAN4_INBOX_H
 #define BMI_ELAN4_INBOX_H
@@ -38,11 +38,9 @@ const void *bmi_elan4_inbox_peek(struct bmi_elan4_inbox *inbox);
 void bmi_elan4_inbox_next(struct bmi_elan4_inbox *inbox);
 
 /*
- * Requests that the descriptor become readable at the next message, or at once if there is one.
- * No message can be peeked at until then.
+ * Requests that the nic's signal be raised at the next message, or at once if there is one.  No
+ * message can be peeked at until then.
  */
 void bmi_elan4_inbox_arm(struct bmi_elan4_inbox *inbox);
-/* Returns a signal (kernel.h), to be cleared by its reader. */
-int bmi_elan4_inbox_fd(const struct bmi_elan4_inbox *inbox);
 
 #endif

@@ -15,7 +15,7 @@
  *
  * A dead peer sends no BYE, and DMAs to it never end.  A silent peer sends none either, and may
  * later write to memory that was opened to it, which cannot be prevented.  After
- * drain_timeout_ms the link is therefore `kept`: LINK_DOWN is withheld and the host's memory
+ * ELAN_DRAIN_MS the link is therefore `kept`: LINK_DOWN is withheld and the host's memory
  * stays in use until the peer sends BYE, is known to be dead, or quarantine_ms are over.
  *
  * Posted DMAs to a dead peer do not end while its context has no owner; their packets, events
@@ -42,12 +42,10 @@ struct rme_link *elan_link_new(struct rme_fabric *f)
     if (!l)
         return NULL;
     f->next_index = index + 1;
-    f->nonce[index] = (f->nonce[index] + 1) & 0xfffff;
-    if (!f->nonce[index])
-        f->nonce[index] = 1;
+    f->uses = f->uses % 0xfffff + 1;
     l->f = f;
     l->state = ELAN_DOWN_STATE; /* until elan_link_step() */
-    l->number = f->nonce[index] * ELAN_LINKS + index;
+    l->number = f->uses * ELAN_LINKS + index;
     f->table[index] = l;
     TAILQ_INIT(&l->lent);
     TAILQ_INIT(&l->queued);
@@ -65,30 +63,6 @@ struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number)
     return l && l->number == number ? l : NULL;
 }
 
-/* Adds the link to one of the two lists of ending links. */
-static void list_ending(struct rme_link *l, bool rest)
-{
-    l->rest = rest;
-    if (rest)
-        TAILQ_INSERT_TAIL(&l->f->resting, l, ending_next);
-    else
-        TAILQ_INSERT_TAIL(&l->f->ending, l, ending_next);
-}
-
-static void unlist_ending(struct rme_link *l)
-{
-    if (l->rest)
-        TAILQ_REMOVE(&l->f->resting, l, ending_next);
-    else
-        TAILQ_REMOVE(&l->f->ending, l, ending_next);
-}
-
-void elan_link_rest(struct rme_link *l)
-{
-    unlist_ending(l);
-    list_ending(l, true);
-}
-
 void elan_link_step(struct rme_link *l, enum elan_state state)
 {
     rme_probe_fabric_link(l->number, (int)l->state, (int)state);
@@ -103,7 +77,7 @@ void elan_link_down(struct rme_link *l, int error)
     if (was == ELAN_DOWN_STATE)
         return;
     if (was == ELAN_ENDING_STATE)
-        unlist_ending(l);
+        TAILQ_REMOVE(&f->ending, l, ending_next);
     elan_call_end(l);
     elan_greeted(l);
     if (l->kept) {
@@ -114,9 +88,8 @@ void elan_link_down(struct rme_link *l, int error)
     if (!l->error)
         l->error = error;
     f->table[l->number % ELAN_LINKS] = NULL;
-    if (l->placed)
+    if (l->passive && was != ELAN_REQUESTED_STATE)
         elan_share_give(&f->places, l->peer.vp);
-    l->placed = false;
     elan_tx_drop(l, true);
     elan_move_forget(l);
     elan_rx_close(l);
@@ -137,12 +110,16 @@ void elan_link_down(struct rme_link *l, int error)
 
 void elan_link_end(struct rme_link *l, int error)
 {
-    if (l->state != ELAN_UP_STATE)
+    if (l->state == ELAN_ENDING_STATE || l->state == ELAN_DOWN_STATE)
         return;
+    if (l->state != ELAN_UP_STATE) {
+        elan_link_down(l, error);
+        return;
+    }
     l->error = error;
     elan_link_step(l, ELAN_ENDING_STATE);
-    l->until = elan_now() + l->f->drain_ms;
-    list_ending(l, false);
+    l->until = elan_now() + ELAN_DRAIN_MS;
+    TAILQ_INSERT_HEAD(&l->f->ending, l, ending_next);
     elan_tx_drop(l, false);
     elan_rx_rest(l);
 }
@@ -155,25 +132,14 @@ void elan_link_silent(struct rme_link *l, int64_t now)
     l->until = now; /* its time is over */
 }
 
-/* Handles LEFT, which a side sends outside the order if it gives up a link before BYE: this
- * side ends the link, too, but its opened memory may still be written to, as with a silent
- * peer. */
-void elan_link_left(struct rme_link *l)
-{
-    if (l->state == ELAN_HANDSHAKE_STATE) /* LEFT or BREAK has overtaken ACCEPT */
-        elan_link_down(l, -ECONNRESET);
-    else
-        elan_link_end(l, -ECONNRESET);
-}
-
 void elan_link_bye(struct rme_link *l)
 {
-    l->bye_in = true;
-    if (l->state == ELAN_ENDING_STATE && l->rest) { /* the peer is active again */
-        unlist_ending(l);
-        list_ending(l, false);
+    if (elan_rests(l)) { /* the peer is active again */
+        TAILQ_REMOVE(&l->f->ending, l, ending_next);
+        TAILQ_INSERT_HEAD(&l->f->ending, l, ending_next);
     }
-    elan_link_left(l);
+    l->bye_in = true;
+    elan_link_end(l, -ECONNRESET);
 }
 
 void elan_link_broken(struct rme_link *l, const char *why)
@@ -181,17 +147,16 @@ void elan_link_broken(struct rme_link *l, const char *why)
     if (l->state == ELAN_ENDING_STATE) /* the peer may still write to local memory */
         return;
     elan_log(l->f, RME_LOG_WARN, "%s: %s; connection aborted", l->name, why);
-    if (l->state == ELAN_UP_STATE)
-        elan_link_end(l, -EPROTO);
-    else
-        elan_link_down(l, -EPROTO);
+    elan_link_end(l, -EPROTO);
 }
 
 void elan_link_dead(struct rme_link *l)
 {
     l->dead = true;
     elan_account_died(l->f, l->peer.vp, l->peer.generation);
-    elan_link_down(l, l->state == ELAN_ENDING_STATE ? l->error : -ECONNRESET);
+    elan_link_down(l, l->state == ELAN_ENDING_STATE      ? l->error
+                      : l->state == ELAN_HANDSHAKE_STATE ? -ECONNREFUSED
+                                                         : -ECONNRESET);
 }
 
 /* Returns true if the link has carried anything but ACCEPT. */
@@ -203,7 +168,7 @@ static bool was_used(const struct rme_link *l)
 void elan_link_nobody(struct rme_link *l)
 {
     if (was_used(l))
-        elan_link_left(l);
+        elan_link_end(l, -ECONNRESET);
     else
         elan_link_down(l, -ECONNRESET);
 }
@@ -244,8 +209,7 @@ void elan_accounts_check(struct rme_fabric *f)
     f->died = false;
     for (l = TAILQ_FIRST(&f->links); l; l = after) {
         after = TAILQ_NEXT(l, all);
-        if ((l->state == ELAN_REQUESTED_STATE || l->state == ELAN_UP_STATE ||
-             l->state == ELAN_ENDING_STATE) &&
+        if (l->state != ELAN_FINDING_STATE && l->state != ELAN_DOWN_STATE &&
             (l->dead || elan_account_dead(f, l->peer.vp, l->peer.generation)))
             elan_link_dead(l);
     }

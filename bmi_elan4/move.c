@@ -98,10 +98,16 @@ void elan_moves_close(struct rme_fabric *f)
 
 /* ---- Chains ---- */
 
-static void chain_dma(uint8_t *block, const uint64_t dma[7])
+static void chain_dma(uint8_t *block, const E4_DMA *dma)
 {
-    uint64_t w[8] = {
-        dma[0] | RUN_DMA_CMD, dma[1], dma[2], dma[3], dma[4], dma[5], dma[6], NOP_CMD};
+    uint64_t w[8] = {dma->dma_typeSize | RUN_DMA_CMD,
+                     dma->dma_cookie,
+                     dma->dma_vproc,
+                     dma->dma_srcAddr,
+                     dma->dma_dstAddr,
+                     dma->dma_srcEvent,
+                     dma->dma_dstEvent,
+                     NOP_CMD};
 
     for (unsigned i = 0; i < 8; i++)
         compat_store(w[i], block + 8 * i);
@@ -125,17 +131,12 @@ static void self_chain(struct rme_fabric *f, struct elan_move *m)
                             .seq = m->use,
                             .from = f->nic->vp,
                             .arg = m->index};
-    const uint64_t dma[7] = {
-        E4_DMA_TYPE_SIZE(ELAN_HEADER, DMA_DataTypeByte, DMA_QueueWrite, 16),
-        compat_dma_cookie(f->nic->cookies, f->nic->vp),
-        f->nic->vp,
-        bmi_elan4_at(f->nic, m->self),
-        0,
-        0,
-        bmi_elan4_inbox_queue(f->inbox)};
+    E4_DMA dma;
 
     elan_packet_encode(&p, m->self);
-    chain_dma(m->self_chain, dma);
+    bmi_elan4_packet_dma(f->nic, f->nic->vp, bmi_elan4_inbox_queue(f->inbox), m->self,
+                         ELAN_HEADER, NULL, &dma);
+    chain_dma(m->self_chain, &dma);
 }
 
 static uint32_t count_dmas(const struct rme_rdma_op *x)
@@ -153,7 +154,7 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
     struct rme_fabric *f = l->f;
     struct rme_rdma_op *x = place->x;
     struct elan_move *m = NULL;
-    uint64_t dma[7];
+    E4_DMA dma;
 
     if (elan_share_take(&f->active, l->peer.vp) && !(m = take(f, l->peer.vp)))
         elan_share_give(&f->active, l->peer.vp);
@@ -172,8 +173,6 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
     m->x = x;
     m->unposted = count_dmas(x);
     m->place = place;
-    m->serial = ++l->serial;
-    m->before = l->silent;
     m->held = m->let = false;
     compat_store(0, m->unasked);
     m->busy = true;
@@ -181,7 +180,6 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
     self_chain(f, m);
     if (x->notify == RME_NOTIFY_NONE) {
         m->note = NULL;
-        l->silent++;
         prime_copy(f, m->data, m->unposted + 1, m->self_chain, m->self_port, 8);
         MEMBAR_STORESTORE();
         return true;
@@ -196,8 +194,8 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
     place->seq = m->note->seq;
     place->packets = m->note->packets;
     for (uint32_t i = 0; i < place->packets; i++) {
-        elan_tx_dma(l, m->note, i, bmi_elan4_at(f->nic, m->told), dma);
-        chain_dma(m->note_chain + (size_t)i * CHAIN, dma);
+        elan_tx_dma(f, &l->peer, m->note, i, m->told, &dma);
+        chain_dma(m->note_chain + (size_t)i * CHAIN, &dma);
     }
     prime_copy(f, m->told, place->packets, m->self_chain, m->self_port, 8);
     prime_copy(f, m->data, m->unposted + 1, m->note_chain, m->note_port, 8 * place->packets);
@@ -211,6 +209,19 @@ static void let_go(struct rme_fabric *f, struct elan_move *m)
     m->held = false;
     m->let = true;
     compat_set_event(f->nic->tx, bmi_elan4_at(f->nic, m->data));
+}
+
+/* Sends the notifications that no silent transfer precedes any more. */
+static void let_notify(struct rme_link *l)
+{
+    struct elan_move *m;
+
+    TAILQ_FOREACH(m, &l->moves, next) {
+        if (m->x->notify == RME_NOTIFY_NONE)
+            break;
+        if (m->held)
+            let_go(l->f, m);
+    }
 }
 
 /* ---- Data ---- */
@@ -328,10 +339,12 @@ bool elan_move_issue(struct rme_link *l, struct elan_tx *place)
             if (n % 512 == 0)
                 bmi_elan4_flush(l->f->nic);
     }
-    if (place->x->notify != RME_NOTIFY_NONE && place->move->before)
-        place->move->held = true;
-    else
+    if (place->x->notify == RME_NOTIFY_NONE) {
         let_go(l->f, place->move);
+    } else {
+        place->move->held = true;
+        let_notify(l);
+    }
     return true;
 }
 
@@ -396,23 +409,6 @@ void elan_move_cut(struct rme_link *l, struct elan_tx *place)
     free(place);
 }
 
-/* Handles the completion of a silent transfer: notifications that waited for it may be sent. */
-static void silent_done(struct rme_link *l, uint64_t serial)
-{
-    struct elan_move *m;
-    bool any = false;
-
-    l->silent--;
-    TAILQ_FOREACH(m, &l->moves, next)
-        if (m->x && m->x->notify != RME_NOTIFY_NONE && m->serial > serial && m->before &&
-            --m->before == 0 && m->held) {
-            let_go(l->f, m);
-            any = true;
-        }
-    if (any)
-        bmi_elan4_flush(l->f->nic);
-}
-
 void elan_move_free(struct rme_fabric *f, struct elan_move *m, bool bind)
 {
     m->busy = false;
@@ -443,8 +439,10 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
         elan_share_give(&f->active, l->peer.vp);
         if (m->place)
             m->place->over = true;
-        if (m->x->notify == RME_NOTIFY_NONE)
-            silent_done(l, m->serial);
+        if (m->x->notify == RME_NOTIFY_NONE) {
+            let_notify(l);
+            bmi_elan4_flush(f->nic);
+        }
         if (l->state == ELAN_UP_STATE)
             elan_emit(f, RME_EV_RDMA_DONE, l)->rdma_op = m->x;
     } else {
@@ -518,5 +516,5 @@ void elan_move_forget(struct rme_link *l)
         elan_orphan(l->f, &m->d, true);
         elan_share_give(&l->f->active, l->peer.vp); /* in quarantine until DONE, if ever */
     }
-    l->nmoves = l->silent = 0;
+    l->nmoves = 0;
 }

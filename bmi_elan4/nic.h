@@ -4,7 +4,7 @@
  * queues.
  *
  * One thread at a time uses a nic, except for its traps, which come from a thread of the
- * library; `rx` and `irq` belong to its inbox (inbox.h).
+ * library, and its signal (kernel.h); `rx` and `irq` belong to its inbox (inbox.h).
  */
 #ifndef BMI_ELAN4_NIC_H
 #define BMI_ELAN4_NIC_H
@@ -55,7 +55,9 @@ struct bmi_elan4_nic {
     pthread_mutex_t trap_lock;
     struct bmi_elan4_trap trap[BMI_ELAN4_TRAPS];
     unsigned ntrap; /* protected by trap_lock */
-    int trap_fd;    /* readable when a trap may be pending */
+    /* raised for traps, for messages of an armed inbox, and to end a sleep; cleared by a
+     * sleeper */
+    int signal;
 };
 
 #define BMI_ELAN4_INT_COOKIE 42 /* lower values are the library's */
@@ -86,21 +88,20 @@ static inline E4_Addr bmi_elan4_at(struct bmi_elan4_nic *nic, const volatile voi
 }
 
 /*
- * Posts a message of up to a slot's bytes to a queue of `vp`.  `event`, an own event or NULL,
- * is set when the message has landed, and the memory is free then.  The caller flushes.
+ * Fills in the DMA of a message of up to a slot's bytes to a queue of `vp`.  `event`, an own
+ * event or NULL, is set when the message has landed, and the memory is free then.
  */
-static inline void bmi_elan4_send(struct bmi_elan4_nic *nic, unsigned vp, E4_Addr queue,
-                                  const void *message, size_t bytes, const volatile void *event)
+static inline void bmi_elan4_packet_dma(struct bmi_elan4_nic *nic, unsigned vp, E4_Addr queue,
+                                        const void *message, size_t bytes,
+                                        const volatile void *event, E4_DMA *dma)
 {
-    E4_DMA dma = {.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, DMA_QueueWrite, 16),
-                  .dma_cookie = compat_dma_cookie(nic->cookies, vp),
-                  .dma_vproc = vp,
-                  .dma_srcAddr = bmi_elan4_at(nic, message),
-                  .dma_srcEvent = event ? bmi_elan4_at(nic, event) : 0,
-                  .dma_dstEvent = queue};
-
-    MEMBAR_VISIBLE();
-    compat_run_dma(nic->tx, &dma);
+    *dma =
+        (E4_DMA){.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, DMA_QueueWrite, 16),
+                 .dma_cookie = compat_dma_cookie(nic->cookies, vp),
+                 .dma_vproc = vp,
+                 .dma_srcAddr = bmi_elan4_at(nic, message),
+                 .dma_srcEvent = event ? bmi_elan4_at(nic, event) : 0,
+                 .dma_dstEvent = queue};
 }
 
 void bmi_elan4_flush(struct bmi_elan4_nic *nic);

@@ -177,7 +177,6 @@ void elan_sweep(struct rme_fabric *f, int64_t now)
 
     for (d = TAILQ_FIRST(&f->orphans); d; d = then) {
         struct elan_tx *tx = (struct elan_tx *)d;
-        struct elan_account *o = elan_account_of(f, d->vp, d->generation);
         int over =
             d->is_move ? elan_move_over(f, (struct elan_move *)d, now) : tx_over(f, tx, now);
         then = TAILQ_NEXT(d, next);
@@ -188,8 +187,6 @@ void elan_sweep(struct rme_fabric *f, int64_t now)
             elan_move_free(f, (struct elan_move *)d, over < 0);
             continue;
         }
-        if (over > 0 && o)
-            o->stalled = 0;
         elan_tx_give(f, tx);
     }
 }
@@ -202,20 +199,9 @@ void elan_tx_landed(struct rme_fabric *f)
         after = TAILQ_NEXT(l, sending_next);
         landed_of(l);
     }
-    if (f->polls % 64 == 0 || f->wanting)
+    if (f->polls % 64 == 0 || !TAILQ_EMPTY(&f->wanting))
         elan_sweep(f, f->polls % 64 == 0 ? elan_now() : 0);
-    if (f->wanting)
-        elan_tx_rooms(f);
-}
-
-/* Records that no packet to the process has landed since this one was posted. */
-static void stalled(struct rme_fabric *f, const struct elan_dma *d)
-{
-    struct elan_account *o = elan_account_of(f, d->vp, d->generation);
-    int64_t since = elan_now() - (f->watched - d->since);
-
-    if (o && (!o->stalled || since < o->stalled))
-        o->stalled = since;
+    elan_tx_rooms(f);
 }
 
 void elan_tx_drop(struct rme_link *l, bool all)
@@ -236,10 +222,7 @@ void elan_tx_drop(struct rme_link *l, bool all)
         else
             elan_tx_unuse(l, tx);
     }
-    if (l->tx_wanted) {
-        l->tx_wanted = false;
-        l->f->wanting--;
-    }
+    ELAN_REMOVE(l, wanting);
     if (!all)
         return;
     while ((tx = TAILQ_FIRST(&l->sent)) != NULL) {
@@ -248,8 +231,6 @@ void elan_tx_drop(struct rme_link *l, bool all)
             free(tx);
             continue;
         }
-        if (tx->d.since && !has_landed(l->f, tx))
-            stalled(l->f, &tx->d);
         l->tx_used--;
         elan_orphan(l->f, &tx->d, true);
     }

@@ -3,43 +3,40 @@
  * packet.h - a slot of an input queue: a header of 32 bytes and a body.
  *
  * Queue DMAs have no order and no sender, so a packet contains its link and its sequence number
- * there; kinds marked as ordered are delivered by sequence number.
+ * there; ordered kinds are delivered by sequence number.
  *
  * All functions are pure.
  */
 #ifndef BMI_ELAN4_PACKET_H
 #define BMI_ELAN4_PACKET_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "bmi_elan4/inbox.h"
 
-#define ELAN_HEADER 32
-#define ELAN_BODY   (BMI_ELAN4_SLOT - ELAN_HEADER)
-
-/* X(NAME, ordered, text) */
-#define ELAN_KINDS(X)                                                                          \
-    X(HELLO, 0,                                                                                \
-      "connection data and hello data: request for a link; arg: the sender's link number")     \
-    X(ACCEPT, 1,                                                                               \
-      "connection data and hello data: the link is up; arg: the sender's link number")         \
-    X(REJECT, 0,                                                                               \
-      "hello data: the link is refused; arg: enum bmi_elan4_verdict, 0: the host's")           \
-    X(NOBODY, 0, "no such link here")                                                          \
-    X(MESSAGE, 1, "a part of a message; arg: bytes of the whole message")                      \
-    X(IMM, 1, "an immediate, in arg")                                                          \
-    X(BYE, 1, "last packet; no DMA to the receiver's memory is outstanding")                   \
-    X(DONE, 0, "to the same process: a transfer is complete; arg: its number")                 \
-    X(BREAK, 0, "BYE of a link with a gap in its sequence numbers")                            \
-    X(REFUSED, 0, "addresses, where DMAs were refused here; arg: enum compat_trap")            \
-    X(LEFT, 0, "the sender has aborted the link; DMAs in flight may still arrive")
+#define ELAN_PACKET_VERSION 0xb1
+#define ELAN_HEADER         32
+#define ELAN_BODY           (BMI_ELAN4_SLOT - ELAN_HEADER)
 
 enum elan_kind {
-#define X(NAME, ordered, prose) ELAN_##NAME,
-    ELAN_KINDS(X)
-#undef X
-        ELAN_KIND_COUNT
+    ELAN_HELLO,   /* connection data and hello data: request for a link; arg: the sender's link
+                   * number */
+    ELAN_ACCEPT,  /* connection data and hello data: the link is up; arg: the sender's link
+                   * number.  In order */
+    ELAN_REJECT,  /* hello data: the link is refused; arg: enum bmi_elan4_verdict, 0: the
+                   * host's */
+    ELAN_NOBODY,  /* no such link here */
+    ELAN_MESSAGE, /* a part of a message; arg: bytes of the whole message.  In order */
+    ELAN_IMM,     /* an immediate, in arg.  In order */
+    ELAN_BYE,     /* last packet; no DMA to the receiver's memory is outstanding.  In order */
+    ELAN_DONE,    /* to the same process: a transfer is complete; arg: its number */
+    ELAN_BREAK,   /* BYE of a link with a gap in its sequence numbers */
+    ELAN_REFUSED, /* addresses, where DMAs were refused here; arg: enum compat_trap */
+    ELAN_LEFT,    /* the sender has aborted the link; DMAs in flight may still arrive */
+    ELAN_KIND_COUNT
 };
 
 /* The header as sent: all hosts of Elan4 are little-endian. */
@@ -57,10 +54,27 @@ struct elan_packet {
 _Static_assert(sizeof(struct elan_packet) == ELAN_HEADER, "a header");
 
 /* Returns true if packets of this kind are ordered; false for unknown kinds. */
-bool elan_kind_ordered(uint8_t kind);
-void elan_packet_encode(const struct elan_packet *p, uint8_t out[ELAN_HEADER]);
+static inline bool elan_kind_ordered(uint8_t kind)
+{
+    return kind == ELAN_ACCEPT || kind == ELAN_MESSAGE || kind == ELAN_IMM || kind == ELAN_BYE;
+}
+
+static inline void elan_packet_encode(const struct elan_packet *p, uint8_t out[ELAN_HEADER])
+{
+    memcpy(out, p, ELAN_HEADER);
+    out[0] = ELAN_PACKET_VERSION;
+}
+
 /* Decodes a header.  Returns 0, or -EPROTO for another version, an unknown kind, or invalid
  * numbers. */
-int elan_packet_decode(const uint8_t in[ELAN_HEADER], struct elan_packet *p);
+static inline int elan_packet_decode(const uint8_t in[ELAN_HEADER], struct elan_packet *p)
+{
+    memcpy(p, in, ELAN_HEADER);
+    if (p->version != ELAN_PACKET_VERSION || p->kind >= ELAN_KIND_COUNT || p->bytes > ELAN_BODY)
+        return -EPROTO;
+    if (p->kind == ELAN_MESSAGE && (p->offset > p->arg || p->bytes > p->arg - p->offset))
+        return -EPROTO;
+    return 0;
+}
 
 #endif

@@ -13,7 +13,7 @@ static void look_around(struct rme_fabric *f)
     bool hint = atomic_exchange(&f->hint, 0);
     int64_t now = elan_now();
 
-    if (hint || f->callings || f->polls % 64 == 0)
+    if (hint || f->polls % 64 == 0)
         elan_handshake_calls(f, now);
     elan_links_check(f, now);
     if (!TAILQ_EMPTY(&f->owed))
@@ -28,7 +28,7 @@ static void look_around(struct rme_fabric *f)
  * processes that leave a busy server at once must not use up the processor by polling. */
 static int until_next_look(const struct rme_link *ending)
 {
-    int64_t begun = ending->until - ending->f->drain_ms;
+    int64_t begun = ending->until - ELAN_DRAIN_MS;
     int64_t pause = (elan_now() - begun) / 8;
 
     return pause < ELAN_RESTLESS_MS ? ELAN_RESTLESS_MS
@@ -36,16 +36,24 @@ static int until_next_look(const struct rme_link *ending)
                                     : (int)pause;
 }
 
+/* Returns true if links end that are not resting; these are first. */
+static bool busy_ending(const struct rme_fabric *f)
+{
+    const struct rme_link *l = TAILQ_FIRST(&f->ending);
+
+    return l && !elan_rests(l);
+}
+
 /* Returns ms until the next poll for conditions without a packet; 0: not needed. */
 static int restless(const struct rme_fabric *f)
 {
-    if (f->wanting || !TAILQ_EMPTY(&f->dirty) || !TAILQ_EMPTY(&f->ready) ||
+    if (!TAILQ_EMPTY(&f->wanting) || !TAILQ_EMPTY(&f->dirty) || !TAILQ_EMPTY(&f->ready) ||
         !TAILQ_EMPTY(&f->eventful) || f->died)
         return ELAN_RESTLESS_MS;
-    if (!TAILQ_EMPTY(&f->ending)) /* in the order in which they began to end */
-        return until_next_look(TAILQ_LAST(&f->ending, elan_links));
-    return !TAILQ_EMPTY(&f->resting) || !TAILQ_EMPTY(&f->owed) || f->greetings ||
-                   (f->bootstrap && bmi_elan4_bootstrap_behind(f->bootstrap))
+    if (busy_ending(f)) /* the last one to begin */
+        return until_next_look(TAILQ_FIRST(&f->ending));
+    return !TAILQ_EMPTY(&f->ending) || !TAILQ_EMPTY(&f->owed) || f->asking ||
+                   (f->bootstrap && f->bootstrap->behind)
                ? ELAN_LOOK_MS
                : 0;
 }
@@ -56,8 +64,7 @@ int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)
     f->used = 0;
     f->max = max;
     f->polls++;
-    if (atomic_load(&f->hint) || f->callings || !TAILQ_EMPTY(&f->ending) || f->died ||
-        f->polls % 64 == 0)
+    if (atomic_load(&f->hint) || busy_ending(f) || f->died || f->polls % 64 == 0)
         look_around(f);
     if (atomic_load_explicit(&f->nic->traps, memory_order_relaxed) != f->traps)
         elan_refusals(f);

@@ -20,8 +20,7 @@
 #include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
 
-#define SAY_MS 1000 /* ms between log lines about traps without a local transfer */
-#define MANY   64   /* addresses per packet */
+#define MANY 64 /* addresses per packet */
 
 /* Returns true if the address is in the transfer's memory here, or at the peer. */
 static bool touches(struct rme_fabric *f, const struct rme_rdma_op *x, E4_Addr at, bool here)
@@ -135,27 +134,21 @@ static void note_unattributed(struct rme_fabric *f, const struct bmi_elan4_trap 
 
 void elan_refusals(struct rme_fabric *f)
 {
-    struct bmi_elan4_trap t, last;
-    bool others = false;
-    int64_t now = elan_now();
+    struct bmi_elan4_trap t;
+    bool first = f->traps == 0;
 
     f->traps = atomic_load(&f->nic->traps);
     while (bmi_elan4_trap_take(f->nic, &t)) {
         if (t.kind != COMPAT_TRAP_OTHER && ours(f, &t))
             continue;
-        others = true;
-        last = t;
         if (t.kind != COMPAT_TRAP_OTHER)
             note_unattributed(f, &t);
+        if (first)
+            elan_log(f, RME_LOG_DEBUG,
+                     "the network interface refused a DMA or a command that belongs to no "
+                     "transfer of this process: type %d, at 0x%llx; later ones are not logged",
+                     t.type, (unsigned long long)t.at);
     }
-    if (!others || (f->traps_said && now - f->traps_said < SAY_MS))
-        return;
-    f->traps_said = now;
-    elan_log(
-        f, RME_LOG_DEBUG,
-        "the network interface refused DMAs or commands that belong to no transfer of this "
-        "process, %llu refusals in all; the last has type %d, at 0x%llx",
-        (unsigned long long)f->traps, last.type, (unsigned long long)last.at);
 }
 
 /* Ends a link with a refused read request.  The command queue continued after the request, so

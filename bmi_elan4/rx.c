@@ -110,10 +110,6 @@ static void lose(struct rme_link *l, const struct elan_packet *p)
 {
     bool bye = p->kind == ELAN_BYE;
 
-    if (l->state == ELAN_HANDSHAKE_STATE) { /* no memory is open to the peer yet */
-        elan_link_down(l, -ENOMEM);
-        return;
-    }
     l->lost = true;
     elan_link_end(l, -ENOMEM);
     for (unsigned i = 0; i < ELAN_WINDOW; i++)
@@ -189,7 +185,7 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
      * this poll */
     if (l && (p.from != l->peer.vp || l->state == ELAN_REQUESTED_STATE))
         return;
-    if (l && f->norphans + f->kept_moves && l->peer.generation)
+    if (l && f->norphans + f->kept_moves && l->heard)
         elan_see(f, l->peer.vp, l->peer.generation);
     if (!l || !elan_kind_ordered(p.kind))
         elan_handshake_packet(f, l, &p, slot + ELAN_HEADER);

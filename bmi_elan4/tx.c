@@ -61,6 +61,7 @@ static struct elan_tx *take(struct rme_fabric *f, uint32_t most, unsigned vp,
         }
         f->tx_count++;
     }
+    tx->kind = ELAN_MESSAGE;
     tx->d.vp = vp;
     tx->d.generation = generation;
     elan_account_charge(f, &tx->d);
@@ -70,17 +71,20 @@ static struct elan_tx *take(struct rme_fabric *f, uint32_t most, unsigned vp,
 /* Returns the index of a process's node in the range. */
 static unsigned node_of(const struct rme_fabric *f, unsigned vp)
 {
-    const struct bmi_elan4_range *r = &f->nic->range;
+    return (unsigned)(elan_node(f, vp) - f->nic->range.low_node);
+}
 
-    return vp / (unsigned)(r->high_context - r->low_context + 1);
+/* Returns true for packets to processes without a link. */
+static bool is_answer(unsigned kind)
+{
+    return kind == ELAN_REJECT || kind == ELAN_NOBODY;
 }
 
 void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
 {
     elan_account_give(f, &tx->d);
-    if (tx->answer)
+    if (is_answer(tx->kind))
         elan_share_give(&f->answers, node_of(f, tx->d.vp));
-    tx->answer = false;
     elan_pool_put(f, &tx->d);
 }
 
@@ -101,9 +105,8 @@ void *elan_op_tx_get(struct rme_link *l)
 
     if (!tx) {
         /* a link that is down never gets a buffer again */
-        if (l->state == ELAN_UP_STATE && !l->tx_wanted) {
-            l->tx_wanted = true;
-            f->wanting++;
+        if (l->state == ELAN_UP_STATE) {
+            ELAN_ADD(l, wanting);
             elan_look_soon(f);
         }
         return NULL;
@@ -115,70 +118,66 @@ void *elan_op_tx_get(struct rme_link *l)
 
 void elan_tx_rooms(struct rme_fabric *f)
 {
-    struct rme_link *l;
+    struct rme_link *l, *after;
 
-    TAILQ_FOREACH(l, &f->links, all)
-        if (l->tx_wanted && may_have(l) &&
+    for (l = TAILQ_FIRST(&f->wanting); l; l = after) {
+        after = TAILQ_NEXT(l, wanting_next);
+        if (may_have(l) &&
             (!TAILQ_EMPTY(&f->pool[ELAN_TX].free) ||
              !LIST_EMPTY(&f->account[l->peer.vp].spare[ELAN_TX]) || may_make(f, f->tx_most))) {
-            l->tx_wanted = false;
-            f->wanting--;
+            ELAN_REMOVE(l, wanting);
             l->tell_room = true;
             ELAN_ADD(l, eventful);
         }
+    }
 }
 
-/* Takes a buffer back from the host; NULL: not held by the host. */
-struct elan_tx *elan_tx_of(struct rme_link *l, void *data)
+struct elan_tx *elan_tx_of(struct rme_link *l, void *data, size_t length)
 {
     struct elan_tx *tx;
 
     TAILQ_FOREACH(tx, &l->lent, next)
         if (tx->at + ELAN_HEADER == (uint8_t *)data)
             break;
-    if (tx)
-        TAILQ_REMOVE(&l->lent, tx, next);
+    if (!tx)
+        return NULL;
+    TAILQ_REMOVE(&l->lent, tx, next);
+    tx->length = tx->arg = (uint32_t)length;
     return tx;
 }
 
 void elan_op_tx_put(struct rme_link *l, void *data)
 {
-    struct elan_tx *tx = elan_tx_of(l, data);
+    struct elan_tx *tx = elan_tx_of(l, data, 0);
 
     if (tx)
         elan_tx_unuse(l, tx);
 }
 
-/* Queues a message in the order of its link. */
-static void queue_message(struct rme_link *l, struct elan_tx *tx, enum elan_kind kind,
-                          uint32_t arg, size_t length)
+void elan_tx_queue(struct rme_link *l, struct elan_tx *tx)
 {
-    tx->kind = (uint8_t)kind;
-    tx->length = (uint32_t)length;
-    tx->arg = arg;
-    tx->x = NULL;
     TAILQ_INSERT_TAIL(&l->queued, tx, next);
     ELAN_ADD(l, dirty);
 }
 
 void elan_op_tx_send(struct rme_link *l, void *data, size_t length)
 {
-    struct elan_tx *tx = elan_tx_of(l, data);
+    struct elan_tx *tx = elan_tx_of(l, data, length);
 
     if (!tx)
         return;
     if (l->state == ELAN_UP_STATE)
-        queue_message(l, tx, ELAN_MESSAGE, (uint32_t)length, length);
+        elan_tx_queue(l, tx);
     else
         elan_tx_unuse(l, tx);
 }
 
 /* ---- Packets ---- */
 
-static uint8_t *packet_at(struct rme_link *l, struct elan_tx *tx, uint32_t i)
+static uint8_t *packet_at(const struct rme_fabric *f, struct elan_tx *tx, uint32_t i)
 {
     return i == 0 ? tx->at
-                  : tx->at + first_bytes(tx_room(l->f)) + (i - 1) * (size_t)BMI_ELAN4_SLOT;
+                  : tx->at + first_bytes(tx_room(f)) + (i - 1) * (size_t)BMI_ELAN4_SLOT;
 }
 
 static uint32_t packet_bytes(const struct elan_tx *tx, uint32_t i)
@@ -188,19 +187,20 @@ static uint32_t packet_bytes(const struct elan_tx *tx, uint32_t i)
     return left < ELAN_BODY ? left : ELAN_BODY;
 }
 
-void elan_tx_number(struct rme_link *l, struct elan_tx *tx)
+/* Writes the headers of a message's packets, from this sequence number on. */
+static void compose(struct rme_fabric *f, const struct elan_peer *to, struct elan_tx *tx,
+                    uint32_t seq)
 {
     tx->packets = elan_packets(tx->length);
-    tx->seq = l->next_seq;
-    l->next_seq += tx->packets;
+    tx->seq = seq;
     for (uint32_t i = 0; i < tx->packets; i++) {
-        uint8_t *at = packet_at(l, tx, i);
+        uint8_t *at = packet_at(f, tx, i);
         struct elan_packet p = {.kind = tx->kind,
                                 .bytes = (uint16_t)packet_bytes(tx, i),
-                                .link = l->peer.number,
-                                .to = l->peer.generation,
-                                .seq = tx->seq + i,
-                                .from = l->f->nic->vp,
+                                .link = to->number,
+                                .to = to->generation,
+                                .seq = seq + i,
+                                .from = f->nic->vp,
                                 .arg = tx->arg,
                                 .offset = i * ELAN_BODY};
         elan_packet_encode(&p, at);
@@ -209,120 +209,98 @@ void elan_tx_number(struct rme_link *l, struct elan_tx *tx)
     }
 }
 
-void elan_tx_dma(struct rme_link *l, struct elan_tx *tx, uint32_t i, E4_Addr event,
-                 uint64_t dma[7])
+void elan_tx_number(struct rme_link *l, struct elan_tx *tx)
 {
-    dma[0] = E4_DMA_TYPE_SIZE(ELAN_HEADER + packet_bytes(tx, i), DMA_DataTypeByte,
-                              DMA_QueueWrite, 16);
-    dma[1] = compat_dma_cookie(l->f->nic->cookies, l->peer.vp);
-    dma[2] = l->peer.vp;
-    dma[3] = bmi_elan4_at(l->f->nic, packet_at(l, tx, i));
-    dma[4] = 0;
-    dma[5] = event;
-    dma[6] = l->peer.queue;
+    compose(l->f, &l->peer, tx, l->next_seq);
+    l->next_seq += tx->packets;
 }
 
-/* Primes the event for the packets of a buffer. */
-static void prime(struct rme_fabric *f, struct elan_tx *tx, E4_Addr queue, uint32_t packets)
+void elan_tx_dma(struct rme_fabric *f, const struct elan_peer *to, struct elan_tx *tx,
+                 uint32_t i, const volatile void *event, E4_DMA *dma)
 {
-    tx->d.queue = queue;
+    bmi_elan4_packet_dma(f->nic, to->vp, to->queue, packet_at(f, tx, i),
+                         ELAN_HEADER + packet_bytes(tx, i), event, dma);
+}
+
+/* Posts a message's packets. */
+static void post(struct rme_fabric *f, const struct elan_peer *to, struct elan_tx *tx)
+{
+    E4_DMA dma;
+
+    tx->d.queue = to->queue;
     tx->d.refused = 0;
     tx->d.since = 0;
     compat_store(0, tx->landed);
-    compat_prime(f->nic->ctx, tx->event, (int)packets);
-    f->config.stats->value[RME_C_SEND_REQUESTS] += packets;
+    compat_prime(f->nic->ctx, tx->event, (int)tx->packets);
+    f->config.stats->value[RME_C_SEND_REQUESTS] += tx->packets;
+    MEMBAR_VISIBLE();
+    for (uint32_t i = 0; i < tx->packets; i++) {
+        elan_tx_dma(f, to, tx, i, tx->event, &dma);
+        compat_run_dma(f->nic->tx, &dma);
+    }
 }
 
-/* Takes a buffer with an optional connection data, and data.  *bytes: of its body. */
-static struct elan_tx *filled(struct rme_fabric *f, unsigned vp, uint64_t generation,
-                              const struct bmi_elan4_conn_info *conn_info, const void *data,
-                              size_t length, size_t *bytes)
+void elan_tx_message(struct rme_link *l, struct elan_tx *tx)
 {
-    struct elan_tx *tx = take(f, UINT32_MAX, vp, generation);
+    elan_tx_number(l, tx);
+    post(l->f, &l->peer, tx);
+}
+
+/* Takes a buffer for a packet with an optional connection data, and data. */
+static struct elan_tx *filled(struct rme_fabric *f, const struct elan_peer *to,
+                              enum elan_kind kind, uint32_t arg,
+                              const struct bmi_elan4_conn_info *conn_info, const void *data,
+                              size_t length)
+{
+    struct elan_tx *tx = take(f, UINT32_MAX, to->vp, to->generation);
+    size_t bytes = conn_info ? sizeof(*conn_info) : 0;
 
     if (!tx)
         return NULL;
-    *bytes = (conn_info ? sizeof(*conn_info) : 0) + length;
     if (conn_info)
-        bmi_elan4_conn_info_encode(conn_info, tx->at + ELAN_HEADER);
+        memcpy(tx->at + ELAN_HEADER, conn_info, bytes);
     if (length)
-        memcpy(tx->at + ELAN_HEADER + *bytes - length, data, length);
+        memcpy(tx->at + ELAN_HEADER + bytes, data, length);
+    tx->kind = (uint8_t)kind;
+    tx->length = (uint32_t)(bytes + length);
+    tx->arg = arg;
     return tx;
-}
-
-static int send_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
-                      uint32_t arg, const struct bmi_elan4_conn_info *conn_info,
-                      const void *data, size_t length, bool answer)
-{
-    size_t bytes;
-    struct elan_tx *tx = filled(f, to->vp, to->generation, conn_info, data, length, &bytes);
-
-    if (!tx)
-        return -ENOMEM;
-    struct elan_packet p = {.kind = (uint8_t)kind,
-                            .bytes = (uint16_t)bytes,
-                            .link = to->number,
-                            .to = to->generation,
-                            .from = f->nic->vp,
-                            .arg = arg};
-    elan_packet_encode(&p, tx->at);
-    prime(f, tx, to->queue, 1);
-    bmi_elan4_send(f->nic, to->vp, to->queue, tx->at, ELAN_HEADER + bytes, tx->event);
-    bmi_elan4_flush(f->nic);
-    tx->kind = p.kind;
-    tx->answer = answer;
-    elan_orphan(f, &tx->d, false);
-    return 0;
 }
 
 int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
                   uint32_t arg, const struct bmi_elan4_conn_info *conn_info, const void *data,
                   size_t length)
 {
-    if (elan_account_dead(f, to->vp, to->generation))
-        return 0;
-    return elan_place_full(f, to->vp, 2)
-               ? -ENOBUFS
-               : send_alone(f, to, kind, arg, conn_info, data, length, false);
-}
+    bool answer = is_answer(kind);
 
-int elan_tx_answer(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
-                   uint32_t arg, const void *data, size_t length)
-{
-    if (elan_account_full(f, to->vp, to->generation) || elan_place_full(f, to->vp, 3))
-        return -ENOBUFS;
     if (elan_account_dead(f, to->vp, to->generation))
         return 0;
-    if (!elan_share_take(&f->answers, node_of(f, to->vp)))
+    if (elan_place_full(f, to->vp, answer ? 3 : 2) ||
+        (answer && (elan_account_full(f, to->vp, to->generation) ||
+                    !elan_share_take(&f->answers, node_of(f, to->vp)))))
         return -ENOBUFS;
-    int rc = send_alone(f, to, kind, arg, NULL, data, length, true);
-    if (rc < 0)
-        elan_share_give(&f->answers, node_of(f, to->vp));
-    return rc;
+    struct elan_tx *tx = filled(f, to, kind, arg, conn_info, data, length);
+    if (!tx) {
+        if (answer)
+            elan_share_give(&f->answers, node_of(f, to->vp));
+        return -ENOMEM;
+    }
+    compose(f, to, tx, 0);
+    post(f, to, tx);
+    bmi_elan4_flush(f->nic);
+    elan_orphan(f, &tx->d, false);
+    return 0;
 }
 
 int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
                     const struct bmi_elan4_conn_info *conn_info, const void *data,
                     size_t length)
 {
-    size_t bytes;
-    struct elan_tx *tx =
-        filled(l->f, l->peer.vp, l->peer.generation, conn_info, data, length, &bytes);
+    struct elan_tx *tx = filled(l->f, &l->peer, kind, arg, conn_info, data, length);
 
     if (!tx)
         return -ENOMEM;
     l->tx_used++;
-    queue_message(l, tx, kind, arg, bytes);
+    elan_tx_queue(l, tx);
     return 0;
-}
-
-/* ---- Sending ---- */
-
-void elan_tx_message(struct rme_link *l, struct elan_tx *tx)
-{
-    elan_tx_number(l, tx);
-    prime(l->f, tx, l->peer.queue, tx->packets);
-    for (uint32_t i = 0; i < tx->packets; i++)
-        bmi_elan4_send(l->f->nic, l->peer.vp, l->peer.queue, packet_at(l, tx, i),
-                       ELAN_HEADER + packet_bytes(tx, i), tx->event);
 }

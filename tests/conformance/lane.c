@@ -59,7 +59,7 @@ static const struct fabric_choice choices[] = {
      * device reports a peer's death, so waiters probe often.
      */
     {"elan4", bmi_elan4_fabric, "elan4://0:2", prepare_elan4,
-     "elan_drain_timeout_ms=20,elan_quarantine_ms=20,keepalive_ms=20"},
+     "elan_quarantine_ms=20,keepalive_ms=20"},
 };
 
 pid_t lane_spawn(const char *as, const char *uri, int out)

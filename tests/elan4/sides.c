@@ -67,10 +67,11 @@ void open_side(struct side *s, const char *listen, const char *more)
     char text[300], why[200] = "";
 
     memset(s, 0, sizeof(*s));
-    snprintf(text, sizeof(text), "elan_log=%s/log%s%s", folder, *more ? "," : "", more);
+    snprintf(text, sizeof(text), "%s/log", folder);
+    assert_int_equal(setenv("BMI_ELAN4_LOG", text, 1), 0);
     s->options = rme_options_new(tables, 2);
     assert_non_null(s->options);
-    assert_int_equal(rme_options_parse(s->options, text, why, sizeof(why)), 0);
+    assert_int_equal(rme_options_parse(s->options, more, why, sizeof(why)), 0);
     if (listen)
         assert_int_equal(rme_addr_parse("elan4", listen, &s->listen), 0);
     struct rme_fabric_config config = {.listen = s->listen,

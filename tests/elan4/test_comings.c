@@ -185,7 +185,7 @@ static void back_to_the_start(struct side *server)
 {
     struct rme_fabric *f = server->f;
     const struct elan_links *lists[] = {&f->links,   &f->eventful, &f->dirty,  &f->ready,
-                                        &f->sending, &f->ending,   &f->resting};
+                                        &f->sending, &f->ending,   &f->wanting};
     struct elan_dma *d;
     uint32_t n[ELAN_POOLS] = {0};
 
@@ -199,7 +199,7 @@ static void back_to_the_start(struct side *server)
     assert_null(bmi_elan4_inbox_peek(f->inbox));
     assert_int_equal(f->norphans + f->kept_moves + f->answers.taken, 0);
     assert_int_equal(f->active.taken + f->places.taken, 0);
-    assert_int_equal(f->callings + f->wanting, 0);
+    assert_int_equal(f->asking, 0);
     assert_int_equal(server->stats.value[RME_C_QUARANTINED], 0);
     for (unsigned i = 0; i < ELAN_POOLS; i++) {
         TAILQ_FOREACH(d, &f->pool[i].free, next)
@@ -336,7 +336,7 @@ static void killed_anywhere(void **state)
 static void served_where_many_died(void **state)
 {
     (void)state;
-    kill_them(4 * killed, ",elan_tx_per_link=8");
+    kill_them(4 * killed, ",elan_tx_buffers=64");
 }
 
 /* ---- A foreign lock ---- */
@@ -361,14 +361,12 @@ static void kept_out_by_a_lock(int command, const char *told)
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     const struct rme_option_row *tables[] = {rme_engine_options, ops->options};
     struct rme_options *options = rme_options_new(tables, 2);
-    char text[300], path[300], number[24], why[200];
+    char path[300], number[24], byte;
     struct side before;
     struct rme_fabric *f;
     int ready[2], st;
 
-    snprintf(text, sizeof(text), "elan_log=%s/log", folder);
     snprintf(path, sizeof(path), "%s/log/node-0", folder);
-    assert_int_equal(rme_options_parse(options, text, why, sizeof(why)), 0);
     open_side(&before, NULL, ""); /* creates the file */
     close_side(&before);
     assert_int_equal(pipe(ready), 0);
@@ -381,7 +379,7 @@ static void kept_out_by_a_lock(int command, const char *told)
         for (;;)
             pause();
     }
-    assert_int_equal(read(ready[0], why, 1), 1);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
     struct rme_fabric_config config = {
         .rx_size = 4096, .options = options, .stats = &before.stats, .log = note_error};
     assert_int_equal(ops->open(&config, &f), -EBUSY);

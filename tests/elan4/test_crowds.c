@@ -27,10 +27,10 @@
 #define CROWD     7
 #define STRANGERS 80 /* foreign processes, each on its own node */
 #define BYTES     4096
-#define TRANSFERS 24 /* to the unresponsive process; elan_transfers=16 */
+#define TRANSFERS 24 /* to the unresponsive process; a quarter of BUFFERS are in flight */
 #define STALE     50 /* answers to an unknown link */
-#define SMALL     "elan_tx_buffers=64,elan_tx_per_link=8,elan_nodes=0-99,elan_contexts=2-9"
-#define FOR_EVER  ",elan_quarantine_ms=3600000,elan_dead_ms=3600000,elan_drain_timeout_ms=20"
+#define SMALL     "elan_tx_buffers=64,elan_nodes=0-99,elan_contexts=2-9"
+#define FOR_EVER  ",elan_quarantine_ms=3600000,elan_dead_ms=3600000"
 
 /* Memory shared by the processes. */
 struct shared {
@@ -286,7 +286,7 @@ static void killed_in_turn(void **state)
     struct side server, client;
     int served = 0;
     (void)state;
-    begin(&server, ",elan_quarantine_ms=200,elan_dead_ms=3600000,elan_drain_timeout_ms=20");
+    begin(&server, ",elan_quarantine_ms=200,elan_dead_ms=3600000");
     for (int i = 0; i < TURNS; i++) {
         served += one_turn(&server);
         assert_in_range(server.f->norphans + server.f->kept_moves, 1, 3 * PER_LINK);
@@ -306,7 +306,7 @@ static void who_is_not_served_is_told(void **state)
 {
     struct side server, client;
     (void)state;
-    begin(&server, ",elan_quarantine_ms=200,elan_dead_ms=3600000,elan_drain_timeout_ms=20");
+    begin(&server, ",elan_quarantine_ms=200,elan_dead_ms=3600000");
     for (int i = 0; i < TURNS && one_turn(&server); i++)
         ;
     on_node(0);
@@ -496,7 +496,7 @@ static void transfers_of_others(void **state)
     static struct rme_rdma_op x[TRANSFERS], y;
     struct side server, client;
     (void)state;
-    begin(&server, FOR_EVER ",elan_transfers=16");
+    begin(&server, FOR_EVER);
     pid_t pid = begin_child(rude, 1);
     until_so_far(&server, &sh->ready, 1);
     look(&server);
@@ -553,7 +553,7 @@ static void owed_to_two(void **state)
     struct side server, client;
     struct rme_link *l, *after;
     (void)state;
-    begin(&server, ",elan_quarantine_ms=200,elan_dead_ms=3600000,elan_drain_timeout_ms=20");
+    begin(&server, ",elan_quarantine_ms=200,elan_dead_ms=3600000");
     on_node(1);
     pid_t pid = begin_child(rude, LINKS);
     until_so_far(&server, &sh->ready, 1);
@@ -602,7 +602,7 @@ static void nobody_on_a_used_link(void **state)
     send_raw(&client, ELAN_NOBODY);
     while (server.link->state == ELAN_UP_STATE)
         poll_side(&server);
-    pass(&server, 100);
+    pass(&server, ELAN_DRAIN_MS + 100);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
     assert_int_equal(server.stats.value[RME_C_QUARANTINED], 1);
     until(&client, &server, RME_EV_LINK_DOWN, 1); /* BYE has arrived */
@@ -623,7 +623,7 @@ static void broken_while_ending(void **state)
     ops->link_disconnect(server.link, -ESHUTDOWN);
     assert_true(server.link->expected > 0);
     send_raw(&client, ELAN_MESSAGE); /* number 0 again */
-    pass(&server, 100);
+    pass(&server, ELAN_DRAIN_MS + 100);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
     assert_int_equal(server.stats.value[RME_C_QUARANTINED], 1);
     until(&client, &server, RME_EV_LINK_DOWN, 1);

@@ -26,7 +26,7 @@
 #define PATIENT 60000 /* ms, for a step that may end without an event */
 #define LIMIT_S 300
 #define MANY    500 /* more calls of a name than there are */
-#define AT_ONCE "elan_quarantine_ms=0,elan_drain_timeout_ms=50"
+#define AT_ONCE "elan_quarantine_ms=0"
 
 static const char *const call_name[] = {
 #define X(name) #name,
@@ -67,9 +67,10 @@ static void prepare(struct side *s, const char *listen)
     char text[300], why[200] = "";
 
     memset(s, 0, sizeof(*s));
-    snprintf(text, sizeof(text), "elan_log=%s/log," AT_ONCE, folder);
+    snprintf(text, sizeof(text), "%s/log", folder);
+    setenv("BMI_ELAN4_LOG", text, 1);
     s->options = rme_options_new(tables, 2);
-    if (!s->options || rme_options_parse(s->options, text, why, sizeof(why)) < 0 ||
+    if (!s->options || rme_options_parse(s->options, AT_ONCE, why, sizeof(why)) < 0 ||
         (listen && rme_addr_parse("elan4", listen, &s->listen) < 0))
         _exit(100);
 }

@@ -11,7 +11,6 @@
 #include <sys/wait.h>
 
 #include "bmi_elan4/conn_info.h"
-#include "bmi_elan4/exchange.h"
 #include "bmi_elan4/inbox.h"
 #include "bmi_elan4/servers.h"
 #include "emul/elan4/emu.h"
@@ -76,12 +75,15 @@ static void greet(struct member *me, unsigned vp, uint64_t queue)
     uint8_t *out = bmi_elan4_main(me->nic, 64, BMI_ELAN4_CONN_INFO_BYTES);
     volatile E4_uint64 *done = bmi_elan4_main(me->nic, 64, 64);
     E4_Event *ev = bmi_elan4_sdram(me->nic, 64, sizeof(E4_Event32));
+    E4_DMA dma;
 
     CHECK(out && done && ev);
-    bmi_elan4_conn_info_encode(&me->conn_info, out);
+    memcpy(out, &me->conn_info, sizeof(me->conn_info));
     elan4_initevent_write(me->nic->ctx, ev, done);
     elan4_primeevent_write(me->nic->ctx, ev, 1);
-    bmi_elan4_send(me->nic, vp, queue, out, BMI_ELAN4_CONN_INFO_BYTES, ev);
+    bmi_elan4_packet_dma(me->nic, vp, queue, out, BMI_ELAN4_CONN_INFO_BYTES, ev, &dma);
+    MEMBAR_VISIBLE();
+    elan4_run_dma_cmd(me->nic->tx, &dma);
     bmi_elan4_flush(me->nic);
     CHECK(elan4_pollevent_word(me->nic->ctx, done, 60000000));
     elan4_freeMain(me->nic->alloc, out);
@@ -98,7 +100,7 @@ static struct bmi_elan4_conn_info hear(struct member *me, bool asleep)
     while (!(m = bmi_elan4_inbox_peek(me->inbox))) {
         if (!asleep)
             continue;
-        struct pollfd p = {bmi_elan4_inbox_fd(me->inbox), POLLIN, 0};
+        struct pollfd p = {me->nic->signal, POLLIN, 0};
         uint64_t count;
         bmi_elan4_inbox_arm(me->inbox);
         CHECK(poll(&p, 1, 60000) == 1);
@@ -164,10 +166,10 @@ static void tcp_server(struct bed *b)
     join(&me, LOW);
     CHECK(bmi_elan4_bootstrap_open((struct sockaddr *)&at, sizeof(at), &me.conn_info,
                                    &bootstrap) == 0);
-    CHECK(getsockname(bmi_elan4_bootstrap_fd(bootstrap), (struct sockaddr *)&at, &size) == 0);
+    CHECK(getsockname(bootstrap->listener, (struct sockaddr *)&at, &size) == 0);
     tell(b, 0, ntohs(at.sin_port));
     while (given < CLIENTS) {
-        struct pollfd p = {bmi_elan4_bootstrap_fd(bootstrap), POLLIN, 0};
+        struct pollfd p = {bootstrap->listener, POLLIN, 0};
         CHECK(poll(&p, 1, 60000) == 1);
         given += bmi_elan4_bootstrap_serve(bootstrap);
     }
@@ -194,7 +196,7 @@ static void tcp_client(struct bed *b)
     me.conn_info.wanted = 0;
     CHECK(bmi_elan4_query_begin((struct sockaddr *)&at, sizeof(at), &call) == 0);
     while ((rc = bmi_elan4_query_step(call, &server)) == -EAGAIN) {
-        struct pollfd p = {bmi_elan4_query_fd(call), POLLIN, 0};
+        struct pollfd p = {call->fd, POLLIN, 0};
         CHECK(poll(&p, 1, 60000) == 1);
     }
     CHECK(rc == 0 && bmi_elan4_conn_info_judge(&me.conn_info, &server) == BMI_ELAN4_WELCOME);

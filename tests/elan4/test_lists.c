@@ -133,14 +133,16 @@ static void counted(struct end *from, struct end *to, int sent, int received, in
 static void operations(const char *rndv, int packets)
 {
     static const int pieces[] = {2, 16, MOST};
-    char options[300];
+    char options[300], log[400];
     struct end client, server;
     pthread_t closes;
 
     snprintf(options, sizeof(options),
-             "elan_log=%s/log,elan_servers=0:2=127.0.0.1:%d,lists=group,invite=0,rndv=%s,"
+             "elan_servers=0:2=127.0.0.1:%d,lists=group,invite=0,rndv=%s,"
              "measure_costs=0,keepalive_ms=0",
-             folder, ports_take(), rndv);
+             ports_take(), rndv);
+    snprintf(log, sizeof(log), "%s/log", folder);
+    assert_int_equal(setenv("BMI_ELAN4_LOG", log, 1), 0);
     open_end(&server, "elan4://0:2", options);
     open_end(&client, NULL, options);
     meet(&client, &server);

@@ -17,7 +17,7 @@
 #include "tests/ports/ports.h"
 
 #define BYTES    (1 << 20)
-#define FOR_EVER "elan_quarantine_ms=3600000,elan_dead_ms=3600000,elan_drain_timeout_ms=20"
+#define FOR_EVER "elan_quarantine_ms=3600000,elan_dead_ms=3600000"
 
 /* Memory shared by both processes. */
 struct shared {
@@ -143,7 +143,7 @@ static void silent_peer_goes_on(void **state)
         poll_side(&server);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
     /* checked now and then, not at each poll */
-    assert_true(TAILQ_EMPTY(&server.f->ending) && !TAILQ_EMPTY(&server.f->resting));
+    assert_true(server.link->kept && TAILQ_FIRST(&server.f->ending) == server.link);
     assert_int_equal(ops->deadline(server.f), ELAN_LOOK_MS);
     assert_int_equal(kill(pid, SIGCONT), 0);
     until(&server, NULL, RME_EV_LINK_DOWN, 1);
@@ -183,20 +183,38 @@ static void silent_peer_stays(void **state)
     int passed = 0;
     (void)state;
     clock_stop();
-    pid_t pid =
-        stop_in_mid_transfer(&server, "elan_quarantine_ms=200,elan_drain_timeout_ms=20");
+    pid_t pid = stop_in_mid_transfer(&server, "elan_quarantine_ms=200");
     for (poll_side(&server); !server.count[RME_EV_LINK_DOWN]; poll_side(&server)) {
         assert_int_equal(ops->arm(server.f), 0);
         ops->wait(server.f, ops->deadline(server.f));
         passed += 10;
         clock_step(10);
     }
-    assert_in_range(passed, 220, 220 + ELAN_LOOK_MS);
+    assert_in_range(passed, ELAN_DRAIN_MS + 200, ELAN_DRAIN_MS + 200 + ELAN_LOOK_MS);
     clock_run();
     assert_int_equal(server.error, -ESHUTDOWN);
     assert_true(kept(&server) <= 1);
     end_child(pid);
     done_with(&server);
+}
+
+static void look(struct side *a, struct side *b, int times)
+{
+    for (int i = 0; i < times; i++) {
+        poll_side(a);
+        poll_side(b);
+    }
+}
+
+/* Waits until HELLO is delivered, whose buffer could serve later. */
+static void until_greeted(struct side *client, struct side *server)
+{
+    uint64_t end = guard_ms() + PATIENCE_MS;
+
+    while (client->f->norphans) {
+        assert_true(guard_ms() < end);
+        look(client, server, 1);
+    }
 }
 
 /* A peer that drops a link before it could send BYE reports that; else an idle server keeps
@@ -209,7 +227,8 @@ static void who_gives_up(bool no_memory)
     struct rme_rdma_seg piece;
     struct elan_dmas aside = TAILQ_HEAD_INITIALIZER(aside);
     set_up();
-    open_pair(&server, &client, FOR_EVER, "elan_quarantine_ms=0,elan_drain_timeout_ms=10");
+    open_pair(&server, &client, FOR_EVER, "elan_quarantine_ms=0");
+    until_greeted(&client, &server);
     assert_int_equal(ops->reg(server.f, sh->memory, BYTES, RME_ACCESS_REMOTE_WRITE, &sh->mr),
                      0);
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 1), 0);
@@ -264,14 +283,6 @@ static void take_all(struct side *s, struct elan_dmas *aside)
     TAILQ_CONCAT(aside, &s->f->pool[ELAN_TX].free, next);
 }
 
-static void look(struct side *a, struct side *b, int times)
-{
-    for (int i = 0; i < times; i++) {
-        poll_side(a);
-        poll_side(b);
-    }
-}
-
 /* Without a buffer for BYE the link has not ended: the peer may still write. */
 static void bye_without_a_buffer(void **state)
 {
@@ -279,11 +290,7 @@ static void bye_without_a_buffer(void **state)
     struct elan_dmas aside;
     (void)state;
     open_pair(&server, &client, FOR_EVER, FOR_EVER);
-    uint64_t end = guard_ms() + PATIENCE_MS;
-    while (client.f->norphans) { /* HELLO is delivered, whose buffer could serve later */
-        assert_true(guard_ms() < end);
-        look(&client, &server, 1);
-    }
+    until_greeted(&client, &server);
     take_all(&client, &aside);
     ops->link_disconnect(client.link, -ESHUTDOWN);
     look(&client, &server, 300);
@@ -341,17 +348,17 @@ static _Noreturn void deaf(int links)
         dial(&me, "elan4://0:2");
         until(&me, NULL, RME_EV_LINK_UP, i);
     }
-    while (atomic_load(&sh->begun) != 1)
+    while (atomic_load(&sh->begun) < 1)
         poll_side(&me);
     elan4_block_inputter(me.f->nic->ctx, 1);
     assert_int_equal(ops->reg(me.f, sh->memory, BYTES, RME_ACCESS_REMOTE_WRITE, &sh->mr), 0);
-    atomic_store(&sh->begun, 2);
+    atomic_fetch_add(&sh->begun, 1);
     for (;;)
         pause();
 }
 
 #define DEAD_MS   200
-#define DEAD_SOON ",elan_dead_ms=200,elan_drain_timeout_ms=20"
+#define DEAD_SOON ",elan_dead_ms=200"
 
 /* Opens a server with an unresponsive client, to whose last link it has a packet in flight. The
  * clock is stopped on return. */
@@ -415,9 +422,8 @@ static void deaf_peer_hinders_nobody(void **state)
     enum { LINKS = 150 }; /* more than the buffers that may wait in all */
     struct side server, client;
     (void)state;
-    pid_t pid = talk_to_deaf(
-        &server, LINKS,
-        "elan_tx_buffers=128,elan_tx_per_link=16,elan_quarantine_ms=100" DEAD_SOON);
+    pid_t pid =
+        talk_to_deaf(&server, LINKS, "elan_tx_buffers=128,elan_quarantine_ms=100" DEAD_SOON);
     while (server.count[RME_EV_LINK_DOWN] < LINKS)
         pass(&server, 100);
     assert_in_range(server.f->norphans, 1, 40);
@@ -457,32 +463,42 @@ static void who_stood_still_waits(void **state)
     close_side(&server);
 }
 
-/* One client dies with `messages` and a write in flight to it. */
-static void die_deaf(struct side *server, int messages)
+/* Clients die together, each with `messages` and a write in flight to it. */
+static void die_deaf(struct side *server, int clients, int messages)
 {
     static uint8_t here[BYTES];
     struct rme_sge seg;
     struct rme_rdma_seg piece;
+    struct rme_rdma_op x[2];
+    struct rme_link *link[2];
+    pid_t pid[2];
     int ups = server->count[RME_EV_LINK_UP], downs = server->count[RME_EV_LINK_DOWN];
 
     atomic_store(&sh->begun, 0);
-    pid_t pid = fork_quietly();
-    assert_true(pid >= 0);
-    if (pid == 0)
-        deaf(1);
-    until(server, NULL, RME_EV_LINK_UP, ups + 1);
-    until_landed(server);
+    for (int i = 0; i < clients; i++) {
+        pid[i] = fork_quietly();
+        assert_true(pid[i] >= 0);
+        if (pid[i] == 0)
+            deaf(1);
+        until(server, NULL, RME_EV_LINK_UP, ups + i + 1);
+        until_landed(server);
+        link[i] = server->link;
+    }
     atomic_store(&sh->begun, 1);
-    while (atomic_load(&sh->begun) != 2)
+    while (atomic_load(&sh->begun) != 1 + clients)
         poll_side(server);
-    struct rme_rdma_op x = whole(here, &seg, &piece);
-    ops->rdma_op(server->link, &x);
-    ops->flush(server->f);
-    for (int i = 0; i < messages; i++)
-        say(server, "nobody hears");
+    for (int i = 0; i < clients; i++) {
+        server->link = link[i];
+        x[i] = whole(here, &seg, &piece);
+        ops->rdma_op(server->link, &x[i]);
+        ops->flush(server->f);
+        for (int k = 0; k < messages; k++)
+            say(server, "nobody hears");
+    }
     assert_int_equal(server->count[RME_EV_RDMA_DONE], 0);
-    end_child(pid);
-    until(server, NULL, RME_EV_LINK_DOWN, downs + 1);
+    for (int i = 0; i < clients; i++)
+        end_child(pid[i]);
+    until(server, NULL, RME_EV_LINK_DOWN, downs + clients);
     assert_int_equal(server->error, -ECONNRESET);
 }
 
@@ -513,7 +529,7 @@ static void dead_peers_buffers(void **state)
     set_up();
     open_side(&server, "elan4://0:2", FOR_EVER);
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    die_deaf(&server, MESSAGES);
+    die_deaf(&server, 1, MESSAGES);
     assert_int_equal(kept(&server), MESSAGES + 1);
     /* its context's next owner gets none of them, and reports the refusals */
     open_side(&client, NULL, FOR_EVER);
@@ -566,10 +582,9 @@ static void nobody_says_it(void **state)
     struct side server, client;
     (void)state;
     set_up();
-    open_side(&server, "elan4://0:2",
-              "elan_quarantine_ms=100,elan_dead_ms=3600000,elan_drain_timeout_ms=20");
+    open_side(&server, "elan4://0:2", "elan_quarantine_ms=100,elan_dead_ms=3600000");
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    die_deaf(&server, MESSAGES);
+    die_deaf(&server, 1, MESSAGES);
     silent_owner(MESSAGES + 1);
     for (int i = 0; i < 200; i++)
         poll_side(&server);
@@ -591,7 +606,8 @@ static void bounded(void **state)
     set_up();
     open_pair(&server, &client, FOR_EVER ",elan_tx_buffers=16", FOR_EVER);
     struct rme_link *first = server.link;
-    die_deaf(&server, 15);
+    assert_int_equal(server.f->tx_per_link, 8);
+    die_deaf(&server, 2, 7);
     assert_int_equal(kept(&server), 16);
     open_side(&late, NULL, FOR_EVER);
     dial(&late, "elan4://0:2");
@@ -651,7 +667,7 @@ static _Noreturn void listener(void)
     struct side me;
 
     alarm(120);
-    open_side(&me, NULL, "elan_slots=16"); /* STOPPED_SLOTS */
+    open_side(&me, NULL, "elan_tx_buffers=16"); /* STOPPED_SLOTS */
     dial(&me, "elan4://0:2");
     until(&me, NULL, RME_EV_LINK_UP, 1);
     while (!atomic_load(&sh->begun) || me.count[RME_EV_RECV] < atomic_load(&sh->begun))
@@ -682,7 +698,7 @@ static void stopped_client(void **state)
     int st, given = 0;
     (void)state;
     set_up();
-    open_side(&server, "elan4://0:2", "elan_tx_per_link=8");
+    open_side(&server, "elan4://0:2", "elan_tx_buffers=64");
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
     pid_t pid = fork_quietly();
     assert_true(pid >= 0);

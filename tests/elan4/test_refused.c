@@ -14,7 +14,7 @@
 #include "bmi_elan4/elan.h"
 #include "tests/elan4/sides.h"
 
-#define FOR_EVER "elan_drain_timeout_ms=600000"
+#define FOR_EVER "elan_quarantine_ms=600000"
 #define PIECES   8
 #define EACH     600
 
@@ -195,7 +195,7 @@ static void window_of_packets(void **state)
     struct side server, client;
     char text[20];
     (void)state;
-    open_pair(&server, &client, "elan_slots=16", "");
+    open_pair(&server, &client, "elan_tx_buffers=16", "");
     assert_int_equal(ops->rx_reserve(server.link, MESSAGES), 0);
     uint64_t *sent = &client.stats.value[RME_C_SEND_REQUESTS], before = *sent;
     for (int i = 0; i < MESSAGES; i++) {
@@ -308,7 +308,7 @@ static void reads_of_others(void **state)
     struct rme_rdma_op bad[BAD], x;
 
     (void)state;
-    open_pair(&server, &client, FOR_EVER ",elan_transfers=4", FOR_EVER);
+    open_pair(&server, &client, FOR_EVER ",elan_tx_buffers=16", FOR_EVER);
     struct side to_client = server;
     open_side(&other, NULL, FOR_EVER);
     dial(&other, "elan4://0:2");
@@ -374,8 +374,7 @@ static void lie(struct side *liar, struct rme_link *l, const struct field *f)
 /* Opens a server, and two clients that accept nothing more; returns the first one's link. */
 static struct rme_link *open_three(struct side *server, struct side *liar, struct side *other)
 {
-    open_side(server, "elan4://0:2",
-              "elan_dead_ms=3600000,elan_drain_timeout_ms=10,elan_quarantine_ms=50");
+    open_side(server, "elan4://0:2", "elan_dead_ms=3600000,elan_quarantine_ms=50");
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
     open_side(liar, NULL, FOR_EVER);
     dial(liar, "elan4://0:2");

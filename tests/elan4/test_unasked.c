@@ -15,7 +15,7 @@
 #include "tests/elan4/clock.h"
 #include "tests/elan4/sides.h"
 
-#define FOR_EVER "elan_drain_timeout_ms=600000"
+#define FOR_EVER "elan_quarantine_ms=600000"
 
 enum { READS = 100 };
 

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bmi_elan4/exchange.h"
+#include "bmi_elan4/conn_info.h"
 #include "fuzz.h"
 
 static const struct bmi_elan4_range range = {0, 63, 2, 65};
@@ -47,9 +47,9 @@ static void visit(const struct sockaddr_in *at, struct bmi_elan4_bootstrap *boot
     FUZZ_CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &gone, sizeof(gone)) == 0);
     FUZZ_CHECK(connect(fd, (const struct sockaddr *)at, sizeof(*at)) == 0);
     send_in_parts(fd, data, size, part);
-    await(bmi_elan4_bootstrap_fd(bootstrap), POLLIN);
+    await(bootstrap->listener, POLLIN);
     FUZZ_CHECK(bmi_elan4_bootstrap_serve(bootstrap) == 1);
-    FUZZ_CHECK(!bmi_elan4_bootstrap_behind(bootstrap));
+    FUZZ_CHECK(!bootstrap->behind);
     close(fd);
 }
 
@@ -69,7 +69,7 @@ static void call(const struct sockaddr_in *at, int listener, const uint8_t *data
     if (size < BMI_ELAN4_CONN_INFO_BYTES)
         close(fd);
     while ((rc = bmi_elan4_query_step(c, &theirs)) == -EAGAIN)
-        await(bmi_elan4_query_fd(c), POLLIN);
+        await(c->fd, POLLIN);
     FUZZ_CHECK(rc == 0 || rc == -EPROTO || rc == -ECONNRESET);
     FUZZ_CHECK(rc != 0 || size >= BMI_ELAN4_CONN_INFO_BYTES);
     if (size >= BMI_ELAN4_CONN_INFO_BYTES)
@@ -91,8 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         bmi_elan4_conn_info_fill(&mine, &range, key, 0, 2, 0x40, 1);
         FUZZ_CHECK(bmi_elan4_bootstrap_open((struct sockaddr *)&at, sizeof(at), &mine,
                                             &bootstrap) == 0);
-        FUZZ_CHECK(getsockname(bmi_elan4_bootstrap_fd(bootstrap), (struct sockaddr *)&at,
-                               &length) == 0);
+        FUZZ_CHECK(getsockname(bootstrap->listener, (struct sockaddr *)&at, &length) == 0);
         listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         FUZZ_CHECK(listener >= 0);
         FUZZ_CHECK(bind(listener, (struct sockaddr *)&there, sizeof(there)) == 0);

@@ -20,7 +20,6 @@ struct dma {
 };
 
 struct bmi_elan4_inbox {
-    int fd;
     bool armed;
     uint8_t *slot[SLOTS];
     unsigned first, count;
@@ -340,8 +339,8 @@ int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_ela
     nic->generation = ELAN_OWN_GENERATION;
     nic->ctx = &context;
     nic->tx = nic->rx = nic->irq = &commands;
-    nic->trap_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    FUZZ_CHECK(nic->trap_fd >= 0);
+    nic->signal = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    FUZZ_CHECK(nic->signal >= 0);
     *out = the_nic = nic;
     return 0;
 }
@@ -351,7 +350,7 @@ void bmi_elan4_nic_close(struct bmi_elan4_nic *nic)
     ndma = 0;
     while (nplace > 0)
         free(place[--nplace]);
-    close(nic->trap_fd);
+    close(nic->signal);
     free(nic);
 }
 
@@ -390,8 +389,7 @@ int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots,
 {
     (void)nic;
     (void)slots;
-    box = (struct bmi_elan4_inbox){.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-    FUZZ_CHECK(box.fd >= 0);
+    box = (struct bmi_elan4_inbox){.count = 0};
     *out = &box;
     return 0;
 }
@@ -401,7 +399,6 @@ void bmi_elan4_inbox_close(struct bmi_elan4_inbox *in)
     in->armed = false;
     while (bmi_elan4_inbox_peek(in) != NULL)
         bmi_elan4_inbox_next(in);
-    close(in->fd);
 }
 
 E4_Addr bmi_elan4_inbox_queue(const struct bmi_elan4_inbox *in)
@@ -425,11 +422,6 @@ void bmi_elan4_inbox_next(struct bmi_elan4_inbox *in)
 void bmi_elan4_inbox_arm(struct bmi_elan4_inbox *in)
 {
     in->armed = in->count == 0;
-}
-
-int bmi_elan4_inbox_fd(const struct bmi_elan4_inbox *in)
-{
-    return in->fd;
 }
 
 bool elan_script_packet(const void *bytes, size_t length)

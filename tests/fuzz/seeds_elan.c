@@ -36,7 +36,7 @@ static void packets(void)
 
         p.bytes = sizeof(slot) - ELAN_HEADER;
         elan_packet_encode(&p, slot);
-        bmi_elan4_conn_info_encode(&c, slot + ELAN_HEADER);
+        memcpy(slot + ELAN_HEADER, &c, sizeof(c));
         snprintf(name, sizeof(name), "kind-%u", kind);
         put("elan_packet", name, slot, sizeof(slot));
     }
@@ -48,7 +48,7 @@ static void bootstrap(const char *name, uint8_t head, const struct bmi_elan4_con
 {
     uint8_t data[1 + 2 * BMI_ELAN4_CONN_INFO_BYTES] = {head};
 
-    bmi_elan4_conn_info_encode(c, data + 1);
+    memcpy(data + 1, c, sizeof(*c));
     put("elan_desk", name, data, 1 + size);
 }
 

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "bmi_elan4/compat.h"
-#include "bmi_elan4/exchange.h"
 #include "bmi_elan4/servers.h"
 
 #define SLOTS    1024 /* of the input queue */
@@ -142,7 +141,7 @@ static int ask_desk(const struct bmi_elan4_where *where, struct bmi_elan4_conn_i
     if (rc != 0)
         return rc;
     while ((rc = bmi_elan4_query_step(call, theirs)) == -EAGAIN && !past(deadline)) {
-        struct pollfd at = {.fd = bmi_elan4_query_fd(call), .events = POLLIN};
+        struct pollfd at = {.fd = call->fd, .events = POLLIN};
 
         poll(&at, 1, 100);
     }
@@ -215,6 +214,7 @@ static struct buffer *throw_at(unsigned vp, E4_Addr queue, const void *head, siz
                                const void *body, size_t length)
 {
     struct buffer *b = free_buffer();
+    E4_DMA dma;
 
     if (b == NULL)
         return NULL;
@@ -225,7 +225,9 @@ static struct buffer *throw_at(unsigned vp, E4_Addr queue, const void *head, siz
     b->link = 0;
     elan4_store64(0, b->landed);
     compat_prime(nic->ctx, b->event, 1);
-    bmi_elan4_send(nic, vp, queue, b->at, head_length + length, b->event);
+    bmi_elan4_packet_dma(nic, vp, queue, b->at, head_length + length, b->event, &dma);
+    MEMBAR_VISIBLE();
+    compat_run_dma(nic->tx, &dma);
     bmi_elan4_flush(nic);
     return b;
 }
@@ -499,7 +501,7 @@ static struct end *begin(const struct target *target, const struct link_plan *pl
     end->last = &end->first;
     end->quiet = plan->deaf || plan->no_receives;
     ends[end->number % ENDS] = end;
-    bmi_elan4_conn_info_encode(&own, body);
+    memcpy(body, &own, sizeof(own));
     memcpy(body + BMI_ELAN4_CONN_INFO_BYTES, hello, length);
     *error = send_packet(end->vp, target->queue, &p, body) != NULL ? 0 : -ETIMEDOUT;
     if (*error == 0)

@@ -59,7 +59,7 @@ static void accept_again(struct link *link, const struct target *target)
     uint8_t body[BMI_ELAN4_CONN_INFO_BYTES];
 
     elan4_card(target, &card);
-    bmi_elan4_conn_info_encode(&card, body);
+    memcpy(body, &card, sizeof(card));
     elan4_packet(link, ELAN_ACCEPT, sizeof body, &p);
     elan4_say(link, &p, body);
 }
@@ -247,7 +247,7 @@ static bool wrong_card(const struct target *target, unsigned n, struct elan_pack
     default:
         return false;
     }
-    bmi_elan4_conn_info_encode(&card, body);
+    memcpy(body, &card, sizeof(card));
     rme_hello_encode(&hello, body + BMI_ELAN4_CONN_INFO_BYTES);
     if (n == 10)
         memset(body, 0xa7, BMI_ELAN4_CONN_INFO_BYTES);
@@ -284,7 +284,7 @@ void attack_generations(struct attack *a)
         wrong_card(&a->target, 9, &p, body);
         elan4_card(&a->target, &card);
         card.generation = lies[n];
-        bmi_elan4_conn_info_encode(&card, body);
+        memcpy(body, &card, sizeof(card));
         elan4_tell(&a->target, &p, body);
         a->messages++;
     }

@@ -21,7 +21,6 @@
 #include <cmocka.h>
 
 #include "bmi_elan4/conn_info.h"
-#include "bmi_elan4/exchange.h"
 #include "bmi_elan4/servers.h"
 
 static const struct bmi_elan4_range range = {0, 7, 2, 17};
@@ -46,14 +45,14 @@ static void cards(void **state)
     uint8_t bytes[BMI_ELAN4_CONN_INFO_BYTES];
     struct bmi_elan4_conn_info c = card_of(3, 4, -1), back;
     (void)state;
-    bmi_elan4_conn_info_encode(&c, bytes);
+    memcpy(bytes, &c, sizeof(c));
     assert_memory_equal(bytes, golden, 56);
     assert_int_equal(bmi_elan4_conn_info_decode(bytes, &back), 0);
     assert_memory_equal(&back, &c, sizeof(c));
     bytes[0] ^= 1;
     assert_int_equal(bmi_elan4_conn_info_decode(bytes, &back), -EPROTO);
     c.generation = 0;
-    bmi_elan4_conn_info_encode(&c, bytes);
+    memcpy(bytes, &c, sizeof(c));
     assert_int_equal(bmi_elan4_conn_info_decode(bytes, &back), -EPROTO);
 }
 
@@ -251,8 +250,7 @@ static struct bmi_elan4_bootstrap *open_desk(struct sockaddr_in *at)
         (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     assert_int_equal(
         bmi_elan4_bootstrap_open((struct sockaddr *)at, sizeof(*at), &mine, &bootstrap), 0);
-    assert_int_equal(
-        getsockname(bmi_elan4_bootstrap_fd(bootstrap), (struct sockaddr *)at, &size), 0);
+    assert_int_equal(getsockname(bootstrap->listener, (struct sockaddr *)at, &size), 0);
     return bootstrap;
 }
 
@@ -266,8 +264,8 @@ static int call_out(struct bmi_elan4_bootstrap *bootstrap, const struct sockaddr
     if (rc < 0)
         return rc;
     for (int i = 0; i < 5000 && (rc = bmi_elan4_query_step(call, theirs)) == -EAGAIN; i++) {
-        struct pollfd p[2] = {{bmi_elan4_query_fd(call), POLLIN, 0},
-                              {bootstrap ? bmi_elan4_bootstrap_fd(bootstrap) : -1, POLLIN, 0}};
+        struct pollfd p[2] = {{call->fd, POLLIN, 0},
+                              {bootstrap ? bootstrap->listener : -1, POLLIN, 0}};
         poll(p, 2, 1000);
         if (bootstrap)
             bmi_elan4_bootstrap_serve(bootstrap);
@@ -286,7 +284,7 @@ static void exchanges(void **state)
     assert_int_equal(bmi_elan4_conn_info_judge(&mine, &theirs), BMI_ELAN4_WELCOME);
     assert_int_equal(theirs.vp, 0);
     assert_true(theirs.queue == 0x1122334455667788 && theirs.generation == 99);
-    assert_false(bmi_elan4_bootstrap_behind(bootstrap));
+    assert_false(bootstrap->behind);
     bmi_elan4_bootstrap_close(bootstrap);
     /* the server is closed */
     assert_int_equal(call_out(NULL, &at, &theirs), -ECONNREFUSED);
@@ -305,7 +303,7 @@ static int connection_to(const struct sockaddr_in *at)
 static void serve(struct bmi_elan4_bootstrap *bootstrap, int cards)
 {
     while (cards > 0) {
-        struct pollfd p = {bmi_elan4_bootstrap_fd(bootstrap), POLLIN, 0};
+        struct pollfd p = {bootstrap->listener, POLLIN, 0};
         assert_int_equal(poll(&p, 1, 5000), 1);
         cards -= bmi_elan4_bootstrap_serve(bootstrap);
     }
@@ -350,7 +348,7 @@ static void strangers(void **state)
         else
             shutdown(fd, SHUT_WR);
         while ((rc = bmi_elan4_query_step(call, &theirs)) == -EAGAIN) {
-            struct pollfd p = {bmi_elan4_query_fd(call), POLLIN, 0};
+            struct pollfd p = {call->fd, POLLIN, 0};
             poll(&p, 1, 1000);
         }
         assert_int_equal(rc, kind == 0 ? -EPROTO : -ECONNRESET);
@@ -372,7 +370,7 @@ static void silent_visitors(void **state)
     for (int i = 0; i < MANY; i++)
         fd[i] = connection_to(&at);
     assert_in_range(bmi_elan4_bootstrap_serve(bootstrap), 1, MANY - 1);
-    assert_true(bmi_elan4_bootstrap_behind(bootstrap)); /* others are served later */
+    assert_true(bootstrap->behind); /* others are served later */
     assert_int_equal(call_out(bootstrap, &at, &theirs), 0);
     for (int i = 0; i < MANY; i++) {
         uint8_t conn_info[2 * BMI_ELAN4_CONN_INFO_BYTES];
@@ -381,7 +379,7 @@ static void silent_visitors(void **state)
         close(fd[i]);
     }
     assert_int_equal(bmi_elan4_bootstrap_serve(bootstrap), 0);
-    assert_false(bmi_elan4_bootstrap_behind(bootstrap));
+    assert_false(bootstrap->behind);
     bmi_elan4_bootstrap_close(bootstrap);
 }
 
@@ -413,11 +411,11 @@ static void no_descriptor(void **state)
     no_more = true;
     for (int i = 0; i < 3; i++) {
         assert_int_equal(bmi_elan4_bootstrap_serve(bootstrap), 0);
-        assert_true(bmi_elan4_bootstrap_behind(bootstrap));
+        assert_true(bootstrap->behind);
     }
     no_more = false;
     serve(bootstrap, 2);
-    assert_false(bmi_elan4_bootstrap_behind(bootstrap));
+    assert_false(bootstrap->behind);
     for (int i = 0; i < 2; i++)
         close(fd[i]);
     bmi_elan4_bootstrap_close(bootstrap);
