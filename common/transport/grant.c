@@ -187,15 +187,3 @@ void rme_grant_due(struct rme_peer *peer)
         rme->credit_waiting = peer;
     }
 }
-
-void rme_grant_send_waiting(struct rme *rme)
-{
-    struct rme_peer *peer;
-
-    rme->credit_wait_calls = 0;
-    while ((peer = rme->credit_waiting) != NULL) {
-        rme_grant_waited(peer);
-        if (rme_credit_due(&peer->credit))
-            rme_peer_schedule(peer);
-    }
-}
