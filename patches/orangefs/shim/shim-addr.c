@@ -2,32 +2,33 @@
 /*
  * Addresses and unexpected messages.
  *
- * Two kinds of address.  One that was looked up is the host's for ever: it is connected when
- * needed, again and again, and is shared by all strings that name the same hosts and ports. One
- * of a peer that came to us is made when its first message is reported and is of no more use
- * when that connection is gone.
+ * An address of a lookup stays until the host drops it: its peer is connected when needed, any
+ * number of times, and all strings with the same hosts and ports share it.  An address of a
+ * peer that connected to this side is made when its first message is reported, and has no use
+ * after the end of that connection.
  *
- * The end of a peer.  Each testunexpected looks at one peer of the ring, and at those behind it
- * as long as they are dead, up to a bound: so the cost does not grow with their number, and
- * many that go at once are gone soon. When one is over, which only the engine knows, as it may
- * have messages that it cannot report yet, the host is told to forget it, and asks us
- * (DROP_ADDR_QUERY) as soon as it has no reference to it.  The answer is "drop it" only if no
- * message of the peer is in the engine, with the host or on its way there:
+ * The end of a peer.  Each testunexpected checks one peer of the ring, and those behind it as
+ * long as they are dead, up to a limit: the cost does not grow with the number of peers, and
+ * many that die at once are released soon.  The engine decides when a peer is over, because it
+ * may still have messages of the peer.  The host is asked to forget a peer that is over, and
+ * sends DROP_ADDR_QUERY as soon as it has no reference.  The answer is "drop" only if no
+ * message of the peer is in the engine, at the host, or between the two:
  *
- *   - `drained`: the engine has reported all messages of it (rme_addr_is_over);
- *   - `held` counts messages from the moment we know their sender until they are freed;
- *   - no thread is in testunexpected that was there when `drained` became true: it may have a
- *     message that is not counted yet, or the address itself.  Those that came later have
- *     neither, so threads that take turns there keep no dead peer;
- *   - `unsettled` is not 0 while a message is parked, for want of memory.
+ *   - `drained`: the engine has reported all messages of the peer (rme_addr_is_over);
+ *   - `held` counts messages from the time their sender is known until they are freed;
+ *   - no thread is in testunexpected that was there when `drained` became true: such a thread
+ *     may have a message that is not counted yet, or the address itself.  Threads that came
+ *     later have neither, so threads in turn do not keep a dead peer;
+ *   - `unsettled` is not 0 while a message is parked for lack of memory.
  *
- * Epochs tell who was there.  A thread counts in `scans` with the epoch it began in.  A new
- * epoch begins, when somebody asks, as soon as nobody is left of the one before the current
- * one: so two counters are enough, and two epochs later all that were there are gone.
+ * Epochs.  A thread in testunexpected counts in `scans` under the epoch in which its call
+ * began.  On a query, a new epoch begins as soon as no thread of the epoch before the current
+ * one is left.  So two counters suffice, and two epochs later all threads of that time have
+ * left.
  *
- * If the answer was "not now", the host is told again later.  If it was "drop it", no thread
- * looks at the peer any more, as the address may go at any time; a host that got a new
- * reference in the meantime asks again when that goes.
+ * After the answer "not now" the host is asked again later.  After "drop" no thread looks at
+ * the peer any more, because the address may be freed at any time; a host that got a new
+ * reference meanwhile queries again when it drops that one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -73,8 +74,8 @@ static struct shim_addr *new_addr(struct rme_addr *peer)
 }
 
 /*
- * The hosts and ports of the parts with our scheme, "h1:p1,h2:p2": what follows a '/' says
- * which file system is meant, not which peer.
+ * Returns the hosts and ports of the parts with our scheme, "h1:p1,h2:p2".  The text behind '/'
+ * names a file system, not a peer.
  */
 static char *make_key(const char *text)
 {
@@ -100,9 +101,9 @@ static char *make_key(const char *text)
 }
 
 /*
- * A walk, but a rare one over few: the list has what this process looked up and has not
- * dropped, the servers of its file systems, not the clients that came; and a host keeps
- * addresses by their text, so it asks once for each.
+ * Walks the list, which has the addresses that this process looked up and did not drop: the
+ * servers of its file systems, no clients.  A host caches addresses by their text, so it looks
+ * up each text once.
  */
 static struct shim_addr *find_lookup(const char *key)
 {
@@ -113,11 +114,11 @@ static struct shim_addr *find_lookup(const char *key)
 }
 
 /*
- * Is this client's first server there?  OrangeFS waits 10 s and more for a server that refuses
- * a connection, as it does for one that was lost, but takes a failed lookup at its word and
- * turns to the next address of its tab file, "ib://…,tcp://…".  So the lookups of a client
- * fail, until one did not, where a connection is refused or there is no way; where the answer
- * takes long, the address is as good as any other.  The engine has said why.
+ * Can this client's first server be reached?  OrangeFS waits 10 s and more for a server that
+ * refuses a connection, as for one whose connection was lost, but after a failed lookup it
+ * takes the next address of its tab file, "ib://…,tcp://…".  So the lookups of a client fail
+ * where a connection is refused or no route exists, until one lookup has succeeded.  A slow
+ * answer does not fail the lookup.  The engine has logged the reason.
  */
 static bool is_there(struct rme_addr *peer)
 {
@@ -131,7 +132,7 @@ static bool is_there(struct rme_addr *peer)
     return error == 0 || error == -EINPROGRESS;
 }
 
-/* Called before initialize on a server, and with the host's locks held: then it only reads the
+/* Called before initialize on a server, and with the host's locks held, so it only parses the
  * text. */
 static bmi_method_addr_p shim_lookup(const char *text)
 {
@@ -152,8 +153,7 @@ static bmi_method_addr_p shim_lookup(const char *text)
     a = find_lookup(key);
     if (a) {
         a->refs++;
-    } else if (self.rme &&
-               rme_addr_any_port(peer)) { /* what to listen on is looked up before initialize */
+    } else if (self.rme && rme_addr_any_port(peer)) { /* no listening address any more */
         gossip_err(
             "bmi_%s: bad address \"%s\": 0 is any free port to listen on; give the number "
             "that the server got\n",
@@ -185,7 +185,7 @@ static void shim_adopt_lookups(void)
     pthread_mutex_unlock(&self.lock);
 }
 
-/* Also after finalize; then the engine is gone, but its addresses are still there. */
+/* Called after finalize, too, when addresses exist without an engine. */
 static void shim_drop_addr(bmi_method_addr_p host)
 {
     struct shim_addr *a = host ? host->method_data : NULL;
@@ -204,8 +204,8 @@ static void shim_drop_addr(bmi_method_addr_p host)
     bmi_dealloc_method_addr(host);
 }
 
-/* Are all threads gone that were in testunexpected in this epoch or before it?  The lock is
- * held. */
+/* Returns true if all threads have left that were in testunexpected in this epoch or an earlier
+ * one.  Called with the lock held. */
 static bool scans_are_over(uint32_t since)
 {
     while (self.epoch - since < 2 && atomic_load(&self.scans[(self.epoch + 1) & 1]) == 0)
@@ -222,7 +222,7 @@ static void shim_drop_query(struct method_drop_addr_query *query)
         return;
     pthread_mutex_lock(&self.lock);
     if (a->drained && a->held == 0) {
-        /* In this order: a message goes from a scan to the parked ones, and from either to
+        /* In this order: a message moves from a scan to the parked ones, and from either to
          * `held`, for which its thread needs the lock. */
         query->response = scans_are_over(a->drained_at) && atomic_load(&self.unsettled) == 0;
         a->forgotten = query->response == 1;
@@ -236,7 +236,7 @@ static const char *shim_rev_lookup(bmi_method_addr_p host)
     return a ? rme_addr_name(a->peer) : "UNKNOWN";
 }
 
-/* The rule may be for our scheme and the address another method's; then it does not match. */
+/* A rule of our scheme may be applied to an address of another method, which does not match. */
 static int shim_query_range(bmi_method_addr_p host, const char *pattern, int netmask)
 {
     const struct shim_addr *a = shim_addr_of(host);
@@ -245,12 +245,12 @@ static int shim_query_range(bmi_method_addr_p host, const char *pattern, int net
 
 /* ---- Unexpected messages ---- */
 
-/* What a thread has of the ring while it is in testunexpected. */
+/* Peers that a thread has taken from the ring for one testunexpected. */
 struct look {
-    unsigned scan;                        /* which of `scans` it counts in */
-    struct shim_addr *dead[SHIM_AT_ONCE]; /* perhaps not drained yet; they stay until the end */
+    unsigned scan;                        /* index of its counter in `scans` */
+    struct shim_addr *dead[SHIM_AT_ONCE]; /* some not drained; valid until the scan ends */
     int dead_count;
-    BMI_addr_t drained[SHIM_AT_ONCE]; /* whose addresses may go at any time */
+    BMI_addr_t drained[SHIM_AT_ONCE]; /* addresses of peers that may be freed at any time */
     int drained_count;
 };
 
@@ -266,8 +266,8 @@ static void note_dead(struct look *look, struct shim_addr *a)
     look->drained[look->drained_count++] = a->known_as;
 }
 
-/* Begins a scan.  Looks at one peer, and on while they are dead; tells the host again of those
- * that it was told of too early. */
+/* Begins a scan.  Checks one peer, and the next ones while they are dead; asks the host again
+ * to forget those that it was asked about too early. */
 static void begin_scan(struct look *look)
 {
     struct shim_addr *first = NULL;
@@ -298,7 +298,7 @@ static void end_scan(const struct look *look)
     atomic_fetch_sub(&self.scans[look->scan], 1);
 }
 
-/* No message of this dead peer is left in the engine. */
+/* Asks the host to forget a dead peer, of which the engine has no messages. */
 static void tell_host(struct shim_addr *dead)
 {
     BMI_addr_t gone = 0;
@@ -316,7 +316,7 @@ static void tell_host(struct shim_addr *dead)
         bmi_method_addr_forget_callback(gone);
 }
 
-/* The address of a message's sender, if it is known, with the message counted. */
+/* Returns the address of a message's sender, if known, and counts the message in `held`. */
 static struct shim_addr *hold_known(const struct rme_unexpected *m)
 {
     pthread_mutex_lock(&self.lock);
@@ -327,7 +327,7 @@ static struct shim_addr *hold_known(const struct rme_unexpected *m)
     return a;
 }
 
-/* Makes a sender known to the host; other threads see its address when that is done. */
+/* Registers a sender at the host; other threads see its address afterwards. */
 static bool introduce(struct rme_addr *peer)
 {
     struct shim_addr *a = new_addr(peer);
@@ -359,11 +359,11 @@ static struct shim_addr *sender_of(const struct rme_unexpected *m)
 }
 
 /*
- * A message whose sender cannot be made known, for want of memory, is kept for the next try: to
- * lose it would leave its sender waiting for an answer.  They come before those of the engine,
- * so each sender's messages stay in order.  Another thread may make the sender known meanwhile,
- * and it may die: its address stays while anything is `unsettled`.  The caller takes what it
- * got off that number when it has dealt with it.
+ * Takes parked messages.  A message whose sender cannot be registered for lack of memory is
+ * parked for the next call: its loss would leave the sender waiting for an answer.  Parked
+ * messages precede those of the engine, which keeps each sender's order.  Another thread may
+ * register the sender meanwhile, and the sender may die: its address stays while `unsettled` is
+ * not 0.  The caller subtracts each message that it has handled from `unsettled`.
  */
 static int take_parked(struct rme_unexpected *message, int max)
 {
@@ -378,7 +378,7 @@ static int take_parked(struct rme_unexpected *message, int max)
     return n;
 }
 
-/* Puts messages back: before the others if that is where they came from. */
+/* Parks messages, before the others if they came from there. */
 static void park(const struct rme_unexpected *message, int n, bool first)
 {
     pthread_mutex_lock(&self.newcomer);
@@ -407,7 +407,7 @@ static bool is_among(const struct rme_unexpected *message, int n, const struct r
 
 static void shim_free_messages(void)
 {
-    /* Senders that the host never heard of; one that it did hear of is the host's. */
+    /* frees senders that were never registered; the others belong to the host */
     for (int i = 0; i < self.parked_count; i++) {
         struct rme_addr *addr = self.parked[i].addr;
         if (!is_among(self.parked, i, addr) && !rme_addr_host(addr)) /* else it may be freed */
@@ -455,12 +455,12 @@ static int shim_test_unexpected(int incount, int *outcount,
     return 0;
 }
 
-/* The message is counted until it is freed, so its sender is still there. */
+/* The sender exists, because the message counts in `held` until it is freed. */
 static int shim_unexpected_free(void *buffer)
 {
     struct rme_addr *sender;
 
-    if (!self.rme) /* the engine took its memory with it */
+    if (!self.rme) /* rme_close has freed the memory */
         return 0;
     int ret = rme_unexpected_return(self.rme, buffer, &sender);
     if (ret == 0) {

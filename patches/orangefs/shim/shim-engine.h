@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* shim-engine.h - what the embedded BMI core and its tools have with a method beyond OrangeFS's
- * interface. */
+/* shim-engine.h - requests of the embedded BMI core and its tools to a method, beyond
+ * OrangeFS's interface. */
 #ifndef RME_SHIM_ENGINE_H
 #define RME_SHIM_ENGINE_H
 
 /*
- * BMI_get_info with an address, value struct rme **: the engine behind it, good until
- * BMI_finalize.  The core passes options that it does not know to the method; OrangeFS's does
- * not, so this is out of reach there.
+ * BMI_get_info with an address, value struct rme **: returns its engine, valid until
+ * BMI_finalize.  The embedded core passes unknown options to the method; OrangeFS's core does
+ * not.
  */
 #define SHIM_GET_ENGINE 0x726d65
 
 /*
  * Attributes of the session with a peer, by which an application can size its buffers [002
- * IV-B]: BMI_get_info with an address, value struct shim_attribute *.  The caller fills `addr`,
- * from BMI_GET_METH_ADDR, and what it asks for: an index from 0, or with index -1 a name.  The
- * method fills the rest.  Names stay from release to release; an index is for counting on, and
- * moves when there are more attributes.  -BMI_ENOENT: there is no such one, which is how
- * counting on ends; -BMI_ECONNRESET: nothing is connected there now.  OrangeFS's core does not
- * pass the number on; who has the method's table there calls its get_info.
+ * IV-B]: BMI_get_info with an address, value struct shim_attribute *.  The caller fills in
+ * `addr`, from BMI_GET_METH_ADDR, and an index from 0, or index -1 and a name.  The method
+ * fills in the rest.  Names are stable between releases; indices, for enumeration, are not.
+ * -BMI_ENOENT: no such attribute, which ends an enumeration; -BMI_ECONNRESET: not connected.
+ * OrangeFS's core does not pass this option on; code with access to the method's table calls
+ * its get_info.
  */
 #define SHIM_GET_ATTRIBUTE 0x726d66
 
@@ -32,24 +32,23 @@ struct shim_attribute {
 };
 
 /*
- * Of the flags of a method's initialize: the options are for this method alone, because no
- * other was named.  The core sets it; OrangeFS, which has one string for all, never does.
+ * A flag of a method's initialize: the options are for this method alone, because no other one
+ * was named.  Set by the embedded core; OrangeFS has one string for all methods.
  */
 #define SHIM_OPTIONS_ALONE (1 << 30)
 
 /*
- * The host reports errors of operations without the reason, so that the log has to tell it.
- * The core sets it; OrangeFS logs "msgpair failed" with the error, and a line of ours is a
- * second one.
+ * A flag of a method's initialize: log the reasons of failed operations, because the host
+ * reports errors without reasons.  Set by the embedded core; OrangeFS logs "msgpair failed"
+ * with the error, and a second line would be redundant.
  */
 #define SHIM_TELLS_WHY (1 << 29)
 
-/* Of a method's get_info, before its start, too: has it an option of this name?  0, or
- * -BMI_ENOENT: it has none. */
+/* get_info, also before the start: does the method have an option of this name?  0, or
+ * -BMI_ENOENT. */
 #define SHIM_KNOWS_OPTION 0x726d67
 
-/* BMI_get_info, int: the port that a listening method got; BMI_TCP_GET_PORT of hosts that have
- * it. */
+/* BMI_get_info, int: port of a listening method; BMI_TCP_GET_PORT of hosts that define it. */
 #define SHIM_GET_PORT 17
 
 #endif

@@ -2,16 +2,16 @@
 /*
  * Operations.
  *
- * In OrangeFS an operation's id is the address of a struct method_op, and bmi.c reads op_id and
- * addr through any id that it is given, also one whose operation is long over.  So the engine
- * has a copy of op_template with each of its operations, whose address is the id for engine
- * and host alike, and which stays until finalize.  op_id, the first member, is 0 while the
- * operation is free; addr is a constant address object of the method.
+ * In OrangeFS the id of an operation is the address of a struct method_op, and bmi.c reads
+ * op_id and addr through any id that it gets, even long after the operation has ended.  So the
+ * engine stores a copy of op_template with each of its operations.  The address of the copy is
+ * the id for engine and host, and the copy stays until finalize.  op_id, the first member, is 0
+ * while the operation is free; addr is a constant address object of the method.
  *
- * A test in another thread may report an operation before its post returns, and whoever gets
- * that report may free what the operation belonged to, the caller's variable for the id
- * included.  The engine writes the variable before others can see the operation, so nothing
- * here writes it after an accepted post.
+ * A test in another thread may report an operation before its post returns, and the caller of
+ * that test may free all memory of the operation, with the variable for the id.  The engine
+ * writes this variable before other threads can see the operation, and the shim does not write
+ * it after an accepted post.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ enum shim_kind { SHIM_SEND, SHIM_UNEXPECTED, SHIM_RECV };
 _Static_assert(offsetof(struct method_op, op_id) == 0, "the engine writes the id there");
 _Static_assert(sizeof(bmi_op_id_t) == sizeof(rme_id), "ids of the engine are ids of BMI");
 
-/* total is the sum of the sizes, and each of them is a size. */
+/* Returns true if no size is negative and their sum is `total`. */
 static bool is_sum(const bmi_size_t *sizes, int count, bmi_size_t total)
 {
     bmi_size_t sum = 0;
@@ -46,7 +46,7 @@ static int shim_post(enum shim_kind kind, bmi_op_id_t *id, bmi_method_addr_p hos
     rme_id *engine_id = (rme_id *)id;
     int ctx = (int)context, ret;
 
-    *id = 0; /* what the caller finds if nothing is posted */
+    *id = 0; /* the id if nothing is posted */
     if (!self.rme)
         return -BMI_ENETDOWN;
     if (!addr || !is_sum(sizes, count, total) || context < 0 || context >= BMI_MAX_CONTEXTS)
@@ -117,7 +117,7 @@ static int post_recv(bmi_op_id_t *id, bmi_method_addr_p src, void *buffer, bmi_s
                           context, hints);
 }
 
-/* OrangeFS dies of any answer but 0, and the operation is reported in any case. */
+/* Returns 0, because OrangeFS exits on errors; the operation is reported in any case. */
 static int shim_cancel(bmi_op_id_t id, bmi_context_id context)
 {
     (void)context;
@@ -172,16 +172,15 @@ static int test(bmi_op_id_t id, int *outcount, bmi_error_code_t *error, bmi_size
 }
 
 /*
- * What the returned number means to OrangeFS: a method that says "active" (1) here or in
- * testunexpected is polled without idle time for the next 10,000 calls, and those that never
- * say it, as bmi_tcp, are left out for as long.  So the answer is 0 whatever happens: alone in
- * its process, a method that says "active" only burns time, since the engine itself spins and
- * then sleeps as its options tell it; beside others it would starve them.  What bmi.c has to
- * know of several methods it sees from their results (patches/orangefs/README.md, "Several
- * networks").
+ * Returns 0.  OrangeFS polls a method that returns 1 ("active") here or in testunexpected
+ * without idle time for the next 10,000 calls, and skips methods that never do, as bmi_tcp, for
+ * as long.  A method alone in its process would only burn processor time by 1, because the
+ * engine itself polls and then sleeps according to its options; with other methods in the
+ * process it would starve them.  bmi.c balances several methods by their results
+ * (patches/orangefs/README.md, "Several networks").
  *
- * A negative number would end OrangeFS's BMI thread for good.  The engine returns errors here
- * only for a wrong context, so an error is no result.
+ * A negative number would end OrangeFS's BMI thread.  The engine returns errors here only for a
+ * wrong context, so an error counts as no result.
  */
 static int shim_test_context(int incount, bmi_op_id_t *ids, int *outcount,
                              bmi_error_code_t *error, bmi_size_t *actual, void **user,

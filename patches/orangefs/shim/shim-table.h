@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * shim-table.h - the shim of one scheme: its code, and the method table.
+ * shim-table.h - the shim of one method: code, state and method table.
  *
- * BMI's functions get no hint which method is meant, so the shim is compiled once for each
- * method, with a state of its own: this file includes all of it, and everything but the table
- * is static.  A file that includes this one has defined
+ * BMI's functions do not name the method that is called.  So the shim is compiled once for each
+ * method, with its own state: this file includes all of it, and everything but the table is
+ * static.  The including file defines
  *
  *     SHIM_OPS      the symbol that the host looks for: bmi_ib_ops
  *     SHIM_SCHEME   "ib"
  *     SHIM_FABRIC   bmi_ib_fabric
  *
- * and may have defined SHIM_FORM, what its addresses look like, and SHIM_FIRST_LOOKUP_MS (see
- * shim_lookup()); 3000, or 0 in a host whose lookups connect nothing, which its headers say by
- * BMI_LOOKUP_CONNECTS_NOTHING.
+ * and optionally SHIM_FORM, the form of its addresses, and SHIM_FIRST_LOOKUP_MS (see
+ * shim_lookup()): 3000, or 0 in a host whose lookups connect nothing, which its headers state
+ * by BMI_LOOKUP_CONNECTS_NOTHING.
  */
 #include "bmi-method-support.h"
 
