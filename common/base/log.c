@@ -185,17 +185,10 @@ void rme_log_put(struct rme_log *log, enum rme_log_level level, const char *form
     va_end(args);
 }
 
-void rme_log_text(const struct rme_log *log, enum rme_log_level level, const char *format, ...)
+void rme_log_text(const struct rme_log *log, enum rme_log_level level, const char *text)
 {
-    char text[RME_LOG_LINE];
-    va_list args;
-
-    if (log == NULL || log->fn == NULL)
-        return;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    log->fn(log->arg, level, text);
+    if (log != NULL && log->fn != NULL)
+        log->fn(log->arg, level, text);
 }
 
 void rme_log_from_fabric(void *arg, enum rme_log_level level, const char *format, ...)
