@@ -155,12 +155,13 @@ static bool passes(struct rme_log *log, const struct line *line, const char *for
 
 static void put(struct rme_log *log, enum rme_log_level level, const char *format, va_list args)
 {
-    uint64_t now_ms = rme_now();
     struct line *line;
+    uint64_t now_ms;
 
     if (log == NULL || log->fn == NULL)
         return;
     pthread_mutex_lock(&log->lock);
+    now_ms = rme_now(); /* not before `begin` of any period, which needs the lock */
     report_left_out(log, now_ms);
     line = next_slot(log);
     if (line == NULL) {
