@@ -343,10 +343,10 @@ void bmi_tell_ignored(const void *state)
     for (unsigned i = 0; !key && i < client->servers; i++)
         key = inspect_ignored(client->session[i].addr);
     if (key)
-        fprintf(
-            stderr,
-            "bmi-perf: unknown option \"%s\" ignored; bmi-perf --options lists all options\n",
-            key);
+        fprintf(stderr,
+                "bmi-perf: unknown option \"%s\" ignored; bmi-perf --options lists all, "
+                "NEWS the removed ones\n",
+                key);
 }
 
 int bmi_metrics(void *state, char *text, size_t size, char *why)

@@ -155,12 +155,13 @@ static bool passes(struct rme_log *log, const struct line *line, const char *for
 
 static void put(struct rme_log *log, enum rme_log_level level, const char *format, va_list args)
 {
-    uint64_t now_ms = rme_now();
     struct line *line;
+    uint64_t now_ms;
 
     if (log == NULL || log->fn == NULL)
         return;
     pthread_mutex_lock(&log->lock);
+    now_ms = rme_now(); /* not before `begin` of any period, which needs the lock */
     report_left_out(log, now_ms);
     line = next_slot(log);
     if (line == NULL) {
@@ -185,17 +186,10 @@ void rme_log_put(struct rme_log *log, enum rme_log_level level, const char *form
     va_end(args);
 }
 
-void rme_log_text(const struct rme_log *log, enum rme_log_level level, const char *format, ...)
+void rme_log_text(const struct rme_log *log, enum rme_log_level level, const char *text)
 {
-    char text[RME_LOG_LINE];
-    va_list args;
-
-    if (log == NULL || log->fn == NULL)
-        return;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    log->fn(log->arg, level, text);
+    if (log != NULL && log->fn != NULL)
+        log->fn(log->arg, level, text);
 }
 
 void rme_log_from_fabric(void *arg, enum rme_log_level level, const char *format, ...)

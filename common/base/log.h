@@ -43,8 +43,7 @@ void rme_log_put(struct rme_log *log, enum rme_log_level level, const char *form
  * a child made by fork: takes no lock, because the thread that holds a lock does not exist in
  * the child.  No lock of the engine may be held.  log may be NULL.
  */
-void rme_log_text(const struct rme_log *log, enum rme_log_level level, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void rme_log_text(const struct rme_log *log, enum rme_log_level level, const char *text);
 
 /* Queues a line, with the signature of rme_fabric_config.log; arg is the struct rme_log. */
 void rme_log_from_fabric(void *arg, enum rme_log_level level, const char *format, ...)

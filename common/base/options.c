@@ -183,7 +183,7 @@ static int set_value(struct value *value, const char *text, char *why, size_t si
     return -EINVAL;
 }
 
-/* Sets one "key=value", in which zeros may be written, or keeps the first unknown key.  A switch
+/* Sets one "key=value", in which a zero is written, or keeps the first unknown key.  A switch
  * without a value is set to on. */
 static int set_one(struct rme_options *options, char *text, char *why, size_t size)
 {

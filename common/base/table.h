@@ -22,8 +22,8 @@ struct rme_table {
     uint64_t factor; /* odd and random: peers cannot choose keys that share a chain */
 };
 
-/* Returns a random number, unpredictable to peers.  If the system has no random bytes yet, mixes
- * the clock, the process and an address. */
+/* Returns a random number, unpredictable to peers.  If the system has no random bytes yet,
+ * mixes the clock, the process and an address. */
 uint64_t rme_draw(void);
 
 /* Allocates `chains` chains, a power of 2.  -ENOMEM. */

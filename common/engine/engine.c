@@ -143,7 +143,8 @@ static void warn_of_unknown(struct rme *rme)
     rme->ignored = rme_options_unknown(rme->options);
     if (rme->ignored != NULL)
         rme_log_put(rme->log, RME_LOG_WARN,
-                    "unknown option \"%s\" ignored; bmi-perf --options lists all options",
+                    "unknown option \"%s\" ignored; bmi-perf --options lists all, "
+                    "NEWS the removed ones",
                     rme->ignored);
 }
 

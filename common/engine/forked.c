@@ -36,14 +36,16 @@ void rme_forked_mark(struct rme *rme)
 
 void rme_forked_explain(struct rme *rme)
 {
-    static const char why[] =
-        "process %ld: all operations fail: a fork of the one that initialized BMI has no "
-        "connections; initialize BMI after the fork (a daemon that forks late: run it in the "
-        "foreground, -f)";
+    char why[RME_LOG_LINE];
 
     if (rme_engine(rme)->logged)
         return;
     rme_engine(rme)->logged = true;
-    rme_log_text(rme->log, RME_LOG_ERROR, why, (long)getpid());
-    syslog(LOG_DAEMON | LOG_ERR, why, (long)getpid());
+    snprintf(why, sizeof(why),
+             "process %ld: all operations fail: a fork of the one that initialized BMI has no "
+             "connections; initialize BMI after the fork (a daemon that forks late: run it in "
+             "the foreground, -f)",
+             (long)getpid());
+    rme_log_text(rme->log, RME_LOG_ERROR, why);
+    syslog(LOG_DAEMON | LOG_ERR, "%s", why);
 }

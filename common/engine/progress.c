@@ -278,8 +278,7 @@ void rme_unlock_pending(struct rme *rme)
     bool wake;
 
     rme_run_pending(rme);
-    wake = rme->wake;
-    rme->wake = false;
+    wake = (rme->pending & RME_PENDING_WAKE) != 0;
     rme->pending = 0;
     pthread_mutex_unlock(&rme->lock);
     if (wake)

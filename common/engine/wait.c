@@ -190,7 +190,7 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
         rme->ops->wait(rme->fabric, ms > INT_MAX ? INT_MAX : (int)ms);
         rme_lock(rme);
         rme->sleeping = false;
-        rme->wake = false;
+        rme->pending &= ~(uint32_t)RME_PENDING_WAKE;
     }
     if (rme_progress(rme, true) > 0)
         rme_count(rme, RME_C_WAKEUPS);
@@ -332,9 +332,9 @@ static int follow(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bo
  * return soon.  True: the lock was released meanwhile. */
 static bool pass_wake(struct rme *rme)
 {
-    if (!rme->wake)
+    if (!(rme->pending & RME_PENDING_WAKE))
         return false;
-    rme->wake = false;
+    rme->pending &= ~(uint32_t)RME_PENDING_WAKE;
     pthread_mutex_unlock(&rme->lock);
     rme->ops->wake(rme->fabric);
     rme_lock(rme);

@@ -59,7 +59,7 @@ enum {
     RME_PENDING_FLUSH = 1, /* work was queued at the fabric since the last flush */
     RME_PENDING_RUN =
         2, /* a peer was scheduled, or one of the rings of rme_run_pending has a member */
-    RME_PENDING_UNLOCK = 4, /* `wake` is set */
+    RME_PENDING_WAKE = 4, /* wake the leader when the lock is released */
 };
 
 struct rme {
@@ -113,7 +113,6 @@ struct rme {
     struct rme_waiter *leader;
     struct list_head followers;
     bool sleeping; /* the leader is in the fabric's wait() */
-    bool wake;     /* wake the leader when the lock is released (RME_PENDING_UNLOCK) */
     uint64_t sleeps_until;
 
     /* state of the higher layers */

@@ -233,10 +233,8 @@ struct rme_control {
 /* Discards all queued control messages. */
 void rme_control_drop(struct rme_peer *peer);
 
-/*
- * Reports to the protocols (proto/proto.c, proto/unexp.c), the only calls upwards, with the lock
- * of the engine held.
- */
+/* Reports to the protocols (proto/proto.c, proto/unexp.c), with the engine's lock held. */
+
 /* bytes of struct rme_peer_proto, zeroed at first; allocated with the peer */
 extern const size_t rme_peer_proto_size;
 /* A peer was made. */

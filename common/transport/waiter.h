@@ -30,8 +30,7 @@ static inline void rme_waiter_init(struct rme_waiter *waiter, int ctx,
 /* Wakes the leader when the lock is released. */
 static inline void rme_wait_wake(struct rme *rme)
 {
-    rme->wake = true;
-    rme->pending |= RME_PENDING_UNLOCK;
+    rme->pending |= RME_PENDING_WAKE;
 }
 
 /* Wakes the sleeping threads that wait for `what`. */

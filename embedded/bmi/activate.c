@@ -95,9 +95,9 @@ void bmi_warn_of_unknown(const char *options)
          one += strspn(one, separators)) {
         snprintf(key, sizeof key, "%.*s", (int)strcspn(one, ", \t\n="), one);
         if (!may_be_known(key)) {
-            gossip_err(
-                "BMI: unknown option \"%s\" ignored; bmi-perf --options lists all options\n",
-                key);
+            gossip_err("BMI: unknown option \"%s\" ignored; bmi-perf --options lists all, "
+                       "NEWS the removed ones\n",
+                       key);
             return;
         }
         one += strcspn(one, separators);

@@ -37,7 +37,8 @@ void args_ignored(const char *key)
     static bool told;
 
     if (!told)
-        args_complain("unknown option \"%s\" ignored; bmi-perf --options lists all options",
+        args_complain("unknown option \"%s\" ignored; bmi-perf --options lists all, "
+                      "NEWS the removed ones",
                       key);
     told = true;
 }
