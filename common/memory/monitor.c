@@ -5,8 +5,8 @@
  * change is noticed too late, the query by UFFDIO_CONTINUE and its results, the changes that no
  * kernel reports, and the rules of fork.
  *
- * Locks, outer first: root_lock, watch_lock, read_lock, that of one watcher, table_lock.
- * Memory is allocated and freed only under the first.
+ * Locks, outer first: root_lock, watch_lock, the lock of a monitor.  Memory is allocated and
+ * freed only under the first.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -59,12 +59,8 @@ struct pm_scan_arg {
 
 #define HUGE_PAGE    ((uintptr_t)2 << 20) /* transparent huge page, with 4 KiB pages */
 #define SEAMS_MAX    4                    /* limit of mappings in one range */
-#define LOG          16   /* ranges that are read before the watchers are called */
+#define BATCH        16   /* limit of events that are read before others get the lock */
 #define GIVE_BACK_MS 2000 /* limit of the wait for changes in progress, at the end */
-
-struct range {
-    uintptr_t start, end;
-};
 
 struct rme_monitor {
     int fd;      /* the userfaultfd that watches */
@@ -79,14 +75,8 @@ struct rme_monitor {
     atomic_bool broken;
     atomic_bool left;           /* only the thread uses the monitor now */
     pthread_mutex_t watch_lock; /* serialises watch and unwatch */
-    /* guards the list of watchers; serialises reading and reporting */
-    pthread_mutex_t read_lock;
-    pthread_mutex_t table_lock;   /* guards the log, the claims, and states of watches */
-    struct rme_watcher *watchers; /* recipients of changes */
-    struct range log[LOG];        /* entry n is at n % LOG */
-    uint64_t logged;              /* entries written since the start */
-    /* batches begun since the start; also read without the lock */
-    atomic_uint_fast64_t batches;
+    pthread_mutex_t lock;       /* guards the fields below; events are read under this lock */
+    struct rme_watcher *watchers;
     struct rme_itree claims; /* of all watchers */
 };
 
@@ -239,18 +229,20 @@ static int open_all(struct rme_monitor *monitor)
 
 /* ---- events ---- */
 
-/* Appends to the log.  table_lock is held. */
-static void write_down(struct rme_monitor *monitor, uint64_t start, uint64_t length)
+/* Reports a changed range to all watchers.  The lock is held. */
+static void report(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
 {
-    monitor->log[monitor->logged++ % LOG] =
-        (struct range){(uintptr_t)start, (uintptr_t)(start + length)};
+    for (struct rme_watcher *w = monitor->watchers; w != NULL; w = w->next)
+        w->gone(w->arg, start, end);
 }
 
-/* Reads one event into the log.  Not by read(): see thread.h.  False: no more events now. */
+/* Reads and reports one event.  Not by read(): see thread.h.  The lock is held.  False: no more
+ * events now. */
 static bool read_event(struct rme_monitor *monitor)
 {
     struct uffd_msg message;
     long got = syscall(SYS_read, monitor->fd, &message, sizeof(message));
+    uintptr_t from, to, length;
 
     if (got != (long)sizeof(message)) {
         if (got >= 0 || (errno != EAGAIN && errno != EINTR))
@@ -260,14 +252,15 @@ static bool read_event(struct rme_monitor *monitor)
     switch (message.event) {
     case UFFD_EVENT_UNMAP:
     case UFFD_EVENT_REMOVE:
-        write_down(monitor, message.arg.remove.start,
-                   message.arg.remove.end - message.arg.remove.start);
+        report(monitor, (uintptr_t)message.arg.remove.start, (uintptr_t)message.arg.remove.end);
         break;
     case UFFD_EVENT_REMAP: /* the watch has moved with the memory, but no claim has */
-        write_down(monitor, message.arg.remap.from, message.arg.remap.len);
-        write_down(monitor, message.arg.remap.to, message.arg.remap.len);
-        (void)end_watch(monitor, (uintptr_t)message.arg.remap.to,
-                        (uintptr_t)(message.arg.remap.to + message.arg.remap.len));
+        from = (uintptr_t)message.arg.remap.from;
+        to = (uintptr_t)message.arg.remap.to;
+        length = (uintptr_t)message.arg.remap.len;
+        report(monitor, from, from + length);
+        report(monitor, to, to + length);
+        (void)end_watch(monitor, to, to + length);
         break;
     default:
         break;
@@ -275,53 +268,12 @@ static bool read_event(struct rme_monitor *monitor)
     return true;
 }
 
-/* Reads as many events as the log has room for; all watchers have seen its old entries.  False:
- * no more events now. */
-static bool read_batch(struct rme_monitor *monitor)
+static void read_events(struct rme_monitor *monitor)
 {
-    bool more = true;
-    uint64_t end;
-
-    pthread_mutex_lock(&monitor->table_lock);
-    atomic_fetch_add(&monitor->batches, 1);
-    end = monitor->logged + LOG - 1; /* one event makes at most two entries */
-    while (more && monitor->logged < end)
-        more = read_event(monitor);
-    pthread_mutex_unlock(&monitor->table_lock);
-    return more;
-}
-
-void rme_monitor_catch_up(struct rme_monitor *monitor, struct rme_watcher *watcher)
-{
-    struct range range[LOG];
-    uint32_t count = 0;
-
-    if (atomic_load(&monitor->batches) == watcher->batches)
-        return;
-    pthread_mutex_lock(&monitor->table_lock);
-    while (watcher->told < monitor->logged)
-        range[count++] = monitor->log[watcher->told++ % LOG];
-    watcher->batches = atomic_load(&monitor->batches);
-    pthread_mutex_unlock(&monitor->table_lock);
-    for (uint32_t i = 0; i < count; i++)
-        watcher->gone(watcher->arg, range[i].start, range[i].end);
-}
-
-/* Reads all queued events, and reports them to all watchers. */
-static void pump(struct rme_monitor *monitor)
-{
-    bool more = true;
-
-    pthread_mutex_lock(&monitor->read_lock);
-    while (more) {
-        more = read_batch(monitor);
-        for (struct rme_watcher *w = monitor->watchers; w != NULL; w = w->next) {
-            pthread_mutex_lock(w->lock);
-            rme_monitor_catch_up(monitor, w);
-            pthread_mutex_unlock(w->lock);
-        }
-    }
-    pthread_mutex_unlock(&monitor->read_lock);
+    pthread_mutex_lock(&monitor->lock);
+    for (int i = 0; i < BATCH && read_event(monitor); i++)
+        ;
+    pthread_mutex_unlock(&monitor->lock);
 }
 
 static void *watch_events(void *arg)
@@ -335,25 +287,13 @@ static void *watch_events(void *arg)
             continue;
         if (fds[1].revents != 0 || atomic_load(&monitor->left))
             return NULL;
-        pump(monitor);
+        read_events(monitor);
     }
     end_all(monitor);
     /* Releases all threads that wait for an event to be read, unless a forked child has the
      * descriptor, too.  The number of the descriptor stays in use. */
     (void)syscall(SYS_dup3, monitor->maps, monitor->fd, O_CLOEXEC);
     return NULL;
-}
-
-/* Reports a changed range to all watchers.  No lock held. */
-static void report(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
-{
-    pthread_mutex_lock(&monitor->read_lock);
-    for (struct rme_watcher *w = monitor->watchers; w != NULL; w = w->next) {
-        pthread_mutex_lock(w->lock);
-        w->gone(w->arg, start, end);
-        pthread_mutex_unlock(w->lock);
-    }
-    pthread_mutex_unlock(&monitor->read_lock);
 }
 
 /* ---- start and end ---- */
@@ -365,8 +305,7 @@ static void destroy(struct rme_monitor *monitor)
     close_open(monitor->pagemap);
     close_open(monitor->maps);
     close_open(monitor->stop);
-    pthread_mutex_destroy(&monitor->table_lock);
-    pthread_mutex_destroy(&monitor->read_lock);
+    pthread_mutex_destroy(&monitor->lock);
     pthread_mutex_destroy(&monitor->watch_lock);
     free(monitor);
 }
@@ -381,8 +320,7 @@ static int monitor_new(struct rme_monitor **out)
     monitor->process = getpid();
     monitor->page = (uintptr_t)sysconf(_SC_PAGESIZE);
     pthread_mutex_init(&monitor->watch_lock, NULL);
-    pthread_mutex_init(&monitor->read_lock, NULL);
-    pthread_mutex_init(&monitor->table_lock, NULL);
+    pthread_mutex_init(&monitor->lock, NULL);
     ret = open_all(monitor);
     if (ret == 0)
         ret = rme_thread_start(&monitor->thread, watch_events, monitor);
@@ -401,7 +339,7 @@ static void give_back(struct rme_monitor *monitor)
         end_all(monitor);
         if (!is_changing(monitor))
             break;
-        pump(monitor);
+        read_events(monitor);
         (void)poll(NULL, 0, 1);
     }
 }
@@ -460,12 +398,10 @@ int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out)
         ret = monitor_new(&root);
     if (ret == 0) {
         root->users++;
-        pthread_mutex_lock(&root->read_lock); /* nothing is read meanwhile */
-        watcher->told = root->logged;
-        watcher->batches = atomic_load(&root->batches);
+        pthread_mutex_lock(&root->lock);
         watcher->next = root->watchers;
         root->watchers = watcher;
-        pthread_mutex_unlock(&root->read_lock);
+        pthread_mutex_unlock(&root->lock);
         *out = root;
     }
     pthread_mutex_unlock(&root_lock);
@@ -479,11 +415,11 @@ void rme_monitor_leave(struct rme_monitor *monitor, struct rme_watcher *watcher)
     if (monitor == NULL || monitor->process != getpid()) /* the parent's */
         return;
     pthread_mutex_lock(&root_lock);
-    pthread_mutex_lock(&monitor->read_lock);
+    pthread_mutex_lock(&monitor->lock);
     for (at = &monitor->watchers; *at != watcher; at = &(*at)->next)
         ;
     *at = watcher->next;
-    pthread_mutex_unlock(&monitor->read_lock);
+    pthread_mutex_unlock(&monitor->lock);
     if (--monitor->users == 0) {
         root = NULL;
         monitor_free(monitor);
@@ -493,19 +429,22 @@ void rme_monitor_leave(struct rme_monitor *monitor, struct rme_watcher *watcher)
 
 /* ---- watches ---- */
 
+pthread_mutex_t *rme_monitor_lock(struct rme_monitor *monitor)
+{
+    return &monitor->lock;
+}
+
 /* Finds the first part of [*at, end) that no watcher claims; false: none. */
 static bool next_unclaimed(struct rme_monitor *monitor, uintptr_t *at, uintptr_t end,
                            uintptr_t *stop)
 {
     struct rme_inode *node;
 
-    pthread_mutex_lock(&monitor->table_lock);
-    while (*at < end && (node = rme_itree_overlap(&monitor->claims, *at, end)) != NULL &&
-           node->start <= *at)
+    pthread_mutex_lock(&monitor->lock);
+    while ((node = rme_itree_overlap(&monitor->claims, *at, end)) != NULL && node->start <= *at)
         *at = node->end;
-    node = *at < end ? rme_itree_overlap(&monitor->claims, *at, end) : NULL;
     *stop = node != NULL ? node->start : end;
-    pthread_mutex_unlock(&monitor->table_lock);
+    pthread_mutex_unlock(&monitor->lock);
     return *at < end;
 }
 
@@ -562,26 +501,26 @@ bool rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch)
         (void)begin_watch(monitor, at, stop);
         at = stop;
     }
-    pthread_mutex_lock(&monitor->table_lock);
+    pthread_mutex_lock(&monitor->lock);
     if (watch->state == RME_WATCH_NEW) { /* not changed yet */
         rme_itree_insert(&monitor->claims, &watch->claim);
         watch->state = RME_WATCH_HELD;
     }
-    pthread_mutex_unlock(&monitor->table_lock);
+    pthread_mutex_unlock(&monitor->lock);
     pthread_mutex_unlock(&monitor->watch_lock);
     if (rme_monitor_still(monitor, watch))
         return true;
+    pthread_mutex_lock(&monitor->lock);
     report(monitor, watch->claim.start, watch->claim.end);
+    pthread_mutex_unlock(&monitor->lock);
     return false;
 }
 
 void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch)
 {
-    pthread_mutex_lock(&monitor->table_lock);
     if (watch->state == RME_WATCH_HELD)
         rme_itree_remove(&monitor->claims, &watch->claim);
     watch->state = RME_WATCH_DROPPED;
-    pthread_mutex_unlock(&monitor->table_lock);
 }
 
 /* Ends the watch on the unclaimed parts of a range.  watch_lock is held.  False: not on all. */
@@ -601,33 +540,24 @@ static bool unwatch_range(struct rme_monitor *monitor, uintptr_t at, uintptr_t e
     return all;
 }
 
-/* Returns how many of the first watches adjoin; *end is the end of the last of them. */
-static unsigned touching(struct rme_watch *const *watch, unsigned count, uintptr_t *end)
-{
-    unsigned n;
-
-    *end = watch[0]->claim.end;
-    for (n = 1; n < count && watch[n]->claim.start <= *end; n++)
-        if (watch[n]->claim.end > *end)
-            *end = watch[n]->claim.end;
-    return n;
-}
-
 void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *const *watch,
                          unsigned count)
 {
-    unsigned run;
-    uintptr_t end;
-
     pthread_mutex_lock(&monitor->watch_lock);
+    pthread_mutex_lock(&monitor->lock);
     for (unsigned i = 0; i < count; i++)
         rme_monitor_drop(monitor, watch[i]);
-    for (unsigned i = 0; i < count; i += run) {
-        run = touching(&watch[i], count - i, &end);
+    pthread_mutex_unlock(&monitor->lock);
+    for (unsigned first = 0, next; first < count; first = next) {
+        uintptr_t end = watch[first]->claim.end;
+
+        for (next = first + 1; next < count && watch[next]->claim.start <= end; next++)
+            if (watch[next]->claim.end > end)
+                end = watch[next]->claim.end;
         /* a range that cannot be unwatched any more prevents the others from ending with it */
-        if (!unwatch_range(monitor, watch[i]->claim.start, end) && run > 1)
-            for (unsigned k = i; k < i + run; k++)
-                (void)unwatch_range(monitor, watch[k]->claim.start, watch[k]->claim.end);
+        if (!unwatch_range(monitor, watch[first]->claim.start, end) && next > first + 1)
+            for (unsigned i = first; i < next; i++)
+                (void)unwatch_range(monitor, watch[i]->claim.start, watch[i]->claim.end);
     }
     pthread_mutex_unlock(&monitor->watch_lock);
 }

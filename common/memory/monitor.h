@@ -23,19 +23,16 @@ struct rme_monitor;
 /*
  * A recipient of changes.  Filled in by its owner, and valid until rme_monitor_leave.
  *
- * `gone` reports a range whose memory has changed.  The monitor's thread, or a call of the
- * watcher, runs `gone` with *lock held.  `gone` must not allocate, free, unmap, call a function
- * of this file except rme_monitor_drop, or take a lock whose holders do so: other threads'
- * munmap may wait until it returns.  For the same reason no thread may allocate or free while
- * holding *lock.
+ * `gone` reports a range whose memory has changed.  The monitor's thread, or a thread in
+ * rme_monitor_watch, runs `gone` with the monitor's lock held.  `gone` must not allocate, free,
+ * unmap, call a function of this file except rme_monitor_drop, or take a lock whose holders do
+ * so: other threads' munmap may wait until it returns.  For the same reason no thread may
+ * allocate or free while holding the lock.
  */
 struct rme_watcher {
-    pthread_mutex_t *lock;
     void (*gone)(void *arg, uintptr_t start, uintptr_t end);
     void *arg;
-    struct rme_watcher *next; /* private to the monitor from here on */
-    uint64_t told;            /* entries of the monitor's log that this watcher has seen */
-    uint64_t batches;         /* batches whose reading had begun by then */
+    struct rme_watcher *next; /* private to the monitor */
 };
 
 /* Adds a watcher.  -ENOSYS, -EPERM …: not available on this system.  Any thread, no lock
@@ -45,6 +42,10 @@ int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out);
 /* Removes a watcher, after which `gone` is not called.  The last one ends all watches, also in
  * forked children.  NULL is allowed.  No lock held. */
 void rme_monitor_leave(struct rme_monitor *monitor, struct rme_watcher *watcher);
+
+/* Returns the lock of the monitor.  Events are read and reported with this lock held, so that
+ * its holder knows of all changes whose system call has returned. */
+pthread_mutex_t *rme_monitor_lock(struct rme_monitor *monitor);
 
 /* A range to be watched.  Owned by the caller, who sets start and end of `claim` (whole pages)
  * and zeroes the rest; neither moved nor freed between rme_monitor_watch and
@@ -65,7 +66,7 @@ struct rme_watch {
 bool rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch);
 
 /* Drops the claim of a watch, from `gone` or after the memory was found to have changed.
- * rme_monitor_unwatch ends the watch later.  The watcher's lock is held. */
+ * rme_monitor_unwatch ends the watch later.  The lock is held. */
 void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch);
 
 /* Ends watches, given in the order of their addresses, where no other watch claims the memory.
@@ -73,13 +74,8 @@ void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch);
 void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *const *watch,
                          unsigned count);
 
-/* Calls `gone` for every change that was complete before this call.  The watcher's lock is
- * held, and nothing is relied on yet.  Costs one atomic load if nothing changed. */
-void rme_monitor_catch_up(struct rme_monitor *monitor, struct rme_watcher *watcher);
-
 /* Returns true if all of a claimed range is still the claimed memory: private, anonymous,
- * watched.  The watcher's lock is held.  Costs one system call, as a rule: no page table is
- * read. */
+ * watched.  The lock is held.  Costs one system call, as a rule: no page table is read. */
 bool rme_monitor_still(struct rme_monitor *monitor, struct rme_watch *watch);
 
 #endif

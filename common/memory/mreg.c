@@ -82,7 +82,7 @@ static uint32_t resolve_cached(struct rme_mreg *mreg, struct rme_mseg *seg, uint
     const struct region *known = NULL;
     uint32_t left = 0;
 
-    pthread_mutex_lock(&mreg->lock);
+    pthread_mutex_lock(mreg->lock);
     for (uint32_t i = 0; i < count; i++) {
         struct region *region;
 
@@ -96,7 +96,7 @@ static uint32_t resolve_cached(struct rme_mreg *mreg, struct rme_mseg *seg, uint
             left++;
         }
     }
-    pthread_mutex_unlock(&mreg->lock);
+    pthread_mutex_unlock(mreg->lock);
     return left;
 }
 
@@ -109,7 +109,7 @@ static bool hole_between(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, 
 
     if (atomic_load_explicit(&mreg->holes, memory_order_relaxed) == 0)
         return false;
-    pthread_mutex_lock(&mreg->lock);
+    pthread_mutex_lock(mreg->lock);
     for (unsigned i = 0; i < HOLES && !found; i++) {
         struct hole *hole = &mreg->hole[i];
 
@@ -118,7 +118,7 @@ static bool hole_between(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, 
         if (found)
             hole->uses--;
     }
-    pthread_mutex_unlock(&mreg->lock);
+    pthread_mutex_unlock(mreg->lock);
     return found;
 }
 
@@ -138,14 +138,14 @@ static bool look_at(void *arg, const struct rme_mapping *mapping)
     if (mapping->end <= search->at || !(search->writes ? mapping->writable : mapping->readable))
         return true;
     if (mapping->start > search->at) {
-        pthread_mutex_lock(&mreg->lock);
+        pthread_mutex_lock(mreg->lock);
         mreg->hole[mreg->holes++ % HOLES] = (struct hole){
             .start = search->at,
             .end = mapping->start < search->end ? mapping->start : search->end,
             .writes = search->writes,
             .uses = HOLE_USES,
         };
-        pthread_mutex_unlock(&mreg->lock);
+        pthread_mutex_unlock(mreg->lock);
         search->found++;
     }
     search->at = mapping->end;
@@ -358,12 +358,12 @@ bool rme_mreg_release_block(struct rme_mreg *mreg, struct rme_mreg_hold *hold, v
 {
     bool died = false;
 
-    pthread_mutex_lock(&mreg->lock);
+    pthread_mutex_lock(mreg->lock);
     if (block != NULL)
         hold->region[0]->block = block;
     for (uint32_t i = 0; i < hold->count; i++)
         died |= mreg_cache_put(mreg, hold->region[i]);
-    pthread_mutex_unlock(&mreg->lock);
+    pthread_mutex_unlock(mreg->lock);
     free(hold);
     return died;
 }

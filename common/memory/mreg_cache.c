@@ -6,9 +6,9 @@
  * No stale region is used.  A region is entered into the index, then its pages are watched,
  * then registered, and only then it is live.  An unmap after the watch takes the region out of
  * the index; an earlier one does no harm, because registration pins the later memory.  A lookup
- * first handles the events that were read, and then asks the monitor whether the region's
- * memory is still watched, which finds changes without an event so far (monitor.c).  A change
- * of a hole of a group takes the region out, too.
+ * asks the monitor whether the region's memory is still watched, which finds changes without an
+ * event so far (monitor.c); events are read under the lock of lookups.  A change of a hole of a
+ * group takes the region out, too.
  *
  * Discards (MADV_DONTNEED) are reported first, and take the pages away after the event was
  * read: a region that is entered in between would lose its pages without another event.  A host
@@ -172,20 +172,12 @@ static bool still(struct rme_mreg *mreg, struct region *region, uintptr_t start,
     return true;
 }
 
-/* Handles the events that were read. */
-static void catch_up(struct rme_mreg *mreg)
-{
-    if (mreg->monitor != NULL)
-        rme_monitor_catch_up(mreg->monitor, &mreg->watcher);
-}
-
 struct region *mreg_cache_get(struct rme_mreg *mreg, const void *start, uint64_t length,
                               unsigned access, const struct region **known)
 {
     uintptr_t from = (uintptr_t)start;
     struct rme_inode *node;
 
-    catch_up(mreg);
     while ((node = rme_itree_cover(&mreg->index, from, from + length, has_rights, &access)) !=
            NULL) {
         struct region *region = region_of(node);
@@ -251,9 +243,9 @@ void rme_mreg_dereg_flush(struct rme_mreg *mreg)
         return;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
     pthread_mutex_lock(&mreg->dereg_lock);
-    pthread_mutex_lock(&mreg->lock);
+    pthread_mutex_lock(mreg->lock);
     TAILQ_CONCAT(&batch, &mreg->dead, link);
-    pthread_mutex_unlock(&mreg->lock);
+    pthread_mutex_unlock(mreg->lock);
     while (!TAILQ_EMPTY(&batch))
         bury_some(mreg, &batch);
     pthread_mutex_unlock(&mreg->dereg_lock);
@@ -276,10 +268,10 @@ static bool evict(struct rme_mreg *mreg)
 
 void mreg_drop_unused(struct rme_mreg *mreg)
 {
-    pthread_mutex_lock(&mreg->lock);
+    pthread_mutex_lock(mreg->lock);
     while (evict(mreg))
         ;
-    pthread_mutex_unlock(&mreg->lock);
+    pthread_mutex_unlock(mreg->lock);
     rme_mreg_dereg_flush(mreg);
 }
 
@@ -312,13 +304,13 @@ void rme_mreg_make_room(struct rme_mreg *mreg)
 {
     const struct rme_mreg_config *config = &mreg->config;
 
-    pthread_mutex_lock(&mreg->lock);
+    pthread_mutex_lock(mreg->lock);
     atomic_store(&mreg->tight, false);
     while (mreg->entries + config->batch > config->max_entries ||
            mreg->bytes > config->max_bytes - config->max_bytes / ROOM_SHARE)
         if (!evict(mreg))
             break;
-    pthread_mutex_unlock(&mreg->lock);
+    pthread_mutex_unlock(mreg->lock);
     rme_mreg_dereg_flush(mreg);
 }
 
@@ -376,14 +368,14 @@ static void set_live(struct rme_mreg *mreg, struct region *region)
 {
     struct rme_inode *lesser = NULL;
 
-    pthread_mutex_lock(&mreg->lock);
+    pthread_mutex_lock(mreg->lock);
     region->live = true;
     if (region->indexed)
         lesser = rme_itree_cover(&mreg->index, region->node.start, region->node.end, is_lesser,
                                  region);
     if (lesser != NULL)
         forget(mreg, region_of(lesser));
-    pthread_mutex_unlock(&mreg->lock);
+    pthread_mutex_unlock(mreg->lock);
 }
 
 /* Undoes the entry of a region that never became live. */
@@ -391,10 +383,10 @@ static void leave(struct rme_mreg *mreg, struct region *region)
 {
     struct rme_watch *watch = &region->watch;
 
-    pthread_mutex_lock(&mreg->lock);
+    pthread_mutex_lock(mreg->lock);
     if (region->indexed)
         forget(mreg, region);
-    pthread_mutex_unlock(&mreg->lock);
+    pthread_mutex_unlock(mreg->lock);
     if (mreg->monitor != NULL)
         rme_monitor_unwatch(mreg->monitor, &watch, 1);
     *watch = (struct rme_watch){.state = RME_WATCH_NEW};
@@ -418,10 +410,9 @@ int mreg_cache_register(struct rme_mreg *mreg, struct region *region)
 {
     bool entered;
 
-    pthread_mutex_lock(&mreg->lock);
-    catch_up(mreg); /* later events concern this region */
+    pthread_mutex_lock(mreg->lock);
     entered = enter(mreg, region);
-    pthread_mutex_unlock(&mreg->lock);
+    pthread_mutex_unlock(mreg->lock);
     return entered ? register_entered(mreg, region) : -EAGAIN;
 }
 
@@ -438,7 +429,7 @@ void rme_mreg_hint(struct rme_mreg *mreg, const void *start, size_t length, unsi
     access = mreg_implied(access);
     if (mreg->config.pin->each)
         access &= ~RME_ACCESS_REMOTE;
-    pthread_mutex_lock(&mreg->lock);
+    pthread_mutex_lock(mreg->lock);
     room -= mreg->hint_bytes;
     if (mreg->hints < HINTS && room > 0) {
         if (length > room)
@@ -446,7 +437,7 @@ void rme_mreg_hint(struct rme_mreg *mreg, const void *start, size_t length, unsi
         mreg->hint[mreg->hints++] = (struct hint){(uintptr_t)start, length, access};
         mreg->hint_bytes += length;
     }
-    pthread_mutex_unlock(&mreg->lock);
+    pthread_mutex_unlock(mreg->lock);
 }
 
 bool rme_mreg_wants_warming(const struct rme_mreg *mreg)
@@ -479,7 +470,6 @@ static bool enter_hint(struct rme_mreg *mreg, struct region *region)
 {
     struct hint hint;
 
-    catch_up(mreg);
     if (mreg->hints == 0)
         return false;
     hint = take_hint(mreg, 0);
@@ -497,16 +487,16 @@ void rme_mreg_warm(struct rme_mreg *mreg)
 
     if (region == NULL)
         return;
-    pthread_mutex_lock(&mreg->lock);
+    pthread_mutex_lock(mreg->lock);
     entered = enter_hint(mreg, region);
-    pthread_mutex_unlock(&mreg->lock);
+    pthread_mutex_unlock(mreg->lock);
     if (!entered || register_entered(mreg, region) != 0) {
         free(region);
         return;
     }
-    pthread_mutex_lock(&mreg->lock);
+    pthread_mutex_lock(mreg->lock);
     died = mreg_cache_put(mreg, region);
-    pthread_mutex_unlock(&mreg->lock);
+    pthread_mutex_unlock(mreg->lock);
     if (died)
         rme_mreg_dereg_flush(mreg);
 }
@@ -541,9 +531,11 @@ static void open_cache(struct rme_mreg *mreg)
     if (mreg->config.max_entries == 0 || mreg->config.max_bytes == 0)
         return;
     mreg->follows = mreg->maps >= 0;
-    mreg->watcher = (struct rme_watcher){.lock = &mreg->lock, .gone = gone, .arg = mreg};
+    mreg->watcher = (struct rme_watcher){.gone = gone, .arg = mreg};
     if (!mreg->follows)
         ret = rme_monitor_join(&mreg->watcher, &mreg->monitor);
+    if (mreg->monitor != NULL)
+        mreg->lock = rme_monitor_lock(mreg->monitor);
     if (ret != 0)
         rme_log_put(
             mreg->config.pin->log, RME_LOG_WARN,
@@ -567,7 +559,8 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
     if (config->max_bytes == UINT64_MAX)
         mreg->config.max_bytes = rme_pin_budget() / 4;
     mreg->page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    pthread_mutex_init(&mreg->lock, NULL);
+    pthread_mutex_init(&mreg->own_lock, NULL);
+    mreg->lock = &mreg->own_lock;
     pthread_mutex_init(&mreg->dereg_lock, NULL);
     TAILQ_INIT(&mreg->unused);
     TAILQ_INIT(&mreg->dead);
@@ -585,7 +578,7 @@ void rme_mreg_free(struct rme_mreg *mreg)
     rme_monitor_leave(mreg->monitor, &mreg->watcher);
     rme_maps_close(mreg->maps);
     pthread_mutex_destroy(&mreg->dereg_lock);
-    pthread_mutex_destroy(&mreg->lock);
+    pthread_mutex_destroy(&mreg->own_lock);
     free(mreg);
 }
 

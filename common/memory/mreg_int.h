@@ -54,8 +54,9 @@ struct rme_mreg {
     bool follows;                /* … comes on demand, and there is a cache */
     int maps;                    /* descriptor of maps.h, if memory comes on demand; else -1 */
     struct rme_watcher watcher;
-    pthread_mutex_t
-        lock; /* guards the fields below; nothing is allocated, freed or registered under it */
+    /* The lock of the monitor, or `own_lock`.  Guards the fields below; nothing is allocated,
+     * freed or registered under it. */
+    pthread_mutex_t *lock, own_lock;
     struct rme_itree index;       /* cached regions */
     struct region_list unused;    /* cached, without holds; least recently used first */
     struct region_list dead;      /* to be deregistered */

@@ -31,7 +31,6 @@ int __wrap_ioctl(int fd, unsigned long request, void *arg)
 
 struct watches {
     struct rme_watcher watcher;
-    pthread_mutex_t lock;
     struct rme_monitor *monitor;
     struct rme_watch watch[WATCHES], *list[WATCHES];
     char *base;
@@ -46,8 +45,8 @@ static void changed(void *arg, uintptr_t start, uintptr_t end)
 static void watch_all(struct watches *w)
 {
     engine_free(engine_new(64, 8)); /* skips where memory cannot be watched */
-    *w = (struct watches){.lock = PTHREAD_MUTEX_INITIALIZER, .base = map_anonymous(PAGES)};
-    w->watcher = (struct rme_watcher){.lock = &w->lock, .gone = changed, .arg = w};
+    *w = (struct watches){.base = map_anonymous(PAGES)};
+    w->watcher = (struct rme_watcher){.gone = changed, .arg = w};
     assert_int_equal(rme_monitor_join(&w->watcher, &w->monitor), 0);
     for (int i = 0; i < WATCHES; i++) {
         struct rme_watch *watch = w->list[i] = &w->watch[i];
@@ -168,10 +167,10 @@ static void neighbours_of_what_is_claimed(void **state)
     rme_monitor_unwatch(w.monitor, others, WATCHES - 1);
     assert_int_equal(atomic_load(&unwatched), 3);
     assert_int_equal(watched_mappings(), 1);
-    pthread_mutex_lock(&w.lock);
+    pthread_mutex_lock(rme_monitor_lock(w.monitor));
     assert_true(rme_monitor_still(w.monitor, &w.watch[2]));
     assert_false(rme_monitor_still(w.monitor, &w.watch[1]));
-    pthread_mutex_unlock(&w.lock);
+    pthread_mutex_unlock(rme_monitor_lock(w.monitor));
     rme_monitor_unwatch(w.monitor, &w.list[2], 1);
     leave_all(&w);
 }
