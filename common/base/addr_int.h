@@ -14,6 +14,7 @@
 
 #include <netinet/in.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include "base/addr.h"
 
 struct rme_peer;
@@ -32,6 +33,7 @@ struct rme_addr {
     atomic_bool dead; /* see rme_addr_is_dead */
     _Atomic(struct rme *) engine;
     struct rme_peer *peer;
+    uint32_t held; /* unexpected messages of it that the host holds; under the engine's lock */
 };
 
 /* Creates the address of a peer that connected to us from `from` (may be NULL), with one

@@ -9,25 +9,11 @@
  *
  * The end of a peer.  Each testunexpected looks at one peer of the ring, and at those behind it
  * as long as they are dead, up to a bound: so the cost does not grow with their number, and
- * many that go at once are gone soon. When one is over, which only the engine knows, as it may
- * have messages that it cannot report yet, the host is told to forget it, and asks us
- * (DROP_ADDR_QUERY) as soon as it has no reference to it.  The answer is "drop it" only if no
- * message of the peer is in the engine, with the host or on its way there:
- *
- *   - `drained`: the engine has reported all messages of it (rme_addr_is_over);
- *   - `held` counts messages from the moment we know their sender until they are freed;
- *   - no thread is in testunexpected that was there when `drained` became true: it may have a
- *     message that is not counted yet, or the address itself.  Those that came later have
- *     neither, so threads that take turns there keep no dead peer;
- *   - `unsettled` is not 0 while a message is parked, for want of memory.
- *
- * Epochs tell who was there.  A thread counts in `scans` with the epoch it began in.  A new
- * epoch begins, when somebody asks, as soon as nobody is left of the one before the current
- * one: so two counters are enough, and two epochs later all that were there are gone.
- *
- * If the answer was "not now", the host is told again later.  If it was "drop it", no thread
- * looks at the peer any more, as the address may go at any time; a host that got a new
- * reference in the meantime asks again when that goes.
+ * many that go at once are gone soon. When one is over (rme_addr_is_over), so that no message of
+ * it is in the engine, with a thread of ours or with the host, the host is told to forget it,
+ * and asks us (DROP_ADDR_QUERY) as soon as it has no reference to it.  A peer that is over stays
+ * so.  A thread that looks at a peer holds `lock`, without which no address goes; any other one
+ * that has an address here has a message of it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -204,15 +190,6 @@ static void shim_drop_addr(bmi_method_addr_p host)
     bmi_dealloc_method_addr(host);
 }
 
-/* Are all threads gone that were in testunexpected in this epoch or before it?  The lock is
- * held. */
-static bool scans_are_over(uint32_t since)
-{
-    while (self.epoch - since < 2 && atomic_load(&self.scans[(self.epoch + 1) & 1]) == 0)
-        self.epoch++;
-    return self.epoch - since >= 2;
-}
-
 static void shim_drop_query(struct method_drop_addr_query *query)
 {
     struct shim_addr *a = shim_addr_of(query->addr);
@@ -221,12 +198,8 @@ static void shim_drop_query(struct method_drop_addr_query *query)
     if (!a)
         return;
     pthread_mutex_lock(&self.lock);
-    if (a->drained && a->held == 0) {
-        /* In this order: a message goes from a scan to the parked ones, and from either to
-         * `held`, for which its thread needs the lock. */
-        query->response = scans_are_over(a->drained_at) && atomic_load(&self.unsettled) == 0;
-        a->forgotten = query->response == 1;
-    }
+    query->response = rme_addr_is_over(a->peer);
+    a->forgotten |= query->response == 1; /* the host need not be told */
     pthread_mutex_unlock(&self.lock);
 }
 
@@ -245,37 +218,14 @@ static int shim_query_range(bmi_method_addr_p host, const char *pattern, int net
 
 /* ---- Unexpected messages ---- */
 
-/* What a thread has of the ring while it is in testunexpected. */
-struct look {
-    unsigned scan;                        /* which of `scans` it counts in */
-    struct shim_addr *dead[SHIM_AT_ONCE]; /* perhaps not drained yet; they stay until the end */
-    int dead_count;
-    BMI_addr_t drained[SHIM_AT_ONCE]; /* whose addresses may go at any time */
-    int drained_count;
-};
-
-static void note_dead(struct look *look, struct shim_addr *a)
+/* Looks at one peer, and on while they are dead; tells the host of those that are over. */
+static void look_for_dead(void)
 {
-    if (a->forgotten)
-        return;
-    if (!a->drained) {
-        look->dead[look->dead_count++] = a;
-        return;
-    }
-    a->forgotten = true;
-    look->drained[look->drained_count++] = a->known_as;
-}
-
-/* Begins a scan.  Looks at one peer, and on while they are dead; tells the host again of those
- * that it was told of too early. */
-static void begin_scan(struct look *look)
-{
+    BMI_addr_t over[SHIM_AT_ONCE];
     struct shim_addr *first = NULL;
+    int n = 0;
 
-    look->dead_count = look->drained_count = 0;
     pthread_mutex_lock(&self.lock);
-    look->scan = self.epoch & 1;
-    atomic_fetch_add(&self.scans[look->scan], 1);
     for (int i = 0; i < SHIM_AT_ONCE; i++) {
         struct shim_addr *a = self.cursor;
         if (!a || a == &self.peers)
@@ -286,74 +236,43 @@ static void begin_scan(struct look *look)
         self.cursor = a->next;
         if (!rme_addr_is_dead(a->peer))
             break;
-        note_dead(look, a);
+        if (!a->forgotten && rme_addr_is_over(a->peer)) {
+            a->forgotten = true;
+            over[n++] = a->known_as;
+        }
     }
     pthread_mutex_unlock(&self.lock);
-    for (int i = 0; i < look->drained_count; i++)
-        bmi_method_addr_forget_callback(look->drained[i]);
-}
-
-static void end_scan(const struct look *look)
-{
-    atomic_fetch_sub(&self.scans[look->scan], 1);
-}
-
-/* No message of this dead peer is left in the engine. */
-static void tell_host(struct shim_addr *dead)
-{
-    BMI_addr_t gone = 0;
-
-    pthread_mutex_lock(&self.lock);
-    if (!dead->drained)
-        dead->drained_at = self.epoch;
-    dead->drained = true;
-    if (!dead->forgotten) {
-        dead->forgotten = true;
-        gone = dead->known_as;
-    }
-    pthread_mutex_unlock(&self.lock);
-    if (gone)
-        bmi_method_addr_forget_callback(gone);
-}
-
-/* The address of a message's sender, if it is known, with the message counted. */
-static struct shim_addr *hold_known(const struct rme_unexpected *m)
-{
-    pthread_mutex_lock(&self.lock);
-    struct shim_addr *a = rme_addr_host(m->addr);
-    if (a)
-        a->held++;
-    pthread_mutex_unlock(&self.lock);
-    return a;
+    for (int i = 0; i < n; i++)
+        bmi_method_addr_forget_callback(over[i]);
 }
 
 /* Makes a sender known to the host; other threads see its address when that is done. */
-static bool introduce(struct rme_addr *peer)
+static struct shim_addr *introduce(struct rme_addr *peer)
 {
     struct shim_addr *a = new_addr(peer);
     if (!a)
-        return false;
+        return NULL;
     a->known_as = bmi_method_addr_reg_callback(a->host);
     if (!a->known_as) {
         bmi_dealloc_method_addr(a->host);
-        return false;
+        return NULL;
     }
     pthread_mutex_lock(&self.lock);
     rme_addr_set_host(peer, a);
     link_into(&self.peers, a);
     pthread_mutex_unlock(&self.lock);
-    return true;
+    return a;
 }
 
-static struct shim_addr *sender_of(const struct rme_unexpected *m)
+static struct shim_addr *sender_of(struct rme_addr *peer)
 {
-    struct shim_addr *a = hold_known(m);
+    struct shim_addr *a = rme_addr_host(peer);
     if (a)
         return a;
     pthread_mutex_lock(&self.newcomer);
-    a = hold_known(m);
-    if (!a && introduce(m->addr))
-        a = hold_known(m);
+    a = rme_addr_host(peer);
+    if (!a)
+        a = introduce(peer);
     pthread_mutex_unlock(&self.newcomer);
     return a;
 }
@@ -361,13 +280,11 @@ static struct shim_addr *sender_of(const struct rme_unexpected *m)
 /*
  * A message whose sender cannot be made known, for want of memory, is kept for the next try: to
  * lose it would leave its sender waiting for an answer.  They come before those of the engine,
- * so each sender's messages stay in order.  Another thread may make the sender known meanwhile,
- * and it may die: its address stays while anything is `unsettled`.  The caller takes what it
- * got off that number when it has dealt with it.
+ * so each sender's messages stay in order.
  */
 static int take_parked(struct rme_unexpected *message, int max)
 {
-    if (atomic_load_explicit(&self.unsettled, memory_order_relaxed) == 0)
+    if (atomic_load_explicit(&self.parked_count, memory_order_relaxed) == 0)
         return 0;
     pthread_mutex_lock(&self.newcomer);
     int count = self.parked_count, n = count < max ? count : max;
@@ -388,7 +305,6 @@ static void park(const struct rme_unexpected *message, int n, bool first)
         memmove(at + fit, at, (size_t)count * sizeof(*at));
     memcpy(at, message, (size_t)fit * sizeof(*at));
     self.parked_count = count + fit;
-    atomic_fetch_add(&self.unsettled, fit);
     pthread_mutex_unlock(&self.newcomer);
     for (int i = fit; i < n; i++) {
         gossip_err("bmi_%s: message of %s lost: out of memory\n", SHIM_SCHEME,
@@ -414,7 +330,6 @@ static void shim_free_messages(void)
             rme_addr_free(addr);
     }
     self.parked_count = 0;
-    atomic_store(&self.unsettled, 0);
 }
 
 static int shim_test_unexpected(int incount, int *outcount,
@@ -427,15 +342,14 @@ static int shim_test_unexpected(int incount, int *outcount,
     if (!self.rme || incount <= 0)
         return 0;
     int max = incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE;
-    struct look look;
-    begin_scan(&look);
+    look_for_dead();
     int n = take_parked(message, max);
     bool parked = n > 0;
     if (!parked)
         n = rme_test_unexpected(self.rme, message, max, idle_ms);
     for (int i = 0; i < n; i++) {
         const struct rme_unexpected m = message[i];
-        struct shim_addr *a = is_among(message, again, m.addr) ? NULL : sender_of(&m);
+        struct shim_addr *a = is_among(message, again, m.addr) ? NULL : sender_of(m.addr);
         if (!a) {
             message[again++] = m;
             continue;
@@ -445,30 +359,13 @@ static int shim_test_unexpected(int incount, int *outcount,
     }
     if (again > 0)
         park(message, again, parked);
-    if (parked)
-        atomic_fetch_sub(&self.unsettled, n);
-    for (int i = 0; i < look.dead_count && !parked; i++)
-        if (rme_addr_is_over(look.dead[i]->peer))
-            tell_host(look.dead[i]);
-    end_scan(&look);
     *outcount = count;
     return 0;
 }
 
-/* The message is counted until it is freed, so its sender is still there. */
 static int shim_unexpected_free(void *buffer)
 {
-    struct rme_addr *sender;
-
     if (!self.rme) /* the engine took its memory with it */
         return 0;
-    int ret = rme_unexpected_return(self.rme, buffer, &sender);
-    if (ret == 0) {
-        pthread_mutex_lock(&self.lock);
-        struct shim_addr *a = rme_addr_host(sender);
-        if (--a->held == 0)
-            a->forgotten = false;
-        pthread_mutex_unlock(&self.lock);
-    }
-    return shim_error(ret);
+    return shim_error(rme_unexpected_free(self.rme, buffer));
 }

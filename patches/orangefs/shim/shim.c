@@ -91,14 +91,10 @@ static void after_fork(void)
     pthread_mutex_unlock(&self.lock);
 }
 
-/* The threads that were in testunexpected, their messages and the parked ones are the
- * parent's. */
+/* The parked messages are the parent's. */
 static void after_fork_in_child(void)
 {
     self.newcomer = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    atomic_store(&self.scans[0], 0);
-    atomic_store(&self.scans[1], 0);
-    atomic_store(&self.unsettled, 0);
     self.parked_count = 0;
     after_fork();
 }

@@ -51,10 +51,7 @@ struct shim_addr {
     char *key; /* "host:port,host:port" that was looked up; NULL: a peer that came to us */
     int refs;  /* references the host has, and one of ours for the listen address */
     BMI_addr_t known_as; /* a peer that came to us: its number at the host */
-    bool drained;        /* it is dead, and the engine has reported all messages of it */
-    uint32_t drained_at; /* the epoch in which that was seen first */
-    bool forgotten;      /* the host was told that it is dead */
-    unsigned held;       /* its unexpected messages that the host has not freed */
+    bool forgotten;      /* the host was told that it is over */
     struct shim_addr *prev, *next;
 };
 
@@ -66,11 +63,7 @@ static struct {
     struct shim_addr peers;
     struct shim_addr *cursor;                  /* the peer that is checked next */
     struct rme_unexpected parked[SHIM_PARKED]; /* whose senders found no memory yet */
-    int parked_count;                          /* both under `newcomer` */
-    atomic_int unsettled; /* messages that are parked, or that a thread took from there and
-                           * neither counted in `held` nor parked again nor freed yet */
-    uint32_t epoch;       /* under `lock`; see shim-addr.c */
-    atomic_int scans[2];  /* threads in testunexpected that began in an even, an odd epoch */
+    atomic_int parked_count;                   /* both under `newcomer` */
 
     struct rme *rme;      /* NULL: not initialized */
     atomic_bool reached;  /* a lookup has found its server, or none has to */

@@ -179,6 +179,8 @@ bool rme_addr_is_over(const struct rme_addr *addr)
     pthread_mutex_lock(&engine->lock);
     for (const struct message *m = engine->messages; m; m = m->next)
         over &= m->what.addr != addr;
+    for (const struct message *m = engine->given; m; m = m->next)
+        over &= m->what.addr != addr;
     pthread_mutex_unlock(&engine->lock);
     return over;
 }
@@ -422,7 +424,7 @@ int rme_test_unexpected(struct rme *r, struct rme_unexpected *out, int max, int 
     return n;
 }
 
-int rme_unexpected_return(struct rme *r, void *buffer, struct rme_addr **sender)
+int rme_unexpected_free(struct rme *r, void *buffer)
 {
     int ret = -EINVAL;
     if (in_child())
@@ -433,7 +435,6 @@ int rme_unexpected_return(struct rme *r, void *buffer, struct rme_addr **sender)
         if (m->what.buffer != buffer)
             continue;
         *at = m->next;
-        *sender = m->what.addr;
         free(m->what.buffer);
         free(m);
         ret = 0;
