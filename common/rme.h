@@ -110,8 +110,9 @@ RME_API bool rme_addr_any_port(const struct rme_addr *addr);
  */
 RME_API void rme_addr_free(struct rme_addr *addr);
 
-/* Returns the name for log lines: the parsed text, or host:port of a peer that connected to us.
- * Valid as long as addr. */
+/* Returns the name: "scheme://host:port" of each part with the scheme, separated by commas and
+ * without what follows the port; or host:port of a peer that connected to us.  Valid as long as
+ * addr. */
 RME_API const char *rme_addr_name(const struct rme_addr *addr);
 
 /* Returns true if the address cannot be connected again: its peer had connected to us, and has

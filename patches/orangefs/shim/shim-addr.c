@@ -16,7 +16,6 @@
  * that has an address here has a message of it.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "shim.h"
@@ -59,41 +58,14 @@ static struct shim_addr *new_addr(struct rme_addr *peer)
 }
 
 /*
- * The hosts and ports of the parts with our scheme, "h1:p1,h2:p2": what follows a '/' says
- * which file system is meant, not which peer.
- */
-static char *make_key(const char *text)
-{
-    static const char scheme[] = SHIM_SCHEME "://";
-    size_t length = 0;
-    char *key = malloc(strlen(text) + 1);
-
-    if (!key)
-        return NULL;
-    while (*(text += strspn(text, ", \t\n"))) {
-        if (strncmp(text, scheme, sizeof(scheme) - 1) == 0) {
-            const char *place = text + sizeof(scheme) - 1;
-            size_t n = strcspn(place, "/, \t\n");
-            if (length > 0)
-                key[length++] = ',';
-            memcpy(key + length, place, n);
-            length += n;
-        }
-        text += strcspn(text, ", \t\n");
-    }
-    key[length] = '\0';
-    return key;
-}
-
-/*
  * A walk, but a rare one over few: the list has what this process looked up and has not
  * dropped, the servers of its file systems, not the clients that came; and a host keeps
  * addresses by their text, so it asks once for each.
  */
-static struct shim_addr *find_lookup(const char *key)
+static struct shim_addr *find_lookup(const char *name)
 {
     for (struct shim_addr *a = self.lookups.next; a != &self.lookups; a = a->next)
-        if (strcmp(a->key, key) == 0)
+        if (strcmp(rme_addr_name(a->peer), name) == 0)
             return a;
     return NULL;
 }
@@ -131,11 +103,8 @@ static bmi_method_addr_p shim_lookup(const char *text)
                        SHIM_SCHEME, SHIM_FORM);
         return NULL;
     }
-    char *key = make_key(text);
-    if (!key)
-        goto no_key;
     pthread_mutex_lock(&self.lock);
-    a = find_lookup(key);
+    a = find_lookup(rme_addr_name(peer));
     if (a) {
         a->refs++;
     } else if (self.rme &&
@@ -145,15 +114,11 @@ static bmi_method_addr_p shim_lookup(const char *text)
             "that the server got\n",
             SHIM_SCHEME, text);
     } else if ((a = new_addr(peer)) != NULL) {
-        a->key = key;
-        key = NULL;
         rme_addr_set_host(peer, a);
         peer = NULL;
         link_into(&self.lookups, a);
     }
     pthread_mutex_unlock(&self.lock);
-    free(key);
-no_key:
     if (peer)
         rme_addr_free(peer);
     if (a && !is_there(a->peer)) {
@@ -186,7 +151,6 @@ static void shim_drop_addr(bmi_method_addr_p host)
     if (!last)
         return;
     rme_addr_free(a->peer);
-    free(a->key);
     bmi_dealloc_method_addr(host);
 }
 

@@ -48,8 +48,7 @@ struct shim_addr {
     unsigned char guard[SHIM_GUARD]; /* 0xff */
     bmi_method_addr_p host;          /* the object that this is the data of */
     struct rme_addr *peer;
-    char *key; /* "host:port,host:port" that was looked up; NULL: a peer that came to us */
-    int refs;  /* references the host has, and one of ours for the listen address */
+    int refs;            /* references the host has, and one of ours for the listen address */
     BMI_addr_t known_as; /* a peer that came to us: its number at the host */
     bool forgotten;      /* the host was told that it is over */
     struct shim_addr *prev, *next;

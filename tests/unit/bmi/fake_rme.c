@@ -144,8 +144,15 @@ int rme_addr_parse(const char *scheme, const char *text, struct rme_addr **out)
         return -EINVAL;
     if (!strchr(at + strlen(prefix), ':'))
         return -EDESTADDRREQ;
-    *out = make_addr(text);
-    return *out ? 0 : -ENOMEM;
+    *out = make_addr("");
+    if (!*out)
+        return -ENOMEM;
+    /* the parts with the scheme, without what follows '/' */
+    for (char *name = (*out)->name; at; at = strstr(at + 1, prefix)) {
+        int length = (int)(strlen(prefix) + strcspn(at + strlen(prefix), "/, \t\n"));
+        name += sprintf(name, "%s%.*s", name > (*out)->name ? "," : "", length, at);
+    }
+    return 0;
 }
 
 void rme_addr_free(struct rme_addr *addr)
