@@ -7,12 +7,12 @@
  * of a peer that came to us is made when its first message is reported and is of no more use
  * when that connection is gone.
  *
- * The end of a peer.  Each testunexpected looks at one peer of the ring, and at those behind it
- * as long as they are dead, up to a bound: so the cost does not grow with their number, and
- * many that go at once are gone soon. When one is over (rme_addr_is_over), so that no message of
- * it is in the engine, with a thread of ours or with the host, the host is told to forget it,
- * and asks us (DROP_ADDR_QUERY) as soon as it has no reference to it.  A peer that is over stays
- * so.  A thread that looks at a peer holds `lock`, without which no address goes; any other one
+ * The end of a peer.  Each testunexpected looks at one peer of the ring, and at those behind
+ * it as long as they are dead, up to a bound: so the cost does not grow with their number, and
+ * many that go at once are gone soon.  A peer is over (rme_addr_is_over) when no message of it
+ * is in the engine, with a thread of ours or with the host, and it stays so.  Then the host is
+ * told to forget the peer, and asks us (DROP_ADDR_QUERY) as soon as it has no reference to it.
+ * A thread that looks at a peer holds `lock`, without which no address goes; any other thread
  * that has an address here has a message of it.
  */
 #include <errno.h>
