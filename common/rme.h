@@ -110,16 +110,18 @@ RME_API bool rme_addr_any_port(const struct rme_addr *addr);
  */
 RME_API void rme_addr_free(struct rme_addr *addr);
 
-/* Returns the name for log lines: the parsed text, or host:port of a peer that connected to us.
- * Valid as long as addr. */
+/* Returns the name: "scheme://host:port" of each part with the scheme, separated by commas and
+ * without what follows the port; or host:port of a peer that connected to us.  Valid as long as
+ * addr. */
 RME_API const char *rme_addr_name(const struct rme_addr *addr);
 
 /* Returns true if the address cannot be connected again: its peer had connected to us, and has
  * disconnected. */
 RME_API bool rme_addr_is_dead(const struct rme_addr *addr);
 
-/* Returns true if the address is dead and rme_test_unexpected has reported all its complete
- * messages.  Freeing the address earlier loses them. */
+/* Returns true if the address is dead, rme_test_unexpected has reported all its complete
+ * messages, and the host has freed them.  Freeing the address earlier loses those that are not
+ * reported. */
 RME_API bool rme_addr_is_over(const struct rme_addr *addr);
 
 /*
@@ -248,15 +250,9 @@ struct rme_unexpected {
 RME_API int rme_test_unexpected(struct rme *rme, struct rme_unexpected *out, int max,
                                 int wait_ms);
 
-/* Frees the buffer of an unexpected message, also after the peer's disconnect, and returns the
- * message's `addr`, which may have been freed.  -EINVAL: not such a buffer. */
-RME_API int rme_unexpected_return(struct rme *rme, void *buffer, struct rme_addr **sender);
-static inline int rme_unexpected_free(struct rme *rme, void *buffer)
-{
-    struct rme_addr *sender;
-
-    return rme_unexpected_return(rme, buffer, &sender);
-}
+/* Frees the buffer of an unexpected message, also after the peer's disconnect.  -EINVAL: not
+ * such a buffer. */
+RME_API int rme_unexpected_free(struct rme *rme, void *buffer);
 
 /*
  * Cancels an operation.  Returns 0 for any id.  The operation is reported as usual, with

@@ -14,6 +14,7 @@
 
 #include <netinet/in.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include "base/addr.h"
 
 struct rme_peer;
@@ -31,6 +32,8 @@ struct rme_addr {
     atomic_bool dead; /* see rme_addr_is_dead */
     _Atomic(struct rme *) engine;
     struct rme_peer *peer;
+    uint32_t
+        held; /* unexpected messages of the peer that the host holds; under the engine's lock */
     struct rme_addr_part part[]; /* parts with our scheme, in the order of the text */
 };
 

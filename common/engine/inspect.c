@@ -35,7 +35,8 @@ bool rme_addr_is_over(const struct rme_addr *addr)
         return true;
     rme_lock(rme);
     peer = addr->peer;
-    over = peer == NULL || (peer->state == RME_PEER_DEAD && !rme_unexp_is_needed(peer));
+    over = addr->held == 0 &&
+           (peer == NULL || (peer->state == RME_PEER_DEAD && !rme_unexp_is_needed(peer)));
     rme_unlock(rme);
     return over;
 }

@@ -38,34 +38,30 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
                                    message->unexpected_consumed) == 0;
 }
 
-/* Takes a decoded message. */
-static void message_came(struct rme_peer *peer, const struct rme_arrival *arrival)
+/* Takes a decoded message of `length` bytes, in a receive buffer or in the eager ring. */
+static void message_came(struct rme_peer *peer, const struct rme_wire_message *message,
+                         size_t length, bool in_ring)
 {
-    if (!take_header(peer, &arrival->message)) {
+    if (!take_header(peer, message)) {
         rme_peer_protocol_error(peer, "invalid credits or window");
-        rme_arrival_drop(peer->rme, arrival);
         return;
     }
     rme_move_told(peer);
-    rme_take_message(peer, arrival);
+    rme_take_message(peer, message, length, in_ring);
 }
 
 __attribute__((noinline)) static void received(struct rme_peer *peer,
                                                const struct rme_event *event)
 {
     struct rme *rme = peer->rme;
-    /* not cleared, for speed: all fields are set below */
-    struct rme_arrival arrival;
+    struct rme_wire_message message; /* not cleared, for speed: the decoder sets all fields */
 
     if (!rme_peer_listens(peer)) {
         /* ignore arrivals of a link that is given up */
-    } else if (rme_wire_decode(event->data, event->length, &arrival.message) == -EPROTO) {
+    } else if (rme_wire_decode(event->data, event->length, &message) == -EPROTO) {
         rme_peer_protocol_error(peer, "a malformed message");
     } else {
-        arrival.rx = event->rx;
-        arrival.length = event->length;
-        message_came(peer, &arrival);
-        return;
+        message_came(peer, &message, event->length, false);
     }
     rme_rx_return(rme, event->rx);
 }
@@ -73,15 +69,13 @@ __attribute__((noinline)) static void received(struct rme_peer *peer,
 /* Handles a message that the peer wrote into its eager ring. */
 static void written(struct rme_peer *peer, uint32_t imm)
 {
-    struct rme_arrival arrival;
+    struct rme_wire_message message;
 
-    if (rme_eager_rdma_decode(peer, imm, &arrival.message) != 0) {
+    if (rme_eager_rdma_decode(peer, imm, &message) != 0) {
         rme_peer_protocol_error(peer, "a malformed message in the eager ring");
         return;
     }
-    arrival.rx = NULL;
-    arrival.length = RME_WIRE_RING_SIZE + arrival.message.payload_length;
-    message_came(peer, &arrival);
+    message_came(peer, &message, RME_WIRE_RING_SIZE + message.payload_length, true);
 }
 
 static void immediate(struct rme_peer *peer, uint32_t imm)

@@ -2,7 +2,6 @@
 /* Contexts, and the calls that report completions.  A finished operation stays in the ring of
  * its context until the host fetches its completion, which frees the operation. */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "engine/engine.h"
 #include "proto/message.h"
@@ -159,7 +158,7 @@ static int unexpected_ready(struct rme *rme, struct rme_waiter *waiter)
 
         if (u == NULL)
             break;
-        out->addr = u->sender = u->peer->addr;
+        out->addr = u->sender;
         out->first = !u->peer->reported;
         out->tag = u->tag;
         out->buffer = u->data;
@@ -183,18 +182,14 @@ int rme_test_unexpected(struct rme *rme, struct rme_unexpected *out, int max, in
     return rme_wait(rme, &wait.waiter, max == 0 ? 0 : wait_ms);
 }
 
-int rme_unexpected_return(struct rme *rme, void *buffer, struct rme_addr **sender)
+int rme_unexpected_free(struct rme *rme, void *buffer)
 {
-    struct rme_message *u;
+    bool known;
 
     if (rme_forked(rme))
         return -ENODEV;
     rme_lock(rme);
-    u = rme_unexp_back(rme, buffer);
+    known = rme_unexp_free(rme, buffer);
     rme_unlock(rme);
-    if (u == NULL)
-        return -EINVAL;
-    *sender = u->sender;
-    free(u);
-    return 0;
+    return known ? 0 : -EINVAL;
 }

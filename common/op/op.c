@@ -33,17 +33,6 @@ const char *rme_op_state_name(enum rme_op_state state)
     return names[state];
 }
 
-const char *rme_op_kind_name(enum rme_op_kind kind)
-{
-    static const char *const names[] = {
-#define RME_OP_NAME(id, name) [RME_OP_##id] = name,
-        RME_OP_KINDS(RME_OP_NAME)
-#undef RME_OP_NAME
-    };
-
-    return names[kind];
-}
-
 void rme_op_table_init(struct rme_op_table *table, const void *host, size_t host_size)
 {
     memset(table, 0, sizeof(*table));

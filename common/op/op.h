@@ -18,18 +18,7 @@
 struct rme_peer;
 struct rme_rndv;
 
-/* id, name */
-#define RME_OP_KINDS(X)                                                                        \
-    X(SEND, "send")                                                                            \
-    X(UNEXPECTED, "unexpected")                                                                \
-    X(RECV, "receive")                                                                         \
-    X(PULL, "pull")
-
-enum rme_op_kind {
-#define RME_OP_KIND_ENUM(id, name) RME_OP_##id,
-    RME_OP_KINDS(RME_OP_KIND_ENUM)
-#undef RME_OP_KIND_ENUM
-};
+enum rme_op_kind { RME_OP_SEND, RME_OP_UNEXPECTED, RME_OP_RECV, RME_OP_PULL };
 
 /* id, name, meaning */
 #define RME_OP_STATES(X)                                                                       \
@@ -163,7 +152,6 @@ static inline bool rme_op_may_step(enum rme_op_state from, enum rme_op_state to)
 }
 
 const char *rme_op_state_name(enum rme_op_state state);
-const char *rme_op_kind_name(enum rme_op_kind kind);
 
 static inline bool rme_op_sends(const struct rme_op *op)
 {

@@ -73,12 +73,6 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
         takers[type](peer, message);
 }
 
-void rme_arrival_drop(struct rme *rme, const struct rme_arrival *arrival)
-{
-    if (arrival->rx != NULL)
-        rme_rx_return(rme, arrival->rx);
-}
-
 /* Does a message of this type use a credit outside the reserve? */
 static bool starts(uint8_t type)
 {
@@ -159,18 +153,15 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
     return true;
 }
 
-void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
+void rme_take_message(struct rme_peer *peer, const struct rme_wire_message *message,
+                      size_t length, bool in_ring)
 {
-    struct rme *rme = peer->rme;
-    const struct rme_wire_message *message = &arrival->message;
-
     take_message(peer, message);
-    rme_arrival_drop(rme, arrival);
     if (!rme_peer_listens(peer)) {
         if (peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)
-            rme_log_put(
-                rme->log, RME_LOG_INFO, "%s: the invalid message has type %s and %zu bytes",
-                rme_peer_name(peer), rme_wire_type_name(message->type), arrival->length);
+            rme_log_put(peer->rme->log, RME_LOG_INFO,
+                        "%s: the invalid message has type %s and %zu bytes",
+                        rme_peer_name(peer), rme_wire_type_name(message->type), length);
         return;
     }
     if (rme_credit_used(&peer->credit) != 0) {
@@ -181,7 +172,7 @@ void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
         peer->credit.unacked = true;
     if (starts(message->type))
         rme_credit_started(&peer->credit);
-    if (arrival->rx == NULL)
+    if (in_ring)
         rme_eager_rdma_took(peer, message);
     settle_credits(peer, message->flags);
 }

@@ -5,15 +5,6 @@
 
 #include "proto/proto.h"
 
-/* A message that a peer sent. */
-struct rme_arrival {
-    /* the message's buffer, owned by the engine until the message is taken; NULL: the message
-     * is in delegated memory */
-    void *rx;
-    size_t length;
-    struct rme_wire_message message; /* decoded; its credits and windows are already applied */
-};
-
 /* Are arrivals of this peer's link processed? */
 static inline bool rme_peer_listens(const struct rme_peer *peer)
 {
@@ -37,8 +28,10 @@ static inline bool rme_peer_waits(const struct rme_peer *peer)
  * as any other one. */
 bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length);
 
-/* Process an arrival and return its buffer.  rme_peer_listens() must be true. */
-void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival);
+/* Process a message of `length` bytes, whose credits and windows are already applied, or an
+ * immediate.  rme_peer_listens() must be true. */
+void rme_take_message(struct rme_peer *peer, const struct rme_wire_message *message,
+                      size_t length, bool in_ring);
 void rme_take_immediate(struct rme_peer *peer, uint32_t imm);
 
 static inline void rme_rx_return(struct rme *rme, void *rx)
@@ -46,7 +39,5 @@ static inline void rme_rx_return(struct rme *rme, void *rx)
     if (rme->ops->rx_return(rme->fabric, rx))
         rme->pending |= RME_PENDING_FLUSH;
 }
-/* Returns the buffer of an arrival. */
-void rme_arrival_drop(struct rme *rme, const struct rme_arrival *arrival);
 
 #endif

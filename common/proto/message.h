@@ -43,7 +43,7 @@ struct rme_message {
     struct list_head waiting;   /* unexpected: in the peer's `pulls`, later in its `complete` */
     struct rme_keyed by_handle; /* of an RTS that waits */
     struct rme_peer *peer;      /* NULL once the host has fetched the message */
-    struct rme_addr *sender;    /* from then on */
+    struct rme_addr *sender;    /* from then on, with a reference */
     int32_t tag;
     bool is_rts;
     bool pulled;   /* arrived as RTS and is being pulled, or was */

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/addr_int.h"
 #include "proto/arrive.h"
 #include "proto/cancel.h"
 #include "proto/message.h"
@@ -229,18 +230,31 @@ struct rme_message *rme_unexp_take(struct rme *rme)
     } else if (u->from == peer->proto->links) {
         rme_holding_consumed(&peer->holding[RME_UNEXPECTED_STREAM], u->total);
     }
+    u->sender = peer->addr;
+    u->sender->held++;
+    rme_addr_get(u->sender);
     rme_table_put(&rme->protocols->lent, &u->match.keyed, (uintptr_t)u->data, 0);
     return u;
 }
 
-struct rme_message *rme_unexp_back(struct rme *rme, const void *buffer)
+/* Frees a message that the host has fetched. */
+static void lent_free(struct rme *rme, struct rme_keyed *lent)
+{
+    struct rme_message *u = container_of(lent, struct rme_message, match.keyed);
+
+    rme_table_take(&rme->protocols->lent, lent);
+    u->sender->held--;
+    rme_addr_put(u->sender);
+    free(u);
+}
+
+bool rme_unexp_free(struct rme *rme, const void *buffer)
 {
     struct rme_keyed *lent = rme_table_find(&rme->protocols->lent, (uintptr_t)buffer, 0);
 
-    if (lent == NULL)
-        return NULL;
-    rme_table_take(&rme->protocols->lent, lent);
-    return container_of(lent, struct rme_message, match.keyed);
+    if (lent != NULL)
+        lent_free(rme, lent);
+    return lent != NULL;
 }
 
 /* ---- Dropping ---- */
@@ -283,14 +297,9 @@ void rme_unexp_clear(struct rme *rme)
 {
     struct rme_table *lent = &rme->protocols->lent;
 
-    for (uint32_t i = 0; i <= lent->mask; i++) {
-        while (lent->chain[i] != NULL) {
-            struct rme_keyed *first = lent->chain[i];
-
-            lent->chain[i] = first->next;
-            free(container_of(first, struct rme_message, match.keyed));
-        }
-    }
+    for (uint32_t i = 0; i <= lent->mask; i++)
+        while (lent->chain[i] != NULL)
+            lent_free(rme, lent->chain[i]);
     rme_table_clear(lent);
 }
 

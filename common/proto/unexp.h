@@ -16,8 +16,8 @@ void rme_unexp_disconnected(struct rme_peer *peer);
 /* Takes the first complete message; NULL: none.  The host owns its buffer from now on. */
 struct rme_message *rme_unexp_take(struct rme *rme);
 
-/* Takes a buffer back from the host; NULL: not a fetched buffer. */
-struct rme_message *rme_unexp_back(struct rme *rme, const void *buffer);
+/* Frees the message of a buffer that the host had fetched; false: not such a buffer. */
+bool rme_unexp_free(struct rme *rme, const void *buffer);
 /* Delivers messages that waited for ops that had ended before them. */
 void rme_unexp_publish(struct rme *rme);
 /* Handles the end of a pull. */

@@ -237,33 +237,26 @@ const char *rme_wire_type_name(uint8_t type)
     }
 }
 
-static const struct {
-    uint32_t status;
-    int error;
-} status_errors[] = {
-    {RME_WIRE_OK, 0},
-    {RME_WIRE_TOO_LARGE, -EMSGSIZE},
-    {RME_WIRE_CANCELED, -ECANCELED},
-    {RME_WIRE_NO_MEMORY, -ENOMEM},
-    {RME_WIRE_BROKEN, -EPROTO},
+static const int errors[] = {
+    [RME_WIRE_OK] = 0,
+    [RME_WIRE_TOO_LARGE] = -EMSGSIZE,
+    [RME_WIRE_CANCELED] = -ECANCELED,
+    [RME_WIRE_NO_MEMORY] = -ENOMEM,
+    [RME_WIRE_BROKEN] = -EPROTO, /* also every other error and status */
 };
-
-#define STATUS_ERRORS (sizeof(status_errors) / sizeof(status_errors[0]))
 
 uint32_t rme_wire_status_of(int error)
 {
-    for (size_t i = 0; i < STATUS_ERRORS; i++)
-        if (status_errors[i].error == error)
-            return status_errors[i].status;
-    return RME_WIRE_BROKEN;
+    uint32_t status = RME_WIRE_OK;
+
+    while (status < RME_WIRE_BROKEN && errors[status] != error)
+        status++;
+    return status;
 }
 
 int rme_wire_status_error(uint32_t status)
 {
-    for (size_t i = 0; i < STATUS_ERRORS; i++)
-        if (status_errors[i].status == status)
-            return status_errors[i].error;
-    return -EPROTO;
+    return errors[status < RME_WIRE_BROKEN ? status : RME_WIRE_BROKEN];
 }
 
 /* ---- Connection data ---- */

@@ -144,8 +144,15 @@ int rme_addr_parse(const char *scheme, const char *text, struct rme_addr **out)
         return -EINVAL;
     if (!strchr(at + strlen(prefix), ':'))
         return -EDESTADDRREQ;
-    *out = make_addr(text);
-    return *out ? 0 : -ENOMEM;
+    *out = make_addr("");
+    if (!*out)
+        return -ENOMEM;
+    /* the parts with the scheme, without what follows '/' */
+    for (char *name = (*out)->name; at; at = strstr(at + 1, prefix)) {
+        int length = (int)(strlen(prefix) + strcspn(at + strlen(prefix), "/, \t\n"));
+        name += sprintf(name, "%s%.*s", name > (*out)->name ? "," : "", length, at);
+    }
+    return 0;
 }
 
 void rme_addr_free(struct rme_addr *addr)
@@ -178,6 +185,8 @@ bool rme_addr_is_over(const struct rme_addr *addr)
         return over;
     pthread_mutex_lock(&engine->lock);
     for (const struct message *m = engine->messages; m; m = m->next)
+        over &= m->what.addr != addr;
+    for (const struct message *m = engine->given; m; m = m->next)
         over &= m->what.addr != addr;
     pthread_mutex_unlock(&engine->lock);
     return over;
@@ -422,7 +431,7 @@ int rme_test_unexpected(struct rme *r, struct rme_unexpected *out, int max, int 
     return n;
 }
 
-int rme_unexpected_return(struct rme *r, void *buffer, struct rme_addr **sender)
+int rme_unexpected_free(struct rme *r, void *buffer)
 {
     int ret = -EINVAL;
     if (in_child())
@@ -433,7 +442,6 @@ int rme_unexpected_return(struct rme *r, void *buffer, struct rme_addr **sender)
         if (m->what.buffer != buffer)
             continue;
         *at = m->next;
-        *sender = m->what.addr;
         free(m->what.buffer);
         free(m);
         ret = 0;

@@ -164,7 +164,7 @@ static void every_allocation_fails_once(void **state)
     calls = fail_at = 0;
     assert_true(live());
     total = calls;
-    assert_true(total > 15);
+    assert_true(total > 13);
     for (unsigned long k = 1; k <= total; k++) {
         calls = 0;
         fail_at = k;

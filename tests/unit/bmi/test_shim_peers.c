@@ -177,7 +177,7 @@ static void messages_of_a_dead_peer_come_out(void **state)
         assert_int_equal(info.tag, i);
         assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
         assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
-        assert_int_equal(fake.addrs, 2);
+        assert_int_equal(fake.addrs, i < 9 ? 2 : 1);
     }
     for (int i = 0; i < 3; i++)
         assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
@@ -312,9 +312,6 @@ static void many_held_buffers(void **state)
         assert_int_equal(BMI_set_info(info[i].addr, BMI_DEC_ADDR_REF, NULL), 0);
         info[i] = info[left - 1];
     }
-    assert_int_equal(fake.addrs, SENDERS + 1);
-    for (int i = 0; i < 2 * SENDERS; i++)
-        assert_int_equal(BMI_testunexpected(1, &n, info, 0), 0);
     assert_int_equal(fake.addrs, 1);
 }
 

@@ -478,7 +478,7 @@ static FILE *to_nowhere(void)
     X(rme_test_some, rme_test_some(rme, &of_parent.id, 1, &at, &done, 10) == -ENODEV)          \
     X(rme_test_context, rme_test_context(rme, 0, &done, 1, 10) == -ENODEV)                     \
     X(rme_test_unexpected, rme_test_unexpected(rme, &got, 1, 10) == -ENODEV)                   \
-    X(rme_unexpected_return, rme_unexpected_free(rme, of_parent.got.buffer) <= 0)              \
+    X(rme_unexpected_free, rme_unexpected_free(rme, of_parent.got.buffer) <= 0)                \
     X(rme_cancel, rme_cancel(rme, of_parent.id) <= 0)                                          \
     X(rme_set_forceful_cancel, (rme_set_forceful_cancel(rme), true))                           \
     X(rme_memory_alloc, rme_memory_alloc(rme, 4096) == NULL)                                   \
