@@ -107,7 +107,8 @@ static void set_rnr_timer(struct rme_link *l)
                l->peer, strerror(-ib_error(ret)));
 }
 
-/* Creates the QP and posts receives, before the peer can send. */
+/* Creates the QP and posts receives, before the peer can send.  On failure the caller ends the
+ * link, with its QP. */
 static int prepare(struct rme_link *l, uint32_t rx)
 {
     int error = ib_qp_create(l);
@@ -116,10 +117,8 @@ static int prepare(struct rme_link *l, uint32_t rx)
     error = ib_rx_reserve(l, rx);
     if (!error)
         error = ib_rx_post(l->f, l);
-    if (error) {
+    if (error)
         ib_log(l->f, RME_LOG_ERROR, "%s: no receive buffers: %s", l->peer, strerror(-error));
-        ib_qp_destroy(l);
-    }
     return error;
 }
 
@@ -152,7 +151,6 @@ static void request(struct rme_link *l)
     if (!error && rdma_connect(l->id, &param)) {
         error = ib_errno();
         ib_log(l->f, RME_LOG_INFO, "%s: rdma_connect: %s", l->peer, strerror(-error));
-        ib_qp_destroy(l);
     }
     if (error)
         ib_link_fail(l, error, false);
@@ -171,7 +169,6 @@ static int accept_request(struct rme_link *l, const void *hello, size_t length, 
     if (rdma_accept(l->id, &param)) {
         error = ib_errno();
         ib_log(l->f, RME_LOG_WARN, "%s: rdma_accept: %s", l->peer, strerror(-error));
-        ib_qp_destroy(l);
         return error;
     }
     set_rnr_timer(l);
@@ -419,26 +416,23 @@ static int begin(struct rme_link *l)
 /* Handles results of the resolver. */
 void ib_link_names(struct rme_fabric *f)
 {
-    uint32_t handle;
-    struct addrinfo *found;
-    int error;
-    const char *why;
-    while (ib_resolve_result(f, &handle, &found, &error, &why)) {
-        struct rme_link *l = ib_link_by_handle(f, handle);
+    struct ib_name name;
+    while (ib_resolve_result(f, &name)) {
+        struct rme_link *l = ib_link_by_handle(f, name.handle);
         if (!l || l->state != IB_NAMING) { /* the link was abandoned meanwhile */
-            if (found)
-                freeaddrinfo(found);
+            if (name.found)
+                freeaddrinfo(name.found);
             continue;
         }
-        if (error) {
+        if (name.error) {
             ib_log(f, RME_LOG_NOTICE, "%s: cannot resolve the host name: %s", l->peer,
-                   why ? why : strerror(-error));
+                   name.why ? name.why : strerror(-name.error));
         } else {
-            l->addresses = found;
-            error = begin(l);
+            l->addresses = name.found;
+            name.error = begin(l);
         }
-        if (error)
-            ib_link_fail(l, error, false);
+        if (name.error)
+            ib_link_fail(l, name.error, false);
     }
 }
 

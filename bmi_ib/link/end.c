@@ -75,9 +75,11 @@ static bool another_route_helps(const struct rme_link *l)
     return !l->passive && !l->was_up && !l->asked && l->error != -EACCES && l->addresses;
 }
 
-/* Starts again with the next route, or ends the link; the device is done with it. */
+/* Starts again with the next route, or ends the link.  No request of a QP is left. */
 static void settle(struct rme_link *l)
 {
+    if (l->qp)
+        ib_qp_destroy(l);
     if (l->id) {
         rdma_destroy_id(l->id);
         l->id = NULL;
@@ -199,7 +201,6 @@ void ib_link_free_drained(struct rme_fabric *f)
     if (!l || !taken(l))
         return;
     TAILQ_REMOVE(&f->drained, l, drain_entry);
-    ib_qp_destroy(l);
     settle(l);
 }
 

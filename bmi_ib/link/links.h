@@ -84,9 +84,7 @@ int ib_path_source(const struct rme_fabric *f, const struct sockaddr *peer,
                    struct sockaddr_storage *own, struct sockaddr **out);
 /* Sets the traffic class of a connection, before its route is resolved. */
 void ib_path_class(struct rme_link *l);
-/* Records and logs the path of a link that is up. */
-void ib_path_taken(struct rme_link *l);
-/* Formats the path of a link; "" before it is up. */
+/* Formats the path of a link; "" if it is not up. */
 void ib_path_text(const struct rme_link *l, char *text, size_t size);
 
 /* ---- listen.c ---- */
@@ -99,6 +97,13 @@ int ib_listen_start(struct rme_fabric *f);
 void ib_listen_close(struct rme_fabric *f);
 
 /* ---- resolve.c ---- */
+/* Result of a lookup. */
+struct ib_name {
+    uint32_t handle; /* of the link */
+    int error;
+    const char *why; /* the resolver's message; NULL: `error` applies */
+    struct addrinfo *found;
+};
 int ib_resolver_open(struct rme_fabric *f);
 void ib_resolver_close(struct rme_fabric *f);
 static inline socklen_t ib_sockaddr_size(const struct sockaddr *sa)
@@ -118,10 +123,8 @@ int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out
 int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle);
 /* Cancels the lookup of a link's name, unless the lookup is running. */
 void ib_resolve_forget(const struct rme_fabric *f, uint32_t handle);
-/* Takes one result.  Returns true with the link's handle and either *out, which the caller
- * frees, or *error; else false.  *why: message of the resolver for its own errors, else NULL. */
-bool ib_resolve_result(struct rme_fabric *f, uint32_t *handle, struct addrinfo **out,
-                       int *error, const char **why);
+/* Takes one result.  Returns false if there is none.  The caller frees out->found. */
+bool ib_resolve_result(struct rme_fabric *f, struct ib_name *out);
 
 /* ---- async.c ---- */
 int ib_async_open(struct rme_fabric *f);

@@ -104,22 +104,14 @@ int ib_mws_open(struct rme_fabric *f)
             f->caps.mws = f->mws.made;
     }
     f->caps.register_each = !region && f->caps.mws == 0;
-    if (f->caps.mws)
-        ib_log(
-            f, RME_LOG_INFO,
-            "device %s: a key opens the bytes of one operation, to one peer (up to %u windows)",
-            f->dev.name, f->caps.mws);
-    else if (f->caps.register_each)
-        ib_log(f, RME_LOG_INFO,
-               "device %s: a key opens the bytes of one operation, to every peer, as the "
-               "device has no memory windows of type 2, or none that protect; each operation "
-               "registers its bytes (expose=region spares that)",
-               f->dev.name);
-    else
-        ib_log(f, RME_LOG_INFO,
-               "device %s: a key opens all of a registration, to every peer, until it is "
-               "deregistered: the option expose says region",
-               f->dev.name);
+    ib_log(f, RME_LOG_INFO, "device %s: a key opens %s", f->dev.name,
+           f->caps.mws ? "the bytes of one operation, to one peer"
+           : f->caps.register_each
+               ? "the bytes of one operation, to every peer, as the device has no memory "
+                 "windows of type 2, or none that protect; each operation registers its bytes "
+                 "(expose=region spares that)"
+               : "all of a registration, to every peer, until it is deregistered: the option "
+                 "expose says region");
     return 0;
 }
 

@@ -200,17 +200,6 @@ static void signal_last(struct rme_link *l, struct ib_batch *b)
         signal_request(l, &b->wr[i]);
 }
 
-/* Returns the number of SGEs of the next WR of x. */
-static uint32_t segments_of(const struct rme_rdma_op *x)
-{
-    return x->fabric.at < x->npiece ? x->piece[x->fabric.at].nseg : 1;
-}
-
-static bool batch_full(const struct ib_batch *b, uint32_t segments)
-{
-    return b->wrs == IB_BATCH || b->sges + segments > IB_BATCH_SGE;
-}
-
 bool ib_rdma_op_build(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
@@ -227,7 +216,7 @@ bool ib_rdma_op_build(struct rme_link *l)
             ib_done_put(f, x);
             continue;
         }
-        full = batch_full(b, window ? 1 : segments_of(x));
+        full = b->wrs == IB_BATCH;
         bool held_back = x->read && x->fabric.at < x->npiece && l->ring.reads >= f->read_limit;
         l->stalled = !full && (held_back || !ib_ring_room(&l->ring));
         if (full || l->stalled)
