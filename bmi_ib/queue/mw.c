@@ -218,30 +218,19 @@ void ib_mw_build(struct rme_rdma_op *x, struct ibv_send_wr *wr)
     wr->bind_mw.bind_info = w->info;
 }
 
-void ib_mw_closed(struct rme_link *l, struct rme_rdma_op *x)
+void ib_mw_free(struct rme_fabric *f, struct rme_rdma_op *x)
 {
-    struct rme_fabric *f = l->f;
+    give_back(f, mw_of(x));
+}
+
+bool ib_mw_closed(struct rme_fabric *f, struct rme_rdma_op *x)
+{
     struct ib_mw *w = mw_of(x);
     LIST_REMOVE(w, entry);
     w->mw->rkey = w->key; /* current rkey of the window, which the next bind must name */
-    if (!x->owner) {
+    if (!x->owner)
         give_back(f, w);
-        return;
-    }
-    x->fabric.mark = l->handle;
-    if (f->done.head || !ib_mw_emit(f, l, x))
-        ib_done_put(f, x);
-}
-
-bool ib_mw_emit(struct rme_fabric *f, struct rme_link *l, struct rme_rdma_op *x)
-{
-    struct rme_event *e = l ? ib_event(f, RME_EV_MW_INVALIDATED, l) : NULL;
-    if (l && !e)
-        return false;
-    if (e)
-        e->closed = x->owner;
-    give_back(f, mw_of(x));
-    return true;
+    return x->owner != NULL;
 }
 
 /* Deallocates the open windows of a QP that is about to be destroyed. */
