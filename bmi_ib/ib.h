@@ -176,7 +176,7 @@ struct rme_fabric {
     struct ib_async async;
     bool cm_complained;  /* a failure of the event channel was logged */
     unsigned connecting; /* head only: links being set up; polls check descriptors more often */
-    unsigned qp_ops;     /* head only: slow QP operations so far (link/qp.c) */
+    unsigned qp_ops;     /* head only: slow QP operations so far (link/link.c) */
     unsigned polls;      /* counts polls; paces the check of descriptors */
     bool attention;      /* the next poll has work beside the CQs: see attend() in wait.c */
     bool resume;         /* a stalled link has room: flush at the next poll */

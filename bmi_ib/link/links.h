@@ -15,19 +15,20 @@ extern const char *const ib_link_state_name[];
 struct rme_link *ib_link_new(struct rme_fabric *f);
 /* Makes a link one of this rail, with a new handle. */
 void ib_link_enter(struct rme_link *l, struct rme_fabric *f);
+/* Moves a link without a QP to another rail. */
+void ib_link_move(struct rme_link *l, struct rme_fabric *to);
 /* Sets the state of a link; logs and probes a change. */
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
 /* Starts the timeout of a route (IB_WAY_MS) if another way exists, or stops it. */
 void ib_link_route(struct rme_link *l, bool begins);
 void ib_emit_links(struct rme_fabric *f);
 void ib_emit_downs(struct rme_fabric *f);
-
-/* Starts a connection to l->address.  The caller handles a failure. */
-int ib_link_start(struct rme_link *l);
+/* Starts the next route that does not fail at once.  Returns false if none is left. */
+bool ib_link_next(struct rme_link *l);
 /* Maps a failure to find a path to the errno of fabric.h. */
 int ib_no_route(int status);
-
-/* ---- end.c ---- */
+/* Creates the QP of a link with its CQ space and ring. */
+int ib_qp_create(struct rme_link *l);
 void ib_link_free_drained(struct rme_fabric *f);
 void ib_link_destroy(struct rme_link *l);
 void ib_link_timers(struct rme_fabric *f);
@@ -54,22 +55,14 @@ int ib_reject_error(int status, const void *data, size_t length);
 /* ---- rails.c ---- */
 /* Returns the rail of a device; NULL: none. */
 struct rme_fabric *ib_rail_of(const struct rme_fabric *f, const struct ibv_context *ctx);
-/* Sets the next route to the peer: address and rail.  Returns false if none is left. */
-bool ib_rail_next(struct rme_link *l);
+/* Sets the next route to the peer.  Returns its rail; NULL: none is left. */
+struct rme_fabric *ib_rail_next(struct rme_link *l);
 /* Returns true if ib_rail_next() would find a route. */
 bool ib_rail_more(const struct rme_link *l);
-/* Moves a link without a QP to another rail. */
-void ib_link_move(struct rme_link *l, struct rme_fabric *to);
 /* Returns the rail's own address in the network of `peer`; NULL: none. */
 struct sockaddr *ib_rail_source(const struct rme_fabric *f, const struct sockaddr *peer);
 /* Finds the addresses of each rail, once the rails are chosen. */
 int ib_rails_addresses(struct rme_fabric *f);
-
-/* ---- qp.c ---- */
-/* Creates the QP of a link with its CQ space and ring. */
-int ib_qp_create(struct rme_link *l);
-void ib_qp_drain(struct rme_link *l);
-void ib_qp_destroy(struct rme_link *l);
 
 /* ---- path.c ---- */
 #define IB_PATH_TEXT 256 /* sufficient bytes for ib_path_text() */
