@@ -13,9 +13,9 @@
  *
  * ib_link_fail() handles each failure, in any state.  A link without a QP ends at once.  A QP
  * is drained first: in the error state the device flushes all requests, and markers behind them
- * signal the last one (qp_drain()).  The CQEs must then be taken from the CQ, because the destruction
- * of the QP discards them, and used receives of an SRQ with them.  So the QP is destroyed after
- * its CQ was found empty once (ib_link_free_drained()); the buffers return to their pools and
+ * signal the last one (qp_drain()).  The CQEs must then be taken from the CQ, because the
+ * destruction of the QP discards them, and used receives of an SRQ with them.  So the QP is
+ * destroyed after the CQ was found empty once (ib_link_free_drained()); the buffers return to their pools and
  * LINK_DOWN is due.  If a call fails or the markers are late, the QP is destroyed without them,
  * which also ends all access to memory.
  *

@@ -339,7 +339,7 @@ static bool emit(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
     return true;
 }
 
-/* Handles a receive that failed or cannot be delivered the short way.  l NULL: the QP is gone. */
+/* Handles a receive that failed or cannot be delivered the short way.  l NULL: no QP. */
 __attribute__((noinline)) static void take_slowly(struct rme_fabric *f, struct rme_link *l,
                                                   struct ib_rx *rx, const struct ibv_wc *wc)
 {
