@@ -15,9 +15,9 @@
  * is drained first: in the error state the device flushes all requests, and markers behind them
  * signal the last one (qp_drain()).  The CQEs must then be taken from the CQ, because the
  * destruction of the QP discards them, and used receives of an SRQ with them.  So the QP is
- * destroyed after the CQ was found empty once (ib_link_free_drained()); the buffers return to their pools and
- * LINK_DOWN is due.  If a call fails or the markers are late, the QP is destroyed without them,
- * which also ends all access to memory.
+ * destroyed after the CQ was found empty once (ib_link_free_drained()); the buffers return to
+ * their pools and LINK_DOWN is due.  If a call fails or the markers are late, the QP is
+ * destroyed without them, which also ends all access to memory.
  *
  * The loss of a link has a cost independent of the number of links: draining links are sorted
  * by deadline, drained ones by the order of CQEs, and due LINK_DOWN events have a list of their
