@@ -34,11 +34,11 @@
 #include "base/options.h"
 #include "base/stats.h"
 
-#define IB_BATCH       64  /* WRs per ibv_post_send() */
-#define IB_BATCH_SGE   256 /* SGEs per ibv_post_send() */
-#define IB_POLL_BATCH  32  /* CQEs per ibv_poll_cq() */
-#define IB_QUEUE_ENTRY 64  /* pinned bytes per queue entry, approximately */
-#define IB_RAILS_MAX   8   /* maximum devices per fabric */
+#define IB_BATCH       64 /* WRs per ibv_post_send() */
+#define IB_SGE_MAX     64 /* SGEs per WR */
+#define IB_POLL_BATCH  32 /* CQEs per ibv_poll_cq() */
+#define IB_QUEUE_ENTRY 64 /* pinned bytes per queue entry, approximately */
+#define IB_RAILS_MAX   8  /* maximum devices per fabric */
 
 #define IB_RESOLVE_MS 2000 /* to resolve an address, and again for the route */
 /* ms for a route to a peer (rails.c) before the next one; the last has the rest of
@@ -102,7 +102,7 @@ struct ib_device {
 
 struct ib_batch { /* scratch memory of one post call */
     struct ibv_send_wr wr[IB_BATCH];
-    struct ibv_sge sge[IB_BATCH_SGE];
+    struct ibv_sge sge[IB_BATCH * IB_SGE_MAX];
     struct ib_tx *inlined[IB_BATCH]; /* buffers to free after the post call */
     unsigned wrs, sges, inlines;
 };
@@ -113,8 +113,9 @@ struct ib_batch { /* scratch memory of one post call */
 #define IB_HINT_WAKE  4u /* in epoll data only */
 #define IB_HINT_NAME  8u
 
-/* epoll data of a descriptor: rail number and hint bit. */
-#define IB_WAKES(f, hint) ((uint32_t)(f)->number << 8 | (hint))
+/* epoll data of a descriptor: itself, rail number and hint bit. */
+#define IB_WAKES(fd, f, hint)                                                                  \
+    ((uint64_t)(unsigned)(fd) << 32 | (unsigned)(f)->number << 8 | (hint))
 
 struct ib_async_note; /* defined in async.c */
 
@@ -175,7 +176,7 @@ struct rme_fabric {
     struct ib_async async;
     bool cm_complained;  /* a failure of the event channel was logged */
     unsigned connecting; /* head only: links being set up; polls check descriptors more often */
-    unsigned qp_ops;     /* head only: slow QP operations so far (link/qp.c) */
+    unsigned qp_ops;     /* head only: slow QP operations so far (link/link.c) */
     unsigned polls;      /* counts polls; paces the check of descriptors */
     bool attention;      /* the next poll has work beside the CQs: see attend() in wait.c */
     bool resume;         /* a stalled link has room: flush at the next poll */

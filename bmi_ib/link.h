@@ -36,7 +36,7 @@ enum ib_link_state {
 #undef IB_LINK_ENUM
 };
 
-/* What a draining link waits for (link/qp.c). */
+/* What a draining link waits for (link/link.c). */
 #define IB_DRAIN_SENDS 1u
 #define IB_DRAIN_RECVS 2u
 #define IB_DRAIN_LAST  4u /* "last WQE reached" of an SRQ */
@@ -46,13 +46,6 @@ enum ib_link_state {
 #define IB_EVENT_REQUEST 1u
 #define IB_EVENT_UP      2u
 #define IB_EVENT_ROOM    4u
-
-/* Path of a link's QP. */
-struct ib_path {
-    bool known;  /* false until the link is up */
-    bool global; /* uses a GID; always on Ethernet */
-    uint8_t port, index, sl, traffic_class;
-};
 
 struct rme_link {
     /* hot part: sending and receiving */
@@ -79,7 +72,6 @@ struct rme_link {
     struct rdma_cm_id *id;
     uint32_t cq_share; /* CQEs reserved; 0: without a QP */
     uint32_t qp_num;
-    struct ib_path path;
     int error;
     bool passive;
     bool asked; /* link_disconnect() was called */

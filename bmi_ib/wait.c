@@ -39,7 +39,7 @@ int ib_wait_watch(struct rme_fabric *f)
                    {f->cm->fd, IB_HINT_CM}};
     for (unsigned i = 0; i < (f == f->head ? 4 : 2); i++) {
         struct epoll_event event = {.events = EPOLLIN,
-                                    .data.u32 = IB_WAKES(f, watched[i].hint)};
+                                    .data.u64 = IB_WAKES(watched[i].fd, f, watched[i].hint)};
         if (epoll_ctl(f->sleep_fd, EPOLL_CTL_ADD, watched[i].fd, &event) != 0) {
             int error = ib_errno();
             ib_log(f, RME_LOG_ERROR, "device %s: cannot wait for events: %s", f->dev.name,
@@ -160,30 +160,21 @@ int ib_arm(struct rme_fabric *f)
     return 0;
 }
 
-/* Removes a descriptor of a failed device, which only reports an error, from the epoll set. */
-static void unwatch(struct rme_fabric *head, const struct epoll_event *event)
-{
-    const struct rme_fabric *rail = head->rail[event->data.u32 >> 8];
-    unsigned hint = event->data.u32 & 0xff;
-    if (hint == 0)
-        epoll_ctl(head->sleep_fd, EPOLL_CTL_DEL, rail->comp->fd, NULL);
-    else if (hint == IB_HINT_ASYNC)
-        epoll_ctl(head->sleep_fd, EPOLL_CTL_DEL, rail->dev.ctx->async_fd, NULL);
-}
-
 void ib_wait(struct rme_fabric *f, int timeout_ms)
 {
     struct epoll_event event[4];
     int n = epoll_wait(f->sleep_fd, event, 4, timeout_ms);
     unsigned woken = 0;
     for (int i = 0; i < n; i++) {
-        unsigned hint = event[i].data.u32 & 0xff;
+        uint64_t data = event[i].data.u64;
+        unsigned hint = data & 0xff;
         woken |= hint;
         hint &= IB_HINT_CM | IB_HINT_ASYNC;
         if (hint)
-            atomic_fetch_or(&f->rail[event[i].data.u32 >> 8]->hint, hint);
+            atomic_fetch_or(&f->rail[data >> 8 & 0xff]->hint, hint);
+        /* a descriptor of a failed device, which would end each sleep */
         if (event[i].events & (EPOLLERR | EPOLLHUP) && !(event[i].events & EPOLLIN))
-            unwatch(f, &event[i]);
+            epoll_ctl(f->sleep_fd, EPOLL_CTL_DEL, (int)(data >> 32), NULL);
     }
     if (woken & IB_HINT_WAKE) {
         eventfd_t count;

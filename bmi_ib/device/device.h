@@ -47,7 +47,7 @@ void ib_dereg(struct rme_fabric *f, struct rme_mr *mr);
 int ib_memory_get(struct rme_fabric *f, size_t length, struct ib_memory *m);
 void ib_memory_put(struct ib_memory *m);
 
-/* Returns the rail's registration behind a key of the engine; NULL: the device was dead then. */
+/* Returns the rail's registration behind a key of the engine; NULL: the device was dead. */
 static inline struct ibv_mr *ib_key_mr(const struct rme_fabric *f, uint64_t key)
 {
     return ((struct ib_keys *)(uintptr_t)key)->mr[f->number];

@@ -2,10 +2,10 @@
 /*
  * memory.c - registered memory.
  *
- * Memory is registered on each rail, because any may carry the next operation.  The engine's key
- * is the address of all registrations (struct ib_keys), and a link uses the one of its rail.
- * Dead rails are skipped, because they do not recover.  A failure on a live rail fails the
- * registration.
+ * Memory is registered on each rail, because any may carry the next operation.  The engine's
+ * key is the address of all registrations (struct ib_keys), and a link uses the one of its
+ * rail.  Dead rails are skipped, because they do not recover.  A failure on a live rail fails
+ * the registration.
  *
  * Registration takes no lock of the engine: the PD and the capabilities of a rail are constant,
  * and `dead` is atomic.

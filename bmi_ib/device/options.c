@@ -42,7 +42,7 @@ const struct rme_option_row ib_options[] = {
      "Signal each work request, instead of the last one of a transfer or chain and each half "
      "queue.  For measurements only.",
      NULL},
-    {"max_sge", "count", 16, 1, 64,
+    {"max_sge", "count", 16, 1, IB_SGE_MAX,
      "Limit on segments per work request, within the device's limit.", NULL},
     {"max_inline", "bytes", 256, 0, 4096,
      "Messages up to this size are posted inline, within the device's limit.", NULL},

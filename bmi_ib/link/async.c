@@ -128,8 +128,8 @@ static void handle(struct rme_fabric *f, const struct ib_async_note *n)
 
 /* ---- From the device to the engines ---- */
 
-/* Copies an event.  Returns the context of its QP, CQ or SRQ, which is the rail that created the
- * object, if an engine did.  The object exists, because the event is not acknowledged. */
+/* Copies an event.  Returns the context of its QP, CQ or SRQ, which is the rail that created
+ * the object, if an engine did.  The object exists, because the event is not acknowledged. */
 static const void *subject(const struct ibv_async_event *e, struct ib_async_note *n)
 {
     n->type = e->event_type;

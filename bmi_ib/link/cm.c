@@ -107,7 +107,8 @@ static void set_rnr_timer(struct rme_link *l)
                l->peer, strerror(-ib_error(ret)));
 }
 
-/* Creates the QP and posts receives, before the peer can send. */
+/* Creates the QP and posts receives, before the peer can send.  On failure the caller ends the
+ * link, with its QP. */
 static int prepare(struct rme_link *l, uint32_t rx)
 {
     int error = ib_qp_create(l);
@@ -116,10 +117,8 @@ static int prepare(struct rme_link *l, uint32_t rx)
     error = ib_rx_reserve(l, rx);
     if (!error)
         error = ib_rx_post(l->f, l);
-    if (error) {
+    if (error)
         ib_log(l->f, RME_LOG_ERROR, "%s: no receive buffers: %s", l->peer, strerror(-error));
-        ib_qp_destroy(l);
-    }
     return error;
 }
 
@@ -152,32 +151,11 @@ static void request(struct rme_link *l)
     if (!error && rdma_connect(l->id, &param)) {
         error = ib_errno();
         ib_log(l->f, RME_LOG_INFO, "%s: rdma_connect: %s", l->peer, strerror(-error));
-        ib_qp_destroy(l);
     }
     if (error)
         ib_link_fail(l, error, false);
     else
         ib_link_state_set(l, IB_CONNECTING);
-}
-
-static int accept_request(struct rme_link *l, const void *hello, size_t length, uint32_t rx)
-{
-    struct rdma_conn_param param =
-        parameters(l, hello, length, l->peer_responder, l->peer_initiator);
-    set_ack_timeout(l);
-    int error = prepare(l, rx);
-    if (error)
-        return error;
-    if (rdma_accept(l->id, &param)) {
-        error = ib_errno();
-        ib_log(l->f, RME_LOG_WARN, "%s: rdma_accept: %s", l->peer, strerror(-error));
-        ib_qp_destroy(l);
-        return error;
-    }
-    set_rnr_timer(l);
-    l->read_depth = param.initiator_depth;
-    ib_link_state_set(l, IB_ACCEPTING);
-    return 0;
 }
 
 /* ---- Events ---- */
@@ -383,7 +361,7 @@ static void note(struct cm_note *n, const struct rdma_cm_event *e)
         memcpy(n->data, e->param.conn.private_data, n->length);
 }
 
-/* Handles events, up to the first QP operation (qp.c). */
+/* Handles events, up to the first QP operation (link.c). */
 void ib_cm_events(struct rme_fabric *f)
 {
     unsigned before = f->head->qp_ops;
@@ -409,36 +387,32 @@ void ib_cm_events(struct rme_fabric *f)
 /* ---- Calls of the engine ---- */
 
 /* Starts the first way to the peer. */
-static int begin(struct rme_link *l)
+static void begin(struct rme_link *l)
 {
-    if (ib_rail_next(l))
-        return ib_link_start(l);
-    return l->f->dev.dead ? -ENODEV : -EHOSTUNREACH;
+    l->error = l->f->dev.dead ? -ENODEV : -EHOSTUNREACH;
+    if (!ib_link_next(l))
+        ib_link_fail(l, l->error, false);
 }
 
 /* Handles results of the resolver. */
 void ib_link_names(struct rme_fabric *f)
 {
-    uint32_t handle;
-    struct addrinfo *found;
-    int error;
-    const char *why;
-    while (ib_resolve_result(f, &handle, &found, &error, &why)) {
-        struct rme_link *l = ib_link_by_handle(f, handle);
+    struct ib_name name;
+    while (ib_resolve_result(f, &name)) {
+        struct rme_link *l = ib_link_by_handle(f, name.handle);
         if (!l || l->state != IB_NAMING) { /* the link was abandoned meanwhile */
-            if (found)
-                freeaddrinfo(found);
+            if (name.found)
+                freeaddrinfo(name.found);
             continue;
         }
-        if (error) {
+        if (name.error) {
             ib_log(f, RME_LOG_NOTICE, "%s: cannot resolve the host name: %s", l->peer,
-                   why ? why : strerror(-error));
+                   name.why ? name.why : strerror(-name.error));
+            ib_link_fail(l, name.error, false);
         } else {
-            l->addresses = found;
-            error = begin(l);
+            l->addresses = name.found;
+            begin(l);
         }
-        if (error)
-            ib_link_fail(l, error, false);
     }
 }
 
@@ -460,14 +434,11 @@ int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
     l->hello_length = length;
     snprintf(l->peer, sizeof(l->peer), strchr(p->host, ':') ? "[%s]:%s" : "%s:%s", p->host,
              p->port);
-    int error = 0;
     ib_link_state_set(l, IB_NAMING);
     if (ib_resolve_numeric(p->host, p->port, &l->addresses) == 0) {
-        error = begin(l);
-        if (error)
-            ib_link_fail(l, error, false);
+        begin(l);
     } else {
-        error = ib_resolve_later(f, p->host, p->port, l->handle);
+        int error = ib_resolve_later(f, p->host, p->port, l->handle);
         if (error) {
             ib_link_destroy(l);
             return error;
@@ -485,10 +456,22 @@ int ib_link_accept(struct rme_link *l, const void *hello, size_t length, uint32_
         return -ECONNRESET;
     if (length > IB_HELLO_MAX)
         return -EINVAL;
-    int error = accept_request(l, hello, length, rx);
-    if (!error)
-        l->owner = owner;
-    return error;
+    struct rdma_conn_param param =
+        parameters(l, hello, length, l->peer_responder, l->peer_initiator);
+    set_ack_timeout(l);
+    int error = prepare(l, rx);
+    if (error)
+        return error;
+    if (rdma_accept(l->id, &param)) {
+        error = ib_errno();
+        ib_log(l->f, RME_LOG_WARN, "%s: rdma_accept: %s", l->peer, strerror(-error));
+        return error;
+    }
+    set_rnr_timer(l);
+    l->read_depth = param.initiator_depth;
+    l->owner = owner;
+    ib_link_state_set(l, IB_ACCEPTING);
+    return 0;
 }
 
 void ib_link_reject(struct rme_link *l, const void *hello, size_t length)

@@ -1,21 +1,48 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * link.c - states of a connection, and its events.
+ * link.c - a connection: states, events, QP and end.
  *
  * Active:  NAMING -> ADDRESSING -> ROUTING -> CONNECTING -> UP
  * Passive: REQUESTED -> ACCEPTING -> UP
  * Both:    UP -> DRAINING -> DRAINED -> ENDING -> DOWN
  *
- * cm.c has the events of rdma_cm and the calls of the engine, end.c the end of a link.
+ * cm.c has the events of rdma_cm and the calls of the engine.
  *
  * Events of links are bits, so that no event needs memory.  A poll delivers them in the order
  * request, up, room, and down last, after all messages and completed transfers.
+ *
+ * ib_link_fail() handles each failure, in any state.  A link without a QP ends at once.  A QP
+ * is drained first: in the error state the device flushes all requests, and markers behind them
+ * signal the last one (qp_drain()).  The CQEs must then be taken from the CQ, because the
+ * destruction of the QP discards them, and used receives of an SRQ with them.  So the QP is
+ * destroyed after the CQ was found empty once (ib_link_free_drained()); the buffers return to
+ * their pools and LINK_DOWN is due.  If a call fails or the markers are late, the QP is
+ * destroyed without them, which also ends all access to memory.
+ *
+ * The loss of a link has a cost independent of the number of links: draining links are sorted
+ * by deadline, drained ones by the order of CQEs, and due LINK_DOWN events have a list of their
+ * own.
+ *
+ * Retries: a link that fails before it was up, without an answer of the peer's engine, starts
+ * again with the next address, or the next rail (rails.c); likewise a link that is not up after
+ * IB_WAY_MS, while another way exists.  A link that the peer refuses as stale retries the
+ * same address: the peer had a connection with the number of a QP that is gone here, and has
+ * ended it.
+ *
+ * QP operations: the creation, stop or destruction of a QP takes up to a millisecond in the
+ * kernel, with the engine's lock held.  Each is counted (qp_ops), and a poll does one at most
+ * (ib_cm_events(), ib_link_free_drained()), so that other messages wait for one QP operation
+ * only.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "bmi_ib/link/links.h"
 #include "base/probe.h"
+#include "bmi_ib/link/links.h"
+#include "bmi_ib/queue/wr_id.h"
+
+#define STALE_TRIES                                                                            \
+    4 /* retries of an address while the peer reports a stale connection of this process */
 
 const char *const ib_link_state_name[] = {
 #define IB_LINK_NAME(id, name) [IB_##id] = name,
@@ -140,7 +167,10 @@ void ib_link_established(struct rme_link *l)
         return;
     l->was_up = true;
     ib_link_state_set(l, IB_UP);
-    ib_path_taken(l);
+    char path[IB_PATH_TEXT];
+    ib_path_text(l, path, sizeof(path));
+    if (path[0])
+        ib_log(l->f, l->passive ? RME_LOG_DEBUG : RME_LOG_INFO, "%s: by %s", l->peer, path);
     ib_link_events(l, l->events | IB_EVENT_UP);
     if (l->queue.head)
         ib_link_dirty(l);
@@ -163,7 +193,7 @@ int ib_no_route(int status)
     }
 }
 
-int ib_link_start(struct rme_link *l)
+static int start(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     struct sockaddr_storage own;
@@ -189,4 +219,378 @@ int ib_link_start(struct rme_link *l)
     ib_link_state_set(l, IB_ADDRESSING);
     ib_link_route(l, true);
     return 0;
+}
+
+/* Moves a link without a QP to another rail, where the link has another handle: late references
+ * to the old handle find no link. */
+void ib_link_move(struct rme_link *l, struct rme_fabric *to)
+{
+    if (l->f == to)
+        return;
+    rme_table_take(&l->f->table, &l->by_handle);
+    TAILQ_REMOVE(&l->f->links, l, all_entry);
+    l->rxq.held = 0;
+    ib_link_enter(l, to);
+}
+
+bool ib_link_next(struct rme_link *l)
+{
+    struct rme_fabric *rail;
+    while ((rail = ib_rail_next(l)) != NULL) {
+        ib_link_move(l, rail);
+        l->stale = 0;
+        l->error = start(l);
+        if (!l->error)
+            return true;
+    }
+    return false;
+}
+
+/* ---- QP ---- */
+
+static void release_share(struct rme_link *l)
+{
+    l->f->cq.used -= l->cq_share;
+    l->cq_share = 0;
+}
+
+int ib_qp_create(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    f->head->qp_ops++;
+    uint32_t share = ib_cq_share(f, 0);
+    int error = ib_cq_reserve(f, share);
+    if (error) {
+        ib_log(
+            f, RME_LOG_ERROR,
+            "%s: no room in the completion queue (%s): close connections, lower sq_depth, or "
+            "set srq=on",
+            l->peer, strerror(-error));
+        return error;
+    }
+    l->cq_share = share;
+    error = ib_ring_init(&l->ring, f->dev.sq_depth);
+    if (error)
+        goto undo;
+    struct ibv_qp_init_attr attr = {
+        .qp_context = f, /* owner of asynchronous events */
+        .send_cq = f->cq.cq,
+        .recv_cq = f->cq.cq,
+        .srq = f->srq,
+        .qp_type = IBV_QPT_RC,
+        .cap =
+            {
+                .max_send_wr = f->dev.sq_depth + 1,
+                .max_recv_wr = f->srq ? 0 : f->dev.rq_depth + 1, /* + 1: marker */
+                .max_send_sge = f->caps.max_sge,
+                .max_recv_sge = f->srq ? 0 : 1,
+                .max_inline_data = f->dev.max_inline,
+            },
+    };
+    if (rdma_create_qp(l->id, f->dev.pd, &attr)) {
+        error = ib_errno();
+        ib_log(
+            f, RME_LOG_ERROR,
+            "%s: no queue pair: %s; close connections, or raise the memlock limit (ulimit -l)",
+            l->peer, strerror(-error));
+        goto undo;
+    }
+    l->qp = l->id->qp;
+    l->qp_num = l->qp->qp_num;
+    l->undrained = IB_DRAIN_ALL;
+    rme_table_put(&f->table, &l->by_qp, l->qp_num, IB_BY_QP);
+    return 0;
+
+undo:
+    ib_ring_fini(&l->ring);
+    release_share(l);
+    return error;
+}
+
+static bool mark_send(struct rme_link *l)
+{
+    struct ibv_send_wr wr = {
+        .wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, l->handle),
+        .opcode = IBV_WR_SEND,
+        .send_flags = IBV_SEND_SIGNALED,
+    };
+    struct ibv_send_wr *bad;
+    return ibv_post_send(l->qp, &wr, &bad) == 0;
+}
+
+static bool mark_recv(struct rme_link *l)
+{
+    struct ibv_recv_wr wr = {.wr_id = ib_wr_id(IB_WR_MARK_RECV, 0, l->handle)};
+    struct ibv_recv_wr *bad;
+    return ibv_post_recv(l->qp, &wr, &bad) == 0;
+}
+
+/*
+ * Starts the drain; ib_link_drained() ends it.
+ *
+ * In the error state the device completes all posted requests as flushed, in order.  A marker
+ * on each queue completes last, for which each queue reserves an entry; after both, nothing of
+ * the link is left with the device.  The receive marker is posted before the change of state,
+ * because rxe flushes a receive queue only at that change.  The send marker is posted after it,
+ * or the marker would be sent.  (A message of a peer that ignores credits may consume the
+ * receive marker; everything before it is complete nevertheless.)
+ *
+ * With an SRQ the QP has no receive queue to mark.  The device raises "last WQE reached" when
+ * it takes no more receives from the SRQ for this QP; rxe does not.  Without the event, a
+ * receive taken and not completed would be missing from the pool.
+ *
+ * Only wr_id, status and qp_num of a flushed CQE are used.  A call that fails during the drain
+ * counts as done: qp_destroy() ends all access, and the drain only ensures that no CQE is
+ * left.
+ */
+static void qp_drain(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    f->head->qp_ops++;
+    unsigned done = !f->srq || ib_is_rxe(f) ? IB_DRAIN_LAST : 0;
+    if (f->srq || !mark_recv(l))
+        done |= IB_DRAIN_RECVS;
+    int ret = ibv_modify_qp(l->qp, &attr, IBV_QP_STATE);
+    if (ret) {
+        ib_log(f, RME_LOG_WARN, "%s: cannot stop the queue pair: %s; destroying the queue pair",
+               l->peer, strerror(-ib_error(ret)));
+        ib_link_drained(l, IB_DRAIN_ALL);
+        return;
+    }
+    if (l->was_up || l->passive)
+        rdma_disconnect(l->id); /* notifies the peer, without waiting for a reply */
+    if (!mark_send(l))
+        done |= IB_DRAIN_SENDS;
+    ib_link_drained(l, done);
+}
+
+/* Ends all access by the device and frees the resources of the link. */
+static void qp_destroy(struct rme_link *l)
+{
+    l->f->head->qp_ops++;
+    ib_mws_drop(l);
+    rdma_destroy_qp(l->id);
+    l->qp = NULL;
+    rme_table_take(&l->f->table, &l->by_qp);
+    ib_rdma_op_purge(l);
+    ib_mws_forget(l);
+    ib_ring_fini(&l->ring);
+    ib_rx_forget(l);
+    release_share(l);
+}
+
+/* ---- Freed ---- */
+
+/* Frees a link in any state. */
+void ib_link_destroy(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    if (l->state == IB_NAMING)
+        ib_resolve_forget(f, l->handle);
+    if (l->state == IB_DRAINING)
+        TAILQ_REMOVE(&f->draining, l, drain_entry);
+    if (l->state == IB_DRAINED)
+        TAILQ_REMOVE(&f->drained, l, drain_entry);
+    if (l->state == IB_ENDING)
+        TAILQ_REMOVE(&f->downs, l, down_entry);
+    if (l->qp)
+        qp_destroy(l);
+    ib_link_state_set(l, IB_DOWN);
+    if (l->id)
+        rdma_destroy_id(l->id);
+    ib_link_events(l, 0);
+    if (l->dirty)
+        TAILQ_REMOVE(&f->dirty, l, dirty_entry);
+    ib_tx_forget(l);
+    if (l->addresses)
+        freeaddrinfo(l->addresses);
+    rme_table_take(&f->table, &l->by_handle);
+    TAILQ_REMOVE(&f->links, l, all_entry);
+    free(l);
+}
+
+void ib_links_release(struct rme_fabric *f)
+{
+    struct rme_link *l;
+    while ((l = TAILQ_FIRST(
+                &f->links))) /* the engine freed its own links; these were not reported */
+        ib_link_destroy(l);
+    rme_table_clear(&f->table);
+}
+
+/* ---- Failure ---- */
+
+/* Returns true if another way may help: the link was never up, and the peer's engine did not
+ * answer. */
+static bool another_route_helps(const struct rme_link *l)
+{
+    return !l->passive && !l->was_up && !l->asked && l->error != -EACCES && l->addresses;
+}
+
+/* Starts again with the next route, or ends the link.  No request of a QP is left. */
+static void settle(struct rme_link *l)
+{
+    if (l->qp)
+        qp_destroy(l);
+    if (l->id) {
+        rdma_destroy_id(l->id);
+        l->id = NULL;
+    }
+    if (l->error == -ESTALE) {
+        l->error =
+            l->stale > STALE_TRIES || l->asked || l->f->dev.dead ? -ECONNRESET : start(l);
+        if (!l->error)
+            return;
+    }
+    l->busy |= l->error == -EBUSY;
+    if (another_route_helps(l) && ib_link_next(l))
+        return;
+    ib_link_state_set(l, IB_ENDING);
+    if (l->busy && !l->asked) /* another attempt may succeed */
+        l->error = -EBUSY;
+    TAILQ_INSERT_TAIL(&l->f->downs, l, down_entry);
+    ib_tells(l->f);
+}
+
+/* Ends a request that was reported to the engine and not answered.  The engine's answer fails;
+ * LINK_DOWN is for accepted links only. */
+static void take_back(struct rme_link *l, int error)
+{
+    l->error = error;
+    rdma_destroy_id(l->id);
+    l->id = NULL;
+    ib_link_state_set(l, IB_DOWN);
+}
+
+void ib_link_fail(struct rme_link *l, int error, bool deliver)
+{
+    switch (l->state) {
+    case IB_NAMING:
+    case IB_ADDRESSING:
+    case IB_ROUTING:
+        if (l->state == IB_NAMING)
+            ib_resolve_forget(l->f, l->handle);
+        l->error = error;
+        settle(l);
+        break;
+    case IB_REQUESTED:
+        if (l->events & IB_EVENT_REQUEST) { /* not reported to the engine */
+            ib_link_destroy(l);
+            break;
+        }
+        take_back(l, error);
+        break;
+    case IB_CONNECTING:
+    case IB_ACCEPTING:
+    case IB_UP:
+        l->error = error;
+        l->deliver = deliver && l->state != IB_CONNECTING; /* not reported as up */
+        if (l->dirty)
+            TAILQ_REMOVE(&l->f->dirty, l, dirty_entry);
+        l->dirty = false;
+        ib_link_events(l, l->events & ~IB_EVENT_ROOM);
+        ib_tx_forget(l);
+        ib_link_state_set(l, IB_DRAINING);
+        l->drain_end = ib_now_ms() + l->f->drain_ms;
+        TAILQ_INSERT_TAIL(&l->f->draining, l, drain_entry);
+        qp_drain(l);
+        break;
+    case IB_DRAINING:
+    case IB_DRAINED:
+        l->deliver = l->deliver && deliver;
+        break;
+    case IB_ENDING:
+    case IB_DOWN:
+        break;
+    }
+}
+
+void ib_link_fail_all(struct rme_fabric *f, int error)
+{
+    struct rme_link *l, *next;
+    for (l = TAILQ_FIRST(&f->links); l; l = next) {
+        next = TAILQ_NEXT(l, all_entry);
+        ib_link_fail(l, error, true);
+    }
+}
+
+void ib_link_drained(struct rme_link *l, unsigned parts)
+{
+    struct rme_fabric *f = l->f;
+    l->undrained &= (uint8_t)~parts;
+    if (l->state != IB_DRAINING || l->undrained)
+        return;
+    TAILQ_REMOVE(&f->draining, l, drain_entry);
+    TAILQ_INSERT_TAIL(&f->drained, l, drain_entry);
+    ib_link_state_set(l, IB_DRAINED);
+    f->attention = true;
+    l->emptied = f->cq.emptied;
+    l->polled = f->cq.polled;
+}
+
+/* Returns true if all CQEs present at the end of the drain have been taken. */
+static bool taken(const struct rme_link *l)
+{
+    const struct ib_cq *c = &l->f->cq;
+    return c->broken || c->emptied != l->emptied || c->polled - l->polled >= c->size;
+}
+
+/* Destroys one QP whose last CQE was taken, which is one QP operation. */
+void ib_link_free_drained(struct rme_fabric *f)
+{
+    struct rme_link *l = TAILQ_FIRST(&f->drained);
+    if (!l || !taken(l))
+        return;
+    TAILQ_REMOVE(&f->drained, l, drain_entry);
+    settle(l);
+}
+
+/* Abandons the drains whose time is over. */
+static void give_up(struct rme_fabric *f)
+{
+    struct rme_link *l;
+    uint64_t now = TAILQ_EMPTY(&f->draining) ? 0 : ib_now_ms();
+    while ((l = TAILQ_FIRST(&f->draining)) && l->drain_end <= now) {
+        if (l->undrained & (IB_DRAIN_SENDS | IB_DRAIN_RECVS))
+            ib_log(f, RME_LOG_WARN, "%s: not all %s flushed in time; destroying the queue pair",
+                   l->peer, l->undrained & IB_DRAIN_SENDS ? "sends" : "receives");
+        ib_link_drained(l, IB_DRAIN_ALL); /* removes the link from the list */
+    }
+}
+
+/* Abandons a route that has taken too long; one per call, because it may be a QP operation
+ *. */
+static void leave_routes(struct rme_fabric *f)
+{
+    struct rme_link *l = TAILQ_FIRST(&f->routes);
+    if (!l || l->route_end > ib_now_ms())
+        return;
+    ib_log(f, RME_LOG_INFO, "%s: %s for %u ms; trying another address or device", l->peer,
+           ib_link_state_name[l->state], f->way_ms);
+    ib_link_fail(l, -ETIMEDOUT, false);
+}
+
+/* Handles timeouts of drains and routes. */
+void ib_link_timers(struct rme_fabric *f)
+{
+    give_up(f);
+    leave_routes(f);
+}
+
+int ib_link_deadline(struct rme_fabric *f)
+{
+    const struct rme_link *draining = TAILQ_FIRST(&f->draining),
+                          *route_at = TAILQ_FIRST(&f->routes);
+    uint64_t first = ib_tx_deadline(f), now;
+    if (!TAILQ_EMPTY(&f->drained))
+        return 0;
+    if (draining && draining->drain_end < first)
+        first = draining->drain_end;
+    if (route_at && route_at->route_end < first)
+        first = route_at->route_end;
+    if (first == UINT64_MAX)
+        return -1;
+    now = ib_now_ms();
+    return first > now ? (int)(first - now) : 0;
 }

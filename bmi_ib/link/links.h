@@ -15,19 +15,20 @@ extern const char *const ib_link_state_name[];
 struct rme_link *ib_link_new(struct rme_fabric *f);
 /* Makes a link one of this rail, with a new handle. */
 void ib_link_enter(struct rme_link *l, struct rme_fabric *f);
+/* Moves a link without a QP to another rail. */
+void ib_link_move(struct rme_link *l, struct rme_fabric *to);
 /* Sets the state of a link; logs and probes a change. */
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
 /* Starts the timeout of a route (IB_WAY_MS) if another way exists, or stops it. */
 void ib_link_route(struct rme_link *l, bool begins);
 void ib_emit_links(struct rme_fabric *f);
 void ib_emit_downs(struct rme_fabric *f);
-
-/* Starts a connection to l->address.  The caller handles a failure. */
-int ib_link_start(struct rme_link *l);
+/* Starts the next route that does not fail at once.  Returns false if none is left. */
+bool ib_link_next(struct rme_link *l);
 /* Maps a failure to find a path to the errno of fabric.h. */
 int ib_no_route(int status);
-
-/* ---- end.c ---- */
+/* Creates the QP of a link with its CQ space and ring. */
+int ib_qp_create(struct rme_link *l);
 void ib_link_free_drained(struct rme_fabric *f);
 void ib_link_destroy(struct rme_link *l);
 void ib_link_timers(struct rme_fabric *f);
@@ -54,22 +55,14 @@ int ib_reject_error(int status, const void *data, size_t length);
 /* ---- rails.c ---- */
 /* Returns the rail of a device; NULL: none. */
 struct rme_fabric *ib_rail_of(const struct rme_fabric *f, const struct ibv_context *ctx);
-/* Sets the next route to the peer: address and rail.  Returns false if none is left. */
-bool ib_rail_next(struct rme_link *l);
+/* Sets the next route to the peer.  Returns its rail; NULL: none is left. */
+struct rme_fabric *ib_rail_next(struct rme_link *l);
 /* Returns true if ib_rail_next() would find a route. */
 bool ib_rail_more(const struct rme_link *l);
-/* Moves a link without a QP to another rail. */
-void ib_link_move(struct rme_link *l, struct rme_fabric *to);
 /* Returns the rail's own address in the network of `peer`; NULL: none. */
 struct sockaddr *ib_rail_source(const struct rme_fabric *f, const struct sockaddr *peer);
 /* Finds the addresses of each rail, once the rails are chosen. */
 int ib_rails_addresses(struct rme_fabric *f);
-
-/* ---- qp.c ---- */
-/* Creates the QP of a link with its CQ space and ring. */
-int ib_qp_create(struct rme_link *l);
-void ib_qp_drain(struct rme_link *l);
-void ib_qp_destroy(struct rme_link *l);
 
 /* ---- path.c ---- */
 #define IB_PATH_TEXT 256 /* sufficient bytes for ib_path_text() */
@@ -84,9 +77,7 @@ int ib_path_source(const struct rme_fabric *f, const struct sockaddr *peer,
                    struct sockaddr_storage *own, struct sockaddr **out);
 /* Sets the traffic class of a connection, before its route is resolved. */
 void ib_path_class(struct rme_link *l);
-/* Records and logs the path of a link that is up. */
-void ib_path_taken(struct rme_link *l);
-/* Formats the path of a link; "" before it is up. */
+/* Formats the path of a link; "" if it is not up. */
 void ib_path_text(const struct rme_link *l, char *text, size_t size);
 
 /* ---- listen.c ---- */
@@ -99,6 +90,13 @@ int ib_listen_start(struct rme_fabric *f);
 void ib_listen_close(struct rme_fabric *f);
 
 /* ---- resolve.c ---- */
+/* Result of a lookup. */
+struct ib_name {
+    uint32_t handle; /* of the link */
+    int error;
+    const char *why; /* the resolver's message; NULL: `error` applies */
+    struct addrinfo *found;
+};
 int ib_resolver_open(struct rme_fabric *f);
 void ib_resolver_close(struct rme_fabric *f);
 static inline socklen_t ib_sockaddr_size(const struct sockaddr *sa)
@@ -118,10 +116,8 @@ int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out
 int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle);
 /* Cancels the lookup of a link's name, unless the lookup is running. */
 void ib_resolve_forget(const struct rme_fabric *f, uint32_t handle);
-/* Takes one result.  Returns true with the link's handle and either *out, which the caller
- * frees, or *error; else false.  *why: message of the resolver for its own errors, else NULL. */
-bool ib_resolve_result(struct rme_fabric *f, uint32_t *handle, struct addrinfo **out,
-                       int *error, const char **why);
+/* Takes one result.  Returns false if there is none.  The caller frees out->found. */
+bool ib_resolve_result(struct rme_fabric *f, struct ib_name *out);
 
 /* ---- async.c ---- */
 int ib_async_open(struct rme_fabric *f);

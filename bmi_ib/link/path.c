@@ -207,40 +207,25 @@ static void rails_text(const struct rme_link *l, char *text, size_t size, int n)
 
 void ib_path_text(const struct rme_link *l, char *text, size_t size)
 {
-    const struct ib_path *p = &l->path;
+    struct ibv_qp_init_attr init;
+    struct ibv_qp_attr attr;
+    const struct ibv_ah_attr *a = &attr.ah_attr;
     struct ibv_gid_entry e;
     char gid[INET6_ADDRSTRLEN] = "";
     int n;
 
     text[0] = '\0';
-    if (!p->known)
-        return;
-    n = snprintf(text, size, "%s port %u, ", l->f->dev.name, p->port);
-    if (p->global && !ibv_query_gid_ex(l->f->dev.ctx, p->port, p->index, &e, 0)) {
+    if (l->state != IB_UP || ibv_query_qp(l->qp, &attr, IBV_QP_AV, &init))
+        return; /* informational only */
+    n = snprintf(text, size, "%s port %u, ", l->f->dev.name, a->port_num);
+    if (a->is_global &&
+        !ibv_query_gid_ex(l->f->dev.ctx, a->port_num, a->grh.sgid_index, &e, 0)) {
         gid_text(&e.gid, gid, sizeof(gid));
         n += snprintf(text + n, size - (size_t)n, "GID %u %s %s (%s), traffic class %u, ",
-                      p->index, type_name(e.gid_type), gid, why(l), p->traffic_class);
+                      a->grh.sgid_index, type_name(e.gid_type), gid, why(l),
+                      a->grh.traffic_class);
     }
     if (n < (int)size)
-        n += snprintf(text + n, size - (size_t)n, "service level %u", p->sl);
+        n += snprintf(text + n, size - (size_t)n, "service level %u", a->sl);
     rails_text(l, text, size, n);
-}
-
-void ib_path_taken(struct rme_link *l)
-{
-    const struct rme_fabric *f = l->f;
-    struct ibv_qp_init_attr init;
-    struct ibv_qp_attr attr;
-    char text[IB_PATH_TEXT];
-
-    if (ibv_query_qp(l->qp, &attr, IBV_QP_AV, &init))
-        return; /* informational only */
-    l->path = (struct ib_path){.known = true,
-                               .global = attr.ah_attr.is_global,
-                               .port = attr.ah_attr.port_num,
-                               .index = attr.ah_attr.grh.sgid_index,
-                               .sl = attr.ah_attr.sl,
-                               .traffic_class = attr.ah_attr.grh.traffic_class};
-    ib_path_text(l, text, sizeof(text));
-    ib_log(f, l->passive ? RME_LOG_DEBUG : RME_LOG_INFO, "%s: by %s", l->peer, text);
 }

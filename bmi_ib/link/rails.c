@@ -257,24 +257,9 @@ bool ib_rail_more(const struct rme_link *l)
     return l->address && find(l, &at, &a, &near);
 }
 
-bool ib_rail_next(struct rme_link *l)
+struct rme_fabric *ib_rail_next(struct rme_link *l)
 {
     struct rme_fabric *rail = find(l, &l->route_at, &l->address, &l->bound);
-    if (!rail)
-        return false;
-    l->route_at++;
-    ib_link_move(l, rail);
-    return true;
-}
-
-/* Moves a link to another rail, where the link has another handle: late references to the old
- * handle find no link. */
-void ib_link_move(struct rme_link *l, struct rme_fabric *to)
-{
-    if (l->f == to)
-        return;
-    rme_table_take(&l->f->table, &l->by_handle);
-    TAILQ_REMOVE(&l->f->links, l, all_entry);
-    l->rxq.held = 0;
-    ib_link_enter(l, to);
+    l->route_at += rail != NULL;
+    return rail;
 }

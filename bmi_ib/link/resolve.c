@@ -25,10 +25,7 @@
 struct job {
     TAILQ_ENTRY(job) next;
     enum { WAITS, RUNS, DONE } state;
-    uint32_t handle; /* of the link */
-    int error;
-    const char *why; /* resolver's message; NULL: `error` applies */
-    struct addrinfo *found;
+    struct ib_name name;
     char *host; /* behind the structure, followed by the port */
     char *port;
 };
@@ -82,8 +79,8 @@ int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out
 static void job_free(struct ib_resolver *r, struct job *j)
 {
     TAILQ_REMOVE(&r->jobs, j, next);
-    if (j->found)
-        freeaddrinfo(j->found);
+    if (j->name.found)
+        freeaddrinfo(j->name.found);
     free(j);
 }
 
@@ -133,9 +130,9 @@ static void *work(void *arg)
     while (r->fabric && (j = next_job(r))) {
         j->state = RUNS;
         pthread_mutex_unlock(&r->mutex);
-        int gai = getaddrinfo(j->host, j->port, &hints_stream, &j->found);
-        j->error = lookup_error(gai);
-        j->why = gai == EAI_SYSTEM ? NULL : gai_strerror(gai);
+        int gai = getaddrinfo(j->host, j->port, &hints_stream, &j->name.found);
+        j->name.error = lookup_error(gai);
+        j->name.why = gai == EAI_SYSTEM ? NULL : gai_strerror(gai);
         pthread_mutex_lock(&r->mutex);
         j->state = DONE;
         if (!r->fabric)
@@ -180,7 +177,7 @@ int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, u
     int error = 0;
     if (!j)
         return -ENOMEM;
-    j->handle = handle;
+    j->name.handle = handle;
     j->host = memcpy(j + 1, host, h);
     j->port = memcpy(j->host + h, port, p);
 
@@ -207,15 +204,14 @@ void ib_resolve_forget(const struct rme_fabric *f, uint32_t handle)
         return;
     pthread_mutex_lock(&r->mutex);
     TAILQ_FOREACH(j, &r->jobs, next)
-        if (j->state == WAITS && j->handle == handle)
+        if (j->state == WAITS && j->name.handle == handle)
             break;
     if (j)
         job_free(r, j);
     pthread_mutex_unlock(&r->mutex);
 }
 
-bool ib_resolve_result(struct rme_fabric *f, uint32_t *handle, struct addrinfo **out,
-                       int *error, const char **why)
+bool ib_resolve_result(struct rme_fabric *f, struct ib_name *out)
 {
     struct ib_resolver *r = f->resolver;
     pthread_mutex_lock(&r->mutex);
@@ -224,11 +220,8 @@ bool ib_resolve_result(struct rme_fabric *f, uint32_t *handle, struct addrinfo *
         if (j->state == DONE)
             break;
     if (j) {
-        *handle = j->handle;
-        *error = j->error;
-        *why = j->why;
-        *out = j->found;
-        j->found = NULL;
+        *out = j->name;
+        j->name.found = NULL;
         job_free(r, j);
     }
     pthread_mutex_unlock(&r->mutex);

@@ -104,22 +104,14 @@ int ib_mws_open(struct rme_fabric *f)
             f->caps.mws = f->mws.made;
     }
     f->caps.register_each = !region && f->caps.mws == 0;
-    if (f->caps.mws)
-        ib_log(
-            f, RME_LOG_INFO,
-            "device %s: a key opens the bytes of one operation, to one peer (up to %u windows)",
-            f->dev.name, f->caps.mws);
-    else if (f->caps.register_each)
-        ib_log(f, RME_LOG_INFO,
-               "device %s: a key opens the bytes of one operation, to every peer, as the "
-               "device has no memory windows of type 2, or none that protect; each operation "
-               "registers its bytes (expose=region spares that)",
-               f->dev.name);
-    else
-        ib_log(f, RME_LOG_INFO,
-               "device %s: a key opens all of a registration, to every peer, until it is "
-               "deregistered: the option expose says region",
-               f->dev.name);
+    ib_log(f, RME_LOG_INFO, "device %s: a key opens %s", f->dev.name,
+           f->caps.mws ? "the bytes of one operation, to one peer"
+           : f->caps.register_each
+               ? "the bytes of one operation, to every peer, as the device has no memory "
+                 "windows of type 2, or none that protect; each operation registers its bytes "
+                 "(expose=region spares that)"
+               : "all of a registration, to every peer, until it is deregistered: the option "
+                 "expose says region");
     return 0;
 }
 
@@ -226,30 +218,19 @@ void ib_mw_build(struct rme_rdma_op *x, struct ibv_send_wr *wr)
     wr->bind_mw.bind_info = w->info;
 }
 
-void ib_mw_closed(struct rme_link *l, struct rme_rdma_op *x)
+void ib_mw_free(struct rme_fabric *f, struct rme_rdma_op *x)
 {
-    struct rme_fabric *f = l->f;
+    give_back(f, mw_of(x));
+}
+
+bool ib_mw_closed(struct rme_fabric *f, struct rme_rdma_op *x)
+{
     struct ib_mw *w = mw_of(x);
     LIST_REMOVE(w, entry);
     w->mw->rkey = w->key; /* current rkey of the window, which the next bind must name */
-    if (!x->owner) {
+    if (!x->owner)
         give_back(f, w);
-        return;
-    }
-    x->fabric.mark = l->handle;
-    if (f->done.head || !ib_mw_emit(f, l, x))
-        ib_done_put(f, x);
-}
-
-bool ib_mw_emit(struct rme_fabric *f, struct rme_link *l, struct rme_rdma_op *x)
-{
-    struct rme_event *e = l ? ib_event(f, RME_EV_MW_INVALIDATED, l) : NULL;
-    if (l && !e)
-        return false;
-    if (e)
-        e->closed = x->owner;
-    give_back(f, mw_of(x));
-    return true;
+    return x->owner != NULL;
 }
 
 /* Deallocates the open windows of a QP that is about to be destroyed. */

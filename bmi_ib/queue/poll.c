@@ -10,38 +10,25 @@
 #include "bmi_ib/queue/queue.h"
 #include "bmi_ib/queue/wr_id.h"
 
-static void wc_send(struct rme_fabric *f, const struct ibv_wc *wc)
-{
-    struct rme_link *l = ib_link_by_handle(f, ib_wr_low(wc->wr_id));
-    if (!l || !l->qp)
-        return;
-    if (wc->status == IBV_WC_SUCCESS)
-        ib_rdma_op_completed(l, ib_wr_position(wc->wr_id));
-    else
-        ib_wc_failed(f, l, wc, "a send, write or read");
-}
-
-static void wc_mark(struct rme_fabric *f, const struct ibv_wc *wc, unsigned part)
-{
-    struct rme_link *l = ib_link_by_handle(f, ib_wr_low(wc->wr_id));
-    if (l && l->state == IB_DRAINING)
-        ib_link_drained(l, part);
-}
-
 __attribute__((noinline)) static void dispatch(struct rme_fabric *f, const struct ibv_wc *wc)
 {
-    switch (ib_wr_kind(wc->wr_id)) {
+    enum ib_wr_kind kind = ib_wr_kind(wc->wr_id);
+    struct rme_link *l = ib_link_by_handle(f, ib_wr_low(wc->wr_id));
+    switch (kind) {
     case IB_WR_SEND:
-        wc_send(f, wc);
-        return;
-    case IB_WR_RECV: /* handled by take() */
+        if (!l || !l->qp)
+            return;
+        if (wc->status == IBV_WC_SUCCESS)
+            ib_rdma_op_completed(l, ib_wr_position(wc->wr_id));
+        else
+            ib_wc_failed(f, l, wc, "a send, write or read");
         return;
     case IB_WR_MARK_SEND:
-        wc_mark(f, wc, IB_DRAIN_SENDS);
-        return;
     case IB_WR_MARK_RECV:
-        wc_mark(f, wc, IB_DRAIN_RECVS);
+        if (l && l->state == IB_DRAINING)
+            ib_link_drained(l, kind == IB_WR_MARK_SEND ? IB_DRAIN_SENDS : IB_DRAIN_RECVS);
         return;
+    case IB_WR_RECV: /* handled by take() */
     case IB_WR_NONE:
         break;
     }

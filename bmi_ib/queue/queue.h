@@ -54,13 +54,12 @@ void ib_mws_forget(struct rme_link *l);
 int ib_mws_ensure(struct rme_fabric *f, uint32_t n); /* makes n windows free, or -EAGAIN */
 /* Builds the WR that binds or invalidates a window. */
 void ib_mw_build(struct rme_rdma_op *x, struct ibv_send_wr *wr);
-/* Frees a window whose invalidation completed, and reports to the engine. */
-void ib_mw_closed(struct rme_link *l, struct rme_rdma_op *x);
+/* Handles a completed invalidation.  Returns true if the engine gets an event; ib_mw_free()
+ * frees the window after that. */
+bool ib_mw_closed(struct rme_fabric *f, struct rme_rdma_op *x);
+void ib_mw_free(struct rme_fabric *f, struct rme_rdma_op *x);
 int ib_mw_bind(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access);
 void ib_mw_invalidate(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner);
-/* Delivers the event of a closed window and frees the window.  Returns false if the array is
- * full.  l NULL: the link is gone, no event. */
-bool ib_mw_emit(struct rme_fabric *f, struct rme_link *l, struct rme_rdma_op *x);
 
 /* ---- tx.c ---- */
 int ib_tx_open(struct rme_fabric *f);

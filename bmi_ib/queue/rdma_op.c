@@ -56,15 +56,8 @@ static bool is_inline(const struct rme_fabric *f, const struct rme_rdma_op *x)
  */
 static uint32_t requests_of(const struct rme_rdma_op *x)
 {
-    switch (x->notify) {
-    case RME_NOTIFY_MSG:
-        return x->npiece + 1;
-    case RME_NOTIFY_IMM:
-        return x->npiece ? x->npiece : 1;
-    case RME_NOTIFY_NONE:
-        break;
-    }
-    return x->npiece;
+    bool apart = x->notify == RME_NOTIFY_MSG || (x->notify == RME_NOTIFY_IMM && !x->npiece);
+    return x->npiece + apart;
 }
 
 static inline void add_segment(struct ib_batch *b, struct ibv_send_wr *wr, const void *base,
@@ -200,17 +193,6 @@ static void signal_last(struct rme_link *l, struct ib_batch *b)
         signal_request(l, &b->wr[i]);
 }
 
-/* Returns the number of SGEs of the next WR of x. */
-static uint32_t segments_of(const struct rme_rdma_op *x)
-{
-    return x->fabric.at < x->npiece ? x->piece[x->fabric.at].nseg : 1;
-}
-
-static bool batch_full(const struct ib_batch *b, uint32_t segments)
-{
-    return b->wrs == IB_BATCH || b->sges + segments > IB_BATCH_SGE;
-}
-
 bool ib_rdma_op_build(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
@@ -220,14 +202,14 @@ bool ib_rdma_op_build(struct rme_link *l)
 
     b->wrs = b->sges = b->inlines = 0;
     while ((x = l->queue.head)) {
-        bool window = x->fabric.what == IB_RDMA_OPEN || x->fabric.what == IB_RDMA_CLOSE;
+        bool window = x->fabric.what != IB_RDMA_DATA;
         if (!window && requests_of(x) == 0) {
             ib_queue_get(&l->queue);
             x->fabric.mark = l->handle;
             ib_done_put(f, x);
             continue;
         }
-        full = batch_full(b, window ? 1 : segments_of(x));
+        full = b->wrs == IB_BATCH;
         bool held_back = x->read && x->fabric.at < x->npiece && l->ring.reads >= f->read_limit;
         l->stalled = !full && (held_back || !ib_ring_room(&l->ring));
         if (full || l->stalled)
@@ -400,17 +382,36 @@ void ib_rdma_op(struct rme_link *l, struct rme_rdma_op *x)
 
 /* ---- Completion ---- */
 
+/* Reports a completed transfer or invalidation.  Returns false if the caller's array is full.
+ * l NULL: the link is gone, no event. */
+static bool report(struct rme_fabric *f, struct rme_link *l, struct rme_rdma_op *x)
+{
+    bool window = x->fabric.what == IB_RDMA_CLOSE;
+    if (l) {
+        struct rme_event *e = ib_event(f, window ? RME_EV_MW_INVALIDATED : RME_EV_RDMA_DONE, l);
+        if (!e)
+            return false;
+        e->rdma_op = x;
+        e->closed = x->owner;
+    }
+    if (window)
+        ib_mw_free(f, x);
+    return true;
+}
+
+/* Reports now or, in order, at the next poll. */
 static void finish(struct rme_link *l, struct rme_rdma_op *x)
 {
-    struct rme_fabric *f = l->f;
+    x->fabric.mark = l->handle;
+    if (l->f->done.head || !report(l->f, l, x))
+        ib_done_put(l->f, x);
+}
+
+/* Frees the buffer of a message that the device has sent or dropped; an inline one is free. */
+static void release_sent(struct rme_fabric *f, const struct rme_rdma_op *x)
+{
     if (x->notify == RME_NOTIFY_MSG && !is_inline(f, x))
         ib_tx_release(f, ib_tx_of(x->tx));
-    x->fabric.mark = l->handle;
-    struct rme_event *e = f->done.head ? NULL : ib_event(f, RME_EV_RDMA_DONE, l);
-    if (e)
-        e->rdma_op = x;
-    else
-        ib_done_put(f, x);
 }
 
 /* Retires all requests up to this position. */
@@ -420,11 +421,8 @@ void ib_rdma_op_completed(struct rme_link *l, uint32_t position)
         struct rme_rdma_op *x = ib_ring_pop(&l->ring);
         if (!x)
             continue;
-        if (ib_is_message(x))
-            ib_tx_release(l->f, ib_tx_of(x->tx));
-        else if (x->fabric.what == IB_RDMA_CLOSE)
-            ib_mw_closed(l, x);
-        else
+        release_sent(l->f, x);
+        if (x->fabric.what == IB_RDMA_CLOSE ? ib_mw_closed(l->f, x) : !ib_is_message(x))
             finish(l, x);
     }
     if (l->stalled) {
@@ -438,14 +436,7 @@ void ib_emit_done(struct rme_fabric *f)
 {
     while (f->done.head && f->out_used < f->out_max) {
         struct rme_rdma_op *x = ib_queue_get(&f->done);
-        struct rme_link *l = ib_link_by_handle(f, (uint32_t)x->fabric.mark);
-        if (x->fabric.what == IB_RDMA_CLOSE) {
-            ib_mw_emit(f, l, x);
-            continue;
-        }
-        struct rme_event *e = l ? ib_event(f, RME_EV_RDMA_DONE, l) : NULL;
-        if (e)
-            e->rdma_op = x;
+        report(f, ib_link_by_handle(f, (uint32_t)x->fabric.mark), x);
     }
 }
 
@@ -456,8 +447,8 @@ void ib_rdma_op_purge(struct rme_link *l)
     struct rme_rdma_op *x;
     while (ib_ring_used(&l->ring)) {
         x = ib_ring_pop(&l->ring);
-        if (x && !is_inline(f, x))
-            drop(f, x);
+        if (x)
+            release_sent(f, x);
     }
     while ((x = ib_queue_get(&l->queue)))
         drop(f, x);

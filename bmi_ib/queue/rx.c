@@ -339,7 +339,7 @@ static bool emit(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
     return true;
 }
 
-/* Handles a receive that failed or cannot be delivered the short way.  l NULL: the QP is gone. */
+/* Handles a receive that failed or cannot be delivered the short way.  l NULL: no QP. */
 __attribute__((noinline)) static void take_slowly(struct rme_fabric *f, struct rme_link *l,
                                                   struct ib_rx *rx, const struct ibv_wc *wc)
 {
@@ -410,14 +410,27 @@ void ib_emit_ready(struct rme_fabric *f)
     }
 }
 
+/* Does the work of ib_rx_return() for the own receive queue of a link. */
+__attribute__((noinline)) static bool return_own(struct rme_fabric *f, struct ib_rx *rx)
+{
+    struct rme_link *l = ib_link_by_handle(f, rx->link);
+    if (l)
+        l->rxq.held--;
+    settle(f, l, rx);
+    return l && l->dirty;
+}
+
 bool ib_rx_return(struct rme_fabric *f, void *token)
 {
     struct ib_rx *rx = token;
-    struct rme_link *l = f->srq ? NULL : ib_link_by_handle(f, rx->link);
-    if (f->srq || l)
-        queue_of(f, l)->held--;
-    settle(f, l, rx);
-    return f->srq ? f->rxq.chained > f->rx_slack : l && l->dirty;
+    if (!f->srq)
+        return return_own(f, rx);
+    f->rxq.held--;
+    if (lacking(f, &f->rxq))
+        chain(f, NULL, rx);
+    else
+        pool_put(f, rx);
+    return f->rxq.chained > f->rx_slack;
 }
 
 /* Puts all receives of a destroyed QP into the pool. */
