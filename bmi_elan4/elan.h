@@ -205,12 +205,6 @@ struct rme_link {
 };
 TAILQ_HEAD(elan_links, rme_link);
 
-/* Refused DMA that belongs to no transfer of this process. */
-struct elan_unattributed {
-    E4_Addr at;
-    enum compat_trap kind;
-};
-
 /* Account of a place in the network (account.c). */
 struct elan_account {
     uint64_t generation;  /* of the process seen there last, or sent to first */
@@ -246,9 +240,9 @@ struct rme_fabric {
     uint32_t
         asking; /* queries, and handshakes with servers known from their bootstrap server */
     struct elan_owings owed;
-    struct elan_unattributed unattributed[ELAN_UNATTRIBUTED];
-    uint32_t nunattributed;         /* number of them so far */
-    struct elan_account *account;   /* one per place */
+    struct bmi_elan4_trap unattributed[ELAN_UNATTRIBUTED]; /* no transfer of this process */
+    uint32_t nunattributed;                                /* number of them so far */
+    struct elan_account *account;                          /* one per place */
     bool died;                      /* a process was found dead since the last check */
     uint32_t kept_moves, kept_most; /* transfers among the orphans; limit on orphans */
     /* ms after which a sleeper must poll again, as of the last poll or elan_look_soon(); 0: no
@@ -259,8 +253,9 @@ struct rme_fabric {
     struct elan_pool pool[ELAN_POOLS];
     struct elan_dmas orphans;
     struct elan_share answers; /* in flight to processes without a link, by node */
-    uint32_t tx_count, norphans, tx_most, tx_per_link, packets_most;
-    struct elan_move **move; /* all allocated */
+    uint32_t tx_count, norphans, tx_most, tx_per_link;
+    uint32_t tx_bytes, packets_most; /* maximum of a message */
+    struct elan_move **move;         /* all allocated */
     uint32_t nmove, move_room;
     struct elan_share active; /* transfers at the interface */
     uint32_t spares_most;     /* limit of each pool */
