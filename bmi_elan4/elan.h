@@ -97,12 +97,11 @@ struct elan_tx {
     uint8_t kind;
     /* place of a transfer in the queue, without a buffer */
     struct rme_rdma_op *x;
-    struct elan_tx *note;   /* message behind the transfer, or NULL */
-    struct elan_move *move; /* set when started */
+    struct elan_tx *note;   /* message behind a transfer that is not started, or NULL */
+    struct elan_move *move; /* from its start until DONE */
     uint32_t piece, seg;    /* position of the next DMA */
     uint64_t skip;          /* bytes of that segment that were started */
     uint64_t ahead;         /* bytes of that piece that were started */
-    bool over;              /* DONE was received */
 };
 TAILQ_HEAD(elan_txs, elan_tx);
 
@@ -146,6 +145,13 @@ struct elan_held {
     uint8_t *body; /* NULL: empty */
 };
 
+enum elan_tell {
+    ELAN_TELL_REQUEST = 1, /* set and not reported: the host does not know the link */
+    ELAN_TELL_UP = 2,
+    ELAN_TELL_ROOM = 4,
+    ELAN_TELL_DOWN = 8
+};
+
 enum elan_state {
     ELAN_FINDING_STATE,   /* awaits the answer of the server's bootstrap server */
     ELAN_HANDSHAKE_STATE, /* the answer to HELLO */
@@ -160,7 +166,7 @@ struct rme_link {
     TAILQ_ENTRY(rme_link)
     all, eventful_next, dirty_next, ready_next, sending_next, wanting_next, ending_next;
     bool eventful, dirty, ready, sending, wanting;
-    bool tell_request, tell_up, tell_down, tell_room;
+    unsigned tell; /* enum elan_tell: events to be reported */
     bool passive, bye_sent, bye_in;
     bool gap;  /* sequence numbers were used that never reach the peer */
     bool kept; /* in quarantine: given up, but the peer may still access local memory */
@@ -182,11 +188,9 @@ struct rme_link {
     size_t hello_length;
     struct bmi_elan4_query
         *call; /* query for the connection data, or whether the process is the same */
-    /* HANDSHAKE with a server known from its bootstrap server: number of its answers since,
-     * whether HELLO waits until the queue accepts earlier packets, and, once HELLO has landed,
-     * ms of the next query and its back-off; else `pause` is 0 */
+    /* HANDSHAKE with a server known from its bootstrap server: number of its answers since, ms
+     * of the next query, 0 until HELLO is sent, and its back-off; else `pause` is 0 */
     uint32_t answers;
-    bool unsaid;
     int64_t due, pause;
     /* out */
     struct elan_txs lent, queued, sent;
@@ -268,6 +272,29 @@ struct rme_fabric {
     int64_t watched, watched_at; /* observed time, ms; time of the last observation */
 };
 
+/* Add a link to a list of the fabric, and remove it: `eventful` links have events, `dirty` ones
+ * something to send, `sending` ones packets in flight, `ready` ones deliverable packets,
+ * `wanting` ones lack a buffer. */
+#define ELAN_ADD(l, list)                                                                      \
+    do {                                                                                       \
+        if (!(l)->list)                                                                        \
+            TAILQ_INSERT_TAIL(&(l)->f->list, l, list##_next);                                  \
+        (l)->list = true;                                                                      \
+    } while (0)
+#define ELAN_REMOVE(l, list)                                                                   \
+    do {                                                                                       \
+        if ((l)->list)                                                                         \
+            TAILQ_REMOVE(&(l)->f->list, l, list##_next);                                       \
+        (l)->list = false;                                                                     \
+    } while (0)
+
+/* Adds an event to those to be reported. */
+static inline void elan_tell_later(struct rme_link *l, enum elan_tell what)
+{
+    l->tell |= what;
+    ELAN_ADD(l, eventful);
+}
+
 /* Ends the query of the link. */
 static inline void elan_call_end(struct rme_link *l)
 {
@@ -290,22 +317,6 @@ static inline bool elan_rests(const struct rme_link *l)
 {
     return l->kept && !l->bye_in;
 }
-
-/* Add a link to a list of the fabric, and remove it: `eventful` links have events, `dirty` ones
- * something to send, `sending` ones packets in flight, `ready` ones deliverable packets,
- * `wanting` ones lack a buffer. */
-#define ELAN_ADD(l, list)                                                                      \
-    do {                                                                                       \
-        if (!(l)->list)                                                                        \
-            TAILQ_INSERT_TAIL(&(l)->f->list, l, list##_next);                                  \
-        (l)->list = true;                                                                      \
-    } while (0)
-#define ELAN_REMOVE(l, list)                                                                   \
-    do {                                                                                       \
-        if ((l)->list)                                                                         \
-            TAILQ_REMOVE(&(l)->f->list, l, list##_next);                                       \
-        (l)->list = false;                                                                     \
-    } while (0)
 
 /* Adds the link to the ready ones if a held packet may be delivered now. */
 static inline void elan_link_ready(struct rme_link *l)

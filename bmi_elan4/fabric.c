@@ -148,7 +148,7 @@ static void elan_close(struct rme_fabric *f)
     struct rme_link *l;
 
     while ((l = TAILQ_FIRST(&f->links)) != NULL) {
-        bool known = !l->tell_request; /* otherwise the link is freed when down */
+        bool known = !(l->tell & ELAN_TELL_REQUEST); /* otherwise the link is freed when down */
         if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
             elan_send_left(l);
         elan_link_down(l, -ESHUTDOWN);

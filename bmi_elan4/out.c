@@ -87,7 +87,7 @@ void elan_op_flush(struct rme_fabric *f)
 /* Returns true if it has landed.  The library decides whether a set word is valid. */
 static bool has_landed(const struct rme_fabric *f, const struct elan_tx *tx)
 {
-    return tx->x ? tx->over
+    return tx->x ? !tx->move
                  : compat_load(tx->landed) != 0 && compat_poll_word(f->nic->ctx, tx->landed, 0);
 }
 
@@ -140,17 +140,17 @@ bool elan_tx_waits(const struct rme_fabric *f, unsigned vp, E4_Addr queue, int64
 
 bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx)
 {
-    return has_landed(f, tx) || (tx->x && tx->move && elan_move_stuck(tx->move));
+    return has_landed(f, tx) || (tx->x && elan_move_stuck(tx->move));
 }
 
-/* Frees an entry of the queue; the message behind a transfer belongs to a started one. */
+/* Frees an entry of the queue. */
 static void release(struct rme_link *l, struct elan_tx *tx)
 {
     if (!tx->x) {
         elan_tx_unuse(l, tx);
         return;
     }
-    if (tx->note && !tx->move)
+    if (tx->note)
         elan_tx_unuse(l, tx->note);
     free(tx);
 }

@@ -121,8 +121,7 @@ void elan_tx_rooms(struct rme_fabric *f)
             (!TAILQ_EMPTY(&f->pool[ELAN_TX].free) ||
              !LIST_EMPTY(&f->account[l->peer.vp].spare[ELAN_TX]) || may_make(f, f->tx_most))) {
             ELAN_REMOVE(l, wanting);
-            l->tell_room = true;
-            ELAN_ADD(l, eventful);
+            elan_tell_later(l, ELAN_TELL_ROOM);
         }
     }
 }
