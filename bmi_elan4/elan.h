@@ -10,7 +10,7 @@
  *   link.c      table and states of links       out.c       send queues
  *   move.c      transfers                       tx.c        packets
  *   buffers.c   receive buffers                 account.c   buffers held by processes
- *   event.c     events of a poll, log, sleeping
+ *   event.c     events of a poll, sleeping
  *
  * The engine's lock protects everything except the descriptors of wait() and wake().  fabric.h
  * describes the elan_op_*() functions.  An int result is 0 or a negative errno unless stated
@@ -30,6 +30,7 @@
 #include "fabric.h"
 #include "base/options.h"
 #include "base/stats.h"
+#include "base/timer.h"
 
 #define ELAN_HELLO_MAX   512
 #define ELAN_LINKS       4096 /* maximum links of a process */
@@ -288,6 +289,16 @@ struct rme_fabric {
         (l)->list = false;                                                                     \
     } while (0)
 
+/* Logs a line; the format is a literal. */
+#define elan_log(f, level, ...)                                                                \
+    ((f)->config.log((f)->config.log_arg, level, "elan4: " __VA_ARGS__))
+
+/* Returns ms of the monotonic clock. */
+static inline int64_t elan_now(void)
+{
+    return (int64_t)rme_now();
+}
+
 /* Adds an event to those to be reported. */
 static inline void elan_tell_later(struct rme_link *l, enum elan_tell what)
 {
@@ -326,10 +337,6 @@ static inline void elan_link_ready(struct rme_link *l)
 }
 
 /* event.c */
-void elan_log(struct rme_fabric *f, enum rme_log_level level, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-/* Returns ms of the monotonic clock. */
-int64_t elan_now(void);
 /* Returns the next event of the caller's array, which must have room. */
 struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, struct rme_link *l);
 /* Delivers the link's events other than packets, as far as there is room. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * event.c - events of a poll, log, clock, sleeping and waking.
+ * event.c - events of a poll, sleeping and waking.
  *
  * Everything that a host waits for ends in a packet in the own input queue: messages, and, by
  * their chains, own transfers.  Polling and sleeping therefore need only the inbox.
@@ -13,31 +13,12 @@
  * sleep.
  */
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 
 #include "base/remedy.h"
-#include "base/timer.h"
 #include "bmi_elan4/elan.h"
 #include "bmi_elan4/kernel.h"
-
-void elan_log(struct rme_fabric *f, enum rme_log_level level, const char *format, ...)
-{
-    char line[400];
-    va_list ap;
-
-    va_start(ap, format);
-    vsnprintf(line, sizeof(line), format, ap);
-    va_end(ap);
-    f->config.log(f->config.log_arg, level, "elan4: %s", line);
-}
-
-int64_t elan_now(void)
-{
-    return (int64_t)rme_now();
-}
 
 struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, struct rme_link *l)
 {

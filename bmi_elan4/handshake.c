@@ -26,11 +26,6 @@
 
 #include "bmi_elan4/elan.h"
 
-static void name_of(struct rme_link *l, int node, int context)
-{
-    snprintf(l->name, sizeof(l->name), "%d:%d", node, context);
-}
-
 /* Keeps what the peer says of itself. */
 static void hear(struct rme_link *l, const struct elan_packet *p,
                  const struct bmi_elan4_conn_info *theirs, const uint8_t *data, size_t length)
@@ -50,11 +45,6 @@ static void link_up(struct rme_link *l)
 
 /* ---- Queries ---- */
 
-static bool had_bootstrap(const struct rme_link *l)
-{
-    return !l->passive || l->f->account[l->peer.vp].bootstrap;
-}
-
 static int call(struct rme_link *l, const struct bmi_elan4_where *where)
 {
     int rc = bmi_elan4_query_begin((const struct sockaddr *)&where->tcp, where->tcp_length,
@@ -69,7 +59,7 @@ static int call(struct rme_link *l, const struct bmi_elan4_where *where)
 static void answered(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *theirs,
                      int64_t now)
 {
-    if (rc == -ECONNREFUSED && had_bootstrap(l)) {
+    if (rc == -ECONNREFUSED && l->f->account[l->peer.vp].bootstrap) {
         elan_link_dead(l);
     } else if (rc == 0 && theirs->vp == l->peer.vp) {
         l->f->account[l->peer.vp].bootstrap = true;
@@ -99,7 +89,7 @@ void elan_ask(struct rme_link *l, int64_t now)
         return;
     l->asked = now;
     int rc = call(l, &where);
-    if (rc == -ECONNREFUSED && had_bootstrap(l))
+    if (rc == -ECONNREFUSED && l->f->account[l->peer.vp].bootstrap)
         elan_link_dead(l);
     else if ((rc == -EMFILE || rc == -ENFILE) && l->state == ELAN_HANDSHAKE_STATE)
         elan_link_down(l, rc); /* under emuelan4 the peer's memory needs a descriptor, too */
@@ -247,7 +237,7 @@ static int find(struct rme_link *l, const struct rme_addr_part *at)
     int node = decimal(at->host), context = decimal(at->port);
     int rc = bmi_elan4_servers_find(f->servers, &f->nic->range, node, context, &where);
 
-    name_of(l, node, context);
+    snprintf(l->name, sizeof(l->name), "%d:%d", node, context);
     if (rc < 0) {
         l->why = rc == -ENOENT   ? "no entry of elan_servers for this server; set the option "
                                    "elan_servers or " BMI_ELAN4_SERVER_ENV
@@ -341,7 +331,7 @@ static void hello(struct rme_fabric *f, const struct elan_packet *p,
     l->passive = true;
     elan_link_step(l, ELAN_REQUESTED_STATE);
     hear(l, p, theirs, data, length);
-    name_of(l, node, context);
+    snprintf(l->name, sizeof(l->name), "%d:%d", node, context);
     elan_tell_later(l, ELAN_TELL_REQUEST);
 }
 
