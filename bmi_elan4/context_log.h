@@ -35,8 +35,9 @@ void bmi_elan4_log_give(struct bmi_elan4_log *log, int context);
  * negative errno. */
 int bmi_elan4_log_owner(struct bmi_elan4_log *log, int context, uint64_t *generation);
 
-/* Returns the process that has locked the record of a context and has not taken it, for example
- * by a lock of the whole file; -1 if the kernel does not name the process, 0 if there is none. */
+/* Returns the process that has locked the record of a context without taking the context, for
+ * example by a lock of the whole file; -1 if the kernel does not name the process, 0 if there
+ * is none. */
 pid_t bmi_elan4_log_stranger(struct bmi_elan4_log *log, int context);
 
 /* Closes the log.  What was taken with it is to be given back before. */

@@ -2,9 +2,9 @@
 /*
  * kernel.c - see kernel.h.
  *
- * A signal is a datagram socket connected to itself, because eventfd came with 2.6.22.  Flags at
- * creation (2.6.27) are replaced by fcntl().  Between creation and fcntl() a fork may copy a descriptor that a
- * program executed later inherits.
+ * A signal is a datagram socket connected to itself, because eventfd came with 2.6.22.  Flags
+ * at creation (2.6.27) are replaced by fcntl().  Between creation and fcntl() a fork may copy a
+ * descriptor that a program executed later inherits.
  */
 #include "bmi_elan4/kernel.h"
 

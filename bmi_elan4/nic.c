@@ -104,8 +104,8 @@ static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *
     if (holder != 0)
         snprintf(
             why, size,
-            "node %d: locked by process number %ld (-1: find it with lsof), which holds a lock on "
-            "%s/node-%d and does not use the network; end that process",
+            "node %d: locked by process number %ld (-1: find it with lsof), which holds a lock "
+            "on %s/node-%d and does not use the network; end that process",
             nic->node, (long)holder, config->folder, nic->node);
     else if (rc == -EBUSY && first == last)
         snprintf(why, size, "context %d of node %d (this node): in use by another process",
