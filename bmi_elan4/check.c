@@ -144,6 +144,14 @@ static void silent(struct rme_link *found, int64_t now)
             elan_link_silent(l, now);
 }
 
+/* Returns the observed time for which one has not landed. */
+static int64_t age_of(const struct rme_fabric *f, struct elan_dma *d)
+{
+    if (!d->since)
+        d->since = f->watched;
+    return f->watched - d->since;
+}
+
 /*
  * Checks for a silent peer.  Returns true if other links have left the list of sending ones.
  *
@@ -159,19 +167,11 @@ static bool overdue(struct rme_link *l, int64_t now)
 {
     struct elan_move *m = TAILQ_FIRST(&l->moves);
     struct elan_tx *tx;
-    int64_t watched = l->f->watched, age = 0, move_age = 0;
 
     TAILQ_FOREACH(tx, &l->sent, next)
         if (!tx->x && !elan_tx_over(l->f, tx))
             break;
-    if (tx && !tx->d.since)
-        tx->d.since = watched;
-    if (tx)
-        age = watched - tx->d.since;
-    if (m && !m->d.since)
-        m->d.since = watched;
-    if (m)
-        move_age = watched - m->d.since;
+    int64_t age = tx ? age_of(l->f, &tx->d) : 0, move_age = m ? age_of(l->f, &m->d) : 0;
     if ((age < ELAN_LOOK_MS && move_age < ELAN_LOOK_MS) || now - l->looked < ELAN_LOOK_MS)
         return false;
     l->looked = now;

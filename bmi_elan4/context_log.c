@@ -202,16 +202,16 @@ int bmi_elan4_log_owner(struct bmi_elan4_log *log, int context, uint64_t *genera
 
 /* Finds a process that has locked more of the file than a record, which keeps all others of the
  * node from starting; the error names that process. */
-bool bmi_elan4_log_stranger(struct bmi_elan4_log *log, int context, pid_t *pid)
+pid_t bmi_elan4_log_stranger(struct bmi_elan4_log *log, int context)
 {
     struct flock l;
     bool here;
 
-    if (locked(log, context, &here, &l) <= 0 || here)
-        return false;
-    *pid = l.l_pid;
-    return l.l_type != F_WRLCK || l.l_start != (off_t)context * RECORD_BYTES ||
-           l.l_len != RECORD_BYTES;
+    return locked(log, context, &here, &l) > 0 && !here &&
+                   (l.l_type != F_WRLCK || l.l_start != (off_t)context * RECORD_BYTES ||
+                    l.l_len != RECORD_BYTES)
+               ? l.l_pid
+               : 0;
 }
 
 void bmi_elan4_log_close(struct bmi_elan4_log *log)

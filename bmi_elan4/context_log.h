@@ -35,10 +35,10 @@ void bmi_elan4_log_give(struct bmi_elan4_log *log, int context);
  * negative errno. */
 int bmi_elan4_log_owner(struct bmi_elan4_log *log, int context, uint64_t *generation);
 
-/* Returns true if the record of a context is locked by a process that has not taken it, for
- * example by a lock of the whole file.  *pid: that process; -1 if the kernel does not report
- * it. */
-bool bmi_elan4_log_stranger(struct bmi_elan4_log *log, int context, pid_t *pid);
+/* Returns the process that has locked the record of a context without taking the context, for
+ * example by a lock of the whole file; -1 if the kernel does not name the process, 0 if there
+ * is none. */
+pid_t bmi_elan4_log_stranger(struct bmi_elan4_log *log, int context);
 
 /* Closes the log.  What was taken with it is to be given back before. */
 void bmi_elan4_log_close(struct bmi_elan4_log *log);

@@ -10,7 +10,7 @@
  *   link.c      table and states of links       out.c       send queues
  *   move.c      transfers                       tx.c        packets
  *   buffers.c   receive buffers                 account.c   buffers held by processes
- *   event.c     events of a poll, log, sleeping
+ *   event.c     events of a poll, sleeping
  *
  * The engine's lock protects everything except the descriptors of wait() and wake().  fabric.h
  * describes the elan_op_*() functions.  An int result is 0 or a negative errno unless stated
@@ -30,6 +30,7 @@
 #include "fabric.h"
 #include "base/options.h"
 #include "base/stats.h"
+#include "base/timer.h"
 
 #define ELAN_HELLO_MAX   512
 #define ELAN_LINKS       4096 /* maximum links of a process */
@@ -97,12 +98,11 @@ struct elan_tx {
     uint8_t kind;
     /* place of a transfer in the queue, without a buffer */
     struct rme_rdma_op *x;
-    struct elan_tx *note;   /* message behind the transfer, or NULL */
-    struct elan_move *move; /* set when started */
+    struct elan_tx *note;   /* message behind a transfer that is not started, or NULL */
+    struct elan_move *move; /* from its start until DONE */
     uint32_t piece, seg;    /* position of the next DMA */
     uint64_t skip;          /* bytes of that segment that were started */
     uint64_t ahead;         /* bytes of that piece that were started */
-    bool over;              /* DONE was received */
 };
 TAILQ_HEAD(elan_txs, elan_tx);
 
@@ -146,6 +146,13 @@ struct elan_held {
     uint8_t *body; /* NULL: empty */
 };
 
+enum elan_tell {
+    ELAN_TELL_REQUEST = 1, /* set and not reported: the host does not know the link */
+    ELAN_TELL_UP = 2,
+    ELAN_TELL_ROOM = 4,
+    ELAN_TELL_DOWN = 8
+};
+
 enum elan_state {
     ELAN_FINDING_STATE,   /* awaits the answer of the server's bootstrap server */
     ELAN_HANDSHAKE_STATE, /* the answer to HELLO */
@@ -160,7 +167,7 @@ struct rme_link {
     TAILQ_ENTRY(rme_link)
     all, eventful_next, dirty_next, ready_next, sending_next, wanting_next, ending_next;
     bool eventful, dirty, ready, sending, wanting;
-    bool tell_request, tell_up, tell_down, tell_room;
+    unsigned tell; /* enum elan_tell: events to be reported */
     bool passive, bye_sent, bye_in;
     bool gap;  /* sequence numbers were used that never reach the peer */
     bool kept; /* in quarantine: given up, but the peer may still access local memory */
@@ -182,11 +189,9 @@ struct rme_link {
     size_t hello_length;
     struct bmi_elan4_query
         *call; /* query for the connection data, or whether the process is the same */
-    /* HANDSHAKE with a server known from its bootstrap server: number of its answers since,
-     * whether HELLO waits until the queue accepts earlier packets, and, once HELLO has landed,
-     * ms of the next query and its back-off; else `pause` is 0 */
+    /* HANDSHAKE with a server known from its bootstrap server: number of its answers since, ms
+     * of the next query, 0 until HELLO is sent, and its back-off; else `pause` is 0 */
     uint32_t answers;
-    bool unsaid;
     int64_t due, pause;
     /* out */
     struct elan_txs lent, queued, sent;
@@ -204,12 +209,6 @@ struct rme_link {
     LIST_HEAD(, elan_rx) rx_free, rx_lent;
 };
 TAILQ_HEAD(elan_links, rme_link);
-
-/* Refused DMA that belongs to no transfer of this process. */
-struct elan_unattributed {
-    E4_Addr at;
-    enum compat_trap kind;
-};
 
 /* Account of a place in the network (account.c). */
 struct elan_account {
@@ -246,9 +245,9 @@ struct rme_fabric {
     uint32_t
         asking; /* queries, and handshakes with servers known from their bootstrap server */
     struct elan_owings owed;
-    struct elan_unattributed unattributed[ELAN_UNATTRIBUTED];
-    uint32_t nunattributed;         /* number of them so far */
-    struct elan_account *account;   /* one per place */
+    struct bmi_elan4_trap unattributed[ELAN_UNATTRIBUTED]; /* no transfer of this process */
+    uint32_t nunattributed;                                /* number of them so far */
+    struct elan_account *account;                          /* one per place */
     bool died;                      /* a process was found dead since the last check */
     uint32_t kept_moves, kept_most; /* transfers among the orphans; limit on orphans */
     /* ms after which a sleeper must poll again, as of the last poll or elan_look_soon(); 0: no
@@ -259,8 +258,9 @@ struct rme_fabric {
     struct elan_pool pool[ELAN_POOLS];
     struct elan_dmas orphans;
     struct elan_share answers; /* in flight to processes without a link, by node */
-    uint32_t tx_count, norphans, tx_most, tx_per_link, packets_most;
-    struct elan_move **move; /* all allocated */
+    uint32_t tx_count, norphans, tx_most, tx_per_link;
+    uint32_t tx_bytes, packets_most; /* maximum of a message */
+    struct elan_move **move;         /* all allocated */
     uint32_t nmove, move_room;
     struct elan_share active; /* transfers at the interface */
     uint32_t spares_most;     /* limit of each pool */
@@ -272,6 +272,39 @@ struct rme_fabric {
     int64_t dead_ms, quarantine_ms, kept_said;
     int64_t watched, watched_at; /* observed time, ms; time of the last observation */
 };
+
+/* Add a link to a list of the fabric, and remove it: `eventful` links have events, `dirty` ones
+ * something to send, `sending` ones packets in flight, `ready` ones deliverable packets,
+ * `wanting` ones lack a buffer. */
+#define ELAN_ADD(l, list)                                                                      \
+    do {                                                                                       \
+        if (!(l)->list)                                                                        \
+            TAILQ_INSERT_TAIL(&(l)->f->list, l, list##_next);                                  \
+        (l)->list = true;                                                                      \
+    } while (0)
+#define ELAN_REMOVE(l, list)                                                                   \
+    do {                                                                                       \
+        if ((l)->list)                                                                         \
+            TAILQ_REMOVE(&(l)->f->list, l, list##_next);                                       \
+        (l)->list = false;                                                                     \
+    } while (0)
+
+/* Logs a line; the format is a literal. */
+#define elan_log(f, level, ...)                                                                \
+    ((f)->config.log((f)->config.log_arg, level, "elan4: " __VA_ARGS__))
+
+/* Returns ms of the monotonic clock. */
+static inline int64_t elan_now(void)
+{
+    return (int64_t)rme_now();
+}
+
+/* Adds an event to those to be reported. */
+static inline void elan_tell_later(struct rme_link *l, enum elan_tell what)
+{
+    l->tell |= what;
+    ELAN_ADD(l, eventful);
+}
 
 /* Ends the query of the link. */
 static inline void elan_call_end(struct rme_link *l)
@@ -296,22 +329,6 @@ static inline bool elan_rests(const struct rme_link *l)
     return l->kept && !l->bye_in;
 }
 
-/* Add a link to a list of the fabric, and remove it: `eventful` links have events, `dirty` ones
- * something to send, `sending` ones packets in flight, `ready` ones deliverable packets,
- * `wanting` ones lack a buffer. */
-#define ELAN_ADD(l, list)                                                                      \
-    do {                                                                                       \
-        if (!(l)->list)                                                                        \
-            TAILQ_INSERT_TAIL(&(l)->f->list, l, list##_next);                                  \
-        (l)->list = true;                                                                      \
-    } while (0)
-#define ELAN_REMOVE(l, list)                                                                   \
-    do {                                                                                       \
-        if ((l)->list)                                                                         \
-            TAILQ_REMOVE(&(l)->f->list, l, list##_next);                                       \
-        (l)->list = false;                                                                     \
-    } while (0)
-
 /* Adds the link to the ready ones if a held packet may be delivered now. */
 static inline void elan_link_ready(struct rme_link *l)
 {
@@ -320,10 +337,6 @@ static inline void elan_link_ready(struct rme_link *l)
 }
 
 /* event.c */
-void elan_log(struct rme_fabric *f, enum rme_log_level level, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-/* Returns ms of the monotonic clock. */
-int64_t elan_now(void);
 /* Returns the next event of the caller's array, which must have room. */
 struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, struct rme_link *l);
 /* Delivers the link's events other than packets, as far as there is room. */

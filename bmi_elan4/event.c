@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * event.c - events of a poll, log, clock, sleeping and waking.
+ * event.c - events of a poll, sleeping and waking.
  *
  * Everything that a host waits for ends in a packet in the own input queue: messages, and, by
  * their chains, own transfers.  Polling and sleeping therefore need only the inbox.
@@ -13,31 +13,12 @@
  * sleep.
  */
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 
 #include "base/remedy.h"
-#include "base/timer.h"
 #include "bmi_elan4/elan.h"
 #include "bmi_elan4/kernel.h"
-
-void elan_log(struct rme_fabric *f, enum rme_log_level level, const char *format, ...)
-{
-    char line[400];
-    va_list ap;
-
-    va_start(ap, format);
-    vsnprintf(line, sizeof(line), format, ap);
-    va_end(ap);
-    f->config.log(f->config.log_arg, level, "elan4: %s", line);
-}
-
-int64_t elan_now(void)
-{
-    return (int64_t)rme_now();
-}
 
 struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, struct rme_link *l)
 {
@@ -57,25 +38,27 @@ static void emit_hello(struct rme_fabric *f, enum rme_event_type type, struct rm
     e->hello_length = l->hello_length;
 }
 
+/* Returns true if an event is to be reported, and there is room. */
+static bool told(struct rme_link *l, enum elan_tell what)
+{
+    if (!(l->tell & what) || !elan_room(l->f))
+        return false;
+    l->tell &= ~(unsigned)what;
+    return true;
+}
+
 /* Delivers the events of a link; LINK_DOWN is the last one. */
 void elan_tell(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
 
-    if (l->tell_request && elan_room(f)) {
-        l->tell_request = false;
+    if (told(l, ELAN_TELL_REQUEST))
         emit_hello(f, RME_EV_LINK_REQUEST, l);
-    }
-    if (l->tell_up && elan_room(f)) {
-        l->tell_up = false;
+    if (told(l, ELAN_TELL_UP))
         emit_hello(f, RME_EV_LINK_UP, l);
-    }
-    if (l->tell_room && elan_room(f)) {
-        l->tell_room = false;
+    if (told(l, ELAN_TELL_ROOM))
         elan_emit(f, RME_EV_TX_ROOM, l);
-    }
-    if (l->tell_down && elan_room(f)) {
-        l->tell_down = false;
+    if (told(l, ELAN_TELL_DOWN)) {
         emit_hello(f, RME_EV_LINK_DOWN, l);
         f->out[f->used - 1].error = l->error;
         f->out[f->used - 1].why = l->why;
@@ -89,7 +72,7 @@ void elan_tell_all(struct rme_fabric *f)
     while (elan_room(f) && (l = TAILQ_FIRST(&f->eventful)) != NULL) {
         ELAN_REMOVE(l, eventful);
         elan_tell(l);
-        if (l->tell_request || l->tell_up || l->tell_room || l->tell_down)
+        if (l->tell)
             ELAN_ADD(l, eventful);
     }
 }

@@ -20,7 +20,7 @@ static int read_range(struct rme_fabric *f, const char *name, int *low, int *hig
     const char *text = rme_option_string(f->config.options, name);
     char end;
 
-    return sscanf(text, "%5d-%5d%c", low, high, &end) == 2 && *low >= 0 && *high >= *low
+    return sscanf(text, "%5d-%5d%c", low, high, &end) == 2
                ? 0
                : FAIL(f, -EINVAL, "%s=%s: expected FIRST-LAST", name, text);
 }
@@ -66,7 +66,6 @@ static int open_nic(struct rme_fabric *f)
     struct bmi_elan4_nic_config config = {.folder = folder && *folder ? folder
                                                                       : BMI_ELAN4_LOG_FOLDER};
     uint32_t slots = f->tx_most;
-    uint32_t room = f->config.rx_size > ELAN_HELLO_MAX ? f->config.rx_size : ELAN_HELLO_MAX;
     char why[300] = "";
     int node = -1, rc;
 
@@ -78,11 +77,13 @@ static int open_nic(struct rme_fabric *f)
     if (rc < 0)
         return rc;
     read_key(f, config.key);
-    f->packets_most = elan_packets(room);
+    f->tx_bytes = f->config.rx_size > ELAN_HELLO_MAX ? f->config.rx_size : ELAN_HELLO_MAX;
+    f->packets_most = elan_packets(f->tx_bytes);
     /* two and a half times the limit, which excludes orphans and spare buffers */
-    config.main_bytes = (size_t)slots * 2 * BMI_ELAN4_SLOT +
-                        (size_t)5 * f->tx_most / 2 * (room + (f->packets_most + 1) * 2048) +
-                        ((size_t)4 << 20);
+    config.main_bytes =
+        (size_t)slots * 2 * BMI_ELAN4_SLOT +
+        (size_t)5 * f->tx_most / 2 * (f->tx_bytes + (f->packets_most + 1) * 2048) +
+        ((size_t)4 << 20);
     config.sdram_bytes = (size_t)2 << 20;
     rc = bmi_elan4_nic_open(&config, &f->nic, why, sizeof(why));
     if (rc < 0)
@@ -147,7 +148,7 @@ static void elan_close(struct rme_fabric *f)
     struct rme_link *l;
 
     while ((l = TAILQ_FIRST(&f->links)) != NULL) {
-        bool known = !l->tell_request; /* otherwise the link is freed when down */
+        bool known = !(l->tell & ELAN_TELL_REQUEST); /* otherwise the link is freed when down */
         if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
             elan_send_left(l);
         elan_link_down(l, -ESHUTDOWN);

@@ -26,11 +26,6 @@
 
 #include "bmi_elan4/elan.h"
 
-static void name_of(struct rme_link *l, int node, int context)
-{
-    snprintf(l->name, sizeof(l->name), "%d:%d", node, context);
-}
-
 /* Keeps what the peer says of itself. */
 static void hear(struct rme_link *l, const struct elan_packet *p,
                  const struct bmi_elan4_conn_info *theirs, const uint8_t *data, size_t length)
@@ -44,17 +39,11 @@ static void hear(struct rme_link *l, const struct elan_packet *p,
 static void link_up(struct rme_link *l)
 {
     elan_link_step(l, ELAN_UP_STATE);
-    l->tell_up = true;
-    ELAN_ADD(l, eventful);
+    elan_tell_later(l, ELAN_TELL_UP);
     elan_refusals_tell(l);
 }
 
 /* ---- Queries ---- */
-
-static bool had_bootstrap(const struct rme_link *l)
-{
-    return !l->passive || l->f->account[l->peer.vp].bootstrap;
-}
 
 static int call(struct rme_link *l, const struct bmi_elan4_where *where)
 {
@@ -70,7 +59,7 @@ static int call(struct rme_link *l, const struct bmi_elan4_where *where)
 static void answered(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *theirs,
                      int64_t now)
 {
-    if (rc == -ECONNREFUSED && had_bootstrap(l)) {
+    if (rc == -ECONNREFUSED && l->f->account[l->peer.vp].bootstrap) {
         elan_link_dead(l);
     } else if (rc == 0 && theirs->vp == l->peer.vp) {
         l->f->account[l->peer.vp].bootstrap = true;
@@ -100,7 +89,7 @@ void elan_ask(struct rme_link *l, int64_t now)
         return;
     l->asked = now;
     int rc = call(l, &where);
-    if (rc == -ECONNREFUSED && had_bootstrap(l))
+    if (rc == -ECONNREFUSED && l->f->account[l->peer.vp].bootstrap)
         elan_link_dead(l);
     else if ((rc == -EMFILE || rc == -ENFILE) && l->state == ELAN_HANDSHAKE_STATE)
         elan_link_down(l, rc); /* under emuelan4 the peer's memory needs a descriptor, too */
@@ -139,24 +128,43 @@ static void refused(struct rme_link *l, uint32_t verdict)
                                                   : -EPROTO);
 }
 
-static void handshake_now(struct rme_link *l)
+/*
+ * Advances a handshake whose packets may not arrive at the queue, or not be answered.
+ *
+ * HELLO waits while the queue does not accept an earlier packet, which replaces HELLO, so that
+ * only a few never land.
+ *
+ * The bootstrap server is reached over another network than the queue.  If the queue accepts
+ * nothing for a while, the bootstrap server is queried, and once more half a second after its
+ * answer: a server that answers is running and empties its queue, so packets that do not land
+ * within half a second from then on have no route.  A stopped or slow server does not answer,
+ * and is waited for.
+ *
+ * If the queue accepted HELLO and no answer comes, the bootstrap server is queried, too, with
+ * exponential back-off: the server may have died meanwhile, which no packet in flight would
+ * show.
+ */
+static void handshake_step(struct rme_link *l, int64_t now)
 {
-    l->unsaid = false;
-    l->pause = ELAN_ASK_MS;
-    l->due = elan_now() + l->pause;
-    send_hello(l);
-}
-
-/* Starts the handshake with a server known from its bootstrap server.  A packet that waits at
- * the queue already replaces HELLO, so that only a few never land. */
-static void handshake(struct rme_link *l)
-{
-    l->pause = ELAN_ASK_MS;
-    l->f->asking++;
-    l->unsaid = elan_tx_waits(l->f, l->peer.vp, l->peer.queue, elan_now());
-    elan_link_step(l, ELAN_HANDSHAKE_STATE);
-    if (!l->unsaid)
-        handshake_now(l);
+    if (!elan_tx_waits(l->f, l->peer.vp, l->peer.queue, now)) {
+        l->answers = 0;
+        if (!l->due) {
+            l->due = now + l->pause;
+            send_hello(l);
+        } else if (now >= l->due) {
+            l->pause *= 2;
+            l->due = now + l->pause;
+            elan_ask(l, now);
+        }
+    } else if (l->answers < ELAN_ANSWERS) {
+        elan_ask(l, now);
+    } else if (now - l->asked >= ELAN_ASK_MS) {
+        l->why =
+            "the server answers by TCP, but its input queue accepts no messages; check the "
+            "network's routes from this node to the server and, with the software Elan4, that "
+            "both run under emuelan4 with the same EMUELAN4_DIR";
+        elan_link_down(l, -EHOSTUNREACH);
+    }
 }
 
 /* Handles the result of the query for the connection data. */
@@ -177,7 +185,10 @@ static void found(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *
     l->peer.generation = theirs->generation;
     l->f->account[l->peer.vp].bootstrap = true;
     elan_see(l->f, l->peer.vp, theirs->generation);
-    handshake(l);
+    elan_link_step(l, ELAN_HANDSHAKE_STATE);
+    l->pause = ELAN_ASK_MS;
+    l->f->asking++;
+    handshake_step(l, elan_now());
 }
 
 /* Continues a query. */
@@ -193,41 +204,6 @@ static void query_step(struct rme_link *l, int64_t now)
         found(l, rc, &theirs);
     else
         answered(l, rc, &theirs, now);
-}
-
-/*
- * Advances a handshake whose packets may not arrive at the queue, or not be answered.
- *
- * The bootstrap server is reached over another network than the queue.  If the queue accepts
- * nothing for a while, the bootstrap server is queried, and once more half a second after its
- * answer: a server that answers is running and empties its queue, so packets that do not land
- * within half a second from then on have no route.  A stopped or slow server does not answer,
- * and is waited for.
- *
- * If the queue accepted HELLO and no answer comes, the bootstrap server is queried, too, with
- * exponential back-off: the server may have died meanwhile, which no packet in flight would
- * show.
- */
-static void handshake_step(struct rme_link *l, int64_t now)
-{
-    if (!elan_tx_waits(l->f, l->peer.vp, l->peer.queue, now)) {
-        l->answers = 0;
-        if (l->unsaid) {
-            handshake_now(l);
-        } else if (now >= l->due) {
-            l->pause *= 2;
-            l->due = now + l->pause;
-            elan_ask(l, now);
-        }
-    } else if (l->answers < ELAN_ANSWERS) {
-        elan_ask(l, now);
-    } else if (now - l->asked >= ELAN_ASK_MS) {
-        l->why =
-            "the server answers by TCP, but its input queue accepts no messages; check the "
-            "network's routes from this node to the server and, with the software Elan4, that "
-            "both run under emuelan4 with the same EMUELAN4_DIR";
-        elan_link_down(l, -EHOSTUNREACH);
-    }
 }
 
 void elan_handshake_calls(struct rme_fabric *f, int64_t now)
@@ -261,7 +237,7 @@ static int find(struct rme_link *l, const struct rme_addr_part *at)
     int node = decimal(at->host), context = decimal(at->port);
     int rc = bmi_elan4_servers_find(f->servers, &f->nic->range, node, context, &where);
 
-    name_of(l, node, context);
+    snprintf(l->name, sizeof(l->name), "%d:%d", node, context);
     if (rc < 0) {
         l->why = rc == -ENOENT   ? "no entry of elan_servers for this server; set the option "
                                    "elan_servers or " BMI_ELAN4_SERVER_ENV
@@ -303,7 +279,7 @@ int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
     l->hello_length = length;
     int rc = elan_op_rx_reserve(l, rx);
     if (rc < 0) {
-        l->tell_request = true; /* not reported to the host */
+        l->tell |= ELAN_TELL_REQUEST; /* not reported to the host */
         elan_link_down(l, rc);
         return rc;
     }
@@ -355,9 +331,8 @@ static void hello(struct rme_fabric *f, const struct elan_packet *p,
     l->passive = true;
     elan_link_step(l, ELAN_REQUESTED_STATE);
     hear(l, p, theirs, data, length);
-    name_of(l, node, context);
-    l->tell_request = true;
-    ELAN_ADD(l, eventful);
+    snprintf(l->name, sizeof(l->name), "%d:%d", node, context);
+    elan_tell_later(l, ELAN_TELL_REQUEST);
 }
 
 int elan_op_accept(struct rme_link *l, const void *data, size_t length, uint32_t rx,
@@ -393,7 +368,7 @@ void elan_op_reject(struct rme_link *l, const void *data, size_t length)
     if (l->state == ELAN_REQUESTED_STATE)
         elan_tx_alone(l->f, &l->peer, ELAN_REJECT, 0, NULL, data,
                       length < ELAN_HELLO_MAX ? length : ELAN_HELLO_MAX);
-    l->tell_request = true; /* ends without LINK_DOWN */
+    l->tell |= ELAN_TELL_REQUEST; /* ends without LINK_DOWN */
     elan_link_down(l, -EACCES);
 }
 

@@ -2,25 +2,21 @@
 /*
  * kernel.c - see kernel.h.
  *
- * An eventfd (2.6.22) is replaced by a datagram socket connected to itself, flags at creation
- * (2.6.27) by fcntl().  Between creation and fcntl() a fork may copy a descriptor that a
- * program executed later inherits.
+ * A signal is a datagram socket connected to itself, because eventfd came with 2.6.22.  Flags
+ * at creation (2.6.27) are replaced by fcntl().  Between creation and fcntl() a fork may copy a
+ * descriptor that a program executed later inherits.
  */
 #include "bmi_elan4/kernel.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-static atomic_bool no_eventfd;
 
 /* Returns true if the kernel lacks a call, or a flag of it. */
 static bool is_old(int fd)
@@ -40,16 +36,19 @@ static int flagged(int fd, bool nonblock)
     return -1;
 }
 
+static int make_socket(int family, int type)
+{
+    int fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    return is_old(fd) ? flagged(socket(family, type, 0), true) : fd;
+}
+
 int bmi_elan4_signal(void)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     socklen_t size = sizeof(a);
-    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int fd = make_socket(AF_UNIX, SOCK_DGRAM);
 
-    if (!is_old(fd))
-        return fd;
-    atomic_store(&no_eventfd, true);
-    fd = flagged(socket(AF_UNIX, SOCK_DGRAM, 0), true);
     /* the kernel chooses the name */
     if (fd < 0 || (bind(fd, (struct sockaddr *)&a, sizeof(sa_family_t)) == 0 &&
                    getsockname(fd, (struct sockaddr *)&a, &size) == 0 &&
@@ -63,17 +62,15 @@ int bmi_elan4_signal(void)
 
 void bmi_elan4_signal_raise(int fd)
 {
-    uint64_t one = 1;
-
-    while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
+    while (write(fd, "", 1) < 0 && errno == EINTR)
         ; /* full: raised already */
 }
 
 void bmi_elan4_signal_clear(int fd)
 {
-    uint64_t count;
+    char byte[8];
 
-    while (read(fd, &count, sizeof(count)) > 0 && atomic_load(&no_eventfd))
+    while (read(fd, byte, sizeof(byte)) > 0)
         ;
 }
 
@@ -86,9 +83,7 @@ int bmi_elan4_epoll(void)
 
 int bmi_elan4_socket(int family)
 {
-    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-    return is_old(fd) ? flagged(socket(family, SOCK_STREAM, 0), true) : fd;
+    return make_socket(family, SOCK_STREAM);
 }
 
 int bmi_elan4_accept(int listener, struct sockaddr *from, socklen_t *size)

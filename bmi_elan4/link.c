@@ -98,14 +98,12 @@ void elan_link_down(struct rme_link *l, int error)
     compat_free_main(f->nic->alloc, (void *)l->read_mark);
     l->reads = NULL;
     l->read_mark = NULL;
-    l->tell_up = l->tell_room = false;
-    if (l->tell_request) { /* not reported to the host */
-        l->tell_request = false;
+    if (l->tell & ELAN_TELL_REQUEST) { /* not reported to the host */
         elan_op_free(l);
         return;
     }
-    l->tell_down = true;
-    ELAN_ADD(l, eventful);
+    l->tell = 0; /* nothing else */
+    elan_tell_later(l, ELAN_TELL_DOWN);
 }
 
 void elan_link_end(struct rme_link *l, int error)

@@ -185,6 +185,7 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
         return true;
     }
     m->note = x->notify == RME_NOTIFY_MSG ? place->note : &m->own;
+    place->note = NULL;
     if (x->notify == RME_NOTIFY_IMM) {
         m->own.kind = ELAN_IMM;
         m->own.length = 0;
@@ -438,7 +439,7 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
         l->nmoves--;
         elan_share_give(&f->active, l->peer.vp);
         if (m->place)
-            m->place->over = true;
+            m->place->move = NULL;
         if (m->x->notify == RME_NOTIFY_NONE) {
             let_notify(l);
             bmi_elan4_flush(f->nic);

@@ -88,30 +88,6 @@ static int attach_at(struct bmi_elan4_nic *nic, const unsigned key[4], int conte
     return rc;
 }
 
-/* Explains the failure if one of these contexts is locked in the log by a process that does not
- * use the network.  Returns false if none is. */
-static bool explain_lock(const struct bmi_elan4_nic *nic, const char *folder, int first,
-                         int last, char *why, size_t size)
-{
-    pid_t pid;
-
-    for (int c = first; c <= last; c++) {
-        char holder[40] = "find it with lsof";
-
-        if (!bmi_elan4_log_stranger(nic->log, c, &pid))
-            continue;
-        if (pid > 0)
-            snprintf(holder, sizeof(holder), "number %ld", (long)pid);
-        snprintf(
-            why, size,
-            "context %d of node %d: locked by a process that holds a lock on %s/node-%d and "
-            "does not use the network (%s); end that process",
-            c, nic->node, folder, nic->node, holder);
-        return true;
-    }
-    return false;
-}
-
 static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *config,
                   char *why, size_t size)
 {
@@ -124,9 +100,14 @@ static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *
     }
     for (int c = first; c <= last && rc == -EBUSY; c++)
         rc = attach_at(nic, config->key, c);
-    if (rc == -EBUSY && explain_lock(nic, config->folder, first, last, why, size))
-        return rc;
-    if (rc == -EBUSY && first == last)
+    pid_t holder = rc == -EBUSY ? bmi_elan4_log_stranger(nic->log, first) : 0;
+    if (holder != 0)
+        snprintf(
+            why, size,
+            "node %d: locked by process number %ld (-1: find it with lsof), which holds a lock "
+            "on %s/node-%d and does not use the network; end that process",
+            nic->node, (long)holder, config->folder, nic->node);
+    else if (rc == -EBUSY && first == last)
         snprintf(why, size, "context %d of node %d (this node): in use by another process",
                  first, nic->node);
     else if (rc == -EBUSY)

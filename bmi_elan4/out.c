@@ -87,7 +87,7 @@ void elan_op_flush(struct rme_fabric *f)
 /* Returns true if it has landed.  The library decides whether a set word is valid. */
 static bool has_landed(const struct rme_fabric *f, const struct elan_tx *tx)
 {
-    return tx->x ? tx->over
+    return tx->x ? !tx->move
                  : compat_load(tx->landed) != 0 && compat_poll_word(f->nic->ctx, tx->landed, 0);
 }
 
@@ -140,7 +140,19 @@ bool elan_tx_waits(const struct rme_fabric *f, unsigned vp, E4_Addr queue, int64
 
 bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx)
 {
-    return has_landed(f, tx) || (tx->x && tx->move && elan_move_stuck(tx->move));
+    return has_landed(f, tx) || (tx->x && elan_move_stuck(tx->move));
+}
+
+/* Frees an entry of the queue. */
+static void release(struct rme_link *l, struct elan_tx *tx)
+{
+    if (!tx->x) {
+        elan_tx_unuse(l, tx);
+        return;
+    }
+    if (tx->note)
+        elan_tx_unuse(l, tx->note);
+    free(tx);
 }
 
 static void landed_of(struct rme_link *l)
@@ -149,10 +161,7 @@ static void landed_of(struct rme_link *l)
 
     while ((tx = TAILQ_FIRST(&l->sent)) != NULL && has_landed(l->f, tx)) {
         TAILQ_REMOVE(&l->sent, tx, next);
-        if (tx->x)
-            free(tx);
-        else
-            elan_tx_unuse(l, tx);
+        release(l, tx);
     }
     if (!tx && l->nmoves == 0)
         ELAN_REMOVE(l, sending);
@@ -215,12 +224,7 @@ void elan_tx_drop(struct rme_link *l, bool all)
             continue;
         }
         TAILQ_REMOVE(&l->queued, tx, next);
-        if (tx->x && tx->note)
-            elan_tx_unuse(l, tx->note);
-        if (tx->x)
-            free(tx);
-        else
-            elan_tx_unuse(l, tx);
+        release(l, tx);
     }
     ELAN_REMOVE(l, wanting);
     if (!all)
@@ -228,11 +232,11 @@ void elan_tx_drop(struct rme_link *l, bool all)
     while ((tx = TAILQ_FIRST(&l->sent)) != NULL) {
         TAILQ_REMOVE(&l->sent, tx, next);
         if (tx->x) {
-            free(tx);
-            continue;
+            release(l, tx);
+        } else {
+            l->tx_used--;
+            elan_orphan(l->f, &tx->d, true);
         }
-        l->tx_used--;
-        elan_orphan(l->f, &tx->d, true);
     }
     ELAN_REMOVE(l, sending);
 }

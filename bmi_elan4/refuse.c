@@ -48,33 +48,32 @@ static struct elan_move *find(struct rme_link *l, enum compat_trap kind, E4_Addr
     return m;
 }
 
-static void end(struct rme_link *l, struct elan_move *m, E4_Addr at, const char *where)
+/* Ends the transfer with this address: here on any link, or at the peer on a link with the
+ * process of `of`.  Returns false if there is none. */
+static bool end_transfer(struct rme_fabric *f, const struct rme_link *of, enum compat_trap kind,
+                         E4_Addr at)
 {
+    struct elan_move *m = NULL;
+    struct rme_link *l;
+
+    TAILQ_FOREACH(l, &f->links, all)
+        if ((!of || (l->peer.vp == of->peer.vp && l->peer.generation == of->peer.generation)) &&
+            (m = find(l, kind, at, !of)) != NULL)
+            break;
+    if (!m)
+        return false;
     m->d.refused++;
     if (m->note)
         l->gap = true;
     elan_move_unhold(l);
     if (l->state != ELAN_UP_STATE)
-        return;
-    elan_log(
-        l->f, RME_LOG_WARN,
-        "%s: connection aborted: a transfer met an address %s without memory, 0x%llx; memory "
-        "must stay mapped until its operation has ended",
-        l->name, where, (unsigned long long)at);
+        return true;
+    elan_log(f, RME_LOG_WARN,
+             "%s: connection aborted: a transfer met an address of %s without memory, 0x%llx; "
+             "memory must stay mapped until its operation has ended",
+             l->name, of ? "the peer" : "this process", (unsigned long long)at);
     elan_link_end(l, -EFAULT);
-}
-
-static bool ours(struct rme_fabric *f, const struct bmi_elan4_trap *t)
-{
-    struct rme_link *l;
-    struct elan_move *m;
-
-    TAILQ_FOREACH(l, &f->links, all)
-        if ((m = find(l, t->kind, t->at, true)) != NULL) {
-            end(l, m, t->at, "of this process");
-            return true;
-        }
-    return false;
+    return true;
 }
 
 /* Reports refusals of one kind, as many as fit in a packet.  Returns their number. */
@@ -86,7 +85,7 @@ static uint32_t tell_some(struct rme_link *l, uint32_t from)
     uint32_t n = 0;
 
     for (; n < MANY && from + n != f->nunattributed; n++) {
-        const struct elan_unattributed *next = &f->unattributed[(from + n) % ELAN_UNATTRIBUTED];
+        const struct bmi_elan4_trap *next = &f->unattributed[(from + n) % ELAN_UNATTRIBUTED];
         if (next->kind != kind)
             break;
         body[n] = next->at;
@@ -125,8 +124,7 @@ static void note_unattributed(struct rme_fabric *f, const struct bmi_elan4_trap 
 {
     struct rme_link *l;
 
-    f->unattributed[f->nunattributed++ % ELAN_UNATTRIBUTED] =
-        (struct elan_unattributed){t->at, t->kind};
+    f->unattributed[f->nunattributed++ % ELAN_UNATTRIBUTED] = *t;
     TAILQ_FOREACH(l, &f->links, all)
         if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
             elan_refusals_tell(l);
@@ -139,7 +137,7 @@ void elan_refusals(struct rme_fabric *f)
 
     f->traps = atomic_load(&f->nic->traps);
     while (bmi_elan4_trap_take(f->nic, &t)) {
-        if (t.kind != COMPAT_TRAP_OTHER && ours(f, &t))
+        if (t.kind != COMPAT_TRAP_OTHER && end_transfer(f, NULL, t.kind, t.at))
             continue;
         if (t.kind != COMPAT_TRAP_OTHER)
             note_unattributed(f, &t);
@@ -174,21 +172,6 @@ bool elan_unasked(struct rme_link *l)
     return true;
 }
 
-/* Ends the transfer with this address on any link with that process. */
-static bool end_transfer(struct rme_link *told, enum compat_trap kind, E4_Addr at)
-{
-    struct rme_link *l;
-    struct elan_move *m;
-
-    TAILQ_FOREACH(l, &told->f->links, all)
-        if (l->peer.vp == told->peer.vp && l->peer.generation == told->peer.generation &&
-            (m = find(l, kind, at, false)) != NULL) {
-            end(l, m, at, "of the peer");
-            return true;
-        }
-    return false;
-}
-
 void elan_refused_there(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
 {
     if (!p->bytes || p->bytes % 8 ||
@@ -198,7 +181,7 @@ void elan_refused_there(struct rme_link *l, const struct elan_packet *p, const u
         enum compat_trap kind = (enum compat_trap)p->arg;
         E4_Addr at;
         memcpy(&at, body + n, sizeof(at));
-        if (!end_transfer(l, kind, at) && kind == COMPAT_TRAP_SINK)
+        if (!end_transfer(l->f, l, kind, at) && kind == COMPAT_TRAP_SINK)
             elan_tx_refused(l->f, l->peer.vp, at);
     }
 }

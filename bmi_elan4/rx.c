@@ -55,9 +55,9 @@ static bool message(struct rme_link *l, const struct elan_packet *p, const uint8
  * together with the answer to the connection request are delivered after LINK_UP. */
 static bool deliver(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
 {
-    if (l->tell_up)
+    if (l->tell & ELAN_TELL_UP)
         elan_tell(l);
-    if (l->tell_up)
+    if (l->tell & ELAN_TELL_UP)
         return false;
     switch (p->kind) {
     case ELAN_ACCEPT:

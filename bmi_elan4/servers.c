@@ -26,17 +26,15 @@ struct lookup {
     atomic_int users;
     atomic_bool over; /* the following fields are valid */
     int gai, error;   /* error: errno of EAI_SYSTEM */
-    struct sockaddr_storage tcp;
-    socklen_t tcp_length;
+    struct bmi_elan4_where where;
     char host[ENTRY_MAX], port[8];
 };
 
 struct entry {
     int node, context; /* -1: any */
-    int port;
-    struct bmi_elan4_where where; /* with the port of the first process */
-    struct lookup *lookup;        /* NULL: `where` is resolved */
-    bool asked;                   /* a thread resolves it */
+    int port;          /* of the first process */
+    uint64_t queue;
+    struct lookup *lookup; /* NULL: `queue` is known */
 };
 
 struct bmi_elan4_servers {
@@ -80,8 +78,8 @@ static void look_up(struct lookup *l)
     l->gai = getaddrinfo(l->host, l->port, &hints, &list);
     l->error = errno;
     if (l->gai == 0) {
-        memcpy(&l->tcp, list->ai_addr, list->ai_addrlen);
-        l->tcp_length = list->ai_addrlen;
+        memcpy(&l->where.tcp, list->ai_addr, list->ai_addrlen);
+        l->where.tcp_length = list->ai_addrlen;
         freeaddrinfo(list);
     }
     atomic_store(&l->over, true);
@@ -94,34 +92,24 @@ static void *look_up_again(void *arg)
     return NULL;
 }
 
-/* Takes the result of a complete lookup.  Returns true if the entry is resolved; else sets the
- * reason. */
-static bool take(struct bmi_elan4_servers *s, struct entry *e)
+/* Returns true if a complete lookup has resolved the name; else sets the reason. */
+static bool resolved(struct bmi_elan4_servers *s, const struct lookup *l)
 {
-    struct lookup *l = e->lookup;
-
-    if (l->gai != 0) {
+    if (l->gai != 0)
         snprintf(s->why, sizeof(s->why), "host %s of elan_servers: %s", l->host,
                  l->gai == EAI_SYSTEM ? strerror(l->error) : gai_strerror(l->gai));
-        return false;
-    }
-    e->where.tcp = l->tcp;
-    e->where.tcp_length = l->tcp_length;
-    e->lookup = NULL;
-    leave(l);
-    return true;
+    return l->gai == 0;
 }
 
 /* Returns 0 if resolved, -EAGAIN during a lookup, or the error of starting one. */
-static int know(struct bmi_elan4_servers *s, struct entry *e)
+static int know(struct bmi_elan4_servers *s, struct lookup *l)
 {
-    struct lookup *l = e->lookup;
     pthread_t thread;
 
-    if (!l || (atomic_load(&l->over) && take(s, e)))
-        return 0;
     if (!atomic_load(&l->over))
         return -EAGAIN;
+    if (resolved(s, l))
+        return 0;
     atomic_store(&l->over, false);
     atomic_fetch_add(&l->users, 1);
     int rc = rme_thread_start(&thread, look_up_again, l);
@@ -154,7 +142,7 @@ static int look_up_first(struct bmi_elan4_servers *s, char *host, const char *po
     snprintf(e->lookup->host, sizeof(e->lookup->host), "%s", host);
     snprintf(e->lookup->port, sizeof(e->lookup->port), "%s", port);
     look_up(e->lookup);
-    take(s, e);
+    resolved(s, e->lookup);
     return 0;
 }
 
@@ -169,8 +157,8 @@ static int read_entry(struct bmi_elan4_servers *s, char *text, struct entry *e)
         return -EINVAL;
     if (strncmp(where, "0x", 2) == 0) {
         errno = 0;
-        e->where.queue = strtoull(where + 2, &end, 16);
-        return errno || *end || end == where + 2 || !e->where.queue ? -EINVAL : 0;
+        e->queue = strtoull(where + 2, &end, 16);
+        return errno || *end || end == where + 2 || !e->queue ? -EINVAL : 0;
     }
     if (!colon || (e->port = number(&port)) < 1 || e->port > 65535 || *port)
         return -EINVAL;
@@ -250,12 +238,13 @@ int bmi_elan4_servers_find(struct bmi_elan4_servers *s, const struct bmi_elan4_r
     }
     if (!best)
         return -ENOENT;
-    int rc = know(s, best);
+    *where = (struct bmi_elan4_where){.queue = best->queue};
+    if (!best->lookup)
+        return 0;
+    int rc = know(s, best->lookup);
     if (rc < 0)
         return rc;
-    *where = best->where;
-    if (where->queue)
-        return 0;
+    *where = best->lookup->where;
     int port = best->port + (best_rank == 2   ? 0
                              : best_rank == 1 ? context - r->low_context
                                               : vp);

@@ -40,11 +40,6 @@ static bool may_make(const struct rme_fabric *f, uint32_t most)
     return f->tx_count - f->norphans - f->pool[ELAN_TX].spares < most;
 }
 
-static size_t tx_room(const struct rme_fabric *f)
-{
-    return f->config.rx_size > ELAN_HELLO_MAX ? f->config.rx_size : ELAN_HELLO_MAX;
-}
-
 /* Takes a buffer for packets to a process, or creates one, and charges it to the process until
  * elan_tx_give(); NULL: none. */
 static struct elan_tx *take(struct rme_fabric *f, uint32_t most, unsigned vp,
@@ -55,7 +50,7 @@ static struct elan_tx *take(struct rme_fabric *f, uint32_t most, unsigned vp,
     if (!tx) {
         if (!may_make(f, most) || !(tx = calloc(1, sizeof(*tx))))
             return NULL;
-        if (elan_tx_make(f, tx, tx_room(f)) < 0) {
+        if (elan_tx_make(f, tx, f->tx_bytes) < 0) {
             free(tx);
             return NULL;
         }
@@ -126,8 +121,7 @@ void elan_tx_rooms(struct rme_fabric *f)
             (!TAILQ_EMPTY(&f->pool[ELAN_TX].free) ||
              !LIST_EMPTY(&f->account[l->peer.vp].spare[ELAN_TX]) || may_make(f, f->tx_most))) {
             ELAN_REMOVE(l, wanting);
-            l->tell_room = true;
-            ELAN_ADD(l, eventful);
+            elan_tell_later(l, ELAN_TELL_ROOM);
         }
     }
 }
@@ -177,7 +171,7 @@ void elan_op_tx_send(struct rme_link *l, void *data, size_t length)
 static uint8_t *packet_at(const struct rme_fabric *f, struct elan_tx *tx, uint32_t i)
 {
     return i == 0 ? tx->at
-                  : tx->at + first_bytes(tx_room(f)) + (i - 1) * (size_t)BMI_ELAN4_SLOT;
+                  : tx->at + first_bytes(f->tx_bytes) + (i - 1) * (size_t)BMI_ELAN4_SLOT;
 }
 
 static uint32_t packet_bytes(const struct elan_tx *tx, uint32_t i)

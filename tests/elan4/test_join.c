@@ -12,6 +12,7 @@
 
 #include "bmi_elan4/conn_info.h"
 #include "bmi_elan4/inbox.h"
+#include "bmi_elan4/kernel.h"
 #include "bmi_elan4/servers.h"
 #include "emul/elan4/emu.h"
 #include "tests/elan4/bed.h"
@@ -101,10 +102,10 @@ static struct bmi_elan4_conn_info hear(struct member *me, bool asleep)
         if (!asleep)
             continue;
         struct pollfd p = {me->nic->signal, POLLIN, 0};
-        uint64_t count;
         bmi_elan4_inbox_arm(me->inbox);
         CHECK(poll(&p, 1, 60000) == 1);
-        CHECK(read(p.fd, &count, sizeof(count)) == sizeof(count));
+        bmi_elan4_signal_clear(p.fd);
+        CHECK(poll(&p, 1, 0) == 0);
     }
     CHECK(bmi_elan4_conn_info_decode(m, &c) == 0);
     bmi_elan4_inbox_next(me->inbox);
