@@ -116,8 +116,8 @@ static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *
                  "elan_contexts for all processes",
                  nic->node, first, last);
     else if (rc < 0)
-        snprintf(why, size, "cannot attach to context %d of node %d: %s", first, nic->node,
-                 strerror(-rc));
+        snprintf(why, size, "cannot attach to context %d of node %d: %s; %s", first, nic->node,
+                 strerror(-rc), rme_remedy(rc, "see the kernel log (dmesg)"));
     return rc;
 }
 

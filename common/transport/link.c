@@ -45,6 +45,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/remedy.h"
 #include "transport/peer_int.h"
 #include "transport/waiter.h"
 
@@ -115,6 +116,8 @@ static bool ask_again(struct rme_peer *peer)
 static void connect_failed(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
+    const char *why = peer->last_part_why != NULL ? peer->last_part_why
+                                                  : rme_remedy(peer->last_part_error, NULL);
 
     if (peer->was_busy && ask_again(peer))
         return;
@@ -125,8 +128,8 @@ static void connect_failed(struct rme_peer *peer)
     back_off(peer);
     if (!peer->last_part_logged)
         rme_log_put(rme->log, RME_LOG_NOTICE, "%s: cannot connect: %s%s%s", rme_peer_name(peer),
-                    strerror(-peer->last_part_error), peer->last_part_why != NULL ? "; " : "",
-                    peer->last_part_why != NULL ? peer->last_part_why : "");
+                    strerror(-peer->last_part_error), why != NULL ? "; " : "",
+                    why != NULL ? why : "");
     rme_proto_unreachable(peer, rme_peer_connect_error(peer->last_part_error));
     rme_wait_notify(rme, RME_WAIT_ANY);
 }
