@@ -404,7 +404,7 @@ static void kept_out_by_a_lock_of_a_process(void **state)
 static void kept_out_by_a_lock_of_an_open_file(void **state)
 {
     (void)state;
-    kept_out_by_a_lock(F_OFD_SETLK, "lsof");
+    kept_out_by_a_lock(F_OFD_SETLK, "number -1");
 }
 
 int main(int argc, char **argv)
