@@ -19,13 +19,6 @@ struct query {
 #define QUERY_READABLE 1u
 #define QUERY_WRITABLE 2u
 
-/* The parsed part of a line "start-end rights offset device inode …". */
-struct line {
-    uintptr_t number[2];
-    int field; /* 0, 1: the numbers; then one for each letter of the rights; the rest */
-    bool readable, writable;
-};
-
 static int digit(char c)
 {
     if (c >= '0' && c <= '9')
@@ -33,17 +26,20 @@ static int digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Parses one character.  True: the line is complete. */
-static bool line_takes(struct line *line, char c)
+/* Parses one character of a line "start-end rights offset device inode …".  `*field` counts the
+ * numbers, and then the letters of the rights.  True: the line is complete. */
+static bool takes(struct rme_mapping *mapping, int *field, char c)
 {
+    uintptr_t *number = *field == 0 ? &mapping->start : &mapping->end;
+
     if (c == '\n')
         return true;
-    if (line->field < 2 && digit(c) >= 0) {
-        line->number[line->field] = line->number[line->field] << 4 | (uintptr_t)digit(c);
-    } else if (line->field < 4) {
-        line->readable = line->readable || (line->field == 2 && c == 'r');
-        line->writable = line->writable || (line->field == 3 && c == 'w');
-        line->field++;
+    if (*field < 2 && digit(c) >= 0) {
+        *number = *number << 4 | (uintptr_t)digit(c);
+    } else if (*field < 4) {
+        mapping->readable = mapping->readable || (*field == 2 && c == 'r');
+        mapping->writable = mapping->writable || (*field == 3 && c == 'w');
+        ++*field;
     }
     return false;
 }
@@ -62,20 +58,21 @@ void rme_maps_close(int maps)
 void rme_maps_walk(int maps, bool (*each)(void *arg, const struct rme_mapping *mapping),
                    void *arg)
 {
-    struct line line = {0};
+    struct rme_mapping mapping = {0};
     char text[4096];
+    int field = 0;
     long got;
 
     if (syscall(SYS_lseek, maps, 0L, SEEK_SET) != 0)
         return;
     while ((got = syscall(SYS_read, maps, text, sizeof(text))) > 0) {
         for (long i = 0; i < got; i++) {
-            if (!line_takes(&line, text[i]))
+            if (!takes(&mapping, &field, text[i]))
                 continue;
-            if (!each(arg, &(struct rme_mapping){line.number[0], line.number[1], line.readable,
-                                                 line.writable}))
+            if (!each(arg, &mapping))
                 return;
-            line = (struct line){0};
+            mapping = (struct rme_mapping){0};
+            field = 0;
         }
     }
 }
