@@ -93,6 +93,11 @@ bool rme_mreg_release_block(struct rme_mreg *mreg, struct rme_mreg_hold *hold, v
 void rme_mreg_dereg_flush(struct rme_mreg *mreg);
 bool rme_mreg_wants_dereg(const struct rme_mreg *mreg);
 
+/* Evict and deregister ahead of time from a cache that was full: `batch` registrations and an
+ * eighth of the bytes.  For a thread that is otherwise idle.  No lock held. */
+bool rme_mreg_wants_room(const struct rme_mreg *mreg);
+void rme_mreg_make_room(struct rme_mreg *mreg);
+
 /*
  * Announces that a range will be used with these rights.  Never fails; any lock may be held.
  * The hint is recorded only, within a few ranges and a share of the cache, and not without a

@@ -42,6 +42,8 @@
 #include "memory/maps.h"
 #include "memory/mreg_int.h"
 
+/* share of the bytes that a cache which was full frees in idle time */
+#define ROOM_SHARE 8
 /* the bytes that hints name together are at most this fraction of the cache's */
 #define HINT_SHARE  4
 #define DEREG_BATCH 64
@@ -286,9 +288,30 @@ static bool make_room(struct rme_mreg *mreg, uint64_t more)
          evicted++)
         if (!evict(mreg))
             return false;
+    if (evicted > 0)
+        atomic_store(&mreg->tight, true);
     for (; evicted > 0 && evicted < config->batch && evict(mreg); evicted++)
         ;
     return true;
+}
+
+bool rme_mreg_wants_room(const struct rme_mreg *mreg)
+{
+    return atomic_load_explicit(&mreg->tight, memory_order_relaxed);
+}
+
+void rme_mreg_make_room(struct rme_mreg *mreg)
+{
+    const struct rme_mreg_config *config = &mreg->config;
+
+    pthread_mutex_lock(mreg->lock);
+    atomic_store(&mreg->tight, false);
+    while (mreg->entries + config->batch > config->max_entries ||
+           mreg->bytes > config->max_bytes - config->max_bytes / ROOM_SHARE)
+        if (!evict(mreg))
+            break;
+    pthread_mutex_unlock(mreg->lock);
+    rme_mreg_dereg_flush(mreg);
 }
 
 /* ---- registration ---- */

@@ -67,7 +67,8 @@ struct rme_mreg {
     struct hole hole[HOLES];      /* hole n is at n % HOLES */
     atomic_uint holes;            /* recorded since the start; also read without the lock */
     atomic_uint_fast64_t pending; /* dead regions that are not deregistered yet */
-    pthread_mutex_t dereg_lock;   /* one thread at a time deregisters; before lock */
+    atomic_bool tight; /* regions were evicted for want of room, see rme_mreg_make_room */
+    pthread_mutex_t dereg_lock; /* one thread at a time deregisters; before lock */
 };
 
 /* Returns the rights including implied ones. */
