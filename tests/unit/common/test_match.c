@@ -54,16 +54,16 @@ static void the_oldest_of_a_key_is_found(void **state)
     rme_table_clear(&table);
 }
 
-/* Many keys: all are found, and chains stay short. */
-static void chains_stay_short(void **state)
+/* Many keys: all are found, and chains stay short, for any factor. */
+static void chains_stay_short_for(uint64_t factor)
 {
     enum { N = 20000 };
     static struct rme_match match[N];
     struct rme_table table;
     unsigned longest = 0;
 
-    (void)state;
     assert_int_equal(rme_table_init(&table, RME_MATCH_CHAINS), 0);
+    table.factor = factor;
     for (int i = 0; i < N; i++)
         assert_true(add(&table, &match[i], rme_match_key((uint32_t)i / 100, i % 100 - 50)));
     for (uint32_t b = 0; b <= table.mask; b++) {
@@ -83,6 +83,20 @@ static void chains_stay_short(void **state)
     }
     assert_int_equal(table.used, 0);
     rme_table_clear(&table);
+}
+
+static void chains_stay_short(void **state)
+{
+    uint64_t factor = 1;
+
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        chains_stay_short_for(factor | 1);
+        factor = factor * 6364136223846793005 + 1442695040888963407;
+    }
+    chains_stay_short_for(0x9e3779b97f4a7c15);
+    chains_stay_short_for(UINT64_MAX);
+    chains_stay_short_for(1ull << 32 | 1);
 }
 
 static void rings(void **state)
