@@ -169,7 +169,7 @@ static bool overdue(struct rme_link *l, int64_t now)
     struct elan_tx *tx;
 
     TAILQ_FOREACH(tx, &l->sent, next)
-        if (!tx->x && !elan_tx_over(l->f, tx))
+        if (!tx->move && !elan_tx_over(l->f, tx))
             break;
     int64_t age = tx ? age_of(l->f, &tx->d) : 0, move_age = m ? age_of(l->f, &m->d) : 0;
     if ((age < ELAN_LOOK_MS && move_age < ELAN_LOOK_MS) || now - l->looked < ELAN_LOOK_MS)

@@ -35,8 +35,7 @@
 #define ELAN_HELLO_MAX   512
 #define ELAN_LINKS       4096 /* maximum links of a process */
 #define ELAN_WINDOW      64   /* maximum packets of a link in flight, a power of two */
-#define ELAN_PIECE       (UINT64_C(1) << 30)
-#define ELAN_READS       78 /* maximum read requests in a queue between two marks */
+#define ELAN_READS       78   /* maximum read requests in a queue between two marks */
 #define ELAN_RESTLESS_MS 1
 #define ELAN_DRAIN_MS    300 /* time for a link to end in order, before its peer is silent */
 #define ELAN_LOOK_MS     25  /* interval of checks of a peer that accepts no messages */
@@ -84,24 +83,21 @@ struct elan_pool {
 };
 enum { ELAN_TX, ELAN_MOVE, ELAN_POOLS };
 
-/* Buffer of a packet, or of a message of several packets: in main memory, with its event in
- * SDRAM. */
+/* Entry of a link's queue: a message, or a transfer with its message, immediate, or nothing.  A
+ * message, of one or several packets, has a buffer in main memory with an event in SDRAM. */
 struct elan_tx {
     struct elan_dma d;
     TAILQ_ENTRY(elan_tx) next; /* in one of the link's lists */
     uint8_t *at;               /* a header and data, then further packets */
-    E4_Event *event;
+    E4_Event *event;           /* NULL: no buffer */
     volatile E4_uint64 *landed;
     uint32_t length;       /* bytes of the message */
     uint32_t seq, packets; /* when sent: first sequence number, and count */
     uint32_t arg;
     uint8_t kind;
-    /* place of a transfer in the queue, without a buffer */
-    struct rme_rdma_op *x;
-    struct elan_tx *note;   /* message behind a transfer that is not started, or NULL */
-    struct elan_move *move; /* from its start until DONE */
-    uint32_t piece, seg;    /* position of the next DMA */
-    uint64_t skip;          /* bytes of that segment that were started */
+    struct rme_rdma_op *x;  /* NULL: a message only */
+    struct elan_move *move; /* of x, once started */
+    uint32_t piece, seg;    /* position of the next DMA of x */
     uint64_t ahead;         /* bytes of that piece that were started */
 };
 TAILQ_HEAD(elan_txs, elan_tx);
@@ -112,14 +108,11 @@ struct elan_move {
     TAILQ_ENTRY(elan_move) next; /* in moves of a link */
     struct rme_link *link;       /* NULL: free, or link gone */
     struct rme_rdma_op *x;
-    struct elan_tx *place; /* in the link's queue; NULL: no notification, and has left the
-                            * queue */
-    struct elan_tx *note;  /* packet to the peer behind the data: `own`, a message, or NULL */
-    struct elan_tx own;    /* packet of an immediate */
-    E4_Event *data, *told; /* events: all data is in place; the peer is notified */
+    struct elan_tx *note;             /* message or immediate behind the data, or NULL */
+    E4_Event *data, *told;            /* events: all data is in place; the peer is notified */
     uint8_t *note_chain, *self_chain; /* commands that the events copy to the ports */
     E4_Addr note_port, self_port;
-    uint8_t *self;       /* packet to this process */
+    uint8_t *self, *imm; /* packets to this process, and of an immediate */
     uint32_t index, use; /* use: number of its transfers */
     uint32_t unposted;   /* DMAs */
     bool held;           /* the notification waits for earlier transfers without one */
@@ -411,8 +404,6 @@ void elan_rx_close(struct rme_link *l);
 void elan_rx_forget(struct rme_link *l);
 
 /* tx.c */
-/* Allocates the memory of a buffer for messages of `bytes` bytes. */
-int elan_tx_make(struct rme_fabric *f, struct elan_tx *tx, size_t bytes);
 void *elan_op_tx_get(struct rme_link *l);
 void elan_op_tx_put(struct rme_link *l, void *data);
 void elan_op_tx_send(struct rme_link *l, void *data, size_t length);
@@ -444,22 +435,23 @@ int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
 void elan_tx_message(struct rme_link *l, struct elan_tx *tx);
 /* Reports TX_ROOM to links that lacked a buffer, when there is one. */
 void elan_tx_rooms(struct rme_fabric *f);
-/* Frees a buffer. */
+/* Frees an entry, with its buffer. */
 void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx);
 
-/* Frees a buffer of the link. */
-static inline void elan_tx_unuse(struct rme_link *l, struct elan_tx *tx)
+/* Frees an entry of the link's queue, with its buffer. */
+static inline void elan_tx_release(struct rme_link *l, struct elan_tx *tx)
 {
+    if (tx->event)
+        l->tx_used--;
     elan_tx_give(l->f, tx);
-    l->tx_used--;
 }
 
 /* move.c */
 void elan_moves_close(struct rme_fabric *f);
 /* Starts or continues a transfer.  Returns false if the transfer must wait. */
-bool elan_move_issue(struct rme_link *l, struct elan_tx *place);
+bool elan_move_issue(struct rme_link *l, struct elan_tx *tx);
 /* Ends a transfer that is posted in part with that part, without notification. */
-void elan_move_cut(struct rme_link *l, struct elan_tx *place);
+void elan_move_cut(struct rme_link *l, struct elan_move *m);
 /* Handles DONE: the transfer `index`, in its use number `use`, is complete. */
 void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use);
 /* Puts all transfers of a link that is down into quarantine. */

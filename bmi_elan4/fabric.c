@@ -235,8 +235,8 @@ static const struct rme_caps *elan_caps(const struct rme_fabric *f)
 {
     static const struct rme_caps caps = {.max_sge = 64,
                                          .max_read_sge = 64,
-                                         .segments_apart = true, /* one DMA each */
-                                         .max_piece = UINT64_C(1) << 40,
+                                         .segments_apart = true,         /* one DMA each */
+                                         .max_piece = UINT64_C(1) << 30, /* of a DMA */
                                          .max_regs = UINT32_MAX,
                                          .has_read = true,
                                          /* of a DMA, and of the packet that requests a DMA, on

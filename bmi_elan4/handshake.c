@@ -402,21 +402,19 @@ void elan_op_probe(struct rme_link *l)
 /* Queues a transfer. */
 void elan_op_rdma(struct rme_link *l, struct rme_rdma_op *x)
 {
-    struct elan_tx *place = calloc(1, sizeof(*place));
-    bool noted = x->notify == RME_NOTIFY_MSG;
-    struct elan_tx *note = noted ? elan_tx_of(l, x->tx, x->tx_length) : NULL;
+    struct elan_tx *tx = x->notify == RME_NOTIFY_MSG ? elan_tx_of(l, x->tx, x->tx_length)
+                                                     : calloc(1, sizeof(*tx));
 
-    if (!place || l->state != ELAN_UP_STATE || (noted && !note)) {
-        if (note)
-            elan_tx_unuse(l, note);
-        if (!place)
-            elan_link_broken(l, "no memory for a transfer");
-        free(place);
-        return;
+    if (!tx) {
+        elan_link_broken(l, "no memory for a transfer");
+    } else if (l->state != ELAN_UP_STATE) {
+        elan_tx_release(l, tx);
+    } else {
+        tx->x = x;
+        tx->piece = tx->seg = 0;
+        tx->ahead = 0;
+        elan_tx_queue(l, tx);
     }
-    place->x = x;
-    place->note = note;
-    elan_tx_queue(l, place);
 }
 
 void elan_op_disconnect(struct rme_link *l, int error)

@@ -20,18 +20,22 @@ static bool window_open(struct rme_link *l, uint32_t packets)
     return !oldest || l->next_seq + packets - oldest->seq <= ELAN_WINDOW;
 }
 
-static void sent(struct rme_link *l, struct elan_tx *tx)
+/* Returns true for a transfer without notification, on which no order depends. */
+static bool is_silent(const struct elan_tx *tx)
 {
-    TAILQ_REMOVE(&l->queued, tx, next);
-    TAILQ_INSERT_TAIL(&l->sent, tx, next);
-    ELAN_ADD(l, sending);
+    return tx->x && tx->x->notify == RME_NOTIFY_NONE;
 }
 
-/* Returns the number of packets of a transfer's notification. */
-static uint32_t note_packets(const struct rme_rdma_op *x)
+/* Removes an entry that is posted from the queue. */
+static void posted(struct rme_link *l, struct elan_tx *tx)
 {
-    return x->notify == RME_NOTIFY_MSG ? elan_packets(x->tx_length)
-                                       : x->notify != RME_NOTIFY_NONE;
+    TAILQ_REMOVE(&l->queued, tx, next);
+    if (is_silent(tx)) {
+        elan_tx_release(l, tx);
+        return;
+    }
+    TAILQ_INSERT_TAIL(&l->sent, tx, next);
+    ELAN_ADD(l, sending);
 }
 
 /* Posts as much as possible.  Returns false if something is left. */
@@ -40,24 +44,13 @@ static bool advance(struct rme_link *l)
     struct elan_tx *tx;
 
     while ((tx = TAILQ_FIRST(&l->queued)) != NULL) {
-        if (!tx->x) {
-            if (!window_open(l, elan_packets(tx->length)))
-                return false;
+        if (!tx->move && !window_open(l, is_silent(tx) ? 0 : elan_packets(tx->length)))
+            return false;
+        if (!tx->x)
             elan_tx_message(l, tx);
-            sent(l, tx);
-            continue;
-        }
-        if (!tx->move && !window_open(l, note_packets(tx->x)))
+        else if (!elan_move_issue(l, tx))
             return false;
-        if (!elan_move_issue(l, tx))
-            return false;
-        if (tx->x->notify != RME_NOTIFY_NONE) {
-            sent(l, tx);
-        } else { /* no order depends on it */
-            tx->move->place = NULL;
-            TAILQ_REMOVE(&l->queued, tx, next);
-            free(tx);
-        }
+        posted(l, tx);
     }
     return true;
 }
@@ -84,11 +77,12 @@ void elan_op_flush(struct rme_fabric *f)
 
 /* ---- Landing ---- */
 
-/* Returns true if it has landed.  The library decides whether a set word is valid. */
+/* Returns true if it has landed; DONE removes the message of a transfer.  The library decides
+ * whether a set word is valid. */
 static bool has_landed(const struct rme_fabric *f, const struct elan_tx *tx)
 {
-    return tx->x ? !tx->move
-                 : compat_load(tx->landed) != 0 && compat_poll_word(f->nic->ctx, tx->landed, 0);
+    return !tx->move && compat_load(tx->landed) != 0 &&
+           compat_poll_word(f->nic->ctx, tx->landed, 0);
 }
 
 /* Returns the number of packets that have not landed. */
@@ -102,7 +96,7 @@ static uint32_t under_way(const struct rme_fabric *f, const struct elan_tx *tx)
 /* Counts a refusal if a packet of the buffer is under way to that queue. */
 static bool refuse(const struct rme_fabric *f, struct elan_tx *tx, unsigned vp, E4_Addr queue)
 {
-    if (tx->x || tx->d.vp != vp || tx->d.queue != queue || tx->d.refused >= under_way(f, tx))
+    if (tx->move || tx->d.vp != vp || tx->d.queue != queue || tx->d.refused >= under_way(f, tx))
         return false;
     tx->d.refused++;
     return true;
@@ -140,19 +134,7 @@ bool elan_tx_waits(const struct rme_fabric *f, unsigned vp, E4_Addr queue, int64
 
 bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx)
 {
-    return has_landed(f, tx) || (tx->x && elan_move_stuck(tx->move));
-}
-
-/* Frees an entry of the queue. */
-static void release(struct rme_link *l, struct elan_tx *tx)
-{
-    if (!tx->x) {
-        elan_tx_unuse(l, tx);
-        return;
-    }
-    if (tx->note)
-        elan_tx_unuse(l, tx->note);
-    free(tx);
+    return has_landed(f, tx) || (tx->move && elan_move_stuck(tx->move));
 }
 
 static void landed_of(struct rme_link *l)
@@ -161,7 +143,7 @@ static void landed_of(struct rme_link *l)
 
     while ((tx = TAILQ_FIRST(&l->sent)) != NULL && has_landed(l->f, tx)) {
         TAILQ_REMOVE(&l->sent, tx, next);
-        release(l, tx);
+        elan_tx_release(l, tx);
     }
     if (!tx && l->nmoves == 0)
         ELAN_REMOVE(l, sending);
@@ -219,24 +201,23 @@ void elan_tx_drop(struct rme_link *l, bool all)
 
     for (tx = TAILQ_FIRST(&l->queued); tx; tx = after) {
         after = TAILQ_NEXT(tx, next);
-        if (tx->x && tx->move) {
-            elan_move_cut(l, tx);
+        if (tx->move) {
+            elan_move_cut(l, tx->move);
+            posted(l, tx);
             continue;
         }
         TAILQ_REMOVE(&l->queued, tx, next);
-        release(l, tx);
+        elan_tx_release(l, tx);
     }
     ELAN_REMOVE(l, wanting);
     if (!all)
         return;
     while ((tx = TAILQ_FIRST(&l->sent)) != NULL) {
         TAILQ_REMOVE(&l->sent, tx, next);
-        if (tx->x) {
-            release(l, tx);
-        } else {
-            l->tx_used--;
-            elan_orphan(l->f, &tx->d, true);
-        }
+        if (tx->move) /* it keeps the message until DONE */
+            continue;
+        l->tx_used--;
+        elan_orphan(l->f, &tx->d, true);
     }
     ELAN_REMOVE(l, sending);
 }

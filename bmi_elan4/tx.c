@@ -18,9 +18,10 @@ static size_t first_bytes(size_t bytes)
     return (ELAN_HEADER + bytes + 63) & ~(size_t)63;
 }
 
-int elan_tx_make(struct rme_fabric *f, struct elan_tx *tx, size_t bytes)
+/* Allocates the memory of a buffer. */
+static int make(struct rme_fabric *f, struct elan_tx *tx)
 {
-    size_t all = first_bytes(bytes) + (elan_packets(bytes) - 1) * (size_t)BMI_ELAN4_SLOT;
+    size_t all = first_bytes(f->tx_bytes) + (f->packets_most - 1) * (size_t)BMI_ELAN4_SLOT;
 
     tx->at = bmi_elan4_main(f->nic, 128, all + 64);
     tx->event = bmi_elan4_sdram(f->nic, 64, sizeof(E4_Event32));
@@ -50,13 +51,15 @@ static struct elan_tx *take(struct rme_fabric *f, uint32_t most, unsigned vp,
     if (!tx) {
         if (!may_make(f, most) || !(tx = calloc(1, sizeof(*tx))))
             return NULL;
-        if (elan_tx_make(f, tx, f->tx_bytes) < 0) {
+        if (make(f, tx) < 0) {
             free(tx);
             return NULL;
         }
         f->tx_count++;
     }
     tx->kind = ELAN_MESSAGE;
+    tx->x = NULL;
+    tx->move = NULL;
     tx->d.vp = vp;
     tx->d.generation = generation;
     elan_account_charge(f, &tx->d);
@@ -77,6 +80,10 @@ static bool is_answer(unsigned kind)
 
 void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
 {
+    if (!tx->event) {
+        free(tx);
+        return;
+    }
     elan_account_give(f, &tx->d);
     if (is_answer(tx->kind))
         elan_share_give(&f->answers, node_of(f, tx->d.vp));
@@ -145,7 +152,7 @@ void elan_op_tx_put(struct rme_link *l, void *data)
     struct elan_tx *tx = elan_tx_of(l, data, 0);
 
     if (tx)
-        elan_tx_unuse(l, tx);
+        elan_tx_release(l, tx);
 }
 
 void elan_tx_queue(struct rme_link *l, struct elan_tx *tx)
@@ -163,7 +170,7 @@ void elan_op_tx_send(struct rme_link *l, void *data, size_t length)
     if (l->state == ELAN_UP_STATE)
         elan_tx_queue(l, tx);
     else
-        elan_tx_unuse(l, tx);
+        elan_tx_release(l, tx);
 }
 
 /* ---- Packets ---- */
