@@ -66,11 +66,8 @@ struct elan_dma {
      * was so; 0: one of them is unknown */
     bool bound;
     uint64_t lost;
-    /* destination of its packets, and number of those refused there, which set no event */
-    unsigned vp;
-    E4_Addr queue;
-    uint64_t generation; /* 0: unknown */
-    uint32_t refused;
+    struct elan_peer to;
+    uint32_t refused; /* number of its packets that were refused there, which set no event */
     int64_t since; /* ms; when first seen without landing; 0: not yet.  With a link in observed
                     * time (f->watched), of an orphan by the clock */
 };
@@ -164,7 +161,6 @@ struct rme_link {
     bool passive, bye_sent, bye_in;
     bool gap;  /* sequence numbers were used that never reach the peer */
     bool kept; /* in quarantine: given up, but the peer may still access local memory */
-    bool rest; /* ENDING: checked less often */
     bool dead; /* the peer is known to be dead */
     bool lost; /* a packet in order was lost: of later ones only BYE counts */
     enum elan_state state;
@@ -353,28 +349,21 @@ static inline int elan_node(const struct rme_fabric *f, unsigned vp)
 }
 
 /* account.c */
-/* Returns the account of that process, NULL if another one has the place. */
-static inline struct elan_account *elan_account_of(const struct rme_fabric *f, unsigned vp,
-                                                   uint64_t generation)
-{
-    return f->account[vp].generation == generation ? &f->account[vp] : NULL;
-}
-
 /* Count a buffer for its process as taken, or as free again. */
 void elan_account_charge(struct rme_fabric *f, const struct elan_dma *d);
 void elan_account_give(struct rme_fabric *f, const struct elan_dma *d);
 /* Returns true if that process holds as many buffers as one link may. */
-bool elan_account_full(const struct rme_fabric *f, unsigned vp, uint64_t generation);
+bool elan_account_full(const struct rme_fabric *f, const struct elan_peer *of);
 /* Returns true if it and its predecessors hold `times` as many: at twice as many there are no
  * new links, at three times no answers to requests. */
 bool elan_place_full(const struct rme_fabric *f, unsigned vp, uint32_t times);
 /* Record that a process is dead; return true if it is known to be dead, or, on this node, if
  * the log shows another owner or none. */
-void elan_account_died(struct rme_fabric *f, unsigned vp, uint64_t generation);
-bool elan_account_dead(const struct rme_fabric *f, unsigned vp, uint64_t generation);
-bool elan_account_gone(const struct rme_fabric *f, unsigned vp, uint64_t generation);
+void elan_account_died(struct rme_fabric *f, const struct elan_peer *of);
+bool elan_account_dead(const struct rme_fabric *f, const struct elan_peer *of);
+bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of);
 /* Records a packet of a process, which is alive, whereas its predecessors are dead. */
-void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation);
+void elan_see(struct rme_fabric *f, const struct elan_peer *from);
 /* Returns true if another process has been seen at that context for quarantine_ms: the
  * interface has retried everything for the predecessor meanwhile, so nothing of it is in
  * flight. */
@@ -390,7 +379,7 @@ void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d, bool bind);
 void elan_bind(struct elan_dma *d);
 /* Returns true if too many orphans of a node, or of that process, are held for a new link; logs
  * this, at a limited rate. */
-bool elan_kept_full(struct rme_fabric *f, int node, const struct bmi_elan4_conn_info *theirs);
+bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from);
 
 /* buffers.c */
 int elan_op_rx_reserve(struct rme_link *l, uint32_t n);
@@ -479,7 +468,7 @@ void elan_sweep(struct rme_fabric *f, int64_t now);
  * it lands. */
 void elan_tx_drop(struct rme_link *l, bool all);
 /* Returns true if an orphan has waited for ELAN_ASK_MS to be accepted by that queue. */
-bool elan_tx_waits(const struct rme_fabric *f, unsigned vp, E4_Addr queue, int64_t now);
+bool elan_tx_waits(const struct rme_fabric *f, const struct elan_peer *to, int64_t now);
 /* Records a refusal by that process's interface. */
 void elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr at);
 /* Returns true if it has landed, or is a stuck transfer. */
@@ -509,7 +498,7 @@ void elan_link_nobody(struct rme_link *l);
 void elan_link_bye(struct rme_link *l);
 void elan_op_free(struct rme_link *l);
 /* Marks the links of that process's predecessors as dead; the next poll ends them. */
-void elan_accounts_before(struct rme_fabric *f, unsigned vp, uint64_t generation);
+void elan_accounts_before(struct rme_fabric *f, const struct elan_peer *process);
 /* Ends the links of processes that were found dead. */
 void elan_accounts_check(struct rme_fabric *f);
 

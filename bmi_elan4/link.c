@@ -151,7 +151,7 @@ void elan_link_broken(struct rme_link *l, const char *why)
 void elan_link_dead(struct rme_link *l)
 {
     l->dead = true;
-    elan_account_died(l->f, l->peer.vp, l->peer.generation);
+    elan_account_died(l->f, &l->peer);
     elan_link_down(l, l->state == ELAN_ENDING_STATE      ? l->error
                       : l->state == ELAN_HANDSHAKE_STATE ? -ECONNREFUSED
                                                          : -ECONNRESET);
@@ -189,12 +189,13 @@ void elan_op_free(struct rme_link *l)
 
 /* Compares generations for equality only: a clock may have been set back, and a process may
  * report a false generation. */
-void elan_accounts_before(struct rme_fabric *f, unsigned vp, uint64_t generation)
+void elan_accounts_before(struct rme_fabric *f, const struct elan_peer *process)
 {
     struct rme_link *l;
 
     TAILQ_FOREACH(l, &f->links, all)
-        if (l->peer.vp == vp && l->peer.generation && l->peer.generation != generation) {
+        if (l->peer.vp == process->vp && l->peer.generation &&
+            l->peer.generation != process->generation) {
             l->dead = true;
             f->died = true;
         }
@@ -208,7 +209,7 @@ void elan_accounts_check(struct rme_fabric *f)
     for (l = TAILQ_FIRST(&f->links); l; l = after) {
         after = TAILQ_NEXT(l, all);
         if (l->state != ELAN_FINDING_STATE && l->state != ELAN_DOWN_STATE &&
-            (l->dead || elan_account_dead(f, l->peer.vp, l->peer.generation)))
+            (l->dead || elan_account_dead(f, &l->peer)))
             elan_link_dead(l);
     }
 }

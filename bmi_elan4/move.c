@@ -165,9 +165,7 @@ static bool begin(struct rme_link *l, struct elan_tx *tx)
     m->use++;
     m->link = l;
     m->d.since = 0;
-    m->d.vp = l->peer.vp;
-    m->d.generation = l->peer.generation;
-    m->d.queue = l->peer.queue;
+    m->d.to = l->peer;
     m->d.refused = 0;
     m->x = x;
     m->unposted = count_dmas(x);
@@ -468,7 +466,7 @@ bool elan_move_refused(struct elan_move *m, E4_Addr at)
 {
     bool data = at >= m->low && at < m->high && EVENT_COUNT(m->data) < 0 && !elan_move_stuck(m);
 
-    if (m->read || !(data || (at == m->d.queue && notifies(m))))
+    if (m->read || !(data || (at == m->d.to.queue && notifies(m))))
         return false;
     m->d.refused++;
     return true;
@@ -482,7 +480,8 @@ int elan_move_over(const struct rme_fabric *f, const struct elan_move *m, int64_
         (elan_move_stuck(m) ||
          (notifies(m) && -EVENT_COUNT(m->told) / 32 == (int32_t)m->d.refused)))
         return -1;
-    return now - m->d.since >= f->quarantine_ms && elan_succeeded(f, m->d.vp, m->d.generation)
+    return now - m->d.since >= f->quarantine_ms &&
+                   elan_succeeded(f, m->d.to.vp, m->d.to.generation)
                ? -1
                : 0;
 }

@@ -96,7 +96,8 @@ static uint32_t under_way(const struct rme_fabric *f, const struct elan_tx *tx)
 /* Counts a refusal if a packet of the buffer is under way to that queue. */
 static bool refuse(const struct rme_fabric *f, struct elan_tx *tx, unsigned vp, E4_Addr queue)
 {
-    if (tx->move || tx->d.vp != vp || tx->d.queue != queue || tx->d.refused >= under_way(f, tx))
+    if (tx->move || tx->d.to.vp != vp || tx->d.to.queue != queue ||
+        tx->d.refused >= under_way(f, tx))
         return false;
     tx->d.refused++;
     return true;
@@ -109,7 +110,7 @@ void elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr at)
     struct rme_link *l;
 
     TAILQ_FOREACH(d, &f->orphans, next)
-        if (d->is_move ? d->vp == vp && elan_move_refused((struct elan_move *)d, at)
+        if (d->is_move ? d->to.vp == vp && elan_move_refused((struct elan_move *)d, at)
                        : refuse(f, (struct elan_tx *)d, vp, at)) {
             elan_sweep(f, 0);
             return;
@@ -121,13 +122,13 @@ void elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr at)
                     return;
 }
 
-bool elan_tx_waits(const struct rme_fabric *f, unsigned vp, E4_Addr queue, int64_t now)
+bool elan_tx_waits(const struct rme_fabric *f, const struct elan_peer *to, int64_t now)
 {
     const struct elan_dma *d;
 
     TAILQ_FOREACH(d, &f->orphans, next)
-        if (!d->is_move && d->vp == vp && d->queue == queue && now - d->since >= ELAN_ASK_MS &&
-            !has_landed(f, (const struct elan_tx *)d))
+        if (!d->is_move && d->to.vp == to->vp && d->to.queue == to->queue &&
+            now - d->since >= ELAN_ASK_MS && !has_landed(f, (const struct elan_tx *)d))
             return true;
     return false;
 }
@@ -157,7 +158,7 @@ static int tx_over(const struct rme_fabric *f, const struct elan_tx *tx, int64_t
         return 1;
     return (tx->d.refused && tx->d.refused == under_way(f, tx)) ||
                    (now - tx->d.since >= f->quarantine_ms &&
-                    elan_succeeded(f, tx->d.vp, tx->d.generation))
+                    elan_succeeded(f, tx->d.to.vp, tx->d.to.generation))
                ? -1
                : 0;
 }

@@ -43,10 +43,9 @@ static bool may_make(const struct rme_fabric *f, uint32_t most)
 
 /* Takes a buffer for packets to a process, or creates one, and charges it to the process until
  * elan_tx_give(); NULL: none. */
-static struct elan_tx *take(struct rme_fabric *f, uint32_t most, unsigned vp,
-                            uint64_t generation)
+static struct elan_tx *take(struct rme_fabric *f, uint32_t most, const struct elan_peer *to)
 {
-    struct elan_tx *tx = (struct elan_tx *)elan_pool_take(f, ELAN_TX, vp);
+    struct elan_tx *tx = (struct elan_tx *)elan_pool_take(f, ELAN_TX, to->vp);
 
     if (!tx) {
         if (!may_make(f, most) || !(tx = calloc(1, sizeof(*tx))))
@@ -60,8 +59,7 @@ static struct elan_tx *take(struct rme_fabric *f, uint32_t most, unsigned vp,
     tx->kind = ELAN_MESSAGE;
     tx->x = NULL;
     tx->move = NULL;
-    tx->d.vp = vp;
-    tx->d.generation = generation;
+    tx->d.to = *to;
     elan_account_charge(f, &tx->d);
     return tx;
 }
@@ -86,7 +84,7 @@ void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
     }
     elan_account_give(f, &tx->d);
     if (is_answer(tx->kind))
-        elan_share_give(&f->answers, node_of(f, tx->d.vp));
+        elan_share_give(&f->answers, node_of(f, tx->d.to.vp));
     elan_pool_put(f, &tx->d);
 }
 
@@ -96,14 +94,13 @@ void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
 static bool may_have(const struct rme_link *l)
 {
     return l->state == ELAN_UP_STATE && l->tx_used < l->f->tx_per_link &&
-           !elan_account_full(l->f, l->peer.vp, l->peer.generation);
+           !elan_account_full(l->f, &l->peer);
 }
 
 void *elan_op_tx_get(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
-    struct elan_tx *tx =
-        may_have(l) ? take(f, f->tx_most, l->peer.vp, l->peer.generation) : NULL;
+    struct elan_tx *tx = may_have(l) ? take(f, f->tx_most, &l->peer) : NULL;
 
     if (!tx) {
         /* a link that is down never gets a buffer again */
@@ -228,7 +225,6 @@ static void post(struct rme_fabric *f, const struct elan_peer *to, struct elan_t
 {
     E4_DMA dma;
 
-    tx->d.queue = to->queue;
     tx->d.refused = 0;
     tx->d.since = 0;
     compat_store(0, tx->landed);
@@ -253,7 +249,7 @@ static struct elan_tx *filled(struct rme_fabric *f, const struct elan_peer *to,
                               const struct bmi_elan4_conn_info *conn_info, const void *data,
                               size_t length)
 {
-    struct elan_tx *tx = take(f, UINT32_MAX, to->vp, to->generation);
+    struct elan_tx *tx = take(f, UINT32_MAX, to);
     size_t bytes = conn_info ? sizeof(*conn_info) : 0;
 
     if (!tx)
@@ -274,11 +270,11 @@ int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_ki
 {
     bool answer = is_answer(kind);
 
-    if (elan_account_dead(f, to->vp, to->generation))
+    if (elan_account_dead(f, to))
         return 0;
     if (elan_place_full(f, to->vp, answer ? 3 : 2) ||
-        (answer && (elan_account_full(f, to->vp, to->generation) ||
-                    !elan_share_take(&f->answers, node_of(f, to->vp)))))
+        (answer &&
+         (elan_account_full(f, to) || !elan_share_take(&f->answers, node_of(f, to->vp)))))
         return -ENOBUFS;
     struct elan_tx *tx = filled(f, to, kind, arg, conn_info, data, length);
     if (!tx) {
