@@ -497,8 +497,9 @@ void elan_link_nobody(struct rme_link *l);
 /* Handles BYE, or BREAK, of the peer. */
 void elan_link_bye(struct rme_link *l);
 void elan_op_free(struct rme_link *l);
-/* Marks the links of that process's predecessors as dead; the next poll ends them. */
-void elan_accounts_before(struct rme_fabric *f, const struct elan_peer *process);
+/* Records a packet of a process, and marks the links of its predecessors as dead, which this or
+ * the next poll ends. */
+void elan_see_successor(struct rme_fabric *f, const struct elan_peer *from);
 /* Ends the links of processes that were found dead. */
 void elan_accounts_check(struct rme_fabric *f);
 

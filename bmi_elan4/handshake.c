@@ -64,12 +64,7 @@ static void answered(struct rme_link *l, int rc, const struct bmi_elan4_conn_inf
     } else if (rc == 0 && theirs->vp == l->peer.vp) {
         struct elan_peer there = {.vp = theirs->vp, .generation = theirs->generation};
         l->f->account[there.vp].bootstrap = true;
-        elan_see(l->f, &there);
-        if (there.generation != l->peer.generation) {
-            elan_accounts_before(l->f, &there);
-            elan_link_dead(l);
-            return;
-        }
+        elan_see_successor(l->f, &there);
         l->answers++;
         l->asked = now;
     }
@@ -311,7 +306,7 @@ static void hello(struct rme_fabric *f, const struct elan_peer *from,
         elan_tx_alone(f, from, ELAN_REJECT, verdict, NULL, NULL, 0);
         return;
     }
-    elan_accounts_before(f, from);
+    elan_see_successor(f, from);
     (void)bmi_elan4_place(&f->nic->range, (int)from->vp, &node, &context);
     l = elan_kept_full(f, node, from) ? NULL : elan_link_new(f);
     if (!l) {
@@ -424,8 +419,7 @@ static void accepted(struct rme_link *l, const struct elan_peer *from, const uin
     }
     elan_greeted(l);
     hear(l, from, data, length);
-    elan_see(l->f, from);
-    elan_accounts_before(l->f, from);
+    elan_see_successor(l->f, from);
     link_up(l);
 }
 

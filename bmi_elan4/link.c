@@ -189,13 +189,14 @@ void elan_op_free(struct rme_link *l)
 
 /* Compares generations for equality only: a clock may have been set back, and a process may
  * report a false generation. */
-void elan_accounts_before(struct rme_fabric *f, const struct elan_peer *process)
+void elan_see_successor(struct rme_fabric *f, const struct elan_peer *from)
 {
     struct rme_link *l;
 
+    elan_see(f, from);
     TAILQ_FOREACH(l, &f->links, all)
-        if (l->peer.vp == process->vp && l->peer.generation &&
-            l->peer.generation != process->generation) {
+        if (l->peer.vp == from->vp && l->peer.generation &&
+            l->peer.generation != from->generation) {
             l->dead = true;
             f->died = true;
         }
