@@ -22,7 +22,6 @@
 #include <stdlib.h>
 
 #include "bmi_elan4/compat.h"
-#include "bmi_elan4/kernel.h"
 #include "base/thread.h"
 
 struct bmi_elan4_inbox {
@@ -51,7 +50,7 @@ static void *sleeper(void *arg)
         compat_sleep_for(nic->ctx, nic->rx, nic->irq, nic->irq_block, BMI_ELAN4_INT_COOKIE,
                          in->event, in->arrived, ELAN_WAIT_EVENT);
         atomic_store(&in->armed, 0);
-        bmi_elan4_signal_raise(nic->signal);
+        bmi_elan4_signal_raise(&nic->signal);
     }
 }
 

@@ -20,7 +20,6 @@
 
 #include "base/remedy.h"
 #include "bmi_elan4/compat.h"
-#include "bmi_elan4/kernel.h"
 
 #define RAIL 0
 
@@ -36,7 +35,7 @@ static void on_trap(ELAN4_CTX *ctx, ELAN4_USER_TRAP *trap, void *arg)
         nic->trap[nic->ntrap++] = t;
     pthread_mutex_unlock(&nic->trap_lock);
     atomic_fetch_add(&nic->traps, 1);
-    bmi_elan4_signal_raise(nic->signal);
+    bmi_elan4_signal_raise(&nic->signal);
 }
 
 bool bmi_elan4_trap_take(struct bmi_elan4_nic *nic, struct bmi_elan4_trap *out)
@@ -61,8 +60,8 @@ static void free_nic(struct bmi_elan4_nic *nic)
     }
     if (nic->sdram)
         compat_close_memory(nic->alloc, nic->sdram);
-    if (nic->signal >= 0)
-        close(nic->signal);
+    if (nic->signal.fd >= 0)
+        close(nic->signal.fd);
     pthread_mutex_destroy(&nic->trap_lock);
     free(nic);
 }
@@ -164,8 +163,8 @@ static int join(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *co
     const struct bmi_elan4_range *r = &nic->range;
     int rc;
 
-    nic->signal = bmi_elan4_signal();
-    if (nic->signal < 0) {
+    bmi_elan4_signal_open(&nic->signal);
+    if (nic->signal.fd < 0) {
         rc = -errno;
         return failed(rc, why, size, "a descriptor",
                       rme_remedy(rc, "see the kernel log (dmesg)"));

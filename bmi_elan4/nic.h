@@ -16,6 +16,7 @@
 
 #include "bmi_elan4/compat.h"
 #include "bmi_elan4/context_log.h"
+#include "bmi_elan4/kernel.h"
 #include "bmi_elan4/process.h"
 
 #define BMI_ELAN4_TRAPS 256 /* maximum traps that are kept until taken */
@@ -57,7 +58,7 @@ struct bmi_elan4_nic {
     unsigned ntrap; /* protected by trap_lock */
     /* raised for traps, for messages of an armed inbox, and to end a sleep; cleared by a
      * sleeper */
-    int signal;
+    struct bmi_elan4_signal signal;
 };
 
 #define BMI_ELAN4_INT_COOKIE 42 /* lower values are the library's */

@@ -101,10 +101,10 @@ static struct bmi_elan4_conn_info hear(struct member *me, bool asleep)
     while (!(m = bmi_elan4_inbox_peek(me->inbox))) {
         if (!asleep)
             continue;
-        struct pollfd p = {me->nic->signal, POLLIN, 0};
+        struct pollfd p = {me->nic->signal.fd, POLLIN, 0};
         bmi_elan4_inbox_arm(me->inbox);
         CHECK(poll(&p, 1, 60000) == 1);
-        bmi_elan4_signal_clear(p.fd);
+        bmi_elan4_signal_clear(&me->nic->signal);
         CHECK(poll(&p, 1, 0) == 0);
     }
     CHECK(bmi_elan4_conn_info_decode(m, &c) == 0);
