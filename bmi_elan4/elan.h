@@ -106,6 +106,7 @@ struct elan_move {
     struct rme_link *link;       /* NULL: free, or link gone */
     struct rme_rdma_op *x;
     struct elan_tx *note;             /* message or immediate behind the data, or NULL */
+    uint8_t *sdram;                   /* holds the following: */
     E4_Event *data, *told;            /* events: all data is in place; the peer is notified */
     uint8_t *note_chain, *self_chain; /* commands that the events copy to the ports */
     E4_Addr note_port, self_port;
@@ -186,7 +187,6 @@ struct rme_link {
     struct elan_txs lent, queued, sent;
     uint32_t tx_used, next_seq;
     struct elan_moves moves;
-    uint32_t nmoves;
     E4_CmdQ *reads;
     volatile E4_uint64 *read_mark; /* progress of the queue for reads */
     uint64_t read_marks;
@@ -250,7 +250,7 @@ struct rme_fabric {
     uint32_t tx_count, norphans, tx_most, tx_per_link;
     uint32_t tx_bytes, packets_most; /* maximum of a message */
     struct elan_move **move;         /* all allocated */
-    uint32_t nmove, move_room;
+    uint32_t nmove;
     struct elan_share active; /* transfers at the interface */
     uint32_t spares_most;     /* limit of each pool */
     /* events of the poll in progress */

@@ -160,7 +160,8 @@ void elan_link_dead(struct rme_link *l)
 /* Returns true if the link has carried anything but ACCEPT. */
 static bool was_used(const struct rme_link *l)
 {
-    return l->expected || l->next_seq > 1 || l->nmoves || l->state == ELAN_ENDING_STATE;
+    return l->expected || l->next_seq > 1 || !TAILQ_EMPTY(&l->moves) ||
+           l->state == ELAN_ENDING_STATE;
 }
 
 void elan_link_nobody(struct rme_link *l)

@@ -30,16 +30,16 @@ static int make(struct rme_fabric *f, struct elan_move *m)
 {
     uint32_t most = f->packets_most;
 
-    m->data = bmi_elan4_sdram(f->nic, 64, sizeof(E4_Event32));
-    m->told = bmi_elan4_sdram(f->nic, 64, sizeof(E4_Event32));
-    m->note_chain = bmi_elan4_sdram(f->nic, 64, (size_t)CHAIN * most);
-    m->self_chain = bmi_elan4_sdram(f->nic, 64, CHAIN);
+    m->sdram = bmi_elan4_sdram(f->nic, 64, 128 + (size_t)CHAIN * (1 + most));
     m->unasked = bmi_elan4_main(f->nic, 64, 128 + ELAN_HEADER);
     m->note_port = compat_port(f->nic->ctx, 8 * most);
     m->self_port = compat_port(f->nic->ctx, 8);
-    if (!m->data || !m->told || !m->note_chain || !m->self_chain || !m->unasked ||
-        !m->note_port || !m->self_port)
+    if (!m->sdram || !m->unasked || !m->note_port || !m->self_port)
         return -ENOMEM;
+    m->data = (E4_Event *)(void *)m->sdram;
+    m->told = (E4_Event *)(void *)(m->sdram + 64);
+    m->self_chain = m->sdram + 128;
+    m->note_chain = m->self_chain + CHAIN;
     m->self = (uint8_t *)(uintptr_t)m->unasked + 64;
     m->imm = m->self + 64;
     return 0;
@@ -47,12 +47,8 @@ static int make(struct rme_fabric *f, struct elan_move *m)
 
 static void unmake(struct rme_fabric *f, struct elan_move *m)
 {
-    ELAN4_ALLOC *alloc = f->nic->alloc;
-    void *sdram[] = {m->data, m->told, m->note_chain, m->self_chain};
-
-    for (unsigned i = 0; i < 4; i++)
-        compat_free_sdram(alloc, sdram[i]);
-    compat_free_main(alloc, (void *)(uintptr_t)m->unasked);
+    compat_free_sdram(f->nic->alloc, m->sdram);
+    compat_free_main(f->nic->alloc, (void *)(uintptr_t)m->unasked);
     compat_free_port(f->nic->ctx, m->note_port, 8 * f->packets_most);
     compat_free_port(f->nic->ctx, m->self_port, 8);
     free(m);
@@ -65,14 +61,10 @@ static struct elan_move *take(struct rme_fabric *f, unsigned vp)
 
     if (m)
         return m;
-    if (f->nmove == f->move_room) {
-        uint32_t room = f->move_room ? 2 * f->move_room : 16;
-        struct elan_move **more = realloc(f->move, room * sizeof(*more));
-        if (!more)
-            return NULL;
-        f->move = more;
-        f->move_room = room;
-    }
+    struct elan_move **more = realloc(f->move, (f->nmove + 1) * sizeof(*more));
+    if (!more)
+        return NULL;
+    f->move = more;
     m = calloc(1, sizeof(*m));
     if (!m)
         return NULL;
@@ -160,7 +152,6 @@ static bool begin(struct rme_link *l, struct elan_tx *tx)
     if (!m)
         return false;
     TAILQ_INSERT_TAIL(&l->moves, m, next);
-    l->nmoves++;
     ELAN_ADD(l, sending);
     m->use++;
     m->link = l;
@@ -230,7 +221,7 @@ static E4_CmdQ *borrow(struct rme_fabric *f)
     struct rme_link *l;
 
     TAILQ_FOREACH(l, &f->links, all)
-        if (l->reads && l->nmoves == 0 && reads_empty(l)) {
+        if (l->reads && TAILQ_EMPTY(&l->moves) && reads_empty(l)) {
             E4_CmdQ *q = l->reads;
             l->reads = NULL;
             return q;
@@ -416,7 +407,6 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
         return;
     if (l) {
         TAILQ_REMOVE(&l->moves, m, next);
-        l->nmoves--;
         elan_share_give(&f->active, l->peer.vp);
         if (m->note) {
             TAILQ_REMOVE(&l->sent, m->note, next);
@@ -499,5 +489,4 @@ void elan_move_forget(struct rme_link *l)
         elan_orphan(l->f, &m->d, true);
         elan_share_give(&l->f->active, l->peer.vp); /* in quarantine until DONE, if ever */
     }
-    l->nmoves = 0;
 }

@@ -146,7 +146,7 @@ static void landed_of(struct rme_link *l)
         TAILQ_REMOVE(&l->sent, tx, next);
         elan_tx_release(l, tx);
     }
-    if (!tx && l->nmoves == 0)
+    if (!tx && TAILQ_EMPTY(&l->moves))
         ELAN_REMOVE(l, sending);
 }
 
