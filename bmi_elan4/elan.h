@@ -177,8 +177,8 @@ struct rme_link {
     bool heard;
     uint8_t hello[ELAN_HELLO_MAX]; /* if `heard` the peer's, else the own one */
     size_t hello_length;
-    struct bmi_elan4_query
-        *call; /* query for the connection data, or whether the process is the same */
+    /* for the connection data, or whether the process is the same */
+    struct bmi_elan4_query call;
     /* HANDSHAKE with a server known from its bootstrap server: number of its answers since, ms
      * of the next query, 0 until HELLO is sent, and its back-off; else `pause` is 0 */
     uint32_t answers;
@@ -222,7 +222,7 @@ struct rme_fabric {
     struct bmi_elan4_nic *nic;
     struct bmi_elan4_inbox *inbox;
     struct bmi_elan4_servers *servers;
-    struct bmi_elan4_bootstrap *bootstrap;
+    struct bmi_elan4_bootstrap bootstrap; /* its listener is -1 without one */
     struct bmi_elan4_conn_info conn_info;
     uint64_t traps; /* refusals handled */
     struct rme_link *table[ELAN_LINKS];
@@ -298,10 +298,9 @@ static inline void elan_tell_later(struct rme_link *l, enum elan_tell what)
 /* Ends the query of the link. */
 static inline void elan_call_end(struct rme_link *l)
 {
-    if (!l->call)
+    if (l->call.fd < 0)
         return;
-    bmi_elan4_query_end(l->call);
-    l->call = NULL;
+    bmi_elan4_query_end(&l->call);
     l->f->asking--;
 }
 

@@ -92,8 +92,8 @@ int elan_wait_open(struct rme_fabric *f)
 
     f->epoll_fd = bmi_elan4_epoll();
     rc = f->epoll_fd < 0 ? -errno : elan_watch(f, f->nic->signal.fd, EPOLLIN);
-    if (rc == 0 && f->bootstrap)
-        rc = elan_watch(f, f->bootstrap->listener, EPOLLIN | EPOLLET);
+    if (rc == 0 && f->bootstrap.listener >= 0)
+        rc = elan_watch(f, f->bootstrap.listener, EPOLLIN | EPOLLET);
     if (rc < 0)
         elan_log(f, RME_LOG_ERROR, "no descriptor to sleep on: %s; %s", strerror(-rc),
                  rme_remedy(rc, "see the kernel log (dmesg)"));

@@ -155,8 +155,8 @@ static void elan_close(struct rme_fabric *f)
         if (known)
             elan_op_free(l);
     }
-    if (f->bootstrap)
-        bmi_elan4_bootstrap_close(f->bootstrap);
+    if (f->bootstrap.listener >= 0)
+        bmi_elan4_bootstrap_close(&f->bootstrap);
     if (f->nic)
         elan_leave(f);
     if (f->servers)
@@ -189,7 +189,7 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
         return -ENOMEM;
     }
     f->config = *config;
-    f->epoll_fd = -1;
+    f->epoll_fd = f->bootstrap.listener = -1;
     f->tx_most = (uint32_t)rme_option(config->options, "elan_tx_buffers");
     f->spares_most = f->tx_most / 2;
     f->kept_most = f->tx_most < ELAN_KEPT_MOST ? f->tx_most : ELAN_KEPT_MOST;

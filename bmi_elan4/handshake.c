@@ -53,7 +53,7 @@ static int call(struct rme_link *l, const struct bmi_elan4_where *where)
     if (rc < 0)
         return rc;
     l->f->asking++;
-    return elan_watch(l->f, l->call->fd, EPOLLIN | EPOLLET);
+    return elan_watch(l->f, l->call.fd, EPOLLIN | EPOLLET);
 }
 
 static void answered(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *theirs,
@@ -76,7 +76,7 @@ void elan_ask(struct rme_link *l, int64_t now)
     struct bmi_elan4_where where;
     int node, context;
 
-    if (l->call || (l->asked && now - l->asked < ELAN_ASK_MS) ||
+    if (l->call.fd >= 0 || (l->asked && now - l->asked < ELAN_ASK_MS) ||
         bmi_elan4_place(&f->nic->range, (int)l->peer.vp, &node, &context) < 0 ||
         (l->passive && context != f->nic->range.low_context) ||
         (node == f->nic->node && !l->pause) || /* the context log shows this */
@@ -190,7 +190,7 @@ static void found(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *
 static void query_step(struct rme_link *l, int64_t now)
 {
     struct bmi_elan4_conn_info theirs;
-    int rc = bmi_elan4_query_step(l->call, &theirs);
+    int rc = bmi_elan4_query_step(&l->call, &theirs);
 
     if (rc == -EAGAIN && (l->state == ELAN_FINDING_STATE || now - l->asked < ELAN_CALL_MS))
         return;
@@ -205,11 +205,11 @@ void elan_handshake_calls(struct rme_fabric *f, int64_t now)
 {
     struct rme_link *l, *after;
 
-    if (f->bootstrap)
-        bmi_elan4_bootstrap_serve(f->bootstrap);
+    if (f->bootstrap.listener >= 0)
+        bmi_elan4_bootstrap_serve(&f->bootstrap);
     for (l = TAILQ_FIRST(&f->links); l && f->asking; l = after) {
         after = TAILQ_NEXT(l, all);
-        if (l->call)
+        if (l->call.fd >= 0)
             query_step(l, now);
         else if (l->pause)
             handshake_step(l, now);

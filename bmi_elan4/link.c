@@ -45,6 +45,7 @@ struct rme_link *elan_link_new(struct rme_fabric *f)
     f->uses = f->uses % 0xfffff + 1;
     l->f = f;
     l->state = ELAN_DOWN_STATE; /* until elan_link_step() */
+    l->call.fd = -1;
     l->number = f->uses * ELAN_LINKS + index;
     f->table[index] = l;
     TAILQ_INIT(&l->lent);

@@ -134,18 +134,18 @@ static int join(void)
 static int ask_desk(const struct bmi_elan4_where *where, struct bmi_elan4_conn_info *theirs)
 {
     uint64_t deadline = after_ms(WHERE_MS);
-    struct bmi_elan4_query *call;
+    struct bmi_elan4_query call;
     int rc =
         bmi_elan4_query_begin((const struct sockaddr *)&where->tcp, where->tcp_length, &call);
 
     if (rc != 0)
         return rc;
-    while ((rc = bmi_elan4_query_step(call, theirs)) == -EAGAIN && !past(deadline)) {
-        struct pollfd at = {.fd = call->fd, .events = POLLIN};
+    while ((rc = bmi_elan4_query_step(&call, theirs)) == -EAGAIN && !past(deadline)) {
+        struct pollfd at = {.fd = call.fd, .events = POLLIN};
 
         poll(&at, 1, 100);
     }
-    bmi_elan4_query_end(call);
+    bmi_elan4_query_end(&call);
     return rc;
 }
 
