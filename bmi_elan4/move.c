@@ -192,7 +192,7 @@ static void let_go(struct rme_fabric *f, struct elan_move *m)
 {
     m->held = false;
     m->let = true;
-    compat_set_event(f->nic->tx, bmi_elan4_at(f->nic, m->data));
+    elan4_set_event_cmd(f->nic->tx, bmi_elan4_at(f->nic, m->data));
 }
 
 /* Sends the notifications that no silent transfer precedes any more. */
@@ -212,7 +212,7 @@ static void let_notify(struct rme_link *l)
 
 static bool reads_empty(const struct rme_link *l)
 {
-    return compat_load(l->read_mark) == l->read_marks;
+    return elan4_load64(l->read_mark) == l->read_marks;
 }
 
 /* Takes over the queue of a link without transfers. */
@@ -248,7 +248,7 @@ static bool can_read(struct rme_link *l)
 static void mark_reads(struct rme_link *l)
 {
     l->read_marks++;
-    compat_write_dword(l->reads, bmi_elan4_at(l->f->nic, l->read_mark), l->read_marks);
+    elan4_write_dword_cmd(l->reads, bmi_elan4_at(l->f->nic, l->read_mark), l->read_marks);
     compat_flush(l->reads);
 }
 
@@ -273,7 +273,7 @@ static void run(struct rme_link *l, const struct elan_move *m, E4_Addr remote, E
     d.dma_srcAddr = local;
     d.dma_dstAddr = remote;
     d.dma_srcEvent = bmi_elan4_at(nic, m->data);
-    compat_run_dma(nic->tx, &d);
+    elan4_run_dma_cmd(nic->tx, &d);
     count[RME_C_RDMA_WRITES]++;
 }
 
@@ -338,9 +338,9 @@ static void tell_only_us(struct rme_link *l, struct elan_move *m)
 
     if (!m->note)
         return;
-    compat_wait_event(f->nic->tx, bmi_elan4_at(f->nic, m->data),
-                      E4_EVENT_INIT_VALUE(0, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 8),
-                      bmi_elan4_at(f->nic, m->self_chain), m->self_port);
+    elan4_wait_event_cmd(f->nic->tx, bmi_elan4_at(f->nic, m->data),
+                         E4_EVENT_INIT_VALUE(0, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 8),
+                         bmi_elan4_at(f->nic, m->self_chain), m->self_port);
     l->gap = true;
 }
 
@@ -359,7 +359,7 @@ void elan_move_unhold(struct rme_link *l)
 bool elan_move_stuck(const struct elan_move *m)
 {
     int32_t left = -EVENT_COUNT(m->data) / 32; /* outstanding sets */
-    uint32_t refused = m->d.refused + (uint32_t)compat_load(m->unasked);
+    uint32_t refused = m->d.refused + (uint32_t)elan4_load64(m->unasked);
 
     return refused && left - !m->let == (int32_t)refused;
 }
@@ -381,7 +381,7 @@ void elan_move_cut(struct rme_link *l, struct elan_move *m)
     tell_only_us(l, m);
     m->let = true;
     for (uint32_t missing = m->unposted + 1; missing; missing--)
-        compat_set_event(f->nic->tx, bmi_elan4_at(f->nic, m->data));
+        elan4_set_event_cmd(f->nic->tx, bmi_elan4_at(f->nic, m->data));
     bmi_elan4_flush(f->nic);
 }
 

@@ -81,8 +81,8 @@ void elan_op_flush(struct rme_fabric *f)
  * whether a set word is valid. */
 static bool has_landed(const struct rme_fabric *f, const struct elan_tx *tx)
 {
-    return !tx->move && compat_load(tx->landed) != 0 &&
-           compat_poll_word(f->nic->ctx, tx->landed, 0);
+    return !tx->move && elan4_load64(tx->landed) != 0 &&
+           elan4_pollevent_word(f->nic->ctx, tx->landed, 0);
 }
 
 /* Returns the number of packets that have not landed. */

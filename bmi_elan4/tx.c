@@ -31,7 +31,7 @@ static int make(struct rme_fabric *f, struct elan_tx *tx)
         return -ENOMEM;
     }
     tx->landed = (volatile E4_uint64 *)(void *)(tx->at + all);
-    compat_word_event(f->nic->ctx, tx->event, tx->landed);
+    elan4_initevent_write(f->nic->ctx, tx->event, tx->landed);
     return 0;
 }
 
@@ -228,12 +228,12 @@ static void post(struct rme_fabric *f, const struct elan_peer *to, struct elan_t
     tx->d.refused = 0;
     tx->d.since = 0;
     compat_store(0, tx->landed);
-    compat_prime(f->nic->ctx, tx->event, (int)tx->packets);
+    elan4_primeevent_write(f->nic->ctx, tx->event, (int)tx->packets);
     f->config.stats->value[RME_C_SEND_REQUESTS] += tx->packets;
     MEMBAR_VISIBLE();
     for (uint32_t i = 0; i < tx->packets; i++) {
         elan_tx_dma(f, to, tx, i, tx->event, &dma);
-        compat_run_dma(f->nic->tx, &dma);
+        elan4_run_dma_cmd(f->nic->tx, &dma);
     }
 }
 
