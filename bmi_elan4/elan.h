@@ -132,9 +132,10 @@ struct elan_rx {
     _Alignas(64) uint8_t data[];
 };
 
+/* Packet that overtook others. */
 struct elan_held {
     struct elan_packet p;
-    uint8_t *body; /* NULL: empty */
+    uint8_t body[];
 };
 
 enum elan_tell {
@@ -192,7 +193,7 @@ struct rme_link {
     uint64_t read_marks;
     /* in */
     uint32_t expected;
-    struct elan_held held[ELAN_WINDOW];
+    struct elan_held *held[ELAN_WINDOW]; /* by sequence number; NULL: none */
     struct elan_rx *filling;
     uint32_t filled, rx_debt;
     LIST_HEAD(, elan_rx) rx_free, rx_lent;
@@ -320,7 +321,7 @@ static inline bool elan_rests(const struct rme_link *l)
 /* Adds the link to the ready ones if a held packet may be delivered now. */
 static inline void elan_link_ready(struct rme_link *l)
 {
-    if (l->state != ELAN_DOWN_STATE && l->held[l->expected % ELAN_WINDOW].body)
+    if (l->state != ELAN_DOWN_STATE && l->held[l->expected % ELAN_WINDOW])
         ELAN_ADD(l, ready);
 }
 
