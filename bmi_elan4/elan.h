@@ -232,8 +232,8 @@ struct rme_fabric {
     struct elan_links links, eventful, dirty, ready, sending, wanting;
     struct elan_links ending; /* resting ones last */
     int64_t rested;           /* ms of the last check of these */
-    uint32_t
-        asking; /* queries, and handshakes with servers known from their bootstrap server */
+    /* there may be queries, or handshakes with servers known from their bootstrap server */
+    bool asking;
     struct elan_owings owed;
     struct bmi_elan4_trap unattributed[ELAN_UNATTRIBUTED]; /* no transfer of this process */
     uint32_t nunattributed;                                /* number of them so far */
@@ -294,22 +294,6 @@ static inline void elan_tell_later(struct rme_link *l, enum elan_tell what)
 {
     l->tell |= what;
     ELAN_ADD(l, eventful);
-}
-
-/* Ends the query of the link. */
-static inline void elan_call_end(struct rme_link *l)
-{
-    if (l->call.fd < 0)
-        return;
-    bmi_elan4_query_end(&l->call);
-    l->f->asking--;
-}
-
-/* Ends the handshake of the link. */
-static inline void elan_greeted(struct rme_link *l)
-{
-    l->f->asking -= l->pause != 0;
-    l->pause = 0;
 }
 
 /* Returns true if an ending link is silent, and checked less often. */

@@ -52,7 +52,7 @@ static int call(struct rme_link *l, const struct bmi_elan4_where *where)
 
     if (rc < 0)
         return rc;
-    l->f->asking++;
+    l->f->asking = true;
     return elan_watch(l->f, l->call.fd, EPOLLIN | EPOLLET);
 }
 
@@ -182,7 +182,7 @@ static void found(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *
     elan_see(l->f, &l->peer);
     elan_link_step(l, ELAN_HANDSHAKE_STATE);
     l->pause = ELAN_ASK_MS;
-    l->f->asking++;
+    l->f->asking = true;
     handshake_step(l, elan_now());
 }
 
@@ -194,7 +194,7 @@ static void query_step(struct rme_link *l, int64_t now)
 
     if (rc == -EAGAIN && (l->state == ELAN_FINDING_STATE || now - l->asked < ELAN_CALL_MS))
         return;
-    elan_call_end(l);
+    bmi_elan4_query_end(&l->call);
     if (l->state == ELAN_FINDING_STATE)
         found(l, rc, &theirs);
     else
@@ -204,11 +204,14 @@ static void query_step(struct rme_link *l, int64_t now)
 void elan_handshake_calls(struct rme_fabric *f, int64_t now)
 {
     struct rme_link *l, *after;
+    bool any = f->asking;
 
     if (f->bootstrap.listener >= 0)
         bmi_elan4_bootstrap_serve(&f->bootstrap);
-    for (l = TAILQ_FIRST(&f->links); l && f->asking; l = after) {
+    f->asking = false;
+    for (l = TAILQ_FIRST(&f->links); l && any; l = after) {
         after = TAILQ_NEXT(l, all);
+        f->asking |= l->call.fd >= 0 || l->pause;
         if (l->call.fd >= 0)
             query_step(l, now);
         else if (l->pause)
@@ -417,7 +420,7 @@ static void accepted(struct rme_link *l, const struct elan_peer *from, const uin
         elan_link_broken(l, "an unsolicited answer");
         return;
     }
-    elan_greeted(l);
+    l->pause = 0;
     hear(l, from, data, length);
     elan_see_successor(l->f, from);
     link_up(l);

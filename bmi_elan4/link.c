@@ -79,8 +79,8 @@ void elan_link_down(struct rme_link *l, int error)
         return;
     if (was == ELAN_ENDING_STATE)
         TAILQ_REMOVE(&f->ending, l, ending_next);
-    elan_call_end(l);
-    elan_greeted(l);
+    bmi_elan4_query_end(&l->call);
+    l->pause = 0;
     if (l->kept) {
         l->kept = false;
         f->config.stats->value[RME_C_QUARANTINED]--;
