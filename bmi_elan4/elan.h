@@ -420,7 +420,6 @@ static inline void elan_tx_release(struct rme_link *l, struct elan_tx *tx)
 }
 
 /* move.c */
-void elan_moves_close(struct rme_fabric *f);
 /* Starts or continues a transfer.  Returns false if the transfer must wait. */
 bool elan_move_issue(struct rme_link *l, struct elan_tx *tx);
 /* Ends a transfer that is posted in part with that part, without notification. */
@@ -436,7 +435,7 @@ bool elan_move_stuck(const struct elan_move *m);
 /* Counts a refusal by that process's interface if it may be one of this orphan's. */
 bool elan_move_refused(struct elan_move *m, E4_Addr at);
 /* Returns 1 if an orphan is over, -1 if only by its place's word, or 0. */
-int elan_move_over(const struct rme_fabric *f, const struct elan_move *m, int64_t now);
+int elan_move_over(const struct elan_move *m, int64_t now);
 /* Frees a transfer, nothing of which is in flight. */
 void elan_move_free(struct rme_fabric *f, struct elan_move *m, bool bind);
 /* Returns true if none of the link's transfers is in flight. */
@@ -457,6 +456,7 @@ bool elan_tx_waits(const struct rme_fabric *f, const struct elan_peer *to, int64
 void elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr at);
 /* Returns true if it has landed, or is a stuck transfer. */
 bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx);
+/* Frees all buffers and transfers. */
 void elan_tx_close(struct rme_fabric *f);
 
 /* link.c */

@@ -65,7 +65,6 @@ static int open_nic(struct rme_fabric *f)
     const char *folder = getenv(BMI_ELAN4_LOG_ENV), *fewer = "lower elan_tx_buffers";
     struct bmi_elan4_nic_config config = {.folder = folder && *folder ? folder
                                                                       : BMI_ELAN4_LOG_FOLDER};
-    uint32_t slots = f->tx_most;
     char why[300] = "";
     int node = -1, rc;
 
@@ -81,7 +80,7 @@ static int open_nic(struct rme_fabric *f)
     f->packets_most = elan_packets(f->tx_bytes);
     /* two and a half times the limit, which excludes orphans and spare buffers */
     config.main_bytes =
-        (size_t)slots * 2 * BMI_ELAN4_SLOT +
+        (size_t)f->tx_most * 2 * BMI_ELAN4_SLOT +
         (size_t)5 * f->tx_most / 2 * (f->tx_bytes + (f->packets_most + 1) * 2048) +
         ((size_t)4 << 20);
     config.sdram_bytes = (size_t)2 << 20;
@@ -92,9 +91,9 @@ static int open_nic(struct rme_fabric *f)
         return FAIL(f, -EADDRNOTAVAIL,
                     "elan4://%d:%d: not an address of this host, which is node %d", node,
                     config.context, f->nic->node);
-    rc = bmi_elan4_inbox_open(f->nic, slots, &f->inbox);
+    rc = bmi_elan4_inbox_open(f->nic, f->tx_most, &f->inbox);
     if (rc < 0)
-        return FAIL(f, rc, "input queue of %u slots: %s; %s", slots, strerror(-rc),
+        return FAIL(f, rc, "input queue of %u slots: %s; %s", f->tx_most, strerror(-rc),
                     rc == -ENOMEM ? fewer : rme_remedy(rc, fewer));
     bmi_elan4_conn_info_fill(&f->conn_info, &f->nic->range, config.key, f->nic->node,
                              f->nic->context, bmi_elan4_inbox_queue(f->inbox),
@@ -168,7 +167,6 @@ static void elan_close(struct rme_fabric *f)
     if (f->nic)
         bmi_elan4_nic_close(f->nic);
     elan_tx_close(f);
-    elan_moves_close(f);
     while ((owed = TAILQ_FIRST(&f->owed)) != NULL) {
         TAILQ_REMOVE(&f->owed, owed, next);
         free(owed);

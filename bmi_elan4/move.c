@@ -78,15 +78,6 @@ static struct elan_move *take(struct rme_fabric *f, unsigned vp)
     return m;
 }
 
-void elan_moves_close(struct rme_fabric *f)
-{
-    for (uint32_t i = 0; i < f->nmove; i++) {
-        free(f->move[i]->note);
-        free(f->move[i]); /* the context frees everything else */
-    }
-    free(f->move);
-}
-
 /* ---- Chains ---- */
 
 static void chain_dma(uint8_t *block, const E4_DMA *dma)
@@ -462,16 +453,13 @@ bool elan_move_refused(struct elan_move *m, E4_Addr at)
     return true;
 }
 
-int elan_move_over(const struct rme_fabric *f, const struct elan_move *m, int64_t now)
+int elan_move_over(const struct elan_move *m, int64_t now)
 {
     if (m->until && now >= m->until)
         return 1;
-    if (!m->read && m->d.refused &&
-        (elan_move_stuck(m) ||
-         (notifies(m) && -EVENT_COUNT(m->told) / 32 == (int32_t)m->d.refused)))
-        return -1;
-    return now - m->d.since >= f->quarantine_ms &&
-                   elan_succeeded(f, m->d.to.vp, m->d.to.generation)
+    return !m->read && m->d.refused &&
+                   (elan_move_stuck(m) ||
+                    (notifies(m) && -EVENT_COUNT(m->told) / 32 == (int32_t)m->d.refused))
                ? -1
                : 0;
 }

@@ -150,17 +150,12 @@ static void landed_of(struct rme_link *l)
         ELAN_REMOVE(l, sending);
 }
 
-/* Returns 1 if an orphan has landed; -1 if it was refused at its destination, or the next owner
- * of that context has been there for long enough; else 0. */
-static int tx_over(const struct rme_fabric *f, const struct elan_tx *tx, int64_t now)
+/* Returns 1 if an orphan has landed, -1 if it was refused at its destination, or 0. */
+static int tx_over(const struct rme_fabric *f, const struct elan_tx *tx)
 {
     if (has_landed(f, tx))
         return 1;
-    return (tx->d.refused && tx->d.refused == under_way(f, tx)) ||
-                   (now - tx->d.since >= f->quarantine_ms &&
-                    elan_succeeded(f, tx->d.to.vp, tx->d.to.generation))
-               ? -1
-               : 0;
+    return tx->d.refused && tx->d.refused == under_way(f, tx) ? -1 : 0;
 }
 
 void elan_sweep(struct rme_fabric *f, int64_t now)
@@ -168,18 +163,20 @@ void elan_sweep(struct rme_fabric *f, int64_t now)
     struct elan_dma *d, *then;
 
     for (d = TAILQ_FIRST(&f->orphans); d; d = then) {
-        struct elan_tx *tx = (struct elan_tx *)d;
-        int over =
-            d->is_move ? elan_move_over(f, (struct elan_move *)d, now) : tx_over(f, tx, now);
+        int over = d->is_move ? elan_move_over((struct elan_move *)d, now)
+                              : tx_over(f, (struct elan_tx *)d);
         then = TAILQ_NEXT(d, next);
+        /* the next owner of that context has been there for long enough */
+        if (!over && now - d->since >= f->quarantine_ms &&
+            elan_succeeded(f, d->to.vp, d->to.generation))
+            over = -1;
         if (!over)
             continue;
         elan_orphan_over(f, d, over < 0);
-        if (d->is_move) {
+        if (d->is_move)
             elan_move_free(f, (struct elan_move *)d, over < 0);
-            continue;
-        }
-        elan_tx_give(f, tx);
+        else
+            elan_tx_give(f, (struct elan_tx *)d);
     }
 }
 
@@ -228,11 +225,16 @@ void elan_tx_close(struct rme_fabric *f)
     struct elan_dmas *lists[] = {&f->pool[ELAN_TX].free, &f->pool[ELAN_TX].spare, &f->orphans};
     struct elan_dma *d;
 
-    /* the context frees their memory; elan_moves_close() frees transfers */
+    /* the context frees their memory */
     for (unsigned i = 0; i < 3; i++)
         while ((d = TAILQ_FIRST(lists[i])) != NULL) {
             TAILQ_REMOVE(lists[i], d, next);
             if (!d->is_move)
                 free(d);
         }
+    for (uint32_t i = 0; i < f->nmove; i++) {
+        free(f->move[i]->note);
+        free(f->move[i]);
+    }
+    free(f->move);
 }
