@@ -37,12 +37,6 @@ static inline void compat_free_sdram(ELAN4_ALLOC *alloc, void *p)
         elan4_freeElan(alloc, p);
 }
 
-/* Returns the Elan address of main memory; libelan4's argument is not const. */
-static inline E4_Addr compat_at(ELAN4_CTX *ctx, const volatile void *p)
-{
-    return elan4_main2elan(ctx, (void *)(uintptr_t)p);
-}
-
 static inline void compat_store(E4_uint64 value, volatile void *p)
 {
     elan4_store64(value, (volatile E4_uint64 *)p);

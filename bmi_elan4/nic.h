@@ -83,9 +83,10 @@ void bmi_elan4_nic_close(struct bmi_elan4_nic *nic);
 void *bmi_elan4_main(struct bmi_elan4_nic *nic, size_t align, size_t size);
 void *bmi_elan4_sdram(struct bmi_elan4_nic *nic, size_t align, size_t size);
 
+/* Returns the Elan address of main memory; libelan4's argument is not const. */
 static inline E4_Addr bmi_elan4_at(struct bmi_elan4_nic *nic, const volatile void *p)
 {
-    return compat_at(nic->ctx, p);
+    return elan4_main2elan(nic->ctx, (void *)(uintptr_t)p);
 }
 
 /*
