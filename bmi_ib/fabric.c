@@ -12,9 +12,6 @@
 #include "bmi_ib/link/links.h"
 #include "bmi_ib/wait.h"
 
-#define READ_LIMIT                                                                             \
-    64 /* RDMA reads posted on a link; the device queues those beyond its depth */
-
 /* Frees the resources of a rail, after all links. */
 static void rail_close(struct rme_fabric *f)
 {
@@ -58,7 +55,6 @@ static struct rme_fabric *rail_new(const struct rme_fabric_config *config,
     f->cm = head ? head->cm : NULL;
     f->number = head ? head->rails : 0;
     f->head->rail[f->head->rails++] = f;
-    f->read_limit = READ_LIMIT;
     f->way_ms = IB_WAY_MS;
     f->drain_ms = IB_DRAIN_MS;
     f->signal_each = ib_option(f, "signal_each") != 0;

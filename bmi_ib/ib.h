@@ -180,7 +180,6 @@ struct rme_fabric {
     unsigned polls;      /* counts polls; paces the check of descriptors */
     bool attention;      /* the next poll has work beside the CQs: see attend() in wait.c */
     bool resume;         /* a stalled link has room: flush at the next poll */
-    uint32_t read_limit;
     uint32_t way_ms, drain_ms; /* IB_WAY_MS, IB_DRAIN_MS; tests set others */
     bool signal_each;          /* option signal_each */
     uint64_t control_tick;

@@ -9,7 +9,6 @@
 #include "base/addr.h"
 #include "base/table.h"
 #include "bmi_ib/buffers.h"
-#include "bmi_ib/ring.h"
 
 /* Bytes of private data in a request (RDMA_PS_TCP); replies and rejects hold more, which is
  * ignored. */
@@ -47,6 +46,26 @@ enum ib_link_state {
 #define IB_EVENT_UP      2u
 #define IB_EVENT_ROOM    4u
 
+/*
+ * Send queue of a QP.  The queue completes in order, so one CQE retires all requests before it.
+ * Positions of requests are free-running counters; a wr_id holds the low 24 bits.
+ *
+ * A request is signalled if it ends a transfer that is not unsignalled (fabric.h), if it is the
+ * last one that fits while more are queued, if half of the queue was posted without a signal,
+ * or if unsignalled requests would hold too many send buffers, of all or of one link.  Hence a
+ * CQE is pending whenever the queue is more than half full, and an idle queue holds at most
+ * half of its entries and a bounded number of send buffers.
+ */
+struct ib_ring {
+    struct ib_rdma_op_queue posted; /* transfers that a completion ends; fabric.mark is the
+                                     * position of the last request of each */
+    uint32_t depth;                 /* capacity, in requests */
+    uint32_t head;                  /* requests posted */
+    uint32_t tail;                  /* requests known to be complete */
+    uint32_t unsignalled;           /* posted since the last signalled request */
+    uint32_t reads;                 /* RDMA reads of transfers in flight */
+};
+
 struct rme_link {
     /* hot part: sending and receiving */
     struct rme_fabric *f;
@@ -57,7 +76,7 @@ struct rme_link {
     uint32_t handle;
     enum ib_link_state state;
     bool dirty;              /* in f->dirty */
-    bool stalled;            /* queue waits for room in the ring; a completion resumes it */
+    bool stalled;            /* queue waits for room in the send queue; a completion resumes it */
     bool deliver;            /* pass received messages to the engine */
     bool want_tx;            /* in f->tx_waiters */
     uint32_t tx_held;        /* send buffers held by the engine or the device for this link */

@@ -39,7 +39,6 @@
 #include <string.h>
 #include "base/probe.h"
 #include "bmi_ib/link/links.h"
-#include "bmi_ib/queue/wr_id.h"
 
 #define STALE_TRIES                                                                            \
     4 /* retries of an address while the peer reports a stale connection of this process */
@@ -269,9 +268,7 @@ int ib_qp_create(struct rme_link *l)
         return error;
     }
     l->cq_share = share;
-    error = ib_ring_init(&l->ring, f->dev.sq_depth);
-    if (error)
-        goto undo;
+    l->ring = (struct ib_ring){.depth = f->dev.sq_depth};
     struct ibv_qp_init_attr attr = {
         .qp_context = f, /* owner of asynchronous events */
         .send_cq = f->cq.cq,
@@ -293,18 +290,14 @@ int ib_qp_create(struct rme_link *l)
             f, RME_LOG_ERROR,
             "%s: no queue pair: %s; close connections, or raise the memlock limit (ulimit -l)",
             l->peer, strerror(-error));
-        goto undo;
+        release_share(l);
+        return error;
     }
     l->qp = l->id->qp;
     l->qp_num = l->qp->qp_num;
     l->undrained = IB_DRAIN_ALL;
     rme_table_put(&f->table, &l->by_qp, l->qp_num, IB_BY_QP);
     return 0;
-
-undo:
-    ib_ring_fini(&l->ring);
-    release_share(l);
-    return error;
 }
 
 static bool mark_send(struct rme_link *l)
@@ -375,7 +368,6 @@ static void qp_destroy(struct rme_link *l)
     rme_table_take(&l->f->table, &l->by_qp);
     ib_rdma_op_purge(l);
     ib_mws_forget(l);
-    ib_ring_fini(&l->ring);
     ib_rx_forget(l);
     release_share(l);
 }

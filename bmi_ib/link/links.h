@@ -27,7 +27,7 @@ void ib_emit_downs(struct rme_fabric *f);
 bool ib_link_next(struct rme_link *l);
 /* Maps a failure to find a path to the errno of fabric.h. */
 int ib_no_route(int status);
-/* Creates the QP of a link with its CQ space and ring. */
+/* Creates the QP of a link with its CQ space. */
 int ib_qp_create(struct rme_link *l);
 void ib_link_free_drained(struct rme_fabric *f);
 void ib_link_destroy(struct rme_link *l);

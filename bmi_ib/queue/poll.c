@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <string.h>
 #include "bmi_ib/queue/queue.h"
-#include "bmi_ib/queue/wr_id.h"
 
 __attribute__((noinline)) static void dispatch(struct rme_fabric *f, const struct ibv_wc *wc)
 {

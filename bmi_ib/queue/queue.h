@@ -81,19 +81,56 @@ bool ib_send_now(struct rme_link *l, const void *head, size_t head_length, const
                  size_t length);
 void ib_rdma_op(struct rme_link *l, struct rme_rdma_op *x);
 void ib_flush(struct rme_fabric *f);
-/* Retires all requests up to a position of the ring. */
+/* Retires all requests up to a position. */
 void ib_rdma_op_completed(struct rme_link *l, uint32_t position);
 /* Frees the buffers of all entries, posted or queued, of a destroyed QP. */
 void ib_rdma_op_purge(struct rme_link *l);
 /* Delivers the events of completed transfers that found no room before. */
 void ib_emit_done(struct rme_fabric *f);
-/* Fills f->batch from the head of the link's queue, without posting.  Returns true if more
- * could follow at once. */
-bool ib_rdma_op_build(struct rme_link *l);
 
 /* ---- poll.c ---- */
 /* Takes CQEs while the caller's array has room. */
 void ib_cq_poll(struct rme_fabric *f);
+
+/* ---- Send queues and identifiers of requests ---- */
+
+static inline uint32_t ib_ring_used(const struct ib_ring *r)
+{
+    return r->head - r->tail;
+}
+
+static inline uint32_t ib_ring_room(const struct ib_ring *r)
+{
+    return r->depth - ib_ring_used(r);
+}
+
+/* Fields of a wr_id: kind (4 bits), position or buffer generation (24), link handle or index of
+ * a receive buffer (32). */
+enum ib_wr_kind { IB_WR_NONE, IB_WR_SEND, IB_WR_RECV, IB_WR_MARK_SEND, IB_WR_MARK_RECV };
+
+#define IB_POSITION_MASK ((1u << 24) - 1)
+
+static inline uint64_t ib_wr_id(enum ib_wr_kind kind, uint32_t position, uint32_t low)
+{
+    return (uint64_t)kind << 60 | (uint64_t)(position & IB_POSITION_MASK) << 32 | low;
+}
+
+static inline enum ib_wr_kind ib_wr_kind(uint64_t id)
+{
+    return (enum ib_wr_kind)(id >> 60);
+}
+
+static inline uint32_t ib_wr_position(uint64_t id)
+{
+    return (uint32_t)(id >> 32) & IB_POSITION_MASK;
+}
+
+static inline uint32_t ib_wr_low(uint64_t id)
+{
+    return (uint32_t)id;
+}
+
+/* ---- Links ---- */
 
 /* Links by handle and by QP number.  The device and other threads name links by handle, which
  * does not repeat within 2^32 links, so that a late reference finds no link instead of freed

@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bmi_ib/queue/queue.h"
-#include "bmi_ib/queue/wr_id.h"
 
 #define SLACK_SHARED 16 /* receives of an SRQ beyond the advertised number */
 #define SLACK_OWN                                                                              \

@@ -522,7 +522,6 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
                                 .sq_depth = (uint32_t)ib_option(f, "sq_depth"),
                                 .rq_depth = 127};
     f->caps = (struct rme_caps){.max_sge = max_sge, .max_read_sge = max_sge, .has_read = true};
-    f->read_limit = 64;
     f->way_ms = f->drain_ms = 600000; /* long enough for a slow machine */
     f->signal_each = ib_option(f, "signal_each") != 0;
     f->cm = &channel;

@@ -169,8 +169,6 @@ static void an_idle_connection_takes_little(void **state)
         {"the link (bmi_ib/link.h) and its chains",
          sizeof(struct rme_link) + 4 * sizeof(void *),
          sizeof(struct rme_link) + 4 * sizeof(void *)},
-        {"its ring of requests (bmi_ib/ring.h)", power_of_two(sends) * sizeof(struct ib_slot),
-         power_of_two(sends) * sizeof(struct ib_slot)},
         {"the peer (common/transport/peer.h)", sizeof(struct rme_peer),
          sizeof(struct rme_peer)},
         {"what the protocols have with it (common/proto/proto.h)",
