@@ -35,7 +35,7 @@
 #include "base/stats.h"
 
 #define IB_BATCH       64 /* WRs per ibv_post_send() */
-#define IB_SGE_MAX     64 /* SGEs per WR */
+#define IB_SGE_MAX     16 /* SGEs per WR, within the limit of the device */
 #define IB_POLL_BATCH  32 /* CQEs per ibv_poll_cq() */
 #define IB_QUEUE_ENTRY 64 /* pinned bytes per queue entry, approximately */
 #define IB_RAILS_MAX   8  /* maximum devices per fabric */

@@ -90,13 +90,8 @@ static bool has_mws(const struct rme_fabric *f)
 
 int ib_mws_open(struct rme_fabric *f)
 {
-    const char *mode = rme_option_string(f->config.options, "expose");
-    bool region = strcmp(mode, "region") == 0;
+    bool region = ib_option(f, "expose") != 0;
     LIST_INIT(&f->mws.free);
-    if (!region && strcmp(mode, "operation") != 0) {
-        ib_log(f, RME_LOG_ERROR, "option expose=%s: allowed are operation and region", mode);
-        return -EINVAL;
-    }
     if (!region && has_mws(f)) {
         f->caps.mws =
             f->dev.attr.max_mw < MOST_WINDOWS ? (uint32_t)f->dev.attr.max_mw : MOST_WINDOWS;

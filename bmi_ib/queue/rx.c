@@ -482,20 +482,22 @@ void ib_rx_renew(struct rme_fabric *f)
 
 /* ---- Open and close ---- */
 
-static bool want_srq(struct rme_fabric *f, const char *mode)
+static bool want_srq(struct rme_fabric *f)
 {
+    enum { AUTO, ON }; /* values of the option */
+    int64_t mode = ib_option(f, "srq");
     if (f->dev.attr.max_srq <= 0) {
-        if (strcmp(mode, "on") == 0)
+        if (mode == ON)
             ib_log(f, RME_LOG_WARN,
                    "device %s: no shared receive queues: each connection has its own receives",
                    f->dev.name);
         return false;
     }
-    if (strcmp(mode, "auto") == 0)
+    if (mode == AUTO)
         /* a client has few connections; rxe of stable kernels had memory errors in the receive
          * path of SRQs (get_srq_wqe) as late as 2026 */
         return f->config.listen && !ib_is_rxe(f);
-    return strcmp(mode, "on") == 0;
+    return mode == ON;
 }
 
 /* Limits the SRQ to a quarter of the lockable memory; each receive has a buffer and entries in
@@ -510,19 +512,14 @@ static uint32_t affordable(const struct rme_fabric *f, uint32_t depth)
 
 int ib_rx_open(struct rme_fabric *f)
 {
-    const char *mode = rme_option_string(f->config.options, "srq");
     TAILQ_INIT(&f->rx.open);
     STAILQ_INIT(&f->rxq.chain);
     STAILQ_INIT(&f->rx_ready);
-    if (strcmp(mode, "auto") != 0 && strcmp(mode, "on") != 0 && strcmp(mode, "off") != 0) {
-        ib_log(f, RME_LOG_ERROR, "option srq=%s: allowed are auto, on and off", mode);
-        return -EINVAL;
-    }
     f->rx_slack = f->config.listen ? 0 : SLACK_OWN;
     if (f->rx_slack > f->dev.rq_depth / 4 || f->slab < IB_SLAB)
         f->rx_slack = 0;
     f->caps.keeps_rx = f->config.listen;
-    if (!want_srq(f, mode))
+    if (!want_srq(f))
         return 0;
     uint32_t depth = (uint32_t)ib_option(f, "srq_depth");
     if (depth > (uint32_t)f->dev.attr.max_srq_wr)

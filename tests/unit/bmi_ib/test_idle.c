@@ -158,10 +158,8 @@ static void an_idle_connection_takes_little(void **state)
     uint64_t own = receives(asked_for());
     const struct row rows[] = {
         {"the device: send queue",
-         send_queue(sends, (uint64_t)ib_option(f, "max_sge"),
-                    (uint64_t)ib_option(f, "max_inline")),
-         send_queue(sends, (uint64_t)ib_option(f, "max_sge"),
-                    (uint64_t)ib_option(f, "max_inline"))},
+         send_queue(sends, IB_SGE_MAX, (uint64_t)ib_option(f, "max_inline")),
+         send_queue(sends, IB_SGE_MAX, (uint64_t)ib_option(f, "max_inline"))},
         {"the device: receive queue, or its place in the shared one", receive_queue(1),
          receive_queue(receiving)},
         {"receive buffers", buffer, own * buffer},
