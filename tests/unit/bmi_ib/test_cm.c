@@ -182,8 +182,7 @@ static unsigned posted(unsigned *n)
     unsigned seen = 0;
     for (unsigned i = 0; i < rig.f->rx.slabs * rig.f->slab; i++)
         if (rig.f->rx.slab[i / rig.f->slab] &&
-            rig.f->rx.slab[i / rig.f->slab]->rx[i % rig.f->slab].state == IB_RX_POSTED &&
-            seen++ == *n)
+            rig.f->rx.slab[i / rig.f->slab]->rx[i % rig.f->slab].posted && seen++ == *n)
             return i;
     *n = seen;
     return 0;

@@ -29,7 +29,7 @@ static void take_all_back(void)
     assert_int_equal(ib_rx_post(f, NULL), 0);
     for (uint32_t s = 0; s < f->rx.slabs; s++)
         for (uint32_t i = 0; f->rx.slab[s] && i < f->slab; i++)
-            if (f->rx.slab[s]->rx[i].state == IB_RX_POSTED) {
+            if (f->rx.slab[s]->rx[i].posted) {
                 rig_wc((struct ibv_wc){.wr_id = f->rx.slab[s]->rx[i].wr.wr_id,
                                        .status = IBV_WC_WR_FLUSH_ERR});
                 assert_int_equal(rig_poll(&event, 1), 0);
@@ -399,7 +399,7 @@ static void come(unsigned n)
 static uint64_t posted_one(void)
 {
     const struct ib_rx *rx = rig.f->rx.slab[0]->rx;
-    while (rx->state != IB_RX_POSTED)
+    while (!rx->posted)
         rx++;
     return ib_wr_id(IB_WR_RECV, rx->generation, rx->index);
 }
