@@ -362,12 +362,11 @@ static void qp_drain(struct rme_link *l)
 static void qp_destroy(struct rme_link *l)
 {
     l->f->head->qp_ops++;
+    ib_rdma_op_purge(l);
     ib_mws_drop(l);
     rdma_destroy_qp(l->id);
     l->qp = NULL;
     rme_table_take(&l->f->table, &l->by_qp);
-    ib_rdma_op_purge(l);
-    ib_mws_forget(l);
     ib_rx_forget(l);
     release_share(l);
 }

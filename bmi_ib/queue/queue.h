@@ -48,9 +48,9 @@ bool ib_rx_return(struct rme_fabric *f, void *rx);
 /* ---- mw.c ---- */
 int ib_mws_open(struct rme_fabric *f);
 void ib_mws_close(struct rme_fabric *f);
-/* Deallocate the open windows of a QP, before its destruction; free them, after. */
+/* Deallocates the open windows of a QP that is about to be destroyed, and whose requests were
+ * purged. */
 void ib_mws_drop(struct rme_link *l);
-void ib_mws_forget(struct rme_link *l);
 int ib_mws_ensure(struct rme_fabric *f, uint32_t n); /* makes n windows free, or -EAGAIN */
 /* Builds the WR that binds or invalidates a window. */
 void ib_mw_build(struct rme_rdma_op *x, struct ibv_send_wr *wr);
@@ -83,7 +83,8 @@ void ib_rdma_op(struct rme_link *l, struct rme_rdma_op *x);
 void ib_flush(struct rme_fabric *f);
 /* Retires all requests up to a position. */
 void ib_rdma_op_completed(struct rme_link *l, uint32_t position);
-/* Frees the buffers of all entries, posted or queued, of a destroyed QP. */
+/* Frees the buffers of all transfers, posted or queued, of a QP that is about to be destroyed.
+ * The caller holds the lock until that is done, so nothing else uses them before. */
 void ib_rdma_op_purge(struct rme_link *l);
 /* Delivers the events of completed transfers that found no room before. */
 void ib_emit_done(struct rme_fabric *f);

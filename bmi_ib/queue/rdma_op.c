@@ -433,7 +433,6 @@ void ib_emit_done(struct rme_fabric *f)
     }
 }
 
-/* Frees the buffers of posted and queued transfers of a destroyed QP. */
 void ib_rdma_op_purge(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
