@@ -61,17 +61,6 @@ struct ib_cq {
 
 struct ib_resolver;
 
-struct ib_listener {
-    struct rdma_cm_id *id;
-    struct sockaddr_storage sa;
-};
-
-/* Source GID of outgoing connections (option gid). */
-struct ib_source {
-    bool chosen; /* false: routing decides */
-    struct sockaddr_storage sa;
-};
-
 /* Local address of a rail and the mask of its network. */
 struct ib_own {
     struct sockaddr_storage sa;
@@ -166,8 +155,8 @@ struct rme_fabric {
                                            * delivered */
 
     struct rdma_event_channel *cm;
-    struct ib_source source;
-    struct ib_listener *listener;
+    struct sockaddr_storage source; /* GID of the option gid; AF_UNSPEC: routing decides */
+    struct rdma_cm_id **listener;
     unsigned listeners;
     struct ib_resolver *resolver;
 

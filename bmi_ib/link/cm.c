@@ -69,13 +69,17 @@ static struct rme_fabric *rail_of(struct rme_fabric *f, const struct rdma_cm_id 
     return rail;
 }
 
+/* Sets an option of the id, of one byte.  On failure the default holds. */
+static void set_option(struct rme_link *l, int name, uint8_t value, const char *what)
+{
+    if (rdma_set_option(l->id, RDMA_OPTION_ID, name, &value, sizeof(value)))
+        ib_log(l->f, name == RDMA_OPTION_ID_TOS ? RME_LOG_WARN : RME_LOG_DEBUG,
+               "%s: cannot set the %s is used: %s", l->peer, what, strerror(errno));
+}
+
 static void set_ack_timeout(struct rme_link *l)
 {
-    uint8_t timeout = l->f->dev.ack_timeout;
-    if (rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
-                        sizeof(timeout)))
-        ib_log(l->f, RME_LOG_DEBUG, "%s: cannot set the ACK timeout, the path's is used: %s",
-               l->peer, strerror(errno));
+    set_option(l, RDMA_OPTION_ID_ACK_TIMEOUT, l->f->dev.ack_timeout, "ACK timeout, the path's");
 }
 
 static void route(struct rme_link *l)
@@ -86,8 +90,10 @@ static void route(struct rme_link *l)
         return;
     }
     ib_link_move(l, rail);
+    int64_t class = ib_option(l->f, "traffic_class");
     set_ack_timeout(l);
-    ib_path_class(l);
+    if (class >= 0)
+        set_option(l, RDMA_OPTION_ID_TOS, (uint8_t) class, "traffic class, the system's");
     if (rdma_resolve_route(l->id, IB_RESOLVE_MS)) {
         int error = ib_no_route(ib_errno());
         ib_log(l->f, RME_LOG_INFO, "%s: rdma_resolve_route: %s", l->peer, strerror(-error));

@@ -68,15 +68,15 @@ int ib_rails_addresses(struct rme_fabric *f);
 #define IB_PATH_TEXT 256 /* sufficient bytes for ib_path_text() */
 /* Finds the GID that the option names, once the device is known. */
 int ib_path_open(struct rme_fabric *f);
-/* Stores the addresses of the rail's GIDs on Ethernet in an array that the caller frees.
- * Returns their number. */
-int ib_path_addresses(const struct rme_fabric *f, struct sockaddr_storage **out);
+/* Reads the GIDs of all ports into an array that the caller frees.  Returns their number or a
+ * negative errno. */
+int ib_path_gids(const struct ib_device *d, struct ibv_gid_entry **out);
+/* Converts a GID to an address.  Returns false for InfiniBand, whose GIDs are none. */
+bool ib_path_address(const struct ibv_gid_entry *e, struct sockaddr_storage *sa);
 /* Finds the source of a connection to `peer`: *out is `own`, filled in; NULL: routing decides.
  * Returns -EAFNOSUPPORT if the chosen source has the other family. */
 int ib_path_source(const struct rme_fabric *f, const struct sockaddr *peer,
                    struct sockaddr_storage *own, struct sockaddr **out);
-/* Sets the traffic class of a connection, before its route is resolved. */
-void ib_path_class(struct rme_link *l);
 /* Formats the path of a link; "" if it is not up. */
 void ib_path_text(const struct rme_link *l, char *text, size_t size);
 
