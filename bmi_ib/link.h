@@ -75,11 +75,11 @@ struct rme_link {
     void *owner;
     uint32_t handle;
     enum ib_link_state state;
-    bool dirty;              /* in f->dirty */
-    bool stalled;            /* queue waits for room in the send queue; a completion resumes it */
-    bool deliver;            /* pass received messages to the engine */
-    bool want_tx;            /* in f->tx_waiters */
-    uint32_t tx_held;        /* send buffers held by the engine or the device for this link */
+    bool dirty;       /* in f->dirty */
+    bool stalled;     /* queue waits for room in the send queue; a completion resumes it */
+    bool deliver;     /* pass received messages to the engine */
+    bool want_tx;     /* in f->tx_waiters */
+    uint32_t tx_held; /* send buffers held by the engine or the device for this link */
     uint32_t tx_unsignalled; /* of these, covered by no signalled request */
     uint32_t read_depth;
     struct ib_rx_queue rxq; /* own receive queue; unused with an SRQ */
@@ -90,7 +90,6 @@ struct rme_link {
     /* cold part: connection state */
     struct rdma_cm_id *id;
     uint32_t cq_share; /* CQEs reserved; 0: without a QP */
-    uint32_t qp_num;
     int error;
     bool passive;
     bool asked; /* link_disconnect() was called */
@@ -127,7 +126,8 @@ TAILQ_HEAD(ib_link_list, rme_link);
 /* Fails a link; the first error counts.  `deliver`: the engine still gets messages that the
  * peer sent before. */
 void ib_link_fail(struct rme_link *l, int error, bool deliver);
-void ib_link_fail_all(struct rme_fabric *f, int error);
+/* Fails all links of a rail, and logs why. */
+void ib_link_fail_all(struct rme_fabric *f, int error, const char *why);
 /* Removes parts (IB_DRAIN_*) from those that a drain waits for; the last one ends the drain. */
 void ib_link_drained(struct rme_link *l, unsigned parts);
 /* Sets a connecting or accepting link to UP, and queues LINK_UP; also for a message before

@@ -226,7 +226,7 @@ static bool any_byte(const uint8_t *data, size_t length)
  * "consumer" without data if the listener's backlog is full or if the peer died before its
  * answer; a retry distinguishes both.  Transports pad data with zeros.
  */
-int ib_reject_error(int status, const void *data, size_t length)
+static int reject_error(int status, const uint8_t *data, size_t length)
 {
     switch (status) {
     case REJECTED_TIMEOUT:
@@ -237,10 +237,10 @@ int ib_reject_error(int status, const void *data, size_t length)
     case REJECTED_NO_LISTENER:
     case -ECONNREFUSED:
         return -ECONNREFUSED;
-    case REJECTED_CONSUMER:
-        return any_byte(data, length) ? -EACCES : -EBUSY;
     default:
-        return any_byte(data, length) ? -EACCES : -ECONNREFUSED;
+        return any_byte(data, length)        ? -EACCES
+               : status == REJECTED_CONSUMER ? -EBUSY
+                                             : -ECONNREFUSED;
     }
 }
 
@@ -265,7 +265,7 @@ static int unreachable_error(int status)
 /* Handles a peer that refuses this side's request, or gives up its own. */
 static void rejected(struct rme_link *l, const struct cm_note *n)
 {
-    int error = ib_reject_error(n->e.status, n->data, n->length);
+    int error = reject_error(n->e.status, n->data, n->length);
     if (l->state != IB_CONNECTING) {
         ib_link_fail(l, -ECONNRESET, l->state == IB_UP);
         return;
@@ -298,9 +298,9 @@ static void device_removed(struct rme_fabric *f, struct rme_fabric *rail)
     if (f->dev.dead || (!rail && f->railed))
         return;
     f->dev.dead = true;
-    ib_log(f, RME_LOG_ERROR, "device %s was removed: all its connections fail%s", f->dev.name,
-           f->head->railed ? "" : "; restart to use another device");
-    ib_link_fail_all(f, -ENODEV);
+    ib_link_fail_all(f, -ENODEV,
+                     f->head->railed ? "the device was removed"
+                                     : "the device was removed; restart to use another");
 }
 
 static void dispatch(struct rme_fabric *f, const struct cm_note *n)

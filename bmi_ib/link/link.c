@@ -294,9 +294,8 @@ int ib_qp_create(struct rme_link *l)
         return error;
     }
     l->qp = l->id->qp;
-    l->qp_num = l->qp->qp_num;
     l->undrained = IB_DRAIN_ALL;
-    rme_table_put(&f->table, &l->by_qp, l->qp_num, IB_BY_QP);
+    rme_table_put(&f->table, &l->by_qp, l->qp->qp_num, IB_BY_QP);
     return 0;
 }
 
@@ -497,9 +496,11 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
     }
 }
 
-void ib_link_fail_all(struct rme_fabric *f, int error)
+void ib_link_fail_all(struct rme_fabric *f, int error, const char *why)
 {
     struct rme_link *l, *next;
+    ib_log(f, RME_LOG_ERROR, "device %s: all its connections fail: %s (%s)", f->dev.name, why,
+           strerror(-error));
     for (l = TAILQ_FIRST(&f->links); l; l = next) {
         next = TAILQ_NEXT(l, all_entry);
         ib_link_fail(l, error, true);

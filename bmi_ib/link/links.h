@@ -50,7 +50,6 @@ void ib_link_names(struct rme_fabric *f);
 int ib_cm_open(struct rme_fabric *f);
 void ib_cm_close(struct rme_fabric *f);
 void ib_cm_events(struct rme_fabric *f);
-int ib_reject_error(int status, const void *data, size_t length);
 
 /* ---- rails.c ---- */
 /* Returns the rail of a device; NULL: none. */

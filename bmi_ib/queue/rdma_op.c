@@ -259,12 +259,8 @@ void ib_flush(struct rme_fabric *f)
     struct rme_link *l;
     if (f->rxq.chained > f->rx_slack) {
         int error = ib_rx_post(f, NULL);
-        if (error) {
-            ib_log(f, RME_LOG_ERROR,
-                   "device %s: posting shared receives: %s; all connections fail", f->dev.name,
-                   strerror(-error));
-            ib_link_fail_all(f, error);
-        }
+        if (error)
+            ib_link_fail_all(f, error, "cannot post shared receives");
     }
     while ((l = TAILQ_FIRST(&f->dirty))) {
         TAILQ_REMOVE(&f->dirty, l, dirty_entry);

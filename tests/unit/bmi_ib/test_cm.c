@@ -173,7 +173,7 @@ static void message_in(const struct rme_link *l, unsigned index)
     rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, rx->generation, index),
                            .opcode = IBV_WC_RECV,
                            .byte_len = 5,
-                           .qp_num = l->qp_num});
+                           .qp_num = l->qp->qp_num});
 }
 
 /* Returns the index of the n-th posted receive; if there is none, sets n to their number. */
@@ -270,7 +270,7 @@ static void shared_receives_are_not_lost(void **state)
         ib_link_fail(l, -ECONNRESET, true);
         rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, l->handle),
                                .status = IBV_WC_WR_FLUSH_ERR,
-                               .qp_num = l->qp_num});
+                               .qp_num = l->qp->qp_num});
         assert_int_equal(rig_count(RME_EV_LINK_DOWN, NULL), 0);
         /* two receives of this QP complete before the event that they were its last */
         message_in(l, nth_posted(0));

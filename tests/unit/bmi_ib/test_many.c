@@ -49,7 +49,7 @@ static void mark_send(struct rme_link *l)
 {
     rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, l->handle),
                            .status = IBV_WC_WR_FLUSH_ERR,
-                           .qp_num = l->qp_num});
+                           .qp_num = l->qp->qp_num});
 }
 
 static void last_receive(struct rme_link *l)
@@ -374,7 +374,7 @@ static void what_is_held_stays(void **state)
         rig_wc((struct ibv_wc){.wr_id = receive_of(link_at[i]),
                                .opcode = IBV_WC_RECV,
                                .byte_len = 5,
-                               .qp_num = link_at[i]->qp_num});
+                               .qp_num = link_at[i]->qp->qp_num});
         assert_int_equal(rig_poll(&event[i], 1), 1);
     }
     leave(0, MANY);
