@@ -14,7 +14,7 @@
  * channel, the listeners, the resolver and the sleep descriptors.  A single device is its own
  * head.  A link belongs to one rail at a time.
  *
- * Locking: the engine's lock protects everything except `hint` and `wake_fd` (wait.c), the
+ * Locking: the engine's lock protects everything except `hint` and `wake_fd` (wake.c), the
  * resolver (resolve.c, own mutex), `async` (async.c, own mutex) and the PD, which is constant
  * while the fabric is open.
  */
@@ -167,13 +167,13 @@ struct rme_fabric {
     unsigned connecting; /* head only: links being set up; polls check descriptors more often */
     unsigned qp_ops;     /* head only: slow QP operations so far (link/link.c) */
     unsigned polls;      /* counts polls; paces the check of descriptors */
-    bool attention;      /* the next poll has work beside the CQs: see attend() in wait.c */
+    bool attention;      /* the next poll has work beside the CQs: see attend() in fabric.c */
     bool resume;         /* a stalled link has room: flush at the next poll */
     uint32_t way_ms, drain_ms; /* IB_WAY_MS, IB_DRAIN_MS; tests set others */
     bool signal_each;          /* option signal_each */
     uint64_t control_tick;
 
-    struct rme_event *out; /* the caller's array; NULL outside ib_poll() */
+    struct rme_event *out; /* the caller's array; NULL outside poll() */
     int out_used, out_max;
 };
 

@@ -2,6 +2,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "rig.h"
+#include "bmi_ib/bmi_ib.h"
 
 #undef ibv_reg_mr
 #undef ibv_query_port
@@ -626,7 +627,7 @@ void rig_complete(struct rme_link *l, unsigned upto)
 
 int rig_poll(struct rme_event *events, int max)
 {
-    return ib_poll(rig.f, events, max);
+    return bmi_ib_fabric()->poll(rig.f, events, max);
 }
 
 int rig_count(enum rme_event_type type, struct rme_event *last)
