@@ -12,7 +12,7 @@
  * Lost wake-ups: arm() requests an event of the CQ; the engine then polls the CQ again and
  * sleeps only if it is empty.  A later completion makes the channel readable.  A CQ stays
  * armed until its event is fetched.  A link event raised outside its rail's poll writes the
- * eventfd (ib_tells()).
+ * eventfd (ib_link_events()).
  */
 #include <errno.h>
 #include <poll.h>
@@ -73,11 +73,8 @@ static struct rme_fabric *rail_new(const struct rme_fabric_config *config,
     TAILQ_INIT(&f->links);
     TAILQ_INIT(&f->dirty);
     TAILQ_INIT(&f->eventful);
-    TAILQ_INIT(&f->downs);
     TAILQ_INIT(&f->tx_waiters);
-    TAILQ_INIT(&f->draining);
     TAILQ_INIT(&f->drained);
-    TAILQ_INIT(&f->routes);
     return f;
 }
 
@@ -236,7 +233,7 @@ __attribute__((noinline)) static void control(struct rme_fabric *f)
     f->control_tick = now;
     f->polls = 0;
     if (!moved && !atomic_load_explicit(&f->hint, memory_order_relaxed) &&
-        !f->head->connecting && TAILQ_EMPTY(&f->draining))
+        !f->head->connecting && !f->draining)
         return;
     unsigned hint = atomic_exchange(&f->hint, 0);
     struct pollfd p[] = {{.fd = f->dev.ctx->async_fd, .events = POLLIN},
@@ -258,7 +255,7 @@ __attribute__((noinline)) static void emit_all(struct rme_fabric *f)
     ib_emit_links(f);
     ib_emit_ready(f);
     ib_emit_done(f);
-    ib_emit_downs(f);
+    ib_emit_links(f);
 }
 
 /* Does the work of a poll behind its completions. */
@@ -275,7 +272,7 @@ __attribute__((noinline)) static void attend(struct rme_fabric *f)
     emit_all(f);
     f->attention = f->resume || f->done.head || !TAILQ_EMPTY(&f->drained) ||
                    !TAILQ_EMPTY(&f->tx_waiters) || !TAILQ_EMPTY(&f->eventful) ||
-                   !STAILQ_EMPTY(&f->rx_ready) || !TAILQ_EMPTY(&f->downs);
+                   !STAILQ_EMPTY(&f->rx_ready);
 }
 
 static int poll_rail(struct rme_fabric *f, struct rme_event *events, int max)
@@ -303,7 +300,7 @@ static int poll_rail(struct rme_fabric *f, struct rme_event *events, int max)
  */
 static bool is_silent(const struct rme_fabric *f)
 {
-    return f->dev.dead && TAILQ_EMPTY(&f->draining);
+    return f->dev.dead && !f->draining;
 }
 
 static int arm_rail(struct rme_fabric *f)

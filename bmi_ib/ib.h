@@ -33,6 +33,7 @@
 #include "bmi_ib/link.h"
 #include "base/options.h"
 #include "base/stats.h"
+#include "base/timer.h"
 
 #define IB_BATCH       64 /* WRs per ibv_post_send() */
 #define IB_SGE_MAX     16 /* SGEs per WR, within the limit of the device */
@@ -146,10 +147,9 @@ struct rme_fabric {
 
     struct rme_table table; /* links by handle and by QP number (enum ib_link_key) */
     uint32_t last_handle;
-    struct ib_link_list links, dirty, eventful, downs, tx_waiters;
-    struct ib_link_list draining; /* sorted by drain_end */
-    struct ib_link_list routes;   /* head only: links with an alternative route, sorted by
-                                           * route_end */
+    struct ib_link_list links, dirty, eventful, tx_waiters;
+    struct rme_timers timers;     /* head only: of drains and routes of links */
+    unsigned draining;            /* links in the state DRAINING */
     struct ib_link_list drained;  /* in the order in which their last CQEs are taken */
     struct ib_rdma_op_queue done; /* completed transfers whose events are not
                                            * delivered */

@@ -8,6 +8,7 @@
 #include <rdma/rdma_cma.h>
 #include "base/addr.h"
 #include "base/table.h"
+#include "base/timer.h"
 #include "bmi_ib/buffers.h"
 
 /* Bytes of private data in a request (RDMA_PS_TCP); replies and rejects hold more, which is
@@ -45,6 +46,7 @@ enum ib_link_state {
 #define IB_EVENT_REQUEST 1u
 #define IB_EVENT_UP      2u
 #define IB_EVENT_ROOM    4u
+#define IB_EVENT_DOWN    8u
 
 /*
  * Send queue of a QP.  The queue completes in order, so one CQE retires all requests before it.
@@ -94,12 +96,12 @@ struct rme_link {
     bool passive;
     bool asked; /* link_disconnect() was called */
     bool was_up;
-    uint8_t events;    /* IB_EVENT_*; not 0: in f->eventful */
-    uint8_t undrained; /* IB_DRAIN_* */
-    bool busy;         /* an address refused: connection backlog full */
-    uint64_t drain_end;
-    uint64_t emptied, polled;               /* counters of the CQ when the drain ended */
-    unsigned stale;                         /* consecutive rejects for a stale connection */
+    uint8_t events;           /* IB_EVENT_*; not 0: in f->eventful */
+    uint8_t undrained;        /* IB_DRAIN_* */
+    bool busy;                /* an address refused: connection backlog full */
+    struct rme_timer timer;   /* end of a drain, or of a route while another exists */
+    uint64_t emptied, polled; /* counters of the CQ when the drain ended */
+    unsigned stale;           /* consecutive rejects for a stale connection */
     uint8_t peer_initiator, peer_responder; /* read depths of the peer's request, local point of
                                              * view */
     struct addrinfo *addresses, *address;   /* all addresses of the name; the one in use */
@@ -107,16 +109,14 @@ struct rme_link {
     unsigned first;                         /* the rail tried first */
     unsigned route_at;                      /* the next route (rails.c) */
     bool bound;                             /* to the rail's own address */
-    bool on_route;                          /* in f->head->routes: another way exists */
-    uint64_t route_end;
-    uint8_t hello[IB_HELLO_MAX]; /* private data of the request */
+    uint8_t hello[IB_HELLO_MAX];            /* private data of the request */
     size_t hello_length;
     uint8_t answer[IB_HELLO_MAX]; /* private data from the peer */
     size_t answer_length;
     char peer[IB_PEER_MAX];
     struct sockaddr_storage sockaddr;
     TAILQ_ENTRY(rme_link)
-    all_entry, dirty_entry, event_entry, down_entry, room_entry, drain_entry, route_entry;
+    all_entry, dirty_entry, event_entry, room_entry, drain_entry;
     struct rme_keyed by_handle, by_qp; /* in f->table */
 };
 TAILQ_HEAD(ib_link_list, rme_link);

@@ -19,10 +19,10 @@ void ib_link_enter(struct rme_link *l, struct rme_fabric *f);
 void ib_link_move(struct rme_link *l, struct rme_fabric *to);
 /* Sets the state of a link; logs and probes a change. */
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
-/* Starts the timeout of a route (IB_WAY_MS) if another way exists, or stops it. */
-void ib_link_route(struct rme_link *l, bool begins);
+/* Starts the timeout of a route (IB_WAY_MS) if another way exists, else stops it. */
+void ib_link_route(struct rme_link *l);
+/* Delivers the events of links; LINK_DOWN only after all messages and completed transfers. */
 void ib_emit_links(struct rme_fabric *f);
-void ib_emit_downs(struct rme_fabric *f);
 /* Starts the next route that does not fail at once.  Returns false if none is left. */
 bool ib_link_next(struct rme_link *l);
 /* Maps a failure to find a path to the errno of fabric.h. */

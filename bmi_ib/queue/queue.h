@@ -197,24 +197,18 @@ static inline void ib_resume(struct rme_fabric *f)
     f->resume = f->attention = true;
 }
 
-/* Ends a sleep, because a link has an event that was raised outside its rail's poll: by a call
- * of the engine or by the head's handling of rdma_cm.  The event may come after the last poll
- * before the sleep, and no descriptor reports it. */
-static inline void ib_tells(struct rme_fabric *f)
-{
-    f->attention = true;
-    if (!f->out)
-        ib_wake(f);
-}
-
-/* Sets the events (IB_EVENT_*) that ib_emit_links() has to deliver. */
+/* Sets the events (IB_EVENT_*) that ib_emit_links() has to deliver.  The first one ends a sleep
+ * if it was raised outside its rail's poll, by a call of the engine or by the head's handling of
+ * rdma_cm: it may come after the last poll before the sleep, and no descriptor reports it. */
 static inline void ib_link_events(struct rme_link *l, unsigned events)
 {
     if (!events && l->events)
         TAILQ_REMOVE(&l->f->eventful, l, event_entry);
     if (events && !l->events) {
         TAILQ_INSERT_TAIL(&l->f->eventful, l, event_entry);
-        ib_tells(l->f);
+        l->f->attention = true;
+        if (!l->f->out)
+            ib_wake(l->f);
     }
     l->events = (uint8_t)events;
 }

@@ -532,10 +532,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     TAILQ_INIT(&f->links);
     TAILQ_INIT(&f->dirty);
     TAILQ_INIT(&f->eventful);
-    TAILQ_INIT(&f->downs);
     TAILQ_INIT(&f->tx_waiters);
-    TAILQ_INIT(&f->draining);
-    TAILQ_INIT(&f->routes);
     TAILQ_INIT(&f->drained);
     TAILQ_INIT(&f->rx.open);
     STAILQ_INIT(&f->rxq.chain);

@@ -91,7 +91,7 @@ static void drains_end_without_the_device(void **state)
     ib_link_disconnect(l, 0);
     assert_int_equal(rig.qps_gone, 0);
     assert_in_range(ib_link_deadline(rig.f), 0, rig.f->drain_ms);
-    l->drain_end = 0;
+    rme_timer_set(&rig.f->timers, &l->timer, 0);
     ib_link_timers(rig.f);
     assert_int_equal(rig_count(RME_EV_LINK_DOWN, NULL), 1);
     assert_int_equal(rig.qps_gone, 1);
@@ -534,7 +534,7 @@ static void a_failed_queue_is_replaced(void **state)
     ib_async_events(f);
     assert_int_equal(l->state, IB_DRAINING);
     assert_int_equal(ib_cq_reserve(f, 1), -EIO);
-    l->drain_end = 0;
+    rme_timer_set(&rig.f->timers, &l->timer, 0);
     ib_link_timers(f);
     assert_int_equal(rig_count(RME_EV_LINK_DOWN, &down), 1);
     assert_int_equal(down.error, -EIO);

@@ -209,7 +209,7 @@ static void each_drains_by_itself(void **state)
     assert_ptr_equal(next_down(), l[4]);
     ib_link_free(l[1]);
     ib_link_free(l[2]); /* while it drains */
-    l[0]->drain_end = 0;
+    rme_timer_set(&rig.f->timers, &l[0]->timer, 0);
     ib_link_timers(rig.f);
     assert_ptr_equal(next_down(), l[0]);
     assert_int_equal(ib_link_deadline(rig.f), -1);

@@ -174,8 +174,8 @@ static void behind(struct rme_link *l, struct rme_rdma_op *x)
     x->tx_length = 16;
 }
 
-/* Positions of requests wrap.  A completion retires the requests up to its own, and one that was
- * reported before, or whose request was never posted, retires none. */
+/* Positions of requests wrap.  A completion retires the requests up to its own, and one that
+ * was reported before, or whose request was never posted, retires none. */
 static void positions_wrap(void **state)
 {
     struct load d[5];
