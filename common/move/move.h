@@ -95,7 +95,7 @@ struct rme_remote_window {
 struct rme_rndv {
     struct rme_op *op;
     struct rme_control control;
-    uint8_t ctrl_pending; /* RME_CTRL_*: pending control messages */
+    uint8_t ctrl;         /* type of `control`: READ_REQ, FIN or CANCEL */
     uint8_t memory;       /* enum rme_memory of the next fragment */
     bool reads;           /* the receiver reads, else the sender writes */
     bool invited;         /* written into an invitation: its report is ordered */
@@ -103,10 +103,9 @@ struct rme_rndv {
     bool refused;         /* registration of its memory was refused */
     bool rts_out;         /* RTS was sent and counts in rme_peer_proto.rts_out */
     bool stop;            /* stopped by this side: nothing new starts */
-    /* stopped by the peer: nothing new starts, and CANCEL is acknowledged */
+    /* stopped by the peer: nothing new starts, and CANCEL is answered */
     bool peer_stop;
     int stop_error;       /* result of the op if it was stopped */
-    int fin_error;        /* status of FIN */
     struct rme_keyed own; /* by the local handle in messages */
     /* by the peer's handle, in the table once the op of the peer is known */
     struct rme_keyed theirs;

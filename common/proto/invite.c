@@ -39,7 +39,7 @@
  *
  * Failure path.  A receive that has invited is cancelled like one whose memory is advertised
  * (rndv.c), but the peer's send has no name yet:  CANCEL has `to` 0.  The sender drops the
- * invitation and answers CANCEL_ACK, even without one in hand; if a send has taken it, the send
+ * invitation and answers FIN, even without one in hand; if a send has taken it, the send
  * is stopped as usual: the send completes, or both ends are cancelled.  Until then the receive
  * keeps its place in the order of its tag, because an RTS that has crossed RTR belongs to
  * it; every other message passes it.
@@ -60,8 +60,8 @@
 #define FAIL_STREAK 4u
 /* afterwards one receive of this many invites, to learn whether inviting pays again */
 #define INVITE_AGAIN 64u
-/* CANCEL_ACK to one peer that wait for its credits; the peer cannot invite more meanwhile */
-#define ACKS_MAX 1024u
+/* answers to CANCEL that wait for credits; the peer cannot invite more meanwhile */
+#define ANSWERS_MAX 1024u
 
 /* ---- The receiver ---- */
 
@@ -292,12 +292,12 @@ static void taken_back(struct rme_peer *peer, uint32_t from)
     }
     if (invites->held != NULL && invites->from == from)
         rme_invite_drop(invites);
-    if (invites->acks >= ACKS_MAX) {
+    if (invites->answers >= ANSWERS_MAX) {
         rme_peer_protocol_error(peer, "more cancelled invitations than unread answers");
         return;
     }
-    invites->acks++;
-    rme_cancel_ack(peer, from, &invites->acks);
+    invites->answers++;
+    rme_cancel_answer(peer, from, &invites->answers);
 }
 
 bool rme_invite_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)

@@ -36,7 +36,7 @@ void rme_proto_on_connect(struct rme_peer *peer)
     for (int stream = 0; stream < RME_STREAMS; stream++)
         peer->proto->rts_out[stream] = peer->proto->rts_in[stream] = 0;
     peer->proto->links++;
-    invites->seen = invites->sent = invites->acks = 0;
+    invites->seen = invites->sent = invites->answers = 0;
     rme_eager_rdma_up(peer);
 }
 

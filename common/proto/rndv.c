@@ -27,22 +27,22 @@
  *  - the initiator ends when its last transfer is complete locally;
  *  - the target ends at the last notification, which follows all data;
  *  - memory windows of a target are invalidated before its end is reported (mw_bind.c);
- *  - any other end of a target needs the peer's confirmation (CANCEL_ACK, or its CANCEL), which
- *    the peer sends when it has no transfer in flight and will start none, or the end of the
- *    link, after which rkeys are void.
+ *  - any other end of a target needs the peer's confirmation (FIN with a status, or its CANCEL),
+ *    which the peer sends when it has no transfer in flight and will start none, or the end of
+ *    the link, after which rkeys are void.
  *
  * Failure path.  A side that gives up (cancel, no memory) sets `stop`.  The initiator lets
  * posted transfers finish; if those were all, the message completes.  Otherwise a receiver that
  * reads, or that has not advertised its memory, sends FIN with the reason and ends, because no
  * device accesses its memory.  In all other cases CANCEL goes to the peer, and the op waits in
- * CANCELLING.  The peer stops likewise on CANCEL, answers CANCEL_ACK, and ends its own op with
+ * CANCELLING.  The peer stops likewise on CANCEL, answers FIN, and ends its own op with
  * -ECANCELED.  If both sides send CANCEL at the same time, each takes the other's CANCEL for
- * the answer, because neither side sends one with transfers in flight.  CANCEL and CANCEL_ACK
- * of an op follow all notifications of their sender (a barrier), so a target that receives one
- * gets no notification after it.  A CANCEL_ACK without an op (rme_cancel_ack) needs no
- * barrier: no data was moved, or the notification of the data was ordered before it (invite.c).
- * A CANCEL for an op that has ended is ignored: the end was reported before, or its report is
- * in flight.  FIN, CANCEL and CANCEL_ACK precede all other queued control messages
+ * the answer, because neither side sends one with transfers in flight.  FIN and CANCEL of an op
+ * follow all notifications of their sender (a barrier), so a target that receives one gets no
+ * notification after it.  A FIN without an op (rme_cancel_answer) needs no barrier: no data was
+ * moved, or the notification of the data was ordered before it (invite.c).  A CANCEL for an op
+ * that has ended is ignored, and so is a FIN that answers CANCEL: the end was reported before,
+ * or its report is in flight.  FIN and CANCEL precede all other queued control messages
  * (peer->endings), because a CTS may wait for a memory window that only the end of an op
  * releases.
  */
@@ -63,39 +63,31 @@ static uint32_t new_handle(struct rme_peer *peer)
     return peer->last_handle;
 }
 
-/* Sends the first pending control message of an op. */
+/* Sends READ_REQ, FIN or CANCEL of an op. */
 static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
 {
     struct rme_rndv *r = container_of(control, struct rme_rndv, control);
     struct rme_op *op = r->op;
-    unsigned ctrl = r->ctrl_pending & -r->ctrl_pending;
     struct rme_wire_message message;
-    uint8_t type = ctrl == RME_CTRL_READ_REQ ? RME_WIRE_READ_REQ
-                   : ctrl == RME_CTRL_FIN    ? RME_WIRE_FIN
-                   : ctrl == RME_CTRL_CANCEL ? RME_WIRE_CANCEL
-                                             : RME_WIRE_CANCEL_ACK;
     void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
 
     if (tx == NULL)
         return false;
-    rme_peer_header(peer, type, &message);
+    rme_peer_header(peer, r->ctrl, &message);
     message.to = rme_rndv_peer_handle(r);
     message.from = rme_rndv_handle(r);
-    if (type == RME_WIRE_FIN) {
-        message.status = rme_wire_status_of(r->fin_error);
-    } else if (type == RME_WIRE_CANCEL) {
+    if (r->ctrl == RME_WIRE_FIN) {
+        message.status = rme_wire_status_of(op->error);
+    } else if (r->ctrl == RME_WIRE_CANCEL) {
         message.tag = op->tag;
         message.flags |= rme_op_sends(op) ? RME_WIRE_F_FROM_SENDER : 0;
         message.flags |= op->kind == RME_OP_UNEXPECTED ? RME_WIRE_F_UNEXPECTED : 0;
     }
-    if (type != RME_WIRE_READ_REQ)
+    if (r->ctrl != RME_WIRE_READ_REQ)
         rme_peer_barrier(peer);
     rme_peer_send_control(peer, &message, tx);
-    r->ctrl_pending &= (uint8_t)~ctrl;
-    if (r->ctrl_pending == 0) {
-        list_del_init(&r->control.link);
-        rme_op_put(peer->rme, op);
-    }
+    list_del_init(&r->control.link);
+    rme_op_put(peer->rme, op);
     return true;
 }
 
@@ -107,8 +99,11 @@ int rme_rndv_new(struct rme *rme, struct rme_op *op)
 
     if (r == NULL)
         return -ENOMEM;
-    *r = (struct rme_rndv){
-        .op = op, .max_segs = UINT32_MAX, .most = UINT64_MAX, .cancel_by = UINT64_MAX};
+    *r = (struct rme_rndv){.op = op,
+                           .max_segs = UINT32_MAX,
+                           .most = UINT64_MAX,
+                           .cancel_by = UINT64_MAX,
+                           .stop_error = -ECANCELED};
     list_init(&r->control.link);
     r->control.kind = &ctrl_kind;
     list_init(&r->frags);
@@ -165,7 +160,6 @@ void rme_rndv_silence(struct rme_op *op)
 
     if (!list_empty(&r->control.link)) {
         list_del_init(&r->control.link);
-        r->ctrl_pending = 0;
         op->refcount--; /* the caller holds a reference of its own */
     }
 }
@@ -234,18 +228,15 @@ struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
 
 /* ---- Control messages ---- */
 
-void rme_rndv_queue_ctrl(struct rme_op *op, unsigned what)
+void rme_rndv_queue_ctrl(struct rme_op *op, enum rme_wire_type type)
 {
-    struct rme_rndv *r = op->rndv;
-    bool ends = what != RME_CTRL_READ_REQ;
+    struct rme_control *control = &op->rndv->control;
 
-    if (r->ctrl_pending == 0)
-        op->refcount++;
-    else if (ends)
-        list_del_init(&r->control.link);
-    if (r->ctrl_pending == 0 || ends)
-        list_add_tail(&r->control.link, ends ? &op->peer->endings : &op->peer->control);
-    r->ctrl_pending |= (uint8_t)what;
+    op->refcount += list_empty(&control->link);
+    list_del_init(&control->link);
+    list_add_tail(&control->link,
+                  type == RME_WIRE_READ_REQ ? &op->peer->control : &op->peer->endings);
+    op->rndv->ctrl = (uint8_t)type;
     rme_peer_schedule(op->peer);
 }
 
@@ -366,25 +357,24 @@ void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error)
     rme_rndv_halt(rme, op);
 }
 
-static void answer_cancel(struct rme *rme, struct rme_op *op)
-{
-    rme_rndv_queue_ctrl(op, RME_CTRL_CANCEL_ACK);
-    rme_op_end(rme, op, op->rndv->stop ? op->rndv->stop_error : -ECANCELED);
-}
-
 static void ask_peer(struct rme *rme, struct rme_op *op)
 {
     rme_op_step(rme, op, RME_OP_CANCELLING);
-    rme_rndv_queue_ctrl(op, RME_CTRL_CANCEL);
+    rme_rndv_queue_ctrl(op, RME_WIRE_CANCEL);
     op->rndv->cancel_by = rme_now() + rme->tuning.cancel_ms;
     rme_peer_watch_cancel(op->peer);
 }
 
-void rme_rndv_refuse(struct rme *rme, struct rme_op *op, int error)
+void rme_rndv_finish(struct rme *rme, struct rme_op *op, int error)
 {
-    op->rndv->fin_error = error;
-    rme_rndv_queue_ctrl(op, RME_CTRL_FIN);
+    rme_rndv_queue_ctrl(op, RME_WIRE_FIN);
     rme_op_end(rme, op, error);
+}
+
+/* Does the peer know of the op? */
+static bool is_known(const struct rme_op *op)
+{
+    return op->state >= RME_OP_INVITING && op->state <= RME_OP_CANCELLING;
 }
 
 void rme_rndv_halt(struct rme *rme, struct rme_op *op)
@@ -394,30 +384,19 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
     drop_frags(rme, op);
     if (r->moves > 0)
         return; /* rme_move_done() calls again */
-    switch ((enum rme_op_state)op->state) {
-    case RME_OP_QUEUED:
+    if (op->state == RME_OP_QUEUED) {
         rme_send_leave(op);
         rme_peer_schedule(op->peer); /* unblocks the sends behind it */
         rme_op_end(rme, op, r->stop_error);
-        break;
-    case RME_OP_INVITING:
-    case RME_OP_RTS:
-    case RME_OP_TARGET:
-    case RME_OP_MOVING:
-        if (r->peer_stop)
-            answer_cancel(rme, op);
-        else if (rme_op_sends(op) ||
-                 (op->state != RME_OP_MOVING && (r->done != 0 || !list_empty(&r->frags))))
-            ask_peer(rme, op);
-        else
-            rme_rndv_refuse(rme, op, r->stop_error);
-        break;
-    case RME_OP_CANCELLING:
-        if (r->peer_stop)
-            answer_cancel(rme, op);
-        break;
-    default:
-        break;
+    } else if (!is_known(op) || (op->state == RME_OP_CANCELLING && !r->peer_stop)) {
+        return;
+    } else if (r->peer_stop) { /* answers the peer's CANCEL */
+        rme_rndv_finish(rme, op, r->stop_error);
+    } else if (rme_op_sends(op) ||
+               (op->state != RME_OP_MOVING && (r->done != 0 || !list_empty(&r->frags)))) {
+        ask_peer(rme, op);
+    } else {
+        rme_rndv_finish(rme, op, r->stop_error);
     }
 }
 
@@ -441,20 +420,12 @@ bool rme_rndv_cancelled(struct rme_peer *peer, const struct rme_wire_message *ca
 
     if (op == NULL || !is_meant(op, cancel))
         return false;
-    if (op->state >= RME_OP_INVITING && op->state <= RME_OP_CANCELLING) {
+    if (is_known(op)) {
         op->rndv->peer_stop = true;
         rme_rndv_set_peer_handle(op, cancel->from);
         rme_rndv_halt(peer->rme, op);
     }
     return true;
-}
-
-void rme_rndv_cancel_acked(struct rme_peer *peer, const struct rme_wire_message *message)
-{
-    struct rme_op *op = rme_rndv_find(peer, message->to);
-
-    if (op != NULL && op->state == RME_OP_CANCELLING)
-        rme_op_end(peer->rme, op, op->rndv->stop_error);
 }
 
 /* ---- The end ---- */

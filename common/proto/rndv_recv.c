@@ -45,7 +45,7 @@ static void receive_by_read(struct rme *rme, struct rme_op *op,
         r->opened = remote_window->length;
     }
     if (r->opened < op->size)
-        rme_rndv_queue_ctrl(op, RME_CTRL_READ_REQ);
+        rme_rndv_queue_ctrl(op, RME_WIRE_READ_REQ);
     rme_rndv_begin(rme, op, RME_OP_MOVING);
 }
 
@@ -72,13 +72,12 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
     }
     rme_rndv_set_peer_handle(op, rts->from);
     if (op->size > op->total) {
-        rme_rndv_refuse(rme, op, -EMSGSIZE);
+        rme_rndv_finish(rme, op, -EMSGSIZE);
         return;
     }
     if (op->size == 0) {
         op->rndv->reads = true;
-        rme_rndv_queue_ctrl(op, RME_CTRL_FIN);
-        rme_op_end(rme, op, 0);
+        rme_rndv_finish(rme, op, 0);
         return;
     }
     plan_receive(rme, op, rts, &plan);

@@ -236,17 +236,31 @@ void rme_read_req_arrived(struct rme_peer *peer, const struct rme_wire_message *
     rme_rndv_begin(peer->rme, op, RME_OP_TARGET);
 }
 
+/* Handles a FIN that refuses a send, or that answers CANCEL.  Legal without an op: the op has
+ * ended after CANCEL was sent. */
+static void left_by_peer(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme_op *op = rme_rndv_find(peer, message->to);
+
+    if (op == NULL)
+        return;
+    if (op->state == RME_OP_CANCELLING)
+        rme_op_end(peer->rme, op, op->rndv->stop_error);
+    else if (rme_op_sends(op) && (op->state == RME_OP_RTS || op->state == RME_OP_TARGET))
+        rme_op_end(peer->rme, op, rme_wire_status_error(message->status));
+}
+
 void rme_fin_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme *rme = peer->rme;
     struct rme_op *op = answered(peer, message->to);
 
-    if (op == NULL || op->state == RME_OP_MOVING) {
-        rme_peer_protocol_error(peer, "a FIN without a matching send");
+    if (message->status != RME_WIRE_OK) {
+        left_by_peer(peer, message);
         return;
     }
-    if (message->status != RME_WIRE_OK) {
-        rme_op_end(rme, op, rme_wire_status_error(message->status));
+    if (op == NULL || op->state == RME_OP_MOVING) {
+        rme_peer_protocol_error(peer, "a FIN without a matching send");
         return;
     }
     if (message->offset > op->rndv->at || (message->offset <= op->rndv->done && op->size > 0)) {

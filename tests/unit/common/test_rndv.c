@@ -182,7 +182,7 @@ static void cancelled_twice(void **state)
     rme_cancel(rme, id);
     run();
     assert_int_equal(ended, 0);
-    SAYS(CANCEL_ACK, 0, .to = LAST, .from = 9);
+    SAYS(FIN, 0, .status = RME_WIRE_CANCELED, .to = LAST, .from = 9);
     assert_int_equal(ended, 1);
     assert_int_equal(done_.error, -ECANCELED);
     end();
@@ -548,7 +548,7 @@ static void no_memory_for_the_transfer_of_an_invited_send(void **state)
     assert_int_equal(heard[1], RME_WIRE_EAGER);
     assert_int_equal(ended, 1);
     assert_int_equal(done_.error, 0);
-    SAYS(CANCEL_ACK, 0, .to = LAST, .from = 9);
+    SAYS(FIN, 0, .status = RME_WIRE_CANCELED, .to = LAST, .from = 9);
     assert_int_equal(ended, 2);
     assert_int_equal(done_.error, -ENOMEM);
     assert_int_equal(errors(), 0);
