@@ -67,7 +67,7 @@ uint64_t rme_bounce_quota(const struct rme_peer *peer, uint64_t length)
 bool rme_bounce_quota_frag(const struct rme_op *op, struct rme_frag *frag, uint64_t rest)
 {
     struct rme *rme = op->peer->rme;
-    const struct rme_rndv *r = op->rndv;
+    const struct rme_rndv *r = &op->rndv;
     uint64_t length =
         min_u64(rest, min_u64(r->most, rme_plan_frag_size(rme->tuning.frag_size, true)));
 
@@ -94,7 +94,7 @@ bool rme_bounce_quota_cut(struct rme_op *op, uint64_t length)
 
     if (block == 0)
         return false;
-    op->rndv->most = block;
+    op->rndv.most = block;
     rme_count(op->peer->rme, RME_C_PACK_CUT);
     return true;
 }

@@ -31,7 +31,7 @@
 bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
 {
     struct rme_op *op = frag->op;
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
     struct rme_remote_window *window = rme_remote_window_at(r, frag->offset);
     bool read = !rme_op_sends(op);
     struct rme_split_limits limits = {read ? rme->caps->max_read_sge : rme->caps->max_sge,
@@ -52,7 +52,7 @@ bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
                                                    : read  ? RME_NOTIFY_MSG
                                                            : RME_NOTIFY_IMM,
                                          .ordered = r->invited,
-                                         .imm = rme_rndv_peer_handle(r),
+                                         .imm = rme_rndv_peer_handle(op),
                                          .piece = piece,
                                          .npiece = size.npiece,
                                          .bytes = frag->length,
@@ -84,7 +84,7 @@ static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
     struct rme_wire_message message;
 
     rme_peer_header(peer, RME_WIRE_FIN, &message);
-    message.to = rme_rndv_peer_handle(frag->op->rndv);
+    message.to = rme_rndv_peer_handle(frag->op);
     message.status = RME_WIRE_OK;
     message.offset = frag->offset + frag->length;
     rme_wire_encode(&message, tx);
@@ -186,7 +186,7 @@ bool rme_move_progress(struct rme_peer *peer)
         note_report(peer, frag);
     frag->posted = true;
     frag->op->refcount++;
-    frag->op->rndv->moves++;
+    frag->op->rndv.moves++;
     peer->rdma_ops++;
     peer->rdma_bytes += frag->rdma_op.bytes;
     rme->rdma_ops++;
@@ -202,7 +202,7 @@ static void leave(struct rme *rme, struct rme_frag *frag)
 
     frag->posted = false;
     list_del_init(&frag->control.link);
-    frag->op->rndv->moves--;
+    frag->op->rndv.moves--;
     peer->rdma_ops--;
     peer->rdma_bytes -= frag->length;
     rme->rdma_ops--;
@@ -213,7 +213,7 @@ void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)
 {
     struct rme_frag *frag = rdma_op->owner;
     struct rme_op *op = frag->op; /* the transfer has a reference */
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
 
     r->done += frag->length;
     rme_peer_schedule(op->peer);

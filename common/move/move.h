@@ -92,39 +92,6 @@ struct rme_remote_window {
     struct rme_wire_segment segment[];
 };
 
-struct rme_rndv {
-    struct rme_op *op;
-    struct rme_control control;
-    uint8_t ctrl;         /* type of `control`: READ_REQ, FIN or CANCEL */
-    uint8_t memory;       /* enum rme_memory of the next fragment */
-    bool reads;           /* the receiver reads, else the sender writes */
-    bool invited;         /* written into an invitation: its report is ordered */
-    bool offers;          /* RTS shall offer memory */
-    bool refused;         /* registration of its memory was refused */
-    bool rts_out;         /* RTS was sent and counts in rme_peer_proto.rts_out */
-    bool stop;            /* stopped by this side: nothing new starts */
-    /* stopped by the peer: nothing new starts, and CANCEL is answered */
-    bool peer_stop;
-    int stop_error;       /* result of the op if it was stopped */
-    struct rme_keyed own; /* by the local handle in messages */
-    /* by the peer's handle, in the table once the op of the peer is known */
-    struct rme_keyed theirs;
-    uint32_t max_segs; /* maximum of segments per fragment */
-    uint64_t most;     /* maximum of bytes of a fragment in a block of a zone */
-    unsigned access;   /* rights of the next fragment */
-    uint64_t prepared; /* end of the last fragment made */
-    /* end of the last fragment queued as a transfer, for CTS or RTS_SEG, or offered */
-    uint64_t at;
-    uint64_t done;   /* bytes transferred */
-    uint64_t opened; /* end of the last remote window */
-    uint32_t nfrag;
-    uint32_t moves; /* transfers posted */
-    uint64_t cancel_by;
-    struct rme_load *load; /* load that counts this message; NULL: none */
-    struct list_head frags;
-    struct list_head remote_windows;
-};
-
 /* Kinds of handles in messages. */
 enum rme_handle_kind {
     RME_HANDLE_OWN,     /* of an operation of this side (struct rme_rndv, own) */
@@ -153,21 +120,23 @@ static inline uint64_t rme_handle_key(const struct rme_peer *peer, uint32_t hand
 }
 
 /* Returns the local handle. */
-static inline uint32_t rme_rndv_handle(const struct rme_rndv *r)
+static inline uint32_t rme_rndv_handle(const struct rme_op *op)
 {
-    return (uint32_t)r->own.key;
+    return (uint32_t)op->rndv.own.key;
 }
 
 /* Returns the peer's handle; 0: unknown. */
-static inline uint32_t rme_rndv_peer_handle(const struct rme_rndv *r)
+static inline uint32_t rme_rndv_peer_handle(const struct rme_op *op)
 {
-    return (uint32_t)r->theirs.key;
+    return (uint32_t)op->rndv.theirs.key;
 }
 
-/* Returns the first fragment of a message; NULL: none. */
-static inline struct rme_frag *rme_frag_first(const struct rme_rndv *r)
+/* Returns the first fragment of an op; NULL: none. */
+static inline struct rme_frag *rme_frag_first(const struct rme_op *op)
 {
-    return list_empty(&r->frags) ? NULL : container_of(r->frags.next, struct rme_frag, link);
+    const struct list_head *frags = &op->rndv.frags;
+
+    return list_empty(frags) ? NULL : container_of(frags->next, struct rme_frag, link);
 }
 
 /* ---- remote_window.c ---- */
@@ -209,14 +178,14 @@ bool rme_frag_next(struct rme *rme, struct rme_op *op);
 /* Returns true if the peer or a device may use a fragment of a message. */
 static inline bool rme_frag_is_used(const struct rme_frag *frag)
 {
-    return frag->offset < frag->op->rndv->at &&
+    return frag->offset < frag->op->rndv.at &&
            (frag->posted || list_empty(&frag->control.link));
 }
 /* Frees a fragment that no local device uses.  A BUSY fragment is freed by its thread later, an
  * open one when it is closed. */
 void rme_frag_free(struct rme *rme, struct rme_frag *frag);
 /* Ends the fragments of an op, none of which is in use from there on, at the offset `end`. */
-void rme_frags_cut(struct rme *rme, struct rme_rndv *r, uint64_t end);
+void rme_frags_cut(struct rme *rme, struct rme_op *op, uint64_t end);
 /* Copies received data from the fragment's block to the host's memory. */
 void rme_frag_unpack(struct rme *rme, struct rme_frag *frag);
 /*

@@ -25,7 +25,7 @@ struct rme_remote_window *rme_remote_window_new(const struct rme_wire_message *m
 
 bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
     struct rme_remote_window *remote_window;
     unsigned waiting = 0;
 
@@ -62,7 +62,7 @@ struct rme_remote_window *rme_remote_window_at(const struct rme_rndv *r, uint64_
 
 uint64_t rme_remote_window_room(const struct rme_op *op, uint64_t at)
 {
-    const struct rme_remote_window *window = rme_remote_window_at(op->rndv, at);
+    const struct rme_remote_window *window = rme_remote_window_at(&op->rndv, at);
 
     return window == NULL
                ? 0

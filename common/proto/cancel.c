@@ -48,8 +48,8 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
             rme_rndv_stop(rme, op, -ECANCELED);
             break;
         }
-        op->rndv->stop = true;
-        op->rndv->stop_error = -ECANCELED;
+        op->rndv.stop = true;
+        op->rndv.stop_error = -ECANCELED;
         rme_peer_fail(op->peer, -ECONNRESET, "an operation was cancelled by force");
         break;
     default:
@@ -63,7 +63,7 @@ void rme_op_detach(struct rme *rme, struct rme_op *op)
         rme_send_leave(op);
     else if (rme_match_is_in(&op->match))
         rme_match_remove(&rme->operations->match, &op->match);
-    if (op->rndv != NULL)
+    if (op->has_rndv)
         rme_rndv_silence(op);
 }
 
@@ -75,10 +75,10 @@ bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now)
 
         if (op->state != RME_OP_CANCELLING)
             continue;
-        if (op->rndv->cancel_by <= now)
+        if (op->rndv.cancel_by <= now)
             return true;
-        if (op->rndv->cancel_by < peer->cancel_by)
-            peer->cancel_by = op->rndv->cancel_by;
+        if (op->rndv.cancel_by < peer->cancel_by)
+            peer->cancel_by = op->rndv.cancel_by;
     }
     return false;
 }

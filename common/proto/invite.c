@@ -132,18 +132,17 @@ void rme_invite_try(struct rme *rme, struct rme_op *op)
         !pays(&op->peer->proto->invites))
         return;
     op->size = op->total;
-    if (rme_rndv_new(rme, op) != 0)
-        return;
-    op->rndv->access = RME_ACCESS_REMOTE_WRITE;
-    op->rndv->max_segs = rme_mw_segments_max(rme, RME_WIRE_RTR, op->peer->tx_size);
+    rme_rndv_new(rme, op);
+    op->rndv.access = RME_ACCESS_REMOTE_WRITE;
+    op->rndv.max_segs = rme_mw_segments_max(rme, RME_WIRE_RTR, op->peer->tx_size);
     if (rme_frag_next(rme, op))
-        frag = rme_frag_first(op->rndv);
+        frag = rme_frag_first(op);
     if (frag == NULL || frag->state != RME_FRAG_READY || frag->length != op->size ||
         !send_invite(op, frag)) {
         rme_rndv_free(rme, op);
         return;
     }
-    op->rndv->at = frag->length;
+    op->rndv.at = frag->length;
     rme_op_step(rme, op, RME_OP_INVITING);
     op->peer->proto->invites.inviting = op;
 }
@@ -196,17 +195,18 @@ enum rme_started rme_invite_start(struct rme *rme, struct rme_op *op)
     if (invites->held == NULL || invites->tag != op->tag || op->kind != RME_OP_SEND)
         return RME_START_OTHER;
     if (invites->held->length != op->size || !rme_move_whole(rme, op->size) ||
-        !nothing_before_it(peer, op->size) ||
-        (op->rndv == NULL && rme_rndv_plan_send(rme, op) != 0))
+        !nothing_before_it(peer, op->size))
         return RME_START_OTHER;
-    if (rme_plan_declines(&rme->load, op->rndv->offers))
+    if (!op->has_rndv)
+        rme_rndv_plan_send(rme, op);
+    if (rme_plan_declines(&rme->load, op->rndv.offers))
         return RME_START_OTHER;
     if (!rme_peer_may(peer, RME_CREDIT_DATA))
         return RME_START_STUCK;
-    r = op->rndv;
+    r = &op->rndv;
     if (list_empty(&r->frags) && !rme_frag_next(rme, op))
         return op->state == RME_OP_QUEUED ? RME_START_STUCK : RME_START_GONE;
-    frag = rme_frag_first(r);
+    frag = rme_frag_first(op);
     if (frag->state != RME_FRAG_READY || frag->length != op->size || rme_frag_waits(rme, frag))
         return RME_START_OTHER;
     if (peer->credit.exact && peer->credit.unacked &&
@@ -286,7 +286,7 @@ static void taken_back(struct rme_peer *peer, uint32_t from)
     struct rme_op *op = send_into(peer, from);
 
     if (op != NULL) {
-        op->rndv->peer_stop = true;
+        op->rndv.peer_stop = true;
         rme_rndv_halt(peer->rme, op);
         return;
     }

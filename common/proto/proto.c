@@ -86,7 +86,7 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error)
         op->refcount++;
         list_add_tail(&op->of_peer, &peer->draining);
         rme_op_detach(rme, op);
-        rme_op_end(rme, op, op->rndv != NULL && op->rndv->stop ? op->rndv->stop_error : error);
+        rme_op_end(rme, op, op->has_rndv && op->rndv.stop ? op->rndv.stop_error : error);
     }
     rme_messages_drop(peer);
     rme_unexp_disconnected(peer);

@@ -66,16 +66,16 @@ static uint32_t new_handle(struct rme_peer *peer)
 /* Sends READ_REQ, FIN or CANCEL of an op. */
 static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
 {
-    struct rme_rndv *r = container_of(control, struct rme_rndv, control);
-    struct rme_op *op = r->op;
+    struct rme_op *op = container_of(control, struct rme_op, rndv.control);
+    struct rme_rndv *r = &op->rndv;
     struct rme_wire_message message;
     void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
 
     if (tx == NULL)
         return false;
     rme_peer_header(peer, r->ctrl, &message);
-    message.to = rme_rndv_peer_handle(r);
-    message.from = rme_rndv_handle(r);
+    message.to = rme_rndv_peer_handle(op);
+    message.from = rme_rndv_handle(op);
     if (r->ctrl == RME_WIRE_FIN) {
         message.status = rme_wire_status_of(op->error);
     } else if (r->ctrl == RME_WIRE_CANCEL) {
@@ -93,33 +93,29 @@ static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
 
 static const struct rme_control_kind ctrl_kind = {.send = send_ctrl};
 
-int rme_rndv_new(struct rme *rme, struct rme_op *op)
+void rme_rndv_new(struct rme *rme, struct rme_op *op)
 {
-    struct rme_rndv *r = malloc(sizeof(*r));
+    struct rme_rndv *r = &op->rndv;
 
-    if (r == NULL)
-        return -ENOMEM;
-    *r = (struct rme_rndv){.op = op,
+    *r = (struct rme_rndv){.control.kind = &ctrl_kind,
                            .max_segs = UINT32_MAX,
                            .most = UINT64_MAX,
                            .cancel_by = UINT64_MAX,
                            .stop_error = -ECANCELED};
     list_init(&r->control.link);
-    r->control.kind = &ctrl_kind;
     list_init(&r->frags);
     list_init(&r->remote_windows);
-    op->rndv = r;
+    op->has_rndv = true;
     rme_table_put(&rme->move_state->handles, &r->own,
                   rme_handle_key(op->peer, new_handle(op->peer)), RME_HANDLE_OWN);
-    return 0;
 }
 
 void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle)
 {
     struct rme_table *handles = &op->peer->rme->move_state->handles;
 
-    rme_table_drop(handles, &op->rndv->theirs);
-    rme_table_put(handles, &op->rndv->theirs, rme_handle_key(op->peer, handle),
+    rme_table_drop(handles, &op->rndv.theirs);
+    rme_table_put(handles, &op->rndv.theirs, rme_handle_key(op->peer, handle),
                   rme_op_sends(op) ? RME_HANDLE_RECEIVE : RME_HANDLE_SEND);
 }
 
@@ -128,7 +124,7 @@ struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
     struct rme_keyed *keyed = rme_table_find(&peer->rme->move_state->handles,
                                              rme_handle_key(peer, handle), RME_HANDLE_OWN);
 
-    return keyed != NULL ? container_of(keyed, struct rme_rndv, own)->op : NULL;
+    return keyed != NULL ? container_of(keyed, struct rme_op, rndv.own) : NULL;
 }
 
 struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_handle_kind kind,
@@ -137,13 +133,13 @@ struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_handle_kind 
     struct rme_keyed *keyed =
         rme_table_find(&peer->rme->move_state->handles, rme_handle_key(peer, handle), kind);
 
-    return keyed != NULL ? container_of(keyed, struct rme_rndv, theirs)->op : NULL;
+    return keyed != NULL ? container_of(keyed, struct rme_op, rndv.theirs) : NULL;
 }
 
 /* Drops the fragments that neither the peer nor a device uses. */
 static void drop_frags(struct rme *rme, struct rme_op *op)
 {
-    const struct rme_rndv *r = op->rndv;
+    const struct rme_rndv *r = &op->rndv;
 
     while (!list_empty(&r->frags)) {
         struct rme_frag *last = container_of(r->frags.prev, struct rme_frag, link);
@@ -156,7 +152,7 @@ static void drop_frags(struct rme *rme, struct rme_op *op)
 
 void rme_rndv_silence(struct rme_op *op)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
 
     if (!list_empty(&r->control.link)) {
         list_del_init(&r->control.link);
@@ -166,17 +162,16 @@ void rme_rndv_silence(struct rme_op *op)
 
 void rme_rndv_free(struct rme *rme, struct rme_op *op)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
     struct list_head *node;
 
     while (!list_empty(&r->frags))
-        rme_frag_free(rme, rme_frag_first(r));
+        rme_frag_free(rme, rme_frag_first(op));
     while ((node = list_pop(&r->remote_windows)) != NULL)
         free(container_of(node, struct rme_remote_window, link));
     rme_table_drop(&rme->move_state->handles, &r->own);
     rme_table_drop(&rme->move_state->handles, &r->theirs);
-    free(r);
-    op->rndv = NULL;
+    op->has_rndv = false;
 }
 
 struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
@@ -230,13 +225,13 @@ struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
 
 void rme_rndv_queue_ctrl(struct rme_op *op, enum rme_wire_type type)
 {
-    struct rme_control *control = &op->rndv->control;
+    struct rme_control *control = &op->rndv.control;
 
     op->refcount += list_empty(&control->link);
     list_del_init(&control->link);
     list_add_tail(&control->link,
                   type == RME_WIRE_READ_REQ ? &op->peer->control : &op->peer->endings);
-    op->rndv->ctrl = (uint8_t)type;
+    op->rndv.ctrl = (uint8_t)type;
     rme_peer_schedule(op->peer);
 }
 
@@ -247,7 +242,7 @@ void rme_rndv_queue_ctrl(struct rme_op *op, enum rme_wire_type type)
  * op. */
 static bool post_next(struct rme *rme, struct rme_op *op)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
     struct list_head *node = r->frags.next;
     struct rme_frag *frag;
 
@@ -264,7 +259,7 @@ static bool post_next(struct rme *rme, struct rme_op *op)
         if (room == 0)
             return false;
         if (room < frag->length)
-            rme_frags_cut(rme, r, frag->offset + room);
+            rme_frags_cut(rme, op, frag->offset + room);
         if (!rme_move_queue(rme, frag)) {
             rme_rndv_stop(rme, op, -ENOMEM);
             return false;
@@ -279,7 +274,7 @@ static bool post_next(struct rme *rme, struct rme_op *op)
  * the op. */
 void rme_rndv_advance(struct rme *rme, struct rme_op *op)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
 
     if (r->stop || r->peer_stop) {
         rme_rndv_halt(rme, op);
@@ -296,7 +291,7 @@ void rme_rndv_advance(struct rme *rme, struct rme_op *op)
 void rme_rndv_unload(struct rme_op *op)
 {
     struct rme_invites *invites = &op->peer->proto->invites;
-    struct rme_load *load = op->rndv->load;
+    struct rme_load *load = op->rndv.load;
 
     if (invites->inviting == op)
         invites->inviting = NULL;
@@ -304,13 +299,13 @@ void rme_rndv_unload(struct rme_op *op)
         return;
     load->ops--;
     load->bytes -= op->size;
-    op->rndv->load = NULL;
+    op->rndv.load = NULL;
 }
 
 /* Counts the op as load of its initiator: this process, or the peer if this side exposes. */
 static void load(struct rme *rme, struct rme_op *op, enum rme_op_state state)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
 
     rme_rndv_unload(op);
     r->load = state == RME_OP_MOVING ? &rme->load : &op->peer->load;
@@ -327,10 +322,10 @@ void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state)
 
 void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
     struct rme_frag *frag;
 
-    while ((frag = rme_frag_first(r)) != NULL && frag->offset + frag->length <= done) {
+    while ((frag = rme_frag_first(op)) != NULL && frag->offset + frag->length <= done) {
         if (!rme_op_sends(op))
             rme_frag_unpack(rme, frag);
         rme_frag_free(rme, frag);
@@ -348,7 +343,7 @@ void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done)
  * an op without transfers. */
 void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
 
     if (r->stop)
         return;
@@ -361,7 +356,7 @@ static void ask_peer(struct rme *rme, struct rme_op *op)
 {
     rme_op_step(rme, op, RME_OP_CANCELLING);
     rme_rndv_queue_ctrl(op, RME_WIRE_CANCEL);
-    op->rndv->cancel_by = rme_now() + rme->tuning.cancel_ms;
+    op->rndv.cancel_by = rme_now() + rme->tuning.cancel_ms;
     rme_peer_watch_cancel(op->peer);
 }
 
@@ -379,7 +374,7 @@ static bool is_known(const struct rme_op *op)
 
 void rme_rndv_halt(struct rme *rme, struct rme_op *op)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
 
     drop_frags(rme, op);
     if (r->moves > 0)
@@ -405,7 +400,7 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
 static bool is_meant(const struct rme_op *op, const struct rme_wire_message *cancel)
 {
     bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
-    uint32_t known = rme_rndv_peer_handle(op->rndv);
+    uint32_t known = rme_rndv_peer_handle(op);
 
     return rme_op_sends(op) != from_sender && (known == 0 || known == cancel->from);
 }
@@ -421,7 +416,7 @@ bool rme_rndv_cancelled(struct rme_peer *peer, const struct rme_wire_message *ca
     if (op == NULL || !is_meant(op, cancel))
         return false;
     if (is_known(op)) {
-        op->rndv->peer_stop = true;
+        op->rndv.peer_stop = true;
         rme_rndv_set_peer_handle(op, cancel->from);
         rme_rndv_halt(peer->rme, op);
     }
@@ -433,7 +428,7 @@ bool rme_rndv_cancelled(struct rme_peer *peer, const struct rme_wire_message *ca
 static void count_end(struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
-    bool reads = op->rndv->reads;
+    bool reads = op->rndv.reads;
 
     if (!rme_op_sends(op)) {
         rme_peer_count(peer, reads ? RME_C_RECVS_RNDV_READ : RME_C_RECVS_RNDV_WRITE, 1);
@@ -454,10 +449,10 @@ void rme_rndv_ended(struct rme *rme, struct rme_op *op)
     rme_rndv_unload(op);
     drop_frags(rme, op);
     rme_frags_invalidate(rme, op);
-    if (op->error == 0 && (op->rndv->moves > 0 || (op->invalidating > 0 && rme_op_sends(op))))
+    if (op->error == 0 && (op->rndv.moves > 0 || (op->invalidating > 0 && rme_op_sends(op))))
         rme_op_late(op);
-    if (op->rndv->rts_out) {
-        op->rndv->rts_out = false;
+    if (op->rndv.rts_out) {
+        op->rndv.rts_out = false;
         peer->proto->rts_out[rme_op_stream(op)]--;
         rme_peer_schedule(peer);
     }

@@ -19,7 +19,8 @@ rme_cancelled_fn rme_rndv_cancelled;
 
 /* ---- rndv.c: common to both ends ---- */
 
-int rme_rndv_new(struct rme *rme, struct rme_op *op);
+/* Starts the use of op->rndv, under a new handle. */
+void rme_rndv_new(struct rme *rme, struct rme_op *op);
 void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle);
 /* Find an op of this peer by its own handle, or by the peer's handle of the other end; NULL:
  * none. */
@@ -61,8 +62,8 @@ void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done);
 /* ---- rndv_send.c, rndv_recv.c ---- */
 
 /* Plans a send with the receiver's side unknown: the use of its memory, and whether the memory
- * is offered.  -ENOMEM. */
-int rme_rndv_plan_send(struct rme *rme, struct rme_op *op);
+ * is offered. */
+void rme_rndv_plan_send(struct rme *rme, struct rme_op *op);
 /* Takes an RTR that has crossed the RTS of this send as the answer, if the sizes agree. */
 void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
                       const struct rme_wire_message *invite);

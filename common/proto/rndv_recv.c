@@ -36,7 +36,7 @@ static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_me
 static void receive_by_read(struct rme *rme, struct rme_op *op,
                             struct rme_remote_window *remote_window)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
 
     r->reads = true;
     r->access = RME_ACCESS_LOCAL_WRITE;
@@ -51,37 +51,32 @@ static void receive_by_read(struct rme *rme, struct rme_op *op,
 
 static void receive_by_write(struct rme *rme, struct rme_op *op)
 {
-    op->rndv->access = RME_ACCESS_REMOTE_WRITE;
-    op->rndv->max_segs = rme_mw_segments_max(rme, RME_WIRE_CTS, op->peer->tx_size);
+    op->rndv.access = RME_ACCESS_REMOTE_WRITE;
+    op->rndv.max_segs = rme_mw_segments_max(rme, RME_WIRE_CTS, op->peer->tx_size);
     rme_rndv_begin(rme, op, RME_OP_TARGET);
 }
 
 void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rts)
 {
-    struct rme_peer *peer = op->peer;
     struct rme_remote_window *remote_window = rts->remote_window;
     struct rme_plan plan;
 
-    if (op->rndv != NULL && rme_invite_met(rme, op, rts))
+    if (op->has_rndv && rme_invite_met(rme, op, rts))
         return;
     op->size = rts->total;
-    if (rme_rndv_new(rme, op) != 0) {
-        rme_op_end(rme, op, -ENOMEM);
-        rme_peer_fail(peer, -ENOMEM, "no memory to receive a large message");
-        return;
-    }
+    rme_rndv_new(rme, op);
     rme_rndv_set_peer_handle(op, rts->from);
     if (op->size > op->total) {
         rme_rndv_finish(rme, op, -EMSGSIZE);
         return;
     }
     if (op->size == 0) {
-        op->rndv->reads = true;
+        op->rndv.reads = true;
         rme_rndv_finish(rme, op, 0);
         return;
     }
     plan_receive(rme, op, rts, &plan);
-    op->rndv->memory = plan.recv_pack ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
+    op->rndv.memory = plan.recv_pack ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
     if (plan.proto == RME_PROTO_RNDV_READ) {
         rts->remote_window = NULL;
         receive_by_read(rme, op, remote_window);
@@ -97,7 +92,7 @@ void rme_rts_seg_arrived(struct rme_peer *peer, const struct rme_wire_message *m
     /* legal: the RTS_SEG was in flight when the receive ended or was stopped */
     if (op == NULL || rme_op_sends(op) || op->state != RME_OP_MOVING)
         return;
-    if (message->from != rme_rndv_peer_handle(op->rndv)) {
+    if (message->from != rme_rndv_peer_handle(op)) {
         rme_peer_protocol_error(peer, "an RTS_SEG for another send");
         return;
     }
@@ -114,7 +109,7 @@ void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
     if (op != NULL && !rme_op_sends(op) &&
         (op->state == RME_OP_TARGET || op->state == RME_OP_CANCELLING ||
          op->state == RME_OP_INVITING))
-        frag = rme_frag_first(op->rndv);
+        frag = rme_frag_first(op);
     if (frag == NULL || !rme_frag_is_used(frag)) {
         rme_peer_protocol_error(peer, "an immediate without a matching receive");
         return;

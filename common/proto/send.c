@@ -49,8 +49,8 @@ static struct rme_op *first_of(const struct list_head *ring)
  * go without an RTS, if the window had room. */
 static enum rme_waitq waitq_of(const struct rme_op *op)
 {
-    return op->rndv == NULL && op->size <= op->peer->eager_max[RME_EXPECTED] ? RME_WAITQ_SMALL
-                                                                             : RME_WAITQ_LARGE;
+    return !op->has_rndv && op->size <= op->peer->eager_max[RME_EXPECTED] ? RME_WAITQ_SMALL
+                                                                          : RME_WAITQ_LARGE;
 }
 
 /* Finds the first send of a `waitq`, if it need not wait for the peer's host any more; NULL:
