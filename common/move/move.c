@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Transfers of the initiator.  A transfer is a fragment, which lies within one remote window,
- * split into work requests (split.c) that are passed to the fabric in order.  Limits bound the
- * outstanding transfers of a peer and of the process [004 5.1], and the outstanding bytes of a
- * peer.  Transfers above a limit wait in peer->rdma_queue.  A peer without a posted transfer
- * may post one despite the limit of the process: peers that do not respond hold their transfers
- * without bound, and must not block all others.
+ * Transfers of the initiator, and the remote windows into which, or from which, they move data:
+ * each window begins where the one before ended.  A transfer is a fragment, which lies within
+ * one window, split into work requests (split.c) that are passed to the fabric in order.
+ * Limits bound the outstanding transfers of a peer and of the process [004 5.1], and the
+ * outstanding bytes of a peer.  Transfers above a limit wait in peer->rdma_queue.  A peer
+ * without a posted transfer may post one despite the limit of the process: peers that do not
+ * respond hold their transfers without bound, and must not block all others.
  *
  * Bytes are limited to keep the latency of small messages low, because these cannot pass data
  * that the device has accepted for writing or reading.  A transfer has at most half of the
@@ -28,11 +29,80 @@
 
 #include "move/move.h"
 
+#define REMOTE_WINDOWS_MAX 4 /* windows not used up; the target sends at most two */
+
+/* ---- Remote windows ---- */
+
+struct rme_remote_window *rme_remote_window_new(const struct rme_wire_message *message)
+{
+    struct rme_remote_window *window =
+        malloc(sizeof(*window) + message->nsegment * sizeof(window->segment[0]));
+
+    if (window == NULL)
+        return NULL;
+    list_init(&window->link);
+    window->offset = message->offset;
+    window->length = message->rndv_window;
+    window->nsegment = message->nsegment;
+    for (uint32_t i = 0; i < message->nsegment; i++)
+        rme_wire_segment_at(message, i, &window->segment[i]);
+    return window;
+}
+
+bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
+{
+    struct rme_rndv *r = &op->rndv;
+    struct rme_remote_window *window;
+    unsigned waiting = 0;
+
+    for (struct list_head *node = r->remote_windows.next; node != &r->remote_windows;
+         node = node->next)
+        waiting++;
+    if (waiting >= REMOTE_WINDOWS_MAX || message->offset != r->opened ||
+        message->rndv_window == 0 || message->rndv_window > op->size - r->opened) {
+        rme_peer_protocol_error(op->peer, "a CTS whose window does not follow the last one");
+        return false;
+    }
+    window = rme_remote_window_new(message);
+    if (window == NULL) {
+        rme_peer_fail(op->peer, -ENOMEM, "no memory for the description of a transfer");
+        return false;
+    }
+    list_add_tail(&window->link, &r->remote_windows);
+    r->opened += message->rndv_window;
+    return true;
+}
+
+/* Returns the window of the byte at this offset; NULL: not open yet. */
+static struct rme_remote_window *window_at(const struct rme_op *op, uint64_t at)
+{
+    const struct list_head *windows = &op->rndv.remote_windows;
+
+    for (struct list_head *node = windows->next; node != windows; node = node->next) {
+        struct rme_remote_window *window = container_of(node, struct rme_remote_window, link);
+
+        if (window->offset + window->length > at)
+            return window;
+    }
+    return NULL;
+}
+
+uint64_t rme_remote_window_room(const struct rme_op *op, uint64_t at)
+{
+    const struct rme_remote_window *window = window_at(op, at);
+
+    return window == NULL
+               ? 0
+               : min_u64(window->offset + window->length - at, rme_move_most(op->peer->rme));
+}
+
+/* ---- Transfers ---- */
+
 bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
 {
     struct rme_op *op = frag->op;
     struct rme_rndv *r = &op->rndv;
-    struct rme_remote_window *window = rme_remote_window_at(r, frag->offset);
+    struct rme_remote_window *window = window_at(op, frag->offset);
     bool read = !rme_op_sends(op);
     struct rme_split_limits limits = {read ? rme->caps->max_read_sge : rme->caps->max_sge,
                                       rme->caps->max_piece};

@@ -2,8 +2,8 @@
 /*
  * Moves the data of one message by RDMA, in fragments: local memory made usable by a device
  * (frag.c), which is either open to the peer (mw_bind.c) or moved into, or from, a window of
- * the peer's memory (remote_window.c, move.c).  The protocols choose the message and the
- * initiator.  They are notified by the functions of op/protocol.h.
+ * the peer's memory (move.c).  The protocols choose the message and the initiator.  They are
+ * notified by the functions of op/protocol.h.
  */
 #ifndef RME_MOVE_H
 #define RME_MOVE_H
@@ -139,15 +139,13 @@ static inline struct rme_frag *rme_frag_first(const struct rme_op *op)
     return list_empty(frags) ? NULL : container_of(frags->next, struct rme_frag, link);
 }
 
-/* ---- remote_window.c ---- */
+/* ---- move.c: remote windows ---- */
 
 /* Records the window of a CTS or RTS_SEG.  Returns false after failing the link: the window is
  * invalid, or memory is short. */
 bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message);
 /* Creates a remote window from a message.  NULL: no memory. */
 struct rme_remote_window *rme_remote_window_new(const struct rme_wire_message *message);
-/* Returns the window of the byte at this offset; NULL: not open yet. */
-struct rme_remote_window *rme_remote_window_at(const struct rme_rndv *r, uint64_t at);
 /* Returns how many bytes from `at` on one transfer can move; 0: no window. */
 uint64_t rme_remote_window_room(const struct rme_op *op, uint64_t at);
 
@@ -235,7 +233,7 @@ void rme_frag_announce(struct rme_frag *frag, uint8_t type, int32_t tag, uint32_
 void rme_frag_describe(const struct rme_peer *peer, const struct rme_frag *frag, void *tx,
                        uint8_t type);
 
-/* ---- move.c ---- */
+/* ---- move.c: transfers ---- */
 
 /* Returns true if a message of this size is one transfer, within the limit of a peer without
  * other transfers. */
