@@ -95,8 +95,7 @@ struct rme_remote_window {
 /* Kinds of handles in messages. */
 enum rme_handle_kind {
     RME_HANDLE_OWN,     /* of an operation of this side (struct rme_rndv, own) */
-    RME_HANDLE_SEND,    /* of the peer's send matched with a receive here (theirs) */
-    RME_HANDLE_RECEIVE, /* of the peer's receive matched with a send of this side (theirs) */
+    RME_HANDLE_THEIRS,  /* of the peer's operation that is matched with one here (theirs) */
     RME_HANDLE_MESSAGE, /* of an unmatched send of the peer (struct rme_message) */
 };
 

@@ -273,10 +273,11 @@ void rme_invite_arrived(struct rme_peer *peer, const struct rme_wire_message *me
 /* Finds the send that writes, or wrote, into the peer's receive. */
 static struct rme_op *send_into(struct rme_peer *peer, uint32_t receive)
 {
-    struct rme_op *op = rme_rndv_find_theirs(peer, RME_HANDLE_RECEIVE, receive);
+    struct rme_op *op = rme_rndv_find_theirs(peer, receive);
+    bool writes = op != NULL && rme_op_sends(op) &&
+                  (op->state == RME_OP_MOVING || op->state == RME_OP_CANCELLING);
 
-    return op != NULL && (op->state == RME_OP_MOVING || op->state == RME_OP_CANCELLING) ? op
-                                                                                        : NULL;
+    return writes ? op : NULL;
 }
 
 /* Handles the peer's cancel of the invitation of its receive `from`. */

@@ -116,7 +116,7 @@ void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle)
 
     rme_table_drop(handles, &op->rndv.theirs);
     rme_table_put(handles, &op->rndv.theirs, rme_handle_key(op->peer, handle),
-                  rme_op_sends(op) ? RME_HANDLE_RECEIVE : RME_HANDLE_SEND);
+                  RME_HANDLE_THEIRS);
 }
 
 struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
@@ -127,11 +127,10 @@ struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
     return keyed != NULL ? container_of(keyed, struct rme_op, rndv.own) : NULL;
 }
 
-struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_handle_kind kind,
-                                    uint32_t handle)
+struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, uint32_t handle)
 {
-    struct rme_keyed *keyed =
-        rme_table_find(&peer->rme->move_state->handles, rme_handle_key(peer, handle), kind);
+    struct rme_keyed *keyed = rme_table_find(&peer->rme->move_state->handles,
+                                             rme_handle_key(peer, handle), RME_HANDLE_THEIRS);
 
     return keyed != NULL ? container_of(keyed, struct rme_op, rndv.theirs) : NULL;
 }
@@ -410,7 +409,7 @@ bool rme_rndv_cancelled(struct rme_peer *peer, const struct rme_wire_message *ca
 {
     bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
     struct rme_op *op = from_sender && cancel->to == 0
-                            ? rme_rndv_find_theirs(peer, RME_HANDLE_SEND, cancel->from)
+                            ? rme_rndv_find_theirs(peer, cancel->from)
                             : rme_rndv_find(peer, cancel->to);
 
     if (op == NULL || !is_meant(op, cancel))

@@ -25,8 +25,7 @@ void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle);
 /* Find an op of this peer by its own handle, or by the peer's handle of the other end; NULL:
  * none. */
 struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle);
-struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_handle_kind kind,
-                                    uint32_t handle);
+struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, uint32_t handle);
 /* Drops the queued control message of an op whose link is given up. */
 void rme_rndv_silence(struct rme_op *op);
 
