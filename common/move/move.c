@@ -4,9 +4,11 @@
  * each window begins where the one before ended.  A transfer is a fragment, which lies within
  * one window, split into work requests (split.c) that are passed to the fabric in order.
  * Limits bound the outstanding transfers of a peer and of the process [004 5.1], and the
- * outstanding bytes of a peer.  Transfers above a limit wait in peer->rdma_queue.  A peer
- * without a posted transfer may post one despite the limit of the process: peers that do not
- * respond hold their transfers without bound, and must not block all others.
+ * outstanding bytes of a peer.  Transfers above a limit wait in peer->rdma_queue until a posted
+ * one of the peer is complete.  A peer without a posted transfer may post one despite the limit
+ * of the process: peers that do not respond hold their transfers without bound, and must not
+ * block all others.  A peer that waits therefore always has a posted transfer, whose end lets
+ * it try again.
  *
  * Bytes are limited to keep the latency of small messages low, because these cannot pass data
  * that the device has accepted for writing or reading.  A transfer has at most half of the
@@ -140,13 +142,6 @@ bool rme_move_whole(const struct rme *rme, uint64_t bytes)
     return bytes <= rme->tuning.rdma_bytes;
 }
 
-void rme_move_wake_next(struct rme *rme)
-{
-    if (!list_empty(&rme->rdma_waitq) && rme->rdma_ops < rme->tuning.rdma_ops)
-        rme_peer_schedule(
-            container_of(list_pop(&rme->rdma_waitq), struct rme_peer, rdma_waitq));
-}
-
 /* Writes the FIN that follows the reads of a window.  Its offset is the end of the data
  * read. */
 static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
@@ -229,13 +224,8 @@ bool rme_move_progress(struct rme_peer *peer)
     if (frag == NULL)
         return false;
     frag->missed = true;
-    if (!rme_move_room(peer, frag->rdma_op.bytes))
+    if (!rme_move_room(peer, frag->rdma_op.bytes) || !rme_move_permitted(peer))
         return false;
-    if (!rme_move_permitted(peer)) {
-        if (list_empty(&peer->rdma_waitq))
-            list_add_tail(&peer->rdma_waitq, &rme->rdma_waitq);
-        return false;
-    }
     if (frag->rdma_op.notify == RME_NOTIFY_MSG) {
         void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
 
@@ -276,7 +266,6 @@ static void leave(struct rme *rme, struct rme_frag *frag)
     peer->rdma_ops--;
     peer->rdma_bytes -= frag->length;
     rme->rdma_ops--;
-    rme_move_wake_next(rme);
 }
 
 void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)

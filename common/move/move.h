@@ -252,12 +252,6 @@ bool rme_move_queue(struct rme *rme, struct rme_frag *frag);
 /* Posts the first queued transfer of a peer that need not wait for its memory.  Returns false
  * if a limit is reached, a credit or buffer is missing, or no such transfer is queued. */
 bool rme_move_progress(struct rme_peer *peer);
-/*
- * Schedules the next peer that waits for the process's limit of transfers, if the limit permits
- * one.  Each run of the queues ends with this call, so that a peer that cannot use its turn
- * passes the turn on.
- */
-void rme_move_wake_next(struct rme *rme);
 void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op);
 /* Ends the ops whose data the peer has acknowledged, after a header or an immediate. */
 void rme_moves_told(struct rme_peer *peer);

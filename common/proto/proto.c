@@ -107,8 +107,3 @@ void rme_proto_on_link_down(struct rme_peer *peer)
     while ((node = list_pop(&peer->draining)) != NULL)
         rme_op_put(rme, container_of(node, struct rme_op, of_peer));
 }
-
-void rme_proto_on_free(struct rme_peer *peer)
-{
-    rme_move_wake_next(peer->rme);
-}
