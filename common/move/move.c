@@ -182,18 +182,15 @@ static void note_report(struct rme_peer *peer, const struct rme_frag *last)
     }
 }
 
-bool rme_move_room(const struct rme_peer *peer, uint64_t bytes)
+bool rme_move_may(const struct rme_peer *peer, uint64_t bytes)
 {
-    const struct rme_tuning *tuning = &peer->rme->tuning;
+    const struct rme *rme = peer->rme;
+    const struct rme_tuning *tuning = &rme->tuning;
     uint64_t most = peer->load.ops == 0 ? tuning->rdma_bytes : tuning->rdma_bytes / 2;
 
-    return peer->rdma_ops < tuning->rdma_ops_peer &&
-           (peer->rdma_ops == 0 || peer->rdma_bytes + bytes <= most);
-}
-
-bool rme_move_permitted(const struct rme_peer *peer)
-{
-    return peer->rdma_ops == 0 || peer->rme->rdma_ops < peer->rme->tuning.rdma_ops;
+    return peer->rdma_ops == 0 ||
+           (peer->rdma_ops < tuning->rdma_ops_peer && rme->rdma_ops < tuning->rdma_ops &&
+            peer->rdma_bytes + bytes <= most);
 }
 
 /*
@@ -224,7 +221,7 @@ bool rme_move_progress(struct rme_peer *peer)
     if (frag == NULL)
         return false;
     frag->missed = true;
-    if (!rme_move_room(peer, frag->rdma_op.bytes) || !rme_move_permitted(peer))
+    if (!rme_move_may(peer, frag->rdma_op.bytes))
         return false;
     if (frag->rdma_op.notify == RME_NOTIFY_MSG) {
         void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);

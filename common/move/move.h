@@ -237,10 +237,9 @@ void rme_frag_describe(const struct rme_peer *peer, const struct rme_frag *frag,
 /* Returns true if a message of this size is one transfer, within the limit of a peer without
  * other transfers. */
 bool rme_move_whole(const struct rme *rme, uint64_t bytes);
-/* Returns true if the peer's limits of transfers and bytes permit one more of this size. */
-bool rme_move_room(const struct rme_peer *peer, uint64_t bytes);
-/* Returns true if the process's limit of transfers permits one more of this peer. */
-bool rme_move_permitted(const struct rme_peer *peer);
+/* Returns true if the limits of the peer and of the process permit one more transfer of the
+ * peer, of this size. */
+bool rme_move_may(const struct rme_peer *peer, uint64_t bytes);
 /* Returns the maximum of bytes of one transfer. */
 static inline uint64_t rme_move_most(const struct rme *rme)
 {

@@ -37,8 +37,8 @@ static void bye(struct rme_peer *peer, const struct rme_wire_message *message)
  * before, and the CANCEL is ignored. */
 static void cancel_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    (void)(rme_message_cancelled(peer, message) || rme_invite_cancelled(peer, message) ||
-           rme_rndv_cancelled(peer, message));
+    (void)(rme_message_cancelled(peer, message) || rme_rndv_cancelled(peer, message) ||
+           rme_invite_cancelled(peer, message));
 }
 
 /* Handlers of messages, by type.  Those of CREDIT and of unknown types are NULL: only the

@@ -179,8 +179,7 @@ void rme_invite_void(struct rme *rme, struct rme_op *op)
  * any other? */
 static bool nothing_before_it(const struct rme_peer *peer, uint64_t bytes)
 {
-    return list_empty(&peer->rdma_queue) && rme_move_room(peer, bytes) &&
-           rme_move_permitted(peer);
+    return list_empty(&peer->rdma_queue) && rme_move_may(peer, bytes);
 }
 
 /* Writes the send into the invited receive, if the invitation is for it and everything is
@@ -270,41 +269,21 @@ void rme_invite_arrived(struct rme_peer *peer, const struct rme_wire_message *me
     invites->from = message->from;
 }
 
-/* Finds the send that writes, or wrote, into the peer's receive. */
-static struct rme_op *send_into(struct rme_peer *peer, uint32_t receive)
-{
-    struct rme_op *op = rme_rndv_find_theirs(peer, receive);
-    bool writes = op != NULL && rme_op_sends(op) &&
-                  (op->state == RME_OP_MOVING || op->state == RME_OP_CANCELLING);
-
-    return writes ? op : NULL;
-}
-
-/* Handles the peer's cancel of the invitation of its receive `from`. */
-static void taken_back(struct rme_peer *peer, uint32_t from)
+/* Handles the cancel of a receive whose invitation no send has taken; of a taken one, the send
+ * is found by the receive's handle (rme_rndv_cancelled). */
+bool rme_invite_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
     struct rme_invites *invites = &peer->proto->invites;
-    struct rme_op *op = send_into(peer, from);
 
-    if (op != NULL) {
-        op->rndv.peer_stop = true;
-        rme_rndv_halt(peer->rme, op);
-        return;
-    }
-    if (invites->held != NULL && invites->from == from)
+    if ((cancel->flags & RME_WIRE_F_FROM_SENDER) != 0 || cancel->to != 0)
+        return false;
+    if (invites->held != NULL && invites->from == cancel->from)
         rme_invite_drop(invites);
     if (invites->answers >= ANSWERS_MAX) {
         rme_peer_protocol_error(peer, "more cancelled invitations than unread answers");
-        return;
+        return true;
     }
     invites->answers++;
-    rme_cancel_answer(peer, from, &invites->answers);
-}
-
-bool rme_invite_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
-{
-    if ((cancel->flags & RME_WIRE_F_FROM_SENDER) != 0 || cancel->to != 0)
-        return false;
-    taken_back(peer, cancel->from);
+    rme_cancel_answer(peer, cancel->from, &invites->answers);
     return true;
 }

@@ -127,14 +127,6 @@ struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
     return keyed != NULL ? container_of(keyed, struct rme_op, rndv.own) : NULL;
 }
 
-struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, uint32_t handle)
-{
-    struct rme_keyed *keyed = rme_table_find(&peer->rme->move_state->handles,
-                                             rme_handle_key(peer, handle), RME_HANDLE_THEIRS);
-
-    return keyed != NULL ? container_of(keyed, struct rme_op, rndv.theirs) : NULL;
-}
-
 /* Drops the fragments that neither the peer nor a device uses. */
 static void drop_frags(struct rme *rme, struct rme_op *op)
 {
@@ -404,13 +396,21 @@ static bool is_meant(const struct rme_op *op, const struct rme_wire_message *can
     return rme_op_sends(op) != from_sender && (known == 0 || known == cancel->from);
 }
 
-/* The peer cancels its end of an op. */
+/* Finds an op of this peer by the peer's handle of the other end; NULL: none. */
+static struct rme_op *find_theirs(struct rme_peer *peer, uint32_t handle)
+{
+    struct rme_keyed *keyed = rme_table_find(&peer->rme->move_state->handles,
+                                             rme_handle_key(peer, handle), RME_HANDLE_THEIRS);
+
+    return keyed != NULL ? container_of(keyed, struct rme_op, rndv.theirs) : NULL;
+}
+
+/* The peer cancels its end of an op.  The peer knows the handle here, unless CANCEL has crossed
+ * the first message about the op. */
 bool rme_rndv_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
-    bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
-    struct rme_op *op = from_sender && cancel->to == 0
-                            ? rme_rndv_find_theirs(peer, cancel->from)
-                            : rme_rndv_find(peer, cancel->to);
+    struct rme_op *op =
+        cancel->to == 0 ? find_theirs(peer, cancel->from) : rme_rndv_find(peer, cancel->to);
 
     if (op == NULL || !is_meant(op, cancel))
         return false;

@@ -22,10 +22,8 @@ rme_cancelled_fn rme_rndv_cancelled;
 /* Starts the use of op->rndv, under a new handle. */
 void rme_rndv_new(struct rme *rme, struct rme_op *op);
 void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle);
-/* Find an op of this peer by its own handle, or by the peer's handle of the other end; NULL:
- * none. */
+/* Finds an op of this peer by its own handle; NULL: none. */
 struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle);
-struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, uint32_t handle);
 /* Drops the queued control message of an op whose link is given up. */
 void rme_rndv_silence(struct rme_op *op);
 
