@@ -158,30 +158,6 @@ static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
     rme_count(peer->rme, RME_C_CONTROL_SENT);
 }
 
-/*
- * Records the report of the newest transfer in all transfers of the op that have none yet.  The
- * fabric delivers the report behind them, so a peer that has received it has received all of
- * them.
- */
-static void note_report(struct rme_peer *peer, const struct rme_frag *last)
-{
-    /* with unordered reports `acked` does not identify the messages that the peer has
-     * received */
-    uint32_t report =
-        peer->rme->caps->reports_apart ? peer->credit.acked + 1 : peer->credit.spent;
-
-    for (struct list_head *node = peer->moving.prev; node != &peer->moving; node = node->prev) {
-        struct rme_frag *frag = container_of(node, struct rme_frag, control.link);
-
-        if (frag->op != last->op)
-            continue;
-        if (frag->reported)
-            return;
-        frag->reported = true;
-        frag->report = report;
-    }
-}
-
 bool rme_move_may(const struct rme_peer *peer, uint64_t bytes)
 {
     const struct rme *rme = peer->rme;
@@ -239,8 +215,8 @@ bool rme_move_progress(struct rme_peer *peer)
     rme_frag_posts(rme, frag);
     list_del_init(&frag->control.link);
     list_add_tail(&frag->control.link, &peer->moving);
-    if (frag->rdma_op.notify != RME_NOTIFY_NONE)
-        note_report(peer, frag);
+    /* with unordered reports `acked` does not identify the messages that the peer has received */
+    frag->report = rme->caps->reports_apart ? peer->credit.acked + 1 : peer->credit.spent;
     frag->posted = true;
     frag->op->refcount++;
     frag->op->rndv.moves++;
@@ -286,6 +262,8 @@ void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)
     rme_op_put(rme, op);
 }
 
+/* Only the last transfer of an op matters: it has a report, and the fabric delivers the report
+ * behind all transfers of the op. */
 void rme_moves_told(struct rme_peer *peer)
 {
     const struct rme_credit *credit = &peer->credit;
@@ -295,7 +273,7 @@ void rme_moves_told(struct rme_peer *peer)
     for (struct list_head *node = peer->moving.next; node != &peer->moving; node = node->next) {
         struct rme_frag *frag = container_of(node, struct rme_frag, control.link);
 
-        if (!frag->reported || frag->offset + frag->length != frag->op->size ||
+        if (frag->offset + frag->length != frag->op->size ||
             (credit->exact && (int32_t)(credit->acked - frag->report) < 0))
             continue;
         if (sure)

@@ -67,8 +67,7 @@ struct rme_frag {
     /* tried while the reserve block was free, but lacked room or a credit: no transfer
      * passes it */
     bool missed;
-    bool reported; /* its report is posted, too */
-    /* the peer has not received the report before rme_credit.acked reaches this count */
+    /* posted: the peer has not received its report before rme_credit.acked reaches this count */
     uint32_t report;
     unsigned access;
     uint64_t offset, length;
