@@ -23,7 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "move/move.h"
 #include "proto/cancel.h"
 #include "proto/rndv.h"
 #include "proto/tags.h"
@@ -49,22 +48,11 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
             break;
         }
         op->rndv.stop = true;
-        op->rndv.stop_error = -ECANCELED;
         rme_peer_fail(op->peer, -ECONNRESET, "an operation was cancelled by force");
         break;
     default:
         break;
     }
-}
-
-void rme_op_detach(struct rme *rme, struct rme_op *op)
-{
-    if (op->state == RME_OP_QUEUED)
-        rme_send_leave(op);
-    else if (rme_match_is_in(&op->match))
-        rme_match_remove(&rme->operations->match, &op->match);
-    if (op->has_rndv)
-        rme_rndv_silence(op);
 }
 
 bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now)

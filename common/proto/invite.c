@@ -168,7 +168,6 @@ bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message
 void rme_invite_void(struct rme *rme, struct rme_op *op)
 {
     op->peer->proto->invites.fail_streak++;
-    rme_rndv_unload(op);
     rme_rndv_free(rme, op);
     rme_op_step(rme, op, RME_OP_POSTED);
 }

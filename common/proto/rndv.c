@@ -100,7 +100,6 @@ void rme_rndv_new(struct rme *rme, struct rme_op *op)
     *r = (struct rme_rndv){.control.kind = &ctrl_kind,
                            .max_segs = UINT32_MAX,
                            .most = UINT64_MAX,
-                           .cancel_by = UINT64_MAX,
                            .stop_error = -ECANCELED};
     list_init(&r->control.link);
     list_init(&r->frags);
@@ -141,14 +140,19 @@ static void drop_frags(struct rme *rme, struct rme_op *op)
     }
 }
 
-void rme_rndv_silence(struct rme_op *op)
+/* Ends the op's share of the load, and its role as the inviting receive of the peer. */
+static void unload(struct rme_op *op)
 {
-    struct rme_rndv *r = &op->rndv;
+    struct rme_invites *invites = &op->peer->proto->invites;
+    struct rme_load *load = op->rndv.load;
 
-    if (!list_empty(&r->control.link)) {
-        list_del_init(&r->control.link);
-        op->refcount--; /* the caller holds a reference of its own */
-    }
+    if (invites->inviting == op)
+        invites->inviting = NULL;
+    if (load == NULL)
+        return;
+    load->ops--;
+    load->bytes -= op->size;
+    op->rndv.load = NULL;
 }
 
 void rme_rndv_free(struct rme *rme, struct rme_op *op)
@@ -160,6 +164,7 @@ void rme_rndv_free(struct rme *rme, struct rme_op *op)
         rme_frag_free(rme, rme_frag_first(op));
     while ((node = list_pop(&r->remote_windows)) != NULL)
         free(container_of(node, struct rme_remote_window, link));
+    unload(op);
     rme_table_drop(&rme->move_state->handles, &r->own);
     rme_table_drop(&rme->move_state->handles, &r->theirs);
     op->has_rndv = false;
@@ -197,7 +202,7 @@ struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, boo
                                   .server = rme->server,
                                   .load_ops = rme->load.ops,
                                   .load_bytes = rme->load.bytes,
-                                  .packed = meanwhile ? 0 : rme->move_state->packed};
+                                  .packed = meanwhile ? 0 : rme->stats.value[RME_C_PACK_BYTES]};
 }
 
 struct rme_plan_side rme_rndv_far_side(const struct rme *rme, bool server)
@@ -279,34 +284,14 @@ void rme_rndv_advance(struct rme *rme, struct rme_op *op)
     }
 }
 
-void rme_rndv_unload(struct rme_op *op)
-{
-    struct rme_invites *invites = &op->peer->proto->invites;
-    struct rme_load *load = op->rndv.load;
-
-    if (invites->inviting == op)
-        invites->inviting = NULL;
-    if (load == NULL)
-        return;
-    load->ops--;
-    load->bytes -= op->size;
-    op->rndv.load = NULL;
-}
-
-/* Counts the op as load of its initiator: this process, or the peer if this side exposes. */
-static void load(struct rme *rme, struct rme_op *op, enum rme_op_state state)
-{
-    struct rme_rndv *r = &op->rndv;
-
-    rme_rndv_unload(op);
-    r->load = state == RME_OP_MOVING ? &rme->load : &op->peer->load;
-    r->load->ops++;
-    r->load->bytes += op->size;
-}
-
 void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state)
 {
-    load(rme, op, state);
+    struct rme_load *load = state == RME_OP_MOVING ? &rme->load : &op->peer->load;
+
+    unload(op);
+    op->rndv.load = load; /* of the side that moves the data */
+    load->ops++;
+    load->bytes += op->size;
     rme_op_step(rme, op, state);
     rme_rndv_advance(rme, op);
 }
@@ -445,7 +430,7 @@ void rme_rndv_ended(struct rme *rme, struct rme_op *op)
 
     if (op->error == 0)
         count_end(op);
-    rme_rndv_unload(op);
+    unload(op);
     drop_frags(rme, op);
     rme_frags_invalidate(rme, op);
     if (op->error == 0 && (op->rndv.moves > 0 || (op->invalidating > 0 && rme_op_sends(op))))

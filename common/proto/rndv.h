@@ -24,8 +24,6 @@ void rme_rndv_new(struct rme *rme, struct rme_op *op);
 void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle);
 /* Finds an op of this peer by its own handle; NULL: none. */
 struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle);
-/* Drops the queued control message of an op whose link is given up. */
-void rme_rndv_silence(struct rme_op *op);
 
 /*
  * Describes this side of a message to the planner: memory of `segments` segments, `ready` if it
@@ -44,8 +42,6 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);
  * than READ_REQ or CANCEL. */
 void rme_rndv_queue_ctrl(struct rme_op *op, enum rme_wire_type type);
 
-/* Ends the op's share of the load, and its role as the inviting receive of the peer. */
-void rme_rndv_unload(struct rme_op *op);
 /* Enters EXPOSED or MOVING. */
 void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state);
 /* Continues a stopped op: without transfers in flight, sends its last control message and ends
