@@ -227,12 +227,12 @@ static void names_are_found_by_all_parts(void **state)
     assert_null(rme_table_find(&names, key_of(1, 1), RME_HANDLE_OWN));
     assert_null(rme_table_find(&names, key_of(PEERS + 1, 0), RME_HANDLE_OWN));
     rme_table_put(&names, &twin, key_of(1, 0),
-                  RME_HANDLE_SEND); /* a peer may use a name twice */
-    assert_ptr_equal(rme_table_find(&names, key_of(1, 0), RME_HANDLE_SEND), &twin);
+                  RME_HANDLE_THEIRS); /* a peer may use a name twice */
+    assert_ptr_equal(rme_table_find(&names, key_of(1, 0), RME_HANDLE_THEIRS), &twin);
     rme_table_drop(&names, &twin);
     rme_table_drop(&names, &twin);
-    assert_ptr_equal(rme_table_find(&names, key_of(1, 0), RME_HANDLE_SEND),
-                     &name[0][RME_HANDLE_SEND][0]);
+    assert_ptr_equal(rme_table_find(&names, key_of(1, 0), RME_HANDLE_THEIRS),
+                     &name[0][RME_HANDLE_THEIRS][0]);
     for (uint32_t p = 0; p < PEERS; p++)
         for (uint32_t k = 0; k < KINDS; k++)
             for (uint32_t n = 0; n < NUMBERS; n++)
@@ -255,14 +255,14 @@ static void the_last_of_two_names_is_found(void **state)
 
     (void)state;
     assert_int_equal(rme_table_init(&names, 2), 0);
-    rme_table_put(&names, &first, key_of(7, 1), RME_HANDLE_SEND);
-    rme_table_put(&names, &last, key_of(7, 1), RME_HANDLE_SEND);
+    rme_table_put(&names, &first, key_of(7, 1), RME_HANDLE_THEIRS);
+    rme_table_put(&names, &last, key_of(7, 1), RME_HANDLE_THEIRS);
     for (uint32_t i = 0; i < OTHERS; i++) {
-        rme_table_put(&names, &other[i], key_of(7, 2 + i), RME_HANDLE_SEND);
-        assert_ptr_equal(rme_table_find(&names, key_of(7, 1), RME_HANDLE_SEND), &last);
+        rme_table_put(&names, &other[i], key_of(7, 2 + i), RME_HANDLE_THEIRS);
+        assert_ptr_equal(rme_table_find(&names, key_of(7, 1), RME_HANDLE_THEIRS), &last);
     }
     rme_table_drop(&names, &last);
-    assert_ptr_equal(rme_table_find(&names, key_of(7, 1), RME_HANDLE_SEND), &first);
+    assert_ptr_equal(rme_table_find(&names, key_of(7, 1), RME_HANDLE_THEIRS), &first);
     rme_table_clear(&names);
 }
 
@@ -365,9 +365,9 @@ static void no_keys_share_a_chain_everywhere(void **state)
     assert_int_equal(rme_table_init(&other, CHAINS), 0);
     for (uint64_t tag = 0; chosen < CHOSEN; tag++) {
         uint64_t key = (uint64_t)1 << 32 | tag;
-        uint32_t *chain = &used[rme_table_hash(&other, key, RME_HANDLE_SEND) & other.mask];
+        uint32_t *chain = &used[rme_table_hash(&other, key, RME_HANDLE_THEIRS) & other.mask];
 
-        if ((rme_table_hash(&one, key, RME_HANDLE_SEND) & one.mask) != 7)
+        if ((rme_table_hash(&one, key, RME_HANDLE_THEIRS) & one.mask) != 7)
             continue;
         chosen++;
         if (++*chain > most)
