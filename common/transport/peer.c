@@ -122,6 +122,19 @@ void rme_peer_set_timer(struct rme_peer *peer, uint64_t when)
     rme_wait_deadline(peer->rme);
 }
 
+/* Here, because the end of a link needs it, and grant.c needs that end. */
+void rme_grant_send_waiting(struct rme *rme)
+{
+    struct rme_peer *peer;
+
+    rme->credit_wait_calls = 0;
+    while ((peer = rme->credit_waiting) != NULL) {
+        rme_grant_waited(peer);
+        if (rme_credit_due(&peer->credit))
+            rme_peer_schedule(peer);
+    }
+}
+
 /* ---- The end of a link ---- */
 
 void rme_peer_leave(struct rme_peer *peer, int error)

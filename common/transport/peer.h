@@ -354,17 +354,7 @@ void rme_grant_due(struct rme_peer *peer);
  * than the messages that one call takes. */
 #define RME_CREDIT_WAIT_CALLS 256u
 /* Sends the CREDIT messages that wait for a reply. */
-static inline void rme_grant_send_waiting(struct rme *rme)
-{
-    struct rme_peer *peer;
-
-    rme->credit_wait_calls = 0;
-    while ((peer = rme->credit_waiting) != NULL) {
-        rme_grant_waited(peer);
-        if (rme_credit_due(&peer->credit))
-            rme_peer_schedule(peer);
-    }
-}
+void rme_grant_send_waiting(struct rme *rme);
 /* Counts a call that returns to the host.  `idle`: the call returns nothing, so that no reply
  * is expected. */
 static inline void rme_grant_count_call(struct rme *rme, bool idle)
