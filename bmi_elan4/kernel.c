@@ -2,10 +2,12 @@
 /*
  * kernel.c - see kernel.h.
  *
- * A signal is a datagram socket connected to itself, because eventfd came with 2.6.22.  It holds
- * one byte, because a raised signal is not raised again: a write for all threads that raise it,
- * and a read for the sleeper.  Flags at creation (2.6.27) are replaced by fcntl().  Between creation and fcntl() a fork may copy a
- * descriptor that a program executed later inherits.
+ * A signal is a datagram socket connected to itself, because eventfd came with 2.6.22.  The
+ * socket holds one byte at most, because a raised signal is not raised again: one write for all
+ * threads that raise the signal, and one read of the sleeper.
+ *
+ * Flags at creation (2.6.27) are replaced by fcntl().  Between creation and fcntl() a fork may
+ * copy a descriptor that a program executed later inherits.
  */
 #include "bmi_elan4/kernel.h"
 
