@@ -67,8 +67,11 @@ void bmi_elan4_signal_raise(struct bmi_elan4_signal *s)
 {
     if (atomic_exchange(&s->raised, 1))
         return;
-    while (write(s->fd, "", 1) < 0 && errno == EINTR)
-        ;
+    while (write(s->fd, "", 1) < 0)
+        if (errno != EINTR) { /* without memory: the next raise tries again */
+            atomic_store(&s->raised, 0);
+            return;
+        }
 }
 
 void bmi_elan4_signal_clear(struct bmi_elan4_signal *s)
