@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * compat.h - calls of libelan4 whose behaviour in the real library is uncertain (doc/emuelan4.md
- * lists them), or differs between its versions.  No other file of this folder makes these calls,
- * so that corrections are local; tests/tree/elan4-compat checks this.
+ * compat.h - calls of libelan4 whose behaviour in the real library is uncertain, or differs
+ * between its versions (doc/emuelan4.md lists them).  No other file of this folder makes these
+ * calls, so that corrections are local; tests/tree/elan4-compat checks this.
  */
 #ifndef BMI_ELAN4_COMPAT_H
 #define BMI_ELAN4_COMPAT_H

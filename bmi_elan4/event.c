@@ -28,40 +28,25 @@ struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, stru
     return e;
 }
 
-static void emit_hello(struct rme_fabric *f, enum rme_event_type type, struct rme_link *l)
-{
-    struct rme_event *e = elan_emit(f, type, l);
-
-    if (!l->heard)
-        return;
-    e->hello = l->hello;
-    e->hello_length = l->hello_length;
-}
-
-/* Returns true if an event is to be reported, and there is room. */
-static bool told(struct rme_link *l, enum elan_tell what)
-{
-    if (!(l->tell & what) || !elan_room(l->f))
-        return false;
-    l->tell &= ~(unsigned)what;
-    return true;
-}
-
 /* Delivers the events of a link; LINK_DOWN is the last one. */
 void elan_tell(struct rme_link *l)
 {
-    struct rme_fabric *f = l->f;
+    static const enum rme_event_type type[] = {RME_EV_LINK_REQUEST, RME_EV_LINK_UP,
+                                               RME_EV_TX_ROOM, RME_EV_LINK_DOWN};
 
-    if (told(l, ELAN_TELL_REQUEST))
-        emit_hello(f, RME_EV_LINK_REQUEST, l);
-    if (told(l, ELAN_TELL_UP))
-        emit_hello(f, RME_EV_LINK_UP, l);
-    if (told(l, ELAN_TELL_ROOM))
-        elan_emit(f, RME_EV_TX_ROOM, l);
-    if (told(l, ELAN_TELL_DOWN)) {
-        emit_hello(f, RME_EV_LINK_DOWN, l);
-        f->out[f->used - 1].error = l->error;
-        f->out[f->used - 1].why = l->why;
+    for (unsigned i = 0; i < 4 && elan_room(l->f); i++) {
+        if (!(l->tell & 1u << i)) /* enum elan_tell */
+            continue;
+        l->tell &= ~(1u << i);
+        struct rme_event *e = elan_emit(l->f, type[i], l);
+        if (l->heard) {
+            e->hello = l->hello;
+            e->hello_length = l->hello_length;
+        }
+        if (type[i] == RME_EV_LINK_DOWN) {
+            e->error = l->error;
+            e->why = l->why;
+        }
     }
 }
 

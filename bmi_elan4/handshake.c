@@ -293,7 +293,7 @@ int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
 static void hello(struct rme_fabric *f, const struct elan_peer *from,
                   enum bmi_elan4_verdict verdict, const uint8_t *data, size_t length)
 {
-    struct rme_link *l;
+    struct rme_link *l = NULL;
     int node = -1, context = -1;
 
     if (verdict == BMI_ELAN4_VERSION || verdict == BMI_ELAN4_RANGE) {
@@ -305,15 +305,14 @@ static void hello(struct rme_fabric *f, const struct elan_peer *from,
     elan_see(f, from);
     if (verdict == BMI_ELAN4_WELCOME && !f->config.listen)
         verdict = BMI_ELAN4_OTHER;
-    if (verdict != BMI_ELAN4_WELCOME) {
-        elan_tx_alone(f, from, ELAN_REJECT, verdict, NULL, NULL, 0);
-        return;
+    if (verdict == BMI_ELAN4_WELCOME) {
+        elan_see_successor(f, from);
+        (void)bmi_elan4_place(&f->nic->range, (int)from->vp, &node, &context);
+        l = elan_kept_full(f, node, from) ? NULL : elan_link_new(f);
+        verdict = BMI_ELAN4_FULL;
     }
-    elan_see_successor(f, from);
-    (void)bmi_elan4_place(&f->nic->range, (int)from->vp, &node, &context);
-    l = elan_kept_full(f, node, from) ? NULL : elan_link_new(f);
     if (!l) {
-        elan_tx_alone(f, from, ELAN_REJECT, BMI_ELAN4_FULL, NULL, NULL, 0);
+        elan_tx_alone(f, from, ELAN_REJECT, verdict, NULL, NULL, 0);
         return;
     }
     l->passive = true;

@@ -2,10 +2,12 @@
 /*
  * kernel.c - see kernel.h.
  *
- * A signal is a datagram socket connected to itself, because eventfd came with 2.6.22.  It holds
- * one byte, because a raised signal is not raised again: a write for all threads that raise it,
- * and a read for the sleeper.  Flags at creation (2.6.27) are replaced by fcntl().  Between creation and fcntl() a fork may copy a
- * descriptor that a program executed later inherits.
+ * A signal is a datagram socket connected to itself, because eventfd came with 2.6.22.  The
+ * socket holds one byte at most, because a raised signal is not raised again: one write for all
+ * threads that raise the signal, and one read of the sleeper.
+ *
+ * Flags at creation (2.6.27) are replaced by fcntl().  Between creation and fcntl() a fork may
+ * copy a descriptor that a program executed later inherits.
  */
 #include "bmi_elan4/kernel.h"
 
@@ -65,8 +67,11 @@ void bmi_elan4_signal_raise(struct bmi_elan4_signal *s)
 {
     if (atomic_exchange(&s->raised, 1))
         return;
-    while (write(s->fd, "", 1) < 0 && errno == EINTR)
-        ;
+    while (write(s->fd, "", 1) < 0)
+        if (errno != EINTR) { /* without memory: the next raise tries again */
+            atomic_store(&s->raised, 0);
+            return;
+        }
 }
 
 void bmi_elan4_signal_clear(struct bmi_elan4_signal *s)
