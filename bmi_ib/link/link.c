@@ -519,8 +519,8 @@ void ib_link_free_drained(struct rme_fabric *f)
     settle(l);
 }
 
-/* Abandons drains whose time is over, and a route that has taken too long: one, because that may
- * be a QP operation. */
+/* Abandons drains whose time is over, and a route that has taken too long: one, because that
+ * may be a QP operation. */
 void ib_link_timers(struct rme_fabric *f)
 {
     uint64_t now = ib_now_ms();

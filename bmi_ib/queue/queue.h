@@ -198,8 +198,9 @@ static inline void ib_resume(struct rme_fabric *f)
 }
 
 /* Sets the events (IB_EVENT_*) that ib_emit_links() has to deliver.  The first one ends a sleep
- * if it was raised outside its rail's poll, by a call of the engine or by the head's handling of
- * rdma_cm: it may come after the last poll before the sleep, and no descriptor reports it. */
+ * if it was raised outside its rail's poll, by a call of the engine or by the head's handling
+ * of rdma_cm: it may come after the last poll before the sleep, and no descriptor reports it.
+ */
 static inline void ib_link_events(struct rme_link *l, unsigned events)
 {
     if (!events && l->events)

@@ -8,9 +8,9 @@
  * A flush builds a chain of WRs from the head of the queue and rings one doorbell.  A message
  * that the engine posts while the FIFO is empty bypasses it (ib_send_now).
  *
- * link.h has the rule of signalling (struct ib_ring); the option signal_each signals all WRs, for
- * comparison [002 V-D, fig. 7].  The last WR of a batch is also signalled if work remains in the queue,
- * because its CQE resumes the queue.
+ * link.h has the rule of signalling (struct ib_ring); the option signal_each signals all WRs,
+ * for comparison [002 V-D, fig. 7].  The last WR of a batch is also signalled if work remains
+ * in the queue, because its CQE resumes the queue.
  *
  * Failure: WRs count as posted even if the device refused them.  The link then fails, and
  * ib_rdma_op_purge() frees the buffers of all.  Transfers are not reported: the
