@@ -30,12 +30,6 @@
 
 #define RNR_TIMER 12 /* 0.64 ms, as encoded in the InfiniBand specification */
 
-struct cm_note {
-    struct rdma_cm_event e;     /* a copy */
-    uint8_t data[IB_HELLO_MAX]; /* start of the private data */
-    size_t length;
-};
-
 int ib_cm_open(struct rme_fabric *f)
 {
     f->cm = rdma_create_event_channel();
@@ -167,48 +161,48 @@ static void request(struct rme_link *l)
 /* ---- Events ---- */
 
 /* Copies the peer's private data that the engine may see. */
-static void keep_answer(struct rme_link *l, const struct cm_note *n)
+static void keep_answer(struct rme_link *l, const struct rdma_cm_event *e)
 {
-    l->answer_length = n->length;
-    memcpy(l->answer, n->data, l->answer_length);
+    l->answer_length = e->param.conn.private_data_len;
+    memcpy(l->answer, e->param.conn.private_data, l->answer_length);
 }
 
 /* Handles a connection request. */
-static void requested(struct rme_fabric *f, const struct cm_note *n)
+static void requested(struct rme_fabric *f, const struct rdma_cm_event *e)
 {
     static const uint8_t will_not_do = 1; /* non-empty: the peer does not retry */
     char peer[IB_PEER_MAX];
-    ib_sockaddr_text(rdma_get_peer_addr(n->e.id), peer, sizeof(peer));
-    struct rme_fabric *rail = rail_of(f, n->e.id, peer);
+    ib_sockaddr_text(rdma_get_peer_addr(e->id), peer, sizeof(peer));
+    struct rme_fabric *rail = rail_of(f, e->id, peer);
     struct rme_link *l = rail && !rail->dev.dead ? ib_link_new(rail) : NULL;
     if (!l) {
         ib_log(f, RME_LOG_WARN, "%s: connection request refused: %s", peer,
                rail && rail->dev.dead ? "the device has failed" : "wrong device, or no memory");
         ib_count(f, REJECTS, 1);
-        rdma_reject(n->e.id, &will_not_do, sizeof(will_not_do));
-        rdma_destroy_id(n->e.id);
+        rdma_reject(e->id, &will_not_do, sizeof(will_not_do));
+        rdma_destroy_id(e->id);
         return;
     }
     f->head->qp_ops++; /* for the accept, which follows at once */
     l->passive = true;
-    l->id = n->e.id;
+    l->id = e->id;
     l->id->context = l;
-    l->peer_initiator = n->e.param.conn.initiator_depth;
-    l->peer_responder = n->e.param.conn.responder_resources;
+    l->peer_initiator = e->param.conn.initiator_depth;
+    l->peer_responder = e->param.conn.responder_resources;
     memcpy(l->peer, peer, sizeof(peer));
-    memcpy(&l->sockaddr, rdma_get_peer_addr(n->e.id),
-           ib_sockaddr_size(rdma_get_peer_addr(n->e.id)));
-    keep_answer(l, n);
+    memcpy(&l->sockaddr, rdma_get_peer_addr(e->id),
+           ib_sockaddr_size(rdma_get_peer_addr(e->id)));
+    keep_answer(l, e);
     ib_link_state_set(l, IB_REQUESTED);
     ib_link_events(l, IB_EVENT_REQUEST);
 }
 
-static void established(struct rme_link *l, const struct cm_note *n)
+static void established(struct rme_link *l, const struct rdma_cm_event *e)
 {
     if (l->state == IB_CONNECTING) {
         set_rnr_timer(l);
-        keep_answer(l, n);
-        l->read_depth = lesser(n->e.param.conn.initiator_depth, l->f->dev.read_depth);
+        keep_answer(l, e);
+        l->read_depth = lesser(e->param.conn.initiator_depth, l->f->dev.read_depth);
     }
     ib_link_established(l);
 }
@@ -263,28 +257,29 @@ static int unreachable_error(int status)
 }
 
 /* Handles a peer that refuses this side's request, or gives up its own. */
-static void rejected(struct rme_link *l, const struct cm_note *n)
+static void rejected(struct rme_link *l, const struct rdma_cm_event *e)
 {
-    int error = reject_error(n->e.status, n->data, n->length);
+    int error =
+        reject_error(e->status, e->param.conn.private_data, e->param.conn.private_data_len);
     if (l->state != IB_CONNECTING) {
         ib_link_fail(l, -ECONNRESET, l->state == IB_UP);
         return;
     }
-    keep_answer(l, n);
+    keep_answer(l, e);
     l->stale += error == -ESTALE;
     ib_log(l->f, RME_LOG_INFO, "%s: the connection was rejected: %s (reason %d)", l->peer,
            error == -ESTALE  ? "the peer still had an earlier connection of this process"
            : error == -EBUSY ? "connection backlog full at the peer"
                              : strerror(-error),
-           n->e.status);
+           e->status);
     ib_link_fail(l, error, false);
 }
 
-static void failed(struct rme_link *l, const struct cm_note *n, int error)
+static void failed(struct rme_link *l, const struct rdma_cm_event *e, int error)
 {
     if (l->state < IB_DRAINING)
         ib_log(l->f, l->state > IB_CONNECTING ? RME_LOG_WARN : RME_LOG_INFO,
-               "%s: %s while %s: %s", l->peer, rdma_event_str(n->e.event),
+               "%s: %s while %s: %s", l->peer, rdma_event_str(e->event),
                ib_link_state_name[l->state], strerror(-error));
     ib_link_fail(l, error, l->state == IB_UP);
 }
@@ -303,20 +298,20 @@ static void device_removed(struct rme_fabric *f, struct rme_fabric *rail)
                                      : "the device was removed; restart to use another");
 }
 
-static void dispatch(struct rme_fabric *f, const struct cm_note *n)
+static void dispatch(struct rme_fabric *f, const struct rdma_cm_event *e)
 {
-    int status = n->e.status;
+    int status = e->status;
     struct rme_link *l = NULL; /* NULL: a listening id */
 
-    if (n->e.event == RDMA_CM_EVENT_CONNECT_REQUEST)
-        requested(f, n);
+    if (e->event == RDMA_CM_EVENT_CONNECT_REQUEST)
+        requested(f, e);
     else
-        l = n->e.id->context;
-    if (n->e.event == RDMA_CM_EVENT_DEVICE_REMOVAL)
-        device_removed(f, l ? l->f : ib_rail_of(f, n->e.id->verbs));
+        l = e->id->context;
+    if (e->event == RDMA_CM_EVENT_DEVICE_REMOVAL)
+        device_removed(f, l ? l->f : ib_rail_of(f, e->id->verbs));
     if (!l)
         return;
-    switch (n->e.event) {
+    switch (e->event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
         if (l->state == IB_ADDRESSING)
             route(l);
@@ -327,44 +322,33 @@ static void dispatch(struct rme_fabric *f, const struct cm_note *n)
         return;
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR:
-        failed(l, n, ib_no_route(status));
+        failed(l, e, ib_no_route(status));
         return;
     case RDMA_CM_EVENT_CONNECT_RESPONSE: /* librdmacm handles this event if the id has a QP */
-        failed(l, n, -EPROTO);
+        failed(l, e, -EPROTO);
         return;
     case RDMA_CM_EVENT_CONNECT_ERROR:
-        failed(l, n, status == -ETIMEDOUT ? -ETIMEDOUT : -ECONNRESET);
+        failed(l, e, status == -ETIMEDOUT ? -ETIMEDOUT : -ECONNRESET);
         return;
     case RDMA_CM_EVENT_UNREACHABLE:
-        failed(l, n, unreachable_error(status));
+        failed(l, e, unreachable_error(status));
         return;
     case RDMA_CM_EVENT_REJECTED:
-        rejected(l, n);
+        rejected(l, e);
         return;
     case RDMA_CM_EVENT_ESTABLISHED:
-        established(l, n);
+        established(l, e);
         return;
     case RDMA_CM_EVENT_DISCONNECTED:
         ib_link_fail(l, -ECONNRESET, true);
         return;
     case RDMA_CM_EVENT_ADDR_CHANGE: /* bonding moved the address; a new connection finds the new
                                      * path */
-        failed(l, n, -ECONNRESET);
+        failed(l, e, -ECONNRESET);
         return;
     default: /* TIMEWAIT_EXIT: the QP number may be reused; the QP is destroyed already */
         return;
     }
-}
-
-/* Copies an event, because the original is freed by the acknowledgement. */
-static void note(struct cm_note *n, const struct rdma_cm_event *e)
-{
-    n->e = *e;
-    n->length = e->param.conn.private_data ? e->param.conn.private_data_len : 0;
-    if (n->length > sizeof(n->data))
-        n->length = sizeof(n->data);
-    if (n->length)
-        memcpy(n->data, e->param.conn.private_data, n->length);
 }
 
 /* Handles events, up to the first QP operation (link.c). */
@@ -372,8 +356,8 @@ void ib_cm_events(struct rme_fabric *f)
 {
     unsigned before = f->head->qp_ops;
     for (int i = 0; i < 64 && f->head->qp_ops == before; i++) {
-        struct rdma_cm_event *e;
-        struct cm_note n;
+        struct rdma_cm_event *e, copy;
+        uint8_t data[IB_HELLO_MAX];
         if (rdma_get_cm_event(f->cm, &e)) {
             if (errno == EINTR)
                 continue;
@@ -383,9 +367,17 @@ void ib_cm_events(struct rme_fabric *f)
             }
             return;
         }
-        note(&n, e);
-        rdma_ack_cm_event(e);
-        dispatch(f, &n);
+        copy = *e;
+        struct rdma_conn_param *p = &copy.param.conn;
+        if (!p->private_data)
+            p->private_data_len = 0;
+        if (p->private_data_len > sizeof(data))
+            p->private_data_len = sizeof(data);
+        if (p->private_data_len)
+            memcpy(data, p->private_data, p->private_data_len);
+        p->private_data = data;
+        rdma_ack_cm_event(e); /* frees the original */
+        dispatch(f, &copy);
     }
     atomic_fetch_or(&f->hint, IB_HINT_CM); /* more may be pending: continue at the next poll */
 }

@@ -426,16 +426,6 @@ static void settle(struct rme_link *l)
     ib_link_events(l, l->events | IB_EVENT_DOWN);
 }
 
-/* Ends a request that was reported to the engine and not answered.  The engine's answer fails;
- * LINK_DOWN is for accepted links only. */
-static void take_back(struct rme_link *l, int error)
-{
-    l->error = error;
-    rdma_destroy_id(l->id);
-    l->id = NULL;
-    ib_link_state_set(l, IB_DOWN);
-}
-
 void ib_link_fail(struct rme_link *l, int error, bool deliver)
 {
     switch (l->state) {
@@ -452,7 +442,10 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
             ib_link_destroy(l);
             break;
         }
-        take_back(l, error);
+        /* the engine's answer fails; LINK_DOWN is for accepted links only */
+        rdma_destroy_id(l->id);
+        l->id = NULL;
+        ib_link_state_set(l, IB_DOWN);
         break;
     case IB_CONNECTING:
     case IB_ACCEPTING:
@@ -519,8 +512,8 @@ void ib_link_free_drained(struct rme_fabric *f)
     settle(l);
 }
 
-/* Abandons drains whose time is over, and a route that has taken too long: one, because that may
- * be a QP operation. */
+/* Abandons drains whose time is over, and a route that has taken too long: one, because that
+ * may be a QP operation. */
 void ib_link_timers(struct rme_fabric *f)
 {
     uint64_t now = ib_now_ms();

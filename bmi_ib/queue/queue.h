@@ -184,22 +184,10 @@ static inline void ib_link_queue(struct rme_link *l, struct rme_rdma_op *x)
         ib_link_dirty(l);
 }
 
-/* Keeps the event of a completed transfer for the next poll. */
-static inline void ib_done_put(struct rme_fabric *f, struct rme_rdma_op *x)
-{
-    ib_queue_put(&f->done, x);
-    f->attention = true;
-}
-
-/* Flushes at the next poll. */
-static inline void ib_resume(struct rme_fabric *f)
-{
-    f->resume = f->attention = true;
-}
-
 /* Sets the events (IB_EVENT_*) that ib_emit_links() has to deliver.  The first one ends a sleep
- * if it was raised outside its rail's poll, by a call of the engine or by the head's handling of
- * rdma_cm: it may come after the last poll before the sleep, and no descriptor reports it. */
+ * if it was raised outside its rail's poll, by a call of the engine or by the head's handling
+ * of rdma_cm: it may come after the last poll before the sleep, and no descriptor reports it.
+ */
 static inline void ib_link_events(struct rme_link *l, unsigned events)
 {
     if (!events && l->events)

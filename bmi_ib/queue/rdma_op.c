@@ -8,9 +8,9 @@
  * A flush builds a chain of WRs from the head of the queue and rings one doorbell.  A message
  * that the engine posts while the FIFO is empty bypasses it (ib_send_now).
  *
- * link.h has the rule of signalling (struct ib_ring); the option signal_each signals all WRs, for
- * comparison [002 V-D, fig. 7].  The last WR of a batch is also signalled if work remains in the queue,
- * because its CQE resumes the queue.
+ * link.h has the rule of signalling (struct ib_ring); the option signal_each signals all WRs,
+ * for comparison [002 V-D, fig. 7].  The last WR of a batch is also signalled if work remains
+ * in the queue, because its CQE resumes the queue.
  *
  * Failure: WRs count as posted even if the device refused them.  The link then fails, and
  * ib_rdma_op_purge() frees the buffers of all.  Transfers are not reported: the
@@ -180,6 +180,14 @@ static void signal_last(struct rme_link *l, struct ib_batch *b)
         signal_request(l, &b->wr[i]);
 }
 
+/* Keeps the event of a completed transfer for the next poll. */
+static void keep_done(struct rme_link *l, struct rme_rdma_op *x)
+{
+    x->fabric.mark = l->handle;
+    ib_queue_put(&l->f->done, x);
+    l->f->attention = true;
+}
+
 /* Fills f->batch from the head of the link's queue, without posting.  Returns true if more
  * could follow at once. */
 static bool build(struct rme_link *l)
@@ -194,8 +202,7 @@ static bool build(struct rme_link *l)
         bool window = x->fabric.what != IB_RDMA_DATA;
         if (!window && requests_of(x) == 0) {
             ib_queue_get(&l->queue);
-            x->fabric.mark = l->handle;
-            ib_done_put(f, x);
+            keep_done(l, x);
             continue;
         }
         full = b->wrs == IB_BATCH;
@@ -386,9 +393,8 @@ static bool report(struct rme_fabric *f, struct rme_link *l, struct rme_rdma_op 
 /* Reports now or, in order, at the next poll. */
 static void finish(struct rme_link *l, struct rme_rdma_op *x)
 {
-    x->fabric.mark = l->handle;
     if (l->f->done.head || !report(l->f, l, x))
-        ib_done_put(l->f, x);
+        keep_done(l, x);
 }
 
 /* Frees the buffer of a message that the device has sent or dropped; an inline one is free. */
@@ -416,7 +422,7 @@ void ib_rdma_op_completed(struct rme_link *l, uint32_t position)
     }
     if (l->stalled) {
         l->stalled = false;
-        ib_resume(l->f);
+        l->f->resume = l->f->attention = true;
         ib_link_dirty(l);
     }
 }

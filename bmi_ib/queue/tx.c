@@ -142,19 +142,16 @@ void ib_tx_put(struct rme_link *l, void *data)
 
 #define LOOKS 8 /* checks in STUCK_MS */
 
-/* Returns true if a link below its limit waits for a buffer. */
-static bool somebody_lacks(const struct rme_fabric *f)
+/* Returns true if a link below its limit waits for a buffer, and none is free for it. */
+static bool is_starved(const struct rme_fabric *f)
 {
     const struct rme_link *l;
+    if (f->tx.nfree > f->tx.kept_free)
+        return false;
     TAILQ_FOREACH(l, &f->tx_waiters, room_entry)
         if (l->tx_held < f->tx.per_link && f->tx.nfree <= left_by(l))
             return true;
     return false;
-}
-
-static bool is_starved(const struct rme_fabric *f)
-{
-    return f->tx.nfree <= f->tx.kept_free && somebody_lacks(f);
 }
 
 /* Samples the progress of a link.  Returns true if more than LOOKS samples saw none. */
@@ -166,10 +163,14 @@ static bool is_stuck(struct rme_link *l)
     return l->tx_still > LOOKS;
 }
 
-static void end_stuck(struct rme_fabric *f)
+/* Checks for stuck links, when due. */
+static void look(struct rme_fabric *f)
 {
     struct rme_link *l, *worst = NULL;
-    uint64_t links = 0, all = (uint64_t)f->tx.slabs * f->slab;
+    uint64_t now = ib_now_ms(), links = 0, all = (uint64_t)f->tx.slabs * f->slab;
+    if (now < f->tx.look_at)
+        return;
+    f->tx.look_at = now + (f->tx.stuck_ms + LOOKS - 1) / LOOKS;
     TAILQ_FOREACH(l, &f->links, all_entry)
         links++;
     TAILQ_FOREACH(l, &f->links, all_entry)
@@ -184,16 +185,6 @@ static void end_stuck(struct rme_fabric *f)
         "of %llu send buffers while others wait",
         worst->peer, f->tx.stuck_ms, worst->tx_held, (unsigned long long)all);
     ib_link_fail(worst, -ETIMEDOUT, true);
-}
-
-/* Checks for stuck links, when due.  A link waits, and no buffer is free for it. */
-static void look(struct rme_fabric *f)
-{
-    uint64_t now = ib_now_ms();
-    if (now < f->tx.look_at)
-        return;
-    f->tx.look_at = now + (f->tx.stuck_ms + LOOKS - 1) / LOOKS;
-    end_stuck(f);
 }
 
 uint64_t ib_tx_deadline(const struct rme_fabric *f)
