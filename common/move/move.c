@@ -75,36 +75,13 @@ bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
     return true;
 }
 
-/* Returns the window of the byte at this offset; NULL: not open yet. */
-static struct rme_remote_window *window_at(const struct rme_op *op, uint64_t at)
-{
-    const struct list_head *windows = &op->rndv.remote_windows;
-
-    for (struct list_head *node = windows->next; node != windows; node = node->next) {
-        struct rme_remote_window *window = container_of(node, struct rme_remote_window, link);
-
-        if (window->offset + window->length > at)
-            return window;
-    }
-    return NULL;
-}
-
-uint64_t rme_remote_window_room(const struct rme_op *op, uint64_t at)
-{
-    const struct rme_remote_window *window = window_at(op, at);
-
-    return window == NULL
-               ? 0
-               : min_u64(window->offset + window->length - at, rme_move_most(op->peer->rme));
-}
-
 /* ---- Transfers ---- */
 
 bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
 {
     struct rme_op *op = frag->op;
     struct rme_rndv *r = &op->rndv;
-    struct rme_remote_window *window = window_at(op, frag->offset);
+    struct rme_remote_window *window = rme_remote_window_at(op, frag->offset);
     bool read = !rme_op_sends(op);
     struct rme_split_limits limits = {read ? rme->caps->max_read_sge : rme->caps->max_sge,
                                       rme->caps->max_piece};
@@ -215,7 +192,7 @@ bool rme_move_progress(struct rme_peer *peer)
     rme_frag_posts(rme, frag);
     list_del_init(&frag->control.link);
     list_add_tail(&frag->control.link, &peer->moving);
-    /* with unordered reports `acked` does not identify the messages that the peer has received */
+    /* with unordered reports `acked` does not identify the messages received by the peer */
     frag->report = rme->caps->reports_apart ? peer->credit.acked + 1 : peer->credit.spent;
     frag->posted = true;
     frag->op->refcount++;

@@ -67,7 +67,7 @@ struct rme_frag {
     /* tried while the reserve block was free, but lacked room or a credit: no transfer
      * passes it */
     bool missed;
-    /* posted: the peer has not received its report before rme_credit.acked reaches this count */
+    /* the peer has not received the report before rme_credit.acked reaches this count */
     uint32_t report;
     unsigned access;
     uint64_t offset, length;
@@ -143,8 +143,34 @@ static inline struct rme_frag *rme_frag_first(const struct rme_op *op)
 bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message);
 /* Creates a remote window from a message.  NULL: no memory. */
 struct rme_remote_window *rme_remote_window_new(const struct rme_wire_message *message);
+/* Returns the window of the byte at this offset; NULL: not open yet. */
+static inline struct rme_remote_window *rme_remote_window_at(const struct rme_op *op,
+                                                             uint64_t at)
+{
+    const struct list_head *windows = &op->rndv.remote_windows;
+
+    for (struct list_head *node = windows->next; node != windows; node = node->next) {
+        struct rme_remote_window *window = container_of(node, struct rme_remote_window, link);
+
+        if (window->offset + window->length > at)
+            return window;
+    }
+    return NULL;
+}
+/* Returns the maximum of bytes of one transfer. */
+static inline uint64_t rme_move_most(const struct rme *rme)
+{
+    return rme->tuning.rdma_bytes / 2;
+}
 /* Returns how many bytes from `at` on one transfer can move; 0: no window. */
-uint64_t rme_remote_window_room(const struct rme_op *op, uint64_t at);
+static inline uint64_t rme_remote_window_room(const struct rme_op *op, uint64_t at)
+{
+    const struct rme_remote_window *window = rme_remote_window_at(op, at);
+
+    return window == NULL
+               ? 0
+               : min_u64(window->offset + window->length - at, rme_move_most(op->peer->rme));
+}
 
 /* ---- bounce_quota.c ---- */
 
@@ -238,11 +264,6 @@ bool rme_move_whole(const struct rme *rme, uint64_t bytes);
 /* Returns true if the limits of the peer and of the process permit one more transfer of the
  * peer, of this size. */
 bool rme_move_may(const struct rme_peer *peer, uint64_t bytes);
-/* Returns the maximum of bytes of one transfer. */
-static inline uint64_t rme_move_most(const struct rme *rme)
-{
-    return rme->tuning.rdma_bytes / 2;
-}
 /* Queues the transfer of a ready fragment, which lies within a remote window.  Returns false if
  * memory is short. */
 bool rme_move_queue(struct rme *rme, struct rme_frag *frag);

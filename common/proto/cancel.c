@@ -13,10 +13,10 @@
  * eager_max=0: every message that could be refused then goes by rendezvous, where both sides
  * wait for the match.
  *
- * Answers without an operation.  NACK, and the FIN that answers CANCEL of an unmatched RTS or of
- * an invitation, wait for a credit.  The message counts as held until then (window, rts_max, or acks of
- * invite.h), which bounds the number of answers.  When the link ends, or without memory for
- * NACK, the peer gets none.
+ * Answers without an operation.  NACK, and the FIN that answers CANCEL of an unmatched RTS or
+ * of an invitation, wait for a credit.  The message counts as held until then (window, rts_max,
+ * or answers of invite.h), which bounds the number of answers.  When the link ends, or without
+ * memory for NACK, the peer gets none.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -27,7 +27,7 @@
  *  - the initiator ends when its last transfer is complete locally;
  *  - the target ends at the last notification, which follows all data;
  *  - memory windows of a target are invalidated before its end is reported (mw_bind.c);
- *  - any other end of a target needs the peer's confirmation (FIN with a status, or its CANCEL),
+ *  - any other end of a target needs the peer's confirmation (FIN with a status, or CANCEL),
  *    which the peer sends when it has no transfer in flight and will start none, or the end of
  *    the link, after which rkeys are void.
  *
