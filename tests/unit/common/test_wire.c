@@ -203,17 +203,6 @@ static void length_is_checked(void **state)
     }
 }
 
-static void payload_is_the_rest(void **state)
-{
-    uint8_t bytes[RME_WIRE_HEADER_SIZE + 5] = {RME_WIRE_EAGER};
-    struct rme_wire_message m;
-
-    (void)state;
-    assert_int_equal(rme_wire_decode(bytes, sizeof(bytes), &m), 0);
-    assert_int_equal(m.payload_length, 5);
-    assert_ptr_equal(m.payload, bytes + RME_WIRE_HEADER_SIZE);
-}
-
 static void segments_that_cannot_be(void **state)
 {
     struct rme_wire_message m = {.type = RME_WIRE_CTS, .nsegment = 2};
@@ -442,7 +431,6 @@ int main(void)
         cmocka_unit_test(encoding_is_golden),
         cmocka_unit_test(decoding_gives_back),
         cmocka_unit_test(length_is_checked),
-        cmocka_unit_test(payload_is_the_rest),
         cmocka_unit_test(segments_that_cannot_be),
         cmocka_unit_test(unknown_types),
         cmocka_unit_test(fast_messages),
