@@ -42,11 +42,11 @@ static void succeed(struct elan_account *o, uint64_t generation)
 
 void elan_account_charge(struct rme_fabric *f, const struct elan_dma *d)
 {
-    struct elan_account *o = &f->account[d->vp];
+    struct elan_account *o = &f->account[d->to.vp];
 
     if (o->generation == 0)
-        succeed(o, d->generation);
-    if (d->generation == o->generation)
+        succeed(o, d->to.generation);
+    if (d->to.generation == o->generation)
         o->out++;
     else
         o->former++;
@@ -54,20 +54,21 @@ void elan_account_charge(struct rme_fabric *f, const struct elan_dma *d)
 
 void elan_account_give(struct rme_fabric *f, const struct elan_dma *d)
 {
-    struct elan_account *o = &f->account[d->vp];
+    struct elan_account *o = &f->account[d->to.vp];
 
-    if (d->generation == o->generation && o->out > 0) /* otherwise the process was charged as a
+    if (d->to.generation == o->generation &&
+        o->out > 0) /* otherwise the process was charged as a
                                                        * predecessor */
         o->out--;
     else
         o->former--;
 }
 
-bool elan_account_full(const struct rme_fabric *f, unsigned vp, uint64_t generation)
+bool elan_account_full(const struct rme_fabric *f, const struct elan_peer *of)
 {
-    const struct elan_account *o = &f->account[vp];
+    const struct elan_account *o = &f->account[of->vp];
 
-    return (generation == o->generation ? o->out : o->former) >= f->tx_per_link;
+    return (of->generation == o->generation ? o->out : o->former) >= f->tx_per_link;
 }
 
 bool elan_place_full(const struct rme_fabric *f, unsigned vp, uint32_t times)
@@ -75,41 +76,42 @@ bool elan_place_full(const struct rme_fabric *f, unsigned vp, uint32_t times)
     return f->account[vp].out + f->account[vp].former >= times * f->tx_per_link;
 }
 
-void elan_account_died(struct rme_fabric *f, unsigned vp, uint64_t generation)
+void elan_account_died(struct rme_fabric *f, const struct elan_peer *of)
 {
-    struct elan_account *o = elan_account_of(f, vp, generation);
+    struct elan_account *o = &f->account[of->vp];
 
-    if (!generation || !o || o->dead)
+    if (!of->generation || of->generation != o->generation || o->dead)
         return;
     o->dead = true;
     f->died = true;
 }
 
-bool elan_account_dead(const struct rme_fabric *f, unsigned vp, uint64_t generation)
+bool elan_account_dead(const struct rme_fabric *f, const struct elan_peer *of)
 {
-    const struct elan_account *o = elan_account_of(f, vp, generation);
+    const struct elan_account *o = &f->account[of->vp];
 
-    return o && o->dead;
+    return of->generation == o->generation && o->dead;
 }
 
-bool elan_account_gone(const struct rme_fabric *f, unsigned vp, uint64_t generation)
+bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of)
 {
     uint64_t now = 0;
     int node, context;
 
-    if (elan_account_dead(f, vp, generation))
+    if (elan_account_dead(f, of))
         return true;
-    if (bmi_elan4_place(&f->nic->range, (int)vp, &node, &context) < 0 || node != f->nic->node)
+    if (bmi_elan4_place(&f->nic->range, (int)of->vp, &node, &context) < 0 ||
+        node != f->nic->node)
         return false;
     int rc = bmi_elan4_log_owner(f->nic->log, context, &now);
-    return rc == 0 || (rc > 0 && now != generation);
+    return rc == 0 || (rc > 0 && now != of->generation);
 }
 
-void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation)
+void elan_see(struct rme_fabric *f, const struct elan_peer *from)
 {
-    struct elan_account *o = &f->account[vp];
+    struct elan_account *o = &f->account[from->vp];
 
-    succeed(o, generation);
+    succeed(o, from->generation);
     o->dead = false;
     o->last = elan_now();
     if (!o->first)
@@ -149,11 +151,11 @@ void elan_pool_put(struct rme_fabric *f, struct elan_dma *d)
 
     if (d->bound) {
         TAILQ_INSERT_TAIL(&pool->spare, d, next);
-        LIST_INSERT_HEAD(&f->account[d->vp].spare[d->is_move], d, at_place);
+        LIST_INSERT_HEAD(&f->account[d->to.vp].spare[d->is_move], d, at_place);
         if (++pool->spares <= f->spares_most)
             return;
         TAILQ_FOREACH(d, &pool->spare, next)
-            if (elan_succeeded(f, d->vp, d->lost))
+            if (elan_succeeded(f, d->to.vp, d->lost))
                 break;
         if (!d)
             return;
@@ -166,7 +168,7 @@ void elan_pool_put(struct rme_fabric *f, struct elan_dma *d)
 void elan_bind(struct elan_dma *d)
 {
     if (!d->bound || d->lost != 0)
-        d->lost = d->generation;
+        d->lost = d->to.generation;
     d->bound = true;
 }
 
@@ -207,7 +209,7 @@ static uint32_t of_node(const struct rme_fabric *f, const struct elan_dmas *list
     uint32_t n = 0;
 
     TAILQ_FOREACH(d, list, next)
-        n += elan_node(f, d->vp) == node;
+        n += elan_node(f, d->to.vp) == node;
     return n;
 }
 
@@ -224,14 +226,13 @@ static uint32_t kept_for(const struct rme_fabric *f, int node)
            (move->spares > f->spares_most ? of_node(f, &move->spare, node) : 0);
 }
 
-bool elan_kept_full(struct rme_fabric *f, int node, const struct bmi_elan4_conn_info *theirs)
+bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from)
 {
     int64_t now = elan_now();
     uint32_t kept = kept_for(f, node);
     bool all = kept >= f->kept_most;
 
-    if (!all && !(theirs && (elan_place_full(f, theirs->vp, 2) ||
-                             elan_account_full(f, theirs->vp, theirs->generation))))
+    if (!all && !(from && (elan_place_full(f, from->vp, 2) || elan_account_full(f, from))))
         return false;
     if (f->kept_said && now - f->kept_said < 1000)
         return true;
@@ -246,6 +247,6 @@ bool elan_kept_full(struct rme_fabric *f, int node, const struct bmi_elan4_conn_
         elan_log(f, RME_LOG_WARN,
                  "process %u: no connection: neither this process nor its predecessors in the "
                  "context accept messages",
-                 theirs->vp);
+                 from->vp);
     return true;
 }

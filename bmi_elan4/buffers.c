@@ -67,8 +67,8 @@ void elan_rx_rest(struct rme_link *l)
 void elan_rx_close(struct rme_link *l)
 {
     for (unsigned i = 0; i < ELAN_WINDOW; i++) {
-        free(l->held[i].body);
-        l->held[i].body = NULL;
+        free(l->held[i]);
+        l->held[i] = NULL;
     }
     ELAN_REMOVE(l, ready);
     elan_rx_rest(l);

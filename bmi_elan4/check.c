@@ -99,10 +99,8 @@ static bool send_bye(struct rme_link *l)
 /* Advances an ending link. */
 static void check(struct rme_link *l, int64_t now)
 {
-    if (now != l->looked &&
-        elan_account_gone(l->f, l->peer.vp,
-                          l->peer.generation)) { /* a dead peer has no DMAs in flight */
-        elan_link_dead(l);
+    if (now != l->looked && elan_account_gone(l->f, &l->peer)) {
+        elan_link_dead(l); /* a dead peer has no DMAs in flight */
         return;
     }
     l->looked = now;
@@ -169,13 +167,13 @@ static bool overdue(struct rme_link *l, int64_t now)
     struct elan_tx *tx;
 
     TAILQ_FOREACH(tx, &l->sent, next)
-        if (!tx->x && !elan_tx_over(l->f, tx))
+        if (!tx->move && !elan_tx_over(l->f, tx))
             break;
     int64_t age = tx ? age_of(l->f, &tx->d) : 0, move_age = m ? age_of(l->f, &m->d) : 0;
     if ((age < ELAN_LOOK_MS && move_age < ELAN_LOOK_MS) || now - l->looked < ELAN_LOOK_MS)
         return false;
     l->looked = now;
-    if (elan_account_gone(l->f, l->peer.vp, l->peer.generation)) {
+    if (elan_account_gone(l->f, &l->peer)) {
         elan_link_dead(l);
     } else if (l->state == ELAN_UP_STATE && elan_unasked(l)) {
         return true;
@@ -206,18 +204,18 @@ void elan_links_overdue(struct rme_fabric *f, int64_t now)
 
 /* Returns true if the process may be alive.  A packet to it waits since `then`, or an older one
  * still does. */
-static bool may_live(struct rme_fabric *f, unsigned vp, uint64_t generation, int64_t then)
+static bool may_live(struct rme_fabric *f, const struct elan_peer *p, int64_t then)
 {
-    uint64_t now_there = f->account[vp].generation;
+    uint64_t now_there = f->account[p->vp].generation;
     int64_t most = f->dead_ms < ELAN_LEAVE_MS ? f->dead_ms : ELAN_LEAVE_MS;
     const struct elan_dma *d;
 
     TAILQ_FOREACH(d, &f->orphans, next)
-        if (!d->is_move && d->vp == vp && d->generation == generation && d->since < then &&
-            !elan_tx_over(f, (const struct elan_tx *)d))
+        if (!d->is_move && d->to.vp == p->vp && d->to.generation == p->generation &&
+            d->since < then && !elan_tx_over(f, (const struct elan_tx *)d))
             then = d->since;
-    return elan_now() - then < most && !elan_account_gone(f, vp, generation) &&
-           !(generation && now_there && now_there != generation);
+    return elan_now() - then < most && !elan_account_gone(f, p) &&
+           !(p->generation && now_there && now_there != p->generation);
 }
 
 /* Returns true if a LEFT or BREAK has not landed whose receiver may be alive.  Owed ones wait
@@ -230,11 +228,11 @@ static bool unheard(struct rme_fabric *f, int64_t begun)
     TAILQ_FOREACH(d, &f->orphans, next) {
         const struct elan_tx *tx = (const struct elan_tx *)d;
         if (!d->is_move && (tx->kind == ELAN_LEFT || tx->kind == ELAN_BREAK) &&
-            !elan_tx_over(f, tx) && may_live(f, d->vp, d->generation, d->since))
+            !elan_tx_over(f, tx) && may_live(f, &d->to, d->since))
             return true;
     }
     TAILQ_FOREACH(owed, &f->owed, next)
-        if (may_live(f, owed->to.vp, owed->to.generation, begun))
+        if (may_live(f, &owed->to, begun))
             return true;
     return false;
 }

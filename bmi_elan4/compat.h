@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * compat.h - all calls of libelan4, one name each: uncertain behaviour of the real library
- * (doc/emuelan4.md lists it) and differences between its versions.  No other file of this
- * folder calls the library, so that corrections are local; tests/tree/elan4-compat checks this.
+ * compat.h - calls of libelan4 whose behaviour in the real library is uncertain (doc/emuelan4.md
+ * lists them), or differs between its versions.  No other file of this folder makes these calls,
+ * so that corrections are local; tests/tree/elan4-compat checks this.
  */
 #ifndef BMI_ELAN4_COMPAT_H
 #define BMI_ELAN4_COMPAT_H
@@ -25,10 +25,6 @@ static inline void compat_close_memory(ELAN4_ALLOC *alloc, ELAN4_SDRAM *sdram)
     elan4_close_sdram(sdram);
 }
 
-/* Allocate memory of either kind; NULL: none left. */
-#define compat_main_memory elan4_allocMain
-#define compat_sdram       elan4_allocElan
-
 static inline void compat_free_main(ELAN4_ALLOC *alloc, void *p)
 {
     if (p)
@@ -40,14 +36,6 @@ static inline void compat_free_sdram(ELAN4_ALLOC *alloc, void *p)
     if (p)
         elan4_freeElan(alloc, p);
 }
-
-/* Returns the Elan address of main memory; libelan4's argument is not const. */
-static inline E4_Addr compat_at(ELAN4_CTX *ctx, const volatile void *p)
-{
-    return elan4_main2elan(ctx, (void *)(uintptr_t)p);
-}
-
-#define compat_load elan4_load64
 
 static inline void compat_store(E4_uint64 value, volatile void *p)
 {
@@ -139,29 +127,6 @@ static inline void compat_ask_dma(E4_CmdQ *q, ELAN4_COOKIEPOOL *pool, E4_DMA *dm
     elan4_guard(q, GUARD_CHANNEL(1) | GUARD_TEST(0, RESTART_COUNT_ZERO) | GUARD_RESET(16));
     elan4_add_dword_cmd(q, refused, 1);
 }
-
-/* ---- Events that write a word: values stored by initialisation and priming ---- */
-
-#define compat_word_event elan4_initevent_write
-#define compat_prime      elan4_primeevent_write
-
-/* ---- Other calls, with the library's names ---- */
-
-#define compat_init              elan4_init
-#define compat_standard_mappings elan4_set_standard_mappings
-#define compat_required_mappings elan4_set_required_mappings
-#define compat_routes            elan4_add_p2pvp
-#define compat_block             elan4_block_inputter
-#define compat_attach            elan4_attach
-#define compat_nullcap           elan_nullcap
-#define compat_int_cookie        elan4_alloc_intcookie
-#define compat_cookie_pool       elan4_allocCookiePool
-#define compat_run_dma           elan4_run_dma_cmd
-#define compat_set_event         elan4_set_event_cmd
-#define compat_wait_event        elan4_wait_event_cmd
-#define compat_write_dword       elan4_write_dword_cmd
-#define compat_poll_word         elan4_pollevent_word
-#define compat_sleep_for         elan4_waitevent_word
 
 /* ---- Traps: position of the address, and traps left to the library ---- */
 

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -92,38 +91,26 @@ static void in_child(void)
         close(bootstraps->listener);
 }
 
-static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, in_child);
-}
-
 int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
                              const struct bmi_elan4_conn_info *mine,
-                             struct bmi_elan4_bootstrap **out)
+                             struct bmi_elan4_bootstrap *d)
 {
-    static pthread_once_t watched = PTHREAD_ONCE_INIT;
-    struct bmi_elan4_bootstrap *d = calloc(1, sizeof(*d));
-    int one = 1;
+    static bool watched;
+    int one = 1, fd = bmi_elan4_socket(addr->sa_family);
 
-    if (!d)
-        return -ENOMEM;
-    pthread_once(&watched, watch_forks);
-    d->conn_info = *mine;
-    d->listener = bmi_elan4_socket(addr->sa_family);
-    if (d->listener < 0 ||
-        setsockopt(d->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
-        bind(d->listener, addr, length) < 0 || listen(d->listener, 128) < 0) {
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+        bind(fd, addr, length) < 0 || listen(fd, 128) < 0) {
         int rc = -errno;
-        if (d->listener >= 0)
-            close(d->listener);
-        free(d);
+        if (fd >= 0)
+            close(fd);
         return rc;
     }
     bmi_elan4_lock();
-    d->next = bootstraps;
+    if (!watched)
+        watched = pthread_atfork(NULL, NULL, in_child) == 0;
+    *d = (struct bmi_elan4_bootstrap){.next = bootstraps, .listener = fd, .conn_info = *mine};
     bootstraps = d;
     bmi_elan4_unlock();
-    *out = d;
     return 0;
 }
 
@@ -138,7 +125,6 @@ void bmi_elan4_bootstrap_close(struct bmi_elan4_bootstrap *d)
         *at = d->next;
     bmi_elan4_unlock();
     close(d->listener);
-    free(d);
 }
 
 int bmi_elan4_bootstrap_serve(struct bmi_elan4_bootstrap *d)
@@ -159,21 +145,14 @@ int bmi_elan4_bootstrap_serve(struct bmi_elan4_bootstrap *d)
 }
 
 int bmi_elan4_query_begin(const struct sockaddr *addr, socklen_t length,
-                          struct bmi_elan4_query **out)
+                          struct bmi_elan4_query *c)
 {
-    struct bmi_elan4_query *c = calloc(1, sizeof(*c));
-    int rc = 0;
-
-    if (!c)
-        return -ENOMEM;
-    c->fd = bmi_elan4_socket(addr->sa_family);
-    if (c->fd < 0 ||
-        (connect(c->fd, addr, length) < 0 && errno != EINPROGRESS && errno != EINTR))
-        rc = -errno;
-    if (rc < 0)
-        bmi_elan4_query_end(c);
-    else
-        *out = c;
+    *c = (struct bmi_elan4_query){.fd = bmi_elan4_socket(addr->sa_family)};
+    if (c->fd >= 0 &&
+        (connect(c->fd, addr, length) == 0 || errno == EINPROGRESS || errno == EINTR))
+        return 0;
+    int rc = -errno;
+    bmi_elan4_query_end(c);
     return rc;
 }
 
@@ -194,5 +173,5 @@ void bmi_elan4_query_end(struct bmi_elan4_query *c)
 {
     if (c->fd >= 0)
         close(c->fd);
-    free(c);
+    c->fd = -1;
 }

@@ -3,12 +3,11 @@
  * conn_info.h - a process's connection information (connection data): identity and address of
  * its input queue.  The first message to a queue, and its answer, contain the sender's.
  *
-A server's is also sent over TCP: a client connects to a known port, the
- * server sends its connection data, and the connection is closed.  The server's side is a
- * bootstrap server, the client's a query.  The client sends nothing, so the server keeps no
- * connection, and no client can delay others.  Nothing blocks; one thread at a time uses a
- * bootstrap server or a query.
-  */
+ * A server's is also sent over TCP: a client connects to a known port, the server sends its
+ * connection data, and the connection is closed.  The server's side is a bootstrap server, the
+ * client's a query.  The client sends nothing, so the server keeps no connection, and no client
+ * can delay others.  Nothing blocks; one thread at a time uses a bootstrap server or a query.
+ */
 #ifndef BMI_ELAN4_CONN_INFO_H
 #define BMI_ELAN4_CONN_INFO_H
 
@@ -80,7 +79,7 @@ struct bmi_elan4_bootstrap {
 };
 
 struct bmi_elan4_query {
-    int fd;       /* to be waited for until readable */
+    int fd;       /* to be waited for until readable; -1: none */
     unsigned got; /* bytes of: */
     uint8_t in[BMI_ELAN4_CONN_INFO_BYTES];
 };
@@ -88,16 +87,16 @@ struct bmi_elan4_query {
 /* Opens a listener.  Returns 0 or a negative errno (-EADDRINUSE, -EADDRNOTAVAIL ...). */
 int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
                              const struct bmi_elan4_conn_info *mine,
-                             struct bmi_elan4_bootstrap **out);
+                             struct bmi_elan4_bootstrap *bootstrap);
 void bmi_elan4_bootstrap_close(struct bmi_elan4_bootstrap *bootstrap);
 /* Serves the waiting clients.  Returns the number of connection data sent. */
 int bmi_elan4_bootstrap_serve(struct bmi_elan4_bootstrap *bootstrap);
-/* Starts a query.  Returns 0 or a negative errno. */
+/* Starts a query.  Returns 0 or a negative errno, without a query. */
 int bmi_elan4_query_begin(const struct sockaddr *addr, socklen_t length,
-                          struct bmi_elan4_query **out);
+                          struct bmi_elan4_query *query);
 /*
  * Continues a query.  Returns 0 with the server's connection data, which the caller judges;
- * -EAGAIN:  incomplete; or another negative errno: -ECONNREFUSED no listener, -ECONNRESET
+ * -EAGAIN: incomplete; or another negative errno: -ECONNREFUSED no listener, -ECONNRESET
  * connection closed, -EPROTO not connection data.  After any result but -EAGAIN the query must
  * be ended.
  */

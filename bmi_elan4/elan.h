@@ -35,8 +35,7 @@
 #define ELAN_HELLO_MAX   512
 #define ELAN_LINKS       4096 /* maximum links of a process */
 #define ELAN_WINDOW      64   /* maximum packets of a link in flight, a power of two */
-#define ELAN_PIECE       (UINT64_C(1) << 30)
-#define ELAN_READS       78 /* maximum read requests in a queue between two marks */
+#define ELAN_READS       78   /* maximum read requests in a queue between two marks */
 #define ELAN_RESTLESS_MS 1
 #define ELAN_DRAIN_MS    300 /* time for a link to end in order, before its peer is silent */
 #define ELAN_LOOK_MS     25  /* interval of checks of a peer that accepts no messages */
@@ -67,11 +66,8 @@ struct elan_dma {
      * was so; 0: one of them is unknown */
     bool bound;
     uint64_t lost;
-    /* destination of its packets, and number of those refused there, which set no event */
-    unsigned vp;
-    E4_Addr queue;
-    uint64_t generation; /* 0: unknown */
-    uint32_t refused;
+    struct elan_peer to;
+    uint32_t refused; /* number of its packets that were refused there, which set no event */
     int64_t since; /* ms; when first seen without landing; 0: not yet.  With a link in observed
                     * time (f->watched), of an orphan by the clock */
 };
@@ -84,24 +80,21 @@ struct elan_pool {
 };
 enum { ELAN_TX, ELAN_MOVE, ELAN_POOLS };
 
-/* Buffer of a packet, or of a message of several packets: in main memory, with its event in
- * SDRAM. */
+/* Entry of a link's queue: a message, or a transfer with its message, immediate, or nothing.  A
+ * message, of one or several packets, has a buffer in main memory with an event in SDRAM. */
 struct elan_tx {
     struct elan_dma d;
     TAILQ_ENTRY(elan_tx) next; /* in one of the link's lists */
     uint8_t *at;               /* a header and data, then further packets */
-    E4_Event *event;
+    E4_Event *event;           /* NULL: no buffer */
     volatile E4_uint64 *landed;
     uint32_t length;       /* bytes of the message */
     uint32_t seq, packets; /* when sent: first sequence number, and count */
     uint32_t arg;
     uint8_t kind;
-    /* place of a transfer in the queue, without a buffer */
-    struct rme_rdma_op *x;
-    struct elan_tx *note;   /* message behind a transfer that is not started, or NULL */
-    struct elan_move *move; /* from its start until DONE */
-    uint32_t piece, seg;    /* position of the next DMA */
-    uint64_t skip;          /* bytes of that segment that were started */
+    struct rme_rdma_op *x;  /* NULL: a message only */
+    struct elan_move *move; /* of x, once started */
+    uint32_t piece, seg;    /* position of the next DMA of x */
     uint64_t ahead;         /* bytes of that piece that were started */
 };
 TAILQ_HEAD(elan_txs, elan_tx);
@@ -112,14 +105,12 @@ struct elan_move {
     TAILQ_ENTRY(elan_move) next; /* in moves of a link */
     struct rme_link *link;       /* NULL: free, or link gone */
     struct rme_rdma_op *x;
-    struct elan_tx *place; /* in the link's queue; NULL: no notification, and has left the
-                            * queue */
-    struct elan_tx *note;  /* packet to the peer behind the data: `own`, a message, or NULL */
-    struct elan_tx own;    /* packet of an immediate */
-    E4_Event *data, *told; /* events: all data is in place; the peer is notified */
+    struct elan_tx *note;             /* message or immediate behind the data, or NULL */
+    uint8_t *sdram;                   /* holds the following: */
+    E4_Event *data, *told;            /* events: all data is in place; the peer is notified */
     uint8_t *note_chain, *self_chain; /* commands that the events copy to the ports */
     E4_Addr note_port, self_port;
-    uint8_t *self;       /* packet to this process */
+    uint8_t *self, *imm; /* packets to this process, and of an immediate */
     uint32_t index, use; /* use: number of its transfers */
     uint32_t unposted;   /* DMAs */
     bool held;           /* the notification waits for earlier transfers without one */
@@ -141,9 +132,10 @@ struct elan_rx {
     _Alignas(64) uint8_t data[];
 };
 
+/* Packet that overtook others. */
 struct elan_held {
     struct elan_packet p;
-    uint8_t *body; /* NULL: empty */
+    uint8_t body[];
 };
 
 enum elan_tell {
@@ -171,7 +163,6 @@ struct rme_link {
     bool passive, bye_sent, bye_in;
     bool gap;  /* sequence numbers were used that never reach the peer */
     bool kept; /* in quarantine: given up, but the peer may still access local memory */
-    bool rest; /* ENDING: checked less often */
     bool dead; /* the peer is known to be dead */
     bool lost; /* a packet in order was lost: of later ones only BYE counts */
     enum elan_state state;
@@ -187,8 +178,8 @@ struct rme_link {
     bool heard;
     uint8_t hello[ELAN_HELLO_MAX]; /* if `heard` the peer's, else the own one */
     size_t hello_length;
-    struct bmi_elan4_query
-        *call; /* query for the connection data, or whether the process is the same */
+    /* for the connection data, or whether the process is the same */
+    struct bmi_elan4_query call;
     /* HANDSHAKE with a server known from its bootstrap server: number of its answers since, ms
      * of the next query, 0 until HELLO is sent, and its back-off; else `pause` is 0 */
     uint32_t answers;
@@ -197,13 +188,12 @@ struct rme_link {
     struct elan_txs lent, queued, sent;
     uint32_t tx_used, next_seq;
     struct elan_moves moves;
-    uint32_t nmoves;
     E4_CmdQ *reads;
     volatile E4_uint64 *read_mark; /* progress of the queue for reads */
     uint64_t read_marks;
     /* in */
     uint32_t expected;
-    struct elan_held held[ELAN_WINDOW];
+    struct elan_held *held[ELAN_WINDOW]; /* by sequence number; NULL: none */
     struct elan_rx *filling;
     uint32_t filled, rx_debt;
     LIST_HEAD(, elan_rx) rx_free, rx_lent;
@@ -233,7 +223,7 @@ struct rme_fabric {
     struct bmi_elan4_nic *nic;
     struct bmi_elan4_inbox *inbox;
     struct bmi_elan4_servers *servers;
-    struct bmi_elan4_bootstrap *bootstrap;
+    struct bmi_elan4_bootstrap bootstrap; /* its listener is -1 without one */
     struct bmi_elan4_conn_info conn_info;
     uint64_t traps; /* refusals handled */
     struct rme_link *table[ELAN_LINKS];
@@ -242,8 +232,8 @@ struct rme_fabric {
     struct elan_links links, eventful, dirty, ready, sending, wanting;
     struct elan_links ending; /* resting ones last */
     int64_t rested;           /* ms of the last check of these */
-    uint32_t
-        asking; /* queries, and handshakes with servers known from their bootstrap server */
+    /* there may be queries, or handshakes with servers known from their bootstrap server */
+    bool asking;
     struct elan_owings owed;
     struct bmi_elan4_trap unattributed[ELAN_UNATTRIBUTED]; /* no transfer of this process */
     uint32_t nunattributed;                                /* number of them so far */
@@ -261,7 +251,7 @@ struct rme_fabric {
     uint32_t tx_count, norphans, tx_most, tx_per_link;
     uint32_t tx_bytes, packets_most; /* maximum of a message */
     struct elan_move **move;         /* all allocated */
-    uint32_t nmove, move_room;
+    uint32_t nmove;
     struct elan_share active; /* transfers at the interface */
     uint32_t spares_most;     /* limit of each pool */
     /* events of the poll in progress */
@@ -306,23 +296,6 @@ static inline void elan_tell_later(struct rme_link *l, enum elan_tell what)
     ELAN_ADD(l, eventful);
 }
 
-/* Ends the query of the link. */
-static inline void elan_call_end(struct rme_link *l)
-{
-    if (!l->call)
-        return;
-    bmi_elan4_query_end(l->call);
-    l->call = NULL;
-    l->f->asking--;
-}
-
-/* Ends the handshake of the link. */
-static inline void elan_greeted(struct rme_link *l)
-{
-    l->f->asking -= l->pause != 0;
-    l->pause = 0;
-}
-
 /* Returns true if an ending link is silent, and checked less often. */
 static inline bool elan_rests(const struct rme_link *l)
 {
@@ -332,7 +305,7 @@ static inline bool elan_rests(const struct rme_link *l)
 /* Adds the link to the ready ones if a held packet may be delivered now. */
 static inline void elan_link_ready(struct rme_link *l)
 {
-    if (l->state != ELAN_DOWN_STATE && l->held[l->expected % ELAN_WINDOW].body)
+    if (l->state != ELAN_DOWN_STATE && l->held[l->expected % ELAN_WINDOW])
         ELAN_ADD(l, ready);
 }
 
@@ -360,28 +333,21 @@ static inline int elan_node(const struct rme_fabric *f, unsigned vp)
 }
 
 /* account.c */
-/* Returns the account of that process, NULL if another one has the place. */
-static inline struct elan_account *elan_account_of(const struct rme_fabric *f, unsigned vp,
-                                                   uint64_t generation)
-{
-    return f->account[vp].generation == generation ? &f->account[vp] : NULL;
-}
-
 /* Count a buffer for its process as taken, or as free again. */
 void elan_account_charge(struct rme_fabric *f, const struct elan_dma *d);
 void elan_account_give(struct rme_fabric *f, const struct elan_dma *d);
 /* Returns true if that process holds as many buffers as one link may. */
-bool elan_account_full(const struct rme_fabric *f, unsigned vp, uint64_t generation);
+bool elan_account_full(const struct rme_fabric *f, const struct elan_peer *of);
 /* Returns true if it and its predecessors hold `times` as many: at twice as many there are no
  * new links, at three times no answers to requests. */
 bool elan_place_full(const struct rme_fabric *f, unsigned vp, uint32_t times);
 /* Record that a process is dead; return true if it is known to be dead, or, on this node, if
  * the log shows another owner or none. */
-void elan_account_died(struct rme_fabric *f, unsigned vp, uint64_t generation);
-bool elan_account_dead(const struct rme_fabric *f, unsigned vp, uint64_t generation);
-bool elan_account_gone(const struct rme_fabric *f, unsigned vp, uint64_t generation);
+void elan_account_died(struct rme_fabric *f, const struct elan_peer *of);
+bool elan_account_dead(const struct rme_fabric *f, const struct elan_peer *of);
+bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of);
 /* Records a packet of a process, which is alive, whereas its predecessors are dead. */
-void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation);
+void elan_see(struct rme_fabric *f, const struct elan_peer *from);
 /* Returns true if another process has been seen at that context for quarantine_ms: the
  * interface has retried everything for the predecessor meanwhile, so nothing of it is in
  * flight. */
@@ -397,7 +363,7 @@ void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d, bool bind);
 void elan_bind(struct elan_dma *d);
 /* Returns true if too many orphans of a node, or of that process, are held for a new link; logs
  * this, at a limited rate. */
-bool elan_kept_full(struct rme_fabric *f, int node, const struct bmi_elan4_conn_info *theirs);
+bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from);
 
 /* buffers.c */
 int elan_op_rx_reserve(struct rme_link *l, uint32_t n);
@@ -411,8 +377,6 @@ void elan_rx_close(struct rme_link *l);
 void elan_rx_forget(struct rme_link *l);
 
 /* tx.c */
-/* Allocates the memory of a buffer for messages of `bytes` bytes. */
-int elan_tx_make(struct rme_fabric *f, struct elan_tx *tx, size_t bytes);
 void *elan_op_tx_get(struct rme_link *l);
 void elan_op_tx_put(struct rme_link *l, void *data);
 void elan_op_tx_send(struct rme_link *l, void *data, size_t length);
@@ -444,22 +408,22 @@ int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
 void elan_tx_message(struct rme_link *l, struct elan_tx *tx);
 /* Reports TX_ROOM to links that lacked a buffer, when there is one. */
 void elan_tx_rooms(struct rme_fabric *f);
-/* Frees a buffer. */
+/* Frees an entry, with its buffer. */
 void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx);
 
-/* Frees a buffer of the link. */
-static inline void elan_tx_unuse(struct rme_link *l, struct elan_tx *tx)
+/* Frees an entry of the link's queue, with its buffer. */
+static inline void elan_tx_release(struct rme_link *l, struct elan_tx *tx)
 {
+    if (tx->event)
+        l->tx_used--;
     elan_tx_give(l->f, tx);
-    l->tx_used--;
 }
 
 /* move.c */
-void elan_moves_close(struct rme_fabric *f);
 /* Starts or continues a transfer.  Returns false if the transfer must wait. */
-bool elan_move_issue(struct rme_link *l, struct elan_tx *place);
+bool elan_move_issue(struct rme_link *l, struct elan_tx *tx);
 /* Ends a transfer that is posted in part with that part, without notification. */
-void elan_move_cut(struct rme_link *l, struct elan_tx *place);
+void elan_move_cut(struct rme_link *l, struct elan_move *m);
 /* Handles DONE: the transfer `index`, in its use number `use`, is complete. */
 void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use);
 /* Puts all transfers of a link that is down into quarantine. */
@@ -471,7 +435,7 @@ bool elan_move_stuck(const struct elan_move *m);
 /* Counts a refusal by that process's interface if it may be one of this orphan's. */
 bool elan_move_refused(struct elan_move *m, E4_Addr at);
 /* Returns 1 if an orphan is over, -1 if only by its place's word, or 0. */
-int elan_move_over(const struct rme_fabric *f, const struct elan_move *m, int64_t now);
+int elan_move_over(const struct elan_move *m, int64_t now);
 /* Frees a transfer, nothing of which is in flight. */
 void elan_move_free(struct rme_fabric *f, struct elan_move *m, bool bind);
 /* Returns true if none of the link's transfers is in flight. */
@@ -487,11 +451,12 @@ void elan_sweep(struct rme_fabric *f, int64_t now);
  * it lands. */
 void elan_tx_drop(struct rme_link *l, bool all);
 /* Returns true if an orphan has waited for ELAN_ASK_MS to be accepted by that queue. */
-bool elan_tx_waits(const struct rme_fabric *f, unsigned vp, E4_Addr queue, int64_t now);
+bool elan_tx_waits(const struct rme_fabric *f, const struct elan_peer *to, int64_t now);
 /* Records a refusal by that process's interface. */
 void elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr at);
 /* Returns true if it has landed, or is a stuck transfer. */
 bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx);
+/* Frees all buffers and transfers. */
 void elan_tx_close(struct rme_fabric *f);
 
 /* link.c */
@@ -516,8 +481,9 @@ void elan_link_nobody(struct rme_link *l);
 /* Handles BYE, or BREAK, of the peer. */
 void elan_link_bye(struct rme_link *l);
 void elan_op_free(struct rme_link *l);
-/* Marks the links of that process's predecessors as dead; the next poll ends them. */
-void elan_accounts_before(struct rme_fabric *f, unsigned vp, uint64_t generation);
+/* Records a packet of a process, and marks the links of its predecessors as dead, which this or
+ * the next poll ends. */
+void elan_see_successor(struct rme_fabric *f, const struct elan_peer *from);
 /* Ends the links of processes that were found dead. */
 void elan_accounts_check(struct rme_fabric *f);
 

@@ -91,9 +91,9 @@ int elan_wait_open(struct rme_fabric *f)
     int rc;
 
     f->epoll_fd = bmi_elan4_epoll();
-    rc = f->epoll_fd < 0 ? -errno : elan_watch(f, f->nic->signal, EPOLLIN);
-    if (rc == 0 && f->bootstrap)
-        rc = elan_watch(f, f->bootstrap->listener, EPOLLIN | EPOLLET);
+    rc = f->epoll_fd < 0 ? -errno : elan_watch(f, f->nic->signal.fd, EPOLLIN);
+    if (rc == 0 && f->bootstrap.listener >= 0)
+        rc = elan_watch(f, f->bootstrap.listener, EPOLLIN | EPOLLET);
     if (rc < 0)
         elan_log(f, RME_LOG_ERROR, "no descriptor to sleep on: %s; %s", strerror(-rc),
                  rme_remedy(rc, "see the kernel log (dmesg)"));
@@ -116,8 +116,8 @@ void elan_op_wait(struct rme_fabric *f, int timeout_ms)
     if (n == 0)
         atomic_store(&f->hint, 1); /* a timeout may be due */
     for (int i = 0; i < n; i++) {
-        if (e[i].data.fd == f->nic->signal)
-            bmi_elan4_signal_clear(f->nic->signal);
+        if (e[i].data.fd == f->nic->signal.fd)
+            bmi_elan4_signal_clear(&f->nic->signal);
         else
             atomic_store(&f->hint, 1);
     }
@@ -125,7 +125,7 @@ void elan_op_wait(struct rme_fabric *f, int timeout_ms)
 
 void elan_op_wake(struct rme_fabric *f)
 {
-    bmi_elan4_signal_raise(f->nic->signal);
+    bmi_elan4_signal_raise(&f->nic->signal);
 }
 
 void elan_look_soon(struct rme_fabric *f)

@@ -65,7 +65,6 @@ static int open_nic(struct rme_fabric *f)
     const char *folder = getenv(BMI_ELAN4_LOG_ENV), *fewer = "lower elan_tx_buffers";
     struct bmi_elan4_nic_config config = {.folder = folder && *folder ? folder
                                                                       : BMI_ELAN4_LOG_FOLDER};
-    uint32_t slots = f->tx_most;
     char why[300] = "";
     int node = -1, rc;
 
@@ -81,7 +80,7 @@ static int open_nic(struct rme_fabric *f)
     f->packets_most = elan_packets(f->tx_bytes);
     /* two and a half times the limit, which excludes orphans and spare buffers */
     config.main_bytes =
-        (size_t)slots * 2 * BMI_ELAN4_SLOT +
+        (size_t)f->tx_most * 2 * BMI_ELAN4_SLOT +
         (size_t)5 * f->tx_most / 2 * (f->tx_bytes + (f->packets_most + 1) * 2048) +
         ((size_t)4 << 20);
     config.sdram_bytes = (size_t)2 << 20;
@@ -92,9 +91,9 @@ static int open_nic(struct rme_fabric *f)
         return FAIL(f, -EADDRNOTAVAIL,
                     "elan4://%d:%d: not an address of this host, which is node %d", node,
                     config.context, f->nic->node);
-    rc = bmi_elan4_inbox_open(f->nic, slots, &f->inbox);
+    rc = bmi_elan4_inbox_open(f->nic, f->tx_most, &f->inbox);
     if (rc < 0)
-        return FAIL(f, rc, "input queue of %u slots: %s; %s", slots, strerror(-rc),
+        return FAIL(f, rc, "input queue of %u slots: %s; %s", f->tx_most, strerror(-rc),
                     rc == -ENOMEM ? fewer : rme_remedy(rc, fewer));
     bmi_elan4_conn_info_fill(&f->conn_info, &f->nic->range, config.key, f->nic->node,
                              f->nic->context, bmi_elan4_inbox_queue(f->inbox),
@@ -155,8 +154,8 @@ static void elan_close(struct rme_fabric *f)
         if (known)
             elan_op_free(l);
     }
-    if (f->bootstrap)
-        bmi_elan4_bootstrap_close(f->bootstrap);
+    if (f->bootstrap.listener >= 0)
+        bmi_elan4_bootstrap_close(&f->bootstrap);
     if (f->nic)
         elan_leave(f);
     if (f->servers)
@@ -168,7 +167,6 @@ static void elan_close(struct rme_fabric *f)
     if (f->nic)
         bmi_elan4_nic_close(f->nic);
     elan_tx_close(f);
-    elan_moves_close(f);
     while ((owed = TAILQ_FIRST(&f->owed)) != NULL) {
         TAILQ_REMOVE(&f->owed, owed, next);
         free(owed);
@@ -189,7 +187,7 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
         return -ENOMEM;
     }
     f->config = *config;
-    f->epoll_fd = -1;
+    f->epoll_fd = f->bootstrap.listener = -1;
     f->tx_most = (uint32_t)rme_option(config->options, "elan_tx_buffers");
     f->spares_most = f->tx_most / 2;
     f->kept_most = f->tx_most < ELAN_KEPT_MOST ? f->tx_most : ELAN_KEPT_MOST;
@@ -235,8 +233,8 @@ static const struct rme_caps *elan_caps(const struct rme_fabric *f)
 {
     static const struct rme_caps caps = {.max_sge = 64,
                                          .max_read_sge = 64,
-                                         .segments_apart = true, /* one DMA each */
-                                         .max_piece = UINT64_C(1) << 40,
+                                         .segments_apart = true,         /* one DMA each */
+                                         .max_piece = UINT64_C(1) << 30, /* of a DMA */
                                          .max_regs = UINT32_MAX,
                                          .has_read = true,
                                          /* of a DMA, and of the packet that requests a DMA, on

@@ -27,10 +27,10 @@
 #include "bmi_elan4/elan.h"
 
 /* Keeps what the peer says of itself. */
-static void hear(struct rme_link *l, const struct elan_packet *p,
-                 const struct bmi_elan4_conn_info *theirs, const uint8_t *data, size_t length)
+static void hear(struct rme_link *l, const struct elan_peer *from, const uint8_t *data,
+                 size_t length)
 {
-    l->peer = (struct elan_peer){theirs->vp, theirs->queue, theirs->generation, p->arg};
+    l->peer = *from;
     l->heard = true;
     memcpy(l->hello, data, length);
     l->hello_length = length;
@@ -52,8 +52,8 @@ static int call(struct rme_link *l, const struct bmi_elan4_where *where)
 
     if (rc < 0)
         return rc;
-    l->f->asking++;
-    return elan_watch(l->f, l->call->fd, EPOLLIN | EPOLLET);
+    l->f->asking = true;
+    return elan_watch(l->f, l->call.fd, EPOLLIN | EPOLLET);
 }
 
 static void answered(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *theirs,
@@ -62,13 +62,9 @@ static void answered(struct rme_link *l, int rc, const struct bmi_elan4_conn_inf
     if (rc == -ECONNREFUSED && l->f->account[l->peer.vp].bootstrap) {
         elan_link_dead(l);
     } else if (rc == 0 && theirs->vp == l->peer.vp) {
-        l->f->account[l->peer.vp].bootstrap = true;
-        elan_see(l->f, l->peer.vp, theirs->generation);
-        if (theirs->generation != l->peer.generation) {
-            elan_accounts_before(l->f, l->peer.vp, theirs->generation);
-            elan_link_dead(l);
-            return;
-        }
+        struct elan_peer there = {.vp = theirs->vp, .generation = theirs->generation};
+        l->f->account[there.vp].bootstrap = true;
+        elan_see_successor(l->f, &there);
         l->answers++;
         l->asked = now;
     }
@@ -80,7 +76,7 @@ void elan_ask(struct rme_link *l, int64_t now)
     struct bmi_elan4_where where;
     int node, context;
 
-    if (l->call || (l->asked && now - l->asked < ELAN_ASK_MS) ||
+    if (l->call.fd >= 0 || (l->asked && now - l->asked < ELAN_ASK_MS) ||
         bmi_elan4_place(&f->nic->range, (int)l->peer.vp, &node, &context) < 0 ||
         (l->passive && context != f->nic->range.low_context) ||
         (node == f->nic->node && !l->pause) || /* the context log shows this */
@@ -99,22 +95,21 @@ void elan_ask(struct rme_link *l, int64_t now)
 
 static void send_hello(struct rme_link *l)
 {
-    struct elan_peer to = l->peer;
+    const struct elan_peer *to = &l->peer;
     struct bmi_elan4_conn_info conn_info = l->f->conn_info;
 
-    conn_info.wanted = to.vp;
+    conn_info.wanted = to->vp;
     elan_link_step(l, ELAN_HANDSHAKE_STATE);
     /* a known generation shows the death of its process; otherwise the packet would never be
      * over */
-    if (to.generation == 0 && elan_tx_waits(l->f, to.vp, to.queue, elan_now())) {
+    if (to->generation == 0 && elan_tx_waits(l->f, to, elan_now())) {
         l->why = "the server's input queue accepts no messages";
         elan_link_down(l, -ETIMEDOUT);
         return;
     }
-    int rc = elan_account_dead(l->f, to.vp, to.generation)
-                 ? -ECONNREFUSED
-                 : elan_tx_alone(l->f, &to, ELAN_HELLO, l->number, &conn_info, l->hello,
-                                 l->hello_length);
+    int rc = elan_account_dead(l->f, to) ? -ECONNREFUSED
+                                         : elan_tx_alone(l->f, to, ELAN_HELLO, l->number,
+                                                         &conn_info, l->hello, l->hello_length);
     if (rc < 0)
         elan_link_down(l, rc);
 }
@@ -146,7 +141,7 @@ static void refused(struct rme_link *l, uint32_t verdict)
  */
 static void handshake_step(struct rme_link *l, int64_t now)
 {
-    if (!elan_tx_waits(l->f, l->peer.vp, l->peer.queue, now)) {
+    if (!elan_tx_waits(l->f, &l->peer, now)) {
         l->answers = 0;
         if (!l->due) {
             l->due = now + l->pause;
@@ -184,10 +179,10 @@ static void found(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *
     l->peer.queue = theirs->queue;
     l->peer.generation = theirs->generation;
     l->f->account[l->peer.vp].bootstrap = true;
-    elan_see(l->f, l->peer.vp, theirs->generation);
+    elan_see(l->f, &l->peer);
     elan_link_step(l, ELAN_HANDSHAKE_STATE);
     l->pause = ELAN_ASK_MS;
-    l->f->asking++;
+    l->f->asking = true;
     handshake_step(l, elan_now());
 }
 
@@ -195,11 +190,11 @@ static void found(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *
 static void query_step(struct rme_link *l, int64_t now)
 {
     struct bmi_elan4_conn_info theirs;
-    int rc = bmi_elan4_query_step(l->call, &theirs);
+    int rc = bmi_elan4_query_step(&l->call, &theirs);
 
     if (rc == -EAGAIN && (l->state == ELAN_FINDING_STATE || now - l->asked < ELAN_CALL_MS))
         return;
-    elan_call_end(l);
+    bmi_elan4_query_end(&l->call);
     if (l->state == ELAN_FINDING_STATE)
         found(l, rc, &theirs);
     else
@@ -209,12 +204,15 @@ static void query_step(struct rme_link *l, int64_t now)
 void elan_handshake_calls(struct rme_fabric *f, int64_t now)
 {
     struct rme_link *l, *after;
+    bool any = f->asking;
 
-    if (f->bootstrap)
-        bmi_elan4_bootstrap_serve(f->bootstrap);
-    for (l = TAILQ_FIRST(&f->links); l && f->asking; l = after) {
+    if (f->bootstrap.listener >= 0)
+        bmi_elan4_bootstrap_serve(&f->bootstrap);
+    f->asking = false;
+    for (l = TAILQ_FIRST(&f->links); l && any; l = after) {
         after = TAILQ_NEXT(l, all);
-        if (l->call)
+        f->asking |= l->call.fd >= 0 || l->pause;
+        if (l->call.fd >= 0)
             query_step(l, now);
         else if (l->pause)
             handshake_step(l, now);
@@ -292,19 +290,9 @@ int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
 
 /* ---- The passive side ---- */
 
-/* Answers a process without a link. */
-static void answer(struct rme_fabric *f, const struct bmi_elan4_conn_info *theirs,
-                   uint32_t number, enum elan_kind kind, uint32_t arg)
+static void hello(struct rme_fabric *f, const struct elan_peer *from,
+                  enum bmi_elan4_verdict verdict, const uint8_t *data, size_t length)
 {
-    struct elan_peer to = {theirs->vp, theirs->queue, theirs->generation, number};
-
-    elan_tx_alone(f, &to, kind, arg, NULL, NULL, 0);
-}
-
-static void hello(struct rme_fabric *f, const struct elan_packet *p,
-                  const struct bmi_elan4_conn_info *theirs, const uint8_t *data, size_t length)
-{
-    enum bmi_elan4_verdict verdict = bmi_elan4_conn_info_judge(&f->conn_info, theirs);
     struct rme_link *l;
     int node = -1, context = -1;
 
@@ -314,23 +302,23 @@ static void hello(struct rme_fabric *f, const struct elan_packet *p,
                                                     * unknown */
         return;
     }
-    elan_see(f, theirs->vp, theirs->generation);
+    elan_see(f, from);
     if (verdict == BMI_ELAN4_WELCOME && !f->config.listen)
         verdict = BMI_ELAN4_OTHER;
     if (verdict != BMI_ELAN4_WELCOME) {
-        answer(f, theirs, p->arg, ELAN_REJECT, verdict);
+        elan_tx_alone(f, from, ELAN_REJECT, verdict, NULL, NULL, 0);
         return;
     }
-    elan_accounts_before(f, theirs->vp, theirs->generation);
-    (void)bmi_elan4_place(&f->nic->range, (int)theirs->vp, &node, &context);
-    l = elan_kept_full(f, node, theirs) ? NULL : elan_link_new(f);
+    elan_see_successor(f, from);
+    (void)bmi_elan4_place(&f->nic->range, (int)from->vp, &node, &context);
+    l = elan_kept_full(f, node, from) ? NULL : elan_link_new(f);
     if (!l) {
-        answer(f, theirs, p->arg, ELAN_REJECT, BMI_ELAN4_FULL);
+        elan_tx_alone(f, from, ELAN_REJECT, BMI_ELAN4_FULL, NULL, NULL, 0);
         return;
     }
     l->passive = true;
     elan_link_step(l, ELAN_REQUESTED_STATE);
-    hear(l, p, theirs, data, length);
+    hear(l, from, data, length);
     snprintf(l->name, sizeof(l->name), "%d:%d", node, context);
     elan_tell_later(l, ELAN_TELL_REQUEST);
 }
@@ -378,8 +366,7 @@ void elan_op_reject(struct rme_link *l, const void *data, size_t length)
  * a dead peer never accepts the packet, which check.c detects. */
 static void send_nothing(struct rme_link *l)
 {
-    if (TAILQ_EMPTY(&l->sent) && TAILQ_EMPTY(&l->queued) &&
-        !elan_account_full(l->f, l->peer.vp, l->peer.generation))
+    if (TAILQ_EMPTY(&l->sent) && TAILQ_EMPTY(&l->queued) && !elan_account_full(l->f, &l->peer))
         (void)elan_tx_control(l, ELAN_ACCEPT, 0, NULL, NULL, 0);
 }
 
@@ -391,7 +378,7 @@ void elan_op_probe(struct rme_link *l)
 
     if (l->state != ELAN_UP_STATE)
         return;
-    if (elan_account_gone(l->f, l->peer.vp, l->peer.generation))
+    if (elan_account_gone(l->f, &l->peer))
         elan_link_dead(l);
     else
         elan_ask(l, now);
@@ -402,21 +389,19 @@ void elan_op_probe(struct rme_link *l)
 /* Queues a transfer. */
 void elan_op_rdma(struct rme_link *l, struct rme_rdma_op *x)
 {
-    struct elan_tx *place = calloc(1, sizeof(*place));
-    bool noted = x->notify == RME_NOTIFY_MSG;
-    struct elan_tx *note = noted ? elan_tx_of(l, x->tx, x->tx_length) : NULL;
+    struct elan_tx *tx = x->notify == RME_NOTIFY_MSG ? elan_tx_of(l, x->tx, x->tx_length)
+                                                     : calloc(1, sizeof(*tx));
 
-    if (!place || l->state != ELAN_UP_STATE || (noted && !note)) {
-        if (note)
-            elan_tx_unuse(l, note);
-        if (!place)
-            elan_link_broken(l, "no memory for a transfer");
-        free(place);
-        return;
+    if (!tx) {
+        elan_link_broken(l, "no memory for a transfer");
+    } else if (l->state != ELAN_UP_STATE) {
+        elan_tx_release(l, tx);
+    } else {
+        tx->x = x;
+        tx->piece = tx->seg = 0;
+        tx->ahead = 0;
+        elan_tx_queue(l, tx);
     }
-    place->x = x;
-    place->note = note;
-    elan_tx_queue(l, place);
 }
 
 void elan_op_disconnect(struct rme_link *l, int error)
@@ -428,18 +413,16 @@ void elan_op_disconnect(struct rme_link *l, int error)
 
 /* ---- Answers ---- */
 
-static void accepted(struct rme_link *l, const struct elan_packet *p,
-                     const struct bmi_elan4_conn_info *theirs, const uint8_t *data,
+static void accepted(struct rme_link *l, const struct elan_peer *from, const uint8_t *data,
                      size_t length)
 {
-    if (l->state != ELAN_HANDSHAKE_STATE || theirs->vp != l->peer.vp) {
+    if (l->state != ELAN_HANDSHAKE_STATE || from->vp != l->peer.vp) {
         elan_link_broken(l, "an unsolicited answer");
         return;
     }
-    elan_greeted(l);
-    hear(l, p, theirs, data, length);
-    elan_see(l->f, theirs->vp, theirs->generation);
-    elan_accounts_before(l->f, theirs->vp, theirs->generation);
+    l->pause = 0;
+    hear(l, from, data, length);
+    elan_see_successor(l->f, from);
     link_up(l);
 }
 
@@ -460,7 +443,9 @@ static void rejected(struct rme_link *l, const struct elan_packet *p, const uint
 void elan_handshake_packet(struct rme_fabric *f, struct rme_link *l,
                            const struct elan_packet *p, const uint8_t *body)
 {
+    enum bmi_elan4_verdict verdict = BMI_ELAN4_WELCOME;
     struct bmi_elan4_conn_info theirs;
+    struct elan_peer from = {0};
     size_t length = 0;
 
     if (p->kind == ELAN_HELLO || p->kind == ELAN_ACCEPT) {
@@ -469,16 +454,17 @@ void elan_handshake_packet(struct rme_fabric *f, struct rme_link *l,
             bmi_elan4_conn_info_decode(body, &theirs) < 0 || theirs.vp != p->from)
             return;
         body += sizeof(theirs);
+        from = (struct elan_peer){theirs.vp, theirs.queue, theirs.generation, p->arg};
+        verdict = bmi_elan4_conn_info_judge(&f->conn_info, &theirs);
     }
     if (p->kind == ELAN_HELLO)
-        hello(f, p, &theirs, body, length);
-    else if (p->kind == ELAN_ACCEPT && !l &&
-             bmi_elan4_conn_info_judge(&f->conn_info, &theirs) == BMI_ELAN4_WELCOME)
-        answer(f, &theirs, p->arg, ELAN_NOBODY, 0); /* the link is gone */
+        hello(f, &from, verdict, body, length);
+    else if (p->kind == ELAN_ACCEPT && !l && verdict == BMI_ELAN4_WELCOME)
+        elan_tx_alone(f, &from, ELAN_NOBODY, 0, NULL, NULL, 0); /* the link is gone */
     else if (!l)
         return;
     else if (p->kind == ELAN_ACCEPT)
-        accepted(l, p, &theirs, body, length);
+        accepted(l, &from, body, length);
     else if (p->kind == ELAN_REJECT)
         rejected(l, p, body);
     else if (p->kind == ELAN_REFUSED)

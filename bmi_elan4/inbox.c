@@ -22,7 +22,6 @@
 #include <stdlib.h>
 
 #include "bmi_elan4/compat.h"
-#include "bmi_elan4/kernel.h"
 #include "base/thread.h"
 
 struct bmi_elan4_inbox {
@@ -48,10 +47,10 @@ static void *sleeper(void *arg)
             ; /* interrupted */
         if (!atomic_load(&in->armed))
             return NULL;
-        compat_sleep_for(nic->ctx, nic->rx, nic->irq, nic->irq_block, BMI_ELAN4_INT_COOKIE,
-                         in->event, in->arrived, ELAN_WAIT_EVENT);
+        elan4_waitevent_word(nic->ctx, nic->rx, nic->irq, nic->irq_block, BMI_ELAN4_INT_COOKIE,
+                             in->event, in->arrived, ELAN_WAIT_EVENT);
         atomic_store(&in->armed, 0);
-        bmi_elan4_signal_raise(nic->signal);
+        bmi_elan4_signal_raise(&nic->signal);
     }
 }
 
@@ -84,8 +83,8 @@ int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots,
     }
     in->first = in->front = bmi_elan4_at(nic, in->slots);
     in->last = in->first + (E4_Addr)slots * BMI_ELAN4_SLOT;
-    compat_word_event(nic->ctx, in->event, in->arrived);
-    compat_prime(nic->ctx, in->event, 1);
+    elan4_initevent_write(nic->ctx, in->event, in->arrived);
+    elan4_primeevent_write(nic->ctx, in->event, 1);
     in->queue->q_fptr = in->first;
     in->queue->q_control = E4_InputQueueControl(in->first, in->last, BMI_ELAN4_SLOT);
     in->queue->q_event = bmi_elan4_at(nic, in->event);
@@ -108,12 +107,12 @@ void bmi_elan4_inbox_close(struct bmi_elan4_inbox *in)
 
     sem_post(&in->wanted);
     if (atomic_load(&in->armed)) {
-        compat_set_event(nic->tx, bmi_elan4_at(nic, in->event));
+        elan4_set_event_cmd(nic->tx, bmi_elan4_at(nic, in->event));
         bmi_elan4_flush(nic);
     }
     pthread_join(in->thread, NULL);
     sem_destroy(&in->wanted);
-    compat_block(nic->ctx, 1); /* no process may write there any more */
+    elan4_block_inputter(nic->ctx, 1); /* no process may write there any more */
     free_memory(in);
 }
 
@@ -124,7 +123,7 @@ E4_Addr bmi_elan4_inbox_queue(const struct bmi_elan4_inbox *in)
 
 const void *bmi_elan4_inbox_peek(struct bmi_elan4_inbox *in)
 {
-    if (atomic_load(&in->armed) || !compat_poll_word(in->nic->ctx, in->arrived, 0))
+    if (atomic_load(&in->armed) || !elan4_pollevent_word(in->nic->ctx, in->arrived, 0))
         return NULL;
     return in->slots + (in->front - in->first);
 }
@@ -137,9 +136,9 @@ void bmi_elan4_inbox_next(struct bmi_elan4_inbox *in)
     compat_store(in->front, &in->queue->q_fptr);
     compat_store(0, in->arrived);
     MEMBAR_STORESTORE();
-    compat_wait_event(nic->rx, bmi_elan4_at(nic, in->event),
-                      E4_EVENT_INIT_VALUE(-32, E4_EVENT_WRITE, E4_EVENT_DTYPE_LONG, 0),
-                      bmi_elan4_at(nic, in->arrived), 1);
+    elan4_wait_event_cmd(nic->rx, bmi_elan4_at(nic, in->event),
+                         E4_EVENT_INIT_VALUE(-32, E4_EVENT_WRITE, E4_EVENT_DTYPE_LONG, 0),
+                         bmi_elan4_at(nic, in->arrived), 1);
     compat_flush(nic->rx);
 }
 

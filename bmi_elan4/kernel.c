@@ -2,8 +2,9 @@
 /*
  * kernel.c - see kernel.h.
  *
- * A signal is a datagram socket connected to itself, because eventfd came with 2.6.22.  Flags
- * at creation (2.6.27) are replaced by fcntl().  Between creation and fcntl() a fork may copy a
+ * A signal is a datagram socket connected to itself, because eventfd came with 2.6.22.  It holds
+ * one byte, because a raised signal is not raised again: a write for all threads that raise it,
+ * and a read for the sleeper.  Flags at creation (2.6.27) are replaced by fcntl().  Between creation and fcntl() a fork may copy a
  * descriptor that a program executed later inherits.
  */
 #include "bmi_elan4/kernel.h"
@@ -43,35 +44,38 @@ static int make_socket(int family, int type)
     return is_old(fd) ? flagged(socket(family, type, 0), true) : fd;
 }
 
-int bmi_elan4_signal(void)
+void bmi_elan4_signal_open(struct bmi_elan4_signal *s)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     socklen_t size = sizeof(a);
-    int fd = make_socket(AF_UNIX, SOCK_DGRAM);
 
+    s->fd = make_socket(AF_UNIX, SOCK_DGRAM);
     /* the kernel chooses the name */
-    if (fd < 0 || (bind(fd, (struct sockaddr *)&a, sizeof(sa_family_t)) == 0 &&
-                   getsockname(fd, (struct sockaddr *)&a, &size) == 0 &&
-                   connect(fd, (struct sockaddr *)&a, size) == 0))
-        return fd;
+    if (s->fd < 0 || (bind(s->fd, (struct sockaddr *)&a, sizeof(sa_family_t)) == 0 &&
+                      getsockname(s->fd, (struct sockaddr *)&a, &size) == 0 &&
+                      connect(s->fd, (struct sockaddr *)&a, size) == 0))
+        return;
     int err = errno;
-    close(fd);
+    close(s->fd);
+    s->fd = -1;
     errno = err;
-    return -1;
 }
 
-void bmi_elan4_signal_raise(int fd)
+void bmi_elan4_signal_raise(struct bmi_elan4_signal *s)
 {
-    while (write(fd, "", 1) < 0 && errno == EINTR)
-        ; /* full: raised already */
-}
-
-void bmi_elan4_signal_clear(int fd)
-{
-    char byte[8];
-
-    while (read(fd, byte, sizeof(byte)) > 0)
+    if (atomic_exchange(&s->raised, 1))
+        return;
+    while (write(s->fd, "", 1) < 0 && errno == EINTR)
         ;
+}
+
+void bmi_elan4_signal_clear(struct bmi_elan4_signal *s)
+{
+    char byte;
+
+    while (read(s->fd, &byte, 1) < 0 && errno == EINTR)
+        ;
+    atomic_exchange(&s->raised, 0);
 }
 
 int bmi_elan4_epoll(void)

@@ -6,13 +6,20 @@
 #ifndef BMI_ELAN4_KERNEL_H
 #define BMI_ELAN4_KERNEL_H
 
+#include <stdatomic.h>
 #include <sys/socket.h>
 
-/* Creates a descriptor that is readable from raise to clear, or returns -1 with errno.  Raise
- * and clear never block. */
-int bmi_elan4_signal(void);
-void bmi_elan4_signal_raise(int fd);
-void bmi_elan4_signal_clear(int fd);
+/* Signal to sleepers: `fd` is readable from raise to clear, which never block. */
+struct bmi_elan4_signal {
+    int fd;
+    _Atomic int raised; /* not cleared since */
+};
+
+/* Opens a signal; fd is -1, with errno, on failure. */
+void bmi_elan4_signal_open(struct bmi_elan4_signal *s);
+void bmi_elan4_signal_raise(struct bmi_elan4_signal *s);
+/* To be called before what was signalled is looked for. */
+void bmi_elan4_signal_clear(struct bmi_elan4_signal *s);
 
 /* Create an epoll set, a stream socket, and a connection of one: close-on-exec; sockets do not
  * block.  Return -1 with errno on failure. */

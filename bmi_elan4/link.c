@@ -45,6 +45,7 @@ struct rme_link *elan_link_new(struct rme_fabric *f)
     f->uses = f->uses % 0xfffff + 1;
     l->f = f;
     l->state = ELAN_DOWN_STATE; /* until elan_link_step() */
+    l->call.fd = -1;
     l->number = f->uses * ELAN_LINKS + index;
     f->table[index] = l;
     TAILQ_INIT(&l->lent);
@@ -78,8 +79,8 @@ void elan_link_down(struct rme_link *l, int error)
         return;
     if (was == ELAN_ENDING_STATE)
         TAILQ_REMOVE(&f->ending, l, ending_next);
-    elan_call_end(l);
-    elan_greeted(l);
+    bmi_elan4_query_end(&l->call);
+    l->pause = 0;
     if (l->kept) {
         l->kept = false;
         f->config.stats->value[RME_C_QUARANTINED]--;
@@ -151,7 +152,7 @@ void elan_link_broken(struct rme_link *l, const char *why)
 void elan_link_dead(struct rme_link *l)
 {
     l->dead = true;
-    elan_account_died(l->f, l->peer.vp, l->peer.generation);
+    elan_account_died(l->f, &l->peer);
     elan_link_down(l, l->state == ELAN_ENDING_STATE      ? l->error
                       : l->state == ELAN_HANDSHAKE_STATE ? -ECONNREFUSED
                                                          : -ECONNRESET);
@@ -160,7 +161,8 @@ void elan_link_dead(struct rme_link *l)
 /* Returns true if the link has carried anything but ACCEPT. */
 static bool was_used(const struct rme_link *l)
 {
-    return l->expected || l->next_seq > 1 || l->nmoves || l->state == ELAN_ENDING_STATE;
+    return l->expected || l->next_seq > 1 || !TAILQ_EMPTY(&l->moves) ||
+           l->state == ELAN_ENDING_STATE;
 }
 
 void elan_link_nobody(struct rme_link *l)
@@ -189,12 +191,14 @@ void elan_op_free(struct rme_link *l)
 
 /* Compares generations for equality only: a clock may have been set back, and a process may
  * report a false generation. */
-void elan_accounts_before(struct rme_fabric *f, unsigned vp, uint64_t generation)
+void elan_see_successor(struct rme_fabric *f, const struct elan_peer *from)
 {
     struct rme_link *l;
 
+    elan_see(f, from);
     TAILQ_FOREACH(l, &f->links, all)
-        if (l->peer.vp == vp && l->peer.generation && l->peer.generation != generation) {
+        if (l->peer.vp == from->vp && l->peer.generation &&
+            l->peer.generation != from->generation) {
             l->dead = true;
             f->died = true;
         }
@@ -208,7 +212,7 @@ void elan_accounts_check(struct rme_fabric *f)
     for (l = TAILQ_FIRST(&f->links); l; l = after) {
         after = TAILQ_NEXT(l, all);
         if (l->state != ELAN_FINDING_STATE && l->state != ELAN_DOWN_STATE &&
-            (l->dead || elan_account_dead(f, l->peer.vp, l->peer.generation)))
+            (l->dead || elan_account_dead(f, &l->peer)))
             elan_link_dead(l);
     }
 }

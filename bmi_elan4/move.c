@@ -30,28 +30,25 @@ static int make(struct rme_fabric *f, struct elan_move *m)
 {
     uint32_t most = f->packets_most;
 
-    m->data = bmi_elan4_sdram(f->nic, 64, sizeof(E4_Event32));
-    m->told = bmi_elan4_sdram(f->nic, 64, sizeof(E4_Event32));
-    m->note_chain = bmi_elan4_sdram(f->nic, 64, (size_t)CHAIN * most);
-    m->self_chain = bmi_elan4_sdram(f->nic, 64, CHAIN);
-    m->unasked = bmi_elan4_main(f->nic, 64, 64 + ELAN_HEADER);
+    m->sdram = bmi_elan4_sdram(f->nic, 64, 128 + (size_t)CHAIN * (1 + most));
+    m->unasked = bmi_elan4_main(f->nic, 64, 128 + ELAN_HEADER);
     m->note_port = compat_port(f->nic->ctx, 8 * most);
     m->self_port = compat_port(f->nic->ctx, 8);
-    if (!m->data || !m->told || !m->note_chain || !m->self_chain || !m->unasked ||
-        !m->note_port || !m->self_port)
+    if (!m->sdram || !m->unasked || !m->note_port || !m->self_port)
         return -ENOMEM;
+    m->data = (E4_Event *)(void *)m->sdram;
+    m->told = (E4_Event *)(void *)(m->sdram + 64);
+    m->self_chain = m->sdram + 128;
+    m->note_chain = m->self_chain + CHAIN;
     m->self = (uint8_t *)(uintptr_t)m->unasked + 64;
-    return elan_tx_make(f, &m->own, 0);
+    m->imm = m->self + 64;
+    return 0;
 }
 
 static void unmake(struct rme_fabric *f, struct elan_move *m)
 {
-    ELAN4_ALLOC *alloc = f->nic->alloc;
-    void *sdram[] = {m->data, m->told, m->note_chain, m->self_chain};
-
-    for (unsigned i = 0; i < 4; i++)
-        compat_free_sdram(alloc, sdram[i]);
-    compat_free_main(alloc, (void *)(uintptr_t)m->unasked);
+    compat_free_sdram(f->nic->alloc, m->sdram);
+    compat_free_main(f->nic->alloc, (void *)(uintptr_t)m->unasked);
     compat_free_port(f->nic->ctx, m->note_port, 8 * f->packets_most);
     compat_free_port(f->nic->ctx, m->self_port, 8);
     free(m);
@@ -64,14 +61,10 @@ static struct elan_move *take(struct rme_fabric *f, unsigned vp)
 
     if (m)
         return m;
-    if (f->nmove == f->move_room) {
-        uint32_t room = f->move_room ? 2 * f->move_room : 16;
-        struct elan_move **more = realloc(f->move, room * sizeof(*more));
-        if (!more)
-            return NULL;
-        f->move = more;
-        f->move_room = room;
-    }
+    struct elan_move **more = realloc(f->move, (f->nmove + 1) * sizeof(*more));
+    if (!more)
+        return NULL;
+    f->move = more;
     m = calloc(1, sizeof(*m));
     if (!m)
         return NULL;
@@ -83,17 +76,6 @@ static struct elan_move *take(struct rme_fabric *f, unsigned vp)
     m->index = f->nmove;
     f->move[f->nmove++] = m;
     return m;
-}
-
-void elan_moves_close(struct rme_fabric *f)
-{
-    for (uint32_t i = 0; i < f->nmove; i++) {
-        struct elan_move *m = f->move[i];
-        if (m->busy && m->note && m->note != &m->own)
-            free(m->note);
-        free(m); /* the context frees everything else */
-    }
-    free(f->move);
 }
 
 /* ---- Chains ---- */
@@ -145,14 +127,14 @@ static uint32_t count_dmas(const struct rme_rdma_op *x)
 
     for (uint32_t i = 0; i < x->npiece; i++)
         for (uint32_t s = 0; s < x->piece[i].nseg; s++)
-            n += (uint32_t)((x->piece[i].seg[s].length + ELAN_PIECE - 1) / ELAN_PIECE);
+            n += x->piece[i].seg[s].length > 0;
     return n;
 }
 
-static bool begin(struct rme_link *l, struct elan_tx *place)
+static bool begin(struct rme_link *l, struct elan_tx *tx)
 {
     struct rme_fabric *f = l->f;
-    struct rme_rdma_op *x = place->x;
+    struct rme_rdma_op *x = tx->x;
     struct elan_move *m = NULL;
     E4_DMA dma;
 
@@ -161,45 +143,37 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
     if (!m)
         return false;
     TAILQ_INSERT_TAIL(&l->moves, m, next);
-    l->nmoves++;
     ELAN_ADD(l, sending);
     m->use++;
     m->link = l;
     m->d.since = 0;
-    m->d.vp = l->peer.vp;
-    m->d.generation = l->peer.generation;
-    m->d.queue = l->peer.queue;
+    m->d.to = l->peer;
     m->d.refused = 0;
     m->x = x;
     m->unposted = count_dmas(x);
-    m->place = place;
+    m->note = x->notify == RME_NOTIFY_NONE ? NULL : tx;
     m->held = m->let = false;
     compat_store(0, m->unasked);
     m->busy = true;
-    place->move = m;
+    tx->move = m;
     self_chain(f, m);
-    if (x->notify == RME_NOTIFY_NONE) {
-        m->note = NULL;
+    if (!m->note) {
         prime_copy(f, m->data, m->unposted + 1, m->self_chain, m->self_port, 8);
         MEMBAR_STORESTORE();
         return true;
     }
-    m->note = x->notify == RME_NOTIFY_MSG ? place->note : &m->own;
-    place->note = NULL;
     if (x->notify == RME_NOTIFY_IMM) {
-        m->own.kind = ELAN_IMM;
-        m->own.length = 0;
-        m->own.arg = x->imm;
+        tx->at = m->imm;
+        tx->kind = ELAN_IMM;
+        tx->arg = x->imm;
     }
-    elan_tx_number(l, m->note);
-    place->seq = m->note->seq;
-    place->packets = m->note->packets;
-    for (uint32_t i = 0; i < place->packets; i++) {
-        elan_tx_dma(f, &l->peer, m->note, i, m->told, &dma);
+    elan_tx_number(l, tx);
+    for (uint32_t i = 0; i < tx->packets; i++) {
+        elan_tx_dma(f, &l->peer, tx, i, m->told, &dma);
         chain_dma(m->note_chain + (size_t)i * CHAIN, &dma);
     }
-    prime_copy(f, m->told, place->packets, m->self_chain, m->self_port, 8);
-    prime_copy(f, m->data, m->unposted + 1, m->note_chain, m->note_port, 8 * place->packets);
+    prime_copy(f, m->told, tx->packets, m->self_chain, m->self_port, 8);
+    prime_copy(f, m->data, m->unposted + 1, m->note_chain, m->note_port, 8 * tx->packets);
     MEMBAR_STORESTORE();
     return true;
 }
@@ -209,7 +183,7 @@ static void let_go(struct rme_fabric *f, struct elan_move *m)
 {
     m->held = false;
     m->let = true;
-    compat_set_event(f->nic->tx, bmi_elan4_at(f->nic, m->data));
+    elan4_set_event_cmd(f->nic->tx, bmi_elan4_at(f->nic, m->data));
 }
 
 /* Sends the notifications that no silent transfer precedes any more. */
@@ -218,7 +192,7 @@ static void let_notify(struct rme_link *l)
     struct elan_move *m;
 
     TAILQ_FOREACH(m, &l->moves, next) {
-        if (m->x->notify == RME_NOTIFY_NONE)
+        if (!m->note)
             break;
         if (m->held)
             let_go(l->f, m);
@@ -229,7 +203,7 @@ static void let_notify(struct rme_link *l)
 
 static bool reads_empty(const struct rme_link *l)
 {
-    return compat_load(l->read_mark) == l->read_marks;
+    return elan4_load64(l->read_mark) == l->read_marks;
 }
 
 /* Takes over the queue of a link without transfers. */
@@ -238,7 +212,7 @@ static E4_CmdQ *borrow(struct rme_fabric *f)
     struct rme_link *l;
 
     TAILQ_FOREACH(l, &f->links, all)
-        if (l->reads && l->nmoves == 0 && reads_empty(l)) {
+        if (l->reads && TAILQ_EMPTY(&l->moves) && reads_empty(l)) {
             E4_CmdQ *q = l->reads;
             l->reads = NULL;
             return q;
@@ -265,7 +239,7 @@ static bool can_read(struct rme_link *l)
 static void mark_reads(struct rme_link *l)
 {
     l->read_marks++;
-    compat_write_dword(l->reads, bmi_elan4_at(l->f->nic, l->read_mark), l->read_marks);
+    elan4_write_dword_cmd(l->reads, bmi_elan4_at(l->f->nic, l->read_mark), l->read_marks);
     compat_flush(l->reads);
 }
 
@@ -290,7 +264,7 @@ static void run(struct rme_link *l, const struct elan_move *m, E4_Addr remote, E
     d.dma_srcAddr = local;
     d.dma_dstAddr = remote;
     d.dma_srcEvent = bmi_elan4_at(nic, m->data);
-    compat_run_dma(nic->tx, &d);
+    elan4_run_dma_cmd(nic->tx, &d);
     count[RME_C_RDMA_WRITES]++;
 }
 
@@ -301,17 +275,13 @@ static bool next_dma(struct rme_link *l, struct elan_tx *at)
 
     for (; at->piece < x->npiece; at->piece++, at->seg = 0, at->ahead = 0) {
         const struct rme_rdma_seg *piece = &x->piece[at->piece];
-        for (; at->seg < piece->nseg; at->seg++, at->skip = 0) {
-            const struct rme_sge *seg = &piece->seg[at->seg];
-            uint64_t bytes = seg->length - at->skip;
-            if (bytes == 0)
+        while (at->seg < piece->nseg) {
+            const struct rme_sge *seg = &piece->seg[at->seg++];
+            if (seg->length == 0)
                 continue;
-            if (bytes > ELAN_PIECE)
-                bytes = ELAN_PIECE;
             run(l, at->move, piece->raddr + piece->rkey + at->ahead,
-                bmi_elan4_at(l->f->nic, (char *)seg->base + at->skip), bytes);
-            at->skip += bytes;
-            at->ahead += bytes;
+                bmi_elan4_at(l->f->nic, seg->base), seg->length);
+            at->ahead += seg->length;
             at->move->unposted--;
             return true;
         }
@@ -319,31 +289,31 @@ static bool next_dma(struct rme_link *l, struct elan_tx *at)
     return false;
 }
 
-bool elan_move_issue(struct rme_link *l, struct elan_tx *place)
+bool elan_move_issue(struct rme_link *l, struct elan_tx *tx)
 {
-    bool read = place->x->read && place->x->npiece;
+    bool read = tx->x->read && tx->x->npiece;
 
     if (read && !can_read(l))
         return false;
-    if (!place->move && !begin(l, place))
+    if (!tx->move && !begin(l, tx))
         return false;
     MEMBAR_VISIBLE();
     if (read) {
         uint32_t n = 0;
-        while (n < ELAN_READS && next_dma(l, place))
+        while (n < ELAN_READS && next_dma(l, tx))
             n++;
         mark_reads(l);
         if (n == ELAN_READS)
             return false; /* more may follow */
     } else {
-        for (uint32_t n = 1; next_dma(l, place); n++)
+        for (uint32_t n = 1; next_dma(l, tx); n++)
             if (n % 512 == 0)
                 bmi_elan4_flush(l->f->nic);
     }
-    if (place->x->notify == RME_NOTIFY_NONE) {
-        let_go(l->f, place->move);
+    if (!tx->move->note) {
+        let_go(l->f, tx->move);
     } else {
-        place->move->held = true;
+        tx->move->held = true;
         let_notify(l);
     }
     return true;
@@ -359,9 +329,9 @@ static void tell_only_us(struct rme_link *l, struct elan_move *m)
 
     if (!m->note)
         return;
-    compat_wait_event(f->nic->tx, bmi_elan4_at(f->nic, m->data),
-                      E4_EVENT_INIT_VALUE(0, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 8),
-                      bmi_elan4_at(f->nic, m->self_chain), m->self_port);
+    elan4_wait_event_cmd(f->nic->tx, bmi_elan4_at(f->nic, m->data),
+                         E4_EVENT_INIT_VALUE(0, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 8),
+                         bmi_elan4_at(f->nic, m->self_chain), m->self_port);
     l->gap = true;
 }
 
@@ -380,7 +350,7 @@ void elan_move_unhold(struct rme_link *l)
 bool elan_move_stuck(const struct elan_move *m)
 {
     int32_t left = -EVENT_COUNT(m->data) / 32; /* outstanding sets */
-    uint32_t refused = m->d.refused + (uint32_t)compat_load(m->unasked);
+    uint32_t refused = m->d.refused + (uint32_t)elan4_load64(m->unasked);
 
     return refused && left - !m->let == (int32_t)refused;
 }
@@ -395,33 +365,27 @@ bool elan_moves_over(const struct rme_link *l)
     return true;
 }
 
-void elan_move_cut(struct rme_link *l, struct elan_tx *place)
+void elan_move_cut(struct rme_link *l, struct elan_move *m)
 {
-    struct elan_move *m = place->move;
     struct rme_fabric *f = l->f;
 
     tell_only_us(l, m);
     m->let = true;
     for (uint32_t missing = m->unposted + 1; missing; missing--)
-        compat_set_event(f->nic->tx, bmi_elan4_at(f->nic, m->data));
+        elan4_set_event_cmd(f->nic->tx, bmi_elan4_at(f->nic, m->data));
     bmi_elan4_flush(f->nic);
-    TAILQ_REMOVE(&l->queued, place, next);
-    m->place = NULL;
-    free(place);
 }
 
 void elan_move_free(struct rme_fabric *f, struct elan_move *m, bool bind)
 {
     m->busy = false;
-    if (m->note && m->note != &m->own) {
-        if (bind)
-            elan_bind(&m->note->d);
+    if (m->note && bind)
+        elan_bind(&m->note->d);
+    if (m->note)
         elan_tx_give(f, m->note);
-    }
     m->note = NULL;
     m->x = NULL;
     m->link = NULL;
-    m->place = NULL;
     elan_pool_put(f, &m->d);
 }
 
@@ -430,17 +394,16 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
     struct elan_move *m = index < f->nmove ? f->move[index] : NULL;
     struct rme_link *l = m ? m->link : NULL;
 
-    if (!m || !m->busy || m->use != use)
+    if (!m || !m->busy || !m->let || m->use != use)
         return;
     if (l) {
-        if (m->note && m->note != &m->own)
-            l->tx_used--;
         TAILQ_REMOVE(&l->moves, m, next);
-        l->nmoves--;
         elan_share_give(&f->active, l->peer.vp);
-        if (m->place)
-            m->place->move = NULL;
-        if (m->x->notify == RME_NOTIFY_NONE) {
+        if (m->note) {
+            TAILQ_REMOVE(&l->sent, m->note, next);
+            elan_tx_release(l, m->note);
+            m->note = NULL;
+        } else {
             let_notify(l);
             bmi_elan4_flush(f->nic);
         }
@@ -484,21 +447,19 @@ bool elan_move_refused(struct elan_move *m, E4_Addr at)
 {
     bool data = at >= m->low && at < m->high && EVENT_COUNT(m->data) < 0 && !elan_move_stuck(m);
 
-    if (m->read || !(data || (at == m->d.queue && notifies(m))))
+    if (m->read || !(data || (at == m->d.to.queue && notifies(m))))
         return false;
     m->d.refused++;
     return true;
 }
 
-int elan_move_over(const struct rme_fabric *f, const struct elan_move *m, int64_t now)
+int elan_move_over(const struct elan_move *m, int64_t now)
 {
     if (m->until && now >= m->until)
         return 1;
-    if (!m->read && m->d.refused &&
-        (elan_move_stuck(m) ||
-         (notifies(m) && -EVENT_COUNT(m->told) / 32 == (int32_t)m->d.refused)))
-        return -1;
-    return now - m->d.since >= f->quarantine_ms && elan_succeeded(f, m->d.vp, m->d.generation)
+    return !m->read && m->d.refused &&
+                   (elan_move_stuck(m) ||
+                    (notifies(m) && -EVENT_COUNT(m->told) / 32 == (int32_t)m->d.refused))
                ? -1
                : 0;
 }
@@ -513,9 +474,7 @@ void elan_move_forget(struct rme_link *l)
         remember(l, m);
         m->link = NULL;
         m->x = NULL;
-        m->place = NULL;
         elan_orphan(l->f, &m->d, true);
         elan_share_give(&l->f->active, l->peer.vp); /* in quarantine until DONE, if ever */
     }
-    l->nmoves = 0;
 }

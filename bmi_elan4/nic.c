@@ -20,7 +20,6 @@
 
 #include "base/remedy.h"
 #include "bmi_elan4/compat.h"
-#include "bmi_elan4/kernel.h"
 
 #define RAIL 0
 
@@ -36,7 +35,7 @@ static void on_trap(ELAN4_CTX *ctx, ELAN4_USER_TRAP *trap, void *arg)
         nic->trap[nic->ntrap++] = t;
     pthread_mutex_unlock(&nic->trap_lock);
     atomic_fetch_add(&nic->traps, 1);
-    bmi_elan4_signal_raise(nic->signal);
+    bmi_elan4_signal_raise(&nic->signal);
 }
 
 bool bmi_elan4_trap_take(struct bmi_elan4_nic *nic, struct bmi_elan4_trap *out)
@@ -61,8 +60,8 @@ static void free_nic(struct bmi_elan4_nic *nic)
     }
     if (nic->sdram)
         compat_close_memory(nic->alloc, nic->sdram);
-    if (nic->signal >= 0)
-        close(nic->signal);
+    if (nic->signal.fd >= 0)
+        close(nic->signal.fd);
     pthread_mutex_destroy(&nic->trap_lock);
     free(nic);
 }
@@ -77,7 +76,7 @@ static int attach_at(struct bmi_elan4_nic *nic, const unsigned key[4], int conte
         return rc;
     bmi_elan4_capability(&nic->range, key, context, &cap);
     errno = 0;
-    if (compat_attach(nic->ctx, &cap) == 0) {
+    if (elan4_attach(nic->ctx, &cap) == 0) {
         nic->joined = true;
         nic->context = context;
         nic->vp = (unsigned)bmi_elan4_vp(&nic->range, nic->node, context);
@@ -127,8 +126,9 @@ static int prepare(struct bmi_elan4_nic *nic, const unsigned key[4])
     ELAN_CAPABILITY cap;
 
     bmi_elan4_capability(&nic->range, key, nic->range.low_context, &cap);
-    if (compat_standard_mappings(nic->ctx) < 0 || compat_required_mappings(nic->ctx) < 0 ||
-        compat_routes(nic->ctx, 0, &cap) < 0 || compat_block(nic->ctx, 1) < 0 ||
+    if (elan4_set_standard_mappings(nic->ctx) < 0 ||
+        elan4_set_required_mappings(nic->ctx) < 0 || elan4_add_p2pvp(nic->ctx, 0, &cap) < 0 ||
+        elan4_block_inputter(nic->ctx, 1) < 0 ||
         compat_handle_traps(nic->ctx, on_trap, nic) < 0)
         return errno ? -errno : -EIO;
     return 0;
@@ -136,7 +136,7 @@ static int prepare(struct bmi_elan4_nic *nic, const unsigned key[4])
 
 static int make_queues(struct bmi_elan4_nic *nic)
 {
-    nic->cookies = compat_cookie_pool(nic->ctx, nic->vp);
+    nic->cookies = elan4_allocCookiePool(nic->ctx, nic->vp);
     nic->tx = compat_flowing_cmdq(nic->ctx, nic->alloc, CQ_Size64K,
                                   CQ_WriteEnableBit | CQ_DmaStartEnableBit | CQ_STENEnableBit |
                                       CQ_SetEventEnableBit | CQ_WaitEventEnableBit,
@@ -148,7 +148,7 @@ static int make_queues(struct bmi_elan4_nic *nic)
     nic->irq_block = bmi_elan4_sdram(nic, 64, sizeof(*nic->irq_block));
     if (!nic->cookies || !nic->tx || !nic->rx || !nic->irq || !nic->irq_block)
         return -ENOMEM;
-    return compat_int_cookie(nic->ctx, BMI_ELAN4_INT_COOKIE) < 0 ? -ENOMEM : 0;
+    return elan4_alloc_intcookie(nic->ctx, BMI_ELAN4_INT_COOKIE) < 0 ? -ENOMEM : 0;
 }
 
 static int failed(int rc, char *why, size_t size, const char *what, const char *remedy)
@@ -164,14 +164,14 @@ static int join(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *co
     const struct bmi_elan4_range *r = &nic->range;
     int rc;
 
-    nic->signal = bmi_elan4_signal();
-    if (nic->signal < 0) {
+    bmi_elan4_signal_open(&nic->signal);
+    if (nic->signal.fd < 0) {
         rc = -errno;
         return failed(rc, why, size, "a descriptor",
                       rme_remedy(rc, "see the kernel log (dmesg)"));
     }
     errno = 0;
-    nic->ctx = compat_init(RAIL);
+    nic->ctx = elan4_init(RAIL);
     if (!nic->ctx) {
         rc = errno ? -errno : -ENODEV;
         return failed(rc, why, size, "no Elan4 network interface",
@@ -229,12 +229,12 @@ int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_ela
 
 int bmi_elan4_nic_listen(struct bmi_elan4_nic *nic)
 {
-    return compat_block(nic->ctx, 0) < 0 ? -EIO : 0;
+    return elan4_block_inputter(nic->ctx, 0) < 0 ? -EIO : 0;
 }
 
 void bmi_elan4_nic_close(struct bmi_elan4_nic *nic)
 {
-    compat_block(nic->ctx, 1);
+    elan4_block_inputter(nic->ctx, 1);
     if (!compat_leave(nic->ctx))
         return; /* the interface may still access everything */
     free_nic(nic);
@@ -242,14 +242,14 @@ void bmi_elan4_nic_close(struct bmi_elan4_nic *nic)
 
 void *bmi_elan4_main(struct bmi_elan4_nic *nic, size_t align, size_t size)
 {
-    void *p = compat_main_memory(nic->alloc, align, size);
+    void *p = elan4_allocMain(nic->alloc, align, size);
 
     return p ? memset(p, 0, size) : NULL;
 }
 
 void *bmi_elan4_sdram(struct bmi_elan4_nic *nic, size_t align, size_t size)
 {
-    void *p = compat_sdram(nic->alloc, align, size);
+    void *p = elan4_allocElan(nic->alloc, align, size);
 
     return p ? memset(p, 0, size) : NULL;
 }

@@ -16,6 +16,7 @@
 
 #include "bmi_elan4/compat.h"
 #include "bmi_elan4/context_log.h"
+#include "bmi_elan4/kernel.h"
 #include "bmi_elan4/process.h"
 
 #define BMI_ELAN4_TRAPS 256 /* maximum traps that are kept until taken */
@@ -57,7 +58,7 @@ struct bmi_elan4_nic {
     unsigned ntrap; /* protected by trap_lock */
     /* raised for traps, for messages of an armed inbox, and to end a sleep; cleared by a
      * sleeper */
-    int signal;
+    struct bmi_elan4_signal signal;
 };
 
 #define BMI_ELAN4_INT_COOKIE 42 /* lower values are the library's */
@@ -82,9 +83,10 @@ void bmi_elan4_nic_close(struct bmi_elan4_nic *nic);
 void *bmi_elan4_main(struct bmi_elan4_nic *nic, size_t align, size_t size);
 void *bmi_elan4_sdram(struct bmi_elan4_nic *nic, size_t align, size_t size);
 
+/* Returns the Elan address of main memory; libelan4's argument is not const. */
 static inline E4_Addr bmi_elan4_at(struct bmi_elan4_nic *nic, const volatile void *p)
 {
-    return compat_at(nic->ctx, p);
+    return elan4_main2elan(nic->ctx, (void *)(uintptr_t)p);
 }
 
 /*

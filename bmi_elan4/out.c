@@ -20,18 +20,22 @@ static bool window_open(struct rme_link *l, uint32_t packets)
     return !oldest || l->next_seq + packets - oldest->seq <= ELAN_WINDOW;
 }
 
-static void sent(struct rme_link *l, struct elan_tx *tx)
+/* Returns true for a transfer without notification, on which no order depends. */
+static bool is_silent(const struct elan_tx *tx)
 {
-    TAILQ_REMOVE(&l->queued, tx, next);
-    TAILQ_INSERT_TAIL(&l->sent, tx, next);
-    ELAN_ADD(l, sending);
+    return tx->x && tx->x->notify == RME_NOTIFY_NONE;
 }
 
-/* Returns the number of packets of a transfer's notification. */
-static uint32_t note_packets(const struct rme_rdma_op *x)
+/* Removes an entry that is posted from the queue. */
+static void posted(struct rme_link *l, struct elan_tx *tx)
 {
-    return x->notify == RME_NOTIFY_MSG ? elan_packets(x->tx_length)
-                                       : x->notify != RME_NOTIFY_NONE;
+    TAILQ_REMOVE(&l->queued, tx, next);
+    if (is_silent(tx)) {
+        elan_tx_release(l, tx);
+        return;
+    }
+    TAILQ_INSERT_TAIL(&l->sent, tx, next);
+    ELAN_ADD(l, sending);
 }
 
 /* Posts as much as possible.  Returns false if something is left. */
@@ -40,24 +44,13 @@ static bool advance(struct rme_link *l)
     struct elan_tx *tx;
 
     while ((tx = TAILQ_FIRST(&l->queued)) != NULL) {
-        if (!tx->x) {
-            if (!window_open(l, elan_packets(tx->length)))
-                return false;
+        if (!tx->move && !window_open(l, is_silent(tx) ? 0 : elan_packets(tx->length)))
+            return false;
+        if (!tx->x)
             elan_tx_message(l, tx);
-            sent(l, tx);
-            continue;
-        }
-        if (!tx->move && !window_open(l, note_packets(tx->x)))
+        else if (!elan_move_issue(l, tx))
             return false;
-        if (!elan_move_issue(l, tx))
-            return false;
-        if (tx->x->notify != RME_NOTIFY_NONE) {
-            sent(l, tx);
-        } else { /* no order depends on it */
-            tx->move->place = NULL;
-            TAILQ_REMOVE(&l->queued, tx, next);
-            free(tx);
-        }
+        posted(l, tx);
     }
     return true;
 }
@@ -84,11 +77,12 @@ void elan_op_flush(struct rme_fabric *f)
 
 /* ---- Landing ---- */
 
-/* Returns true if it has landed.  The library decides whether a set word is valid. */
+/* Returns true if it has landed; DONE removes the message of a transfer.  The library decides
+ * whether a set word is valid. */
 static bool has_landed(const struct rme_fabric *f, const struct elan_tx *tx)
 {
-    return tx->x ? !tx->move
-                 : compat_load(tx->landed) != 0 && compat_poll_word(f->nic->ctx, tx->landed, 0);
+    return !tx->move && elan4_load64(tx->landed) != 0 &&
+           elan4_pollevent_word(f->nic->ctx, tx->landed, 0);
 }
 
 /* Returns the number of packets that have not landed. */
@@ -102,7 +96,8 @@ static uint32_t under_way(const struct rme_fabric *f, const struct elan_tx *tx)
 /* Counts a refusal if a packet of the buffer is under way to that queue. */
 static bool refuse(const struct rme_fabric *f, struct elan_tx *tx, unsigned vp, E4_Addr queue)
 {
-    if (tx->x || tx->d.vp != vp || tx->d.queue != queue || tx->d.refused >= under_way(f, tx))
+    if (tx->move || tx->d.to.vp != vp || tx->d.to.queue != queue ||
+        tx->d.refused >= under_way(f, tx))
         return false;
     tx->d.refused++;
     return true;
@@ -115,7 +110,7 @@ void elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr at)
     struct rme_link *l;
 
     TAILQ_FOREACH(d, &f->orphans, next)
-        if (d->is_move ? d->vp == vp && elan_move_refused((struct elan_move *)d, at)
+        if (d->is_move ? d->to.vp == vp && elan_move_refused((struct elan_move *)d, at)
                        : refuse(f, (struct elan_tx *)d, vp, at)) {
             elan_sweep(f, 0);
             return;
@@ -127,32 +122,20 @@ void elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr at)
                     return;
 }
 
-bool elan_tx_waits(const struct rme_fabric *f, unsigned vp, E4_Addr queue, int64_t now)
+bool elan_tx_waits(const struct rme_fabric *f, const struct elan_peer *to, int64_t now)
 {
     const struct elan_dma *d;
 
     TAILQ_FOREACH(d, &f->orphans, next)
-        if (!d->is_move && d->vp == vp && d->queue == queue && now - d->since >= ELAN_ASK_MS &&
-            !has_landed(f, (const struct elan_tx *)d))
+        if (!d->is_move && d->to.vp == to->vp && d->to.queue == to->queue &&
+            now - d->since >= ELAN_ASK_MS && !has_landed(f, (const struct elan_tx *)d))
             return true;
     return false;
 }
 
 bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx)
 {
-    return has_landed(f, tx) || (tx->x && elan_move_stuck(tx->move));
-}
-
-/* Frees an entry of the queue. */
-static void release(struct rme_link *l, struct elan_tx *tx)
-{
-    if (!tx->x) {
-        elan_tx_unuse(l, tx);
-        return;
-    }
-    if (tx->note)
-        elan_tx_unuse(l, tx->note);
-    free(tx);
+    return has_landed(f, tx) || (tx->move && elan_move_stuck(tx->move));
 }
 
 static void landed_of(struct rme_link *l)
@@ -161,23 +144,18 @@ static void landed_of(struct rme_link *l)
 
     while ((tx = TAILQ_FIRST(&l->sent)) != NULL && has_landed(l->f, tx)) {
         TAILQ_REMOVE(&l->sent, tx, next);
-        release(l, tx);
+        elan_tx_release(l, tx);
     }
-    if (!tx && l->nmoves == 0)
+    if (!tx && TAILQ_EMPTY(&l->moves))
         ELAN_REMOVE(l, sending);
 }
 
-/* Returns 1 if an orphan has landed; -1 if it was refused at its destination, or the next owner
- * of that context has been there for long enough; else 0. */
-static int tx_over(const struct rme_fabric *f, const struct elan_tx *tx, int64_t now)
+/* Returns 1 if an orphan has landed, -1 if it was refused at its destination, or 0. */
+static int tx_over(const struct rme_fabric *f, const struct elan_tx *tx)
 {
     if (has_landed(f, tx))
         return 1;
-    return (tx->d.refused && tx->d.refused == under_way(f, tx)) ||
-                   (now - tx->d.since >= f->quarantine_ms &&
-                    elan_succeeded(f, tx->d.vp, tx->d.generation))
-               ? -1
-               : 0;
+    return tx->d.refused && tx->d.refused == under_way(f, tx) ? -1 : 0;
 }
 
 void elan_sweep(struct rme_fabric *f, int64_t now)
@@ -185,18 +163,20 @@ void elan_sweep(struct rme_fabric *f, int64_t now)
     struct elan_dma *d, *then;
 
     for (d = TAILQ_FIRST(&f->orphans); d; d = then) {
-        struct elan_tx *tx = (struct elan_tx *)d;
-        int over =
-            d->is_move ? elan_move_over(f, (struct elan_move *)d, now) : tx_over(f, tx, now);
+        int over = d->is_move ? elan_move_over((struct elan_move *)d, now)
+                              : tx_over(f, (struct elan_tx *)d);
         then = TAILQ_NEXT(d, next);
+        /* the next owner of that context has been there for long enough */
+        if (!over && now - d->since >= f->quarantine_ms &&
+            elan_succeeded(f, d->to.vp, d->to.generation))
+            over = -1;
         if (!over)
             continue;
         elan_orphan_over(f, d, over < 0);
-        if (d->is_move) {
+        if (d->is_move)
             elan_move_free(f, (struct elan_move *)d, over < 0);
-            continue;
-        }
-        elan_tx_give(f, tx);
+        else
+            elan_tx_give(f, (struct elan_tx *)d);
     }
 }
 
@@ -219,24 +199,23 @@ void elan_tx_drop(struct rme_link *l, bool all)
 
     for (tx = TAILQ_FIRST(&l->queued); tx; tx = after) {
         after = TAILQ_NEXT(tx, next);
-        if (tx->x && tx->move) {
-            elan_move_cut(l, tx);
+        if (tx->move) {
+            elan_move_cut(l, tx->move);
+            posted(l, tx);
             continue;
         }
         TAILQ_REMOVE(&l->queued, tx, next);
-        release(l, tx);
+        elan_tx_release(l, tx);
     }
     ELAN_REMOVE(l, wanting);
     if (!all)
         return;
     while ((tx = TAILQ_FIRST(&l->sent)) != NULL) {
         TAILQ_REMOVE(&l->sent, tx, next);
-        if (tx->x) {
-            release(l, tx);
-        } else {
-            l->tx_used--;
-            elan_orphan(l->f, &tx->d, true);
-        }
+        if (tx->move) /* it keeps the message until DONE */
+            continue;
+        l->tx_used--;
+        elan_orphan(l->f, &tx->d, true);
     }
     ELAN_REMOVE(l, sending);
 }
@@ -246,11 +225,16 @@ void elan_tx_close(struct rme_fabric *f)
     struct elan_dmas *lists[] = {&f->pool[ELAN_TX].free, &f->pool[ELAN_TX].spare, &f->orphans};
     struct elan_dma *d;
 
-    /* the context frees their memory; elan_moves_close() frees transfers */
+    /* the context frees their memory */
     for (unsigned i = 0; i < 3; i++)
         while ((d = TAILQ_FIRST(lists[i])) != NULL) {
             TAILQ_REMOVE(lists[i], d, next);
             if (!d->is_move)
                 free(d);
         }
+    for (uint32_t i = 0; i < f->nmove; i++) {
+        free(f->move[i]->note);
+        free(f->move[i]);
+    }
+    free(f->move);
 }

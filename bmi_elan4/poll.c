@@ -53,7 +53,7 @@ static int restless(const struct rme_fabric *f)
     if (busy_ending(f)) /* the last one to begin */
         return until_next_look(TAILQ_FIRST(&f->ending));
     return !TAILQ_EMPTY(&f->ending) || !TAILQ_EMPTY(&f->owed) || f->asking ||
-                   (f->bootstrap && f->bootstrap->behind)
+                   f->bootstrap.behind
                ? ELAN_LOOK_MS
                : 0;
 }

@@ -55,7 +55,7 @@ int bmi_elan4_place(const struct bmi_elan4_range *r, int vp, int *node, int *con
 void bmi_elan4_capability(const struct bmi_elan4_range *r, const unsigned key[4], int context,
                           ELAN_CAPABILITY *cap)
 {
-    compat_nullcap(cap);
+    elan_nullcap(cap);
     for (int i = 0; i < 4; i++)
         cap->cap_userkey.key_values[i] = key[i];
     cap->cap_type = ELAN_CAP_TYPE_BLOCK | ELAN_CAP_TYPE_NO_BITMAP | ELAN_CAP_TYPE_MULTI_RAIL;

@@ -158,7 +158,7 @@ bool elan_unasked(struct rme_link *l)
     bool any = false, gap = l->gap;
 
     TAILQ_FOREACH(m, &l->moves, next) {
-        any |= compat_load(m->unasked) != 0;
+        any |= elan4_load64(m->unasked) != 0;
         gap |= m->x->read && m->note;
     }
     if (!any)

@@ -81,11 +81,11 @@ static bool deliver(struct rme_link *l, const struct elan_packet *p, const uint8
 static void deliver_held(struct rme_link *l)
 {
     for (;;) {
-        struct elan_held *h = &l->held[l->expected % ELAN_WINDOW];
-        if (l->state == ELAN_DOWN_STATE || !h->body || !deliver(l, &h->p, h->body))
+        struct elan_held **h = &l->held[l->expected % ELAN_WINDOW];
+        if (l->state == ELAN_DOWN_STATE || !*h || !deliver(l, &(*h)->p, (*h)->body))
             break;
-        free(h->body);
-        h->body = NULL;
+        free(*h);
+        *h = NULL;
         l->expected++;
     }
 }
@@ -113,24 +113,25 @@ static void lose(struct rme_link *l, const struct elan_packet *p)
     l->lost = true;
     elan_link_end(l, -ENOMEM);
     for (unsigned i = 0; i < ELAN_WINDOW; i++)
-        bye |= l->held[i].body && l->held[i].p.kind == ELAN_BYE;
+        bye |= l->held[i] && l->held[i]->p.kind == ELAN_BYE;
     if (bye)
         elan_link_bye(l);
 }
 
 static void hold(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
 {
-    struct elan_held *h = &l->held[p->seq % ELAN_WINDOW];
+    struct elan_held *h;
 
-    if (h->body) {
+    if (l->held[p->seq % ELAN_WINDOW]) {
         elan_link_broken(l, "a duplicate packet");
         return;
     }
-    h->body = malloc(p->bytes ? p->bytes : 1);
-    if (!h->body) {
+    h = malloc(sizeof(*h) + p->bytes);
+    if (!h) {
         lose(l, p);
         return;
     }
+    l->held[p->seq % ELAN_WINDOW] = h;
     h->p = *p;
     memcpy(h->body, body, p->bytes);
 }
@@ -148,7 +149,7 @@ static void in_order(struct rme_link *l, const struct elan_packet *p, const uint
         elan_link_broken(l, "a packet with an invalid sequence number");
         return;
     }
-    if (ahead == 0 && !l->held[p->seq % ELAN_WINDOW].body && deliver(l, p, body)) {
+    if (ahead == 0 && !l->held[p->seq % ELAN_WINDOW] && deliver(l, p, body)) {
         l->expected++;
         deliver_held(l);
         if (!elan_room(l->f))
@@ -186,7 +187,7 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
     if (l && (p.from != l->peer.vp || l->state == ELAN_REQUESTED_STATE))
         return;
     if (l && f->norphans + f->kept_moves && l->heard)
-        elan_see(f, l->peer.vp, l->peer.generation);
+        elan_see(f, &l->peer);
     if (!l || !elan_kind_ordered(p.kind))
         elan_handshake_packet(f, l, &p, slot + ELAN_HEADER);
     else

@@ -170,39 +170,28 @@ int bmi_elan4_servers_new(const char *text, struct bmi_elan4_servers **out, char
                           size_t size)
 {
     size_t count = *text ? 1 : 0;
-    int rc = 0;
+    char *copy = strdup(text), *rest = copy;
 
     for (const char *at = text; *at; at++)
         count += *at == ',';
     struct bmi_elan4_servers *s = calloc(1, sizeof(*s) + count * sizeof(s->entry[0]));
-    for (; s && rc == 0 && s->count < count; s->count++) {
-        size_t length = strcspn(text, ",");
-        char entry[ENTRY_MAX];
-        if (length >= sizeof(entry)) {
-            snprintf(why, size, "entry of %zu bytes; at most %d are allowed", length,
-                     ENTRY_MAX - 1);
-            bmi_elan4_servers_free(s);
-            return -EINVAL;
-        }
-        memcpy(entry, text, length);
-        entry[length] = 0;
-        rc = read_entry(s, entry, &s->entry[s->count]);
+    int rc = s && copy ? 0 : -ENOMEM;
+    while (rc == 0 && s->count < count) {
+        char *entry = strsep(&rest, ",");
+        int length = (int)strlen(entry);
+        rc = length < ENTRY_MAX ? read_entry(s, entry, &s->entry[s->count++]) : -EINVAL;
         if (rc == -EINVAL)
             snprintf(why, size,
-                     "%.*s: expected [SERVER=]WHERE with SERVER *, NODE or NODE:CONTEXT, and "
-                     "WHERE 0xADDRESS or HOST:PORT",
-                     (int)length, text);
-        text += length + 1;
+                     "%.*s: expected [SERVER=]WHERE, of at most %d bytes, with SERVER *, NODE "
+                     "or NODE:CONTEXT, and WHERE 0xADDRESS or HOST:PORT",
+                     length, text + (entry - copy), ENTRY_MAX - 1);
     }
-    if (s && rc == 0) {
-        *out = s;
-        return 0;
-    }
-    if (rc != -EINVAL) {
-        rc = -ENOMEM;
+    if (rc == -ENOMEM)
         snprintf(why, size, "no memory");
-    }
-    if (s)
+    free(copy);
+    if (rc == 0)
+        *out = s;
+    else if (s)
         bmi_elan4_servers_free(s);
     return rc;
 }

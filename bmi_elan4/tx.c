@@ -18,9 +18,10 @@ static size_t first_bytes(size_t bytes)
     return (ELAN_HEADER + bytes + 63) & ~(size_t)63;
 }
 
-int elan_tx_make(struct rme_fabric *f, struct elan_tx *tx, size_t bytes)
+/* Allocates the memory of a buffer. */
+static int make(struct rme_fabric *f, struct elan_tx *tx)
 {
-    size_t all = first_bytes(bytes) + (elan_packets(bytes) - 1) * (size_t)BMI_ELAN4_SLOT;
+    size_t all = first_bytes(f->tx_bytes) + (f->packets_most - 1) * (size_t)BMI_ELAN4_SLOT;
 
     tx->at = bmi_elan4_main(f->nic, 128, all + 64);
     tx->event = bmi_elan4_sdram(f->nic, 64, sizeof(E4_Event32));
@@ -30,7 +31,7 @@ int elan_tx_make(struct rme_fabric *f, struct elan_tx *tx, size_t bytes)
         return -ENOMEM;
     }
     tx->landed = (volatile E4_uint64 *)(void *)(tx->at + all);
-    compat_word_event(f->nic->ctx, tx->event, tx->landed);
+    elan4_initevent_write(f->nic->ctx, tx->event, tx->landed);
     return 0;
 }
 
@@ -42,23 +43,23 @@ static bool may_make(const struct rme_fabric *f, uint32_t most)
 
 /* Takes a buffer for packets to a process, or creates one, and charges it to the process until
  * elan_tx_give(); NULL: none. */
-static struct elan_tx *take(struct rme_fabric *f, uint32_t most, unsigned vp,
-                            uint64_t generation)
+static struct elan_tx *take(struct rme_fabric *f, uint32_t most, const struct elan_peer *to)
 {
-    struct elan_tx *tx = (struct elan_tx *)elan_pool_take(f, ELAN_TX, vp);
+    struct elan_tx *tx = (struct elan_tx *)elan_pool_take(f, ELAN_TX, to->vp);
 
     if (!tx) {
         if (!may_make(f, most) || !(tx = calloc(1, sizeof(*tx))))
             return NULL;
-        if (elan_tx_make(f, tx, f->tx_bytes) < 0) {
+        if (make(f, tx) < 0) {
             free(tx);
             return NULL;
         }
         f->tx_count++;
     }
     tx->kind = ELAN_MESSAGE;
-    tx->d.vp = vp;
-    tx->d.generation = generation;
+    tx->x = NULL;
+    tx->move = NULL;
+    tx->d.to = *to;
     elan_account_charge(f, &tx->d);
     return tx;
 }
@@ -77,9 +78,13 @@ static bool is_answer(unsigned kind)
 
 void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
 {
+    if (!tx->event) {
+        free(tx);
+        return;
+    }
     elan_account_give(f, &tx->d);
     if (is_answer(tx->kind))
-        elan_share_give(&f->answers, node_of(f, tx->d.vp));
+        elan_share_give(&f->answers, node_of(f, tx->d.to.vp));
     elan_pool_put(f, &tx->d);
 }
 
@@ -89,14 +94,13 @@ void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
 static bool may_have(const struct rme_link *l)
 {
     return l->state == ELAN_UP_STATE && l->tx_used < l->f->tx_per_link &&
-           !elan_account_full(l->f, l->peer.vp, l->peer.generation);
+           !elan_account_full(l->f, &l->peer);
 }
 
 void *elan_op_tx_get(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
-    struct elan_tx *tx =
-        may_have(l) ? take(f, f->tx_most, l->peer.vp, l->peer.generation) : NULL;
+    struct elan_tx *tx = may_have(l) ? take(f, f->tx_most, &l->peer) : NULL;
 
     if (!tx) {
         /* a link that is down never gets a buffer again */
@@ -145,7 +149,7 @@ void elan_op_tx_put(struct rme_link *l, void *data)
     struct elan_tx *tx = elan_tx_of(l, data, 0);
 
     if (tx)
-        elan_tx_unuse(l, tx);
+        elan_tx_release(l, tx);
 }
 
 void elan_tx_queue(struct rme_link *l, struct elan_tx *tx)
@@ -163,7 +167,7 @@ void elan_op_tx_send(struct rme_link *l, void *data, size_t length)
     if (l->state == ELAN_UP_STATE)
         elan_tx_queue(l, tx);
     else
-        elan_tx_unuse(l, tx);
+        elan_tx_release(l, tx);
 }
 
 /* ---- Packets ---- */
@@ -221,16 +225,15 @@ static void post(struct rme_fabric *f, const struct elan_peer *to, struct elan_t
 {
     E4_DMA dma;
 
-    tx->d.queue = to->queue;
     tx->d.refused = 0;
     tx->d.since = 0;
     compat_store(0, tx->landed);
-    compat_prime(f->nic->ctx, tx->event, (int)tx->packets);
+    elan4_primeevent_write(f->nic->ctx, tx->event, (int)tx->packets);
     f->config.stats->value[RME_C_SEND_REQUESTS] += tx->packets;
     MEMBAR_VISIBLE();
     for (uint32_t i = 0; i < tx->packets; i++) {
         elan_tx_dma(f, to, tx, i, tx->event, &dma);
-        compat_run_dma(f->nic->tx, &dma);
+        elan4_run_dma_cmd(f->nic->tx, &dma);
     }
 }
 
@@ -246,7 +249,7 @@ static struct elan_tx *filled(struct rme_fabric *f, const struct elan_peer *to,
                               const struct bmi_elan4_conn_info *conn_info, const void *data,
                               size_t length)
 {
-    struct elan_tx *tx = take(f, UINT32_MAX, to->vp, to->generation);
+    struct elan_tx *tx = take(f, UINT32_MAX, to);
     size_t bytes = conn_info ? sizeof(*conn_info) : 0;
 
     if (!tx)
@@ -267,11 +270,11 @@ int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_ki
 {
     bool answer = is_answer(kind);
 
-    if (elan_account_dead(f, to->vp, to->generation))
+    if (elan_account_dead(f, to))
         return 0;
     if (elan_place_full(f, to->vp, answer ? 3 : 2) ||
-        (answer && (elan_account_full(f, to->vp, to->generation) ||
-                    !elan_share_take(&f->answers, node_of(f, to->vp)))))
+        (answer &&
+         (elan_account_full(f, to) || !elan_share_take(&f->answers, node_of(f, to->vp)))))
         return -ENOBUFS;
     struct elan_tx *tx = filled(f, to, kind, arg, conn_info, data, length);
     if (!tx) {

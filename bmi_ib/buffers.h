@@ -10,27 +10,21 @@
 
 #define IB_SLAB 32 /* maximum buffers per slab */
 
-enum ib_rx_state {
-    IB_RX_FREE,    /* in the pool */
-    IB_RX_CHAINED, /* in the chain of a queue, to be posted at a flush */
-    IB_RX_POSTED,  /* posted to the device */
-    IB_RX_READY,   /* received; waits for room in the caller's event array */
-    IB_RX_HELD,    /* held by the engine until rx_return() */
-};
-
+/* Receive buffer: free, in the chain of a queue to be posted at a flush, posted, received and
+ * waiting for room in the caller's event array, or held by the engine until rx_return(). */
 struct ib_rx {
     union {
-        STAILQ_ENTRY(ib_rx) next; /* free list, post chain or ready list */
-        LIST_ENTRY(ib_rx) posted; /* per-QP receive queue: posted buffers */
+        STAILQ_ENTRY(ib_rx) next;    /* free list, post chain or ready list */
+        LIST_ENTRY(ib_rx) at_device; /* per-QP receive queue: posted buffers */
     };
     void *data;
     struct ibv_recv_wr wr; /* built, but for `next` */
     struct ibv_sge sge;
     uint32_t index;      /* position in the pool; with `generation` in wr.wr_id */
     uint32_t generation; /* counts postings; identifies CQEs of an earlier posting */
-    uint32_t link;       /* link handle; 0: in the pool or posted to an SRQ */
-    enum ib_rx_state state;
-    bool is_imm;  /* READY: `value` is an immediate; else `value` is a length in bytes */
+    uint32_t link;       /* link handle, of a QP's own buffer or of a message that waits */
+    bool posted;         /* posted to the device */
+    bool is_imm;  /* waiting: `value` is an immediate; else `value` is a length in bytes */
     uint8_t rail; /* rail whose pool owns the buffer */
     uint32_t value;
 };

@@ -1,19 +1,28 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * fabric.c - open, close and the function table.
+ * fabric.c - open, close, polling and the function table.
  *
  * Functions of the whole fabric run on each rail (ib.h); functions of a link, on the link's
  * rail.
+ *
+ * Poll: reads the CQ, without a system call.  Every few polls, other descriptors are checked
+ * if a link is being set up or drained, or if the coarse clock has advanced.  All other work
+ * sets `attention`, so that a poll without events tests one word.
+ *
+ * Lost wake-ups: arm() requests an event of the CQ; the engine then polls the CQ again and
+ * sleeps only if it is empty.  A later completion makes the channel readable.  A CQ stays
+ * armed until its event is fetched.  A link event raised outside its rail's poll writes the
+ * eventfd (ib_link_events()).
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include "bmi_ib/bmi_ib.h"
 #include "bmi_ib/link/links.h"
-#include "bmi_ib/wait.h"
 
-#define READ_LIMIT                                                                             \
-    64 /* RDMA reads posted on a link; the device queues those beyond its depth */
+#define ACK_BATCH     64 /* completion events per acknowledgement, which takes a lock */
+#define CONTROL_POLLS 64 /* polls per check of the other descriptors */
 
 /* Frees the resources of a rail, after all links. */
 static void rail_close(struct rme_fabric *f)
@@ -58,18 +67,14 @@ static struct rme_fabric *rail_new(const struct rme_fabric_config *config,
     f->cm = head ? head->cm : NULL;
     f->number = head ? head->rails : 0;
     f->head->rail[f->head->rails++] = f;
-    f->read_limit = READ_LIMIT;
     f->way_ms = IB_WAY_MS;
     f->drain_ms = IB_DRAIN_MS;
     f->signal_each = ib_option(f, "signal_each") != 0;
     TAILQ_INIT(&f->links);
     TAILQ_INIT(&f->dirty);
     TAILQ_INIT(&f->eventful);
-    TAILQ_INIT(&f->downs);
     TAILQ_INIT(&f->tx_waiters);
-    TAILQ_INIT(&f->draining);
     TAILQ_INIT(&f->drained);
-    TAILQ_INIT(&f->routes);
     return f;
 }
 
@@ -203,6 +208,114 @@ static const struct rme_caps *ib_caps(const struct rme_fabric *f)
     return &f->caps;
 }
 
+/* ---- Polling ---- */
+
+/* Fetches the completion event of an armed CQ. */
+static void comp_event(struct rme_fabric *f)
+{
+    struct ib_cq *c = &f->cq;
+    struct ibv_cq *cq;
+    void *context;
+    if (!c->armed || ibv_get_cq_event(f->comp, &cq, &context))
+        return;
+    c->armed = false;
+    if (++c->unacked == ACK_BATCH) {
+        ibv_ack_cq_events(cq, c->unacked);
+        c->unacked = 0;
+    }
+}
+
+/* Handles everything except completions, unless nothing can have happened. */
+__attribute__((noinline)) static void control(struct rme_fabric *f)
+{
+    uint64_t now = ib_now_ms();
+    bool moved = now != f->control_tick;
+    f->control_tick = now;
+    f->polls = 0;
+    if (!moved && !atomic_load_explicit(&f->hint, memory_order_relaxed) &&
+        !f->head->connecting && !f->draining)
+        return;
+    unsigned hint = atomic_exchange(&f->hint, 0);
+    struct pollfd p[] = {{.fd = f->dev.ctx->async_fd, .events = POLLIN},
+                         {.fd = f->cm->fd, .events = POLLIN}};
+    /* also with a hint, so that a busy source does not hide the other one */
+    poll(p, f == f->head ? 2 : 1, 0);
+    if ((hint & IB_HINT_ASYNC) || p[0].revents)
+        ib_async_events(f);
+    if ((hint & IB_HINT_CM) || p[1].revents)
+        ib_cm_events(f);
+    if (hint & IB_HINT_NAME)
+        ib_link_names(f);
+    ib_link_timers(f);
+}
+
+/* Delivers events in the order: links up, messages, completed transfers, links down. */
+__attribute__((noinline)) static void emit_all(struct rme_fabric *f)
+{
+    ib_emit_links(f);
+    ib_emit_ready(f);
+    ib_emit_done(f);
+    ib_emit_links(f);
+}
+
+/* Does the work of a poll behind its completions. */
+__attribute__((noinline)) static void attend(struct rme_fabric *f)
+{
+    if (!TAILQ_EMPTY(&f->drained))
+        ib_link_free_drained(f);
+    if (!TAILQ_EMPTY(&f->tx_waiters))
+        ib_tx_rooms(f);
+    if (f->resume) {
+        f->resume = false;
+        ib_flush(f);
+    }
+    emit_all(f);
+    f->attention = f->resume || f->done.head || !TAILQ_EMPTY(&f->drained) ||
+                   !TAILQ_EMPTY(&f->tx_waiters) || !TAILQ_EMPTY(&f->eventful) ||
+                   !STAILQ_EMPTY(&f->rx_ready);
+}
+
+static int poll_rail(struct rme_fabric *f, struct rme_event *events, int max)
+{
+    f->out = events;
+    f->out_used = 0;
+    f->out_max = max;
+    if (atomic_load_explicit(&f->hint, memory_order_relaxed) || ++f->polls >= CONTROL_POLLS)
+        control(f);
+    if (f->attention)
+        emit_all(f);
+    ib_cq_poll(f);
+    if (f->attention)
+        attend(f);
+    f->out = NULL;
+    f->out_max = 0;
+    return f->out_used;
+}
+
+/*
+ * Returns true if the device has failed and no completions are pending.  Flushed requests are
+ * awaited as usual.  After the last QP is gone no CQ is armed, and a failure to arm is ignored.
+ * The descriptors of a removed device report EPOLLERR or EPOLLHUP forever and are removed from
+ * the epoll set.
+ */
+static bool is_silent(const struct rme_fabric *f)
+{
+    return f->dev.dead && !f->draining;
+}
+
+static int arm_rail(struct rme_fabric *f)
+{
+    struct ib_cq *c = &f->cq;
+    comp_event(f); /* one that arrived during polling */
+    if (is_silent(f) || c->armed || c->broken)
+        return 0;
+    int ret = ibv_req_notify_cq(c->cq, 0);
+    if (ret && !f->dev.dead) /* the links of a failed device end after IB_DRAIN_MS */
+        return ib_error(ret);
+    c->armed = !ret;
+    return 0;
+}
+
 /* ---- All rails ---- */
 
 static bool rx_return(struct rme_fabric *f, void *rx)
@@ -233,20 +346,20 @@ __attribute__((noinline)) static int poll_rails(struct rme_fabric *f, struct rme
     int n = 0;
     f->poll_turn++;
     for (unsigned i = 0; i < f->rails && n < max; i++)
-        n += ib_poll(f->rail[(f->poll_turn + i) % f->rails], events + n, max - n);
+        n += poll_rail(f->rail[(f->poll_turn + i) % f->rails], events + n, max - n);
     return n;
 }
 
 static int poll_all(struct rme_fabric *f, struct rme_event *events, int max)
 {
-    return f->railed ? poll_rails(f, events, max) : ib_poll(f, events, max);
+    return f->railed ? poll_rails(f, events, max) : poll_rail(f, events, max);
 }
 
 static int arm(struct rme_fabric *f)
 {
     int error = 0;
     for (unsigned i = 0; i < f->rails && !error; i++)
-        error = ib_arm(f->rail[i]);
+        error = arm_rail(f->rail[i]);
     return error;
 }
 

@@ -14,7 +14,7 @@
  * channel, the listeners, the resolver and the sleep descriptors.  A single device is its own
  * head.  A link belongs to one rail at a time.
  *
- * Locking: the engine's lock protects everything except `hint` and `wake_fd` (wait.c), the
+ * Locking: the engine's lock protects everything except `hint` and `wake_fd` (wake.c), the
  * resolver (resolve.c, own mutex), `async` (async.c, own mutex) and the PD, which is constant
  * while the fabric is open.
  */
@@ -33,9 +33,10 @@
 #include "bmi_ib/link.h"
 #include "base/options.h"
 #include "base/stats.h"
+#include "base/timer.h"
 
 #define IB_BATCH       64 /* WRs per ibv_post_send() */
-#define IB_SGE_MAX     64 /* SGEs per WR */
+#define IB_SGE_MAX     16 /* SGEs per WR, within the limit of the device */
 #define IB_POLL_BATCH  32 /* CQEs per ibv_poll_cq() */
 #define IB_QUEUE_ENTRY 64 /* pinned bytes per queue entry, approximately */
 #define IB_RAILS_MAX   8  /* maximum devices per fabric */
@@ -60,17 +61,6 @@ struct ib_cq {
 /* ---- The fabric ---- */
 
 struct ib_resolver;
-
-struct ib_listener {
-    struct rdma_cm_id *id;
-    struct sockaddr_storage sa;
-};
-
-/* Source GID of outgoing connections (option gid). */
-struct ib_source {
-    bool chosen; /* false: routing decides */
-    struct sockaddr_storage sa;
-};
 
 /* Local address of a rail and the mask of its network. */
 struct ib_own {
@@ -157,17 +147,16 @@ struct rme_fabric {
 
     struct rme_table table; /* links by handle and by QP number (enum ib_link_key) */
     uint32_t last_handle;
-    struct ib_link_list links, dirty, eventful, downs, tx_waiters;
-    struct ib_link_list draining; /* sorted by drain_end */
-    struct ib_link_list routes;   /* head only: links with an alternative route, sorted by
-                                           * route_end */
+    struct ib_link_list links, dirty, eventful, tx_waiters;
+    struct rme_timers timers;     /* head only: of drains and routes of links */
+    unsigned draining;            /* links in the state DRAINING */
     struct ib_link_list drained;  /* in the order in which their last CQEs are taken */
     struct ib_rdma_op_queue done; /* completed transfers whose events are not
                                            * delivered */
 
     struct rdma_event_channel *cm;
-    struct ib_source source;
-    struct ib_listener *listener;
+    struct sockaddr_storage source; /* GID of the option gid; AF_UNSPEC: routing decides */
+    struct rdma_cm_id **listener;
     unsigned listeners;
     struct ib_resolver *resolver;
 
@@ -178,14 +167,13 @@ struct rme_fabric {
     unsigned connecting; /* head only: links being set up; polls check descriptors more often */
     unsigned qp_ops;     /* head only: slow QP operations so far (link/link.c) */
     unsigned polls;      /* counts polls; paces the check of descriptors */
-    bool attention;      /* the next poll has work beside the CQs: see attend() in wait.c */
+    bool attention;      /* the next poll has work beside the CQs: see attend() in fabric.c */
     bool resume;         /* a stalled link has room: flush at the next poll */
-    uint32_t read_limit;
     uint32_t way_ms, drain_ms; /* IB_WAY_MS, IB_DRAIN_MS; tests set others */
     bool signal_each;          /* option signal_each */
     uint64_t control_tick;
 
-    struct rme_event *out; /* the caller's array; NULL outside ib_poll() */
+    struct rme_event *out; /* the caller's array; NULL outside poll() */
     int out_used, out_max;
 };
 

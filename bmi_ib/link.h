@@ -8,8 +8,8 @@
 #include <rdma/rdma_cma.h>
 #include "base/addr.h"
 #include "base/table.h"
+#include "base/timer.h"
 #include "bmi_ib/buffers.h"
-#include "bmi_ib/ring.h"
 
 /* Bytes of private data in a request (RDMA_PS_TCP); replies and rejects hold more, which is
  * ignored. */
@@ -46,6 +46,27 @@ enum ib_link_state {
 #define IB_EVENT_REQUEST 1u
 #define IB_EVENT_UP      2u
 #define IB_EVENT_ROOM    4u
+#define IB_EVENT_DOWN    8u
+
+/*
+ * Send queue of a QP.  The queue completes in order, so one CQE retires all requests before it.
+ * Positions of requests are free-running counters; a wr_id holds the low 24 bits.
+ *
+ * A request is signalled if it ends a transfer that is not unsignalled (fabric.h), if it is the
+ * last one that fits while more are queued, if half of the queue was posted without a signal,
+ * or if unsignalled requests would hold too many send buffers, of all or of one link.  Hence a
+ * CQE is pending whenever the queue is more than half full, and an idle queue holds at most
+ * half of its entries and a bounded number of send buffers.
+ */
+struct ib_ring {
+    struct ib_rdma_op_queue posted; /* transfers that a completion ends; fabric.mark is the
+                                     * position of the last request of each */
+    uint32_t depth;                 /* capacity, in requests */
+    uint32_t head;                  /* requests posted */
+    uint32_t tail;                  /* requests known to be complete */
+    uint32_t unsignalled;           /* posted since the last signalled request */
+    uint32_t reads;                 /* RDMA reads of transfers in flight */
+};
 
 struct rme_link {
     /* hot part: sending and receiving */
@@ -56,11 +77,11 @@ struct rme_link {
     void *owner;
     uint32_t handle;
     enum ib_link_state state;
-    bool dirty;              /* in f->dirty */
-    bool stalled;            /* queue waits for room in the ring; a completion resumes it */
-    bool deliver;            /* pass received messages to the engine */
-    bool want_tx;            /* in f->tx_waiters */
-    uint32_t tx_held;        /* send buffers held by the engine or the device for this link */
+    bool dirty;       /* in f->dirty */
+    bool stalled;     /* queue waits for room in the send queue; a completion resumes it */
+    bool deliver;     /* pass received messages to the engine */
+    bool want_tx;     /* in f->tx_waiters */
+    uint32_t tx_held; /* send buffers held by the engine or the device for this link */
     uint32_t tx_unsignalled; /* of these, covered by no signalled request */
     uint32_t read_depth;
     struct ib_rx_queue rxq; /* own receive queue; unused with an SRQ */
@@ -71,17 +92,16 @@ struct rme_link {
     /* cold part: connection state */
     struct rdma_cm_id *id;
     uint32_t cq_share; /* CQEs reserved; 0: without a QP */
-    uint32_t qp_num;
     int error;
     bool passive;
     bool asked; /* link_disconnect() was called */
     bool was_up;
-    uint8_t events;    /* IB_EVENT_*; not 0: in f->eventful */
-    uint8_t undrained; /* IB_DRAIN_* */
-    bool busy;         /* an address refused: connection backlog full */
-    uint64_t drain_end;
-    uint64_t emptied, polled;               /* counters of the CQ when the drain ended */
-    unsigned stale;                         /* consecutive rejects for a stale connection */
+    uint8_t events;           /* IB_EVENT_*; not 0: in f->eventful */
+    uint8_t undrained;        /* IB_DRAIN_* */
+    bool busy;                /* an address refused: connection backlog full */
+    struct rme_timer timer;   /* end of a drain, or of a route while another exists */
+    uint64_t emptied, polled; /* counters of the CQ when the drain ended */
+    unsigned stale;           /* consecutive rejects for a stale connection */
     uint8_t peer_initiator, peer_responder; /* read depths of the peer's request, local point of
                                              * view */
     struct addrinfo *addresses, *address;   /* all addresses of the name; the one in use */
@@ -89,16 +109,14 @@ struct rme_link {
     unsigned first;                         /* the rail tried first */
     unsigned route_at;                      /* the next route (rails.c) */
     bool bound;                             /* to the rail's own address */
-    bool on_route;                          /* in f->head->routes: another way exists */
-    uint64_t route_end;
-    uint8_t hello[IB_HELLO_MAX]; /* private data of the request */
+    uint8_t hello[IB_HELLO_MAX];            /* private data of the request */
     size_t hello_length;
     uint8_t answer[IB_HELLO_MAX]; /* private data from the peer */
     size_t answer_length;
     char peer[IB_PEER_MAX];
     struct sockaddr_storage sockaddr;
     TAILQ_ENTRY(rme_link)
-    all_entry, dirty_entry, event_entry, down_entry, room_entry, drain_entry, route_entry;
+    all_entry, dirty_entry, event_entry, room_entry, drain_entry;
     struct rme_keyed by_handle, by_qp; /* in f->table */
 };
 TAILQ_HEAD(ib_link_list, rme_link);
@@ -108,7 +126,8 @@ TAILQ_HEAD(ib_link_list, rme_link);
 /* Fails a link; the first error counts.  `deliver`: the engine still gets messages that the
  * peer sent before. */
 void ib_link_fail(struct rme_link *l, int error, bool deliver);
-void ib_link_fail_all(struct rme_fabric *f, int error);
+/* Fails all links of a rail, and logs why. */
+void ib_link_fail_all(struct rme_fabric *f, int error, const char *why);
 /* Removes parts (IB_DRAIN_*) from those that a drain waits for; the last one ends the drain. */
 void ib_link_drained(struct rme_link *l, unsigned parts);
 /* Sets a connecting or accepting link to UP, and queues LINK_UP; also for a message before

@@ -171,23 +171,19 @@ static bool lower(struct ibv_qp_cap *cap)
 static int try_sizes(struct rme_fabric *f, struct ibv_qp_cap *cap)
 {
     struct ibv_cq *cq = ibv_create_cq(f->dev.ctx, 2, NULL, NULL, 0);
-    struct ibv_qp *qp = NULL;
-    int error = cq ? 0 : ib_errno();
-    while (cq && !qp) {
+    struct ibv_qp *qp;
+    if (!cq)
+        return ib_errno();
+    do {
         struct ibv_qp_init_attr attr = {
             .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = *cap};
         qp = ibv_create_qp(f->dev.pd, &attr);
-        if (qp)
-            break;
-        error = ib_errno();
-        if (!lower(cap))
-            break;
-    }
+    } while (!qp && lower(cap));
+    int error = qp ? 0 : ib_errno();
     if (qp)
         ibv_destroy_qp(qp);
-    if (cq)
-        ibv_destroy_cq(cq);
-    return qp ? 0 : error;
+    ibv_destroy_cq(cq);
+    return error;
 }
 
 static int learn(struct rme_fabric *f)
@@ -198,7 +194,7 @@ static int learn(struct rme_fabric *f)
     struct ibv_qp_cap cap = {
         .max_send_wr = lesser(ib_option(f, "sq_depth") + 1, a->max_qp_wr),
         .max_recv_wr = lesser(RQ_DEPTH + 1, a->max_qp_wr),
-        .max_send_sge = lesser(ib_option(f, "max_sge"), a->max_sge),
+        .max_send_sge = lesser(IB_SGE_MAX, a->max_sge),
         .max_recv_sge = 1,
         .max_inline_data = (uint32_t)ib_option(f, "max_inline"),
     };
@@ -212,9 +208,7 @@ static int learn(struct rme_fabric *f)
     }
     d->sq_depth = cap.max_send_wr - 1; /* one entry is reserved for the drain marker */
     d->rq_depth = cap.max_recv_wr - 1;
-    d->max_inline = cap.max_inline_data < ib_option(f, "max_inline")
-                        ? cap.max_inline_data
-                        : (uint32_t)ib_option(f, "max_inline");
+    d->max_inline = cap.max_inline_data;
     d->inline_now = cap.max_send_sge > 1 ? d->max_inline : 0;
     int depth =
         a->max_qp_rd_atom < a->max_qp_init_rd_atom ? a->max_qp_rd_atom : a->max_qp_init_rd_atom;

@@ -65,7 +65,10 @@ int ib_wake_open(struct rme_fabric *f);
 void ib_wake_close(struct rme_fabric *f);
 /* Sets O_NONBLOCK on a descriptor.  Returns 0 or a negative errno. */
 int ib_nonblocking(int fd);
-/* Ends a sleep of the engine.  Any thread, no lock. */
+/* Adds the rail's descriptors to the epoll set.  Returns 0 or a negative errno (logged). */
+int ib_wait_watch(struct rme_fabric *f);
+/* Sleeps until a descriptor is readable; ends a sleep of the engine.  Any thread, no lock. */
+void ib_wait(struct rme_fabric *f, int timeout_ms);
 void ib_wake(struct rme_fabric *f);
 
 #endif

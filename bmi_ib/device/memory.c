@@ -11,7 +11,6 @@
  * and `dead` is atomic.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -112,64 +111,53 @@ void ib_dereg(struct rme_fabric *f, struct rme_mr *mr)
 
 /* ---- Paging on demand ---- */
 
-/* Returns true if user memory can be paged on demand; else the reason is in `why`. */
-static bool pages_on_demand(struct rme_fabric *f, char *why, size_t size)
+/* Returns NULL if user memory can be paged on demand, else the reason, with the device's error
+ * in *error if there is one. */
+static const char *no_paging(struct rme_fabric *f, int *error)
 {
     const uint32_t needed =
         IBV_ODP_SUPPORT_WRITE | (f->caps.has_read ? IBV_ODP_SUPPORT_READ : 0);
     struct ibv_device_attr_ex attr = {0};
-    if (!f->caps.mws && !f->caps.register_each) {
-        snprintf(why, size,
-                 "expose=region would let a peer access memory that is mapped there later; set "
-                 "expose=operation");
-        return false;
-    }
-    int ret = ibv_query_device_ex(f->dev.ctx, NULL, &attr);
-    if (ret) {
-        snprintf(why, size, "the device query failed: %s", strerror(-ib_error(ret)));
-        return false;
-    }
-    if (!(attr.odp_caps.general_caps & IBV_ODP_SUPPORT)) {
-        snprintf(why, size, "the device lacks on-demand paging");
-        return false;
-    }
-    if ((attr.odp_caps.per_transport_caps.rc_odp_caps & needed) != needed) {
-        snprintf(why, size,
-                 "the device lacks on-demand paging for RDMA reads and writes over RC");
-        return false;
-    }
+    if (!f->caps.mws && !f->caps.register_each)
+        return "expose=region would let a peer access memory that is mapped there later; set "
+               "expose=operation";
+    *error = ib_error(ibv_query_device_ex(f->dev.ctx, NULL, &attr));
+    if (*error)
+        return "the device query failed";
+    if (!(attr.odp_caps.general_caps & IBV_ODP_SUPPORT))
+        return "the device lacks on-demand paging";
+    if ((attr.odp_caps.per_transport_caps.rc_odp_caps & needed) != needed)
+        return "the device lacks on-demand paging for RDMA reads and writes over RC";
     /* registers a mapped page on trial, with the access of memory for a peer */
     static char page[1];
     struct ibv_mr *m = reg(f, page, sizeof(page), RME_ACCESS_REMOTE_WRITE | RME_ACCESS_DEMAND);
     if (!m) {
-        snprintf(why, size, "registration with on-demand paging failed%s: %s",
-                 f->caps.mws ? " for windows" : "", strerror(-ib_errno()));
-        return false;
+        *error = ib_errno();
+        return f->caps.mws ? "registration with on-demand paging failed for windows"
+                           : "registration with on-demand paging failed";
     }
     dereg(f, m);
-    return true;
+    return NULL;
 }
 
 int ib_demand_open(struct rme_fabric *f)
 {
-    const char *mode = rme_option_string(f->config.options, "odp");
-    bool on = strcmp(mode, "on") == 0;
-    char why[160];
-    if (strcmp(mode, "off") == 0)
+    enum { OFF, ON }; /* values of the option */
+    int64_t mode = ib_option(f, "odp");
+    int error = 0;
+    if (mode == OFF)
         return 0;
-    if (!on && strcmp(mode, "auto") != 0) {
-        ib_log(f, RME_LOG_ERROR, "option odp=%s: allowed are off, on and auto", mode);
-        return -EINVAL;
-    }
-    f->caps.on_demand = pages_on_demand(f, why, sizeof(why));
-    if (f->caps.on_demand) {
+    const char *why = no_paging(f, &error);
+    f->caps.on_demand = !why;
+    if (!why) {
         ib_log(f, RME_LOG_INFO, "device %s: user memory is paged on demand and not pinned",
                f->dev.name);
         return 0;
     }
-    ib_log(f, on ? RME_LOG_ERROR : RME_LOG_INFO, "device %s: odp=%s: %s%s", f->dev.name, mode,
-           why, on ? "" : "; user memory is pinned");
-    return on ? -EOPNOTSUPP : 0;
+    ib_log(f, mode == ON ? RME_LOG_ERROR : RME_LOG_INFO, "device %s: odp=%s: %s%s%s%s",
+           f->dev.name, mode == ON ? "on" : "auto", why, error ? ": " : "",
+           error ? strerror(-error) : "", mode == ON ? "" : "; user memory is pinned");
+    return mode == ON ? -EOPNOTSUPP : 0;
 }
 
 /* Allocates and registers memory for buffers.  Uses whole pages, so that a fork splits none. */

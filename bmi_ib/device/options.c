@@ -22,16 +22,16 @@ const struct rme_option_row ib_options[] = {
      "that the subnet manager maps to a service level.  -1: system default.  The connecting "
      "side decides.",
      NULL},
-    {"srq", "name", 0, 0, 0,
+    {"srq", "auto|on|off", 0, 0, 2,
      "Shared receive queue: auto (when listening, if the device supports it well), on, off.",
-     "auto"},
+     NULL},
     {"srq_depth", "count", 16384, 64, 1 << 20,
      "Limit on receive buffers of a shared receive queue, within the device's limit, lowered "
      "where little memory may be locked.  Each connection has at least one buffer, so this "
      "also limits the number of connections.",
      NULL},
     /* 512: mlx5_calc_send_wqe() of rdma-core takes 192 bytes for the longest headers (window
-     * binding) plus the larger of 16 per SGE of max_sge and of max_inline + 4, rounded up to
+     * binding) plus the larger of 16 per SGE (IB_SGE_MAX) and of max_inline + 4, rounded up to
      * 16: 464, rounded up to a multiple of 64. */
     {"sq_depth", "count", 15, 8, 32767,
      "Send queue entries per connection; further requests wait in memory.  The device adds one "
@@ -42,24 +42,22 @@ const struct rme_option_row ib_options[] = {
      "Signal each work request, instead of the last one of a transfer or chain and each half "
      "queue.  For measurements only.",
      NULL},
-    {"max_sge", "count", 16, 1, IB_SGE_MAX,
-     "Limit on segments per work request, within the device's limit.", NULL},
     {"max_inline", "bytes", 256, 0, 4096,
      "Messages up to this size are posted inline, within the device's limit.", NULL},
     {"tx_buffers", "count", 1024, 32, 1 << 20,
      "Send buffers shared by all connections; one connection holds an eighth at most.", NULL},
-    {"expose", "name", 0, 0, 0,
+    {"expose", "operation|region", 0, 0, 1,
      "Memory that a key opens to a peer.  operation: exactly the bytes of one operation, for "
      "that peer, until the operation ends (type 2 memory windows; without them, and on "
      "soft-RoCE, one registration per operation, whose key any peer could use meanwhile; see "
      "the log).  region: a whole cached registration, in one direction, for all peers, while "
      "cached.",
-     "operation"},
-    {"odp", "name", 0, 0, 0,
+     NULL},
+    {"odp", "off|on|auto", 0, 0, 2,
      "On-demand paging: user memory is registered without being pinned.  off; on: opening "
      "fails if the device lacks it for RDMA reads and writes over RC, or with expose=region; "
      "auto: if available.  The engine's own buffers are always pinned.",
-     "off"},
+     NULL},
     {"ack_timeout", "exponent", 0, 0, 31,
      "RC acknowledgement timeout, 4.096 us * 2^value.  0: 17 (0.5 s), on software devices 18.",
      NULL},

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * wake.c - descriptors that end a sleep: an eventfd for ib_wake(), and an epoll set (wait.c).
+ * wake.c - sleeping.
+ *
+ * One epoll set has the completion channels, the rdma_cm channel, the devices' asynchronous
+ * events and the eventfd of ib_wake().  A sleeper that finds rdma_cm or asynchronous events
+ * sets a hint bit for the next poll, which runs with the lock.  Completions need no hint,
+ * because each poll reads the CQ; its event is fetched before the CQ is armed again.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -43,4 +48,49 @@ void ib_wake(struct rme_fabric *f)
 {
     if (eventfd_write(f->wake_fd, 1) < 0 && errno != EAGAIN) /* EAGAIN: a wake-up is pending */
         ib_log(f, RME_LOG_WARN, "writing the wake descriptor: %s", strerror(errno));
+}
+
+int ib_wait_watch(struct rme_fabric *f)
+{
+    const struct {
+        int fd;
+        uint32_t hint;
+    } watched[] = {{f->comp->fd, 0},
+                   {f->dev.ctx->async_fd, IB_HINT_ASYNC},
+                   {f->wake_fd, IB_HINT_WAKE}, /* head only, with the next one */
+                   {f->cm->fd, IB_HINT_CM}};
+    for (unsigned i = 0; i < (f == f->head ? 4 : 2); i++) {
+        struct epoll_event event = {.events = EPOLLIN,
+                                    .data.u64 = IB_WAKES(watched[i].fd, f, watched[i].hint)};
+        if (epoll_ctl(f->sleep_fd, EPOLL_CTL_ADD, watched[i].fd, &event) != 0) {
+            int error = ib_errno();
+            ib_log(f, RME_LOG_ERROR, "device %s: cannot wait for events: %s", f->dev.name,
+                   strerror(-error));
+            return error;
+        }
+    }
+    return 0;
+}
+
+void ib_wait(struct rme_fabric *f, int timeout_ms)
+{
+    struct epoll_event event[4];
+    int n = epoll_wait(f->sleep_fd, event, 4, timeout_ms);
+    unsigned woken = 0;
+    for (int i = 0; i < n; i++) {
+        uint64_t data = event[i].data.u64;
+        unsigned hint = data & 0xff;
+        woken |= hint;
+        hint &= IB_HINT_CM | IB_HINT_ASYNC;
+        if (hint)
+            atomic_fetch_or(&f->rail[data >> 8 & 0xff]->hint, hint);
+        /* a descriptor of a failed device, which would end each sleep */
+        if (event[i].events & (EPOLLERR | EPOLLHUP) && !(event[i].events & EPOLLIN))
+            epoll_ctl(f->sleep_fd, EPOLL_CTL_DEL, (int)(data >> 32), NULL);
+    }
+    if (woken & IB_HINT_WAKE) {
+        eventfd_t count;
+        if (eventfd_read(f->wake_fd, &count) < 0 && errno != EAGAIN)
+            ib_log(f, RME_LOG_WARN, "reading the wake descriptor: %s", strerror(errno));
+    }
 }

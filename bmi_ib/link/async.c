@@ -63,13 +63,6 @@ void ib_async_close(struct rme_fabric *f)
     f->async.open = false;
 }
 
-static void all_failed(struct rme_fabric *f, enum ibv_event_type type, int error)
-{
-    ib_log(f, RME_LOG_ERROR, "device %s: %s: all its connections fail", f->dev.name,
-           ibv_event_type_str(type));
-    ib_link_fail_all(f, error);
-}
-
 /* Handles an event of a link's QP. */
 static void qp_event(struct rme_link *l, enum ibv_event_type type)
 {
@@ -106,15 +99,13 @@ static void handle(struct rme_fabric *f, const struct ib_async_note *n)
         return;
     switch (n->type) {
     case IBV_EVENT_CQ_ERR:
-        f->cq.broken = true;
-        all_failed(f, n->type, -EIO);
-        return;
     case IBV_EVENT_SRQ_ERR:
-        all_failed(f, n->type, -EIO);
+        f->cq.broken |= n->type == IBV_EVENT_CQ_ERR;
+        ib_link_fail_all(f, -EIO, ibv_event_type_str(n->type));
         return;
     case IBV_EVENT_DEVICE_FATAL:
         f->dev.dead = true;
-        all_failed(f, n->type, -ENODEV);
+        ib_link_fail_all(f, -ENODEV, ibv_event_type_str(n->type));
         return;
     default:
         break;

@@ -69,13 +69,17 @@ static struct rme_fabric *rail_of(struct rme_fabric *f, const struct rdma_cm_id 
     return rail;
 }
 
+/* Sets an option of the id, of one byte.  On failure the default holds. */
+static void set_option(struct rme_link *l, int name, uint8_t value, const char *what)
+{
+    if (rdma_set_option(l->id, RDMA_OPTION_ID, name, &value, sizeof(value)))
+        ib_log(l->f, name == RDMA_OPTION_ID_TOS ? RME_LOG_WARN : RME_LOG_DEBUG,
+               "%s: cannot set the %s is used: %s", l->peer, what, strerror(errno));
+}
+
 static void set_ack_timeout(struct rme_link *l)
 {
-    uint8_t timeout = l->f->dev.ack_timeout;
-    if (rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
-                        sizeof(timeout)))
-        ib_log(l->f, RME_LOG_DEBUG, "%s: cannot set the ACK timeout, the path's is used: %s",
-               l->peer, strerror(errno));
+    set_option(l, RDMA_OPTION_ID_ACK_TIMEOUT, l->f->dev.ack_timeout, "ACK timeout, the path's");
 }
 
 static void route(struct rme_link *l)
@@ -86,8 +90,10 @@ static void route(struct rme_link *l)
         return;
     }
     ib_link_move(l, rail);
+    int64_t class = ib_option(l->f, "traffic_class");
     set_ack_timeout(l);
-    ib_path_class(l);
+    if (class >= 0)
+        set_option(l, RDMA_OPTION_ID_TOS, (uint8_t) class, "traffic class, the system's");
     if (rdma_resolve_route(l->id, IB_RESOLVE_MS)) {
         int error = ib_no_route(ib_errno());
         ib_log(l->f, RME_LOG_INFO, "%s: rdma_resolve_route: %s", l->peer, strerror(-error));
@@ -220,7 +226,7 @@ static bool any_byte(const uint8_t *data, size_t length)
  * "consumer" without data if the listener's backlog is full or if the peer died before its
  * answer; a retry distinguishes both.  Transports pad data with zeros.
  */
-int ib_reject_error(int status, const void *data, size_t length)
+static int reject_error(int status, const uint8_t *data, size_t length)
 {
     switch (status) {
     case REJECTED_TIMEOUT:
@@ -231,10 +237,10 @@ int ib_reject_error(int status, const void *data, size_t length)
     case REJECTED_NO_LISTENER:
     case -ECONNREFUSED:
         return -ECONNREFUSED;
-    case REJECTED_CONSUMER:
-        return any_byte(data, length) ? -EACCES : -EBUSY;
     default:
-        return any_byte(data, length) ? -EACCES : -ECONNREFUSED;
+        return any_byte(data, length)        ? -EACCES
+               : status == REJECTED_CONSUMER ? -EBUSY
+                                             : -ECONNREFUSED;
     }
 }
 
@@ -259,7 +265,7 @@ static int unreachable_error(int status)
 /* Handles a peer that refuses this side's request, or gives up its own. */
 static void rejected(struct rme_link *l, const struct cm_note *n)
 {
-    int error = ib_reject_error(n->e.status, n->data, n->length);
+    int error = reject_error(n->e.status, n->data, n->length);
     if (l->state != IB_CONNECTING) {
         ib_link_fail(l, -ECONNRESET, l->state == IB_UP);
         return;
@@ -292,9 +298,9 @@ static void device_removed(struct rme_fabric *f, struct rme_fabric *rail)
     if (f->dev.dead || (!rail && f->railed))
         return;
     f->dev.dead = true;
-    ib_log(f, RME_LOG_ERROR, "device %s was removed: all its connections fail%s", f->dev.name,
-           f->head->railed ? "" : "; restart to use another device");
-    ib_link_fail_all(f, -ENODEV);
+    ib_link_fail_all(f, -ENODEV,
+                     f->head->railed ? "the device was removed"
+                                     : "the device was removed; restart to use another");
 }
 
 static void dispatch(struct rme_fabric *f, const struct cm_note *n)

@@ -19,9 +19,8 @@
  * their pools and LINK_DOWN is due.  If a call fails or the markers are late, the QP is
  * destroyed without them, which also ends all access to memory.
  *
- * The loss of a link has a cost independent of the number of links: draining links are sorted
- * by deadline, drained ones by the order of CQEs, and due LINK_DOWN events have a list of their
- * own.
+ * The loss of a link has a cost nearly independent of the number of links: deadlines are in a
+ * tree, drained links are sorted by the order of CQEs, and links with events have a list.
  *
  * Retries: a link that fails before it was up, without an answer of the peer's engine, starts
  * again with the next address, or the next rail (rails.c); likewise a link that is not up after
@@ -37,9 +36,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/list.h"
 #include "base/probe.h"
 #include "bmi_ib/link/links.h"
-#include "bmi_ib/queue/wr_id.h"
 
 #define STALE_TRIES                                                                            \
     4 /* retries of an address while the peer reports a stale connection of this process */
@@ -80,25 +79,24 @@ static bool is_rising(enum ib_link_state s)
            s == IB_ACCEPTING;
 }
 
-void ib_link_route(struct rme_link *l, bool begins)
+void ib_link_route(struct rme_link *l)
 {
     struct rme_fabric *head = l->f->head;
-    if (l->on_route)
-        TAILQ_REMOVE(&head->routes, l, route_entry);
-    l->on_route = begins && ib_rail_more(l);
-    if (!l->on_route)
-        return;
-    l->route_end = ib_now_ms() + head->way_ms;
-    TAILQ_INSERT_TAIL(&head->routes, l, route_entry);
+    if (ib_rail_more(l))
+        rme_timer_set(&head->timers, &l->timer, ib_now_ms() + head->way_ms);
+    else
+        rme_timer_stop(&head->timers, &l->timer);
 }
 
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state)
 {
-    l->f->head->connecting += (unsigned)is_rising(state) - (unsigned)is_rising(l->state);
+    struct rme_fabric *f = l->f;
+    f->head->connecting += (unsigned)is_rising(state) - (unsigned)is_rising(l->state);
+    f->draining += (unsigned)(state == IB_DRAINING) - (unsigned)(l->state == IB_DRAINING);
     if (!is_rising(state))
-        ib_link_route(l, false);
+        rme_timer_stop(&f->head->timers, &l->timer);
     if (l->state != state) {
-        ib_log(l->f, RME_LOG_DEBUG, "%s: %s -> %s", l->peer, ib_link_state_name[l->state],
+        ib_log(f, RME_LOG_DEBUG, "%s: %s -> %s", l->peer, ib_link_state_name[l->state],
                ib_link_state_name[state]);
         rme_probe_fabric_link(l->handle, (int)l->state, (int)state);
     }
@@ -128,10 +126,10 @@ static bool emit_hello(struct rme_link *l, enum rme_event_type type, bool with_a
     return true;
 }
 
-/* Delivers LINK_REQUEST, LINK_UP and TX_ROOM events. */
 void ib_emit_links(struct rme_fabric *f)
 {
     struct rme_link *l, *next;
+    bool last = STAILQ_EMPTY(&f->rx_ready) && !f->done.head;
     for (l = TAILQ_FIRST(&f->eventful); l && f->out_used < f->out_max; l = next) {
         next = TAILQ_NEXT(l, event_entry);
         unsigned events = l->events;
@@ -141,23 +139,12 @@ void ib_emit_links(struct rme_fabric *f)
             events &= ~IB_EVENT_UP;
         if (events == IB_EVENT_ROOM && emit_hello(l, RME_EV_TX_ROOM, false))
             events = 0;
+        if (events == IB_EVENT_DOWN && last &&
+            emit_hello(l, RME_EV_LINK_DOWN, l->error == -EACCES && l->answer_length)) {
+            events = 0;
+            ib_link_state_set(l, IB_DOWN);
+        }
         ib_link_events(l, events);
-    }
-}
-
-/* Delivers LINK_DOWN events, after all earlier events. */
-void ib_emit_downs(struct rme_fabric *f)
-{
-    struct rme_link *l, *next;
-    if (!STAILQ_EMPTY(&f->rx_ready) || f->done.head)
-        return;
-    for (l = TAILQ_FIRST(&f->downs); l && f->out_used < f->out_max; l = next) {
-        next = TAILQ_NEXT(l, down_entry);
-        if (l->events & IB_EVENT_UP ||
-            !emit_hello(l, RME_EV_LINK_DOWN, l->error == -EACCES && l->answer_length))
-            continue;
-        TAILQ_REMOVE(&f->downs, l, down_entry);
-        ib_link_state_set(l, IB_DOWN);
     }
 }
 
@@ -217,7 +204,7 @@ static int start(struct rme_link *l)
         return error;
     }
     ib_link_state_set(l, IB_ADDRESSING);
-    ib_link_route(l, true);
+    ib_link_route(l);
     return 0;
 }
 
@@ -269,9 +256,7 @@ int ib_qp_create(struct rme_link *l)
         return error;
     }
     l->cq_share = share;
-    error = ib_ring_init(&l->ring, f->dev.sq_depth);
-    if (error)
-        goto undo;
+    l->ring = (struct ib_ring){.depth = f->dev.sq_depth};
     struct ibv_qp_init_attr attr = {
         .qp_context = f, /* owner of asynchronous events */
         .send_cq = f->cq.cq,
@@ -293,18 +278,13 @@ int ib_qp_create(struct rme_link *l)
             f, RME_LOG_ERROR,
             "%s: no queue pair: %s; close connections, or raise the memlock limit (ulimit -l)",
             l->peer, strerror(-error));
-        goto undo;
+        release_share(l);
+        return error;
     }
     l->qp = l->id->qp;
-    l->qp_num = l->qp->qp_num;
     l->undrained = IB_DRAIN_ALL;
-    rme_table_put(&f->table, &l->by_qp, l->qp_num, IB_BY_QP);
+    rme_table_put(&f->table, &l->by_qp, l->qp->qp_num, IB_BY_QP);
     return 0;
-
-undo:
-    ib_ring_fini(&l->ring);
-    release_share(l);
-    return error;
 }
 
 static bool mark_send(struct rme_link *l)
@@ -369,13 +349,11 @@ static void qp_drain(struct rme_link *l)
 static void qp_destroy(struct rme_link *l)
 {
     l->f->head->qp_ops++;
+    ib_rdma_op_purge(l);
     ib_mws_drop(l);
     rdma_destroy_qp(l->id);
     l->qp = NULL;
     rme_table_take(&l->f->table, &l->by_qp);
-    ib_rdma_op_purge(l);
-    ib_mws_forget(l);
-    ib_ring_fini(&l->ring);
     ib_rx_forget(l);
     release_share(l);
 }
@@ -388,12 +366,8 @@ void ib_link_destroy(struct rme_link *l)
     struct rme_fabric *f = l->f;
     if (l->state == IB_NAMING)
         ib_resolve_forget(f, l->handle);
-    if (l->state == IB_DRAINING)
-        TAILQ_REMOVE(&f->draining, l, drain_entry);
     if (l->state == IB_DRAINED)
         TAILQ_REMOVE(&f->drained, l, drain_entry);
-    if (l->state == IB_ENDING)
-        TAILQ_REMOVE(&f->downs, l, down_entry);
     if (l->qp)
         qp_destroy(l);
     ib_link_state_set(l, IB_DOWN);
@@ -449,8 +423,7 @@ static void settle(struct rme_link *l)
     ib_link_state_set(l, IB_ENDING);
     if (l->busy && !l->asked) /* another attempt may succeed */
         l->error = -EBUSY;
-    TAILQ_INSERT_TAIL(&l->f->downs, l, down_entry);
-    ib_tells(l->f);
+    ib_link_events(l, l->events | IB_EVENT_DOWN);
 }
 
 /* Ends a request that was reported to the engine and not answered.  The engine's answer fails;
@@ -492,8 +465,7 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
         ib_link_events(l, l->events & ~IB_EVENT_ROOM);
         ib_tx_forget(l);
         ib_link_state_set(l, IB_DRAINING);
-        l->drain_end = ib_now_ms() + l->f->drain_ms;
-        TAILQ_INSERT_TAIL(&l->f->draining, l, drain_entry);
+        rme_timer_set(&l->f->head->timers, &l->timer, ib_now_ms() + l->f->drain_ms);
         qp_drain(l);
         break;
     case IB_DRAINING:
@@ -506,9 +478,11 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
     }
 }
 
-void ib_link_fail_all(struct rme_fabric *f, int error)
+void ib_link_fail_all(struct rme_fabric *f, int error, const char *why)
 {
     struct rme_link *l, *next;
+    ib_log(f, RME_LOG_ERROR, "device %s: all its connections fail: %s (%s)", f->dev.name, why,
+           strerror(-error));
     for (l = TAILQ_FIRST(&f->links); l; l = next) {
         next = TAILQ_NEXT(l, all_entry);
         ib_link_fail(l, error, true);
@@ -521,7 +495,6 @@ void ib_link_drained(struct rme_link *l, unsigned parts)
     l->undrained &= (uint8_t)~parts;
     if (l->state != IB_DRAINING || l->undrained)
         return;
-    TAILQ_REMOVE(&f->draining, l, drain_entry);
     TAILQ_INSERT_TAIL(&f->drained, l, drain_entry);
     ib_link_state_set(l, IB_DRAINED);
     f->attention = true;
@@ -546,51 +519,36 @@ void ib_link_free_drained(struct rme_fabric *f)
     settle(l);
 }
 
-/* Abandons the drains whose time is over. */
-static void give_up(struct rme_fabric *f)
+/* Abandons drains whose time is over, and a route that has taken too long: one, because that may
+ * be a QP operation. */
+void ib_link_timers(struct rme_fabric *f)
 {
-    struct rme_link *l;
-    uint64_t now = TAILQ_EMPTY(&f->draining) ? 0 : ib_now_ms();
-    while ((l = TAILQ_FIRST(&f->draining)) && l->drain_end <= now) {
+    uint64_t now = ib_now_ms();
+    struct rme_timer *t;
+    while ((t = rme_timers_due(&f->timers, now))) {
+        struct rme_link *l = container_of(t, struct rme_link, timer);
+        if (l->state != IB_DRAINING) {
+            ib_log(f, RME_LOG_INFO, "%s: %s for %u ms; trying another address or device",
+                   l->peer, ib_link_state_name[l->state], f->way_ms);
+            ib_link_fail(l, -ETIMEDOUT, false);
+            return;
+        }
         if (l->undrained & (IB_DRAIN_SENDS | IB_DRAIN_RECVS))
             ib_log(f, RME_LOG_WARN, "%s: not all %s flushed in time; destroying the queue pair",
                    l->peer, l->undrained & IB_DRAIN_SENDS ? "sends" : "receives");
-        ib_link_drained(l, IB_DRAIN_ALL); /* removes the link from the list */
+        ib_link_drained(l, IB_DRAIN_ALL);
     }
-}
-
-/* Abandons a route that has taken too long; one per call, because it may be a QP operation
- *. */
-static void leave_routes(struct rme_fabric *f)
-{
-    struct rme_link *l = TAILQ_FIRST(&f->routes);
-    if (!l || l->route_end > ib_now_ms())
-        return;
-    ib_log(f, RME_LOG_INFO, "%s: %s for %u ms; trying another address or device", l->peer,
-           ib_link_state_name[l->state], f->way_ms);
-    ib_link_fail(l, -ETIMEDOUT, false);
-}
-
-/* Handles timeouts of drains and routes. */
-void ib_link_timers(struct rme_fabric *f)
-{
-    give_up(f);
-    leave_routes(f);
 }
 
 int ib_link_deadline(struct rme_fabric *f)
 {
-    const struct rme_link *draining = TAILQ_FIRST(&f->draining),
-                          *route_at = TAILQ_FIRST(&f->routes);
-    uint64_t first = ib_tx_deadline(f), now;
+    uint64_t first = rme_timers_next(&f->timers), room = ib_tx_deadline(f);
     if (!TAILQ_EMPTY(&f->drained))
         return 0;
-    if (draining && draining->drain_end < first)
-        first = draining->drain_end;
-    if (route_at && route_at->route_end < first)
-        first = route_at->route_end;
+    if (room < first)
+        first = room;
     if (first == UINT64_MAX)
         return -1;
-    now = ib_now_ms();
+    uint64_t now = ib_now_ms();
     return first > now ? (int)(first - now) : 0;
 }

@@ -19,15 +19,15 @@ void ib_link_enter(struct rme_link *l, struct rme_fabric *f);
 void ib_link_move(struct rme_link *l, struct rme_fabric *to);
 /* Sets the state of a link; logs and probes a change. */
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
-/* Starts the timeout of a route (IB_WAY_MS) if another way exists, or stops it. */
-void ib_link_route(struct rme_link *l, bool begins);
+/* Starts the timeout of a route (IB_WAY_MS) if another way exists, else stops it. */
+void ib_link_route(struct rme_link *l);
+/* Delivers the events of links; LINK_DOWN only after all messages and completed transfers. */
 void ib_emit_links(struct rme_fabric *f);
-void ib_emit_downs(struct rme_fabric *f);
 /* Starts the next route that does not fail at once.  Returns false if none is left. */
 bool ib_link_next(struct rme_link *l);
 /* Maps a failure to find a path to the errno of fabric.h. */
 int ib_no_route(int status);
-/* Creates the QP of a link with its CQ space and ring. */
+/* Creates the QP of a link with its CQ space. */
 int ib_qp_create(struct rme_link *l);
 void ib_link_free_drained(struct rme_fabric *f);
 void ib_link_destroy(struct rme_link *l);
@@ -50,7 +50,6 @@ void ib_link_names(struct rme_fabric *f);
 int ib_cm_open(struct rme_fabric *f);
 void ib_cm_close(struct rme_fabric *f);
 void ib_cm_events(struct rme_fabric *f);
-int ib_reject_error(int status, const void *data, size_t length);
 
 /* ---- rails.c ---- */
 /* Returns the rail of a device; NULL: none. */
@@ -68,15 +67,15 @@ int ib_rails_addresses(struct rme_fabric *f);
 #define IB_PATH_TEXT 256 /* sufficient bytes for ib_path_text() */
 /* Finds the GID that the option names, once the device is known. */
 int ib_path_open(struct rme_fabric *f);
-/* Stores the addresses of the rail's GIDs on Ethernet in an array that the caller frees.
- * Returns their number. */
-int ib_path_addresses(const struct rme_fabric *f, struct sockaddr_storage **out);
+/* Reads the GIDs of all ports into an array that the caller frees.  Returns their number or a
+ * negative errno. */
+int ib_path_gids(const struct ib_device *d, struct ibv_gid_entry **out);
+/* Converts a GID to an address.  Returns false for InfiniBand, whose GIDs are none. */
+bool ib_path_address(const struct ibv_gid_entry *e, struct sockaddr_storage *sa);
 /* Finds the source of a connection to `peer`: *out is `own`, filled in; NULL: routing decides.
  * Returns -EAFNOSUPPORT if the chosen source has the other family. */
 int ib_path_source(const struct rme_fabric *f, const struct sockaddr *peer,
                    struct sockaddr_storage *own, struct sockaddr **out);
-/* Sets the traffic class of a connection, before its route is resolved. */
-void ib_path_class(struct rme_link *l);
 /* Formats the path of a link; "" if it is not up. */
 void ib_path_text(const struct rme_link *l, char *text, size_t size);
 

@@ -19,13 +19,13 @@
 
 uint16_t ib_listen_port(const struct rme_fabric *f)
 {
-    return f->listeners > 0 ? ntohs(rdma_get_src_port(f->listener[0].id)) : 0;
+    return f->listeners > 0 ? ntohs(rdma_get_src_port(f->listener[0])) : 0;
 }
 
 static bool have(const struct rme_fabric *f, const struct sockaddr *sa, socklen_t length)
 {
     for (unsigned i = 0; i < f->listeners; i++)
-        if (memcmp(&f->listener[i].sa, sa, length) == 0)
+        if (memcmp(rdma_get_local_addr(f->listener[i]), sa, length) == 0)
             return true;
     return false;
 }
@@ -36,37 +36,39 @@ static int bind_one(struct rme_fabric *f, struct sockaddr *sa, socklen_t length)
 {
     if (have(f, sa, length))
         return 0;
-    struct ib_listener *more = realloc(f->listener, (f->listeners + 1) * sizeof(*more));
+    struct rdma_cm_id *id, **more = realloc(f->listener, (f->listeners + 1) * sizeof(*more));
     if (!more)
         return -ENOMEM;
     f->listener = more;
-    struct ib_listener *ls = &more[f->listeners];
-    *ls = (struct ib_listener){.id = NULL};
-    memcpy(&ls->sa, sa, length);
-    if (rdma_create_id(f->cm, &ls->id, NULL, RDMA_PS_TCP))
+    if (rdma_create_id(f->cm, &id, NULL, RDMA_PS_TCP))
         return ib_errno();
     if (sa->sa_family == AF_INET6) {
         int only = 1; /* the wildcard leaves IPv4 to its own id; harmless if unknown */
-        rdma_set_option(ls->id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof(only));
+        rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof(only));
     }
-    if (rdma_bind_addr(ls->id, (struct sockaddr *)&ls->sa)) {
+    if (rdma_bind_addr(id, sa)) {
         int error = ib_errno();
-        rdma_destroy_id(ls->id);
+        rdma_destroy_id(id);
         return error;
     }
-    *ib_sockaddr_port(sa) = *ib_sockaddr_port((struct sockaddr *)&ls->sa) =
-        rdma_get_src_port(ls->id);
-    f->listeners++;
+    *ib_sockaddr_port(sa) = rdma_get_src_port(id);
+    f->listener[f->listeners++] = id;
     return 0;
 }
 
-static int bind_specific(struct rme_fabric *f, const struct rme_addr_part *part,
-                         const char **why)
+/* Binds the addresses of a part, or the wildcard of its family, of both families for a name.
+ * One of the addresses suffices; of both wildcards, the one of IPv4 is necessary. */
+static int bind_part(struct rme_fabric *f, const struct rme_addr_part *part, const char **why)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_NUMERICSERV | AI_PASSIVE},
                     *list;
-    int error = getaddrinfo(part->host, part->port, &hints, &list);
+    bool specific = f->config.bind_specific;
+    if (!specific && ib_resolve_numeric(part->host, part->port, &list) == 0) {
+        hints.ai_family = list->ai_family;
+        freeaddrinfo(list);
+    }
+    int error = getaddrinfo(specific ? part->host : NULL, part->port, &hints, &list);
     if (error) {
         *why = error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error);
         return -EADDRNOTAVAIL;
@@ -74,49 +76,21 @@ static int bind_specific(struct rme_fabric *f, const struct rme_addr_part *part,
     error = -EADDRNOTAVAIL;
     in_port_t port = 0; /* chosen for the first address, if the part has none */
     for (struct addrinfo *a = list; a; a = a->ai_next) {
+        bool needed = specific || hints.ai_family != AF_UNSPEC || a->ai_family == AF_INET;
         if (*ib_sockaddr_port(a->ai_addr) == 0)
             *ib_sockaddr_port(a->ai_addr) = port;
         int ret = bind_one(f, a->ai_addr, a->ai_addrlen);
         port = *ib_sockaddr_port(a->ai_addr);
-        if (error)
+        /* the kernel reports EADDRNOTAVAIL for a taken port if one of both addresses is a
+         * wildcard */
+        if (ret == -EADDRNOTAVAIL && !specific)
+            ret = -EADDRINUSE;
+        if (error && needed)
             error = ret;
-    }
-    freeaddrinfo(list);
-    return error;
-}
-
-/* Binds a wildcard.  The kernel reports EADDRNOTAVAIL for a taken port if one of both addresses
- * is a wildcard. */
-static int bind_any(struct rme_fabric *f, struct sockaddr *sa, socklen_t length)
-{
-    int error = bind_one(f, sa, length);
-    return error == -EADDRNOTAVAIL ? -EADDRINUSE : error;
-}
-
-/* Binds the wildcard of the address's family; for a name both, IPv6 only if available. */
-static int bind_wildcards(struct rme_fabric *f, const struct rme_addr_part *part)
-{
-    struct addrinfo *numeric = NULL;
-    int family = AF_UNSPEC;
-    in_port_t port = htons((uint16_t)atoi(part->port));
-    if (ib_resolve_numeric(part->host, part->port, &numeric) == 0) {
-        family = numeric->ai_family;
-        freeaddrinfo(numeric);
-    }
-    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = port};
-    struct sockaddr_in6 v6 = {
-        .sin6_family = AF_INET6, .sin6_port = port, .sin6_addr = IN6ADDR_ANY_INIT};
-    int error = 0;
-    if (family != AF_INET6)
-        error = bind_any(f, (struct sockaddr *)&v4, sizeof(v4));
-    if (family == AF_INET6)
-        return bind_any(f, (struct sockaddr *)&v6, sizeof(v6));
-    if (family == AF_UNSPEC && !error) {
-        v6.sin6_port = v4.sin_port;
-        int ret = bind_any(f, (struct sockaddr *)&v6, sizeof(v6));
-        if (ret)
+        if (ret && !needed)
             ib_log(f, RME_LOG_INFO, "not listening on [::]:%s: %s", part->port, strerror(-ret));
     }
+    freeaddrinfo(list);
     return error;
 }
 
@@ -141,8 +115,7 @@ int ib_listen_bind(struct rme_fabric *f)
     for (int i = 0; addr && i < rme_addr_parts(addr); i++) {
         const struct rme_addr_part *part = rme_addr_part(addr, i);
         const char *why = NULL;
-        int error =
-            f->config.bind_specific ? bind_specific(f, part, &why) : bind_wildcards(f, part);
+        int error = bind_part(f, part, &why);
         if (error) {
             log_refusal(f, part->host, part->port, error, why);
             return error;
@@ -155,17 +128,17 @@ int ib_listen_bind(struct rme_fabric *f)
 struct ibv_context *ib_listen_device(const struct rme_fabric *f)
 {
     for (unsigned i = 0; i < f->listeners; i++)
-        if (f->listener[i].id->verbs)
-            return f->listener[i].id->verbs;
+        if (f->listener[i]->verbs)
+            return f->listener[i]->verbs;
     return NULL;
 }
 
 int ib_listen_start(struct rme_fabric *f)
 {
     for (unsigned i = 0; i < f->listeners; i++) {
-        struct rdma_cm_id *id = f->listener[i].id;
+        struct rdma_cm_id *id = f->listener[i];
         char text[IB_PEER_MAX];
-        ib_sockaddr_text(&f->listener[i].sa, text, sizeof(text));
+        ib_sockaddr_text(rdma_get_local_addr(id), text, sizeof(text));
         const struct rme_fabric *rail = ib_rail_of(f, id->verbs);
         if (id->verbs && !rail)
             ib_log(f, RME_LOG_WARN,
@@ -186,7 +159,7 @@ int ib_listen_start(struct rme_fabric *f)
 void ib_listen_close(struct rme_fabric *f)
 {
     for (unsigned i = 0; i < f->listeners; i++)
-        rdma_destroy_id(f->listener[i].id);
+        rdma_destroy_id(f->listener[i]);
     free(f->listener);
     f->listener = NULL;
     f->listeners = 0;

@@ -30,8 +30,7 @@ static const char *type_name(uint32_t type)
                                           : "InfiniBand";
 }
 
-/* Converts a GID to an address; Ethernet only. */
-static void address_of(const struct ibv_gid_entry *e, struct sockaddr_storage *sa)
+bool ib_path_address(const struct ibv_gid_entry *e, struct sockaddr_storage *sa)
 {
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)sa;
     struct in6_addr a;
@@ -41,26 +40,18 @@ static void address_of(const struct ibv_gid_entry *e, struct sockaddr_storage *s
     if (IN6_IS_ADDR_V4MAPPED(&a)) {
         sa->ss_family = AF_INET;
         memcpy(&((struct sockaddr_in *)sa)->sin_addr, a.s6_addr + 12, 4);
-        return;
+    } else {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_addr = a;
+        if (IN6_IS_ADDR_LINKLOCAL(&a))
+            v6->sin6_scope_id = e->ndev_ifindex;
     }
-    v6->sin6_family = AF_INET6;
-    v6->sin6_addr = a;
-    if (IN6_IS_ADDR_LINKLOCAL(&a))
-        v6->sin6_scope_id = e->ndev_ifindex;
-}
-
-static void gid_text(const union ibv_gid *gid, char *text, size_t size)
-{
-    char words[INET6_ADDRSTRLEN];
-
-    snprintf(text, size, "%s", inet_ntop(AF_INET6, gid->raw, words, sizeof(words)));
+    return e->gid_type != IBV_GID_TYPE_IB;
 }
 
 /* ---- Choice ---- */
 
-/* Reads the GIDs of all ports into an array that the caller frees.  Returns their number or a
- * negative errno. */
-static int table(const struct ib_device *d, struct ibv_gid_entry **out)
+int ib_path_gids(const struct ib_device *d, struct ibv_gid_entry **out)
 {
     size_t most = 0;
 
@@ -87,7 +78,7 @@ static void usable_text(const struct ibv_gid_entry *entry, int n, char *text, si
             snprintf(text + len, size - len, ", and more");
             return;
         }
-        gid_text(&entry[i].gid, name, sizeof(name));
+        inet_ntop(AF_INET6, entry[i].gid.raw, name, sizeof(name));
         len += (size_t)snprintf(text + len, size - len, "%s%s", len ? ", " : "", name);
     }
 }
@@ -108,16 +99,16 @@ int ib_path_open(struct rme_fabric *f)
         ib_log(f, RME_LOG_ERROR, "option gid=%s: not an IP address", text);
         return -EINVAL;
     }
-    int n = table(&f->dev, &entry);
-    for (int i = 0; i < n && !f->source.chosen; i++)
+    int n = ib_path_gids(&f->dev, &entry);
+    bool found = false;
+    for (int i = 0; i < n && !found; i++)
         if (entry[i].gid_type != IBV_GID_TYPE_IB &&
             memcmp(&entry[i].gid, &wanted, sizeof(wanted)) == 0) {
-            f->source.chosen = true;
-            address_of(&entry[i], &f->source.sa);
+            found = ib_path_address(&entry[i], &f->source);
             ib_log(f, RME_LOG_INFO, "outgoing connections use %s of port %u", text,
                    entry[i].port_num);
         }
-    if (!f->source.chosen) {
+    if (!found) {
         char has[320];
         usable_text(entry, n, has, sizeof(has));
         ib_log(f, one && f->railed ? RME_LOG_INFO : RME_LOG_ERROR,
@@ -126,20 +117,7 @@ int ib_path_open(struct rme_fabric *f)
                text, f->dev.name, has);
     }
     free(entry);
-    return f->source.chosen || (one && f->railed) ? 0 : -ENODEV;
-}
-
-int ib_path_addresses(const struct rme_fabric *f, struct sockaddr_storage **out)
-{
-    struct ibv_gid_entry *entry = NULL;
-    int n = table(&f->dev, &entry), found = 0;
-
-    *out = n > 0 ? calloc((size_t)n, sizeof(**out)) : NULL;
-    for (int i = 0; *out && i < n; i++)
-        if (entry[i].gid_type != IBV_GID_TYPE_IB)
-            address_of(&entry[i], &(*out)[found++]);
-    free(entry);
-    return found;
+    return found || (one && f->railed) ? 0 : -ENODEV;
 }
 
 /*
@@ -151,31 +129,22 @@ int ib_path_source(const struct rme_fabric *f, const struct sockaddr *peer,
                    struct sockaddr_storage *own, struct sockaddr **out)
 {
     *out = NULL;
-    if (f->source.chosen) {
-        *own = f->source.sa;
+    if (f->source.ss_family) {
+        *own = f->source;
         *out = (struct sockaddr *)own;
         return own->ss_family == peer->sa_family ? 0 : -EAFNOSUPPORT;
     }
     const struct rme_fabric *head = f->head;
     for (unsigned i = 0; f->config.bind_specific && i < head->listeners; i++) {
-        memcpy(own, &head->listener[i].sa, sizeof(head->listener[i].sa));
-        if (own->ss_family != peer->sa_family)
+        const struct sockaddr *sa = rdma_get_local_addr(head->listener[i]);
+        if (sa->sa_family != peer->sa_family)
             continue;
+        memcpy(own, sa, ib_sockaddr_size(sa));
         *out = (struct sockaddr *)own;
         *ib_sockaddr_port(*out) = 0;
         break;
     }
     return 0;
-}
-
-void ib_path_class(struct rme_link *l)
-{
-    int64_t class = ib_option(l->f, "traffic_class");
-    uint8_t tos = (uint8_t) class;
-
-    if (class >= 0 && rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1))
-        ib_log(l->f, RME_LOG_WARN, "%s: cannot set the traffic class, the system's is used: %s",
-               l->peer, strerror(errno));
 }
 
 /* ---- The resulting path ---- */
@@ -184,7 +153,7 @@ static const char *why(const struct rme_link *l)
 {
     if (l->passive)
         return "chosen by the peer";
-    if (l->f->source.chosen)
+    if (l->f->source.ss_family)
         return "address of the option gid";
     if (l->bound)
         return "address of this device in the peer's network";
@@ -220,7 +189,7 @@ void ib_path_text(const struct rme_link *l, char *text, size_t size)
     n = snprintf(text, size, "%s port %u, ", l->f->dev.name, a->port_num);
     if (a->is_global &&
         !ibv_query_gid_ex(l->f->dev.ctx, a->port_num, a->grh.sgid_index, &e, 0)) {
-        gid_text(&e.gid, gid, sizeof(gid));
+        inet_ntop(AF_INET6, e.gid.raw, gid, sizeof(gid));
         n += snprintf(text + n, size - (size_t)n, "GID %u %s %s (%s), traffic class %u, ",
                       a->grh.sgid_index, type_name(e.gid_type), gid, why(l),
                       a->grh.traffic_class);

@@ -138,18 +138,19 @@ static int find_addresses(struct rme_fabric *f, const struct ifaddrs *all)
     int error = 0;
     for (const struct ifaddrs *i = all; i && !error; i = i->ifa_next) {
         struct rme_fabric *rail = usable_address(i->ifa_addr) ? owner_of(f, i->ifa_addr) : NULL;
-        if (rail && !rail->source.chosen)
+        if (rail && !rail->source.ss_family)
             error = own_add(rail, all, i->ifa_addr);
     }
     for (unsigned i = 0; i < f->rails && !error; i++) {
         struct rme_fabric *rail = f->rail[i];
-        struct sockaddr_storage *gid = NULL;
-        int n = rail->source.chosen ? 0 : ib_path_addresses(rail, &gid);
-        if (rail->source.chosen)
-            error = own_add(rail, all, (struct sockaddr *)&rail->source.sa);
+        struct ibv_gid_entry *gid = NULL;
+        struct sockaddr_storage sa = rail->source;
+        int n = sa.ss_family ? 0 : ib_path_gids(&rail->dev, &gid);
+        if (sa.ss_family)
+            error = own_add(rail, all, (struct sockaddr *)&sa);
         for (int k = 0; k < n && !error; k++)
-            if (usable_address((struct sockaddr *)&gid[k]))
-                error = own_add(rail, all, (struct sockaddr *)&gid[k]);
+            if (ib_path_address(&gid[k], &sa) && usable_address((struct sockaddr *)&sa))
+                error = own_add(rail, all, (struct sockaddr *)&sa);
         free(gid);
     }
     return error;
@@ -159,7 +160,7 @@ static int find_addresses(struct rme_fabric *f, const struct ifaddrs *all)
 static bool none_chosen(const struct rme_fabric *f)
 {
     for (unsigned i = 0; i < f->rails; i++)
-        if (f->rail[i]->source.chosen)
+        if (f->rail[i]->source.ss_family)
             return false;
     return rme_option_string(f->config.options, "gid")[0] != '\0';
 }

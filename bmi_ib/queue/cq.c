@@ -122,8 +122,6 @@ int ib_cq_reserve(struct rme_fabric *f, uint32_t n)
 static int wc_error(enum ibv_wc_status status)
 {
     switch (status) {
-    case IBV_WC_SUCCESS:
-        return 0;
     case IBV_WC_WR_FLUSH_ERR:
     case IBV_WC_RETRY_EXC_ERR: /* the peer does not answer */
     case IBV_WC_RESP_TIMEOUT_ERR:

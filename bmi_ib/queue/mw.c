@@ -59,6 +59,16 @@ static void dealloc(struct rme_fabric *f, struct ib_mw *w)
         ib_log(f, RME_LOG_WARN, "device %s: cannot free a memory window: %s", f->dev.name,
                strerror(-ib_error(ret)));
     f->mws.made--;
+    free(w);
+}
+
+static void drop_all(struct rme_fabric *f, struct ib_mw_list *list)
+{
+    struct ib_mw *w;
+    while ((w = LIST_FIRST(list))) {
+        LIST_REMOVE(w, entry);
+        dealloc(f, w);
+    }
 }
 
 static void give_back(struct rme_fabric *f, struct ib_mw *w)
@@ -90,13 +100,8 @@ static bool has_mws(const struct rme_fabric *f)
 
 int ib_mws_open(struct rme_fabric *f)
 {
-    const char *mode = rme_option_string(f->config.options, "expose");
-    bool region = strcmp(mode, "region") == 0;
+    bool region = ib_option(f, "expose") != 0;
     LIST_INIT(&f->mws.free);
-    if (!region && strcmp(mode, "operation") != 0) {
-        ib_log(f, RME_LOG_ERROR, "option expose=%s: allowed are operation and region", mode);
-        return -EINVAL;
-    }
     if (!region && has_mws(f)) {
         f->caps.mws =
             f->dev.attr.max_mw < MOST_WINDOWS ? (uint32_t)f->dev.attr.max_mw : MOST_WINDOWS;
@@ -117,12 +122,7 @@ int ib_mws_open(struct rme_fabric *f)
 
 void ib_mws_close(struct rme_fabric *f)
 {
-    struct ib_mw *w;
-    while ((w = LIST_FIRST(&f->mws.free))) {
-        LIST_REMOVE(w, entry);
-        dealloc(f, w);
-        free(w);
-    }
+    drop_all(f, &f->mws.free);
     f->mws.nfree = 0;
 }
 
@@ -233,20 +233,7 @@ bool ib_mw_closed(struct rme_fabric *f, struct rme_rdma_op *x)
     return x->owner != NULL;
 }
 
-/* Deallocates the open windows of a QP that is about to be destroyed. */
 void ib_mws_drop(struct rme_link *l)
 {
-    struct ib_mw *w;
-    LIST_FOREACH(w, &l->mws, entry)
-        dealloc(l->f, w);
-}
-
-/* Frees the windows of a destroyed QP; no request refers to them. */
-void ib_mws_forget(struct rme_link *l)
-{
-    struct ib_mw *w;
-    while ((w = LIST_FIRST(&l->mws))) {
-        LIST_REMOVE(w, entry);
-        free(w);
-    }
+    drop_all(l->f, &l->mws);
 }

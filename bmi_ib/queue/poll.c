@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <string.h>
 #include "bmi_ib/queue/queue.h"
-#include "bmi_ib/queue/wr_id.h"
 
 __attribute__((noinline)) static void dispatch(struct rme_fabric *f, const struct ibv_wc *wc)
 {
@@ -36,15 +35,6 @@ __attribute__((noinline)) static void dispatch(struct rme_fabric *f, const struc
            (unsigned long long)wc->wr_id);
 }
 
-static void cq_broken(struct rme_fabric *f, struct ib_cq *c, int error)
-{
-    c->broken = true;
-    ib_log(f, RME_LOG_ERROR,
-           "device %s: cannot poll the completion queue: %s; all connections fail", f->dev.name,
-           strerror(-error));
-    ib_link_fail_all(f, -EIO);
-}
-
 /* Returns how many CQEs to read: as many as the caller's array has room for, because a CQE
  * makes at most one event that cannot wait. */
 static inline int wanted(const struct rme_fabric *f, const struct ib_cq *c)
@@ -59,7 +49,8 @@ __attribute__((noinline)) static void take(struct rme_fabric *f, struct ib_cq *c
 {
     for (;;) {
         if (got < 0) {
-            cq_broken(f, c, ib_error(got));
+            c->broken = true;
+            ib_link_fail_all(f, -EIO, "cannot poll the completion queue");
             return;
         }
         ib_count(f, CQ_ENTRIES, (unsigned)got);

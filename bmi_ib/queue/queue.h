@@ -48,9 +48,9 @@ bool ib_rx_return(struct rme_fabric *f, void *rx);
 /* ---- mw.c ---- */
 int ib_mws_open(struct rme_fabric *f);
 void ib_mws_close(struct rme_fabric *f);
-/* Deallocate the open windows of a QP, before its destruction; free them, after. */
+/* Deallocates the open windows of a QP that is about to be destroyed, and whose requests were
+ * purged. */
 void ib_mws_drop(struct rme_link *l);
-void ib_mws_forget(struct rme_link *l);
 int ib_mws_ensure(struct rme_fabric *f, uint32_t n); /* makes n windows free, or -EAGAIN */
 /* Builds the WR that binds or invalidates a window. */
 void ib_mw_build(struct rme_rdma_op *x, struct ibv_send_wr *wr);
@@ -81,19 +81,57 @@ bool ib_send_now(struct rme_link *l, const void *head, size_t head_length, const
                  size_t length);
 void ib_rdma_op(struct rme_link *l, struct rme_rdma_op *x);
 void ib_flush(struct rme_fabric *f);
-/* Retires all requests up to a position of the ring. */
+/* Retires all requests up to a position. */
 void ib_rdma_op_completed(struct rme_link *l, uint32_t position);
-/* Frees the buffers of all entries, posted or queued, of a destroyed QP. */
+/* Frees the buffers of all transfers, posted or queued, of a QP that is about to be destroyed.
+ * The caller holds the lock until that is done, so nothing else uses them before. */
 void ib_rdma_op_purge(struct rme_link *l);
 /* Delivers the events of completed transfers that found no room before. */
 void ib_emit_done(struct rme_fabric *f);
-/* Fills f->batch from the head of the link's queue, without posting.  Returns true if more
- * could follow at once. */
-bool ib_rdma_op_build(struct rme_link *l);
 
 /* ---- poll.c ---- */
 /* Takes CQEs while the caller's array has room. */
 void ib_cq_poll(struct rme_fabric *f);
+
+/* ---- Send queues and identifiers of requests ---- */
+
+static inline uint32_t ib_ring_used(const struct ib_ring *r)
+{
+    return r->head - r->tail;
+}
+
+static inline uint32_t ib_ring_room(const struct ib_ring *r)
+{
+    return r->depth - ib_ring_used(r);
+}
+
+/* Fields of a wr_id: kind (4 bits), position or buffer generation (24), link handle or index of
+ * a receive buffer (32). */
+enum ib_wr_kind { IB_WR_NONE, IB_WR_SEND, IB_WR_RECV, IB_WR_MARK_SEND, IB_WR_MARK_RECV };
+
+#define IB_POSITION_MASK ((1u << 24) - 1)
+
+static inline uint64_t ib_wr_id(enum ib_wr_kind kind, uint32_t position, uint32_t low)
+{
+    return (uint64_t)kind << 60 | (uint64_t)(position & IB_POSITION_MASK) << 32 | low;
+}
+
+static inline enum ib_wr_kind ib_wr_kind(uint64_t id)
+{
+    return (enum ib_wr_kind)(id >> 60);
+}
+
+static inline uint32_t ib_wr_position(uint64_t id)
+{
+    return (uint32_t)(id >> 32) & IB_POSITION_MASK;
+}
+
+static inline uint32_t ib_wr_low(uint64_t id)
+{
+    return (uint32_t)id;
+}
+
+/* ---- Links ---- */
 
 /* Links by handle and by QP number.  The device and other threads name links by handle, which
  * does not repeat within 2^32 links, so that a late reference finds no link instead of freed
@@ -159,24 +197,18 @@ static inline void ib_resume(struct rme_fabric *f)
     f->resume = f->attention = true;
 }
 
-/* Ends a sleep, because a link has an event that was raised outside its rail's poll: by a call
- * of the engine or by the head's handling of rdma_cm.  The event may come after the last poll
- * before the sleep, and no descriptor reports it. */
-static inline void ib_tells(struct rme_fabric *f)
-{
-    f->attention = true;
-    if (!f->out)
-        ib_wake(f);
-}
-
-/* Sets the events (IB_EVENT_*) that ib_emit_links() has to deliver. */
+/* Sets the events (IB_EVENT_*) that ib_emit_links() has to deliver.  The first one ends a sleep
+ * if it was raised outside its rail's poll, by a call of the engine or by the head's handling of
+ * rdma_cm: it may come after the last poll before the sleep, and no descriptor reports it. */
 static inline void ib_link_events(struct rme_link *l, unsigned events)
 {
     if (!events && l->events)
         TAILQ_REMOVE(&l->f->eventful, l, event_entry);
     if (events && !l->events) {
         TAILQ_INSERT_TAIL(&l->f->eventful, l, event_entry);
-        ib_tells(l->f);
+        l->f->attention = true;
+        if (!l->f->out)
+            ib_wake(l->f);
     }
     l->events = (uint8_t)events;
 }

@@ -4,16 +4,16 @@
  *
  * Each link has one FIFO for both: a message is a transfer without pieces whose notification is
  * the message.  Binds and invalidates of windows are transfers of their own (mw.c).  The
- * order of queueing holds also when the send queue is full or the read limit holds a read back.
+ * order of queueing holds also when the send queue is full.
  * A flush builds a chain of WRs from the head of the queue and rings one doorbell.  A message
  * that the engine posts while the FIFO is empty bypasses it (ib_send_now).
  *
- * ring.h has the rule of signalling; the option signal_each signals all WRs, for comparison
- * [002 V-D, fig. 7].  The last WR of a batch is also signalled if work remains in the queue,
+ * link.h has the rule of signalling (struct ib_ring); the option signal_each signals all WRs, for
+ * comparison [002 V-D, fig. 7].  The last WR of a batch is also signalled if work remains in the queue,
  * because its CQE resumes the queue.
  *
  * Failure: WRs count as posted even if the device refused them.  The link then fails, and
- * ib_rdma_op_purge() frees the buffers of ring and queue.  Transfers are not reported: the
+ * ib_rdma_op_purge() frees the buffers of all.  Transfers are not reported: the
  * engine counts them off at LINK_DOWN.
  */
 #include <arpa/inet.h>
@@ -21,25 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bmi_ib/queue/queue.h"
-#include "bmi_ib/queue/wr_id.h"
-
-/* ---- The ring ---- */
-
-int ib_ring_init(struct ib_ring *r, uint32_t depth)
-{
-    uint32_t slots = 1;
-    while (slots < depth)
-        slots *= 2;
-    *r = (struct ib_ring){.mask = slots - 1, .depth = depth};
-    r->slot = calloc(slots, sizeof(*r->slot));
-    return r->slot ? 0 : -ENOMEM;
-}
-
-void ib_ring_fini(struct ib_ring *r)
-{
-    free(r->slot);
-    *r = (struct ib_ring){.slot = NULL};
-}
 
 /* ---- Building ---- */
 
@@ -91,6 +72,7 @@ static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_w
             add_segment(b, wr, p->seg[i].base, p->seg[i].length, m ? m->lkey : 0);
         }
     }
+    l->ring.reads += x->read;
     if (x->read)
         ib_count(l->f, RDMA_READS, 1);
     else
@@ -121,15 +103,20 @@ static void signal_request(struct rme_link *l, struct ibv_send_wr *wr)
     ib_count(l->f, SIGNALLED, 1);
 }
 
-/* Adds a WR to the ring.  `ends`: transfer that its completion ends; `holds`: the WR holds a
- * send buffer until then. */
+/* Numbers a WR.  `ends`: transfer that its completion ends; `holds`: the WR holds a send buffer
+ * until then. */
 static inline void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_rdma_op *ends,
                          bool holds, bool signal)
 {
     struct rme_fabric *f = l->f;
-    signal = signal || f->signal_each || ib_ring_due(&l->ring);
-    uint32_t position = ib_ring_push(&l->ring, ends, wr->opcode == IBV_WR_RDMA_READ);
-    wr->wr_id = ib_wr_id(IB_WR_SEND, position, l->handle);
+    struct ib_ring *r = &l->ring;
+    wr->wr_id = ib_wr_id(IB_WR_SEND, ++r->head, l->handle);
+    r->unsignalled++;
+    signal = signal || f->signal_each || r->unsignalled >= (r->depth + 1) / 2;
+    if (ends) {
+        ends->fabric.mark = r->head;
+        ib_queue_put(&r->posted, ends);
+    }
     if (holds) {
         l->tx_unsignalled++;
         f->tx.unsignalled++;
@@ -193,7 +180,9 @@ static void signal_last(struct rme_link *l, struct ib_batch *b)
         signal_request(l, &b->wr[i]);
 }
 
-bool ib_rdma_op_build(struct rme_link *l)
+/* Fills f->batch from the head of the link's queue, without posting.  Returns true if more
+ * could follow at once. */
+static bool build(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     struct ib_batch *b = &f->batch;
@@ -210,8 +199,7 @@ bool ib_rdma_op_build(struct rme_link *l)
             continue;
         }
         full = b->wrs == IB_BATCH;
-        bool held_back = x->read && x->fabric.at < x->npiece && l->ring.reads >= f->read_limit;
-        l->stalled = !full && (held_back || !ib_ring_room(&l->ring));
+        l->stalled = !full && !ib_ring_room(&l->ring);
         if (full || l->stalled)
             break;
         if (window)
@@ -258,7 +246,7 @@ static void flush_link(struct rme_link *l)
     int error = l->qp && ib_rx_must_post(l->f, &l->rxq) ? ib_rx_post(l->f, l) : 0;
     bool more = true;
     while (!error && more && l->state == IB_UP && l->queue.head) {
-        more = ib_rdma_op_build(l);
+        more = build(l);
         if (l->f->batch.wrs)
             error = post_batch(l, &l->f->batch);
     }
@@ -271,12 +259,8 @@ void ib_flush(struct rme_fabric *f)
     struct rme_link *l;
     if (f->rxq.chained > f->rx_slack) {
         int error = ib_rx_post(f, NULL);
-        if (error) {
-            ib_log(f, RME_LOG_ERROR,
-                   "device %s: posting shared receives: %s; all connections fail", f->dev.name,
-                   strerror(-error));
-            ib_link_fail_all(f, error);
-        }
+        if (error)
+            ib_link_fail_all(f, error, "cannot post shared receives");
     }
     while ((l = TAILQ_FIRST(&f->dirty))) {
         TAILQ_REMOVE(&f->dirty, l, dirty_entry);
@@ -414,13 +398,18 @@ static void release_sent(struct rme_fabric *f, const struct rme_rdma_op *x)
         ib_tx_release(f, ib_tx_of(x->tx));
 }
 
-/* Retires all requests up to this position. */
+/* Ends all transfers whose last request is retired.  Ignores a position that is not in the
+ * queue. */
 void ib_rdma_op_completed(struct rme_link *l, uint32_t position)
 {
-    for (uint32_t n = ib_ring_covered(&l->ring, position); n; n--) {
-        struct rme_rdma_op *x = ib_ring_pop(&l->ring);
-        if (!x)
-            continue;
+    struct ib_ring *r = &l->ring;
+    struct rme_rdma_op *x;
+    uint32_t n = (position - r->tail) & IB_POSITION_MASK;
+    if (n <= ib_ring_used(r))
+        r->tail += n;
+    while ((x = r->posted.head) && (int32_t)((uint32_t)x->fabric.mark - r->tail) <= 0) {
+        ib_queue_get(&r->posted);
+        r->reads -= x->read ? x->npiece : 0;
         release_sent(l->f, x);
         if (x->fabric.what == IB_RDMA_CLOSE ? ib_mw_closed(l->f, x) : !ib_is_message(x))
             finish(l, x);
@@ -440,20 +429,15 @@ void ib_emit_done(struct rme_fabric *f)
     }
 }
 
-/* Frees the buffers of posted and queued transfers of a destroyed QP. */
 void ib_rdma_op_purge(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     struct rme_rdma_op *x;
-    while (ib_ring_used(&l->ring)) {
-        x = ib_ring_pop(&l->ring);
-        if (x)
-            release_sent(f, x);
-    }
+    while ((x = ib_queue_get(&l->ring.posted)))
+        release_sent(f, x);
     while ((x = ib_queue_get(&l->queue)))
         drop(f, x);
     f->tx.unsignalled -= l->tx_unsignalled;
     l->tx_unsignalled = 0;
-    l->ring.unsignalled = 0;
     l->stalled = false;
 }

@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bmi_ib/queue/queue.h"
-#include "bmi_ib/queue/wr_id.h"
 
 #define SLACK_SHARED 16 /* receives of an SRQ beyond the advertised number */
 #define SLACK_OWN                                                                              \
@@ -116,8 +115,7 @@ __attribute__((noinline)) static void pool_put(struct rme_fabric *f, struct ib_r
     struct ib_rx_pool *p = &f->rx;
     struct ib_rx_slab *s = p->slab[rx->index >> __builtin_ctz(f->slab)];
     bool is_open = s->nfree++ > 0;
-    rx->state = IB_RX_FREE;
-    rx->link = 0;
+    rx->posted = false;
     STAILQ_INSERT_HEAD(&s->free, rx, next);
     p->nfree++;
     if (s->nfree == f->slab) {
@@ -170,10 +168,10 @@ static inline __attribute__((always_inline)) void chain(struct rme_fabric *f,
                                                         struct rme_link *l, struct ib_rx *rx)
 {
     struct ib_rx_queue *q = queue_of(f, l);
-    rx->state = IB_RX_CHAINED;
     rx->generation++;
     rx->wr.wr_id = ib_wr_id(IB_WR_RECV, rx->generation, rx->index);
-    rx->link = f->srq ? 0 : l->handle;
+    if (!f->srq)
+        rx->link = l->handle;
     q->posted++;
     q->chained++;
     STAILQ_INSERT_TAIL(&q->chain, rx, next);
@@ -272,7 +270,7 @@ static void undo(struct rme_fabric *f, struct ib_rx_queue *q, struct ibv_recv_wr
         next = wr->next;
         q->posted--;
         if (!f->srq)
-            LIST_REMOVE(ib_rx_of(wr), posted);
+            LIST_REMOVE(ib_rx_of(wr), at_device);
         pool_put(f, ib_rx_of(wr));
     }
 }
@@ -287,13 +285,13 @@ int ib_rx_post(struct rme_fabric *f, struct rme_link *l)
         return 0;
     ib_count(f, RECV_REQUESTS, q->chained);
     STAILQ_FOREACH(rx, &q->chain, next) {
-        rx->state = IB_RX_POSTED;
+        rx->posted = true;
         rx->wr.next = STAILQ_NEXT(rx, next) ? &STAILQ_NEXT(rx, next)->wr : NULL;
     }
     STAILQ_INIT(&q->chain);
     q->chained = 0;
     for (struct ibv_recv_wr *wr = f->srq ? NULL : &first->wr; wr; wr = wr->next)
-        LIST_INSERT_HEAD(&q->at_device, ib_rx_of(wr), posted);
+        LIST_INSERT_HEAD(&q->at_device, ib_rx_of(wr), at_device);
     int ret = f->srq ? ibv_post_srq_recv(f->srq, &first->wr, &bad)
                      : ibv_post_recv(l->qp, &first->wr, &bad);
     ib_count(f, RECV_DOORBELLS, 1);
@@ -313,10 +311,11 @@ static inline struct ib_rx *completed(struct rme_fabric *f, uint64_t wr_id)
     if (place >= f->rx.slabs || !f->rx.slab[place])
         return NULL;
     struct ib_rx *rx = &f->rx.slab[place]->rx[index & (f->slab - 1)];
-    if (rx->state != IB_RX_POSTED || rx->wr.wr_id != wr_id)
+    if (!rx->posted || rx->wr.wr_id != wr_id)
         return NULL;
+    rx->posted = false;
     if (!f->srq)
-        LIST_REMOVE(rx, posted);
+        LIST_REMOVE(rx, at_device);
     return rx;
 }
 
@@ -335,7 +334,6 @@ static bool emit(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
     e->data = rx->data;
     e->length = rx->value;
     e->rx = rx;
-    rx->state = IB_RX_HELD;
     return true;
 }
 
@@ -360,7 +358,6 @@ __attribute__((noinline)) static void take_slowly(struct rme_fabric *f, struct r
     rx->link = l->handle;
     rx->is_imm = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
     rx->value = rx->is_imm ? ntohl(wc->imm_data) : wc->byte_len;
-    rx->state = IB_RX_READY;
     if (!STAILQ_EMPTY(&f->rx_ready) || (l->events & IB_EVENT_UP) || l->state == IB_CONNECTING ||
         !emit(f, l, rx)) {
         STAILQ_INSERT_TAIL(&f->rx_ready, rx, next);
@@ -386,8 +383,6 @@ void ib_rx_take(struct rme_fabric *f, const struct ibv_wc *wc)
     struct ib_rx_queue *q = queue_of(f, l);
     q->posted--;
     q->held++;
-    rx->link = l->handle;
-    rx->state = IB_RX_HELD;
     e->data = rx->data;
     e->length = wc->byte_len;
     e->rx = rx;
@@ -439,16 +434,12 @@ void ib_rx_forget(struct rme_link *l)
     struct rme_fabric *f = l->f;
     struct ib_rx_queue *q = &l->rxq;
     struct ib_rx *rx;
-    while ((rx = STAILQ_FIRST(&q->chain))) {
-        STAILQ_REMOVE_HEAD(&q->chain, next);
-        pool_put(f, rx);
-    }
+    ib_rx_release(l, l->rx_advertised); /* returns the chain */
     while ((rx = LIST_FIRST(&q->at_device))) {
-        LIST_REMOVE(rx, posted);
+        LIST_REMOVE(rx, at_device);
         pool_put(f, rx);
     }
-    q->chained = q->posted = 0;
-    ib_rx_release(l, l->rx_advertised);
+    q->posted = 0;
     pool_shrink(f);
 }
 
@@ -475,7 +466,7 @@ void ib_rx_renew(struct rme_fabric *f)
     f->srq = fresh;
     for (uint32_t s = 0; s < f->rx.slabs; s++)
         for (uint32_t i = 0; f->rx.slab[s] && i < f->slab; i++)
-            if (f->rx.slab[s]->rx[i].state == IB_RX_POSTED)
+            if (f->rx.slab[s]->rx[i].posted)
                 pool_put(f, &f->rx.slab[s]->rx[i]);
     q->posted = q->chained;
     pool_shrink(f);
@@ -483,20 +474,22 @@ void ib_rx_renew(struct rme_fabric *f)
 
 /* ---- Open and close ---- */
 
-static bool want_srq(struct rme_fabric *f, const char *mode)
+static bool want_srq(struct rme_fabric *f)
 {
+    enum { AUTO, ON }; /* values of the option */
+    int64_t mode = ib_option(f, "srq");
     if (f->dev.attr.max_srq <= 0) {
-        if (strcmp(mode, "on") == 0)
+        if (mode == ON)
             ib_log(f, RME_LOG_WARN,
                    "device %s: no shared receive queues: each connection has its own receives",
                    f->dev.name);
         return false;
     }
-    if (strcmp(mode, "auto") == 0)
+    if (mode == AUTO)
         /* a client has few connections; rxe of stable kernels had memory errors in the receive
          * path of SRQs (get_srq_wqe) as late as 2026 */
         return f->config.listen && !ib_is_rxe(f);
-    return strcmp(mode, "on") == 0;
+    return mode == ON;
 }
 
 /* Limits the SRQ to a quarter of the lockable memory; each receive has a buffer and entries in
@@ -511,19 +504,14 @@ static uint32_t affordable(const struct rme_fabric *f, uint32_t depth)
 
 int ib_rx_open(struct rme_fabric *f)
 {
-    const char *mode = rme_option_string(f->config.options, "srq");
     TAILQ_INIT(&f->rx.open);
     STAILQ_INIT(&f->rxq.chain);
     STAILQ_INIT(&f->rx_ready);
-    if (strcmp(mode, "auto") != 0 && strcmp(mode, "on") != 0 && strcmp(mode, "off") != 0) {
-        ib_log(f, RME_LOG_ERROR, "option srq=%s: allowed are auto, on and off", mode);
-        return -EINVAL;
-    }
     f->rx_slack = f->config.listen ? 0 : SLACK_OWN;
     if (f->rx_slack > f->dev.rq_depth / 4 || f->slab < IB_SLAB)
         f->rx_slack = 0;
     f->caps.keeps_rx = f->config.listen;
-    if (!want_srq(f, mode))
+    if (!want_srq(f))
         return 0;
     uint32_t depth = (uint32_t)ib_option(f, "srq_depth");
     if (depth > (uint32_t)f->dev.attr.max_srq_wr)

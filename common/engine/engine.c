@@ -322,7 +322,6 @@ static void init_rings(struct rme *rme)
 {
     struct list_head *const rings[] = {&rme->peers,
                                        &rme->scheduled,
-                                       &rme->rdma_waitq,
                                        &rme->mw_waitq,
                                        &rme->move_state->work,
                                        &rme->operations->ended,

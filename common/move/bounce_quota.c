@@ -67,7 +67,7 @@ uint64_t rme_bounce_quota(const struct rme_peer *peer, uint64_t length)
 bool rme_bounce_quota_frag(const struct rme_op *op, struct rme_frag *frag, uint64_t rest)
 {
     struct rme *rme = op->peer->rme;
-    const struct rme_rndv *r = op->rndv;
+    const struct rme_rndv *r = &op->rndv;
     uint64_t length =
         min_u64(rest, min_u64(r->most, rme_plan_frag_size(rme->tuning.frag_size, true)));
 
@@ -94,36 +94,29 @@ bool rme_bounce_quota_cut(struct rme_op *op, uint64_t length)
 
     if (block == 0)
         return false;
-    op->rndv->most = block;
+    op->rndv.most = block;
     rme_count(op->peer->rme, RME_C_PACK_CUT);
     return true;
 }
 
-static void count(struct rme *rme)
-{
-    rme->stats.value[RME_C_PACK_BYTES] = rme->move_state->packed;
-}
-
 void rme_bounce_quota_charge(struct rme_peer *peer, struct rme_frag *frag)
 {
-    struct rme_move_state *move_state = peer->rme->move_state;
+    struct rme *rme = peer->rme;
 
     frag->bounce_quota = block_of(frag->length);
-    move_state->packers += peer->packed == 0;
-    move_state->packed += frag->bounce_quota;
+    rme->move_state->packers += peer->packed == 0;
+    rme->stats.value[RME_C_PACK_BYTES] += frag->bounce_quota;
     peer->packed += frag->bounce_quota;
-    count(peer->rme);
 }
 
 void rme_bounce_quota_uncharge(struct rme_peer *peer, struct rme_frag *frag)
 {
-    struct rme_move_state *move_state = peer->rme->move_state;
+    struct rme *rme = peer->rme;
 
     if (frag->bounce_quota == 0)
         return;
-    move_state->packed -= frag->bounce_quota;
+    rme->stats.value[RME_C_PACK_BYTES] -= frag->bounce_quota;
     peer->packed -= frag->bounce_quota;
-    move_state->packers -= peer->packed == 0;
+    rme->move_state->packers -= peer->packed == 0;
     frag->bounce_quota = 0;
-    count(peer->rme);
 }

@@ -66,7 +66,7 @@
  * no memory. */
 static struct rme_frag *frag_new(struct rme_op *op, uint64_t rest)
 {
-    const struct rme_rndv *r = op->rndv;
+    const struct rme_rndv *r = &op->rndv;
     uint32_t count =
         r->memory != RME_MEMORY_DIRECT
             ? 1
@@ -103,7 +103,7 @@ static void cut_direct(const struct rme_op *op, struct rme_frag *frag, uint64_t 
     struct rme_seg part;
 
     frag->length = 0;
-    for (frag->nmseg = 0; frag->nmseg < op->rndv->max_segs && rme_walk_next(&walk, &part);
+    for (frag->nmseg = 0; frag->nmseg < op->rndv.max_segs && rme_walk_next(&walk, &part);
          frag->nmseg++) {
         frag->mseg[frag->nmseg] = (struct rme_mseg){.base = part.base, .length = part.length};
         frag->length += part.length;
@@ -200,7 +200,7 @@ static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
 bool rme_frag_waits(struct rme *rme, const struct rme_frag *frag)
 {
     struct rme_reserve *reserve = &rme->move_state->reserve[RME_RESERVE_INITIATOR];
-    struct list_head *node = frag->op->rndv->frags.next;
+    struct list_head *node = frag->op->rndv.frags.next;
 
     for (; reserve->user != NULL; node = node->next) {
         struct rme_frag *each = container_of(node, struct rme_frag, link);
@@ -299,7 +299,7 @@ static bool may_copy(const struct rme_op *op, const struct rme_frag *frag)
 
 bool rme_frag_next(struct rme *rme, struct rme_op *op)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
     uint64_t rest = op->size - r->prepared;
     struct rme_frag *frag;
 
@@ -393,7 +393,7 @@ void rme_frag_free(struct rme *rme, struct rme_frag *frag)
     list_del_init(&frag->link);
     list_del_init(&frag->queue);
     list_del_init(&frag->control.link);
-    op->rndv->nfrag--;
+    op->rndv.nfrag--;
     if (frag->state == RME_FRAG_BUSY) {
         frag->op = NULL;
         return;
@@ -434,8 +434,10 @@ void rme_frags_lost(struct rme_peer *peer)
     rme_mws_free(peer->rme);
 }
 
-void rme_frags_cut(struct rme *rme, struct rme_rndv *r, uint64_t end)
+void rme_frags_cut(struct rme *rme, struct rme_op *op, uint64_t end)
 {
+    struct rme_rndv *r = &op->rndv;
+
     for (struct rme_frag *last; !list_empty(&r->frags); rme_frag_free(rme, last)) {
         last = container_of(r->frags.prev, struct rme_frag, link);
         if (last->offset < end) {
@@ -450,7 +452,7 @@ void rme_frags_cut(struct rme *rme, struct rme_rndv *r, uint64_t end)
  * way. */
 static void fall_back(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
     uint8_t memory = RME_MEMORY_RESERVE;
 
     if (frag->memory == RME_MEMORY_DIRECT ||
@@ -459,7 +461,7 @@ static void fall_back(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
     r->refused = r->refused || frag->memory == RME_MEMORY_DIRECT;
     if (memory > r->memory)
         r->memory = memory;
-    rme_frags_cut(rme, r, frag->offset);
+    rme_frags_cut(rme, op, frag->offset);
 }
 
 /* ---- Work without the lock ---- */

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Transfers of the initiator.  A transfer is a fragment, which lies within one remote window,
- * split into work requests (split.c) that are passed to the fabric in order.  Limits bound the
- * outstanding transfers of a peer and of the process [004 5.1], and the outstanding bytes of a
- * peer.  Transfers above a limit wait in peer->rdma_queue.  A peer without a posted transfer
- * may post one despite the limit of the process: peers that do not respond hold their transfers
- * without bound, and must not block all others.
+ * Transfers of the initiator, and the remote windows into which, or from which, they move data:
+ * each window begins where the one before ended.  A transfer is a fragment, which lies within
+ * one window, split into work requests (split.c) that are passed to the fabric in order.
+ * Limits bound the outstanding transfers of a peer and of the process [004 5.1], and the
+ * outstanding bytes of a peer.  Transfers above a limit wait in peer->rdma_queue until a posted
+ * one of the peer is complete.  A peer without a posted transfer may post one despite the limit
+ * of the process: peers that do not respond hold their transfers without bound, and must not
+ * block all others.  A peer that waits therefore always has a posted transfer, whose end lets
+ * it try again.
  *
  * Bytes are limited to keep the latency of small messages low, because these cannot pass data
  * that the device has accepted for writing or reading.  A transfer has at most half of the
@@ -28,11 +31,80 @@
 
 #include "move/move.h"
 
+#define REMOTE_WINDOWS_MAX 4 /* windows not used up; the target sends at most two */
+
+/* ---- Remote windows ---- */
+
+struct rme_remote_window *rme_remote_window_new(const struct rme_wire_message *message)
+{
+    struct rme_remote_window *window =
+        malloc(sizeof(*window) + message->nsegment * sizeof(window->segment[0]));
+
+    if (window == NULL)
+        return NULL;
+    list_init(&window->link);
+    window->offset = message->offset;
+    window->length = message->rndv_window;
+    window->nsegment = message->nsegment;
+    for (uint32_t i = 0; i < message->nsegment; i++)
+        rme_wire_segment_at(message, i, &window->segment[i]);
+    return window;
+}
+
+bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
+{
+    struct rme_rndv *r = &op->rndv;
+    struct rme_remote_window *window;
+    unsigned waiting = 0;
+
+    for (struct list_head *node = r->remote_windows.next; node != &r->remote_windows;
+         node = node->next)
+        waiting++;
+    if (waiting >= REMOTE_WINDOWS_MAX || message->offset != r->opened ||
+        message->rndv_window == 0 || message->rndv_window > op->size - r->opened) {
+        rme_peer_protocol_error(op->peer, "a CTS whose window does not follow the last one");
+        return false;
+    }
+    window = rme_remote_window_new(message);
+    if (window == NULL) {
+        rme_peer_fail(op->peer, -ENOMEM, "no memory for the description of a transfer");
+        return false;
+    }
+    list_add_tail(&window->link, &r->remote_windows);
+    r->opened += message->rndv_window;
+    return true;
+}
+
+/* Returns the window of the byte at this offset; NULL: not open yet. */
+static struct rme_remote_window *window_at(const struct rme_op *op, uint64_t at)
+{
+    const struct list_head *windows = &op->rndv.remote_windows;
+
+    for (struct list_head *node = windows->next; node != windows; node = node->next) {
+        struct rme_remote_window *window = container_of(node, struct rme_remote_window, link);
+
+        if (window->offset + window->length > at)
+            return window;
+    }
+    return NULL;
+}
+
+uint64_t rme_remote_window_room(const struct rme_op *op, uint64_t at)
+{
+    const struct rme_remote_window *window = window_at(op, at);
+
+    return window == NULL
+               ? 0
+               : min_u64(window->offset + window->length - at, rme_move_most(op->peer->rme));
+}
+
+/* ---- Transfers ---- */
+
 bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
 {
     struct rme_op *op = frag->op;
-    struct rme_rndv *r = op->rndv;
-    struct rme_remote_window *window = rme_remote_window_at(r, frag->offset);
+    struct rme_rndv *r = &op->rndv;
+    struct rme_remote_window *window = window_at(op, frag->offset);
     bool read = !rme_op_sends(op);
     struct rme_split_limits limits = {read ? rme->caps->max_read_sge : rme->caps->max_sge,
                                       rme->caps->max_piece};
@@ -52,7 +124,7 @@ bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
                                                    : read  ? RME_NOTIFY_MSG
                                                            : RME_NOTIFY_IMM,
                                          .ordered = r->invited,
-                                         .imm = rme_rndv_peer_handle(r),
+                                         .imm = rme_rndv_peer_handle(op),
                                          .piece = piece,
                                          .npiece = size.npiece,
                                          .bytes = frag->length,
@@ -70,13 +142,6 @@ bool rme_move_whole(const struct rme *rme, uint64_t bytes)
     return bytes <= rme->tuning.rdma_bytes;
 }
 
-void rme_move_wake_next(struct rme *rme)
-{
-    if (!list_empty(&rme->rdma_waitq) && rme->rdma_ops < rme->tuning.rdma_ops)
-        rme_peer_schedule(
-            container_of(list_pop(&rme->rdma_waitq), struct rme_peer, rdma_waitq));
-}
-
 /* Writes the FIN that follows the reads of a window.  Its offset is the end of the data
  * read. */
 static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
@@ -84,7 +149,7 @@ static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
     struct rme_wire_message message;
 
     rme_peer_header(peer, RME_WIRE_FIN, &message);
-    message.to = rme_rndv_peer_handle(frag->op->rndv);
+    message.to = rme_rndv_peer_handle(frag->op);
     message.status = RME_WIRE_OK;
     message.offset = frag->offset + frag->length;
     rme_wire_encode(&message, tx);
@@ -93,42 +158,15 @@ static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
     rme_count(peer->rme, RME_C_CONTROL_SENT);
 }
 
-/*
- * Records the report of the newest transfer in all transfers of the op that have none yet.  The
- * fabric delivers the report behind them, so a peer that has received it has received all of
- * them.
- */
-static void note_report(struct rme_peer *peer, const struct rme_frag *last)
+bool rme_move_may(const struct rme_peer *peer, uint64_t bytes)
 {
-    /* with unordered reports `acked` does not identify the messages that the peer has
-     * received */
-    uint32_t report =
-        peer->rme->caps->reports_apart ? peer->credit.acked + 1 : peer->credit.spent;
-
-    for (struct list_head *node = peer->moving.prev; node != &peer->moving; node = node->prev) {
-        struct rme_frag *frag = container_of(node, struct rme_frag, control.link);
-
-        if (frag->op != last->op)
-            continue;
-        if (frag->reported)
-            return;
-        frag->reported = true;
-        frag->report = report;
-    }
-}
-
-bool rme_move_room(const struct rme_peer *peer, uint64_t bytes)
-{
-    const struct rme_tuning *tuning = &peer->rme->tuning;
+    const struct rme *rme = peer->rme;
+    const struct rme_tuning *tuning = &rme->tuning;
     uint64_t most = peer->load.ops == 0 ? tuning->rdma_bytes : tuning->rdma_bytes / 2;
 
-    return peer->rdma_ops < tuning->rdma_ops_peer &&
-           (peer->rdma_ops == 0 || peer->rdma_bytes + bytes <= most);
-}
-
-bool rme_move_permitted(const struct rme_peer *peer)
-{
-    return peer->rdma_ops == 0 || peer->rme->rdma_ops < peer->rme->tuning.rdma_ops;
+    return peer->rdma_ops == 0 ||
+           (peer->rdma_ops < tuning->rdma_ops_peer && rme->rdma_ops < tuning->rdma_ops &&
+            peer->rdma_bytes + bytes <= most);
 }
 
 /*
@@ -159,13 +197,8 @@ bool rme_move_progress(struct rme_peer *peer)
     if (frag == NULL)
         return false;
     frag->missed = true;
-    if (!rme_move_room(peer, frag->rdma_op.bytes))
+    if (!rme_move_may(peer, frag->rdma_op.bytes))
         return false;
-    if (!rme_move_permitted(peer)) {
-        if (list_empty(&peer->rdma_waitq))
-            list_add_tail(&peer->rdma_waitq, &rme->rdma_waitq);
-        return false;
-    }
     if (frag->rdma_op.notify == RME_NOTIFY_MSG) {
         void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
 
@@ -182,11 +215,11 @@ bool rme_move_progress(struct rme_peer *peer)
     rme_frag_posts(rme, frag);
     list_del_init(&frag->control.link);
     list_add_tail(&frag->control.link, &peer->moving);
-    if (frag->rdma_op.notify != RME_NOTIFY_NONE)
-        note_report(peer, frag);
+    /* with unordered reports `acked` does not identify the messages that the peer has received */
+    frag->report = rme->caps->reports_apart ? peer->credit.acked + 1 : peer->credit.spent;
     frag->posted = true;
     frag->op->refcount++;
-    frag->op->rndv->moves++;
+    frag->op->rndv.moves++;
     peer->rdma_ops++;
     peer->rdma_bytes += frag->rdma_op.bytes;
     rme->rdma_ops++;
@@ -202,18 +235,17 @@ static void leave(struct rme *rme, struct rme_frag *frag)
 
     frag->posted = false;
     list_del_init(&frag->control.link);
-    frag->op->rndv->moves--;
+    frag->op->rndv.moves--;
     peer->rdma_ops--;
     peer->rdma_bytes -= frag->length;
     rme->rdma_ops--;
-    rme_move_wake_next(rme);
 }
 
 void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)
 {
     struct rme_frag *frag = rdma_op->owner;
     struct rme_op *op = frag->op; /* the transfer has a reference */
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
 
     r->done += frag->length;
     rme_peer_schedule(op->peer);
@@ -230,6 +262,8 @@ void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)
     rme_op_put(rme, op);
 }
 
+/* Only the last transfer of an op matters: it has a report, and the fabric delivers the report
+ * behind all transfers of the op. */
 void rme_moves_told(struct rme_peer *peer)
 {
     const struct rme_credit *credit = &peer->credit;
@@ -239,7 +273,7 @@ void rme_moves_told(struct rme_peer *peer)
     for (struct list_head *node = peer->moving.next; node != &peer->moving; node = node->next) {
         struct rme_frag *frag = container_of(node, struct rme_frag, control.link);
 
-        if (!frag->reported || frag->offset + frag->length != frag->op->size ||
+        if (frag->offset + frag->length != frag->op->size ||
             (credit->exact && (int32_t)(credit->acked - frag->report) < 0))
             continue;
         if (sure)

@@ -2,8 +2,8 @@
 /*
  * Moves the data of one message by RDMA, in fragments: local memory made usable by a device
  * (frag.c), which is either open to the peer (mw_bind.c) or moved into, or from, a window of
- * the peer's memory (remote_window.c, move.c).  The protocols choose the message and the
- * initiator.  They are notified by the functions of op/protocol.h.
+ * the peer's memory (move.c).  The protocols choose the message and the initiator.  They are
+ * notified by the functions of op/protocol.h.
  */
 #ifndef RME_MOVE_H
 #define RME_MOVE_H
@@ -67,8 +67,7 @@ struct rme_frag {
     /* tried while the reserve block was free, but lacked room or a credit: no transfer
      * passes it */
     bool missed;
-    bool reported; /* its report is posted, too */
-    /* the peer has not received the report before rme_credit.acked reaches this count */
+    /* posted: the peer has not received its report before rme_credit.acked reaches this count */
     uint32_t report;
     unsigned access;
     uint64_t offset, length;
@@ -92,45 +91,10 @@ struct rme_remote_window {
     struct rme_wire_segment segment[];
 };
 
-struct rme_rndv {
-    struct rme_op *op;
-    struct rme_control control;
-    uint8_t ctrl_pending; /* RME_CTRL_*: pending control messages */
-    uint8_t memory;       /* enum rme_memory of the next fragment */
-    bool reads;           /* the receiver reads, else the sender writes */
-    bool invited;         /* written into an invitation: its report is ordered */
-    bool offers;          /* RTS shall offer memory */
-    bool refused;         /* registration of its memory was refused */
-    bool rts_out;         /* RTS was sent and counts in rme_peer_proto.rts_out */
-    bool stop;            /* stopped by this side: nothing new starts */
-    /* stopped by the peer: nothing new starts, and CANCEL is acknowledged */
-    bool peer_stop;
-    int stop_error;       /* result of the op if it was stopped */
-    int fin_error;        /* status of FIN */
-    struct rme_keyed own; /* by the local handle in messages */
-    /* by the peer's handle, in the table once the op of the peer is known */
-    struct rme_keyed theirs;
-    uint32_t max_segs; /* maximum of segments per fragment */
-    uint64_t most;     /* maximum of bytes of a fragment in a block of a zone */
-    unsigned access;   /* rights of the next fragment */
-    uint64_t prepared; /* end of the last fragment made */
-    /* end of the last fragment queued as a transfer, for CTS or RTS_SEG, or offered */
-    uint64_t at;
-    uint64_t done;   /* bytes transferred */
-    uint64_t opened; /* end of the last remote window */
-    uint32_t nfrag;
-    uint32_t moves; /* transfers posted */
-    uint64_t cancel_by;
-    struct rme_load *load; /* load that counts this message; NULL: none */
-    struct list_head frags;
-    struct list_head remote_windows;
-};
-
 /* Kinds of handles in messages. */
 enum rme_handle_kind {
     RME_HANDLE_OWN,     /* of an operation of this side (struct rme_rndv, own) */
-    RME_HANDLE_SEND,    /* of the peer's send matched with a receive here (theirs) */
-    RME_HANDLE_RECEIVE, /* of the peer's receive matched with a send of this side (theirs) */
+    RME_HANDLE_THEIRS,  /* of the peer's operation that is matched with one here (theirs) */
     RME_HANDLE_MESSAGE, /* of an unmatched send of the peer (struct rme_message) */
 };
 
@@ -139,7 +103,6 @@ struct rme_move_state {
     struct list_head work;    /* fragments to be registered or packed without the lock */
     struct rme_reserve reserve[RME_RESERVES];
     size_t reserve_size;
-    uint64_t packed;  /* bytes of zones charged to all peers (bounce_quota.c) */
     uint32_t packers; /* peers with packed != 0 */
 };
 
@@ -154,32 +117,32 @@ static inline uint64_t rme_handle_key(const struct rme_peer *peer, uint32_t hand
 }
 
 /* Returns the local handle. */
-static inline uint32_t rme_rndv_handle(const struct rme_rndv *r)
+static inline uint32_t rme_rndv_handle(const struct rme_op *op)
 {
-    return (uint32_t)r->own.key;
+    return (uint32_t)op->rndv.own.key;
 }
 
 /* Returns the peer's handle; 0: unknown. */
-static inline uint32_t rme_rndv_peer_handle(const struct rme_rndv *r)
+static inline uint32_t rme_rndv_peer_handle(const struct rme_op *op)
 {
-    return (uint32_t)r->theirs.key;
+    return (uint32_t)op->rndv.theirs.key;
 }
 
-/* Returns the first fragment of a message; NULL: none. */
-static inline struct rme_frag *rme_frag_first(const struct rme_rndv *r)
+/* Returns the first fragment of an op; NULL: none. */
+static inline struct rme_frag *rme_frag_first(const struct rme_op *op)
 {
-    return list_empty(&r->frags) ? NULL : container_of(r->frags.next, struct rme_frag, link);
+    const struct list_head *frags = &op->rndv.frags;
+
+    return list_empty(frags) ? NULL : container_of(frags->next, struct rme_frag, link);
 }
 
-/* ---- remote_window.c ---- */
+/* ---- move.c: remote windows ---- */
 
 /* Records the window of a CTS or RTS_SEG.  Returns false after failing the link: the window is
  * invalid, or memory is short. */
 bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message);
 /* Creates a remote window from a message.  NULL: no memory. */
 struct rme_remote_window *rme_remote_window_new(const struct rme_wire_message *message);
-/* Returns the window of the byte at this offset; NULL: not open yet. */
-struct rme_remote_window *rme_remote_window_at(const struct rme_rndv *r, uint64_t at);
 /* Returns how many bytes from `at` on one transfer can move; 0: no window. */
 uint64_t rme_remote_window_room(const struct rme_op *op, uint64_t at);
 
@@ -210,14 +173,14 @@ bool rme_frag_next(struct rme *rme, struct rme_op *op);
 /* Returns true if the peer or a device may use a fragment of a message. */
 static inline bool rme_frag_is_used(const struct rme_frag *frag)
 {
-    return frag->offset < frag->op->rndv->at &&
+    return frag->offset < frag->op->rndv.at &&
            (frag->posted || list_empty(&frag->control.link));
 }
 /* Frees a fragment that no local device uses.  A BUSY fragment is freed by its thread later, an
  * open one when it is closed. */
 void rme_frag_free(struct rme *rme, struct rme_frag *frag);
 /* Ends the fragments of an op, none of which is in use from there on, at the offset `end`. */
-void rme_frags_cut(struct rme *rme, struct rme_rndv *r, uint64_t end);
+void rme_frags_cut(struct rme *rme, struct rme_op *op, uint64_t end);
 /* Copies received data from the fragment's block to the host's memory. */
 void rme_frag_unpack(struct rme *rme, struct rme_frag *frag);
 /*
@@ -267,15 +230,14 @@ void rme_frag_announce(struct rme_frag *frag, uint8_t type, int32_t tag, uint32_
 void rme_frag_describe(const struct rme_peer *peer, const struct rme_frag *frag, void *tx,
                        uint8_t type);
 
-/* ---- move.c ---- */
+/* ---- move.c: transfers ---- */
 
 /* Returns true if a message of this size is one transfer, within the limit of a peer without
  * other transfers. */
 bool rme_move_whole(const struct rme *rme, uint64_t bytes);
-/* Returns true if the peer's limits of transfers and bytes permit one more of this size. */
-bool rme_move_room(const struct rme_peer *peer, uint64_t bytes);
-/* Returns true if the process's limit of transfers permits one more of this peer. */
-bool rme_move_permitted(const struct rme_peer *peer);
+/* Returns true if the limits of the peer and of the process permit one more transfer of the
+ * peer, of this size. */
+bool rme_move_may(const struct rme_peer *peer, uint64_t bytes);
 /* Returns the maximum of bytes of one transfer. */
 static inline uint64_t rme_move_most(const struct rme *rme)
 {
@@ -287,12 +249,6 @@ bool rme_move_queue(struct rme *rme, struct rme_frag *frag);
 /* Posts the first queued transfer of a peer that need not wait for its memory.  Returns false
  * if a limit is reached, a credit or buffer is missing, or no such transfer is queued. */
 bool rme_move_progress(struct rme_peer *peer);
-/*
- * Schedules the next peer that waits for the process's limit of transfers, if the limit permits
- * one.  Each run of the queues ends with this call, so that a peer that cannot use its turn
- * passes the turn on.
- */
-void rme_move_wake_next(struct rme *rme);
 void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op);
 /* Ends the ops whose data the peer has acknowledged, after a header or an immediate. */
 void rme_moves_told(struct rme_peer *peer);

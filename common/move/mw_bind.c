@@ -134,7 +134,7 @@ void rme_frag_announce(struct rme_frag *frag, uint8_t type, int32_t tag, uint32_
     rme_peer_header(op->peer, type, &message);
     message.tag = tag;
     message.to = to;
-    message.from = rme_rndv_handle(op->rndv);
+    message.from = rme_rndv_handle(op);
     message.offset = frag->offset;
     message.nsegment = frag->nmseg;
     rme_frag_describe(op->peer, frag, tx, type);
@@ -156,7 +156,7 @@ static bool send_window(struct rme_peer *peer, struct rme_control *control)
         return false;
     }
     list_del_init(&frag->control.link);
-    rme_frag_announce(frag, type, 0, rme_rndv_peer_handle(op->rndv), tx);
+    rme_frag_announce(frag, type, 0, rme_rndv_peer_handle(op), tx);
     return true;
 }
 
@@ -189,7 +189,7 @@ void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag)
 
 void rme_frags_invalidate(struct rme *rme, struct rme_op *op)
 {
-    struct list_head *frags = &op->rndv->frags;
+    struct list_head *frags = &op->rndv.frags;
 
     for (struct list_head *node = frags->next; node != frags; node = node->next)
         rme_frag_invalidate(rme, container_of(node, struct rme_frag, link));

@@ -50,7 +50,7 @@ static void finish(struct rme *rme, struct rme_op *op)
     bool pulls = op->kind == RME_OP_PULL;
     bool late = op->late;
 
-    if (op->rndv != NULL)
+    if (op->has_rndv)
         rme_rndv_free(rme, op);
     list_del_init(&op->of_peer);
     if (late || peer->late == 0 || rme_op_sends(op) || op->error == -ECANCELED) {
@@ -87,7 +87,7 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error)
     op->refcount++;
     if (rme_match_is_in(&op->match))
         rme_match_remove(&rme->operations->match, &op->match);
-    if (op->rndv != NULL)
+    if (op->has_rndv)
         rme_rndv_ended(rme, op);
     rme_op_put(rme, op);
 }
@@ -96,7 +96,7 @@ void rme_op_complete(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
 
-    if (op->refcount != 0 || op->rndv != NULL || peer->late != 0 || rme_is_ending(rme)) {
+    if (op->refcount != 0 || op->has_rndv || peer->late != 0 || rme_is_ending(rme)) {
         rme_op_end(rme, op, 0);
         return;
     }

@@ -8,7 +8,7 @@
 
 /* Permitted next states of each state.  doc/architecture.md explains the states. */
 const unsigned rme_op_steps[RME_OP_STATE_COUNT] = {
-    [RME_OP_FREE] = BIT(QUEUED) | BIT(POSTED) | BIT(MOVING),
+    [RME_OP_FREE] = BIT(QUEUED) | BIT(POSTED),
     [RME_OP_QUEUED] = BIT(RTS) | BIT(MOVING) | BIT(ENDING) | BIT(DONE),
     [RME_OP_POSTED] = BIT(INVITING) | BIT(TARGET) | BIT(MOVING) | BIT(ENDING) | BIT(DONE),
     [RME_OP_INVITING] = BIT(POSTED) | BIT(TARGET) | BIT(CANCELLING) | BIT(ENDING),

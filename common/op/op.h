@@ -14,9 +14,9 @@
 #include "op/match.h"
 #include "rme.h"
 #include "plan/split.h"
+#include "transport/peer.h"
 
 struct rme_peer;
-struct rme_rndv;
 
 enum rme_op_kind { RME_OP_SEND, RME_OP_UNEXPECTED, RME_OP_RECV, RME_OP_PULL };
 
@@ -48,6 +48,39 @@ enum rme_op_state {
 #define RME_OP_CHUNKS      15
 #define RME_OP_RESTING     32u /* free ops that are not reused yet */
 
+/* State of a rendezvous; see proto/rndv.c. */
+struct rme_rndv {
+    struct rme_control control;
+    uint8_t ctrl;   /* type of `control`: READ_REQ, FIN or CANCEL */
+    uint8_t memory; /* enum rme_memory of the next fragment */
+    bool reads;     /* the receiver reads, else the sender writes */
+    bool invited;   /* written into an invitation: its report is ordered */
+    bool offers;    /* RTS shall offer memory */
+    bool refused;   /* registration of its memory was refused */
+    bool rts_out;   /* RTS was sent and counts in rme_peer_proto.rts_out */
+    bool stop;      /* stopped by this side: nothing new starts */
+    /* stopped by the peer: nothing new starts, and CANCEL is answered */
+    bool peer_stop;
+    int stop_error;       /* result of the op if it was stopped */
+    struct rme_keyed own; /* by the local handle in messages */
+    /* by the peer's handle, in the table once the op of the peer is known */
+    struct rme_keyed theirs;
+    uint32_t max_segs; /* maximum of segments per fragment */
+    uint64_t most;     /* maximum of bytes of a fragment in a block of a zone */
+    unsigned access;   /* rights of the next fragment */
+    uint64_t prepared; /* end of the last fragment made */
+    /* end of the last fragment queued as a transfer, for CTS or RTS_SEG, or offered */
+    uint64_t at;
+    uint64_t done;   /* bytes transferred */
+    uint64_t opened; /* end of the last remote window */
+    uint32_t nfrag;
+    uint32_t moves; /* transfers posted */
+    uint64_t cancel_by;
+    struct rme_load *load; /* load that counts this message; NULL: none */
+    struct list_head frags;
+    struct list_head remote_windows;
+};
+
 struct rme_op {
     rme_id id; /* constant */
     uint8_t kind;
@@ -69,15 +102,16 @@ struct rme_op {
     /* QUEUED sends: position in the peer's order of posting, modulo 2^32 */
     uint32_t posted;
     /* rme_op_new clears the fields from here to `dereg_flush` */
-    struct rme_rndv *rndv; /* its rendezvous; NULL: none */
-    uint64_t size;         /* bytes of the message; 0: unknown yet */
-    int error;             /* result, from ENDING on: 0 or a negative errno */
+    uint64_t size; /* bytes of the message; 0: unknown yet */
+    int error;     /* result, from ENDING on: 0 or a negative errno */
     /* references to its memory by threads, devices and peers; ENDING lasts until 0 */
     uint32_t refcount;
     uint16_t invalidating; /* fragments of it whose invalidation is pending */
     bool late;             /* counted in peer->late until it is reported; see end.c */
+    bool has_rndv;         /* `rndv` is in use */
     bool dereg_flush;      /* its completion waits for the next rme_mreg_dereg_flush */
     struct rme_seg own_seg[RME_OP_INLINE_SEGS];
+    struct rme_rndv rndv;
 };
 
 struct rme_op_table {
@@ -114,12 +148,12 @@ static inline struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nse
         return NULL;
     list_del_init(&op->link);
     op->nseg = nseg;
-    op->rndv = NULL;
     op->size = 0;
     op->error = 0;
     op->refcount = 0;
     op->invalidating = 0;
     op->late = false;
+    op->has_rndv = false;
     op->dereg_flush = false;
     table->live++;
     __atomic_store_n(rme_op_host(op), op->id, __ATOMIC_RELAXED);

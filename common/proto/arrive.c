@@ -37,8 +37,8 @@ static void bye(struct rme_peer *peer, const struct rme_wire_message *message)
  * before, and the CANCEL is ignored. */
 static void cancel_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    (void)(rme_message_cancelled(peer, message) || rme_invite_cancelled(peer, message) ||
-           rme_rndv_cancelled(peer, message));
+    (void)(rme_message_cancelled(peer, message) || rme_rndv_cancelled(peer, message) ||
+           rme_invite_cancelled(peer, message));
 }
 
 /* Handlers of messages, by type.  Those of CREDIT and of unknown types are NULL: only the
@@ -52,7 +52,7 @@ static rme_arrived_fn *const takers[] = {
     [RME_WIRE_READ_REQ] = rme_read_req_arrived,
     [RME_WIRE_FIN] = rme_fin_arrived,
     [RME_WIRE_CANCEL] = cancel_arrived,
-    [RME_WIRE_CANCEL_ACK] = rme_rndv_cancel_acked,
+    [RME_WIRE_RELEASE] = rme_eager_rdma_released,
     [RME_WIRE_PING] = pinged,
     [RME_WIRE_PONG] = reduced,
     [RME_WIRE_BYE] = bye,
@@ -60,7 +60,6 @@ static rme_arrived_fn *const takers[] = {
     [RME_WIRE_RTR] = rme_invite_arrived,
     [RME_WIRE_GRANT] = rme_eager_rdma_granted,
     [RME_WIRE_WITHDRAW] = rme_eager_rdma_withdrawn,
-    [RME_WIRE_RELEASE] = rme_eager_rdma_released,
 };
 
 static void take_message(struct rme_peer *peer, const struct rme_wire_message *message)

@@ -13,8 +13,8 @@
  * eager_max=0: every message that could be refused then goes by rendezvous, where both sides
  * wait for the match.
  *
- * Answers without an operation.  NACK, and CANCEL_ACK for an unmatched RTS or an invitation,
- * wait for a credit.  The message counts as held until then (window, rts_max, or acks of
+ * Answers without an operation.  NACK, and the FIN that answers CANCEL of an unmatched RTS or of
+ * an invitation, wait for a credit.  The message counts as held until then (window, rts_max, or acks of
  * invite.h), which bounds the number of answers.  When the link ends, or without memory for
  * NACK, the peer gets none.
  */
@@ -23,7 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "move/move.h"
 #include "proto/cancel.h"
 #include "proto/rndv.h"
 #include "proto/tags.h"
@@ -48,23 +47,12 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
             rme_rndv_stop(rme, op, -ECANCELED);
             break;
         }
-        op->rndv->stop = true;
-        op->rndv->stop_error = -ECANCELED;
+        op->rndv.stop = true;
         rme_peer_fail(op->peer, -ECONNRESET, "an operation was cancelled by force");
         break;
     default:
         break;
     }
-}
-
-void rme_op_detach(struct rme *rme, struct rme_op *op)
-{
-    if (op->state == RME_OP_QUEUED)
-        rme_send_leave(op);
-    else if (rme_match_is_in(&op->match))
-        rme_match_remove(&rme->operations->match, &op->match);
-    if (op->rndv != NULL)
-        rme_rndv_silence(op);
 }
 
 bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now)
@@ -75,10 +63,10 @@ bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now)
 
         if (op->state != RME_OP_CANCELLING)
             continue;
-        if (op->rndv->cancel_by <= now)
+        if (op->rndv.cancel_by <= now)
             return true;
-        if (op->rndv->cancel_by < peer->cancel_by)
-            peer->cancel_by = op->rndv->cancel_by;
+        if (op->rndv.cancel_by < peer->cancel_by)
+            peer->cancel_by = op->rndv.cancel_by;
     }
     return false;
 }
@@ -88,7 +76,7 @@ bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now)
 struct answer {
     struct rme_control control;
     uint32_t to;
-    uint32_t *waiting; /* CANCEL_ACK: counter of such answers; NULL: NACK */
+    uint32_t *waiting; /* FIN: counter of such answers; NULL: NACK */
     int32_t tag;
     uint64_t size; /* of the message */
     uint64_t room; /* of the receive */
@@ -113,15 +101,13 @@ static bool send_answer(struct rme_peer *peer, struct rme_control *control)
         rme_holding_consumed(&peer->holding[RME_EXPECTED], answer->size);
     else
         --*answer->waiting;
-    rme_peer_header(peer, refuses ? RME_WIRE_NACK : RME_WIRE_CANCEL_ACK, &message);
+    rme_peer_header(peer, refuses ? RME_WIRE_NACK : RME_WIRE_FIN, &message);
+    message.flags |= refuses ? RME_WIRE_F_OPTIONAL : 0;
+    message.status = refuses ? RME_WIRE_TOO_LARGE : RME_WIRE_CANCELED;
     message.to = answer->to;
-    if (refuses) {
-        message.flags |= RME_WIRE_F_OPTIONAL;
-        message.tag = answer->tag;
-        message.status = rme_wire_status_of(-EMSGSIZE);
-        message.total = answer->size;
-        message.room = answer->room;
-    }
+    message.tag = answer->tag;
+    message.total = answer->size;
+    message.room = answer->room;
     rme_peer_send_control(peer, &message, tx);
     list_del_init(&control->link);
     drop_answer(peer, control);
@@ -145,7 +131,7 @@ static struct answer *answer_new(struct rme_peer *peer, struct list_head *queue,
     return answer;
 }
 
-void rme_cancel_ack(struct rme_peer *peer, uint32_t to, uint32_t *waiting)
+void rme_cancel_answer(struct rme_peer *peer, uint32_t to, uint32_t *waiting)
 {
     struct answer *answer = answer_new(peer, &peer->endings, to);
 

@@ -12,12 +12,9 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op);
 /* Has a CANCEL been without an answer for longer than cancel_ms?  If not, peer->cancel_by
  * becomes the next deadline. */
 bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now);
-/* Removes an op from its queue or table and drops its pending control messages, because the
- * link is lost. */
-void rme_op_detach(struct rme *rme, struct rme_op *op);
-/* Queues CANCEL_ACK for an operation of the peer that has no other end here.  *waiting, which
- * counts the answer, is decremented when CANCEL_ACK is sent. */
-void rme_cancel_ack(struct rme_peer *peer, uint32_t to, uint32_t *waiting);
+/* Queues FIN, the answer to CANCEL, for an operation of the peer that has no other end here.
+ * *waiting, which counts the answer, is decremented when FIN is sent. */
+void rme_cancel_answer(struct rme_peer *peer, uint32_t to, uint32_t *waiting);
 /* Reports to the sender that its eager message at `place` is too large for the receive. */
 void rme_refuse(struct rme_op *op, uint32_t place);
 

@@ -79,7 +79,7 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
 
 bool rme_eager_may_start(const struct rme_op *op)
 {
-    return op->rndv == NULL && rme_eager_fits(op->peer, rme_op_stream(op), op->size);
+    return !op->has_rndv && rme_eager_fits(op->peer, rme_op_stream(op), op->size);
 }
 
 enum rme_started rme_eager_start(struct rme *rme, struct rme_op *op)

@@ -276,8 +276,8 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
 
 bool rme_eager_rdma_may_start(const struct rme_op *op)
 {
-    return op->rndv == NULL && rme_eager_rdma_fits(op->peer, rme_op_stream(op), op->seg,
-                                                   op->nseg, op->size, op->tag);
+    return !op->has_rndv && rme_eager_rdma_fits(op->peer, rme_op_stream(op), op->seg, op->nseg,
+                                                op->size, op->tag);
 }
 
 /* Starts a send.  The first expected message of the queue waits for room if the room is certain
@@ -285,9 +285,8 @@ bool rme_eager_rdma_may_start(const struct rme_op *op)
 enum rme_started rme_eager_rdma_start(struct rme *rme, struct rme_op *op)
 {
     enum rme_stream stream = rme_op_stream(op);
-    enum fit fit = op->rndv == NULL
-                       ? look(op->peer, stream, op->seg, op->nseg, op->size, op->tag)
-                       : FIT_NOT;
+    enum fit fit =
+        !op->has_rndv ? look(op->peer, stream, op->seg, op->nseg, op->size, op->tag) : FIT_NOT;
 
     if (fit == FIT_LATER && stream == RME_EXPECTED && !rme_match_is_first(&op->match))
         return RME_START_STUCK;

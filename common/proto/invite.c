@@ -39,7 +39,7 @@
  *
  * Failure path.  A receive that has invited is cancelled like one whose memory is advertised
  * (rndv.c), but the peer's send has no name yet:  CANCEL has `to` 0.  The sender drops the
- * invitation and answers CANCEL_ACK, even without one in hand; if a send has taken it, the send
+ * invitation and answers FIN, even without one in hand; if a send has taken it, the send
  * is stopped as usual: the send completes, or both ends are cancelled.  Until then the receive
  * keeps its place in the order of its tag, because an RTS that has crossed RTR belongs to
  * it; every other message passes it.
@@ -60,8 +60,8 @@
 #define FAIL_STREAK 4u
 /* afterwards one receive of this many invites, to learn whether inviting pays again */
 #define INVITE_AGAIN 64u
-/* CANCEL_ACK to one peer that wait for its credits; the peer cannot invite more meanwhile */
-#define ACKS_MAX 1024u
+/* answers to CANCEL that wait for credits; the peer cannot invite more meanwhile */
+#define ANSWERS_MAX 1024u
 
 /* ---- The receiver ---- */
 
@@ -132,18 +132,17 @@ void rme_invite_try(struct rme *rme, struct rme_op *op)
         !pays(&op->peer->proto->invites))
         return;
     op->size = op->total;
-    if (rme_rndv_new(rme, op) != 0)
-        return;
-    op->rndv->access = RME_ACCESS_REMOTE_WRITE;
-    op->rndv->max_segs = rme_mw_segments_max(rme, RME_WIRE_RTR, op->peer->tx_size);
+    rme_rndv_new(rme, op);
+    op->rndv.access = RME_ACCESS_REMOTE_WRITE;
+    op->rndv.max_segs = rme_mw_segments_max(rme, RME_WIRE_RTR, op->peer->tx_size);
     if (rme_frag_next(rme, op))
-        frag = rme_frag_first(op->rndv);
+        frag = rme_frag_first(op);
     if (frag == NULL || frag->state != RME_FRAG_READY || frag->length != op->size ||
         !send_invite(op, frag)) {
         rme_rndv_free(rme, op);
         return;
     }
-    op->rndv->at = frag->length;
+    op->rndv.at = frag->length;
     rme_op_step(rme, op, RME_OP_INVITING);
     op->peer->proto->invites.inviting = op;
 }
@@ -169,7 +168,6 @@ bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message
 void rme_invite_void(struct rme *rme, struct rme_op *op)
 {
     op->peer->proto->invites.fail_streak++;
-    rme_rndv_unload(op);
     rme_rndv_free(rme, op);
     rme_op_step(rme, op, RME_OP_POSTED);
 }
@@ -180,8 +178,7 @@ void rme_invite_void(struct rme *rme, struct rme_op *op)
  * any other? */
 static bool nothing_before_it(const struct rme_peer *peer, uint64_t bytes)
 {
-    return list_empty(&peer->rdma_queue) && rme_move_room(peer, bytes) &&
-           rme_move_permitted(peer);
+    return list_empty(&peer->rdma_queue) && rme_move_may(peer, bytes);
 }
 
 /* Writes the send into the invited receive, if the invitation is for it and everything is
@@ -196,17 +193,18 @@ enum rme_started rme_invite_start(struct rme *rme, struct rme_op *op)
     if (invites->held == NULL || invites->tag != op->tag || op->kind != RME_OP_SEND)
         return RME_START_OTHER;
     if (invites->held->length != op->size || !rme_move_whole(rme, op->size) ||
-        !nothing_before_it(peer, op->size) ||
-        (op->rndv == NULL && rme_rndv_plan_send(rme, op) != 0))
+        !nothing_before_it(peer, op->size))
         return RME_START_OTHER;
-    if (rme_plan_declines(&rme->load, op->rndv->offers))
+    if (!op->has_rndv)
+        rme_rndv_plan_send(rme, op);
+    if (rme_plan_declines(&rme->load, op->rndv.offers))
         return RME_START_OTHER;
     if (!rme_peer_may(peer, RME_CREDIT_DATA))
         return RME_START_STUCK;
-    r = op->rndv;
+    r = &op->rndv;
     if (list_empty(&r->frags) && !rme_frag_next(rme, op))
         return op->state == RME_OP_QUEUED ? RME_START_STUCK : RME_START_GONE;
-    frag = rme_frag_first(r);
+    frag = rme_frag_first(op);
     if (frag->state != RME_FRAG_READY || frag->length != op->size || rme_frag_waits(rme, frag))
         return RME_START_OTHER;
     if (peer->credit.exact && peer->credit.unacked &&
@@ -270,40 +268,21 @@ void rme_invite_arrived(struct rme_peer *peer, const struct rme_wire_message *me
     invites->from = message->from;
 }
 
-/* Finds the send that writes, or wrote, into the peer's receive. */
-static struct rme_op *send_into(struct rme_peer *peer, uint32_t receive)
-{
-    struct rme_op *op = rme_rndv_find_theirs(peer, RME_HANDLE_RECEIVE, receive);
-
-    return op != NULL && (op->state == RME_OP_MOVING || op->state == RME_OP_CANCELLING) ? op
-                                                                                        : NULL;
-}
-
-/* Handles the peer's cancel of the invitation of its receive `from`. */
-static void taken_back(struct rme_peer *peer, uint32_t from)
-{
-    struct rme_invites *invites = &peer->proto->invites;
-    struct rme_op *op = send_into(peer, from);
-
-    if (op != NULL) {
-        op->rndv->peer_stop = true;
-        rme_rndv_halt(peer->rme, op);
-        return;
-    }
-    if (invites->held != NULL && invites->from == from)
-        rme_invite_drop(invites);
-    if (invites->acks >= ACKS_MAX) {
-        rme_peer_protocol_error(peer, "more cancelled invitations than unread answers");
-        return;
-    }
-    invites->acks++;
-    rme_cancel_ack(peer, from, &invites->acks);
-}
-
+/* Handles the cancel of a receive whose invitation no send has taken; of a taken one, the send
+ * is found by the receive's handle (rme_rndv_cancelled). */
 bool rme_invite_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
+    struct rme_invites *invites = &peer->proto->invites;
+
     if ((cancel->flags & RME_WIRE_F_FROM_SENDER) != 0 || cancel->to != 0)
         return false;
-    taken_back(peer, cancel->from);
+    if (invites->held != NULL && invites->from == cancel->from)
+        rme_invite_drop(invites);
+    if (invites->answers >= ANSWERS_MAX) {
+        rme_peer_protocol_error(peer, "more cancelled invitations than unread answers");
+        return true;
+    }
+    invites->answers++;
+    rme_cancel_answer(peer, cancel->from, &invites->answers);
     return true;
 }

@@ -31,7 +31,7 @@ struct rme_invites {
     struct rme_remote_window *held; /* the peer's invitation; NULL: none */
     int32_t tag;                    /* of the invited messages */
     uint32_t from;                  /* handle of the peer's receive */
-    uint32_t acks;                  /* CANCEL_ACK that wait for credits */
+    uint32_t answers;               /* to CANCEL, which wait for credits */
     /* EAGER and RTS of expected messages sent, modulo 2^32 */
     uint32_t sent;
     struct rme_invite_sent ring[RME_INVITE_RING]; /* the last of them */

@@ -12,6 +12,7 @@
 #include "proto/cancel.h"
 #include "proto/message.h"
 #include "proto/rndv.h"
+#include "proto/tags.h"
 #include "proto/unexp.h"
 
 const size_t rme_peer_proto_size = sizeof(struct rme_peer_proto);
@@ -36,7 +37,7 @@ void rme_proto_on_connect(struct rme_peer *peer)
     for (int stream = 0; stream < RME_STREAMS; stream++)
         peer->proto->rts_out[stream] = peer->proto->rts_in[stream] = 0;
     peer->proto->links++;
-    invites->seen = invites->sent = invites->acks = 0;
+    invites->seen = invites->sent = invites->answers = 0;
     rme_eager_rdma_up(peer);
 }
 
@@ -61,6 +62,20 @@ static void sends_first(struct list_head *ops)
     list_splice_tail_init(&receives, ops);
 }
 
+/* Removes an op from its queue or table, and its queued control message, because the link is
+ * lost.  The caller holds a reference, unless nothing was queued. */
+static void detach(struct rme *rme, struct rme_op *op)
+{
+    if (op->state == RME_OP_QUEUED)
+        rme_send_leave(op);
+    else if (rme_match_is_in(&op->match))
+        rme_match_remove(&rme->operations->match, &op->match);
+    if (op->has_rndv && !list_empty(&op->rndv.control.link)) {
+        list_del_init(&op->rndv.control.link);
+        op->refcount--;
+    }
+}
+
 /* Ends the ops of a peer without a link, because connecting has failed. */
 void rme_proto_unreachable(struct rme_peer *peer, int error)
 {
@@ -70,7 +85,7 @@ void rme_proto_unreachable(struct rme_peer *peer, int error)
     while ((node = list_pop(&peer->ops)) != NULL) {
         struct rme_op *op = container_of(node, struct rme_op, of_peer);
 
-        rme_op_detach(peer->rme, op);
+        detach(peer->rme, op);
         rme_op_end(peer->rme, op, error);
     }
 }
@@ -85,8 +100,8 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error)
 
         op->refcount++;
         list_add_tail(&op->of_peer, &peer->draining);
-        rme_op_detach(rme, op);
-        rme_op_end(rme, op, op->rndv != NULL && op->rndv->stop ? op->rndv->stop_error : error);
+        detach(rme, op);
+        rme_op_end(rme, op, op->has_rndv && op->rndv.stop ? op->rndv.stop_error : error);
     }
     rme_messages_drop(peer);
     rme_unexp_disconnected(peer);
@@ -106,9 +121,4 @@ void rme_proto_on_link_down(struct rme_peer *peer)
     sends_first(&peer->draining);
     while ((node = list_pop(&peer->draining)) != NULL)
         rme_op_put(rme, container_of(node, struct rme_op, of_peer));
-}
-
-void rme_proto_on_free(struct rme_peer *peer)
-{
-    rme_move_wake_next(peer->rme);
 }

@@ -27,22 +27,22 @@
  *  - the initiator ends when its last transfer is complete locally;
  *  - the target ends at the last notification, which follows all data;
  *  - memory windows of a target are invalidated before its end is reported (mw_bind.c);
- *  - any other end of a target needs the peer's confirmation (CANCEL_ACK, or its CANCEL), which
- *    the peer sends when it has no transfer in flight and will start none, or the end of the
- *    link, after which rkeys are void.
+ *  - any other end of a target needs the peer's confirmation (FIN with a status, or its CANCEL),
+ *    which the peer sends when it has no transfer in flight and will start none, or the end of
+ *    the link, after which rkeys are void.
  *
  * Failure path.  A side that gives up (cancel, no memory) sets `stop`.  The initiator lets
  * posted transfers finish; if those were all, the message completes.  Otherwise a receiver that
  * reads, or that has not advertised its memory, sends FIN with the reason and ends, because no
  * device accesses its memory.  In all other cases CANCEL goes to the peer, and the op waits in
- * CANCELLING.  The peer stops likewise on CANCEL, answers CANCEL_ACK, and ends its own op with
+ * CANCELLING.  The peer stops likewise on CANCEL, answers FIN, and ends its own op with
  * -ECANCELED.  If both sides send CANCEL at the same time, each takes the other's CANCEL for
- * the answer, because neither side sends one with transfers in flight.  CANCEL and CANCEL_ACK
- * of an op follow all notifications of their sender (a barrier), so a target that receives one
- * gets no notification after it.  A CANCEL_ACK without an op (rme_cancel_ack) needs no
- * barrier: no data was moved, or the notification of the data was ordered before it (invite.c).
- * A CANCEL for an op that has ended is ignored: the end was reported before, or its report is
- * in flight.  FIN, CANCEL and CANCEL_ACK precede all other queued control messages
+ * the answer, because neither side sends one with transfers in flight.  FIN and CANCEL of an op
+ * follow all notifications of their sender (a barrier), so a target that receives one gets no
+ * notification after it.  A FIN without an op (rme_cancel_answer) needs no barrier: no data was
+ * moved, or the notification of the data was ordered before it (invite.c).  A CANCEL for an op
+ * that has ended is ignored, and so is a FIN that answers CANCEL: the end was reported before,
+ * or its report is in flight.  FIN and CANCEL precede all other queued control messages
  * (peer->endings), because a CTS may wait for a memory window that only the end of an op
  * releases.
  */
@@ -63,69 +63,59 @@ static uint32_t new_handle(struct rme_peer *peer)
     return peer->last_handle;
 }
 
-/* Sends the first pending control message of an op. */
+/* Sends READ_REQ, FIN or CANCEL of an op. */
 static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
 {
-    struct rme_rndv *r = container_of(control, struct rme_rndv, control);
-    struct rme_op *op = r->op;
-    unsigned ctrl = r->ctrl_pending & -r->ctrl_pending;
+    struct rme_op *op = container_of(control, struct rme_op, rndv.control);
+    struct rme_rndv *r = &op->rndv;
     struct rme_wire_message message;
-    uint8_t type = ctrl == RME_CTRL_READ_REQ ? RME_WIRE_READ_REQ
-                   : ctrl == RME_CTRL_FIN    ? RME_WIRE_FIN
-                   : ctrl == RME_CTRL_CANCEL ? RME_WIRE_CANCEL
-                                             : RME_WIRE_CANCEL_ACK;
     void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
 
     if (tx == NULL)
         return false;
-    rme_peer_header(peer, type, &message);
-    message.to = rme_rndv_peer_handle(r);
-    message.from = rme_rndv_handle(r);
-    if (type == RME_WIRE_FIN) {
-        message.status = rme_wire_status_of(r->fin_error);
-    } else if (type == RME_WIRE_CANCEL) {
+    rme_peer_header(peer, r->ctrl, &message);
+    message.to = rme_rndv_peer_handle(op);
+    message.from = rme_rndv_handle(op);
+    if (r->ctrl == RME_WIRE_FIN) {
+        message.status = rme_wire_status_of(op->error);
+    } else if (r->ctrl == RME_WIRE_CANCEL) {
         message.tag = op->tag;
         message.flags |= rme_op_sends(op) ? RME_WIRE_F_FROM_SENDER : 0;
         message.flags |= op->kind == RME_OP_UNEXPECTED ? RME_WIRE_F_UNEXPECTED : 0;
     }
-    if (type != RME_WIRE_READ_REQ)
+    if (r->ctrl != RME_WIRE_READ_REQ)
         rme_peer_barrier(peer);
     rme_peer_send_control(peer, &message, tx);
-    r->ctrl_pending &= (uint8_t)~ctrl;
-    if (r->ctrl_pending == 0) {
-        list_del_init(&r->control.link);
-        rme_op_put(peer->rme, op);
-    }
+    list_del_init(&r->control.link);
+    rme_op_put(peer->rme, op);
     return true;
 }
 
 static const struct rme_control_kind ctrl_kind = {.send = send_ctrl};
 
-int rme_rndv_new(struct rme *rme, struct rme_op *op)
+void rme_rndv_new(struct rme *rme, struct rme_op *op)
 {
-    struct rme_rndv *r = malloc(sizeof(*r));
+    struct rme_rndv *r = &op->rndv;
 
-    if (r == NULL)
-        return -ENOMEM;
-    *r = (struct rme_rndv){
-        .op = op, .max_segs = UINT32_MAX, .most = UINT64_MAX, .cancel_by = UINT64_MAX};
+    *r = (struct rme_rndv){.control.kind = &ctrl_kind,
+                           .max_segs = UINT32_MAX,
+                           .most = UINT64_MAX,
+                           .stop_error = -ECANCELED};
     list_init(&r->control.link);
-    r->control.kind = &ctrl_kind;
     list_init(&r->frags);
     list_init(&r->remote_windows);
-    op->rndv = r;
+    op->has_rndv = true;
     rme_table_put(&rme->move_state->handles, &r->own,
                   rme_handle_key(op->peer, new_handle(op->peer)), RME_HANDLE_OWN);
-    return 0;
 }
 
 void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle)
 {
     struct rme_table *handles = &op->peer->rme->move_state->handles;
 
-    rme_table_drop(handles, &op->rndv->theirs);
-    rme_table_put(handles, &op->rndv->theirs, rme_handle_key(op->peer, handle),
-                  rme_op_sends(op) ? RME_HANDLE_RECEIVE : RME_HANDLE_SEND);
+    rme_table_drop(handles, &op->rndv.theirs);
+    rme_table_put(handles, &op->rndv.theirs, rme_handle_key(op->peer, handle),
+                  RME_HANDLE_THEIRS);
 }
 
 struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
@@ -133,22 +123,13 @@ struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
     struct rme_keyed *keyed = rme_table_find(&peer->rme->move_state->handles,
                                              rme_handle_key(peer, handle), RME_HANDLE_OWN);
 
-    return keyed != NULL ? container_of(keyed, struct rme_rndv, own)->op : NULL;
-}
-
-struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_handle_kind kind,
-                                    uint32_t handle)
-{
-    struct rme_keyed *keyed =
-        rme_table_find(&peer->rme->move_state->handles, rme_handle_key(peer, handle), kind);
-
-    return keyed != NULL ? container_of(keyed, struct rme_rndv, theirs)->op : NULL;
+    return keyed != NULL ? container_of(keyed, struct rme_op, rndv.own) : NULL;
 }
 
 /* Drops the fragments that neither the peer nor a device uses. */
 static void drop_frags(struct rme *rme, struct rme_op *op)
 {
-    const struct rme_rndv *r = op->rndv;
+    const struct rme_rndv *r = &op->rndv;
 
     while (!list_empty(&r->frags)) {
         struct rme_frag *last = container_of(r->frags.prev, struct rme_frag, link);
@@ -159,30 +140,34 @@ static void drop_frags(struct rme *rme, struct rme_op *op)
     }
 }
 
-void rme_rndv_silence(struct rme_op *op)
+/* Ends the op's share of the load, and its role as the inviting receive of the peer. */
+static void unload(struct rme_op *op)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_invites *invites = &op->peer->proto->invites;
+    struct rme_load *load = op->rndv.load;
 
-    if (!list_empty(&r->control.link)) {
-        list_del_init(&r->control.link);
-        r->ctrl_pending = 0;
-        op->refcount--; /* the caller holds a reference of its own */
-    }
+    if (invites->inviting == op)
+        invites->inviting = NULL;
+    if (load == NULL)
+        return;
+    load->ops--;
+    load->bytes -= op->size;
+    op->rndv.load = NULL;
 }
 
 void rme_rndv_free(struct rme *rme, struct rme_op *op)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
     struct list_head *node;
 
     while (!list_empty(&r->frags))
-        rme_frag_free(rme, rme_frag_first(r));
+        rme_frag_free(rme, rme_frag_first(op));
     while ((node = list_pop(&r->remote_windows)) != NULL)
         free(container_of(node, struct rme_remote_window, link));
+    unload(op);
     rme_table_drop(&rme->move_state->handles, &r->own);
     rme_table_drop(&rme->move_state->handles, &r->theirs);
-    free(r);
-    op->rndv = NULL;
+    op->has_rndv = false;
 }
 
 struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
@@ -217,7 +202,7 @@ struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, boo
                                   .server = rme->server,
                                   .load_ops = rme->load.ops,
                                   .load_bytes = rme->load.bytes,
-                                  .packed = meanwhile ? 0 : rme->move_state->packed};
+                                  .packed = meanwhile ? 0 : rme->stats.value[RME_C_PACK_BYTES]};
 }
 
 struct rme_plan_side rme_rndv_far_side(const struct rme *rme, bool server)
@@ -234,18 +219,15 @@ struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
 
 /* ---- Control messages ---- */
 
-void rme_rndv_queue_ctrl(struct rme_op *op, unsigned what)
+void rme_rndv_queue_ctrl(struct rme_op *op, enum rme_wire_type type)
 {
-    struct rme_rndv *r = op->rndv;
-    bool ends = what != RME_CTRL_READ_REQ;
+    struct rme_control *control = &op->rndv.control;
 
-    if (r->ctrl_pending == 0)
-        op->refcount++;
-    else if (ends)
-        list_del_init(&r->control.link);
-    if (r->ctrl_pending == 0 || ends)
-        list_add_tail(&r->control.link, ends ? &op->peer->endings : &op->peer->control);
-    r->ctrl_pending |= (uint8_t)what;
+    op->refcount += list_empty(&control->link);
+    list_del_init(&control->link);
+    list_add_tail(&control->link,
+                  type == RME_WIRE_READ_REQ ? &op->peer->control : &op->peer->endings);
+    op->rndv.ctrl = (uint8_t)type;
     rme_peer_schedule(op->peer);
 }
 
@@ -256,7 +238,7 @@ void rme_rndv_queue_ctrl(struct rme_op *op, unsigned what)
  * op. */
 static bool post_next(struct rme *rme, struct rme_op *op)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
     struct list_head *node = r->frags.next;
     struct rme_frag *frag;
 
@@ -273,7 +255,7 @@ static bool post_next(struct rme *rme, struct rme_op *op)
         if (room == 0)
             return false;
         if (room < frag->length)
-            rme_frags_cut(rme, r, frag->offset + room);
+            rme_frags_cut(rme, op, frag->offset + room);
         if (!rme_move_queue(rme, frag)) {
             rme_rndv_stop(rme, op, -ENOMEM);
             return false;
@@ -288,7 +270,7 @@ static bool post_next(struct rme *rme, struct rme_op *op)
  * the op. */
 void rme_rndv_advance(struct rme *rme, struct rme_op *op)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
 
     if (r->stop || r->peer_stop) {
         rme_rndv_halt(rme, op);
@@ -302,44 +284,24 @@ void rme_rndv_advance(struct rme *rme, struct rme_op *op)
     }
 }
 
-void rme_rndv_unload(struct rme_op *op)
-{
-    struct rme_invites *invites = &op->peer->proto->invites;
-    struct rme_load *load = op->rndv->load;
-
-    if (invites->inviting == op)
-        invites->inviting = NULL;
-    if (load == NULL)
-        return;
-    load->ops--;
-    load->bytes -= op->size;
-    op->rndv->load = NULL;
-}
-
-/* Counts the op as load of its initiator: this process, or the peer if this side exposes. */
-static void load(struct rme *rme, struct rme_op *op, enum rme_op_state state)
-{
-    struct rme_rndv *r = op->rndv;
-
-    rme_rndv_unload(op);
-    r->load = state == RME_OP_MOVING ? &rme->load : &op->peer->load;
-    r->load->ops++;
-    r->load->bytes += op->size;
-}
-
 void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state)
 {
-    load(rme, op, state);
+    struct rme_load *load = state == RME_OP_MOVING ? &rme->load : &op->peer->load;
+
+    unload(op);
+    op->rndv.load = load; /* of the side that moves the data */
+    load->ops++;
+    load->bytes += op->size;
     rme_op_step(rme, op, state);
     rme_rndv_advance(rme, op);
 }
 
 void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
     struct rme_frag *frag;
 
-    while ((frag = rme_frag_first(r)) != NULL && frag->offset + frag->length <= done) {
+    while ((frag = rme_frag_first(op)) != NULL && frag->offset + frag->length <= done) {
         if (!rme_op_sends(op))
             rme_frag_unpack(rme, frag);
         rme_frag_free(rme, frag);
@@ -357,7 +319,7 @@ void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done)
  * an op without transfers. */
 void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
 
     if (r->stop)
         return;
@@ -366,58 +328,46 @@ void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error)
     rme_rndv_halt(rme, op);
 }
 
-static void answer_cancel(struct rme *rme, struct rme_op *op)
-{
-    rme_rndv_queue_ctrl(op, RME_CTRL_CANCEL_ACK);
-    rme_op_end(rme, op, op->rndv->stop ? op->rndv->stop_error : -ECANCELED);
-}
-
 static void ask_peer(struct rme *rme, struct rme_op *op)
 {
     rme_op_step(rme, op, RME_OP_CANCELLING);
-    rme_rndv_queue_ctrl(op, RME_CTRL_CANCEL);
-    op->rndv->cancel_by = rme_now() + rme->tuning.cancel_ms;
+    rme_rndv_queue_ctrl(op, RME_WIRE_CANCEL);
+    op->rndv.cancel_by = rme_now() + rme->tuning.cancel_ms;
     rme_peer_watch_cancel(op->peer);
 }
 
-void rme_rndv_refuse(struct rme *rme, struct rme_op *op, int error)
+void rme_rndv_finish(struct rme *rme, struct rme_op *op, int error)
 {
-    op->rndv->fin_error = error;
-    rme_rndv_queue_ctrl(op, RME_CTRL_FIN);
+    rme_rndv_queue_ctrl(op, RME_WIRE_FIN);
     rme_op_end(rme, op, error);
+}
+
+/* Does the peer know of the op? */
+static bool is_known(const struct rme_op *op)
+{
+    return op->state >= RME_OP_INVITING && op->state <= RME_OP_CANCELLING;
 }
 
 void rme_rndv_halt(struct rme *rme, struct rme_op *op)
 {
-    struct rme_rndv *r = op->rndv;
+    struct rme_rndv *r = &op->rndv;
 
     drop_frags(rme, op);
     if (r->moves > 0)
         return; /* rme_move_done() calls again */
-    switch ((enum rme_op_state)op->state) {
-    case RME_OP_QUEUED:
+    if (op->state == RME_OP_QUEUED) {
         rme_send_leave(op);
         rme_peer_schedule(op->peer); /* unblocks the sends behind it */
         rme_op_end(rme, op, r->stop_error);
-        break;
-    case RME_OP_INVITING:
-    case RME_OP_RTS:
-    case RME_OP_TARGET:
-    case RME_OP_MOVING:
-        if (r->peer_stop)
-            answer_cancel(rme, op);
-        else if (rme_op_sends(op) ||
-                 (op->state != RME_OP_MOVING && (r->done != 0 || !list_empty(&r->frags))))
-            ask_peer(rme, op);
-        else
-            rme_rndv_refuse(rme, op, r->stop_error);
-        break;
-    case RME_OP_CANCELLING:
-        if (r->peer_stop)
-            answer_cancel(rme, op);
-        break;
-    default:
-        break;
+    } else if (!is_known(op) || (op->state == RME_OP_CANCELLING && !r->peer_stop)) {
+        return;
+    } else if (r->peer_stop) { /* answers the peer's CANCEL */
+        rme_rndv_finish(rme, op, r->stop_error);
+    } else if (rme_op_sends(op) ||
+               (op->state != RME_OP_MOVING && (r->done != 0 || !list_empty(&r->frags)))) {
+        ask_peer(rme, op);
+    } else {
+        rme_rndv_finish(rme, op, r->stop_error);
     }
 }
 
@@ -426,35 +376,35 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
 static bool is_meant(const struct rme_op *op, const struct rme_wire_message *cancel)
 {
     bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
-    uint32_t known = rme_rndv_peer_handle(op->rndv);
+    uint32_t known = rme_rndv_peer_handle(op);
 
     return rme_op_sends(op) != from_sender && (known == 0 || known == cancel->from);
 }
 
-/* The peer cancels its end of an op. */
+/* Finds an op of this peer by the peer's handle of the other end; NULL: none. */
+static struct rme_op *find_theirs(struct rme_peer *peer, uint32_t handle)
+{
+    struct rme_keyed *keyed = rme_table_find(&peer->rme->move_state->handles,
+                                             rme_handle_key(peer, handle), RME_HANDLE_THEIRS);
+
+    return keyed != NULL ? container_of(keyed, struct rme_op, rndv.theirs) : NULL;
+}
+
+/* The peer cancels its end of an op.  The peer knows the handle here, unless CANCEL has crossed
+ * the first message about the op. */
 bool rme_rndv_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
-    bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
-    struct rme_op *op = from_sender && cancel->to == 0
-                            ? rme_rndv_find_theirs(peer, RME_HANDLE_SEND, cancel->from)
-                            : rme_rndv_find(peer, cancel->to);
+    struct rme_op *op =
+        cancel->to == 0 ? find_theirs(peer, cancel->from) : rme_rndv_find(peer, cancel->to);
 
     if (op == NULL || !is_meant(op, cancel))
         return false;
-    if (op->state >= RME_OP_INVITING && op->state <= RME_OP_CANCELLING) {
-        op->rndv->peer_stop = true;
+    if (is_known(op)) {
+        op->rndv.peer_stop = true;
         rme_rndv_set_peer_handle(op, cancel->from);
         rme_rndv_halt(peer->rme, op);
     }
     return true;
-}
-
-void rme_rndv_cancel_acked(struct rme_peer *peer, const struct rme_wire_message *message)
-{
-    struct rme_op *op = rme_rndv_find(peer, message->to);
-
-    if (op != NULL && op->state == RME_OP_CANCELLING)
-        rme_op_end(peer->rme, op, op->rndv->stop_error);
 }
 
 /* ---- The end ---- */
@@ -462,7 +412,7 @@ void rme_rndv_cancel_acked(struct rme_peer *peer, const struct rme_wire_message 
 static void count_end(struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
-    bool reads = op->rndv->reads;
+    bool reads = op->rndv.reads;
 
     if (!rme_op_sends(op)) {
         rme_peer_count(peer, reads ? RME_C_RECVS_RNDV_READ : RME_C_RECVS_RNDV_WRITE, 1);
@@ -480,13 +430,13 @@ void rme_rndv_ended(struct rme *rme, struct rme_op *op)
 
     if (op->error == 0)
         count_end(op);
-    rme_rndv_unload(op);
+    unload(op);
     drop_frags(rme, op);
     rme_frags_invalidate(rme, op);
-    if (op->error == 0 && (op->rndv->moves > 0 || (op->invalidating > 0 && rme_op_sends(op))))
+    if (op->error == 0 && (op->rndv.moves > 0 || (op->invalidating > 0 && rme_op_sends(op))))
         rme_op_late(op);
-    if (op->rndv->rts_out) {
-        op->rndv->rts_out = false;
+    if (op->rndv.rts_out) {
+        op->rndv.rts_out = false;
         peer->proto->rts_out[rme_op_stream(op)]--;
         rme_peer_schedule(peer);
     }

@@ -12,29 +12,18 @@
 
 struct rme_message;
 
-rme_arrived_fn rme_cts_arrived, rme_rts_seg_arrived, rme_read_req_arrived, rme_fin_arrived,
-    rme_rndv_cancel_acked;
+rme_arrived_fn rme_cts_arrived, rme_rts_seg_arrived, rme_read_req_arrived, rme_fin_arrived;
 rme_start_fn rme_rndv_start;
 rme_may_start_fn rme_rndv_may_start;
 rme_cancelled_fn rme_rndv_cancelled;
 
-/* Pending control messages of an op, in the order of sending. */
-#define RME_CTRL_READ_REQ   1u
-#define RME_CTRL_FIN        2u
-#define RME_CTRL_CANCEL     4u
-#define RME_CTRL_CANCEL_ACK 8u
-
 /* ---- rndv.c: common to both ends ---- */
 
-int rme_rndv_new(struct rme *rme, struct rme_op *op);
+/* Starts the use of op->rndv, under a new handle. */
+void rme_rndv_new(struct rme *rme, struct rme_op *op);
 void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle);
-/* Find an op of this peer by its own handle, or by the peer's handle of the other end; NULL:
- * none. */
+/* Finds an op of this peer by its own handle; NULL: none. */
 struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle);
-struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_handle_kind kind,
-                                    uint32_t handle);
-/* Drops the pending control messages of an op whose link is given up. */
-void rme_rndv_silence(struct rme_op *op);
 
 /*
  * Describes this side of a message to the planner: memory of `segments` segments, `ready` if it
@@ -49,26 +38,25 @@ struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
 /* Describes this engine and its device to the planner; the caller fills in the two sides. */
 struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);
 
-/* Queues control messages of an op (RME_CTRL_*). */
-void rme_rndv_queue_ctrl(struct rme_op *op, unsigned what);
+/* Queues READ_REQ, FIN or CANCEL of an op, in place of one that is still queued: FIN says more
+ * than READ_REQ or CANCEL. */
+void rme_rndv_queue_ctrl(struct rme_op *op, enum rme_wire_type type);
 
-/* Ends the op's share of the load, and its role as the inviting receive of the peer. */
-void rme_rndv_unload(struct rme_op *op);
 /* Enters EXPOSED or MOVING. */
 void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state);
 /* Continues a stopped op: without transfers in flight, sends its last control message and ends
  * it, or waits for the peer's answer. */
 void rme_rndv_halt(struct rme *rme, struct rme_op *op);
-/* Ends both ends of a receive with an error, because the message cannot be moved into it. */
-void rme_rndv_refuse(struct rme *rme, struct rme_op *op, int error);
+/* Ends an op, and by FIN its other end, which moves no data and will move none. */
+void rme_rndv_finish(struct rme *rme, struct rme_op *op, int error);
 /* Unpacks and frees the fragments up to `done`, which the peer has moved. */
 void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done);
 
 /* ---- rndv_send.c, rndv_recv.c ---- */
 
 /* Plans a send with the receiver's side unknown: the use of its memory, and whether the memory
- * is offered.  -ENOMEM. */
-int rme_rndv_plan_send(struct rme *rme, struct rme_op *op);
+ * is offered. */
+void rme_rndv_plan_send(struct rme *rme, struct rme_op *op);
 /* Takes an RTR that has crossed the RTS of this send as the answer, if the sizes agree. */
 void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
                       const struct rme_wire_message *invite);

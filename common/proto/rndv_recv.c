@@ -32,63 +32,48 @@ static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_me
     rme_plan(&in, plan);
 }
 
-/* Starts to read: the memory offered by RTS is the first remote window. */
-static void receive_by_read(struct rme *rme, struct rme_op *op,
-                            struct rme_remote_window *remote_window)
+/* Takes the memory offered by RTS, the first remote window. */
+static void take_offer(struct rme_rndv *r, struct rme_message *rts)
 {
-    struct rme_rndv *r = op->rndv;
-
-    r->reads = true;
-    r->access = RME_ACCESS_LOCAL_WRITE;
-    if (remote_window != NULL) {
-        list_add_tail(&remote_window->link, &r->remote_windows);
-        r->opened = remote_window->length;
-    }
-    if (r->opened < op->size)
-        rme_rndv_queue_ctrl(op, RME_CTRL_READ_REQ);
-    rme_rndv_begin(rme, op, RME_OP_MOVING);
-}
-
-static void receive_by_write(struct rme *rme, struct rme_op *op)
-{
-    op->rndv->access = RME_ACCESS_REMOTE_WRITE;
-    op->rndv->max_segs = rme_mw_segments_max(rme, RME_WIRE_CTS, op->peer->tx_size);
-    rme_rndv_begin(rme, op, RME_OP_TARGET);
+    if (rts->remote_window == NULL)
+        return;
+    list_add_tail(&rts->remote_window->link, &r->remote_windows);
+    r->opened = rts->remote_window->length;
+    rts->remote_window = NULL;
 }
 
 void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rts)
 {
-    struct rme_peer *peer = op->peer;
-    struct rme_remote_window *remote_window = rts->remote_window;
+    struct rme_rndv *r = &op->rndv;
     struct rme_plan plan;
 
-    if (op->rndv != NULL && rme_invite_met(rme, op, rts))
+    if (op->has_rndv && rme_invite_met(rme, op, rts))
         return;
     op->size = rts->total;
-    if (rme_rndv_new(rme, op) != 0) {
-        rme_op_end(rme, op, -ENOMEM);
-        rme_peer_fail(peer, -ENOMEM, "no memory to receive a large message");
-        return;
-    }
+    rme_rndv_new(rme, op);
     rme_rndv_set_peer_handle(op, rts->from);
     if (op->size > op->total) {
-        rme_rndv_refuse(rme, op, -EMSGSIZE);
+        rme_rndv_finish(rme, op, -EMSGSIZE);
         return;
     }
     if (op->size == 0) {
-        op->rndv->reads = true;
-        rme_rndv_queue_ctrl(op, RME_CTRL_FIN);
-        rme_op_end(rme, op, 0);
+        r->reads = true;
+        rme_rndv_finish(rme, op, 0);
         return;
     }
     plan_receive(rme, op, rts, &plan);
-    op->rndv->memory = plan.recv_pack ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
-    if (plan.proto == RME_PROTO_RNDV_READ) {
-        rts->remote_window = NULL;
-        receive_by_read(rme, op, remote_window);
+    r->memory = plan.recv_pack ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
+    r->reads = plan.proto == RME_PROTO_RNDV_READ;
+    if (r->reads) {
+        r->access = RME_ACCESS_LOCAL_WRITE;
+        take_offer(r, rts);
+        if (r->opened < op->size)
+            rme_rndv_queue_ctrl(op, RME_WIRE_READ_REQ);
     } else {
-        receive_by_write(rme, op);
+        r->access = RME_ACCESS_REMOTE_WRITE;
+        r->max_segs = rme_mw_segments_max(rme, RME_WIRE_CTS, op->peer->tx_size);
     }
+    rme_rndv_begin(rme, op, r->reads ? RME_OP_MOVING : RME_OP_TARGET);
 }
 
 void rme_rts_seg_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
@@ -98,7 +83,7 @@ void rme_rts_seg_arrived(struct rme_peer *peer, const struct rme_wire_message *m
     /* legal: the RTS_SEG was in flight when the receive ended or was stopped */
     if (op == NULL || rme_op_sends(op) || op->state != RME_OP_MOVING)
         return;
-    if (message->from != rme_rndv_peer_handle(op->rndv)) {
+    if (message->from != rme_rndv_peer_handle(op)) {
         rme_peer_protocol_error(peer, "an RTS_SEG for another send");
         return;
     }
@@ -115,7 +100,7 @@ void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
     if (op != NULL && !rme_op_sends(op) &&
         (op->state == RME_OP_TARGET || op->state == RME_OP_CANCELLING ||
          op->state == RME_OP_INVITING))
-        frag = rme_frag_first(op->rndv);
+        frag = rme_frag_first(op);
     if (frag == NULL || !rme_frag_is_used(frag)) {
         rme_peer_protocol_error(peer, "an immediate without a matching receive");
         return;

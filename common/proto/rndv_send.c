@@ -11,25 +11,22 @@
 /* sends per peer whose memory is prepared before RTS; more would wait for the same threads */
 #define PREPARING_MAX 4u
 
-int rme_rndv_plan_send(struct rme *rme, struct rme_op *op)
+void rme_rndv_plan_send(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
     struct rme_plan_in in = rme_rndv_plan_in(rme, op->size);
     struct rme_plan plan;
-    int error = rme_rndv_new(rme, op);
 
-    if (error != 0)
-        return error;
+    rme_rndv_new(rme, op);
     peer->proto->preparing += op->kind == RME_OP_SEND;
     in.send = rme_rndv_own_side(rme, op);
     in.recv = rme_rndv_far_side(rme, (peer->hello.flags & RME_HELLO_F_SERVER) != 0);
     in.has_read = (peer->hello.flags & RME_HELLO_F_READ) != 0;
     rme_plan(&in, &plan);
-    op->rndv->memory = plan.send_pack ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
-    op->rndv->max_segs = rme_mw_segments_max(rme, RME_WIRE_RTS, peer->tx_size);
-    op->rndv->offers = plan.offer;
-    op->rndv->access = op->rndv->offers ? RME_ACCESS_REMOTE_READ : RME_ACCESS_LOCAL;
-    return 0;
+    op->rndv.memory = plan.send_pack ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
+    op->rndv.max_segs = rme_mw_segments_max(rme, RME_WIRE_RTS, peer->tx_size);
+    op->rndv.offers = plan.offer;
+    op->rndv.access = op->rndv.offers ? RME_ACCESS_REMOTE_READ : RME_ACCESS_LOCAL;
 }
 
 /*
@@ -48,17 +45,17 @@ static bool offerable(const struct rme_op *op, uint8_t memory)
 static void offer_nothing(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
 {
     rme_frag_free(rme, frag);
-    op->rndv->prepared = 0;
-    op->rndv->offers = false;
-    op->rndv->access = RME_ACCESS_LOCAL;
+    op->rndv.prepared = 0;
+    op->rndv.offers = false;
+    op->rndv.access = RME_ACCESS_LOCAL;
 }
 
 /* Prepares the first fragment, for the offer in RTS; NULL with *wait: not ready yet, or
  * stopped; NULL alone: no offer. */
 static struct rme_frag *offered_frag(struct rme *rme, struct rme_op *op, bool *wait)
 {
-    struct rme_rndv *r = op->rndv;
-    struct rme_frag *frag = rme_frag_first(r);
+    struct rme_rndv *r = &op->rndv;
+    struct rme_frag *frag = rme_frag_first(op);
 
     *wait = false;
     if (!r->offers)
@@ -70,7 +67,7 @@ static struct rme_frag *offered_frag(struct rme *rme, struct rme_op *op, bool *w
         *wait = !rme_frag_next(rme, op); /* the op was stopped */
         if (*wait)
             return NULL;
-        frag = rme_frag_first(r);
+        frag = rme_frag_first(op);
     }
     if (offerable(op, frag->memory)) {
         *wait = frag->state != RME_FRAG_READY;
@@ -87,7 +84,7 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_frag *frag, 
 
     rme_peer_header(peer, RME_WIRE_RTS, &message);
     message.tag = op->tag;
-    message.from = rme_rndv_handle(op->rndv);
+    message.from = rme_rndv_handle(op);
     message.total = op->size;
     message.shape = op->nseg;
     message.load_ops = rme->load.ops;
@@ -101,7 +98,7 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_frag *frag, 
                              : 0;
     if (frag != NULL) {
         rme_frag_describe(peer, frag, tx, RME_WIRE_RTS);
-        op->rndv->at = frag->length;
+        op->rndv.at = frag->length;
     }
     rme_peer_send_control(peer, &message, tx);
 }
@@ -111,7 +108,7 @@ bool rme_rndv_may_start(const struct rme_op *op)
     const struct rme_peer *peer = op->peer;
     uint32_t out = peer->proto->rts_out[rme_op_stream(op)];
 
-    if (op->rndv != NULL || op->kind == RME_OP_UNEXPECTED)
+    if (op->has_rndv || op->kind == RME_OP_UNEXPECTED)
         return out < peer->hello.rts_max;
     /* sends in preparation have precedence */
     return peer->proto->preparing < PREPARING_MAX &&
@@ -122,20 +119,17 @@ enum rme_started rme_rndv_start(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
     enum rme_stream stream = rme_op_stream(op);
-    struct rme_frag *frag = op->rndv != NULL ? rme_frag_first(op->rndv) : NULL;
+    struct rme_frag *frag = op->has_rndv ? rme_frag_first(op) : NULL;
     bool wait;
     void *tx;
 
     /* of a declined invitation: the receiver may answer RTS, or have room for it, much later */
-    if (frag != NULL && !op->rndv->offers)
+    if (frag != NULL && !op->rndv.offers)
         offer_nothing(rme, op, frag);
     if (!rme_rndv_may_start(op))
         return RME_START_WAIT;
-    if (op->rndv == NULL && rme_rndv_plan_send(rme, op) != 0) {
-        rme_send_leave(op);
-        rme_op_end(rme, op, -ENOMEM);
-        return RME_START_GONE;
-    }
+    if (!op->has_rndv)
+        rme_rndv_plan_send(rme, op);
     frag = offered_frag(rme, op, &wait);
     if (wait)
         return op->state == RME_OP_QUEUED ? RME_START_PREPARE : RME_START_GONE;
@@ -149,7 +143,7 @@ enum rme_started rme_rndv_start(struct rme *rme, struct rme_op *op)
     send_rts(rme, op, frag, tx);
     rme_send_leave(op);
     peer->proto->rts_out[stream]++;
-    op->rndv->rts_out = true;
+    op->rndv.rts_out = true;
     rme_op_step(rme, op, RME_OP_RTS);
     return RME_START_GONE;
 }
@@ -159,7 +153,7 @@ static struct rme_op *answered(struct rme_peer *peer, uint32_t handle)
 {
     struct rme_op *op = rme_rndv_find(peer, handle);
 
-    if (op == NULL || !rme_op_sends(op) || !op->rndv->rts_out)
+    if (op == NULL || !rme_op_sends(op) || !op->rndv.rts_out)
         return NULL;
     return op;
 }
@@ -168,7 +162,7 @@ static struct rme_op *answered(struct rme_peer *peer, uint32_t handle)
  * then read as well. */
 static bool is_read(const struct rme_op *op)
 {
-    return op->state == RME_OP_RTS && op->rndv->reads;
+    return op->state == RME_OP_RTS && op->rndv.reads;
 }
 
 /* Adds a window of the receiver's memory, the first one or a further one. */
@@ -180,9 +174,9 @@ static void receiver_opened(struct rme_op *op, const struct rme_wire_message *me
         return;
     if (op->state == RME_OP_RTS) {
         rme_rndv_set_peer_handle(op, message->from);
-        op->rndv->at = 0;
-        op->rndv->max_segs = UINT32_MAX;
-        op->rndv->access = RME_ACCESS_LOCAL;
+        op->rndv.at = 0;
+        op->rndv.max_segs = UINT32_MAX;
+        op->rndv.access = RME_ACCESS_LOCAL;
         rme_frags_invalidate(rme, op); /* the memory offered for reads */
         rme_rndv_begin(rme, op, RME_OP_MOVING);
     } else {
@@ -195,7 +189,7 @@ void rme_cts_arrived(struct rme_peer *peer, const struct rme_wire_message *messa
     struct rme_op *op = answered(peer, message->to);
 
     if (op == NULL || op->state == RME_OP_TARGET || is_read(op) ||
-        (op->state == RME_OP_MOVING && message->from != rme_rndv_peer_handle(op->rndv))) {
+        (op->state == RME_OP_MOVING && message->from != rme_rndv_peer_handle(op))) {
         rme_peer_protocol_error(peer, "a CTS without a matching send");
         return;
     }
@@ -215,7 +209,7 @@ void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
         return;
     }
     rme_count(peer->rme, RME_C_INVITES_TAKEN);
-    op->rndv->invited = true;
+    op->rndv.invited = true;
     receiver_opened(op, invite);
 }
 
@@ -229,11 +223,25 @@ void rme_read_req_arrived(struct rme_peer *peer, const struct rme_wire_message *
     }
     if (op->state != RME_OP_RTS)
         return;
-    op->rndv->reads = true;
+    op->rndv.reads = true;
     rme_rndv_set_peer_handle(op, message->from);
-    op->rndv->access = RME_ACCESS_REMOTE_READ;
-    op->rndv->max_segs = rme_mw_segments_max(peer->rme, RME_WIRE_RTS_SEG, peer->tx_size);
+    op->rndv.access = RME_ACCESS_REMOTE_READ;
+    op->rndv.max_segs = rme_mw_segments_max(peer->rme, RME_WIRE_RTS_SEG, peer->tx_size);
     rme_rndv_begin(peer->rme, op, RME_OP_TARGET);
+}
+
+/* Handles a FIN that refuses a send, or that answers CANCEL.  Legal without an op: the op has
+ * ended after CANCEL was sent. */
+static void left_by_peer(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme_op *op = rme_rndv_find(peer, message->to);
+
+    if (op == NULL)
+        return;
+    if (op->state == RME_OP_CANCELLING)
+        rme_op_end(peer->rme, op, op->rndv.stop_error);
+    else if (rme_op_sends(op) && (op->state == RME_OP_RTS || op->state == RME_OP_TARGET))
+        rme_op_end(peer->rme, op, rme_wire_status_error(message->status));
 }
 
 void rme_fin_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
@@ -241,18 +249,18 @@ void rme_fin_arrived(struct rme_peer *peer, const struct rme_wire_message *messa
     struct rme *rme = peer->rme;
     struct rme_op *op = answered(peer, message->to);
 
+    if (message->status != RME_WIRE_OK) {
+        left_by_peer(peer, message);
+        return;
+    }
     if (op == NULL || op->state == RME_OP_MOVING) {
         rme_peer_protocol_error(peer, "a FIN without a matching send");
         return;
     }
-    if (message->status != RME_WIRE_OK) {
-        rme_op_end(rme, op, rme_wire_status_error(message->status));
-        return;
-    }
-    if (message->offset > op->rndv->at || (message->offset <= op->rndv->done && op->size > 0)) {
+    if (message->offset > op->rndv.at || (message->offset <= op->rndv.done && op->size > 0)) {
         rme_peer_protocol_error(peer, "a FIN for bytes that were not advertised");
         return;
     }
-    op->rndv->reads = true;
+    op->rndv.reads = true;
     rme_rndv_target_done(rme, op, message->offset);
 }

@@ -49,8 +49,8 @@ static struct rme_op *first_of(const struct list_head *ring)
  * go without an RTS, if the window had room. */
 static enum rme_waitq waitq_of(const struct rme_op *op)
 {
-    return op->rndv == NULL && op->size <= op->peer->eager_max[RME_EXPECTED] ? RME_WAITQ_SMALL
-                                                                             : RME_WAITQ_LARGE;
+    return !op->has_rndv && op->size <= op->peer->eager_max[RME_EXPECTED] ? RME_WAITQ_SMALL
+                                                                          : RME_WAITQ_LARGE;
 }
 
 /* Finds the first send of a `waitq`, if it need not wait for the peer's host any more; NULL:
@@ -190,8 +190,10 @@ static void send_control(struct rme_peer *peer, struct list_head *ring)
     }
 }
 
-static void progress_tx(struct rme_peer *peer)
+void rme_progress_tx(struct rme_peer *peer)
 {
+    if (peer->state != RME_PEER_UP)
+        return;
     peer->starved = false;
     send_control(peer, &peer->endings);
     send_control(peer, &peer->control);
@@ -209,11 +211,4 @@ static void progress_tx(struct rme_peer *peer)
         rme_grant_reserve(peer);
     if (rme_credit_due(&peer->credit) && !peer->credit_waits)
         rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN);
-}
-
-void rme_progress_tx(struct rme_peer *peer)
-{
-    if (peer->state == RME_PEER_UP)
-        progress_tx(peer);
-    rme_move_wake_next(peer->rme);
 }

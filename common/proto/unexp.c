@@ -82,7 +82,7 @@ void rme_unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *mes
 /* ---- Pulling ---- */
 
 /* bytes of a pull in addition to its message */
-#define PULL_KEPT (sizeof(struct rme_op) + sizeof(struct rme_rndv))
+#define PULL_KEPT sizeof(struct rme_op)
 
 /* Cost of a pull against the window: that of an eager message, so that empty messages are
  * bounded, too. */
@@ -197,8 +197,8 @@ bool rme_message_cancelled(struct rme_peer *peer, const struct rme_wire_message 
     if (rts == NULL || (rts->flags & RME_WIRE_F_UNEXPECTED) != unexpected)
         return false;
     rme_message_free(rts);
-    rme_cancel_ack(peer, cancel->from,
-                   &peer->proto->rts_in[unexpected ? RME_UNEXPECTED_STREAM : RME_EXPECTED]);
+    rme_cancel_answer(peer, cancel->from,
+                      &peer->proto->rts_in[unexpected ? RME_UNEXPECTED_STREAM : RME_EXPECTED]);
     rme_unexp_pass_on(peer); /* the messages behind it */
     return true;
 }

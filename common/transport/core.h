@@ -99,11 +99,10 @@ struct rme {
     struct list_head peers; /* all peers */
     uint32_t npeer, nlink;  /* number of peers, and of peers with a link */
     uint32_t last_serial;
-    struct list_head scheduled;  /* peers whose queues run after this batch of events */
-    struct list_head rdma_waitq; /* peers that wait for the limit of transfers of the process */
-    uint32_t rdma_ops;           /* outstanding transfers of this side */
-    struct list_head mw_waitq;   /* peers that wait for memory windows, see mw_bind.c */
-    uint32_t mws;                /* memory windows bound for messages that are being moved */
+    struct list_head scheduled; /* peers whose queues run after this batch of events */
+    uint32_t rdma_ops;          /* outstanding transfers of this side */
+    struct list_head mw_waitq;  /* peers that wait for memory windows, see mw_bind.c */
+    uint32_t mws;               /* memory windows bound for messages that are being moved */
     /* memory windows bound for offers, invitations and eager rings, which may last long */
     uint32_t offered;
     struct rme_load load; /* load of this process */

@@ -56,7 +56,6 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     list_init(&peer->endings);
     list_init(&peer->rdma_queue);
     list_init(&peer->moving);
-    list_init(&peer->rdma_waitq);
     list_init(&peer->mw_waitq);
     list_init(&peer->invalidating);
     list_init(&peer->held);
@@ -92,10 +91,8 @@ void rme_peer_destroy(struct rme_peer *peer)
     rme_timer_stop(&rme->timers, &peer->timer);
     list_del_init(&peer->of_engine);
     list_del_init(&peer->scheduled);
-    list_del_init(&peer->rdma_waitq);
     rme_rx_account_host_put(peer);
     list_del_init(&peer->mw_waitq);
-    rme_proto_on_free(peer);
     rme->npeer--;
     addr->peer = NULL;
     atomic_store(&addr->engine, NULL);
@@ -136,7 +133,6 @@ void rme_peer_leave(struct rme_peer *peer, int error)
     peer->busy_by = 0;
     if (peer->credit_waits) /* its place in the stack is not known */
         rme_grant_send_waiting(rme);
-    list_del_init(&peer->rdma_waitq);
     list_del_init(&peer->mw_waitq);
     if (peer->state == RME_PEER_UP)
         rme->stats.value[RME_C_PEERS]--;

@@ -73,7 +73,6 @@ struct rme_peer {
     uint64_t rx_buffered;  /* bytes accounted to the peer */
     struct rme_inode throttle_wait; /* in host->waiting: credits are withheld */
     struct rme_peer *credit_next;   /* in rme->credit_waiting, if `credit_waits` */
-    struct list_head rdma_waitq;    /* in rme->rdma_waitq: waits for the limit of transfers */
     struct list_head mw_waitq;      /* in rme->mw_waitq: waits for memory windows */
     struct list_head invalidating;  /* fragments with an invalidation in progress */
     /* number of late ops, and receives that have ended after one: op/end.c */
@@ -247,8 +246,6 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error);
 void rme_proto_on_link_down(struct rme_peer *peer);
 /* No link can be established: operations that wait for one fail. */
 void rme_proto_unreachable(struct rme_peer *peer, int error);
-/* The peer is about to be freed. */
-void rme_proto_on_free(struct rme_peer *peer);
 /* The host discards everything of the peer, complete messages included. */
 void rme_unexp_discard(struct rme_peer *peer);
 /* Returns true if a message of the peer is still to be delivered. */

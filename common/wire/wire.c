@@ -68,10 +68,9 @@ static const struct body {
     [RME_WIRE_READ_REQ] = {8, {TO_FROM}},
     [RME_WIRE_CANCEL] = {8, {TO_FROM}},
     [RME_WIRE_FIN] = {16, {{0, 4, AT(to)}, {4, 4, AT(status)}, {8, 8, AT(offset)}}},
-    [RME_WIRE_CANCEL_ACK] = {4, {{0, 4, AT(to)}}},
     [RME_WIRE_NACK] =
         {24, {{0, 4, AT(to)}, {4, 4, AT(status)}, {8, 8, AT(total)}, {16, 8, AT(room)}}},
-    [RME_WIRE_RELEASE] = {0, {{0, 0, 0}}}, /* the last type; the others have no body */
+    [RME_WIRE_WITHDRAW] = {0, {{0, 0, 0}}}, /* the last type; the others have no body */
 };
 
 static bool is_known(uint8_t type)

@@ -14,8 +14,8 @@
 #include <string.h>
 
 #define RME_WIRE_MAGIC       0x31454d52u /* "RME1" */
-#define RME_WIRE_VERSION     1u          /* the version we send */
-#define RME_WIRE_VERSION_MIN 1u          /* the oldest version we accept */
+#define RME_WIRE_VERSION     2u          /* the version we send */
+#define RME_WIRE_VERSION_MIN 2u          /* the oldest version we accept */
 
 /* ---- Messages ---- */
 
@@ -27,18 +27,17 @@
     X(CTS, 4, "memory of the receiver is open for writing")                                    \
     X(RTS_SEG, 5, "more memory of the sender is open for reading")                             \
     X(READ_REQ, 6, "the receiver reads, and needs more offers")                                \
-    X(FIN, 7, "the receiver has read up to here, or has refused")                              \
+    X(FIN, 7, "read up to here, or refused, or a cancelled operation was left")                \
     X(CREDIT, 8, "header only: credits")                                                       \
     X(CANCEL, 9, "request to leave an operation")                                              \
-    X(CANCEL_ACK, 10, "the operation was left")                                                \
+    X(RELEASE, 10, "the eager ring is returned")                                               \
     X(PING, 11, "liveness probe")                                                              \
     X(PONG, 12, "yes")                                                                         \
     X(BYE, 13, "last message; the link is about to close")                                     \
     X(NACK, 14, "an eager message met a receive that is too small")                            \
     X(RTR, 15, "memory of a receive is open for writing before its RTS")                       \
     X(GRANT, 16, "an eager ring is granted: the peer may write messages there")                \
-    X(WITHDRAW, 17, "request to return the eager ring")                                        \
-    X(RELEASE, 18, "the eager ring is returned")
+    X(WITHDRAW, 17, "request to return the eager ring")
 
 enum rme_wire_type {
 #define RME_WIRE_ENUM(id, value, text) RME_WIRE_##id = (value),
@@ -69,7 +68,7 @@ enum rme_wire_type {
 enum rme_wire_status {
     RME_WIRE_OK = 0,
     RME_WIRE_TOO_LARGE = 1, /* the message is larger than the receive */
-    RME_WIRE_CANCELED = 2,  /* the receive was cancelled */
+    RME_WIRE_CANCELED = 2,  /* the operation was cancelled */
     RME_WIRE_NO_MEMORY = 3, /* the receiver has no memory for it */
     RME_WIRE_BROKEN = 4,    /* the receiver's memory is unusable (not mapped) */
 };

@@ -101,10 +101,10 @@ static struct bmi_elan4_conn_info hear(struct member *me, bool asleep)
     while (!(m = bmi_elan4_inbox_peek(me->inbox))) {
         if (!asleep)
             continue;
-        struct pollfd p = {me->nic->signal, POLLIN, 0};
+        struct pollfd p = {me->nic->signal.fd, POLLIN, 0};
         bmi_elan4_inbox_arm(me->inbox);
         CHECK(poll(&p, 1, 60000) == 1);
-        bmi_elan4_signal_clear(p.fd);
+        bmi_elan4_signal_clear(&me->nic->signal);
         CHECK(poll(&p, 1, 0) == 0);
     }
     CHECK(bmi_elan4_conn_info_decode(m, &c) == 0);
@@ -159,7 +159,7 @@ static void native_client(struct bed *b)
 static void tcp_server(struct bed *b)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct bmi_elan4_bootstrap *bootstrap;
+    struct bmi_elan4_bootstrap bootstrap;
     socklen_t size = sizeof(at);
     struct member me;
     int given = 0;
@@ -167,14 +167,14 @@ static void tcp_server(struct bed *b)
     join(&me, LOW);
     CHECK(bmi_elan4_bootstrap_open((struct sockaddr *)&at, sizeof(at), &me.conn_info,
                                    &bootstrap) == 0);
-    CHECK(getsockname(bootstrap->listener, (struct sockaddr *)&at, &size) == 0);
+    CHECK(getsockname(bootstrap.listener, (struct sockaddr *)&at, &size) == 0);
     tell(b, 0, ntohs(at.sin_port));
     while (given < CLIENTS) {
-        struct pollfd p = {bootstrap->listener, POLLIN, 0};
+        struct pollfd p = {bootstrap.listener, POLLIN, 0};
         CHECK(poll(&p, 1, 60000) == 1);
-        given += bmi_elan4_bootstrap_serve(bootstrap);
+        given += bmi_elan4_bootstrap_serve(&bootstrap);
     }
-    bmi_elan4_bootstrap_close(bootstrap);
+    bmi_elan4_bootstrap_close(&bootstrap);
     for (int i = 0; i < CLIENTS; i++) {
         struct bmi_elan4_conn_info c = hear(&me, i % 2);
         greet(&me, c.vp, c.queue);
@@ -188,7 +188,7 @@ static void tcp_client(struct bed *b)
     struct sockaddr_in at = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)told(b, 0)),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct bmi_elan4_query *call;
+    struct bmi_elan4_query call;
     struct bmi_elan4_conn_info server, c;
     struct member me;
     int rc;
@@ -196,12 +196,12 @@ static void tcp_client(struct bed *b)
     join(&me, BMI_ELAN4_CLIENT);
     me.conn_info.wanted = 0;
     CHECK(bmi_elan4_query_begin((struct sockaddr *)&at, sizeof(at), &call) == 0);
-    while ((rc = bmi_elan4_query_step(call, &server)) == -EAGAIN) {
-        struct pollfd p = {call->fd, POLLIN, 0};
+    while ((rc = bmi_elan4_query_step(&call, &server)) == -EAGAIN) {
+        struct pollfd p = {call.fd, POLLIN, 0};
         CHECK(poll(&p, 1, 60000) == 1);
     }
     CHECK(rc == 0 && bmi_elan4_conn_info_judge(&me.conn_info, &server) == BMI_ELAN4_WELCOME);
-    bmi_elan4_query_end(call);
+    bmi_elan4_query_end(&call);
     greet(&me, server.vp, server.queue);
     c = hear(&me, true);
     CHECK(c.queue == server.queue && c.generation == server.generation);

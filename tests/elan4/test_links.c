@@ -108,7 +108,7 @@ static void hello_knows_whom_it_greets(void **state)
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 1), 0);
     dial(&client, "elan4://0:2");
     assert_int_equal(client.f->norphans, 1);
-    assert_true(TAILQ_FIRST(&client.f->orphans)->generation == server.f->nic->generation);
+    assert_true(TAILQ_FIRST(&client.f->orphans)->to.generation == server.f->nic->generation);
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
     until(&client, &server, RME_EV_LINK_UP, 1);
     until(&server, &client, RME_EV_LINK_UP, 1);
@@ -141,7 +141,7 @@ static bool asks(const struct side *s)
     const struct rme_link *l;
 
     TAILQ_FOREACH(l, &s->f->links, all)
-        if (l->call)
+        if (l->call.fd >= 0)
             return true;
     return false;
 }
@@ -467,7 +467,7 @@ static void a_client_has_a_successor(bool up, uint64_t says)
     until(&client, &server, RME_EV_RECV, 1);
     assert_string_equal(client.text, "of this one");
     /* not this generation itself */
-    elan_accounts_before(server.f, server.link->peer.vp, server.link->peer.generation);
+    elan_see_successor(server.f, &server.link->peer);
     assert_false(server.f->died);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 1);
     assert_true(server.f->account[server.link->peer.vp].generation ==

@@ -181,7 +181,7 @@ static bool asks(const struct side *s)
     const struct rme_link *l;
 
     TAILQ_FOREACH(l, &s->f->links, all)
-        if (l->call)
+        if (l->call.fd >= 0)
             return true;
     return false;
 }

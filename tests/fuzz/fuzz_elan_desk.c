@@ -57,7 +57,7 @@ static void call(const struct sockaddr_in *at, int listener, const uint8_t *data
                  unsigned part)
 {
     struct bmi_elan4_conn_info theirs;
-    struct bmi_elan4_query *c;
+    struct bmi_elan4_query c;
     struct linger gone = {1, 0};
     int rc;
 
@@ -68,30 +68,30 @@ static void call(const struct sockaddr_in *at, int listener, const uint8_t *data
     FUZZ_CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &gone, sizeof(gone)) == 0);
     if (size < BMI_ELAN4_CONN_INFO_BYTES)
         close(fd);
-    while ((rc = bmi_elan4_query_step(c, &theirs)) == -EAGAIN)
-        await(c->fd, POLLIN);
+    while ((rc = bmi_elan4_query_step(&c, &theirs)) == -EAGAIN)
+        await(c.fd, POLLIN);
     FUZZ_CHECK(rc == 0 || rc == -EPROTO || rc == -ECONNRESET);
     FUZZ_CHECK(rc != 0 || size >= BMI_ELAN4_CONN_INFO_BYTES);
     if (size >= BMI_ELAN4_CONN_INFO_BYTES)
         close(fd);
-    bmi_elan4_query_end(c);
+    bmi_elan4_query_end(&c);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct bmi_elan4_bootstrap *bootstrap;
+    static struct bmi_elan4_bootstrap bootstrap;
     static struct bmi_elan4_conn_info mine;
     static struct sockaddr_in at, there;
     static int listener;
 
-    if (bootstrap == NULL) { /* opened once, because each would need a port */
+    if (bootstrap.listener == 0) { /* opened once, because each would need a port */
         socklen_t length = sizeof(there);
         at = there = (struct sockaddr_in){.sin_family = AF_INET,
                                           .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         bmi_elan4_conn_info_fill(&mine, &range, key, 0, 2, 0x40, 1);
         FUZZ_CHECK(bmi_elan4_bootstrap_open((struct sockaddr *)&at, sizeof(at), &mine,
                                             &bootstrap) == 0);
-        FUZZ_CHECK(getsockname(bootstrap->listener, (struct sockaddr *)&at, &length) == 0);
+        FUZZ_CHECK(getsockname(bootstrap.listener, (struct sockaddr *)&at, &length) == 0);
         listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         FUZZ_CHECK(listener >= 0);
         FUZZ_CHECK(bind(listener, (struct sockaddr *)&there, sizeof(there)) == 0);
@@ -103,6 +103,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (data[0] & 1)
         call(&there, listener, data + 1, size - 1, data[0] >> 1);
     else
-        visit(&at, bootstrap, data + 1, size - 1, data[0] >> 1);
+        visit(&at, &bootstrap, data + 1, size - 1, data[0] >> 1);
     return 0;
 }

@@ -293,7 +293,7 @@ static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
 static void say(struct input *in)
 {
     unsigned link = take(in), how = take(in);
-    struct rme_wire_message m = {.type = (uint8_t)(1 + take(in) % 18),
+    struct rme_wire_message m = {.type = (uint8_t)(1 + take(in) % 17),
                                  .flags = (uint8_t)(how & 0x9f),
                                  .credits = (uint16_t)(how & 0x10 ? take(in) : 1)};
     static uint8_t buffer[8192]; /* zero behind the head, for any length */

@@ -339,8 +339,8 @@ int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_ela
     nic->generation = ELAN_OWN_GENERATION;
     nic->ctx = &context;
     nic->tx = nic->rx = nic->irq = &commands;
-    nic->signal = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    FUZZ_CHECK(nic->signal >= 0);
+    nic->signal.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    FUZZ_CHECK(nic->signal.fd >= 0);
     *out = the_nic = nic;
     return 0;
 }
@@ -350,7 +350,7 @@ void bmi_elan4_nic_close(struct bmi_elan4_nic *nic)
     ndma = 0;
     while (nplace > 0)
         free(place[--nplace]);
-    close(nic->signal);
+    close(nic->signal.fd);
     free(nic);
 }
 

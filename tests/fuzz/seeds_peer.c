@@ -215,10 +215,10 @@ void lives(void)
                                              0,
                                              RUN,
                                              CANCEL(0),
-                                             SAY(0, RME_WIRE_CANCEL_ACK, 1, 0, 0, 0, 0),
+                                             SAY(0, RME_WIRE_FIN, 1, 0, 0, 2, 0),
                                              RUN};
     static const uint8_t cancelled_send[] = {
-        SEND(B150K, 1), UP, RUN, CANCEL(0), SAY(0, RME_WIRE_CANCEL_ACK, 1, 0, 0, 0, 0), RUN};
+        SEND(B150K, 1), UP, RUN, CANCEL(0), SAY(0, RME_WIRE_FIN, 1, 0, 0, 2, 0), RUN};
     static const uint8_t cancelled_by_peer[] = {SEND(B150K, 1), UP, RUN,
                                                 SAY(0, RME_WIRE_CANCEL, 1, 0, 0, 0, 0), RUN};
     static const uint8_t lost_while_moving[] = {SEND(B250K, 1),
@@ -299,7 +299,7 @@ void lives(void)
                                                  SAY(0, RME_WIRE_RTS, 1, B150K, 0, 0, 0),
                                                  0,
                                                  RUN,
-                                                 SAY(0, RME_WIRE_CANCEL_ACK, 1, 0, 0, 0, 0),
+                                                 SAY(0, RME_WIRE_FIN, 1, 0, 0, 2, 0),
                                                  RUN};
     static const uint8_t inviting_eager[] = {
         SPEAK, ZONE_RECV(B150K, 1), RUN, SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN};

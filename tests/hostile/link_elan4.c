@@ -89,7 +89,7 @@ static int make_buffers(void)
         if (b->at == NULL || b->event == NULL)
             return -ENOMEM;
         b->landed = (volatile E4_uint64 *)(void *)(b->at + BMI_ELAN4_SLOT + 64);
-        compat_word_event(nic->ctx, b->event, b->landed);
+        elan4_initevent_write(nic->ctx, b->event, b->landed);
     }
     return 0;
 }
@@ -134,18 +134,18 @@ static int join(void)
 static int ask_desk(const struct bmi_elan4_where *where, struct bmi_elan4_conn_info *theirs)
 {
     uint64_t deadline = after_ms(WHERE_MS);
-    struct bmi_elan4_query *call;
+    struct bmi_elan4_query call;
     int rc =
         bmi_elan4_query_begin((const struct sockaddr *)&where->tcp, where->tcp_length, &call);
 
     if (rc != 0)
         return rc;
-    while ((rc = bmi_elan4_query_step(call, theirs)) == -EAGAIN && !past(deadline)) {
-        struct pollfd at = {.fd = call->fd, .events = POLLIN};
+    while ((rc = bmi_elan4_query_step(&call, theirs)) == -EAGAIN && !past(deadline)) {
+        struct pollfd at = {.fd = call.fd, .events = POLLIN};
 
         poll(&at, 1, 100);
     }
-    bmi_elan4_query_end(call);
+    bmi_elan4_query_end(&call);
     return rc;
 }
 
@@ -224,10 +224,10 @@ static struct buffer *throw_at(unsigned vp, E4_Addr queue, const void *head, siz
     b->busy = true;
     b->link = 0;
     elan4_store64(0, b->landed);
-    compat_prime(nic->ctx, b->event, 1);
+    elan4_primeevent_write(nic->ctx, b->event, 1);
     bmi_elan4_packet_dma(nic, vp, queue, b->at, head_length + length, b->event, &dma);
     MEMBAR_VISIBLE();
-    compat_run_dma(nic->tx, &dma);
+    elan4_run_dma_cmd(nic->tx, &dma);
     bmi_elan4_flush(nic);
     return b;
 }
@@ -544,8 +544,8 @@ static int rdma(unsigned vp, E4_Addr there, void *data, size_t length, bool read
     if (memory == NULL || event == NULL)
         return -ENOMEM;
     word = (volatile E4_uint64 *)(void *)(memory + LINK_MESSAGE);
-    compat_word_event(nic->ctx, event, word);
-    compat_prime(nic->ctx, event, 1);
+    elan4_initevent_write(nic->ctx, event, word);
+    elan4_primeevent_write(nic->ctx, event, 1);
     if (!read)
         memcpy(memory, data, length);
     MEMBAR_VISIBLE();

@@ -58,7 +58,7 @@ end
 with_options srq=off && check "$what: receive buffers are not shared" server_counts wr_srq_recv none &&
     check "$what: works" there_and_back "$tmp/f1000003" 65536
 end
-with_options colour=blue,srq=off,max_sge=8 && check "$what: known ones hold, the others are ignored" server_counts wr_srq_recv none
+with_options colour=blue,srq=off,sq_depth=8 && check "$what: known ones hold, the others are ignored" server_counts wr_srq_recv none
 end
 
 # A server with a wrong value prints the valid ones and ends.

@@ -243,34 +243,34 @@ static void a_lookup_that_hangs(void **state)
 static struct bmi_elan4_bootstrap *open_desk(struct sockaddr_in *at)
 {
     const struct bmi_elan4_conn_info mine = card_of(0, 2, -1);
-    struct bmi_elan4_bootstrap *bootstrap;
+    static struct bmi_elan4_bootstrap bootstrap;
     socklen_t size = sizeof(*at);
 
     *at =
         (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     assert_int_equal(
         bmi_elan4_bootstrap_open((struct sockaddr *)at, sizeof(*at), &mine, &bootstrap), 0);
-    assert_int_equal(getsockname(bootstrap->listener, (struct sockaddr *)at, &size), 0);
-    return bootstrap;
+    assert_int_equal(getsockname(bootstrap.listener, (struct sockaddr *)at, &size), 0);
+    return &bootstrap;
 }
 
 /* Runs a query to its end, with the server, if any. */
 static int call_out(struct bmi_elan4_bootstrap *bootstrap, const struct sockaddr_in *at,
                     struct bmi_elan4_conn_info *theirs)
 {
-    struct bmi_elan4_query *call;
+    struct bmi_elan4_query call;
     int rc = bmi_elan4_query_begin((const struct sockaddr *)at, sizeof(*at), &call);
 
     if (rc < 0)
         return rc;
-    for (int i = 0; i < 5000 && (rc = bmi_elan4_query_step(call, theirs)) == -EAGAIN; i++) {
-        struct pollfd p[2] = {{call->fd, POLLIN, 0},
+    for (int i = 0; i < 5000 && (rc = bmi_elan4_query_step(&call, theirs)) == -EAGAIN; i++) {
+        struct pollfd p[2] = {{call.fd, POLLIN, 0},
                               {bootstrap ? bootstrap->listener : -1, POLLIN, 0}};
         poll(p, 2, 1000);
         if (bootstrap)
             bmi_elan4_bootstrap_serve(bootstrap);
     }
-    bmi_elan4_query_end(call);
+    bmi_elan4_query_end(&call);
     return rc;
 }
 
@@ -316,7 +316,7 @@ static void strangers(void **state)
     struct sockaddr_in at;
     struct bmi_elan4_bootstrap *bootstrap = open_desk(&at);
     struct bmi_elan4_conn_info theirs;
-    struct bmi_elan4_query *call;
+    struct bmi_elan4_query call;
     char rubbish[BMI_ELAN4_CONN_INFO_BYTES] = "GET / HTTP/1.1",
          conn_info[BMI_ELAN4_CONN_INFO_BYTES];
     ssize_t n;
@@ -347,12 +347,12 @@ static void strangers(void **state)
             assert_int_equal(send(fd, rubbish, sizeof(rubbish), MSG_NOSIGNAL), sizeof(rubbish));
         else
             shutdown(fd, SHUT_WR);
-        while ((rc = bmi_elan4_query_step(call, &theirs)) == -EAGAIN) {
-            struct pollfd p = {call->fd, POLLIN, 0};
+        while ((rc = bmi_elan4_query_step(&call, &theirs)) == -EAGAIN) {
+            struct pollfd p = {call.fd, POLLIN, 0};
             poll(&p, 1, 1000);
         }
         assert_int_equal(rc, kind == 0 ? -EPROTO : -ECONNRESET);
-        bmi_elan4_query_end(call);
+        bmi_elan4_query_end(&call);
         close(fd);
     }
     close(server);

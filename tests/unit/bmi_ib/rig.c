@@ -2,6 +2,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "rig.h"
+#include "bmi_ib/bmi_ib.h"
 
 #undef ibv_reg_mr
 #undef ibv_query_port
@@ -522,7 +523,6 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
                                 .sq_depth = (uint32_t)ib_option(f, "sq_depth"),
                                 .rq_depth = 127};
     f->caps = (struct rme_caps){.max_sge = max_sge, .max_read_sge = max_sge, .has_read = true};
-    f->read_limit = 64;
     f->way_ms = f->drain_ms = 600000; /* long enough for a slow machine */
     f->signal_each = ib_option(f, "signal_each") != 0;
     f->cm = &channel;
@@ -532,10 +532,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     TAILQ_INIT(&f->links);
     TAILQ_INIT(&f->dirty);
     TAILQ_INIT(&f->eventful);
-    TAILQ_INIT(&f->downs);
     TAILQ_INIT(&f->tx_waiters);
-    TAILQ_INIT(&f->draining);
-    TAILQ_INIT(&f->routes);
     TAILQ_INIT(&f->drained);
     TAILQ_INIT(&f->rx.open);
     STAILQ_INIT(&f->rxq.chain);
@@ -627,7 +624,7 @@ void rig_complete(struct rme_link *l, unsigned upto)
 
 int rig_poll(struct rme_event *events, int max)
 {
-    return ib_poll(rig.f, events, max);
+    return bmi_ib_fabric()->poll(rig.f, events, max);
 }
 
 int rig_count(enum rme_event_type type, struct rme_event *last)

@@ -11,8 +11,6 @@
 
 #include "../common/unit.h"
 #include "bmi_ib/link/links.h"
-#include "bmi_ib/queue/wr_id.h"
-#include "bmi_ib/wait.h"
 
 #define RIG_POSTED 65536
 

@@ -91,7 +91,7 @@ static void drains_end_without_the_device(void **state)
     ib_link_disconnect(l, 0);
     assert_int_equal(rig.qps_gone, 0);
     assert_in_range(ib_link_deadline(rig.f), 0, rig.f->drain_ms);
-    l->drain_end = 0;
+    rme_timer_set(&rig.f->timers, &l->timer, 0);
     ib_link_timers(rig.f);
     assert_int_equal(rig_count(RME_EV_LINK_DOWN, NULL), 1);
     assert_int_equal(rig.qps_gone, 1);
@@ -173,7 +173,7 @@ static void message_in(const struct rme_link *l, unsigned index)
     rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, rx->generation, index),
                            .opcode = IBV_WC_RECV,
                            .byte_len = 5,
-                           .qp_num = l->qp_num});
+                           .qp_num = l->qp->qp_num});
 }
 
 /* Returns the index of the n-th posted receive; if there is none, sets n to their number. */
@@ -182,8 +182,7 @@ static unsigned posted(unsigned *n)
     unsigned seen = 0;
     for (unsigned i = 0; i < rig.f->rx.slabs * rig.f->slab; i++)
         if (rig.f->rx.slab[i / rig.f->slab] &&
-            rig.f->rx.slab[i / rig.f->slab]->rx[i % rig.f->slab].state == IB_RX_POSTED &&
-            seen++ == *n)
+            rig.f->rx.slab[i / rig.f->slab]->rx[i % rig.f->slab].posted && seen++ == *n)
             return i;
     *n = seen;
     return 0;
@@ -271,7 +270,7 @@ static void shared_receives_are_not_lost(void **state)
         ib_link_fail(l, -ECONNRESET, true);
         rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, l->handle),
                                .status = IBV_WC_WR_FLUSH_ERR,
-                               .qp_num = l->qp_num});
+                               .qp_num = l->qp->qp_num});
         assert_int_equal(rig_count(RME_EV_LINK_DOWN, NULL), 0);
         /* two receives of this QP complete before the event that they were its last */
         message_in(l, nth_posted(0));
@@ -535,7 +534,7 @@ static void a_failed_queue_is_replaced(void **state)
     ib_async_events(f);
     assert_int_equal(l->state, IB_DRAINING);
     assert_int_equal(ib_cq_reserve(f, 1), -EIO);
-    l->drain_end = 0;
+    rme_timer_set(&rig.f->timers, &l->timer, 0);
     ib_link_timers(f);
     assert_int_equal(rig_count(RME_EV_LINK_DOWN, &down), 1);
     assert_int_equal(down.error, -EIO);

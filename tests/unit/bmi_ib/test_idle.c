@@ -158,10 +158,8 @@ static void an_idle_connection_takes_little(void **state)
     uint64_t own = receives(asked_for());
     const struct row rows[] = {
         {"the device: send queue",
-         send_queue(sends, (uint64_t)ib_option(f, "max_sge"),
-                    (uint64_t)ib_option(f, "max_inline")),
-         send_queue(sends, (uint64_t)ib_option(f, "max_sge"),
-                    (uint64_t)ib_option(f, "max_inline"))},
+         send_queue(sends, IB_SGE_MAX, (uint64_t)ib_option(f, "max_inline")),
+         send_queue(sends, IB_SGE_MAX, (uint64_t)ib_option(f, "max_inline"))},
         {"the device: receive queue, or its place in the shared one", receive_queue(1),
          receive_queue(receiving)},
         {"receive buffers", buffer, own * buffer},
@@ -169,8 +167,6 @@ static void an_idle_connection_takes_little(void **state)
         {"the link (bmi_ib/link.h) and its chains",
          sizeof(struct rme_link) + 4 * sizeof(void *),
          sizeof(struct rme_link) + 4 * sizeof(void *)},
-        {"its ring of requests (bmi_ib/ring.h)", power_of_two(sends) * sizeof(struct ib_slot),
-         power_of_two(sends) * sizeof(struct ib_slot)},
         {"the peer (common/transport/peer.h)", sizeof(struct rme_peer),
          sizeof(struct rme_peer)},
         {"what the protocols have with it (common/proto/proto.h)",

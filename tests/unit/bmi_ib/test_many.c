@@ -29,7 +29,7 @@ static void take_all_back(void)
     assert_int_equal(ib_rx_post(f, NULL), 0);
     for (uint32_t s = 0; s < f->rx.slabs; s++)
         for (uint32_t i = 0; f->rx.slab[s] && i < f->slab; i++)
-            if (f->rx.slab[s]->rx[i].state == IB_RX_POSTED) {
+            if (f->rx.slab[s]->rx[i].posted) {
                 rig_wc((struct ibv_wc){.wr_id = f->rx.slab[s]->rx[i].wr.wr_id,
                                        .status = IBV_WC_WR_FLUSH_ERR});
                 assert_int_equal(rig_poll(&event, 1), 0);
@@ -49,7 +49,7 @@ static void mark_send(struct rme_link *l)
 {
     rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, l->handle),
                            .status = IBV_WC_WR_FLUSH_ERR,
-                           .qp_num = l->qp_num});
+                           .qp_num = l->qp->qp_num});
 }
 
 static void last_receive(struct rme_link *l)
@@ -209,7 +209,7 @@ static void each_drains_by_itself(void **state)
     assert_ptr_equal(next_down(), l[4]);
     ib_link_free(l[1]);
     ib_link_free(l[2]); /* while it drains */
-    l[0]->drain_end = 0;
+    rme_timer_set(&rig.f->timers, &l[0]->timer, 0);
     ib_link_timers(rig.f);
     assert_ptr_equal(next_down(), l[0]);
     assert_int_equal(ib_link_deadline(rig.f), -1);
@@ -374,7 +374,7 @@ static void what_is_held_stays(void **state)
         rig_wc((struct ibv_wc){.wr_id = receive_of(link_at[i]),
                                .opcode = IBV_WC_RECV,
                                .byte_len = 5,
-                               .qp_num = link_at[i]->qp_num});
+                               .qp_num = link_at[i]->qp->qp_num});
         assert_int_equal(rig_poll(&event[i], 1), 1);
     }
     leave(0, MANY);
@@ -399,7 +399,7 @@ static void come(unsigned n)
 static uint64_t posted_one(void)
 {
     const struct ib_rx *rx = rig.f->rx.slab[0]->rx;
-    while (rx->state != IB_RX_POSTED)
+    while (!rx->posted)
         rx++;
     return ib_wr_id(IB_WR_RECV, rx->generation, rx->index);
 }

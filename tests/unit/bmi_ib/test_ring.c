@@ -2,31 +2,6 @@
 /* Send queue accounting and building of requests. */
 #include "rig.h"
 
-static void ring_wraps(void **state)
-{
-    struct ib_ring r;
-    (void)state;
-    assert_int_equal(ib_ring_init(&r, 10), 0);
-    r.head = r.tail = UINT32_MAX - 5;
-    for (int round = 0; round < 5; round++) {
-        uint32_t position = 0;
-        for (int i = 0; i < 10; i++)
-            position = ib_ring_push(&r, NULL, i % 2);
-        assert_int_equal(ib_ring_room(&r), 0);
-        assert_int_equal(r.reads, 5);
-        assert_int_equal(ib_ring_covered(&r, position), 10);
-        assert_int_equal(ib_ring_covered(&r, (position - 3) & IB_POSITION_MASK), 7);
-        assert_int_equal(ib_ring_covered(&r, (position + 1) & IB_POSITION_MASK),
-                         0); /* never posted */
-        for (int i = 0; i < 10; i++)
-            assert_null(ib_ring_pop(&r));
-        assert_int_equal(r.reads, 0);
-        assert_int_equal(ib_ring_covered(&r, (position - 3) & IB_POSITION_MASK),
-                         0); /* reported before */
-    }
-    ib_ring_fini(&r);
-}
-
 static void queue_message(struct rme_link *l, size_t length)
 {
     void *tx = ib_tx_get(l);
@@ -199,6 +174,42 @@ static void behind(struct rme_link *l, struct rme_rdma_op *x)
     x->tx_length = 16;
 }
 
+/* Positions of requests wrap.  A completion retires the requests up to its own, and one that
+ * was reported before, or whose request was never posted, retires none. */
+static void positions_wrap(void **state)
+{
+    struct load d[5];
+    struct rme_event e[8];
+    (void)state;
+    rig_open("sq_depth=10", 1, 256);
+    struct rme_link *l = rig_link();
+    l->ring.head = l->ring.tail = UINT32_MAX - 5;
+    for (int round = 0; round < 5; round++) {
+        for (int i = 0; i < 5; i++) {
+            ib_rdma_op(l, load(&d[i], true, RME_NOTIFY_NONE, 1, 1));
+            queue_message(l, 10);
+        }
+        ib_flush(rig.f);
+        assert_int_equal(ib_ring_room(&l->ring), 0);
+        assert_int_equal(l->ring.reads, 5);
+        uint32_t position = l->ring.head;
+        ib_rdma_op_completed(l, (position + 1) & IB_POSITION_MASK);
+        assert_int_equal(ib_ring_used(&l->ring), 10);
+        ib_rdma_op_completed(l, (position - 3) & IB_POSITION_MASK);
+        ib_rdma_op_completed(l, (position - 3) & IB_POSITION_MASK);
+        assert_int_equal(ib_ring_used(&l->ring), 3);
+        assert_int_equal(l->ring.reads, 1);
+        ib_rdma_op_completed(l, position & IB_POSITION_MASK);
+        ib_rdma_op_completed(l, (position - 3) & IB_POSITION_MASK);
+        assert_int_equal(ib_ring_used(&l->ring), 0);
+        assert_int_equal(l->ring.reads, 0);
+        assert_int_equal(rig_poll(e, 8), 5);
+        for (int i = 0; i < 5; i++)
+            assert_ptr_equal(e[i].rdma_op, &d[i].x);
+    }
+    rig_close();
+}
+
 static void list_of_64_writes(void **state)
 {
     struct load d;
@@ -310,25 +321,24 @@ static void fences(void **state)
     rig_close();
 }
 
-/* Reads beyond the limit wait, and so does all work behind them. */
-static void reads_are_limited(void **state)
+/* Reads beyond the send queue wait, and so does all work behind them. */
+static void reads_beyond_the_queue_wait(void **state)
 {
     struct load d;
     (void)state;
-    rig_open(NULL, 1, 256);
-    rig.f->read_limit = 5;
+    rig_open("sq_depth=8", 1, 256);
     struct rme_link *l = rig_link();
-    ib_rdma_op(l, load(&d, true, RME_NOTIFY_NONE, 12, 1));
+    ib_rdma_op(l, load(&d, true, RME_NOTIFY_NONE, 20, 1));
     queue_message(l, 10);
-    for (unsigned n = 5; n < 15; n += 5) {
+    for (unsigned n = 8; n < 24; n += 8) {
         ib_flush(rig.f);
         assert_int_equal(rig.nposted, n);
         assert_true(rig.posted[n - 1].flags & IBV_SEND_SIGNALED);
         rig_complete(l, n);
     }
     ib_flush(rig.f);
-    assert_int_equal(rig.nposted, 13);
-    assert_int_equal(rig.posted[12].opcode, IBV_WR_SEND);
+    assert_int_equal(rig.nposted, 21);
+    assert_int_equal(rig.posted[20].opcode, IBV_WR_SEND);
     rig_close();
 }
 
@@ -396,7 +406,6 @@ static void random_loads(void **state)
         snprintf(options, sizeof(options), "sq_depth=%u,tx_buffers=%d,signal_each=%d", depth,
                  32 << (rand() % 3), seed % 5 == 0);
         rig_open(options, max_sge, seed % 2 ? 64 : 0);
-        rig.f->read_limit = 1 + (uint32_t)rand() % 20;
         struct rme_link *l = rig_link();
         unsigned queued = 0, done = 0, complete = 0, messages = 0, expected = 0;
         struct rme_event e[16];
@@ -428,7 +437,6 @@ static void random_loads(void **state)
             if (rand() % 3 == 0)
                 ib_flush(rig.f);
             assert_true(ib_ring_used(&l->ring) <= depth);
-            assert_true(l->ring.reads <= rig.f->read_limit);
             unsigned upto = complete + (unsigned)rand() % 8;
             for (; complete < rig.nposted && complete < upto; complete++)
                 if (rig.posted[complete].flags & IBV_SEND_SIGNALED)
@@ -565,7 +573,7 @@ static void memory_of_a_failed_device_is_not_opened(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ring_wraps),
+        cmocka_unit_test(positions_wrap),
         cmocka_unit_test(small_messages_signal_rarely),
         cmocka_unit_test(each_is_signalled),
         cmocka_unit_test(message_without_queue_is_posted_at_once),
@@ -575,7 +583,7 @@ int main(void)
         cmocka_unit_test(a_link_never_waits_for_itself),
         cmocka_unit_test(list_of_64_writes),
         cmocka_unit_test(fences),
-        cmocka_unit_test(reads_are_limited),
+        cmocka_unit_test(reads_beyond_the_queue_wait),
         cmocka_unit_test(refused_post_loses_the_link),
         cmocka_unit_test(sending_on_a_lost_link),
         cmocka_unit_test(windows_in_chains),

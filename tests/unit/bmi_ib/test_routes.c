@@ -57,7 +57,7 @@ static void a_silent_address_is_left(void **state)
         rig_drain(l);
         assert_int_equal(rig_count(RME_EV_LINK_DOWN, NULL), 0);
         assert_ptr_equal(l->address, l->addresses->ai_next);
-        assert_true(l->on_route);
+        assert_true(rme_timer_is_set(&l->timer));
         if (step >= IB_ROUTING)
             rig_cm(l, RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL, 0);
         if (step == IB_CONNECTING)
@@ -67,7 +67,7 @@ static void a_silent_address_is_left(void **state)
         ib_link_timers(rig.f);
         assert_int_equal(l->state, step);
 
-        l->route_end = 0;
+        rme_timer_set(&rig.f->timers, &l->timer, 0);
         assert_int_equal(ib_link_deadline(rig.f), 0);
         ib_link_timers(rig.f);
         if (step == IB_CONNECTING) {
@@ -76,7 +76,7 @@ static void a_silent_address_is_left(void **state)
         }
         assert_int_equal(rig_count(RME_EV_LINK_DOWN, NULL), 0);
         assert_ptr_equal(l->address, l->addresses->ai_next->ai_next);
-        assert_false(l->on_route);
+        assert_false(rme_timer_is_set(&l->timer));
         assert_int_equal(ib_link_deadline(rig.f), -1);
         rig_cm(l, RDMA_CM_EVENT_ADDR_ERROR, -ENETUNREACH, NULL, 0);
         assert_int_equal(rig_count(RME_EV_LINK_DOWN, &down), 1);
@@ -93,8 +93,8 @@ static void no_route_is_left_behind(void **state)
     for (int what = 0; what < 3; what++) {
         rig_open(NULL, 16, 256);
         struct rme_link *l = link_to(2, "127.0.0.1");
-        ib_link_route(l, true);
-        assert_true(l->on_route);
+        ib_link_route(l);
+        assert_true(rme_timer_is_set(&l->timer));
         if (what == 0) {
             rig_cm(l, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0);
         } else if (what == 1) {
@@ -103,7 +103,7 @@ static void no_route_is_left_behind(void **state)
             assert_int_equal(rig_count(RME_EV_LINK_DOWN, NULL), 1);
         }
         ib_link_free(l);
-        assert_true(TAILQ_EMPTY(&rig.f->routes));
+        assert_true(rme_timers_next(&rig.f->timers) == UINT64_MAX);
         rig_close();
     }
 }

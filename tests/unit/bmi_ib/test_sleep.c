@@ -51,7 +51,7 @@ static void a_dead_device_may_refuse_to_be_asked(void **state)
     assert_true(bmi_ib_fabric()->arm(rig.f) < 0);
     rig_link();
     rig.f->dev.dead = true;
-    ib_link_fail_all(rig.f, -ENODEV);
+    ib_link_fail_all(rig.f, -ENODEV, "failed");
     assert_int_equal(bmi_ib_fabric()->arm(rig.f), 0);
     assert_false(rig.f->cq.armed);
     rig_close();

@@ -18,7 +18,6 @@ static struct rme_fabric *open_two(void)
     other->number = 1;
     TAILQ_INIT(&other->links);
     TAILQ_INIT(&other->eventful);
-    TAILQ_INIT(&other->downs);
     rig.f->rail[rig.f->rails++] = other;
     other->railed = rig.f->railed = true;
     return other;

@@ -125,14 +125,14 @@ static void the_last_of_two_names_is_found(void **state)
 
     (void)state;
     assert_int_equal(rme_table_init(&names, 2), 0);
-    rme_table_put(&names, &first, key_of(7, 1), RME_HANDLE_SEND);
-    rme_table_put(&names, &last, key_of(7, 1), RME_HANDLE_SEND);
+    rme_table_put(&names, &first, key_of(7, 1), RME_HANDLE_THEIRS);
+    rme_table_put(&names, &last, key_of(7, 1), RME_HANDLE_THEIRS);
     for (uint32_t i = 0; i < OTHERS; i++) {
-        rme_table_put(&names, &other[i], key_of(7, 2 + i), RME_HANDLE_SEND);
-        assert_ptr_equal(rme_table_find(&names, key_of(7, 1), RME_HANDLE_SEND), &last);
+        rme_table_put(&names, &other[i], key_of(7, 2 + i), RME_HANDLE_THEIRS);
+        assert_ptr_equal(rme_table_find(&names, key_of(7, 1), RME_HANDLE_THEIRS), &last);
     }
     rme_table_drop(&names, &last);
-    assert_ptr_equal(rme_table_find(&names, key_of(7, 1), RME_HANDLE_SEND), &first);
+    assert_ptr_equal(rme_table_find(&names, key_of(7, 1), RME_HANDLE_THEIRS), &first);
     rme_table_clear(&names);
 }
 
@@ -235,9 +235,9 @@ static void no_keys_share_a_chain_everywhere(void **state)
     assert_int_equal(rme_table_init(&other, CHAINS), 0);
     for (uint64_t tag = 0; chosen < CHOSEN; tag++) {
         uint64_t key = (uint64_t)1 << 32 | tag;
-        uint32_t *chain = &used[rme_table_hash(&other, key, RME_HANDLE_SEND) & other.mask];
+        uint32_t *chain = &used[rme_table_hash(&other, key, RME_HANDLE_THEIRS) & other.mask];
 
-        if ((rme_table_hash(&one, key, RME_HANDLE_SEND) & one.mask) != 7)
+        if ((rme_table_hash(&one, key, RME_HANDLE_THEIRS) & one.mask) != 7)
             continue;
         chosen++;
         if (++*chain > most)

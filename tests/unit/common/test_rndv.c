@@ -182,7 +182,7 @@ static void cancelled_twice(void **state)
     rme_cancel(rme, id);
     run();
     assert_int_equal(ended, 0);
-    SAYS(CANCEL_ACK, 0, .to = LAST, .from = 9);
+    SAYS(FIN, 0, .status = RME_WIRE_CANCELED, .to = LAST, .from = 9);
     assert_int_equal(ended, 1);
     assert_int_equal(done_.error, -ECANCELED);
     end();
@@ -404,34 +404,6 @@ static void offer_out_of_order(void **state)
 
 /* ---- out of memory ---- */
 
-static void no_memory_for_a_large_send(void **state)
-{
-    (void)state;
-    begin(&usual, "");
-    no_malloc = sizeof(struct rme_rndv);
-    send_(plain, LARGE, 3);
-    assert_int_equal(ended, 1);
-    assert_int_equal(done_.error, -ENOMEM);
-    no_malloc = no_calloc = 0;
-    send_(plain, LARGE, 3); /* the link works as before */
-    refuses(LAST);
-    assert_int_equal(ended, 2);
-    assert_int_equal(done_.error, -EMSGSIZE);
-    end();
-}
-
-static void no_memory_for_a_large_receive(void **state)
-{
-    (void)state;
-    begin(&usual, "");
-    receive(plain, LARGE, 3);
-    no_malloc = sizeof(struct rme_rndv);
-    SAYS(RTS, 0, .tag = 3, .from = 9, .total = LARGE);
-    assert_int_equal(ended, 1);
-    assert_int_equal(done_.error, -ENOMEM);
-    end();
-}
-
 static void no_memory_for_an_offer(void **state)
 {
     (void)state;
@@ -530,7 +502,7 @@ static void no_memory_for_the_transfer_of_an_invited_send(void **state)
     assert_int_equal(heard[1], RME_WIRE_EAGER);
     assert_int_equal(ended, 1);
     assert_int_equal(done_.error, 0);
-    SAYS(CANCEL_ACK, 0, .to = LAST, .from = 9);
+    SAYS(FIN, 0, .status = RME_WIRE_CANCELED, .to = LAST, .from = 9);
     assert_int_equal(ended, 2);
     assert_int_equal(done_.error, -ENOMEM);
     assert_int_equal(errors(), 0);
@@ -661,8 +633,6 @@ int main(void)
         cmocka_unit_test(is_invited_while_other_data_moves),
         cmocka_unit_test(offer_of_another_send),
         cmocka_unit_test(offer_out_of_order),
-        cmocka_unit_test(no_memory_for_a_large_send),
-        cmocka_unit_test(no_memory_for_a_large_receive),
         cmocka_unit_test(no_memory_for_an_offer),
         cmocka_unit_test(no_memory_for_what_is_offered),
         cmocka_unit_test(no_memory_for_an_invitation),

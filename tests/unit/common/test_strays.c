@@ -124,7 +124,7 @@ static void nothing_is_written_after_cancel(void **state)
     assert_true(given_up);
     assert_int_equal(under_way, 0);
     assert_int_equal(script.rdma_ops, 0);
-    SAYS(CANCEL_ACK, 0, .to = handle);
+    SAYS(FIN, 0, .status = RME_WIRE_CANCELED, .to = handle);
     assert_int_equal(ended, 1);
     assert_int_equal(done_.error, -EFAULT);
     a_part_ends(base);

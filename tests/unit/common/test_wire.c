@@ -73,10 +73,6 @@ static const struct golden goldens[] = {
      {{0, 0, 0}},
      24,
      "090800000000000000000000060000000100000002000000"},
-    {{.type = RME_WIRE_CANCEL_ACK, .to = 1},
-     {{0, 0, 0}},
-     20,
-     "0a00000000000000000000000000000001000000"},
     {{.type = RME_WIRE_PING}, {{0, 0, 0}}, 16, "0b000000000000000000000000000000"},
     {{.type = RME_WIRE_PONG}, {{0, 0, 0}}, 16, "0c000000000000000000000000000000"},
     {{.type = RME_WIRE_PING, .tag = 56}, {{0, 0, 0}}, 16, "0b000000000000000000000038000000"},
@@ -112,7 +108,7 @@ static const struct golden goldens[] = {
     {{.type = RME_WIRE_RELEASE, .credits = 1},
      {{0, 0, 0}},
      16,
-     "12000100000000000000000000000000"},
+     "0a000100000000000000000000000000"},
 };
 
 #define GOLDENS (sizeof(goldens) / sizeof(goldens[0]))
@@ -304,8 +300,8 @@ static void statuses_are_errors(void **state)
 /* ---- Connection data ---- */
 
 static const struct rme_hello example = {
-    .version = 1,
-    .version_min = 1,
+    .version = RME_WIRE_VERSION,
+    .version_min = RME_WIRE_VERSION_MIN,
     .flags = RME_HELLO_F_SERVER | RME_HELLO_F_READ,
     .incarnation = 0x1122334455667788ULL,
     .rx_size = 4096,
@@ -316,10 +312,10 @@ static const struct rme_hello example = {
 };
 
 static const char example_hex[] =
-    "524d4531010128038877665544332211001000000800000000001000000004000000010000000000";
+    "524d4531020228038877665544332211001000000800000000001000000004000000010000000000";
 
 static const char single_credit_hex[] =
-    "524d4531010128188877665544332211001000000100000000001000000004000000010000000000";
+    "524d4531020228188877665544332211001000000100000000001000000004000000010000000000";
 
 static void hello_is_golden(void **state)
 {
@@ -349,11 +345,11 @@ static void hello_of_a_later_version(void **state)
 
     (void)state;
     rme_hello_encode(&example, bytes);
-    bytes[4] = 9; /* version 9, compatible with 1, with unknown data at the end */
+    bytes[4] = 9; /* version 9, compatible with 2, with unknown data at the end */
     bytes[6] = RME_HELLO_MAX;
     assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), 0);
     assert_int_equal(back.rx_size, example.rx_size);
-    bytes[5] = 2; /* not compatible with 1 */
+    bytes[5] = 3; /* not compatible with 2 */
     assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), -EPROTO);
     assert_int_equal(why.reason, RME_REJECT_VERSION);
     assert_int_equal(why.version, RME_WIRE_VERSION);

@@ -84,11 +84,15 @@ static void cancel_old_ones(uint32_t ours, uint32_t theirs, bool by_sender)
         cancel(ours, old[i].theirs, by_sender); /* as if the handle were reused */
         if (by_sender)
             cancel(0, old[i].theirs, true);
-        scripted_peer_sends(
-            (struct rme_wire_message){.type = RME_WIRE_CANCEL_ACK, .to = old[i].ours}, NULL);
+        scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_FIN,
+                                                      .status = RME_WIRE_CANCELED,
+                                                      .to = old[i].ours},
+                            NULL);
     }
     cancel(ours, theirs, !by_sender); /* of the other end */
-    scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_CANCEL_ACK, .to = ours},
+    scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_FIN,
+                                                  .status = RME_WIRE_CANCELED,
+                                                  .to = ours},
                         NULL);
 }
 
@@ -126,7 +130,7 @@ static void a_late_cancel_meets_no_other_receive(void **state)
     ours = received_from(&recv, n);
     cancel(ours, n, true); /* not late */
     scripted_check(&recv, -ECANCELED);
-    assert_int_equal(scripted_count(RME_WIRE_CANCEL_ACK), 1);
+    assert_int_equal(scripted_count(RME_WIRE_FIN), 1);
     assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
 
@@ -173,7 +177,7 @@ static void a_late_cancel_meets_no_other_send(void **state)
         remember(n, ours, n);
     }
     assert_true(nold > 12);
-    assert_int_equal(scripted_count(RME_WIRE_CANCEL_ACK), 0);
+    assert_int_equal(scripted_count(RME_WIRE_FIN), 0);
     assert_int_equal(scripted_counter("cancels"), 0);
     assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
@@ -470,7 +474,9 @@ static void a_cancel_does_not_wait_for_a_window(void **state)
     scripted_run();
     assert_int_equal(scripted_count(RME_WIRE_CANCEL), 1);
     assert_int_equal(recv[0].reports, 0);
-    scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_CANCEL_ACK, .to = ours},
+    scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_FIN,
+                                                  .status = RME_WIRE_CANCELED,
+                                                  .to = ours},
                         NULL);
     scripted_check(&recv[0], -ECANCELED);
     the_second_goes_on(recv);
@@ -484,9 +490,9 @@ static void its_answer_does_not(void **state)
     (void)state;
     offers(3, 3); /* without a receive */
     cancel(0, 3, true);
-    assert_int_equal(scripted_count(RME_WIRE_CANCEL_ACK), 1);
+    assert_int_equal(scripted_count(RME_WIRE_FIN), 1);
     cancel(ours, 1, true);
-    assert_int_equal(scripted_count(RME_WIRE_CANCEL_ACK), 2);
+    assert_int_equal(scripted_count(RME_WIRE_FIN), 2);
     scripted_check(&recv[0], -ECANCELED);
     the_second_goes_on(recv);
 }
