@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Hash tables whose keys peers choose: chains, equal names, cost.  Ids of operations; timers. */
+/* Hash tables with keys that peers choose, ids of operations, timers. */
 #include "op/match.h"
 #include "move/move.h"
 #include "op/op.h"

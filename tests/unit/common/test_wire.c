@@ -424,18 +424,12 @@ static void reject_gives_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(encoding_is_golden),
-        cmocka_unit_test(decoding_gives_back),
-        cmocka_unit_test(length_is_checked),
-        cmocka_unit_test(segments_that_cannot_be),
-        cmocka_unit_test(unknown_types),
-        cmocka_unit_test(fast_messages),
-        cmocka_unit_test(segments_that_fit),
-        cmocka_unit_test(statuses_are_errors),
-        cmocka_unit_test(hello_is_golden),
-        cmocka_unit_test(hello_of_a_later_version),
-        cmocka_unit_test(hello_that_is_refused),
-        cmocka_unit_test(reject_gives_back),
+        cmocka_unit_test(encoding_is_golden),    cmocka_unit_test(decoding_gives_back),
+        cmocka_unit_test(length_is_checked),     cmocka_unit_test(segments_that_cannot_be),
+        cmocka_unit_test(unknown_types),         cmocka_unit_test(fast_messages),
+        cmocka_unit_test(segments_that_fit),     cmocka_unit_test(statuses_are_errors),
+        cmocka_unit_test(hello_is_golden),       cmocka_unit_test(hello_of_a_later_version),
+        cmocka_unit_test(hello_that_is_refused), cmocka_unit_test(reject_gives_back),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
