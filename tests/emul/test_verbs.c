@@ -349,36 +349,6 @@ TEST(read_depth_zero_cannot_read)
     loop_close(&a, &b);
 }
 
-TEST(events_are_solicited_and_one_shot)
-{
-    struct side a = {0}, b = {.use_chan = true};
-    struct ibv_cq *cq;
-    void *ctx;
-
-    loop_open(&a, &b);
-    for (unsigned i = 0; i < 8; i++)
-        post_recv(&b, i, 0, 64);
-    post_send(&a, 1, SEND, 0, 8, 0);
-    CHECK(!readable(b.chan->fd, 0)); /* not armed */
-    CHECK_EQ(ibv_req_notify_cq(b.rcq, 1), 0);
-    CHECK(!readable(b.chan->fd, 0)); /* no event for an earlier completion */
-    post_send(&a, 2, SEND, 0, 8, 0);
-    CHECK(!readable(b.chan->fd, 0)); /* not solicited */
-    CHECK_EQ(try_send(&a, 3, SEND, 0, 8, IBV_SEND_SOLICITED, 0, 0), 0);
-    CHECK(readable(b.chan->fd, 0));
-    CHECK_EQ(ibv_get_cq_event(b.chan, &cq, &ctx), 0);
-    CHECK(cq == b.rcq && ctx == &b);
-    ibv_ack_cq_events(cq, 1);
-    CHECK_EQ(try_send(&a, 4, SEND, 0, 8, IBV_SEND_SOLICITED, 0, 0), 0);
-    CHECK(!readable(b.chan->fd, 0)); /* one-shot */
-    CHECK_EQ(ibv_req_notify_cq(b.rcq, 0), 0);
-    post_send(&a, 5, SEND, 0, 8, 0);
-    CHECK(readable(b.chan->fd, 0));
-    CHECK_EQ(ibv_get_cq_event(b.chan, &cq, &ctx), 0);
-    ibv_ack_cq_events(cq, 1);
-    loop_close(&a, &b);
-}
-
 TEST(destroying_a_qp_forgets_its_completions)
 {
     struct side a = {0}, b = {0};
@@ -630,7 +600,6 @@ int main(int argc, char **argv)
         T(fence_waits_for_reads_and_unfenced_passes_them),
         T(read_depth_holds_back_what_is_behind),
         T(read_depth_zero_cannot_read),
-        T(events_are_solicited_and_one_shot),
         T(destroying_a_qp_forgets_its_completions),
         T(payload_lands_before_its_memory_is_deregistered),
         T(extended_post_interface),
