@@ -131,6 +131,7 @@ static void the_last_of_two_names_is_found(void **state)
         rme_table_put(&names, &other[i], key_of(7, 2 + i), RME_HANDLE_THEIRS);
         assert_ptr_equal(rme_table_find(&names, key_of(7, 1), RME_HANDLE_THEIRS), &last);
     }
+    assert_null(rme_table_find(&names, key_of(7, 1), RME_HANDLE_OWN)); /* of another kind */
     rme_table_drop(&names, &last);
     assert_ptr_equal(rme_table_find(&names, key_of(7, 1), RME_HANDLE_THEIRS), &first);
     rme_table_clear(&names);
