@@ -64,6 +64,20 @@ static void let_data_arrive(struct dialogue *d)
         pump();
 }
 
+/* Opens a pair over the loop; the data of a dialogue has arrived, and the device withholds its
+ * completion. */
+static void withhold(struct dialogue *d, struct pair *p, const char *options)
+{
+    if (!lane.is_loop)
+        skip();
+    bed_options(options);
+    pair_open(p);
+    dialogue_new(d, p, true, SMALL);
+    post_data(d);
+    loop_hold(LOOP_HOLD_DONES);
+    let_data_arrive(d);
+}
+
 static void dialogue_check(struct dialogue *d)
 {
     op_check(&d->data_send, LARGE);
@@ -306,14 +320,7 @@ void answers_keep_their_order(void **state)
     struct pair p;
 
     (void)state;
-    if (!lane.is_loop)
-        skip();
-    bed_options(ONE_UNIT);
-    pair_open(&p);
-    dialogue_new(&d, &p, true, SMALL);
-    post_data(&d);
-    loop_hold(LOOP_HOLD_DONES);
-    let_data_arrive(&d);
+    withhold(&d, &p, ONE_UNIT);
     for (int i = 0; i < N; i++) {
         size_t size = i % 10 == 9 ? 100000 : (size_t)i;
         blob_flat(&out[i], size);
@@ -348,14 +355,7 @@ void answer_whose_receive_is_cancelled(void **state)
     struct pair p;
 
     (void)state;
-    if (!lane.is_loop)
-        skip();
-    bed_options(ONE_UNIT);
-    pair_open(&p);
-    dialogue_new(&d, &p, true, SMALL);
-    post_data(&d);
-    loop_hold(LOOP_HOLD_DONES);
-    let_data_arrive(&d);
+    withhold(&d, &p, ONE_UNIT);
     post_send(&d.send, d.to, d.back, &d.out, TAG);
     pump_times(100);
     op_cancel(&d.recv);
@@ -381,14 +381,7 @@ void answer_of_a_peer_that_goes(void **state)
     struct pair p;
 
     (void)state;
-    if (!lane.is_loop)
-        skip();
-    bed_options(ONE_UNIT ",eager_max=4K");
-    pair_open(&p);
-    dialogue_new(&d, &p, true, SMALL);
-    post_data(&d);
-    loop_hold(LOOP_HOLD_DONES);
-    let_data_arrive(&d);
+    withhold(&d, &p, ONE_UNIT ",eager_max=4K");
     if (!d.data_recv.reports) {
         loop_hold(0);
         pump_until_reported(&d.data_recv);
@@ -411,14 +404,7 @@ void answer_dropped_with_its_link(void **state)
     struct dialogue d;
     struct pair p;
     (void)state;
-    if (!lane.is_loop)
-        skip();
-    bed_options(ONE_UNIT);
-    pair_open(&p);
-    dialogue_new(&d, &p, true, SMALL);
-    post_data(&d);
-    loop_hold(LOOP_HOLD_DONES);
-    let_data_arrive(&d);
+    withhold(&d, &p, ONE_UNIT);
     post_send(&d.send, d.to, d.back, &d.out, TAG);
     pump_times(100);
     node_forget(p.to_server);

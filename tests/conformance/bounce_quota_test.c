@@ -112,6 +112,27 @@ static bool nothing_is_left(struct node *n)
     return node_counter(n, "pack_bytes") == 0;
 }
 
+/* Sends all messages to the first clients, which sleep. */
+static void put_to_sleep(int clients)
+{
+    for (int i = 0; i < clients; i++)
+        pair[i].client->asleep = true;
+    for (int i = 0; i < clients; i++)
+        for (int k = 0; k < EACH; k++)
+            send_to(i, k);
+    pump_times(100);
+}
+
+/* Lets them receive their messages, after which the server has its zones again. */
+static void wake_up(struct node *server, int clients)
+{
+    for (int i = 0; i < clients; i++) {
+        pair[i].client->asleep = false;
+        take_all(i);
+    }
+    assert_true(nothing_is_left(server));
+}
+
 /* A sleeping client holds its quota; the others are not affected. */
 void zones_of_a_greedy_one(void **state)
 {
@@ -119,10 +140,7 @@ void zones_of_a_greedy_one(void **state)
     uint64_t held, before;
 
     (void)state;
-    pair[0].client->asleep = true;
-    for (int k = 0; k < EACH; k++)
-        send_to(0, k);
-    pump_times(100);
+    put_to_sleep(1);
     held = has(0);
     if (held != 0) /* else nothing is offered because nothing can be read */
         assert_int_equal(held, ZONES / 2 / 2);
@@ -134,9 +152,7 @@ void zones_of_a_greedy_one(void **state)
     assert_int_equal(node_counter(server, "pack_reserve"), before);
     assert_int_equal(node_counter(server, "pack_cut"), 0);
     assert_int_equal(has(0), held);
-    pair[0].client->asleep = false;
-    take_all(0);
-    assert_true(nothing_is_left(server));
+    wake_up(server, 1);
 }
 
 /* A single client gets more. */
@@ -146,16 +162,11 @@ void zones_of_one(void **state)
     uint64_t held;
 
     (void)state;
-    pair[0].client->asleep = true;
-    for (int k = 0; k < EACH; k++)
-        send_to(0, k);
-    pump_times(100);
+    put_to_sleep(1);
     held = has(0);
     if (held != 0)
         assert_int_equal(held, ZONES / 2);
-    pair[0].client->asleep = false;
-    take_all(0);
-    assert_true(nothing_is_left(server));
+    wake_up(server, 1);
 }
 
 /* All clients want more than there is, and sleep: each gets some, including the last one. */
@@ -165,12 +176,7 @@ void zones_of_many(void **state)
     uint64_t sum = 0;
 
     (void)state;
-    for (int i = 0; i < MOST; i++)
-        pair[i].client->asleep = true;
-    for (int i = 0; i < MOST; i++)
-        for (int k = 0; k < EACH; k++)
-            send_to(i, k);
-    pump_times(100);
+    put_to_sleep(MOST);
     for (int i = 0; i < MOST; i++)
         sum += has(i);
     for (int i = 0; i < MOST && sum != 0; i++) {
@@ -181,11 +187,7 @@ void zones_of_many(void **state)
     }
     assert_int_equal(node_counter(server, "pack_bytes"), sum);
     assert_in_range(sum, 0, ZONES);
-    for (int i = 0; i < MOST; i++) {
-        pair[i].client->asleep = false;
-        take_all(i);
-    }
-    assert_true(nothing_is_left(server));
+    wake_up(server, MOST);
 }
 
 /* The host has allocated everything except scattered small blocks: a message is split into

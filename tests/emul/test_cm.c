@@ -148,41 +148,6 @@ TEST(refused_without_a_listener)
     all_gone();
 }
 
-PAIR(rejected_by_the_program, run_two)
-ACTIVE(rejected_by_the_program)
-{
-    struct rdma_conn_param p = {.retry_count = 7};
-    struct rdma_cm_id *id = new_id(NULL);
-
-    meet(s);
-    resolve(id, "127.0.0.1", PORT + 3);
-    give_qp(id);
-    CHECK_EQ(rdma_connect(id, &p), 0);
-    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_REJECTED);
-    CHECK_EQ(e->status, 28);
-    CHECK_EQ(e->param.conn.private_data_len, 148);
-    CHECK(memcmp(e->param.conn.private_data, "no", 3) == 0);
-    CHECK_EQ(rdma_ack_cm_event(e), 0);
-    drop(id);
-    all_gone();
-}
-PASSIVE(rejected_by_the_program)
-{
-    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 3, 4);
-    unsigned char big[149] = {0};
-
-    CHECK(l->verbs);
-    meet(s);
-    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
-    struct rdma_cm_id *id = e->id;
-    CHECK(rdma_reject(id, big, 149) < 0);
-    CHECK_EQ(rdma_reject(id, "no", 2), 0);
-    CHECK_EQ(rdma_destroy_id(id), 0); /* unacknowledged: counts for the listener */
-    CHECK_EQ(rdma_ack_cm_event(e), 0);
-    drop(l);
-    all_gone();
-}
-
 TEST(addresses_that_are_not_ours)
 {
     struct rdma_cm_id *id = new_id(NULL);
@@ -615,7 +580,6 @@ int main(int argc, char **argv)
         T(connect_private_data_transfer_disconnect),
         T(every_local_address_connects),
         T(refused_without_a_listener),
-        T(rejected_by_the_program),
         T(addresses_that_are_not_ours),
         T(a_request_is_given_up),
         T(ports_are_claimed),

@@ -6,31 +6,55 @@
 
 #include "unit.h"
 
-struct engine *engine_new(uint64_t entries, uint32_t batch)
+struct engine *engine_open(struct rme_mreg_config config, uint64_t zone_bytes, size_t pages)
 {
     struct engine *e = calloc(1, sizeof(*e));
-    struct rme_mreg_config config = {
-        .max_entries = entries, .max_bytes = 64 << 20, .batch = batch};
+    struct rme_zone_config zone = {.max_bytes = zone_bytes};
 
     assert_non_null(e);
     fake_init(&e->fake);
-    rme_pin_init(&e->pin, &fake_ops, fake_fabric(&e->fake), NULL);
-    config.pin = &e->pin;
+    e->log = rme_log_new(fake_log_line, &e->seen);
+    rme_pin_init(&e->pin, &fake_ops, fake_fabric(&e->fake), e->log);
+    zone.pin = config.pin = &e->pin;
+    assert_int_equal(rme_zone_new(&zone, &e->zone), 0);
+    config.zone = e->zone;
     assert_int_equal(rme_mreg_new(&config, &e->mreg), 0);
-    if (!rme_mreg_caches(e->mreg)) {
-        rme_mreg_free(e->mreg);
-        free(e);
-        skip();
-    }
+    e->pages = pages;
+    e->memory =
+        mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(e->memory, MAP_FAILED);
+    return e;
+}
+
+void engine_needs_cache(struct engine *e)
+{
+    if (rme_mreg_caches(e->mreg))
+        return;
+    rme_log_drain(e->log);
+    assert_non_null(strstr(e->seen.last, "userfaultfd"));
+    engine_free(e);
+    skip();
+}
+
+struct engine *engine_new(uint64_t entries, uint32_t batch)
+{
+    struct engine *e = engine_open(
+        (struct rme_mreg_config){.max_entries = entries, .max_bytes = 64 << 20, .batch = batch},
+        1 << 20, 1);
+
+    engine_needs_cache(e);
     return e;
 }
 
 void engine_free(struct engine *e)
 {
     rme_mreg_free(e->mreg);
+    rme_zone_free(e->zone);
     assert_int_equal(fake_live(&e->fake), 0);
     assert_int_equal(e->fake.bad_deregs, 0);
+    rme_log_free(e->log);
     fake_destroy(&e->fake);
+    munmap(e->memory, e->pages * PAGE);
     free(e);
 }
 

@@ -13,13 +13,23 @@
 #define PAGE   ((size_t)4096)
 #define PAGES  16
 #define SOURCE RME_ACCESS_REMOTE_READ
+#define SINK   (RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE)
 
 struct engine {
     struct fake fake;
+    struct fake_log seen;
+    struct rme_log *log;
     struct rme_pin pin;
+    struct rme_zone *zone;
     struct rme_mreg *mreg;
+    char *memory; /* of this many pages */
+    size_t pages;
 };
 
+/* Opens a zone and registrations; the configuration's pin and zone are set here. */
+struct engine *engine_open(struct rme_mreg_config config, uint64_t zone_bytes, size_t pages);
+/* Skips the test where memory cannot be watched, which a line of the log says. */
+void engine_needs_cache(struct engine *e);
 /* Opens a cache with `entries` entries, which evicts `batch` of them together. Skips the test
  * where memory cannot be watched. */
 struct engine *engine_new(uint64_t entries, uint32_t batch);

@@ -94,6 +94,11 @@ void scripted_peer_sends(struct rme_wire_message message,
     scripted_run();
 }
 
+void scripted_says(uint8_t type)
+{
+    scripted_peer_sends((struct rme_wire_message){.type = type}, NULL);
+}
+
 void scripted_imm(uint32_t imm)
 {
     assert_true(scripted.have > 0);
@@ -188,11 +193,27 @@ void scripted_close(void)
 {
     script.registering = script.deregistering = script.sleeping = script.waking = NULL;
     script.no_tx = script.no_regs = false;
+    script.unsignalled = script.keeps_rx = script.own_rx = false;
+    script.spare_rx = 0;
     script_cut();
     scripted_run();
     rme_addr_free(scripted.peer);
     rme_close(scripted.rme);
     script.heard = NULL;
+    script.mws = 0;
+    script.reports_apart = false;
+}
+
+int scripted_teardown(void **state)
+{
+    (void)state;
+    scripted_close();
+    return 0;
+}
+
+uint64_t scripted_counter(const char *name)
+{
+    return rme_counter_value(scripted.rme, name);
 }
 
 void scripted_send(struct posted *p, const void *memory, size_t size, int32_t tag)

@@ -53,8 +53,13 @@ void scripted_arrive(unsigned link, const struct rme_hello *hello);
 void scripted_open(const char *options, const struct rme_hello *hello);
 /* Opens the engine, which connects to a listening peer; `answer` is the peer's hello. */
 void scripted_connect(const char *options, const struct rme_hello *answer);
-/* Takes the link down and closes the engine; the script checks that nothing is left. */
+/* Takes the link down and closes the engine; the script checks that nothing is left. The next
+ * engine's fabric has its usual properties again. */
 void scripted_close(void);
+int scripted_teardown(void **state);
+#define SCRIPTED_TEST(name) cmocka_unit_test_teardown(name, scripted_teardown)
+
+uint64_t scripted_counter(const char *name);
 
 /* Polls until no event is left. */
 void scripted_run(void);
@@ -62,6 +67,8 @@ void scripted_run(void);
  * entries. */
 void scripted_peer_sends(struct rme_wire_message message,
                          const struct rme_wire_segment *segment);
+/* The same for a message that is only a header. */
+void scripted_says(uint8_t type);
 /* Delivers the message without letting the engine process it. */
 void scripted_put(struct rme_wire_message message, const struct rme_wire_segment *segment);
 void scripted_imm(uint32_t imm);

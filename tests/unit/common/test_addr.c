@@ -89,36 +89,6 @@ static void many_parts(void **state)
     rme_addr_put(addr);
 }
 
-static void other_scheme(void **state)
-{
-    struct rme_addr *addr = NULL;
-
-    (void)state;
-    assert_int_equal(rme_addr_parse("elan4", "elan4://3:17/pvfs2-fs", &addr), 0);
-    assert_string_equal(rme_addr_part(addr, 0)->host, "3");
-    assert_string_equal(rme_addr_part(addr, 0)->port, "17");
-    rme_addr_put(addr);
-}
-
-static void host_word_and_references(void **state)
-{
-    struct rme_addr *addr = rme_addr_new_passive("10.0.0.9:4711", NULL);
-    int word;
-
-    (void)state;
-    assert_non_null(addr);
-    assert_int_equal(rme_addr_parts(addr), 0);
-    assert_string_equal(rme_addr_name(addr), "10.0.0.9:4711");
-    assert_null(rme_addr_host(addr));
-    rme_addr_set_host(addr, &word);
-    assert_ptr_equal(rme_addr_host(addr), &word);
-    assert_false(rme_addr_is_dead(addr));
-    rme_addr_get(addr);
-    rme_addr_put(addr);
-    assert_string_equal(rme_addr_name(addr), "10.0.0.9:4711");
-    rme_addr_put(addr);
-}
-
 static struct sockaddr_storage numeric(const char *text)
 {
     struct sockaddr_storage sa = {0};
@@ -236,12 +206,9 @@ int main(void)
         cmocka_unit_test(bad_addresses),
         cmocka_unit_test(length_is_limited),
         cmocka_unit_test(many_parts),
-        cmocka_unit_test(other_scheme),
-        cmocka_unit_test(host_word_and_references),
-        cmocka_unit_test(other_scheme),
-        cmocka_unit_test(passive_address_matches_without_connection),
         cmocka_unit_test(matching),
         cmocka_unit_test(ports_to_choose),
+        cmocka_unit_test(passive_address_matches_without_connection),
     };
 
     return cmocka_run_group_tests_name("addr", tests, NULL, NULL);

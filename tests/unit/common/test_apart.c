@@ -27,11 +27,6 @@ enum {
 
 static char memory[SIZE], area[AREA];
 
-static uint64_t count_of(const char *name)
-{
-    return rme_counter_value(scripted.rme, name);
-}
-
 static int open_it(void **state)
 {
     struct rme_hello hello = scripted_hello();
@@ -41,14 +36,6 @@ static int open_it(void **state)
     script.reports_apart = true;
     scripted_open(OPTIONS, &hello);
     scripted.have += 32 - 8; /* the script assumes 8 */
-    return 0;
-}
-
-static int close_it(void **state)
-{
-    (void)state;
-    scripted_close();
-    script.reports_apart = false;
     return 0;
 }
 
@@ -105,7 +92,7 @@ static void fill(struct posted *large, unsigned reports)
     scripted.keeps = true;
     for (unsigned i = 0; i < FULL; i++)
         send_one(&send[i], SIZE, TAG);
-    assert_int_equal(count_of("sends_eager_rdma"), FULL);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), FULL);
     for (unsigned i = 0; i < reports; i++)
         write_one(i, 0);
     assert_int_equal(script.rdma_ops, FULL + reports);
@@ -123,10 +110,10 @@ static void a_report_frees_no_place(void **state)
     fill(&large, 1);
     send_consumed(RME_WIRE_PING, 0, 1);
     send_one(&send, SIZE, TAG);
-    assert_int_equal(count_of("sends_eager_rdma"), FULL);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), FULL);
     send_consumed(RME_WIRE_PING, 0, 1); /* one of the messages */
     send_one(&send, SIZE, ANSWER);
-    assert_int_equal(count_of("sends_eager_rdma"), FULL + 1);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), FULL + 1);
 }
 
 /* The peer has acknowledged all messages. The engine cannot know that, and the peer may send
@@ -139,11 +126,11 @@ static void nobody_waits_for_a_place(void **state)
     fill(large, FULL);
     send_consumed(RME_WIRE_CREDIT, 0, FULL);
     send_one(&send, SIZE, TAG);
-    assert_int_equal(count_of("sends_eager_rdma"), FULL);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), FULL);
     assert_int_equal(scripted_count(RME_WIRE_RTS), FULL + 1);
     send_consumed(RME_WIRE_PING, 0, FULL);
     send_one(&send, SIZE, ANSWER);
-    assert_int_equal(count_of("sends_eager_rdma"), FULL + 1);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), FULL + 1);
 }
 
 /* ---- Answers ---- */
@@ -169,7 +156,7 @@ static void an_answer_waits_for_what_it_may_follow(void **state)
     two_under_way(&small, &large);
     send_consumed(RME_WIRE_EAGER, ANSWER, 1);
     assert_int_equal(recv.reports, 0);
-    assert_int_equal(count_of("deferred"), 1);
+    assert_int_equal(scripted_counter("deferred"), 1);
     finish_all();
     scripted_check(&large, 0);
     scripted_check(&recv, 0);
@@ -203,12 +190,12 @@ static void an_end_is_believed_of_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_report_frees_no_place, open_it, close_it),
-        cmocka_unit_test_setup_teardown(nobody_waits_for_a_place, open_it, close_it),
+        cmocka_unit_test_setup_teardown(a_report_frees_no_place, open_it, scripted_teardown),
+        cmocka_unit_test_setup_teardown(nobody_waits_for_a_place, open_it, scripted_teardown),
         cmocka_unit_test_setup_teardown(an_answer_waits_for_what_it_may_follow, open_it,
-                                        close_it),
-        cmocka_unit_test_setup_teardown(an_end_is_not_believed, open_it, close_it),
-        cmocka_unit_test_setup_teardown(an_end_is_believed_of_all, open_it, close_it),
+                                        scripted_teardown),
+        cmocka_unit_test_setup_teardown(an_end_is_not_believed, open_it, scripted_teardown),
+        cmocka_unit_test_setup_teardown(an_end_is_believed_of_all, open_it, scripted_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,85 +7,31 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "unit.h"
 #include "engine/engine.h"
-#include "tests/fuzz/script_fabric.h"
+#include "scripted.h"
 
 #define RTS_MAX 1024
 #define MUCH    20000
 #define BOUND   (4u << 20) /* limit of all of it in bytes */
 #define POOLED  (1u << 20) /* of which may stay pooled */
 
-static struct rme *rme;
-static unsigned given;          /* credits returned */
-static struct rme_addr *sender; /* of unexpected messages; without it the link would end */
-
-/* Polls until no event is left; the host takes every completion and unexpected message. */
-static void run(void)
-{
-    struct rme_done done[4];
-    struct rme_unexpected got[2];
-    bool quiet;
-    int count;
-
-    do {
-        quiet = script_is_quiet();
-        assert_int_equal(rme_test_context(rme, 0, done, 4, 0), 0);
-        count = rme_test_unexpected(rme, got, 2, 0);
-        assert_true(count >= 0);
-        for (int i = 0; i < count; i++) {
-            assert_int_equal(rme_unexpected_free(rme, got[i].buffer), 0);
-            if (got[i].first)
-                sender = got[i].addr;
-        }
-    } while (!quiet || count > 0);
-}
+static unsigned given; /* credits returned */
 
 /* Connects a peer with 4 credits, so that the engine can send it little. */
 static int set_up(void **state)
 {
-    struct rme_hello hello = {.version = RME_WIRE_VERSION,
-                              .version_min = RME_WIRE_VERSION_MIN,
-                              .flags = RME_HELLO_F_READ | RME_HELLO_F_RTR,
-                              .incarnation = 5,
-                              .rx_size = 4096,
-                              .credits = 4,
-                              .eager_window = 1 << 20,
-                              .unexpected_window = 1 << 20,
-                              .rts_max = 64};
-    uint8_t out[RME_HELLO_MAX] = {0};
-    struct rme_addr *listen = NULL;
-    struct rme_config config = {.fabric = &script_ops,
-                                .options =
-                                    "regcache_entries=0,spin_us=0,keepalive_ms=0,credits=8,"
-                                    "zone_bytes=64M,eager_window=256K,measure_costs=0"};
+    struct rme_hello hello = scripted_hello();
 
     (void)state;
-    given = script.credit_messages = 0;
-    assert_int_equal(rme_addr_parse("ib", "ib://self:1", &listen), 0);
-    config.listen = listen;
-    assert_int_equal(rme_open(&config, &rme), 0);
-    rme->tuning.rts_max = RTS_MAX;
-    assert_int_equal(rme_context_open(rme, 0), 0);
-    rme_addr_free(listen);
-    rme_hello_encode(&hello, out);
-    script_request(out, sizeof(out));
-    run();
-    script_up(0, out, sizeof(out));
-    run();
-    assert_int_equal(script.links, 1);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    if (sender != NULL)
-        rme_addr_free(sender);
-    sender = NULL;
-    script_cut();
-    run();
-    rme_close(rme);
+    hello.flags = RME_HELLO_F_READ | RME_HELLO_F_RTR;
+    hello.credits = 4;
+    hello.rts_max = 64;
+    script.credit_messages = 0;
+    scripted_open("regcache_entries=0,spin_us=0,keepalive_ms=0,credits=8,zone_bytes=64M,"
+                  "eager_window=256K",
+                  &hello);
+    scripted.rme->tuning.rts_max = RTS_MAX;
+    given = script.credit_messages;
     return 0;
 }
 
@@ -98,12 +44,13 @@ static void say(struct rme_wire_message message)
     given = script.credit_messages;
     rme_wire_encode(&message, buffer);
     script_message(0, buffer, rme_wire_length(message.type, 0));
-    run();
+    scripted_run();
+    scripted_hush();
 }
 
 static bool link_ended(void)
 {
-    return rme_counter_value(rme, "protocol_errors") == 1;
+    return scripted_counter("protocol_errors") == 1;
 }
 
 /* Checks that the link ends before the peer occupies too much, and that all of it is freed. */
@@ -119,7 +66,7 @@ static void is_bounded(struct rme_wire_message (*next)(uint32_t n), uint32_t mos
     }
     assert_in_range(n, 1, most);
     assert_true(peak - before < BOUND);
-    run();
+    scripted_run();
     now = mallinfo2().uordblks;
     assert_true(now < before + POOLED);
 }
@@ -204,6 +151,7 @@ static void holds(const char *options, const char *says, int64_t rx_size,
     char said[1000] = "";
     struct rme_config config = {
         .fabric = &script_ops, .options = options, .log = keep_lines, .log_arg = said};
+    struct rme *rme;
     int64_t value;
 
     assert_int_equal(rme_open(&config, &rme), 0);
@@ -250,9 +198,11 @@ static void what_is_not_had_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(cancels_of_what_was_not_matched, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(cancels_of_invitations, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(unexpected_messages_of_no_bytes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(cancels_of_what_was_not_matched, set_up,
+                                        scripted_teardown),
+        cmocka_unit_test_setup_teardown(cancels_of_invitations, set_up, scripted_teardown),
+        cmocka_unit_test_setup_teardown(unexpected_messages_of_no_bytes, set_up,
+                                        scripted_teardown),
         cmocka_unit_test(what_is_not_had_is_said),
     };
 

@@ -84,28 +84,13 @@ static void begin(void)
     script.heard = heard;
 }
 
-static int end(void **state)
-{
-    (void)state;
-    script.no_regs = false;
-    scripted_close();
-    return 0;
-}
-
-static void bounce_block_that_was_not_written_is_zeros(void **state)
+static void bounce_blocks_that_were_not_written_are_zeros(void **state)
 {
     (void)state;
     begin();
     nothing_of_the_last_is_left(20 * PIECE);
-    assert_int_equal(rme_counter_value(scripted.rme, "pack_reserve"), 0);
-}
-
-static void long_bounce_block_that_was_not_written_is_zeros(void **state)
-{
-    (void)state;
-    begin();
     nothing_of_the_last_is_left(MOST * PIECE);
-    assert_int_equal(rme_counter_value(scripted.rme, "pack_reserve"), 0);
+    assert_int_equal(scripted_counter("pack_reserve"), 0);
 }
 
 static void reserve_block_that_was_not_written_is_zeros(void **state)
@@ -118,7 +103,7 @@ static void reserve_block_that_was_not_written_is_zeros(void **state)
         for (int i = 0; i < 64; i++)
             assert_non_null(rme_memory_alloc(scripted.rme, size));
     nothing_of_the_last_is_left(20 * PIECE);
-    assert_true(rme_counter_value(scripted.rme, "pack_reserve") > 0);
+    assert_true(scripted_counter("pack_reserve") > 0);
 }
 
 static void memory_handed_out_again_is_zeros(void **state)
@@ -143,10 +128,9 @@ static void memory_handed_out_again_is_zeros(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(bounce_block_that_was_not_written_is_zeros, end),
-        cmocka_unit_test_teardown(long_bounce_block_that_was_not_written_is_zeros, end),
-        cmocka_unit_test_teardown(reserve_block_that_was_not_written_is_zeros, end),
-        cmocka_unit_test_teardown(memory_handed_out_again_is_zeros, end),
+        SCRIPTED_TEST(bounce_blocks_that_were_not_written_are_zeros),
+        SCRIPTED_TEST(reserve_block_that_was_not_written_is_zeros),
+        SCRIPTED_TEST(memory_handed_out_again_is_zeros),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

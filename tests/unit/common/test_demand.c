@@ -114,54 +114,6 @@ static void nothing_is_pinned(void **state)
     stop(&f);
 }
 
-/* A registration covers all memory mapped there: other pages, a file, several mappings. */
-static void a_change_changes_nothing(void **state)
-{
-    char name[] = "/tmp/demand-XXXXXX";
-    int fd = mkstemp(name);
-    struct fixture f;
-
-    (void)state;
-    assert_true(fd >= 0);
-    unlink(name);
-    assert_int_equal(ftruncate(fd, PAGES * PAGE), 0);
-    start(&f, 16, true);
-    assert_int_equal(use(&f, f.memory, PAGES * PAGE, SINK), 0);
-    assert_int_equal(madvise(f.memory, PAGES * PAGE, MADV_DONTNEED), 0);
-    assert_int_equal(use(&f, f.memory, PAGES * PAGE, SINK), 0);
-    assert_int_equal(munmap(f.memory, PAGES * PAGE), 0);
-    assert_false(rme_mreg_wants_dereg(f.mreg));
-    map(f.memory);
-    assert_int_equal(use(&f, f.memory, PAGES * PAGE, SINK), 0);
-    assert_ptr_equal(mmap(f.memory + 8 * PAGE, 8 * PAGE, PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_FIXED, fd, 0),
-                     f.memory + 8 * PAGE);
-    assert_int_equal(use(&f, f.memory, PAGES * PAGE, SINK), 0);
-    assert_int_equal(f.fake.regs, 1);
-    assert_int_equal(f.fake.deregs, 0);
-    close(fd);
-    stop(&f);
-}
-
-static void what_is_not_there_is_refused(void **state)
-{
-    struct fixture f;
-
-    (void)state;
-    start(&f, 16, true);
-    for (int cached = 0; cached < 2; cached++) {
-        if (cached)
-            assert_int_equal(use(&f, f.memory, PAGES * PAGE, SINK), 0);
-        assert_int_equal(munmap(f.memory + 3 * PAGE, PAGE), 0);
-        assert_int_equal(use(&f, f.memory, PAGES * PAGE, SINK), -EFAULT);
-        assert_int_equal(use(&f, f.memory, 3 * PAGE, SINK), 0);
-        assert_int_equal(use(&f, f.memory + 2 * PAGE, PAGE + 1, SINK), -EFAULT);
-        assert_int_equal(munmap(f.memory, PAGES * PAGE), 0);
-        map(f.memory);
-    }
-    stop(&f);
-}
-
 static void rights_are_looked_at(void **state)
 {
     struct fixture f;
@@ -334,14 +286,9 @@ static void older_kernels_pin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_pinned),
-        cmocka_unit_test(a_change_changes_nothing),
-        cmocka_unit_test(what_is_not_there_is_refused),
-        cmocka_unit_test(rights_are_looked_at),
-        cmocka_unit_test(without_windows),
-        cmocka_unit_test(without_a_cache),
-        cmocka_unit_test(changes_meanwhile),
-        cmocka_unit_test(older_kernels_pin),
+        cmocka_unit_test(nothing_is_pinned), cmocka_unit_test(rights_are_looked_at),
+        cmocka_unit_test(without_windows),   cmocka_unit_test(without_a_cache),
+        cmocka_unit_test(changes_meanwhile), cmocka_unit_test(older_kernels_pin),
     };
 
     return cmocka_run_group_tests_name("demand", tests, NULL, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The eager ring (eager_rdma.c, rx_ring.c) against a peer that the test plays: when a ring is
- * granted, how its owner validates the messages in it, how its user fills it, and how places
- * are returned.
+ * granted, how its owner validates the messages in it, how its user fills it, which completions
+ * it requests, and how places are returned.
  */
 #include <errno.h>
 
@@ -19,18 +19,6 @@ enum { SIZE = 20000, AREA = 128 << 10, CREDITS = 32 };
 
 static char memory[64 << 10], area[AREA];
 static struct rme_wire_segment lent; /* segment of the last GRANT */
-
-static uint64_t count_of(const char *name)
-{
-    return rme_counter_value(scripted.rme, name);
-}
-
-static int close_it(void **state)
-{
-    (void)state;
-    scripted_close();
-    return 0;
-}
 
 static void (*write_down)(const struct rme_wire_message *message);
 
@@ -53,11 +41,6 @@ static void open_it(uint8_t flags)
     memset(&lent, 0, sizeof(lent));
 }
 
-static void say(uint8_t type)
-{
-    scripted_peer_sends((struct rme_wire_message){.type = type}, NULL);
-}
-
 static void rts(uint32_t from, uint64_t total)
 {
     scripted_peer_sends(
@@ -74,7 +57,7 @@ static void borrow(void)
     rts(2, SIZE);
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 1);
     assert_int_equal(lent.length, AREA);
-    assert_int_equal(count_of("eager_ring_bytes"), AREA);
+    assert_int_equal(scripted_counter("eager_ring_bytes"), AREA);
 }
 
 /* Writes a message of the peer at offset `at` of the ring. */
@@ -117,7 +100,7 @@ static void lends_nothing_to_others(void **state)
     for (uint32_t i = 1; i < 9; i++)
         rts(i, i % 2 ? 100 : 65 << 10); /* too small, too large */
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 0);
-    assert_int_equal(count_of("eager_ring_bytes"), 0);
+    assert_int_equal(scripted_counter("eager_ring_bytes"), 0);
     script.no_regs = true;
     for (uint32_t i = 1; i <= 2 + 4 + 5; i++)
         rts(8 + i, SIZE);
@@ -125,7 +108,7 @@ static void lends_nothing_to_others(void **state)
     for (uint32_t i = 1; i <= 2; i++)
         rts(19 + i, SIZE); /* the engine does not try each time */
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 0);
-    assert_int_equal(count_of("eager_ring_bytes"), 0);
+    assert_int_equal(scripted_counter("eager_ring_bytes"), 0);
     rts(22, SIZE);
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 1);
 }
@@ -144,20 +127,14 @@ static void its_window_is_of_use_to_others(void **state)
     scripted_run();
     assert_int_equal(script.open, 2);
     assert_int_equal(scripted_count(RME_WIRE_CTS), 1);
-    say(RME_WIRE_RELEASE);
+    scripted_says(RME_WIRE_RELEASE);
     assert_int_equal(scripted_count(RME_WIRE_CTS), 2);
     for (unsigned i = 0; i < 2; i++) {
         scripted_imm(scripted_word(RME_WIRE_CTS, i)->message.from);
         scripted_check(&recv[i], 0);
     }
     assert_int_equal(script.open, 0);
-    assert_int_equal(count_of("protocol_errors"), 0);
-}
-
-static int close_windows(void **state)
-{
-    script.mws = 0;
-    return close_it(state);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
 
 /* A ring that is released unused is granted again after growing pauses, a used one soon. */
@@ -168,7 +145,7 @@ static void lends_again(void **state)
     (void)state;
     borrow();
     for (uint32_t wants = 4; wants <= 16; wants *= 2) {
-        say(RME_WIRE_RELEASE);
+        scripted_says(RME_WIRE_RELEASE);
         scripted_hush();
         for (uint32_t i = 1; i < wants; i++)
             rts(from++, SIZE);
@@ -178,13 +155,13 @@ static void lends_again(void **state)
     }
     put(0, RME_WIRE_EAGER, SIZE, SIZE);
     scripted_imm(RME_EAGER_RDMA_FIRST_NAME);
-    say(RME_WIRE_RELEASE);
+    scripted_says(RME_WIRE_RELEASE);
     scripted_hush();
     rts(from++, SIZE);
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 0);
     rts(from++, SIZE);
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 1);
-    assert_int_equal(count_of("protocol_errors"), 0);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
 
 static void look_at(uint64_t ms)
@@ -217,9 +194,9 @@ static void the_silent_lose_it(void **state)
     look_at(now += 1000);
     assert_int_equal(scripted_count(RME_WIRE_WITHDRAW), 1);
     assert_true(rme_eager_rdma_look_at(scripted.rme) == UINT64_MAX);
-    assert_int_equal(count_of("eager_ring_bytes"), AREA); /* until RELEASE */
-    say(RME_WIRE_RELEASE);
-    assert_int_equal(count_of("eager_ring_bytes"), 0);
+    assert_int_equal(scripted_counter("eager_ring_bytes"), AREA); /* until RELEASE */
+    scripted_says(RME_WIRE_RELEASE);
+    assert_int_equal(scripted_counter("eager_ring_bytes"), 0);
     scripted_hush();
     rts(51, SIZE);
     rts(52, SIZE);
@@ -239,12 +216,12 @@ static void takes_what_is_written(void **state)
     assert_int_equal(recv.actual, SIZE);
     for (int i = 0; i < SIZE; i++)
         assert_int_equal(memory[i], (char)(i * 7));
-    assert_int_equal(count_of("recvs_eager_rdma"), 1);
+    assert_int_equal(scripted_counter("recvs_eager_rdma"), 1);
     put(0, RME_WIRE_UNEXPECTED, 16384, 16384);
     scripted_imm(name_of(0));
     /* the first one introduced the peer */
-    assert_int_equal(count_of("unexpected_received"), 2);
-    assert_int_equal(count_of("protocol_errors"), 0);
+    assert_int_equal(scripted_counter("unexpected_received"), 2);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
 
 /* When half of the ring waits to be returned, a CREDIT message returns it. */
@@ -256,7 +233,7 @@ static void gives_places_back_in_time(void **state)
     borrow();
     for (int i = 0; i < 4; i++)
         scripted_recv(&recv[i], memory, sizeof(memory), 3);
-    say(RME_WIRE_PING); /* the answer returns what is unreturned so far */
+    scripted_says(RME_WIRE_PING); /* the answer returns what is unreturned so far */
     scripted_hush();
     put(0, RME_WIRE_EAGER, SIZE, SIZE);
     for (int i = 0; i < 3; i++)
@@ -285,21 +262,21 @@ static void early_ones_leave_the_ring(void **state)
 {
     (void)state;
     borrow();
-    say(RME_WIRE_PING); /* the answer returns what is unreturned so far */
+    scripted_says(RME_WIRE_PING); /* the answer returns what is unreturned so far */
     scripted_hush();
     put(0, RME_WIRE_EAGER, SIZE, SIZE);
     for (int i = 0; i < 4; i++)
         scripted_imm(RME_EAGER_RDMA_FIRST_NAME);
     assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
     assert_int_equal(scripted_word(RME_WIRE_CREDIT, 0)->message.credits, 4);
-    assert_int_equal(count_of("rx_buffered_bytes") / SIZE, 4);
+    assert_int_equal(scripted_counter("rx_buffered_bytes") / SIZE, 4);
     memset((void *)(uintptr_t)lent.address, 0x55, AREA);
-    say(RME_WIRE_RELEASE);
-    assert_int_equal(count_of("eager_ring_bytes"), 0);
+    scripted_says(RME_WIRE_RELEASE);
+    assert_int_equal(scripted_counter("eager_ring_bytes"), 0);
     for (int i = 0; i < 4; i++)
         meets(3);
-    assert_int_equal(count_of("rx_buffered_bytes") / SIZE, 0);
-    assert_int_equal(count_of("protocol_errors"), 0);
+    assert_int_equal(scripted_counter("rx_buffered_bytes") / SIZE, 0);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
 
 /* The link ends, and the ring with it. */
@@ -311,9 +288,9 @@ static void the_ring_ends_with_its_link(void **state)
     scripted_imm(RME_EAGER_RDMA_FIRST_NAME);
     scripted_imm(name_of(AREA)); /* a protocol error */
     scripted_run();
-    assert_int_equal(count_of("peers"), 0);
-    assert_int_equal(count_of("rx_buffered_bytes"), 0);
-    assert_int_equal(count_of("eager_ring_bytes"), 0);
+    assert_int_equal(scripted_counter("peers"), 0);
+    assert_int_equal(scripted_counter("rx_buffered_bytes"), 0);
+    assert_int_equal(scripted_counter("eager_ring_bytes"), 0);
 }
 
 static void wrong(void (*step)(void))
@@ -321,8 +298,8 @@ static void wrong(void (*step)(void))
     borrow();
     step();
     scripted_run();
-    assert_int_equal(count_of("protocol_errors"), 1);
-    assert_int_equal(count_of("peers"), 0);
+    assert_int_equal(scripted_counter("protocol_errors"), 1);
+    assert_int_equal(scripted_counter("peers"), 0);
 }
 
 static void too_long(void)
@@ -357,23 +334,23 @@ static void unexpected_too_large(void)
 static void beyond_the_window(void)
 {
     put(0, RME_WIRE_EAGER, 0, 60000);
-    for (int i = 0; i < 20 && count_of("protocol_errors") == 0; i++)
+    for (int i = 0; i < 20 && scripted_counter("protocol_errors") == 0; i++)
         scripted_imm(name_of(0));
 }
 
 static void returned_twice(void)
 {
-    say(RME_WIRE_RELEASE);
-    assert_int_equal(count_of("protocol_errors"), 0);
-    assert_int_equal(count_of("eager_ring_bytes"), 0);
-    say(RME_WIRE_RELEASE);
+    scripted_says(RME_WIRE_RELEASE);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
+    assert_int_equal(scripted_counter("eager_ring_bytes"), 0);
+    scripted_says(RME_WIRE_RELEASE);
 }
 
 static void used_when_returned(void)
 {
     uint32_t name = name_of(0);
 
-    say(RME_WIRE_RELEASE);
+    scripted_says(RME_WIRE_RELEASE);
     scripted_imm(name);
 }
 
@@ -448,17 +425,17 @@ static void writes_until_it_is_full(void **state)
     /* no room, but the peer owes enough: the send waits */
     scripted_send(&send[6], memory, SIZE, 1);
     scripted_run();
-    assert_int_equal(count_of("sends_eager_rdma"), 6);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), 6);
     while (script.rdma_ops > 0)
         script_finish(0);
     scripted_run(); /* written, not consumed */
     unexpected(&send[7], 100 * 64);
-    assert_int_equal(count_of("sends_eager_rdma"), 6);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), 6);
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1); /* the unexpected one does not wait */
     scripted.keeps = false;
-    say(RME_WIRE_PING);
+    scripted_says(RME_WIRE_PING);
     scripted_check(&send[6], 0);
-    assert_int_equal(count_of("sends_eager_rdma"), 7);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), 7);
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
 }
 
@@ -475,9 +452,9 @@ static void waits_for_nothing_uncertain(void **state)
         scripted_send(&send[i], memory, SIZE, 1);
     scripted_send(&send[4], memory, 60000, 1);
     scripted_run();
-    assert_int_equal(count_of("sends_eager_rdma"), 4);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), 4);
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
-    assert_int_equal(count_of("eager_ring_full"), 1);
+    assert_int_equal(scripted_counter("eager_ring_full"), 1);
 }
 
 /* A send that waits for room uses another protocol when the ring is withdrawn. */
@@ -492,9 +469,9 @@ static void waits_no_longer_than_it_is_lent(void **state)
         scripted_send(&send[i], memory, SIZE, 1);
     scripted_run();
     assert_int_equal(scripted_count(RME_WIRE_RTS), 0);
-    say(RME_WIRE_WITHDRAW);
+    scripted_says(RME_WIRE_WITHDRAW);
     scripted_run();
-    assert_int_equal(count_of("sends_eager_rdma"), 6);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), 6);
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
 }
 
@@ -508,18 +485,18 @@ static void a_place_waits_for_the_device(void **state)
     for (int i = 0; i < 6; i++)
         scripted_send(&send, memory, SIZE, 1);
     scripted_run();
-    say(RME_WIRE_PING); /* all are consumed */
+    scripted_says(RME_WIRE_PING); /* all are consumed */
     scripted_send(&send, memory, SIZE, 1);
     scripted_run();
-    assert_int_equal(count_of("sends_eager_rdma"), 6);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), 6);
     assert_int_equal(scripted_count(RME_WIRE_RTS), 0);
     while (script.rdma_ops > 0)
         script_finish(0);
     scripted_run();
-    assert_int_equal(count_of("sends_eager_rdma"), 7);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), 7);
     scripted_send(&send, memory, SIZE, 2);
     scripted_run();
-    assert_int_equal(count_of("sends_eager_rdma"), 8);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), 8);
 }
 
 static void returns_what_is_asked_for(void **state)
@@ -530,12 +507,12 @@ static void returns_what_is_asked_for(void **state)
     lend_it();
     scripted_send(&send, memory, SIZE, 1);
     scripted_run();
-    say(RME_WIRE_WITHDRAW);
+    scripted_says(RME_WIRE_WITHDRAW);
     assert_int_equal(scripted_count(RME_WIRE_RELEASE), 1); /* behind the message */
     scripted_send(&send, memory, SIZE, 2);
     scripted_run();
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
-    say(RME_WIRE_WITHDRAW); /* crossed RELEASE: there is no ring */
+    scripted_says(RME_WIRE_WITHDRAW); /* crossed RELEASE: there is no ring */
     assert_int_equal(scripted_count(RME_WIRE_RELEASE), 1);
     grant(AREA, 1); /* the device may still read the staging buffer of the first */
     assert_int_equal(scripted_count(RME_WIRE_RELEASE), 2);
@@ -545,9 +522,9 @@ static void returns_what_is_asked_for(void **state)
     grant(AREA, 1);
     scripted_send(&send, memory, SIZE, 3);
     scripted_run();
-    assert_int_equal(count_of("sends_eager_rdma"), 2);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), 2);
     assert_int_equal(scripted_count(RME_WIRE_RELEASE), 2);
-    assert_int_equal(count_of("protocol_errors"), 0);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
 
 static void returns_what_it_cannot_use(void **state)
@@ -560,7 +537,7 @@ static void returns_what_it_cannot_use(void **state)
     grant(4 << 20, 1);
     script.no_regs = false;
     assert_int_equal(scripted_count(RME_WIRE_RELEASE), 2);
-    assert_int_equal(count_of("protocol_errors"), 0);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
 
 static void wrong_grants_end_the_link(void **state)
@@ -571,36 +548,131 @@ static void wrong_grants_end_the_link(void **state)
         if (i == 0) {
             grant(AREA, 1); /* a second one */
         } else {
-            say(RME_WIRE_WITHDRAW);
-            assert_int_equal(count_of("protocol_errors"), 0);
+            scripted_says(RME_WIRE_WITHDRAW);
+            assert_int_equal(scripted_counter("protocol_errors"), 0);
             grant(AREA, i == 1 ? 0 : 2);
         }
-        assert_int_equal(count_of("protocol_errors"), 1);
+        assert_int_equal(scripted_counter("protocol_errors"), 1);
         if (i < 2)
             scripted_close();
     }
 }
 
+/* ---- The user, with unsignalled writes ---- */
+
+static void lend_unsignalled(void)
+{
+    script.unsignalled = true;
+    script.quieted = 0;
+    lend_it();
+}
+
+/* Sends n messages, which the peer consumes and acknowledges. */
+static void send_many(unsigned n, size_t size)
+{
+    static struct posted send;
+
+    for (unsigned i = 0; i < n; i++) {
+        scripted_send(&send, memory, size, 1);
+        scripted_run();
+        scripted.eager_consumed =
+            (uint32_t)(scripted_counter("sends_eager_rdma") * (size + RME_HELD_COST));
+        if (i % 4 == 3)
+            scripted_says(RME_WIRE_PING);
+    }
+}
+
+/* The peer's credits return the places: one write in 16 is signalled. */
+static void few_are_reported(void **state)
+{
+    (void)state;
+    lend_unsignalled();
+    send_many(96, SIZE);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), 96);
+    assert_int_equal(script.rdma_ops, 96); /* no completion yet */
+    assert_int_equal(script.quieted, 96 - 96 / 16);
+    assert_int_equal(scripted_counter("eager_ring_full"), 0);
+}
+
+/* Descriptors of writes are needed until a completion covers them: at most 128. */
+static void not_too_many_are_not_reported(void **state)
+{
+    (void)state;
+    lend_unsignalled();
+    send_many(140, SIZE);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), 128);
+    while (script.rdma_ops > 0)
+        script_finish(0); /* the newest first */
+    scripted_run();
+    send_many(20, SIZE);
+    assert_true(scripted_counter("sends_eager_rdma") >= 148);
+}
+
+/* An unsignalled write does not delay reuse, but a place that the peer has not consumed
+ * does. */
+static void an_unsignalled_place_waits_for_the_peer(void **state)
+{
+    static struct posted send[7];
+
+    (void)state;
+    lend_unsignalled();
+    scripted.keeps = true;
+    for (unsigned i = 0; i < 7; i++)
+        scripted_send(&send[i], memory, SIZE, 1);
+    scripted_run();
+    while (script.rdma_ops > 0)
+        script_finish(script.rdma_ops - 1);
+    scripted_run();
+    assert_int_equal(scripted_counter("sends_eager_rdma"), 6);
+}
+
+/* RELEASE follows unsignalled writes at once, as a signalled transfer; its completion frees the
+ * staging buffer. A ring granted before is returned unused. */
+static void returns_behind_unsignalled_writes(void **state)
+{
+    (void)state;
+    lend_unsignalled();
+    send_many(2, SIZE);
+    scripted_says(RME_WIRE_WITHDRAW);
+    assert_int_equal(scripted_count(RME_WIRE_RELEASE), 1);
+    assert_int_equal(script.rdma_ops, 3);
+    assert_int_equal(script.quieted, 2);
+    grant(AREA, 1);
+    assert_int_equal(scripted_count(RME_WIRE_RELEASE), 2);
+    while (script.rdma_ops > 0)
+        script_finish(0);
+    scripted_run();
+    grant(AREA, 1);
+    send_many(3, SIZE);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), 5);
+    assert_int_equal(scripted_count(RME_WIRE_RELEASE), 2);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(lends_to_who_would_use_it, close_it),
-        cmocka_unit_test_teardown(lends_nothing_to_others, close_it),
-        cmocka_unit_test_teardown(its_window_is_of_use_to_others, close_windows),
-        cmocka_unit_test_teardown(lends_again, close_it),
-        cmocka_unit_test_teardown(the_silent_lose_it, close_it),
-        cmocka_unit_test_teardown(takes_what_is_written, close_it),
-        cmocka_unit_test_teardown(gives_places_back_in_time, close_it),
-        cmocka_unit_test_teardown(early_ones_leave_the_ring, close_it),
-        cmocka_unit_test_teardown(the_ring_ends_with_its_link, close_it),
-        cmocka_unit_test_teardown(wrong_peers_lose_their_link, close_it),
-        cmocka_unit_test_teardown(writes_until_it_is_full, close_it),
-        cmocka_unit_test_teardown(waits_for_nothing_uncertain, close_it),
-        cmocka_unit_test_teardown(waits_no_longer_than_it_is_lent, close_it),
-        cmocka_unit_test_teardown(a_place_waits_for_the_device, close_it),
-        cmocka_unit_test_teardown(returns_what_is_asked_for, close_it),
-        cmocka_unit_test_teardown(returns_what_it_cannot_use, close_it),
-        cmocka_unit_test_teardown(wrong_grants_end_the_link, close_it),
+        SCRIPTED_TEST(lends_to_who_would_use_it),
+        SCRIPTED_TEST(lends_nothing_to_others),
+        SCRIPTED_TEST(its_window_is_of_use_to_others),
+        SCRIPTED_TEST(lends_again),
+        SCRIPTED_TEST(the_silent_lose_it),
+        SCRIPTED_TEST(takes_what_is_written),
+        SCRIPTED_TEST(gives_places_back_in_time),
+        SCRIPTED_TEST(early_ones_leave_the_ring),
+        SCRIPTED_TEST(the_ring_ends_with_its_link),
+        SCRIPTED_TEST(wrong_peers_lose_their_link),
+        SCRIPTED_TEST(writes_until_it_is_full),
+        SCRIPTED_TEST(waits_for_nothing_uncertain),
+        SCRIPTED_TEST(waits_no_longer_than_it_is_lent),
+        SCRIPTED_TEST(a_place_waits_for_the_device),
+        SCRIPTED_TEST(returns_what_is_asked_for),
+        SCRIPTED_TEST(returns_what_it_cannot_use),
+        SCRIPTED_TEST(wrong_grants_end_the_link),
+        SCRIPTED_TEST(few_are_reported),
+        SCRIPTED_TEST(not_too_many_are_not_reported),
+        SCRIPTED_TEST(an_unsignalled_place_waits_for_the_peer),
+        SCRIPTED_TEST(returns_behind_unsignalled_writes),
     };
 
     return cmocka_run_group_tests_name("fast", tests, clock_setup, NULL);

@@ -314,20 +314,13 @@ static void who_asks_for_a_link_or_ends_it_wakes_who_sleeps(void **state)
     nap_end();
 }
 
-static int close_it(void **state)
-{
-    (void)state;
-    scripted_close();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(what_ends_meanwhile_comes_later, close_it),
-        cmocka_unit_test_teardown(who_goes_meanwhile_is_heard, close_it),
-        cmocka_unit_test_teardown(who_goes_on_waiting_wakes_who_sleeps, close_it),
-        cmocka_unit_test_teardown(who_asks_for_a_link_or_ends_it_wakes_who_sleeps, close_it),
+        SCRIPTED_TEST(what_ends_meanwhile_comes_later),
+        SCRIPTED_TEST(who_goes_meanwhile_is_heard),
+        SCRIPTED_TEST(who_goes_on_waiting_wakes_who_sleeps),
+        SCRIPTED_TEST(who_asks_for_a_link_or_ends_it_wakes_who_sleeps),
     };
 
     alarm(600); /* a thread that is never stopped or never continues fails the test */

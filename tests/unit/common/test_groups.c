@@ -8,83 +8,46 @@
 #include <unistd.h>
 
 #include "unit.h"
-#include "fake_fabric.h"
-#include "memory/mreg.h"
+#include "caching.h"
 
-#define PAGE    ((size_t)4096)
-#define PAGES   ((size_t)3 * 4096)
 #define CALL_NS 10000.0
 #define PAGE_NS 1000.0 /* holes of up to 10 pages are included */
-#define SOURCE  RME_ACCESS_REMOTE_READ
-#define SINK    (RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE)
 #define MOST    4096
 
-struct fixture {
-    struct fake fake;
-    struct rme_log *log;
-    struct fake_log seen;
-    struct rme_pin pin;
-    struct rme_zone *zone;
-    struct rme_mreg *mreg;
-    char *memory; /* PAGES pages */
-    const char *hole[400];
-};
+static const char *holes[400];
 
-static void start(struct fixture *f, uint64_t entries)
+static struct engine *start(uint64_t entries)
 {
-    struct rme_zone_config zone = {.max_bytes = 1 << 20, .pin = &f->pin};
-    struct rme_mreg_config mreg = {.pin = &f->pin,
-                                   .max_entries = entries,
-                                   .max_bytes = 64 << 20,
-                                   .call_ns = CALL_NS,
-                                   .page_ns = PAGE_NS};
-
-    *f = (struct fixture){.memory = NULL};
-    fake_init(&f->fake);
-    f->log = rme_log_new(fake_log_line, &f->seen);
-    rme_pin_init(&f->pin, &fake_ops, fake_fabric(&f->fake), f->log);
-    assert_int_equal(rme_zone_new(&zone, &f->zone), 0);
-    mreg.zone = f->zone;
-    assert_int_equal(rme_mreg_new(&mreg, &f->mreg), 0);
-    f->memory =
-        mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(f->memory, MAP_FAILED);
+    return engine_open((struct rme_mreg_config){.max_entries = entries,
+                                                .max_bytes = 64 << 20,
+                                                .call_ns = CALL_NS,
+                                                .page_ns = PAGE_NS},
+                       1 << 20, 3 * MOST);
 }
 
 /* Changes the protection of pages, and makes the fabric refuse to register them with this
  * access, like the kernel. */
-static void make_holes(struct fixture *f, unsigned count, size_t first, size_t stride,
+static void make_holes(struct engine *f, unsigned count, size_t first, size_t stride,
                        int rights, unsigned access)
 {
-    assert_in_range(count, 1, sizeof(f->hole) / sizeof(f->hole[0]));
+    assert_in_range(count, 1, sizeof(holes) / sizeof(holes[0]));
     for (unsigned i = 0; i < count; i++) {
         char *page = f->memory + (first + i * stride) * PAGE;
 
-        f->hole[i] = page;
+        holes[i] = page;
         if (rights >= 0)
             assert_int_equal(mprotect(page, PAGE, rights), 0);
         else
             assert_int_equal(munmap(page, PAGE), 0);
     }
-    f->fake.holes = f->hole;
+    f->fake.holes = holes;
     f->fake.nholes = count;
     f->fake.hole_access = access;
 }
 
-static void stop(struct fixture *f)
-{
-    rme_mreg_free(f->mreg);
-    rme_zone_free(f->zone);
-    assert_int_equal(fake_live(&f->fake), 0);
-    assert_int_equal(f->fake.bad_deregs, 0);
-    rme_log_free(f->log);
-    fake_destroy(&f->fake);
-    munmap(f->memory, PAGES * PAGE);
-}
-
 /* Acquires and releases a list of `count` segments of 100 bytes; returns the number of
  * successful registrations. */
-static unsigned use(struct fixture *f, uint32_t count, size_t stride, unsigned access)
+static unsigned use(struct engine *f, uint32_t count, size_t stride, unsigned access)
 {
     static struct rme_mseg seg[MOST];
     struct rme_mreg_hold *hold;
@@ -101,21 +64,22 @@ static unsigned use(struct fixture *f, uint32_t count, size_t stride, unsigned a
     return f->fake.regs - before;
 }
 
-/* Segments in one page, and adjacent ones, share a registration. */
+/* Segments in one page, adjacent ones, and those with at most 10 pages between them share a
+ * registration. */
 static void near_segments_share_one(void **state)
 {
-    const size_t stride[] = {2 * PAGE, PAGE, 200, 100};
-    struct fixture f;
+    const size_t stride[] = {11 * PAGE, 2 * PAGE, PAGE, 200, 100};
+    struct engine *f = start(0);
 
     (void)state;
-    start(&f, 0);
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(use(&f, 16, stride[i], SINK), 1);
-    stop(&f);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(use(f, 16, stride[i], SINK), 1);
+    assert_int_equal(use(f, 16, 12 * PAGE, SINK), 16);
+    engine_free(f);
 }
 
 /* Returns the number of attempts for a list with a segment in every third page. */
-static unsigned attempts(struct fixture *f, uint32_t count, unsigned access, unsigned regs)
+static unsigned attempts(struct engine *f, uint32_t count, unsigned access, unsigned regs)
 {
     unsigned before = f->fake.attempts;
 
@@ -129,180 +93,171 @@ static unsigned attempts(struct fixture *f, uint32_t count, unsigned access, uns
 /* For short lists the kernel is not queried: a query costs as much as 10 calls. */
 static void few_are_registered_singly(void **state)
 {
-    struct fixture f;
+    struct engine *f = start(0);
 
     (void)state;
-    start(&f, 0);
-    make_holes(&f, 1, 4, 1, UNMAPPED, ANY);
-    assert_int_equal(attempts(&f, 10, SINK, 10), 1 + 10);
-    assert_int_equal(attempts(&f, 10, SINK, 10), 1 + 10);
-    assert_int_equal(attempts(&f, 11, SINK, 2), 1 + 2);
-    stop(&f);
+    make_holes(f, 1, 4, 1, UNMAPPED, ANY);
+    assert_int_equal(attempts(f, 10, SINK, 10), 1 + 10);
+    assert_int_equal(attempts(f, 10, SINK, 10), 1 + 10);
+    assert_int_equal(attempts(f, 11, SINK, 2), 1 + 2);
+    engine_free(f);
 }
 
 /* The kernel's answer is remembered for each access, for a number of uses. */
 static void many_end_at_holes(void **state)
 {
-    struct fixture f;
+    struct engine *f = start(0);
     unsigned sinks = 0;
 
     (void)state;
-    start(&f, 0);
-    make_holes(&f, 2, 4, 21, UNMAPPED, ANY);
-    assert_int_equal(attempts(&f, 64, SINK, 3), 1 + 3);
-    assert_int_equal(attempts(&f, 64, SINK, 3), 3);
-    assert_int_equal(attempts(&f, 64, SOURCE, 3), 1 + 3);
-    assert_int_equal(attempts(&f, 64, SOURCE, 3), 3);
-    assert_ptr_equal(mmap(f.memory + 4 * PAGE, PAGE, PROT_READ | PROT_WRITE,
+    make_holes(f, 2, 4, 21, UNMAPPED, ANY);
+    assert_int_equal(attempts(f, 64, SINK, 3), 1 + 3);
+    assert_int_equal(attempts(f, 64, SINK, 3), 3);
+    assert_int_equal(attempts(f, 64, SOURCE, 3), 1 + 3);
+    assert_int_equal(attempts(f, 64, SOURCE, 3), 3);
+    assert_ptr_equal(mmap(f->memory + 4 * PAGE, PAGE, PROT_READ | PROT_WRITE,
                           MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
-                     f.memory + 4 * PAGE);
-    f.fake.nholes = 0;
-    while (sinks < 100 && use(&f, 64, 3 * PAGE, SINK) != 1)
+                     f->memory + 4 * PAGE);
+    f->fake.nholes = 0;
+    while (sinks < 100 && use(f, 64, 3 * PAGE, SINK) != 1)
         sinks++;
     assert_in_range(sinks, 40, 70);
-    stop(&f);
+    engine_free(f);
 }
 
 /* A read-only neighbour is not a hole for reading. */
 static void rights_of_neighbours(void **state)
 {
-    struct fixture f;
+    struct engine *f = start(0);
 
     (void)state;
-    start(&f, 0);
-    make_holes(&f, 3, 31, 3, PROT_READ, RME_ACCESS_LOCAL_WRITE);
-    assert_int_equal(attempts(&f, 64, SINK, 4), 1 + 4);
-    assert_int_equal(attempts(&f, 64, SOURCE, 1), 1);
-    assert_int_equal(attempts(&f, 64, SINK, 4), 4);
-    assert_int_equal(mprotect(f.memory + 61 * PAGE, PAGE, PROT_READ), 0);
-    make_holes(&f, 3, 31, 3, PROT_NONE, ANY);
-    assert_int_equal(attempts(&f, 64, SOURCE, 4), 1 + 4);
-    assert_int_equal(attempts(&f, 64, SINK, 4), 4);
-    stop(&f);
+    make_holes(f, 3, 31, 3, PROT_READ, RME_ACCESS_LOCAL_WRITE);
+    assert_int_equal(attempts(f, 64, SINK, 4), 1 + 4);
+    assert_int_equal(attempts(f, 64, SOURCE, 1), 1);
+    assert_int_equal(attempts(f, 64, SINK, 4), 4);
+    assert_int_equal(mprotect(f->memory + 61 * PAGE, PAGE, PROT_READ), 0);
+    make_holes(f, 3, 31, 3, PROT_NONE, ANY);
+    assert_int_equal(attempts(f, 64, SOURCE, 4), 1 + 4);
+    assert_int_equal(attempts(f, 64, SINK, 4), 4);
+    engine_free(f);
 }
 
 /* The paper's case with the longest list: 10 holes, 11 registrations. */
 static void long_lists(void **state)
 {
-    struct fixture f;
+    struct engine *f = start(0);
 
     (void)state;
-    start(&f, 0);
-    make_holes(&f, 10, 1000, 300, UNMAPPED, ANY);
-    assert_in_range(attempts(&f, MOST, SINK, 11), 12, 11 + 3);
-    assert_int_equal(attempts(&f, MOST, SINK, 11), 11);
-    stop(&f);
+    make_holes(f, 10, 1000, 300, UNMAPPED, ANY);
+    assert_in_range(attempts(f, MOST, SINK, 11), 12, 11 + 3);
+    assert_int_equal(attempts(f, MOST, SINK, 11), 11);
+    engine_free(f);
     /* more holes than are remembered: the kernel is queried again, and the list is right */
-    start(&f, 0);
-    make_holes(&f, 400, 1, 30, UNMAPPED, ANY);
+    f = start(0);
+    make_holes(f, 400, 1, 30, UNMAPPED, ANY);
     for (int i = 0; i < 3; i++)
-        assert_in_range(attempts(&f, MOST, SOURCE, 401), 402, 401 + 20);
-    stop(&f);
+        assert_in_range(attempts(f, MOST, SOURCE, 401), 402, 401 + 20);
+    engine_free(f);
 }
 
 /* If the kernel reports no hole, or the error has another reason, there is one attempt. */
 static void what_no_hole_explains(void **state)
 {
-    struct fixture f;
+    struct engine *f = start(0);
     const char *device;
 
     (void)state;
-    start(&f, 0);
-    device = f.memory + 4 * PAGE;
-    f.fake.hole = device;
-    assert_int_equal(attempts(&f, 64, SINK, 64), 1 + 64);
-    f.fake.hole = NULL;
-    make_holes(&f, 1, 91, 1, UNMAPPED, ANY);
-    f.fake.refuse_above = PAGE;
-    assert_int_equal(attempts(&f, 64, SINK, 64), 1 + 64);
-    f.fake.refuse_above = 0;
-    assert_int_equal(attempts(&f, 64, SINK, 2), 1 + 2);
-    stop(&f);
+    device = f->memory + 4 * PAGE;
+    f->fake.hole = device;
+    assert_int_equal(attempts(f, 64, SINK, 64), 1 + 64);
+    f->fake.hole = NULL;
+    make_holes(f, 1, 91, 1, UNMAPPED, ANY);
+    f->fake.refuse_above = PAGE;
+    assert_int_equal(attempts(f, 64, SINK, 64), 1 + 64);
+    f->fake.refuse_above = 0;
+    assert_int_equal(attempts(f, 64, SINK, 2), 1 + 2);
+    engine_free(f);
 }
 
 /* An unmapped segment fails, for any neighbours, and nothing stays registered. */
 static void a_segment_in_a_hole(void **state)
 {
-    struct fixture f;
+    struct engine *f = start(0);
     struct rme_mreg_hold *hold;
     struct rme_mseg seg[64];
 
     (void)state;
-    start(&f, 0);
-    make_holes(&f, 1, 30, 1, UNMAPPED, ANY);
+    make_holes(f, 1, 30, 1, UNMAPPED, ANY);
     for (int i = 0; i < 200; i++) {
         for (int k = 0; k < 64; k++)
-            seg[k] = (struct rme_mseg){.base = f.memory + (size_t)k * 3 * PAGE, .length = 100};
-        assert_int_equal(rme_mreg_acquire(f.mreg, seg, 64, SINK, &hold), -EFAULT);
-        assert_int_equal(fake_live(&f.fake), 0);
+            seg[k] = (struct rme_mseg){.base = f->memory + (size_t)k * 3 * PAGE, .length = 100};
+        assert_int_equal(rme_mreg_acquire(f->mreg, seg, 64, SINK, &hold), -EFAULT);
+        assert_int_equal(fake_live(&f->fake), 0);
     }
-    stop(&f);
+    engine_free(f);
 }
 
 /* For a receiver of data: holes are registered along, also where a key opens the whole
  * registration; not where it is for one operation. */
 static void holes_at_a_receiver(void **state)
 {
-    struct fixture f;
+    struct engine *f = start(0);
 
     (void)state;
-    start(&f, 0);
-    assert_int_equal(attempts(&f, 64, SINK, 1), 1);
-    f.pin.keys_open = true;
-    assert_int_equal(attempts(&f, 64, SINK, 1), 1);
-    make_holes(&f, 2, 4, 21, UNMAPPED, ANY);
-    assert_int_equal(attempts(&f, 64, SINK, 3), 1 + 3);
-    f.pin.each = true;
-    assert_int_equal(attempts(&f, 64, SINK, 64), 64);
-    stop(&f);
+    assert_int_equal(attempts(f, 64, SINK, 1), 1);
+    f->pin.keys_open = true;
+    assert_int_equal(attempts(f, 64, SINK, 1), 1);
+    make_holes(f, 2, 4, 21, UNMAPPED, ANY);
+    assert_int_equal(attempts(f, 64, SINK, 3), 1 + 3);
+    f->pin.each = true;
+    assert_int_equal(attempts(f, 64, SINK, 64), 64);
+    engine_free(f);
 }
 
 /* The same unmapped memory many times: no known hole lies between the segments. */
 static void a_segment_many_times(void **state)
 {
-    struct fixture f;
+    struct engine *f = start(0);
     struct rme_mreg_hold *hold;
     struct rme_mseg seg[11];
 
     (void)state;
-    start(&f, 0);
-    make_holes(&f, 1, 4, 1, UNMAPPED, ANY);
-    assert_int_equal(attempts(&f, 64, SINK, 2), 1 + 2);
+    make_holes(f, 1, 4, 1, UNMAPPED, ANY);
+    assert_int_equal(attempts(f, 64, SINK, 2), 1 + 2);
     for (int i = 0; i < 200; i++) {
         for (int k = 0; k < 11; k++)
-            seg[k] = (struct rme_mseg){.base = f.memory + 4 * PAGE, .length = 100};
-        assert_int_equal(rme_mreg_acquire(f.mreg, seg, 11, SINK, &hold), -EFAULT);
+            seg[k] = (struct rme_mseg){.base = f->memory + 4 * PAGE, .length = 100};
+        assert_int_equal(rme_mreg_acquire(f->mreg, seg, 11, SINK, &hold), -EFAULT);
     }
-    assert_int_equal(attempts(&f, 64, SINK, 2), 2);
-    stop(&f);
+    assert_int_equal(attempts(f, 64, SINK, 2), 2);
+    engine_free(f);
 }
 
 /* A hole that cannot be watched: the group serves one operation, its segments may be cached. */
 static void a_file_in_a_hole(void **state)
 {
     FILE *file = tmpfile();
-    struct fixture f;
+    struct engine *f = start(16);
 
     (void)state;
-    start(&f, 16);
     assert_non_null(file);
-    if (!rme_mreg_caches(f.mreg)) {
+    if (!rme_mreg_caches(f->mreg)) {
         fclose(file);
-        stop(&f);
+        engine_free(f);
         skip();
     }
     assert_int_equal(ftruncate(fileno(file), PAGE), 0);
-    assert_ptr_equal(mmap(f.memory + PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                          fileno(file), 0),
-                     f.memory + PAGE);
+    assert_ptr_equal(mmap(f->memory + PAGE, PAGE, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_FIXED, fileno(file), 0),
+                     f->memory + PAGE);
     fclose(file);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(use(&f, 2, 2 * PAGE, SINK), 1);
-        assert_int_equal(fake_live(&f.fake), 0);
+        assert_int_equal(use(f, 2, 2 * PAGE, SINK), 1);
+        assert_int_equal(fake_live(&f->fake), 0);
     }
-    assert_int_equal(use(&f, 1, PAGE, SINK), 1);
-    assert_int_equal(use(&f, 1, PAGE, SINK), 0);
-    stop(&f);
+    assert_int_equal(use(f, 1, PAGE, SINK), 1);
+    assert_int_equal(use(f, 1, PAGE, SINK), 0);
+    engine_free(f);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The match table, the operation table, and the timers. */
+/* Hash tables with keys that peers choose, ids of operations, timers. */
 #include "op/match.h"
 #include "move/move.h"
 #include "op/op.h"
@@ -9,11 +9,6 @@
 
 /* ---- Matching ---- */
 
-struct item {
-    struct list_head link;
-    int number;
-};
-
 /* Adds a member; returns true if it is the first of its key. */
 static bool add(struct rme_table *table, struct rme_match *match, uint64_t key)
 {
@@ -21,37 +16,6 @@ static bool add(struct rme_table *table, struct rme_match *match, uint64_t key)
     list_init(&match->same);
     rme_match_add(table, rme_match_first(table, key), key, match);
     return rme_match_is_first(match);
-}
-
-/* Members of one key leave in any order; the oldest one left is found. */
-static void the_oldest_of_a_key_is_found(void **state)
-{
-    const uint64_t key = rme_match_key(1, 2);
-    struct rme_match m[4];
-    struct rme_table table;
-
-    (void)state;
-    assert_int_equal(rme_table_init(&table, RME_MATCH_CHAINS), 0);
-    assert_null(rme_match_first(&table, key));
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(add(&table, &m[i], key), i == 0);
-    assert_ptr_equal(rme_match_first(&table, key), &m[0]);
-    assert_null(rme_match_first(&table, rme_match_key(2, 1)));
-    assert_null(rme_match_first(&table, rme_match_key(1, -2)));
-    rme_match_remove(&table, &m[2]);
-    assert_false(rme_match_is_in(&m[2]));
-    assert_ptr_equal(rme_match_first(&table, key), &m[0]);
-    rme_match_remove(&table, &m[0]);
-    assert_false(rme_match_is_in(&m[0]));
-    assert_ptr_equal(rme_match_first(&table, key), &m[1]);
-    rme_match_remove(&table, &m[1]);
-    assert_ptr_equal(rme_match_first(&table, key), &m[3]);
-    assert_true(rme_match_is_in(&m[3]));
-    rme_match_remove(&table, &m[3]);
-    rme_match_remove(&table, &m[3]);
-    assert_null(rme_match_first(&table, key));
-    assert_int_equal(table.used, 0);
-    rme_table_clear(&table);
 }
 
 /* Many keys: all are found, and chains stay short, for any factor. */
@@ -99,31 +63,6 @@ static void chains_stay_short(void **state)
     chains_stay_short_for(1ull << 32 | 1);
 }
 
-static void rings(void **state)
-{
-    struct list_head one, two;
-    struct item items[4];
-
-    (void)state;
-    list_init(&one);
-    list_init(&two);
-    assert_null(list_pop(&one));
-    list_splice_tail_init(&two, &one);
-    assert_true(list_empty(&one));
-    for (int i = 0; i < 4; i++) {
-        items[i].number = i;
-        list_add_tail(&items[i].link, i < 2 ? &one : &two);
-    }
-    list_splice_tail_init(&two, &one);
-    assert_true(list_empty(&two));
-    list_del_init(&items[1].link);
-    assert_true(list_empty(&items[1].link));
-    assert_int_equal(container_of(list_pop(&one), struct item, link)->number, 0);
-    assert_int_equal(container_of(list_pop(&one), struct item, link)->number, 2);
-    assert_int_equal(container_of(list_pop(&one), struct item, link)->number, 3);
-    assert_null(list_pop(&one));
-}
-
 /* ---- Operations ---- */
 
 /* The host reads the id through itself, and 0 when the operation is free; 32 others are used
@@ -164,33 +103,6 @@ static void ids_rest_before_they_come_back(void **state)
     free(table);
 }
 
-static void many_ops_with_room(void **state)
-{
-    enum { N = 3000 };
-    struct rme_op_table *table = malloc(sizeof(*table));
-    static struct rme_op *ops[N];
-
-    (void)state;
-    assert_non_null(table);
-    rme_op_table_init(table, NULL, 0);
-    for (uint32_t i = 0; i < N; i++) {
-        ops[i] = rme_op_new(table, i % 200);
-        assert_non_null(ops[i]);
-        assert_true(ops[i]->seg_room >= i % 200);
-        ops[i]->state = RME_OP_QUEUED;
-        for (uint32_t s = 0; s < i % 200; s++)
-            ops[i]->seg[s] = (struct rme_seg){ops[i], s};
-    }
-    assert_int_equal(table->live, N);
-    for (uint32_t i = 0; i < N; i++)
-        assert_ptr_equal(rme_op_find(table, ops[i]->id), ops[i]);
-    for (uint32_t i = 0; i < N; i += 2)
-        rme_op_recycle(table, ops[i]);
-    assert_int_equal(table->live, N / 2);
-    rme_op_table_clear(table);
-    free(table);
-}
-
 /* ---- Names ---- */
 
 static uint64_t key_of(uint32_t peer, uint32_t handle)
@@ -198,48 +110,6 @@ static uint64_t key_of(uint32_t peer, uint32_t handle)
     struct rme_peer named = {.serial = peer};
 
     return rme_handle_key(&named, handle);
-}
-
-/* Each name is found by all three of its parts, among many, and not after it was dropped. */
-static void names_are_found_by_all_parts(void **state)
-{
-    enum { PEERS = 7, KINDS = 4, NUMBERS = 300 };
-    static struct rme_keyed name[PEERS][KINDS][NUMBERS];
-    struct rme_keyed twin = {0};
-    struct rme_table names;
-
-    (void)state;
-    assert_int_equal(rme_table_init(&names, 64), 0);
-    for (int pass = 0; pass < 2; pass++) {
-        for (uint32_t p = 0; p < PEERS; p++)
-            for (uint32_t k = 0; k < KINDS; k++)
-                for (uint32_t n = 0; n < NUMBERS; n++) {
-                    rme_table_drop(&names, &name[p][k][n]);
-                    rme_table_put(&names, &name[p][k][n], key_of(p + 1, n * 0x01000193u), k);
-                }
-        assert_int_equal(names.used, PEERS * KINDS * NUMBERS);
-        for (uint32_t p = 0; p < PEERS; p++)
-            for (uint32_t k = 0; k < KINDS; k++)
-                for (uint32_t n = 0; n < NUMBERS; n++)
-                    assert_ptr_equal(rme_table_find(&names, key_of(p + 1, n * 0x01000193u), k),
-                                     &name[p][k][n]);
-    }
-    assert_null(rme_table_find(&names, key_of(1, 1), RME_HANDLE_OWN));
-    assert_null(rme_table_find(&names, key_of(PEERS + 1, 0), RME_HANDLE_OWN));
-    rme_table_put(&names, &twin, key_of(1, 0),
-                  RME_HANDLE_THEIRS); /* a peer may use a name twice */
-    assert_ptr_equal(rme_table_find(&names, key_of(1, 0), RME_HANDLE_THEIRS), &twin);
-    rme_table_drop(&names, &twin);
-    rme_table_drop(&names, &twin);
-    assert_ptr_equal(rme_table_find(&names, key_of(1, 0), RME_HANDLE_THEIRS),
-                     &name[0][RME_HANDLE_THEIRS][0]);
-    for (uint32_t p = 0; p < PEERS; p++)
-        for (uint32_t k = 0; k < KINDS; k++)
-            for (uint32_t n = 0; n < NUMBERS; n++)
-                rme_table_drop(&names, &name[p][k][n]);
-    assert_int_equal(names.used, 0);
-    assert_null(rme_table_find(&names, key_of(1, 0), RME_HANDLE_OWN));
-    rme_table_clear(&names);
 }
 
 enum { MOST_ALIKE = 256 }; /* a power of 2 */
@@ -261,6 +131,7 @@ static void the_last_of_two_names_is_found(void **state)
         rme_table_put(&names, &other[i], key_of(7, 2 + i), RME_HANDLE_THEIRS);
         assert_ptr_equal(rme_table_find(&names, key_of(7, 1), RME_HANDLE_THEIRS), &last);
     }
+    assert_null(rme_table_find(&names, key_of(7, 1), RME_HANDLE_OWN)); /* of another kind */
     rme_table_drop(&names, &last);
     assert_ptr_equal(rme_table_find(&names, key_of(7, 1), RME_HANDLE_THEIRS), &first);
     rme_table_clear(&names);
@@ -393,8 +264,6 @@ static void states_and_steps(void **state)
             assert_true(rme_op_may_step((enum rme_op_state)s, RME_OP_ENDING));
 }
 
-/* ---- Timers ---- */
-
 static void timers_come_in_order(void **state)
 {
     enum { N = 500 };
@@ -429,12 +298,8 @@ static void timers_come_in_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_oldest_of_a_key_is_found),
         cmocka_unit_test(chains_stay_short),
-        cmocka_unit_test(rings),
         cmocka_unit_test(ids_rest_before_they_come_back),
-        cmocka_unit_test(many_ops_with_room),
-        cmocka_unit_test(names_are_found_by_all_parts),
         cmocka_unit_test(the_last_of_two_names_is_found),
         cmocka_unit_test(a_table_of_names_that_are_alike_grows_in_proportion),
         cmocka_unit_test(one_of_many_that_are_alike_is_taken_out_without_a_look_at_the_others),

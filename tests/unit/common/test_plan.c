@@ -33,77 +33,58 @@ static void eager_gives_way_where_it_is_slower(void **state)
     assert_int_equal(rme_plan_eager_max(limits_of(&measured), 64 * KIB, 64 * KIB), 64 * KIB);
 }
 
-/* The four results of the flow chart. */
-static void heavy_server_lets_the_client_work(void **state)
+#define WRITE RME_PROTO_RNDV_WRITE
+#define READ  RME_PROTO_RNDV_READ
+enum { FROM_SERVER = 1, TO_CLIENT = 2, NO_READS = 4, SLOW_READS = 8, NOT_OFFERED = 16 };
+
+/* Messages of 1 MiB from a client to a server, but for what a row says, and their protocol. */
+static const struct decision {
+    const char *text;
+    uint64_t send_ops, send_bytes, recv_ops; /* loads */
+    unsigned conditions;
+    enum rme_prefer prefer;
+    enum rme_proto proto;
+} decisions[] = {
+    /* the four results of the flow chart: a heavily loaded server lets the client work */
+    {"a heavy receiver", 1000, 0, 65, 0, RME_PREFER_AUTO, WRITE},
+    {"none is heavy", 1000, 0, 64, 0, RME_PREFER_AUTO, READ},
+    {"a heavy sender", 65, 0, 1000, FROM_SERVER | TO_CLIENT, RME_PREFER_AUTO, READ},
+    {"none is heavy", 64, 0, 1000, FROM_SERVER | TO_CLIENT, RME_PREFER_AUTO, WRITE},
+    {"two servers", 100, 0, 90, FROM_SERVER, RME_PREFER_AUTO, READ},
+    {"two servers", 100, 0, 110, FROM_SERVER, RME_PREFER_AUTO, WRITE},
+    {"a tie", 0, 0, 0, 0, RME_PREFER_AUTO, WRITE},
+    {"a tie except for bytes", 0, 1, 0, 0, RME_PREFER_AUTO, READ},
+    {"options overrule", 0, 0, 0, 0, RME_PREFER_READ, READ},
+    {"options overrule", 10, 0, 0, 0, RME_PREFER_WRITE, WRITE},
+    {"devices overrule", 10, 0, 0, NO_READS, RME_PREFER_READ, WRITE},
+    {"reads by load", 10, 0, 0, 0, RME_PREFER_AUTO, READ},
+    {"slow reads are avoided", 10, 0, 0, SLOW_READS, RME_PREFER_AUTO, WRITE},
+    {"slow reads by option", 10, 0, 0, SLOW_READS, RME_PREFER_READ, READ},
+    {"nothing is offered", 10, 0, 0, NOT_OFFERED, RME_PREFER_AUTO, WRITE},
+    {"a receiver that prefers reads asks", 10, 0, 0, NOT_OFFERED, RME_PREFER_READ, READ},
+};
+
+static void direction(void **state)
 {
-    struct rme_plan_in in = base(MIB);
-
     (void)state;
-    in.recv.load_ops = 65;
-    in.send.load_ops = 1000;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-    in.recv.load_ops = 64; /* not loaded any more: the less loaded receiver reads */
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
+    for (size_t i = 0; i < sizeof(decisions) / sizeof(decisions[0]); i++) {
+        const struct decision *row = &decisions[i];
+        struct rme_plan_in in = base(MIB);
+        enum rme_proto proto;
 
-    in = base(MIB);
-    in.recv.server = false;
-    in.send.server = true;
-    in.send.load_ops = 65;
-    in.recv.load_ops = 1000;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    in.send.load_ops = 64;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-}
-
-static void two_servers_go_by_load(void **state)
-{
-    struct rme_plan_in in = base(MIB);
-
-    (void)state;
-    in.send.server = true;
-    in.send.load_ops = 100;
-    in.recv.load_ops = 90;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    in.recv.load_ops = 110;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-}
-
-static void load_counts_bytes_on_a_tie(void **state)
-{
-    struct rme_plan_in in = base(MIB);
-
-    (void)state;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-    in.send.load_bytes = 1;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-}
-
-static void options_and_devices_overrule(void **state)
-{
-    struct rme_plan_in in = base(MIB);
-
-    (void)state;
-    in.prefer = RME_PREFER_READ;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    in.send.load_ops = 10;
-    in.prefer = RME_PREFER_WRITE;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-    in.prefer = RME_PREFER_READ;
-    in.has_read = false;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-}
-
-static void slow_reads_are_avoided(void **state)
-{
-    struct rme_plan_in in = base(MIB);
-
-    (void)state;
-    in.send.load_ops = 10; /* by load the receiver would read */
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    in.slow_read = true;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-    in.prefer = RME_PREFER_READ;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
+        in.send.load_ops = row->send_ops;
+        in.send.load_bytes = row->send_bytes;
+        in.recv.load_ops = row->recv_ops;
+        in.send.server = (row->conditions & FROM_SERVER) != 0;
+        in.recv.server = (row->conditions & TO_CLIENT) == 0;
+        in.has_read = (row->conditions & NO_READS) == 0;
+        in.slow_read = (row->conditions & SLOW_READS) != 0;
+        in.nothing_to_read = (row->conditions & NOT_OFFERED) != 0;
+        in.prefer = row->prefer;
+        proto = decide(&in).proto;
+        if (proto != row->proto)
+            fail_msg("%s: %s", row->text, rme_proto_name(proto));
+    }
 }
 
 /* Readable memory is offered for any current loads. */
@@ -128,19 +109,6 @@ static void offers(void **state)
     in.bytes = 0;
     in.eager_max = 0;
     assert_false(decide(&in).offer);
-}
-
-static void what_was_not_offered_is_not_read(void **state)
-{
-    struct rme_plan_in in = base(MIB);
-
-    (void)state;
-    in.send.load_ops = 10;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    in.nothing_to_read = true;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-    in.prefer = RME_PREFER_READ; /* a receiver that prefers reads asks for the memory */
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
 }
 
 static void invites(void **state)
@@ -474,13 +442,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_is_eager),
         cmocka_unit_test(eager_gives_way_where_it_is_slower),
-        cmocka_unit_test(heavy_server_lets_the_client_work),
-        cmocka_unit_test(two_servers_go_by_load),
-        cmocka_unit_test(load_counts_bytes_on_a_tie),
-        cmocka_unit_test(options_and_devices_overrule),
-        cmocka_unit_test(slow_reads_are_avoided),
+        cmocka_unit_test(direction),
         cmocka_unit_test(offers),
-        cmocka_unit_test(what_was_not_offered_is_not_read),
         cmocka_unit_test(invites),
         cmocka_unit_test(single_use_registration_must_pay),
         cmocka_unit_test(kept_registrations_are_not_for_one_use),

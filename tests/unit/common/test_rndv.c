@@ -402,24 +402,6 @@ static void offer_out_of_order(void **state)
     end();
 }
 
-static void pieces_without_bytes(void **state)
-{
-    char a[100], b[100];
-    void *base[] = {a, b, b};
-    const int64_t length[] = {100, 0, 100};
-    struct rme_list list = {.base = base, .length = length, .count = 3};
-    rme_id id;
-
-    (void)state;
-    memset(a, 1, sizeof(a));
-    memset(b, 2, sizeof(b));
-    begin(&usual, "");
-    assert_in_range(rme_post_send(rme, peer, &list, 3, 0, NULL, &id), 0, 1);
-    run();
-    assert_int_equal(rme_counter_value(rme, "sends_eager"), 2);
-    end();
-}
-
 /* ---- out of memory ---- */
 
 static void no_memory_for_an_offer(void **state)
@@ -651,7 +633,6 @@ int main(void)
         cmocka_unit_test(is_invited_while_other_data_moves),
         cmocka_unit_test(offer_of_another_send),
         cmocka_unit_test(offer_out_of_order),
-        cmocka_unit_test(pieces_without_bytes),
         cmocka_unit_test(no_memory_for_an_offer),
         cmocka_unit_test(no_memory_for_what_is_offered),
         cmocka_unit_test(no_memory_for_an_invitation),

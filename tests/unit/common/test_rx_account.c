@@ -50,16 +50,9 @@ static void open_it(void)
     open_with(OPTIONS "1M", 1024);
 }
 
-static int close_it(void **state)
-{
-    (void)state;
-    scripted_close();
-    return 0;
-}
-
 static uint64_t rx_buffered(void)
 {
-    return rme_counter_value(scripted.rme, "rx_buffered_bytes");
+    return scripted_counter("rx_buffered_bytes");
 }
 
 /* Delivers a message without a receive. */
@@ -146,7 +139,7 @@ static void who_is_greedy_is_told_late_and_in_order(void **state)
     assert_int_equal(told(), more);
     send_one();
     assert_int_equal(told(), more);
-    assert_int_equal(rme_counter_value(scripted.rme, "protocol_errors"), 0);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
     take_until(1);
 }
 
@@ -165,7 +158,7 @@ static void who_is_greedy_keeps_its_reserve(void **state)
         assert_int_equal(told(), 1);
         assert_int_equal(scripted.have, RME_CREDIT_CONTROL);
     }
-    assert_int_equal(rme_counter_value(scripted.rme, "protocol_errors"), 0);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
     take_until(1);
 }
 
@@ -189,7 +182,7 @@ static void who_spends_its_reserve_comes_to_rest(void **state)
 /* Lets several times TIMEOUT_MS pass, or until the link is given up. */
 static void be_silent(void)
 {
-    for (int i = 0; i < 3 * TIMEOUT_MS && rme_counter_value(scripted.rme, "peers") != 0; i++) {
+    for (int i = 0; i < 3 * TIMEOUT_MS && scripted_counter("peers") != 0; i++) {
         clock_step_ms(1);
         scripted_run();
     }
@@ -207,16 +200,16 @@ static void who_has_nothing_to_answer_with_is_not_dead(void **state)
     be_silent();
     assert_true(scripted_count(RME_WIRE_PING) > 1);
     assert_int_equal(told(), 0);
-    assert_int_equal(rme_counter_value(scripted.rme, "peers"), 1);
+    assert_int_equal(scripted_counter("peers"), 1);
     take_until(1);
     assert_true(told() > 0);
     for (int i = 0; i < TIMEOUT_MS / 2; i++) { /* its whole timeout starts here */
         clock_step_ms(1);
         scripted_run();
-        assert_int_equal(rme_counter_value(scripted.rme, "peers"), 1);
+        assert_int_equal(scripted_counter("peers"), 1);
     }
     be_silent(); /* now the peer has a credit to answer */
-    assert_int_equal(rme_counter_value(scripted.rme, "peers"), 0);
+    assert_int_equal(scripted_counter("peers"), 0);
 }
 
 /* The peer has credits and does not answer. */
@@ -227,7 +220,7 @@ static void who_could_answer_and_does_not_is_dead(void **state)
     keep_until(HALF);
     assert_true(scripted.have >= RME_CREDIT_CONTROL);
     be_silent();
-    assert_int_equal(rme_counter_value(scripted.rme, "peers"), 0);
+    assert_int_equal(scripted_counter("peers"), 0);
 }
 
 /*
@@ -261,7 +254,7 @@ static void what_waits_to_be_acknowledged_is_counted(void **state)
     for (unsigned turn = 0; rx_buffered() > 0 && turn < 2 * N; turn++)
         scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_CREDIT}, NULL);
     assert_int_equal(rx_buffered(), 0);
-    assert_int_equal(rme_counter_value(scripted.rme, "protocol_errors"), 0);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
 
 /* ---- Number of peers examined ---- */
@@ -433,15 +426,15 @@ static void of_whom_the_host_gives_up_nothing_is_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(what_waits_to_be_acknowledged_is_counted, close_it),
+        SCRIPTED_TEST(what_waits_to_be_acknowledged_is_counted),
         cmocka_unit_test(a_release_looks_at_few_of_many_that_wait),
-        cmocka_unit_test_teardown(of_whom_the_host_gives_up_nothing_is_kept, close_it),
-        cmocka_unit_test_teardown(who_keeps_little_is_told_with_each_word, close_it),
-        cmocka_unit_test_teardown(who_is_greedy_is_told_late_and_in_order, close_it),
-        cmocka_unit_test_teardown(who_is_greedy_keeps_its_reserve, close_it),
-        cmocka_unit_test_teardown(who_spends_its_reserve_comes_to_rest, close_it),
-        cmocka_unit_test_teardown(who_has_nothing_to_answer_with_is_not_dead, close_it),
-        cmocka_unit_test_teardown(who_could_answer_and_does_not_is_dead, close_it),
+        SCRIPTED_TEST(of_whom_the_host_gives_up_nothing_is_kept),
+        SCRIPTED_TEST(who_keeps_little_is_told_with_each_word),
+        SCRIPTED_TEST(who_is_greedy_is_told_late_and_in_order),
+        SCRIPTED_TEST(who_is_greedy_keeps_its_reserve),
+        SCRIPTED_TEST(who_spends_its_reserve_comes_to_rest),
+        SCRIPTED_TEST(who_has_nothing_to_answer_with_is_not_dead),
+        SCRIPTED_TEST(who_could_answer_and_does_not_is_dead),
     };
 
     return cmocka_run_group_tests_name("rx_account", tests, clock_setup, NULL);

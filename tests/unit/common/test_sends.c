@@ -48,13 +48,6 @@ static void open_with(uint32_t rts_max, uint32_t window)
     scripted_open(OPTIONS, &hello);
 }
 
-static int close_it(void **state)
-{
-    (void)state;
-    scripted_close();
-    return 0;
-}
-
 static void a_host_that_takes_nothing_holds_back_its_tags_alone(void **state)
 {
     struct posted large[4], small[4];
@@ -539,19 +532,16 @@ static void whatever_happens_a_tag_keeps_its_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(a_host_that_takes_nothing_holds_back_its_tags_alone,
-                                  close_it),
-        cmocka_unit_test_teardown(memory_that_is_made_ready_holds_back_its_tag_alone, close_it),
-        cmocka_unit_test_teardown(a_small_one_waits_for_the_window_and_for_none_that_is_large,
-                                  close_it),
-        cmocka_unit_test_teardown(they_take_turns_for_an_rts, close_it),
-        cmocka_unit_test_teardown(a_cancelled_one_passes_its_tag_on, close_it),
-        cmocka_unit_test_teardown(the_next_of_a_tag_goes_before_those_that_came_later,
-                                  close_it),
-        cmocka_unit_test_teardown(all_that_wait_end_with_the_link, close_it),
-        cmocka_unit_test_teardown(no_data_takes_the_credit_of_an_older_request, close_it),
-        cmocka_unit_test_teardown(a_request_without_room_holds_back_no_data, close_it),
-        cmocka_unit_test_teardown(a_request_that_waits_for_an_rts_holds_back_no_data, close_it),
+        SCRIPTED_TEST(a_host_that_takes_nothing_holds_back_its_tags_alone),
+        SCRIPTED_TEST(memory_that_is_made_ready_holds_back_its_tag_alone),
+        SCRIPTED_TEST(a_small_one_waits_for_the_window_and_for_none_that_is_large),
+        SCRIPTED_TEST(they_take_turns_for_an_rts),
+        SCRIPTED_TEST(a_cancelled_one_passes_its_tag_on),
+        SCRIPTED_TEST(the_next_of_a_tag_goes_before_those_that_came_later),
+        SCRIPTED_TEST(all_that_wait_end_with_the_link),
+        SCRIPTED_TEST(no_data_takes_the_credit_of_an_older_request),
+        SCRIPTED_TEST(a_request_without_room_holds_back_no_data),
+        SCRIPTED_TEST(a_request_that_waits_for_an_rts_holds_back_no_data),
         cmocka_unit_test(whatever_happens_a_tag_keeps_its_order),
     };
 

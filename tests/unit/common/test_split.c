@@ -99,29 +99,6 @@ static void random_lists(void **state)
     }
 }
 
-/* Many fragments into one range, with more than two work requests: a bug of the old module. */
-static void fragments_into_one_range(void **state)
-{
-    enum { N = 64, EACH = 4096 };
-    struct rme_split_limits limits = {16, UINT64_MAX};
-    struct rme_wire_segment remote = {0x100000, 7, (uint64_t)N * EACH};
-    struct rme_mseg local[N];
-    struct rme_rdma_seg piece[N];
-    struct rme_sge seg[N];
-    struct rme_split_size size;
-
-    (void)state;
-    for (int i = 0; i < N; i++)
-        local[i] = (struct rme_mseg){.base = (void *)(uintptr_t)(0x1000000 + i * 0x10000),
-                                     .length = EACH};
-    size = rme_split(local, 0, &remote, 0, (uint64_t)N * EACH, &limits, piece, seg);
-    assert_int_equal(size.npiece, 4);
-    for (uint32_t p = 0; p < 4; p++) {
-        assert_int_equal(piece[p].raddr, 0x100000 + p * 16 * EACH);
-        assert_int_equal(piece[p].nseg, 16);
-    }
-}
-
 static void beyond_four_gib(void **state)
 {
     struct rme_split_limits limits = {4, 1ULL << 31};
@@ -183,7 +160,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_lists),
-        cmocka_unit_test(fragments_into_one_range),
         cmocka_unit_test(beyond_four_gib),
         cmocka_unit_test(counting_cutting_copying),
     };

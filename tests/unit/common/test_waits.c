@@ -55,13 +55,6 @@ static int open_it(void **state)
     return 0;
 }
 
-static int close_it(void **state)
-{
-    (void)state;
-    scripted_close();
-    return 0;
-}
-
 static uint64_t polls_us(void)
 {
     struct rme_counter c;
@@ -228,13 +221,14 @@ static void a_processor_that_others_keep_ends_polling(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_in_vain_stops, open_it, close_it),
-        cmocka_unit_test_setup_teardown(what_pays_goes_on, open_it, close_it),
-        cmocka_unit_test_setup_teardown(it_tries_again, open_it, close_it),
-        cmocka_unit_test_setup_teardown(a_try_that_pays_is_enough, open_it, close_it),
-        cmocka_unit_test_setup_teardown(offers_that_nobody_takes_are_rare, open_it, close_it),
+        cmocka_unit_test_setup_teardown(what_is_in_vain_stops, open_it, scripted_teardown),
+        cmocka_unit_test_setup_teardown(what_pays_goes_on, open_it, scripted_teardown),
+        cmocka_unit_test_setup_teardown(it_tries_again, open_it, scripted_teardown),
+        cmocka_unit_test_setup_teardown(a_try_that_pays_is_enough, open_it, scripted_teardown),
+        cmocka_unit_test_setup_teardown(offers_that_nobody_takes_are_rare, open_it,
+                                        scripted_teardown),
         cmocka_unit_test_setup_teardown(a_processor_that_others_keep_ends_polling, open_it,
-                                        close_it),
+                                        scripted_teardown),
         cmocka_unit_test(a_wanted_processor_is_left_sooner),
     };
     return cmocka_run_group_tests(tests, clock_setup, NULL);

@@ -199,17 +199,6 @@ static void length_is_checked(void **state)
     }
 }
 
-static void payload_is_the_rest(void **state)
-{
-    uint8_t bytes[RME_WIRE_HEADER_SIZE + 5] = {RME_WIRE_EAGER};
-    struct rme_wire_message m;
-
-    (void)state;
-    assert_int_equal(rme_wire_decode(bytes, sizeof(bytes), &m), 0);
-    assert_int_equal(m.payload_length, 5);
-    assert_ptr_equal(m.payload, bytes + RME_WIRE_HEADER_SIZE);
-}
-
 static void segments_that_cannot_be(void **state)
 {
     struct rme_wire_message m = {.type = RME_WIRE_CTS, .nsegment = 2};
@@ -435,19 +424,12 @@ static void reject_gives_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(encoding_is_golden),
-        cmocka_unit_test(decoding_gives_back),
-        cmocka_unit_test(length_is_checked),
-        cmocka_unit_test(payload_is_the_rest),
-        cmocka_unit_test(segments_that_cannot_be),
-        cmocka_unit_test(unknown_types),
-        cmocka_unit_test(fast_messages),
-        cmocka_unit_test(segments_that_fit),
-        cmocka_unit_test(statuses_are_errors),
-        cmocka_unit_test(hello_is_golden),
-        cmocka_unit_test(hello_of_a_later_version),
-        cmocka_unit_test(hello_that_is_refused),
-        cmocka_unit_test(reject_gives_back),
+        cmocka_unit_test(encoding_is_golden),    cmocka_unit_test(decoding_gives_back),
+        cmocka_unit_test(length_is_checked),     cmocka_unit_test(segments_that_cannot_be),
+        cmocka_unit_test(unknown_types),         cmocka_unit_test(fast_messages),
+        cmocka_unit_test(segments_that_fit),     cmocka_unit_test(statuses_are_errors),
+        cmocka_unit_test(hello_is_golden),       cmocka_unit_test(hello_of_a_later_version),
+        cmocka_unit_test(hello_that_is_refused), cmocka_unit_test(reject_gives_back),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,19 +33,6 @@ static void open_usual(const char *options)
     open_as(options, scripted_hello().flags);
 }
 
-static int close_it(void **state)
-{
-    (void)state;
-    scripted_close();
-    script.mws = 0;
-    return 0;
-}
-
-static uint64_t count_of(const char *name)
-{
-    return rme_counter_value(scripted.rme, name);
-}
-
 static void say_header(uint8_t type, int32_t tag)
 {
     scripted_peer_sends((struct rme_wire_message){.type = type, .tag = tag}, NULL);
@@ -144,7 +131,7 @@ static void a_late_cancel_meets_no_other_receive(void **state)
     cancel(ours, n, true); /* not late */
     scripted_check(&recv, -ECANCELED);
     assert_int_equal(scripted_count(RME_WIRE_FIN), 1);
-    assert_int_equal(count_of("protocol_errors"), 0);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
 
 static uint32_t sent_to(struct posted *send, uint32_t theirs)
@@ -191,8 +178,8 @@ static void a_late_cancel_meets_no_other_send(void **state)
     }
     assert_true(nold > 12);
     assert_int_equal(scripted_count(RME_WIRE_FIN), 0);
-    assert_int_equal(count_of("cancels"), 0);
-    assert_int_equal(count_of("protocol_errors"), 0);
+    assert_int_equal(scripted_counter("cancels"), 0);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
 
 /* Handles repeat after 2^32, but skip 0 and those in use. */
@@ -248,7 +235,7 @@ static void an_old_peers_invited_answer_waits_for_its_data(void **state)
     scripted_check(&send, 0);
     scripted_check(&recv, 0);
     assert_true(send.place < recv.place);
-    assert_int_equal(count_of("deferred"), 1);
+    assert_int_equal(scripted_counter("deferred"), 1);
 
     /* without data in flight nothing is deferred */
     scripted_hush();
@@ -325,7 +312,7 @@ static void nothing_is_opened_before_the_link_is_up(void **state)
         scripted_run();
         assert_int_equal(script.open, 0);
         assert_int_equal(scripted.words, 0);
-        assert_int_equal(count_of("windows") + count_of("protocol_errors"), 0);
+        assert_int_equal(scripted_counter("windows") + scripted_counter("protocol_errors"), 0);
         if (goes) {
             script_down(0, -ETIMEDOUT);
             scripted_run();
@@ -379,7 +366,7 @@ static void what_was_told_early_is_fetched(void **state)
         assert_int_equal(got.size, 10000);
         assert_int_equal(rme_unexpected_free(scripted.rme, got.buffer), 0);
     }
-    assert_int_equal(count_of("protocol_errors"), 0);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
 
 /* The end of an unanswered request ends nothing else. */
@@ -393,7 +380,8 @@ static void the_end_of_an_unanswered_request_is_nothing(void **state)
     script_unanswered(-ECONNRESET);
     scripted_run();
     assert_int_equal(recv.reports, 0);
-    assert_int_equal(count_of("link_failures") + count_of("protocol_errors"), 0);
+    assert_int_equal(scripted_counter("link_failures") + scripted_counter("protocol_errors"),
+                     0);
     scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = 1}, NULL);
     scripted_check(&recv, 0);
 }
@@ -473,7 +461,7 @@ static void the_second_goes_on(struct posted recv[2])
     scripted_imm(scripted_word(RME_WIRE_CTS, 1)->message.from);
     scripted_check(&recv[1], 0);
     assert_int_equal(script.open, 0);
-    assert_int_equal(count_of("protocol_errors"), 0);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
 
 static void a_cancel_does_not_wait_for_a_window(void **state)
@@ -560,7 +548,7 @@ static void nor_where_a_send_has_the_window(void **state)
     scripted_run();
     assert_int_equal(scripted_count(RME_WIRE_FIN), 1);
     scripted_check(&refused, -ECANCELED);
-    assert_int_equal(count_of("protocol_errors"), 0);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
     script_down(0, -ETIMEDOUT);
     scripted_run();
     scripted_check(&send, -ETIMEDOUT);
@@ -607,16 +595,16 @@ static void an_idle_peer_gives_up_what_it_was_granted(void **state)
     assert_int_equal(next_ping(), 56);
     say_header(RME_WIRE_PONG, 40);
     assert_int_equal(script.advertised, 24);
-    assert_int_equal(count_of("credits_reduced"), 40);
+    assert_int_equal(scripted_counter("credits_reduced"), 40);
     assert_int_equal(next_ping(), 16);
     say_header(RME_WIRE_PONG, 16);
     assert_int_equal(script.advertised, 8);
     assert_int_equal(next_ping(), 0);
     let_it_grow();
     assert_int_equal(script.advertised, 64);
-    assert_int_equal(count_of("protocol_errors"), 0);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
     say_header(RME_WIRE_PONG, 57);
-    assert_int_equal(count_of("protocol_errors"), 1);
+    assert_int_equal(scripted_counter("protocol_errors"), 1);
     assert_int_equal(script.advertised, 0);
 }
 
@@ -641,7 +629,7 @@ static void we_give_up_what_we_were_granted(void **state)
     assert_int_equal(buffers_of(RME_WIRE_PING, 0), 56);
     say_header(RME_WIRE_PING, INT32_MIN);
     assert_int_equal(buffers_of(RME_WIRE_PONG, 4), 0);
-    assert_int_equal(count_of("protocol_errors"), 0);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
 
 /* A peer with few unused credits keeps those that it needs. */
@@ -664,7 +652,7 @@ static void enough_is_kept_to_go_on(void **state)
     say_header(RME_WIRE_PING, 1000);
     assert_int_equal(buffers_of(RME_WIRE_PONG, 1), 0);
     scripted.keeps = false;
-    assert_int_equal(count_of("protocol_errors"), 0);
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
 
 static void an_old_peer_is_not_asked(void **state)
@@ -695,11 +683,11 @@ static void who_cannot_be_asked_is_noticed(void **state)
     scripted_run();
     assert_true(scripted.peer->peer->credit.have < RME_CREDIT_DATA);
     scripted_hush();
-    for (int i = 0; i < 200 && count_of("peers") != 0; i++) {
+    for (int i = 0; i < 200 && scripted_counter("peers") != 0; i++) {
         clock_step_ms(1);
         scripted_run();
     }
-    assert_int_equal(count_of("peers"), 0);
+    assert_int_equal(scripted_counter("peers"), 0);
     assert_int_equal(scripted_count(RME_WIRE_PING), 0);
     scripted_run();
     scripted_check(&send[3], -ETIMEDOUT);
@@ -708,24 +696,24 @@ static void who_cannot_be_asked_is_noticed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(a_late_cancel_meets_no_other_receive, close_it),
-        cmocka_unit_test_teardown(a_late_cancel_meets_no_other_send, close_it),
-        cmocka_unit_test_teardown(names_that_are_in_use_do_not_come_again, close_it),
-        cmocka_unit_test_teardown(an_old_peers_invited_answer_waits_for_its_data, close_it),
-        cmocka_unit_test_teardown(a_new_peers_invited_message_waits_for_nothing_else, close_it),
-        cmocka_unit_test_teardown(nothing_is_opened_before_the_link_is_up, close_it),
-        cmocka_unit_test_teardown(what_was_told_early_is_fetched, close_it),
-        cmocka_unit_test_teardown(the_end_of_an_unanswered_request_is_nothing, close_it),
-        cmocka_unit_test_teardown(opening_looks_whether_the_link_is_up, close_it),
-        cmocka_unit_test_teardown(a_cancel_does_not_wait_for_a_window, close_it),
-        cmocka_unit_test_teardown(its_answer_does_not, close_it),
-        cmocka_unit_test_teardown(a_refusal_does_not, close_it),
-        cmocka_unit_test_teardown(nor_where_a_send_has_the_window, close_it),
-        cmocka_unit_test_teardown(an_idle_peer_gives_up_what_it_was_granted, close_it),
-        cmocka_unit_test_teardown(we_give_up_what_we_were_granted, close_it),
-        cmocka_unit_test_teardown(enough_is_kept_to_go_on, close_it),
-        cmocka_unit_test_teardown(an_old_peer_is_not_asked, close_it),
-        cmocka_unit_test_teardown(who_cannot_be_asked_is_noticed, close_it),
+        SCRIPTED_TEST(a_late_cancel_meets_no_other_receive),
+        SCRIPTED_TEST(a_late_cancel_meets_no_other_send),
+        SCRIPTED_TEST(names_that_are_in_use_do_not_come_again),
+        SCRIPTED_TEST(an_old_peers_invited_answer_waits_for_its_data),
+        SCRIPTED_TEST(a_new_peers_invited_message_waits_for_nothing_else),
+        SCRIPTED_TEST(nothing_is_opened_before_the_link_is_up),
+        SCRIPTED_TEST(what_was_told_early_is_fetched),
+        SCRIPTED_TEST(the_end_of_an_unanswered_request_is_nothing),
+        SCRIPTED_TEST(opening_looks_whether_the_link_is_up),
+        SCRIPTED_TEST(a_cancel_does_not_wait_for_a_window),
+        SCRIPTED_TEST(its_answer_does_not),
+        SCRIPTED_TEST(a_refusal_does_not),
+        SCRIPTED_TEST(nor_where_a_send_has_the_window),
+        SCRIPTED_TEST(an_idle_peer_gives_up_what_it_was_granted),
+        SCRIPTED_TEST(we_give_up_what_we_were_granted),
+        SCRIPTED_TEST(enough_is_kept_to_go_on),
+        SCRIPTED_TEST(an_old_peer_is_not_asked),
+        SCRIPTED_TEST(who_cannot_be_asked_is_noticed),
     };
 
     return cmocka_run_group_tests_name("words", tests, clock_setup, NULL);
