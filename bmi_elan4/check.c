@@ -70,15 +70,14 @@ static bool given_up(struct rme_link *l, int64_t now)
                 TAILQ_INSERT_TAIL(&l->f->ending, l, ending_next);
             }
             l->f->config.stats->value[RME_C_QUARANTINED]++;
-            elan_log(l->f, RME_LOG_INFO,
-                     "%s: peer not responding; memory that the peer can write to stays mapped",
-                     l->name);
+            elan_link_log(
+                l, RME_LOG_INFO,
+                "peer not responding; memory that the peer can write to stays mapped");
         }
         elan_ask(l, now);
         return l->state == ELAN_DOWN_STATE;
     }
-    elan_log(l->f, RME_LOG_INFO, "%s: peer did not confirm the end of the connection; aborted",
-             l->name);
+    elan_link_log(l, RME_LOG_INFO, "peer did not confirm the end of the connection; aborted");
     if (!l->bye_sent || !all_landed(l))
         elan_send_left(l);
     elan_link_down(l, -ETIMEDOUT);

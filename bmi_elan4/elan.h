@@ -279,9 +279,12 @@ struct rme_fabric {
         (l)->list = false;                                                                     \
     } while (0)
 
-/* Logs a line; the format is a literal. */
-#define elan_log(f, level, ...)                                                                \
-    ((f)->config.log((f)->config.log_arg, level, "elan4: " __VA_ARGS__))
+/* Log a line; the format is a literal.  The engine limits the lines of one format and one name
+ * (base/log.h), because peers can cause many. */
+#define elan_log(f, level, format, ...)                                                        \
+    ((f)->config.log((f)->config.log_arg, level, "%s: " format, "elan4", ##__VA_ARGS__))
+#define elan_link_log(l, level, format, ...)                                                   \
+    ((l)->f->config.log((l)->f->config.log_arg, level, "%s: " format, (l)->name, ##__VA_ARGS__))
 
 /* Returns ms of the monotonic clock. */
 static inline int64_t elan_now(void)

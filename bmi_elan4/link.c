@@ -145,7 +145,7 @@ void elan_link_broken(struct rme_link *l, const char *why)
 {
     if (l->state == ELAN_ENDING_STATE) /* the peer may still write to local memory */
         return;
-    elan_log(l->f, RME_LOG_WARN, "%s: %s; connection aborted", l->name, why);
+    elan_link_log(l, RME_LOG_WARN, "%s; connection aborted", why);
     elan_link_end(l, -EPROTO);
 }
 

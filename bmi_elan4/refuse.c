@@ -68,10 +68,10 @@ static bool end_transfer(struct rme_fabric *f, const struct rme_link *of, enum c
     elan_move_unhold(l);
     if (l->state != ELAN_UP_STATE)
         return true;
-    elan_log(f, RME_LOG_WARN,
-             "%s: connection aborted: a transfer met an address of %s without memory, 0x%llx; "
-             "memory must stay mapped until its operation has ended",
-             l->name, of ? "the peer" : "this process", (unsigned long long)at);
+    elan_link_log(l, RME_LOG_WARN,
+                  "connection aborted: a transfer met an address of %s without memory, 0x%llx; "
+                  "memory must stay mapped until its operation has ended",
+                  of ? "the peer" : "this process", (unsigned long long)at);
     elan_link_end(l, -EFAULT);
     return true;
 }
@@ -165,9 +165,9 @@ bool elan_unasked(struct rme_link *l)
         return false;
     l->gap = gap;
     elan_move_unhold(l);
-    elan_log(l->f, RME_LOG_WARN,
-             "%s: connection aborted: the peer's network interface refused a request for data",
-             l->name);
+    elan_link_log(
+        l, RME_LOG_WARN,
+        "connection aborted: the peer's network interface refused a request for data");
     elan_link_end(l, -ETIMEDOUT);
     return true;
 }
