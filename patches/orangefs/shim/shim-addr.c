@@ -2,18 +2,18 @@
 /*
  * Addresses and unexpected messages.
  *
- * Two kinds of address.  One that was looked up is the host's for ever: it is connected when
- * needed, again and again, and is shared by all strings that name the same hosts and ports. One
- * of a peer that came to us is made when its first message is reported and is of no more use
- * when that connection is gone.
+ * An address of a lookup stays until the host drops it: its peer is connected when needed, any
+ * number of times, and all strings with the same hosts and ports share it.  An address of a
+ * peer that connected to this side is made when its first message is reported, and has no use
+ * after the end of that connection.
  *
- * The end of a peer.  Each testunexpected looks at one peer of the ring, and at those behind
- * it as long as they are dead, up to a bound: so the cost does not grow with their number, and
- * many that go at once are gone soon.  A peer is over (rme_addr_is_over) when no message of it
- * is in the engine, with a thread of ours or with the host, and it stays so.  Then the host is
- * told to forget the peer, and asks us (DROP_ADDR_QUERY) as soon as it has no reference to it.
- * A thread that looks at a peer holds `lock`, without which no address goes; any other thread
- * that has an address here has a message of it.
+ * The end of a peer.  Each testunexpected checks one peer of the ring, and those behind it as
+ * long as they are dead, up to a limit: the cost does not grow with the number of peers, and
+ * many that die at once are released soon.  A peer is over (rme_addr_is_over) when the engine,
+ * this method and the host have no message of the peer; a peer that is over stays so.  The host
+ * is asked to forget a peer that is over, and sends DROP_ADDR_QUERY as soon as it has no
+ * reference.  A thread that looks at a peer holds `lock`, without which no address is freed;
+ * any other thread with an address of the ring has a message of that peer.
  */
 #include <errno.h>
 #include <string.h>
@@ -58,9 +58,9 @@ static struct shim_addr *new_addr(struct rme_addr *peer)
 }
 
 /*
- * A walk, but a rare one over few: the list has what this process looked up and has not
- * dropped, the servers of its file systems, not the clients that came; and a host keeps
- * addresses by their text, so it asks once for each.
+ * Walks the list, which has the addresses that this process looked up and did not drop: the
+ * servers of its file systems, no clients.  A host caches addresses by their text, so it looks
+ * up each text once.
  */
 static struct shim_addr *find_lookup(const char *name)
 {
@@ -71,11 +71,11 @@ static struct shim_addr *find_lookup(const char *name)
 }
 
 /*
- * Is this client's first server there?  OrangeFS waits 10 s and more for a server that refuses
- * a connection, as it does for one that was lost, but takes a failed lookup at its word and
- * turns to the next address of its tab file, "ib://…,tcp://…".  So the lookups of a client
- * fail, until one did not, where a connection is refused or there is no way; where the answer
- * takes long, the address is as good as any other.  The engine has said why.
+ * Can this client's first server be reached?  OrangeFS waits 10 s and more for a server that
+ * refuses a connection, as for one whose connection was lost, but after a failed lookup it
+ * takes the next address of its tab file, "ib://…,tcp://…".  So the lookups of a client fail
+ * where a connection is refused or no route exists, until one lookup has succeeded.  A slow
+ * answer does not fail the lookup.  The engine has logged the reason.
  */
 static bool is_there(struct rme_addr *peer)
 {
@@ -89,7 +89,7 @@ static bool is_there(struct rme_addr *peer)
     return error == 0 || error == -EINPROGRESS;
 }
 
-/* Called before initialize on a server, and with the host's locks held: then it only reads the
+/* Called before initialize on a server, and with the host's locks held, so it only parses the
  * text. */
 static bmi_method_addr_p shim_lookup(const char *text)
 {
@@ -108,7 +108,8 @@ static bmi_method_addr_p shim_lookup(const char *text)
     if (a) {
         a->refs++;
     } else if (self.rme &&
-               rme_addr_any_port(peer)) { /* what to listen on is looked up before initialize */
+               rme_addr_any_port(
+                   peer)) { /* the listening address is looked up before initialize */
         gossip_err(
             "bmi_%s: bad address \"%s\": 0 is any free port to listen on; give the number "
             "that the server got\n",
@@ -136,7 +137,7 @@ static void shim_adopt_lookups(void)
     pthread_mutex_unlock(&self.lock);
 }
 
-/* Also after finalize; then the engine is gone, but its addresses are still there. */
+/* Called after finalize, too, when addresses exist without an engine. */
 static void shim_drop_addr(bmi_method_addr_p host)
 {
     struct shim_addr *a = host ? host->method_data : NULL;
@@ -163,7 +164,7 @@ static void shim_drop_query(struct method_drop_addr_query *query)
         return;
     pthread_mutex_lock(&self.lock);
     query->response = rme_addr_is_over(a->peer);
-    a->forgotten |= query->response == 1; /* the host need not be told */
+    a->forgotten |= query->response == 1; /* the host need not be asked */
     pthread_mutex_unlock(&self.lock);
 }
 
@@ -173,7 +174,7 @@ static const char *shim_rev_lookup(bmi_method_addr_p host)
     return a ? rme_addr_name(a->peer) : "UNKNOWN";
 }
 
-/* The rule may be for our scheme and the address another method's; then it does not match. */
+/* A rule of our scheme may be applied to an address of another method, which does not match. */
 static int shim_query_range(bmi_method_addr_p host, const char *pattern, int netmask)
 {
     const struct shim_addr *a = shim_addr_of(host);
@@ -182,7 +183,8 @@ static int shim_query_range(bmi_method_addr_p host, const char *pattern, int net
 
 /* ---- Unexpected messages ---- */
 
-/* Looks at one peer, and on while they are dead; tells the host of those that are over. */
+/* Checks one peer, and the next ones while they are dead; asks the host to forget those that
+ * are over. */
 static void look_for_dead(void)
 {
     BMI_addr_t over[SHIM_AT_ONCE];
@@ -210,7 +212,7 @@ static void look_for_dead(void)
         bmi_method_addr_forget_callback(over[i]);
 }
 
-/* Makes a sender known to the host; other threads see its address when that is done. */
+/* Registers a sender at the host; other threads see its address afterwards. */
 static struct shim_addr *introduce(struct rme_addr *peer)
 {
     struct shim_addr *a = new_addr(peer);
@@ -242,9 +244,9 @@ static struct shim_addr *sender_of(struct rme_addr *peer)
 }
 
 /*
- * A message whose sender cannot be made known, for want of memory, is kept for the next try: to
- * lose it would leave its sender waiting for an answer.  They come before those of the engine,
- * so each sender's messages stay in order.
+ * Takes parked messages.  A message whose sender cannot be registered for lack of memory is
+ * parked for the next call: its loss would leave the sender waiting for an answer.  Parked
+ * messages precede those of the engine, which keeps each sender's order.
  */
 static int take_parked(struct rme_unexpected *message, int max)
 {
@@ -259,7 +261,7 @@ static int take_parked(struct rme_unexpected *message, int max)
     return n;
 }
 
-/* Puts messages back: before the others if that is where they came from. */
+/* Parks messages, before the others if they came from there. */
 static void park(const struct rme_unexpected *message, int n, bool first)
 {
     pthread_mutex_lock(&self.newcomer);
@@ -287,7 +289,7 @@ static bool is_among(const struct rme_unexpected *message, int n, const struct r
 
 static void shim_free_messages(void)
 {
-    /* Senders that the host never heard of; one that it did hear of is the host's. */
+    /* frees senders that were never registered; the others belong to the host */
     for (int i = 0; i < self.parked_count; i++) {
         struct rme_addr *addr = self.parked[i].addr;
         if (!is_among(self.parked, i, addr) && !rme_addr_host(addr)) /* else it may be freed */
@@ -329,7 +331,7 @@ static int shim_test_unexpected(int incount, int *outcount,
 
 static int shim_unexpected_free(void *buffer)
 {
-    if (!self.rme) /* the engine took its memory with it */
+    if (!self.rme) /* rme_close has freed the memory */
         return 0;
     return shim_error(rme_unexpected_free(self.rme, buffer));
 }

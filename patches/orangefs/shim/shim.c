@@ -12,10 +12,10 @@
 #include "pvfs2-debug.h"
 
 #define HINT_READ                                                                              \
-    1 /* of a buffer hint: what OrangeFS calls PVFS_IO_READ, our core BMI_IO_READ */
+    1 /* a buffer hint: PVFS_IO_READ of OrangeFS, BMI_IO_READ of the embedded core */
 
-/* OrangeFS tries four times in a row to start a method, or to find its first server: the same
- * complaint is not heard again. */
+/* Returns true for a line that the last failed start has logged already: OrangeFS tries four
+ * times in a row to start a method, or to reach its first server. */
 static bool heard_before(enum rme_log_level level, const char *line)
 {
     if (!atomic_load(&self.starting) || level > RME_LOG_NOTICE)
@@ -56,9 +56,8 @@ static void log_line(void *arg, enum rme_log_level level, const char *line)
 }
 
 /*
- * The engine's errors are errno values, nearly all of which have a BMI code with OrangeFS's
- * "try again" bit.  The rest is named here; what nobody has named is an I/O error, never an
- * unknown number.
+ * Nearly all errno values of the engine have a BMI code with OrangeFS's "try again" bit.  This
+ * table has the others; any further one becomes an I/O error.
  */
 static bmi_error_code_t shim_error(int error)
 {
@@ -134,7 +133,7 @@ static int shim_initialize(bmi_method_addr_p listen, int method_id, int flags, c
     shim_started(ret == 0);
     if (ret < 0) {
         self.rme = NULL;
-        if (listen) /* the host forgets it without dropping it */
+        if (listen) /* the host forgets this address without dropping it */
             shim_drop_addr(listen);
         return shim_error(ret);
     }
@@ -146,14 +145,14 @@ static int shim_initialize(bmi_method_addr_p listen, int method_id, int flags, c
     return 0;
 }
 
-/* OrangeFS before 2.9.8 has no options. */
+/* For OrangeFS before 2.9.8, which has no options. */
 static int initialize_without_options(bmi_method_addr_p listen, int method_id, int flags)
 {
     return shim_initialize(listen, method_id, flags, NULL);
 }
 
-/* Addresses stay: the host drops them afterwards, and may use others of this method after the
- * next initialize. */
+/* Keeps the addresses: the host drops them afterwards, and may use others of this method after
+ * the next initialize. */
 static int shim_finalize(void)
 {
     if (!self.rme)
@@ -169,8 +168,8 @@ static int shim_finalize(void)
 }
 
 /*
- * Options of other methods, and of hosts that know more than we do, are accepted: OrangeFS
- * gives up on all methods when one of them refuses.
+ * Accepts options of other methods and of newer hosts: OrangeFS gives up on all methods if one
+ * of them refuses.
  */
 static int shim_set_info(int option, void *value)
 {
@@ -222,7 +221,7 @@ static int shim_get_info(int option, void *value)
     case BMI_CHECK_MAXSIZE:
         *(int *)value = INT_MAX;
         return 0;
-    case BMI_GET_UNEXP_SIZE: /* OrangeFS has buffers for no more */
+    case BMI_GET_UNEXP_SIZE: /* size of OrangeFS's buffers */
         *(int *)value = RME_UNEXPECTED_MAX;
         return 0;
     case BMI_DROP_ADDR_QUERY:
@@ -257,7 +256,7 @@ static int shim_memfree(void *buffer, bmi_size_t size, enum bmi_op_type send_rec
 {
     (void)size;
     (void)send_recv;
-    if (!self.rme) /* the engine took its memory with it */
+    if (!self.rme) /* rme_close has freed the memory */
         return 0;
     return shim_error(rme_memory_free(self.rme, buffer));
 }
