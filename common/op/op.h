@@ -14,7 +14,7 @@
 #include "op/match.h"
 #include "rme.h"
 #include "plan/split.h"
-#include "transport/peer.h"
+#include "transport/control.h"
 
 struct rme_peer;
 

@@ -8,11 +8,11 @@
 #include "base/list.h"
 #include "base/timer.h"
 #include "fabric.h"
+#include "transport/control.h"
 #include "transport/core.h"
 #include "transport/credit.h"
 #include "wire/wire.h"
 
-struct rme_control;
 struct rme_peer_proto;
 
 /* id, name, meaning */
@@ -215,19 +215,6 @@ void rme_peer_shutdown(struct rme_peer *peer);
 void rme_peer_destroy(struct rme_peer *peer);
 /* Error reported to the host for a link that could not be established. */
 int rme_peer_connect_error(int error);
-
-/* A message in peer->control or peer->endings that waits for credits or windows. */
-struct rme_control_kind {
-    /* true: sent and removed from the queue; false: no credit, buffer or window */
-    bool (*send)(struct rme_peer *peer, struct rme_control *control);
-    /* called when the link is given up; NULL: the operation removes the message before */
-    void (*drop)(struct rme_peer *peer, struct rme_control *control);
-};
-
-struct rme_control {
-    struct list_head link;
-    const struct rme_control_kind *kind;
-};
 
 /* Discards all queued control messages. */
 void rme_control_drop(struct rme_peer *peer);

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Queued control messages (doc/design/control-messages.md). */
+#ifndef RME_CONTROL_H
+#define RME_CONTROL_H
+
+#include <stdbool.h>
+
+#include "base/list.h"
+
+struct rme_peer;
+struct rme_control;
+
+/* A message in peer->control or peer->endings that waits for credits or windows. */
+struct rme_control_kind {
+    /* true: sent and removed from the queue; false: no credit, buffer or window */
+    bool (*send)(struct rme_peer *peer, struct rme_control *control);
+    /* called when the link is given up; NULL: the operation removes the message before */
+    void (*drop)(struct rme_peer *peer, struct rme_control *control);
+};
+
+struct rme_control {
+    struct list_head link;
+    const struct rme_control_kind *kind;
+};
+
+#endif
