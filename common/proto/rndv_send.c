@@ -231,7 +231,8 @@ void rme_read_req_arrived(struct rme_peer *peer, const struct rme_wire_message *
 }
 
 /* Handles a FIN that refuses a send, or that answers CANCEL.  Legal without an op: the op has
- * ended after CANCEL was sent. */
+ * ended after CANCEL was sent.  A refusal that crosses CANCEL is the result: the receive has
+ * taken the message. */
 static void left_by_peer(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_op *op = rme_rndv_find(peer, message->to);
@@ -239,7 +240,10 @@ static void left_by_peer(struct rme_peer *peer, const struct rme_wire_message *m
     if (op == NULL)
         return;
     if (op->state == RME_OP_CANCELLING)
-        rme_op_end(peer->rme, op, op->rndv.stop_error);
+        rme_op_end(peer->rme, op,
+                   message->status == RME_WIRE_CANCELED
+                       ? op->rndv.stop_error
+                       : rme_wire_status_error(message->status));
     else if (rme_op_sends(op) && (op->state == RME_OP_RTS || op->state == RME_OP_TARGET))
         rme_op_end(peer->rme, op, rme_wire_status_error(message->status));
 }
