@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Datagrams of the software HCA between processes, some of them stopped or killed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <semaphore.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "emul/verbs/base/shm.h"
+#include "tests/emul/datagrams.h"
+#include "tests/emul/stop.h"
+
+static const uint32_t sizes[] = {0, 1, 63, 64, 1000, 4055, 4056, 4057, 4096};
+#define NSIZES (sizeof(sizes) / sizeof(sizes[0]))
+#define ROUNDS 400
+
+PAIR(ping_pong, run_two)
+static void ping_pong_side(struct side *s, bool first)
+{
+    open_ud(s);
+    struct address other = meet_address(s);
+    struct ibv_ah *ah = handle(s, other.gid, 1);
+    post_recv(s, 0, 65536, HEADER + 4096);
+    meet(s);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        uint32_t n = sizes[i % NSIZES];
+        pattern(s->buf, n, i + first);
+        if (first)
+            datagram(s, i, ah, other.qpn, 0, n);
+        struct ibv_wc wc = expect_wc(s->rcq, i, IBV_WC_SUCCESS);
+        CHECK_EQ(wc.byte_len, HEADER + n);
+        CHECK_EQ(wc.src_qp, other.qpn);
+        CHECK(is_pattern(s->buf + 65536 + HEADER, n, i + !first));
+        post_recv(s, i + 1, 65536, HEADER + 4096);
+        if (!first)
+            datagram(s, i, ah, other.qpn, 0, n);
+    }
+    CHECK_EQ(counter("datagrams_lost"), 0);
+    meet(s);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    side_close(s);
+}
+ACTIVE(ping_pong)
+{
+    ping_pong_side(s, true);
+}
+PASSIVE(ping_pong)
+{
+    ping_pong_side(s, false);
+}
+
+/* Several senders to one QP wait for each other: nothing is lost by that. */
+#define EACH 250
+
+struct sender {
+    struct side *s;
+    struct ibv_qp *qp;
+    struct ibv_ah *ah;
+    uint32_t to;
+};
+
+static void *send_many(void *arg)
+{
+    struct sender *t = arg;
+
+    for (uint32_t i = 0; i < EACH; i++)
+        while (try_from(t->s, t->qp, i, t->ah, t->to, 0, i, IBV_SEND_SIGNALED)) {
+            struct ibv_wc wc;
+            CHECK(ibv_poll_cq(t->s->scq, 1, &wc) >= 0);
+        }
+    return NULL;
+}
+
+PAIR(many_senders, run_two)
+ACTIVE(many_senders)
+{
+    struct sender t[2];
+    pthread_t thread[2];
+
+    open_ud(s);
+    struct address other = meet_address(s);
+    struct ibv_ah *ah = handle(s, other.gid, 1);
+    clock_stop(); /* so that a sender's wait for its turn does not time out */
+    meet(s);
+    for (int i = 0; i < 2; i++) {
+        t[i] = (struct sender){s, ud_qp(s, NULL, 0), ah, other.qpn};
+        CHECK_EQ(pthread_create(&thread[i], NULL, send_many, &t[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(pthread_join(thread[i], NULL), 0);
+        CHECK_EQ(ibv_destroy_qp(t[i].qp), 0);
+    }
+    CHECK_EQ(counter("datagrams_lost"), 0);
+    meet(s);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    side_close(s);
+}
+PASSIVE(many_senders)
+{
+    open_ud(s);
+    for (int i = 0; i < 3 * EACH; i++)
+        post_recv(s, (uint64_t)i, 65536, 1024);
+    meet_address(s);
+    struct ibv_ah *ah = handle(s, gid_of(s), 1);
+    struct sender own = {s, ud_qp(s, NULL, 0), ah, s->qp->qp_num};
+    clock_stop();
+    meet(s);
+    send_many(&own);
+    for (int i = 0; i < 3 * EACH; i++)
+        CHECK_EQ(wait_wc(s->rcq).status, IBV_WC_SUCCESS);
+    expect_none(s->rcq);
+    meet(s);
+    CHECK_EQ(counter("datagrams_lost"), 0);
+    CHECK_EQ(ibv_destroy_qp(own.qp), 0);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    side_close(s);
+}
+
+/* A sender killed in the middle blocks no other, and each receive ends once. */
+enum death { ANYWHERE, WITHOUT, WITH };
+static void kill_after(struct side *s, unsigned first, enum death death)
+{
+    unsigned char seen[1024] = {0};
+    struct ibv_wc wc;
+    unsigned n = 0, flushed = 0;
+    bool through = false;
+
+    open_ud(s);
+    for (uint64_t i = 0; i < 924; i++)
+        post_recv(s, i, 65536, 8192);
+    meet_address(s);
+    struct ibv_ah *ah = handle(s, gid_of(s), 1);
+    meet(s);
+    for (; n < first; n++) {
+        wc = wait_wc(s->rcq);
+        CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+        CHECK_EQ(seen[wc.wr_id]++, 0);
+    }
+    if (death != ANYWHERE)
+        wait_stopped(s->stop);
+    CHECK_EQ(kill(s->peer, SIGKILL), 0);
+    for (uint64_t i = 924; i < 1024; i++) /* it may have used all others */
+        post_recv(s, i, 65536, 8192);
+    /* there are its messages until it died, and at most one receive that it held */
+    for (uint64_t end = now_ms() + 60000; n < 1024;) {
+        CHECK(now_ms() < end);
+        datagram(s, 7, ah, s->qp->qp_num, 0, 5);
+        for (; ibv_poll_cq(s->rcq, 1, &wc) == 1; n++) {
+            CHECK_EQ(seen[wc.wr_id]++, 0);
+            flushed += wc.status == IBV_WC_WR_FLUSH_ERR;
+            CHECK(wc.status == IBV_WC_SUCCESS || wc.status == IBV_WC_WR_FLUSH_ERR);
+            through = through || (wc.status == IBV_WC_SUCCESS && wc.src_qp == s->qp->qp_num);
+        }
+    }
+    CHECK(through && flushed <= 1);
+    CHECK(death == ANYWHERE || flushed == (death == WITH));
+    expect_none(s->rcq);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    side_close(s);
+}
+
+static void send_until_killed(struct side *s)
+{
+    open_ud(s);
+    struct address other = meet_address(s);
+    struct ibv_ah *ah = handle(s, other.gid, 1);
+    meet(s);
+    for (uint64_t i = 0;; i++) {
+        datagram(s, i, ah, other.qpn, 0, (uint32_t)i % 4097);
+        if (i >= 800)
+            sched_yield(); /* all receives are used up */
+    }
+}
+
+PAIR(killed_sender, run_two_kill)
+ACTIVE(killed_sender)
+{
+    kill_after(s, 300, ANYWHERE);
+}
+PASSIVE(killed_sender)
+{
+    send_until_killed(s);
+}
+
+/* The same, killed just before or after it took a receive. */
+PAIR(killed_before_a_receive, run_two_kill)
+ACTIVE(killed_before_a_receive)
+{
+    kill_after(s, 5, WITHOUT);
+}
+PASSIVE(killed_before_a_receive)
+{
+    stop_at(s, "take:6");
+    send_until_killed(s);
+}
+PAIR(killed_with_a_receive, run_two_kill)
+ACTIVE(killed_with_a_receive)
+{
+    kill_after(s, 5, WITH);
+}
+PASSIVE(killed_with_a_receive)
+{
+    stop_at(s, "taken:6");
+    send_until_killed(s);
+}
+
+/* Sends to the own QP until a datagram arrives. */
+static void get_through(struct side *s)
+{
+    struct ibv_ah *ah = handle(s, gid_of(s), 1);
+    uint64_t end = now_ms() + 60000;
+    bool through = false;
+    struct ibv_wc wc;
+
+    while (!through) {
+        CHECK(now_ms() < end);
+        datagram(s, 7, ah, s->qp->qp_num, 0, 5);
+        while (ibv_poll_cq(s->rcq, 1, &wc) == 1)
+            through = through || (wc.status == IBV_WC_SUCCESS && wc.src_qp == s->qp->qp_num);
+    }
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+}
+
+static void kill_peer(struct side *s)
+{
+    CHECK_EQ(kill(s->peer, SIGKILL), 0);
+    while (!process_is_dead(s->peer))
+        usleep(1000);
+}
+
+/*
+ * Two threads of one process send their first datagrams. The thread that greets the receiver
+ * stops before its greeting is in the inbox, whose pages are protected. The other must not
+ * continue without a greeting: the process is killed while that thread holds the receiver's QP.
+ */
+static struct {
+    char *at;
+    size_t size;
+    atomic_int faults;
+    sem_t first;
+} inbox;
+
+static void at_the_inbox(int sig, siginfo_t *info, void *context)
+{
+    char *at = info->si_addr;
+
+    (void)sig;
+    (void)context;
+    CHECK(at >= inbox.at && at < inbox.at + inbox.size);
+    if (atomic_fetch_add(&inbox.faults, 1) == 0) {
+        sem_post(&inbox.first);
+        for (;;)
+            pause();
+    }
+    CHECK_EQ(mprotect(inbox.at, inbox.size, PROT_READ | PROT_WRITE), 0);
+}
+
+/* Makes accesses to the inbox of the process in `slot` call at_the_inbox(). */
+static void guard_inbox(uint32_t slot)
+{
+    struct sigaction fault = {.sa_sigaction = at_the_inbox, .sa_flags = SA_SIGINFO};
+    char line[512], name[64];
+    uintptr_t from = 0;
+
+    snprintf(name, sizeof(name), "/memfd:emuverbs-%u ", slot);
+    FILE *maps = fopen("/proc/self/maps", "re");
+    CHECK(maps);
+    while (!from && fgets(line, sizeof(line), maps))
+        if (strstr(line, name))
+            from = strtoul(line, NULL, 16);
+    fclose(maps);
+    CHECK(from);
+    const struct shm_head *seg = (const struct shm_head *)from;
+    inbox.at = (char *)from + seg->inbox.off_cells;
+    inbox.size = seg->off_arena - seg->inbox.off_cells;
+    CHECK_EQ(sem_init(&inbox.first, 0, 0), 0);
+    CHECK_EQ(sigaction(SIGSEGV, &fault, NULL), 0);
+    CHECK_EQ(mprotect(inbox.at, inbox.size, PROT_NONE), 0);
+}
+
+static void *send_first(void *arg)
+{
+    struct sender *t = arg;
+
+    try_from(t->s, t->qp, 1, t->ah, t->to, 0, 8, IBV_SEND_SIGNALED);
+    return NULL;
+}
+
+PAIR(two_threads_begin, run_two_kill)
+ACTIVE(two_threads_begin)
+{
+    if (is_watched()) { /* valgrind reports the access as an error */
+        kill_peer(s);
+        return;
+    }
+    open_ud(s);
+    for (unsigned i = 0; i < 8; i++)
+        post_recv(s, i, 65536, 1024);
+    meet_address(s);
+    meet(s);
+    wait_stopped(s->stop); /* the second thread holds the QP */
+    kill_peer(s);
+    get_through(s);
+    side_close(s);
+}
+PASSIVE(two_threads_begin)
+{
+    pthread_t thread;
+
+    while (is_watched())
+        pause();
+    stop_at(s, "take");
+    open_ud(s);
+    struct address other = meet_address(s);
+    struct sender t = {s, s->qp, handle(s, other.gid, 1), other.qpn};
+    datagram(s, 0, t.ah, other.qpn ^ 1, 0, 8); /* to an unknown QP: greets the process */
+    guard_inbox(other.qpn >> EMU_QP_BITS);
+    CHECK_EQ(pthread_create(&thread, NULL, send_first, &t), 0);
+    CHECK_EQ(sem_wait(&inbox.first), 0);
+    struct sender second = {s, ud_qp(s, NULL, 0), t.ah, t.to};
+    meet(s);
+    send_first(&second);
+    for (;;)
+        pause();
+}
+
+/* The receiver has no descriptor when it is greeted, and detects the sender's death later. */
+PAIR(greeted_without_a_descriptor, run_two_kill)
+ACTIVE(greeted_without_a_descriptor)
+{
+    struct rlimit limit, few;
+
+    open_ud(s);
+    for (unsigned i = 0; i < 8; i++)
+        post_recv(s, i, 65536, 1024);
+    meet_address(s);
+    int lowest = dup(0);
+    close(lowest);
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    few = limit;
+    few.rlim_cur = (rlim_t)lowest;
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    meet(s);
+    wait_stopped(s->stop); /* the sender holds the QP */
+    settle();
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    kill_peer(s);
+    get_through(s);
+    side_close(s);
+}
+PASSIVE(greeted_without_a_descriptor)
+{
+    stop_at(s, "take");
+    open_ud(s);
+    struct address other = meet_address(s);
+    struct sender t = {s, s->qp, handle(s, other.gid, 1), other.qpn};
+    meet(s);
+    send_first(&t);
+    for (;;)
+        pause();
+}
+
+/* A stopped receiver gets its datagrams, like all other messages. */
+PAIR(stopped_receiver, run_two)
+ACTIVE(stopped_receiver)
+{
+    open_ud(s);
+    struct address other = meet_address(s);
+    struct ibv_ah *ah = handle(s, other.gid, 1);
+    meet(s);
+    datagram(s, 1, ah, other.qpn, 0, 8); /* greets the other process */
+    meet(s);
+    CHECK(process_stop(s->peer));
+    datagram(s, 2, ah, other.qpn, 0, 8);
+    CHECK_EQ(counter("datagrams_lost"), 0);
+    datagram(s, 3, ah, other.qpn, 0, 8);
+    CHECK_EQ(counter("datagrams_lost"), 1);
+    CHECK_EQ(kill(s->peer, SIGCONT), 0);
+    meet(s);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    side_close(s);
+}
+PASSIVE(stopped_receiver)
+{
+    open_ud(s);
+    post_recv(s, 1, 65536, 100);
+    post_recv(s, 2, 65536, 100);
+    meet_address(s);
+    meet(s);
+    expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
+    meet(s);
+    expect_wc(s->rcq, 2, IBV_WC_SUCCESS);
+    meet(s);
+    side_close(s);
+}
+
+/* All members get a datagram, including the sender's own QP, until they leave. */
+PAIR(multicast, run_two)
+ACTIVE(multicast)
+{
+    union ibv_gid g = group();
+
+    open_ud(s);
+    g.raw[8] = (unsigned char)(getpid() >> 8); /* unique on this machine */
+    g.raw[9] = (unsigned char)getpid();
+    struct address mine = {.gid = g};
+    CHECK(write(s->sock, &mine, sizeof(mine)) == sizeof(mine));
+    struct ibv_qp *second = ud_qp(s, NULL, 0);
+    struct ibv_ah *ah = handle(s, g, 0xc001);
+    CHECK_EQ(ibv_attach_mcast(s->qp, &g, 0xc001), 0);
+    CHECK_EQ(ibv_attach_mcast(second, &g, 0xc001), 0);
+    struct ibv_sge sge = {(uintptr_t)s->buf + 8192, 100, s->mr->lkey};
+    struct ibv_recv_wr wr = {.wr_id = 12, .sg_list = &sge, .num_sge = 1}, *bad;
+    CHECK_EQ(ibv_post_recv(second, &wr, &bad), 0);
+    post_recv(s, 11, 4096, 100);
+    meet(s);
+    pattern(s->buf, 50, 3);
+    datagram(s, 1, ah, GROUP, 0, 50);
+    unsigned got = 0;
+    for (int i = 0; i < 2; i++) {
+        struct ibv_wc wc = wait_wc(s->rcq);
+        CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+        got |= wc.wr_id == 11 && wc.qp_num == s->qp->qp_num    ? 1
+               : wc.wr_id == 12 && wc.qp_num == second->qp_num ? 2
+                                                               : 4;
+    }
+    CHECK_EQ(got, 3);
+    CHECK(is_pattern(s->buf + 4096 + HEADER, 50, 3) &&
+          is_pattern(s->buf + 8192 + HEADER, 50, 3));
+    meet(s); /* the other has left */
+    CHECK_EQ(counter("datagrams_lost"), 0);
+    CHECK_EQ(ibv_detach_mcast(second, &g, 0xc001), 0);
+    post_recv(s, 13, 4096, 100);
+    datagram(s, 2, ah, GROUP, 0, 50);
+    expect_wc(s->rcq, 13, IBV_WC_SUCCESS);
+    expect_none(s->rcq);
+    meet(s);
+    CHECK_EQ(ibv_destroy_qp(s->qp), EBUSY);
+    CHECK_EQ(ibv_detach_mcast(s->qp, &g, 0xc001), 0);
+    CHECK_EQ(ibv_detach_mcast(s->qp, &g, 0xc001), EINVAL);
+    CHECK_EQ(ibv_destroy_qp(second), 0);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    side_close(s);
+}
+PASSIVE(multicast)
+{
+    struct address a;
+
+    open_ud(s);
+    CHECK(read(s->sock, &a, sizeof(a)) == sizeof(a));
+    CHECK_EQ(ibv_attach_mcast(s->qp, &a.gid, 0xc001), 0);
+    post_recv(s, 1, 4096, 100);
+    post_recv(s, 2, 4096, 100);
+    meet(s);
+    CHECK_EQ(expect_wc(s->rcq, 1, IBV_WC_SUCCESS).byte_len, HEADER + 50);
+    CHECK(is_pattern(s->buf + 4096 + HEADER, 50, 3));
+    CHECK_EQ(ibv_detach_mcast(s->qp, &a.gid, 0xc001), 0);
+    meet(s);
+    meet(s);
+    expect_none(s->rcq);
+    side_close(s);
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        T(ping_pong),
+        T(many_senders),
+        T(killed_sender),
+        T(killed_before_a_receive),
+        T(killed_with_a_receive),
+        T(two_threads_begin),
+        T(greeted_without_a_descriptor),
+        T(stopped_receiver),
+        T(multicast),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
