@@ -324,6 +324,7 @@ static void init_rings(struct rme *rme)
 {
     struct list_head *const rings[] = {&rme->peers,
                                        &rme->scheduled,
+                                       &rme->movers,
                                        &rme->mw_waitq,
                                        &rme->move_state->work,
                                        &rme->operations->ended,
