@@ -3,19 +3,22 @@
  * conn_info.c - see conn_info.h.
  *
  * A forked child closes the listeners of its parent: otherwise a child without work would keep
- * the port from its parent's successor.
+ * the port from its parent's successor.  The table of listeners is atomic, not locked, because
+ * the lock would be held at a fork.
  */
 #include "bmi_elan4/conn_info.h"
 #include "bmi_elan4/kernel.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
-#define MAGIC   UINT64_C(0x6472616334656d62) /* "bme4card" */
-#define VERSION 2
-#define AT_ONCE 64 /* clients of a bootstrap server that are served before its other work */
+#define MAGIC         UINT64_C(0x6472616334656d62) /* "bme4card" */
+#define VERSION       2
+#define AT_ONCE       64 /* clients that a bootstrap server serves before its other work */
+#define LISTENERS_MAX 64 /* bootstrap servers of a process */
 
 /* Returns an FNV-1a hash of the key, so that the key itself is not sent. */
 static uint64_t sum_of(const unsigned key[4])
@@ -83,47 +86,64 @@ const char *bmi_elan4_verdict_text(uint32_t verdict)
 
 /* ---- Over TCP ---- */
 
-static struct bmi_elan4_bootstrap *bootstraps;
+static _Atomic int listeners[LISTENERS_MAX]; /* 0: free, else descriptor + 1 */
+static int fork_error;
 
 static void in_child(void)
 {
-    for (; bootstraps; bootstraps = bootstraps->next)
-        close(bootstraps->listener);
+    for (int i = 0; i < LISTENERS_MAX; i++) {
+        int fd = atomic_exchange(&listeners[i], 0) - 1;
+
+        if (fd >= 0)
+            close(fd);
+    }
+}
+
+static void register_handler(void)
+{
+    fork_error = -pthread_atfork(NULL, NULL, in_child);
+}
+
+/* Replaces the first entry with the value `old`.  Returns false if there is none. */
+static bool replace_listener(int old, int new)
+{
+    for (int i = 0; i < LISTENERS_MAX; i++) {
+        int value = old;
+
+        if (atomic_compare_exchange_strong(&listeners[i], &value, new))
+            return true;
+    }
+    return false;
 }
 
 int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
                              const struct bmi_elan4_conn_info *mine,
                              struct bmi_elan4_bootstrap *d)
 {
-    static bool watched;
-    int one = 1, fd = bmi_elan4_socket(addr->sa_family);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    int one = 1, fd, rc;
 
+    pthread_once(&once, register_handler);
+    if (fork_error < 0)
+        return fork_error;
+    fd = bmi_elan4_socket(addr->sa_family);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
-        bind(fd, addr, length) < 0 || listen(fd, 128) < 0) {
-        int rc = -errno;
+        bind(fd, addr, length) < 0 || listen(fd, 128) < 0)
+        rc = -errno;
+    else
+        rc = replace_listener(0, fd + 1) ? 0 : -EMFILE;
+    if (rc < 0) {
         if (fd >= 0)
             close(fd);
         return rc;
     }
-    bmi_elan4_lock();
-    if (!watched)
-        watched = pthread_atfork(NULL, NULL, in_child) == 0;
-    *d = (struct bmi_elan4_bootstrap){.next = bootstraps, .listener = fd, .conn_info = *mine};
-    bootstraps = d;
-    bmi_elan4_unlock();
+    *d = (struct bmi_elan4_bootstrap){.listener = fd, .conn_info = *mine};
     return 0;
 }
 
 void bmi_elan4_bootstrap_close(struct bmi_elan4_bootstrap *d)
 {
-    struct bmi_elan4_bootstrap **at = &bootstraps;
-
-    bmi_elan4_lock();
-    while (*at && *at != d)
-        at = &(*at)->next;
-    if (*at)
-        *at = d->next;
-    bmi_elan4_unlock();
+    replace_listener(d->listener + 1, 0);
     close(d->listener);
 }
 

@@ -70,8 +70,7 @@ const char *bmi_elan4_verdict_text(uint32_t verdict);
 
 /* Bootstrap server. */
 struct bmi_elan4_bootstrap {
-    struct bmi_elan4_bootstrap *next; /* of this process */
-    int listener;                     /* becomes readable with each new client */
+    int listener; /* becomes readable with each new client */
     /* clients may be left, for lack of a descriptor or because of their number: to be served
      * again soon */
     bool behind;
@@ -84,7 +83,8 @@ struct bmi_elan4_query {
     uint8_t in[BMI_ELAN4_CONN_INFO_BYTES];
 };
 
-/* Opens a listener.  Returns 0 or a negative errno (-EADDRINUSE, -EADDRNOTAVAIL ...). */
+/* Opens a listener.  Returns 0 or a negative errno (-EADDRINUSE, -EADDRNOTAVAIL ...; -EMFILE:
+ * the process has too many). */
 int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
                              const struct bmi_elan4_conn_info *mine,
                              struct bmi_elan4_bootstrap *bootstrap);

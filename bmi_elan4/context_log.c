@@ -115,14 +115,17 @@ static int open_path(const char *path, struct bmi_elan4_log **out)
 int bmi_elan4_log_open(const char *folder, int node, struct bmi_elan4_log **out)
 {
     char path[512];
+    int rc = bmi_elan4_guard_forks();
 
+    if (rc < 0)
+        return rc;
     if ((size_t)snprintf(path, sizeof(path), "%s/node-%d", folder, node) >= sizeof(path))
         return -ENAMETOOLONG;
     /* for all users, with the sticky bit, like /tmp */
     if (mkdir(folder, 01777) == 0 ? chmod(folder, 01777) < 0 : errno != EEXIST)
         return -errno;
     bmi_elan4_lock();
-    int rc = open_path(path, out);
+    rc = open_path(path, out);
     bmi_elan4_unlock();
     return rc;
 }

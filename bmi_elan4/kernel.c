@@ -128,17 +128,23 @@ int bmi_elan4_shared_file(const char *path)
 }
 
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
+static int fork_error;
 
-static void watch_forks(void)
+static void register_handlers(void)
 {
-    pthread_atfork(bmi_elan4_lock, bmi_elan4_unlock, bmi_elan4_unlock);
+    fork_error = -pthread_atfork(bmi_elan4_lock, bmi_elan4_unlock, bmi_elan4_unlock);
+}
+
+int bmi_elan4_guard_forks(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, register_handlers);
+    return fork_error;
 }
 
 void bmi_elan4_lock(void)
 {
-    static pthread_once_t watched = PTHREAD_ONCE_INIT;
-
-    pthread_once(&watched, watch_forks);
     pthread_mutex_lock(&process_lock);
 }
 

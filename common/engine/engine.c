@@ -299,7 +299,9 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
         rme_table_init(&rme->protocols->tags_blocked, RME_MATCH_CHAINS) != 0 ||
         rme_table_init(&rme->move_state->handles, CHAINS_FIRST) != 0)
         return -ENOMEM;
-    error = check_release(rme);
+    error = rme_forked_mark(rme);
+    if (error == 0)
+        error = check_release(rme);
     if (error == 0)
         error = open_options(rme, config);
     if (error != 0)
@@ -322,6 +324,7 @@ static void init_rings(struct rme *rme)
 {
     struct list_head *const rings[] = {&rme->peers,
                                        &rme->scheduled,
+                                       &rme->movers,
                                        &rme->mw_waitq,
                                        &rme->move_state->work,
                                        &rme->operations->ended,
@@ -370,7 +373,6 @@ int rme_open(const struct rme_config *config, struct rme **out)
         return error;
     }
     rme_log_drain(rme->log);
-    rme_forked_mark(rme);
     *out = rme;
     return 0;
 }

@@ -39,8 +39,9 @@ static inline struct rme_engine *rme_engine(struct rme *rme)
  * this one. */
 extern unsigned rme_forks;
 
-/* Marks an engine as owned by this process. */
-void rme_forked_mark(struct rme *rme);
+/* Marks an engine as owned by this process.  Returns 0, or a negative errno, logged, if forks
+ * cannot be detected. */
+int rme_forked_mark(struct rme *rme);
 /* Logs once in a forked child that the engine cannot be used. */
 void rme_forked_explain(struct rme *rme);
 

@@ -9,12 +9,14 @@
  * the system log gets the line, too.  A child may open an engine of its own if the fabric
  * permits.
  */
+#include <string.h>
 #include <syslog.h>
 #include <unistd.h>
 
 #include "engine/engine.h"
 
 unsigned rme_forks;
+static int fork_error;
 
 static void count_fork(void)
 {
@@ -23,15 +25,21 @@ static void count_fork(void)
 
 static void count_forks(void)
 {
-    (void)pthread_atfork(NULL, NULL, count_fork);
+    fork_error = -pthread_atfork(NULL, NULL, count_fork);
 }
 
-void rme_forked_mark(struct rme *rme)
+int rme_forked_mark(struct rme *rme)
 {
     static pthread_once_t counted = PTHREAD_ONCE_INIT;
 
     pthread_once(&counted, count_forks);
     rme_engine(rme)->forks = rme_forks;
+    if (fork_error != 0)
+        rme_log_put(rme->log, RME_LOG_ERROR,
+                    "engine: forks of the process cannot be detected: pthread_atfork: %s; "
+                    "restart the process when memory is available",
+                    strerror(-fork_error));
+    return fork_error;
 }
 
 void rme_forked_explain(struct rme *rme)

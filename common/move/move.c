@@ -4,11 +4,16 @@
  * each window begins where the one before ended.  A transfer is a fragment, which lies within
  * one window, split into work requests (split.c) that are passed to the fabric in order.
  * Limits bound the outstanding transfers of a peer and of the process [004 5.1], and the
- * outstanding bytes of a peer.  Transfers above a limit wait in peer->rdma_queue until a posted
- * one of the peer is complete.  A peer without a posted transfer may post one despite the limit
- * of the process: peers that do not respond hold their transfers without bound, and must not
- * block all others.  A peer that waits therefore always has a posted transfer, whose end lets
- * it try again.
+ * outstanding bytes of a peer.  Transfers above a limit of the peer wait in peer->rdma_queue
+ * until a posted one of the peer is complete.
+ *
+ * Peers above the limit of the process wait in rme->movers.  The end of any transfer schedules
+ * the first of them.  That peer posts one transfer and queues again behind the others, so peers
+ * that wait get equal shares, independent of how many transfers they have in flight.  A peer
+ * that cannot use its turn, because a credit, memory or its own limit is missing, leaves the
+ * list.  A peer without a posted transfer may post one despite the limit of the process,
+ * because peers that do not respond hold their transfers without bound, and must not block all
+ * others.
  *
  * Bytes are limited to keep the latency of small messages low, because these cannot pass data
  * that the device has accepted for writing or reading.  A transfer has at most half of the
@@ -135,15 +140,41 @@ static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
     rme_count(peer->rme, RME_C_CONTROL_SENT);
 }
 
-bool rme_move_may(const struct rme_peer *peer, uint64_t bytes)
+/* Do the limits of the peer permit one more transfer? */
+static bool peer_may(const struct rme_peer *peer, uint64_t bytes)
 {
-    const struct rme *rme = peer->rme;
-    const struct rme_tuning *tuning = &rme->tuning;
+    const struct rme_tuning *tuning = &peer->rme->tuning;
     uint64_t most = peer->load.ops == 0 ? tuning->rdma_bytes : tuning->rdma_bytes / 2;
 
-    return peer->rdma_ops == 0 ||
-           (peer->rdma_ops < tuning->rdma_ops_peer && rme->rdma_ops < tuning->rdma_ops &&
-            peer->rdma_bytes + bytes <= most);
+    return peer->rdma_ops < tuning->rdma_ops_peer && peer->rdma_bytes + bytes <= most;
+}
+
+/* Does the limit of the process permit one more transfer, for which no other peer waits? */
+static bool is_turn(const struct rme_peer *peer)
+{
+    const struct rme *rme = peer->rme;
+
+    return rme->rdma_ops < rme->tuning.rdma_ops &&
+           (list_empty(&rme->movers) || rme->movers.next == &peer->mover);
+}
+
+bool rme_move_may(const struct rme_peer *peer, uint64_t bytes)
+{
+    return peer->rdma_ops == 0 || (peer_may(peer, bytes) && is_turn(peer));
+}
+
+static void schedule_mover(struct rme *rme)
+{
+    if (!list_empty(&rme->movers))
+        rme_peer_schedule(container_of(rme->movers.next, struct rme_peer, mover));
+}
+
+void rme_move_end_turn(struct rme_peer *peer)
+{
+    if (list_empty(&peer->mover))
+        return;
+    list_del_init(&peer->mover);
+    schedule_mover(peer->rme);
 }
 
 /*
@@ -170,11 +201,17 @@ bool rme_move_progress(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
     struct rme_frag *frag = next_move(peer);
+    bool may = frag != NULL && rme_move_may(peer, frag->rdma_op.bytes);
 
-    if (frag == NULL)
+    if (frag != NULL)
+        frag->missed = true;
+    if (frag != NULL && !may && peer_may(peer, frag->rdma_op.bytes)) {
+        if (list_empty(&peer->mover))
+            list_add_tail(&peer->mover, &rme->movers);
         return false;
-    frag->missed = true;
-    if (!rme_move_may(peer, frag->rdma_op.bytes))
+    }
+    rme_move_end_turn(peer);
+    if (!may)
         return false;
     if (frag->rdma_op.notify == RME_NOTIFY_MSG) {
         void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
@@ -216,6 +253,7 @@ static void leave(struct rme *rme, struct rme_frag *frag)
     peer->rdma_ops--;
     peer->rdma_bytes -= frag->length;
     rme->rdma_ops--;
+    schedule_mover(rme);
 }
 
 void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)

@@ -270,6 +270,9 @@ bool rme_move_queue(struct rme *rme, struct rme_frag *frag);
 /* Posts the first queued transfer of a peer that need not wait for its memory.  Returns false
  * if a limit is reached, a credit or buffer is missing, or no such transfer is queued. */
 bool rme_move_progress(struct rme_peer *peer);
+/* Removes a peer from the peers that wait for the limit of the process, and schedules the next
+ * one. */
+void rme_move_end_turn(struct rme_peer *peer);
 void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op);
 /* Ends the ops whose data the peer has acknowledged, after a header or an immediate. */
 void rme_moves_told(struct rme_peer *peer);

@@ -108,6 +108,7 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error)
     rme_eager_rdma_rx_left(peer);
     rme_invite_drop(&peer->proto->invites);
     rme_control_drop(peer);
+    rme_move_end_turn(peer);
 }
 
 void rme_proto_on_link_down(struct rme_peer *peer)

@@ -199,6 +199,8 @@ void rme_progress_tx(struct rme_peer *peer)
     send_control(peer, &peer->control);
     while (!list_empty(&peer->rdma_queue) && rme_move_progress(peer))
         continue;
+    if (list_empty(&peer->rdma_queue))
+        rme_move_end_turn(peer);
     if (peer->pong_due && rme_peer_send_header(peer, RME_WIRE_PONG, RME_CREDIT_CONTROL))
         peer->pong_due = false;
     if (peer->ping_due && rme_peer_send_header(peer, RME_WIRE_PING, RME_CREDIT_DATA))

@@ -101,6 +101,7 @@ struct rme {
     uint32_t last_serial;
     struct list_head scheduled; /* peers whose queues run after this batch of events */
     uint32_t rdma_ops;          /* outstanding transfers of this side */
+    struct list_head movers;    /* peers that wait for the limit of rdma_ops, see move.c */
     struct list_head mw_waitq;  /* peers that wait for memory windows, see mw_bind.c */
     uint32_t mws;               /* memory windows bound for messages that are being moved */
     /* memory windows bound for offers, invitations and eager rings, which may last long */

@@ -56,6 +56,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     list_init(&peer->endings);
     list_init(&peer->rdma_queue);
     list_init(&peer->moving);
+    list_init(&peer->mover);
     list_init(&peer->mw_waitq);
     list_init(&peer->invalidating);
     list_init(&peer->held);

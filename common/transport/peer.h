@@ -69,6 +69,7 @@ struct rme_peer {
     struct list_head endings;
     struct list_head rdma_queue; /* queued transfers, in order (struct rme_frag) */
     struct list_head moving;     /* posted transfers, in the order of posting */
+    struct list_head mover;      /* in rme->movers */
     struct rme_host *host; /* host of the peer in receive-side accounting (rx_account.c) */
     uint64_t rx_buffered;  /* bytes accounted to the peer */
     struct rme_inode throttle_wait; /* in host->waiting: credits are withheld */

@@ -3,6 +3,8 @@
  * owners. */
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -16,10 +18,12 @@
 #include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "bmi_elan4/conn_info.h"
 #include "bmi_elan4/context_log.h"
 #include "bmi_elan4/process.h"
 #include "tests/elan4/scratch.h"
@@ -297,9 +301,120 @@ static void killed_at_each_step(void **state)
     assert_true(step > 15);
 }
 
+/* ---- Forks ---- */
+
+enum { PATIENCE_S = 60 }; /* timeout of a fork that hangs */
+
+static bool refuses;       /* no handler can be registered */
+static bool forks_between; /* another thread forks while a handler is being registered */
+static bool hung;
+static pthread_t forker;
+
+typedef void (*handler)(void);
+int __real_pthread_atfork(handler prepare, handler parent, handler child);
+int __wrap_pthread_atfork(handler prepare, handler parent, handler child);
+
+static void *fork_once(void *arg)
+{
+    pid_t pid = fork();
+    int st = 1;
+
+    (void)arg;
+    if (pid == 0)
+        _exit(0);
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_int_equal(st, 0);
+    return NULL;
+}
+
+/* Registers a handler as C libraries do that exclude a fork meanwhile: returns after the fork
+ * that another thread has begun. */
+int __wrap_pthread_atfork(handler prepare, handler parent, handler child)
+{
+    struct timespec until;
+
+    if (refuses)
+        return ENOMEM;
+    if (forks_between) {
+        forks_between = false;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += PATIENCE_S;
+        assert_int_equal(pthread_create(&forker, NULL, fork_once, NULL), 0);
+        hung = pthread_timedjoin_np(forker, NULL, &until) != 0;
+    }
+    return __real_pthread_atfork(prepare, parent, child);
+}
+
+static int open_bootstrap(struct bmi_elan4_bootstrap *bootstrap)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct bmi_elan4_conn_info mine;
+
+    bmi_elan4_conn_info_fill(&mine, &range, (const unsigned[]){1, 2, 3, 4}, 0, 2, 4096, 1);
+    return bmi_elan4_bootstrap_open((struct sockaddr *)&at, sizeof(at), &mine, bootstrap);
+}
+
+/* Runs before all other tests: a process registers its handlers once. */
+static void handlers_refused(void **state)
+{
+    struct bmi_elan4_bootstrap bootstrap;
+    struct bmi_elan4_log *log;
+    int st = 1;
+    pid_t pid = fork();
+    (void)state;
+    if (pid == 0) {
+        refuses = true;
+        _exit(bmi_elan4_log_open(folder, 3, &log) != -ENOMEM ||
+              open_bootstrap(&bootstrap) != -ENOMEM);
+    }
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_int_equal(st, 0);
+}
+
+/* A thread forks while another one opens the first bootstrap server. */
+static void fork_at_first_listener(void **state)
+{
+    struct bmi_elan4_bootstrap bootstrap;
+    struct bmi_elan4_log *log = open_log(); /* the fork waits for its lock */
+    (void)state;
+    forks_between = true;
+    assert_int_equal(open_bootstrap(&bootstrap), 0);
+    assert_false(hung);
+    assert_false(forks_between);
+    bmi_elan4_bootstrap_close(&bootstrap);
+    bmi_elan4_log_close(log);
+}
+
+static void listeners_of_a_process(void **state)
+{
+    enum { MOST = 64 };
+    static struct bmi_elan4_bootstrap bootstrap[MOST + 1];
+    (void)state;
+    for (int i = 0; i < MOST; i++)
+        assert_int_equal(open_bootstrap(&bootstrap[i]), 0);
+    assert_int_equal(open_bootstrap(&bootstrap[MOST]), -EMFILE);
+    bmi_elan4_bootstrap_close(&bootstrap[7]);
+    assert_int_equal(open_bootstrap(&bootstrap[7]), 0);
+    pid_t pid = fork();
+    if (pid == 0) { /* closes them all */
+        bool open = false;
+        for (int i = 0; i < MOST; i++)
+            open |= fcntl(bootstrap[i].listener, F_GETFD) >= 0;
+        _exit(open);
+    }
+    int st = 1;
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_int_equal(st, 0);
+    for (int i = 0; i < MOST; i++)
+        bmi_elan4_bootstrap_close(&bootstrap[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(handlers_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(fork_at_first_listener, set_up, tear_down),
+        cmocka_unit_test(listeners_of_a_process),
         cmocka_unit_test(ranges),
         cmocka_unit_test(numbers),
         cmocka_unit_test_setup_teardown(one_owner, set_up, tear_down),

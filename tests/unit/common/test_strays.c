@@ -591,9 +591,52 @@ static void nothing_of_the_engine_is_a_childs(void **state)
     end();
 }
 
+/* ---- no fork handler ---- */
+
+static bool no_handlers; /* no handler can be registered */
+static char logged[300];
+
+typedef void (*handler)(void);
+int __real_pthread_atfork(handler prepare, handler parent, handler child);
+int __wrap_pthread_atfork(handler prepare, handler parent, handler child);
+
+int __wrap_pthread_atfork(handler prepare, handler parent, handler child)
+{
+    return no_handlers ? ENOMEM : __real_pthread_atfork(prepare, parent, child);
+}
+
+static void write_line(void *arg, enum rme_log_level level, const char *line)
+{
+    (void)arg;
+    if (level == RME_LOG_ERROR)
+        snprintf(logged, sizeof(logged), "%s", line);
+}
+
+/* Without a fork handler an engine would not notice that it is a parent's: it is not opened,
+ * and the log says why. Runs before all other tests: a process registers the handler once. */
+static void no_engine_without_a_fork_handler(void **state)
+{
+    struct rme_config config = {
+        .fabric = &script_ops, .options = "regcache_entries=0", .log = write_line};
+    int status = 1;
+    pid_t child = fork();
+
+    (void)state;
+    if (child == 0) {
+        no_handlers = true;
+        _exit(rme_open(&config, &rme) == -ENOMEM && strstr(logged, "pthread_atfork") != NULL
+                  ? 0
+                  : 1);
+    }
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_engine_without_a_fork_handler),
         cmocka_unit_test(read_and_then_written),
         cmocka_unit_test(read_and_then_invited),
         cmocka_unit_test(read_before_it_is_told),
