@@ -136,6 +136,7 @@ struct rme_fabric {
     struct ibv_comp_channel *comp;
 
     struct ibv_srq *srq;
+    bool srq_broken; /* failed, and its links with it; replaced when they are gone */
     uint32_t srq_depth;
     uint32_t slab; /* buffers per slab: IB_SLAB, fewer under a low memlock limit */
     struct ib_rx_pool rx;

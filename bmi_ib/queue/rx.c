@@ -449,27 +449,41 @@ static struct ibv_srq *make_srq(struct rme_fabric *f, uint32_t depth)
     return ibv_create_srq(f->dev.pd, &attr);
 }
 
-/* Replaces the SRQ once no link is left, because posted receives cannot be withdrawn.  On
- * failure the old SRQ stays. */
-void ib_rx_renew(struct rme_fabric *f)
+/* Replaces the SRQ, which no QP uses, because posted receives cannot be withdrawn.  On failure
+ * the old SRQ stays. */
+static int srq_renew(struct rme_fabric *f)
 {
-    struct ib_rx_queue *q = &f->rxq;
-    if (!f->srq || !TAILQ_EMPTY(&f->links) || q->posted - q->chained < RENEW_LEAST)
-        return;
-    struct ibv_srq *old = f->srq, *fresh = make_srq(f, f->srq_depth);
+    struct ibv_srq *fresh = make_srq(f, f->srq_depth);
     if (!fresh)
-        return;
-    if (ibv_destroy_srq(old)) {
+        return ib_errno();
+    int error = ib_error(ibv_destroy_srq(f->srq));
+    if (error) {
         ibv_destroy_srq(fresh);
-        return;
+        return error;
     }
     f->srq = fresh;
+    f->srq_broken = false;
     for (uint32_t s = 0; s < f->rx.slabs; s++)
         for (uint32_t i = 0; f->rx.slab[s] && i < f->slab; i++)
             if (f->rx.slab[s]->rx[i].posted)
                 pool_put(f, &f->rx.slab[s]->rx[i]);
-    q->posted = q->chained;
+    f->rxq.posted = f->rxq.chained;
     pool_shrink(f);
+    return 0;
+}
+
+void ib_rx_renew(struct rme_fabric *f)
+{
+    if (f->srq && TAILQ_EMPTY(&f->links) && f->rxq.posted - f->rxq.chained >= RENEW_LEAST)
+        (void)srq_renew(f);
+}
+
+/* Receives whose CQEs a failed CQ has lost would count as posted for ever. */
+int ib_rx_mend(struct rme_fabric *f)
+{
+    if (!f->srq || (!f->srq_broken && !f->cq.broken))
+        return 0;
+    return f->cq.used > f->srq_depth ? -EIO : srq_renew(f);
 }
 
 /* ---- Open and close ---- */

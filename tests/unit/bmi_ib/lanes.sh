@@ -25,4 +25,7 @@ lane() { # name, options of the fabric, variables of the device…
     lane late-reads "" EMUVERBS_READ_DELAY_US=300 EMUVERBS_READ_REVERSE=1
     lane one-read "" EMUVERBS_MAX_RD_ATOM=1
     lane each-signalled "signal_each=1" EMUVERBS_MTU=256
+    program=./tests/unit/bmi_ib/test_queues
+    lane failed-queues "srq=off"
+    lane failed-shared-queues "srq=on"
 } | tap_join
