@@ -81,7 +81,6 @@ struct ib_device {
     struct ibv_device_attr attr;
     char name[64];
     uint64_t max_msg;
-    uint8_t ack_timeout;
     uint8_t read_depth;
     uint32_t sq_depth, rq_depth;
     uint32_t max_inline; /* bytes; messages up to this size are posted inline */

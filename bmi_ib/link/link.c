@@ -107,7 +107,8 @@ void ib_link_state_set(struct rme_link *l, enum ib_link_state state)
 static const char *remedy(const struct rme_link *l)
 {
     if (l->error == -EBUSY)
-        return "connection backlog full on the server; raise the option backlog there";
+        return "connection backlog full on the server; raise net.rdma_ucm.max_backlog there "
+               "(sysctl)";
     if (l->error == -ECONNREFUSED)
         return "no server listens there by RDMA: start one, or use the server's method "
                "(bmi_tcp, and the bmi_ib shipped with OrangeFS, listen by TCP)";

@@ -24,9 +24,10 @@
 #define SLACK_SHARED 16 /* receives of an SRQ beyond the advertised number */
 #define SLACK_OWN                                                                              \
     8 /* the same of each QP of a client, once the advertised number is as large */
-#define SRQ_LEAST   64  /* minimum receives of an SRQ under a low memlock limit */
-#define RENEW_LEAST 512 /* receives posted to an SRQ without links that justify a new SRQ */
-#define UNUSED_PART 4   /* unused slabs kept: 1 + those in use / UNUSED_PART */
+#define SRQ_DEPTH   16384 /* receives of an SRQ; each connection has at least one */
+#define SRQ_LEAST   64    /* minimum receives of an SRQ under a low memlock limit */
+#define RENEW_LEAST 512   /* receives posted to an SRQ without links that justify a new SRQ */
+#define UNUSED_PART 4     /* unused slabs kept: 1 + those in use / UNUSED_PART */
 
 /* ---- The pool ---- */
 
@@ -527,7 +528,7 @@ int ib_rx_open(struct rme_fabric *f)
     f->caps.keeps_rx = f->config.listen;
     if (!want_srq(f))
         return 0;
-    uint32_t depth = (uint32_t)ib_option(f, "srq_depth");
+    uint32_t depth = SRQ_DEPTH;
     if (depth > (uint32_t)f->dev.attr.max_srq_wr)
         depth = (uint32_t)f->dev.attr.max_srq_wr;
     if (depth > (uint32_t)f->dev.attr.max_cqe / 2) /* each CQ has room for all receives */
