@@ -17,7 +17,7 @@
  *       a QP for each.
  *
  * With --hold the server handles no request before each process has had one rejected. Each
- * process must therefore have more clients than the option backlog permits.
+ * process must therefore have more clients than the backlog permits (EMUVERBS_BACKLOG).
  */
 #include <errno.h>
 #include <poll.h>

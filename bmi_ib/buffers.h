@@ -143,6 +143,7 @@ struct ib_tx_pool {
     uint32_t slabs;
     struct ib_tx *free;
     uint32_t nfree;
+    uint32_t most;            /* maximum buffers */
     uint32_t per_link;        /* maximum buffers held by one link */
     uint32_t stuck_ms;        /* time without progress after which a link is stuck */
     uint32_t unsignalled;     /* buffers held by requests that no signalled request covers */

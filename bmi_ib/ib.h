@@ -81,7 +81,6 @@ struct ib_device {
     struct ibv_device_attr attr;
     char name[64];
     uint64_t max_msg;
-    uint8_t ack_timeout;
     uint8_t read_depth;
     uint32_t sq_depth, rq_depth;
     uint32_t max_inline; /* bytes; messages up to this size are posted inline */
@@ -136,6 +135,7 @@ struct rme_fabric {
     struct ibv_comp_channel *comp;
 
     struct ibv_srq *srq;
+    bool srq_broken; /* failed, and its links with it; replaced when they are gone */
     uint32_t srq_depth;
     uint32_t slab; /* buffers per slab: IB_SLAB, fewer under a low memlock limit */
     struct ib_rx_pool rx;

@@ -213,9 +213,6 @@ static int learn(struct rme_fabric *f)
     int depth =
         a->max_qp_rd_atom < a->max_qp_init_rd_atom ? a->max_qp_rd_atom : a->max_qp_init_rd_atom;
     d->read_depth = depth > 0 ? (uint8_t)lesser(READ_DEPTH, depth) : 0;
-    d->ack_timeout = (uint8_t)ib_option(f, "ack_timeout");
-    if (!d->ack_timeout) /* rxe: a CPU that may be busy or emulated processes packets */
-        d->ack_timeout = rxe ? 18 : 17;
     f->caps = (struct rme_caps){
         .unsignalled = true,
         .max_sge = cap.max_send_sge,
@@ -290,9 +287,8 @@ int ib_device_open(struct rme_fabric *f)
     if (error)
         return error;
     ib_log(f, RME_LOG_INFO,
-           "device %s: %u segments, %u inline bytes, %u send requests, read depth %u, ack "
-           "time-out 2^%u x 4 us",
-           d->name, f->caps.max_sge, d->max_inline, d->sq_depth, d->read_depth, d->ack_timeout);
+           "device %s: %u segments, %u inline bytes, %u send requests, read depth %u", d->name,
+           f->caps.max_sge, d->max_inline, d->sq_depth, d->read_depth);
     return 0;
 }
 

@@ -25,11 +25,6 @@ const struct rme_option_row ib_options[] = {
     {"srq", "auto|on|off", 0, 0, 2,
      "Shared receive queue: auto (when listening, if the device supports it well), on, off.",
      NULL},
-    {"srq_depth", "count", 16384, 64, 1 << 20,
-     "Limit on receive buffers of a shared receive queue, within the device's limit, lowered "
-     "where little memory may be locked.  Each connection has at least one buffer, so this "
-     "also limits the number of connections.",
-     NULL},
     /* 512: mlx5_calc_send_wqe() of rdma-core takes 192 bytes for the longest headers (window
      * binding) plus the larger of 16 per SGE (IB_SGE_MAX) and of max_inline + 4, rounded up to
      * 16: 464, rounded up to a multiple of 64. */
@@ -44,8 +39,6 @@ const struct rme_option_row ib_options[] = {
      NULL},
     {"max_inline", "bytes", 256, 0, 4096,
      "Messages up to this size are posted inline, within the device's limit.", NULL},
-    {"tx_buffers", "count", 1024, 32, 1 << 20,
-     "Send buffers shared by all connections; one connection holds an eighth at most.", NULL},
     {"expose", "operation|region", 0, 0, 1,
      "Memory that a key opens to a peer.  operation: exactly the bytes of one operation, for "
      "that peer, until the operation ends (type 2 memory windows; without them, and on "
@@ -58,14 +51,9 @@ const struct rme_option_row ib_options[] = {
      "fails if the device lacks it for RDMA reads and writes over RC, or with expose=region; "
      "auto: if available.  The engine's own buffers are always pinned.",
      NULL},
-    {"ack_timeout", "exponent", 0, 0, 31,
-     "RC acknowledgement timeout, 4.096 us * 2^value.  0: 17 (0.5 s), on software devices 18.",
-     NULL},
     {"rnr_retry", "count", 7, 0, 7,
      "RC retries after receiver-not-ready, which needs a peer that exceeds its credits.  7: no "
      "limit.",
-     NULL},
-    {"backlog", "count", 1024, 1, 65535, "Limit on connection requests waiting for an answer.",
      NULL},
     {NULL, NULL, 0, 0, 0, NULL, NULL},
 };

@@ -71,23 +71,24 @@ static void qp_event(struct rme_link *l, enum ibv_event_type type)
         if (l->id && l->state == IB_ACCEPTING)
             rdma_notify(l->id, type);
         return;
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
-        ib_link_drained(l, IB_DRAIN_LAST);
-        return;
     case IBV_EVENT_SQ_DRAINED:
     case IBV_EVENT_PATH_MIG:
         return;
+    case IBV_EVENT_QP_LAST_WQE_REACHED: /* of a QP in the error state, whatever the cause */
+        ib_link_drained(l, IB_DRAIN_LAST);
+        break;
     default:
-        if (l->state >= IB_DRAINING)
-            return;
-        ib_log(l->f, RME_LOG_WARN, "%s: %s", l->peer, ibv_event_type_str(type));
-        ib_link_fail(l,
-                     type == IBV_EVENT_QP_FATAL       ? -EIO
-                     : type == IBV_EVENT_PATH_MIG_ERR ? -ECONNRESET
-                                                      : -EPROTO, /* a malformed or forbidden
-                                                                  * request of the peer */
-                     true);
+        break;
     }
+    if (l->state >= IB_DRAINING)
+        return;
+    ib_log(l->f, RME_LOG_WARN, "%s: %s", l->peer, ibv_event_type_str(type));
+    ib_link_fail(l,
+                 type == IBV_EVENT_QP_FATAL ? -EIO
+                 : type == IBV_EVENT_QP_REQ_ERR || type == IBV_EVENT_QP_ACCESS_ERR
+                     ? -EPROTO /* a malformed or forbidden request of the peer */
+                     : -ECONNRESET,
+                 true);
 }
 
 static void handle(struct rme_fabric *f, const struct ib_async_note *n)
@@ -100,12 +101,11 @@ static void handle(struct rme_fabric *f, const struct ib_async_note *n)
     switch (n->type) {
     case IBV_EVENT_CQ_ERR:
     case IBV_EVENT_SRQ_ERR:
-        f->cq.broken |= n->type == IBV_EVENT_CQ_ERR;
+        *(n->type == IBV_EVENT_CQ_ERR ? &f->cq.broken : &f->srq_broken) = true;
         ib_link_fail_all(f, -EIO, ibv_event_type_str(n->type));
         return;
     case IBV_EVENT_DEVICE_FATAL:
-        f->dev.dead = true;
-        ib_link_fail_all(f, -ENODEV, ibv_event_type_str(n->type));
+        ib_link_device_gone(f, ibv_event_type_str(n->type));
         return;
     default:
         break;

@@ -71,9 +71,12 @@ static void set_option(struct rme_link *l, int name, uint8_t value, const char *
                "%s: cannot set the %s is used: %s", l->peer, what, strerror(errno));
 }
 
+/* 4.096 us * 2^17, half a second; soft-RoCE: one second, because a CPU that may be busy or
+ * emulated processes packets. */
 static void set_ack_timeout(struct rme_link *l)
 {
-    set_option(l, RDMA_OPTION_ID_ACK_TIMEOUT, l->f->dev.ack_timeout, "ACK timeout, the path's");
+    set_option(l, RDMA_OPTION_ID_ACK_TIMEOUT, ib_is_rxe(l->f) ? 18 : 17,
+               "ACK timeout, the path's");
 }
 
 static void route(struct rme_link *l)
@@ -284,20 +287,6 @@ static void failed(struct rme_link *l, const struct rdma_cm_event *e, int error)
     ib_link_fail(l, error, l->state == IB_UP);
 }
 
-/* Fails all links of a removed device.  `rail` NULL: the id has no device, so the only rail is
- * meant. */
-static void device_removed(struct rme_fabric *f, struct rme_fabric *rail)
-{
-    if (rail)
-        f = rail;
-    if (f->dev.dead || (!rail && f->railed))
-        return;
-    f->dev.dead = true;
-    ib_link_fail_all(f, -ENODEV,
-                     f->head->railed ? "the device was removed"
-                                     : "the device was removed; restart to use another");
-}
-
 static void dispatch(struct rme_fabric *f, const struct rdma_cm_event *e)
 {
     int status = e->status;
@@ -307,8 +296,13 @@ static void dispatch(struct rme_fabric *f, const struct rdma_cm_event *e)
         requested(f, e);
     else
         l = e->id->context;
-    if (e->event == RDMA_CM_EVENT_DEVICE_REMOVAL)
-        device_removed(f, l ? l->f : ib_rail_of(f, e->id->verbs));
+    if (e->event == RDMA_CM_EVENT_DEVICE_REMOVAL) {
+        struct rme_fabric *rail = l ? l->f : ib_rail_of(f, e->id->verbs);
+        if (!rail && !f->railed) /* the id has no device: the only one is meant */
+            rail = f;
+        if (rail)
+            ib_link_device_gone(rail, "the device was removed");
+    }
     if (!l)
         return;
     switch (e->event) {

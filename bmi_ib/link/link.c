@@ -107,7 +107,8 @@ void ib_link_state_set(struct rme_link *l, enum ib_link_state state)
 static const char *remedy(const struct rme_link *l)
 {
     if (l->error == -EBUSY)
-        return "connection backlog full on the server; raise the option backlog there";
+        return "connection backlog full on the server; raise net.rdma_ucm.max_backlog there "
+               "(sysctl)";
     if (l->error == -ECONNREFUSED)
         return "no server listens there by RDMA: start one, or use the server's method "
                "(bmi_tcp, and the bmi_ib shipped with OrangeFS, listen by TCP)";
@@ -246,12 +247,16 @@ int ib_qp_create(struct rme_link *l)
     struct rme_fabric *f = l->f;
     f->head->qp_ops++;
     uint32_t share = ib_cq_share(f, 0);
-    int error = ib_cq_reserve(f, share);
+    int error = ib_rx_mend(f);
+    if (!error)
+        error = ib_cq_reserve(f, share);
     if (error) {
         ib_log(
             f, RME_LOG_ERROR,
-            "%s: no room in the completion queue (%s): close connections, lower sq_depth, or "
-            "set srq=on",
+            error == -EIO
+                ? "%s: a failed queue is not replaced yet (%s): its connections have not ended"
+                : "%s: no room in the completion queue (%s): close connections, lower "
+                  "sq_depth, or set srq=on",
             l->peer, strerror(-error));
         return error;
     }
@@ -320,15 +325,15 @@ static bool mark_recv(struct rme_link *l)
  * receive taken and not completed would be missing from the pool.
  *
  * Only wr_id, status and qp_num of a flushed CQE are used.  A call that fails during the drain
- * counts as done: qp_destroy() ends all access, and the drain only ensures that no CQE is
- * left.
+ * counts as done, and so does all of it where the CQ has failed: qp_destroy() ends all access,
+ * and the drain only ensures that no CQE is left.
  */
 static void qp_drain(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
     f->head->qp_ops++;
-    unsigned done = !f->srq || ib_is_rxe(f) ? IB_DRAIN_LAST : 0;
+    unsigned done = f->cq.broken ? IB_DRAIN_ALL : !f->srq || ib_is_rxe(f) ? IB_DRAIN_LAST : 0;
     if (f->srq || !mark_recv(l))
         done |= IB_DRAIN_RECVS;
     int ret = ibv_modify_qp(l->qp, &attr, IBV_QP_STATE);
@@ -474,12 +479,21 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
 void ib_link_fail_all(struct rme_fabric *f, int error, const char *why)
 {
     struct rme_link *l, *next;
-    ib_log(f, RME_LOG_ERROR, "device %s: all its connections fail: %s (%s)", f->dev.name, why,
-           strerror(-error));
+    ib_log(f, RME_LOG_ERROR, "device %s: all its connections fail: %s (%s)%s", f->dev.name, why,
+           strerror(-error),
+           f->dev.dead && !f->railed ? "; restart to use another device" : "");
     for (l = TAILQ_FIRST(&f->links); l; l = next) {
         next = TAILQ_NEXT(l, all_entry);
         ib_link_fail(l, error, true);
     }
+}
+
+void ib_link_device_gone(struct rme_fabric *f, const char *why)
+{
+    if (f->dev.dead)
+        return;
+    f->dev.dead = true;
+    ib_link_fail_all(f, -ENODEV, why);
 }
 
 void ib_link_drained(struct rme_link *l, unsigned parts)

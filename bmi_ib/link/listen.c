@@ -144,7 +144,7 @@ int ib_listen_start(struct rme_fabric *f)
             ib_log(f, RME_LOG_WARN,
                    "%s belongs to device %s, but %s is used: connections there are refused",
                    text, ibv_get_device_name(id->verbs->device), f->dev.name);
-        if (rdma_listen(id, (int)ib_option(f, "backlog"))) {
+        if (rdma_listen(id, 0)) { /* the kernel's limit, net.rdma_ucm.max_backlog */
             int error = ib_errno();
             ib_log(f, RME_LOG_ERROR, "cannot listen on %s: %s%s", text, strerror(-error),
                    error == -EADDRINUSE ? "; another process listens there" : "");

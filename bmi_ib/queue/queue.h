@@ -36,6 +36,9 @@ int ib_rx_post(struct rme_fabric *f, struct rme_link *l);
 void ib_rx_forget(struct rme_link *l);
 /* Replaces the SRQ when the last link has been freed and many receives are still posted. */
 void ib_rx_renew(struct rme_fabric *f);
+/* Replaces the SRQ after its failure or that of the CQ, once no QP is left.  Returns 0 or a
+ * negative errno. */
+int ib_rx_mend(struct rme_fabric *f);
 /* Handles the CQE of a receive: delivers the message or immediate, or keeps it for
  * ib_emit_ready(). */
 void ib_rx_take(struct rme_fabric *f, const struct ibv_wc *wc);

@@ -266,8 +266,10 @@ void ib_flush(struct rme_fabric *f)
     struct rme_link *l;
     if (f->rxq.chained > f->rx_slack) {
         int error = ib_rx_post(f, NULL);
-        if (error)
+        if (error) {
+            f->srq_broken = true;
             ib_link_fail_all(f, error, "cannot post shared receives");
+        }
     }
     while ((l = TAILQ_FIRST(&f->dirty))) {
         TAILQ_REMOVE(&f->dirty, l, dirty_entry);

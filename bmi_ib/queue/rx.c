@@ -24,9 +24,10 @@
 #define SLACK_SHARED 16 /* receives of an SRQ beyond the advertised number */
 #define SLACK_OWN                                                                              \
     8 /* the same of each QP of a client, once the advertised number is as large */
-#define SRQ_LEAST   64  /* minimum receives of an SRQ under a low memlock limit */
-#define RENEW_LEAST 512 /* receives posted to an SRQ without links that justify a new SRQ */
-#define UNUSED_PART 4   /* unused slabs kept: 1 + those in use / UNUSED_PART */
+#define SRQ_DEPTH   16384 /* receives of an SRQ; each connection has at least one */
+#define SRQ_LEAST   64    /* minimum receives of an SRQ under a low memlock limit */
+#define RENEW_LEAST 512   /* receives posted to an SRQ without links that justify a new SRQ */
+#define UNUSED_PART 4     /* unused slabs kept: 1 + those in use / UNUSED_PART */
 
 /* ---- The pool ---- */
 
@@ -449,27 +450,41 @@ static struct ibv_srq *make_srq(struct rme_fabric *f, uint32_t depth)
     return ibv_create_srq(f->dev.pd, &attr);
 }
 
-/* Replaces the SRQ once no link is left, because posted receives cannot be withdrawn.  On
- * failure the old SRQ stays. */
-void ib_rx_renew(struct rme_fabric *f)
+/* Replaces the SRQ, which no QP uses, because posted receives cannot be withdrawn.  On failure
+ * the old SRQ stays. */
+static int srq_renew(struct rme_fabric *f)
 {
-    struct ib_rx_queue *q = &f->rxq;
-    if (!f->srq || !TAILQ_EMPTY(&f->links) || q->posted - q->chained < RENEW_LEAST)
-        return;
-    struct ibv_srq *old = f->srq, *fresh = make_srq(f, f->srq_depth);
+    struct ibv_srq *fresh = make_srq(f, f->srq_depth);
     if (!fresh)
-        return;
-    if (ibv_destroy_srq(old)) {
+        return ib_errno();
+    int error = ib_error(ibv_destroy_srq(f->srq));
+    if (error) {
         ibv_destroy_srq(fresh);
-        return;
+        return error;
     }
     f->srq = fresh;
+    f->srq_broken = false;
     for (uint32_t s = 0; s < f->rx.slabs; s++)
         for (uint32_t i = 0; f->rx.slab[s] && i < f->slab; i++)
             if (f->rx.slab[s]->rx[i].posted)
                 pool_put(f, &f->rx.slab[s]->rx[i]);
-    q->posted = q->chained;
+    f->rxq.posted = f->rxq.chained;
     pool_shrink(f);
+    return 0;
+}
+
+void ib_rx_renew(struct rme_fabric *f)
+{
+    if (f->srq && TAILQ_EMPTY(&f->links) && f->rxq.posted - f->rxq.chained >= RENEW_LEAST)
+        (void)srq_renew(f);
+}
+
+/* Receives whose CQEs a failed CQ has lost would count as posted for ever. */
+int ib_rx_mend(struct rme_fabric *f)
+{
+    if (!f->srq || (!f->srq_broken && !f->cq.broken))
+        return 0;
+    return f->cq.used > f->srq_depth ? -EIO : srq_renew(f);
 }
 
 /* ---- Open and close ---- */
@@ -513,7 +528,7 @@ int ib_rx_open(struct rme_fabric *f)
     f->caps.keeps_rx = f->config.listen;
     if (!want_srq(f))
         return 0;
-    uint32_t depth = (uint32_t)ib_option(f, "srq_depth");
+    uint32_t depth = SRQ_DEPTH;
     if (depth > (uint32_t)f->dev.attr.max_srq_wr)
         depth = (uint32_t)f->dev.attr.max_srq_wr;
     if (depth > (uint32_t)f->dev.attr.max_cqe / 2) /* each CQ has room for all receives */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * tx.c - send buffers: one pool for all links, grown in slabs up to the option tx_buffers.
+ * tx.c - send buffers: one pool for all links, grown in slabs.
  *
  * A buffer belongs to the engine from tx_get() on, then to the queue, then to the device until
  * its CQE; an inline message frees its buffer at once.  A limit per link keeps a peer that
@@ -21,10 +21,9 @@
 #include <string.h>
 #include "bmi_ib/queue/queue.h"
 
-#define PER_LINK_PART                                                                          \
-    8 /* one link holds this part of the buffers at most, so that a dead peer */
-#define PER_LINK_LEAST 8 /* does not take all; but may hold this number */
-#define STUCK_MS       20000
+#define BUFFERS  1024
+#define PER_LINK (BUFFERS / 8) /* so that a dead peer does not take all */
+#define STUCK_MS 20000
 
 static size_t buffer_size(const struct rme_fabric *f)
 {
@@ -34,7 +33,7 @@ static size_t buffer_size(const struct rme_fabric *f)
 static int pool_grow(struct rme_fabric *f)
 {
     struct ib_tx_pool *p = &f->tx;
-    if ((p->slabs + 1) * f->slab > (uint64_t)ib_option(f, "tx_buffers"))
+    if ((p->slabs + 1) * f->slab > p->most)
         return -ENOSPC;
     struct ib_memory *more = realloc(p->slab, (p->slabs + 1) * sizeof(*more));
     if (!more)
@@ -61,9 +60,8 @@ static int pool_grow(struct rme_fabric *f)
 
 int ib_tx_open(struct rme_fabric *f)
 {
-    f->tx.per_link = (uint32_t)ib_option(f, "tx_buffers") / PER_LINK_PART;
-    if (f->tx.per_link < PER_LINK_LEAST)
-        f->tx.per_link = PER_LINK_LEAST;
+    f->tx.most = BUFFERS; /* tests set other numbers */
+    f->tx.per_link = PER_LINK;
     f->tx.stuck_ms = STUCK_MS;
     int error = pool_grow(f);
     if (error)

@@ -80,6 +80,9 @@
       "limit of the time until an unanswered request ends with RETRY_EXC_ERR")                 \
     X(cm_timeout_ms, CM_TIMEOUT_MS, 60000, 10, 3600000, "ms",                                  \
       "time until an unanswered connection request ends with UNREACHABLE")                     \
+    X(backlog, BACKLOG, 1024, 1, 65535, "requests",                                            \
+      "limit of the connection requests that a listener has not fetched, as "                  \
+      "net.rdma_ucm.max_backlog")                                                              \
     X(listen_wait_ms, LISTEN_WAIT_MS, 80, 0, 60000, "ms",                                      \
       "a connection request without a listener is retried for this long, the time that "       \
       "resolving an address takes on a network")                                               \

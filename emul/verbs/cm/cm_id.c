@@ -263,7 +263,8 @@ EMU_EXPORT int rdma_listen(struct rdma_cm_id *ibid, int backlog)
     if (!err)
         err = emu_watch(id->claim, EMU_WATCH_LISTENER);
     if (!err) {
-        id->backlog = backlog > 0 ? backlog : 1024;
+        int most = (int)emu_dev_base()->knobs.backlog;
+        id->backlog = backlog > 0 && backlog < most ? backlog : most;
         id->state = CM_LISTEN;
         id->next_listener = cm.listeners;
         cm.listeners = id;

@@ -562,6 +562,21 @@ static void tell_overrun(struct emu_cq *cq)
     emu_async_cq(cq, IBV_EVENT_CQ_ERR);
 }
 
+/* Called by tests, through dlsym; see doc/emuverbs.md. */
+EMU_EXPORT void emuverbs_fail_cq(struct ibv_cq *cq);
+EMU_EXPORT void emuverbs_fail_cq(struct ibv_cq *ibcq)
+{
+    struct emu_cq *cq = (struct emu_cq *)ibcq;
+    struct emu_dev *d = emu_dev_for(ibcq->context);
+
+    if (!d)
+        return;
+    atomic_store(&cq->s->overrun, 1);
+    pthread_mutex_lock(&d->lock);
+    tell_overrun(cq);
+    pthread_mutex_unlock(&d->lock);
+}
+
 void emu_cq_overrun(struct emu_dev *d, uint32_t index)
 {
     pthread_mutex_lock(&d->lock);

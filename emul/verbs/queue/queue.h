@@ -24,6 +24,7 @@ struct emu_srq {
     uint32_t index;
     uint32_t limit; /* armed limit whose event was not raised; 0: none; under dev.lock */
     uint32_t async_events;
+    bool failed; /* takes receives and uses none; under rq.lock */
     _Atomic int users;
     /* XRC */
     struct emu_xrcd *xrcd;

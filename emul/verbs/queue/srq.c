@@ -171,6 +171,25 @@ EMU_EXPORT int ibv_destroy_srq(struct ibv_srq *ibsrq)
     return 0;
 }
 
+/* Loses all receives of the SRQ.  Under rq.lock. */
+static void lose(struct emu_srq *srq)
+{
+    atomic_store(&srq->rq.s->head, atomic_load(&srq->rq.s->tail));
+}
+
+/* Called by tests, through dlsym; see doc/emuverbs.md. */
+EMU_EXPORT void emuverbs_fail_srq(struct ibv_srq *srq);
+EMU_EXPORT void emuverbs_fail_srq(struct ibv_srq *ibsrq)
+{
+    struct emu_srq *srq = (struct emu_srq *)ibsrq;
+
+    pthread_mutex_lock(&srq->rq.lock);
+    srq->failed = true;
+    lose(srq);
+    pthread_mutex_unlock(&srq->rq.lock);
+    emu_async_srq(srq, IBV_EVENT_SRQ_ERR);
+}
+
 int emu_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
     struct emu_srq *srq = (struct emu_srq *)ibsrq;
@@ -191,6 +210,8 @@ int emu_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv_
         }
         emu_count(COUNT_wr_srq_recv, 1);
     }
+    if (srq->failed)
+        lose(srq);
     pthread_mutex_unlock(&srq->rq.lock);
     return err;
 }

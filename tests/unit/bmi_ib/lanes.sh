@@ -21,8 +21,11 @@ lane() { # name, options of the fabric, variables of the device…
     lane no-shared-receives "srq=on" EMUVERBS_SRQ=0
     lane one-segment "srq=off" EMUVERBS_MAX_SGE=1
     lane no-inline "max_inline=0"
-    lane short-queues "sq_depth=8,tx_buffers=256" EMUVERBS_MAX_INLINE=0
+    lane short-queues "sq_depth=8" EMUVERBS_MAX_INLINE=0
     lane late-reads "" EMUVERBS_READ_DELAY_US=300 EMUVERBS_READ_REVERSE=1
     lane one-read "" EMUVERBS_MAX_RD_ATOM=1
     lane each-signalled "signal_each=1" EMUVERBS_MTU=256
+    program=./tests/unit/bmi_ib/test_queues
+    lane failed-queues "srq=off"
+    lane failed-shared-queues "srq=on"
 } | tap_join

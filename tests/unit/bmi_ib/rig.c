@@ -542,6 +542,12 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     LIST_INIT(&f->mws.free);
 }
 
+void rig_buffers(uint32_t most)
+{
+    rig.f->tx.most = most;
+    rig.f->tx.per_link = most / 8 > 8 ? most / 8 : 8;
+}
+
 /* Checks that everything was returned: buffers, QPs, ids, CQ space. */
 void rig_close(void)
 {

@@ -68,6 +68,8 @@ extern struct rig rig;
 
 /* Opens the fabric. options: "key=value,…" for its own table; may be NULL. */
 void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline);
+/* Limits the send buffers, and those of a link to an eighth or 8. */
+void rig_buffers(uint32_t most);
 void rig_close(void);
 
 /* Makes a link with a QP, up, without addresses. */

@@ -110,7 +110,8 @@ static void one_flush_one_doorbell(void **state)
 static void unsignalled_messages_hold_few_buffers(void **state)
 {
     (void)state;
-    rig_open("tx_buffers=128", 16, 0);
+    rig_open(NULL, 16, 0);
+    rig_buffers(128);
     rig.f->tx.per_link = 64;
     struct rme_link *l[40];
     for (int i = 0; i < 40; i++)
@@ -132,7 +133,8 @@ static void a_link_never_waits_for_itself(void **state)
 {
     (void)state;
     for (int per_link = 8; per_link <= 64; per_link *= 2) {
-        rig_open("tx_buffers=64,sq_depth=1024", 16, 0);
+        rig_open("sq_depth=1024", 16, 0);
+        rig_buffers(64);
         rig.f->tx.per_link = (uint32_t)per_link;
         struct rme_link *l = rig_link();
         for (int i = 0; i < 1000; i++) {
@@ -403,9 +405,9 @@ static void random_loads(void **state)
         char options[128];
         srand(seed);
         uint32_t max_sge = seed % 3 ? 16 : 1, depth = 8u << (rand() % 4);
-        snprintf(options, sizeof(options), "sq_depth=%u,tx_buffers=%d,signal_each=%d", depth,
-                 32 << (rand() % 3), seed % 5 == 0);
+        snprintf(options, sizeof(options), "sq_depth=%u,signal_each=%d", depth, seed % 5 == 0);
         rig_open(options, max_sge, seed % 2 ? 64 : 0);
+        rig_buffers(32u << (rand() % 3));
         struct rme_link *l = rig_link();
         unsigned queued = 0, done = 0, complete = 0, messages = 0, expected = 0;
         struct rme_event e[16];

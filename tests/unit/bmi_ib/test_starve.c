@@ -68,7 +68,8 @@ static void take(struct rme_link *l)
 static void who_has_none_finds_one(void **state)
 {
     (void)state;
-    rig_open("tx_buffers=128", 16, 0);
+    rig_open(NULL, 16, 0);
+    rig_buffers(128);
     good = rig_link();
     for (int i = 0; i < MUTE; i++)
         mute[i] = mute_link(INT_MAX);
@@ -89,7 +90,8 @@ static void who_wants_more_is_told_in_turn(void **state)
     struct rme_event event[16];
     void *kept[2];
     (void)state;
-    rig_open("tx_buffers=128", 128, 0);
+    rig_open(NULL, 128, 0);
+    rig_buffers(128);
     rig.f->tx.per_link = 128;
     good = rig_link();
     for (int i = 0; i < 2; i++)
@@ -120,7 +122,8 @@ static void who_takes_nothing_ends(void **state)
 {
     struct rme_event room;
     (void)state;
-    rig_open("tx_buffers=160", 16, 0);
+    rig_open(NULL, 16, 0);
+    rig_buffers(160);
     rig.f->tx.per_link = 16;
     fill();
     for (int i = 0; i < 3 * LOOKS; i++)
@@ -155,7 +158,8 @@ static void who_takes_nothing_ends(void **state)
 static void who_takes_little_lives(void **state)
 {
     (void)state;
-    rig_open("tx_buffers=160", 16, 0);
+    rig_open(NULL, 16, 0);
+    rig_buffers(160);
     rig.f->tx.per_link = 16;
     fill();
     assert_null(ib_tx_get(good));
@@ -178,7 +182,8 @@ static void who_takes_little_lives(void **state)
 static void who_waits_for_nothing_lives(void **state)
 {
     (void)state;
-    rig_open("tx_buffers=160", 16, 0);
+    rig_open(NULL, 16, 0);
+    rig_buffers(160);
     rig.f->tx.per_link = 16;
     struct rme_link *idle = rig_link();
     ib_tx_send(idle, ib_tx_get(idle), 300);

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Queues of the software HCA fail: the links fail, and new ones get queues that work, with all
+ * their receives. Server and client are in this process; the argument has options.
+ */
+#include <dlfcn.h>
+#include "bmi_ib/link/links.h"
+#include "wire_host.h"
+
+static struct wire server, client;
+
+static void fail_queue(const char *what, void *queue)
+{
+    void (*end)(void *) = (void (*)(void *))(uintptr_t)dlsym(RTLD_DEFAULT, what);
+    assert_non_null(end);
+    end(queue);
+}
+
+/* Polls both until `w` has seen n events of a kind. */
+static void both_until(struct wire *w, enum rme_event_type type, int n)
+{
+    time_t end = wire_now() + PATIENCE_S;
+    while (wire_count(w, type) < n) {
+        assert_true(wire_now() <= end);
+        wire_poll(&client);
+        wire_poll(&server);
+    }
+}
+
+static void forget(void)
+{
+    client.nseen = server.nseen = 0;
+}
+
+static void connect_both(const char *uri)
+{
+    forget();
+    (void)wire_dial(&client, uri);
+    both_until(&client, RME_EV_LINK_UP, 1);
+    both_until(&server, RME_EV_LINK_UP, 1);
+}
+
+/* Sends n messages, while the server does not poll. */
+static void send_some(int n)
+{
+    for (int i = 0; i < n; i++)
+        assert_true(wire_send(&client, "hello"));
+    do
+        wire_poll(&client);
+    while (client.link->queue.head && client.link->state == IB_UP);
+    for (int i = 0; i < 3; i++)
+        wire_poll(&client);
+    assert_int_equal(client.link->state, IB_UP);
+    forget();
+}
+
+/* Sends as many messages as receives are promised. */
+static void fill(void)
+{
+    send_some(WIRE_RX);
+    both_until(&server, RME_EV_RECV, WIRE_RX);
+}
+
+/* Waits for the end of the link at both sides. The server's error is `error`. */
+static void both_end(int error)
+{
+    both_until(&server, RME_EV_LINK_DOWN, 1);
+    both_until(&client, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(wire_event(&server, RME_EV_LINK_DOWN, 0)->error, error);
+    server.ops->link_free(wire_event(&server, RME_EV_LINK_DOWN, 0)->link);
+    client.ops->link_free(wire_event(&client, RME_EV_LINK_DOWN, 0)->link);
+}
+
+static const char *open_both(void)
+{
+    const char *uri = wire_uri("127.0.0.1");
+    wire_open(&server, uri);
+    wire_open(&client, NULL);
+    return uri;
+}
+
+static void close_both(void)
+{
+    wire_close(&client);
+    wire_close(&server);
+}
+
+/* A CQ fails with messages in it: the receives that these took do not count as posted. */
+static void a_failed_completion_queue(void **state)
+{
+    const char *uri = open_both();
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        connect_both(uri);
+        fill();
+        send_some(WIRE_RX);
+        fail_queue("emuverbs_fail_cq", server.f->cq.cq);
+        server.ops->wait(server.f, 0); /* finds the event before the next poll */
+        both_end(-EIO);
+        assert_int_equal(wire_count(&server, RME_EV_RECV), 0);
+    }
+    connect_both(uri);
+    fill();
+    wire_disconnect(&client);
+    close_both();
+}
+
+/* An SRQ fails: messages that had arrived are delivered. */
+static void a_failed_shared_receive_queue(void **state)
+{
+    const char *uri = open_both();
+    (void)state;
+    for (int i = 0; i < 3 && server.f->srq; i++) {
+        connect_both(uri);
+        fill();
+        send_some(1);
+        fail_queue("emuverbs_fail_srq", server.f->srq);
+        both_end(-EIO);
+        assert_int_equal(wire_count(&server, RME_EV_RECV), 1);
+    }
+    connect_both(uri);
+    fill();
+    wire_disconnect(&client);
+    close_both();
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failed_completion_queue),
+        cmocka_unit_test(a_failed_shared_receive_queue),
+    };
+    wire_main(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
