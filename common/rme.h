@@ -278,9 +278,9 @@ RME_API bool rme_memory_owns(struct rme *rme, const void *memory, size_t size);
 enum rme_direction { RME_TO_SEND, RME_TO_RECEIVE };
 
 /*
- * Announces that a range will soon be sent, or received into.  Never fails, takes no ownership.
- * The range is registered by a later rme_test that has nothing else to do, for a few hints and
- * within the room of the cache.
+ * Announces that a range will soon be sent, or received into, and registers it in one piece if
+ * registrations are cached; of a larger range the first part.  Never fails, takes no ownership.
+ * The range must stay mapped until the call returns.
  */
 RME_API void rme_memory_hint(struct rme *rme, const void *memory, size_t size,
                              enum rme_direction direction);

@@ -149,7 +149,7 @@ void rme_memory_hint(struct rme *rme, const void *memory, size_t size,
                      enum rme_direction direction)
 {
     if (!rme_forked(rme))
-        rme_mreg_hint(rme->mreg, memory, size,
+        rme_mreg_hint(rme->mreg, (void *)(uintptr_t)memory, size,
                       direction == RME_TO_SEND ? RME_ACCESS_REMOTE_READ
                                                : RME_ACCESS_REMOTE_WRITE);
 }

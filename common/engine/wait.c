@@ -183,8 +183,6 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
         pthread_mutex_unlock(&rme->lock);
         if (rme_zone_wants_trim(rme->zone))
             rme_zone_trim(rme->zone);
-        if (rme_mreg_wants_room(rme->mreg))
-            rme_mreg_make_room(rme->mreg);
         if (rme_log_pending(rme->log))
             rme_log_drain(rme->log);
         rme->ops->wait(rme->fabric, ms > INT_MAX ? INT_MAX : (int)ms);
@@ -341,19 +339,6 @@ static bool pass_wake(struct rme *rme)
     return true;
 }
 
-/* Registers memory that the host announced with a hint, while there is no other work.  Other
- * threads may lead meanwhile. */
-static int warm(struct rme *rme, struct rme_waiter *waiter, bool *over)
-{
-    (void)pass_wake(rme);
-    pthread_mutex_unlock(&rme->lock);
-    rme_mreg_warm(rme->mreg);
-    rme_lock(rme);
-    rme_progress(rme, false);
-    rme_run_pending(rme);
-    return look(rme, waiter, over);
-}
-
 /* Waits after a first attempt found nothing.  Returns the number of completions.  Not inlined,
  * so that a successful call saves no registers for it. */
 __attribute__((noinline)) static int wait_on(struct rme *rme, struct rme_waiter *waiter,
@@ -363,22 +348,19 @@ __attribute__((noinline)) static int wait_on(struct rme *rme, struct rme_waiter 
     bool over = is_over(rme, waiter, 0);
     int n = 0;
 
-    if (!over && rme_mreg_wants_warming(rme->mreg))
-        n = warm(rme, waiter, &over);
-    if (!over && wait_ms > 0) {
-        until = rme_now() + (uint64_t)wait_ms;
-        do {
-            if (rme->leader == NULL)
-                n = lead(rme, waiter, until, &over);
-            else if (pass_wake(rme))
-                n = look(rme, waiter, &over);
-            else
-                n = follow(rme, waiter, until, &over);
-        } while (!over && rme_now() < until);
-        if (rme->leader == NULL && !list_empty(&rme->followers))
-            pthread_cond_signal(
-                &container_of(rme->followers.next, struct rme_waiter, link)->cond);
-    }
+    if (over)
+        return 0;
+    until = rme_now() + (uint64_t)wait_ms;
+    do {
+        if (rme->leader == NULL)
+            n = lead(rme, waiter, until, &over);
+        else if (pass_wake(rme))
+            n = look(rme, waiter, &over);
+        else
+            n = follow(rme, waiter, until, &over);
+    } while (!over && rme_now() < until);
+    if (rme->leader == NULL && !list_empty(&rme->followers))
+        pthread_cond_signal(&container_of(rme->followers.next, struct rme_waiter, link)->cond);
     return n;
 }
 
@@ -396,7 +378,7 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
     rme_progress(rme, false);
     rme_run_pending(rme);
     n = waiter->ready(rme, waiter);
-    if (n == 0 && (wait_ms > 0 || rme_mreg_wants_warming(rme->mreg)))
+    if (n == 0 && wait_ms > 0)
         n = wait_on(rme, waiter, wait_ms);
     if (rme->credit_waiting != NULL)
         answers(rme, !is_over(rme, waiter, n));

@@ -8,7 +8,7 @@
  * With on-demand paging (caps.on_demand) nothing is pinned and nothing is monitored: all memory
  * is cached, and every use asks the kernel whether the memory is mapped (mreg_cache.c).
  *
- * Threads: acquire, dereg_flush and warm register or deregister, and are called without a lock
+ * Threads: acquire, dereg_flush and hint register or deregister, and are called without a lock
  * of the engine.  release only moves list entries and may be called with the engine's lock.
  * The own lock is never held during a registration.
  *
@@ -93,21 +93,12 @@ bool rme_mreg_release_block(struct rme_mreg *mreg, struct rme_mreg_hold *hold, v
 void rme_mreg_dereg_flush(struct rme_mreg *mreg);
 bool rme_mreg_wants_dereg(const struct rme_mreg *mreg);
 
-/* Evict and deregister ahead of time from a cache that was full: `batch` registrations and an
- * eighth of the bytes.  For a thread that is otherwise idle.  No lock held. */
-bool rme_mreg_wants_room(const struct rme_mreg *mreg);
-void rme_mreg_make_room(struct rme_mreg *mreg);
-
 /*
- * Announces that a range will be used with these rights.  Never fails; any lock may be held.
- * The hint is recorded only, within a few ranges and a share of the cache, and not without a
- * cache nor for a block of the zone.  An unmap or discard of the range drops the hint.
- * rme_mreg_warm registers the oldest hinted range, unless its use has begun; for a thread that
- * is otherwise idle, no lock held.
+ * Registers a range that will be used with these rights into the cache, in one piece and at
+ * most a quarter of the cache's bytes.  Never fails; does nothing without a cache and for a
+ * block of the zone.  No lock of the engine held.  The range stays mapped until the return.
  */
-void rme_mreg_hint(struct rme_mreg *mreg, const void *start, size_t length, unsigned access);
-bool rme_mreg_wants_warming(const struct rme_mreg *mreg);
-void rme_mreg_warm(struct rme_mreg *mreg);
+void rme_mreg_hint(struct rme_mreg *mreg, void *start, uint64_t length, unsigned access);
 
 /* Returns true if the cache is in use: its limits are above 0, and a monitor runs or memory
  * comes on demand. */

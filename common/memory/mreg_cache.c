@@ -12,8 +12,7 @@
  *
  * Discards (MADV_DONTNEED) are reported first, and take the pages away after the event was
  * read: a region that is entered in between would lose its pages without another event.  A host
- * does not discard the memory of an operation, but it may discard hinted memory.  So the event
- * drops the hint, and a hint is consumed in the same critical section that enters its region.
+ * discards neither the memory of an operation nor that of a hint before the call returns.
  *
  * Rights.  A region serves uses that need no more rights than the region has.  A peer gets only
  * the direction that its operation needs: memory that one peer reads and another writes has two
@@ -42,9 +41,7 @@
 #include "memory/maps.h"
 #include "memory/mreg_int.h"
 
-/* share of the bytes that a cache which was full frees in idle time */
-#define ROOM_SHARE 8
-/* the bytes that hints name together are at most this fraction of the cache's */
+/* a hint registers at most this fraction of the cache's bytes */
 #define HINT_SHARE  4
 #define DEREG_BATCH 64
 
@@ -111,8 +108,6 @@ static void forget(struct rme_mreg *mreg, struct region *region)
     }
 }
 
-static void drop_hints(struct rme_mreg *mreg, uintptr_t start, uintptr_t end);
-
 /* Called by the monitor: this memory has changed. */
 static void gone(void *arg, uintptr_t start, uintptr_t end)
 {
@@ -121,7 +116,6 @@ static void gone(void *arg, uintptr_t start, uintptr_t end)
 
     while ((node = rme_itree_overlap(&mreg->index, start, end)) != NULL)
         forget(mreg, region_of(node));
-    drop_hints(mreg, start, end);
 }
 
 bool mreg_cache_put(struct rme_mreg *mreg, struct region *region)
@@ -288,30 +282,9 @@ static bool make_room(struct rme_mreg *mreg, uint64_t more)
          evicted++)
         if (!evict(mreg))
             return false;
-    if (evicted > 0)
-        atomic_store(&mreg->tight, true);
     for (; evicted > 0 && evicted < config->batch && evict(mreg); evicted++)
         ;
     return true;
-}
-
-bool rme_mreg_wants_room(const struct rme_mreg *mreg)
-{
-    return atomic_load_explicit(&mreg->tight, memory_order_relaxed);
-}
-
-void rme_mreg_make_room(struct rme_mreg *mreg)
-{
-    const struct rme_mreg_config *config = &mreg->config;
-
-    pthread_mutex_lock(mreg->lock);
-    atomic_store(&mreg->tight, false);
-    while (mreg->entries + config->batch > config->max_entries ||
-           mreg->bytes > config->max_bytes - config->max_bytes / ROOM_SHARE)
-        if (!evict(mreg))
-            break;
-    pthread_mutex_unlock(mreg->lock);
-    rme_mreg_dereg_flush(mreg);
 }
 
 /* ---- registration ---- */
@@ -354,30 +327,6 @@ static bool enter(struct rme_mreg *mreg, struct region *region)
     return region->indexed;
 }
 
-static bool is_lesser(const struct rme_inode *node, const void *arg)
-{
-    const struct region *region = region_of(node), *new = arg;
-
-    return region != new && region->live && node->start == new->node.start &&
-           node->end == new->node.end &&serves(new->access, region->access);
-}
-
-/* Makes an entered region usable, which replaces one of the same range whose uses it serves as
- * well.  A region that has left the index meanwhile serves this operation alone. */
-static void set_live(struct rme_mreg *mreg, struct region *region)
-{
-    struct rme_inode *lesser = NULL;
-
-    pthread_mutex_lock(mreg->lock);
-    region->live = true;
-    if (region->indexed)
-        lesser = rme_itree_cover(&mreg->index, region->node.start, region->node.end, is_lesser,
-                                 region);
-    if (lesser != NULL)
-        forget(mreg, region_of(lesser));
-    pthread_mutex_unlock(mreg->lock);
-}
-
 /* Undoes the entry of a region that never became live. */
 static void leave(struct rme_mreg *mreg, struct region *region)
 {
@@ -399,11 +348,14 @@ static int register_entered(struct rme_mreg *mreg, struct region *region)
     if (mreg->follows || rme_monitor_watch(mreg->monitor, &region->watch))
         ret = mreg_pin(mreg, region->node.start, region->node.end, region->access, false,
                        &region->mr);
-    if (ret == 0)
-        set_live(mreg, region);
-    else
+    if (ret != 0) {
         leave(mreg, region);
-    return ret;
+        return ret;
+    }
+    pthread_mutex_lock(mreg->lock);
+    region->live = true;
+    pthread_mutex_unlock(mreg->lock);
+    return 0;
 }
 
 int mreg_cache_register(struct rme_mreg *mreg, struct region *region)
@@ -418,9 +370,11 @@ int mreg_cache_register(struct rme_mreg *mreg, struct region *region)
 
 /* ---- hints ---- */
 
-void rme_mreg_hint(struct rme_mreg *mreg, const void *start, size_t length, unsigned access)
+void rme_mreg_hint(struct rme_mreg *mreg, void *start, uint64_t length, unsigned access)
 {
-    uint64_t room = mreg->config.max_bytes / HINT_SHARE;
+    const struct region *known = NULL;
+    struct region *region;
+    int cancels;
 
     if (!rme_mreg_caches(mreg) || length == 0 || length > UINTPTR_MAX - (uintptr_t)start)
         return;
@@ -429,76 +383,25 @@ void rme_mreg_hint(struct rme_mreg *mreg, const void *start, size_t length, unsi
     access = mreg_implied(access);
     if (mreg->config.pin->each)
         access &= ~RME_ACCESS_REMOTE;
+    if (length > mreg->config.max_bytes / HINT_SHARE)
+        length = mreg->config.max_bytes / HINT_SHARE;
     pthread_mutex_lock(mreg->lock);
-    room -= mreg->hint_bytes;
-    if (mreg->hints < HINTS && room > 0) {
-        if (length > room)
-            length = (size_t)room;
-        mreg->hint[mreg->hints++] = (struct hint){(uintptr_t)start, length, access};
-        mreg->hint_bytes += length;
-    }
+    region = mreg_cache_get(mreg, start, length, access, &known);
     pthread_mutex_unlock(mreg->lock);
-}
-
-bool rme_mreg_wants_warming(const struct rme_mreg *mreg)
-{
-    return atomic_load_explicit(&mreg->hints, memory_order_relaxed) != 0;
-}
-
-/* Removes a hint.  The lock is held. */
-static struct hint take_hint(struct rme_mreg *mreg, unsigned at)
-{
-    struct hint hint = mreg->hint[at];
-
-    mreg->hint_bytes -= hint.length;
-    mreg->hints--;
-    memmove(&mreg->hint[at], &mreg->hint[at + 1], (mreg->hints - at) * sizeof(hint));
-    return hint;
-}
-
-/* Drops the hints about changed memory.  The lock is held. */
-static void drop_hints(struct rme_mreg *mreg, uintptr_t start, uintptr_t end)
-{
-    for (unsigned i = mreg->hints; i-- > 0;)
-        if (mreg->hint[i].start < end && mreg->hint[i].start + mreg->hint[i].length > start)
-            (void)take_hint(mreg, i);
-}
-
-/* Consumes the oldest hint for a region, and enters the region.  The lock is held.  False: no
- * hint, no room, or the use of the memory has begun, which registers for itself. */
-static bool enter_hint(struct rme_mreg *mreg, struct region *region)
-{
-    struct hint hint;
-
-    if (mreg->hints == 0)
-        return false;
-    hint = take_hint(mreg, 0);
-    region->start = hint.start;
-    region->end = hint.start + hint.length;
-    region->access = hint.access;
-    return rme_itree_overlap(&mreg->index, region->start, region->end) == NULL &&
-           enter(mreg, region);
-}
-
-void rme_mreg_warm(struct rme_mreg *mreg)
-{
-    struct region *region = rme_mreg_wants_warming(mreg) ? mreg_region_new(0, 0, 0) : NULL;
-    bool entered, died;
-
+    if (region == NULL)
+        region = mreg_region_new((uintptr_t)start, (uintptr_t)start + length, access);
     if (region == NULL)
         return;
-    pthread_mutex_lock(mreg->lock);
-    entered = enter_hint(mreg, region);
-    pthread_mutex_unlock(mreg->lock);
-    if (!entered || register_entered(mreg, region) != 0) {
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
+    if (region->live || mreg_cache_register(mreg, region) == 0) {
+        pthread_mutex_lock(mreg->lock);
+        (void)mreg_cache_put(mreg, region);
+        pthread_mutex_unlock(mreg->lock);
+    } else {
         free(region);
-        return;
     }
-    pthread_mutex_lock(mreg->lock);
-    died = mreg_cache_put(mreg, region);
-    pthread_mutex_unlock(mreg->lock);
-    if (died)
-        rme_mreg_dereg_flush(mreg);
+    rme_mreg_dereg_flush(mreg);
+    pthread_setcancelstate(cancels, NULL);
 }
 
 /* ---- start and end ---- */

@@ -30,14 +30,6 @@ struct region {
 
 TAILQ_HEAD(region_list, region);
 
-#define HINTS 8 /* limit of pending hints */
-
-struct hint {
-    uintptr_t start;
-    size_t length;
-    unsigned access;
-};
-
 #define HOLES 64 /* limit of recorded holes */
 
 /* Memory between the host's segments that cannot be registered with them. */
@@ -61,14 +53,10 @@ struct rme_mreg {
     struct region_list unused;    /* cached, without holds; least recently used first */
     struct region_list dead;      /* to be deregistered */
     uint64_t entries, bytes;      /* of cached regions */
-    struct hint hint[HINTS];      /* oldest first */
-    atomic_uint hints;            /* pending hints; also read without the lock */
-    uint64_t hint_bytes;          /* bytes of all pending hints */
     struct hole hole[HOLES];      /* hole n is at n % HOLES */
     atomic_uint holes;            /* recorded since the start; also read without the lock */
     atomic_uint_fast64_t pending; /* dead regions that are not deregistered yet */
-    atomic_bool tight; /* regions were evicted for want of room, see rme_mreg_make_room */
-    pthread_mutex_t dereg_lock; /* one thread at a time deregisters; before lock */
+    pthread_mutex_t dereg_lock;   /* one thread at a time deregisters; before lock */
 };
 
 /* Returns the rights including implied ones. */

@@ -160,8 +160,7 @@
     X(unexpected_kept_by_the_host)                                                             \
     X(unexpected_ends_the_wait)                                                                \
     X(clients_200)                                                                             \
-    X(clients_come_and_go)                                                                     \
-    X(room_in_the_cache_while_asleep)
+    X(clients_come_and_go)
 
 /* Failures of links and engines: death_test.c. */
 #define DEATH_CASES(X)                                                                         \

@@ -201,11 +201,9 @@ static void rights_imply_others(void **state)
     use(f, f->memory, PAGE, SINK);
     assert_int_equal(f->fake.regs, 1);
     use(f, f->memory + 2 * PAGE, PAGE, RME_ACCESS_LOCAL);
-    use(f, f->memory + 2 * PAGE, PAGE, SOURCE); /* also covers the first one's use … */
+    use(f, f->memory + 2 * PAGE, PAGE, SOURCE);
     use(f, f->memory + 2 * PAGE, PAGE, RME_ACCESS_LOCAL);
     assert_int_equal(f->fake.regs, 3);
-    rme_mreg_dereg_flush(f->mreg);
-    assert_int_equal(fake_live(&f->fake), 2); /* … which was dropped */
     engine_free(f);
 }
 
@@ -338,7 +336,7 @@ static void the_dead_give_way(void **state)
     }
 }
 
-static void hints_warm_it(void **state)
+static void hints_register(void **state)
 {
     struct engine *f = start_cached(16, 1 << 20);
     struct engine *off = start(0, 0);
@@ -346,22 +344,17 @@ static void hints_warm_it(void **state)
     struct rme_mreg_hold *hold;
 
     (void)state;
-    rme_mreg_hint(f->mreg, f->memory, 3 * PAGE, SOURCE);
-    assert_int_equal(f->fake.attempts, 0); /* not now */
-    assert_true(rme_mreg_wants_warming(f->mreg));
-    rme_mreg_warm(f->mreg);
-    assert_false(rme_mreg_wants_warming(f->mreg));
+    for (int i = 0; i < 3; i++)
+        rme_mreg_hint(f->mreg, f->memory, 3 * PAGE, SOURCE);
+    assert_int_equal(f->fake.regs, 1);
     assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SOURCE, &hold), 0);
     assert_false(rme_mreg_release(f->mreg, hold));
     assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SINK, &hold), -EAGAIN);
     seg.base = f->memory + 10 * PAGE;
     rme_mreg_hint(f->mreg, seg.base, 3 * PAGE, RME_ACCESS_REMOTE_WRITE);
-    rme_mreg_warm(f->mreg);
     assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SINK, &hold), 0);
     assert_false(rme_mreg_release(f->mreg, hold));
     rme_mreg_hint(off->mreg, off->memory, 3 * PAGE, SOURCE);
-    assert_false(rme_mreg_wants_warming(off->mreg));
-    rme_mreg_warm(off->mreg);
     assert_int_equal(off->fake.attempts, 0);
     engine_free(off);
     engine_free(f);
@@ -369,30 +362,22 @@ static void hints_warm_it(void **state)
 
 static void hints_are_bounded(void **state)
 {
-    struct engine *f = start_cached(100, 64 * PAGE);
-    unsigned count = 0;
+    struct engine *f = start_cached(8, 64 * PAGE);
 
     (void)state;
     /* limited to a quarter of the cache */
     rme_mreg_hint(f->mreg, f->memory, 200 * PAGE, SOURCE);
-    rme_mreg_hint(f->mreg, f->memory + 200 * PAGE, PAGE, SOURCE); /* ignored */
-    rme_mreg_warm(f->mreg);
     assert_int_equal(f->fake.regs, 1);
     assert_int_equal(atomic_load(&f->pin.bytes), 16 * PAGE);
-    assert_false(rme_mreg_wants_warming(f->mreg));
     for (size_t i = 0; i < 1000; i++)
-        rme_mreg_hint(f->mreg, f->memory + (100 + i % 100) * PAGE, 1, SOURCE);
-    for (; rme_mreg_wants_warming(f->mreg); count++)
-        rme_mreg_warm(f->mreg);
-    assert_int_equal(count, 8);
+        rme_mreg_hint(f->mreg, f->memory + (20 + 2 * (i % 100)) * PAGE, 1, SOURCE);
+    assert_int_equal(fake_live(&f->fake), 8);
     f->fake.refuse = ENOMEM; /* a refusal of a hint is not counted */
-    rme_mreg_hint(f->mreg, f->memory + 50 * PAGE, PAGE, SOURCE);
-    rme_mreg_warm(f->mreg);
+    rme_mreg_hint(f->mreg, f->memory, PAGE, SOURCE);
     assert_int_equal(atomic_load(&f->pin.refused), 0);
     f->fake.refuse = 0;
-    rme_mreg_hint(f->mreg, f->memory, 2 * PAGE, SINK); /* too late: already in use */
-    rme_mreg_warm(f->mreg);
-    assert_int_equal(f->fake.regs, 9);
+    rme_mreg_hint(f->mreg, NULL, PAGE, SOURCE); /* nothing is mapped there */
+    rme_mreg_hint(f->mreg, f->memory, SIZE_MAX, SOURCE);
     engine_free(f);
 }
 
@@ -404,15 +389,11 @@ static void hints_are_forgotten(void **state)
     struct rme_mreg_hold *hold;
 
     (void)state;
-    use(f, f->memory, 3 * PAGE, SOURCE);
     rme_mreg_hint(f->mreg, f->memory, 3 * PAGE, SOURCE);
     rme_mreg_hint(f->mreg, f->memory + 10 * PAGE, PAGE, SOURCE);
     assert_int_equal(madvise(f->memory + PAGE, PAGE, MADV_DONTNEED), 0);
     dereg_unmapped(f, f->memory);
-    assert_int_equal(fake_live(&f->fake), 0);
-    while (rme_mreg_wants_warming(f->mreg))
-        rme_mreg_warm(f->mreg);
-    assert_int_equal(f->fake.regs, 2); /* the other one */
+    assert_int_equal(fake_live(&f->fake), 1); /* the other one */
     assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SOURCE, &hold), -EAGAIN);
     engine_free(f);
 }
@@ -428,8 +409,6 @@ static void hints_leave_blocks_alone(void **state)
     block = rme_zone_alloc(f->zone, 8192);
     assert_int_equal(f->fake.regs, 1);
     rme_mreg_hint(f->mreg, block, 8192, SOURCE);
-    while (rme_mreg_wants_warming(f->mreg))
-        rme_mreg_warm(f->mreg);
     assert_int_equal(f->fake.regs, 1);
     assert_int_equal(rme_zone_release(f->zone, block), 0);
     engine_free(f);
@@ -504,7 +483,6 @@ static void what_is_shown_is_for_one_operation(void **state)
     assert_int_equal(fake_live(&f->fake), 1);
     /* a hint registers for local use */
     rme_mreg_hint(f->mreg, f->memory + 20 * PAGE, PAGE, SINK);
-    rme_mreg_warm(f->mreg);
     assert_int_equal(fake_live(&f->fake), 2);
     assert_int_equal(
         rme_mreg_try(f->mreg, &(struct rme_mseg){.base = f->memory + 20 * PAGE, .length = PAGE},
@@ -543,7 +521,7 @@ int main(void)
         cmocka_unit_test(groups_are_cached_by_their_segments),
         cmocka_unit_test(the_cache_gives_way),
         cmocka_unit_test(the_dead_give_way),
-        cmocka_unit_test(hints_warm_it),
+        cmocka_unit_test(hints_register),
         cmocka_unit_test(hints_are_bounded),
         cmocka_unit_test(hints_are_forgotten),
         cmocka_unit_test(hints_leave_blocks_alone),

@@ -3,9 +3,9 @@
  * Looks for use of stale registrations. Four threads take random steps with memory of all
  * kinds: they map, unmap, replace, move, shrink, grow, discard, free lazily, remove, punch,
  * truncate, map shared segments over it, move the heap's end, and fork. They transfer the
- * memory through the registration caches of two engines, which also follow hints about memory
- * that another thread changes. The device (held_fabric.h) holds pages, so memory replaced
- * behind a registration shows up as wrong data. Every byte is compared.
+ * memory through the registration caches of two engines, into which hints register as well.
+ * The device (held_fabric.h) holds pages, so memory replaced behind a registration shows up as
+ * wrong data. Every byte is compared.
  *
  * test_stale [STEPS [SEED]]: number of steps of all threads together.
  */
@@ -115,7 +115,6 @@ static int transfer(struct thread *t, char *base, size_t length, bool mixed)
         t->stale++;
     if (rme_mreg_release(mreg, hold) || pick(t, 8) == 0)
         rme_mreg_dereg_flush(mreg);
-    rme_mreg_warm(mreg); /* follows a hint of any thread */
     return 0;
 }
 
@@ -230,8 +229,8 @@ static void move_over(struct thread *t, struct slot *slot)
     abandon_slot(other);
 }
 
-/* Discards memory with pending hints that come too late, as the memory is in use already.
- * (Empty memory held for reading alone differs from the pages written there next.) */
+/* Discards memory that hints have registered.  (Empty memory held for reading alone differs
+ * from the pages written there next.) */
 static void discard_what_hints_name(struct thread *t, const struct slot *slot)
 {
     if (!held_pins())

@@ -107,34 +107,6 @@ static void some_are_given_up_together(void **state)
     }
 }
 
-/* Evictions ahead: later registrations evict nothing. */
-static void room_is_made_ahead(void **state)
-{
-    struct engine *e = engine_new(32, 4);
-    char *base = map_anonymous(128);
-
-    (void)state;
-    for (size_t k = 0; k < 32; k++)
-        assert_true(registers(e, base + k * 2 * PAGE, PAGE));
-    assert_false(rme_mreg_wants_room(e->mreg)); /* full, but nothing was evicted */
-    for (size_t k = 32; k < 36; k++)
-        assert_true(registers(e, base + k * 2 * PAGE, PAGE));
-    rme_mreg_dereg_flush(e->mreg);
-    assert_int_equal(fake_live(&e->fake), 32);
-    assert_true(rme_mreg_wants_room(e->mreg));
-    rme_mreg_make_room(e->mreg);
-    assert_false(rme_mreg_wants_room(e->mreg));
-    assert_int_equal(fake_live(&e->fake), 28);
-    assert_int_equal(atomic_load(&e->pin.evictions), 8);
-    for (size_t k = 36; k < 40; k++)
-        assert_true(registers(e, base + k * 2 * PAGE, PAGE));
-    assert_int_equal(e->fake.deregs, 8);
-    for (size_t k = 8; k < 40; k++)
-        assert_false(registers(e, base + k * 2 * PAGE, PAGE)); /* the younger ones stay */
-    engine_free(e);
-    munmap(base, 128 * PAGE);
-}
-
 /* In any order of first use. */
 static void what_is_given_up_ends_at_once(void **state)
 {
@@ -264,7 +236,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_end_at_once),
         cmocka_unit_test(some_are_given_up_together),
-        cmocka_unit_test(room_is_made_ahead),
         cmocka_unit_test(what_is_given_up_ends_at_once),
         cmocka_unit_test(neighbours_of_what_is_claimed),
         cmocka_unit_test(neighbours_of_a_file),
