@@ -140,11 +140,6 @@ int rme_memory_free(struct rme *rme, void *memory)
     return rme_forked(rme) ? -ENODEV : rme_zone_release(rme->zone, memory);
 }
 
-bool rme_memory_owns(struct rme *rme, const void *memory, size_t size)
-{
-    return !rme_forked(rme) && rme_zone_owns(rme->zone, memory, size);
-}
-
 void rme_memory_hint(struct rme *rme, const void *memory, size_t size,
                      enum rme_direction direction)
 {
@@ -198,7 +193,6 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
     X("unexpected_bytes", "bytes", "largest unexpected message", RME_UNEXPECTED_MAX)           \
     X("slots_held", "bytes", "eager ring granted by the peer, for messages of up to 64 KiB",   \
       rme_eager_rdma_held(peer))                                                               \
-    X("slots_given", "bytes", "eager ring granted to the peer", rme_eager_rdma_given(peer))    \
     X("packed", "bytes", "bounce buffers in use for messages from and to the peer",            \
       peer->packed)                                                                            \
     X("credits_granted", "buffers", "receive buffers granted by the peer",                     \
@@ -206,7 +200,6 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
     X("credits_free", "buffers", "of credits_granted: not in use", peer->credit.have)          \
     X("credits_promised", "buffers", "receive buffers granted to the peer",                    \
       peer->credit.advertised)                                                                 \
-    X("credits_most", "buffers", "limit of credits_promised", rme->tuning.credits_max)         \
     X("unit_bytes", "bytes",                                                                   \
       "large messages are registered and transferred in fragments of this size",               \
       rme->tuning.frag_size)                                                                   \
@@ -214,8 +207,6 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
       "lists with less payload are packed; 0: by measured costs; 2^64-1: all",                 \
       rme_plan_list_threshold(rme->tuning.lists))                                              \
     X("segments", "segments", "limit of segments per work request", rme->caps->max_sge)        \
-    X("transfers", "transfers", "limit of transfers outstanding to the peer",                  \
-      rme->tuning.rdma_ops_peer)                                                               \
     X("transfer_bytes", "bytes", "limit of rendezvous bytes given to the device at a time",    \
       rme->tuning.rdma_bytes)                                                                  \
     X("cache_bytes", "bytes", "limit of user memory that stays registered; 0: none",           \

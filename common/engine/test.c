@@ -134,11 +134,6 @@ int rme_test_some(struct rme *rme, const rme_id *ids, int count, int *index,
     return rme_wait(rme, &wait.waiter, wait_ms);
 }
 
-int rme_test(struct rme *rme, rme_id id, struct rme_done *done, int wait_ms)
-{
-    return rme_test_some(rme, &id, 1, NULL, done, wait_ms);
-}
-
 /* ---- Unexpected messages ---- */
 
 struct unexpected_wait {
