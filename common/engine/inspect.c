@@ -130,8 +130,7 @@ void *rme_memory_alloc(struct rme *rme, size_t size)
          * PVFS 2.8.0 to 2.8.2.
          */
         memset(memory, 0, size);
-    if (rme_log_pending(rme->log))
-        rme_log_drain(rme->log);
+    rme_log_drain(rme->log);
     return memory;
 }
 
@@ -161,6 +160,9 @@ static uint64_t counter(struct rme *rme, int index)
     rme->stats.value[RME_C_OPS_LIVE] = rme->operations->table.live;
     rme_pin_fold(&rme->pin, &rme->stats);
     value = rme->stats.value[index];
+    if (index < RME_C_PEER)
+        for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
+            value += container_of(node, struct rme_peer, of_engine)->count[index];
     rme_unlock(rme);
     return value;
 }
