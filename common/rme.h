@@ -228,11 +228,9 @@ struct rme_done {
  * message waits, so that its thread can fetch the message next; if no message is fetched and
  * none arrives before the next call for the context, that call sleeps.
  *
- * rme_test tests one operation: 1 if complete, with *done filled; 0 also for an unknown or
- * reported id. rme_test_some tests ids[0 … count-1] and skips ids of 0; index[] holds the
- * positions of the complete ones.
+ * rme_test_some tests ids[0 … count-1], and skips ids of 0 and unknown or reported ones; index[],
+ * which may be NULL, holds the positions of the complete ones.
  */
-RME_API int rme_test(struct rme *rme, rme_id id, struct rme_done *done, int wait_ms);
 RME_API int rme_test_some(struct rme *rme, const rme_id *ids, int count, int *index,
                           struct rme_done *done, int wait_ms);
 RME_API int rme_test_context(struct rme *rme, int ctx, struct rme_done *done, int max,
@@ -268,12 +266,10 @@ RME_API void rme_set_forceful_cancel(struct rme *rme);
 
 /*
  * Allocate and free registered memory: 64-byte aligned, zeroed;  NULL if none can be had.
- * -EINVAL: not memory of rme_memory_alloc. rme_memory_owns returns true if a range lies in such
- * memory.
+ * -EINVAL: not memory of rme_memory_alloc.
  */
 RME_API void *rme_memory_alloc(struct rme *rme, size_t size);
 RME_API int rme_memory_free(struct rme *rme, void *memory);
-RME_API bool rme_memory_owns(struct rme *rme, const void *memory, size_t size);
 
 enum rme_direction { RME_TO_SEND, RME_TO_RECEIVE };
 

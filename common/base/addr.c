@@ -48,26 +48,36 @@ static bool is_port(const char *port)
            atoi(port) <= PORT_MAX;
 }
 
-/* Splits "host:port/anything" or "[v6]:port/anything" in place.  False: malformed. */
-static bool split(char *text, struct rme_addr_part *part)
+char *rme_addr_split(char *text, char **port)
 {
     char *end;
 
     text[strcspn(text, "/")] = '\0';
-    if (text[0] == '[') {
-        end = strchr(text, ']');
-        if (end == NULL || end[1] != ':')
-            return false;
-        *end = '\0';
-        *part = (struct rme_addr_part){.host = text + 1, .port = end + 2};
-        return is_ipv6(part->host) && is_port(part->port);
-    }
+    *port = NULL;
     end = strchr(text, ':');
-    if (end == NULL)
-        return false;
-    *end = '\0';
-    *part = (struct rme_addr_part){.host = text, .port = end + 1};
-    return is_host_name(part->host) && is_port(part->port);
+    if (text[0] == '[') {
+        end = strchr(++text, ']');
+        if (end == NULL)
+            return NULL;
+        *end++ = '\0';
+    } else if (end != NULL && strchr(end + 1, ':') != NULL) {
+        return text; /* an IPv6 address without brackets and port */
+    }
+    if (end != NULL && *end == ':') {
+        *end = '\0';
+        *port = end + 1;
+    }
+    return text;
+}
+
+/* Parses "host:port/anything" or "[v6]:port/anything" in place.  False: malformed. */
+static bool parse_part(char *text, struct rme_addr_part *part)
+{
+    char *port, *host = rme_addr_split(text, &port);
+
+    *part = (struct rme_addr_part){.host = host, .port = port};
+    return host != NULL && (host != text ? is_ipv6(host) : is_host_name(host)) &&
+           port != NULL && is_port(port);
 }
 
 /* Makes an address with room for `parts` parts and, in *store, for `characters` characters. */
@@ -97,7 +107,7 @@ static int parse(struct rme_addr *addr, const char *scheme, char *text)
         if (strncmp(at, scheme, prefix) != 0 || strncmp(at + prefix, "://", 3) != 0 ||
             at[prefix + 3] == '\0')
             continue;
-        if (!split(at + prefix + 3, part))
+        if (!parse_part(at + prefix + 3, part))
             return -EDESTADDRREQ;
         bracket = strchr(part->host, ':') != NULL;
         name += sprintf(name, "%s%s://%s%s%s:%s", addr->nparts > 0 ? "," : "", scheme,

@@ -45,6 +45,10 @@ struct rme_addr *rme_addr_new_passive(const char *name, const struct sockaddr *f
 void rme_addr_get(struct rme_addr *addr);
 void rme_addr_put(struct rme_addr *addr);
 
+/* Splits "host:port/anything" or "[v6]:port/anything" in place.  Returns the host; NULL: a
+ * bracket is missing.  *port: NULL if there is none, as in "v6" without brackets. */
+char *rme_addr_split(char *text, char **port);
+
 /*
  * Compares the address in `sa` (IPv4, IPv6, IPv4 mapped into IPv6) with `pattern`: "a.b.c.d",
  * "[v6]", "v6", "a.b.*" or a host name, optionally with a scheme:// in front and :port or

@@ -77,42 +77,31 @@ static int match_stars(const struct bytes *peer, const char *text)
     return -1;
 }
 
-/* Copies the host of "scheme://host:port/anything", where all but the host is optional.  False:
- * too long or empty. */
-static bool host_of(const char *pattern, char *out, size_t size)
+/* Copies the host of "scheme://host:port/anything", where all but the host is optional.  NULL:
+ * too long or malformed. */
+static const char *host_of(const char *pattern, char *store, size_t size)
 {
     const char *scheme = strstr(pattern, "://");
-    const char *colon;
-    size_t length;
+    char *port;
 
     if (scheme != NULL)
         pattern = scheme + 3;
-    if (*pattern == '[') {
-        pattern++;
-        length = strcspn(pattern, "]");
-    } else {
-        length = strcspn(pattern, "/");
-        colon = memchr(pattern, ':', length);
-        /* several colons: an IPv6 address without a port */
-        if (colon != NULL &&
-            memchr(colon + 1, ':', length - (size_t)(colon + 1 - pattern)) == NULL)
-            length = (size_t)(colon - pattern);
-    }
-    if (length == 0 || length >= size)
-        return false;
-    memcpy(out, pattern, length);
-    out[length] = '\0';
-    return true;
+    if (strcspn(pattern, "/") >= size)
+        return NULL;
+    snprintf(store, size, "%s", pattern);
+    return rme_addr_split(store, &port);
 }
 
 int rme_addr_match_sockaddr(const struct sockaddr *sa, const char *name, const char *pattern,
                             int netmask)
 {
-    char wanted[256], have[256];
+    char room[2][256];
+    const char *wanted = pattern != NULL ? host_of(pattern, room[0], sizeof(room[0])) : NULL;
+    const char *have = name != NULL ? host_of(name, room[1], sizeof(room[1])) : NULL;
     struct bytes peer, network;
     int stars;
 
-    if (pattern == NULL || !host_of(pattern, wanted, sizeof(wanted)))
+    if (wanted == NULL || *wanted == '\0')
         return 0;
     from_sockaddr(sa, &peer);
     if (peer.length != 0) {
@@ -123,5 +112,5 @@ int rme_addr_match_sockaddr(const struct sockaddr *sa, const char *name, const c
         if (stars >= 0)
             return stars;
     }
-    return name != NULL && host_of(name, have, sizeof(have)) && strcasecmp(wanted, have) == 0;
+    return have != NULL && strcasecmp(wanted, have) == 0;
 }

@@ -153,10 +153,12 @@ static bool passes(struct rme_log *log, const struct line *line, const char *for
     return false;
 }
 
-static void put(struct rme_log *log, enum rme_log_level level, const char *format, va_list args)
+void rme_log_put(void *arg, enum rme_log_level level, const char *format, ...)
 {
+    struct rme_log *log = arg;
     struct line *line;
     uint64_t now_ms;
+    va_list args;
 
     if (log == NULL || log->fn == NULL)
         return;
@@ -168,7 +170,9 @@ static void put(struct rme_log *log, enum rme_log_level level, const char *forma
         log->lost++;
     } else {
         line->level = level;
+        va_start(args, format);
         vsnprintf(line->text, sizeof(line->text), format, args);
+        va_end(args);
         if (passes(log, line, format, now_ms))
             atomic_fetch_add(&log->count, 1);
         if (log->chores != NULL)
@@ -177,28 +181,10 @@ static void put(struct rme_log *log, enum rme_log_level level, const char *forma
     pthread_mutex_unlock(&log->lock);
 }
 
-void rme_log_put(struct rme_log *log, enum rme_log_level level, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    put(log, level, format, args);
-    va_end(args);
-}
-
 void rme_log_text(const struct rme_log *log, enum rme_log_level level, const char *text)
 {
     if (log != NULL && log->fn != NULL)
         log->fn(log->arg, level, text);
-}
-
-void rme_log_from_fabric(void *arg, enum rme_log_level level, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    put(arg, level, format, args);
-    va_end(args);
 }
 
 bool rme_log_pending(const struct rme_log *log)

@@ -34,8 +34,9 @@ void rme_log_tells(struct rme_log *log, atomic_bool *chores);
 /* Drains and frees a log.  NULL is allowed. */
 void rme_log_free(struct rme_log *log);
 
-/* Queues a line (without a newline).  Never blocks, never calls the host.  log may be NULL. */
-void rme_log_put(struct rme_log *log, enum rme_log_level level, const char *format, ...)
+/* Queues a line (without a newline).  Never blocks, never calls the host.  `log` is a struct
+ * rme_log or NULL; its type is that of rme_fabric_config.log_arg. */
+void rme_log_put(void *log, enum rme_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /*
@@ -44,10 +45,6 @@ void rme_log_put(struct rme_log *log, enum rme_log_level level, const char *form
  * the child.  No lock of the engine may be held.  log may be NULL.
  */
 void rme_log_text(const struct rme_log *log, enum rme_log_level level, const char *text);
-
-/* Queues a line, with the signature of rme_fabric_config.log; arg is the struct rme_log. */
-void rme_log_from_fabric(void *arg, enum rme_log_level level, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 
 /* Returns true if lines are queued; needs no lock, cheap enough for every call of the
  * engine. */

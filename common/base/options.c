@@ -32,44 +32,44 @@ static bool is_string(const struct rme_option_row *row)
     return row->preset_string != NULL;
 }
 
-static bool is_switch(const struct rme_option_row *row)
+static const char switch_words[] = "off|on|no|yes|false|true|0|1";
+
+/* Returns the words of a switch or choice, separated by "|"; NULL for other options. */
+static const char *words_of(const struct rme_option_row *row)
 {
-    return strcmp(row->unit, "switch") == 0;
+    if (strcmp(row->unit, "switch") == 0)
+        return switch_words;
+    return strchr(row->unit, '|') != NULL ? row->unit : NULL;
 }
 
-static bool is_choice(const struct rme_option_row *row)
-{
-    return strchr(row->unit, '|') != NULL;
-}
-
-static size_t count_rows(const struct rme_option_row *const *tables, int count)
+/* Returns the number of rows of a table, which may be NULL. */
+static size_t rows_of(const struct rme_option_row *table)
 {
     size_t rows = 0;
 
-    for (int t = 0; t < count; t++)
-        for (const struct rme_option_row *row = tables[t]; row != NULL && row->name != NULL;
-             row++)
-            rows++;
+    while (table != NULL && table[rows].name != NULL)
+        rows++;
     return rows;
 }
 
 struct rme_options *rme_options_new(const struct rme_option_row *const *tables, int count)
 {
-    size_t rows = count_rows(tables, count);
-    struct rme_options *options =
-        calloc(1, sizeof(*options) + rows * sizeof(options->value[0]));
+    struct rme_options *options;
+    size_t rows = 0;
 
+    for (int t = 0; t < count; t++)
+        rows += rows_of(tables[t]);
+    options = calloc(1, sizeof(*options) + rows * sizeof(options->value[0]));
     if (options == NULL)
         return NULL;
     for (int t = 0; t < count; t++) {
-        for (const struct rme_option_row *row = tables[t]; row != NULL && row->name != NULL;
-             row++) {
+        for (size_t i = 0; i < rows_of(tables[t]); i++) {
             struct value *value = &options->value[options->count++];
 
-            value->row = row;
-            value->number = row->preset;
-            if (is_string(row))
-                snprintf(value->string, sizeof(value->string), "%s", row->preset_string);
+            value->row = &tables[t][i];
+            value->number = value->row->preset;
+            if (is_string(value->row))
+                snprintf(value->string, sizeof(value->string), "%s", value->row->preset_string);
         }
     }
     return options;
@@ -142,68 +142,78 @@ static bool parse_word(const char *words, const char *text, int64_t *out)
     return true;
 }
 
-static bool parse_value(const struct rme_option_row *row, const char *text, int64_t *out)
+/* Formats 4096 as "4K", -1 as "-1": the shortest exact form for sizes, plain digits
+ * otherwise. */
+static void format_number(char *out, size_t size, const struct rme_option_row *row,
+                          int64_t number)
 {
-    if (is_choice(row))
-        return parse_word(row->unit, text, out);
-    if (is_switch(row) && parse_word("off|on|no|yes|false|true", text, out)) {
-        *out %= 2;
-        return true;
+    int step = 0;
+
+    if (strcmp(row->unit, "bytes") == 0) {
+        while (step < 3 && number != 0 && number % 1024 == 0) {
+            number /= 1024;
+            step++;
+        }
     }
-    return parse_number(text, out);
+    snprintf(out, size, "%" PRId64 "%.1s", number, step > 0 ? &suffixes[step - 1] : "");
 }
 
-/* Sets a value; -EINVAL, with the allowed ones in `why`. */
-static int set_value(struct value *value, const char *text, char *why, size_t size)
+/* Writes which values are allowed. */
+static void format_allowed(char *out, size_t size, const struct rme_option_row *row)
+{
+    char min[32], max[32];
+
+    format_number(min, sizeof(min), row, row->min);
+    format_number(max, sizeof(max), row, row->max);
+    if (is_string(row))
+        snprintf(out, size, "up to %d characters", STRING_MAX - 1);
+    else if (words_of(row) == NULL)
+        snprintf(out, size, "%s to %s %s", min, max, row->unit);
+    else
+        snprintf(out, size, "%s", words_of(row) == switch_words ? "on or off" : row->unit);
+}
+
+/* Sets a value.  False: not allowed. */
+static bool set_value(struct value *value, const char *text)
 {
     const struct rme_option_row *row = value->row;
+    const char *words = words_of(row);
     int64_t number = 0;
 
     if (is_string(row)) {
-        if (strlen(text) < sizeof(value->string)) {
-            strcpy(value->string, text);
-            return 0;
-        }
-        snprintf(why, size, "option %s=%s: allowed are %d characters", row->name, text,
-                 STRING_MAX - 1);
-    } else if (parse_value(row, text, &number) && number >= row->min && number <= row->max) {
-        value->number = number;
-        value->asked = true;
-        return 0;
-    } else if (is_choice(row)) {
-        snprintf(why, size, "option %s=%s: allowed are %s", row->name, text, row->unit);
-    } else if (is_switch(row)) {
-        snprintf(why, size, "option %s=%s: allowed are on and off", row->name, text);
-    } else {
-        snprintf(why, size,
-                 "option %s=%s: allowed is %" PRId64 " to %" PRId64
-                 " %s; K, M and G are multiples of 1024",
-                 row->name, text, row->min, row->max, row->unit);
+        if (strlen(text) >= sizeof(value->string))
+            return false;
+        strcpy(value->string, text);
+        return true;
     }
-    return -EINVAL;
+    if (words != NULL ? !parse_word(words, text, &number)
+                      : !parse_number(text, &number) || number < row->min || number > row->max)
+        return false;
+    value->number = words == switch_words ? number % 2 : number;
+    value->asked = true;
+    return true;
 }
 
 /* Sets one "key=value", in which a zero is written, or keeps the first unknown key.  A switch
  * without a value is set to on. */
 static int set_one(struct rme_options *options, char *text, char *why, size_t size)
 {
-    char *equals = strchr(text, '=');
-    struct value *value;
+    char *setting = text, allowed[128];
+    struct value *value = find(options, strsep(&setting, "="));
+    bool plain = setting == NULL;
 
-    if (equals != NULL)
-        *equals = '\0';
-    value = find(options, text);
     if (value == NULL) {
         if (options->unknown[0] == '\0')
             snprintf(options->unknown, sizeof(options->unknown), "%s", text);
         return 0;
     }
-    if (equals == NULL && !is_switch(value->row)) {
-        snprintf(why, size, "option %s: the value is missing; write %s=VALUE", value->row->name,
-                 value->row->name);
-        return -EINVAL;
-    }
-    return set_value(value, equals != NULL ? equals + 1 : "on", why, size);
+    if ((!plain || words_of(value->row) == switch_words) &&
+        set_value(value, plain ? "on" : setting))
+        return 0;
+    format_allowed(allowed, sizeof(allowed), value->row);
+    snprintf(why, size, "option %s=%s: allowed: %s", value->row->name, plain ? "" : setting,
+             allowed);
+    return -EINVAL;
 }
 
 int rme_options_parse(struct rme_options *options, const char *text, char *why, size_t size)
@@ -259,23 +269,7 @@ const char *rme_option_string(const struct rme_options *options, const char *nam
 {
     const struct value *value = find(options, name);
 
-    return value != NULL && is_string(value->row) ? value->string : "";
-}
-
-/* Formats 4096 as "4K", -1 as "-1": the shortest exact form for sizes, plain digits
- * otherwise. */
-static void format_number(char *out, size_t size, const struct rme_option_row *row,
-                          int64_t number)
-{
-    int step = 0;
-
-    if (strcmp(row->unit, "bytes") == 0) {
-        while (step < 3 && number != 0 && number % 1024 == 0) {
-            number /= 1024;
-            step++;
-        }
-    }
-    snprintf(out, size, "%" PRId64 "%.1s", number, step > 0 ? &suffixes[step - 1] : "");
+    return value != NULL ? value->string : "";
 }
 
 /* Prints text indented by four columns and broken at 90. */
@@ -299,40 +293,37 @@ static void print_prose(FILE *out, const char *text)
 
 static void print_row(FILE *out, const struct rme_option_row *row)
 {
-    char preset[32], min[32], max[32];
+    const char *words = words_of(row);
+    char preset[32], allowed[128];
 
-    if (is_string(row)) {
+    format_number(preset, sizeof(preset), row, row->preset);
+    format_allowed(allowed, sizeof(allowed), row);
+    for (int64_t i = row->preset; words != NULL && i > 0; i--)
+        words = strchr(words, '|') + 1;
+    if (is_string(row))
         fprintf(out, "%s=%s\n", row->name, row->preset_string);
-    } else if (is_choice(row)) {
-        fprintf(out, "%s=%.*s  (%s)\n", row->name, (int)strcspn(row->unit, "|"), row->unit,
-                row->unit);
-    } else if (is_switch(row)) {
-        fprintf(out, "%s=%s  (on or off)\n", row->name, row->preset ? "on" : "off");
-    } else {
-        format_number(preset, sizeof(preset), row, row->preset);
-        format_number(min, sizeof(min), row, row->min);
-        format_number(max, sizeof(max), row, row->max);
-        fprintf(out, "%s=%s  (%s to %s %s)\n", row->name, preset, min, max, row->unit);
-    }
+    else if (words != NULL)
+        fprintf(out, "%s=%.*s  (%s)\n", row->name, (int)strcspn(words, "|"), words, allowed);
+    else
+        fprintf(out, "%s=%s  (%s)\n", row->name, preset, allowed);
     print_prose(out, row->text);
-}
-
-static bool has(const struct rme_option_row *row, const char *name)
-{
-    while (row != NULL && row->name != NULL && strcmp(row->name, name) != 0)
-        row++;
-    return row != NULL && row->name != NULL;
 }
 
 bool rme_option_known(const struct rme_fabric_ops *fabric, const char *name)
 {
-    return has(rme_engine_options, name) || has(fabric->options, name);
+    const struct rme_option_row *const tables[] = {rme_engine_options, fabric->options};
+
+    for (int t = 0; t < 2; t++)
+        for (size_t i = 0; i < rows_of(tables[t]); i++)
+            if (strcmp(tables[t][i].name, name) == 0)
+                return true;
+    return false;
 }
 
 void rme_print_options(FILE *out, const struct rme_fabric_ops *fabric)
 {
-    const struct rme_option_row *row = fabric != NULL ? fabric->options : rme_engine_options;
+    const struct rme_option_row *table = fabric != NULL ? fabric->options : rme_engine_options;
 
-    for (; row != NULL && row->name != NULL; row++)
-        print_row(out, row);
+    for (size_t i = 0; i < rows_of(table); i++)
+        print_row(out, &table[i]);
 }

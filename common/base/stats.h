@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-/* Counted for each peer, too. */
+/* Counted for each peer; rme_stats has the sum of the peers that are gone. */
 #define RME_PEER_COUNTERS(X)                                                                   \
     X(SENDS_EAGER, "sends_eager", "messages", "messages sent whole in eager buffers")          \
     X(SENDS_EAGER_RDMA, "sends_eager_rdma", "messages",                                        \

@@ -73,15 +73,13 @@ static inline void rme_table_chain(struct rme_keyed **head, struct rme_keyed *no
 static inline void rme_table_put(struct rme_table *table, struct rme_keyed *node, uint64_t key,
                                  uint32_t kind)
 {
-    struct rme_keyed **head;
+    struct rme_keyed **head = &table->chain[rme_table_hash(table, key, kind) & table->mask];
 
-    if (table->used > table->mask)
-        rme_table_grow(table);
-    head = &table->chain[rme_table_hash(table, key, kind) & table->mask];
     node->key = key;
     node->kind = kind;
     rme_table_chain(head, node);
-    table->used++;
+    if (table->used++ > table->mask)
+        rme_table_grow(table);
 }
 
 /* Removes a node without a search: a peer may choose keys that are all equal. */

@@ -145,27 +145,13 @@ static void warn_of_unknown(struct rme *rme)
                     rme->ignored);
 }
 
-/* Checks that zones can hold the engine's reserve blocks. */
-static bool check_zones(struct rme *rme)
-{
-    int64_t value = rme_option(rme->options, "zone_bytes");
-
-    if (value < 0 || value >= (int64_t)RME_RESERVES_LEAST)
-        return true;
-    rme_log_put(
-        rme->log, RME_LOG_ERROR,
-        "option zone_bytes=%lld: too small, the engine itself needs %u bytes; set this value "
-        "or more, or -1",
-        (long long)value, RME_RESERVES_LEAST);
-    return false;
-}
-
 static int open_options(struct rme *rme, const struct rme_config *config)
 {
     const struct rme_option_row *tables[] = {rme_engine_options, config->fabric->options};
     char why[256];
+    int64_t zones;
 
-    rme->options = rme_options_new(tables, config->fabric->options != NULL ? 2 : 1);
+    rme->options = rme_options_new(tables, 2);
     if (rme->options == NULL)
         return -ENOMEM;
     if (rme_options_parse(rme->options, config->options, why, sizeof(why)) != 0) {
@@ -174,8 +160,14 @@ static int open_options(struct rme *rme, const struct rme_config *config)
     }
     if (config->options_are_mine)
         warn_of_unknown(rme);
-    if (!check_zones(rme))
+    zones = rme_option(rme->options, "zone_bytes");
+    if (zones >= 0 && zones < RME_RESERVES_LEAST) {
+        rme_log_put(rme->log, RME_LOG_ERROR,
+                    "option zone_bytes=%d: the engine itself needs %u bytes; set this value or "
+                    "more, or -1",
+                    (int)zones, RME_RESERVES_LEAST);
         return -EINVAL;
+    }
     cap_by_budget(rme);
     read_tuning(&rme->tuning, rme->options);
     return 0;
@@ -190,7 +182,7 @@ static int open_fabric(struct rme *rme, const struct rme_config *config)
         .budget = rme_pin_budget(),
         .options = rme->options,
         .stats = &rme->stats,
-        .log = rme_log_from_fabric,
+        .log = rme_log_put,
         .log_arg = rme->log,
     };
     int error = rme->ops->open(&fabric, &rme->fabric);

@@ -130,19 +130,13 @@ void *rme_memory_alloc(struct rme *rme, size_t size)
          * PVFS 2.8.0 to 2.8.2.
          */
         memset(memory, 0, size);
-    if (rme_log_pending(rme->log))
-        rme_log_drain(rme->log);
+    rme_log_drain(rme->log);
     return memory;
 }
 
 int rme_memory_free(struct rme *rme, void *memory)
 {
     return rme_forked(rme) ? -ENODEV : rme_zone_release(rme->zone, memory);
-}
-
-bool rme_memory_owns(struct rme *rme, const void *memory, size_t size)
-{
-    return !rme_forked(rme) && rme_zone_owns(rme->zone, memory, size);
 }
 
 void rme_memory_hint(struct rme *rme, const void *memory, size_t size,
@@ -166,6 +160,9 @@ static uint64_t counter(struct rme *rme, int index)
     rme->stats.value[RME_C_OPS_LIVE] = rme->operations->table.live;
     rme_pin_fold(&rme->pin, &rme->stats);
     value = rme->stats.value[index];
+    if (index < RME_C_PEER)
+        for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
+            value += container_of(node, struct rme_peer, of_engine)->count[index];
     rme_unlock(rme);
     return value;
 }
@@ -198,7 +195,6 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
     X("unexpected_bytes", "bytes", "largest unexpected message", RME_UNEXPECTED_MAX)           \
     X("slots_held", "bytes", "eager ring granted by the peer, for messages of up to 64 KiB",   \
       rme_eager_rdma_held(peer))                                                               \
-    X("slots_given", "bytes", "eager ring granted to the peer", rme_eager_rdma_given(peer))    \
     X("packed", "bytes", "bounce buffers in use for messages from and to the peer",            \
       peer->packed)                                                                            \
     X("credits_granted", "buffers", "receive buffers granted by the peer",                     \
@@ -206,7 +202,6 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
     X("credits_free", "buffers", "of credits_granted: not in use", peer->credit.have)          \
     X("credits_promised", "buffers", "receive buffers granted to the peer",                    \
       peer->credit.advertised)                                                                 \
-    X("credits_most", "buffers", "limit of credits_promised", rme->tuning.credits_max)         \
     X("unit_bytes", "bytes",                                                                   \
       "large messages are registered and transferred in fragments of this size",               \
       rme->tuning.frag_size)                                                                   \
@@ -214,8 +209,6 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
       "lists with less payload are packed; 0: by measured costs; 2^64-1: all",                 \
       rme_plan_list_threshold(rme->tuning.lists))                                              \
     X("segments", "segments", "limit of segments per work request", rme->caps->max_sge)        \
-    X("transfers", "transfers", "limit of transfers outstanding to the peer",                  \
-      rme->tuning.rdma_ops_peer)                                                               \
     X("transfer_bytes", "bytes", "limit of rendezvous bytes given to the device at a time",    \
       rme->tuning.rdma_bytes)                                                                  \
     X("cache_bytes", "bytes", "limit of user memory that stays registered; 0: none",           \

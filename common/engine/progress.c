@@ -38,52 +38,44 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
                                    message->unexpected_consumed) == 0;
 }
 
-/* Takes a decoded message of `length` bytes, in a receive buffer or in the eager ring. */
-static void message_came(struct rme_peer *peer, const struct rme_wire_message *message,
-                         size_t length, bool in_ring)
+/* Takes a message of `length` bytes, in a receive buffer or in the eager ring, unless `error`
+ * says that it could not be decoded. */
+static void take(struct rme_peer *peer, int error, const struct rme_wire_message *message,
+                 size_t length, bool in_ring)
 {
-    if (!take_header(peer, message)) {
+    if (error == -EPROTO) {
+        rme_peer_protocol_error(peer, "a malformed message");
+    } else if (!take_header(peer, message)) {
         rme_peer_protocol_error(peer, "invalid credits or window");
-        return;
+    } else {
+        rme_move_told(peer);
+        rme_take_message(peer, message, length, in_ring);
     }
-    rme_move_told(peer);
-    rme_take_message(peer, message, length, in_ring);
 }
 
 __attribute__((noinline)) static void received(struct rme_peer *peer,
                                                const struct rme_event *event)
 {
-    struct rme *rme = peer->rme;
     struct rme_wire_message message; /* not cleared, for speed: the decoder sets all fields */
 
-    if (!rme_peer_listens(peer)) {
-        /* ignore arrivals of a link that is given up */
-    } else if (rme_wire_decode(event->data, event->length, &message) == -EPROTO) {
-        rme_peer_protocol_error(peer, "a malformed message");
-    } else {
-        message_came(peer, &message, event->length, false);
-    }
-    rme_rx_return(rme, event->rx);
+    if (rme_peer_listens(peer)) /* else an arrival of a link that is given up */
+        take(peer, rme_wire_decode(event->data, event->length, &message), &message,
+             event->length, false);
+    rme_rx_return(peer->rme, event->rx);
 }
 
-/* Handles a message that the peer wrote into its eager ring. */
-static void written(struct rme_peer *peer, uint32_t imm)
-{
-    struct rme_wire_message message;
-
-    if (rme_eager_rdma_decode(peer, imm, &message) != 0) {
-        rme_peer_protocol_error(peer, "a malformed message in the eager ring");
-        return;
-    }
-    message_came(peer, &message, RME_WIRE_RING_SIZE + message.payload_length, true);
-}
-
+/* Handles an immediate: of a message that the peer wrote into its eager ring, or of a transfer. */
 static void immediate(struct rme_peer *peer, uint32_t imm)
 {
+    struct rme_wire_message message;
+    int error;
+
     if (!rme_peer_listens(peer))
         return;
     if (rme_eager_rdma_named(peer, imm)) {
-        written(peer, imm);
+        error = rme_eager_rdma_decode(peer, imm, &message);
+        take(peer, error, &message,
+             error == 0 ? RME_WIRE_RING_SIZE + message.payload_length : 0, true);
         return;
     }
     peer->heard = true;

@@ -39,7 +39,8 @@ void rme_context_close(struct rme *rme, int ctx)
 }
 
 /* Reports and frees a finished operation. */
-static void report(struct rme *rme, struct rme_op *op, struct rme_done *done)
+static inline __attribute__((always_inline)) void report(struct rme *rme, struct rme_op *op,
+                                                         struct rme_done *done)
 {
     done->id = op->id;
     done->user = op->user;
@@ -48,17 +49,32 @@ static void report(struct rme *rme, struct rme_op *op, struct rme_done *done)
     rme_op_leave(rme, op);
 }
 
-/* ---- One context ---- */
-
-struct context_wait {
+/* A call that reports up to `max` completions or unexpected messages. */
+struct test_wait {
     struct rme_waiter waiter;
-    struct rme_done *done;
     int max;
+    struct rme_done *done;
+    const rme_id *ids; /* rme_test_some: `max` ids, and the positions of the complete ones */
+    int *index;
+    struct rme_unexpected *unexpected;
 };
+
+static inline __attribute__((always_inline)) int wait_for(
+    struct rme *rme, struct test_wait *wait, int ctx,
+    int (*ready)(struct rme *, struct rme_waiter *), int max, int wait_ms)
+{
+    if (max < 0)
+        return -EINVAL;
+    rme_waiter_init(&wait->waiter, ctx, ready);
+    wait->max = max;
+    return rme_wait(rme, &wait->waiter, max == 0 ? 0 : wait_ms);
+}
+
+/* ---- One context ---- */
 
 /* Not inlined, so that a call that finds nothing saves no registers for it. */
 __attribute__((noinline)) static int take_done(struct rme *rme, struct list_head *ring,
-                                               const struct context_wait *wait)
+                                               const struct test_wait *wait)
 {
     int n = 0;
 
@@ -73,38 +89,28 @@ static int context_ready(struct rme *rme, struct rme_waiter *waiter)
 
     return list_empty(ring)
                ? 0
-               : take_done(rme, ring, container_of(waiter, struct context_wait, waiter));
+               : take_done(rme, ring, container_of(waiter, struct test_wait, waiter));
 }
 
 int rme_test_context(struct rme *rme, int ctx, struct rme_done *done, int max, int wait_ms)
 {
-    struct context_wait wait;
+    struct test_wait wait;
 
-    if (ctx < 0 || ctx >= RME_MAX_CONTEXTS || max < 0 || !rme->operations->ctx[ctx].open)
+    if (ctx < 0 || ctx >= RME_MAX_CONTEXTS || !rme->operations->ctx[ctx].open)
         return -EINVAL;
-    rme_waiter_init(&wait.waiter, ctx, context_ready);
     wait.done = done;
-    wait.max = max;
-    return rme_wait(rme, &wait.waiter, max == 0 ? 0 : wait_ms);
+    return wait_for(rme, &wait, ctx, context_ready, max, wait_ms);
 }
 
 /* ---- Named operations ---- */
 
-struct some_wait {
-    struct rme_waiter waiter;
-    const rme_id *ids;
-    int count;
-    int *index;
-    struct rme_done *done;
-};
-
 static int some_ready(struct rme *rme, struct rme_waiter *waiter)
 {
-    struct some_wait *wait = container_of(waiter, struct some_wait, waiter);
+    struct test_wait *wait = container_of(waiter, struct test_wait, waiter);
     int n = 0;
 
     waiter->hopeless = true;
-    for (int i = 0; i < wait->count; i++) {
+    for (int i = 0; i < wait->max; i++) {
         struct rme_op *op =
             wait->ids[i] != 0 ? rme_op_find(&rme->operations->table, wait->ids[i]) : NULL;
 
@@ -122,64 +128,39 @@ static int some_ready(struct rme *rme, struct rme_waiter *waiter)
 int rme_test_some(struct rme *rme, const rme_id *ids, int count, int *index,
                   struct rme_done *done, int wait_ms)
 {
-    struct some_wait wait;
+    struct test_wait wait = {.done = done, .ids = ids, .index = index};
 
-    if (count < 0)
-        return -EINVAL;
-    rme_waiter_init(&wait.waiter, RME_WAIT_ANY, some_ready);
-    wait.ids = ids;
-    wait.count = count;
-    wait.index = index;
-    wait.done = done;
-    return rme_wait(rme, &wait.waiter, wait_ms);
-}
-
-int rme_test(struct rme *rme, rme_id id, struct rme_done *done, int wait_ms)
-{
-    return rme_test_some(rme, &id, 1, NULL, done, wait_ms);
+    return wait_for(rme, &wait, RME_WAIT_ANY, some_ready, count, wait_ms);
 }
 
 /* ---- Unexpected messages ---- */
 
-struct unexpected_wait {
-    struct rme_waiter waiter;
-    struct rme_unexpected *out;
-    int max;
-};
-
 static int unexpected_ready(struct rme *rme, struct rme_waiter *waiter)
 {
-    struct unexpected_wait *wait = container_of(waiter, struct unexpected_wait, waiter);
+    struct test_wait *wait = container_of(waiter, struct test_wait, waiter);
+    struct rme_message *u;
     int n = 0;
 
-    while (n < wait->max) {
-        struct rme_message *u = rme_unexp_take(rme);
-        struct rme_unexpected *out = &wait->out[n];
-
-        if (u == NULL)
-            break;
-        out->addr = u->sender;
-        out->first = !u->peer->reported;
-        out->tag = u->tag;
-        out->buffer = u->data;
-        out->size = (int64_t)u->total;
+    while (n < wait->max && (u = rme_unexp_take(rme)) != NULL) {
+        wait->unexpected[n++] = (struct rme_unexpected){
+            .addr = u->sender,
+            .first = !u->peer->reported,
+            .tag = u->tag,
+            .buffer = u->data,
+            .size = (int64_t)u->total,
+        };
         u->peer->reported = true;
         u->peer = NULL;
-        n++;
     }
     return n;
 }
 
 int rme_test_unexpected(struct rme *rme, struct rme_unexpected *out, int max, int wait_ms)
 {
-    struct unexpected_wait wait;
+    struct test_wait wait;
 
-    if (max < 0)
-        return -EINVAL;
-    rme_waiter_init(&wait.waiter, RME_WAIT_UNEXPECTED, unexpected_ready);
-    wait.out = out;
-    wait.max = max;
-    return rme_wait(rme, &wait.waiter, max == 0 ? 0 : wait_ms);
+    wait.unexpected = out;
+    return wait_for(rme, &wait, RME_WAIT_UNEXPECTED, unexpected_ready, max, wait_ms);
 }
 
 int rme_unexpected_free(struct rme *rme, void *buffer)

@@ -135,18 +135,11 @@ static void stop_idle_timers(struct rme *rme)
 static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
 {
     int fabric = rme->ops->deadline(rme->fabric);
-    uint64_t memory = min_u64(rme_zone_look(rme->zone, now), rme_eager_rdma_look_at(rme));
-    uint64_t timer;
 
     stop_idle_timers(rme);
-    timer = rme_timers_next(&rme->timers);
-    if (timer < until)
-        until = timer;
-    if (memory < until)
-        until = memory;
-    if (fabric >= 0 && now + (uint64_t)fabric < until)
-        until = now + (uint64_t)fabric;
-    return until;
+    until = min_u64(until, rme_timers_next(&rme->timers));
+    until = min_u64(until, min_u64(rme_zone_look(rme->zone, now), rme_eager_rdma_look_at(rme)));
+    return fabric >= 0 ? min_u64(until, now + (uint64_t)fabric) : until;
 }
 
 /* Sends the CREDIT messages that wait for a reply of the host if the call returns nothing
@@ -183,8 +176,7 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
         pthread_mutex_unlock(&rme->lock);
         if (rme_zone_wants_trim(rme->zone))
             rme_zone_trim(rme->zone);
-        if (rme_log_pending(rme->log))
-            rme_log_drain(rme->log);
+        rme_log_drain(rme->log);
         rme->ops->wait(rme->fabric, ms > INT_MAX ? INT_MAX : (int)ms);
         rme_lock(rme);
         rme->sleeping = false;

@@ -36,7 +36,9 @@ static inline void rme_op_first(struct rme_op *op, enum rme_op_state state)
     rme_probe_op_step(op->id, RME_OP_FREE, (int)state);
     op->state = (uint8_t)state;
 }
-static inline void rme_op_step(struct rme *rme, struct rme_op *op, enum rme_op_state state)
+static inline __attribute__((always_inline)) void rme_op_step(struct rme *rme,
+                                                              struct rme_op *op,
+                                                              enum rme_op_state state)
 {
     if (!rme_op_may_step(op->state, state))
         rme_op_bad_transition(rme, op, state);
@@ -44,7 +46,8 @@ static inline void rme_op_step(struct rme *rme, struct rme_op *op, enum rme_op_s
     op->state = (uint8_t)state;
 }
 /* Recycles an op. */
-static inline void rme_op_leave(struct rme *rme, struct rme_op *op)
+static inline __attribute__((always_inline)) void rme_op_leave(struct rme *rme,
+                                                               struct rme_op *op)
 {
     rme_probe_op_step(op->id, op->state, RME_OP_FREE);
     rme_op_recycle(&rme->operations->table, op);
@@ -84,7 +87,8 @@ static inline bool rme_is_ending(const struct rme *rme)
 }
 
 /* Queues the completion for the host. */
-static inline void rme_ctx_publish(struct rme *rme, struct rme_op *op)
+static inline __attribute__((always_inline)) void rme_ctx_publish(struct rme *rme,
+                                                                  struct rme_op *op)
 {
     struct rme_ctx *c = &rme->operations->ctx[op->ctx];
 

@@ -103,6 +103,8 @@ void rme_peer_destroy(struct rme_peer *peer)
             rme_addr_put(addr); /* reference of the host, to which addr was never reported */
     }
     rme_addr_put(addr);
+    for (int i = 0; i < RME_C_PEER; i++)
+        rme->stats.value[i] += peer->count[i];
     free(peer);
 }
 

@@ -118,10 +118,9 @@ struct rme_peer {
     struct rme_rdma_op bye;     /* see rme_peer_bye */
 };
 
-/* Counts for the process and for the peer. */
+/* Counts for the peer; the process's value is the sum (rme_counter_get). */
 static inline void rme_peer_count(struct rme_peer *peer, enum rme_counter_id id, uint64_t n)
 {
-    rme_count_add(peer->rme, id, n);
     peer->count[id] += n;
 }
 

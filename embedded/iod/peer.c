@@ -30,6 +30,8 @@
 #define HOST_KEEP_MS   10000 /* ms; time for which a host without peers is kept */
 #define HOST_KEEP_MOST 1000  /* hosts; beyond, those without peers are freed at once */
 #define HOST_LINES     100   /* log lines per second and host */
+#define REFUSED_LINES  10    /* log lines about hosts that are not admitted, together, ... */
+#define REFUSED_MS     10000 /* ... in this time */
 
 /* ---- hosts ---- */
 
@@ -93,33 +95,35 @@ bool host_may(uint64_t held, uint64_t more, uint64_t all, uint64_t most)
 
 /* ---- log lines of a peer ---- */
 
-/* Returns true if another line about this host may be logged; reports the number of lines
- * omitted. */
-static bool may_log(struct host *host)
+/* Returns true if another line may be logged: `most` in `ms`.  Reports the number of lines about
+ * `whom` that were omitted. */
+static bool may_log(struct line_limit *limit, unsigned most, int64_t ms, const char *whom)
 {
-    int64_t second = clock_ms() / 1000;
+    int64_t now = clock_ms();
 
-    if (host->line_second != second) {
-        if (host->lines_left_out)
-            log_line(LOG_DECISIONS, "%s: %u lines about this host were left out", host->name,
-                     host->lines_left_out);
-        host->line_second = second;
-        host->lines = host->lines_left_out = 0;
+    if (!limit->begin || now - limit->begin >= ms) {
+        if (limit->omitted)
+            log_line(LOG_DECISIONS, "%s: %u lines were left out", whom, limit->omitted);
+        *limit = (struct line_limit){.begin = now};
     }
-    if (host->lines == HOST_LINES) {
-        host->lines_left_out++;
+    if (limit->written == most) {
+        limit->omitted++;
         return false;
     }
-    host->lines++;
+    limit->written++;
     return true;
 }
 
 void peer_log(struct peer *peer, enum log_level level, const char *format, ...)
 {
+    struct host *host = peer->host;
     char text[1024];
     va_list args;
 
-    if (!log_wanted(level) || !may_log(peer->host))
+    if (!log_wanted(level) ||
+        !(host->admitted ? may_log(&host->lines, HOST_LINES, 1000, host->name)
+                         : may_log(&peer->server->refused, REFUSED_LINES, REFUSED_MS,
+                                   "hosts that --allow does not admit")))
         return;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);

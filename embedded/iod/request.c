@@ -125,7 +125,7 @@ void request_reply(struct request *r, const struct iod_reply *reply)
     if (length > 0)
         request_count_bytes(r, length);
     if (length < 0)
-        log_line(LOG_ERRORS, "%s: no reply to %s: %s", r->peer->name, iod_op_name(reply->op),
+        peer_log(r->peer, LOG_ERRORS, "no reply to %s: %s", iod_op_name(reply->op),
                  strerror((int)-length));
     else if (!r->peer->gone)
         r->replying = post_reply(r, r->reply, length, &r->reply_op) == 0;
@@ -409,7 +409,7 @@ static struct request *request_new(struct peer *peer, struct BMI_unexpected_info
     struct request *r = calloc(1, sizeof *r);
 
     if (!r) {
-        log_line(LOG_ERRORS, "%s: request dropped: no memory", peer->name);
+        peer_log(peer, LOG_ERRORS, "request dropped: no memory");
         BMI_unexpected_free(info->addr, info->buffer);
         BMI_set_info(info->addr, BMI_DEC_ADDR_REF, NULL);
         return NULL;

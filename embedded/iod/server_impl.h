@@ -64,6 +64,12 @@ struct server_counters {
 #undef SERVER_COUNTER
 };
 
+/* Log lines written and omitted in a period that began at `begin`. */
+struct line_limit {
+    int64_t begin; /* clock_ms() */
+    unsigned written, omitted;
+};
+
 /* Host of peers, and its resources; see peer.c. */
 struct host {
     struct host *next; /* next of the bucket */
@@ -75,8 +81,7 @@ struct host {
     uint64_t request_bytes;
     struct share share; /* its buffers */
     struct turn turn;   /* its jobs */
-    int64_t line_second;
-    unsigned lines, lines_left_out; /* log lines written and omitted in that second */
+    struct line_limit lines;
 };
 
 /*
@@ -168,6 +173,7 @@ struct server {
     struct peer *peer_of[SERVER_BUCKETS];
     struct host *hosts[SERVER_BUCKETS];
     unsigned host_count;
+    struct line_limit refused; /* lines about all hosts that are not admitted */
     struct request *requests;
     uint64_t request_bytes;
     uint32_t transfers, transfers_most; /* open, or being opened; and the limit */

@@ -142,7 +142,7 @@ static void choices_have_numbers(void **state)
         assert_int_equal(rme_option(options, "lists"), cases[i].lists);
     }
     assert_int_equal(rme_options_parse(options, "rndv=wri", why, sizeof(why)), -EINVAL);
-    assert_string_equal(why, "option rndv=wri: allowed are auto|write|read");
+    assert_string_equal(why, "option rndv=wri: allowed: auto|write|read");
     rme_options_free(options);
 }
 

@@ -384,7 +384,7 @@ static void dropped_with_their_context(void **state)
     assert_int_equal(rme_cancel(rme, id[0]), 0);
     assert_int_equal(rme_cancel(rme, id[1]), 0);
     run();
-    assert_int_equal(rme_test(rme, id[0], &done, 0), 1);
+    assert_int_equal(rme_test_some(rme, &id[0], 1, NULL, &done, 0), 1);
     assert_int_equal(rme->operations->table.live, 2);
     rme_context_close(rme, 1);
     assert_int_equal(rme->operations->table.live, 1);
@@ -393,8 +393,8 @@ static void dropped_with_their_context(void **state)
     run();
     assert_int_equal(rme->operations->table.live, 0);
     assert_int_equal(*(rme_id *)(uintptr_t)id[2], 0);
-    assert_int_equal(rme_test(rme, id[1], &done, 0), 0);
-    assert_int_equal(rme_test(rme, id[2], &done, 0), 0);
+    assert_int_equal(rme_test_some(rme, &id[1], 1, NULL, &done, 0), 0);
+    assert_int_equal(rme_test_some(rme, &id[2], 1, NULL, &done, 0), 0);
     end();
 }
 
@@ -474,7 +474,6 @@ static FILE *to_nowhere(void)
     X(rme_post_send, rme_post_send(rme, peer, &list, 5, 0, NULL, &id) == -ENODEV)              \
     X(rme_post_unexpected, rme_post_unexpected(rme, peer, &list, 5, 0, NULL, &id) == -ENODEV)  \
     X(rme_post_recv, rme_post_recv(rme, peer, &list, 5, 0, NULL, &actual, &id) == -ENODEV)     \
-    X(rme_test, rme_test(rme, of_parent.id, &done, 10) == -ENODEV)                             \
     X(rme_test_some, rme_test_some(rme, &of_parent.id, 1, &at, &done, 10) == -ENODEV)          \
     X(rme_test_context, rme_test_context(rme, 0, &done, 1, 10) == -ENODEV)                     \
     X(rme_test_unexpected, rme_test_unexpected(rme, &got, 1, 10) == -ENODEV)                   \
@@ -483,7 +482,6 @@ static FILE *to_nowhere(void)
     X(rme_set_forceful_cancel, (rme_set_forceful_cancel(rme), true))                           \
     X(rme_memory_alloc, rme_memory_alloc(rme, 4096) == NULL)                                   \
     X(rme_memory_free, rme_memory_free(rme, of_parent.alloc) == -ENODEV)                       \
-    X(rme_memory_owns, !rme_memory_owns(rme, of_parent.alloc, 1))                              \
     X(rme_memory_hint, (rme_memory_hint(rme, plain, LARGE, RME_TO_SEND), true))                \
     X(rme_counter_get, rme_counter_get(rme, 0, &counter) <= 0)                                 \
     X(rme_counter_value, rme_counter_value(rme, "peers") == 0)                                 \
