@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Shared by mreg.c (operations, groups) and mreg_cache.c (cache, hints, on-demand paging). */
+/* Shared by mreg.c (operations, groups) and mreg_cache.c (cache, hints). */
 #ifndef RME_MREG_INT_H
 #define RME_MREG_INT_H
 
@@ -44,7 +44,8 @@ struct rme_mreg {
     uintptr_t page;
     struct rme_monitor *monitor; /* NULL: no cache, or none is needed because memory … */
     bool follows;                /* … comes on demand, and there is a cache */
-    int maps;                    /* descriptor of maps.h, if memory comes on demand; else -1 */
+    atomic_bool lost;            /* the monitor does not watch any more */
+    int demand;                  /* descriptor of demand.h; -1: memory is pinned */
     struct rme_watcher watcher;
     /* The lock of the monitor, or `own_lock`.  Guards the fields below; nothing is allocated,
      * freed or registered under it. */
