@@ -9,8 +9,8 @@
  * bytes are counted against the limit before that, so concurrent growth stays below it.
  *
  * Release, by one rule: a slab that was idle during a whole interval between two checks
- * (idle_ms) is released, the oldest first, while more than REST_BYTES are idle; those stay for a
- * process that is active now and then.  At the limit, idle slabs make room at once.
+ * (idle_ms) is released, the oldest first, while more than REST_BYTES are idle; those stay for
+ * a process that is active now and then.  At the limit, idle slabs make room at once.
  *
  * Access by peers.  Without windows a slab has a registration for each direction: its own for
  * writes, and one for reads, made when a block is read for the first time.  The limit counts
