@@ -49,10 +49,11 @@
 #define CREDITS_MAX 64u
 /* outstanding transfers of the process; the bytes of each are limited, too */
 #define XFERS      256u
-#define XFER_PEERS 16u /* peers that use that limit up */
-/* an idle client has nothing at stake, and its probe wakes a processor up */
+#define XFER_PEERS 16u /* divisor of that limit: the limit of a peer */
+/* keepalive intervals between the probes of a link without work, which wake a processor */
 #define IDLE_PROBES 15u
-#define CANCEL_PART 10u /* an answer to CANCEL takes no name look-up, route, or full backlog */
+/* divisor of connect_timeout_ms: a connected peer answers CANCEL sooner than a request */
+#define CANCEL_PART 10u
 /* Registrations evicted together, whose watches then end in one call: an eviction takes 1.6 us
  * instead of 4.1 (doc/design/optimizations.md). */
 #define EVICT_BATCH 16u
@@ -412,7 +413,7 @@ static void send_byes(struct rme *rme)
 
 void rme_close(struct rme *rme)
 {
-    /* the child owns no resource of the engine; its copy of the memory ends with it */
+    /* a child owns no resource of the engine; the end of the child frees its copy of the memory */
     if (rme_forked(rme))
         return;
     rme_lock(rme);

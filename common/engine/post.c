@@ -128,7 +128,7 @@ __attribute__((noinline)) static int queue_send(struct rme_peer *peer, enum rme_
     return 0;
 }
 
-/* Inlined for each kind. */
+/* Posts a send of `kind`; inlined for each kind, a constant. */
 static inline __attribute__((always_inline)) int post_send(struct rme *rme,
                                                            struct rme_addr *addr,
                                                            const struct rme_list *list,

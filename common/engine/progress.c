@@ -84,8 +84,8 @@ static void immediate(struct rme_peer *peer, uint32_t imm)
     rme_take_immediate(peer, imm);
 }
 
-/* Not inlined, nor are timers, so that a round with messages alone or without events saves no
- * registers for them. */
+/* Not inlined, like run_timers(): a round of messages alone, or without events, saves no
+ * registers for the two. */
 __attribute__((noinline)) static void handle(struct rme *rme, const struct rme_event *event)
 {
     struct rme_peer *peer = event->owner;

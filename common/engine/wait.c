@@ -39,8 +39,8 @@
  * stay asleep until this work is done, and only threads that call meanwhile poll the fabric.  A
  * registration found in the cache causes no pending work.
  *
- * A cancelled thread (pthread_cancel) ends after its wait, not during the wait, because a
- * leader, or a thread with the lock or with fetched completions, must not end there.
+ * Cancellation of threads (pthread_cancel) is disabled during a wait, because a leader, or a
+ * thread with the lock or with fetched completions, must not end.
  *
  * No timer is periodic: the sleep lasts until the first of the caller's time, the first timer,
  * the fabric's deadline and the time at which idle memory is given back.

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Fragments: fragments of a message in memory that a device can use.
+ * Fragments of messages in memory that a device can use.
  *
  * Three ways are tried in this order, each after the one before was refused.  An op never fails
  * because memory cannot be registered.
  *
  *  - Direct: the host's own segments, registered (mreg.h).  If all of them are registered
- *    already, the fragment is the rest of the message.  Otherwise option `frag` bounds it, and
-      a
- *    thread registers it without the lock.
+ *    already, the fragment is the rest of the message.  Otherwise the option fragment_bytes
+ *    limits the fragment, and a thread registers it without the lock.
  *
  *  - Pack: a block of a zone (zone.h) and a copy, also chosen by the planner for small lists.
  *    A long copy is made without the lock, like registration.  Smaller blocks are used if no

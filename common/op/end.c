@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Ends of operations, in two steps.  rme_op_end sets the result and removes the op from all
- * queues from which it could start anything.  When no reference to its memory is left (pins is
- * 0), the op is finished: its other resources are freed, and it is reported.  `refcount` counts
- * queued and posted transfers, threads that register or pack, pending control messages,
- * fragments whose invalidation is pending, and a link that is given up but not down.
+ * Ends of operations, in two steps.  rme_op_end() sets the result and removes the op from all
+ * queues.  When `refcount` is 0, the op is finished: its other resources are freed, and its
+ * completion is reported.  `refcount` counts queued and posted transfers, threads that register
+ * or pack, queued control messages, fragments with a pending invalidation, and a link that is
+ * given up but not down.
  *
- * An op is late from the time when the peer may have acknowledged all of its data, or has read
- * all of it, until the op is finished.  Receives of the peer that end meanwhile are held, and
- * so are its unexpected messages.  doc/design/completion-order.md has the reason, and the
- * argument that nothing blocks.
+ * An op is late between the peer's acknowledgement of all its data, or the peer's last read,
+ * and the end of the op.  Receives and unexpected messages of the peer that are complete
+ * meanwhile are held back.  doc/design/completion-order.md has the reason, and the argument
+ * that nothing blocks.
  */
 #include <errno.h>
 

@@ -51,7 +51,7 @@ static inline void rme_match_add(struct rme_table *table, struct rme_match *firs
         list_add_tail(&match->same, &first->same);
 }
 
-/* Replaces the oldest member of a key, which leaves, by the next one, and returns that. */
+/* Removes the oldest member of a key that has others.  Returns the next one, now the oldest. */
 struct rme_match *rme_match_succeed(struct rme_match *match);
 
 static inline void rme_match_remove(struct rme_table *table, struct rme_match *match)

@@ -3,10 +3,11 @@
  * Operations: those posted by the host, and pulls (the engine's own receives of large
  * unexpected messages).
  *
- * Ops are elements of a table, which are freed with it.  An id is the address of the host's
- * part of the op, which follows it: a host may read there at any time (struct rme_config).  The
- * op that is free for the longest time is used first, and RME_OP_RESTING ops rest, so a stale
- * id names no other op.  Handles in messages are different numbers (name.h).
+ * The table owns all ops, and frees them when the engine is closed.  The id of an op is the
+ * address of the host's part, which follows the op in memory, and which a host may read at any
+ * time (struct rme_config).  The op that has been free for the longest time is reused first,
+ * and RME_OP_RESTING free ops are not reused, so a stale id does not name a new op soon.
+ * Messages carry handles instead (rme_rndv.own).
  */
 #ifndef RME_OP_H
 #define RME_OP_H
@@ -137,7 +138,7 @@ static inline rme_id *rme_op_host(const struct rme_op *op)
 {
     return (rme_id *)(uintptr_t)op->id;
 }
-/* Takes such an op, in no ring. */
+/* Takes a free op with room for `nseg` segments out of the table, in no list; NULL as above. */
 static inline struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg)
 {
     struct rme_op *op = container_of(table->free.next, struct rme_op, link);
@@ -161,7 +162,7 @@ static inline struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nse
 }
 /* Frees allocated segments. */
 void rme_op_drop_segs(struct rme_op *op);
-/* Returns an op, which no peer has any more, to the end of the free list. */
+/* Returns an op without a peer to the end of the free list. */
 static inline void rme_op_recycle(struct rme_op_table *table, struct rme_op *op)
 {
     if (op->seg_room > RME_OP_KEEP_SEGS)

@@ -30,14 +30,14 @@ typedef enum rme_started rme_start_fn(struct rme *rme, struct rme_op *op);
 /* Returns true if the start would return neither RME_START_OTHER nor RME_START_WAIT. */
 typedef bool rme_may_start_fn(const struct rme_op *op);
 
-/* Called for an op that `has_rndv` (proto/rndv.c). */
-/* Continues: memory is ready, or data has moved. */
+/* For an op with `has_rndv` (proto/rndv.c). */
+/* Continues the op after its memory is ready, or data has moved. */
 void rme_rndv_advance(struct rme *rme, struct rme_op *op);
-/* Stops the op; it ends with this error when no reference to its memory is left. */
+/* Stops the op, which ends with this error when no reference to its memory is left. */
 void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error);
-/* The result is set: starts nothing more. */
+/* Stops all work of an op whose result is set. */
 void rme_rndv_ended(struct rme *rme, struct rme_op *op);
-/* No reference to its memory is left: ends the use of op->rndv. */
+/* Frees op->rndv of an op without references to its memory. */
 void rme_rndv_free(struct rme *rme, struct rme_op *op);
 
 #endif

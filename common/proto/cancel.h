@@ -9,8 +9,8 @@ rme_arrived_fn rme_nack_arrived;
 
 /* Cancels an op for the host. */
 void rme_cancel_op(struct rme *rme, struct rme_op *op);
-/* Has a CANCEL been without an answer for longer than cancel_ms?  If not, peer->cancel_by
- * becomes the next deadline. */
+/* Returns true if a CANCEL has had no answer for cancel_ms.  Otherwise sets peer->cancel_by to
+ * the next deadline. */
 bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now);
 /* Queues FIN, the answer to CANCEL, for an operation of the peer that has no other end here.
  * *waiting, which counts the answer, is decremented when FIN is sent. */

@@ -43,7 +43,7 @@ struct rme_eager_rdma_memory {
 rme_arrived_fn rme_eager_rdma_granted, rme_eager_rdma_withdrawn;
 rme_start_fn rme_eager_rdma_start;
 rme_may_start_fn rme_eager_rdma_may_start;
-/* The peer was created; its link is up; the link is down. */
+/* Handle the creation of the peer, and the start and the end of its link. */
 void rme_eager_rdma_created(struct rme_peer *peer);
 void rme_eager_rdma_up(struct rme_peer *peer);
 void rme_eager_rdma_down(struct rme_peer *peer);
@@ -60,7 +60,7 @@ uint64_t rme_eager_rdma_held(const struct rme_peer *peer);
 
 /* ---- rx_ring.c: the receiver ---- */
 
-/* Largest payload of such a message, before credits, windows and room are considered.
+/* Returns the largest payload of a message in a ring, regardless of credits, windows and room.
  * `copied`: a rendezvous would copy the sender's memory as well. */
 uint64_t rme_eager_rdma_most(const struct rme *rme, enum rme_stream stream, bool copied);
 /* Bytes granted to the peer; 0: none. */
@@ -82,7 +82,7 @@ void rme_eager_rdma_took(struct rme_peer *peer, const struct rme_wire_message *m
 rme_arrived_fn rme_eager_rdma_released;
 /* Handles RME_EV_MW_INVALIDATED.  True: the event was for a ring of this peer. */
 bool rme_eager_rdma_closed(struct rme_peer *peer, const void *closed);
-/* The link is given up; it is down: the receiver's part. */
+/* Handle a link that is given up, and one that is down, for the receiver's part. */
 void rme_eager_rdma_rx_left(struct rme_peer *peer);
 void rme_eager_rdma_rx_down(struct rme_peer *peer);
 
@@ -94,7 +94,7 @@ uint64_t rme_eager_rdma_look_at(const struct rme *rme);
 
 /* Messages of a peer that would have fitted, before a ring is granted. */
 #define RME_EAGER_RDMA_WANTS 2u
-/* Immediates from here on name places in rings; no operation has such a name. */
+/* first immediate that names a place in a ring; the handles of operations are smaller */
 #define RME_EAGER_RDMA_FIRST_NAME 0xffff0000u
 
 #endif

@@ -22,7 +22,7 @@ struct rme_invite_sent {
 
 /* State of a peer, for one link. */
 struct rme_invites {
-    /* own receive that has invited, until matched or void; NULL: none */
+    /* receive whose invitation is neither matched nor void; NULL: none */
     struct rme_op *inviting;
     uint32_t seen; /* EAGER and RTS of expected messages received, modulo 2^32 */
     /* void invitations in a row, then also receives that did not invite */

@@ -42,12 +42,13 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);
  * than READ_REQ or CANCEL. */
 void rme_rndv_queue_ctrl(struct rme_op *op, enum rme_wire_type type);
 
-/* Enters EXPOSED or MOVING. */
+/* Enters TARGET or MOVING, counts the op in the load of the side that moves, and advances. */
 void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state);
-/* Continues a stopped op: without transfers in flight, sends its last control message and ends
- * it, or waits for the peer's answer. */
+/* Continues a stopped op.  Without transfers in flight, queues its last control message, and
+ * ends the op or waits for the peer's answer. */
 void rme_rndv_halt(struct rme *rme, struct rme_op *op);
-/* Ends an op, and by FIN its other end, which moves no data and will move none. */
+/* Ends an op, and the peer's end of it by FIN.  The peer has no transfer in flight and starts
+ * none. */
 void rme_rndv_finish(struct rme *rme, struct rme_op *op, int error);
 /* Unpacks and frees the fragments up to `done`, which the peer has moved. */
 void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done);

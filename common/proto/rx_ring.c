@@ -38,7 +38,7 @@
  * messages that a rendezvous would copy, too. */
 #define MESSAGE_MOST (32u << 10)
 #define COPIED_MOST  (64u << 10)
-/* such messages of others without one of the holder: the ring is idle */
+/* a ring is idle after this many messages of ring size of other peers, and none of its own */
 #define IDLE_WANTS 256u
 #define PAGE       4096u
 

@@ -9,13 +9,14 @@
  * credits if enough are unreturned and no other message carried them.
  *
  * Order of new messages.  Messages of one (peer, tag) leave in the order of posting,
- * independent of their protocols.  A send that waits for something of its own blocks no message
- * of another tag.  Such a wait is for memory being prepared, or for the peer's host, which has
- * consumed too few messages: all RTS slots of the peer are used, and a small message finds no
- * room in the window either.  Such a send leaves the queue and holds its tag: later sends of
- * the tag at the head of the queue are moved behind it, into the ring of the tag in
- * rme->protocols->tags_blocked.  When it has been sent, the oldest of them holds the tag and is
- * tried next.  A send is thus requeued at most three times, independent of the number of sends.
+ * independent of their protocols.  Two kinds of waits concern one send alone, and block no
+ * message of another tag: its memory is being prepared, or the peer's host has consumed too few
+ * messages.  In the latter case all RTS slots of the peer are used, and a small message finds
+ * no room in the window either.  The waiting send leaves the queue and holds its tag: later
+ * sends of the tag that reach the head of the queue are moved into the ring of the tag in
+ * rme->protocols->tags_blocked.  When the waiting send has been sent, the oldest send of the
+ * ring holds the tag and is tried next.  A send is requeued at most three times, independent of
+ * the number of sends.
  *
  * Resources of every message, a credit and a buffer, are waited for in the order of posting:
  * the whole queue waits.  RTS slots and the window are waited for in order, too

@@ -13,12 +13,13 @@ rme_cancelled_fn rme_message_cancelled;
 /* Handles the end of the peer's link. */
 void rme_unexp_disconnected(struct rme_peer *peer);
 
-/* Takes the first complete message; NULL: none.  The host owns its buffer from now on. */
+/* Takes the first complete message; NULL: none.  The host owns its buffer until
+ * rme_unexp_free(). */
 struct rme_message *rme_unexp_take(struct rme *rme);
 
-/* Frees the message of a buffer that the host had fetched; false: not such a buffer. */
+/* Frees a message that the host has fetched; false: `buffer` is not the buffer of one. */
 bool rme_unexp_free(struct rme *rme, const void *buffer);
-/* Delivers messages that waited for ops that had ended before them. */
+/* Delivers the messages that were held back for ops that had ended before. */
 void rme_unexp_publish(struct rme *rme);
 /* Handles the end of a pull. */
 void rme_unexp_pulled(struct rme *rme, struct rme_op *op);

@@ -1,0 +1,736 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What the peer and the host do about one message crosses in flight: all orders of up to three
+ * events, each with the messages that the engine sends and the result of the operation.
+ *
+ * The peer is played here.  It knows a handle of the engine as soon as a message with it was
+ * sent.  When nothing else is left to happen it answers CANCEL, or writes.  An event that the
+ * protocol does not permit after those before it ends the link.  In every order the operation
+ * is reported once, and not before the devices have left its memory, and nothing is left when
+ * the engine is closed.  A wrong order is printed as the row that would be right.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "scripted.h"
+
+#define LARGE   200000 /* one fragment */
+#define NONE    -1
+#define IN_RING 20000 /* payload of a message in the eager ring */
+#define TAG     3
+#define THEIR   77 /* the peer's handle */
+#define OPTIONS                                                                                \
+    "regcache_entries=0,spin_us=0,zone_bytes=64M,pack_threshold=0,fragment_bytes=1M,"          \
+    "credits=8,keepalive_ms=0,connect_timeout_ms=600000,"
+
+static const struct rme_wire_segment memory_of_peer = {
+    .address = 4096, .key = 7, .length = LARGE};
+
+static char plain[LARGE];
+static char *zone; /* registered memory of the engine */
+static struct posted op;
+static bool is_posted, stopped;
+static uint32_t ring_windows; /* open to the peer as long as the ring is granted */
+static const struct scene *scene;
+
+/* ---- Names of messages ---- */
+
+/* Returns the name of a message of the engine; NULL: the message is not about the operation. */
+static const char *name_of(const struct rme_wire_message *message)
+{
+    switch (message->type) {
+    case RME_WIRE_RTS:
+        return "rts";
+    case RME_WIRE_CTS:
+        return "cts";
+    case RME_WIRE_RTR:
+        return "rtr";
+    case RME_WIRE_READ_REQ:
+        return "read_req";
+    case RME_WIRE_RTS_SEG:
+        return "rts_seg";
+    case RME_WIRE_CANCEL:
+        return "cancel";
+    case RME_WIRE_NACK:
+        return "nack";
+    case RME_WIRE_FIN:
+        return message->status == RME_WIRE_OK         ? "fin"
+               : message->status == RME_WIRE_CANCELED ? "fin=canceled"
+                                                      : "fin=refused";
+    default:
+        return NULL;
+    }
+}
+
+/* Returns the handle that the peer knows; 0: none. */
+static uint32_t our_handle(void)
+{
+    for (unsigned i = scripted.words; i > 0; i--) {
+        const struct rme_wire_message *message = &scripted.word[i - 1].message;
+
+        if (name_of(message) != NULL && message->from != 0)
+            return message->from;
+    }
+    return 0;
+}
+
+static unsigned told(const char *name)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < scripted.words; i++) {
+        const char *each = name_of(&scripted.word[i].message);
+
+        n += each != NULL && strcmp(each, name) == 0;
+    }
+    return n;
+}
+
+/* ---- Events: false if impossible now ---- */
+
+static bool peer_says(struct rme_wire_message message, const struct rme_wire_segment *segment)
+{
+    message.nsegment = segment != NULL;
+    scripted_peer_sends(message, segment);
+    return true;
+}
+
+static bool about(uint8_t type, uint8_t flags, uint32_t status, uint64_t offset)
+{
+    return peer_says((struct rme_wire_message){.type = type,
+                                               .flags = flags,
+                                               .tag = TAG,
+                                               .to = our_handle(),
+                                               .from = THEIR,
+                                               .status = status,
+                                               .offset = offset},
+                     NULL);
+}
+
+static bool e_cts(void)
+{
+    return peer_says(
+        (struct rme_wire_message){.type = RME_WIRE_CTS, .to = our_handle(), .from = THEIR},
+        &memory_of_peer);
+}
+
+/* The peer has read the memory that RTS has offered. */
+static bool e_read(void)
+{
+    return about(RME_WIRE_FIN, 0, RME_WIRE_OK, LARGE);
+}
+
+static bool e_refuse(void)
+{
+    return about(RME_WIRE_FIN, 0, RME_WIRE_TOO_LARGE, 0);
+}
+
+/* The peer opens its memory before it has seen RTS. */
+static bool e_rtr(void)
+{
+    return peer_says(
+        (struct rme_wire_message){.type = RME_WIRE_RTR, .tag = TAG, .from = THEIR, .to = 0},
+        &memory_of_peer);
+}
+
+static bool rts(int32_t tag, uint64_t bytes, const struct rme_wire_segment *offer)
+{
+    return peer_says((struct rme_wire_message){.type = RME_WIRE_RTS,
+                                               .flags = offer != NULL ? RME_WIRE_F_READY : 0,
+                                               .tag = tag,
+                                               .from = THEIR,
+                                               .total = bytes,
+                                               .shape = 1},
+                     offer);
+}
+
+static bool e_rts(void)
+{
+    return rts(TAG, LARGE, NULL);
+}
+
+static bool e_too_large(void)
+{
+    return rts(TAG, LARGE + 1, NULL);
+}
+
+static bool e_offer(void)
+{
+    return rts(TAG, LARGE, &memory_of_peer);
+}
+
+static bool e_eager(void)
+{
+    return peer_says((struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = TAG}, NULL);
+}
+
+/* The first message in the eager ring. */
+static bool e_ring(void)
+{
+    const struct rme_wire_message message = {.type = RME_WIRE_EAGER, .tag = TAG};
+    uint8_t data[RME_WIRE_RING_SIZE + IN_RING] = {0};
+
+    rme_wire_encode_ring(&message, IN_RING, data);
+    scripted.have--;
+    script_lent(0, 0, data, sizeof(data));
+    scripted_run();
+    return true;
+}
+
+/* The peer returns the ring. */
+static bool e_release(void)
+{
+    scripted_says(RME_WIRE_RELEASE);
+    return true;
+}
+
+/* The peer has written. */
+static bool e_written(void)
+{
+    uint32_t handle = our_handle();
+
+    if (handle == 0)
+        return false;
+    scripted_imm(handle);
+    return true;
+}
+
+static bool e_leave(void)
+{
+    return about(RME_WIRE_CANCEL, 0, 0, 0);
+}
+
+static bool e_sender_leaves(void)
+{
+    return about(RME_WIRE_CANCEL, RME_WIRE_F_FROM_SENDER, 0, 0);
+}
+
+static bool e_post(void)
+{
+    if (script.links == 0)
+        return false;
+    scripted_recv(&op, plain, LARGE, TAG);
+    is_posted = true;
+    scripted_run();
+    return true;
+}
+
+static bool e_stop(void)
+{
+    if (!is_posted)
+        return false;
+    rme_cancel(scripted.rme, op.id);
+    stopped = true;
+    scripted_run();
+    return true;
+}
+
+static bool e_done(void)
+{
+    if (script.rdma_ops == 0)
+        return false;
+    script_finish(0);
+    scripted_run();
+    return true;
+}
+
+static bool e_send(void)
+{
+    if (script.links == 0)
+        return false;
+    scripted_send(&op, zone, LARGE, TAG);
+    is_posted = true;
+    scripted_run();
+    return true;
+}
+
+/* ---- Scenes ---- */
+
+struct event {
+    const char *name;
+    bool (*happens)(void);
+};
+
+/* An outcome: of this order, and of all longer ones that have no row of their own. */
+struct row {
+    const char *order, *says;
+    int result;      /* bytes of the operation, its error, or NONE was posted */
+    unsigned errors; /* of the peer: the link ends */
+};
+
+#define EVENTS 6 /* at most */
+
+struct scene {
+    const char *options;
+    uint8_t flags; /* of the peer's hello, beside the usual ones */
+    void (*begin)(void);
+    struct event event[EVENTS];
+    const struct row *row;
+    size_t rows;
+};
+
+static void send_ready(void)
+{
+    e_send();
+    assert_int_equal(told("rts"), 1);
+}
+
+static void invite(void)
+{
+    scripted_recv(&op, zone, LARGE, TAG);
+    is_posted = true;
+    scripted_run();
+    assert_int_equal(told("rtr"), 1);
+}
+
+/* Two messages that fit the eager ring let the engine grant one. */
+static void grant(void)
+{
+    rts(TAG + 1, IN_RING, NULL);
+    rts(TAG + 1, IN_RING, NULL);
+    assert_true(scripted_counter("eager_ring_bytes") > 0);
+    ring_windows = script.open;
+}
+
+static void nothing(void)
+{
+}
+
+static bool is_over(void)
+{
+    return !is_posted || op.reports > 0;
+}
+
+/* The memory of an operation that was reported is used by no device, and open to no peer. */
+static void check_memory(void)
+{
+    if (is_posted && op.reports > 0)
+        assert_in_range(script.rdma_ops + script.open, 0, ring_windows);
+}
+
+/* Lets the rest happen: transfers complete, the peer answers CANCEL, or writes, or the host
+ * gives up. */
+static void settle(void)
+{
+    unsigned answered = 0;
+
+    for (int i = 0; i < 8 && !is_over(); i++) {
+        if (scripted_counter("protocol_errors") != 0)
+            script_cut();
+        else if (script.rdma_ops > 0)
+            script_finish(0);
+        else if (told("cancel") > answered)
+            answered += about(RME_WIRE_FIN, 0, RME_WIRE_CANCELED, 0);
+        else if (told("cts") + told("rtr") > 0 && !stopped)
+            e_written();
+        else
+            e_stop();
+        scripted_run();
+        check_memory();
+    }
+    assert_true(is_over());
+}
+
+static void begin_scene(void)
+{
+    struct rme_hello hello = scripted_hello();
+    char options[400];
+
+    snprintf(options, sizeof(options), "%s%s", OPTIONS, scene->options);
+    hello.flags |= scene->flags;
+    script.mws = 16;
+    is_posted = stopped = false;
+    ring_windows = 0;
+    op = (struct posted){.rc = 0};
+    scripted_open(options, &hello);
+    scripted.keeps = true; /* nothing is acknowledged */
+    zone = rme_memory_alloc(scripted.rme, LARGE);
+    assert_non_null(zone);
+    scene->begin();
+}
+
+/* Returns whether `order` is or begins with the events of `first`. */
+static bool begins_with(const char *order, const char *first)
+{
+    size_t length = strlen(first);
+
+    return strncmp(order, first, length) == 0 &&
+           (order[length] == '\0' || order[length] == ' ');
+}
+
+/* Returns the longest row with which the order begins. */
+static const struct row *row_of(const char *order)
+{
+    const struct row *best = NULL;
+
+    for (size_t i = 0; i < scene->rows; i++)
+        if (begins_with(order, scene->row[i].order) &&
+            (best == NULL || strlen(scene->row[i].order) > strlen(best->order)))
+            best = &scene->row[i];
+    return best;
+}
+
+static unsigned wrong, orders;
+static size_t rows_played; /* rows whose own order is possible */
+
+static void compare(const char *order, const char *says, int result, unsigned errors)
+{
+    const struct row *row = row_of(order);
+
+    rows_played += row != NULL && strcmp(row->order, order) == 0;
+    if (row != NULL && strcmp(row->says, says) == 0 && row->result == result &&
+        row->errors == errors)
+        return;
+    wrong++;
+    print_error("{\"%s\", \"%s\", %d, %u},\n", order, says, result, errors);
+}
+
+/* Plays an order of events.  Returns false if the last one is impossible. */
+static bool play(const unsigned *at, unsigned n)
+{
+    char order[100] = "", says[100] = "";
+    unsigned errors;
+    bool possible = true;
+
+    begin_scene();
+    for (unsigned i = 0; i < n && possible; i++) {
+        strcat(order, i > 0 ? " " : "");
+        strcat(order, scene->event[at[i]].name);
+        possible = scene->event[at[i]].happens();
+        check_memory();
+    }
+    if (possible) {
+        errors = (unsigned)scripted_counter("protocol_errors");
+        settle();
+        for (unsigned i = 0; i < scripted.words; i++) {
+            const char *name = name_of(&scripted.word[i].message);
+
+            if (name != NULL) {
+                strcat(says, *says ? " " : "");
+                strcat(says, name);
+            }
+        }
+        assert_int_equal(scripted_counter("protocol_errors"), errors);
+        compare(order, says,
+                !is_posted      ? NONE
+                : op.error != 0 ? op.error
+                                : (int)op.actual,
+                errors);
+        orders++;
+    }
+    if (!possible && is_posted)
+        e_stop();
+    script_cut();
+    scripted_run();
+    assert_int_equal(op.reports, is_posted);
+    assert_int_equal(scripted.rme->operations->table.live, 0);
+    assert_int_equal(scripted.rme->rdma_ops + script.rdma_ops + script.open, 0);
+    assert_int_equal(rme_memory_free(scripted.rme, zone), 0);
+    scripted_close();
+    assert_int_equal(op.reports, is_posted);
+    return possible;
+}
+
+static void play_all(unsigned *at, unsigned n)
+{
+    if (n > 0 && !play(at, n))
+        return;
+    if (n == 3)
+        return;
+    for (unsigned i = 0; i < EVENTS && scene->event[i].name != NULL; i++) {
+        bool again = false;
+
+        for (unsigned k = 0; k < n; k++)
+            again |= at[k] == i;
+        at[n] = i;
+        if (!again)
+            play_all(at, n + 1);
+    }
+}
+
+static void crossing(const struct scene *played, unsigned expected_orders)
+{
+    unsigned at[3];
+
+    scene = played;
+    wrong = orders = 0;
+    rows_played = 0;
+    play_all(at, 0);
+    assert_int_equal(wrong, 0);
+    assert_int_equal(orders, expected_orders);
+    assert_int_equal(rows_played, scene->rows);
+}
+
+/* ---- Tables ---- */
+
+#define SCENE(rows_, ...)                                                                      \
+    (&(const struct scene){.row = rows_, .rows = sizeof(rows_) / sizeof(rows_[0]), __VA_ARGS__})
+
+static const struct row sends[] = {
+    {"cts", "rts", LARGE, 0},
+    {"cts read", "rts", -EPROTO, 1},
+    {"cts refuse read", "rts", -EPROTO, 1},
+    {"cts leave read", "rts", -EPROTO, 1},
+    {"cts stop read", "rts", -ECANCELED, 1},
+    {"cts done read", "rts", LARGE, 1},
+    {"read", "rts", LARGE, 0},
+    {"read cts", "rts", LARGE, 1},
+    {"read refuse cts", "rts", LARGE, 1},
+    {"read leave cts", "rts", LARGE, 1},
+    {"read stop cts", "rts", LARGE, 1},
+    {"refuse", "rts", -EMSGSIZE, 0},
+    {"refuse cts", "rts", -EMSGSIZE, 1},
+    {"refuse read", "rts", -EMSGSIZE, 1},
+    {"refuse leave cts", "rts", -EMSGSIZE, 1},
+    {"refuse leave read", "rts", -EMSGSIZE, 1},
+    {"refuse stop cts", "rts", -EMSGSIZE, 1},
+    {"refuse stop read", "rts", -EMSGSIZE, 1},
+    {"leave", "rts fin=canceled", -ECANCELED, 0},
+    {"leave cts", "rts fin=canceled", -ECANCELED, 1},
+    {"leave read", "rts fin=canceled", -ECANCELED, 1},
+    {"leave refuse cts", "rts fin=canceled", -ECANCELED, 1},
+    {"leave refuse read", "rts fin=canceled", -ECANCELED, 1},
+    {"leave stop cts", "rts fin=canceled", -ECANCELED, 1},
+    {"leave stop read", "rts fin=canceled", -ECANCELED, 1},
+    {"stop", "rts cancel", -ECANCELED, 0},
+    {"stop cts read", "rts cancel", LARGE, 0},
+    {"stop cts refuse", "rts cancel", -EMSGSIZE, 0},
+    {"stop cts leave", "rts cancel fin=canceled", -ECANCELED, 0},
+    {"stop read", "rts cancel", LARGE, 0},
+    {"stop read cts", "rts cancel", LARGE, 1},
+    {"stop refuse", "rts cancel", -EMSGSIZE, 0},
+    {"stop refuse cts", "rts cancel", -EMSGSIZE, 1},
+    {"stop refuse read", "rts cancel", -EMSGSIZE, 1},
+    {"stop leave", "rts cancel fin=canceled", -ECANCELED, 0},
+    {"stop leave cts", "rts cancel fin=canceled", -ECANCELED, 1},
+    {"stop leave read", "rts cancel fin=canceled", -ECANCELED, 1},
+};
+
+static void send_of_registered_memory(void **state)
+{
+    (void)state;
+    crossing(SCENE(sends, .options = "", .begin = send_ready,
+                   .event = {{"cts", e_cts},
+                             {"read", e_read},
+                             {"refuse", e_refuse},
+                             {"leave", e_leave},
+                             {"stop", e_stop},
+                             {"done", e_done}}),
+             93);
+}
+
+static const struct row receives[] = {
+    {"post", "", -ECANCELED, 0},
+    {"post rts", "cts", LARGE, 0},
+    {"post rts leave", "cts fin=canceled", -ECANCELED, 0},
+    {"post rts stop", "cts cancel", -ECANCELED, 0},
+    {"post leave rts", "cts", LARGE, 0},
+    {"rts", "", NONE, 0},
+    {"rts post", "cts", LARGE, 0},
+    {"rts post leave", "cts fin=canceled", -ECANCELED, 0},
+    {"rts post stop", "cts cancel", -ECANCELED, 0},
+    {"rts leave", "fin=canceled", NONE, 0},
+    {"rts leave post", "fin=canceled", -ECANCELED, 0},
+    {"leave", "", NONE, 0},
+    {"leave post", "", -ECANCELED, 0},
+    {"leave post rts", "cts", LARGE, 0},
+    {"leave rts post", "cts", LARGE, 0},
+};
+
+static void receive(void **state)
+{
+    (void)state;
+    crossing(SCENE(receives, .options = "invite=0,", .begin = nothing,
+                   .event = {{"post", e_post},
+                             {"rts", e_rts},
+                             {"written", e_written},
+                             {"leave", e_sender_leaves},
+                             {"stop", e_stop}}),
+             24);
+}
+
+static const struct row small_receives[] = {
+    {"post", "", -ECANCELED, 0},
+    {"post rts", "fin=refused", -EMSGSIZE, 0},
+    {"post leave rts", "fin=refused", -EMSGSIZE, 0},
+    {"rts", "", NONE, 0},
+    {"rts post", "fin=refused", -EMSGSIZE, 0},
+    {"rts leave", "fin=canceled", NONE, 0},
+    {"rts leave post", "fin=canceled", -ECANCELED, 0},
+    {"leave", "", NONE, 0},
+    {"leave post", "", -ECANCELED, 0},
+    {"leave post rts", "fin=refused", -EMSGSIZE, 0},
+    {"leave rts post", "fin=refused", -EMSGSIZE, 0},
+};
+
+static void receive_that_is_too_small(void **state)
+{
+    (void)state;
+    crossing(SCENE(small_receives, .options = "invite=0,", .begin = nothing,
+                   .event = {{"post", e_post},
+                             {"rts", e_too_large},
+                             {"leave", e_sender_leaves},
+                             {"stop", e_stop}}),
+             22);
+}
+
+static const struct row inviting[] = {
+    {"rts", "rtr", LARGE, 0},
+    {"rts eager leave", "rtr fin=canceled", -ECANCELED, 0},
+    {"rts eager stop", "rtr cancel", -ECANCELED, 0},
+    {"rts leave", "rtr fin=canceled", -ECANCELED, 0},
+    {"rts leave written", "rtr fin=canceled", -ECANCELED, 1},
+    {"rts stop", "rtr cancel", -ECANCELED, 0},
+    {"rts stop written", "rtr cancel", LARGE, 0},
+    {"rts stop leave", "rtr cancel fin=canceled", -ECANCELED, 0},
+    {"written", "rtr", LARGE, 0},
+    {"eager", "rtr", 0, 0},
+    {"eager rts written", "rtr", 0, 1},
+    {"eager written", "rtr", 0, 1},
+    {"eager leave written", "rtr", 0, 1},
+    {"eager stop written", "rtr", 0, 1},
+    {"leave", "rtr fin=canceled", -ECANCELED, 0},
+    {"leave rts written", "rtr fin=canceled", -ECANCELED, 1},
+    {"leave written", "rtr fin=canceled", -ECANCELED, 1},
+    {"leave eager written", "rtr fin=canceled", -ECANCELED, 1},
+    {"leave stop written", "rtr fin=canceled", -ECANCELED, 1},
+    {"stop", "rtr cancel", -ECANCELED, 0},
+    {"stop rts written", "rtr cancel", LARGE, 0},
+    {"stop rts leave", "rtr cancel fin=canceled", -ECANCELED, 0},
+    {"stop written", "rtr cancel", LARGE, 0},
+    {"stop eager written", "rtr cancel", LARGE, 0},
+    {"stop eager leave", "rtr cancel fin=canceled", -ECANCELED, 0},
+    {"stop leave", "rtr cancel fin=canceled", -ECANCELED, 0},
+    {"stop leave written", "rtr cancel fin=canceled", -ECANCELED, 1},
+};
+
+static void receive_that_invites(void **state)
+{
+    (void)state;
+    crossing(SCENE(inviting, .options = "rndv=write,", .begin = invite,
+                   .event = {{"rts", e_rts},
+                             {"written", e_written},
+                             {"eager", e_eager},
+                             {"leave", e_sender_leaves},
+                             {"stop", e_stop}}),
+             85);
+}
+
+static const struct row reading[] = {
+    {"post", "", -ECANCELED, 0},
+    {"post offer", "fin", LARGE, 0},
+    {"post leave offer", "fin", LARGE, 0},
+    {"offer", "", NONE, 0},
+    {"offer post", "fin", LARGE, 0},
+    {"offer leave", "fin=canceled", NONE, 0},
+    {"offer leave post", "fin=canceled", -ECANCELED, 0},
+    {"leave", "", NONE, 0},
+    {"leave post", "", -ECANCELED, 0},
+    {"leave post offer", "fin", LARGE, 0},
+    {"leave offer post", "fin", LARGE, 0},
+};
+
+static void receive_that_reads(void **state)
+{
+    (void)state;
+    crossing(SCENE(reading, .options = "rndv=read,invite=0,", .begin = nothing,
+                   .event = {{"post", e_post},
+                             {"offer", e_offer},
+                             {"leave", e_sender_leaves},
+                             {"stop", e_stop},
+                             {"done", e_done}}),
+             24);
+}
+
+static const struct row in_ring[] = {
+    {"post", "", -ECANCELED, 0},
+    {"post ring", "", IN_RING, 0},
+    {"post eager", "", 0, 0},
+    {"post rts", "cts", LARGE, 0},
+    {"post rts stop", "cts cancel", -ECANCELED, 0},
+    {"post release ring", "", -ECONNRESET, 0},
+    {"post release eager", "", 0, 0},
+    {"post release rts", "cts", LARGE, 0},
+    {"ring", "", NONE, 0},
+    {"ring post", "", IN_RING, 0},
+    {"ring eager post", "", IN_RING, 0},
+    {"ring rts post", "", IN_RING, 0},
+    {"ring release post", "", IN_RING, 0},
+    {"eager", "", NONE, 0},
+    {"eager post", "", 0, 0},
+    {"eager ring post", "", 0, 0},
+    {"eager rts post", "", 0, 0},
+    {"eager release post", "", 0, 0},
+    {"rts", "", NONE, 0},
+    {"rts post", "cts", LARGE, 0},
+    {"rts post stop", "cts cancel", -ECANCELED, 0},
+    {"rts ring post", "cts", LARGE, 0},
+    {"rts eager post", "cts", LARGE, 0},
+    {"rts release post", "cts", LARGE, 0},
+    {"release", "", NONE, 0},
+    {"release post", "", -ECANCELED, 0},
+    {"release post ring", "", -ECONNRESET, 0},
+    {"release post eager", "", 0, 0},
+    {"release post rts", "cts", LARGE, 0},
+    {"release eager post", "", 0, 0},
+    {"release rts post", "cts", LARGE, 0},
+};
+
+static void receive_with_a_ring(void **state)
+{
+    (void)state;
+    crossing(SCENE(in_ring,
+                   .options = "rndv=write,invite=0,eager_ring_bytes=128K,eager_ring_pool=256K,",
+                   .flags = RME_HELLO_F_EAGER_RDMA, .begin = grant,
+                   .event = {{"post", e_post},
+                             {"ring", e_ring},
+                             {"eager", e_eager},
+                             {"rts", e_rts},
+                             {"release", e_release},
+                             {"stop", e_stop}}),
+             97);
+}
+
+static const struct row invited[] = {
+    {"send", "rts cancel", -ECANCELED, 0},
+    {"send rtr", "rts", LARGE, 0},
+    {"send leave", "rts fin=canceled", -ECANCELED, 0},
+    {"send stop leave", "rts cancel fin=canceled", -ECANCELED, 0},
+    {"rtr", "", NONE, 0},
+    {"rtr send", "", LARGE, 0},
+    {"rtr leave", "fin=canceled", NONE, 0},
+    {"rtr leave send", "fin=canceled rts cancel", -ECANCELED, 0},
+    {"leave", "fin=canceled", NONE, 0},
+    {"leave send", "fin=canceled rts cancel", -ECANCELED, 0},
+    {"leave send rtr", "fin=canceled rts", LARGE, 0},
+    {"leave rtr send", "fin=canceled", LARGE, 0},
+};
+
+static void send_that_is_invited(void **state)
+{
+    (void)state;
+    crossing(SCENE(invited, .options = "", .begin = nothing,
+                   .event = {{"send", e_send},
+                             {"rtr", e_rtr},
+                             {"leave", e_leave},
+                             {"stop", e_stop},
+                             {"done", e_done}}),
+             24);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(send_of_registered_memory),
+        cmocka_unit_test(send_that_is_invited),
+        cmocka_unit_test(receive),
+        cmocka_unit_test(receive_that_is_too_small),
+        cmocka_unit_test(receive_that_invites),
+        cmocka_unit_test(receive_that_reads),
+        cmocka_unit_test(receive_with_a_ring),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
