@@ -35,39 +35,17 @@ static struct ib_mw *mw_of(struct rme_rdma_op *close)
     return (struct ib_mw *)((char *)close - offsetof(struct ib_mw, close));
 }
 
-static struct ib_mw *mw_new(struct rme_fabric *f)
-{
-    struct ib_mw *w = calloc(1, sizeof(*w));
-    if (!w)
-        return NULL;
-    w->mw = ibv_alloc_mw(f->dev.pd, IBV_MW_TYPE_2);
-    if (!w->mw) {
-        free(w);
-        return NULL;
-    }
-    w->key = w->mw->rkey;
-    w->open.fabric.what = IB_RDMA_OPEN;
-    w->close.fabric.what = IB_RDMA_CLOSE;
-    f->mws.made++;
-    return w;
-}
-
-static void dealloc(struct rme_fabric *f, struct ib_mw *w)
-{
-    int ret = ibv_dealloc_mw(w->mw);
-    if (ret)
-        ib_log(f, RME_LOG_WARN, "device %s: cannot free a memory window: %s", f->dev.name,
-               strerror(-ib_error(ret)));
-    f->mws.made--;
-    free(w);
-}
-
-static void drop_all(struct rme_fabric *f, struct ib_mw_list *list)
+void ib_mws_drop(struct rme_fabric *f, struct ib_mw_list *list)
 {
     struct ib_mw *w;
     while ((w = LIST_FIRST(list))) {
         LIST_REMOVE(w, entry);
-        dealloc(f, w);
+        int ret = ibv_dealloc_mw(w->mw);
+        if (ret)
+            ib_log(f, RME_LOG_WARN, "device %s: cannot free a memory window: %s", f->dev.name,
+                   strerror(-ib_error(ret)));
+        f->mws.made--;
+        free(w);
     }
 }
 
@@ -77,12 +55,21 @@ static void give_back(struct rme_fabric *f, struct ib_mw *w)
     f->mws.nfree++;
 }
 
-int ib_mws_ensure(struct rme_fabric *f, uint32_t n)
+/* Makes n windows free.  Returns 0 or -EAGAIN. */
+static int ensure(struct rme_fabric *f, uint32_t n)
 {
     while (f->mws.nfree < n) {
-        struct ib_mw *w = f->mws.made < f->caps.mws ? mw_new(f) : NULL;
-        if (!w)
+        struct ib_mw *w = f->mws.made < f->caps.mws ? calloc(1, sizeof(*w)) : NULL;
+        if (w)
+            w->mw = ibv_alloc_mw(f->dev.pd, IBV_MW_TYPE_2);
+        if (!w || !w->mw) {
+            free(w);
             return -EAGAIN;
+        }
+        w->key = w->mw->rkey;
+        w->open.fabric.what = IB_RDMA_OPEN;
+        w->close.fabric.what = IB_RDMA_CLOSE;
+        f->mws.made++;
         give_back(f, w);
     }
     return 0;
@@ -103,9 +90,8 @@ int ib_mws_open(struct rme_fabric *f)
     bool region = ib_option(f, "expose") != 0;
     LIST_INIT(&f->mws.free);
     if (!region && has_mws(f)) {
-        f->caps.mws =
-            f->dev.attr.max_mw < MOST_WINDOWS ? (uint32_t)f->dev.attr.max_mw : MOST_WINDOWS;
-        if (ib_mws_ensure(f, f->caps.mws < FIRST_MWS ? f->caps.mws : FIRST_MWS))
+        f->caps.mws = ib_least((uint32_t)f->dev.attr.max_mw, MOST_WINDOWS);
+        if (ensure(f, ib_least(f->caps.mws, FIRST_MWS)))
             f->caps.mws = f->mws.made;
     }
     f->caps.register_each = !region && f->caps.mws == 0;
@@ -122,7 +108,7 @@ int ib_mws_open(struct rme_fabric *f)
 
 void ib_mws_close(struct rme_fabric *f)
 {
-    drop_all(f, &f->mws.free);
+    ib_mws_drop(f, &f->mws.free);
     f->mws.nfree = 0;
 }
 
@@ -155,7 +141,7 @@ int ib_mw_bind(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned
         wanted += range[i].length != 0;
         failed = failed || (range[i].length && !ib_key_mr(l->f, range[i].rkey));
     }
-    if (l->state >= IB_DRAINING || ib_mws_ensure(l->f, wanted))
+    if (l->state >= IB_DRAINING || ensure(l->f, wanted))
         return -EAGAIN;
     if (failed) { /* at registration, even if its event is pending */
         ib_log(
@@ -231,9 +217,4 @@ bool ib_mw_closed(struct rme_fabric *f, struct rme_rdma_op *x)
     if (!x->owner)
         give_back(f, w);
     return x->owner != NULL;
-}
-
-void ib_mws_drop(struct rme_link *l)
-{
-    drop_all(l->f, &l->mws);
 }
