@@ -282,19 +282,6 @@ static void enqueue(struct rme_link *l, struct rme_rdma_op *x)
         ib_link_queue(l, x);
 }
 
-/* Returns a negative errno for a transfer that would exceed the arrays, or a read that the peer
- * does not permit; else 0. */
-static int impossible(const struct rme_link *l, const struct rme_rdma_op *x)
-{
-    uint32_t most = x->read ? l->f->caps.max_read_sge : l->f->caps.max_sge;
-    if (x->read && !l->read_depth && l->state == IB_UP)
-        return -EOPNOTSUPP;
-    for (uint32_t i = 0; i < x->npiece; i++)
-        if (x->piece[i].nseg > most)
-            return -EINVAL;
-    return 0;
-}
-
 void ib_tx_send(struct rme_link *l, void *data, size_t length)
 {
     struct ib_tx *tx = ib_tx_of(data);
@@ -350,7 +337,11 @@ bool ib_send_now(struct rme_link *l, const void *head, size_t head_length, const
 
 void ib_rdma_op(struct rme_link *l, struct rme_rdma_op *x)
 {
-    int error = impossible(l, x);
+    uint32_t most = x->read ? l->f->caps.max_read_sge : l->f->caps.max_sge;
+    /* a read that the peer does not permit, or a transfer that would exceed the arrays */
+    int error = x->read && !l->read_depth && l->state == IB_UP ? -EOPNOTSUPP : 0;
+    for (uint32_t i = 0; i < x->npiece && !error; i++)
+        error = x->piece[i].nseg > most ? -EINVAL : 0;
     if (error) {
         ib_log(l->f, RME_LOG_ERROR, "%s: a transfer of %u pieces cannot be done: %s", l->peer,
                x->npiece, strerror(-error));
