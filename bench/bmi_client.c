@@ -58,6 +58,11 @@ static int fail_at(char *why, struct bmi_client *client, const struct session *s
     char said[LASTLINE_SIZE];
 
     lastline_get(&client->last, said);
+    if (error == -BMI_ENOPROTOOPT) /* its text says nothing about addresses */
+        return fail(why, "%s: %s: %s", session->server, what,
+                    *said ? said
+                          : "no network has such addresses; give one like ib://host:port or "
+                            "elan4://node:context");
     return fail(why, "%s: %s: %s%s%s", session->server, what,
                 strerror(bmi_error_to_errno(error)), *said ? "; " : "", said);
 }

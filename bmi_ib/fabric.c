@@ -24,27 +24,22 @@
 #define ACK_BATCH     64 /* completion events per acknowledgement, which takes a lock */
 #define CONTROL_POLLS 64 /* polls per check of the other descriptors */
 
-/* Frees the resources of a rail, after all links. */
-static void rail_close(struct rme_fabric *f)
-{
-    ib_rx_close(f); /* the SRQ after the QPs that use it, before the PD */
-    ib_tx_close(f);
-    ib_mws_close(f);
-    ib_cq_close(f);
-    ib_async_close(f); /* after all objects that raise asynchronous events */
-    free(f->own);
-}
-
 static void ib_close(struct rme_fabric *f)
 {
     ib_resolver_close(f);
     for (unsigned i = 0; i < f->rails; i++)
         ib_links_release(f->rail[i]);
     ib_listen_close(f);
-    for (unsigned i = 0; i < f->rails; i++)
-        rail_close(f->rail[i]);
-    for (unsigned i = f->rails; i-- > 0;) /* the head last, because it owns the contexts */
-        ib_device_close(f->rail[i]);
+    for (unsigned i = f->rails; i-- > 0;) { /* the head last, because it owns the contexts */
+        struct rme_fabric *rail = f->rail[i];
+        ib_rx_close(rail); /* the SRQ after the QPs that use it, before the PD */
+        ib_tx_close(rail);
+        ib_mws_close(rail);
+        ib_cq_close(rail);
+        ib_async_close(rail); /* after all objects that raise asynchronous events */
+        free(rail->own);
+        ib_device_close(rail);
+    }
     ib_cm_close(f);
     ib_wake_close(f);
     for (unsigned i = f->rails; i-- > 0;)
@@ -84,14 +79,6 @@ static int name_wrong(struct rme_fabric *f, const char *names, const char *why)
     return -EINVAL;
 }
 
-static bool is_twice(const struct rme_fabric *f, const struct rme_fabric *rail)
-{
-    for (unsigned i = 0; i < f->rails; i++)
-        if (f->rail[i] != rail && f->rail[i]->dev.ctx == rail->dev.ctx)
-            return true;
-    return false;
-}
-
 /* Selects a device for each rail.  Skips unusable devices as long as one is usable. */
 static int choose(struct rme_fabric *f)
 {
@@ -111,7 +98,7 @@ static int choose(struct rme_fabric *f)
             return -ENOMEM;
         rail->place = (uint8_t)place;
         error = ib_device_choose(rail, name, NULL);
-        if (!error && is_twice(f, rail))
+        if (!error && ib_rail_of(f, rail->dev.ctx) != rail)
             return name_wrong(f, names, "device named twice");
         if (!error)
             chosen++;
@@ -123,11 +110,6 @@ static int choose(struct rme_fabric *f)
     return chosen ? 0 : error ? error : name_wrong(f, names, "device name too long");
 }
 
-static void few(uint32_t *a, uint32_t b)
-{
-    *a = b < *a ? b : *a;
-}
-
 /* Sets the capabilities of all rails to their common minimum, because the engine sees one
  * device.  Windows are used only if all rails have them. */
 static void level(struct rme_fabric *f)
@@ -135,10 +117,10 @@ static void level(struct rme_fabric *f)
     struct rme_caps c = f->caps;
     for (unsigned i = 1; i < f->rails; i++) {
         const struct rme_caps *r = &f->rail[i]->caps;
-        few(&c.max_sge, r->max_sge);
-        few(&c.max_read_sge, r->max_read_sge);
-        few(&c.shared_rx, r->shared_rx);
-        few(&c.mws, r->mws);
+        c.max_sge = ib_least(c.max_sge, r->max_sge);
+        c.max_read_sge = ib_least(c.max_read_sge, r->max_read_sge);
+        c.shared_rx = ib_least(c.shared_rx, r->shared_rx);
+        c.mws = ib_least(c.mws, r->mws);
         c.max_piece = r->max_piece < c.max_piece ? r->max_piece : c.max_piece;
         c.max_regs = r->max_regs < c.max_regs ? r->max_regs : c.max_regs;
         c.message_ns = r->message_ns > c.message_ns ? r->message_ns : c.message_ns;
@@ -154,6 +136,17 @@ static void level(struct rme_fabric *f)
         f->rail[i]->caps = c;
 }
 
+typedef int step(struct rme_fabric *f);
+
+/* Takes steps until one fails. */
+static int steps(struct rme_fabric *f, step *const take[], size_t n)
+{
+    int error = 0;
+    for (size_t i = 0; !error && i < n; i++)
+        error = take[i](f);
+    return error;
+}
+
 /* Opens the resources of a rail. */
 static int rail_open(struct rme_fabric *f)
 {
@@ -163,12 +156,18 @@ static int rail_open(struct rme_fabric *f)
     for (f->slab = IB_SLAB; config->budget && f->slab > 4 &&
                             (uint64_t)f->slab * config->rx_size > config->budget / 8;)
         f->slab /= 2;
-    int (*const open[])(struct rme_fabric *) = {ib_device_open, ib_path_open,  ib_rx_open,
-                                                ib_cq_open,     ib_tx_open,    ib_mws_open,
-                                                ib_demand_open, ib_async_open, ib_wait_watch};
+    step *const take[] = {ib_device_open, ib_path_open,  ib_rx_open,
+                          ib_cq_open,     ib_tx_open,    ib_mws_open,
+                          ib_demand_open, ib_async_open, ib_wait_watch};
+    return steps(f, take, sizeof(take) / sizeof(*take));
+}
+
+static int rails_open(struct rme_fabric *f)
+{
     int error = 0;
-    for (unsigned i = 0; !error && i < sizeof(open) / sizeof(*open); i++)
-        error = open[i](f);
+    for (unsigned i = 0; !error && i < f->rails; i++)
+        error = rail_open(f->rail[i]);
+    level(f);
     return error;
 }
 
@@ -177,30 +176,15 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
     struct rme_fabric *f = rail_new(config, NULL);
     if (!f)
         return -ENOMEM;
-    int error = ib_wake_open(f);
-    if (!error)
-        error = ib_device_list(f);
-    if (!error)
-        error = ib_cm_open(f);
-    if (!error)
-        error = ib_listen_bind(f);
-    if (!error)
-        error = choose(f);
-    for (unsigned i = 0; !error && i < f->rails; i++)
-        error = rail_open(f->rail[i]);
-    level(f);
-    if (!error)
-        error = ib_rails_addresses(f);
-    if (!error)
-        error = ib_resolver_open(f);
-    if (!error)
-        error = ib_listen_start(f);
-    if (error) {
+    step *const take[] = {ib_wake_open,       ib_device_list,   ib_cm_open,
+                          ib_listen_bind,     choose,           rails_open,
+                          ib_rails_addresses, ib_resolver_open, ib_listen_start};
+    int error = steps(f, take, sizeof(take) / sizeof(*take));
+    if (error)
         ib_close(f);
-        return error;
-    }
-    *out = f;
-    return 0;
+    else
+        *out = f;
+    return error;
 }
 
 static const struct rme_caps *ib_caps(const struct rme_fabric *f)
@@ -292,22 +276,14 @@ static int poll_rail(struct rme_fabric *f, struct rme_event *events, int max)
     return f->out_used;
 }
 
-/*
- * Returns true if the device has failed and no completions are pending.  Flushed requests are
- * awaited as usual.  After the last QP is gone no CQ is armed, and a failure to arm is ignored.
- * The descriptors of a removed device report EPOLLERR or EPOLLHUP forever and are removed from
- * the epoll set.
- */
-static bool is_silent(const struct rme_fabric *f)
-{
-    return f->dev.dead && !f->draining;
-}
-
+/* Arms the CQ, unless it has failed, or the device has and no completions are pending: flushed
+ * requests are awaited as usual.  Then a failure to arm is ignored.  The descriptors of a
+ * removed device report EPOLLERR or EPOLLHUP forever and are removed from the epoll set. */
 static int arm_rail(struct rme_fabric *f)
 {
     struct ib_cq *c = &f->cq;
     comp_event(f); /* one that arrived during polling */
-    if (is_silent(f) || c->armed || c->broken)
+    if (c->armed || c->broken || (f->dev.dead && !f->draining))
         return 0;
     int ret = ibv_req_notify_cq(c->cq, 0);
     if (ret && !f->dev.dead) /* the links of a failed device end after IB_DRAIN_MS */
@@ -363,17 +339,6 @@ static int arm(struct rme_fabric *f)
     return error;
 }
 
-static int deadline(struct rme_fabric *f)
-{
-    int first = -1;
-    for (unsigned i = 0; i < f->rails; i++) {
-        int ms = ib_link_deadline(f->rail[i]);
-        if (ms >= 0 && (first < 0 || ms < first))
-            first = ms;
-    }
-    return first;
-}
-
 /* Returns the rkey for a peer, without windows; 0, which is invalid, if the device was dead at
  * registration. */
 static uint64_t link_key(struct rme_link *l, uint64_t key)
@@ -427,7 +392,7 @@ static const struct rme_fabric_ops ops = {
     .arm = arm,
     .wait = ib_wait,
     .wake = ib_wake,
-    .deadline = deadline,
+    .deadline = ib_link_deadline,
 };
 
 const struct rme_fabric_ops *bmi_ib_fabric(void)

@@ -210,9 +210,8 @@ static int learn(struct rme_fabric *f)
     d->rq_depth = cap.max_recv_wr - 1;
     d->max_inline = cap.max_inline_data;
     d->inline_now = cap.max_send_sge > 1 ? d->max_inline : 0;
-    int depth =
-        a->max_qp_rd_atom < a->max_qp_init_rd_atom ? a->max_qp_rd_atom : a->max_qp_init_rd_atom;
-    d->read_depth = depth > 0 ? (uint8_t)lesser(READ_DEPTH, depth) : 0;
+    uint32_t depth = ib_least((uint32_t)a->max_qp_rd_atom, (uint32_t)a->max_qp_init_rd_atom);
+    d->read_depth = (uint8_t)ib_least(READ_DEPTH, depth);
     f->caps = (struct rme_caps){
         .unsignalled = true,
         .max_sge = cap.max_send_sge,

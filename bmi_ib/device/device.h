@@ -18,6 +18,11 @@ int ib_errno(void);
 /* Converts a verbs result (positive or negative errno, or -1 with errno) to a negative
  * errno. */
 int ib_error(int ret);
+static inline uint32_t ib_least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
 /* Returns monotonic time in ms, of the coarse clock. */
 uint64_t ib_now_ms(void);
 

@@ -70,12 +70,6 @@ static void keys_free(struct rme_fabric *f, struct ib_keys *k)
     free(k);
 }
 
-/* Returns true if the device has failed, even if the event is pending. */
-static bool is_gone(const struct rme_fabric *f, int error)
-{
-    return f->dev.dead || error == -EIO || error == -ENODEV;
-}
-
 int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr)
 {
     struct ib_keys *k = calloc(1, sizeof(*k));
@@ -89,7 +83,8 @@ int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, str
         k->mr[i] = reg(f->rail[i], base, length, access);
         any = any || k->mr[i];
         error = k->mr[i] ? error : ib_errno();
-        failed = !k->mr[i] && !is_gone(f->rail[i], error);
+        /* a failed device is skipped, even if its event is pending */
+        failed = !k->mr[i] && !f->rail[i]->dev.dead && error != -EIO && error != -ENODEV;
     }
     if (failed || !any) {
         keys_free(f, k);

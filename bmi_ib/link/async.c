@@ -98,17 +98,14 @@ static void handle(struct rme_fabric *f, const struct ib_async_note *n)
         qp_event(l, n->type);
     if (n->is_qp)
         return;
-    switch (n->type) {
-    case IBV_EVENT_CQ_ERR:
-    case IBV_EVENT_SRQ_ERR:
+    if (n->type == IBV_EVENT_CQ_ERR || n->type == IBV_EVENT_SRQ_ERR) {
         *(n->type == IBV_EVENT_CQ_ERR ? &f->cq.broken : &f->srq_broken) = true;
         ib_link_fail_all(f, -EIO, ibv_event_type_str(n->type));
         return;
-    case IBV_EVENT_DEVICE_FATAL:
+    }
+    if (n->type == IBV_EVENT_DEVICE_FATAL) {
         ib_link_device_gone(f, ibv_event_type_str(n->type));
         return;
-    default:
-        break;
     }
     bool changed = n->type == IBV_EVENT_PORT_ERR || n->type == IBV_EVENT_PORT_ACTIVE;
     if (changed) /* connections detect loss themselves */
@@ -123,29 +120,20 @@ static void handle(struct rme_fabric *f, const struct ib_async_note *n)
  * the object, if an engine did.  The object exists, because the event is not acknowledged. */
 static const void *subject(const struct ibv_async_event *e, struct ib_async_note *n)
 {
-    n->type = e->event_type;
-    switch (e->event_type) {
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
-        n->is_qp = true;
+    enum ibv_event_type type = n->type = e->event_type;
+    n->is_qp = (type >= IBV_EVENT_QP_FATAL && type <= IBV_EVENT_PATH_MIG_ERR) ||
+               type == IBV_EVENT_QP_LAST_WQE_REACHED;
+    if (n->is_qp) {
         n->number = e->element.qp->qp_num;
         return e->element.qp->qp_context;
-    case IBV_EVENT_CQ_ERR:
-        return e->element.cq->cq_context;
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
-        return e->element.srq->srq_context;
-    default:
-        n->is_device = true;
-        n->number = (uint32_t)e->element.port_num;
-        return NULL;
     }
+    if (type == IBV_EVENT_CQ_ERR)
+        return e->element.cq->cq_context;
+    if (type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_SRQ_LIMIT_REACHED)
+        return e->element.srq->srq_context;
+    n->is_device = true;
+    n->number = (uint32_t)e->element.port_num;
+    return NULL;
 }
 
 /* Queues a copy of a note for an engine; wakes the engine unless it is the reading one. */
@@ -184,16 +172,6 @@ static void distribute(struct rme_fabric *reading, const struct ibv_async_event 
                reading->dev.name, ibv_event_type_str(n.type));
 }
 
-static struct ib_async_note *next_note(struct rme_fabric *f)
-{
-    pthread_mutex_lock(&lock);
-    struct ib_async_note *n = STAILQ_FIRST(&f->async.notes);
-    if (n)
-        STAILQ_REMOVE_HEAD(&f->async.notes, next);
-    pthread_mutex_unlock(&lock);
-    return n;
-}
-
 void ib_async_events(struct rme_fabric *f)
 {
     struct ibv_async_event e;
@@ -211,8 +189,14 @@ void ib_async_events(struct rme_fabric *f)
     }
     if (more)
         atomic_fetch_or(&f->hint, IB_HINT_ASYNC); /* continue at the next poll */
-    while ((n = next_note(f))) {
-        handle(f, n);
+    do {
+        pthread_mutex_lock(&lock);
+        n = STAILQ_FIRST(&f->async.notes);
+        if (n)
+            STAILQ_REMOVE_HEAD(&f->async.notes, next);
+        pthread_mutex_unlock(&lock);
+        if (n)
+            handle(f, n);
         free(n);
-    }
+    } while (n);
 }

@@ -125,11 +125,6 @@ static int prepare(struct rme_link *l, uint32_t rx)
     return error;
 }
 
-static uint8_t lesser(uint8_t a, uint8_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Returns the parameters of a request or reply; the read depths are limits of the peer. */
 static struct rdma_conn_param parameters(const struct rme_link *l, const void *hello,
                                          size_t length, uint8_t responder, uint8_t initiator)
@@ -137,8 +132,8 @@ static struct rdma_conn_param parameters(const struct rme_link *l, const void *h
     return (struct rdma_conn_param){
         .private_data = hello,
         .private_data_len = (uint8_t)length,
-        .responder_resources = lesser(responder, l->f->dev.read_depth),
-        .initiator_depth = lesser(initiator, l->f->dev.read_depth),
+        .responder_resources = (uint8_t)ib_least(responder, l->f->dev.read_depth),
+        .initiator_depth = (uint8_t)ib_least(initiator, l->f->dev.read_depth),
         /* rxe: 7 is no limit there, a dead peer would not be detected
          * (doc/verbs-differences.md) */
         .retry_count = ib_is_rxe(l->f) ? 6 : 7,
@@ -205,17 +200,9 @@ static void established(struct rme_link *l, const struct rdma_cm_event *e)
     if (l->state == IB_CONNECTING) {
         set_rnr_timer(l);
         keep_answer(l, e);
-        l->read_depth = lesser(e->param.conn.initiator_depth, l->f->dev.read_depth);
+        l->read_depth = ib_least(e->param.conn.initiator_depth, l->f->dev.read_depth);
     }
     ib_link_established(l);
-}
-
-static bool any_byte(const uint8_t *data, size_t length)
-{
-    for (size_t i = 0; i < length; i++)
-        if (data[i])
-            return true;
-    return false;
 }
 
 /*
@@ -223,8 +210,9 @@ static bool any_byte(const uint8_t *data, size_t length)
  * "consumer" without data if the listener's backlog is full or if the peer died before its
  * answer; a retry distinguishes both.  Transports pad data with zeros.
  */
-static int reject_error(int status, const uint8_t *data, size_t length)
+static int reject_error(int status, const void *data, size_t length)
 {
+    static const uint8_t zeros[IB_HELLO_MAX];
     switch (status) {
     case REJECTED_TIMEOUT:
     case -ETIMEDOUT:
@@ -235,7 +223,7 @@ static int reject_error(int status, const uint8_t *data, size_t length)
     case -ECONNREFUSED:
         return -ECONNREFUSED;
     default:
-        return any_byte(data, length)        ? -EACCES
+        return memcmp(data, zeros, length)   ? -EACCES
                : status == REJECTED_CONSUMER ? -EBUSY
                                              : -ECONNREFUSED;
     }

@@ -95,6 +95,8 @@ void ib_link_state_set(struct rme_link *l, enum ib_link_state state)
     f->draining += (unsigned)(state == IB_DRAINING) - (unsigned)(l->state == IB_DRAINING);
     if (!is_rising(state))
         rme_timer_stop(&f->head->timers, &l->timer);
+    if (l->state == IB_NAMING)
+        ib_resolve_forget(f, l->handle);
     if (l->state != state) {
         ib_log(f, RME_LOG_DEBUG, "%s: %s -> %s", l->peer, ib_link_state_name[l->state],
                ib_link_state_name[state]);
@@ -355,7 +357,7 @@ static void qp_destroy(struct rme_link *l)
 {
     l->f->head->qp_ops++;
     ib_rdma_op_purge(l);
-    ib_mws_drop(l);
+    ib_mws_drop(l->f, &l->mws);
     rdma_destroy_qp(l->id);
     l->qp = NULL;
     rme_table_take(&l->f->table, &l->by_qp);
@@ -369,8 +371,6 @@ static void qp_destroy(struct rme_link *l)
 void ib_link_destroy(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
-    if (l->state == IB_NAMING)
-        ib_resolve_forget(f, l->handle);
     if (l->state == IB_DRAINED)
         TAILQ_REMOVE(&f->drained, l, drain_entry);
     if (l->qp)
@@ -400,13 +400,6 @@ void ib_links_release(struct rme_fabric *f)
 
 /* ---- Failure ---- */
 
-/* Returns true if another way may help: the link was never up, and the peer's engine did not
- * answer. */
-static bool another_route_helps(const struct rme_link *l)
-{
-    return !l->passive && !l->was_up && !l->asked && l->error != -EACCES && l->addresses;
-}
-
 /* Starts again with the next route, or ends the link.  No request of a QP is left. */
 static void settle(struct rme_link *l)
 {
@@ -423,7 +416,9 @@ static void settle(struct rme_link *l)
             return;
     }
     l->busy |= l->error == -EBUSY;
-    if (another_route_helps(l) && ib_link_next(l))
+    /* another way may help if the peer's engine did not answer */
+    if (!l->passive && !l->was_up && !l->asked && l->error != -EACCES && l->addresses &&
+        ib_link_next(l))
         return;
     ib_link_state_set(l, IB_ENDING);
     if (l->busy && !l->asked) /* another attempt may succeed */
@@ -437,8 +432,6 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
     case IB_NAMING:
     case IB_ADDRESSING:
     case IB_ROUTING:
-        if (l->state == IB_NAMING)
-            ib_resolve_forget(l->f, l->handle);
         l->error = error;
         settle(l);
         break;
@@ -509,18 +502,13 @@ void ib_link_drained(struct rme_link *l, unsigned parts)
     l->polled = f->cq.polled;
 }
 
-/* Returns true if all CQEs present at the end of the drain have been taken. */
-static bool taken(const struct rme_link *l)
-{
-    const struct ib_cq *c = &l->f->cq;
-    return c->broken || c->emptied != l->emptied || c->polled - l->polled >= c->size;
-}
-
-/* Destroys one QP whose last CQE was taken, which is one QP operation. */
+/* Destroys one QP whose last CQE was taken, which is one QP operation: all CQEs that were there
+ * at the end of the drain. */
 void ib_link_free_drained(struct rme_fabric *f)
 {
     struct rme_link *l = TAILQ_FIRST(&f->drained);
-    if (!l || !taken(l))
+    const struct ib_cq *c = &f->cq;
+    if (!l || !(c->broken || c->emptied != l->emptied || c->polled - l->polled >= c->size))
         return;
     TAILQ_REMOVE(&f->drained, l, drain_entry);
     settle(l);
@@ -549,13 +537,13 @@ void ib_link_timers(struct rme_fabric *f)
 
 int ib_link_deadline(struct rme_fabric *f)
 {
-    uint64_t first = rme_timers_next(&f->timers), room = ib_tx_deadline(f);
-    if (!TAILQ_EMPTY(&f->drained))
-        return 0;
-    if (room < first)
-        first = room;
-    if (first == UINT64_MAX)
-        return -1;
-    uint64_t now = ib_now_ms();
-    return first > now ? (int)(first - now) : 0;
+    uint64_t first = rme_timers_next(&f->timers), now = ib_now_ms();
+    for (unsigned i = 0; i < f->rails; i++) {
+        uint64_t room = ib_tx_deadline(f->rail[i]);
+        if (!TAILQ_EMPTY(&f->rail[i]->drained))
+            return 0;
+        if (room < first)
+            first = room;
+    }
+    return first == UINT64_MAX ? -1 : first > now ? (int)(first - now) : 0;
 }

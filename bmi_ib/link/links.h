@@ -32,7 +32,7 @@ int ib_qp_create(struct rme_link *l);
 void ib_link_free_drained(struct rme_fabric *f);
 void ib_link_destroy(struct rme_link *l);
 void ib_link_timers(struct rme_fabric *f);
-/* Returns ms until the next timeout of the rail; 0: poll now, -1: none. */
+/* Returns ms until the next timeout of a rail; 0: poll now, -1: none. */
 int ib_link_deadline(struct rme_fabric *f);
 /* Marks a device as failed or removed, for ever, and fails all its links. */
 void ib_link_device_gone(struct rme_fabric *f, const char *why);

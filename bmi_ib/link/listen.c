@@ -22,20 +22,13 @@ uint16_t ib_listen_port(const struct rme_fabric *f)
     return f->listeners > 0 ? ntohs(rdma_get_src_port(f->listener[0])) : 0;
 }
 
-static bool have(const struct rme_fabric *f, const struct sockaddr *sa, socklen_t length)
-{
-    for (unsigned i = 0; i < f->listeners; i++)
-        if (memcmp(rdma_get_local_addr(f->listener[i]), sa, length) == 0)
-            return true;
-    return false;
-}
-
 /* Binds one more id.  Returns 0 also if the address is bound already.  Replaces port 0 by the
  * chosen one. */
 static int bind_one(struct rme_fabric *f, struct sockaddr *sa, socklen_t length)
 {
-    if (have(f, sa, length))
-        return 0;
+    for (unsigned i = 0; i < f->listeners; i++)
+        if (memcmp(rdma_get_local_addr(f->listener[i]), sa, length) == 0)
+            return 0;
     struct rdma_cm_id *id, **more = realloc(f->listener, (f->listeners + 1) * sizeof(*more));
     if (!more)
         return -ENOMEM;

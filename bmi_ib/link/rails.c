@@ -156,21 +156,15 @@ static int find_addresses(struct rme_fabric *f, const struct ifaddrs *all)
     return error;
 }
 
-/* Returns true if the option gid is set and no rail has the GID. */
-static bool none_chosen(const struct rme_fabric *f)
-{
-    for (unsigned i = 0; i < f->rails; i++)
-        if (f->rail[i]->source.ss_family)
-            return false;
-    return rme_option_string(f->config.options, "gid")[0] != '\0';
-}
-
 int ib_rails_addresses(struct rme_fabric *f)
 {
     struct ifaddrs *all = NULL;
+    bool chosen = !rme_option_string(f->config.options, "gid")[0];
     if (!f->railed)
         return 0;
-    if (none_chosen(f)) {
+    for (unsigned i = 0; i < f->rails; i++)
+        chosen = chosen || f->rail[i]->source.ss_family;
+    if (!chosen) {
         ib_log(f, RME_LOG_ERROR, "option gid: no device has this GID");
         return -ENODEV;
     }
@@ -214,12 +208,6 @@ static unsigned addresses_of(const struct rme_link *l)
     return n;
 }
 
-/* Returns true if a is the better rail for a routed connection. */
-static bool is_better(const struct rme_fabric *a, const struct rme_fabric *b)
-{
-    return !a->dev.dead && (!b || (b->dev.down && !a->dev.down));
-}
-
 /* Returns the rail of the first route from number *at on, with its address and whether it is
  * near; NULL: none.  Numbers of near routes precede those of routed ones. */
 static struct rme_fabric *find(const struct rme_link *l, unsigned *at, struct addrinfo **a,
@@ -233,7 +221,7 @@ static struct rme_fabric *find(const struct rme_link *l, unsigned *at, struct ad
         unsigned r = i / addresses;
         struct rme_fabric *rail = head->rail[(l->first + r) % head->rails];
         *a = address_at(l, (i + r) % addresses);
-        if (is_better(rail, any))
+        if (!rail->dev.dead && (!any || (any->dev.down && !rail->dev.down)))
             any = rail;
         if (rail->dev.dead || rail->dev.down || !ib_rail_source(rail, (*a)->ai_addr))
             continue;

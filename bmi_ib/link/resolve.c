@@ -99,14 +99,15 @@ static void leave(struct ib_resolver *r)
     free(r);
 }
 
-static bool is_looked_up(const struct ib_resolver *r, const char *host)
+/* Returns the first job in a state with this host, if one is given; NULL: none. */
+static struct job *find(const struct ib_resolver *r, int state, const char *host)
 {
-    const struct job *j;
+    struct job *j;
 
     TAILQ_FOREACH(j, &r->jobs, next)
-        if (j->state == RUNS && strcmp(j->host, host) == 0)
-            return true;
-    return false;
+        if (j->state == (unsigned)state && (!host || strcmp(j->host, host) == 0))
+            break;
+    return j;
 }
 
 /* Returns the first waiting job whose name no thread looks up; NULL: none. */
@@ -115,9 +116,9 @@ static struct job *next_job(const struct ib_resolver *r)
     struct job *j;
 
     TAILQ_FOREACH(j, &r->jobs, next)
-        if (j->state == WAITS && !is_looked_up(r, j->host))
-            return j;
-    return NULL;
+        if (j->state == WAITS && !find(r, RUNS, j->host))
+            break;
+    return j;
 }
 
 static void *work(void *arg)
@@ -215,10 +216,7 @@ bool ib_resolve_result(struct rme_fabric *f, struct ib_name *out)
 {
     struct ib_resolver *r = f->resolver;
     pthread_mutex_lock(&r->mutex);
-    struct job *j;
-    TAILQ_FOREACH(j, &r->jobs, next)
-        if (j->state == DONE)
-            break;
+    struct job *j = find(r, DONE, NULL);
     if (j) {
         *out = j->name;
         j->name.found = NULL;

@@ -35,39 +35,17 @@ static struct ib_mw *mw_of(struct rme_rdma_op *close)
     return (struct ib_mw *)((char *)close - offsetof(struct ib_mw, close));
 }
 
-static struct ib_mw *mw_new(struct rme_fabric *f)
-{
-    struct ib_mw *w = calloc(1, sizeof(*w));
-    if (!w)
-        return NULL;
-    w->mw = ibv_alloc_mw(f->dev.pd, IBV_MW_TYPE_2);
-    if (!w->mw) {
-        free(w);
-        return NULL;
-    }
-    w->key = w->mw->rkey;
-    w->open.fabric.what = IB_RDMA_OPEN;
-    w->close.fabric.what = IB_RDMA_CLOSE;
-    f->mws.made++;
-    return w;
-}
-
-static void dealloc(struct rme_fabric *f, struct ib_mw *w)
-{
-    int ret = ibv_dealloc_mw(w->mw);
-    if (ret)
-        ib_log(f, RME_LOG_WARN, "device %s: cannot free a memory window: %s", f->dev.name,
-               strerror(-ib_error(ret)));
-    f->mws.made--;
-    free(w);
-}
-
-static void drop_all(struct rme_fabric *f, struct ib_mw_list *list)
+void ib_mws_drop(struct rme_fabric *f, struct ib_mw_list *list)
 {
     struct ib_mw *w;
     while ((w = LIST_FIRST(list))) {
         LIST_REMOVE(w, entry);
-        dealloc(f, w);
+        int ret = ibv_dealloc_mw(w->mw);
+        if (ret)
+            ib_log(f, RME_LOG_WARN, "device %s: cannot free a memory window: %s", f->dev.name,
+                   strerror(-ib_error(ret)));
+        f->mws.made--;
+        free(w);
     }
 }
 
@@ -77,12 +55,21 @@ static void give_back(struct rme_fabric *f, struct ib_mw *w)
     f->mws.nfree++;
 }
 
-int ib_mws_ensure(struct rme_fabric *f, uint32_t n)
+/* Makes n windows free.  Returns 0 or -EAGAIN. */
+static int ensure(struct rme_fabric *f, uint32_t n)
 {
     while (f->mws.nfree < n) {
-        struct ib_mw *w = f->mws.made < f->caps.mws ? mw_new(f) : NULL;
-        if (!w)
+        struct ib_mw *w = f->mws.made < f->caps.mws ? calloc(1, sizeof(*w)) : NULL;
+        if (w)
+            w->mw = ibv_alloc_mw(f->dev.pd, IBV_MW_TYPE_2);
+        if (!w || !w->mw) {
+            free(w);
             return -EAGAIN;
+        }
+        w->key = w->mw->rkey;
+        w->open.fabric.what = IB_RDMA_OPEN;
+        w->close.fabric.what = IB_RDMA_CLOSE;
+        f->mws.made++;
         give_back(f, w);
     }
     return 0;
@@ -90,22 +77,15 @@ int ib_mws_ensure(struct rme_fabric *f, uint32_t n)
 
 /* ---- Opening and closing the fabric ---- */
 
-static bool has_mws(const struct rme_fabric *f)
-{
-    const struct ibv_device_attr *a = &f->dev.attr;
-    return (a->device_cap_flags &
-            (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) &&
-           a->max_mw > 0 && !ib_is_rxe(f);
-}
-
 int ib_mws_open(struct rme_fabric *f)
 {
+    const struct ibv_device_attr *a = &f->dev.attr;
     bool region = ib_option(f, "expose") != 0;
     LIST_INIT(&f->mws.free);
-    if (!region && has_mws(f)) {
-        f->caps.mws =
-            f->dev.attr.max_mw < MOST_WINDOWS ? (uint32_t)f->dev.attr.max_mw : MOST_WINDOWS;
-        if (ib_mws_ensure(f, f->caps.mws < FIRST_MWS ? f->caps.mws : FIRST_MWS))
+    if (!region && a->max_mw > 0 && !ib_is_rxe(f) &&
+        a->device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) {
+        f->caps.mws = ib_least((uint32_t)a->max_mw, MOST_WINDOWS);
+        if (ensure(f, ib_least(f->caps.mws, FIRST_MWS)))
             f->caps.mws = f->mws.made;
     }
     f->caps.register_each = !region && f->caps.mws == 0;
@@ -122,56 +102,49 @@ int ib_mws_open(struct rme_fabric *f)
 
 void ib_mws_close(struct rme_fabric *f)
 {
-    drop_all(f, &f->mws.free);
+    ib_mws_drop(f, &f->mws.free);
     f->mws.nfree = 0;
 }
 
 /* ---- Opening and closing memory ---- */
 
-static struct ib_mw *open_one(struct rme_link *l, const struct rme_range *range,
-                              unsigned access)
-{
-    struct rme_fabric *f = l->f;
-    struct ib_mw *w = LIST_FIRST(&f->mws.free);
-    LIST_REMOVE(w, entry);
-    f->mws.nfree--;
-    LIST_INSERT_HEAD(&l->mws, w, entry);
-    w->key = ibv_inc_rkey(w->key);
-    w->info = (struct ibv_mw_bind_info){.mr = ib_key_mr(f, range->rkey),
-                                        .addr = (uintptr_t)range->base,
-                                        .length = range->length,
-                                        .mw_access_flags = access & RME_ACCESS_REMOTE_WRITE
-                                                               ? IBV_ACCESS_REMOTE_WRITE
-                                                               : IBV_ACCESS_REMOTE_READ};
-    ib_count(f, WINDOWS, 1);
-    return w;
-}
-
 int ib_mw_bind(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access)
 {
+    struct rme_fabric *f = l->f;
     uint32_t wanted = 0;
     bool failed = false;
     for (uint32_t i = 0; i < n; i++) {
         wanted += range[i].length != 0;
-        failed = failed || (range[i].length && !ib_key_mr(l->f, range[i].rkey));
+        failed = failed || (range[i].length && !ib_key_mr(f, range[i].rkey));
     }
-    if (l->state >= IB_DRAINING || ib_mws_ensure(l->f, wanted))
+    if (l->state >= IB_DRAINING || ensure(f, wanted))
         return -EAGAIN;
     if (failed) { /* at registration, even if its event is pending */
-        ib_log(
-            l->f, RME_LOG_WARN,
-            "%s: memory cannot be opened to the peer: not registered on device %s, which has "
-            "failed; a new connection uses another device",
-            l->peer, l->f->dev.name);
+        ib_log(f, RME_LOG_WARN,
+               "%s: memory cannot be opened to the peer: not registered on device %s, which "
+               "has failed; a new connection uses another device",
+               l->peer, f->dev.name);
         ib_link_fail(l, -ENODEV, true);
         return -EAGAIN; /* as for any lost link */
     }
     for (uint32_t i = 0; i < n; i++) {
-        struct ib_mw *w = range[i].length ? open_one(l, &range[i], access) : NULL;
-        range[i].key = w ? w->key : 0;
+        struct ib_mw *w = range[i].length ? LIST_FIRST(&f->mws.free) : NULL;
         range[i].window = w;
-        if (w)
-            ib_link_queue(l, &w->open);
+        range[i].key = 0;
+        if (!w)
+            continue;
+        LIST_REMOVE(w, entry);
+        f->mws.nfree--;
+        LIST_INSERT_HEAD(&l->mws, w, entry);
+        range[i].key = w->key = ibv_inc_rkey(w->key);
+        w->info = (struct ibv_mw_bind_info){.mr = ib_key_mr(f, range[i].rkey),
+                                            .addr = (uintptr_t)range[i].base,
+                                            .length = range[i].length,
+                                            .mw_access_flags = access & RME_ACCESS_REMOTE_WRITE
+                                                                   ? IBV_ACCESS_REMOTE_WRITE
+                                                                   : IBV_ACCESS_REMOTE_READ};
+        ib_count(f, WINDOWS, 1);
+        ib_link_queue(l, &w->open);
     }
     return 0;
 }
@@ -231,9 +204,4 @@ bool ib_mw_closed(struct rme_fabric *f, struct rme_rdma_op *x)
     if (!x->owner)
         give_back(f, w);
     return x->owner != NULL;
-}
-
-void ib_mws_drop(struct rme_link *l)
-{
-    drop_all(l->f, &l->mws);
 }

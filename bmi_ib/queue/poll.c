@@ -13,26 +13,18 @@ __attribute__((noinline)) static void dispatch(struct rme_fabric *f, const struc
 {
     enum ib_wr_kind kind = ib_wr_kind(wc->wr_id);
     struct rme_link *l = ib_link_by_handle(f, ib_wr_low(wc->wr_id));
-    switch (kind) {
-    case IB_WR_SEND:
-        if (!l || !l->qp)
-            return;
+    if (kind == IB_WR_SEND && l && l->qp) {
         if (wc->status == IBV_WC_SUCCESS)
             ib_rdma_op_completed(l, ib_wr_position(wc->wr_id));
         else
             ib_wc_failed(f, l, wc, "a send, write or read");
-        return;
-    case IB_WR_MARK_SEND:
-    case IB_WR_MARK_RECV:
+    } else if (kind == IB_WR_MARK_SEND || kind == IB_WR_MARK_RECV) {
         if (l && l->state == IB_DRAINING)
             ib_link_drained(l, kind == IB_WR_MARK_SEND ? IB_DRAIN_SENDS : IB_DRAIN_RECVS);
-        return;
-    case IB_WR_RECV: /* handled by take() */
-    case IB_WR_NONE:
-        break;
+    } else if (kind != IB_WR_SEND) {
+        ib_log(f, RME_LOG_WARN, "device %s: completion with unknown id %#llx ignored",
+               f->dev.name, (unsigned long long)wc->wr_id);
     }
-    ib_log(f, RME_LOG_WARN, "device %s: completion with unknown id %#llx ignored", f->dev.name,
-           (unsigned long long)wc->wr_id);
 }
 
 /* Returns how many CQEs to read: as many as the caller's array has room for, because a CQE

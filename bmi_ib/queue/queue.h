@@ -51,10 +51,9 @@ bool ib_rx_return(struct rme_fabric *f, void *rx);
 /* ---- mw.c ---- */
 int ib_mws_open(struct rme_fabric *f);
 void ib_mws_close(struct rme_fabric *f);
-/* Deallocates the open windows of a QP that is about to be destroyed, and whose requests were
+/* Deallocates windows: those of a QP that is about to be destroyed after their requests were
  * purged. */
-void ib_mws_drop(struct rme_link *l);
-int ib_mws_ensure(struct rme_fabric *f, uint32_t n); /* makes n windows free, or -EAGAIN */
+void ib_mws_drop(struct rme_fabric *f, struct ib_mw_list *list);
 /* Builds the WR that binds or invalidates a window. */
 void ib_mw_build(struct rme_rdma_op *x, struct ibv_send_wr *wr);
 /* Handles a completed invalidation.  Returns true if the engine gets an event; ib_mw_free()

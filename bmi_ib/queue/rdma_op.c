@@ -171,15 +171,6 @@ static struct ibv_send_wr *next_request(struct ib_batch *b)
     return wr;
 }
 
-/* Signals the last WR of the batch, because more are queued.  All WRs of a link that holds many
- * buffers are signalled, so that the progress of its peer is visible (tx.c). */
-static void signal_last(struct rme_link *l, struct ib_batch *b)
-{
-    unsigned first = l->tx_held > l->f->tx.per_link / 2 ? 0 : b->wrs - 1;
-    for (unsigned i = first; i < b->wrs; i++)
-        signal_request(l, &b->wr[i]);
-}
-
 /* Keeps the event of a completed transfer for the next poll. */
 static void keep_done(struct rme_link *l, struct rme_rdma_op *x)
 {
@@ -214,8 +205,11 @@ static bool build(struct rme_link *l)
         else
             build_transfer(l, next_request(b), x);
     }
-    if (x && b->wrs)
-        signal_last(l, b);
+    /* Signals the last WR of the batch, because more are queued.  All WRs of a link that holds
+     * many buffers are signalled, so that the progress of its peer is visible (tx.c). */
+    unsigned first = l->tx_held > f->tx.per_link / 2 ? 0 : b->wrs - 1;
+    for (unsigned i = first; x && i < b->wrs; i++)
+        signal_request(l, &b->wr[i]);
     return full;
 }
 
@@ -239,23 +233,18 @@ static inline int post(struct rme_link *l, struct ibv_send_wr *wr, unsigned wrs)
     return ret ? post_failed(l, wr, wrs, bad, ret) : 0;
 }
 
-static int post_batch(struct rme_link *l, struct ib_batch *b)
-{
-    int error = post(l, b->wr, b->wrs);
-    for (unsigned i = 0; i < b->inlines; i++)
-        ib_tx_release(l->f, b->inlined[i]);
-    return error;
-}
-
 /* Posts receives before sends, because a message may grant their credits. */
 static void flush_link(struct rme_link *l)
 {
     int error = l->qp && ib_rx_must_post(l->f, &l->rxq) ? ib_rx_post(l->f, l) : 0;
+    struct ib_batch *b = &l->f->batch;
     bool more = true;
     while (!error && more && l->state == IB_UP && l->queue.head) {
         more = build(l);
-        if (l->f->batch.wrs)
-            error = post_batch(l, &l->f->batch);
+        if (b->wrs)
+            error = post(l, b->wr, b->wrs);
+        for (unsigned i = 0; i < b->inlines; i++)
+            ib_tx_release(l->f, b->inlined[i]);
     }
     if (error)
         ib_link_fail(l, error, true);
@@ -291,19 +280,6 @@ static void enqueue(struct rme_link *l, struct rme_rdma_op *x)
         drop(l->f, x);
     else
         ib_link_queue(l, x);
-}
-
-/* Returns a negative errno for a transfer that would exceed the arrays, or a read that the peer
- * does not permit; else 0. */
-static int impossible(const struct rme_link *l, const struct rme_rdma_op *x)
-{
-    uint32_t most = x->read ? l->f->caps.max_read_sge : l->f->caps.max_sge;
-    if (x->read && !l->read_depth && l->state == IB_UP)
-        return -EOPNOTSUPP;
-    for (uint32_t i = 0; i < x->npiece; i++)
-        if (x->piece[i].nseg > most)
-            return -EINVAL;
-    return 0;
 }
 
 void ib_tx_send(struct rme_link *l, void *data, size_t length)
@@ -361,7 +337,11 @@ bool ib_send_now(struct rme_link *l, const void *head, size_t head_length, const
 
 void ib_rdma_op(struct rme_link *l, struct rme_rdma_op *x)
 {
-    int error = impossible(l, x);
+    uint32_t most = x->read ? l->f->caps.max_read_sge : l->f->caps.max_sge;
+    /* a read that the peer does not permit, or a transfer that would exceed the arrays */
+    int error = x->read && !l->read_depth && l->state == IB_UP ? -EOPNOTSUPP : 0;
+    for (uint32_t i = 0; i < x->npiece && !error; i++)
+        error = x->piece[i].nseg > most ? -EINVAL : 0;
     if (error) {
         ib_log(l->f, RME_LOG_ERROR, "%s: a transfer of %u pieces cannot be done: %s", l->peer,
                x->npiece, strerror(-error));
@@ -392,13 +372,6 @@ static bool report(struct rme_fabric *f, struct rme_link *l, struct rme_rdma_op 
     return true;
 }
 
-/* Reports now or, in order, at the next poll. */
-static void finish(struct rme_link *l, struct rme_rdma_op *x)
-{
-    if (l->f->done.head || !report(l->f, l, x))
-        keep_done(l, x);
-}
-
 /* Frees the buffer of a message that the device has sent or dropped; an inline one is free. */
 static void release_sent(struct rme_fabric *f, const struct rme_rdma_op *x)
 {
@@ -419,8 +392,10 @@ void ib_rdma_op_completed(struct rme_link *l, uint32_t position)
         ib_queue_get(&r->posted);
         r->reads -= x->read ? x->npiece : 0;
         release_sent(l->f, x);
-        if (x->fabric.what == IB_RDMA_CLOSE ? ib_mw_closed(l->f, x) : !ib_is_message(x))
-            finish(l, x);
+        bool reports =
+            x->fabric.what == IB_RDMA_CLOSE ? ib_mw_closed(l->f, x) : !ib_is_message(x);
+        if (reports && (l->f->done.head || !report(l->f, l, x)))
+            keep_done(l, x); /* in order, at the next poll */
     }
     if (l->stalled) {
         l->stalled = false;

@@ -37,31 +37,23 @@ static size_t stride(const struct rme_fabric *f)
     return ((size_t)f->config.rx_size + 63) & ~(size_t)63;
 }
 
-/* Finds or appends a free entry in the array of slabs. */
-static int place_new(struct ib_rx_pool *p, uint32_t *place)
-{
-    for (*place = 0; *place < p->slabs; ++*place)
-        if (!p->slab[*place])
-            return 0;
-    struct ib_rx_slab **more = realloc(p->slab, (p->slabs + 1) * sizeof(struct ib_rx_slab *));
-    if (!more)
-        return -ENOMEM;
-    p->slab = more;
-    p->slab[p->slabs++] = NULL;
-    return 0;
-}
-
 static int pool_grow(struct rme_fabric *f)
 {
     struct ib_rx_pool *p = &f->rx;
-    uint32_t place;
-    int error = place_new(p, &place);
-    if (error)
-        return error;
+    uint32_t place = 0;
+    while (place < p->slabs && p->slab[place])
+        place++;
+    if (place == p->slabs) {
+        struct ib_rx_slab **more = realloc(p->slab, (place + 1) * sizeof(*more));
+        if (!more)
+            return -ENOMEM;
+        p->slab = more;
+        p->slab[p->slabs++] = NULL;
+    }
     struct ib_rx_slab *s = calloc(1, sizeof(*s));
     if (!s)
         return -ENOMEM;
-    error = ib_memory_get(f, f->slab * stride(f), &s->memory);
+    int error = ib_memory_get(f, f->slab * stride(f), &s->memory);
     if (error) {
         free(s);
         return error;
@@ -507,16 +499,6 @@ static bool want_srq(struct rme_fabric *f)
     return mode == ON;
 }
 
-/* Limits the SRQ to a quarter of the lockable memory; each receive has a buffer and entries in
- * the SRQ and a CQ. */
-static uint32_t affordable(const struct rme_fabric *f, uint32_t depth)
-{
-    uint64_t most = f->config.budget / 4 / (f->config.rx_size + 2 * IB_QUEUE_ENTRY);
-    if (!f->config.budget || depth <= most)
-        return depth;
-    return most > SRQ_LEAST ? (uint32_t)most : SRQ_LEAST;
-}
-
 int ib_rx_open(struct rme_fabric *f)
 {
     TAILQ_INIT(&f->rx.open);
@@ -528,12 +510,12 @@ int ib_rx_open(struct rme_fabric *f)
     f->caps.keeps_rx = f->config.listen;
     if (!want_srq(f))
         return 0;
-    uint32_t depth = SRQ_DEPTH;
-    if (depth > (uint32_t)f->dev.attr.max_srq_wr)
-        depth = (uint32_t)f->dev.attr.max_srq_wr;
-    if (depth > (uint32_t)f->dev.attr.max_cqe / 2) /* each CQ has room for all receives */
-        depth = (uint32_t)f->dev.attr.max_cqe / 2;
-    depth = affordable(f, depth);
+    uint32_t depth = ib_least(SRQ_DEPTH, (uint32_t)f->dev.attr.max_srq_wr);
+    depth = ib_least(depth, (uint32_t)f->dev.attr.max_cqe / 2); /* the CQ has room for all */
+    /* at most a quarter of the lockable memory: each has a buffer, and entries in SRQ and CQ */
+    uint64_t most = f->config.budget / 4 / (f->config.rx_size + 2 * IB_QUEUE_ENTRY);
+    if (f->config.budget && depth > most)
+        depth = most > SRQ_LEAST ? (uint32_t)most : SRQ_LEAST;
     f->srq = make_srq(f, depth);
     if (!f->srq) {
         ib_log(f, RME_LOG_WARN,
