@@ -67,8 +67,6 @@
     X(REG_EVICTIONS, "reg_evictions", "regions", "registrations evicted from the cache")       \
     X(REG_REFUSED, "reg_refused", "calls",                                                     \
       "registrations refused by the system; the data was copied instead")                      \
-    X(ZONE_ALLOCS, "zone_allocs", "calls",                                                     \
-      "buffers allocated from zones (registered memory of the engine)")                        \
     X(RDMA_READS, "rdma_reads", "requests", "RDMA read work requests posted")                  \
     X(RDMA_WRITES, "rdma_writes", "requests", "RDMA write work requests posted")               \
     X(SEND_REQUESTS, "send_requests", "requests", "send work requests posted")                 \

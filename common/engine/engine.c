@@ -53,9 +53,6 @@
 /* an idle client has nothing at stake, and its probe wakes a processor up */
 #define IDLE_PROBES 15u
 #define CANCEL_PART 10u /* an answer to CANCEL takes no name look-up, route, or full backlog */
-/* idle memory that stays registered until zone_idle_ms have passed: a peak of 64 MiB of bounce
- * buffers is repeated without a registration */
-#define ZONE_KEEP (64u << 20)
 /* Registrations evicted together, whose watches then end in one call: an eviction takes 1.6 us
  * instead of 4.1 (doc/design/optimizations.md). */
 #define EVICT_BATCH 16u
@@ -236,7 +233,6 @@ static int open_memory(struct rme *rme)
     struct rme_zone_config zone = {
         .pin = &rme->pin,
         .max_bytes = rme->tuning.zone_bytes = zones >= 0 ? (uint64_t)zones : share(2),
-        .keep_bytes = ZONE_KEEP,
         .idle_ms = (uint64_t)rme_option(rme->options, "zone_idle_ms"),
         .huge = true,
     };

@@ -113,7 +113,6 @@ void rme_pin_fold(const struct rme_pin *pin, struct rme_stats *stats)
     stats->value[RME_C_REG_EVICTIONS] = atomic_load(&pin->evictions);
     stats->value[RME_C_REG_REFUSED] = atomic_load(&pin->refused);
     stats->value[RME_C_ZONE_BYTES] = atomic_load(&pin->zone_bytes);
-    stats->value[RME_C_ZONE_ALLOCS] = atomic_load(&pin->zone_allocs);
 }
 
 static bool may_lock_anything(void)

@@ -34,7 +34,7 @@ struct rme_pin {
     atomic_uint_fast64_t registrations, deregistrations, refused;
     atomic_uint_fast64_t register_ns;             /* spent by threads on memory of operations */
     atomic_uint_fast64_t hits, misses, evictions; /* user memory (mreg.h) */
-    atomic_uint_fast64_t zone_bytes, zone_allocs; /* zones (zone.h) */
+    atomic_uint_fast64_t zone_bytes;              /* zones (zone.h) */
 };
 
 /* Initialises the accounting of an open fabric.  log may be NULL. */

@@ -8,9 +8,9 @@
  * Growth.  The lock is dropped while a slab is mapped and registered, which may take long.  The
  * bytes are counted against the limit before that, so concurrent growth stays below it.
  *
- * Release.  Idle memory above keep_bytes is released at once.  Memory that was idle during the
- * whole interval between two checks (idle_ms) is released as well, except REST_BYTES, for a
- * process that is active now and then.
+ * Release, by one rule: a slab that was idle during a whole interval between two checks
+ * (idle_ms) is released, the oldest first, while more than REST_BYTES are idle; those stay for
+ * a process that is active now and then.  At the limit, idle slabs make room at once.
  *
  * Access by peers.  Without windows a slab has a registration for each direction: its own for
  * writes, and one for reads, made when a block is read for the first time.  The limit counts
@@ -75,8 +75,9 @@ struct slab {
     size_t size;
     size_t block; /* bytes of a block */
     int class;
-    uint64_t all;  /* one bit for each block */
-    uint64_t free; /* one bit for each free block */
+    uint64_t all;        /* one bit for each block */
+    uint64_t free;       /* one bit for each free block */
+    uint64_t idle_since; /* check before which the slab became idle */
     bool registered;
     struct rme_mr mr;
     bool readable; /* peers may read it, with the key of `to_read` */
@@ -96,11 +97,9 @@ struct rme_zone {
     uint64_t held;             /* bytes counted against the limit: registered, or about to be */
     uint64_t cut[CLASSES + 1]; /* bytes of the slabs of each class, idle or not */
     uint64_t idle_bytes;       /* of registered idle slabs */
-    /* target of idle_bytes: keep_bytes, or less from a check until the next trim */
-    uint64_t keep;
-    uint64_t least_idle; /* the minimum of idle_bytes since the last check */
-    uint64_t looked_at;  /* ms of rme_now(), of the last check */
-    atomic_bool surplus; /* more is idle than is kept; also read without the lock */
+    uint64_t looks;            /* checks so far */
+    uint64_t looked_at;        /* ms of rme_now(), of the last check */
+    atomic_bool surplus;       /* a slab can be released; also read without the lock */
 };
 
 /* ---- memory of a slab ---- */
@@ -262,11 +261,18 @@ static bool is_idle(const struct slab *slab)
     return slab->free == slab->all;
 }
 
-/* Updates `surplus`: plain slabs are last in the list. */
+/* Returns true if an idle slab is released: a plain one, or one that was not needed. */
+static bool is_surplus(const struct rme_zone *zone, const struct slab *slab)
+{
+    return !slab->registered ||
+           (zone->idle_bytes > REST_BYTES && zone->looks - slab->idle_since > 1);
+}
+
+/* Updates `surplus`.  The last idle slab is a plain one, or the oldest. */
 static void judge_idle(struct rme_zone *zone)
 {
     const struct slab *last = TAILQ_LAST(&zone->idle, slab_list);
-    bool surplus = last != NULL && (!last->registered || zone->idle_bytes > zone->keep);
+    bool surplus = last != NULL && is_surplus(zone, last);
 
     atomic_store(&zone->surplus, surplus);
     if (surplus)
@@ -274,12 +280,11 @@ static void judge_idle(struct rme_zone *zone)
 }
 
 /* Counts a slab that became idle (its size) or was reused (minus its size). */
-static void count_idle(struct rme_zone *zone, const struct slab *slab, uint64_t change)
+static void count_idle(struct rme_zone *zone, struct slab *slab, uint64_t change)
 {
+    slab->idle_since = zone->looks;
     if (slab->registered)
         zone->idle_bytes += change;
-    if (zone->idle_bytes < zone->least_idle)
-        zone->least_idle = zone->idle_bytes;
     judge_idle(zone);
 }
 
@@ -338,7 +343,6 @@ static void *take_block(struct rme_zone *zone, struct slab *slab)
     slab->free &= slab->free - 1;
     enlist(zone, slab);
     ASAN_UNPOISON_MEMORY_REGION(block, slab->block);
-    atomic_fetch_add(&zone->config.pin->zone_allocs, 1);
     return block;
 }
 
@@ -389,16 +393,14 @@ static void *take_bigger(struct rme_zone *zone, int class)
     return block;
 }
 
-/*
- * Releases one idle slab to the system: a plain one, or the oldest registered one if more than
- * `keep` bytes of those are idle.  The lock is dropped meanwhile.  False: none was found.
- */
-static bool give_back(struct rme_zone *zone, uint64_t keep)
+/* Releases the last idle slab if it is surplus, or with `any`.  The lock is dropped meanwhile.
+ * False: none was released. */
+static bool give_back(struct rme_zone *zone, bool any)
 {
     struct slab *slab = TAILQ_LAST(&zone->idle, slab_list);
     uint64_t bytes;
 
-    if (slab == NULL || (slab->registered && zone->idle_bytes <= keep))
+    if (slab == NULL || !(any || is_surplus(zone, slab)))
         return false;
     uncut(zone, slab);
     rme_itree_remove(&zone->places, &slab->place);
@@ -461,7 +463,7 @@ static void *make_room(struct rme_zone *zone, size_t size, struct shape *shape)
 {
     void *block = NULL;
 
-    while (!fits(zone, shape->size) && give_back(zone, 0))
+    while (!fits(zone, shape->size) && give_back(zone, true))
         ;
     if (fits(zone, shape->size))
         block = take_new_registered(zone, size, shape);
@@ -509,7 +511,6 @@ int rme_zone_new(const struct rme_zone_config *config, struct rme_zone **out)
     zone->config = *config;
     if (config->max_bytes == UINT64_MAX)
         zone->config.max_bytes = rme_pin_budget() / 2;
-    zone->keep = config->keep_bytes;
     zone->max_slab = MAX_SLAB;
     while (zone->max_slab > RME_ZONE_SLAB &&
            zone->max_slab > zone->config.max_bytes / SLAB_SHARE)
@@ -588,30 +589,27 @@ bool rme_zone_wants_trim(const struct rme_zone *zone)
 void rme_zone_trim(struct rme_zone *zone)
 {
     pthread_mutex_lock(&zone->lock);
-    while (give_back(zone, zone->keep))
+    while (give_back(zone, false))
         ;
-    zone->keep = zone->config.keep_bytes;
     judge_idle(zone);
     pthread_mutex_unlock(&zone->lock);
 }
 
 uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now)
 {
-    uint64_t unused, next = UINT64_MAX;
+    const struct slab *youngest;
+    uint64_t next = UINT64_MAX;
 
     if (zone->config.idle_ms == 0)
         return next;
     pthread_mutex_lock(&zone->lock);
     if (now - zone->looked_at >= zone->config.idle_ms) {
-        unused = zone->least_idle > REST_BYTES ? zone->least_idle - REST_BYTES : 0;
-        if (unused > 0 && zone->idle_bytes - unused < zone->keep)
-            zone->keep = zone->idle_bytes - unused;
-        zone->least_idle = zone->idle_bytes;
+        zone->looks++;
         zone->looked_at = now;
         judge_idle(zone);
     }
-    /* otherwise everything that may be released is being released */
-    if (zone->idle_bytes > REST_BYTES && zone->keep > REST_BYTES)
+    youngest = TAILQ_FIRST(&zone->idle);
+    if (zone->idle_bytes > REST_BYTES && !is_surplus(zone, youngest))
         next = zone->looked_at + zone->config.idle_ms;
     pthread_mutex_unlock(&zone->lock);
     return next;

@@ -25,9 +25,7 @@ struct rme_zone_config {
     /* limit of registered zone memory, UINT64_MAX: half of rme_pin_budget(); memory beyond
      * it is unregistered */
     uint64_t max_bytes;
-    /* idle slabs and large mappings up to this total stay registered; the rest is released */
-    uint64_t keep_bytes;
-    /* memory that was not needed for this time is released, too; 0: never */
+    /* memory that was not needed for this time is released; 0: never */
     uint64_t idle_ms;
     bool huge; /* try huge pages */
 };
