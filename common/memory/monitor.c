@@ -62,8 +62,8 @@ struct pm_scan_arg {
 /* A descriptor, and the file that it was opened for: the host may have closed it, and its
  * number may belong to another file. */
 struct opened {
-    int fd; /* -1: not open */
-    struct statx file;
+    int fd;
+    uint64_t file; /* its identity; 0: not open */
 };
 
 struct rme_monitor {
@@ -87,30 +87,37 @@ static struct rme_monitor *root;
 
 /* ---- descriptors: system calls as in thread.h ---- */
 
-static bool identify(int fd, struct statx *file)
+/* Returns the identity of an open file; 0: none. */
+static uint64_t file_of(int fd)
 {
-    return fd >= 0 && syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_INO, file) == 0;
-}
+    struct statx st;
 
-static void note_opened(struct opened *opened, int fd)
-{
-    opened->fd = identify(fd, &opened->file) ? fd : -1;
+    if (fd < 0 || syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_INO, &st) != 0)
+        return 0;
+    return st.stx_ino ^ (uint64_t)st.stx_dev_major << 52 ^ (uint64_t)st.stx_dev_minor << 32;
 }
 
 static bool is_ours(const struct opened *opened)
 {
-    struct statx now;
-
-    return identify(opened->fd, &now) && now.stx_ino == opened->file.stx_ino &&
-           now.stx_dev_minor == opened->file.stx_dev_minor &&
-           now.stx_dev_major == opened->file.stx_dev_major;
+    return opened->file != 0 && file_of(opened->fd) == opened->file;
 }
 
 static void close_ours(struct opened *opened)
 {
     if (is_ours(opened))
         (void)syscall(SYS_close, opened->fd);
-    opened->fd = -1;
+    opened->file = 0;
+}
+
+/* Notes a descriptor, or the error of its opening.  0 or a negative errno. */
+static int note_opened(struct opened *opened, int fd)
+{
+    *opened = (struct opened){.fd = fd, .file = file_of(fd)};
+    if (fd >= 0 && opened->file == 0) {
+        (void)syscall(SYS_close, fd);
+        return -ENOSYS;
+    }
+    return fd < 0 ? fd : 0;
 }
 
 /* ---- userfaultfd ---- */
@@ -175,7 +182,7 @@ static int scan_huge(const struct rme_monitor *monitor, uintptr_t address)
 /* Returns true if a huge page lies across this address. */
 static bool splits_huge(const struct rme_monitor *monitor, uintptr_t address)
 {
-    return monitor->pagemap.fd >= 0 && address % HUGE_PAGE != 0 &&
+    return monitor->pagemap.file != 0 && address % HUGE_PAGE != 0 &&
            scan_huge(monitor, address) > 0;
 }
 
@@ -221,16 +228,13 @@ static int try_out(struct rme_monitor *monitor)
 /* Opens the descriptors.  A negative errno: not available on this system; some may be open. */
 static int open_all(struct rme_monitor *monitor)
 {
-    int fd = open_uffd(FEATURES);
+    int ret = note_opened(&monitor->watching, open_uffd(FEATURES));
 
-    note_opened(&monitor->watching, fd);
-    if (fd >= 0) {
-        fd = open_uffd(0);
-        note_opened(&monitor->asked, fd);
-    }
-    if (fd < 0)
-        return fd;
-    note_opened(&monitor->pagemap, open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+    if (ret == 0)
+        ret = note_opened(&monitor->asked, open_uffd(0));
+    if (ret != 0)
+        return ret;
+    (void)note_opened(&monitor->pagemap, open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
     return try_out(monitor);
 }
 
@@ -330,7 +334,6 @@ static int monitor_new(struct rme_monitor **out)
 
     if (monitor == NULL)
         return -ENOMEM;
-    monitor->watching.fd = monitor->asked.fd = monitor->pagemap.fd = -1;
     monitor->process = getpid();
     monitor->page = (uintptr_t)sysconf(_SC_PAGESIZE);
     pthread_mutex_init(&monitor->watch_lock, NULL);

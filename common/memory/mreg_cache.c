@@ -326,7 +326,7 @@ static void notice_loss(struct rme_mreg *mreg)
         return;
     rme_log_put(mreg->config.pin->log, RME_LOG_WARN,
                 "registration cache: off from now on, memory is registered for each operation: "
-                "unmapping is no longer watched, because the program has closed descriptors of "
+                "unmapping cannot be watched any more: the program has closed descriptors of "
                 "this library; close only descriptors that the program has opened");
     mreg_drop_unused(mreg);
 }
