@@ -248,9 +248,8 @@ void rme_run_pending_slow(struct rme *rme)
     rme->pending &= ~(uint32_t)(RME_PENDING_FLUSH | RME_PENDING_RUN);
 }
 
-/* Deregisters evicted registrations, trims idle memory, and passes log lines to the host.  The
- * flag is cleared first, because work that is added meanwhile sets it again. */
-static void do_chores(struct rme *rme)
+/* The flag is cleared first, because work that is added meanwhile sets it again. */
+void rme_do_chores(struct rme *rme)
 {
     atomic_store(&rme->pin.chores, false);
     rme_mreg_dereg_flush(rme->mreg);
@@ -270,5 +269,5 @@ void rme_unlock_pending(struct rme *rme)
     if (wake)
         rme->ops->wake(rme->fabric);
     if (atomic_load_explicit(&rme->pin.chores, memory_order_relaxed))
-        do_chores(rme);
+        rme_do_chores(rme);
 }

@@ -174,11 +174,9 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
         rme->sleeping = true;
         rme_count(rme, RME_C_SLEEPS);
         pthread_mutex_unlock(&rme->lock);
-        if (rme_zone_wants_trim(rme->zone))
-            rme_zone_trim(rme->zone);
         if (rme_mreg_wants_room(rme->mreg))
             rme_mreg_make_room(rme->mreg);
-        rme_log_drain(rme->log);
+        rme_do_chores(rme);
         rme->ops->wait(rme->fabric, ms > INT_MAX ? INT_MAX : (int)ms);
         rme_lock(rme);
         rme->sleeping = false;
