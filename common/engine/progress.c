@@ -188,14 +188,6 @@ int rme_progress(struct rme *rme, bool timers)
 
 /* ---- Pending work, done before the lock is released ---- */
 
-static void publish(struct rme *rme, struct rme_op *op)
-{
-    if (op->kind == RME_OP_PULL)
-        rme_unexp_pulled(rme, op);
-    else
-        rme_ctx_publish(rme, op);
-}
-
 static void progress_scheduled(struct rme *rme)
 {
     struct list_head *node;
@@ -222,8 +214,14 @@ __attribute__((noinline)) static void dereg_flush(struct rme *rme)
     pthread_mutex_unlock(&rme->lock);
     rme_mreg_dereg_flush(rme->mreg);
     rme_lock(rme);
-    while ((node = list_pop(&batch)) != NULL)
-        publish(rme, container_of(node, struct rme_op, link));
+    while ((node = list_pop(&batch)) != NULL) {
+        struct rme_op *op = container_of(node, struct rme_op, link);
+
+        if (op->kind == RME_OP_PULL)
+            rme_unexp_pulled(rme, op);
+        else
+            rme_ctx_publish(rme, op);
+    }
     rme->operations->deregistering = false;
     if (list_empty(&rme->operations->ended))
         rme_unexp_publish(rme);

@@ -67,11 +67,6 @@
 #define TAKEN       2 /* factor of the idle cost above which another thread ran */
 #define TAKEN_AGAIN 2 /* such calls in a row that mean contention, not an interrupt */
 
-static uint64_t now_us(void)
-{
-    return rme_now_ns() / 1000;
-}
-
 /* Yields the processor, without the lock, and adapts offer_skip.  Returns true if another
  * thread ran; *for_ns is the duration.  The idle cost is that of the first call, or of a later
  * one that takes less than half: the earlier one was made under contention. */
@@ -254,22 +249,21 @@ static void learn(struct rme *rme, bool ended, bool lost)
 static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spin,
                         uint64_t until, bool *over, bool *lost)
 {
-    uint64_t begin = now_us(), now = begin, end = begin + spin;
-    uint64_t quick = begin + rme->tuning.spin_us / QUICK_PART;
+    uint64_t begin = rme_now_ns(), now = begin, end = begin + spin * 1000ull;
+    uint64_t quick = begin + rme->tuning.spin_us * 1000ull / QUICK_PART;
     struct rme_engine *e = rme_engine(rme);
     unsigned rounds = 0, kept = 0, taken = 0; /* kept: rounds since the last sched_yield() */
-    uint64_t crowded = begin + spin / CROWDED_PART, for_ns = 0;
+    uint64_t crowded = begin + spin * 1000ull / CROWDED_PART, for_ns = 0;
     bool busy = true, offered;
     int n = 0;
 
-    if (until < UINT64_MAX / 1000 && until * 1000 < end)
-        end = until * 1000;
+    end = min_u64(end, min_u64(until, UINT64_MAX / 1000000) * 1000000);
     do {
         offered = now >= quick && !busy && kept++ >= e->offer_skip;
         pthread_mutex_unlock(&rme->lock);
         if (offered) {
             taken = offer(e, &for_ns) ? taken + 1 : 0;
-            *lost = for_ns / 1000 > spin;
+            *lost = for_ns > spin * 1000ull;
             if (taken == TAKEN_AGAIN && end > crowded)
                 end = crowded;
             kept = 0;
@@ -279,7 +273,7 @@ static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spi
         rme_run_pending(rme);
         n = look(rme, waiter, over);
         if (!*over && (busy || offered || ++rounds % CLOCK_SKIP == 0))
-            now = now_us();
+            now = rme_now_ns();
     } while (!*over && !*lost && now < end);
     return n;
 }
