@@ -9,7 +9,6 @@
  * the system log gets the line, too.  A child may open an engine of its own if the fabric
  * permits.
  */
-#include <stdatomic.h>
 #include <syslog.h>
 #include <unistd.h>
 
@@ -22,12 +21,16 @@ static void count_fork(void)
     rme_forks++;
 }
 
+static void count_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, count_fork);
+}
+
 void rme_forked_mark(struct rme *rme)
 {
-    static atomic_flag counted = ATOMIC_FLAG_INIT;
+    static pthread_once_t counted = PTHREAD_ONCE_INIT;
 
-    if (!atomic_flag_test_and_set(&counted))
-        (void)pthread_atfork(NULL, NULL, count_fork);
+    pthread_once(&counted, count_forks);
     rme_engine(rme)->forks = rme_forks;
 }
 
