@@ -137,16 +137,6 @@ static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
     return fabric >= 0 ? min_u64(until, now + (uint64_t)fabric) : until;
 }
 
-/* Sends the CREDIT messages that wait for a reply of the host if the call returns nothing
- * (`idle`), or after RME_CREDIT_WAIT_CALLS calls. */
-static void answers(struct rme *rme, bool idle)
-{
-    if (rme->credit_waiting == NULL)
-        return;
-    rme_grant_count_call(rme, idle);
-    rme_run_pending(rme);
-}
-
 /* Sleeps in the fabric if there is no work.  The lock is held except while asleep. */
 static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
 {
@@ -154,7 +144,7 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
     bool busy;
     int n;
 
-    answers(rme, true);
+    rme_grant_send_waiting(rme);
     busy = rme->ops->arm(rme->fabric) != 0 || rme_progress(rme, true) > 0;
     rme_run_pending(rme);
     n = look(rme, waiter, over);
@@ -382,8 +372,8 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
     n = waiter->ready(rme, waiter);
     if (n == 0 && (wait_ms > 0 || rme_mreg_wants_warming(rme->mreg)))
         n = wait_on(rme, waiter, wait_ms);
-    if (rme->credit_waiting != NULL)
-        answers(rme, !is_over(rme, waiter, n));
+    if (__builtin_expect(rme->credit_waiting != NULL, 0))
+        rme_grant_count_call(rme, !is_over(rme, waiter, n));
     if (n == 0 && wait_ms > 0 && is_called_away(rme, waiter))
         rme->operations->ctx[waiter->ctx].unexpected_seen = rme->protocols->unexpected_changes;
     rme_unlock(rme);
