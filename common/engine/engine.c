@@ -368,34 +368,26 @@ int rme_open(const struct rme_config *config, struct rme **out)
 
 /* ---- Closing ---- */
 
-static struct rme_peer *first_peer(struct rme *rme)
-{
-    return container_of(rme->peers.next, struct rme_peer, of_engine);
-}
-
-/* Returns 1 if no BYE waits for a credit or is in flight. */
-static int byes_arrived(struct rme *rme, struct rme_waiter *waiter)
-{
-    (void)waiter;
-    return rme->byes == 0;
-}
-
-/* Returns 1 if all links are down. */
-static int links_down(struct rme *rme, struct rme_waiter *waiter)
-{
-    (void)waiter;
-    return rme->nlink == 0;
-}
-
-/* Makes progress until `ready`, at most for `ms`.  Called with the lock held and returns with
- * it. */
-static void wait_until(struct rme *rme, int (*ready)(struct rme *, struct rme_waiter *), int ms)
-{
+struct zero_wait {
     struct rme_waiter waiter;
+    const uint32_t *count;
+};
 
-    rme_waiter_init(&waiter, RME_WAIT_ANY, ready);
+static int is_zero(struct rme *rme, struct rme_waiter *waiter)
+{
+    (void)rme;
+    return *container_of(waiter, struct zero_wait, waiter)->count == 0;
+}
+
+/* Makes progress until a count is 0, at most for `ms`.  Called with the lock held and returns
+ * with it. */
+static void wait_for_zero(struct rme *rme, const uint32_t *count, int ms)
+{
+    struct zero_wait wait = {.count = count};
+
+    rme_waiter_init(&wait.waiter, RME_WAIT_ANY, is_zero);
     rme_unlock(rme);
-    rme_wait(rme, &waiter, ms);
+    rme_wait(rme, &wait.waiter, ms);
     rme_lock(rme);
 }
 
@@ -408,7 +400,7 @@ static void send_byes(struct rme *rme)
 {
     for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
         rme_peer_bye(container_of(node, struct rme_peer, of_engine));
-    wait_until(rme, byes_arrived, BYE_WAIT_MS);
+    wait_for_zero(rme, &rme->byes, BYE_WAIT_MS);
 }
 
 void rme_close(struct rme *rme)
@@ -422,9 +414,9 @@ void rme_close(struct rme *rme)
     send_byes(rme);
     for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
         rme_peer_fail(container_of(node, struct rme_peer, of_engine), -ESHUTDOWN, NULL);
-    wait_until(rme, links_down, CLOSE_WAIT_MS);
+    wait_for_zero(rme, &rme->nlink, CLOSE_WAIT_MS);
     while (!list_empty(&rme->peers)) {
-        struct rme_peer *peer = first_peer(rme);
+        struct rme_peer *peer = container_of(rme->peers.next, struct rme_peer, of_engine);
 
         if (peer->link != NULL)
             rme_log_put(rme->log, RME_LOG_ERROR, "%s: link still up at close",

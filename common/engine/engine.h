@@ -84,6 +84,10 @@ static inline void rme_unlock(struct rme *rme)
         pthread_mutex_unlock(&rme->lock);
 }
 
+/* Deregisters evicted registrations, trims idle memory, and passes log lines to the host.
+ * Called without the lock. */
+void rme_do_chores(struct rme *rme);
+
 /* ---- wait.c ---- */
 
 /* Makes progress until waiter->ready() returns more than 0, the waiter must return for another

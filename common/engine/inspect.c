@@ -167,15 +167,19 @@ static uint64_t counter(struct rme *rme, int index)
     return value;
 }
 
+/* Describes a counter of the table. */
+static void fill(struct rme_counter *out, int index, uint64_t value)
+{
+    const struct rme_counter_row *row = &rme_counter_rows[index];
+
+    *out = (struct rme_counter){row->name, row->unit, row->text, value, index >= RME_C_GAUGES};
+}
+
 int rme_counter_get(struct rme *rme, int index, struct rme_counter *out)
 {
-    const struct rme_counter_row *row;
-
     if (index < 0 || index >= RME_C_COUNT)
         return -ENOENT;
-    row = &rme_counter_rows[index];
-    *out = (struct rme_counter){row->name, row->unit, row->text, counter(rme, index),
-                                index >= RME_C_GAUGES};
+    fill(out, index, counter(rme, index));
     return 0;
 }
 
@@ -187,75 +191,70 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
     return 0;
 }
 
-/* X(name, unit, sentence, value of `rme` and `peer`): parameters agreed with a peer, and limits
- * of its resources. */
-#define ATTRIBUTES(X)                                                                          \
-    X("eager_bytes", "bytes", "largest expected message sent whole in one buffer",             \
-      peer->eager_max[RME_EXPECTED])                                                           \
-    X("unexpected_bytes", "bytes", "largest unexpected message", RME_UNEXPECTED_MAX)           \
-    X("slots_held", "bytes", "eager ring granted by the peer, for messages of up to 64 KiB",   \
-      rme_eager_rdma_held(peer))                                                               \
-    X("packed", "bytes", "bounce buffers in use for messages from and to the peer",            \
-      peer->packed)                                                                            \
-    X("credits_granted", "buffers", "receive buffers granted by the peer",                     \
-      peer->credit.granted)                                                                    \
-    X("credits_free", "buffers", "of credits_granted: not in use", peer->credit.have)          \
-    X("credits_promised", "buffers", "receive buffers granted to the peer",                    \
-      peer->credit.advertised)                                                                 \
-    X("unit_bytes", "bytes",                                                                   \
-      "large messages are registered and transferred in fragments of this size",               \
-      rme->tuning.frag_size)                                                                   \
-    X("pack_bytes", "bytes",                                                                   \
-      "lists with less payload are packed; 0: by measured costs; 2^64-1: all",                 \
-      rme_plan_list_threshold(rme->tuning.lists))                                              \
-    X("segments", "segments", "limit of segments per work request", rme->caps->max_sge)        \
-    X("transfer_bytes", "bytes", "limit of rendezvous bytes given to the device at a time",    \
-      rme->tuning.rdma_bytes)                                                                  \
-    X("cache_bytes", "bytes", "limit of user memory that stays registered; 0: none",           \
-      rme_mreg_caches(rme->mreg) ? rme->tuning.regcache_bytes : 0)                             \
-    X("zone_bytes", "bytes",                                                                   \
-      "limit of registered engine memory (BMI_memalloc, bounce buffers)",                      \
-      rme->tuning.zone_bytes)                                                                  \
-    X("polls_us", "us",                                                                        \
-      "time that a waiting call of this process polls now before it sleeps, by recent "        \
-      "success",                                                                               \
-      rme_wait_polls_us(rme))                                                                  \
-    X("cache_entries", "pieces",                                                               \
-      "limit of cached registrations, each of at most unit_bytes; 0: none",                    \
-      rme_mreg_entries(rme->mreg))                                                             \
-    X("piece_bytes", "bytes",                                                                  \
-      "contiguous payloads from this size on are used in place and stay registered; 0: by "    \
-      "measured costs",                                                                        \
-      rme_mreg_caches(rme->mreg) ? rme->tuning.pack_threshold : 0)
+/* Reads a parameter agreed with a peer, a limit of its resources, or one of its counters. */
+static int read_attribute(const struct rme_peer *peer, int index, struct rme_counter *out)
+{
+    struct rme *rme = peer->rme;
+    const struct rme_counter own[] = {
+        {"eager_bytes", "bytes", "largest expected message sent whole in one buffer",
+         peer->eager_max[RME_EXPECTED], true},
+        {"unexpected_bytes", "bytes", "largest unexpected message", RME_UNEXPECTED_MAX, true},
+        {"slots_held", "bytes", "eager ring granted by the peer, for messages of up to 64 KiB",
+         rme_eager_rdma_held(peer), true},
+        {"packed", "bytes", "bounce buffers in use for messages from and to the peer",
+         peer->packed, true},
+        {"credits_granted", "buffers", "receive buffers granted by the peer",
+         peer->credit.granted, true},
+        {"credits_free", "buffers", "of credits_granted: not in use", peer->credit.have, true},
+        {"credits_promised", "buffers", "receive buffers granted to the peer",
+         peer->credit.advertised, true},
+        {"unit_bytes", "bytes",
+         "large messages are registered and transferred in fragments of this size",
+         rme->tuning.frag_size, true},
+        {"pack_bytes", "bytes",
+         "lists with less payload are packed; 0: by measured costs; 2^64-1: all",
+         rme_plan_list_threshold(rme->tuning.lists), true},
+        {"segments", "segments", "limit of segments per work request", rme->caps->max_sge,
+         true},
+        {"transfer_bytes", "bytes", "limit of rendezvous bytes given to the device at a time",
+         rme->tuning.rdma_bytes, true},
+        {"cache_bytes", "bytes", "limit of user memory that stays registered; 0: none",
+         rme_mreg_caches(rme->mreg) ? rme->tuning.regcache_bytes : 0, true},
+        {"zone_bytes", "bytes",
+         "limit of registered engine memory (BMI_memalloc, bounce buffers)",
+         rme->tuning.zone_bytes, true},
+        {"polls_us", "us",
+         "time that a waiting call of this process polls now before it sleeps, by recent "
+         "success",
+         rme_wait_polls_us(rme), true},
+        {"cache_entries", "pieces",
+         "limit of cached registrations, each of at most unit_bytes; 0: none",
+         rme_mreg_entries(rme->mreg), true},
+        {"piece_bytes", "bytes",
+         "contiguous payloads from this size on are used in place and stay registered; 0: by "
+         "measured costs",
+         rme_mreg_caches(rme->mreg) ? rme->tuning.pack_threshold : 0, true},
+    };
+    const int count = sizeof(own) / sizeof(own[0]);
+
+    if (index < 0 || index >= count + RME_C_PEER)
+        return -ENOENT;
+    if (index < count)
+        *out = own[index];
+    else
+        fill(out, index - count, peer->count[index - count]);
+    return 0;
+}
 
 int rme_session_get(struct rme *rme, struct rme_addr *addr, int index, struct rme_counter *out)
 {
-    static const struct rme_counter_row row[] = {
-#define ROW(name, unit, text, value) {name, unit, text},
-        ATTRIBUTES(ROW)
-#undef ROW
-    };
-    const int own = sizeof(row) / sizeof(row[0]);
-    const struct rme_counter_row *r;
-    struct rme_peer *peer;
     int error = -ENOTCONN;
 
-    if (index < 0 || index >= own + RME_C_PEER)
-        return -ENOENT;
-    r = index < own ? &row[index] : &rme_counter_rows[index - own];
     if (atomic_load(&addr->engine) != rme || rme_forked(rme))
-        return -ENOTCONN;
+        return error;
     rme_lock(rme);
-    peer = addr->peer;
-    if (peer != NULL && peer->state == RME_PEER_UP) {
-#define VALUE(name, unit, text, value) value,
-        const uint64_t values[] = {ATTRIBUTES(VALUE)};
-#undef VALUE
-        *out = (struct rme_counter){r->name, r->unit, r->text,
-                                    index < own ? values[index] : peer->count[index - own],
-                                    index < own};
-        error = 0;
-    }
+    if (addr->peer != NULL && addr->peer->state == RME_PEER_UP)
+        error = read_attribute(addr->peer, index, out);
     rme_unlock(rme);
     return error;
 }
@@ -280,15 +279,6 @@ const char *rme_key_opens(const struct rme *rme)
     return "the bytes of one operation, to one peer, until the operation ends";
 }
 
-static unsigned ring_length(const struct list_head *ring)
-{
-    unsigned n = 0;
-
-    for (const struct list_head *node = ring->next; node != ring; node = node->next)
-        n++;
-    return n;
-}
-
 static void print_peer(const struct rme_peer *peer, FILE *out)
 {
     void (*path)(const struct rme_link *, char *, size_t) = peer->rme->ops->link_path;
@@ -297,12 +287,11 @@ static void print_peer(const struct rme_peer *peer, FILE *out)
     if (peer->state == RME_PEER_UP && path != NULL)
         path(peer->link, by, sizeof(by));
     fprintf(out,
-            "%s: %s, credits %u to send, %u granted (%u unreturned), %u operations, %u "
-            "unmatched messages, %u transfers, %llu bytes sent, %llu received%s%s\n",
+            "%s: %s, credits %u to send, %u granted (%u unreturned), %u operations, %llu bytes "
+            "buffered, %u transfers, %llu bytes sent, %llu received%s%s\n",
             rme_peer_name(peer), rme_peer_state_name(peer->state), peer->credit.have,
-            peer->credit.advertised, peer->credit.unreturned,
-            ring_length(&peer->ops) + ring_length(&peer->draining),
-            ring_length(&peer->proto->messages), peer->rdma_ops,
+            peer->credit.advertised, peer->credit.unreturned, peer->refcount,
+            (unsigned long long)peer->rx_buffered, peer->rdma_ops,
             (unsigned long long)peer->count[RME_C_BYTES_SENT],
             (unsigned long long)peer->count[RME_C_BYTES_RECEIVED], by[0] ? ", by " : "", by);
 }

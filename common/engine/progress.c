@@ -189,14 +189,6 @@ int rme_progress(struct rme *rme, bool timers)
 
 /* ---- Pending work, done before the lock is released ---- */
 
-static void publish(struct rme *rme, struct rme_op *op)
-{
-    if (op->kind == RME_OP_PULL)
-        rme_unexp_pulled(rme, op);
-    else
-        rme_ctx_publish(rme, op);
-}
-
 static void progress_scheduled(struct rme *rme)
 {
     struct list_head *node;
@@ -223,8 +215,14 @@ __attribute__((noinline)) static void dereg_flush(struct rme *rme)
     pthread_mutex_unlock(&rme->lock);
     rme_mreg_dereg_flush(rme->mreg);
     rme_lock(rme);
-    while ((node = list_pop(&batch)) != NULL)
-        publish(rme, container_of(node, struct rme_op, link));
+    while ((node = list_pop(&batch)) != NULL) {
+        struct rme_op *op = container_of(node, struct rme_op, link);
+
+        if (op->kind == RME_OP_PULL)
+            rme_unexp_pulled(rme, op);
+        else
+            rme_ctx_publish(rme, op);
+    }
     rme->operations->deregistering = false;
     if (list_empty(&rme->operations->ended))
         rme_unexp_publish(rme);
@@ -249,9 +247,8 @@ void rme_run_pending_slow(struct rme *rme)
     rme->pending &= ~(uint32_t)(RME_PENDING_FLUSH | RME_PENDING_RUN);
 }
 
-/* Deregisters evicted registrations, trims idle memory, and passes log lines to the host.  The
- * flag is cleared first, because work that is added meanwhile sets it again. */
-static void do_chores(struct rme *rme)
+/* The flag is cleared first, because work that is added meanwhile sets it again. */
+void rme_do_chores(struct rme *rme)
 {
     atomic_store(&rme->pin.chores, false);
     rme_mreg_dereg_flush(rme->mreg);
@@ -271,5 +268,5 @@ void rme_unlock_pending(struct rme *rme)
     if (wake)
         rme->ops->wake(rme->fabric);
     if (atomic_load_explicit(&rme->pin.chores, memory_order_relaxed))
-        do_chores(rme);
+        rme_do_chores(rme);
 }

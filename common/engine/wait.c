@@ -67,11 +67,6 @@
 #define TAKEN       2 /* factor of the idle cost above which another thread ran */
 #define TAKEN_AGAIN 2 /* such calls in a row that mean contention, not an interrupt */
 
-static uint64_t now_us(void)
-{
-    return rme_now_ns() / 1000;
-}
-
 /* Yields the processor, without the lock, and adapts offer_skip.  Returns true if another
  * thread ran; *for_ns is the duration.  The idle cost is that of the first call, or of a later
  * one that takes less than half: the earlier one was made under contention. */
@@ -142,16 +137,6 @@ static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
     return fabric >= 0 ? min_u64(until, now + (uint64_t)fabric) : until;
 }
 
-/* Sends the CREDIT messages that wait for a reply of the host if the call returns nothing
- * (`idle`), or after RME_CREDIT_WAIT_CALLS calls. */
-static void answers(struct rme *rme, bool idle)
-{
-    if (rme->credit_waiting == NULL)
-        return;
-    rme_grant_count_call(rme, idle);
-    rme_run_pending(rme);
-}
-
 /* Sleeps in the fabric if there is no work.  The lock is held except while asleep. */
 static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
 {
@@ -159,7 +144,7 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
     bool busy;
     int n;
 
-    answers(rme, true);
+    rme_grant_send_waiting(rme);
     busy = rme->ops->arm(rme->fabric) != 0 || rme_progress(rme, true) > 0;
     rme_run_pending(rme);
     n = look(rme, waiter, over);
@@ -174,9 +159,7 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
         rme->sleeping = true;
         rme_count(rme, RME_C_SLEEPS);
         pthread_mutex_unlock(&rme->lock);
-        if (rme_zone_wants_trim(rme->zone))
-            rme_zone_trim(rme->zone);
-        rme_log_drain(rme->log);
+        rme_do_chores(rme);
         rme->ops->wait(rme->fabric, ms > INT_MAX ? INT_MAX : (int)ms);
         rme_lock(rme);
         rme->sleeping = false;
@@ -254,22 +237,21 @@ static void learn(struct rme *rme, bool ended, bool lost)
 static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spin,
                         uint64_t until, bool *over, bool *lost)
 {
-    uint64_t begin = now_us(), now = begin, end = begin + spin;
-    uint64_t quick = begin + rme->tuning.spin_us / QUICK_PART;
+    uint64_t begin = rme_now_ns(), now = begin, end = begin + spin * 1000ull;
+    uint64_t quick = begin + rme->tuning.spin_us * 1000ull / QUICK_PART;
     struct rme_engine *e = rme_engine(rme);
     unsigned rounds = 0, kept = 0, taken = 0; /* kept: rounds since the last sched_yield() */
-    uint64_t crowded = begin + spin / CROWDED_PART, for_ns = 0;
+    uint64_t crowded = begin + spin * 1000ull / CROWDED_PART, for_ns = 0;
     bool busy = true, offered;
     int n = 0;
 
-    if (until < UINT64_MAX / 1000 && until * 1000 < end)
-        end = until * 1000;
+    end = min_u64(end, min_u64(until, UINT64_MAX / 1000000) * 1000000);
     do {
         offered = now >= quick && !busy && kept++ >= e->offer_skip;
         pthread_mutex_unlock(&rme->lock);
         if (offered) {
             taken = offer(e, &for_ns) ? taken + 1 : 0;
-            *lost = for_ns / 1000 > spin;
+            *lost = for_ns > spin * 1000ull;
             if (taken == TAKEN_AGAIN && end > crowded)
                 end = crowded;
             kept = 0;
@@ -279,7 +261,7 @@ static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spi
         rme_run_pending(rme);
         n = look(rme, waiter, over);
         if (!*over && (busy || offered || ++rounds % CLOCK_SKIP == 0))
-            now = now_us();
+            now = rme_now_ns();
     } while (!*over && !*lost && now < end);
     return n;
 }
@@ -372,8 +354,8 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
     n = waiter->ready(rme, waiter);
     if (n == 0 && wait_ms > 0)
         n = wait_on(rme, waiter, wait_ms);
-    if (rme->credit_waiting != NULL)
-        answers(rme, !is_over(rme, waiter, n));
+    if (__builtin_expect(rme->credit_waiting != NULL, 0))
+        rme_grant_count_call(rme, !is_over(rme, waiter, n));
     if (n == 0 && wait_ms > 0 && is_called_away(rme, waiter))
         rme->operations->ctx[waiter->ctx].unexpected_seen = rme->protocols->unexpected_changes;
     rme_unlock(rme);

@@ -23,14 +23,6 @@ void rme_op_bad_transition(struct rme *rme, const struct rme_op *op, enum rme_op
                 rme_op_state_name(state));
 }
 
-static void count_end(struct rme *rme, struct rme_op *op)
-{
-    if (op->error == -ECANCELED)
-        rme_count(rme, RME_C_CANCELS);
-    if (op->error == 0 && op->kind == RME_OP_RECV)
-        rme_peer_count(op->peer, RME_C_BYTES_RECEIVED, op->size);
-}
-
 /* Reports an op.  An op that waits for rme_mreg_dereg_flush delays those that end later, so
  * that completions keep their order. */
 static void report(struct rme *rme, struct rme_op *op)
@@ -82,7 +74,10 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error)
     if (op->state == RME_OP_ENDING)
         return;
     op->error = error;
-    count_end(rme, op);
+    if (error == -ECANCELED)
+        rme_count(rme, RME_C_CANCELS);
+    if (error == 0 && op->kind == RME_OP_RECV)
+        rme_peer_count(op->peer, RME_C_BYTES_RECEIVED, op->size);
     rme_op_step(rme, op, RME_OP_ENDING);
     op->refcount++;
     if (rme_match_is_in(&op->match))
