@@ -200,7 +200,7 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
       rme_eager_rdma_held(peer))                                                               \
     X("slots_given", "bytes", "eager ring granted to the peer", rme_eager_rdma_given(peer))    \
     X("packed", "bytes", "bounce buffers in use for messages from and to the peer",            \
-      peer->packed)                                                                            \
+      peer->quota[RME_QUOTA_BOUNCE])                                                           \
     X("credits_granted", "buffers", "receive buffers granted by the peer",                     \
       peer->credit.granted)                                                                    \
     X("credits_free", "buffers", "of credits_granted: not in use", peer->credit.have)          \
